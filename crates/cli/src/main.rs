@@ -1,0 +1,3 @@
+//! `tarn`: zpool, zfs, zdb and verbs of its own.
+
+fn main() {}

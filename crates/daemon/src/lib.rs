@@ -1,0 +1,1 @@
+//! The daemon: owns pools, serves mounts and the control socket.

@@ -1,0 +1,1 @@
+//! Which blocks are in memory.

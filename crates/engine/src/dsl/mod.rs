@@ -1,0 +1,1 @@
+//! Objects that form datasets and snapshots.

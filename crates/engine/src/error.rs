@@ -1,0 +1,1 @@
+//! Errors that name the thing.

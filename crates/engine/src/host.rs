@@ -1,0 +1,1 @@
+//! Time, randomness and threads.

@@ -1,0 +1,1 @@
+//! Opens, syncs and closes all of the above.

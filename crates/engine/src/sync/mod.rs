@@ -1,0 +1,1 @@
+//! Locks with ranks; range locks.

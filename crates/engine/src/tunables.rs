@@ -1,0 +1,1 @@
+//! Every limit of every queue and cache.

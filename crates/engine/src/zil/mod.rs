@@ -1,0 +1,1 @@
+//! What a crash may not lose.

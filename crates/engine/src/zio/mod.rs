@@ -1,0 +1,1 @@
+//! How one block gets there and back.

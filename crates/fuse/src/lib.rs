@@ -1,0 +1,1 @@
+//! The kernel's FUSE protocol and its transports; knows nothing of ZFS.

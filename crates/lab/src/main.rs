@@ -1,0 +1,3 @@
+//! `fsperf`: the laboratory as a program.
+
+fn main() {}

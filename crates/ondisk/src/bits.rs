@@ -1,0 +1,1 @@
+//! Get or set a bit range in a `u64`, in units and with a bias.

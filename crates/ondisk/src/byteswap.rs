@@ -1,0 +1,1 @@
+//! Pools written by machines of the other byte order.

@@ -1,0 +1,1 @@
+//! The dnode: one object.

@@ -1,0 +1,1 @@
+//! The four labels of a vdev.

@@ -1,0 +1,1 @@
+//! The head of a set of objects.

@@ -1,0 +1,1 @@
+//! Space maps: the log of allocations and frees.

@@ -1,0 +1,1 @@
+//! The uberblock and its ring.

@@ -1,0 +1,1 @@
+//! The hashed ZAP: header, pointer table, leaves.

@@ -1,0 +1,1 @@
+//! The file attributes of versions before system attributes.

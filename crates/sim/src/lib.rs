@@ -1,0 +1,1 @@
+//! Simulated host and disks, golden pools, the oracle. Development only.

@@ -1,0 +1,4 @@
+//! Bytes to bytes: checksums, compression, parity.
+
+pub mod checksum;
+pub mod compress;
