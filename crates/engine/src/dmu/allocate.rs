@@ -163,7 +163,6 @@ impl Objset {
         dnode.check_alive()?;
         let mut state = dnode.state.write();
         state.freed = true;
-        let index = crate::txg::slot(tx.txg());
         let blocks = {
             let dirty = dnode.dirty(&mut state, tx);
             dirty.freed = true;
@@ -171,7 +170,6 @@ impl Objset {
         };
         let size = state.header.block_bytes;
         drop(state);
-        let _ = index;
         if !tx.is_syncing() {
             self.context().dirty.remove(tx.txg(), blocks.len() as u64 * size);
         }

@@ -317,7 +317,7 @@ impl Dnode {
     /// # Errors
     /// `Invalid` if there are more blocks, or the size cannot be.
     pub fn set_block_bytes(self: &Arc<Self>, tx: &Tx, block_bytes: u64, indirect_shift: Option<u8>) -> Result<()> {
-        if block_bytes == 0 || block_bytes % 512 != 0 || block_bytes > disk::BLOCK_BYTES_MAX {
+        if block_bytes == 0 || !block_bytes.is_multiple_of(512) || block_bytes > disk::BLOCK_BYTES_MAX {
             bail!(Invalid, "object {}: a block of {block_bytes} bytes cannot be", self.object);
         }
         let old = self.block_bytes();

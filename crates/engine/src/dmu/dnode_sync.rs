@@ -243,8 +243,7 @@ impl DnodeSync {
 
     fn free_everything(&mut self, context: &SyncContext<'_>) -> Result<()> {
         if self.tree.object_type != ObjectType::NONE {
-            let end = self.tree.max_block.saturating_add(1).max(1) << 0;
-            self.free_blocks(context, 0, end.max(u64::MAX >> 1))?;
+            self.free_blocks(context, 0, u64::MAX >> 1)?;
             if let Some(spill) = self.tree.spill.take() {
                 self.kill(context, &spill)?;
             }
@@ -409,13 +408,11 @@ impl DnodeSync {
     /// Shows readers the new tree, and forgets what is on disk now.
     pub(super) fn install(self, tx: &SyncTx<'_>) {
         let txg = tx.txg();
-        let spill = self.tree.spill.is_some();
         *self.dnode.disk.write() = self.tree;
         let mut state = self.dnode.state.write();
         if !std::mem::take(&mut state.frees[slot(txg)]).is_empty() {
             self.dnode.pending_frees.fetch_sub(1, Ordering::AcqRel);
         }
-        let _ = spill;
         drop(state);
         let mut blocks = self.dnode.blocks.write();
         for block in self.dirty.blocks.iter().chain(&self.dirty.freed_versions) {

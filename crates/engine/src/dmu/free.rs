@@ -25,15 +25,15 @@ impl Dnode {
         }
         let to_end = end == object_end;
         let first = offset.div_ceil(size);
-        let last = if to_end { end / size } else { end / size };
+        let last = end / size;
         if first > last {
             // Inside one block.
             return self.zero_part(tx, offset / size, (offset % size) as usize..(end % size) as usize);
         }
-        if offset % size != 0 {
+        if !offset.is_multiple_of(size) {
             self.zero_part(tx, offset / size, (offset % size) as usize..size as usize)?;
         }
-        if end % size != 0 {
+        if !end.is_multiple_of(size) {
             self.zero_part(tx, end / size, 0..(end % size) as usize)?;
         }
         if first < last {

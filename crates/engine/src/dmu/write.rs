@@ -65,7 +65,7 @@ impl Dnode {
             let mut versions = dirty.versions.lock();
             match versions.last_mut() {
                 Some((txg, Contents::Data(data))) if *txg == tx.txg() => {
-                    let result = change(Arc::make_mut(data));
+                    let result = change(Arc::make_mut(data).as_mut_slice());
                     drop(versions);
                     self.note_dirty(tx, block, false)?;
                     return Ok(result);
