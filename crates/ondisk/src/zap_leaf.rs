@@ -537,7 +537,9 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Leaf<B> {
 
     /// Adds an entry that is not there yet. Without a collision number the lowest unused one is taken.
     pub fn create(&mut self, hash: u64, key: LeafKey<'_>, collision: Option<u32>, integer_size: u8, value: &[u8]) -> Result<Entry, LeafError> {
-        debug_assert!(self.covers(hash), "the entry belongs in this leaf");
+        if !self.covers(hash) {
+            return Err(Corruption::new("ZAP leaf", "prefix (the entry does not belong here)", self.prefix()).into());
+        }
         let chunks = 1 + array_chunks(key.bytes.len()) + array_chunks(value.len());
         if chunks > self.chunk_count() || key.bytes.len() > 0xffff {
             return Err(LeafError::TooBig);
