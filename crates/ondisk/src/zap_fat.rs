@@ -38,6 +38,9 @@ pub const LONG_NAME_MAX: usize = 1024;
 #[doc(alias = "ZAP_MAXVALUELEN")]
 pub const VALUE_MAX: usize = 8192;
 
+/// One pointer of a pointer table: the block number of a leaf.
+pub type Pointer = U64;
+
 /// The external pointer table, as the header describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -181,23 +184,23 @@ pub fn initialize(block: &mut [u8], salt: u64, normalization: u64, flags: u64) {
 }
 
 /// The embedded pointer table of block 0.
-pub fn embedded_table(block: &[u8]) -> &[U64] {
+pub fn embedded_table(block: &[u8]) -> &[Pointer] {
     table(block.get(block.len() / 2..).unwrap_or(&[]))
 }
 
 /// The embedded pointer table of block 0, for writing.
-pub fn embedded_table_mut(block: &mut [u8]) -> &mut [U64] {
+pub fn embedded_table_mut(block: &mut [u8]) -> &mut [Pointer] {
     let half = block.len() / 2;
     table_mut(&mut block[half..])
 }
 
 /// A pointer table block as words.
-pub fn table(block: &[u8]) -> &[U64] {
+pub fn table(block: &[u8]) -> &[Pointer] {
     block.get(..block.len() & !7).and_then(|bytes| <[U64]>::ref_from_bytes(bytes).ok()).unwrap_or(&[])
 }
 
 /// A pointer table block as words, for writing.
-pub fn table_mut(block: &mut [u8]) -> &mut [U64] {
+pub fn table_mut(block: &mut [u8]) -> &mut [Pointer] {
     let whole = block.len() & !7;
     <[U64]>::mut_from_bytes(&mut block[..whole]).expect("a multiple of 8 bytes is an array of words")
 }

@@ -149,6 +149,13 @@ pub fn is_leaf(block: &[u8]) -> bool {
     block.get(..8) == Some(&BLOCK_TYPE.to_le_bytes())
 }
 
+impl<B> Leaf<B> {
+    /// Gives the block back.
+    pub fn into_block(self) -> B {
+        self.block
+    }
+}
+
 impl<B: AsRef<[u8]>> Leaf<B> {
     /// The leaf in `block`, if its header is one.
     pub fn open(block: B) -> Result<Self, Corruption> {
