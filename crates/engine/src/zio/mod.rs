@@ -90,3 +90,4 @@ pub struct WriteRequest {
     /// Which block this is.
     pub bookmark: Bookmark,
 }
+
