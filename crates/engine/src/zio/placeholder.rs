@@ -32,3 +32,8 @@ impl BlockIo {
         unimplemented!()
     }
 }
+impl BlockIo {
+    pub fn for_each_gang_child(&self, _: &BlkPtr, _: &Bookmark, _: &mut dyn FnMut(&BlkPtr)) -> Result<()> {
+        unimplemented!()
+    }
+}
