@@ -41,7 +41,7 @@ impl BlockIo {
     }
 
     /// What lies at the address itself: of a gang block the header only, whose DVA counts all pieces.
-    fn own_space(&self, dva: Dva) -> Result<Dva> {
+    pub(super) fn own_space(&self, dva: Dva) -> Result<Dva> {
         if !dva.gang {
             return Ok(dva);
         }

@@ -35,6 +35,7 @@ mod executor;
 mod free;
 mod gang;
 mod read;
+mod spaces;
 mod write;
 
 #[cfg(test)]
