@@ -1,1 +1,7 @@
 //! Opens, syncs and closes all of the above.
+
+pub mod config;
+pub mod import;
+
+#[cfg(test)]
+mod import_tests;
