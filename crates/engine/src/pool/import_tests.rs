@@ -196,8 +196,6 @@ fn a_pool_with_two_destroyed_labels_is_found() {
 #[test]
 fn a_pool_with_destroyed_uberblocks_is_found() {
     let Some((directory, candidate)) = golden_candidate("uberblock") else { return };
-    let text = std::fs::read_to_string(directory.path().join("manifest.json")).unwrap();
-    eprintln!("{}", text.split("\"notes\"").nth(1).unwrap_or("").chars().take(200).collect::<String>());
     let labels = DeviceLabels::read(&*candidate.devices[0].disk);
     let ashift = candidate.vdev_tree.children[0].number(key::ASHIFT) as u32;
     let found = labels.uberblocks(ashift);
