@@ -119,7 +119,7 @@ fn main() {
                 black_box(&physical),
                 &mut block,
             ))
-            .expect("valid")
+            .expect("valid");
         });
     }
 }

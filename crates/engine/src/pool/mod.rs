@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod import;
+pub mod space_maps;
 
 #[cfg(test)]
 mod import_tests;
