@@ -1,5 +1,6 @@
 //! Opens, syncs and closes all of the above.
 
+pub mod check;
 pub mod config;
 pub mod import;
 pub mod space_maps;
