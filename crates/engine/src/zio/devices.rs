@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::vdev::{TopVdev, VdevTree};
 
 /// A top-level vdev.
 pub trait BlockDevice: Send + Sync {
@@ -40,4 +41,52 @@ pub trait BlockDevices: Send + Sync {
     fn device(&self, vdev: u32) -> Option<Arc<dyn BlockDevice>>;
     /// Makes durable what was written before.
     fn flush(&self) -> Result<()>;
+}
+
+impl BlockDevice for TopVdev {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read(offset, buf)
+    }
+
+    fn copies(&self) -> usize {
+        self.copies()
+    }
+
+    fn read_copy(&self, copy: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.read_copy(copy, offset, buf)
+    }
+
+    fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        self.write_vectored(offset, buffers)
+    }
+
+    fn repair_copy(&self, copy: usize, offset: u64, data: &[u8]) -> Result<()> {
+        self.repair_copy(copy, offset, data)
+    }
+
+    fn note_checksum_error(&self, copy: usize) {
+        self.note_checksum_error(copy);
+    }
+
+    fn ashift(&self) -> u32 {
+        self.ashift()
+    }
+
+    fn allocated_size(&self, physical: u64) -> u64 {
+        self.allocated_size(physical)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.asize()
+    }
+}
+
+impl BlockDevices for VdevTree {
+    fn device(&self, vdev: u32) -> Option<Arc<dyn BlockDevice>> {
+        self.top(vdev.into()).map(|top| top as Arc<dyn BlockDevice>)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.flush_all()
+    }
 }
