@@ -20,28 +20,28 @@ use crate::host::RealHost;
 use crate::pool::check::{CheckOptions, Walker};
 use crate::tunables::Tunables;
 use crate::txg::{DirtyBytes, TxgGroups};
-use crate::zio::{BlockFeatures, BlockIo, BlockThreads, Device, Devices};
+use crate::zio::{BlockFeatures, BlockIo, BlockThreads, BlockDevice, BlockDevices};
 
 const METASLAB_BYTES: u64 = 16 << 20;
 const METASLABS: u64 = 16;
 
 struct MemDevice(MemDisk);
 
-impl Device for MemDevice {
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        Ok(self.0.read_at(buf, offset)?)
+impl BlockDevice for MemDevice {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_copy(0, offset, buf).map(|()| 0)
     }
     fn copies(&self) -> usize {
         1
     }
     fn read_copy(&self, _: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.read(offset, buf)
+        Ok(self.0.read_at(buf, offset)?)
     }
-    fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
-        Ok(self.0.write_at(data, offset)?)
+    fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        Ok(self.0.write_vectored_at(buffers, offset)?)
     }
     fn repair_copy(&self, _: usize, offset: u64, data: &[u8]) -> Result<()> {
-        self.write(offset, data)
+        self.write(offset, &[data])
     }
     fn note_checksum_error(&self, _: usize) {}
     fn ashift(&self) -> u32 {
@@ -57,9 +57,9 @@ impl Device for MemDevice {
 
 struct OneDevice(Arc<MemDevice>);
 
-impl Devices for OneDevice {
-    fn device(&self, vdev: u32) -> Option<Arc<dyn Device>> {
-        (vdev == 0).then(|| self.0.clone() as Arc<dyn Device>)
+impl BlockDevices for OneDevice {
+    fn device(&self, vdev: u32) -> Option<Arc<dyn BlockDevice>> {
+        (vdev == 0).then(|| self.0.clone() as Arc<dyn BlockDevice>)
     }
     fn flush(&self) -> Result<()> {
         Ok(())
