@@ -1,4 +1,9 @@
 //! Opens, syncs and closes all of the above.
 
 pub mod check;
+pub mod config;
+pub mod import;
 pub mod space_maps;
+
+#[cfg(test)]
+mod import_tests;
