@@ -471,6 +471,6 @@ mod tests {
                 assert!(property.number_to_word(default).is_some(), "{}", property.name);
             }
         }
-        assert_eq!(PROPERTIES.len(), 109);
+        assert_eq!(PROPERTIES.len(), 106);
     }
 }
