@@ -1,1 +1,3 @@
 //! Opens, syncs and closes all of the above.
+
+pub mod prop_table;
