@@ -108,6 +108,43 @@ impl BpobjPhys {
     }
 }
 
+/// Of an entry in a livelist: the block was freed, not allocated. It is the lowest bit of the fill count, which lists do not keep.
+const ENTRY_FREED: u64 = 1;
+/// Where a block pointer's properties, logical birth, fill count and checksum are.
+const PROPERTIES: std::ops::Range<usize> = 0x30..0x38;
+const LOGICAL_BIRTH: std::ops::Range<usize> = 0x50..0x58;
+const FILL: std::ops::Range<usize> = 0x58..0x60;
+const CHECKSUM: std::ops::Range<usize> = 0x60..0x80;
+
+fn copy(to: &mut [u8], from: &[u8], range: std::ops::Range<usize>) {
+    if let (Some(to), Some(from)) = (to.get_mut(range.clone()), from.get(range)) {
+        to.copy_from_slice(from);
+    }
+}
+
+/// What a list keeps of a block pointer: what freeing needs. The rest is zero, so that lists compress well.
+pub fn listed(bp: &BlkPtr, freed: bool) -> [u8; size_of::<BlkPtr>()] {
+    let (mut kept, zeros) = (*bp.as_bytes(), [0; size_of::<BlkPtr>()]);
+    if bp.is_embedded() {
+        kept = zeros;
+        copy(&mut kept, bp.as_bytes(), PROPERTIES);
+        copy(&mut kept, bp.as_bytes(), LOGICAL_BIRTH);
+    } else if !bp.is_dedup() {
+        copy(&mut kept, &zeros, CHECKSUM);
+    }
+    let mut fill = zeros;
+    if let Some(place) = fill.get_mut(FILL) {
+        place.copy_from_slice(&u64::from(freed).to_le_bytes());
+    }
+    copy(&mut kept, &fill, FILL);
+    kept
+}
+
+/// Whether an entry of a livelist says that the block was freed.
+pub fn entry_is_freed(entry: &BlkPtr) -> bool {
+    entry.as_bytes().get(FILL.start).is_some_and(|low| u64::from(*low) & ENTRY_FREED != 0)
+}
+
 /// The bonus buffer of a bptree. Its object is an array of [`BptreeEntryPhys`].
 #[doc(alias = "bptree_phys_t")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -203,6 +240,28 @@ mod tests {
         }
         assert!(BpobjPhys::from_bonus(&whole[..40]).is_err());
         assert!(BpobjPhys::from_bonus(&[]).is_err());
+    }
+
+    #[test]
+    fn entries_keep_what_freeing_needs() {
+        let bytes: Vec<u8> = (0..128u8).map(|n| n | 1).collect();
+        let mut bytes: [u8; 128] = bytes.try_into().expect("128");
+        bytes[0x30 + 4] = 0; // not embedded
+        bytes[0x30 + 7] = 0; // no dedup, no encryption
+        let bp = BlkPtr::from_bytes(&bytes).expect("any bytes");
+        let entry = listed(&bp, false);
+        assert_eq!(entry[..0x58], bytes[..0x58]);
+        assert_eq!(entry[0x58..], [0; 0x28]);
+        let freed = BlkPtr::from_bytes(&listed(&bp, true)).expect("any bytes");
+        assert!(entry_is_freed(&freed));
+        assert!(!entry_is_freed(&BlkPtr::from_bytes(&entry).expect("any bytes")));
+        bytes[0x30 + 4] = 0x80; // embedded
+        let bp = BlkPtr::from_bytes(&bytes).expect("any bytes");
+        let entry = listed(&bp, false);
+        assert_eq!(entry[..0x30], [0; 0x30]);
+        assert_eq!(entry[0x30..0x38], bytes[0x30..0x38]);
+        assert_eq!(entry[0x50..0x58], bytes[0x50..0x58]);
+        assert_eq!(entry[0x58..], [0; 0x28]);
     }
 
     #[test]

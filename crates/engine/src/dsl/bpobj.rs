@@ -19,12 +19,12 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use ondisk::blkptr::BlkPtr;
-use ondisk::bpobj::{BpobjPhys, BpobjVersion};
+use ondisk::bpobj::{BpobjPhys, BpobjVersion, entry_is_freed, listed};
 use ondisk::corruption::Corruption;
 use ondisk::object_type::ObjectType;
 
 use super::meta::{Meta, Space, key};
-use super::mos::SyncTx;
+use crate::dmu::SyncTx;
 use crate::bail;
 use crate::error::{Result, Within};
 
@@ -39,26 +39,9 @@ pub(crate) const LIST_BLOCK_BYTES: u64 = 128 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bpobj(pub u64);
 
-/// Whether an entry says that its block was allocated or (only in livelists) freed.
-pub(crate) const FREED_BIT: u64 = 1;
-
-/// What a list keeps of a pointer.
-fn stored(bp: &BlkPtr) -> BlkPtr {
-    let mut kept = if bp.is_embedded() {
-        BlkPtr { properties: bp.properties, logical_birth: bp.logical_birth, ..BlkPtr::ZERO }
-    } else {
-        *bp
-    };
-    if !bp.is_dedup() {
-        kept.checksum = BlkPtr::ZERO.checksum;
-    }
-    kept.fill = 0.into();
-    kept
-}
-
 impl Bpobj {
     /// Makes an empty list.
-    pub fn create(meta: &Meta, tx: &SyncTx) -> Result<Self> {
+    pub fn create(meta: &Meta, tx: &SyncTx<'_>) -> Result<Self> {
         let version = if meta.version < 10 {
             BpobjVersion::V0
         } else if meta.version < 26 {
@@ -71,13 +54,13 @@ impl Bpobj {
         Self::create_as(meta, version, tx)
     }
 
-    fn create_as(meta: &Meta, version: BpobjVersion, tx: &SyncTx) -> Result<Self> {
+    fn create_as(meta: &Meta, version: BpobjVersion, tx: &SyncTx<'_>) -> Result<Self> {
         let bonus = version.bonus_size();
         meta.mos.allocate(ObjectType::BPOBJ, LIST_BLOCK_BYTES, ObjectType::BPOBJ_HDR, bonus, tx).map(Bpobj)
     }
 
     /// An empty list that is shared until something is to be put into it.
-    pub fn create_empty(meta: &Meta, tx: &SyncTx) -> Result<Self> {
+    pub fn create_empty(meta: &Meta, tx: &SyncTx<'_>) -> Result<Self> {
         if !meta.features.is_enabled("com.delphix:empty_bpobj") {
             return Self::create(meta, tx);
         }
@@ -96,7 +79,7 @@ impl Bpobj {
     }
 
     /// One user of the shared empty list less.
-    pub fn release_empty(meta: &Meta, tx: &SyncTx) -> Result<()> {
+    pub fn release_empty(meta: &Meta, tx: &SyncTx<'_>) -> Result<()> {
         meta.features.decrement(&meta.mos, "com.delphix:empty_bpobj", tx)?;
         if !meta.features.is_active("com.delphix:empty_bpobj")
             && let Some(object) = meta.empty_bpobj()
@@ -109,7 +92,7 @@ impl Bpobj {
     }
 
     /// Frees the list and all it adopted (not the blocks in it), or lets go of the shared one.
-    pub fn destroy(self, meta: &Meta, tx: &SyncTx) -> Result<()> {
+    pub fn destroy(self, meta: &Meta, tx: &SyncTx<'_>) -> Result<()> {
         if self.is_shared_empty(meta) {
             return Self::release_empty(meta, tx);
         }
@@ -142,7 +125,7 @@ impl Bpobj {
         Ok((phys, version))
     }
 
-    fn store(self, meta: &Meta, phys: &BpobjPhys, version: BpobjVersion, tx: &SyncTx) -> Result<()> {
+    fn store(self, meta: &Meta, phys: &BpobjPhys, version: BpobjVersion, tx: &SyncTx<'_>) -> Result<()> {
         meta.mos.set_bonus(self.0, &phys.to_bonus(version), tx)
     }
 
@@ -177,12 +160,12 @@ impl Bpobj {
     }
 
     /// Appends pointers to blocks.
-    pub fn append(self, meta: &Meta, pointers: &[BlkPtr], tx: &SyncTx) -> Result<()> {
+    pub fn append(self, meta: &Meta, pointers: &[BlkPtr], tx: &SyncTx<'_>) -> Result<()> {
         self.append_marked(meta, pointers, false, tx)
     }
 
     /// Appends; in a livelist `freed` says that the blocks were freed.
-    pub fn append_marked(self, meta: &Meta, pointers: &[BlkPtr], freed: bool, tx: &SyncTx) -> Result<()> {
+    pub fn append_marked(self, meta: &Meta, pointers: &[BlkPtr], freed: bool, tx: &SyncTx<'_>) -> Result<()> {
         assert!(!self.is_shared_empty(meta), "the shared empty bpobj is not to be appended to");
         if pointers.is_empty() {
             return Ok(());
@@ -191,9 +174,7 @@ impl Bpobj {
         let mut bytes = Vec::with_capacity(pointers.len() * POINTER_BYTES as usize);
         let mut sum = Space::default();
         for bp in pointers {
-            let mut kept = stored(bp);
-            kept.fill = if freed { FREED_BIT.into() } else { 0.into() };
-            bytes.extend_from_slice(kept.as_bytes());
+            bytes.extend_from_slice(&listed(bp, freed));
             sum.add(meta.space_of(bp));
         }
         meta.mos.write(self.0, phys.count.get() * POINTER_BYTES, &bytes, tx)?;
@@ -219,14 +200,14 @@ impl Bpobj {
     pub fn drain(
         self,
         meta: &Meta,
-        tx: &SyncTx,
+        tx: &SyncTx<'_>,
         mut visit: impl FnMut(&BlkPtr, bool) -> Result<ControlFlow<()>>,
     ) -> Result<bool> {
         Walk::new(meta, self, Some(tx))?.run(&mut visit)
     }
 
     /// Takes over the entries of `other`, which is gone after that.
-    pub fn adopt(self, meta: &Meta, other: Bpobj, tx: &SyncTx) -> Result<()> {
+    pub fn adopt(self, meta: &Meta, other: Bpobj, tx: &SyncTx<'_>) -> Result<()> {
         if other.is_shared_empty(meta) {
             return Self::release_empty(meta, tx);
         }
@@ -262,7 +243,7 @@ impl Bpobj {
         self.store(meta, &phys, version, tx)
     }
 
-    fn add_sub_objects(self, meta: &Meta, phys: &mut BpobjPhys, numbers: &[u8], tx: &SyncTx) -> Result<()> {
+    fn add_sub_objects(self, meta: &Meta, phys: &mut BpobjPhys, numbers: &[u8], tx: &SyncTx<'_>) -> Result<()> {
         if phys.sub_objects.get() == 0 {
             let list = meta.mos.allocate(ObjectType::BPOBJ_SUBOBJ, LIST_BLOCK_BYTES, ObjectType::NONE, 0, tx)?;
             phys.sub_objects = list.into();
@@ -301,7 +282,7 @@ struct Frame {
 /// A walk over a list and all it adopted, which needs no recursion and notices loops. With `tx` it removes what it visits.
 struct Walk<'a> {
     meta: &'a Meta,
-    tx: Option<&'a SyncTx>,
+    tx: Option<&'a SyncTx<'a>>,
     stack: Vec<Frame>,
     seen: HashSet<u64>,
 }
@@ -309,7 +290,7 @@ struct Walk<'a> {
 type Visit<'v> = &'v mut dyn FnMut(&BlkPtr, bool) -> Result<ControlFlow<()>>;
 
 impl<'a> Walk<'a> {
-    fn new(meta: &'a Meta, root: Bpobj, tx: Option<&'a SyncTx>) -> Result<Self> {
+    fn new(meta: &'a Meta, root: Bpobj, tx: Option<&'a SyncTx<'a>>) -> Result<Self> {
         let mut walk = Walk { meta, tx, stack: Vec::new(), seen: HashSet::new() };
         walk.push(root)?;
         Ok(walk)
@@ -375,7 +356,7 @@ impl<'a> Walk<'a> {
             let start = (end - 1) / READ_POINTERS * READ_POINTERS;
             let bytes = self.meta.mos.read(list.0, start * POINTER_BYTES, ((end - start) * POINTER_BYTES) as usize)?;
             for bp in BlkPtr::slice_of(&bytes).iter().rev() {
-                let freed = bp.fill.get() & FREED_BIT != 0;
+                let freed = entry_is_freed(bp);
                 flow = visit(bp, freed)?;
                 if flow.is_break() {
                     break 'chunks;
