@@ -21,6 +21,7 @@ use std::ops::ControlFlow;
 use ondisk::blkptr::BlkPtr;
 use ondisk::bpobj::{BpobjPhys, BpobjVersion, entry_is_freed, listed};
 use ondisk::corruption::Corruption;
+use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 
 use super::meta::{Meta, Space, key};
@@ -46,7 +47,7 @@ impl Bpobj {
             BpobjVersion::V0
         } else if meta.version < 26 {
             BpobjVersion::V1
-        } else if !meta.features.is_active("com.delphix:livelist") {
+        } else if !meta.features.is_active(Feature::Livelist) {
             BpobjVersion::V2
         } else {
             BpobjVersion::V3
@@ -61,7 +62,7 @@ impl Bpobj {
 
     /// An empty list that is shared until something is to be put into it.
     pub fn create_empty(meta: &Meta, tx: &SyncTx<'_>) -> Result<Self> {
-        if !meta.features.is_enabled("com.delphix:empty_bpobj") {
+        if !meta.features.is_enabled(Feature::EmptyBpobj) {
             return Self::create(meta, tx);
         }
         if meta.empty_bpobj().is_none() {
@@ -69,7 +70,7 @@ impl Bpobj {
             meta.mos.zap_add_u64(key::DIRECTORY, key::EMPTY_BPOBJ, made.0, tx)?;
             meta.set_empty_bpobj(made.0);
         }
-        meta.features.increment(&meta.mos, "com.delphix:empty_bpobj", tx)?;
+        meta.features.increment(&meta.mos, Feature::EmptyBpobj, tx)?;
         Ok(Bpobj(meta.empty_bpobj().unwrap_or(0)))
     }
 
@@ -80,8 +81,8 @@ impl Bpobj {
 
     /// One user of the shared empty list less.
     pub fn release_empty(meta: &Meta, tx: &SyncTx<'_>) -> Result<()> {
-        meta.features.decrement(&meta.mos, "com.delphix:empty_bpobj", tx)?;
-        if !meta.features.is_active("com.delphix:empty_bpobj")
+        meta.features.decrement(&meta.mos, Feature::EmptyBpobj, tx)?;
+        if !meta.features.is_active(Feature::EmptyBpobj)
             && let Some(object) = meta.empty_bpobj()
         {
             meta.mos.zap_remove(key::DIRECTORY, key::EMPTY_BPOBJ, tx)?;

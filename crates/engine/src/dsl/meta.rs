@@ -13,8 +13,7 @@ use zerocopy::little_endian::U64;
 
 use super::feature::Features;
 use super::mos::Mos;
-use crate::error::Result;
-use crate::zio::Bookmark;
+use crate::dmu::DmuContext;
 
 /// Keys of the MOS's object directory, which is object 1.
 pub mod key {
@@ -133,20 +132,6 @@ pub(crate) fn change(counter: &mut U64, delta: i64) {
     *counter = after.into();
 }
 
-/// What the pool tells the DSL about blocks and space. Implemented by `pool`.
-pub trait Blocks: Send + Sync {
-    /// Reads a block: decompressed, verified, little-endian.
-    fn read(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Arc<Vec<u8>>>;
-    /// Returns a block's space to the pool.
-    fn free(&self, bp: &BlkPtr, txg: u64) -> Result<()>;
-    /// A block's space on disk, all copies, without the share of parity.
-    fn deflated_size(&self, bp: &BlkPtr) -> u64;
-    /// All of the pool's space, without the share of parity.
-    fn deflated_capacity(&self) -> u64;
-    /// Freed, but not to be allocated again before some more txgs have passed.
-    fn deferred_space(&self) -> u64;
-}
-
 /// See the module.
 pub struct Meta {
     /// The pool's own objects.
@@ -155,8 +140,8 @@ pub struct Meta {
     pub features: Features,
     /// The pool's version: 1 to 28, or 5000 with features.
     pub version: u64,
-    /// Blocks and space.
-    pub blocks: Arc<dyn Blocks>,
+    /// The layers below.
+    pub context: Arc<DmuContext>,
     empty_bpobj: AtomicU64,
 }
 
@@ -168,8 +153,8 @@ impl fmt::Debug for Meta {
 
 impl Meta {
     /// Of an open pool, or of one being created.
-    pub fn new(mos: Mos, features: Features, version: u64, blocks: Arc<dyn Blocks>) -> Self {
-        Meta { mos, features, version, blocks, empty_bpobj: AtomicU64::new(0) }
+    pub fn new(mos: Mos, features: Features, version: u64, context: Arc<DmuContext>) -> Self {
+        Meta { mos, features, version, context, empty_bpobj: AtomicU64::new(0) }
     }
 
     /// The shared empty bpobj, if there is one.
@@ -186,7 +171,7 @@ impl Meta {
     pub fn space_of(&self, bp: &BlkPtr) -> Space {
         let compressed = bp.physical_size();
         Space {
-            used: self.blocks.deflated_size(bp),
+            used: self.context.io.deflated_size(bp),
             compressed,
             uncompressed: if bp.is_metadata() { compressed } else { bp.logical_size() },
         }
