@@ -4,7 +4,9 @@
 //! Every leaf vdev says by itself which pool it belongs to: two labels at its start and two at its end, all equal, so
 //! that one torn write or one overwritten end of the disk never takes them all. Labels are written in pairs (0 and 2,
 //! then 1 and 3) around the uberblocks, so that whichever uberblock is the newest, a label that describes it is whole.
-//! Labels are the only blocks written in place, hence they carry their checksum inside ([`EmbeddedChecksum`]).
+//! Labels and uberblocks are written in place, so they carry their checksum inside: the last [`CHECKSUM_BYTES`] of the
+//! boot environment, of the configuration and of each slot of the ring are a magic number and a SHA-256 over the whole,
+//! keyed with the offset on the device.
 //!
 //! # On disk
 //! ```text
@@ -14,14 +16,15 @@
 //! ```
 //! The size of the device counts rounded down to whole labels. Data offsets (DVAs) count from 4 MiB.
 
-use crate::corruption::Corruption;
-
 /// Bytes of one label.
 pub const LABEL_BYTES: u64 = 256 << 10;
 /// How many labels a vdev has.
 #[doc(alias = "VDEV_LABELS")]
 pub const LABELS: usize = 4;
-/// Where the boot environment is in a label, and how long it is.
+/// Bytes of the checksum at the end of each of a label's parts.
+#[doc(alias = "zio_eck_t")]
+pub const CHECKSUM_BYTES: usize = 40;
+/// Where the boot environment is in a label.
 pub const BOOT_ENVIRONMENT_OFFSET: u64 = 8 << 10;
 /// Bytes of the boot environment, checksum included.
 pub const BOOT_ENVIRONMENT_BYTES: usize = 8 << 10;
@@ -32,7 +35,7 @@ pub const CONFIG_OFFSET: u64 = 16 << 10;
 #[doc(alias = "VDEV_PHYS_SIZE")]
 pub const CONFIG_BYTES: usize = 112 << 10;
 /// Bytes the packed nvlist may have.
-pub const CONFIG_NVLIST_BYTES: usize = CONFIG_BYTES - EmbeddedChecksum::BYTES;
+pub const CONFIG_NVLIST_BYTES: usize = CONFIG_BYTES - CHECKSUM_BYTES;
 /// Where the ring of uberblocks is in a label.
 pub const RING_OFFSET: u64 = 128 << 10;
 /// Bytes of the ring.
@@ -135,62 +138,6 @@ impl ByteOrder {
     }
 }
 
-/// The checksum in the last 40 bytes of a block that is written in place: magic, then four words.
-///
-/// It is computed over the whole block, with the words first set to the *verifier*, which ties the block to its place:
-/// for labels and uberblocks the offset on the device and three zeros.
-#[doc(alias = "zio_eck_t")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EmbeddedChecksum {
-    /// The byte order of the magic, and of the words.
-    pub order: ByteOrder,
-    /// The checksum as four numbers.
-    pub words: [u64; 4],
-}
-
-impl EmbeddedChecksum {
-    /// Bytes on disk.
-    pub const BYTES: usize = 40;
-    /// The magic number.
-    #[doc(alias = "ZEC_MAGIC")]
-    pub const MAGIC: u64 = 0x0210_da7a_b10c_7a11;
-
-    /// The verifier of a label or an uberblock.
-    pub const fn label_verifier(device_offset: u64) -> [u64; 4] {
-        [device_offset, 0, 0, 0]
-    }
-
-    /// Reads the checksum at the end of `block`.
-    pub fn read(block: &[u8]) -> Result<EmbeddedChecksum, Corruption> {
-        let (_, tail) = block.split_last_chunk::<40>().ok_or(bad("length", block.len() as u64))?;
-        let (chunks, _) = tail.as_chunks::<8>();
-        let [magic, words @ ..] = chunks else { return Err(bad("length", block.len() as u64)) };
-        let order = match u64::from_le_bytes(*magic) {
-            Self::MAGIC => ByteOrder::Little,
-            other if other.swap_bytes() == Self::MAGIC => ByteOrder::Big,
-            other => return Err(bad("magic", other)),
-        };
-        let mut checksum = EmbeddedChecksum { order, words: [0; 4] };
-        for (word, bytes) in checksum.words.iter_mut().zip(words) {
-            *word = order.u64(*bytes);
-        }
-        Ok(checksum)
-    }
-
-    /// Writes magic and words to the end of `block`, which must be long enough.
-    pub fn write(&self, block: &mut [u8]) {
-        let (_, tail) = block.split_last_chunk_mut::<40>().expect("a block has room for its checksum");
-        let words = [Self::MAGIC, self.words[0], self.words[1], self.words[2], self.words[3]];
-        for (bytes, word) in tail.as_chunks_mut::<8>().0.iter_mut().zip(words) {
-            *bytes = self.order.bytes(word);
-        }
-    }
-}
-
-fn bad(field: &'static str, found: u64) -> Corruption {
-    Corruption::new("embedded checksum", field, found)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,19 +160,5 @@ mod tests {
             assert_eq!(ring.slot_of(slots - 1, false), slots - 1);
             assert_eq!(ring.slot_of(slots - 1, true), 0);
         }
-    }
-
-    #[test]
-    fn an_embedded_checksum_survives_in_both_orders() {
-        for order in [ByteOrder::Little, ByteOrder::Big] {
-            let mut block = vec![7u8; 512];
-            let checksum = EmbeddedChecksum { order, words: [1, 2, 3, u64::MAX] };
-            checksum.write(&mut block);
-            assert_eq!(EmbeddedChecksum::read(&block), Ok(checksum));
-            assert_eq!(block[471], 7);
-            block[472] ^= 1;
-            assert_eq!(EmbeddedChecksum::read(&block).unwrap_err().field, "magic");
-        }
-        assert_eq!(EmbeddedChecksum::read(&[0; 39]).unwrap_err().field, "length");
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! # On disk
 //! 27 numbers of 64 bits in the byte order of the writer, which the magic shows; the root pointer's 16 numbers are in
-//! the middle. A slot's last 40 bytes are its [`EmbeddedChecksum`](crate::label::EmbeddedChecksum), the rest is zero.
+//! the middle. A slot's last 40 bytes are its checksum, the rest is zero.
 
 use crate::corruption::Corruption;
 use crate::label::ByteOrder;

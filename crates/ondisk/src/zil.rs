@@ -223,7 +223,7 @@ records! {
     /// Create a file, directory, xattr directory or symbolic link.
     /// Then: the name, and for a symbolic link its target, each ended by a zero byte; before the name, if the type says so,
     /// extended attributes ([`AttrPhys`]), ACL and FUIDs.
-    CreateRecord ("lr_create_t", 112) {
+    CreateRecord ("lr_create_t", 104) {
         /// The directory.
         dir: U64 = "lr_doid",
         /// The new object, with its slots ([`slots_of`]).
