@@ -93,6 +93,8 @@ struct Crew {
 struct CrewState {
     /// Waiting threads, most recent last.
     idle: Vec<(usize, Thread)>,
+    /// Threads ever started; a thread's index is its number in this count.
+    started: usize,
     handles: Vec<JoinHandle<()>>,
 }
 
@@ -198,10 +200,11 @@ impl Watch {
 
 impl Crew {
     fn spawn(self: &Arc<Crew>, state: &mut CrewState) -> io::Result<usize> {
-        let me = state.handles.len();
+        let me = state.started;
         let crew = Arc::clone(self);
         let name = format!("{}-{}.{me}", self.shared.options.name, self.number);
         state.handles.push(thread::Builder::new().name(name).spawn(move || crew.run(me))?);
+        state.started += 1;
         Ok(me)
     }
 
@@ -215,7 +218,7 @@ impl Crew {
         let follower = state.idle.pop();
         if let Some((follower, _)) = &follower {
             next = *follower;
-        } else if state.handles.len() < self.threads_max {
+        } else if state.started < self.threads_max {
             match self.spawn(&mut state) {
                 Ok(new) => next = new,
                 Err(error) => tracing::warn!(%error, "cannot start one more FUSE thread"),

@@ -38,6 +38,8 @@ use crate::{Errno, Result};
 
 type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
 
+/// The kernel's switch.
+const ENABLE: &str = "/sys/module/fuse/parameters/enable_uring";
 /// How often forgotten nodes are collected while there are some.
 const FORGET_EVERY: Duration = Duration::from_millis(20);
 /// Empty collections after which the collector blocks.
@@ -49,8 +51,13 @@ const SQE_COMMAND: usize = 48;
 
 /// May this process use FUSE over io_uring here?
 pub fn is_available() -> bool {
-    let enabled = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring").is_ok_and(|text| matches!(text.trim(), "Y" | "1"));
+    let enabled = std::fs::read_to_string(ENABLE).is_ok_and(|text| matches!(text.trim(), "Y" | "1"));
     enabled && new_ring().is_ok() && possible_cpus().is_some()
+}
+
+/// Turns FUSE over io_uring on for mounts made from now on, as root may. False: it stays off.
+pub fn enable() -> bool {
+    is_available() || std::fs::write(ENABLE, "Y").is_ok() && is_available()
 }
 
 fn new_ring() -> io::Result<Ring> {
