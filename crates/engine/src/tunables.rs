@@ -1,1 +1,39 @@
 //! Every limit of every queue and cache.
+//!
+//! Sizes are in bytes, times in nanoseconds. One [`Tunables`] belongs to a pool; the defaults are for a small server.
+
+/// The limits of one pool.
+#[derive(Debug, Clone)]
+pub struct Tunables {
+    /// Most bytes of blocks that the cache keeps.
+    pub cache_bytes_max: u64,
+    /// Most bytes of changes that are not on disk yet; writers wait beyond it.
+    pub dirty_bytes_max: u64,
+    /// Percentage of `dirty_bytes_max` at which a transaction group is closed early.
+    pub dirty_sync_percent: u64,
+    /// Percentage of `dirty_bytes_max` from which writers are slowed down.
+    pub delay_min_percent: u64,
+    /// How fast the delay grows: nanoseconds at the middle of the range.
+    pub delay_scale_ns: u64,
+    /// Longest delay of one transaction.
+    pub delay_ns_max: u64,
+    /// A transaction group stays open no longer than this.
+    pub txg_timeout_ns: u64,
+    /// Threads that compress, checksum and write.
+    pub write_workers: usize,
+}
+
+impl Default for Tunables {
+    fn default() -> Self {
+        Tunables {
+            cache_bytes_max: 2 << 30,
+            dirty_bytes_max: 1 << 30,
+            dirty_sync_percent: 20,
+            delay_min_percent: 60,
+            delay_scale_ns: 500_000,
+            delay_ns_max: 100_000_000,
+            txg_timeout_ns: 5_000_000_000,
+            write_workers: 2,
+        }
+    }
+}
