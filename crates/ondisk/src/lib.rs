@@ -19,6 +19,7 @@ pub mod acl;
 pub mod nvlist;
 pub mod stream;
 pub mod object_type;
+pub mod algorithm;
 pub mod feature;
 pub mod byteswap;
 pub mod corruption;

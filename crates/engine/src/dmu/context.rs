@@ -1,0 +1,27 @@
+//! What all object sets of a pool share.
+
+use std::sync::Arc;
+
+use crate::arc::BlockCache;
+use crate::host::HostRef;
+use crate::tunables::Tunables;
+use crate::txg::{DirtyBytes, TxgGroups};
+use crate::zio::BlockIo;
+
+/// The layers below, and the transaction groups. One per pool.
+pub struct DmuContext {
+    /// Blocks in memory; the way to all reads.
+    pub cache: Arc<BlockCache>,
+    /// The way to all writes.
+    pub io: Arc<BlockIo>,
+    /// Open, quiescing, syncing.
+    pub groups: Arc<TxgGroups>,
+    /// Bytes that wait to be written.
+    pub dirty: DirtyBytes,
+    /// Time and randomness.
+    pub host: HostRef,
+    /// Limits.
+    pub tunables: Tunables,
+    /// Nothing may be changed.
+    pub read_only: bool,
+}

@@ -1,0 +1,42 @@
+//! The versions of one block that are not on disk yet.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::txg::Txg;
+
+/// What a group made of a block.
+#[derive(Debug, Clone)]
+pub(super) enum Contents {
+    /// New contents, always a whole block.
+    Data(Arc<Vec<u8>>),
+    /// The block was freed: zeros.
+    Freed,
+}
+
+/// A block with at least one unsynced version, oldest first; at most one per living group.
+#[derive(Debug, Default)]
+pub(super) struct DirtyBlock {
+    /// guards: the versions
+    pub(super) versions: Mutex<Vec<(Txg, Contents)>>,
+}
+
+impl DirtyBlock {
+    /// The newest contents.
+    pub(super) fn newest(&self) -> Option<Contents> {
+        self.versions.lock().last().map(|(_, contents)| contents.clone())
+    }
+
+    /// What `txg` made of it.
+    pub(super) fn version(&self, txg: Txg) -> Option<Contents> {
+        self.versions.lock().iter().find(|(own, _)| *own == txg).map(|(_, contents)| contents.clone())
+    }
+
+    /// Forgets the versions up to `txg`; `true` if none is left.
+    pub(super) fn forget(&self, txg: Txg) -> bool {
+        let mut versions = self.versions.lock();
+        versions.retain(|(own, _)| *own > txg);
+        versions.is_empty()
+    }
+}

@@ -1,0 +1,131 @@
+//! What a dataset's properties mean for its blocks.
+
+use ondisk::object_type::ObjectType;
+
+/// `ZIO_CHECKSUM_FLETCHER_4`.
+const FLETCHER4: u8 = 7;
+/// `ZIO_COMPRESS_LZ4`.
+const LZ4: u8 = 15;
+/// `ZIO_COMPRESS_LZJB`.
+const LZJB: u8 = 3;
+/// `ZIO_COMPRESS_OFF`.
+const COMPRESS_OFF: u8 = 2;
+
+/// The property `redundant_metadata`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RedundantMetadata {
+    /// One more copy of all metadata.
+    All,
+    /// One more copy of metadata that would lose much: not of the lowest indirect blocks.
+    Most,
+    /// One more copy of critical metadata only.
+    Some,
+    /// None.
+    None,
+}
+
+/// Who owns a file: for the accounting of used space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileOwner {
+    /// User id.
+    pub user: u64,
+    /// Group id.
+    pub group: u64,
+    /// Project id.
+    pub project: u64,
+}
+
+/// Finds the owner in an object's bonus; `None` if it is no file.
+pub type FileOwnerOf = fn(bonus_type: ObjectType, bonus: &[u8]) -> Option<FileOwner>;
+
+/// What a dataset's properties mean for its blocks. Ids are resolved: never `inherit` or `on`.
+#[derive(Debug, Clone, Copy)]
+pub struct ObjsetSettings {
+    /// `ZIO_CHECKSUM_*` for data.
+    pub checksum: u8,
+    /// `ZIO_COMPRESS_*` for data.
+    pub compression: u8,
+    /// zstd level for data.
+    pub compression_level: u8,
+    /// Copies of data.
+    pub copies: u8,
+    /// Copies of metadata.
+    pub redundant_metadata: RedundantMetadata,
+    /// Largest block of a new file.
+    pub record_bytes: u64,
+    /// The pool has the feature lz4_compress: metadata is compressed with it (else lzjb).
+    pub lz4_metadata: bool,
+    /// The pool's own object set: three copies of everything.
+    pub is_mos: bool,
+    /// Extra slots of new dnodes (property `dnodesize`), in bytes; 0 is the old 512.
+    pub dnode_bytes: u64,
+}
+
+impl ObjsetSettings {
+    /// Those of the MOS.
+    pub fn mos(lz4: bool) -> Self {
+        ObjsetSettings {
+            checksum: FLETCHER4,
+            compression: if lz4 { LZ4 } else { LZJB },
+            compression_level: 0,
+            copies: 3,
+            redundant_metadata: RedundantMetadata::All,
+            record_bytes: 128 << 10,
+            lz4_metadata: lz4,
+            is_mos: true,
+            dnode_bytes: 512,
+        }
+    }
+
+    /// Those of a dataset without properties.
+    pub fn dataset_default(lz4: bool) -> Self {
+        ObjsetSettings { copies: 1, is_mos: false, ..Self::mos(lz4) }
+    }
+}
+
+/// How one block is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WritePolicy {
+    pub(super) checksum: u8,
+    pub(super) compression: u8,
+    pub(super) compression_level: u8,
+    pub(super) copies: u8,
+}
+
+/// Checksums that detect corruption well enough for metadata (`ZCHECKSUM_FLAG_METADATA`).
+fn good_for_metadata(checksum: u8) -> bool {
+    matches!(checksum, 7 | 8 | 11 | 12 | 13 | 14)
+}
+
+/// How to write a block of an object of `object_type` at `level` (`dmu_write_policy`). `own_*` are the dnode's overrides.
+pub(super) fn write_policy(
+    settings: &ObjsetSettings,
+    object_type: ObjectType,
+    level: u8,
+    spill: bool,
+    own_checksum: u8,
+    own_compression: u8,
+) -> WritePolicy {
+    let metadata = level > 0 || object_type.is_metadata() || spill;
+    let checksum = if own_checksum > 1 { own_checksum } else { settings.checksum };
+    let (mut checksum, mut compression, mut copies) = (checksum, settings.compression, settings.copies);
+    if metadata {
+        compression = if settings.lz4_metadata { LZ4 } else { LZJB };
+        if !good_for_metadata(checksum) {
+            checksum = FLETCHER4;
+        }
+        let one_more = match settings.redundant_metadata {
+            RedundantMetadata::All => true,
+            RedundantMetadata::Most => level >= 2 || object_type.is_metadata() || spill,
+            RedundantMetadata::Some => object_type.is_critical(level),
+            RedundantMetadata::None => false,
+        };
+        copies += u8::from(one_more);
+    } else if own_compression > 1 {
+        compression = own_compression;
+    }
+    if settings.is_mos && own_compression == COMPRESS_OFF && level == 0 {
+        compression = COMPRESS_OFF;
+    }
+    WritePolicy { checksum, compression, compression_level: settings.compression_level, copies: copies.min(3) }
+}

@@ -1,0 +1,152 @@
+//! Transactions: the right to change something in one group.
+//!
+//! # Theory
+//! [`OpenTx`] is what user operations get: it joins the open group, after the dirty-data limit and the space limits let
+//! it. [`SyncTx`] exists only while the sync thread writes a group. Both lend a [`Tx`], which is all that a change needs;
+//! functions that may run only while syncing take `&SyncTx`, so that the wrong call does not compile.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ondisk::blkptr::BlkPtr;
+use parking_lot::Mutex;
+
+use super::{DmuContext, Objset};
+use crate::bail;
+use crate::error::Result;
+use crate::txg::{Txg, TxgHold};
+
+/// Membership of a group.
+#[derive(Debug)]
+pub struct Tx {
+    txg: Txg,
+    syncing: bool,
+}
+
+impl Tx {
+    /// The group.
+    pub fn txg(&self) -> Txg {
+        self.txg
+    }
+
+    /// Whether this is the sync thread.
+    pub fn is_syncing(&self) -> bool {
+        self.syncing
+    }
+}
+
+/// Who pays for the blocks of an object set, and decides where freed ones go (upward call: implemented by `dsl`).
+pub trait SpaceOwner: Send + Sync {
+    /// May `bytes` more (worst case) be written in `txg`? Called in open context.
+    ///
+    /// # Errors
+    /// `NoSpace` or `Quota`.
+    fn reserve(&self, txg: Txg, bytes: u64) -> Result<()>;
+    /// A block was written.
+    fn born(&self, tx: &SyncTx<'_>, bp: &BlkPtr) -> Result<()>;
+    /// A block is no longer needed by the head: free it ([`SyncTx::free`]) or keep it on the deadlist.
+    fn killed(&self, tx: &SyncTx<'_>, bp: &BlkPtr) -> Result<()>;
+}
+
+/// A user's transaction; dropping it is its end.
+pub struct OpenTx {
+    tx: Tx,
+    _hold: TxgHold,
+}
+
+impl Deref for OpenTx {
+    type Target = Tx;
+
+    fn deref(&self) -> &Tx {
+        &self.tx
+    }
+}
+
+impl OpenTx {
+    /// Joins the open group to write at most `bytes` of new data and metadata; waits while too much is dirty.
+    /// Take no lock that the sync thread wants while calling this.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Quota`, `ReadOnly`, or what stopped the pool.
+    pub fn assign(objset: &Objset, bytes: u64) -> Result<OpenTx> {
+        let context = objset.context();
+        if context.read_only || objset.is_snapshot() {
+            bail!(ReadOnly, "{} is read-only", objset.name());
+        }
+        if let Some(failure) = context.groups.failure() {
+            return Err(failure);
+        }
+        throttle(context)?;
+        let hold = context.groups.hold();
+        objset.owner().reserve(hold.txg(), bytes)?;
+        Ok(OpenTx { tx: Tx { txg: hold.txg(), syncing: false }, _hold: hold })
+    }
+
+    /// Joins the open group without any check: for what must succeed on a full pool (removing files).
+    pub fn assign_freeing(objset: &Objset) -> Result<OpenTx> {
+        let context = objset.context();
+        if context.read_only || objset.is_snapshot() {
+            bail!(ReadOnly, "{} is read-only", objset.name());
+        }
+        if let Some(failure) = context.groups.failure() {
+            return Err(failure);
+        }
+        throttle(context)?;
+        let hold = context.groups.hold();
+        Ok(OpenTx { tx: Tx { txg: hold.txg(), syncing: false }, _hold: hold })
+    }
+}
+
+fn throttle(context: &DmuContext) -> Result<()> {
+    let open = context.groups.open_txg();
+    let threshold = context.tunables.dirty_bytes_max / 100 * context.tunables.dirty_sync_percent;
+    if context.dirty.of(open) > threshold {
+        context.groups.kick(open);
+    }
+    let delay = context.dirty.delay_ns(&context.tunables);
+    if delay > 0 {
+        context.groups.kick(open);
+        context.host.sleep(Duration::from_nanos(delay));
+    }
+    while !context.dirty.wait_for_room(&context.tunables) {
+        if let Some(failure) = context.groups.failure() {
+            return Err(failure);
+        }
+        context.groups.kick(context.groups.open_txg());
+    }
+    Ok(())
+}
+
+/// The sync thread's transaction: one pass over one group.
+pub struct SyncTx<'a> {
+    tx: Tx,
+    /// Which pass over the group this is, from 1.
+    pub pass: u32,
+    /// The pool's layers.
+    pub context: &'a Arc<DmuContext>,
+    frees: &'a Mutex<Vec<BlkPtr>>,
+}
+
+impl Deref for SyncTx<'_> {
+    type Target = Tx;
+
+    fn deref(&self) -> &Tx {
+        &self.tx
+    }
+}
+
+impl<'a> SyncTx<'a> {
+    /// Pass `pass` of `txg`; freed blocks are collected in `frees`, for the pool to return or defer. Only `pool/sync.rs`
+    /// and pool creation call this.
+    pub fn new(context: &'a Arc<DmuContext>, txg: Txg, pass: u32, frees: &'a Mutex<Vec<BlkPtr>>) -> Self {
+        SyncTx { tx: Tx { txg, syncing: true }, pass, context, frees }
+    }
+
+    /// The block's space goes back to the pool.
+    pub fn free(&self, bp: &BlkPtr) {
+        if !bp.is_hole() && !bp.is_embedded() {
+            self.frees.lock().push(*bp);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! How many bytes wait to be written, and how writers are slowed down.
+//!
+//! # Theory
+//! Without a limit a fast writer fills memory and then stops dead until a group is on disk. Instead, from
+//! `delay_min_percent` of the limit on, each transaction is delayed by a time that grows without bound towards the
+//! limit: `delay = scale * (dirty - min) / (max - dirty)`. Writers so settle at the speed of the disks. (The curve is that
+//! of the OpenZFS write throttle.) At the limit they wait for room.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::{TXG_SIZE, Txg, slot};
+use crate::tunables::Tunables;
+
+/// Bytes of changes in memory, by group.
+#[derive(Debug, Default)]
+pub struct DirtyBytes {
+    total: AtomicU64,
+    by_txg: [AtomicU64; TXG_SIZE],
+    full: Mutex<()>,
+    room: Condvar,
+}
+
+impl DirtyBytes {
+    /// A change of `bytes` in `txg`.
+    pub fn add(&self, txg: Txg, bytes: u64) {
+        self.total.fetch_add(bytes, Ordering::Relaxed);
+        self.by_txg[slot(txg)].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// `bytes` of `txg` are written (or were undone).
+    pub fn remove(&self, txg: Txg, bytes: u64) {
+        let own = &self.by_txg[slot(txg)];
+        let taken = own.load(Ordering::Relaxed).min(bytes);
+        own.fetch_sub(taken, Ordering::Relaxed);
+        self.total.fetch_sub(taken, Ordering::Relaxed);
+        if taken > 0 {
+            drop(self.full.lock());
+            self.room.notify_all();
+        }
+    }
+
+    /// Everything of `txg` is on disk.
+    pub fn clear(&self, txg: Txg) {
+        let rest = self.by_txg[slot(txg)].load(Ordering::Relaxed);
+        self.remove(txg, rest);
+    }
+
+    /// Bytes of all groups.
+    pub fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of one group.
+    pub fn of(&self, txg: Txg) -> u64 {
+        self.by_txg[slot(txg)].load(Ordering::Relaxed)
+    }
+
+    /// How long a new transaction should wait, in nanoseconds.
+    pub fn delay_ns(&self, tunables: &Tunables) -> u64 {
+        let (dirty, max) = (self.total(), tunables.dirty_bytes_max);
+        let min = max / 100 * tunables.delay_min_percent;
+        if dirty <= min {
+            return 0;
+        }
+        if dirty >= max {
+            return tunables.delay_ns_max;
+        }
+        let delay = u128::from(tunables.delay_scale_ns) * u128::from(dirty - min) / u128::from(max - dirty);
+        (delay as u64).min(tunables.delay_ns_max)
+    }
+
+    /// Waits until there is room, for 100 ms at the most; `false` if there is still none.
+    pub fn wait_for_room(&self, tunables: &Tunables) -> bool {
+        let mut guard = self.full.lock();
+        if self.total() < tunables.dirty_bytes_max {
+            return true;
+        }
+        self.room.wait_for(&mut guard, std::time::Duration::from_millis(100));
+        self.total() < tunables.dirty_bytes_max
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_delay_starts_late_and_grows() {
+        let tunables = Tunables { dirty_bytes_max: 1000, ..Tunables::default() };
+        let dirty = DirtyBytes::default();
+        dirty.add(4, 500);
+        assert_eq!(dirty.delay_ns(&tunables), 0);
+        dirty.add(5, 200);
+        let some = dirty.delay_ns(&tunables);
+        dirty.add(5, 200);
+        let more = dirty.delay_ns(&tunables);
+        assert!(0 < some && some < more, "{some} {more}");
+        dirty.clear(5);
+        assert_eq!(dirty.total(), 500);
+    }
+}

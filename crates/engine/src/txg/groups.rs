@@ -1,0 +1,249 @@
+//! The states of the groups, and who holds them.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::{TXG_SIZE, Txg, slot};
+use crate::bail;
+use crate::error::{Error, Result};
+
+const SHARDS: usize = 16;
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shard {
+    holds: Mutex<[u64; TXG_SIZE]>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The group that is closed, empty of holders, and waits to be synced.
+    quiesced: Option<Txg>,
+    /// The group being closed.
+    quiescing: Option<Txg>,
+    syncing: Option<Txg>,
+    synced: Txg,
+    /// Somebody wants this group on disk.
+    sync_wanted: Txg,
+    stopping: bool,
+    failed: Option<Error>,
+}
+
+/// The transaction groups of one pool.
+pub struct TxgGroups {
+    open: AtomicU64,
+    shards: [Shard; SHARDS],
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// Membership of one group; the group is not synced before it is dropped.
+pub struct TxgHold {
+    groups: Arc<TxgGroups>,
+    shard: usize,
+    txg: Txg,
+}
+
+impl TxgHold {
+    /// The group.
+    pub fn txg(&self) -> Txg {
+        self.txg
+    }
+}
+
+impl Drop for TxgHold {
+    fn drop(&mut self) {
+        let mut holds = self.groups.shards[self.shard].holds.lock();
+        let count = &mut holds[slot(self.txg)];
+        *count -= 1;
+        let last = *count == 0;
+        drop(holds);
+        if last && self.txg < self.groups.open_txg() {
+            // Taken and dropped so that a quiescer between its look and its wait is not missed.
+            drop(self.groups.state.lock());
+            self.groups.changed.notify_all();
+        }
+    }
+}
+
+fn own_shard() -> usize {
+    thread_local!(static SHARD: usize = {
+        let mut hasher = DefaultHasher::new();
+        std::thread::current().id().hash(&mut hasher);
+        hasher.finish() as usize % SHARDS
+    });
+    SHARD.with(|shard| *shard)
+}
+
+impl TxgGroups {
+    /// Groups of a pool whose last synced group is `synced`.
+    pub fn new(synced: Txg) -> Arc<Self> {
+        Arc::new(TxgGroups {
+            open: AtomicU64::new(synced + 1),
+            shards: Default::default(),
+            state: Mutex::new(State {
+                quiesced: None,
+                quiescing: None,
+                syncing: None,
+                synced,
+                sync_wanted: 0,
+                stopping: false,
+                failed: None,
+            }),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// The group that is open now.
+    pub fn open_txg(&self) -> Txg {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// The newest group that is on disk.
+    pub fn synced_txg(&self) -> Txg {
+        self.state.lock().synced
+    }
+
+    /// The group being written, if one is.
+    pub fn syncing_txg(&self) -> Option<Txg> {
+        self.state.lock().syncing
+    }
+
+    /// Joins the open group.
+    pub fn hold(self: &Arc<Self>) -> TxgHold {
+        let shard = own_shard();
+        let mut holds = self.shards[shard].holds.lock();
+        let txg = self.open.load(Ordering::Acquire);
+        holds[slot(txg)] += 1;
+        drop(holds);
+        TxgHold { groups: self.clone(), shard, txg }
+    }
+
+    fn holders(&self, txg: Txg) -> u64 {
+        self.shards.iter().map(|shard| shard.holds.lock()[slot(txg)]).sum()
+    }
+
+    /// Waits until a group should be closed: one is wanted on disk, or `timeout` is over, or the pool stops.
+    /// `false`: the pool stops and nothing is wanted.
+    pub fn wait_for_work(&self, timeout: Duration) -> bool {
+        let mut state = self.state.lock();
+        loop {
+            if state.quiesced.is_none() && state.sync_wanted >= self.open_txg() {
+                return true;
+            }
+            if state.stopping {
+                return false;
+            }
+            if self.changed.wait_for(&mut state, timeout).timed_out() {
+                // One group waits for the syncer already: there is no slot for another.
+                if state.quiesced.is_none() {
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// Closes the open group, opens the next, and waits until nobody holds the closed one. Returns it.
+    pub fn quiesce(&self) -> Txg {
+        let mut state = self.state.lock();
+        // open, quiesced and syncing at the most: the slot of the group that opens must have been synced.
+        while state.quiesced.is_some() {
+            self.changed.wait(&mut state);
+        }
+        let guards: Vec<_> = self.shards.iter().map(|shard| shard.holds.lock()).collect();
+        let txg = self.open.fetch_add(1, Ordering::AcqRel);
+        drop(guards);
+        state.quiescing = Some(txg);
+        while self.holders(txg) > 0 {
+            self.changed.wait(&mut state);
+        }
+        state.quiescing = None;
+        state.quiesced = Some(txg);
+        drop(state);
+        self.changed.notify_all();
+        txg
+    }
+
+    /// Waits for a closed group and takes it for writing; `None` when the pool stops.
+    pub fn begin_sync(&self) -> Option<Txg> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(txg) = state.quiesced.take() {
+                state.syncing = Some(txg);
+                drop(state);
+                self.changed.notify_all();
+                return Some(txg);
+            }
+            if state.stopping && state.quiescing.is_none() && state.sync_wanted < self.open_txg() {
+                return None;
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// The group is on disk, or will never be.
+    pub fn end_sync(&self, txg: Txg, result: Result<()>) {
+        let mut state = self.state.lock();
+        assert_eq!(state.syncing, Some(txg), "txg {txg} was not syncing");
+        state.syncing = None;
+        match result {
+            Ok(()) => state.synced = txg,
+            Err(error) => state.failed = Some(error),
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Asks that `txg` be closed and written soon; returns at once.
+    pub fn kick(&self, txg: Txg) {
+        let mut state = self.state.lock();
+        if state.sync_wanted < txg {
+            state.sync_wanted = txg;
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until `txg` is on disk.
+    ///
+    /// # Errors
+    /// What stopped the pool.
+    pub fn wait_synced(&self, txg: Txg) -> Result<()> {
+        self.kick(txg);
+        let mut state = self.state.lock();
+        while state.synced < txg {
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            if state.stopping && state.syncing.is_none() && state.quiesced.is_none() && state.quiescing.is_none() && state.sync_wanted < txg {
+                bail!(Suspended, "the pool is being closed");
+            }
+            self.changed.wait(&mut state);
+        }
+        Ok(())
+    }
+
+    /// Waits until `txg` is no longer open.
+    pub fn wait_quiesced(&self, txg: Txg) {
+        self.kick(txg);
+        let mut state = self.state.lock();
+        while self.open_txg() <= txg && !state.stopping && state.failed.is_none() {
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// What stopped the pool, if something did.
+    pub fn failure(&self) -> Option<Error> {
+        self.state.lock().failed.clone()
+    }
+
+    /// The threads are to end after what is wanted on disk is there.
+    pub fn stop(&self) {
+        self.state.lock().stopping = true;
+        self.changed.notify_all();
+    }
+}
