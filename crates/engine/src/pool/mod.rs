@@ -2,3 +2,4 @@
 
 pub mod check;
 pub mod space_maps;
+pub mod prop_table;
