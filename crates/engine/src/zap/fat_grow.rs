@@ -10,7 +10,7 @@ use ondisk::zap_fat::{self, FatHeader, Pointer, PointerTable};
 use ondisk::zap_hash;
 use ondisk::zap_leaf::{self, Leaf};
 
-use super::blocks::{ReadBlocks, WriteBlocks};
+use super::blocks::WriteBlocks;
 use super::fat::{Fat, leaf_error};
 use crate::bail;
 use crate::error::Result;

@@ -275,7 +275,7 @@ fn names_and_values_have_limits() {
 fn positions_pack_into_words() {
     use super::cursor::Cursor;
     let cursor = Cursor::after(0xabcd_ef10_0000_0000, 2);
-    assert_eq!(cursor.pack(0), 0xabcd_ef1 | 3 << 28);
+    assert_eq!(cursor.pack(0), 0x0abc_def1 | 3 << 28);
     assert_eq!(Cursor::unpack(cursor.pack(0), 0), cursor);
     assert_eq!(Cursor::unpack(u64::MAX, 0).pack(0), u64::MAX);
 }

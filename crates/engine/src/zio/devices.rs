@@ -1,0 +1,42 @@
+//! What zio needs of the vdevs.
+//!
+//! # Theory
+//! A top-level vdev presents one space of bytes, and one or more ways to read the same bytes: the sides of a mirror, or
+//! the combinations of columns from which a RAIDZ row can be computed. Only the one who knows the checksum can tell which of
+//! them is right, so they are numbered and zio asks for them one by one when the ordinary read gave the wrong bytes.
+//!
+//! This is a trait so that the layer can be tested on plain memory.
+
+use std::sync::Arc;
+
+use crate::error::Result;
+
+/// A top-level vdev.
+pub trait Device: Send + Sync {
+    /// Fills `buf` from `offset`, in the way that is best just now. Mirrors and RAIDZ get around disks that fail.
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+    /// How many ways there are to read.
+    fn copies(&self) -> usize;
+    /// Fills `buf` from `offset` in the given way.
+    fn read_copy(&self, copy: usize, offset: u64, buf: &mut [u8]) -> Result<()>;
+    /// Writes all of `data`, to every side.
+    fn write(&self, offset: u64, data: &[u8]) -> Result<()>;
+    /// Writes what is right over what `read_copy` in the given way has read.
+    fn repair_copy(&self, copy: usize, offset: u64, data: &[u8]) -> Result<()>;
+    /// Counts a checksum error against the disks of the given way.
+    fn note_checksum_error(&self, copy: usize);
+    /// log2 of the smallest unit that is allocated.
+    fn ashift(&self) -> u32;
+    /// Bytes that `physical` bytes take here.
+    fn allocated_size(&self, physical: u64) -> u64;
+    /// Bytes of space. A DVA that ends beyond them is corrupt.
+    fn size_bytes(&self) -> u64;
+}
+
+/// The vdev tree of a pool.
+pub trait Devices: Send + Sync {
+    /// The top-level vdev with the given id.
+    fn device(&self, vdev: u32) -> Option<Arc<dyn Device>>;
+    /// Makes durable what was written before.
+    fn flush(&self) -> Result<()>;
+}
