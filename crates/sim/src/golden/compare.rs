@@ -222,8 +222,7 @@ fn compare_records(shown: &str, one: &FileRecord, other: &FileRecord, what: Comp
     check!(projid, what.projects);
     check!(xflags, what.projects);
     // The samples are compared one by one.
-    let summed = |record: &FileRecord| {
-        record.big.as_ref().map(|big| (big.entries, big.names_sha256.clone(), big.entries_sha256.clone()))
-    };
+    let summed =
+        |record: &FileRecord| record.big.as_ref().map(|big| (big.entries, big.names_sha256.clone(), big.entries_sha256.clone()));
     check("big", true, summed(one) == summed(other), &|| format!("{:?} != {:?}", summed(one), summed(other)));
 }

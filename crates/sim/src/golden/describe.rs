@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 
-use super::manifest::{BIG_DIRECTORY, BigDirectory, DatasetRecord, FileRecord, FileType, HUGE_FILE, Manifest, PoolRecord, Volume};
+use super::manifest::{
+    BIG_DIRECTORY, BigDirectory, DatasetRecord, FileRecord, FileType, HUGE_FILE, Manifest, PoolRecord, Volume,
+};
 use super::subject::{DatasetType, GoldenFiles, GoldenPool, GoldenVolume, Seek};
 
 /// Bytes read at once, and the unit in which a volume is summed up.
@@ -184,7 +186,8 @@ pub fn describe_file(files: &dyn GoldenFiles, path: &[u8], inode: u64) -> Result
 
 fn describe_content(files: &dyn GoldenFiles, inode: u64, size: u64, record: &mut FileRecord) -> Result<()> {
     let segments = segments(files, inode, size)?;
-    let digest = if size > HUGE_FILE { pages_digest(files, inode, size, &segments) } else { digest(files, inode, size, &segments) };
+    let digest =
+        if size > HUGE_FILE { pages_digest(files, inode, size, &segments) } else { digest(files, inode, size, &segments) };
     match digest {
         Ok(hash) if size > HUGE_FILE => record.pages_sha256 = Some(hash),
         Ok(hash) => record.sha256 = Some(hash),
