@@ -1,1 +1,3 @@
 //! Objects that form datasets and snapshots.
+
+pub mod prop_table;
