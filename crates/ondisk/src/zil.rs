@@ -48,6 +48,11 @@ pub struct LogHeader {
 }
 const _: () = assert!(size_of::<LogHeader>() == 192);
 
+/// Whether a log's header points to no blocks: there is nothing to replay or free.
+pub fn header_has_no_log(header: &[u8]) -> bool {
+    LogHeader::read_from_prefix(header).is_ok_and(|(header, _)| header.log.is_hole())
+}
+
 /// The magic number of an embedded checksum.
 #[doc(alias = "ZEC_MAGIC")]
 pub const EMBEDDED_CHECKSUM_MAGIC: u64 = 0x0210_da7a_b10c_7a11;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ondisk::object_type::ObjectType;
-use ondisk::objset::ObjsetSize;
+use ondisk::objset::FLAG_PROJECT_QUOTA_COMPLETE;
 
 use crate::dmu::{Objset, SyncTx, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER};
 use crate::error::{ErrorKind, Result};
@@ -23,7 +23,7 @@ pub(super) fn count_used_space(objset: &Arc<Objset>, tx: &SyncTx<'_>) -> Result<
     if changes.is_empty() {
         return Ok(false);
     }
-    let by_project = objset.phys_size() >= ObjsetSize::V3;
+    let by_project = objset.flags() & FLAG_PROJECT_QUOTA_COMPLETE != 0;
     let mut sums: BTreeMap<(u64, String), i64> = BTreeMap::new();
     for change in changes {
         let owner = change.owner;

@@ -93,7 +93,7 @@ impl Dir {
     }
 
     /// It is elsewhere in the tree now. Called by rename.
-    pub(super) fn relink(&self, parent: Option<Arc<Dir>>, name: String) {
+    pub fn relink(&self, parent: Option<Arc<Dir>>, name: String) {
         *self.link.write() = DirLink { parent, name };
     }
 

@@ -381,7 +381,7 @@ impl Dsl {
     }
 
     /// Datasets that are in memory.
-    pub(super) fn live_datasets(&self) -> Vec<Arc<Dataset>> {
+    pub fn live_datasets(&self) -> Vec<Arc<Dataset>> {
         self.datasets.lock().values().filter_map(Weak::upgrade).collect()
     }
 
