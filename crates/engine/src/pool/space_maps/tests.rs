@@ -137,7 +137,7 @@ fn context(disks: &Arc<Vdevs>, synced: u64) -> Arc<DmuContext> {
     let host: HostRef = RealHost::shared();
     let allocator = Arc::new(Allocator::new(2));
     let threads = BlockThreads { writers: 2, readers: 1 };
-    let io = BlockIo::new(&host, Arc::clone(disks) as Arc<dyn Devices>, allocator, threads);
+    let io = BlockIo::new(&host, Arc::clone(disks) as Arc<dyn BlockDevices>, allocator, threads);
     Arc::new(DmuContext {
         cache: Arc::new(BlockCache::new(Arc::clone(&io), 8 << 20)),
         io,
