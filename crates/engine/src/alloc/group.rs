@@ -309,6 +309,13 @@ impl Group {
         std::mem::take(&mut self.dirty[txg as usize % TXG_SLOTS].lock())
     }
 
+    /// Something was allocated or freed here since the last pass of `txg`.
+    pub fn has_changes(&self, txg: u64) -> bool {
+        let dirty = self.dirty[txg as usize % TXG_SLOTS].lock().clone();
+        let metaslabs = self.metaslabs.read();
+        dirty.iter().filter_map(|id| metaslabs.get(*id as usize)).any(|metaslab| metaslab.has_changes(txg))
+    }
+
     /// Counts what a txg has changed in metaslab `id`, and has the next txg come by if it must.
     pub fn count_sync_done(&self, id: u64, txg: u64, done: SyncDone) {
         self.allocated.fetch_add(done.allocated, Ordering::Relaxed);

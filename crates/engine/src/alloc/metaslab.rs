@@ -280,6 +280,12 @@ impl Metaslab {
         self.state.lock().free.as_ref().map(|free| free.overlaps(offset, size))
     }
 
+    /// There is something for a pass to write.
+    pub fn has_changes(&self, txg: u64) -> bool {
+        let state = self.state.lock();
+        !state.allocating[txg as usize % TXG_SLOTS].is_empty() || !state.freeing.is_empty()
+    }
+
     /// What this pass has to write; from here on it counts as written.
     pub fn begin_pass(&self, txg: u64) -> Result<Changes> {
         let mut state = self.state.lock();
@@ -297,12 +303,14 @@ impl Metaslab {
         Ok(Changes { allocated, freed })
     }
 
-    /// What the disk called free after the last txg: the contents of a condensed space map. Valid before the first pass of
-    /// the syncing txg; `None`: not in memory.
+    /// What the disk called free after the last txg: the contents of a condensed space map. `None`: not in memory, or the
+    /// syncing txg has begun to write.
     pub fn free_on_disk(&self) -> Result<Option<RangeTree>> {
         let state = self.state.lock();
         let Some(free) = &state.free else { return Ok(None) };
-        assert!(state.freed.is_empty(), "{self}: condensed after its first pass");
+        if !state.freed.is_empty() || state.written_allocated > 0 {
+            return Ok(None);
+        }
         let mut whole = free.clone();
         state.deferred.iter().chain(&state.allocating).try_for_each(|tree| whole.add_all(tree)).within(|| self)?;
         Ok(Some(whole))

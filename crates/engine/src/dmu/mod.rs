@@ -49,6 +49,9 @@ mod tree;
 mod tx;
 mod write;
 
+#[cfg(test)]
+mod tests;
+
 pub use allocate::DnodeSpec;
 pub use context::DmuContext;
 pub use dnode::{Dnode, DnodeInfo};

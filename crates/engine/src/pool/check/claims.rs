@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use ondisk::blkptr::BlkPtr;
+use ondisk::dva::Dva;
 
 use super::{CheckReport, Finding};
 use crate::alloc::RangeTree;
@@ -20,12 +21,12 @@ pub struct Claims {
 
 impl Claims {
     /// Claims the space of a block; `false` if it was claimed before as a whole, by dedup or cloning.
-    pub fn claim(&mut self, bp: &BlkPtr, at: &Bookmark, report: &mut CheckReport) -> bool {
+    pub fn claim(&mut self, bp: &BlkPtr, spaces: &[Dva], at: &Bookmark, report: &mut CheckReport) -> bool {
         let may_share = bp.is_dedup() || (self.clones && bp.level() == 0);
         if may_share && let Some(first) = bp.first_dva() && !self.shared.insert((first.vdev, first.offset)) {
             return false;
         }
-        for dva in bp.dvas() {
+        for dva in spaces {
             self.claim_range(dva.vdev, dva.offset, dva.allocated, &format!("{at}"), report);
         }
         true
@@ -40,9 +41,7 @@ impl Claims {
         let tree = self.by_vdev.entry(vdev).or_default();
         if tree.overlaps(offset, length) || offset.checked_add(length).is_none() {
             report.find(Finding::DoubleAllocation { vdev, offset, length, block: who.to_owned() });
-            for (from, size) in tree.remove_present(offset, length) {
-                let _ = (from, size);
-            }
+            tree.remove_present(offset, length);
         }
         if tree.add(offset, length).is_err() {
             report.find(Finding::DoubleAllocation { vdev, offset, length, block: who.to_owned() });

@@ -83,14 +83,13 @@ impl<'a> Walker<'a> {
         if bp.is_embedded() {
             return true;
         }
-        if bp.is_gang()
-            && let Err(error) = self.io.for_each_gang_child(bp, at, &mut |child| {
-                let _ = self.claims.claim(child, at, &mut self.report);
-            })
-        {
-            self.unreadable(at, error);
+        match self.io.spaces_of(bp, at) {
+            Ok(spaces) => self.claims.claim(bp, &spaces, at, &mut self.report),
+            Err(error) => {
+                self.unreadable(at, error);
+                false
+            }
         }
-        self.claims.claim(bp, at, &mut self.report)
     }
 
     fn read(&mut self, bp: &BlkPtr, at: &Bookmark) -> Option<Arc<Vec<u8>>> {
@@ -126,7 +125,7 @@ impl<'a> Walker<'a> {
             return;
         }
         let io = self.io.clone();
-        let results = self.io.executor().map(batch, move |(bp, at)| (at, io.read(&bp, &at).map(|_| ())));
+        let results = self.io.readers().map(batch, move |(bp, at)| (at, io.read(&bp, &at).map(|_| ())));
         for (at, result) in results {
             match result {
                 Ok(()) => self.report.verified += 1,

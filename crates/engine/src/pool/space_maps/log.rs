@@ -7,10 +7,10 @@ use ondisk::object_type::ObjectType;
 use ondisk::space_map::{Area, BLOCK_BYTES_LOGGED};
 
 use super::map::SpaceMap;
-use super::open::FeatureCounts;
-use super::tables;
+use super::open::{FeatureCounts, LOG_TABLE, MOS_DIRECTORY};
 use crate::dmu::{ObjectId, Objset, SyncTx};
 use crate::error::Result;
+use crate::zap::{Zap, ZapSpec, int_name};
 
 /// The log may have as many blocks as this many for each metaslab with unflushed changes, within bounds.
 const BLOCKS_PER_METASLAB: u64 = 4;
@@ -57,14 +57,14 @@ impl Log {
         let table = match self.table {
             Some(table) => table,
             None => {
-                let table = tables::create(mos, tx, ObjectType::OTN_ZAP_METADATA)?;
-                tables::add(mos, tx, tables::MOS_DIRECTORY, tables::LOG_TABLE, table)?;
+                let table = Zap::create(mos, tx, &ZapSpec::new(ObjectType::ZAP_METADATA))?.object();
+                Zap::open(mos, MOS_DIRECTORY)?.add_u64(tx, LOG_TABLE, table)?;
                 features.add(tx, Feature::LogSpacemap, 1)?;
                 *self.table.insert(table)
             }
         };
         let map = SpaceMap::create(mos, tx, features, Area::LOG, BLOCK_BYTES_LOGGED)?;
-        tables::add(mos, tx, table, &tables::txg_name(tx.txg()), map.object())?;
+        Zap::open(mos, table)?.add_u64(tx, int_name(tx.txg()), map.object())?;
         self.logs.insert(tx.txg(), LogInfo { object: map.object(), blocks: 0 });
         Ok(map)
     }
@@ -89,7 +89,7 @@ impl Log {
             && txg < oldest.min(tx.txg())
         {
             SpaceMap::open(mos, info.object, Area::LOG)?.destroy(mos, tx, features)?;
-            tables::remove(mos, tx, table, &tables::txg_name(txg))?;
+            Zap::open(mos, table)?.remove(tx, int_name(txg))?;
             self.logs.remove(&txg);
         }
         Ok(())

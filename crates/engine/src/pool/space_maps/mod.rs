@@ -43,7 +43,6 @@ mod log;
 mod map;
 mod open;
 mod sync;
-mod tables;
 mod vdev_maps;
 
 pub use open::{FeatureCounts, SpaceMapsOptions, VdevSpace};
