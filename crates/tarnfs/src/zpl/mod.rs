@@ -51,3 +51,6 @@ pub use xattr::XattrMode;
 
 /// An inode number: the object number of the file.
 pub type InodeNumber = u64;
+
+#[cfg(test)]
+mod tests;
