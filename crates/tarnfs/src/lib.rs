@@ -1,3 +1,4 @@
 //! The library: pools, datasets, files.
 
 pub mod control;
+pub mod zpl;
