@@ -77,10 +77,17 @@ impl Devices for Vdevs {
 }
 
 /// Features, kept in memory.
-struct Features {
+pub(super) struct Features {
     logged: AtomicBool,
     histogram: AtomicBool,
     counts: Mutex<BTreeMap<Feature, i64>>,
+}
+
+impl Features {
+    pub(super) fn new(logged: bool, histogram: bool) -> Self {
+        let (logged, histogram) = (AtomicBool::new(logged), AtomicBool::new(histogram));
+        Self { logged, histogram, counts: Mutex::default() }
+    }
 }
 
 impl FeatureCounts for Features {
@@ -133,10 +140,14 @@ struct Pool {
 }
 
 fn context(disks: &Arc<Vdevs>, synced: u64) -> Arc<DmuContext> {
+    context_on(Arc::clone(disks) as Arc<dyn Devices>, synced)
+}
+
+pub(super) fn context_on(devices: Arc<dyn Devices>, synced: u64) -> Arc<DmuContext> {
     let host: HostRef = RealHost::shared();
     let allocator = Arc::new(Allocator::new(2));
     let threads = BlockThreads { writers: 2, readers: 1 };
-    let io = BlockIo::new(&host, Arc::clone(disks) as Arc<dyn Devices>, allocator, threads);
+    let io = BlockIo::new(&host, devices, allocator, threads);
     Arc::new(DmuContext {
         cache: Arc::new(BlockCache::new(Arc::clone(&io), 8 << 20)),
         io,
@@ -148,7 +159,7 @@ fn context(disks: &Arc<Vdevs>, synced: u64) -> Arc<DmuContext> {
     })
 }
 
-fn mos_options(context: &Arc<DmuContext>) -> ObjsetOptions {
+pub(super) fn mos_options(context: &Arc<DmuContext>) -> ObjsetOptions {
     ObjsetOptions {
         context: Arc::clone(context),
         dataset: 0,
@@ -176,8 +187,7 @@ impl Pool {
     fn create(logged: bool, histogram: bool) -> Self {
         let memory = || Arc::new(Memory { bytes: Mutex::new(vec![0; (METASLABS << METASLAB_SHIFT) as usize]) });
         let disks = Arc::new(Vdevs((0..VDEVS).map(|_| memory()).collect()));
-        let (logged, histogram) = (AtomicBool::new(logged), AtomicBool::new(histogram));
-        let features = Arc::new(Features { logged, histogram, counts: Mutex::default() });
+        let features = Arc::new(Features::new(logged, histogram));
         let (txg, context) = (4, context(&disks, 3));
         let frees = Mutex::default();
         let tx = SyncTx::new(&context, txg, 1, &frees);
