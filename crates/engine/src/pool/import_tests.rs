@@ -8,7 +8,10 @@ use crate::vdev::label::{DeviceLabels, LabelSync, init_labels, sync_labels};
 use crate::vdev::{NewLeaf, NewTop, VdevState, VdevTree, key};
 use disk::{Disk, DiskRef, MemDisk};
 use ondisk::label as layout;
+use ondisk::nvlist::NvList;
 use ondisk::uberblock::Uberblock;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -117,6 +120,86 @@ fn a_stale_copy_of_a_device_loses() {
     assert_eq!(candidate.config.state, PoolState::Exported);
     assert_eq!(candidate.uberblocks.iter().map(|u| u.txg).collect::<Vec<_>>(), [9, 5]);
     assert!(!candidate.is_in_use_elsewhere(1));
+}
+
+/// A label with a good checksum can still say anything.
+fn odd_config(random: &mut ChaCha8Rng, depth: u32) -> NvList {
+    let names = [
+        "version", "name", "state", "txg", "pool_guid", "guid", "vdev_children", "hole_array", "vdev_tree", "type", "id",
+        "ashift", "asize", "metaslab_array", "metaslab_shift", "children", "features_for_read", "path", "is_log",
+    ];
+    let kinds = ["root", "mirror", "file", "disk", "hole", "missing", "raidz", "replacing", "spare", ""];
+    let numbers = [0, 1, 2, 9, 12, 24, 34, 63, 64, 5000, 62_390_272, 1 << 62, u64::MAX];
+    let mut list = NvList::new();
+    for name in names {
+        if random.random_bool(0.1) {
+            continue;
+        }
+        let any = random.random_range(0..20);
+        let number = numbers[random.random_range(0..numbers.len())];
+        match (name, any) {
+            (_, 0) => list.set(name, "text"),
+            (_, 1) => list.set(name, vec![number; 3]),
+            (_, 2) => list.set(name, NvList::new()),
+            ("type", _) => list.set(name, kinds[random.random_range(0..kinds.len())]),
+            ("name" | "path", _) => list.set(name, "x"),
+            ("hole_array", _) => list.set(name, vec![number]),
+            ("vdev_tree", _) if depth == 0 => list.set(name, odd_config(random, 1)),
+            ("children", _) if depth < 4 => {
+                let children: Vec<NvList> = (0..random.random_range(0..3)).map(|_| odd_config(random, depth + 1)).collect();
+                list.set(name, children);
+            }
+            ("ashift", 3..18) => list.set(name, 9),
+            ("guid" | "pool_guid" | "txg", 3..18) => list.set(name, 7),
+            _ => list.set(name, number),
+        }
+    }
+    list
+}
+
+#[test]
+fn no_label_makes_it_panic() {
+    let seed = 20_261_120;
+    eprintln!("seed {seed}");
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let (mut found, mut opened) = (0, 0);
+    for round in 0..400 {
+        let (_, _, disks) = make_pool("tank");
+        let disk = &disks[0];
+        // The uberblocks of a good pool, and one odd configuration in all labels.
+        let mut config = odd_config(&mut random, 0);
+        if round % 2 == 0 {
+            config.set("pool_guid", 7);
+            config.set("txg", 5);
+            config.set("state", 0);
+            config.set("version", 5000);
+            config.set("name", "odd");
+        }
+        let mut rings = Vec::new();
+        for label in 0..4 {
+            let mut ring = vec![0; layout::RING_BYTES as usize];
+            disk.read_at(&mut ring, layout::label_offset(SIZE, label) + layout::RING_OFFSET).unwrap();
+            rings.push(ring);
+        }
+        init_labels(&**disk, &config).unwrap();
+        for (label, ring) in rings.iter().enumerate() {
+            disk.write_at(ring, layout::label_offset(SIZE, label) + layout::RING_OFFSET).unwrap();
+        }
+        for candidate in discover(vec![disk.clone()]) {
+            found += 1;
+            let _ = candidate.config.check_features_for_read();
+            if let Ok(tree) = candidate.open_tree() {
+                opened += 1;
+                let _ = tree.check_complete();
+                let (_, _) = (tree.status(), tree.allocation_units());
+                for top in tree.tops() {
+                    let _ = (top.metaslab_count(), top.deflate_ratio(), top.read(0, &mut [0; 512]));
+                }
+            }
+        }
+    }
+    // The canary: if nothing gets through, nothing was tested.
+    assert!(found > 50 && opened > 10, "{found} found, {opened} opened");
 }
 
 /// Unpacks a pool made by OpenZFS, if the golden pools are there.

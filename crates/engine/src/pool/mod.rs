@@ -3,6 +3,7 @@
 pub mod check;
 pub mod config;
 pub mod import;
+pub mod prop_table;
 pub mod space_maps;
 
 #[cfg(test)]

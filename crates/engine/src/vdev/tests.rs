@@ -316,3 +316,20 @@ fn damaged_labels_are_passed_over() {
     assert_eq!(DeviceLabels::read(&disk).configs().count(), 1);
     assert_eq!(DeviceLabels::read(&MemDisk::new("tiny", 1000)).configs().count(), 0);
 }
+
+#[test]
+fn uberblocks_take_turns() {
+    let disks = disks(5);
+    let mut tops: Vec<NewTop> = disks.iter().map(|disk| new_top(std::slice::from_ref(disk))).collect();
+    tops[2].is_log = true;
+    let tree = VdevTree::create(&RealHost, tops, 4).unwrap();
+    let ids = |txg, all| tree.uberblock_tops(txg, all).iter().map(|top| top.id()).collect::<Vec<_>>();
+    // New vdevs have no metaslabs yet: an uberblock only there would not count.
+    assert_eq!(ids(4, false), [0u64; 0]);
+    assert_eq!(ids(4, true), [0, 1, 2, 3, 4]);
+    for top in tree.tops() {
+        top.update_config(|config| config.set(key::METASLAB_ARRAY, 1));
+    }
+    assert_eq!(ids(4, false), [0, 1, 3]);
+    assert_eq!(ids(6, false), [3, 4, 0]);
+}

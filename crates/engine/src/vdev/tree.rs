@@ -15,6 +15,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+/// How many top-level vdevs get an uberblock in a txg that does not change the tree.
+#[doc(alias = "SPA_SYNC_MIN_VDEVS")]
+const UBERBLOCK_TOPS: usize = 3;
+
 /// The devices that were found, by the guid in their label.
 #[derive(Clone, Default)]
 pub struct Devices {
@@ -144,6 +148,22 @@ impl VdevTree {
     /// The numbers that are holes.
     pub fn holes(&self) -> Vec<u64> {
         self.tops.read().iter().filter(|top| *top.kind() == VdevKind::Hole).map(|top| top.id()).collect()
+    }
+
+    /// The vdevs that get the uberblock of `txg`: all if their descriptions change with it, otherwise three, by turns.
+    /// Logs never count: a pool can be imported without them.
+    pub fn uberblock_tops(&self, txg: u64, all: bool) -> Vec<Arc<TopVdev>> {
+        let mut tops = self.data_tops();
+        if all {
+            return tops;
+        }
+        tops.retain(|top| !top.is_log() && top.metaslab_array() != 0 && top.state().is_readable());
+        let count = tops.len();
+        if count > 0 {
+            tops.rotate_left((txg % count as u64) as usize);
+        }
+        tops.truncate(UBERBLOCK_TOPS);
+        tops
     }
 
     /// The sum of all guids, as in uberblocks.
