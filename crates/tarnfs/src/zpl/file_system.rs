@@ -177,6 +177,11 @@ impl FileSystem {
         self.version
     }
 
+    /// Names that differ at all are different names: no property asks for case or normalisation to be ignored.
+    pub fn names_are_exact(&self) -> bool {
+        self.matching == Match::Exact
+    }
+
     /// How it is mounted.
     pub fn options(&self) -> MountOptions {
         self.options.read().clone()
