@@ -11,6 +11,8 @@ mod settings;
 mod table;
 mod units;
 mod version;
+#[cfg(test)]
+mod tests;
 mod zfs;
 mod zpool;
 

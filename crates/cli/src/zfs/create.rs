@@ -1,7 +1,7 @@
 //! `zfs create`
 
 use engine::dsl::prop_table::DatasetTypes;
-use tarnfs::control::{DatasetCreate, DatasetKind, DatasetKinds, DatasetList, Failure, FailureKind, Request, Setting, Value, Wanted};
+use tarnfs::control::{DatasetCreate, DatasetKind, DatasetKinds, DatasetList, Failure, FailureKind, Request, Setting, Wanted};
 
 use super::mount_after;
 use crate::getopt::Options;
@@ -100,15 +100,11 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
     }
     if flags.verbose {
         report(session, &flags, "create", "create", name);
-        for setting in &create.properties {
-            let value = match &setting.value {
-                Value::Number(number) => number.to_string(),
-                Value::Text(text) => text.clone(),
-            };
+        for (name, value) in shown(&flags, &create) {
             if flags.parsable {
-                say!(session, "property\t{}\t{value}", setting.name);
+                say!(session, "property\t{name}\t{value}");
             } else {
-                say!(session, "\t{}={value}", setting.name);
+                say!(session, "\t{name}={value}");
             }
         }
     }
@@ -131,6 +127,18 @@ fn report(session: &mut Session<'_>, flags: &Flags, parsable: &str, words: &str,
     } else if flags.verbose {
         say!(session, "{}{words} {name}", if flags.dry_run { "would " } else { "" });
     }
+}
+
+/// The properties as they were written, and those that follow from `-V` and `-b`.
+fn shown(flags: &Flags, create: &DatasetCreate) -> Vec<(String, String)> {
+    let mut pairs = Vec::new();
+    pairs.extend(create.volume_size.map(|size| ("volsize".to_owned(), size.to_string())));
+    pairs.extend(flags.block_size.map(|size| ("volblocksize".to_owned(), size.to_string())));
+    pairs.extend(flags.pairs.iter().cloned());
+    if !flags.sparse && flags.volume_size.is_some() && !flags.pairs.iter().any(|(name, _)| name == "refreservation") {
+        pairs.push(("refreservation".to_owned(), "auto".to_owned()));
+    }
+    pairs
 }
 
 /// The request, from the flags.

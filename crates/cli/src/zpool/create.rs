@@ -199,6 +199,10 @@ fn request(name: &str, flags: &Flags, vdevs: Vec<VdevSpec>) -> Result<PoolCreate
     if let Some(word) = vdev_spec::unsupported(&vdevs) {
         return Err(Failure::with(FailureKind::Unsupported, format!("'{word}' vdevs are not yet supported by this version of tarn")));
     }
+    if vdev_spec::has_duplicates(&vdevs) {
+        let words = "one or more vdevs refer to the same device, or one of\nthe devices is part of an active md or lvm device";
+        return Err(Failure::with(FailureKind::BadDevice, words));
+    }
     let features = features(&mut properties, flags.no_features);
     Ok(PoolCreate {
         name: name.to_owned(),

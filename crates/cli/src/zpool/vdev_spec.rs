@@ -202,6 +202,13 @@ fn leaves(specs: &[VdevSpec]) -> Vec<&Path> {
     paths
 }
 
+/// Is one device named twice, by whatever path?
+pub(super) fn has_duplicates(specs: &[VdevSpec]) -> bool {
+    let mut real: Vec<PathBuf> = leaves(specs).into_iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
+    real.sort();
+    real.windows(2).any(|pair| pair[0] == pair[1])
+}
+
 fn holds(vdev: &VdevStatus, path: &Path) -> bool {
     vdev.path.as_deref().is_some_and(|known| Path::new(known) == path) || vdev.children.iter().any(|child| holds(child, path))
 }
