@@ -174,7 +174,7 @@ cache                    -      -      -         -
     prints(
         &mut backend,
         "zpool list -Hpv -o name,size",
-        "g_cache\t83886080\n\t/dev/shm/m/d0.img\t100663296\n\t/dev/shm/m/d1.img\t100663296\n",
+        "g_cache\t83886080\n\t/dev/shm/m/d0.img\t100663296\ncache                       -\n\t/dev/shm/m/d1.img\t100663296\n",
     );
 }
 
