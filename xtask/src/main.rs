@@ -1,3 +1,130 @@
-//! `cargo xtask`: everything that CI and developers run.
+//! `cargo xtask`: everything that CI and developers run beyond `cargo test`.
 
-fn main() {}
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail, ensure};
+
+const HELP: &str = "\
+cargo xtask tidy                     the rules that no compiler checks
+cargo xtask ci                       all that must pass before a change is taken: tidy, format, clippy, tests
+cargo xtask oracle [IMAGE...]        the real zdb judges these images, or the pools that our tests write
+cargo xtask oracle --kernel IMAGE... the real kernel module imports, scrubs and writes a copy of the pool (minutes)
+cargo xtask golden                   lists the golden pools
+cargo xtask golden NAME [DIRECTORY]  describes a golden pool, unpacks its images into DIRECTORY
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match arguments.split_first() {
+        Some((&"tidy", [])) => tidy(),
+        Some((&"ci", [])) => ci(),
+        Some((&"oracle", images)) => oracle(images),
+        Some((&"golden", [])) => list_golden(),
+        Some((&"golden", [name])) => golden(name, None),
+        Some((&"golden", [name, directory])) => golden(name, Some(Path::new(directory))),
+        _ => {
+            print!("{HELP}");
+            return ExitCode::from(u8::from(!arguments.is_empty() && arguments != ["help"]));
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn root() -> PathBuf {
+    sim::places::workspace_root()
+}
+
+fn tidy() -> Result<()> {
+    let findings = xtask::tidy::run(&root())?;
+    for line in findings.notes.iter().chain(&findings.violations) {
+        println!("{line}");
+    }
+    ensure!(findings.violations.is_empty(), "{} places are not tidy", findings.violations.len());
+    Ok(())
+}
+
+fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+    println!("xtask: cargo {}", arguments.join(" "));
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(program).args(arguments).envs(environment.iter().copied()).current_dir(root()).status();
+    let status = status.context("cargo cannot be run")?;
+    ensure!(status.success(), "cargo {}: {status}", arguments.join(" "));
+    Ok(())
+}
+
+fn ci() -> Result<()> {
+    tidy()?;
+    cargo(&["fmt", "--all", "--check"], &[])?;
+    cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"], &[])?;
+    cargo(&["test", "--workspace"], &[])
+}
+
+fn oracle(arguments: &[&str]) -> Result<()> {
+    use sim::oracle::{OracleResult, import_real, zdb_check};
+    let (kernel, images) = match arguments.split_first() {
+        Some((&"--kernel", images)) => (true, images),
+        _ => (false, arguments),
+    };
+    if images.is_empty() {
+        ensure!(!kernel, "which images?");
+        // Every test that writes ends with the oracle; here its absence is an error.
+        return cargo(&["test", "--workspace"], &[("TARN_ORACLE", "required")]);
+    }
+    let images: Vec<&Path> = images.iter().map(Path::new).collect();
+    let result = if kernel { import_real(&images, None) } else { zdb_check(&images) };
+    match result {
+        OracleResult::Clean => println!("clean"),
+        OracleResult::Wrong(output) => bail!("{output}"),
+        OracleResult::Unavailable(reason) => bail!("the oracle cannot be asked: {reason}"),
+    }
+    Ok(())
+}
+
+fn list_golden() -> Result<()> {
+    let places = [Some(root().join("crates/sim/golden")), sim::places::in_shared("oracle/golden/out")];
+    for place in places.into_iter().flatten() {
+        println!("{}:", place.display());
+        let mut names: Vec<String> = Vec::new();
+        for entry in std::fs::read_dir(&place)? {
+            names.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort();
+        println!("  {}", names.join(" "));
+    }
+    Ok(())
+}
+
+fn golden(name: &str, directory: Option<&Path>) -> Result<()> {
+    let golden = sim::golden::Golden::find(name)?.with_context(|| format!("there is no golden pool {name}"))?;
+    let manifest = &golden.manifest;
+    println!("{name}: pool {}, made by {}, zdb: {}", manifest.pool.name, manifest.zfs, manifest.zdb);
+    for note in &manifest.notes {
+        println!("  {note}");
+    }
+    for image in &manifest.images {
+        println!("  {} {} bytes, {}", image.file, image.size, image.state);
+    }
+    for dataset in &manifest.datasets {
+        let files = dataset.files.as_ref().map_or(0, Vec::len);
+        println!("  {} {} {files} files", dataset.kind, dataset.name);
+    }
+    if let Some(directory) = directory {
+        std::fs::create_dir_all(directory)?;
+        for image in &golden.images {
+            let target = directory.join(image.file_name().context("an image has a name")?);
+            // `cp` keeps the holes.
+            let status = Command::new("cp").arg("--sparse=always").args([image, &target]).status()?;
+            ensure!(status.success(), "{}: not copied", target.display());
+            println!("  -> {}", target.display());
+        }
+    }
+    Ok(())
+}

@@ -1,1 +1,96 @@
 //! The only code that talks to the operating system about block I/O.
+//!
+//! # Theory
+//! A [`Disk`] is an array of bytes that can be read, written, flushed and told what is no longer needed; everything
+//! above works on `Arc<dyn Disk>`, so that a simulated disk can stand in for a real one. Calls block and may come from
+//! any number of threads. What a write has stored is safe only after a `flush` that was begun after the write ended.
+//!
+//! [`FileDisk`] is a regular file or a block device, [`MemDisk`] is memory with faults on demand, for tests,
+//! [`SliceDisk`] is a part of another disk.
+//!
+//! # Invariants
+//! 1. A read returns all bytes asked for or an error: past the end it is `UnexpectedEof`.
+//! 2. Who opens a disk for writing has it alone among those that open it through this crate.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+mod file;
+mod find;
+mod gpt;
+mod mem;
+mod slice;
+
+pub use file::{Access, FileDisk};
+pub use find::{find, open};
+pub use gpt::partitions;
+pub use mem::{Faults, MemDisk};
+pub use slice::SliceDisk;
+
+/// What a disk is made of; labels say so too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DiskKind {
+    /// A regular file.
+    File,
+    /// A block device.
+    Block,
+}
+
+/// A shared disk.
+pub type DiskRef = Arc<dyn Disk>;
+
+/// An array of bytes that outlives the program.
+pub trait Disk: Send + Sync {
+    /// Fills `buf` from `offset`.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// Writes all of `buf` at `offset`.
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Writes the buffers one behind the other at `offset`.
+    fn write_vectored_at(&self, bufs: &[&[u8]], mut offset: u64) -> io::Result<()> {
+        for buf in bufs {
+            self.write_at(buf, offset)?;
+            offset += buf.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was written before.
+    fn flush(&self) -> io::Result<()>;
+
+    /// Says that a range is no longer needed. Best effort: afterwards it reads as anything.
+    fn discard(&self, offset: u64, length: u64) -> io::Result<()>;
+
+    /// The size.
+    fn size_bytes(&self) -> u64;
+
+    /// The smallest unit that can be written.
+    fn sector_bytes(&self) -> u64;
+
+    /// The smallest unit that is written without reading first; at least [`Disk::sector_bytes`].
+    fn physical_sector_bytes(&self) -> u64 {
+        self.sector_bytes()
+    }
+
+    /// File or block device.
+    fn kind(&self) -> DiskKind;
+
+    /// The name for messages: a path, mostly.
+    fn name(&self) -> &str;
+}
+
+impl fmt::Debug for dyn Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Disk({}, {} bytes)", self.name(), self.size_bytes())
+    }
+}
+
+/// Refuses a range that is not inside a disk of `size` bytes (invariant 1).
+fn check_range(offset: u64, length: usize, size: u64) -> io::Result<()> {
+    match offset.checked_add(length as u64) {
+        Some(end) if end <= size => Ok(()),
+        _ => Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("{length} bytes at {offset} of {size}"))),
+    }
+}

@@ -9,6 +9,8 @@ pub mod dnode;
 pub mod objset;
 pub mod zap_micro;
 pub mod zap_fat;
+pub mod zap_hash;
+pub mod zap_leaf;
 pub mod dsl;
 pub mod bpobj;
 pub mod space_map;

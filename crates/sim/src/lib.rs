@@ -1,1 +1,10 @@
-//! Simulated host and disks, golden pools, the oracle. Development only.
+//! What judges the project: golden pools, the oracle, models. Development only: no product crate depends on this one.
+//!
+//! - [`golden`] pools that the real OpenZFS made, each with a manifest of everything in it, and the comparison with
+//!   what we read from them;
+//! - [`oracle`] the real `zdb` and the real kernel module, which judge the pools that we wrote;
+//! - [`places`] where the two are found.
+
+pub mod golden;
+pub mod oracle;
+pub mod places;

@@ -1,1 +1,31 @@
 //! Which blocks are in memory.
+//!
+//! # Theory
+//! Blocks are kept decompressed and in our byte order, under the address of their first copy and the txg in which it was
+//! written: an address is used again only in a later txg, so that pair never means two different blocks (but for a block
+//! that the sync thread writes over within one txg, which replaces what is here).
+//!
+//! What to keep is decided as the adaptive replacement cache decides it: blocks seen once (*recent*) and blocks seen again
+//! (*frequent*) compete, and the *ghosts*, addresses of blocks lately evicted, tell which of the two was
+//! evicted too eagerly. A stream of blocks that are read once does not push out the working set. Different from the
+//! textbook: a hit moves nothing. It sets a flag under a shared lock, and the eviction, which sweeps like a clock, looks
+//! at the flags and does the moving (`shard`). So hits on different cores do not wait for each other.
+//!
+//! Concurrent misses of one block make one read; the others wait for it (`flight`).
+//!
+//! # Invariants
+//! 1. The cache keeps at most its limit, give or take the block that is being inserted.
+//! 2. Blocks are shared and immutable: who changes one makes a copy.
+//! 3. Eviction drops references and never waits for I/O.
+//!
+//! # Locks
+//! Each shard has a lock for its flights and, taken under that or alone, a lock for its blocks. No I/O is done under either.
+//!
+//! # Path
+//! Called by `dmu`; calls `zio::BlockIo::read`.
+
+mod cache;
+mod flight;
+mod shard;
+
+pub use cache::{BlockCache, CacheStats};

@@ -49,12 +49,15 @@ mod tree;
 mod tx;
 mod write;
 
+#[cfg(test)]
+mod tests;
+
 pub use allocate::DnodeSpec;
 pub use context::DmuContext;
 pub use dnode::{Dnode, DnodeInfo};
-pub use objset::{Objset, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER};
+pub use objset::{Objset, ObjsetOptions, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER};
 pub use objset_sync::AccountingChange;
-pub use settings::{FileOwner, ObjsetSettings, RedundantMetadata};
+pub use settings::{FileOwner, FileOwnerOf, ObjsetSettings, RedundantMetadata};
 pub use tx::{OpenTx, SpaceOwner, SyncTx, Tx};
 
 /// An object's number in its set.

@@ -25,6 +25,11 @@ pub struct Tx {
 }
 
 impl Tx {
+    #[cfg(test)]
+    pub(crate) fn for_test(txg: Txg) -> Self {
+        Tx { txg, syncing: false }
+    }
+
     /// The group.
     pub fn txg(&self) -> Txg {
         self.txg

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -36,6 +36,8 @@ struct State {
 /// The transaction groups of one pool.
 pub struct TxgGroups {
     open: AtomicU64,
+    /// A closed group still has holders: nobody joins the next one yet. guarded by: all shards (to set), `state` (to clear)
+    draining: AtomicBool,
     shards: [Shard; SHARDS],
     state: Mutex<State>,
     changed: Condvar,
@@ -84,6 +86,7 @@ impl TxgGroups {
     pub fn new(synced: Txg) -> Arc<Self> {
         Arc::new(TxgGroups {
             open: AtomicU64::new(synced + 1),
+            draining: AtomicBool::new(false),
             shards: Default::default(),
             state: Mutex::new(State {
                 quiesced: None,
@@ -113,10 +116,21 @@ impl TxgGroups {
         self.state.lock().syncing
     }
 
-    /// Joins the open group.
+    /// Joins the open group. While the group before it still has holders, waits for them: so the changes of one group
+    /// all come before those of the next, and no object is changed for an older group after a newer one.
+    /// Whoever holds a group must therefore wait for nothing that is held across a call of this.
     pub fn hold(self: &Arc<Self>) -> TxgHold {
         let shard = own_shard();
         let mut holds = self.shards[shard].holds.lock();
+        while self.draining.load(Ordering::Acquire) {
+            drop(holds);
+            let mut state = self.state.lock();
+            while self.draining.load(Ordering::Acquire) {
+                self.changed.wait(&mut state);
+            }
+            drop(state);
+            holds = self.shards[shard].holds.lock();
+        }
         let txg = self.open.load(Ordering::Acquire);
         holds[slot(txg)] += 1;
         drop(holds);
@@ -156,11 +170,13 @@ impl TxgGroups {
         }
         let guards: Vec<_> = self.shards.iter().map(|shard| shard.holds.lock()).collect();
         let txg = self.open.fetch_add(1, Ordering::AcqRel);
+        self.draining.store(true, Ordering::Release);
         drop(guards);
         state.quiescing = Some(txg);
         while self.holders(txg) > 0 {
             self.changed.wait(&mut state);
         }
+        self.draining.store(false, Ordering::Release);
         state.quiescing = None;
         state.quiesced = Some(txg);
         drop(state);

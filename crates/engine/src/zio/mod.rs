@@ -1,22 +1,50 @@
 //! How one block gets there and back.
 //!
-//! SEAM (fixed by the lead; helper B fills it in, in files of its own):
-//! * `BlockIo`: one per pool, shared as `Arc<BlockIo>`; owns the vdev tree, the allocation classes, the worker threads,
-//!   the pool's checksum salt and what features allow (embedded data, hole birth, ...).
-//!   - `fn read(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Arc<Vec<u8>>>`   decompressed, little-endian, verified
-//!   - `fn write_many(&self, requests: Vec<WriteRequest>, txg: u64) -> Vec<Result<BlkPtr>>`   in order; the new pointers have
-//!     everything but `fill` (the dmu sets it; embedded pointers too)
-//!   - `fn free(&self, bp: &BlkPtr, txg: u64) -> Result<()>`   returns the space of every DVA (gang children too)
-//!   - `fn deflated_size(&self, bp: &BlkPtr) -> u64`   what OpenZFS's bp_get_dsize computes
-//!   - `fn flush(&self) -> Result<()>`
-//! * above it `arc::BlockCache`: `read(&self, bp, at) -> Result<Arc<Vec<u8>>>`, `insert(&self, bp, data)`, `prefetch(&self, bp, at)`,
-//!   `io(&self) -> &Arc<BlockIo>`.
+//! # Theory
+//! [`BlockIo`] stands between objects, which know blocks by their pointers, and vdevs, which know bytes by their
+//! addresses. On the way down a block is compressed, given one to three places, checksummed and written; on the way up a
+//! place is read, verified, decompressed and turned into our byte order. Errors of media end here: a copy with
+//! the wrong checksum is replaced by one with the right one, and only when there is none the reader hears of it.
+//!
+//! ```text
+//! write_many   shape (compress_stage) -> place (alloc, gang) -> checksum -> issue (devices)
+//! read         devices -> verify (checksum_stage) -> heal -> decompress -> byte order
+//! free         pieces of gangs, then every copy -> alloc
+//! ```
+//!
+//! # On disk
+//! Gang headers (`gang`); block pointers are [`ondisk::blkptr`].
+//!
+//! # Locks
+//! No lock is held across I/O but the turn to give places, while a gang block is written.
+//!
+//! # Path
+//! Called by `arc` (read), `dmu` in syncing context (write), `dsl` (free); calls `alloc` and `vdev`.
 
 use std::fmt;
 use std::sync::Arc;
 
 use ondisk::blkptr::BlkPtr;
 use ondisk::object_type::ObjectType;
+
+mod block_io;
+mod checksum_stage;
+mod compress_stage;
+mod devices;
+mod executor;
+mod free;
+mod gang;
+mod read;
+mod spaces;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use block_io::{BlockCounters, BlockFeatures, BlockIo, BlockThreads};
+pub use devices::{BlockDevice, BlockDevices};
+pub use executor::Executor;
+pub use free::BlockTables;
 
 /// Which block of which object this is: for error messages and for the verifier of some checksums.
 #[doc(alias = "zbookmark_phys")]
@@ -63,3 +91,4 @@ pub struct WriteRequest {
     /// Which block this is.
     pub bookmark: Bookmark,
 }
+

@@ -1,0 +1,233 @@
+//! Regular files and block devices.
+//!
+//! # Theory
+//! Both are read and written through the page cache at explicit offsets; `flush` is `fdatasync`, which for a block
+//! device empties the drive's own cache too. A discard punches a hole, which Linux passes on to a device as an unmap.
+//! A writer takes a lock: on a file `flock`, on a block device `O_EXCL`, which also keeps out mounts and swap.
+
+use crate::{Disk, DiskKind, check_range};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Most buffers of one vectored write.
+const VECTORS_MAX: usize = 1024;
+
+/// What a disk is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// To look at it, whoever else has it: no lock.
+    Inspect,
+    /// To read a pool that nobody may write meanwhile.
+    Read,
+    /// To write, alone.
+    Write,
+}
+
+/// A regular file or a block device.
+#[derive(Debug)]
+pub struct FileDisk {
+    file: File,
+    name: String,
+    kind: DiskKind,
+    size: u64,
+    sector: u64,
+    physical_sector: u64,
+}
+
+impl FileDisk {
+    /// Opens the file or device at `path`. `ResourceBusy` if somebody else has it.
+    pub fn open(path: &Path, access: Access) -> io::Result<FileDisk> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(access == Access::Write);
+        let kind = kind_of(&std::fs::metadata(path)?)?;
+        if kind == DiskKind::Block && access == Access::Write {
+            options.custom_flags(libc::O_EXCL);
+        }
+        let mut file = options.open(path)?;
+        // The path may name another thing by now: what counts is what was opened.
+        if kind_of(&file.metadata()?)? != kind {
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "the file was replaced while it was opened"));
+        }
+        if kind == DiskKind::File {
+            lock(&file, access)?;
+        }
+        let size = file.seek(SeekFrom::End(0))?;
+        let (sector, physical_sector) = match kind {
+            DiskKind::File => (512, 512),
+            DiskKind::Block => sector_sizes(&file)?,
+        };
+        let name = path.to_string_lossy().into_owned();
+        Ok(FileDisk { file, name, kind, size, sector, physical_sector })
+    }
+
+    /// Creates a file of `size` bytes, all a hole, and opens it for writing. The file must not be there.
+    pub fn create(path: &Path, size: u64) -> io::Result<FileDisk> {
+        File::create_new(path)?.set_len(size)?;
+        FileDisk::open(path, Access::Write)
+    }
+}
+
+fn kind_of(metadata: &std::fs::Metadata) -> io::Result<DiskKind> {
+    let kind = metadata.file_type();
+    if kind.is_file() {
+        Ok(DiskKind::File)
+    } else if kind.is_block_device() {
+        Ok(DiskKind::Block)
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device"))
+    }
+}
+
+fn lock(file: &File, access: Access) -> io::Result<()> {
+    let operation = match access {
+        Access::Inspect => return Ok(()),
+        Access::Read => FlockOperation::NonBlockingLockShared,
+        Access::Write => FlockOperation::NonBlockingLockExclusive,
+    };
+    flock(file, operation).map_err(|errno| match errno {
+        rustix::io::Errno::WOULDBLOCK => io::Error::new(io::ErrorKind::ResourceBusy, "in use by another program"),
+        other => other.into(),
+    })
+}
+
+fn sector_sizes(file: &File) -> io::Result<(u64, u64)> {
+    let logical = u64::from(rustix::fs::ioctl_blksszget(file)?);
+    let physical = u64::from(rustix::fs::ioctl_blkpbszget(file)?);
+    Ok((logical, physical.max(logical)))
+}
+
+impl Disk for FileDisk {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        check_range(offset, buf.len(), self.size)?;
+        self.file.read_exact_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        check_range(offset, buf.len(), self.size)?;
+        self.file.write_all_at(buf, offset)
+    }
+
+    fn write_vectored_at(&self, bufs: &[&[u8]], mut offset: u64) -> io::Result<()> {
+        let total = bufs.iter().map(|b| b.len()).sum();
+        check_range(offset, total, self.size)?;
+        for group in bufs.chunks(VECTORS_MAX) {
+            let slices: Vec<io::IoSlice<'_>> = group.iter().map(|b| io::IoSlice::new(b)).collect();
+            let length: usize = group.iter().map(|b| b.len()).sum();
+            let mut written = match rustix::io::pwritev(&self.file, &slices, offset) {
+                Ok(written) => written,
+                Err(rustix::io::Errno::INTR) => 0,
+                Err(errno) => return Err(errno.into()),
+            };
+            // A short write is rare: finish it buffer by buffer.
+            if written < length {
+                let mut at = offset;
+                for buf in group {
+                    let done = written.min(buf.len());
+                    written -= done;
+                    self.file.write_all_at(&buf[done..], at + done as u64)?;
+                    at += buf.len() as u64;
+                }
+            }
+            offset += length as u64;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match fallocate(&self.file, flags, offset, length) {
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.size
+    }
+
+    fn sector_bytes(&self) -> u64 {
+        self.sector
+    }
+
+    fn physical_sector_bytes(&self) -> u64 {
+        self.physical_sector
+    }
+
+    fn kind(&self) -> DiskKind {
+        self.kind
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("d0");
+        let disk = FileDisk::create(&path, 1 << 20).unwrap();
+        assert_eq!((disk.size_bytes(), disk.sector_bytes(), disk.kind()), (1 << 20, 512, DiskKind::File));
+        disk.write_at(&[7; 4096], 8192).unwrap();
+        let pieces: Vec<Vec<u8>> = (0..1500u32).map(|i| vec![i as u8; 1 + i as usize % 7]).collect();
+        let slices: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+        disk.write_vectored_at(&slices, 100_001).unwrap();
+        disk.flush().unwrap();
+        let mut back = vec![0; 4096];
+        disk.read_at(&mut back, 8192).unwrap();
+        assert_eq!(back, [7; 4096]);
+        let all = pieces.concat();
+        let mut back = vec![0; all.len()];
+        disk.read_at(&mut back, 100_001).unwrap();
+        assert_eq!(back, all);
+        disk.discard(8192, 4096).unwrap();
+    }
+
+    #[test]
+    fn past_the_end_is_an_error_and_the_file_does_not_grow() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = FileDisk::create(&directory.path().join("d0"), 8192).unwrap();
+        let end = io::ErrorKind::UnexpectedEof;
+        assert_eq!(disk.read_at(&mut [0; 2], 8191).unwrap_err().kind(), end);
+        assert_eq!(disk.write_at(&[0; 2], 8191).unwrap_err().kind(), end);
+        assert_eq!(disk.write_vectored_at(&[&[0], &[0]], 8191).unwrap_err().kind(), end);
+        assert_eq!(disk.read_at(&mut [0; 2], u64::MAX).unwrap_err().kind(), end);
+        assert_eq!(disk.file.metadata().unwrap().len(), 8192);
+    }
+
+    #[test]
+    fn a_writer_is_alone_but_can_be_looked_at() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("d0");
+        let writer = FileDisk::create(&path, 8192).unwrap();
+        for access in [Access::Read, Access::Write] {
+            assert_eq!(FileDisk::open(&path, access).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+        }
+        FileDisk::open(&path, Access::Inspect).unwrap();
+        drop(writer);
+        let reader = FileDisk::open(&path, Access::Read).unwrap();
+        FileDisk::open(&path, Access::Read).unwrap();
+        assert!(FileDisk::open(&path, Access::Write).is_err());
+        assert!(reader.write_at(&[1], 0).is_err());
+    }
+
+    #[test]
+    fn a_directory_is_no_disk() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(
+            FileDisk::open(directory.path(), Access::Inspect).unwrap_err().kind(),
+            io::ErrorKind::InvalidInput
+        );
+    }
+}

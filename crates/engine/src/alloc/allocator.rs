@@ -1,0 +1,331 @@
+//! All the space of a pool: classes of groups, and the calls that zio makes.
+//!
+//! # Theory
+//!
+//! A class is the groups that serve one purpose.  Each stream of allocations has a *rotor*: the group whose turn it is, and
+//! how much it has had of it.  Copies of a block go to the groups that follow, one each, as long as there are enough; a
+//! class that is empty or full passes the request on to the ordinary one.
+//!
+//! The rotor is two atomics without a lock: an update lost now and then makes striping a little uneven.
+//!
+//! # Locks
+//!
+//! `groups` is locked for the time of a lookup only.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use ondisk::dva::Dva;
+use parking_lot::RwLock;
+
+use super::group::{Group, GroupRequest, SpaceUse};
+use super::{LoadSpaceMap, Metaslab};
+use crate::bail;
+use crate::error::Result;
+
+/// What a top-level vdev is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ClassKind {
+    /// Everything.
+    Normal,
+    /// The intent log (a separate log device).
+    Log,
+    /// Metadata and small blocks.
+    Special,
+    /// The deduplication table.
+    Dedup,
+}
+
+impl ClassKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Normal, Self::Log, Self::Special, Self::Dedup];
+}
+
+/// One block to be allocated.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The class it should go to.
+    pub class: ClassKind,
+    /// Its physical size, in bytes; a gang header's size for a gang header.
+    pub physical: u64,
+    /// How many copies, 1 to 3.
+    pub copies: usize,
+    /// The txg that it belongs to.
+    pub txg: u64,
+    /// Requests with the same number follow each other on disk; others may be allocated at the same time.
+    pub stream: u64,
+    /// Copies should go to the same vdevs as these (the header, for members of a gang).
+    pub near: &'a [Dva],
+    /// Copies must not go where these are (copies allocated before).
+    pub apart: &'a [Dva],
+    /// It is a block of the intent log.
+    pub for_log: bool,
+    /// There is no smaller way to do it: look everywhere (gang headers and members, the smallest blocks).
+    pub must_succeed: bool,
+}
+
+impl Request<'_> {
+    /// A request without wishes.
+    pub const fn new(class: ClassKind, physical: u64, copies: usize, txg: u64) -> Self {
+        Self {
+            class,
+            physical,
+            copies,
+            txg,
+            stream: 0,
+            near: &[],
+            apart: &[],
+            for_log: false,
+            must_succeed: false,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Rotor {
+    group: AtomicUsize,
+    bytes: AtomicU64,
+}
+
+#[derive(Default)]
+struct Class {
+    groups: RwLock<Arc<Vec<Arc<Group>>>>,
+    rotors: Vec<Rotor>,
+}
+
+/// All the space of a pool.
+pub struct Allocator {
+    classes: [Class; 4],
+    loader: OnceLock<Arc<dyn LoadSpaceMap>>,
+    streams: usize,
+}
+
+impl Allocator {
+    /// An allocator without groups; `streams` is how many allocations may be under way at one time on one vdev.
+    pub fn new(streams: usize) -> Self {
+        let streams = streams.max(1);
+        let class = || Class {
+            groups: RwLock::default(),
+            rotors: (0..streams).map(|_| Rotor::default()).collect(),
+        };
+        Self { classes: std::array::from_fn(|_| class()), loader: OnceLock::new(), streams }
+    }
+
+    /// Sets who reads the space maps; once, before the first allocation.
+    pub fn set_loader(&self, loader: Arc<dyn LoadSpaceMap>) {
+        let again = self.loader.set(loader);
+        assert!(again.is_ok(), "the loader of space maps was set twice");
+    }
+
+    fn loader(&self) -> Result<&dyn LoadSpaceMap> {
+        match self.loader.get() {
+            Some(loader) => Ok(loader.as_ref()),
+            None => bail!(ReadOnly, "the pool's space maps are not open"),
+        }
+    }
+
+    /// How many streams each group has.
+    pub const fn streams(&self) -> usize {
+        self.streams
+    }
+
+    /// Adds a top-level vdev.
+    pub fn add_group(&self, group: Arc<Group>) {
+        let class = &self.classes[group.config().class as usize];
+        let mut groups = class.groups.write();
+        let mut new = Vec::clone(&groups);
+        new.push(group);
+        new.sort_by_key(|group| group.config().vdev);
+        *groups = Arc::new(new);
+    }
+
+    /// Removes a top-level vdev.
+    pub fn remove_group(&self, vdev: u32) {
+        for class in &self.classes {
+            let mut groups = class.groups.write();
+            let mut new = Vec::clone(&groups);
+            new.retain(|group| group.config().vdev != vdev);
+            *groups = Arc::new(new);
+        }
+    }
+
+    /// The groups of a class, by vdev.
+    pub fn class_groups(&self, class: ClassKind) -> Arc<Vec<Arc<Group>>> {
+        Arc::clone(&self.classes[class as usize].groups.read())
+    }
+
+    /// All groups.
+    pub fn groups(&self) -> Vec<Arc<Group>> {
+        ClassKind::ALL.iter().flat_map(|class| self.class_groups(*class).to_vec()).collect()
+    }
+
+    /// The group of a top-level vdev.
+    pub fn group(&self, vdev: u32) -> Result<Arc<Group>> {
+        for class in &self.classes {
+            let groups = class.groups.read();
+            if let Ok(at) = groups.binary_search_by_key(&vdev, |group| group.config().vdev) {
+                return Ok(Arc::clone(&groups[at]));
+            }
+        }
+        bail!(Corrupt, "there is no space on a vdev {vdev}")
+    }
+
+    /// The metaslab that holds a range.
+    pub fn metaslab(&self, vdev: u32, offset: u64) -> Result<Arc<Metaslab>> {
+        self.group(vdev)?.metaslab_at(offset)
+    }
+
+    /// Allocates all copies of a block, or none. The error is `NoSpace` if they do not fit (in pieces they may).
+    pub fn allocate(&self, request: &Request<'_>) -> Result<Vec<Dva>> {
+        assert!((1..=3).contains(&request.copies) && request.physical > 0, "cannot allocate {request:?}");
+        let mut dvas = Vec::with_capacity(request.copies);
+        for _ in 0..request.copies {
+            let found = self.allocate_copy(request, &dvas);
+            if let Ok(Some(dva)) = found {
+                dvas.push(dva);
+                continue;
+            }
+            for dva in &dvas {
+                self.unallocate(*dva, request.txg)?;
+            }
+            found?;
+            bail!(NoSpace, "no room for {} copies of {} bytes", request.copies, request.physical);
+        }
+        Ok(dvas)
+    }
+
+    fn allocate_copy(&self, request: &Request<'_>, before: &[Dva]) -> Result<Option<Dva>> {
+        if let Some(dva) = self.allocate_in(request.class, request, before)? {
+            return Ok(Some(dva));
+        }
+        if request.class == ClassKind::Normal {
+            return Ok(None);
+        }
+        self.allocate_in(ClassKind::Normal, request, before)
+    }
+
+    fn allocate_in(&self, kind: ClassKind, request: &Request<'_>, before: &[Dva]) -> Result<Option<Dva>> {
+        let groups = self.class_groups(kind);
+        if groups.is_empty() {
+            return Ok(None);
+        }
+        let loader = self.loader()?;
+        let copies_before: Vec<Dva> = request.apart.iter().chain(before).copied().collect();
+        let rotor = &self.classes[kind as usize].rotors[(request.stream % self.streams as u64) as usize];
+        let turn = rotor.group.load(Ordering::Relaxed) % groups.len();
+        let at = |dva: &Dva| groups.iter().position(|group| group.config().vdev == dva.vdev);
+        let near = request.near.get(before.len()).and_then(at);
+        let after = copies_before.last().and_then(at).map(|index| (index + 1) % groups.len());
+        let first = near.or(after).unwrap_or(turn);
+        // The smallest blocks cannot be cut into smaller ones, so there is no second chance for them.
+        let smallest = |group: &Group| group.allocated_size(request.physical) <= 1 << group.config().ashift;
+        for must_succeed in [false, true] {
+            for step in 0..groups.len() {
+                let index = (first + step) % groups.len();
+                let group = &groups[index];
+                if must_succeed && !request.must_succeed && !request.for_log && !smallest(group) {
+                    continue;
+                }
+                if let Some(dva) = self.allocate_on(group, request, &copies_before, must_succeed, loader)? {
+                    self.rotate(kind, rotor, turn, index, group, request.physical);
+                    return Ok(Some(dva));
+                }
+                if index == turn {
+                    self.rotate_on(rotor, turn, groups.len());
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn allocate_on(
+        &self,
+        group: &Group,
+        request: &Request<'_>,
+        copies_before: &[Dva],
+        must_succeed: bool,
+        loader: &dyn LoadSpaceMap,
+    ) -> Result<Option<Dva>> {
+        if !group.is_candidate(must_succeed) {
+            return Ok(None);
+        }
+        let size = group.allocated_size(request.physical);
+        let request = GroupRequest {
+            size,
+            txg: request.txg,
+            stream: (request.stream % self.streams as u64) as usize,
+            copies_before,
+            for_log: request.for_log,
+            must_succeed,
+        };
+        let offset = group.allocate(request, loader)?;
+        Ok(offset.map(|offset| Dva::new(group.config().vdev, offset, size)))
+    }
+
+    /// The group whose turn it is has taken `physical` bytes; if that was its share, the next one has its turn.
+    fn rotate(&self, kind: ClassKind, rotor: &Rotor, turn: usize, index: usize, group: &Group, physical: u64) {
+        if index != turn {
+            return;
+        }
+        let taken = rotor.bytes.fetch_add(physical, Ordering::Relaxed) + physical + physical / 2;
+        if taken >= group.aliquot() || kind == ClassKind::Log {
+            self.rotate_on(rotor, turn, self.class_groups(kind).len());
+        }
+    }
+
+    fn rotate_on(&self, rotor: &Rotor, turn: usize, groups: usize) {
+        rotor.group.store((turn + 1) % groups.max(1), Ordering::Relaxed);
+        rotor.bytes.store(0, Ordering::Relaxed);
+    }
+
+    /// Gives back what `txg` allocated, before it was ever written.
+    pub fn unallocate(&self, dva: Dva, txg: u64) -> Result<()> {
+        self.group(dva.vdev)?.unallocate(dva.offset, dva.allocated, txg)
+    }
+
+    /// Gives back a range that is in use; syncing context only. Of a gang block, `dva.allocated` is the header's size.
+    pub fn free(&self, dva: Dva, txg: u64) -> Result<()> {
+        self.group(dva.vdev)?.free(dva.offset, dva.allocated, txg)
+    }
+
+    /// Takes a range that an intent log refers to, when the pool is opened.  `NotFound`: it is in use.
+    pub fn claim(&self, dva: Dva, txg: u64) -> Result<()> {
+        self.group(dva.vdev)?.claim(dva.offset, dva.allocated, txg, self.loader()?)
+    }
+
+    /// Some of the range is free: what a block pointer must not refer to.
+    pub fn is_free(&self, dva: Dva) -> Result<bool> {
+        let metaslab = self.metaslab(dva.vdev, dva.offset)?;
+        metaslab.load(self.loader()?)?;
+        Ok(metaslab.is_free(dva.offset, dva.allocated).unwrap_or(false))
+    }
+
+    /// How much of a class is used.
+    pub fn space_use(&self, class: ClassKind) -> SpaceUse {
+        self.class_groups(class).iter().fold(SpaceUse::default(), |sum, group| sum.plus(group.space_use()))
+    }
+
+    /// Percent of fragmentation of a class, weighted by the sizes of its groups.
+    pub fn fragmentation(&self, class: ClassKind) -> u64 {
+        let (mut total, mut weighted) = (0_u128, 0_u128);
+        for group in self.class_groups(class).iter() {
+            let space = u128::from(group.space_use().space);
+            total += space;
+            weighted += space * u128::from(group.fragmentation());
+        }
+        weighted.checked_div(total).unwrap_or(0) as u64
+    }
+
+    /// Bytes set aside for the intent log on ordinary vdevs.
+    pub fn embedded_log_bytes(&self) -> u64 {
+        self.groups().iter().map(|group| group.embedded_log_bytes()).sum()
+    }
+
+    /// Weighs the groups' turns against each other; once each txg.
+    pub fn rebalance(&self) {
+        for class in ClassKind::ALL {
+            let (groups, space) = (self.class_groups(class), self.space_use(class));
+            groups.iter().for_each(|group| group.rebalance(space, groups.len() as u64));
+        }
+    }
+}

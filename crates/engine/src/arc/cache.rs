@@ -1,0 +1,243 @@
+//! The cache of blocks: a number of shards, and who is reading what.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use ondisk::blkptr::BlkPtr;
+use parking_lot::RwLock;
+
+use super::flight::Flights;
+use super::shard::{Key, Shard};
+use crate::error::Result;
+use crate::stats::Counter;
+use crate::zio::{BlockIo, Bookmark};
+
+/// Enough that two threads seldom meet, few enough that each sees a fair part of the load.
+const SHARDS: usize = 64;
+/// The least that the cache can be told to keep.
+const LIMIT_BYTES_MIN: u64 = 1 << 20;
+
+/// What the cache has and has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Reads that found their block.
+    pub hits: u64,
+    /// Reads that did not.
+    pub misses: u64,
+    /// Blocks read ahead.
+    pub prefetches: u64,
+    /// Blocks given up for others.
+    pub evictions: u64,
+    /// Bytes of blocks seen once.
+    pub recent_bytes: u64,
+    /// Bytes of blocks seen again.
+    pub frequent_bytes: u64,
+    /// Bytes of metadata, in either.
+    pub metadata_bytes: u64,
+    /// Bytes that may be kept.
+    pub limit_bytes: u64,
+}
+
+/// The blocks of one pool that are in memory. Cheap to clone: clones are the same cache.
+#[derive(Clone)]
+pub struct BlockCache {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    io: Arc<BlockIo>,
+    /// Each guarded by its lock, which is a leaf.
+    shards: Vec<RwLock<Shard>>,
+    /// One for each shard; taken before the lock of the shard.
+    flights: Vec<Flights<Key, Result<Arc<Vec<u8>>>>>,
+    limit: AtomicU64,
+    /// Sum of what the shards have.
+    resident: AtomicU64,
+    /// Which shard gives up blocks next.
+    hand: AtomicUsize,
+    hits: Counter,
+    misses: Counter,
+    prefetches: Counter,
+    evictions: Counter,
+}
+
+/// The key of a block that can be cached: not of holes and embedded ones, which cost nothing to read.
+fn key_of(bp: &BlkPtr) -> Option<Key> {
+    if bp.is_hole() {
+        return None;
+    }
+    let first = bp.first_dva()?;
+    Some(Key { vdev: first.vdev, offset: first.offset, birth: bp.physical_birth() })
+}
+
+fn shard_of(key: &Key) -> usize {
+    let mixed = (key.offset >> 9 ^ key.birth << 40 ^ u64::from(key.vdev) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 32) as usize % SHARDS
+}
+
+impl BlockCache {
+    /// A cache that keeps up to `limit_bytes` of blocks read through `io`.
+    pub fn new(io: Arc<BlockIo>, limit_bytes: u64) -> Self {
+        let inner = Inner {
+            io,
+            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            flights: (0..SHARDS).map(|_| Flights::new()).collect(),
+            limit: AtomicU64::new(limit_bytes.max(LIMIT_BYTES_MIN)),
+            resident: AtomicU64::new(0),
+            hand: AtomicUsize::new(0),
+            hits: Counter::default(),
+            misses: Counter::default(),
+            prefetches: Counter::default(),
+            evictions: Counter::default(),
+        };
+        BlockCache { inner: Arc::new(inner) }
+    }
+
+    /// What reads the blocks that are not here.
+    pub fn io(&self) -> &Arc<BlockIo> {
+        &self.inner.io
+    }
+
+    /// The contents of a block: decompressed, verified, little-endian.
+    ///
+    /// # Errors
+    /// Those of [`BlockIo::read`].
+    pub fn read(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Arc<Vec<u8>>> {
+        let Some(key) = key_of(bp) else { return self.inner.io.read(bp, at) };
+        if let Some(data) = self.inner.get(&key) {
+            self.inner.hits.add(1);
+            return Ok(data);
+        }
+        self.inner.misses.add(1);
+        self.inner.load(key, bp, at, false)
+    }
+
+    /// The contents of a block if they are in memory.
+    pub fn peek(&self, bp: &BlkPtr) -> Option<Arc<Vec<u8>>> {
+        let data = self.inner.get(&key_of(bp)?)?;
+        self.inner.hits.add(1);
+        Some(data)
+    }
+
+    /// Keeps a block that was just written.
+    pub fn insert(&self, bp: &BlkPtr, data: Arc<Vec<u8>>) {
+        if let Some(key) = key_of(bp) {
+            self.inner.flights(&key).cancel(&key);
+            self.inner.insert(key, data, bp.is_metadata(), false);
+            self.inner.evict();
+        }
+    }
+
+    /// Reads a block in the background, if it is not here and there is a worker for it.
+    pub fn prefetch(&self, bp: &BlkPtr, at: &Bookmark) {
+        let Some(key) = key_of(bp) else { return };
+        let inner = Arc::clone(&self.inner);
+        if inner.shards[shard_of(&key)].read().contains(&key) || inner.flights(&key).contains(&key) {
+            return;
+        }
+        let (bp, at) = (*bp, *at);
+        let job = move || {
+            // Nobody waits for it: who needs the block reads it again and gets the error.
+            if let Err(error) = inner.load(key, &bp, &at, true) {
+                tracing::debug!(%error, "read-ahead failed");
+            }
+        };
+        if self.inner.io.readers().submit(job) {
+            self.inner.prefetches.add(1);
+        }
+    }
+
+    /// Forgets a block that was freed.
+    pub fn invalidate(&self, bp: &BlkPtr) {
+        if let Some(key) = key_of(bp) {
+            self.inner.flights(&key).cancel(&key);
+            self.inner.change(&key, |shard| shard.remove(&key));
+        }
+    }
+
+    /// Changes how much may be kept.
+    pub fn set_limit(&self, limit_bytes: u64) {
+        self.inner.limit.store(limit_bytes.max(LIMIT_BYTES_MIN), Ordering::Relaxed);
+        self.inner.evict();
+    }
+
+    /// What the cache has and has done.
+    pub fn stats(&self) -> CacheStats {
+        let mut stats = CacheStats {
+            hits: self.inner.hits.get(),
+            misses: self.inner.misses.get(),
+            prefetches: self.inner.prefetches.get(),
+            evictions: self.inner.evictions.get(),
+            limit_bytes: self.inner.limit.load(Ordering::Relaxed),
+            ..CacheStats::default()
+        };
+        for shard in &self.inner.shards {
+            let bytes = shard.read().bytes();
+            stats.recent_bytes += bytes.recent;
+            stats.frequent_bytes += bytes.frequent;
+            stats.metadata_bytes += bytes.metadata;
+        }
+        stats
+    }
+}
+
+impl Inner {
+    fn get(&self, key: &Key) -> Option<Arc<Vec<u8>>> {
+        self.shards[shard_of(key)].read().get(key)
+    }
+
+    fn load(&self, key: Key, bp: &BlkPtr, at: &Bookmark, ahead: bool) -> Result<Arc<Vec<u8>>> {
+        let keep = |result: &Result<Arc<Vec<u8>>>| {
+            if let Ok(data) = result {
+                self.insert(key, Arc::clone(data), bp.is_metadata(), ahead);
+            }
+        };
+        let result = self.flights(&key).run(key, || self.get(&key).map(Ok), || self.io.read(bp, at), keep);
+        self.evict();
+        result
+    }
+
+    fn flights(&self, key: &Key) -> &Flights<Key, Result<Arc<Vec<u8>>>> {
+        &self.flights[shard_of(key)]
+    }
+
+    /// How many bytes each shard ought to have.
+    fn share(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed) / SHARDS as u64
+    }
+
+    fn insert(&self, key: Key, data: Arc<Vec<u8>>, metadata: bool, ahead: bool) {
+        let share = self.share();
+        self.change(&key, |shard| shard.insert(key, data, metadata, ahead, share));
+    }
+
+    /// Changes the shard of `key`, and keeps the sum right.
+    fn change(&self, key: &Key, change: impl FnOnce(&mut Shard)) {
+        let mut shard = self.shards[shard_of(key)].write();
+        let before = shard.resident();
+        change(&mut shard);
+        self.adjust(before, shard.resident());
+    }
+
+    fn adjust(&self, before: u64, after: u64) {
+        // Wraps around for a decrease, which is what subtraction is.
+        self.resident.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+    }
+
+    /// Takes blocks from the shards that have more than their share, until all together have no more than the limit.
+    fn evict(&self) {
+        let mut evicted = Vec::new();
+        let share = self.share();
+        for _ in 0..2 * SHARDS {
+            if self.resident.load(Ordering::Relaxed) <= self.limit.load(Ordering::Relaxed) {
+                break;
+            }
+            let index = self.hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            let mut shard = self.shards[index].write();
+            let before = shard.resident();
+            while shard.resident() > share && shard.evict_one(share, &mut evicted) {}
+            self.adjust(before, shard.resident());
+        }
+        self.evictions.add(evicted.len() as u64);
+    }
+}

@@ -1,0 +1,231 @@
+//! Finding a free object number, and giving objects back.
+//!
+//! # Theory
+//! Dnodes stand in blocks of 32 slots. The allocator works in one block at a time, of which it knows which slots are
+//! taken; when that is full it goes to the next block that has room: first blocks in which something was freed, then
+//! forward through the meta-dnode, whose block pointers say how many dnodes are in each block, so that full ones need not
+//! be read.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ondisk::dnode as disk;
+use ondisk::object_type::ObjectType;
+
+use super::{Dnode, ObjectId, Objset, Tx};
+use crate::bail;
+use crate::error::Result;
+
+/// What a new object is to be.
+#[derive(Debug, Clone)]
+pub struct DnodeSpec {
+    /// What it is.
+    pub object_type: ObjectType,
+    /// Bytes of a block; 0 is 512.
+    pub block_bytes: u64,
+    /// log2 of an indirect block; 0 is the default, 17.
+    pub indirect_shift: u8,
+    /// What the bonus is.
+    pub bonus_type: ObjectType,
+    /// Bytes of the bonus.
+    pub bonus_length: usize,
+    /// Slots of 512 bytes.
+    pub slots: u8,
+    /// Compression override (0: inherit).
+    pub compression: u8,
+    /// Height of the tree to begin with (1 but for meta-dnodes).
+    pub levels: u8,
+}
+
+impl DnodeSpec {
+    /// An object without a bonus.
+    pub fn new(object_type: ObjectType, block_bytes: u64) -> Self {
+        DnodeSpec {
+            object_type,
+            block_bytes,
+            indirect_shift: 0,
+            bonus_type: ObjectType::NONE,
+            bonus_length: 0,
+            slots: 1,
+            compression: 0,
+            levels: 1,
+        }
+    }
+
+    /// With a bonus.
+    #[must_use]
+    pub fn with_bonus(self, bonus_type: ObjectType, bonus_length: usize) -> Self {
+        DnodeSpec { bonus_type, bonus_length, ..self }
+    }
+
+    /// With another indirect block size.
+    #[must_use]
+    pub fn with_indirect_shift(self, indirect_shift: u8) -> Self {
+        DnodeSpec { indirect_shift, ..self }
+    }
+
+    pub(super) fn indirect_shift_or_default(&self) -> u8 {
+        match self.indirect_shift {
+            0 => disk::INDIRECT_SHIFT_MAX,
+            shift => shift.clamp(disk::INDIRECT_SHIFT_MIN, disk::INDIRECT_SHIFT_MAX),
+        }
+    }
+}
+
+/// Where the next object goes. guarded by: `Objset::allocator`
+#[derive(Debug, Default)]
+pub(super) struct Allocator {
+    /// The block being filled, and which of its slots are taken (bit per slot).
+    current: Option<(u64, u32)>,
+    /// The next block to look at in the way forward.
+    forward: u64,
+    /// Blocks in which something was freed.
+    with_room: BTreeSet<u64>,
+}
+
+/// Blocks remembered as having room: enough to keep the set small.
+const WITH_ROOM_MAX: usize = 1 << 16;
+
+impl Allocator {
+    /// A slot in `block` will be free.
+    pub(super) fn note_freed(&mut self, block: u64) {
+        if self.with_room.len() < WITH_ROOM_MAX {
+            self.with_room.insert(block);
+        }
+    }
+}
+
+fn find_run(taken: u32, slots: u32) -> Option<u32> {
+    let mask = if slots >= 32 { u32::MAX } else { (1 << slots) - 1 };
+    (0..=32 - slots).find(|&at| taken & (mask << at) == 0)
+}
+
+impl Objset {
+    /// Makes a new object with a number of its own.
+    ///
+    /// # Errors
+    /// The meta-dnode cannot be read, or no number is left.
+    pub fn allocate(&self, tx: &Tx, spec: &DnodeSpec) -> Result<Arc<Dnode>> {
+        let slots = u32::from(spec.slots.clamp(1, disk::DNODE_SLOTS_MAX as u8));
+        let mut allocator = self.allocator.lock();
+        loop {
+            if let Some((block, taken)) = allocator.current
+                && let Some(at) = find_run(taken, slots)
+            {
+                let mask = if slots == 32 { u32::MAX } else { ((1 << slots) - 1) << at };
+                allocator.current = Some((block, taken | mask));
+                let object = block * disk::DNODES_PER_BLOCK + u64::from(at);
+                return Ok(self.insert_fresh(tx, object, spec));
+            }
+            let next = self.next_block_with_room(&mut allocator)?;
+            allocator.current = Some((next, self.taken_slots(next)?));
+        }
+    }
+
+    /// Makes a new object with the number `object`.
+    ///
+    /// # Errors
+    /// `Exists` if it is taken.
+    pub fn claim(&self, tx: &Tx, object: ObjectId, spec: &DnodeSpec) -> Result<Arc<Dnode>> {
+        if object < super::USED_BY_PROJECT {
+            let mut allocator = self.allocator.lock();
+            let (block, at) = (object / disk::DNODES_PER_BLOCK, object % disk::DNODES_PER_BLOCK);
+            let taken = match allocator.current {
+                Some((current, taken)) if current == block => taken,
+                _ => self.taken_slots(block)?,
+            };
+            let mask = (((1u64 << spec.slots.max(1)) - 1) << at) as u32;
+            if taken & mask != 0 {
+                bail!(Exists, "{}: object {object} exists", self.name());
+            }
+            if let Some((current, taken)) = &mut allocator.current
+                && *current == block
+            {
+                *taken |= mask;
+            }
+        }
+        Ok(self.insert_fresh(tx, object, spec))
+    }
+
+    fn insert_fresh(&self, tx: &Tx, object: ObjectId, spec: &DnodeSpec) -> Arc<Dnode> {
+        let dnode = Dnode::fresh(self.shared.clone(), object, spec);
+        self.insert(&dnode);
+        dnode.mark_allocated(tx);
+        dnode
+    }
+
+    /// Frees an object and all its blocks.
+    ///
+    /// # Errors
+    /// There is no such object.
+    pub fn free(&self, tx: &Tx, object: ObjectId) -> Result<()> {
+        let dnode = self.hold(object)?;
+        dnode.check_alive()?;
+        let mut state = dnode.state.write();
+        state.freed = true;
+        let blocks = {
+            let dirty = dnode.dirty(&mut state, tx);
+            dirty.freed = true;
+            std::mem::take(&mut dirty.blocks)
+        };
+        let size = state.header.block_bytes;
+        drop(state);
+        if !tx.is_syncing() {
+            self.context().dirty.remove(tx.txg(), blocks.len() as u64 * size);
+        }
+        let mut table = dnode.blocks.write();
+        for block in blocks {
+            if let Some(entry) = table.get(&block) {
+                entry.versions.lock().retain(|(txg, _)| *txg != tx.txg());
+            }
+        }
+        table.retain(|_, entry| !entry.versions.lock().is_empty());
+        Ok(())
+    }
+
+    fn next_block_with_room(&self, allocator: &mut Allocator) -> Result<u64> {
+        while let Some(block) = allocator.with_room.pop_first() {
+            if allocator.current.is_none_or(|(current, _)| current != block) {
+                return Ok(block);
+            }
+        }
+        let meta = self.meta();
+        loop {
+            let block = allocator.forward;
+            allocator.forward += 1;
+            if block * disk::DNODES_PER_BLOCK >= disk::OBJECTS_MAX {
+                bail!(NoSpace, "{}: no object numbers left", self.name());
+            }
+            let pointer = meta.synced_pointer(0, block)?;
+            if pointer.is_hole() || pointer.fill() < disk::DNODES_PER_BLOCK {
+                return Ok(block);
+            }
+        }
+    }
+
+    /// Which slots of a block of dnodes are taken, on disk or in memory (bit per slot; object 0 is taken).
+    fn taken_slots(&self, block: u64) -> Result<u32> {
+        let data = self.meta().block(block)?;
+        let mut taken = u32::from(block == 0);
+        let mut mark = |at: usize, slots: usize| {
+            for slot in at..(at + slots).min(32) {
+                taken |= 1 << slot;
+            }
+        };
+        let mut at = 0;
+        while at < disk::DNODES_PER_BLOCK as usize {
+            let bytes = data.get(at * disk::DNODE_SLOT_BYTES..).unwrap_or_default();
+            let slots = disk::Dnode::peek_slots(bytes);
+            if !disk::Dnode::peek_free(bytes) {
+                mark(at, slots);
+            }
+            at += slots;
+        }
+        for at in 0..disk::DNODES_PER_BLOCK {
+            if let Some(dnode) = self.cached(block * disk::DNODES_PER_BLOCK + at) {
+                mark(at as usize, dnode.slots.into());
+            }
+        }
+        Ok(taken)
+    }
+}

@@ -1,0 +1,440 @@
+//! One object in memory.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use ondisk::dnode as disk;
+use ondisk::object_type::ObjectType;
+use parking_lot::{Mutex, RwLock};
+
+use super::dirty_block::DirtyBlock;
+use super::objset::ObjsetShared;
+use super::{DnodeSpec, ObjectId, Tx};
+use crate::error::{Result, Within};
+use crate::txg::{TXG_SIZE, slot};
+use crate::zio::Bookmark;
+use crate::{bail, error};
+
+/// The part of a dnode that open context changes as a whole.
+#[derive(Debug, Clone)]
+pub(super) struct Header {
+    pub(super) object_type: ObjectType,
+    pub(super) bonus_type: ObjectType,
+    pub(super) bonus: Arc<Vec<u8>>,
+    pub(super) block_bytes: u64,
+    pub(super) indirect_shift: u8,
+    pub(super) checksum: u8,
+    pub(super) compression: u8,
+    pub(super) max_block: u64,
+}
+
+/// What one group changed in an object.
+#[derive(Debug)]
+pub(super) struct DnodeDirty {
+    /// The header after the last change of the group.
+    pub(super) header: Header,
+    /// Blocks that have a version of this group.
+    pub(super) blocks: BTreeSet<u64>,
+    /// Blocks whose version of this group is "freed" (an older one was still unsynced).
+    pub(super) freed_versions: Vec<u64>,
+    /// A new spill block (`Some(Some)`), or its removal (`Some(None)`).
+    pub(super) spill: Option<Option<Arc<Vec<u8>>>>,
+    /// The object came to be in this group.
+    pub(super) allocated: bool,
+    /// The object was freed in this group.
+    pub(super) freed: bool,
+}
+
+/// Disjoint ranges of blocks: start to end.
+pub(super) type BlockRanges = BTreeMap<u64, u64>;
+
+/// The newest state, and what each group changed.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) header: Header,
+    pub(super) spill: Option<Arc<Vec<u8>>>,
+    /// `spill` tells the truth; otherwise the spill block is on disk.
+    pub(super) spill_known: bool,
+    pub(super) freed: bool,
+    pub(super) dirty: [Option<Box<DnodeDirty>>; TXG_SIZE],
+    /// Ranges freed by each group, until its tree is installed.
+    pub(super) frees: [BlockRanges; TXG_SIZE],
+}
+
+/// One object. Obtained from [`super::Objset::hold`] or [`super::Objset::allocate`].
+pub struct Dnode {
+    pub(super) objset: Arc<ObjsetShared>,
+    pub(super) object: ObjectId,
+    pub(super) slots: u8,
+    /// guards: what open context changes
+    pub(super) state: RwLock<State>,
+    /// The tree on disk. guarded by itself; readers hold it across the I/O of indirect blocks, the sync thread replaces it
+    pub(super) disk: RwLock<disk::Dnode>,
+    /// Blocks with unsynced versions.
+    pub(super) blocks: RwLock<BTreeMap<u64, Arc<DirtyBlock>>>,
+    /// How many of `State::frees` are not empty (a hint that saves readers the lock).
+    pub(super) pending_frees: AtomicU64,
+    attachment: OnceLock<Arc<dyn Any + Send + Sync>>,
+    attachment_lock: Mutex<()>,
+}
+
+/// Facts about an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DnodeInfo {
+    /// What it is.
+    pub object_type: ObjectType,
+    /// What its bonus is.
+    pub bonus_type: ObjectType,
+    /// Bytes of its bonus.
+    pub bonus_length: usize,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// log2 of the size of an indirect block.
+    pub indirect_shift: u8,
+    /// Height of the tree on disk.
+    pub levels: u8,
+    /// Highest block id.
+    pub max_block: u64,
+    /// Space allocated on disk, in bytes (deflated).
+    pub used_bytes: u64,
+    /// Slots.
+    pub slots: u8,
+    /// Checksum id, 0 = inherited.
+    pub checksum: u8,
+    /// Compression id, 0 = inherited.
+    pub compression: u8,
+    /// `ondisk::dnode::FLAG_*`.
+    pub flags: u8,
+}
+
+impl Dnode {
+    /// An object as it is on disk.
+    pub(super) fn from_disk(objset: Arc<ObjsetShared>, object: ObjectId, on_disk: disk::Dnode) -> Arc<Self> {
+        let header = Header {
+            object_type: on_disk.object_type,
+            bonus_type: on_disk.bonus_type,
+            bonus: Arc::new(on_disk.bonus.clone()),
+            block_bytes: on_disk.block_bytes,
+            indirect_shift: on_disk.indirect_shift,
+            checksum: on_disk.checksum,
+            compression: on_disk.compression,
+            max_block: on_disk.max_block,
+        };
+        Self::build(objset, object, header, on_disk)
+    }
+
+    /// An object that is not on disk yet. The caller marks it dirty.
+    pub(super) fn fresh(objset: Arc<ObjsetShared>, object: ObjectId, spec: &DnodeSpec) -> Arc<Self> {
+        let slots = usize::from(spec.slots.max(1));
+        let bonus_max = disk::Dnode::bonus_bytes_max(slots, 1);
+        let bonus_length = spec.bonus_length.min(bonus_max);
+        let pointers = if spec.bonus_type == ObjectType::SA {
+            1
+        } else {
+            (1 + ((bonus_max - bonus_length) >> disk::BLKPTR_SHIFT)).min(disk::BLOCK_POINTERS_MAX)
+        };
+        let header = Header {
+            object_type: spec.object_type,
+            bonus_type: spec.bonus_type,
+            bonus: Arc::new(vec![0; bonus_length]),
+            block_bytes: if spec.block_bytes == 0 { 512 } else { spec.block_bytes.next_multiple_of(512) },
+            indirect_shift: spec.indirect_shift_or_default(),
+            checksum: 0,
+            compression: spec.compression,
+            max_block: 0,
+        };
+        let on_disk = disk::Dnode {
+            object_type: header.object_type,
+            indirect_shift: header.indirect_shift,
+            levels: spec.levels.max(1),
+            bonus_type: header.bonus_type,
+            flags: disk::FLAG_USED_BYTES,
+            block_bytes: header.block_bytes,
+            slots: slots as u8,
+            pointers: vec![ondisk::blkptr::BlkPtr::ZERO; pointers],
+            ..disk::Dnode::free()
+        };
+        Self::build(objset, object, header, on_disk)
+    }
+
+    fn build(objset: Arc<ObjsetShared>, object: ObjectId, header: Header, on_disk: disk::Dnode) -> Arc<Self> {
+        Arc::new(Dnode {
+            objset,
+            object,
+            slots: on_disk.slots,
+            state: RwLock::new(State {
+                header,
+                spill: None,
+                spill_known: on_disk.spill.is_none(),
+                freed: false,
+                dirty: Default::default(),
+                frees: Default::default(),
+            }),
+            disk: RwLock::new(on_disk),
+            blocks: RwLock::new(BTreeMap::new()),
+            pending_frees: AtomicU64::new(0),
+            attachment: OnceLock::new(),
+            attachment_lock: Mutex::new(()),
+        })
+    }
+
+    /// The object's number.
+    pub fn object(&self) -> ObjectId {
+        self.object
+    }
+
+    /// The number of the dataset that it belongs to (0: the MOS).
+    pub fn dataset(&self) -> u64 {
+        self.objset.dataset
+    }
+
+    /// Bytes of a block.
+    pub fn block_bytes(&self) -> u64 {
+        self.state.read().header.block_bytes
+    }
+
+    /// What the object is.
+    pub fn object_type(&self) -> ObjectType {
+        self.state.read().header.object_type
+    }
+
+    /// Highest block id.
+    pub fn max_block(&self) -> u64 {
+        self.state.read().header.max_block
+    }
+
+    /// Facts, as of now (`levels`, `used_bytes` and `flags` as of the last sync).
+    pub fn info(&self) -> DnodeInfo {
+        let header = self.state.read().header.clone();
+        let disk = self.disk.read();
+        DnodeInfo {
+            object_type: header.object_type,
+            bonus_type: header.bonus_type,
+            bonus_length: header.bonus.len(),
+            block_bytes: header.block_bytes,
+            indirect_shift: header.indirect_shift,
+            levels: disk.levels,
+            max_block: header.max_block,
+            used_bytes: disk.used_bytes(),
+            slots: self.slots,
+            checksum: header.checksum,
+            compression: header.compression,
+            flags: disk.flags,
+        }
+    }
+
+    /// The dnode as it is on disk (inspection: zdb and the checker).
+    pub fn on_disk(&self) -> disk::Dnode {
+        self.disk.read().clone()
+    }
+
+    /// The bonus data.
+    pub fn bonus(&self) -> Arc<Vec<u8>> {
+        self.state.read().header.bonus.clone()
+    }
+
+    /// What the bonus is.
+    pub fn bonus_type(&self) -> ObjectType {
+        self.state.read().header.bonus_type
+    }
+
+    /// Most bytes that the bonus can have, without a spill block.
+    pub fn bonus_bytes_max(&self) -> usize {
+        let pointers = self.disk.read().pointers.len();
+        disk::Dnode::bonus_bytes_max(self.slots.into(), pointers)
+    }
+
+    /// Replaces the bonus data (its length too).
+    ///
+    /// # Panics
+    /// If it does not fit: see [`Self::bonus_bytes_max`].
+    pub fn set_bonus(self: &Arc<Self>, tx: &Tx, bonus: Vec<u8>) {
+        assert!(bonus.len() <= self.bonus_bytes_max(), "object {}: bonus of {} bytes does not fit", self.object, bonus.len());
+        self.change(tx, |header| header.bonus = Arc::new(bonus));
+    }
+
+    /// Changes what the bonus is.
+    pub fn set_bonus_type(self: &Arc<Self>, tx: &Tx, bonus_type: ObjectType) {
+        self.change(tx, |header| header.bonus_type = bonus_type);
+    }
+
+    /// Overrides the dataset's compression for this object (0: inherit again).
+    pub fn set_compression(self: &Arc<Self>, tx: &Tx, compression: u8) {
+        self.change(tx, |header| header.compression = compression);
+    }
+
+    /// Overrides the dataset's checksum for this object (0: inherit again).
+    pub fn set_checksum(self: &Arc<Self>, tx: &Tx, checksum: u8) {
+        self.change(tx, |header| header.checksum = checksum);
+    }
+
+    /// Changes what the object is (a directory-like ZAP that becomes extensible, for example).
+    pub fn set_object_type(self: &Arc<Self>, tx: &Tx, object_type: ObjectType) {
+        self.change(tx, |header| header.object_type = object_type);
+    }
+
+    /// Changes the header and remembers the change for the transaction's group.
+    pub(super) fn change(self: &Arc<Self>, tx: &Tx, change: impl FnOnce(&mut Header)) {
+        let mut state = self.state.write();
+        change(&mut state.header);
+        self.dirty(&mut state, tx);
+    }
+
+    /// What `tx`'s group changes, made if need be; its header is brought up to date.
+    pub(super) fn dirty<'s>(self: &Arc<Self>, state: &'s mut State, tx: &Tx) -> &'s mut DnodeDirty {
+        let index = slot(tx.txg());
+        let State { header, dirty, .. } = state;
+        let record = &mut dirty[index];
+        if record.is_none() {
+            self.objset.add_dirty(tx.txg(), self);
+        }
+        let record = record.get_or_insert_with(|| {
+            Box::new(DnodeDirty {
+                header: header.clone(),
+                blocks: BTreeSet::new(),
+                freed_versions: Vec::new(),
+                spill: None,
+                allocated: false,
+                freed: false,
+            })
+        });
+        record.header = header.clone();
+        record
+    }
+
+    /// Marks a fresh object as allocated in the transaction's group.
+    pub(super) fn mark_allocated(self: &Arc<Self>, tx: &Tx) {
+        let mut state = self.state.write();
+        self.dirty(&mut state, tx).allocated = true;
+    }
+
+    /// Changes the block size; possible only while there is at most one block, whose contents are kept.
+    ///
+    /// # Errors
+    /// `Invalid` if there are more blocks, or the size cannot be.
+    pub fn set_block_bytes(self: &Arc<Self>, tx: &Tx, block_bytes: u64, indirect_shift: Option<u8>) -> Result<()> {
+        if block_bytes == 0 || !block_bytes.is_multiple_of(512) || block_bytes > disk::BLOCK_BYTES_MAX {
+            bail!(Invalid, "object {}: a block of {block_bytes} bytes cannot be", self.object);
+        }
+        let old = self.block_bytes();
+        if self.max_block() > 0 {
+            bail!(Invalid, "object {}: the block size is fixed once there is more than one block", self.object);
+        }
+        if old == block_bytes {
+            return Ok(());
+        }
+        let contents = if self.is_hole(0)? { None } else { Some(self.block(0)?) };
+        self.change(tx, |header| {
+            header.block_bytes = block_bytes;
+            if let Some(shift) = indirect_shift {
+                header.indirect_shift = shift;
+            }
+        });
+        if let Some(contents) = contents {
+            let mut resized = contents.to_vec();
+            resized.resize(block_bytes as usize, 0);
+            self.write_block(tx, 0, resized)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the spill block, if there is one.
+    ///
+    /// # Errors
+    /// The block cannot be read.
+    pub fn spill(&self) -> Result<Option<Arc<Vec<u8>>>> {
+        {
+            let state = self.state.read();
+            if state.spill_known {
+                return Ok(state.spill.clone());
+            }
+        }
+        let Some(pointer) = self.disk.read().spill else { return Ok(None) };
+        let data = if pointer.is_hole() {
+            None
+        } else {
+            Some(self.objset.context.cache.read(&pointer, &self.bookmark(0, u64::MAX)).within(|| "spill block")?)
+        };
+        let mut state = self.state.write();
+        if !state.spill_known {
+            state.spill_known = true;
+            state.spill = data;
+        }
+        Ok(state.spill.clone())
+    }
+
+    /// Writes or removes the spill block. Its length must be a multiple of 512.
+    pub fn set_spill(self: &Arc<Self>, tx: &Tx, data: Option<Vec<u8>>) {
+        assert!(data.as_ref().is_none_or(|d| d.len() % 512 == 0 && !d.is_empty()), "spill block of a size that cannot be");
+        let data = data.map(Arc::new);
+        let mut state = self.state.write();
+        state.spill = data.clone();
+        state.spill_known = true;
+        self.dirty(&mut state, tx).spill = Some(data);
+    }
+
+    /// The name of a block, for errors.
+    pub(super) fn bookmark(&self, level: i8, block: u64) -> Bookmark {
+        Bookmark { objset: self.objset.dataset, object: self.object, level, block }
+    }
+
+    /// What upper layers keep with an object (the index of a ZAP, say): made on first use, gone with the object.
+    ///
+    /// # Panics
+    /// If two layers attach different types to one object.
+    pub fn attachment<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        if self.attachment.get().is_none() {
+            let _guard = self.attachment_lock.lock();
+            if self.attachment.get().is_none() {
+                let _ = self.attachment.set(Arc::new(make()));
+            }
+        }
+        let any = self.attachment.get().cloned().unwrap_or_else(|| unreachable!("set above"));
+        any.downcast::<T>().unwrap_or_else(|_| panic!("object {}: two kinds of attachment", self.object))
+    }
+
+    /// Whether some group freed `block` and that is not on disk yet.
+    pub(super) fn is_pending_free(&self, block: u64) -> bool {
+        self.pending_frees.load(Ordering::Acquire) > 0
+            && self.state.read().frees.iter().any(|ranges| contains(ranges, block))
+    }
+
+    /// Fails if the object was freed.
+    pub(super) fn check_alive(&self) -> Result<()> {
+        if self.state.read().freed {
+            return Err(error!(NotFound, "dataset {}: object {} was freed", self.objset.dataset, self.object));
+        }
+        Ok(())
+    }
+}
+
+/// Whether `block` is in `ranges`.
+pub(super) fn contains(ranges: &BlockRanges, block: u64) -> bool {
+    ranges.range(..=block).next_back().is_some_and(|(_, &end)| block < end)
+}
+
+/// Adds a range, merging with those it touches.
+pub(super) fn add_range(ranges: &mut BlockRanges, range: Range<u64>) {
+    let (mut start, mut end) = (range.start, range.end);
+    if start >= end {
+        return;
+    }
+    let touching: Vec<u64> = ranges.range(..=end).filter(|&(_, &other_end)| other_end >= start).map(|(&s, _)| s).collect();
+    for other in touching {
+        if let Some(other_end) = ranges.remove(&other) {
+            start = start.min(other);
+            end = end.max(other_end);
+        }
+    }
+    ranges.insert(start, end);
+}
+
+impl fmt::Debug for Dnode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Dnode(dataset {}, object {})", self.objset.dataset, self.object)
+    }
+}

@@ -1,0 +1,367 @@
+//! A set of objects: a dataset's, or the pool's own (the MOS).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use ondisk::blkptr::BlkPtr;
+use ondisk::dnode as disk;
+use ondisk::objset::{Objset as DiskObjset, ObjsetSize, ObjsetType};
+use ondisk::object_type::ObjectType;
+use parking_lot::{Mutex, RwLock};
+
+use super::allocate::Allocator;
+use super::settings::FileOwnerOf;
+use super::{AccountingChange, DmuContext, Dnode, DnodeSpec, ObjectId, ObjsetSettings, SpaceOwner};
+use crate::bail;
+use crate::error::{Result, Within};
+use crate::txg::{TXG_SIZE, Txg, slot};
+use crate::zio::Bookmark;
+
+/// The object that counts the space used by each user.
+#[doc(alias = "DMU_USERUSED_OBJECT")]
+pub const USED_BY_USER: ObjectId = u64::MAX;
+/// The object that counts the space used by each group.
+#[doc(alias = "DMU_GROUPUSED_OBJECT")]
+pub const USED_BY_GROUP: ObjectId = u64::MAX - 1;
+/// The object that counts the space used by each project.
+#[doc(alias = "DMU_PROJECTUSED_OBJECT")]
+pub const USED_BY_PROJECT: ObjectId = u64::MAX - 2;
+
+/// Objects kept in memory beyond those in use.
+const IDLE_DNODES_MAX: usize = 64 << 10;
+const SHARDS: usize = 16;
+
+/// What an object set shares with its objects.
+pub(super) struct ObjsetShared {
+    pub(super) context: Arc<DmuContext>,
+    pub(super) dataset: u64,
+    pub(super) settings: RwLock<ObjsetSettings>,
+    pub(super) file_owner: Option<FileOwnerOf>,
+    /// Objects that each group changed.
+    pub(super) dirty: [Mutex<BTreeMap<ObjectId, Arc<Dnode>>>; TXG_SIZE],
+}
+
+impl ObjsetShared {
+    pub(super) fn add_dirty(&self, txg: Txg, dnode: &Arc<Dnode>) {
+        self.dirty[slot(txg)].lock().insert(dnode.object, dnode.clone());
+    }
+}
+
+/// The objset's own block, apart from the dnodes that live in [`Objset::special`].
+pub(super) struct Root {
+    pub(super) pointer: BlkPtr,
+    pub(super) phys: DiskObjset,
+    /// The block itself was changed (header, flags) in the group being synced.
+    pub(super) changed: bool,
+}
+
+/// A set of objects.
+pub struct Objset {
+    pub(super) shared: Arc<ObjsetShared>,
+    name: RwLock<String>,
+    owner: Arc<dyn SpaceOwner>,
+    snapshot: bool,
+    pub(super) root: Mutex<Root>,
+    /// Object 0, and the accounting objects that exist.
+    pub(super) special: RwLock<HashMap<ObjectId, Arc<Dnode>>>,
+    dnodes: [Mutex<HashMap<ObjectId, Arc<Dnode>>>; SHARDS],
+    /// guards: itself; held across the I/O of dnode blocks
+    pub(super) allocator: Mutex<Allocator>,
+    /// What the last `sync` changed in the space that files use; for the dsl to write down.
+    pub(super) accounting: Mutex<Vec<AccountingChange>>,
+}
+
+/// What [`Objset::open`] and [`Objset::create`] need to know.
+pub struct ObjsetOptions {
+    /// The pool's layers.
+    pub context: Arc<DmuContext>,
+    /// The dataset's object number, 0 for the MOS.
+    pub dataset: u64,
+    /// For messages.
+    pub name: String,
+    /// Who pays.
+    pub owner: Arc<dyn SpaceOwner>,
+    /// What properties say.
+    pub settings: ObjsetSettings,
+    /// Finds the owner of a file (file systems only).
+    pub file_owner: Option<FileOwnerOf>,
+    /// Never written.
+    pub snapshot: bool,
+}
+
+impl Objset {
+    /// Opens the set of objects whose block is at `pointer`.
+    ///
+    /// # Errors
+    /// The block cannot be read, or makes no sense.
+    pub fn open(options: ObjsetOptions, pointer: BlkPtr) -> Result<Arc<Self>> {
+        if pointer.is_hole() {
+            bail!(Corrupt, "{}: has no object set", options.name);
+        }
+        let at = Bookmark { objset: options.dataset, object: 0, level: -1, block: 0 };
+        let data = options.context.cache.read(&pointer, &at).within(|| format!("{}: object set", options.name))?;
+        let phys = DiskObjset::decode(&data).within(|| format!("{}: object set", options.name))?;
+        if phys.meta.object_type != ObjectType::DNODE || phys.meta.block_bytes != disk::DNODE_BLOCK_BYTES {
+            bail!(Corrupt, "{}: the meta-dnode is no dnode object", options.name);
+        }
+        let special = [(0, &phys.meta), (USED_BY_USER, &phys.user_used), (USED_BY_GROUP, &phys.group_used), (USED_BY_PROJECT, &phys.project_used)]
+            .into_iter()
+            .filter(|(_, dnode)| dnode.object_type != ObjectType::NONE)
+            .map(|(object, dnode)| (object, dnode.clone()))
+            .collect::<Vec<_>>();
+        let objset = Self::build(options, Root { pointer, phys, changed: false });
+        for (object, dnode) in special {
+            let dnode = Dnode::from_disk(objset.shared.clone(), object, dnode);
+            objset.special.write().insert(object, dnode);
+        }
+        Ok(objset)
+    }
+
+    /// A new, empty set of objects, to be written with the next [`Objset::sync`] in `tx`'s group.
+    pub fn create(options: ObjsetOptions, tx: &super::Tx, objset_type: ObjsetType, size: ObjsetSize) -> Arc<Self> {
+        // The meta-dnode of a dataset is as high as the highest object number needs (as OpenZFS makes it).
+        let mut levels = 1;
+        if objset_type != ObjsetType::Meta {
+            let mut covers = 3 * u128::from(disk::DNODES_PER_BLOCK);
+            while covers < u128::from(disk::OBJECTS_MAX) {
+                covers <<= disk::INDIRECT_SHIFT_MAX - 7;
+                levels += 1;
+            }
+        }
+        let phys = DiskObjset {
+            meta: disk::Dnode::free(),
+            zil_header: [0; ondisk::objset::ZIL_HEADER_BYTES],
+            objset_type,
+            flags: 0,
+            macs: [0; 64],
+            user_used: disk::Dnode::free(),
+            group_used: disk::Dnode::free(),
+            project_used: disk::Dnode::free(),
+            size,
+        };
+        let objset = Self::build(options, Root { pointer: BlkPtr::ZERO, phys, changed: true });
+        let spec = DnodeSpec { levels, ..DnodeSpec::new(ObjectType::DNODE, disk::DNODE_BLOCK_BYTES) };
+        objset.insert_special(tx, 0, &spec);
+        objset
+    }
+
+    fn build(options: ObjsetOptions, root: Root) -> Arc<Self> {
+        Arc::new(Objset {
+            shared: Arc::new(ObjsetShared {
+                context: options.context,
+                dataset: options.dataset,
+                settings: RwLock::new(options.settings),
+                file_owner: options.file_owner,
+                dirty: Default::default(),
+            }),
+            name: RwLock::new(options.name),
+            owner: options.owner,
+            snapshot: options.snapshot,
+            root: Mutex::new(root),
+            special: RwLock::new(HashMap::new()),
+            dnodes: Default::default(),
+            allocator: Mutex::default(),
+            accounting: Mutex::default(),
+        })
+    }
+
+    /// Makes the meta-dnode or an accounting object.
+    fn insert_special(&self, tx: &super::Tx, object: ObjectId, spec: &DnodeSpec) -> Arc<Dnode> {
+        let dnode = Dnode::fresh(self.shared.clone(), object, spec);
+        self.special.write().insert(object, dnode.clone());
+        dnode.mark_allocated(tx);
+        dnode
+    }
+
+    /// The pool's layers.
+    pub fn context(&self) -> &Arc<DmuContext> {
+        &self.shared.context
+    }
+
+    /// The dataset's object number, 0 for the MOS.
+    pub fn dataset(&self) -> u64 {
+        self.shared.dataset
+    }
+
+    /// The name, for messages.
+    pub fn name(&self) -> String {
+        self.name.read().clone()
+    }
+
+    /// The dataset was renamed.
+    pub fn set_name(&self, name: &str) {
+        name.clone_into(&mut self.name.write());
+    }
+
+    /// Who pays.
+    pub fn owner(&self) -> &Arc<dyn SpaceOwner> {
+        &self.owner
+    }
+
+    /// Never written.
+    pub fn is_snapshot(&self) -> bool {
+        self.snapshot
+    }
+
+    /// What properties say.
+    pub fn settings(&self) -> ObjsetSettings {
+        *self.shared.settings.read()
+    }
+
+    /// A property changed: for blocks written from now on.
+    pub fn set_settings(&self, settings: ObjsetSettings) {
+        *self.shared.settings.write() = settings;
+    }
+
+    /// What the set is.
+    pub fn objset_type(&self) -> ObjsetType {
+        self.root.lock().phys.objset_type
+    }
+
+    /// `ondisk::objset::FLAG_*`.
+    pub fn flags(&self) -> u64 {
+        self.root.lock().phys.flags
+    }
+
+    /// Changes the flags, while syncing.
+    pub fn set_flags(&self, _tx: &super::SyncTx<'_>, flags: u64) {
+        let mut root = self.root.lock();
+        root.phys.flags = flags;
+        root.changed = true;
+    }
+
+    /// The intent log's header, raw.
+    pub fn zil_header(&self) -> [u8; ondisk::objset::ZIL_HEADER_BYTES] {
+        self.root.lock().phys.zil_header
+    }
+
+    /// Changes the intent log's header, while syncing.
+    pub fn set_zil_header(&self, _tx: &super::SyncTx<'_>, header: [u8; ondisk::objset::ZIL_HEADER_BYTES]) {
+        let mut root = self.root.lock();
+        root.phys.zil_header = header;
+        root.changed = true;
+    }
+
+    /// Where the set's own block is (as of the last sync).
+    pub fn pointer(&self) -> BlkPtr {
+        self.root.lock().pointer
+    }
+
+    /// How much of the objset structure is on disk.
+    pub fn phys_size(&self) -> ObjsetSize {
+        self.root.lock().phys.size
+    }
+
+    /// Object 0: its data are the dnodes.
+    pub fn meta(&self) -> Arc<Dnode> {
+        self.special.read().get(&0).cloned().unwrap_or_else(|| unreachable!("every set has a meta-dnode"))
+    }
+
+    /// The number of objects in use, as of the last sync.
+    pub fn objects_used(&self) -> u64 {
+        self.meta().on_disk().pointers.iter().map(BlkPtr::fill).sum()
+    }
+
+    fn shard(&self, object: ObjectId) -> &Mutex<HashMap<ObjectId, Arc<Dnode>>> {
+        &self.dnodes[(object / 32 % SHARDS as u64) as usize]
+    }
+
+    /// The object, if it is in memory.
+    pub(super) fn cached(&self, object: ObjectId) -> Option<Arc<Dnode>> {
+        self.shard(object).lock().get(&object).cloned()
+    }
+
+    pub(super) fn insert(&self, dnode: &Arc<Dnode>) {
+        if dnode.object >= USED_BY_PROJECT || dnode.object == 0 {
+            self.special.write().insert(dnode.object, dnode.clone());
+        } else {
+            self.shard(dnode.object).lock().insert(dnode.object, dnode.clone());
+        }
+    }
+
+    pub(super) fn forget(&self, object: ObjectId) {
+        self.shard(object).lock().remove(&object);
+    }
+
+    /// The object with number `object`.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none; the block of dnodes cannot be read or makes no sense.
+    pub fn hold(&self, object: ObjectId) -> Result<Arc<Dnode>> {
+        if object == 0 || object >= USED_BY_PROJECT {
+            let special = self.special.read().get(&object).cloned();
+            return special.ok_or_else(|| crate::error!(NotFound, "{}: there is no object {object}", self.name()));
+        }
+        if let Some(dnode) = self.cached(object) {
+            dnode.check_alive()?;
+            return Ok(dnode);
+        }
+        if object >= disk::OBJECTS_MAX {
+            bail!(NotFound, "{}: there is no object {object}", self.name());
+        }
+        let on_disk = self.read_dnode(object)?;
+        let dnode = Dnode::from_disk(self.shared.clone(), object, on_disk);
+        let mut shard = self.shard(object).lock();
+        let dnode = shard.entry(object).or_insert(dnode).clone();
+        drop(shard);
+        dnode.check_alive()?;
+        Ok(dnode)
+    }
+
+    fn read_dnode(&self, object: ObjectId) -> Result<disk::Dnode> {
+        let (block, wanted) = (object / disk::DNODES_PER_BLOCK, (object % disk::DNODES_PER_BLOCK) as usize);
+        let meta = self.meta();
+        let missing = || crate::error!(NotFound, "{}: there is no object {object}", self.name());
+        if block > meta.max_block() {
+            return Err(missing());
+        }
+        let data = meta.block(block).within(|| format!("{}: object {object}", self.name()))?;
+        let mut at = 0;
+        while at < wanted {
+            at += disk::Dnode::peek_slots(data.get(at * disk::DNODE_SLOT_BYTES..).unwrap_or_default());
+        }
+        let bytes = data.get(wanted * disk::DNODE_SLOT_BYTES..).unwrap_or_default();
+        if at != wanted || disk::Dnode::peek_free(bytes) {
+            return Err(missing());
+        }
+        disk::Dnode::decode(bytes).within(|| format!("{}: object {object}", self.name()))
+    }
+
+    /// The first object on disk with a number above `after` (0 to begin). Objects of groups not yet synced are not seen.
+    ///
+    /// # Errors
+    /// The meta-dnode cannot be read.
+    pub fn next_object(&self, after: ObjectId) -> Result<Option<ObjectId>> {
+        let meta = self.meta();
+        let mut from = after + 1;
+        while let Some(block) = meta.next_synced_data(from / disk::DNODES_PER_BLOCK)? {
+            let start = block * disk::DNODES_PER_BLOCK;
+            let data = meta.block(block)?;
+            let mut at = 0;
+            while at < disk::DNODES_PER_BLOCK {
+                let bytes = data.get(at as usize * disk::DNODE_SLOT_BYTES..).unwrap_or_default();
+                if start + at >= from && start + at > 0 && !disk::Dnode::peek_free(bytes) {
+                    return Ok(Some(start + at));
+                }
+                at += disk::Dnode::peek_slots(bytes) as u64;
+            }
+            from = start + disk::DNODES_PER_BLOCK;
+        }
+        Ok(None)
+    }
+
+    /// Whether `txg` changed anything in this set.
+    pub fn is_dirty(&self, txg: Txg) -> bool {
+        !self.shared.dirty[slot(txg)].lock().is_empty() || self.root.lock().changed
+    }
+
+    /// Forgets objects that nobody uses, if there are too many.
+    pub fn trim(&self) {
+        for shard in &self.dnodes {
+            let mut shard = shard.lock();
+            if shard.len() > IDLE_DNODES_MAX / SHARDS {
+                shard.retain(|_, dnode| Arc::strong_count(dnode) > 1 || !dnode.blocks.read().is_empty());
+            }
+        }
+    }
+}

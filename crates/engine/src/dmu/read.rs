@@ -1,0 +1,130 @@
+//! Reading an object.
+
+use std::sync::Arc;
+
+use super::Dnode;
+use super::dirty_block::Contents;
+use crate::bail;
+use crate::error::Result;
+
+impl Dnode {
+    /// The newest contents of a block: as many bytes as [`Dnode::block_bytes`]. Shared with the cache; not copied.
+    ///
+    /// # Errors
+    /// The block cannot be read, or the object was freed.
+    pub fn block(&self, block: u64) -> Result<Arc<Vec<u8>>> {
+        let dirty = self.blocks.read().get(&block).cloned();
+        match dirty.and_then(|dirty| dirty.newest()) {
+            Some(Contents::Data(data)) => return Ok(data),
+            Some(Contents::Freed) => return Ok(self.zeros()),
+            None => {}
+        }
+        if self.is_pending_free(block) {
+            return Ok(self.zeros());
+        }
+        self.synced_block(block)
+    }
+
+    /// The contents of a block as they are on disk.
+    fn synced_block(&self, block: u64) -> Result<Arc<Vec<u8>>> {
+        let mut pointer = self.synced_pointer(0, block)?;
+        loop {
+            if pointer.is_hole() {
+                return Ok(self.zeros());
+            }
+            match self.objset.context.cache.read(&pointer, &self.bookmark(0, block)) {
+                Ok(data) => return Ok(self.fit(data)),
+                Err(error) => {
+                    // The tree may have moved on under a slow reader of metadata: then the new place counts.
+                    let again = self.synced_pointer(0, block)?;
+                    if again == pointer {
+                        return Err(error);
+                    }
+                    pointer = again;
+                }
+            }
+        }
+    }
+
+    /// A block written before the block size grew is shorter than a block now.
+    fn fit(&self, data: Arc<Vec<u8>>) -> Arc<Vec<u8>> {
+        let length = self.block_bytes() as usize;
+        if data.len() == length {
+            return data;
+        }
+        let mut resized = data.to_vec();
+        resized.resize(length, 0);
+        Arc::new(resized)
+    }
+
+    fn zeros(&self) -> Arc<Vec<u8>> {
+        Arc::new(vec![0; self.block_bytes() as usize])
+    }
+
+    /// Reads `buf.len()` bytes at `offset`; what was never written reads as zeros.
+    ///
+    /// # Errors
+    /// A block cannot be read, or the object was freed.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let size = self.block_bytes();
+        if offset.checked_add(buf.len() as u64).is_none() {
+            bail!(Invalid, "object {}: read beyond the largest offset", self.object());
+        }
+        let (mut at, mut rest) = (offset, buf);
+        while !rest.is_empty() {
+            let (block, within) = (at / size, (at % size) as usize);
+            let count = rest.len().min(size as usize - within);
+            let (part, tail) = rest.split_at_mut(count);
+            self.read_within(block, within, part)?;
+            rest = tail;
+            at += count as u64;
+        }
+        Ok(())
+    }
+
+    fn read_within(&self, block: u64, within: usize, part: &mut [u8]) -> Result<()> {
+        let dirty = self.blocks.read().get(&block).cloned();
+        if let Some(dirty) = dirty {
+            // Copied under the lock: a reference to the version would make the next writer copy the whole block.
+            match dirty.versions.lock().last() {
+                Some((_, Contents::Data(data))) => {
+                    let data = data.get(within..within + part.len()).unwrap_or_default();
+                    part[..data.len()].copy_from_slice(data);
+                    part[data.len()..].fill(0);
+                    return Ok(());
+                }
+                Some((_, Contents::Freed)) => {
+                    part.fill(0);
+                    return Ok(());
+                }
+                None => {}
+            }
+        }
+        if self.is_pending_free(block) {
+            part.fill(0);
+            return Ok(());
+        }
+        let pointer = self.synced_pointer(0, block)?;
+        if pointer.is_hole() {
+            part.fill(0);
+            return Ok(());
+        }
+        let data = self.synced_block(block)?;
+        part.copy_from_slice(&data[within..within + part.len()]);
+        Ok(())
+    }
+
+    /// Starts reading what lies in `length` bytes from `offset`, without waiting.
+    pub fn prefetch(&self, offset: u64, length: u64) {
+        let size = self.block_bytes();
+        let max = self.max_block();
+        let last = (offset.saturating_add(length.saturating_sub(1)) / size).min(max);
+        for block in offset / size..=last {
+            if let Ok(pointer) = self.synced_pointer(0, block)
+                && !pointer.is_hole()
+            {
+                self.objset.context.cache.prefetch(&pointer, &self.bookmark(0, block));
+            }
+        }
+    }
+}

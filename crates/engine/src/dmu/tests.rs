@@ -1,0 +1,388 @@
+//! The dmu on a disk in memory: random changes in overlapping groups, compared with a model after every sync, after
+//! reopening, and checked for leaks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use disk::{Disk, MemDisk};
+use ondisk::blkptr::BlkPtr;
+use ondisk::object_type::ObjectType;
+use ondisk::objset::{ObjsetSize, ObjsetType};
+use parking_lot::Mutex;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::*;
+use crate::alloc::{Allocator, ClassKind, Group, GroupConfig, LoadSpaceMap, Metaslab, RangeTree};
+use crate::arc::BlockCache;
+use crate::error::Result;
+use crate::host::RealHost;
+use crate::pool::check::{CheckOptions, Walker};
+use crate::tunables::Tunables;
+use crate::txg::{DirtyBytes, TxgGroups};
+use crate::zio::{BlockFeatures, BlockIo, BlockThreads, BlockDevice, BlockDevices};
+
+const METASLAB_BYTES: u64 = 16 << 20;
+const METASLABS: u64 = 16;
+
+struct MemDevice(MemDisk);
+
+impl BlockDevice for MemDevice {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_copy(0, offset, buf).map(|()| 0)
+    }
+    fn copies(&self) -> usize {
+        1
+    }
+    fn read_copy(&self, _: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
+        Ok(self.0.read_at(buf, offset)?)
+    }
+    fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        Ok(self.0.write_vectored_at(buffers, offset)?)
+    }
+    fn repair_copy(&self, _: usize, offset: u64, data: &[u8]) -> Result<()> {
+        self.write(offset, &[data])
+    }
+    fn note_checksum_error(&self, _: usize) {}
+    fn ashift(&self) -> u32 {
+        9
+    }
+    fn allocated_size(&self, physical: u64) -> u64 {
+        physical.next_multiple_of(512)
+    }
+    fn size_bytes(&self) -> u64 {
+        METASLAB_BYTES * METASLABS
+    }
+}
+
+struct OneDevice(Arc<MemDevice>);
+
+impl BlockDevices for OneDevice {
+    fn device(&self, vdev: u32) -> Option<Arc<dyn BlockDevice>> {
+        (vdev == 0).then(|| self.0.clone() as Arc<dyn BlockDevice>)
+    }
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What the disk would call free, by metaslab.
+struct FreeOnDisk(Mutex<Vec<RangeTree>>);
+
+impl LoadSpaceMap for FreeOnDisk {
+    fn load(&self, _: u32, metaslab: u64) -> Result<RangeTree> {
+        Ok(self.0.lock()[metaslab as usize].clone().into_indexed())
+    }
+}
+
+/// Frees at once what is killed.
+struct FreesAtOnce;
+
+impl SpaceOwner for FreesAtOnce {
+    fn reserve(&self, _: u64, _: u64) -> Result<()> {
+        Ok(())
+    }
+    fn born(&self, _: &SyncTx<'_>, _: &BlkPtr) -> Result<()> {
+        Ok(())
+    }
+    fn killed(&self, tx: &SyncTx<'_>, bp: &BlkPtr) -> Result<()> {
+        tx.free(bp);
+        Ok(())
+    }
+}
+
+struct Rig {
+    context: Arc<DmuContext>,
+    group: Arc<Group>,
+    free: Arc<FreeOnDisk>,
+}
+
+fn rig() -> Rig {
+    let host = RealHost::shared();
+    let device = Arc::new(MemDevice(MemDisk::new("mem", METASLAB_BYTES * METASLABS)));
+    let allocator = Arc::new(Allocator::new(2));
+    let whole = |id| {
+        let mut tree = RangeTree::new();
+        tree.add(id * METASLAB_BYTES, METASLAB_BYTES).unwrap();
+        tree
+    };
+    let free = Arc::new(FreeOnDisk(Mutex::new((0..METASLABS).map(whole).collect())));
+    allocator.set_loader(free.clone());
+    let group = Arc::new(Group::new(
+        GroupConfig {
+            vdev: 0,
+            class: ClassKind::Normal,
+            ashift: 9,
+            metaslab_shift: METASLAB_BYTES.ilog2() as u8,
+            data_disks: 1,
+            allocated_size: Box::new(|physical| physical.next_multiple_of(512)),
+        },
+        2,
+    ));
+    for id in 0..METASLABS {
+        group.add_metaslab(Metaslab::new(0, id, METASLAB_BYTES, 9, None, 0));
+    }
+    allocator.add_group(group.clone());
+    let io = BlockIo::new(&host, Arc::new(OneDevice(device)), allocator, BlockThreads { writers: 2, readers: 1 });
+    io.set_features(BlockFeatures { embedded_data: true, hole_birth: true, dynamic_gang_header: false });
+    io.set_writable(true);
+    let context = Arc::new(DmuContext {
+        cache: Arc::new(BlockCache::new(io.clone(), 4 << 20)),
+        io,
+        groups: TxgGroups::new(3),
+        dirty: DirtyBytes::default(),
+        host,
+        tunables: Tunables::default(),
+        read_only: false,
+    });
+    Rig { context, group, free }
+}
+
+impl Rig {
+    fn options(&self) -> ObjsetOptions {
+        ObjsetOptions {
+            context: self.context.clone(),
+            dataset: 7,
+            name: "rig".into(),
+            owner: Arc::new(FreesAtOnce),
+            settings: ObjsetSettings::dataset_default(true),
+            file_owner: None,
+            snapshot: false,
+        }
+    }
+
+    /// Writes `txg` and returns the root.
+    fn sync(&self, objset: &Objset, txg: u64) -> BlkPtr {
+        let frees = Mutex::new(Vec::new());
+        let tx = SyncTx::new(&self.context, txg, 1, &frees);
+        objset.sync(&tx).unwrap();
+        let root = objset.sync_root(&tx).unwrap();
+        for bp in frees.lock().drain(..) {
+            self.context.io.free(&bp, txg).unwrap();
+        }
+        for id in self.group.take_dirty(txg) {
+            let metaslab = &self.group.metaslabs()[id as usize];
+            let changes = metaslab.begin_pass(txg).unwrap();
+            let free = &mut self.free.0.lock()[id as usize];
+            free.remove_all(&changes.allocated).unwrap();
+            free.add_all(&changes.freed).unwrap();
+            let done = metaslab.sync_done(txg, true, None).unwrap();
+            self.group.count_sync_done(id, txg, done);
+        }
+        self.context.dirty.clear(txg);
+        root
+    }
+
+    /// Everything below `root` reads, and is exactly what is allocated.
+    fn check(&self, root: &BlkPtr) {
+        let progress = |_| ();
+        let mut walker = Walker::new(&self.context.io, CheckOptions { verify_data: true }, &progress);
+        walker.walk_objset(root, 7, 0);
+        let mut allocated = RangeTree::new();
+        for (metaslab, free) in self.group.metaslabs().iter().zip(self.free.0.lock().iter()) {
+            let mut used = RangeTree::new();
+            used.add(metaslab.start, metaslab.size).unwrap();
+            used.remove_all(free).unwrap();
+            allocated.add_all(&used).unwrap();
+        }
+        walker.claims.compare(0, &allocated, &mut walker.report);
+        assert!(walker.report.is_clean(), "{:?}", walker.report.findings);
+        assert!(walker.report.verified > 0);
+    }
+}
+
+/// The contents that an object should have.
+#[derive(Clone, Default)]
+struct Model {
+    data: Vec<u8>,
+    bonus: Vec<u8>,
+    spill: Option<Vec<u8>>,
+}
+
+fn change(random: &mut ChaCha8Rng, objset: &Objset, tx: &Tx, model: &mut BTreeMap<u64, Model>) {
+    const END: usize = 300_000;
+    let pick = |random: &mut ChaCha8Rng, model: &BTreeMap<u64, Model>| {
+        let keys: Vec<u64> = model.keys().copied().collect();
+        (!keys.is_empty()).then(|| keys[random.random_range(0..keys.len())])
+    };
+    match random.random_range(0..100) {
+        0..10 => {
+            let size = [512, 1024, 4096, 8192][random.random_range(0..4)];
+            let slots = [1, 1, 2, 4][random.random_range(0..4)];
+            let spec = DnodeSpec { slots, indirect_shift: 12, ..DnodeSpec::new(ObjectType(19), size).with_bonus(ObjectType::SA, 100) };
+            let dnode = objset.allocate(tx, &spec).unwrap();
+            assert!(model.insert(dnode.object(), Model { data: vec![0; END], bonus: vec![0; 100], spill: None }).is_none());
+        }
+        10..16 => {
+            if let Some(object) = pick(random, model) {
+                objset.free(tx, object).unwrap();
+                model.remove(&object);
+                assert!(objset.hold(object).is_err());
+            }
+        }
+        16..60 => {
+            if let Some(object) = pick(random, model) {
+                let start = random.random_range(0..END - 1);
+                let length = random.random_range(1..(END - start).min(30_000) + 1).min(END - start);
+                let mut bytes = vec![0; length];
+                if random.random_bool(0.8) {
+                    random.fill(&mut bytes[..]);
+                }
+                objset.hold(object).unwrap().write(tx, start as u64, &bytes).unwrap();
+                model.get_mut(&object).unwrap().data[start..start + length].copy_from_slice(&bytes);
+            }
+        }
+        60..80 => {
+            if let Some(object) = pick(random, model) {
+                let start = random.random_range(0..END);
+                let length = if random.random_bool(0.3) { END } else { random.random_range(0..60_000) };
+                let end = (start + length).min(END);
+                let count = if length == END { u64::MAX } else { (end - start) as u64 };
+                objset.hold(object).unwrap().free_range(tx, start as u64, count).unwrap();
+                model.get_mut(&object).unwrap().data[start..end].fill(0);
+            }
+        }
+        80..90 => {
+            if let Some(object) = pick(random, model) {
+                let mut bonus = vec![0; random.random_range(1..192)];
+                random.fill(&mut bonus[..]);
+                objset.hold(object).unwrap().set_bonus(tx, bonus.clone());
+                model.get_mut(&object).unwrap().bonus = bonus;
+            }
+        }
+        90..95 => {
+            if let Some(object) = pick(random, model) {
+                let spill = random.random_bool(0.6).then(|| {
+                    let mut bytes = vec![0; 512 * random.random_range(1..5)];
+                    random.fill(&mut bytes[..]);
+                    bytes
+                });
+                objset.hold(object).unwrap().set_spill(tx, spill.clone());
+                model.get_mut(&object).unwrap().spill = spill;
+            }
+        }
+        _ => {
+            if let Some(object) = pick(random, model) {
+                let mut buf = vec![1; END];
+                objset.hold(object).unwrap().read(0, &mut buf).unwrap();
+                assert!(buf == model[&object].data, "object {object} reads back wrong");
+            }
+        }
+    }
+}
+
+fn compare(objset: &Arc<Objset>, model: &BTreeMap<u64, Model>) {
+    let mut objects = Vec::new();
+    let mut at = 0;
+    while let Some(object) = objset.next_object(at).unwrap() {
+        objects.push(object);
+        at = object;
+    }
+    assert_eq!(objects, model.keys().copied().collect::<Vec<_>>());
+    for (&object, expected) in model {
+        let dnode = objset.hold(object).unwrap();
+        let mut buf = vec![1; expected.data.len()];
+        dnode.read(0, &mut buf).unwrap();
+        let differs = buf.iter().zip(&expected.data).position(|(a, b)| a != b);
+        assert_eq!(differs, None, "object {object}: data");
+        assert_eq!(*dnode.bonus(), expected.bonus, "object {object}: bonus");
+        assert_eq!(dnode.spill().unwrap().map(|spill| spill.to_vec()), expected.spill, "object {object}: spill");
+        let mut block = 0;
+        while let Some(data) = dnode.next_data_block(block).unwrap() {
+            let size = dnode.block_bytes() as usize;
+            let hole = block as usize * size..(data as usize * size).min(expected.data.len());
+            assert!(hole.start >= hole.end || expected.data[hole].iter().all(|byte| *byte == 0));
+            block = data + 1;
+        }
+    }
+    assert_eq!(objset.objects_used(), model.len() as u64);
+}
+
+fn random_changes(seed: u64, rounds: usize) {
+    println!("seed {seed}");
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let rig = rig();
+    let mut open = 4;
+    let tx = Tx::for_test(open);
+    let mut objset = Objset::create(rig.options(), &tx, ObjsetType::FileSystem, ObjsetSize::V3);
+    let mut model = BTreeMap::new();
+    let mut synced_model = BTreeMap::new();
+    let mut unsynced: Vec<(u64, BTreeMap<u64, Model>)> = Vec::new();
+    for _ in 0..rounds {
+        let tx = Tx::for_test(open);
+        for _ in 0..random.random_range(0..25) {
+            change(&mut random, &objset, &tx, &mut model);
+        }
+        unsynced.push((open, model.clone()));
+        open += 1;
+        // Up to two closed groups wait while a third is open.
+        while unsynced.len() > 2 || (!unsynced.is_empty() && random.random_bool(0.5)) {
+            let (txg, then) = unsynced.remove(0);
+            let root = rig.sync(&objset, txg);
+            rig.check(&root);
+            synced_model = then;
+        }
+        if random.random_bool(0.1) && unsynced.is_empty() {
+            let root = objset.pointer();
+            objset = Objset::open(rig.options(), root).unwrap();
+            compare(&objset, &synced_model);
+        }
+    }
+    for (txg, _) in unsynced {
+        rig.sync(&objset, txg);
+    }
+    let root = objset.pointer();
+    rig.check(&root);
+    compare(&Objset::open(rig.options(), root).unwrap(), &model);
+}
+
+#[test]
+fn random_changes_in_overlapping_groups_match_the_model() {
+    for seed in 0..6 {
+        random_changes(seed, 60);
+    }
+}
+
+#[test]
+#[ignore = "long: DMU_SEED=n cargo test -p engine -- --ignored dmu"]
+fn random_changes_of_one_seed() {
+    let seed = std::env::var("DMU_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    random_changes(seed, 2000);
+}
+
+/// Four threads write disjoint parts of one object while groups come and go.
+#[test]
+fn writers_in_parallel() {
+    let rig = rig();
+    let tx = Tx::for_test(4);
+    let objset = Objset::create(rig.options(), &tx, ObjsetType::FileSystem, ObjsetSize::V3);
+    let dnode = objset.allocate(&tx, &DnodeSpec::new(ObjectType(19), 4096)).unwrap();
+    rig.context.groups.hold(); // 4 is open
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..4u64)
+            .map(|n| {
+                let (dnode, context) = (dnode.clone(), rig.context.clone());
+                scope.spawn(move || {
+                    for i in 0..300u64 {
+                        let hold = context.groups.hold();
+                        let tx = Tx::for_test(hold.txg());
+                        let at = n * 100_000 + (i * 977) % 90_000;
+                        dnode.write(&tx, at, &(n << 32 | i).to_le_bytes()).unwrap();
+                        let mut back = [0; 8];
+                        dnode.read(at, &mut back).unwrap();
+                        assert_eq!(u64::from_le_bytes(back), n << 32 | i);
+                    }
+                })
+            })
+            .collect();
+        while writers.iter().any(|writer| !writer.is_finished()) {
+            let txg = rig.context.groups.quiesce();
+            assert_eq!(rig.context.groups.begin_sync(), Some(txg));
+            rig.sync(&objset, txg);
+            rig.context.groups.end_sync(txg, Ok(()));
+        }
+    });
+    let txg = rig.context.groups.quiesce();
+    let root = rig.sync(&objset, txg);
+    rig.check(&root);
+}

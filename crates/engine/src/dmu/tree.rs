@@ -1,0 +1,79 @@
+//! The way from an object's roots down to one block pointer.
+
+use ondisk::blkptr::BlkPtr;
+use ondisk::dnode as disk;
+
+use super::Dnode;
+use crate::error::{Result, Within};
+use crate::{bail, error};
+
+/// log2 of how many pointers an indirect block holds.
+pub(super) fn fanout_shift(indirect_shift: u8) -> u32 {
+    u32::from(indirect_shift) - disk::BLKPTR_SHIFT
+}
+
+/// How many blocks of level 0 a pointer at `level` covers: log2, saturating at 63.
+pub(super) fn span_shift(indirect_shift: u8, level: u8) -> u32 {
+    (fanout_shift(indirect_shift) * u32::from(level)).min(63)
+}
+
+/// Entry `index` of the indirect block `data`.
+pub(super) fn entry(data: &[u8], index: usize) -> Option<BlkPtr> {
+    BlkPtr::slice_of(data).get(index).copied()
+}
+
+impl Dnode {
+    /// The pointer to block `block` of `level`, in the tree on disk. A hole above gives that hole.
+    pub(super) fn synced_pointer(&self, level: u8, block: u64) -> Result<BlkPtr> {
+        let disk = self.disk.read();
+        self.walk(&disk, level, block)
+    }
+
+    /// The pointer in `tree`, whose lock the caller holds.
+    pub(super) fn walk(&self, tree: &disk::Dnode, level: u8, block: u64) -> Result<BlkPtr> {
+        if level >= tree.levels {
+            return Ok(BlkPtr::ZERO);
+        }
+        let first = block.checked_shl(span_shift(tree.indirect_shift.max(8), level)).unwrap_or(u64::MAX);
+        let fanout = if tree.levels > 1 { fanout_shift(tree.indirect_shift) } else { 0 };
+        let root = if tree.levels > 1 { first >> span_shift(tree.indirect_shift, tree.levels - 1) } else { first };
+        let Some(mut pointer) = usize::try_from(root).ok().and_then(|root| tree.pointers.get(root).copied()) else {
+            return Ok(BlkPtr::ZERO);
+        };
+        let mut at = tree.levels - 1;
+        while at > level {
+            if pointer.is_hole() {
+                return Ok(pointer);
+            }
+            let data = self.read_indirect(tree, &pointer, at, first >> span_shift(tree.indirect_shift, at))?;
+            at -= 1;
+            let index = (first >> span_shift(tree.indirect_shift, at)) & ((1 << fanout) - 1);
+            pointer = entry(&data, index as usize)
+                .ok_or_else(|| error!(Corrupt, "{}: indirect block is too short", self.bookmark(at as i8, block)))?;
+        }
+        Ok(pointer)
+    }
+
+    /// Reads an indirect block, and refuses one that cannot belong there.
+    pub(super) fn read_indirect(&self, tree: &disk::Dnode, pointer: &BlkPtr, level: u8, block: u64) -> Result<std::sync::Arc<Vec<u8>>> {
+        let at = self.bookmark(level as i8, block);
+        if pointer.level() != level || pointer.logical_size() != 1 << tree.indirect_shift {
+            bail!(
+                Corrupt,
+                "{at}: the pointer says level {} and {} bytes, the dnode level {level} and {} bytes",
+                pointer.level(),
+                pointer.logical_size(),
+                1u64 << tree.indirect_shift
+            );
+        }
+        self.objset.context.cache.read(pointer, &at).within(|| "indirect block")
+    }
+
+    /// The pointer to data block `block` as it is on disk; holes too (inspection: zdb and the checker).
+    ///
+    /// # Errors
+    /// An indirect block cannot be read.
+    pub fn block_pointer(&self, block: u64) -> Result<BlkPtr> {
+        self.synced_pointer(0, block)
+    }
+}

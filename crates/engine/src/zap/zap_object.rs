@@ -1,0 +1,588 @@
+//! The handle: what callers see of a ZAP.
+
+use std::sync::Arc;
+
+use ondisk::object_type::ObjectType;
+use ondisk::{zap_fat, zap_micro};
+use parking_lot::{RwLock, RwLockWriteGuard};
+
+use super::blocks::{ReadBlocks, WriteBlocks};
+use super::cursor::{Cursor, CursorEntry};
+use super::fat::Fat;
+use super::key::{Normalization, int_name};
+use super::micro::Micro;
+use super::upgrade::{create_fat, create_micro, upgrade};
+use super::value::{Integers, Value};
+use crate::dmu::{Dnode, DnodeSpec, ObjectId, Objset, Tx};
+use crate::error::{Error, ErrorKind, Result, Within};
+use crate::{bail, error};
+
+/// Largest block of a micro ZAP; larger ones would need the feature large_microzap.
+const MICRO_BLOCK_MAX: usize = 128 << 10;
+
+/// When a stored name is the name looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Match {
+    /// Byte for byte.
+    Exact,
+    /// After normalisation.
+    #[doc(alias = "MT_NORMALIZE")]
+    Normalized,
+    /// After normalisation, but upper and lower case differ.
+    #[doc(alias = "MT_MATCH_CASE")]
+    NormalizedWithCase,
+}
+
+/// What a new ZAP is to be.
+#[derive(Debug, Clone)]
+pub struct ZapSpec {
+    /// The object.
+    pub dnode: DnodeSpec,
+    /// How names are normalised.
+    pub normalization: Normalization,
+    /// `FLAG_*`; with any of them it is fat from the start.
+    pub flags: u64,
+}
+
+impl ZapSpec {
+    /// A micro ZAP of 512 bytes without a bonus.
+    pub fn new(object_type: ObjectType) -> Self {
+        ZapSpec { dnode: DnodeSpec::new(object_type, 0), normalization: Normalization::NONE, flags: 0 }
+    }
+
+    /// A fat ZAP with the given flags (none: a micro ZAP in a larger block) and log2 sizes of its blocks.
+    pub fn fat(object_type: ObjectType, flags: u64, block_shift: u32, indirect_shift: u8) -> Self {
+        let dnode = DnodeSpec::new(object_type, 1 << block_shift).with_indirect_shift(indirect_shift);
+        ZapSpec { dnode, normalization: Normalization::NONE, flags }
+    }
+
+    /// With a bonus.
+    #[must_use]
+    pub fn with_bonus(mut self, bonus_type: ObjectType, bonus_length: usize) -> Self {
+        self.dnode = self.dnode.with_bonus(bonus_type, bonus_length);
+        self
+    }
+}
+
+/// Micro or fat.
+#[derive(Debug)]
+enum Form {
+    Micro(Micro),
+    Fat(Fat),
+}
+
+/// What all handles of one object share; hangs on the dnode.
+#[derive(Debug, Default)]
+struct Shared {
+    /// guards: the object's blocks; `None` until somebody needs it
+    form: RwLock<Option<Form>>,
+}
+
+/// A dictionary.
+#[derive(Debug, Clone)]
+pub struct Zap {
+    dnode: Arc<Dnode>,
+    shared: Arc<Shared>,
+}
+
+struct Reading<'a>(&'a Dnode);
+
+struct Writing<'a> {
+    dnode: &'a Arc<Dnode>,
+    tx: &'a Tx,
+}
+
+impl ReadBlocks for Reading<'_> {
+    fn block_size(&self) -> usize {
+        self.0.block_bytes() as usize
+    }
+
+    fn read(&self, block: u64) -> Result<Arc<Vec<u8>>> {
+        self.0.block(block)
+    }
+
+    fn name_max(&self) -> usize {
+        if self.0.object_type() == ObjectType::DIRECTORY_CONTENTS { zap_fat::LONG_NAME_MAX } else { zap_fat::NAME_MAX }
+    }
+
+    fn micro_max(&self) -> usize {
+        MICRO_BLOCK_MAX
+    }
+}
+
+impl ReadBlocks for Writing<'_> {
+    fn block_size(&self) -> usize {
+        Reading(self.dnode).block_size()
+    }
+
+    fn read(&self, block: u64) -> Result<Arc<Vec<u8>>> {
+        self.dnode.block(block)
+    }
+
+    fn name_max(&self) -> usize {
+        Reading(self.dnode).name_max()
+    }
+
+    fn micro_max(&self) -> usize {
+        MICRO_BLOCK_MAX
+    }
+}
+
+impl WriteBlocks for Writing<'_> {
+    fn modify<T>(&self, block: u64, change: impl FnOnce(&mut [u8]) -> Result<T>) -> Result<T> {
+        self.dnode.modify_block(self.tx, block, change)?
+    }
+
+    fn write(&self, block: u64, contents: Vec<u8>) -> Result<()> {
+        self.dnode.write_block(self.tx, block, contents)
+    }
+
+    fn set_block_size(&self, size: usize) -> Result<()> {
+        self.dnode.set_block_bytes(self.tx, size as u64, None)
+    }
+
+    fn free(&self, first: u64, count: u64) -> Result<()> {
+        let size = self.dnode.block_bytes();
+        self.dnode.free_range(self.tx, first * size, count * size)
+    }
+}
+
+impl Zap {
+    /// The ZAP that is object `object`.
+    ///
+    /// # Errors
+    /// There is no such object, or it is no ZAP.
+    pub fn open(objset: &Objset, object: ObjectId) -> Result<Zap> {
+        Self::of(objset.hold(object)?)
+    }
+
+    /// The ZAP that is this object.
+    ///
+    /// # Errors
+    /// It is no ZAP.
+    pub fn of(dnode: Arc<Dnode>) -> Result<Zap> {
+        if dnode.object_type().byteswap() != Some(ondisk::object_type::ByteswapClass::Zap) {
+            bail!(Invalid, "object {} of dataset {} ({}) is no ZAP", dnode.object(), dnode.dataset(), dnode.object_type());
+        }
+        let shared = dnode.attachment(Shared::default);
+        Ok(Zap { dnode, shared })
+    }
+
+    /// Makes a new object with an empty ZAP.
+    ///
+    /// # Errors
+    /// See [`Objset::allocate`].
+    pub fn create(objset: &Objset, tx: &Tx, spec: &ZapSpec) -> Result<Zap> {
+        let dnode = objset.allocate(tx, &spec.dnode)?;
+        Self::initialize(objset, tx, dnode, spec)
+    }
+
+    /// Makes object `object`, which is free, an empty ZAP.
+    ///
+    /// # Errors
+    /// See [`Objset::claim`].
+    pub fn create_at(objset: &Objset, tx: &Tx, object: ObjectId, spec: &ZapSpec) -> Result<Zap> {
+        let dnode = objset.claim(tx, object, &spec.dnode)?;
+        Self::initialize(objset, tx, dnode, spec)
+    }
+
+    /// Makes an object that is new and empty a ZAP.
+    ///
+    /// # Errors
+    /// The object cannot be written.
+    pub fn initialize(objset: &Objset, tx: &Tx, dnode: Arc<Dnode>, spec: &ZapSpec) -> Result<Zap> {
+        let zap = Self::of(dnode)?;
+        let salt = objset.context().host.random() | 1;
+        let blocks = Writing { dnode: &zap.dnode, tx };
+        if spec.flags == 0 {
+            create_micro(&blocks, salt, spec.normalization)?;
+        } else {
+            create_fat(&blocks, salt, spec.normalization, spec.flags)?;
+        }
+        Ok(zap)
+    }
+
+    /// The object's number.
+    pub fn object(&self) -> ObjectId {
+        self.dnode.object()
+    }
+
+    /// The object.
+    pub fn dnode(&self) -> &Arc<Dnode> {
+        &self.dnode
+    }
+
+    fn load(&self) -> Result<Form> {
+        let block = self.dnode.block(0)?;
+        if block.get(..8) == Some(&zap_micro::BLOCK_TYPE.to_le_bytes()) {
+            Ok(Form::Micro(Micro::open(&block)?))
+        } else {
+            Ok(Form::Fat(Fat::open(&block)?))
+        }
+    }
+
+    fn within<T>(&self, result: Result<T>) -> Result<T> {
+        result.within(|| format!("ZAP object {} of dataset {}", self.object(), self.dnode.dataset()))
+    }
+
+    fn reading<T>(&self, read: impl FnOnce(&Form, &Reading<'_>) -> Result<T>) -> Result<T> {
+        let blocks = Reading(&self.dnode);
+        let form = self.shared.form.read();
+        if let Some(form) = form.as_ref() {
+            return self.within(read(form, &blocks));
+        }
+        drop(form);
+        let mut form = self.shared.form.write();
+        if form.is_none() {
+            *form = Some(self.within(self.load())?);
+        }
+        let form = RwLockWriteGuard::downgrade(form);
+        match form.as_ref() {
+            Some(form) => self.within(read(form, &blocks)),
+            None => unreachable!("loaded above"),
+        }
+    }
+
+    fn writing<T>(&self, tx: &Tx, write: impl FnOnce(&mut Form, &Writing<'_>) -> Result<T>) -> Result<T> {
+        let blocks = Writing { dnode: &self.dnode, tx };
+        let mut shared = self.shared.form.write();
+        let mut form = match shared.take() {
+            Some(form) => form,
+            None => self.within(self.load())?,
+        };
+        let result = write(&mut form, &blocks);
+        // After a failure half-way the index may be wrong (invariant 2): it is not put back.
+        let harmless = |error: &Error| matches!(error.kind(), ErrorKind::Exists | ErrorKind::NotFound);
+        if result.as_ref().err().is_none_or(harmless) {
+            *shared = Some(form);
+        }
+        self.within(result)
+    }
+
+    // Reading ---------------------------------------------------------------------------------------------------
+
+    /// The value of `name`.
+    ///
+    /// # Errors
+    /// The object cannot be read or makes no sense.
+    pub fn lookup(&self, name: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        Ok(self.lookup_matching(name, Match::Exact)?.map(|(value, _)| value))
+    }
+
+    /// The value of the entry whose name matches `name`, and that name.
+    ///
+    /// # Errors
+    /// See [`Zap::lookup`].
+    pub fn lookup_matching(&self, name: impl AsRef<[u8]>, matching: Match) -> Result<Option<(Value, Vec<u8>)>> {
+        let name = name.as_ref();
+        self.reading(|form, blocks| match form {
+            Form::Micro(micro) => {
+                let found = micro.lookup(&blocks.read(0)?.clone(), &micro.key(name), matching);
+                Ok(found.map(|(word, name)| (Value::of_word(word), name)))
+            }
+            Form::Fat(fat) => fat.lookup(blocks, &fat.name_key(name)?, matching),
+        })
+    }
+
+    /// The first integer of the value of `name`.
+    ///
+    /// # Errors
+    /// See [`Zap::lookup`].
+    pub fn lookup_u64(&self, name: impl AsRef<[u8]>) -> Result<Option<u64>> {
+        Ok(self.lookup(name)?.map(|value| value.first()))
+    }
+
+    /// The first integer of the value of `name`, which must be there.
+    ///
+    /// # Errors
+    /// `NotFound`, and see [`Zap::lookup`].
+    pub fn get_u64(&self, name: impl AsRef<[u8]>) -> Result<u64> {
+        let name = name.as_ref();
+        self.lookup_u64(name)?.ok_or_else(|| self.missing(name))
+    }
+
+    /// The value of a key of words.
+    ///
+    /// # Errors
+    /// See [`Zap::lookup`].
+    pub fn lookup_words(&self, key: &[u64]) -> Result<Option<Value>> {
+        self.reading(|form, blocks| match form {
+            Form::Micro(_) => bail!(Invalid, "has no keys of words"),
+            Form::Fat(fat) => Ok(fat.lookup(blocks, &fat.word_key(key)?, Match::Exact)?.map(|(value, _)| value)),
+        })
+    }
+
+    /// The value of the number `number`, as name.
+    ///
+    /// # Errors
+    /// See [`Zap::lookup`].
+    pub fn lookup_int(&self, number: u64) -> Result<Option<u64>> {
+        self.lookup_u64(int_name(number))
+    }
+
+    /// Whether there is an entry of this name.
+    ///
+    /// # Errors
+    /// See [`Zap::lookup`].
+    pub fn contains(&self, name: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.lookup(name)?.is_some())
+    }
+
+    /// Number of entries.
+    ///
+    /// # Errors
+    /// See [`Zap::lookup`].
+    pub fn len(&self) -> Result<u64> {
+        self.reading(|form, blocks| match form {
+            Form::Micro(micro) => Ok(micro.len() as u64),
+            Form::Fat(fat) => fat.len(blocks),
+        })
+    }
+
+    /// Whether there are no entries.
+    ///
+    /// # Errors
+    /// See [`Zap::lookup`].
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// How names are normalised.
+    ///
+    /// # Errors
+    /// See [`Zap::lookup`].
+    pub fn normalization(&self) -> Result<Normalization> {
+        self.reading(|form, _| match form {
+            Form::Micro(micro) => Ok(micro.normalization),
+            Form::Fat(fat) => Ok(fat.normalization),
+        })
+    }
+
+    /// A cursor at a packed position (0: the start).
+    ///
+    /// # Errors
+    /// See [`Zap::lookup`].
+    pub fn cursor_at(&self, position: u64) -> Result<Cursor> {
+        self.reading(|form, _| match form {
+            Form::Micro(_) => Ok(Cursor::unpack(position, 0)),
+            Form::Fat(fat) => Ok(Cursor::unpack(position, fat.flags)),
+        })
+    }
+
+    /// The entry at the cursor, which moves behind it; `None` at the end.
+    ///
+    /// # Errors
+    /// See [`Zap::lookup`].
+    pub fn next(&self, cursor: &mut Cursor) -> Result<Option<CursorEntry>> {
+        if cursor.at_end {
+            return Ok(None);
+        }
+        let found = self.reading(|form, blocks| {
+            let Cursor { hash, collision, .. } = *cursor;
+            match form {
+                Form::Micro(micro) => Ok(micro.next(blocks, hash, collision)?.map(|entry| {
+                    *cursor = Cursor::after(entry.hash, entry.collision);
+                    CursorEntry { name: entry.name, value: Value::of_word(entry.value), next_position: cursor.pack(0) }
+                })),
+                Form::Fat(fat) => {
+                    if hash == 0 && collision == 0 {
+                        blocks.0.prefetch(0, u64::MAX);
+                    }
+                    Ok(fat.next(blocks, hash, collision)?.map(|(entry, name, value)| {
+                        *cursor = Cursor::after(entry.hash, entry.collision);
+                        CursorEntry { name, value, next_position: cursor.pack(fat.flags) }
+                    }))
+                }
+            }
+        })?;
+        cursor.at_end = found.is_none();
+        Ok(found)
+    }
+
+    /// All entries, in the order of positions. For ZAPs that are known to be small; else use a [`Cursor`].
+    ///
+    /// # Errors
+    /// See [`Zap::lookup`].
+    pub fn entries(&self) -> Result<Vec<CursorEntry>> {
+        let mut cursor = Cursor::start();
+        std::iter::from_fn(|| self.next(&mut cursor).transpose()).collect()
+    }
+
+    /// The name of the first entry whose value is `word` under `mask`.
+    ///
+    /// # Errors
+    /// See [`Zap::lookup`].
+    #[doc(alias = "zap_value_search")]
+    pub fn find_value(&self, word: u64, mask: u64) -> Result<Option<Vec<u8>>> {
+        let mut cursor = Cursor::start();
+        while let Some(entry) = self.next(&mut cursor)? {
+            if entry.value.first() & mask == word & mask {
+                return Ok(Some(entry.name));
+            }
+        }
+        Ok(None)
+    }
+
+    // Changing --------------------------------------------------------------------------------------------------
+
+    fn missing(&self, name: &[u8]) -> Error {
+        error!(NotFound, "object {} of dataset {} has no entry {}", self.object(), self.dnode.dataset(), String::from_utf8_lossy(name))
+    }
+
+    fn put(&self, tx: &Tx, name: &[u8], value: Integers<'_>, replace: bool) -> Result<()> {
+        if name.is_empty() || name.contains(&0) {
+            bail!(Invalid, "a name in a ZAP is not empty and has no zero byte");
+        }
+        self.writing(tx, |form, blocks| {
+            if let Form::Micro(micro) = form {
+                let key = micro.key(name);
+                let block = blocks.read(0)?;
+                let there = micro.lookup(&block, &key, Match::Exact).is_some();
+                drop(block);
+                if there && !replace {
+                    bail!(Exists, "the entry {} exists already", String::from_utf8_lossy(name));
+                }
+                let slot_fits = name.len() <= zap_micro::NAME_MAX && (there || micro.leaf_would_hold(key.hash));
+                match value.single_word().filter(|_| slot_fits) {
+                    Some(word) if there => return micro.update(blocks, &key, word),
+                    Some(word) if !micro.is_full() => return micro.add(blocks, &key, word),
+                    Some(word) if blocks.block_size() + 512 <= blocks.micro_max() => {
+                        micro.grow(blocks)?;
+                        return micro.add(blocks, &key, word);
+                    }
+                    _ => {}
+                }
+                *form = Form::Fat(upgrade(blocks, micro)?);
+            }
+            match form {
+                Form::Fat(fat) => fat.put(blocks, &fat.name_key(name)?, None, value, replace),
+                Form::Micro(_) => unreachable!("upgraded above"),
+            }
+        })
+    }
+
+    /// Adds an entry that is not there.
+    ///
+    /// # Errors
+    /// `Exists`; `NameTooLong`; `TooBig`; the object cannot be read.
+    pub fn add(&self, tx: &Tx, name: impl AsRef<[u8]>, value: Integers<'_>) -> Result<()> {
+        self.put(tx, name.as_ref(), value, false)
+    }
+
+    /// Adds an entry of one word that is not there.
+    ///
+    /// # Errors
+    /// See [`Zap::add`].
+    pub fn add_u64(&self, tx: &Tx, name: impl AsRef<[u8]>, value: u64) -> Result<()> {
+        self.add(tx, name, Integers::U64(&[value]))
+    }
+
+    /// Adds an entry, or replaces its value.
+    ///
+    /// # Errors
+    /// See [`Zap::add`].
+    pub fn update(&self, tx: &Tx, name: impl AsRef<[u8]>, value: Integers<'_>) -> Result<()> {
+        self.put(tx, name.as_ref(), value, true)
+    }
+
+    /// Adds an entry of one word, or replaces its value.
+    ///
+    /// # Errors
+    /// See [`Zap::add`].
+    pub fn update_u64(&self, tx: &Tx, name: impl AsRef<[u8]>, value: u64) -> Result<()> {
+        self.update(tx, name, Integers::U64(&[value]))
+    }
+
+    /// Adds a number as name and value.
+    ///
+    /// # Errors
+    /// See [`Zap::add`].
+    #[doc(alias = "zap_add_int")]
+    pub fn add_int(&self, tx: &Tx, number: u64) -> Result<()> {
+        self.add_u64(tx, int_name(number), number)
+    }
+
+    /// Removes what [`Zap::add_int`] added.
+    ///
+    /// # Errors
+    /// See [`Zap::remove`].
+    pub fn remove_int(&self, tx: &Tx, number: u64) -> Result<()> {
+        self.remove(tx, int_name(number))
+    }
+
+    /// Adds `change` to the value of `name`; a value of 0 is an entry that is not there.
+    ///
+    /// # Errors
+    /// See [`Zap::add`].
+    pub fn increment(&self, tx: &Tx, name: impl AsRef<[u8]>, change: i64) -> Result<()> {
+        let name = name.as_ref();
+        if change == 0 {
+            return Ok(());
+        }
+        let value = self.lookup_u64(name)?;
+        match (value, value.unwrap_or(0).wrapping_add_signed(change)) {
+            (Some(_), 0) => self.remove(tx, name),
+            (None, 0) => Ok(()),
+            (_, sum) => self.update_u64(tx, name, sum),
+        }
+    }
+
+    /// Removes an entry.
+    ///
+    /// # Errors
+    /// `NotFound`; the object cannot be read.
+    pub fn remove(&self, tx: &Tx, name: impl AsRef<[u8]>) -> Result<()> {
+        self.remove_matching(tx, name, Match::Exact)
+    }
+
+    /// Removes the entry whose name matches `name`.
+    ///
+    /// # Errors
+    /// See [`Zap::remove`].
+    pub fn remove_matching(&self, tx: &Tx, name: impl AsRef<[u8]>, matching: Match) -> Result<()> {
+        let name = name.as_ref();
+        let removed = self.writing(tx, |form, blocks| match form {
+            Form::Micro(micro) => {
+                let key = micro.key(name);
+                micro.remove(blocks, &key, matching)
+            }
+            Form::Fat(fat) => fat.remove(blocks, &fat.name_key(name)?, matching),
+        })?;
+        if removed { Ok(()) } else { Err(self.missing(name)) }
+    }
+
+    /// Adds an entry with a key of words that is not there.
+    ///
+    /// # Errors
+    /// See [`Zap::add`].
+    pub fn add_words(&self, tx: &Tx, key: &[u64], value: Integers<'_>) -> Result<()> {
+        self.put_words(tx, key, value, false)
+    }
+
+    /// Adds an entry with a key of words, or replaces its value.
+    ///
+    /// # Errors
+    /// See [`Zap::add`].
+    pub fn update_words(&self, tx: &Tx, key: &[u64], value: Integers<'_>) -> Result<()> {
+        self.put_words(tx, key, value, true)
+    }
+
+    fn put_words(&self, tx: &Tx, key: &[u64], value: Integers<'_>, replace: bool) -> Result<()> {
+        self.writing(tx, |form, blocks| match form {
+            Form::Micro(_) => bail!(Invalid, "has no keys of words"),
+            Form::Fat(fat) => fat.put(blocks, &fat.word_key(key)?, None, value, replace),
+        })
+    }
+
+    /// Removes an entry with a key of words.
+    ///
+    /// # Errors
+    /// See [`Zap::remove`].
+    pub fn remove_words(&self, tx: &Tx, key: &[u64]) -> Result<()> {
+        let removed = self.writing(tx, |form, blocks| match form {
+            Form::Micro(_) => bail!(Invalid, "has no keys of words"),
+            Form::Fat(fat) => fat.remove(blocks, &fat.word_key(key)?, Match::Exact),
+        })?;
+        if removed { Ok(()) } else { bail!(NotFound, "object {} has no entry {key:x?}", self.object()) }
+    }
+}

@@ -1,0 +1,217 @@
+//! What reads, writes and frees the blocks of one pool.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ondisk::blkptr::{BlkPtr, DataPointer};
+use ondisk::dva::Dva;
+use parking_lot::RwLock;
+
+use super::compress_stage::ShapeRules;
+use super::devices::{BlockDevice, BlockDevices};
+use super::executor::Executor;
+use super::free::BlockTables;
+use crate::alloc::{Allocator, ClassKind, Request};
+use crate::bail;
+use crate::error::Result;
+use crate::host::HostRef;
+use crate::stats::Counter;
+
+/// What the pool's features allow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BlockFeatures {
+    /// `embedded_data`: contents in pointers.
+    pub embedded_data: bool,
+    /// `hole_birth`: holes remember when they were punched.
+    pub hole_birth: bool,
+    /// `dynamic_gang_header` is active: headers may fill a unit of allocation.
+    pub dynamic_gang_header: bool,
+}
+
+/// What was done, since the pool was opened.
+#[derive(Debug, Default)]
+pub struct BlockCounters {
+    /// Blocks read from devices.
+    pub reads: Counter,
+    /// Their physical bytes.
+    pub read_bytes: Counter,
+    /// Copies written.
+    pub writes: Counter,
+    /// Their bytes.
+    pub written_bytes: Counter,
+    /// Copies with a wrong checksum.
+    pub checksum_errors: Counter,
+    /// Copies written over with what is right.
+    pub healed: Counter,
+    /// Blocks of which no copy was right.
+    pub lost_blocks: Counter,
+}
+
+/// How many threads a pool's block I/O has.
+#[derive(Debug, Clone, Copy)]
+pub struct BlockThreads {
+    /// Threads that compress, checksum and write.
+    pub writers: usize,
+    /// Threads that read ahead.
+    pub readers: usize,
+}
+
+/// Reads, writes and frees the blocks of one pool.
+pub struct BlockIo {
+    /// immutable
+    devices: Arc<dyn BlockDevices>,
+    /// immutable
+    allocator: Arc<Allocator>,
+    writers: Executor,
+    readers: Executor,
+    /// guarded by their locks, which are leaves
+    salt: RwLock<[u8; 32]>,
+    features: RwLock<BlockFeatures>,
+    writable: AtomicBool,
+    tables: OnceLock<Arc<dyn BlockTables>>,
+    /// What was done.
+    pub counters: BlockCounters,
+}
+
+impl BlockIo {
+    /// Block I/O on `devices`, with space from `allocator`. The pool may not be written before `set_writable`.
+    pub fn new(host: &HostRef, devices: Arc<dyn BlockDevices>, allocator: Arc<Allocator>, threads: BlockThreads) -> Arc<Self> {
+        Arc::new(BlockIo {
+            devices,
+            allocator,
+            writers: Executor::new(host, "zio-write", threads.writers),
+            readers: Executor::new(host, "zio-read", threads.readers),
+            salt: RwLock::new([0; 32]),
+            features: RwLock::default(),
+            writable: AtomicBool::new(false),
+            tables: OnceLock::new(),
+            counters: BlockCounters::default(),
+        })
+    }
+
+    /// Sets the salt of the keyed checksums, when it has been read from the MOS.
+    pub fn set_salt(&self, salt: [u8; 32]) {
+        *self.salt.write() = salt;
+    }
+
+    /// Says what the pool's features allow, when they are known and when they change.
+    pub fn set_features(&self, features: BlockFeatures) {
+        *self.features.write() = features;
+    }
+
+    /// What the pool's features allow.
+    pub fn features(&self) -> BlockFeatures {
+        *self.features.read()
+    }
+
+    /// Says whether damaged copies may be repaired.
+    pub fn set_writable(&self, writable: bool) {
+        self.writable.store(writable, Ordering::Release);
+    }
+
+    /// Whether damaged copies may be repaired.
+    pub fn is_writable(&self) -> bool {
+        self.writable.load(Ordering::Acquire)
+    }
+
+    /// Sets the tables that count references; once, when the pool is opened.
+    ///
+    /// # Panics
+    /// When they were set before.
+    pub fn set_tables(&self, tables: Arc<dyn BlockTables>) {
+        assert!(self.tables.set(tables).is_ok(), "the reference tables were set twice");
+    }
+
+    pub(super) fn tables(&self) -> Option<&Arc<dyn BlockTables>> {
+        self.tables.get()
+    }
+
+    pub(super) fn salt(&self) -> [u8; 32] {
+        *self.salt.read()
+    }
+
+    /// The pool's space.
+    pub fn allocator(&self) -> &Arc<Allocator> {
+        &self.allocator
+    }
+
+    /// The pool's vdevs.
+    pub fn devices(&self) -> &Arc<dyn BlockDevices> {
+        &self.devices
+    }
+
+    /// The threads that compress, checksum and write.
+    pub fn writers(&self) -> &Executor {
+        &self.writers
+    }
+
+    /// The threads that read ahead.
+    pub fn readers(&self) -> &Executor {
+        &self.readers
+    }
+
+    /// Makes durable what was written before.
+    ///
+    /// # Errors
+    /// Those of the devices.
+    pub fn flush(&self) -> Result<()> {
+        self.devices.flush()
+    }
+
+    /// The vdev of an address that lies in it.
+    pub(super) fn device(&self, dva: Dva) -> Result<Arc<dyn BlockDevice>> {
+        let Some(device) = self.devices.device(dva.vdev) else { bail!(Corrupt, "address {dva}: there is no such vdev") };
+        let end = dva.offset.checked_add(if dva.gang { 512 } else { dva.allocated });
+        if end.is_none_or(|end| end > device.size_bytes()) {
+            bail!(Corrupt, "address {dva}: beyond the end of the vdev");
+        }
+        Ok(device)
+    }
+
+    /// Bytes of the smallest allocation on the vdevs that hold data.
+    pub fn unit(&self) -> usize {
+        let data_classes = [ClassKind::Normal, ClassKind::Special, ClassKind::Dedup];
+        let groups = data_classes.into_iter().flat_map(|class| {
+            self.allocator.class_groups(class).iter().map(|group| group.config().ashift).collect::<Vec<u8>>()
+        });
+        1 << groups.min().unwrap_or(9).max(9)
+    }
+
+    pub(super) fn shape_rules(&self, txg: u64) -> ShapeRules {
+        let BlockFeatures { embedded_data, hole_birth, .. } = self.features();
+        ShapeRules { embedded_data, hole_birth, unit: self.unit(), txg }
+    }
+
+    /// The space that a block takes as if there were no parity, which is how space is counted for users.
+    #[doc(alias = "bp_get_dsize")]
+    pub fn deflated_size(&self, bp: &BlkPtr) -> u64 {
+        bp.dvas().map(|dva| self.deflated(dva)).sum()
+    }
+
+    fn deflated(&self, dva: Dva) -> u64 {
+        const SAMPLE: u64 = 128 << 10;
+        let Some(device) = self.devices.device(dva.vdev) else { return dva.allocated };
+        // Bytes of contents for each sector of space, of a block of 128 KiB.
+        let ratio = SAMPLE.checked_div(device.allocated_size(SAMPLE) >> 9).unwrap_or(512);
+        (dva.allocated >> 9) * ratio
+    }
+
+    /// Space for a block of the intent log of `physical` bytes, not written yet.
+    ///
+    /// # Errors
+    /// `NoSpace`; log blocks are never gang blocks.
+    pub fn allocate_log(&self, physical: u64, copies: usize, txg: u64) -> Result<Vec<Dva>> {
+        let log = !self.allocator.class_groups(ClassKind::Log).is_empty();
+        let class = if log { ClassKind::Log } else { ClassKind::Normal };
+        self.allocator.allocate(&Request { for_log: true, ..Request::new(class, physical, copies, txg) })
+    }
+
+    /// Gives back the space of a block that this same txg allocated and that is in no tree.
+    ///
+    /// # Errors
+    /// Those of the allocator.
+    pub fn unallocate(&self, data: &DataPointer, txg: u64) -> Result<()> {
+        data.dvas().iter().try_for_each(|dva| self.allocator.unallocate(*dva, txg))
+    }
+}

@@ -1,0 +1,197 @@
+//! Reading one block.
+//!
+//! # Path
+//! Called by `arc`. A hole reads as zeros, an embedded pointer is unpacked; else each copy is tried until one has the right
+//! checksum, and the wrong ones are written over with it.
+
+use std::sync::Arc;
+
+use ondisk::algorithm::Compression;
+use ondisk::blkptr::{BlkPtr, BlockPointer, DataPointer, EmbeddedPointer, Protection};
+use ondisk::byteswap;
+use ondisk::dva::Dva;
+use ondisk::object_type::ObjectType;
+use transform::compress;
+
+use super::Bookmark;
+use super::block_io::BlockIo;
+use super::checksum_stage;
+use super::devices::BlockDevice;
+use crate::bail;
+use crate::error::{Error, ErrorKind, Result, Within};
+
+/// Where wrong bytes were read.
+struct Damage {
+    device: Arc<dyn BlockDevice>,
+    copy: usize,
+    offset: u64,
+}
+
+impl BlockIo {
+    /// The contents of a block: verified, decompressed, little-endian; its length is the logical size.
+    ///
+    /// # Errors
+    /// `Checksum` or `Io` when no copy is right, `Corrupt` when the pointer or the compressed data makes no sense,
+    /// `KeyNotLoaded` when the block is encrypted.
+    pub fn read(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Arc<Vec<u8>>> {
+        match bp.decode().within(|| format!("pointer to block {at}"))? {
+            BlockPointer::Hole(hole) => Ok(Arc::new(vec![0; hole.logical_size as usize])),
+            BlockPointer::Redacted(_) => bail!(Io, "block {at} was redacted when the dataset was sent"),
+            BlockPointer::Embedded(embedded) => Self::unpack(&embedded, at).map(Arc::new),
+            BlockPointer::Data(data) => {
+                if let Protection::Encrypted { .. } = data.protection {
+                    bail!(KeyNotLoaded, "block {at} is encrypted");
+                }
+                let physical = self.read_data(&data, at)?;
+                Self::expand(&data, physical, at).map(Arc::new)
+            }
+        }
+    }
+
+    /// The verified bytes as they are on disk: compressed, perhaps encrypted, in the byte order of the writer. For raw
+    /// streams, scrubs, and the intent log, whose blocks know their own byte order.
+    ///
+    /// # Errors
+    /// As [`BlockIo::read`]; `Invalid` when the pointer leads to no block.
+    pub fn read_physical(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Vec<u8>> {
+        match bp.decode().within(|| format!("pointer to block {at}"))? {
+            BlockPointer::Data(data) => self.read_data(&data, at),
+            _ => bail!(Invalid, "block {at} has nothing on disk"),
+        }
+    }
+
+    fn read_data(&self, data: &DataPointer, at: &Bookmark) -> Result<Vec<u8>> {
+        self.counters.reads.add(1);
+        self.counters.read_bytes.add(data.physical_size);
+        if data.is_gang() { self.read_gang(data, at) } else { self.read_plain(data, at) }
+    }
+
+    /// The verified physical bytes of a block that is no gang block.
+    pub(super) fn read_plain(&self, data: &DataPointer, at: &Bookmark) -> Result<Vec<u8>> {
+        let salt = self.salt();
+        let verify = |bytes: &[u8]| checksum_stage::verify(data, bytes, &salt);
+        self.read_verified(data.dvas(), data.physical_size as usize, &verify, at)
+    }
+
+    fn unpack(embedded: &EmbeddedPointer, at: &Bookmark) -> Result<Vec<u8>> {
+        let length = embedded.logical_size as usize;
+        let mut contents = if embedded.compression == Compression::Off {
+            embedded.payload().to_vec()
+        } else {
+            compress::decompress(embedded.compression.number(), embedded.payload(), length)
+                .map_err(|error| Error::new(ErrorKind::Corrupt, format!("block {at}: {error}")))?
+        };
+        if contents.len() != length {
+            bail!(Corrupt, "block {at}: {} embedded bytes instead of {length}", contents.len());
+        }
+        in_our_byte_order(embedded.little_endian, embedded.object_type, embedded.level, &mut contents);
+        Ok(contents)
+    }
+
+    fn expand(data: &DataPointer, mut physical: Vec<u8>, at: &Bookmark) -> Result<Vec<u8>> {
+        let length = data.logical_size as usize;
+        if data.compression == Compression::Off {
+            if physical.len() < length {
+                bail!(Corrupt, "block {at}: {} bytes on disk for {length}", physical.len());
+            }
+            physical.truncate(length);
+        } else {
+            physical = compress::decompress(data.compression.number(), &physical, length)
+                .map_err(|error| Error::new(ErrorKind::Corrupt, format!("block {at}: {error}")))?;
+        }
+        in_our_byte_order(data.little_endian, data.object_type, data.level, &mut physical);
+        Ok(physical)
+    }
+
+    /// `size` bytes from the first of `dvas` that has some for which `verify` holds. Heals the others.
+    pub(super) fn read_verified(
+        &self,
+        dvas: &[Dva],
+        size: usize,
+        verify: &dyn Fn(&[u8]) -> Result<bool>,
+        at: &Bookmark,
+    ) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; size];
+        let mut damages = Vec::new();
+        let mut worst: Option<Error> = None;
+        for dva in dvas {
+            let tried = self.device(*dva).and_then(|device| {
+                let wrong = match device.read(dva.offset, &mut bytes) {
+                    Ok(_) if verify(&bytes)? => return Ok(true),
+                    Ok(copy) => Some(copy),
+                    Err(_) => None,
+                };
+                self.try_copies(&device, *dva, wrong, &mut bytes, verify, &mut damages)
+            });
+            match tried {
+                Ok(true) => {
+                    self.heal(&damages, &bytes, at);
+                    return Ok(bytes);
+                }
+                Ok(false) => {
+                    worst = Some(crate::error!(Checksum, "block {at}: no copy at {dva} has the right checksum"));
+                }
+                // A wrong checksum says more than a missing disk.
+                Err(error) if worst.as_ref().is_none_or(|worst| worst.kind() != ErrorKind::Checksum) => {
+                    worst = Some(error.within(format!("block {at} at {dva}")));
+                }
+                Err(_) => {}
+            }
+        }
+        self.counters.lost_blocks.add(1);
+        Err(worst.unwrap_or_else(|| crate::error!(Corrupt, "block {at}: a pointer without addresses")))
+    }
+
+    /// Reads in every way that there is until one gives the right bytes, and notes the ways that gave wrong ones, of
+    /// which `wrong` is known already.
+    fn try_copies(
+        &self,
+        device: &Arc<dyn BlockDevice>,
+        dva: Dva,
+        wrong: Option<usize>,
+        bytes: &mut [u8],
+        verify: &dyn Fn(&[u8]) -> Result<bool>,
+        damages: &mut Vec<Damage>,
+    ) -> Result<bool> {
+        let mut failure = None;
+        let mut any_read = false;
+        for copy in 0..device.copies() {
+            let read = if wrong == Some(copy) { Ok(()) } else { device.read_copy(copy, dva.offset, bytes) };
+            match read {
+                Ok(()) if wrong != Some(copy) && verify(bytes)? => return Ok(true),
+                Ok(()) => {
+                    any_read = true;
+                    device.note_checksum_error(copy);
+                    self.counters.checksum_errors.add(1);
+                    tracing::warn!(%dva, copy, "wrong checksum");
+                }
+                Err(error) => failure = Some(error),
+            }
+            damages.push(Damage { device: Arc::clone(device), copy, offset: dva.offset });
+        }
+        match failure {
+            Some(error) if !any_read => Err(error),
+            _ => Ok(false),
+        }
+    }
+
+    /// Writes the right bytes over the wrong ones, where the pool may be written. A failure to do so is not the reader's.
+    fn heal(&self, damages: &[Damage], bytes: &[u8], at: &Bookmark) {
+        if damages.is_empty() || !self.is_writable() {
+            return;
+        }
+        for damage in damages {
+            match damage.device.repair_copy(damage.copy, damage.offset, bytes) {
+                Ok(()) => self.counters.healed.add(1),
+                Err(error) => tracing::warn!(%error, block = %at, "a damaged copy could not be repaired"),
+            }
+        }
+    }
+}
+
+/// Turns contents that a big-endian machine wrote around.
+fn in_our_byte_order(little_endian: bool, object_type: ObjectType, level: u8, contents: &mut [u8]) {
+    if !little_endian {
+        byteswap::swap_block(object_type, level, contents);
+    }
+}

@@ -1,0 +1,388 @@
+//! Writing blocks: shape, allocate, checksum, issue.
+//!
+//! # Theory
+//! Shaping (compression) and issuing (checksum and I/O) of different blocks are independent, and all workers do both. Only
+//! allocation is in the order of the requests, so that a file is laid out in the order of its blocks: whoever has shaped
+//! a block allocates for as many of the next blocks in order as are shaped by then.
+//!
+//! ```text
+//! waiting ──shape──> shaped ──place, in order──> ready ──issue──> done
+//! ```
+//!
+//! # Invariants
+//! 1. A request that fails leaves nothing allocated.
+//! 2. A block is written over in place only if it was born in this same txg and has exactly the same physical size.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use ondisk::algorithm::{ChecksumAlgorithm, Compression};
+use ondisk::blkptr::{BlkPtr, BlockPointer, DataPointer};
+use ondisk::dva::Dva;
+use ondisk::object_type::ObjectType;
+use parking_lot::{Condvar, Mutex};
+
+use super::block_io::BlockIo;
+use super::compress_stage::{Contents, ShapeRules, Shaped, shape};
+use super::{WriteRequest, checksum_stage};
+use crate::alloc::{ClassKind, Request};
+use crate::bail;
+use crate::error::{Error, ErrorKind, Result, Within};
+
+/// Small blocks that follow each other are written together up to this size.
+const RUN_BYTES_MAX: usize = 1 << 20;
+/// And up to this number.
+const RUN_BLOCKS_MAX: usize = 256;
+
+/// Bytes that one thread shapes at a time, and that make a helper worth waking.
+const TURN_BYTES: usize = 128 << 10;
+
+/// Where a block may go.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Placement {
+    pub(super) class: ClassKind,
+    pub(super) copies: usize,
+    pub(super) checksum: ChecksumAlgorithm,
+    pub(super) txg: u64,
+}
+
+/// A block that has a place.
+struct Ready {
+    index: usize,
+    contents: Contents,
+    compression: Compression,
+    dvas: Vec<Dva>,
+    /// The bytes are on disk already: gang blocks are written while they are placed.
+    issued: bool,
+    /// The place is the block's own, of an earlier pass.
+    reused: bool,
+}
+
+enum Stage {
+    Waiting,
+    Shaped(Shaped),
+    Gone,
+}
+
+struct State {
+    stages: Vec<Stage>,
+    results: Vec<Option<Result<BlkPtr>>>,
+    /// The next to be shaped, and the next to be placed.
+    next_shape: usize,
+    next_place: usize,
+    /// Someone is placing: others leave it to him, as places are given in order.
+    placing: bool,
+    ready: VecDeque<Ready>,
+    done: usize,
+}
+
+struct Batch {
+    io: Arc<BlockIo>,
+    requests: Vec<WriteRequest>,
+    rules: ShapeRules,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+enum Work {
+    Shape(Range<usize>),
+    Place,
+    Issue(Vec<Ready>),
+    Wait,
+    End,
+}
+
+impl BlockIo {
+    /// Writes blocks; the results are in the order of the requests. The pointers have a fill count of one, which is for
+    /// the caller to change. Where the new pointer differs from `previous`, freeing what was there is the caller's too.
+    pub fn write_many(self: &Arc<Self>, requests: Vec<WriteRequest>, txg: u64) -> Vec<Result<BlkPtr>> {
+        let count = requests.len();
+        // A small batch is done before another thread would have woken up.
+        let helpers = requests.iter().map(|request| request.data.len()).sum::<usize>() / TURN_BYTES;
+        let rules = self.shape_rules(txg);
+        let state = State {
+            stages: (0..count).map(|_| Stage::Waiting).collect(),
+            results: (0..count).map(|_| None).collect(),
+            next_shape: 0,
+            next_place: 0,
+            placing: false,
+            ready: VecDeque::new(),
+            done: 0,
+        };
+        let batch =
+            Arc::new(Batch { io: Arc::clone(self), requests, rules, state: Mutex::new(state), changed: Condvar::new() });
+        let shared = Arc::clone(&batch);
+        self.writers().share(helpers, move || shared.work());
+        let results = std::mem::take(&mut batch.state.lock().results);
+        results.into_iter().map(|result| result.unwrap_or_else(|| bail!(Io, "a block was not written"))).collect()
+    }
+
+    /// Writes one block.
+    ///
+    /// # Errors
+    /// `NoSpace` when it fits nowhere, not even in pieces; `Io` when a device refused it.
+    pub fn write(self: &Arc<Self>, request: WriteRequest, txg: u64) -> Result<BlkPtr> {
+        self.write_many(vec![request], txg).pop().unwrap_or_else(|| bail!(Io, "a block was not written"))
+    }
+
+    /// Writes the same bytes at every address.
+    ///
+    /// # Errors
+    /// Those of the devices, with the address.
+    pub(super) fn write_copies(&self, dvas: &[Dva], bytes: &[u8]) -> Result<()> {
+        self.write_run(dvas, &[bytes])
+    }
+
+    /// Writes blocks that follow each other, the first of which has these addresses.
+    fn write_run(&self, dvas: &[Dva], blocks: &[&[u8]]) -> Result<()> {
+        for dva in dvas {
+            self.device(*dva)?.write(dva.offset, blocks).within(|| format!("block at {dva}"))?;
+        }
+        let bytes: usize = blocks.iter().map(|block| block.len()).sum();
+        self.counters.writes.add((blocks.len() * dvas.len()) as u64);
+        self.counters.written_bytes.add((bytes * dvas.len()) as u64);
+        Ok(())
+    }
+
+    /// Writes the physical bytes of a block that has its pointer already: of the intent log.
+    ///
+    /// # Errors
+    /// `Invalid` when the pointer is to no plain block of that length, and those of the devices.
+    pub fn write_physical(&self, bp: &BlkPtr, bytes: &[u8]) -> Result<()> {
+        match bp.decode()? {
+            BlockPointer::Data(data) if !data.is_gang() && data.physical_size == bytes.len() as u64 => {
+                self.write_copies(data.dvas(), bytes)
+            }
+            _ => bail!(Invalid, "{} bytes cannot be written to {bp}", bytes.len()),
+        }
+    }
+
+    /// The class for a block.
+    fn class_of(&self, object_type: ObjectType, level: u8) -> ClassKind {
+        let exists = |class| !self.allocator().class_groups(class).is_empty();
+        if object_type == ObjectType::DDT_ZAP && exists(ClassKind::Dedup) {
+            ClassKind::Dedup
+        } else if (object_type.is_metadata() || level > 0) && exists(ClassKind::Special) {
+            ClassKind::Special
+        } else {
+            ClassKind::Normal
+        }
+    }
+
+    fn placement(&self, request: &WriteRequest, txg: u64) -> Result<Placement> {
+        let Some(checksum) = ChecksumAlgorithm::from_number(request.checksum) else {
+            bail!(Invalid, "block {}: checksum {} is none to write with", request.bookmark, request.checksum);
+        };
+        let copies = usize::from(request.copies).clamp(1, 3);
+        Ok(Placement { class: self.class_of(request.object_type, request.level), copies, checksum, txg })
+    }
+}
+
+impl Batch {
+    /// Works until nothing is left to do. Every worker and the one who waits run this.
+    fn work(&self) {
+        loop {
+            match self.next() {
+                Work::Shape(some) => {
+                    let shaped: Vec<_> = some.clone().map(|index| shape(&self.requests[index], self.rules)).collect();
+                    let mut state = self.state.lock();
+                    for (index, shaped) in some.zip(shaped) {
+                        match shaped {
+                            Ok(Shaped::Pointer(pointer)) => Self::finish(&mut state, index, Ok(pointer)),
+                            Ok(shaped) => state.stages[index] = Stage::Shaped(shaped),
+                            Err(error) => Self::finish(&mut state, index, Err(error)),
+                        }
+                    }
+                    self.changed.notify_all();
+                }
+                Work::Place => self.place_in_order(),
+                Work::Issue(run) => {
+                    let results = self.issue(&run);
+                    let mut state = self.state.lock();
+                    for (ready, result) in run.iter().zip(results) {
+                        Self::finish(&mut state, ready.index, result);
+                    }
+                    self.changed.notify_all();
+                }
+                Work::Wait => {}
+                Work::End => return,
+            }
+        }
+    }
+
+    fn finish(state: &mut State, index: usize, result: Result<BlkPtr>) {
+        state.stages[index] = Stage::Gone;
+        state.results[index] = Some(result);
+        state.done += 1;
+    }
+
+    /// What is most urgent: get bytes to the disks, else give places, else shape.
+    fn next(&self) -> Work {
+        let mut state = self.state.lock();
+        if let Some(ready) = state.ready.pop_front() {
+            return Work::Issue(take_run(ready, &mut state.ready));
+        }
+        if !state.placing && self.can_place(&mut state) {
+            state.placing = true;
+            return Work::Place;
+        }
+        if state.next_shape < self.requests.len() {
+            let some = self.some_from(state.next_shape);
+            state.next_shape = some.end;
+            return Work::Shape(some);
+        }
+        if state.done == self.requests.len() {
+            return Work::End;
+        }
+        self.changed.wait(&mut state);
+        Work::Wait
+    }
+
+    /// As many of the next requests as are worth one turn under the lock.
+    fn some_from(&self, start: usize) -> Range<usize> {
+        let mut bytes = 0;
+        let rest = self.requests[start..].iter();
+        let more = rest.take_while(|request| {
+            let first = bytes == 0;
+            bytes += request.data.len();
+            first || bytes <= TURN_BYTES
+        });
+        start..start + more.count()
+    }
+
+    /// Passes by blocks that need no place.
+    fn can_place(&self, state: &mut State) -> bool {
+        while matches!(state.stages.get(state.next_place), Some(Stage::Gone)) {
+            state.next_place += 1;
+        }
+        matches!(state.stages.get(state.next_place), Some(Stage::Shaped(_)))
+    }
+
+    fn place_in_order(&self) {
+        loop {
+            let (index, shaped) = {
+                let mut state = self.state.lock();
+                if !self.can_place(&mut state) {
+                    state.placing = false;
+                    self.changed.notify_all();
+                    return;
+                }
+                let index = state.next_place;
+                state.next_place += 1;
+                match std::mem::replace(&mut state.stages[index], Stage::Gone) {
+                    Stage::Shaped(shaped) => (index, shaped),
+                    Stage::Waiting | Stage::Gone => continue,
+                }
+            };
+            let placed = self.place(index, shaped);
+            let mut state = self.state.lock();
+            match placed {
+                Ok(ready) => state.ready.push_back(ready),
+                Err(error) => Self::finish(&mut state, index, Err(error)),
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    fn place(&self, index: usize, shaped: Shaped) -> Result<Ready> {
+        let request = &self.requests[index];
+        let Shaped::Physical { contents, compression } = shaped else {
+            bail!(Invalid, "block {} needs no place", request.bookmark);
+        };
+        let placement = self.io.placement(request, self.rules.txg)?;
+        let bytes = contents.bytes();
+        if let Some(dvas) = self.own_place(request, bytes.len(), &placement) {
+            return Ok(Ready { index, contents, compression, dvas, issued: false, reused: true });
+        }
+        let wanted = Request::new(placement.class, bytes.len() as u64, placement.copies, placement.txg);
+        let (dvas, issued) = match self.io.allocator().allocate(&wanted) {
+            Ok(dvas) => (dvas, false),
+            Err(error) if error.kind() == ErrorKind::NoSpace && bytes.len() > self.io.unit() => {
+                (self.io.write_gang(bytes, &placement).within(|| format!("block {}", request.bookmark))?, true)
+            }
+            Err(error) => return Err(error.within(format!("block {}", request.bookmark))),
+        };
+        Ok(Ready { index, contents, compression, dvas, issued, reused: false })
+    }
+
+    /// The addresses of the block of an earlier pass, if it can be written over (invariant 2).
+    fn own_place(&self, request: &WriteRequest, physical: usize, placement: &Placement) -> Option<Vec<Dva>> {
+        let previous = &request.previous;
+        let same = request.rewrite
+            && previous.birth() == placement.txg
+            && previous.physical_size() == physical as u64
+            && !previous.is_gang()
+            && !previous.is_dedup()
+            && !previous.uses_encryption();
+        let dvas: Vec<Dva> = previous.dvas().collect();
+        (same && dvas.len() == placement.copies).then_some(dvas)
+    }
+
+    /// Writes blocks that follow each other on disk. They all succeed or all fail.
+    fn issue(&self, run: &[Ready]) -> Vec<Result<BlkPtr>> {
+        let pointers: Result<Vec<BlkPtr>> = run.iter().map(|ready| self.pointer_to(ready)).collect();
+        let written = pointers.and_then(|pointers| {
+            let blocks: Vec<&[u8]> = run.iter().map(|ready| ready.contents.bytes()).collect();
+            match run {
+                [first, ..] if !first.issued => self.io.write_run(&first.dvas, &blocks).map(|()| pointers),
+                _ => Ok(pointers),
+            }
+        });
+        match written {
+            Ok(pointers) => pointers.into_iter().map(Ok).collect(),
+            Err(error) => run.iter().map(|ready| Err(self.undo(ready, error.clone()))).collect(),
+        }
+    }
+
+    /// Gives back the place of a block that could not be written. What could not be given back is lost, not used twice.
+    fn undo(&self, ready: &Ready, error: Error) -> Error {
+        if !ready.reused && !ready.issued {
+            for dva in &ready.dvas {
+                if let Err(error) = self.io.allocator().unallocate(*dva, self.rules.txg) {
+                    tracing::warn!(%error, %dva, "the space of a block that could not be written is lost");
+                }
+            }
+        }
+        error.within(format!("block {}", self.requests[ready.index].bookmark))
+    }
+
+    fn pointer_to(&self, ready: &Ready) -> Result<BlkPtr> {
+        let request = &self.requests[ready.index];
+        let placement = self.io.placement(request, self.rules.txg)?;
+        let bytes = ready.contents.bytes();
+        let mut pointer = DataPointer::new(&ready.dvas, request.object_type, request.level, self.rules.txg);
+        pointer.logical_size = request.data.len() as u64;
+        pointer.physical_size = bytes.len() as u64;
+        pointer.compression = ready.compression;
+        pointer.checksum_algorithm = placement.checksum;
+        pointer.checksum = checksum_stage::compute(placement.checksum, bytes, &self.io.salt())?;
+        Ok(pointer.encode())
+    }
+}
+
+/// Takes the blocks from the queue that follow `first` on disk in every copy, so that small blocks make one large write.
+fn take_run(first: Ready, queue: &mut VecDeque<Ready>) -> Vec<Ready> {
+    let mut bytes = first.contents.bytes().len();
+    let mut run = vec![first];
+    while let (Some(last), Some(next)) = (run.last(), queue.front()) {
+        bytes += next.contents.bytes().len();
+        if bytes > RUN_BYTES_MAX || run.len() >= RUN_BLOCKS_MAX || !follows(last, next) {
+            break;
+        }
+        run.extend(queue.pop_front());
+    }
+    run
+}
+
+fn follows(last: &Ready, next: &Ready) -> bool {
+    let length = last.contents.bytes().len() as u64;
+    let adjacent = |(before, after): (&Dva, &Dva)| {
+        before.vdev == after.vdev && before.allocated == length && before.offset + length == after.offset
+    };
+    !last.issued
+        && !next.issued
+        && last.reused == next.reused
+        && last.dvas.len() == next.dvas.len()
+        && last.dvas.iter().zip(&next.dvas).all(adjacent)
+}
