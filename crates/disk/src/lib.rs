@@ -17,10 +17,14 @@ use std::io;
 use std::sync::Arc;
 
 mod file;
+mod find;
+mod gpt;
 mod mem;
 mod slice;
 
 pub use file::{Access, FileDisk};
+pub use find::{find, open};
+pub use gpt::partitions;
 pub use mem::{Faults, MemDisk};
 pub use slice::SliceDisk;
 

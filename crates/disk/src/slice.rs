@@ -5,6 +5,7 @@ use std::io;
 
 /// The bytes from `start` on of another disk, as a disk.
 pub struct SliceDisk {
+    name: String,
     inner: DiskRef,
     start: u64,
     length: u64,
@@ -12,9 +13,9 @@ pub struct SliceDisk {
 
 impl SliceDisk {
     /// The `length` bytes at `start`, which must be on the disk.
-    pub fn new(inner: DiskRef, start: u64, length: u64) -> io::Result<SliceDisk> {
+    pub fn new(name: impl Into<String>, inner: DiskRef, start: u64, length: u64) -> io::Result<SliceDisk> {
         match start.checked_add(length) {
-            Some(end) if end <= inner.size_bytes() => Ok(SliceDisk { inner, start, length }),
+            Some(end) if end <= inner.size_bytes() => Ok(SliceDisk { name: name.into(), inner, start, length }),
             _ => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the part is not on the disk")),
         }
     }
@@ -64,7 +65,7 @@ impl Disk for SliceDisk {
     }
 
     fn name(&self) -> &str {
-        self.inner.name()
+        &self.name
     }
 }
 
@@ -77,7 +78,7 @@ mod tests {
     #[test]
     fn a_slice_stays_inside() {
         let whole = Arc::new(MemDisk::new("d", 1 << 16));
-        let part = SliceDisk::new(whole.clone(), 4096, 8192).unwrap();
+        let part = SliceDisk::new("p", whole.clone(), 4096, 8192).unwrap();
         part.write_at(&[1, 2], 8190).unwrap();
         part.write_vectored_at(&[&[3], &[4]], 0).unwrap();
         let mut back = [0; 2];
@@ -87,6 +88,6 @@ mod tests {
         assert_eq!(back, [3, 4]);
         assert!(part.write_at(&[1, 2], 8191).is_err());
         assert!(part.discard(8192, 1).is_err());
-        assert!(SliceDisk::new(whole, 1 << 16, 1).is_err());
+        assert!(SliceDisk::new("p", whole, 1 << 16, 1).is_err());
     }
 }

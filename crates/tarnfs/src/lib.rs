@@ -1,1 +1,3 @@
 //! The library: pools, datasets, files.
+
+pub mod control;

@@ -20,28 +20,28 @@ use crate::host::RealHost;
 use crate::pool::check::{CheckOptions, Walker};
 use crate::tunables::Tunables;
 use crate::txg::{DirtyBytes, TxgGroups};
-use crate::zio::{BlockFeatures, BlockIo, BlockThreads, Device, Devices};
+use crate::zio::{BlockFeatures, BlockIo, BlockThreads, BlockDevice, BlockDevices};
 
 const METASLAB_BYTES: u64 = 16 << 20;
 const METASLABS: u64 = 16;
 
 struct MemDevice(MemDisk);
 
-impl Device for MemDevice {
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        Ok(self.0.read_at(buf, offset)?)
+impl BlockDevice for MemDevice {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_copy(0, offset, buf).map(|()| 0)
     }
     fn copies(&self) -> usize {
         1
     }
     fn read_copy(&self, _: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.read(offset, buf)
+        Ok(self.0.read_at(buf, offset)?)
     }
-    fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
-        Ok(self.0.write_at(data, offset)?)
+    fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        Ok(self.0.write_vectored_at(buffers, offset)?)
     }
     fn repair_copy(&self, _: usize, offset: u64, data: &[u8]) -> Result<()> {
-        self.write(offset, data)
+        self.write(offset, &[data])
     }
     fn note_checksum_error(&self, _: usize) {}
     fn ashift(&self) -> u32 {
@@ -57,22 +57,21 @@ impl Device for MemDevice {
 
 struct OneDevice(Arc<MemDevice>);
 
-impl Devices for OneDevice {
-    fn device(&self, vdev: u32) -> Option<Arc<dyn Device>> {
-        (vdev == 0).then(|| self.0.clone() as Arc<dyn Device>)
+impl BlockDevices for OneDevice {
+    fn device(&self, vdev: u32) -> Option<Arc<dyn BlockDevice>> {
+        (vdev == 0).then(|| self.0.clone() as Arc<dyn BlockDevice>)
     }
     fn flush(&self) -> Result<()> {
         Ok(())
     }
 }
 
-struct AllFree;
+/// What the disk would call free, by metaslab.
+struct FreeOnDisk(Mutex<Vec<RangeTree>>);
 
-impl LoadSpaceMap for AllFree {
+impl LoadSpaceMap for FreeOnDisk {
     fn load(&self, _: u32, metaslab: u64) -> Result<RangeTree> {
-        let mut tree = RangeTree::indexed();
-        tree.add(metaslab * METASLAB_BYTES, METASLAB_BYTES)?;
-        Ok(tree)
+        Ok(self.0.lock()[metaslab as usize].clone().into_indexed())
     }
 }
 
@@ -95,13 +94,20 @@ impl SpaceOwner for FreesAtOnce {
 struct Rig {
     context: Arc<DmuContext>,
     group: Arc<Group>,
+    free: Arc<FreeOnDisk>,
 }
 
 fn rig() -> Rig {
     let host = RealHost::shared();
     let device = Arc::new(MemDevice(MemDisk::new("mem", METASLAB_BYTES * METASLABS)));
     let allocator = Arc::new(Allocator::new(2));
-    allocator.set_loader(Arc::new(AllFree));
+    let whole = |id| {
+        let mut tree = RangeTree::new();
+        tree.add(id * METASLAB_BYTES, METASLAB_BYTES).unwrap();
+        tree
+    };
+    let free = Arc::new(FreeOnDisk(Mutex::new((0..METASLABS).map(whole).collect())));
+    allocator.set_loader(free.clone());
     let group = Arc::new(Group::new(
         GroupConfig {
             vdev: 0,
@@ -129,7 +135,7 @@ fn rig() -> Rig {
         tunables: Tunables::default(),
         read_only: false,
     });
-    Rig { context, group }
+    Rig { context, group, free }
 }
 
 impl Rig {
@@ -156,7 +162,10 @@ impl Rig {
         }
         for id in self.group.take_dirty(txg) {
             let metaslab = &self.group.metaslabs()[id as usize];
-            metaslab.begin_pass(txg).unwrap();
+            let changes = metaslab.begin_pass(txg).unwrap();
+            let free = &mut self.free.0.lock()[id as usize];
+            free.remove_all(&changes.allocated).unwrap();
+            free.add_all(&changes.freed).unwrap();
             let done = metaslab.sync_done(txg, true, None).unwrap();
             self.group.count_sync_done(id, txg, done);
         }
@@ -170,11 +179,10 @@ impl Rig {
         let mut walker = Walker::new(&self.context.io, CheckOptions { verify_data: true }, &progress);
         walker.walk_objset(root, 7, 0);
         let mut allocated = RangeTree::new();
-        for metaslab in self.group.metaslabs() {
-            let Ok(Some(free)) = metaslab.free_on_disk() else { continue };
+        for (metaslab, free) in self.group.metaslabs().iter().zip(self.free.0.lock().iter()) {
             let mut used = RangeTree::new();
             used.add(metaslab.start, metaslab.size).unwrap();
-            used.remove_all(&free).unwrap();
+            used.remove_all(free).unwrap();
             allocated.add_all(&used).unwrap();
         }
         walker.claims.compare(0, &allocated, &mut walker.report);

@@ -1,1 +1,44 @@
 //! Where bytes live and how they are protected.
+//!
+//! # Theory
+//! A pool's storage is a tree. Its root has *top-level* vdevs, numbered from 0; a DVA names one of them and an offset
+//! in it. A top-level vdev is a device or a mirror of devices, and in a mirror any member may be on its way in or out
+//! (`replacing`, `spare`), which is a mirror again. For reading and writing all of these are the same: a set of
+//! devices, the *leaves*, that hold the same bytes ([`TopVdev`]). Which leaf to read is decided by pure functions
+//! (`mirror.rs`), done by `top.rs` and `leaf.rs`.
+//!
+//! A leaf that missed a write is *behind*: it is written as before but only read when nothing else is left, and the
+//! checksum above finds what is stale.
+//!
+//! # On disk
+//! The description of the tree ([`VdevConfig`]) is an nvlist in every label and in the MOS; labels and the rings of
+//! uberblocks are read and written by `label.rs`.
+//!
+//! # Invariants
+//! 1. Data I/O never touches labels: offsets count from behind the front labels and end before the back ones.
+//! 2. A write succeeded if one leaf has it, and every leaf that has not is behind from then on.
+//! 3. A leaf that is behind never makes a flush succeed, unless all are.
+//!
+//! # Path
+//! Called by zio (data) and pool (labels), calls `disk`.
+
+mod config;
+mod create;
+mod health;
+pub mod label;
+mod leaf;
+mod mirror;
+mod size;
+mod top;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::{VdevConfig, VdevKind, key};
+pub use create::{NewLeaf, NewTop};
+pub use health::{Reason, VdevState, VdevStatus};
+pub use leaf::{Leaf, LeafStats};
+pub use size::{ASHIFT_MAX, ASHIFT_MIN, default_ashift, metaslab_shift};
+pub use top::TopVdev;
+pub use tree::{Devices, VdevTree};

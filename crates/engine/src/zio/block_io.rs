@@ -9,7 +9,7 @@ use ondisk::dva::Dva;
 use parking_lot::RwLock;
 
 use super::compress_stage::ShapeRules;
-use super::devices::{Device, Devices};
+use super::devices::{BlockDevice, BlockDevices};
 use super::executor::Executor;
 use super::free::BlockTables;
 use crate::alloc::{Allocator, ClassKind, Request};
@@ -60,7 +60,7 @@ pub struct BlockThreads {
 /// Reads, writes and frees the blocks of one pool.
 pub struct BlockIo {
     /// immutable
-    devices: Arc<dyn Devices>,
+    devices: Arc<dyn BlockDevices>,
     /// immutable
     allocator: Arc<Allocator>,
     writers: Executor,
@@ -76,7 +76,7 @@ pub struct BlockIo {
 
 impl BlockIo {
     /// Block I/O on `devices`, with space from `allocator`. The pool may not be written before `set_writable`.
-    pub fn new(host: &HostRef, devices: Arc<dyn Devices>, allocator: Arc<Allocator>, threads: BlockThreads) -> Arc<Self> {
+    pub fn new(host: &HostRef, devices: Arc<dyn BlockDevices>, allocator: Arc<Allocator>, threads: BlockThreads) -> Arc<Self> {
         Arc::new(BlockIo {
             devices,
             allocator,
@@ -137,7 +137,7 @@ impl BlockIo {
     }
 
     /// The pool's vdevs.
-    pub fn devices(&self) -> &Arc<dyn Devices> {
+    pub fn devices(&self) -> &Arc<dyn BlockDevices> {
         &self.devices
     }
 
@@ -160,7 +160,7 @@ impl BlockIo {
     }
 
     /// The vdev of an address that lies in it.
-    pub(super) fn device(&self, dva: Dva) -> Result<Arc<dyn Device>> {
+    pub(super) fn device(&self, dva: Dva) -> Result<Arc<dyn BlockDevice>> {
         let Some(device) = self.devices.device(dva.vdev) else { bail!(Corrupt, "address {dva}: there is no such vdev") };
         let end = dva.offset.checked_add(if dva.gang { 512 } else { dva.allocated });
         if end.is_none_or(|end| end > device.size_bytes()) {

@@ -195,7 +195,7 @@ mod tests {
             }
             accepted += 1;
         }
-        assert!(accepted >= QUEUE_JOBS_MAX && accepted <= QUEUE_JOBS_MAX + 1, "{accepted}");
+        assert!((QUEUE_JOBS_MAX..=QUEUE_JOBS_MAX + 1).contains(&accepted), "{accepted}");
         drop(closed);
     }
 }

@@ -16,13 +16,13 @@ use transform::compress;
 use super::Bookmark;
 use super::block_io::BlockIo;
 use super::checksum_stage;
-use super::devices::Device;
+use super::devices::BlockDevice;
 use crate::bail;
 use crate::error::{Error, ErrorKind, Result, Within};
 
 /// Where wrong bytes were read.
 struct Damage {
-    device: Arc<dyn Device>,
+    device: Arc<dyn BlockDevice>,
     copy: usize,
     offset: u64,
 }
@@ -116,8 +116,12 @@ impl BlockIo {
         let mut worst: Option<Error> = None;
         for dva in dvas {
             let tried = self.device(*dva).and_then(|device| {
-                let right = device.read(dva.offset, &mut bytes).is_ok() && verify(&bytes)?;
-                Ok(right || self.try_copies(&device, *dva, &mut bytes, verify, &mut damages)?)
+                let wrong = match device.read(dva.offset, &mut bytes) {
+                    Ok(_) if verify(&bytes)? => return Ok(true),
+                    Ok(copy) => Some(copy),
+                    Err(_) => None,
+                };
+                self.try_copies(&device, *dva, wrong, &mut bytes, verify, &mut damages)
             });
             match tried {
                 Ok(true) => {
@@ -138,11 +142,13 @@ impl BlockIo {
         Err(worst.unwrap_or_else(|| crate::error!(Corrupt, "block {at}: a pointer without addresses")))
     }
 
-    /// Reads in every way that there is until one gives the right bytes, and notes the ways that gave wrong ones.
+    /// Reads in every way that there is until one gives the right bytes, and notes the ways that gave wrong ones, of
+    /// which `wrong` is known already.
     fn try_copies(
         &self,
-        device: &Arc<dyn Device>,
+        device: &Arc<dyn BlockDevice>,
         dva: Dva,
+        wrong: Option<usize>,
         bytes: &mut [u8],
         verify: &dyn Fn(&[u8]) -> Result<bool>,
         damages: &mut Vec<Damage>,
@@ -150,8 +156,9 @@ impl BlockIo {
         let mut failure = None;
         let mut any_read = false;
         for copy in 0..device.copies() {
-            match device.read_copy(copy, dva.offset, bytes) {
-                Ok(()) if verify(bytes)? => return Ok(true),
+            let read = if wrong == Some(copy) { Ok(()) } else { device.read_copy(copy, dva.offset, bytes) };
+            match read {
+                Ok(()) if wrong != Some(copy) && verify(bytes)? => return Ok(true),
                 Ok(()) => {
                     any_read = true;
                     device.note_checksum_error(copy);

@@ -1,1 +1,443 @@
+//! The pipeline on mirrors in memory.
 
+use std::sync::Arc;
+
+use disk::{Disk, MemDisk};
+use ondisk::algorithm::{ChecksumAlgorithm, Compression};
+use ondisk::blkptr::{BlkPtr, BlockPointer, DataPointer};
+use ondisk::dva::Dva;
+use ondisk::object_type::ObjectType;
+use rand::{Rng, RngCore, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::*;
+use crate::alloc::{Allocator, ClassKind, Group, GroupConfig, LoadSpaceMap, Metaslab, RangeTree};
+use crate::arc::BlockCache;
+use crate::error::{ErrorKind, Result};
+use crate::host::RealHost;
+
+const ASHIFT: u8 = 12;
+const METASLAB_SHIFT: u8 = 20;
+const METASLABS: u64 = 16;
+
+struct Mirror {
+    sides: Vec<Arc<MemDisk>>,
+    checksum_errors: crate::stats::Counter,
+}
+
+impl BlockDevice for Mirror {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let mut result = Err(crate::error!(Io, "no side"));
+        for copy in 0..self.sides.len() {
+            result = self.read_copy(copy, offset, buf).map(|()| copy);
+            if result.is_ok() {
+                break;
+            }
+        }
+        result
+    }
+    fn copies(&self) -> usize {
+        self.sides.len()
+    }
+    fn read_copy(&self, copy: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
+        Ok(self.sides[copy].read_at(buf, offset)?)
+    }
+    fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        for side in &self.sides {
+            side.write_vectored_at(buffers, offset)?;
+        }
+        Ok(())
+    }
+    fn repair_copy(&self, copy: usize, offset: u64, data: &[u8]) -> Result<()> {
+        Ok(self.sides[copy].write_at(data, offset)?)
+    }
+    fn note_checksum_error(&self, _: usize) {
+        self.checksum_errors.add(1);
+    }
+    fn ashift(&self) -> u32 {
+        ASHIFT.into()
+    }
+    fn allocated_size(&self, physical: u64) -> u64 {
+        physical.next_multiple_of(1 << ASHIFT)
+    }
+    fn size_bytes(&self) -> u64 {
+        METASLABS << METASLAB_SHIFT
+    }
+}
+
+struct Mirrors(Vec<Arc<Mirror>>);
+
+impl BlockDevices for Mirrors {
+    fn device(&self, vdev: u32) -> Option<Arc<dyn BlockDevice>> {
+        self.0.get(vdev as usize).map(|mirror| Arc::clone(mirror) as Arc<dyn BlockDevice>)
+    }
+    fn flush(&self) -> Result<()> {
+        self.0.iter().flat_map(|mirror| &mirror.sides).try_for_each(|side| Ok(side.flush()?))
+    }
+}
+
+struct AllFree;
+
+impl LoadSpaceMap for AllFree {
+    fn load(&self, _: u32, metaslab: u64) -> Result<RangeTree> {
+        let mut free = RangeTree::new();
+        free.add(metaslab << METASLAB_SHIFT, 1 << METASLAB_SHIFT)?;
+        Ok(free)
+    }
+}
+
+/// Only single units are free: every other one.
+struct Holes;
+
+impl LoadSpaceMap for Holes {
+    fn load(&self, _: u32, metaslab: u64) -> Result<RangeTree> {
+        let mut free = RangeTree::new();
+        for unit in 0..128 {
+            free.add((metaslab << METASLAB_SHIFT) + (unit << 13), 1 << ASHIFT)?;
+        }
+        Ok(free)
+    }
+}
+
+struct Bench {
+    io: Arc<BlockIo>,
+    mirrors: Vec<Arc<Mirror>>,
+}
+
+fn bench_on(vdevs: u32, sides: usize, free: Arc<dyn LoadSpaceMap>) -> Bench {
+    let allocator = Allocator::new(1);
+    allocator.set_loader(free);
+    let mut mirrors = Vec::new();
+    for vdev in 0..vdevs {
+        let config = GroupConfig {
+            vdev,
+            class: ClassKind::Normal,
+            ashift: ASHIFT,
+            metaslab_shift: METASLAB_SHIFT,
+            data_disks: 1,
+            allocated_size: Box::new(|physical| physical.next_multiple_of(1 << ASHIFT)),
+        };
+        let group = Group::new(config, allocator.streams());
+        for id in 0..METASLABS {
+            group.add_metaslab(Metaslab::new(vdev, id, 1 << METASLAB_SHIFT, ASHIFT, None, 0));
+        }
+        allocator.add_group(Arc::new(group));
+        let side = |side| Arc::new(MemDisk::new(format!("{vdev}.{side}"), METASLABS << METASLAB_SHIFT));
+        let checksum_errors = crate::stats::Counter::default();
+        mirrors.push(Arc::new(Mirror { sides: (0..sides).map(side).collect(), checksum_errors }));
+    }
+    let devices = Arc::new(Mirrors(mirrors.clone()));
+    let threads = BlockThreads { writers: 2, readers: 1 };
+    let io = BlockIo::new(&RealHost::shared(), devices, Arc::new(allocator), threads);
+    io.set_features(BlockFeatures { embedded_data: true, hole_birth: true, dynamic_gang_header: false });
+    io.set_writable(true);
+    Bench { io, mirrors }
+}
+
+fn bench(vdevs: u32, sides: usize) -> Bench {
+    bench_on(vdevs, sides, Arc::new(AllFree))
+}
+
+/// Bytes allocated and freed in `txg` since this was last asked.
+fn changes(io: &BlockIo, txg: u64) -> (u64, u64) {
+    let sum = |tree: &RangeTree| tree.segments().map(|(_, size)| size).sum::<u64>();
+    let (mut allocated, mut freed) = (0, 0);
+    for group in io.allocator().groups() {
+        for id in group.take_dirty(txg) {
+            let changes = group.metaslabs()[id as usize].begin_pass(txg).unwrap();
+            allocated += sum(&changes.allocated);
+            freed += sum(&changes.freed);
+        }
+    }
+    (allocated, freed)
+}
+
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut data = vec![0; length];
+    ChaCha8Rng::seed_from_u64(seed).fill_bytes(&mut data);
+    data
+}
+
+fn request(data: Vec<u8>, copies: u8) -> WriteRequest {
+    WriteRequest {
+        data: Arc::new(data),
+        object_type: ObjectType::PLAIN_FILE_CONTENTS,
+        level: 0,
+        checksum: ChecksumAlgorithm::Fletcher4.number(),
+        compression: Compression::Lz4.number(),
+        compression_level: 0,
+        copies,
+        previous: BlkPtr::ZERO,
+        rewrite: false,
+        no_embed: false,
+        bookmark: Bookmark { objset: 5, object: 6, level: 0, block: 7 },
+    }
+}
+
+fn data_pointer(bp: &BlkPtr) -> DataPointer {
+    match bp.decode() {
+        Ok(BlockPointer::Data(data)) => data,
+        other => panic!("{other:?}"),
+    }
+}
+
+const HERE: Bookmark = Bookmark { objset: 1, object: 2, level: 0, block: 3 };
+
+#[test]
+fn what_is_written_is_read_whatever_the_algorithms() {
+    let seed = 0x210;
+    println!("seed {seed:#x}");
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let Bench { io, .. } = bench(2, 1);
+    io.set_salt([9; 32]);
+    let checksums = [2, 6, 7, 8, 10, 11, 12, 13, 14];
+    let mut expected = Vec::new();
+    let mut requests = Vec::new();
+    for number in 0..200 {
+        let sectors = random.random_range(1..64);
+        let mut data = noise(number, sectors * 512);
+        let zeros = random.random_range(0..=data.len());
+        data[zeros..].fill(0);
+        let mut request = request(data.clone(), 1 + (number % 3) as u8);
+        request.checksum = checksums[number as usize % checksums.len()];
+        request.compression = random.random_range(2..17);
+        expected.push(data);
+        requests.push(request);
+    }
+    let pointers = io.write_many(requests, 10);
+    for (index, (pointer, data)) in pointers.into_iter().zip(expected).enumerate() {
+        let pointer = pointer.unwrap();
+        assert_eq!(*io.read(&pointer, &HERE).unwrap(), data, "block {index}: {pointer}");
+        assert_eq!(pointer.logical_size(), if pointer.is_hole() { pointer.logical_size() } else { data.len() as u64 });
+        if let Ok(BlockPointer::Data(block)) = pointer.decode() {
+            assert_eq!(block.dvas().len(), 1 + index % 3);
+            assert_eq!(io.deflated_size(&pointer), pointer.allocated_size());
+            assert_eq!((block.logical_birth, block.fill), (10, 1));
+        }
+    }
+}
+
+#[test]
+fn blocks_of_one_batch_follow_each_other_on_disk() {
+    let Bench { io, mirrors } = bench(1, 1);
+    let requests = (0..40).map(|number| request(noise(number, 4096), 1)).collect();
+    let pointers = io.write_many(requests, 10);
+    let offsets: Vec<u64> = pointers.iter().map(|bp| bp.as_ref().unwrap().first_dva().unwrap().offset).collect();
+    assert!(offsets.windows(2).all(|pair| pair[0] + 4096 == pair[1]), "{offsets:?}");
+    assert!(mirrors[0].sides[0].faults.writes() <= 40);
+    for (number, pointer) in pointers.into_iter().enumerate() {
+        assert_eq!(*io.read(&pointer.unwrap(), &HERE).unwrap(), noise(number as u64, 4096));
+    }
+}
+
+#[test]
+fn a_damaged_side_is_healed_from_the_other() {
+    let Bench { io, mirrors } = bench(1, 2);
+    let data = noise(1, 65_536);
+    let pointer = io.write(request(data.clone(), 1), 10).unwrap();
+    let offset = pointer.first_dva().unwrap().offset;
+    mirrors[0].sides[0].corrupt(offset + 1000, 10);
+    assert_eq!(*io.read(&pointer, &HERE).unwrap(), data);
+    assert_eq!((io.counters.checksum_errors.get(), io.counters.healed.get()), (1, 1));
+    assert_eq!(mirrors[0].checksum_errors.get(), 1);
+    // Now the first side alone is enough.
+    mirrors[0].sides[1].corrupt(offset, 65_536);
+    assert_eq!(*io.read(&pointer, &HERE).unwrap(), data);
+    assert_eq!(io.counters.checksum_errors.get(), 1);
+}
+
+#[test]
+fn a_second_copy_heals_the_first() {
+    let Bench { io, mirrors } = bench(2, 1);
+    let data = noise(2, 8192);
+    let pointer = io.write(request(data.clone(), 2), 10).unwrap();
+    let dvas: Vec<Dva> = pointer.dvas().collect();
+    assert_ne!(dvas[0].vdev, dvas[1].vdev, "copies belong on different vdevs");
+    mirrors[dvas[0].vdev as usize].sides[0].corrupt(dvas[0].offset, 100);
+    assert_eq!(*io.read(&pointer, &HERE).unwrap(), data);
+    assert_eq!(io.counters.healed.get(), 1);
+    let mut first = vec![0; 8192];
+    mirrors[dvas[0].vdev as usize].sides[0].read_at(&mut first, dvas[0].offset).unwrap();
+    assert_eq!(first, data);
+}
+
+#[test]
+fn a_pool_that_may_not_be_written_is_not_healed() {
+    let Bench { io, mirrors } = bench(1, 2);
+    let data = noise(3, 4096);
+    let pointer = io.write(request(data.clone(), 1), 10).unwrap();
+    io.set_writable(false);
+    let before = mirrors[0].sides[0].faults.writes();
+    mirrors[0].sides[0].corrupt(pointer.first_dva().unwrap().offset, 1);
+    assert_eq!(*io.read(&pointer, &HERE).unwrap(), data);
+    assert_eq!(mirrors[0].sides[0].faults.writes(), before);
+}
+
+#[test]
+fn a_lost_block_is_named() {
+    let Bench { io, mirrors } = bench(1, 2);
+    let pointer = io.write(request(noise(4, 4096), 1), 10).unwrap();
+    let offset = pointer.first_dva().unwrap().offset;
+    mirrors[0].sides.iter().for_each(|side| side.corrupt(offset, 1));
+    let error = io.read(&pointer, &HERE).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Checksum);
+    assert!(error.message().contains("dataset 1, object 2, level 0, block 3"), "{error}");
+    mirrors[0].sides.iter().for_each(|side| side.faults.break_reads(true));
+    assert_eq!(io.read(&pointer, &HERE).unwrap_err().kind(), ErrorKind::Io);
+}
+
+#[test]
+fn a_failed_write_leaves_nothing_allocated() {
+    let Bench { io, mirrors } = bench(1, 1);
+    mirrors[0].sides[0].faults.break_writes(true);
+    let results = io.write_many((0..9).map(|number| request(noise(number, 8192), 1)).collect(), 10);
+    assert!(results.iter().all(|result| result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Io)));
+    assert_eq!(changes(&io, 10), (0, 0));
+    mirrors[0].sides[0].faults.break_writes(false);
+    io.write(request(noise(1, 8192), 1), 10).unwrap();
+    assert_eq!(changes(&io, 10), (8192, 0));
+}
+
+#[test]
+fn a_later_pass_writes_over_its_own_block() {
+    let Bench { io, .. } = bench(2, 1);
+    let first = io.write(request(noise(5, 8192), 2), 10).unwrap();
+    let again = |data: Vec<u8>, txg| {
+        let rewritten = WriteRequest { previous: first, rewrite: true, ..request(data, 2) };
+        io.write(rewritten, txg).unwrap()
+    };
+    let second = again(noise(6, 8192), 10);
+    assert_eq!(first.dvas().collect::<Vec<_>>(), second.dvas().collect::<Vec<_>>());
+    assert_eq!(*io.read(&second, &HERE).unwrap(), noise(6, 8192));
+    assert_eq!(io.read(&first, &HERE).unwrap_err().kind(), ErrorKind::Checksum);
+    assert_ne!(first.first_dva(), again(noise(7, 12_288), 10).first_dva(), "another size needs another place");
+    assert_ne!(first.first_dva(), again(noise(8, 8192), 11).first_dva(), "a block of another txg is never written over");
+}
+
+#[test]
+fn without_long_ranges_blocks_become_gangs() {
+    let Bench { io, mirrors } = bench_on(2, 1, Arc::new(Holes));
+    for (length, copies) in [(8192, 1), (65_536, 1), (131_072, 2), (20_480, 3)] {
+        let data = noise(length as u64, length);
+        let pointer = io.write(request(data.clone(), copies), 10).unwrap();
+        assert!(pointer.is_gang(), "{pointer}");
+        assert_eq!(*io.read(&pointer, &HERE).unwrap(), data);
+        let gang = data_pointer(&pointer);
+        assert_eq!(gang.physical_size, length as u64);
+        // The first copy counts its header and a copy of every piece.
+        assert!(gang.dvas()[0].allocated > length as u64);
+        let header = gang.dvas()[0];
+        mirrors[header.vdev as usize].sides[0].corrupt(header.offset + 10, 4);
+        assert_eq!(*io.read(&pointer, &HERE).unwrap(), data, "the second header leads to the pieces too");
+    }
+}
+
+#[test]
+fn freeing_a_gang_frees_all_of_it() {
+    let Bench { io, .. } = bench_on(1, 1, Arc::new(Holes));
+    let pointer = io.write(request(noise(1, 131_072), 1), 10).unwrap();
+    let (allocated, _) = changes(&io, 10);
+    // 32 pieces, and two copies of the headers that lead to them.
+    assert!(allocated > 131_072 + 2 * 11 * 4096, "{allocated}");
+    io.free(&pointer, 11).unwrap();
+    assert_eq!(changes(&io, 11), (0, allocated));
+}
+
+#[test]
+fn a_full_pool_says_so_and_loses_nothing() {
+    let Bench { io, .. } = bench_on(1, 1, Arc::new(Holes));
+    let mut written = 0;
+    let error = loop {
+        match io.write(request(noise(written, 131_072), 1), 10) {
+            Ok(_) => written += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    assert!(written >= 25, "{written}");
+    let (allocated, _) = changes(&io, 10);
+    assert_eq!(allocated % written, 0, "what did not fit must be given back whole");
+    // What is left is still of use.
+    io.write(request(noise(0, 4096), 1), 10).unwrap();
+    assert_eq!(changes(&io, 10), (4096, 0));
+}
+
+#[test]
+fn addresses_that_do_not_exist_are_refused() {
+    let Bench { io, .. } = bench(1, 1);
+    for dva in [Dva::new(7, 0, 4096), Dva::new(0, METASLABS << METASLAB_SHIFT, 4096), Dva::new(0, u64::MAX >> 12 << 9, 4096)] {
+        let pointer = DataPointer::new(&[dva], ObjectType::PLAIN_FILE_CONTENTS, 0, 3).encode();
+        assert_eq!(io.read(&pointer, &HERE).unwrap_err().kind(), ErrorKind::Corrupt, "{dva}");
+    }
+}
+
+#[test]
+fn arbitrary_pointers_are_survived() {
+    let seed = 0xb10c;
+    println!("seed {seed:#x}");
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let Bench { io, .. } = bench(1, 1);
+    let good = *io.write(request(noise(1, 8192), 1), 10).unwrap().as_bytes();
+    for _ in 0..3000 {
+        let mut bytes = good;
+        for _ in 0..random.random_range(1..6) {
+            bytes[random.random_range(0..128)] ^= 1 << random.random_range(0..8);
+        }
+        let bp = BlkPtr::from_bytes(&bytes).unwrap();
+        if let Ok(data) = io.read(&bp, &HERE) {
+            assert_eq!(data.len() as u64, bp.logical_size());
+        }
+    }
+}
+
+#[test]
+fn the_cache_reads_once_and_keeps_what_was_written() {
+    let Bench { io, mirrors } = bench(1, 1);
+    let reads = || mirrors[0].sides[0].faults.reads();
+    let cache = BlockCache::new(Arc::clone(&io), 1 << 20);
+    let data = Arc::new(noise(1, 65_536));
+    let pointer = io.write(request(data.to_vec(), 1), 10).unwrap();
+    assert_eq!(cache.read(&pointer, &HERE).unwrap(), data);
+    assert_eq!(cache.read(&pointer, &HERE).unwrap(), data);
+    assert_eq!((reads(), cache.stats().hits, cache.stats().misses), (1, 1, 1));
+    let written = io.write(request(noise(2, 65_536), 1), 10).unwrap();
+    cache.insert(&written, Arc::new(noise(2, 65_536)));
+    assert!(cache.peek(&written).is_some());
+    assert_eq!(reads(), 1);
+    cache.invalidate(&written);
+    assert!(cache.peek(&written).is_none());
+    assert_eq!(*cache.read(&written, &HERE).unwrap(), noise(2, 65_536));
+    assert_eq!(reads(), 2);
+}
+
+#[test]
+fn the_cache_keeps_its_limit_under_many_threads() {
+    let Bench { io, .. } = bench(1, 1);
+    let limit = 2 << 20;
+    let cache = BlockCache::new(Arc::clone(&io), limit);
+    let pointers: Vec<BlkPtr> = io
+        .write_many((0..200).map(|number| request(noise(number, 32_768), 1)).collect(), 10)
+        .into_iter()
+        .map(|result| result.unwrap())
+        .collect();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (cache, pointers) = (&cache, &pointers);
+            scope.spawn(move || {
+                let mut random = ChaCha8Rng::seed_from_u64(thread);
+                for _ in 0..1500 {
+                    let index = random.random_range(0..200);
+                    if random.random_range(0..10) == 0 {
+                        cache.prefetch(&pointers[index], &HERE);
+                    }
+                    let data = cache.read(&pointers[index], &HERE).unwrap();
+                    assert_eq!(data[..8], noise(index as u64, 8)[..]);
+                }
+            });
+        }
+    });
+    let stats = cache.stats();
+    assert!(stats.recent_bytes + stats.frequent_bytes <= limit, "{stats:?}");
+    assert!(stats.evictions > 0 && stats.hits > 0, "{stats:?}");
+    assert_eq!(stats.hits + stats.misses, 6000);
+}

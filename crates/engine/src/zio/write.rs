@@ -27,7 +27,12 @@ use super::compress_stage::{Contents, ShapeRules, Shaped, shape};
 use super::{WriteRequest, checksum_stage};
 use crate::alloc::{ClassKind, Request};
 use crate::bail;
-use crate::error::{ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, Result, Within};
+
+/// Small blocks that follow each other are written together up to this size.
+const RUN_BYTES_MAX: usize = 1 << 20;
+/// And up to this number.
+const RUN_BLOCKS_MAX: usize = 256;
 
 /// Where a block may go.
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +84,7 @@ struct Batch {
 enum Work {
     Shape(usize),
     Place,
-    Issue(Box<Ready>),
+    Issue(Vec<Ready>),
     Wait,
     End,
 }
@@ -120,11 +125,17 @@ impl BlockIo {
     /// # Errors
     /// Those of the devices, with the address.
     pub(super) fn write_copies(&self, dvas: &[Dva], bytes: &[u8]) -> Result<()> {
+        self.write_run(dvas, &[bytes])
+    }
+
+    /// Writes blocks that follow each other, the first of which has these addresses.
+    fn write_run(&self, dvas: &[Dva], blocks: &[&[u8]]) -> Result<()> {
         for dva in dvas {
-            self.device(*dva)?.write(dva.offset, bytes).within(|| format!("block at {dva}"))?;
+            self.device(*dva)?.write(dva.offset, blocks).within(|| format!("block at {dva}"))?;
         }
-        self.counters.writes.add(dvas.len() as u64);
-        self.counters.written_bytes.add((bytes.len() * dvas.len()) as u64);
+        let bytes: usize = blocks.iter().map(|block| block.len()).sum();
+        self.counters.writes.add((blocks.len() * dvas.len()) as u64);
+        self.counters.written_bytes.add((bytes * dvas.len()) as u64);
         Ok(())
     }
 
@@ -178,10 +189,12 @@ impl Batch {
                     self.changed.notify_all();
                 }
                 Work::Place => self.place_in_order(),
-                Work::Issue(ready) => {
-                    let index = ready.index;
-                    let result = self.issue(*ready);
-                    Self::finish(&mut self.state.lock(), index, result);
+                Work::Issue(run) => {
+                    let results = self.issue(&run);
+                    let mut state = self.state.lock();
+                    for (ready, result) in run.iter().zip(results) {
+                        Self::finish(&mut state, ready.index, result);
+                    }
                     self.changed.notify_all();
                 }
                 Work::Wait => {}
@@ -200,7 +213,7 @@ impl Batch {
     fn next(&self) -> Work {
         let mut state = self.state.lock();
         if let Some(ready) = state.ready.pop_front() {
-            return Work::Issue(Box::new(ready));
+            return Work::Issue(take_run(ready, &mut state.ready));
         }
         if !state.placing && self.can_place(&mut state) {
             state.placing = true;
@@ -285,18 +298,36 @@ impl Batch {
         (same && dvas.len() == placement.copies).then_some(dvas)
     }
 
-    fn issue(&self, ready: Ready) -> Result<BlkPtr> {
-        let request = &self.requests[ready.index];
-        let result = self.issue_at(request, &ready);
-        if result.is_err() && !ready.reused && !ready.issued {
-            for dva in &ready.dvas {
-                self.io.allocator().unallocate(*dva, self.rules.txg)?;
+    /// Writes blocks that follow each other on disk. They all succeed or all fail.
+    fn issue(&self, run: &[Ready]) -> Vec<Result<BlkPtr>> {
+        let pointers: Result<Vec<BlkPtr>> = run.iter().map(|ready| self.pointer_to(ready)).collect();
+        let written = pointers.and_then(|pointers| {
+            let blocks: Vec<&[u8]> = run.iter().map(|ready| ready.contents.bytes()).collect();
+            match run {
+                [first, ..] if !first.issued => self.io.write_run(&first.dvas, &blocks).map(|()| pointers),
+                _ => Ok(pointers),
             }
+        });
+        match written {
+            Ok(pointers) => pointers.into_iter().map(Ok).collect(),
+            Err(error) => run.iter().map(|ready| Err(self.undo(ready, error.clone()))).collect(),
         }
-        result.within(|| format!("block {}", request.bookmark))
     }
 
-    fn issue_at(&self, request: &WriteRequest, ready: &Ready) -> Result<BlkPtr> {
+    /// Gives back the place of a block that could not be written. What could not be given back is lost, not used twice.
+    fn undo(&self, ready: &Ready, error: Error) -> Error {
+        if !ready.reused && !ready.issued {
+            for dva in &ready.dvas {
+                if let Err(error) = self.io.allocator().unallocate(*dva, self.rules.txg) {
+                    tracing::warn!(%error, %dva, "the space of a block that could not be written is lost");
+                }
+            }
+        }
+        error.within(format!("block {}", self.requests[ready.index].bookmark))
+    }
+
+    fn pointer_to(&self, ready: &Ready) -> Result<BlkPtr> {
+        let request = &self.requests[ready.index];
         let placement = self.io.placement(request, self.rules.txg)?;
         let bytes = ready.contents.bytes();
         let mut pointer = DataPointer::new(&ready.dvas, request.object_type, request.level, self.rules.txg);
@@ -305,9 +336,32 @@ impl Batch {
         pointer.compression = ready.compression;
         pointer.checksum_algorithm = placement.checksum;
         pointer.checksum = checksum_stage::compute(placement.checksum, bytes, &self.io.salt())?;
-        if !ready.issued {
-            self.io.write_copies(&ready.dvas, bytes)?;
-        }
         Ok(pointer.encode())
     }
+}
+
+/// Takes the blocks from the queue that follow `first` on disk in every copy, so that small blocks make one large write.
+fn take_run(first: Ready, queue: &mut VecDeque<Ready>) -> Vec<Ready> {
+    let mut bytes = first.contents.bytes().len();
+    let mut run = vec![first];
+    while let (Some(last), Some(next)) = (run.last(), queue.front()) {
+        bytes += next.contents.bytes().len();
+        if bytes > RUN_BYTES_MAX || run.len() >= RUN_BLOCKS_MAX || !follows(last, next) {
+            break;
+        }
+        run.extend(queue.pop_front());
+    }
+    run
+}
+
+fn follows(last: &Ready, next: &Ready) -> bool {
+    let length = last.contents.bytes().len() as u64;
+    let adjacent = |(before, after): (&Dva, &Dva)| {
+        before.vdev == after.vdev && before.allocated == length && before.offset + length == after.offset
+    };
+    !last.issued
+        && !next.issued
+        && last.reused == next.reused
+        && last.dvas.len() == next.dvas.len()
+        && last.dvas.iter().zip(&next.dvas).all(adjacent)
 }

@@ -117,3 +117,35 @@ proptest! {
         }
     }
 }
+
+/// Root pointers of pools that OpenZFS made, as they are on disk, and what its `zdb` prints of them.
+const FROM_OPENZFS: [(&str, &str); 2] = [
+    (
+        "0800000000000000f09b0000000000000800000000000000b8350000000000000800000000000000380e0100000000000700070002070b80\
+         00000000000000000000000000000000000000000000000055000000000000005900000000000000ae0e4a1c03000000f1c58b4ef30b0000\
+         1d3e653213fb1600881c1d4fa51c7e1d",
+        "DVA[0]=<0:137e000:1000> DVA[1]=<0:6b7000:1000> DVA[2]=<0:21c7000:1000> [L0 DMU objset] fletcher4 uncompressed \
+         unencrypted LE contiguous unique triple size=1000L/1000P birth=85L/85P fill=89 \
+         cksum=000000031c4a0eae:00000bf34e8bc5f1:0016fb1332653e1d:1d7e1ca54f1d1c88",
+    ),
+    (
+        "0100000000000000ab880000000000000100000000000000fe2400000000000001000000000000000204010000000000070000000f070b80\
+         000000000000000000000000000000000000000000000000540000000000000059000000000000002bfb1ab0090000005f169e41fb030000\
+         ba7125eaf7d40000f8e99efd2b2b1e00",
+        "DVA[0]=<0:1115600:200> DVA[1]=<0:49fc00:200> DVA[2]=<0:2080400:200> [L0 DMU objset] fletcher4 lz4 unencrypted LE \
+         contiguous unique triple size=1000L/200P birth=84L/84P fill=89 \
+         cksum=00000009b01afb2b:000003fb419e165f:0000d4f7ea2571ba:001e2b2bfd9ee9f8",
+    ),
+];
+
+#[test]
+fn pointers_of_openzfs_read_as_its_zdb_reads_them() {
+    for (bytes, printed) in FROM_OPENZFS {
+        let bytes: Vec<u8> =
+            (0..bytes.len()).step_by(2).map(|at| u8::from_str_radix(&bytes[at..at + 2], 16).unwrap()).collect();
+        let raw = BlkPtr::from_bytes(&bytes).unwrap();
+        assert_eq!(raw.to_string(), printed);
+        let pointer = raw.decode().unwrap();
+        assert_eq!(pointer.encode().as_bytes()[..], bytes, "encoding must give the same bytes");
+    }
+}

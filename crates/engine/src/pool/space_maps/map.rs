@@ -26,6 +26,8 @@ pub(super) struct SpaceMap {
     block_bytes: u32,
     /// The header after the last change; on disk when [`SpaceMap::store_header`] has been called.
     pub(super) header: SpaceMapHeader,
+    /// The header that was stored last.
+    stored: SpaceMapHeader,
 }
 
 impl SpaceMap {
@@ -47,9 +49,8 @@ impl SpaceMap {
             features.add(tx, Feature::SpacemapHistogram, 1)?;
         }
         let header = SpaceMapHeader::empty(dnode.object(), with_histogram);
-        let map = Self { dnode, area, block_bytes, header };
-        map.store_header(tx);
-        Ok(map)
+        dnode.set_bonus(tx, header.encode());
+        Ok(Self { dnode, area, block_bytes, header, stored: header })
     }
 
     /// The one stored as `object`.
@@ -64,7 +65,7 @@ impl SpaceMap {
         if header.length > room || block_bytes > 16 << 20 {
             bail!(Corrupt, "space map {object}: {} bytes long, has room for {room}", header.length);
         }
-        Ok(Self { dnode, area, block_bytes: block_bytes as u32, header })
+        Ok(Self { dnode, area, block_bytes: block_bytes as u32, header, stored: header })
     }
 
     pub(super) fn object(&self) -> ObjectId {
@@ -87,9 +88,12 @@ impl SpaceMap {
         mos.free(tx, self.object())
     }
 
-    /// Writes the header.
-    pub(super) fn store_header(&self, tx: &SyncTx<'_>) {
-        self.dnode.set_bonus(tx, self.header.encode());
+    /// Writes the header, if it has changed: a txg ends when a pass changes nothing.
+    pub(super) fn store_header(&mut self, tx: &SyncTx<'_>) {
+        if self.header != self.stored {
+            self.dnode.set_bonus(tx, self.header.encode());
+            self.stored = self.header;
+        }
     }
 
     /// Calls `each` for the entries of the first `length` bytes, in order.

@@ -104,7 +104,7 @@ impl SpaceMaps {
                 self.sync_metaslab(tx, &maps, &metaslab).within(|| &metaslab)?;
             }
         }
-        if let Some(current) = &self.log.lock().current {
+        if let Some(current) = &mut self.log.lock().current {
             current.store_header(tx);
         }
         Ok(())

@@ -1,0 +1,205 @@
+//! Destroying a file system or volume.
+//!
+//! # Theory
+//! The directory and the dataset go at once; the blocks go later: where the object set was is put on the bptree, and its
+//! space moves to `$FREE`. Pools without the feature `async_destroy` free all blocks in the same txg.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ondisk::dsl::{UsedKind, dataset_field, dir_field};
+use ondisk::feature::Feature;
+use ondisk::object_type::ObjectType;
+
+use super::bptree::Bptree;
+use super::dataset::Dataset;
+use super::deadlist::Deadlist;
+use super::dir::Dir;
+use super::meta::{Space, key};
+use super::space::SpaceCheck;
+use super::synctask::cannot;
+use super::traverse::Traversal;
+use super::tree::Dsl;
+use crate::dmu::{SpaceOwner, SyncTx};
+use crate::error;
+use crate::error::{ErrorKind, Result};
+
+impl Dsl {
+    /// Destroys a file system or volume that has no snapshots and no children, and waits until that is on disk.
+    /// Its blocks are freed in the background.
+    ///
+    /// # Errors
+    /// `NotFound`; `Busy` (it is in use, or its intent log is not replayed); `Exists` (it has children or snapshots).
+    pub fn destroy_dataset(self: &Arc<Self>, name: &str) -> Result<()> {
+        let name = name.to_owned();
+        let checked = name.clone();
+        let check = move |dsl: &Arc<Dsl>| dsl.check_destroy(&checked).map(|_| ());
+        self.run_task(1, SpaceCheck::ExtraReserved, check, move |dsl, tx| {
+            let dataset = dsl.check_destroy(&name)?;
+            dsl.destroy_head_sync(&dataset, tx)
+        })
+    }
+
+    fn check_destroy(self: &Arc<Self>, name: &str) -> Result<Arc<Dataset>> {
+        let refuse = |why: &str, kind| cannot("destroy", name, why, kind);
+        let dataset = self.dataset_by_name(name)?;
+        if dataset.is_snapshot {
+            return Err(refuse("it is a snapshot", ErrorKind::NotSupported));
+        }
+        if dataset.dir.parent().is_none() {
+            return Err(refuse("operation does not apply to pools", ErrorKind::Invalid));
+        }
+        if dataset.prev().is_some_and(|prev| prev.phys().next_snapshot.get() == dataset.object) {
+            return Err(refuse("filesystem has snapshots", ErrorKind::Exists));
+        }
+        if self.meta.mos.zap_count(dataset.dir.phys().child_dirs.get())? != 0 {
+            return Err(refuse("filesystem has children", ErrorKind::Exists));
+        }
+        if dataset.phys().block.is_hole() {
+            return Ok(dataset);
+        }
+        let objset = self.objset(&dataset)?;
+        if !ondisk::zil::header_has_no_log(&objset.zil_header()) {
+            return Err(refuse("its intent log is in use: mount and unmount it first", ErrorKind::Busy));
+        }
+        // One here, one in the table of open object sets.
+        if Arc::strong_count(&objset) > 2 {
+            return Err(refuse("dataset is busy", ErrorKind::Busy));
+        }
+        Ok(dataset)
+    }
+
+    /// Destroys a head without snapshots, and its directory. Checked before.
+    pub(super) fn destroy_head_sync(self: &Arc<Self>, dataset: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
+        let mos = &self.meta.mos;
+        let after = dataset.phys().prev_snapshot_txg.get();
+        let is_async = self.meta.features.is_enabled(Feature::AsyncDestroy);
+        let how = if is_async { "bptree" } else { "synchronous" };
+        self.record_dataset_event(dataset, "destroy", &format!("({how}, mintxg={after})"), tx)?;
+        if dataset.state.lock().reserved != 0 {
+            dataset.set_refreservation(0);
+        }
+        for feature in dataset.features() {
+            dataset.deactivate_feature(feature, tx)?;
+        }
+        self.unlink_from_origin(dataset, tx)?;
+        // What is on the deadlist the origin still refers to; that it has no other snapshots was checked.
+        Deadlist::destroy(&self.meta, dataset.phys().deadlist.get(), tx)?;
+        if is_async {
+            self.queue_blocks(dataset, tx)?;
+        } else {
+            self.free_blocks(dataset, tx)?;
+        }
+        let phys = dataset.phys();
+        mos.free(phys.snapshot_names.get(), tx)?;
+        self.destroy_bookmarks(dataset.object, tx)?;
+        self.clear_boot_dataset(dataset.object, tx)?;
+        self.change_dir(&dataset.dir, |state| state.phys.head_dataset = 0.into());
+        self.forget_dataset(dataset.object);
+        self.free_zapified(dataset.object, tx)?;
+        self.destroy_dir_sync(&dataset.dir, tx)
+    }
+
+    /// A head that is a clone is one no more.
+    fn unlink_from_origin(self: &Arc<Self>, dataset: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
+        let Some(prev) = dataset.prev() else { return Ok(()) };
+        let theirs = prev.phys();
+        let key = ondisk::dsl::number_key(dataset.object);
+        if theirs.next_clones.get() != 0 {
+            self.meta.mos.zap_remove(theirs.next_clones.get(), &key, tx)?;
+        }
+        prev.change(|state| {
+            let left = state.phys.children.get().saturating_sub(1);
+            state.phys.children = left.into();
+        });
+        match prev.dir.phys().clones.get() {
+            0 => Ok(()),
+            clones => self.meta.mos.zap_remove(clones, &key, tx).map(|_| ()),
+        }
+    }
+
+    /// The object set goes on the bptree.
+    fn queue_blocks(&self, dataset: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
+        let free_dir = self.special.read().free.clone().ok_or_else(|| error!(Corrupt, "the pool has no $FREE"))?;
+        let phys = dataset.phys();
+        let space: Space = dataset.dir.space();
+        if phys.block.is_hole() {
+            return Ok(());
+        }
+        if self.bptree.load(Ordering::Relaxed) == 0 {
+            self.meta.features.increment(&self.meta.mos, Feature::AsyncDestroy, tx)?;
+            let tree = match self.meta.mos.zap_u64(key::DIRECTORY, key::BPTREE)? {
+                Some(stalled) => stalled,
+                None => {
+                    let tree = Bptree::create(&self.meta, tx)?.0;
+                    self.meta.mos.zap_add_u64(key::DIRECTORY, key::BPTREE, tree, tx)?;
+                    tree
+                }
+            };
+            self.bptree.store(tree, Ordering::Relaxed);
+        }
+        let tree = Bptree(self.bptree.load(Ordering::Relaxed));
+        tree.push(&self.meta, phys.block, phys.prev_snapshot_txg.get(), space, tx)?;
+        self.did_use(&dataset.dir, UsedKind::Head, space.negative());
+        self.did_use(&free_dir, UsedKind::Head, space.positive());
+        Ok(())
+    }
+
+    /// All blocks are freed now.
+    fn free_blocks(&self, dataset: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
+        let phys = dataset.phys();
+        let walk = Traversal::new(&self.meta.context, dataset.object, phys.prev_snapshot_txg.get()).children_first();
+        walk.run(&phys.block, &mut |block| {
+            if !block.pointer.is_embedded() {
+                dataset.killed(tx, block.pointer)?;
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        // Embedded blocks have an uncompressed size only, which is all that is left.
+        let left = dataset.dir.space();
+        self.did_use(&dataset.dir, UsedKind::Head, left.negative());
+        Ok(())
+    }
+
+    fn destroy_bookmarks(&self, object: u64, tx: &SyncTx<'_>) -> Result<()> {
+        if self.meta.mos.info(object)?.object_type != ObjectType::ZAP_METADATA {
+            return Ok(());
+        }
+        if let Some(bookmarks) = self.meta.mos.zap_u64(object, dataset_field::BOOKMARKS)? {
+            self.meta.mos.free(bookmarks, tx)?;
+            self.meta.features.decrement(&self.meta.mos, Feature::Bookmarks, tx)?;
+        }
+        Ok(())
+    }
+
+    /// The pool's property `bootfs` does not name a dataset that is gone.
+    fn clear_boot_dataset(&self, object: u64, tx: &SyncTx<'_>) -> Result<()> {
+        let Some(props) = self.meta.mos.zap_u64(key::DIRECTORY, key::PROPS)? else { return Ok(()) };
+        if self.meta.mos.zap_u64(props, "bootfs")? == Some(object) {
+            self.meta.mos.zap_remove(props, "bootfs", tx)?;
+        }
+        Ok(())
+    }
+
+    /// Frees a directory that has neither head nor children.
+    fn destroy_dir_sync(&self, dir: &Arc<Dir>, tx: &SyncTx<'_>) -> Result<()> {
+        let mos = &self.meta.mos;
+        self.set_reservation(dir, 0);
+        let phys = dir.phys();
+        if phys.used_bytes.get() != 0 {
+            tracing::warn!("{}: {} bytes are still counted after it is destroyed", dir.full_name(), phys.used_bytes);
+        }
+        for zap in [phys.child_dirs, phys.props, phys.clones, phys.delegations] {
+            if zap.get() != 0 {
+                mos.free(zap.get(), tx)?;
+            }
+        }
+        if let Some(parent) = dir.parent() {
+            self.adjust_count(&parent, dir_field::FILESYSTEM_COUNT, -1, tx)?;
+            mos.zap_remove(parent.phys().child_dirs.get(), &dir.name(), tx)?;
+        }
+        self.forget_dir(dir.object);
+        self.free_zapified(dir.object, tx)
+    }
+}

@@ -1,0 +1,209 @@
+//! Directories: the tree of names, and the sums of space along it.
+//!
+//! # Theory
+//! A directory is one node of the tree of names. It holds what belongs to a file system or volume as a whole, not to one version
+//! of it: properties, quota, reservation, children; and the space of everything below it, by what uses it.
+//!
+//! # On disk
+//! [`ondisk::dsl::DirPhys`] in the bonus buffer of a MOS object; [`ondisk::dsl::dir_field`] in its ZAP, if it is one.
+//!
+//! # Invariants
+//! 1. There is at most one `Dir` in memory for one object.
+//! 2. `used_bytes` is the sum of `used_breakdown`.
+//! 3. The parent's `Child` is the sum of its children's `used_bytes`; its `ChildReservation` the sum of what they have
+//!    reserved and not used.
+//!
+//! # Locks
+//! `Dir::state`, one at a time, children before parents; after it only the list of dirty directories.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ondisk::dsl::{DIR_FLAG_USED_BREAKDOWN, DirPhys, USED_KINDS, UsedKind};
+use parking_lot::{Mutex, RwLock};
+
+use super::meta::{Space, SpaceDelta, change};
+use crate::txg::{TXG_SIZE, Txg, slot};
+
+/// One directory in memory.
+pub struct Dir {
+    /// Its object in the MOS. immutable
+    pub object: u64,
+    /// The object with its wrapped master key; 0 if it is not encrypted. immutable
+    pub crypto_key: u64,
+    /// If its head is a clone: the txg of the snapshot that it is a clone of. Else 0. immutable
+    pub origin_txg: u64,
+    /// guards: place in the tree; changed by rename only
+    link: RwLock<DirLink>,
+    /// guards: the record
+    pub(super) state: Mutex<DirState>,
+    /// Space promised to transactions that are not on disk yet, by txg.
+    in_flight: [AtomicU64; TXG_SIZE],
+}
+
+#[derive(Debug, Clone)]
+struct DirLink {
+    parent: Option<Arc<Dir>>,
+    name: String,
+}
+
+#[derive(Debug)]
+pub(super) struct DirState {
+    pub(super) phys: DirPhys,
+    /// The record in the MOS is older than this one.
+    pub(super) dirty: bool,
+}
+
+impl fmt::Debug for Dir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dir").field("object", &self.object).field("name", &self.full_name()).finish_non_exhaustive()
+    }
+}
+
+impl Dir {
+    pub(super) fn new(object: u64, parent: Option<Arc<Dir>>, name: String, phys: DirPhys, crypto_key: u64, origin_txg: u64) -> Self {
+        Dir {
+            object,
+            crypto_key,
+            origin_txg,
+            link: RwLock::new(DirLink { parent, name }),
+            state: Mutex::new(DirState { phys, dirty: false }),
+            in_flight: Default::default(),
+        }
+    }
+
+    /// The directory above; none for the root.
+    pub fn parent(&self) -> Option<Arc<Dir>> {
+        self.link.read().parent.clone()
+    }
+
+    /// The last component of its name.
+    pub fn name(&self) -> String {
+        self.link.read().name.clone()
+    }
+
+    /// Its name from the pool's on.
+    pub fn full_name(&self) -> String {
+        let link = self.link.read().clone();
+        match link.parent {
+            Some(parent) => format!("{}/{}", parent.full_name(), link.name),
+            None => link.name,
+        }
+    }
+
+    /// It is elsewhere in the tree now. Called by rename.
+    pub fn relink(&self, parent: Option<Arc<Dir>>, name: String) {
+        *self.link.write() = DirLink { parent, name };
+    }
+
+    /// The record.
+    pub fn phys(&self) -> DirPhys {
+        self.state.lock().phys
+    }
+
+    /// Space of everything below.
+    pub fn space(&self) -> Space {
+        let phys = self.phys();
+        Space {
+            used: phys.used_bytes.get(),
+            compressed: phys.compressed_bytes.get(),
+            uncompressed: phys.uncompressed_bytes.get(),
+        }
+    }
+
+    /// Space used by one kind of consumer; 0 in pools too old to know.
+    pub fn used_by(&self, kind: UsedKind) -> u64 {
+        self.phys().used_breakdown.get(kind as usize).map_or(0, |used| used.get())
+    }
+
+    /// Promises `bytes` to a transaction of `txg`.
+    pub(super) fn promise(&self, txg: Txg, bytes: u64) {
+        self.in_flight[slot(txg)].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Everything promised in `txg` is on disk, or was not needed.
+    pub(super) fn clear_promises(&self, txg: Txg) {
+        self.in_flight[slot(txg)].store(0, Ordering::Relaxed);
+    }
+
+    /// What is promised and not on disk yet.
+    pub(super) fn promised(&self) -> u64 {
+        self.in_flight.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// How much of a change the level above sees: space up to the reservation is accounted for there already.
+pub(super) fn beyond_reservation(used: u64, reserved: u64, delta: i64) -> i64 {
+    let before = used.max(reserved);
+    let after = used.saturating_add_signed(delta).max(reserved);
+    after.wrapping_sub(before) as i64
+}
+
+/// A change to one directory's record.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum DirChange {
+    /// All of the change is of one kind.
+    One(UsedKind),
+    /// `to_new` goes to the kind `to`; what that is more than the whole change comes from the kind `from`.
+    Moved { to_new: i64, from: UsedKind, to: UsedKind },
+}
+
+impl DirState {
+    /// Applies a change; returns what of `delta.used` the parent sees.
+    pub(super) fn change(&mut self, delta: SpaceDelta, how: DirChange) -> i64 {
+        let phys = &mut self.phys;
+        let above = beyond_reservation(phys.used_bytes.get(), phys.reserved.get(), delta.used);
+        delta.apply(&mut phys.used_bytes, &mut phys.compressed_bytes, &mut phys.uncompressed_bytes);
+        if phys.flags.get() & DIR_FLAG_USED_BREAKDOWN != 0 {
+            let breakdown: &mut [_; USED_KINDS] = &mut phys.used_breakdown;
+            match how {
+                DirChange::One(kind) => change(&mut breakdown[kind as usize], delta.used),
+                DirChange::Moved { to_new, from, to } => {
+                    change(&mut breakdown[from as usize], delta.used - to_new);
+                    change(&mut breakdown[to as usize], to_new);
+                }
+            }
+        }
+        above
+    }
+
+    /// Moves space from one kind to another.
+    pub(super) fn transfer(&mut self, bytes: i64, from: UsedKind, to: UsedKind) -> bool {
+        if bytes == 0 || self.phys.flags.get() & DIR_FLAG_USED_BREAKDOWN == 0 {
+            return false;
+        }
+        change(&mut self.phys.used_breakdown[from as usize], -bytes);
+        change(&mut self.phys.used_breakdown[to as usize], bytes);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reservation_hides_space_from_the_parent() {
+        assert_eq!(beyond_reservation(10, 0, 5), 5);
+        assert_eq!(beyond_reservation(10, 100, 5), 0);
+        assert_eq!(beyond_reservation(98, 100, 5), 3);
+        assert_eq!(beyond_reservation(103, 100, -5), -3);
+        assert_eq!(beyond_reservation(200, 100, -5), -5);
+    }
+
+    #[test]
+    fn the_breakdown_sums_up() {
+        let mut phys: DirPhys = zerocopy::FromZeros::new_zeroed();
+        phys.flags = DIR_FLAG_USED_BREAKDOWN.into();
+        phys.reserved = 100.into();
+        let mut state = DirState { phys, dirty: false };
+        let delta = |used| SpaceDelta { used, compressed: used, uncompressed: used };
+        assert_eq!(state.change(delta(150), DirChange::One(UsedKind::Head)), 50);
+        assert_eq!(state.change(delta(0), DirChange::Moved { to_new: 30, from: UsedKind::Head, to: UsedKind::Snapshot }), 0);
+        assert!(state.transfer(20, UsedKind::Head, UsedKind::Snapshot));
+        let sum: u64 = state.phys.used_breakdown.iter().map(|used| used.get()).sum();
+        assert_eq!(sum, state.phys.used_bytes.get());
+        assert_eq!(state.phys.used_breakdown[UsedKind::Snapshot as usize].get(), 50);
+    }
+}

@@ -1,0 +1,224 @@
+//! How much may still be written: quotas, reservations, and what the pool keeps back.
+//!
+//! # Theory
+//! A directory may use what its parent leaves it and its own quota allows, and what it has reserved on top of what the parent
+//! gives it. At the root stands the pool's size, of which a part (*slop*) is kept back, so that a full pool can still be
+//! emptied.
+//!
+//! Transactions ask before they write ([`reserve`](crate::dmu::SpaceOwner::reserve)). What they were promised counts against
+//! the limits until their txg is on disk; since a promise is a worst case, a limit that only promises exceed is no
+//! reason to fail: the caller is told to wait ([`ErrorKind::Busy`](crate::error::ErrorKind::Busy)) for the txg, and to try again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::dataset::Dataset;
+use super::dir::{Dir, beyond_reservation};
+use super::tree::Dsl;
+use crate::bail;
+use crate::error::Result;
+use crate::txg::Txg;
+
+/// Part of the pool that is kept back: 1/32.
+const SLOP_SHIFT: u32 = 5;
+/// At least this much, if that is not more than half the pool.
+const SLOP_MIN: u64 = 128 << 20;
+/// At most this much.
+const SLOP_MAX: u64 = 128 << 30;
+/// How far beyond a limit promises may go: 1/32 of it.
+const OVERCOMMIT_SHIFT: u32 = 5;
+
+/// How much of the slop an operation may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpaceCheck {
+    /// None: what makes data.
+    Normal,
+    /// Half: what needs little and helps to free.
+    Reserved,
+    /// Three quarters: what frees.
+    ExtraReserved,
+    /// All: what must be possible always.
+    None,
+}
+
+/// The pool's size, as `pool` last told it.
+#[derive(Debug, Default)]
+pub(super) struct PoolSize {
+    capacity: AtomicU64,
+    embedded_log: AtomicU64,
+    withheld: AtomicU64,
+    deferred: AtomicU64,
+}
+
+/// What `pool` tells about its size. All without the share of parity.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PoolSpace {
+    /// All space of the normal class.
+    pub capacity: u64,
+    /// Space set aside for the intent log on normal vdevs.
+    pub embedded_log: u64,
+    /// Space in the normal class that the DSL does not know is used: the checkpoint, frees put off to the next txg.
+    pub withheld: u64,
+    /// Freed, but not to be allocated again before some more txgs.
+    pub deferred: u64,
+}
+
+fn slop(capacity: u64, embedded_log: u64) -> u64 {
+    let part = (capacity >> SLOP_SHIFT).min(SLOP_MAX);
+    let part = part - embedded_log.min(part >> 1);
+    part.max((capacity >> 1).min(SLOP_MIN))
+}
+
+impl Dsl {
+    /// The pool's size changed. Called when the pool is opened and after each txg.
+    pub fn set_pool_space(&self, space: PoolSpace) {
+        self.size.capacity.store(space.capacity, Ordering::Relaxed);
+        self.size.embedded_log.store(space.embedded_log, Ordering::Relaxed);
+        self.size.withheld.store(space.withheld, Ordering::Relaxed);
+        self.size.deferred.store(space.deferred, Ordering::Relaxed);
+    }
+
+    /// The space that datasets may use altogether.
+    pub fn usable_space(&self, check: SpaceCheck) -> u64 {
+        let capacity = self.size.capacity.load(Ordering::Relaxed);
+        let slop = slop(capacity, self.size.embedded_log.load(Ordering::Relaxed));
+        let kept_back = match check {
+            SpaceCheck::Normal => slop,
+            SpaceCheck::Reserved => slop >> 1,
+            SpaceCheck::ExtraReserved => slop >> 2,
+            SpaceCheck::None => 0,
+        };
+        capacity.saturating_sub(self.size.withheld.load(Ordering::Relaxed)).saturating_sub(kept_back)
+    }
+
+    /// What a directory may still use. With `on_disk_only`, promises are not counted.
+    pub fn available(&self, dir: &Arc<Dir>, on_disk_only: bool) -> u64 {
+        let mut path = vec![dir.clone()];
+        while let Some(parent) = path.last().and_then(|dir| dir.parent()) {
+            path.push(parent);
+        }
+        let mut from_above = u64::MAX;
+        for (index, dir) in path.iter().rev().enumerate() {
+            let phys = dir.phys();
+            let used = phys.used_bytes.get() + if on_disk_only { 0 } else { dir.promised() };
+            let mut limit = if phys.quota.get() == 0 { u64::MAX } else { phys.quota.get() };
+            if index == 0 {
+                limit = limit.min(self.usable_space(SpaceCheck::Normal));
+            }
+            if from_above != u64::MAX {
+                from_above = from_above.saturating_add(phys.reserved.get().saturating_sub(used));
+            }
+            from_above = if used > limit { 0 } else { from_above.min(limit - used) };
+        }
+        from_above
+    }
+
+    /// The txg is on disk: its promises are void.
+    pub fn clear_promises(&self, txg: Txg) {
+        for dir in self.live_dirs() {
+            dir.clear_promises(txg);
+        }
+    }
+
+    /// Promises `bytes` in `dir` and above. `first` has what the dataset knows: its share of `used` that a refreservation
+    /// pays for, and how much of `bytes` it pays for.
+    fn promise(&self, dir: &Arc<Dir>, txg: Txg, bytes: u64, refreserved: u64, paid: u64) -> Result<()> {
+        let (mut dir, mut bytes, mut refreserved, mut paid) = (dir.clone(), bytes, refreserved, paid);
+        loop {
+            let phys = dir.phys();
+            let promised = dir.promised();
+            let used = phys.used_bytes.get().saturating_sub(std::mem::take(&mut refreserved));
+            let quota = phys.quota.get();
+            let parent = dir.parent();
+            let mut limit = if quota == 0 || phys.head_dataset.get() == 0 { u64::MAX } else { quota };
+            let mut pool_is_full = false;
+            if parent.is_none() {
+                let deferred = self.size.deferred.load(Ordering::Relaxed);
+                let size = self.usable_space(SpaceCheck::Normal).saturating_sub(deferred);
+                pool_is_full = size < limit;
+                limit = limit.min(size);
+            }
+            if limit != u64::MAX {
+                self.check_limit(&dir, used, promised, limit, pool_is_full)?;
+            }
+            dir.promise(txg, bytes);
+            let wanted = bytes.saturating_sub(std::mem::take(&mut paid)) as i64;
+            bytes = beyond_reservation(used + promised, phys.reserved.get(), wanted).max(0) as u64;
+            match parent {
+                Some(above) if bytes > 0 => dir = above,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn check_limit(&self, dir: &Dir, used: u64, promised: u64, limit: u64, pool_is_full: bool) -> Result<()> {
+        if used >= limit {
+            let coming_free = self.size.deferred.load(Ordering::Relaxed);
+            if pool_is_full && used - limit < coming_free {
+                bail!(Busy, "{}: space is coming free", dir.full_name());
+            }
+            if pool_is_full {
+                bail!(NoSpace, "{}: out of space", dir.full_name());
+            }
+            bail!(Quota, "{}: quota exceeded", dir.full_name());
+        }
+        if used + promised >= limit.saturating_add(limit >> OVERCOMMIT_SHIFT) {
+            bail!(Busy, "{}: too much is promised", dir.full_name());
+        }
+        Ok(())
+    }
+}
+
+impl Dataset {
+    /// What may still be written into it.
+    pub fn available(&self) -> u64 {
+        let mut available = self.dsl.available(&self.dir, true);
+        let state = self.state.lock();
+        available = available.saturating_add(state.reserved.saturating_sub(state.phys.unique_bytes.get()));
+        if state.quota != 0 {
+            available = available.min(state.quota.saturating_sub(state.phys.referenced_bytes.get()));
+        }
+        available
+    }
+
+    /// Promises `bytes` to a transaction of `txg`.
+    pub(super) fn promise(&self, txg: Txg, bytes: u64) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let promised = self.dir.promised();
+        let (mut refreserved, mut paid) = (0, 0);
+        {
+            let state = self.state.lock();
+            let unique = state.phys.unique_bytes.get();
+            if state.reserved > unique {
+                refreserved = state.reserved - unique;
+                let wanted = (bytes + promised) as i64;
+                let seen = beyond_reservation(unique, state.reserved, wanted).max(0) as u64;
+                paid = bytes - bytes.min(seen);
+            }
+            let referenced = state.phys.referenced_bytes.get();
+            if state.quota != 0 && referenced + promised >= state.quota {
+                if promised > 0 || referenced < state.quota {
+                    bail!(Busy, "{}: too much is promised", self.dir.full_name());
+                }
+                bail!(Quota, "{}: refquota exceeded", self.dir.full_name());
+            }
+        }
+        self.dsl.promise(&self.dir, txg, bytes, refreserved, paid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slop_is_a_part_within_bounds() {
+        assert_eq!(slop(64 << 20, 0), 32 << 20);
+        assert_eq!(slop(1 << 30, 0), 128 << 20);
+        assert_eq!(slop(100 << 30, 0), (100 << 30) / 32);
+        assert_eq!(slop(100 << 40, 0), 128 << 30);
+        assert_eq!(slop(100 << 30, 1 << 30), (100 << 30) / 32 - (1 << 30));
+    }
+}

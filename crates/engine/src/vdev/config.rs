@@ -1,0 +1,338 @@
+//! The description of a vdev, as labels and the MOS have it.
+//!
+//! # Theory
+//! Labels and the MOS hold the same nvlist for a vdev, but the MOS also the numbers of the vdevs' ZAPs. OpenZFS makes
+//! the list anew whenever it writes it, in a fixed order; so do we, so that what one wrote and the other writes again
+//! differs only where something changed. What we do not know is kept.
+
+use crate::error::Result;
+use crate::{bail, error};
+use ondisk::nvlist::{NvList, NvString, Value};
+use std::fmt;
+
+/// The names of a vdev's values.
+#[allow(missing_docs)]
+pub mod key {
+    pub const TYPE: &str = "type";
+    pub const ID: &str = "id";
+    pub const GUID: &str = "guid";
+    pub const PATH: &str = "path";
+    pub const DEVID: &str = "devid";
+    pub const PHYSICAL_PATH: &str = "phys_path";
+    pub const WHOLE_DISK: &str = "whole_disk";
+    pub const METASLAB_ARRAY: &str = "metaslab_array";
+    pub const METASLAB_SHIFT: &str = "metaslab_shift";
+    pub const ASHIFT: &str = "ashift";
+    pub const ASIZE: &str = "asize";
+    pub const MIN_ALLOC: &str = "min_alloc";
+    pub const IS_LOG: &str = "is_log";
+    pub const DTL: &str = "DTL";
+    pub const CREATE_TXG: &str = "create_txg";
+    pub const LEAF_ZAP: &str = "com.delphix:vdev_zap_leaf";
+    pub const TOP_ZAP: &str = "com.delphix:vdev_zap_top";
+    pub const ROOT_ZAP: &str = "com.klarasystems:vdev_zap_root";
+    pub const RESILVER_DEFER: &str = "com.datto:resilver_defer";
+    pub const CHILDREN: &str = "children";
+    pub const OFFLINE: &str = "offline";
+    pub const FAULTED: &str = "faulted";
+    pub const DEGRADED: &str = "degraded";
+    pub const REMOVED: &str = "removed";
+    pub const RESILVER_TXG: &str = "resilver_txg";
+    pub const REBUILD_TXG: &str = "rebuild_txg";
+    pub const IS_HOLE: &str = "is_hole";
+    pub const AUX_STATE: &str = "aux_state";
+    pub const PARITY: &str = "nparity";
+}
+
+/// The order in which OpenZFS writes what comes after type, id and guid.
+const ORDER: [&str; 44] = [
+    key::PATH,
+    key::DEVID,
+    key::PHYSICAL_PATH,
+    "vdev_enc_sysfs_path",
+    "fru",
+    key::PARITY,
+    "raidz_expanding",
+    "raidz_expand_txgs",
+    "draid_ndata",
+    "draid_nspares",
+    "draid_ngroups",
+    "top_guid",
+    "spareid",
+    key::WHOLE_DISK,
+    "not_present",
+    "is_spare",
+    key::METASLAB_ARRAY,
+    key::METASLAB_SHIFT,
+    key::ASHIFT,
+    key::ASIZE,
+    key::MIN_ALLOC,
+    key::IS_LOG,
+    "non_allocating",
+    "removing",
+    key::DTL,
+    "com.delphix:indirect_object",
+    "com.delphix:indirect_births",
+    "com.delphix:prev_indirect_vdev",
+    key::CREATE_TXG,
+    "expansion_time",
+    key::LEAF_ZAP,
+    key::TOP_ZAP,
+    key::ROOT_ZAP,
+    key::RESILVER_DEFER,
+    key::OFFLINE,
+    key::RESILVER_TXG,
+    key::REBUILD_TXG,
+    key::FAULTED,
+    key::DEGRADED,
+    key::REMOVED,
+    "unspare",
+    key::IS_HOLE,
+    key::AUX_STATE,
+    "orig_guid",
+];
+
+/// What only the MOS has.
+const MOS_ONLY: [&str; 4] = [key::LEAF_ZAP, key::TOP_ZAP, key::ROOT_ZAP, key::RESILVER_DEFER];
+
+/// How deep vdevs are nested at most: root, mirror, spare, replacing, leaf.
+const DEPTH_MAX: usize = 8;
+/// More vdevs than this in one place are taken for damage.
+const CHILDREN_MAX: usize = 4096;
+
+/// What a vdev is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VdevKind {
+    /// The tree's root.
+    Root,
+    /// All children hold the same.
+    Mirror,
+    /// A mirror of the old and the new device, while the new one is filled.
+    Replacing,
+    /// A mirror of a broken device and the spare that stands in for it.
+    Spare,
+    /// A regular file.
+    File,
+    /// A block device.
+    Disk,
+    /// The place of a top-level vdev that was removed.
+    Hole,
+    /// The place of a top-level vdev that no label describes.
+    Missing,
+    /// A kind that this program does not know how to read: raidz, draid, indirect...
+    Other(String),
+}
+
+impl VdevKind {
+    fn parse(name: &str) -> VdevKind {
+        match name {
+            "root" => VdevKind::Root,
+            "mirror" => VdevKind::Mirror,
+            "replacing" => VdevKind::Replacing,
+            "spare" => VdevKind::Spare,
+            "file" => VdevKind::File,
+            "disk" => VdevKind::Disk,
+            "hole" => VdevKind::Hole,
+            "missing" => VdevKind::Missing,
+            other => VdevKind::Other(other.to_owned()),
+        }
+    }
+
+    /// The name in nvlists.
+    pub fn name(&self) -> &str {
+        match self {
+            VdevKind::Root => "root",
+            VdevKind::Mirror => "mirror",
+            VdevKind::Replacing => "replacing",
+            VdevKind::Spare => "spare",
+            VdevKind::File => "file",
+            VdevKind::Disk => "disk",
+            VdevKind::Hole => "hole",
+            VdevKind::Missing => "missing",
+            VdevKind::Other(name) => name,
+        }
+    }
+
+    /// Whether it is a device.
+    pub fn is_leaf(&self) -> bool {
+        matches!(self, VdevKind::File | VdevKind::Disk)
+    }
+
+    /// Whether its children all hold the same.
+    pub fn is_replicated(&self) -> bool {
+        matches!(self, VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare)
+    }
+
+    /// Whether it only keeps a number taken.
+    pub fn is_placeholder(&self) -> bool {
+        matches!(self, VdevKind::Hole | VdevKind::Missing)
+    }
+}
+
+impl fmt::Display for VdevKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The description of a vdev and of those below it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VdevConfig {
+    /// What it is.
+    pub kind: VdevKind,
+    /// Its number among its parent's children.
+    pub id: u64,
+    /// Its guid; 0 for a hole.
+    pub guid: u64,
+    /// Everything else but the children.
+    values: NvList,
+    /// Those below.
+    pub children: Vec<VdevConfig>,
+}
+
+impl VdevConfig {
+    /// A description with nothing in it yet.
+    pub fn new(kind: VdevKind, id: u64, guid: u64) -> VdevConfig {
+        VdevConfig { kind, id, guid, values: NvList::new(), children: Vec::new() }
+    }
+
+    /// Reads a description.
+    pub fn from_nvlist(list: &NvList) -> Result<VdevConfig> {
+        VdevConfig::parse(list, 0)
+    }
+
+    fn parse(list: &NvList, depth: usize) -> Result<VdevConfig> {
+        if depth > DEPTH_MAX {
+            bail!(Corrupt, "vdev tree: nested more than {DEPTH_MAX} deep");
+        }
+        let kind = VdevKind::parse(list.require_str("type")?);
+        let id = list.u64(key::ID).unwrap_or(0);
+        let guid = list.u64(key::GUID).unwrap_or(0);
+        if guid == 0 && !kind.is_placeholder() {
+            bail!(Corrupt, "vdev {kind} {id}: no guid");
+        }
+        let taken = [key::TYPE, key::ID, key::GUID, key::CHILDREN];
+        let values = list.iter().filter(|(name, _)| !taken.iter().any(|t| name == t)).cloned().collect();
+        let children = list.nvlist_array(key::CHILDREN).unwrap_or(&[]);
+        if children.len() > CHILDREN_MAX {
+            bail!(Corrupt, "vdev {kind} {id}: {} children", children.len());
+        }
+        let children = children.iter().map(|child| VdevConfig::parse(child, depth + 1)).collect::<Result<_>>()?;
+        Ok(VdevConfig { kind, id, guid, values, children })
+    }
+
+    /// The description for the MOS.
+    pub fn to_mos(&self) -> NvList {
+        self.to_nvlist(true)
+    }
+
+    /// The description for labels.
+    pub fn to_label(&self) -> NvList {
+        self.to_nvlist(false)
+    }
+
+    fn to_nvlist(&self, mos: bool) -> NvList {
+        let mut list = NvList::new();
+        list.push(key::TYPE, self.kind.name());
+        list.push(key::ID, self.id);
+        list.push(key::GUID, self.guid);
+        for name in ORDER {
+            if let Some(value) = self.values.get(name)
+                && (mos || !MOS_ONLY.contains(&name))
+            {
+                list.push(name, value.clone());
+            }
+        }
+        for (name, value) in &self.values {
+            if !ORDER.iter().any(|known| name == known) {
+                list.push(name.clone(), value.clone());
+            }
+        }
+        let inner = self.kind == VdevKind::Root || self.kind.is_replicated();
+        if inner || !self.children.is_empty() {
+            let children: Vec<NvList> = self.children.iter().map(|child| child.to_nvlist(mos)).collect();
+            list.push(key::CHILDREN, children);
+        }
+        list
+    }
+
+    /// A number, 0 if it is not there.
+    pub fn number(&self, name: &str) -> u64 {
+        self.values.u64(name).unwrap_or(0)
+    }
+
+    /// A number, if it is there.
+    pub fn get(&self, name: &str) -> Option<u64> {
+        self.values.u64(name)
+    }
+
+    /// Sets a number.
+    pub fn set(&mut self, name: &str, value: u64) {
+        self.values.replace(name, value);
+    }
+
+    /// Sets a string.
+    pub fn set_string(&mut self, name: &str, value: impl Into<NvString>) {
+        self.values.replace(name, Value::String(value.into()));
+    }
+
+    /// Removes a value.
+    pub fn remove(&mut self, name: &str) {
+        self.values.remove(name);
+    }
+
+    /// Whether a flag is set.
+    pub fn flag(&self, name: &str) -> bool {
+        self.values.flag(name)
+    }
+
+    /// A string, for people.
+    pub fn string(&self, name: &str) -> Option<String> {
+        self.values.string(name).map(|s| s.to_string_lossy().into_owned())
+    }
+
+    /// What messages call it: the path, or kind and number.
+    pub fn display_name(&self) -> String {
+        self.string(key::PATH).unwrap_or_else(|| format!("{}-{}", self.kind, self.id))
+    }
+
+    /// The sum of the guids from here down.
+    pub fn guid_sum(&self) -> u64 {
+        self.children.iter().fold(self.guid, |sum, child| sum.wrapping_add(child.guid_sum()))
+    }
+
+    /// The devices from here down, in order.
+    pub fn leaves(&self) -> Vec<&VdevConfig> {
+        if self.kind.is_leaf() {
+            return vec![self];
+        }
+        self.children.iter().flat_map(VdevConfig::leaves).collect()
+    }
+
+    /// The vdev with this guid, from here down.
+    pub fn find(&self, guid: u64) -> Option<&VdevConfig> {
+        if self.guid == guid {
+            return Some(self);
+        }
+        self.children.iter().find_map(|child| child.find(guid))
+    }
+
+    /// The vdev with this guid, from here down, to change it.
+    pub fn find_mut(&mut self, guid: u64) -> Option<&mut VdevConfig> {
+        if self.guid == guid {
+            return Some(self);
+        }
+        self.children.iter_mut().find_map(|child| child.find_mut(guid))
+    }
+
+    /// Refuses what this program cannot read, by name.
+    pub fn check_supported(&self) -> Result<()> {
+        if let VdevKind::Other(kind) = &self.kind {
+            return Err(error!(Unsupported, "vdev {} is of type {kind}, which is not supported", self.display_name()));
+        }
+        if self.kind.is_replicated() && self.children.is_empty() {
+            bail!(Corrupt, "vdev {}: no children", self.display_name());
+        }
+        self.children.iter().try_for_each(VdevConfig::check_supported)
+    }
+}

@@ -1,0 +1,262 @@
+//! Reading and writing labels.
+//!
+//! # Theory
+//! A txg is committed by its uberblock. If the tree changed too, the labels have to change with it, and a crash between
+//! the two must leave a label that fits whichever uberblock is the newest. Hence the order of [`sync_labels`]: labels 0
+//! and 2, flush; uberblocks, flush; labels 1 and 3, flush. Before the uberblock is down, labels 1 and 3 fit the old one;
+//! after it, labels 0 and 2 fit the new one. A label says its txg, so that the one that is newer than the uberblock can
+//! be told.
+//!
+//! # On disk
+//! `ondisk::label`, `ondisk::uberblock`.
+
+use super::{Leaf, TopVdev};
+use crate::error::{Error, ErrorKind, Result};
+use crate::{bail, error};
+use disk::Disk;
+use ondisk::label::{self, LABELS, Ring};
+use ondisk::nvlist::NvList;
+use ondisk::uberblock::Uberblock;
+use std::sync::Arc;
+use transform::checksum::{LABEL, embedded};
+
+/// What the four labels of a device hold, as far as it can be read.
+#[derive(Debug)]
+pub struct DeviceLabels {
+    configs: [Option<NvList>; LABELS],
+    rings: [Option<Vec<u8>>; LABELS],
+    device_bytes: u64,
+}
+
+/// An uberblock and where it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundUberblock {
+    /// The label.
+    pub label: usize,
+    /// The slot of its ring.
+    pub slot: u64,
+    /// The uberblock itself.
+    pub uberblock: Uberblock,
+}
+
+fn verified(bytes: &[u8], device_offset: u64) -> bool {
+    embedded::verify_embedded(LABEL, bytes, [device_offset, 0, 0, 0])
+}
+
+fn seal(bytes: &mut [u8], device_offset: u64) {
+    embedded::seal(LABEL, bytes, [device_offset, 0, 0, 0]).expect("a part of a label has room for its checksum");
+}
+
+impl DeviceLabels {
+    /// Reads what can be read. A device that is too small has no labels.
+    pub fn read(disk: &dyn Disk) -> DeviceLabels {
+        let device_bytes = disk.size_bytes();
+        let mut labels = DeviceLabels { configs: Default::default(), rings: Default::default(), device_bytes };
+        if label::data_bytes(device_bytes).is_none() {
+            return labels;
+        }
+        for index in 0..LABELS {
+            let start = label::label_offset(device_bytes, index);
+            let mut config = vec![0; label::CONFIG_BYTES];
+            let at = start + label::CONFIG_OFFSET;
+            if disk.read_at(&mut config, at).is_ok() && verified(&config, at) {
+                labels.configs[index] = NvList::decode(&config[..label::CONFIG_NVLIST_BYTES]).ok();
+            }
+            let mut ring = vec![0; label::RING_BYTES as usize];
+            if disk.read_at(&mut ring, start + label::RING_OFFSET).is_ok() {
+                labels.rings[index] = Some(ring);
+            }
+        }
+        labels
+    }
+
+    /// The configuration of each label that has one.
+    pub fn configs(&self) -> impl Iterator<Item = (usize, &NvList)> {
+        self.configs.iter().enumerate().filter_map(|(index, config)| Some((index, config.as_ref()?)))
+    }
+
+    /// The newest configuration that is not newer than `txg`. Labels without a txg (spares, cache devices, vdevs that
+    /// were never synced) count as the oldest.
+    pub fn config(&self, txg: u64) -> Option<&NvList> {
+        let mut best: Option<(u64, &NvList)> = None;
+        for (_, config) in self.configs() {
+            let at = config.u64("txg").unwrap_or(0);
+            if at <= txg && best.is_none_or(|(best_txg, _)| at > best_txg) {
+                best = Some((at, config));
+            }
+        }
+        best.map(|(_, config)| config)
+    }
+
+    /// The newest configuration.
+    pub fn newest_config(&self) -> Option<&NvList> {
+        self.config(u64::MAX)
+    }
+
+    /// All uberblocks with a good checksum, in the order of labels and slots.
+    pub fn uberblocks(&self, ashift: u32) -> Vec<FoundUberblock> {
+        let ring = Ring::new(ashift);
+        let mut found = Vec::new();
+        for (index, bytes) in self.rings.iter().enumerate() {
+            let Some(bytes) = bytes else { continue };
+            let start = label::label_offset(self.device_bytes, index);
+            for (slot, bytes) in bytes.chunks_exact(ring.slot_bytes()).enumerate() {
+                let slot = slot as u64;
+                if let Ok(uberblock) = Uberblock::decode(bytes)
+                    && verified(bytes, start + ring.slot_offset(slot))
+                {
+                    found.push(FoundUberblock { label: index, slot, uberblock });
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Packs a configuration as a label has it; the checksum is added per place.
+fn pack(config: &NvList, name: &str) -> Result<Vec<u8>> {
+    let mut bytes = config.encode_xdr();
+    if bytes.len() > label::CONFIG_NVLIST_BYTES {
+        bail!(NameTooLong, "{name}: the pool's configuration has {} bytes, too many for a label", bytes.len());
+    }
+    bytes.resize(label::CONFIG_BYTES, 0);
+    Ok(bytes)
+}
+
+fn io_error(disk: &dyn Disk, cause: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("{}: label: {cause}", disk.name()))
+}
+
+/// Writes all four labels of a new device: configuration, an empty boot environment, an empty ring.
+pub fn init_labels(disk: &dyn Disk, config: &NvList) -> Result<()> {
+    let packed = pack(config, disk.name())?;
+    if label::data_bytes(disk.size_bytes()).is_none() {
+        bail!(Invalid, "{}: too small for labels", disk.name());
+    }
+    let boot = label::BOOT_ENVIRONMENT_OFFSET as usize;
+    let (config_at, ring_at) = (label::CONFIG_OFFSET as usize, label::RING_OFFSET as usize);
+    for index in 0..LABELS {
+        let start = label::label_offset(disk.size_bytes(), index);
+        let mut bytes = vec![0; label::LABEL_BYTES as usize];
+        seal(&mut bytes[boot..config_at], start + label::BOOT_ENVIRONMENT_OFFSET);
+        bytes[config_at..ring_at].copy_from_slice(&packed);
+        seal(&mut bytes[config_at..ring_at], start + label::CONFIG_OFFSET);
+        // The first 8 KiB are not ours: a partition table or a boot block may be there.
+        disk.write_at(&bytes[boot..], start + label::BOOT_ENVIRONMENT_OFFSET).map_err(|e| io_error(disk, &e))?;
+    }
+    disk.flush().map_err(|e| io_error(disk, &e))
+}
+
+/// Overwrites all four labels with zeros.
+pub fn clear_labels(disk: &dyn Disk) -> Result<()> {
+    if label::data_bytes(disk.size_bytes()).is_none() {
+        bail!(Invalid, "{}: too small for labels", disk.name());
+    }
+    let zeros = vec![0; label::LABEL_BYTES as usize];
+    for index in 0..LABELS {
+        let start = label::label_offset(disk.size_bytes(), index);
+        disk.write_at(&zeros, start).map_err(|e| io_error(disk, &e))?;
+    }
+    disk.flush().map_err(|e| io_error(disk, &e))
+}
+
+/// What [`sync_labels`] writes.
+pub struct LabelSync<'a> {
+    /// The uberblock; its txg decides the slot.
+    pub uberblock: &'a Uberblock,
+    /// The vdevs whose description changed.
+    pub dirty: &'a [Arc<TopVdev>],
+    /// The vdevs that get the uberblock.
+    pub uberblock_tops: &'a [Arc<TopVdev>],
+    /// Multihost protection keeps a slot for itself.
+    pub multihost: bool,
+    /// The configuration that a leaf's label gets.
+    pub config: &'a dyn Fn(&TopVdev, &Leaf) -> NvList,
+}
+
+/// Commits a txg: everything it wrote must have been flushed. If it fails it can be called again.
+#[doc(alias = "vdev_config_sync")]
+pub fn sync_labels(sync: &LabelSync<'_>) -> Result<()> {
+    sync_config(sync, 0)?;
+    sync_uberblock(sync)?;
+    sync_config(sync, 1)
+}
+
+/// Writes the even (0, 2) or odd (1, 3) labels of the vdevs that changed, and flushes them. A vdev of which no device
+/// could be written is an error, unless it is a log.
+fn sync_config(sync: &LabelSync<'_>, parity: usize) -> Result<()> {
+    for top in sync.dirty.iter().filter(|top| !top.is_placeholder()) {
+        let mut good = 0;
+        let mut last = error!(NoDevice, "vdev {}: no device can be written", top.id());
+        for leaf in top.leaves() {
+            let Some(disk) = leaf.disk().filter(|_| leaf.is_open()) else { continue };
+            let packed = pack(&(sync.config)(top, leaf), leaf.name())?;
+            match write_configs(&*disk, packed, parity) {
+                Ok(()) => good += 1,
+                Err(cause) => last = note_failure(leaf, &*disk, &cause),
+            }
+        }
+        if good == 0 && !top.is_log() {
+            return Err(last);
+        }
+    }
+    flush(sync.dirty)
+}
+
+/// Writes one configuration to two labels. One that was written is enough: either tells what is needed.
+fn write_configs(disk: &dyn Disk, mut packed: Vec<u8>, parity: usize) -> std::io::Result<()> {
+    let mut result = Err(std::io::Error::other("no label"));
+    for index in (parity..LABELS).step_by(2) {
+        let at = label::label_offset(disk.size_bytes(), index) + label::CONFIG_OFFSET;
+        seal(&mut packed, at);
+        let written = disk.write_at(&packed, at);
+        if written.is_ok() || result.is_err() {
+            result = written;
+        }
+    }
+    result
+}
+
+/// Writes the uberblock to all four labels of all devices of some vdevs, and flushes them. One that was written on a
+/// vdev that is in use already is enough.
+fn sync_uberblock(sync: &LabelSync<'_>) -> Result<()> {
+    let mut good = 0;
+    let mut last = error!(NoDevice, "uberblock: no device can be written");
+    for top in sync.uberblock_tops.iter().filter(|top| !top.is_placeholder()) {
+        let ring = Ring::new(top.ashift());
+        let mut bytes = vec![0; ring.slot_bytes()];
+        bytes[..Uberblock::BYTES].copy_from_slice(&sync.uberblock.encode());
+        let slot = ring.slot_offset(ring.slot_of(sync.uberblock.txg, sync.multihost));
+        for leaf in top.leaves() {
+            let Some(disk) = leaf.disk().filter(|_| leaf.is_open()) else { continue };
+            for index in 0..LABELS {
+                let at = label::label_offset(disk.size_bytes(), index) + slot;
+                seal(&mut bytes, at);
+                match disk.write_at(&bytes, at) {
+                    Ok(()) if top.metaslab_array() != 0 => good += 1,
+                    Ok(()) => {}
+                    Err(cause) => last = note_failure(leaf, &*disk, &cause),
+                }
+            }
+        }
+    }
+    if good == 0 {
+        return Err(last);
+    }
+    flush(sync.uberblock_tops)
+}
+
+fn note_failure(leaf: &Leaf, disk: &dyn Disk, cause: &std::io::Error) -> Error {
+    leaf.stats.write_errors.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    io_error(disk, cause)
+}
+
+fn flush(tops: &[Arc<TopVdev>]) -> Result<()> {
+    for top in tops {
+        match top.flush() {
+            Err(error) if !top.is_log() => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}

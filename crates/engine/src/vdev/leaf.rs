@@ -1,0 +1,256 @@
+//! One device.
+//!
+//! # Locks
+//! `disk` is held for reading across I/O, so that closing a device waits for what is under way.
+
+use super::{Reason, VdevState, mirror::View};
+use crate::error::{Error, ErrorKind, Result};
+use crate::{bail, error};
+use disk::DiskRef;
+use ondisk::label;
+use parking_lot::{Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+
+/// Counters of one device, since it was opened.
+#[derive(Debug, Default)]
+#[allow(missing_docs)]
+pub struct LeafStats {
+    pub reads: AtomicU64,
+    pub writes: AtomicU64,
+    pub read_bytes: AtomicU64,
+    pub written_bytes: AtomicU64,
+    pub read_errors: AtomicU64,
+    pub write_errors: AtomicU64,
+    pub checksum_errors: AtomicU64,
+    /// Begun and not done.
+    pub pending: AtomicU64,
+}
+
+/// One device of a top-level vdev.
+pub struct Leaf {
+    /// immutable
+    guid: u64,
+    /// immutable; for messages
+    name: String,
+    /// None: not there, or not used.
+    disk: RwLock<Option<DiskRef>>,
+    state: AtomicU8,
+    reason: AtomicU8,
+    behind: AtomicBool,
+    /// The txgs whose writes it missed, half-open and ascending. guarded by: itself
+    missing: Mutex<Vec<(u64, u64)>>,
+    /// The txg that is being written, for `missing`; shared by the whole tree.
+    writing_txg: Arc<AtomicU64>,
+    /// What was done with it.
+    pub stats: LeafStats,
+}
+
+/// Counts an I/O as pending while it lives.
+struct Pending<'a>(&'a AtomicU64);
+
+impl<'a> Pending<'a> {
+    fn new(counter: &'a AtomicU64) -> Pending<'a> {
+        counter.fetch_add(1, Relaxed);
+        Pending(counter)
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Leaf {
+    /// A leaf on `disk`, or without one.
+    pub(super) fn new(
+        guid: u64,
+        name: String,
+        disk: Option<DiskRef>,
+        state: VdevState,
+        reason: Reason,
+        writing_txg: Arc<AtomicU64>,
+    ) -> Leaf {
+        Leaf {
+            guid,
+            name,
+            disk: RwLock::new(disk),
+            state: AtomicU8::new(state as u8),
+            reason: AtomicU8::new(reason as u8),
+            behind: AtomicBool::new(false),
+            missing: Mutex::default(),
+            writing_txg,
+            stats: LeafStats::default(),
+        }
+    }
+
+    /// Its guid.
+    pub fn guid(&self) -> u64 {
+        self.guid
+    }
+
+    /// Its path, for messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How it is.
+    pub fn state(&self) -> VdevState {
+        VdevState::from_u8(self.state.load(Relaxed))
+    }
+
+    /// Why it is not online.
+    pub fn reason(&self) -> Reason {
+        Reason::from_u8(self.reason.load(Relaxed))
+    }
+
+    /// Changes how it is. A leaf that is no longer to be read loses its device.
+    pub fn set_state(&self, state: VdevState, reason: Reason) {
+        self.state.store(state as u8, Relaxed);
+        self.reason.store(reason as u8, Relaxed);
+        if !state.is_readable() {
+            *self.disk.write() = None;
+        }
+    }
+
+    /// The device, if there is one.
+    pub fn disk(&self) -> Option<DiskRef> {
+        self.disk.read().clone()
+    }
+
+    /// Whether it can be read and written.
+    pub fn is_open(&self) -> bool {
+        self.state().is_readable() && self.disk.read().is_some()
+    }
+
+    /// Whether it has missed writes.
+    pub fn is_behind(&self) -> bool {
+        self.behind.load(Relaxed)
+    }
+
+    /// Says that it may have missed writes before it was opened.
+    pub fn set_behind(&self, behind: bool) {
+        self.behind.store(behind, Relaxed);
+        if !behind {
+            self.missing.lock().clear();
+        }
+    }
+
+    /// The txgs whose writes it missed since it was opened, half-open and ascending: what its dirty time log gets.
+    pub fn missing_txgs(&self) -> Vec<(u64, u64)> {
+        self.missing.lock().clone()
+    }
+
+    /// Bytes of the device that count: whole labels.
+    pub fn device_bytes(&self) -> u64 {
+        self.disk.read().as_ref().map_or(0, |disk| label::usable_bytes(disk.size_bytes()))
+    }
+
+    /// Counts a block that came back with the wrong checksum.
+    pub fn note_checksum_error(&self) {
+        self.stats.checksum_errors.fetch_add(1, Relaxed);
+    }
+
+    /// A write is not on this leaf: from now on it is behind (invariant 2 of the module).
+    pub(super) fn note_missed_write(&self) {
+        let txg = self.writing_txg.load(Relaxed);
+        self.behind.store(true, Relaxed);
+        let mut missing = self.missing.lock();
+        match missing.last_mut() {
+            Some((first, end)) if *first <= txg && txg <= *end => *end = (*end).max(txg + 1),
+            _ => missing.push((txg, txg + 1)),
+        }
+    }
+
+    pub(super) fn view(&self) -> View {
+        View {
+            readable: self.is_open(),
+            behind: self.is_behind(),
+            pending: self.stats.pending.load(Relaxed),
+        }
+    }
+
+    fn with_disk<T>(&self, what: &str, action: impl FnOnce(&DiskRef) -> std::io::Result<T>) -> Result<T> {
+        let guard = self.disk.read();
+        let Some(disk) = guard.as_ref() else { bail!(NoDevice, "{}: {}", self.name, self.state()) };
+        action(disk).map_err(|cause| Error::new(ErrorKind::Io, format!("{}: {what}: {cause}", self.name)))
+    }
+
+    /// The place of a data offset on the device (invariant 1 of the module).
+    fn place(&self, offset: u64, length: u64) -> Result<u64> {
+        let end = self.device_bytes().saturating_sub(label::END_BYTES);
+        offset
+            .checked_add(label::START_BYTES)
+            .filter(|at| at.checked_add(length).is_some_and(|last| last <= end))
+            .ok_or_else(|| error!(Io, "{}: {length} bytes at {offset:#x} are not on the device", self.name))
+    }
+
+    /// Reads data.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if !self.is_open() {
+            bail!(NoDevice, "{}: {}", self.name, self.state());
+        }
+        let at = self.place(offset, buf.len() as u64)?;
+        let _pending = Pending::new(&self.stats.pending);
+        let result = self.with_disk("read", |disk| disk.read_at(buf, at));
+        count(&result, &self.stats.reads, &self.stats.read_bytes, &self.stats.read_errors, buf.len());
+        result
+    }
+
+    /// Writes data. What fails leaves the leaf degraded and behind.
+    pub fn write(&self, offset: u64, bufs: &[&[u8]]) -> Result<()> {
+        let length: usize = bufs.iter().map(|b| b.len()).sum();
+        let result = self.place(offset, length as u64).and_then(|at| {
+            let _pending = Pending::new(&self.stats.pending);
+            self.with_disk("write", |disk| disk.write_vectored_at(bufs, at))
+        });
+        count(&result, &self.stats.writes, &self.stats.written_bytes, &self.stats.write_errors, length);
+        if result.is_err() {
+            self.note_write_failure();
+        }
+        result
+    }
+
+    /// Makes durable what was written. What fails leaves the leaf degraded and behind: nobody knows what it lost.
+    pub fn flush(&self) -> Result<()> {
+        let result = self.with_disk("flush", |disk| disk.flush());
+        if result.is_err() {
+            self.stats.write_errors.fetch_add(1, Relaxed);
+            self.note_write_failure();
+        }
+        result
+    }
+
+    /// Gives back space. Best effort.
+    pub fn discard(&self, offset: u64, length: u64) -> Result<()> {
+        let at = self.place(offset, length)?;
+        self.with_disk("discard", |disk| disk.discard(at, length))
+    }
+
+    fn note_write_failure(&self) {
+        self.note_missed_write();
+        if self.state() == VdevState::Online {
+            self.state.store(VdevState::Degraded as u8, Relaxed);
+            self.reason.store(Reason::Errors as u8, Relaxed);
+        }
+    }
+
+    /// Forgets errors and, if it still has its device, that it was degraded (`zpool clear`).
+    pub fn clear_errors(&self) {
+        for counter in [&self.stats.read_errors, &self.stats.write_errors, &self.stats.checksum_errors] {
+            counter.store(0, Relaxed);
+        }
+        if self.state() == VdevState::Degraded && !self.is_behind() {
+            self.set_state(VdevState::Online, Reason::None);
+        }
+    }
+}
+
+fn count(result: &Result<()>, operations: &AtomicU64, bytes: &AtomicU64, errors: &AtomicU64, length: usize) {
+    operations.fetch_add(1, Relaxed);
+    match result {
+        Ok(()) => bytes.fetch_add(length as u64, Relaxed),
+        Err(_) => errors.fetch_add(1, Relaxed),
+    };
+}

@@ -1,0 +1,335 @@
+use super::label::{DeviceLabels, LabelSync, clear_labels, init_labels, sync_labels};
+use super::*;
+use crate::error::ErrorKind;
+use crate::host::RealHost;
+use disk::{Disk, DiskKind, DiskRef, MemDisk};
+use ondisk::label as layout;
+use ondisk::nvlist::NvList;
+use ondisk::uberblock::Uberblock;
+use parking_lot::Mutex;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+const SIZE: u64 = 64 << 20;
+
+fn new_top(disks: &[Arc<MemDisk>]) -> NewTop {
+    let leaf = |disk: &Arc<MemDisk>| NewLeaf { disk: disk.clone(), path: disk.name().to_owned(), whole_disk: false };
+    NewTop { leaves: disks.iter().map(leaf).collect(), ashift: None, is_log: false }
+}
+
+fn disks(count: usize) -> Vec<Arc<MemDisk>> {
+    (0..count).map(|i| Arc::new(MemDisk::new(format!("d{i}"), SIZE))).collect()
+}
+
+fn mirror(disks: &[Arc<MemDisk>]) -> (VdevTree, Arc<TopVdev>) {
+    let tree = VdevTree::create(&RealHost, vec![new_top(disks)], 4).unwrap();
+    let top = tree.top(0).unwrap();
+    (tree, top)
+}
+
+#[test]
+fn a_new_tree_describes_itself() {
+    let disks = disks(3);
+    let tree = VdevTree::create(&RealHost, vec![new_top(&disks[..1]), new_top(&disks[1..])], 4).unwrap();
+    let config = tree.config();
+    assert_eq!(config.children.len(), 2);
+    assert_eq!(config.children[0].kind, VdevKind::File);
+    assert_eq!(config.children[1].children[1].number(key::CREATE_TXG), 4);
+    let top = tree.top(1).unwrap();
+    assert_eq!((top.ashift(), top.asize(), top.metaslab_shift(), top.metaslab_count()), (9, 62_390_272, 24, 3));
+    assert_eq!((top.allocated_size(1), top.deflate_ratio(), top.deflated_size(4096)), (512, 512, 4096));
+    assert!(tree.top(2).is_none() && tree.top(u64::MAX).is_none());
+    assert_eq!(tree.state(), VdevState::Online);
+    // The same again from its own description, on the same devices.
+    let mut devices = Devices::new();
+    for (leaf, disk) in tree.leaves().iter().zip(&disks) {
+        devices.insert(leaf.guid(), disk.clone());
+    }
+    let again = VdevTree::open(&config.to_mos(), &devices).unwrap();
+    assert_eq!(again.config().to_mos(), config.to_mos());
+    assert_eq!(again.guid_sum(), tree.guid_sum());
+    again.check_complete().unwrap();
+}
+
+#[test]
+fn bad_new_vdevs_are_refused() {
+    let small = Arc::new(MemDisk::new("small", SIZE - 1));
+    let create = |tops| VdevTree::create(&RealHost, tops, 4).map(|_| ()).unwrap_err().kind();
+    assert_eq!(create(vec![new_top(&[small])]), ErrorKind::Invalid);
+    assert_eq!(create(vec![new_top(&[])]), ErrorKind::Invalid);
+    assert_eq!(create(vec![]), ErrorKind::Invalid);
+    assert_eq!(create(vec![NewTop { is_log: true, ..new_top(&disks(1)) }]), ErrorKind::Invalid);
+    assert_eq!(create(vec![NewTop { ashift: Some(17), ..new_top(&disks(1)) }]), ErrorKind::Invalid);
+    let coarse = Arc::new(MemDisk::with_sector("coarse", SIZE, 4096));
+    let tree = VdevTree::create(&RealHost, vec![NewTop { ashift: Some(9), ..new_top(&[coarse]) }], 4).unwrap();
+    assert_eq!(tree.top(0).unwrap().ashift(), 12);
+}
+
+#[test]
+fn data_never_touches_labels() {
+    let disks = disks(1);
+    let (_, top) = mirror(&disks);
+    let end = top.asize();
+    top.write(0, &[1; 512]).unwrap();
+    top.write(end - 512, &[2; 512]).unwrap();
+    for (offset, length) in [(end - 511, 512), (end, 1), (u64::MAX, 1), (u64::MAX - 511, 512)] {
+        assert!(top.write(offset, &vec![3; length]).is_err());
+        assert!(top.read(offset, &mut vec![3; length]).is_err());
+    }
+    let mut bytes = [0; 512];
+    disks[0].read_at(&mut bytes, layout::START_BYTES).unwrap();
+    assert_eq!(bytes, [1; 512]);
+    disks[0].read_at(&mut bytes, SIZE - layout::END_BYTES - 512).unwrap();
+    assert_eq!(bytes, [2; 512]);
+    disks[0].read_at(&mut bytes, SIZE - layout::END_BYTES).unwrap();
+    assert_eq!(bytes, [0; 512]);
+}
+
+#[test]
+fn a_mirror_survives_a_bad_leaf() {
+    let disks = disks(2);
+    let (tree, top) = mirror(&disks);
+    tree.set_writing_txg(7);
+    top.write(0, &[1; 1024]).unwrap();
+    let mut buf = [0; 1024];
+    disks[0].faults.break_reads(true);
+    assert_eq!(top.read(0, &mut buf).unwrap(), 1);
+    assert_eq!(top.leaves()[0].stats.read_errors.load(Relaxed), 1);
+    disks[0].faults.break_reads(false);
+    // A leaf that misses a write is behind, and is not read any more.
+    disks[0].faults.fail_write(1);
+    top.write(0, &[2; 1024]).unwrap();
+    assert!(top.leaves()[0].is_behind() && !top.leaves()[1].is_behind());
+    assert_eq!(top.leaves()[0].missing_txgs(), [(7, 8)]);
+    assert_eq!((top.leaves()[0].state(), top.state()), (VdevState::Degraded, VdevState::Degraded));
+    assert_eq!(top.read(0, &mut buf).unwrap(), 1);
+    assert_eq!(buf, [2; 1024]);
+    top.read_copy(0, 0, &mut buf).unwrap();
+    assert_eq!(buf, [1; 1024]);
+    top.note_checksum_error(0);
+    top.repair_copy(0, 0, &[2; 1024]).unwrap();
+    top.read_copy(0, 0, &mut buf).unwrap();
+    assert_eq!(buf, [2; 1024]);
+    assert!(top.read_copy(2, 0, &mut buf).is_err());
+    let status = tree.status();
+    let leaf = &status.children[0].children[0];
+    assert_eq!((leaf.read_errors, leaf.write_errors, leaf.checksum_errors, leaf.is_behind), (1, 1, 1, true));
+    // The other one fails too: a flush that only the stale leaf does is none.
+    disks[1].faults.break_writes(true);
+    assert_eq!(top.flush().unwrap_err().kind(), ErrorKind::Io);
+    disks[0].faults.break_writes(true);
+    assert_eq!(top.write(0, &[3; 512]).unwrap_err().kind(), ErrorKind::Io);
+    assert!(tree.flush_all().is_err());
+}
+
+#[test]
+fn a_missing_leaf_is_noted_for_its_time_log() {
+    let disks = disks(2);
+    let (tree, _) = mirror(&disks);
+    let guids: Vec<u64> = tree.leaves().iter().map(|leaf| leaf.guid()).collect();
+    let mut devices = Devices::new();
+    devices.insert(guids[1], disks[1].clone());
+    let tree = VdevTree::open(&tree.config().to_label(), &devices).unwrap();
+    tree.check_complete().unwrap();
+    let top = tree.top(0).unwrap();
+    assert_eq!(top.leaves()[0].state(), VdevState::Unavailable);
+    for txg in [5, 6, 9] {
+        tree.set_writing_txg(txg);
+        top.write(0, &[1; 512]).unwrap();
+        top.write(512, &[1; 512]).unwrap();
+    }
+    assert_eq!(top.leaves()[0].missing_txgs(), [(5, 7), (9, 10)]);
+    top.flush().unwrap();
+    // Without any device it is incomplete.
+    let tree = VdevTree::open(&tree.config().to_label(), &Devices::new()).unwrap();
+    let error = tree.check_complete().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoDevice);
+    assert!(error.message().contains("d0") && error.message().contains("d1"));
+}
+
+#[test]
+fn what_is_not_supported_is_named() {
+    let mut config = VdevConfig::new(VdevKind::Root, 0, 1);
+    let mut raidz = NvList::new();
+    raidz.set("type", "raidz");
+    raidz.set("guid", 5);
+    config.children.push(VdevConfig::from_nvlist(&raidz).unwrap());
+    let error = VdevTree::from_config(config, &Devices::new()).map(|_| ()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.message().contains("raidz-0"), "{error}");
+}
+
+#[test]
+fn damaged_descriptions_are_refused() {
+    let (tree, _) = mirror(&disks(2));
+    let good = tree.config();
+    let check = |change: &dyn Fn(&mut VdevConfig)| {
+        let mut config = good.clone();
+        change(&mut config);
+        VdevTree::from_config(config, &Devices::new()).map(|_| ()).unwrap_err().kind()
+    };
+    assert_eq!(check(&|c| c.children[0].set(key::ASHIFT, 64)), ErrorKind::Corrupt);
+    assert_eq!(check(&|c| c.children[0].set(key::ASIZE, u64::MAX)), ErrorKind::Corrupt);
+    assert_eq!(check(&|c| c.children[0].set(key::METASLAB_SHIFT, 64)), ErrorKind::Corrupt);
+    assert_eq!(check(&|c| c.children[0].id = 1), ErrorKind::Corrupt);
+    assert_eq!(check(&|c| c.children[0].children.clear()), ErrorKind::Corrupt);
+    assert_eq!(check(&|c| c.kind = VdevKind::Mirror), ErrorKind::Corrupt);
+}
+
+/// A disk that remembers what was done to it.
+struct Recorder {
+    inner: MemDisk,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Disk for Recorder {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.inner.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let label = (0..4).find(|&l| {
+            let start = layout::label_offset(SIZE, l);
+            (start..start + layout::LABEL_BYTES).contains(&offset)
+        });
+        let label = label.expect("only labels are written");
+        let within = offset - layout::label_offset(SIZE, label);
+        let what = if within >= layout::RING_OFFSET {
+            format!("uberblock {}", (within - layout::RING_OFFSET) / buf.len() as u64)
+        } else {
+            "config".to_owned()
+        };
+        self.log.lock().push(format!("{what} {label}"));
+        self.inner.write_at(buf, offset)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.log.lock().push("flush".to_owned());
+        self.inner.flush()
+    }
+
+    fn discard(&self, _: u64, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn size_bytes(&self) -> u64 {
+        SIZE
+    }
+
+    fn sector_bytes(&self) -> u64 {
+        512
+    }
+
+    fn kind(&self) -> DiskKind {
+        DiskKind::File
+    }
+
+    fn name(&self) -> &str {
+        "recorder"
+    }
+}
+
+fn config(txg: u64) -> NvList {
+    let mut list = NvList::new();
+    list.set("txg", txg);
+    list
+}
+
+#[test]
+fn labels_are_synced_in_the_order_that_survives_crashes() {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let disk: DiskRef = Arc::new(Recorder { inner: MemDisk::new("r", SIZE), log: log.clone() });
+    let leaf = NewLeaf { disk: disk.clone(), path: "r".to_owned(), whole_disk: false };
+    let new = NewTop { leaves: vec![leaf], ashift: Some(12), is_log: false };
+    let tree = VdevTree::create(&RealHost, vec![new], 4).unwrap();
+    init_labels(&*disk, &config(0)).unwrap();
+    let fresh = DeviceLabels::read(&*disk);
+    assert_eq!((fresh.configs().count(), fresh.uberblocks(12).len()), (4, 0));
+    log.lock().clear();
+
+    let top = tree.top(0).unwrap();
+    top.update_config(|config| config.set(key::METASLAB_ARRAY, 1));
+    assert!(top.take_config_dirty() && !top.is_config_dirty());
+    let uberblock = Uberblock { txg: 33, version: 5000, ..Uberblock::empty() };
+    let tops = tree.tops();
+    let sync = LabelSync {
+        uberblock: &uberblock,
+        dirty: &tops,
+        uberblock_tops: &tops,
+        multihost: false,
+        config: &|_, _| config(33),
+    };
+    sync_labels(&sync).unwrap();
+    let expected = [
+        "config 0", "config 2", "flush", "uberblock 1 0", "uberblock 1 1", "uberblock 1 2", "uberblock 1 3", "flush",
+        "config 1", "config 3", "flush",
+    ];
+    assert_eq!(*log.lock(), expected);
+
+    let labels = DeviceLabels::read(&*disk);
+    assert_eq!(labels.newest_config(), Some(&config(33)));
+    let found = labels.uberblocks(12);
+    assert_eq!(found.len(), 4);
+    assert!(found.iter().all(|f| f.slot == 1 && f.uberblock == uberblock));
+    clear_labels(&*disk).unwrap();
+    assert_eq!(DeviceLabels::read(&*disk).configs().count(), 0);
+}
+
+#[test]
+fn a_commit_needs_one_device_of_each_vdev_and_one_uberblock() {
+    let disks = disks(3);
+    let tree = VdevTree::create(&RealHost, vec![new_top(&disks[..1]), new_top(&disks[1..])], 4).unwrap();
+    for top in tree.tops() {
+        top.update_config(|config| config.set(key::METASLAB_ARRAY, 1));
+    }
+    let tops = tree.tops();
+    let uberblock = Uberblock { txg: 5, ..Uberblock::empty() };
+    let sync = LabelSync {
+        uberblock: &uberblock,
+        dirty: &tops,
+        uberblock_tops: &tops,
+        multihost: false,
+        config: &|_, _| config(5),
+    };
+    disks[1].faults.break_writes(true);
+    sync_labels(&sync).unwrap();
+    disks[0].faults.break_writes(true);
+    assert_eq!(sync_labels(&sync).unwrap_err().kind(), ErrorKind::Io);
+    disks[0].faults.break_writes(false);
+    sync_labels(&sync).unwrap();
+}
+
+#[test]
+fn damaged_labels_are_passed_over() {
+    let disk = MemDisk::new("d", SIZE);
+    init_labels(&disk, &config(3)).unwrap();
+    for label in 0..3 {
+        let labels = DeviceLabels::read(&disk);
+        assert_eq!(labels.configs().map(|(l, _)| l).collect::<Vec<_>>(), (label..4).collect::<Vec<_>>());
+        disk.corrupt(layout::label_offset(SIZE, label) + layout::CONFIG_OFFSET + 77_777, 1);
+    }
+    // A good label in the wrong place is not good.
+    let mut label = vec![0; layout::LABEL_BYTES as usize];
+    disk.read_at(&mut label, layout::label_offset(SIZE, 3)).unwrap();
+    disk.write_at(&label, layout::label_offset(SIZE, 1)).unwrap();
+    assert_eq!(DeviceLabels::read(&disk).configs().count(), 1);
+    assert_eq!(DeviceLabels::read(&MemDisk::new("tiny", 1000)).configs().count(), 0);
+}
+
+#[test]
+fn uberblocks_take_turns() {
+    let disks = disks(5);
+    let mut tops: Vec<NewTop> = disks.iter().map(|disk| new_top(std::slice::from_ref(disk))).collect();
+    tops[2].is_log = true;
+    let tree = VdevTree::create(&RealHost, tops, 4).unwrap();
+    let ids = |txg, all| tree.uberblock_tops(txg, all).iter().map(|top| top.id()).collect::<Vec<_>>();
+    // New vdevs have no metaslabs yet: an uberblock only there would not count.
+    assert_eq!(ids(4, false), [0u64; 0]);
+    assert_eq!(ids(4, true), [0, 1, 2, 3, 4]);
+    for top in tree.tops() {
+        top.update_config(|config| config.set(key::METASLAB_ARRAY, 1));
+    }
+    assert_eq!(ids(4, false), [0, 1, 3]);
+    assert_eq!(ids(6, false), [3, 4, 0]);
+}

@@ -1,0 +1,288 @@
+//! A top-level vdev: a set of leaves that hold the same bytes.
+
+use super::{Leaf, VdevConfig, VdevKind, VdevState, key, mirror};
+use crate::error::Result;
+use crate::{bail, error};
+use ondisk::label;
+use parking_lot::RwLock;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// A top-level vdev. Offsets are those of DVAs, in bytes.
+pub struct TopVdev {
+    /// immutable
+    id: u64,
+    /// immutable
+    guid: u64,
+    /// immutable
+    kind: VdevKind,
+    /// immutable
+    ashift: u32,
+    /// immutable
+    leaves: Vec<Arc<Leaf>>,
+    /// guarded by: itself
+    config: RwLock<VdevConfig>,
+    /// The size in `config`, for the checks of each I/O.
+    asize: AtomicU64,
+    /// Its labels have to be written.
+    config_dirty: AtomicBool,
+}
+
+impl TopVdev {
+    /// A top-level vdev of these leaves, in the order of `config`.
+    pub(super) fn new(config: VdevConfig, leaves: Vec<Arc<Leaf>>) -> TopVdev {
+        TopVdev {
+            id: config.id,
+            guid: config.guid,
+            kind: config.kind.clone(),
+            ashift: u32::try_from(config.number(key::ASHIFT)).unwrap_or(0),
+            leaves,
+            asize: AtomicU64::new(config.number(key::ASIZE)),
+            config: RwLock::new(config),
+            config_dirty: AtomicBool::new(false),
+        }
+    }
+
+    /// Its number, as in DVAs.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Its guid.
+    pub fn guid(&self) -> u64 {
+        self.guid
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> &VdevKind {
+        &self.kind
+    }
+
+    /// Whether it only keeps a number taken.
+    pub fn is_placeholder(&self) -> bool {
+        self.kind.is_placeholder()
+    }
+
+    /// Whether it is for the intent log alone.
+    pub fn is_log(&self) -> bool {
+        self.config.read().flag(key::IS_LOG)
+    }
+
+    /// log2 of its sector.
+    pub fn ashift(&self) -> u32 {
+        self.ashift
+    }
+
+    /// The bytes it has for data.
+    pub fn asize(&self) -> u64 {
+        self.asize.load(Relaxed)
+    }
+
+    /// The MOS object that is the array of its space maps; 0 before there is one.
+    pub fn metaslab_array(&self) -> u64 {
+        self.config.read().number(key::METASLAB_ARRAY)
+    }
+
+    /// log2 of the bytes of one of its metaslabs.
+    pub fn metaslab_shift(&self) -> u32 {
+        u32::try_from(self.config.read().number(key::METASLAB_SHIFT)).unwrap_or(0)
+    }
+
+    /// How many whole metaslabs there are.
+    pub fn metaslab_count(&self) -> u64 {
+        self.asize().checked_shr(self.metaslab_shift()).unwrap_or(0)
+    }
+
+    /// Its ZAP in the MOS; 0 if it has none.
+    pub fn zap(&self) -> u64 {
+        self.config.read().number(key::TOP_ZAP)
+    }
+
+    /// Its description.
+    pub fn config(&self) -> VdevConfig {
+        self.config.read().clone()
+    }
+
+    /// Changes its description; its labels will be written.
+    pub fn update_config<T>(&self, change: impl FnOnce(&mut VdevConfig) -> T) -> T {
+        let mut config = self.config.write();
+        let result = change(&mut config);
+        self.asize.store(config.number(key::ASIZE), Relaxed);
+        self.set_config_dirty();
+        result
+    }
+
+    /// Says that its labels have to be written.
+    pub fn set_config_dirty(&self) {
+        self.config_dirty.store(true, Relaxed);
+    }
+
+    /// Whether its labels have to be written.
+    pub fn is_config_dirty(&self) -> bool {
+        self.config_dirty.load(Relaxed)
+    }
+
+    /// Whether its labels had to be written; from now on they have not.
+    pub fn take_config_dirty(&self) -> bool {
+        self.config_dirty.swap(false, Relaxed)
+    }
+
+    /// The devices.
+    pub fn leaves(&self) -> &[Arc<Leaf>] {
+        &self.leaves
+    }
+
+    /// What `physical` bytes take on disk.
+    pub fn allocated_size(&self, physical: u64) -> u64 {
+        physical.next_multiple_of(1 << self.ashift)
+    }
+
+    /// Of how much logical space 512 allocated bytes are the place. 512 where nothing is added for parity.
+    #[doc(alias = "vdev_deflate_ratio")]
+    pub fn deflate_ratio(&self) -> u64 {
+        const TYPICAL_BLOCK: u64 = 128 << 10;
+        TYPICAL_BLOCK / (self.allocated_size(TYPICAL_BLOCK) / 512).max(1)
+    }
+
+    /// What `allocated` bytes count in quotas and statistics.
+    pub fn deflated_size(&self, allocated: u64) -> u64 {
+        allocated / 512 * self.deflate_ratio()
+    }
+
+    /// How it is: as good as what its leaves can do together.
+    pub fn state(&self) -> VdevState {
+        if self.is_placeholder() {
+            return if self.kind == VdevKind::Hole { VdevState::Online } else { VdevState::Unavailable };
+        }
+        state_of_mirror(self.leaves.iter().map(|leaf| leaf.state()))
+    }
+
+    /// How many copies of everything there are: one on each leaf.
+    pub fn copies(&self) -> usize {
+        self.leaves.len()
+    }
+
+    /// Reads from the best leaf, and from the next if it cannot. Returns which copy it was, for
+    /// [`TopVdev::note_checksum_error`] and [`TopVdev::repair_copy`].
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.check(offset, buf.len())?;
+        if let [leaf] = self.leaves.as_slice() {
+            return leaf.read(offset, buf).map(|()| 0);
+        }
+        let views: Vec<_> = self.leaves.iter().map(|leaf| leaf.view()).collect();
+        let mut last = error!(NoDevice, "vdev {}: no device can be read", self.id);
+        for copy in mirror::read_order(offset, &views) {
+            match self.leaves[copy].read(offset, buf) {
+                Ok(()) => return Ok(copy),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Reads from one leaf.
+    pub fn read_copy(&self, copy: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.check(offset, buf.len())?;
+        self.leaf(copy)?.read(offset, buf)
+    }
+
+    /// Writes to all leaves. Succeeds if one has it; the others are behind then.
+    pub fn write(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.write_vectored(offset, &[buf])
+    }
+
+    /// Writes several buffers one behind the other.
+    pub fn write_vectored(&self, offset: u64, bufs: &[&[u8]]) -> Result<()> {
+        self.check(offset, bufs.iter().map(|b| b.len()).sum())?;
+        let mut good = 0;
+        let mut last = None;
+        for leaf in &self.leaves {
+            if !leaf.is_open() {
+                leaf.note_missed_write();
+                continue;
+            }
+            match leaf.write(offset, bufs) {
+                Ok(()) => good += 1,
+                Err(error) => last = Some(error),
+            }
+        }
+        match last {
+            _ if good > 0 => Ok(()),
+            Some(error) => Err(error),
+            None => Err(error!(NoDevice, "vdev {}: no device can be written", self.id)),
+        }
+    }
+
+    /// Writes good data over a copy that was found bad.
+    pub fn repair_copy(&self, copy: usize, offset: u64, buf: &[u8]) -> Result<()> {
+        self.check(offset, buf.len())?;
+        self.leaf(copy)?.write(offset, &[buf])
+    }
+
+    /// Counts a block that one leaf gave back wrong.
+    pub fn note_checksum_error(&self, copy: usize) {
+        if let Some(leaf) = self.leaves.get(copy) {
+            leaf.note_checksum_error();
+        }
+    }
+
+    /// Makes durable what was written.
+    pub fn flush(&self) -> Result<()> {
+        if self.is_placeholder() {
+            return Ok(());
+        }
+        let mut last = error!(NoDevice, "vdev {}: no device can be flushed", self.id);
+        let mut flushed = Vec::with_capacity(self.leaves.len());
+        let before: Vec<_> = self.leaves.iter().map(|leaf| leaf.view()).collect();
+        for leaf in &self.leaves {
+            let result = if leaf.is_open() { leaf.flush() } else { Err(last.clone()) };
+            flushed.push(result.is_ok());
+            if let Err(error) = result {
+                last = error;
+            }
+        }
+        if mirror::flush_is_enough(&before, &flushed) { Ok(()) } else { Err(last) }
+    }
+
+    /// Gives back space on all leaves. Best effort: errors do not matter.
+    pub fn discard(&self, offset: u64, length: u64) {
+        for leaf in &self.leaves {
+            let _ = leaf.discard(offset, length);
+        }
+    }
+
+    fn leaf(&self, copy: usize) -> Result<&Arc<Leaf>> {
+        self.leaves.get(copy).ok_or_else(|| error!(Invalid, "vdev {}: no copy {copy}", self.id))
+    }
+
+    fn check(&self, offset: u64, length: usize) -> Result<()> {
+        if self.is_placeholder() {
+            bail!(NoDevice, "vdev {}: {}", self.id, self.kind);
+        }
+        match offset.checked_add(length as u64) {
+            Some(end) if end <= self.asize() => Ok(()),
+            _ => bail!(Io, "vdev {}: {length} bytes at {offset:#x} are past its end", self.id),
+        }
+    }
+
+    /// The largest size that all leaves which are there have room for.
+    pub fn asize_max(&self) -> u64 {
+        let sizes = self.leaves.iter().filter(|leaf| leaf.is_open());
+        sizes.filter_map(|leaf| label::data_bytes(leaf.device_bytes())).min().unwrap_or(0)
+    }
+}
+
+/// A mirror is online if all its members are, and degraded while one can still be read.
+pub(super) fn state_of_mirror(members: impl Iterator<Item = VdevState> + Clone) -> VdevState {
+    let best = members.clone().max().unwrap_or(VdevState::Unavailable);
+    if members.clone().count() == 1 {
+        return best;
+    }
+    if members.clone().all(|state| state == VdevState::Online) {
+        VdevState::Online
+    } else if best.is_readable() {
+        VdevState::Degraded
+    } else {
+        VdevState::Unavailable
+    }
+}

@@ -1,0 +1,290 @@
+//! The whole tree.
+//!
+//! # Locks
+//! `tops` is held for as long as it takes to clone an `Arc`; a vdev that is taken out lives on in those who use it.
+
+use super::top::state_of_mirror;
+use super::{ASHIFT_MAX, ASHIFT_MIN, Leaf, Reason, TopVdev, VdevConfig, VdevKind, VdevState, VdevStatus, key};
+use crate::bail;
+use crate::error::{Result, Within};
+use disk::DiskRef;
+use ondisk::label;
+use ondisk::nvlist::NvList;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// How many top-level vdevs get an uberblock in a txg that does not change the tree.
+#[doc(alias = "SPA_SYNC_MIN_VDEVS")]
+const UBERBLOCK_TOPS: usize = 3;
+
+/// The devices that were found, by the guid in their label.
+#[derive(Clone, Default)]
+pub struct Devices {
+    by_guid: BTreeMap<u64, DiskRef>,
+}
+
+impl Devices {
+    /// None.
+    pub fn new() -> Devices {
+        Devices::default()
+    }
+
+    /// Adds a device.
+    pub fn insert(&mut self, guid: u64, disk: DiskRef) {
+        self.by_guid.insert(guid, disk);
+    }
+
+    /// The device with this guid.
+    pub fn get(&self, guid: u64) -> Option<&DiskRef> {
+        self.by_guid.get(&guid)
+    }
+
+    /// All, by guid.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &DiskRef)> {
+        self.by_guid.iter().map(|(guid, disk)| (*guid, disk))
+    }
+}
+
+/// The vdevs of a pool.
+pub struct VdevTree {
+    /// The description of the root, without its children. guarded by: itself
+    root: RwLock<VdevConfig>,
+    /// By number. guarded by: itself
+    tops: RwLock<Vec<Arc<TopVdev>>>,
+    /// The txg that is being written.
+    writing_txg: Arc<AtomicU64>,
+}
+
+impl VdevTree {
+    /// Makes the tree that `root` describes out of these devices. What is missing is unavailable, not an error: see
+    /// [`VdevTree::check_complete`].
+    pub fn open(root: &NvList, devices: &Devices) -> Result<VdevTree> {
+        let config = VdevConfig::from_nvlist(root).within(|| "vdev tree")?;
+        VdevTree::from_config(config, devices)
+    }
+
+    /// As [`VdevTree::open`], from a description that is read already.
+    pub fn from_config(mut root: VdevConfig, devices: &Devices) -> Result<VdevTree> {
+        if root.kind != VdevKind::Root {
+            bail!(Corrupt, "vdev tree: its root is of type {}", root.kind);
+        }
+        root.check_supported()?;
+        let writing_txg = Arc::new(AtomicU64::new(0));
+        let mut tops = Vec::new();
+        for (index, top) in std::mem::take(&mut root.children).into_iter().enumerate() {
+            if top.id != index as u64 {
+                bail!(Corrupt, "vdev {}: it is number {index} of the tree", top.id);
+            }
+            check_top(&top)?;
+            let leaves = top.leaves().into_iter().map(|leaf| open_leaf(&top, leaf, devices, &writing_txg)).collect();
+            tops.push(Arc::new(TopVdev::new(top, leaves)));
+        }
+        Ok(VdevTree { root: RwLock::new(root), tops: RwLock::new(tops), writing_txg })
+    }
+
+    /// The pool's guid.
+    pub fn guid(&self) -> u64 {
+        self.root.read().guid
+    }
+
+    /// The top-level vdev of this number.
+    pub fn top(&self, id: u64) -> Option<Arc<TopVdev>> {
+        self.tops.read().get(usize::try_from(id).ok()?).cloned()
+    }
+
+    /// All top-level vdevs by number, placeholders too.
+    pub fn tops(&self) -> Vec<Arc<TopVdev>> {
+        self.tops.read().clone()
+    }
+
+    /// The top-level vdevs that hold data.
+    pub fn data_tops(&self) -> Vec<Arc<TopVdev>> {
+        self.tops.read().iter().filter(|top| !top.is_placeholder()).cloned().collect()
+    }
+
+    /// All devices.
+    pub fn leaves(&self) -> Vec<Arc<Leaf>> {
+        self.tops.read().iter().flat_map(|top| top.leaves().to_vec()).collect()
+    }
+
+    /// Appends a top-level vdev; its description must have the next number.
+    pub(super) fn push(&self, config: VdevConfig, leaves: Vec<(u64, String, DiskRef)>) -> Arc<TopVdev> {
+        let mut tops = self.tops.write();
+        assert_eq!(config.id, tops.len() as u64, "the next number");
+        let leaves = leaves.into_iter().map(|(guid, name, disk)| {
+            let txg = Arc::clone(&self.writing_txg);
+            Arc::new(Leaf::new(guid, name, Some(disk), VdevState::Online, Reason::None, txg))
+        });
+        let top = Arc::new(TopVdev::new(config, leaves.collect()));
+        top.set_config_dirty();
+        tops.push(Arc::clone(&top));
+        top
+    }
+
+    /// Says which txg is being written, for the leaves that miss it.
+    pub fn set_writing_txg(&self, txg: u64) {
+        self.writing_txg.store(txg, Relaxed);
+    }
+
+    /// Makes durable what was written to any vdev.
+    pub fn flush_all(&self) -> Result<()> {
+        self.data_tops().iter().try_for_each(|top| top.flush())
+    }
+
+    /// The description of the whole tree.
+    pub fn config(&self) -> VdevConfig {
+        let mut root = self.root.read().clone();
+        root.children = self.tops.read().iter().map(|top| top.config()).collect();
+        root
+    }
+
+    /// Changes the description of the root; its children are not there.
+    pub fn update_root_config<T>(&self, change: impl FnOnce(&mut VdevConfig) -> T) -> T {
+        change(&mut self.root.write())
+    }
+
+    /// The numbers that are holes.
+    pub fn holes(&self) -> Vec<u64> {
+        self.tops.read().iter().filter(|top| *top.kind() == VdevKind::Hole).map(|top| top.id()).collect()
+    }
+
+    /// The vdevs that get the uberblock of `txg`: all if their descriptions change with it, otherwise three, by turns.
+    /// Logs never count: a pool can be imported without them.
+    pub fn uberblock_tops(&self, txg: u64, all: bool) -> Vec<Arc<TopVdev>> {
+        let mut tops = self.data_tops();
+        if all {
+            return tops;
+        }
+        tops.retain(|top| !top.is_log() && top.metaslab_array() != 0 && top.state().is_readable());
+        let count = tops.len();
+        if count > 0 {
+            tops.rotate_left((txg % count as u64) as usize);
+        }
+        tops.truncate(UBERBLOCK_TOPS);
+        tops
+    }
+
+    /// The sum of all guids, as in uberblocks.
+    pub fn guid_sum(&self) -> u64 {
+        self.config().guid_sum()
+    }
+
+    /// The smallest and the largest unit of allocation of vdevs that are not for the log.
+    pub fn allocation_units(&self) -> (u64, u64) {
+        let units = self.data_tops().into_iter().filter(|top| !top.is_log()).map(|top| 1u64 << top.ashift());
+        units.fold((u64::MAX, 0), |(least, most), unit| (least.min(unit), most.max(unit)))
+    }
+
+    /// Refuses a tree that cannot serve reads. A missing log is no reason: it is replayed or it is not.
+    pub fn check_complete(&self) -> Result<()> {
+        for top in self.tops() {
+            if *top.kind() == VdevKind::Missing {
+                bail!(NoDevice, "vdev {}: no device of it was found", top.id());
+            }
+            if top.state().is_readable() || top.is_log() {
+                continue;
+            }
+            let names: Vec<&str> = top.leaves().iter().map(|leaf| leaf.name()).collect();
+            bail!(NoDevice, "vdev {}: not enough devices ({})", top.id(), names.join(", "));
+        }
+        Ok(())
+    }
+
+    /// How the pool is.
+    pub fn state(&self) -> VdevState {
+        let tops = self.tops();
+        if tops.iter().any(|top| !top.state().is_readable() && !top.is_log()) {
+            VdevState::Unavailable
+        } else if tops.iter().any(|top| top.state() != VdevState::Online) {
+            VdevState::Degraded
+        } else {
+            VdevState::Online
+        }
+    }
+
+    /// What `zpool status` shows.
+    pub fn status(&self) -> VdevStatus {
+        let leaves: BTreeMap<u64, Arc<Leaf>> = self.leaves().into_iter().map(|leaf| (leaf.guid(), leaf)).collect();
+        let mut status = status_of(&self.config(), &leaves);
+        status.state = self.state();
+        status
+    }
+}
+
+/// Refuses numbers that would make arithmetic go wrong later.
+fn check_top(top: &VdevConfig) -> Result<()> {
+    if top.kind.is_placeholder() {
+        return Ok(());
+    }
+    if top.kind == VdevKind::Root {
+        bail!(Corrupt, "vdev {}: a root in a root", top.id);
+    }
+    let ashift = top.number(key::ASHIFT);
+    if !(u64::from(ASHIFT_MIN)..=u64::from(ASHIFT_MAX)).contains(&ashift) {
+        bail!(Corrupt, "vdev {}: bad ashift ({ashift})", top.id);
+    }
+    let asize = top.number(key::ASIZE);
+    if asize == 0 || asize > 1 << 62 {
+        bail!(Corrupt, "vdev {}: bad asize ({asize:#x})", top.id);
+    }
+    let shift = top.number(key::METASLAB_SHIFT);
+    if shift > 62 || (shift < 17 && top.number(key::METASLAB_ARRAY) != 0) {
+        bail!(Corrupt, "vdev {}: bad metaslab_shift ({shift})", top.id);
+    }
+    Ok(())
+}
+
+fn open_leaf(top: &VdevConfig, leaf: &VdevConfig, devices: &Devices, writing_txg: &Arc<AtomicU64>) -> Arc<Leaf> {
+    let disk = devices.get(leaf.guid).cloned();
+    let room = |disk: &DiskRef| label::data_bytes(disk.size_bytes()).is_some_and(|room| room >= top.number(key::ASIZE));
+    let (state, reason) = match &disk {
+        _ if leaf.flag(key::OFFLINE) => (VdevState::Offline, Reason::Persistent),
+        _ if leaf.flag(key::FAULTED) => (VdevState::Faulted, Reason::Persistent),
+        None if leaf.flag(key::REMOVED) => (VdevState::Removed, Reason::NotFound),
+        None => (VdevState::Unavailable, Reason::NotFound),
+        Some(disk) if !room(disk) => (VdevState::Unavailable, Reason::TooSmall),
+        Some(_) if leaf.flag(key::DEGRADED) => (VdevState::Degraded, Reason::Persistent),
+        Some(_) => (VdevState::Online, Reason::None),
+    };
+    let disk = disk.filter(|_| state.is_readable());
+    let opened = Leaf::new(leaf.guid, leaf.display_name(), disk, state, reason, Arc::clone(writing_txg));
+    // What is being filled, or has a log of what it missed, is not to be trusted before the others.
+    let filling = leaf.get(key::RESILVER_TXG).or(leaf.get(key::REBUILD_TXG)).is_some();
+    if filling || leaf.number(key::DTL) != 0 {
+        opened.set_behind(true);
+    }
+    Arc::new(opened)
+}
+
+fn status_of(config: &VdevConfig, leaves: &BTreeMap<u64, Arc<Leaf>>) -> VdevStatus {
+    let children: Vec<VdevStatus> = config.children.iter().map(|child| status_of(child, leaves)).collect();
+    let leaf = leaves.get(&config.guid).filter(|_| config.kind.is_leaf());
+    let number = |of: fn(&Leaf) -> &AtomicU64| leaf.map_or(0, |leaf| of(leaf).load(Relaxed));
+    let state = match leaf {
+        Some(leaf) => leaf.state(),
+        None if config.kind == VdevKind::Hole => VdevState::Online,
+        None if config.kind == VdevKind::Missing => VdevState::Unavailable,
+        None => state_of_mirror(children.iter().map(|child| child.state)),
+    };
+    VdevStatus {
+        kind: config.kind.clone(),
+        id: config.id,
+        guid: config.guid,
+        path: config.string(key::PATH),
+        state,
+        reason: leaf.map_or(Reason::None, |leaf| leaf.reason()),
+        read_errors: number(|leaf| &leaf.stats.read_errors),
+        write_errors: number(|leaf| &leaf.stats.write_errors),
+        checksum_errors: number(|leaf| &leaf.stats.checksum_errors),
+        reads: number(|leaf| &leaf.stats.reads),
+        writes: number(|leaf| &leaf.stats.writes),
+        read_bytes: number(|leaf| &leaf.stats.read_bytes),
+        written_bytes: number(|leaf| &leaf.stats.written_bytes),
+        is_log: config.flag(key::IS_LOG),
+        is_behind: leaf.is_some_and(|leaf| leaf.is_behind()),
+        device_bytes: leaf.map_or(0, |leaf| leaf.device_bytes()),
+        children,
+    }
+}

@@ -1,0 +1,56 @@
+//! A page-aligned, zeroed, anonymous mapping: pages cost memory only once they are touched.
+
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+/// Page size assumed by the layout of requests; the kernel's may be larger, which costs alignment only.
+pub(crate) const PAGE: usize = 4096;
+
+pub(crate) struct Buffer {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is owned by this value alone, as a `Box<[u8]>` would be.
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    pub(crate) fn new(len: usize) -> std::io::Result<Buffer> {
+        let len = len.next_multiple_of(PAGE).max(PAGE);
+        // SAFETY: a fresh private anonymous mapping at an address that the kernel chooses touches nothing of ours.
+        let address = unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE) }?;
+        let start = NonNull::new(address.cast::<u8>()).ok_or(std::io::ErrorKind::OutOfMemory)?;
+        Ok(Buffer { start, len })
+    }
+
+    /// Address for the kernel, which writes there while no reference of ours exists.
+    pub(crate) fn as_mut_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `start` is a live mapping of `len` initialised bytes, and `&self` borrows it.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `&mut self` is the only borrow.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `new`, is whole, and no reference outlives `self`.
+        let result = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+        debug_assert!(result.is_ok(), "munmap of a buffer of ours failed: {result:?}");
+    }
+}

@@ -1,0 +1,237 @@
+//! Makes and ends mounts: by `mount(2)` as root, by the set-user-id helper `fusermount3` as anybody else.
+//!
+//! The helper opens `/dev/fuse`, mounts it, and passes the descriptor back over a Unix socket whose number it finds in
+//! the environment.
+
+use std::ffi::CString;
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair};
+
+/// How to mount.
+#[derive(Debug, Clone)]
+pub struct MountOptions {
+    /// First column of `/proc/mounts`.
+    pub source: String,
+    /// The type is `fuse.` and this.
+    pub subtype: String,
+    /// Users other than the one who mounts may enter.
+    pub allow_other: bool,
+    /// The kernel checks permissions from the attributes.
+    pub default_permissions: bool,
+    /// No writes.
+    pub read_only: bool,
+    /// Ignore set-user-id bits; always so for a mount by a user.
+    pub no_suid: bool,
+    /// Ignore device files; always so for a mount by a user.
+    pub no_dev: bool,
+    /// Run no programs.
+    pub no_exec: bool,
+    /// Never update access times.
+    pub no_atime: bool,
+    /// Largest read in bytes.
+    pub max_read: u32,
+}
+
+impl Default for MountOptions {
+    fn default() -> MountOptions {
+        MountOptions {
+            source: "fuse".to_owned(),
+            subtype: "tarn".to_owned(),
+            allow_other: true,
+            default_permissions: true,
+            read_only: false,
+            no_suid: false,
+            no_dev: false,
+            no_exec: false,
+            no_atime: false,
+            max_read: 1 << 20,
+        }
+    }
+}
+
+/// A mounted file system that nobody serves yet, or whose session has it.
+#[derive(Debug)]
+pub struct Mount {
+    pub(crate) device: OwnedFd,
+    path: PathBuf,
+}
+
+impl Mount {
+    /// Mounts on the directory `path`.
+    pub fn new(path: &Path, options: &MountOptions) -> io::Result<Mount> {
+        let path = path.canonicalize()?;
+        let device = if rustix::process::geteuid().is_root() { mount_as_root(&path, options)? } else { mount_as_user(&path, options)? };
+        Ok(Mount { device, path })
+    }
+
+    /// Where.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn mount_as_root(path: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+    let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let root_mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(path)?) & libc::S_IFMT;
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let mut data = format!("fd={},rootmode={root_mode:o},user_id={uid},group_id={gid},max_read={}", device.as_raw_fd(), options.max_read);
+    for (wanted, word) in [(options.allow_other, ",allow_other"), (options.default_permissions, ",default_permissions")] {
+        if wanted {
+            data.push_str(word);
+        }
+    }
+    let mut flags = MountFlags::empty();
+    for (wanted, flag) in [
+        (options.read_only, MountFlags::RDONLY),
+        (options.no_suid, MountFlags::NOSUID),
+        (options.no_dev, MountFlags::NODEV),
+        (options.no_exec, MountFlags::NOEXEC),
+        (options.no_atime, MountFlags::NOATIME),
+    ] {
+        flags.set(flag, wanted);
+    }
+    let data = CString::new(data)?;
+    rustix::mount::mount(options.source.as_str(), path, format!("fuse.{}", options.subtype).as_str(), flags, Some(data.as_c_str()))?;
+    Ok(device)
+}
+
+/// Backslash before what separates options.
+fn escape(word: &str) -> String {
+    word.chars().flat_map(|c| matches!(c, ',' | '\\').then_some('\\').into_iter().chain([c])).collect()
+}
+
+fn helper_options(options: &MountOptions) -> String {
+    let mut words = vec![format!("fsname={}", escape(&options.source)), format!("subtype={}", escape(&options.subtype)), format!("max_read={}", options.max_read)];
+    for (wanted, word) in [
+        (options.allow_other, "allow_other"),
+        (options.default_permissions, "default_permissions"),
+        (options.read_only, "ro"),
+        (options.no_exec, "noexec"),
+        (options.no_atime, "noatime"),
+    ] {
+        if wanted {
+            words.push(word.to_owned());
+        }
+    }
+    words.extend(["nosuid".to_owned(), "nodev".to_owned()]);
+    words.join(",")
+}
+
+/// The helper refuses `allow_other` unless `/etc/fuse.conf` has `user_allow_other`.
+fn mount_as_user(path: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let number = theirs.as_raw_fd();
+    let mut command = helper();
+    command.arg("-o").arg(helper_options(options)).arg("--").arg(path).env("_FUSE_COMMFD", number.to_string()).stdin(Stdio::null()).stderr(Stdio::piped());
+    // SAFETY: between fork and exec only `fcntl` is called, which is async-signal-safe, on a descriptor that stays open meanwhile.
+    unsafe {
+        command.pre_exec(move || {
+            let kept = rustix::fd::BorrowedFd::borrow_raw(number);
+            rustix::io::fcntl_setfd(kept, rustix::io::FdFlags::empty()).map_err(io::Error::from)
+        });
+    }
+    let child = command.spawn().map_err(|error| io::Error::new(error.kind(), format!("fusermount3: {error}")))?;
+    drop(theirs);
+    let received = receive_descriptor(&ours);
+    let output = child.wait_with_output()?;
+    match received {
+        Ok(Some(device)) if output.status.success() => Ok(device),
+        Err(error) => Err(error),
+        _ => Err(io::Error::new(ErrorKind::PermissionDenied, String::from_utf8_lossy(&output.stderr).trim().to_owned())),
+    }
+}
+
+fn helper() -> Command {
+    Command::new(std::env::var_os("FUSERMOUNT_PROG").unwrap_or_else(|| "fusermount3".into()))
+}
+
+fn receive_descriptor(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    let mut byte = [0u8; 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    loop {
+        match recvmsg(socket.as_fd(), &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Ok(_) => break,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let mut received = None;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut descriptors) = message {
+            received = descriptors.next();
+        }
+    }
+    Ok(received)
+}
+
+/// Ends a mount. `lazy`: take it out of sight now, end it when nobody uses it any more. Otherwise a mount in use is [`ErrorKind::ResourceBusy`].
+pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
+    if rustix::process::geteuid().is_root() {
+        let flags = UnmountFlags::NOFOLLOW | if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+        return rustix::mount::unmount(path, flags).map_err(io::Error::from);
+    }
+    let mut command = helper();
+    command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(path).stdin(Stdio::null());
+    let output = command.output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    let kind = if text.contains("busy") { ErrorKind::ResourceBusy } else { ErrorKind::Other };
+    Err(io::Error::new(kind, text))
+}
+
+/// Ends a mount if there is one whose server died: the entry of `/proc/mounts` for `path` of type `fuse.SUBTYPE` answers "not connected".
+pub fn clear_dead(path: &Path, subtype: &str) -> io::Result<bool> {
+    let dead = std::fs::symlink_metadata(path).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
+    if !dead || !is_mounted(path, subtype)? {
+        return Ok(false);
+    }
+    unmount(path, true).map(|()| true)
+}
+
+/// Is there a mount of type `fuse.SUBTYPE` at exactly this path?
+pub fn is_mounted(path: &Path, subtype: &str) -> io::Result<bool> {
+    let kind = format!("fuse.{subtype}");
+    let table = std::fs::read_to_string("/proc/self/mounts")?;
+    Ok(table.lines().any(|line| {
+        let mut words = line.split(' ').skip(1);
+        words.next().is_some_and(|mounted| unescape(mounted) == path.as_os_str().as_bytes()) && words.next() == Some(&kind)
+    }))
+}
+
+/// `/proc/mounts` writes white space and backslashes as three octal digits.
+fn unescape(word: &str) -> Vec<u8> {
+    let bytes = word.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let octal = (bytes[at] == b'\\').then(|| word.get(at + 1..at + 4).and_then(|digits| u8::from_str_radix(digits, 8).ok())).flatten();
+        out.push(octal.unwrap_or(bytes[at]));
+        at += if octal.is_some() { 4 } else { 1 };
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_escaped() {
+        assert_eq!(escape(r"a,b\c"), r"a\,b\\c");
+        assert_eq!(unescape(r"/a\040b\134c\"), b"/a b\\c\\");
+        let options = MountOptions { source: "tank/a,b".to_owned(), ..MountOptions::default() };
+        assert_eq!(helper_options(&options), r"fsname=tank/a\,b,subtype=tarn,max_read=1048576,allow_other,default_permissions,nosuid,nodev");
+    }
+}

@@ -1,0 +1,361 @@
+//! A mounted file system that is being served.
+//!
+//! # Theory
+//! The kernel's first request is `INIT`. It is read and answered here, on the caller's thread, so that the session
+//! knows what was agreed before any transport thread runs. The transport is chosen at the same moment, because io_uring
+//! has to be agreed on too; once agreed, the kernel waits for the queues and `/dev/fuse` carries only `FORGET`.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::buffer::Buffer;
+use crate::protocol::{InHeader, InitFlags, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, Opcode, OutHeader};
+use crate::{Filesystem, Mount, Negotiated, Notifier, devfuse, mount, uring};
+
+/// Which transport to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransportChoice {
+    /// io_uring if the kernel has it enabled, else `/dev/fuse`.
+    Auto,
+    /// `/dev/fuse`.
+    DevFuse,
+    /// io_uring, or fail.
+    IoUring,
+}
+
+/// Which transport is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransportKind {
+    /// `/dev/fuse`.
+    DevFuse,
+    /// io_uring.
+    IoUring,
+}
+
+/// How to serve.
+#[derive(Debug, Clone)]
+pub struct SessionOptions {
+    /// Which transport.
+    pub transport: TransportChoice,
+    /// The kernel collects writes and sends them later.
+    pub writeback_cache: bool,
+    /// The kernel checks POSIX ACLs, stored as extended attributes.
+    pub posix_acl: bool,
+    /// The file system keeps `flock` and byte-range locks; otherwise the kernel does.
+    pub remote_locks: bool,
+    /// Largest write in bytes, a multiple of the page size.
+    pub max_write: u32,
+    /// Read-ahead in bytes.
+    pub max_readahead: u32,
+    /// Most requests in the background (read-ahead, write-back) at one time.
+    pub max_background: u16,
+    /// Most threads for `/dev/fuse`, or for all io_uring queues together.
+    pub threads_max: usize,
+    /// Threads that wait on `/dev/fuse` at one time.
+    pub readers: usize,
+    /// Name of the threads.
+    pub name: String,
+}
+
+impl Default for SessionOptions {
+    fn default() -> SessionOptions {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        SessionOptions {
+            transport: TransportChoice::Auto,
+            writeback_cache: false,
+            posix_acl: false,
+            remote_locks: false,
+            max_write: 1 << 20,
+            max_readahead: 1 << 20,
+            max_background: 64,
+            threads_max: 32,
+            readers: (cpus / 2).clamp(1, 4),
+            name: "fuse".to_owned(),
+        }
+    }
+}
+
+/// What both transports need.
+pub(crate) struct Shared {
+    pub(crate) device: Arc<OwnedFd>,
+    pub(crate) filesystem: Arc<dyn Filesystem>,
+    pub(crate) options: SessionOptions,
+    pub(crate) max_write: u32,
+    pub(crate) ended: AtomicBool,
+    destroyed: AtomicBool,
+}
+
+impl Shared {
+    /// The kernel ended the mount.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    fn destroy(&self) {
+        if !self.destroyed.swap(true, Ordering::SeqCst) {
+            self.filesystem.destroy();
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // A lazily ended mount: the last thread to leave says so.
+        self.destroy();
+    }
+}
+
+enum Transport {
+    DevFuse(devfuse::DevFuse),
+    Uring(uring::Rings),
+}
+
+/// One mounted file system. Dropping it unmounts, lazily if need be.
+pub struct Session {
+    path: PathBuf,
+    shared: Arc<Shared>,
+    transport: Option<Transport>,
+    kind: TransportKind,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("path", &self.path).field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Agrees with the kernel and starts serving. On failure the mount is taken away again.
+    pub fn start(mount: Mount, filesystem: Arc<dyn Filesystem>, options: SessionOptions) -> io::Result<Session> {
+        let path = mount.path().to_owned();
+        Self::start_inner(mount, filesystem, options).inspect_err(|_| {
+            // The error to report is the first one; a mount that cannot be ended now ends with the descriptor.
+            let _ = mount::unmount(&path, true);
+        })
+    }
+
+    fn start_inner(mount: Mount, filesystem: Arc<dyn Filesystem>, options: SessionOptions) -> io::Result<Session> {
+        let path = mount.path().to_owned();
+        let device = Arc::new(mount.device);
+        let may_use_rings = options.transport != TransportChoice::DevFuse && uring::is_available();
+        if options.transport == TransportChoice::IoUring && !may_use_rings {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "FUSE over io_uring is not enabled in this kernel"));
+        }
+        let negotiated = negotiate(&device, &options, may_use_rings)?;
+        tracing::debug!(path = %path.display(), minor = negotiated.minor, flags = ?negotiated.flags, "FUSE session agreed");
+        filesystem.init(&negotiated);
+        let shared = Arc::new(Shared {
+            device,
+            filesystem,
+            options,
+            max_write: negotiated.max_write,
+            ended: AtomicBool::new(false),
+            destroyed: AtomicBool::new(false),
+        });
+        let (transport, kind) = if negotiated.flags.contains(InitFlags::OVER_IO_URING) {
+            (Transport::Uring(uring::Rings::start(&shared)?), TransportKind::IoUring)
+        } else {
+            (Transport::DevFuse(devfuse::DevFuse::start(&shared)?), TransportKind::DevFuse)
+        };
+        Ok(Session { path, shared, transport: Some(transport), kind })
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How requests arrive.
+    pub fn transport(&self) -> TransportKind {
+        self.kind
+    }
+
+    /// For telling the kernel what changed behind its back.
+    pub fn notifier(&self) -> Notifier {
+        Notifier { device: Arc::clone(&self.shared.device) }
+    }
+
+    /// Has the mount ended, perhaps by somebody's `umount`?
+    pub fn is_ended(&self) -> bool {
+        self.shared.is_ended()
+    }
+
+    /// Unmounts and waits until the last operation is done. In use and not `lazy`: the session comes back with the error.
+    pub fn unmount(mut self, lazy: bool) -> Result<(), (Session, io::Error)> {
+        if !self.is_ended()
+            && let Err(error) = mount::unmount(&self.path, lazy)
+            && !self.is_ended()
+            && error.raw_os_error() != Some(libc::EINVAL)
+        {
+            return Err((self, error));
+        }
+        if lazy && !self.ends_within(Duration::from_millis(200)) {
+            // Somebody still uses it. Serve until the last one leaves, without anybody waiting for that.
+            self.transport.take();
+            return Ok(());
+        }
+        self.join();
+        Ok(())
+    }
+
+    /// Waits until somebody unmounts.
+    pub fn join(&mut self) {
+        match self.transport.take() {
+            Some(Transport::DevFuse(threads)) => threads.join(),
+            Some(Transport::Uring(rings)) => rings.join(),
+            None => return,
+        }
+        self.shared.destroy();
+    }
+
+    fn ends_within(&self, limit: Duration) -> bool {
+        for _ in 0..limit.as_millis() {
+            if self.is_ended() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.is_ended()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.transport.is_none() {
+            return;
+        }
+        if !self.is_ended() && mount::unmount(&self.path, false).is_err() {
+            // In use: take it out of sight; the threads serve until the last user leaves.
+            let _ = mount::unmount(&self.path, true);
+            if !self.ends_within(Duration::from_millis(200)) {
+                return;
+            }
+        }
+        self.join();
+    }
+}
+
+/// Reads `INIT` and answers it.
+fn negotiate(device: &OwnedFd, options: &SessionOptions, may_use_rings: bool) -> io::Result<Negotiated> {
+    let mut buffer = Buffer::new(crate::protocol::READ_BUFFER_MIN.max(options.max_write as usize + 4096))?;
+    loop {
+        wait_readable(device)?;
+        let len = match rustix::io::read(device, &mut buffer[..]) {
+            Ok(len) => len,
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN | rustix::io::Errno::NOENT) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let (header, body) = InHeader::read_from_prefix(&buffer[..len]).map_err(|_| protocol_error("short request"))?;
+        if header.opcode != Opcode::Init as u32 {
+            return Err(protocol_error("the first request is not INIT"));
+        }
+        // Kernels that do not know the long form send its beginning only.
+        let mut bytes = [0u8; size_of::<InitIn>()];
+        let given = body.len().min(bytes.len());
+        bytes[..given].copy_from_slice(&body[..given]);
+        let init = InitIn::read_from_bytes(&bytes).map_err(|_| protocol_error("short INIT"))?;
+        if init.major > MAJOR {
+            reply_init(device, header.unique, &InitOut { major: MAJOR, minor: MINOR, ..InitOut::default() })?;
+            continue;
+        }
+        if init.major < MAJOR || init.minor < MINOR_MIN {
+            return Err(protocol_error("this kernel's FUSE is too old: Linux 5.17 is needed"));
+        }
+        let (out, negotiated) = agree(&init, options, may_use_rings);
+        reply_init(device, header.unique, &out)?;
+        return Ok(negotiated);
+    }
+}
+
+/// `INIT` must arrive soon after the mount; a bound keeps a broken mount from hanging us.
+fn wait_readable(device: &OwnedFd) -> io::Result<()> {
+    let mut fds = [PollFd::from_borrowed_fd(device.as_fd(), PollFlags::IN)];
+    let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+    match poll(&mut fds, Some(&limit)) {
+        Ok(0) => Err(io::Error::new(io::ErrorKind::TimedOut, "no INIT from the kernel")),
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn protocol_error(text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("FUSE: {text}"))
+}
+
+fn reply_init(device: &OwnedFd, unique: u64, out: &InitOut) -> io::Result<()> {
+    let header = OutHeader { len: (size_of::<OutHeader>() + size_of::<InitOut>()) as u32, error: 0, unique };
+    let message = [header.as_bytes(), out.as_bytes()].concat();
+    rustix::io::write(device, &message)?;
+    Ok(())
+}
+
+fn agree(init: &InitIn, options: &SessionOptions, may_use_rings: bool) -> (InitOut, Negotiated) {
+    let offered = InitFlags::from_bits_truncate(u64::from(init.flags) | u64::from(init.flags2) << 32);
+    let mut wanted = InitFlags::ASYNC_READ
+        | InitFlags::ATOMIC_O_TRUNC
+        | InitFlags::EXPORT_SUPPORT
+        | InitFlags::BIG_WRITES
+        | InitFlags::HAS_IOCTL_DIR
+        | InitFlags::DO_READDIRPLUS
+        | InitFlags::READDIRPLUS_AUTO
+        | InitFlags::ASYNC_DIO
+        | InitFlags::PARALLEL_DIROPS
+        | InitFlags::ABORT_ERROR
+        | InitFlags::MAX_PAGES
+        | InitFlags::CACHE_SYMLINKS
+        | InitFlags::NO_OPEN_SUPPORT
+        | InitFlags::NO_OPENDIR_SUPPORT
+        | InitFlags::EXPLICIT_INVAL_DATA
+        | InitFlags::HANDLE_KILLPRIV_V2
+        | InitFlags::SETXATTR_EXT
+        | InitFlags::INIT_EXT
+        | InitFlags::HAS_EXPIRE_ONLY
+        | InitFlags::DIRECT_IO_ALLOW_MMAP;
+    wanted.set(InitFlags::WRITEBACK_CACHE, options.writeback_cache);
+    wanted.set(InitFlags::POSIX_ACL | InitFlags::DONT_MASK, options.posix_acl);
+    wanted.set(InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS, options.remote_locks);
+    wanted.set(InitFlags::OVER_IO_URING, may_use_rings);
+    let flags = wanted & offered;
+    let minor = init.minor.min(MINOR);
+    let max_write = options.max_write.max(4096);
+    let out = InitOut {
+        major: MAJOR,
+        minor,
+        max_readahead: options.max_readahead,
+        flags: (flags.bits() & 0xffff_ffff) as u32,
+        flags2: (flags.bits() >> 32) as u32,
+        max_background: options.max_background,
+        congestion_threshold: options.max_background / 4 * 3,
+        max_write,
+        time_granularity: 1,
+        max_pages: u16::try_from(max_write.div_ceil(4096)).unwrap_or(u16::MAX),
+        ..InitOut::default()
+    };
+    (out, Negotiated { minor, flags, max_write })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_both_want() {
+        let init = InitIn { major: 7, minor: 60, flags: (InitFlags::BIG_WRITES | InitFlags::WRITEBACK_CACHE).bits() as u32, ..InitIn::default() };
+        let (out, negotiated) = agree(&init, &SessionOptions::default(), true);
+        assert_eq!(negotiated.flags, InitFlags::BIG_WRITES);
+        assert_eq!((out.minor, out.max_write, out.max_pages), (MINOR, 1 << 20, 256));
+        let options = SessionOptions { writeback_cache: true, ..SessionOptions::default() };
+        assert_eq!(agree(&init, &options, true).1.flags, InitFlags::BIG_WRITES | InitFlags::WRITEBACK_CACHE);
+    }
+}

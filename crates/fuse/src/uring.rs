@@ -1,0 +1,294 @@
+//! The transport over io_uring (Linux 6.14 and later, when root has set `fuse.enable_uring`).
+//!
+//! # Theory
+//! The kernel has one queue of requests for each CPU that may exist, and puts a request into the queue of the CPU on
+//! which the caller runs. We offer *entries*: a header area and a payload area. Serving an entry costs one system call,
+//! which commits the last reply and waits for the next request; a caller and its server share a CPU, so that the
+//! wake-up is cheap.
+//!
+//! Each entry has its own thread and its own ring, pinned to the queue's CPU, so a ring has a single issuer and runs
+//! its completions when that thread asks (`DEFER_TASKRUN`). The kernel gives a request to the entry that became free
+//! last, so that one thread per CPU stays warm and does all the work while nothing blocks; an operation that waits for
+//! a disk just leaves the next request to the next thread. Nothing is handed over between threads.
+//!
+//! Payload areas are mapped but untouched until used: an idle entry costs a few pages.
+//!
+//! `/dev/fuse` still carries `FORGET`, which nobody waits for: a thread collects those every few milliseconds rather
+//! than being woken for each.
+
+use std::io;
+use std::mem::transmute;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use io_uring::{IoUring, cqueue, opcode as ring_opcode, squeue, types};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno as Os;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::buffer::{Buffer, PAGE};
+use crate::devfuse::send;
+use crate::dispatch::{self, Outcome, Request, SMALL_REPLY};
+use crate::protocol::{InHeader, Opcode, OutHeader, RING_COMMIT_AND_FETCH, RING_REGISTER, RingCommand, RingEntry, RingHeader};
+use crate::session::Shared;
+use crate::{Errno, Result};
+
+type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
+
+/// The kernel's switch.
+const ENABLE: &str = "/sys/module/fuse/parameters/enable_uring";
+/// How often forgotten nodes are collected while there are some.
+const FORGET_EVERY: Duration = Duration::from_millis(20);
+/// Empty collections after which the collector blocks.
+const QUIET_COLLECTIONS: u32 = 10;
+/// Offsets in a submission entry.
+const SQE_ADDRESS: usize = 16;
+const SQE_LEN: usize = 24;
+const SQE_COMMAND: usize = 48;
+
+/// May this process use FUSE over io_uring here?
+pub fn is_available() -> bool {
+    let enabled = std::fs::read_to_string(ENABLE).is_ok_and(|text| matches!(text.trim(), "Y" | "1"));
+    enabled && new_ring().is_ok() && possible_cpus().is_some()
+}
+
+/// Turns FUSE over io_uring on for mounts made from now on, as root may. False: it stays off.
+pub fn enable() -> bool {
+    is_available() || std::fs::write(ENABLE, "Y").is_ok() && is_available()
+}
+
+fn new_ring() -> io::Result<Ring> {
+    IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(2)
+}
+
+/// Number of CPUs that may exist, which is the number of queues.
+fn possible_cpus() -> Option<u16> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
+    let last = text.trim().rsplit([',', '-']).next()?.parse::<u16>().ok()?;
+    last.checked_add(1)
+}
+
+/// The threads of one session.
+pub(crate) struct Rings {
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Rings {
+    /// Offers entries to all queues. The kernel keeps callers waiting until each queue has one.
+    pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<Rings> {
+        let queues = possible_cpus().ok_or(io::ErrorKind::Unsupported)?;
+        let per_queue = (shared.options.threads_max / usize::from(queues)).clamp(2, 16);
+        let mut threads = Vec::new();
+        for queue in 0..queues {
+            for number in 0..per_queue {
+                // Made here, so that a failure is seen before anything is offered.
+                let entry = Entry::new(shared, queue)?;
+                let name = format!("{}-q{queue}.{number}", shared.options.name);
+                threads.push(thread::Builder::new().name(name).spawn(move || entry.run())?);
+            }
+        }
+        let collector = Arc::clone(shared);
+        threads.push(thread::Builder::new().name(format!("{}-forget", shared.options.name)).spawn(move || collect(&collector))?);
+        Ok(Rings { threads })
+    }
+
+    pub(crate) fn join(self) {
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a FUSE ring thread panicked");
+            }
+        }
+    }
+}
+
+/// One entry of one queue, with its thread.
+struct Entry {
+    shared: Arc<Shared>,
+    queue: u16,
+    header: Buffer,
+    payload: Buffer,
+    /// Copy of names that arrive in the payload area when the reply goes there too.
+    names: Vec<u8>,
+}
+
+impl Entry {
+    fn new(shared: &Arc<Shared>, queue: u16) -> io::Result<Entry> {
+        let payload = Buffer::new((shared.max_write as usize).max(2 * PAGE))?;
+        Ok(Entry { shared: Arc::clone(shared), queue, header: Buffer::new(size_of::<RingHeader>())?, payload, names: Vec::new() })
+    }
+
+    fn run(mut self) {
+        let mut cpu = CpuSet::new();
+        cpu.set(usize::from(self.queue));
+        // A CPU that is offline cannot be chosen; its queue is never used.
+        let _ = sched_setaffinity(None, &cpu);
+        if let Err(error) = self.serve()
+            && !self.shared.is_ended()
+        {
+            tracing::error!(%error, queue = self.queue, "FUSE ring thread ends");
+        }
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
+        // The thread that makes a single-issuer ring is the one that may use it.
+        let mut ring = new_ring()?;
+        let segments = [self.header.as_mut_ptr(), self.payload.as_mut_ptr()]
+            .into_iter()
+            .zip([size_of::<RingHeader>(), self.payload.len()])
+            .map(|(base, len)| libc::iovec { iov_base: base.cast(), iov_len: len })
+            .collect::<Vec<_>>();
+        let register = RingCommand { queue: self.queue, ..RingCommand::default() };
+        let mut submission = self.submission(RING_REGISTER, &register, Some(&segments));
+        loop {
+            match submit_and_wait(&mut ring, &submission)? {
+                0 => {}
+                error if [-libc::ENOTCONN, -libc::ECANCELED, -libc::ECONNABORTED].contains(&error) => {
+                    self.shared.end();
+                    return Ok(());
+                }
+                // The reply was for a request that was aborted meanwhile, or is malformed; the kernel has taken the entry back.
+                error => return Err(io::Error::from_raw_os_error(-error)),
+            }
+            let commit_id = self.answer();
+            let command = RingCommand { commit_id, queue: self.queue, ..RingCommand::default() };
+            submission = self.submission(RING_COMMIT_AND_FETCH, &command, None);
+        }
+    }
+
+    fn submission(&self, operation: u32, command: &RingCommand, segments: Option<&[libc::iovec]>) -> squeue::Entry128 {
+        let entry = ring_opcode::UringCmd80::new(types::Fd(self.shared.device.as_raw_fd()), operation).build();
+        // SAFETY: both types are 128 plain bytes (the compiler checks the size) without invalid values.
+        let mut bytes: [u8; 128] = unsafe { transmute::<squeue::Entry128, [u8; 128]>(entry) };
+        if let Some(segments) = segments {
+            bytes[SQE_ADDRESS..SQE_ADDRESS + 8].copy_from_slice((segments.as_ptr() as u64).as_bytes());
+            bytes[SQE_LEN..SQE_LEN + 4].copy_from_slice((segments.len() as u32).as_bytes());
+        }
+        bytes[SQE_COMMAND..SQE_COMMAND + size_of::<RingCommand>()].copy_from_slice(command.as_bytes());
+        // SAFETY: as above; the kernel checks what the fields say.
+        unsafe { transmute::<[u8; 128], squeue::Entry128>(bytes) }
+    }
+
+    /// Runs the request in the entry and leaves the reply there. Returns the number to commit it by.
+    fn answer(&mut self) -> u64 {
+        let Ok((ring_header, _)) = RingHeader::read_from_prefix(&self.header) else { return 0 };
+        let Ok((header, _)) = InHeader::read_from_prefix(&ring_header.in_out) else { return 0 };
+        let (error, len) = match self.run_request(&header, &ring_header) {
+            Outcome::Reply(len) => (0, len),
+            Outcome::Error(errno) => (errno.raw(), 0),
+            Outcome::Silent => (0, 0),
+        };
+        let mut reply = ring_header;
+        let out = OutHeader { len: (size_of::<OutHeader>() + len) as u32, error: -error, unique: header.unique };
+        reply.in_out[..size_of::<OutHeader>()].copy_from_slice(out.as_bytes());
+        reply.entry = RingEntry { payload_size: len as u32, ..ring_header.entry };
+        self.header[..size_of::<RingHeader>()].copy_from_slice(reply.as_bytes());
+        ring_header.entry.commit_id
+    }
+
+    fn run_request(&mut self, header: &InHeader, ring_header: &RingHeader) -> Outcome {
+        let filesystem = &*self.shared.filesystem;
+        let len = ring_header.entry.payload_size as usize;
+        let result = (|| -> Result<Outcome> {
+            let opcode = Opcode::from_number(header.opcode).ok_or(Errno::ENOSYS)?;
+            let fixed = ring_header.fixed.get(..opcode.fixed_len()).ok_or(Errno::EINVAL)?;
+            let payload = self.payload.get(..len).ok_or(Errno::EINVAL)?;
+            if dispatch::is_long_reply(opcode) {
+                // Request and reply share the payload area; what came in is short.
+                self.names.clear();
+                self.names.extend_from_slice(payload);
+                let request = Request { header, opcode, fixed, payload: &self.names };
+                return Ok(dispatch::handle(filesystem, &request, &mut self.payload));
+            }
+            let mut out = [0u8; SMALL_REPLY];
+            let request = Request { header, opcode, fixed, payload };
+            let outcome = dispatch::handle(filesystem, &request, &mut out);
+            if let Outcome::Reply(len) = outcome {
+                self.payload[..len].copy_from_slice(&out[..len]);
+            }
+            Ok(outcome)
+        })();
+        result.unwrap_or_else(Outcome::Error)
+    }
+}
+
+/// Submits one entry and waits for one completion; its result.
+fn submit_and_wait(ring: &mut Ring, submission: &squeue::Entry128) -> io::Result<i32> {
+    // SAFETY: the areas and the segment list that the entry names live as long as the ring: the same thread owns them
+    // and leaves its loop only when the kernel has given the entry back.
+    unsafe { ring.submission().push(submission) }.map_err(|_| io::Error::other("io_uring submission queue full"))?;
+    loop {
+        match ring.submit_and_wait(1) {
+            Ok(_) => {}
+            Err(error) if [Some(libc::EINTR), Some(libc::EAGAIN), Some(libc::EBUSY)].contains(&error.raw_os_error()) => {}
+            Err(error) => return Err(error),
+        }
+        if let Some(completion) = ring.completion().next() {
+            return Ok(completion.result());
+        }
+    }
+}
+
+/// Takes `FORGET`s, and whatever else the kernel does not send through a queue, from `/dev/fuse`.
+fn collect(shared: &Shared) {
+    let size = 2 * PAGE + shared.max_write as usize;
+    let (mut input, mut output) = match (Buffer::new(size), Buffer::new(size)) {
+        (Ok(input), Ok(output)) => (input, output),
+        (Err(error), _) | (_, Err(error)) => {
+            tracing::error!(%error, "no memory for collecting FORGET");
+            return;
+        }
+    };
+    let mut quiet = 0;
+    while !shared.is_ended() {
+        let limit = if quiet < QUIET_COLLECTIONS {
+            thread::sleep(FORGET_EVERY);
+            Timespec { tv_sec: 0, tv_nsec: 0 }
+        } else {
+            Timespec { tv_sec: 3600, tv_nsec: 0 }
+        };
+        quiet = quiet.saturating_add(1);
+        loop {
+            let wait = if quiet == 0 { Timespec { tv_sec: 0, tv_nsec: 0 } } else { limit };
+            let mut fds = [PollFd::from_borrowed_fd(shared.device.as_fd(), PollFlags::IN)];
+            match poll(&mut fds, Some(&wait)) {
+                Ok(0) => break,
+                Ok(_) | Err(Os::INTR) => {}
+                Err(error) => {
+                    tracing::error!(%error, "polling /dev/fuse failed");
+                    return;
+                }
+            }
+            if fds[0].revents().is_empty() {
+                continue;
+            }
+            match rustix::io::read(&*shared.device, &mut input[..]) {
+                Ok(len) => serve_plain(shared, &input[..len], &mut output),
+                Err(Os::INTR | Os::AGAIN | Os::NOENT) => {}
+                Err(_) => {
+                    shared.end();
+                    return;
+                }
+            }
+            quiet = 0;
+        }
+    }
+}
+
+fn serve_plain(shared: &Shared, message: &[u8], output: &mut [u8]) {
+    let Ok((header, body)) = InHeader::read_from_prefix(message) else { return };
+    let outcome = match Request::parse(&header, body) {
+        Ok(request) => dispatch::handle(&*shared.filesystem, &request, output),
+        Err(errno) => Outcome::Error(errno),
+    };
+    let sent = match outcome {
+        Outcome::Silent => Ok(()),
+        Outcome::Error(errno) => send(&shared.device, header.unique, errno.raw(), &[]),
+        Outcome::Reply(len) => send(&shared.device, header.unique, 0, &output[..len]),
+    };
+    if let Err(error) = sent {
+        tracing::debug!(%error, opcode = header.opcode, "reply on /dev/fuse refused");
+    }
+}

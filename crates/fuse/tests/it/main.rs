@@ -1,0 +1,315 @@
+//! The in-memory file system, mounted: once for each transport that this machine has.
+#![allow(unsafe_code)] // mmap
+mod memory;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fuse::{Errno, Mount, MountOptions, Session, SessionOptions, TransportChoice, TransportKind};
+use memory::MemoryFs;
+
+struct Fixture {
+    directory: tempfile::TempDir,
+    filesystem: Arc<MemoryFs>,
+    session: Option<Session>,
+}
+
+impl Fixture {
+    /// `None`, and a line that says why, when this machine cannot mount.
+    fn new(options: SessionOptions) -> Option<Fixture> {
+        if !Path::new("/dev/fuse").exists() || OpenOptions::new().read(true).write(true).open("/dev/fuse").is_err() {
+            eprintln!("SKIPPED: no usable /dev/fuse on this machine");
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let mount_options = MountOptions { source: "test/data".to_owned(), allow_other: rustix::process::geteuid().is_root(), ..MountOptions::default() };
+        let mount = match Mount::new(directory.path(), &mount_options) {
+            Ok(mount) => mount,
+            Err(error) => {
+                eprintln!("SKIPPED: cannot mount here: {error}");
+                return None;
+            }
+        };
+        let filesystem = Arc::new(MemoryFs::default());
+        let session = Session::start(mount, Arc::<MemoryFs>::clone(&filesystem), options).unwrap();
+        Some(Fixture { directory, filesystem, session: Some(session) })
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn end(mut self) {
+        let mut session = self.session.take().unwrap();
+        for _ in 0..200 {
+            match session.unmount(false) {
+                Ok(()) => {
+                    assert_eq!(self.filesystem.destroyed.load(Ordering::Relaxed), 1);
+                    assert!(fs::read_dir(self.directory.path()).unwrap().next().is_none());
+                    return;
+                }
+                Err((back, error)) => {
+                    assert_eq!(error.raw_os_error(), Some(libc::EBUSY), "{error}");
+                    session = back;
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            }
+        }
+        panic!("stays busy");
+    }
+}
+
+fn variants() -> Vec<(&'static str, SessionOptions)> {
+    let base = SessionOptions { transport: TransportChoice::DevFuse, readers: 1, ..SessionOptions::default() };
+    let mut all = vec![
+        ("one reader", base.clone()),
+        ("two readers", SessionOptions { readers: 2, ..base.clone() }),
+        ("write-back", SessionOptions { writeback_cache: true, ..base.clone() }),
+    ];
+    if fuse::uring::is_available() {
+        all.push(("io_uring", SessionOptions { transport: TransportChoice::IoUring, ..base.clone() }));
+        all.push(("io_uring, write-back", SessionOptions { transport: TransportChoice::IoUring, writeback_cache: true, ..base }));
+    } else {
+        eprintln!("SKIPPED: FUSE over io_uring is not enabled (fuse.enable_uring)");
+    }
+    all
+}
+
+/// Runs a test on each transport.
+fn each(test: impl Fn(&Fixture)) {
+    for (name, options) in variants() {
+        let Some(fixture) = Fixture::new(options.clone()) else { return };
+        println!("transport: {name}");
+        let expected = if options.transport == TransportChoice::IoUring { TransportKind::IoUring } else { TransportKind::DevFuse };
+        assert_eq!(fixture.session.as_ref().unwrap().transport(), expected);
+        test(&fixture);
+        fixture.end();
+    }
+}
+
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|at| (at / 251 + at) as u8 ^ seed).collect()
+}
+
+#[test]
+fn write_and_read_back() {
+    each(|fixture| {
+        for len in [0, 1, 4095, 4096, 4097, 131_072, 3_000_001] {
+            let bytes = pattern(len, 3);
+            fs::write(fixture.path("file"), &bytes).unwrap();
+            assert!(fs::read(fixture.path("file")).unwrap() == bytes, "{len}");
+        }
+        let file = OpenOptions::new().read(true).write(true).open(fixture.path("file")).unwrap();
+        file.write_all_at(b"hello", 1_000_000).unwrap();
+        file.sync_all().unwrap();
+        let mut back = [0; 5];
+        file.read_exact_at(&mut back, 1_000_000).unwrap();
+        assert_eq!(&back, b"hello");
+        file.set_len(10).unwrap();
+        assert_eq!(fs::read(fixture.path("file")).unwrap(), pattern(10, 3));
+    });
+}
+
+#[test]
+fn mounts_table_shows_the_dataset() {
+    each(|fixture| {
+        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        let line = table.lines().find(|line| line.contains(fixture.directory.path().to_str().unwrap())).unwrap();
+        assert!(line.starts_with("test/data ") && line.contains(" fuse.tarn "), "{line}");
+        assert!(fuse::mount::is_mounted(fixture.directory.path(), "tarn").unwrap());
+    });
+}
+
+#[test]
+fn ten_thousand_entries() {
+    each(|fixture| {
+        let count = 10_000;
+        for number in 0..count {
+            File::create(fixture.path(&format!("entry-{number}"))).unwrap();
+        }
+        let mut names: Vec<_> = fs::read_dir(fixture.directory.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        let sizes: u64 = fs::read_dir(fixture.directory.path()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().size()).sum();
+        assert_eq!(sizes, 0);
+        for number in 0..count {
+            fs::remove_file(fixture.path(&format!("entry-{number}"))).unwrap();
+        }
+        assert_eq!(fs::read_dir(fixture.directory.path()).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn names() {
+    each(|fixture| {
+        fs::write(fixture.path("a"), b"a").unwrap();
+        fs::write(fixture.path("b"), b"b").unwrap();
+        fs::rename(fixture.path("a"), fixture.path("b")).unwrap();
+        assert_eq!(fs::read(fixture.path("b")).unwrap(), b"a");
+        assert!(!fixture.path("a").exists());
+        fs::create_dir(fixture.path("d")).unwrap();
+        fs::rename(fixture.path("b"), fixture.path("d/c")).unwrap();
+        fs::hard_link(fixture.path("d/c"), fixture.path("e")).unwrap();
+        assert_eq!(fs::metadata(fixture.path("e")).unwrap().nlink(), 2);
+        assert_eq!(fs::remove_dir(fixture.path("d")).unwrap_err().raw_os_error(), Some(libc::ENOTEMPTY));
+        std::os::unix::fs::symlink("d/c", fixture.path("link")).unwrap();
+        assert_eq!(fs::read(fixture.path("link")).unwrap(), b"a");
+        fs::set_permissions(fixture.path("e"), fs::Permissions::from_mode(0o640)).unwrap();
+        assert_eq!(fs::metadata(fixture.path("e")).unwrap().mode() & 0o7777, 0o640);
+        fs::remove_file(fixture.path("d/c")).unwrap();
+        fs::remove_dir(fixture.path("d")).unwrap();
+        let long = "n".repeat(255);
+        fs::write(fixture.path(&long), b"x").unwrap();
+        assert_eq!(fs::read(fixture.path(&long)).unwrap(), b"x");
+    });
+}
+
+#[test]
+fn extended_attributes() {
+    use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
+    each(|fixture| {
+        let path = fixture.path("file");
+        fs::write(&path, b"").unwrap();
+        setxattr(&path, "user.one", &pattern(1000, 1), XattrFlags::empty()).unwrap();
+        let mut out = [0u8; 2000];
+        assert_eq!(getxattr(&path, "user.one", &mut out).unwrap(), 1000);
+        assert!(out[..1000] == pattern(1000, 1));
+        assert_eq!(getxattr(&path, "user.one", &mut out[..10]).unwrap_err(), rustix::io::Errno::RANGE);
+        assert_eq!(listxattr(&path, &mut out).unwrap(), 9);
+        removexattr(&path, "user.one").unwrap();
+        assert_eq!(getxattr(&path, "user.one", &mut out).unwrap_err(), rustix::io::Errno::NODATA);
+    });
+}
+
+#[test]
+fn mapped_memory() {
+    use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
+    each(|fixture| {
+        let len = 1 << 20;
+        fs::write(fixture.path("file"), pattern(len, 9)).unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(fixture.path("file")).unwrap();
+        // SAFETY: a new mapping of `len` bytes of a file that nobody truncates meanwhile; it is unmapped below, after its last use.
+        let map = unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0).unwrap() };
+        // SAFETY: the mapping is live, `len` bytes long, and this is its only reference.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(map.cast::<u8>(), len) };
+        assert!(bytes == pattern(len, 9));
+        bytes[5000..5005].copy_from_slice(b"hello");
+        // SAFETY: the range is the whole mapping.
+        unsafe { msync(map, len, MsyncFlags::SYNC).unwrap() };
+        let mut back = [0; 5];
+        File::open(fixture.path("file")).unwrap().read_exact_at(&mut back, 5000).unwrap();
+        assert_eq!(&back, b"hello");
+        // SAFETY: `bytes` is not used any more.
+        unsafe { munmap(map, len).unwrap() };
+    });
+}
+
+#[test]
+fn many_threads() {
+    each(|fixture| {
+        std::thread::scope(|scope| {
+            for thread in 0..16u8 {
+                scope.spawn(move || {
+                    let directory = fixture.path(&format!("thread-{thread}"));
+                    fs::create_dir(&directory).unwrap();
+                    for round in 0..60 {
+                        let path = directory.join(format!("file-{round}"));
+                        let bytes = pattern(1000 * round + 1, thread);
+                        fs::write(&path, &bytes).unwrap();
+                        let mut back = Vec::new();
+                        File::open(&path).unwrap().read_to_end(&mut back).unwrap();
+                        assert!(back == bytes);
+                        fs::rename(&path, directory.join("last")).unwrap();
+                    }
+                    assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+                });
+            }
+        });
+    });
+}
+
+/// A read that sleeps must not keep other operations waiting.
+#[test]
+#[allow(clippy::disallowed_methods)] // measures real time
+fn slow_operations_stop_nobody() {
+    each(|fixture| {
+        for number in 0..4 {
+            let mut file = File::create(fixture.path(&format!("slow-{number}"))).unwrap();
+            file.write_all(b"slow").unwrap();
+            file.sync_all().unwrap();
+        }
+        let begun = std::time::Instant::now();
+        std::thread::scope(|scope| {
+            for number in 0..4 {
+                let path = fixture.path(&format!("slow-{number}"));
+                scope.spawn(move || {
+                    use std::os::unix::fs::OpenOptionsExt;
+                    // O_DIRECT: the page cache would answer.
+                    let file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path).unwrap();
+                    let mut back = vec![0; 4096];
+                    assert_eq!(file.read_at(&mut back, 0).unwrap(), 4);
+                });
+            }
+            std::thread::sleep(Duration::from_millis(30));
+            for number in 0..100 {
+                fs::write(fixture.path(&format!("quick-{number}")), b"x").unwrap();
+            }
+            assert!(begun.elapsed() < Duration::from_millis(250), "quick operations waited: {:?}", begun.elapsed());
+        });
+        assert!(begun.elapsed() < Duration::from_millis(900), "slow operations ran one after another: {:?}", begun.elapsed());
+    });
+}
+
+#[test]
+fn a_panic_is_an_input_output_error() {
+    each(|fixture| {
+        assert_eq!(fs::metadata(fixture.path("panic")).unwrap_err().raw_os_error(), Some(Errno::EIO.raw()));
+        fs::write(fixture.path("alive"), b"x").unwrap();
+    });
+}
+
+#[test]
+fn forgets_and_notifications() {
+    each(|fixture| {
+        fs::write(fixture.path("file"), b"one").unwrap();
+        let node = fs::metadata(fixture.path("file")).unwrap().ino();
+        let notifier = fixture.session.as_ref().unwrap().notifier();
+        notifier.inval_inode(node, 0, 0).unwrap();
+        notifier.inval_entry(fuse::ROOT_NODE, b"file").unwrap();
+        notifier.inval_entry(fuse::ROOT_NODE, b"no such name").unwrap();
+        fs::remove_file(fixture.path("file")).unwrap();
+        for _ in 0..100 {
+            if fixture.filesystem.forgotten.load(Ordering::Relaxed) > 0 {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("nothing was forgotten");
+    });
+}
+
+#[test]
+fn dropping_a_session_in_use_detaches_it() {
+    let Some(mut fixture) = Fixture::new(variants()[0].1.clone()) else { return };
+    fs::write(fixture.path("file"), b"text").unwrap();
+    let mut open = File::open(fixture.path("file")).unwrap();
+    drop(fixture.session.take());
+    assert!(!fixture.path("file").exists());
+    let mut text = String::new();
+    open.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "text");
+    drop(open);
+    for _ in 0..200 {
+        if fixture.filesystem.destroyed.load(Ordering::Relaxed) == 1 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("the file system was never told that its mount is gone");
+}

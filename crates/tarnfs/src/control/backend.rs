@@ -1,0 +1,98 @@
+//! Who answers requests.
+
+use super::failure::Failure;
+use super::reply::{BuildVersion, Datasets, Mount, PoolEntry, Reply};
+use super::request::{
+    DatasetCreate, DatasetDestroy, DatasetInherit, DatasetList, DatasetMount, DatasetSet, DatasetUnmount, PoolCreate, PoolDestroy,
+    PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request,
+};
+use super::status::{FoundPool, PoolStatus};
+
+/// Owns pools and carries out verbs on them.
+///
+/// Arguments have been checked as far as that is possible without the pool; a backend checks the rest and trusts none
+/// of it to be well-formed, since a request may come from any program.
+pub trait Backend {
+    /// Which build answers.
+    fn version(&mut self) -> BuildVersion {
+        BuildVersion::current()
+    }
+
+    /// Exports every pool and arranges to end.
+    fn quit(&mut self) -> Result<(), Failure>;
+
+    /// `zpool create`
+    fn pool_create(&mut self, create: PoolCreate) -> Result<(), Failure>;
+    /// `zpool destroy`
+    fn pool_destroy(&mut self, destroy: PoolDestroy) -> Result<(), Failure>;
+    /// `zpool import`, looking
+    fn pool_scan(&mut self, scan: PoolScan) -> Result<Vec<FoundPool>, Failure>;
+    /// `zpool import`
+    fn pool_import(&mut self, import: PoolImport) -> Result<(), Failure>;
+    /// `zpool export`
+    fn pool_export(&mut self, export: PoolExport) -> Result<(), Failure>;
+    /// `zpool list`: with the vdev tree
+    fn pool_list(&mut self, select: PoolSelect) -> Result<Vec<PoolEntry>, Failure>;
+    /// `zpool get`
+    fn pool_get(&mut self, select: PoolSelect) -> Result<Vec<PoolEntry>, Failure>;
+    /// `zpool status`
+    fn pool_status(&mut self, select: PoolSelect) -> Result<Vec<PoolStatus>, Failure>;
+    /// `zpool set`
+    fn pool_set(&mut self, set: PoolSet) -> Result<(), Failure>;
+    /// `zpool sync`
+    fn pool_sync(&mut self, select: PoolSelect) -> Result<(), Failure>;
+
+    /// `zfs create`
+    fn dataset_create(&mut self, create: DatasetCreate) -> Result<(), Failure>;
+    /// `zfs destroy`
+    fn dataset_destroy(&mut self, destroy: DatasetDestroy) -> Result<(), Failure>;
+    /// `zfs list`
+    fn dataset_list(&mut self, list: DatasetList) -> Result<Datasets, Failure>;
+    /// `zfs get`
+    fn dataset_get(&mut self, list: DatasetList) -> Result<Datasets, Failure> {
+        self.dataset_list(list)
+    }
+    /// `zfs set`
+    fn dataset_set(&mut self, set: DatasetSet) -> Result<(), Failure>;
+    /// `zfs inherit`
+    fn dataset_inherit(&mut self, inherit: DatasetInherit) -> Result<(), Failure>;
+    /// `zfs mount`
+    fn dataset_mount(&mut self, mount: DatasetMount) -> Result<(), Failure>;
+    /// `zfs unmount`
+    fn dataset_unmount(&mut self, unmount: DatasetUnmount) -> Result<(), Failure>;
+    /// What is mounted.
+    fn mount_list(&mut self) -> Result<Vec<Mount>, Failure>;
+}
+
+/// Carries out `request` on `backend`.
+pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
+    let outcome = match request {
+        Request::Ping => Ok(Reply::Done),
+        Request::Version => Ok(Reply::Version(backend.version())),
+        Request::Quit => done(backend.quit()),
+        Request::PoolCreate(create) => done(backend.pool_create(create)),
+        Request::PoolDestroy(destroy) => done(backend.pool_destroy(destroy)),
+        Request::PoolScan(scan) => backend.pool_scan(scan).map(Reply::Found),
+        Request::PoolImport(import) => done(backend.pool_import(import)),
+        Request::PoolExport(export) => done(backend.pool_export(export)),
+        Request::PoolList(select) => backend.pool_list(select).map(Reply::Pools),
+        Request::PoolGet(select) => backend.pool_get(select).map(Reply::Pools),
+        Request::PoolStatus(select) => backend.pool_status(select).map(Reply::Status),
+        Request::PoolSet(set) => done(backend.pool_set(set)),
+        Request::PoolSync(select) => done(backend.pool_sync(select)),
+        Request::DatasetCreate(create) => done(backend.dataset_create(create)),
+        Request::DatasetDestroy(destroy) => done(backend.dataset_destroy(destroy)),
+        Request::DatasetList(list) => backend.dataset_list(list).map(Reply::Datasets),
+        Request::DatasetGet(list) => backend.dataset_get(list).map(Reply::Datasets),
+        Request::DatasetSet(set) => done(backend.dataset_set(set)),
+        Request::DatasetInherit(inherit) => done(backend.dataset_inherit(inherit)),
+        Request::DatasetMount(mount) => done(backend.dataset_mount(mount)),
+        Request::DatasetUnmount(unmount) => done(backend.dataset_unmount(unmount)),
+        Request::MountList => backend.mount_list().map(Reply::Mounts),
+    };
+    outcome.unwrap_or_else(Reply::Failed)
+}
+
+fn done(outcome: Result<(), Failure>) -> Result<Reply, Failure> {
+    outcome.map(|()| Reply::Done)
+}

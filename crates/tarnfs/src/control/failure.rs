@@ -1,0 +1,184 @@
+//! Why a request was refused: a kind to decide by, and OpenZFS's phrase for it.
+
+use std::fmt;
+
+use engine::error::ErrorKind;
+use serde::{Deserialize, Serialize};
+
+/// What kind of refusal; callers match on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FailureKind {
+    /// There is no such pool.
+    NoSuchPool,
+    /// There is no such dataset, snapshot or bookmark.
+    NoSuchDataset,
+    /// There is a pool of that name already.
+    PoolExists,
+    /// There is a dataset of that name already.
+    DatasetExists,
+    /// The dataset is in use.
+    DatasetBusy,
+    /// The pool is in use.
+    PoolBusy,
+    /// Some property value is not acceptable.
+    BadProperty,
+    /// The property cannot be set.
+    ReadOnlyProperty,
+    /// The property does not apply to datasets of this type.
+    PropertyType,
+    /// The property cannot be inherited.
+    NotInheritable,
+    /// The quota or reservation does not fit.
+    PropertySpace,
+    /// The operation does not apply to datasets of this type.
+    BadType,
+    /// The name is not acceptable.
+    InvalidName,
+    /// The name is too long.
+    NameTooLong,
+    /// The pool uses a version or feature that this program has not.
+    Unsupported,
+    /// The operation is not possible on this pool.
+    PoolNotSupported,
+    /// The pool cannot be opened, or is suspended.
+    PoolUnavailable,
+    /// The pool is read-only.
+    PoolReadOnly,
+    /// Another host uses the pool, or used it last.
+    OtherHost,
+    /// The dataset is read-only.
+    DatasetReadOnly,
+    /// A device cannot be used.
+    BadDevice,
+    /// Not enough devices are there.
+    NoReplicas,
+    /// The vdev specification makes no sense.
+    BadVdevs,
+    /// Mounting failed.
+    MountFailed,
+    /// Unmounting failed.
+    UnmountFailed,
+    /// Not allowed.
+    Permission,
+    /// The pool is full.
+    NoSpace,
+    /// A device refused a read or write.
+    Io,
+    /// Data cannot be read back as written.
+    Checksum,
+    /// The encryption key is missing or wrong.
+    Encryption,
+    /// The daemon cannot be reached.
+    NoDaemon,
+    /// Anything else; the message says what.
+    Other,
+}
+
+impl FailureKind {
+    /// The phrase for a failure that has nothing more exact to say.
+    #[must_use]
+    pub fn phrase(self) -> &'static str {
+        match self {
+            FailureKind::NoSuchPool => "no such pool",
+            FailureKind::NoSuchDataset => "dataset does not exist",
+            FailureKind::PoolExists => "pool already exists",
+            FailureKind::DatasetExists => "dataset already exists",
+            FailureKind::DatasetBusy => "dataset is busy",
+            FailureKind::PoolBusy => "pool is busy",
+            FailureKind::BadProperty => "invalid property value",
+            FailureKind::ReadOnlyProperty => "read-only property",
+            FailureKind::PropertyType => "property doesn't apply to datasets of this type",
+            FailureKind::NotInheritable => "property cannot be inherited",
+            FailureKind::PropertySpace => "invalid quota or reservation",
+            FailureKind::BadType => "operation not applicable to datasets of this type",
+            FailureKind::InvalidName => "invalid name",
+            FailureKind::NameTooLong => "dataset name is too long",
+            FailureKind::Unsupported => "unsupported version or feature",
+            FailureKind::PoolNotSupported => "operation not supported on this type of pool",
+            FailureKind::PoolUnavailable => "pool is unavailable",
+            FailureKind::PoolReadOnly => "pool is read-only",
+            FailureKind::OtherHost => "pool is imported on a different host",
+            FailureKind::DatasetReadOnly => "dataset is read-only",
+            FailureKind::BadDevice => "invalid device",
+            FailureKind::NoReplicas => "no valid replicas",
+            FailureKind::BadVdevs => "invalid vdev configuration",
+            FailureKind::MountFailed => "mount failed",
+            FailureKind::UnmountFailed => "unmount failed",
+            FailureKind::Permission => "permission denied",
+            FailureKind::NoSpace => "out of space",
+            FailureKind::Io => "I/O error",
+            FailureKind::Checksum => "insufficient replicas",
+            FailureKind::Encryption => "encryption failure",
+            FailureKind::NoDaemon => "the tarn daemon cannot be reached",
+            FailureKind::Other => "unknown error",
+        }
+    }
+}
+
+/// A refusal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What kind.
+    pub kind: FailureKind,
+    /// The words after `cannot …: `. They name the thing when the command cannot.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with its usual phrase.
+    #[must_use]
+    pub fn new(kind: FailureKind) -> Failure {
+        Failure { kind, message: kind.phrase().to_owned() }
+    }
+
+    /// A failure with words of its own.
+    pub fn with(kind: FailureKind, message: impl Into<String>) -> Failure {
+        Failure { kind, message: message.into() }
+    }
+
+    /// An engine error about a dataset: the phrase where OpenZFS has one, else the engine's own sentence.
+    #[must_use]
+    pub fn about_dataset(error: &engine::error::Error) -> Failure {
+        match error.kind() {
+            ErrorKind::NotFound => Failure::new(FailureKind::NoSuchDataset),
+            ErrorKind::Exists => Failure::new(FailureKind::DatasetExists),
+            ErrorKind::Busy => Failure::new(FailureKind::DatasetBusy),
+            _ => Failure::common(error),
+        }
+    }
+
+    /// An engine error about a pool.
+    #[must_use]
+    pub fn about_pool(error: &engine::error::Error) -> Failure {
+        match error.kind() {
+            ErrorKind::NotFound => Failure::new(FailureKind::NoSuchPool),
+            ErrorKind::Exists => Failure::new(FailureKind::PoolExists),
+            ErrorKind::Busy => Failure::new(FailureKind::PoolBusy),
+            _ => Failure::common(error),
+        }
+    }
+
+    fn common(error: &engine::error::Error) -> Failure {
+        match error.kind() {
+            ErrorKind::Io => Failure::with(FailureKind::Io, error.message()),
+            ErrorKind::Checksum | ErrorKind::Corrupt => Failure::with(FailureKind::Checksum, error.message()),
+            ErrorKind::NoSpace | ErrorKind::Quota => Failure::new(FailureKind::NoSpace),
+            ErrorKind::NoDevice => Failure::with(FailureKind::BadDevice, error.message()),
+            ErrorKind::Unsupported => Failure::with(FailureKind::Unsupported, error.message()),
+            ErrorKind::Suspended => Failure::with(FailureKind::PoolUnavailable, "pool I/O is currently suspended"),
+            ErrorKind::Denied => Failure::new(FailureKind::Permission),
+            ErrorKind::ReadOnly => Failure::new(FailureKind::PoolReadOnly),
+            ErrorKind::KeyNotLoaded => Failure::with(FailureKind::Encryption, "encryption key not loaded"),
+            ErrorKind::NameTooLong => Failure::new(FailureKind::NameTooLong),
+            _ => Failure::with(FailureKind::Other, error.message()),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,0 +1,43 @@
+//! Every administrative verb as data: what can be asked of the pools, and what comes back.
+//!
+//! # Theory
+//!
+//! `zpool` and `zfs` do not call the engine. They build a [`Request`], and somebody answers it with a [`Reply`]: the
+//! daemon, when it owns the pool, over its socket ([`wire`]); a [`Backend`] in the same process otherwise. [`execute`]
+//! is the only place that maps one onto the other, so both ways behave alike, and a test of a verb is plain data.
+//!
+//! A reply is never text for the user's eyes. It has raw numbers, words and sources ([`PropertyValue`]); whether
+//! `1610612736` is printed as `1.50G` is the command line's business. Failures carry a kind to decide by and the phrase
+//! that OpenZFS uses ([`Failure`]); the command puts `cannot open 'tank': ` before it.
+//!
+//! Verbs on many datasets (`destroy -r`, `mount -a`, `inherit -r`) are taken apart by the command into one request
+//! each, in the order in which OpenZFS's own commands do it, so that each failure has a name.
+//!
+//! # Path
+//!
+//! `cli` builds requests; `daemon::control_socket` and `tarnfs::Pool` answer them.
+
+mod backend;
+mod failure;
+pub mod mountpoint;
+mod property;
+mod reply;
+mod request;
+mod status;
+pub mod wire;
+
+#[cfg(test)]
+mod tests;
+
+pub use backend::{Backend, execute};
+pub use failure::{Failure, FailureKind};
+pub use property::{PropertyValue, Setting, Source, Value, Wanted};
+pub use reply::{BuildVersion, DatasetEntry, DatasetKind, DatasetKinds, Datasets, Mount, PoolEntry, Reply};
+pub use request::{
+    AllocationClass, DatasetCreate, DatasetDestroy, DatasetInherit, DatasetList, DatasetMount, DatasetSet, DatasetUnmount, PoolCreate,
+    PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request, VdevKind, VdevSpec,
+};
+pub use status::{
+    CheckpointState, CheckpointStatus, DedupStatus, FoundPool, PoolState, PoolStatus, ScanFunction, ScanState, ScanStatus, UnsupportedFeature,
+    VdevAux, VdevState, VdevStats, VdevStatus,
+};

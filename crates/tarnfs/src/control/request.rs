@@ -1,0 +1,320 @@
+//! What can be asked.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::property::{Setting, Wanted};
+use super::reply::DatasetKinds;
+
+/// One administrative verb with its arguments.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Is anybody there?
+    Ping,
+    /// Which build answers?
+    Version,
+    /// Export every pool and end.
+    Quit,
+
+    /// `zpool create`
+    PoolCreate(PoolCreate),
+    /// `zpool destroy`
+    PoolDestroy(PoolDestroy),
+    /// `zpool import` without a pool: what could be imported?
+    PoolScan(PoolScan),
+    /// `zpool import POOL`
+    PoolImport(PoolImport),
+    /// `zpool export`
+    PoolExport(PoolExport),
+    /// `zpool list`: properties and vdev tree
+    PoolList(PoolSelect),
+    /// `zpool get`: properties
+    PoolGet(PoolSelect),
+    /// `zpool status`: vdev tree, scan, errors
+    PoolStatus(PoolSelect),
+    /// `zpool set`
+    PoolSet(PoolSet),
+    /// `zpool sync`: returns when everything dirty is on disk
+    PoolSync(PoolSelect),
+
+    /// `zfs create`
+    DatasetCreate(DatasetCreate),
+    /// `zfs destroy`, one level
+    DatasetDestroy(DatasetDestroy),
+    /// `zfs list`
+    DatasetList(DatasetList),
+    /// `zfs get`
+    DatasetGet(DatasetList),
+    /// `zfs set`
+    DatasetSet(DatasetSet),
+    /// `zfs inherit`, one dataset
+    DatasetInherit(DatasetInherit),
+    /// `zfs mount`, one dataset
+    DatasetMount(DatasetMount),
+    /// `zfs unmount`, one dataset and what is mounted below it
+    DatasetUnmount(DatasetUnmount),
+    /// `zfs mount` without a dataset: what is mounted?
+    MountList,
+}
+
+/// Where blocks of a top-level vdev are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum AllocationClass {
+    /// Data and metadata.
+    #[default]
+    Normal,
+    /// The intent log.
+    Log,
+    /// Metadata and small blocks.
+    Special,
+    /// Deduplication tables.
+    Dedup,
+    /// Second-level cache.
+    Cache,
+    /// Hot spare.
+    Spare,
+}
+
+/// What a vdev is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum VdevKind {
+    /// The root of the tree; never in a specification.
+    Root,
+    /// A whole block device.
+    Disk,
+    /// A regular file.
+    File,
+    /// Copies on every child.
+    Mirror,
+    /// Single to triple parity.
+    Raidz {
+        /// 1 to 3.
+        parity: u8,
+    },
+    /// Parity with distributed spares.
+    Draid {
+        /// 1 to 3.
+        parity: u8,
+        /// Data disks in a group.
+        data: u64,
+        /// All disks.
+        children: u64,
+        /// Distributed spares.
+        spares: u64,
+    },
+    /// A child being replaced by its sibling.
+    Replacing,
+    /// A child taken over by a spare.
+    Spare,
+    /// A distributed spare.
+    DraidSpare,
+    /// A removed log.
+    Hole,
+    /// A removed vdev whose blocks were copied elsewhere.
+    Indirect,
+    /// A vdev without a description.
+    Missing,
+}
+
+/// A vdev to be made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VdevSpec {
+    /// Disk, file, mirror...
+    pub kind: VdevKind,
+    /// Absolute path of a disk or file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// Of top-level vdevs only.
+    #[serde(default)]
+    pub class: AllocationClass,
+    /// Of mirrors and the like.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<VdevSpec>,
+}
+
+/// `zpool create`. Does not mount.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolCreate {
+    /// The pool's name.
+    pub name: String,
+    /// Name while imported, if another (`-t`).
+    pub temporary_name: Option<String>,
+    /// Top-level vdevs, in order.
+    pub vdevs: Vec<VdevSpec>,
+    /// `-f`: use devices although they look used.
+    pub force: bool,
+    /// Pool properties, `altroot` and `ashift` included. Features are not among them.
+    pub properties: Vec<Setting>,
+    /// Names of the features to enable, without `feature@`; `None` means all that are known.
+    pub features: Option<Vec<String>>,
+    /// Properties of the root dataset.
+    pub dataset_properties: Vec<Setting>,
+}
+
+/// `zpool destroy`. Unmounts first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolDestroy {
+    /// The pool.
+    pub name: String,
+    /// Unmount although in use.
+    pub force: bool,
+}
+
+/// `zpool import`, looking only. Answered without opening any pool for writing.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PoolScan {
+    /// Directories to search, or devices and files to look at; empty means the usual places.
+    pub paths: Vec<PathBuf>,
+    /// Destroyed pools instead of living ones.
+    pub destroyed: bool,
+}
+
+/// `zpool import POOL`. Does not mount.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolImport {
+    /// The pool, by guid: names may be ambiguous, and the command has looked.
+    pub guid: u64,
+    /// Name to import it by.
+    pub name: String,
+    /// Is that name for this import only (`-t`)?
+    pub temporary_name: bool,
+    /// As in [`PoolScan`].
+    pub paths: Vec<PathBuf>,
+    /// Pool properties to set (`readonly`, `altroot`, `cachefile`, ...).
+    pub properties: Vec<Setting>,
+    /// Although another host used it last.
+    pub force: bool,
+    /// Although it was destroyed.
+    pub destroyed: bool,
+    /// Although a log device is missing (`-m`).
+    pub missing_log: bool,
+    /// Discard the last transactions if that makes it importable (`-F`).
+    pub rewind: bool,
+    /// With `rewind`: only say whether it would.
+    pub dry_run: bool,
+    /// Highest transaction group to use (`-T`).
+    pub txg_max: Option<u64>,
+    /// Go back to the checkpoint.
+    pub rewind_to_checkpoint: bool,
+    /// Do not load keys, nor mount, whatever the properties say (`-N`).
+    pub no_mount: bool,
+}
+
+/// `zpool export`. Unmounts first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolExport {
+    /// The pool.
+    pub name: String,
+    /// Unmount although in use.
+    pub force: bool,
+    /// Leave the on-disk state as it is (`-F`).
+    pub hard_force: bool,
+}
+
+/// Which pools, and which of their properties.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolSelect {
+    /// One pool, or all of them.
+    pub name: Option<String>,
+    /// Which properties to answer with.
+    pub properties: Wanted,
+}
+
+/// `zpool set`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolSet {
+    /// The pool.
+    pub name: String,
+    /// What to set; `feature@x` with the text `enabled` enables a feature.
+    pub settings: Vec<Setting>,
+}
+
+/// `zfs create`. Does not mount.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatasetCreate {
+    /// The dataset.
+    pub name: String,
+    /// Size of a volume; `None` makes a file system.
+    pub volume_size: Option<u64>,
+    /// Properties to set.
+    pub properties: Vec<Setting>,
+    /// Make the ancestors that are missing (`-p`).
+    pub parents: bool,
+}
+
+/// `zfs destroy`, without children: either one file system or volume, or snapshots (all or none), or one bookmark.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatasetDestroy {
+    /// Full names.
+    pub names: Vec<String>,
+    /// Destroy held or cloned snapshots later (`-d`).
+    pub defer: bool,
+    /// Unmount although in use.
+    pub force: bool,
+}
+
+/// `zfs list` and `zfs get`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatasetList {
+    /// Start here; `None` means every pool's root.
+    pub root: Option<String>,
+    /// How many levels below the start: 0 is the start alone, `None` is all.
+    pub depth: Option<u64>,
+    /// What to answer with. Snapshots and bookmarks of a dataset count as one level below it.
+    pub kinds: DatasetKinds,
+    /// Snapshots too, in pools whose `listsnapshots` is on.
+    pub snapshots_where_listed: bool,
+    /// Which properties to answer with.
+    pub properties: Wanted,
+    /// The received values too.
+    pub received: bool,
+}
+
+/// `zfs set`: all or none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatasetSet {
+    /// The dataset or snapshot.
+    pub name: String,
+    /// What to set.
+    pub settings: Vec<Setting>,
+    /// Do not remount when the mount point changes (`-u`).
+    pub no_remount: bool,
+}
+
+/// `zfs inherit`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatasetInherit {
+    /// The dataset or snapshot.
+    pub name: String,
+    /// The property.
+    pub property: String,
+    /// Go back to the received value, if there is one (`-S`).
+    pub received: bool,
+}
+
+/// `zfs mount`. The command has looked at `canmount` and `mountpoint`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatasetMount {
+    /// The file system or snapshot.
+    pub name: String,
+    /// Options for this mount only (`ro`, `noatime`, ...).
+    pub options: Vec<String>,
+    /// Over a directory that is not empty (`-O`).
+    pub overlay: bool,
+    /// `-f`
+    pub force: bool,
+    /// Load its key first (`-l`).
+    pub load_key: bool,
+}
+
+/// `zfs unmount`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatasetUnmount {
+    /// The file system.
+    pub name: String,
+    /// Although in use.
+    pub force: bool,
+    /// Unload its key after (`-u`).
+    pub unload_key: bool,
+}

@@ -1,0 +1,323 @@
+//! The health of a pool as data: the vdev tree with its counters, scans, checkpoints, errors.
+
+use serde::{Deserialize, Serialize};
+
+use super::request::{AllocationClass, VdevKind};
+
+/// How a vdev is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum VdevState {
+    /// Not opened.
+    Closed,
+    /// Taken offline.
+    Offline,
+    /// The device went away.
+    Removed,
+    /// Cannot be opened.
+    CantOpen,
+    /// Given up.
+    Faulted,
+    /// Works with less redundancy.
+    Degraded,
+    /// Works.
+    Healthy,
+}
+
+/// Why it is so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum VdevAux {
+    /// Nothing to add.
+    #[default]
+    None,
+    /// Open failed.
+    OpenFailed,
+    /// The label or the data make no sense.
+    CorruptData,
+    /// Too few children work.
+    NoReplicas,
+    /// A device that the pool should have is not there.
+    BadGuidSum,
+    /// Smaller than it was.
+    TooSmall,
+    /// The label belongs to something else.
+    BadLabel,
+    /// The format is newer.
+    VersionNewer,
+    /// The format is older.
+    VersionOlder,
+    /// Needs features that are unknown.
+    UnsupportedFeature,
+    /// A spare in use.
+    Spared,
+    /// Too many errors.
+    TooManyErrors,
+    /// I/O failed.
+    IoFailure,
+    /// The intent log cannot be read.
+    BadLog,
+    /// Given up by the administrator.
+    External,
+    /// Split off into another pool.
+    SplitPool,
+    /// Sector size cannot be used.
+    BadAshift,
+    /// Given up by the administrator, for ever.
+    ExternalPersist,
+    /// In use by another pool.
+    Active,
+    /// Every child is offline.
+    ChildrenOffline,
+    /// Sector size too large.
+    AshiftTooBig,
+}
+
+/// Counters of a vdev. Sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VdevStats {
+    /// Allocated.
+    pub allocated: u64,
+    /// Total capacity.
+    pub space: u64,
+    /// Capacity after parity.
+    pub deflated_space: u64,
+    /// Size that a replacement must have.
+    pub replacement_size: u64,
+    /// Growth possible by `online -e`.
+    pub expandable: u64,
+    /// Size of the device.
+    pub physical_space: u64,
+    /// Failed reads.
+    pub read_errors: u64,
+    /// Failed writes.
+    pub write_errors: u64,
+    /// Blocks that came back wrong.
+    pub checksum_errors: u64,
+    /// Requests that took very long.
+    pub slow_ios: u64,
+    /// Bytes repaired by ordinary reads.
+    pub self_healed: u64,
+    /// Direct writes whose buffer changed under way.
+    pub direct_verify_errors: u64,
+    /// Percent; `None` where it makes no sense.
+    pub fragmentation: Option<u64>,
+    /// Log2 of the sector size in use.
+    pub ashift: u64,
+    /// Log2 of the sector size that the device prefers.
+    pub physical_ashift: u64,
+    /// Bytes processed on it by the running scan.
+    pub scan_processed: u64,
+    /// Being evacuated.
+    pub removing: bool,
+    /// Takes no new blocks.
+    pub not_allocating: bool,
+}
+
+/// One vdev and those below it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VdevStatus {
+    /// Disk, file, mirror...
+    pub kind: VdevKind,
+    /// Its number among its siblings (the `0` of `mirror-0`).
+    pub id: u64,
+    /// Its guid.
+    pub guid: u64,
+    /// Path of a disk or file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Where it is plugged in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub physical_path: Option<String>,
+    /// The device's own name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_id: Option<String>,
+    /// Is it a whole disk, of which the first partition is used?
+    #[serde(default)]
+    pub whole_disk: bool,
+    /// The device was not there at import; `path` is where it was.
+    #[serde(default)]
+    pub not_present: bool,
+    /// What it stores.
+    pub class: AllocationClass,
+    /// How it is.
+    pub state: VdevState,
+    /// Why.
+    pub aux: VdevAux,
+    /// Counters.
+    pub stats: VdevStats,
+    /// Below it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<VdevStatus>,
+}
+
+/// State of a pool as its label says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PoolState {
+    /// Imported, or not exported in order.
+    Active,
+    /// Exported.
+    Exported,
+    /// Destroyed.
+    Destroyed,
+    /// Cannot be opened.
+    Unavailable,
+    /// Another host may be using it now.
+    PotentiallyActive,
+}
+
+/// What a scan does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ScanFunction {
+    /// Reads and checks everything.
+    Scrub,
+    /// Writes what a device missed.
+    Resilver,
+    /// Reads again what was wrong.
+    ErrorScrub,
+}
+
+/// How far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ScanState {
+    /// Running, or paused.
+    Scanning,
+    /// At its end.
+    Finished,
+    /// Given up.
+    Canceled,
+}
+
+/// The last scan. Times in seconds since 1970, sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScanStatus {
+    /// What it does.
+    pub function: ScanFunction,
+    /// How far it is.
+    pub state: ScanState,
+    /// Begin.
+    pub start_time: u64,
+    /// End.
+    pub end_time: u64,
+    /// Bytes in all.
+    pub to_examine: u64,
+    /// Bytes whose place was found.
+    pub examined: u64,
+    /// Bytes that need no reading.
+    pub skipped: u64,
+    /// Bytes repaired.
+    pub processed: u64,
+    /// Blocks that could not be repaired.
+    pub errors: u64,
+    /// Bytes read.
+    pub issued: u64,
+    /// Bytes found since the last import or resume.
+    pub pass_examined: u64,
+    /// Bytes read since the last import or resume.
+    pub pass_issued: u64,
+    /// Last import or resume.
+    pub pass_start: u64,
+    /// When it was paused; 0 when it is not.
+    pub pause_time: u64,
+    /// Seconds paused in all.
+    pub spent_paused: u64,
+}
+
+/// How a checkpoint is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CheckpointState {
+    /// Kept.
+    Exists,
+    /// Its space is being freed.
+    Discarding,
+}
+
+/// A checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointStatus {
+    /// How it is.
+    pub state: CheckpointState,
+    /// When it was made.
+    pub start_time: u64,
+    /// Bytes that only it keeps.
+    pub space: u64,
+}
+
+/// Deduplication tables.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DedupStatus {
+    /// Entries.
+    pub entries: u64,
+    /// Bytes on disk.
+    pub disk_size: u64,
+    /// Bytes in memory.
+    pub memory_size: u64,
+}
+
+/// The health of an imported pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolStatus {
+    /// Its name.
+    pub name: String,
+    /// Its guid.
+    pub guid: u64,
+    /// As the label says.
+    pub state: PoolState,
+    /// Last synced transaction group.
+    pub txg: u64,
+    /// Format version; 5000 is "features".
+    pub version: u64,
+    /// The tree; its children are the top-level vdevs of every class but cache and spare.
+    pub root: VdevStatus,
+    /// Cache devices.
+    #[serde(default)]
+    pub caches: Vec<VdevStatus>,
+    /// Hot spares.
+    #[serde(default)]
+    pub spares: Vec<VdevStatus>,
+    /// The last scan, if there was one.
+    pub scan: Option<ScanStatus>,
+    /// The checkpoint, if there is one.
+    pub checkpoint: Option<CheckpointStatus>,
+    /// Deduplication, if it is used.
+    pub dedup: Option<DedupStatus>,
+    /// Known data errors; `None` when they cannot be counted.
+    pub error_count: Option<u64>,
+    /// Names of what is damaged (`tank/home:/a/b`, `<metadata>:<0x3d>`), at most some hundred.
+    #[serde(default)]
+    pub errors: Vec<String>,
+    /// Supported features that are off although the `compatibility` property allows them.
+    pub features_disabled: bool,
+    /// Stopped after failed I/O; the `failmode` number.
+    pub suspended: Option<u64>,
+}
+
+/// A feature that this program does not know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnsupportedFeature {
+    /// Its guid, `com.example:thing`.
+    pub guid: String,
+    /// What the label says of it, often empty.
+    pub description: String,
+}
+
+/// A pool that was found on devices and is not imported.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundPool {
+    /// Name, label state, version and tree; `root.state` and `root.aux` say whether it can be imported.
+    pub status: PoolStatus,
+    /// The comment property.
+    pub comment: Option<String>,
+    /// Host that used it last, unless it was exported.
+    pub hostname: Option<String>,
+    /// Its number.
+    pub hostid: u64,
+    /// Does that differ from this host's, with the pool not exported?
+    pub other_host: bool,
+    /// When it was written last, in seconds since 1970.
+    pub timestamp: u64,
+    /// Features it needs that are unknown here.
+    #[serde(default)]
+    pub unsupported: Vec<UnsupportedFeature>,
+    /// Are they needed only to write?
+    pub can_read_only: bool,
+}
