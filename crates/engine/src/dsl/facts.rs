@@ -170,7 +170,7 @@ impl Dataset {
             return Ok(None);
         }
         let entry = if name == "version" { "VERSION" } else { name };
-        let number = Zap::open(&self.dsl.objset(self)?, MASTER_NODE)?.lookup_u64(entry)?;
+        let number = Zap::open(&*self.dsl.objset(self)?, MASTER_NODE)?.lookup_u64(entry)?;
         Ok(Some(number.unwrap_or(0)))
     }
 }
