@@ -13,6 +13,8 @@
 mod archive;
 mod compare;
 mod describe;
+#[cfg(test)]
+mod dsl_tests;
 mod manifest;
 mod mounted;
 mod subject;
