@@ -24,6 +24,8 @@ mod verify;
 
 #[cfg(test)]
 mod import_tests;
+#[cfg(test)]
+mod tests;
 
 pub use create::{NewPool, NewVdev};
 pub use open::OpenOptions;
