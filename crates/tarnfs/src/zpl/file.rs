@@ -280,9 +280,12 @@ impl FileSystem {
             return Ok(None);
         }
         let block = inode.dnode.block_bytes();
-        // A block of an odd size is the only one, and counts as data even if it is a hole: so does OpenZFS.
+        // A single block of an odd size counts as data, whatever is in it.
         if !block.is_power_of_two() {
-            return Ok(Some(if wanted == Seek::Data { offset } else { size }));
+            return Ok(match wanted {
+                Seek::Data => Some(offset).filter(|&offset| offset < block),
+                Seek::Hole => Some(block.min(size).max(offset)),
+            });
         }
         let found = match wanted {
             Seek::Data => match inode.dnode.next_data_block(offset / block)? {
