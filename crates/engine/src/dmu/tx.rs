@@ -14,8 +14,11 @@ use parking_lot::Mutex;
 
 use super::{DmuContext, Objset};
 use crate::bail;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::txg::{Txg, TxgHold};
+
+/// Groups that a transaction waits for when there is not room enough for the worst case.
+const RESERVE_TRIES: usize = 16;
 
 /// Membership of a group.
 #[derive(Debug)]
@@ -46,7 +49,7 @@ pub trait SpaceOwner: Send + Sync {
     /// May `bytes` more (worst case) be written in `txg`? Called in open context.
     ///
     /// # Errors
-    /// `NoSpace` or `Quota`.
+    /// `NoSpace` or `Quota`; `Busy`: not in this group, perhaps in the next.
     fn reserve(&self, txg: Txg, bytes: u64) -> Result<()>;
     /// A block was written.
     fn born(&self, tx: &SyncTx<'_>, bp: &BlkPtr) -> Result<()>;
@@ -82,10 +85,21 @@ impl OpenTx {
         if let Some(failure) = context.groups.failure() {
             return Err(failure);
         }
-        throttle(context)?;
-        let hold = context.groups.hold();
-        objset.owner().reserve(hold.txg(), bytes)?;
-        Ok(OpenTx { tx: Tx { txg: hold.txg(), syncing: false }, _hold: hold })
+        for _ in 0..RESERVE_TRIES {
+            throttle(context)?;
+            let hold = context.groups.hold();
+            match objset.owner().reserve(hold.txg(), bytes) {
+                Ok(()) => return Ok(OpenTx { tx: Tx { txg: hold.txg(), syncing: false }, _hold: hold }),
+                // Worst cases promised so far, or frees that are not yet done, are in the way: both end with the group.
+                Err(error) if error.kind() == ErrorKind::Busy => {
+                    let txg = hold.txg();
+                    drop(hold);
+                    context.groups.wait_synced(txg)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        bail!(NoSpace, "{}: out of space", objset.name())
     }
 
     /// Joins the open group without any check: for what must succeed on a full pool (removing files).
