@@ -45,7 +45,9 @@ impl Dataset {
     pub fn any_property(self: &Arc<Self>, name: &str) -> Result<Option<(PropertyValue, Source)>> {
         let name = find(name).map_or(name, |property| property.name);
         if let Some(number) = self.number_fact(name)? {
-            return Ok(Some((PropertyValue::Number(number), Source::None)));
+            // Counts are kept only where a limit was set on purpose, so they pass for set.
+            let kept = matches!(name, "filesystem_count" | "snapshot_count") && number != u64::MAX;
+            return Ok(Some((PropertyValue::Number(number), if kept { Source::Local } else { Source::None })));
         }
         if let Some(text) = self.text_fact(name)? {
             return Ok(Some((PropertyValue::Text(text), Source::None)));
@@ -55,7 +57,11 @@ impl Dataset {
         }
         if let Some(number) = self.content_fact(name)? {
             let default = find(name).map(super::prop_table::Property::default_number);
-            let source = if default == Some(number) { Source::Default } else { Source::None };
+            let source = match name {
+                "volsize" => Source::Local,
+                _ if default == Some(number) => Source::Default,
+                _ => Source::None,
+            };
             return Ok(Some((PropertyValue::Number(number), source)));
         }
         self.property(name)
@@ -170,7 +176,8 @@ impl Dataset {
             return Ok(None);
         }
         let entry = if name == "version" { "VERSION" } else { name };
-        let number = Zap::open(&*self.dsl.objset(self)?, MASTER_NODE)?.lookup_u64(entry)?;
+        let objset = self.dsl.objset(self)?;
+        let number = Zap::open(&objset, MASTER_NODE)?.lookup_u64(entry)?;
         Ok(Some(number.unwrap_or(0)))
     }
 }

@@ -532,3 +532,125 @@ fn history_is_a_ring_that_keeps_the_creation() {
     assert_eq!(rig.dsl().history.read(&rig.dsl().meta).unwrap().len(), records.len());
     rig.check();
 }
+
+/// A pointer to a block that does not exist: only its sizes and its birth count.
+fn pointer(birth: u64, sectors: u64) -> BlkPtr {
+    let dva = ondisk::dva::Dva::new(0, birth << 20, sectors * 512);
+    let mut data = ondisk::blkptr::DataPointer::new(&[dva], ObjectType::PLAIN_FILE_CONTENTS, 0, birth);
+    data.logical_size = 128 << 10;
+    data.physical_size = sectors * 512;
+    data.encode()
+}
+
+fn births(list: bpobj::Bpobj, meta: &Meta) -> Vec<u64> {
+    let mut births = Vec::new();
+    list.for_each(meta, |bp, _| {
+        births.push(bp.birth());
+        Ok(ControlFlow::Continue(()))
+    })
+    .unwrap();
+    births
+}
+
+#[test]
+fn lists_adopt_and_drain() {
+    use bpobj::Bpobj;
+    let rig = rig();
+    rig.create();
+    let dsl = rig.dsl();
+    let meta = &dsl.meta;
+    let frees = Mutex::new(Vec::new());
+    let tx = SyncTx::new(&rig.context, TXG_INITIAL + 1, 1, &frees);
+    let objects = || {
+        let (mut count, mut at) = (0, 0);
+        while let Some(next) = meta.mos.0.next_object(at).unwrap() {
+            (count, at) = (count + 1, next);
+        }
+        count
+    };
+    let top = Bpobj::create(meta, &tx).unwrap();
+    let mut expected = Space::default();
+    // Small lists are copied, large ones (more than a block of 1024 pointers) become sub-objects, and those of those move up.
+    for (number, count) in [(1u64, 3u64), (2, 1500), (3, 1100), (4, 0), (5, 7)] {
+        let list = Bpobj::create(meta, &tx).unwrap();
+        let pointers: Vec<_> = (0..count).map(|n| pointer(number * 10_000 + n, 1 + n % 8)).collect();
+        list.append(meta, &pointers, &tx).unwrap();
+        if number == 3 {
+            let inner = Bpobj::create(meta, &tx).unwrap();
+            let pointers: Vec<_> = (0..1030).map(|n| pointer(90_000 + n, 2)).collect();
+            inner.append(meta, &pointers, &tx).unwrap();
+            list.adopt(meta, inner, &tx).unwrap();
+        }
+        expected.add(list.space(meta).unwrap());
+        top.adopt(meta, list, &tx).unwrap();
+        assert_eq!(top.space(meta).unwrap(), expected, "after list {number}");
+    }
+    let (phys, _) = top.load(meta).unwrap();
+    assert_eq!((phys.count.get(), phys.sub_object_count.get()), (10, 3));
+    let all = births(top, meta);
+    assert_eq!(all.len(), 3 + 1500 + 1100 + 1030 + 7);
+    let only = top.space_born_in(meta, 90_000, 90_002).unwrap();
+    assert_eq!((only.used, only.uncompressed), (2 * 1024, 2 * (128 << 10)));
+    // Drained in three parts, each seen once.
+    let mut drained = Vec::new();
+    for part in [5, 2000, usize::MAX] {
+        let mut left = part;
+        let done = top.drain(meta, &tx, |bp, _| {
+            if left == 0 {
+                return Ok(ControlFlow::Break(()));
+            }
+            left -= 1;
+            drained.push(bp.birth());
+            Ok(ControlFlow::Continue(()))
+        });
+        assert_eq!(done.unwrap(), part == usize::MAX);
+        assert_eq!(births(top, meta).len(), all.len() - drained.len());
+    }
+    assert_eq!(drained, all);
+    assert!(top.is_empty(meta).unwrap());
+    assert_eq!(top.space(meta).unwrap(), Space::default());
+    top.destroy(meta, &tx).unwrap();
+    let before = objects();
+    drop(tx);
+    rig.next_txg();
+    assert_eq!(objects(), before, "objects of lists are left over");
+    rig.check();
+}
+
+#[test]
+fn deadlists_sort_by_birth() {
+    use deadlist::Deadlist;
+    let rig = rig();
+    rig.create();
+    let dsl = rig.dsl();
+    let meta = &dsl.meta;
+    let shared = meta.features.count(Feature::EmptyBpobj).unwrap();
+    let frees = Mutex::new(Vec::new());
+    let tx = SyncTx::new(&rig.context, TXG_INITIAL + 1, 1, &frees);
+    let object = Deadlist::create(meta, &tx).unwrap();
+    let list = Deadlist::open(meta, object).unwrap();
+    for key in [0, 10, 20] {
+        list.add_key(meta, key, &tx).unwrap();
+    }
+    assert_eq!(meta.features.count(Feature::EmptyBpobj).unwrap(), shared + 3);
+    // A block born in the txg of a key belongs to the entry before.
+    list.insert(meta, &[pointer(5, 1), pointer(10, 2), pointer(11, 4), pointer(30, 8)], &tx).unwrap();
+    assert_eq!(meta.features.count(Feature::EmptyBpobj).unwrap(), shared);
+    let used = |after, last| list.space_born_in(meta, after, last).unwrap().used / 512;
+    assert_eq!((used(0, 10), used(10, 20), used(20, u64::MAX), used(0, u64::MAX)), (3, 4, 8, 15));
+    assert_eq!(list.space(meta).unwrap().used, 15 * 512);
+    list.remove_key(meta, 10, &tx).unwrap();
+    let again = Deadlist::open(meta, object).unwrap();
+    let entries: Vec<_> = again.entries(meta).unwrap().into_iter().map(|(key, list)| (key, births(list, meta).len())).collect();
+    assert_eq!(entries, [(0, 3), (20, 1)]);
+    let clone = again.clone_keys(meta, 20, &[], &tx).unwrap();
+    let keys: Vec<_> = Deadlist::open(meta, clone).unwrap().entries(meta).unwrap().into_iter().map(|(key, _)| key).collect();
+    assert_eq!(keys, [0]);
+    assert_eq!(meta.features.count(Feature::EmptyBpobj).unwrap(), shared + 1);
+    Deadlist::destroy(meta, clone, &tx).unwrap();
+    Deadlist::destroy(meta, object, &tx).unwrap();
+    assert_eq!(meta.features.count(Feature::EmptyBpobj).unwrap(), shared);
+    drop(tx);
+    rig.next_txg();
+    rig.check();
+}

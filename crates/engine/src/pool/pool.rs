@@ -108,10 +108,13 @@ impl Pool {
     pub(super) fn refresh_space(&self) {
         let allocator = self.context.io.allocator();
         let normal = allocator.space_use(ClassKind::Normal);
+        let elsewhere = [ClassKind::Special, ClassKind::Dedup].map(|class| allocator.space_use(class).allocated);
+        let waiting = self.deferred.and_then(|list| list.space(&self.dsl.meta).ok());
         self.dsl.set_pool_space(PoolSpace {
             capacity: normal.space,
+            elsewhere: elsewhere.iter().sum(),
             embedded_log: allocator.embedded_log_bytes(),
-            withheld: 0,
+            withheld: waiting.map_or(0, |space| space.used),
             deferred: normal.deferred,
         });
     }

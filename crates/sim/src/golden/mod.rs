@@ -14,6 +14,8 @@ mod archive;
 mod compare;
 mod describe;
 mod library;
+#[cfg(test)]
+mod dsl_tests;
 mod manifest;
 mod mounted;
 mod subject;
