@@ -1,1 +1,70 @@
 //! The daemon: owns pools, serves mounts and the control socket.
+//!
+//! # Theory
+//! While a pool is imported, one process has it open: the daemon of the user who imported it. The commands reach it
+//! through a Unix socket ([`Client`]), and start it when it is not there; it ends when the last pool is exported.
+//! Each mounted dataset is a FUSE session, whose operations ([`ops`]) call `tarnfs::FileSystem`.
+//!
+//! A daemon that is told to end exports its pools. One that is killed leaves pools as a power failure would, and the
+//! on-disk format survives that.
+//!
+//! # Path
+//! `cli` → [`Client`] → [`ControlSocket`] → `tarnfs::control::execute` → [`Backend`](tarnfs::control::Backend);
+//! kernel → `fuse` → [`ops`] → `tarnfs::FileSystem`
+
+mod client;
+mod control_socket;
+mod errno;
+mod logging;
+mod mounts;
+mod place;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+pub use client::Client;
+pub use control_socket::{ControlSocket, Service, Switch};
+pub use errno::errno;
+pub use mounts::{MountHow, Mounts};
+pub use place::Place;
+
+/// Runs a daemon in this process until nobody needs it. `make` is called once the place is ours.
+pub fn run<S: Service>(place: &Place, make: impl FnOnce() -> S) -> ExitCode {
+    logging::start();
+    // Fails when we lead a process group already, as under a supervisor; then we stay in its session.
+    let _ = rustix::process::setsid();
+    match serve(place, make) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(%error, "the daemon ends");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve<S: Service>(place: &Place, make: impl FnOnce() -> S) -> io::Result<()> {
+    let Some(socket) = ControlSocket::claim(place)? else {
+        tracing::info!(socket = %place.socket().display(), "another daemon is here already");
+        return Ok(());
+    };
+    let switch = Arc::new(Switch::default());
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let told = Arc::clone(&switch);
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for signal in signals.forever() {
+            tracing::info!(signal, "told to end");
+            told.end();
+        }
+    })?;
+    tracing::info!(socket = %place.socket().display(), "serving");
+    let backend = Arc::new(Mutex::new(make()));
+    socket.serve(&backend, &switch).map_err(|failure| io::Error::other(failure.to_string()))
+}

@@ -1,3 +1,5 @@
 //! The library: pools, datasets, files.
 
 pub mod control;
+
+pub use engine::error::{Error, ErrorKind};

@@ -22,7 +22,7 @@
 //! Each shard has a lock for its flights and, taken under that or alone, a lock for its blocks. No I/O is done under either.
 //!
 //! # Path
-//! Called by `dmu::dbuf`; calls `zio::BlockIo::read`.
+//! Called by `dmu`; calls `zio::BlockIo::read`.
 
 mod cache;
 mod flight;

@@ -56,6 +56,18 @@ impl Bptree {
         entry.map(Some).map_err(|_| error!(Corrupt, "bptree {}: entry {} is cut off", self.0, phys.begin))
     }
 
+    /// All entries: what waits to be freed.
+    pub fn entries(self, meta: &Meta) -> Result<Vec<BptreeEntryPhys>> {
+        let phys = self.load(meta)?;
+        let mut entries = Vec::new();
+        for index in phys.begin.get()..phys.end.get() {
+            let bytes = meta.mos.read(self.0, index * ENTRY_BYTES, ENTRY_BYTES as usize)?;
+            let entry = BptreeEntryPhys::read_from_bytes(&bytes);
+            entries.push(entry.map_err(|_| error!(Corrupt, "bptree {}: entry {index} is cut off", self.0))?);
+        }
+        Ok(entries)
+    }
+
     /// Some blocks of the first entry have been freed, of `freed` space; go on at `resume`, or with the next entry.
     pub fn advance(self, meta: &Meta, freed: SpaceDelta, resume: Option<BlockBookmarkPhys>, tx: &SyncTx<'_>) -> Result<()> {
         let mut phys = self.load(meta)?;

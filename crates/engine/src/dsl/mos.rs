@@ -136,8 +136,8 @@ impl Mos {
         if dnode.object_type() == ObjectType::ZAP_METADATA {
             return Ok(false);
         }
-        Zap::initialize(&self.0, tx, dnode.clone(), &ZapSpec::new(ObjectType::ZAP_METADATA))?;
         dnode.set_object_type(tx, ObjectType::ZAP_METADATA);
+        Zap::initialize(&self.0, tx, dnode, &ZapSpec::new(ObjectType::ZAP_METADATA))?;
         Ok(true)
     }
 

@@ -162,7 +162,7 @@ impl Zap {
     /// It is no ZAP.
     pub fn of(dnode: Arc<Dnode>) -> Result<Zap> {
         if dnode.object_type().byteswap() != Some(ondisk::object_type::ByteswapClass::Zap) {
-            bail!(Invalid, "object {} of dataset {} is no ZAP", dnode.object(), dnode.dataset());
+            bail!(Invalid, "object {} of dataset {} ({}) is no ZAP", dnode.object(), dnode.dataset(), dnode.object_type());
         }
         let shared = dnode.attachment(Shared::default);
         Ok(Zap { dnode, shared })

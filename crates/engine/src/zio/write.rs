@@ -14,6 +14,7 @@
 //! 2. A block is written over in place only if it was born in this same txg and has exactly the same physical size.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use ondisk::algorithm::{ChecksumAlgorithm, Compression};
@@ -33,6 +34,9 @@ use crate::error::{Error, ErrorKind, Result, Within};
 const RUN_BYTES_MAX: usize = 1 << 20;
 /// And up to this number.
 const RUN_BLOCKS_MAX: usize = 256;
+
+/// Bytes that one thread shapes at a time, and that make a helper worth waking.
+const TURN_BYTES: usize = 128 << 10;
 
 /// Where a block may go.
 #[derive(Debug, Clone, Copy)]
@@ -82,7 +86,7 @@ struct Batch {
 }
 
 enum Work {
-    Shape(usize),
+    Shape(Range<usize>),
     Place,
     Issue(Vec<Ready>),
     Wait,
@@ -94,6 +98,8 @@ impl BlockIo {
     /// the caller to change. Where the new pointer differs from `previous`, freeing what was there is the caller's too.
     pub fn write_many(self: &Arc<Self>, requests: Vec<WriteRequest>, txg: u64) -> Vec<Result<BlkPtr>> {
         let count = requests.len();
+        // A small batch is done before another thread would have woken up.
+        let helpers = requests.iter().map(|request| request.data.len()).sum::<usize>() / TURN_BYTES;
         let rules = self.shape_rules(txg);
         let state = State {
             stages: (0..count).map(|_| Stage::Waiting).collect(),
@@ -107,7 +113,7 @@ impl BlockIo {
         let batch =
             Arc::new(Batch { io: Arc::clone(self), requests, rules, state: Mutex::new(state), changed: Condvar::new() });
         let shared = Arc::clone(&batch);
-        self.writers().share(count.saturating_sub(1), move || shared.work());
+        self.writers().share(helpers, move || shared.work());
         let results = std::mem::take(&mut batch.state.lock().results);
         results.into_iter().map(|result| result.unwrap_or_else(|| bail!(Io, "a block was not written"))).collect()
     }
@@ -178,13 +184,15 @@ impl Batch {
     fn work(&self) {
         loop {
             match self.next() {
-                Work::Shape(index) => {
-                    let shaped = shape(&self.requests[index], self.rules);
+                Work::Shape(some) => {
+                    let shaped: Vec<_> = some.clone().map(|index| shape(&self.requests[index], self.rules)).collect();
                     let mut state = self.state.lock();
-                    match shaped {
-                        Ok(Shaped::Pointer(pointer)) => Self::finish(&mut state, index, Ok(pointer)),
-                        Ok(shaped) => state.stages[index] = Stage::Shaped(shaped),
-                        Err(error) => Self::finish(&mut state, index, Err(error)),
+                    for (index, shaped) in some.zip(shaped) {
+                        match shaped {
+                            Ok(Shaped::Pointer(pointer)) => Self::finish(&mut state, index, Ok(pointer)),
+                            Ok(shaped) => state.stages[index] = Stage::Shaped(shaped),
+                            Err(error) => Self::finish(&mut state, index, Err(error)),
+                        }
                     }
                     self.changed.notify_all();
                 }
@@ -220,14 +228,27 @@ impl Batch {
             return Work::Place;
         }
         if state.next_shape < self.requests.len() {
-            state.next_shape += 1;
-            return Work::Shape(state.next_shape - 1);
+            let some = self.some_from(state.next_shape);
+            state.next_shape = some.end;
+            return Work::Shape(some);
         }
         if state.done == self.requests.len() {
             return Work::End;
         }
         self.changed.wait(&mut state);
         Work::Wait
+    }
+
+    /// As many of the next requests as are worth one turn under the lock.
+    fn some_from(&self, start: usize) -> Range<usize> {
+        let mut bytes = 0;
+        let rest = self.requests[start..].iter();
+        let more = rest.take_while(|request| {
+            let first = bytes == 0;
+            bytes += request.data.len();
+            first || bytes <= TURN_BYTES
+        });
+        start..start + more.count()
     }
 
     /// Passes by blocks that need no place.

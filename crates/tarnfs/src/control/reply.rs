@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
 use super::property::PropertyValue;
-use super::status::{FoundPool, PoolStatus, VdevStatus};
+use super::status::{FoundPool, PoolStatus};
 
 /// The answer to one request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -56,12 +56,8 @@ pub struct PoolEntry {
     pub guid: u64,
     /// The properties asked for that it has.
     pub properties: Vec<PropertyValue>,
-    /// Its vdevs, to `PoolList` only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub root: Option<VdevStatus>,
-    /// Its state, to `PoolList` only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<Box<PoolStatus>>,
+    /// Its state and vdevs.
+    pub status: PoolStatus,
 }
 
 /// Type of a dataset.

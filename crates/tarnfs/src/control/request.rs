@@ -133,6 +133,26 @@ pub struct VdevSpec {
     pub children: Vec<VdevSpec>,
 }
 
+/// Which features a new pool has, by their names without `feature@`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FeatureChoice {
+    /// Those that are not named here, too.
+    pub all_others: bool,
+    /// Enable these.
+    pub enabled: Vec<String>,
+    /// Do not enable these.
+    pub disabled: Vec<String>,
+}
+
+impl FeatureChoice {
+    /// Is the feature of that name to be enabled?
+    #[must_use]
+    pub fn enables(&self, name: &str) -> bool {
+        let named = |names: &[String]| names.iter().any(|known| known == name);
+        named(&self.enabled) || (self.all_others && !named(&self.disabled))
+    }
+}
+
 /// `zpool create`. Does not mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolCreate {
@@ -146,8 +166,8 @@ pub struct PoolCreate {
     pub force: bool,
     /// Pool properties, `altroot` and `ashift` included. Features are not among them.
     pub properties: Vec<Setting>,
-    /// Names of the features to enable, without `feature@`; `None` means all that are known.
-    pub features: Option<Vec<String>>,
+    /// Which features to enable.
+    pub features: FeatureChoice,
     /// Properties of the root dataset.
     pub dataset_properties: Vec<Setting>,
 }

@@ -107,6 +107,10 @@ pub struct VdevStats {
     pub physical_ashift: u64,
     /// Bytes processed on it by the running scan.
     pub scan_processed: u64,
+    /// Waits for the running resilver to end before its own.
+    pub resilver_deferred: bool,
+    /// Bytes that only the checkpoint keeps.
+    pub checkpoint_space: u64,
     /// Being evacuated.
     pub removing: bool,
     /// Takes no new blocks.
@@ -320,4 +324,40 @@ pub struct FoundPool {
     pub unsupported: Vec<UnsupportedFeature>,
     /// Are they needed only to write?
     pub can_read_only: bool,
+}
+
+impl VdevState {
+    /// Its number in the format and in the kernel's interface.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self as u64 + 1
+    }
+
+    /// `ONLINE`, `DEGRADED`, ... as pools and vdevs are listed.
+    #[must_use]
+    pub fn word(self, aux: VdevAux) -> &'static str {
+        match (self, aux) {
+            (VdevState::Closed | VdevState::Offline, _) => "OFFLINE",
+            (VdevState::Removed, _) => "REMOVED",
+            (VdevState::CantOpen, VdevAux::CorruptData | VdevAux::BadLog) | (VdevState::Faulted, _) => "FAULTED",
+            (VdevState::CantOpen, VdevAux::SplitPool) => "SPLIT",
+            (VdevState::CantOpen, _) => "UNAVAIL",
+            (VdevState::Degraded, _) => "DEGRADED",
+            (VdevState::Healthy, _) => "ONLINE",
+        }
+    }
+}
+
+impl PoolStatus {
+    /// The pool's health in one word, as the `health` property has it.
+    #[must_use]
+    pub fn health(&self) -> &'static str {
+        if self.state == PoolState::Unavailable {
+            "FAULTED"
+        } else if self.suspended.is_some() {
+            "SUSPENDED"
+        } else {
+            self.root.state.word(self.root.aux)
+        }
+    }
 }

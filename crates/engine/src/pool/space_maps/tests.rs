@@ -25,7 +25,7 @@ use crate::pool::check::{CheckOptions, Walker};
 use crate::tunables::Tunables;
 use crate::txg::{DirtyBytes, Txg, TxgGroups};
 use crate::zap::{Zap, ZapSpec};
-use crate::zio::{BlockIo, BlockThreads, Device, Devices};
+use crate::zio::{BlockDevice, BlockDevices, BlockIo, BlockThreads};
 
 const METASLAB_SHIFT: u8 = 20;
 const METASLABS: u64 = 24;
@@ -35,23 +35,24 @@ struct Memory {
     bytes: Mutex<Vec<u8>>,
 }
 
-impl Device for Memory {
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        buf.copy_from_slice(&self.bytes.lock()[offset as usize..][..buf.len()]);
-        Ok(())
+impl BlockDevice for Memory {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_copy(0, offset, buf).map(|()| 0)
     }
     fn copies(&self) -> usize {
         1
     }
     fn read_copy(&self, _copy: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.read(offset, buf)
+        buf.copy_from_slice(&self.bytes.lock()[offset as usize..][..buf.len()]);
+        Ok(())
     }
-    fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.bytes.lock()[offset as usize..][..data.len()].copy_from_slice(data);
+    fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        let data = buffers.concat();
+        self.bytes.lock()[offset as usize..][..data.len()].copy_from_slice(&data);
         Ok(())
     }
     fn repair_copy(&self, _copy: usize, offset: u64, data: &[u8]) -> Result<()> {
-        self.write(offset, data)
+        self.write(offset, &[data])
     }
     fn note_checksum_error(&self, _copy: usize) {}
     fn ashift(&self) -> u32 {
@@ -67,9 +68,9 @@ impl Device for Memory {
 
 struct Vdevs(Vec<Arc<Memory>>);
 
-impl Devices for Vdevs {
-    fn device(&self, vdev: u32) -> Option<Arc<dyn Device>> {
-        self.0.get(vdev as usize).map(|device| Arc::clone(device) as Arc<dyn Device>)
+impl BlockDevices for Vdevs {
+    fn device(&self, vdev: u32) -> Option<Arc<dyn BlockDevice>> {
+        self.0.get(vdev as usize).map(|device| Arc::clone(device) as Arc<dyn BlockDevice>)
     }
     fn flush(&self) -> Result<()> {
         Ok(())
@@ -136,7 +137,7 @@ fn context(disks: &Arc<Vdevs>, synced: u64) -> Arc<DmuContext> {
     let host: HostRef = RealHost::shared();
     let allocator = Arc::new(Allocator::new(2));
     let threads = BlockThreads { writers: 2, readers: 1 };
-    let io = BlockIo::new(&host, Arc::clone(disks) as Arc<dyn Devices>, allocator, threads);
+    let io = BlockIo::new(&host, Arc::clone(disks) as Arc<dyn BlockDevices>, allocator, threads);
     Arc::new(DmuContext {
         cache: Arc::new(BlockCache::new(Arc::clone(&io), 8 << 20)),
         io,

@@ -1,0 +1,144 @@
+//! Options as GNU `getopt_long` reads them, since that is what `zpool` and `zfs` are used with.
+//!
+//! # Theory
+//!
+//! Short options may be combined (`-Hp`), an argument may follow at once or as the next word (`-oname`, `-o name`),
+//! operands and options may be mixed, and `--` ends the options. A specification is getopt's own: the letters, each
+//! with `:` behind it when it takes an argument; a leading `:` tells a missing argument from an unknown letter.
+//! Options are handed out one by one, in order, because a command complains about the first wrong one.
+
+/// What is wrong with an option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// No such option.
+    Unknown(char),
+    /// It needs an argument.
+    Missing(char),
+}
+
+/// A long option and the letter it is handed out as.
+pub(crate) type Long = (&'static str, char);
+
+/// Reads the options of one command.
+pub(crate) struct Options<'a> {
+    words: &'a [String],
+    short: &'static str,
+    long: &'static [Long],
+    next: usize,
+    /// Rest of a word of combined letters.
+    rest: &'a str,
+    operands: Vec<String>,
+}
+
+impl<'a> Options<'a> {
+    /// The words after the command's name; the letters; the long options (none of ours takes an argument).
+    pub(crate) fn new(words: &'a [String], short: &'static str, long: &'static [Long]) -> Options<'a> {
+        Options { words, short, long, next: 0, rest: "", operands: Vec::new() }
+    }
+
+    fn letter(&mut self, letter: char) -> Result<(char, Option<String>), Wrong> {
+        let colon = self.short.starts_with(':');
+        let spec = self.short.trim_start_matches(':');
+        let place = spec.find(letter).filter(|_| letter != ':').ok_or(Wrong::Unknown(letter))?;
+        if !spec[place + letter.len_utf8()..].starts_with(':') {
+            return Ok((letter, None));
+        }
+        if !self.rest.is_empty() {
+            return Ok((letter, Some(std::mem::take(&mut self.rest).to_owned())));
+        }
+        let missing = if colon { Wrong::Missing(letter) } else { Wrong::Unknown(letter) };
+        let argument = self.words.get(self.next).ok_or(missing)?;
+        self.next += 1;
+        Ok((letter, Some(argument.clone())))
+    }
+
+    fn named(&self, name: &str) -> Result<(char, Option<String>), Wrong> {
+        if let Some((_, letter)) = self.long.iter().find(|(long, _)| *long == name) {
+            return Ok((*letter, None));
+        }
+        let mut letters: Vec<char> = self.long.iter().filter(|(long, _)| long.starts_with(name)).map(|(_, letter)| *letter).collect();
+        letters.dedup();
+        match letters.as_slice() {
+            [letter] => Ok((*letter, None)),
+            _ => Err(Wrong::Unknown('\0')),
+        }
+    }
+
+    /// The words that are no options. To be asked when the options have run out.
+    pub(crate) fn operands(mut self) -> Vec<String> {
+        self.operands.extend_from_slice(&self.words[self.next..]);
+        self.operands
+    }
+}
+
+impl Iterator for Options<'_> {
+    type Item = Result<(char, Option<String>), Wrong>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(letter) = self.rest.chars().next() {
+                self.rest = &self.rest[letter.len_utf8()..];
+                return Some(self.letter(letter));
+            }
+            let word = self.words.get(self.next)?;
+            self.next += 1;
+            if word == "--" {
+                return None;
+            }
+            if let Some(name) = word.strip_prefix("--")
+                && !self.long.is_empty()
+            {
+                return Some(self.named(name));
+            }
+            match word.strip_prefix('-') {
+                Some(letters) if !letters.is_empty() => self.rest = letters,
+                _ => self.operands.push(word.clone()),
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Wrong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Wrong::Unknown('\0') => write!(f, "invalid option ''"),
+            Wrong::Unknown(letter) => write!(f, "invalid option '{letter}'"),
+            Wrong::Missing(letter) => write!(f, "missing argument for '{letter}' option"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str], short: &'static str, long: &'static [Long]) -> (Vec<Result<(char, Option<String>), Wrong>>, Vec<String>) {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let mut options = Options::new(&words, short, long);
+        let read = options.by_ref().collect();
+        (read, options.operands())
+    }
+
+    #[test]
+    fn letters_combine_and_operands_may_come_first() {
+        let (options, operands) = read(&["tank", "-Hpoused", "-o", "name", "b", "--", "-r"], ":Hpo:r", &[]);
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(options, [Ok(('H', None)), Ok(('p', None)), Ok(('o', some("used"))), Ok(('o', some("name")))]);
+        assert_eq!(operands, ["tank", "b", "-r"]);
+    }
+
+    #[test]
+    fn wrong_options_are_told_apart() {
+        assert_eq!(read(&["-x"], ":ab:", &[]).0, [Err(Wrong::Unknown('x'))]);
+        assert_eq!(read(&["-b"], ":ab:", &[]).0, [Err(Wrong::Missing('b'))]);
+        assert_eq!(read(&["-b"], "ab:", &[]).0, [Err(Wrong::Unknown('b'))]);
+        assert_eq!(read(&["-:"], "ab:", &[]).0, [Err(Wrong::Unknown(':'))]);
+        assert_eq!(read(&["-"], "a", &[]).1, ["-"]);
+    }
+
+    #[test]
+    fn long_options_may_be_shortened() {
+        const LONG: &[Long] = &[("json", 'j'), ("json-int", 'J')];
+        assert_eq!(read(&["--json", "--json-i", "--js"], "j", LONG).0, [Ok(('j', None)), Ok(('J', None)), Err(Wrong::Unknown('\0'))]);
+    }
+}

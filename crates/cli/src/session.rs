@@ -1,0 +1,120 @@
+//! What one run of a command has to work with: somebody to answer requests, two streams, the time.
+//!
+//! # Theory
+//!
+//! A command is a function from arguments and a [`Session`] to an exit code. It prints only through the session and
+//! asks only through it, so a test runs it against a fake and compares bytes.
+
+use std::fmt;
+use std::io::Write;
+
+use jiff::tz::TimeZone;
+use tarnfs::control::{Failure, FailureKind, Reply, Request};
+
+/// Answers requests: the daemon behind its socket, or a backend in this process.
+pub(crate) trait Control {
+    /// Sends `request` and waits for the answer.
+    fn call(&mut self, request: Request) -> Reply;
+}
+
+/// One run of a command.
+pub(crate) struct Session<'a> {
+    pub(crate) control: &'a mut dyn Control,
+    pub(crate) out: &'a mut dyn Write,
+    pub(crate) err: &'a mut dyn Write,
+    /// Seconds since 1970.
+    pub(crate) now: u64,
+    pub(crate) zone: TimeZone,
+}
+
+/// Why a command ends early. Everything that is to be said about it has been said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The usage text is due, and exit code 2.
+    Usage,
+    /// This exit code.
+    Code(u8),
+}
+
+/// An exit code, or an early end.
+pub(crate) type Outcome = Result<u8, Stop>;
+
+/// Prints a line on standard output.
+macro_rules! say {
+    ($session:expr, $($words:tt)*) => { $session.print(format_args!("{}\n", format_args!($($words)*))) };
+}
+
+/// Prints a line on standard error.
+macro_rules! complain {
+    ($session:expr, $($words:tt)*) => { $session.complain(format_args!($($words)*)) };
+}
+
+pub(crate) use {complain, say};
+
+impl Session<'_> {
+    /// Prints on standard output. A reader that has gone away is not our failure.
+    pub(crate) fn print(&mut self, words: fmt::Arguments<'_>) {
+        let _ = self.out.write_fmt(words);
+    }
+
+    /// Prints a line on standard error, after what was printed before.
+    pub(crate) fn complain(&mut self, words: fmt::Arguments<'_>) {
+        let _ = self.out.flush();
+        let _ = writeln!(self.err, "{words}");
+    }
+
+    /// Complains, and asks for the usage text.
+    pub(crate) fn misuse(&mut self, words: impl fmt::Display) -> Stop {
+        complain!(self, "{words}");
+        Stop::Usage
+    }
+
+    /// Complains that `action` failed: `cannot open 'tank': no such pool`.
+    pub(crate) fn failed(&mut self, action: impl fmt::Display, failure: &Failure) -> Stop {
+        complain!(self, "{action}: {failure}");
+        Stop::Code(1)
+    }
+
+    /// Sends a request whose answer is one of `pick`'s.
+    fn ask<T>(&mut self, request: Request, pick: impl FnOnce(Reply) -> Option<T>) -> Result<T, Failure> {
+        match self.control.call(request) {
+            Reply::Failed(failure) => Err(failure),
+            reply => pick(reply).ok_or_else(|| Failure::with(FailureKind::Other, "the daemon gave an answer that does not fit")),
+        }
+    }
+
+    /// Sends a request that has no answer but success.
+    pub(crate) fn perform(&mut self, request: Request) -> Result<(), Failure> {
+        self.ask(request, |reply| matches!(reply, Reply::Done).then_some(()))
+    }
+
+    /// Sends a request about pools.
+    pub(crate) fn pools(&mut self, request: Request) -> Result<Vec<tarnfs::control::PoolEntry>, Failure> {
+        self.ask(request, |reply| if let Reply::Pools(pools) = reply { Some(pools) } else { None })
+    }
+
+    /// Sends a request for the health of pools.
+    pub(crate) fn status(&mut self, request: Request) -> Result<Vec<tarnfs::control::PoolStatus>, Failure> {
+        self.ask(request, |reply| if let Reply::Status(pools) = reply { Some(pools) } else { None })
+    }
+
+    /// Sends a request for pools that could be imported.
+    pub(crate) fn found(&mut self, request: Request) -> Result<Vec<tarnfs::control::FoundPool>, Failure> {
+        self.ask(request, |reply| if let Reply::Found(pools) = reply { Some(pools) } else { None })
+    }
+
+    /// Sends a request about datasets.
+    pub(crate) fn datasets(&mut self, request: Request) -> Result<tarnfs::control::Datasets, Failure> {
+        self.ask(request, |reply| if let Reply::Datasets(datasets) = reply { Some(datasets) } else { None })
+    }
+
+    /// What is mounted?
+    pub(crate) fn mounts(&mut self) -> Result<Vec<tarnfs::control::Mount>, Failure> {
+        self.ask(Request::MountList, |reply| if let Reply::Mounts(mounts) = reply { Some(mounts) } else { None })
+    }
+}
+
+/// Puts the exit codes of several steps together as OpenZFS does: any failure makes the whole fail.
+pub(crate) fn worst(a: u8, b: u8) -> u8 {
+    a | b
+}

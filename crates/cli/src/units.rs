@@ -1,0 +1,191 @@
+//! Numbers as `zpool` and `zfs` print and read them.
+//!
+//! # Theory
+//!
+//! A size is shown in at most five characters: exact multiples without a fraction (`4K`), else with as many decimals,
+//! at most two, as fit (`1.50K`, `10.0M`, `1023T`). Trying two, one and no decimals in turn, and looking at the length,
+//! is the definition; anything cleverer rounds differently somewhere.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+const LETTERS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
+
+fn scaled(number: u64, unit_of_one: &str) -> String {
+    let mut power = 0;
+    let mut rest = number;
+    while rest >= 1024 && power < 6 {
+        rest /= 1024;
+        power += 1;
+    }
+    let letter = if power == 0 { unit_of_one } else { LETTERS[power] };
+    let unit = 1u64 << (10 * power);
+    if power == 0 || number % unit == 0 {
+        return format!("{rest}{letter}");
+    }
+    let value = number as f64 / unit as f64;
+    let mut text = String::new();
+    for decimals in [2, 1, 0] {
+        text = format!("{value:.decimals$}{letter}");
+        if text.len() <= 5 {
+            break;
+        }
+    }
+    text
+}
+
+/// A count: `0`, `1.50K`.
+pub(crate) fn nice_number(number: u64) -> String {
+    scaled(number, "")
+}
+
+/// A size in bytes: `0B`, `1.50K`.
+pub(crate) fn nice_bytes(number: u64) -> String {
+    scaled(number, "B")
+}
+
+/// A ratio in hundredths: `1.00x`, or `1.00` when it is for a program.
+pub(crate) fn ratio(hundredths: u64, exact: bool) -> String {
+    format!("{}.{:02}{}", hundredths / 100, hundredths % 100, if exact { "" } else { "x" })
+}
+
+/// A parsed size, or what is wrong with it: `10G`, `1.5k`, `512`, `1GiB`.
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+    if !text.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+        return Err(format!("bad numeric value '{text}'"));
+    }
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let too_large = || "numeric value is too large".to_owned();
+    if !text[digits..].starts_with('.') {
+        let number: u64 = if digits == 0 { 0 } else { text[..digits].parse().map_err(|_| too_large())? };
+        let unit = suffix_unit(&text[digits..])?;
+        return unit.and_then(|unit| number.checked_mul(unit)).ok_or_else(too_large);
+    }
+    let fraction = text[digits + 1..].len() - text[digits + 1..].trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let end = digits + 1 + fraction;
+    let value: f64 = if end == 1 { 0.0 } else { format!("0{}0", &text[..end]).parse().map_err(|_| too_large())? };
+    let unit = suffix_unit(&text[end..])?.ok_or_else(too_large)?;
+    let value = value * unit as f64;
+    if value >= u64::MAX as f64 {
+        return Err(too_large());
+    }
+    Ok(value as u64)
+}
+
+/// How many the suffix stands for; `None` when that is more than 64 bits hold.
+fn suffix_unit(suffix: &str) -> Result<Option<u64>, String> {
+    let upper = suffix.to_ascii_uppercase();
+    let Some(first) = upper.chars().next() else { return Ok(Some(1)) };
+    let invalid = || format!("invalid numeric suffix '{suffix}'");
+    let power = "BKMGTPEZ".find(first).ok_or_else(invalid)?;
+    match &upper[first.len_utf8()..] {
+        "" => {}
+        "B" | "IB" if power > 0 => {}
+        _ => return Err(invalid()),
+    }
+    Ok(1u64.checked_shl(10 * power as u32))
+}
+
+fn local(seconds: u64, zone: &TimeZone) -> Option<jiff::Zoned> {
+    let timestamp = Timestamp::from_second(i64::try_from(seconds).ok()?).ok()?;
+    Some(timestamp.to_zoned(zone.clone()))
+}
+
+const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+fn date(time: &jiff::Zoned) -> (String, String) {
+    let day = DAYS[usize::from(time.weekday().to_monday_zero_offset().unsigned_abs())];
+    let month = MONTHS[usize::from(time.month().unsigned_abs()) - 1];
+    (format!("{day} {month} {:>2}", time.day()), format!("{}", time.year()))
+}
+
+/// A creation time: `Sun Nov 20 16:05 2026`, the hour padded with a blank.
+pub(crate) fn creation_time(seconds: u64, zone: &TimeZone) -> String {
+    let Some(time) = local(seconds, zone) else { return seconds.to_string() };
+    let (day, year) = date(&time);
+    format!("{day} {:>2}:{:02} {year}", time.hour(), time.minute())
+}
+
+/// The same with seconds.
+pub(crate) fn change_time(seconds: u64, zone: &TimeZone) -> String {
+    let Some(time) = local(seconds, zone) else { return seconds.to_string() };
+    let (day, year) = date(&time);
+    format!("{day} {:>2}:{:02}:{:02} {year}", time.hour(), time.minute(), time.second())
+}
+
+/// A time as C's `ctime` has it, without its newline: `Sun Nov 20 16:05:09 2026`.
+pub(crate) fn clock_time(seconds: u64, zone: &TimeZone) -> String {
+    let Some(time) = local(seconds, zone) else { return seconds.to_string() };
+    let (day, year) = date(&time);
+    format!("{day} {:02}:{:02}:{:02} {year}", time.hour(), time.minute(), time.second())
+}
+
+/// A time as `date` has it: `Sun Nov 20 16:05:09 UTC 2026`.
+pub(crate) fn date_time(seconds: u64, zone: &TimeZone) -> String {
+    let Some(time) = local(seconds, zone) else { return seconds.to_string() };
+    let (day, year) = date(&time);
+    let zone = time.strftime("%Z");
+    format!("{day} {:02}:{:02}:{:02} {zone} {year}", time.hour(), time.minute(), time.second())
+}
+
+/// A duration: `00:01:05`, `2 days 03:04:05`.
+pub(crate) fn duration(seconds: u64) -> String {
+    let (days, hours, minutes, rest) = (seconds / 86400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    let clock = format!("{hours:02}:{minutes:02}:{rest:02}");
+    if days > 0 { format!("{days} days {clock}") } else { clock }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_take_five_characters() {
+        for (number, text) in [
+            (0, "0B"), (512, "512B"), (1023, "1023B"), (1024, "1K"), (1536, "1.50K"), (10239, "10.0K"), (10240, "10K"),
+            (10 << 20, "10M"), ((10 << 20) + 1, "10.0M"), (6_818_672, "6.50M"), (82_584_016, "78.8M"), (104_857_599, "100M"),
+            (1_048_575, "1024K"), ((1 << 30) - 1, "1024M"), (1 << 40, "1T"), (u64::MAX, "16.0E"), (96 << 10, "96K"),
+        ] {
+            assert_eq!(nice_bytes(number), text, "{number}");
+        }
+        assert_eq!(nice_number(0), "0");
+        assert_eq!(nice_number(999), "999");
+        assert_eq!(ratio(922, false), "9.22x");
+        assert_eq!(ratio(1005, true), "10.05");
+    }
+
+    #[test]
+    fn sizes_are_read_as_they_are_written() {
+        for (text, number) in [
+            ("0", 0), ("1k", 1024), ("1.5K", 1536), ("10g", 10 << 30), ("1GiB", 1 << 30), ("1gb", 1 << 30), ("512B", 512), ("16E", 0),
+            (".5k", 512), ("1.", 1), ("15e", 15 << 60),
+        ] {
+            if text == "16E" {
+                assert_eq!(parse_size(text), Err("numeric value is too large".into()));
+            } else {
+                assert_eq!(parse_size(text), Ok(number), "{text}");
+            }
+        }
+        assert_eq!(parse_size("x"), Err("bad numeric value 'x'".into()));
+        assert_eq!(parse_size(""), Err("bad numeric value ''".into()));
+        assert_eq!(parse_size("-1"), Err("bad numeric value '-1'".into()));
+        assert_eq!(parse_size("1Q"), Err("invalid numeric suffix 'Q'".into()));
+        assert_eq!(parse_size("1BB"), Err("invalid numeric suffix 'BB'".into()));
+        assert_eq!(parse_size("99999999999999999999"), Err("numeric value is too large".into()));
+    }
+
+    #[test]
+    fn times_are_padded_as_strftime_does() {
+        assert_eq!(creation_time(1_795_172_265, &TimeZone::UTC), "Fri Nov 20 11:37 2026".replace("11:37", &hm(1_795_172_265)));
+        assert_eq!(creation_time(0, &TimeZone::UTC), "Thu Jan  1  0:00 1970");
+        assert_eq!(change_time(61, &TimeZone::UTC), "Thu Jan  1  0:01:01 1970");
+        assert_eq!(clock_time(3661, &TimeZone::UTC), "Thu Jan  1 01:01:01 1970");
+        assert_eq!(duration(65), "00:01:05");
+        assert_eq!(duration(2 * 86400 + 3 * 3600 + 245), "2 days 03:04:05");
+    }
+
+    fn hm(seconds: u64) -> String {
+        format!("{:>2}:{:02}", seconds / 3600 % 24, seconds / 60 % 60)
+    }
+}

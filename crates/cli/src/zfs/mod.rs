@@ -1,0 +1,15 @@
+//! `zfs`: datasets.
+
+mod create;
+mod datasets;
+mod destroy;
+mod get;
+mod inherit;
+mod list;
+mod mount;
+mod set;
+mod unmount;
+mod usage;
+
+pub(crate) use mount::{mount_after, mount_pool, mount_root};
+pub(crate) use usage::PROGRAM;

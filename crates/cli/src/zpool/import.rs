@@ -1,0 +1,248 @@
+//! `zpool import`
+
+use std::path::PathBuf;
+
+use tarnfs::control::{Failure, FailureKind, FoundPool, PoolImport, PoolScan, PoolSelect, PoolState, Request, Wanted};
+
+use super::create::{add_default, add_pool};
+use super::found;
+use crate::getopt::{Long, Options};
+use crate::names;
+use crate::session::{Outcome, Session, Stop, complain, say};
+use crate::settings::{self, When};
+use crate::units::clock_time;
+
+const LONG: &[Long] = &[("rewind-to-checkpoint", 'k')];
+
+#[derive(Default)]
+struct Flags {
+    all: bool,
+    cache_file: Option<String>,
+    directories: Vec<PathBuf>,
+    destroyed: bool,
+    force: bool,
+    rewind: bool,
+    extreme: bool,
+    load_keys: bool,
+    missing_log: bool,
+    dry_run: bool,
+    no_mount: bool,
+    mount_options: Vec<String>,
+    pool: Vec<(String, String)>,
+    scan: bool,
+    temporary_name: bool,
+    txg_max: Option<u64>,
+    to_checkpoint: bool,
+}
+
+fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<String>), Stop> {
+    let mut flags = Flags::default();
+    let mut options = Options::new(words, ":aCc:d:DEfFlmnNo:R:stT:VX", LONG);
+    for option in options.by_ref() {
+        let (letter, argument) = option.map_err(|wrong| session.misuse(wrong))?;
+        let argument = argument.unwrap_or_default();
+        match letter {
+            'a' => flags.all = true,
+            'c' => flags.cache_file = Some(argument),
+            'd' => flags.directories.push(argument.into()),
+            'D' => flags.destroyed = true,
+            'f' => flags.force = true,
+            'F' => flags.rewind = true,
+            'l' => flags.load_keys = true,
+            'm' => flags.missing_log = true,
+            'n' => flags.dry_run = true,
+            'N' => flags.no_mount = true,
+            'o' => match settings::split(&argument) {
+                Some((name, value)) => add_pool(session, &mut flags.pool, name, value)?,
+                None => flags.mount_options = argument.split(',').map(str::to_owned).collect(),
+            },
+            'R' => {
+                add_pool(session, &mut flags.pool, "altroot", &argument)?;
+                add_default(&mut flags.pool, "cachefile", "none");
+            }
+            's' => flags.scan = true,
+            't' => {
+                flags.temporary_name = true;
+                add_default(&mut flags.pool, "cachefile", "none");
+            }
+            'T' => flags.txg_max = Some(argument.parse().map_err(|_| session.misuse("invalid txg value"))?),
+            'X' => flags.extreme = true,
+            'k' => flags.to_checkpoint = true,
+            _ => {}
+        }
+    }
+    check(session, &flags, &options.operands()).map(|operands| (flags, operands))
+}
+
+fn check(session: &mut Session<'_>, flags: &Flags, operands: &[String]) -> Result<Vec<String>, Stop> {
+    for (wrong, words) in [
+        (flags.cache_file.is_some() && !flags.directories.is_empty(), "-c is incompatible with -d"),
+        (flags.cache_file.is_some() && flags.scan, "-c is incompatible with -s"),
+        (flags.load_keys && flags.no_mount, "-l is incompatible with -N"),
+        (flags.load_keys && !flags.all && operands.is_empty(), "-l is only meaningful during an import"),
+        ((flags.dry_run || flags.extreme) && !flags.rewind, "-n or -X only meaningful with -F"),
+        (operands.len() > if flags.all { 0 } else { 2 }, "too many arguments"),
+    ] {
+        if wrong {
+            return Err(session.misuse(words));
+        }
+    }
+    if flags.cache_file.is_some() {
+        complain!(session, "zpool import: option 'c' is not yet supported by this version of tarn");
+        return Err(Stop::Code(1));
+    }
+    Ok(operands.to_vec())
+}
+
+pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
+    let (mut flags, operands) = parse(session, words)?;
+    if flags.directories.is_empty()
+        && let Some(path) = std::env::var_os("ZPOOL_IMPORT_PATH")
+    {
+        flags.directories = std::env::split_paths(&path).collect();
+    }
+    let scan = PoolScan { paths: flags.directories.clone(), destroyed: flags.destroyed };
+    let mut found = session.found(Request::PoolScan(scan)).map_err(|failure| session.failed("cannot discover pools", &failure))?;
+    found.retain(|pool| (pool.status.state == PoolState::Destroyed) == flags.destroyed);
+    match operands.as_slice() {
+        [] if flags.all => import_all(session, &flags, &found),
+        [] => {
+            for (index, pool) in found.iter().enumerate() {
+                if index > 0 {
+                    say!(session, "");
+                }
+                found::print(session, pool);
+            }
+            complain_if_none(session, &found);
+            Ok(0)
+        }
+        [wanted, rest @ ..] => import_one(session, &flags, &found, wanted, rest.first().map(String::as_str)),
+    }
+}
+
+fn complain_if_none(session: &mut Session<'_>, found: &[FoundPool]) {
+    if found.is_empty() {
+        complain!(session, "no pools available to import");
+    }
+}
+
+fn import_all(session: &mut Session<'_>, flags: &Flags, found: &[FoundPool]) -> Outcome {
+    complain_if_none(session, found);
+    let mut code = 0;
+    for pool in found {
+        code |= match import(session, flags, pool, None) {
+            Ok(code) | Err(Stop::Code(code)) => code,
+            Err(stop) => return Err(stop),
+        };
+    }
+    Ok(code)
+}
+
+/// Is a pool of that name or guid imported already?
+fn is_imported(session: &mut Session<'_>, wanted: &str) -> bool {
+    let guid: Option<u64> = wanted.parse().ok();
+    let select = PoolSelect { name: None, properties: Wanted::Only(Vec::new()) };
+    let pools = session.pools(Request::PoolGet(select)).unwrap_or_default();
+    pools.iter().any(|pool| guid.map_or(pool.name == wanted, |guid| pool.guid == guid))
+}
+
+fn import_one(session: &mut Session<'_>, flags: &Flags, found: &[FoundPool], wanted: &str, new_name: Option<&str>) -> Outcome {
+    let exists = is_imported(session, wanted);
+    if exists && new_name.is_none_or(|new| new == wanted) {
+        if found.is_empty() {
+            complain!(session, "cannot import '{wanted}': a pool with that name is already created/imported,");
+            complain!(session, "and no additional pools with that name were found");
+        } else {
+            complain!(session, "cannot import '{wanted}': a pool with that name already exists");
+            complain!(session, "use the form 'zpool import <pool | id> <newpool>' to give it a new name");
+        }
+        return Ok(1);
+    }
+    let guid: Option<u64> = wanted.parse().ok();
+    let mut matching = found.iter().filter(|pool| guid.map_or(pool.status.name == wanted, |guid| pool.status.guid == guid));
+    match (matching.next(), matching.next()) {
+        (None, _) => {
+            complain!(session, "cannot import '{wanted}': no such pool available");
+            Ok(1)
+        }
+        (Some(_), Some(_)) => {
+            complain!(session, "cannot import '{wanted}': more than one matching pool");
+            complain!(session, "import by numeric ID instead");
+            Ok(1)
+        }
+        (Some(pool), None) => import(session, flags, pool, new_name),
+    }
+}
+
+fn import(session: &mut Session<'_>, flags: &Flags, found: &FoundPool, new_name: Option<&str>) -> Outcome {
+    let status = &found.status;
+    if found.other_host && status.state != PoolState::Exported && !flags.force {
+        let host = found.hostname.as_deref().unwrap_or("<unknown>");
+        let when = clock_time(found.timestamp, &session.zone.clone());
+        complain!(session, "cannot import '{}': pool was previously in use from another system.", status.name);
+        complain!(session, "Last accessed by {host} (hostid={:x}) at {when}", found.hostid);
+        complain!(session, "The pool can be imported, use 'zpool import -f' to import the pool.");
+        return Ok(1);
+    }
+    let name = new_name.unwrap_or(&status.name);
+    let action = match new_name {
+        Some(new) => format!("cannot import '{}' as '{new}'", status.name),
+        None => format!("cannot import '{name}'"),
+    };
+    let request = request(flags, found, new_name).map_err(|failure| match (failure.kind, new_name) {
+        (FailureKind::InvalidName, Some(new)) => session.failed(format_args!("cannot import '{new}'"), &failure),
+        _ => session.failed(format_args!("cannot import pool '{}'", status.name), &failure),
+    })?;
+    if let Err(failure) = session.perform(Request::PoolImport(request)) {
+        return Err(report(session, found, &action, &failure));
+    }
+    if flags.dry_run {
+        say!(session, "Would be able to return {name} to an importable state.");
+        return Ok(0);
+    }
+    if flags.no_mount {
+        return Ok(0);
+    }
+    let mounted = crate::zfs::mount_pool(session, name, &flags.mount_options, flags.load_keys);
+    if mounted != Ok(0) {
+        complain!(session, "Import was successful, but unable to mount some datasets");
+    }
+    Ok(0)
+}
+
+fn report(session: &mut Session<'_>, found: &FoundPool, action: &str, failure: &Failure) -> Stop {
+    if failure.kind == FailureKind::Unsupported && !found.unsupported.is_empty() {
+        let lines = found::unsupported_lines(found);
+        session.print(format_args!("This pool uses the following feature(s) not supported by this system:\n{lines}"));
+        if found.can_read_only {
+            say!(session, "All unsupported features are only required for writing to the pool.");
+            say!(session, "The pool can be imported using '-o readonly=on'.");
+        }
+    }
+    let stop = session.failed(action, failure);
+    if matches!(failure.kind, FailureKind::Io | FailureKind::Checksum) {
+        say!(session, "\tDestroy and re-create the pool from\n\ta backup source.");
+    }
+    stop
+}
+
+fn request(flags: &Flags, found: &FoundPool, new_name: Option<&str>) -> Result<PoolImport, Failure> {
+    if let Some(name) = new_name {
+        names::check_pool(name, true)?;
+    }
+    Ok(PoolImport {
+        guid: found.status.guid,
+        name: new_name.unwrap_or(&found.status.name).to_owned(),
+        temporary_name: flags.temporary_name,
+        paths: flags.directories.clone(),
+        properties: settings::pool_settings(&flags.pool, When::Importing)?,
+        force: flags.force,
+        destroyed: flags.destroyed,
+        missing_log: flags.missing_log,
+        rewind: flags.rewind,
+        dry_run: flags.dry_run,
+        txg_max: flags.txg_max,
+        rewind_to_checkpoint: flags.to_checkpoint,
+        no_mount: flags.no_mount,
+    })
+}

@@ -1,0 +1,140 @@
+//! Finding the pools that a command is about, and repeating it at intervals.
+
+use tarnfs::control::{Failure, FailureKind, PoolEntry, PoolSelect, PoolStatus, Request, Wanted};
+
+use crate::names;
+use crate::session::{Session, Stop};
+
+/// A name, checked, or a complaint that the pool cannot be opened.
+fn check(session: &mut Session<'_>, name: &str) -> Result<(), Stop> {
+    names::check_pool(name, false).map_err(|failure| session.failed(format_args!("cannot open '{name}'"), &failure))
+}
+
+fn open_failed(session: &mut Session<'_>, name: Option<&str>, mut failure: Failure) -> Stop {
+    if failure.kind == FailureKind::NoSuchPool {
+        failure = Failure::new(FailureKind::NoSuchPool);
+    }
+    match name {
+        Some(name) => session.failed(format_args!("cannot open '{name}'"), &failure),
+        None => session.failed("cannot list pools", &failure),
+    }
+}
+
+/// One request for each pool that is named, or one for all.
+fn gather<T>(
+    session: &mut Session<'_>,
+    operands: &[String],
+    mut ask: impl FnMut(&mut Session<'_>, Option<String>) -> Result<Vec<T>, Failure>,
+    name_of: impl Fn(&T) -> String,
+) -> (Vec<T>, u8) {
+    let mut found = Vec::new();
+    let mut code = 0;
+    let names: Vec<Option<String>> = if operands.is_empty() { vec![None] } else { operands.iter().cloned().map(Some).collect() };
+    for name in names {
+        if name.as_deref().is_some_and(|name| check(session, name).is_err()) {
+            code = 1;
+            continue;
+        }
+        match ask(session, name.clone()) {
+            Ok(pools) => found.extend(pools),
+            Err(failure) => {
+                open_failed(session, name.as_deref(), failure);
+                code = 1;
+            }
+        }
+    }
+    found.sort_by_key(&name_of);
+    found.dedup_by_key(|pool| name_of(pool));
+    (found, code)
+}
+
+/// The pools named, or all, with properties. The second part is 1 when one of them cannot be opened.
+pub(super) fn entries(session: &mut Session<'_>, operands: &[String], properties: &Wanted) -> (Vec<PoolEntry>, u8) {
+    let ask = |session: &mut Session<'_>, name| session.pools(Request::PoolList(PoolSelect { name, properties: properties.clone() }));
+    gather(session, operands, ask, |pool| pool.name.clone())
+}
+
+/// The health of the pools named, or of all.
+pub(super) fn statuses(session: &mut Session<'_>, operands: &[String]) -> (Vec<PoolStatus>, u8) {
+    let ask = |session: &mut Session<'_>, name| session.status(Request::PoolStatus(PoolSelect { name, properties: Wanted::Only(Vec::new()) }));
+    gather(session, operands, ask, |pool| pool.name.clone())
+}
+
+/// Is there an imported pool of that name?
+pub(super) fn exists(session: &mut Session<'_>, name: &str) -> bool {
+    let select = PoolSelect { name: Some(name.to_owned()), properties: Wanted::Only(Vec::new()) };
+    session.pools(Request::PoolGet(select)).is_ok_and(|pools| !pools.is_empty())
+}
+
+/// How often, and how many times, to repeat.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Interval {
+    seconds: f64,
+    count: Option<u64>,
+}
+
+fn as_number(word: &str) -> Option<f64> {
+    let is_number = !word.is_empty() && !word.ends_with('.') && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    if is_number { word.parse().ok() } else { None }
+}
+
+/// Takes `interval` and `count` from the end of the operands.
+pub(super) fn take_interval(session: &mut Session<'_>, operands: &mut Vec<String>) -> Result<Option<Interval>, Stop> {
+    let mut take = |session: &mut Session<'_>| -> Result<Option<f64>, Stop> {
+        let Some(number) = operands.last().and_then(|word| as_number(word)) else { return Ok(None) };
+        operands.pop();
+        if number == 0.0 { Err(session.misuse("interval cannot be zero")) } else { Ok(Some(number)) }
+    };
+    let Some(last) = take(session)? else { return Ok(None) };
+    Ok(Some(match take(session)? {
+        Some(seconds) => Interval { seconds, count: Some(last as u64) },
+        None => Interval { seconds: last, count: None },
+    }))
+}
+
+/// Sleeps until the next round; `false` when there is none.
+pub(super) fn next_round(session: &mut Session<'_>, interval: &mut Option<Interval>) -> bool {
+    let Some(interval) = interval else { return false };
+    if let Some(count) = &mut interval.count {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            return false;
+        }
+    }
+    let _ = session.out.flush();
+    std::thread::sleep(std::time::Duration::try_from_secs_f64(interval.seconds).unwrap_or(std::time::Duration::MAX));
+    session.now += interval.seconds as u64;
+    true
+}
+
+/// Reads `-T`.
+pub(super) fn parse_timestamp(session: &mut Session<'_>, text: &str) -> Result<Timestamp, Stop> {
+    match text.chars().next() {
+        Some('u') => Ok(Timestamp::Seconds),
+        Some('d') => Ok(Timestamp::Date),
+        _ => {
+            let _ = session;
+            Err(Stop::Usage)
+        }
+    }
+}
+
+/// `-T`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Timestamp {
+    #[default]
+    None,
+    Seconds,
+    Date,
+}
+
+impl Timestamp {
+    /// The time as text, if it is to be shown.
+    pub(super) fn text(self, session: &Session<'_>) -> Option<String> {
+        match self {
+            Timestamp::None => None,
+            Timestamp::Seconds => Some(session.now.to_string()),
+            Timestamp::Date => Some(crate::units::date_time(session.now, &session.zone)),
+        }
+    }
+}

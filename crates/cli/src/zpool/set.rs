@@ -1,0 +1,40 @@
+//! `zpool set`
+
+use tarnfs::control::{PoolSet, Request};
+
+use super::pools;
+use crate::session::{Outcome, Session, complain};
+use crate::settings::{self, When};
+
+/// `EINVAL`, which is what this command exits with when the pool is none.
+const NOT_A_POOL: u8 = 22;
+
+pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
+    if let Some(letter) = words.first().and_then(|word| word.strip_prefix('-')) {
+        let letter: String = letter.chars().take(1).collect();
+        return Err(session.misuse(format_args!("invalid option '{letter}'")));
+    }
+    let (pair, name) = match words {
+        [] => return Err(session.misuse("missing property=value argument")),
+        [_] => return Err(session.misuse("missing pool name")),
+        [pair, name] => (pair, name),
+        [_, _, _] => {
+            complain!(session, "vdev properties are not yet supported by this version of tarn");
+            return Ok(1);
+        }
+        _ => return Err(session.misuse("too many pool names")),
+    };
+    let Some((property, value)) = settings::split(pair) else {
+        return Err(session.misuse("missing value in property=value argument"));
+    };
+    if !pools::exists(session, name) {
+        complain!(session, "cannot open '{name}': is not a pool");
+        return Ok(NOT_A_POOL);
+    }
+    let checked = settings::pool_settings(&[(property.to_owned(), value.to_owned())], When::Existing);
+    let done = checked.and_then(|settings| session.perform(Request::PoolSet(PoolSet { name: name.clone(), settings })));
+    match done {
+        Ok(()) => Ok(0),
+        Err(failure) => Err(session.failed(format_args!("cannot set property for '{name}'"), &failure)),
+    }
+}

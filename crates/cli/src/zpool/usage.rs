@@ -1,0 +1,94 @@
+//! What `zpool` says about itself.
+
+use std::fmt::Write;
+
+use engine::pool::prop_table;
+
+use super::{create, destroy, export, get, import, list, set, status, sync};
+use crate::command::{Command, Program, Run, usage_order};
+
+const fn has(name: &'static str, usage: &'static str, run: Run) -> Command {
+    Command { name, usage, run: Some(run) }
+}
+
+const fn not_yet(name: &'static str, usage: &'static str) -> Command {
+    Command { name, usage, run: None }
+}
+
+const GAP: Command = not_yet("", "");
+
+/// The program.
+pub(crate) static PROGRAM: Program = Program {
+    name: "zpool",
+    commands: COMMANDS,
+    aliases: &[],
+    command_notes,
+    notes: "\nFor further help on a command or topic, run: zpool help [<topic>]\n",
+};
+
+#[rustfmt::skip]
+static COMMANDS: &[Command] = &[
+    has("version", "\tversion [-j]\n", |session, words| crate::version::run(session, words, "zpool")),
+    GAP,
+    has("create", "\tcreate [-fnd] [-o property=value] ... \n\t    [-O file-system-property=value] ... \n\t    [-m mountpoint] [-R root] <pool> <vdev> ...\n", create::run),
+    has("destroy", "\tdestroy [-f] <pool>\n", destroy::run),
+    GAP,
+    not_yet("add", "\tadd [-afgLnP] [-o property=value] <pool> <vdev> ...\n"),
+    not_yet("remove", "\tremove [-npsw] <pool> <device> ...\n"),
+    GAP,
+    not_yet("labelclear", "\tlabelclear [-f] <vdev>\n"),
+    GAP,
+    not_yet("checkpoint", "\tcheckpoint [-d [-w]] <pool> ...\n"),
+    not_yet("prefetch", "\tprefetch [-t <type>] <pool>\n"),
+    GAP,
+    has("list", "\tlist [-gHLpPv] [-o property[,...]] [-j [--json-int, --json-pool-key-guid]] ...\n\t    [-T d|u] [pool] [interval [count]]\n", list::run),
+    not_yet("iostat", "\tiostat [[[-c [script1,script2,...][-lq]]|[-rw]] [-T d | u] [-ghHLpPvy]\n\t    [[pool ...]|[pool vdev ...]|[vdev ...]] [[-n] interval [count]]\n"),
+    has("status", "\tstatus [-DdegiLPpstvx] [-c script1[,script2,...]] ...\n\t    [-j|--json [--json-flat-vdevs] [--json-int] [--json-pool-key-guid]] ...\n\t    [-T d|u] [--power] [pool] [interval [count]]\n", status::run),
+    GAP,
+    not_yet("online", "\tonline [--power][-e] <pool> <device> ...\n"),
+    not_yet("offline", "\toffline [--power]|[[-f][-t]] <pool> <device> ...\n"),
+    not_yet("clear", "\tclear [[--power]|[-nF]] <pool> [device]\n"),
+    not_yet("reopen", "\treopen [-n] <pool>\n"),
+    GAP,
+    not_yet("attach", "\tattach [-fsw] [-o property=value] <pool> <vdev> <new-device>\n"),
+    not_yet("detach", "\tdetach <pool> <device>\n"),
+    not_yet("replace", "\treplace [-fsw] [-o property=value] <pool> <device> [new-device]\n"),
+    not_yet("split", "\tsplit [-gLnPl] [-R altroot] [-o mntopts]\n\t    [-o property=value] <pool> <newpool> [<device> ...]\n"),
+    GAP,
+    not_yet("initialize", "\tinitialize [-c | -s | -u] [-w] <-a | <pool> [<device> ...]>\n"),
+    not_yet("resilver", "\tresilver <pool> ...\n"),
+    not_yet("scrub", "\tscrub [-e | -s | -p | -C | -E | -S] [-w] <-a | <pool> [<pool> ...]>\n"),
+    not_yet("trim", "\ttrim [-dw] [-r <rate>] [-c | -s] <-a | <pool> [<device> ...]>\n"),
+    GAP,
+    has("import", "\timport [-d dir] [-D]\n\timport [-o mntopts] [-o property=value] ... \n\t    [-d dir | -c cachefile] [-D] [-l] [-f] [-m] [-N] [-R root] [-F [-n]] -a\n\timport [-o mntopts] [-o property=value] ... \n\t    [-d dir | -c cachefile] [-D] [-l] [-f] [-m] [-N] [-R root] [-F [-n]]\n\t    [--rewind-to-checkpoint] <pool | id> [newpool]\n", import::run),
+    has("export", "\texport [-af] <pool> ...\n", export::run),
+    not_yet("upgrade", "\tupgrade\n\tupgrade -v\n\tupgrade [-V version] <-a | pool ...>\n"),
+    not_yet("reguid", "\treguid [-g guid] <pool>\n"),
+    GAP,
+    not_yet("history", "\thistory [-il] [<pool>] ...\n"),
+    not_yet("events", "\tevents [-vHf [pool] | -c]\n"),
+    GAP,
+    has("get", "\tget [-Hp] [-j [--json-int, --json-pool-key-guid]] ...\n\t    [-o \"all\" | field[,...]] <\"all\" | property[,...]> <pool> ...\n", get::run),
+    has("set", "\tset <property=value> <pool>\n\tset <vdev_property=value> <pool> <vdev>\n", set::run),
+    has("sync", "\tsync [pool] ...\n", sync::run),
+    GAP,
+    not_yet("wait", "\twait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]\n"),
+    GAP,
+    not_yet("ddtprune", "\tddtprune -d|-p <amount> <pool>\n"),
+];
+
+/// After the usage of `set`, `get` and `list`: the properties.
+fn command_notes(command: &str) -> String {
+    if !matches!(command, "set" | "get" | "list") {
+        return String::new();
+    }
+    let mut text = String::from("\nthe following properties are supported:\n");
+    let _ = write!(text, "\n\t{:<19}  {}   {}\n\n", "PROPERTY", "EDIT", "VALUES");
+    for property in usage_order(prop_table::PROPERTIES) {
+        let edit = if property.rule == engine::dsl::prop_table::Rule::ReadOnly { "  NO   " } else { " YES   " };
+        let _ = writeln!(text, "\t{:<19}  {edit}{}", property.name, property.values.unwrap_or("-"));
+    }
+    let _ = writeln!(text, "\t{:<19}   YES   disabled | enabled | active", "feature@...");
+    text.push_str("\nThe feature@ properties must be appended with a feature name.\nSee zpool-features(7).\n");
+    text
+}

@@ -1,0 +1,88 @@
+//! The command's side of the control socket: connects, and starts the daemon if there is none.
+
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tarnfs::control::wire::{read_message, write_message};
+use tarnfs::control::{Failure, FailureKind, Reply, Request};
+
+use crate::Place;
+
+/// How long a new daemon may take to answer.
+const START_LIMIT: Duration = Duration::from_secs(15);
+/// How long a daemon that is ending may take until its place is free is within that too.
+const RETRY_EVERY: Duration = Duration::from_millis(10);
+
+/// A connection to the daemon.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+}
+
+impl Client {
+    /// Connects to a daemon that runs; `None` if there is none.
+    pub fn connect(place: &Place) -> io::Result<Option<Client>> {
+        match UnixStream::connect(place.socket()) {
+            Ok(stream) => Ok(Some(Client { stream })),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => Ok(None),
+            Err(error) => Err(io::Error::new(error.kind(), format!("{}: {error}", place.socket().display()))),
+        }
+    }
+
+    /// Connects, starting `tarn daemon` (this very program) when nobody answers.
+    pub fn connect_or_start(place: &Place) -> io::Result<Client> {
+        let program = std::env::current_exe()?;
+        Client::connect_or_start_with(place, || {
+            let mut command = Command::new(&program);
+            command.arg("daemon");
+            command
+        })
+    }
+
+    /// As [`Client::connect_or_start`], with the command that starts a daemon.
+    pub fn connect_or_start_with(place: &Place, command: impl Fn() -> Command) -> io::Result<Client> {
+        place.prepare()?;
+        let mut started = None;
+        for _ in 0..START_LIMIT.as_millis() / RETRY_EVERY.as_millis() {
+            if let Some(mut client) = Client::connect(place)?
+                && client.exchange(&Request::Ping).is_ok_and(|reply| matches!(reply, Reply::Done))
+            {
+                return Ok(client);
+            }
+            let gone = match &mut started {
+                None => true,
+                Some(child) => std::process::Child::try_wait(child)?.is_some_and(|status| !status.success()),
+            };
+            if gone {
+                if started.is_some() {
+                    return Err(io::Error::other(format!("the daemon ended at once; see {}", place.log().display())));
+                }
+                started = Some(spawn(place, command())?);
+            }
+            std::thread::sleep(RETRY_EVERY);
+        }
+        Err(io::Error::new(ErrorKind::TimedOut, format!("the daemon does not answer; see {}", place.log().display())))
+    }
+
+    /// Sends one request and waits for its reply, whatever time it takes.
+    pub fn exchange(&mut self, request: &Request) -> io::Result<Reply> {
+        write_message(&mut self.stream, request)?;
+        read_message(&mut self.stream)?.ok_or_else(|| ErrorKind::UnexpectedEof.into())
+    }
+
+    /// As [`Client::exchange`], with a lost connection as a failure among others.
+    pub fn call(&mut self, request: &Request) -> Reply {
+        self.exchange(request).unwrap_or_else(|error| Reply::Failed(Failure::with(FailureKind::NoDaemon, format!("the tarn daemon cannot be reached: {error}"))))
+    }
+}
+
+/// The daemon makes a session of its own as its first act, so that it outlives the terminal.
+fn spawn(place: &Place, mut command: Command) -> io::Result<std::process::Child> {
+    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(place.log()).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", place.log().display())))?;
+    command.env("TARN_SOCKET", place.socket()).current_dir("/").stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    command.spawn()
+}

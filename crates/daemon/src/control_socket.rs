@@ -1,0 +1,237 @@
+//! The daemon's side of the control socket.
+//!
+//! # Theory
+//! One thread accepts; each connection has a thread, which reads requests one after the other. Requests of all
+//! connections take turns at the backend: administrative verbs change one thing at a time. File operations do not come
+//! this way.
+//!
+//! Only the daemon's own user and root are listened to.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
+use tarnfs::control::wire::{read_message, write_message};
+use tarnfs::control::{Backend, Failure, FailureKind, Reply, Request, execute};
+
+use crate::Place;
+
+/// Most connections at one time.
+const CONNECTIONS_MAX: usize = 256;
+/// How often the daemon looks whether it is still needed.
+const TICK: Duration = Duration::from_millis(100);
+/// Ticks without connection and pool after which a daemon ends.
+const IDLE_TICKS: u32 = 10;
+/// As above, for one that nobody has ever called.
+const FIRST_CALL_TICKS: u32 = 100;
+/// How long to wait for a daemon that is ending.
+const LOCK_LIMIT: Duration = Duration::from_secs(10);
+
+/// A backend that a daemon can serve.
+pub trait Service: Backend + Send + 'static {
+    /// Are there pools, or is there work, for which the daemon must stay?
+    fn is_needed(&self) -> bool;
+
+    /// Called every second or so: file systems that somebody unmounted, snapshots that nobody uses.
+    fn tidy(&mut self) {}
+}
+
+/// What the outside may tell a running daemon.
+#[derive(Debug, Default)]
+pub struct Switch {
+    ending: AtomicBool,
+    connections: AtomicUsize,
+    calls: AtomicUsize,
+}
+
+impl Switch {
+    /// Ends the daemon soon.
+    pub fn end(&self) {
+        self.ending.store(true, Ordering::SeqCst);
+    }
+
+    /// Was it told to end?
+    pub fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::SeqCst)
+    }
+}
+
+/// The lock of a place, and its socket.
+#[derive(Debug)]
+pub struct ControlSocket {
+    place: Place,
+    listener: UnixListener,
+    /// Locked; released when the process ends, however it ends.
+    _lock: File,
+}
+
+impl ControlSocket {
+    /// Becomes the daemon of a place. `None`: another one is and stays.
+    pub fn claim(place: &Place) -> io::Result<Option<ControlSocket>> {
+        place.prepare()?;
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(place.lock())?;
+        let mut waited = Duration::ZERO;
+        while let Err(error) = lock.try_lock() {
+            match error {
+                fs::TryLockError::Error(error) => return Err(error),
+                // A daemon that answers stays; one that does not is ending.
+                fs::TryLockError::WouldBlock if UnixStream::connect(place.socket()).is_ok() || waited >= LOCK_LIMIT => return Ok(None),
+                fs::TryLockError::WouldBlock => {}
+            }
+            thread::sleep(Duration::from_millis(20));
+            waited += Duration::from_millis(20);
+        }
+        match fs::remove_file(place.socket()) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(place.socket())?;
+        fs::set_permissions(place.socket(), fs::Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        Ok(Some(ControlSocket { place: place.clone(), listener, _lock: lock }))
+    }
+
+    /// Serves until the switch says so, or until nobody needs the daemon; then asks the backend to quit.
+    pub fn serve<B: Service>(mut self, backend: &Arc<Mutex<B>>, switch: &Arc<Switch>) -> Result<(), Failure> {
+        let mut idle = 0;
+        let mut ticks = 0u32;
+        loop {
+            self.accept_all(backend, switch);
+            if switch.is_ending() {
+                break;
+            }
+            ticks = ticks.wrapping_add(1);
+            // A request that runs holds the lock; then there is no time to tidy, and the daemon is needed.
+            let mut needed = true;
+            if let Some(mut backend) = backend.try_lock() {
+                needed = backend.is_needed();
+                if ticks.is_multiple_of(10) {
+                    backend.tidy();
+                }
+            }
+            let limit = if switch.calls.load(Ordering::Relaxed) == 0 { FIRST_CALL_TICKS } else { IDLE_TICKS };
+            idle = if needed || switch.connections.load(Ordering::SeqCst) > 0 { 0 } else { idle + 1 };
+            if idle > limit {
+                // From now on new commands find no socket; who came at the last moment is still served.
+                let _ = fs::remove_file(self.place.socket());
+                self.accept_all(backend, switch);
+                while switch.connections.load(Ordering::SeqCst) > 0 {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                if !backend.lock().is_needed() {
+                    break;
+                }
+                // The last command imported a pool: stay, under a new socket.
+                self.rebind()?;
+                idle = 0;
+            }
+            self.wait();
+        }
+        self.finish(backend)
+    }
+
+    fn rebind(&mut self) -> Result<(), Failure> {
+        let bound = UnixListener::bind(self.place.socket()).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            fs::set_permissions(self.place.socket(), fs::Permissions::from_mode(0o600))?;
+            Ok(listener)
+        });
+        self.listener = bound.map_err(|error| Failure::with(FailureKind::Other, format!("{}: {error}", self.place.socket().display())))?;
+        Ok(())
+    }
+
+    /// Waits for a connection, at most one tick.
+    fn wait(&self) {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
+        let tick = Timespec { tv_sec: 0, tv_nsec: i64::from(TICK.subsec_nanos()) };
+        if let Err(error) = poll(&mut fds, Some(&tick))
+            && error != rustix::io::Errno::INTR
+        {
+            tracing::warn!(%error, "waiting for connections failed");
+            thread::sleep(TICK);
+        }
+    }
+
+    fn accept_all<B: Service>(&self, backend: &Arc<Mutex<B>>, switch: &Arc<Switch>) {
+        loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    if let Err(error) = admit(stream, backend, switch) {
+                        tracing::warn!(%error, "a connection was refused");
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    tracing::warn!(%error, "accepting a connection failed");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// New commands must wait for the lock, which is released last.
+    fn finish<B: Service>(self, backend: &Arc<Mutex<B>>) -> Result<(), Failure> {
+        let _ = fs::remove_file(self.place.socket());
+        backend.lock().quit()
+    }
+}
+
+/// Checks who calls, and starts a thread for them.
+fn admit<B: Service>(stream: UnixStream, backend: &Arc<Mutex<B>>, switch: &Arc<Switch>) -> io::Result<()> {
+    let peer = socket_peercred(&stream)?;
+    if !peer.uid.is_root() && peer.uid != geteuid() {
+        return Err(io::Error::new(ErrorKind::PermissionDenied, format!("user {}", peer.uid.as_raw())));
+    }
+    if switch.connections.load(Ordering::SeqCst) >= CONNECTIONS_MAX {
+        return Err(io::Error::other("too many connections"));
+    }
+    stream.set_nonblocking(false)?;
+    switch.connections.fetch_add(1, Ordering::SeqCst);
+    let (backend, counted) = (Arc::clone(backend), Arc::clone(switch));
+    let started = thread::Builder::new().name("control".to_owned()).spawn(move || {
+        if let Err(error) = converse(stream, &backend, &counted) {
+            tracing::debug!(%error, "a connection ended early");
+        }
+        counted.connections.fetch_sub(1, Ordering::SeqCst);
+    });
+    if let Err(error) = started {
+        switch.connections.fetch_sub(1, Ordering::SeqCst);
+        return Err(error);
+    }
+    Ok(())
+}
+
+fn converse<B: Service>(mut stream: UnixStream, backend: &Mutex<B>, switch: &Switch) -> io::Result<()> {
+    while let Some(request) = read_message::<Request>(&mut stream)? {
+        switch.calls.fetch_add(1, Ordering::Relaxed);
+        tracing::debug!(?request, "request");
+        let quit = request == Request::Quit;
+        let reply = answer(backend, request);
+        if quit && matches!(reply, Reply::Done) {
+            switch.end();
+        }
+        write_message(&mut stream, &reply)?;
+    }
+    Ok(())
+}
+
+/// A panic in a verb is that verb's failure; the pools stay served.
+fn answer<B: Service>(backend: &Mutex<B>, request: Request) -> Reply {
+    match request {
+        Request::Ping => Reply::Done,
+        request => catch_unwind(AssertUnwindSafe(|| execute(&mut *backend.lock(), request))).unwrap_or_else(|_| {
+            tracing::error!("a request panicked");
+            Reply::Failed(Failure::with(FailureKind::Other, "internal error: the request panicked; see the daemon's log"))
+        }),
+    }
+}

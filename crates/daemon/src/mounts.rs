@@ -1,0 +1,149 @@
+//! Which datasets are mounted, where, and who serves them.
+//!
+//! # Invariants
+//! 1. A dataset is mounted once at most.
+//! 2. What is mounted below a directory is unmounted before what is mounted on it.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fuse::{Filesystem, Mount as FuseMount, MountOptions, Session, SessionOptions};
+use tarnfs::control::{Failure, FailureKind, Mount};
+
+/// Type of our mounts is `fuse.` and this.
+pub(crate) const SUBTYPE: &str = "tarn";
+
+/// A mounted dataset.
+#[derive(Debug)]
+struct Mounted {
+    dataset: String,
+    path: PathBuf,
+    session: Session,
+}
+
+/// All mounts of this daemon, in the order in which they were made.
+#[derive(Debug, Default)]
+pub struct Mounts {
+    list: Vec<Mounted>,
+}
+
+/// How to mount one dataset.
+#[derive(Debug, Clone)]
+pub struct MountHow {
+    /// For the kernel.
+    pub mount: MountOptions,
+    /// For the session.
+    pub session: SessionOptions,
+    /// Over a directory that has entries.
+    pub overlay: bool,
+}
+
+impl Mounts {
+    /// Is this dataset mounted?
+    pub fn is_mounted(&self, dataset: &str) -> bool {
+        self.list.iter().any(|mounted| mounted.dataset == dataset && !mounted.session.is_ended())
+    }
+
+    /// Is anything?
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Mounts a dataset on `path`, which is made if it does not exist.
+    pub fn mount(&mut self, dataset: &str, path: &Path, filesystem: Arc<dyn Filesystem>, how: MountHow) -> Result<(), Failure> {
+        if self.is_mounted(dataset) {
+            return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted"));
+        }
+        prepare(path, how.overlay)?;
+        let failed = |error: io::Error| match error.kind() {
+            ErrorKind::PermissionDenied => Failure::with(FailureKind::Permission, format!("Insufficient privileges: {error}")),
+            _ => Failure::with(FailureKind::MountFailed, error.to_string()),
+        };
+        let mount = FuseMount::new(path, &how.mount).map_err(failed)?;
+        let session = Session::start(mount, filesystem, how.session).map_err(failed)?;
+        tracing::info!(dataset, path = %path.display(), transport = ?session.transport(), "mounted");
+        self.list.push(Mounted { dataset: dataset.to_owned(), path: path.to_owned(), session });
+        Ok(())
+    }
+
+    /// Unmounts a dataset and what is mounted below it. `force`: although it is in use.
+    pub fn unmount(&mut self, dataset: &str, force: bool) -> Result<(), Failure> {
+        self.tidy();
+        let Some(place) = self.list.iter().find(|mounted| mounted.dataset == dataset).map(|mounted| mounted.path.clone()) else {
+            return Err(Failure::with(FailureKind::UnmountFailed, "not currently mounted"));
+        };
+        self.unmount_where(|mounted| mounted.path.starts_with(&place), force)
+    }
+
+    /// Unmounts all datasets of a pool, or below and including a dataset.
+    pub fn unmount_tree(&mut self, root: &str, force: bool) -> Result<(), Failure> {
+        self.tidy();
+        self.unmount_where(|mounted| mounted.dataset == root || mounted.dataset.strip_prefix(root).is_some_and(|rest| rest.starts_with(['/', '@'])), force)
+    }
+
+    /// Unmounts everything.
+    pub fn unmount_all(&mut self, force: bool) -> Result<(), Failure> {
+        self.tidy();
+        self.unmount_where(|_| true, force)
+    }
+
+    fn unmount_where(&mut self, chosen: impl Fn(&Mounted) -> bool, force: bool) -> Result<(), Failure> {
+        // The last made of those at one path is on top; longer paths are below shorter ones.
+        let mut order: Vec<usize> = (0..self.list.len()).filter(|at| chosen(&self.list[*at])).collect();
+        order.sort_by_key(|at| (self.list[*at].path.components().count(), *at));
+        let names: Vec<String> = order.into_iter().rev().map(|at| self.list[at].dataset.clone()).collect();
+        for name in names {
+            let Some(at) = self.list.iter().position(|mounted| mounted.dataset == name) else { continue };
+            let Mounted { dataset, path, session } = self.list.remove(at);
+            match session.unmount(force) {
+                Ok(()) => tracing::info!(dataset, path = %path.display(), "unmounted"),
+                Err((session, error)) => {
+                    let busy = error.kind() == ErrorKind::ResourceBusy;
+                    let message = if busy { "pool or dataset is busy".to_owned() } else { error.to_string() };
+                    let failure = Failure::with(if busy { FailureKind::DatasetBusy } else { FailureKind::UnmountFailed }, message);
+                    self.list.insert(at, Mounted { dataset, path, session });
+                    return Err(failure);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets what somebody unmounted without us. Returns the names.
+    pub fn tidy(&mut self) -> Vec<String> {
+        let mut gone = Vec::new();
+        self.list.retain_mut(|mounted| {
+            let ended = mounted.session.is_ended();
+            if ended {
+                mounted.session.join();
+                gone.push(mounted.dataset.clone());
+            }
+            !ended
+        });
+        gone
+    }
+
+    /// For `zfs mount`.
+    pub fn list(&self) -> Vec<Mount> {
+        let living = self.list.iter().filter(|mounted| !mounted.session.is_ended());
+        living.map(|mounted| Mount { dataset: mounted.dataset.clone(), mountpoint: mounted.path.to_string_lossy().into_owned() }).collect()
+    }
+}
+
+/// Makes the directory, and refuses one that has entries. A mount that a killed daemon left behind is cleared away first.
+fn prepare(path: &Path, overlay: bool) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::with(FailureKind::MountFailed, format!("failed to create mountpoint: {error}"));
+    if fuse::mount::clear_dead(path, SUBTYPE).map_err(failed)? {
+        tracing::warn!(path = %path.display(), "cleared a mount whose daemon had died");
+    }
+    match fs::read_dir(path) {
+        Ok(mut entries) => match entries.next() {
+            Some(_) if !overlay => Err(Failure::with(FailureKind::MountFailed, "directory is not empty")),
+            _ => Ok(()),
+        },
+        Err(error) if error.kind() == ErrorKind::NotFound => fs::create_dir_all(path).map_err(failed),
+        Err(error) => Err(failed(error)),
+    }
+}

@@ -1,0 +1,224 @@
+//! Attributes: from the library's form into the kernel's, and changes of them.
+
+use fuse::{Attr, Attributes, Context, Entry, Errno, Result, SetAttr, StatFs, StatX, Timestamp};
+use tarnfs::{FileSystem, InodeNumber, SetAttributes, SetTime, Stat, Time};
+
+use super::node::{Node, number};
+use super::{LONG, Ops, SETTLES_AFTER, SHORT};
+
+/// Unit of the block counts of `statfs`.
+const FRAGMENT: u32 = 512;
+/// Bits of a minor device number, in memory and on disk.
+const MINOR_BITS: u32 = 20;
+const MODE_SETUID: u32 = 0o4000;
+const MODE_SETGID: u32 = 0o2000;
+const MODE_GROUP_EXEC: u32 = 0o010;
+
+/// From the encoding on disk to the kernel's for FUSE.
+pub(super) fn device_to_kernel(device: u64) -> u32 {
+    let (major, minor) = ((device >> MINOR_BITS) as u32, device as u32 & ((1 << MINOR_BITS) - 1));
+    minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12
+}
+
+/// The other way.
+pub(super) fn device_from_kernel(device: u32) -> u64 {
+    let (major, minor) = ((device & 0xfff00) >> 8, device & 0xff | device >> 12 & 0xfff00);
+    u64::from(major) << MINOR_BITS | u64::from(minor)
+}
+
+fn timestamp(time: Time) -> Timestamp {
+    Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
+}
+
+fn time(timestamp: Timestamp) -> Time {
+    Time { seconds: timestamp.seconds, nanoseconds: timestamp.nanoseconds }
+}
+
+#[allow(clippy::disallowed_methods)] // how long the kernel may cache is no matter of replay
+fn seconds_now() -> i64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed())
+}
+
+/// The mode without the set-id bits that a write or change of owner must clear; `None`: it has none.
+pub(super) fn without_set_id(mode: u32) -> Option<u32> {
+    let mut kept = mode & !MODE_SETUID;
+    if mode & MODE_GROUP_EXEC != 0 {
+        kept &= !MODE_SETGID;
+    }
+    (kept != mode).then_some(kept)
+}
+
+impl Ops {
+    /// Which file system and inode a node is. Nodes of `.zfs` have none.
+    pub(super) fn locate(&self, node: Node) -> Result<(Located<'_>, InodeNumber)> {
+        match node {
+            Node::Root => Ok((Located::Head(&self.filesystem), self.filesystem.root())),
+            Node::Head(inode) => Ok((Located::Head(&self.filesystem), inode)),
+            Node::Snapshot(slot, inode) => Ok((Located::Snapshot(slot, self.slots.get(slot)?), inode)),
+            Node::Control | Node::Snapshots => Err(Errno::EPERM),
+            Node::Foreign => Err(Errno::ESTALE),
+        }
+    }
+
+    /// As [`Ops::locate`], for a change: snapshots and `.zfs` cannot be changed.
+    pub(super) fn locate_for_change(&self, node: Node) -> Result<(&FileSystem, InodeNumber)> {
+        match node {
+            Node::Root => Ok((&self.filesystem, self.filesystem.root())),
+            Node::Head(inode) => Ok((&self.filesystem, inode)),
+            Node::Snapshot(..) => Err(Errno::EROFS),
+            Node::Control | Node::Snapshots => Err(Errno::EPERM),
+            Node::Foreign => Err(Errno::ESTALE),
+        }
+    }
+
+    /// The kernel's node number for an inode.
+    pub(super) fn node_number(&self, slot: u16, inode: InodeNumber) -> u64 {
+        if slot == 0 && inode == self.filesystem.root() { fuse::ROOT_NODE } else { number(slot, inode) }
+    }
+
+    /// The number that `stat` shows. One mount has one device number, so files of snapshots must not share numbers with the living ones.
+    pub(super) fn shown_inode(slot: u16, inode: InodeNumber) -> u64 {
+        number(slot, inode)
+    }
+
+    pub(super) fn entry(&self, slot: u16, stat: &Stat) -> Entry {
+        let (attr, attr_valid) = Self::attr(slot, stat);
+        Entry { node: self.node_number(slot, stat.inode), generation: stat.generation, attr, entry_valid: LONG, attr_valid }
+    }
+
+    fn attr(slot: u16, stat: &Stat) -> (Attr, std::time::Duration) {
+        let attr = Attr {
+            inode: Self::shown_inode(slot, stat.inode),
+            size: stat.size,
+            blocks: stat.allocated.div_ceil(512),
+            atime: timestamp(stat.access_time),
+            mtime: timestamp(stat.modification_time),
+            ctime: timestamp(stat.change_time),
+            mode: stat.mode,
+            links: u32::try_from(stat.links).unwrap_or(u32::MAX),
+            uid: stat.uid,
+            gid: stat.gid,
+            device: device_to_kernel(stat.device),
+            block_size: u32::try_from(stat.block_size).unwrap_or(1 << 20),
+        };
+        let settled = slot != 0 || seconds_now() - stat.change_time.seconds > SETTLES_AFTER;
+        (attr, if settled { LONG } else { SHORT })
+    }
+
+    pub(super) fn attributes(&self, node: Node) -> Result<Attributes> {
+        if matches!(node, Node::Control | Node::Snapshots) {
+            return self.control_attributes(node);
+        }
+        let (located, inode) = self.locate(node)?;
+        let stat = located.filesystem().getattr(inode).map_err(crate::errno::of)?;
+        let (attr, valid) = Self::attr(located.slot(), &stat);
+        Ok(Attributes { attr, valid })
+    }
+
+    pub(super) fn extended_stat(&self, node: Node) -> Result<StatX> {
+        if matches!(node, Node::Control | Node::Snapshots) {
+            return Ok(StatX { attributes: self.control_attributes(node)?, birth: None, flags: 0, flags_mask: 0 });
+        }
+        let (located, inode) = self.locate(node)?;
+        let stat = located.filesystem().getattr(inode).map_err(crate::errno::of)?;
+        let (attr, valid) = Self::attr(located.slot(), &stat);
+        Ok(StatX { attributes: Attributes { attr, valid }, birth: Some(timestamp(stat.creation_time)), flags: 0, flags_mask: 0 })
+    }
+
+    pub(super) fn change_attributes(&self, cx: &Context, node: Node, changes: &SetAttr) -> Result<Attributes> {
+        let (filesystem, inode) = self.locate_for_change(node)?;
+        let pick = |change: fuse::SetTime| match change {
+            fuse::SetTime::Now => SetTime::Now,
+            fuse::SetTime::At(at) => SetTime::At(time(at)),
+        };
+        let mut mode = changes.mode;
+        let owner_changes = changes.uid.is_some() || changes.gid.is_some();
+        if mode.is_none() && (changes.kill_suidgid || owner_changes) {
+            let old = filesystem.getattr(inode).map_err(crate::errno::of)?;
+            if old.mode & libc::S_IFMT == libc::S_IFREG {
+                mode = without_set_id(old.mode);
+            }
+        }
+        let set = SetAttributes {
+            mode: mode.map(|mode| mode & 0o7777),
+            uid: changes.uid,
+            gid: changes.gid,
+            size: changes.size,
+            access_time: changes.atime.map(pick),
+            modification_time: changes.mtime.map(pick),
+            ..SetAttributes::default()
+        };
+        let stat = filesystem.setattr(inode, &set, &super::names::credentials(cx)).map_err(crate::errno::of)?;
+        let (attr, valid) = Self::attr(0, &stat);
+        Ok(Attributes { attr, valid })
+    }
+
+    pub(super) fn link_target(&self, node: Node) -> Result<Vec<u8>> {
+        let (located, inode) = self.locate(node)?;
+        located.filesystem().readlink(inode).map_err(crate::errno::of)
+    }
+
+    pub(super) fn space(&self, node: Node) -> Result<StatFs> {
+        let located = self.locate(node).map_or(Located::Head(&self.filesystem), |(located, _)| located);
+        let filesystem = located.filesystem();
+        let space = filesystem.space();
+        let unit = u64::from(FRAGMENT);
+        let free = space.available / unit;
+        Ok(StatFs {
+            blocks: space.referenced.div_ceil(unit) + free,
+            blocks_free: free,
+            blocks_available: free,
+            // Objects are made as long as there is room for a dnode.
+            files: space.objects + free,
+            files_free: free,
+            block_size: self.options.read().record_bytes,
+            fragment_size: FRAGMENT,
+            name_max: u32::try_from(filesystem.name_max()).unwrap_or(255),
+        })
+    }
+}
+
+/// A file system in use for one call.
+pub(super) enum Located<'a> {
+    Head(&'a FileSystem),
+    Snapshot(u16, std::sync::Arc<FileSystem>),
+}
+
+impl Located<'_> {
+    pub(super) fn filesystem(&self) -> &FileSystem {
+        match self {
+            Located::Head(filesystem) => filesystem,
+            Located::Snapshot(_, filesystem) => filesystem,
+        }
+    }
+
+    pub(super) fn slot(&self) -> u16 {
+        match self {
+            Located::Head(_) => 0,
+            Located::Snapshot(slot, _) => *slot,
+        }
+    }
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    #[test]
+    fn devices_survive_both_encodings() {
+        for (major, minor) in [(1u64, 3u64), (8, 0), (259, 70_000), (0xfff, 0xfffff), (136, 256)] {
+            let stored = major << 20 | minor;
+            let kernel = device_to_kernel(stored);
+            assert_eq!(device_from_kernel(kernel), stored);
+            let user = libc::makedev(major as u32, minor as u32);
+            assert_eq!(u64::from(kernel), user & 0xffff_ffff, "glibc's lower half is the kernel's encoding");
+        }
+    }
+
+    #[test]
+    fn set_id_bits() {
+        assert_eq!(without_set_id(0o106_755), Some(0o100_755));
+        assert_eq!(without_set_id(0o102_745), None, "mandatory locking, not set-group-id");
+        assert_eq!(without_set_id(0o100_755), None);
+    }
+}

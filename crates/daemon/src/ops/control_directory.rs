@@ -1,0 +1,100 @@
+//! The `.zfs` directory: `.zfs/snapshot/NAME` is the root of a snapshot. Nothing here is on disk.
+
+use fuse::{Attr, Attributes, Entry, EntryKind, Errno, Result, ROOT_NODE, Timestamp};
+
+use super::node::{CONTROL_DIRECTORY, Node, SNAPSHOT_DIRECTORY, number};
+use super::slots::SnapshotInfo;
+use super::{LONG, Ops, SHORT};
+
+/// The name in the root directory.
+pub(super) const CONTROL_NAME: &[u8] = b".zfs";
+const SNAPSHOT_NAME: &[u8] = b"snapshot";
+/// Cookies of a listing: "." and "..", then the entries.
+const COOKIE_FIRST: u64 = 2;
+
+/// A line of a listing.
+pub(super) struct ControlEntry {
+    pub(super) inode: u64,
+    pub(super) next: u64,
+    pub(super) name: Vec<u8>,
+}
+
+impl Ops {
+    /// Does `.zfs` exist in this directory?
+    pub(super) fn has_control_directory(&self, parent: Node) -> bool {
+        parent == Node::Root && self.slots.exist()
+    }
+
+    pub(super) fn control_entry(&self) -> Entry {
+        let attr = self.control_attr(CONTROL_DIRECTORY, 3, Timestamp::default());
+        Entry { node: CONTROL_DIRECTORY, generation: 0, attr, entry_valid: LONG, attr_valid: LONG }
+    }
+
+    fn control_attr(&self, inode: u64, links: u32, time: Timestamp) -> Attr {
+        Attr { inode, size: u64::from(links), atime: time, mtime: time, ctime: time, mode: libc::S_IFDIR | 0o555, links, block_size: 512, ..Attr::default() }
+    }
+
+    pub(super) fn control_attributes(&self, node: Node) -> Result<Attributes> {
+        match node {
+            Node::Control => Ok(Attributes { attr: self.control_attr(CONTROL_DIRECTORY, 3, Timestamp::default()), valid: LONG }),
+            Node::Snapshots => {
+                let list = self.slots.source()?.list()?;
+                let newest = list.iter().map(|snapshot| snapshot.created).max().unwrap_or_default();
+                let links = u32::try_from(list.len()).unwrap_or(u32::MAX).saturating_add(2);
+                Ok(Attributes { attr: self.control_attr(SNAPSHOT_DIRECTORY, links, newest), valid: SHORT })
+            }
+            _ => Err(Errno::ESTALE),
+        }
+    }
+
+    pub(super) fn look_up_control(&self, parent: Node, name: &[u8]) -> Result<Entry> {
+        match (parent, name) {
+            (Node::Control, b"..") => self.look_up(Node::Root, b"."),
+            (Node::Control, b".") | (Node::Snapshots, b"..") => Ok(self.control_entry()),
+            (Node::Control, SNAPSHOT_NAME) | (Node::Snapshots, b".") => {
+                let attributes = self.control_attributes(Node::Snapshots)?;
+                Ok(Entry { node: SNAPSHOT_DIRECTORY, generation: 0, attr: attributes.attr, entry_valid: LONG, attr_valid: attributes.valid })
+            }
+            (Node::Snapshots, _) => self.enter_snapshot(name),
+            _ => Ok(Entry::negative(LONG)),
+        }
+    }
+
+    fn enter_snapshot(&self, name: &[u8]) -> Result<Entry> {
+        let Ok(name) = std::str::from_utf8(name) else { return Err(Errno::ENOENT) };
+        let (slot, filesystem) = self.slots.enter(name)?;
+        let stat = filesystem.lookup_inode(filesystem.root()).map_err(crate::errno::of)?;
+        // Not for long: a snapshot may be destroyed and another be made under its name.
+        let entry = self.entry(slot, &stat);
+        self.slots.known(slot);
+        Ok(Entry { entry_valid: SHORT, ..entry })
+    }
+
+    /// The entries from a cookie on.
+    pub(super) fn control_list(&self, node: Node, offset: u64) -> Result<Vec<ControlEntry>> {
+        let (inode, parent) = match node {
+            Node::Control => (CONTROL_DIRECTORY, self.filesystem.root()),
+            _ => (SNAPSHOT_DIRECTORY, CONTROL_DIRECTORY),
+        };
+        let mut all = vec![(inode, b".".to_vec()), (parent, b"..".to_vec())];
+        debug_assert_eq!(all.len() as u64, COOKIE_FIRST);
+        if node == Node::Control {
+            all.push((SNAPSHOT_DIRECTORY, SNAPSHOT_NAME.to_vec()));
+        } else {
+            // An inode number that does not depend on whether the snapshot is open.
+            let entry = |snapshot: SnapshotInfo| (number(super::node::SLOT_MAX, snapshot.id), snapshot.name.into_bytes());
+            all.extend(self.slots.source()?.list()?.into_iter().map(entry));
+        }
+        let numbered = all.into_iter().enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX));
+        Ok(numbered.map(|(at, (inode, name))| ControlEntry { inode, next: at as u64 + 1, name }).collect())
+    }
+
+    /// What `..` is of the root of a snapshot.
+    pub(super) fn is_snapshot_root(&self, node: Node) -> bool {
+        matches!(node, Node::Snapshot(slot, inode) if self.slots.get(slot).is_ok_and(|filesystem| filesystem.root() == inode))
+    }
+}
+
+/// All entries of `.zfs` are directories.
+pub(super) const KIND: EntryKind = EntryKind(4);
+const _: () = assert!(ROOT_NODE == 1);

@@ -1,0 +1,304 @@
+//! FUSE operations onto one mounted dataset.
+//!
+//! # Theory
+//! The kernel's node number says which file system is meant and which inode of it: the upper 16 bits are a *slot*,
+//! the lower 48 the object. Slot 0 is the dataset itself; further slots are snapshots that somebody entered through
+//! `.zfs/snapshot`; the last slot holds the nodes of the `.zfs` directory, which exist nowhere else.
+//! Object numbers are below 2^48 by the format. The root is node 1 to FUSE, and object 1 is never a file.
+//!
+//! We own the pool alone, so what the kernel has learned stays true until the kernel itself changes it, and it may
+//! remember names, absent names and attributes for long. Two attributes change by themselves: the space that a file
+//! uses, when the transaction group with its last write is synced; so attributes that changed just now live for a
+//! second only.
+//!
+//! The kernel checks permissions (`default_permissions`), keeps file locks, and truncates before it opens.
+//! Opening a file means nothing to us, so the kernel is told not to ask ([`OpsOptions::announce_opens`]).
+//!
+//! # Path
+//! `fuse::dispatch` → `impl Filesystem for Ops` → one file here for each family → `tarnfs::FileSystem`
+
+mod attributes;
+mod control_directory;
+mod directory;
+mod files;
+mod node;
+mod names;
+mod slots;
+#[cfg(test)]
+mod tests;
+mod xattr;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fuse::{
+    Attributes, Context, CopyRange, Created, DirectoryPlusWriter, DirectoryWriter, Entry, Errno, ExtendedAttribute, Fallocate, Filesystem, Notifier, Opened, OpenedFlags, Owner, Read,
+    Result, SetAttr, StatFs, StatX, Write,
+};
+use parking_lot::{Mutex, RwLock};
+use tarnfs::FileSystem;
+
+pub use slots::{SnapshotInfo, Snapshots};
+
+use node::Node;
+use slots::Slots;
+
+/// How long the kernel may believe what only it can change.
+const LONG: Duration = Duration::from_secs(3600);
+/// How long it may believe what is about to change.
+const SHORT: Duration = Duration::from_secs(1);
+/// For so long after a change the space that a file uses is not final.
+const SETTLES_AFTER: i64 = 15;
+
+/// When a write is durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SyncPolicy {
+    /// When the program asks.
+    #[default]
+    Standard,
+    /// Before it returns.
+    Always,
+    /// Some time.
+    Disabled,
+}
+
+/// Properties of the dataset that matter here, and choices of the daemon.
+#[derive(Debug, Clone)]
+pub struct OpsOptions {
+    /// Property `sync`.
+    pub sync: SyncPolicy,
+    /// Property `snapdir`: `.zfs` is listed. It can be entered anyway.
+    pub snapdir_visible: bool,
+    /// Property `xattr` is not `off`.
+    pub xattrs: bool,
+    /// Property `recordsize`, for `statfs`.
+    pub record_bytes: u32,
+    /// Tell us of each open: costs a round trip, allows direct I/O for files opened with `O_DSYNC`.
+    pub announce_opens: bool,
+}
+
+impl Default for OpsOptions {
+    fn default() -> OpsOptions {
+        OpsOptions { sync: SyncPolicy::Standard, snapdir_visible: false, xattrs: true, record_bytes: 128 << 10, announce_opens: false }
+    }
+}
+
+/// One mounted dataset.
+pub struct Ops {
+    filesystem: Arc<FileSystem>,
+    slots: Slots,
+    options: RwLock<OpsOptions>,
+    notifier: Mutex<Option<Notifier>>,
+}
+
+impl std::fmt::Debug for Ops {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ops({:?})", self.filesystem)
+    }
+}
+
+impl Ops {
+    /// Serves `filesystem`; `snapshots` fills `.zfs/snapshot`.
+    pub fn new(filesystem: Arc<FileSystem>, snapshots: Option<Box<dyn Snapshots>>, options: OpsOptions) -> Ops {
+        Ops { filesystem, slots: Slots::new(snapshots), options: RwLock::new(options), notifier: Mutex::new(None) }
+    }
+
+    /// The dataset.
+    pub fn filesystem(&self) -> &Arc<FileSystem> {
+        &self.filesystem
+    }
+
+    /// Properties changed.
+    pub fn set_options(&self, options: OpsOptions) {
+        *self.options.write() = options;
+    }
+
+    /// With what to tell the kernel of changes that it did not make.
+    pub fn set_notifier(&self, notifier: Notifier) {
+        *self.notifier.lock() = Some(notifier);
+    }
+
+    /// Closes snapshots that nobody has looked at for a while.
+    pub fn tidy(&self) {
+        self.slots.close_idle();
+    }
+
+    /// Closes a snapshot, so that it can be destroyed or renamed; who is inside gets `ESTALE`.
+    pub fn close_snapshot(&self, name: &str) {
+        self.slots.close(name);
+        self.forget_name(node::SNAPSHOT_DIRECTORY, name.as_bytes());
+    }
+
+    /// A snapshot was made: the kernel may have remembered that its name does not exist.
+    pub fn snapshot_made(&self, name: &str) {
+        self.forget_name(node::SNAPSHOT_DIRECTORY, name.as_bytes());
+    }
+
+    /// All contents changed behind the kernel's back (rollback, receive).
+    pub fn contents_replaced(&self) {
+        if let Some(notifier) = self.notifier.lock().clone() {
+            // What the kernel does not know it need not forget.
+            let _ = notifier.inval_inode(fuse::ROOT_NODE, 0, 0);
+        }
+    }
+
+    fn forget_name(&self, parent: u64, name: &[u8]) {
+        if let Some(notifier) = self.notifier.lock().clone() {
+            let _ = notifier.inval_entry(parent, name);
+        }
+    }
+
+    fn announces_opens(&self) -> bool {
+        self.options.read().announce_opens
+    }
+}
+
+impl Filesystem for Ops {
+    fn destroy(&self) {
+        self.slots.close_all();
+        *self.notifier.lock() = None;
+    }
+
+    fn lookup(&self, _: &Context, parent: u64, name: &[u8]) -> Result<Entry> {
+        self.look_up(Node::of(parent), name)
+    }
+
+    fn forget(&self, node: u64, count: u64) {
+        self.forget_node(Node::of(node), count);
+    }
+
+    fn getattr(&self, _: &Context, node: u64, _: Option<u64>) -> Result<Attributes> {
+        self.attributes(Node::of(node))
+    }
+
+    fn statx(&self, _: &Context, node: u64, _: Option<u64>) -> Result<StatX> {
+        self.extended_stat(Node::of(node))
+    }
+
+    fn setattr(&self, cx: &Context, node: u64, changes: &SetAttr) -> Result<Attributes> {
+        self.change_attributes(cx, Node::of(node), changes)
+    }
+
+    fn readlink(&self, _: &Context, node: u64) -> Result<Vec<u8>> {
+        self.link_target(Node::of(node))
+    }
+
+    fn symlink(&self, cx: &Context, parent: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
+        self.make_link(cx, Node::of(parent), name, target)
+    }
+
+    fn mknod(&self, cx: &Context, parent: u64, name: &[u8], mode: u32, device: u32, umask: u32) -> Result<Entry> {
+        self.make_file(cx, Node::of(parent), name, mode, umask, device)
+    }
+
+    fn mkdir(&self, cx: &Context, parent: u64, name: &[u8], mode: u32, umask: u32) -> Result<Entry> {
+        self.make_directory(cx, Node::of(parent), name, mode, umask)
+    }
+
+    fn unlink(&self, _: &Context, parent: u64, name: &[u8]) -> Result<()> {
+        self.remove_file(Node::of(parent), name)
+    }
+
+    fn rmdir(&self, _: &Context, parent: u64, name: &[u8]) -> Result<()> {
+        self.remove_directory(Node::of(parent), name)
+    }
+
+    fn rename(&self, cx: &Context, parent: u64, name: &[u8], new_parent: u64, new_name: &[u8], flags: u32) -> Result<()> {
+        self.rename_entry(cx, (Node::of(parent), name), (Node::of(new_parent), new_name), flags)
+    }
+
+    fn link(&self, _: &Context, node: u64, new_parent: u64, new_name: &[u8]) -> Result<Entry> {
+        self.add_link(Node::of(node), Node::of(new_parent), new_name)
+    }
+
+    fn open(&self, _: &Context, node: u64, flags: u32, kill_suidgid: bool) -> Result<Opened> {
+        if !self.announces_opens() {
+            return Err(Errno::ENOSYS);
+        }
+        self.open_file(Node::of(node), flags, kill_suidgid)
+    }
+
+    fn create(&self, cx: &Context, parent: u64, name: &[u8], mode: u32, umask: u32, flags: u32) -> Result<Created> {
+        if !self.announces_opens() {
+            return Err(Errno::ENOSYS);
+        }
+        let entry = self.make_file(cx, Node::of(parent), name, mode, umask, 0)?;
+        Ok(Created { entry, opened: files::opened(flags) })
+    }
+
+    fn tmpfile(&self, cx: &Context, parent: u64, mode: u32, umask: u32, flags: u32) -> Result<Created> {
+        let entry = self.make_unnamed(cx, Node::of(parent), mode, umask)?;
+        Ok(Created { entry, opened: files::opened(flags) })
+    }
+
+    fn read(&self, _: &Context, read: &Read, out: &mut [u8]) -> Result<usize> {
+        self.read_file(read, out)
+    }
+
+    fn write(&self, _: &Context, write: &Write, data: &[u8]) -> Result<usize> {
+        self.write_file(write, data)
+    }
+
+    fn release(&self, _: &Context, _: u64, _: u64, _: u32, _: Owner) -> Result<()> {
+        Ok(())
+    }
+
+    fn fsync(&self, _: &Context, node: u64, _: u64, _: bool) -> Result<()> {
+        self.sync_node(Node::of(node))
+    }
+
+    fn fsyncdir(&self, _: &Context, node: u64, _: u64, _: bool) -> Result<()> {
+        self.sync_node(Node::of(node))
+    }
+
+    fn syncfs(&self, _: &Context) -> Result<()> {
+        self.filesystem.sync().map_err(crate::errno::of)
+    }
+
+    fn opendir(&self, _: &Context, _: u64, _: u32) -> Result<Opened> {
+        if !self.announces_opens() {
+            return Err(Errno::ENOSYS);
+        }
+        Ok(Opened { handle: 0, flags: OpenedFlags::KEEP_CACHE | OpenedFlags::CACHE_DIR })
+    }
+
+    fn readdir(&self, _: &Context, node: u64, _: u64, offset: u64, out: &mut DirectoryWriter<'_>) -> Result<()> {
+        self.list(Node::of(node), offset, out)
+    }
+
+    fn readdirplus(&self, _: &Context, node: u64, _: u64, offset: u64, out: &mut DirectoryPlusWriter<'_>) -> Result<()> {
+        self.list_plus(Node::of(node), offset, out)
+    }
+
+    fn statfs(&self, _: &Context, node: u64) -> Result<StatFs> {
+        self.space(Node::of(node))
+    }
+
+    fn setxattr(&self, _: &Context, node: u64, attribute: &ExtendedAttribute<'_>) -> Result<()> {
+        self.set_xattr(Node::of(node), attribute)
+    }
+
+    fn getxattr(&self, _: &Context, node: u64, name: &[u8], out: &mut [u8]) -> Result<usize> {
+        self.get_xattr(Node::of(node), name, out)
+    }
+
+    fn listxattr(&self, _: &Context, node: u64, out: &mut [u8]) -> Result<usize> {
+        self.list_xattrs(Node::of(node), out)
+    }
+
+    fn removexattr(&self, _: &Context, node: u64, name: &[u8]) -> Result<()> {
+        self.remove_xattr(Node::of(node), name)
+    }
+
+    fn fallocate(&self, _: &Context, node: u64, fallocate: &Fallocate) -> Result<()> {
+        self.allocate(Node::of(node), fallocate)
+    }
+
+    fn lseek(&self, _: &Context, node: u64, _: u64, offset: u64, whence: u32) -> Result<u64> {
+        self.seek(Node::of(node), offset, whence)
+    }
+
+    fn copy_file_range(&self, _: &Context, node_in: u64, copy: &CopyRange) -> Result<u64> {
+        self.copy_range(Node::of(node_in), copy)
+    }
+}

@@ -1,0 +1,126 @@
+//! Names: looked up, made, removed, renamed.
+
+use fuse::{Context, Entry, Errno, Result};
+use tarnfs::{Credentials, ErrorKind, RenameMode};
+
+use super::attributes::device_from_kernel;
+use super::control_directory::CONTROL_NAME;
+use super::node::Node;
+use super::{LONG, Ops};
+
+pub(super) fn credentials(cx: &Context) -> Credentials {
+    Credentials { uid: cx.uid, gid: cx.gid, groups: Vec::new() }
+}
+
+impl Ops {
+    pub(super) fn look_up(&self, parent: Node, name: &[u8]) -> Result<Entry> {
+        if matches!(parent, Node::Control | Node::Snapshots) {
+            return self.look_up_control(parent, name);
+        }
+        if name == CONTROL_NAME && self.has_control_directory(parent) {
+            return Ok(self.control_entry());
+        }
+        if name == b".." && self.is_snapshot_root(parent) {
+            return self.look_up_control(Node::Snapshots, b".");
+        }
+        let (located, directory) = self.locate(parent)?;
+        match located.filesystem().lookup(directory, name) {
+            Ok(stat) => {
+                let slot = located.slot();
+                if slot != 0 {
+                    self.slots.known(slot);
+                }
+                Ok(self.entry(slot, &stat))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Entry::negative(LONG)),
+            Err(error) => Err(crate::errno::of(error)),
+        }
+    }
+
+    pub(super) fn forget_node(&self, node: Node, count: u64) {
+        match node {
+            // FUSE never counts the root, but other lookups of it are counted: take those back.
+            Node::Root => self.filesystem.forget(self.filesystem.root(), count),
+            Node::Head(inode) => self.filesystem.forget(inode, count),
+            Node::Snapshot(slot, inode) => {
+                if let Ok(filesystem) = self.slots.get(slot) {
+                    filesystem.forget(inode, count);
+                }
+                self.slots.forgotten(slot, count);
+            }
+            Node::Control | Node::Snapshots | Node::Foreign => {}
+        }
+    }
+
+    /// `.zfs` cannot be made, removed or replaced.
+    fn check_name(&self, parent: Node, name: &[u8], refusal: Errno) -> Result<()> {
+        if name == CONTROL_NAME && self.has_control_directory(parent) { Err(refusal) } else { Ok(()) }
+    }
+
+    pub(super) fn make_file(&self, cx: &Context, parent: Node, name: &[u8], mode: u32, umask: u32, device: u32) -> Result<Entry> {
+        self.check_name(parent, name, Errno::EEXIST)?;
+        let (filesystem, directory) = self.locate_for_change(parent)?;
+        // A mode without a type means a regular file.
+        let mode = if mode & libc::S_IFMT == 0 { mode | libc::S_IFREG } else { mode };
+        let stat = filesystem.create(directory, name, mode & !umask, device_from_kernel(device), &credentials(cx)).map_err(crate::errno::of)?;
+        Ok(self.entry(0, &stat))
+    }
+
+    pub(super) fn make_directory(&self, cx: &Context, parent: Node, name: &[u8], mode: u32, umask: u32) -> Result<Entry> {
+        self.check_name(parent, name, Errno::EEXIST)?;
+        let (filesystem, directory) = self.locate_for_change(parent)?;
+        let stat = filesystem.mkdir(directory, name, mode & !umask, &credentials(cx)).map_err(crate::errno::of)?;
+        Ok(self.entry(0, &stat))
+    }
+
+    pub(super) fn make_link(&self, cx: &Context, parent: Node, name: &[u8], target: &[u8]) -> Result<Entry> {
+        self.check_name(parent, name, Errno::EEXIST)?;
+        let (filesystem, directory) = self.locate_for_change(parent)?;
+        let stat = filesystem.symlink(directory, name, target, &credentials(cx)).map_err(crate::errno::of)?;
+        Ok(self.entry(0, &stat))
+    }
+
+    pub(super) fn make_unnamed(&self, cx: &Context, parent: Node, mode: u32, umask: u32) -> Result<Entry> {
+        let (filesystem, directory) = self.locate_for_change(parent)?;
+        let stat = filesystem.create_unnamed(directory, mode & !umask, &credentials(cx)).map_err(crate::errno::of)?;
+        Ok(self.entry(0, &stat))
+    }
+
+    pub(super) fn add_link(&self, node: Node, parent: Node, name: &[u8]) -> Result<Entry> {
+        self.check_name(parent, name, Errno::EEXIST)?;
+        let (filesystem, directory) = self.locate_for_change(parent)?;
+        let (_, inode) = match node {
+            Node::Snapshot(..) | Node::Control | Node::Snapshots => return Err(Errno::EXDEV),
+            node => self.locate_for_change(node)?,
+        };
+        let stat = filesystem.link(inode, directory, name).map_err(crate::errno::of)?;
+        Ok(self.entry(0, &stat))
+    }
+
+    pub(super) fn remove_file(&self, parent: Node, name: &[u8]) -> Result<()> {
+        self.check_name(parent, name, Errno::EISDIR)?;
+        let (filesystem, directory) = self.locate_for_change(parent)?;
+        filesystem.unlink(directory, name).map_err(crate::errno::of)
+    }
+
+    pub(super) fn remove_directory(&self, parent: Node, name: &[u8]) -> Result<()> {
+        self.check_name(parent, name, Errno::EPERM)?;
+        let (filesystem, directory) = self.locate_for_change(parent)?;
+        filesystem.rmdir(directory, name).map_err(crate::errno::of)
+    }
+
+    pub(super) fn rename_entry(&self, cx: &Context, from: (Node, &[u8]), to: (Node, &[u8]), flags: u32) -> Result<()> {
+        self.check_name(from.0, from.1, Errno::EPERM)?;
+        self.check_name(to.0, to.1, Errno::EPERM)?;
+        let mode = match flags {
+            0 => RenameMode::Replace,
+            libc::RENAME_NOREPLACE => RenameMode::NoReplace,
+            libc::RENAME_EXCHANGE => RenameMode::Exchange,
+            libc::RENAME_WHITEOUT => RenameMode::Whiteout,
+            _ => return Err(Errno::EINVAL),
+        };
+        let (filesystem, directory) = self.locate_for_change(from.0)?;
+        let (_, new_directory) = self.locate_for_change(to.0)?;
+        filesystem.rename(directory, from.1, new_directory, to.1, mode, &credentials(cx)).map_err(crate::errno::of)
+    }
+}

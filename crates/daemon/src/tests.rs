@@ -1,0 +1,229 @@
+//! A daemon with a backend that has no pools, in this process and as a process of its own.
+#![allow(clippy::disallowed_methods)] // real threads and clocks are what is tested
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tarnfs::control::*;
+
+use super::*;
+
+/// Counts what it was asked; "panic" is a pool that makes it panic, "slow" one that takes time.
+#[derive(Default)]
+struct Fake {
+    needed: bool,
+    quits: Arc<Mutex<u32>>,
+    syncs: u32,
+}
+
+macro_rules! refuse {
+    ($($name:ident($argument:ty) -> $result:ty;)*) => {
+        $(fn $name(&mut self, _: $argument) -> Result<$result, Failure> { Err(Failure::new(FailureKind::NoSuchPool)) })*
+    };
+}
+
+impl Backend for Fake {
+    fn quit(&mut self) -> Result<(), Failure> {
+        *self.quits.lock() += 1;
+        self.needed = false;
+        Ok(())
+    }
+
+    fn pool_sync(&mut self, select: PoolSelect) -> Result<(), Failure> {
+        match select.name.as_deref() {
+            Some("panic") => panic!("asked to"),
+            Some("slow") => thread::sleep(Duration::from_millis(50)),
+            Some("stay") => self.needed = true,
+            Some("go") => self.needed = false,
+            _ => {}
+        }
+        self.syncs += 1;
+        Ok(())
+    }
+
+    fn mount_list(&mut self) -> Result<Vec<Mount>, Failure> {
+        Ok(vec![Mount { dataset: self.syncs.to_string(), mountpoint: "/".to_owned() }])
+    }
+
+    refuse! {
+        pool_create(PoolCreate) -> ();
+        pool_destroy(PoolDestroy) -> ();
+        pool_scan(PoolScan) -> Vec<FoundPool>;
+        pool_import(PoolImport) -> ();
+        pool_export(PoolExport) -> ();
+        pool_list(PoolSelect) -> Vec<PoolEntry>;
+        pool_get(PoolSelect) -> Vec<PoolEntry>;
+        pool_status(PoolSelect) -> Vec<PoolStatus>;
+        pool_set(PoolSet) -> ();
+        dataset_create(DatasetCreate) -> ();
+        dataset_destroy(DatasetDestroy) -> ();
+        dataset_list(DatasetList) -> Datasets;
+        dataset_set(DatasetSet) -> ();
+        dataset_inherit(DatasetInherit) -> ();
+        dataset_mount(DatasetMount) -> ();
+        dataset_unmount(DatasetUnmount) -> ();
+    }
+}
+
+impl Service for Fake {
+    fn is_needed(&self) -> bool {
+        self.needed
+    }
+}
+
+fn sync(pool: &str) -> Request {
+    Request::PoolSync(PoolSelect { name: Some(pool.to_owned()), properties: Wanted::All })
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(15), "{what}: not within 15 s");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A place, and a daemon in this process.
+fn start(fake: Fake) -> (tempfile::TempDir, Place, Arc<Switch>, thread::JoinHandle<()>) {
+    let directory = tempfile::tempdir().unwrap();
+    let place = Place::at(directory.path().join("run/daemon.sock"));
+    let socket = ControlSocket::claim(&place).unwrap().expect("the place is free");
+    let switch = Arc::new(Switch::default());
+    let told = Arc::clone(&switch);
+    let serving = thread::spawn(move || socket.serve(&Arc::new(Mutex::new(fake)), &told).unwrap());
+    (directory, place, switch, serving)
+}
+
+#[test]
+fn requests_are_answered_one_at_a_time() {
+    let (_directory, place, switch, serving) = start(Fake { needed: true, ..Fake::default() });
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut client = Client::connect(&place).unwrap().unwrap();
+                for _ in 0..10 {
+                    assert_eq!(client.call(&sync("tank")), Reply::Done);
+                }
+            });
+        }
+    });
+    let mut client = Client::connect(&place).unwrap().unwrap();
+    assert!(matches!(client.call(&Request::MountList), Reply::Mounts(mounts) if mounts[0].dataset == "80"));
+    assert!(matches!(client.call(&sync("panic")), Reply::Failed(failure) if failure.kind == FailureKind::Other));
+    assert_eq!(client.call(&Request::Ping), Reply::Done);
+    switch.end();
+    serving.join().unwrap();
+    assert!(Client::connect(&place).unwrap().is_none());
+}
+
+#[test]
+fn one_daemon_for_a_place() {
+    let (_directory, place, switch, serving) = start(Fake { needed: true, ..Fake::default() });
+    assert!(ControlSocket::claim(&place).unwrap().is_none());
+    assert_eq!(std::fs::metadata(place.socket()).unwrap().permissions().mode() & 0o777, 0o600);
+    switch.end();
+    serving.join().unwrap();
+    // What a killed daemon leaves behind is taken over.
+    std::fs::write(place.socket(), b"").unwrap();
+    assert!(ControlSocket::claim(&place).unwrap().is_some());
+}
+
+#[test]
+fn ends_when_nobody_needs_it() {
+    let (_directory, place, _switch, serving) = start(Fake::default());
+    let mut client = Client::connect(&place).unwrap().unwrap();
+    assert_eq!(client.call(&sync("stay")), Reply::Done);
+    drop(client);
+    thread::sleep(Duration::from_millis(1500));
+    let mut client = Client::connect(&place).unwrap().expect("it has a pool and stays");
+    assert_eq!(client.call(&sync("go")), Reply::Done);
+    thread::sleep(Duration::from_millis(1500));
+    assert_eq!(client.call(&Request::Ping), Reply::Done, "it has a client and stays");
+    drop(client);
+    serving.join().unwrap();
+    assert!(!place.socket().exists());
+}
+
+#[test]
+fn quit_ends_it() {
+    let quits = Arc::new(Mutex::new(0));
+    let (_directory, place, _switch, serving) = start(Fake { needed: true, quits: Arc::clone(&quits), ..Fake::default() });
+    let mut client = Client::connect(&place).unwrap().unwrap();
+    assert_eq!(client.call(&Request::Quit), Reply::Done);
+    serving.join().unwrap();
+    assert!(*quits.lock() >= 1);
+}
+
+#[test]
+fn hostile_bytes_cost_only_their_connection() {
+    use std::io::Write;
+    let (_directory, place, switch, serving) = start(Fake { needed: true, ..Fake::default() });
+    for bytes in [&[0xff; 64][..], b"\x04\0\0\0Ping", b"\x01", b""] {
+        let mut stream = UnixStream::connect(place.socket()).unwrap();
+        stream.write_all(bytes).unwrap();
+    }
+    let mut client = Client::connect(&place).unwrap().unwrap();
+    assert_eq!(client.call(&Request::Ping), Reply::Done);
+    switch.end();
+    serving.join().unwrap();
+}
+
+/// Not a test by itself: the body of the processes that the next tests start.
+#[test]
+fn child() {
+    if std::env::var_os("TARN_TEST_CHILD").is_some() {
+        let code = run(&Place::of_user(), || Fake { needed: true, ..Fake::default() });
+        assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::SUCCESS));
+    }
+}
+
+fn child_command() -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "tests::child"]).env("TARN_TEST_CHILD", "1");
+    command
+}
+
+#[test]
+fn commands_start_it_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = Place::at(directory.path().join("daemon.sock"));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut client = Client::connect_or_start_with(&place, child_command).unwrap();
+                assert_eq!(client.call(&sync("tank")), Reply::Done);
+            });
+        }
+    });
+    let mut client = Client::connect(&place).unwrap().unwrap();
+    // All four were answered by the same daemon.
+    assert!(matches!(client.call(&Request::MountList), Reply::Mounts(mounts) if mounts[0].dataset == "4"));
+    assert_eq!(client.call(&Request::Quit), Reply::Done);
+    wait_until("the socket goes away", || !place.socket().exists());
+    let free = || std::fs::OpenOptions::new().write(true).open(place.lock()).unwrap().try_lock().is_ok();
+    wait_until("the lock is free", free);
+}
+
+#[test]
+fn a_signal_ends_it_in_good_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = Place::at(directory.path().join("daemon.sock"));
+    let mut child = child_command().env("TARN_SOCKET", place.socket()).stdout(Stdio::null()).spawn().unwrap();
+    wait_until("it answers", || Client::connect(&place).unwrap().is_some_and(|mut client| client.call(&Request::Ping) == Reply::Done));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(!place.socket().exists());
+}
+
+#[test]
+fn a_daemon_that_cannot_start_is_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = Place::at(directory.path().join("daemon.sock"));
+    let error = Client::connect_or_start_with(&place, || Command::new("false")).unwrap_err();
+    assert!(error.to_string().contains("ended at once"), "{error}");
+}

@@ -1,0 +1,48 @@
+//! Closing a pool.
+
+use super::Pool;
+use super::config::PoolState;
+use crate::error::Result;
+
+impl Pool {
+    /// Writes everything, says on the labels that nobody has the pool, and stops. Nothing may use the pool afterwards.
+    ///
+    /// # Errors
+    /// Something could not be written; the threads are stopped all the same.
+    pub fn export(&self) -> Result<()> {
+        self.end(PoolState::Exported)
+    }
+
+    /// As [`Pool::export`], but the labels say that the pool is destroyed.
+    ///
+    /// # Errors
+    /// As for [`Pool::export`].
+    pub fn destroy(&self) -> Result<()> {
+        self.end(PoolState::Destroyed)
+    }
+
+    fn end(&self, state: PoolState) -> Result<()> {
+        let result = if self.is_read_only() { Ok(()) } else { self.write_end(state) };
+        self.stop_threads();
+        self.dsl.close();
+        result
+    }
+
+    fn write_end(&self, state: PoolState) -> Result<()> {
+        self.sync_all()?;
+        self.change_config(|config| config.state = state);
+        for top in self.vdevs.tops() {
+            top.set_config_dirty();
+        }
+        self.sync_all()
+    }
+
+    /// Stops the threads without writing anything more: what a crash does.
+    pub fn stop_threads(&self) {
+        self.context.groups.stop();
+        let mut threads = self.threads.lock();
+        while *threads > 0 {
+            self.thread_ended.wait(&mut threads);
+        }
+    }
+}

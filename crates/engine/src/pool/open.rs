@@ -1,0 +1,277 @@
+//! Opening a pool.
+//!
+//! # Theory
+//! The labels say just enough to read the MOS; the MOS has the whole configuration. So the pool is opened twice: once
+//! to read the configuration, with the vdev tree that the labels describe, and then for good with the tree of the MOS.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use ondisk::blkptr::BlkPtr;
+use ondisk::feature::Feature;
+use ondisk::nvlist::NvList;
+use ondisk::uberblock::Uberblock;
+use parking_lot::{Condvar, Mutex};
+
+use super::config::{PoolConfig, PoolState};
+use super::import::Candidate;
+use super::pool::{DslFeatures, Pool};
+use super::space_maps::{SpaceMaps, SpaceMapsOptions, VdevSpace};
+use crate::alloc::{Allocator, ClassKind, GroupConfig};
+use crate::arc::BlockCache;
+use crate::dmu::{DmuContext, FileOwnerOf, Objset, ObjsetOptions, ObjsetSettings};
+use crate::dsl::bpobj::Bpobj;
+use crate::dsl::feature::Features;
+use crate::dsl::meta::key;
+use crate::dsl::{Dsl, Meta, Mos, MosSpace};
+use crate::error::{Result, Within};
+use crate::host::HostRef;
+use crate::tunables::Tunables;
+use crate::txg::{DirtyBytes, TxgGroups};
+use crate::vdev::VdevTree;
+use crate::zio::{BlockFeatures, BlockIo, BlockThreads};
+use crate::{bail, error};
+
+/// How a pool is to be opened.
+pub struct OpenOptions {
+    /// Time, randomness, threads.
+    pub host: HostRef,
+    /// Limits.
+    pub tunables: Tunables,
+    /// Nothing may be changed.
+    pub read_only: bool,
+    /// Finds the owner of a file in its bonus (file systems: from the layer above).
+    pub file_owner: Option<FileOwnerOf>,
+    /// Another name for the pool.
+    pub new_name: Option<String>,
+}
+
+/// Largest configuration that is believed.
+const CONFIG_BYTES_MAX: u64 = 64 << 20;
+
+/// Makes the layers up to the dmu.
+pub(super) fn make_context(options: &OpenOptions, vdevs: &Arc<VdevTree>, synced: u64) -> Arc<DmuContext> {
+    let workers = options.tunables.write_workers;
+    let allocator = Arc::new(Allocator::new(workers));
+    let threads = BlockThreads { writers: workers, readers: workers };
+    let io = BlockIo::new(&options.host, vdevs.clone(), allocator, threads);
+    Arc::new(DmuContext {
+        cache: Arc::new(BlockCache::new(io.clone(), options.tunables.cache_bytes_max)),
+        io,
+        groups: TxgGroups::new(synced),
+        dirty: DirtyBytes::default(),
+        host: options.host.clone(),
+        tunables: options.tunables.clone(),
+        read_only: options.read_only,
+    })
+}
+
+fn open_mos(context: &Arc<DmuContext>, uberblock: &Uberblock, space: Arc<MosSpace>) -> Result<Mos> {
+    let Some(pointer) = BlkPtr::from_bytes(&uberblock.root) else { bail!(Corrupt, "uberblock: no root pointer") };
+    let options = ObjsetOptions {
+        context: context.clone(),
+        dataset: 0,
+        name: "MOS".into(),
+        owner: space,
+        settings: ObjsetSettings::mos(true),
+        file_owner: None,
+        snapshot: false,
+    };
+    Ok(Mos(Objset::open(options, pointer)?))
+}
+
+/// Reads the configuration that is in the MOS.
+fn read_config(mos: &Mos) -> Result<(u64, NvList)> {
+    let object = mos.zap_u64(key::DIRECTORY, key::CONFIG)?.ok_or_else(|| error!(Corrupt, "the MOS has no configuration"))?;
+    let bonus = mos.bonus(object)?;
+    let size = bonus.get(..8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes);
+    if size == 0 || size > CONFIG_BYTES_MAX {
+        bail!(Corrupt, "configuration of {size} bytes");
+    }
+    let packed = mos.read(object, 0, size as usize)?;
+    Ok((object, NvList::decode(&packed).within(|| "configuration")?))
+}
+
+impl Pool {
+    /// Opens the pool of `candidate`, whose devices are open as `options` needs them.
+    ///
+    /// # Errors
+    /// A device is missing, a feature is not known, something cannot be read: the error names it.
+    pub fn open(candidate: &Candidate, options: OpenOptions) -> Result<Arc<Pool>> {
+        let label_name = candidate.config.name.clone();
+        Self::open_named(candidate, options).within(|| format!("pool {label_name}"))
+    }
+
+    fn open_named(candidate: &Candidate, options: OpenOptions) -> Result<Arc<Pool>> {
+        candidate.config.check_features_for_read()?;
+        let uberblock = candidate.uberblock().clone();
+        let vdevs = Arc::new(candidate.open_tree()?);
+        let context = make_context(&options, &vdevs, uberblock.txg);
+        let mos = open_mos(&context, &uberblock, Arc::default())?;
+        let (_, stored) = read_config(&mos)?;
+        drop((mos, context, vdevs));
+
+        let vdevs = Arc::new(VdevTree::open(stored.require_nvlist("vdev_tree")?, &candidate.device_map())?);
+        vdevs.check_complete()?;
+        let context = make_context(&options, &vdevs, uberblock.txg);
+        let space = Arc::new(MosSpace::default());
+        let mos = open_mos(&context, &uberblock, space.clone())?;
+        let (config_object, stored) = read_config(&mos)?;
+        let mut config = PoolConfig::from_nvlist(&stored)?;
+        config.version = uberblock.version;
+        config.name = options.new_name.clone().unwrap_or_else(|| candidate.config.name.clone());
+        config.state = PoolState::Active;
+        config.features_for_read.clone_from(&candidate.config.features_for_read);
+        check_version(config.version)?;
+        let (features, unsupported) = load_features(&mos, &options)?;
+        mos.0.set_settings(ObjsetSettings::mos(features.is_enabled(Feature::Lz4Compress)));
+        set_block_features(&context, &mos, &features)?;
+        context.io.set_writable(!options.read_only);
+        let meta = Meta::new(mos.clone(), features, config.version, context.clone());
+        let dsl = Dsl::open(meta, &config.name, space, options.file_owner)?;
+        let space_maps = match open_space_maps(&context, &vdevs, &mos, &dsl) {
+            Ok(maps) => Some(maps),
+            Err(_) if options.read_only => None,
+            Err(error) => return Err(error),
+        };
+        let deferred = mos.zap_u64(key::DIRECTORY, key::DEFERRED_BPOBJ)?.map(Bpobj);
+        let pool = Arc::new(Pool {
+            vdevs,
+            context,
+            dsl,
+            space_maps,
+            unsupported,
+            config: Mutex::new(config),
+            uberblock: Mutex::new(uberblock),
+            config_object,
+            deferred,
+            config_dirty: AtomicBool::new(false),
+            threads: Mutex::new(0),
+            thread_ended: Condvar::new(),
+            sync_lock: Mutex::new(()),
+        });
+        pool.refresh_space();
+        if !options.read_only {
+            pool.refuse_unreplayed_logs()?;
+            pool.claim(&options.host);
+            pool.start_threads();
+        }
+        Ok(pool)
+    }
+
+    /// The labels are to say that the pool is ours and in use.
+    pub(super) fn claim(&self, host: &HostRef) {
+        self.change_config(|config| {
+            config.host_id = host.host_id().into();
+            config.host_name = host.host_name().as_str().into();
+        });
+        for top in self.vdevs.tops() {
+            top.set_config_dirty();
+        }
+    }
+
+    /// A dataset with changes in its intent log cannot be written before they are applied, which is not done yet.
+    fn refuse_unreplayed_logs(&self) -> Result<()> {
+        let mos = &self.dsl.meta.mos.0;
+        let mut object = 0;
+        while let Some(next) = mos.next_object(object)? {
+            object = next;
+            let dnode = mos.hold(object)?;
+            if dnode.bonus_type() != ondisk::object_type::ObjectType::DSL_DATASET {
+                continue;
+            }
+            let dataset = self.dsl.dataset(object)?;
+            if dataset.is_snapshot || dataset.phys().block.is_hole() {
+                continue;
+            }
+            let objset = self.dsl.objset(&dataset)?;
+            // The header's log pointer, behind claim txg and replay sequence.
+            let log = BlkPtr::from_bytes(&objset.zil_header()[16..144]).unwrap_or(BlkPtr::ZERO);
+            if !log.is_hole() {
+                bail!(
+                    Unsupported,
+                    "dataset {} has an intent log that has not been replayed; import the pool with -o readonly=on",
+                    dataset.name()?
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_version(version: u64) -> Result<()> {
+    match version {
+        1..=28 | 5000 => Ok(()),
+        other => bail!(Unsupported, "version {other} is not supported"),
+    }
+}
+
+fn load_features(mos: &Mos, options: &OpenOptions) -> Result<(Features, Vec<crate::dsl::feature::Unsupported>)> {
+    let (features, unsupported) = Features::load(mos, !options.read_only)?;
+    let blocking: Vec<String> = unsupported
+        .iter()
+        .filter(|feature| !options.read_only || !feature.readable)
+        .map(|feature| if feature.description.is_empty() { feature.guid.clone() } else { format!("{} ({})", feature.guid, feature.description) })
+        .collect();
+    if blocking.is_empty() {
+        return Ok((features, unsupported));
+    }
+    let readable = unsupported.iter().all(|feature| feature.readable);
+    let advice = if readable && !options.read_only { "; the pool can be imported with -o readonly=on" } else { "" };
+    bail!(Unsupported, "uses features that are not supported: {}{advice}", blocking.join(", "))
+}
+
+/// Tells the block layer what the features allow, and the salt.
+pub(super) fn set_block_features(context: &DmuContext, mos: &Mos, features: &Features) -> Result<()> {
+    context.io.set_features(BlockFeatures {
+        embedded_data: features.is_enabled(Feature::EmbeddedData),
+        hole_birth: features.is_active(Feature::HoleBirth),
+        dynamic_gang_header: features.is_active(Feature::DynamicGangHeader),
+    });
+    if let Some(value) = mos.zap_get(key::DIRECTORY, key::CHECKSUM_SALT)? {
+        let bytes = value.to_le_bytes();
+        let Ok(salt) = <[u8; 32]>::try_from(bytes.as_slice()) else { bail!(Corrupt, "checksum salt of {} bytes", bytes.len()) };
+        context.io.set_salt(salt);
+    }
+    Ok(())
+}
+
+/// What the allocator needs to know of each vdev.
+pub(super) fn vdev_spaces(vdevs: &Arc<VdevTree>) -> Result<Vec<VdevSpace>> {
+    let mut spaces = Vec::new();
+    for top in vdevs.data_tops() {
+        let narrow = |what: &str, number: u64| u8::try_from(number).map_err(|_| error!(Corrupt, "vdev {}: bad {what} ({number})", top.id()));
+        let sizing = top.clone();
+        let bias = top.config().string("alloc_bias").unwrap_or_default();
+        let class = match bias.as_str() {
+            _ if top.is_log() => ClassKind::Log,
+            "special" => ClassKind::Special,
+            "dedup" => ClassKind::Dedup,
+            _ => ClassKind::Normal,
+        };
+        spaces.push(VdevSpace {
+            group: GroupConfig {
+                vdev: u32::try_from(top.id()).map_err(|_| error!(Corrupt, "vdev {}: number too large", top.id()))?,
+                class,
+                ashift: narrow("ashift", top.ashift().into())?,
+                metaslab_shift: narrow("metaslab shift", top.metaslab_shift().into())?,
+                data_disks: 1,
+                allocated_size: Box::new(move |physical| sizing.allocated_size(physical)),
+            },
+            bytes: top.asize(),
+            metaslab_array: top.metaslab_array(),
+            top_zap: top.zap(),
+        });
+    }
+    Ok(spaces)
+}
+
+pub(super) fn open_space_maps(context: &Arc<DmuContext>, vdevs: &Arc<VdevTree>, mos: &Mos, dsl: &Arc<Dsl>) -> Result<Arc<SpaceMaps>> {
+    SpaceMaps::open(SpaceMapsOptions {
+        mos: mos.0.clone(),
+        allocator: context.io.allocator().clone(),
+        features: Arc::new(DslFeatures(dsl.clone())),
+        vdevs: vdev_spaces(vdevs)?,
+        top_level_vdevs: vdevs.tops().len() as u32,
+    })
+}

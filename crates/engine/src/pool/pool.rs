@@ -1,0 +1,169 @@
+//! An open pool.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ondisk::feature::Feature;
+use ondisk::uberblock::Uberblock;
+use parking_lot::{Condvar, Mutex};
+
+use super::config::PoolConfig;
+use super::space_maps::{FeatureCounts, SpaceMaps};
+use crate::alloc::ClassKind;
+use crate::dmu::{DmuContext, SyncTx};
+use crate::dsl::bpobj::Bpobj;
+use crate::dsl::{Dsl, PoolSpace};
+use crate::error::{Result, Within};
+use crate::txg::Txg;
+use crate::vdev::VdevTree;
+
+/// How full a pool is, in bytes as `zpool list` counts them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PoolCapacity {
+    /// All space.
+    pub size: u64,
+    /// In use.
+    pub allocated: u64,
+    /// How scattered the free space is, in percent.
+    pub fragmentation: u64,
+}
+
+/// An open pool.
+pub struct Pool {
+    /// Devices and their states.
+    pub vdevs: Arc<VdevTree>,
+    /// Cache, blocks, groups, limits.
+    pub context: Arc<DmuContext>,
+    /// Datasets.
+    pub dsl: Arc<Dsl>,
+    /// Which space is in use; `None` in a pool opened only for reading whose space maps we cannot read.
+    pub space_maps: Option<Arc<SpaceMaps>>,
+    /// Features in use that this program can only read past: the reason why the pool is read-only.
+    pub unsupported: Vec<crate::dsl::feature::Unsupported>,
+    /// guards: what labels and the MOS say of the pool
+    pub(super) config: Mutex<PoolConfig>,
+    /// guards: the last one written
+    pub(super) uberblock: Mutex<Uberblock>,
+    /// The MOS object with the configuration.
+    pub(super) config_object: u64,
+    /// Blocks freed late in a group, to be freed in the next.
+    pub(super) deferred: Option<Bpobj>,
+    pub(super) config_dirty: AtomicBool,
+    /// How many of the two threads are running.
+    pub(super) threads: Mutex<u32>,
+    pub(super) thread_ended: Condvar,
+    /// One at a time; without threads (simulation) the caller of [`Pool::sync_now`] is the sync thread.
+    pub(super) sync_lock: Mutex<()>,
+}
+
+impl Pool {
+    /// The pool's name.
+    pub fn name(&self) -> String {
+        self.config.lock().name.clone()
+    }
+
+    /// The pool's guid.
+    pub fn guid(&self) -> u64 {
+        self.config.lock().guid
+    }
+
+    /// The pool's configuration, without the vdevs.
+    pub fn config(&self) -> PoolConfig {
+        self.config.lock().clone()
+    }
+
+    /// Changes the configuration; it is written with the next group.
+    pub fn change_config(&self, change: impl FnOnce(&mut PoolConfig)) {
+        change(&mut self.config.lock());
+        self.set_config_dirty();
+    }
+
+    /// The last uberblock written.
+    pub fn uberblock(&self) -> Uberblock {
+        self.uberblock.lock().clone()
+    }
+
+    /// Nothing may be changed.
+    pub fn is_read_only(&self) -> bool {
+        self.context.read_only
+    }
+
+    pub(super) fn set_config_dirty(&self) {
+        self.config_dirty.store(true, Ordering::Release);
+    }
+
+    /// How full the pool is.
+    pub fn capacity(&self) -> PoolCapacity {
+        let allocator = self.context.io.allocator();
+        let mut capacity = PoolCapacity { fragmentation: allocator.fragmentation(ClassKind::Normal), ..PoolCapacity::default() };
+        for class in [ClassKind::Normal, ClassKind::Special, ClassKind::Dedup] {
+            let space = allocator.space_use(class);
+            capacity.size += space.space;
+            capacity.allocated += space.allocated;
+        }
+        capacity
+    }
+
+    /// Tells the DSL how much space there is.
+    pub(super) fn refresh_space(&self) {
+        let allocator = self.context.io.allocator();
+        let normal = allocator.space_use(ClassKind::Normal);
+        self.dsl.set_pool_space(PoolSpace {
+            capacity: normal.space,
+            embedded_log: allocator.embedded_log_bytes(),
+            withheld: 0,
+            deferred: normal.deferred,
+        });
+    }
+
+    /// Waits until everything changed before this call is on disk.
+    ///
+    /// # Errors
+    /// What stopped the pool.
+    pub fn sync_all(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        let txg = self.context.groups.open_txg();
+        self.wait_synced(txg)
+    }
+
+    /// Waits until `txg` is on disk; writes it in this thread if the host has no others.
+    ///
+    /// # Errors
+    /// What stopped the pool.
+    pub fn wait_synced(&self, txg: Txg) -> Result<()> {
+        if *self.threads.lock() == 0 {
+            while self.context.groups.synced_txg() < txg {
+                self.sync_now()?;
+            }
+            return Ok(());
+        }
+        self.context.groups.wait_synced(txg).within(|| format!("pool {}", self.name()))
+    }
+}
+
+/// The features as the space maps see them.
+pub(super) struct DslFeatures(pub(super) Arc<Dsl>);
+
+impl FeatureCounts for DslFeatures {
+    fn is_enabled(&self, feature: Feature) -> bool {
+        self.0.meta.features.is_enabled(feature)
+    }
+
+    fn is_active(&self, feature: Feature) -> bool {
+        self.0.meta.features.is_active(feature)
+    }
+
+    fn add(&self, tx: &SyncTx<'_>, feature: Feature, change: i64) -> Result<()> {
+        let meta = &self.0.meta;
+        for _ in 0..change.unsigned_abs() {
+            if change > 0 {
+                meta.features.increment(&meta.mos, feature, tx)?;
+            } else {
+                meta.features.decrement(&meta.mos, feature, tx)?;
+            }
+        }
+        Ok(())
+    }
+}

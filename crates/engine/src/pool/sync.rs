@@ -1,0 +1,225 @@
+//! Writing a transaction group.
+//!
+//! # Theory
+//! Writing changes what has to be written: new blocks take space, the space maps that say so are blocks themselves.
+//! So a group is written in passes. The first writes all datasets and the MOS; the next ones only what the pass before
+//! changed in the MOS, until nothing does. From the second pass on blocks born in this group are written over in place,
+//! so that their space does not change again; and what is freed is kept for the next group, unless the pool logs its
+//! space maps, where a change costs the same few bytes each time.
+//!
+//! # The commit point
+//! All data, then flush, then labels 0 and 2, flush, the uberblock, flush, labels 1 and 3, flush. Before the uberblock is
+//! there, the pool is what it was; afterwards it is the new one.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ondisk::blkptr::BlkPtr;
+use ondisk::feature::Feature;
+use ondisk::uberblock::{Multihost, Uberblock};
+use parking_lot::Mutex;
+
+use super::Pool;
+use crate::dmu::SyncTx;
+use crate::dsl::FreeBudget;
+use crate::error::{Result, Within};
+use crate::txg::Txg;
+use crate::vdev::label::{LabelSync, sync_labels};
+use crate::{bail, error};
+
+/// Pass from which frees wait for the next group.
+const PASS_DEFERRED_FREE: u32 = 2;
+/// More passes than this means that a group does not converge, which is a bug: better to stop.
+const PASSES_MAX: u32 = 200;
+/// The software version in uberblocks.
+const SOFTWARE_VERSION: u64 = 5000;
+
+impl Pool {
+    /// Starts the two threads, if the host has threads.
+    pub(super) fn start_threads(self: &Arc<Self>) {
+        let mut threads = self.threads.lock();
+        for (name, body) in [("txg_quiesce", Pool::quiesce_thread as fn(&Pool)), ("txg_sync", Pool::sync_thread as fn(&Pool))] {
+            let pool = self.clone();
+            let run = move || {
+                body(&pool);
+                *pool.threads.lock() -= 1;
+                pool.thread_ended.notify_all();
+            };
+            if self.context.host.spawn(name, Box::new(run)) {
+                *threads += 1;
+            }
+        }
+    }
+
+    fn quiesce_thread(&self) {
+        let groups = &self.context.groups;
+        let timeout = Duration::from_nanos(self.context.tunables.txg_timeout_ns);
+        while groups.wait_for_work(timeout) {
+            if groups.failure().is_some() {
+                return;
+            }
+            groups.quiesce();
+        }
+    }
+
+    fn sync_thread(&self) {
+        while let Some(txg) = self.context.groups.begin_sync() {
+            let result = self.sync_group(txg);
+            if let Err(error) = &result {
+                tracing::error!("pool {}: suspended: txg {txg}: {error}", self.name());
+            }
+            let failed = result.is_err();
+            self.context.groups.end_sync(txg, result);
+            if failed {
+                return;
+            }
+        }
+    }
+
+    /// Closes the open group and writes it, in this thread: where the host has no threads.
+    ///
+    /// # Errors
+    /// What stopped the pool.
+    pub fn sync_now(&self) -> Result<()> {
+        let _one_at_a_time = self.sync_lock.lock();
+        let groups = &self.context.groups;
+        let txg = groups.quiesce();
+        let Some(begun) = groups.begin_sync() else { bail!(Suspended, "pool {} is being closed", self.name()) };
+        assert_eq!(begun, txg, "somebody else syncs");
+        let result = self.sync_group(txg);
+        groups.end_sync(txg, result.clone());
+        result
+    }
+
+    /// Whether writing `txg` would change anything.
+    fn has_work(&self, txg: Txg) -> Result<bool> {
+        Ok(self.dsl.is_dirty(txg)
+            || self.dsl.has_tasks(txg)
+            || self.config_dirty.load(Ordering::Acquire)
+            || self.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg))
+            || self.dsl.has_background_frees()?)
+    }
+
+    /// Writes one group.
+    fn sync_group(&self, txg: Txg) -> Result<()> {
+        if !self.has_work(txg)? {
+            self.dsl.clear_promises(txg);
+            return Ok(());
+        }
+        self.vdevs.set_writing_txg(txg);
+        let frees = Mutex::new(Vec::new());
+        let mut pass = 0;
+        loop {
+            pass += 1;
+            if pass > PASSES_MAX {
+                bail!(Corrupt, "txg {txg} does not converge");
+            }
+            let tx = SyncTx::new(&self.context, txg, pass, &frees);
+            self.sync_pass(&tx, &frees).within(|| format!("txg {txg}, pass {pass}"))?;
+            if self.is_written(txg) {
+                break;
+            }
+        }
+        self.commit(txg)?;
+        self.group_done(txg)
+    }
+
+    fn is_written(&self, txg: Txg) -> bool {
+        let space_changed = self.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg));
+        !space_changed && !self.dsl.is_dirty(txg)
+    }
+
+    fn sync_pass(&self, tx: &SyncTx<'_>, frees: &Mutex<Vec<BlkPtr>>) -> Result<()> {
+        let Some(space_maps) = &self.space_maps else { bail!(ReadOnly, "the space maps are not open") };
+        if tx.pass == 1 {
+            space_maps.make_arrays(tx)?;
+            self.note_metaslab_arrays();
+            self.sync_config(tx)?;
+        }
+        self.dsl.sync_pass(tx)?;
+        if tx.pass == 1 {
+            self.dsl.free_in_background(FreeBudget::default(), tx)?;
+            self.sync_config(tx)?;
+        }
+        self.return_frees(tx, frees)?;
+        space_maps.sync_pass(tx)?;
+        if tx.pass == 1 {
+            self.return_deferred(tx)?;
+        }
+        Ok(())
+    }
+
+    /// Gives back what was freed in this pass, or keeps it for the next group.
+    fn return_frees(&self, tx: &SyncTx<'_>, frees: &Mutex<Vec<BlkPtr>>) -> Result<()> {
+        let freed = std::mem::take(&mut *frees.lock());
+        let now = tx.pass < PASS_DEFERRED_FREE || self.dsl.meta.features.is_active(Feature::LogSpacemap);
+        match (&self.deferred, now) {
+            (Some(list), false) => list.append(&self.dsl.meta, &freed, tx),
+            _ => freed.iter().try_for_each(|bp| self.context.io.free(bp, tx.txg())),
+        }
+    }
+
+    /// Gives back what the last group kept.
+    fn return_deferred(&self, tx: &SyncTx<'_>) -> Result<()> {
+        let Some(list) = self.deferred else { return Ok(()) };
+        if list.is_empty(&self.dsl.meta)? {
+            return Ok(());
+        }
+        list.drain(&self.dsl.meta, tx, |bp, _freed| {
+            self.context.io.free(bp, tx.txg())?;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(())
+    }
+
+    /// The commit point: flush, labels, uberblock.
+    fn commit(&self, txg: Txg) -> Result<()> {
+        let pointer = self.dsl.meta.mos.0.pointer();
+        self.context.io.flush()?;
+        let all = self.config_dirty.swap(false, Ordering::AcqRel);
+        let dirty: Vec<_> = self.vdevs.data_tops().into_iter().filter(|top| top.take_config_dirty() || all).collect();
+        let config = self.config();
+        let uberblock = Uberblock {
+            version: config.version,
+            txg,
+            guid_sum: self.vdevs.guid_sum(),
+            timestamp: self.context.host.wall_clock().0,
+            root: *pointer.as_bytes(),
+            software_version: SOFTWARE_VERSION,
+            multihost: Some(Multihost::default()),
+            ..Uberblock::empty()
+        };
+        let tops = self.vdevs.uberblock_tops(txg, all || !dirty.is_empty());
+        let result = sync_labels(&LabelSync {
+            uberblock: &uberblock,
+            dirty: &dirty,
+            uberblock_tops: &tops,
+            multihost: false,
+            config: &|top, leaf| config.label(&self.vdevs, top, leaf, txg),
+        });
+        if let Err(error) = result {
+            self.set_config_dirty();
+            return Err(error!(Suspended, "the labels cannot be written: {error}"));
+        }
+        *self.uberblock.lock() = uberblock;
+        Ok(())
+    }
+
+    /// The group is on disk: what it held in memory goes.
+    fn group_done(&self, txg: Txg) -> Result<()> {
+        if let Some(maps) = &self.space_maps {
+            maps.sync_done(txg, true)?;
+        }
+        self.dsl.clear_promises(txg);
+        self.context.dirty.clear(txg);
+        self.refresh_space();
+        for (_, objset) in self.dsl.open_objsets() {
+            objset.trim();
+        }
+        self.dsl.meta.mos.0.trim();
+        self.dsl.close_idle_objsets();
+        Ok(())
+    }
+}

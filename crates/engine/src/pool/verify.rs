@@ -1,0 +1,69 @@
+//! The checker on an open pool.
+
+use std::ops::ControlFlow;
+
+use ondisk::dsl::DatasetPhys;
+use ondisk::feature::Feature;
+use zerocopy::FromBytes;
+
+use super::Pool;
+use super::check::{CheckOptions, CheckReport, Finding, Walker};
+use crate::dsl::bpobj::Bpobj;
+use crate::dsl::bptree::Bptree;
+use crate::dsl::meta::key;
+use crate::error::Result;
+use crate::zio::Bookmark;
+
+impl Pool {
+    /// Walks the pool as it was last written: every block, every checksum, every byte of space. The pool must be quiet
+    /// (opened read-only, or just synced with nobody changing it). `progress` is told the number of blocks.
+    ///
+    /// # Errors
+    /// The walk could not begin; what is wrong with the pool is in the report.
+    pub fn check(&self, options: CheckOptions, progress: &(dyn Fn(u64) + Sync)) -> Result<CheckReport> {
+        let mut walker = Walker::new(&self.context.io, options, progress);
+        walker.claims.clones = self.dsl.meta.features.is_active(Feature::BlockCloning);
+        walker.walk_objset(&self.dsl.meta.mos.0.pointer(), 0, 0);
+        for (object, bonus) in std::mem::take(&mut walker.datasets) {
+            match DatasetPhys::read_from_prefix(&bonus) {
+                Ok((phys, _)) => walker.walk_objset(&phys.block, object, phys.prev_snapshot_txg.get()),
+                Err(_) => walker.report.find(Finding::Unreadable {
+                    block: format!("dataset {object}"),
+                    reason: format!("record of {} bytes", bonus.len()),
+                }),
+            }
+        }
+        self.claim_waiting(&mut walker)?;
+        if let Some(maps) = &self.space_maps {
+            for top in self.vdevs.data_tops() {
+                let vdev = top.id() as u32;
+                match maps.allocated_ranges(vdev) {
+                    Ok(allocated) => walker.claims.compare(vdev, &allocated, &mut walker.report),
+                    Err(error) => {
+                        walker.report.find(Finding::Unreadable { block: format!("space maps of vdev {vdev}"), reason: error.to_string() });
+                    }
+                }
+            }
+            std::mem::take(&mut walker.claims).finish(&mut walker.report);
+        }
+        Ok(walker.report)
+    }
+
+    /// Blocks that nothing refers to any more and that are still to be freed.
+    fn claim_waiting(&self, walker: &mut Walker<'_>) -> Result<()> {
+        let meta = &self.dsl.meta;
+        for name in [key::DEFERRED_BPOBJ, key::FREE_BPOBJ, key::OBSOLETE_BPOBJ] {
+            let Some(object) = meta.mos.zap_u64(key::DIRECTORY, name)? else { continue };
+            Bpobj(object).for_each(meta, |bp, _| {
+                walker.visit(bp, &Bookmark { objset: 0, object, level: 0, block: 0 });
+                Ok(ControlFlow::Continue(()))
+            })?;
+        }
+        if let Some(object) = meta.mos.zap_u64(key::DIRECTORY, key::BPTREE)? {
+            for entry in Bptree(object).entries(meta)? {
+                walker.walk_objset(&entry.block, u64::MAX, entry.birth_txg.get());
+            }
+        }
+        Ok(())
+    }
+}
