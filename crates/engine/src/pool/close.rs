@@ -29,6 +29,9 @@ impl Pool {
 
     fn write_end(&self, state: PoolState) -> Result<()> {
         self.sync_all()?;
+        if let Some(maps) = &self.space_maps {
+            maps.request_flush_all();
+        }
         self.change_config(|config| config.state = state);
         for top in self.vdevs.tops() {
             top.set_config_dirty();

@@ -245,6 +245,13 @@ impl FileSystem {
             return Ok(None);
         }
         let block = inode.dnode.block_bytes();
+        // A single block of an odd size counts as data, whatever is in it.
+        if !block.is_power_of_two() {
+            return Ok(match wanted {
+                Seek::Data => Some(offset).filter(|&offset| offset < block),
+                Seek::Hole => Some(block.min(size).max(offset)),
+            });
+        }
         let found = match wanted {
             Seek::Data => match inode.dnode.next_data_block(offset / block)? {
                 Some(data) => data.saturating_mul(block).max(offset),
