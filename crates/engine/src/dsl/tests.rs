@@ -612,7 +612,6 @@ fn lists_adopt_and_drain() {
     assert_eq!(top.space(meta).unwrap(), Space::default());
     top.destroy(meta, &tx).unwrap();
     let before = objects();
-    drop(tx);
     rig.next_txg();
     assert_eq!(objects(), before, "objects of lists are left over");
     rig.check();
@@ -651,7 +650,6 @@ fn deadlists_sort_by_birth() {
     Deadlist::destroy(meta, clone, &tx).unwrap();
     Deadlist::destroy(meta, object, &tx).unwrap();
     assert_eq!(meta.features.count(Feature::EmptyBpobj).unwrap(), shared);
-    drop(tx);
     rig.next_txg();
     rig.check();
 }
