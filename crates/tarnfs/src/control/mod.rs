@@ -23,6 +23,7 @@ pub mod mountpoint;
 mod property;
 mod reply;
 mod request;
+pub mod scan;
 mod status;
 pub mod wire;
 
