@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ondisk::blkptr::BlkPtr;
+use ondisk::feature::Feature;
 use parking_lot::Mutex;
 
 use super::{DmuContext, Objset};
@@ -55,6 +56,11 @@ pub trait SpaceOwner: Send + Sync {
     fn born(&self, tx: &SyncTx<'_>, bp: &BlkPtr) -> Result<()>;
     /// A block is no longer needed by the head: free it ([`SyncTx::free`]) or keep it on the deadlist.
     fn killed(&self, tx: &SyncTx<'_>, bp: &BlkPtr) -> Result<()>;
+    /// Something that needs `feature` to be understood is being written: the owner is to say so on disk, in this group or the
+    /// one before.
+    fn uses(&self, feature: Feature) {
+        let _ = feature;
+    }
 }
 
 /// A user's transaction; dropping it is its end.

@@ -24,6 +24,7 @@ mod pools;
 mod property;
 mod reply;
 mod request;
+pub mod scan;
 mod status;
 pub mod wire;
 
