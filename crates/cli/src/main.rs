@@ -1,4 +1,10 @@
 //! `tarn`: zpool, zfs, zdb and verbs of its own.
+//!
+//! # Theory
+//!
+//! One program with several names. Called `zpool`, `zfs` or `zdb`, through a link, it is that command; called anything
+//! else, its first word chooses. A command builds requests ([`session`]), somebody answers ([`remote`]), and what is
+//! printed is OpenZFS's to the byte, because scripts read it.
 
 mod columns;
 mod command;
@@ -6,16 +12,64 @@ mod display;
 mod getopt;
 mod json;
 mod names;
+mod own;
+mod remote;
 mod session;
 mod settings;
 mod table;
-mod units;
-mod version;
 #[cfg(test)]
 mod tests;
+mod units;
+mod version;
+mod zdb;
 mod zfs;
 mod zpool;
 
-fn main() {
-    let _ = (&zfs::PROGRAM, &zpool::PROGRAM);
+use std::ffi::OsString;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use remote::Remote;
+use session::Session;
+
+/// The words of the command line. One that is not UTF-8 cannot be a name of anything that exists.
+fn words() -> Vec<String> {
+    std::env::args_os().map(OsString::into_string).map(|word| word.unwrap_or_else(|word| word.to_string_lossy().into_owned())).collect()
+}
+
+fn main() -> ExitCode {
+    let words = words();
+    let called = words.first().map_or("tarn", String::as_str);
+    let called = Path::new(called).file_name().and_then(|name| name.to_str()).unwrap_or("tarn").to_owned();
+    let rest = words.get(1..).unwrap_or_default();
+    let (program, rest) = match (called.as_str(), rest.split_first()) {
+        ("zpool" | "zfs" | "zdb", _) => (called.as_str(), rest),
+        (_, Some((first, rest))) => (first.as_str(), rest),
+        (_, None) => ("--help", rest),
+    };
+    if program == "daemon" {
+        return own::daemon();
+    }
+    let mut remote = Remote::new();
+    let mut out = BufWriter::new(std::io::stdout());
+    let mut err = std::io::stderr();
+    let mut session = Session {
+        control: &mut remote,
+        out: &mut out,
+        err: &mut err,
+        now: u64::try_from(Timestamp::now().as_second()).unwrap_or(0),
+        zone: TimeZone::system(),
+    };
+    let code = match program {
+        "zpool" => zpool::PROGRAM.run(&mut session, rest),
+        "zfs" => zfs::PROGRAM.run(&mut session, rest),
+        "zdb" => zdb::run(&mut session, rest),
+        verb => own::run(&mut session, verb, rest),
+    };
+    let _ = out.flush();
+    ExitCode::from(code)
 }

@@ -49,6 +49,7 @@ const TABLE: &[(&str, Expected)] = &[
     ("names", Same),
     ("quota", Same),
     ("gang-a9", Same),
+    ("gang-a12", Same),
     ("full", Same),
     ("crash", Same),
     ("errors", Same),
@@ -76,7 +77,6 @@ const TABLE: &[(&str, Expected)] = &[
     ("draid2", Refused("draid")),
     ("everything", Refused("raidz")),
     ("remove", Refused("device_removal")),
-    ("gang-a12", Refused("dynamic_gang_header")),
     ("encrypt", Refused("encryption")),
     ("streams", Refused("encryption")),
     // One file system shows `.zfs` in its root (`snapdir=visible`), which is the daemon's.

@@ -132,6 +132,7 @@ impl Ops {
             modification_time: changes.mtime.map(pick),
             change_time: changes.ctime.map(time),
             flags: None,
+            project: None,
         };
         let stat = filesystem.setattr(inode, &set, &super::files::writer(changes.kill_suidgid)).map_err(crate::errno::of)?;
         let (attr, valid) = Self::attr(0, &stat);

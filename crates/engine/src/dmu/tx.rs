@@ -15,8 +15,11 @@ use parking_lot::Mutex;
 
 use super::{DmuContext, Objset};
 use crate::bail;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::txg::{Txg, TxgHold};
+
+/// How many groups a transaction waits for space that others were promised, or that is coming free.
+const BUSY_GROUPS_MAX: usize = 8;
 
 /// Membership of a group.
 #[derive(Debug)]
@@ -88,10 +91,21 @@ impl OpenTx {
         if let Some(failure) = context.groups.failure() {
             return Err(failure);
         }
-        throttle(context)?;
-        let hold = context.groups.hold();
-        objset.owner().reserve(hold.txg(), bytes)?;
-        Ok(OpenTx { tx: Tx { txg: hold.txg(), syncing: false }, _hold: hold })
+        for _ in 0..BUSY_GROUPS_MAX {
+            throttle(context)?;
+            let hold = context.groups.hold();
+            let txg = hold.txg();
+            match objset.owner().reserve(txg, bytes) {
+                Ok(()) => return Ok(OpenTx { tx: Tx { txg, syncing: false }, _hold: hold }),
+                // What was promised to others, mostly more than they need, is known when their group is on disk.
+                Err(error) if error.kind() == ErrorKind::Busy => {
+                    drop(hold);
+                    context.groups.wait_synced(txg)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        bail!(NoSpace, "{}: out of space", objset.name())
     }
 
     /// Joins the open group without any check: for what must succeed on a full pool (removing files).

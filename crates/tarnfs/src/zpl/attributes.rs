@@ -273,11 +273,12 @@ impl Attributes {
         self.lay_out(place, &items)
     }
 
-    /// Removes an attribute.
-    pub(super) fn remove(&mut self, place: &SetPlace<'_>, attribute: Attribute) -> Result<()> {
-        let number = place.tables.number(attribute);
+    /// Adds an attribute that is not there right behind `before`: the project id has a fixed place.
+    pub(super) fn insert_after(&mut self, place: &SetPlace<'_>, before: Attribute, attribute: Attribute, value: &[u8]) -> Result<()> {
+        let before = place.tables.number(before);
         let mut items = self.items(place)?;
-        items.retain(|(other, _)| *other != number);
+        let at = items.iter().position(|(number, _)| *number == before).map_or(items.len(), |at| at + 1);
+        items.insert(at, (place.tables.number(attribute), value.to_vec()));
         self.lay_out(place, &items)
     }
 

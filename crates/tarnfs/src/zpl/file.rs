@@ -12,7 +12,7 @@ use ondisk::sa::Attribute;
 use ondisk::znode;
 
 use super::file_system::{AccessTime, Credentials, FileSystem};
-use super::inode::{Editor, Inode};
+use super::inode::{Editor, Inode, ReadAhead};
 use super::stat::Time;
 use super::{FileKind, InodeNumber};
 
@@ -24,6 +24,10 @@ const EXECUTE: u64 = 0o111;
 const FREE_STEP_BLOCKS: u64 = 16 << 10;
 /// Worst case of the metadata that a change of contents writes.
 const METADATA: u64 = 128 << 10;
+/// Reads this near to where the last one ended are sequential.
+const READ_AHEAD_SLACK: u64 = 2 << 20;
+const READ_AHEAD_MIN: u64 = 256 << 10;
+const READ_AHEAD_MAX: u64 = 8 << 20;
 /// How long an access time stays good enough, in seconds (as Linux's `relatime`).
 const ACCESS_TIME_GOOD: i64 = 24 * 60 * 60;
 
@@ -45,23 +49,54 @@ pub enum Seek {
     Hole,
 }
 
+/// Starts reading what comes next, if the reads of the file follow each other. The kernel asks in several pieces at
+/// once, so "follow" is taken loosely.
+fn read_ahead(inode: &Inode, offset: u64, end: u64, size: u64) {
+    let mut state = inode.read_ahead.lock();
+    if offset.abs_diff(state.next) > READ_AHEAD_SLACK {
+        *state = ReadAhead { next: end, window: 0, requested: end };
+        return;
+    }
+    state.next = state.next.max(end);
+    state.window = (state.window * 2).clamp(READ_AHEAD_MIN, READ_AHEAD_MAX);
+    let (from, to) = (state.requested.max(end), (end + state.window).min(size));
+    // Not for less than half a window, so that there is one request for many reads.
+    if to > from && (to - from >= state.window / 2 || to == size) {
+        state.requested = to;
+        drop(state);
+        inode.dnode.prefetch(from, to - from);
+    }
+}
+
 impl FileSystem {
     /// Reads at most `length` bytes at `offset`; fewer at the end of the file.
     ///
     /// # Errors
     /// A block cannot be read; the file has no contents.
     pub fn read(&self, inode: InodeNumber, offset: u64, length: usize) -> Result<Vec<u8>> {
+        let left = self.inode(inode)?.word(&self.tables, Attribute::Size)?.saturating_sub(offset);
+        let mut bytes = vec![0; length.min(usize::try_from(left).unwrap_or(usize::MAX))];
+        let count = self.read_into(inode, offset, &mut bytes)?;
+        bytes.truncate(count);
+        Ok(bytes)
+    }
+
+    /// Fills `buffer` from `offset`; returns how many bytes there were, fewer at the end of the file.
+    ///
+    /// # Errors
+    /// A block cannot be read; the file has no contents.
+    pub fn read_into(&self, inode: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let inode = self.inode(inode)?;
         inode.check_regular()?;
-        let end = offset.saturating_add(length as u64);
+        let end = offset.saturating_add(buffer.len() as u64);
         let guard = inode.ranges.read(offset..end.max(offset.saturating_add(1)));
         let size = inode.word(&self.tables, Attribute::Size)?;
         let count = usize::try_from(size.min(end).saturating_sub(offset)).unwrap_or(0);
-        let mut bytes = vec![0; count];
-        inode.dnode.read(offset, &mut bytes)?;
+        read_ahead(&inode, offset, offset + count as u64, size);
+        inode.dnode.read(offset, &mut buffer[..count])?;
         drop(guard);
         self.accessed(&inode)?;
-        Ok(bytes)
+        Ok(count)
     }
 
     /// Changes the access time after a read, if the mount options say so.

@@ -23,11 +23,18 @@ use super::{FileKind, InodeNumber};
 
 const SHARDS: usize = 32;
 
+/// Where the next read is expected, and what was read before it is asked for.
+#[derive(Debug, Default)]
+pub(super) struct ReadAhead {
+    pub(super) next: u64,
+    pub(super) window: u64,
+    pub(super) requested: u64,
+}
+
 /// A file in memory.
 #[derive(Debug)]
 pub(super) struct Inode {
     pub(super) object: InodeNumber,
-    pub(super) generation: u64,
     pub(super) kind: FileKind,
     pub(super) dnode: Arc<Dnode>,
     /// guards: the attributes
@@ -38,6 +45,8 @@ pub(super) struct Inode {
     pub(super) xattrs: RwLock<()>,
     /// guards: the contents and the block size
     pub(super) ranges: RangeLock,
+    /// guards: what sequential reading was foreseen
+    pub(super) read_ahead: Mutex<ReadAhead>,
     /// The newest transaction group that changed the file.
     pub(super) changed_in: AtomicU64,
     /// guarded by: the shard of the table
@@ -46,19 +55,18 @@ pub(super) struct Inode {
 
 impl Inode {
     pub(super) fn new(object: InodeNumber, dnode: Arc<Dnode>, attributes: Attributes, tables: &SaTables) -> Result<Self> {
-        let word = |attribute| attributes.word(tables, attribute);
-        let (Some(mode), Some(generation)) = (word(Attribute::Mode), word(Attribute::Generation)) else {
+        let Some(mode) = attributes.word(tables, Attribute::Mode) else {
             bail!(Corrupt, "object {object} has no attributes of a file");
         };
         Ok(Inode {
             object,
-            generation,
             kind: FileKind::of_mode(mode as u32),
             dnode,
             attributes: RwLock::new(attributes),
             names: RwLock::new(()),
             xattrs: RwLock::new(()),
             ranges: RangeLock::new(),
+            read_ahead: Mutex::default(),
             changed_in: AtomicU64::new(0),
             references: AtomicU64::new(0),
         })
@@ -152,10 +160,6 @@ impl InodeTable {
     pub(super) fn all(&self) -> Vec<InodeNumber> {
         self.shards.iter().flat_map(|shard| shard.lock().keys().copied().collect::<Vec<_>>()).collect()
     }
-
-    pub(super) fn references(&self, object: InodeNumber) -> u64 {
-        self.shard(object).lock().get(&object).map_or(0, |inode| inode.references.load(Ordering::Acquire))
-    }
 }
 
 /// A reference to an inode for the time of a call.
@@ -188,9 +192,12 @@ impl InodeRef<'_> {
 impl FileSystem {
     /// The inode with number `object`.
     pub(super) fn inode(&self, object: InodeNumber) -> Result<InodeRef<'_>> {
+        if let Some(inode) = self.inodes.find(object) {
+            return Ok(InodeRef { fs: self, inode });
+        }
         let inode = self.inode_even_unlinked(object)?;
-        // One without links is alive only as long as somebody refers to it.
-        if self.inodes.references(object) == 1 && inode.word(&self.tables, Attribute::Links)? == 0 {
+        // One without links is alive only as long as somebody refers to it, and nobody did.
+        if inode.word(&self.tables, Attribute::Links)? == 0 {
             bail!(Stale, "inode {object} was removed");
         }
         Ok(inode)

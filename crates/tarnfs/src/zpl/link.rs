@@ -1,7 +1,7 @@
 //! Making and removing names.
 
 use engine::dmu::{OpenTx, Tx};
-use engine::error::Result;
+use engine::error::{ErrorKind, Result};
 use engine::zap::Integers;
 use engine::{bail, error};
 use ondisk::sa::Attribute;
@@ -17,7 +17,7 @@ const TYPE_MASK: u32 = 0o170_000;
 /// Longest target of a symbolic link.
 const TARGET_MAX: usize = 4096;
 /// Worst case of what making or removing a name writes, in bytes.
-pub(super) const NAME_CHANGE: u64 = 64 << 10;
+pub(super) const NAME_CHANGE: u64 = 32 << 10;
 
 /// Whether an entry more or less is also a subdirectory more or less.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,16 @@ impl FileSystem {
         let now = self.now().to_bytes();
         let flags = self.touched_flags(edit.word(Attribute::Flags)?, false);
         edit.set(&[(Attribute::Links, &left.to_le_bytes()), (Attribute::ChangeTime, &now), (Attribute::Flags, &flags.to_le_bytes())])?;
-        if left == 0 { self.delete_queue.add_int(tx, inode.object) } else { Ok(()) }
+        if left == 0 { self.queue_for_deletion(tx, inode.object) } else { Ok(()) }
+    }
+
+    /// Puts a file without links into the delete queue.
+    pub(super) fn queue_for_deletion(&self, tx: &Tx, object: InodeNumber) -> Result<()> {
+        match self.delete_queue.add_int(tx, object) {
+            // Left there by another program; it is where it belongs.
+            Err(error) if error.kind() == ErrorKind::Exists => Ok(()),
+            other => other,
+        }
     }
 
     /// Checks that `directory` may get the entry `name`, which it does not have.
@@ -158,7 +167,7 @@ impl FileSystem {
         new.links = 0;
         let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
         let inode = self.maker().make(&tx, &new)?;
-        self.delete_queue.add_int(&tx, inode.object)?;
+        self.queue_for_deletion(&tx, inode.object)?;
         let inode = self.insert_inode(inode);
         let stat = inode.stat(&self.tables);
         drop(tx);
@@ -233,7 +242,10 @@ impl FileSystem {
         let links = edit.word(Attribute::Links)?;
         if links == 0 {
             // Made without a name, or its last name was just removed: it may come back as long as somebody has it open.
-            self.delete_queue.remove_int(&tx, inode.object)?;
+            match self.delete_queue.remove_int(&tx, inode.object) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                other => other?,
+            }
         }
         let now = self.now().to_bytes();
         let flags = self.touched_flags(edit.word(Attribute::Flags)?, false);
@@ -290,6 +302,9 @@ impl FileSystem {
         let _names = directory.names.write();
         inode = self.entry(&directory, name)?;
         inode.check_directory()?;
+        if inode.object == directory.object {
+            bail!(Corrupt, "directory {} is an entry of itself", inode.object);
+        }
         let _its_names = inode.names.write();
         self.check_removable(&inode)?;
         if !self.is_empty(&inode)? {

@@ -116,7 +116,7 @@ impl FileSystem {
             }
             self.check_removable(replaced)?;
             // A directory that replaces its own parent, which is not empty, must not lock it twice.
-            if replaced.object == old.directory.object {
+            if replaced.object == old.directory.object || replaced.object == new.directory.object {
                 bail!(NotEmpty, "directory {:?} has entries", String::from_utf8_lossy(new.name));
             }
             if is_directory {

@@ -47,6 +47,8 @@ pub struct SetAttributes {
     pub change_time: Option<Time>,
     /// Bits of `ondisk::znode::FLAG_*` above 32 to be set and to be cleared.
     pub flags: Option<(u64, u64)>,
+    /// Project (files and directories of datasets with project ids only).
+    pub project: Option<u64>,
 }
 
 /// Flags that a user may change.
@@ -81,6 +83,9 @@ impl FileSystem {
             let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
             let mut edit = inode.edit(self, &tx);
             self.set_owner_and_mode(&inode, &mut edit, set)?;
+            if let Some(project) = set.project {
+                self.set_project(&inode, &mut edit, project)?;
+            }
             self.set_times_and_flags(&mut edit, set)?;
         }
         inode.stat(&self.tables)
@@ -107,6 +112,19 @@ impl FileSystem {
         // The property aclmode=discard: the list becomes what the mode says.
         let entries = acl::trivial(mode.into(), inode.kind == FileKind::Directory);
         self.set_acl(edit, mode, &entries)
+    }
+
+    fn set_project(&self, inode: &Inode, edit: &mut Editor<'_>, project: u64) -> Result<()> {
+        if !self.gives_project_ids() || edit.attributes.is_znode() || !matches!(inode.kind, FileKind::Regular | FileKind::Directory) {
+            bail!(NotSupported, "inode {} cannot belong to a project", inode.object);
+        }
+        let flags = edit.word(Attribute::Flags)?;
+        if flags & znode::FLAG_PROJECT_ID != 0 {
+            return edit.set(&[(Attribute::ProjectId, &project.to_le_bytes())]);
+        }
+        let place = edit.place;
+        edit.attributes.insert_after(&place, Attribute::Links, Attribute::ProjectId, &project.to_le_bytes())?;
+        edit.set(&[(Attribute::Flags, &(flags | znode::FLAG_PROJECT_ID).to_le_bytes())])
     }
 
     /// Writes mode and access control list.

@@ -97,7 +97,7 @@ pub struct Stat {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Device number (devices only).
+    /// Device number (devices only): the major number shifted left by 20 bits, and the minor number.
     pub device: u64,
     /// Bytes of contents; directories: entries.
     pub size: u64,

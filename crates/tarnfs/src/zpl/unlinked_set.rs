@@ -30,13 +30,22 @@ impl FileSystem {
             0 => None,
             object => self.inode_even_unlinked(object).ok(),
         };
+        // What is no hidden directory of this file was damaged, and is not ours to remove.
+        let is_hidden = |directory: &Inode| -> Result<bool> {
+            let word = |attribute| directory.word(&self.tables, attribute);
+            Ok(directory.kind == FileKind::Directory
+                && word(Attribute::Flags)? & znode::FLAG_XATTR != 0
+                && word(Attribute::Parent)? == inode.object
+                && directory.object != inode.object)
+        };
+        let xattr_directory = match xattr_directory {
+            Some(directory) if is_hidden(&directory)? => Some(directory),
+            _ => None,
+        };
         let tx = OpenTx::assign_freeing(&self.objset)?;
         if let Some(directory) = &xattr_directory {
             directory.edit(self, &tx).set(&[(Attribute::Links, &0u64.to_le_bytes())])?;
-            match self.delete_queue.add_int(&tx, directory.object) {
-                Err(error) if error.kind() == ErrorKind::Exists => {}
-                other => other?,
-            }
+            self.queue_for_deletion(&tx, directory.object)?;
         }
         match self.delete_queue.remove_int(&tx, inode.object) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}

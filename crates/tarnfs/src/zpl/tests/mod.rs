@@ -236,6 +236,21 @@ fn ids_follow_the_directory_and_set_id_bits_go() {
 }
 
 #[test]
+fn a_file_without_project_gets_one_in_its_fixed_place() {
+    let (rig, fs) = Rig::new(&NewFileSystem { project_ids: false, ..NewFileSystem::default() }, ObjsetSettings::dataset_default(true));
+    // The root was made without; a file made under the option has one from the start.
+    assert_eq!(fs.getattr(fs.root()).unwrap().flags & znode::FLAG_PROJECT_ID, 0);
+    let set = SetAttributes { project: Some(77), ..SetAttributes::default() };
+    for inode in [fs.root(), file(&fs, "a").inode] {
+        assert_eq!(fs.setattr(inode, &set, &root()).unwrap().project, 77);
+        let dnode = fs.objset().hold(inode).unwrap();
+        assert_eq!(file_owner(dnode.bonus_type(), &dnode.bonus()).unwrap().project, 77);
+    }
+    rig.sync(fs.objset());
+    assert_eq!(rig.reopen().getattr(fs.root()).unwrap().project, 77);
+}
+
+#[test]
 #[allow(clippy::disallowed_methods)] // this test is about threads
 fn many_threads_at_once() {
     let (rig, fs) = new();

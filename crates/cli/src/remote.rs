@@ -1,0 +1,76 @@
+//! The daemon as the one who answers.
+//!
+//! # Theory
+//!
+//! Only what makes or imports a pool needs a daemon to be there; it is started then. Everything else asks the one that
+//! runs, and when none runs the answer is known without it: no pool is imported. So listing, in a script or a prompt,
+//! leaves no process behind.
+
+use daemon::{Client, Place};
+use tarnfs::control::{Datasets, Failure, FailureKind, PoolSelect, Reply, Request};
+
+use crate::session::Control;
+
+/// Talks to the daemon of this user, when it has to.
+pub(crate) struct Remote {
+    place: Place,
+    client: Option<Client>,
+}
+
+impl Remote {
+    pub(crate) fn new() -> Remote {
+        Remote { place: Place::of_user(), client: None }
+    }
+}
+
+/// Does the request change who owns which pool, or need pools that are not imported?
+fn needs_daemon(request: &Request) -> bool {
+    matches!(request, Request::PoolCreate(_) | Request::PoolImport(_) | Request::PoolScan(_))
+}
+
+/// The answer when no pool is imported.
+fn answer_alone(request: &Request) -> Reply {
+    let no_such = |name: &Option<String>| name.as_ref().map(|_| Reply::Failed(Failure::new(FailureKind::NoSuchPool)));
+    match request {
+        Request::PoolList(PoolSelect { name, .. }) | Request::PoolGet(PoolSelect { name, .. }) => no_such(name).unwrap_or(Reply::Pools(Vec::new())),
+        Request::PoolStatus(PoolSelect { name, .. }) => no_such(name).unwrap_or(Reply::Status(Vec::new())),
+        Request::PoolSync(PoolSelect { name, .. }) => no_such(name).unwrap_or(Reply::Done),
+        Request::DatasetList(list) | Request::DatasetGet(list) => match list.root {
+            Some(_) => Reply::Failed(Failure::new(FailureKind::NoSuchDataset)),
+            None => Reply::Datasets(Datasets { root_kind: None, entries: Vec::new() }),
+        },
+        Request::MountList => Reply::Mounts(Vec::new()),
+        Request::Quit => Reply::Done,
+        _ => Reply::Failed(Failure::new(FailureKind::NoSuchPool)),
+    }
+}
+
+impl Control for Remote {
+    fn call(&mut self, request: Request) -> Reply {
+        if self.client.is_none() {
+            let connected = if needs_daemon(&request) { Client::connect_or_start(&self.place).map(Some) } else { Client::connect(&self.place) };
+            match connected {
+                Ok(client) => self.client = client,
+                Err(error) => return Reply::Failed(Failure::with(FailureKind::NoDaemon, format!("the tarn daemon cannot be reached: {error}"))),
+            }
+        }
+        match &mut self.client {
+            Some(client) => client.call(&request),
+            None => answer_alone(&request),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tarnfs::control::Wanted;
+
+    #[test]
+    fn without_a_daemon_there_is_no_pool() {
+        let select = |name: Option<&str>| PoolSelect { name: name.map(str::to_owned), properties: Wanted::All };
+        assert_eq!(answer_alone(&Request::PoolList(select(None))), Reply::Pools(Vec::new()));
+        assert!(matches!(answer_alone(&Request::PoolStatus(select(Some("tank")))), Reply::Failed(failure) if failure.kind == FailureKind::NoSuchPool));
+        assert!(!needs_daemon(&Request::PoolStatus(select(None))));
+    }
+}

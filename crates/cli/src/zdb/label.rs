@@ -1,0 +1,155 @@
+//! `zdb -l`: the four labels of a device.
+//!
+//! # Theory
+//!
+//! The labels should say the same, so each different configuration and each different uberblock is shown once, where
+//! it is found first, with the labels that have it.
+
+use disk::Access;
+use engine::vdev::label::{DeviceLabels, FoundUberblock};
+use ondisk::label::LABELS;
+use ondisk::nvlist::NvList;
+use ondisk::uberblock::{Multihost, Uberblock};
+use serde_json::{Value as Json, json};
+
+use super::{Flags, nvlist};
+use crate::json;
+use crate::session::{Session, say};
+use crate::units::clock_time;
+
+/// Slots at the end of the ring that multihost heartbeats use.
+const HEARTBEAT_SLOTS: u64 = 1;
+
+pub(super) fn run(session: &mut Session<'_>, flags: &Flags, device: &str) -> u8 {
+    let disk = match disk::open(device, Access::Inspect) {
+        Ok(disk) => disk,
+        Err(error) => {
+            say!(session, "cannot open '{device}': {}", error.to_string().split(" (os error").next().unwrap_or(""));
+            return 1;
+        }
+    };
+    let labels = DeviceLabels::read(&*disk);
+    let configs: Vec<(usize, &NvList)> = labels.configs().collect();
+    let ashift = configs.first().and_then(|(_, config)| config.nvlist("vdev_tree")?.u64("ashift")).unwrap_or(9);
+    let uberblocks = if flags.uberblock > 0 { labels.uberblocks(u32::try_from(ashift).unwrap_or(9)) } else { Vec::new() };
+    if flags.json {
+        print_json(session, device, &configs, &uberblocks);
+    } else {
+        print_text(session, flags, &configs, &uberblocks);
+    }
+    match configs.len() {
+        0 => 2,
+        LABELS => 0,
+        _ => 1,
+    }
+}
+
+/// The labels that hold an equal thing; the first of them shows it.
+fn holders<T: PartialEq>(all: &[(usize, &T)], thing: &T) -> Vec<usize> {
+    let mut labels: Vec<usize> = all.iter().filter(|(_, other)| *other == thing).map(|(label, _)| *label).collect();
+    labels.dedup();
+    labels
+}
+
+fn numbers(labels: &[usize]) -> String {
+    labels.iter().map(|label| format!("{label} ")).collect()
+}
+
+fn print_text(session: &mut Session<'_>, flags: &Flags, configs: &[(usize, &NvList)], uberblocks: &[FoundUberblock]) {
+    let found: Vec<(usize, &Uberblock)> = uberblocks.iter().map(|found| (found.label, &found.uberblock)).collect();
+    let slots = uberblocks.iter().map(|found| found.slot + 1).max().unwrap_or(0);
+    for label in 0..LABELS {
+        let mut headed = flags.quiet;
+        let mut head = |session: &mut Session<'_>| {
+            if !std::mem::replace(&mut headed, true) {
+                let line = "------------------------------------";
+                say!(session, "{line}\nLABEL {label} \n{line}");
+            }
+        };
+        match configs.iter().find(|(at, _)| *at == label) {
+            None if !flags.quiet => say!(session, "failed to unpack label {label}"),
+            Some((_, config)) if !flags.quiet => {
+                let labels = holders(configs, config);
+                if flags.labels >= 3 || labels.first() == Some(&label) {
+                    head(session);
+                    session.print(format_args!("{}", nvlist::text(config, 4)));
+                    say!(session, "    labels = {}", numbers(&labels));
+                }
+            }
+            _ => {}
+        }
+        for item in uberblocks.iter().filter(|found| found.label == label) {
+            let labels = holders(&found, &item.uberblock);
+            let heartbeat = item.slot + HEARTBEAT_SLOTS >= slots && item.uberblock.multihost.as_ref().is_some_and(|m| m.delay_ns != 0);
+            if (flags.uberblock < 3 && labels.first() != Some(&label)) || (flags.uberblock < 4 && heartbeat) {
+                continue;
+            }
+            head(session);
+            say!(session, "    Uberblock[{}]", item.slot);
+            print_uberblock(session, &item.uberblock);
+            say!(session, "        labels = {}", numbers(&labels));
+        }
+    }
+}
+
+/// The lines of an uberblock.
+pub(super) fn print_uberblock(session: &mut Session<'_>, uberblock: &Uberblock) {
+    let when = clock_time(uberblock.timestamp, &session.zone.clone());
+    say!(session, "\tmagic = {:016x}", Uberblock::MAGIC);
+    say!(session, "\tversion = {}", uberblock.version);
+    say!(session, "\ttxg = {}", uberblock.txg);
+    say!(session, "\tguid_sum = {}", uberblock.guid_sum);
+    say!(session, "\ttimestamp = {} UTC = {when}", uberblock.timestamp);
+    say!(session, "\tbp = {}", root_pointer(uberblock));
+    match &uberblock.multihost {
+        None => say!(session, "\tmmp_magic = {:016x}", 0),
+        Some(multihost) => {
+            say!(session, "\tmmp_magic = {:016x}", Multihost::MAGIC);
+            say!(session, "\tmmp_delay = {}", multihost.delay_ns);
+            for (name, number) in [
+                ("mmp_seq", multihost.sequence().map(u64::from)),
+                ("mmp_fail", multihost.fail_intervals().map(u64::from)),
+                ("mmp_write", multihost.interval_ms().map(u64::from)),
+            ] {
+                if let Some(number) = number {
+                    say!(session, "\t{name} = {number}");
+                }
+            }
+            say!(session, "\tmmp_valid = {:x}", multihost.config & 0xff);
+        }
+    }
+    say!(session, "\tcheckpoint_txg = {}", uberblock.checkpoint_txg);
+    let reflow = uberblock.raidz_reflow;
+    say!(session, "\traidz_reflow state={} off={}", reflow.scratch_state(), reflow.offset());
+}
+
+fn root_pointer(uberblock: &Uberblock) -> String {
+    ondisk::blkptr::BlkPtr::from_bytes(&uberblock.root).map_or_else(|| "<NULL>".to_owned(), |pointer| pointer.to_string())
+}
+
+/// An uberblock as data.
+pub(super) fn uberblock_json(uberblock: &Uberblock) -> Json {
+    json!({
+        "version": uberblock.version,
+        "txg": uberblock.txg,
+        "guid_sum": uberblock.guid_sum,
+        "timestamp": uberblock.timestamp,
+        "bp": root_pointer(uberblock),
+        "checkpoint_txg": uberblock.checkpoint_txg,
+    })
+}
+
+fn print_json(session: &mut Session<'_>, device: &str, configs: &[(usize, &NvList)], uberblocks: &[FoundUberblock]) {
+    let mut object = json::envelope("zdb -l");
+    object.insert("device".into(), device.into());
+    let labels: Vec<Json> = configs.iter().map(|(label, config)| json!({ "label": label, "config": nvlist::json(config) })).collect();
+    object.insert("labels".into(), labels.into());
+    let one = |found: &FoundUberblock| {
+        let mut json = uberblock_json(&found.uberblock);
+        json["label"] = found.label.into();
+        json["slot"] = found.slot.into();
+        json
+    };
+    object.insert("uberblocks".into(), uberblocks.iter().map(one).collect::<Vec<_>>().into());
+    json::print(session, object);
+}

@@ -1,0 +1,127 @@
+//! `zdb`: looks at pools from outside, read-only.
+//!
+//! # Theory
+//!
+//! An inspector must not trust what it inspects: labels are read from the devices one by one (`-l`), and a pool is
+//! opened without changing it, for its configuration (`-C`), uberblock (`-u`), datasets (`-d`) and, block by block, for
+//! leaks and wrong checksums (`-b`, `-c`). It is the one command that uses the engine itself.
+//!
+//! The text is laid out as OpenZFS's `zdb` lays it out where that has the same thing to say; `--json` has the same
+//! data for programs.
+
+mod check;
+mod label;
+mod nvlist;
+mod pool;
+
+use std::path::PathBuf;
+
+use crate::getopt::{Long, Options};
+use crate::session::{Session, Stop, complain};
+
+const LONG: &[Long] = &[
+    ("block-stats", 'b'),
+    ("checksum", 'c'),
+    ("config", 'C'),
+    ("datasets", 'd'),
+    ("exported", 'e'),
+    ("label", 'l'),
+    ("disable-leak-tracking", 'L'),
+    ("parseable", 'P'),
+    ("skip-label", 'q'),
+    ("uberblock", 'u'),
+    ("verbose", 'v'),
+    ("json", 'j'),
+];
+
+const USAGE: &str = "Usage:\tzdb [-bcCdLPuv] [--json] [-e [-p <path> ...]] [<poolname>]
+\tzdb -l [-qu] [--json] <device> ...
+
+    Options to control amount of output:
+        -b --block-stats             block statistics, leaks
+        -c --checksum                checksum all metadata (twice: all data) blocks
+        -C --config                  config
+        -d --datasets                dataset(s)
+        -l --label                   read label contents
+        -u --uberblock               uberblock
+        -v --verbose                 verbose (applies to all others)
+    Below options are intended for use with other options:
+        -e --exported                pool is not imported
+        -p PATH                      look for its devices here
+        -L --disable-leak-tracking   disable leak tracking
+        -P --parseable               print numbers in parseable form
+        -q --skip-label              don't print label contents
+           --json                    print JSON
+";
+
+/// What is to be shown. Some options count how often they are given.
+#[derive(Debug, Default)]
+struct Flags {
+    blocks: bool,
+    checksum: u32,
+    config: bool,
+    datasets: bool,
+    exported: bool,
+    paths: Vec<PathBuf>,
+    labels: u32,
+    no_leaks: bool,
+    exact: bool,
+    quiet: bool,
+    uberblock: u32,
+    json: bool,
+}
+
+/// Runs the command; the words are those after its name.
+pub(crate) fn run(session: &mut Session<'_>, words: &[String]) -> u8 {
+    match run_parsed(session, words) {
+        Ok(code) | Err(Stop::Code(code)) => code,
+        Err(Stop::Usage) => {
+            complain!(session, "{}", USAGE.trim_end());
+            1
+        }
+    }
+}
+
+fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<String>), Stop> {
+    let mut flags = Flags::default();
+    let mut options = Options::new(words, "bcCdelLp:Pquvj", LONG);
+    for option in options.by_ref() {
+        let (letter, argument) = option.map_err(|wrong| session.misuse(format_args!("zdb: {wrong}")))?;
+        match letter {
+            'b' => flags.blocks = true,
+            'c' => flags.checksum += 1,
+            'C' => flags.config = true,
+            'd' => flags.datasets = true,
+            'e' => flags.exported = true,
+            'l' => flags.labels += 1,
+            'L' => flags.no_leaks = true,
+            'p' => flags.paths.push(argument.unwrap_or_default().into()),
+            'P' => flags.exact = true,
+            'q' => flags.quiet = true,
+            'u' => flags.uberblock += 1,
+            'j' => flags.json = true,
+            _ => {}
+        }
+    }
+    Ok((flags, options.operands()))
+}
+
+fn run_parsed(session: &mut Session<'_>, words: &[String]) -> Result<u8, Stop> {
+    let (flags, operands) = parse(session, words)?;
+    if flags.labels > 0 {
+        if operands.is_empty() {
+            return Err(Stop::Usage);
+        }
+        return Ok(operands.iter().map(|device| label::run(session, &flags, device)).fold(0, u8::max));
+    }
+    if !flags.exported && !flags.paths.is_empty() {
+        return Err(session.misuse("-p option requires use of -e"));
+    }
+    match operands.as_slice() {
+        [name] => pool::run(session, &flags, name),
+        _ => Err(Stop::Usage),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! A pool of TarnFS, made, mounted, exported and destroyed through the `tarn` command.
+//!
+//! # Theory
+//!
+//! The pool has a daemon of its own, on a socket of its own (`TARN_SOCKET`), so that no other pool on the machine is
+//! touched. The daemon ends by itself with its last pool; should it not, it is found through its socket and ended, so
+//! that nothing stays behind even if it hangs.
+//!
+//! # Invariants
+//!
+//! 1. Whatever happens, [`Pool`]'s end leaves no mount, no daemon and no socket.
+//! 2. A second after an interruption that nobody could act on, because a call into the mounted file system does not
+//!    return, the daemon is killed: then the call fails, and the rest is taken down.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal};
+
+use super::{Attempt, Place, eventually, folder, image, unmount};
+use crate::interrupt;
+use crate::process;
+use crate::system;
+use crate::target::{self, Prepared};
+use crate::undo::Undo;
+
+/// How long a call may go on after Ctrl-C before its file system is taken away.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// What a pool is made of.
+#[derive(Debug, Clone)]
+pub struct Layout {
+    /// The `tarn` program.
+    pub program: PathBuf,
+    pub name: String,
+    /// The vdevs, as `zpool create` takes them.
+    pub vdevs: Vec<String>,
+    /// The files among them.
+    pub files: Vec<PathBuf>,
+    /// Where it is mounted.
+    pub mounted: PathBuf,
+    /// Where the daemon listens.
+    pub socket: PathBuf,
+    /// Further words for `zpool create`.
+    pub words: Vec<String>,
+}
+
+/// A pool that exists as long as this does.
+pub struct Pool {
+    layout: Layout,
+    watching: Arc<AtomicBool>,
+}
+
+/// The process at the other end of the socket.
+fn daemon_of(socket: &Path) -> Option<Pid> {
+    let stream = UnixStream::connect(socket).ok()?;
+    Some(rustix::net::sockopt::socket_peercred(&stream).ok()?.pid)
+}
+
+fn end_daemon(socket: &Path) -> Result<()> {
+    let gone = || daemon_of(socket).is_none();
+    if eventually(Duration::from_secs(5), gone) {
+        return Ok(());
+    }
+    for signal in [Signal::TERM, Signal::KILL] {
+        if let Some(process) = daemon_of(socket) {
+            let _ = rustix::process::kill_process(process, signal);
+        }
+        if eventually(Duration::from_secs(5), gone) {
+            return Ok(());
+        }
+    }
+    bail!("the daemon at {} does not end", socket.display());
+}
+
+/// Kills the daemon if an interruption is not acted on; see invariant 2.
+fn watch_over(socket: PathBuf, watching: Arc<AtomicBool>) {
+    thread::spawn(move || {
+        let mut since = None;
+        while watching.load(Ordering::Relaxed) {
+            if interrupt::pending() && since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+                if let Some(process) = daemon_of(&socket) {
+                    let _ = rustix::process::kill_process(process, Signal::KILL);
+                }
+                return;
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
+    });
+}
+
+impl Pool {
+    /// Makes the pool and mounts it.
+    pub fn create(layout: Layout) -> Result<Pool> {
+        let watching = Arc::new(AtomicBool::new(true));
+        watch_over(layout.socket.clone(), Arc::clone(&watching));
+        let pool = Pool { layout, watching };
+        // From here on its end is seen to, also if only half of it came to be.
+        process::succeed(&mut pool.create_command())?;
+        pool.expect_mounted()?;
+        Ok(pool)
+    }
+
+    /// The command that makes such a pool.
+    pub fn create_command_of(layout: &Layout) -> Command {
+        let mut command = Self::program(layout, &["zpool", "create"]);
+        command.args(&layout.words).arg("-m").arg(&layout.mounted).arg(&layout.name).args(&layout.vdevs);
+        command
+    }
+
+    fn create_command(&self) -> Command {
+        Self::create_command_of(&self.layout)
+    }
+
+    fn program(layout: &Layout, words: &[&str]) -> Command {
+        let mut command = Command::new(&layout.program);
+        command.args(words).env("TARN_SOCKET", &layout.socket);
+        command
+    }
+
+    /// `tarn` with these words, speaking to this pool's daemon.
+    pub fn command(&self, words: &[&str]) -> Command {
+        Self::program(&self.layout, words)
+    }
+
+    /// What it is made of.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn expect_mounted(&self) -> Result<()> {
+        let mounted = &self.layout.mounted;
+        let there = eventually(Duration::from_secs(10), || system::is_mount_point(mounted));
+        ensure!(there, "{} is not mounted on {}", self.layout.name, mounted.display());
+        Ok(())
+    }
+
+    /// Where the files among the vdevs lie, for `-d` and `-p`.
+    pub fn folder(&self) -> Result<&Path> {
+        self.layout.files.first().and_then(|file| file.parent()).context("the pool has no file")
+    }
+
+    /// Writes everything and lets go of the pool.
+    pub fn export(&self) -> Result<()> {
+        process::succeed(&mut self.command(&["zpool", "export", &self.layout.name])).map(drop)
+    }
+
+    /// Takes the exported pool again, and mounts it.
+    pub fn import(&self) -> Result<()> {
+        let mut command = self.command(&["zpool", "import", "-d"]);
+        process::succeed(command.arg(self.folder()?).arg(&self.layout.name))?;
+        self.expect_mounted()
+    }
+
+    /// Empties every cache between a reader and the pool's files.
+    pub fn drop_caches(&self) -> Result<()> {
+        self.export()?;
+        for file in &self.layout.files {
+            target::forget_file(file)?;
+        }
+        target::drop_kernel_caches();
+        self.import()
+    }
+
+    /// A property of the pool's own dataset, exact.
+    pub fn get(&self, property: &str) -> Result<String> {
+        let words = ["zfs", "get", "-H", "-p", "-o", "value", property, &self.layout.name];
+        Ok(process::succeed(&mut self.command(&words))?.trim().to_owned())
+    }
+
+    fn tear_down(&self) -> Result<()> {
+        let socket = &self.layout.socket;
+        let mut outcome = Ok(());
+        if daemon_of(socket).is_some() {
+            // It is thrown away: an export suffices, and not even that is needed if it fails.
+            let name = &self.layout.name;
+            outcome = process::succeed(&mut self.command(&["zpool", "destroy", "-f", name])).map(drop);
+            if outcome.as_ref().is_err_and(|error| error.to_string().contains("no such pool")) {
+                outcome = Ok(());
+            }
+        }
+        self.watching.store(false, Ordering::Relaxed);
+        let ended = end_daemon(socket);
+        let unmounted = unmount(&self.layout.mounted);
+        let _ = fs::remove_file(socket);
+        outcome.and(ended).and(unmounted)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if let Err(error) = self.tear_down() {
+            eprintln!("warning: could not take down the pool {}: {error:#}", self.layout.name);
+        }
+    }
+}
+
+/// A comparator on one preallocated file.
+pub(super) fn prepare(place: &Place) -> Result<Attempt> {
+    if process::find(&place.tarn.to_string_lossy()).is_none() {
+        return Ok(Attempt::Skipped(format!("tarn: there is no {} (see --tarn)", place.tarn.display())));
+    }
+    let mut undo = Undo::new();
+    let folder = folder(place, "tarn", &mut undo)?;
+    let (file, mounted) = (folder.join("image"), folder.join("mounted"));
+    fs::create_dir(&mounted)?;
+    image(&file, place.image_bytes)?;
+    let pool = Pool::create(Layout {
+        program: place.tarn.clone(),
+        name: format!("fsperf{}", std::process::id()),
+        vdevs: vec![file.display().to_string()],
+        files: vec![file],
+        mounted: mounted.clone(),
+        socket: folder.join("socket"),
+        words: ["-f", "-O", "atime=off"].map(str::to_owned).to_vec(),
+    })?;
+    let pool = Rc::new(pool);
+    let dropped = Rc::clone(&pool);
+    undo.push("take down the pool", move || {
+        drop(pool);
+        Ok(())
+    });
+    let description = format!("TarnFS on a preallocated file of {} MB, atime=off", place.image_bytes >> 20);
+    Ok(Attempt::Ready(Prepared::new("tarn", description, mounted, move || dropped.drop_caches(), undo)))
+}

@@ -1,0 +1,3 @@
+//! What was measured, for people and for programs.
+
+pub mod unit;

@@ -1,0 +1,137 @@
+//! Where a workload runs: a directory, a name, and a way to empty the caches behind it.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use rustix::fs::Advice;
+use tempfile::TempDir;
+
+use crate::system;
+
+/// A file system to measure.
+pub trait Target {
+    /// A word for the columns of a report.
+    fn name(&self) -> &str;
+    /// Where the workload may do as it likes.
+    fn directory(&self) -> &Path;
+    /// Afterwards neither the page cache nor the file system holds contents of files in the directory.
+    fn drop_caches(&self) -> Result<()>;
+    /// Waits until nothing of what was done before is left to be written.
+    fn settle(&self) -> Result<()> {
+        rustix::fs::syncfs(&File::open(self.directory())?).context("cannot sync")
+    }
+    /// What it is and what it lies on, in one line.
+    fn description(&self) -> String;
+}
+
+/// Writes a file's dirty pages and drops its pages from the kernel's cache.
+pub fn forget_file(path: &Path) -> Result<()> {
+    let name = || format!("cannot empty the cache of {}", path.display());
+    let file = File::open(path).with_context(name)?;
+    file.sync_all().with_context(name)?;
+    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).with_context(name)
+}
+
+/// Drops what the kernel caches, if we may. Whoever may not has [`forget_file`] for the contents of files.
+pub fn drop_kernel_caches() -> bool {
+    fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
+}
+
+fn forget_files_below(directory: &Path) -> Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            forget_files_below(&entry.path())?;
+        } else if kind.is_file() {
+            forget_file(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// A directory on a file system that is mounted anyway.
+pub struct HostDirectory {
+    name: String,
+    directory: TempDir,
+}
+
+impl HostDirectory {
+    /// Works in a new directory inside `parent`, which goes away with this.
+    pub fn new(name: impl Into<String>, parent: &Path) -> Result<HostDirectory> {
+        let directory = tempfile::Builder::new().prefix(".fsperf-").tempdir_in(parent);
+        let directory = directory.with_context(|| format!("cannot make a directory in {}", parent.display()))?;
+        Ok(HostDirectory { name: name.into(), directory })
+    }
+}
+
+impl Target for HostDirectory {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn drop_caches(&self) -> Result<()> {
+        forget_files_below(self.directory.path())?;
+        drop_kernel_caches();
+        Ok(())
+    }
+
+    fn settle(&self) -> Result<()> {
+        // Not the whole file system: others have work on it that is none of ours.
+        File::open(self.directory.path())?.sync_all().context("cannot sync")
+    }
+
+    fn description(&self) -> String {
+        match system::mount_of(self.directory.path()) {
+            Some(mount) => format!("{} on {}, mounted on {}", mount.kind, mount.source, mount.directory.display()),
+            None => self.directory.path().display().to_string(),
+        }
+    }
+}
+
+/// A file system that a comparator brought up, or anything else whose caches a closure empties.
+pub struct Prepared {
+    name: String,
+    description: String,
+    directory: PathBuf,
+    drop_caches: Box<dyn Fn() -> Result<()>>,
+    // Taken down when this goes away.
+    _undo: crate::undo::Undo,
+}
+
+impl Prepared {
+    /// `drop_caches` is called with none of the directory's files open; `undo` takes everything down at the end.
+    pub fn new(
+        name: impl Into<String>,
+        description: impl Into<String>,
+        directory: PathBuf,
+        drop_caches: impl Fn() -> Result<()> + 'static,
+        undo: crate::undo::Undo,
+    ) -> Prepared {
+        let drop_caches = Box::new(drop_caches);
+        Prepared { name: name.into(), description: description.into(), directory, drop_caches, _undo: undo }
+    }
+}
+
+impl Target for Prepared {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    fn drop_caches(&self) -> Result<()> {
+        (self.drop_caches)()
+    }
+
+    fn description(&self) -> String {
+        self.description.clone()
+    }
+}

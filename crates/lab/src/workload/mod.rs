@@ -1,0 +1,3 @@
+//! What is done to a file system: one folder or file for each workload.
+
+pub mod unit;

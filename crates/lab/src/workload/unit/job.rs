@@ -1,0 +1,115 @@
+//! What a test has in its hands while it is timed: a path, sizes, random numbers, something to write, and a clock.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::Result;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rustix::fs::OFlags;
+
+use super::MIB;
+use crate::interrupt;
+
+/// Every so many calls the clock is read.
+const CALLS_PER_LOOK: u32 = 16;
+
+/// Random bytes to write. Longer than any record, so that no two pieces inside one record are alike.
+pub(super) struct Data {
+    bytes: Vec<u8>,
+}
+
+impl Data {
+    const LONGEST_PIECE: usize = MIB as usize;
+
+    pub(super) fn new(seed: u64) -> Data {
+        let mut bytes = vec![0; 4 * MIB as usize + Self::LONGEST_PIECE];
+        ChaCha8Rng::seed_from_u64(seed).fill(bytes.as_mut_slice());
+        Data { bytes }
+    }
+
+    /// The `number`th piece. Neighbouring numbers give pieces from far apart.
+    pub(super) fn piece(&self, number: u64, length: usize) -> &[u8] {
+        let room = (self.bytes.len() - Self::LONGEST_PIECE) as u64;
+        // An odd stride, about 0.62 of the room.
+        let start = (number.wrapping_mul(2_592_037) % room) as usize;
+        &self.bytes[start..start + length]
+    }
+}
+
+/// One run of one test.
+pub(super) struct Job<'a> {
+    pub(super) path: &'a Path,
+    pub(super) file_bytes: u64,
+    /// For each thread.
+    pub(super) moved_bytes: u64,
+    pub(super) seed: u64,
+    pub(super) data: &'a Data,
+    pub(super) deadline: Instant,
+}
+
+impl Job<'_> {
+    /// Random numbers of thread `thread`.
+    pub(super) fn random(&self, thread: u64) -> ChaCha8Rng {
+        ChaCha8Rng::seed_from_u64(self.seed.wrapping_mul(31).wrapping_add(thread))
+    }
+
+    /// A piece that this run has not written before and the run before did not write either.
+    pub(super) fn piece(&self, number: u64, length: usize) -> &[u8] {
+        self.data.piece(self.seed.wrapping_mul(7919).wrapping_add(number), length)
+    }
+
+    /// Counts towards `goal_bytes`.
+    pub(super) fn meter(&self, goal_bytes: u64) -> Meter {
+        Meter { goal: goal_bytes, done: 0, calls: 0, deadline: self.deadline }
+    }
+
+    pub(super) fn create(&self) -> Result<File> {
+        Ok(OpenOptions::new().read(true).write(true).create(true).truncate(true).open(self.path)?)
+    }
+
+    pub(super) fn create_synchronous(&self) -> Result<File> {
+        let mut options = OpenOptions::new();
+        Ok(options.write(true).create(true).truncate(true).custom_flags(OFlags::DSYNC.bits() as i32).open(self.path)?)
+    }
+
+    pub(super) fn open(&self) -> Result<File> {
+        Ok(OpenOptions::new().read(true).write(true).open(self.path)?)
+    }
+
+    pub(super) fn open_synchronous(&self) -> Result<File> {
+        Ok(OpenOptions::new().read(true).write(true).custom_flags(OFlags::DSYNC.bits() as i32).open(self.path)?)
+    }
+}
+
+/// Bytes done, bytes to do, and the time limit.
+pub(super) struct Meter {
+    goal: u64,
+    done: u64,
+    calls: u32,
+    deadline: Instant,
+}
+
+impl Meter {
+    /// Bytes that the next call may move, `wanted` at most; 0 when the goal or the time limit is reached.
+    pub(super) fn next(&mut self, wanted: u64) -> Result<usize> {
+        interrupt::check()?;
+        let look = self.calls.is_multiple_of(CALLS_PER_LOOK) || wanted >= MIB;
+        if look && Instant::now() >= self.deadline {
+            return Ok(0);
+        }
+        self.calls = self.calls.wrapping_add(1);
+        Ok(wanted.min(self.goal - self.done) as usize)
+    }
+
+    /// A call moved `bytes`.
+    pub(super) fn add(&mut self, bytes: usize) {
+        self.done += bytes as u64;
+    }
+
+    pub(super) fn done(&self) -> u64 {
+        self.done
+    }
+}

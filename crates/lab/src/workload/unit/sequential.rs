@@ -1,0 +1,53 @@
+//! Tests that go through an existing file from its beginning to its end: 4, 5, 6 and 7.
+
+use std::fs::File;
+use std::io::{Read, Write};
+
+use anyhow::{Result, bail};
+use rand::Rng;
+
+use super::KIB;
+use super::create::{SMALL, write_pass};
+use super::job::Job;
+
+/// Tests 4 and 5: read(32 K).
+pub(super) fn read(job: &Job<'_>) -> Result<u64> {
+    read_pass(job, &mut job.open()?, job.moved_bytes, 32 * KIB)
+}
+
+/// Test 6: write(32 K) over what is there, O_DSYNC, close.
+pub(super) fn rewrite_synchronous(job: &Job<'_>) -> Result<u64> {
+    write_pass(job, &mut job.open_synchronous()?, 32 * KIB)
+}
+
+/// Test 7: small writes over what is there, close.
+pub(super) fn rewrite_small(job: &Job<'_>) -> Result<u64> {
+    let mut file = job.open()?;
+    let mut random = job.random(0);
+    let mut meter = job.meter(job.moved_bytes);
+    for number in 0.. {
+        let length = meter.next(random.random_range(SMALL))?;
+        if length == 0 {
+            break;
+        }
+        file.write_all(job.piece(number, length))?;
+        meter.add(length);
+    }
+    Ok(meter.done())
+}
+
+/// Reads `bytes` from where the file stands, `length` a call.
+pub(super) fn read_pass(job: &Job<'_>, file: &mut File, bytes: u64, length: u64) -> Result<u64> {
+    let mut buffer = vec![0; length as usize];
+    let mut meter = job.meter(bytes);
+    loop {
+        let wanted = meter.next(length)?;
+        if wanted == 0 {
+            return Ok(meter.done());
+        }
+        match file.read(&mut buffer[..wanted])? {
+            0 => bail!("{} ends after {} of {bytes} bytes", job.path.display(), meter.done()),
+            got => meter.add(got),
+        }
+    }
+}
