@@ -489,11 +489,13 @@ fn properties_are_set_inherited_and_limited() {
     set("quota", PropertyValue::Number(65 << 20)).unwrap();
     assert!(a.available() <= 65 << 20);
     set("refquota", PropertyValue::Number(33 << 20)).unwrap();
-    let too_much = OpenTx::assign(&objset, 40 << 20).err().map(|error| error.kind());
-    assert_eq!(too_much, None, "one transaction may go over");
-    // A transaction would now wait for the group to be on disk; its owner says "busy".
-    let more = objset.owner().reserve(objset.context().groups.open_txg(), 1 << 20).err().map(|error| error.kind());
-    assert_eq!(more, Some(ErrorKind::Busy));
+    let txg = rig.context.groups.open_txg();
+    let reserve = |bytes| objset.owner().reserve(txg, bytes).err().map(|error| error.kind());
+    assert_eq!(reserve(40 << 20), None, "one transaction may go over");
+    assert_eq!(reserve(1 << 20), Some(ErrorKind::Busy), "the next waits until it is known");
+    dsl.clear_promises(txg);
+    assert_eq!(reserve(1 << 20), None);
+    dsl.clear_promises(txg);
     drop((objset, a));
     rig.with_syncs(|dsl| dsl.set_properties("pool/a", vec![("compression".into(), PropertyChange::Inherit)])).unwrap();
     assert_eq!(dsl.open_dataset("pool/a").unwrap().property("compression").unwrap().unwrap().1, Source::Default);

@@ -145,6 +145,9 @@ impl Pool {
     /// # Errors
     /// What stopped the pool.
     pub fn wait_synced(&self, txg: Txg) -> Result<()> {
+        if let Some(failure) = self.context.groups.failure() {
+            return Err(failure.within(format!("pool {}", self.name())));
+        }
         if *self.threads.lock() == 0 {
             while self.context.groups.synced_txg() < txg {
                 self.sync_now()?;

@@ -13,9 +13,9 @@
 mod archive;
 mod compare;
 mod describe;
+mod library;
 #[cfg(test)]
 mod dsl_tests;
-mod library;
 mod manifest;
 mod mounted;
 mod subject;
