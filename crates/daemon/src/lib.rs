@@ -14,6 +14,7 @@
 
 mod client;
 mod control_socket;
+mod datasets;
 mod errno;
 mod logging;
 mod mounts;

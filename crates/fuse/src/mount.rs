@@ -191,6 +191,18 @@ pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
     Err(io::Error::new(kind, text))
 }
 
+/// Writes back what the kernel holds of a mount, then makes it fail all further requests.
+pub(crate) fn abort(path: &Path) {
+    if let Ok(directory) = rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+        // What cannot be written back now never will be.
+        let _ = rustix::fs::syncfs(directory);
+    }
+    if rustix::process::geteuid().is_root() {
+        // It answers that the mount is busy, having ended the connection.
+        let _ = rustix::mount::unmount(path, UnmountFlags::FORCE);
+    }
+}
+
 /// Ends a mount if there is one whose server died: the entry of `/proc/mounts` for `path` of type `fuse.SUBTYPE` answers "not connected".
 pub fn clear_dead(path: &Path, subtype: &str) -> io::Result<bool> {
     let dead = std::fs::symlink_metadata(path).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
