@@ -227,7 +227,7 @@ pub static FEATURE_TABLE: [FeatureInfo; FEATURES] = [
          "File names of up to 1023 bytes"),
     row!(LargeMicrozap, "large_microzap", "com.klarasystems:large_microzap", [READ_ONLY_COMPATIBLE PER_DATASET], [ExtensibleDataset LargeBlocks], ReadWrite,
          "Micro ZAPs larger than 128 KiB"),
-    row!(DynamicGangHeader, "dynamic_gang_header", "com.klarasystems:dynamic_gang_header", [MOS NO_UPGRADE], [], None,
+    row!(DynamicGangHeader, "dynamic_gang_header", "com.klarasystems:dynamic_gang_header", [MOS NO_UPGRADE], [], Read,
          "Gang headers as large as the sectors they lie in"),
     row!(BlockCloningEndian, "block_cloning_endian", "com.truenas:block_cloning_endian", [READ_ONLY_COMPATIBLE], [], None,
          "Clone counts are stored as numbers, not as bytes"),

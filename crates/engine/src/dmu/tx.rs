@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ondisk::blkptr::BlkPtr;
+use ondisk::feature::Feature;
 use parking_lot::Mutex;
 
 use super::{DmuContext, Objset};
@@ -17,8 +18,8 @@ use crate::bail;
 use crate::error::{ErrorKind, Result};
 use crate::txg::{Txg, TxgHold};
 
-/// Groups that a transaction waits for when there is not room enough for the worst case.
-const RESERVE_TRIES: usize = 16;
+/// How many groups a transaction waits for space that others were promised, or that is coming free.
+const BUSY_GROUPS_MAX: usize = 8;
 
 /// Membership of a group.
 #[derive(Debug)]
@@ -49,12 +50,17 @@ pub trait SpaceOwner: Send + Sync {
     /// May `bytes` more (worst case) be written in `txg`? Called in open context.
     ///
     /// # Errors
-    /// `NoSpace` or `Quota`; `Busy`: not in this group, perhaps in the next.
+    /// `NoSpace` or `Quota`.
     fn reserve(&self, txg: Txg, bytes: u64) -> Result<()>;
     /// A block was written.
     fn born(&self, tx: &SyncTx<'_>, bp: &BlkPtr) -> Result<()>;
     /// A block is no longer needed by the head: free it ([`SyncTx::free`]) or keep it on the deadlist.
     fn killed(&self, tx: &SyncTx<'_>, bp: &BlkPtr) -> Result<()>;
+    /// Something that needs `feature` to be understood is being written: the owner is to say so on disk, in this group or the
+    /// one before.
+    fn uses(&self, feature: Feature) {
+        let _ = feature;
+    }
 }
 
 /// A user's transaction; dropping it is its end.
@@ -85,14 +91,14 @@ impl OpenTx {
         if let Some(failure) = context.groups.failure() {
             return Err(failure);
         }
-        for _ in 0..RESERVE_TRIES {
+        for _ in 0..BUSY_GROUPS_MAX {
             throttle(context)?;
             let hold = context.groups.hold();
-            match objset.owner().reserve(hold.txg(), bytes) {
-                Ok(()) => return Ok(OpenTx { tx: Tx { txg: hold.txg(), syncing: false }, _hold: hold }),
-                // Worst cases promised so far, or frees that are not yet done, are in the way: both end with the group.
+            let txg = hold.txg();
+            match objset.owner().reserve(txg, bytes) {
+                Ok(()) => return Ok(OpenTx { tx: Tx { txg, syncing: false }, _hold: hold }),
+                // What was promised to others, mostly more than they need, is known when their group is on disk.
                 Err(error) if error.kind() == ErrorKind::Busy => {
-                    let txg = hold.txg();
                     drop(hold);
                     context.groups.wait_synced(txg)?;
                 }
