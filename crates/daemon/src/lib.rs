@@ -17,6 +17,7 @@ mod control_socket;
 mod errno;
 mod logging;
 mod mounts;
+pub mod ops;
 mod place;
 
 #[cfg(test)]

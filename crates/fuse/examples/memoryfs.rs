@@ -1,5 +1,5 @@
 //! Mounts the in-memory file system: the ceiling that any file system of ours can reach through FUSE.
-//! `memoryfs DIRECTORY [auto|devfuse|uring] [writeback]`; ends with `umount DIRECTORY`.
+//! `memoryfs DIRECTORY [auto|devfuse|uring] [writeback] [noopen]`; ends with `umount DIRECTORY`.
 
 #[allow(dead_code, unreachable_pub)]
 #[path = "../tests/it/memory.rs"]
@@ -18,9 +18,11 @@ fn main() -> std::io::Result<()> {
         Some("uring") => TransportChoice::IoUring,
         _ => TransportChoice::Auto,
     };
-    let options = SessionOptions { transport, writeback_cache: words.get(2).is_some_and(|word| word == "writeback"), ..SessionOptions::default() };
+    let has = |wanted: &str| words.iter().skip(2).any(|word| word == wanted);
+    let options = SessionOptions { transport, writeback_cache: has("writeback"), no_opens: has("noopen"), ..SessionOptions::default() };
+    let filesystem = memory::MemoryFs::new(options.no_opens);
     let mount = Mount::new(Path::new(directory), &MountOptions { source: "memory".to_owned(), ..MountOptions::default() })?;
-    let mut session = Session::start(mount, Arc::new(memory::MemoryFs::default()), options)?;
+    let mut session = Session::start(mount, Arc::new(filesystem), options)?;
     session.join();
     Ok(())
 }

@@ -50,6 +50,8 @@ pub struct SessionOptions {
     pub posix_acl: bool,
     /// The file system keeps `flock` and byte-range locks; otherwise the kernel does.
     pub remote_locks: bool,
+    /// The file system answers `ENOSYS` to opens: then the kernel truncates by itself before it "opens".
+    pub no_opens: bool,
     /// Largest write in bytes, a multiple of the page size.
     pub max_write: u32,
     /// Read-ahead in bytes.
@@ -72,6 +74,7 @@ impl Default for SessionOptions {
             writeback_cache: false,
             posix_acl: false,
             remote_locks: false,
+            no_opens: false,
             max_write: 1 << 20,
             max_readahead: 1 << 20,
             max_background: 64,
@@ -303,7 +306,6 @@ fn reply_init(device: &OwnedFd, unique: u64, out: &InitOut) -> io::Result<()> {
 fn agree(init: &InitIn, options: &SessionOptions, may_use_rings: bool) -> (InitOut, Negotiated) {
     let offered = InitFlags::from_bits_truncate(u64::from(init.flags) | u64::from(init.flags2) << 32);
     let mut wanted = InitFlags::ASYNC_READ
-        | InitFlags::ATOMIC_O_TRUNC
         | InitFlags::EXPORT_SUPPORT
         | InitFlags::BIG_WRITES
         | InitFlags::HAS_IOCTL_DIR
@@ -322,6 +324,7 @@ fn agree(init: &InitIn, options: &SessionOptions, may_use_rings: bool) -> (InitO
         | InitFlags::INIT_EXT
         | InitFlags::HAS_EXPIRE_ONLY
         | InitFlags::DIRECT_IO_ALLOW_MMAP;
+    wanted.set(InitFlags::ATOMIC_O_TRUNC, !options.no_opens);
     wanted.set(InitFlags::WRITEBACK_CACHE, options.writeback_cache);
     wanted.set(InitFlags::POSIX_ACL | InitFlags::DONT_MASK, options.posix_acl);
     wanted.set(InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS, options.remote_locks);

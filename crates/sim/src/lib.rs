@@ -3,8 +3,10 @@
 //! - [`golden`] pools that the real OpenZFS made, each with a manifest of everything in it, and the comparison with
 //!   what we read from them;
 //! - [`oracle`] the real `zdb` and the real kernel module, which judge the pools that we wrote;
-//! - [`places`] where the two are found.
+//! - [`places`] where the two are found;
+//! - [`scenario`] what programs do to a pool, done through the library, and judged.
 
 pub mod golden;
 pub mod oracle;
 pub mod places;
+pub mod scenario;

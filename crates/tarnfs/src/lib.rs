@@ -1,5 +1,12 @@
 //! The library: pools, datasets, files.
 
 pub mod control;
+mod pool;
+pub mod zpl;
 
+pub use pool::{CreateOptions, ImportOptions, Pool, VdevPaths, find_pools};
+pub use engine::dsl::PropertyChange;
 pub use engine::error::{Error, ErrorKind};
+pub use zpl::{
+    AccessTime, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, MountOptions, RenameMode, Seek, SetAttributes, SetTime, Space, Stat, Time, WriteMode, XattrMode,
+};

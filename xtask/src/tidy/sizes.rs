@@ -75,7 +75,7 @@ fn functions(source: &Source) -> Vec<(String, usize, usize)> {
 }
 
 fn function_name(line: &str) -> Option<String> {
-    let mut words = line.trim_start().split_whitespace().peekable();
+    let mut words = line.split_whitespace().peekable();
     while let Some(word) = words.peek() {
         let qualifier = word.starts_with("pub") || ["const", "unsafe", "extern", "\"C\"", "crate)", "super)"].contains(word);
         if !qualifier {

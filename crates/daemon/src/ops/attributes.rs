@@ -1,6 +1,6 @@
 //! Attributes: from the library's form into the kernel's, and changes of them.
 
-use fuse::{Attr, Attributes, Context, Entry, Errno, Result, SetAttr, StatFs, StatX, Timestamp};
+use fuse::{Attr, Attributes, Entry, Errno, Result, SetAttr, StatFs, StatX, Timestamp};
 use tarnfs::{FileSystem, InodeNumber, SetAttributes, SetTime, Stat, Time};
 
 use super::node::{Node, number};
@@ -10,10 +10,6 @@ use super::{LONG, Ops, SETTLES_AFTER, SHORT};
 const FRAGMENT: u32 = 512;
 /// Bits of a minor device number, in memory and on disk.
 const MINOR_BITS: u32 = 20;
-const MODE_SETUID: u32 = 0o4000;
-const MODE_SETGID: u32 = 0o2000;
-const MODE_GROUP_EXEC: u32 = 0o010;
-
 /// From the encoding on disk to the kernel's for FUSE.
 pub(super) fn device_to_kernel(device: u64) -> u32 {
     let (major, minor) = ((device >> MINOR_BITS) as u32, device as u32 & ((1 << MINOR_BITS) - 1));
@@ -37,15 +33,6 @@ fn time(timestamp: Timestamp) -> Time {
 #[allow(clippy::disallowed_methods)] // how long the kernel may cache is no matter of replay
 fn seconds_now() -> i64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed())
-}
-
-/// The mode without the set-id bits that a write or change of owner must clear; `None`: it has none.
-pub(super) fn without_set_id(mode: u32) -> Option<u32> {
-    let mut kept = mode & !MODE_SETUID;
-    if mode & MODE_GROUP_EXEC != 0 {
-        kept &= !MODE_SETGID;
-    }
-    (kept != mode).then_some(kept)
 }
 
 impl Ops {
@@ -83,7 +70,12 @@ impl Ops {
 
     pub(super) fn entry(&self, slot: u16, stat: &Stat) -> Entry {
         let (attr, attr_valid) = Self::attr(slot, stat);
-        Entry { node: self.node_number(slot, stat.inode), generation: stat.generation, attr, entry_valid: LONG, attr_valid }
+        Entry { node: self.node_number(slot, stat.inode), generation: stat.generation, attr, entry_valid: self.name_life(), attr_valid }
+    }
+
+    /// Where `A` and `a` are one name, the kernel must not remember either: a change of one is a change of both.
+    pub(super) fn name_life(&self) -> std::time::Duration {
+        if self.filesystem.names_are_exact() { LONG } else { std::time::Duration::ZERO }
     }
 
     fn attr(slot: u16, stat: &Stat) -> (Attr, std::time::Duration) {
@@ -125,30 +117,24 @@ impl Ops {
         Ok(StatX { attributes: Attributes { attr, valid }, birth: Some(timestamp(stat.creation_time)), flags: 0, flags_mask: 0 })
     }
 
-    pub(super) fn change_attributes(&self, cx: &Context, node: Node, changes: &SetAttr) -> Result<Attributes> {
+    pub(super) fn change_attributes(&self, node: Node, changes: &SetAttr) -> Result<Attributes> {
         let (filesystem, inode) = self.locate_for_change(node)?;
         let pick = |change: fuse::SetTime| match change {
             fuse::SetTime::Now => SetTime::Now,
-            fuse::SetTime::At(at) => SetTime::At(time(at)),
+            fuse::SetTime::At(at) => SetTime::To(time(at)),
         };
-        let mut mode = changes.mode;
-        let owner_changes = changes.uid.is_some() || changes.gid.is_some();
-        if mode.is_none() && (changes.kill_suidgid || owner_changes) {
-            let old = filesystem.getattr(inode).map_err(crate::errno::of)?;
-            if old.mode & libc::S_IFMT == libc::S_IFREG {
-                mode = without_set_id(old.mode);
-            }
-        }
         let set = SetAttributes {
-            mode: mode.map(|mode| mode & 0o7777),
+            mode: changes.mode.map(|mode| mode & 0o7777),
             uid: changes.uid,
             gid: changes.gid,
             size: changes.size,
             access_time: changes.atime.map(pick),
             modification_time: changes.mtime.map(pick),
-            ..SetAttributes::default()
+            change_time: changes.ctime.map(time),
+            flags: None,
+            project: None,
         };
-        let stat = filesystem.setattr(inode, &set, &super::names::credentials(cx)).map_err(crate::errno::of)?;
+        let stat = filesystem.setattr(inode, &set, &super::files::writer(changes.kill_suidgid)).map_err(crate::errno::of)?;
         let (attr, valid) = Self::attr(0, &stat);
         Ok(Attributes { attr, valid })
     }
@@ -213,12 +199,5 @@ mod unit {
             let user = libc::makedev(major as u32, minor as u32);
             assert_eq!(u64::from(kernel), user & 0xffff_ffff, "glibc's lower half is the kernel's encoding");
         }
-    }
-
-    #[test]
-    fn set_id_bits() {
-        assert_eq!(without_set_id(0o106_755), Some(0o100_755));
-        assert_eq!(without_set_id(0o102_745), None, "mandatory locking, not set-group-id");
-        assert_eq!(without_set_id(0o100_755), None);
     }
 }

@@ -21,11 +21,9 @@ mod attributes;
 mod control_directory;
 mod directory;
 mod files;
-mod node;
 mod names;
+mod node;
 mod slots;
-#[cfg(test)]
-mod tests;
 mod xattr;
 
 use std::sync::Arc;
@@ -100,6 +98,8 @@ impl std::fmt::Debug for Ops {
 impl Ops {
     /// Serves `filesystem`; `snapshots` fills `.zfs/snapshot`.
     pub fn new(filesystem: Arc<FileSystem>, snapshots: Option<Box<dyn Snapshots>>, options: OpsOptions) -> Ops {
+        // The kernel never looks the root up, so it would be loaded anew for each call.
+        let _ = filesystem.lookup_inode(filesystem.root());
         Ops { filesystem, slots: Slots::new(snapshots), options: RwLock::new(options), notifier: Mutex::new(None) }
     }
 
@@ -156,6 +156,7 @@ impl Ops {
 impl Filesystem for Ops {
     fn destroy(&self) {
         self.slots.close_all();
+        self.filesystem.release_all();
         *self.notifier.lock() = None;
     }
 
@@ -175,8 +176,8 @@ impl Filesystem for Ops {
         self.extended_stat(Node::of(node))
     }
 
-    fn setattr(&self, cx: &Context, node: u64, changes: &SetAttr) -> Result<Attributes> {
-        self.change_attributes(cx, Node::of(node), changes)
+    fn setattr(&self, _: &Context, node: u64, changes: &SetAttr) -> Result<Attributes> {
+        self.change_attributes(Node::of(node), changes)
     }
 
     fn readlink(&self, _: &Context, node: u64) -> Result<Vec<u8>> {
@@ -203,8 +204,8 @@ impl Filesystem for Ops {
         self.remove_directory(Node::of(parent), name)
     }
 
-    fn rename(&self, cx: &Context, parent: u64, name: &[u8], new_parent: u64, new_name: &[u8], flags: u32) -> Result<()> {
-        self.rename_entry(cx, (Node::of(parent), name), (Node::of(new_parent), new_name), flags)
+    fn rename(&self, _: &Context, parent: u64, name: &[u8], new_parent: u64, new_name: &[u8], flags: u32) -> Result<()> {
+        self.rename_entry((Node::of(parent), name), (Node::of(new_parent), new_name), flags)
     }
 
     fn link(&self, _: &Context, node: u64, new_parent: u64, new_name: &[u8]) -> Result<Entry> {
@@ -290,15 +291,15 @@ impl Filesystem for Ops {
         self.remove_xattr(Node::of(node), name)
     }
 
-    fn fallocate(&self, _: &Context, node: u64, fallocate: &Fallocate) -> Result<()> {
-        self.allocate(Node::of(node), fallocate)
+    fn fallocate(&self, cx: &Context, node: u64, fallocate: &Fallocate) -> Result<()> {
+        self.allocate(cx, Node::of(node), fallocate)
     }
 
     fn lseek(&self, _: &Context, node: u64, _: u64, offset: u64, whence: u32) -> Result<u64> {
         self.seek(Node::of(node), offset, whence)
     }
 
-    fn copy_file_range(&self, _: &Context, node_in: u64, copy: &CopyRange) -> Result<u64> {
-        self.copy_range(Node::of(node_in), copy)
+    fn copy_file_range(&self, cx: &Context, node_in: u64, copy: &CopyRange) -> Result<u64> {
+        self.copy_range(cx, Node::of(node_in), copy)
     }
 }

@@ -6,7 +6,7 @@ use tarnfs::{Credentials, ErrorKind, RenameMode};
 use super::attributes::device_from_kernel;
 use super::control_directory::CONTROL_NAME;
 use super::node::Node;
-use super::{LONG, Ops};
+use super::Ops;
 
 pub(super) fn credentials(cx: &Context) -> Credentials {
     Credentials { uid: cx.uid, gid: cx.gid, groups: Vec::new() }
@@ -32,7 +32,7 @@ impl Ops {
                 }
                 Ok(self.entry(slot, &stat))
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Entry::negative(LONG)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Entry::negative(self.name_life())),
             Err(error) => Err(crate::errno::of(error)),
         }
     }
@@ -109,18 +109,17 @@ impl Ops {
         filesystem.rmdir(directory, name).map_err(crate::errno::of)
     }
 
-    pub(super) fn rename_entry(&self, cx: &Context, from: (Node, &[u8]), to: (Node, &[u8]), flags: u32) -> Result<()> {
+    pub(super) fn rename_entry(&self, from: (Node, &[u8]), to: (Node, &[u8]), flags: u32) -> Result<()> {
         self.check_name(from.0, from.1, Errno::EPERM)?;
         self.check_name(to.0, to.1, Errno::EPERM)?;
         let mode = match flags {
             0 => RenameMode::Replace,
             libc::RENAME_NOREPLACE => RenameMode::NoReplace,
             libc::RENAME_EXCHANGE => RenameMode::Exchange,
-            libc::RENAME_WHITEOUT => RenameMode::Whiteout,
             _ => return Err(Errno::EINVAL),
         };
         let (filesystem, directory) = self.locate_for_change(from.0)?;
         let (_, new_directory) = self.locate_for_change(to.0)?;
-        filesystem.rename(directory, from.1, new_directory, to.1, mode, &credentials(cx)).map_err(crate::errno::of)
+        filesystem.rename(directory, from.1, new_directory, to.1, mode).map_err(crate::errno::of)
     }
 }

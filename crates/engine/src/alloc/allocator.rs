@@ -246,10 +246,10 @@ impl Allocator {
         must_succeed: bool,
         loader: &dyn LoadSpaceMap,
     ) -> Result<Option<Dva>> {
-        if !group.is_candidate(must_succeed) {
+        let size = group.allocated_size(request.physical);
+        if !group.is_candidate(size, must_succeed) {
             return Ok(None);
         }
-        let size = group.allocated_size(request.physical);
         let request = GroupRequest {
             size,
             txg: request.txg,

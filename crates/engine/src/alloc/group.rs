@@ -103,8 +103,9 @@ pub struct Group {
     allocated: AtomicI64,
     deferred: AtomicI64,
     usable: AtomicBool,
-    /// Not even the smallest block found room; until the next txg is on disk.
-    full: AtomicBool,
+    /// Sizes from which on there was no room, with an ordinary search and with one that must succeed: there is no need to
+    /// search again until a txg has brought space back.
+    refused: [AtomicU64; 2],
     aliquot: AtomicU64,
 }
 
@@ -121,7 +122,7 @@ impl Group {
             allocated: AtomicI64::new(0),
             deferred: AtomicI64::new(0),
             usable: AtomicBool::new(true),
-            full: AtomicBool::new(false),
+            refused: [AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)],
             aliquot: AtomicU64::new(aliquot),
         }
     }
@@ -143,6 +144,7 @@ impl Group {
         self.allocated.fetch_add(metaslab.allocated().cast_signed(), Ordering::Relaxed);
         let metaslab = Arc::new(metaslab);
         metaslabs.push(Arc::clone(&metaslab));
+        self.forget_refusals();
         metaslab
     }
 
@@ -174,8 +176,13 @@ impl Group {
         }
     }
 
-    pub(super) fn is_candidate(&self, must_succeed: bool) -> bool {
-        self.usable.load(Ordering::Relaxed) && (must_succeed || !self.full.load(Ordering::Relaxed))
+    fn forget_refusals(&self) {
+        self.refused.iter().for_each(|refused| refused.store(u64::MAX, Ordering::Relaxed));
+    }
+
+    pub(super) fn is_candidate(&self, size: u64, must_succeed: bool) -> bool {
+        let refused = &self.refused[usize::from(must_succeed)];
+        self.usable.load(Ordering::Relaxed) && size < refused.load(Ordering::Relaxed)
     }
 
     /// Bytes to be written here before the next group has its turn.
@@ -214,8 +221,8 @@ impl Group {
         let previous = slot.take();
         let Some((metaslab, offset)) = self.find_metaslab(request, loader)? else {
             *slot = previous;
-            if request.must_succeed && request.size <= 1 << self.config.ashift {
-                self.full.store(true, Ordering::Relaxed);
+            if here == 0 {
+                self.refused[usize::from(request.must_succeed)].fetch_min(request.size, Ordering::Relaxed);
             }
             return Ok(None);
         };
@@ -279,6 +286,7 @@ impl Group {
     }
 
     pub(super) fn unallocate(&self, offset: u64, size: u64, txg: u64) -> Result<()> {
+        self.forget_refusals();
         self.metaslab_at(offset)?.unallocate(offset, size, txg)
     }
 
@@ -320,7 +328,7 @@ impl Group {
     pub fn count_sync_done(&self, id: u64, txg: u64, done: SyncDone) {
         self.allocated.fetch_add(done.allocated, Ordering::Relaxed);
         self.deferred.fetch_add(done.deferred, Ordering::Relaxed);
-        self.full.store(false, Ordering::Relaxed);
+        self.forget_refusals();
         if done.waiting {
             self.mark_dirty(id, txg + 1);
         }

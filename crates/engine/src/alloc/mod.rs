@@ -43,7 +43,7 @@ pub use allocator::{Allocator, ClassKind, Request};
 pub use group::{Group, GroupConfig, SpaceUse};
 pub use metaslab::{Changes, Metaslab, SyncDone};
 pub use range_tree::{CLASSES as SIZE_CLASSES, RangeError, RangeFault, RangeTree};
-pub use space::{fragmentation, metaslab_shift, slop_bytes};
+pub use space::{fragmentation, slop_bytes};
 
 use crate::error::Result;
 

@@ -1,35 +1,6 @@
-//! Figures about space: how large metaslabs are, how much is held back, how fragmented free space is.
+//! Figures about space: how much is held back, how fragmented free space is.
 
 use ondisk::space_map::HISTOGRAM_BUCKETS;
-
-const LARGEST_BLOCK_SHIFT: u8 = 24;
-const METASLAB_SHIFT_DEFAULT: u8 = 29;
-const METASLAB_SHIFT_MAX: u8 = 34;
-const METASLABS_MIN: u64 = 16;
-const METASLABS_DEFAULT: u64 = 200;
-const METASLABS_MAX: u64 = 1 << 17;
-
-/// Log2 of the size of the metaslabs of a new top-level vdev of `vdev_bytes`.
-///
-/// 512 MiB each, but at least 16 of them (fewer only where they would be smaller than the largest block) and not many more
-/// than 200, each at most 16 GiB, and then never more than 2^17.
-#[doc(alias = "vdev_metaslab_set_size")]
-pub fn metaslab_shift(vdev_bytes: u64) -> u8 {
-    // The power of two above: `parts` metaslabs of this size cover the vdev.
-    let shift_for = |parts: u64| (vdev_bytes / parts).checked_ilog2().map_or(0, |log2| log2 as u8 + 1);
-    let count = vdev_bytes >> METASLAB_SHIFT_DEFAULT;
-    let shift = if count < METASLABS_MIN {
-        shift_for(METASLABS_MIN)
-    } else if count > METASLABS_DEFAULT {
-        shift_for(METASLABS_DEFAULT)
-    } else {
-        METASLAB_SHIFT_DEFAULT
-    };
-    if shift > METASLAB_SHIFT_MAX && vdev_bytes >> METASLAB_SHIFT_MAX > METASLABS_MAX {
-        return shift_for(METASLABS_MAX);
-    }
-    shift.clamp(LARGEST_BLOCK_SHIFT, METASLAB_SHIFT_MAX)
-}
 
 /// Bytes that ordinary writers may not use, so that a full pool can still free: 1/32 of `pool_bytes` (deflated), at most
 /// 128 GiB, at least 128 MiB, but never more than half the pool.  What is set aside for the intent log counts towards it,
@@ -63,19 +34,6 @@ pub fn fragmentation(histogram: &[u64; HISTOGRAM_BUCKETS], shift: u8) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn metaslabs_are_sized_as_documented() {
-        let count = |bytes: u64| bytes >> metaslab_shift(bytes);
-        assert_eq!(metaslab_shift(60 << 20), 24);
-        assert_eq!(metaslab_shift(4 << 30), 29);
-        assert_eq!(count(8 << 30), 16);
-        assert_eq!(count(50 << 30), 100);
-        assert!((100..=200).contains(&count(1 << 40)));
-        assert_eq!(metaslab_shift(1 << 50), 34);
-        assert!(count(1 << 53) <= 1 << 17);
-        assert_eq!(metaslab_shift(0), 24);
-    }
 
     #[test]
     fn slop_has_its_bounds() {

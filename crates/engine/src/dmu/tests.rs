@@ -302,19 +302,17 @@ fn random_changes(seed: u64, rounds: usize) {
     println!("seed {seed}");
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let rig = rig();
-    let mut open = 4;
-    let tx = Tx::for_test(open);
+    let tx = Tx::for_test(4);
     let mut objset = Objset::create(rig.options(), &tx, ObjsetType::FileSystem, ObjsetSize::V3);
     let mut model = BTreeMap::new();
     let mut synced_model = BTreeMap::new();
     let mut unsynced: Vec<(u64, BTreeMap<u64, Model>)> = Vec::new();
-    for _ in 0..rounds {
+    for open in (4..).take(rounds) {
         let tx = Tx::for_test(open);
         for _ in 0..random.random_range(0..25) {
             change(&mut random, &objset, &tx, &mut model);
         }
         unsynced.push((open, model.clone()));
-        open += 1;
         // Up to two closed groups wait while a third is open.
         while unsynced.len() > 2 || (!unsynced.is_empty() && random.random_bool(0.5)) {
             let (txg, then) = unsynced.remove(0);

@@ -28,6 +28,7 @@ mod destroy_sync;
 mod dir;
 mod dir_sync;
 pub mod feature;
+mod facts;
 mod free_sync;
 pub mod history;
 pub mod meta;

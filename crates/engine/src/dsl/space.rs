@@ -45,6 +45,7 @@ pub enum SpaceCheck {
 #[derive(Debug, Default)]
 pub(super) struct PoolSize {
     capacity: AtomicU64,
+    elsewhere: AtomicU64,
     embedded_log: AtomicU64,
     withheld: AtomicU64,
     deferred: AtomicU64,
@@ -55,6 +56,8 @@ pub(super) struct PoolSize {
 pub struct PoolSpace {
     /// All space of the normal class.
     pub capacity: u64,
+    /// Space that is used beyond that: what is allocated in other classes, what dedup and cloning save.
+    pub elsewhere: u64,
     /// Space set aside for the intent log on normal vdevs.
     pub embedded_log: u64,
     /// Space in the normal class that the DSL does not know is used: the checkpoint, frees put off to the next txg.
@@ -73,6 +76,7 @@ impl Dsl {
     /// The pool's size changed. Called when the pool is opened and after each txg.
     pub fn set_pool_space(&self, space: PoolSpace) {
         self.size.capacity.store(space.capacity, Ordering::Relaxed);
+        self.size.elsewhere.store(space.elsewhere, Ordering::Relaxed);
         self.size.embedded_log.store(space.embedded_log, Ordering::Relaxed);
         self.size.withheld.store(space.withheld, Ordering::Relaxed);
         self.size.deferred.store(space.deferred, Ordering::Relaxed);
@@ -88,7 +92,8 @@ impl Dsl {
             SpaceCheck::ExtraReserved => slop >> 2,
             SpaceCheck::None => 0,
         };
-        capacity.saturating_sub(self.size.withheld.load(Ordering::Relaxed)).saturating_sub(kept_back)
+        let all = capacity + self.size.elsewhere.load(Ordering::Relaxed);
+        all.saturating_sub(self.size.withheld.load(Ordering::Relaxed)).saturating_sub(kept_back)
     }
 
     /// What a directory may still use. With `on_disk_only`, promises are not counted.

@@ -1,0 +1,657 @@
+//! The DSL of a new pool on a disk in memory: made, changed, reopened, destroyed; with its space counted by a walk.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use disk::{Disk, MemDisk};
+use ondisk::blkptr::BlkPtr;
+use ondisk::dsl::UsedKind;
+use ondisk::feature::Feature;
+use ondisk::object_type::ObjectType;
+use ondisk::objset::{ObjsetSize, ObjsetType};
+use parking_lot::Mutex;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::feature::Features;
+use super::*;
+use crate::alloc::{Allocator, ClassKind, Group, GroupConfig, LoadSpaceMap, Metaslab, RangeTree};
+use crate::arc::BlockCache;
+use crate::dmu::{DmuContext, DnodeSpec, FileOwner, Objset, ObjsetOptions, ObjsetSettings, OpenTx, SyncTx};
+use crate::error::{ErrorKind, Result};
+use crate::host::RealHost;
+use crate::pool::check::{CheckOptions, Walker};
+use crate::tunables::Tunables;
+use crate::txg::{DirtyBytes, TXG_INITIAL, TxgGroups};
+use crate::zio::{BlockDevice, BlockDevices, BlockFeatures, BlockIo, BlockThreads};
+
+const METASLAB_BYTES: u64 = 16 << 20;
+const METASLABS: u64 = 32;
+
+struct MemDevice(MemDisk);
+
+impl BlockDevice for MemDevice {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_copy(0, offset, buf).map(|()| 0)
+    }
+    fn copies(&self) -> usize {
+        1
+    }
+    fn read_copy(&self, _: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
+        Ok(self.0.read_at(buf, offset)?)
+    }
+    fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        Ok(self.0.write_vectored_at(buffers, offset)?)
+    }
+    fn repair_copy(&self, _: usize, offset: u64, data: &[u8]) -> Result<()> {
+        self.write(offset, &[data])
+    }
+    fn note_checksum_error(&self, _: usize) {}
+    fn ashift(&self) -> u32 {
+        9
+    }
+    fn allocated_size(&self, physical: u64) -> u64 {
+        physical.next_multiple_of(512)
+    }
+    fn size_bytes(&self) -> u64 {
+        METASLAB_BYTES * METASLABS
+    }
+}
+
+struct OneDevice(Arc<MemDevice>);
+
+impl BlockDevices for OneDevice {
+    fn device(&self, vdev: u32) -> Option<Arc<dyn BlockDevice>> {
+        (vdev == 0).then(|| self.0.clone() as Arc<dyn BlockDevice>)
+    }
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+struct FreeOnDisk(Mutex<Vec<RangeTree>>);
+
+impl LoadSpaceMap for FreeOnDisk {
+    fn load(&self, _: u32, metaslab: u64) -> Result<RangeTree> {
+        Ok(self.0.lock()[metaslab as usize].clone().into_indexed())
+    }
+}
+
+struct Rig {
+    context: Arc<DmuContext>,
+    group: Arc<Group>,
+    free: Arc<FreeOnDisk>,
+    dsl: Mutex<Option<Arc<Dsl>>>,
+    root: Mutex<BlkPtr>,
+}
+
+/// Every object of type 19 belongs to user 5, group 6, project 7.
+fn owner_of(bonus_type: ObjectType, _: &[u8]) -> Option<FileOwner> {
+    (bonus_type == ObjectType::SA).then_some(FileOwner { user: 5, group: 6, project: 7 })
+}
+
+fn rig() -> Rig {
+    let host = RealHost::shared();
+    let device = Arc::new(MemDevice(MemDisk::new("mem", METASLAB_BYTES * METASLABS)));
+    let allocator = Arc::new(Allocator::new(2));
+    let whole = |id| {
+        let mut tree = RangeTree::new();
+        tree.add(id * METASLAB_BYTES, METASLAB_BYTES).unwrap();
+        tree
+    };
+    let free = Arc::new(FreeOnDisk(Mutex::new((0..METASLABS).map(whole).collect())));
+    allocator.set_loader(free.clone());
+    let config = GroupConfig {
+        vdev: 0,
+        class: ClassKind::Normal,
+        ashift: 9,
+        metaslab_shift: METASLAB_BYTES.ilog2() as u8,
+        data_disks: 1,
+        allocated_size: Box::new(|physical| physical.next_multiple_of(512)),
+    };
+    let group = Arc::new(Group::new(config, 2));
+    for id in 0..METASLABS {
+        group.add_metaslab(Metaslab::new(0, id, METASLAB_BYTES, 9, None, 0));
+    }
+    allocator.add_group(group.clone());
+    let io = BlockIo::new(&host, Arc::new(OneDevice(device)), allocator, BlockThreads { writers: 1, readers: 1 });
+    io.set_features(BlockFeatures { embedded_data: true, hole_birth: true, dynamic_gang_header: false });
+    io.set_writable(true);
+    let context = Arc::new(DmuContext {
+        cache: Arc::new(BlockCache::new(io.clone(), 8 << 20)),
+        io,
+        groups: TxgGroups::new(TXG_INITIAL),
+        dirty: DirtyBytes::default(),
+        host,
+        tunables: Tunables::default(),
+        read_only: false,
+    });
+    Rig { context, group, free, dsl: Mutex::new(None), root: Mutex::new(BlkPtr::ZERO) }
+}
+
+fn mos_options(context: &Arc<DmuContext>, owner: &Arc<MosSpace>) -> ObjsetOptions {
+    ObjsetOptions {
+        context: context.clone(),
+        dataset: 0,
+        name: "MOS".into(),
+        owner: owner.clone(),
+        settings: ObjsetSettings::mos(true),
+        file_owner: None,
+        snapshot: false,
+    }
+}
+
+/// Puts one file of 300 kB into an object set.
+fn fill() -> Fill {
+    Box::new(|objset, tx| {
+        let spec = DnodeSpec::new(ObjectType::PLAIN_FILE_CONTENTS, 128 << 10).with_bonus(ObjectType::SA, 64);
+        let file = objset.allocate(tx, &spec)?;
+        let mut data = vec![0; 300_000];
+        ChaCha8Rng::seed_from_u64(1).fill(&mut data[..]);
+        file.write(tx, 0, &data)
+    })
+}
+
+impl Rig {
+    fn dsl(&self) -> Arc<Dsl> {
+        self.dsl.lock().clone().unwrap()
+    }
+
+    fn create(&self) {
+        let frees = Mutex::new(Vec::new());
+        let tx = SyncTx::new(&self.context, TXG_INITIAL, 1, &frees);
+        let owner = Arc::new(MosSpace::default());
+        let mos = Objset::create(mos_options(&self.context, &owner), &tx, ObjsetType::Meta, ObjsetSize::V3);
+        let meta = Meta::new(Mos(mos), Features::default(), 5000, self.context.clone());
+        let new = NewTree {
+            pool: "pool".into(),
+            features: Feature::for_new_pools().collect(),
+            properties: vec![("atime".into(), PropertyChange::Set(PropertyValue::Number(0)))],
+            fill: fill(),
+        };
+        let dsl = Dsl::create(meta, new, owner, Some(owner_of), &tx).unwrap();
+        dsl.set_pool_space(PoolSpace { capacity: METASLABS * METASLAB_BYTES, ..PoolSpace::default() });
+        *self.dsl.lock() = Some(dsl);
+        self.free_blocks(&frees, TXG_INITIAL);
+        self.sync(TXG_INITIAL);
+    }
+
+    /// All passes of a txg.
+    fn sync(&self, txg: u64) {
+        let dsl = self.dsl();
+        for pass in 1.. {
+            assert!(pass < 20, "no end to the passes of txg {txg}");
+            let frees = Mutex::new(Vec::new());
+            let tx = SyncTx::new(&self.context, txg, pass, &frees);
+            *self.root.lock() = dsl.sync_pass(&tx).unwrap();
+            if pass == 1 {
+                dsl.free_in_background(FreeBudget { blocks: 2, ns: u64::MAX }, &tx).unwrap();
+            }
+            self.free_blocks(&frees, txg);
+            if !dsl.is_dirty(txg) {
+                break;
+            }
+        }
+        self.sync_space(txg);
+        dsl.clear_promises(txg);
+        self.context.dirty.clear(txg);
+        dsl.close_idle_objsets();
+    }
+
+    fn free_blocks(&self, frees: &Mutex<Vec<BlkPtr>>, txg: u64) {
+        for bp in frees.lock().drain(..) {
+            self.context.io.free(&bp, txg).unwrap();
+        }
+    }
+
+    fn sync_space(&self, txg: u64) {
+        for id in self.group.take_dirty(txg) {
+            let metaslab = &self.group.metaslabs()[id as usize];
+            let changes = metaslab.begin_pass(txg).unwrap();
+            let free = &mut self.free.0.lock()[id as usize];
+            free.remove_all(&changes.allocated).unwrap();
+            free.add_all(&changes.freed).unwrap();
+            let done = metaslab.sync_done(txg, true, None).unwrap();
+            self.group.count_sync_done(id, txg, done);
+        }
+    }
+
+    /// The open txg is closed and written.
+    fn next_txg(&self) {
+        let groups = &self.context.groups;
+        let open = groups.open_txg();
+        assert_eq!(groups.quiesce(), open);
+        assert_eq!(groups.begin_sync(), Some(open));
+        self.sync(open);
+        groups.end_sync(open, Ok(()));
+    }
+
+    /// Runs `work`, which waits for a txg, while txgs are written.
+    fn with_syncs<T: Send>(&self, work: impl FnOnce(&Arc<Dsl>) -> T + Send) -> T {
+        let dsl = self.dsl();
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(move || work(&dsl));
+            while !worker.is_finished() {
+                self.next_txg();
+            }
+            worker.join().unwrap()
+        })
+    }
+
+    /// The pool as it is on disk.
+    fn reopen(&self) {
+        if let Some(old) = self.dsl.lock().take() {
+            old.close();
+        }
+        let owner = Arc::new(MosSpace::default());
+        let mos = Mos(Objset::open(mos_options(&self.context, &owner), *self.root.lock()).unwrap());
+        let (features, unsupported) = Features::load(&mos, true).unwrap();
+        assert_eq!(unsupported, []);
+        let meta = Meta::new(mos, features, 5000, self.context.clone());
+        let dsl = Dsl::open(meta, "pool", owner, Some(owner_of)).unwrap();
+        dsl.set_pool_space(PoolSpace { capacity: METASLABS * METASLAB_BYTES, ..PoolSpace::default() });
+        *self.dsl.lock() = Some(dsl);
+    }
+
+    /// All that is allocated is the MOS, the datasets, and what the bptree has; and each dataset's numbers are right.
+    fn check(&self) {
+        let dsl = self.dsl();
+        let progress = |_| ();
+        let mut walker = Walker::new(&self.context.io, CheckOptions { verify_data: true }, &progress);
+        walker.walk_objset(&self.root.lock(), 0, 0);
+        let mut dirs = vec![dsl.root_dir().unwrap()];
+        while let Some(dir) = dirs.pop() {
+            for (_, value) in dsl.meta.mos.zap_entries(dir.phys().child_dirs.get()).unwrap() {
+                dirs.push(dsl.dir(value.first(), None).unwrap());
+            }
+            self.check_dir(&dsl, &dir);
+            let head = dir.phys().head_dataset.get();
+            if head != 0 {
+                let dataset = dsl.dataset(head).unwrap();
+                self.check_dataset(&dsl, &dataset);
+                walker.walk_objset(&dataset.phys().block, head, dataset.phys().prev_snapshot_txg.get());
+            }
+        }
+        if let Some(tree) = dsl.meta.mos.zap_u64(1, "bptree_obj").unwrap()
+            && let Some(entry) = bptree::Bptree(tree).first(&dsl.meta).unwrap()
+        {
+            let walk = Traversal::new(&self.context, 99, 0).children_first().resume(&entry.resume);
+            walk.run(&entry.block, &mut |block| {
+                walker.visit(block.pointer, &block.at);
+                Ok(ControlFlow::Continue(()))
+            })
+            .unwrap();
+        }
+        let mut allocated = RangeTree::new();
+        for (metaslab, free) in self.group.metaslabs().iter().zip(self.free.0.lock().iter()) {
+            let mut used = RangeTree::new();
+            used.add(metaslab.start, metaslab.size).unwrap();
+            used.remove_all(free).unwrap();
+            allocated.add_all(&used).unwrap();
+        }
+        walker.claims.compare(0, &allocated, &mut walker.report);
+        assert!(walker.report.is_clean(), "{:?}", walker.report.findings);
+    }
+
+    fn check_dataset(&self, dsl: &Arc<Dsl>, dataset: &Arc<Dataset>) {
+        let phys = dataset.phys();
+        let mut sum = Space::default();
+        let walk = Traversal::new(&self.context, dataset.object, 0);
+        walk.run(&phys.block, &mut |block| {
+            sum.add(dsl.meta.space_of(block.pointer));
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+        assert_eq!(dataset.referenced(), sum, "{}", dataset.name().unwrap());
+        assert_eq!(dataset.unique_bytes(), sum.used);
+        assert_eq!(dataset.dir.used_by(UsedKind::Head), sum.used);
+    }
+
+    fn check_dir(&self, dsl: &Arc<Dsl>, dir: &Arc<Dir>) {
+        let phys = dir.phys();
+        let sum: u64 = phys.used_breakdown.iter().map(|used| used.get()).sum();
+        assert_eq!(sum, phys.used_bytes.get(), "{}", dir.full_name());
+        let (mut children, mut reserved) = (0, 0);
+        for (_, value) in dsl.meta.mos.zap_entries(phys.child_dirs.get()).unwrap() {
+            let child = dsl.dir(value.first(), None).unwrap().phys();
+            children += child.used_bytes.get();
+            reserved += child.reserved.get().saturating_sub(child.used_bytes.get());
+        }
+        assert_eq!(dir.used_by(UsedKind::Child), children, "{}", dir.full_name());
+        assert_eq!(dir.used_by(UsedKind::ChildReservation), reserved, "{}", dir.full_name());
+    }
+}
+
+fn new_dataset(name: &str) -> NewDataset {
+    NewDataset { name: name.into(), objset_type: ObjsetType::FileSystem, properties: Vec::new(), fill: fill() }
+}
+
+#[test]
+fn a_new_pool_reopens_as_it_was_made() {
+    let rig = rig();
+    rig.create();
+    rig.check();
+    rig.reopen();
+    rig.check();
+    let dsl = rig.dsl();
+    let root = dsl.open_dataset("pool").unwrap();
+    assert_eq!(root.property("atime").unwrap(), Some((PropertyValue::Number(0), Source::Local)));
+    assert_eq!(root.property("compression").unwrap(), Some((PropertyValue::Number(1), Source::Default)));
+    assert!(root.features().contains(&Feature::ProjectQuota));
+    assert_eq!(dsl.meta.features.count(Feature::ProjectQuota), Some(1));
+    // Its head and $ORIGIN's share the one empty list: a key each for what is before $ORIGIN@$ORIGIN.
+    assert!(dsl.meta.features.is_active(Feature::EmptyBpobj));
+    let objset = dsl.objset(&root).unwrap();
+    let users = crate::zap::Zap::open(&objset, crate::dmu::USED_BY_USER).unwrap();
+    assert_eq!(users.lookup_u64("obj-5").unwrap(), Some(1));
+    assert!(users.lookup_u64("5").unwrap().unwrap() > 300_000);
+    let origin = dsl.open_dataset("pool/$ORIGIN@$ORIGIN").unwrap();
+    assert!(origin.is_snapshot);
+    assert_eq!(origin.phys().children.get(), 2);
+    assert!(origin.prev().is_none());
+    let history = dsl.history.read(&dsl.meta).unwrap();
+    assert!(history.iter().any(|record| record.str(history::field::EVENT) == Some("set")), "{history:?}");
+}
+
+#[test]
+fn datasets_come_and_go() {
+    let rig = rig();
+    rig.create();
+    rig.context.groups.wait_quiesced(0);
+    for name in ["pool/a", "pool/a/b", "pool/c"] {
+        rig.with_syncs(|dsl| dsl.create_dataset(new_dataset(name))).unwrap();
+    }
+    rig.check();
+    let again = rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/a")));
+    assert_eq!(again.unwrap_err().kind(), ErrorKind::Exists);
+    let orphan = rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/x/y")));
+    assert_eq!(orphan.unwrap_err().kind(), ErrorKind::NotFound);
+    rig.reopen();
+    let dsl = rig.dsl();
+    let b = dsl.open_dataset("pool/a/b").unwrap();
+    assert_eq!(b.property("atime").unwrap().unwrap().1, Source::Inherited("pool".into()));
+    let names: Vec<_> = dsl.children(&dsl.root_dir().unwrap()).unwrap().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["a", "c"]);
+    // A change in open context, seen after a txg.
+    let objset = dsl.objset(&b).unwrap();
+    let before = b.referenced();
+    {
+        let tx = OpenTx::assign(&objset, 1 << 20).unwrap();
+        let file = objset.hold(1).unwrap();
+        file.write(&tx, 1 << 20, &[7; 4096]).unwrap();
+    }
+    rig.next_txg();
+    assert!(b.referenced().used > before.used);
+    rig.check();
+    drop((b, objset));
+    let busy = rig.with_syncs(|dsl| dsl.destroy_dataset("pool/a"));
+    assert_eq!(busy.unwrap_err().kind(), ErrorKind::Exists);
+    let used = dsl.root_dir().unwrap().phys().used_bytes.get();
+    drop(dsl);
+    rig.with_syncs(|dsl| dsl.destroy_dataset("pool/a/b")).unwrap();
+    rig.check();
+    // Two blocks in each txg.
+    for _ in 0..10 {
+        rig.next_txg();
+        rig.check();
+    }
+    let dsl = rig.dsl();
+    assert!(!dsl.has_background_frees().unwrap());
+    assert!(!dsl.meta.features.is_active(Feature::AsyncDestroy));
+    assert!(dsl.root_dir().unwrap().phys().used_bytes.get() < used - 300_000);
+    assert_eq!(dsl.open_dataset("pool/a/b").unwrap_err().kind(), ErrorKind::NotFound);
+    drop(dsl);
+    rig.reopen();
+    rig.check();
+}
+
+#[test]
+fn a_walk_that_stops_goes_on_where_it_stopped() {
+    let rig = rig();
+    rig.create();
+    let dsl = rig.dsl();
+    let head = dsl.open_dataset("pool").unwrap();
+    let root = head.phys().block;
+    let mut all = Vec::new();
+    let walk = || Traversal::new(&rig.context, 1, 0).children_first();
+    let done = walk().run(&root, &mut |block| {
+        all.push(block.at);
+        Ok(ControlFlow::Continue(()))
+    });
+    assert_eq!(done.unwrap(), None);
+    assert!(all.len() > 8);
+    assert_eq!(all.last().unwrap().level, -1);
+    let mut seen = Vec::new();
+    let mut resume = ondisk::bpobj::BlockBookmarkPhys::default();
+    for _ in 0..all.len() {
+        let mut left = 1;
+        let stopped = walk().resume(&resume).run(&root, &mut |block| {
+            if block.at.level == 0 && block.at.object != 0 {
+                if left == 0 {
+                    return Ok(ControlFlow::Break(()));
+                }
+                left -= 1;
+            }
+            seen.push(block.at);
+            Ok(ControlFlow::Continue(()))
+        });
+        match stopped.unwrap() {
+            Some(at) => resume = at,
+            None => break,
+        }
+    }
+    assert_eq!(seen, all);
+}
+
+#[test]
+fn properties_are_set_inherited_and_limited() {
+    let rig = rig();
+    rig.create();
+    rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/a"))).unwrap();
+    let set = |name: &'static str, value: PropertyValue| {
+        rig.with_syncs(move |dsl| dsl.set_properties("pool/a", vec![(name.into(), PropertyChange::Set(value))]))
+    };
+    set("compression", PropertyValue::Number(16 | 5 << 7)).unwrap();
+    set("user:mine", PropertyValue::Text("hello".into())).unwrap();
+    set("snapdir", PropertyValue::Number(2)).unwrap();
+    let dsl = rig.dsl();
+    let a = dsl.open_dataset("pool/a").unwrap();
+    let settings = a.settings().unwrap();
+    assert_eq!((settings.compression, settings.compression_level), (16, 5));
+    assert_eq!(dsl.objset(&a).unwrap().settings().compression, 16);
+    assert_eq!(a.user_properties().unwrap(), [("user:mine".into(), PropertyValue::Text("hello".into()), Source::Local)]);
+    assert_eq!(a.number_property("snapdir").unwrap(), 2);
+    let props = a.dir.phys().props.get();
+    assert_eq!(dsl.meta.mos.zap_u64(props, "snapdir").unwrap(), Some(0));
+    assert_eq!(dsl.meta.mos.zap_u64(props, "snapdir$iuv").unwrap(), Some(2));
+    let used = a.dir.phys().used_bytes.get();
+    assert_eq!(set("quota", PropertyValue::Number(used / 2)).unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(set("guid", PropertyValue::Number(1)).unwrap_err().kind(), ErrorKind::Denied);
+    assert_eq!(set("nonsense", PropertyValue::Number(1)).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(set("reservation", PropertyValue::Number(1 << 40)).unwrap_err().kind(), ErrorKind::NoSpace);
+    set("reservation", PropertyValue::Number(64 << 20)).unwrap();
+    set("refreservation", PropertyValue::Number(32 << 20)).unwrap();
+    rig.check();
+    assert_eq!(a.dir.phys().used_bytes.get(), 32 << 20);
+    let root = dsl.root_dir().unwrap();
+    assert_eq!(root.used_by(UsedKind::ChildReservation), 32 << 20);
+    // Writing into the reservation changes nothing above.
+    let above = root.phys().used_bytes.get();
+    let objset = dsl.objset(&a).unwrap();
+    {
+        let tx = OpenTx::assign(&objset, 1 << 20).unwrap();
+        objset.hold(1).unwrap().write(&tx, 1 << 20, &[7; 100_000]).unwrap();
+    }
+    let mos = root.used_by(UsedKind::Child);
+    rig.next_txg();
+    assert_eq!(a.dir.phys().used_bytes.get(), 32 << 20);
+    assert_eq!(root.phys().used_bytes.get() - above, root.used_by(UsedKind::Child) - mos);
+    set("quota", PropertyValue::Number(65 << 20)).unwrap();
+    assert!(a.available() <= 65 << 20);
+    set("refquota", PropertyValue::Number(33 << 20)).unwrap();
+    let txg = rig.context.groups.open_txg();
+    let reserve = |bytes| objset.owner().reserve(txg, bytes).err().map(|error| error.kind());
+    assert_eq!(reserve(40 << 20), None, "one transaction may go over");
+    assert_eq!(reserve(1 << 20), Some(ErrorKind::Busy), "the next waits until it is known");
+    dsl.clear_promises(txg);
+    assert_eq!(reserve(1 << 20), None);
+    dsl.clear_promises(txg);
+    drop((objset, a));
+    rig.with_syncs(|dsl| dsl.set_properties("pool/a", vec![("compression".into(), PropertyChange::Inherit)])).unwrap();
+    assert_eq!(dsl.open_dataset("pool/a").unwrap().property("compression").unwrap().unwrap().1, Source::Default);
+    drop((dsl, root));
+    rig.with_syncs(|dsl| dsl.destroy_dataset("pool/a")).unwrap();
+    for _ in 0..10 {
+        rig.next_txg();
+    }
+    rig.check();
+    rig.reopen();
+    rig.check();
+    assert_eq!(rig.dsl().root_dir().unwrap().used_by(UsedKind::ChildReservation), 0);
+}
+
+#[test]
+fn history_is_a_ring_that_keeps_the_creation() {
+    let rig = rig();
+    rig.create();
+    let dsl = rig.dsl();
+    let object = dsl.meta.mos.zap_u64(1, "history").unwrap().unwrap();
+    dsl.record_command("zpool create pool mem".into(), 0).unwrap();
+    rig.next_txg();
+    let long = "x".repeat(3000);
+    for batch in 0..20 {
+        for index in 0..10 {
+            dsl.record_command(format!("zfs set user:n={} {long}", batch * 10 + index), 0).unwrap();
+        }
+        rig.next_txg();
+    }
+    let records = dsl.history.read(&dsl.meta).unwrap();
+    let commands: Vec<_> = records.iter().filter_map(|record| record.str(history::field::COMMAND)).collect();
+    assert_eq!(commands[0], "zpool create pool mem");
+    assert!(commands.last().unwrap().starts_with("zfs set user:n=199 "));
+    assert!(records.len() < 60, "{}", records.len());
+    assert!(dsl.meta.mos.info(object).unwrap().length <= 512 << 10);
+    rig.reopen();
+    assert_eq!(rig.dsl().history.read(&rig.dsl().meta).unwrap().len(), records.len());
+    rig.check();
+}
+
+/// A pointer to a block that does not exist: only its sizes and its birth count.
+fn pointer(birth: u64, sectors: u64) -> BlkPtr {
+    let dva = ondisk::dva::Dva::new(0, birth << 20, sectors * 512);
+    let mut data = ondisk::blkptr::DataPointer::new(&[dva], ObjectType::PLAIN_FILE_CONTENTS, 0, birth);
+    data.logical_size = 128 << 10;
+    data.physical_size = sectors * 512;
+    data.encode()
+}
+
+fn births(list: bpobj::Bpobj, meta: &Meta) -> Vec<u64> {
+    let mut births = Vec::new();
+    list.for_each(meta, |bp, _| {
+        births.push(bp.birth());
+        Ok(ControlFlow::Continue(()))
+    })
+    .unwrap();
+    births
+}
+
+#[test]
+fn lists_adopt_and_drain() {
+    use bpobj::Bpobj;
+    let rig = rig();
+    rig.create();
+    let dsl = rig.dsl();
+    let meta = &dsl.meta;
+    let frees = Mutex::new(Vec::new());
+    let tx = SyncTx::new(&rig.context, TXG_INITIAL + 1, 1, &frees);
+    let objects = || {
+        let (mut count, mut at) = (0, 0);
+        while let Some(next) = meta.mos.0.next_object(at).unwrap() {
+            (count, at) = (count + 1, next);
+        }
+        count
+    };
+    let top = Bpobj::create(meta, &tx).unwrap();
+    let mut expected = Space::default();
+    // Small lists are copied, large ones (more than a block of 1024 pointers) become sub-objects, and those of those move up.
+    for (number, count) in [(1u64, 3u64), (2, 1500), (3, 1100), (4, 0), (5, 7)] {
+        let list = Bpobj::create(meta, &tx).unwrap();
+        let pointers: Vec<_> = (0..count).map(|n| pointer(number * 10_000 + n, 1 + n % 8)).collect();
+        list.append(meta, &pointers, &tx).unwrap();
+        if number == 3 {
+            let inner = Bpobj::create(meta, &tx).unwrap();
+            let pointers: Vec<_> = (0..1030).map(|n| pointer(90_000 + n, 2)).collect();
+            inner.append(meta, &pointers, &tx).unwrap();
+            list.adopt(meta, inner, &tx).unwrap();
+        }
+        expected.add(list.space(meta).unwrap());
+        top.adopt(meta, list, &tx).unwrap();
+        assert_eq!(top.space(meta).unwrap(), expected, "after list {number}");
+    }
+    let (phys, _) = top.load(meta).unwrap();
+    assert_eq!((phys.count.get(), phys.sub_object_count.get()), (10, 3));
+    let all = births(top, meta);
+    assert_eq!(all.len(), 3 + 1500 + 1100 + 1030 + 7);
+    let only = top.space_born_in(meta, 90_000, 90_002).unwrap();
+    assert_eq!((only.used, only.uncompressed), (2 * 1024, 2 * (128 << 10)));
+    // Drained in three parts, each seen once.
+    let mut drained = Vec::new();
+    for part in [5, 2000, usize::MAX] {
+        let mut left = part;
+        let done = top.drain(meta, &tx, |bp, _| {
+            if left == 0 {
+                return Ok(ControlFlow::Break(()));
+            }
+            left -= 1;
+            drained.push(bp.birth());
+            Ok(ControlFlow::Continue(()))
+        });
+        assert_eq!(done.unwrap(), part == usize::MAX);
+        assert_eq!(births(top, meta).len(), all.len() - drained.len());
+    }
+    assert_eq!(drained, all);
+    assert!(top.is_empty(meta).unwrap());
+    assert_eq!(top.space(meta).unwrap(), Space::default());
+    top.destroy(meta, &tx).unwrap();
+    let before = objects();
+    rig.next_txg();
+    assert_eq!(objects(), before, "objects of lists are left over");
+    rig.check();
+}
+
+#[test]
+fn deadlists_sort_by_birth() {
+    use deadlist::Deadlist;
+    let rig = rig();
+    rig.create();
+    let dsl = rig.dsl();
+    let meta = &dsl.meta;
+    let shared = meta.features.count(Feature::EmptyBpobj).unwrap();
+    let frees = Mutex::new(Vec::new());
+    let tx = SyncTx::new(&rig.context, TXG_INITIAL + 1, 1, &frees);
+    let object = Deadlist::create(meta, &tx).unwrap();
+    let list = Deadlist::open(meta, object).unwrap();
+    for key in [0, 10, 20] {
+        list.add_key(meta, key, &tx).unwrap();
+    }
+    assert_eq!(meta.features.count(Feature::EmptyBpobj).unwrap(), shared + 3);
+    // A block born in the txg of a key belongs to the entry before.
+    list.insert(meta, &[pointer(5, 1), pointer(10, 2), pointer(11, 4), pointer(30, 8)], &tx).unwrap();
+    assert_eq!(meta.features.count(Feature::EmptyBpobj).unwrap(), shared);
+    let used = |after, last| list.space_born_in(meta, after, last).unwrap().used / 512;
+    assert_eq!((used(0, 10), used(10, 20), used(20, u64::MAX), used(0, u64::MAX)), (3, 4, 8, 15));
+    assert_eq!(list.space(meta).unwrap().used, 15 * 512);
+    list.remove_key(meta, 10, &tx).unwrap();
+    let again = Deadlist::open(meta, object).unwrap();
+    let entries: Vec<_> = again.entries(meta).unwrap().into_iter().map(|(key, list)| (key, births(list, meta).len())).collect();
+    assert_eq!(entries, [(0, 3), (20, 1)]);
+    let clone = again.clone_keys(meta, 20, &[], &tx).unwrap();
+    let keys: Vec<_> = Deadlist::open(meta, clone).unwrap().entries(meta).unwrap().into_iter().map(|(key, _)| key).collect();
+    assert_eq!(keys, [0]);
+    assert_eq!(meta.features.count(Feature::EmptyBpobj).unwrap(), shared + 1);
+    Deadlist::destroy(meta, clone, &tx).unwrap();
+    Deadlist::destroy(meta, object, &tx).unwrap();
+    assert_eq!(meta.features.count(Feature::EmptyBpobj).unwrap(), shared);
+    rig.next_txg();
+    rig.check();
+}

@@ -23,13 +23,15 @@ impl Pool {
 
     fn end(&self, state: PoolState) -> Result<()> {
         let result = if self.is_read_only() { Ok(()) } else { self.write_end(state) };
-        self.stop_threads();
-        self.dsl.close();
+        self.abandon();
         result
     }
 
     fn write_end(&self, state: PoolState) -> Result<()> {
         self.sync_all()?;
+        if let Some(maps) = &self.space_maps {
+            maps.request_flush_all();
+        }
         self.change_config(|config| config.state = state);
         for top in self.vdevs.tops() {
             top.set_config_dirty();
@@ -37,8 +39,14 @@ impl Pool {
         self.sync_all()
     }
 
-    /// Stops the threads without writing anything more: what a crash does.
-    pub fn stop_threads(&self) {
+    /// Stops and lets go of the devices, without writing anything more: what a crash does.
+    pub fn abandon(&self) {
+        self.stop_threads();
+        self.dsl.close();
+        self.vdevs.close_all();
+    }
+
+    fn stop_threads(&self) {
         self.context.groups.stop();
         let mut threads = self.threads.lock();
         while *threads > 0 {

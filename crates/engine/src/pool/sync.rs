@@ -22,6 +22,7 @@ use ondisk::uberblock::{Multihost, Uberblock};
 use parking_lot::Mutex;
 
 use super::Pool;
+use crate::alloc::{ClassKind, slop_bytes};
 use crate::dmu::SyncTx;
 use crate::dsl::FreeBudget;
 use crate::error::{Result, Within};
@@ -85,6 +86,9 @@ impl Pool {
     pub fn sync_now(&self) -> Result<()> {
         let _one_at_a_time = self.sync_lock.lock();
         let groups = &self.context.groups;
+        if let Some(failure) = groups.failure() {
+            return Err(failure);
+        }
         let txg = groups.quiesce();
         let Some(begun) = groups.begin_sync() else { bail!(Suspended, "pool {} is being closed", self.name()) };
         assert_eq!(begun, txg, "somebody else syncs");
@@ -105,8 +109,7 @@ impl Pool {
     /// Writes one group.
     fn sync_group(&self, txg: Txg) -> Result<()> {
         if !self.has_work(txg)? {
-            self.dsl.clear_promises(txg);
-            return Ok(());
+            return self.group_done(txg);
         }
         self.vdevs.set_writing_txg(txg);
         let frees = Mutex::new(Vec::new());
@@ -207,10 +210,17 @@ impl Pool {
         Ok(())
     }
 
+    /// Freed space waits two groups before it is used again, unless there is hardly any other.
+    fn may_defer(&self) -> bool {
+        let allocator = self.context.io.allocator();
+        let normal = allocator.space_use(ClassKind::Normal);
+        normal.free() > slop_bytes(normal.space, allocator.embedded_log_bytes())
+    }
+
     /// The group is on disk: what it held in memory goes.
     fn group_done(&self, txg: Txg) -> Result<()> {
         if let Some(maps) = &self.space_maps {
-            maps.sync_done(txg, true)?;
+            maps.sync_done(txg, self.may_defer())?;
         }
         self.dsl.clear_promises(txg);
         self.context.dirty.clear(txg);

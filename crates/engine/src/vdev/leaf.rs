@@ -114,6 +114,11 @@ impl Leaf {
         }
     }
 
+    /// Lets go of the device, after what is under way on it.
+    pub(crate) fn close(&self) {
+        *self.disk.write() = None;
+    }
+
     /// The device, if there is one.
     pub fn disk(&self) -> Option<DiskRef> {
         self.disk.read().clone()

@@ -128,6 +128,11 @@ impl VdevTree {
         self.writing_txg.store(txg, Relaxed);
     }
 
+    /// Lets go of all devices, so that others can have them: the end of an open pool.
+    pub fn close_all(&self) {
+        self.leaves().iter().for_each(|leaf| leaf.close());
+    }
+
     /// Makes durable what was written to any vdev.
     pub fn flush_all(&self) -> Result<()> {
         self.data_tops().iter().try_for_each(|top| top.flush())

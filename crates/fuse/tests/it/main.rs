@@ -35,7 +35,7 @@ impl Fixture {
                 return None;
             }
         };
-        let filesystem = Arc::new(MemoryFs::default());
+        let filesystem = Arc::new(MemoryFs::new(options.no_opens));
         let session = Session::start(mount, Arc::<MemoryFs>::clone(&filesystem), options).unwrap();
         Some(Fixture { directory, filesystem, session: Some(session) })
     }
@@ -69,6 +69,7 @@ fn variants() -> Vec<(&'static str, SessionOptions)> {
     let mut all = vec![
         ("one reader", base.clone()),
         ("two readers", SessionOptions { readers: 2, ..base.clone() }),
+        ("no opens", SessionOptions { no_opens: true, ..base.clone() }),
         ("write-back", SessionOptions { writeback_cache: true, ..base.clone() }),
     ];
     if fuse::uring::is_available() {
@@ -112,6 +113,24 @@ fn write_and_read_back() {
         assert_eq!(&back, b"hello");
         file.set_len(10).unwrap();
         assert_eq!(fs::read(fixture.path("file")).unwrap(), pattern(10, 3));
+    });
+}
+
+#[test]
+fn truncation_at_open() {
+    each(|fixture| {
+        fs::write(fixture.path("file"), b"long text").unwrap();
+        let kept = File::open(fixture.path("file")).unwrap();
+        let file = OpenOptions::new().write(true).truncate(true).open(fixture.path("file")).unwrap();
+        assert_eq!(kept.metadata().unwrap().len(), 0);
+        file.write_all_at(b"x", 2).unwrap();
+        assert_eq!(fs::read(fixture.path("file")).unwrap(), b"\0\0x");
+        OpenOptions::new().append(true).open(fixture.path("file")).unwrap().write_all(b"end").unwrap();
+        assert_eq!(fs::read(fixture.path("file")).unwrap(), b"\0\0xend");
+        let unnamed = rustix::fs::open(fixture.directory.path(), rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR, rustix::fs::Mode::RUSR).unwrap();
+        rustix::io::write(&unnamed, b"text").unwrap();
+        let mut back = [0; 4];
+        assert_eq!(rustix::io::pread(&unnamed, &mut back, 0).unwrap(), 4);
     });
 }
 

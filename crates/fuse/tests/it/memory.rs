@@ -47,6 +47,8 @@ pub(crate) struct MemoryFs {
     pub(crate) destroyed: AtomicU64,
     /// Files of this name take so long to read.
     pub(crate) slow: Duration,
+    /// Answers `ENOSYS` to opens.
+    no_opens: bool,
 }
 
 #[allow(clippy::disallowed_methods)] // outside the engine there is no other clock
@@ -64,6 +66,7 @@ impl Default for MemoryFs {
             forgotten: AtomicU64::new(0),
             destroyed: AtomicU64::new(0),
             slow: Duration::from_millis(300),
+            no_opens: false,
         };
         fs.make(&Context { unique: 0, uid: 0, gid: 0, pid: 0 }, 1, libc::S_IFDIR | 0o777, 0, &[]);
         fs
@@ -71,6 +74,10 @@ impl Default for MemoryFs {
 }
 
 impl MemoryFs {
+    pub(crate) fn new(no_opens: bool) -> MemoryFs {
+        MemoryFs { no_opens, ..MemoryFs::default() }
+    }
+
     fn node(&self, number: u64) -> Result<Arc<Node>> {
         self.nodes.read().unwrap().get(&number).cloned().ok_or(Errno::ESTALE)
     }
@@ -288,6 +295,9 @@ impl Filesystem for MemoryFs {
     }
 
     fn open(&self, _: &Context, number: u64, flags: u32, _: bool) -> Result<Opened> {
+        if self.no_opens {
+            return Err(Errno::ENOSYS);
+        }
         if flags & libc::O_TRUNC as u32 != 0 {
             self.node(number)?.data.write().unwrap().clear();
         }
@@ -295,6 +305,9 @@ impl Filesystem for MemoryFs {
     }
 
     fn create(&self, cx: &Context, parent: u64, name: &[u8], mode: u32, _: u32, _: u32) -> Result<Created> {
+        if self.no_opens {
+            return Err(Errno::ENOSYS);
+        }
         Ok(Created { entry: self.create_named(cx, parent, name, mode, 0, &[])?, opened: Self::opened() })
     }
 

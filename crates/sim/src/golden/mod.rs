@@ -13,6 +13,9 @@
 mod archive;
 mod compare;
 mod describe;
+mod library;
+#[cfg(test)]
+mod dsl_tests;
 mod manifest;
 mod mounted;
 mod subject;
@@ -22,6 +25,7 @@ mod tests;
 pub use archive::{Golden, unpack};
 pub use compare::{Compare, Report, compare};
 pub use describe::{describe, describe_file};
+pub use library::open_images;
 pub use manifest::{BigDirectory, DatasetRecord, FileRecord, FileType, ImageRecord, Manifest, Volume};
 pub use mounted::MountedPool;
 pub use subject::{Attributes, DatasetEntry, DatasetType, GoldenFiles, GoldenPool, GoldenVolume, Seek};

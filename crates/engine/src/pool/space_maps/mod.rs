@@ -50,3 +50,6 @@ pub use sync::SpaceMaps;
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod golden_tests;

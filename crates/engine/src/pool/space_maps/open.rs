@@ -198,6 +198,10 @@ fn open_log(mos: &Objset, vdevs: &BTreeMap<u32, Arc<VdevMaps>>, top_level_vdevs:
             if entry.offset + entry.size > area.start + area.size {
                 bail!(Corrupt, "an entry that crosses metaslabs {id} and {} of vdev {vdev}", id + 1);
             }
+            if maps.top_zap == 0 {
+                // Without its flush txgs there is no telling which entries matter (labels do not name the ZAP).
+                bail!(Corrupt, "an entry for vdev {vdev}, which has no ZAP");
+            }
             let mut slot = slot.lock();
             if *txg < slot.flush_txg {
                 return Ok(());

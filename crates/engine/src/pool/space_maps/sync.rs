@@ -323,6 +323,14 @@ impl SpaceMaps {
         Ok(())
     }
 
+    /// Bytes in use on a vdev, as of the last synced txg, by the headers of its space maps.
+    ///
+    /// # Errors
+    /// There is no such vdev.
+    pub fn allocated(&self, vdev: u32) -> Result<u64> {
+        Ok(self.vdev(vdev)?.maps.iter().map(|slot| slot.lock().allocated()).sum())
+    }
+
     /// What is in use on a vdev, as of the last synced txg: for the checker. Reads every space map.
     ///
     /// # Errors

@@ -37,14 +37,14 @@ struct Memory {
 
 impl BlockDevice for Memory {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.read_copy(0, offset, buf).map(|()| 0)
+        buf.copy_from_slice(&self.bytes.lock()[offset as usize..][..buf.len()]);
+        Ok(0)
     }
     fn copies(&self) -> usize {
         1
     }
     fn read_copy(&self, _copy: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
-        buf.copy_from_slice(&self.bytes.lock()[offset as usize..][..buf.len()]);
-        Ok(())
+        self.read(offset, buf).map(|_| ())
     }
     fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
         let data = buffers.concat();
@@ -78,10 +78,17 @@ impl BlockDevices for Vdevs {
 }
 
 /// Features, kept in memory.
-struct Features {
+pub(super) struct Features {
     logged: AtomicBool,
     histogram: AtomicBool,
     counts: Mutex<BTreeMap<Feature, i64>>,
+}
+
+impl Features {
+    pub(super) fn new(logged: bool, histogram: bool) -> Self {
+        let (logged, histogram) = (AtomicBool::new(logged), AtomicBool::new(histogram));
+        Self { logged, histogram, counts: Mutex::default() }
+    }
 }
 
 impl FeatureCounts for Features {
@@ -134,10 +141,14 @@ struct Pool {
 }
 
 fn context(disks: &Arc<Vdevs>, synced: u64) -> Arc<DmuContext> {
+    context_on(Arc::clone(disks) as Arc<dyn BlockDevices>, synced)
+}
+
+pub(super) fn context_on(devices: Arc<dyn BlockDevices>, synced: u64) -> Arc<DmuContext> {
     let host: HostRef = RealHost::shared();
     let allocator = Arc::new(Allocator::new(2));
     let threads = BlockThreads { writers: 2, readers: 1 };
-    let io = BlockIo::new(&host, Arc::clone(disks) as Arc<dyn BlockDevices>, allocator, threads);
+    let io = BlockIo::new(&host, devices, allocator, threads);
     Arc::new(DmuContext {
         cache: Arc::new(BlockCache::new(Arc::clone(&io), 8 << 20)),
         io,
@@ -149,7 +160,7 @@ fn context(disks: &Arc<Vdevs>, synced: u64) -> Arc<DmuContext> {
     })
 }
 
-fn mos_options(context: &Arc<DmuContext>) -> ObjsetOptions {
+pub(super) fn mos_options(context: &Arc<DmuContext>) -> ObjsetOptions {
     ObjsetOptions {
         context: Arc::clone(context),
         dataset: 0,
@@ -177,8 +188,7 @@ impl Pool {
     fn create(logged: bool, histogram: bool) -> Self {
         let memory = || Arc::new(Memory { bytes: Mutex::new(vec![0; (METASLABS << METASLAB_SHIFT) as usize]) });
         let disks = Arc::new(Vdevs((0..VDEVS).map(|_| memory()).collect()));
-        let (logged, histogram) = (AtomicBool::new(logged), AtomicBool::new(histogram));
-        let features = Arc::new(Features { logged, histogram, counts: Mutex::default() });
+        let features = Arc::new(Features::new(logged, histogram));
         let (txg, context) = (4, context(&disks, 3));
         let frees = Mutex::default();
         let tx = SyncTx::new(&context, txg, 1, &frees);

@@ -1,0 +1,122 @@
+//! Contents of files: read, written, synced, allocated, copied.
+
+use fuse::{Context, CopyRange, Errno, Fallocate, Opened, OpenedFlags, Read, Result, Write, WriteFlags};
+use tarnfs::{Credentials, FileSystem, InodeNumber, Seek, WriteMode};
+
+use super::node::Node;
+use super::{Ops, SyncPolicy};
+
+/// Bytes copied in one step of `copy_file_range`.
+const COPY_STEP: usize = 1 << 20;
+/// Bytes copied in one call; the caller asks again for the rest.
+const COPY_MAX: u64 = 64 << 20;
+const O_DSYNC: u32 = libc::O_DSYNC as u32;
+
+/// Who writes: the kernel has decided whether set-id bits must go, and the library keeps them for the superuser.
+pub(super) fn writer(kill_suidgid: bool) -> Credentials {
+    Credentials { uid: u32::from(kill_suidgid), ..Credentials::default() }
+}
+
+/// What is cached stays cached, since nobody changes files behind the kernel's back. Who asks for each write to be
+/// durable gets one request for each write, instead of a write and a sync.
+pub(super) fn opened(flags: u32) -> Opened {
+    let direct = if flags & O_DSYNC != 0 { OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES } else { OpenedFlags::empty() };
+    Opened { handle: 0, flags: OpenedFlags::KEEP_CACHE | OpenedFlags::NO_FLUSH | direct }
+}
+
+impl Ops {
+    pub(super) fn open_file(&self, node: Node, flags: u32, kill_suidgid: bool) -> Result<Opened> {
+        if flags & libc::O_TRUNC as u32 != 0 {
+            let (filesystem, inode) = self.locate_for_change(node)?;
+            filesystem.truncate(inode, 0, &writer(kill_suidgid)).map_err(crate::errno::of)?;
+        }
+        Ok(opened(flags))
+    }
+
+    pub(super) fn read_file(&self, read: &Read, out: &mut [u8]) -> Result<usize> {
+        let (located, inode) = self.locate(Node::of(read.node))?;
+        let bytes = located.filesystem().read(inode, read.offset, out.len()).map_err(crate::errno::of)?;
+        let out = out.get_mut(..bytes.len()).ok_or(Errno::EIO)?;
+        out.copy_from_slice(&bytes);
+        Ok(bytes.len())
+    }
+
+    pub(super) fn write_file(&self, write: &Write, data: &[u8]) -> Result<usize> {
+        let (filesystem, inode) = self.locate_for_change(Node::of(write.node))?;
+        let kill = write.write_flags.contains(WriteFlags::KILL_SUIDGID);
+        filesystem.write(inode, WriteMode::At(write.offset), data, &writer(kill)).map_err(crate::errno::of)?;
+        // A write from the page cache is synced by the kernel when its writer asked for that.
+        let asked = write.flags & O_DSYNC != 0 && !write.write_flags.contains(WriteFlags::CACHE);
+        match self.options.read().sync {
+            SyncPolicy::Always => self.sync_inode(filesystem, inode)?,
+            SyncPolicy::Standard if asked => self.sync_inode(filesystem, inode)?,
+            SyncPolicy::Standard | SyncPolicy::Disabled => {}
+        }
+        Ok(data.len())
+    }
+
+    fn sync_inode(&self, filesystem: &FileSystem, inode: InodeNumber) -> Result<()> {
+        fuse::before_blocking();
+        filesystem.fsync(inode).map_err(crate::errno::of)
+    }
+
+    pub(super) fn sync_node(&self, node: Node) -> Result<()> {
+        if matches!(node, Node::Snapshot(..) | Node::Control | Node::Snapshots) || self.options.read().sync == SyncPolicy::Disabled {
+            return Ok(());
+        }
+        let (filesystem, inode) = self.locate_for_change(node)?;
+        self.sync_inode(filesystem, inode)
+    }
+
+    pub(super) fn allocate(&self, cx: &Context, node: Node, fallocate: &Fallocate) -> Result<()> {
+        const KEEP_SIZE: u32 = libc::FALLOC_FL_KEEP_SIZE as u32;
+        const PUNCH: u32 = libc::FALLOC_FL_PUNCH_HOLE as u32 | KEEP_SIZE;
+        const ZERO: u32 = libc::FALLOC_FL_ZERO_RANGE as u32;
+        const ZERO_KEEP: u32 = ZERO | KEEP_SIZE;
+        let (filesystem, inode) = self.locate_for_change(node)?;
+        let (offset, length) = (fallocate.offset, fallocate.length);
+        // Here the kernel does not say whether set-id bits must go.
+        let cx = writer(cx.uid != 0);
+        let result = match fallocate.mode {
+            0 => filesystem.allocate(inode, offset, length, &cx),
+            KEEP_SIZE => Ok(()),
+            PUNCH | ZERO_KEEP => filesystem.punch_hole(inode, offset, length, &cx),
+            ZERO => filesystem.punch_hole(inode, offset, length, &cx).and_then(|()| filesystem.allocate(inode, offset, length, &cx)),
+            _ => return Err(Errno::EOPNOTSUPP),
+        };
+        result.map_err(crate::errno::of)
+    }
+
+    pub(super) fn seek(&self, node: Node, offset: u64, whence: u32) -> Result<u64> {
+        let wanted = match whence.cast_signed() {
+            libc::SEEK_DATA => Seek::Data,
+            libc::SEEK_HOLE => Seek::Hole,
+            _ => return Err(Errno::EINVAL),
+        };
+        let (located, inode) = self.locate(node)?;
+        located.filesystem().seek(inode, offset, wanted).map_err(crate::errno::of)?.ok_or(Errno::ENXIO)
+    }
+
+    pub(super) fn copy_range(&self, cx: &Context, from: Node, copy: &CopyRange) -> Result<u64> {
+        let (located, source) = self.locate(from)?;
+        let (filesystem, target) = self.locate_for_change(Node::of(copy.node_out))?;
+        let cx = writer(cx.uid != 0);
+        let wanted = copy.length.min(COPY_MAX);
+        let mut copied = 0;
+        while copied < wanted {
+            let step = usize::try_from(wanted - copied).unwrap_or(COPY_STEP).min(COPY_STEP);
+            let done = located
+                .filesystem()
+                .read(source, copy.offset_in.saturating_add(copied), step)
+                .and_then(|bytes| filesystem.write(target, WriteMode::At(copy.offset_out.saturating_add(copied)), &bytes, &cx).map(|_| bytes.len()));
+            match done {
+                Ok(0) => break,
+                Ok(count) => copied += count as u64,
+                // What was copied before the failure counts; the next call meets the failure again.
+                Err(_) if copied > 0 => break,
+                Err(error) => return Err(crate::errno::of(error)),
+            }
+        }
+        Ok(copied)
+    }
+}

@@ -1,0 +1,186 @@
+//! A mounted pool: what programs do with files, then the checkers.
+#![allow(clippy::disallowed_methods)] // outside the engine
+mod rig;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::process::Command;
+
+use fuse::TransportChoice;
+use rand::{Rng, SeedableRng};
+use rig::{Rig, can_mount, zdb};
+
+fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    rand_chacha::ChaCha8Rng::seed_from_u64(seed).fill(&mut bytes[..]);
+    bytes
+}
+
+#[test]
+fn files_survive_export_and_import() {
+    if !can_mount() {
+        return;
+    }
+    for announce in [false, true] {
+        let mut rig = Rig::new(512 << 20);
+        rig.mount(announce, TransportChoice::DevFuse);
+        let sizes = [0usize, 1, 511, 512, 513, 4096, 131_071, 131_072, 131_073, 5_000_000];
+        for (seed, size) in sizes.iter().enumerate() {
+            fs::write(rig.path(&format!("file-{size}")), pattern(*size, seed as u64)).unwrap();
+        }
+        fs::create_dir(rig.path("dir")).unwrap();
+        std::os::unix::fs::symlink("../file-1", rig.path("dir/link")).unwrap();
+        fs::hard_link(rig.path("file-512"), rig.path("dir/hard")).unwrap();
+        fs::set_permissions(rig.path("file-0"), fs::Permissions::from_mode(0o600)).unwrap();
+        rustix::fs::setxattr(rig.path("file-1"), "user.name", b"value", rustix::fs::XattrFlags::empty()).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, rig.path("fifo"), rustix::fs::FileType::Fifo, 0o644.into(), 0).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, rig.path("null"), rustix::fs::FileType::CharacterDevice, 0o644.into(), rustix::fs::makedev(1, 3)).unwrap();
+        let before = fs::metadata(rig.path("file-5000000")).unwrap();
+        rig.reopen();
+        rig.mount(announce, TransportChoice::DevFuse);
+        for (seed, size) in sizes.iter().enumerate() {
+            assert!(fs::read(rig.path(&format!("file-{size}"))).unwrap() == pattern(*size, seed as u64), "{size}");
+        }
+        assert_eq!(fs::read(rig.path("dir/link")).unwrap(), fs::read(rig.path("file-1")).unwrap());
+        let hard = fs::metadata(rig.path("dir/hard")).unwrap();
+        assert_eq!((hard.nlink(), hard.ino()), (2, fs::metadata(rig.path("file-512")).unwrap().ino()));
+        assert_eq!(fs::metadata(rig.path("file-0")).unwrap().mode() & 0o7777, 0o600);
+        let mut value = [0; 10];
+        assert_eq!(rustix::fs::getxattr(rig.path("file-1"), "user.name", &mut value).unwrap(), 5);
+        assert!(fs::metadata(rig.path("fifo")).unwrap().file_type().is_fifo());
+        assert_eq!(fs::metadata(rig.path("null")).unwrap().rdev(), rustix::fs::makedev(1, 3));
+        assert_eq!(fs::read(rig.path("null")).unwrap(), b"");
+        let after = fs::metadata(rig.path("file-5000000")).unwrap();
+        assert_eq!((before.mtime(), before.mtime_nsec(), before.ino()), (after.mtime(), after.mtime_nsec(), after.ino()));
+        assert_eq!(fs::metadata(rig.path("dir")).unwrap().size(), 4);
+        rig.close();
+        zdb(&rig.image());
+    }
+}
+
+#[test]
+fn many_entries() {
+    if !can_mount() {
+        return;
+    }
+    let mut rig = Rig::new(512 << 20);
+    rig.mount(false, TransportChoice::DevFuse);
+    for number in 0..5000 {
+        File::create(rig.path(&format!("entry-{number}"))).unwrap();
+    }
+    let list = |rig: &Rig| {
+        let mut names: Vec<_> = fs::read_dir(rig.root()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        let all = names.len();
+        names.dedup();
+        assert_eq!(all, names.len());
+        all
+    };
+    assert_eq!(list(&rig), 5000);
+    rig.reopen();
+    rig.mount(false, TransportChoice::DevFuse);
+    assert_eq!(list(&rig), 5000);
+    for number in 0..5000 {
+        if number % 3 != 0 {
+            fs::remove_file(rig.path(&format!("entry-{number}"))).unwrap();
+        }
+    }
+    assert_eq!(list(&rig), 1667);
+    rig.close();
+    zdb(&rig.image());
+}
+
+#[test]
+fn holes_truncation_and_copies() {
+    if !can_mount() {
+        return;
+    }
+    let mut rig = Rig::new(512 << 20);
+    rig.mount(false, TransportChoice::DevFuse);
+    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(rig.path("sparse")).unwrap();
+    file.write_all_at(b"end", 10 << 20).unwrap();
+    file.write_all_at(&pattern(300_000, 1), 0).unwrap();
+    file.sync_all().unwrap();
+    rig.pool().sync_all().unwrap();
+    let hole = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0)).unwrap();
+    assert!((300_000..10 << 20).contains(&hole), "{hole}");
+    let data = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(hole)).unwrap();
+    assert_eq!(data, 10 << 20);
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE, 0, 200_000).unwrap();
+    let mut back = vec![1; 200_000];
+    file.read_exact_at(&mut back, 0).unwrap();
+    assert!(back.iter().all(|byte| *byte == 0));
+    file.set_len(250_000).unwrap();
+    file.write_all(b"").unwrap();
+    fs::copy(rig.path("sparse"), rig.path("copy")).unwrap();
+    let copy = fs::read(rig.path("copy")).unwrap();
+    assert!(copy.len() == 250_000 && copy[200_000..] == pattern(300_000, 1)[200_000..250_000]);
+    // A file without a name is gone when it is closed; one removed while open can still be read.
+    let unnamed = OpenOptions::new().read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(rig.root()).unwrap();
+    unnamed.write_all_at(b"text", 0).unwrap();
+    fs::remove_file(rig.path("sparse")).unwrap();
+    file.read_exact_at(&mut back[..10], 230_000).unwrap();
+    assert!(back[..10] == pattern(300_000, 1)[230_000..230_010]);
+    drop((file, unnamed));
+    rig.close();
+    zdb(&rig.image());
+}
+
+/// Real programs, against what they do on the system's own file system.
+#[test]
+fn programs() {
+    if !can_mount() {
+        return;
+    }
+    let mut rig = Rig::new(512 << 20);
+    rig.mount(false, TransportChoice::DevFuse);
+    let script = r#"
+        set -e
+        mkdir -p src/a/b/c; for n in $(seq 200); do echo "file $n" > src/a/b/f$n; done
+        head -c 3000000 /dev/urandom > src/big; ln -s big src/link; chmod 4755 src/big
+        tar cf t.tar src; mkdir out; tar xf t.tar -C out; diff -r src out/src
+        cp -a src copy; diff -r src copy; mv copy/a copy/z; rm -rf copy
+        dd if=/dev/zero of=sync bs=4k count=20 oflag=dsync 2>/dev/null; test $(stat -c %s sync) = 81920
+        touch -d '2001-02-03 04:05:06.789' old; test "$(stat -c %Y old)" = "$(date -d '2001-02-03 04:05:06' +%s)"
+        echo x >> src/big; test "$(stat -c %a src/big)" = 4755
+        find . | wc -l; df . > /dev/null; sync -f .
+    "#;
+    let output = Command::new("sh").arg("-c").arg(script).current_dir(rig.root()).output().unwrap();
+    assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    rig.close();
+    zdb(&rig.image());
+}
+
+#[test]
+fn threads_side_by_side() {
+    if !can_mount() {
+        return;
+    }
+    let mut rig = Rig::new(1 << 30);
+    rig.mount(false, TransportChoice::Auto);
+    std::thread::scope(|scope| {
+        for thread in 0..8u64 {
+            let rig = &rig;
+            scope.spawn(move || {
+                let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(thread);
+                let directory = rig.path(&format!("dir-{thread}"));
+                fs::create_dir(&directory).unwrap();
+                for round in 0..40 {
+                    let bytes = pattern(random.random_range(0..300_000), round);
+                    let path = directory.join(format!("file-{}", random.random_range(0..8)));
+                    fs::write(&path, &bytes).unwrap();
+                    if random.random_ratio(1, 4) {
+                        File::open(&path).unwrap().sync_all().unwrap();
+                    }
+                    assert!(fs::read(&path).unwrap() == bytes);
+                    if random.random_ratio(1, 5) {
+                        fs::remove_file(&path).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    rig.close();
+    zdb(&rig.image());
+}

@@ -1,0 +1,183 @@
+//! Properties that nobody sets: what is so.
+//!
+//! # Theory
+//! Half of the properties that `zfs get` shows are facts: sums of space, numbers of the records, names of relatives. They are
+//! computed here, by name, so that there is one place to ask for any property at all: [`Dataset::any_property`]. Facts
+//! that need more than the DSL (whether something is mounted) are not here, and have no value.
+
+use std::sync::Arc;
+
+use ondisk::dsl::{DATASET_FLAG_DEFER_DESTROY, UsedKind, dir_field};
+use ondisk::object_type::ObjectType;
+use ondisk::objset::ObjsetType;
+
+use super::dataset::Dataset;
+use super::prop::{PropertyValue, Source};
+use super::prop_table::find;
+use crate::error::Result;
+use crate::zap::Zap;
+
+/// The master node of a file system, and its entries that are properties; the version is spelled in capitals there.
+const MASTER_NODE: u64 = 1;
+const MASTER_NODE_ENTRIES: [&str; 10] = [
+    "version",
+    "utf8only",
+    "normalization",
+    "casesensitivity",
+    "defaultuserquota",
+    "defaultgroupquota",
+    "defaultprojectquota",
+    "defaultuserobjquota",
+    "defaultgroupobjquota",
+    "defaultprojectobjquota",
+];
+/// A volume's data, and the ZAP that has its size.
+const VOLUME_DATA: u64 = 1;
+const VOLUME_ZAP: u64 = 2;
+
+/// As the property shows it: in hundredths.
+fn ratio(uncompressed: u64, compressed: u64) -> u64 {
+    if compressed == 0 { 100 } else { (u128::from(uncompressed) * 100 / u128::from(compressed)) as u64 }
+}
+
+impl Dataset {
+    /// Any property: a fact, or what is set here or above, or a default. `None`: it has no value here.
+    pub fn any_property(self: &Arc<Self>, name: &str) -> Result<Option<(PropertyValue, Source)>> {
+        let name = find(name).map_or(name, |property| property.name);
+        if let Some(number) = self.number_fact(name)? {
+            // Counts are kept only where a limit was set on purpose, so they pass for set.
+            let kept = matches!(name, "filesystem_count" | "snapshot_count") && number != u64::MAX;
+            return Ok(Some((PropertyValue::Number(number), if kept { Source::Local } else { Source::None })));
+        }
+        if let Some(text) = self.text_fact(name)? {
+            return Ok(Some((PropertyValue::Text(text), Source::None)));
+        }
+        if find(name).is_some_and(|property| property.is_read_only() && !property.is_set_once()) {
+            return Ok(None);
+        }
+        if let Some(number) = self.content_fact(name)? {
+            let default = find(name).map(super::prop_table::Property::default_number);
+            let source = match name {
+                "volsize" => Source::Local,
+                _ if default == Some(number) => Source::Default,
+                _ => Source::None,
+            };
+            return Ok(Some((PropertyValue::Number(number), source)));
+        }
+        self.property(name)
+    }
+
+    /// Facts of the records.
+    fn number_fact(self: &Arc<Self>, name: &str) -> Result<Option<u64>> {
+        let phys = self.phys();
+        let referenced = self.referenced();
+        let head = !self.is_snapshot;
+        Ok(Some(match name {
+            "creation" => phys.creation_time.get(),
+            "createtxg" => phys.creation_txg.get(),
+            "guid" => phys.guid.get(),
+            "objsetid" => self.object,
+            "unique" => phys.unique_bytes.get(),
+            "inconsistent" => u64::from(self.is_inconsistent()),
+            "used" if head => self.dir.space().used,
+            "used" => phys.unique_bytes.get(),
+            "available" if head => self.available(),
+            "referenced" => referenced.used,
+            "compressratio" if head => {
+                let space = self.dir.space();
+                ratio(space.uncompressed, space.compressed)
+            }
+            "compressratio" | "refcompressratio" => ratio(referenced.uncompressed, referenced.compressed),
+            "written" => self.written()?,
+            "logicalreferenced" => referenced.uncompressed,
+            "logicalused" if head => self.dir.space().uncompressed,
+            "usedbysnapshots" if head => self.dir.used_by(UsedKind::Snapshot),
+            "usedbydataset" if head => self.dir.used_by(UsedKind::Head),
+            "usedbychildren" if head => self.dir.used_by(UsedKind::Child) + self.dir.used_by(UsedKind::ChildReservation),
+            "usedbyrefreservation" if head => self.dir.used_by(UsedKind::RefReservation),
+            "numclones" if !head => phys.children.get().saturating_sub(1),
+            "defer_destroy" if !head => u64::from(phys.flags.get() & DATASET_FLAG_DEFER_DESTROY != 0),
+            "userrefs" if !head => match phys.user_holds.get() {
+                0 => 0,
+                holds => self.dsl.meta.mos.zap_count(holds)?,
+            },
+            "filesystem_count" if head => self.dir_field(dir_field::FILESYSTEM_COUNT)?.unwrap_or(u64::MAX),
+            "snapshot_count" if head => self.dir_field(dir_field::SNAPSHOT_COUNT)?.unwrap_or(u64::MAX),
+            "snapshots_changed" if head => return self.dir_field(dir_field::SNAPSHOTS_CHANGED),
+            _ => return Ok(None),
+        }))
+    }
+
+    fn dir_field(&self, field: &str) -> Result<Option<u64>> {
+        let mos = &self.dsl.meta.mos;
+        if mos.info(self.dir.object)?.object_type != ObjectType::ZAP_METADATA {
+            return Ok(None);
+        }
+        mos.zap_u64(self.dir.object, field)
+    }
+
+    /// Names of relatives, and the type.
+    fn text_fact(self: &Arc<Self>, name: &str) -> Result<Option<String>> {
+        match name {
+            "name" => self.name().map(Some),
+            "type" if self.is_snapshot => Ok(Some("snapshot".to_owned())),
+            "type" => Ok(Some(
+                match self.objset_type()? {
+                    ObjsetType::Volume => "volume",
+                    _ => "filesystem",
+                }
+                .to_owned(),
+            )),
+            "origin" => self.origin()?.map(|origin| origin.name()).transpose(),
+            "clones" if self.is_snapshot => self.clones().map(|names| Some(names.join(","))),
+            "prevsnap" => match self.prev().filter(|prev| Some(prev.object) != self.dsl.origin_snapshot()) {
+                Some(prev) => prev.name().map(Some),
+                None => Ok(None),
+            },
+            _ => Ok(None),
+        }
+    }
+
+    /// What its object set is; `None` for `$ORIGIN`, which has none.
+    pub fn objset_type(self: &Arc<Self>) -> Result<ObjsetType> {
+        if self.phys().block.is_hole() {
+            return Ok(ObjsetType::None);
+        }
+        Ok(self.dsl.objset(self)?.objset_type())
+    }
+
+    /// The names of a snapshot's clones.
+    pub fn clones(&self) -> Result<Vec<String>> {
+        let clones = self.phys().next_clones.get();
+        let mut names = Vec::new();
+        if clones != 0 {
+            for (_, value) in self.dsl.meta.mos.zap_entries(clones)? {
+                let clone = self.dsl.dataset_record(value.first())?;
+                names.push(self.dsl.dir(clone.dir.get(), None)?.full_name());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// What is written in the object set itself.
+    fn content_fact(self: &Arc<Self>, name: &str) -> Result<Option<u64>> {
+        if name == "volsize" || name == "volblocksize" {
+            if self.objset_type()? != ObjsetType::Volume {
+                return Ok(None);
+            }
+            let objset = self.dsl.objset(self)?;
+            return match name {
+                "volsize" => Zap::open(&objset, VOLUME_ZAP)?.lookup_u64("size"),
+                _ => Ok(Some(objset.hold(VOLUME_DATA)?.block_bytes())),
+            };
+        }
+        if !MASTER_NODE_ENTRIES.contains(&name) || self.objset_type()? != ObjsetType::FileSystem {
+            return Ok(None);
+        }
+        let entry = if name == "version" { "VERSION" } else { name };
+        let objset = self.dsl.objset(self)?;
+        let number = Zap::open(&objset, MASTER_NODE)?.lookup_u64(entry)?;
+        Ok(Some(number.unwrap_or(0)))
+    }
+}

@@ -1,0 +1,153 @@
+//! The write path, with our own checker and the real `zdb` as judges. Everything here is fast; what takes long is in
+//! `write_long.rs`.
+
+use sim::scenario::{Layout, Mix, RandomSteps, Rig, contents};
+use tarnfs::RenameMode;
+
+#[test]
+fn one_file() {
+    let mut rig = Rig::create(Layout::default(), &[]);
+    rig.judge("an empty pool");
+    rig.actor("tank").file("a", b"hello");
+    rig.judge("a small file");
+    rig.actor("tank").write("a", 3, &contents(1, 1000, 0));
+    rig.judge("one block");
+    rig.actor("tank").write("a", 0, &contents(2, 1 << 20, 1));
+    rig.judge("eight blocks");
+    rig.actor("tank").write("a", 40 << 20, &contents(3, 300_000, 1));
+    rig.judge("a hole and an indirect block");
+    rig.actor("tank").truncate("a", 100_000);
+    rig.judge("cut");
+    rig.actor("tank").unlink("a");
+    rig.judge("removed");
+}
+
+#[test]
+fn names() {
+    let mut rig = Rig::create(Layout::default(), &[]);
+    let mut actor = rig.actor("tank");
+    actor.mkdir("d");
+    actor.mkdir("d/e");
+    actor.mkdir("x");
+    for number in 0..10 {
+        actor.file(&format!("d/f{number}"), &contents(number, 5000, 1));
+    }
+    actor.symlink("s", b"d/f0");
+    actor.symlink("long", &[b't'; 3000]);
+    actor.special("fifo", 0o010_600, 0);
+    actor.special("null", 0o020_666, 1 << 20 | 3);
+    actor.link("d/f0", "x/hard");
+    rig.judge("made");
+    let mut actor = rig.actor("tank");
+    actor.rename("d/f1", "d/g1", RenameMode::NoReplace);
+    actor.rename("d/f2", "x/g2", RenameMode::Replace);
+    actor.rename("d/f3", "d/f4", RenameMode::Replace);
+    actor.rename("d/e", "x/e", RenameMode::Replace);
+    actor.rename("d/f5", "x/e", RenameMode::Exchange);
+    actor.rename("s", "long", RenameMode::Exchange);
+    actor.unlink("d/f0");
+    rig.judge("renamed");
+    let mut actor = rig.actor("tank");
+    actor.remove_all("d");
+    actor.remove_all("x");
+    actor.unlink("s");
+    actor.unlink("long");
+    actor.unlink("fifo");
+    actor.unlink("null");
+    rig.judge("removed");
+}
+
+#[test]
+fn attributes() {
+    for (xattr, dnode) in [("sa", "legacy"), ("sa", "auto"), ("on", "legacy"), ("sa", "4k")] {
+        let mut rig = Rig::create(Layout::default(), &[("xattr", xattr), ("dnodesize", dnode)]);
+        let mut actor = rig.actor("tank");
+        for number in 0..20 {
+            let path = format!("f{number}");
+            actor.file(&path, &contents(number, 3000, 1));
+            actor.chmod(&path, 0o600 + number as u32);
+            actor.chown(&path, 1000 + number as u32 % 3, 50);
+            actor.utimens(&path, 1_000_000_000 + number as i64, 5);
+            actor.setxattr(&path, "user.small", b"value");
+            actor.setxattr(&path, "security.selinux", &[7; 200]);
+        }
+        rig.judge("small attributes");
+        let mut actor = rig.actor("tank");
+        for number in 0..20 {
+            actor.setxattr(&format!("f{number}"), "user.large", &contents(number, 1000 * number as usize, 0));
+        }
+        actor.setxattr("f3", "user.huge", &contents(99, 60_000, 0));
+        actor.setxattr("f3", "user.huge2", &contents(98, 65_536, 0));
+        rig.judge("large attributes");
+        let mut actor = rig.actor("tank");
+        for number in 0..10 {
+            actor.removexattr(&format!("f{number}"), "user.large");
+        }
+        actor.setxattr("f3", "user.huge", b"now small");
+        actor.unlink("f4");
+        actor.unlink("f14");
+        rig.judge("large attributes removed");
+        let mut actor = rig.actor("tank");
+        actor.remove_all("f3");
+        rig.judge("a file with an attribute directory removed");
+    }
+}
+
+#[test]
+fn holes_and_sizes() {
+    let mut rig = Rig::create(Layout::default(), &[("recordsize", "16K")]);
+    let mut actor = rig.actor("tank");
+    actor.file("a", &contents(1, 3 << 20, 0));
+    actor.file("zeros", &vec![0; 1 << 20]);
+    actor.file("text", &contents(2, 100_000, 2));
+    rig.judge("written");
+    let mut actor = rig.actor("tank");
+    actor.punch("a", 16 << 10, 64 << 10);
+    actor.punch("a", 1_000_000, 333_333);
+    actor.write("zeros", 500_000, b"not zero");
+    actor.write("text", 20_000, &vec![0; 50_000]);
+    rig.judge("punched");
+    let mut actor = rig.actor("tank");
+    actor.truncate("a", 100);
+    actor.truncate("zeros", 5 << 30 >> 10);
+    actor.truncate("text", 0);
+    actor.write("a", 2 << 20, b"end");
+    rig.judge("cut and extended");
+    let mut actor = rig.actor("tank");
+    actor.truncate("a", 0);
+    actor.write("a", 0, &contents(4, 70_000, 1));
+    rig.judge("emptied and written");
+}
+
+#[test]
+fn unlinked_while_open() {
+    let mut rig = Rig::create(Layout::default(), &[]);
+    let mut actor = rig.actor("tank");
+    let inode = actor.create_held("a");
+    actor.write("a", 0, &contents(1, 1 << 20, 0));
+    actor.unlink("a");
+    let fs = actor.fs.clone();
+    rig.sync();
+    assert_eq!(fs.read(inode, (1 << 20) - 1, 10).unwrap().len(), 1);
+    drop(fs);
+    rig.judge_crash("an open file without a name");
+    let fs = rig.pool().file_system("tank").unwrap();
+    assert_eq!(fs.drain_delete_queue().unwrap(), 1);
+    drop(fs);
+    rig.judge("drained");
+}
+
+#[test]
+fn random_operations() {
+    let mut rig = Rig::create(Layout::default(), &[]);
+    let mut steps = RandomSteps::new(1, Mix::default());
+    for round in 0..4 {
+        for step in 0..150 {
+            steps.step(&mut rig.actor("tank"));
+            if step % 50 == 49 {
+                rig.sync();
+            }
+        }
+        rig.judge(&format!("round {round}"));
+    }
+}

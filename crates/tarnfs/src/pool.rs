@@ -1,0 +1,401 @@
+//! Pools: find, import, make, export.
+//!
+//! # Theory
+//! A [`Pool`] is the engine's pool with the meaning of files added: it knows how a new file system begins, who owns a
+//! file, and which file systems are open. Programs hold it in an `Arc`; the file systems they open keep it open.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use engine::dmu::DnodeSpec;
+use engine::dsl::{NewDataset, PropertyChange};
+use engine::error::{ErrorKind, Result, Within};
+use engine::host::RealHost;
+use engine::pool::check::{CheckOptions, CheckReport};
+use engine::pool::config::PoolConfig;
+use engine::pool::import::{Candidate, discover, select};
+use engine::pool::{NewPool, OpenOptions};
+use engine::tunables::Tunables;
+use engine::vdev::{NewLeaf, NewTop};
+use engine::zap::{Zap, ZapSpec};
+use engine::{bail, error};
+use ondisk::feature::Feature;
+use ondisk::object_type::ObjectType;
+use ondisk::objset::ObjsetType;
+use parking_lot::Mutex;
+
+use crate::zpl::{self, AccessTime, FileSystem, MountOptions, NewFileSystem};
+
+/// A top-level vdev of a new pool: one path, or the paths of the sides of a mirror.
+#[derive(Debug, Clone)]
+pub struct VdevPaths {
+    /// Files or block devices.
+    pub paths: Vec<PathBuf>,
+    /// For the intent log alone.
+    pub is_log: bool,
+}
+
+/// How a pool is made.
+#[derive(Debug, Clone, Default)]
+pub struct CreateOptions {
+    /// log2 of the smallest allocation; the devices decide if it is not given.
+    pub ashift: Option<u32>,
+    /// Properties of the root file system: name and value.
+    pub properties: Vec<(String, PropertyChange)>,
+    /// Features to enable; `None`: all that this program can write.
+    pub features: Option<Vec<Feature>>,
+    /// The command line, for the history.
+    pub command: String,
+    /// The pool's comment.
+    pub comment: Option<String>,
+    /// The pool's `compatibility`.
+    pub compatibility: Option<String>,
+    /// The name that it goes by until it is exported, if another.
+    pub temporary_name: Option<String>,
+    /// Limits.
+    pub tunables: Option<Tunables>,
+}
+
+/// How a pool is imported.
+#[derive(Debug, Clone, Default)]
+pub struct ImportOptions {
+    /// Nothing may be changed.
+    pub read_only: bool,
+    /// Although another host seems to have it.
+    pub force: bool,
+    /// A destroyed pool.
+    pub destroyed: bool,
+    /// Another name.
+    pub new_name: Option<String>,
+    /// That name is for this import only.
+    pub temporary_name: bool,
+    /// Limits.
+    pub tunables: Option<Tunables>,
+}
+
+/// An imported pool.
+pub struct Pool {
+    engine: Arc<engine::pool::Pool>,
+    /// guards: file systems that somebody has open, by dataset object
+    file_systems: Mutex<HashMap<u64, Weak<FileSystem>>>,
+}
+
+/// Every pool that has a part in `paths` (devices, files, or directories of them).
+pub fn find_pools(paths: &[PathBuf]) -> Vec<Candidate> {
+    discover(disk::find(paths))
+}
+
+fn open_options(read_only: bool, new_name: Option<String>, tunables: Option<Tunables>) -> OpenOptions {
+    OpenOptions {
+        host: RealHost::shared(),
+        tunables: tunables.unwrap_or_default(),
+        read_only,
+        file_owner: Some(zpl::file_owner),
+        new_name,
+    }
+}
+
+fn open_leaf(path: &Path) -> Result<NewLeaf> {
+    let name = path.display().to_string();
+    let disk = disk::open(&name, disk::Access::Write).within(|| name.clone())?;
+    Ok(NewLeaf { disk, path: name, whole_disk: false })
+}
+
+impl Pool {
+    /// Makes a pool on files or block devices that exist, and leaves it imported.
+    ///
+    /// # Errors
+    /// A device cannot be opened, is in use or too small.
+    pub fn create(name: &str, vdevs: &[VdevPaths], options: CreateOptions) -> Result<Arc<Pool>> {
+        let mut tops = Vec::new();
+        for vdev in vdevs {
+            let leaves = vdev.paths.iter().map(|path| open_leaf(path)).collect::<Result<_>>()?;
+            tops.push(NewTop { leaves, ashift: options.ashift, is_log: vdev.is_log });
+        }
+        let features = options.features.unwrap_or_else(|| Feature::for_new_pools().collect());
+        let new_root = new_file_system(&options.properties, features.contains(&Feature::ProjectQuota));
+        let (comment, compatibility) = (options.comment, options.compatibility);
+        let new = NewPool {
+            name: options.temporary_name.clone().unwrap_or_else(|| name.to_owned()),
+            vdevs: tops,
+            features,
+            properties: stored_properties(options.properties),
+            fill: Box::new(move |objset, tx| zpl::initialize(objset, tx, &new_root)),
+            command: options.command,
+            configure: Box::new(move |config: &mut PoolConfig| {
+                config.comment = comment.as_deref().map(Into::into);
+                config.compatibility = compatibility.as_deref().map(Into::into);
+            }),
+        };
+        let engine = engine::pool::Pool::create(new, open_options(false, None, options.tunables))?;
+        if options.temporary_name.is_some() {
+            engine.set_stored_name(name);
+        }
+        Ok(Self::wrap(engine))
+    }
+
+    /// Imports the pool `name_or_guid`, whose devices are looked for in `paths`.
+    ///
+    /// # Errors
+    /// There is no such pool there, a device is missing or in use, another host has it, or it cannot be read.
+    pub fn import(paths: &[PathBuf], name_or_guid: &str, options: ImportOptions) -> Result<Arc<Pool>> {
+        let candidates = find_pools(paths);
+        let candidate = select(&candidates, name_or_guid, options.destroyed)?;
+        Self::import_found(candidate, options)
+    }
+
+    /// Imports a pool that was found. Whether it is a destroyed one does not matter here.
+    ///
+    /// # Errors
+    /// As for [`Pool::import`].
+    pub fn import_found(candidate: &Candidate, options: ImportOptions) -> Result<Arc<Pool>> {
+        let opened = Self::open_for(candidate, options.read_only)?;
+        let (name, guid) = (opened.config.name.clone(), opened.config.guid);
+        if opened.is_in_use_elsewhere(RealHost::shared().host_id()) && !options.force {
+            bail!(Busy, "pool {name} ({guid}) was last used by another system: use force to import it anyway");
+        }
+        let temporary = options.temporary_name && options.new_name.is_some();
+        let engine = engine::pool::Pool::open(&opened, open_options(options.read_only, options.new_name, options.tunables))?;
+        if temporary {
+            engine.set_stored_name(&name);
+        }
+        Ok(Self::wrap(engine))
+    }
+
+    /// Opens the devices of a pool that was found as they are needed, and looks again.
+    fn open_for(candidate: &Candidate, read_only: bool) -> Result<Candidate> {
+        let access = if read_only { disk::Access::Read } else { disk::Access::Write };
+        let mut disks = Vec::new();
+        for name in candidate.device_names() {
+            disks.push(disk::open(&name, access).within(|| name.clone())?);
+        }
+        let guid = candidate.config.guid;
+        let again = discover(disks).into_iter().find(|again| again.config.guid == guid);
+        again.ok_or_else(|| error!(NoDevice, "pool {}: its devices changed while it was being opened", candidate.config.name))
+    }
+
+    fn wrap(engine: Arc<engine::pool::Pool>) -> Arc<Pool> {
+        Arc::new(Pool { engine, file_systems: Mutex::default() })
+    }
+
+    /// The engine's pool, for inspection and administration.
+    pub fn engine(&self) -> &Arc<engine::pool::Pool> {
+        &self.engine
+    }
+
+    /// The pool's name.
+    pub fn name(&self) -> String {
+        self.engine.name()
+    }
+
+    /// Opens a file system or a snapshot of one; whoever opens the same one shares it.
+    ///
+    /// # Errors
+    /// There is none of that name, it is a volume, its key is not loaded, or it cannot be read.
+    pub fn file_system(&self, name: &str) -> Result<Arc<FileSystem>> {
+        let dsl = &self.engine.dsl;
+        let dataset = dsl.open_dataset(name)?;
+        let mut open = self.file_systems.lock();
+        if let Some(shared) = open.get(&dataset.object).and_then(Weak::upgrade) {
+            return Ok(shared);
+        }
+        let objset = dsl.objset(&dataset)?;
+        if objset.objset_type() != ObjsetType::FileSystem {
+            bail!(Invalid, "{name} is not a file system");
+        }
+        let options = self.mount_options(name)?;
+        let of_space = dataset.clone();
+        let opened = Arc::new(FileSystem::open(objset, options, move || (of_space.referenced().used, of_space.available()))?);
+        open.retain(|_, file_system| file_system.strong_count() > 0);
+        open.insert(dataset.object, Arc::downgrade(&opened));
+        Ok(opened)
+    }
+
+    /// What the properties of a dataset mean for its mount.
+    ///
+    /// # Errors
+    /// The properties cannot be read.
+    pub fn mount_options(&self, name: &str) -> Result<MountOptions> {
+        let dataset = self.engine.dsl.open_dataset(name)?;
+        let number = |property: &str| dataset.number_property(property);
+        let access_time = match (number("atime")? != 0, number("relatime")? != 0) {
+            (false, _) => AccessTime::Off,
+            (true, true) => AccessTime::Relative,
+            (true, false) => AccessTime::Strict,
+        };
+        Ok(MountOptions {
+            xattr_in_attributes: number("xattr")? == XATTR_SA,
+            access_time,
+            read_only: self.engine.is_read_only() || dataset.is_snapshot || number("readonly")? != 0,
+            project_ids: self.engine.dsl.meta.features.is_enabled(Feature::ProjectQuota),
+            long_names: number("longname").unwrap_or(0) != 0,
+        })
+    }
+
+    /// Properties of `name` and what inherits from it changed: open file systems learn of it.
+    ///
+    /// # Errors
+    /// The properties cannot be read.
+    pub fn refresh_mount_options(&self) -> Result<()> {
+        let open: Vec<Arc<FileSystem>> = self.file_systems.lock().values().filter_map(Weak::upgrade).collect();
+        for file_system in open {
+            let name = file_system.objset().name();
+            file_system.set_options(self.mount_options(&name)?);
+        }
+        Ok(())
+    }
+
+    /// Makes a file system; its parent must exist.
+    ///
+    /// # Errors
+    /// The name is taken or cannot be, a property cannot have that value.
+    pub fn create_file_system(&self, name: &str, properties: Vec<(String, PropertyChange)>) -> Result<()> {
+        let project_ids = self.engine.dsl.meta.features.is_enabled(Feature::ProjectQuota);
+        let new = self.inherit_new_file_system(name, new_file_system(&properties, project_ids))?;
+        self.engine.dsl.create_dataset(NewDataset {
+            name: name.to_owned(),
+            objset_type: ObjsetType::FileSystem,
+            properties: stored_properties(properties),
+            fill: Box::new(move |objset, tx| zpl::initialize(objset, tx, &new)),
+        })
+    }
+
+    /// Makes a volume of `bytes`, in blocks of `block_bytes`; its parent must exist.
+    ///
+    /// # Errors
+    /// The name is taken or cannot be, a property cannot have that value.
+    pub fn create_volume(&self, name: &str, bytes: u64, block_bytes: u64, properties: Vec<(String, PropertyChange)>) -> Result<()> {
+        if !block_bytes.is_power_of_two() || !(512..=16 << 20).contains(&block_bytes) {
+            bail!(Invalid, "volume block size {block_bytes} is no power of 2 from 512 to 16M");
+        }
+        if bytes == 0 || !bytes.is_multiple_of(block_bytes) {
+            bail!(Invalid, "volume size must be a multiple of volume block size");
+        }
+        self.engine.dsl.create_dataset(NewDataset {
+            name: name.to_owned(),
+            objset_type: ObjsetType::Volume,
+            properties,
+            fill: Box::new(move |objset, tx| {
+                objset.claim(tx, VOLUME_DATA, &DnodeSpec::new(ObjectType::ZVOL, block_bytes))?;
+                let facts = Zap::create_at(objset, tx, VOLUME_ZAP, &ZapSpec::new(ObjectType::ZVOL_PROP))?;
+                facts.add_u64(tx, "size", bytes)
+            }),
+        })
+    }
+
+    /// What is fixed when a file system is made and was not given comes from the parent.
+    fn inherit_new_file_system(&self, name: &str, mut new: NewFileSystem) -> Result<NewFileSystem> {
+        let Some((parent, _)) = name.rsplit_once('/') else { return Ok(new) };
+        let Ok(parent) = self.engine.dsl.open_dataset(parent) else { return Ok(new) };
+        let number = |property: &str| match parent.any_property(property) {
+            Ok(Some((value, _))) => Ok(value.number()),
+            Ok(None) => Ok(0),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(error),
+        };
+        if new.normalization == 0 {
+            new.normalization = number("normalization")?;
+        }
+        if new.case == 0 {
+            new.case = number("casesensitivity")?;
+        }
+        new.utf8_only |= number("utf8only")? != 0 || new.normalization != 0;
+        Ok(new)
+    }
+
+    /// Destroys a file system without children or snapshots. It must not be open.
+    ///
+    /// # Errors
+    /// It is open, has children, or does not exist.
+    pub fn destroy_file_system(&self, name: &str) -> Result<()> {
+        let dataset = self.engine.dsl.open_dataset(name)?;
+        let open = self.file_systems.lock().get(&dataset.object).is_some_and(|fs| fs.strong_count() > 0);
+        drop(dataset);
+        if open {
+            bail!(Busy, "{name} is in use");
+        }
+        self.engine.dsl.destroy_dataset(name)
+    }
+
+    /// Waits until everything changed before this call is on disk.
+    ///
+    /// # Errors
+    /// What stopped the pool.
+    pub fn sync(&self) -> Result<()> {
+        self.engine.sync_all()
+    }
+
+    /// Reads every block and proves that what is allocated is what is referenced. See [`engine::pool::check`].
+    ///
+    /// # Errors
+    /// The walk could not begin.
+    pub fn check(&self, verify_data: bool, progress: &(dyn Fn(u64) + Sync)) -> Result<CheckReport> {
+        self.engine.check(CheckOptions { verify_data }, progress)
+    }
+
+    fn refuse_if_open(&self) -> Result<()> {
+        let open = self.file_systems.lock();
+        match open.values().find_map(Weak::upgrade) {
+            Some(file_system) => bail!(Busy, "{} is in use", file_system.objset().name()),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes everything and lets go of the devices. Nothing may be used afterwards.
+    ///
+    /// # Errors
+    /// A file system is open, or something could not be written.
+    pub fn export(&self) -> Result<()> {
+        self.refuse_if_open()?;
+        self.engine.export()
+    }
+
+    /// As [`Pool::export`], but the pool is destroyed.
+    ///
+    /// # Errors
+    /// As for [`Pool::export`].
+    pub fn destroy(&self) -> Result<()> {
+        self.refuse_if_open()?;
+        self.engine.destroy()
+    }
+
+    /// Lets go of the devices without writing anything: what a crash does.
+    pub fn abandon(&self) {
+        self.engine.abandon();
+    }
+}
+
+/// The objects of a volume: its data, and the ZAP that has its size.
+const VOLUME_DATA: u64 = 1;
+const VOLUME_ZAP: u64 = 2;
+/// The value of the property `xattr` that means system attributes.
+const XATTR_SA: u64 = 2;
+
+/// What of a dataset's first properties is decided for ever when it is made.
+fn new_file_system(properties: &[(String, PropertyChange)], project_ids: bool) -> NewFileSystem {
+    let number = |name: &str| {
+        properties.iter().find(|(own, _)| own == name).map_or(0, |(_, change)| match change {
+            PropertyChange::Set(value) | PropertyChange::Receive(value) => value.number(),
+            PropertyChange::Inherit | PropertyChange::Revert => 0,
+        })
+    };
+    let normalization = number("normalization");
+    NewFileSystem {
+        version: match number("version") {
+            0 => NewFileSystem::default().version,
+            version => version,
+        },
+        normalization,
+        utf8_only: number("utf8only") != 0 || normalization != 0,
+        case: number("casesensitivity"),
+        project_ids,
+        ..NewFileSystem::default()
+    }
+}
+
+/// Those properties that are stored as properties, not in the file system.
+fn stored_properties(properties: Vec<(String, PropertyChange)>) -> Vec<(String, PropertyChange)> {
+    const IN_FILE_SYSTEM: [&str; 4] = ["version", "normalization", "utf8only", "casesensitivity"];
+    properties.into_iter().filter(|(name, _)| !IN_FILE_SYSTEM.contains(&name.as_str())).collect()
+}

@@ -1,0 +1,312 @@
+//! Contents: reading, writing, changing the size, holes.
+//!
+//! # Theory
+//! A file that fits one block has a block of its own size, in sectors; when it outgrows that, the block grows with it up to
+//! the property `recordsize`, and from the second block on the block size is fixed. A write that would make the block grow
+//! locks the whole file, any other only its range, so that each write is atomic for readers.
+
+use engine::dmu::OpenTx;
+use engine::error::{ErrorKind, Result};
+use engine::bail;
+use ondisk::sa::Attribute;
+use ondisk::znode;
+
+use super::file_system::{AccessTime, Credentials, FileSystem};
+use super::inode::{Editor, Inode, ReadAhead};
+use super::stat::Time;
+use super::{FileKind, InodeNumber};
+
+/// Largest size of a file.
+const SIZE_MAX: u64 = i64::MAX as u64;
+const SET_IDS: u64 = 0o6000;
+const EXECUTE: u64 = 0o111;
+/// Bytes freed in one transaction: as many as a few indirect blocks name.
+const FREE_STEP_BLOCKS: u64 = 16 << 10;
+/// Worst case of the metadata that a change of contents writes.
+const METADATA: u64 = 128 << 10;
+/// Reads this near to where the last one ended are sequential.
+const READ_AHEAD_SLACK: u64 = 2 << 20;
+const READ_AHEAD_MIN: u64 = 256 << 10;
+const READ_AHEAD_MAX: u64 = 8 << 20;
+/// How long an access time stays good enough, in seconds (as Linux's `relatime`).
+const ACCESS_TIME_GOOD: i64 = 24 * 60 * 60;
+
+/// Where a write goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteMode {
+    /// To this offset.
+    At(u64),
+    /// To the end.
+    Append,
+}
+
+/// What to look for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seek {
+    /// Contents.
+    Data,
+    /// A hole; the end of the file is one.
+    Hole,
+}
+
+/// Starts reading what comes next, if the reads of the file follow each other. The kernel asks in several pieces at
+/// once, so "follow" is taken loosely.
+fn read_ahead(inode: &Inode, offset: u64, end: u64, size: u64) {
+    let mut state = inode.read_ahead.lock();
+    if offset.abs_diff(state.next) > READ_AHEAD_SLACK {
+        *state = ReadAhead { next: end, window: 0, requested: end };
+        return;
+    }
+    state.next = state.next.max(end);
+    state.window = (state.window * 2).clamp(READ_AHEAD_MIN, READ_AHEAD_MAX);
+    let (from, to) = (state.requested.max(end), (end + state.window).min(size));
+    // Not for less than half a window, so that there is one request for many reads.
+    if to > from && (to - from >= state.window / 2 || to == size) {
+        state.requested = to;
+        drop(state);
+        inode.dnode.prefetch(from, to - from);
+    }
+}
+
+impl FileSystem {
+    /// Reads at most `length` bytes at `offset`; fewer at the end of the file.
+    ///
+    /// # Errors
+    /// A block cannot be read; the file has no contents.
+    pub fn read(&self, inode: InodeNumber, offset: u64, length: usize) -> Result<Vec<u8>> {
+        let left = self.inode(inode)?.word(&self.tables, Attribute::Size)?.saturating_sub(offset);
+        let mut bytes = vec![0; length.min(usize::try_from(left).unwrap_or(usize::MAX))];
+        let count = self.read_into(inode, offset, &mut bytes)?;
+        bytes.truncate(count);
+        Ok(bytes)
+    }
+
+    /// Fills `buffer` from `offset`; returns how many bytes there were, fewer at the end of the file.
+    ///
+    /// # Errors
+    /// A block cannot be read; the file has no contents.
+    pub fn read_into(&self, inode: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let inode = self.inode(inode)?;
+        inode.check_regular()?;
+        let end = offset.saturating_add(buffer.len() as u64);
+        let guard = inode.ranges.read(offset..end.max(offset.saturating_add(1)));
+        let size = inode.word(&self.tables, Attribute::Size)?;
+        let count = usize::try_from(size.min(end).saturating_sub(offset)).unwrap_or(0);
+        read_ahead(&inode, offset, offset + count as u64, size);
+        inode.dnode.read(offset, &mut buffer[..count])?;
+        drop(guard);
+        self.accessed(&inode)?;
+        Ok(count)
+    }
+
+    /// Changes the access time after a read, if the mount options say so.
+    pub(super) fn accessed(&self, inode: &Inode) -> Result<()> {
+        let policy = self.options().access_time;
+        if policy == AccessTime::Off || self.is_read_only() {
+            return Ok(());
+        }
+        let now = self.now();
+        {
+            let attributes = inode.attributes.read();
+            let time = |attribute| attributes.two_words(&self.tables, attribute).map_or(Time::default(), Time::from_words);
+            let access = time(Attribute::AccessTime);
+            let newest_change = time(Attribute::ModificationTime).max(time(Attribute::ChangeTime));
+            if policy == AccessTime::Relative && access >= newest_change && now.seconds - access.seconds < ACCESS_TIME_GOOD {
+                return Ok(());
+            }
+        }
+        // A full pool must not make files unreadable.
+        let Ok(tx) = OpenTx::assign(&self.objset, 0) else {
+            return Ok(());
+        };
+        inode.edit(self, &tx).set(&[(Attribute::AccessTime, &now.to_bytes())])
+    }
+
+    /// Writes; returns where the data went.
+    ///
+    /// # Errors
+    /// `NoSpace`; `TooBig`; `Denied` for files that are marked.
+    pub fn write(&self, inode: InodeNumber, mode: WriteMode, data: &[u8], credentials: &Credentials) -> Result<u64> {
+        let inode = self.inode(inode)?;
+        inode.check_regular()?;
+        self.check_writable()?;
+        let guess = match mode {
+            WriteMode::At(offset) => offset,
+            WriteMode::Append => 0,
+        };
+        if data.is_empty() {
+            return Ok(guess);
+        }
+        let end = guess.saturating_add(data.len() as u64);
+        let whole = mode == WriteMode::Append || self.block_would_grow(&inode, end);
+        let _guard = if whole { inode.ranges.write_all() } else { inode.ranges.write(guess..end) };
+        let size = inode.word(&self.tables, Attribute::Size)?;
+        let offset = if mode == WriteMode::Append { size } else { guess };
+        let end = offset.saturating_add(data.len() as u64);
+        if end > SIZE_MAX {
+            bail!(TooBig, "a file of {end} bytes is larger than {SIZE_MAX}");
+        }
+        let flags = inode.word(&self.tables, Attribute::Flags)?;
+        if flags & znode::FLAG_IMMUTABLE != 0 || (flags & znode::FLAG_APPEND_ONLY != 0 && offset < size) {
+            bail!(Denied, "inode {} is marked not to be written there", inode.object);
+        }
+        let tx = OpenTx::assign(&self.objset, data.len() as u64 + METADATA)?;
+        if whole {
+            self.grow_block(&inode, &tx, size, end.max(size))?;
+        }
+        inode.dnode.write(&tx, offset, data)?;
+        let mut edit = inode.edit(self, &tx);
+        let size = edit.word(Attribute::Size)?.max(end);
+        self.contents_changed(&mut edit, size, credentials.uid == 0)?;
+        Ok(offset)
+    }
+
+    /// Whether contents up to `end` may need a larger block.
+    fn block_would_grow(&self, inode: &Inode, end: u64) -> bool {
+        let block = inode.dnode.block_bytes();
+        end > block && inode.dnode.max_block() == 0 && (!block.is_power_of_two() || block < self.objset.settings().record_bytes)
+    }
+
+    /// Gives a file of one block the block that contents up to `end` deserve. The whole file is locked.
+    fn grow_block(&self, inode: &Inode, tx: &OpenTx, size: u64, end: u64) -> Result<()> {
+        let (block, record) = (inode.dnode.block_bytes(), self.objset.settings().record_bytes);
+        if size > block {
+            return Ok(());
+        }
+        // A block that is larger than `recordsize` (which was lowered) may still become a power of two.
+        let limit = if block > record && !block.is_power_of_two() { block.next_power_of_two() } else { record };
+        let wanted = limit.min(end.next_multiple_of(512)).max(block);
+        if wanted == block {
+            return Ok(());
+        }
+        match inode.dnode.set_block_bytes(tx, wanted, None) {
+            Err(error) if error.kind() == ErrorKind::Invalid => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Size, times and flags after the contents changed. Set-id bits go unless the superuser wrote.
+    fn contents_changed(&self, edit: &mut Editor<'_>, size: u64, keep_ids: bool) -> Result<()> {
+        let now = self.now().to_bytes();
+        let (mode, flags) = (edit.word(Attribute::Mode)?, edit.word(Attribute::Flags)?);
+        let flags = self.touched_flags(flags, true);
+        if !keep_ids && mode & SET_IDS != 0 && mode & EXECUTE != 0 {
+            edit.set(&[(Attribute::Mode, &(mode & !SET_IDS).to_le_bytes())])?;
+        }
+        edit.set(&[
+            (Attribute::ModificationTime, &now),
+            (Attribute::ChangeTime, &now),
+            (Attribute::Size, &size.to_le_bytes()),
+            (Attribute::Flags, &flags.to_le_bytes()),
+        ])
+    }
+
+    /// Changes the size of a file.
+    ///
+    /// # Errors
+    /// `NoSpace`; `TooBig`; `Denied` for files that are marked.
+    pub fn truncate(&self, inode: InodeNumber, size: u64, credentials: &Credentials) -> Result<()> {
+        let inode = self.inode(inode)?;
+        self.set_size(&inode, size, credentials)
+    }
+
+    pub(super) fn set_size(&self, inode: &Inode, size: u64, credentials: &Credentials) -> Result<()> {
+        inode.check_regular()?;
+        self.check_writable()?;
+        if size > SIZE_MAX {
+            bail!(TooBig, "a file of {size} bytes is larger than {SIZE_MAX}");
+        }
+        if inode.word(&self.tables, Attribute::Flags)? & (znode::FLAG_IMMUTABLE | znode::FLAG_APPEND_ONLY) != 0 {
+            bail!(Denied, "inode {} is marked not to be written", inode.object);
+        }
+        let _guard = inode.ranges.write_all();
+        let old = inode.word(&self.tables, Attribute::Size)?;
+        if size < old {
+            self.free_in_steps(inode, size)?;
+        }
+        let tx = if size < old { OpenTx::assign_freeing(&self.objset)? } else { OpenTx::assign(&self.objset, METADATA)? };
+        if size < old {
+            inode.dnode.free_range(&tx, size, u64::MAX)?;
+        } else if self.block_would_grow(inode, size) {
+            self.grow_block(inode, &tx, old, size)?;
+        }
+        let mut edit = inode.edit(self, &tx);
+        self.contents_changed(&mut edit, size, credentials.uid == 0)
+    }
+
+    /// Frees the contents behind `size`, but for the first step behind it, in transactions of bounded size.
+    pub(super) fn free_in_steps(&self, inode: &Inode, size: u64) -> Result<()> {
+        let step = inode.dnode.block_bytes().saturating_mul(FREE_STEP_BLOCKS);
+        loop {
+            let end = (inode.dnode.max_block() + 1).saturating_mul(inode.dnode.block_bytes());
+            let start = end.saturating_sub(step).next_multiple_of(inode.dnode.block_bytes());
+            if start <= size || end <= step {
+                return Ok(());
+            }
+            let tx = OpenTx::assign_freeing(&self.objset)?;
+            inode.dnode.free_range(&tx, start, u64::MAX)?;
+        }
+    }
+
+    /// Makes `length` bytes at `offset` a hole; the size stays.
+    ///
+    /// # Errors
+    /// See [`FileSystem::truncate`].
+    pub fn punch_hole(&self, inode: InodeNumber, offset: u64, length: u64, credentials: &Credentials) -> Result<()> {
+        let inode = self.inode(inode)?;
+        inode.check_regular()?;
+        self.check_writable()?;
+        let end = offset.saturating_add(length);
+        let _guard = inode.ranges.write(offset..end.max(offset.saturating_add(1)));
+        let size = inode.word(&self.tables, Attribute::Size)?;
+        let tx = OpenTx::assign(&self.objset, METADATA + 2 * inode.dnode.block_bytes())?;
+        if offset < size {
+            inode.dnode.free_range(&tx, offset, end.min(size) - offset)?;
+        }
+        let mut edit = inode.edit(self, &tx);
+        self.contents_changed(&mut edit, size, credentials.uid == 0)
+    }
+
+    /// The next offset at or after `offset` where there is data or a hole; `None` behind the last.
+    ///
+    /// # Errors
+    /// Indirect blocks cannot be read.
+    pub fn seek(&self, inode: InodeNumber, offset: u64, wanted: Seek) -> Result<Option<u64>> {
+        let inode = self.inode(inode)?;
+        inode.check_regular()?;
+        let _guard = inode.ranges.read(0..u64::MAX);
+        let size = inode.word(&self.tables, Attribute::Size)?;
+        if offset >= size {
+            return Ok(None);
+        }
+        let block = inode.dnode.block_bytes();
+        // A single block of an odd size counts as data, whatever is in it.
+        if !block.is_power_of_two() {
+            return Ok(match wanted {
+                Seek::Data => Some(offset).filter(|&offset| offset < block),
+                Seek::Hole => Some(block.min(size).max(offset)),
+            });
+        }
+        let found = match wanted {
+            Seek::Data => match inode.dnode.next_data_block(offset / block)? {
+                Some(data) => data.saturating_mul(block).max(offset),
+                None => return Ok(None),
+            },
+            Seek::Hole => inode.dnode.next_hole_block(offset / block)?.saturating_mul(block).max(offset).min(size),
+        };
+        Ok(Some(found).filter(|&found| found < size || wanted == Seek::Hole))
+    }
+
+    /// Reserves nothing (space cannot be promised by a file system that never overwrites) but makes the file as long as asked.
+    ///
+    /// # Errors
+    /// See [`FileSystem::truncate`].
+    pub fn allocate(&self, inode: InodeNumber, offset: u64, length: u64, credentials: &Credentials) -> Result<()> {
+        let end = offset.saturating_add(length);
+        let inode = self.inode(inode)?;
+        if inode.kind == FileKind::Regular && inode.word(&self.tables, Attribute::Size)? >= end {
+            return Ok(());
+        }
+        self.set_size(&inode, end, credentials)
+    }
+}

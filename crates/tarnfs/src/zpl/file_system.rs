@@ -1,0 +1,287 @@
+//! One mounted dataset.
+
+use std::sync::Arc;
+
+use engine::dmu::Objset;
+use engine::error::{Result, Within};
+use engine::zap::{Match, Normalization, Zap};
+use engine::{bail, error};
+use ondisk::znode;
+use parking_lot::{Mutex, RwLock};
+
+use super::inode::InodeTable;
+use super::sa_tables::SaTables;
+use super::stat::Time;
+use super::{InodeNumber, Stat};
+
+/// Who asks. Permissions were checked by the kernel; this decides who owns what is made.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Credentials {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Other groups.
+    pub groups: Vec<u32>,
+}
+
+impl Credentials {
+    /// The superuser.
+    pub fn root() -> Self {
+        Self::default()
+    }
+
+    pub(super) fn is_in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+}
+
+/// When a read changes the access time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccessTime {
+    /// Never.
+    Off,
+    /// When it is older than the last change or a day.
+    Relative,
+    /// Always.
+    Strict,
+}
+
+/// How a dataset is mounted: properties that may change while it is.
+#[derive(Debug, Clone)]
+pub struct MountOptions {
+    /// Property `xattr`: new extended attributes go into system attributes (`sa`), else into a hidden directory.
+    pub xattr_in_attributes: bool,
+    /// Properties `atime` and `relatime`.
+    pub access_time: AccessTime,
+    /// Nothing may be changed.
+    pub read_only: bool,
+    /// The pool has the feature project_quota: new files get a project id.
+    pub project_ids: bool,
+    /// Names longer than 255 bytes (property `longname`).
+    pub long_names: bool,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        MountOptions { xattr_in_attributes: true, access_time: AccessTime::Relative, read_only: false, project_ids: true, long_names: false }
+    }
+}
+
+/// How much room there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Space {
+    /// Bytes that the dataset refers to.
+    pub referenced: u64,
+    /// Bytes that may still be written.
+    pub available: u64,
+    /// Objects in use.
+    pub objects: u64,
+}
+
+/// Says how many bytes the dataset refers to, and how many it may still write.
+pub(super) type SpaceOf = Box<dyn Fn() -> (u64, u64) + Send + Sync>;
+
+/// A mounted dataset.
+pub struct FileSystem {
+    pub(super) objset: Arc<Objset>,
+    pub(super) version: u64,
+    pub(super) root: InodeNumber,
+    pub(super) delete_queue: Zap,
+    /// How names are compared.
+    pub(super) matching: Match,
+    pub(super) normalization: Normalization,
+    utf8_only: bool,
+    pub(super) tables: SaTables,
+    pub(super) uses_attributes: bool,
+    pub(super) inodes: InodeTable,
+    /// guards: which directory is in which; taken first
+    pub(super) tree: Mutex<()>,
+    options: RwLock<MountOptions>,
+    space: SpaceOf,
+}
+
+impl std::fmt::Debug for FileSystem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FileSystem({})", self.objset.name())
+    }
+}
+
+/// Longest name in bytes.
+const NAME_MAX: usize = 255;
+/// Longest name in bytes, with the property `longname`.
+const LONG_NAME_MAX: usize = 1023;
+const CASE_INSENSITIVE: u64 = 1;
+const CASE_MIXED: u64 = 2;
+
+impl FileSystem {
+    /// Opens the file system in `objset`. `space` says how many bytes it refers to and how many it may still write.
+    ///
+    /// # Errors
+    /// The object set is no file system, is of a newer version, or cannot be read.
+    pub fn open(objset: Arc<Objset>, options: MountOptions, space: impl Fn() -> (u64, u64) + Send + Sync + 'static) -> Result<Self> {
+        let name = objset.name();
+        Self::open_inner(objset, options, Box::new(space)).within(|| name)
+    }
+
+    fn open_inner(objset: Arc<Objset>, options: MountOptions, space: SpaceOf) -> Result<Self> {
+        let master = Zap::open(&objset, znode::MASTER_NODE)?;
+        let version = master.lookup_u64(znode::VERSION_NAME)?.ok_or_else(|| error!(Corrupt, "the file system has no version"))?;
+        if version == 0 || version > znode::VERSION_SA {
+            bail!(Unsupported, "file system version {version}");
+        }
+        let word = |name: &str| -> Result<u64> { Ok(master.lookup_u64(name)?.unwrap_or(0)) };
+        let mut normalization = Normalization::from_flags(word("normalization")?)?;
+        let case = word("casesensitivity")?;
+        if case == CASE_INSENSITIVE || case == CASE_MIXED {
+            normalization = normalization.ignoring_case();
+        }
+        let matching = match (normalization == Normalization::NONE, case) {
+            (true, _) => Match::Exact,
+            (false, CASE_MIXED) => Match::NormalizedWithCase,
+            (false, _) => Match::Normalized,
+        };
+        let uses_attributes = version >= znode::VERSION_SA;
+        let sa_master = if uses_attributes { Some(master.get_u64(znode::SA_ATTRS_NAME)?) } else { None };
+        let fs = FileSystem {
+            version,
+            root: master.get_u64(znode::ROOT_NAME)?,
+            delete_queue: Zap::open(&objset, master.get_u64(znode::DELETE_QUEUE_NAME)?)?,
+            matching,
+            normalization,
+            utf8_only: word("utf8only")? != 0,
+            tables: SaTables::load(&objset, sa_master)?,
+            uses_attributes,
+            inodes: InodeTable::default(),
+            tree: Mutex::new(()),
+            options: RwLock::new(options),
+            space,
+            objset,
+        };
+        fs.inode(fs.root)?.check_directory()?;
+        Ok(fs)
+    }
+
+    /// The object set.
+    pub fn objset(&self) -> &Arc<Objset> {
+        &self.objset
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> InodeNumber {
+        self.root
+    }
+
+    /// The file system's version.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Names that differ at all are different names: no property asks for case or normalisation to be ignored.
+    pub fn names_are_exact(&self) -> bool {
+        self.matching == Match::Exact
+    }
+
+    /// How it is mounted.
+    pub fn options(&self) -> MountOptions {
+        self.options.read().clone()
+    }
+
+    /// A property changed.
+    pub fn set_options(&self, options: MountOptions) {
+        *self.options.write() = options;
+    }
+
+    /// Nothing may be changed.
+    pub fn is_read_only(&self) -> bool {
+        self.options.read().read_only || self.objset.is_snapshot() || self.objset.context().read_only
+    }
+
+    pub(super) fn check_writable(&self) -> Result<()> {
+        if self.is_read_only() {
+            bail!(ReadOnly, "{} is read-only", self.objset.name());
+        }
+        Ok(())
+    }
+
+    /// How much room there is.
+    pub fn space(&self) -> Space {
+        let (referenced, available) = (self.space)();
+        Space { referenced, available, objects: self.objset.objects_used() }
+    }
+
+    /// What is known of a file.
+    ///
+    /// # Errors
+    /// There is no such file.
+    pub fn getattr(&self, inode: InodeNumber) -> Result<Stat> {
+        self.inode(inode)?.stat(&self.tables)
+    }
+
+    /// Longest name in bytes.
+    pub fn name_max(&self) -> usize {
+        if self.options.read().long_names { LONG_NAME_MAX } else { NAME_MAX }
+    }
+
+    /// Whether new files say which project they belong to.
+    pub(super) fn gives_project_ids(&self) -> bool {
+        self.uses_attributes && self.options.read().project_ids && self.objset.phys_size() == ondisk::objset::ObjsetSize::V3
+    }
+
+    /// Checks a name for a new entry.
+    pub(super) fn check_name(&self, name: &[u8]) -> Result<()> {
+        if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0) {
+            bail!(Invalid, "{:?} is no name for a file", String::from_utf8_lossy(name));
+        }
+        if name.len() > self.name_max() {
+            bail!(NameTooLong, "a name of {} bytes is longer than {}", name.len(), self.name_max());
+        }
+        if self.utf8_only && std::str::from_utf8(name).is_err() {
+            bail!(Invalid, "the name {:?} is not UTF-8, which the property utf8only demands", String::from_utf8_lossy(name));
+        }
+        Ok(())
+    }
+
+    pub(super) fn now(&self) -> Time {
+        let (seconds, nanoseconds) = self.objset.context().host.wall_clock();
+        Time { seconds: seconds.cast_signed(), nanoseconds }
+    }
+
+    /// Waits until everything that was done to the file is on disk.
+    ///
+    /// # Errors
+    /// What stopped the pool.
+    pub fn fsync(&self, inode: InodeNumber) -> Result<()> {
+        let txg = self.inode(inode)?.changed_in.load(std::sync::atomic::Ordering::Acquire);
+        if txg == 0 || self.is_read_only() {
+            return Ok(());
+        }
+        self.objset.context().groups.wait_synced(txg)
+    }
+
+    /// Waits until everything that was done to the file system is on disk.
+    ///
+    /// # Errors
+    /// What stopped the pool.
+    pub fn sync(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        let groups = &self.objset.context().groups;
+        groups.wait_synced(groups.open_txg())
+    }
+
+    /// The flag word of a file after its contents (`modified`) or only its attributes changed.
+    pub(super) fn touched_flags(&self, flags: u64, modified: bool) -> u64 {
+        match (self.version >= znode::VERSION_FUID, modified) {
+            (false, _) => flags,
+            (true, false) => flags | znode::FLAG_ARCHIVE,
+            (true, true) => flags | znode::FLAG_ARCHIVE | znode::FLAG_AV_MODIFIED,
+        }
+    }
+
+    /// The value of a directory entry.
+    pub(super) fn entry_value(&self, object: InodeNumber, mode: u64) -> u64 {
+        if self.version >= znode::VERSION_DIRENT { znode::directory_entry(object, mode) } else { object }
+    }
+}

@@ -1,0 +1,243 @@
+//! Files in memory, and who refers to them.
+//!
+//! # Theory
+//! An [`Inode`] is in the table while somebody has a reference: the kernel (as often as it was told of the file) or a call
+//! in progress ([`InodeRef`]). When the last one goes and the file has no links, its object is freed.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use engine::dmu::{Dnode, Tx};
+use engine::error::{Result, Within};
+use engine::sync::RangeLock;
+use engine::{bail, error};
+use ondisk::sa::Attribute;
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+
+use super::attributes::{Attributes, SetPlace};
+use super::file_system::FileSystem;
+use super::sa_tables::SaTables;
+use super::{FileKind, InodeNumber};
+
+const SHARDS: usize = 32;
+
+/// Where the next read is expected, and what was read before it is asked for.
+#[derive(Debug, Default)]
+pub(super) struct ReadAhead {
+    pub(super) next: u64,
+    pub(super) window: u64,
+    pub(super) requested: u64,
+}
+
+/// A file in memory.
+#[derive(Debug)]
+pub(super) struct Inode {
+    pub(super) object: InodeNumber,
+    pub(super) kind: FileKind,
+    pub(super) dnode: Arc<Dnode>,
+    /// guards: the attributes
+    pub(super) attributes: RwLock<Attributes>,
+    /// guards: the entries (directories only)
+    pub(super) names: RwLock<()>,
+    /// guards: the extended attributes
+    pub(super) xattrs: RwLock<()>,
+    /// guards: the contents and the block size
+    pub(super) ranges: RangeLock,
+    /// guards: what sequential reading was foreseen
+    pub(super) read_ahead: Mutex<ReadAhead>,
+    /// The newest transaction group that changed the file.
+    pub(super) changed_in: AtomicU64,
+    /// guarded by: the shard of the table
+    references: AtomicU64,
+}
+
+impl Inode {
+    pub(super) fn new(object: InodeNumber, dnode: Arc<Dnode>, attributes: Attributes, tables: &SaTables) -> Result<Self> {
+        let Some(mode) = attributes.word(tables, Attribute::Mode) else {
+            bail!(Corrupt, "object {object} has no attributes of a file");
+        };
+        Ok(Inode {
+            object,
+            kind: FileKind::of_mode(mode as u32),
+            dnode,
+            attributes: RwLock::new(attributes),
+            names: RwLock::new(()),
+            xattrs: RwLock::new(()),
+            ranges: RangeLock::new(),
+            read_ahead: Mutex::default(),
+            changed_in: AtomicU64::new(0),
+            references: AtomicU64::new(0),
+        })
+    }
+
+    /// Locks the attributes for a change in `tx`.
+    pub(super) fn edit<'a>(&'a self, fs: &'a FileSystem, tx: &'a Tx) -> Editor<'a> {
+        self.changed_in.fetch_max(tx.txg(), Ordering::AcqRel);
+        let place = SetPlace { objset: &fs.objset, dnode: &self.dnode, tables: &fs.tables, tx };
+        Editor { attributes: self.attributes.write(), place }
+    }
+
+    /// Fails unless the file is a directory.
+    pub(super) fn check_directory(&self) -> Result<()> {
+        if self.kind == FileKind::Directory { Ok(()) } else { Err(error!(NotDirectory, "inode {} is no directory", self.object)) }
+    }
+
+    /// Fails unless the file has contents.
+    pub(super) fn check_regular(&self) -> Result<()> {
+        match self.kind {
+            FileKind::Regular => Ok(()),
+            FileKind::Directory => Err(error!(IsDirectory, "inode {} is a directory", self.object)),
+            _ => Err(error!(Invalid, "inode {} has no contents", self.object)),
+        }
+    }
+}
+
+/// The attributes of an inode, locked for a change: what is read stays true until it is written.
+pub(super) struct Editor<'a> {
+    pub(super) attributes: RwLockWriteGuard<'a, Attributes>,
+    pub(super) place: SetPlace<'a>,
+}
+
+impl Editor<'_> {
+    /// A word that every file has.
+    pub(super) fn word(&mut self, attribute: Attribute) -> Result<u64> {
+        let object = self.place.dnode.object();
+        self.maybe_word(attribute)?.ok_or_else(|| error!(Corrupt, "object {object} has not the attribute {attribute:?}"))
+    }
+
+    /// A word that a file may have.
+    pub(super) fn maybe_word(&mut self, attribute: Attribute) -> Result<Option<u64>> {
+        if self.attributes.word(self.place.tables, attribute).is_none() {
+            self.attributes.load_spill(self.place.dnode, self.place.tables)?;
+        }
+        Ok(self.attributes.word(self.place.tables, attribute))
+    }
+
+    /// Sets attributes.
+    pub(super) fn set(&mut self, changes: &[(Attribute, &[u8])]) -> Result<()> {
+        self.attributes.set(&self.place, changes)
+    }
+}
+
+/// All inodes that somebody refers to.
+#[derive(Debug, Default)]
+pub(super) struct InodeTable {
+    shards: [Mutex<HashMap<InodeNumber, Arc<Inode>>>; SHARDS],
+}
+
+impl InodeTable {
+    fn shard(&self, object: InodeNumber) -> &Mutex<HashMap<InodeNumber, Arc<Inode>>> {
+        &self.shards[(object % SHARDS as u64) as usize]
+    }
+
+    fn find(&self, object: InodeNumber) -> Option<Arc<Inode>> {
+        let shard = self.shard(object).lock();
+        let inode = shard.get(&object)?;
+        inode.references.fetch_add(1, Ordering::AcqRel);
+        Some(inode.clone())
+    }
+
+    /// Puts `inode` into the table, unless another thread was faster.
+    fn insert(&self, inode: Inode) -> Arc<Inode> {
+        let mut shard = self.shard(inode.object).lock();
+        let inode = shard.entry(inode.object).or_insert_with(|| Arc::new(inode));
+        inode.references.fetch_add(1, Ordering::AcqRel);
+        inode.clone()
+    }
+
+    /// Takes back `count` references; returns the inode if it was the last.
+    fn release(&self, object: InodeNumber, count: u64) -> Option<Arc<Inode>> {
+        let mut shard = self.shard(object).lock();
+        let inode = shard.get(&object)?;
+        let left = inode.references.load(Ordering::Acquire).saturating_sub(count);
+        inode.references.store(left, Ordering::Release);
+        if left == 0 { shard.remove(&object) } else { None }
+    }
+
+    /// Numbers of all inodes.
+    pub(super) fn all(&self) -> Vec<InodeNumber> {
+        self.shards.iter().flat_map(|shard| shard.lock().keys().copied().collect::<Vec<_>>()).collect()
+    }
+}
+
+/// A reference to an inode for the time of a call.
+pub(super) struct InodeRef<'a> {
+    fs: &'a FileSystem,
+    inode: Arc<Inode>,
+}
+
+impl Deref for InodeRef<'_> {
+    type Target = Inode;
+
+    fn deref(&self) -> &Inode {
+        &self.inode
+    }
+}
+
+impl Drop for InodeRef<'_> {
+    fn drop(&mut self) {
+        self.fs.release(self.inode.object, 1);
+    }
+}
+
+impl InodeRef<'_> {
+    /// The reference is the kernel's from now on.
+    pub(super) fn give_to_kernel(self) {
+        self.fs.inodes.find(self.inode.object);
+    }
+}
+
+impl FileSystem {
+    /// The inode with number `object`.
+    pub(super) fn inode(&self, object: InodeNumber) -> Result<InodeRef<'_>> {
+        if let Some(inode) = self.inodes.find(object) {
+            return Ok(InodeRef { fs: self, inode });
+        }
+        let inode = self.inode_even_unlinked(object)?;
+        // One without links is alive only as long as somebody refers to it, and nobody did.
+        if inode.word(&self.tables, Attribute::Links)? == 0 {
+            bail!(Stale, "inode {object} was removed");
+        }
+        Ok(inode)
+    }
+
+    pub(super) fn inode_even_unlinked(&self, object: InodeNumber) -> Result<InodeRef<'_>> {
+        if let Some(inode) = self.inodes.find(object) {
+            return Ok(InodeRef { fs: self, inode });
+        }
+        let dnode = self.objset.hold(object)?;
+        let mut attributes = Attributes::load(&dnode, &self.tables).within(|| format!("inode {object}"))?;
+        if attributes.word(&self.tables, Attribute::Mode).is_none() {
+            attributes.load_spill(&dnode, &self.tables)?;
+        }
+        let inode = Inode::new(object, dnode, attributes, &self.tables)?;
+        Ok(InodeRef { fs: self, inode: self.inodes.insert(inode) })
+    }
+
+    /// Puts a new file's inode into the table.
+    pub(super) fn insert_inode(&self, inode: Inode) -> InodeRef<'_> {
+        InodeRef { fs: self, inode: self.inodes.insert(inode) }
+    }
+
+    fn release(&self, object: InodeNumber, count: u64) {
+        let Some(inode) = self.inodes.release(object, count) else {
+            return;
+        };
+        match inode.word(&self.tables, Attribute::Links) {
+            Ok(0) if !self.is_read_only() => {
+                // What fails here stays in the delete queue, and is tried again at the next mount.
+                if let Err(error) = self.free_unlinked(&inode) {
+                    tracing::warn!("{}: inode {object} was removed but cannot be freed yet: {error}", self.objset.name());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The kernel forgets the inode `count` times.
+    pub fn forget(&self, inode: InodeNumber, count: u64) {
+        self.release(inode, count);
+    }
+}

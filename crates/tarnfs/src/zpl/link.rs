@@ -1,0 +1,325 @@
+//! Making and removing names.
+
+use engine::dmu::{OpenTx, Tx};
+use engine::error::{ErrorKind, Result};
+use engine::zap::Integers;
+use engine::{bail, error};
+use ondisk::sa::Attribute;
+use ondisk::znode;
+
+use super::file_system::{Credentials, FileSystem};
+use super::inode::{Inode, InodeRef};
+use super::{FileKind, InodeNumber, Stat};
+
+const TYPE_DIRECTORY: u32 = 0o040_000;
+const TYPE_LINK: u32 = 0o120_000;
+const TYPE_MASK: u32 = 0o170_000;
+/// Longest target of a symbolic link.
+const TARGET_MAX: usize = 4096;
+/// Worst case of what making or removing a name writes, in bytes.
+pub(super) const NAME_CHANGE: u64 = 32 << 10;
+
+/// Whether an entry more or less is also a subdirectory more or less.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    Added,
+    Removed,
+}
+
+impl FileSystem {
+    /// Brings a directory's size, link count and times up to date after an entry came or went.
+    pub(super) fn entry_changed(&self, tx: &Tx, directory: &Inode, kind: FileKind, change: Change) -> Result<()> {
+        let mut edit = directory.edit(self, tx);
+        let (size, links, flags) = (edit.word(Attribute::Size)?, edit.word(Attribute::Links)?, edit.word(Attribute::Flags)?);
+        let subdirectory = u64::from(kind == FileKind::Directory);
+        let (size, links) = match change {
+            Change::Added => (size + 1, links + subdirectory),
+            Change::Removed => (size.saturating_sub(1), links.saturating_sub(subdirectory)),
+        };
+        let now = self.now().to_bytes();
+        let flags = self.touched_flags(flags, true);
+        edit.set(&[
+            (Attribute::Size, &size.to_le_bytes()),
+            (Attribute::Links, &links.to_le_bytes()),
+            (Attribute::ModificationTime, &now),
+            (Attribute::ChangeTime, &now),
+            (Attribute::Flags, &flags.to_le_bytes()),
+        ])
+    }
+
+    /// Adds the entry `name` for `inode`, whose link count already counts it.
+    pub(super) fn add_entry(&self, tx: &Tx, directory: &Inode, name: &[u8], inode: &Inode) -> Result<()> {
+        let mode = inode.word(&self.tables, Attribute::Mode)?;
+        let value = self.entry_value(inode.object, mode);
+        self.directory_zap(directory)?.add(tx, name, Integers::U64(&[value]))?;
+        self.entry_changed(tx, directory, inode.kind, Change::Added)
+    }
+
+    /// Removes the entry `name`, which names a file of `kind`.
+    pub(super) fn remove_entry(&self, tx: &Tx, directory: &Inode, name: &[u8], kind: FileKind) -> Result<()> {
+        self.directory_zap(directory)?.remove_matching(tx, name, self.matching)?;
+        self.entry_changed(tx, directory, kind, Change::Removed)
+    }
+
+    /// Takes one link from `inode`; without any it goes to the delete queue.
+    pub(super) fn drop_link(&self, tx: &Tx, inode: &Inode) -> Result<()> {
+        let mut edit = inode.edit(self, tx);
+        let links = edit.word(Attribute::Links)?;
+        let left = if inode.kind == FileKind::Directory { 0 } else { links.saturating_sub(1) };
+        let now = self.now().to_bytes();
+        let flags = self.touched_flags(edit.word(Attribute::Flags)?, false);
+        edit.set(&[(Attribute::Links, &left.to_le_bytes()), (Attribute::ChangeTime, &now), (Attribute::Flags, &flags.to_le_bytes())])?;
+        if left == 0 { self.queue_for_deletion(tx, inode.object) } else { Ok(()) }
+    }
+
+    /// Puts a file without links into the delete queue.
+    pub(super) fn queue_for_deletion(&self, tx: &Tx, object: InodeNumber) -> Result<()> {
+        match self.delete_queue.add_int(tx, object) {
+            // Left there by another program; it is where it belongs.
+            Err(error) if error.kind() == ErrorKind::Exists => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Checks that `directory` may get the entry `name`, which it does not have.
+    fn check_new_entry(&self, directory: &Inode, name: &[u8]) -> Result<()> {
+        self.check_name(name)?;
+        if directory.word(&self.tables, Attribute::Links)? == 0 {
+            bail!(NotFound, "directory {} was removed", directory.object);
+        }
+        if self.find_entry(directory, name)?.is_some() {
+            bail!(Exists, "{:?} exists in directory {}", String::from_utf8_lossy(name), directory.object);
+        }
+        Ok(())
+    }
+
+    /// Makes a file of any type but symbolic link. The inode is counted as known to the kernel.
+    ///
+    /// # Errors
+    /// `Exists`; `NotFound` if the directory was removed; `NoSpace`.
+    pub fn create(&self, directory: InodeNumber, name: &[u8], mode: u32, device: u64, credentials: &Credentials) -> Result<Stat> {
+        if FileKind::of_mode(mode) == FileKind::Unknown || mode & TYPE_MASK == TYPE_LINK {
+            bail!(Invalid, "a file of mode {mode:o} cannot be made");
+        }
+        self.create_with(directory, name, mode, device, credentials, |_, _| Ok(()))
+    }
+
+    /// Makes a directory. The inode is counted as known to the kernel.
+    ///
+    /// # Errors
+    /// See [`FileSystem::create`].
+    pub fn mkdir(&self, directory: InodeNumber, name: &[u8], mode: u32, credentials: &Credentials) -> Result<Stat> {
+        self.create(directory, name, TYPE_DIRECTORY | mode & !TYPE_MASK, 0, credentials)
+    }
+
+    /// Makes a symbolic link. The inode is counted as known to the kernel.
+    ///
+    /// # Errors
+    /// See [`FileSystem::create`]; `NameTooLong` for the target.
+    pub fn symlink(&self, directory: InodeNumber, name: &[u8], target: &[u8], credentials: &Credentials) -> Result<Stat> {
+        if target.len() > TARGET_MAX {
+            bail!(NameTooLong, "a target of {} bytes is longer than {TARGET_MAX}", target.len());
+        }
+        self.create_with(directory, name, TYPE_LINK | 0o777, 0, credentials, |tx, inode| self.set_target(tx, inode, target))
+    }
+
+    fn create_with(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+        mode: u32,
+        device: u64,
+        credentials: &Credentials,
+        finish: impl FnOnce(&Tx, &Inode) -> Result<()>,
+    ) -> Result<Stat> {
+        let directory = self.inode(directory)?;
+        directory.check_directory()?;
+        self.check_writable()?;
+        let _names = directory.names.write();
+        self.check_new_entry(&directory, name)?;
+        let new = self.new_node(&directory, mode, device, credentials)?;
+        let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+        let inode = self.maker().make(&tx, &new)?;
+        let made = finish(&tx, &inode).and_then(|()| self.add_entry(&tx, &directory, name, &inode));
+        if let Err(error) = made {
+            // The object is nobody's: nothing names it.
+            self.objset.free(&tx, inode.object)?;
+            return Err(error);
+        }
+        let inode = self.insert_inode(inode);
+        let stat = inode.stat(&self.tables);
+        drop(tx);
+        let stat = stat?;
+        inode.give_to_kernel();
+        Ok(stat)
+    }
+
+    /// Makes a file without a name. The inode is counted as known to the kernel.
+    ///
+    /// # Errors
+    /// See [`FileSystem::create`].
+    #[doc(alias = "O_TMPFILE")]
+    pub fn create_unnamed(&self, directory: InodeNumber, mode: u32, credentials: &Credentials) -> Result<Stat> {
+        let directory = self.inode(directory)?;
+        directory.check_directory()?;
+        self.check_writable()?;
+        let mut new = self.new_node(&directory, 0o100_000 | mode & !TYPE_MASK, 0, credentials)?;
+        new.links = 0;
+        let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+        let inode = self.maker().make(&tx, &new)?;
+        self.queue_for_deletion(&tx, inode.object)?;
+        let inode = self.insert_inode(inode);
+        let stat = inode.stat(&self.tables);
+        drop(tx);
+        let stat = stat?;
+        inode.give_to_kernel();
+        Ok(stat)
+    }
+
+    fn set_target(&self, tx: &Tx, inode: &Inode, target: &[u8]) -> Result<()> {
+        let size = (target.len() as u64).to_le_bytes();
+        let mut edit = inode.edit(self, tx);
+        if !edit.attributes.is_znode() {
+            return edit.set(&[(Attribute::SymbolicLink, target), (Attribute::Size, &size)]);
+        }
+        if znode::ZNODE_SIZE + target.len() <= inode.dnode.bonus_bytes_max() {
+            let place = edit.place;
+            edit.attributes.set_after_znode(&place, target);
+        } else {
+            inode.dnode.set_block_bytes(tx, target.len().next_multiple_of(512) as u64, None)?;
+            inode.dnode.write(tx, 0, target)?;
+        }
+        edit.set(&[(Attribute::Size, &size)])
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// `Invalid` if it is none.
+    pub fn readlink(&self, inode: InodeNumber) -> Result<Vec<u8>> {
+        let inode = self.inode(inode)?;
+        if inode.kind != FileKind::SymbolicLink {
+            bail!(Invalid, "inode {} is no symbolic link", inode.object);
+        }
+        let size = inode.word(&self.tables, Attribute::Size)?;
+        let mut attributes = inode.attributes.write();
+        if !attributes.is_znode() {
+            if attributes.get(&self.tables, Attribute::SymbolicLink).is_none() {
+                attributes.load_spill(&inode.dnode, &self.tables)?;
+            }
+            let target = attributes.get(&self.tables, Attribute::SymbolicLink);
+            return target.map(<[u8]>::to_vec).ok_or_else(|| error!(Corrupt, "symbolic link {} has no target", inode.object));
+        }
+        let size = usize::try_from(size).ok().filter(|&size| size <= TARGET_MAX).ok_or_else(|| error!(Corrupt, "symbolic link {} is too long", inode.object))?;
+        if let Some(target) = attributes.after_znode().get(..size) {
+            return Ok(target.to_vec());
+        }
+        let mut target = vec![0; size];
+        inode.dnode.read(0, &mut target)?;
+        Ok(target)
+    }
+
+    /// Gives a file one more name. The inode is counted once more as known to the kernel.
+    ///
+    /// # Errors
+    /// `Exists`; `Denied` for directories; `NotFound` if the file was removed.
+    pub fn link(&self, inode: InodeNumber, directory: InodeNumber, name: &[u8]) -> Result<Stat> {
+        let directory = self.inode(directory)?;
+        let inode = self.inode(inode)?;
+        directory.check_directory()?;
+        self.check_writable()?;
+        if inode.kind == FileKind::Directory {
+            bail!(Denied, "inode {} is a directory, which has one name only", inode.object);
+        }
+        let _names = directory.names.write();
+        self.check_new_entry(&directory, name)?;
+        let (of_file, of_directory) = (inode.word(&self.tables, Attribute::Flags)?, directory.word(&self.tables, Attribute::Flags)?);
+        if (of_file ^ of_directory) & znode::FLAG_XATTR != 0 {
+            bail!(Invalid, "a file and an extended attribute cannot share a name");
+        }
+        let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+        let mut edit = inode.edit(self, &tx);
+        let links = edit.word(Attribute::Links)?;
+        if links == 0 {
+            // Made without a name, or its last name was just removed: it may come back as long as somebody has it open.
+            match self.delete_queue.remove_int(&tx, inode.object) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                other => other?,
+            }
+        }
+        let now = self.now().to_bytes();
+        let flags = self.touched_flags(edit.word(Attribute::Flags)?, false);
+        edit.set(&[
+            (Attribute::Links, &(links + 1).to_le_bytes()),
+            (Attribute::Parent, &directory.object.to_le_bytes()),
+            (Attribute::ChangeTime, &now),
+            (Attribute::Flags, &flags.to_le_bytes()),
+        ])?;
+        drop(edit);
+        self.add_entry(&tx, &directory, name, &inode)?;
+        let stat = inode.stat(&self.tables);
+        drop(tx);
+        let stat = stat?;
+        inode.give_to_kernel();
+        Ok(stat)
+    }
+
+    /// Removes a name of a file that is no directory.
+    ///
+    /// # Errors
+    /// `NotFound`; `IsDirectory`.
+    pub fn unlink(&self, directory: InodeNumber, name: &[u8]) -> Result<()> {
+        let directory = self.inode(directory)?;
+        directory.check_directory()?;
+        self.check_writable()?;
+        let names = directory.names.write();
+        let inode = self.entry(&directory, name)?;
+        if inode.kind == FileKind::Directory {
+            bail!(IsDirectory, "{:?} is a directory", String::from_utf8_lossy(name));
+        }
+        self.check_removable(&inode)?;
+        let tx = OpenTx::assign_freeing(&self.objset)?;
+        self.remove_entry(&tx, &directory, name, inode.kind)?;
+        self.drop_link(&tx, &inode)?;
+        drop(tx);
+        drop(names);
+        Ok(())
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `NotFound`; `NotDirectory`; `NotEmpty`.
+    pub fn rmdir(&self, directory: InodeNumber, name: &[u8]) -> Result<()> {
+        let directory = self.inode(directory)?;
+        directory.check_directory()?;
+        self.check_writable()?;
+        if name == b"." || name == b".." {
+            bail!(Invalid, "{:?} cannot be removed", String::from_utf8_lossy(name));
+        }
+        let inode: InodeRef<'_>;
+        let _tree = self.tree.lock();
+        let _names = directory.names.write();
+        inode = self.entry(&directory, name)?;
+        inode.check_directory()?;
+        if inode.object == directory.object {
+            bail!(Corrupt, "directory {} is an entry of itself", inode.object);
+        }
+        let _its_names = inode.names.write();
+        self.check_removable(&inode)?;
+        if !self.is_empty(&inode)? {
+            bail!(NotEmpty, "directory {:?} has entries", String::from_utf8_lossy(name));
+        }
+        let tx = OpenTx::assign_freeing(&self.objset)?;
+        self.remove_entry(&tx, &directory, name, FileKind::Directory)?;
+        self.drop_link(&tx, &inode)
+    }
+
+    pub(super) fn check_removable(&self, inode: &Inode) -> Result<()> {
+        let flags = inode.word(&self.tables, Attribute::Flags)?;
+        if flags & (znode::FLAG_IMMUTABLE | znode::FLAG_NO_UNLINK | znode::FLAG_APPEND_ONLY) != 0 {
+            bail!(Denied, "inode {} is marked not to be removed", inode.object);
+        }
+        Ok(())
+    }
+}

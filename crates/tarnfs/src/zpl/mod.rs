@@ -1,0 +1,56 @@
+//! The POSIX layer: files and directories made of objects.
+//!
+//! # Theory
+//! Object 1 of a file system's set is the *master node*, a ZAP that names the root directory, the set of removed files that
+//! are still open, the tables of attributes, and what was decided when the file system was made (case, normalisation).
+//! A file is an object whose data are its contents and whose bonus is its attributes; a directory is a ZAP from names to
+//! object numbers, with the type of each in the upper four bits. The inode number is the object number.
+//!
+//! A [`FileSystem`] is one mounted dataset. Its methods take inode numbers, as a kernel hands them, and keep count of how often
+//! the kernel was told of each ([`FileSystem::forget`] takes that back): a removed file lives until that count is zero.
+//!
+//! # On disk
+//! [`ondisk::znode`], [`ondisk::sa`], [`ondisk::acl`].
+//!
+//! # Invariants
+//! 1. A file with no links is in the delete queue until its object is freed.
+//! 2. A directory's size is the number of its entries and two; its link count two and the number of its subdirectories.
+//! 3. An object is freed only when nobody has a reference to its inode.
+//!
+//! # Locks
+//! In this order: the lock of the tree (renames, directory removal); the names of a directory; the extended attributes of a
+//! file; ranges of its contents; then the transaction is joined; then, for moments, attributes of inodes, one at a time; ZAPs.
+//! Nothing that is held while a transaction is joined may be waited for inside one.
+//!
+//! # Path
+//! called by the daemon, one call per request of the kernel; calls `engine::{dmu, zap}`.
+
+mod attributes;
+mod create;
+mod directory;
+mod file;
+mod file_system;
+mod inode;
+mod link;
+mod rename;
+mod sa_tables;
+mod setattr;
+mod stat;
+mod unlinked_set;
+mod xattr;
+mod xattr_directory;
+
+pub use create::{NewFileSystem, initialize};
+pub use directory::DirectoryEntry;
+pub use file::{Seek, WriteMode};
+pub use file_system::{AccessTime, Credentials, FileSystem, MountOptions, Space};
+pub use rename::RenameMode;
+pub use setattr::{SetAttributes, SetTime};
+pub use stat::{FileKind, Stat, Time, file_owner};
+pub use xattr::XattrMode;
+
+/// An inode number: the object number of the file.
+pub type InodeNumber = u64;
+
+#[cfg(test)]
+mod tests;

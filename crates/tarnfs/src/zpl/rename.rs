@@ -1,0 +1,187 @@
+//! Moving names.
+//!
+//! # Theory
+//! All renames go one after the other (the lock of the tree), so that "is this directory below that one" stays true while a
+//! rename is at work, and so that the locks of two or three directories can be taken in any order: whoever holds more than one
+//! holds the tree.
+
+use engine::dmu::{OpenTx, Tx};
+use engine::error::Result;
+use engine::{bail, error};
+use ondisk::sa::Attribute;
+
+use super::file_system::FileSystem;
+use super::inode::{Inode, InodeRef};
+use super::link::{Change, NAME_CHANGE};
+use super::{FileKind, InodeNumber};
+
+/// What to do with an entry that has the new name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RenameMode {
+    /// It is removed.
+    Replace,
+    /// The rename fails.
+    NoReplace,
+    /// It gets the old name.
+    Exchange,
+}
+
+/// More directories than this one inside the other cannot be.
+const DEPTH_MAX: usize = 1 << 20;
+
+/// One side of a rename.
+struct Side<'a> {
+    directory: &'a Inode,
+    name: &'a [u8],
+}
+
+impl FileSystem {
+    /// Moves an entry.
+    ///
+    /// # Errors
+    /// `NotFound`; `Exists`; `NotEmpty`; `IsDirectory` or `NotDirectory` if one is a directory and the other is not;
+    /// `Invalid` if a directory would come to be inside itself.
+    pub fn rename(&self, from: InodeNumber, name: &[u8], to: InodeNumber, new_name: &[u8], mode: RenameMode) -> Result<()> {
+        let (from, to) = (self.inode(from)?, self.inode(to)?);
+        from.check_directory()?;
+        to.check_directory()?;
+        self.check_writable()?;
+        self.check_name(new_name)?;
+        if name == b"." || name == b".." {
+            bail!(Invalid, "{:?} cannot be moved", String::from_utf8_lossy(name));
+        }
+        // Released last, when neither locks nor the transaction are held: a replaced file may be freed then.
+        let moved: InodeRef<'_>;
+        let replaced: Option<InodeRef<'_>>;
+        let _tree = self.tree.lock();
+        let _from_names = from.names.write();
+        let _to_names = (from.object != to.object).then(|| to.names.write());
+        moved = self.entry(&from, name)?;
+        replaced = self.target(&to, new_name)?;
+        let (old, new) = (Side { directory: &from, name }, Side { directory: &to, name: new_name });
+        match (mode, &replaced) {
+            (RenameMode::NoReplace, Some(other)) if other.object != moved.object || new_name != name => {
+                bail!(Exists, "{:?} exists", String::from_utf8_lossy(new_name))
+            }
+            (RenameMode::Exchange, None) => bail!(NotFound, "{:?} does not exist", String::from_utf8_lossy(new_name)),
+            (RenameMode::Exchange, Some(other)) => self.exchange(&old, &moved, &new, other),
+            (_, Some(other)) if other.object == moved.object => self.rename_spelling(&old, &moved, &new),
+            (_, other) => self.replace(&old, &moved, &new, other.as_deref()),
+        }
+    }
+
+    /// What has the new name.
+    fn target(&self, to: &Inode, name: &[u8]) -> Result<Option<InodeRef<'_>>> {
+        if to.word(&self.tables, Attribute::Links)? == 0 {
+            bail!(NotFound, "directory {} was removed", to.object);
+        }
+        match self.find_entry(to, name)? {
+            Some((object, _)) => Ok(Some(self.inode(object)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Fails if `to` is `moved` or below it.
+    fn check_not_below(&self, moved: &Inode, to: &Inode) -> Result<()> {
+        if moved.kind != FileKind::Directory {
+            return Ok(());
+        }
+        let mut at = to.object;
+        for _ in 0..DEPTH_MAX {
+            if at == moved.object {
+                bail!(Invalid, "directory {} cannot be moved into itself", moved.object);
+            }
+            if at == self.root {
+                return Ok(());
+            }
+            let parent = self.inode(at)?.word(&self.tables, Attribute::Parent)?;
+            if parent == at {
+                return Ok(());
+            }
+            at = parent;
+        }
+        Err(error!(Corrupt, "the parents of directory {} form a circle", to.object))
+    }
+
+    fn replace(&self, old: &Side<'_>, moved: &Inode, new: &Side<'_>, replaced: Option<&Inode>) -> Result<()> {
+        self.check_not_below(moved, new.directory)?;
+        self.check_removable(moved)?;
+        let is_directory = moved.kind == FileKind::Directory;
+        let _its_names;
+        if let Some(replaced) = replaced {
+            match (is_directory, replaced.kind == FileKind::Directory) {
+                (true, false) => bail!(NotDirectory, "{:?} is no directory", String::from_utf8_lossy(new.name)),
+                (false, true) => bail!(IsDirectory, "{:?} is a directory", String::from_utf8_lossy(new.name)),
+                _ => {}
+            }
+            self.check_removable(replaced)?;
+            // A directory that replaces its own parent, which is not empty, must not lock it twice.
+            if replaced.object == old.directory.object || replaced.object == new.directory.object {
+                bail!(NotEmpty, "directory {:?} has entries", String::from_utf8_lossy(new.name));
+            }
+            if is_directory {
+                _its_names = replaced.names.write();
+                if !self.is_empty(replaced)? {
+                    bail!(NotEmpty, "directory {:?} has entries", String::from_utf8_lossy(new.name));
+                }
+            }
+        }
+        let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+        if let Some(replaced) = replaced {
+            self.remove_entry(&tx, new.directory, new.name, replaced.kind)?;
+            self.drop_link(&tx, replaced)?;
+        }
+        self.add_entry(&tx, new.directory, new.name, moved)?;
+        self.remove_entry(&tx, old.directory, old.name, moved.kind)?;
+        self.moved(&tx, moved, new.directory)
+    }
+
+    /// Parent and change time of a file that was moved.
+    fn moved(&self, tx: &Tx, moved: &Inode, parent: &Inode) -> Result<()> {
+        let now = self.now().to_bytes();
+        let mut edit = moved.edit(self, tx);
+        let flags = self.touched_flags(edit.word(Attribute::Flags)?, true);
+        edit.set(&[
+            (Attribute::Parent, &parent.object.to_le_bytes()),
+            (Attribute::ChangeTime, &now),
+            (Attribute::Flags, &flags.to_le_bytes()),
+        ])
+    }
+
+    /// Both names are of one file: nothing to do, unless they are spellings of one name.
+    fn rename_spelling(&self, old: &Side<'_>, moved: &Inode, new: &Side<'_>) -> Result<()> {
+        if old.directory.object != new.directory.object || old.name == new.name {
+            return Ok(());
+        }
+        let stored = |side: &Side<'_>| Ok::<_, engine::error::Error>(self.find_entry(side.directory, side.name)?.map(|(_, stored)| stored));
+        if stored(old)? != stored(new)? {
+            return Ok(());
+        }
+        let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+        self.remove_entry(&tx, old.directory, old.name, moved.kind)?;
+        self.add_entry(&tx, new.directory, new.name, moved)?;
+        self.moved(&tx, moved, new.directory)
+    }
+
+    fn exchange(&self, old: &Side<'_>, moved: &Inode, new: &Side<'_>, other: &Inode) -> Result<()> {
+        if moved.object == other.object {
+            return Ok(());
+        }
+        self.check_not_below(moved, new.directory)?;
+        self.check_not_below(other, old.directory)?;
+        self.check_removable(moved)?;
+        self.check_removable(other)?;
+        let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+        for (side, gone, comes) in [(old, moved, other), (new, other, moved)] {
+            let mode = comes.word(&self.tables, Attribute::Mode)?;
+            let value = self.entry_value(comes.object, mode);
+            let zap = self.directory_zap(side.directory)?;
+            zap.remove_matching(&tx, side.name, self.matching)?;
+            zap.add_u64(&tx, side.name, value)?;
+            self.entry_changed(&tx, side.directory, gone.kind, Change::Removed)?;
+            self.entry_changed(&tx, side.directory, comes.kind, Change::Added)?;
+            self.moved(&tx, comes, side.directory)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,206 @@
+//! Changing attributes: mode, owner, times, size.
+
+use engine::bail;
+use engine::dmu::OpenTx;
+use engine::error::Result;
+use ondisk::acl::{self, AccessEntry};
+use ondisk::corruption::Corruption;
+use ondisk::sa::Attribute;
+use ondisk::znode;
+
+use super::create::znode_acl;
+use super::file_system::{Credentials, FileSystem};
+use super::inode::{Editor, Inode};
+use super::link::NAME_CHANGE;
+use super::stat::Time;
+use super::{FileKind, InodeNumber, Stat};
+
+const TYPE_MASK: u32 = 0o170_000;
+const SET_USER_ID: u32 = 0o4000;
+const SET_GROUP_ID: u32 = 0o2000;
+
+/// A new time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetTime {
+    /// The present.
+    Now,
+    /// This one.
+    To(Time),
+}
+
+/// What to change; `None` stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SetAttributes {
+    /// Permissions (the type stays).
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Bytes of contents.
+    pub size: Option<u64>,
+    /// Last read.
+    pub access_time: Option<SetTime>,
+    /// Last change of the contents.
+    pub modification_time: Option<SetTime>,
+    /// Last change of anything (a kernel that caches writes sets it).
+    pub change_time: Option<Time>,
+    /// Bits of `ondisk::znode::FLAG_*` above 32 to be set and to be cleared.
+    pub flags: Option<(u64, u64)>,
+    /// Project (files and directories of datasets with project ids only).
+    pub project: Option<u64>,
+}
+
+/// Flags that a user may change.
+const USER_FLAGS: u64 = !0 << 32 & !(znode::FLAG_PROJECT_ID | znode::FLAG_AV_MODIFIED);
+/// Flags that say what the access control list is like.
+const ACL_FLAGS: u64 = znode::FLAG_ACL_AUTO_INHERIT
+    | znode::FLAG_ACL_DEFAULTED
+    | znode::FLAG_ACL_PROTECTED
+    | znode::FLAG_ACL_TRIVIAL
+    | znode::FLAG_INHERIT_ACE
+    | znode::FLAG_ACL_OBJECT;
+/// Those of them that survive a change of the mode.
+const LASTING_ACL_FLAGS: u64 = znode::FLAG_ACL_AUTO_INHERIT | znode::FLAG_ACL_DEFAULTED | znode::FLAG_ACL_PROTECTED;
+
+impl FileSystem {
+    /// Changes attributes.
+    ///
+    /// # Errors
+    /// `NoSpace`; `Denied` for files that are marked.
+    pub fn setattr(&self, inode: InodeNumber, set: &SetAttributes, credentials: &Credentials) -> Result<Stat> {
+        let inode = self.inode(inode)?;
+        self.check_writable()?;
+        let flags = inode.word(&self.tables, Attribute::Flags)?;
+        let owner_or_mode = set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
+        if flags & znode::FLAG_IMMUTABLE != 0 && (owner_or_mode || set.modification_time.is_some()) {
+            bail!(Denied, "inode {} is marked not to be changed", inode.object);
+        }
+        if let Some(size) = set.size {
+            self.set_size(&inode, size, credentials)?;
+        }
+        if *set != (SetAttributes { size: set.size, ..SetAttributes::default() }) {
+            let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+            let mut edit = inode.edit(self, &tx);
+            self.set_owner_and_mode(&inode, &mut edit, set)?;
+            if let Some(project) = set.project {
+                self.set_project(&inode, &mut edit, project)?;
+            }
+            self.set_times_and_flags(&mut edit, set)?;
+        }
+        inode.stat(&self.tables)
+    }
+
+    fn set_owner_and_mode(&self, inode: &Inode, edit: &mut Editor<'_>, set: &SetAttributes) -> Result<()> {
+        let old_mode = edit.word(Attribute::Mode)? as u32;
+        let mut mode = set.mode.map_or(old_mode, |mode| old_mode & TYPE_MASK | mode & !TYPE_MASK);
+        if let Some(uid) = set.uid {
+            edit.set(&[(Attribute::Uid, &u64::from(uid).to_le_bytes())])?;
+        }
+        if let Some(gid) = set.gid {
+            edit.set(&[(Attribute::Gid, &u64::from(gid).to_le_bytes())])?;
+        }
+        if set.mode.is_none() && (set.uid.is_some() || set.gid.is_some()) && inode.kind == FileKind::Regular {
+            mode &= !SET_USER_ID;
+            if mode & 0o010 != 0 {
+                mode &= !SET_GROUP_ID;
+            }
+        }
+        if set.mode.is_none() {
+            return if mode == old_mode { Ok(()) } else { edit.set(&[(Attribute::Mode, &u64::from(mode).to_le_bytes())]) };
+        }
+        // The property aclmode=discard: the list becomes what the mode says.
+        let entries = acl::trivial(mode.into(), inode.kind == FileKind::Directory);
+        self.set_acl(edit, mode, &entries)
+    }
+
+    fn set_project(&self, inode: &Inode, edit: &mut Editor<'_>, project: u64) -> Result<()> {
+        if !self.gives_project_ids() || edit.attributes.is_znode() || !matches!(inode.kind, FileKind::Regular | FileKind::Directory) {
+            bail!(NotSupported, "inode {} cannot belong to a project", inode.object);
+        }
+        let flags = edit.word(Attribute::Flags)?;
+        if flags & znode::FLAG_PROJECT_ID != 0 {
+            return edit.set(&[(Attribute::ProjectId, &project.to_le_bytes())]);
+        }
+        let place = edit.place;
+        edit.attributes.insert_after(&place, Attribute::Links, Attribute::ProjectId, &project.to_le_bytes())?;
+        edit.set(&[(Attribute::Flags, &(flags | znode::FLAG_PROJECT_ID).to_le_bytes())])
+    }
+
+    /// Writes mode and access control list.
+    fn set_acl(&self, edit: &mut Editor<'_>, mode: u32, entries: &[AccessEntry]) -> Result<()> {
+        let (uid, gid, mut flags) = (edit.word(Attribute::Uid)?, edit.word(Attribute::Gid)?, edit.word(Attribute::Flags)?);
+        let (_, everyone_executes) = acl::mode(entries, uid, gid);
+        flags &= !(ACL_FLAGS & !LASTING_ACL_FLAGS | znode::FLAG_NO_EXECUTE_DENIED);
+        if acl::is_trivial(entries) {
+            flags |= znode::FLAG_ACL_TRIVIAL;
+        }
+        if everyone_executes {
+            flags |= znode::FLAG_NO_EXECUTE_DENIED;
+        }
+        let (mode, flags) = (u64::from(mode).to_le_bytes(), flags.to_le_bytes());
+        let version = if self.version >= znode::VERSION_FUID { acl::VERSION_1 } else { acl::VERSION_0 };
+        if edit.attributes.is_znode() {
+            let external = edit.attributes.get(&self.tables, Attribute::ZnodeAcl).and_then(|acl| acl.first_chunk()).map_or(0, |object| u64::from_le_bytes(*object));
+            if external != 0 {
+                self.objset.free(edit.place.tx, external)?;
+            }
+            return edit.set(&[(Attribute::Mode, &mode), (Attribute::Flags, &flags), (Attribute::ZnodeAcl, &znode_acl(version, entries))]);
+        }
+        let (bytes, count) = (acl::encode(version, entries), (entries.len() as u64).to_le_bytes());
+        edit.set(&[(Attribute::Mode, &mode), (Attribute::Flags, &flags), (Attribute::AclEntries, &bytes), (Attribute::AclCount, &count)])
+    }
+
+    fn set_times_and_flags(&self, edit: &mut Editor<'_>, set: &SetAttributes) -> Result<()> {
+        let now = self.now();
+        let resolve = |time| match time {
+            SetTime::Now => now,
+            SetTime::To(time) => time,
+        };
+        if let Some(time) = set.access_time {
+            edit.set(&[(Attribute::AccessTime, &resolve(time).to_bytes())])?;
+        }
+        let mut flags = edit.word(Attribute::Flags)?;
+        if let Some((added, removed)) = set.flags {
+            flags = flags & !(removed & USER_FLAGS) | added & USER_FLAGS;
+        }
+        flags = self.touched_flags(flags, set.modification_time.is_some());
+        if let Some(time) = set.modification_time {
+            edit.set(&[(Attribute::ModificationTime, &resolve(time).to_bytes())])?;
+        }
+        let change = set.change_time.unwrap_or(now);
+        edit.set(&[(Attribute::ChangeTime, &change.to_bytes()), (Attribute::Flags, &flags.to_le_bytes())])
+    }
+
+    /// The access control list of a file.
+    pub(super) fn read_acl(&self, inode: &Inode) -> Result<Vec<AccessEntry>> {
+        let mut attributes = inode.attributes.write();
+        if attributes.is_znode() {
+            return self.read_znode_acl(inode, attributes.get(&self.tables, Attribute::ZnodeAcl).unwrap_or(&[]));
+        }
+        if attributes.get(&self.tables, Attribute::AclEntries).is_none() {
+            attributes.load_spill(&inode.dnode, &self.tables)?;
+        }
+        let count = attributes.word(&self.tables, Attribute::AclCount).unwrap_or(0);
+        let bytes = attributes.get(&self.tables, Attribute::AclEntries).unwrap_or(&[]);
+        Ok(acl::decode(acl::VERSION_1, usize::try_from(count).unwrap_or(usize::MAX), bytes)?)
+    }
+
+    fn read_znode_acl(&self, inode: &Inode, bytes: &[u8]) -> Result<Vec<AccessEntry>> {
+        let short = || Corruption::new("znode ACL", "size", bytes.len() as u64);
+        let word = |at: usize| bytes.get(at..at + 8).and_then(|bytes| bytes.first_chunk()).map(|bytes| u64::from_le_bytes(*bytes));
+        let (external, packed) = (word(0).ok_or_else(short)?, word(8).ok_or_else(short)?);
+        let (first, version, last) = (packed as u32 as usize, (packed >> 32) as u16, (packed >> 48) as usize);
+        let (size, count) = if version == acl::VERSION_0 { (first.saturating_mul(12), first) } else { (first, last) };
+        if external == 0 {
+            return Ok(acl::decode(version, count, bytes.get(16..).ok_or_else(short)?)?);
+        }
+        if size > 1 << 20 {
+            return Err(Corruption::new("znode ACL", "size", size as u64).into());
+        }
+        let mut entries = vec![0; size];
+        self.objset.hold(external)?.read(0, &mut entries)?;
+        let _ = inode;
+        Ok(acl::decode(version, count, &entries)?)
+    }
+}

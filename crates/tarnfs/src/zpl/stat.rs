@@ -1,0 +1,208 @@
+//! What is known of a file: its attributes, decoded.
+
+use engine::dmu::FileOwner;
+use engine::error::Result;
+use ondisk::corruption::Corruption;
+use ondisk::object_type::ObjectType;
+use ondisk::sa::{self, Attribute};
+use ondisk::znode;
+
+use super::InodeNumber;
+use super::inode::Inode;
+use super::sa_tables::SaTables;
+
+/// A point in time, since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Time {
+    /// Seconds.
+    pub seconds: i64,
+    /// Nanoseconds beyond them.
+    pub nanoseconds: u32,
+}
+
+impl Time {
+    pub(super) fn from_words((seconds, nanoseconds): (u64, u64)) -> Self {
+        Time { seconds: seconds.cast_signed(), nanoseconds: u32::try_from(nanoseconds).unwrap_or(0) }
+    }
+
+    pub(super) fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.seconds.to_le_bytes());
+        bytes[8..].copy_from_slice(&u64::from(self.nanoseconds).to_le_bytes());
+        bytes
+    }
+}
+
+/// What a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // each is its name
+pub enum FileKind {
+    Fifo,
+    CharacterDevice,
+    Directory,
+    BlockDevice,
+    Regular,
+    SymbolicLink,
+    Socket,
+    Unknown,
+}
+
+impl FileKind {
+    /// From a mode.
+    pub fn of_mode(mode: u32) -> Self {
+        Self::of_directory_type((mode >> 12 & 0xf) as u8)
+    }
+
+    /// From the type number of a directory entry (`DT_*`).
+    pub fn of_directory_type(number: u8) -> Self {
+        match number {
+            1 => FileKind::Fifo,
+            2 => FileKind::CharacterDevice,
+            4 => FileKind::Directory,
+            6 => FileKind::BlockDevice,
+            8 => FileKind::Regular,
+            10 => FileKind::SymbolicLink,
+            12 => FileKind::Socket,
+            _ => FileKind::Unknown,
+        }
+    }
+
+    /// The type number of a directory entry (`DT_*`).
+    pub fn directory_type(self) -> u8 {
+        match self {
+            FileKind::Fifo => 1,
+            FileKind::CharacterDevice => 2,
+            FileKind::Directory => 4,
+            FileKind::BlockDevice => 6,
+            FileKind::Regular => 8,
+            FileKind::SymbolicLink => 10,
+            FileKind::Socket => 12,
+            FileKind::Unknown => 0,
+        }
+    }
+}
+
+/// What is known of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stat {
+    /// Inode number.
+    pub inode: InodeNumber,
+    /// Tells apart files that had one inode number at different times.
+    pub generation: u64,
+    /// Type and permissions.
+    pub mode: u32,
+    /// Number of names.
+    pub links: u64,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number (devices only): the major number shifted left by 20 bits, and the minor number.
+    pub device: u64,
+    /// Bytes of contents; directories: entries.
+    pub size: u64,
+    /// Bytes allocated, as of the last sync.
+    pub allocated: u64,
+    /// Bytes of a block.
+    pub block_size: u64,
+    /// Last read.
+    pub access_time: Time,
+    /// Last change of the contents.
+    pub modification_time: Time,
+    /// Last change of contents or attributes.
+    pub change_time: Time,
+    /// When it was made.
+    pub creation_time: Time,
+    /// The directory in which it was made or last moved to.
+    pub parent: InodeNumber,
+    /// `ondisk::znode::FLAG_*`.
+    pub flags: u64,
+    /// Project.
+    pub project: u64,
+}
+
+impl Stat {
+    /// What the file is.
+    pub fn kind(&self) -> FileKind {
+        FileKind::of_mode(self.mode)
+    }
+}
+
+/// Ids above 32 bits name users of foreign domains, whom this system does not know.
+const NOBODY: u32 = 65534;
+
+fn local_id(id: u64) -> u32 {
+    u32::try_from(id).unwrap_or(NOBODY)
+}
+
+impl Inode {
+    /// A word that every file has.
+    pub(super) fn word(&self, tables: &SaTables, attribute: Attribute) -> Result<u64> {
+        self.maybe_word(tables, attribute)?.ok_or_else(|| {
+            let field = ondisk::sa::ATTRIBUTES[attribute as usize].name;
+            Corruption::new("file attributes", field, self.object).into()
+        })
+    }
+
+    /// A word that a file may have.
+    pub(super) fn maybe_word(&self, tables: &SaTables, attribute: Attribute) -> Result<Option<u64>> {
+        {
+            let attributes = self.attributes.read();
+            let word = attributes.word(tables, attribute);
+            if word.is_some() || !attributes.spill_unread() {
+                return Ok(word);
+            }
+        }
+        let mut attributes = self.attributes.write();
+        attributes.load_spill(&self.dnode, tables)?;
+        Ok(attributes.word(tables, attribute))
+    }
+
+    fn time(&self, tables: &SaTables, attribute: Attribute) -> Time {
+        self.attributes.read().two_words(tables, attribute).map_or(Time::default(), Time::from_words)
+    }
+
+    /// Everything that `stat` says.
+    pub(super) fn stat(&self, tables: &SaTables) -> Result<Stat> {
+        let mode = self.word(tables, Attribute::Mode)? as u32;
+        let flags = self.word(tables, Attribute::Flags)?;
+        let kind = FileKind::of_mode(mode);
+        let device = match kind {
+            FileKind::BlockDevice | FileKind::CharacterDevice => self.maybe_word(tables, Attribute::Device)?.unwrap_or(0),
+            _ => 0,
+        };
+        let project = if flags & znode::FLAG_PROJECT_ID != 0 { self.maybe_word(tables, Attribute::ProjectId)?.unwrap_or(0) } else { 0 };
+        let info = self.dnode.info();
+        Ok(Stat {
+            inode: self.object,
+            generation: self.word(tables, Attribute::Generation)?,
+            mode,
+            links: self.word(tables, Attribute::Links)?,
+            uid: local_id(self.word(tables, Attribute::Uid)?),
+            gid: local_id(self.word(tables, Attribute::Gid)?),
+            device,
+            size: self.word(tables, Attribute::Size)?,
+            allocated: info.used_bytes.next_multiple_of(512) + u64::from(info.slots) * 512,
+            block_size: info.block_bytes,
+            access_time: self.time(tables, Attribute::AccessTime),
+            modification_time: self.time(tables, Attribute::ModificationTime),
+            change_time: self.time(tables, Attribute::ChangeTime),
+            creation_time: self.time(tables, Attribute::CreationTime),
+            parent: self.word(tables, Attribute::Parent)?,
+            flags,
+            project,
+        })
+    }
+}
+
+/// Who owns the file with this bonus: for the accounting of used space, done where no table of attributes is at hand.
+#[doc(alias = "zpl_get_file_info")]
+pub fn file_owner(bonus_type: ObjectType, bonus: &[u8]) -> Option<FileOwner> {
+    let owner = match bonus_type {
+        ObjectType::ZNODE => znode::owner(bonus).ok()?,
+        // A new file whose attributes are not there yet belongs to root, as in OpenZFS.
+        ObjectType::SA => sa::owner(bonus).ok()?.unwrap_or_default(),
+        _ => return None,
+    };
+    Some(FileOwner { user: owner.uid, group: owner.gid, project: owner.project })
+}

@@ -1,0 +1,325 @@
+//! The POSIX layer on a disk in memory.
+
+mod model;
+mod rig;
+
+use engine::dmu::ObjsetSettings;
+use engine::error::ErrorKind;
+use ondisk::znode;
+
+use super::*;
+use rig::Rig;
+
+fn root() -> Credentials {
+    Credentials::root()
+}
+
+fn new() -> (Rig, FileSystem) {
+    Rig::new(&NewFileSystem::default(), ObjsetSettings::dataset_default(true))
+}
+
+fn file(fs: &FileSystem, name: &str) -> Stat {
+    fs.create(fs.root(), name.as_bytes(), 0o100_644, 0, &root()).unwrap()
+}
+
+fn names(fs: &FileSystem, directory: InodeNumber) -> Vec<String> {
+    let mut names = Vec::new();
+    fs.read_directory(directory, 0, &mut |entry| {
+        names.push(String::from_utf8(entry.name).unwrap());
+        true
+    })
+    .unwrap();
+    names
+}
+
+#[test]
+fn a_new_file_has_the_attributes_that_openzfs_gives() {
+    let (_rig, fs) = new();
+    let stat = file(&fs, "a");
+    let dnode = fs.objset().hold(stat.inode).unwrap();
+    // As zdb shows a file made by OpenZFS 2.4 with mode 0644: a bonus of 176 bytes, flags 840800000004.
+    assert_eq!(dnode.bonus().len(), 176);
+    assert_eq!(stat.flags, 0x8408_0000_0004);
+    // Layout 2 is the first one, that of directories and files; layouts 0 and 1 are never written.
+    assert_eq!(&dnode.bonus()[..8], &[0x5a, 0x50, 0x2f, 0, 2, 0x04, 24, 0]);
+    assert_eq!((stat.links, stat.size, stat.mode), (1, 0, 0o100_644));
+    let root = fs.getattr(fs.root()).unwrap();
+    assert_eq!((root.links, root.size, root.flags), (2, 3, 0x8408_0000_0144));
+    assert_eq!(file_owner(dnode.bonus_type(), &dnode.bonus()).unwrap().user, 0);
+}
+
+#[test]
+fn contents_survive_a_reopen_and_blocks_grow() {
+    let (rig, fs) = new();
+    let inode = file(&fs, "a").inode;
+    fs.write(inode, WriteMode::At(0), b"hello", &root()).unwrap();
+    assert_eq!(fs.getattr(inode).unwrap().block_size, 512);
+    fs.write(inode, WriteMode::At(3), &[7; 3000], &root()).unwrap();
+    assert_eq!(fs.getattr(inode).unwrap().block_size, 3072);
+    rig.sync(fs.objset());
+    fs.write(inode, WriteMode::Append, &[8; 200_000], &root()).unwrap();
+    assert_eq!(fs.getattr(inode).unwrap().block_size, 128 << 10);
+    rig.sync(fs.objset());
+    let again = rig.reopen();
+    let stat = again.lookup(again.root(), b"a").unwrap();
+    assert_eq!(stat.size, 203_003);
+    let bytes = again.read(stat.inode, 0, 1 << 20).unwrap();
+    assert_eq!(&bytes[..3], b"hel");
+    assert!(bytes[3..3003].iter().all(|&byte| byte == 7));
+    assert!(bytes[3003..].iter().all(|&byte| byte == 8));
+    rig.check();
+}
+
+#[test]
+fn a_removed_file_lives_as_long_as_it_is_open() {
+    let (rig, fs) = new();
+    let inode = file(&fs, "a").inode;
+    fs.write(inode, WriteMode::At(0), &[1; 100_000], &root()).unwrap();
+    rig.sync(fs.objset());
+    fs.unlink(fs.root(), b"a").unwrap();
+    rig.sync(fs.objset());
+    assert_eq!(fs.read(inode, 99_999, 10).unwrap(), [1]);
+    assert_eq!(fs.getattr(inode).unwrap().links, 0);
+    // A crash now leaves it in the delete queue, which the next mount empties.
+    let after_crash = rig.reopen();
+    assert_eq!(after_crash.drain_delete_queue().unwrap(), 1);
+    fs.forget(inode, 1);
+    assert_eq!(fs.getattr(inode).unwrap_err().kind(), ErrorKind::NotFound);
+    rig.sync(fs.objset());
+    assert_eq!(rig.reopen().drain_delete_queue().unwrap(), 0);
+    rig.check();
+}
+
+#[test]
+fn holes_read_as_zeros_and_are_found() {
+    let (rig, fs) = new();
+    let inode = file(&fs, "a").inode;
+    fs.write(inode, WriteMode::At(0), &[1; 512 << 10], &root()).unwrap();
+    fs.punch_hole(inode, 100_000, 300_000, &root()).unwrap();
+    fs.truncate(inode, 1 << 20, &root()).unwrap();
+    for _ in 0..2 {
+        assert_eq!(fs.seek(inode, 0, Seek::Hole).unwrap(), Some(128 << 10));
+        assert_eq!(fs.seek(inode, 200_000, Seek::Data).unwrap(), Some(384 << 10));
+        assert_eq!(fs.seek(inode, 400_000, Seek::Hole).unwrap(), Some(512 << 10));
+        assert_eq!(fs.seek(inode, 600_000, Seek::Data).unwrap(), None);
+        let bytes = fs.read(inode, 0, 2 << 20).unwrap();
+        assert_eq!(bytes.len(), 1 << 20);
+        assert!(bytes[100_000..400_000].iter().all(|&byte| byte == 0));
+        assert!(bytes[..100_000].iter().chain(&bytes[400_000..512 << 10]).all(|&byte| byte == 1));
+        rig.sync(fs.objset());
+    }
+    rig.check();
+}
+
+#[test]
+fn large_extended_attributes_go_to_the_spill_block_and_to_the_directory() {
+    let (rig, fs) = new();
+    let inode = file(&fs, "a").inode;
+    let sizes = [("user.small", 10), ("security.selinux", 300), ("user.listed", 30_000), ("user.large", 50_000)];
+    for (name, size) in sizes {
+        fs.setxattr(inode, name.as_bytes(), &vec![size as u8; size], XattrMode::Create).unwrap();
+        rig.sync(fs.objset());
+    }
+    assert_eq!(fs.setxattr(inode, b"user.small", b"", XattrMode::Create).unwrap_err().kind(), ErrorKind::Exists);
+    let again = rig.reopen();
+    let stat = again.lookup(again.root(), b"a").unwrap();
+    assert_eq!(again.listxattr(stat.inode).unwrap().len(), 4);
+    for (name, size) in sizes {
+        assert_eq!(again.getxattr(stat.inode, name.as_bytes()).unwrap(), vec![size as u8; size], "{name}");
+    }
+    rig.check();
+    for (name, _) in sizes {
+        fs.removexattr(inode, name.as_bytes()).unwrap();
+    }
+    assert_eq!(fs.getxattr(inode, b"user.small").unwrap_err().kind(), ErrorKind::NoAttribute);
+    fs.unlink(fs.root(), b"a").unwrap();
+    fs.forget(inode, 1);
+    rig.sync(fs.objset());
+    rig.check();
+}
+
+#[test]
+fn old_versions_are_written_in_their_own_form() {
+    for version in 1..=4 {
+        let (rig, fs) = Rig::new(&NewFileSystem { version, ..NewFileSystem::default() }, ObjsetSettings::dataset_default(true));
+        let inode = file(&fs, "a").inode;
+        assert_eq!(fs.objset().hold(inode).unwrap().bonus().len(), znode::ZNODE_SIZE);
+        fs.symlink(fs.root(), b"short", b"target", &root()).unwrap();
+        fs.symlink(fs.root(), b"long", &[b't'; 600], &root()).unwrap();
+        fs.setattr(inode, &SetAttributes { mode: Some(0o600), uid: Some(5), ..SetAttributes::default() }, &root()).unwrap();
+        fs.setxattr(inode, b"user.a", b"value", XattrMode::Any).unwrap();
+        fs.mkdir(fs.root(), b"d", 0o755, &root()).unwrap();
+        rig.sync(fs.objset());
+        let again = rig.reopen();
+        let stat = again.lookup(again.root(), b"a").unwrap();
+        assert_eq!((stat.mode, stat.uid), (0o100_600, 5));
+        assert_eq!(again.getxattr(stat.inode, b"user.a").unwrap(), b"value");
+        for (name, target) in [("short", b"target".to_vec()), ("long", vec![b't'; 600])] {
+            let link = again.lookup(again.root(), name.as_bytes()).unwrap();
+            assert_eq!(again.readlink(link.inode).unwrap(), target);
+        }
+        rig.check();
+    }
+}
+
+#[test]
+fn directories_move_but_not_into_themselves() {
+    let (_rig, fs) = new();
+    let a = fs.mkdir(fs.root(), b"a", 0o755, &root()).unwrap().inode;
+    let b = fs.mkdir(a, b"b", 0o755, &root()).unwrap().inode;
+    assert_eq!(fs.rename(fs.root(), b"a", b, b"c", RenameMode::Replace).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(fs.rename(fs.root(), b"a", a, b"c", RenameMode::Replace).unwrap_err().kind(), ErrorKind::Invalid);
+    fs.rename(a, b"b", fs.root(), b"b", RenameMode::NoReplace).unwrap();
+    assert_eq!((fs.getattr(fs.root()).unwrap().links, fs.getattr(a).unwrap().links), (4, 2));
+    assert_eq!(fs.getattr(b).unwrap().parent, fs.root());
+    // One empty directory replaces the other; one with entries stays.
+    let inside = fs.create(a, b"f", 0o100_644, 0, &root()).unwrap().inode;
+    assert_eq!(fs.rename(fs.root(), b"b", fs.root(), b"a", RenameMode::Replace).unwrap_err().kind(), ErrorKind::NotEmpty);
+    assert_eq!(fs.rmdir(fs.root(), b"a").unwrap_err().kind(), ErrorKind::NotEmpty);
+    fs.rename(fs.root(), b"b", a, b"f", RenameMode::Exchange).unwrap();
+    assert_eq!((fs.getattr(fs.root()).unwrap().links, fs.getattr(a).unwrap().links), (3, 3));
+    assert_eq!((fs.getattr(inside).unwrap().parent, fs.getattr(b).unwrap().parent), (fs.root(), a));
+    assert_eq!(names(&fs, fs.root()).len(), 4);
+    assert_eq!(fs.rename(fs.root(), b"a", fs.root(), b"b", RenameMode::Replace).unwrap_err().kind(), ErrorKind::NotDirectory);
+    assert_eq!(fs.rename(fs.root(), b"b", fs.root(), b"a", RenameMode::Replace).unwrap_err().kind(), ErrorKind::IsDirectory);
+    fs.unlink(fs.root(), b"b").unwrap();
+    fs.rmdir(a, b"f").unwrap();
+    fs.rmdir(fs.root(), b"a").unwrap();
+    assert_eq!((fs.getattr(fs.root()).unwrap().links, fs.getattr(fs.root()).unwrap().size), (2, 2));
+}
+
+#[test]
+fn links_count() {
+    let (rig, fs) = new();
+    let inode = file(&fs, "a").inode;
+    let directory = fs.mkdir(fs.root(), b"d", 0o755, &root()).unwrap().inode;
+    assert_eq!(fs.link(inode, directory, b"b").unwrap().links, 2);
+    assert_eq!(fs.link(directory, fs.root(), b"x").unwrap_err().kind(), ErrorKind::Denied);
+    fs.unlink(fs.root(), b"a").unwrap();
+    assert_eq!(fs.getattr(inode).unwrap().links, 1);
+    let unnamed = fs.create_unnamed(fs.root(), 0o600, &root()).unwrap();
+    assert_eq!(unnamed.links, 0);
+    assert_eq!(fs.link(unnamed.inode, fs.root(), b"named").unwrap().links, 1);
+    rig.sync(fs.objset());
+    assert_eq!(rig.reopen().drain_delete_queue().unwrap(), 0);
+}
+
+#[test]
+fn names_are_compared_as_the_dataset_says() {
+    let new = NewFileSystem { case: 1, normalization: 0x10, utf8_only: true, ..NewFileSystem::default() };
+    let (_rig, fs) = Rig::new(&new, ObjsetSettings::dataset_default(true));
+    let inode = file(&fs, "Straße é").inode;
+    assert_eq!(fs.lookup(fs.root(), "STRAßE e\u{301}".as_bytes()).unwrap().inode, inode);
+    assert_eq!(fs.create(fs.root(), "straße é".as_bytes(), 0o100_644, 0, &root()).unwrap_err().kind(), ErrorKind::Exists);
+    assert_eq!(fs.create(fs.root(), b"\xff", 0o100_644, 0, &root()).unwrap_err().kind(), ErrorKind::Invalid);
+    fs.rename(fs.root(), "straße é".as_bytes(), fs.root(), "STRASSE".as_bytes(), RenameMode::Replace).unwrap();
+    fs.rename(fs.root(), b"strasse", fs.root(), b"Strasse", RenameMode::Replace).unwrap();
+    assert_eq!(names(&fs, fs.root()), [".", "..", "Strasse"]);
+    fs.unlink(fs.root(), b"sTRASSE").unwrap();
+}
+
+#[test]
+fn ids_follow_the_directory_and_set_id_bits_go() {
+    let (_rig, fs) = new();
+    let user = Credentials { uid: 1000, gid: 1000, groups: vec![7] };
+    let directory = fs.mkdir(fs.root(), b"d", 0o777, &root()).unwrap().inode;
+    let set = SetAttributes { mode: Some(0o2777), gid: Some(50), ..SetAttributes::default() };
+    fs.setattr(directory, &set, &root()).unwrap();
+    let made = fs.create(directory, b"f", 0o102_755, 0, &user).unwrap();
+    assert_eq!((made.uid, made.gid, made.mode), (1000, 50, 0o100_755));
+    assert_eq!(fs.mkdir(directory, b"s", 0o755, &user).unwrap().mode, 0o042_755);
+    let set = SetAttributes { mode: Some(0o6755), ..SetAttributes::default() };
+    assert_eq!(fs.setattr(made.inode, &set, &root()).unwrap().mode, 0o106_755);
+    fs.write(made.inode, WriteMode::At(0), b"x", &user).unwrap();
+    assert_eq!(fs.getattr(made.inode).unwrap().mode, 0o100_755);
+    assert_eq!(fs.getattr(made.inode).unwrap().flags & 0x104, 0x104);
+}
+
+#[test]
+fn a_file_without_project_gets_one_in_its_fixed_place() {
+    let (rig, fs) = Rig::new(&NewFileSystem { project_ids: false, ..NewFileSystem::default() }, ObjsetSettings::dataset_default(true));
+    // The root was made without; a file made under the option has one from the start.
+    assert_eq!(fs.getattr(fs.root()).unwrap().flags & znode::FLAG_PROJECT_ID, 0);
+    let set = SetAttributes { project: Some(77), ..SetAttributes::default() };
+    for inode in [fs.root(), file(&fs, "a").inode] {
+        assert_eq!(fs.setattr(inode, &set, &root()).unwrap().project, 77);
+        let dnode = fs.objset().hold(inode).unwrap();
+        assert_eq!(file_owner(dnode.bonus_type(), &dnode.bonus()).unwrap().project, 77);
+    }
+    rig.sync(fs.objset());
+    assert_eq!(rig.reopen().getattr(fs.root()).unwrap().project, 77);
+}
+
+#[test]
+#[allow(clippy::disallowed_methods)] // this test is about threads
+fn many_threads_at_once() {
+    let (rig, fs) = new();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4)
+            .map(|number| {
+                let fs = &fs;
+                scope.spawn(move || {
+                    let own = fs.mkdir(fs.root(), format!("t{number}").as_bytes(), 0o755, &root()).unwrap().inode;
+                    for step in 0..150u64 {
+                        let name = format!("f{}", step % 17);
+                        let shared = format!("shared{}", step % 5);
+                        if let Ok(stat) = fs.create(own, name.as_bytes(), 0o100_644, 0, &root()) {
+                            fs.write(stat.inode, WriteMode::At(step * 1000), &[number; 5000], &root()).unwrap();
+                            fs.forget(stat.inode, 1);
+                        } else {
+                            fs.unlink(own, name.as_bytes()).unwrap();
+                        }
+                        match fs.create(fs.root(), shared.as_bytes(), 0o100_644, 0, &root()) {
+                            Ok(stat) => fs.forget(stat.inode, 1),
+                            Err(_) => drop(fs.rename(fs.root(), shared.as_bytes(), own, b"moved", RenameMode::Replace)),
+                        }
+                        if let Ok(stat) = fs.lookup(fs.root(), shared.as_bytes()) {
+                            drop(fs.link(stat.inode, own, format!("l{step}").as_bytes()).map(|stat| fs.forget(stat.inode, 1)));
+                            drop(fs.setxattr(stat.inode, b"user.x", &[1; 200], XattrMode::Any));
+                            fs.forget(stat.inode, 1);
+                        }
+                    }
+                })
+            })
+            .collect();
+        let (rig, objset, stop) = (&rig, fs.objset(), &stop);
+        let syncer = scope.spawn(move || {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                rig.sync(objset);
+            }
+        });
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        syncer.join().unwrap();
+    });
+    rig.sync(fs.objset());
+    rig.check();
+    // What the directories say, and what the attributes say, is one and the same.
+    let again = rig.reopen();
+    assert_eq!(again.drain_delete_queue().unwrap(), 0);
+    let mut links = std::collections::BTreeMap::new();
+    let mut todo = vec![again.root()];
+    while let Some(directory) = todo.pop() {
+        let (mut entries, mut directories) = (0, 0);
+        again
+            .read_directory(directory, 2, &mut |entry| {
+                entries += 1;
+                if entry.kind == FileKind::Directory {
+                    directories += 1;
+                    todo.push(entry.inode);
+                } else {
+                    *links.entry(entry.inode).or_insert(0) += 1;
+                }
+                true
+            })
+            .unwrap();
+        let stat = again.getattr(directory).unwrap();
+        assert_eq!((stat.size, stat.links), (entries + 2, directories + 2));
+    }
+    for (inode, links) in links {
+        assert_eq!(again.getattr(inode).unwrap().links, links);
+    }
+}

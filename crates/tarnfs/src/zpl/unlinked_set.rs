@@ -1,0 +1,106 @@
+//! Files that have no name any more.
+//!
+//! # Theory
+//! The last name of a file may go while somebody has it open. Its object number is then in the delete queue, and when nobody
+//! refers to the inode any more its contents are freed, in steps if there are many, and then, in one transaction, the object and its
+//! place in the queue. After a crash the queue says what is left to free.
+
+use engine::dmu::OpenTx;
+use engine::error::{ErrorKind, Result};
+use engine::zap::Cursor;
+use ondisk::sa::Attribute;
+use ondisk::znode;
+
+use super::FileKind;
+use super::file_system::FileSystem;
+use super::inode::{Inode, InodeRef};
+
+impl FileSystem {
+    /// Frees the object of a file without links to which nobody refers.
+    pub(super) fn free_unlinked(&self, inode: &Inode) -> Result<()> {
+        if inode.kind == FileKind::Directory && inode.word(&self.tables, Attribute::Flags)? & znode::FLAG_XATTR != 0 {
+            self.empty_xattr_directory(inode)?;
+        }
+        if inode.kind == FileKind::Regular {
+            self.free_in_steps(inode, 0)?;
+        }
+        let xattr_directory = inode.maybe_word(&self.tables, Attribute::ExtendedAttributes)?.unwrap_or(0);
+        // Released after the transaction: it is freed then.
+        let xattr_directory: Option<InodeRef<'_>> = match xattr_directory {
+            0 => None,
+            object => self.inode_even_unlinked(object).ok(),
+        };
+        // What is no hidden directory of this file was damaged, and is not ours to remove.
+        let is_hidden = |directory: &Inode| -> Result<bool> {
+            let word = |attribute| directory.word(&self.tables, attribute);
+            Ok(directory.kind == FileKind::Directory
+                && word(Attribute::Flags)? & znode::FLAG_XATTR != 0
+                && word(Attribute::Parent)? == inode.object
+                && directory.object != inode.object)
+        };
+        let xattr_directory = match xattr_directory {
+            Some(directory) if is_hidden(&directory)? => Some(directory),
+            _ => None,
+        };
+        let tx = OpenTx::assign_freeing(&self.objset)?;
+        if let Some(directory) = &xattr_directory {
+            directory.edit(self, &tx).set(&[(Attribute::Links, &0u64.to_le_bytes())])?;
+            self.queue_for_deletion(&tx, directory.object)?;
+        }
+        match self.delete_queue.remove_int(&tx, inode.object) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            other => other?,
+        }
+        if let Some(object) = self.external_acl(inode) {
+            self.objset.free(&tx, object)?;
+        }
+        self.objset.free(&tx, inode.object)?;
+        drop(tx);
+        Ok(())
+    }
+
+    /// The object that holds a long access control list of an old znode.
+    fn external_acl(&self, inode: &Inode) -> Option<u64> {
+        let attributes = inode.attributes.read();
+        if !attributes.is_znode() {
+            return None;
+        }
+        let acl = attributes.get(&self.tables, Attribute::ZnodeAcl)?;
+        Some(u64::from_le_bytes(*acl.first_chunk()?)).filter(|&object| object != 0)
+    }
+
+    /// Frees what the delete queue holds and nobody has open: to be called once after mounting for writing.
+    /// Returns how many files were freed.
+    ///
+    /// # Errors
+    /// The queue cannot be read.
+    #[doc(alias = "zfs_unlinked_drain")]
+    pub fn drain_delete_queue(&self) -> Result<usize> {
+        self.check_writable()?;
+        let mut freed = 0;
+        let mut cursor = Cursor::start();
+        while let Some(entry) = self.delete_queue.next(&mut cursor)? {
+            let object = entry.value.first();
+            match self.inode_even_unlinked(object) {
+                // When this reference is dropped the object is freed, if nobody else has one.
+                Ok(inode) => {
+                    freed += usize::from(inode.word(&self.tables, Attribute::Links).is_ok_and(|links| links == 0));
+                    drop(inode);
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    let tx = OpenTx::assign_freeing(&self.objset)?;
+                    self.delete_queue.remove_int(&tx, object)?;
+                }
+                Err(error) => tracing::warn!("{}: object {object} of the delete queue cannot be freed: {error}", self.objset.name()),
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Lets go of all inodes, as at an unmount: files that were removed while open are freed.
+    pub fn release_all(&self) {
+        for inode in self.inodes.all() {
+            self.forget(inode, u64::MAX);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Extended attributes.
+//!
+//! # Theory
+//! There are two places: a packed list of names and values among the system attributes (property `xattr=sa`), and a hidden
+//! directory with one file per name (`xattr=dir`). Both are always read; the property says where new ones go. What is too large
+//! for the list goes to the directory. A name is in one place only.
+//!
+//! Names are stored with their namespace. Other systems store user attributes without one; a name without a known namespace is
+//! shown as `user.`.
+
+use std::collections::BTreeSet;
+
+use engine::bail;
+use engine::dmu::OpenTx;
+use engine::error::{ErrorKind, Result};
+use engine::error;
+use ondisk::nvlist::{NvList, NvString, Value};
+use ondisk::sa::Attribute;
+
+use super::InodeNumber;
+use super::file_system::FileSystem;
+use super::inode::Inode;
+use super::link::NAME_CHANGE;
+
+/// Whether an extended attribute may or must exist before it is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XattrMode {
+    /// Either.
+    Any,
+    /// It must not.
+    Create,
+    /// It must.
+    Replace,
+}
+
+const USER: &[u8] = b"user.";
+const NAMESPACES: [&[u8]; 4] = [b"user.", b"system.", b"security.", b"trusted."];
+/// Longest name.
+const NAME_MAX: usize = 255;
+/// Largest value that goes into the list.
+const LISTED_VALUE_MAX: usize = 32 << 10;
+/// Largest list.
+const LIST_MAX: usize = 64 << 10;
+/// Largest value at all.
+const VALUE_MAX: usize = 64 << 10;
+
+/// The name without its namespace, under which other systems store user attributes.
+fn bare(name: &[u8]) -> Option<&[u8]> {
+    let bare = name.strip_prefix(USER)?;
+    (!bare.is_empty() && !NAMESPACES.iter().any(|namespace| bare.starts_with(namespace))).then_some(bare)
+}
+
+fn full(stored: &[u8]) -> Vec<u8> {
+    if NAMESPACES.iter().any(|namespace| stored.starts_with(namespace)) { stored.to_vec() } else { [USER, stored].concat() }
+}
+
+impl FileSystem {
+    fn xattr_list(&self, inode: &Inode) -> Result<NvList> {
+        let mut attributes = inode.attributes.write();
+        if attributes.get(&self.tables, Attribute::ExtendedAttributeList).is_none() {
+            attributes.load_spill(&inode.dnode, &self.tables)?;
+        }
+        match attributes.get(&self.tables, Attribute::ExtendedAttributeList) {
+            Some(bytes) if !bytes.is_empty() => Ok(NvList::decode(bytes)?),
+            _ => Ok(NvList::new()),
+        }
+    }
+
+    fn write_xattr_list(&self, inode: &Inode, list: &NvList) -> Result<()> {
+        let bytes = list.encode_xdr();
+        if bytes.len() >= LIST_MAX {
+            bail!(TooBig, "the extended attributes of inode {} are larger than {LIST_MAX} bytes", inode.object);
+        }
+        let tx = OpenTx::assign(&self.objset, NAME_CHANGE + bytes.len() as u64)?;
+        let now = self.now().to_bytes();
+        let mut edit = inode.edit(self, &tx);
+        let flags = self.touched_flags(edit.word(Attribute::Flags)?, false);
+        edit.set(&[(Attribute::ExtendedAttributeList, &bytes), (Attribute::ChangeTime, &now), (Attribute::Flags, &flags.to_le_bytes())])
+    }
+
+    /// Where `name` is stored: under which name in the list, or in the directory.
+    fn find_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Option<(Vec<u8>, Vec<u8>, bool)>> {
+        let list = self.xattr_list(inode)?;
+        let names = [Some(name), bare(name)];
+        for stored in names.into_iter().flatten() {
+            if let Some(Value::ByteArray(bytes)) = list.get_bytes(stored) {
+                return Ok(Some((stored.to_vec(), bytes.clone(), true)));
+            }
+        }
+        for stored in names.into_iter().flatten() {
+            if let Some(bytes) = self.read_xattr_file(inode, stored, VALUE_MAX)? {
+                return Ok(Some((stored.to_vec(), bytes, false)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// `NoAttribute`.
+    pub fn getxattr(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>> {
+        let inode = self.inode(inode)?;
+        let _xattrs = inode.xattrs.read();
+        let found = self.find_xattr(&inode, name)?;
+        found.map(|(_, bytes, _)| bytes).ok_or_else(|| error!(NoAttribute, "inode {} has no attribute {}", inode.object, String::from_utf8_lossy(name)))
+    }
+
+    /// The names of all extended attributes.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn listxattr(&self, inode: InodeNumber) -> Result<Vec<Vec<u8>>> {
+        let inode = self.inode(inode)?;
+        let _xattrs = inode.xattrs.read();
+        let mut names: BTreeSet<Vec<u8>> = self.xattr_list(&inode)?.iter().map(|(name, _)| full(name.as_bytes())).collect();
+        names.extend(self.xattr_file_names(&inode)?.iter().map(|name| full(name)));
+        Ok(names.into_iter().collect())
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// `Exists` or `NoAttribute`, as `mode` demands; `Range` for a name that is too long; `TooBig`; `NoSpace`.
+    pub fn setxattr(&self, inode: InodeNumber, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        let inode = self.inode(inode)?;
+        self.check_writable()?;
+        if name.is_empty() || name.len() > NAME_MAX || name.contains(&0) {
+            bail!(Range, "a name of {} bytes for an extended attribute", name.len());
+        }
+        if value.len() > VALUE_MAX {
+            bail!(TooBig, "an extended attribute of {} bytes is larger than {VALUE_MAX}", value.len());
+        }
+        let _xattrs = inode.xattrs.write();
+        let old = self.find_xattr(&inode, name)?;
+        match (mode, &old) {
+            (XattrMode::Create, Some(_)) => bail!(Exists, "the attribute {} exists", String::from_utf8_lossy(name)),
+            (XattrMode::Replace, None) => bail!(NoAttribute, "there is no attribute {}", String::from_utf8_lossy(name)),
+            _ => {}
+        }
+        let listed = self.options().xattr_in_attributes && !inode.attributes.read().is_znode() && self.uses_attributes;
+        let in_list = listed && value.len() <= LISTED_VALUE_MAX && self.try_list(&inode, name, value, old.as_ref().filter(|old| old.2).map(|old| old.0.as_slice()))?;
+        if !in_list {
+            self.write_xattr_file(&inode, name, value)?;
+        }
+        match old {
+            // In the other place, or under the name without namespace: gone from there.
+            Some((stored, _, true)) if !in_list => self.remove_listed(&inode, &stored),
+            Some((stored, _, false)) if in_list || stored != name => self.remove_xattr_file(&inode, &stored),
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts a value into the list; `false` if the list has no room.
+    fn try_list(&self, inode: &Inode, name: &[u8], value: &[u8], old: Option<&[u8]>) -> Result<bool> {
+        let mut list = self.xattr_list(inode)?;
+        if let Some(old) = old {
+            list.remove_bytes(old);
+        }
+        list.push(NvString::from_bytes(name.to_vec()), Value::ByteArray(value.to_vec()));
+        match self.write_xattr_list(inode, &list) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::TooBig => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn remove_listed(&self, inode: &Inode, stored: &[u8]) -> Result<()> {
+        let mut list = self.xattr_list(inode)?;
+        list.remove_bytes(stored);
+        self.write_xattr_list(inode, &list)
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// `NoAttribute`.
+    pub fn removexattr(&self, inode: InodeNumber, name: &[u8]) -> Result<()> {
+        let inode = self.inode(inode)?;
+        self.check_writable()?;
+        let _xattrs = inode.xattrs.write();
+        match self.find_xattr(&inode, name)? {
+            Some((stored, _, true)) => self.remove_listed(&inode, &stored),
+            Some((stored, _, false)) => self.remove_xattr_file(&inode, &stored),
+            None => bail!(NoAttribute, "inode {} has no attribute {}", inode.object, String::from_utf8_lossy(name)),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The hidden directory of extended attributes.
+//!
+//! # Theory
+//! A file with attributes of this kind names, among its own attributes, a directory that no other directory has; in it is one
+//! file per attribute. All of them are marked [`ondisk::znode::FLAG_XATTR`].
+
+use engine::dmu::OpenTx;
+use engine::error::Result;
+use engine::zap::Cursor;
+use engine::{bail, error};
+use ondisk::acl;
+use ondisk::sa::Attribute;
+use ondisk::znode;
+
+use super::file_system::{Credentials, FileSystem};
+use super::inode::{Inode, InodeRef};
+use super::link::NAME_CHANGE;
+use super::{FileKind, InodeNumber, WriteMode};
+
+const DIRECTORY_MODE: u32 = 0o041_777;
+const FILE_MODE: u32 = 0o100_644;
+
+impl FileSystem {
+    fn xattr_directory(&self, inode: &Inode) -> Result<Option<InodeRef<'_>>> {
+        match inode.maybe_word(&self.tables, Attribute::ExtendedAttributes)?.unwrap_or(0) {
+            0 => Ok(None),
+            object => self.inode(object).map(Some),
+        }
+    }
+
+    /// The object of one attribute.
+    fn xattr_file(&self, inode: &Inode, name: &[u8]) -> Result<Option<InodeRef<'_>>> {
+        let Some(directory) = self.xattr_directory(inode)? else {
+            return Ok(None);
+        };
+        match self.find_entry(&directory, name)? {
+            Some((object, _)) => self.inode(object).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) fn read_xattr_file(&self, inode: &Inode, name: &[u8], max: usize) -> Result<Option<Vec<u8>>> {
+        let Some(file) = self.xattr_file(inode, name)? else {
+            return Ok(None);
+        };
+        let size = file.word(&self.tables, Attribute::Size)?;
+        let size = usize::try_from(size).ok().filter(|&size| size <= max).ok_or_else(|| error!(TooBig, "an extended attribute of {size} bytes"))?;
+        let mut bytes = vec![0; size];
+        file.dnode.read(0, &mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    pub(super) fn xattr_file_names(&self, inode: &Inode) -> Result<Vec<Vec<u8>>> {
+        match self.xattr_directory(inode)? {
+            Some(directory) => Ok(self.directory_zap(&directory)?.entries()?.into_iter().map(|entry| entry.name).collect()),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn make_xattr_directory(&self, inode: &Inode) -> Result<InodeRef<'_>> {
+        let stat = inode.stat(&self.tables)?;
+        let credentials = Credentials { uid: stat.uid, gid: stat.gid, groups: Vec::new() };
+        let mut new = self.new_node(inode, DIRECTORY_MODE, 0, &credentials)?;
+        new.mode = DIRECTORY_MODE;
+        new.gid = stat.gid;
+        new.flags |= znode::FLAG_XATTR;
+        new.acl = acl::trivial(DIRECTORY_MODE.into(), true);
+        let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+        let directory = self.maker().make(&tx, &new)?;
+        inode.edit(self, &tx).set(&[(Attribute::ExtendedAttributes, &directory.object.to_le_bytes())])?;
+        drop(tx);
+        Ok(self.insert_inode(directory))
+    }
+
+    pub(super) fn write_xattr_file(&self, inode: &Inode, name: &[u8], value: &[u8]) -> Result<()> {
+        let directory = match self.xattr_directory(inode)? {
+            Some(directory) => directory,
+            None => self.make_xattr_directory(inode)?,
+        };
+        let stat = directory.stat(&self.tables)?;
+        let credentials = Credentials { uid: stat.uid, gid: stat.gid, groups: Vec::new() };
+        let file: InodeNumber = match self.find_entry(&directory, name)? {
+            Some((object, _)) => object,
+            None => {
+                let stat = self.create(directory.object, name, FILE_MODE, 0, &credentials)?;
+                self.forget(stat.inode, 1);
+                stat.inode
+            }
+        };
+        let file = self.inode(file)?;
+        if file.kind != FileKind::Regular {
+            bail!(Corrupt, "the extended attribute {} is no file", String::from_utf8_lossy(name));
+        }
+        self.set_size(&file, 0, &Credentials::root())?;
+        self.write(file.object, WriteMode::At(0), value, &Credentials::root())?;
+        let tx = OpenTx::assign(&self.objset, 0)?;
+        inode.edit(self, &tx).set(&[(Attribute::ChangeTime, &self.now().to_bytes())])
+    }
+
+    pub(super) fn remove_xattr_file(&self, inode: &Inode, name: &[u8]) -> Result<()> {
+        match self.xattr_directory(inode)? {
+            Some(directory) => self.unlink(directory.object, name),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes all entries of a hidden directory whose file is being freed.
+    pub(super) fn empty_xattr_directory(&self, directory: &Inode) -> Result<()> {
+        let zap = self.directory_zap(directory)?;
+        let mut cursor = Cursor::start();
+        while let Some(entry) = zap.next(&mut cursor)? {
+            let file = self.inode_even_unlinked(znode::entry_object(entry.value.first()))?;
+            let tx = OpenTx::assign_freeing(&self.objset)?;
+            self.remove_entry(&tx, directory, &entry.name, file.kind)?;
+            self.drop_link(&tx, &file)?;
+            drop(tx);
+        }
+        Ok(())
+    }
+}
