@@ -4,9 +4,10 @@
 //!
 //! Only what makes or imports a pool needs a daemon to be there; it is started then. Everything else asks the one that
 //! runs, and when none runs the answer is known without it: no pool is imported. So listing, in a script or a prompt,
-//! leaves no process behind.
+//! leaves no process behind; neither does looking for pools on devices, which this process does itself.
 
 use daemon::{Client, Place};
+use engine::host::{Host, RealHost};
 use tarnfs::control::{Datasets, Failure, FailureKind, PoolSelect, Reply, Request};
 
 use crate::session::Control;
@@ -25,7 +26,7 @@ impl Remote {
 
 /// Does the request change who owns which pool, or need pools that are not imported?
 fn needs_daemon(request: &Request) -> bool {
-    matches!(request, Request::PoolCreate(_) | Request::PoolImport(_) | Request::PoolScan(_))
+    matches!(request, Request::PoolCreate(_) | Request::PoolImport(_))
 }
 
 /// The answer when no pool is imported.
@@ -40,6 +41,7 @@ fn answer_alone(request: &Request) -> Reply {
             None => Reply::Datasets(Datasets { root_kind: None, entries: Vec::new() }),
         },
         Request::MountList => Reply::Mounts(Vec::new()),
+        Request::PoolScan(scan) => Reply::Found(tarnfs::control::scan::scan(scan, RealHost.host_id())),
         Request::Quit => Reply::Done,
         _ => Reply::Failed(Failure::new(FailureKind::NoSuchPool)),
     }

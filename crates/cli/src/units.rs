@@ -20,7 +20,7 @@ fn scaled(number: u64, unit_of_one: &str) -> String {
     }
     let letter = if power == 0 { unit_of_one } else { LETTERS[power] };
     let unit = 1u64 << (10 * power);
-    if power == 0 || number % unit == 0 {
+    if power == 0 || number.is_multiple_of(unit) {
         return format!("{rest}{letter}");
     }
     let value = number as f64 / unit as f64;

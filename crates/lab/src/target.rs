@@ -59,11 +59,10 @@ pub struct HostDirectory {
 
 impl HostDirectory {
     /// Works in a new directory inside `parent`, which goes away with this.
-    pub fn new(name: Option<String>, parent: &Path) -> Result<HostDirectory> {
+    pub fn new(name: impl Into<String>, parent: &Path) -> Result<HostDirectory> {
         let directory = tempfile::Builder::new().prefix(".fsperf-").tempdir_in(parent);
         let directory = directory.with_context(|| format!("cannot make a directory in {}", parent.display()))?;
-        let kind = || system::mount_of(parent).map_or_else(|| "host".to_owned(), |mount| mount.kind);
-        Ok(HostDirectory { name: name.unwrap_or_else(kind), directory })
+        Ok(HostDirectory { name: name.into(), directory })
     }
 }
 

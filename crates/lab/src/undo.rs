@@ -5,7 +5,12 @@
 //! 1. Steps run in the reverse of the order in which they were pushed, each once.
 //! 2. A step that fails is reported and does not keep the others from running.
 
-use anyhow::Result;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::system;
 
 type Step = Box<dyn FnOnce() -> Result<()>>;
 
@@ -36,6 +41,21 @@ impl Undo {
         }
         failures
     }
+}
+
+/// Makes an empty directory in `parent`; it goes away with all that is in it when `undo` runs.
+pub fn scratch_directory(parent: &Path, prefix: &str, undo: &mut Undo) -> Result<PathBuf> {
+    let made = tempfile::Builder::new().prefix(prefix).tempdir_in(parent);
+    let path = made.with_context(|| format!("cannot make a directory in {}", parent.display()))?.keep();
+    let gone = path.clone();
+    undo.push(format!("remove {}", path.display()), move || {
+        // Never through a mount: what is still mounted there is kept, and told.
+        if system::mounts().iter().any(|mount| mount.directory.starts_with(&gone)) {
+            bail!("something is still mounted in it");
+        }
+        Ok(fs::remove_dir_all(&gone)?)
+    });
+    Ok(path)
 }
 
 impl Drop for Undo {

@@ -52,6 +52,9 @@ pub(crate) struct Arguments {
     tarn: Option<PathBuf>,
 }
 
+/// Below this some file systems have more trouble with their own bookkeeping than with the tests.
+const SMALLEST_IMAGE_BYTES: u64 = 4 << 30;
+
 fn settings(arguments: &Arguments) -> Result<Settings> {
     let mut settings = if arguments.full { Settings::full() } else { Settings::short() };
     settings.divisor = arguments.divisor.unwrap_or(settings.divisor);
@@ -77,7 +80,7 @@ fn place(arguments: &Arguments, settings: &Settings) -> Result<Place> {
     let tarn = arguments.tarn.clone().or_else(beside).unwrap_or_else(|| PathBuf::from("tarn"));
     let image_bytes = match arguments.image {
         Some(megabytes) => megabytes.checked_mul(1 << 20).context("--image is too large")?,
-        None => settings.space_bytes().max(1 << 30),
+        None => settings.space_bytes().max(SMALLEST_IMAGE_BYTES),
     };
     let needed = image_bytes.saturating_mul(arguments.compare.len() as u64);
     if let Some(free) = system::free_space_bytes(&directory) {
@@ -98,7 +101,10 @@ fn targets(arguments: &Arguments, settings: &Settings) -> Result<Vec<Box<dyn Tar
         }
     }
     for directory in &arguments.on {
-        targets.push(Box::new(HostDirectory::new(None, directory)?));
+        let kind = system::mount_of(directory).map_or_else(|| "host".to_owned(), |mount| mount.kind);
+        let taken = targets.iter().any(|target| target.name() == kind);
+        let name = if taken { format!("{kind}:{}", directory.display()) } else { kind };
+        targets.push(Box::new(HostDirectory::new(name, directory)?));
     }
     if targets.is_empty() {
         bail!("nothing to measure; give --on DIR or --compare NAMES");

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
+use engine::dmu::DnodeSpec;
 use engine::dsl::{NewDataset, PropertyChange};
 use engine::error::{ErrorKind, Result, Within};
 use engine::host::RealHost;
@@ -17,8 +18,10 @@ use engine::pool::import::{Candidate, discover, select};
 use engine::pool::{NewPool, OpenOptions};
 use engine::tunables::Tunables;
 use engine::vdev::{NewLeaf, NewTop};
+use engine::zap::{Zap, ZapSpec};
 use engine::{bail, error};
 use ondisk::feature::Feature;
+use ondisk::object_type::ObjectType;
 use ondisk::objset::ObjsetType;
 use parking_lot::Mutex;
 
@@ -48,6 +51,8 @@ pub struct CreateOptions {
     pub comment: Option<String>,
     /// The pool's `compatibility`.
     pub compatibility: Option<String>,
+    /// The name that it goes by until it is exported, if another.
+    pub temporary_name: Option<String>,
     /// Limits.
     pub tunables: Option<Tunables>,
 }
@@ -63,6 +68,8 @@ pub struct ImportOptions {
     pub destroyed: bool,
     /// Another name.
     pub new_name: Option<String>,
+    /// That name is for this import only.
+    pub temporary_name: bool,
     /// Limits.
     pub tunables: Option<Tunables>,
 }
@@ -110,7 +117,7 @@ impl Pool {
         let new_root = new_file_system(&options.properties, features.contains(&Feature::ProjectQuota));
         let (comment, compatibility) = (options.comment, options.compatibility);
         let new = NewPool {
-            name: name.to_owned(),
+            name: options.temporary_name.clone().unwrap_or_else(|| name.to_owned()),
             vdevs: tops,
             features,
             properties: stored_properties(options.properties),
@@ -122,6 +129,9 @@ impl Pool {
             }),
         };
         let engine = engine::pool::Pool::create(new, open_options(false, None, options.tunables))?;
+        if options.temporary_name.is_some() {
+            engine.set_stored_name(name);
+        }
         Ok(Self::wrap(engine))
     }
 
@@ -132,12 +142,24 @@ impl Pool {
     pub fn import(paths: &[PathBuf], name_or_guid: &str, options: ImportOptions) -> Result<Arc<Pool>> {
         let candidates = find_pools(paths);
         let candidate = select(&candidates, name_or_guid, options.destroyed)?;
+        Self::import_found(candidate, options)
+    }
+
+    /// Imports a pool that was found. Whether it is a destroyed one does not matter here.
+    ///
+    /// # Errors
+    /// As for [`Pool::import`].
+    pub fn import_found(candidate: &Candidate, options: ImportOptions) -> Result<Arc<Pool>> {
         let opened = Self::open_for(candidate, options.read_only)?;
-        let guid = opened.config.guid;
+        let (name, guid) = (opened.config.name.clone(), opened.config.guid);
         if opened.is_in_use_elsewhere(RealHost::shared().host_id()) && !options.force {
-            bail!(Busy, "pool {name_or_guid} ({guid}) was last used by another system: use force to import it anyway");
+            bail!(Busy, "pool {name} ({guid}) was last used by another system: use force to import it anyway");
         }
+        let temporary = options.temporary_name && options.new_name.is_some();
         let engine = engine::pool::Pool::open(&opened, open_options(options.read_only, options.new_name, options.tunables))?;
+        if temporary {
+            engine.set_stored_name(&name);
+        }
         Ok(Self::wrap(engine))
     }
 
@@ -239,6 +261,29 @@ impl Pool {
         })
     }
 
+    /// Makes a volume of `bytes`, in blocks of `block_bytes`; its parent must exist.
+    ///
+    /// # Errors
+    /// The name is taken or cannot be, a property cannot have that value.
+    pub fn create_volume(&self, name: &str, bytes: u64, block_bytes: u64, properties: Vec<(String, PropertyChange)>) -> Result<()> {
+        if !block_bytes.is_power_of_two() || !(512..=16 << 20).contains(&block_bytes) {
+            bail!(Invalid, "volume block size {block_bytes} is no power of 2 from 512 to 16M");
+        }
+        if bytes == 0 || !bytes.is_multiple_of(block_bytes) {
+            bail!(Invalid, "volume size must be a multiple of volume block size");
+        }
+        self.engine.dsl.create_dataset(NewDataset {
+            name: name.to_owned(),
+            objset_type: ObjsetType::Volume,
+            properties,
+            fill: Box::new(move |objset, tx| {
+                objset.claim(tx, VOLUME_DATA, &DnodeSpec::new(ObjectType::ZVOL, block_bytes))?;
+                let facts = Zap::create_at(objset, tx, VOLUME_ZAP, &ZapSpec::new(ObjectType::ZVOL_PROP))?;
+                facts.add_u64(tx, "size", bytes)
+            }),
+        })
+    }
+
     /// What is fixed when a file system is made and was not given comes from the parent.
     fn inherit_new_file_system(&self, name: &str, mut new: NewFileSystem) -> Result<NewFileSystem> {
         let Some((parent, _)) = name.rsplit_once('/') else { return Ok(new) };
@@ -321,6 +366,9 @@ impl Pool {
     }
 }
 
+/// The objects of a volume: its data, and the ZAP that has its size.
+const VOLUME_DATA: u64 = 1;
+const VOLUME_ZAP: u64 = 2;
 /// The value of the property `xattr` that means system attributes.
 const XATTR_SA: u64 = 2;
 

@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::error::Error;
+use engine::dsl::meta::key;
+use engine::error::{Error, ErrorKind};
 use engine::host::RealHost;
 use engine::pool::import::{discover, select};
 use engine::pool::{OpenOptions, Pool};
 use engine::tunables::Tunables;
 use ondisk::blkptr::BlkPtr;
+use ondisk::nvlist::NvList;
 use serde_json::{Value as Json, json};
 use tarnfs::control::{PoolSelect, Request, VdevStatus, Wanted};
 
@@ -16,6 +18,9 @@ use super::{Flags, check, label, nvlist};
 use crate::json::{self, Object};
 use crate::session::{Session, Stop, complain, say};
 use crate::units::nice_number;
+
+/// Largest configuration that is believed.
+const CONFIG_BYTES_MAX: usize = 64 << 20;
 
 fn failed(session: &mut Session<'_>, name: &str, error: &Error) -> Stop {
     complain!(session, "zdb: can't open '{name}': {error}");
@@ -68,7 +73,7 @@ pub(super) fn run(session: &mut Session<'_>, flags: &Flags, name: &str) -> Resul
     let everything = !(flags.blocks || flags.checksum > 0 || flags.config || flags.datasets || flags.uberblock > 0);
     let mut object = flags.json.then(|| json::envelope("zdb"));
     if everything || flags.config {
-        let config = pool.config().mos(&pool.vdevs, pool.uberblock().txg);
+        let config = stored_config(&pool).map_err(|error| failed(session, name, &error))?;
         match &mut object {
             Some(object) => drop(object.insert("config".into(), nvlist::json(&config))),
             None => session.print(format_args!("\nMOS Configuration:\n{}", nvlist::text(&config, 8))),
@@ -96,6 +101,17 @@ pub(super) fn run(session: &mut Session<'_>, flags: &Flags, name: &str) -> Resul
         json::print(session, object);
     }
     Ok(code)
+}
+
+/// The configuration as it is on disk.
+fn stored_config(pool: &Pool) -> Result<NvList, Error> {
+    let mos = &pool.dsl.meta.mos;
+    let missing = || Error::new(ErrorKind::Corrupt, "the pool has no configuration");
+    let object = mos.zap_u64(key::DIRECTORY, key::CONFIG)?.ok_or_else(missing)?;
+    let bonus = mos.bonus(object)?;
+    let size = bonus.get(..8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes);
+    let size = usize::try_from(size).ok().filter(|size| *size <= CONFIG_BYTES_MAX).ok_or_else(missing)?;
+    Ok(NvList::decode(&mos.read(object, 0, size)?)?)
 }
 
 /// A line of `-d`.

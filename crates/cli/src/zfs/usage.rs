@@ -98,7 +98,7 @@ fn command_notes(command: &str) -> String {
         .to_owned();
     }
     let mut text = String::from("\nThe following properties are supported:\n");
-    let _ = write!(text, "\n\t{:<21} {}  {}   {}\n\n", "PROPERTY", "EDIT", "INHERIT", "VALUES");
+    let _ = write!(text, "\n\t{:<21} EDIT  INHERIT   VALUES\n\n", "PROPERTY");
     for property in usage_order(prop_table::PROPERTIES) {
         let edit = if property.is_read_only() { " NO    " } else { "YES    " };
         let inherit = if property.is_inheritable() { "  YES   " } else { "   NO   " };

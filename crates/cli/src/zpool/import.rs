@@ -101,6 +101,8 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
     {
         flags.directories = std::env::split_paths(&path).collect();
     }
+    // Whoever looks may be in another directory.
+    flags.directories = flags.directories.iter().map(|path| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())).collect();
     let scan = PoolScan { paths: flags.directories.clone(), destroyed: flags.destroyed };
     let mut found = session.found(Request::PoolScan(scan)).map_err(|failure| session.failed("cannot discover pools", &failure))?;
     found.retain(|pool| (pool.status.state == PoolState::Destroyed) == flags.destroyed);

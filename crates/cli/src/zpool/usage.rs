@@ -83,7 +83,7 @@ fn command_notes(command: &str) -> String {
         return String::new();
     }
     let mut text = String::from("\nthe following properties are supported:\n");
-    let _ = write!(text, "\n\t{:<19}  {}   {}\n\n", "PROPERTY", "EDIT", "VALUES");
+    let _ = write!(text, "\n\t{:<19}  EDIT   VALUES\n\n", "PROPERTY");
     for property in usage_order(prop_table::PROPERTIES) {
         let edit = if property.rule == engine::dsl::prop_table::Rule::ReadOnly { "  NO   " } else { " YES   " };
         let _ = writeln!(text, "\t{:<19}  {edit}{}", property.name, property.values.unwrap_or("-"));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use ondisk::blkptr::BlkPtr;
 use ondisk::dnode as disk;
+use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 use ondisk::objset::{ObjsetSize, ObjsetType};
 
@@ -140,6 +141,9 @@ impl Objset {
     fn finish_object(&self, tx: &SyncTx<'_>, mut sync: DnodeSync) -> Result<()> {
         self.account(&mut sync);
         let object = sync.dnode.object;
+        if sync.dnode.slots > 1 && !sync.is_freed() {
+            self.owner().uses(Feature::LargeDnode);
+        }
         self.meta().write(tx, object * disk::DNODE_SLOT_BYTES as u64, &sync.encode())?;
         if sync.is_freed() {
             self.forget(object);

@@ -10,12 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ondisk::blkptr::BlkPtr;
+use ondisk::feature::Feature;
 use parking_lot::Mutex;
 
 use super::{DmuContext, Objset};
 use crate::bail;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::txg::{Txg, TxgHold};
+
+/// How many groups a transaction waits for space that others were promised, or that is coming free.
+const BUSY_GROUPS_MAX: usize = 8;
 
 /// Membership of a group.
 #[derive(Debug)]
@@ -52,6 +56,11 @@ pub trait SpaceOwner: Send + Sync {
     fn born(&self, tx: &SyncTx<'_>, bp: &BlkPtr) -> Result<()>;
     /// A block is no longer needed by the head: free it ([`SyncTx::free`]) or keep it on the deadlist.
     fn killed(&self, tx: &SyncTx<'_>, bp: &BlkPtr) -> Result<()>;
+    /// Something that needs `feature` to be understood is being written: the owner is to say so on disk, in this group or the
+    /// one before.
+    fn uses(&self, feature: Feature) {
+        let _ = feature;
+    }
 }
 
 /// A user's transaction; dropping it is its end.
@@ -82,10 +91,21 @@ impl OpenTx {
         if let Some(failure) = context.groups.failure() {
             return Err(failure);
         }
-        throttle(context)?;
-        let hold = context.groups.hold();
-        objset.owner().reserve(hold.txg(), bytes)?;
-        Ok(OpenTx { tx: Tx { txg: hold.txg(), syncing: false }, _hold: hold })
+        for _ in 0..BUSY_GROUPS_MAX {
+            throttle(context)?;
+            let hold = context.groups.hold();
+            let txg = hold.txg();
+            match objset.owner().reserve(txg, bytes) {
+                Ok(()) => return Ok(OpenTx { tx: Tx { txg, syncing: false }, _hold: hold }),
+                // What was promised to others, mostly more than they need, is known when their group is on disk.
+                Err(error) if error.kind() == ErrorKind::Busy => {
+                    drop(hold);
+                    context.groups.wait_synced(txg)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        bail!(NoSpace, "{}: out of space", objset.name())
     }
 
     /// Joins the open group without any check: for what must succeed on a full pool (removing files).

@@ -181,4 +181,11 @@ impl SpaceOwner for Dataset {
         }
         Ok(())
     }
+
+    fn uses(&self, feature: Feature) {
+        let mut state = self.state.lock();
+        if !state.features.contains(&feature) {
+            state.new_features.insert(feature);
+        }
+    }
 }

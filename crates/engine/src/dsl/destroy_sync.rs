@@ -63,8 +63,8 @@ impl Dsl {
         if !ondisk::zil::header_has_no_log(&objset.zil_header()) {
             return Err(refuse("its intent log is in use: mount and unmount it first", ErrorKind::Busy));
         }
-        // One here, one in the table of open object sets.
-        if Arc::strong_count(&objset) > 2 {
+        // One here, one in the table of open object sets; while a txg is written, the sync thread has some too.
+        if self.is_making_changes() && Arc::strong_count(&objset) > 2 {
             return Err(refuse("dataset is busy", ErrorKind::Busy));
         }
         Ok(dataset)

@@ -13,6 +13,7 @@
 //! A change that fails after its second check has failed half-way: that stops the pool.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -29,6 +30,8 @@ type Work = Box<dyn FnOnce(&Arc<Dsl>, &SyncTx<'_>) -> Result<()> + Send>;
 #[derive(Default)]
 pub(super) struct SyncTasks {
     queues: [Mutex<Vec<Work>>; TXG_SIZE],
+    /// A change is being made: set while `config` is held for writing.
+    running: AtomicBool,
 }
 
 /// Space that a change may need, for each block that it modifies: three copies of a block and of its parents.
@@ -125,9 +128,17 @@ impl Dsl {
         let queued = std::mem::take(&mut *self.tasks.queues[slot(tx.txg())].lock());
         for work in queued {
             let _config = self.lock_config();
-            work(self, tx)?;
+            self.tasks.running.store(true, Ordering::Relaxed);
+            let result = work(self, tx);
+            self.tasks.running.store(false, Ordering::Relaxed);
+            result?;
         }
         Ok(())
+    }
+
+    /// Whether a check is the second one, in the sync thread.
+    pub(super) fn is_making_changes(&self) -> bool {
+        self.tasks.running.load(Ordering::Relaxed)
     }
 
     /// The pool stops: those who wait for changes are told.

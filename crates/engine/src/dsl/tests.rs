@@ -489,10 +489,13 @@ fn properties_are_set_inherited_and_limited() {
     set("quota", PropertyValue::Number(65 << 20)).unwrap();
     assert!(a.available() <= 65 << 20);
     set("refquota", PropertyValue::Number(33 << 20)).unwrap();
-    let too_much = OpenTx::assign(&objset, 40 << 20).err().map(|error| error.kind());
-    assert_eq!(too_much, None, "one transaction may go over");
-    let more = OpenTx::assign(&objset, 1 << 20).err().map(|error| error.kind());
-    assert_eq!(more, Some(ErrorKind::Busy));
+    let txg = rig.context.groups.open_txg();
+    let reserve = |bytes| objset.owner().reserve(txg, bytes).err().map(|error| error.kind());
+    assert_eq!(reserve(40 << 20), None, "one transaction may go over");
+    assert_eq!(reserve(1 << 20), Some(ErrorKind::Busy), "the next waits until it is known");
+    dsl.clear_promises(txg);
+    assert_eq!(reserve(1 << 20), None);
+    dsl.clear_promises(txg);
     drop((objset, a));
     rig.with_syncs(|dsl| dsl.set_properties("pool/a", vec![("compression".into(), PropertyChange::Inherit)])).unwrap();
     assert_eq!(dsl.open_dataset("pool/a").unwrap().property("compression").unwrap().unwrap().1, Source::Default);
@@ -611,7 +614,6 @@ fn lists_adopt_and_drain() {
     assert_eq!(top.space(meta).unwrap(), Space::default());
     top.destroy(meta, &tx).unwrap();
     let before = objects();
-    drop(tx);
     rig.next_txg();
     assert_eq!(objects(), before, "objects of lists are left over");
     rig.check();
@@ -650,7 +652,6 @@ fn deadlists_sort_by_birth() {
     Deadlist::destroy(meta, clone, &tx).unwrap();
     Deadlist::destroy(meta, object, &tx).unwrap();
     assert_eq!(meta.features.count(Feature::EmptyBpobj).unwrap(), shared);
-    drop(tx);
     rig.next_txg();
     rig.check();
 }

@@ -52,6 +52,8 @@ pub struct PoolConfig {
     pub version: u64,
     /// The pool's name.
     pub name: String,
+    /// The name that it goes by until it is exported, if another. Not on disk.
+    pub temporary_name: Option<String>,
     /// What it is doing.
     pub state: PoolState,
     /// The pool's guid.
@@ -106,6 +108,7 @@ impl PoolConfig {
         PoolConfig {
             version,
             name: name.to_owned(),
+            temporary_name: None,
             state: PoolState::Active,
             guid,
             txg: 0,
@@ -127,6 +130,7 @@ impl PoolConfig {
         Ok(PoolConfig {
             version: list.require_u64("version")?,
             name: list.require_str("name")?.to_owned(),
+            temporary_name: None,
             state,
             guid: list.require_u64("pool_guid")?,
             txg: list.u64("txg").unwrap_or(0),

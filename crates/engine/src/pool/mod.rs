@@ -12,11 +12,13 @@ pub mod check;
 mod close;
 pub mod config;
 mod create;
+pub mod examine;
 pub mod import;
 mod open;
 #[allow(clippy::module_inception)]
 mod pool;
 pub mod prop_table;
+mod properties;
 pub mod space_maps;
 mod sync;
 mod sync_config;

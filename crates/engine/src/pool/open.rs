@@ -66,7 +66,7 @@ pub(super) fn make_context(options: &OpenOptions, vdevs: &Arc<VdevTree>, synced:
     })
 }
 
-fn open_mos(context: &Arc<DmuContext>, uberblock: &Uberblock, space: Arc<MosSpace>) -> Result<Mos> {
+pub(super) fn open_mos(context: &Arc<DmuContext>, uberblock: &Uberblock, space: Arc<MosSpace>) -> Result<Mos> {
     let Some(pointer) = BlkPtr::from_bytes(&uberblock.root) else { bail!(Corrupt, "uberblock: no root pointer") };
     let options = ObjsetOptions {
         context: context.clone(),
@@ -81,7 +81,7 @@ fn open_mos(context: &Arc<DmuContext>, uberblock: &Uberblock, space: Arc<MosSpac
 }
 
 /// Reads the configuration that is in the MOS.
-fn read_config(mos: &Mos) -> Result<(u64, NvList)> {
+pub(super) fn read_config(mos: &Mos) -> Result<(u64, NvList)> {
     let object = mos.zap_u64(key::DIRECTORY, key::CONFIG)?.ok_or_else(|| error!(Corrupt, "the MOS has no configuration"))?;
     let bonus = mos.bonus(object)?;
     let size = bonus.get(..8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes);

@@ -59,7 +59,16 @@ pub struct Pool {
 impl Pool {
     /// The pool's name.
     pub fn name(&self) -> String {
-        self.config.lock().name.clone()
+        let config = self.config.lock();
+        config.temporary_name.as_ref().unwrap_or(&config.name).clone()
+    }
+
+    /// The name that the pool goes by is a temporary one: on disk it is called `stored`.
+    pub fn set_stored_name(&self, stored: &str) {
+        self.change_config(|config| {
+            let name = std::mem::replace(&mut config.name, stored.to_owned());
+            config.temporary_name.get_or_insert(name);
+        });
     }
 
     /// The pool's guid.
@@ -136,6 +145,9 @@ impl Pool {
     /// # Errors
     /// What stopped the pool.
     pub fn wait_synced(&self, txg: Txg) -> Result<()> {
+        if let Some(failure) = self.context.groups.failure() {
+            return Err(failure.within(format!("pool {}", self.name())));
+        }
         if *self.threads.lock() == 0 {
             while self.context.groups.synced_txg() < txg {
                 self.sync_now()?;

@@ -86,6 +86,9 @@ impl Pool {
     pub fn sync_now(&self) -> Result<()> {
         let _one_at_a_time = self.sync_lock.lock();
         let groups = &self.context.groups;
+        if let Some(failure) = groups.failure() {
+            return Err(failure);
+        }
         let txg = groups.quiesce();
         let Some(begun) = groups.begin_sync() else { bail!(Suspended, "pool {} is being closed", self.name()) };
         assert_eq!(begun, txg, "somebody else syncs");

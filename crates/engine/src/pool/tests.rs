@@ -71,3 +71,27 @@ fn a_golden_pool_checks_clean() {
     println!("{} blocks, {} verified, {} datasets, claimed {} allocated {}", report.blocks, report.verified, report.datasets, report.claimed_bytes, report.allocated_bytes);
     assert!(report.is_clean(), "{:?}", report.findings);
 }
+
+/// The disk goes away under an open pool: whoever waits for the pool hears of it, nobody hangs, and closing works.
+#[test]
+fn a_disk_that_vanishes_suspends_the_pool() {
+    let disk = Arc::new(disk::MemDisk::new("vanishing", 256 << 20));
+    let leaf = NewLeaf { disk: disk.clone(), path: "/vanishing".into(), whole_disk: false };
+    let new = NewPool {
+        name: "gone".into(),
+        vdevs: vec![NewTop { leaves: vec![leaf], ashift: Some(12), is_log: false }],
+        features: ondisk::feature::Feature::for_new_pools().collect(),
+        properties: Vec::new(),
+        fill: Box::new(|_, _| Ok(())),
+        command: "zpool create gone".into(),
+        configure: Box::new(|_| ()),
+    };
+    let pool = Pool::create(new, options(false)).unwrap();
+    disk.faults.break_writes(true);
+    pool.change_config(|config| config.comment = Some("changed".into()));
+    let error = pool.sync_all().unwrap_err();
+    assert!(error.message().contains("gone"), "{error}");
+    let again = pool.sync_all().unwrap_err();
+    assert_eq!(again.kind(), error.kind());
+    assert!(pool.export().is_err());
+}

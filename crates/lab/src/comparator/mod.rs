@@ -11,7 +11,7 @@ pub mod tarn;
 mod loopback;
 mod zfs_fuse;
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use rustix::fs::FallocateFlags;
 use crate::process;
 use crate::system;
 use crate::target::Prepared;
-use crate::undo::Undo;
+use crate::undo::{self, Undo};
 
 /// The names that [`prepare`] knows.
 pub const NAMES: [&str; 5] = ["tarn", "ext4", "xfs", "btrfs", "zfs-fuse"];
@@ -61,19 +61,9 @@ fn missing<'a>(programs: &[&'a str]) -> Option<&'a str> {
     programs.iter().find(|program| process::find(program).is_none()).copied()
 }
 
-/// A folder for one comparator, empty, removed at the end.
+/// A folder for one comparator, removed at the end.
 fn folder(place: &Place, name: &str, undo: &mut Undo) -> Result<PathBuf> {
-    let made = tempfile::Builder::new().prefix(&format!(".fsperf-{name}-")).tempdir_in(&place.directory);
-    let path = made.with_context(|| format!("cannot make a directory in {}", place.directory.display()))?.keep();
-    let gone = path.clone();
-    undo.push(format!("remove {}", path.display()), move || {
-        // Never through a mount: what is still mounted there is kept, and told.
-        if system::mounts().iter().any(|mount| mount.directory.starts_with(&gone)) {
-            bail!("something is still mounted in it");
-        }
-        Ok(fs::remove_dir_all(&gone)?)
-    });
-    Ok(path)
+    undo::scratch_directory(&place.directory, &format!(".fsperf-{name}-"), undo)
 }
 
 /// A file whose blocks are all there.

@@ -68,7 +68,12 @@ pub(super) fn prepare(place: &Place) -> Result<Attempt> {
     process::succeed(process::command("zpool").args(words).arg(&mounted).arg(&pool).arg(&file))?;
     let (gone, directory) = (pool.clone(), mounted.clone());
     undo.push(format!("destroy zfs-fuse's pool {pool}"), move || {
-        let outcome = process::run("zpool", ["destroy", "-f", &gone]);
+        // It answers "busy" for a moment after its last file was closed.
+        let mut outcome = Ok(String::new());
+        eventually(Duration::from_secs(5), || {
+            outcome = process::run("zpool", ["destroy", "-f", &gone]);
+            outcome.is_ok()
+        });
         unmount(&directory)?;
         outcome.map(drop)
     });

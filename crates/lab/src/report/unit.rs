@@ -66,7 +66,7 @@ fn header(results: &Results) -> Vec<String> {
     let names: Vec<&str> = results.columns.iter().map(|column| column.name.as_str()).collect();
     let mut words = vec!["MB/s".to_owned()];
     words.extend(names.iter().map(|name| format!("{name} ")));
-    words.extend(names.iter().skip(1).map(|name| format!("{}/{name}", names[0])));
+    words.extend(names.iter().skip(1).map(|name| format!("/{name}")));
     words.extend(["|", "ZFS", "UFS", "ZFS/UFS"].map(str::to_owned));
     words
 }
@@ -106,10 +106,14 @@ pub fn verdicts(results: &Results) -> String {
 /// What the marks and columns mean, and what failed.
 pub fn legend(results: &Results) -> String {
     let mut text = format!(
-        "MB of 2^20 bytes per second, median of up to {} turns; {}.\nRight of the bar: the published figures (Solaris, one disk); no ratio across the bar means anything.\n",
+        "MB of 2^20 bytes per second, median of up to {} turns; {}.\n",
         results.settings.repetitions,
         results.settings.sizes()
     );
+    if results.columns.len() > 1 {
+        let _ = writeln!(text, "/NAME: {} against NAME; above 1x, {0} is faster.", results.columns[0].name);
+    }
+    text.push_str("Right of the bar: what ZFS and UFS were published with, on a machine of their time; compare ratios, not MB/s.\n");
     let series = || results.rows.iter().flat_map(|row| row.series.iter());
     if series().any(|series| cell(series).ends_with('~')) {
         text.push_str("~ the turns differ by more than a factor of 2.\n");
@@ -208,7 +212,7 @@ mod tests {
     #[test]
     fn a_table_for_people() {
         let expected = "\
-MB/s                    tarn    ext4   tarn/ext4  |     ZFS     UFS  ZFS/UFS
+MB/s                    tarn    ext4   /ext4  |     ZFS     UFS  ZFS/UFS
  4 read 32K, cached    1280~   1024        1.25x  |   674.8   612.9    1.10x
  5 read 32K, uncached  failed  1024            -  |       -       -        -
 ";

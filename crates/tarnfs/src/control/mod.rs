@@ -20,9 +20,11 @@
 mod backend;
 mod failure;
 pub mod mountpoint;
+mod pools;
 mod property;
 mod reply;
 mod request;
+pub mod scan;
 mod status;
 pub mod wire;
 
@@ -31,6 +33,7 @@ mod tests;
 
 pub use backend::{Backend, execute};
 pub use failure::{Failure, FailureKind};
+pub use pools::{MountPlan, Mounter, NoMounts, Pools};
 pub use property::{PropertyValue, Setting, Source, Value, Wanted};
 pub use reply::{BuildVersion, DatasetEntry, DatasetKind, DatasetKinds, Datasets, Mount, PoolEntry, Reply};
 pub use request::{

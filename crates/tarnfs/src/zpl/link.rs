@@ -17,7 +17,7 @@ const TYPE_MASK: u32 = 0o170_000;
 /// Longest target of a symbolic link.
 const TARGET_MAX: usize = 4096;
 /// Worst case of what making or removing a name writes, in bytes.
-pub(super) const NAME_CHANGE: u64 = 64 << 10;
+pub(super) const NAME_CHANGE: u64 = 32 << 10;
 
 /// Whether an entry more or less is also a subdirectory more or less.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -22,7 +22,7 @@ struct Counting {
 
 impl Counting {
     fn new(broken: bool) -> Counting {
-        let host = HostDirectory::new(Some("counting".into()), &std::env::temp_dir()).unwrap();
+        let host = HostDirectory::new("counting", &std::env::temp_dir()).unwrap();
         Counting { host, dropped: RefCell::new(0), broken }
     }
 }

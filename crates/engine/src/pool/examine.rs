@@ -1,0 +1,50 @@
+//! Looking at a pool that is not to be opened: which devices it lacks, which features it needs.
+//!
+//! # Theory
+//! `zpool import` without a pool lists what could be imported, and why the rest cannot. That takes the configuration and the
+//! features from the MOS and nothing else, and changes nothing: the devices may be open for looking only.
+
+use std::sync::Arc;
+
+use super::OpenOptions;
+use super::import::Candidate;
+use super::open::{make_context, open_mos, read_config};
+use crate::dsl::feature::{Features, Unsupported};
+use crate::error::{Result, Within};
+use crate::host::HostRef;
+use crate::tunables::Tunables;
+use crate::vdev::VdevTree;
+
+/// What was found.
+pub struct Examined {
+    /// The vdevs as the MOS describes them, with the devices that are there.
+    pub vdevs: VdevTree,
+    /// Features that are active and that this program cannot write, or not even read.
+    pub unsupported: Vec<Unsupported>,
+    /// The features that are enabled.
+    pub features: Features,
+}
+
+/// Looks at `candidate`.
+///
+/// # Errors
+/// The MOS cannot be read: devices or features are missing, or it is damaged.
+pub fn examine(candidate: &Candidate, host: HostRef) -> Result<Examined> {
+    let name = candidate.config.name.clone();
+    examine_named(candidate, host).within(|| format!("pool {name}"))
+}
+
+fn examine_named(candidate: &Candidate, host: HostRef) -> Result<Examined> {
+    candidate.config.check_features_for_read()?;
+    // A look at the MOS needs neither threads nor much memory.
+    let tunables = Tunables { write_workers: 1, cache_bytes_max: 16 << 20, ..Tunables::default() };
+    let options = OpenOptions { host, tunables, read_only: true, file_owner: None, new_name: None };
+    let uberblock = candidate.uberblock();
+    let labelled = Arc::new(candidate.open_tree()?);
+    let context = make_context(&options, &labelled, uberblock.txg);
+    let mos = open_mos(&context, uberblock, Arc::default())?;
+    let (_, stored) = read_config(&mos)?;
+    let (features, unsupported) = Features::load(&mos, true)?;
+    let vdevs = VdevTree::open(stored.require_nvlist("vdev_tree")?, &candidate.device_map())?;
+    Ok(Examined { vdevs, unsupported, features })
+}

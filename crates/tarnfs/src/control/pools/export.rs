@@ -1,0 +1,83 @@
+//! `zpool export`, `zpool destroy`, and the end of the program.
+
+use engine::error::ErrorKind;
+
+use super::{Failure, FailureKind, Imported, Pools};
+use crate::control::{PoolDestroy, PoolExport};
+
+/// How a pool is let go of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Export,
+    /// Without changing anything more on disk.
+    HardExport,
+    Destroy,
+}
+
+impl Pools {
+    pub(super) fn export_pool(&mut self, export: &PoolExport) -> Result<(), Failure> {
+        self.find(&export.name)?;
+        let force = export.force || export.hard_force;
+        self.unmount_pool(&export.name, force).map_err(|failure| match failure.kind {
+            FailureKind::DatasetBusy => Failure::new(FailureKind::PoolBusy),
+            _ => failure,
+        })?;
+        self.end(&export.name, if export.hard_force { Ending::HardExport } else { Ending::Export })
+    }
+
+    pub(super) fn destroy_pool(&mut self, destroy: &PoolDestroy) -> Result<(), Failure> {
+        let imported = self.find(&destroy.name)?;
+        if imported.pool.engine().is_read_only() {
+            return Err(Failure::new(FailureKind::PoolReadOnly));
+        }
+        self.unmount_pool(&destroy.name, destroy.force).map_err(|failure| Failure::with(FailureKind::UnmountFailed, failure.message))?;
+        self.end(&destroy.name, Ending::Destroy)
+    }
+
+    /// Unmounts what is mounted of a pool, and removes the directories that it was mounted on.
+    fn unmount_pool(&mut self, name: &str, force: bool) -> Result<(), Failure> {
+        let directories = self.own_mount_directories(name);
+        self.mounter.unmount_tree(name, force)?;
+        for directory in directories.into_iter().rev() {
+            super::mounting::remove_directory(&directory);
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, name: &str, how: Ending) -> Result<(), Failure> {
+        let Imported { pool, .. } = self.find(name)?;
+        let result = match how {
+            Ending::Export => pool.export(),
+            Ending::Destroy => pool.destroy(),
+            Ending::HardExport => {
+                pool.abandon();
+                Ok(())
+            }
+        };
+        match result {
+            // Somebody has a file system open: nothing was done yet.
+            Err(error) if error.kind() == ErrorKind::Busy => Err(Failure::new(FailureKind::PoolBusy)),
+            result => {
+                self.pools.remove(name);
+                result.map_err(|error| Failure::about_pool(&error))
+            }
+        }
+    }
+
+    /// Exports every pool, whatever is in use; the first failure is reported when all have been tried.
+    pub(super) fn export_all(&mut self) -> Result<(), Failure> {
+        let names: Vec<String> = self.pools.keys().cloned().collect();
+        let mut first = Ok(());
+        for name in names {
+            let export = PoolExport { name, force: true, hard_force: false };
+            let done = self.export_pool(&export);
+            if let Err(failure) = &done {
+                tracing::error!(pool = export.name, %failure, "the pool could not be exported in order");
+            }
+            if first.is_ok() {
+                first = done;
+            }
+        }
+        first
+    }
+}

@@ -1,0 +1,113 @@
+//! The health of an imported pool.
+
+use engine::dsl::meta::key;
+use engine::error::Result;
+use ondisk::feature::{Feature, FeatureFlags, Support};
+
+use super::{Failure, Imported, vdevs};
+use crate::Pool;
+use crate::control::{PoolState, PoolStatus, ScanFunction, ScanState, ScanStatus};
+
+/// Keys of the MOS directory.
+const SCAN: &str = "scan";
+const ERROR_LOGS: [&str; 2] = ["errlog_last", "errlog_scrub"];
+/// A scan is paused.
+const SCAN_FLAG_PAUSED: u64 = 2;
+/// The words of a scan's record: up to the flags.
+const SCAN_WORDS: usize = 24;
+
+/// What `zpool status` shows.
+pub(super) fn status(name: &str, imported: &Imported) -> Result<PoolStatus, Failure> {
+    let pool = &imported.pool;
+    status_of(name, pool).map_err(|error| Failure::about_pool(&error))
+}
+
+fn status_of(name: &str, pool: &Pool) -> Result<PoolStatus> {
+    let engine = pool.engine();
+    let config = engine.config();
+    let suspended = engine.context.groups.failure().is_some();
+    Ok(PoolStatus {
+        name: name.to_owned(),
+        guid: config.guid,
+        state: PoolState::Active,
+        txg: engine.uberblock().txg,
+        version: config.version,
+        root: vdevs::tree_status(&engine.vdevs, Some(pool)),
+        caches: Vec::new(),
+        spares: Vec::new(),
+        // A pool that has stopped may have lost what these are read from.
+        scan: if suspended { None } else { scan(pool)? },
+        checkpoint: None,
+        dedup: None,
+        error_count: if suspended { None } else { Some(error_count(pool)?) },
+        errors: Vec::new(),
+        features_disabled: config.compatibility.is_none() && lacks_features(&|feature| engine.dsl.meta.features.is_enabled(feature)),
+        suspended: suspended.then_some(0),
+    })
+}
+
+/// Is there a feature that an upgrade would enable?
+pub(super) fn lacks_features(is_enabled: &dyn Fn(Feature) -> bool) -> bool {
+    Feature::all().any(|feature| {
+        let info = feature.info();
+        info.support == Support::ReadWrite && !info.flags.contains(FeatureFlags::NO_UPGRADE) && !is_enabled(feature)
+    })
+}
+
+/// The last scan, as it was when somebody last wrote of it: this program does none yet.
+fn scan(pool: &Pool) -> Result<Option<ScanStatus>> {
+    let Some(value) = pool.engine().dsl.meta.mos.zap_get(key::DIRECTORY, SCAN)? else { return Ok(None) };
+    let words = value.to_u64s();
+    if words.len() < SCAN_WORDS {
+        return Ok(None);
+    }
+    let function = match words[0] {
+        1 => ScanFunction::Scrub,
+        2 => ScanFunction::Resilver,
+        3 => ScanFunction::ErrorScrub,
+        _ => return Ok(None),
+    };
+    let state = match words[1] {
+        1 => ScanState::Scanning,
+        2 => ScanState::Finished,
+        3 => ScanState::Canceled,
+        _ => return Ok(None),
+    };
+    let paused = words[SCAN_WORDS - 1] & SCAN_FLAG_PAUSED != 0;
+    Ok(Some(ScanStatus {
+        function,
+        state,
+        start_time: words[7],
+        end_time: words[8],
+        to_examine: words[9],
+        examined: words[10],
+        skipped: words[11],
+        processed: words[12],
+        errors: words[13],
+        issued: if state == ScanState::Finished { words[10] } else { 0 },
+        pass_examined: 0,
+        pass_issued: 0,
+        pass_start: words[7],
+        pause_time: if paused { words[7] } else { 0 },
+        spent_paused: 0,
+    }))
+}
+
+/// How many damaged blocks the pool's logs name.
+fn error_count(pool: &Pool) -> Result<u64> {
+    let mos = &pool.engine().dsl.meta.mos;
+    let by_head = pool.engine().dsl.meta.features.is_active(Feature::HeadErrlog);
+    let mut count = 0;
+    for log in ERROR_LOGS {
+        match mos.zap_u64(key::DIRECTORY, log)?.unwrap_or(0) {
+            0 => {}
+            log if by_head => {
+                for (_, heads) in mos.zap_entries(log)? {
+                    count += mos.zap_count(heads.first())?;
+                }
+            }
+            log => count += mos.zap_count(log)?,
+        }
+    }
+    Ok(count)
+}

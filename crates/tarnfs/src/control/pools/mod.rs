@@ -1,0 +1,280 @@
+//! The backend: pools that are imported in this process, and what the verbs do to them.
+//!
+//! # Theory
+//! [`Pools`] is a table of imported pools by name. Each family of verbs has a file; all of them work on
+//! [`crate::Pool`] and say what they did in the words of `control`. What the kernel is to show of a pool is not the
+//! library's business: a [`Mounter`], which the daemon has, does that.
+//!
+//! Verbs take turns: whoever calls a [`Backend`] has it alone. Reading and writing files does not come this way.
+//!
+//! # Path
+//! `control::execute` → [`Pools`] → [`crate::Pool`] → `engine`
+
+mod checks;
+mod create;
+mod datasets;
+mod export;
+mod import;
+mod inspect;
+mod list;
+mod mounting;
+mod names;
+mod pool_properties;
+mod set;
+mod vdevs;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::backend::Backend;
+use super::failure::{Failure, FailureKind};
+use super::reply::{Datasets, Mount, PoolEntry};
+use super::request::*;
+use super::status::{FoundPool, PoolStatus};
+use crate::Pool;
+
+/// A file system that is to be mounted.
+pub struct MountPlan {
+    /// Its pool.
+    pub pool: Arc<Pool>,
+    /// Its name.
+    pub dataset: String,
+    /// Where.
+    pub path: PathBuf,
+    /// Options for this mount only (`ro`, `noatime`, ...).
+    pub options: Vec<String>,
+    /// Over a directory that has entries.
+    pub overlay: bool,
+}
+
+/// Shows file systems to the kernel.
+pub trait Mounter: Send {
+    /// Mounts a file system.
+    ///
+    /// # Errors
+    /// It is mounted, the place cannot be used, the kernel refuses.
+    fn mount(&mut self, plan: MountPlan) -> Result<(), Failure>;
+
+    /// Changes the options of a mounted file system.
+    ///
+    /// # Errors
+    /// It is not mounted, or the kernel refuses.
+    fn remount(&mut self, pool: &Arc<Pool>, dataset: &str, options: &[String]) -> Result<(), Failure>;
+
+    /// Unmounts a dataset and what is mounted below it. `force`: although it is in use.
+    ///
+    /// # Errors
+    /// It is not mounted, or in use.
+    fn unmount(&mut self, dataset: &str, force: bool) -> Result<(), Failure>;
+
+    /// Unmounts a dataset and all below it in the tree of names.
+    ///
+    /// # Errors
+    /// Something is in use.
+    fn unmount_tree(&mut self, root: &str, force: bool) -> Result<(), Failure>;
+
+    /// Is it mounted?
+    fn is_mounted(&self, dataset: &str) -> bool;
+
+    /// What is mounted, in the order in which it was.
+    fn list(&self) -> Vec<Mount>;
+
+    /// Properties of datasets of a pool changed.
+    fn refresh(&mut self, pool: &Arc<Pool>);
+
+    /// Called now and then: forgets what somebody else unmounted.
+    fn tidy(&mut self) {}
+}
+
+/// Where nothing can be mounted: programs that use the library alone.
+#[derive(Debug, Default)]
+pub struct NoMounts;
+
+impl Mounter for NoMounts {
+    fn mount(&mut self, _: MountPlan) -> Result<(), Failure> {
+        Err(Failure::with(FailureKind::MountFailed, "this program does not mount"))
+    }
+
+    fn remount(&mut self, _: &Arc<Pool>, _: &str, _: &[String]) -> Result<(), Failure> {
+        Err(Failure::with(FailureKind::MountFailed, "not currently mounted"))
+    }
+
+    fn unmount(&mut self, _: &str, _: bool) -> Result<(), Failure> {
+        Err(Failure::with(FailureKind::UnmountFailed, "not currently mounted"))
+    }
+
+    fn unmount_tree(&mut self, _: &str, _: bool) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn is_mounted(&self, _: &str) -> bool {
+        false
+    }
+
+    fn list(&self) -> Vec<Mount> {
+        Vec::new()
+    }
+
+    fn refresh(&mut self, _: &Arc<Pool>) {}
+}
+
+/// An imported pool, and what only this import knows of it.
+pub(crate) struct Imported {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) altroot: Option<String>,
+    pub(crate) cachefile: Option<String>,
+    /// A number for this import.
+    pub(crate) load_guid: u64,
+}
+
+impl Imported {
+    fn new(pool: Arc<Pool>) -> Imported {
+        let load_guid = pool.engine().context.host.random();
+        Imported { pool, altroot: None, cachefile: None, load_guid }
+    }
+}
+
+/// All imported pools, and who mounts them.
+pub struct Pools {
+    pools: BTreeMap<String, Imported>,
+    mounter: Box<dyn Mounter>,
+}
+
+impl Default for Pools {
+    fn default() -> Pools {
+        Pools::new(NoMounts)
+    }
+}
+
+impl Pools {
+    /// No pools yet.
+    pub fn new(mounter: impl Mounter + 'static) -> Pools {
+        Pools { pools: BTreeMap::new(), mounter: Box::new(mounter) }
+    }
+
+    /// Is none imported?
+    pub fn is_empty(&self) -> bool {
+        self.pools.is_empty()
+    }
+
+    /// An imported pool.
+    pub fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
+        self.pools.get(name).map(|imported| &imported.pool)
+    }
+
+    /// Forgets what somebody else unmounted.
+    pub fn tidy(&mut self) {
+        self.mounter.tidy();
+    }
+
+    fn find(&self, name: &str) -> Result<&Imported, Failure> {
+        self.pools.get(name).ok_or_else(|| Failure::new(FailureKind::NoSuchPool))
+    }
+
+    /// The pool that a dataset, snapshot or bookmark is in.
+    fn pool_of(&self, dataset: &str) -> Result<&Imported, Failure> {
+        let pool = dataset.split(['/', '@', '#']).next().unwrap_or(dataset);
+        self.pools.get(pool).ok_or_else(|| Failure::new(FailureKind::NoSuchDataset))
+    }
+
+    /// The pools that a request is about, with their names.
+    fn select(&self, name: Option<&str>) -> Result<Vec<(&String, &Imported)>, Failure> {
+        match name {
+            None => Ok(self.pools.iter().collect()),
+            Some(name) => self.pools.get_key_value(name).map(|found| vec![found]).ok_or_else(|| Failure::new(FailureKind::NoSuchPool)),
+        }
+    }
+}
+
+/// What this program cannot do yet.
+fn not_yet(what: &str) -> Failure {
+    Failure::with(FailureKind::Unsupported, format!("{what} not yet supported by this version of tarn"))
+}
+
+impl Backend for Pools {
+    fn quit(&mut self) -> Result<(), Failure> {
+        self.export_all()
+    }
+
+    fn pool_create(&mut self, create: PoolCreate) -> Result<(), Failure> {
+        self.create_pool(&create)
+    }
+
+    fn pool_destroy(&mut self, destroy: PoolDestroy) -> Result<(), Failure> {
+        self.destroy_pool(&destroy)
+    }
+
+    fn pool_scan(&mut self, scan: PoolScan) -> Result<Vec<FoundPool>, Failure> {
+        Ok(self.scan(&scan))
+    }
+
+    fn pool_import(&mut self, import: PoolImport) -> Result<(), Failure> {
+        self.import_pool(&import)
+    }
+
+    fn pool_export(&mut self, export: PoolExport) -> Result<(), Failure> {
+        self.export_pool(&export)
+    }
+
+    fn pool_list(&mut self, select: PoolSelect) -> Result<Vec<PoolEntry>, Failure> {
+        self.pool_entries(&select)
+    }
+
+    fn pool_get(&mut self, select: PoolSelect) -> Result<Vec<PoolEntry>, Failure> {
+        self.pool_entries(&select)
+    }
+
+    fn pool_status(&mut self, select: PoolSelect) -> Result<Vec<PoolStatus>, Failure> {
+        self.select(select.name.as_deref())?.into_iter().map(|(name, imported)| inspect::status(name, imported)).collect()
+    }
+
+    fn pool_set(&mut self, set: PoolSet) -> Result<(), Failure> {
+        self.set_pool_properties(&set)
+    }
+
+    fn pool_sync(&mut self, select: PoolSelect) -> Result<(), Failure> {
+        let pools = self.select(select.name.as_deref())?;
+        pools.into_iter().try_for_each(|(_, imported)| imported.pool.sync().map_err(|error| Failure::about_pool(&error)))
+    }
+
+    fn dataset_create(&mut self, create: DatasetCreate) -> Result<(), Failure> {
+        self.create_dataset(&create)
+    }
+
+    fn dataset_destroy(&mut self, destroy: DatasetDestroy) -> Result<(), Failure> {
+        self.destroy_datasets(&destroy)
+    }
+
+    fn dataset_list(&mut self, list: DatasetList) -> Result<Datasets, Failure> {
+        self.list_datasets(&list)
+    }
+
+    fn dataset_set(&mut self, set: DatasetSet) -> Result<(), Failure> {
+        self.set_properties(&set)
+    }
+
+    fn dataset_inherit(&mut self, inherit: DatasetInherit) -> Result<(), Failure> {
+        self.inherit_property(&inherit)
+    }
+
+    fn dataset_mount(&mut self, mount: DatasetMount) -> Result<(), Failure> {
+        self.mount(&mount)
+    }
+
+    fn dataset_unmount(&mut self, unmount: DatasetUnmount) -> Result<(), Failure> {
+        if unmount.unload_key {
+            return Err(not_yet("encryption is"));
+        }
+        self.pool_of(&unmount.name)?;
+        self.mounter.unmount(&unmount.name, unmount.force)
+    }
+
+    fn mount_list(&mut self) -> Result<Vec<Mount>, Failure> {
+        self.mounter.tidy();
+        Ok(self.mounter.list())
+    }
+}

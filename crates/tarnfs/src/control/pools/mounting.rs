@@ -1,0 +1,183 @@
+//! Which file systems are mounted, and where.
+
+use std::path::Path;
+
+use engine::dsl::Dataset;
+use engine::dsl::PropertyValue;
+
+use super::list::source_of;
+use super::{Failure, FailureKind, MountPlan, Pools};
+use crate::PropertyChange;
+use crate::control::{DatasetMount, Source, mountpoint};
+
+/// Numbers of the words of `canmount`.
+const CAN_MOUNT_OFF: u64 = 0;
+const CAN_MOUNT_ON: u64 = 1;
+
+/// Removes the directory of a mount that is gone; one with something in it stays.
+#[allow(clippy::disallowed_methods)] // the directory is the machine's, not a pool's
+pub(super) fn remove_directory(directory: &Path) {
+    if let Err(error) = std::fs::remove_dir(directory) {
+        tracing::debug!(directory = %directory.display(), %error, "not removed");
+    }
+}
+
+impl Pools {
+    /// Where a file system is to be mounted, and why there.
+    pub(super) fn mountpoint(&self, name: &str) -> Result<(String, Source), Failure> {
+        let imported = self.pool_of(name)?;
+        let failed = |error: crate::Error| Failure::about_dataset(&error);
+        let dataset = imported.pool.engine().dsl.open_dataset(name).map_err(failed)?;
+        resolve(&dataset, name, imported.altroot.as_deref()).map_err(failed)
+    }
+
+    pub(super) fn mount(&mut self, mount: &DatasetMount) -> Result<(), Failure> {
+        if mount.load_key {
+            return Err(super::not_yet("encryption is"));
+        }
+        let imported = self.pool_of(&mount.name)?;
+        let pool = imported.pool.clone();
+        if mount.options.iter().any(|option| option == "remount") {
+            return self.mounter.remount(&pool, &mount.name, &mount.options);
+        }
+        if mount.name.contains(['@', '#']) {
+            return Err(Failure::new(FailureKind::BadType));
+        }
+        let failed = |error: crate::Error| Failure::about_dataset(&error);
+        let dataset = pool.engine().dsl.open_dataset(&mount.name).map_err(failed)?;
+        if super::datasets::is_volume(dataset.objset_type().map_err(failed)?) {
+            return Err(Failure::new(FailureKind::BadType));
+        }
+        let (path, _) = resolve(&dataset, &mount.name, imported.altroot.as_deref()).map_err(failed)?;
+        match path.as_str() {
+            "legacy" => return Err(Failure::with(FailureKind::MountFailed, "legacy mountpoint")),
+            path if !path.starts_with('/') => return Err(Failure::with(FailureKind::MountFailed, "no mountpoint set")),
+            _ => {}
+        }
+        if dataset.number_property("canmount").map_err(failed)? == CAN_MOUNT_OFF {
+            return Err(Failure::with(FailureKind::MountFailed, "'canmount' property is set to 'off'"));
+        }
+        let overlay = mount.overlay || dataset.number_property("overlay").map_err(failed)? != 0;
+        drop(dataset);
+        self.mounter.mount(MountPlan { pool, dataset: mount.name.clone(), path: path.into(), options: mount.options.clone(), overlay })
+    }
+
+    /// Mounts a file system if its properties say so. A failure is logged: it is not what was asked for.
+    pub(super) fn mount_if_due(&mut self, name: &str) {
+        self.mount_again(name, false);
+    }
+
+    /// As above; `was_mounted`: even one that is mounted only when it is named.
+    fn mount_again(&mut self, name: &str, was_mounted: bool) {
+        if let Err(failure) = self.try_mount(name, was_mounted) {
+            tracing::warn!(dataset = name, %failure, "not mounted");
+        }
+    }
+
+    fn try_mount(&mut self, name: &str, was_mounted: bool) -> Result<(), Failure> {
+        let failed = |error: crate::Error| Failure::about_dataset(&error);
+        let dataset = self.pool_of(name)?.pool.engine().dsl.open_dataset(name).map_err(failed)?;
+        let can_mount = dataset.number_property("canmount").map_err(failed)?;
+        let due = (can_mount == CAN_MOUNT_ON || (was_mounted && can_mount != CAN_MOUNT_OFF))
+            && dataset.number_property("zoned").map_err(failed)? == 0
+            && !super::datasets::is_volume(dataset.objset_type().map_err(failed)?);
+        drop(dataset);
+        if !due || self.mounter.is_mounted(name) || !self.mountpoint(name)?.0.starts_with('/') {
+            return Ok(());
+        }
+        let mount = DatasetMount { name: name.to_owned(), options: Vec::new(), overlay: false, force: false, load_key: false };
+        self.mount(&mount)
+    }
+
+    /// Unmounts what is about to move because of a change of properties, and finds out what is to be mounted after it.
+    pub(super) fn begin_move(&mut self, name: &str, changes: &[(String, PropertyChange)]) -> Result<Moving, Failure> {
+        let mut moving = Moving::default();
+        let changed = |property: &str| changes.iter().find(|(known, _)| known == property).map(|(_, change)| change);
+        let is_below = |dataset: &str| dataset == name || dataset.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
+        if name.contains('@') {
+            return Ok(moving);
+        }
+        let mounted: Vec<String> = self.mounter.list().into_iter().map(|mount| mount.dataset).filter(|dataset| is_below(dataset)).collect();
+        if changed("mountpoint").is_some() {
+            moving.gains_place = !self.mountpoint(name)?.0.starts_with('/');
+            for dataset in mounted {
+                if dataset == name || self.inherits_place(&dataset, name)? {
+                    moving.datasets.push(dataset);
+                }
+            }
+        } else if changed("canmount") == Some(&PropertyChange::Set(PropertyValue::Number(CAN_MOUNT_OFF))) {
+            moving.datasets.extend(mounted.into_iter().filter(|dataset| dataset == name));
+        }
+        moving.datasets.sort();
+        for at in (0..moving.datasets.len()).rev() {
+            let dataset = &moving.datasets[at];
+            let own = self.own_mount_directory(dataset);
+            // Unmounting its parent may have taken it along.
+            if self.mounter.is_mounted(dataset)
+                && let Err(failure) = self.mounter.unmount(dataset, false)
+            {
+                moving.datasets.drain(..=at);
+                moving.gains_place = false;
+                self.end_move(name, &moving);
+                return Err(failure);
+            }
+            own.iter().for_each(|directory| remove_directory(directory));
+        }
+        Ok(moving)
+    }
+
+    /// Mounts at the new place what has moved, parents before children.
+    pub(super) fn end_move(&mut self, name: &str, moving: &Moving) {
+        for dataset in &moving.datasets {
+            self.mount_again(dataset, true);
+        }
+        if moving.gains_place {
+            for dataset in self.tree_below(name).unwrap_or_default() {
+                self.mount_if_due(&dataset);
+            }
+        }
+    }
+
+    /// A dataset and all below it, parents before children.
+    fn tree_below(&self, name: &str) -> Result<Vec<String>, crate::Error> {
+        let Ok(imported) = self.pool_of(name) else { return Ok(Vec::new()) };
+        let dsl = &imported.pool.engine().dsl;
+        let _names = dsl.lock_names();
+        let mut names = vec![name.to_owned()];
+        let mut at = 0;
+        while at < names.len() {
+            let dir = dsl.dir_by_name(&names[at])?;
+            let children: Vec<String> = dsl.children(&dir)?.into_iter().map(|(child, _)| format!("{}/{child}", names[at])).collect();
+            names.extend(children);
+            at += 1;
+        }
+        Ok(names)
+    }
+
+    /// Does the place of `dataset` come from `ancestor`, or from above it?
+    fn inherits_place(&self, dataset: &str, ancestor: &str) -> Result<bool, Failure> {
+        Ok(match self.mountpoint(dataset)?.1 {
+            Source::Inherited(from) => from == ancestor || ancestor.starts_with(&format!("{from}/")),
+            Source::Default => true,
+            _ => false,
+        })
+    }
+}
+
+/// What a change of `mountpoint` or `canmount` moves.
+#[derive(Debug, Default)]
+pub(super) struct Moving {
+    /// They were mounted; parents before children.
+    datasets: Vec<String>,
+    /// There was no place, so nothing was mounted.
+    gains_place: bool,
+}
+
+/// The mount point of a dataset, from its property.
+pub(super) fn resolve(dataset: &Dataset, name: &str, altroot: Option<&str>) -> Result<(String, Source), crate::Error> {
+    let Some((PropertyValue::Text(text), source)) = dataset.property("mountpoint")? else {
+        return Ok(("none".to_owned(), Source::Default));
+    };
+    let source = source_of(source);
+    Ok((mountpoint::resolve(name, &text, &source, altroot), source))
+}

@@ -1,0 +1,1 @@
+//! The verbs on pools in files, without mounts.

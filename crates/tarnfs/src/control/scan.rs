@@ -1,0 +1,259 @@
+//! Finding pools that could be imported, without importing them.
+//!
+//! # Theory
+//!
+//! Labels say everything that `zpool import` shows: the tree, who used the pool last, which features it needs. Nothing
+//! is opened for writing and nothing is locked, so this needs no daemon. A device that the tree names and that was not
+//! found is missing; from the leaves the state of each vdev follows, up to the pool.
+
+use std::path::PathBuf;
+
+use engine::pool::config::{PoolConfig, PoolState as LabelState};
+use engine::pool::import::{Candidate, discover};
+use engine::vdev::{VdevConfig, VdevKind as EngineKind};
+use ondisk::feature::Feature;
+
+use super::request::{AllocationClass, PoolScan, VdevKind};
+use super::status::{FoundPool, PoolState, PoolStatus, UnsupportedFeature, VdevAux, VdevState, VdevStats, VdevStatus};
+
+/// Where devices are looked for unless somebody says where.
+const DEVICES: &str = "/dev";
+
+/// What is known of a leaf beyond its description.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeafStatus {
+    /// How it is.
+    pub state: VdevState,
+    /// Why.
+    pub aux: VdevAux,
+    /// Its counters.
+    pub stats: VdevStats,
+    /// Where it is now, if elsewhere than described.
+    pub path: Option<String>,
+}
+
+/// The pools on the devices at `scan.paths`, or below `/dev`.
+#[must_use]
+pub fn scan(scan: &PoolScan, our_host_id: u32) -> Vec<FoundPool> {
+    let paths = if scan.paths.is_empty() { vec![PathBuf::from(DEVICES)] } else { scan.paths.clone() };
+    let candidates = discover(disk::find(&paths));
+    let wanted = candidates.iter().filter(|candidate| (candidate.config.state == LabelState::Destroyed) == scan.destroyed);
+    wanted.map(|candidate| found_pool(candidate, our_host_id)).collect()
+}
+
+/// What a candidate's labels say of it.
+#[must_use]
+pub fn found_pool(candidate: &Candidate, our_host_id: u32) -> FoundPool {
+    let config = &candidate.config;
+    let mut root = tree_status(&candidate.vdev_tree, &|leaf| found_leaf(candidate, leaf));
+    let unsupported = unsupported(config);
+    if !candidate.missing_tops.is_empty() {
+        (root.state, root.aux) = (VdevState::CantOpen, VdevAux::BadGuidSum);
+    }
+    if config.version > 28 && config.version != 5000 {
+        (root.state, root.aux) = (VdevState::CantOpen, VdevAux::VersionNewer);
+    } else if !unsupported.is_empty() {
+        (root.state, root.aux) = (VdevState::CantOpen, VdevAux::UnsupportedFeature);
+    }
+    let state = match config.state {
+        LabelState::Exported => PoolState::Exported,
+        LabelState::Destroyed => PoolState::Destroyed,
+        _ => PoolState::Active,
+    };
+    let host_name = config.host_name.to_string_lossy().into_owned();
+    FoundPool {
+        status: PoolStatus {
+            name: config.name.clone(),
+            guid: config.guid,
+            state,
+            txg: candidate.uberblock().txg,
+            version: config.version,
+            root,
+            caches: Vec::new(),
+            spares: Vec::new(),
+            scan: None,
+            checkpoint: None,
+            dedup: None,
+            error_count: None,
+            errors: Vec::new(),
+            features_disabled: false,
+            suspended: None,
+        },
+        comment: config.comment.as_ref().map(|comment| comment.to_string_lossy().into_owned()),
+        hostname: Some(host_name).filter(|name| !name.is_empty()),
+        hostid: config.host_id,
+        other_host: candidate.is_in_use_elsewhere(our_host_id),
+        timestamp: candidate.uberblock().timestamp,
+        unsupported,
+        can_read_only: false,
+    }
+}
+
+/// Features that the label says are needed to read, and that nobody here knows.
+fn unsupported(config: &PoolConfig) -> Vec<UnsupportedFeature> {
+    let names = config.features_for_read.iter().map(|(name, _)| name.to_string_lossy().into_owned());
+    let unknown = names.filter(|guid| Feature::from_guid(guid).is_none());
+    unknown.map(|guid| UnsupportedFeature { guid, description: String::new() }).collect()
+}
+
+fn found_leaf(candidate: &Candidate, leaf: &VdevConfig) -> LeafStatus {
+    let device = candidate.devices.iter().find(|device| device.guid == leaf.guid);
+    let (state, aux) = match device {
+        _ if leaf.flag("offline") => (VdevState::Offline, VdevAux::None),
+        _ if leaf.flag("removed") => (VdevState::Removed, VdevAux::None),
+        None => (VdevState::CantOpen, VdevAux::OpenFailed),
+        Some(_) if leaf.flag("faulted") => (VdevState::Faulted, VdevAux::External),
+        Some(_) if leaf.flag("degraded") => (VdevState::Degraded, VdevAux::TooManyErrors),
+        Some(_) => (VdevState::Healthy, VdevAux::None),
+    };
+    LeafStatus { state, aux, stats: VdevStats::default(), path: device.map(|device| device.disk.name().to_owned()) }
+}
+
+/// A description as a tree of states: `leaf` says how each device is, the rest follows.
+pub fn tree_status(config: &VdevConfig, leaf: &dyn Fn(&VdevConfig) -> LeafStatus) -> VdevStatus {
+    status_of(config, AllocationClass::Normal, 0, leaf)
+}
+
+/// Vdevs are nested no deeper than the engine accepts; this only keeps a mistake from being endless.
+const DEPTH_MAX: usize = 16;
+
+fn status_of(config: &VdevConfig, class: AllocationClass, depth: usize, leaf: &dyn Fn(&VdevConfig) -> LeafStatus) -> VdevStatus {
+    let class = class_of(config).unwrap_or(class);
+    let children: Vec<VdevStatus> = if depth < DEPTH_MAX {
+        config.children.iter().map(|child| status_of(child, class, depth + 1, leaf)).collect()
+    } else {
+        Vec::new()
+    };
+    let kind = kind_of(config);
+    let own = if config.kind.is_leaf() { leaf(config) } else { state_of(config, kind, &children) };
+    VdevStatus {
+        kind,
+        id: config.id,
+        guid: config.guid,
+        path: own.path.or_else(|| config.string("path")),
+        physical_path: config.string("phys_path"),
+        device_id: config.string("devid"),
+        whole_disk: config.flag("whole_disk"),
+        not_present: config.flag("not_present") && own.state == VdevState::CantOpen,
+        class,
+        state: own.state,
+        aux: own.aux,
+        stats: own.stats,
+        children,
+    }
+}
+
+fn class_of(config: &VdevConfig) -> Option<AllocationClass> {
+    if config.flag("is_log") {
+        return Some(AllocationClass::Log);
+    }
+    match config.string("alloc_bias")?.as_str() {
+        "log" => Some(AllocationClass::Log),
+        "special" => Some(AllocationClass::Special),
+        "dedup" => Some(AllocationClass::Dedup),
+        _ => None,
+    }
+}
+
+fn kind_of(config: &VdevConfig) -> VdevKind {
+    let small = |name: &str| u8::try_from(config.number(name)).unwrap_or(0);
+    match &config.kind {
+        EngineKind::Root => VdevKind::Root,
+        EngineKind::Mirror => VdevKind::Mirror,
+        EngineKind::Replacing => VdevKind::Replacing,
+        EngineKind::Spare => VdevKind::Spare,
+        EngineKind::File => VdevKind::File,
+        EngineKind::Disk => VdevKind::Disk,
+        EngineKind::Hole => VdevKind::Hole,
+        EngineKind::Missing => VdevKind::Missing,
+        other => match other.name() {
+            "raidz" => VdevKind::Raidz { parity: small("nparity") },
+            "draid" => VdevKind::Draid {
+                parity: small("nparity"),
+                data: config.number("draid_ndata"),
+                children: config.children.len() as u64,
+                spares: config.number("draid_nspares"),
+            },
+            "dspare" => VdevKind::DraidSpare,
+            "indirect" => VdevKind::Indirect,
+            _ => VdevKind::Missing,
+        },
+    }
+}
+
+/// How a vdev is, from those below it: with too few that work it cannot be opened, with fewer than all it is degraded.
+fn state_of(config: &VdevConfig, kind: VdevKind, children: &[VdevStatus]) -> LeafStatus {
+    let counted = |child: &&VdevStatus| !matches!(child.kind, VdevKind::Hole | VdevKind::Indirect);
+    let total = children.iter().filter(counted).count();
+    let broken = children.iter().filter(counted).filter(|child| child.state < VdevState::Degraded).count();
+    let tolerated = match kind {
+        VdevKind::Raidz { parity } | VdevKind::Draid { parity, .. } => usize::from(parity),
+        VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => total.saturating_sub(1),
+        _ => 0,
+    };
+    let log_broken = children.iter().any(|child| child.class == AllocationClass::Log && child.state < VdevState::Degraded);
+    let (state, aux) = if config.kind.is_placeholder() || kind == VdevKind::Indirect {
+        (VdevState::Healthy, VdevAux::None)
+    } else if broken > tolerated || total == 0 {
+        let aux = if kind == VdevKind::Root && log_broken { VdevAux::BadLog } else { VdevAux::NoReplicas };
+        (VdevState::CantOpen, aux)
+    } else if broken > 0 || children.iter().any(|child| child.state == VdevState::Degraded) {
+        (VdevState::Degraded, VdevAux::None)
+    } else {
+        (VdevState::Healthy, VdevAux::None)
+    };
+    LeafStatus { state, aux, stats: VdevStats::default(), path: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaf(id: u64) -> VdevConfig {
+        let mut leaf = VdevConfig::new(EngineKind::File, id, 100 + id);
+        leaf.set_string("path", format!("/img/{id}").as_str());
+        leaf
+    }
+
+    fn tree(kind: EngineKind, leaves: u64) -> VdevConfig {
+        let mut group = VdevConfig::new(kind, 0, 10);
+        group.set("nparity", 1);
+        group.children = (0..leaves).map(leaf).collect();
+        let mut root = VdevConfig::new(EngineKind::Root, 0, 1);
+        root.children.push(group);
+        root
+    }
+
+    fn with_missing(tree: &VdevConfig, missing: &[u64]) -> VdevStatus {
+        tree_status(tree, &|leaf| {
+            let gone = missing.contains(&leaf.id);
+            let (state, aux) = if gone { (VdevState::CantOpen, VdevAux::OpenFailed) } else { (VdevState::Healthy, VdevAux::None) };
+            LeafStatus { state, aux, stats: VdevStats::default(), path: None }
+        })
+    }
+
+    #[test]
+    fn states_follow_from_the_leaves() {
+        for (kind, leaves, missing, expected) in [
+            (EngineKind::Mirror, 2, &[][..], VdevState::Healthy),
+            (EngineKind::Mirror, 2, &[1], VdevState::Degraded),
+            (EngineKind::Mirror, 2, &[0, 1], VdevState::CantOpen),
+            (EngineKind::Other("raidz".into()), 3, &[1], VdevState::Degraded),
+            (EngineKind::Other("raidz".into()), 3, &[1, 2], VdevState::CantOpen),
+        ] {
+            let status = with_missing(&tree(kind.clone(), leaves), missing);
+            assert_eq!((status.state, status.children[0].state), (expected, expected), "{kind} {missing:?}");
+        }
+        let status = with_missing(&tree(EngineKind::Other("raidz".into()), 3), &[1, 2]);
+        assert_eq!(status.children[0].kind, VdevKind::Raidz { parity: 1 });
+        assert_eq!(status.aux, VdevAux::NoReplicas);
+        assert_eq!(status.children[0].children[0].path.as_deref(), Some("/img/0"));
+    }
+
+    #[test]
+    fn a_directory_without_pools_has_none() {
+        let directory = tempfile::tempdir().expect("directory");
+        let wanted = PoolScan { paths: vec![directory.path().to_owned()], destroyed: false };
+        assert_eq!(scan(&wanted, 0), []);
+    }
+}
