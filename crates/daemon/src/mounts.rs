@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fuse::{Filesystem, Mount as FuseMount, MountOptions, Session, SessionOptions};
+use fuse::{Filesystem, Mount as FuseMount, MountOptions, Notifier, Session, SessionOptions};
 use tarnfs::control::{Failure, FailureKind, Mount};
 
 /// Type of our mounts is `fuse.` and this.
@@ -51,8 +51,13 @@ impl Mounts {
         self.list.is_empty()
     }
 
-    /// Mounts a dataset on `path`, which is made if it does not exist.
-    pub fn mount(&mut self, dataset: &str, path: &Path, filesystem: Arc<dyn Filesystem>, how: MountHow) -> Result<(), Failure> {
+    /// Where a dataset is mounted.
+    pub fn path(&self, dataset: &str) -> Option<&Path> {
+        self.list.iter().find(|mounted| mounted.dataset == dataset).map(|mounted| mounted.path.as_path())
+    }
+
+    /// Mounts a dataset on `path`, which is made if it does not exist. Returns what tells the kernel of changes.
+    pub fn mount(&mut self, dataset: &str, path: &Path, filesystem: Arc<dyn Filesystem>, how: MountHow) -> Result<Notifier, Failure> {
         if self.is_mounted(dataset) {
             return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted"));
         }
@@ -64,8 +69,9 @@ impl Mounts {
         let mount = FuseMount::new(path, &how.mount).map_err(failed)?;
         let session = Session::start(mount, filesystem, how.session).map_err(failed)?;
         tracing::info!(dataset, path = %path.display(), transport = ?session.transport(), "mounted");
+        let notifier = session.notifier();
         self.list.push(Mounted { dataset: dataset.to_owned(), path: path.to_owned(), session });
-        Ok(())
+        Ok(notifier)
     }
 
     /// Unmounts a dataset and what is mounted below it. `force`: although it is in use.
@@ -97,6 +103,9 @@ impl Mounts {
         for name in names {
             let Some(at) = self.list.iter().position(|mounted| mounted.dataset == name) else { continue };
             let Mounted { dataset, path, session } = self.list.remove(at);
+            if force {
+                session.abort();
+            }
             match session.unmount(force) {
                 Ok(()) => tracing::info!(dataset, path = %path.display(), "unmounted"),
                 Err((session, error)) => {

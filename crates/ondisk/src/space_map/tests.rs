@@ -26,7 +26,7 @@ fn words_are_where_the_format_says() {
     encoder.range(Action::Free, None, AREA.start + (5 << 12), 7 << 12);
     encoder.range(Action::Allocate, None, AREA.start + (9 << 12), 0x8001 << 12);
     let expected =
-        [0x9_00c_0000_0000_1234_u64, 5 << 16 | 1 << 15 | 6, 0xc000_0000_0000_0000 | 0x8000 << 24, 9];
+        [0x900c_0000_0000_1234_u64, 5 << 16 | 1 << 15 | 6, 0xc000_0000_0000_0000 | 0x8000 << 24, 9];
     assert_eq!(words(&encoder.finish()), expected);
 
     let mut encoder = Encoder::new(Area::LOG, 0, 4096, true);
