@@ -191,7 +191,12 @@ impl Watch {
             }
             quiet = 0;
             self.asleep.store(true, Ordering::SeqCst);
-            // A request read before the store may go unseen for the time-out, no longer.
+            // A leader counts its request, then looks at `asleep`; we set `asleep`, then look at the counts. One sees the other.
+            if crews.iter().zip(&seen).any(|(crew, seen)| crew.phase.load(Ordering::SeqCst) != *seen) {
+                self.asleep.store(false, Ordering::Release);
+                continue;
+            }
+            // The time-out serves the end of the mount only.
             let _ = self.condition.wait_timeout_while(guard, Duration::from_millis(500), |()| self.asleep.load(Ordering::Acquire));
             self.asleep.store(false, Ordering::Release);
         }
@@ -247,8 +252,12 @@ impl Crew {
         }
         {
             let mut state = lock(&self.state);
-            if self.leader.load(Ordering::Acquire) == NOBODY {
+            let leader = self.leader.load(Ordering::Acquire);
+            if leader == NOBODY {
                 self.leader.store(me, Ordering::Release);
+            }
+            // A new thread may be made the leader while it starts.
+            if leader == NOBODY || leader == me {
                 return !self.shared.is_ended();
             }
             state.idle.push((me, thread::current()));
@@ -311,7 +320,7 @@ impl Crew {
                 if dispatch::is_heavy(&request) {
                     self.hand_over(me);
                 } else {
-                    phase = Some(self.phase.fetch_add(1, Ordering::AcqRel) + 1);
+                    phase = Some(self.phase.fetch_add(1, Ordering::SeqCst) + 1);
                     if self.watch.asleep.load(Ordering::SeqCst) {
                         self.watch.wake();
                     }

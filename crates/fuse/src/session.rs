@@ -213,13 +213,38 @@ impl Session {
         {
             return Err((self, error));
         }
-        if lazy && !self.ends_within(Duration::from_millis(200)) {
-            // Somebody still uses it. Serve until the last one leaves, without anybody waiting for that.
-            self.transport.take();
+        if lazy {
+            self.wait_for_end();
+        } else {
+            self.join();
+        }
+        Ok(())
+    }
+
+    /// Unmounts although the file system is in use: writes back what the kernel holds, then ends the connection. Who has a
+    /// file open gets errors from then on. Only root can end a connection; for others this is a lazy unmount.
+    pub fn unmount_forced(mut self) -> Result<(), (Session, io::Error)> {
+        if self.is_ended() || mount::unmount(&self.path, false).is_ok() {
+            self.join();
             return Ok(());
         }
-        self.join();
+        mount::abort(&self.path);
+        if let Err(error) = mount::unmount(&self.path, true)
+            && error.raw_os_error() != Some(libc::EINVAL)
+        {
+            return Err((self, error));
+        }
+        self.wait_for_end();
         Ok(())
+    }
+
+    /// After a lazy unmount: the end is near, or else the threads serve until the last user leaves, and nobody waits for that.
+    fn wait_for_end(&mut self) {
+        if self.ends_within(Duration::from_millis(200)) {
+            self.join();
+        } else {
+            self.transport.take();
+        }
     }
 
     /// Waits until somebody unmounts.
@@ -251,11 +276,10 @@ impl Drop for Session {
         if !self.is_ended() && mount::unmount(&self.path, false).is_err() {
             // In use: take it out of sight; the threads serve until the last user leaves.
             let _ = mount::unmount(&self.path, true);
-            if !self.ends_within(Duration::from_millis(200)) {
-                return;
-            }
+            self.wait_for_end();
+        } else {
+            self.join();
         }
-        self.join();
     }
 }
 

@@ -314,6 +314,19 @@ fn forgets_and_notifications() {
 }
 
 #[test]
+fn a_forced_unmount_ends_at_once() {
+    for (_, options) in variants() {
+        let Some(mut fixture) = Fixture::new(options) else { return };
+        let mut open = File::create(fixture.path("file")).unwrap();
+        open.write_all(b"text").unwrap();
+        fixture.session.take().unwrap().unmount_forced().unwrap();
+        assert_eq!(fixture.filesystem.destroyed.load(Ordering::Relaxed), 1);
+        assert!(fs::read_dir(fixture.directory.path()).unwrap().next().is_none());
+        assert!(open.sync_all().is_err());
+    }
+}
+
+#[test]
 fn dropping_a_session_in_use_detaches_it() {
     let Some(mut fixture) = Fixture::new(variants()[0].1.clone()) else { return };
     fs::write(fixture.path("file"), b"text").unwrap();
