@@ -37,8 +37,5 @@ pub(crate) fn run(session: &mut Session<'_>, verb: &str, words: &[String]) -> u8
 
 /// `tarn daemon`: owns pools in this process until the last one is exported.
 pub(crate) fn daemon() -> ExitCode {
-    // The backend that owns pools comes with the library's `Pools`; `daemon::run(&Place::of_user(), Pools::new)` is all
-    // that is missing here.
-    eprintln!("tarn daemon: not yet supported by this version of tarn");
-    ExitCode::FAILURE
+    daemon::run_pools()
 }

@@ -14,9 +14,9 @@
 
 mod client;
 mod control_socket;
-mod datasets;
 mod errno;
 mod logging;
+mod mounter;
 mod mounts;
 pub mod ops;
 mod place;
@@ -31,12 +31,29 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use tarnfs::control::Pools;
 
 pub use client::Client;
 pub use control_socket::{ControlSocket, Service, Switch};
 pub use errno::errno;
+pub use mounter::FuseMounter;
 pub use mounts::{MountHow, Mounts};
 pub use place::Place;
+
+impl Service for Pools {
+    fn is_needed(&self) -> bool {
+        !self.is_empty()
+    }
+
+    fn tidy(&mut self) {
+        Pools::tidy(self);
+    }
+}
+
+/// `tarn daemon`: owns pools and their mounts until the last pool is exported.
+pub fn run_pools() -> ExitCode {
+    run(&Place::of_user(), || Pools::new(FuseMounter::new()))
+}
 
 /// Runs a daemon in this process until nobody needs it. `make` is called once the place is ours.
 pub fn run<S: Service>(place: &Place, make: impl FnOnce() -> S) -> ExitCode {

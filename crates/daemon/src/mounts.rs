@@ -54,6 +54,11 @@ impl Mounts {
         self.list.is_empty()
     }
 
+    /// Where a dataset is mounted.
+    pub fn path(&self, dataset: &str) -> Option<&Path> {
+        self.list.iter().find(|mounted| mounted.dataset == dataset).map(|mounted| mounted.path.as_path())
+    }
+
     /// Mounts a dataset on `path`, which is made if it does not exist.
     pub fn mount(&mut self, dataset: &str, path: &Path, filesystem: Arc<dyn Filesystem>, how: MountHow) -> Result<(), Failure> {
         self.mount_any(dataset, path, filesystem, None, how)

@@ -191,15 +191,18 @@ pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
     Err(io::Error::new(kind, text))
 }
 
-/// Writes back what the kernel holds of a mount, then makes it fail all further requests.
+/// Ends the connection behind a mount, after what the kernel holds back is written. As far as that is possible: who is
+/// not root needs `/sys/fs/fuse`.
 pub(crate) fn abort(path: &Path) {
-    if let Ok(directory) = rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
-        // What cannot be written back now never will be.
-        let _ = rustix::fs::syncfs(directory);
-    }
+    let Ok(root) = rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) else { return };
+    let _ = rustix::fs::syncfs(&root);
+    let device = rustix::fs::fstat(&root).map(|stat| rustix::fs::minor(stat.st_dev));
+    drop(root);
     if rustix::process::geteuid().is_root() {
-        // It answers that the mount is busy, having ended the connection.
-        let _ = rustix::mount::unmount(path, UnmountFlags::FORCE);
+        // Fails when it is in use, but has ended the connection.
+        let _ = rustix::mount::unmount(path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
+    } else if let Ok(device) = device {
+        let _ = std::fs::write(format!("/sys/fs/fuse/connections/{device}/abort"), "1");
     }
 }
 

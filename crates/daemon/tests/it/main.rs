@@ -188,7 +188,7 @@ fn threads_side_by_side() {
 /// Datasets as `zfs mount` mounts them: nested, with options, unmounted in the right order.
 #[test]
 fn datasets_of_a_pool() {
-    use tarnfs::control::FailureKind;
+    use tarnfs::control::{FailureKind, MountPlan, Mounter};
     if !can_mount() {
         return;
     }
@@ -199,13 +199,23 @@ fn datasets_of_a_pool() {
     let pool = tarnfs::Pool::create("tank", &[vdev], tarnfs::CreateOptions { ashift: Some(12), ..Default::default() }).unwrap();
     pool.create_file_system("tank/child", Vec::new()).unwrap();
     let (top, below) = (directory.path().join("tank"), directory.path().join("tank/child"));
-    let mut mounts = daemon::Mounts::default();
-    mounts.mount_dataset(&pool, "tank", &top, &[], false).unwrap();
-    mounts.mount_dataset(&pool, "tank/child", &below, &["ro,noexec".to_owned()], false).unwrap();
-    assert_eq!(mounts.mount_dataset(&pool, "tank", &top, &[], false).unwrap_err().message, "filesystem already mounted");
-    assert_eq!(mounts.mount_dataset(&pool, "tank/none", &top, &[], true).unwrap_err().kind, FailureKind::NoSuchDataset);
+    let mut mounts = daemon::FuseMounter::new();
+    let plan = |dataset: &str, path: &std::path::Path, options: &str, overlay| MountPlan {
+        pool: pool.clone(),
+        dataset: dataset.to_owned(),
+        path: path.to_owned(),
+        options: vec![options.to_owned()],
+        overlay,
+    };
+    mounts.mount(plan("tank", &top, "", false)).unwrap();
+    mounts.mount(plan("tank/child", &below, "ro,noexec", false)).unwrap();
+    assert_eq!(mounts.mount(plan("tank", &top, "", false)).unwrap_err().message, "filesystem already mounted");
+    assert_eq!(mounts.mount(plan("tank/none", &top, "", true)).unwrap_err().kind, FailureKind::NoSuchDataset);
     fs::write(top.join("file"), b"text").unwrap();
     assert_eq!(fs::write(below.join("file"), b"text").unwrap_err().raw_os_error(), Some(libc::EROFS));
+    mounts.remount(&pool, "tank/child", &["remount,rw".to_owned()]).unwrap();
+    fs::write(below.join("file"), b"text").unwrap();
+    fs::remove_file(below.join("file")).unwrap();
     // Hidden, but there; nothing can be made in it.
     let listed: Vec<_> = fs::read_dir(&top).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(listed.len(), 2, "{listed:?}");
@@ -221,12 +231,13 @@ fn datasets_of_a_pool() {
     assert!(pool.export().is_err(), "a mounted pool was exported");
     mounts.unmount("tank", true).unwrap();
     drop(open);
-    assert!(mounts.is_empty());
+    assert!(mounts.list().is_empty());
     // Somebody else's umount is noticed.
-    mounts.mount_dataset(&pool, "tank", &top, &[], true).unwrap();
+    mounts.mount(plan("tank", &top, "", true)).unwrap();
     fuse::mount::unmount(&top, false).unwrap();
     let begun = std::time::Instant::now();
-    while mounts.tidy().is_empty() {
+    while pool.file_system("tank").is_ok_and(|filesystem| std::sync::Arc::strong_count(&filesystem) > 1) {
+        mounts.tidy();
         assert!(begun.elapsed().as_secs() < 5);
         std::thread::yield_now();
     }
