@@ -102,7 +102,7 @@ impl Mounts {
         let names: Vec<String> = order.into_iter().rev().map(|at| self.list[at].dataset.clone()).collect();
         for name in names {
             let Some(at) = self.list.iter().position(|mounted| mounted.dataset == name) else { continue };
-            let Mounted { dataset, path, session } = self.list.remove(at);
+            let Mounted { dataset, path, mut session } = self.list.remove(at);
             if force {
                 session.abort();
             }
