@@ -192,20 +192,18 @@ pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
 }
 
 /// Ends the connection behind a mount, after what the kernel holds back is written. As far as that is possible: who is
-/// not root needs `/sys/fs/fuse`. Returns whether the mount has ended too.
-pub(crate) fn abort(path: &Path) -> bool {
-    let Ok(root) = rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) else { return false };
+/// not root needs `/sys/fs/fuse`.
+pub(crate) fn abort(path: &Path) {
+    let Ok(root) = rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) else { return };
     let _ = rustix::fs::syncfs(&root);
     let device = rustix::fs::fstat(&root).map(|stat| rustix::fs::minor(stat.st_dev));
     drop(root);
     if rustix::process::geteuid().is_root() {
         // Fails when it is in use, but has ended the connection.
-        return rustix::mount::unmount(path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW).is_ok();
-    }
-    if let Ok(device) = device {
+        let _ = rustix::mount::unmount(path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
+    } else if let Ok(device) = device {
         let _ = std::fs::write(format!("/sys/fs/fuse/connections/{device}/abort"), "1");
     }
-    false
 }
 
 /// Ends a mount if there is one whose server died: the entry of `/proc/mounts` for `path` of type `fuse.SUBTYPE` answers "not connected".

@@ -130,8 +130,6 @@ pub struct Session {
     shared: Arc<Shared>,
     transport: Option<Transport>,
     kind: TransportKind,
-    /// The connection was ended, and the mount could not be.
-    still_mounted: bool,
 }
 
 impl std::fmt::Debug for Session {
@@ -173,7 +171,7 @@ impl Session {
         } else {
             (Transport::DevFuse(devfuse::DevFuse::start(&shared)?), TransportKind::DevFuse)
         };
-        Ok(Session { path, shared, transport: Some(transport), kind, still_mounted: false })
+        Ok(Session { path, shared, transport: Some(transport), kind })
     }
 
     /// Where it is mounted.
@@ -196,19 +194,9 @@ impl Session {
         self.shared.is_ended()
     }
 
-    /// Ends the connection although somebody uses the file system: what is dirty in the kernel is written, then everything
-    /// that is open fails. The mount itself is still to be ended.
-    pub fn abort(&mut self) {
-        if self.is_ended() {
-            return;
-        }
-        self.still_mounted = !mount::abort(&self.path);
-        self.ends_within(Duration::from_secs(1));
-    }
-
     /// Unmounts and waits until the last operation is done. In use and not `lazy`: the session comes back with the error.
     pub fn unmount(mut self, lazy: bool) -> Result<(), (Session, io::Error)> {
-        if (!self.is_ended() || self.still_mounted)
+        if !self.is_ended()
             && let Err(error) = mount::unmount(&self.path, lazy)
             && !self.is_ended()
             && error.raw_os_error() != Some(libc::EINVAL)
@@ -280,9 +268,6 @@ impl Drop for Session {
             let _ = mount::unmount(&self.path, true);
             self.wait_for_end();
         } else {
-            if self.still_mounted {
-                let _ = mount::unmount(&self.path, true);
-            }
             self.join();
         }
     }
