@@ -1,115 +1,159 @@
 //! Mounts datasets: puts a pool's file system, the operations on it and a FUSE session together.
 //!
 //! # Theory
-//! What a mount does is decided in three places: by options of the kernel's mount (`exec`, `setuid`, `devices`,
-//! `readonly`), by the library's file system (`atime`, `readonly`, `xattr`), and by the operations (`sync`, `snapdir`).
-//! When properties change, all three follow while the file system stays mounted.
+//! What a mount does is decided in three places: by options of the kernel's mount (`exec`, `setuid`, `devices`, `readonly`), by
+//! the library's file system (`atime`, `readonly`, `xattr`), and by the operations (`sync`, `snapdir`). When properties change,
+//! all three follow while the file system stays mounted.
+//!
+//! `TARN_FUSE` chooses among ways to serve, as words between commas: `devfuse` or `uring` (instead of the better one that
+//! there is), `writeback` (the kernel collects writes), `opens` (the kernel announces opens).
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use fuse::{Errno, MountOptions, SessionOptions, Timestamp};
+use fuse::{Errno, MountOptions, SessionOptions, Timestamp, TransportChoice};
 use rustix::mount::MountFlags;
 use rustix::process::geteuid;
 use tarnfs::control::{Failure, FailureKind, Mount, MountPlan, Mounter};
-use tarnfs::{FileSystem, Pool};
+use tarnfs::{Error, FileSystem, Pool};
 
 use crate::mounts::{MountHow, Mounts, SUBTYPE};
 use crate::ops::{Ops, OpsOptions, SnapshotInfo, Snapshots, SyncPolicy};
 
-/// What is mounted from one dataset.
-struct Served {
-    ops: Arc<Ops>,
-    /// Options of this mount only.
-    options: Vec<String>,
-}
+/// Values of properties.
+const SYNC_ALWAYS: u64 = 1;
+const SYNC_DISABLED: u64 = 2;
+const SNAPDIR_VISIBLE: u64 = 1;
+const SNAPDIR_DISABLED: u64 = 2;
+const XATTR_OFF: u64 = 0;
+/// Largest read and write.
+const TRANSFER_BYTES: u32 = 1 << 20;
 
 /// Mounts datasets through FUSE.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct FuseMounter {
     mounts: Mounts,
-    /// By the dataset's name.
-    served: BTreeMap<String, Served>,
+    /// Options of one mount only, by dataset.
+    asked: BTreeMap<String, Vec<String>>,
 }
 
-impl FuseMounter {
-    /// Nothing is mounted.
-    pub fn new() -> FuseMounter {
-        FuseMounter::default()
-    }
-
-    /// The operations on what is no longer mounted hold the file system: they go.
-    fn forget_unmounted(&mut self) {
-        self.served.retain(|dataset, _| self.mounts.is_mounted(dataset));
-    }
-}
-
-/// Properties of a dataset that the kernel and the operations need.
+/// Properties of one dataset, as the mount needs them.
 struct Properties {
+    ops: OpsOptions,
     read_only: bool,
+    setuid: bool,
     devices: bool,
     exec: bool,
-    setuid: bool,
     atime: bool,
-    ops: OpsOptions,
+    snapshots: bool,
+}
+
+/// Snapshots of a dataset, for `.zfs/snapshot`.
+struct PoolSnapshots {
+    pool: Arc<Pool>,
+    dataset: String,
+}
+
+impl PoolSnapshots {
+    fn info(&self, name: String, object: u64) -> Result<SnapshotInfo, Error> {
+        let record = self.pool.engine().dsl.dataset_record(object)?;
+        let created = Timestamp { seconds: record.creation_time.get().cast_signed(), nanoseconds: 0 };
+        Ok(SnapshotInfo { name, id: object, created })
+    }
+}
+
+impl Snapshots for PoolSnapshots {
+    fn list(&self) -> fuse::Result<Vec<SnapshotInfo>> {
+        let list = || -> Result<Vec<SnapshotInfo>, Error> {
+            let dataset = self.pool.engine().dsl.open_dataset(&self.dataset)?;
+            dataset.snapshots()?.into_iter().map(|(name, object)| self.info(name, object)).collect()
+        };
+        list().map_err(crate::errno::of)
+    }
+
+    fn open(&self, name: &str) -> fuse::Result<Arc<FileSystem>> {
+        // What a name that contains these would say is not a snapshot of this dataset.
+        if name.contains(['@', '/', '%']) {
+            return Err(Errno::ENOENT);
+        }
+        self.pool.file_system(&format!("{}@{name}", self.dataset)).map_err(crate::errno::of)
+    }
 }
 
 impl Properties {
-    fn of(pool: &Pool, dataset: &str) -> Result<Properties, tarnfs::Error> {
-        let view = pool.engine().dsl.open_dataset(dataset)?;
-        let number = |property: &str| view.number_property(property);
+    /// As they are stored, with what was asked for this mount instead.
+    fn of(pool: &Pool, dataset: &str, asked: &[String]) -> Result<Properties, Failure> {
+        let mut properties = Properties::stored(pool, dataset).map_err(failed)?;
+        for option in asked {
+            properties.apply(option)?;
+        }
+        Ok(properties)
+    }
+
+    fn stored(pool: &Pool, dataset: &str) -> Result<Properties, Error> {
+        let opened = pool.engine().dsl.open_dataset(dataset)?;
+        let number = |name: &str| opened.number_property(name);
+        let snapdir = number("snapdir")?;
         let sync = match number("sync")? {
-            1 => SyncPolicy::Always,
-            2 => SyncPolicy::Disabled,
+            SYNC_ALWAYS => SyncPolicy::Always,
+            SYNC_DISABLED => SyncPolicy::Disabled,
             _ => SyncPolicy::Standard,
         };
         Ok(Properties {
-            read_only: pool.engine().is_read_only() || number("readonly")? != 0,
-            devices: number("devices")? != 0,
-            exec: number("exec")? != 0,
-            setuid: number("setuid")? != 0,
-            atime: number("atime")? != 0,
             ops: OpsOptions {
                 sync,
-                snapdir_visible: number("snapdir")? == 1,
-                xattrs: number("xattr")? != 0,
-                record_bytes: u32::try_from(number("recordsize")?).unwrap_or(128 << 10),
-                ..OpsOptions::default()
+                snapdir_visible: snapdir == SNAPDIR_VISIBLE,
+                xattrs: number("xattr")? != XATTR_OFF,
+                record_bytes: u32::try_from(number("recordsize")?).ok().filter(|bytes| *bytes > 0).unwrap_or(128 << 10),
+                announce_opens: chosen("opens"),
             },
+            read_only: pool.mount_options(dataset)?.read_only,
+            setuid: number("setuid")? != 0,
+            devices: number("devices")? != 0,
+            exec: number("exec")? != 0,
+            atime: number("atime")? != 0,
+            snapshots: snapdir != SNAPDIR_DISABLED && !dataset.contains('@'),
         })
     }
 
-    /// For the kernel: properties, then what was asked for this mount.
-    fn mount_options(&self, dataset: &str, asked: &[String]) -> MountOptions {
-        let mut options = MountOptions {
+    fn apply(&mut self, option: &str) -> Result<(), Failure> {
+        match option {
+            "ro" | "readonly" => self.read_only = true,
+            // Writing where the property, the pool or the dataset forbids it is not to be had by asking.
+            "rw" => {}
+            "suid" | "setuid" => self.setuid = true,
+            "nosuid" | "nosetuid" => self.setuid = false,
+            "dev" | "devices" => self.devices = true,
+            "nodev" | "nodevices" => self.devices = false,
+            "exec" => self.exec = true,
+            "noexec" => self.exec = false,
+            "atime" => self.atime = true,
+            "noatime" => self.atime = false,
+            "xattr" | "saxattr" | "dirxattr" => self.ops.xattrs = true,
+            "noxattr" => self.ops.xattrs = false,
+            // Meant for mount(8), or decided by the kernel.
+            "" | "defaults" | "remount" | "relatime" | "norelatime" | "mand" | "nomand" | "zfsutil" | "auto" | "noauto" | "_netdev" => {}
+            _ if option.starts_with("x-") || option.starts_with("zfsprops=") => {}
+            _ => return Err(Failure::with(FailureKind::MountFailed, format!("invalid mount option '{option}'"))),
+        }
+        Ok(())
+    }
+
+    fn for_kernel(&self, dataset: &str) -> MountOptions {
+        MountOptions {
             source: dataset.to_owned(),
             subtype: SUBTYPE.to_owned(),
             // Others need root's leave, which `fusermount3` looks for in its configuration.
             allow_other: geteuid().is_root(),
+            default_permissions: true,
             read_only: self.read_only,
             no_suid: !self.setuid,
             no_dev: !self.devices,
             no_exec: !self.exec,
             no_atime: !self.atime,
-            ..MountOptions::default()
-        };
-        for option in asked {
-            match option.as_str() {
-                "ro" => options.read_only = true,
-                "rw" => options.read_only = self.read_only,
-                "nosuid" | "nosetuid" => options.no_suid = true,
-                "suid" | "setuid" => options.no_suid = false,
-                "nodev" | "nodevices" => options.no_dev = true,
-                "dev" | "devices" => options.no_dev = false,
-                "noexec" => options.no_exec = true,
-                "exec" => options.no_exec = false,
-                "noatime" => options.no_atime = true,
-                "atime" => options.no_atime = false,
-                other => tracing::debug!(option = other, "mount option without effect"),
-            }
+            max_read: TRANSFER_BYTES,
         }
-        options
     }
 }
 
@@ -119,7 +163,7 @@ fn change_flags(path: &Path, options: &MountOptions) -> std::io::Result<()> {
         // Nobody else may change a mount; the file system itself refuses writes where it is read-only.
         return Ok(());
     }
-    let mut flags = MountFlags::BIND;
+    let mut flags = MountFlags::empty();
     for (given, flag) in [
         (options.read_only, MountFlags::RDONLY),
         (options.no_suid, MountFlags::NOSUID),
@@ -132,82 +176,90 @@ fn change_flags(path: &Path, options: &MountOptions) -> std::io::Result<()> {
     rustix::mount::mount_remount(path, flags, "").map_err(std::io::Error::from)
 }
 
-/// Snapshots of a dataset, for `.zfs/snapshot`.
-struct PoolSnapshots {
-    pool: Arc<Pool>,
-    dataset: String,
-}
-
-impl PoolSnapshots {
-    fn all(&self) -> Result<Vec<SnapshotInfo>, tarnfs::Error> {
-        let dsl = &self.pool.engine().dsl;
-        let head = dsl.open_dataset(&self.dataset)?;
-        let mut snapshots = Vec::new();
-        for (name, id) in head.snapshots()? {
-            let seconds = dsl.dataset_record(id)?.creation_time.get();
-            let created = Timestamp { seconds: seconds.cast_signed(), nanoseconds: 0 };
-            snapshots.push(SnapshotInfo { name, id, created });
-        }
-        Ok(snapshots)
-    }
-}
-
-impl Snapshots for PoolSnapshots {
-    fn list(&self) -> fuse::Result<Vec<SnapshotInfo>> {
-        self.all().map_err(crate::errno::of)
-    }
-
-    fn find(&self, name: &str) -> fuse::Result<SnapshotInfo> {
-        self.list()?.into_iter().find(|snapshot| snapshot.name == name).ok_or(Errno::ENOENT)
-    }
-
-    fn open(&self, name: &str) -> fuse::Result<Arc<FileSystem>> {
-        self.pool.file_system(&format!("{}@{name}", self.dataset)).map_err(crate::errno::of)
-    }
-}
-
-fn failed(error: tarnfs::Error) -> Failure {
+fn failed(error: Error) -> Failure {
     Failure::about_dataset(&error)
+}
+
+/// Was this word given in `TARN_FUSE`?
+fn chosen(wanted: &str) -> bool {
+    std::env::var("TARN_FUSE").is_ok_and(|text| text.split(',').any(|word| word.trim() == wanted))
+}
+
+fn session_options(announce_opens: bool) -> SessionOptions {
+    let transport = if chosen("devfuse") {
+        TransportChoice::DevFuse
+    } else {
+        if geteuid().is_root() && !fuse::uring::enable() {
+            tracing::info!("this kernel has no FUSE over io_uring");
+        }
+        if chosen("uring") { TransportChoice::IoUring } else { TransportChoice::Auto }
+    };
+    let name = "tarn-fuse".to_owned();
+    SessionOptions { transport, writeback_cache: chosen("writeback"), no_opens: !announce_opens, max_write: TRANSFER_BYTES, name, ..SessionOptions::default() }
+}
+
+/// Options may come several in one word.
+fn split(options: &[String]) -> Vec<String> {
+    options.iter().flat_map(|word| word.split(',')).filter(|option| *option != "remount").map(str::to_owned).collect()
+}
+
+impl FuseMounter {
+    /// Nothing is mounted.
+    pub fn new() -> FuseMounter {
+        FuseMounter::default()
+    }
+
+    fn follow(&self, pool: &Pool, dataset: &str, asked: &[String]) -> Result<(), Failure> {
+        let properties = Properties::of(pool, dataset, asked)?;
+        let Some(path) = self.mounts.path(dataset) else { return Ok(()) };
+        change_flags(path, &properties.for_kernel(dataset)).map_err(|error| Failure::with(FailureKind::MountFailed, error.to_string()))?;
+        if let Some(ops) = self.mounts.ops(dataset) {
+            // Whether opens are announced was agreed with the kernel at the mount.
+            ops.set_options(OpsOptions { announce_opens: ops.announces_opens(), ..properties.ops });
+        }
+        Ok(())
+    }
 }
 
 impl Mounter for FuseMounter {
     fn mount(&mut self, plan: MountPlan) -> Result<(), Failure> {
         let MountPlan { pool, dataset, path, options, overlay } = plan;
-        self.mounts.tidy();
-        self.forget_unmounted();
-        let properties = Properties::of(&pool, &dataset).map_err(failed)?;
+        Mounter::tidy(self);
+        if self.mounts.is_mounted(&dataset) {
+            return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted"));
+        }
+        let asked = split(&options);
+        let mut properties = Properties::of(&pool, &dataset, &asked)?;
         let filesystem = pool.file_system(&dataset).map_err(failed)?;
-        let snapshots = Box::new(PoolSnapshots { pool: Arc::clone(&pool), dataset: dataset.clone() });
-        let mount = properties.mount_options(&dataset, &options);
-        let ops = Arc::new(Ops::new(filesystem, Some(snapshots), properties.ops));
-        let how = MountHow { mount, session: SessionOptions { no_opens: true, ..SessionOptions::default() }, overlay };
-        let notifier = self.mounts.mount(&dataset, &path, ops.clone(), how)?;
-        ops.set_notifier(notifier);
-        self.served.insert(dataset, Served { ops, options });
+        properties.read_only |= filesystem.is_read_only();
+        if !properties.read_only
+            && let Err(error) = filesystem.drain_delete_queue()
+        {
+            tracing::warn!(dataset, "files removed while open before the last unmount stay until the next mount: {error}");
+        }
+        let snapshots = properties.snapshots.then(|| Box::new(PoolSnapshots { pool: Arc::clone(&pool), dataset: dataset.clone() }) as Box<dyn Snapshots>);
+        let how = MountHow { mount: properties.for_kernel(&dataset), session: session_options(properties.ops.announce_opens), overlay };
+        self.mounts.mount_ops(&dataset, &path, Arc::new(Ops::new(filesystem, snapshots, properties.ops)), how)?;
+        self.asked.insert(dataset, asked);
         Ok(())
     }
 
     fn remount(&mut self, pool: &Arc<Pool>, dataset: &str, options: &[String]) -> Result<(), Failure> {
-        let not_mounted = || Failure::with(FailureKind::MountFailed, "not currently mounted");
-        let served = self.served.get_mut(dataset).ok_or_else(not_mounted)?;
-        let path = self.mounts.path(dataset).ok_or_else(not_mounted)?;
-        let options: Vec<String> = options.iter().filter(|option| *option != "remount").cloned().collect();
-        let properties = Properties::of(pool, dataset).map_err(failed)?;
-        change_flags(path, &properties.mount_options(dataset, &options)).map_err(|error| Failure::with(FailureKind::MountFailed, error.to_string()))?;
-        served.options = options;
+        if !self.mounts.is_mounted(dataset) {
+            return Err(Failure::with(FailureKind::MountFailed, "not currently mounted"));
+        }
+        let asked = split(options);
+        self.follow(pool, dataset, &asked)?;
+        self.asked.insert(dataset.to_owned(), asked);
         Ok(())
     }
 
     fn unmount(&mut self, dataset: &str, force: bool) -> Result<(), Failure> {
-        let result = self.mounts.unmount(dataset, force);
-        self.forget_unmounted();
-        result
+        self.mounts.unmount(dataset, force)
     }
 
     fn unmount_tree(&mut self, root: &str, force: bool) -> Result<(), Failure> {
-        let result = self.mounts.unmount_tree(root, force);
-        self.forget_unmounted();
-        result
+        self.mounts.unmount_tree(root, force)
     }
 
     fn is_mounted(&self, dataset: &str) -> bool {
@@ -220,27 +272,19 @@ impl Mounter for FuseMounter {
 
     fn refresh(&mut self, pool: &Arc<Pool>) {
         let name = pool.name();
-        for (dataset, served) in &self.served {
+        for Mount { dataset, .. } in self.mounts.list() {
             if dataset.split(['/', '@']).next() != Some(&name) {
                 continue;
             }
-            let Some(path) = self.mounts.path(dataset) else { continue };
-            let changed = Properties::of(pool, dataset).map_err(|error| error.to_string()).and_then(|properties| {
-                let options = properties.mount_options(dataset, &served.options);
-                served.ops.set_options(properties.ops);
-                change_flags(path, &options).map_err(|error| error.to_string())
-            });
-            if let Err(error) = changed {
-                tracing::warn!(dataset, error, "the mount did not follow its properties");
+            let asked = self.asked.get(&dataset).map_or(&[][..], Vec::as_slice);
+            if let Err(failure) = self.follow(pool, &dataset, asked) {
+                tracing::warn!(dataset, %failure, "the mount did not follow its properties");
             }
         }
     }
 
     fn tidy(&mut self) {
         self.mounts.tidy();
-        self.forget_unmounted();
-        for served in self.served.values() {
-            served.ops.tidy();
-        }
+        self.asked.retain(|dataset, _| self.mounts.is_mounted(dataset));
     }
 }

@@ -9,8 +9,10 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fuse::{Filesystem, Mount as FuseMount, MountOptions, Notifier, Session, SessionOptions};
+use fuse::{Filesystem, Mount as FuseMount, MountOptions, Session, SessionOptions};
 use tarnfs::control::{Failure, FailureKind, Mount};
+
+use crate::ops::Ops;
 
 /// Type of our mounts is `fuse.` and this.
 pub(crate) const SUBTYPE: &str = "tarn";
@@ -21,6 +23,7 @@ struct Mounted {
     dataset: String,
     path: PathBuf,
     session: Session,
+    ops: Option<Arc<Ops>>,
 }
 
 /// All mounts of this daemon, in the order in which they were made.
@@ -56,8 +59,17 @@ impl Mounts {
         self.list.iter().find(|mounted| mounted.dataset == dataset).map(|mounted| mounted.path.as_path())
     }
 
-    /// Mounts a dataset on `path`, which is made if it does not exist. Returns what tells the kernel of changes.
-    pub fn mount(&mut self, dataset: &str, path: &Path, filesystem: Arc<dyn Filesystem>, how: MountHow) -> Result<Notifier, Failure> {
+    /// Mounts a dataset on `path`, which is made if it does not exist.
+    pub fn mount(&mut self, dataset: &str, path: &Path, filesystem: Arc<dyn Filesystem>, how: MountHow) -> Result<(), Failure> {
+        self.mount_any(dataset, path, filesystem, None, how)
+    }
+
+    /// As [`Mounts::mount`], for our own operations, which may then be told of changes.
+    pub fn mount_ops(&mut self, dataset: &str, path: &Path, ops: Arc<Ops>, how: MountHow) -> Result<(), Failure> {
+        self.mount_any(dataset, path, Arc::clone(&ops) as Arc<dyn Filesystem>, Some(ops), how)
+    }
+
+    fn mount_any(&mut self, dataset: &str, path: &Path, filesystem: Arc<dyn Filesystem>, ops: Option<Arc<Ops>>, how: MountHow) -> Result<(), Failure> {
         if self.is_mounted(dataset) {
             return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted"));
         }
@@ -68,10 +80,12 @@ impl Mounts {
         };
         let mount = FuseMount::new(path, &how.mount).map_err(failed)?;
         let session = Session::start(mount, filesystem, how.session).map_err(failed)?;
+        if let Some(ops) = &ops {
+            ops.set_notifier(session.notifier());
+        }
         tracing::info!(dataset, path = %path.display(), transport = ?session.transport(), "mounted");
-        let notifier = session.notifier();
-        self.list.push(Mounted { dataset: dataset.to_owned(), path: path.to_owned(), session });
-        Ok(notifier)
+        self.list.push(Mounted { dataset: dataset.to_owned(), path: path.to_owned(), session, ops });
+        Ok(())
     }
 
     /// Unmounts a dataset and what is mounted below it. `force`: although it is in use.
@@ -102,17 +116,15 @@ impl Mounts {
         let names: Vec<String> = order.into_iter().rev().map(|at| self.list[at].dataset.clone()).collect();
         for name in names {
             let Some(at) = self.list.iter().position(|mounted| mounted.dataset == name) else { continue };
-            let Mounted { dataset, path, session } = self.list.remove(at);
-            if force {
-                session.abort();
-            }
-            match session.unmount(force) {
+            let Mounted { dataset, path, session, ops } = self.list.remove(at);
+            let ended = if force { session.unmount_forced() } else { session.unmount(false) };
+            match ended {
                 Ok(()) => tracing::info!(dataset, path = %path.display(), "unmounted"),
                 Err((session, error)) => {
                     let busy = error.kind() == ErrorKind::ResourceBusy;
                     let message = if busy { "pool or dataset is busy".to_owned() } else { error.to_string() };
                     let failure = Failure::with(if busy { FailureKind::DatasetBusy } else { FailureKind::UnmountFailed }, message);
-                    self.list.insert(at, Mounted { dataset, path, session });
+                    self.list.insert(at, Mounted { dataset, path, session, ops });
                     return Err(failure);
                 }
             }
@@ -131,7 +143,20 @@ impl Mounts {
             }
             !ended
         });
+        for (_, ops) in self.all_ops() {
+            ops.tidy();
+        }
         gone
+    }
+
+    /// The operations of mounted datasets.
+    pub fn all_ops(&self) -> impl Iterator<Item = (&str, &Arc<Ops>)> {
+        self.list.iter().filter_map(|mounted| mounted.ops.as_ref().map(|ops| (mounted.dataset.as_str(), ops)))
+    }
+
+    /// The operations of a mounted dataset.
+    pub fn ops(&self, dataset: &str) -> Option<&Arc<Ops>> {
+        self.all_ops().find(|(name, _)| *name == dataset).map(|(_, ops)| ops)
     }
 
     /// For `zfs mount`.

@@ -194,16 +194,6 @@ impl Session {
         self.shared.is_ended()
     }
 
-    /// Ends the connection although somebody uses the file system: what is dirty in the kernel is written, then everything
-    /// that is open fails. The mount itself is still to be ended.
-    pub fn abort(&self) {
-        if self.is_ended() {
-            return;
-        }
-        mount::abort(&self.path);
-        self.ends_within(Duration::from_secs(1));
-    }
-
     /// Unmounts and waits until the last operation is done. In use and not `lazy`: the session comes back with the error.
     pub fn unmount(mut self, lazy: bool) -> Result<(), (Session, io::Error)> {
         if !self.is_ended()

@@ -1,8 +1,9 @@
 //! Where the tour can take place, and whether it can.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use lab::system;
 
 /// What the tour writes at its largest moment, and some room.
@@ -14,6 +15,7 @@ pub(super) fn expect_fuse() -> Result<()> {
     if !rustix::process::geteuid().is_root() && lab::process::find("fusermount3").is_none() {
         bail!("mounting without being root takes fusermount3 (the package fuse3)");
     }
+    File::options().read(true).write(true).open("/dev/fuse").context("cannot open /dev/fuse, and without it nothing can be mounted")?;
     Ok(())
 }
 

@@ -148,7 +148,7 @@ impl Ops {
         }
     }
 
-    fn announces_opens(&self) -> bool {
+    pub(crate) fn announces_opens(&self) -> bool {
         self.options.read().announce_opens
     }
 }

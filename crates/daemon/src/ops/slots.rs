@@ -32,8 +32,6 @@ pub struct SnapshotInfo {
 pub trait Snapshots: Send + Sync {
     /// All snapshots of the dataset, oldest first.
     fn list(&self) -> Result<Vec<SnapshotInfo>>;
-    /// One of them.
-    fn find(&self, name: &str) -> Result<SnapshotInfo>;
     /// Opens one, read-only.
     fn open(&self, name: &str) -> Result<Arc<FileSystem>>;
 }

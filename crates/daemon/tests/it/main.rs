@@ -184,3 +184,86 @@ fn threads_side_by_side() {
     rig.close();
     zdb(&rig.image());
 }
+
+/// Datasets as `zfs mount` mounts them: nested, with options, unmounted in the right order.
+#[test]
+fn datasets_of_a_pool() {
+    use tarnfs::control::{FailureKind, MountPlan, Mounter};
+    if !can_mount() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("disk.img");
+    File::create(&image).unwrap().set_len(256 << 20).unwrap();
+    let vdev = tarnfs::VdevPaths { paths: vec![image.clone()], is_log: false };
+    let pool = tarnfs::Pool::create("tank", &[vdev], tarnfs::CreateOptions { ashift: Some(12), ..Default::default() }).unwrap();
+    pool.create_file_system("tank/child", Vec::new()).unwrap();
+    let (top, below) = (directory.path().join("tank"), directory.path().join("tank/child"));
+    let mut mounts = daemon::FuseMounter::new();
+    let plan = |dataset: &str, path: &std::path::Path, options: &str, overlay| MountPlan {
+        pool: pool.clone(),
+        dataset: dataset.to_owned(),
+        path: path.to_owned(),
+        options: vec![options.to_owned()],
+        overlay,
+    };
+    mounts.mount(plan("tank", &top, "", false)).unwrap();
+    mounts.mount(plan("tank/child", &below, "ro,noexec", false)).unwrap();
+    assert_eq!(mounts.mount(plan("tank", &top, "", false)).unwrap_err().message, "filesystem already mounted");
+    assert_eq!(mounts.mount(plan("tank/none", &top, "", true)).unwrap_err().kind, FailureKind::NoSuchDataset);
+    fs::write(top.join("file"), b"text").unwrap();
+    assert_eq!(fs::write(below.join("file"), b"text").unwrap_err().raw_os_error(), Some(libc::EROFS));
+    mounts.remount(&pool, "tank/child", &["remount,rw".to_owned()]).unwrap();
+    fs::write(below.join("file"), b"text").unwrap();
+    fs::remove_file(below.join("file")).unwrap();
+    // Hidden, but there; nothing can be made in it.
+    let listed: Vec<_> = fs::read_dir(&top).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(listed.len(), 2, "{listed:?}");
+    assert_eq!(fs::read_dir(top.join(".zfs/snapshot")).unwrap().count(), 0);
+    assert!(!top.join(".zfs/snapshot/none").exists());
+    assert!(fs::write(top.join(".zfs/file"), b"").is_err() && fs::create_dir(top.join(".zfs")).is_err());
+    assert!(fs::remove_dir(top.join(".zfs")).is_err() && fs::rename(top.join("file"), top.join(".zfs")).is_err());
+    assert!(!below.join(".zfs/file").exists() && below.join(".zfs").is_dir());
+    // In use: refused, with both still there. By force: gone.
+    let open = File::open(top.join("file")).unwrap();
+    assert_eq!(mounts.unmount("tank", false).unwrap_err().kind, FailureKind::DatasetBusy);
+    assert_eq!(fs::read(top.join("file")).unwrap(), b"text");
+    assert!(pool.export().is_err(), "a mounted pool was exported");
+    mounts.unmount("tank", true).unwrap();
+    drop(open);
+    assert!(mounts.list().is_empty());
+    // Somebody else's umount is noticed.
+    mounts.mount(plan("tank", &top, "", true)).unwrap();
+    fuse::mount::unmount(&top, false).unwrap();
+    let begun = std::time::Instant::now();
+    while pool.file_system("tank").is_ok_and(|filesystem| std::sync::Arc::strong_count(&filesystem) > 1) {
+        mounts.tidy();
+        assert!(begun.elapsed().as_secs() < 5);
+        std::thread::yield_now();
+    }
+    pool.export().unwrap();
+    zdb(&image);
+}
+
+/// A killed daemon leaves the pool as a power failure does; what was synced is there.
+#[test]
+fn a_crash_keeps_what_was_synced() {
+    if !can_mount() {
+        return;
+    }
+    let mut rig = Rig::new(256 << 20);
+    rig.mount(false, TransportChoice::DevFuse);
+    fs::write(rig.path("synced"), pattern(1_000_000, 7)).unwrap();
+    File::open(rig.path("synced")).unwrap().sync_all().unwrap();
+    fs::write(rig.path("lost, perhaps"), pattern(1000, 8)).unwrap();
+    let copy = rig.directory.path().join("copy.img");
+    fs::copy(rig.image(), &copy).unwrap();
+    rig.mounts.unmount_all(false).unwrap();
+    drop(rig.pool.take());
+    fs::rename(copy, rig.image()).unwrap();
+    rig.open();
+    rig.mount(false, TransportChoice::DevFuse);
+    assert!(fs::read(rig.path("synced")).unwrap() == pattern(1_000_000, 7));
+    rig.close();
+    zdb(&rig.image());
+}

@@ -79,13 +79,18 @@ impl Rig {
             session: SessionOptions { transport, no_opens: !announce_opens, ..SessionOptions::default() },
             overlay: false,
         };
-        self.mounts.mount("tank", &self.root(), ops.clone(), how).unwrap();
+        self.mounts.mount_ops("tank", &self.root(), ops.clone(), how).unwrap();
         ops
     }
 
     /// Unmounts, exports, opens again.
     pub(crate) fn reopen(&mut self) {
         self.close();
+        self.open();
+    }
+
+    /// Imports the pool from its image.
+    pub(crate) fn open(&mut self) {
         let disks = vec![disk::open(&self.image().display().to_string(), Access::Write).unwrap()];
         let candidates = discover(disks);
         self.pool = Some(Pool::open(select(&candidates, "tank", false).unwrap(), options()).unwrap());

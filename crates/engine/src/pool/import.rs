@@ -84,6 +84,21 @@ impl Candidate {
         self.devices.iter().map(|device| device.disk.name().to_owned()).collect()
     }
 
+    /// Puts into a description where its devices are now.
+    pub fn correct_paths(&self, tree: &mut VdevConfig) {
+        for device in &self.devices {
+            let name = device.disk.name();
+            // A partition inside an image has no path of its own.
+            if name.starts_with('/')
+                && !name.contains('#')
+                && let Some(leaf) = tree.find_mut(device.guid)
+                && leaf.string(key::PATH).as_deref() != Some(name)
+            {
+                leaf.set_string(key::PATH, name);
+            }
+        }
+    }
+
     /// Whether another host seems to have it: it is active, and was last written by another.
     pub fn is_in_use_elsewhere(&self, our_host_id: u32) -> bool {
         self.config.state == PoolState::Active

@@ -28,7 +28,7 @@ use crate::error::{Result, Within};
 use crate::host::HostRef;
 use crate::tunables::Tunables;
 use crate::txg::{DirtyBytes, TxgGroups};
-use crate::vdev::VdevTree;
+use crate::vdev::{VdevConfig, VdevTree};
 use crate::zio::{BlockFeatures, BlockIo, BlockThreads};
 use crate::{bail, error};
 
@@ -113,7 +113,9 @@ impl Pool {
         let (_, stored) = read_config(&mos)?;
         drop((mos, context, vdevs));
 
-        let vdevs = Arc::new(VdevTree::open(stored.require_nvlist("vdev_tree")?, &candidate.device_map())?);
+        let mut tree = VdevConfig::from_nvlist(stored.require_nvlist("vdev_tree")?).within(|| "vdev tree")?;
+        candidate.correct_paths(&mut tree);
+        let vdevs = Arc::new(VdevTree::from_config(tree, &candidate.device_map())?);
         vdevs.check_complete()?;
         let context = make_context(&options, &vdevs, uberblock.txg);
         let space = Arc::new(MosSpace::default());

@@ -23,7 +23,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
 use super::{Attempt, Place, eventually, folder, image, unmount};
 use crate::interrupt;
@@ -65,20 +66,25 @@ fn daemon_of(socket: &Path) -> Option<Pid> {
     Some(rustix::net::sockopt::socket_peercred(&stream).ok()?.pid)
 }
 
-fn end_daemon(socket: &Path) -> Result<()> {
-    let gone = || daemon_of(socket).is_none();
-    if eventually(Duration::from_secs(5), gone) {
+/// Waits until the process has ended. Asking the socket instead would keep a daemon busy that is about to end.
+fn ended(process: Pid, limit: Duration) -> bool {
+    let Ok(handle) = pidfd_open(process, PidfdFlags::empty()) else { return true };
+    let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+    rustix::event::poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&limit)).is_ok_and(|ready| ready > 0)
+}
+
+fn end_daemon(process: Pid) -> Result<()> {
+    let patience = Duration::from_secs(5);
+    if ended(process, patience) {
         return Ok(());
     }
     for signal in [Signal::TERM, Signal::KILL] {
-        if let Some(process) = daemon_of(socket) {
-            let _ = rustix::process::kill_process(process, signal);
-        }
-        if eventually(Duration::from_secs(5), gone) {
+        let _ = rustix::process::kill_process(process, signal);
+        if ended(process, patience) {
             return Ok(());
         }
     }
-    bail!("the daemon at {} does not end", socket.display());
+    bail!("the daemon, process {}, does not end", process.as_raw_nonzero());
 }
 
 /// Kills the daemon if an interruption is not acted on; see invariant 2.
@@ -177,21 +183,18 @@ impl Pool {
     }
 
     fn tear_down(&self) -> Result<()> {
-        let socket = &self.layout.socket;
         let mut outcome = Ok(());
-        if daemon_of(socket).is_some() {
-            // It is thrown away: an export suffices, and not even that is needed if it fails.
-            let name = &self.layout.name;
-            outcome = process::succeed(&mut self.command(&["zpool", "destroy", "-f", name])).map(drop);
+        if let Some(daemon) = daemon_of(&self.layout.socket) {
+            outcome = process::succeed(&mut self.command(&["zpool", "destroy", "-f", &self.layout.name])).map(drop);
             if outcome.as_ref().is_err_and(|error| error.to_string().contains("no such pool")) {
                 outcome = Ok(());
             }
+            outcome = outcome.and(end_daemon(daemon));
         }
         self.watching.store(false, Ordering::Relaxed);
-        let ended = end_daemon(socket);
         let unmounted = unmount(&self.layout.mounted);
-        let _ = fs::remove_file(socket);
-        outcome.and(ended).and(unmounted)
+        let _ = fs::remove_file(&self.layout.socket);
+        outcome.and(unmounted)
     }
 }
 

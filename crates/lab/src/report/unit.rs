@@ -106,7 +106,7 @@ pub fn verdicts(results: &Results) -> String {
 /// What the marks and columns mean, and what failed.
 pub fn legend(results: &Results) -> String {
     let mut text = format!(
-        "MB of 2^20 bytes per second, median of up to {} turns; {}.\n",
+        "MB of 2^20 bytes per second, median of up to {} turns; {}.\nWhat is written does not compress.\n",
         results.settings.repetitions,
         results.settings.sizes()
     );

@@ -9,7 +9,7 @@ use super::manifest::{DatasetRecord, FileRecord, Manifest};
 use super::subject::{DatasetEntry, DatasetType, GoldenPool};
 
 /// The differences that are kept in words; all are counted.
-const DIFFERENCES_KEPT: usize = 200;
+const DIFFERENCES_KEPT: usize = 5000;
 
 /// What to compare beyond types, modes, owners, sizes, link counts, mtimes, xattrs, targets, devices and contents.
 #[derive(Debug, Clone, Copy)]

@@ -2,22 +2,24 @@
 //!
 //! # Theory
 //!
-//! Labels say everything that `zpool import` shows: the tree, who used the pool last, which features it needs. Nothing
-//! is opened for writing and nothing is locked, so this needs no daemon. A device that the tree names and that was not
-//! found is missing; from the leaves the state of each vdev follows, up to the pool.
+//! Labels and the MOS say everything that `zpool import` shows: the tree, who used the pool last, which features it needs.
+//! Where the MOS cannot be read the labels must do. Nothing is opened for writing and nothing is locked, so this needs no
+//! daemon. A device that the tree names and that was not found is missing; from the leaves the state of each vdev
+//! follows, up to the pool.
 
 use std::path::PathBuf;
 
+use engine::dsl::feature::Unsupported;
+use engine::error::ErrorKind;
+use engine::host::RealHost;
 use engine::pool::config::{PoolConfig, PoolState as LabelState};
+use engine::pool::examine::{Examined, examine};
 use engine::pool::import::{Candidate, discover};
 use engine::vdev::{VdevConfig, VdevKind as EngineKind};
-use ondisk::feature::Feature;
+use ondisk::feature::{Feature, FeatureFlags, Support};
 
 use super::request::{AllocationClass, PoolScan, VdevKind};
 use super::status::{FoundPool, PoolState, PoolStatus, UnsupportedFeature, VdevAux, VdevState, VdevStats, VdevStatus};
-
-/// Where devices are looked for unless somebody says where.
-const DEVICES: &str = "/dev";
 
 /// What is known of a leaf beyond its description.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,29 +34,42 @@ pub struct LeafStatus {
     pub path: Option<String>,
 }
 
-/// The pools on the devices at `scan.paths`, or below `/dev`.
+/// The pools on the devices at `scan.paths`, or in the usual places.
 #[must_use]
 pub fn scan(scan: &PoolScan, our_host_id: u32) -> Vec<FoundPool> {
-    let paths = if scan.paths.is_empty() { vec![PathBuf::from(DEVICES)] } else { scan.paths.clone() };
-    let candidates = discover(disk::find(&paths));
-    let wanted = candidates.iter().filter(|candidate| (candidate.config.state == LabelState::Destroyed) == scan.destroyed);
-    wanted.map(|candidate| found_pool(candidate, our_host_id)).collect()
+    candidates(&scan.paths, scan.destroyed).iter().map(|candidate| found_pool(candidate, our_host_id)).collect()
 }
 
-/// What a candidate's labels say of it.
+/// Where pools are looked for when nobody says where.
+const USUAL_PLACES: [&str; 9] = [
+    "/dev/disk/by-vdev",
+    "/dev/mapper",
+    "/dev/disk/by-partlabel",
+    "/dev/disk/by-partuuid",
+    "/dev/disk/by-label",
+    "/dev/disk/by-uuid",
+    "/dev/disk/by-id",
+    "/dev/disk/by-path",
+    "/dev",
+];
+
+/// The pools on the devices at `paths`, or in the usual places.
+pub(super) fn candidates(paths: &[PathBuf], destroyed: bool) -> Vec<Candidate> {
+    let usual = || USUAL_PLACES.iter().map(PathBuf::from).collect();
+    let paths = if paths.is_empty() { usual() } else { paths.to_vec() };
+    let mut found = discover(disk::find(&paths));
+    found.retain(|candidate| (candidate.config.state == LabelState::Destroyed) == destroyed);
+    found
+}
+
+/// What labels and the MOS say of a pool.
 #[must_use]
 pub fn found_pool(candidate: &Candidate, our_host_id: u32) -> FoundPool {
     let config = &candidate.config;
-    let mut root = tree_status(&candidate.vdev_tree, &|leaf| found_leaf(candidate, leaf));
-    let unsupported = unsupported(config);
-    if !candidate.missing_tops.is_empty() {
-        (root.state, root.aux) = (VdevState::CantOpen, VdevAux::BadGuidSum);
-    }
-    if config.version > 28 && config.version != 5000 {
-        (root.state, root.aux) = (VdevState::CantOpen, VdevAux::VersionNewer);
-    } else if !unsupported.is_empty() {
-        (root.state, root.aux) = (VdevState::CantOpen, VdevAux::UnsupportedFeature);
-    }
+    let findings = match examine(candidate, RealHost::shared()) {
+        Ok(examined) => Findings::of_readable(candidate, &examined),
+        Err(error) => Findings::of_unreadable(candidate, &error),
+    };
     let state = match config.state {
         LabelState::Exported => PoolState::Exported,
         LabelState::Destroyed => PoolState::Destroyed,
@@ -68,7 +83,7 @@ pub fn found_pool(candidate: &Candidate, our_host_id: u32) -> FoundPool {
             state,
             txg: candidate.uberblock().txg,
             version: config.version,
-            root,
+            root: findings.root,
             caches: Vec::new(),
             spares: Vec::new(),
             scan: None,
@@ -76,7 +91,7 @@ pub fn found_pool(candidate: &Candidate, our_host_id: u32) -> FoundPool {
             dedup: None,
             error_count: None,
             errors: Vec::new(),
-            features_disabled: false,
+            features_disabled: findings.features_disabled && config.compatibility.is_none(),
             suspended: None,
         },
         comment: config.comment.as_ref().map(|comment| comment.to_string_lossy().into_owned()),
@@ -84,15 +99,80 @@ pub fn found_pool(candidate: &Candidate, our_host_id: u32) -> FoundPool {
         hostid: config.host_id,
         other_host: candidate.is_in_use_elsewhere(our_host_id),
         timestamp: candidate.uberblock().timestamp,
-        unsupported,
-        can_read_only: false,
+        unsupported: findings.unsupported,
+        can_read_only: findings.can_read_only,
     }
+}
+
+/// What was found out about a pool.
+struct Findings {
+    root: VdevStatus,
+    unsupported: Vec<UnsupportedFeature>,
+    can_read_only: bool,
+    features_disabled: bool,
+}
+
+impl Findings {
+    fn new(root: VdevStatus) -> Findings {
+        Findings { root, unsupported: Vec::new(), can_read_only: false, features_disabled: false }
+    }
+
+    /// The pool cannot be opened because of this, unless something worse is known.
+    fn because(mut self, aux: VdevAux) -> Findings {
+        self.root.state = VdevState::CantOpen;
+        self.root.aux = aux;
+        self
+    }
+
+    fn of_readable(candidate: &Candidate, examined: &Examined) -> Findings {
+        let root = tree_status(&examined.vdevs.config(), &|leaf| found_leaf(candidate, leaf));
+        let mut findings = Findings::new(root);
+        findings.features_disabled = lacks_features(&|feature| examined.features.is_enabled(feature));
+        if examined.unsupported.is_empty() {
+            return findings;
+        }
+        let named = |feature: &Unsupported| UnsupportedFeature { guid: feature.guid.clone(), description: feature.description.clone() };
+        findings.unsupported = examined.unsupported.iter().map(named).collect();
+        findings.can_read_only = examined.unsupported.iter().all(|feature| feature.readable);
+        findings.because(VdevAux::UnsupportedFeature)
+    }
+
+    fn of_unreadable(candidate: &Candidate, error: &engine::error::Error) -> Findings {
+        let mut findings = Findings::new(tree_status(&candidate.vdev_tree, &|leaf| found_leaf(candidate, leaf)));
+        let config = &candidate.config;
+        if config.version > 28 && config.version != 5000 {
+            return findings.because(VdevAux::VersionNewer);
+        }
+        if error.kind() == ErrorKind::Unsupported {
+            findings.unsupported = unsupported(config);
+            if findings.unsupported.is_empty() {
+                // A kind of vdev: the engine's sentence says which.
+                findings.unsupported.push(UnsupportedFeature { guid: error.message().to_owned(), description: String::new() });
+            }
+            return findings.because(VdevAux::UnsupportedFeature);
+        }
+        if !candidate.missing_tops.is_empty() {
+            return findings.because(VdevAux::BadGuidSum);
+        }
+        match findings.root.state {
+            VdevState::Healthy | VdevState::Degraded => findings.because(VdevAux::CorruptData),
+            _ => findings,
+        }
+    }
+}
+
+/// Is there a feature that an upgrade would enable?
+pub(super) fn lacks_features(is_enabled: &dyn Fn(Feature) -> bool) -> bool {
+    Feature::all().any(|feature| {
+        let info = feature.info();
+        info.support == Support::ReadWrite && !info.flags.contains(FeatureFlags::NO_UPGRADE) && !is_enabled(feature)
+    })
 }
 
 /// Features that the label says are needed to read, and that nobody here knows.
 fn unsupported(config: &PoolConfig) -> Vec<UnsupportedFeature> {
     let names = config.features_for_read.iter().map(|(name, _)| name.to_string_lossy().into_owned());
-    let unknown = names.filter(|guid| Feature::from_guid(guid).is_none());
+    let unknown = names.filter(|guid| Feature::from_guid(guid).is_none_or(|feature| feature.info().support < Support::Read));
     unknown.map(|guid| UnsupportedFeature { guid, description: String::new() }).collect()
 }
 

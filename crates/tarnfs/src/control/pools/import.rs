@@ -2,49 +2,26 @@
 
 use std::path::PathBuf;
 
-use engine::dsl::feature::Unsupported;
 use engine::error::ErrorKind;
 use engine::host::{Host, RealHost};
-use engine::pool::config;
-use engine::pool::examine::{Examined, examine};
+use engine::pool::examine::examine;
 use engine::pool::import::Candidate;
-use ondisk::feature::{Feature, Support};
 
 use super::create::{PoolSettings, When};
-use super::{Failure, FailureKind, Imported, Pools, inspect, names, not_yet, vdevs};
-use crate::control::{FoundPool, PoolImport, PoolScan, PoolState, PoolStatus, UnsupportedFeature, VdevAux, VdevState, VdevStatus};
-use crate::{ImportOptions, Pool, find_pools};
-
-/// Where pools are looked for when nobody says where.
-const USUAL_PLACES: [&str; 9] = [
-    "/dev/disk/by-vdev",
-    "/dev/mapper",
-    "/dev/disk/by-partlabel",
-    "/dev/disk/by-partuuid",
-    "/dev/disk/by-label",
-    "/dev/disk/by-uuid",
-    "/dev/disk/by-id",
-    "/dev/disk/by-path",
-    "/dev",
-];
-
-fn places(paths: &[PathBuf]) -> Vec<PathBuf> {
-    if paths.is_empty() { USUAL_PLACES.iter().map(PathBuf::from).collect() } else { paths.to_vec() }
-}
+use super::{Failure, FailureKind, Imported, Pools, names, not_yet};
+use crate::control::{FoundPool, PoolImport, PoolScan, scan};
+use crate::{ImportOptions, Pool};
 
 impl Pools {
     /// Pools that are there and not imported.
     fn candidates(&self, paths: &[PathBuf], destroyed: bool) -> Vec<Candidate> {
-        let mut found = find_pools(&places(paths));
-        found.retain(|candidate| {
-            let is_imported = self.pools.values().any(|imported| imported.pool.engine().guid() == candidate.config.guid);
-            !is_imported && (candidate.config.state == config::PoolState::Destroyed) == destroyed
-        });
+        let mut found = scan::candidates(paths, destroyed);
+        found.retain(|candidate| self.pools.values().all(|imported| imported.pool.engine().guid() != candidate.config.guid));
         found
     }
 
     pub(super) fn scan(&self, scan: &PoolScan) -> Vec<FoundPool> {
-        self.candidates(&scan.paths, scan.destroyed).iter().map(describe).collect()
+        self.candidates(&scan.paths, scan.destroyed).iter().map(|candidate| scan::found_pool(candidate, RealHost.host_id())).collect()
     }
 
     pub(super) fn import_pool(&mut self, import: &PoolImport) -> Result<(), Failure> {
@@ -99,110 +76,4 @@ fn import_failure(error: &crate::Error) -> Failure {
         ErrorKind::Io if error.message().contains("in use") => Failure::with(FailureKind::PoolBusy, error.message()),
         _ => Failure::about_pool(error),
     }
-}
-
-fn state_of(state: config::PoolState) -> PoolState {
-    match state {
-        config::PoolState::Active => PoolState::Active,
-        config::PoolState::Exported => PoolState::Exported,
-        config::PoolState::Destroyed => PoolState::Destroyed,
-        config::PoolState::Spare | config::PoolState::CacheDevice => PoolState::Unavailable,
-    }
-}
-
-/// What was found out about a pool.
-struct Findings {
-    root: VdevStatus,
-    unsupported: Vec<UnsupportedFeature>,
-    can_read_only: bool,
-    features_disabled: bool,
-}
-
-impl Findings {
-    fn cannot_open(mut root: VdevStatus, aux: VdevAux) -> Findings {
-        root.state = VdevState::CantOpen;
-        root.aux = aux;
-        Findings { root, unsupported: Vec::new(), can_read_only: false, features_disabled: false }
-    }
-}
-
-fn describe(candidate: &Candidate) -> FoundPool {
-    let config = &candidate.config;
-    let findings = match examine(candidate, RealHost::shared()) {
-        Ok(examined) => of_readable(&examined),
-        Err(error) => of_unreadable(candidate, &error),
-    };
-    let uberblock = candidate.uberblock();
-    let status = PoolStatus {
-        name: config.name.clone(),
-        guid: config.guid,
-        state: state_of(config.state),
-        txg: uberblock.txg,
-        version: config.version,
-        root: findings.root,
-        caches: Vec::new(),
-        spares: Vec::new(),
-        scan: None,
-        checkpoint: None,
-        dedup: None,
-        error_count: None,
-        errors: Vec::new(),
-        features_disabled: findings.features_disabled && config.compatibility.is_none(),
-        suspended: None,
-    };
-    FoundPool {
-        status,
-        comment: config.comment.as_ref().map(ToString::to_string),
-        hostname: Some(config.host_name.to_string()).filter(|name| !name.is_empty()),
-        hostid: config.host_id,
-        other_host: candidate.is_in_use_elsewhere(RealHost.host_id()),
-        timestamp: uberblock.timestamp,
-        unsupported: findings.unsupported,
-        can_read_only: findings.can_read_only,
-    }
-}
-
-fn of_readable(examined: &Examined) -> Findings {
-    let root = vdevs::tree_status(&examined.vdevs, None);
-    if !examined.unsupported.is_empty() {
-        let named = |feature: &Unsupported| UnsupportedFeature { guid: feature.guid.clone(), description: feature.description.clone() };
-        let unsupported = examined.unsupported.iter().map(named).collect();
-        let can_read_only = examined.unsupported.iter().all(|feature| feature.readable);
-        return Findings { unsupported, can_read_only, ..Findings::cannot_open(root, VdevAux::UnsupportedFeature) };
-    }
-    if examined.vdevs.check_complete().is_err() {
-        let aux = if root.aux == VdevAux::None { VdevAux::NoReplicas } else { root.aux };
-        return Findings::cannot_open(root, aux);
-    }
-    let features_disabled = inspect::lacks_features(&|feature| examined.features.is_enabled(feature));
-    Findings { root, unsupported: Vec::new(), can_read_only: false, features_disabled }
-}
-
-fn of_unreadable(candidate: &Candidate, error: &crate::Error) -> Findings {
-    let has = |guid: u64| candidate.devices.iter().any(|device| device.guid == guid);
-    let root = vdevs::config_status(&candidate.vdev_tree, &has);
-    tracing::debug!(pool = candidate.config.name, %error, "cannot be imported");
-    if error.kind() == ErrorKind::Unsupported {
-        let mut unsupported = Vec::new();
-        for (guid, _) in &candidate.config.features_for_read {
-            let known = guid.to_str().and_then(Feature::from_guid).is_some_and(|feature| feature.info().support >= Support::Read);
-            if !known {
-                unsupported.push(UnsupportedFeature { guid: guid.to_string(), description: String::new() });
-            }
-        }
-        if unsupported.is_empty() {
-            // A kind of vdev, or a version: the engine's sentence says which.
-            unsupported.push(UnsupportedFeature { guid: error.message().to_owned(), description: String::new() });
-        }
-        return Findings { unsupported, ..Findings::cannot_open(root, VdevAux::UnsupportedFeature) };
-    }
-    let missing = !candidate.missing_tops.is_empty();
-    let aux = match error.kind() {
-        ErrorKind::NoDevice if missing => VdevAux::BadGuidSum,
-        _ if missing => VdevAux::BadGuidSum,
-        ErrorKind::NoDevice => VdevAux::NoReplicas,
-        _ if root.children.iter().any(|top| top.state != VdevState::Healthy) => VdevAux::NoReplicas,
-        _ => VdevAux::CorruptData,
-    };
-    Findings::cannot_open(root, aux)
 }

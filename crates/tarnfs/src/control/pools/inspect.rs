@@ -2,10 +2,11 @@
 
 use engine::dsl::meta::key;
 use engine::error::Result;
-use ondisk::feature::{Feature, FeatureFlags, Support};
+use ondisk::feature::Feature;
 
 use super::{Failure, Imported, vdevs};
 use crate::Pool;
+use crate::control::scan;
 use crate::control::{PoolState, PoolStatus, ScanFunction, ScanState, ScanStatus};
 
 /// Keys of the MOS directory.
@@ -32,30 +33,22 @@ fn status_of(name: &str, pool: &Pool) -> Result<PoolStatus> {
         state: PoolState::Active,
         txg: engine.uberblock().txg,
         version: config.version,
-        root: vdevs::tree_status(&engine.vdevs, Some(pool)),
+        root: vdevs::pool_status(pool),
         caches: Vec::new(),
         spares: Vec::new(),
         // A pool that has stopped may have lost what these are read from.
-        scan: if suspended { None } else { scan(pool)? },
+        scan: if suspended { None } else { last_scan(pool)? },
         checkpoint: None,
         dedup: None,
         error_count: if suspended { None } else { Some(error_count(pool)?) },
         errors: Vec::new(),
-        features_disabled: config.compatibility.is_none() && lacks_features(&|feature| engine.dsl.meta.features.is_enabled(feature)),
+        features_disabled: config.compatibility.is_none() && scan::lacks_features(&|feature| engine.dsl.meta.features.is_enabled(feature)),
         suspended: suspended.then_some(0),
     })
 }
 
-/// Is there a feature that an upgrade would enable?
-pub(super) fn lacks_features(is_enabled: &dyn Fn(Feature) -> bool) -> bool {
-    Feature::all().any(|feature| {
-        let info = feature.info();
-        info.support == Support::ReadWrite && !info.flags.contains(FeatureFlags::NO_UPGRADE) && !is_enabled(feature)
-    })
-}
-
 /// The last scan, as it was when somebody last wrote of it: this program does none yet.
-fn scan(pool: &Pool) -> Result<Option<ScanStatus>> {
+fn last_scan(pool: &Pool) -> Result<Option<ScanStatus>> {
     let Some(value) = pool.engine().dsl.meta.mos.zap_get(key::DIRECTORY, SCAN)? else { return Ok(None) };
     let words = value.to_u64s();
     if words.len() < SCAN_WORDS {

@@ -1,4 +1,4 @@
-//! Prints how fast the transforms on the path of every block are: `cargo run --release -p transform --example speed`.
+//! Prints how fast the transforms on the path of every block are: `cargo run --release -p transform --example transform_speed`.
 #![allow(clippy::disallowed_methods)]
 
 use std::hint::black_box;
