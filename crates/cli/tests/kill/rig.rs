@@ -144,14 +144,7 @@ impl Rig {
 
     /// Runs `tarn`, which must fail and say `reason`.
     #[track_caller]
-    pub(crate) fn fails(&self, words: &[&str], reason: &str) -> String {
-        let ran = self.tarn(words);
-        assert!(!ran.is_ok() && ran.err.contains(reason), "tarn {words:?} was to fail with {reason:?}: {ran:?}\n{}", self.log());
-        ran.err
-    }
-
     /// A pool on images, mounted on `mnt`.
-    #[track_caller]
     pub(crate) fn create(&self, pool: &str, options: &[&str], images: &[&Path]) {
         let mount = self.path("mnt").display().to_string();
         let mut words = vec!["zpool", "create", "-m", &mount];
@@ -184,10 +177,6 @@ impl Rig {
 
     /// Waits until no daemon is here.
     #[track_caller]
-    pub(crate) fn until_daemon_ends(&self) {
-        until("the daemon ends by itself", || self.daemon().is_none());
-    }
-
     /// Directories below ours on which something is mounted.
     pub(crate) fn mounted(&self) -> Vec<PathBuf> {
         let table = fs::read_to_string("/proc/self/mounts").unwrap();
