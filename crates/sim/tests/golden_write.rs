@@ -96,6 +96,16 @@ impl Editor<'_> {
         }
     }
 
+    /// Every second old file is removed.
+    fn empty(&mut self, files: &[FileRecord]) {
+        let plain = |file: &&FileRecord| file.kind == FileType::File && file.nlink == 1;
+        for path in files.iter().filter(plain).filter_map(|file| file.path.as_deref()).step_by(2) {
+            let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
+            self.touched.extend([path.to_owned(), parent.to_owned()]);
+            self.fs.unlink(self.inode(parent), name.as_bytes()).unwrap_or_else(|error| panic!("{path}: {error}"));
+        }
+    }
+
     fn remove_all(&self, directory: InodeNumber, name: &[u8]) {
         let stat = self.fs.lookup(directory, name).unwrap();
         let mut names = Vec::new();
@@ -144,17 +154,21 @@ fn write(name: &str) {
     let datasets = writable(rig.golden_pool());
     assert!(!datasets.is_empty(), "{name}: no file system can be written");
     let mut touched = BTreeSet::new();
-    for phase in ["add", "change", "remove"] {
+    // Of a full pool one can only take away.
+    let phases: &[&str] = if name == "full" { &["empty"] } else { &["add", "change", "remove"] };
+    for &phase in phases {
         let what = format!("{name}: {phase}");
         for (number, dataset) in datasets.iter().enumerate() {
             let fs = rig.pool().file_system(&dataset.name).unwrap_or_else(|error| panic!("{what}: {}: {error}", dataset.name));
             let mut editor = Editor { fs: &fs, user: Credentials::root(), touched: BTreeSet::new() };
             match phase {
                 "add" => editor.add(number as u64, (120 / datasets.len() as u64).max(8)),
+                "empty" => editor.empty(dataset.files.as_deref().unwrap_or_default()),
                 "change" => editor.change(dataset.files.as_deref().unwrap_or_default()),
                 _ => editor.remove_all(fs.root(), OURS.as_bytes()),
             }
-            touched.extend(editor.touched.iter().map(|path| (dataset.name.clone(), path.clone())));
+            // As the comparison shows paths.
+            touched.extend(editor.touched.iter().map(|path| (dataset.name.clone(), path.as_bytes().escape_ascii().to_string())));
             fs.release_all();
         }
         rig.export();

@@ -1,6 +1,7 @@
 //! The write path at length. Everything here takes long and is ignored; it is run with
 //! `cargo test -p sim --test write_long -- --ignored --test-threads 1` (or `cargo xtask oracle`).
 
+use engine::tunables::Tunables;
 use sim::scenario::{Layout, Mix, RandomSteps, Rig, contents};
 use tarnfs::{ErrorKind, WriteMode};
 
@@ -263,5 +264,192 @@ fn random_seeds() {
             rig.judge(&format!("seed {seed}, round {round}"));
         }
         rig.judge_thoroughly(&format!("seed {seed}"));
+    }
+}
+
+/// The pool: 50,000 files, a random half of them deleted.
+#[test]
+#[ignore = "long"]
+fn fifty_thousand_files() {
+    let mut rig = Rig::create(Layout { bytes: 2 << 30, ..Layout::default() }, &[]);
+    let mut actor = rig.actor("tank");
+    for directory in 0..50u64 {
+        actor.mkdir(&format!("d{directory}"));
+    }
+    for number in 0..50_000u64 {
+        // Half of them in one directory.
+        let directory = if number % 2 == 0 { 0 } else { number % 50 };
+        let length = if number % 100 == 0 { 70_000 } else { (number * 7 % 3000) as usize };
+        actor.file(&format!("d{directory}/f{number}"), &contents(number, length, 1));
+    }
+    rig.judge_thoroughly("50,000 files");
+    let mut steps = RandomSteps::new(7, Mix::default());
+    let mut actor = rig.actor("tank");
+    for number in 0..50_000u64 {
+        let directory = if number % 2 == 0 { 0 } else { number % 50 };
+        if steps.below(2) == 0 {
+            actor.unlink(&format!("d{directory}/f{number}"));
+        }
+    }
+    rig.judge_thoroughly("half of them");
+    let mut actor = rig.actor("tank");
+    for directory in 0..50u64 {
+        actor.remove_all(&format!("d{directory}"));
+    }
+    rig.judge_thoroughly("none of them");
+}
+
+/// Writes until there is no space, deletes, writes again; several times.
+fn fill(layout: Layout, words: &[(&str, &str)], piece: usize) {
+    let what = format!("full pool, {layout:?} {words:?}");
+    let mut rig = Rig::create(layout, words);
+    for round in 0..3u64 {
+        let mut actor = rig.actor("tank");
+        let mut number = 0;
+        let error = loop {
+            let path = format!("r{round}-{number}");
+            let created = actor.fs.create(actor.fs.root(), path.as_bytes(), 0o100_644, 0, &actor.user);
+            let stat = match created {
+                Ok(stat) => stat,
+                Err(error) => break error,
+            };
+            let data = contents(round << 32 | number, piece, 0);
+            let wrote = actor.fs.write(stat.inode, WriteMode::At(0), &data, &actor.user);
+            actor.fs.forget(stat.inode, 1);
+            if let Err(error) = wrote {
+                actor.fs.unlink(actor.fs.root(), path.as_bytes()).expect("a file can be removed from a full pool");
+                break error;
+            }
+            actor.adopt(&path, &data, stat.mode);
+            number += 1;
+        };
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{what}: {error}");
+        assert!(number > 3, "{what}: only {number} files fit");
+        rig.judge(&format!("{what}: full with {number} files"));
+        let mut actor = rig.actor("tank");
+        for file in 0..number {
+            if file % 4 != 3 {
+                actor.unlink(&format!("r{round}-{file}"));
+            }
+        }
+        rig.judge(&format!("{what}: three quarters removed"));
+        let mut actor = rig.actor("tank");
+        actor.file(&format!("after{round}"), &contents(round, piece, 0));
+        let kept: Vec<u64> = (0..number).filter(|file| file % 4 == 3).collect();
+        for file in kept {
+            actor.unlink(&format!("r{round}-{file}"));
+        }
+    }
+    rig.judge_thoroughly(&what);
+}
+
+#[test]
+#[ignore = "long"]
+fn nearly_full() {
+    let small = Layout { bytes: 64 << 20, ..Layout::default() };
+    fill(small, &[("compression", "off")], 1 << 20);
+    fill(Layout { bytes: 512 << 20, ..Layout::default() }, &[], 20 << 20);
+    fill(Layout { ashift: 9, ..small }, &[], 3000);
+    fill(Layout { tops: 3, ..small }, &[("copies", "3")], 100_000);
+    fill(Layout { bytes: 512 << 20, ..Layout::default() }, &[("copies", "3"), ("recordsize", "4K")], 8 << 20);
+    fill(Layout { ashift: 13, bytes: 256 << 20, ..Layout::default() }, &[("recordsize", "512")], 200_000);
+    fill(Layout { ashift: 16, bytes: 512 << 20, ..Layout::default() }, &[("recordsize", "512")], 50_000);
+    fill(Layout { sides: 2, ..small }, &[("recordsize", "16M")], 5 << 20);
+}
+
+/// Crashes at random moments: what was synced is there, and nothing is wrong with the pool.
+#[test]
+#[ignore = "long"]
+fn crashes() {
+    let tunables = Tunables { txg_timeout_ns: 20_000_000, ..Tunables::default() };
+    let mut rig = Rig::create_with(Layout::default(), &[("recordsize", "16K")], tunables);
+    let mut steps = RandomSteps::new(11, Mix::default());
+    for round in 0..20 {
+        for _ in 0..50 {
+            steps.step(&mut rig.actor("tank"));
+        }
+        rig.sync();
+        let synced = rig.model("tank").clone();
+        // What comes now may be lost, wholly or in part; its names do not collide with those of the model.
+        let actor = rig.actor("tank");
+        let stat = actor.fs.mkdir(actor.fs.root(), format!("lost{round}").as_bytes(), 0o755, &actor.user).unwrap();
+        for number in 0..steps.below(400) as u64 {
+            let made = actor.fs.create(stat.inode, format!("f{number}").as_bytes(), 0o100_644, 0, &actor.user).unwrap();
+            let length = steps.below(60_000);
+            actor.fs.write(made.inode, WriteMode::At(0), &contents(number, length, 0), &actor.user).unwrap();
+            if number % 3 == 0 {
+                actor.fs.unlink(stat.inode, format!("f{number}").as_bytes()).unwrap();
+            }
+            if number % 2 == 0 {
+                actor.fs.forget(made.inode, 1);
+            }
+        }
+        rig.judge_crash(&format!("crash {round}"));
+        let actor = rig.actor("tank");
+        actor.fs.drain_delete_queue().unwrap();
+        if let Ok(stat) = actor.fs.lookup(actor.fs.root(), format!("lost{round}").as_bytes()) {
+            let mut names = Vec::new();
+            actor.fs.read_directory(stat.inode, 2, &mut |entry| { names.push(entry.name); true }).unwrap();
+            for name in names {
+                actor.fs.unlink(stat.inode, &name).unwrap();
+            }
+            actor.fs.forget(stat.inode, 1);
+            actor.fs.rmdir(actor.fs.root(), format!("lost{round}").as_bytes()).unwrap();
+        }
+        rig.set_model("tank", synced);
+        rig.compare(&format!("crash {round}"));
+        if round % 5 == 4 {
+            rig.judge(&format!("after crash {round}"));
+        }
+    }
+}
+
+/// Several threads write their own parts of one file, and files of their own, over many groups.
+#[test]
+#[ignore = "long"]
+#[allow(clippy::disallowed_methods)] // this test is about threads
+fn threads() {
+    const THREADS: usize = 4;
+    const PIECE: usize = 37_777;
+    for (record, seed) in [("128K", 1u64), ("4K", 2), ("1M", 3)] {
+        let tunables = Tunables { txg_timeout_ns: 10_000_000, dirty_bytes_max: 8 << 20, ..Tunables::default() };
+        let mut rig = Rig::create_with(Layout { bytes: 512 << 20, ..Layout::default() }, &[("recordsize", record)], tunables);
+        for round in 0..4u64 {
+            let mut actor = rig.actor("tank");
+            let path = format!("shared{round}");
+            let inode = actor.create_held(&path);
+            let pieces = 400;
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    let (fs, user) = (actor.fs, &actor.user);
+                    scope.spawn(move || {
+                        let directory = fs.mkdir(fs.root(), format!("t{round}-{thread}").as_bytes(), 0o755, user).unwrap().inode;
+                        for piece in (thread..pieces).step_by(THREADS) {
+                            let data = contents(seed << 32 | piece as u64, PIECE, piece as u8 % 3);
+                            fs.write(inode, WriteMode::At((piece * PIECE) as u64), &data, user).unwrap();
+                            let own = fs.create(directory, format!("f{piece}").as_bytes(), 0o100_644, 0, user).unwrap();
+                            fs.write(own.inode, WriteMode::At(0), &data[..piece * 20], user).unwrap();
+                            if piece % 3 == 0 {
+                                fs.unlink(directory, format!("f{piece}").as_bytes()).unwrap();
+                            }
+                            fs.forget(own.inode, 1);
+                        }
+                        fs.forget(directory, 1);
+                    });
+                }
+            });
+            actor.fs.forget(inode, 1);
+            for piece in 0..pieces {
+                actor.wrote(&path, piece * PIECE, &contents(seed << 32 | piece as u64, PIECE, piece as u8 % 3));
+            }
+            for thread in 0..THREADS {
+                actor.adopt_directory(&format!("t{round}-{thread}"));
+                for piece in (thread..pieces).step_by(THREADS).filter(|piece| piece % 3 != 0) {
+                    let data = contents(seed << 32 | piece as u64, PIECE, piece as u8 % 3);
+                    actor.adopt(&format!("t{round}-{thread}/f{piece}"), &data[..piece * 20], 0o100_644);
+                }
+            }
+            rig.judge(&format!("threads, record size {record}, round {round}"));
+        }
     }
 }

@@ -26,7 +26,13 @@ impl Pool {
         walker.walk_objset(&self.dsl.meta.mos.0.pointer(), 0, 0);
         for (object, bonus) in std::mem::take(&mut walker.datasets) {
             match DatasetPhys::read_from_prefix(&bonus) {
-                Ok((phys, _)) => walker.walk_objset(&phys.block, object, phys.prev_snapshot_txg.get()),
+                Ok((phys, _)) => {
+                    walker.walk_objset(&phys.block, object, phys.prev_snapshot_txg.get());
+                    // Only what is no snapshot has a log.
+                    if phys.children.get() == 0 {
+                        walker.walk_log(&phys.block, object, self.uberblock().txg + 1);
+                    }
+                }
                 Err(_) => walker.report.find(Finding::Unreadable {
                     block: format!("dataset {object}"),
                     reason: format!("record of {} bytes", bonus.len()),

@@ -79,6 +79,21 @@ impl<'a> Actor<'a> {
         self.fs.forget(inode, 1);
     }
 
+    /// The model learns of a file that was made past it.
+    #[track_caller]
+    pub fn adopt(&mut self, path: &str, data: &[u8], mode: u32) {
+        let stat = self.fs.getattr(self.inode(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert_eq!(stat.mode, mode, "{path}");
+        self.add(path, Node::File(data.to_vec()), &stat);
+    }
+
+    /// The model learns of an empty directory that was made past it.
+    #[track_caller]
+    pub fn adopt_directory(&mut self, path: &str) {
+        let stat = self.fs.getattr(self.inode(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        self.add(path, Node::Directory(BTreeMap::new()), &stat);
+    }
+
     /// A directory.
     #[track_caller]
     pub fn mkdir(&mut self, path: &str) {

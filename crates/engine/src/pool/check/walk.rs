@@ -7,8 +7,11 @@ use ondisk::blkptr::BlkPtr;
 use ondisk::dnode::{self, Dnode};
 use ondisk::object_type::ObjectType;
 use ondisk::objset::Objset;
+use ondisk::zil::LogHeader;
+use zerocopy::FromBytes;
 
 use super::{CheckReport, Claims, Finding};
+use crate::zil;
 use crate::zio::{BlockIo, Bookmark};
 
 /// How thorough the checker is.
@@ -67,6 +70,24 @@ impl<'a> Walker<'a> {
             Err(corruption) => self.unreadable(&at, corruption),
         }
         self.verify_batch();
+    }
+
+    /// Claims the intent log of the file system or volume whose block is at `root`.
+    pub fn walk_log(&mut self, root: &BlkPtr, dataset: u64, first_txg: u64) {
+        let at = Bookmark { objset: dataset, object: 0, level: -1, block: 0 };
+        if root.is_hole() {
+            return;
+        }
+        let header = self.read(root, &at).and_then(|data| Objset::decode(&data).ok()).map(|objset| objset.zil_header);
+        let Some((header, _)) = header.as_ref().and_then(|bytes| LogHeader::read_from_prefix(bytes).ok()) else { return };
+        let io = self.io.clone();
+        let walked = zil::walk(&io, dataset, &header, first_txg, &mut |block| {
+            self.visit(block.pointer, &Bookmark { level: -2, ..at });
+            Ok(())
+        });
+        if let Err(error) = walked {
+            self.unreadable(&Bookmark { level: -2, ..at }, error);
+        }
     }
 
     /// Counts and claims a block; `false` if it was there before and need not be walked.
