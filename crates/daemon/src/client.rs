@@ -24,10 +24,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to a daemon that runs; `None` if there is none.
+    /// Connects to a daemon that runs and answers; `None` if there is none, or only one that is ending.
     pub fn connect(place: &Place) -> io::Result<Option<Client>> {
         match UnixStream::connect(place.socket()) {
-            Ok(stream) => Ok(Some(Client { stream })),
+            Ok(stream) => {
+                let mut client = Client { stream };
+                let lives = client.exchange(&Request::Ping).is_ok_and(|reply| matches!(reply, Reply::Done));
+                Ok(lives.then_some(client))
+            }
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => Ok(None),
             Err(error) => Err(io::Error::new(error.kind(), format!("{}: {error}", place.socket().display()))),
         }
@@ -48,9 +52,7 @@ impl Client {
         place.prepare()?;
         let mut started = None;
         for _ in 0..START_LIMIT.as_millis() / RETRY_EVERY.as_millis() {
-            if let Some(mut client) = Client::connect(place)?
-                && client.exchange(&Request::Ping).is_ok_and(|reply| matches!(reply, Reply::Done))
-            {
+            if let Some(client) = Client::connect(place)? {
                 return Ok(client);
             }
             let gone = match &mut started {

@@ -1,5 +1,6 @@
-//! The program as a whole: `tarn` and its daemon as processes, pools on image files, real mounts.
-#![allow(clippy::disallowed_methods)] // real processes, threads and clocks are what is tested
+//! The real program as root: pools, mounts and all. What needs root and `/dev/fuse` says so where they are missing.
+#![allow(clippy::disallowed_methods)] // real processes, files and clocks are what is tested
 
 mod kill;
+mod mounted;
 mod rig;

@@ -1,27 +1,32 @@
-//! A daemon of one's own in a temporary directory: its socket, its images, its mounts. Nothing outlives it.
+//! A directory with images, a daemon of its own, and the program. Nothing outlives it, and nothing may hang.
 
-use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use sim::oracle::{OracleResult, zdb_check};
+use sim::places::skipped;
 
 /// Longer than anything takes that does not hang, on a machine that is busy with other things too.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
-/// Can this machine mount?
-pub(crate) fn can_mount() -> bool {
-    let can = rustix::process::geteuid().is_root() && OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-    if !can {
-        sim::places::skipped("mounts: they need root and /dev/fuse");
-    }
-    can
+pub(crate) struct Rig {
+    directory: tempfile::TempDir,
+}
+
+/// What a command said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    /// 128: a signal ended it.
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 /// Is there such a program?
@@ -29,44 +34,26 @@ pub(crate) fn has_program(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|directory| directory.join(name).is_file());
     if !found {
-        sim::places::skipped(&format!("{name}: there is no such program here"));
+        skipped(&format!("{name}: there is no such program here"));
     }
     found
 }
 
-/// A command that has ended.
-#[derive(Debug)]
-pub(crate) struct Ran {
-    /// `None`: it took too long and was killed.
-    pub(crate) status: Option<i32>,
-    pub(crate) out: String,
-    pub(crate) err: String,
-}
-
-impl Ran {
-    pub(crate) fn is_ok(&self) -> bool {
-        self.status == Some(0)
-    }
-}
-
-/// Runs a command in a process group of its own, for at most `limit`.
-pub(crate) fn run_for(command: &mut Command, limit: Duration) -> Ran {
+/// Runs a command in a process group of its own. `None`: it hung, and was killed.
+pub(crate) fn run_for(command: &mut Command, limit: Duration) -> Option<Said> {
     let (out, err) = (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());
     command.stdin(Stdio::null()).stdout(out.reopen().unwrap()).stderr(err.reopen().unwrap()).process_group(0);
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let status = wait_for(&mut child, limit);
-    if status.is_none() {
-        let _ = kill_process_group(pid_of(&child), Signal::KILL);
-    }
+    let Some(code) = wait_for(&mut child, limit) else {
+        let group = Pid::from_raw(child.id().cast_signed()).unwrap();
+        let _ = kill_process_group(group, Signal::KILL);
+        return None;
+    };
     let text = |file: &tempfile::NamedTempFile| String::from_utf8_lossy(&fs::read(file.path()).unwrap()).into_owned();
-    Ran { status, out: text(&out), err: text(&err) }
+    Some(Said { code, out: text(&out), err: text(&err) })
 }
 
-fn pid_of(child: &Child) -> Pid {
-    Pid::from_raw(child.id().cast_signed()).expect("a child has a number")
-}
-
-/// The status of a child that ends within `limit`; 128 for one that a signal ended.
+/// The status of a child that ends within `limit`.
 pub(crate) fn wait_for(child: &mut Child, limit: Duration) -> Option<i32> {
     let begin = Instant::now();
     loop {
@@ -76,157 +63,7 @@ pub(crate) fn wait_for(child: &mut Child, limit: Duration) -> Option<i32> {
         if begin.elapsed() > limit {
             return None;
         }
-        thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// Waits until something is so.
-#[track_caller]
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < LIMIT, "{what}: not after {LIMIT:?}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// The place of one daemon.
-pub(crate) struct Rig {
-    directory: tempfile::TempDir,
-}
-
-impl Rig {
-    pub(crate) fn new() -> Rig {
-        Rig { directory: tempfile::Builder::new().prefix("tarn-it-").tempdir().unwrap() }
-    }
-
-    /// A path below the directory.
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    pub(crate) fn socket(&self) -> PathBuf {
-        self.path("socket")
-    }
-
-    /// A sparse image file.
-    pub(crate) fn image(&self, name: &str, bytes: u64) -> PathBuf {
-        let path = self.path(name);
-        File::create(&path).unwrap().set_len(bytes).unwrap();
-        path
-    }
-
-    /// `tarn` with these words, for this daemon.
-    pub(crate) fn command<W: AsRef<OsStr>>(&self, words: &[W]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tarn"));
-        command.args(words).env("TARN_SOCKET", self.socket()).env_remove("TARN_LOG_FILE");
-        if std::env::var_os("TARN_LOG").is_none() {
-            command.env("TARN_LOG", "info");
-        }
-        command
-    }
-
-    /// Runs `tarn`, which must not hang.
-    #[track_caller]
-    pub(crate) fn tarn(&self, words: &[&str]) -> Ran {
-        let ran = run_for(&mut self.command(words), LIMIT);
-        assert!(ran.status.is_some(), "tarn {words:?} hangs: {ran:?}\n{}", self.log());
-        ran
-    }
-
-    /// Runs `tarn`, which must succeed. What it prints.
-    #[track_caller]
-    pub(crate) fn ok(&self, words: &[&str]) -> String {
-        let ran = self.tarn(words);
-        assert!(ran.is_ok(), "tarn {words:?}: {ran:?}\n{}", self.log());
-        ran.out
-    }
-
-    /// Runs `tarn`, which must fail and say `reason`.
-    #[track_caller]
-    pub(crate) fn fails(&self, words: &[&str], reason: &str) -> String {
-        let ran = self.tarn(words);
-        assert!(!ran.is_ok() && ran.err.contains(reason), "tarn {words:?} was to fail with {reason:?}: {ran:?}\n{}", self.log());
-        ran.err
-    }
-
-    /// A pool on images, mounted on `mnt`.
-    #[track_caller]
-    pub(crate) fn create(&self, pool: &str, options: &[&str], images: &[&Path]) {
-        let mount = self.path("mnt").display().to_string();
-        let mut words = vec!["zpool", "create", "-m", &mount];
-        words.extend(options);
-        words.push(pool);
-        words.extend(images.iter().map(|image| image.to_str().unwrap()));
-        self.ok(&words);
-    }
-
-    /// What the daemon said, its end.
-    pub(crate) fn log(&self) -> String {
-        let text = fs::read_to_string(self.path("socket.log")).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(60)..].join("\n")
-    }
-
-    /// The process that answers at the socket.
-    pub(crate) fn daemon(&self) -> Option<Pid> {
-        let stream = UnixStream::connect(self.socket()).ok()?;
-        Some(rustix::net::sockopt::socket_peercred(&stream).ok()?.pid)
-    }
-
-    /// Kills the daemon as a power failure would.
-    pub(crate) fn kill(&self) {
-        if let Some(daemon) = self.daemon() {
-            let _ = kill_process(daemon, Signal::KILL);
-            until("the daemon is dead", || !is_alive(daemon));
-        }
-    }
-
-    /// Waits until no daemon is here.
-    #[track_caller]
-    pub(crate) fn until_daemon_ends(&self) {
-        until("the daemon ends by itself", || self.daemon().is_none());
-    }
-
-    /// Directories below ours on which something is mounted.
-    pub(crate) fn mounted(&self) -> Vec<PathBuf> {
-        let table = fs::read_to_string("/proc/self/mounts").unwrap();
-        let paths = table.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from);
-        paths.filter(|path| path.starts_with(self.directory.path())).collect()
-    }
-
-    /// Unmounts what a dead daemon left.
-    pub(crate) fn unmount_all(&self) {
-        for path in self.mounted().iter().rev() {
-            let _ = unmount(path.as_path(), UnmountFlags::DETACH);
-        }
-    }
-
-    /// Our checker on the images, which no daemon has.
-    #[track_caller]
-    pub(crate) fn check(&self, pool: &str) {
-        let directory = self.directory.path().display().to_string();
-        let ran = self.tarn(&["zdb", "-e", "-p", &directory, "-bcc", pool]);
-        assert!(ran.is_ok() && ran.out.contains("No leaks"), "our checker: {ran:?}");
-    }
-
-    /// The real zdb on them.
-    #[track_caller]
-    pub(crate) fn zdb(&self, images: &[&Path], what: &str) {
-        let verdict = sim::oracle::zdb_check(images);
-        if matches!(verdict, sim::oracle::OracleResult::Wrong(_)) {
-            self.keep(images, what);
-        }
-        verdict.expect_clean(what);
-    }
-
-    /// With `TARN_KEEP=DIR`, images that were found bad are copied there.
-    pub(crate) fn keep(&self, images: &[&Path], what: &str) {
-        let Some(place) = std::env::var_os("TARN_KEEP") else { return };
-        let place = PathBuf::from(place).join(what.replace(['/', ' '], "_"));
-        fs::create_dir_all(&place).unwrap();
-        let copied = Command::new("cp").arg("--sparse=always").args(images).arg(&place).status();
-        eprintln!("{what}: images in {}: {copied:?}", place.display());
+        sleep(Duration::from_millis(2));
     }
 }
 
@@ -236,12 +73,170 @@ fn is_alive(pid: Pid) -> bool {
     status.is_ok_and(|text| text.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with(['Z', 'X'])))
 }
 
+impl Rig {
+    /// `None`, aloud, where nothing can be mounted.
+    pub(crate) fn new() -> Option<Rig> {
+        let can_mount = rustix::process::geteuid().is_root() && OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+        if !can_mount {
+            skipped("needs root and /dev/fuse");
+            return None;
+        }
+        Some(Rig { directory: tempfile::Builder::new().prefix("tarn-it-").tempdir().unwrap() })
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    pub(crate) fn image(&self, name: &str, bytes: u64) -> String {
+        File::create_new(self.path(name)).unwrap().set_len(bytes).unwrap();
+        self.text(name)
+    }
+
+    /// `tarn` with these words, for this daemon. `@name` stands for a path in the rig's directory.
+    pub(crate) fn command(&self, words: &str) -> Command {
+        let words = words.split_whitespace().map(|word| match word.split_once('@') {
+            // A snapshot has an `@` in the middle too, after a name without `=`.
+            Some((before, name)) if before.is_empty() || before.ends_with('=') => format!("{before}{}", self.text(name)),
+            _ => word.to_owned(),
+        });
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tarn"));
+        command.args(words).env("TARN_SOCKET", self.path("sock")).env_remove("TARN_LOG_FILE");
+        if std::env::var_os("TARN_LOG").is_none() {
+            command.env("TARN_LOG", "info");
+        }
+        command
+    }
+
+    /// Starts `tarn` and does not wait for it.
+    pub(crate) fn start(&self, words: &str) -> Child {
+        self.command(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    /// Runs `tarn`.
+    #[track_caller]
+    pub(crate) fn run(&self, words: &str) -> Said {
+        match run_for(&mut self.command(words), LIMIT) {
+            Some(said) => said,
+            None => panic!("tarn {words} hangs\n{}", self.log()),
+        }
+    }
+
+    /// Runs a command that must succeed, and returns what it printed.
+    #[track_caller]
+    pub(crate) fn ok(&self, words: &str) -> String {
+        let said = self.run(words);
+        assert!(said.code == 0 && said.err.is_empty(), "tarn {words}: {said:?}\n{}", self.log());
+        said.out
+    }
+
+    /// Runs a command that must fail with these words.
+    #[track_caller]
+    pub(crate) fn refused(&self, words: &str, message: &str) {
+        let said = self.run(words);
+        assert!(said.code != 0 && said.err.contains(message), "tarn {words}: {said:?}\n{}", self.log());
+    }
+
+    /// One property's value.
+    #[track_caller]
+    pub(crate) fn get(&self, dataset: &str, property: &str) -> String {
+        self.ok(&format!("zfs get -Hp -o value {property} {dataset}")).trim_end().to_owned()
+    }
+
+    /// The end of what the daemons said.
+    pub(crate) fn log(&self) -> String {
+        let text = fs::read_to_string(self.path("sock.log")).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(60)..].join("\n")
+    }
+
+    /// The daemon's process, if there is one.
+    pub(crate) fn find_daemon(&self) -> Option<Pid> {
+        let stream = UnixStream::connect(self.path("sock")).ok()?;
+        Some(rustix::net::sockopt::socket_peercred(&stream).ok()?.pid)
+    }
+
+    /// The daemon's process.
+    #[track_caller]
+    pub(crate) fn daemon(&self) -> Pid {
+        self.find_daemon().expect("the daemon runs")
+    }
+
+    /// Ends the daemon as a power failure would, if there is one.
+    pub(crate) fn kill(&self) {
+        if let Some(daemon) = self.find_daemon() {
+            let _ = kill_process(daemon, Signal::KILL);
+            self.wait("the daemon's death", || !is_alive(daemon));
+        }
+    }
+
+    /// Directories below ours on which something is mounted.
+    pub(crate) fn mounts(&self) -> Vec<PathBuf> {
+        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        let places = table.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from);
+        places.filter(|place| place.starts_with(self.directory.path())).collect()
+    }
+
+    /// Unmounts what a dead daemon left.
+    pub(crate) fn unmount_all(&self) {
+        for place in self.mounts().iter().rev() {
+            let _ = unmount(place.as_path(), UnmountFlags::DETACH);
+        }
+    }
+
+    pub(crate) fn is_mounted(&self, name: &str) -> bool {
+        let place = format!(" {} fuse.tarn ", self.text(name));
+        fs::read_to_string("/proc/self/mounts").unwrap().contains(&place)
+    }
+
+    /// Waits until something has come about.
+    #[track_caller]
+    pub(crate) fn wait(&self, what: &str, done: impl Fn() -> bool) {
+        let begin = Instant::now();
+        while !done() {
+            assert!(begin.elapsed() < LIMIT, "{what} did not come about\n{}", self.log());
+            sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The judgement of our checker on images that nobody has open.
+    #[track_caller]
+    pub(crate) fn check(&self, pool: &str) {
+        let said = self.run(&format!("zdb -e -p @ -bcc {pool}"));
+        assert!(said.code == 0 && said.out.contains("No leaks"), "our checker: {said:?}");
+    }
+
+    /// The judgement of the real zdb on images that nobody has open. With `TARN_KEEP=DIR`, bad ones are copied there.
+    #[track_caller]
+    pub(crate) fn zdb(&self, images: &[&str]) {
+        let paths: Vec<PathBuf> = images.iter().map(|name| self.path(name)).collect();
+        let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+        let verdict = zdb_check(&paths);
+        if let (OracleResult::Wrong(_), Some(place)) = (&verdict, std::env::var_os("TARN_KEEP")) {
+            let copied = Command::new("cp").arg("--sparse=always").args(&paths).arg(&place).status();
+            eprintln!("images copied to {}: {copied:?}", place.display());
+        }
+        verdict.expect_clean("a pool of the command line");
+    }
+}
+
 impl Drop for Rig {
     fn drop(&mut self) {
-        if thread::panicking() {
+        // Only after a test that failed is anything left.
+        if std::thread::panicking() {
             eprintln!("the daemon's log:\n{}", self.log());
+            self.kill();
+        } else if self.find_daemon().is_some() {
+            let left = run_for(&mut self.command("zpool export -a -f"), LIMIT);
+            if left.as_ref().is_none_or(|said| said.code != 0) {
+                eprintln!("{left:?}\n{}", self.log());
+                self.kill();
+            }
         }
-        self.kill();
         self.unmount_all();
     }
 }

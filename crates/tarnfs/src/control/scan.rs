@@ -147,7 +147,10 @@ impl Findings {
             findings.unsupported = unsupported(config);
             if findings.unsupported.is_empty() {
                 // A kind of vdev: the engine's sentence says which.
-                findings.unsupported.push(UnsupportedFeature { guid: error.message().to_owned(), description: String::new() });
+                let pool = format!("pool {}: ", config.name);
+                let message = error.message();
+                let guid = message.strip_prefix(&pool).unwrap_or(message).to_owned();
+                findings.unsupported.push(UnsupportedFeature { guid, description: String::new() });
             }
             return findings.because(VdevAux::UnsupportedFeature);
         }

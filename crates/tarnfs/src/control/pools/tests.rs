@@ -1,1 +1,235 @@
 //! The verbs on pools in files, without mounts.
+#![allow(clippy::disallowed_methods)] // real files are the devices
+
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::control::*;
+
+struct Rig {
+    directory: tempfile::TempDir,
+    pools: Pools,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        Rig { directory: tempfile::tempdir().unwrap(), pools: Pools::default() }
+    }
+
+    fn image(&self, name: &str) -> PathBuf {
+        let path = self.directory.path().join(name);
+        std::fs::File::create_new(&path).unwrap().set_len(128 << 20).unwrap();
+        path
+    }
+
+    fn create(&mut self, name: &str, images: &[&Path], properties: Vec<Setting>) -> Result<(), Failure> {
+        let leaf = |path: &&Path| VdevSpec { kind: VdevKind::File, path: Some(path.to_path_buf()), class: AllocationClass::Normal, children: Vec::new() };
+        let mut children: Vec<VdevSpec> = images.iter().map(leaf).collect();
+        let vdev = if let [_] = children.as_slice() {
+            children.remove(0)
+        } else {
+            VdevSpec { kind: VdevKind::Mirror, path: None, class: AllocationClass::Normal, children }
+        };
+        self.pools.pool_create(PoolCreate {
+            name: name.into(),
+            temporary_name: None,
+            vdevs: vec![vdev],
+            force: false,
+            properties,
+            features: FeatureChoice { all_others: true, ..FeatureChoice::default() },
+            dataset_properties: vec![Setting::new("mountpoint", "none"), Setting::new("compression", 15)],
+        })
+    }
+
+    fn make(&mut self, name: &str, properties: Vec<Setting>) -> Result<(), Failure> {
+        self.pools.dataset_create(DatasetCreate { name: name.into(), volume_size: None, properties, parents: false })
+    }
+
+    fn list(&mut self, root: Option<&str>, depth: Option<u64>, properties: Wanted) -> Vec<DatasetEntry> {
+        let list = DatasetList { root: root.map(str::to_owned), depth, kinds: DatasetKinds::ALL, snapshots_where_listed: false, properties, received: false };
+        self.pools.dataset_list(list).unwrap().entries
+    }
+
+    fn names(&mut self, root: Option<&str>, depth: Option<u64>) -> Vec<String> {
+        self.list(root, depth, Wanted::Only(Vec::new())).into_iter().map(|entry| entry.name).collect()
+    }
+
+    fn property(&mut self, dataset: &str, property: &str) -> Option<PropertyValue> {
+        let entry = self.list(Some(dataset), Some(0), Wanted::Only(vec![property.into()])).remove(0);
+        entry.properties.into_iter().next()
+    }
+
+    fn set(&mut self, dataset: &str, setting: Setting) -> Result<(), Failure> {
+        self.pools.dataset_set(DatasetSet { name: dataset.into(), settings: vec![setting], no_remount: false })
+    }
+
+    fn pool_property(&mut self, pool: &str, property: &str) -> Option<PropertyValue> {
+        let select = PoolSelect { name: Some(pool.into()), properties: Wanted::Only(vec![property.into()]) };
+        self.pools.pool_get(select).unwrap().remove(0).properties.into_iter().next()
+    }
+
+    fn export(&mut self, pool: &str) {
+        self.pools.pool_export(PoolExport { name: pool.into(), force: false, hard_force: false }).unwrap();
+    }
+
+    fn found(&mut self) -> Vec<FoundPool> {
+        self.pools.pool_scan(PoolScan { paths: vec![self.directory.path().into()], destroyed: false }).unwrap()
+    }
+
+    fn import(&mut self, guid: u64, name: &str, temporary: bool, properties: Vec<Setting>) -> Result<(), Failure> {
+        self.pools.pool_import(PoolImport {
+            guid,
+            name: name.into(),
+            temporary_name: temporary,
+            paths: vec![self.directory.path().into()],
+            properties,
+            force: false,
+            destroyed: false,
+            missing_log: false,
+            rewind: false,
+            dry_run: false,
+            txg_max: None,
+            rewind_to_checkpoint: false,
+            no_mount: true,
+        })
+    }
+}
+
+fn kind(result: Result<(), Failure>) -> FailureKind {
+    result.expect_err("must be refused").kind
+}
+
+#[test]
+fn datasets_and_their_properties() {
+    let mut rig = Rig::new();
+    let image = rig.image("a.img");
+    rig.create("tank", &[&image], Vec::new()).unwrap();
+    rig.make("tank/a", vec![Setting::new("quota", 10u64 << 20), Setting::new("my:own", "x")]).unwrap();
+    rig.pools.dataset_create(DatasetCreate { name: "tank/p/q/r".into(), volume_size: None, properties: Vec::new(), parents: true }).unwrap();
+    let volume = DatasetCreate { name: "tank/v".into(), volume_size: Some(1 << 20), properties: vec![Setting::new("volblocksize", 8192), Setting::new("refreservation", u64::MAX)], parents: false };
+    assert_eq!(kind(rig.pools.dataset_create(DatasetCreate { volume_size: Some(1 << 40), ..volume.clone() })), FailureKind::NoSpace);
+    rig.pools.dataset_create(volume).unwrap();
+    assert_eq!(rig.names(None, None), ["tank", "tank/a", "tank/p", "tank/p/q", "tank/p/q/r", "tank/v"]);
+    assert_eq!(rig.names(Some("tank"), Some(1)), ["tank", "tank/a", "tank/p", "tank/v"]);
+
+    assert_eq!(rig.property("tank/v", "volsize").unwrap().value, Value::Number(1 << 20));
+    assert_eq!(rig.property("tank/v", "volblocksize").unwrap().value, Value::Number(8192));
+    let reserved = (1 << 20) + (7 + 1) * 2 * (128 << 10);
+    assert_eq!(rig.property("tank/v", "refreservation").unwrap().value, Value::Number(reserved));
+    assert_eq!(rig.property("tank/v", "quota"), None);
+    assert_eq!(rig.property("tank/a", "compression").unwrap().source, Source::Inherited("tank".into()));
+    assert_eq!(rig.property("tank/a", "my:own"), Some(PropertyValue::new("my:own", "x", Source::Local)));
+    assert_eq!(rig.property("tank/a", "mountpoint").unwrap().value, "none".into());
+    assert_eq!(rig.property("tank/a", "mounted").unwrap().value, Value::Number(0));
+    rig.set("tank", Setting::new("mountpoint", "/base")).unwrap();
+    assert_eq!(rig.property("tank/p/q", "mountpoint").unwrap().value, "/base/p/q".into());
+    rig.pools.dataset_inherit(DatasetInherit { name: "tank/a".into(), property: "my:own".into(), received: false }).unwrap();
+    assert_eq!(rig.property("tank/a", "my:own"), None);
+    let all = rig.list(Some("tank/a"), Some(0), Wanted::All).remove(0);
+    for name in ["type", "used", "available", "creation", "recordsize", "quota", "guid", "version", "sharenfs"] {
+        assert!(all.property(name).is_some(), "{name}");
+    }
+
+    assert_eq!(kind(rig.make("tank/a", Vec::new())), FailureKind::DatasetExists);
+    assert_eq!(kind(rig.make("tank/x/y", Vec::new())), FailureKind::NoSuchDataset);
+    assert_eq!(kind(rig.make("tank/a@b", Vec::new())), FailureKind::InvalidName);
+    assert_eq!(kind(rig.make("other/a", Vec::new())), FailureKind::NoSuchDataset);
+    assert_eq!(kind(rig.set("tank/none", Setting::new("atime", 0))), FailureKind::NoSuchDataset);
+    assert_eq!(kind(rig.set("tank/a", Setting::new("quota", 1))), FailureKind::PropertySpace);
+    assert_eq!(kind(rig.set("tank/a", Setting::new("reservation", 1u64 << 50))), FailureKind::PropertySpace);
+    assert_eq!(kind(rig.set("tank/a", Setting::new("dedup", 1))), FailureKind::Unsupported);
+
+    let destroy = |name: &str| DatasetDestroy { names: vec![name.into()], defer: false, force: false };
+    assert_eq!(kind(rig.pools.dataset_destroy(destroy("tank/p"))), FailureKind::DatasetExists);
+    for name in ["tank/p/q/r", "tank/p/q", "tank/p", "tank/v"] {
+        rig.pools.dataset_destroy(destroy(name)).unwrap();
+    }
+    assert_eq!(rig.names(None, None), ["tank", "tank/a"]);
+    let pool = rig.pools.pool("tank").unwrap().clone();
+    pool.sync().unwrap();
+    let report = pool.check(true, &|_| ()).unwrap();
+    assert!(report.is_clean(), "{:?}", report.findings);
+}
+
+#[test]
+fn pools_and_their_properties() {
+    let mut rig = Rig::new();
+    let (a, b) = (rig.image("a.img"), rig.image("b.img"));
+    rig.create("tank", &[&a, &b], vec![Setting::new("ashift", 12), Setting::new("comment", "first"), Setting::new("altroot", "/nowhere")]).unwrap();
+    assert_eq!(kind(rig.create("tank", &[&a], Vec::new())), FailureKind::PoolExists);
+    assert_eq!(kind(rig.create("tonk", &[&a], Vec::new())), FailureKind::BadDevice);
+    assert_eq!(kind(rig.create("mirror", &[&a], Vec::new())), FailureKind::InvalidName);
+
+    let value = |rig: &mut Rig, property: &str| rig.pool_property("tank", property).map(|value| (value.value, value.source));
+    assert_eq!(value(&mut rig, "ashift"), Some((Value::Number(12), Source::Local)));
+    assert_eq!(value(&mut rig, "comment"), Some(("first".into(), Source::Local)));
+    assert_eq!(value(&mut rig, "altroot"), Some(("/nowhere".into(), Source::Local)));
+    assert_eq!(value(&mut rig, "health"), Some(("ONLINE".into(), Source::None)));
+    assert_eq!(value(&mut rig, "failmode"), Some((Value::Number(0), Source::Default)));
+    assert_eq!(value(&mut rig, "feature@lz4_compress"), Some(("active".into(), Source::Local)));
+    assert_eq!(value(&mut rig, "feature@draid"), Some(("disabled".into(), Source::Local)));
+    let set = |rig: &mut Rig, settings: Vec<Setting>| rig.pools.pool_set(PoolSet { name: "tank".into(), settings });
+    set(&mut rig, vec![Setting::new("failmode", 1), Setting::new("comment", "second"), Setting::new("a:b", "c"), Setting::new("bootfs", "tank")]).unwrap();
+    assert_eq!(kind(set(&mut rig, vec![Setting::new("size", 1)])), FailureKind::ReadOnlyProperty);
+    assert_eq!(kind(set(&mut rig, vec![Setting::new("feature@draid", "enabled")])), FailureKind::Unsupported);
+    rig.export("tank");
+    assert!(rig.pools.is_empty());
+
+    let found = rig.found().remove(0);
+    assert_eq!((found.status.name.as_str(), found.status.state, found.comment.as_deref()), ("tank", PoolState::Exported, Some("second")));
+    assert_eq!(found.status.root.children[0].children.len(), 2);
+    let guid = found.status.guid;
+    rig.import(guid, "temp", true, vec![Setting::new("readonly", 1)]).unwrap();
+    assert_eq!(rig.pool_property("temp", "readonly").unwrap().value, Value::Number(1));
+    assert_eq!(kind(rig.make("temp/a", Vec::new())), FailureKind::PoolReadOnly);
+    rig.export("temp");
+    rig.import(guid, "temp", true, Vec::new()).unwrap();
+    rig.make("temp/a", Vec::new()).unwrap();
+    assert_eq!(rig.names(None, None), ["temp", "temp/a"]);
+    rig.export("temp");
+    assert_eq!(rig.found()[0].status.name, "tank");
+    // One side has gone and moved.
+    std::fs::remove_file(&a).unwrap();
+    std::fs::rename(&b, b.with_file_name("moved.img")).unwrap();
+    rig.import(guid, "lake", false, Vec::new()).unwrap();
+    let status = rig.pools.pool_status(PoolSelect { name: None, properties: Wanted::All }).unwrap().remove(0);
+    assert_eq!((status.name.as_str(), status.root.state), ("lake", VdevState::Degraded));
+    let mirror = &status.root.children[0];
+    assert_eq!((mirror.children[0].state, mirror.children[0].aux), (VdevState::CantOpen, VdevAux::OpenFailed));
+    assert!(mirror.children[1].path.as_ref().unwrap().ends_with("moved.img"));
+    for (property, expected) in [("failmode", Value::Number(1)), ("a:b", "c".into()), ("bootfs", "lake".into()), ("comment", "second".into())] {
+        assert_eq!(rig.pool_property("lake", property).unwrap().value, expected, "{property}");
+    }
+    let destroy = PoolDestroy { name: "lake".into(), force: false };
+    rig.pools.pool_destroy(destroy).unwrap();
+    assert!(rig.found().is_empty());
+}
+
+#[test]
+fn features_are_enabled_later() {
+    let mut rig = Rig::new();
+    let image = rig.image("a.img");
+    let leaf = VdevSpec { kind: VdevKind::File, path: Some(image), class: AllocationClass::Normal, children: Vec::new() };
+    rig.pools
+        .pool_create(PoolCreate {
+            name: "old".into(),
+            temporary_name: None,
+            vdevs: vec![leaf],
+            force: false,
+            properties: Vec::new(),
+            features: FeatureChoice::default(),
+            dataset_properties: vec![Setting::new("canmount", 0)],
+        })
+        .unwrap();
+    let state = |rig: &mut Rig| rig.pool_property("old", "feature@zstd_compress").unwrap().value;
+    assert_eq!(state(&mut rig), "disabled".into());
+    assert_eq!(kind(rig.set("old", Setting::new("compression", 16))), FailureKind::PoolNotSupported);
+    rig.pools.pool_set(PoolSet { name: "old".into(), settings: vec![Setting::new("feature@zstd_compress", "enabled")] }).unwrap();
+    assert_eq!(state(&mut rig), "enabled".into());
+    assert_eq!(rig.pool_property("old", "feature@extensible_dataset").unwrap().value, "enabled".into());
+    rig.set("old", Setting::new("compression", 16)).unwrap();
+    let pool = rig.pools.pool("old").unwrap().clone();
+    pool.sync().unwrap();
+    let report = pool.check(true, &|_| ()).unwrap();
+    assert!(report.is_clean(), "{:?}", report.findings);
+}

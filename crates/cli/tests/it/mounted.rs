@@ -1,0 +1,241 @@
+//! Pools that are mounted.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+
+use rustix::process::{Signal, kill_process};
+
+use crate::rig::Rig;
+
+const MIB: u64 = 1 << 20;
+
+/// Bytes that do not compress, the same for the same seed.
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    std::iter::repeat_with(&mut next).take(length.div_ceil(8)).flatten().take(length).collect()
+}
+
+#[test]
+fn a_pool_from_its_making_to_its_end() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 512 * MIB);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    assert!(rig.is_mounted("mnt"));
+    let text = b"a line that compresses\n".repeat(100_000);
+    let data = noise(1, 3_000_001);
+    fs::write(rig.path("mnt/text"), &text).unwrap();
+    rig.ok("zfs set compression=zstd tank");
+    rig.ok("zfs create tank/home");
+    rig.ok("zfs create -p tank/p/q");
+    assert!(["mnt/home", "mnt/p", "mnt/p/q"].iter().all(|place| rig.is_mounted(place)));
+    fs::write(rig.path("mnt/home/noise"), &data).unwrap();
+    fs::create_dir(rig.path("mnt/p/q/directory")).unwrap();
+    std::os::unix::fs::symlink("text", rig.path("mnt/link")).unwrap();
+    fs::set_permissions(rig.path("mnt/home/noise"), fs::Permissions::from_mode(0o640)).unwrap();
+    assert_eq!(rig.ok("zfs list -H -o name"), "tank\ntank/home\ntank/p\ntank/p/q\n");
+    assert_eq!(rig.get("tank/home", "mountpoint"), rig.text("mnt/home"));
+    assert_eq!(rig.get("tank/home", "mounted"), "yes");
+    assert_eq!(rig.get("tank/home", "compression"), "zstd");
+    rig.ok("zpool sync tank");
+    assert!(rig.get("tank/home", "referenced").parse::<u64>().unwrap() > 3_000_000);
+    let status = rig.ok("zpool status");
+    assert!(status.contains("\tNAME") && status.contains("errors: No known data errors"), "{status}");
+    rig.ok("zpool export tank");
+    assert!(!rig.is_mounted("mnt"));
+    rig.zdb(&["a.img"]);
+
+    assert!(rig.ok("zpool import -d @").contains("pool: tank"));
+    rig.ok("zpool import -d @ tank");
+    assert_eq!(fs::read(rig.path("mnt/text")).unwrap(), text);
+    assert_eq!(fs::read(rig.path("mnt/home/noise")).unwrap(), data);
+    assert_eq!(fs::metadata(rig.path("mnt/home/noise")).unwrap().permissions().mode() & 0o7777, 0o640);
+    assert_eq!(fs::read_link(rig.path("mnt/link")).unwrap().to_str(), Some("text"));
+    rig.refused("zfs destroy tank/p", "filesystem has children");
+    rig.ok("zfs destroy -r tank/p");
+    assert!(!rig.path("mnt/p").exists());
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+    rig.ok("zpool import -d @ tank");
+    rig.ok("zpool destroy tank");
+    assert_eq!(rig.ok("zpool list"), "no pools available\n");
+    rig.refused("zpool import -d @ tank", "no such pool available");
+    rig.wait("the daemon's end", || !rig.path("sock").exists());
+}
+
+#[test]
+fn a_killed_daemon_loses_nothing_that_was_synced() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 256 * MIB);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    let data = noise(2, 1_500_000);
+    let mut file = File::create(rig.path("mnt/kept")).unwrap();
+    file.write_all(&data).unwrap();
+    file.sync_all().unwrap();
+    fs::write(rig.path("mnt/late"), b"perhaps").unwrap();
+    kill_process(rig.daemon(), Signal::KILL).unwrap();
+    drop(file);
+    rig.ok("zpool import -d @ tank");
+    assert_eq!(fs::read(rig.path("mnt/kept")).unwrap(), data);
+    if let Ok(late) = fs::read(rig.path("mnt/late")) {
+        assert!(late.is_empty() || late == b"perhaps");
+    }
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+}
+
+#[test]
+fn a_daemon_that_is_told_to_end_exports() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 256 * MIB);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    fs::write(rig.path("mnt/file"), b"content").unwrap();
+    kill_process(rig.daemon(), Signal::TERM).unwrap();
+    rig.wait("the daemon's end", || !rig.path("sock").exists() && !rig.is_mounted("mnt"));
+    rig.wait("the release of the image", || rig.run("zpool import -d @ tank").code == 0);
+    assert_eq!(fs::read(rig.path("mnt/file")).unwrap(), b"content");
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+}
+
+#[test]
+fn what_is_in_use_is_let_go_by_force_only() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 256 * MIB);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    rig.ok("zfs create tank/a");
+    let mut file = File::create(rig.path("mnt/a/open")).unwrap();
+    file.write_all(b"before").unwrap();
+    rig.refused("zfs unmount tank/a", "pool or dataset is busy");
+    rig.refused("zpool export tank", "pool is busy");
+    rig.refused("zpool destroy tank", "could not unmount datasets");
+    rig.refused("zfs destroy tank/a", "dataset is busy");
+    rig.ok("zpool export -f tank");
+    assert!(!rig.is_mounted("mnt"));
+    assert!(file.write_all(b"after").and_then(|()| file.sync_all()).is_err());
+    let mut byte = [0];
+    assert!(file.read(&mut byte).is_err());
+    rig.zdb(&["a.img"]);
+    rig.ok("zpool import -d @ tank");
+    assert_eq!(fs::read(rig.path("mnt/a/open")).unwrap(), b"before");
+    rig.ok("zpool export tank");
+}
+
+#[test]
+fn mountpoints_and_options() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 256 * MIB);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    rig.ok("zfs create tank/a");
+    rig.ok("zfs create -o mountpoint=@own tank/a/own");
+    rig.ok("zfs create -o canmount=noauto tank/a/late");
+    fs::write(rig.path("mnt/a/file"), b"x").unwrap();
+    assert!(rig.is_mounted("own") && !rig.is_mounted("mnt/a/late"));
+    // Those that inherit move along.
+    rig.ok("zfs mount tank/a/late");
+    rig.ok("zfs set mountpoint=@moved tank/a");
+    assert!(rig.is_mounted("moved") && rig.is_mounted("moved/late") && rig.is_mounted("own"));
+    assert!(!rig.is_mounted("mnt/a") && !rig.path("mnt/a").exists());
+    assert_eq!(fs::read(rig.path("moved/file")).unwrap(), b"x");
+    rig.ok("zfs inherit mountpoint tank/a");
+    assert!(rig.is_mounted("mnt/a") && rig.is_mounted("mnt/a/late"));
+    rig.ok("zfs set mountpoint=none tank/a");
+    assert!(!rig.is_mounted("mnt/a") && !rig.is_mounted("mnt/a/late"));
+    rig.refused("zfs mount tank/a", "no mountpoint set");
+    rig.ok("zfs set mountpoint=legacy tank/a");
+    rig.refused("zfs mount tank/a", "legacy mountpoint");
+    rig.ok("zfs inherit mountpoint tank/a");
+    assert!(rig.is_mounted("mnt/a"));
+    rig.ok("zfs set canmount=off tank/a");
+    assert!(!rig.is_mounted("mnt/a"));
+    rig.refused("zfs mount tank/a", "'canmount' property is set to 'off'");
+    rig.ok("zfs set canmount=on tank/a");
+    rig.ok("zfs mount tank/a");
+    // Properties of a mount follow while it stays.
+    rig.ok("zfs set readonly=on tank/a");
+    assert!(fs::write(rig.path("mnt/a/new"), b"y").is_err());
+    rig.ok("zfs set readonly=off exec=off tank/a");
+    fs::write(rig.path("mnt/a/new"), b"y").unwrap();
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let line = mounts.lines().find(|line| line.contains(&format!("{} ", rig.text("mnt/a")))).unwrap();
+    assert!(line.starts_with("tank/a ") && line.contains("noexec") && line.contains(" rw,"), "{line}");
+    rig.ok("zfs unmount tank/a");
+    rig.ok("zfs mount -o ro tank/a");
+    assert!(fs::write(rig.path("mnt/a/new"), b"z").is_err());
+    rig.ok("zpool export tank");
+    rig.ok("zpool import -d @ -R @alt -N tank");
+    assert!(rig.ok("zfs mount").is_empty());
+    rig.ok("zfs mount tank");
+    assert!(rig.is_mounted(&format!("alt{}", rig.text("mnt"))));
+    rig.ok("zpool export tank");
+    rig.ok("zpool import -d @ -o readonly=on tank");
+    assert!(fs::write(rig.path("mnt/a/new"), b"z").is_err());
+    rig.refused("zfs create tank/b", "read-only");
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+}
+
+#[test]
+fn quotas_hold() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 256 * MIB);
+    rig.ok("zpool create -O mountpoint=@mnt -O compression=off tank @a.img");
+    rig.ok("zfs create -o quota=10M tank/small");
+    let mut file = File::create(rig.path("mnt/small/file")).unwrap();
+    let piece = noise(3, 1 << 20);
+    let error = (0..40).find_map(|_| file.write_all(&piece).and_then(|()| file.sync_all()).err()).expect("the quota ends it");
+    assert_eq!(error.raw_os_error(), Some(libc::EDQUOT), "{error}");
+    drop(file);
+    rig.ok("zpool sync");
+    let used: u64 = rig.get("tank/small", "used").parse().unwrap();
+    assert!(used <= 11 * MIB && used > 5 * MIB, "{used}");
+    rig.refused("zfs set quota=1M tank/small", "size is less than current used or reserved space");
+    rig.refused("zfs set reservation=1T tank/small", "size is greater than available space");
+    rig.ok("zfs set quota=none tank/small");
+    fs::write(rig.path("mnt/small/more"), &piece).unwrap();
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+}
+
+#[test]
+fn a_mirror_works_with_one_side() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 256 * MIB);
+    rig.image("b.img", 256 * MIB);
+    rig.ok("zpool create -m @mnt -o ashift=12 tank mirror @a.img @b.img");
+    let data = noise(4, 700_000);
+    fs::write(rig.path("mnt/file"), &data).unwrap();
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img", "b.img"]);
+    fs::rename(rig.path("b.img"), rig.path("b.gone")).unwrap();
+    fs::create_dir(rig.path("only")).unwrap();
+    fs::rename(rig.path("a.img"), rig.path("only/a.img")).unwrap();
+    rig.ok("zpool import -d @only tank");
+    let status = rig.ok("zpool status");
+    assert!(status.contains("state: DEGRADED") && status.contains("UNAVAIL"), "{status}");
+    assert!(status.contains(&rig.text("only/a.img")), "{status}");
+    assert_eq!(fs::read(rig.path("mnt/file")).unwrap(), data);
+    rig.ok("zpool export tank");
+}
+
+#[test]
+fn what_does_not_exist_is_named() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 256 * MIB);
+    rig.refused("zpool status none", "cannot open 'none': no such pool");
+    rig.refused("zfs list none/a", "cannot open 'none/a': dataset does not exist");
+    rig.ok("zpool create -m none tank @a.img");
+    rig.refused("zfs list tank/a", "cannot open 'tank/a': dataset does not exist");
+    rig.refused("zfs create tank/a/b", "parent does not exist");
+    rig.refused("zfs create tank", "missing dataset name");
+    rig.refused("zpool create other @a.img", "is part of active pool 'tank'");
+    rig.refused("zfs set nosuch=1 tank", "invalid property 'nosuch'");
+    rig.refused("zfs get all tank@none", "dataset does not exist");
+    rig.ok("zpool destroy tank");
+}
