@@ -15,6 +15,10 @@ use std::path::Path;
 /// Most buffers of one vectored write.
 const VECTORS_MAX: usize = 1024;
 
+/// How often a lock is tried for again, and how long apart: a second in all.
+const LOCK_TRIES: u32 = 50;
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+
 /// What a disk is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
@@ -87,10 +91,22 @@ fn lock(file: &File, access: Access) -> io::Result<()> {
         Access::Read => FlockOperation::NonBlockingLockShared,
         Access::Write => FlockOperation::NonBlockingLockExclusive,
     };
-    flock(file, operation).map_err(|errno| match errno {
-        rustix::io::Errno::WOULDBLOCK => io::Error::new(io::ErrorKind::ResourceBusy, "in use by another program"),
-        other => other.into(),
-    })
+    // A child between fork and exec still has our descriptors, and so holds the lock of a file that was closed a moment
+    // ago: who finds a file locked looks again before it believes that.
+    let mut tries = 0;
+    loop {
+        match flock(file, operation) {
+            Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::WOULDBLOCK) if tries < LOCK_TRIES => {
+                tries += 1;
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, "in use by another program"));
+            }
+            Err(other) => return Err(other.into()),
+        }
+    }
 }
 
 fn sector_sizes(file: &File) -> io::Result<(u64, u64)> {

@@ -149,3 +149,22 @@ fn random_operations() {
         rig.judge(&format!("round {round}"));
     }
 }
+
+#[test]
+fn a_pool_without_changes_writes_nothing() {
+    let mut rig = Rig::create(Layout::default(), &[]);
+    rig.actor("tank").file("a", &contents(1, 1 << 20, 0));
+    rig.sync();
+    rig.actor("tank").unlink("a");
+    for _ in 0..3 {
+        rig.sync();
+    }
+    let written = rig.pool().engine().uberblock().txg;
+    for _ in 0..5 {
+        rig.sync();
+    }
+    assert_eq!(rig.pool().engine().uberblock().txg, written);
+    let allocator = rig.pool().engine().context.io.allocator().clone();
+    assert_eq!(allocator.space_use(engine::alloc::ClassKind::Normal).deferred, 0, "freed space waits for ever");
+    rig.judge("idle");
+}

@@ -389,8 +389,10 @@ fn new_file_system(properties: &[(String, PropertyChange)], project_ids: bool) -
         normalization,
         utf8_only: number("utf8only") != 0 || normalization != 0,
         case: number("casesensitivity"),
+        // The root directory belongs to whoever makes the file system.
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
         project_ids,
-        ..NewFileSystem::default()
     }
 }
 

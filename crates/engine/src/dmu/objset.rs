@@ -45,6 +45,15 @@ impl ObjsetShared {
     pub(super) fn add_dirty(&self, txg: Txg, dnode: &Arc<Dnode>) {
         self.dirty[slot(txg)].lock().insert(dnode.object, dnode.clone());
     }
+
+    /// The most that `bytes` in blocks of `block_bytes` can take on disk.
+    #[doc(alias = "spa_get_worst_case_asize")]
+    pub(super) fn worst_case(&self, bytes: u64, block_bytes: u64) -> u64 {
+        let copies = u64::from(self.settings.read().copies).clamp(1, 3);
+        // Allocations are in units.
+        let (block, unit) = (block_bytes.max(512), self.context.io.unit_max());
+        bytes.saturating_mul(block.next_multiple_of(unit)) / block * copies
+    }
 }
 
 /// The objset's own block, apart from the dnodes that live in [`Objset::special`].
@@ -196,6 +205,11 @@ impl Objset {
     /// Who pays.
     pub fn owner(&self) -> &Arc<dyn SpaceOwner> {
         &self.owner
+    }
+
+    /// The most that `bytes` in blocks of `block_bytes` can take on disk.
+    pub(super) fn worst_case(&self, bytes: u64, block_bytes: u64) -> u64 {
+        self.shared.worst_case(bytes, block_bytes)
     }
 
     /// Never written.

@@ -6,6 +6,7 @@
 //! functions that may run only while syncing take `&SyncTx`, so that the wrong call does not compile.
 
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,12 +27,23 @@ const BUSY_GROUPS_MAX: usize = 8;
 pub struct Tx {
     txg: Txg,
     syncing: bool,
+    /// What the blocks that it was the first to change may take on disk.
+    dirtied: AtomicU64,
 }
 
 impl Tx {
     #[cfg(test)]
     pub(crate) fn for_test(txg: Txg) -> Self {
-        Tx { txg, syncing: false }
+        Tx::new(txg, false)
+    }
+
+    fn new(txg: Txg, syncing: bool) -> Self {
+        Tx { txg, syncing, dirtied: AtomicU64::new(0) }
+    }
+
+    /// It was the first to change something that may take `bytes` on disk.
+    pub(super) fn note_dirtied(&self, bytes: u64) {
+        self.dirtied.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// The group.
@@ -50,8 +62,10 @@ pub trait SpaceOwner: Send + Sync {
     /// May `bytes` more (worst case) be written in `txg`? Called in open context.
     ///
     /// # Errors
-    /// `NoSpace` or `Quota`.
+    /// `NoSpace` or `Quota`; `Busy` if only what is promised and not on disk yet stands in the way: wait and try again.
     fn reserve(&self, txg: Txg, bytes: u64) -> Result<()>;
+    /// The transaction is over, and `bytes` of what it reserved are not needed.
+    fn release(&self, txg: Txg, bytes: u64);
     /// A block was written.
     fn born(&self, tx: &SyncTx<'_>, bp: &BlkPtr) -> Result<()>;
     /// A block is no longer needed by the head: free it ([`SyncTx::free`]) or keep it on the deadlist.
@@ -66,7 +80,21 @@ pub trait SpaceOwner: Send + Sync {
 /// A user's transaction; dropping it is its end.
 pub struct OpenTx {
     tx: Tx,
+    /// Who promised how much space.
+    promise: Option<(Arc<dyn SpaceOwner>, u64)>,
     _hold: TxgHold,
+}
+
+/// What any change dirties besides the blocks that are counted: a dnode, what leads to it.
+const UNCOUNTED_BYTES: u64 = 16 << 10;
+
+impl Drop for OpenTx {
+    fn drop(&mut self) {
+        if let Some((owner, promised)) = self.promise.take() {
+            let needed = self.tx.dirtied.load(Ordering::Relaxed) + UNCOUNTED_BYTES;
+            owner.release(self.tx.txg, promised.saturating_sub(needed));
+        }
+    }
 }
 
 impl Deref for OpenTx {
@@ -78,49 +106,49 @@ impl Deref for OpenTx {
 }
 
 impl OpenTx {
-    /// Joins the open group to write at most `bytes` of new data and metadata; waits while too much is dirty.
+    /// Joins the open group to write at most `bytes` of new data and metadata; waits while too much is dirty or promised.
     /// Take no lock that the sync thread wants while calling this.
     ///
     /// # Errors
     /// `NoSpace`, `Quota`, `ReadOnly`, or what stopped the pool.
     pub fn assign(objset: &Objset, bytes: u64) -> Result<OpenTx> {
-        let context = objset.context();
-        if context.read_only || objset.is_snapshot() {
-            bail!(ReadOnly, "{} is read-only", objset.name());
-        }
-        if let Some(failure) = context.groups.failure() {
-            return Err(failure);
-        }
-        for _ in 0..BUSY_GROUPS_MAX {
-            throttle(context)?;
-            let hold = context.groups.hold();
+        let bytes = objset.worst_case(bytes, objset.settings().record_bytes);
+        let mut waits = 0;
+        loop {
+            let hold = join(objset)?;
             let txg = hold.txg();
-            match objset.owner().reserve(txg, bytes) {
-                Ok(()) => return Ok(OpenTx { tx: Tx { txg, syncing: false }, _hold: hold }),
-                // What was promised to others, mostly more than they need, is known when their group is on disk.
-                Err(error) if error.kind() == ErrorKind::Busy => {
-                    drop(hold);
-                    context.groups.wait_synced(txg)?;
-                }
-                Err(error) => return Err(error),
+            let error = match objset.owner().reserve(txg, bytes) {
+                Ok(()) => return Ok(OpenTx { tx: Tx::new(txg, false), promise: Some((objset.owner().clone(), bytes)), _hold: hold }),
+                Err(error) => error,
+            };
+            drop(hold);
+            match error.kind() {
+                // What is promised turns out smaller, or what was freed is there, when the group is on disk.
+                ErrorKind::Busy if waits < BUSY_GROUPS_MAX => objset.context().groups.wait_synced(txg)?,
+                ErrorKind::Busy => bail!(NoSpace, "{}: out of space: {error}", objset.name()),
+                _ => return Err(error),
             }
+            waits += 1;
         }
-        bail!(NoSpace, "{}: out of space", objset.name())
     }
 
-    /// Joins the open group without any check: for what must succeed on a full pool (removing files).
+    /// Joins the open group without asking for space: for what must succeed on a full pool (removing files).
     pub fn assign_freeing(objset: &Objset) -> Result<OpenTx> {
-        let context = objset.context();
-        if context.read_only || objset.is_snapshot() {
-            bail!(ReadOnly, "{} is read-only", objset.name());
-        }
-        if let Some(failure) = context.groups.failure() {
-            return Err(failure);
-        }
-        throttle(context)?;
-        let hold = context.groups.hold();
-        Ok(OpenTx { tx: Tx { txg: hold.txg(), syncing: false }, _hold: hold })
+        let hold = join(objset)?;
+        Ok(OpenTx { tx: Tx::new(hold.txg(), false), promise: None, _hold: hold })
     }
+}
+
+fn join(objset: &Objset) -> Result<TxgHold> {
+    let context = objset.context();
+    if context.read_only || objset.is_snapshot() {
+        bail!(ReadOnly, "{} is read-only", objset.name());
+    }
+    if let Some(failure) = context.groups.failure() {
+        return Err(failure);
+    }
+    throttle(context)?;
+    Ok(context.groups.hold())
 }
 
 fn throttle(context: &DmuContext) -> Result<()> {
@@ -165,7 +193,7 @@ impl<'a> SyncTx<'a> {
     /// Pass `pass` of `txg`; freed blocks are collected in `frees`, for the pool to return or defer. Only `pool/sync.rs`
     /// and pool creation call this.
     pub fn new(context: &'a Arc<DmuContext>, txg: Txg, pass: u32, frees: &'a Mutex<Vec<BlkPtr>>) -> Self {
-        SyncTx { tx: Tx { txg, syncing: true }, pass, context, frees }
+        SyncTx { tx: Tx::new(txg, true), pass, context, frees }
     }
 
     /// The block's space goes back to the pool.

@@ -131,6 +131,7 @@ impl Dnode {
         drop(state);
         if first && !tx.is_syncing() {
             self.objset.context.dirty.add(tx.txg(), size);
+            tx.note_dirtied(self.objset.worst_case(size, size));
         }
         Ok(())
     }

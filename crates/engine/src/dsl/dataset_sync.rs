@@ -157,6 +157,10 @@ impl SpaceOwner for Dataset {
         self.promise(txg, bytes)
     }
 
+    fn release(&self, txg: Txg, bytes: u64) {
+        self.take_back(txg, bytes);
+    }
+
     fn born(&self, tx: &SyncTx<'_>, bp: &BlkPtr) -> Result<()> {
         let _ = tx;
         if bp.is_hole() || bp.is_redacted() {

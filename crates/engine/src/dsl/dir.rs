@@ -122,6 +122,12 @@ impl Dir {
         self.in_flight[slot(txg)].fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Takes back a part of what was promised.
+    pub(super) fn take_back(&self, txg: Txg, bytes: u64) {
+        let less = |promised: u64| Some(promised.saturating_sub(bytes));
+        let _ = self.in_flight[slot(txg)].fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
     /// Everything promised in `txg` is on disk, or was not needed.
     pub(super) fn clear_promises(&self, txg: Txg) {
         self.in_flight[slot(txg)].store(0, Ordering::Relaxed);

@@ -160,15 +160,15 @@ impl Dsl {
         if used >= limit {
             let coming_free = self.size.deferred.load(Ordering::Relaxed);
             if pool_is_full && used - limit < coming_free {
-                bail!(Busy, "{}: space is coming free", dir.full_name());
+                bail!(Busy, "{}: space is coming free ({used} bytes used of {limit}, {coming_free} coming free)", dir.full_name());
             }
             if pool_is_full {
-                bail!(NoSpace, "{}: out of space", dir.full_name());
+                bail!(NoSpace, "{}: out of space ({used} bytes used of {limit})", dir.full_name());
             }
-            bail!(Quota, "{}: quota exceeded", dir.full_name());
+            bail!(Quota, "{}: quota exceeded ({used} bytes used of {limit})", dir.full_name());
         }
         if used.saturating_add(promised) >= limit.saturating_add(limit >> OVERCOMMIT_SHIFT) {
-            bail!(Busy, "{}: too much is promised", dir.full_name());
+            bail!(Busy, "{}: too much is promised ({used} bytes used and {promised} promised of {limit})", dir.full_name());
         }
         Ok(())
     }
@@ -211,6 +211,18 @@ impl Dataset {
             }
         }
         self.dsl.promise(&self.dir, txg, bytes, refreserved, paid)
+    }
+
+    /// `bytes` of what was promised to a transaction of `txg` were not needed. Where a reservation pays for a part, the
+    /// directories above keep their promises until the group is on disk: they do not know what their share was.
+    pub(super) fn take_back(&self, txg: Txg, bytes: u64) {
+        let mut has_reservation = self.state.lock().reserved != 0;
+        let mut at = Some(self.dir.clone());
+        while let Some(dir) = at {
+            dir.take_back(txg, bytes);
+            has_reservation |= dir.phys().reserved.get() != 0;
+            at = if has_reservation { None } else { dir.parent() };
+        }
     }
 }
 

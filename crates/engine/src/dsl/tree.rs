@@ -115,6 +115,8 @@ impl SpaceOwner for MosSpace {
         Ok(())
     }
 
+    fn release(&self, _txg: Txg, _bytes: u64) {}
+
     fn born(&self, tx: &SyncTx<'_>, bp: &BlkPtr) -> Result<()> {
         self.count(tx, bp, 1);
         Ok(())

@@ -189,9 +189,7 @@ impl Pool {
                 continue;
             }
             let objset = self.dsl.objset(&dataset)?;
-            // The header's log pointer, behind claim txg and replay sequence.
-            let log = BlkPtr::from_bytes(&objset.zil_header()[16..144]).unwrap_or(BlkPtr::ZERO);
-            if !log.is_hole() {
+            if crate::zil::has_changes(&objset, self.context.groups.open_txg())? {
                 bail!(
                     Unsupported,
                     "dataset {} has an intent log that has not been replayed; import the pool with -o readonly=on",

@@ -178,6 +178,12 @@ impl BlockIo {
         1 << groups.min().unwrap_or(9).max(9)
     }
 
+    /// Bytes of the smallest allocation on the vdev where that is largest.
+    pub fn unit_max(&self) -> u64 {
+        let groups = self.allocator.class_groups(ClassKind::Normal);
+        1 << groups.iter().map(|group| group.config().ashift).max().unwrap_or(9)
+    }
+
     pub(super) fn shape_rules(&self, txg: u64) -> ShapeRules {
         let BlockFeatures { embedded_data, hole_birth, .. } = self.features();
         ShapeRules { embedded_data, hole_birth, unit: self.unit(), txg }

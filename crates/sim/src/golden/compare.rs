@@ -9,7 +9,7 @@ use super::manifest::{DatasetRecord, FileRecord, Manifest};
 use super::subject::{DatasetEntry, DatasetType, GoldenPool};
 
 /// The differences that are kept in words; all are counted.
-const DIFFERENCES_KEPT: usize = 5000;
+const DIFFERENCES_KEPT: usize = 20_000;
 
 /// What to compare beyond types, modes, owners, sizes, link counts, mtimes, xattrs, targets, devices and contents.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +51,7 @@ pub struct Report {
     pub bytes_compared: u64,
     /// Properties compared.
     pub properties_compared: u64,
-    /// What is different: the first few hundred.
+    /// What is different: the first 20000.
     pub differences: Vec<String>,
     /// How many differences there are.
     pub differences_found: u64,

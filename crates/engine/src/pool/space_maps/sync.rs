@@ -301,6 +301,10 @@ impl SpaceMaps {
     /// What was written contradicts what is in memory.
     pub fn sync_done(&self, txg: u64, may_defer: bool) -> Result<()> {
         self.log.lock().end(txg);
+        // In a txg that wrote nothing no pass has come by, but time passes all the same for what waits.
+        for maps in self.all_vdevs() {
+            self.touched.lock().extend(maps.group.take_dirty(txg).into_iter().map(|id| (maps.vdev(), id)));
+        }
         for (vdev, id) in std::mem::take(&mut *self.touched.lock()) {
             let maps = self.vdev(vdev)?;
             let metaslab = maps.group.metaslabs().get(id as usize).cloned();

@@ -119,6 +119,8 @@ impl SpaceOwner for Mos {
     fn reserve(&self, _txg: Txg, _bytes: u64) -> Result<()> {
         Ok(())
     }
+
+    fn release(&self, _: u64, _: u64) {}
     fn born(&self, _tx: &SyncTx<'_>, _bp: &BlkPtr) -> Result<()> {
         Ok(())
     }

@@ -76,6 +76,8 @@ impl SpaceOwner for FreesAtOnce {
     fn reserve(&self, _: u64, _: u64) -> Result<()> {
         Ok(())
     }
+
+    fn release(&self, _: u64, _: u64) {}
     fn born(&self, _: &SyncTx<'_>, _: &BlkPtr) -> Result<()> {
         Ok(())
     }
