@@ -2,8 +2,8 @@
 //!
 //! # Theory
 //! *Names and attributes* of a thread are those after a prefix of what it did: a transaction group has all of an operation
-//! or nothing, and everything that came before. What was done before an acknowledged `fsync` began is in the prefix.
-//! If an operation is there, so is what was done, by whichever thread, before it began.
+//! or nothing, and everything that came before. If an operation is there, so is what was done, by whichever thread, before it began. An acknowledged `fsync` of a file
+//! or directory means that the last operation that changed that inode is there.
 //!
 //! *Contents* reach the file system page by page, when the kernel likes. A record may be the one that the last acknowledged
 //! `fsync` of its file covered, or any that was written over it since, or zeros where the file has been truncated or
@@ -239,6 +239,59 @@ impl Contents {
     }
 }
 
+/// What a thread's acknowledged syncs promise.
+#[derive(Debug, Default)]
+struct Durable {
+    /// The last operation that changed something synced began here.
+    begun: usize,
+    /// So many of its operations on names are there.
+    names: usize,
+}
+
+fn durable(events: &[Event]) -> Durable {
+    /// The thread's own directory among the files.
+    const DIRECTORY: u64 = u64::MAX;
+    let mut durable = Durable::default();
+    let mut names = Names::default();
+    // When an inode changed last, and how many operations on names there were then.
+    let mut changed: BTreeMap<u64, Durable> = BTreeMap::new();
+    let mut count = 0;
+    for event in events.iter().filter(|event| event.done.is_some()) {
+        let file_of = |names: &Names, name: &String| match names.entries.get(name) {
+            Some(Entry::File(file)) => Some(*file),
+            _ => None,
+        };
+        let in_directory = |name: &String| (!name.contains('/')).then_some(DIRECTORY);
+        let inodes = match &event.op {
+            Op::Create { name, file } => vec![Some(*file), in_directory(name)],
+            Op::Link { old, new } => vec![file_of(&names, old), in_directory(new)],
+            Op::Rename { old, new } => vec![file_of(&names, old), file_of(&names, new), in_directory(old), in_directory(new)],
+            Op::Remove { name } => vec![file_of(&names, name), in_directory(name)],
+            Op::Symlink { name, .. } | Op::MakeDirectory { name } | Op::RemoveDirectory { name } => vec![in_directory(name)],
+            Op::Mode { name, .. } | Op::Attribute { name, .. } => vec![file_of(&names, name)],
+            Op::Write { file, .. } | Op::WriteThrough { file, .. } | Op::Truncate { file, .. } => vec![Some(*file)],
+            Op::Sync { .. } | Op::SyncDirectory => Vec::new(),
+        };
+        if event.op.is_of_names() {
+            names.apply(event);
+            count += 1;
+        }
+        for inode in inodes.into_iter().flatten() {
+            changed.insert(inode, Durable { begun: event.begun, names: count });
+        }
+        let synced = match &event.op {
+            Op::Sync { file } | Op::WriteThrough { file, .. } => changed.get(file),
+            Op::SyncDirectory => changed.get(&DIRECTORY),
+            _ => None,
+        };
+        if let Some(synced) = synced {
+            durable.begun = durable.begun.max(synced.begun);
+            durable.names = durable.names.max(synced.names);
+        }
+    }
+    durable
+}
+
 /// What each file may contain.
 fn contents(threads: &[Vec<Event>]) -> BTreeMap<u64, Contents> {
     let mut files: BTreeMap<u64, Contents> = BTreeMap::new();
@@ -258,12 +311,16 @@ pub(super) fn judge(directory: &Path, journal: &Journal, what: &str) -> Totals {
     let threads = journal.read(what);
     let mut totals = Totals { rounds: 1, ..Totals::default() };
     totals.acknowledged = threads.iter().flatten().filter(|event| event.done.is_some()).count() as u64;
-    let syncs = || threads.iter().flatten().filter(|event| event.op.is_sync() && event.done.is_some());
-    totals.synced = syncs().count() as u64;
-    let durable = syncs().map(|event| event.begun).max().unwrap_or(0);
+    totals.synced = threads.iter().flatten().filter(|event| event.op.is_sync() && event.done.is_some()).count() as u64;
     let contents = contents(&threads);
-    // There, though nobody knows it to be durable: the beginning of the last operation on names that is there.
-    let mut visible = (durable, "an acknowledged fsync".to_owned());
+    let durable: Vec<Durable> = threads.iter().map(|events| durable(events)).collect();
+    // The last operation that is known to be there: whatever was done before it began must be.
+    let mut visible = (0, String::new());
+    for (number, durable) in durable.iter().enumerate() {
+        if durable.begun > visible.0 {
+            visible = (durable.begun, format!("what thread {number} synced"));
+        }
+    }
     let mut found = Vec::new();
     for (number, events) in threads.iter().enumerate() {
         let names: Vec<&Event> = events.iter().filter(|event| event.op.is_of_names()).collect();
@@ -286,6 +343,7 @@ pub(super) fn judge(directory: &Path, journal: &Journal, what: &str) -> Totals {
     }
     for (number, prefixes, names) in found {
         let owed = names.iter().filter(|event| event.done.is_some_and(|done| done < visible.0)).count();
+        let owed = owed.max(durable[number].names);
         let longest = *prefixes.fit.last().unwrap();
         assert!(
             longest >= owed,

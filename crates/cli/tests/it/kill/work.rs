@@ -300,12 +300,12 @@ impl Known {
 pub(super) fn administer(rig: &Rig, seed: u64, ending: &AtomicBool, datasets: &mut BTreeSet<String>, doubtful: &mut BTreeSet<String>) {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut count = 0;
-    let run = |words: &[&str]| {
-        let ran = rig.tarn(words);
+    let run = |words: &str| {
+        let ran = rig.run(words);
         let expected = ["cannot be reached", "no such pool", "does not exist", "pool is busy", "no pools available"];
-        let is_killed = ran.is_ok() || expected.iter().any(|reason| ran.err.contains(reason));
-        assert!(is_killed, "tarn {words:?}: {ran:?}");
-        ran.is_ok()
+        let is_killed = ran.code == 0 || expected.iter().any(|reason| ran.err.contains(reason));
+        assert!(is_killed, "tarn {words}: {ran:?}");
+        ran.code == 0
     };
     while !ending.load(Ordering::SeqCst) {
         match random.random_range(0..6) {
@@ -313,7 +313,7 @@ pub(super) fn administer(rig: &Rig, seed: u64, ending: &AtomicBool, datasets: &m
                 count += 1;
                 let name = format!("tank/c{count}");
                 doubtful.insert(name.clone());
-                if run(&["zfs", "create", &name]) {
+                if run(&format!("zfs create {name}")) {
                     doubtful.remove(&name);
                     datasets.insert(name);
                 }
@@ -321,22 +321,22 @@ pub(super) fn administer(rig: &Rig, seed: u64, ending: &AtomicBool, datasets: &m
             1 => {
                 if let Some(name) = datasets.pop_first() {
                     doubtful.insert(name.clone());
-                    if run(&["zfs", "destroy", &name]) {
+                    if run(&format!("zfs destroy {name}")) {
                         doubtful.remove(&name);
                     }
                 }
             }
             2 => {
                 let compression = ["off", "lz4", "zstd-1", "gzip-1", "lzjb", "zle"][random.random_range(0..6)];
-                run(&["zfs", "set", &format!("compression={compression}"), "tank"]);
+                run(&format!("zfs set compression={compression} tank"));
             }
             3 => {
                 let size = ["4K", "16K", "128K", "1M"][random.random_range(0..4)];
-                run(&["zfs", "set", &format!("recordsize={size}"), "tank"]);
+                run(&format!("zfs set recordsize={size} tank"));
             }
-            4 => drop(run(&["zpool", "sync", "tank"])),
+            4 => drop(run("zpool sync tank")),
             _ => {
-                run(&["zfs", "set", &format!("checksum={}", ["on", "sha256", "blake3"][random.random_range(0..3)]), "tank"]);
+                run(&format!("zfs set checksum={} tank", ["on", "sha256", "blake3"][random.random_range(0..3)]));
             }
         }
         thread::sleep(Duration::from_millis(random.random_range(0..150)));
