@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use engine::dmu::{Dnode, Tx};
 use engine::error::{Result, Within};
 use engine::sync::RangeLock;
+use engine::txg::Txg;
 use engine::{bail, error};
 use ondisk::sa::Attribute;
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
@@ -213,7 +214,17 @@ impl FileSystem {
             attributes.load_spill(&dnode, &self.tables)?;
         }
         let inode = Inode::new(object, dnode, attributes, &self.tables)?;
+        inode.changed_in.store(self.may_have_changed_in(object), Ordering::Release);
         Ok(InodeRef { fs: self, inode: self.inodes.insert(inode) })
+    }
+
+    /// The newest transaction group in which an object that nobody refers to may have been changed, when somebody did.
+    /// Groups before the open one are on their way to disk, so it costs nothing to name them without looking.
+    fn may_have_changed_in(&self, object: InodeNumber) -> Txg {
+        let groups = &self.objset.context().groups;
+        let open = groups.open_txg();
+        // If the group was closed meanwhile, its list of what is dirty may be gone already.
+        if self.objset.is_object_dirty(object, open) || groups.open_txg() != open { open } else { open.saturating_sub(1) }
     }
 
     /// Puts a new file's inode into the table.
