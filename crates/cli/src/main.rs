@@ -19,6 +19,7 @@ mod settings;
 mod table;
 #[cfg(test)]
 mod tests;
+mod try_it;
 mod units;
 mod version;
 mod zdb;
@@ -53,6 +54,9 @@ fn main() -> ExitCode {
     };
     if program == "daemon" {
         return own::daemon();
+    }
+    if program == "try" {
+        return try_it::run(rest);
     }
     let mut remote = Remote::new();
     let mut out = BufWriter::new(std::io::stdout());

@@ -11,6 +11,7 @@ where 'command' is one of the following:
 \tzfs ...
 \tzdb ...
 \tdaemon
+\ttry
 \tversion
 
 Called zpool, zfs or zdb, through a link, tarn is that command.

@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     /// Where the images of --compare are made
     #[arg(long = "in", value_name = "DIR", default_value = ".")]
     place: PathBuf,
-    /// The published sizes instead of an eighth of them
+    /// The published sizes instead of a quarter of them
     #[arg(long)]
     full: bool,
     /// Divide the published sizes by this
@@ -90,14 +90,24 @@ fn place(arguments: &Arguments, settings: &Settings) -> Result<Place> {
     Ok(Place { directory, image_bytes, tarn })
 }
 
+fn expect_known(names: &[String]) -> Result<()> {
+    match names.iter().find(|name| !comparator::NAMES.contains(&name.as_str())) {
+        Some(name) => bail!("there is no comparator {name}; there are {}", comparator::NAMES.join(", ")),
+        None => Ok(()),
+    }
+}
+
 fn targets(arguments: &Arguments, settings: &Settings) -> Result<Vec<Box<dyn Target>>> {
     let mut targets: Vec<Box<dyn Target>> = Vec::new();
+    expect_known(&arguments.compare)?;
     let place = place(arguments, settings)?;
     for name in &arguments.compare {
         lab::interrupt::check()?;
-        match comparator::prepare(name, &place)? {
-            Attempt::Ready(target) => targets.push(Box::new(target)),
-            Attempt::Skipped(reason) => eprintln!("skipped: {reason}"),
+        match comparator::prepare(name, &place) {
+            Ok(Attempt::Ready(target)) => targets.push(Box::new(target)),
+            Ok(Attempt::Skipped(reason)) => eprintln!("skipped: {reason}"),
+            Err(error) if lab::interrupt::caused(&error) => return Err(error),
+            Err(error) => eprintln!("skipped: {name}: {error:#}"),
         }
     }
     for directory in &arguments.on {

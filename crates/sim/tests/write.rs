@@ -126,10 +126,8 @@ fn unlinked_while_open() {
     let inode = actor.create_held("a");
     actor.write("a", 0, &contents(1, 1 << 20, 0));
     actor.unlink("a");
-    let fs = actor.fs.clone();
-    rig.sync();
-    assert_eq!(fs.read(inode, (1 << 20) - 1, 10).unwrap().len(), 1);
-    drop(fs);
+    actor.fs.sync().unwrap();
+    assert_eq!(actor.fs.read(inode, (1 << 20) - 1, 10).unwrap().len(), 1);
     rig.judge_crash("an open file without a name");
     let fs = rig.pool().file_system("tank").unwrap();
     assert_eq!(fs.drain_delete_queue().unwrap(), 1);

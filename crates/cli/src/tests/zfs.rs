@@ -118,6 +118,24 @@ tank/a  a:b          -               -
 }
 
 #[test]
+fn sources_are_those_of_openzfs() {
+    let mut backend = golden!("everything").backend();
+    prints(
+        &mut backend,
+        "zfs get -Ho property,source version,utf8only,normalization,casesensitivity,filesystem_count,quota,compression,defaultuserquota g_everything",
+        "version\t-
+utf8only\t-
+normalization\t-
+casesensitivity\t-
+filesystem_count\tdefault
+quota\tdefault
+compression\tlocal
+defaultuserquota\t-
+",
+    );
+}
+
+#[test]
 fn probes_of_tools_get_the_answers_they_look_for() {
     let mut backend = tank();
     let ran = run(&mut backend, &["zfs", "get", "-H", "-t", "snapshot", "", ""]);

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 
 use engine::dsl::prop_table::DatasetTypes;
 use jiff::tz::TimeZone;
-use tarnfs::control::{DatasetEntry, DatasetKind, DatasetKinds, DatasetList, Failure, FailureKind, Request, Source, Value, Wanted};
+use tarnfs::control::{DatasetEntry, DatasetKind, DatasetKinds, DatasetList, Failure, FailureKind, PropertyValue, Request, Source, Value, Wanted};
 
 use crate::columns::{self, Column, Scope};
 use crate::display::{self, Style};
@@ -79,7 +79,19 @@ pub(crate) fn cell(entry: &DatasetEntry, column: &Column, style: &Style) -> Opti
         _ => {}
     }
     let value = entry.property(&column.name)?;
-    Some((display::dataset_value(value, style)?, value.source.clone()))
+    Some((display::dataset_value(value, style)?, shown_source(value)))
+}
+
+/// The source that is shown. What a file system fixed at its creation has none; a count that is not kept is a default.
+fn shown_source(value: &PropertyValue) -> Source {
+    let name = value.name.as_str();
+    match name {
+        "version" | "normalization" | "utf8only" | "casesensitivity" => Source::None,
+        _ if name.starts_with("default") && name.ends_with("quota") => Source::None,
+        "filesystem_count" | "snapshot_count" if value.value == Value::Number(u64::MAX) => Source::Default,
+        "filesystem_count" | "snapshot_count" => Source::Local,
+        _ => value.source.clone(),
+    }
 }
 
 /// Gathers and sorts. The second part is the exit code: 1 when an operand was wrong.

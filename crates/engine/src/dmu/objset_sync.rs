@@ -177,7 +177,7 @@ impl Objset {
     fn account(&self, sync: &mut DnodeSync) {
         let Some(file_owner) = self.shared.file_owner.filter(|_| self.counts_used_space()) else { return };
         let before = sync.before();
-        let counts_objects = self.flags() & ondisk::objset::FLAG_USER_OBJECT_ACCOUNTING_COMPLETE != 0 || self.phys_size() >= ObjsetSize::V3;
+        let counts_objects = self.flags() & ondisk::objset::FLAG_USER_OBJECT_ACCOUNTING_COMPLETE != 0;
         let mut changes = Vec::new();
         let (used_before, used_after) = sync.used_change();
         if before.flags & disk::FLAG_USER_ACCOUNTED != 0

@@ -98,7 +98,13 @@ impl Dataset {
             0 => None,
             _ if is_snapshot => None,
             prev if prev == object => bail!(Corrupt, "dataset {object}: it is its own snapshot"),
-            prev => Some(dsl.dataset(prev)?),
+            prev => {
+                // Checked before it is loaded, or two records that name each other would have no end.
+                if dsl.dataset_record(prev)?.children.get() == 0 {
+                    bail!(Corrupt, "dataset {object}: the snapshot before it, {prev}, is none");
+                }
+                Some(dsl.dataset(prev)?)
+            }
         };
         let deadlist = Arc::new(Deadlist::open(&dsl.meta, phys.deadlist.get()).within(named)?);
         let dataset = Dataset {
@@ -230,6 +236,6 @@ impl Dataset {
             prev => self.dsl.dataset_record(prev)?.referenced_bytes.get(),
         };
         let dead = self.deadlist().space(&self.dsl.meta)?.used;
-        Ok((phys.referenced_bytes.get() + dead).saturating_sub(before))
+        Ok(phys.referenced_bytes.get().saturating_add(dead).saturating_sub(before))
     }
 }

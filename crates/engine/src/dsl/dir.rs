@@ -160,7 +160,7 @@ impl DirState {
             match how {
                 DirChange::One(kind) => change(&mut breakdown[kind as usize], delta.used),
                 DirChange::Moved { to_new, from, to } => {
-                    change(&mut breakdown[from as usize], delta.used - to_new);
+                    change(&mut breakdown[from as usize], delta.used.wrapping_sub(to_new));
                     change(&mut breakdown[to as usize], to_new);
                 }
             }
@@ -173,7 +173,7 @@ impl DirState {
         if bytes == 0 || self.phys.flags.get() & DIR_FLAG_USED_BREAKDOWN == 0 {
             return false;
         }
-        change(&mut self.phys.used_breakdown[from as usize], -bytes);
+        change(&mut self.phys.used_breakdown[from as usize], bytes.wrapping_neg());
         change(&mut self.phys.used_breakdown[to as usize], bytes);
         true
     }

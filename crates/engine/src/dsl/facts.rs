@@ -93,7 +93,7 @@ impl Dataset {
             "logicalused" if head => self.dir.space().uncompressed,
             "usedbysnapshots" if head => self.dir.used_by(UsedKind::Snapshot),
             "usedbydataset" if head => self.dir.used_by(UsedKind::Head),
-            "usedbychildren" if head => self.dir.used_by(UsedKind::Child) + self.dir.used_by(UsedKind::ChildReservation),
+            "usedbychildren" if head => self.dir.used_by(UsedKind::Child).saturating_add(self.dir.used_by(UsedKind::ChildReservation)),
             "usedbyrefreservation" if head => self.dir.used_by(UsedKind::RefReservation),
             "numclones" if !head => phys.children.get().saturating_sub(1),
             "defer_destroy" if !head => u64::from(phys.flags.get() & DATASET_FLAG_DEFER_DESTROY != 0),

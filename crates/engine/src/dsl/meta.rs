@@ -67,9 +67,9 @@ pub struct Space {
 impl Space {
     /// Adds another.
     pub fn add(&mut self, other: Space) {
-        self.used += other.used;
-        self.compressed += other.compressed;
-        self.uncompressed += other.uncompressed;
+        self.used = self.used.saturating_add(other.used);
+        self.compressed = self.compressed.saturating_add(other.compressed);
+        self.uncompressed = self.uncompressed.saturating_add(other.uncompressed);
     }
 
     /// As an increase.
@@ -84,7 +84,7 @@ impl Space {
     /// As a decrease.
     pub fn negative(self) -> SpaceDelta {
         let up = self.positive();
-        SpaceDelta { used: -up.used, compressed: -up.compressed, uncompressed: -up.uncompressed }
+        SpaceDelta { used: up.used.wrapping_neg(), compressed: up.compressed.wrapping_neg(), uncompressed: up.uncompressed.wrapping_neg() }
     }
 }
 
@@ -102,9 +102,9 @@ pub struct SpaceDelta {
 impl SpaceDelta {
     /// Adds another.
     pub fn add(&mut self, other: SpaceDelta) {
-        self.used += other.used;
-        self.compressed += other.compressed;
-        self.uncompressed += other.uncompressed;
+        self.used = self.used.wrapping_add(other.used);
+        self.compressed = self.compressed.wrapping_add(other.compressed);
+        self.uncompressed = self.uncompressed.wrapping_add(other.uncompressed);
     }
 
     /// Whether nothing changes.

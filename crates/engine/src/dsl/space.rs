@@ -92,7 +92,7 @@ impl Dsl {
             SpaceCheck::ExtraReserved => slop >> 2,
             SpaceCheck::None => 0,
         };
-        let all = capacity + self.size.elsewhere.load(Ordering::Relaxed);
+        let all = capacity.saturating_add(self.size.elsewhere.load(Ordering::Relaxed));
         all.saturating_sub(self.size.withheld.load(Ordering::Relaxed)).saturating_sub(kept_back)
     }
 
@@ -105,7 +105,7 @@ impl Dsl {
         let mut from_above = u64::MAX;
         for (index, dir) in path.iter().rev().enumerate() {
             let phys = dir.phys();
-            let used = phys.used_bytes.get() + if on_disk_only { 0 } else { dir.promised() };
+            let used = phys.used_bytes.get().saturating_add(if on_disk_only { 0 } else { dir.promised() });
             let mut limit = if phys.quota.get() == 0 { u64::MAX } else { phys.quota.get() };
             if index == 0 {
                 limit = limit.min(self.usable_space(SpaceCheck::Normal));
@@ -148,7 +148,7 @@ impl Dsl {
             }
             dir.promise(txg, bytes);
             let wanted = bytes.saturating_sub(std::mem::take(&mut paid)) as i64;
-            bytes = beyond_reservation(used + promised, phys.reserved.get(), wanted).max(0) as u64;
+            bytes = beyond_reservation(used.saturating_add(promised), phys.reserved.get(), wanted).max(0) as u64;
             match parent {
                 Some(above) if bytes > 0 => dir = above,
                 _ => return Ok(()),
@@ -167,7 +167,7 @@ impl Dsl {
             }
             bail!(Quota, "{}: quota exceeded", dir.full_name());
         }
-        if used + promised >= limit.saturating_add(limit >> OVERCOMMIT_SHIFT) {
+        if used.saturating_add(promised) >= limit.saturating_add(limit >> OVERCOMMIT_SHIFT) {
             bail!(Busy, "{}: too much is promised", dir.full_name());
         }
         Ok(())
@@ -203,7 +203,7 @@ impl Dataset {
                 paid = bytes - bytes.min(seen);
             }
             let referenced = state.phys.referenced_bytes.get();
-            if state.quota != 0 && referenced + promised >= state.quota {
+            if state.quota != 0 && referenced.saturating_add(promised) >= state.quota {
                 if promised > 0 || referenced < state.quota {
                     bail!(Busy, "{}: too much is promised", self.dir.full_name());
                 }

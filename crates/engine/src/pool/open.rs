@@ -46,6 +46,8 @@ pub struct OpenOptions {
     pub new_name: Option<String>,
 }
 
+/// In a top-level vdev's ZAP: what it is for.
+const ALLOCATION_BIAS: &str = "org.zfsonlinux:allocation_bias";
 /// Largest configuration that is believed.
 const CONFIG_BYTES_MAX: u64 = 64 << 20;
 
@@ -236,19 +238,24 @@ pub(super) fn set_block_features(context: &DmuContext, mos: &Mos, features: &Fea
     Ok(())
 }
 
+/// What a top-level vdev is for, as its ZAP says.
+fn allocation_class(mos: &Mos, zap: u64) -> Result<ClassKind> {
+    let bias = if zap == 0 { None } else { mos.zap_get(zap, ALLOCATION_BIAS)? };
+    Ok(match bias.map(|bias| bias.to_text()).as_deref() {
+        Some("special") => ClassKind::Special,
+        Some("dedup") => ClassKind::Dedup,
+        Some("log") => ClassKind::Log,
+        _ => ClassKind::Normal,
+    })
+}
+
 /// What the allocator needs to know of each vdev.
-pub(super) fn vdev_spaces(vdevs: &Arc<VdevTree>) -> Result<Vec<VdevSpace>> {
+fn vdev_spaces(vdevs: &Arc<VdevTree>, mos: &Mos) -> Result<Vec<VdevSpace>> {
     let mut spaces = Vec::new();
     for top in vdevs.data_tops() {
         let narrow = |what: &str, number: u64| u8::try_from(number).map_err(|_| error!(Corrupt, "vdev {}: bad {what} ({number})", top.id()));
         let sizing = top.clone();
-        let bias = top.config().string("alloc_bias").unwrap_or_default();
-        let class = match bias.as_str() {
-            _ if top.is_log() => ClassKind::Log,
-            "special" => ClassKind::Special,
-            "dedup" => ClassKind::Dedup,
-            _ => ClassKind::Normal,
-        };
+        let class = if top.is_log() { ClassKind::Log } else { allocation_class(mos, top.zap())? };
         spaces.push(VdevSpace {
             group: GroupConfig {
                 vdev: u32::try_from(top.id()).map_err(|_| error!(Corrupt, "vdev {}: number too large", top.id()))?,
@@ -271,7 +278,7 @@ pub(super) fn open_space_maps(context: &Arc<DmuContext>, vdevs: &Arc<VdevTree>, 
         mos: mos.0.clone(),
         allocator: context.io.allocator().clone(),
         features: Arc::new(DslFeatures(dsl.clone())),
-        vdevs: vdev_spaces(vdevs)?,
+        vdevs: vdev_spaces(vdevs, mos)?,
         top_level_vdevs: vdevs.tops().len() as u32,
     })
 }

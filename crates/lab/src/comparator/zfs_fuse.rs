@@ -5,13 +5,14 @@
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use rustix::process::{Pid, Signal};
 
 use super::{Attempt, Place, eventually, folder, image, is_root, missing, unmount};
+use crate::interrupt;
 use crate::process;
 use crate::system;
 use crate::target::{self, Prepared};
@@ -23,22 +24,39 @@ fn answers() -> bool {
     SOCKETS.iter().any(|socket| UnixStream::connect(socket).is_ok())
 }
 
-/// Starts the daemon and sees to its end.
-fn start(undo: &mut Undo) -> Result<()> {
+fn spawn() -> Result<Child> {
     let mut command = process::command("zfs-fuse");
     command.args(["--no-daemon", "--no-kstat-mount"]).process_group(0);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    undo.push("end zfs-fuse", move || {
-        if let Some(process) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-            let _ = rustix::process::kill_process(process, Signal::TERM);
+    Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
+}
+
+fn end(child: &mut Child) -> Result<()> {
+    if let Some(process) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = rustix::process::kill_process(process, Signal::TERM);
+    }
+    if process::wait(child, Duration::from_secs(20))?.is_none() {
+        child.kill()?;
+        child.wait()?;
+    }
+    Ok(())
+}
+
+/// Starts the daemon and sees to its end.
+fn start(undo: &mut Undo) -> Result<()> {
+    let mut child = spawn()?;
+    // One that was told to end lives on for some seconds without answering; until then a new one ends at once.
+    let answered = eventually(Duration::from_secs(20), || {
+        if child.try_wait().is_ok_and(|status| status.is_some()) {
+            std::thread::sleep(Duration::from_millis(200));
+            if let Ok(another) = spawn() {
+                child = another;
+            }
         }
-        if process::wait(&mut child, Duration::from_secs(20))?.is_none() {
-            child.kill()?;
-            child.wait()?;
-        }
-        Ok(())
+        answers() || interrupt::pending()
     });
-    if !eventually(Duration::from_secs(10), answers) {
+    undo.push("end zfs-fuse", move || end(&mut child));
+    interrupt::check()?;
+    if !answered {
         bail!("zfs-fuse does not answer");
     }
     Ok(())

@@ -4,7 +4,6 @@
 //! an error ask the file system itself ([`Actor::fs`]).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use tarnfs::{Credentials, FileSystem, InodeNumber, RenameMode, SetAttributes, SetTime, Stat, Time, WriteMode, XattrMode};
 
@@ -13,7 +12,7 @@ use super::model::{Entry, Model, Node, NodeId};
 /// Works on one file system.
 pub struct Actor<'a> {
     /// The file system.
-    pub fs: Arc<FileSystem>,
+    pub fs: &'a FileSystem,
     /// Its model.
     pub model: &'a mut Model,
     /// Who does it all.
@@ -25,7 +24,7 @@ fn split(path: &str) -> (&str, &str) {
 }
 
 impl<'a> Actor<'a> {
-    pub(super) fn new(fs: Arc<FileSystem>, model: &'a mut Model) -> Self {
+    pub(super) fn new(fs: &'a FileSystem, model: &'a mut Model) -> Self {
         Actor { fs, model, user: Credentials::root() }
     }
 

@@ -40,12 +40,12 @@ impl Settings {
         }
     }
 
-    /// An eighth of the published sizes: about half a minute for each target.
+    /// A quarter of the published sizes: less than a minute for each target.
     pub fn short() -> Settings {
         let full = Settings::full();
         let half_of_memory_bytes = full.half_of_memory_bytes.min(2048 * MIB);
-        let (enough, time_limit) = (Duration::from_millis(1500), Duration::from_secs(8));
-        Settings { divisor: 8, repetitions: 3, half_of_memory_bytes, enough, time_limit, ..full }
+        let (enough, time_limit) = (Duration::from_millis(2500), Duration::from_secs(8));
+        Settings { divisor: 4, repetitions: 3, half_of_memory_bytes, enough, time_limit, ..full }
     }
 
     /// A published size as it is run.

@@ -1,0 +1,197 @@
+//! Pools that the real OpenZFS made, written by us: in each of their file systems files are made, changed, renamed and
+//! removed, old ones and new ones. Afterwards our checker and the real `zdb` find nothing wrong, and what was not touched
+//! is still what the manifest says.
+//!
+//! The two pools of the project are in every run; all others take long:
+//! `cargo test -p sim --test golden_write -- --ignored` (`TARN_GOLDEN=name,name` runs only these).
+
+use std::collections::BTreeSet;
+
+use sim::golden::{Compare, DatasetRecord, FileRecord, FileType, Golden, compare, open_images};
+use sim::places;
+use sim::scenario::{Rig, contents};
+use tarnfs::{Credentials, FileSystem, InodeNumber, RenameMode, SetAttributes, WriteMode, XattrMode};
+
+/// The directory of new files.
+const OURS: &str = "tarn-wrote-this";
+
+/// One file system that is being edited.
+struct Editor<'a> {
+    fs: &'a FileSystem,
+    user: Credentials,
+    /// Old paths that are no longer what the manifest says.
+    touched: BTreeSet<String>,
+}
+
+impl Editor<'_> {
+    fn inode(&self, path: &str) -> InodeNumber {
+        path.split('/').filter(|name| !name.is_empty() && *name != ".").fold(self.fs.root(), |at, name| {
+            let stat = self.fs.lookup(at, name.as_bytes()).unwrap_or_else(|error| panic!("{path}: {error}"));
+            self.fs.forget(stat.inode, 1);
+            stat.inode
+        })
+    }
+
+    fn file(&self, directory: InodeNumber, name: &str, data: &[u8]) -> InodeNumber {
+        let stat = self.fs.create(directory, name.as_bytes(), 0o100_644, 0, &self.user).unwrap_or_else(|error| panic!("{name}: {error}"));
+        self.fs.write(stat.inode, WriteMode::At(0), data, &self.user).unwrap_or_else(|error| panic!("{name}: {error}"));
+        self.fs.forget(stat.inode, 1);
+        stat.inode
+    }
+
+    /// New files of all kinds, in a new directory.
+    fn add(&mut self, seed: u64) {
+        self.touched.insert(".".into());
+        let fs = self.fs;
+        let stat = fs.mkdir(fs.root(), OURS.as_bytes(), 0o755, &self.user).unwrap_or_else(|error| panic!("mkdir: {error}"));
+        fs.forget(stat.inode, 1);
+        let ours = stat.inode;
+        for number in 0..60u64 {
+            let length = [0, 10, 500, 5000, 60_000, 140_000][number as usize % 6];
+            let inode = self.file(ours, &format!("f{number}"), &contents(seed + number, length, number as u8 % 3));
+            if number % 4 == 0 {
+                fs.setxattr(inode, b"user.tarn", &contents(number, 60 * number as usize, 0), XattrMode::Create).unwrap();
+            }
+            if number % 5 == 0 {
+                let set = SetAttributes { uid: Some(1000 + number as u32), gid: Some(77), mode: Some(0o4711), ..SetAttributes::default() };
+                fs.setattr(inode, &set, &self.user).unwrap();
+            }
+        }
+        let large = self.file(ours, "large", &contents(seed, 3_000_000, 0));
+        fs.truncate(large, 50 << 20, &self.user).unwrap();
+        fs.write(large, WriteMode::At(40 << 20), b"far", &self.user).unwrap();
+        fs.symlink(ours, b"link", &[b'l'; 200], &self.user).unwrap();
+        let linked = fs.lookup(ours, b"f1").unwrap().inode;
+        fs.link(linked, ours, b"hard").unwrap();
+        let inner = fs.mkdir(ours, b"inner", 0o700, &self.user).unwrap().inode;
+        fs.rename(ours, b"f2", inner, b"moved", RenameMode::NoReplace).unwrap();
+        fs.rename(ours, b"f3", ours, b"f4", RenameMode::Replace).unwrap();
+        fs.unlink(ours, b"f5").unwrap();
+    }
+
+    /// Old files are changed, renamed and removed. Some of them: those that have one name and are easy to find.
+    fn change(&mut self, files: &[FileRecord]) {
+        let plain = |file: &&FileRecord| file.kind == FileType::File && file.nlink == 1 && file.error.is_none() && file.xflags.is_none();
+        let easy: Vec<&FileRecord> = files.iter().filter(plain).filter(|file| file.path.is_some()).collect();
+        let step = (easy.len() / 24).max(1);
+        for (number, file) in easy.iter().step_by(step).enumerate() {
+            let path = file.path.as_deref().unwrap();
+            let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
+            self.touched.insert(path.to_owned());
+            self.touched.insert(parent.to_owned());
+            let (directory, inode) = (self.inode(parent), self.inode(path));
+            let fs = self.fs;
+            let what = format!("{path} ({number})");
+            let done = match number % 8 {
+                0 => fs.unlink(directory, name.as_bytes()),
+                1 => fs.write(inode, WriteMode::Append, &contents(number as u64, 200_000, 0), &self.user).map(drop),
+                2 => fs.truncate(inode, file.size / 2, &self.user),
+                3 => fs.setxattr(inode, b"user.new", &[9; 900], XattrMode::Any),
+                4 => fs.rename(directory, name.as_bytes(), fs.root(), format!("{OURS}/").trim_end_matches('/').replace("this", &format!("moved{number}")).as_bytes(), RenameMode::Replace),
+                5 => fs.setattr(inode, &SetAttributes { uid: Some(4242), gid: Some(4243), ..SetAttributes::default() }, &self.user).map(drop),
+                6 => fs.write(inode, WriteMode::At(file.size / 3), &contents(3, 1000, 1), &self.user).map(drop),
+                _ => fs.punch_hole(inode, 0, file.size.max(2) / 2, &self.user),
+            };
+            done.unwrap_or_else(|error| panic!("{what}: {error}"));
+        }
+    }
+
+    fn remove_all(&self, directory: InodeNumber, name: &[u8]) {
+        let stat = self.fs.lookup(directory, name).unwrap();
+        let mut names = Vec::new();
+        if stat.kind() == tarnfs::FileKind::Directory {
+            self.fs.read_directory(stat.inode, 2, &mut |entry| { names.push(entry.name); true }).unwrap();
+            for name in names {
+                self.remove_all(stat.inode, &name);
+            }
+            self.fs.rmdir(directory, name).unwrap();
+        } else {
+            self.fs.unlink(directory, name).unwrap();
+        }
+        self.fs.forget(stat.inode, 1);
+    }
+}
+
+/// File systems of the manifest that can be written.
+fn writable(golden: &Golden) -> Vec<DatasetRecord> {
+    let is_on = |dataset: &DatasetRecord| dataset.props.get("readonly").is_some_and(|value| value.value() == "on");
+    let datasets = golden.manifest.datasets.iter();
+    datasets.filter(|dataset| dataset.kind == "filesystem" && dataset.mount_error.is_none() && !is_on(dataset)).cloned().collect()
+}
+
+/// What was not touched is what the manifest says.
+fn unchanged(rig: &Rig, touched: &BTreeSet<(String, String)>, what: &str) -> u64 {
+    let golden = rig.golden_pool();
+    let pool = open_images(&golden.images).unwrap_or_else(|error| panic!("{what}: {error:#}"));
+    let report = compare(pool.as_ref(), &golden.manifest, Compare::STRICT).unwrap_or_else(|error| panic!("{what}: {error:#}"));
+    let is_ours = |line: &str| {
+        let Some((dataset, rest)) = line.split_once(": ") else { return false };
+        let path = rest.split(": ").next().unwrap_or(rest);
+        touched.contains(&(dataset.to_owned(), path.to_owned())) || path.contains("tarn-wrote-")
+    };
+    assert!(report.differences_found as usize == report.differences.len(), "{what}: {} differences", report.differences_found);
+    let differences: Vec<&String> = report.differences.iter().filter(|line| !is_ours(line)).collect();
+    let shown = differences.iter().take(20).fold(String::new(), |shown, line| format!("{shown}\n    {line}"));
+    assert!(differences.is_empty(), "{what}: {} files that nobody touched are different:{shown}", differences.len());
+    report.files_compared
+}
+
+fn write(name: &str) {
+    let Some(mut rig) = Rig::golden(name) else {
+        places::skipped(&format!("golden pool {name}: not found"));
+        return;
+    };
+    let datasets = writable(rig.golden_pool());
+    assert!(!datasets.is_empty(), "{name}: no file system can be written");
+    let mut touched = BTreeSet::new();
+    for phase in ["add", "change", "remove"] {
+        let what = format!("{name}: {phase}");
+        for (number, dataset) in datasets.iter().enumerate() {
+            let fs = rig.pool().file_system(&dataset.name).unwrap_or_else(|error| panic!("{what}: {}: {error}", dataset.name));
+            let mut editor = Editor { fs: &fs, user: Credentials::root(), touched: BTreeSet::new() };
+            match phase {
+                "add" => editor.add(number as u64),
+                "change" => editor.change(dataset.files.as_deref().unwrap_or_default()),
+                _ => editor.remove_all(fs.root(), OURS.as_bytes()),
+            }
+            touched.extend(editor.touched.iter().map(|path| (dataset.name.clone(), path.clone())));
+            fs.release_all();
+        }
+        rig.export();
+        rig.check(&what);
+        rig.zdb(&what, phase == "change");
+        let compared = unchanged(&rig, &touched, &what);
+        rig.import();
+        places::say(&format!("golden write: {what}: {} file systems written, {compared} files compared, clean", datasets.len()));
+    }
+}
+
+#[test]
+fn pools_of_the_project_can_be_written() {
+    write("xattr");
+    write("acl");
+}
+
+const OTHERS: &[&str] = &[
+    "single-a9", "single-a12", "compress", "checksum", "recordsize", "dnodesize", "mirror2", "mirror3", "mirrors", "stripe2", "stripe4",
+    "nofeat", "v28", "upgraded", "labels", "uberblock", "bigdir", "holes", "copies", "names", "quota", "gang-a9", "gang-a12", "snap",
+    "crash", "special", "zvol", "cache", "spare", "resilver", "rewrite", "dedup-legacy", "dedup-fast", "bclone", "checkpoint", "full", "disktype",
+];
+
+#[test]
+#[ignore = "long"]
+fn pools_of_openzfs_can_be_written() {
+    let chosen = std::env::var("TARN_GOLDEN").ok();
+    let chosen: Option<Vec<&str>> = chosen.as_deref().map(|names| names.split(',').collect());
+    let mut wrong = Vec::new();
+    for name in OTHERS {
+        if chosen.as_ref().is_some_and(|chosen| !chosen.contains(name)) {
+            continue;
+        }
+        if std::panic::catch_unwind(|| write(name)).is_err() {
+            places::say(&format!("golden write: {name}: WRONG"));
+            wrong.push(*name);
+        }
+    }
+    assert!(wrong.is_empty(), "wrong: {}", wrong.join(" "));
+}
