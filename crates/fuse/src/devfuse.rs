@@ -178,7 +178,7 @@ impl Watch {
                 let phase = crew.phase.load(Ordering::Acquire);
                 active |= phase != *seen || phase % 2 == 1;
                 if phase % 2 == 1 && phase == *seen {
-                    crew.hand_over(crew.leader.load(Ordering::Acquire));
+                    crew.replace_stuck(phase);
                 }
                 *seen = phase;
             }
@@ -215,8 +215,24 @@ impl Crew {
 
     /// Makes another thread lead, if `me` does.
     fn hand_over(self: &Arc<Crew>, me: usize) {
-        let mut state = lock(&self.state);
-        if me == NOBODY || self.leader.load(Ordering::Acquire) != me || self.shared.is_ended() {
+        let state = lock(&self.state);
+        if self.leader.load(Ordering::Acquire) == me {
+            self.choose(state);
+        }
+    }
+
+    /// Makes another thread lead if the leader is still in the operation counted as `phase`.
+    fn replace_stuck(self: &Arc<Crew>, phase: u64) {
+        let state = lock(&self.state);
+        // Under the lock nobody else takes the role away, and a leader that finishes meanwhile loses it to no harm.
+        if self.phase.load(Ordering::Acquire) == phase && self.leader.load(Ordering::Acquire) != NOBODY {
+            self.choose(state);
+        }
+    }
+
+    /// Gives the role to a waiting thread, or to a new one, or to nobody: then the next that is done has it.
+    fn choose(self: &Arc<Crew>, mut state: MutexGuard<'_, CrewState>) {
+        if self.shared.is_ended() {
             return;
         }
         let mut next = NOBODY;
@@ -250,24 +266,22 @@ impl Crew {
         if self.leader.load(Ordering::Acquire) == me {
             return !self.shared.is_ended();
         }
-        {
-            let mut state = lock(&self.state);
-            let leader = self.leader.load(Ordering::Acquire);
-            if leader == NOBODY {
-                self.leader.store(me, Ordering::Release);
-            }
-            // A new thread may be made the leader while it starts.
-            if leader == NOBODY || leader == me {
-                return !self.shared.is_ended();
-            }
-            state.idle.push((me, thread::current()));
-        }
         loop {
-            if self.shared.is_ended() {
-                return false;
-            }
-            if self.leader.load(Ordering::Acquire) == me {
-                return true;
+            {
+                let mut state = lock(&self.state);
+                let leader = self.leader.load(Ordering::Acquire);
+                if leader == NOBODY {
+                    self.leader.store(me, Ordering::Release);
+                }
+                let ended = self.shared.is_ended();
+                if leader == NOBODY || leader == me || ended {
+                    state.idle.retain(|(waiting, _)| *waiting != me);
+                    return !ended;
+                }
+                // Whoever was chosen, and lost the role again before it woke up, is no longer in the list.
+                if !state.idle.iter().any(|(waiting, _)| *waiting == me) {
+                    state.idle.push((me, thread::current()));
+                }
             }
             thread::park();
         }

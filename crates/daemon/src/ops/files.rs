@@ -35,10 +35,7 @@ impl Ops {
 
     pub(super) fn read_file(&self, read: &Read, out: &mut [u8]) -> Result<usize> {
         let (located, inode) = self.locate(Node::of(read.node))?;
-        let bytes = located.filesystem().read(inode, read.offset, out.len()).map_err(crate::errno::of)?;
-        let out = out.get_mut(..bytes.len()).ok_or(Errno::EIO)?;
-        out.copy_from_slice(&bytes);
-        Ok(bytes.len())
+        located.filesystem().read_into(inode, read.offset, out).map_err(crate::errno::of)
     }
 
     pub(super) fn write_file(&self, write: &Write, data: &[u8]) -> Result<usize> {
