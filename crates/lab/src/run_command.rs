@@ -12,7 +12,7 @@ use lab::target::Target;
 use lab::workload::rounds::{self, Plan};
 use lab::workload::{self, Workload};
 
-use crate::targets_command;
+use crate::targets_command::TargetArguments;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -20,7 +20,7 @@ pub(crate) struct Arguments {
     #[arg(required = true, value_name = "WORKLOAD")]
     workloads: Vec<String>,
     #[command(flatten)]
-    targets: targets_command::Arguments,
+    targets: TargetArguments,
     /// Rounds of each workload on each target
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: u32,

@@ -9,7 +9,7 @@ use lab::system;
 use lab::target::{HostDirectory, Target};
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct TargetArguments {
     /// Measure the file system of this directory; may be given several times
     #[arg(long, value_name = "DIR")]
     on: Vec<PathBuf>,
@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
 /// Below this some file systems have more trouble with their own bookkeeping than with the tests.
 const SMALLEST_IMAGE_BYTES: u64 = 4 << 30;
 
-impl Arguments {
+impl TargetArguments {
     fn place(&self, space_bytes: u64) -> Result<Place> {
         let directory = self.place.canonicalize().with_context(|| format!("--in {}", self.place.display()))?;
         let beside = || std::env::current_exe().ok().map(|program| program.with_file_name("tarn"));

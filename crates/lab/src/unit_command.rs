@@ -11,12 +11,12 @@ use lab::system;
 use lab::target::Target;
 use lab::workload::unit::{self, Settings, TESTS};
 
-use crate::targets_command;
+use crate::targets_command::TargetArguments;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    targets: targets_command::Arguments,
+    targets: TargetArguments,
     /// The published sizes instead of a quarter of them
     #[arg(long)]
     full: bool,
