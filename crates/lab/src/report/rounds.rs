@@ -84,9 +84,9 @@ fn header(outcome: &Outcome) -> Vec<String> {
 
 fn line(outcome: &Outcome, sample: &Sample) -> Vec<String> {
     let mut words = vec![format!("{}, {}", sample.name, sample.unit)];
-    words.extend(outcome.columns.iter().map(|column| cell(column.sample(sample.name))));
-    let first = outcome.columns.first().and_then(|column| column.sample(sample.name));
-    words.extend(outcome.columns.iter().skip(1).map(|column| match (first, column.sample(sample.name)) {
+    words.extend(outcome.columns.iter().map(|column| cell(column.sample(&sample.name))));
+    let first = outcome.columns.first().and_then(|column| column.sample(&sample.name));
+    words.extend(outcome.columns.iter().skip(1).map(|column| match (first, column.sample(&sample.name)) {
         (Some(first), Some(other)) => ratio_words(first, other),
         _ => "-".to_owned(),
     }));
@@ -156,7 +156,7 @@ fn verdicts(outcome: &Outcome) -> String {
     let mut text = String::new();
     let Some((name, first)) = outcome.columns.first().and_then(|column| Some((&column.target, column.samples.first()?))) else { return text };
     for column in outcome.columns.iter().skip(1) {
-        let Some(other) = column.sample(first.name) else { continue };
+        let Some(other) = column.sample(&first.name) else { continue };
         let (ratio, verdict) = advantage(first, other);
         let factor = ratio.map_or(f64::NAN, |ratio| ratio.value.max(1.0 / ratio.value));
         let _ = match verdict {
@@ -190,7 +190,7 @@ fn cost_json(cost: &Cost) -> Value {
 /// Everything, each round included.
 pub fn to_json(outcome: &Outcome) -> Value {
     let columns = outcome.columns.iter().map(|column| {
-        let samples: serde_json::Map<String, Value> = column.samples.iter().map(|sample| (sample.name.to_owned(), sample_json(sample))).collect();
+        let samples: serde_json::Map<String, Value> = column.samples.iter().map(|sample| (sample.name.to_string(), sample_json(sample))).collect();
         json!({
             "target": column.target,
             "description": column.description,
@@ -226,8 +226,8 @@ mod tests {
             target: target.into(),
             description: format!("{target} somewhere"),
             samples: vec![
-                Sample { name: "transactions", unit: "/s", better: Better::Higher, values: rate.to_vec() },
-                Sample { name: "total", unit: "s", better: Better::Lower, values: seconds.to_vec() },
+                Sample { name: "transactions".into(), unit: "/s", better: Better::Higher, values: rate.to_vec() },
+                Sample { name: "total".into(), unit: "s", better: Better::Lower, values: seconds.to_vec() },
             ],
             costs: vec![Cost { machine_seconds: 1.5, written_bytes: Some(3 << 20), ..Cost::default() }],
             failure: None,

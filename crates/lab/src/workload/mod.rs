@@ -13,8 +13,10 @@
 
 pub mod postmark;
 pub mod rounds;
+pub mod sync_sweep;
 pub mod unit;
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use anyhow::{Result, bail};
@@ -31,7 +33,7 @@ pub enum Better {
 /// One thing that a round measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// What it is counted in, as one writes it behind the number.
     pub unit: &'static str,
     pub better: Better,
@@ -40,13 +42,18 @@ pub struct Figure {
 
 impl Figure {
     /// So many of `unit`, the more the better.
-    pub fn rate(name: &'static str, unit: &'static str, value: f64) -> Figure {
-        Figure { name, unit, better: Better::Higher, value }
+    pub fn rate(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
+        Figure { name: name.into(), unit, better: Better::Higher, value }
     }
 
     /// A time in seconds.
-    pub fn seconds(name: &'static str, value: f64) -> Figure {
-        Figure { name, unit: "s", better: Better::Lower, value }
+    pub fn seconds(name: impl Into<Cow<'static, str>>, value: f64) -> Figure {
+        Figure::time(name, "s", value)
+    }
+
+    /// A time in `unit`.
+    pub fn time(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
+        Figure { name: name.into(), unit, better: Better::Lower, value }
     }
 }
 
@@ -148,5 +155,5 @@ pub trait Workload {
 
 /// All of them, with their published parameters.
 pub fn all() -> Vec<Box<dyn Workload>> {
-    vec![Box::new(postmark::Postmark::new())]
+    vec![Box::new(postmark::Postmark::new()), Box::new(sync_sweep::SyncSweep::new())]
 }

@@ -6,6 +6,7 @@
 //!    what a round leaves behind hit all of them alike.
 //! 2. A target that fails is left out from then on; the others go on.
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::Path;
 
@@ -28,7 +29,7 @@ pub struct Plan {
 /// What a figure came to in each round of a target.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     pub unit: &'static str,
     pub better: Better,
     pub values: Vec<f64>,
