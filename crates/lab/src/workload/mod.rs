@@ -11,6 +11,7 @@
 //! 1. A round begins in an empty directory, with nothing of the round before left to be written.
 //! 2. What a round does depends on its parameters, its seed and nothing else: each target gets the same calls.
 
+pub mod filebench;
 pub mod postmark;
 pub mod rounds;
 pub mod sync_sweep;
@@ -155,5 +156,7 @@ pub trait Workload {
 
 /// All of them, with their published parameters.
 pub fn all() -> Vec<Box<dyn Workload>> {
-    vec![Box::new(postmark::Postmark::new()), Box::new(sync_sweep::SyncSweep::new())]
+    let mut all: Vec<Box<dyn Workload>> = vec![Box::new(sync_sweep::SyncSweep::new()), Box::new(postmark::Postmark::new())];
+    all.extend(filebench::all());
+    all
 }
