@@ -65,6 +65,7 @@ const TABLE: &[(&str, Expected)] = &[
     ("rewrite", Same),
     ("zvol", Same),
     ("disktype", Same),
+    ("wholedisk", Same),
     // What it does not know, and says so.
     ("raidz1", Refused("raidz")),
     ("raidz2", Refused("raidz")),
@@ -81,7 +82,7 @@ const TABLE: &[(&str, Expected)] = &[
     ("streams", Refused("encryption")),
     // One file system shows `.zfs` in its root (`snapdir=visible`), which is the daemon's.
     ("snap", SameBut(6, &[".zfs", "g_snap/a/other: .: nlink"])),
-    // Not in the table: zil and slog, whose manifests are of after a replay; wholedisk, whose vdev is a partition.
+    // Not in the table: zil and slog, whose manifests are of after a replay.
 ];
 
 /// One row: the line to print, or what is wrong.

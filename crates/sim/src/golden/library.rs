@@ -1,10 +1,9 @@
 //! The library as a subject: pools opened read-only from image files.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
-use disk::{DiskRef, FileDisk};
+use anyhow::{Result, bail, ensure};
 use engine::dmu::Objset;
 use engine::dsl::{Dataset, Dir};
 use engine::host::RealHost;
@@ -26,13 +25,9 @@ const BOOKMARKS: &str = "com.delphix:bookmarks";
 
 /// Opens the one pool that `images` hold, read-only, whoever had it last.
 pub fn open_images(images: &[impl AsRef<Path>]) -> Result<Box<dyn GoldenPool>> {
-    let mut disks: Vec<DiskRef> = Vec::new();
-    for image in images {
-        let image = image.as_ref();
-        let disk = FileDisk::open(image, disk::Access::Inspect).with_context(|| image.display().to_string())?;
-        disks.push(Arc::new(disk));
-    }
-    let candidates = import::discover(disks);
+    let paths: Vec<PathBuf> = images.iter().map(|image| image.as_ref().to_owned()).collect();
+    // The partitions of an image of a whole disk are looked at, too, as an import does.
+    let candidates = import::discover(disk::find(&paths));
     let [candidate] = candidates.as_slice() else {
         bail!("{} pools in the images, not one", candidates.len());
     };
