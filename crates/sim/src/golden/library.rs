@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail, ensure};
 use engine::dmu::Objset;
-use engine::dsl::{Dataset, Dir};
+use engine::dsl::{Dataset, Dir, PropertyValue, prop_table};
 use engine::host::RealHost;
 use engine::pool::{OpenOptions, Pool, import};
 use engine::tunables::Tunables;
@@ -114,8 +114,24 @@ impl GoldenPool for LibraryPool {
         Ok(Box::new(LibraryVolume { objset }))
     }
 
-    fn property(&self, _name: &str, _property: &str) -> Result<Option<String>> {
-        Ok(None)
+    fn property(&self, name: &str, property: &str) -> Result<Option<String>> {
+        if name.contains('#') {
+            return Ok(None);
+        }
+        let Some((value, _)) = self.pool.dsl.open_dataset(name)?.any_property(property)? else { return Ok(None) };
+        Ok(Some(printed(property, &value)))
+    }
+}
+
+/// As `zfs get -p` prints a value.
+fn printed(property: &str, value: &PropertyValue) -> String {
+    match value {
+        PropertyValue::Text(text) => text.clone(),
+        PropertyValue::Number(hundredths) if property.ends_with("ratio") => format!("{}.{:02}", hundredths / 100, hundredths % 100),
+        PropertyValue::Number(number) => {
+            let word = prop_table::find(property).and_then(|row| row.number_to_word(*number));
+            word.map_or_else(|| number.to_string(), str::to_owned)
+        }
     }
 }
 
