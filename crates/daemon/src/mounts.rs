@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fuse::{Filesystem, Mount as FuseMount, MountOptions, Session, SessionOptions};
 use tarnfs::control::{Failure, FailureKind, Mount};
@@ -16,6 +17,9 @@ use crate::ops::Ops;
 
 /// Type of our mounts is `fuse.` and this.
 pub(crate) const SUBTYPE: &str = "tarn";
+
+/// How long after `umount` a session may take to notice.
+const UNMOUNT_SEEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// A mounted dataset.
 #[derive(Debug)]
@@ -47,6 +51,17 @@ impl Mounts {
     /// Is this dataset mounted?
     pub fn is_mounted(&self, dataset: &str) -> bool {
         self.list.iter().any(|mounted| mounted.dataset == dataset && !mounted.session.is_ended())
+    }
+
+    /// As [`Mounts::is_mounted`]; where somebody else has just unmounted it, waits until the session has seen that.
+    pub fn is_still_mounted(&mut self, dataset: &str) -> bool {
+        let Some(at) = self.list.iter().position(|mounted| mounted.dataset == dataset) else { return false };
+        let mounted = &self.list[at];
+        let is_gone = fuse::mount::is_mounted(&mounted.path, SUBTYPE).is_ok_and(|found| !found);
+        if is_gone && mounted.session.ends_within(UNMOUNT_SEEN_WITHIN) {
+            self.tidy();
+        }
+        self.is_mounted(dataset)
     }
 
     /// Is anything?

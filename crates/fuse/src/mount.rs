@@ -37,6 +37,8 @@ pub struct MountOptions {
     pub no_exec: bool,
     /// Never update access times.
     pub no_atime: bool,
+    /// Never update access times of directories.
+    pub no_directory_atime: bool,
     /// Largest read in bytes.
     pub max_read: u32,
 }
@@ -53,6 +55,7 @@ impl Default for MountOptions {
             no_dev: false,
             no_exec: false,
             no_atime: false,
+            no_directory_atime: false,
             max_read: 1 << 20,
         }
     }
@@ -96,6 +99,7 @@ fn mount_as_root(path: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
         (options.no_dev, MountFlags::NODEV),
         (options.no_exec, MountFlags::NOEXEC),
         (options.no_atime, MountFlags::NOATIME),
+        (options.no_directory_atime, MountFlags::NODIRATIME),
     ] {
         flags.set(flag, wanted);
     }
@@ -117,6 +121,7 @@ fn helper_options(options: &MountOptions) -> String {
         (options.read_only, "ro"),
         (options.no_exec, "noexec"),
         (options.no_atime, "noatime"),
+        (options.no_directory_atime, "nodiratime"),
     ] {
         if wanted {
             words.push(word.to_owned());

@@ -247,7 +247,8 @@ impl Session {
         self.shared.destroy();
     }
 
-    fn ends_within(&self, limit: Duration) -> bool {
+    /// Waits so long for the end of the mount; says whether it has ended.
+    pub fn ends_within(&self, limit: Duration) -> bool {
         for _ in 0..limit.as_millis() {
             if self.is_ended() {
                 return true;

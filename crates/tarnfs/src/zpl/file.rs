@@ -5,6 +5,8 @@
 //! the property `recordsize`, and from the second block on the block size is fixed. A write that would make the block grow
 //! locks the whole file, any other only its range, so that each write is atomic for readers.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use engine::dmu::OpenTx;
 use engine::error::{ErrorKind, Result};
 use engine::bail;
@@ -101,8 +103,10 @@ impl FileSystem {
 
     /// Changes the access time after a read, if the mount options say so.
     pub(super) fn accessed(&self, inode: &Inode) -> Result<()> {
-        let policy = self.options().access_time;
-        if policy == AccessTime::Off || self.is_read_only() {
+        let options = self.options();
+        let policy = options.access_time;
+        let passed_over = inode.kind == FileKind::Directory && !options.directory_access_time;
+        if policy == AccessTime::Off || passed_over || self.is_read_only() {
             return Ok(());
         }
         let now = self.now();
@@ -236,12 +240,20 @@ impl FileSystem {
 
     /// Frees the contents behind `size`, but for the first step behind it, in transactions of bounded size.
     pub(super) fn free_in_steps(&self, inode: &Inode, size: u64) -> Result<()> {
+        self.free_in_steps_until(inode, size, &AtomicBool::new(false)).map(|_| ())
+    }
+
+    /// As above, between the steps of which `stop` may be set: then it is false that all is done.
+    pub(super) fn free_in_steps_until(&self, inode: &Inode, size: u64, stop: &AtomicBool) -> Result<bool> {
         let step = inode.dnode.block_bytes().saturating_mul(FREE_STEP_BLOCKS);
         loop {
             let end = (inode.dnode.max_block() + 1).saturating_mul(inode.dnode.block_bytes());
             let start = end.saturating_sub(step).next_multiple_of(inode.dnode.block_bytes());
             if start <= size || end <= step {
-                return Ok(());
+                return Ok(true);
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Ok(false);
             }
             let tx = OpenTx::assign_freeing(&self.objset)?;
             inode.dnode.free_range(&tx, start, u64::MAX)?;
