@@ -242,16 +242,18 @@ impl Mounter for FuseMounter {
     fn mount(&mut self, plan: MountPlan) -> Result<(), Failure> {
         let MountPlan { pool, dataset, path, options, overlay } = plan;
         Mounter::tidy(self);
-        if self.mounts.is_still_mounted(&dataset) {
-            return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted"));
-        }
         let asked = split(&options);
         let mut properties = Properties::of(&pool, &dataset, &asked)?;
         let filesystem = pool.file_system(&dataset).map_err(failed)?;
         properties.read_only |= filesystem.is_read_only();
         properties.tell(&filesystem);
-        let snapshots = properties.snapshots.then(|| Box::new(PoolSnapshots { pool: Arc::clone(&pool), dataset: dataset.clone() }) as Box<dyn Snapshots>);
         let how = MountHow { mount: properties.for_kernel(&dataset), session: session_options(properties.ops.announce_opens), overlay };
+        if self.mounts.mount_again(&dataset, &path, &how)? {
+            self.follow(&pool, &dataset, &asked)?;
+            self.asked.insert(dataset, asked);
+            return Ok(());
+        }
+        let snapshots = properties.snapshots.then(|| Box::new(PoolSnapshots { pool: Arc::clone(&pool), dataset: dataset.clone() }) as Box<dyn Snapshots>);
         let ops = Arc::new(Ops::new(filesystem, snapshots, properties.ops));
         if !properties.read_only {
             ops.free_left_behind();

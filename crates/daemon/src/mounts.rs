@@ -30,6 +30,13 @@ struct Mounted {
     ops: Option<Arc<Ops>>,
 }
 
+impl Mounted {
+    /// Nobody unmounted it; not even so that only other namespaces still have it.
+    fn is_in_sight(&self) -> bool {
+        !self.session.is_ended() && fuse::mount::is_mounted(&self.path, SUBTYPE).unwrap_or(true)
+    }
+}
+
 /// All mounts of this daemon, in the order in which they were made.
 #[derive(Debug, Default)]
 pub struct Mounts {
@@ -50,18 +57,31 @@ pub struct MountHow {
 impl Mounts {
     /// Is this dataset mounted?
     pub fn is_mounted(&self, dataset: &str) -> bool {
-        self.list.iter().any(|mounted| mounted.dataset == dataset && !mounted.session.is_ended())
+        self.list.iter().any(|mounted| mounted.dataset == dataset && mounted.is_in_sight())
     }
 
-    /// As [`Mounts::is_mounted`]; where somebody else has just unmounted it, waits until the session has seen that.
-    pub fn is_still_mounted(&mut self, dataset: &str) -> bool {
-        let Some(at) = self.list.iter().position(|mounted| mounted.dataset == dataset) else { return false };
-        let mounted = &self.list[at];
-        let is_gone = fuse::mount::is_mounted(&mounted.path, SUBTYPE).is_ok_and(|found| !found);
-        if is_gone && mounted.session.ends_within(UNMOUNT_SEEN_WITHIN) {
-            self.tidy();
+    /// Mounts again what somebody unmounted, but not everywhere (see [`Session::mount_again`]). `false`: there is no such session.
+    pub fn mount_again(&mut self, dataset: &str, path: &Path, how: &MountHow) -> Result<bool, Failure> {
+        let Some(at) = self.list.iter().position(|mounted| mounted.dataset == dataset) else { return Ok(false) };
+        if self.list[at].is_in_sight() {
+            return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted"));
         }
-        self.is_mounted(dataset)
+        prepare(path, how.overlay)?;
+        let mounted = &mut self.list[at];
+        match mounted.session.mount_again(path, &how.mount) {
+            Ok(()) => {
+                mounted.path = path.to_owned();
+                tracing::info!(dataset, path = %path.display(), "mounted again");
+                return Ok(true);
+            }
+            // The kernel has ended it, and the session is about to see that.
+            Err(error) => tracing::debug!(dataset, %error, "not to be mounted again"),
+        }
+        if !mounted.session.ends_within(UNMOUNT_SEEN_WITHIN) {
+            return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted, in another mount namespace"));
+        }
+        self.tidy();
+        Ok(false)
     }
 
     /// Is anything?
@@ -176,7 +196,7 @@ impl Mounts {
 
     /// For `zfs mount`.
     pub fn list(&self) -> Vec<Mount> {
-        let living = self.list.iter().filter(|mounted| !mounted.session.is_ended());
+        let living = self.list.iter().filter(|mounted| mounted.is_in_sight());
         living.map(|mounted| Mount { dataset: mounted.dataset.clone(), mountpoint: mounted.path.to_string_lossy().into_owned() }).collect()
     }
 }
