@@ -1,5 +1,7 @@
 //! `cargo xtask`: everything that CI and developers run beyond `cargo test`.
 
+mod pjdfstest;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -14,6 +16,7 @@ cargo xtask oracle vm [WORD|DIR...]  pools of ours in every state (those whose n
                                      directories of images) go to the kernel module and come back; a table (an hour)
 cargo xtask golden                   lists the golden pools
 cargo xtask golden NAME [DIRECTORY]  describes a golden pool, unpacks its images into DIRECTORY
+cargo xtask pjdfstest [--on NAME]    the POSIX test suite on a fresh pool and on ext4, and the differences (root; or on one, NAME)
 ";
 
 fn main() -> ExitCode {
@@ -27,6 +30,8 @@ fn main() -> ExitCode {
         Some((&"golden", [])) => list_golden(),
         Some((&"golden", [name])) => golden(name, None),
         Some((&"golden", [name, directory])) => golden(name, Some(Path::new(directory))),
+        Some((&"pjdfstest", [])) => pjdfstest::run(None),
+        Some((&"pjdfstest", ["--on", name])) => pjdfstest::run(Some(name)),
         _ => {
             print!("{HELP}");
             return ExitCode::from(u8::from(!arguments.is_empty() && arguments != ["help"]));
@@ -41,7 +46,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     sim::places::workspace_root()
 }
 
@@ -54,7 +59,7 @@ fn tidy() -> Result<()> {
     Ok(())
 }
 
-fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+pub(crate) fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
     println!("xtask: cargo {}", arguments.join(" "));
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(program).args(arguments).envs(environment.iter().copied()).current_dir(root()).status();
