@@ -13,6 +13,7 @@ mod getopt;
 mod json;
 mod names;
 mod own;
+mod owners;
 mod remote;
 mod session;
 mod settings;
@@ -35,7 +36,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use remote::Remote;
-use session::Session;
+use session::{History, Session};
 
 /// The words of the command line. One that is not UTF-8 cannot be a name of anything that exists.
 fn words() -> Vec<String> {
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         err: &mut err,
         now: u64::try_from(Timestamp::now().as_second()).unwrap_or(0),
         zone: TimeZone::system(),
+        history: History::of_words(program, rest),
     };
     let code = match program {
         "zpool" => zpool::PROGRAM.run(&mut session, rest),

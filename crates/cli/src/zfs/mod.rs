@@ -7,6 +7,8 @@ mod get;
 mod inherit;
 mod list;
 mod mount;
+mod owner_space;
+mod rename;
 mod set;
 mod unmount;
 mod usage;
