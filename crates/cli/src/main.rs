@@ -9,6 +9,7 @@
 mod columns;
 mod command;
 mod display;
+mod fs;
 mod getopt;
 mod json;
 mod names;
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
         "zpool" => zpool::PROGRAM.run(&mut session, rest),
         "zfs" => zfs::PROGRAM.run(&mut session, rest),
         "zdb" => zdb::run(&mut session, rest),
+        "fs" => fs::run(&mut session, rest),
         verb => own::run(&mut session, verb, rest),
     };
     let _ = out.flush();

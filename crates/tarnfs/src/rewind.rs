@@ -64,7 +64,7 @@ pub(crate) fn open_devices(candidate: &Candidate, read_only: bool, txg_max: u64)
 fn again(candidate: &Candidate, disks: Vec<disk::DiskRef>, txg_max: u64) -> Result<Candidate> {
     let guid = candidate.config.guid;
     let again = discover_before(disks, txg_max).into_iter().find(|again| again.config.guid == guid);
-    again.ok_or_else(|| error!(NotFound, "pool {}: its devices have no state as old as that", candidate.config.name))
+    again.ok_or_else(|| error!(Invalid, "pool {}: its devices have no state as old as that", candidate.config.name))
 }
 
 /// The same devices, as the pool was in `txg_max` at the latest.

@@ -39,6 +39,12 @@ impl Pools {
     }
 
     pub(super) fn reguid(&mut self, reguid: &PoolReguid) -> Result<(), Failure> {
+        self.change_guid(reguid)?;
+        self.write_cachefile(&reguid.name);
+        Ok(())
+    }
+
+    fn change_guid(&self, reguid: &PoolReguid) -> Result<(), Failure> {
         let imported = self.find(&reguid.name)?;
         let taken = |guid| self.pools.values().any(|other| other.pool.engine().guid() == guid);
         if let Some(guid) = reguid.guid
