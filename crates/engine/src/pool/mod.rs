@@ -20,6 +20,7 @@ mod pool;
 pub mod prop_table;
 mod properties;
 mod removed;
+pub mod shared_blocks;
 pub mod space_maps;
 mod sync;
 mod sync_config;

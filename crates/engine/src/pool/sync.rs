@@ -131,7 +131,7 @@ impl Pool {
 
     fn is_written(&self, txg: Txg) -> bool {
         let space_changed = self.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg));
-        !space_changed && !self.dsl.is_dirty(txg) && !self.has_obsolete()
+        !space_changed && !self.dsl.is_dirty(txg) && !self.has_obsolete() && !self.shared.as_ref().is_some_and(|shared| shared.has_changes())
     }
 
     fn sync_pass(&self, tx: &SyncTx<'_>, frees: &Mutex<Vec<BlkPtr>>) -> Result<()> {
@@ -147,6 +147,9 @@ impl Pool {
             self.sync_config(tx)?;
         }
         self.return_frees(tx, frees)?;
+        if let Some(shared) = &self.shared {
+            shared.sync_pass(tx)?;
+        }
         self.sync_obsolete(tx)?;
         space_maps.sync_pass(tx)?;
         if tx.pass == 1 {
