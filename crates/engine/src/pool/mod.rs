@@ -14,6 +14,7 @@ pub mod config;
 mod create;
 pub mod examine;
 pub mod import;
+mod missed;
 mod open;
 #[allow(clippy::module_inception)]
 mod pool;

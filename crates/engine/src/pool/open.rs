@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::config::{PoolConfig, PoolState};
 use super::import::Candidate;
-use super::removed;
+use super::{missed, removed};
 use super::pool::{DslFeatures, Pool};
 use super::shared_blocks::SharedBlocks;
 use super::space_maps::{SpaceMaps, SpaceMapsOptions, VdevSpace};
@@ -123,6 +123,7 @@ impl Pool {
         let space = Arc::new(MosSpace::default());
         let mos = open_mos(&context, &uberblock, space.clone())?;
         removed::load_maps(&mos, &vdevs, options.read_only)?;
+        missed::load(&mos, &vdevs, candidate)?;
         let (config_object, stored) = read_config(&mos)?;
         let mut config = PoolConfig::from_nvlist(&stored)?;
         config.version = uberblock.version;

@@ -103,6 +103,7 @@ impl Pool {
             || self.dsl.has_tasks(txg)
             || self.config_dirty.load(Ordering::Acquire)
             || self.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg))
+            || self.has_missed()
             || self.dsl.has_background_frees()?)
     }
 
@@ -131,7 +132,7 @@ impl Pool {
 
     fn is_written(&self, txg: Txg) -> bool {
         let space_changed = self.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg));
-        !space_changed && !self.dsl.is_dirty(txg) && !self.has_obsolete() && !self.shared.as_ref().is_some_and(|shared| shared.has_changes())
+        !space_changed && !self.dsl.is_dirty(txg) && !self.has_obsolete() && !self.has_missed() && !self.shared.as_ref().is_some_and(|shared| shared.has_changes())
     }
 
     fn sync_pass(&self, tx: &SyncTx<'_>, frees: &Mutex<Vec<BlkPtr>>) -> Result<()> {
@@ -139,6 +140,9 @@ impl Pool {
         if tx.pass == 1 {
             space_maps.make_arrays(tx)?;
             self.note_metaslab_arrays();
+        }
+        self.sync_missed(tx)?;
+        if tx.pass == 1 {
             self.sync_config(tx)?;
         }
         self.dsl.sync_pass(tx)?;
