@@ -5,3 +5,4 @@ mod files;
 mod kill;
 mod mounted;
 mod rig;
+mod vanished;
