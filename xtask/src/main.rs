@@ -1,5 +1,7 @@
 //! `cargo xtask`: everything that CI and developers run beyond `cargo test`.
 
+mod fuzz;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -10,6 +12,7 @@ cargo xtask tidy                     the rules that no compiler checks
 cargo xtask ci                       all that must pass before a change is taken: tidy, format, clippy, tests
 cargo xtask oracle [IMAGE...]        the real zdb judges these images, or the pools that our tests write
 cargo xtask oracle --kernel IMAGE... the real kernel module imports, scrubs and writes a copy of the pool (minutes)
+cargo xtask fuzz TARGET [SECONDS]    a fuzz target under libFuzzer, for a minute or as long as given; no such target: lists them
 cargo xtask golden                   lists the golden pools
 cargo xtask golden NAME [DIRECTORY]  describes a golden pool, unpacks its images into DIRECTORY
 ";
@@ -21,6 +24,8 @@ fn main() -> ExitCode {
         Some((&"tidy", [])) => tidy(),
         Some((&"ci", [])) => ci(),
         Some((&"oracle", images)) => oracle(images),
+        Some((&"fuzz", [name])) => fuzz::run(&root(), name, 60),
+        Some((&"fuzz", [name, seconds])) => seconds.parse().context("SECONDS").and_then(|seconds| fuzz::run(&root(), name, seconds)),
         Some((&"golden", [])) => list_golden(),
         Some((&"golden", [name])) => golden(name, None),
         Some((&"golden", [name, directory])) => golden(name, Some(Path::new(directory))),

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
+use disk::DiskRef;
 use engine::dmu::DnodeSpec;
 use engine::dsl::{NewDataset, PropertyChange};
 use engine::error::{ErrorKind, Result, Within};
@@ -150,13 +151,26 @@ impl Pool {
     /// # Errors
     /// As for [`Pool::import`].
     pub fn import_found(candidate: &Candidate, options: ImportOptions) -> Result<Arc<Pool>> {
-        let opened = Self::open_for(candidate, options.read_only)?;
+        Self::import_opened(&Self::open_for(candidate, options.read_only)?, options)
+    }
+
+    /// Imports the one pool that `disks` are: for devices that are no files, as those of a program's own.
+    ///
+    /// # Errors
+    /// As for [`Pool::import`]; also if they are parts of no pool or of several.
+    pub fn import_disks(disks: Vec<DiskRef>, options: ImportOptions) -> Result<Arc<Pool>> {
+        let found = discover(disks);
+        let [opened] = found.as_slice() else { bail!(NotFound, "the devices are parts of {} pools, not of one", found.len()) };
+        Self::import_opened(opened, options)
+    }
+
+    fn import_opened(opened: &Candidate, options: ImportOptions) -> Result<Arc<Pool>> {
         let (name, guid) = (opened.config.name.clone(), opened.config.guid);
         if opened.is_in_use_elsewhere(RealHost::shared().host_id()) && !options.force {
             bail!(Busy, "pool {name} ({guid}) was last used by another system: use force to import it anyway");
         }
         let temporary = options.temporary_name && options.new_name.is_some();
-        let engine = engine::pool::Pool::open(&opened, open_options(options.read_only, options.new_name, options.tunables))?;
+        let engine = engine::pool::Pool::open(opened, open_options(options.read_only, options.new_name, options.tunables))?;
         if temporary {
             engine.set_stored_name(&name);
         }
