@@ -5,6 +5,7 @@
 
 mod fake;
 mod golden;
+mod random;
 mod zfs;
 mod zpool;
 
