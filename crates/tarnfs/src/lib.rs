@@ -8,5 +8,6 @@ pub use pool::{CreateOptions, ImportOptions, Pool, VdevPaths, find_pools};
 pub use engine::dsl::PropertyChange;
 pub use engine::error::{Error, ErrorKind};
 pub use zpl::{
-    AccessTime, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, MountOptions, RenameMode, Seek, SetAttributes, SetTime, Space, Stat, Time, WriteMode, XattrMode,
+    AccessTime, AclKind, AclRules, AclType, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, MountOptions, OwnerKind, QuotaOf, RenameMode, Seek,
+    SetAttributes, SetTime, Space, Stat, Time, WriteMode, XattrMode,
 };

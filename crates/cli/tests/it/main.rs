@@ -3,4 +3,5 @@
 
 mod kill;
 mod mounted;
+mod posix;
 mod rig;

@@ -150,6 +150,7 @@ impl FileSystem {
         if flags & znode::FLAG_IMMUTABLE != 0 || (flags & znode::FLAG_APPEND_ONLY != 0 && offset < size) {
             bail!(Denied, "inode {} is marked not to be written there", inode.object);
         }
+        self.check_quota_to_write(&inode)?;
         let tx = OpenTx::assign(&self.objset, data.len() as u64 + METADATA)?;
         if whole {
             self.grow_block(&inode, &tx, size, end.max(size))?;

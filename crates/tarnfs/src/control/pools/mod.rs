@@ -20,6 +20,7 @@ mod list;
 mod mounting;
 mod names;
 mod pool_properties;
+mod quotas;
 mod set;
 mod vdevs;
 
