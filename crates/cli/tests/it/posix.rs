@@ -122,6 +122,16 @@ fn quotas_hold_and_df_shows_the_room() {
     rig.ok("zpool sync tank");
     assert!(write("d", 1).is_err(), "three objects are enough");
 
+    // What is reserved for one is not there for others.
+    let available = || rig.get("tank", "available").parse::<u64>().unwrap();
+    let before = available();
+    rig.ok("zfs create -o reservation=30M tank/reserved");
+    let reserved = before - available();
+    assert!(reserved.abs_diff(30 * MIB) < MIB, "{reserved}");
+    rig.ok("zfs set reservation=none refreservation=20M tank/reserved");
+    assert!((before - available()).abs_diff(20 * MIB) < MIB);
+    rig.refused("zfs set refreservation=10G tank/reserved", "size is greater than available space");
+
     // All the room that there is: what is referenced and what is available.
     rig.ok("zfs create -o refquota=10M -o defaultuserquota=1M tank/small");
     assert_eq!(rig.get("tank/small", "defaultuserquota"), MIB.to_string());
@@ -172,7 +182,7 @@ fn files_are_marked_and_belong_to_projects() {
     assert_eq!(rig.get("tank", "projectobjused@42"), "3");
     let space = statvfs(format!("{directory}/sub")).unwrap();
     assert_eq!(space.f_blocks, 8, "1M in units of 128K");
-    assert!(statvfs(rig.path("mnt")).unwrap().f_blocks > 1000);
+    assert!(statvfs(rig.path("mnt")).unwrap().f_blocks > 100);
     rig.ok("zpool export tank");
     rig.zdb(&["a.img"]);
 }
@@ -190,9 +200,12 @@ fn names_are_compared_and_demanded_as_properties_say() {
     assert_eq!(fs::read_to_string(path("i/README")).unwrap(), "1");
     let again = OpenOptions::new().write(true).create_new(true).open(path("i/readme"));
     assert_eq!(again.unwrap_err().kind(), ErrorKind::AlreadyExists);
+    // The kernel thinks that there is nothing to do, with OpenZFS too; only the library changes a spelling.
     fs::rename(path("i/readme"), path("i/READme")).unwrap();
+    fs::rename(path("i/README"), path("i/Other")).unwrap();
+    fs::rename(path("i/OTHER"), path("i/Readme")).unwrap();
     let names: Vec<_> = fs::read_dir(path("i")).unwrap().map(|entry| entry.unwrap().file_name()).filter(|name| name != "exact").collect();
-    assert_eq!(names, ["READme"]);
+    assert_eq!(names, ["Readme"]);
     fs::remove_file(path("i/rEADME")).unwrap();
     assert!(!path("i/Readme").exists());
     // In a mixed file system POSIX programs tell case apart, but not forms of one letter.
@@ -219,6 +232,7 @@ fn files_of_every_kind_and_time() {
     let proc_name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&unnamed));
     rustix::fs::linkat(CWD, &proc_name, CWD, path("named"), AtFlags::SYMLINK_FOLLOW).unwrap();
     assert_eq!((fs::read(path("named")).unwrap(), xattr(&path("named"), "user.x").unwrap()), (b"tmp".to_vec(), b"y".to_vec()));
+    drop(unnamed);
     fs::write(path("other"), "other").unwrap();
     assert_eq!(renameat_with(CWD, path("named"), CWD, path("other"), RenameFlags::NOREPLACE), Err(Errno::EXIST));
     renameat_with(CWD, path("named"), CWD, path("other"), RenameFlags::EXCHANGE).unwrap();
@@ -258,13 +272,13 @@ fn the_group_of_a_new_file_is_one_of_its_makers() {
     fs::create_dir(&directory).unwrap();
     std::os::unix::fs::chown(&directory, Some(0), Some(777)).unwrap();
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o2777)).unwrap();
-    if !has_program("setpriv") || !has_program("python3") {
+    if !has_program("setpriv") || !has_program("perl") {
         return;
     }
     // A member of the group, though not as its first, may make set-group-id files for it; a stranger may not.
     let make = |groups: &str, name: &str| {
-        let code = format!("import os; os.umask(0); os.mknod('{}', 0o102711)", directory.join(name).display());
-        let output = Command::new("setpriv").args(["--reuid=54321", "--regid=54321", groups, "python3", "-c", &code]).output().unwrap();
+        let code = format!("use Fcntl; umask 0; sysopen(my $f, '{}', O_CREAT | O_WRONLY, 02711) or die $!", directory.join(name).display());
+        let output = Command::new("setpriv").args(["--reuid=54321", "--regid=54321", groups, "perl", "-e", &code]).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         let found = fs::metadata(directory.join(name)).unwrap();
         (found.gid(), found.mode() & 0o7777)
