@@ -141,7 +141,7 @@ fn other_group(request: &Request<'_>) -> Option<u32> {
             let group = groups.first_chunk().filter(|_| u32::from_ne_bytes(*count) > 0)?;
             return Some(u32::from_ne_bytes(*group));
         }
-        rest = rest.get(size.next_multiple_of(8)..)?;
+        rest = rest.get(size.checked_next_multiple_of(8)?..)?;
     }
     None
 }

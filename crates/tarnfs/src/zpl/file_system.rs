@@ -87,6 +87,8 @@ pub struct MountOptions {
     pub xattr_in_attributes: bool,
     /// Properties `atime` and `relatime`.
     pub access_time: AccessTime,
+    /// Reading a directory changes its access time too.
+    pub directory_access_time: bool,
     /// Nothing may be changed.
     pub read_only: bool,
     /// The pool has the feature project_quota: new files get a project id.
@@ -104,6 +106,7 @@ impl Default for MountOptions {
         MountOptions {
             xattr_in_attributes: true,
             access_time: AccessTime::Relative,
+            directory_access_time: true,
             read_only: false,
             project_ids: true,
             long_names: false,

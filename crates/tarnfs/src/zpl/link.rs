@@ -33,7 +33,7 @@ impl FileSystem {
         let (size, links, flags) = (edit.word(Attribute::Size)?, edit.word(Attribute::Links)?, edit.word(Attribute::Flags)?);
         let subdirectory = u64::from(kind == FileKind::Directory);
         let (size, links) = match change {
-            Change::Added => (size + 1, links + subdirectory),
+            Change::Added => (size.saturating_add(1), links.saturating_add(subdirectory)),
             Change::Removed => (size.saturating_sub(1), links.saturating_sub(subdirectory)),
         };
         let now = self.now().to_bytes();
@@ -249,6 +249,7 @@ impl FileSystem {
         let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
         let mut edit = inode.edit(self, &tx);
         let links = edit.word(Attribute::Links)?;
+        let Some(more) = links.checked_add(1) else { bail!(TooManyLinks, "inode {} has {links} names", inode.object) };
         if links == 0 {
             // Made without a name, or its last name was just removed: it may come back as long as somebody has it open.
             match self.delete_queue.remove_int(&tx, inode.object) {
@@ -259,7 +260,7 @@ impl FileSystem {
         let now = self.now().to_bytes();
         let flags = self.touched_flags(edit.word(Attribute::Flags)?, false);
         edit.set(&[
-            (Attribute::Links, &(links + 1).to_le_bytes()),
+            (Attribute::Links, &more.to_le_bytes()),
             (Attribute::Parent, &directory.object.to_le_bytes()),
             (Attribute::ChangeTime, &now),
             (Attribute::Flags, &flags.to_le_bytes()),
