@@ -12,7 +12,9 @@ pub mod check;
 mod close;
 pub mod config;
 mod create;
+mod maintain;
 pub mod examine;
+mod heartbeat;
 pub mod import;
 mod missed;
 mod open;
@@ -33,5 +35,6 @@ mod import_tests;
 mod tests;
 
 pub use create::{NewPool, NewVdev};
+pub use heartbeat::check_not_in_use;
 pub use open::OpenOptions;
 pub use pool::{Pool, PoolCapacity};

@@ -119,7 +119,8 @@ impl Pool {
         candidate.correct_paths(&mut tree);
         let vdevs = Arc::new(VdevTree::from_config(tree, &candidate.device_map())?);
         vdevs.check_complete()?;
-        let context = make_context(&options, &vdevs, uberblock.txg);
+        // Going back in time does not use a txg's number twice.
+        let context = make_context(&options, &vdevs, candidate.newest_txg);
         let space = Arc::new(MosSpace::default());
         let mos = open_mos(&context, &uberblock, space.clone())?;
         removed::load_maps(&mos, &vdevs, options.read_only)?;
@@ -159,10 +160,12 @@ impl Pool {
             threads: Mutex::new(0),
             thread_ended: Condvar::new(),
             sync_lock: Mutex::new(()),
+            heartbeat: super::heartbeat::Heartbeat::default(),
         });
         pool.refresh_space();
         if !options.read_only {
             pool.refuse_unreplayed_logs()?;
+            pool.obey_stored_properties()?;
             pool.claim(&options.host);
             pool.start_threads();
         }

@@ -54,6 +54,8 @@ pub struct MountOptions {
     pub xattr_in_attributes: bool,
     /// Properties `atime` and `relatime`.
     pub access_time: AccessTime,
+    /// Reading a directory changes its access time too.
+    pub directory_access_time: bool,
     /// Nothing may be changed.
     pub read_only: bool,
     /// The pool has the feature project_quota: new files get a project id.
@@ -64,7 +66,7 @@ pub struct MountOptions {
 
 impl Default for MountOptions {
     fn default() -> Self {
-        MountOptions { xattr_in_attributes: true, access_time: AccessTime::Relative, read_only: false, project_ids: true, long_names: false }
+        MountOptions { xattr_in_attributes: true, access_time: AccessTime::Relative, directory_access_time: true, read_only: false, project_ids: true, long_names: false }
     }
 }
 
@@ -108,7 +110,7 @@ impl std::fmt::Debug for FileSystem {
 }
 
 /// Longest name in bytes.
-const NAME_MAX: usize = 255;
+pub(super) const NAME_MAX: usize = 255;
 /// Longest name in bytes, with the property `longname`.
 const LONG_NAME_MAX: usize = 1023;
 const CASE_INSENSITIVE: u64 = 1;
