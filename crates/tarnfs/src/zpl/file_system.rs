@@ -163,7 +163,7 @@ impl std::fmt::Debug for FileSystem {
 }
 
 /// Longest name in bytes.
-const NAME_MAX: usize = 255;
+pub(super) const NAME_MAX: usize = 255;
 /// Longest name in bytes, with the property `longname`.
 const LONG_NAME_MAX: usize = 1023;
 const CASE_INSENSITIVE: u64 = 1;

@@ -4,10 +4,11 @@ use engine::dmu::{OpenTx, Tx};
 use engine::error::{ErrorKind, Result};
 use engine::zap::Integers;
 use engine::{bail, error};
+use ondisk::feature::Feature;
 use ondisk::sa::Attribute;
 use ondisk::znode;
 
-use super::file_system::{Credentials, FileSystem};
+use super::file_system::{Credentials, FileSystem, NAME_MAX};
 use super::inode::{Inode, InodeRef};
 use super::{FileKind, InodeNumber, Stat};
 
@@ -52,6 +53,9 @@ impl FileSystem {
         let mode = inode.word(&self.tables, Attribute::Mode)?;
         let value = self.entry_value(inode.object, mode);
         self.directory_zap(directory)?.add(tx, name, Integers::U64(&[value]))?;
+        if name.len() > NAME_MAX {
+            self.objset.owner().uses(Feature::Longname);
+        }
         self.entry_changed(tx, directory, inode.kind, Change::Added)
     }
 
