@@ -9,11 +9,13 @@
 mod columns;
 mod command;
 mod display;
+mod fs;
 mod getopt;
 mod json;
 mod mount_helper;
 mod names;
 mod own;
+mod owners;
 mod remote;
 mod session;
 mod settings;
@@ -36,7 +38,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use remote::Remote;
-use session::Session;
+use session::{History, Session};
 
 /// The words of the command line. One that is not UTF-8 cannot be a name of anything that exists.
 fn words() -> Vec<String> {
@@ -69,12 +71,14 @@ fn main() -> ExitCode {
         err: &mut err,
         now: u64::try_from(Timestamp::now().as_second()).unwrap_or(0),
         zone: TimeZone::system(),
+        history: History::of_words(program, rest),
     };
     let code = match program {
         "zpool" => zpool::PROGRAM.run(&mut session, rest),
         "zfs" => zfs::PROGRAM.run(&mut session, rest),
         "zdb" => zdb::run(&mut session, rest),
         "mount" => mount_helper::run(&mut session, rest),
+        "fs" => fs::run(&mut session, rest),
         verb => own::run(&mut session, verb, rest),
     };
     let _ = out.flush();

@@ -224,11 +224,14 @@ pub(crate) fn abort(path: &Path) {
 
 /// Ends a mount if there is one whose server died: the entry of `/proc/mounts` for `path` of type `fuse.SUBTYPE` answers "not connected".
 pub fn clear_dead(path: &Path, subtype: &str) -> io::Result<bool> {
-    let dead = std::fs::symlink_metadata(path).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
-    if !dead || !is_mounted(path, subtype)? {
+    if !is_mounted(path, subtype)? {
         return Ok(false);
     }
-    unmount(path, true).map(|()| true)
+    // The kernel answers `stat` from what it remembers; how full the file system is it has to ask.
+    match rustix::fs::statfs(path) {
+        Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED) => unmount(path, true).map(|()| true),
+        _ => Ok(false),
+    }
 }
 
 /// Is anything of FUSE mounted at exactly this path?

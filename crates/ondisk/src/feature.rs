@@ -40,7 +40,9 @@ pub enum Support {
     None,
     /// Read them.
     Read,
-    /// Read and write them.
+    /// Write them too, and keep right what is in the feature's form; but not begin to use it: new pools do not get it.
+    Maintain,
+    /// Read and write them, and use the feature.
     ReadWrite,
 }
 
@@ -173,13 +175,13 @@ pub static FEATURE_TABLE: [FeatureInfo; FEATURES] = [
          "Edon-R checksums"),
     row!(UserobjAccounting, "userobj_accounting", "org.zfsonlinux:userobj_accounting", [READ_ONLY_COMPATIBLE PER_DATASET], [ExtensibleDataset], ReadWrite,
          "Counts each user's and group's objects"),
-    row!(Encryption, "encryption", "com.datto:encryption", [PER_DATASET], [ExtensibleDataset BookmarkV2], None,
+    row!(Encryption, "encryption", "com.datto:encryption", [PER_DATASET], [ExtensibleDataset BookmarkV2], Maintain,
          "Encrypted datasets"),
     row!(ProjectQuota, "project_quota", "org.zfsonlinux:project_quota", [READ_ONLY_COMPATIBLE PER_DATASET], [ExtensibleDataset], ReadWrite,
          "Accounting and quotas by project"),
-    row!(DeviceRemoval, "device_removal", "com.delphix:device_removal", [MOS], [], None,
+    row!(DeviceRemoval, "device_removal", "com.delphix:device_removal", [MOS], [], Maintain,
          "Top-level vdevs can be removed"),
-    row!(ObsoleteCounts, "obsolete_counts", "com.delphix:obsolete_counts", [READ_ONLY_COMPATIBLE], [ExtensibleDataset DeviceRemoval], None,
+    row!(ObsoleteCounts, "obsolete_counts", "com.delphix:obsolete_counts", [READ_ONLY_COMPATIBLE], [ExtensibleDataset DeviceRemoval], Maintain,
          "Removed vdevs take less memory as their blocks are freed"),
     row!(PoolCheckpoint, "zpool_checkpoint", "com.delphix:zpool_checkpoint", [READ_ONLY_COMPATIBLE], [], None,
          "The pool's state can be kept, to go back to it later"),
@@ -213,7 +215,7 @@ pub static FEATURE_TABLE: [FeatureInfo; FEATURES] = [
          "The log of damaged blocks is kept by dataset"),
     row!(Blake3, "blake3", "org.openzfs:blake3", [PER_DATASET], [ExtensibleDataset], ReadWrite,
          "BLAKE3 checksums"),
-    row!(BlockCloning, "block_cloning", "com.fudosecurity:block_cloning", [READ_ONLY_COMPATIBLE], [], None,
+    row!(BlockCloning, "block_cloning", "com.fudosecurity:block_cloning", [READ_ONLY_COMPATIBLE], [], ReadWrite,
          "Files can share blocks"),
     row!(VdevZapsV2, "vdev_zaps_v2", "com.klarasystems:vdev_zaps_v2", [MOS], [], ReadWrite,
          "The root vdev has a ZAP for its properties"),
@@ -221,7 +223,7 @@ pub static FEATURE_TABLE: [FeatureInfo; FEATURES] = [
          "Redaction with more snapshots than fit a bonus buffer"),
     row!(RaidzExpansion, "raidz_expansion", "org.openzfs:raidz_expansion", [MOS], [], None,
          "RAIDZ vdevs can get one disk more"),
-    row!(FastDedup, "fast_dedup", "com.klarasystems:fast_dedup", [READ_ONLY_COMPATIBLE], [], None,
+    row!(FastDedup, "fast_dedup", "com.klarasystems:fast_dedup", [READ_ONLY_COMPATIBLE], [], Maintain,
          "Deduplication tables with a log and flat entries"),
     row!(Longname, "longname", "org.zfsonlinux:longname", [PER_DATASET], [ExtensibleDataset], ReadWrite,
          "File names of up to 1023 bytes"),
@@ -229,7 +231,7 @@ pub static FEATURE_TABLE: [FeatureInfo; FEATURES] = [
          "Micro ZAPs larger than 128 KiB"),
     row!(DynamicGangHeader, "dynamic_gang_header", "com.klarasystems:dynamic_gang_header", [MOS NO_UPGRADE], [], Read,
          "Gang headers as large as the sectors they lie in"),
-    row!(BlockCloningEndian, "block_cloning_endian", "com.truenas:block_cloning_endian", [READ_ONLY_COMPATIBLE], [], None,
+    row!(BlockCloningEndian, "block_cloning_endian", "com.truenas:block_cloning_endian", [READ_ONLY_COMPATIBLE], [], ReadWrite,
          "Clone counts are stored as numbers, not as bytes"),
     row!(PhysicalRewrite, "physical_rewrite", "com.truenas:physical_rewrite", [READ_ONLY_COMPATIBLE PER_DATASET], [ExtensibleDataset], ReadWrite,
          "Blocks rewritten in another place keep their logical birth"),

@@ -7,6 +7,8 @@ mod get;
 mod inherit;
 mod list;
 pub(crate) mod mount;
+mod owner_space;
+mod rename;
 mod set;
 mod unmount;
 mod usage;

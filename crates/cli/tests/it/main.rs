@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods)] // real processes, files and clocks are what is tested
 
 mod files;
+mod admin;
 mod kill;
 mod mounted;
 mod rig;

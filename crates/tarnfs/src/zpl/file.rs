@@ -27,6 +27,8 @@ const GROUP_EXECUTE: u64 = 0o010;
 const FREE_STEP_BLOCKS: u64 = 16 << 10;
 /// Worst case of the metadata that a change of contents writes.
 const METADATA: u64 = 128 << 10;
+/// Larger writes are several transactions: one is let in if there is any room at all, whatever its own size.
+const PIECE_BYTES: usize = 1 << 20;
 /// Reads this near to where the last one ended are sequential.
 const READ_AHEAD_SLACK: u64 = 2 << 20;
 const READ_AHEAD_MIN: u64 = 256 << 10;
@@ -157,14 +159,17 @@ impl FileSystem {
         if flags & znode::FLAG_IMMUTABLE != 0 || (flags & znode::FLAG_APPEND_ONLY != 0 && offset < size) {
             bail!(Denied, "inode {} is marked not to be written there", inode.object);
         }
-        let tx = OpenTx::assign(&self.objset, data.len() as u64 + METADATA)?;
-        if whole {
-            self.grow_block(&inode, &tx, size, end.max(size))?;
+        for (number, piece) in data.chunks(PIECE_BYTES).enumerate() {
+            let at = offset + (number * PIECE_BYTES) as u64;
+            let tx = OpenTx::assign(&self.objset, piece.len() as u64 + METADATA)?;
+            if whole && number == 0 {
+                self.grow_block(&inode, &tx, size, end.max(size))?;
+            }
+            inode.dnode.write(&tx, at, piece)?;
+            let mut edit = inode.edit(self, &tx);
+            let size = edit.word(Attribute::Size)?.max(at + piece.len() as u64);
+            self.contents_changed(&mut edit, size, credentials.uid == 0)?;
         }
-        inode.dnode.write(&tx, offset, data)?;
-        let mut edit = inode.edit(self, &tx);
-        let size = edit.word(Attribute::Size)?.max(end);
-        self.contents_changed(&mut edit, size, credentials.uid == 0)?;
         Ok(offset)
     }
 
@@ -194,7 +199,7 @@ impl FileSystem {
 
     /// Size, times and flags after the contents changed. Set-id bits go unless the superuser wrote, as Linux has it: set-group-id without
     /// the right for the group to execute is no such bit (xfstests generic/193).
-    fn contents_changed(&self, edit: &mut Editor<'_>, size: u64, keep_ids: bool) -> Result<()> {
+    pub(super) fn contents_changed(&self, edit: &mut Editor<'_>, size: u64, keep_ids: bool) -> Result<()> {
         let now = self.now().to_bytes();
         let (mode, flags) = (edit.word(Attribute::Mode)?, edit.word(Attribute::Flags)?);
         let flags = self.touched_flags(flags, true);

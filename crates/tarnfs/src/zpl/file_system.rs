@@ -127,6 +127,9 @@ impl FileSystem {
     }
 
     fn open_inner(objset: Arc<Objset>, options: MountOptions, space: SpaceOf) -> Result<Self> {
+        if objset.is_locked() {
+            bail!(KeyNotLoaded, "it is encrypted, and its key is not loaded");
+        }
         let master = Zap::open(&objset, znode::MASTER_NODE)?;
         let version = master.lookup_u64(znode::VERSION_NAME)?.ok_or_else(|| error!(Corrupt, "the file system has no version"))?;
         if version == 0 || version > znode::VERSION_SA {

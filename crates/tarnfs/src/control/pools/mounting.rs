@@ -92,6 +92,13 @@ impl Pools {
         self.mount(&mount)
     }
 
+    /// Mounts what was mounted before, parents before children.
+    pub(super) fn mount_all_again(&mut self, names: &[String]) {
+        for name in names {
+            self.mount_again(name, true);
+        }
+    }
+
     /// Unmounts what is about to move because of a change of properties, and finds out what is to be mounted after it.
     pub(super) fn begin_move(&mut self, name: &str, changes: &[(String, PropertyChange)]) -> Result<Moving, Failure> {
         let mut moving = Moving::default();
