@@ -264,6 +264,8 @@ pub const NOTIFY_INVAL_INODE: i32 = 2;
 pub const NOTIFY_INVAL_ENTRY: i32 = 3;
 /// See [`NOTIFY_INVAL_INODE`].
 pub const NOTIFY_DELETE: i32 = 6;
+/// See [`NOTIFY_INVAL_INODE`].
+pub const NOTIFY_INC_EPOCH: i32 = 8;
 /// Flag of [`InvalEntryOut`]: only end the name's time to live.
 pub const EXPIRE_ONLY: u32 = 1;
 

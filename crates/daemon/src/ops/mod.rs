@@ -145,11 +145,16 @@ impl Ops {
         self.forget_name(node::SNAPSHOT_DIRECTORY, name.as_bytes());
     }
 
-    /// All contents changed behind the kernel's back (rollback, receive).
+    /// Contents, attributes and names may have changed behind the kernel's back (rollback, receive, a program with the library):
+    /// what it has cached, mapped pages too, goes. Never to be called by an operation of this mount.
     pub fn contents_replaced(&self) {
-        if let Some(notifier) = self.notifier.lock().clone() {
+        let Some(notifier) = self.notifier.lock().clone() else { return };
+        if let Err(error) = notifier.forget_names() {
+            tracing::warn!(dataset = self.filesystem.objset().name(), ?error, "this kernel may believe old names for a while");
+        }
+        for inode in self.filesystem.known_inodes() {
             // What the kernel does not know it need not forget.
-            let _ = notifier.inval_inode(fuse::ROOT_NODE, 0, 0);
+            let _ = notifier.inval_inode(self.node_number(0, inode), 0, 0);
         }
     }
 

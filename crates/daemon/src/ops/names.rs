@@ -1,9 +1,9 @@
 //! Names: looked up, made, removed, renamed.
 
 use fuse::{Context, Entry, Errno, Result};
-use tarnfs::{Credentials, ErrorKind, RenameMode};
+use tarnfs::{Credentials, ErrorKind, InodeNumber, RenameMode};
 
-use super::attributes::device_from_kernel;
+use super::attributes::{Located, device_from_kernel};
 use super::control_directory::CONTROL_NAME;
 use super::node::Node;
 use super::Ops;
@@ -25,6 +25,9 @@ impl Ops {
             return self.look_up_control(Node::Snapshots, b".");
         }
         let (located, directory) = self.locate(parent)?;
+        if name == b"." {
+            return self.look_up_number(&located, directory);
+        }
         match located.filesystem().lookup(directory, name) {
             Ok(stat) => {
                 let slot = located.slot();
@@ -36,6 +39,19 @@ impl Ops {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Entry::negative(self.name_life())),
             Err(error) => Err(crate::errno::of(error)),
         }
+    }
+
+    /// A file by its number: the kernel asks when somebody comes with a handle (an NFS client, `open_by_handle_at`) for what it has
+    /// forgotten. The number may be of a file that is gone, or of another object by now.
+    fn look_up_number(&self, located: &Located<'_>, inode: InodeNumber) -> Result<Entry> {
+        let stat = located.filesystem().lookup_inode(inode).map_err(|error| match error.kind() {
+            ErrorKind::Io | ErrorKind::Checksum | ErrorKind::Suspended => crate::errno::of(error),
+            _ => Errno::ESTALE,
+        })?;
+        if located.slot() != 0 {
+            self.slots.known(located.slot());
+        }
+        Ok(self.entry(located.slot(), &stat))
     }
 
     pub(super) fn forget_node(&self, node: Node, count: u64) {
