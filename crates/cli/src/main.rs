@@ -12,6 +12,7 @@ mod display;
 mod fs;
 mod getopt;
 mod json;
+mod mount_helper;
 mod names;
 mod own;
 mod owners;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
     let rest = words.get(1..).unwrap_or_default();
     let (program, rest) = match (called.as_str(), rest.split_first()) {
         ("zpool" | "zfs" | "zdb", _) => (called.as_str(), rest),
+        (called, _) if mount_helper::NAMES.contains(&called) => ("mount", rest),
         (_, Some((first, rest))) => (first.as_str(), rest),
         (_, None) => ("--help", rest),
     };
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         "zpool" => zpool::PROGRAM.run(&mut session, rest),
         "zfs" => zfs::PROGRAM.run(&mut session, rest),
         "zdb" => zdb::run(&mut session, rest),
+        "mount" => mount_helper::run(&mut session, rest),
         "fs" => fs::run(&mut session, rest),
         verb => own::run(&mut session, verb, rest),
     };

@@ -239,6 +239,7 @@ impl Pool {
         Ok(MountOptions {
             xattr_in_attributes: number("xattr")? == XATTR_SA,
             access_time,
+            directory_access_time: true,
             read_only: self.engine.is_read_only() || dataset.is_snapshot || number("readonly")? != 0,
             project_ids: self.engine.dsl.meta.features.is_enabled(Feature::ProjectQuota),
             long_names: number("longname").unwrap_or(0) != 0,

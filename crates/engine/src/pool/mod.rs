@@ -21,6 +21,7 @@ mod open;
 mod pool;
 pub mod prop_table;
 mod properties;
+mod removed;
 pub mod space_maps;
 mod sync;
 mod sync_config;

@@ -133,7 +133,7 @@ impl Pool {
 
     fn is_written(&self, txg: Txg) -> bool {
         let space_changed = self.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg));
-        !space_changed && !self.dsl.is_dirty(txg)
+        !space_changed && !self.dsl.is_dirty(txg) && !self.has_obsolete()
     }
 
     fn sync_pass(&self, tx: &SyncTx<'_>, frees: &Mutex<Vec<BlkPtr>>) -> Result<()> {
@@ -149,6 +149,7 @@ impl Pool {
             self.sync_config(tx)?;
         }
         self.return_frees(tx, frees)?;
+        self.sync_obsolete(tx)?;
         space_maps.sync_pass(tx)?;
         if tx.pass == 1 {
             self.return_deferred(tx)?;

@@ -349,6 +349,9 @@ pub struct DatasetMount {
     pub force: bool,
     /// Load its key first (`-l`).
     pub load_key: bool,
+    /// There, whatever its `mountpoint` says: for `mount(8)`, which says where.
+    #[serde(default)]
+    pub at: Option<String>,
 }
 
 /// `zfs unmount`

@@ -48,7 +48,10 @@ impl Pools {
         if super::datasets::is_volume(dataset.objset_type().map_err(failed)?) {
             return Err(Failure::new(FailureKind::BadType));
         }
-        let (path, _) = resolve(&dataset, &mount.name, imported.altroot.as_deref()).map_err(failed)?;
+        let path = match &mount.at {
+            Some(path) => path.clone(),
+            None => resolve(&dataset, &mount.name, imported.altroot.as_deref()).map_err(failed)?.0,
+        };
         match path.as_str() {
             "legacy" => return Err(Failure::with(FailureKind::MountFailed, "legacy mountpoint")),
             path if !path.starts_with('/') => return Err(Failure::with(FailureKind::MountFailed, "no mountpoint set")),
@@ -85,7 +88,7 @@ impl Pools {
         if !due || self.mounter.is_mounted(name) || !self.mountpoint(name)?.0.starts_with('/') {
             return Ok(());
         }
-        let mount = DatasetMount { name: name.to_owned(), options: Vec::new(), overlay: false, force: false, load_key: false };
+        let mount = DatasetMount { name: name.to_owned(), options: Vec::new(), overlay: false, force: false, load_key: false, at: None };
         self.mount(&mount)
     }
 
