@@ -291,3 +291,65 @@ fn files_without_a_mount() {
     rig.zdb(&["a.img"]);
     rig.check("tank");
 }
+
+/// A file system in memory, of a size that can be changed; gone with this.
+struct SmallDisk(std::path::PathBuf);
+
+impl SmallDisk {
+    fn mount(path: &Path, flags: rustix::mount::MountFlags, mebibytes: u64) {
+        let options = std::ffi::CString::new(format!("size={mebibytes}m")).unwrap();
+        if flags.is_empty() {
+            rustix::mount::mount("tmpfs", path, "tmpfs", flags, options.as_c_str()).unwrap();
+        } else {
+            let status = Command::new("mount").args(["-o", &format!("remount,size={mebibytes}m")]).arg(path).status().unwrap();
+            assert!(status.success());
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn a_pool_that_cannot_be_written_waits_to_be_repaired() {
+    use rustix::mount::MountFlags;
+    for mode in ["wait", "continue"] {
+        let Some(rig) = Rig::new() else { return };
+        fs::create_dir(rig.path("small")).unwrap();
+        SmallDisk::mount(&rig.path("small"), MountFlags::empty(), 40);
+        let _small = SmallDisk(rig.path("small"));
+        fs::File::create_new(rig.path("small/a.img")).unwrap().set_len(256 * MIB).unwrap();
+        rig.ok(&format!("zpool create -o failmode={mode} -O mountpoint=@mnt -O compression=off tank @small/a.img"));
+        let data: Vec<u8> = (0..15_000_000u32).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+        let (path, written) = (rig.path("mnt/file"), data.clone());
+        let writer = std::thread::spawn(move || {
+            use std::io::Write;
+            let mut file = fs::File::create(path)?;
+            file.write_all(&written)?;
+            file.sync_all()
+        });
+        rig.wait("the pool's suspension", || rig.run("zpool list -H -o health tank").out == "SUSPENDED\n");
+        rig.refused("zpool export tank", "suspended");
+        rig.refused("zpool destroy tank", "suspended");
+        rig.refused("zfs create tank/x", "suspended");
+        if mode == "continue" {
+            let refused = fs::write(rig.path("mnt/other"), b"new");
+            assert!(refused.is_err(), "a new write fails at once");
+        }
+        // Still no room: it waits again.
+        rig.run("zpool clear tank");
+        rig.wait("the pool's suspension", || rig.run("zpool list -H -o health tank").out == "SUSPENDED\n");
+        assert!(!writer.is_finished(), "what was accepted waits");
+        SmallDisk::mount(&rig.path("small"), MountFlags::REMOUNT, 200);
+        rig.ok("zpool clear tank");
+        writer.join().unwrap().unwrap();
+        rig.ok("zfs list tank");
+        assert_eq!(fs::read(rig.path("mnt/file")).unwrap(), data);
+        rig.ok("zpool export tank");
+        rig.check_in("small", "tank");
+        rig.zdb(&["small/a.img"]);
+    }
+}

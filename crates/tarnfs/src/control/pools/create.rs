@@ -238,6 +238,7 @@ impl Pools {
         if !settings.stored.is_empty() {
             pool.engine().set_properties(settings.stored).map_err(|error| Failure::about_pool(&error))?;
         }
+        pool.engine().obey_failmode().map_err(|error| Failure::about_pool(&error))?;
         let mut imported = Imported::new(pool);
         imported.altroot = settings.altroot;
         imported.cachefile = settings.cachefile;
