@@ -296,14 +296,15 @@ fn files_without_a_mount() {
 struct SmallDisk(std::path::PathBuf);
 
 impl SmallDisk {
-    fn mount(path: &Path, flags: rustix::mount::MountFlags, mebibytes: u64) {
+    fn mount(path: &Path, mebibytes: u64) -> SmallDisk {
         let options = std::ffi::CString::new(format!("size={mebibytes}m")).unwrap();
-        if flags.is_empty() {
-            rustix::mount::mount("tmpfs", path, "tmpfs", flags, options.as_c_str()).unwrap();
-        } else {
-            let status = Command::new("mount").args(["-o", &format!("remount,size={mebibytes}m")]).arg(path).status().unwrap();
-            assert!(status.success());
-        }
+        rustix::mount::mount("tmpfs", path, "tmpfs", rustix::mount::MountFlags::empty(), options.as_c_str()).unwrap();
+        SmallDisk(path.to_owned())
+    }
+
+    fn grow(&self, mebibytes: u64) {
+        let status = Command::new("mount").args(["-o", &format!("remount,size={mebibytes}m")]).arg(&self.0).status().unwrap();
+        assert!(status.success());
     }
 }
 
@@ -315,12 +316,10 @@ impl Drop for SmallDisk {
 
 #[test]
 fn a_pool_that_cannot_be_written_waits_to_be_repaired() {
-    use rustix::mount::MountFlags;
     for mode in ["wait", "continue"] {
         let Some(rig) = Rig::new() else { return };
         fs::create_dir(rig.path("small")).unwrap();
-        SmallDisk::mount(&rig.path("small"), MountFlags::empty(), 40);
-        let _small = SmallDisk(rig.path("small"));
+        let small = SmallDisk::mount(&rig.path("small"), 40);
         fs::File::create_new(rig.path("small/a.img")).unwrap().set_len(256 * MIB).unwrap();
         rig.ok(&format!("zpool create -o failmode={mode} -O mountpoint=@mnt -O compression=off tank @small/a.img"));
         let data: Vec<u8> = (0..15_000_000u32).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
@@ -343,7 +342,7 @@ fn a_pool_that_cannot_be_written_waits_to_be_repaired() {
         rig.run("zpool clear tank");
         rig.wait("the pool's suspension", || rig.run("zpool list -H -o health tank").out == "SUSPENDED\n");
         assert!(!writer.is_finished(), "what was accepted waits");
-        SmallDisk::mount(&rig.path("small"), MountFlags::REMOUNT, 200);
+        small.grow(200);
         rig.ok("zpool clear tank");
         writer.join().unwrap().unwrap();
         rig.ok("zfs list tank");
