@@ -220,6 +220,12 @@ fn two_hosts_cannot_have_one_pool() {
     done(elsewhere(&rig, "bbbb0002", "sock", "zpool import -d @ -f tank"));
     done(elsewhere(&rig, "bbbb0002", "sock", "zpool export tank"));
     rig.zdb(&["a.img"]);
+    // Without an id nobody could tell the hosts apart.
+    let said = elsewhere(&rig, "0", "sock3", "zpool import -d @ -f -N tank");
+    assert_eq!(said.code, 0, "{said:?}");
+    let said = elsewhere(&rig, "0", "sock3", "zpool set multihost=on tank");
+    assert!(said.err.contains("requires a non-zero system hostid"), "{said:?}");
+    done(elsewhere(&rig, "0", "sock3", "zpool export tank"));
 }
 
 /// Takes half a minute, which is what watching a pool takes.
