@@ -157,8 +157,7 @@ impl Properties {
         MountOptions {
             source: dataset.to_owned(),
             subtype: SUBTYPE.to_owned(),
-            // Others need root's leave, which `fusermount3` looks for in its configuration.
-            allow_other: geteuid().is_root(),
+            allow_other: geteuid().is_root() || fuse::mount::users_may_allow_others(),
             default_permissions: true,
             read_only: self.read_only,
             no_suid: !self.setuid,

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use engine::dmu::DnodeSpec;
 use engine::dsl::{NewDataset, PropertyChange};
 use engine::error::{ErrorKind, Result, Within};
-use engine::host::RealHost;
+use engine::host::{HostRef, RealHost};
 use engine::pool::check::{CheckOptions, CheckReport};
 use engine::pool::config::PoolConfig;
 use engine::pool::import::{Candidate, discover, select};
@@ -89,9 +89,9 @@ pub fn find_pools(paths: &[PathBuf]) -> Vec<Candidate> {
     discover(disk::find(paths))
 }
 
-fn open_options(read_only: bool, new_name: Option<String>, tunables: Option<Tunables>) -> OpenOptions {
+fn open_options(read_only: bool, new_name: Option<String>, tunables: Option<Tunables>, host: HostRef) -> OpenOptions {
     OpenOptions {
-        host: RealHost::shared(),
+        host,
         tunables: tunables.unwrap_or_default(),
         read_only,
         file_owner: Some(zpl::file_owner),
@@ -116,6 +116,14 @@ impl Pool {
             let leaves = vdev.paths.iter().map(|path| open_leaf(path)).collect::<Result<_>>()?;
             tops.push(NewTop { leaves, ashift: options.ashift, is_log: vdev.is_log });
         }
+        Self::create_on(name, tops, options, RealHost::shared())
+    }
+
+    /// As [`Pool::create`], on devices and a host of the caller's own: for simulations.
+    ///
+    /// # Errors
+    /// As for [`Pool::create`].
+    pub fn create_on(name: &str, tops: Vec<NewTop>, options: CreateOptions, host: HostRef) -> Result<Arc<Pool>> {
         let features = options.features.unwrap_or_else(|| Feature::for_new_pools().collect());
         let new_root = new_file_system(&options.properties, features.contains(&Feature::ProjectQuota));
         let (comment, compatibility) = (options.comment, options.compatibility);
@@ -131,7 +139,7 @@ impl Pool {
                 config.compatibility = compatibility.as_deref().map(Into::into);
             }),
         };
-        let engine = engine::pool::Pool::create(new, open_options(false, None, options.tunables))?;
+        let engine = engine::pool::Pool::create(new, open_options(false, None, options.tunables, host))?;
         if options.temporary_name.is_some() {
             engine.set_stored_name(name);
         }
@@ -161,9 +169,19 @@ impl Pool {
     /// # Errors
     /// As for [`Pool::import`].
     pub fn import_rewound(candidate: &Candidate, options: ImportOptions) -> Result<(Arc<Pool>, Option<Rewound>)> {
-        let opened = rewind::open_devices(candidate, options.read_only, u64::MAX)?;
+        Self::import_opened(rewind::open_devices(candidate, options.read_only, u64::MAX)?, options, RealHost::shared())
+    }
+
+    /// As [`Pool::import_found`], on the very devices in which the pool was found and a host of the caller's own.
+    ///
+    /// # Errors
+    /// As for [`Pool::import`].
+    pub fn import_on(opened: &Candidate, options: ImportOptions, host: HostRef) -> Result<Arc<Pool>> {
+        Self::import_opened(opened.clone(), options, host).map(|(pool, _)| pool)
+    }
+
+    fn import_opened(opened: Candidate, options: ImportOptions, host: HostRef) -> Result<(Arc<Pool>, Option<Rewound>)> {
         let (name, guid) = (opened.config.name.clone(), opened.config.guid);
-        let host = RealHost::shared();
         if opened.is_in_use_elsewhere(host.host_id()) && !options.force {
             bail!(Busy, "pool {name} ({guid}) was last used by another system: use force to import it anyway");
         }
@@ -171,7 +189,7 @@ impl Pool {
         engine::pool::check_not_in_use(&opened, &*host, &tunables, !options.read_only)?;
         let (opened, rewound) = rewind::choose(opened, &options)?;
         let temporary = options.temporary_name && options.new_name.is_some();
-        let engine = engine::pool::Pool::open(&opened, open_options(options.read_only, options.new_name, options.tunables))?;
+        let engine = engine::pool::Pool::open(&opened, open_options(options.read_only, options.new_name, options.tunables, host))?;
         if temporary {
             engine.set_stored_name(&name);
         }

@@ -6,3 +6,4 @@ mod admin;
 mod kill;
 mod mounted;
 mod rig;
+mod vanished;

@@ -258,13 +258,15 @@ impl Allocator {
         let near = request.near.get(before.len()).and_then(at);
         let after = copies_before.last().and_then(at).map(|index| (index + 1) % groups.len());
         let first = near.or(after).unwrap_or(turn);
-        // The smallest blocks cannot be cut into smaller ones, so there is no second chance for them.
-        let smallest = |group: &Group| group.allocated_size(request.physical) <= 1 << group.config().ashift;
+        // The smallest blocks cannot be cut into smaller ones, so there is no second chance for them. And a copy that lies
+        // near the others is better than all of them in pieces.
+        let no_smaller = |group: &Group| group.allocated_size(request.physical) <= 1 << group.config().ashift;
+        let has_second_chance = request.must_succeed || request.for_log || !copies_before.is_empty();
         for must_succeed in [false, true] {
             for step in 0..groups.len() {
                 let index = (first + step) % groups.len();
                 let group = &groups[index];
-                if must_succeed && !request.must_succeed && !request.for_log && !smallest(group) {
+                if must_succeed && !has_second_chance && !no_smaller(group) {
                     continue;
                 }
                 if let Some(dva) = self.allocate_on(group, request, &copies_before, must_succeed, loader)? {

@@ -17,7 +17,7 @@ use ondisk::uberblock::Uberblock;
 use parking_lot::{Condvar, Mutex};
 
 use super::config::{PoolConfig, VERSION_FEATURES};
-use super::open::{make_context, open_space_maps, set_block_features};
+use super::open::{make_context, open_shared, open_space_maps, set_block_features};
 use super::{OpenOptions, Pool};
 use crate::dmu::{DmuContext, Objset, ObjsetOptions, ObjsetSettings, SyncTx};
 use crate::dsl::bpobj::Bpobj;
@@ -98,12 +98,14 @@ impl Pool {
             config.set_feature_for_read(feature, true);
         }
         let space_maps = open_space_maps(&context, &vdevs, &mos, &dsl)?;
+        let shared = Some(open_shared(&context, &vdevs, &dsl)?);
         let deferred = mos.zap_u64(key::DIRECTORY, key::DEFERRED_BPOBJ)?.map(Bpobj);
         let pool = Arc::new(Pool {
             vdevs,
             context: context.clone(),
             dsl,
             space_maps: Some(space_maps),
+            shared,
             unsupported: Vec::new(),
             config: Mutex::new(config),
             uberblock: Mutex::new(Uberblock::empty()),

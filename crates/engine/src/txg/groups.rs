@@ -164,11 +164,15 @@ impl TxgGroups {
         }
     }
 
-    /// Closes the open group, opens the next, and waits until nobody holds the closed one. Returns it.
+    /// Closes the open group, opens the next, and waits until nobody holds the closed one. Returns it. Where
+    /// a failure has stopped the pool nobody would ever take the group, and nothing is closed.
     pub fn quiesce(&self) -> Txg {
         let mut state = self.state.lock();
         // open, quiesced and syncing at the most: the slot of the group that opens must have been synced.
         while state.quiesced.is_some() {
+            if state.failed.is_some() {
+                return self.open_txg();
+            }
             self.changed.wait(&mut state);
         }
         let guards: Vec<_> = self.shards.iter().map(|shard| shard.holds.lock()).collect();

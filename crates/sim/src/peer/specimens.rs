@@ -9,7 +9,7 @@ use ondisk::feature::Feature;
 use tarnfs::{ErrorKind, WriteMode};
 
 use super::Specimen;
-use super::contents::{a_little_of_everything, access_lists, change};
+use super::contents::{a_little_of_everything, access_lists};
 use crate::scenario::{Layout, Mix, RandomSteps, Rig, contents};
 
 /// How a specimen is made.
@@ -88,7 +88,7 @@ fn states() -> Vec<Recipe> {
             let mut rig = Rig::create(SMALL, &[]);
             rig.create_file_system("tank/gone", &[("recordsize", "512")]);
             rig.create_file_system("tank/stays", &[]);
-            rig.actor("tank/gone").file("many-blocks", &contents(1, 12 << 20, 0));
+            rig.actor("tank/gone").file("many-blocks", &contents(1, 4 << 20, 0));
             a_little_of_everything(&mut rig.actor("tank/stays"), "base", 3);
             rig.sync();
             rig.destroy_file_system("tank/gone");
@@ -113,8 +113,8 @@ fn states() -> Vec<Recipe> {
             let mut actor = rig.actor("tank");
             (0..files).step_by(2).for_each(|number| actor.unlink(&format!("fill{number}")));
             (0..3).for_each(|_| rig.sync());
-            rig.create_file_system("tank/large", &[("recordsize", "1M"), ("compression", "off")]);
-            rig.actor("tank/large").file("in-pieces", &contents(9, 6 << 20, 0));
+            rig.set("tank", &[("recordsize", "1M")]);
+            rig.actor("tank").file("in-pieces", &contents(9, 4 << 20, 0));
             rig.export();
             rig
         }),
@@ -266,7 +266,7 @@ fn features() -> Vec<Recipe> {
             rig.destroy_file_system("tank/gone");
             rig.export();
             rig.import();
-            change(&mut rig.actor("tank/other"), "base", 2);
+            a_little_of_everything(&mut rig.actor("tank/other"), "again", 7);
             rig.export();
             rig
         }

@@ -197,7 +197,7 @@ impl FileSystem {
     }
 
     /// Size, times and flags after the contents changed. Set-id bits go unless the superuser wrote.
-    fn contents_changed(&self, edit: &mut Editor<'_>, size: u64, keep_ids: bool) -> Result<()> {
+    pub(super) fn contents_changed(&self, edit: &mut Editor<'_>, size: u64, keep_ids: bool) -> Result<()> {
         let now = self.now().to_bytes();
         let (mode, flags) = (edit.word(Attribute::Mode)?, edit.word(Attribute::Flags)?);
         let flags = self.touched_flags(flags, true);

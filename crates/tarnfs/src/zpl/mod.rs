@@ -26,6 +26,7 @@
 //! called by the daemon, one call per request of the kernel; calls `engine::{dmu, zap}`.
 
 mod attributes;
+mod clone;
 mod create;
 mod directory;
 mod file;
@@ -41,6 +42,7 @@ mod unlinked_set;
 mod xattr;
 mod xattr_directory;
 
+pub use clone::CloneRange;
 pub use create::{NewFileSystem, initialize};
 pub use directory::DirectoryEntry;
 pub use file::{Seek, WriteMode};

@@ -93,7 +93,7 @@ impl Rig {
             txg_max: None,
             rewind_to_checkpoint: false,
             no_mount: true,
-        })
+        }).map(drop)
     }
 }
 
