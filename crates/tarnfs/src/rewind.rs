@@ -124,7 +124,8 @@ fn look(candidate: &Candidate, after: u64) -> Result<()> {
     let options = OpenOptions { host: RealHost::shared(), tunables, read_only: true, file_owner: None, new_name: None };
     let pool = EnginePool::open(candidate, options)?;
     let read = read_metadata(&pool, after);
-    pool.dsl.close();
+    // Lets go of the devices, and with them of their locks.
+    pool.abandon();
     read
 }
 

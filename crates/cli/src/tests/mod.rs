@@ -6,6 +6,7 @@
 mod fake;
 mod golden;
 mod random;
+mod upkeep;
 mod zfs;
 mod zpool;
 

@@ -167,13 +167,22 @@ impl Pool {
             heartbeat: super::heartbeat::Heartbeat::default(),
         });
         pool.refresh_space();
-        if !options.read_only {
-            pool.refuse_unreplayed_logs()?;
-            pool.obey_stored_properties()?;
-            pool.claim(&options.host);
-            pool.start_threads();
+        if !options.read_only
+            && let Err(error) = pool.begin_writing(&options.host)
+        {
+            // What was opened refers to itself in circles: without this the devices would stay locked.
+            pool.abandon();
+            return Err(error);
         }
         Ok(pool)
+    }
+
+    fn begin_writing(self: &Arc<Self>, host: &HostRef) -> Result<()> {
+        self.refuse_unreplayed_logs()?;
+        self.obey_stored_properties()?;
+        self.claim(host);
+        self.start_threads();
+        Ok(())
     }
 
     /// The labels are to say that the pool is ours and in use.

@@ -63,6 +63,7 @@ impl Pools {
         {
             tracing::warn!(pool = import.name, %error, "the import is missing from the history");
         }
+        engine.obey_failmode().map_err(|error| Failure::about_pool(&error))?;
         self.note_pool_event("pool_import", &imported);
         self.pools.insert(import.name.clone(), imported);
         let mut values = settings.stored;
