@@ -1,6 +1,10 @@
 //! `cargo xtask`: everything that CI and developers run beyond `cargo test`.
 
 mod pjdfstest;
+mod fsx;
+mod mounted;
+mod words;
+mod xfstests;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -29,11 +33,13 @@ fn main() -> ExitCode {
         Some((&"oracle", images)) => oracle(images),
         Some((&"golden", [])) => list_golden(),
         Some((&"golden", [name])) => golden(name, None),
+        Some((&"fsx", words)) => fsx::run(words),
+        Some((&"xfstests", words)) => xfstests::run(words),
         Some((&"golden", [name, directory])) => golden(name, Some(Path::new(directory))),
         Some((&"pjdfstest", [])) => pjdfstest::run(None),
         Some((&"pjdfstest", ["--on", name])) => pjdfstest::run(Some(name)),
         _ => {
-            print!("{HELP}");
+            print!("{HELP}{}{}", fsx::HELP, xfstests::HELP);
             return ExitCode::from(u8::from(!arguments.is_empty() && arguments != ["help"]));
         }
     };

@@ -233,7 +233,19 @@ impl BlkPtr {
         self.bit(39)
     }
 
-    fn embedded_kind(&self) -> u8 {
+    /// The four words of the checksum, as they are stored.
+    pub fn checksum_words(&self) -> [u64; 4] {
+        self.checksum.map(|word| word.get())
+    }
+
+    /// Of an embedded pointer: bytes of contents, and bytes that it holds for them.
+    pub fn embedded_sizes(&self) -> (u64, u64) {
+        let word = self.properties.get();
+        (bits::get_scaled(word, 0, 25, 0, 1), bits::get_scaled(word, 25, 7, 0, 1))
+    }
+
+    /// What an embedded pointer holds.
+    pub fn embedded_kind(&self) -> u8 {
         bits::get(self.properties.get(), 40, 8) as u8
     }
 
@@ -378,6 +390,20 @@ impl BlkPtr {
             return;
         }
         self.fill = if self.is_encrypted() { bits::set(self.fill.get(), 0, 32, fill).into() } else { fill.into() };
+    }
+
+    /// The same block as a part of something that comes to be in `txg`: the copies keep the birth that they have.
+    #[must_use]
+    #[doc(alias = "BP_SET_BIRTH")]
+    pub fn reborn(&self, txg: u64) -> BlkPtr {
+        let mut pointer = *self;
+        if !self.is_embedded() {
+            let physical = self.physical_birth();
+            pointer.physical_birth = if physical == txg { 0 } else { physical }.into();
+            pointer.more_properties = bits::set(self.more_properties.get(), 63, 1, 0).into();
+        }
+        pointer.logical_birth = txg.into();
+        pointer
     }
 
     /// Both point at the same copies, born at the same time.
@@ -685,9 +711,7 @@ impl fmt::Display for BlkPtr {
             return write!(f, "HOLE [L{level} {object_type}] size={size:x}L birth={}L", self.logical_birth());
         }
         if self.is_embedded() {
-            let word = self.properties.get();
-            let size = bits::get_scaled(word, 0, 25, 0, 1);
-            let payload = bits::get_scaled(word, 25, 7, 0, 1);
+            let (size, payload) = self.embedded_sizes();
             let kind = self.embedded_kind();
             return write!(
                 f,

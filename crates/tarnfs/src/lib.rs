@@ -2,11 +2,13 @@
 
 pub mod control;
 mod pool;
+mod rewind;
 pub mod zpl;
 
 pub use pool::{CreateOptions, ImportOptions, Pool, VdevPaths, find_pools};
+pub use rewind::{Rewind, Rewound};
 pub use engine::dsl::PropertyChange;
 pub use engine::error::{Error, ErrorKind};
 pub use zpl::{
-    AccessTime, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, MountOptions, RenameMode, Seek, SetAttributes, SetTime, Space, Stat, Time, WriteMode, XattrMode,
+    AccessTime, CloneRange, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, MountOptions, RenameMode, Seek, SetAttributes, SetTime, Space, Stat, Time, WriteMode, XattrMode,
 };

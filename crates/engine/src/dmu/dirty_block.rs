@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ondisk::blkptr::BlkPtr;
 use parking_lot::Mutex;
 
 use crate::txg::Txg;
@@ -13,6 +14,8 @@ pub(super) enum Contents {
     Data(Arc<Vec<u8>>),
     /// The block was freed: zeros.
     Freed,
+    /// A block on disk that another object has too.
+    Cloned(Box<BlkPtr>),
 }
 
 /// A block with at least one unsynced version, oldest first; at most one per living group.

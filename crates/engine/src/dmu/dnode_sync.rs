@@ -265,9 +265,13 @@ impl DnodeSync {
             let blocks: Vec<u64> = self.dirty.blocks.iter().copied().collect();
             for block in blocks {
                 let dirty = self.dnode.blocks.read().get(&block).cloned();
-                if let Some(Contents::Data(data)) = dirty.and_then(|dirty| dirty.version(context.tx.txg())) {
-                    let previous = self.pointer(context, 0, block)?;
-                    out.push((block, self.request(context, 0, block, self.whole_block(data), previous)));
+                match dirty.and_then(|dirty| dirty.version(context.tx.txg())) {
+                    Some(Contents::Data(data)) => {
+                        let previous = self.pointer(context, 0, block)?;
+                        out.push((block, self.request(context, 0, block, self.whole_block(data), previous)));
+                    }
+                    Some(Contents::Cloned(pointer)) => self.share(context, block, &pointer)?,
+                    Some(Contents::Freed) | None => {}
                 }
             }
             if let Some(change) = self.dirty.spill.take() {
@@ -283,6 +287,19 @@ impl DnodeSync {
             out.push((block, self.request(context, level, block, Arc::new(data), previous)));
         }
         Ok(out)
+    }
+
+    /// A block of another object becomes this one's too.
+    fn share(&mut self, context: &SyncContext<'_>, block: u64, pointer: &BlkPtr) -> Result<()> {
+        let previous = self.pointer(context, 0, block)?;
+        let own = pointer.reborn(context.tx.txg());
+        context.tx.context.io.add_reference(pointer)?;
+        if !previous.is_hole() {
+            self.kill(context, &previous)?;
+        }
+        self.tree.used += context.tx.context.io.deflated_size(&own);
+        context.owner.born(context.tx, &own)?;
+        self.set_pointer(context, 0, block, &own)
     }
 
     /// A version that is older than a change of the block size is brought to it.

@@ -12,7 +12,7 @@ impl Dnode {
     /// An indirect block cannot be read.
     pub fn is_hole(&self, block: u64) -> Result<bool> {
         match self.blocks.read().get(&block).and_then(|dirty| dirty.newest()) {
-            Some(Contents::Data(_)) => return Ok(false),
+            Some(Contents::Data(_) | Contents::Cloned(_)) => return Ok(false),
             Some(Contents::Freed) => return Ok(true),
             None => {}
         }
@@ -57,7 +57,7 @@ impl Dnode {
 
     fn next_dirty_data(&self, from: u64) -> Option<u64> {
         let blocks = self.blocks.read();
-        blocks.range(from..).find(|(_, dirty)| matches!(dirty.newest(), Some(Contents::Data(_)))).map(|(&block, _)| block)
+        blocks.range(from..).find(|(_, dirty)| matches!(dirty.newest(), Some(Contents::Data(_) | Contents::Cloned(_)))).map(|(&block, _)| block)
     }
 
     /// The first block at or after `from` that has a pointer on disk. Whole holes are stepped over.

@@ -43,13 +43,18 @@ impl Dnode {
     /// If `contents` is not one block long.
     pub fn write_block(self: &Arc<Self>, tx: &Tx, block: u64, contents: Vec<u8>) -> Result<()> {
         assert_eq!(contents.len() as u64, self.block_bytes(), "object {}: not a whole block", self.object);
+        self.put_version(tx, block, Contents::Data(Arc::new(contents)))
+    }
+
+    /// Makes `contents` the newest version of a block.
+    pub(super) fn put_version(self: &Arc<Self>, tx: &Tx, block: u64, contents: Contents) -> Result<()> {
         let dirty = self.dirty_block(block);
         let mut versions = dirty.versions.lock();
         let fresh = versions.last().is_none_or(|(txg, _)| *txg != tx.txg());
         if fresh {
-            versions.push((tx.txg(), Contents::Data(Arc::new(contents))));
+            versions.push((tx.txg(), contents));
         } else if let Some(last) = versions.last_mut() {
-            last.1 = Contents::Data(Arc::new(contents));
+            last.1 = contents;
         }
         drop(versions);
         self.note_dirty(tx, block, fresh)
@@ -70,10 +75,10 @@ impl Dnode {
                     self.note_dirty(tx, block, false)?;
                     return Ok(result);
                 }
-                Some((_, contents)) => {
+                Some((_, contents @ (Contents::Data(_) | Contents::Freed))) => {
                     let mut copy = match contents {
                         Contents::Data(data) => data.to_vec(),
-                        Contents::Freed => Vec::new(),
+                        Contents::Freed | Contents::Cloned(_) => Vec::new(),
                     };
                     copy.resize(self.block_bytes() as usize, 0);
                     let result = change(&mut copy);
@@ -86,19 +91,23 @@ impl Dnode {
                     self.note_dirty(tx, block, fresh)?;
                     return Ok(result);
                 }
-                None => {}
+                Some((_, Contents::Cloned(_))) | None => {}
             }
             drop(versions);
             // Read without the lock: the block's readers and writers are kept apart above (invariant 4), and the sync
             // thread does not read here.
             let base = self.block(block)?;
             let mut versions = dirty.versions.lock();
-            if versions.is_empty() {
+            if matches!(versions.last(), None | Some((_, Contents::Cloned(_)))) {
                 let mut copy = base.to_vec();
                 let result = change(&mut copy);
+                let fresh = versions.last().is_none_or(|(txg, _)| *txg != tx.txg());
+                if !fresh {
+                    versions.pop();
+                }
                 versions.push((tx.txg(), Contents::Data(Arc::new(copy))));
                 drop(versions);
-                self.note_dirty(tx, block, true)?;
+                self.note_dirty(tx, block, fresh)?;
                 return Ok(result);
             }
         }

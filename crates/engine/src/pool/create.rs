@@ -17,7 +17,7 @@ use ondisk::uberblock::Uberblock;
 use parking_lot::{Condvar, Mutex};
 
 use super::config::{PoolConfig, VERSION_FEATURES};
-use super::open::{make_context, open_space_maps, set_block_features};
+use super::open::{make_context, open_shared, open_space_maps, set_block_features};
 use super::{OpenOptions, Pool};
 use crate::dmu::{DmuContext, Objset, ObjsetOptions, ObjsetSettings, SyncTx};
 use crate::dsl::bpobj::Bpobj;
@@ -54,7 +54,7 @@ pub struct NewPool {
     pub properties: Vec<(String, PropertyChange)>,
     /// Puts the first objects into the root file system.
     pub fill: Fill,
-    /// The command line, for the history.
+    /// The command line, for the history; it may be recorded later.
     pub command: String,
     /// Changes to the configuration (comment, compatibility).
     pub configure: Box<dyn FnOnce(&mut PoolConfig) + Send>,
@@ -98,12 +98,14 @@ impl Pool {
             config.set_feature_for_read(feature, true);
         }
         let space_maps = open_space_maps(&context, &vdevs, &mos, &dsl)?;
+        let shared = Some(open_shared(&context, &vdevs, &dsl)?);
         let deferred = mos.zap_u64(key::DIRECTORY, key::DEFERRED_BPOBJ)?.map(Bpobj);
         let pool = Arc::new(Pool {
             vdevs,
             context: context.clone(),
             dsl,
             space_maps: Some(space_maps),
+            shared,
             unsupported: Vec::new(),
             config: Mutex::new(config),
             uberblock: Mutex::new(Uberblock::empty()),
@@ -113,10 +115,14 @@ impl Pool {
             threads: Mutex::new(0),
             thread_ended: Condvar::new(),
             sync_lock: Mutex::new(()),
+            heartbeat: super::heartbeat::Heartbeat::default(),
         });
         pool.refresh_space();
         pool.claim(&host);
-        pool.dsl.record_command_sync(&command, 0, &tx)?;
+        pool.record_version("create", &tx)?;
+        if !command.is_empty() {
+            pool.dsl.record_command_sync(&command, 0, &tx)?;
+        }
         pool.return_all(&frees)?;
         // The first group: what was just made, and what its space maps need.
         pool.sync_now()?;

@@ -12,14 +12,18 @@ pub mod check;
 mod close;
 pub mod config;
 mod create;
+mod maintain;
 pub mod examine;
+mod heartbeat;
 pub mod import;
+mod missed;
 mod open;
 #[allow(clippy::module_inception)]
 mod pool;
 pub mod prop_table;
 mod properties;
 mod removed;
+pub mod shared_blocks;
 pub mod space_maps;
 mod sync;
 mod sync_config;
@@ -31,5 +35,6 @@ mod import_tests;
 mod tests;
 
 pub use create::{NewPool, NewVdev};
+pub use heartbeat::check_not_in_use;
 pub use open::OpenOptions;
 pub use pool::{Pool, PoolCapacity};

@@ -4,7 +4,7 @@
 //! The labels say just enough to read the MOS; the MOS has the whole configuration. So the pool is opened twice: once
 //! to read the configuration, with the vdev tree that the labels describe, and then for good with the tree of the MOS.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::AtomicBool;
 
 use ondisk::blkptr::BlkPtr;
@@ -15,8 +15,9 @@ use parking_lot::{Condvar, Mutex};
 
 use super::config::{PoolConfig, PoolState};
 use super::import::Candidate;
-use super::removed;
+use super::{missed, removed};
 use super::pool::{DslFeatures, Pool};
+use super::shared_blocks::SharedBlocks;
 use super::space_maps::{SpaceMaps, SpaceMapsOptions, VdevSpace};
 use crate::alloc::{Allocator, ClassKind, GroupConfig};
 use crate::arc::BlockCache;
@@ -30,7 +31,7 @@ use crate::host::HostRef;
 use crate::tunables::Tunables;
 use crate::txg::{DirtyBytes, TxgGroups};
 use crate::vdev::{VdevConfig, VdevTree};
-use crate::zio::{BlockFeatures, BlockIo, BlockThreads, SharedVdevs};
+use crate::zio::{BlockFeatures, BlockIo, BlockTables, BlockThreads, SharedVdevs};
 use crate::{bail, error};
 
 /// How a pool is to be opened.
@@ -118,10 +119,12 @@ impl Pool {
         candidate.correct_paths(&mut tree);
         let vdevs = Arc::new(VdevTree::from_config(tree, &candidate.device_map())?);
         vdevs.check_complete()?;
-        let context = make_context(&options, &vdevs, uberblock.txg);
+        // Going back in time does not use a txg's number twice.
+        let context = make_context(&options, &vdevs, candidate.newest_txg);
         let space = Arc::new(MosSpace::default());
         let mos = open_mos(&context, &uberblock, space.clone())?;
         removed::load_maps(&mos, &vdevs, options.read_only)?;
+        missed::load(&mos, &vdevs, candidate)?;
         let (config_object, stored) = read_config(&mos)?;
         let mut config = PoolConfig::from_nvlist(&stored)?;
         config.version = uberblock.version;
@@ -140,12 +143,14 @@ impl Pool {
             Err(_) if options.read_only => None,
             Err(error) => return Err(error),
         };
+        let shared = if options.read_only { None } else { Some(open_shared(&context, &vdevs, &dsl)?) };
         let deferred = mos.zap_u64(key::DIRECTORY, key::DEFERRED_BPOBJ)?.map(Bpobj);
         let pool = Arc::new(Pool {
             vdevs,
             context,
             dsl,
             space_maps,
+            shared,
             unsupported,
             config: Mutex::new(config),
             uberblock: Mutex::new(uberblock),
@@ -155,10 +160,12 @@ impl Pool {
             threads: Mutex::new(0),
             thread_ended: Condvar::new(),
             sync_lock: Mutex::new(()),
+            heartbeat: super::heartbeat::Heartbeat::default(),
         });
         pool.refresh_space();
         if !options.read_only {
             pool.refuse_unreplayed_logs()?;
+            pool.obey_stored_properties()?;
             pool.claim(&options.host);
             pool.start_threads();
         }
@@ -230,6 +237,7 @@ pub(super) fn set_block_features(context: &DmuContext, mos: &Mos, features: &Fea
     context.io.set_features(BlockFeatures {
         embedded_data: features.is_enabled(Feature::EmbeddedData),
         hole_birth: features.is_active(Feature::HoleBirth),
+        block_cloning: features.is_enabled(Feature::BlockCloning),
         dynamic_gang_header: features.is_active(Feature::DynamicGangHeader),
     });
     if let Some(value) = mos.zap_get(key::DIRECTORY, key::CHECKSUM_SALT)? {
@@ -273,6 +281,12 @@ fn vdev_spaces(vdevs: &Arc<VdevTree>, mos: &Mos) -> Result<Vec<VdevSpace>> {
         });
     }
     Ok(spaces)
+}
+
+pub(super) fn open_shared(context: &DmuContext, vdevs: &Arc<VdevTree>, dsl: &Arc<Dsl>) -> Result<Arc<SharedBlocks>> {
+    let shared = SharedBlocks::open(dsl, vdevs)?;
+    context.io.set_tables(Arc::downgrade(&shared) as Weak<dyn BlockTables>);
+    Ok(shared)
 }
 
 pub(super) fn open_space_maps(context: &Arc<DmuContext>, vdevs: &Arc<VdevTree>, mos: &Mos, dsl: &Arc<Dsl>) -> Result<Arc<SpaceMaps>> {

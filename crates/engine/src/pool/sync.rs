@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use ondisk::blkptr::BlkPtr;
 use ondisk::feature::Feature;
-use ondisk::uberblock::{Multihost, Uberblock};
+use ondisk::uberblock::Uberblock;
 use parking_lot::Mutex;
 
 use super::Pool;
@@ -38,10 +38,12 @@ const PASSES_MAX: u32 = 200;
 const SOFTWARE_VERSION: u64 = 5000;
 
 impl Pool {
-    /// Starts the two threads, if the host has threads.
+    /// Starts the threads, if the host has threads.
     pub(super) fn start_threads(self: &Arc<Self>) {
         let mut threads = self.threads.lock();
-        for (name, body) in [("txg_quiesce", Pool::quiesce_thread as fn(&Pool)), ("txg_sync", Pool::sync_thread as fn(&Pool))] {
+        let bodies: [(&str, fn(&Pool)); 3] =
+            [("txg_quiesce", Pool::quiesce_thread), ("txg_sync", Pool::sync_thread), ("heartbeat", Pool::heartbeat_thread)];
+        for (name, body) in bodies {
             let pool = self.clone();
             let run = move || {
                 body(&pool);
@@ -103,6 +105,7 @@ impl Pool {
             || self.dsl.has_tasks(txg)
             || self.config_dirty.load(Ordering::Acquire)
             || self.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg))
+            || self.has_missed()
             || self.dsl.has_background_frees()?)
     }
 
@@ -131,7 +134,7 @@ impl Pool {
 
     fn is_written(&self, txg: Txg) -> bool {
         let space_changed = self.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg));
-        !space_changed && !self.dsl.is_dirty(txg) && !self.has_obsolete()
+        !space_changed && !self.dsl.is_dirty(txg) && !self.has_obsolete() && !self.has_missed() && !self.shared.as_ref().is_some_and(|shared| shared.has_changes())
     }
 
     fn sync_pass(&self, tx: &SyncTx<'_>, frees: &Mutex<Vec<BlkPtr>>) -> Result<()> {
@@ -139,6 +142,9 @@ impl Pool {
         if tx.pass == 1 {
             space_maps.make_arrays(tx)?;
             self.note_metaslab_arrays();
+        }
+        self.sync_missed(tx)?;
+        if tx.pass == 1 {
             self.sync_config(tx)?;
         }
         self.dsl.sync_pass(tx)?;
@@ -147,6 +153,9 @@ impl Pool {
             self.sync_config(tx)?;
         }
         self.return_frees(tx, frees)?;
+        if let Some(shared) = &self.shared {
+            shared.sync_pass(tx)?;
+        }
         self.sync_obsolete(tx)?;
         space_maps.sync_pass(tx)?;
         if tx.pass == 1 {
@@ -182,6 +191,9 @@ impl Pool {
     fn commit(&self, txg: Txg) -> Result<()> {
         let pointer = self.dsl.meta.mos.0.pointer();
         self.context.io.flush()?;
+        if let Some(failure) = self.context.groups.failure() {
+            return Err(failure);
+        }
         let all = self.config_dirty.swap(false, Ordering::AcqRel);
         let dirty: Vec<_> = self.vdevs.data_tops().into_iter().filter(|top| top.take_config_dirty() || all).collect();
         let config = self.config();
@@ -192,7 +204,7 @@ impl Pool {
             timestamp: self.context.host.wall_clock().0,
             root: *pointer.as_bytes(),
             software_version: SOFTWARE_VERSION,
-            multihost: Some(Multihost::default()),
+            multihost: Some(self.heartbeat.of_group(&self.context.tunables)),
             ..Uberblock::empty()
         };
         let tops = self.vdevs.uberblock_tops(txg, all || !dirty.is_empty());
@@ -200,7 +212,7 @@ impl Pool {
             uberblock: &uberblock,
             dirty: &dirty,
             uberblock_tops: &tops,
-            multihost: false,
+            multihost: self.heartbeat.is_on(),
             config: &|top, leaf| config.label(&self.vdevs, top, leaf, txg),
         });
         if let Err(error) = result {
@@ -208,6 +220,7 @@ impl Pool {
             return Err(error!(Suspended, "the labels cannot be written: {error}"));
         }
         *self.uberblock.lock() = uberblock;
+        self.heartbeat.note_written(self.context.host.now_ns(), 0, true);
         Ok(())
     }
 

@@ -26,11 +26,13 @@
 //! called by the daemon, one call per request of the kernel; calls `engine::{dmu, zap}`.
 
 mod attributes;
+mod clone;
 mod create;
 mod directory;
 mod file;
 mod file_system;
 mod inode;
+mod inspect;
 mod link;
 mod rename;
 mod sa_tables;
@@ -40,10 +42,12 @@ mod unlinked_set;
 mod xattr;
 mod xattr_directory;
 
+pub use clone::CloneRange;
 pub use create::{NewFileSystem, initialize};
 pub use directory::DirectoryEntry;
 pub use file::{Seek, WriteMode};
 pub use file_system::{AccessTime, Credentials, FileSystem, MountOptions, Space};
+pub use inspect::RawXattrs;
 pub use rename::RenameMode;
 pub use setattr::{SetAttributes, SetTime};
 pub use stat::{FileKind, Stat, Time, file_owner};

@@ -146,7 +146,11 @@ impl<'a> Walker<'a> {
             return;
         }
         let io = self.io.clone();
-        let results = self.io.readers().map(batch, move |(bp, at)| (at, io.read(&bp, &at).map(|_| ())));
+        let results = self.io.readers().map(batch, move |(bp, at)| {
+            // Of what is encrypted the checksum is verified.
+            let result = if bp.is_encrypted() { io.read_physical(&bp, &at).map(drop) } else { io.read(&bp, &at).map(drop) };
+            (at, result)
+        });
         for (at, result) in results {
             match result {
                 Ok(()) => self.report.verified += 1,

@@ -27,7 +27,7 @@ impl BlockDevice for MemDevice {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.read_copy(0, offset, buf).map(|()| 0)
     }
-    fn copies(&self) -> usize {
+    fn copies(&self, _offset: u64, _length: usize) -> usize {
         1
     }
     fn read_copy(&self, _: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -122,7 +122,7 @@ impl Rig {
         }
         allocator.add_group(group.clone());
         let io = BlockIo::new(&host, Arc::new(OneDevice(device)), allocator, BlockThreads { writers: 2, readers: 1 });
-        io.set_features(BlockFeatures { embedded_data: true, hole_birth: true, dynamic_gang_header: false });
+        io.set_features(BlockFeatures { embedded_data: true, hole_birth: true, ..BlockFeatures::default() });
         io.set_writable(true);
         let context = Arc::new(DmuContext {
             cache: Arc::new(BlockCache::new(io.clone(), 4 << 20)),
