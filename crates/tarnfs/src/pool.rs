@@ -171,10 +171,11 @@ impl Pool {
     /// # Errors
     /// As for [`Pool::import`].
     pub fn import_rewound(candidate: &Candidate, options: ImportOptions) -> Result<(Arc<Pool>, Option<Rewound>)> {
-        Self::import_on(rewind::open_devices(candidate, options.read_only, u64::MAX)?, options, RealHost::shared())
+        let opened = rewind::open_devices(candidate, options.read_only, u64::MAX)?;
+        Self::import_on(opened, options, RealHost::shared())
     }
 
-    /// As [`Pool::import_found`], on the very devices in which the pool was found and a host of the caller's own.
+    /// As [`Pool::import_rewound`], on the very devices in which the pool was found and a host of the caller's own.
     ///
     /// # Errors
     /// As for [`Pool::import`].
