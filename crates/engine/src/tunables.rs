@@ -21,6 +21,12 @@ pub struct Tunables {
     pub txg_timeout_ns: u64,
     /// Threads that compress, checksum and write.
     pub write_workers: usize,
+    /// Milliseconds between the heartbeats of a pool with the property `multihost`.
+    pub multihost_interval_ms: u32,
+    /// After how many missed heartbeats the pool is suspended; 0: never.
+    pub multihost_fail_intervals: u16,
+    /// For how many heartbeats a pool is watched before it is imported, if its host does not say.
+    pub multihost_import_intervals: u32,
 }
 
 impl Default for Tunables {
@@ -34,6 +40,9 @@ impl Default for Tunables {
             delay_ns_max: 100_000_000,
             txg_timeout_ns: 5_000_000_000,
             write_workers: 2,
+            multihost_interval_ms: 1000,
+            multihost_fail_intervals: 10,
+            multihost_import_intervals: 20,
         }
     }
 }

@@ -35,7 +35,7 @@ const CRATES: [(&str, &[&str]); 12] = [
     ("cli", &["tarnfs", "daemon", "engine", "ondisk", "transform", "disk", "lab", "fuse"]),
     ("sim", &["tarnfs", "engine", "ondisk", "transform", "disk"]),
     ("fuzz", &["tarnfs", "engine", "ondisk", "transform", "disk", "fuse", "sim"]),
-    ("xtask", &["sim"]),
+    ("xtask", &["sim", "lab"]),
 ];
 
 pub(super) fn check(tree: &Tree, findings: &mut Findings) {
