@@ -98,7 +98,7 @@ impl Default for MemoryFs {
             gate: Gate::default(),
             no_opens: false,
         };
-        fs.make(&Context { unique: 0, uid: 0, gid: 0, pid: 0 }, 1, libc::S_IFDIR | 0o777, 0, &[]);
+        fs.make(&Context { unique: 0, uid: 0, gid: 0, pid: 0, other_group: None }, 1, libc::S_IFDIR | 0o777, 0, &[]);
         fs
     }
 }

@@ -159,6 +159,7 @@ impl FileSystem {
         if flags & znode::FLAG_IMMUTABLE != 0 || (flags & znode::FLAG_APPEND_ONLY != 0 && offset < size) {
             bail!(Denied, "inode {} is marked not to be written there", inode.object);
         }
+        self.check_quota_to_write(&inode)?;
         for (number, piece) in data.chunks(PIECE_BYTES).enumerate() {
             let at = offset + (number * PIECE_BYTES) as u64;
             let tx = OpenTx::assign(&self.objset, piece.len() as u64 + METADATA)?;
