@@ -350,6 +350,13 @@ fn mount_8_finds_its_helper() {
     rig.refused("mount tank @there", "already mounted");
     rig.refused("mount tank @there -o sideways", "invalid mount option 'sideways'");
     rig.refused("mount nothere @there", "does not exist");
+    // A mount point behind a symbolic link.
+    std::os::unix::fs::symlink(rig.path("there"), rig.path("link")).unwrap();
+    rustix::mount::unmount(rig.path("there"), rustix::mount::UnmountFlags::empty()).unwrap();
+    rig.ok("zfs set mountpoint=@link tank");
+    assert_eq!(rig.get("tank", "mounted"), "yes");
+    rig.ok("zfs set mountpoint=legacy tank");
+    rig.ok("mount tank @there");
     let link = rig.path("mount.fuse.tarn");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tarn"), &link).unwrap();
     rustix::mount::unmount(rig.path("there"), rustix::mount::UnmountFlags::empty()).unwrap();
