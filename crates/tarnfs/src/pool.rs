@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
+use disk::DiskRef;
 use engine::dmu::DnodeSpec;
 use engine::dsl::{NewDataset, PropertyChange};
 use engine::error::{ErrorKind, Result, Within};
@@ -169,18 +170,14 @@ impl Pool {
     /// # Errors
     /// As for [`Pool::import`].
     pub fn import_rewound(candidate: &Candidate, options: ImportOptions) -> Result<(Arc<Pool>, Option<Rewound>)> {
-        Self::import_opened(rewind::open_devices(candidate, options.read_only, u64::MAX)?, options, RealHost::shared())
+        Self::import_on(rewind::open_devices(candidate, options.read_only, u64::MAX)?, options, RealHost::shared())
     }
 
     /// As [`Pool::import_found`], on the very devices in which the pool was found and a host of the caller's own.
     ///
     /// # Errors
     /// As for [`Pool::import`].
-    pub fn import_on(opened: &Candidate, options: ImportOptions, host: HostRef) -> Result<Arc<Pool>> {
-        Self::import_opened(opened.clone(), options, host).map(|(pool, _)| pool)
-    }
-
-    fn import_opened(opened: Candidate, options: ImportOptions, host: HostRef) -> Result<(Arc<Pool>, Option<Rewound>)> {
+    pub fn import_on(opened: Candidate, options: ImportOptions, host: HostRef) -> Result<(Arc<Pool>, Option<Rewound>)> {
         let (name, guid) = (opened.config.name.clone(), opened.config.guid);
         if opened.is_in_use_elsewhere(host.host_id()) && !options.force {
             bail!(Busy, "pool {name} ({guid}) was last used by another system: use force to import it anyway");
@@ -194,6 +191,18 @@ impl Pool {
             engine.set_stored_name(&name);
         }
         Ok((Self::wrap(engine), rewound))
+    }
+
+    /// Imports the one pool that `disks` are: for devices that are no files, as those of a program's own.
+    ///
+    /// # Errors
+    /// As for [`Pool::import`]; also if they are parts of no pool or of several.
+    pub fn import_disks(disks: Vec<DiskRef>, options: ImportOptions) -> Result<Arc<Pool>> {
+        let mut found = discover(disks);
+        let (Some(opened), true) = (found.pop(), found.is_empty()) else {
+            bail!(NotFound, "the devices are parts of no pool, or of several");
+        };
+        Self::import_on(opened, options, RealHost::shared()).map(|(pool, _)| pool)
     }
 
     /// What going back in time would give up, without changing anything.

@@ -72,7 +72,12 @@ pub(super) fn make_context(options: &OpenOptions, vdevs: &Arc<VdevTree>, synced:
 
 pub(super) fn open_mos(context: &Arc<DmuContext>, uberblock: &Uberblock, space: Arc<MosSpace>) -> Result<Mos> {
     let Some(pointer) = BlkPtr::from_bytes(&uberblock.root) else { bail!(Corrupt, "uberblock: no root pointer") };
-    let options = ObjsetOptions {
+    Ok(Mos(Objset::open(mos_options(context, space), pointer)?))
+}
+
+/// How the MOS is opened, and made.
+pub(super) fn mos_options(context: &Arc<DmuContext>, space: Arc<MosSpace>) -> ObjsetOptions {
+    ObjsetOptions {
         context: context.clone(),
         dataset: 0,
         name: "MOS".into(),
@@ -80,8 +85,7 @@ pub(super) fn open_mos(context: &Arc<DmuContext>, uberblock: &Uberblock, space: 
         settings: ObjsetSettings::mos(true),
         file_owner: None,
         snapshot: false,
-    };
-    Ok(Mos(Objset::open(options, pointer)?))
+    }
 }
 
 /// Reads the configuration that is in the MOS.
