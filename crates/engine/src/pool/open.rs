@@ -72,7 +72,12 @@ pub(super) fn make_context(options: &OpenOptions, vdevs: &Arc<VdevTree>, synced:
 
 pub(super) fn open_mos(context: &Arc<DmuContext>, uberblock: &Uberblock, space: Arc<MosSpace>) -> Result<Mos> {
     let Some(pointer) = BlkPtr::from_bytes(&uberblock.root) else { bail!(Corrupt, "uberblock: no root pointer") };
-    let options = ObjsetOptions {
+    Ok(Mos(Objset::open(mos_options(context, space), pointer)?))
+}
+
+/// How the MOS is opened, and made.
+pub(super) fn mos_options(context: &Arc<DmuContext>, space: Arc<MosSpace>) -> ObjsetOptions {
+    ObjsetOptions {
         context: context.clone(),
         dataset: 0,
         name: "MOS".into(),
@@ -80,8 +85,7 @@ pub(super) fn open_mos(context: &Arc<DmuContext>, uberblock: &Uberblock, space: 
         settings: ObjsetSettings::mos(true),
         file_owner: None,
         snapshot: false,
-    };
-    Ok(Mos(Objset::open(options, pointer)?))
+    }
 }
 
 /// Reads the configuration that is in the MOS.
@@ -163,13 +167,22 @@ impl Pool {
             heartbeat: super::heartbeat::Heartbeat::default(),
         });
         pool.refresh_space();
-        if !options.read_only {
-            pool.refuse_unreplayed_logs()?;
-            pool.obey_stored_properties()?;
-            pool.claim(&options.host);
-            pool.start_threads();
+        if !options.read_only
+            && let Err(error) = pool.begin_writing(&options.host)
+        {
+            // What was opened refers to itself in circles: without this the devices would stay locked.
+            pool.abandon();
+            return Err(error);
         }
         Ok(pool)
+    }
+
+    fn begin_writing(self: &Arc<Self>, host: &HostRef) -> Result<()> {
+        self.refuse_unreplayed_logs()?;
+        self.obey_stored_properties()?;
+        self.claim(host);
+        self.start_threads();
+        Ok(())
     }
 
     /// The labels are to say that the pool is ours and in use.

@@ -159,7 +159,8 @@ impl Pool {
             }
             return Ok(());
         }
-        self.context.groups.wait_synced(txg).within(|| format!("pool {}", self.name()))
+        let suspension = || self.vdevs.gate().failure();
+        self.context.groups.wait_synced_unless(txg, &suspension).within(|| format!("pool {}", self.name()))
     }
 }
 

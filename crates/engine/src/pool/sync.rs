@@ -211,13 +211,19 @@ impl Pool {
             ..Uberblock::empty()
         };
         let tops = self.vdevs.uberblock_tops(txg, all || !dirty.is_empty());
-        let result = sync_labels(&LabelSync {
+        let labels = LabelSync {
             uberblock: &uberblock,
             dirty: &dirty,
             uberblock_tops: &tops,
             multihost: self.heartbeat.is_on(),
             config: &|top, leaf| config.label(&self.vdevs, top, leaf, txg),
-        });
+        };
+        let result = loop {
+            match sync_labels(&labels) {
+                Err(error) if self.vdevs.gate().wait_after(&error) => {}
+                done => break done,
+            }
+        };
         if let Err(error) = result {
             self.set_config_dirty();
             return Err(error!(Suspended, "the labels cannot be written: {error}"));
