@@ -83,7 +83,6 @@ fn objects_are_shown_as_the_real_zdb_shows_them() {
         ("single-a12", "g_single_a12/child"),
         ("names", "g_names/utf8"),
         ("dnodesize", "g_dnodesize/mixed"),
-        ("holes", "g_holes"),
     ] {
         let Some(golden) = golden(name) else {
             sim::places::skipped(&format!("zdb on golden pool {name}: no ../shared"));
