@@ -81,7 +81,7 @@ fn objects_are_shown_as_the_real_zdb_shows_them() {
         ("xattr", "g_xattr/both@x"),
         ("acl", "g_acl/nfs4"),
         ("single-a12", "g_single_a12/child"),
-        ("names", "g_names/utf8"),
+        ("names", "g_names/long"),
         ("dnodesize", "g_dnodesize/mixed"),
     ] {
         let Some(golden) = golden(name) else {
