@@ -3,6 +3,7 @@
 mod pjdfstest;
 mod fsx;
 mod mounted;
+mod programs;
 mod words;
 mod xfstests;
 mod fuzz;
@@ -38,12 +39,13 @@ fn main() -> ExitCode {
         Some((&"golden", [])) => list_golden(),
         Some((&"golden", [name])) => golden(name, None),
         Some((&"fsx", words)) => fsx::run(words),
+        Some((&"programs", words)) => programs::run(words),
         Some((&"xfstests", words)) => xfstests::run(words),
         Some((&"golden", [name, directory])) => golden(name, Some(Path::new(directory))),
         Some((&"pjdfstest", [])) => pjdfstest::run(None),
         Some((&"pjdfstest", ["--on", name])) => pjdfstest::run(Some(name)),
         _ => {
-            print!("{HELP}{}{}", fsx::HELP, xfstests::HELP);
+            print!("{HELP}{}{}{}", fsx::HELP, xfstests::HELP, programs::HELP);
             return ExitCode::from(u8::from(!arguments.is_empty() && arguments != ["help"]));
         }
     };

@@ -1,6 +1,7 @@
 //! The write path, with our own checker and the real `zdb` as judges. Everything here is fast; what takes long is in
 //! `write_long.rs`.
 
+use ondisk::feature::Feature;
 use sim::scenario::{Layout, Mix, RandomSteps, Rig, contents};
 use tarnfs::RenameMode;
 
@@ -20,6 +21,24 @@ fn one_file() {
     rig.judge("cut");
     rig.actor("tank").unlink("a");
     rig.judge("removed");
+}
+
+/// The first name of more than 255 bytes says on disk that the dataset has such names, and no other name does.
+#[test]
+fn long_names_are_said_to_be_there() {
+    let mut rig = Rig::create(Layout::default(), &[("longname", "on")]);
+    rig.create_file_system("tank/short", &[]);
+    let datasets = |rig: &Rig| rig.pool().engine().dsl.meta.features.count(Feature::Longname);
+    rig.actor("tank/short").file(&"s".repeat(255), b"short");
+    rig.actor("tank").file(&"s".repeat(255), b"short");
+    rig.judge("names of 255 bytes");
+    assert_eq!(datasets(&rig), Some(0));
+    rig.actor("tank").file(&"l".repeat(256), b"long");
+    rig.judge("a name of 256 bytes");
+    assert_eq!(datasets(&rig), Some(1));
+    rig.actor("tank").file(&"l".repeat(1023), b"longest");
+    rig.judge("a name of 1023 bytes");
+    assert_eq!(datasets(&rig), Some(1));
 }
 
 #[test]

@@ -10,5 +10,6 @@ pub use rewind::{Rewind, Rewound};
 pub use engine::dsl::PropertyChange;
 pub use engine::error::{Error, ErrorKind};
 pub use zpl::{
-    AccessTime, CloneRange, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, MountOptions, RenameMode, Seek, SetAttributes, SetTime, Space, Stat, Time, WriteMode, XattrMode,
+    AccessTime, AclKind, AclRules, AclType, CloneRange, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, MountOptions, OwnerKind, QuotaOf, RenameMode, Seek,
+    SetAttributes, SetTime, Space, Stat, Time, WriteMode, XattrMode,
 };

@@ -49,7 +49,11 @@ pub(super) fn acl(bytes: &[u8]) {
     assert_eq!(acl::decode(version, entries.len(), &encoded).as_ref(), Ok(&entries));
     let _ = (acl::mode(&entries, mode, mode >> 32), acl::is_trivial(&entries));
     for directory in [false, true] {
-        let _ = acl::inherit(&entries, directory);
+        let child = if directory { acl::Child::Directory } else { acl::Child::Regular };
+        for number in 0..6 {
+            let (inheriting, changing) = (acl::InheritRule::from_number(number), acl::ModeRule::from_number(number));
+            let _ = acl::begin(&entries, child, mode & 0o7777, inheriting, changing);
+        }
         let _ = acl::change_mode(&entries, mode, directory, mode & 1 != 0, mode & 2 != 0);
         assert_eq!(acl::mode(&acl::trivial(mode, directory), 1, 2).0 & 0o777, mode & 0o777);
     }

@@ -2,9 +2,11 @@
 
 use ondisk::bpobj::{self, BpobjPhys, BpobjVersion, BptreePhys};
 use ondisk::dsl::{BookmarkPhys, DatasetPhys, DeadlistPhys, DirPhys, RedactionListPhys, number_key, parse_number_key};
+use ondisk::dva::Dva;
+use ondisk::indirect::{MappingHeaderPhys, MappingPhys, RemovalPhys};
 use ondisk::object_type::ObjectType;
 use ondisk::stream;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::seeds;
 
@@ -62,4 +64,21 @@ pub(super) fn stream_seeds() -> Vec<Vec<u8>> {
     begin[8..16].copy_from_slice(&0x2_f5ba_cbacu64.to_le_bytes());
     let big = begin.iter().rev().copied().collect();
     vec![begin, big]
+}
+
+/// Maps of removed vdevs.
+pub(super) fn removal(bytes: &[u8]) {
+    let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    let _ = RemovalPhys::from_words(&words);
+    let _ = MappingHeaderPhys::read_from_prefix(bytes).is_ok();
+    let raw = bytes.chunks_exact(size_of::<MappingPhys>()).filter_map(|raw| MappingPhys::read_from_bytes(raw).ok());
+    if let Ok(runs) = raw.map(|raw| raw.decode()).collect::<Result<Vec<_>, _>>() {
+        let _ = engine::vdev::IndirectMap::new(runs);
+    }
+}
+
+pub(super) fn removal_seeds() -> Vec<Vec<u8>> {
+    let run = |source: u64, offset: u64| MappingPhys { source: source.into(), target: Dva::new(1, offset, 0x2000).encode() };
+    let map: Vec<u8> = (0..6).flat_map(|n| run(n * 16, n << 20).as_bytes().to_vec()).collect();
+    vec![map, vec![1; 56]]
 }

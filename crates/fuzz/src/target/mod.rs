@@ -80,6 +80,7 @@ pub static TARGETS: &[Target] = &[
     target("dsl", 2 * KIB, lists::dsl, lists::dsl_seeds),
     target("intent-log", 8 * KIB, log::records, log::records_seeds),
     target("gang-header", KIB, block::gang_header, block::gang_header_seeds),
+    target("removal", KIB, lists::removal, lists::removal_seeds),
     target("stream", KIB, lists::stream, lists::stream_seeds),
     target("lz4", 8 * KIB, packed::lz4, packed::lz4_seeds),
     target("lzjb", 8 * KIB, packed::lzjb, packed::lzjb_seeds),

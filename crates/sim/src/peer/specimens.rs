@@ -15,14 +15,15 @@ use crate::scenario::{Layout, Mix, RandomSteps, Rig, contents};
 /// How a specimen is made.
 pub(super) struct Recipe {
     pub(super) name: String,
-    degraded: bool,
+    pub(super) degraded: bool,
+    pub(super) full: bool,
     make: Box<dyn Fn() -> Option<Rig>>,
 }
 
 const SMALL: Layout = Layout { tops: 1, sides: 1, bytes: 128 << 20, ashift: 12 };
 
 fn recipe(name: impl Into<String>, make: impl Fn() -> Rig + 'static) -> Recipe {
-    Recipe { name: name.into(), degraded: false, make: Box::new(move || Some(make())) }
+    Recipe { name: name.into(), degraded: false, full: false, make: Box::new(move || Some(make())) }
 }
 
 /// A pool with a little of everything, exported.
@@ -56,12 +57,7 @@ fn states() -> Vec<Recipe> {
             rig.crash();
             rig
         }),
-        recipe("state-full", || {
-            let mut rig = Rig::create(Layout { bytes: 64 << 20, ..SMALL }, &[("compression", "off")]);
-            fill(&mut rig);
-            rig.export();
-            rig
-        }),
+        Recipe { full: true, ..recipe("state-full", full) },
         recipe("state-full-half-deleted", || {
             let mut rig = Rig::create(Layout { bytes: 64 << 20, ashift: 9, ..SMALL }, &[("compression", "off"), ("recordsize", "8K")]);
             let files = fill(&mut rig);
@@ -137,6 +133,13 @@ fn states() -> Vec<Recipe> {
             rig
         }),
     ]
+}
+
+fn full() -> Rig {
+    let mut rig = Rig::create(Layout { bytes: 64 << 20, ..SMALL }, &[("compression", "off")]);
+    fill(&mut rig);
+    rig.export();
+    rig
 }
 
 /// Killed while several groups were on their way.
@@ -295,6 +298,7 @@ fn golden() -> Vec<Recipe> {
     let make = |name: &'static str| Recipe {
         name: format!("golden-{name}"),
         degraded: name == "resilver",
+        full: false,
         make: Box::new(move || {
             // Where we refuse to write it, there is nothing to show.
             let mut rig = catch_unwind(AssertUnwindSafe(|| Rig::golden(name))).ok().flatten()?;
@@ -332,7 +336,7 @@ pub(super) fn make(recipe: &Recipe, place: &Path) -> Result<Specimen, (String, a
         rig.images().iter().try_for_each(|image| copy(image, &directory.join(image.file_name().context("a name")?)))
     };
     match made() {
-        Ok(()) => Ok(Specimen { name: recipe.name.clone(), directory, degraded: recipe.degraded }),
+        Ok(()) => Ok(Specimen { name: recipe.name.clone(), directory, degraded: recipe.degraded, full: recipe.full }),
         Err(error) => Err((recipe.name.clone(), error)),
     }
 }
