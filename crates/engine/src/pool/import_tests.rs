@@ -60,7 +60,7 @@ fn a_pool_is_put_together_from_its_labels() {
     let found = discover([refs(&disks), refs(&others), vec![Arc::new(MemDisk::new("blank", SIZE))]].concat());
     assert_eq!(found.iter().map(|c| c.config.name.as_str()).collect::<Vec<_>>(), ["other", "tank"]);
     let candidate = select(&found, "tank", false).unwrap();
-    assert_eq!(candidate.config, PoolConfig { txg: 5, ..config.clone() });
+    assert_eq!(candidate.config, PoolConfig { txg: 5, has_vdev_zaps: false, ..config.clone() });
     assert_eq!(candidate.uberblock().txg, 5);
     assert_eq!(candidate.missing_tops, []);
     let opened = candidate.open_tree().unwrap();
