@@ -80,6 +80,7 @@ impl Mounts {
         };
         let mount = FuseMount::new(path, &how.mount).map_err(failed)?;
         let session = Session::start(mount, filesystem, how.session).map_err(failed)?;
+        session.relax_cache();
         if let Some(ops) = &ops {
             ops.set_notifier(session.notifier());
         }

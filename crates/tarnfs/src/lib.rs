@@ -7,6 +7,7 @@ pub mod zpl;
 pub use pool::{CreateOptions, ImportOptions, Pool, VdevPaths, find_pools};
 pub use engine::dsl::PropertyChange;
 pub use engine::error::{Error, ErrorKind};
+pub use engine::tunables::Tunables;
 pub use zpl::{
     AccessTime, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, MountOptions, RenameMode, Seek, SetAttributes, SetTime, Space, Stat, Time, WriteMode, XattrMode,
 };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::patch::Patch;
 use crate::txg::Txg;
 
 /// What a group made of a block.
@@ -11,8 +12,21 @@ use crate::txg::Txg;
 pub(super) enum Contents {
     /// New contents, always a whole block.
     Data(Arc<Vec<u8>>),
+    /// New bytes of a part of the block.
+    Patch(Patch),
     /// The block was freed: zeros.
     Freed,
+}
+
+impl Contents {
+    /// The whole block; `None`: it was freed.
+    pub(super) fn whole(&self) -> Option<Arc<Vec<u8>>> {
+        match self {
+            Contents::Data(data) => Some(data.clone()),
+            Contents::Patch(patch) => Some(Arc::new(patch.whole())),
+            Contents::Freed => None,
+        }
+    }
 }
 
 /// A block with at least one unsynced version, oldest first; at most one per living group.
@@ -23,14 +37,19 @@ pub(super) struct DirtyBlock {
 }
 
 impl DirtyBlock {
-    /// The newest contents.
-    pub(super) fn newest(&self) -> Option<Contents> {
-        self.versions.lock().last().map(|(_, contents)| contents.clone())
+    /// The newest contents, whole: `Some(None)` if the block was freed; `None` if there is no version.
+    pub(super) fn newest(&self) -> Option<Option<Arc<Vec<u8>>>> {
+        self.versions.lock().last().map(|(_, contents)| contents.whole())
     }
 
-    /// What `txg` made of it.
-    pub(super) fn version(&self, txg: Txg) -> Option<Contents> {
-        self.versions.lock().iter().find(|(own, _)| *own == txg).map(|(_, contents)| contents.clone())
+    /// Whether the newest version is contents, not "freed"; `None` if there is no version.
+    pub(super) fn has_data(&self) -> Option<bool> {
+        self.versions.lock().last().map(|(_, contents)| !matches!(contents, Contents::Freed))
+    }
+
+    /// The block as `txg` made it; `None` if it did not, or freed it.
+    pub(super) fn version(&self, txg: Txg) -> Option<Arc<Vec<u8>>> {
+        self.versions.lock().iter().find(|(own, _)| *own == txg).and_then(|(_, contents)| contents.whole())
     }
 
     /// Forgets the versions up to `txg`; `true` if none is left.

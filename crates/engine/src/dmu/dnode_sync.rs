@@ -14,7 +14,6 @@ use ondisk::blkptr::{BlkPtr, Hole};
 use ondisk::dnode as disk;
 use ondisk::object_type::ObjectType;
 
-use super::dirty_block::Contents;
 use super::dnode::{BlockRanges, DnodeDirty};
 use super::objset_sync::SyncContext;
 use super::settings::write_policy;
@@ -265,7 +264,7 @@ impl DnodeSync {
             let blocks: Vec<u64> = self.dirty.blocks.iter().copied().collect();
             for block in blocks {
                 let dirty = self.dnode.blocks.read().get(&block).cloned();
-                if let Some(Contents::Data(data)) = dirty.and_then(|dirty| dirty.version(context.tx.txg())) {
+                if let Some(data) = dirty.and_then(|dirty| dirty.version(context.tx.txg())) {
                     let previous = self.pointer(context, 0, block)?;
                     out.push((block, self.request(context, 0, block, self.whole_block(data), previous)));
                 }

@@ -15,25 +15,26 @@ impl Dnode {
     pub fn block(&self, block: u64) -> Result<Arc<Vec<u8>>> {
         let dirty = self.blocks.read().get(&block).cloned();
         match dirty.and_then(|dirty| dirty.newest()) {
-            Some(Contents::Data(data)) => return Ok(data),
-            Some(Contents::Freed) => return Ok(self.zeros()),
+            Some(Some(data)) => return Ok(data),
+            Some(None) => return Ok(self.zeros()),
             None => {}
         }
         if self.is_pending_free(block) {
             return Ok(self.zeros());
         }
-        self.synced_block(block)
+        Ok(self.synced_contents(block)?.map_or_else(|| self.zeros(), |data| self.fit(data)))
     }
 
-    /// The contents of a block as they are on disk.
-    fn synced_block(&self, block: u64) -> Result<Arc<Vec<u8>>> {
+    /// The contents of a block as they are on disk; `None`: a hole. A block that was written before the block size grew is
+    /// shorter than a block is now.
+    fn synced_contents(&self, block: u64) -> Result<Option<Arc<Vec<u8>>>> {
         let mut pointer = self.synced_pointer(0, block)?;
         loop {
             if pointer.is_hole() {
-                return Ok(self.zeros());
+                return Ok(None);
             }
             match self.objset.context.cache.read(&pointer, &self.bookmark(0, block)) {
-                Ok(data) => return Ok(self.fit(data)),
+                Ok(data) => return Ok(Some(data)),
                 Err(error) => {
                     // The tree may have moved on under a slow reader of metadata: then the new place counts.
                     let again = self.synced_pointer(0, block)?;
@@ -47,7 +48,7 @@ impl Dnode {
     }
 
     /// A block written before the block size grew is shorter than a block now.
-    fn fit(&self, data: Arc<Vec<u8>>) -> Arc<Vec<u8>> {
+    pub(super) fn fit(&self, data: Arc<Vec<u8>>) -> Arc<Vec<u8>> {
         let length = self.block_bytes() as usize;
         if data.len() == length {
             return data;
@@ -57,7 +58,7 @@ impl Dnode {
         Arc::new(resized)
     }
 
-    fn zeros(&self) -> Arc<Vec<u8>> {
+    pub(super) fn zeros(&self) -> Arc<Vec<u8>> {
         Arc::new(vec![0; self.block_bytes() as usize])
     }
 
@@ -93,6 +94,10 @@ impl Dnode {
                     part[data.len()..].fill(0);
                     return Ok(());
                 }
+                Some((_, Contents::Patch(patch))) => {
+                    patch.read(within, part);
+                    return Ok(());
+                }
                 Some((_, Contents::Freed)) => {
                     part.fill(0);
                     return Ok(());
@@ -104,13 +109,15 @@ impl Dnode {
             part.fill(0);
             return Ok(());
         }
-        let pointer = self.synced_pointer(0, block)?;
-        if pointer.is_hole() {
-            part.fill(0);
-            return Ok(());
+        match self.synced_contents(block)? {
+            // As `fit` would have it, without a copy of the block.
+            Some(data) => {
+                let data = data.get(within..data.len().min(within + part.len())).unwrap_or_default();
+                part[..data.len()].copy_from_slice(data);
+                part[data.len()..].fill(0);
+            }
+            None => part.fill(0),
         }
-        let data = self.synced_block(block)?;
-        part.copy_from_slice(&data[within..within + part.len()]);
         Ok(())
     }
 

@@ -233,7 +233,7 @@ impl Pools {
             comment: settings.comment,
             compatibility: settings.compatibility.filter(|text| !text.is_empty()),
             temporary_name: create.temporary_name.clone(),
-            tunables: None,
+            tunables: Some(self.limits.clone()),
         };
         let pool = Pool::create(&create.name, &vdevs, options).map_err(|error| creation_failure(&error))?;
         let name = name.to_owned();

@@ -50,7 +50,7 @@ impl Pools {
             destroyed: import.destroyed,
             new_name: renamed.then(|| import.name.clone()),
             temporary_name: import.temporary_name,
-            tunables: None,
+            tunables: Some(self.limits.clone()),
         };
         let pool = Pool::import_found(candidate, options).map_err(|error| import_failure(&error))?;
         let mut imported = Imported::new(pool);
