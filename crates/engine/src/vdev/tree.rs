@@ -220,7 +220,7 @@ impl VdevTree {
 
 /// Refuses numbers that would make arithmetic go wrong later.
 fn check_top(top: &VdevConfig) -> Result<()> {
-    if top.kind.is_placeholder() {
+    if matches!(top.kind, VdevKind::Hole | VdevKind::Missing) {
         return Ok(());
     }
     if top.kind == VdevKind::Root {
@@ -269,7 +269,7 @@ fn status_of(config: &VdevConfig, leaves: &BTreeMap<u64, Arc<Leaf>>) -> VdevStat
     let number = |of: fn(&Leaf) -> &AtomicU64| leaf.map_or(0, |leaf| of(leaf).load(Relaxed));
     let state = match leaf {
         Some(leaf) => leaf.state(),
-        None if config.kind == VdevKind::Hole => VdevState::Online,
+        None if matches!(config.kind, VdevKind::Hole | VdevKind::Indirect) => VdevState::Online,
         None if config.kind == VdevKind::Missing => VdevState::Unavailable,
         None => state_of_mirror(children.iter().map(|child| child.state)),
     };
