@@ -57,9 +57,14 @@ impl Patch {
             self.pieces.insert(first, Piece { start, bytes: data.to_vec() });
             return;
         }
+        let longest = self.base.len();
         let head = &mut self.pieces[first];
         if head.start <= start {
             let at = start - head.start;
+            // A piece that grows once will grow again: room for all that can come, instead of copy upon copy.
+            if at + data.len() > head.bytes.capacity() {
+                head.bytes.reserve_exact(longest - head.end());
+            }
             let inside = data.len().min(head.bytes.len() - at);
             head.bytes[at..at + inside].copy_from_slice(&data[..inside]);
             head.bytes.extend_from_slice(&data[inside..]);

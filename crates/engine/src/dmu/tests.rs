@@ -343,17 +343,20 @@ fn what_was_freed_leaves_the_cache() {
     let objset = Objset::create(rig.options(), &tx, ObjsetType::FileSystem, ObjsetSize::V3);
     let cached = || rig.context.cache.stats().recent_bytes + rig.context.cache.stats().frequent_bytes;
     let dnode = objset.allocate(&tx, &DnodeSpec::new(ObjectType(19), 131_072)).unwrap();
-    let contents: Vec<u8> = (0..1u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
-    dnode.write(&tx, 0, &contents).unwrap();
     rig.sync(&objset, 4);
-    let full = cached();
-    assert!(full > 1 << 20, "{full} bytes are cached");
+    // The blocks of the tree above.
+    let empty = cached();
+    let contents: Vec<u8> = (0..1u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
     dnode.write(&Tx::for_test(5), 0, &contents).unwrap();
     rig.sync(&objset, 5);
-    assert!(cached() < full + (64 << 10), "what was overwritten is still cached: {} bytes, before {full}", cached());
-    dnode.free_range(&Tx::for_test(6), 0, u64::MAX).unwrap();
+    let full = cached();
+    assert!(full > empty + (1 << 20), "{full} bytes are cached");
+    dnode.write(&Tx::for_test(6), 0, &contents).unwrap();
     rig.sync(&objset, 6);
-    assert!(cached() < 256 << 10, "{} bytes are cached of a file that is empty", cached());
+    assert!(cached() < full + (64 << 10), "what was overwritten is still cached: {} bytes, before {full}", cached());
+    dnode.free_range(&Tx::for_test(7), 0, u64::MAX).unwrap();
+    rig.sync(&objset, 7);
+    assert!(cached() < empty + (64 << 10), "of a file that is empty {} bytes are cached, before {empty}", cached());
 }
 
 #[test]

@@ -416,12 +416,10 @@ fn the_cache_leaves_room_for_what_is_dirty() {
     let limit = 4 << 20;
     let cache = BlockCache::new(Arc::clone(&io), limit);
     let resident = || cache.stats().recent_bytes + cache.stats().frequent_bytes;
-    let fill = || {
-        for number in 0..200 {
-            let written = io.write(request(noise(number, 32_768), 1), 10).unwrap();
-            cache.insert(&written, Arc::new(noise(number, 32_768)));
-        }
-    };
+    let block = Arc::new(noise(1, 32_768));
+    let requests = (0..200).map(|_| request(block.to_vec(), 1)).collect();
+    let written: Vec<BlkPtr> = io.write_many(requests, 10).into_iter().map(|result| result.unwrap()).collect();
+    let fill = || written.iter().for_each(|pointer| cache.insert(pointer, block.clone()));
     fill();
     assert!(resident() > limit / 2);
     cache.make_room(3 << 20);
