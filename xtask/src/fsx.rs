@@ -53,7 +53,7 @@ impl Round {
         let (file, operation, nosync) = (self.file, self.operation, !self.syncs);
         let sync = if self.syncs { 1.0 } else { 0.005 };
         format!(
-            "flen = {file}\nnomsyncafterwrite = {nosync}\n[opsize]\nmax = {operation}\nmin = 0\nalign = 1\n[weights]\nclose_open = 1\nread = 10\nwrite = 10\n\
+            "flen = {file}\nnomsyncafterwrite = {nosync}\n[opsize]\nmax = {operation}\nmin = 1\nalign = 1\n[weights]\nclose_open = 1\nread = 10\nwrite = 10\n\
              mapread = 10\nmapwrite = 10\ninvalidate = 1\ntruncate = 5\nfsync = {sync}\nfdatasync = {sync}\nposix_fallocate = 3\npunch_hole = 5\nsendfile = 3\n\
              posix_fadvise = 2\ncopy_file_range = 5\n"
         )

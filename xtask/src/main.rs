@@ -3,8 +3,10 @@
 mod pjdfstest;
 mod fsx;
 mod mounted;
+mod programs;
 mod words;
 mod xfstests;
+mod fuzz;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -18,6 +20,7 @@ cargo xtask oracle [IMAGE...]        the real zdb judges these images, or the po
 cargo xtask oracle --kernel IMAGE... the real kernel module imports, scrubs and writes a copy of the pool (minutes)
 cargo xtask oracle vm [WORD|DIR...]  pools of ours in every state (those whose names have a WORD in them, or are given as
                                      directories of images) go to the kernel module and come back; a table (an hour)
+cargo xtask fuzz TARGET [SECONDS]    a fuzz target under libFuzzer, for a minute or as long as given; no such target: lists them
 cargo xtask golden                   lists the golden pools
 cargo xtask golden NAME [DIRECTORY]  describes a golden pool, unpacks its images into DIRECTORY
 cargo xtask pjdfstest [--on NAME]    the POSIX test suite on a fresh pool and on ext4, and the differences (root; or on one, NAME)
@@ -31,15 +34,18 @@ fn main() -> ExitCode {
         Some((&"ci", [])) => ci(),
         Some((&"oracle", ["vm", wanted @ ..])) => peer(wanted),
         Some((&"oracle", images)) => oracle(images),
+        Some((&"fuzz", [name])) => fuzz::run(&root(), name, 60),
+        Some((&"fuzz", [name, seconds])) => seconds.parse().context("SECONDS").and_then(|seconds| fuzz::run(&root(), name, seconds)),
         Some((&"golden", [])) => list_golden(),
         Some((&"golden", [name])) => golden(name, None),
         Some((&"fsx", words)) => fsx::run(words),
+        Some((&"programs", words)) => programs::run(words),
         Some((&"xfstests", words)) => xfstests::run(words),
         Some((&"golden", [name, directory])) => golden(name, Some(Path::new(directory))),
         Some((&"pjdfstest", [])) => pjdfstest::run(None),
         Some((&"pjdfstest", ["--on", name])) => pjdfstest::run(Some(name)),
         _ => {
-            print!("{HELP}{}{}", fsx::HELP, xfstests::HELP);
+            print!("{HELP}{}{}{}", fsx::HELP, xfstests::HELP, programs::HELP);
             return ExitCode::from(u8::from(!arguments.is_empty() && arguments != ["help"]));
         }
     };

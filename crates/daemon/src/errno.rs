@@ -23,6 +23,7 @@ pub fn errno(kind: ErrorKind) -> Errno {
         ErrorKind::IsDirectory => Errno::EISDIR,
         ErrorKind::NotEmpty => Errno::ENOTEMPTY,
         ErrorKind::NameTooLong => Errno::ENAMETOOLONG,
+        ErrorKind::NotText => Errno::EILSEQ,
         ErrorKind::TooBig => Errno::EFBIG,
         ErrorKind::TooManyLinks => Errno::EMLINK,
         ErrorKind::CrossDevice => Errno::EXDEV,

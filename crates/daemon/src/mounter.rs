@@ -31,6 +31,7 @@ const SYNC_DISABLED: u64 = 2;
 const SNAPDIR_VISIBLE: u64 = 1;
 const SNAPDIR_DISABLED: u64 = 2;
 const XATTR_OFF: u64 = 0;
+const ACL_TYPE_POSIX: u64 = 1;
 /// Largest read and write.
 const TRANSFER_BYTES: u32 = 1 << 20;
 
@@ -112,6 +113,7 @@ impl Properties {
                 sync,
                 snapdir_visible: snapdir == SNAPDIR_VISIBLE,
                 xattrs: number("xattr")? != XATTR_OFF,
+                posix_acls: number("acltype")? == ACL_TYPE_POSIX,
                 record_bytes: u32::try_from(number("recordsize")?).ok().filter(|bytes| *bytes > 0).unwrap_or(128 << 10),
                 announce_opens: chosen("opens"),
                 writeback: chosen("writeback"),
@@ -162,8 +164,7 @@ impl Properties {
         MountOptions {
             source: dataset.to_owned(),
             subtype: SUBTYPE.to_owned(),
-            // Others need root's leave, which `fusermount3` looks for in its configuration.
-            allow_other: geteuid().is_root(),
+            allow_other: geteuid().is_root() || fuse::mount::users_may_allow_others(),
             default_permissions: true,
             read_only: self.read_only,
             no_suid: !self.setuid,
@@ -205,7 +206,7 @@ fn chosen(wanted: &str) -> bool {
     std::env::var("TARN_FUSE").is_ok_and(|text| text.split(',').any(|word| word.trim() == wanted))
 }
 
-fn session_options(announce_opens: bool) -> SessionOptions {
+fn session_options(ops: &OpsOptions) -> SessionOptions {
     let transport = if chosen("devfuse") {
         TransportChoice::DevFuse
     } else {
@@ -215,7 +216,7 @@ fn session_options(announce_opens: bool) -> SessionOptions {
         if chosen("uring") { TransportChoice::IoUring } else { TransportChoice::Auto }
     };
     let name = "tarn-fuse".to_owned();
-    SessionOptions { transport, writeback_cache: chosen("writeback"), no_opens: !announce_opens, max_write: TRANSFER_BYTES, name, ..SessionOptions::default() }
+    SessionOptions { transport, writeback_cache: chosen("writeback"), no_opens: !ops.announce_opens, posix_acl: ops.posix_acls, max_write: TRANSFER_BYTES, name, ..SessionOptions::default() }
 }
 
 /// Options may come several in one word.
@@ -236,10 +237,25 @@ impl FuseMounter {
         properties.tell(&filesystem);
         change_flags(path, &properties.for_kernel(dataset)).map_err(|error| Failure::with(FailureKind::MountFailed, error.to_string()))?;
         if let Some(ops) = self.mounts.ops(dataset) {
-            // Whether opens are announced was agreed with the kernel at the mount.
-            ops.set_options(OpsOptions { announce_opens: ops.announces_opens(), ..properties.ops });
+            // These two were agreed with the kernel at the mount.
+            ops.set_options(OpsOptions { announce_opens: ops.announces_opens(), posix_acls: ops.has_posix_acls(), ..properties.ops });
         }
         Ok(())
+    }
+
+    /// Whether the kernel obeys access control lists it is told at the mount: if the property says otherwise now, that takes
+    /// a new mount. One that is in use stays as it is.
+    fn mount_anew(&mut self, pool: &Arc<Pool>, dataset: &str, options: Vec<String>) -> Result<(), Failure> {
+        let wanted = Properties::of(pool, dataset, &options)?.ops.posix_acls;
+        let (Some(path), Some(ops)) = (self.mounts.path(dataset).map(Path::to_owned), self.mounts.ops(dataset)) else { return Ok(()) };
+        if ops.has_posix_acls() == wanted {
+            return Ok(());
+        }
+        if let Err(failure) = self.mounts.unmount(dataset, false) {
+            tracing::warn!(dataset, %failure, "the property acltype takes effect at the next mount");
+            return Ok(());
+        }
+        self.mount(MountPlan { pool: Arc::clone(pool), dataset: dataset.to_owned(), path, options, overlay: true })
     }
 }
 
@@ -252,7 +268,7 @@ impl Mounter for FuseMounter {
         let filesystem = pool.file_system(&dataset).map_err(failed)?;
         properties.read_only |= filesystem.is_read_only();
         properties.tell(&filesystem);
-        let how = MountHow { mount: properties.for_kernel(&dataset), session: session_options(properties.ops.announce_opens), overlay };
+        let how = MountHow { mount: properties.for_kernel(&dataset), session: session_options(&properties.ops), overlay };
         if self.mounts.mount_again(&dataset, &path, &how)? {
             self.follow(&pool, &dataset, &asked)?;
             self.asked.insert(dataset, asked);
@@ -300,8 +316,8 @@ impl Mounter for FuseMounter {
             if dataset.split(['/', '@']).next() != Some(&name) {
                 continue;
             }
-            let asked = self.asked.get(&dataset).map_or(&[][..], Vec::as_slice);
-            if let Err(failure) = self.follow(pool, &dataset, asked) {
+            let asked = self.asked.get(&dataset).cloned().unwrap_or_default();
+            if let Err(failure) = self.follow(pool, &dataset, &asked).and_then(|()| self.mount_anew(pool, &dataset, asked)) {
                 tracing::warn!(dataset, %failure, "the mount did not follow its properties");
             }
         }

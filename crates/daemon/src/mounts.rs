@@ -113,7 +113,13 @@ impl Mounts {
             ErrorKind::PermissionDenied => Failure::with(FailureKind::Permission, format!("Insufficient privileges: {error}")),
             _ => Failure::with(FailureKind::MountFailed, error.to_string()),
         };
-        let mount = FuseMount::new(path, &how.mount).map_err(failed)?;
+        let mount = FuseMount::new(path, &how.mount).map_err(failed).map_err(|mut failure| {
+            let is_within = self.list.iter().any(|mounted| path != mounted.path && path.starts_with(&mounted.path));
+            if failure.kind == FailureKind::Permission && is_within && !how.mount.allow_other {
+                failure.message.push_str(" (a user's mount within another needs the line user_allow_other in /etc/fuse.conf)");
+            }
+            failure
+        })?;
         let session = Session::start(mount, filesystem, how.session).map_err(failed)?;
         session.relax_cache();
         if let Some(ops) = &ops {

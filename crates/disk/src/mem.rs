@@ -19,6 +19,8 @@ pub struct Faults {
     failing_read: AtomicU64,
     failing_write: AtomicU64,
     failing_flush: AtomicU64,
+    /// All from this one on; 0: none.
+    broken_from: AtomicU64,
     broken_reads: AtomicBool,
     broken_writes: AtomicBool,
 }
@@ -32,6 +34,11 @@ impl Faults {
     /// The `nth` write from now on fails, once; 1 is the next.
     pub fn fail_write(&self, nth: u64) {
         self.failing_write.store(self.writes() + nth, Ordering::SeqCst);
+    }
+
+    /// The `nth` write from now on fails, and all writes and flushes after it; 1 is the next.
+    pub fn fail_writes_from(&self, nth: u64) {
+        self.broken_from.store(self.writes() + nth, Ordering::SeqCst);
     }
 
     /// The `nth` flush from now on fails, once; 1 is the next.
@@ -74,15 +81,22 @@ impl Faults {
 
     fn write(&self) -> io::Result<()> {
         let nth = self.writes.fetch_add(1, Ordering::SeqCst) + 1;
-        if self.broken_writes.load(Ordering::SeqCst) || self.failing_write.load(Ordering::SeqCst) == nth {
+        let broken = self.broken_writes.load(Ordering::SeqCst) || self.is_broken_at(nth);
+        if broken || self.failing_write.load(Ordering::SeqCst) == nth {
             return Err(io::Error::other(format!("injected: write {nth}")));
         }
         Ok(())
     }
 
+    fn is_broken_at(&self, write: u64) -> bool {
+        let from = self.broken_from.load(Ordering::SeqCst);
+        from != 0 && write >= from
+    }
+
     fn flush(&self) -> io::Result<()> {
         let nth = self.flushes.fetch_add(1, Ordering::SeqCst) + 1;
-        if self.broken_writes.load(Ordering::SeqCst) || self.failing_flush.load(Ordering::SeqCst) == nth {
+        let broken = self.broken_writes.load(Ordering::SeqCst) || self.is_broken_at(self.writes());
+        if broken || self.failing_flush.load(Ordering::SeqCst) == nth {
             return Err(io::Error::other(format!("injected: flush {nth}")));
         }
         Ok(())

@@ -56,6 +56,8 @@ pub enum ErrorKind {
     NotEmpty,
     /// A name is longer than the format has room for.
     NameTooLong,
+    /// A name is not in the encoding that the dataset demands.
+    NotText,
     /// A file is or would become larger than the format has room for.
     TooBig,
     /// A link count has no room for one more.

@@ -137,7 +137,24 @@ fn run(filesystem: &dyn Filesystem, request: &Request<'_>, out: &mut [u8]) -> Ha
 }
 
 fn context(header: &InHeader) -> Context {
-    Context { unique: header.unique, uid: header.uid, gid: header.gid, pid: header.pid }
+    Context { unique: header.unique, uid: header.uid, gid: header.gid, pid: header.pid, other_group: None }
+}
+
+/// The group among the extensions, which are the end of the payload. The kernel sends one at most.
+fn other_group(request: &Request<'_>) -> Option<u32> {
+    let length = usize::from(request.header.extension_words) * 8;
+    let mut rest = request.payload.get(request.payload.len().checked_sub(length)?..)?;
+    while let Ok((head, _)) = ExtensionHead::read_from_prefix(rest) {
+        let size = (head.size as usize).max(size_of::<ExtensionHead>());
+        let body = rest.get(size_of::<ExtensionHead>()..size)?;
+        if head.kind == EXTENSION_GROUPS {
+            let (count, groups) = body.split_first_chunk()?;
+            let group = groups.first_chunk().filter(|_| u32::from_ne_bytes(*count) > 0)?;
+            return Some(u32::from_ne_bytes(*group));
+        }
+        rest = rest.get(size.checked_next_multiple_of(8)?..)?;
+    }
+    None
 }
 
 fn nodes(filesystem: &dyn Filesystem, request: &Request<'_>, out: &mut [u8]) -> Handled {
@@ -175,7 +192,7 @@ fn nodes(filesystem: &dyn Filesystem, request: &Request<'_>, out: &mut [u8]) -> 
 }
 
 fn names(filesystem: &dyn Filesystem, request: &Request<'_>, out: &mut [u8]) -> Handled {
-    let (cx, parent) = (&context(request.header), request.header.node);
+    let (cx, parent) = (&Context { other_group: other_group(request), ..context(request.header) }, request.header.node);
     match request.opcode {
         Opcode::SymLink => {
             let (name, target) = request.names()?;

@@ -22,6 +22,8 @@ pub struct Context {
     pub gid: u32,
     /// Thread id of the caller; 0 when it is in no process namespace of ours, or for write-back.
     pub pid: u32,
+    /// Where something is made: the group of the directory, if the caller is in it as one of several.
+    pub other_group: Option<u32>,
 }
 
 /// Seconds and nanoseconds since 1970; the seconds may be negative.
@@ -465,7 +467,7 @@ pub trait Filesystem: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Names of the extended attributes, each ended by a zero byte, as [`Filesystem::getxattr`] returns a value.
+    /// Names of the extended attributes that the caller may know, each ended by a zero byte, as [`Filesystem::getxattr`] returns a value.
     fn listxattr(&self, context: &Context, node: u64, out: &mut [u8]) -> Result<usize> {
         Err(Errno::ENOSYS)
     }

@@ -137,7 +137,12 @@ fn helper_options(options: &MountOptions) -> String {
     words.join(",")
 }
 
-/// The helper refuses `allow_other` unless `/etc/fuse.conf` has `user_allow_other`.
+/// Has root allowed users' mounts to be entered by others? `fusermount3` refuses `allow_other` without this. It refuses, too, to mount
+/// in a mount that root cannot enter, as it is root itself: so for a user one dataset within another needs this.
+pub fn users_may_allow_others() -> bool {
+    std::fs::read_to_string("/etc/fuse.conf").is_ok_and(|text| text.lines().any(|line| line.trim() == "user_allow_other"))
+}
+
 fn mount_as_user(path: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     let number = theirs.as_raw_fd();

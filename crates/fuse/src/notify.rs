@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use zerocopy::IntoBytes;
 
-use crate::protocol::{DeleteOut, EXPIRE_ONLY, InvalEntryOut, InvalInodeOut, NOTIFY_DELETE, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, OutHeader};
+use crate::protocol::{DeleteOut, EXPIRE_ONLY, InvalEntryOut, InvalInodeOut, NOTIFY_DELETE, NOTIFY_INC_EPOCH, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, OutHeader};
 use crate::{Errno, Result};
 
 /// Sends notifications to one mount.
@@ -40,6 +40,11 @@ impl Notifier {
         let name_len = u32::try_from(name.len()).map_err(|_| Errno::ENAMETOOLONG)?;
         let body = DeleteOut { parent, child, name_len, padding: 0 };
         self.send(NOTIFY_DELETE, &[body.as_bytes(), name, b"\0"])
+    }
+
+    /// Look every name up again at its next use. `EINVAL` where the kernel is older than Linux 6.16.
+    pub fn forget_names(&self) -> Result<()> {
+        self.send(NOTIFY_INC_EPOCH, &[])
     }
 
     fn entry(&self, parent: u64, name: &[u8], flags: u32) -> Result<()> {

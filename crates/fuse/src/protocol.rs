@@ -141,6 +141,8 @@ wire! {
         valid: u32, padding: u32, handle: u64, size: u64, lock_owner: u64, atime: u64, mtime: u64, ctime: u64,
         atime_ns: u32, mtime_ns: u32, ctime_ns: u32, mode: u32, unused4: u32, uid: u32, gid: u32, unused5: u32,
     }
+    /// Head of what may follow the names of a request that makes something, padded to eight bytes.
+    ExtensionHead: 8 { size: u32, kind: u32, }
     /// `MKNOD`.
     MkNodIn: 16 { mode: u32, rdev: u32, umask: u32, padding: u32, }
     /// `MKDIR`.
@@ -262,6 +264,8 @@ pub const NOTIFY_INVAL_INODE: i32 = 2;
 pub const NOTIFY_INVAL_ENTRY: i32 = 3;
 /// See [`NOTIFY_INVAL_INODE`].
 pub const NOTIFY_DELETE: i32 = 6;
+/// See [`NOTIFY_INVAL_INODE`].
+pub const NOTIFY_INC_EPOCH: i32 = 8;
 /// Flag of [`InvalEntryOut`]: only end the name's time to live.
 pub const EXPIRE_ONLY: u32 = 1;
 
@@ -359,6 +363,8 @@ bitflags! {
 
 /// Flag of [`GetAttrIn`]: the handle is meant.
 pub const GETATTR_HANDLE: u32 = 1;
+/// Kind of [`ExtensionHead`]: groups of the caller, as a number of them and their ids.
+pub const EXTENSION_GROUPS: u32 = 32;
 /// Flag of [`FsyncIn`]: data only.
 pub const FSYNC_DATA_ONLY: u32 = 1;
 /// Flag in `open_flags` of [`OpenIn`]: truncation must clear set-user-id and set-group-id bits.

@@ -371,6 +371,7 @@ fn agree(init: &InitIn, options: &SessionOptions, may_use_rings: bool) -> (InitO
         | InitFlags::SETXATTR_EXT
         | InitFlags::INIT_EXT
         | InitFlags::HAS_EXPIRE_ONLY
+        | InitFlags::CREATE_SUPP_GROUP
         | InitFlags::DIRECT_IO_ALLOW_MMAP;
     wanted.set(InitFlags::ATOMIC_O_TRUNC, !options.no_opens);
     wanted.set(InitFlags::WRITEBACK_CACHE, options.writeback_cache);

@@ -35,6 +35,16 @@ pub fn watch() -> io::Result<()> {
     Ok(())
 }
 
+/// [`watch`]es, and does the work in a thread of its own. A signal goes to the first thread that does not refuse it, and that is this one,
+/// which is free to take it while the work waits, deaf to it, for a file system that does not answer.
+pub fn guard<T: Send>(work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
+    watch()?;
+    match std::thread::scope(|scope| scope.spawn(work).join()) {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
 /// Has one of them come?
 pub fn pending() -> bool {
     PENDING.load(Ordering::Relaxed)

@@ -36,7 +36,7 @@ fn main() -> ExitCode {
             Ok(())
         }
     };
-    match lab::interrupt::watch().map_err(anyhow::Error::from).and_then(|()| run()) {
+    match lab::interrupt::guard(run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if lab::interrupt::caused(&error) => {
             eprintln!("fsperf: interrupted; everything has been taken down");

@@ -62,7 +62,8 @@ const SYNCHRONIZE: u32 = 0x10_0000;
 const EVERYONE_MAY: u32 = READ_ACL | READ_ATTRIBUTES | READ_NAMED | SYNCHRONIZE;
 const OWNER_MAY: u32 = EVERYONE_MAY | WRITE_ATTRIBUTES | WRITE_OWNER | WRITE_ACL | WRITE_NAMED;
 
-const OBJECT_TYPES: std::ops::RangeInclusive<u16> = 5..=8;
+const OBJECT_TYPES: std::ops::RangeInclusive<u16> = 5..=OBJECT_TYPES_LAST;
+const OBJECT_TYPES_LAST: u16 = 8;
 
 /// One entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -258,18 +259,113 @@ pub fn change_mode(entries: &[AccessEntry], mode: u64, directory: bool, split: b
     changed
 }
 
+/// Property `aclmode`: what a change of the mode does to the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModeRule {
+    /// It becomes what the mode says.
+    Discard,
+    /// It stays beside what the mode says, cut to what the group may.
+    GroupMask,
+    /// It stays beside what the mode says.
+    Passthrough,
+    /// The mode of a file whose list says more than a mode cannot be changed.
+    Restricted,
+}
+
+impl ModeRule {
+    /// From the number of the property; what is unknown is the default.
+    pub fn from_number(number: u64) -> Self {
+        match number {
+            2 => ModeRule::GroupMask,
+            3 => ModeRule::Passthrough,
+            4 => ModeRule::Restricted,
+            _ => ModeRule::Discard,
+        }
+    }
+}
+
+/// Property `aclinherit`: what a new file takes of the list of its directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InheritRule {
+    /// Nothing.
+    Discard,
+    /// Refusals only.
+    NoAllow,
+    /// All but the right to change owner and list.
+    Restricted,
+    /// All; where the list has entries for owner, group or everyone, they decide the mode.
+    Passthrough,
+    /// As [`InheritRule::Passthrough`], but a file can be executed only if it is made so.
+    PassthroughExecute,
+}
+
+impl InheritRule {
+    /// From the number of the property; what is unknown is the default.
+    pub fn from_number(number: u64) -> Self {
+        match number {
+            0 => InheritRule::Discard,
+            1 => InheritRule::NoAllow,
+            3 => InheritRule::Passthrough,
+            5 => InheritRule::PassthroughExecute,
+            _ => InheritRule::Restricted,
+        }
+    }
+
+    fn passes(self) -> bool {
+        matches!(self, InheritRule::Passthrough | InheritRule::PassthroughExecute)
+    }
+}
+
+/// What a new file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Child {
+    /// A directory.
+    Directory,
+    /// A file with contents.
+    Regular,
+    /// A symbolic link, which inherits nothing.
+    SymbolicLink,
+    /// Anything else.
+    Other,
+}
+
+/// The list of a file made with `mode` in a directory whose list is `parent`, and whether the mode had its say in it.
+pub fn begin(parent: &[AccessEntry], child: Child, mode: u64, inheriting: InheritRule, changing: ModeRule) -> (Vec<AccessEntry>, bool) {
+    let directory = child == Child::Directory;
+    let mut entries = match child {
+        Child::SymbolicLink => Vec::new(),
+        _ => inherit(parent, directory, mode, inheriting),
+    };
+    let decides = |entry: &AccessEntry| {
+        entry.kind <= OBJECT_TYPES_LAST
+            && (entry.flags & (OWNER | EVERYONE) != 0 || entry.flags & OWNING_GROUP == OWNING_GROUP)
+            && (child == Child::Regular && entry.flags & FILE_INHERIT != 0 || directory && entry.flags & DIRECTORY_INHERIT != 0)
+    };
+    let list_decides = inheriting.passes() && child != Child::SymbolicLink && parent.iter().any(decides);
+    if list_decides || (changing == ModeRule::Restricted && !entries.is_empty()) {
+        return (entries, false);
+    }
+    let trim = changing == ModeRule::GroupMask && !inheriting.passes();
+    entries = change_mode(&entries, mode, directory, false, trim);
+    (entries, true)
+}
+
 /// What a child inherits of a directory's list: the entries that apply to it, marked as inherited.
-///
-/// This is the rule of `aclinherit=restricted`: a child is not given the right to change its owner or its list.
-pub fn inherit(parent: &[AccessEntry], directory: bool) -> Vec<AccessEntry> {
+fn inherit(parent: &[AccessEntry], directory: bool, mode: u64, rule: InheritRule) -> Vec<AccessEntry> {
     let applies = |entry: &&AccessEntry| {
-        entry.kind <= 8 && entry.flags & if directory { FILE_INHERIT | DIRECTORY_INHERIT } else { FILE_INHERIT } != 0
+        rule != InheritRule::Discard
+            && !(rule == InheritRule::NoAllow && entry.kind == ALLOW)
+            && entry.kind <= OBJECT_TYPES_LAST
+            && entry.flags & if directory { FILE_INHERIT | DIRECTORY_INHERIT } else { FILE_INHERIT } != 0
             && !(directory && entry.flags & DIRECTORY_INHERIT == 0 && entry.flags & NO_PROPAGATE != 0)
     };
     let child = |entry: &AccessEntry| {
         let mut entry = *entry;
-        if entry.kind == ALLOW {
+        if entry.kind == ALLOW && rule == InheritRule::Restricted {
             entry.mask &= !(WRITE_ACL | WRITE_OWNER);
+        }
+        if entry.kind == ALLOW && rule == InheritRule::PassthroughExecute && !directory && mode & 0o111 == 0 {
+            entry.mask &= !EXECUTE;
         }
         if !directory || entry.flags & NO_PROPAGATE != 0 {
             entry.flags &= !INHERIT_FLAGS;
@@ -368,11 +464,32 @@ mod tests {
     #[test]
     fn a_child_inherits_without_the_right_to_give_away() {
         let entry = AccessEntry { who: 7, ..AccessEntry::new(ALLOW, FILE_INHERIT, READ_DATA | WRITE_ACL) };
+        let inherit = |parent: &[AccessEntry], directory| inherit(parent, directory, 0o644, InheritRule::Restricted);
         let file = inherit(&[entry], false);
         assert_eq!((file[0].mask, file[0].flags), (READ_DATA, INHERITED));
         let directory = inherit(&[entry], true);
         assert_eq!(directory[0].flags, FILE_INHERIT | INHERIT_ONLY | INHERITED);
         assert!(inherit(&trivial(0o755, true), false).is_empty());
+    }
+
+    #[test]
+    fn the_rules_of_inheritance_differ() {
+        let everyone = AccessEntry::new(ALLOW, EVERYONE | FILE_INHERIT, READ_DATA | EXECUTE | WRITE_OWNER);
+        let refusal = AccessEntry { who: 7, ..AccessEntry::new(DENY, FILE_INHERIT, READ_DATA) };
+        let parent = [everyone, refusal];
+        let begin = |rule, changing| begin(&parent, Child::Regular, 0o640, rule, changing);
+        let masks = |rule| inherit(&parent, false, 0o640, rule).iter().map(|entry| entry.mask).collect::<Vec<_>>();
+        assert_eq!(masks(InheritRule::Discard), []);
+        assert_eq!(masks(InheritRule::NoAllow), [READ_DATA]);
+        assert_eq!(masks(InheritRule::Restricted), [READ_DATA | EXECUTE, READ_DATA]);
+        assert_eq!(masks(InheritRule::Passthrough), [everyone.mask, READ_DATA]);
+        assert_eq!(masks(InheritRule::PassthroughExecute), [READ_DATA | WRITE_OWNER, READ_DATA]);
+        // Only where the list has its say is the mode not what was asked for.
+        assert_eq!(mode(&begin(InheritRule::Discard, ModeRule::Discard).0, 1, 1), (0o640, false));
+        let (list, by_mode) = begin(InheritRule::Passthrough, ModeRule::Discard);
+        assert_eq!((mode(&list, 1, 1).0, by_mode, list.len()), (0o555, false, 2));
+        assert!(!begin(InheritRule::Restricted, ModeRule::Restricted).1);
+        assert!(super::begin(&parent, Child::SymbolicLink, 0o777, InheritRule::Passthrough, ModeRule::Discard).1);
     }
 
     proptest! {

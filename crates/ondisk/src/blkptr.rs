@@ -392,6 +392,20 @@ impl BlkPtr {
         self.fill = if self.is_encrypted() { bits::set(self.fill.get(), 0, 32, fill).into() } else { fill.into() };
     }
 
+    /// The same block as a part of something that comes to be in `txg`: the copies keep the birth that they have.
+    #[must_use]
+    #[doc(alias = "BP_SET_BIRTH")]
+    pub fn reborn(&self, txg: u64) -> BlkPtr {
+        let mut pointer = *self;
+        if !self.is_embedded() {
+            let physical = self.physical_birth();
+            pointer.physical_birth = if physical == txg { 0 } else { physical }.into();
+            pointer.more_properties = bits::set(self.more_properties.get(), 63, 1, 0).into();
+        }
+        pointer.logical_birth = txg.into();
+        pointer
+    }
+
     /// Both point at the same copies, born at the same time.
     #[doc(alias = "BP_EQUAL")]
     pub fn same_block(&self, other: &BlkPtr) -> bool {

@@ -162,12 +162,17 @@ impl Dnode {
         if !(1..=BLOCK_POINTERS_MAX).contains(&count) {
             return Err(bad("block pointers", count as u64));
         }
-        if levels > 1 && !(9..=24).contains(&indirect_shift) {
+        // Of an object without indirect blocks too: it may get some.
+        if !(9..=24).contains(&indirect_shift) {
             return Err(bad("indirect shift", indirect_shift.into()));
         }
         let block_bytes = u64::from(u16_at(bytes, 8)) << 9;
         if block_bytes == 0 || block_bytes > BLOCK_BYTES_MAX {
             return Err(bad("block size", block_bytes));
+        }
+        let max_block = u64_at(bytes, 16);
+        if max_block.checked_add(1).and_then(|blocks| blocks.checked_mul(block_bytes)).is_none() {
+            return Err(bad("highest block (it is beyond 64 bits of bytes)", max_block));
         }
         let flags = byte_at(bytes, 7);
         let bonus_at = DNODE_CORE_BYTES + count * BLKPTR_BYTES;
@@ -188,7 +193,7 @@ impl Dnode {
             flags,
             block_bytes,
             slots: slots as u8,
-            max_block: u64_at(bytes, 16),
+            max_block,
             used: u64_at(bytes, 24),
             pointers,
             bonus: bytes.get(bonus_at..bonus_at + bonus_length).unwrap_or_default().to_vec(),
@@ -283,6 +288,23 @@ mod tests {
                 dnode.encode(&mut out);
                 prop_assert_eq!(Dnode::decode(&out).unwrap(), dnode);
             }
+        }
+    }
+
+    /// Found while fuzzing: the size of such an object, and the tree that it would grow, do not fit into numbers.
+    #[test]
+    fn objects_that_cannot_grow_or_end_are_refused() {
+        let mut bytes = [0; DNODE_SLOT_BYTES];
+        bytes[..12].copy_from_slice(&[19, 17, 1, 1, 0, 0, 0, 0, 8, 0, 0, 0]);
+        assert!(Dnode::decode(&bytes).is_ok());
+        for shift in [0, 7, 8, 25, 255] {
+            let mut bytes = bytes;
+            bytes[1] = shift;
+            assert_eq!(Dnode::decode(&bytes).map_err(|corruption| corruption.field), Err("indirect shift"));
+        }
+        for (max_block, fits) in [((1u64 << 52) - 2, true), ((1 << 52) - 1, false), (u64::MAX, false)] {
+            bytes[16..24].copy_from_slice(&max_block.to_le_bytes());
+            assert_eq!(Dnode::decode(&bytes).is_ok(), fits, "{max_block}");
         }
     }
 

@@ -14,6 +14,8 @@ pub mod zap_leaf;
 pub mod dsl;
 pub mod bpobj;
 pub mod indirect;
+pub mod ddt;
+pub mod brt;
 pub mod space_map;
 pub mod zil;
 pub mod sa;

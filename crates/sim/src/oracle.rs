@@ -89,6 +89,20 @@ pub fn import_real(images: &[&Path], out: Option<&Path>) -> OracleResult {
     run("oracle/check/import-real", &options, images, IMPORT_SECONDS)
 }
 
+/// What the real `zdb` prints of the pools in a directory, in UTC; `None`, aloud, where there is none.
+pub fn zdb_text(directory: &Path, words: &[&str]) -> Option<String> {
+    const SCRIPT: &str = r#". "$0"; native "$ORACLE_ROOTFS/usr/sbin/zdb" -e -p "$@""#;
+    let common = places::in_shared("oracle/lib/common.sh").filter(|_| oracle_cache().join("rootfs/usr/sbin/zdb").exists());
+    let Some(common) = common else {
+        assert!(!is_required(), "TARN_ORACLE=required, and the real zdb is not there");
+        places::skipped("comparison with the real zdb: it is not there");
+        return None;
+    };
+    let mut command = Command::new("bash");
+    command.arg("-c").arg(SCRIPT).arg(common).arg(directory).args(words).env("TZ", "UTC").stdin(Stdio::null());
+    Some(run_for(command, ZDB_SECONDS).expect("bash").output)
+}
+
 fn oracle_cache() -> PathBuf {
     std::env::var_os("ORACLE_CACHE").map_or_else(|| PathBuf::from("/var/tmp/oracle"), PathBuf::from)
 }

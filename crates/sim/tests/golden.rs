@@ -6,7 +6,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sim::golden::{Compare, Golden, Report, compare, open_images};
+use sim::golden::{Compare, Golden, Report, compare, open_checkpoint, open_images};
 use sim::places;
 
 /// What is to happen.
@@ -204,4 +204,23 @@ fn golden_pools_are_the_same_as_their_manifests() {
     assert!(total.wrong.is_empty(), "\n{}", total.wrong.join("\n"));
     // The project has two pools of its own: a run that compared nothing is none.
     assert!(total.pools > 0 || chosen.is_some(), "no golden pool was read");
+}
+
+/// A pool with a checkpoint, as it was when that was made: what the real OpenZFS shows with `--rewind-to-checkpoint`.
+#[test]
+fn a_checkpoint_is_what_the_pool_was() {
+    let Some(golden) = Golden::find("checkpoint").expect("a golden pool") else {
+        return places::skipped("golden pool checkpoint: not found");
+    };
+    let manifest = golden.other_manifest("manifest-rewound.json").expect("a manifest").expect("it has two");
+    let pool = open_checkpoint(&golden.images).unwrap_or_else(|error| panic!("{error:#}"));
+    let report = compare(pool.as_ref(), &manifest, Compare::STRICT).expect("the datasets");
+    assert!(report.is_same(), "{:#?}", report.differences.iter().take(20).collect::<Vec<_>>());
+    places::say(&format!("golden: checkpoint, rewound: same: {} datasets, {} files", report.datasets, report.files_compared));
+    // And that is not what it is.
+    let now = open_images(&golden.images).expect("the pool");
+    assert!(!compare(now.as_ref(), &manifest, Compare::STRICT).expect("the datasets").is_same());
+    let other = Golden::find("single-a9").expect("a golden pool").expect("it is beside the other");
+    let message = open_checkpoint(&other.images).map(drop).expect_err("it has none").to_string();
+    assert!(message.contains("no checkpoint"), "{message}");
 }

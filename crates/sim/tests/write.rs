@@ -1,6 +1,7 @@
 //! The write path, with our own checker and the real `zdb` as judges. Everything here is fast; what takes long is in
 //! `write_long.rs`.
 
+use ondisk::feature::Feature;
 use sim::scenario::{Layout, Mix, RandomSteps, Rig, contents};
 use tarnfs::RenameMode;
 
@@ -20,6 +21,24 @@ fn one_file() {
     rig.judge("cut");
     rig.actor("tank").unlink("a");
     rig.judge("removed");
+}
+
+/// The first name of more than 255 bytes says on disk that the dataset has such names, and no other name does.
+#[test]
+fn long_names_are_said_to_be_there() {
+    let mut rig = Rig::create(Layout::default(), &[("longname", "on")]);
+    rig.create_file_system("tank/short", &[]);
+    let datasets = |rig: &Rig| rig.pool().engine().dsl.meta.features.count(Feature::Longname);
+    rig.actor("tank/short").file(&"s".repeat(255), b"short");
+    rig.actor("tank").file(&"s".repeat(255), b"short");
+    rig.judge("names of 255 bytes");
+    assert_eq!(datasets(&rig), Some(0));
+    rig.actor("tank").file(&"l".repeat(256), b"long");
+    rig.judge("a name of 256 bytes");
+    assert_eq!(datasets(&rig), Some(1));
+    rig.actor("tank").file(&"l".repeat(1023), b"longest");
+    rig.judge("a name of 1023 bytes");
+    assert_eq!(datasets(&rig), Some(1));
 }
 
 #[test]
@@ -167,4 +186,51 @@ fn a_pool_without_changes_writes_nothing() {
     let allocator = rig.pool().engine().context.io.allocator().clone();
     assert_eq!(allocator.space_use(engine::alloc::ClassKind::Normal).deferred, 0, "freed space waits for ever");
     rig.judge("idle");
+}
+
+/// Filled with small blocks in small sectors, then half of the files removed, all in one group: it ended the pool.
+#[test]
+fn a_full_pool_of_small_blocks_can_be_emptied() {
+    let layout = Layout { bytes: 64 << 20, ashift: 9, ..Layout::default() };
+    let mut rig = Rig::create(layout, &[("compression", "off"), ("recordsize", "8K")]);
+    let mut files = 0;
+    loop {
+        let actor = rig.actor("tank");
+        let stat = actor.fs.create(actor.fs.root(), format!("f{files}").as_bytes(), 0o100_644, 0, &actor.user);
+        let data = contents(files, 1_000_000, 0);
+        let wrote = stat.and_then(|stat| {
+            let wrote = actor.fs.write(stat.inode, tarnfs::WriteMode::At(0), &data, &actor.user);
+            actor.fs.forget(stat.inode, 1);
+            wrote
+        });
+        match wrote {
+            Ok(_) => rig.actor("tank").adopt(&format!("f{files}"), &data, 0o100_644),
+            Err(error) => {
+                assert_eq!(error.kind(), tarnfs::ErrorKind::NoSpace, "{error}");
+                break;
+            }
+        }
+        files += 1;
+    }
+    let mut actor = rig.actor("tank");
+    let _ = actor.fs.unlink(actor.fs.root(), format!("f{files}").as_bytes());
+    (0..files).step_by(2).for_each(|number| actor.unlink(&format!("f{number}")));
+    rig.judge(&format!("half of {files} files removed from a full pool"));
+}
+
+/// One call that writes more than the pool has room for is refused when the pool is full, not let in as a whole.
+#[test]
+fn a_large_write_is_not_one_transaction() {
+    let mut rig = Rig::create(Layout { bytes: 64 << 20, ..Layout::default() }, &[("recordsize", "512"), ("compression", "off")]);
+    let mut actor = rig.actor("tank");
+    let inode = actor.create_held("large");
+    let error = actor.fs.write(inode, tarnfs::WriteMode::At(0), &contents(1, 12 << 20, 0), &actor.user).unwrap_err();
+    assert_eq!(error.kind(), tarnfs::ErrorKind::NoSpace, "{error}");
+    actor.fs.forget(inode, 1);
+    actor.fs.sync().unwrap();
+    let space = actor.fs.space();
+    println!("{space:?}");
+    actor.fs.unlink(actor.fs.root(), b"large").unwrap();
+    rig.set_model("tank", sim::scenario::Model::new());
+    rig.judge("after a write that was too large");
 }

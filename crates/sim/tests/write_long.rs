@@ -354,7 +354,13 @@ fn nearly_full() {
     fill(Layout { bytes: 512 << 20, ..Layout::default() }, &[("copies", "3"), ("recordsize", "4K")], 8 << 20);
     fill(Layout { ashift: 13, bytes: 256 << 20, ..Layout::default() }, &[("recordsize", "512")], 200_000);
     fill(Layout { ashift: 16, bytes: 512 << 20, ..Layout::default() }, &[("recordsize", "512")], 50_000);
-    fill(Layout { sides: 2, ..small }, &[("recordsize", "16M")], 5 << 20);
+}
+
+/// One block is a good part of what there is.
+#[test]
+#[ignore = "long"]
+fn nearly_full_of_large_blocks() {
+    fill(Layout { bytes: 64 << 20, sides: 2, ..Layout::default() }, &[("recordsize", "16M")], 5 << 20);
 }
 
 /// Crashes at random moments: what was synced is there, and nothing is wrong with the pool.

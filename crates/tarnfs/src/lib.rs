@@ -11,5 +11,6 @@ pub use engine::dsl::PropertyChange;
 pub use engine::error::{Error, ErrorKind};
 pub use engine::tunables::Tunables;
 pub use zpl::{
-    AccessTime, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, MountOptions, RenameMode, Seek, SetAttributes, SetTime, Space, Stat, Time, WriteMode, XattrMode,
+    AccessTime, AclKind, AclRules, AclType, CloneRange, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, MountOptions, OwnerKind, QuotaOf, RenameMode, Seek,
+    SetAttributes, SetTime, Space, Stat, Time, WriteMode, XattrMode,
 };

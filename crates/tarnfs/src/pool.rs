@@ -8,10 +8,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
+use disk::DiskRef;
 use engine::dmu::DnodeSpec;
-use engine::dsl::{NewDataset, PropertyChange};
+use engine::dsl::{NewDataset, PropertyChange, PropertyValue};
 use engine::error::{ErrorKind, Result, Within};
-use engine::host::RealHost;
+use engine::host::{HostRef, RealHost};
 use engine::pool::check::{CheckOptions, CheckReport};
 use engine::pool::config::PoolConfig;
 use engine::pool::import::{Candidate, discover, select};
@@ -20,13 +21,14 @@ use engine::tunables::Tunables;
 use engine::vdev::{NewLeaf, NewTop};
 use engine::zap::{Zap, ZapSpec};
 use engine::bail;
+use ondisk::acl::{InheritRule, ModeRule};
 use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 use ondisk::objset::ObjsetType;
 use parking_lot::Mutex;
 
 use crate::rewind::{self, Rewind, Rewound};
-use crate::zpl::{self, AccessTime, FileSystem, MountOptions, NewFileSystem};
+use crate::zpl::{self, AccessTime, AclRules, AclType, FileSystem, MountOptions, NewFileSystem, OwnerKind, QuotaOf};
 
 /// A top-level vdev of a new pool: one path, or the paths of the sides of a mirror.
 #[derive(Debug, Clone)]
@@ -89,9 +91,9 @@ pub fn find_pools(paths: &[PathBuf]) -> Vec<Candidate> {
     discover(disk::find(paths))
 }
 
-fn open_options(read_only: bool, new_name: Option<String>, tunables: Option<Tunables>) -> OpenOptions {
+fn open_options(read_only: bool, new_name: Option<String>, tunables: Option<Tunables>, host: HostRef) -> OpenOptions {
     OpenOptions {
-        host: RealHost::shared(),
+        host,
         tunables: tunables.unwrap_or_default(),
         read_only,
         file_owner: Some(zpl::file_owner),
@@ -116,6 +118,14 @@ impl Pool {
             let leaves = vdev.paths.iter().map(|path| open_leaf(path)).collect::<Result<_>>()?;
             tops.push(NewTop { leaves, ashift: options.ashift, is_log: vdev.is_log });
         }
+        Self::create_on(name, tops, options, RealHost::shared())
+    }
+
+    /// As [`Pool::create`], on devices and a host of the caller's own: for simulations.
+    ///
+    /// # Errors
+    /// As for [`Pool::create`].
+    pub fn create_on(name: &str, tops: Vec<NewTop>, options: CreateOptions, host: HostRef) -> Result<Arc<Pool>> {
         let features = options.features.unwrap_or_else(|| Feature::for_new_pools().collect());
         let new_root = new_file_system(&options.properties, features.contains(&Feature::ProjectQuota));
         let (comment, compatibility) = (options.comment, options.compatibility);
@@ -131,7 +141,7 @@ impl Pool {
                 config.compatibility = compatibility.as_deref().map(Into::into);
             }),
         };
-        let engine = engine::pool::Pool::create(new, open_options(false, None, options.tunables))?;
+        let engine = engine::pool::Pool::create(new, open_options(false, None, options.tunables, host))?;
         if options.temporary_name.is_some() {
             engine.set_stored_name(name);
         }
@@ -162,8 +172,15 @@ impl Pool {
     /// As for [`Pool::import`].
     pub fn import_rewound(candidate: &Candidate, options: ImportOptions) -> Result<(Arc<Pool>, Option<Rewound>)> {
         let opened = rewind::open_devices(candidate, options.read_only, u64::MAX)?;
+        Self::import_on(opened, options, RealHost::shared())
+    }
+
+    /// As [`Pool::import_rewound`], on the very devices in which the pool was found and a host of the caller's own.
+    ///
+    /// # Errors
+    /// As for [`Pool::import`].
+    pub fn import_on(opened: Candidate, options: ImportOptions, host: HostRef) -> Result<(Arc<Pool>, Option<Rewound>)> {
         let (name, guid) = (opened.config.name.clone(), opened.config.guid);
-        let host = RealHost::shared();
         if opened.is_in_use_elsewhere(host.host_id()) && !options.force {
             bail!(Busy, "pool {name} ({guid}) was last used by another system: use force to import it anyway");
         }
@@ -171,11 +188,23 @@ impl Pool {
         engine::pool::check_not_in_use(&opened, &*host, &tunables, !options.read_only)?;
         let (opened, rewound) = rewind::choose(opened, &options)?;
         let temporary = options.temporary_name && options.new_name.is_some();
-        let engine = engine::pool::Pool::open(&opened, open_options(options.read_only, options.new_name, options.tunables))?;
+        let engine = engine::pool::Pool::open(&opened, open_options(options.read_only, options.new_name, options.tunables, host))?;
         if temporary {
             engine.set_stored_name(&name);
         }
         Ok((Self::wrap(engine), rewound))
+    }
+
+    /// Imports the one pool that `disks` are: for devices that are no files, as those of a program's own.
+    ///
+    /// # Errors
+    /// As for [`Pool::import`]; also if they are parts of no pool or of several.
+    pub fn import_disks(disks: Vec<DiskRef>, options: ImportOptions) -> Result<Arc<Pool>> {
+        let mut found = discover(disks);
+        let (Some(opened), true) = (found.pop(), found.is_empty()) else {
+            bail!(NotFound, "the devices are parts of no pool, or of several");
+        };
+        Self::import_on(opened, options, RealHost::shared()).map(|(pool, _)| pool)
     }
 
     /// What going back in time would give up, without changing anything.
@@ -243,6 +272,12 @@ impl Pool {
             read_only: self.engine.is_read_only() || dataset.is_snapshot || number("readonly")? != 0,
             project_ids: self.engine.dsl.meta.features.is_enabled(Feature::ProjectQuota),
             long_names: number("longname").unwrap_or(0) != 0,
+            acl_type: match number("acltype")? {
+                1 => AclType::Posix,
+                2 => AclType::Nfsv4,
+                _ => AclType::Off,
+            },
+            acl_rules: AclRules { mode: ModeRule::from_number(number("aclmode")?), inherit: InheritRule::from_number(number("aclinherit")?) },
         })
     }
 
@@ -264,8 +299,7 @@ impl Pool {
     /// # Errors
     /// The name is taken or cannot be, a property cannot have that value.
     pub fn create_file_system(&self, name: &str, properties: Vec<(String, PropertyChange)>) -> Result<()> {
-        let project_ids = self.engine.dsl.meta.features.is_enabled(Feature::ProjectQuota);
-        let new = self.inherit_new_file_system(name, new_file_system(&properties, project_ids))?;
+        let new = self.inherit_new_file_system(name, &properties)?;
         self.engine.dsl.create_dataset(NewDataset {
             name: name.to_owned(),
             objset_type: ObjsetType::FileSystem,
@@ -297,24 +331,22 @@ impl Pool {
         })
     }
 
-    /// What is fixed when a file system is made and was not given comes from the parent.
-    fn inherit_new_file_system(&self, name: &str, mut new: NewFileSystem) -> Result<NewFileSystem> {
-        let Some((parent, _)) = name.rsplit_once('/') else { return Ok(new) };
-        let Ok(parent) = self.engine.dsl.open_dataset(parent) else { return Ok(new) };
-        let number = |property: &str| match parent.any_property(property) {
-            Ok(Some((value, _))) => Ok(value.number()),
-            Ok(None) => Ok(0),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
-            Err(error) => Err(error),
+    /// What is fixed when a file system is made comes from the parent, unless it is given.
+    fn inherit_new_file_system(&self, name: &str, properties: &[(String, PropertyChange)]) -> Result<NewFileSystem> {
+        let parent = name.rsplit_once('/').and_then(|(parent, _)| self.engine.dsl.open_dataset(parent).ok());
+        let from_parent = |property: &str| match parent.as_ref().map(|parent| parent.any_property(property)) {
+            Some(Ok(Some((value, _)))) => Ok(value.number()),
+            Some(Err(error)) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(0),
         };
-        if new.normalization == 0 {
-            new.normalization = number("normalization")?;
+        let mut all: Vec<(String, PropertyChange)> = properties.to_vec();
+        for name in IN_FILE_SYSTEM.into_iter().filter(|name| *name != "version") {
+            if !properties.iter().any(|(given, _)| given == name) {
+                all.push((name.to_owned(), PropertyChange::Set(PropertyValue::Number(from_parent(name)?))));
+            }
         }
-        if new.case == 0 {
-            new.case = number("casesensitivity")?;
-        }
-        new.utf8_only |= number("utf8only")? != 0 || new.normalization != 0;
-        Ok(new)
+        let project_ids = self.engine.dsl.meta.features.is_enabled(Feature::ProjectQuota);
+        Ok(new_file_system(&all, project_ids))
     }
 
     /// Destroys a file system without children or snapshots. It must not be open.
@@ -406,11 +438,25 @@ fn new_file_system(properties: &[(String, PropertyChange)], project_ids: bool) -
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
         project_ids,
+        default_quotas: [QuotaOf::Bytes, QuotaOf::Objects].map(|of| OwnerKind::ALL.map(|kind| number(kind.default_entry(of)))),
     }
 }
 
+/// Properties that the master node of a file system has, and nobody else.
+const IN_FILE_SYSTEM: [&str; 10] = [
+    "version",
+    "normalization",
+    "utf8only",
+    "casesensitivity",
+    "defaultuserquota",
+    "defaultgroupquota",
+    "defaultprojectquota",
+    "defaultuserobjquota",
+    "defaultgroupobjquota",
+    "defaultprojectobjquota",
+];
+
 /// Those properties that are stored as properties, not in the file system.
 fn stored_properties(properties: Vec<(String, PropertyChange)>) -> Vec<(String, PropertyChange)> {
-    const IN_FILE_SYSTEM: [&str; 4] = ["version", "normalization", "utf8only", "casesensitivity"];
     properties.into_iter().filter(|(name, _)| !IN_FILE_SYSTEM.contains(&name.as_str())).collect()
 }

@@ -10,6 +10,7 @@
 
 use engine::error::{Result, Within};
 use engine::host::RealHost;
+use engine::pool::examine::at_checkpoint;
 use engine::pool::import::{Candidate, discover_before};
 use engine::pool::{OpenOptions, Pool as EnginePool};
 use engine::tunables::Tunables;
@@ -38,6 +39,8 @@ pub enum Rewind {
     },
     /// That of this txg, or the last one before it (`-T`).
     To(u64),
+    /// What the checkpoint keeps, read-only.
+    ToCheckpoint,
 }
 
 /// What going back in time gave up.
@@ -83,6 +86,10 @@ pub(crate) fn choose(candidate: Candidate, options: &ImportOptions) -> Result<(C
     let extreme = match options.rewind {
         Rewind::No => return Ok((candidate, None)),
         Rewind::To(txg) => return before(&candidate, txg).map(outcome),
+        Rewind::ToCheckpoint if !options.read_only => {
+            bail!(Unsupported, "going back to a checkpoint for good is OpenZFS's: with -o readonly=on it can be looked at")
+        }
+        Rewind::ToCheckpoint => return at_checkpoint(&candidate, RealHost::shared()).map(outcome),
         Rewind::ToReadable { extreme } => extreme,
     };
     let oldest = if extreme { 0 } else { newest.txg.saturating_sub(SAFE_GROUPS) };
@@ -117,7 +124,8 @@ fn look(candidate: &Candidate, after: u64) -> Result<()> {
     let options = OpenOptions { host: RealHost::shared(), tunables, read_only: true, file_owner: None, new_name: None };
     let pool = EnginePool::open(candidate, options)?;
     let read = read_metadata(&pool, after);
-    pool.dsl.close();
+    // Lets go of the devices, and with them of their locks.
+    pool.abandon();
     read
 }
 

@@ -22,8 +22,8 @@ const LAYERS: [&[&str]; 11] = [
     &["pool"],
 ];
 
-/// What each crate may use of ours. `lab` may use the library for its embedded rows, `cli` and `sim` use what they inspect.
-const CRATES: [(&str, &[&str]); 11] = [
+/// What each crate may use of ours. `lab` may use the library for its embedded rows, `cli`, `sim` and `fuzz` use what they inspect.
+const CRATES: [(&str, &[&str]); 12] = [
     ("ondisk", &[]),
     ("transform", &[]),
     ("disk", &[]),
@@ -34,6 +34,7 @@ const CRATES: [(&str, &[&str]); 11] = [
     ("lab", &["tarnfs"]),
     ("cli", &["tarnfs", "daemon", "engine", "ondisk", "transform", "disk", "lab", "fuse"]),
     ("sim", &["tarnfs", "engine", "ondisk", "transform", "disk"]),
+    ("fuzz", &["tarnfs", "engine", "ondisk", "transform", "disk", "fuse", "sim"]),
     ("xtask", &["sim", "lab"]),
 ];
 

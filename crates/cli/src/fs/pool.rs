@@ -20,7 +20,7 @@ pub(super) struct PoolTree {
 }
 
 fn root() -> Credentials {
-    Credentials { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw(), groups: Vec::new() }
+    Credentials { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw(), ..tarnfs::Credentials::default() }
 }
 
 fn entry_of(stat: &Stat) -> Entry {

@@ -5,6 +5,8 @@
 
 mod fake;
 mod golden;
+mod random;
+mod upkeep;
 mod zfs;
 mod zpool;
 

@@ -54,7 +54,7 @@ pub(crate) fn run(words: &[String]) -> ExitCode {
             return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
     };
-    match interrupt::watch().map_err(anyhow::Error::from).and_then(|()| tour::run(&arguments)) {
+    match interrupt::guard(|| tour::run(&arguments)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) if interrupt::caused(&error) => {

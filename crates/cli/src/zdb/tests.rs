@@ -43,3 +43,83 @@ fn usage_is_shown_when_nothing_is_named() {
     assert_eq!(code, 1);
     assert!(err.starts_with("zdb: can't open 'tank': "), "{err}");
 }
+
+/// What only one of the two prints, or not at this place: the deadlist; what was verified beside it.
+fn comparable(text: &str) -> Vec<&str> {
+    let is_left_out = |line: &&str| {
+        let line = line.trim();
+        line.is_empty() || line.starts_with("Deadlist:") || line.starts_with("mintxg") || line.starts_with("Verified ")
+    };
+    text.lines().filter(|line| !is_left_out(line)).collect()
+}
+
+#[track_caller]
+fn same(what: &str, ours: &str, real: &str) {
+    let (ours, real) = (comparable(ours), comparable(real));
+    if let Some(at) = (0..ours.len().max(real.len())).find(|at| ours.get(*at) != real.get(*at)) {
+        panic!("{what}: line {at}:\nzdb:  {:?}\nours: {:?}\n(after {:?})", real.get(at), ours.get(at), at.checked_sub(1).and_then(|at| ours.get(at)));
+    }
+}
+
+/// The golden pools that are in the project; of the others those that are there.
+fn golden(name: &str) -> Option<sim::golden::Golden> {
+    sim::golden::Golden::find(name).expect("a golden pool")
+}
+
+#[test]
+fn objects_are_shown_as_openzfs_recorded_them() {
+    let golden = golden("acl").expect("it is in the project");
+    let directory = golden.directory().display().to_string();
+    let (code, out, err) = run(&["-e", "-p", &directory, "-ddddd", "g_acl/sa"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    same("g_acl/sa", &out, include_str!("golden/acl-sa.txt"));
+}
+
+#[test]
+fn objects_are_shown_as_the_real_zdb_shows_them() {
+    for (name, dataset) in [
+        ("xattr", "g_xattr/both@x"),
+        ("acl", "g_acl/nfs4"),
+        ("single-a12", "g_single_a12/child"),
+        ("names", "g_names/utf8"),
+        ("dnodesize", "g_dnodesize/mixed"),
+        ("holes", "g_holes"),
+    ] {
+        let Some(golden) = golden(name) else {
+            sim::places::skipped(&format!("zdb on golden pool {name}: no ../shared"));
+            continue;
+        };
+        let Some(real) = sim::oracle::zdb_text(golden.directory(), &["-ddddd", dataset]) else { return };
+        assert!(real.contains("Object  lvl"), "{name}: {real}");
+        let (code, out, err) = run(&["-e", "-p", &golden.directory().display().to_string(), "-ddddd", dataset]);
+        assert_eq!((code, err.as_str()), (0, ""), "{name}");
+        same(dataset, &out, &real);
+    }
+}
+
+#[test]
+fn single_objects_and_blocks() {
+    let golden = golden("acl").expect("it is in the project");
+    let directory = golden.directory().display().to_string();
+    let words = |rest: &[&'static str]| [&["-e", "-p", directory.as_str()], rest].concat();
+    let (code, out, _) = run(&words(&["-dd", "g_acl/sa", "1", "34"]));
+    assert_eq!(code, 0);
+    let objects: Vec<&str> = out.lines().filter(|line| line.contains("ZFS")).collect();
+    assert!(objects.len() == 2 && objects[0].ends_with("ZFS master node") && objects[1].ends_with("ZFS directory"), "{out}");
+    let (code, _, err) = run(&words(&["-dd", "g_acl/none"]));
+    assert!(code == 1 && err.contains("dataset does not exist"), "{err}");
+    let (code, _, err) = run(&words(&["-dd", "g_acl/sa", "x"]));
+    assert!(code == 1 && err.contains("'x' is no number of an object"), "{err}");
+    // The first label's nvlist begins in the first vdev at -4 MiB; offset 0 of the data is behind it.
+    let (code, out, err) = run(&words(&["-R", "g_acl", "0:0:200"]));
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.contains("Found vdev: ") && out.contains("000000:  "), "{out}");
+    let (code, _, err) = run(&words(&["-R", "g_acl", "7:0:200"]));
+    assert!(code == 1 && err.contains("***Invalid vdev: 7"), "{err}");
+    let (code, _, err) = run(&["-E", "0:1"]);
+    assert!(code == 1 && err.contains("invalid input format"), "{err}");
+    let (code, out, _) = run(&words(&["-h", "g_acl"]));
+    assert!(code == 0 && out.contains("zpool create"), "{out}");
+    let (code, out, _) = run(&words(&["-m", "g_acl"]));
+    assert!(code == 0 && out.contains("metaslab      0   offset            0   spacemap    142   free    15.9M"), "{out}");
+}

@@ -22,7 +22,7 @@ pub(super) struct Cached {
 pub(super) fn read(path: &str) -> Result<Cached, String> {
     let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
     if size > BYTES_MAX {
-        return Err(format!("{size} bytes are too many for a cache file"));
+        return Err(format!("not a cache file: {size} bytes are too many"));
     }
     let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
     parse(&bytes).ok_or_else(|| "not a cache file: no list of pools is in it".to_owned())

@@ -1,20 +1,7 @@
 //! What a vdev is called, and how wide a tree of them is.
 
+use tarnfs::control::scan::DEVICE_DIRECTORIES;
 use tarnfs::control::{AllocationClass, PoolStatus, VdevKind, VdevStatus};
-
-/// Directories of device names, in the order in which pools look for devices. A disk below one of them is called by
-/// the rest of its path.
-pub(crate) const DEVICE_DIRECTORIES: [&str; 9] = [
-    "/dev/disk/by-vdev",
-    "/dev/mapper",
-    "/dev/disk/by-partlabel",
-    "/dev/disk/by-partuuid",
-    "/dev/disk/by-label",
-    "/dev/disk/by-uuid",
-    "/dev/disk/by-id",
-    "/dev/disk/by-path",
-    "/dev",
-];
 
 /// How to call vdevs.
 #[derive(Debug, Clone, Copy, Default)]

@@ -12,9 +12,9 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use tarnfs::control::scan::DEVICE_DIRECTORIES;
 use tarnfs::control::{AllocationClass, PoolScan, PoolSelect, PoolState, Request, VdevKind, VdevSpec, VdevStatus, Wanted};
 
-use super::vdev_name::DEVICE_DIRECTORIES;
 use crate::session::{Session, Stop, complain};
 
 /// Devices of a group may differ by so many bytes.

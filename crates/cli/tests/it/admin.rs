@@ -220,6 +220,12 @@ fn two_hosts_cannot_have_one_pool() {
     done(elsewhere(&rig, "bbbb0002", "sock", "zpool import -d @ -f tank"));
     done(elsewhere(&rig, "bbbb0002", "sock", "zpool export tank"));
     rig.zdb(&["a.img"]);
+    // Without an id nobody could tell the hosts apart.
+    let said = elsewhere(&rig, "0", "sock3", "zpool import -d @ -f -N tank");
+    assert_eq!(said.code, 0, "{said:?}");
+    let said = elsewhere(&rig, "0", "sock3", "zpool set multihost=on tank");
+    assert!(said.err.contains("requires a non-zero system hostid"), "{said:?}");
+    done(elsewhere(&rig, "0", "sock3", "zpool export tank"));
 }
 
 /// Takes half a minute, which is what watching a pool takes.
@@ -290,4 +296,65 @@ fn files_without_a_mount() {
     rig.refused("fs cp @out/hole tank@now:/x", "a snapshot cannot be changed");
     rig.zdb(&["a.img"]);
     rig.check("tank");
+}
+
+/// A file system in memory, of a size that can be changed; gone with this.
+struct SmallDisk(std::path::PathBuf);
+
+impl SmallDisk {
+    fn mount(path: &Path, mebibytes: u64) -> SmallDisk {
+        let options = std::ffi::CString::new(format!("size={mebibytes}m")).unwrap();
+        rustix::mount::mount("tmpfs", path, "tmpfs", rustix::mount::MountFlags::empty(), options.as_c_str()).unwrap();
+        SmallDisk(path.to_owned())
+    }
+
+    fn grow(&self, mebibytes: u64) {
+        let status = Command::new("mount").args(["-o", &format!("remount,size={mebibytes}m")]).arg(&self.0).status().unwrap();
+        assert!(status.success());
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn a_pool_that_cannot_be_written_waits_to_be_repaired() {
+    for mode in ["wait", "continue"] {
+        let Some(rig) = Rig::new() else { return };
+        fs::create_dir(rig.path("small")).unwrap();
+        let small = SmallDisk::mount(&rig.path("small"), 40);
+        fs::File::create_new(rig.path("small/a.img")).unwrap().set_len(256 * MIB).unwrap();
+        rig.ok(&format!("zpool create -o failmode={mode} -O mountpoint=@mnt -O compression=off tank @small/a.img"));
+        let data: Vec<u8> = (0..15_000_000u32).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+        let (path, written) = (rig.path("mnt/file"), data.clone());
+        let writer = std::thread::spawn(move || {
+            use std::io::Write;
+            let mut file = fs::File::create(path)?;
+            file.write_all(&written)?;
+            file.sync_all()
+        });
+        rig.wait("the pool's suspension", || rig.run("zpool list -H -o health tank").out == "SUSPENDED\n");
+        rig.refused("zpool export tank", "suspended");
+        rig.refused("zpool destroy tank", "suspended");
+        rig.refused("zfs create tank/x", "suspended");
+        if mode == "continue" {
+            let refused = fs::write(rig.path("mnt/other"), b"new");
+            assert!(refused.is_err(), "a new write fails at once");
+        }
+        // Still no room: it waits again.
+        rig.run("zpool clear tank");
+        rig.wait("the pool's suspension", || rig.run("zpool list -H -o health tank").out == "SUSPENDED\n");
+        assert!(!writer.is_finished(), "what was accepted waits");
+        small.grow(200);
+        rig.ok("zpool clear tank");
+        writer.join().unwrap().unwrap();
+        rig.ok("zfs list tank");
+        assert_eq!(fs::read(rig.path("mnt/file")).unwrap(), data);
+        rig.ok("zpool export tank");
+        rig.check_in("small", "tank");
+        rig.zdb(&["small/a.img"]);
+    }
 }

@@ -5,4 +5,6 @@ mod files;
 mod admin;
 mod kill;
 mod mounted;
+mod posix;
 mod rig;
+mod vanished;

@@ -206,7 +206,13 @@ impl Rig {
     /// The judgement of our checker on images that nobody has open.
     #[track_caller]
     pub(crate) fn check(&self, pool: &str) {
-        let said = self.run(&format!("zdb -e -p @ -bcc {pool}"));
+        self.check_in("", pool);
+    }
+
+    /// As above, for images in a directory of their own.
+    #[track_caller]
+    pub(crate) fn check_in(&self, directory: &str, pool: &str) {
+        let said = self.run(&format!("zdb -e -p @{directory} -bcc {pool}"));
         assert!(said.code == 0 && said.out.contains("No leaks"), "our checker: {said:?}");
     }
 

@@ -6,8 +6,6 @@ use tarnfs::{FileSystem, InodeNumber, SetAttributes, SetTime, Stat, Time};
 use super::node::{Node, number};
 use super::{LONG, Ops, SETTLES_AFTER, SHORT};
 
-/// Unit of the block counts of `statfs`.
-const FRAGMENT: u32 = 512;
 /// Bits of a minor device number, in memory and on disk.
 const MINOR_BITS: u32 = 20;
 /// From the encoding on disk to the kernel's for FUSE.
@@ -145,20 +143,21 @@ impl Ops {
     }
 
     pub(super) fn space(&self, node: Node) -> Result<StatFs> {
-        let located = self.locate(node).map_or(Located::Head(&self.filesystem), |(located, _)| located);
+        let (located, inode) = self.locate(node).unwrap_or((Located::Head(&self.filesystem), self.filesystem.root()));
         let filesystem = located.filesystem();
-        let space = filesystem.space();
-        let unit = u64::from(FRAGMENT);
+        let space = filesystem.space_at(inode).map_err(crate::errno::of)?;
+        // As OpenZFS on Linux does, where programs take the two for one.
+        let block_size = self.options.read().record_bytes;
+        let unit = u64::from(block_size);
         let free = space.available / unit;
         Ok(StatFs {
-            blocks: space.referenced.div_ceil(unit) + free,
+            blocks: (space.referenced.next_multiple_of(unit) + space.available) / unit,
             blocks_free: free,
             blocks_available: free,
-            // Objects are made as long as there is room for a dnode.
-            files: space.objects + free,
-            files_free: free,
-            block_size: self.options.read().record_bytes,
-            fragment_size: FRAGMENT,
+            files: space.objects + space.objects_available,
+            files_free: space.objects_available,
+            block_size,
+            fragment_size: block_size,
             name_max: u32::try_from(filesystem.name_max()).unwrap_or(255),
         })
     }

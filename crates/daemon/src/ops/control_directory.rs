@@ -2,7 +2,7 @@
 
 use fuse::{Attr, Attributes, Entry, EntryKind, Errno, Result, ROOT_NODE, Timestamp};
 
-use super::node::{CONTROL_DIRECTORY, Node, SNAPSHOT_DIRECTORY, number};
+use super::node::{CONTROL_DIRECTORY, Node, SNAPSHOT_DIRECTORY};
 use super::slots::SnapshotInfo;
 use super::{LONG, Ops, SHORT};
 
@@ -11,6 +11,12 @@ pub(super) const CONTROL_NAME: &[u8] = b".zfs";
 const SNAPSHOT_NAME: &[u8] = b"snapshot";
 /// Cookies of a listing: "." and "..", then the entries.
 const COOKIE_FIRST: u64 = 2;
+
+/// Inode numbers that `stat` shows, as OpenZFS on Linux has them: of `.zfs`, of `snapshot` in it, and from where those of the
+/// snapshots in that are counted down.
+pub(super) const SHOWN_CONTROL: u64 = 0xffff_ffff_ffff;
+const SHOWN_SNAPSHOTS: u64 = 0xffff_ffff_fffd;
+const SHOWN_SNAPSHOT: u64 = 0xffff_ffff_fffc;
 
 /// A line of a listing.
 pub(super) struct ControlEntry {
@@ -26,7 +32,7 @@ impl Ops {
     }
 
     pub(super) fn control_entry(&self) -> Entry {
-        let attr = self.control_attr(CONTROL_DIRECTORY, 3, Timestamp::default());
+        let attr = self.control_attr(SHOWN_CONTROL, 3, Timestamp::default());
         Entry { node: CONTROL_DIRECTORY, generation: 0, attr, entry_valid: LONG, attr_valid: LONG }
     }
 
@@ -36,12 +42,12 @@ impl Ops {
 
     pub(super) fn control_attributes(&self, node: Node) -> Result<Attributes> {
         match node {
-            Node::Control => Ok(Attributes { attr: self.control_attr(CONTROL_DIRECTORY, 3, Timestamp::default()), valid: LONG }),
+            Node::Control => Ok(Attributes { attr: self.control_attr(SHOWN_CONTROL, 3, Timestamp::default()), valid: LONG }),
             Node::Snapshots => {
                 let list = self.slots.source()?.list()?;
                 let newest = list.iter().map(|snapshot| snapshot.created).max().unwrap_or_default();
                 let links = u32::try_from(list.len()).unwrap_or(u32::MAX).saturating_add(2);
-                Ok(Attributes { attr: self.control_attr(SNAPSHOT_DIRECTORY, links, newest), valid: SHORT })
+                Ok(Attributes { attr: self.control_attr(SHOWN_SNAPSHOTS, links, newest), valid: SHORT })
             }
             _ => Err(Errno::ESTALE),
         }
@@ -73,16 +79,16 @@ impl Ops {
     /// The entries from a cookie on.
     pub(super) fn control_list(&self, node: Node, offset: u64) -> Result<Vec<ControlEntry>> {
         let (inode, parent) = match node {
-            Node::Control => (CONTROL_DIRECTORY, self.filesystem.root()),
-            _ => (SNAPSHOT_DIRECTORY, CONTROL_DIRECTORY),
+            Node::Control => (SHOWN_CONTROL, self.filesystem.root()),
+            _ => (SHOWN_SNAPSHOTS, SHOWN_CONTROL),
         };
         let mut all = vec![(inode, b".".to_vec()), (parent, b"..".to_vec())];
         debug_assert_eq!(all.len() as u64, COOKIE_FIRST);
         if node == Node::Control {
-            all.push((SNAPSHOT_DIRECTORY, SNAPSHOT_NAME.to_vec()));
+            all.push((SHOWN_SNAPSHOTS, SNAPSHOT_NAME.to_vec()));
         } else {
             // An inode number that does not depend on whether the snapshot is open.
-            let entry = |snapshot: SnapshotInfo| (number(super::node::SLOT_MAX, snapshot.id), snapshot.name.into_bytes());
+            let entry = |snapshot: SnapshotInfo| (SHOWN_SNAPSHOT.saturating_sub(snapshot.id), snapshot.name.into_bytes());
             all.extend(self.slots.source()?.list()?.into_iter().map(entry));
         }
         let numbered = all.into_iter().enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX));

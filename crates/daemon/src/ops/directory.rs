@@ -2,8 +2,8 @@
 
 use fuse::{DirectoryPlusWriter, DirectoryWriter, EntryKind, Result};
 
-use super::control_directory::{CONTROL_NAME, KIND};
-use super::node::{CONTROL_DIRECTORY, Node};
+use super::control_directory::{CONTROL_NAME, KIND, SHOWN_CONTROL};
+use super::node::Node;
 use super::Ops;
 
 /// The cookie of `.zfs` in the root, shown after everything else; no position of a ZAP is as high.
@@ -34,7 +34,7 @@ impl Ops {
         });
         listed.map_err(crate::errno::of)?;
         if !full && self.shows_control_directory(node) {
-            let _ = out.push(CONTROL_DIRECTORY, CONTROL_COOKIE, KIND, CONTROL_NAME);
+            let _ = out.push(SHOWN_CONTROL, CONTROL_COOKIE, KIND, CONTROL_NAME);
         }
         Ok(())
     }
@@ -75,7 +75,7 @@ impl Ops {
         });
         listed.map_err(crate::errno::of)?;
         if !full && self.shows_control_directory(node) {
-            let _ = out.push_bare(CONTROL_DIRECTORY, CONTROL_COOKIE, KIND, CONTROL_NAME);
+            let _ = out.push_bare(SHOWN_CONTROL, CONTROL_COOKIE, KIND, CONTROL_NAME);
         }
         Ok(())
     }

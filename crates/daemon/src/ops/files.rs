@@ -1,7 +1,7 @@
 //! Contents of files: read, written, synced, allocated, copied.
 
 use fuse::{Context, CopyRange, Errno, Fallocate, Opened, OpenedFlags, Read, Result, Write, WriteFlags};
-use tarnfs::{Credentials, FileSystem, InodeNumber, Seek, WriteMode};
+use tarnfs::{CloneRange, Credentials, FileSystem, InodeNumber, Seek, WriteMode};
 
 use super::node::Node;
 use super::{Ops, SyncPolicy};
@@ -98,7 +98,9 @@ impl Ops {
         let (filesystem, target) = self.locate_for_change(Node::of(copy.node_out))?;
         let cx = writer(cx.uid != 0);
         let wanted = copy.length.min(COPY_MAX);
-        let mut copied = 0;
+        // What can be shared need not be copied; a failure is met again by the copy.
+        let range = CloneRange { source, from: copy.offset_in, target, to: copy.offset_out, length: wanted };
+        let mut copied = filesystem.clone_range(located.filesystem(), &range, &cx).unwrap_or(0);
         while copied < wanted {
             let step = usize::try_from(wanted - copied).unwrap_or(COPY_STEP).min(COPY_STEP);
             let done = located

@@ -21,6 +21,7 @@ mod attributes;
 mod control_directory;
 mod directory;
 mod files;
+mod flags;
 mod left_behind;
 mod names;
 mod node;
@@ -31,7 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fuse::{
-    Attributes, Context, CopyRange, Created, DirectoryPlusWriter, DirectoryWriter, Entry, Errno, ExtendedAttribute, Fallocate, Filesystem, Notifier, Opened, OpenedFlags, Owner, Read,
+    Attributes, Context, CopyRange, Created, DirectoryPlusWriter, DirectoryWriter, Entry, Errno, ExtendedAttribute, Fallocate, Filesystem, Ioctl, Notifier, Opened, OpenedFlags, Owner, Read,
     Result, SetAttr, StatFs, StatX, Write,
 };
 use parking_lot::{Mutex, RwLock};
@@ -73,6 +74,8 @@ pub struct OpsOptions {
     pub xattrs: bool,
     /// Property `recordsize`, for `statfs`.
     pub record_bytes: u32,
+    /// The kernel was told, when this was mounted, to obey POSIX access control lists.
+    pub posix_acls: bool,
     /// Tell us of each open: costs a round trip, allows direct I/O for files opened with `O_DSYNC`.
     pub announce_opens: bool,
     /// The kernel collects writes: it may know of contents that we do not.
@@ -81,7 +84,7 @@ pub struct OpsOptions {
 
 impl Default for OpsOptions {
     fn default() -> OpsOptions {
-        OpsOptions { sync: SyncPolicy::Standard, snapdir_visible: false, xattrs: true, record_bytes: 128 << 10, announce_opens: false, writeback: false }
+        OpsOptions { sync: SyncPolicy::Standard, snapdir_visible: false, xattrs: true, record_bytes: 128 << 10, posix_acls: false, announce_opens: false, writeback: false }
     }
 }
 
@@ -144,11 +147,16 @@ impl Ops {
         self.forget_name(node::SNAPSHOT_DIRECTORY, name.as_bytes());
     }
 
-    /// All contents changed behind the kernel's back (rollback, receive).
+    /// Contents, attributes and names may have changed behind the kernel's back (rollback, receive, a program with the library):
+    /// what it has cached, mapped pages too, goes. Never to be called by an operation of this mount.
     pub fn contents_replaced(&self) {
-        if let Some(notifier) = self.notifier.lock().clone() {
+        let Some(notifier) = self.notifier.lock().clone() else { return };
+        if let Err(error) = notifier.forget_names() {
+            tracing::warn!(dataset = self.filesystem.objset().name(), ?error, "this kernel may believe old names for a while");
+        }
+        for inode in self.filesystem.known_inodes() {
             // What the kernel does not know it need not forget.
-            let _ = notifier.inval_inode(fuse::ROOT_NODE, 0, 0);
+            let _ = notifier.inval_inode(self.node_number(0, inode), 0, 0);
         }
     }
 
@@ -166,6 +174,10 @@ impl Ops {
         if let Some(notifier) = self.notifier.lock().clone() {
             let _ = notifier.inval_entry(parent, name);
         }
+    }
+
+    pub(crate) fn has_posix_acls(&self) -> bool {
+        self.options.read().posix_acls
     }
 
     pub(crate) fn announces_opens(&self) -> bool {
@@ -225,8 +237,8 @@ impl Filesystem for Ops {
         self.remove_directory(Node::of(parent), name)
     }
 
-    fn rename(&self, _: &Context, parent: u64, name: &[u8], new_parent: u64, new_name: &[u8], flags: u32) -> Result<()> {
-        self.rename_entry((Node::of(parent), name), (Node::of(new_parent), new_name), flags)
+    fn rename(&self, cx: &Context, parent: u64, name: &[u8], new_parent: u64, new_name: &[u8], flags: u32) -> Result<()> {
+        self.rename_entry(cx, (Node::of(parent), name), (Node::of(new_parent), new_name), flags)
     }
 
     fn link(&self, _: &Context, node: u64, new_parent: u64, new_name: &[u8]) -> Result<Entry> {
@@ -304,12 +316,16 @@ impl Filesystem for Ops {
         self.get_xattr(Node::of(node), name, out)
     }
 
-    fn listxattr(&self, _: &Context, node: u64, out: &mut [u8]) -> Result<usize> {
-        self.list_xattrs(Node::of(node), out)
+    fn listxattr(&self, cx: &Context, node: u64, out: &mut [u8]) -> Result<usize> {
+        self.list_xattrs(cx, Node::of(node), out)
     }
 
     fn removexattr(&self, _: &Context, node: u64, name: &[u8]) -> Result<()> {
         self.remove_xattr(Node::of(node), name)
+    }
+
+    fn ioctl(&self, _: &Context, node: u64, ioctl: &Ioctl<'_>, out: &mut [u8]) -> Result<(i32, usize)> {
+        self.control(Node::of(node), ioctl, out).map(|len| (0, len))
     }
 
     fn fallocate(&self, cx: &Context, node: u64, fallocate: &Fallocate) -> Result<()> {

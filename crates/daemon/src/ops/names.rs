@@ -1,15 +1,16 @@
 //! Names: looked up, made, removed, renamed.
 
 use fuse::{Context, Entry, Errno, Result};
-use tarnfs::{Credentials, ErrorKind, RenameMode};
+use tarnfs::{Credentials, ErrorKind, InodeNumber, RenameMode};
 
-use super::attributes::device_from_kernel;
+use super::attributes::{Located, device_from_kernel};
 use super::control_directory::CONTROL_NAME;
 use super::node::Node;
 use super::Ops;
 
-pub(super) fn credentials(cx: &Context) -> Credentials {
-    Credentials { uid: cx.uid, gid: cx.gid, groups: Vec::new() }
+/// Of the caller's groups the kernel names those only that matter.
+pub(super) fn credentials(cx: &Context, umask: u32) -> Credentials {
+    Credentials { uid: cx.uid, gid: cx.gid, groups: cx.other_group.into_iter().collect(), umask }
 }
 
 impl Ops {
@@ -24,6 +25,9 @@ impl Ops {
             return self.look_up_control(Node::Snapshots, b".");
         }
         let (located, directory) = self.locate(parent)?;
+        if name == b"." {
+            return self.look_up_number(&located, directory);
+        }
         match located.filesystem().lookup(directory, name) {
             Ok(stat) => {
                 let slot = located.slot();
@@ -35,6 +39,19 @@ impl Ops {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Entry::negative(self.name_life())),
             Err(error) => Err(crate::errno::of(error)),
         }
+    }
+
+    /// A file by its number: the kernel asks when somebody comes with a handle (an NFS client, `open_by_handle_at`) for what it has
+    /// forgotten. The number may be of a file that is gone, or of another object by now.
+    fn look_up_number(&self, located: &Located<'_>, inode: InodeNumber) -> Result<Entry> {
+        let stat = located.filesystem().lookup_inode(inode).map_err(|error| match error.kind() {
+            ErrorKind::Io | ErrorKind::Checksum | ErrorKind::Suspended => crate::errno::of(error),
+            _ => Errno::ESTALE,
+        })?;
+        if located.slot() != 0 {
+            self.slots.known(located.slot());
+        }
+        Ok(self.entry(located.slot(), &stat))
     }
 
     pub(super) fn forget_node(&self, node: Node, count: u64) {
@@ -62,27 +79,27 @@ impl Ops {
         let (filesystem, directory) = self.locate_for_change(parent)?;
         // A mode without a type means a regular file.
         let mode = if mode & libc::S_IFMT == 0 { mode | libc::S_IFREG } else { mode };
-        let stat = filesystem.create(directory, name, mode & !umask, device_from_kernel(device), &credentials(cx)).map_err(crate::errno::of)?;
+        let stat = filesystem.create(directory, name, mode, device_from_kernel(device), &credentials(cx, umask)).map_err(crate::errno::of)?;
         Ok(self.entry(0, &stat))
     }
 
     pub(super) fn make_directory(&self, cx: &Context, parent: Node, name: &[u8], mode: u32, umask: u32) -> Result<Entry> {
         self.check_name(parent, name, Errno::EEXIST)?;
         let (filesystem, directory) = self.locate_for_change(parent)?;
-        let stat = filesystem.mkdir(directory, name, mode & !umask, &credentials(cx)).map_err(crate::errno::of)?;
+        let stat = filesystem.mkdir(directory, name, mode, &credentials(cx, umask)).map_err(crate::errno::of)?;
         Ok(self.entry(0, &stat))
     }
 
     pub(super) fn make_link(&self, cx: &Context, parent: Node, name: &[u8], target: &[u8]) -> Result<Entry> {
         self.check_name(parent, name, Errno::EEXIST)?;
         let (filesystem, directory) = self.locate_for_change(parent)?;
-        let stat = filesystem.symlink(directory, name, target, &credentials(cx)).map_err(crate::errno::of)?;
+        let stat = filesystem.symlink(directory, name, target, &credentials(cx, 0)).map_err(crate::errno::of)?;
         Ok(self.entry(0, &stat))
     }
 
     pub(super) fn make_unnamed(&self, cx: &Context, parent: Node, mode: u32, umask: u32) -> Result<Entry> {
         let (filesystem, directory) = self.locate_for_change(parent)?;
-        let stat = filesystem.create_unnamed(directory, mode & !umask, &credentials(cx)).map_err(crate::errno::of)?;
+        let stat = filesystem.create_unnamed(directory, mode, &credentials(cx, umask)).map_err(crate::errno::of)?;
         Ok(self.entry(0, &stat))
     }
 
@@ -109,10 +126,11 @@ impl Ops {
         filesystem.rmdir(directory, name).map_err(crate::errno::of)
     }
 
-    pub(super) fn rename_entry(&self, from: (Node, &[u8]), to: (Node, &[u8]), flags: u32) -> Result<()> {
+    pub(super) fn rename_entry(&self, cx: &Context, from: (Node, &[u8]), to: (Node, &[u8]), flags: u32) -> Result<()> {
         self.check_name(from.0, from.1, Errno::EPERM)?;
         self.check_name(to.0, to.1, Errno::EPERM)?;
-        let mode = match flags {
+        let whiteout = (flags & libc::RENAME_WHITEOUT != 0).then(|| credentials(cx, 0));
+        let mode = match flags & !libc::RENAME_WHITEOUT {
             0 => RenameMode::Replace,
             libc::RENAME_NOREPLACE => RenameMode::NoReplace,
             libc::RENAME_EXCHANGE => RenameMode::Exchange,
@@ -120,6 +138,6 @@ impl Ops {
         };
         let (filesystem, directory) = self.locate_for_change(from.0)?;
         let (_, new_directory) = self.locate_for_change(to.0)?;
-        filesystem.rename(directory, from.1, new_directory, to.1, mode).map_err(crate::errno::of)
+        filesystem.rename_leaving(directory, from.1, new_directory, to.1, mode, whiteout.as_ref()).map_err(crate::errno::of)
     }
 }

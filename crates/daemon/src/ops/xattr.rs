@@ -1,21 +1,35 @@
 //! Extended attributes.
 
-use fuse::{Errno, ExtendedAttribute, Result};
-use tarnfs::XattrMode;
+use fuse::{Context, Errno, ExtendedAttribute, Result};
+use tarnfs::{AclKind, AclType, XattrMode};
 
 use super::node::Node;
 use super::Ops;
 
-/// Access control lists would have to be obeyed, not only kept.
-const ACL_PREFIX: &[u8] = b"system.posix_acl_";
+const USER: &[u8] = b"user.";
+const TRUSTED: &[u8] = b"trusted.";
+const SYSTEM: &[u8] = b"system.";
 
 impl Ops {
+    /// Whether names like this one can be used. The property `xattr=off` is about those of users only, as in OpenZFS; of those of the
+    /// system we know access control lists alone.
+    fn is_in_use(&self, name: &[u8]) -> bool {
+        if name.starts_with(SYSTEM) {
+            return AclKind::of_name(name).is_some() && self.has_posix_acls() && self.filesystem.options().acl_type == AclType::Posix;
+        }
+        !name.starts_with(USER) || self.options.read().xattrs
+    }
+
     fn check_xattr(&self, name: &[u8]) -> Result<()> {
-        if !self.options.read().xattrs || name.starts_with(ACL_PREFIX) { Err(Errno::EOPNOTSUPP) } else { Ok(()) }
+        if self.is_in_use(name) { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
     }
 
     pub(super) fn set_xattr(&self, node: Node, attribute: &ExtendedAttribute<'_>) -> Result<()> {
         self.check_xattr(attribute.name)?;
+        if let Some(kind) = AclKind::of_name(attribute.name) {
+            let (filesystem, inode) = self.locate_for_change(node)?;
+            return filesystem.set_posix_acl(inode, kind, Some(attribute.value), attribute.kill_sgid).map_err(crate::errno::of);
+        }
         let mode = match attribute.flags.cast_signed() {
             0 => XattrMode::Any,
             libc::XATTR_CREATE => XattrMode::Create,
@@ -27,21 +41,24 @@ impl Ops {
     }
 
     pub(super) fn get_xattr(&self, node: Node, name: &[u8], out: &mut [u8]) -> Result<usize> {
-        self.check_xattr(name)?;
-        if matches!(node, Node::Control | Node::Snapshots) {
+        // A kernel that was told to obey lists asks for them before each access; there are none now.
+        let no_list = AclKind::of_name(name).is_some() && self.has_posix_acls() && !self.is_in_use(name);
+        if no_list || matches!(node, Node::Control | Node::Snapshots) {
             return Err(Errno::ENODATA);
         }
+        self.check_xattr(name)?;
         let (located, inode) = self.locate(node)?;
         answer(&located.filesystem().getxattr(inode, name).map_err(crate::errno::of)?, out)
     }
 
-    pub(super) fn list_xattrs(&self, node: Node, out: &mut [u8]) -> Result<usize> {
-        if matches!(node, Node::Control | Node::Snapshots) || !self.options.read().xattrs {
+    pub(super) fn list_xattrs(&self, cx: &Context, node: Node, out: &mut [u8]) -> Result<usize> {
+        if matches!(node, Node::Control | Node::Snapshots) {
             return Ok(0);
         }
         let (located, inode) = self.locate(node)?;
         let names = located.filesystem().listxattr(inode).map_err(crate::errno::of)?;
-        let list: Vec<u8> = names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect();
+        let shown = |name: &Vec<u8>| self.is_in_use(name) && (cx.uid == 0 || !name.starts_with(TRUSTED));
+        let list: Vec<u8> = names.into_iter().filter(shown).flat_map(|name| name.into_iter().chain([0])).collect();
         answer(&list, out)
     }
 

@@ -267,3 +267,44 @@ fn a_crash_keeps_what_was_synced() {
     rig.close();
     zdb(&rig.image());
 }
+
+/// What a rollback or a program with the library changes in a mounted file system is seen through the mount: contents that are cached,
+/// sizes, names, and names that did not exist.
+#[test]
+fn changes_behind_the_kernels_back_are_seen() {
+    if !can_mount() {
+        return;
+    }
+    for announce in [false, true] {
+        let mut rig = Rig::new(256 << 20);
+        let ops = rig.mount(announce, TransportChoice::Auto);
+        fs::create_dir(rig.path("dir")).unwrap();
+        fs::write(rig.path("dir/changed"), pattern(300_000, 1)).unwrap();
+        fs::write(rig.path("dir/renamed"), "same").unwrap();
+        fs::write(rig.path("dir/gone"), "gone").unwrap();
+        let open = File::open(rig.path("dir/changed")).unwrap();
+        // All of it is in the kernel's memory now.
+        assert!(fs::read(rig.path("dir/changed")).unwrap() == pattern(300_000, 1));
+        assert!(!rig.path("dir/new").exists());
+        let library = ops.filesystem();
+        let root = tarnfs::Credentials::root();
+        let number = |name: &str| library.lookup_inode(fs::metadata(rig.path(name)).unwrap().ino()).unwrap().inode;
+        let (directory, changed) = (number("dir"), number("dir/changed"));
+        library.write(changed, tarnfs::WriteMode::At(5_000), &[9; 70_000], &root).unwrap();
+        library.truncate(changed, 200_000, &root).unwrap();
+        library.rename(directory, b"renamed", directory, b"new", tarnfs::RenameMode::Replace).unwrap();
+        library.unlink(directory, b"gone").unwrap();
+        ops.contents_replaced();
+        let mut expected = pattern(300_000, 1);
+        expected[5_000..75_000].fill(9);
+        expected.truncate(200_000);
+        let mut bytes = vec![0; 200_000];
+        open.read_exact_at(&mut bytes, 0).unwrap();
+        assert!(bytes == expected, "through a descriptor that was open");
+        assert_eq!(open.metadata().unwrap().len(), 200_000);
+        assert_eq!(fs::read_to_string(rig.path("dir/new")).unwrap(), "same");
+        assert!(!rig.path("dir/renamed").exists() && !rig.path("dir/gone").exists());
+        drop(open);
+        rig.close();
+    }
+}

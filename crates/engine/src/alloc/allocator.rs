@@ -100,6 +100,8 @@ pub struct AllocationFaults {
     count: AtomicU64,
     first: AtomicU64,
     end: AtomicU64,
+    /// Larger ones than this fail; 0: no.
+    largest: AtomicU64,
 }
 
 impl AllocationFaults {
@@ -107,6 +109,12 @@ impl AllocationFaults {
     pub fn fail(&self, nth: u64, more: u64) {
         self.first.store(self.count() + nth, Ordering::SeqCst);
         self.end.store((self.count() + nth).saturating_add(more).saturating_add(1), Ordering::SeqCst);
+        self.armed.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on there is no room for more than `bytes` in one piece.
+    pub fn fragment(&self, bytes: u64) {
+        self.largest.store(bytes, Ordering::SeqCst);
         self.armed.store(true, Ordering::SeqCst);
     }
 
@@ -120,12 +128,13 @@ impl AllocationFaults {
         self.count.load(Ordering::SeqCst)
     }
 
-    fn strikes(&self) -> bool {
+    fn strikes(&self, bytes: u64) -> bool {
         if !self.armed.load(Ordering::Relaxed) {
             return false;
         }
         let nth = self.count.fetch_add(1, Ordering::SeqCst) + 1;
-        (self.first.load(Ordering::SeqCst)..self.end.load(Ordering::SeqCst)).contains(&nth)
+        let largest = self.largest.load(Ordering::SeqCst);
+        (largest != 0 && bytes > largest) || (self.first.load(Ordering::SeqCst)..self.end.load(Ordering::SeqCst)).contains(&nth)
     }
 }
 
@@ -216,7 +225,7 @@ impl Allocator {
     /// Allocates all copies of a block, or none. The error is `NoSpace` if they do not fit (in pieces they may).
     pub fn allocate(&self, request: &Request<'_>) -> Result<Vec<Dva>> {
         assert!((1..=3).contains(&request.copies) && request.physical > 0, "cannot allocate {request:?}");
-        if self.faults.strikes() {
+        if self.faults.strikes(request.physical) {
             bail!(NoSpace, "injected: no room for {} copies of {} bytes", request.copies, request.physical);
         }
         let mut dvas = Vec::with_capacity(request.copies);
@@ -258,13 +267,15 @@ impl Allocator {
         let near = request.near.get(before.len()).and_then(at);
         let after = copies_before.last().and_then(at).map(|index| (index + 1) % groups.len());
         let first = near.or(after).unwrap_or(turn);
-        // The smallest blocks cannot be cut into smaller ones, so there is no second chance for them.
-        let smallest = |group: &Group| group.allocated_size(request.physical) <= 1 << group.config().ashift;
+        // The smallest blocks cannot be cut into smaller ones, so there is no second chance for them. And a copy that lies
+        // near the others is better than all of them in pieces.
+        let no_smaller = |group: &Group| group.allocated_size(request.physical) <= 1 << group.config().ashift;
+        let has_second_chance = request.must_succeed || request.for_log || !copies_before.is_empty();
         for must_succeed in [false, true] {
             for step in 0..groups.len() {
                 let index = (first + step) % groups.len();
                 let group = &groups[index];
-                if must_succeed && !request.must_succeed && !request.for_log && !smallest(group) {
+                if must_succeed && !has_second_chance && !no_smaller(group) {
                     continue;
                 }
                 if let Some(dva) = self.allocate_on(group, request, &copies_before, must_succeed, loader)? {

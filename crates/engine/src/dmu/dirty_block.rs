@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ondisk::blkptr::BlkPtr;
 use parking_lot::Mutex;
 
 use super::patch::Patch;
@@ -16,15 +17,17 @@ pub(super) enum Contents {
     Patch(Patch),
     /// The block was freed: zeros.
     Freed,
+    /// A block on disk that another object has too.
+    Cloned(Box<BlkPtr>),
 }
 
 impl Contents {
-    /// The whole block; `None`: it was freed.
+    /// The whole block; `None`: it was freed, or is on disk.
     pub(super) fn whole(&self) -> Option<Arc<Vec<u8>>> {
         match self {
             Contents::Data(data) => Some(data.clone()),
             Contents::Patch(patch) => Some(Arc::new(patch.whole())),
-            Contents::Freed => None,
+            Contents::Freed | Contents::Cloned(_) => None,
         }
     }
 }
@@ -37,9 +40,9 @@ pub(super) struct DirtyBlock {
 }
 
 impl DirtyBlock {
-    /// The newest contents, whole: `Some(None)` if the block was freed; `None` if there is no version.
-    pub(super) fn newest(&self) -> Option<Option<Arc<Vec<u8>>>> {
-        self.versions.lock().last().map(|(_, contents)| contents.whole())
+    /// The newest contents.
+    pub(super) fn newest(&self) -> Option<Contents> {
+        self.versions.lock().last().map(|(_, contents)| contents.clone())
     }
 
     /// Whether the newest version is contents, not "freed"; `None` if there is no version.
@@ -47,9 +50,9 @@ impl DirtyBlock {
         self.versions.lock().last().map(|(_, contents)| !matches!(contents, Contents::Freed))
     }
 
-    /// The block as `txg` made it; `None` if it did not, or freed it.
-    pub(super) fn version(&self, txg: Txg) -> Option<Arc<Vec<u8>>> {
-        self.versions.lock().iter().find(|(own, _)| *own == txg).and_then(|(_, contents)| contents.whole())
+    /// What `txg` made of it.
+    pub(super) fn version(&self, txg: Txg) -> Option<Contents> {
+        self.versions.lock().iter().find(|(own, _)| *own == txg).map(|(_, contents)| contents.clone())
     }
 
     /// Forgets the versions up to `txg`; `true` if none is left.

@@ -14,6 +14,7 @@ use ondisk::blkptr::{BlkPtr, Hole};
 use ondisk::dnode as disk;
 use ondisk::object_type::ObjectType;
 
+use super::dirty_block::Contents;
 use super::dnode::{BlockRanges, DnodeDirty};
 use super::objset_sync::SyncContext;
 use super::settings::write_policy;
@@ -264,9 +265,15 @@ impl DnodeSync {
             let blocks: Vec<u64> = self.dirty.blocks.iter().copied().collect();
             for block in blocks {
                 let dirty = self.dnode.blocks.read().get(&block).cloned();
-                if let Some(data) = dirty.and_then(|dirty| dirty.version(context.tx.txg())) {
-                    let previous = self.pointer(context, 0, block)?;
-                    out.push((block, self.request(context, 0, block, self.whole_block(data), previous)));
+                match dirty.and_then(|dirty| dirty.version(context.tx.txg())) {
+                    Some(Contents::Cloned(pointer)) => self.share(context, block, &pointer)?,
+                    Some(contents) => {
+                        if let Some(data) = contents.whole() {
+                            let previous = self.pointer(context, 0, block)?;
+                            out.push((block, self.request(context, 0, block, self.whole_block(data), previous)));
+                        }
+                    }
+                    None => {}
                 }
             }
             if let Some(change) = self.dirty.spill.take() {
@@ -282,6 +289,19 @@ impl DnodeSync {
             out.push((block, self.request(context, level, block, Arc::new(data), previous)));
         }
         Ok(out)
+    }
+
+    /// A block of another object becomes this one's too.
+    fn share(&mut self, context: &SyncContext<'_>, block: u64, pointer: &BlkPtr) -> Result<()> {
+        let previous = self.pointer(context, 0, block)?;
+        let own = pointer.reborn(context.tx.txg());
+        context.tx.context.io.add_reference(pointer)?;
+        if !previous.is_hole() {
+            self.kill(context, &previous)?;
+        }
+        self.tree.used += context.tx.context.io.deflated_size(&own);
+        context.owner.born(context.tx, &own)?;
+        self.set_pointer(context, 0, block, &own)
     }
 
     /// A version that is older than a change of the block size is brought to it.

@@ -35,6 +35,7 @@
 //! called by zap, dsl, zil and tarnfs::zpl; calls arc and zio.
 
 mod allocate;
+mod clone;
 mod context;
 mod dirty_block;
 mod dnode;

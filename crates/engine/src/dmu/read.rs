@@ -15,8 +15,12 @@ impl Dnode {
     pub fn block(&self, block: u64) -> Result<Arc<Vec<u8>>> {
         let dirty = self.blocks.read().get(&block).cloned();
         match dirty.and_then(|dirty| dirty.newest()) {
-            Some(Some(data)) => return Ok(data),
-            Some(None) => return Ok(self.zeros()),
+            Some(Contents::Data(data)) => return Ok(data),
+            Some(Contents::Patch(patch)) => return Ok(Arc::new(patch.whole())),
+            Some(Contents::Freed) => return Ok(self.zeros()),
+            Some(Contents::Cloned(pointer)) => {
+                return Ok(self.fit(self.objset.context.cache.read(&pointer, &self.bookmark(0, block))?));
+            }
             None => {}
         }
         if self.is_pending_free(block) {
@@ -86,6 +90,7 @@ impl Dnode {
     fn read_within(&self, block: u64, within: usize, part: &mut [u8]) -> Result<()> {
         let dirty = self.blocks.read().get(&block).cloned();
         if let Some(dirty) = dirty {
+            let mut is_clone = false;
             // Copied under the lock: a reference to the version would make the next writer copy the whole block.
             match dirty.versions.lock().last() {
                 Some((_, Contents::Data(data))) => {
@@ -102,7 +107,12 @@ impl Dnode {
                     part.fill(0);
                     return Ok(());
                 }
+                Some((_, Contents::Cloned(_))) => is_clone = true,
                 None => {}
+            }
+            if is_clone {
+                part.copy_from_slice(&self.block(block)?[within..within + part.len()]);
+                return Ok(());
             }
         }
         if self.is_pending_free(block) {

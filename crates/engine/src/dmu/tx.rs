@@ -147,6 +147,9 @@ fn join(objset: &Objset) -> Result<TxgHold> {
     if let Some(failure) = context.groups.failure() {
         return Err(failure);
     }
+    if let Some(refusal) = context.io.devices().refusal() {
+        return Err(refusal);
+    }
     throttle(context)?;
     Ok(context.groups.hold())
 }

@@ -44,13 +44,18 @@ impl Dnode {
     /// If `contents` is not one block long.
     pub fn write_block(self: &Arc<Self>, tx: &Tx, block: u64, contents: Vec<u8>) -> Result<()> {
         assert_eq!(contents.len() as u64, self.block_bytes(), "object {}: not a whole block", self.object);
+        self.put_version(tx, block, Contents::Data(Arc::new(contents)))
+    }
+
+    /// Makes `contents` the newest version of a block.
+    pub(super) fn put_version(self: &Arc<Self>, tx: &Tx, block: u64, contents: Contents) -> Result<()> {
         let dirty = self.dirty_block(block);
         let mut versions = dirty.versions.lock();
         let fresh = versions.last().is_none_or(|(txg, _)| *txg != tx.txg());
         if fresh {
-            versions.push((tx.txg(), Contents::Data(Arc::new(contents))));
+            versions.push((tx.txg(), contents));
         } else if let Some(last) = versions.last_mut() {
-            last.1 = Contents::Data(Arc::new(contents));
+            last.1 = contents;
         }
         drop(versions);
         self.note_dirty(tx, block, fresh)
@@ -77,7 +82,7 @@ impl Dnode {
                     *contents = Contents::Data(Arc::new(whole));
                 }
             }
-            Contents::Freed => unreachable!("change_block gives contents"),
+            Contents::Freed | Contents::Cloned(_) => unreachable!("change_block gives contents"),
         })
     }
 
@@ -92,13 +97,13 @@ impl Dnode {
             }
             match contents {
                 Contents::Data(data) => change(Arc::make_mut(data).as_mut_slice()),
-                Contents::Patch(_) | Contents::Freed => unreachable!("made whole above"),
+                Contents::Patch(_) | Contents::Freed | Contents::Cloned(_) => unreachable!("made whole above"),
             }
         })
     }
 
     /// Changes the group's version of a block. If there is none it is made: it begins as the contents before it, shared with
-    /// whoever has them. `change` never meets [`Contents::Freed`].
+    /// whoever has them. `change` meets [`Contents::Data`] or [`Contents::Patch`].
     fn change_block<R>(self: &Arc<Self>, tx: &Tx, block: u64, change: impl FnOnce(&mut Contents) -> R) -> Result<R> {
         let dirty = self.dirty_block(block);
         let mut read = None;
@@ -107,9 +112,9 @@ impl Dnode {
             let fresh = versions.last().is_none_or(|(txg, _)| *txg != tx.txg());
             let start = match versions.last() {
                 Some((_, Contents::Freed)) => Some(self.zeros()),
-                Some(_) if !fresh => None,
-                Some((_, older)) => older.whole().map(|older| self.fit(older)),
-                None => match read.take() {
+                Some((_, Contents::Data(_) | Contents::Patch(_))) if !fresh => None,
+                Some((_, older @ (Contents::Data(_) | Contents::Patch(_)))) => older.whole().map(|older| self.fit(older)),
+                Some((_, Contents::Cloned(_))) | None => match read.take() {
                     Some(contents) => Some(contents),
                     None => {
                         drop(versions);

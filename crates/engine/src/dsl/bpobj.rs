@@ -21,6 +21,7 @@ use std::ops::ControlFlow;
 use ondisk::blkptr::BlkPtr;
 use ondisk::bpobj::{BpobjPhys, BpobjVersion, entry_is_freed, listed};
 use ondisk::corruption::Corruption;
+use ondisk::dnode::OBJECTS_MAX;
 use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 
@@ -123,6 +124,10 @@ impl Bpobj {
         if phys.count.get() > u64::MAX / POINTER_BYTES {
             return Err(Corruption::new("bpobj", "count", phys.count.get()).into());
         }
+        // Sub-objects are objects, and of those there are no more than this.
+        if phys.sub_object_count.get() > OBJECTS_MAX {
+            return Err(Corruption::new("bpobj", "sub-object count", phys.sub_object_count.get()).into());
+        }
         Ok((phys, version))
     }
 
@@ -167,7 +172,9 @@ impl Bpobj {
 
     /// Appends; in a livelist `freed` says that the blocks were freed.
     pub fn append_marked(self, meta: &Meta, pointers: &[BlkPtr], freed: bool, tx: &SyncTx<'_>) -> Result<()> {
-        assert!(!self.is_shared_empty(meta), "the shared empty bpobj is not to be appended to");
+        if self.is_shared_empty(meta) {
+            bail!(Corrupt, "bpobj {}: it is the empty list that others share, and is to get entries", self.0);
+        }
         if pointers.is_empty() {
             return Ok(());
         }
@@ -218,7 +225,9 @@ impl Bpobj {
         }
         let space = other.space(meta)?;
         let (mut phys, version) = self.load(meta)?;
-        assert!(version >= BpobjVersion::V2, "bpobj {} cannot have sub-objects", self.0);
+        if version < BpobjVersion::V2 {
+            bail!(Corrupt, "bpobj {}: its record has no room for sub-objects", self.0);
+        }
         let one_block = |object: u64| meta.mos.info(object).map(|info| info.length <= info.block_bytes);
         let their_list = theirs.sub_objects.get();
         let copy_list = their_list == 0 || one_block(their_list)?;
@@ -357,6 +366,10 @@ impl<'a> Walk<'a> {
             let start = (end - 1) / READ_POINTERS * READ_POINTERS;
             let bytes = self.meta.mos.read(list.0, start * POINTER_BYTES, ((end - start) * POINTER_BYTES) as usize)?;
             for bp in BlkPtr::slice_of(&bytes).iter().rev() {
+                // Nobody lists a hole. A count beyond the list's end would go on for ages otherwise.
+                if bp.is_hole() {
+                    return Err(Corruption::new("bpobj", "count", whole).into());
+                }
                 let freed = entry_is_freed(bp);
                 flow = visit(bp, freed)?;
                 if flow.is_break() {

@@ -221,6 +221,10 @@ impl Deadlist {
         if self.old_format {
             return Bpobj(self.object).space_born_in(meta, after, last);
         }
+        // Of two snapshots the later one is the younger one, on every pool but a damaged one.
+        if after > last {
+            bail!(Corrupt, "deadlist {}: from txg {after} to txg {last}", self.object);
+        }
         self.with_entries(meta, |entries| {
             let mut sum = Space::default();
             for (_, list) in entries.range(after..last) {

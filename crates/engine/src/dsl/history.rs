@@ -75,11 +75,18 @@ struct HistoryPhys {
 
 impl HistoryPhys {
     fn load(meta: &Meta, object: u64) -> Result<Self> {
-        let bonus = meta.mos.bonus(object)?;
-        let (phys, _) = Self::read_from_prefix(&bonus).map_err(|_| Corruption::new("history", "bonus length", bonus.len() as u64))?;
+        Ok(Self::from_bonus(&meta.mos.bonus(object)?)?)
+    }
+
+    /// Reads the record; afterwards there is a ring, and the records are not longer than it.
+    fn from_bonus(bonus: &[u8]) -> Result<Self, Corruption> {
+        let (phys, _) = Self::read_from_prefix(bonus).map_err(|_| Corruption::new("history", "bonus length", bonus.len() as u64))?;
         let (begin, end) = (phys.begin.get(), phys.end.get());
-        if phys.limit.get() <= phys.create_end.get() || begin > end || end - begin > phys.limit.get() {
-            return Err(Corruption::new("history", "offsets", end).into());
+        let ring = phys.limit.get().checked_sub(phys.create_end.get()).filter(|ring| (1..=RING_MAX).contains(ring));
+        let ring = ring.ok_or(Corruption::new("history", "limit", phys.limit.get()))?;
+        // Offsets count on for ever, but not to the end of 64 bits.
+        if begin > end || end - begin > ring || end > u64::MAX / 2 {
+            return Err(Corruption::new("history", "offsets", end));
         }
         Ok(phys)
     }
@@ -242,5 +249,31 @@ impl Dsl {
         record.set(field::TIME, self.meta.context.host.wall_clock().0);
         record.set(field::TXG, tx.txg());
         self.append_history(record, tx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found while fuzzing: records that are longer than their ring made a negative number of free bytes.
+    #[test]
+    fn a_ring_is_at_least_as_long_as_what_is_in_it() {
+        let phys = |create_end: u64, limit: u64, begin: u64, end: u64| {
+            let phys = HistoryPhys { create_end: create_end.into(), limit: limit.into(), begin: begin.into(), end: end.into(), lost: 0.into() };
+            HistoryPhys::from_bonus(phys.as_bytes())
+        };
+        assert!(phys(500, 128 << 10, 500, 9000).is_ok());
+        assert!(phys(500, 128 << 10, 1 << 40, (1 << 40) + 9000).is_ok());
+        for (create_end, limit, begin, end) in [
+            (100 << 10, 128 << 10, 100 << 10, 220 << 10),
+            (500, 500, 500, 500),
+            (0, u64::MAX, 0, 9000),
+            (500, 128 << 10, 9000, 500),
+            (500, 128 << 10, u64::MAX - 8, u64::MAX),
+        ] {
+            assert!(phys(create_end, limit, begin, end).is_err(), "{create_end} {limit} {begin} {end}");
+        }
+        assert!(HistoryPhys::from_bonus(&[0; 39]).is_err());
     }
 }

@@ -76,7 +76,7 @@ impl Dsl {
             fatal.map_or(Ok(()), Err)
         });
         let txg = self.queue(work)?;
-        context.groups.wait_synced(txg)?;
+        context.groups.wait_synced_unless(txg, &|| context.io.devices().suspension())?;
         let taken = answer.lock().take();
         taken.unwrap_or_else(|| Err(error!(Suspended, "the pool stopped before the change was made")))
     }

@@ -23,6 +23,10 @@ impl Pool {
 
     fn end(&self, state: PoolState) -> Result<()> {
         let result = if self.is_read_only() { Ok(()) } else { self.write_end(state) };
+        if result.is_err() && self.vdevs.gate().failure().is_some() {
+            // What is not written yet may still be: somebody can repair the pool.
+            return result;
+        }
         self.abandon();
         result
     }
@@ -41,6 +45,7 @@ impl Pool {
 
     /// Stops and lets go of the devices, without writing anything more: what a crash does.
     pub fn abandon(&self) {
+        self.vdevs.gate().give_up();
         self.stop_threads();
         self.dsl.close();
         self.vdevs.close_all();

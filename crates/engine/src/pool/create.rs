@@ -17,9 +17,9 @@ use ondisk::uberblock::Uberblock;
 use parking_lot::{Condvar, Mutex};
 
 use super::config::{PoolConfig, VERSION_FEATURES};
-use super::open::{make_context, open_space_maps, set_block_features};
+use super::open::{make_context, mos_options, open_shared, open_space_maps, set_block_features};
 use super::{OpenOptions, Pool};
-use crate::dmu::{DmuContext, Objset, ObjsetOptions, ObjsetSettings, SyncTx};
+use crate::dmu::{Objset, ObjsetSettings, SyncTx};
 use crate::dsl::bpobj::Bpobj;
 use crate::dsl::feature::Features;
 use crate::dsl::meta::key;
@@ -86,7 +86,7 @@ impl Pool {
         let frees = Mutex::new(Vec::new());
         let tx = SyncTx::new(&context, TXG_INITIAL, 1, &frees);
         let space = Arc::new(MosSpace::default());
-        let mos = new_mos(&context, &tx, space.clone());
+        let mos = Mos(Objset::create(mos_options(&context, space.clone()), &tx, ObjsetType::Meta, ObjsetSize::V3));
         let meta = Meta::new(mos.clone(), Features::default(), VERSION_FEATURES, context.clone());
         let tree = NewTree { pool: name, features, properties, fill };
         let dsl = Dsl::create(meta, tree, space, options.file_owner, &tx)?;
@@ -98,12 +98,14 @@ impl Pool {
             config.set_feature_for_read(feature, true);
         }
         let space_maps = open_space_maps(&context, &vdevs, &mos, &dsl)?;
+        let shared = Some(open_shared(&context, &vdevs, &dsl)?);
         let deferred = mos.zap_u64(key::DIRECTORY, key::DEFERRED_BPOBJ)?.map(Bpobj);
         let pool = Arc::new(Pool {
             vdevs,
             context: context.clone(),
             dsl,
             space_maps: Some(space_maps),
+            shared,
             unsupported: Vec::new(),
             config: Mutex::new(config),
             uberblock: Mutex::new(Uberblock::empty()),
@@ -147,19 +149,6 @@ fn write_first_labels(vdevs: &VdevTree, config: &PoolConfig, expected: usize) ->
     }
     assert_eq!(written, expected, "a device of the new pool got no label");
     Ok(())
-}
-
-fn new_mos(context: &Arc<DmuContext>, tx: &SyncTx<'_>, space: Arc<MosSpace>) -> Mos {
-    let options = ObjsetOptions {
-        context: context.clone(),
-        dataset: 0,
-        name: "MOS".into(),
-        owner: space,
-        settings: ObjsetSettings::mos(true),
-        file_owner: None,
-        snapshot: false,
-    };
-    Mos(Objset::create(options, tx, ObjsetType::Meta, ObjsetSize::V3))
 }
 
 /// The MOS objects that belong to the pool itself. Returns that of the configuration.

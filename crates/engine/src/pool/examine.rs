@@ -6,15 +6,23 @@
 
 use std::sync::Arc;
 
+use ondisk::uberblock::Uberblock;
+
 use super::OpenOptions;
 use super::import::Candidate;
 use super::removed;
 use super::open::{make_context, open_mos, read_config};
+use crate::bail;
+use crate::dsl::Mos;
 use crate::dsl::feature::{Features, Unsupported};
+use crate::dsl::meta::key;
 use crate::error::{Result, Within};
 use crate::host::HostRef;
 use crate::tunables::Tunables;
 use crate::vdev::VdevTree;
+
+/// Key of the MOS's directory: the uberblock that a checkpoint keeps.
+const CHECKPOINT: &str = "com.delphix:zpool_checkpoint";
 
 /// What was found.
 pub struct Examined {
@@ -35,8 +43,31 @@ pub fn examine(candidate: &Candidate, host: HostRef) -> Result<Examined> {
     examine_named(candidate, host).within(|| format!("pool {name}"))
 }
 
-fn examine_named(candidate: &Candidate, host: HostRef) -> Result<Examined> {
+/// The pool as it was when its checkpoint was made, to be opened read-only: the MOS keeps the uberblock of that time.
+///
+/// # Errors
+/// The pool has no checkpoint, or its MOS cannot be read.
+pub fn at_checkpoint(candidate: &Candidate, host: HostRef) -> Result<Candidate> {
+    let name = candidate.config.name.clone();
+    checkpoint_of(candidate, host).within(|| format!("pool {name}"))
+}
+
+fn checkpoint_of(candidate: &Candidate, host: HostRef) -> Result<Candidate> {
     candidate.config.check_features_for_read()?;
+    let mos = open_true_mos(candidate, host)?.1;
+    let Some(value) = mos.zap_get(key::DIRECTORY, CHECKPOINT)? else { bail!(NotFound, "it has no checkpoint") };
+    // Older ones are shorter: what they lack is zero.
+    let mut bytes = value.to_le_bytes();
+    bytes.resize(bytes.len().max(Uberblock::BYTES), 0);
+    let uberblock = Uberblock::decode(&bytes).within(|| "the uberblock of the checkpoint")?;
+    if uberblock.txg >= candidate.uberblock().txg {
+        bail!(Corrupt, "the checkpoint of txg {} is newer than the pool", uberblock.txg);
+    }
+    Ok(Candidate { uberblocks: vec![uberblock], ..candidate.clone() })
+}
+
+/// The vdevs as the MOS describes them, and the MOS opened by them.
+fn open_true_mos(candidate: &Candidate, host: HostRef) -> Result<(Arc<VdevTree>, Mos)> {
     // A look at the MOS needs neither threads nor much memory.
     let tunables = Tunables { write_workers: 1, read_workers: 1, cache_bytes_max: 16 << 20, ..Tunables::default() };
     let options = OpenOptions { host, tunables, read_only: true, file_owner: None, new_name: None };
@@ -51,6 +82,12 @@ fn examine_named(candidate: &Candidate, host: HostRef) -> Result<Examined> {
     let context = make_context(&options, &vdevs, uberblock.txg);
     let mos = open_mos(&context, uberblock, Arc::default())?;
     removed::load_maps(&mos, &vdevs, true)?;
+    Ok((vdevs, mos))
+}
+
+fn examine_named(candidate: &Candidate, host: HostRef) -> Result<Examined> {
+    candidate.config.check_features_for_read()?;
+    let (vdevs, mos) = open_true_mos(candidate, host)?;
     let (features, unsupported) = Features::load(&mos, true)?;
     Ok(Examined { vdevs, unsupported, features })
 }

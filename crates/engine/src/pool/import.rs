@@ -33,6 +33,8 @@ pub struct FoundDevice {
     pub config: NvList,
     /// The txg of that label.
     pub txg: u64,
+    /// The txgs of its uberblocks.
+    pub uberblock_txgs: Vec<u64>,
     /// How many of its four labels are good.
     pub labels: usize,
 }
@@ -175,6 +177,7 @@ fn assemble(pool: u64, scanned: Vec<Scanned>, txg_max: u64) -> Option<Candidate>
             guid: found.guid,
             disk: found.disk,
             txg: config.u64("txg").unwrap_or(0),
+            uberblock_txgs: found.uberblocks.iter().map(|uberblock| uberblock.txg).collect(),
             labels: found.labels.configs().count(),
             config,
         };

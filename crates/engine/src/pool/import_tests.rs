@@ -288,7 +288,7 @@ fn a_pool_with_destroyed_uberblocks_is_found() {
 
 #[test]
 fn what_we_cannot_read_is_found_and_refused_by_name() {
-    for (name, kind) in [("raidz1", "raidz"), ("draid2", "draid"), ("remove", "com.delphix:device_removal")] {
+    for (name, kind) in [("raidz1", "raidz"), ("draid2", "draid"), ("expand", "org.openzfs:raidz_expansion")] {
         let Some((_directory, candidate)) = golden_candidate(name) else { return };
         let opened = candidate.open_tree().and_then(|_| candidate.config.check_features_for_read());
         let Err(error) = opened else { panic!("{name} was opened") };

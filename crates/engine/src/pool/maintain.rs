@@ -6,7 +6,7 @@ use super::Pool;
 use crate::dmu::SyncTx;
 use crate::dsl::SpaceCheck;
 use crate::error::Result;
-use crate::vdev::VdevState;
+use crate::vdev::{FailureMode, VdevState};
 use crate::bail;
 
 impl Pool {
@@ -32,6 +32,34 @@ impl Pool {
             }
             Ok(())
         })
+    }
+
+    /// Does with failed writes what the property `failmode` says: for who has somebody to clear them.
+    ///
+    /// # Errors
+    /// The property cannot be read.
+    pub fn obey_failmode(&self) -> Result<()> {
+        let mode = match self.stored_property("failmode")?.map_or(0, |value| value.number()) {
+            1 => FailureMode::Continue,
+            2 => FailureMode::Panic,
+            _ => FailureMode::Wait,
+        };
+        self.vdevs.gate().set_mode(mode);
+        Ok(())
+    }
+
+    /// Errors are forgotten, of one device or of all; who waits to write tries again.
+    pub fn clear_errors(&self, device: Option<u64>) {
+        for top in self.vdevs.tops() {
+            for leaf in top.leaves().iter().filter(|leaf| device.is_none_or(|device| device == leaf.guid())) {
+                // What a lone device did not take, nobody has: it is written again, or the pool ends.
+                if top.leaves().len() == 1 {
+                    leaf.set_behind(false);
+                }
+                leaf.clear_errors();
+            }
+        }
+        self.vdevs.gate().clear();
     }
 
     /// Says in the history that this program made or imported the pool.

@@ -16,12 +16,14 @@ mod maintain;
 pub mod examine;
 mod heartbeat;
 pub mod import;
+mod missed;
 mod open;
 #[allow(clippy::module_inception)]
 mod pool;
 pub mod prop_table;
 mod properties;
 mod removed;
+pub mod shared_blocks;
 pub mod space_maps;
 mod sync;
 mod sync_config;

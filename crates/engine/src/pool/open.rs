@@ -4,7 +4,7 @@
 //! The labels say just enough to read the MOS; the MOS has the whole configuration. So the pool is opened twice: once
 //! to read the configuration, with the vdev tree that the labels describe, and then for good with the tree of the MOS.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::AtomicBool;
 
 use ondisk::blkptr::BlkPtr;
@@ -15,8 +15,9 @@ use parking_lot::{Condvar, Mutex};
 
 use super::config::{PoolConfig, PoolState};
 use super::import::Candidate;
-use super::removed;
+use super::{missed, removed};
 use super::pool::{DslFeatures, Pool};
+use super::shared_blocks::SharedBlocks;
 use super::space_maps::{SpaceMaps, SpaceMapsOptions, VdevSpace};
 use crate::alloc::{Allocator, ClassKind, GroupConfig};
 use crate::arc::BlockCache;
@@ -30,7 +31,7 @@ use crate::host::HostRef;
 use crate::tunables::Tunables;
 use crate::txg::{DirtyBytes, TxgGroups};
 use crate::vdev::{VdevConfig, VdevTree};
-use crate::zio::{BlockFeatures, BlockIo, BlockThreads, SharedVdevs};
+use crate::zio::{BlockFeatures, BlockIo, BlockTables, BlockThreads, SharedVdevs};
 use crate::{bail, error};
 
 /// How a pool is to be opened.
@@ -71,7 +72,12 @@ pub(super) fn make_context(options: &OpenOptions, vdevs: &Arc<VdevTree>, synced:
 
 pub(super) fn open_mos(context: &Arc<DmuContext>, uberblock: &Uberblock, space: Arc<MosSpace>) -> Result<Mos> {
     let Some(pointer) = BlkPtr::from_bytes(&uberblock.root) else { bail!(Corrupt, "uberblock: no root pointer") };
-    let options = ObjsetOptions {
+    Ok(Mos(Objset::open(mos_options(context, space), pointer)?))
+}
+
+/// How the MOS is opened, and made.
+pub(super) fn mos_options(context: &Arc<DmuContext>, space: Arc<MosSpace>) -> ObjsetOptions {
+    ObjsetOptions {
         context: context.clone(),
         dataset: 0,
         name: "MOS".into(),
@@ -79,8 +85,7 @@ pub(super) fn open_mos(context: &Arc<DmuContext>, uberblock: &Uberblock, space: 
         settings: ObjsetSettings::mos(true),
         file_owner: None,
         snapshot: false,
-    };
-    Ok(Mos(Objset::open(options, pointer)?))
+    }
 }
 
 /// Reads the configuration that is in the MOS.
@@ -123,6 +128,7 @@ impl Pool {
         let space = Arc::new(MosSpace::default());
         let mos = open_mos(&context, &uberblock, space.clone())?;
         removed::load_maps(&mos, &vdevs, options.read_only)?;
+        missed::load(&mos, &vdevs, candidate)?;
         let (config_object, stored) = read_config(&mos)?;
         let mut config = PoolConfig::from_nvlist(&stored)?;
         config.version = uberblock.version;
@@ -141,12 +147,14 @@ impl Pool {
             Err(_) if options.read_only => None,
             Err(error) => return Err(error),
         };
+        let shared = if options.read_only { None } else { Some(open_shared(&context, &vdevs, &dsl)?) };
         let deferred = mos.zap_u64(key::DIRECTORY, key::DEFERRED_BPOBJ)?.map(Bpobj);
         let pool = Arc::new(Pool {
             vdevs,
             context,
             dsl,
             space_maps,
+            shared,
             unsupported,
             config: Mutex::new(config),
             uberblock: Mutex::new(uberblock),
@@ -159,13 +167,22 @@ impl Pool {
             heartbeat: super::heartbeat::Heartbeat::default(),
         });
         pool.refresh_space();
-        if !options.read_only {
-            pool.refuse_unreplayed_logs()?;
-            pool.obey_stored_properties()?;
-            pool.claim(&options.host);
-            pool.start_threads();
+        if !options.read_only
+            && let Err(error) = pool.begin_writing(&options.host)
+        {
+            // What was opened refers to itself in circles: without this the devices would stay locked.
+            pool.abandon();
+            return Err(error);
         }
         Ok(pool)
+    }
+
+    fn begin_writing(self: &Arc<Self>, host: &HostRef) -> Result<()> {
+        self.refuse_unreplayed_logs()?;
+        self.obey_stored_properties()?;
+        self.claim(host);
+        self.start_threads();
+        Ok(())
     }
 
     /// The labels are to say that the pool is ours and in use.
@@ -233,6 +250,7 @@ pub(super) fn set_block_features(context: &DmuContext, mos: &Mos, features: &Fea
     context.io.set_features(BlockFeatures {
         embedded_data: features.is_enabled(Feature::EmbeddedData),
         hole_birth: features.is_active(Feature::HoleBirth),
+        block_cloning: features.is_enabled(Feature::BlockCloning),
         dynamic_gang_header: features.is_active(Feature::DynamicGangHeader),
     });
     if let Some(value) = mos.zap_get(key::DIRECTORY, key::CHECKSUM_SALT)? {
@@ -276,6 +294,12 @@ fn vdev_spaces(vdevs: &Arc<VdevTree>, mos: &Mos) -> Result<Vec<VdevSpace>> {
         });
     }
     Ok(spaces)
+}
+
+pub(super) fn open_shared(context: &DmuContext, vdevs: &Arc<VdevTree>, dsl: &Arc<Dsl>) -> Result<Arc<SharedBlocks>> {
+    let shared = SharedBlocks::open(dsl, vdevs)?;
+    context.io.set_tables(Arc::downgrade(&shared) as Weak<dyn BlockTables>);
+    Ok(shared)
 }
 
 pub(super) fn open_space_maps(context: &Arc<DmuContext>, vdevs: &Arc<VdevTree>, mos: &Mos, dsl: &Arc<Dsl>) -> Result<Arc<SpaceMaps>> {

@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::config::PoolConfig;
 use super::heartbeat::Heartbeat;
+use super::shared_blocks::SharedBlocks;
 use super::space_maps::{FeatureCounts, SpaceMaps};
 use crate::alloc::ClassKind;
 use crate::dmu::{DmuContext, SyncTx};
@@ -39,6 +40,8 @@ pub struct Pool {
     pub dsl: Arc<Dsl>,
     /// Which space is in use; `None` in a pool opened only for reading whose space maps we cannot read.
     pub space_maps: Option<Arc<SpaceMaps>>,
+    /// Blocks with several pointers; `None` in a pool opened only for reading.
+    pub(super) shared: Option<Arc<SharedBlocks>>,
     /// Features in use that this program can only read past: the reason why the pool is read-only.
     pub unsupported: Vec<crate::dsl::feature::Unsupported>,
     /// guards: what labels and the MOS say of the pool
@@ -156,7 +159,8 @@ impl Pool {
             }
             return Ok(());
         }
-        self.context.groups.wait_synced(txg).within(|| format!("pool {}", self.name()))
+        let suspension = || self.vdevs.gate().failure();
+        self.context.groups.wait_synced_unless(txg, &suspension).within(|| format!("pool {}", self.name()))
     }
 }
 

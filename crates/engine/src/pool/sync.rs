@@ -105,6 +105,7 @@ impl Pool {
             || self.dsl.has_tasks(txg)
             || self.config_dirty.load(Ordering::Acquire)
             || self.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg))
+            || self.has_missed()
             || self.dsl.has_background_frees()?)
     }
 
@@ -133,7 +134,7 @@ impl Pool {
 
     fn is_written(&self, txg: Txg) -> bool {
         let space_changed = self.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg));
-        !space_changed && !self.dsl.is_dirty(txg) && !self.has_obsolete()
+        !space_changed && !self.dsl.is_dirty(txg) && !self.has_obsolete() && !self.has_missed() && !self.shared.as_ref().is_some_and(|shared| shared.has_changes())
     }
 
     fn sync_pass(&self, tx: &SyncTx<'_>, frees: &Mutex<Vec<BlkPtr>>) -> Result<()> {
@@ -141,6 +142,9 @@ impl Pool {
         if tx.pass == 1 {
             space_maps.make_arrays(tx)?;
             self.note_metaslab_arrays();
+        }
+        self.sync_missed(tx)?;
+        if tx.pass == 1 {
             self.sync_config(tx)?;
         }
         self.dsl.sync_pass(tx)?;
@@ -149,6 +153,9 @@ impl Pool {
             self.sync_config(tx)?;
         }
         self.return_frees(tx, frees)?;
+        if let Some(shared) = &self.shared {
+            shared.sync_pass(tx)?;
+        }
         self.sync_obsolete(tx)?;
         space_maps.sync_pass(tx)?;
         if tx.pass == 1 {
@@ -201,13 +208,19 @@ impl Pool {
             ..Uberblock::empty()
         };
         let tops = self.vdevs.uberblock_tops(txg, all || !dirty.is_empty());
-        let result = sync_labels(&LabelSync {
+        let labels = LabelSync {
             uberblock: &uberblock,
             dirty: &dirty,
             uberblock_tops: &tops,
             multihost: self.heartbeat.is_on(),
             config: &|top, leaf| config.label(&self.vdevs, top, leaf, txg),
-        });
+        };
+        let result = loop {
+            match sync_labels(&labels) {
+                Err(error) if self.vdevs.gate().wait_after(&error) => {}
+                done => break done,
+            }
+        };
         if let Err(error) = result {
             self.set_config_dirty();
             return Err(error!(Suspended, "the labels cannot be written: {error}"));

@@ -33,6 +33,9 @@ struct State {
     failed: Option<Error>,
 }
 
+/// How often somebody who waits looks whether that makes sense.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
 /// The transaction groups of one pool.
 pub struct TxgGroups {
     open: AtomicU64,
@@ -161,11 +164,15 @@ impl TxgGroups {
         }
     }
 
-    /// Closes the open group, opens the next, and waits until nobody holds the closed one. Returns it.
+    /// Closes the open group, opens the next, and waits until nobody holds the closed one. Returns it. Where
+    /// a failure has stopped the pool nobody would ever take the group, and nothing is closed.
     pub fn quiesce(&self) -> Txg {
         let mut state = self.state.lock();
         // open, quiesced and syncing at the most: the slot of the group that opens must have been synced.
         while state.quiesced.is_some() {
+            if state.failed.is_some() {
+                return self.open_txg();
+            }
             self.changed.wait(&mut state);
         }
         let guards: Vec<_> = self.shards.iter().map(|shard| shard.holds.lock()).collect();
@@ -247,6 +254,31 @@ impl TxgGroups {
             self.changed.wait(&mut state);
         }
         Ok(())
+    }
+
+    /// As [`TxgGroups::wait_synced`], but gives up when `suspension` says that the pool waits for somebody: who administers it
+    /// must not wait for themselves.
+    ///
+    /// # Errors
+    /// What stopped the pool, or what it waits for.
+    pub fn wait_synced_unless(&self, txg: Txg, suspension: &dyn Fn() -> Option<Error>) -> Result<()> {
+        self.kick(txg);
+        loop {
+            {
+                let mut state = self.state.lock();
+                let is_over = |state: &State| state.synced >= txg || state.failed.is_some() || state.stopping;
+                if !is_over(&state) {
+                    self.changed.wait_for(&mut state, LOOK_AGAIN);
+                }
+                if is_over(&state) {
+                    break;
+                }
+            }
+            if let Some(why) = suspension() {
+                bail!(Suspended, "{why}");
+            }
+        }
+        self.wait_synced(txg)
     }
 
     /// Waits until `txg` is no longer open.

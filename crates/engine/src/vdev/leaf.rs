@@ -40,6 +40,8 @@ pub struct Leaf {
     behind: AtomicBool,
     /// The txgs whose writes it missed, half-open and ascending. guarded by: itself
     missing: Mutex<Vec<(u64, u64)>>,
+    /// `missing` has something that is not in the log on disk.
+    unsaved: AtomicBool,
     /// The txg that is being written, for `missing`; shared by the whole tree.
     writing_txg: Arc<AtomicU64>,
     /// What was done with it.
@@ -80,6 +82,7 @@ impl Leaf {
             reason: AtomicU8::new(reason as u8),
             behind: AtomicBool::new(false),
             missing: Mutex::default(),
+            unsaved: AtomicBool::new(false),
             writing_txg,
             stats: LeafStats::default(),
         }
@@ -142,7 +145,23 @@ impl Leaf {
         }
     }
 
-    /// The txgs whose writes it missed since it was opened, half-open and ascending: what its dirty time log gets.
+    /// What its dirty time log says: half-open and ascending. `filling`: it is behind even if it says nothing.
+    pub(crate) fn set_missed(&self, ranges: Vec<(u64, u64)>, filling: bool) {
+        self.behind.store(filling || !ranges.is_empty(), Relaxed);
+        *self.missing.lock() = ranges;
+    }
+
+    /// Whether [`Leaf::take_unsaved_missed`] has something.
+    pub(crate) fn has_unsaved_missed(&self) -> bool {
+        self.unsaved.load(Relaxed)
+    }
+
+    /// What its log has to say, if that is not what it says on disk.
+    pub(crate) fn take_unsaved_missed(&self) -> Option<Vec<(u64, u64)>> {
+        self.unsaved.swap(false, Relaxed).then(|| self.missing.lock().clone())
+    }
+
+    /// The txgs whose writes it missed, half-open and ascending: what its dirty time log gets.
     pub fn missing_txgs(&self) -> Vec<(u64, u64)> {
         self.missing.lock().clone()
     }
@@ -160,11 +179,31 @@ impl Leaf {
     /// A write is not on this leaf: from now on it is behind (invariant 2 of the module).
     pub(super) fn note_missed_write(&self) {
         let txg = self.writing_txg.load(Relaxed);
+        self.note_missed(txg, txg + 1);
+    }
+
+    /// It has missed what was written from txg `start` on, before `end`. No range begins before one that was noted earlier.
+    pub(crate) fn note_missed(&self, start: u64, end: u64) {
         self.behind.store(true, Relaxed);
         let mut missing = self.missing.lock();
-        match missing.last_mut() {
-            Some((first, end)) if *first <= txg && txg <= *end => *end = (*end).max(txg + 1),
-            _ => missing.push((txg, txg + 1)),
+        let changed = match missing.last_mut() {
+            Some((_, last)) if end <= *last => false,
+            Some((first, last)) if *first <= start && start <= *last => {
+                *last = end;
+                true
+            }
+            Some((_, last)) => {
+                let start = start.max(*last);
+                missing.push((start, end));
+                true
+            }
+            None => {
+                missing.push((start, end));
+                true
+            }
+        };
+        if changed {
+            self.unsaved.store(true, Relaxed);
         }
     }
 

@@ -24,6 +24,7 @@
 
 mod config;
 mod create;
+mod gate;
 mod health;
 mod indirect;
 pub mod label;
@@ -38,6 +39,7 @@ mod tests;
 
 pub use config::{VdevConfig, VdevKind, key};
 pub use create::{NewLeaf, NewTop};
+pub use gate::{FailureMode, Gate};
 pub use health::{Reason, VdevState, VdevStatus};
 pub use indirect::IndirectMap;
 pub(crate) use indirect::RemovedVdev;

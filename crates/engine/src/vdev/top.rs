@@ -1,6 +1,6 @@
 //! A top-level vdev: a set of leaves that hold the same bytes.
 
-use super::{IndirectMap, Leaf, VdevConfig, VdevKind, VdevState, key, mirror};
+use super::{Gate, IndirectMap, Leaf, VdevConfig, VdevKind, VdevState, key, mirror};
 use crate::error::Result;
 use crate::{bail, error};
 use ondisk::label;
@@ -30,6 +30,8 @@ pub struct TopVdev {
     map: OnceLock<IndirectMap>,
     /// Ranges of a removed vdev that were freed and are not noted on disk yet: offset and length. guarded by: itself
     obsolete: Mutex<Vec<(u64, u64)>>,
+    /// Where writers wait when no leaf takes a write. Set when it joins a tree.
+    gate: OnceLock<Arc<Gate>>,
 }
 
 impl TopVdev {
@@ -46,7 +48,18 @@ impl TopVdev {
             config_dirty: AtomicBool::new(false),
             map: OnceLock::new(),
             obsolete: Mutex::default(),
+            gate: OnceLock::new(),
         }
+    }
+
+    /// It belongs to a tree.
+    pub(super) fn set_gate(&self, gate: &Arc<Gate>) {
+        let _ = self.gate.set(gate.clone());
+    }
+
+    /// No leaf took a write: waits until it is worth trying again. `false`: it is not.
+    pub fn wait_after(&self, error: &crate::error::Error) -> bool {
+        self.gate.get().is_some_and(|gate| gate.wait_after(error))
     }
 
     /// Where things are that were here, of a removed vdev.

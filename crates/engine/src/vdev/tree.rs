@@ -4,7 +4,7 @@
 //! `tops` is held for as long as it takes to clone an `Arc`; a vdev that is taken out lives on in those who use it.
 
 use super::top::state_of_mirror;
-use super::{ASHIFT_MAX, ASHIFT_MIN, Leaf, Reason, TopVdev, VdevConfig, VdevKind, VdevState, VdevStatus, key};
+use super::{ASHIFT_MAX, ASHIFT_MIN, Gate, Leaf, Reason, TopVdev, VdevConfig, VdevKind, VdevState, VdevStatus, key};
 use crate::bail;
 use crate::error::{Result, Within};
 use disk::DiskRef;
@@ -55,6 +55,8 @@ pub struct VdevTree {
     tops: RwLock<Vec<Arc<TopVdev>>>,
     /// The txg that is being written.
     writing_txg: Arc<AtomicU64>,
+    /// Where writers wait while nothing can be written.
+    gate: Arc<Gate>,
 }
 
 impl VdevTree {
@@ -81,7 +83,9 @@ impl VdevTree {
             let leaves = top.leaves().into_iter().map(|leaf| open_leaf(&top, leaf, devices, &writing_txg)).collect();
             tops.push(Arc::new(TopVdev::new(top, leaves)));
         }
-        Ok(VdevTree { root: RwLock::new(root), tops: RwLock::new(tops), writing_txg })
+        let gate = Arc::new(Gate::default());
+        tops.iter().for_each(|top| top.set_gate(&gate));
+        Ok(VdevTree { root: RwLock::new(root), tops: RwLock::new(tops), writing_txg, gate })
     }
 
     /// The pool's guid.
@@ -119,6 +123,7 @@ impl VdevTree {
         });
         let top = Arc::new(TopVdev::new(config, leaves.collect()));
         top.set_config_dirty();
+        top.set_gate(&self.gate);
         tops.push(Arc::clone(&top));
         top
     }
@@ -131,6 +136,11 @@ impl VdevTree {
     /// Lets go of all devices, so that others can have them: the end of an open pool.
     pub fn close_all(&self) {
         self.leaves().iter().for_each(|leaf| leaf.close());
+    }
+
+    /// Where writers wait while nothing can be written.
+    pub fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// Makes durable what was written to any vdev.

@@ -1,5 +1,6 @@
 //! The fat form: finding, adding and removing entries in leaves.
 
+use ondisk::corruption::Corruption;
 use ondisk::zap_fat::{self, FatHeader};
 use ondisk::zap_hash::{self, FLAG_WORD_KEYS};
 use ondisk::zap_leaf::{Entry, Found, Leaf, LeafError, LeafKey};
@@ -88,7 +89,7 @@ impl Fat {
         let index = zap_hash::index(hash, header.pointer_table.shift.get() as u32);
         let leaf = self.pointer(blocks, &block, &header, index)?;
         if leaf == 0 || leaf >= header.next_free_block.get() {
-            return Err(ondisk::corruption::Corruption::new("ZAP pointer table", "leaf block", leaf).into());
+            return Err(Corruption::new("ZAP pointer table", "leaf block", leaf).into());
         }
         Ok(leaf)
     }
@@ -111,7 +112,7 @@ impl Fat {
         let block = blocks.read(number)?;
         let leaf = Leaf::open(block.as_slice())?;
         if !leaf.covers(hash) {
-            return Err(ondisk::corruption::Corruption::new("ZAP leaf", "prefix", leaf.prefix()).into());
+            return Err(Corruption::new("ZAP leaf", "prefix", leaf.prefix()).into());
         }
         use_leaf(&leaf)
     }
@@ -228,10 +229,24 @@ impl Fat {
     }
 
     /// The first entry at or after a position; the position wraps to the end as `None`.
+    fn check_position<B: AsRef<[u8]>>(&self, leaf: &Leaf<B>, entry: &Entry) -> Result<()> {
+        if entry.collision >= zap_hash::collision_limit(self.flags) {
+            return Err(Corruption::new("ZAP leaf entry", "collision number", entry.collision.into()).into());
+        }
+        let beyond = entry.hash << zap_hash::hash_bits(self.flags);
+        if beyond != 0 || !leaf.covers(entry.hash) {
+            return Err(Corruption::new("ZAP leaf entry", "hash", entry.hash).into());
+        }
+        Ok(())
+    }
+
     pub(super) fn next(&self, blocks: &impl ReadBlocks, mut hash: u64, mut collision: u32) -> Result<Option<(Entry, Vec<u8>, Value)>> {
         loop {
             let found = self.with_leaf(blocks, hash, |leaf| match leaf.find_next(hash, collision)? {
-                Some(entry) => Ok(Ok((entry, self.read_name(leaf, &entry)?, read_value(leaf, &entry)?))),
+                Some(entry) => {
+                    self.check_position(leaf, &entry)?;
+                    Ok(Ok((entry, self.read_name(leaf, &entry)?, read_value(leaf, &entry)?)))
+                }
                 None => Ok(Err(leaf.prefix_length())),
             })?;
             match found {

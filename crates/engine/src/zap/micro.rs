@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ondisk::corruption::Corruption;
 use ondisk::zap_leaf;
 use ondisk::{zap_hash, zap_micro};
 
@@ -43,9 +44,14 @@ impl Micro {
             let hash = micro.hash(slot.name());
             let mut collision = slot.collision.get();
             // Two slots of one position would be a damaged block; both must stay reachable.
-            while micro.index.insert((hash, collision), number as u16).is_some_and(|other| usize::from(other) != number) {
+            while micro.index.contains_key(&(hash, collision)) {
                 collision = collision.wrapping_add(0x1_0000);
             }
+            // There is no position behind such an entry: whoever lists the directory would see it again and again.
+            if collision >= zap_hash::collision_limit(0) {
+                return Err(Corruption::new("micro ZAP", "collision number", collision.into()).into());
+            }
+            micro.index.insert((hash, collision), number as u16);
         }
         Ok(micro)
     }

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ondisk::zap_micro;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -278,4 +279,30 @@ fn positions_pack_into_words() {
     assert_eq!(cursor.pack(0), 0x0abc_def1 | 3 << 28);
     assert_eq!(Cursor::unpack(cursor.pack(0), 0), cursor);
     assert_eq!(Cursor::unpack(u64::MAX, 0).pack(0), u64::MAX);
+}
+
+/// Found by the fuzzer: an entry without a position behind it was listed for ever, and into memory without bound when a pool
+/// was imported; one that shares its position with another hid that one.
+#[test]
+fn entries_of_impossible_positions_are_refused() {
+    let blocks = Blocks::new(4096);
+    let fat = create_fat(&blocks, 99, Normalization::NONE, 0).unwrap();
+    fat.put(&blocks, &fat.name_key(b"name").unwrap(), None, Integers::U64(&[1]), false).unwrap();
+    let (entry, ..) = fat.next(&blocks, 0, 0).unwrap().unwrap();
+    let at = 48 + 2 * (4096 / 32) + 24 * usize::from(entry.chunk);
+    let leaf = blocks.read(1).unwrap().to_vec();
+    for (offset, bytes) in [(12, &[0xff; 4][..]), (16, &[1][..])] {
+        let mut damaged = leaf.clone();
+        damaged[at + offset..][..bytes.len()].copy_from_slice(bytes);
+        blocks.write(1, damaged).unwrap();
+        assert_eq!(fat.next(&blocks, 0, 0).map(|_| ()).unwrap_err().kind(), ErrorKind::Corrupt, "at {offset}");
+    }
+
+    let mut block = vec![0; 512];
+    zap_micro::initialize(&mut block, 7, 0);
+    zap_micro::write_slot(&mut block, 0, b"a", 1, 0);
+    zap_micro::write_slot(&mut block, 1, b"a", 2, 0);
+    assert_eq!(Micro::open(&block).unwrap().len(), 2);
+    zap_micro::write_slot(&mut block, 1, b"b", 2, u32::MAX);
+    assert_eq!(Micro::open(&block).map(|_| ()).unwrap_err().kind(), ErrorKind::Corrupt);
 }

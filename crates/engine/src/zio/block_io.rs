@@ -1,6 +1,6 @@
 //! What reads, writes and frees the blocks of one pool.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,6 +25,8 @@ pub struct BlockFeatures {
     pub embedded_data: bool,
     /// `hole_birth`: holes remember when they were punched.
     pub hole_birth: bool,
+    /// `block_cloning`: blocks can be shared.
+    pub block_cloning: bool,
     /// `dynamic_gang_header` is active: headers may fill a unit of allocation.
     pub dynamic_gang_header: bool,
 }
@@ -69,7 +71,8 @@ pub struct BlockIo {
     salt: RwLock<[u8; 32]>,
     features: RwLock<BlockFeatures>,
     writable: AtomicBool,
-    tables: OnceLock<Arc<dyn BlockTables>>,
+    /// Weak, as the tables are objects that are read and written through this.
+    tables: OnceLock<Weak<dyn BlockTables>>,
     /// What was done.
     pub counters: BlockCounters,
 }
@@ -119,12 +122,12 @@ impl BlockIo {
     ///
     /// # Panics
     /// When they were set before.
-    pub fn set_tables(&self, tables: Arc<dyn BlockTables>) {
+    pub fn set_tables(&self, tables: Weak<dyn BlockTables>) {
         assert!(self.tables.set(tables).is_ok(), "the reference tables were set twice");
     }
 
-    pub(super) fn tables(&self) -> Option<&Arc<dyn BlockTables>> {
-        self.tables.get()
+    pub(super) fn tables(&self) -> Option<Arc<dyn BlockTables>> {
+        self.tables.get().and_then(Weak::upgrade)
     }
 
     pub(super) fn salt(&self) -> [u8; 32] {

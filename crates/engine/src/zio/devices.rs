@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ondisk::dva::Dva;
 
 use crate::bail;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::vdev::{RemovedVdev, TopVdev, VdevKind, VdevTree};
 
 /// A top-level vdev.
@@ -44,6 +44,14 @@ pub trait BlockDevices: Send + Sync {
     fn device(&self, vdev: u32) -> Option<Arc<dyn BlockDevice>>;
     /// Makes durable what was written before.
     fn flush(&self) -> Result<()>;
+    /// Why new writes are refused just now, if they are.
+    fn refusal(&self) -> Option<Error> {
+        None
+    }
+    /// Why the pool waits for somebody to repair it, if it does.
+    fn suspension(&self) -> Option<Error> {
+        None
+    }
     /// The places where the bytes of an address are: others, if its vdev was removed.
     fn resolve(&self, dva: Dva) -> Result<Vec<Dva>> {
         Ok(vec![dva])
@@ -69,7 +77,12 @@ impl BlockDevice for TopVdev {
     }
 
     fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
-        self.write_vectored(offset, buffers)
+        loop {
+            match self.write_vectored(offset, buffers) {
+                Err(error) if self.wait_after(&error) => {}
+                done => return done,
+            }
+        }
     }
 
     fn repair_copy(&self, copy: usize, offset: u64, data: &[u8]) -> Result<()> {
@@ -155,7 +168,20 @@ impl BlockDevices for SharedVdevs {
     }
 
     fn flush(&self) -> Result<()> {
-        self.0.flush_all()
+        loop {
+            match self.0.flush_all() {
+                Err(error) if self.0.gate().wait_after(&error) => {}
+                done => return done,
+            }
+        }
+    }
+
+    fn refusal(&self) -> Option<Error> {
+        self.0.gate().refusal()
+    }
+
+    fn suspension(&self) -> Option<Error> {
+        self.0.gate().failure()
     }
 
     fn resolve(&self, dva: Dva) -> Result<Vec<Dva>> {

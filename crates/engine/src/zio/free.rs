@@ -12,6 +12,8 @@ use crate::error::{Result, Within};
 pub trait BlockTables: Send + Sync {
     /// Takes one reference from the block. `true`: there is another, so the space must stay.
     fn release(&self, bp: &BlkPtr, txg: u64) -> Result<bool>;
+    /// Adds one reference to the block, which is on disk.
+    fn add_reference(&self, bp: &BlkPtr) -> Result<()>;
 }
 
 impl BlockIo {
@@ -28,6 +30,26 @@ impl BlockIo {
             Some(_) | None => {}
         }
         self.free_data(&data, txg, 0, &mut 0).within(|| format!("freeing {bp}"))
+    }
+
+    /// One pointer more leads to a block that is on disk. Syncing context only, before anything of the group is freed.
+    ///
+    /// # Errors
+    /// Those of the tables; `NotSupported` when there are none.
+    pub fn add_reference(&self, bp: &BlkPtr) -> Result<()> {
+        match self.tables() {
+            _ if bp.is_embedded() || bp.is_hole() => Ok(()),
+            Some(tables) => tables.add_reference(bp),
+            None => bail!(NotSupported, "sharing the block {bp}"),
+        }
+    }
+
+    /// As [`BlockIo::free`], of a block of which the tables are known to have no reference left.
+    ///
+    /// # Errors
+    /// As for [`BlockIo::free`].
+    pub fn free_place(&self, data: &DataPointer, txg: u64) -> Result<()> {
+        self.free_data(data, txg, 0, &mut 0)
     }
 
     pub(super) fn free_data(&self, data: &DataPointer, txg: u64, depth: usize, pieces: &mut usize) -> Result<()> {

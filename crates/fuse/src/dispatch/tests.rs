@@ -61,6 +61,28 @@ fn attribute_sizes() {
 }
 
 #[test]
+fn a_group_of_the_caller_follows_the_names() {
+    let group = |payload: &[u8], words: u16| {
+        let header = InHeader { extension_words: words, ..header(Opcode::MkDir as u32) };
+        other_group(&Request { header: &header, opcode: Opcode::MkDir, fixed: &[], payload })
+    };
+    let extension = |kind: u32, size: u32, groups: &[u32]| {
+        let words = [size, kind, groups.len() as u32].into_iter().chain(groups.iter().copied());
+        words.flat_map(u32::to_ne_bytes).collect::<Vec<u8>>()
+    };
+    let one = [b"a name\0".to_vec(), extension(EXTENSION_GROUPS, 16, &[777])].concat();
+    assert_eq!(group(&one, 2), Some(777));
+    assert_eq!(group(&one, 0), None);
+    let behind = [b"x\0".to_vec(), extension(31, 16, &[5]), extension(EXTENSION_GROUPS, 16, &[9])].concat();
+    assert_eq!(group(&behind, 4), Some(9));
+    // What is cut short, or says that it is longer than all there is, has none.
+    for (payload, words) in [(&one[..19], 1), (&one[..], 9), (&extension(EXTENSION_GROUPS, 0, &[1])[..], 2), (&extension(EXTENSION_GROUPS, u32::MAX, &[1])[..], 2)] {
+        assert_eq!(group(payload, words), None);
+    }
+    assert_eq!(group(&[extension(EXTENSION_GROUPS, 12, &[]), vec![0; 4]].concat(), 2), None);
+}
+
+#[test]
 fn bad_requests_are_answered() {
     let out = &mut [0u8; SMALL_REPLY];
     assert_eq!(call(1, b"no end", out), Outcome::Error(Errno::EINVAL));

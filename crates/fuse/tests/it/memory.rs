@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuse::{
@@ -38,6 +38,36 @@ struct Node {
     lookups: AtomicU64,
 }
 
+/// Who comes waits until it is opened.
+#[derive(Default)]
+pub(crate) struct Gate {
+    /// How many wait; whether it is open.
+    state: Mutex<(usize, bool)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn pass(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.0 += 1;
+        self.changed.notify_all();
+        let (mut state, _) = self.changed.wait_timeout_while(state, Duration::from_secs(300), |state| !state.1).unwrap();
+        state.0 -= 1;
+    }
+
+    /// Waits until so many wait at once. `false`: that does not happen.
+    pub(crate) fn has_gathered(&self, count: usize) -> bool {
+        let state = self.state.lock().unwrap();
+        let (state, _) = self.changed.wait_timeout_while(state, Duration::from_secs(100), |state| state.0 < count).unwrap();
+        state.0 >= count
+    }
+
+    pub(crate) fn open(&self) {
+        self.state.lock().unwrap().1 = true;
+        self.changed.notify_all();
+    }
+}
+
 pub(crate) struct MemoryFs {
     nodes: RwLock<HashMap<u64, Arc<Node>>>,
     next: AtomicU64,
@@ -45,8 +75,8 @@ pub(crate) struct MemoryFs {
     names: Mutex<()>,
     pub(crate) forgotten: AtomicU64,
     pub(crate) destroyed: AtomicU64,
-    /// Files of this name take so long to read.
-    pub(crate) slow: Duration,
+    /// Reads of files that begin with "slow" wait here.
+    pub(crate) gate: Gate,
     /// Answers `ENOSYS` to opens.
     no_opens: bool,
 }
@@ -65,10 +95,10 @@ impl Default for MemoryFs {
             names: Mutex::default(),
             forgotten: AtomicU64::new(0),
             destroyed: AtomicU64::new(0),
-            slow: Duration::from_millis(300),
+            gate: Gate::default(),
             no_opens: false,
         };
-        fs.make(&Context { unique: 0, uid: 0, gid: 0, pid: 0 }, 1, libc::S_IFDIR | 0o777, 0, &[]);
+        fs.make(&Context { unique: 0, uid: 0, gid: 0, pid: 0, other_group: None }, 1, libc::S_IFDIR | 0o777, 0, &[]);
         fs
     }
 }
@@ -321,7 +351,7 @@ impl Filesystem for MemoryFs {
         let node = self.node(read.node)?;
         let data = node.data.read().unwrap();
         if data.starts_with(b"slow") {
-            std::thread::sleep(self.slow);
+            self.gate.pass();
         }
         let rest = data.get(usize::try_from(read.offset).map_err(|_| Errno::EFBIG)?..).unwrap_or(&[]);
         let len = rest.len().min(out.len());

@@ -46,6 +46,12 @@ impl Golden {
         }
     }
 
+    /// Another manifest of the pool, if it has one: `manifest-rewound.json` says what its checkpoint keeps.
+    pub fn other_manifest(&self, file: &str) -> Result<Option<Manifest>> {
+        let place = Golden::place(&self.name).map(|place| place.join(format!("{file}.zst"))).filter(|place| place.exists());
+        place.map(|place| Manifest::read(&place)).transpose()
+    }
+
     /// Where the archive of `name` is.
     pub fn place(name: &str) -> Option<PathBuf> {
         let ours = places::workspace_root().join("crates/sim/golden").join(name);

@@ -7,6 +7,8 @@ use anyhow::{Result, bail, ensure};
 use engine::dmu::Objset;
 use engine::dsl::{Dataset, Dir, PropertyValue, prop_table};
 use engine::host::RealHost;
+use engine::pool::examine::at_checkpoint;
+use engine::pool::import::Candidate;
 use engine::pool::{OpenOptions, Pool, import};
 use engine::tunables::Tunables;
 use ondisk::objset::ObjsetType;
@@ -25,12 +27,25 @@ const BOOKMARKS: &str = "com.delphix:bookmarks";
 
 /// Opens the one pool that `images` hold, read-only, whoever had it last.
 pub fn open_images(images: &[impl AsRef<Path>]) -> Result<Box<dyn GoldenPool>> {
+    open_candidate(&candidate(images)?)
+}
+
+/// As [`open_images`], as it was when its checkpoint was made.
+pub fn open_checkpoint(images: &[impl AsRef<Path>]) -> Result<Box<dyn GoldenPool>> {
+    open_candidate(&at_checkpoint(&candidate(images)?, RealHost::shared())?)
+}
+
+fn candidate(images: &[impl AsRef<Path>]) -> Result<Candidate> {
     let paths: Vec<PathBuf> = images.iter().map(|image| image.as_ref().to_owned()).collect();
     // The partitions of an image of a whole disk are looked at, too, as an import does.
     let candidates = import::discover(disk::find(&paths));
     let [candidate] = candidates.as_slice() else {
         bail!("{} pools in the images, not one", candidates.len());
     };
+    Ok(candidate.clone())
+}
+
+fn open_candidate(candidate: &Candidate) -> Result<Box<dyn GoldenPool>> {
     let options = OpenOptions {
         host: RealHost::shared(),
         tunables: Tunables { cache_bytes_max: 64 << 20, ..Tunables::default() },

@@ -33,7 +33,7 @@ pub(super) fn a_little_of_everything(actor: &mut Actor<'_>, base: &str, seed: u6
 }
 
 /// Changes some of it.
-pub(super) fn change(actor: &mut Actor<'_>, base: &str, seed: u64) {
+fn change(actor: &mut Actor<'_>, base: &str, seed: u64) {
     actor.fs.sync().expect("sync");
     actor.write(&format!("{base}/f9"), 10_000, &contents(seed + 7, 300_000, 0));
     actor.truncate(&format!("{base}/f8"), 30_000);

@@ -13,7 +13,7 @@ use crate::places;
 /// What the machine does with the pools.
 const GUEST: &str = include_str!("guest.sh");
 /// For booting and for each pool, in seconds, on a busy machine.
-const BOOT_SECONDS: u64 = 300;
+const BOOT_SECONDS: u64 = 600;
 const POOL_SECONDS: u64 = 300;
 
 /// What the kernel module left.
@@ -31,6 +31,10 @@ impl Seen {
     }
 }
 
+fn flag(on: bool) -> &'static str {
+    if on { "1" } else { "" }
+}
+
 /// One boot for all of `specimens`. Everything ends up in `place`, in `seen`.
 pub(super) fn run(specimens: &[Specimen], place: &Path) -> Result<Vec<Seen>> {
     let shared = |path: &str| places::in_shared(path).with_context(|| format!("no ../shared/{path}"));
@@ -43,7 +47,7 @@ pub(super) fn run(specimens: &[Specimen], place: &Path) -> Result<Vec<Seen>> {
         fs::create_dir_all(&directory)?;
         // The machine's archive follows links.
         symlink(fs::canonicalize(&specimen.directory)?, directory.join("images"))?;
-        fs::write(directory.join("env"), format!("MODE=file RO= DEG={}\n", if specimen.degraded { "1" } else { "" }))?;
+        fs::write(directory.join("env"), format!("MODE=file RO={} DEG={}\n", flag(specimen.full), flag(specimen.degraded)))?;
         for image in specimen.images()? {
             bytes += std::os::unix::fs::MetadataExt::blocks(&fs::metadata(image)?) * 512;
         }
@@ -56,6 +60,8 @@ pub(super) fn run(specimens: &[Specimen], place: &Path) -> Result<Vec<Seen>> {
     println!("{} pools, {} MiB, go to the kernel module", specimens.len(), bytes >> 20);
     let mut command = Command::new(machine);
     command.args(["-m", "8192", "-t", &seconds.to_string(), "-o"]).arg(&seen).arg(script).arg(import).arg(manifest).arg(pools);
+    // On a busy host it comes up late.
+    command.env("ORACLE_BOOT_S", BOOT_SECONDS.to_string());
     let status = command.status()?;
     ensure!(status.code() != Some(97), "the virtual machine cannot run: {status}");
     let of = |specimen: &Specimen| {

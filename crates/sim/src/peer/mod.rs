@@ -30,6 +30,8 @@ pub struct Specimen {
     pub directory: PathBuf,
     /// A device is missing or behind on purpose: repairs are fine, data errors are not.
     pub degraded: bool,
+    /// There is no room to write anything: it is only read.
+    pub full: bool,
 }
 
 impl Specimen {
@@ -104,7 +106,10 @@ fn given(directory: &Path) -> Result<Vec<Specimen>> {
     }
     if found.is_empty() {
         let name = directory.file_name().context("a directory has a name")?.to_string_lossy().into_owned();
-        found.push(Specimen { name, directory: directory.to_owned(), degraded: false });
+        // One that was made before.
+        let known = specimens::all().into_iter().find(|recipe| recipe.name == name);
+        let (degraded, full) = known.map_or((false, false), |recipe| (recipe.degraded, recipe.full));
+        found.push(Specimen { name, directory: directory.to_owned(), degraded, full });
     }
     Ok(found)
 }

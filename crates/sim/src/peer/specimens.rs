@@ -9,20 +9,21 @@ use ondisk::feature::Feature;
 use tarnfs::{ErrorKind, WriteMode};
 
 use super::Specimen;
-use super::contents::{a_little_of_everything, access_lists, change};
+use super::contents::{a_little_of_everything, access_lists};
 use crate::scenario::{Layout, Mix, RandomSteps, Rig, contents};
 
 /// How a specimen is made.
 pub(super) struct Recipe {
     pub(super) name: String,
-    degraded: bool,
+    pub(super) degraded: bool,
+    pub(super) full: bool,
     make: Box<dyn Fn() -> Option<Rig>>,
 }
 
 const SMALL: Layout = Layout { tops: 1, sides: 1, bytes: 128 << 20, ashift: 12 };
 
 fn recipe(name: impl Into<String>, make: impl Fn() -> Rig + 'static) -> Recipe {
-    Recipe { name: name.into(), degraded: false, make: Box::new(move || Some(make())) }
+    Recipe { name: name.into(), degraded: false, full: false, make: Box::new(move || Some(make())) }
 }
 
 /// A pool with a little of everything, exported.
@@ -56,12 +57,7 @@ fn states() -> Vec<Recipe> {
             rig.crash();
             rig
         }),
-        recipe("state-full", || {
-            let mut rig = Rig::create(Layout { bytes: 64 << 20, ..SMALL }, &[("compression", "off")]);
-            fill(&mut rig);
-            rig.export();
-            rig
-        }),
+        Recipe { full: true, ..recipe("state-full", full) },
         recipe("state-full-half-deleted", || {
             let mut rig = Rig::create(Layout { bytes: 64 << 20, ashift: 9, ..SMALL }, &[("compression", "off"), ("recordsize", "8K")]);
             let files = fill(&mut rig);
@@ -88,7 +84,7 @@ fn states() -> Vec<Recipe> {
             let mut rig = Rig::create(SMALL, &[]);
             rig.create_file_system("tank/gone", &[("recordsize", "512")]);
             rig.create_file_system("tank/stays", &[]);
-            rig.actor("tank/gone").file("many-blocks", &contents(1, 12 << 20, 0));
+            rig.actor("tank/gone").file("many-blocks", &contents(1, 4 << 20, 0));
             a_little_of_everything(&mut rig.actor("tank/stays"), "base", 3);
             rig.sync();
             rig.destroy_file_system("tank/gone");
@@ -113,8 +109,8 @@ fn states() -> Vec<Recipe> {
             let mut actor = rig.actor("tank");
             (0..files).step_by(2).for_each(|number| actor.unlink(&format!("fill{number}")));
             (0..3).for_each(|_| rig.sync());
-            rig.create_file_system("tank/large", &[("recordsize", "1M"), ("compression", "off")]);
-            rig.actor("tank/large").file("in-pieces", &contents(9, 6 << 20, 0));
+            rig.set("tank", &[("recordsize", "1M")]);
+            rig.actor("tank").file("in-pieces", &contents(9, 4 << 20, 0));
             rig.export();
             rig
         }),
@@ -137,6 +133,13 @@ fn states() -> Vec<Recipe> {
             rig
         }),
     ]
+}
+
+fn full() -> Rig {
+    let mut rig = Rig::create(Layout { bytes: 64 << 20, ..SMALL }, &[("compression", "off")]);
+    fill(&mut rig);
+    rig.export();
+    rig
 }
 
 /// Killed while several groups were on their way.
@@ -266,7 +269,7 @@ fn features() -> Vec<Recipe> {
             rig.destroy_file_system("tank/gone");
             rig.export();
             rig.import();
-            change(&mut rig.actor("tank/other"), "base", 2);
+            a_little_of_everything(&mut rig.actor("tank/other"), "again", 7);
             rig.export();
             rig
         }
@@ -295,6 +298,7 @@ fn golden() -> Vec<Recipe> {
     let make = |name: &'static str| Recipe {
         name: format!("golden-{name}"),
         degraded: name == "resilver",
+        full: false,
         make: Box::new(move || {
             // Where we refuse to write it, there is nothing to show.
             let mut rig = catch_unwind(AssertUnwindSafe(|| Rig::golden(name))).ok().flatten()?;
@@ -332,7 +336,7 @@ pub(super) fn make(recipe: &Recipe, place: &Path) -> Result<Specimen, (String, a
         rig.images().iter().try_for_each(|image| copy(image, &directory.join(image.file_name().context("a name")?)))
     };
     match made() {
-        Ok(()) => Ok(Specimen { name: recipe.name.clone(), directory, degraded: recipe.degraded }),
+        Ok(()) => Ok(Specimen { name: recipe.name.clone(), directory, degraded: recipe.degraded, full: recipe.full }),
         Err(error) => Err((recipe.name.clone(), error)),
     }
 }

@@ -11,11 +11,13 @@
 //! `Rig::create` → `Rig::actor` → operations → `Rig::judge` → ...
 
 mod actor;
+mod memory;
 mod model;
 mod random;
 mod rig;
 
 pub use actor::Actor;
+pub use memory::{MemoryDisks, SimHost};
 pub use model::{Entry, Model, Node, NodeId};
 pub use random::{Mix, RandomSteps};
 pub use rig::{Layout, Rig, contents, properties};

@@ -146,6 +146,26 @@ impl Rig {
         Some(rig)
     }
 
+    /// A copy of the pool on these images, imported for writing.
+    pub fn copy_of(name: &str, images: &[PathBuf]) -> Rig {
+        let directory = tempfile::Builder::new().prefix("tarn-write-").tempdir().expect("a directory for the images");
+        for image in images {
+            let copied = std::process::Command::new("cp").arg("--sparse=always").arg(image).arg(directory.path()).status();
+            assert!(copied.is_ok_and(|status| status.success()), "copying {}", image.display());
+        }
+        let mut rig = Rig {
+            place: Place::Own(directory),
+            name: name.to_owned(),
+            pool: None,
+            models: BTreeMap::new(),
+            open: BTreeMap::new(),
+            tunables: Tunables::default(),
+            judged: 0,
+        };
+        rig.import();
+        rig
+    }
+
     /// The golden pool under this rig.
     pub fn golden_pool(&self) -> &Golden {
         match &self.place {

@@ -40,8 +40,9 @@ pub fn scan(scan: &PoolScan, our_host_id: u32) -> Vec<FoundPool> {
     candidates(&scan.paths, scan.destroyed).iter().map(|candidate| found_pool(candidate, our_host_id)).collect()
 }
 
-/// Where pools are looked for when nobody says where.
-const USUAL_PLACES: [&str; 9] = [
+/// Directories of device names: where pools are looked for when nobody says where, in this order. A disk below one of them is
+/// called by the rest of its path.
+pub const DEVICE_DIRECTORIES: [&str; 9] = [
     "/dev/disk/by-vdev",
     "/dev/mapper",
     "/dev/disk/by-partlabel",
@@ -55,7 +56,7 @@ const USUAL_PLACES: [&str; 9] = [
 
 /// The pools on the devices at `paths`, or in the usual places.
 pub(super) fn candidates(paths: &[PathBuf], destroyed: bool) -> Vec<Candidate> {
-    let usual = || USUAL_PLACES.iter().map(PathBuf::from).collect();
+    let usual = || DEVICE_DIRECTORIES.iter().map(PathBuf::from).collect();
     let paths = if paths.is_empty() { usual() } else { paths.to_vec() };
     let mut found = discover(disk::find(&paths));
     found.retain(|candidate| (candidate.config.state == LabelState::Destroyed) == destroyed);

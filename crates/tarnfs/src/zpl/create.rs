@@ -18,7 +18,7 @@ use super::file_system::{Credentials, FileSystem};
 use super::inode::Inode;
 use super::sa_tables::SaTables;
 use super::stat::{FileKind, Time};
-use super::InodeNumber;
+use super::{InodeNumber, OwnerKind, QuotaOf};
 
 const SET_GROUP_ID: u32 = 0o2000;
 const TYPE_DIRECTORY: u32 = 0o040_000;
@@ -40,11 +40,22 @@ pub struct NewFileSystem {
     pub gid: u32,
     /// The pool has the feature project_quota.
     pub project_ids: bool,
+    /// Limits for users, groups and projects that have none of their own: of bytes, and of objects.
+    pub default_quotas: [[u64; 3]; 2],
 }
 
 impl Default for NewFileSystem {
     fn default() -> Self {
-        NewFileSystem { version: znode::VERSION_SA, normalization: 0, utf8_only: false, case: 0, uid: 0, gid: 0, project_ids: true }
+        NewFileSystem {
+            version: znode::VERSION_SA,
+            normalization: 0,
+            utf8_only: false,
+            case: 0,
+            uid: 0,
+            gid: 0,
+            project_ids: true,
+            default_quotas: [[0; 3]; 2],
+        }
     }
 }
 
@@ -133,11 +144,8 @@ impl Maker<'_> {
         if acl::is_trivial(&new.acl) {
             flags |= znode::FLAG_ACL_TRIVIAL;
         }
-        if directory {
-            flags |= znode::FLAG_ACL_AUTO_INHERIT;
-            if new.acl.iter().any(|entry| entry.flags & (acl::FILE_INHERIT | acl::DIRECTORY_INHERIT) != 0) {
-                flags |= znode::FLAG_INHERIT_ACE;
-            }
+        if directory && new.acl.iter().any(|entry| entry.flags & (acl::FILE_INHERIT | acl::DIRECTORY_INHERIT) != 0) {
+            flags |= znode::FLAG_INHERIT_ACE;
         }
         let (_, everyone_executes) = acl::mode(&new.acl, new.uid.into(), new.gid.into());
         if self.uses_attributes() && everyone_executes {
@@ -269,16 +277,20 @@ impl FileSystem {
         } else if !directory && mode & SET_GROUP_ID != 0 && credentials.uid != 0 && !credentials.is_in_group(gid) {
             mode &= !SET_GROUP_ID;
         }
-        let inherited = if stat.flags & znode::FLAG_INHERIT_ACE != 0 && stat.flags & znode::FLAG_XATTR == 0 {
-            acl::inherit(&self.read_acl(parent)?, directory)
-        } else {
-            Vec::new()
+        let inherits = stat.flags & znode::FLAG_INHERIT_ACE != 0 && stat.flags & znode::FLAG_XATTR == 0;
+        let from = if inherits { self.read_acl(parent)? } else { Vec::new() };
+        let child = match FileKind::of_mode(mode) {
+            FileKind::Directory => acl::Child::Directory,
+            FileKind::Regular => acl::Child::Regular,
+            FileKind::SymbolicLink => acl::Child::SymbolicLink,
+            _ => acl::Child::Other,
         };
-        let acl = acl::change_mode(&inherited, mode.into(), directory, false, false);
-        if !inherited.is_empty() {
+        let rules = self.options().acl_rules;
+        let (acl, mode_decides) = acl::begin(&from, child, mode.into(), rules.inherit, rules.mode);
+        if inherits {
             mode = mode & !0o777 | acl::mode(&acl, credentials.uid.into(), gid.into()).0 as u32;
         }
-        let mut flags = stat.flags & znode::FLAG_XATTR;
+        let mut flags = stat.flags & znode::FLAG_XATTR | if directory && mode_decides { znode::FLAG_ACL_AUTO_INHERIT } else { 0 };
         let mut project = 0;
         if directory || FileKind::of_mode(mode) == FileKind::Regular {
             flags |= stat.flags & znode::FLAG_PROJECT_INHERIT;
@@ -308,10 +320,13 @@ impl FileSystem {
 pub fn initialize(objset: &Objset, tx: &Tx, new: &NewFileSystem) -> Result<()> {
     let master = Zap::create_at(objset, tx, znode::MASTER_NODE, &ZapSpec::new(ObjectType::MASTER_NODE))?;
     let words = [("normalization", new.normalization), ("utf8only", new.utf8_only.into()), ("casesensitivity", new.case)];
-    let quotas = ["defaultuserquota", "defaultgroupquota", "defaultprojectquota"];
-    let object_quotas = ["defaultuserobjquota", "defaultgroupobjquota", "defaultprojectobjquota"];
-    for (name, word) in words.into_iter().chain(quotas.into_iter().chain(object_quotas).map(|name| (name, 0))) {
+    for (name, word) in words {
         master.update_u64(tx, name, word)?;
+    }
+    for (of, limits) in [QuotaOf::Bytes, QuotaOf::Objects].into_iter().zip(new.default_quotas) {
+        for (kind, limit) in OwnerKind::ALL.into_iter().zip(limits) {
+            master.update_u64(tx, kind.default_entry(of), limit)?;
+        }
     }
     master.update_u64(tx, znode::VERSION_NAME, new.version)?;
     let mut sa_master = None;
@@ -346,7 +361,7 @@ pub fn initialize(objset: &Objset, tx: &Tx, new: &NewFileSystem) -> Result<()> {
             gid: new.gid,
             device: 0,
             parent: None,
-            flags: 0,
+            flags: znode::FLAG_ACL_AUTO_INHERIT,
             project: 0,
             acl: acl::trivial(mode.into(), true),
             links: 2,

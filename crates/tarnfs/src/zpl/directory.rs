@@ -55,10 +55,11 @@ impl FileSystem {
     /// Looks up a name. The inode is counted as known to the kernel: see [`FileSystem::forget`].
     ///
     /// # Errors
-    /// `NotFound`; `NotDirectory`; `NameTooLong`.
+    /// `NotFound`; `NotDirectory`; `NameTooLong`; `NotText`.
     pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<Stat> {
         let directory = self.inode(directory)?;
         directory.check_directory()?;
+        self.check_encoding(name)?;
         let _names = directory.names.read();
         let inode = match name {
             b"." => self.inode(directory.object)?,

@@ -20,8 +20,9 @@ use super::{FileKind, InodeNumber};
 
 /// Largest size of a file.
 const SIZE_MAX: u64 = i64::MAX as u64;
-const SET_IDS: u64 = 0o6000;
-const EXECUTE: u64 = 0o111;
+const SET_USER_ID: u64 = 0o4000;
+const SET_GROUP_ID: u64 = 0o2000;
+const GROUP_EXECUTE: u64 = 0o010;
 /// Bytes freed in one transaction: as many as a few indirect blocks name.
 const FREE_STEP_BLOCKS: u64 = 16 << 10;
 /// Worst case of the metadata that a change of contents writes.
@@ -158,6 +159,7 @@ impl FileSystem {
         if flags & znode::FLAG_IMMUTABLE != 0 || (flags & znode::FLAG_APPEND_ONLY != 0 && offset < size) {
             bail!(Denied, "inode {} is marked not to be written there", inode.object);
         }
+        self.check_quota_to_write(&inode)?;
         for (number, piece) in data.chunks(PIECE_BYTES).enumerate() {
             let at = offset + (number * PIECE_BYTES) as u64;
             let tx = OpenTx::assign(&self.objset, piece.len() as u64 + METADATA)?;
@@ -196,13 +198,15 @@ impl FileSystem {
         }
     }
 
-    /// Size, times and flags after the contents changed. Set-id bits go unless the superuser wrote.
-    fn contents_changed(&self, edit: &mut Editor<'_>, size: u64, keep_ids: bool) -> Result<()> {
+    /// Size, times and flags after the contents changed. Set-id bits go unless the superuser wrote, as Linux has it: set-group-id without
+    /// the right for the group to execute is no such bit (xfstests generic/193).
+    pub(super) fn contents_changed(&self, edit: &mut Editor<'_>, size: u64, keep_ids: bool) -> Result<()> {
         let now = self.now().to_bytes();
         let (mode, flags) = (edit.word(Attribute::Mode)?, edit.word(Attribute::Flags)?);
         let flags = self.touched_flags(flags, true);
-        if !keep_ids && mode & SET_IDS != 0 && mode & EXECUTE != 0 {
-            edit.set(&[(Attribute::Mode, &(mode & !SET_IDS).to_le_bytes())])?;
+        let lost = SET_USER_ID | if mode & GROUP_EXECUTE != 0 { SET_GROUP_ID } else { 0 };
+        if !keep_ids && mode & lost != 0 {
+            edit.set(&[(Attribute::Mode, &(mode & !lost).to_le_bytes())])?;
         }
         edit.set(&[
             (Attribute::ModificationTime, &now),

@@ -6,10 +6,13 @@ use engine::dmu::Objset;
 use engine::error::{Result, Within};
 use engine::zap::{Match, Normalization, Zap};
 use engine::{bail, error};
-use ondisk::znode;
+use ondisk::dnode::OBJECTS_MAX;
+use ondisk::sa::Attribute;
+use ondisk::{acl, znode};
 use parking_lot::{Mutex, RwLock};
 
 use super::inode::InodeTable;
+use super::quota::{QuotaOf, Quotas};
 use super::sa_tables::SaTables;
 use super::stat::Time;
 use super::{InodeNumber, Stat};
@@ -23,6 +26,8 @@ pub struct Credentials {
     pub gid: u32,
     /// Other groups.
     pub groups: Vec<u32>,
+    /// Permissions that new files do not get, unless the default list of the directory decides.
+    pub umask: u32,
 }
 
 impl Credentials {
@@ -47,6 +52,34 @@ pub enum AccessTime {
     Strict,
 }
 
+/// Property `acltype`: which access control lists users see and set. The list in the format of NFSv4 that every file has
+/// on disk is kept whatever it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AclType {
+    /// None.
+    #[default]
+    Off,
+    /// Those of POSIX, as extended attributes.
+    Posix,
+    /// Those of NFSv4, which Linux has no interface for.
+    Nfsv4,
+}
+
+/// What becomes of the list that every file has on disk: the numbers of the properties.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AclRules {
+    /// Property `aclmode`: at a change of the mode.
+    pub mode: acl::ModeRule,
+    /// Property `aclinherit`: for new files.
+    pub inherit: acl::InheritRule,
+}
+
+impl Default for AclRules {
+    fn default() -> Self {
+        AclRules { mode: acl::ModeRule::Discard, inherit: acl::InheritRule::Restricted }
+    }
+}
+
 /// How a dataset is mounted: properties that may change while it is.
 #[derive(Debug, Clone)]
 pub struct MountOptions {
@@ -62,11 +95,24 @@ pub struct MountOptions {
     pub project_ids: bool,
     /// Names longer than 255 bytes (property `longname`).
     pub long_names: bool,
+    /// Property `acltype`.
+    pub acl_type: AclType,
+    /// Properties `aclmode` and `aclinherit`.
+    pub acl_rules: AclRules,
 }
 
 impl Default for MountOptions {
     fn default() -> Self {
-        MountOptions { xattr_in_attributes: true, access_time: AccessTime::Relative, directory_access_time: true, read_only: false, project_ids: true, long_names: false }
+        MountOptions {
+            xattr_in_attributes: true,
+            access_time: AccessTime::Relative,
+            directory_access_time: true,
+            read_only: false,
+            project_ids: true,
+            long_names: false,
+            acl_type: AclType::Off,
+            acl_rules: AclRules::default(),
+        }
     }
 }
 
@@ -79,7 +125,12 @@ pub struct Space {
     pub available: u64,
     /// Objects in use.
     pub objects: u64,
+    /// Objects that may still be made.
+    pub objects_available: u64,
 }
+
+/// What an object takes at least.
+const OBJECT_BYTES: u64 = 512;
 
 /// Says how many bytes the dataset refers to, and how many it may still write.
 pub(super) type SpaceOf = Box<dyn Fn() -> (u64, u64) + Send + Sync>;
@@ -100,6 +151,8 @@ pub struct FileSystem {
     /// guards: which directory is in which; taken first
     pub(super) tree: Mutex<()>,
     options: RwLock<MountOptions>,
+    /// guards: the limits of users, groups and projects; taken for moments, inside a transaction too
+    pub(super) quotas: RwLock<Quotas>,
     space: SpaceOf,
 }
 
@@ -110,7 +163,7 @@ impl std::fmt::Debug for FileSystem {
 }
 
 /// Longest name in bytes.
-const NAME_MAX: usize = 255;
+pub(super) const NAME_MAX: usize = 255;
 /// Longest name in bytes, with the property `longname`.
 const LONG_NAME_MAX: usize = 1023;
 const CASE_INSENSITIVE: u64 = 1;
@@ -160,6 +213,7 @@ impl FileSystem {
             inodes: InodeTable::default(),
             tree: Mutex::new(()),
             options: RwLock::new(options),
+            quotas: RwLock::new(Quotas::load(&objset, &master)?),
             space,
             objset,
         };
@@ -212,7 +266,32 @@ impl FileSystem {
     /// How much room there is.
     pub fn space(&self) -> Space {
         let (referenced, available) = (self.space)();
-        Space { referenced, available, objects: self.objset.objects_used() }
+        let objects = self.objset.objects_used();
+        let objects_available = (available / OBJECT_BYTES).min(OBJECTS_MAX - objects.min(OBJECTS_MAX));
+        Space { referenced, available, objects, objects_available }
+    }
+
+    /// As [`FileSystem::space`], seen from a file: in a directory whose children inherit a project with a quota, the quota is all the
+    /// room there is.
+    ///
+    /// # Errors
+    /// There is no such file, or quotas cannot be read.
+    pub fn space_at(&self, inode: InodeNumber) -> Result<Space> {
+        let mut space = self.space();
+        let inode = self.inode(inode)?;
+        let project = inode.project(&self.tables)?;
+        if project == 0 || inode.word(&self.tables, Attribute::Flags)? & znode::FLAG_PROJECT_INHERIT == 0 {
+            return Ok(space);
+        }
+        if let Some((used, quota)) = self.project_room(QuotaOf::Bytes, project)? {
+            space.available = quota.saturating_sub(used);
+            space.referenced = quota - space.available;
+        }
+        if let Some((used, quota)) = self.project_room(QuotaOf::Objects, project)? {
+            space.objects_available = quota.saturating_sub(used);
+            space.objects = quota - space.objects_available;
+        }
+        Ok(space)
     }
 
     /// What is known of a file.
@@ -241,8 +320,13 @@ impl FileSystem {
         if name.len() > self.name_max() {
             bail!(NameTooLong, "a name of {} bytes is longer than {}", name.len(), self.name_max());
         }
+        self.check_encoding(name)
+    }
+
+    /// Checks that a name is UTF-8 where it must be.
+    pub(super) fn check_encoding(&self, name: &[u8]) -> Result<()> {
         if self.utf8_only && std::str::from_utf8(name).is_err() {
-            bail!(Invalid, "the name {:?} is not UTF-8, which the property utf8only demands", String::from_utf8_lossy(name));
+            bail!(NotText, "the name {:?} is not UTF-8, which the property utf8only demands", String::from_utf8_lossy(name));
         }
         Ok(())
     }

@@ -262,6 +262,11 @@ impl FileSystem {
         }
     }
 
+    /// All inodes that somebody refers to.
+    pub fn known_inodes(&self) -> Vec<InodeNumber> {
+        self.inodes.all()
+    }
+
     /// The kernel forgets the inode `count` times.
     pub fn forget(&self, inode: InodeNumber, count: u64) {
         self.release(inode, count);

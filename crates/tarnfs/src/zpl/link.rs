@@ -4,10 +4,11 @@ use engine::dmu::{OpenTx, Tx};
 use engine::error::{ErrorKind, Result};
 use engine::zap::Integers;
 use engine::{bail, error};
+use ondisk::feature::Feature;
 use ondisk::sa::Attribute;
 use ondisk::znode;
 
-use super::file_system::{Credentials, FileSystem};
+use super::file_system::{Credentials, FileSystem, NAME_MAX};
 use super::inode::{Inode, InodeRef};
 use super::{FileKind, InodeNumber, Stat};
 
@@ -33,7 +34,7 @@ impl FileSystem {
         let (size, links, flags) = (edit.word(Attribute::Size)?, edit.word(Attribute::Links)?, edit.word(Attribute::Flags)?);
         let subdirectory = u64::from(kind == FileKind::Directory);
         let (size, links) = match change {
-            Change::Added => (size + 1, links + subdirectory),
+            Change::Added => (size.saturating_add(1), links.saturating_add(subdirectory)),
             Change::Removed => (size.saturating_sub(1), links.saturating_sub(subdirectory)),
         };
         let now = self.now().to_bytes();
@@ -52,6 +53,9 @@ impl FileSystem {
         let mode = inode.word(&self.tables, Attribute::Mode)?;
         let value = self.entry_value(inode.object, mode);
         self.directory_zap(directory)?.add(tx, name, Integers::U64(&[value]))?;
+        if name.len() > NAME_MAX {
+            self.objset.owner().uses(Feature::Longname);
+        }
         self.entry_changed(tx, directory, inode.kind, Change::Added)
     }
 
@@ -84,6 +88,7 @@ impl FileSystem {
     /// Checks that `directory` may get the entry `name`, which it does not have.
     fn check_new_entry(&self, directory: &Inode, name: &[u8]) -> Result<()> {
         self.check_name(name)?;
+        self.check_entries_may_come(directory)?;
         if directory.word(&self.tables, Attribute::Links)? == 0 {
             bail!(NotFound, "directory {} was removed", directory.object);
         }
@@ -137,19 +142,22 @@ impl FileSystem {
         self.check_writable()?;
         let _names = directory.names.write();
         self.check_new_entry(&directory, name)?;
+        let (mode, lists) = self.begin_lists(&directory, mode, credentials)?;
         let new = self.new_node(&directory, mode, device, credentials)?;
+        self.check_quota_to_own(Some(new.uid.into()), Some(new.gid.into()), Some(new.project))?;
         let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
         let inode = self.maker().make(&tx, &new)?;
-        let made = finish(&tx, &inode).and_then(|()| self.add_entry(&tx, &directory, name, &inode));
+        let made = finish(&tx, &inode);
+        let made = made.and_then(|()| self.put_new_lists(&tx, &inode, &lists)).and_then(|()| self.add_entry(&tx, &directory, name, &inode));
         if let Err(error) = made {
             // The object is nobody's: nothing names it.
             self.objset.free(&tx, inode.object)?;
             return Err(error);
         }
         let inode = self.insert_inode(inode);
-        let stat = inode.stat(&self.tables);
         drop(tx);
-        let stat = stat?;
+        self.put_new_lists_aside(&inode, &lists)?;
+        let stat = inode.stat(&self.tables)?;
         inode.give_to_kernel();
         Ok(stat)
     }
@@ -163,15 +171,18 @@ impl FileSystem {
         let directory = self.inode(directory)?;
         directory.check_directory()?;
         self.check_writable()?;
-        let mut new = self.new_node(&directory, 0o100_000 | mode & !TYPE_MASK, 0, credentials)?;
+        let (mode, lists) = self.begin_lists(&directory, 0o100_000 | mode & !TYPE_MASK, credentials)?;
+        let mut new = self.new_node(&directory, mode, 0, credentials)?;
         new.links = 0;
+        self.check_quota_to_own(Some(new.uid.into()), Some(new.gid.into()), Some(new.project))?;
         let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
         let inode = self.maker().make(&tx, &new)?;
+        self.put_new_lists(&tx, &inode, &lists)?;
         self.queue_for_deletion(&tx, inode.object)?;
         let inode = self.insert_inode(inode);
-        let stat = inode.stat(&self.tables);
         drop(tx);
-        let stat = stat?;
+        self.put_new_lists_aside(&inode, &lists)?;
+        let stat = inode.stat(&self.tables)?;
         inode.give_to_kernel();
         Ok(stat)
     }
@@ -237,9 +248,12 @@ impl FileSystem {
         if (of_file ^ of_directory) & znode::FLAG_XATTR != 0 {
             bail!(Invalid, "a file and an extended attribute cannot share a name");
         }
+        self.check_not_sealed(&inode)?;
+        self.check_project(&inode, &directory)?;
         let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
         let mut edit = inode.edit(self, &tx);
         let links = edit.word(Attribute::Links)?;
+        let Some(more) = links.checked_add(1) else { bail!(TooManyLinks, "inode {} has {links} names", inode.object) };
         if links == 0 {
             // Made without a name, or its last name was just removed: it may come back as long as somebody has it open.
             match self.delete_queue.remove_int(&tx, inode.object) {
@@ -250,7 +264,7 @@ impl FileSystem {
         let now = self.now().to_bytes();
         let flags = self.touched_flags(edit.word(Attribute::Flags)?, false);
         edit.set(&[
-            (Attribute::Links, &(links + 1).to_le_bytes()),
+            (Attribute::Links, &more.to_le_bytes()),
             (Attribute::Parent, &directory.object.to_le_bytes()),
             (Attribute::ChangeTime, &now),
             (Attribute::Flags, &flags.to_le_bytes()),
@@ -274,6 +288,7 @@ impl FileSystem {
         self.check_writable()?;
         let names = directory.names.write();
         let inode = self.entry(&directory, name)?;
+        self.check_entries_may_go(&directory)?;
         if inode.kind == FileKind::Directory {
             bail!(IsDirectory, "{:?} is a directory", String::from_utf8_lossy(name));
         }
@@ -306,6 +321,7 @@ impl FileSystem {
             bail!(Corrupt, "directory {} is an entry of itself", inode.object);
         }
         let _its_names = inode.names.write();
+        self.check_entries_may_go(&directory)?;
         self.check_removable(&inode)?;
         if !self.is_empty(&inode)? {
             bail!(NotEmpty, "directory {:?} has entries", String::from_utf8_lossy(name));
@@ -313,6 +329,19 @@ impl FileSystem {
         let tx = OpenTx::assign_freeing(&self.objset)?;
         self.remove_entry(&tx, &directory, name, FileKind::Directory)?;
         self.drop_link(&tx, &inode)
+    }
+
+    /// A directory that is marked not to be changed gets no entries.
+    pub(super) fn check_entries_may_come(&self, directory: &Inode) -> Result<()> {
+        if directory.word(&self.tables, Attribute::Flags)? & znode::FLAG_IMMUTABLE != 0 {
+            bail!(Denied, "directory {} is marked not to be changed", directory.object);
+        }
+        Ok(())
+    }
+
+    /// Nor does it lose any; one that may only grow does not either.
+    pub(super) fn check_entries_may_go(&self, directory: &Inode) -> Result<()> {
+        self.check_not_sealed(directory)
     }
 
     pub(super) fn check_removable(&self, inode: &Inode) -> Result<()> {

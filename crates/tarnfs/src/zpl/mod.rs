@@ -26,6 +26,7 @@
 //! called by the daemon, one call per request of the kernel; calls `engine::{dmu, zap}`.
 
 mod attributes;
+mod clone;
 mod create;
 mod directory;
 mod file;
@@ -33,6 +34,8 @@ mod file_system;
 mod inode;
 mod inspect;
 mod link;
+mod posix_acl;
+mod quota;
 mod rename;
 mod sa_tables;
 mod setattr;
@@ -41,11 +44,14 @@ mod unlinked_set;
 mod xattr;
 mod xattr_directory;
 
+pub use clone::CloneRange;
 pub use create::{NewFileSystem, initialize};
 pub use directory::DirectoryEntry;
 pub use file::{Seek, WriteMode};
-pub use file_system::{AccessTime, Credentials, FileSystem, MountOptions, Space};
+pub use file_system::{AccessTime, AclRules, AclType, Credentials, FileSystem, MountOptions, Space};
 pub use inspect::RawXattrs;
+pub use posix_acl::AclKind;
+pub use quota::{OwnerKind, QuotaOf, own_quota_of, space_used_by};
 pub use rename::RenameMode;
 pub use setattr::{SetAttributes, SetTime};
 pub use stat::{FileKind, Stat, Time, file_owner};

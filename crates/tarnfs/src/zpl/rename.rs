@@ -9,8 +9,9 @@ use engine::dmu::{OpenTx, Tx};
 use engine::error::Result;
 use engine::{bail, error};
 use ondisk::sa::Attribute;
+use ondisk::znode;
 
-use super::file_system::FileSystem;
+use super::file_system::{Credentials, FileSystem};
 use super::inode::{Inode, InodeRef};
 use super::link::{Change, NAME_CHANGE};
 use super::{FileKind, InodeNumber};
@@ -26,6 +27,8 @@ pub enum RenameMode {
     Exchange,
 }
 
+/// A character device; nobody may do anything with it.
+const WHITEOUT_MODE: u32 = 0o020_000;
 /// More directories than this one inside the other cannot be.
 const DEPTH_MAX: usize = 1 << 20;
 
@@ -42,6 +45,24 @@ impl FileSystem {
     /// `NotFound`; `Exists`; `NotEmpty`; `IsDirectory` or `NotDirectory` if one is a directory and the other is not;
     /// `Invalid` if a directory would come to be inside itself.
     pub fn rename(&self, from: InodeNumber, name: &[u8], to: InodeNumber, new_name: &[u8], mode: RenameMode) -> Result<()> {
+        self.rename_leaving(from, name, to, new_name, mode, None)
+    }
+
+    /// As [`FileSystem::rename`]; with `whiteout`, the old name then stands for a character device without number or permissions, made
+    /// by whom is given, as overlay file systems leave it where something below must not show.
+    ///
+    /// # Errors
+    /// As for [`FileSystem::rename`].
+    #[doc(alias = "RENAME_WHITEOUT")]
+    pub fn rename_leaving(
+        &self,
+        from: InodeNumber,
+        name: &[u8],
+        to: InodeNumber,
+        new_name: &[u8],
+        mode: RenameMode,
+        whiteout: Option<&Credentials>,
+    ) -> Result<()> {
         let (from, to) = (self.inode(from)?, self.inode(to)?);
         from.check_directory()?;
         to.check_directory()?;
@@ -58,15 +79,18 @@ impl FileSystem {
         let _to_names = (from.object != to.object).then(|| to.names.write());
         moved = self.entry(&from, name)?;
         replaced = self.target(&to, new_name)?;
+        self.check_entries_may_go(&from)?;
+        self.check_entries_may_come(&to)?;
         let (old, new) = (Side { directory: &from, name }, Side { directory: &to, name: new_name });
         match (mode, &replaced) {
             (RenameMode::NoReplace, Some(other)) if other.object != moved.object || new_name != name => {
                 bail!(Exists, "{:?} exists", String::from_utf8_lossy(new_name))
             }
             (RenameMode::Exchange, None) => bail!(NotFound, "{:?} does not exist", String::from_utf8_lossy(new_name)),
+            (RenameMode::Exchange, Some(_)) if whiteout.is_some() => bail!(Invalid, "an exchange leaves nothing behind"),
             (RenameMode::Exchange, Some(other)) => self.exchange(&old, &moved, &new, other),
             (_, Some(other)) if other.object == moved.object => self.rename_spelling(&old, &moved, &new),
-            (_, other) => self.replace(&old, &moved, &new, other.as_deref()),
+            (_, other) => self.replace(&old, &moved, &new, other.as_deref(), whiteout),
         }
     }
 
@@ -103,9 +127,10 @@ impl FileSystem {
         Err(error!(Corrupt, "the parents of directory {} form a circle", to.object))
     }
 
-    fn replace(&self, old: &Side<'_>, moved: &Inode, new: &Side<'_>, replaced: Option<&Inode>) -> Result<()> {
+    fn replace(&self, old: &Side<'_>, moved: &Inode, new: &Side<'_>, replaced: Option<&Inode>, whiteout: Option<&Credentials>) -> Result<()> {
         self.check_not_below(moved, new.directory)?;
         self.check_removable(moved)?;
+        self.check_project(moved, new.directory)?;
         let is_directory = moved.kind == FileKind::Directory;
         let _its_names;
         if let Some(replaced) = replaced {
@@ -115,6 +140,7 @@ impl FileSystem {
                 _ => {}
             }
             self.check_removable(replaced)?;
+            self.check_entries_may_go(new.directory)?;
             // A directory that replaces its own parent, which is not empty, must not lock it twice.
             if replaced.object == old.directory.object || replaced.object == new.directory.object {
                 bail!(NotEmpty, "directory {:?} has entries", String::from_utf8_lossy(new.name));
@@ -126,6 +152,10 @@ impl FileSystem {
                 }
             }
         }
+        let left = whiteout.map(|credentials| self.new_node(old.directory, WHITEOUT_MODE, 0, credentials)).transpose()?;
+        if let Some(left) = &left {
+            self.check_quota_to_own(Some(left.uid.into()), Some(left.gid.into()), Some(left.project))?;
+        }
         let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
         if let Some(replaced) = replaced {
             self.remove_entry(&tx, new.directory, new.name, replaced.kind)?;
@@ -133,14 +163,28 @@ impl FileSystem {
         }
         self.add_entry(&tx, new.directory, new.name, moved)?;
         self.remove_entry(&tx, old.directory, old.name, moved.kind)?;
+        if let Some(left) = &left {
+            let left = self.maker().make(&tx, left)?;
+            self.add_entry(&tx, old.directory, old.name, &left)?;
+        }
         self.moved(&tx, moved, new.directory)
+    }
+
+    /// Where children inherit the project of a directory, nothing of another project comes in.
+    pub(super) fn check_project(&self, inode: &Inode, directory: &Inode) -> Result<()> {
+        let inherits = directory.word(&self.tables, Attribute::Flags)? & znode::FLAG_PROJECT_INHERIT != 0;
+        if inherits && directory.project(&self.tables)? != inode.project(&self.tables)? {
+            bail!(CrossDevice, "inode {} belongs to another project than directory {}", inode.object, directory.object);
+        }
+        Ok(())
     }
 
     /// Parent and change time of a file that was moved.
     fn moved(&self, tx: &Tx, moved: &Inode, parent: &Inode) -> Result<()> {
         let now = self.now().to_bytes();
         let mut edit = moved.edit(self, tx);
-        let flags = self.touched_flags(edit.word(Attribute::Flags)?, true);
+        let inherited = parent.word(&self.tables, Attribute::Flags)? & znode::FLAG_PROJECT_INHERIT;
+        let flags = self.touched_flags(edit.word(Attribute::Flags)?, true) | inherited;
         edit.set(&[
             (Attribute::Parent, &parent.object.to_le_bytes()),
             (Attribute::ChangeTime, &now),
@@ -171,6 +215,9 @@ impl FileSystem {
         self.check_not_below(other, old.directory)?;
         self.check_removable(moved)?;
         self.check_removable(other)?;
+        self.check_project(moved, new.directory)?;
+        self.check_project(other, old.directory)?;
+        self.check_entries_may_go(new.directory)?;
         let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
         for (side, gone, comes) in [(old, moved, other), (new, other, moved)] {
             let mode = comes.word(&self.tables, Attribute::Mode)?;

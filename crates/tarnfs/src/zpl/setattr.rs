@@ -1,9 +1,9 @@
 //! Changing attributes: mode, owner, times, size.
 
 use engine::bail;
-use engine::dmu::OpenTx;
+use engine::dmu::{OpenTx, Tx};
 use engine::error::Result;
-use ondisk::acl::{self, AccessEntry};
+use ondisk::acl::{self, AccessEntry, ModeRule};
 use ondisk::corruption::Corruption;
 use ondisk::sa::Attribute;
 use ondisk::znode;
@@ -71,27 +71,86 @@ impl FileSystem {
     pub fn setattr(&self, inode: InodeNumber, set: &SetAttributes, credentials: &Credentials) -> Result<Stat> {
         let inode = self.inode(inode)?;
         self.check_writable()?;
-        let flags = inode.word(&self.tables, Attribute::Flags)?;
-        let owner_or_mode = set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
-        if flags & znode::FLAG_IMMUTABLE != 0 && (owner_or_mode || set.modification_time.is_some()) {
+        let times = [set.access_time, set.modification_time];
+        let to_a_time = times.iter().any(|time| matches!(time, Some(SetTime::To(_))));
+        if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || to_a_time {
+            self.check_not_sealed(&inode)?;
+        } else if times.iter().any(Option::is_some) && inode.word(&self.tables, Attribute::Flags)? & znode::FLAG_IMMUTABLE != 0 {
             bail!(Denied, "inode {} is marked not to be changed", inode.object);
         }
+        self.check_new_owner(&inode, set)?;
         if let Some(size) = set.size {
             self.set_size(&inode, size, credentials)?;
         }
+        let _xattrs = set.mode.is_some().then(|| inode.xattrs.write());
         if *set != (SetAttributes { size: set.size, ..SetAttributes::default() }) {
+            let entries = self.changed_acl(&inode, set)?;
             let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
             let mut edit = inode.edit(self, &tx);
-            self.set_owner_and_mode(&inode, &mut edit, set)?;
+            self.set_owner_and_mode(&inode, &mut edit, set, &entries)?;
             if let Some(project) = set.project {
                 self.set_project(&inode, &mut edit, project)?;
             }
             self.set_times_and_flags(&mut edit, set)?;
+            drop(edit);
+            self.hidden_directory_follows(&tx, &inode, set)?;
+        }
+        if let Some(mode) = set.mode {
+            self.mode_changed(&inode, mode.into())?;
         }
         inode.stat(&self.tables)
     }
 
-    fn set_owner_and_mode(&self, inode: &Inode, edit: &mut Editor<'_>, set: &SetAttributes) -> Result<()> {
+    /// Fails for a file that is marked: it may not be changed, or may only grow.
+    pub(super) fn check_not_sealed(&self, inode: &Inode) -> Result<()> {
+        if inode.word(&self.tables, Attribute::Flags)? & (znode::FLAG_IMMUTABLE | znode::FLAG_APPEND_ONLY) != 0 {
+            bail!(Denied, "inode {} is marked not to be changed", inode.object);
+        }
+        Ok(())
+    }
+
+    /// Fails if the file would come to belong to somebody who has reached a quota.
+    fn check_new_owner(&self, inode: &Inode, set: &SetAttributes) -> Result<()> {
+        let other = |attribute, id: Option<u32>| -> Result<Option<u64>> {
+            let old = inode.word(&self.tables, attribute)?;
+            Ok(id.map(u64::from).filter(|id| *id != old))
+        };
+        self.check_quota_to_own(other(Attribute::Uid, set.uid)?, other(Attribute::Gid, set.gid)?, set.project)
+    }
+
+    /// The list on disk after the change of the mode that `set` asks for.
+    fn changed_acl(&self, inode: &Inode, set: &SetAttributes) -> Result<Vec<AccessEntry>> {
+        let Some(mode) = set.mode else { return Ok(Vec::new()) };
+        let rule = self.options().acl_rules.mode;
+        let directory = inode.kind == FileKind::Directory;
+        if rule == ModeRule::Discard {
+            return Ok(acl::trivial(mode.into(), directory));
+        }
+        if rule == ModeRule::Restricted && inode.word(&self.tables, Attribute::Flags)? & znode::FLAG_ACL_TRIVIAL == 0 {
+            bail!(Denied, "inode {} has an access control list that its mode would not say (property aclmode)", inode.object);
+        }
+        Ok(acl::change_mode(&self.read_acl(inode)?, mode.into(), directory, true, rule == ModeRule::GroupMask))
+    }
+
+    /// The hidden directory of extended attributes belongs to whom its file belongs to.
+    fn hidden_directory_follows(&self, tx: &Tx, inode: &Inode, set: &SetAttributes) -> Result<()> {
+        if set.uid.is_none() && set.gid.is_none() && set.project.is_none() {
+            return Ok(());
+        }
+        let Some(directory) = self.xattr_directory(inode)? else { return Ok(()) };
+        let mut edit = directory.edit(self, tx);
+        for (attribute, id) in [(Attribute::Uid, set.uid), (Attribute::Gid, set.gid)] {
+            if let Some(id) = id {
+                edit.set(&[(attribute, &u64::from(id).to_le_bytes())])?;
+            }
+        }
+        match set.project {
+            Some(project) => self.set_project(&directory, &mut edit, project),
+            None => Ok(()),
+        }
+    }
+
+    fn set_owner_and_mode(&self, inode: &Inode, edit: &mut Editor<'_>, set: &SetAttributes, entries: &[AccessEntry]) -> Result<()> {
         let old_mode = edit.word(Attribute::Mode)? as u32;
         let mut mode = set.mode.map_or(old_mode, |mode| old_mode & TYPE_MASK | mode & !TYPE_MASK);
         if let Some(uid) = set.uid {
@@ -109,9 +168,7 @@ impl FileSystem {
         if set.mode.is_none() {
             return if mode == old_mode { Ok(()) } else { edit.set(&[(Attribute::Mode, &u64::from(mode).to_le_bytes())]) };
         }
-        // The property aclmode=discard: the list becomes what the mode says.
-        let entries = acl::trivial(mode.into(), inode.kind == FileKind::Directory);
-        self.set_acl(edit, mode, &entries)
+        self.set_acl(edit, mode, entries)
     }
 
     fn set_project(&self, inode: &Inode, edit: &mut Editor<'_>, project: u64) -> Result<()> {
@@ -134,6 +191,9 @@ impl FileSystem {
         flags &= !(ACL_FLAGS & !LASTING_ACL_FLAGS | znode::FLAG_NO_EXECUTE_DENIED);
         if acl::is_trivial(entries) {
             flags |= znode::FLAG_ACL_TRIVIAL;
+        }
+        if entries.iter().any(|entry| entry.flags & (acl::FILE_INHERIT | acl::DIRECTORY_INHERIT) != 0) {
+            flags |= znode::FLAG_INHERIT_ACE;
         }
         if everyone_executes {
             flags |= znode::FLAG_NO_EXECUTE_DENIED;

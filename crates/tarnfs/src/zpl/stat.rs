@@ -162,6 +162,12 @@ impl Inode {
         self.attributes.read().two_words(tables, attribute).map_or(Time::default(), Time::from_words)
     }
 
+    /// The project that the file belongs to; 0 if it says none.
+    pub(super) fn project(&self, tables: &SaTables) -> Result<u64> {
+        let has_one = self.word(tables, Attribute::Flags)? & znode::FLAG_PROJECT_ID != 0;
+        Ok(if has_one { self.maybe_word(tables, Attribute::ProjectId)?.unwrap_or(0) } else { 0 })
+    }
+
     /// Everything that `stat` says.
     pub(super) fn stat(&self, tables: &SaTables) -> Result<Stat> {
         let mode = self.word(tables, Attribute::Mode)? as u32;
@@ -171,7 +177,7 @@ impl Inode {
             FileKind::BlockDevice | FileKind::CharacterDevice => self.maybe_word(tables, Attribute::Device)?.unwrap_or(0),
             _ => 0,
         };
-        let project = if flags & znode::FLAG_PROJECT_ID != 0 { self.maybe_word(tables, Attribute::ProjectId)?.unwrap_or(0) } else { 0 };
+        let project = self.project(tables)?;
         let info = self.dnode.info();
         Ok(Stat {
             inode: self.object,

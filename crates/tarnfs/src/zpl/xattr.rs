@@ -17,7 +17,7 @@ use engine::error;
 use ondisk::nvlist::{NvList, NvString, Value};
 use ondisk::sa::Attribute;
 
-use super::InodeNumber;
+use super::{AclKind, InodeNumber};
 use super::file_system::FileSystem;
 use super::inode::Inode;
 use super::link::NAME_CHANGE;
@@ -79,7 +79,7 @@ impl FileSystem {
     }
 
     /// Where `name` is stored: under which name in the list, or in the directory.
-    fn find_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Option<(Vec<u8>, Vec<u8>, bool)>> {
+    pub(super) fn find_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Option<(Vec<u8>, Vec<u8>, bool)>> {
         let list = self.xattr_list(inode)?;
         let names = [Some(name), bare(name)];
         for stored in names.into_iter().flatten() {
@@ -123,8 +123,12 @@ impl FileSystem {
     /// # Errors
     /// `Exists` or `NoAttribute`, as `mode` demands; `Range` for a name that is too long; `TooBig`; `NoSpace`.
     pub fn setxattr(&self, inode: InodeNumber, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        if let Some(kind) = AclKind::of_name(name) {
+            return self.set_posix_acl(inode, kind, Some(value), false);
+        }
         let inode = self.inode(inode)?;
         self.check_writable()?;
+        self.check_not_sealed(&inode)?;
         if name.is_empty() || name.len() > NAME_MAX || name.contains(&0) {
             bail!(Range, "a name of {} bytes for an extended attribute", name.len());
         }
@@ -132,21 +136,30 @@ impl FileSystem {
             bail!(TooBig, "an extended attribute of {} bytes is larger than {VALUE_MAX}", value.len());
         }
         let _xattrs = inode.xattrs.write();
-        let old = self.find_xattr(&inode, name)?;
+        self.put_xattr(&inode, name, value, mode)
+    }
+
+    /// Whether new extended attributes of a file belong among its attributes, if they are small enough.
+    pub(super) fn lists_xattrs(&self, inode: &Inode) -> bool {
+        self.uses_attributes && self.options().xattr_in_attributes && !inode.attributes.read().is_znode()
+    }
+
+    /// Sets an extended attribute. The caller holds the lock of the extended attributes.
+    pub(super) fn put_xattr(&self, inode: &Inode, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        let old = self.find_xattr(inode, name)?;
         match (mode, &old) {
             (XattrMode::Create, Some(_)) => bail!(Exists, "the attribute {} exists", String::from_utf8_lossy(name)),
             (XattrMode::Replace, None) => bail!(NoAttribute, "there is no attribute {}", String::from_utf8_lossy(name)),
             _ => {}
         }
-        let listed = self.options().xattr_in_attributes && !inode.attributes.read().is_znode() && self.uses_attributes;
-        let in_list = listed && value.len() <= LISTED_VALUE_MAX && self.try_list(&inode, name, value, old.as_ref().filter(|old| old.2).map(|old| old.0.as_slice()))?;
+        let in_list = self.lists_xattrs(inode) && value.len() <= LISTED_VALUE_MAX && self.try_list(inode, name, value, old.as_ref().filter(|old| old.2).map(|old| old.0.as_slice()))?;
         if !in_list {
-            self.write_xattr_file(&inode, name, value)?;
+            self.write_xattr_file(inode, name, value)?;
         }
         match old {
             // In the other place, or under the name without namespace: gone from there.
-            Some((stored, _, true)) if !in_list => self.remove_listed(&inode, &stored),
-            Some((stored, _, false)) if in_list || stored != name => self.remove_xattr_file(&inode, &stored),
+            Some((stored, _, true)) if !in_list => self.remove_listed(inode, &stored),
+            Some((stored, _, false)) if in_list || stored != name => self.remove_xattr_file(inode, &stored),
             _ => Ok(()),
         }
     }
@@ -176,12 +189,21 @@ impl FileSystem {
     /// # Errors
     /// `NoAttribute`.
     pub fn removexattr(&self, inode: InodeNumber, name: &[u8]) -> Result<()> {
+        if let Some(kind) = AclKind::of_name(name) {
+            return self.set_posix_acl(inode, kind, None, false);
+        }
         let inode = self.inode(inode)?;
         self.check_writable()?;
+        self.check_not_sealed(&inode)?;
         let _xattrs = inode.xattrs.write();
-        match self.find_xattr(&inode, name)? {
-            Some((stored, _, true)) => self.remove_listed(&inode, &stored),
-            Some((stored, _, false)) => self.remove_xattr_file(&inode, &stored),
+        self.take_xattr(&inode, name)
+    }
+
+    /// Removes an extended attribute. The caller holds the lock of the extended attributes.
+    pub(super) fn take_xattr(&self, inode: &Inode, name: &[u8]) -> Result<()> {
+        match self.find_xattr(inode, name)? {
+            Some((stored, _, true)) => self.remove_listed(inode, &stored),
+            Some((stored, _, false)) => self.remove_xattr_file(inode, &stored),
             None => bail!(NoAttribute, "inode {} has no attribute {}", inode.object, String::from_utf8_lossy(name)),
         }
     }

@@ -21,7 +21,7 @@ const DIRECTORY_MODE: u32 = 0o041_777;
 const FILE_MODE: u32 = 0o100_644;
 
 impl FileSystem {
-    fn xattr_directory(&self, inode: &Inode) -> Result<Option<InodeRef<'_>>> {
+    pub(super) fn xattr_directory(&self, inode: &Inode) -> Result<Option<InodeRef<'_>>> {
         match inode.maybe_word(&self.tables, Attribute::ExtendedAttributes)?.unwrap_or(0) {
             0 => Ok(None),
             object => self.inode(object).map(Some),
@@ -59,7 +59,7 @@ impl FileSystem {
 
     fn make_xattr_directory(&self, inode: &Inode) -> Result<InodeRef<'_>> {
         let stat = inode.stat(&self.tables)?;
-        let credentials = Credentials { uid: stat.uid, gid: stat.gid, groups: Vec::new() };
+        let credentials = Credentials { uid: stat.uid, gid: stat.gid, ..Credentials::default() };
         let mut new = self.new_node(inode, DIRECTORY_MODE, 0, &credentials)?;
         new.mode = DIRECTORY_MODE;
         new.gid = stat.gid;
@@ -78,7 +78,7 @@ impl FileSystem {
             None => self.make_xattr_directory(inode)?,
         };
         let stat = directory.stat(&self.tables)?;
-        let credentials = Credentials { uid: stat.uid, gid: stat.gid, groups: Vec::new() };
+        let credentials = Credentials { uid: stat.uid, gid: stat.gid, ..Credentials::default() };
         let file: InodeNumber = match self.find_entry(&directory, name)? {
             Some((object, _)) => object,
             None => {

@@ -188,7 +188,7 @@ fn sum_lanes<const SWAP: bool>(data: &[u8]) -> Lanes {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx2") {
-            // SAFETY: as above.
+            // SAFETY: the processor was just found to have AVX2, which is all that the function needs.
             return unsafe { sum_lanes_avx2::<SWAP>(data) };
         }
     }

@@ -20,16 +20,22 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Claims the space of a block; `false` if it was claimed before as a whole, by dedup or cloning.
+    /// Claims the space of a block; `false` if it was claimed before, by dedup, by cloning, or by mistake: what is below it has
+    /// been walked then, and pointers that meet again at each of several levels would make the walk exponential.
     pub fn claim(&mut self, bp: &BlkPtr, spaces: &[Dva], at: &Bookmark, report: &mut CheckReport) -> bool {
         let may_share = bp.is_dedup() || (self.clones && bp.level() == 0);
         if may_share && let Some(first) = bp.first_dva() && !self.shared.insert((first.vdev, first.offset)) {
             return false;
         }
+        let is_new = spaces.first().is_none_or(|dva| !self.is_claimed(dva.vdev, dva.offset, dva.allocated));
         for dva in spaces {
             self.claim_range(dva.vdev, dva.offset, dva.allocated, &format!("{at}"), report);
         }
-        true
+        is_new
+    }
+
+    fn is_claimed(&self, vdev: u32, offset: u64, length: u64) -> bool {
+        self.by_vdev.get(&vdev).is_some_and(|tree| tree.overlaps(offset, length))
     }
 
     /// Claims a range.
@@ -84,6 +90,18 @@ impl Claims {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Found by the fuzzer: a file of six levels whose indirect blocks all point at one block was walked as if it were 2^60 blocks.
+    #[test]
+    fn a_block_is_walked_once() {
+        let (mut report, mut claims) = (CheckReport::default(), Claims::default());
+        let (at, dva) = (Bookmark::default(), Dva::new(0, 0x1000, 0x1000));
+        assert!(claims.claim(&BlkPtr::ZERO, &[dva], &at, &mut report));
+        assert!(report.is_clean());
+        assert!(!claims.claim(&BlkPtr::ZERO, &[dva], &at, &mut report));
+        assert!(!claims.claim(&BlkPtr::ZERO, &[Dva::new(0, 0x1e00, 0x200)], &at, &mut report));
+        assert_eq!(report.findings.len(), 2);
+    }
 
     #[test]
     fn leaks_and_double_allocations_are_found() {

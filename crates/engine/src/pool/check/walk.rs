@@ -146,7 +146,11 @@ impl<'a> Walker<'a> {
             return;
         }
         let io = self.io.clone();
-        let results = self.io.readers().map(batch, move |(bp, at)| (at, io.read(&bp, &at).map(|_| ())));
+        let results = self.io.readers().map(batch, move |(bp, at)| {
+            // Of what is encrypted the checksum is verified.
+            let result = if bp.is_encrypted() { io.read_physical(&bp, &at).map(drop) } else { io.read(&bp, &at).map(drop) };
+            (at, result)
+        });
         for (at, result) in results {
             match result {
                 Ok(()) => self.report.verified += 1,
@@ -198,7 +202,7 @@ impl<'a> Walker<'a> {
         let mut slot = 0;
         while let Some(bytes) = data.get(slot * dnode::DNODE_SLOT_BYTES..).filter(|bytes| !bytes.is_empty()) {
             if !Dnode::peek_free(bytes) {
-                let child = block * dnode::DNODES_PER_BLOCK + slot as u64;
+                let child = block.saturating_mul(dnode::DNODES_PER_BLOCK).saturating_add(slot as u64);
                 match Dnode::decode(bytes) {
                     Ok(below) => self.walk_dnode(&below, dataset, child, after),
                     Err(corruption) => self.unreadable(&Bookmark { object: child, ..at }, corruption),

@@ -138,6 +138,12 @@ impl SpaceMap {
         Ok(())
     }
 
+    /// What it says is void; what is appended next stands at its start.
+    pub(super) fn restart(&mut self) {
+        self.header.length = 0;
+        self.header.allocated = 0;
+    }
+
     /// Appends allocations, then frees.
     pub(super) fn append(
         &mut self,

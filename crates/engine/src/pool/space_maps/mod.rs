@@ -43,10 +43,12 @@ mod log;
 mod map;
 mod obsolete;
 mod open;
+mod ranges;
 mod sync;
 mod vdev_maps;
 
 pub use open::{FeatureCounts, SpaceMapsOptions, VdevSpace};
+pub use ranges::read_ranges;
 pub use sync::SpaceMaps;
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ fn check(setting: &Setting, types: DatasetTypes, creating: bool, is_enabled: &dy
     let Some(property) = find(name) else {
         return match &value {
             PropertyValue::Text(_) if is_user_property(name) => Ok(Some(value)),
-            _ if is_space_property(name) => Err(not_yet("quotas of users, groups and projects are")),
+            _ if is_space_property(name) => bad(format!("'{name}' can be set on a file system that exists")),
             _ => bad(format!("invalid property '{name}'")),
         };
     };
@@ -104,7 +104,6 @@ fn check_number(name: &str, number: u64, creating: bool) -> Result<(), Failure> 
         "version" if number > VERSION_CURRENT || number == 0 || (!creating && number != VERSION_CURRENT) => {
             Err(Failure::with(FailureKind::Unsupported, format!("'version' {number} is not supported")))
         }
-        _ if name.starts_with("default") && name.ends_with("quota") && number != 0 => Err(not_yet("quotas of users, groups and projects are")),
         _ => Ok(()),
     }
 }

@@ -6,6 +6,7 @@ use disk::Access;
 use engine::dsl::PropertyValue;
 use engine::dsl::prop_table::{DatasetTypes, is_user_property};
 use engine::error::ErrorKind;
+use engine::host::{Host, RealHost};
 use engine::pool::config::PoolState;
 use engine::pool::import::discover;
 use engine::pool::prop_table::find;
@@ -126,6 +127,7 @@ impl PoolSettings {
                 Ok(())
             }
             "readonly" => bad("property 'readonly' can only be set at import time".to_owned()),
+            "multihost" if number != 0 && RealHost.host_id() == 0 => bad("requires a non-zero system hostid: write one with zgenhostid(8)".to_owned()),
             "delegation" | "autoreplace" | "failmode" | "listsnapshots" | "autoexpand" | "multihost" | "autotrim" | "dedup_table_quota" | "dedupditto" => {
                 self.stored.push((name.to_owned(), PropertyValue::Number(number)));
                 Ok(())
@@ -239,6 +241,7 @@ impl Pools {
         if !settings.stored.is_empty() {
             pool.engine().set_properties(settings.stored).map_err(|error| Failure::about_pool(&error))?;
         }
+        pool.engine().obey_failmode().map_err(|error| Failure::about_pool(&error))?;
         let mut imported = Imported::new(pool);
         imported.altroot = settings.altroot;
         imported.cachefile = settings.cachefile;

@@ -2,7 +2,7 @@
 
 use engine::error::ErrorKind;
 
-use super::{Failure, FailureKind, Imported, Pools};
+use super::{Failure, FailureKind, Pools};
 use crate::control::{PoolDestroy, PoolExport};
 
 /// How a pool is let go of.
@@ -14,9 +14,24 @@ enum Ending {
     Destroy,
 }
 
+/// The pool waits for somebody to repair it.
+fn suspended() -> Failure {
+    Failure::with(
+        FailureKind::PoolUnavailable,
+        "pool I/O is currently suspended: repair its devices and 'zpool clear' it, or give up what is not written yet with 'zpool export -F'",
+    )
+}
+
 impl Pools {
     pub(super) fn export_pool(&mut self, export: &PoolExport) -> Result<(), Failure> {
-        self.find(&export.name)?;
+        let engine = self.find(&export.name)?.pool.engine().clone();
+        if engine.vdevs.gate().failure().is_some() {
+            if !export.hard_force {
+                return Err(suspended());
+            }
+            // Nobody may wait any more, or the mounts could not end.
+            engine.vdevs.gate().give_up();
+        }
         let force = export.force || export.hard_force;
         self.unmount_pool(&export.name, force).map_err(|failure| match failure.kind {
             FailureKind::DatasetBusy => Failure::new(FailureKind::PoolBusy),
@@ -30,6 +45,9 @@ impl Pools {
         let imported = self.find(&destroy.name)?;
         if imported.pool.engine().is_read_only() {
             return Err(Failure::new(FailureKind::PoolReadOnly));
+        }
+        if imported.pool.engine().vdevs.gate().failure().is_some() {
+            return Err(suspended());
         }
         self.unmount_pool(&destroy.name, destroy.force).map_err(|failure| Failure::with(FailureKind::UnmountFailed, failure.message))?;
         self.note_named_event("pool_destroy", &destroy.name);
@@ -47,7 +65,7 @@ impl Pools {
     }
 
     fn end(&mut self, name: &str, how: Ending) -> Result<(), Failure> {
-        let Imported { pool, .. } = self.find(name)?;
+        let pool = self.find(name)?.pool.clone();
         let result = match how {
             Ending::Export => pool.export(),
             Ending::Destroy => pool.destroy(),
@@ -59,6 +77,7 @@ impl Pools {
         match result {
             // Somebody has a file system open: nothing was done yet.
             Err(error) if error.kind() == ErrorKind::Busy => Err(Failure::new(FailureKind::PoolBusy)),
+            Err(_) if how != Ending::HardExport && pool.engine().vdevs.gate().failure().is_some() => Err(suspended()),
             result => {
                 if let Some(gone) = self.pools.remove(name) {
                     self.forget_in_cachefile(gone.cachefile.as_deref());
@@ -73,7 +92,8 @@ impl Pools {
         let names: Vec<String> = self.pools.keys().cloned().collect();
         let mut first = Ok(());
         for name in names {
-            let export = PoolExport { name, force: true, hard_force: false };
+            let hard_force = self.pools.get(&name).is_some_and(|imported| imported.pool.engine().vdevs.gate().failure().is_some());
+            let export = PoolExport { name, force: true, hard_force };
             let done = self.export_pool(&export);
             if let Err(failure) = &done {
                 tracing::error!(pool = export.name, %failure, "the pool could not be exported in order");

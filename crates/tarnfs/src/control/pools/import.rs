@@ -7,7 +7,7 @@ use engine::host::{Host, RealHost};
 use engine::pool::import::Candidate;
 
 use super::create::{PoolSettings, When};
-use super::{Failure, FailureKind, Imported, Pools, names, not_yet};
+use super::{Failure, FailureKind, Imported, Pools, names};
 use crate::control::{FoundPool, ImportRewound, PoolImport, PoolScan, scan};
 use crate::{ImportOptions, Pool, Rewind, Rewound};
 
@@ -27,9 +27,6 @@ impl Pools {
         names::check_pool(&import.name)?;
         if self.pools.contains_key(&import.name) {
             return Err(Failure::with(FailureKind::PoolExists, "a pool with that name already exists"));
-        }
-        if import.rewind_to_checkpoint {
-            return Err(not_yet("going back to a checkpoint is"));
         }
         let settings = PoolSettings::of(&import.properties, When::Importing)?;
         let rewind = rewind_of(import, settings.read_only)?;
@@ -66,6 +63,7 @@ impl Pools {
         {
             tracing::warn!(pool = import.name, %error, "the import is missing from the history");
         }
+        engine.obey_failmode().map_err(|error| Failure::about_pool(&error))?;
         self.note_pool_event("pool_import", &imported);
         self.pools.insert(import.name.clone(), imported);
         let mut values = settings.stored;
@@ -81,6 +79,9 @@ impl Pools {
 
 /// Which state is asked for. Going back is for ever, so it takes a word more than `-T`.
 fn rewind_of(import: &PoolImport, read_only: bool) -> Result<Rewind, Failure> {
+    if import.rewind_to_checkpoint {
+        return Ok(Rewind::ToCheckpoint);
+    }
     match import.txg_max {
         Some(txg) if read_only || import.rewind => Ok(Rewind::To(txg)),
         Some(_) => Err(Failure::with(

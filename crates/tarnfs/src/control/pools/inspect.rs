@@ -28,7 +28,8 @@ pub(super) fn status(name: &str, imported: &Imported) -> Result<PoolStatus, Fail
 fn status_of(name: &str, pool: &Pool) -> Result<PoolStatus> {
     let engine = pool.engine();
     let config = engine.config();
-    let suspended = engine.context.groups.failure().is_some();
+    let waits = engine.vdevs.gate().failure().is_some();
+    let suspended = waits || engine.context.groups.failure().is_some();
     Ok(PoolStatus {
         name: name.to_owned(),
         guid: config.guid,
@@ -45,7 +46,7 @@ fn status_of(name: &str, pool: &Pool) -> Result<PoolStatus> {
         error_count: if suspended { None } else { Some(error_count(pool)?) },
         errors: Vec::new(),
         features_disabled: config.compatibility.is_none() && scan::lacks_features(&|feature| engine.dsl.meta.features.is_enabled(feature)),
-        suspended: suspended.then_some(0),
+        suspended: suspended.then_some(u64::from(engine.vdevs.gate().refusal().is_some())),
     })
 }
 

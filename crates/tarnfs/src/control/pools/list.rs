@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use engine::dsl::meta::key;
-use engine::dsl::prop_table::{DatasetTypes, PROPERTIES, find, is_user_property};
+use engine::dsl::prop_table::{DatasetTypes, PROPERTIES, find, is_space_property, is_user_property};
 use engine::dsl::{self, Dataset, Dir, Dsl};
 use engine::error::Result;
 use ondisk::dsl::{BookmarkPhys, dataset_field};
 use ondisk::object_type::ObjectType;
 use ondisk::objset::ObjsetType;
 
-use super::{Failure, FailureKind, Imported, Mounter, Pools, mounting};
+use super::{Failure, FailureKind, Imported, Mounter, Pools, mounting, quotas};
 use crate::control::{DatasetEntry, DatasetKind, DatasetKinds, DatasetList, Datasets, PropertyValue, Source, Value, Wanted};
 
 /// The source of a value in the words of `control`.
@@ -199,6 +199,10 @@ impl<'a> Walk<'a> {
         let known = find(asked);
         match known {
             Some(property) if !property.applies_to(types_of(kind)) => return Ok(None),
+            None if is_space_property(asked) => {
+                let value = quotas::get(self.dsl, dataset, asked)?;
+                return Ok(value.map(|value| PropertyValue::new(asked, value, Source::Local)));
+            }
             None if !is_user_property(asked) => return Ok(None),
             _ => {}
         }

@@ -63,12 +63,15 @@ impl Pools {
         let matches = |leaf: &engine::vdev::Leaf, device: &str| {
             leaf.name() == device || leaf.guid().to_string() == device || leaf.name().rsplit('/').next() == Some(device)
         };
-        let leaves = engine.vdevs.leaves();
-        let chosen: Vec<_> = leaves.iter().filter(|leaf| clear.device.as_ref().is_none_or(|device| matches(leaf, device))).collect();
-        if chosen.is_empty() {
-            return Err(Failure::with(FailureKind::BadDevice, "no such device in pool"));
-        }
-        chosen.iter().for_each(|leaf| leaf.clear_errors());
+        let chosen = match &clear.device {
+            None => None,
+            Some(device) => {
+                let leaves = engine.vdevs.leaves();
+                let found = leaves.iter().find(|leaf| matches(leaf, device)).map(|leaf| leaf.guid());
+                Some(found.ok_or_else(|| Failure::with(FailureKind::BadDevice, "no such device in pool"))?)
+            }
+        };
+        engine.clear_errors(chosen);
         if engine.context.groups.failure().is_some() {
             return Err(Failure::with(
                 FailureKind::PoolUnavailable,

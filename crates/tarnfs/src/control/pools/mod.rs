@@ -24,6 +24,7 @@ mod mounting;
 mod names;
 mod owners;
 mod pool_properties;
+mod quotas;
 mod rename;
 mod set;
 mod vdevs;

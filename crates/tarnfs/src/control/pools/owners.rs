@@ -14,6 +14,7 @@ use ondisk::objset::ObjsetType;
 use ondisk::znode::MASTER_NODE;
 
 use super::{Failure, FailureKind, Pools};
+use crate::zpl::{self, QuotaOf};
 use crate::control::{OwnerKind, OwnerSpace, OwnerUse};
 
 /// Names the number of objects.
@@ -36,10 +37,10 @@ impl Pools {
 
 /// Everybody who owns something or has a quota.
 fn owners(objset: &Arc<Objset>, kind: OwnerKind) -> Result<Vec<OwnerUse>> {
-    let (used, word) = match kind {
-        OwnerKind::User => (USED_BY_USER, "user"),
-        OwnerKind::Group => (USED_BY_GROUP, "group"),
-        OwnerKind::Project => (USED_BY_PROJECT, "project"),
+    let (used, kind) = match kind {
+        OwnerKind::User => (USED_BY_USER, zpl::OwnerKind::User),
+        OwnerKind::Group => (USED_BY_GROUP, zpl::OwnerKind::Group),
+        OwnerKind::Project => (USED_BY_PROJECT, zpl::OwnerKind::Project),
     };
     let mut found: BTreeMap<String, OwnerUse> = BTreeMap::new();
     for (name, number) in numbers(objset, used)? {
@@ -51,11 +52,15 @@ fn owners(objset: &Arc<Objset>, kind: OwnerKind) -> Result<Vec<OwnerUse>> {
         *if is_objects { &mut of.objects } else { &mut of.used } = Some(number);
     }
     let master = Zap::open(objset, MASTER_NODE)?;
-    for (name, is_objects) in [(format!("{word}quota@"), false), (format!("{word}objquota@"), true)] {
-        let Some(quotas) = master.lookup_u64(&name)? else { continue };
+    for limit in [QuotaOf::Bytes, QuotaOf::Objects] {
+        let field = |of: &mut OwnerUse, quota| *if limit == QuotaOf::Objects { &mut of.object_quota } else { &mut of.quota } = Some(quota);
+        // Whoever uses something has the default, if there is one, until something else is said of him.
+        if let Some(default) = master.lookup_u64(kind.default_entry(limit))?.filter(|default| *default != 0) {
+            found.values_mut().for_each(|of| field(of, default));
+        }
+        let Some(quotas) = master.lookup_u64(kind.quota_entry(limit))? else { continue };
         for (owner, quota) in numbers(objset, quotas)? {
-            let of = found.entry(owner).or_default();
-            *if is_objects { &mut of.object_quota } else { &mut of.quota } = Some(quota);
+            field(found.entry(owner).or_default(), quota);
         }
     }
     Ok(found.into_iter().take(OWNERS_MAX).map(|(name, of)| OwnerUse { owner: decimal(&name), ..of }).collect())

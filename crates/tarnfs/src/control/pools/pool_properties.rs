@@ -52,6 +52,7 @@ impl Pools {
         let failed = |error: crate::Error| Failure::about_pool(&error);
         if !values.is_empty() {
             engine.set_properties(values).map_err(failed)?;
+            engine.obey_failmode().map_err(failed)?;
         }
         if !settings.features.is_empty() {
             engine.enable_features(settings.features).map_err(failed)?;

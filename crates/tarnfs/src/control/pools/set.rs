@@ -3,7 +3,7 @@
 use engine::dsl::prop_table::{DatasetTypes, find, is_user_property};
 use engine::error::ErrorKind;
 
-use super::{Failure, FailureKind, Pools, checks};
+use super::{Failure, FailureKind, Pools, checks, quotas};
 use crate::PropertyChange;
 use crate::control::{DatasetInherit, DatasetSet};
 
@@ -14,8 +14,10 @@ impl Pools {
             return Err(Failure::with(FailureKind::PropertyType, "this property can not be modified for snapshots"));
         }
         let pool = self.pool_of(&set.name)?.pool.clone();
+        let (limits, settings) = quotas::split(&set.settings)?;
         let features = &pool.engine().dsl.meta.features;
-        let changes = checks::changes(&set.settings, types, false, &|feature| features.is_enabled(feature))?;
+        let changes = checks::changes(&settings, types, false, &|feature| features.is_enabled(feature))?;
+        quotas::set(&pool, &set.name, types, &limits)?;
         self.change(&set.name, changes, set.no_remount)
     }
 
@@ -49,7 +51,7 @@ impl Pools {
     }
 }
 
-fn property_failure(error: &crate::Error) -> Failure {
+pub(super) fn property_failure(error: &crate::Error) -> Failure {
     match error.kind() {
         ErrorKind::NoSpace if error.message().contains("size is") => {
             let words = error.message();

@@ -1,6 +1,8 @@
 //! The POSIX layer on a disk in memory.
 
+mod acl;
 mod model;
+mod quota;
 mod rig;
 
 use engine::dmu::ObjsetSettings;
@@ -228,7 +230,8 @@ fn names_are_compared_as_the_dataset_says() {
     let inode = file(&fs, "Straße é").inode;
     assert_eq!(fs.lookup(fs.root(), "STRAßE e\u{301}".as_bytes()).unwrap().inode, inode);
     assert_eq!(fs.create(fs.root(), "straße é".as_bytes(), 0o100_644, 0, &root()).unwrap_err().kind(), ErrorKind::Exists);
-    assert_eq!(fs.create(fs.root(), b"\xff", 0o100_644, 0, &root()).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(fs.create(fs.root(), b"\xff", 0o100_644, 0, &root()).unwrap_err().kind(), ErrorKind::NotText);
+    assert_eq!(fs.lookup(fs.root(), b"\xff").unwrap_err().kind(), ErrorKind::NotText);
     fs.rename(fs.root(), "straße é".as_bytes(), fs.root(), "STRASSE".as_bytes(), RenameMode::Replace).unwrap();
     fs.rename(fs.root(), b"strasse", fs.root(), b"Strasse", RenameMode::Replace).unwrap();
     assert_eq!(names(&fs, fs.root()), [".", "..", "Strasse"]);
@@ -238,7 +241,7 @@ fn names_are_compared_as_the_dataset_says() {
 #[test]
 fn ids_follow_the_directory_and_set_id_bits_go() {
     let (_rig, fs) = new();
-    let user = Credentials { uid: 1000, gid: 1000, groups: vec![7] };
+    let user = Credentials { uid: 1000, gid: 1000, groups: vec![7], umask: 0 };
     let directory = fs.mkdir(fs.root(), b"d", 0o777, &root()).unwrap().inode;
     let set = SetAttributes { mode: Some(0o2777), gid: Some(50), ..SetAttributes::default() };
     fs.setattr(directory, &set, &root()).unwrap();

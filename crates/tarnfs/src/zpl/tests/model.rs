@@ -101,7 +101,7 @@ impl Test<'_> {
         let name = format!("n{}", random.random_range(0..12));
         let there = self.model.directory(directory).unwrap().get(&name).copied();
         let at = self.inode(directory);
-        let user = Credentials { uid: 1000, gid: 100, groups: vec![] };
+        let user = Credentials { uid: 1000, gid: 100, groups: vec![], umask: 0 };
         match random.random_range(0..100) {
             0..15 => {
                 let result = self.fs.create(at, name.as_bytes(), 0o100_640, 0, &user);

@@ -1,0 +1,100 @@
+//! Blocks that several pointers lead to: the tables that count the references.
+//!
+//! # Theory
+//! A block has one pointer to it, or is counted in one of two tables. The deduplication table (`ddt.rs`) knows blocks by their
+//! contents and counts all references; the clone table (`brt.rs`) knows them by their address and counts those beyond the
+//! first. Who frees a block asks here first ([`BlockTables::release`]): while references are left the space stays.
+//!
+//! What a pass of the sync thread changes is kept in memory and written at the end of the pass ([`SharedBlocks::sync_pass`]); the
+//! space of blocks that have lost their last reference is given back then.
+//!
+//! New blocks are written without deduplication; clones are made (`dmu/clone.rs`).
+//!
+//! # Invariants
+//! 1. References are added before those of the same group are taken: a clone made while its source is removed is counted. (They
+//!    are added while objects are written, and what these free is collected and released afterwards.)
+//! 2. A table without entries is not there.
+//!
+//! # Locks
+//! One for each table; while it is held the MOS is read, nothing else is locked.
+
+mod brt;
+mod ddt;
+
+use std::sync::Arc;
+
+use ondisk::blkptr::{BlkPtr, BlockPointer};
+use parking_lot::Mutex;
+
+use crate::dmu::SyncTx;
+use crate::dsl::Dsl;
+use crate::error::Result;
+use crate::txg::Txg;
+use crate::vdev::VdevTree;
+use crate::zio::BlockTables;
+
+use brt::CloneTable;
+use ddt::DedupTables;
+
+/// All tables of a pool.
+pub struct SharedBlocks {
+    dsl: Arc<Dsl>,
+    vdevs: Arc<VdevTree>,
+    dedup: Mutex<DedupTables>,
+    clones: Mutex<CloneTable>,
+}
+
+impl SharedBlocks {
+    /// Opens what there is.
+    ///
+    /// # Errors
+    /// A table cannot be read or makes no sense.
+    pub fn open(dsl: &Arc<Dsl>, vdevs: &Arc<VdevTree>) -> Result<Arc<SharedBlocks>> {
+        Ok(Arc::new(SharedBlocks {
+            dedup: Mutex::new(DedupTables::open(&dsl.meta.mos)?),
+            clones: Mutex::new(CloneTable::open(&dsl.meta.mos)?),
+            dsl: dsl.clone(),
+            vdevs: vdevs.clone(),
+        }))
+    }
+
+    /// Whether something waits for [`SharedBlocks::sync_pass`].
+    pub fn has_changes(&self) -> bool {
+        self.dedup.lock().is_dirty() || self.clones.lock().is_dirty()
+    }
+
+    /// Writes what has changed, and gives back the space of what nobody refers to any more.
+    ///
+    /// # Errors
+    /// The MOS cannot be read or written.
+    pub fn sync_pass(&self, tx: &SyncTx<'_>) -> Result<()> {
+        let mut freed = Vec::new();
+        self.dedup.lock().sync(&self.dsl.meta, tx, &mut freed)?;
+        for block in freed {
+            // A block that was cloned after it had left the table is counted there.
+            if !self.clones.lock().take(&self.dsl.meta, &block.encode())? {
+                self.dsl.meta.context.io.free_place(&block, tx.txg())?;
+            }
+        }
+        self.clones.lock().sync(&self.dsl.meta, tx)
+    }
+}
+
+impl BlockTables for SharedBlocks {
+    fn release(&self, bp: &BlkPtr, _txg: Txg) -> Result<bool> {
+        let BlockPointer::Data(block) = bp.decode()? else { return Ok(false) };
+        if block.dedup && self.dedup.lock().release(&self.dsl.meta.mos, &block)? {
+            return Ok(true);
+        }
+        self.clones.lock().take(&self.dsl.meta, bp)
+    }
+
+    fn add_reference(&self, bp: &BlkPtr) -> Result<()> {
+        let meta = &self.dsl.meta;
+        // A block that the deduplication table knows is counted there.
+        if bp.is_dedup() && self.dedup.lock().add(&meta.mos, bp)? {
+            return Ok(());
+        }
+        self.clones.lock().add(meta, &self.vdevs, bp, 1)
+    }
+}

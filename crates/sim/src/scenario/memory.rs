@@ -1,0 +1,133 @@
+//! A pool on disks in memory, with a clock and randomness of its own and no threads but the two that write groups: one
+//! thing happens at a time, the same in every run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use disk::{Disk, DiskRef, MemDisk};
+use engine::host::{Host, HostRef};
+use engine::pool::import::discover;
+use engine::vdev::{NewLeaf, NewTop};
+use parking_lot::Mutex;
+use rand::{RngCore, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tarnfs::{CreateOptions, Error, ImportOptions, Pool};
+
+use super::{Layout, properties};
+
+/// A machine on which one thing happens at a time.
+pub struct SimHost {
+    now_ns: AtomicU64,
+    random: Mutex<ChaCha8Rng>,
+}
+
+impl SimHost {
+    /// One whose randomness is that of `seed`.
+    pub fn new(seed: u64) -> HostRef {
+        Arc::new(SimHost { now_ns: AtomicU64::new(1_700_000_000_000_000_000), random: Mutex::new(ChaCha8Rng::seed_from_u64(seed)) })
+    }
+}
+
+impl Host for SimHost {
+    fn now_ns(&self) -> u64 {
+        self.now_ns.fetch_add(1000, Ordering::Relaxed)
+    }
+
+    fn wall_clock(&self) -> (u64, u32) {
+        let now = self.now_ns();
+        (now / 1_000_000_000, (now % 1_000_000_000) as u32)
+    }
+
+    fn random(&self) -> u64 {
+        self.random.lock().next_u64() | 1
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.now_ns.fetch_add(duration.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    #[allow(clippy::disallowed_methods)] // the host is where threads come from
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> bool {
+        name.starts_with("txg_") && std::thread::Builder::new().name(name.to_owned()).spawn(body).is_ok()
+    }
+
+    fn processors(&self) -> usize {
+        1
+    }
+
+    fn host_name(&self) -> String {
+        "simulated".to_owned()
+    }
+
+    fn host_id(&self) -> u32 {
+        7
+    }
+}
+
+/// The devices of a pool.
+pub struct MemoryDisks(Vec<Arc<MemDisk>>);
+
+impl MemoryDisks {
+    /// Makes a pool `tank` and exports it.
+    pub fn create(layout: Layout, words: &[(&str, &str)]) -> MemoryDisks {
+        let mut disks = Vec::new();
+        let mut tops = Vec::new();
+        for _ in 0..layout.tops {
+            let mut leaves = Vec::new();
+            for _ in 0..layout.sides {
+                let name = format!("/memory/d{}", disks.len());
+                let disk = Arc::new(MemDisk::new(name.clone(), layout.bytes));
+                leaves.push(NewLeaf { disk: disk.clone(), path: name, whole_disk: false });
+                disks.push(disk);
+            }
+            tops.push(NewTop { leaves, ashift: Some(layout.ashift), is_log: false });
+        }
+        let options = CreateOptions { properties: properties(words), command: "zpool create tank".into(), ..CreateOptions::default() };
+        let pool = Pool::create_on("tank", tops, options, SimHost::new(1)).unwrap_or_else(|error| panic!("create: {error}"));
+        pool.export().unwrap_or_else(|error| panic!("export: {error}"));
+        MemoryDisks(disks)
+    }
+
+    /// Imports the pool.
+    ///
+    /// # Errors
+    /// Those of the import; that nothing was found, too.
+    pub fn import(&self, read_only: bool) -> Result<Arc<Pool>, Error> {
+        let candidates = discover(self.0.iter().map(|disk| disk.clone() as DiskRef).collect());
+        let Some(candidate) = candidates.into_iter().next() else { engine::bail!(NoDevice, "no pool in memory") };
+        let options = ImportOptions { read_only, force: true, ..ImportOptions::default() };
+        Pool::import_on(candidate, options, SimHost::new(2)).map(|(pool, _)| pool)
+    }
+
+    /// A disk.
+    pub fn disk(&self, number: usize) -> &MemDisk {
+        &self.0[number]
+    }
+
+    /// The contents as they are, without faults.
+    #[must_use]
+    pub fn snapshot(&self) -> MemoryDisks {
+        MemoryDisks(self.0.iter().map(|disk| Arc::new(disk.snapshot())).collect())
+    }
+
+    /// Writes them as images, for the real `zdb`.
+    pub fn to_images(&self, directory: &std::path::Path) -> Vec<std::path::PathBuf> {
+        use std::os::unix::fs::FileExt;
+        let mut paths = Vec::new();
+        let mut buffer = vec![0; 1 << 16];
+        for (number, disk) in self.0.iter().enumerate() {
+            let path = directory.join(format!("d{number}.img"));
+            let file = std::fs::File::create(&path).expect("an image");
+            file.set_len(disk.size_bytes()).expect("an image");
+            for at in (0..disk.size_bytes()).step_by(buffer.len()) {
+                disk.read_at(&mut buffer, at).expect("memory");
+                if buffer.iter().any(|byte| *byte != 0) {
+                    file.write_all_at(&buffer, at).expect("an image");
+                }
+            }
+            paths.push(path);
+        }
+        paths
+    }
+}

@@ -1,0 +1,86 @@
+# Runs in the oracle's virtual machine: makes pools whose blocks no snapshot holds, so that what we free in them is freed.
+# Each is NAME-dN.img in $OUT, and NAME.sums has the sha256 of each file below the pool's mount point.
+set -e
+cd /dev/shm
+PARAMETERS=/sys/module/zfs/parameters
+
+# Files that differ, in sizes from a part of a block to many blocks: directory, count, seed.
+files() {
+  python3 - "$@" <<'P'
+import random, sys
+directory, count, seed = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+r = random.Random(seed)
+for i in range(count):
+    open(f'{directory}/f{i}', 'wb').write(r.randbytes([100, 5000, 70000, 300000, 1000000][i % 5]))
+P
+}
+
+# pool images create-arguments
+begin() {
+  for ((i = 0; i < $2; i++)); do truncate -s 256M "$1-d$i.img"; done
+  zpool create -f -R /mnt/k "${@:3}"
+}
+
+end() {
+  zpool sync "$1"
+  (cd "/mnt/k/$1" && find . -type f | sort | xargs sha256sum) >"$OUT/$1.sums"
+  zpool status -D "$1"
+  zpool list -v "$1"
+  zpool export "$1"
+  for image in "$1"-d*.img; do [ "${2:-}" = first ] && [ "$image" != "$1-d0.img" ] || cp --sparse=always "$image" "$OUT/"; done
+  rm "$1"-d*.img
+}
+
+# Two of three vdevs removed, one after the other: some addresses lead to the second one and on from there.
+begin removed 3 removed /dev/shm/removed-d0.img /dev/shm/removed-d1.img /dev/shm/removed-d2.img
+zfs create -o recordsize=16k removed/a
+zfs create -o compression=off removed/b
+for d in a b; do files /mnt/k/removed/$d 60 "$d"; done
+zpool sync removed
+for i in $(seq 0 7 59); do rm "/mnt/k/removed/a/f$i"; done
+zpool sync removed
+zpool remove removed /dev/shm/removed-d1.img
+zpool wait -t remove removed
+for i in 1 2 3; do head -c 200000 /dev/urandom >"/mnt/k/removed/a/late$i"; zpool sync removed; done
+zpool remove removed /dev/shm/removed-d2.img
+zpool wait -t remove removed
+end removed first
+
+# Deduplication: the old tables, the new ones, the new ones with a log that nothing was flushed from.
+for pool in ddtold ddtnew ddtlog; do
+  options=()
+  [ $pool = ddtold ] && options=(-o feature@fast_dedup=disabled)
+  [ $pool = ddtlog ] && echo 0 >$PARAMETERS/zfs_dedup_log_flush_entries_max
+  begin $pool 1 "${options[@]}" $pool /dev/shm/$pool-d0.img
+  zfs create -o dedup=on -o recordsize=16k $pool/a
+  zfs create -o dedup=sha512 -o compression=off $pool/b
+  zfs create -o dedup=blake3,verify -o copies=2 $pool/c
+  for d in a b c; do
+    files /mnt/k/$pool/$d 20 "$d"
+    zpool sync $pool
+    mkdir /mnt/k/$pool/$d/again /mnt/k/$pool/$d/third
+    cp /mnt/k/$pool/$d/f* /mnt/k/$pool/$d/again/
+    cp /mnt/k/$pool/$d/f1* /mnt/k/$pool/$d/third/
+  done
+  zpool sync $pool
+  [ $pool = ddtlog ] || for i in $(seq 40); do zpool sync $pool; done
+  end $pool
+done
+echo 4294967295 >$PARAMETERS/zfs_dedup_log_flush_entries_max
+
+# Cloned blocks: the table with numbers, and the older one with bytes.
+for pool in brtnew brtold; do
+  options=()
+  [ $pool = brtold ] && options=(-o feature@block_cloning_endian=disabled)
+  begin $pool 2 "${options[@]}" $pool /dev/shm/$pool-d0.img /dev/shm/$pool-d1.img
+  zfs create -o recordsize=16k $pool/a
+  zfs create $pool/b
+  for d in a b; do
+    files /mnt/k/$pool/$d 20 "$d"
+    zpool sync $pool
+    mkdir /mnt/k/$pool/$d/again /mnt/k/$pool/$d/third
+    for i in $(seq 0 19); do cp --reflink=always /mnt/k/$pool/$d/f$i /mnt/k/$pool/$d/again/; done
+    for i in $(seq 10 19); do cp --reflink=always /mnt/k/$pool/$d/f$i /mnt/k/$pool/$d/third/; done
+  done
+  end $pool
+done

@@ -1,0 +1,104 @@
+//! Access control lists of POSIX, and what they do to modes.
+
+use engine::dmu::ObjsetSettings;
+use engine::error::ErrorKind;
+
+use super::rig::Rig;
+use crate::zpl::{AclKind, AclType, Credentials, FileSystem, InodeNumber, MountOptions, NewFileSystem, SetAttributes};
+
+const NOBODY: u32 = u32::MAX;
+
+/// A list in the form in which Linux passes it.
+fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut bytes = 2u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        bytes.extend_from_slice(&tag.to_le_bytes());
+        bytes.extend_from_slice(&permissions.to_le_bytes());
+        bytes.extend_from_slice(&id.to_le_bytes());
+    }
+    bytes
+}
+
+/// `u::rwx,u:1000:rw,g::rX,m::MASK,o::-`
+fn with_joe(mask: u16) -> Vec<u8> {
+    list(&[(1, 7, NOBODY), (2, 6, 1000), (4, 5, NOBODY), (0x10, mask, NOBODY), (0x20, 0, NOBODY)])
+}
+
+fn new(in_attributes: bool) -> (Rig, FileSystem) {
+    let (rig, fs) = Rig::new(&NewFileSystem::default(), ObjsetSettings::dataset_default(true));
+    fs.set_options(MountOptions { acl_type: AclType::Posix, xattr_in_attributes: in_attributes, ..MountOptions::default() });
+    (rig, fs)
+}
+
+fn mode(fs: &FileSystem, inode: InodeNumber) -> u32 {
+    fs.getattr(inode).unwrap().mode & 0o7777
+}
+
+fn access(fs: &FileSystem, inode: InodeNumber) -> Option<Vec<u8>> {
+    fs.getxattr(inode, AclKind::Access.name()).ok()
+}
+
+fn chmod(fs: &FileSystem, inode: InodeNumber, mode: u32) {
+    fs.setattr(inode, &SetAttributes { mode: Some(mode), ..SetAttributes::default() }, &Credentials::root()).unwrap();
+}
+
+#[test]
+fn list_and_mode_keep_in_step() {
+    for in_attributes in [true, false] {
+        let (rig, fs) = new(in_attributes);
+        let inode = fs.create(fs.root(), b"f", 0o100_644, 0, &Credentials { umask: 0o027, ..Credentials::root() }).unwrap().inode;
+        assert_eq!(mode(&fs, inode), 0o640, "no default list: the umask counts");
+        fs.set_posix_acl(inode, AclKind::Access, Some(&with_joe(6)), false).unwrap();
+        assert_eq!((mode(&fs, inode), access(&fs, inode)), (0o760, Some(with_joe(6))));
+        chmod(&fs, inode, 0o2740);
+        assert_eq!((mode(&fs, inode), access(&fs, inode)), (0o2740, Some(with_joe(4))));
+        fs.set_posix_acl(inode, AclKind::Access, Some(&with_joe(7)), true).unwrap();
+        assert_eq!(mode(&fs, inode), 0o770, "the set-group-id bit goes when the kernel says so");
+        // A list that the mode says as well is not stored.
+        fs.setxattr(inode, AclKind::Access.name(), &list(&[(1, 6, NOBODY), (4, 4, NOBODY), (0x20, 4, NOBODY)]), crate::XattrMode::Any).unwrap();
+        assert_eq!((mode(&fs, inode), access(&fs, inode)), (0o644, None));
+        fs.removexattr(inode, AclKind::Access.name()).unwrap();
+        assert_eq!(fs.setxattr(inode, AclKind::Access.name(), b"nonsense", crate::XattrMode::Any).unwrap_err().kind(), ErrorKind::NotSupported);
+        rig.sync(fs.objset());
+        rig.check();
+    }
+}
+
+#[test]
+fn a_new_file_begins_with_the_default_list() {
+    for in_attributes in [true, false] {
+        let (rig, fs) = new(in_attributes);
+        let who = Credentials { umask: 0o077, ..Credentials::root() };
+        let directory = fs.mkdir(fs.root(), b"d", 0o755, &who).unwrap().inode;
+        fs.set_posix_acl(directory, AclKind::Default, Some(&with_joe(7)), false).unwrap();
+        assert_eq!(mode(&fs, directory), 0o700, "a default list does nothing to the directory itself");
+        let file = fs.create(directory, b"f", 0o100_664, 0, &who).unwrap();
+        // The umask does not count; others get nothing, because the list gives them nothing.
+        assert_eq!(file.mode & 0o7777, 0o660);
+        let expected = list(&[(1, 6, NOBODY), (2, 6, 1000), (4, 5, NOBODY), (0x10, 6, NOBODY), (0x20, 0, NOBODY)]);
+        assert_eq!(access(&fs, file.inode), Some(expected.clone()));
+        let below = fs.mkdir(directory, b"below", 0o777, &who).unwrap();
+        assert_eq!((below.mode & 0o7777, access(&fs, below.inode)), (0o770, Some(with_joe(7))));
+        assert_eq!(fs.getxattr(below.inode, AclKind::Default.name()).unwrap(), with_joe(7));
+        assert_eq!(fs.symlink(directory, b"l", b"f", &who).unwrap().mode & 0o777, 0o777);
+        let unnamed = fs.create_unnamed(directory, 0o664, &who).unwrap().inode;
+        assert_eq!(access(&fs, unnamed), Some(expected.clone()));
+        assert!(fs.set_posix_acl(file.inode, AclKind::Default, Some(&with_joe(7)), false).is_err());
+        fs.forget(unnamed, 1);
+        rig.sync(fs.objset());
+        rig.check();
+        assert_eq!(rig.reopen().getxattr(file.inode, AclKind::Access.name()).unwrap(), expected);
+    }
+}
+
+#[test]
+fn without_the_property_lists_are_kept_and_not_used() {
+    let (_rig, fs) = new(true);
+    let directory = fs.mkdir(fs.root(), b"d", 0o755, &Credentials::root()).unwrap().inode;
+    fs.set_posix_acl(directory, AclKind::Default, Some(&with_joe(7)), false).unwrap();
+    fs.set_options(MountOptions::default());
+    assert_eq!(fs.set_posix_acl(directory, AclKind::Default, None, false).unwrap_err().kind(), ErrorKind::NotSupported);
+    let file = fs.create(directory, b"f", 0o100_666, 0, &Credentials { umask: 0o022, ..Credentials::root() }).unwrap();
+    assert_eq!((file.mode & 0o7777, access(&fs, file.inode)), (0o644, None));
+    assert_eq!(fs.getxattr(directory, AclKind::Default.name()).unwrap(), with_joe(7));
+}

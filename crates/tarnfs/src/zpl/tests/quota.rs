@@ -1,0 +1,156 @@
+//! Quotas on a real pool, since it is the pool that counts.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::zpl::{InodeNumber, OwnerKind, QuotaOf, SetAttributes, WriteMode, space_used_by};
+use crate::{CreateOptions, Credentials, Error, ErrorKind, FileSystem, Pool, VdevPaths};
+use ondisk::znode;
+
+const MIB: u64 = 1 << 20;
+const JOE: Credentials = user(1000);
+const JIM: Credentials = user(2000);
+
+const fn user(uid: u32) -> Credentials {
+    Credentials { uid, gid: 100, groups: Vec::new(), umask: 0 }
+}
+
+struct Rig {
+    pool: Arc<Pool>,
+    fs: Arc<FileSystem>,
+    _directory: tempfile::TempDir,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let directory = tempfile::tempdir().unwrap();
+        let image: PathBuf = directory.path().join("image");
+        std::fs::File::create(&image).unwrap().set_len(256 * MIB).unwrap();
+        let pool = Pool::create("quotas", &[VdevPaths { paths: vec![image], is_log: false }], CreateOptions::default()).unwrap();
+        let fs = pool.file_system("quotas").unwrap();
+        Rig { pool, fs, _directory: directory }
+    }
+
+    fn sync(&self) {
+        self.pool.sync().unwrap();
+    }
+
+    fn file(&self, directory: InodeNumber, name: &str, who: &Credentials) -> Result<InodeNumber, Error> {
+        self.fs.create(directory, name.as_bytes(), 0o100_644, 0, who).map(|stat| stat.inode)
+    }
+
+    /// Writes bytes that do not compress.
+    fn fill(&self, inode: InodeNumber, bytes: u64) -> Result<(), Error> {
+        let mut state = inode | 1;
+        let data: Vec<u8> = (0..bytes / 8)
+            .flat_map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state ^ state >> 31).to_le_bytes()
+            })
+            .collect();
+        self.fs.write(inode, WriteMode::At(0), &data, &Credentials::root()).map(drop)
+    }
+
+    fn used(&self, kind: OwnerKind, of: QuotaOf, id: u64) -> u64 {
+        space_used_by(self.fs.objset(), kind, of, id).unwrap()
+    }
+}
+
+fn refused<T: std::fmt::Debug>(result: Result<T, Error>) {
+    let error = result.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Quota, "{error}");
+}
+
+#[test]
+fn who_has_reached_a_quota_writes_no_more() {
+    let rig = Rig::new();
+    let root = rig.fs.root();
+    rig.fs.set_quota(OwnerKind::User, QuotaOf::Bytes, 1000, 2 * MIB).unwrap();
+    let (joes, jims) = (rig.file(root, "joe", &JOE).unwrap(), rig.file(root, "jim", &JIM).unwrap());
+    // What is not on disk yet is not known: as in OpenZFS, one gets beyond the quota, but not far.
+    rig.fill(joes, 3 * MIB).unwrap();
+    rig.sync();
+    let used = rig.used(OwnerKind::User, QuotaOf::Bytes, 1000);
+    assert!((3 * MIB..4 * MIB).contains(&used), "{used}");
+    assert_eq!(used, rig.fs.getattr(joes).unwrap().allocated);
+    refused(rig.fill(joes, 8));
+    refused(rig.file(root, "more", &JOE));
+    refused(rig.fs.mkdir(root, b"more", 0o755, &JOE));
+    refused(rig.fs.setattr(jims, &SetAttributes { uid: Some(1000), ..SetAttributes::default() }, &Credentials::root()));
+    rig.fill(jims, MIB).unwrap();
+    // Nothing keeps him from making room.
+    rig.fs.truncate(joes, 0, &JOE).unwrap();
+    rig.sync();
+    rig.fill(joes, MIB).unwrap();
+    rig.fs.set_quota(OwnerKind::User, QuotaOf::Bytes, 1000, 0).unwrap();
+    rig.sync();
+    rig.fill(joes, 5 * MIB).unwrap();
+}
+
+#[test]
+fn objects_and_groups_are_limited_too_and_there_are_defaults() {
+    let rig = Rig::new();
+    let root = rig.fs.root();
+    rig.fs.set_quota(OwnerKind::User, QuotaOf::Objects, 1000, 3).unwrap();
+    for name in ["a", "b", "c"] {
+        rig.file(root, name, &JOE).unwrap();
+    }
+    rig.sync();
+    assert_eq!(rig.used(OwnerKind::User, QuotaOf::Objects, 1000), 3);
+    refused(rig.file(root, "d", &JOE));
+    let his = rig.file(root, "jims", &JIM).unwrap();
+    // The number of files keeps nobody from writing into those that there are.
+    rig.fill(rig.fs.lookup(root, b"a").unwrap().inode, MIB).unwrap();
+    rig.sync();
+    rig.fs.set_default_quota(OwnerKind::Group, QuotaOf::Bytes, MIB).unwrap();
+    refused(rig.fill(his, MIB));
+    rig.fs.set_quota(OwnerKind::Group, QuotaOf::Bytes, 100, 10 * MIB).unwrap();
+    rig.fill(his, MIB).unwrap();
+    // All of it is on disk.
+    rig.sync();
+    let again = FileSystem::open(rig.fs.objset().clone(), rig.fs.options(), || (0, 0)).unwrap();
+    assert_eq!(again.quota_of(OwnerKind::Group, QuotaOf::Bytes, 100).unwrap(), 10 * MIB);
+    assert_eq!(again.quota_of(OwnerKind::Group, QuotaOf::Bytes, 101).unwrap(), MIB);
+    assert_eq!(again.quota_of(OwnerKind::User, QuotaOf::Objects, 1000).unwrap(), 3);
+    again.set_default_quota(OwnerKind::Group, QuotaOf::Bytes, 0).unwrap();
+    assert_eq!(again.quota_of(OwnerKind::Group, QuotaOf::Bytes, 101).unwrap(), 0);
+}
+
+#[test]
+fn a_project_is_inherited_and_has_its_own_room() {
+    let rig = Rig::new();
+    let root = rig.fs.root();
+    let directory = rig.fs.mkdir(root, b"project", 0o755, &Credentials::root()).unwrap().inode;
+    let mark = SetAttributes { project: Some(7), flags: Some((znode::FLAG_PROJECT_INHERIT, 0)), ..SetAttributes::default() };
+    rig.fs.setattr(directory, &mark, &Credentials::root()).unwrap();
+    rig.fs.set_quota(OwnerKind::Project, QuotaOf::Bytes, 7, 2 * MIB).unwrap();
+    rig.fs.set_quota(OwnerKind::Project, QuotaOf::Objects, 7, 5).unwrap();
+    let below = rig.fs.mkdir(directory, b"below", 0o755, &JOE).unwrap();
+    assert_eq!((below.project, below.flags & znode::FLAG_PROJECT_INHERIT), (7, znode::FLAG_PROJECT_INHERIT));
+    let file = rig.file(below.inode, "file", &JOE).unwrap();
+    rig.fill(file, MIB).unwrap();
+    rig.sync();
+    let used = rig.used(OwnerKind::Project, QuotaOf::Bytes, 7);
+    let space = rig.fs.space_at(below.inode).unwrap();
+    assert_eq!((space.available, space.referenced), (2 * MIB - used, used));
+    assert_eq!((space.objects, space.objects_available), (3, 2));
+    assert!(rig.fs.space_at(root).unwrap().available > 10 * MIB);
+    rig.fill(file, 3 * MIB).unwrap();
+    rig.sync();
+    refused(rig.fill(file, 8));
+    refused(rig.file(below.inode, "another", &JIM));
+    assert_eq!(rig.fs.space_at(directory).unwrap().available, 0);
+    // What belongs to another project stays out, unless it changes over, for which there is no room.
+    let outside = rig.file(root, "outside", &JIM).unwrap();
+    let rename = || rig.fs.rename(root, b"outside", directory, b"inside", crate::RenameMode::Replace);
+    assert_eq!(rename().unwrap_err().kind(), ErrorKind::CrossDevice);
+    assert_eq!(rig.fs.link(outside, directory, b"inside").unwrap_err().kind(), ErrorKind::CrossDevice);
+    let change = SetAttributes { project: Some(7), ..SetAttributes::default() };
+    refused(rig.fs.setattr(outside, &change, &Credentials::root()));
+    rig.fs.truncate(file, 0, &JOE).unwrap();
+    rig.sync();
+    rig.fs.setattr(outside, &change, &Credentials::root()).unwrap();
+    rename().unwrap();
+    rig.sync();
+    assert_eq!(rig.used(OwnerKind::Project, QuotaOf::Objects, 7), 4);
+}
