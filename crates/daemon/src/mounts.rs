@@ -33,7 +33,8 @@ struct Mounted {
 impl Mounted {
     /// Nobody unmounted it; not even so that only other namespaces still have it.
     fn is_in_sight(&self) -> bool {
-        !self.session.is_ended() && fuse::mount::is_mounted(&self.path, SUBTYPE).unwrap_or(true)
+        // The session knows the path as the table has it, without symbolic links.
+        !self.session.is_ended() && fuse::mount::is_mounted(self.session.path(), SUBTYPE).unwrap_or(true)
     }
 }
 

@@ -317,7 +317,7 @@ fn fill(layout: Layout, words: &[(&str, &str)], piece: usize) {
             let wrote = actor.fs.write(stat.inode, WriteMode::At(0), &data, &actor.user);
             actor.fs.forget(stat.inode, 1);
             if let Err(error) = wrote {
-                actor.fs.unlink(actor.fs.root(), path.as_bytes()).expect("a file can be removed from a full pool");
+                actor.fs.unlink(actor.fs.root(), path.as_bytes()).unwrap_or_else(|failure| panic!("{what}: file {number} cannot be removed from a full pool: {failure} (after {error})"));
                 break error;
             }
             actor.adopt(&path, &data, stat.mode);

@@ -87,7 +87,7 @@ const WORDS: [&str; 64] = [
     "10g",
     "-1",
     "1.5e9K",
-    "99999999999999999999",
+    "quota=99999999999999999999",
     ".k",
     "1\u{b5}",
     "16EiB",
@@ -155,6 +155,10 @@ fn no_line_panics() {
         for _ in 0..number % 7 {
             let word = if pick(&["a", "b"]) == "a" { pick(&OPTIONS) } else { pick(&WORDS) };
             line.push(word);
+        }
+        // The one command that has no end is not run.
+        if line[1] == "events" && line.contains(&"-f") {
+            continue;
         }
         let outcome = std::panic::catch_unwind(|| run(&mut FakeBackend::default(), &line).code);
         assert!(outcome.is_ok(), "{line:?} panicked");

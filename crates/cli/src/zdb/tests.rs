@@ -81,9 +81,8 @@ fn objects_are_shown_as_the_real_zdb_shows_them() {
         ("xattr", "g_xattr/both@x"),
         ("acl", "g_acl/nfs4"),
         ("single-a12", "g_single_a12/child"),
-        ("names", "g_names/utf8"),
+        ("names", "g_names/long"),
         ("dnodesize", "g_dnodesize/mixed"),
-        ("holes", "g_holes"),
     ] {
         let Some(golden) = golden(name) else {
             sim::places::skipped(&format!("zdb on golden pool {name}: no ../shared"));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use engine::dmu::{Dnode, Objset};
 use engine::error::Error;
 use engine::zap::{Value, Zap};
+use ondisk::object_type::ObjectType;
 use ondisk::zap_fat::{self, FatHeader};
 use ondisk::zap_leaf::{self, Leaf};
 use ondisk::{zap_micro, znode};
@@ -28,9 +29,27 @@ pub(super) fn show(session: &mut Session<'_>, objset: &Arc<Objset>, dnode: &Arc<
     show_shape(session, dnode)?;
     say!(session, "");
     for entry in Zap::open(objset, object)?.entries()? {
-        say!(session, "\t\t{} = {}", super::shown_name(&entry.text()), value_text(&entry.text(), &entry.value));
+        let name = entry.text();
+        let value = match dnode.object_type() {
+            ObjectType::SA_ATTR_REGISTRATION => registration_text(&entry.value),
+            ObjectType::SA_ATTR_LAYOUTS => layout_text(&entry.value),
+            _ => value_text(&name, &entry.value),
+        };
+        say!(session, "\t\t{} = {value}", super::shown_name(&name));
     }
     Ok(())
+}
+
+/// A system attribute: its length, how its bytes are swapped, its number.
+fn registration_text(value: &Value) -> String {
+    let word = value.first();
+    format!(" {word:x} : [{}:{}:{}]", word >> 24 & 0xffff, word >> 16 & 0xff, word & 0xffff)
+}
+
+/// The numbers of the attributes of a layout, in their order.
+fn layout_text(value: &Value) -> String {
+    let numbers: String = value.integers().map(|number| format!(" {number} ")).collect();
+    format!("[{numbers}]")
 }
 
 /// The entries of a directory.

@@ -249,7 +249,7 @@ fn multihost_protection_sees_a_heartbeat() {
     assert!(said.code == 0, "nobody writes to the copy: {said:?}");
     assert!(begin.elapsed().as_secs() >= 20, "the pool was watched");
     done(elsewhere(&rig, "bbbb0002", "sock2", "zpool export tank"));
-    let said = elsewhere(&rig, "0", "sock2", "zpool import -d @copy.img -f tank");
+    let said = elsewhere(&rig, "0", "sock3", "zpool import -d @copy.img -f tank");
     assert!(said.err.contains("hostid is not set"), "{said:?}");
     done(here("zpool export tank"));
     rig.zdb(&["a.img"]);

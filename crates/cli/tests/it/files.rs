@@ -288,6 +288,18 @@ fn directory_positions(path: &Path, count: usize) {
     assert!(rustix::fs::statat(rustix::fs::CWD, path, AtFlags::empty()).is_ok());
 }
 
+/// As in the test above, with a million names that come and go.
+#[test]
+#[ignore = "takes some minutes"]
+fn positions_in_a_directory_of_a_million_names() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 4096 * MIB);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    directory_positions(&rig.path("mnt/many"), 1_000_000);
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+}
+
 /// A large file that was removed while open, and whose daemon was then killed, is freed after the next mount, which does not wait for it.
 #[test]
 fn files_removed_while_open_are_freed_beside_the_mount() {
@@ -338,6 +350,13 @@ fn mount_8_finds_its_helper() {
     rig.refused("mount tank @there", "already mounted");
     rig.refused("mount tank @there -o sideways", "invalid mount option 'sideways'");
     rig.refused("mount nothere @there", "does not exist");
+    // A mount point behind a symbolic link.
+    std::os::unix::fs::symlink(rig.path("there"), rig.path("link")).unwrap();
+    rustix::mount::unmount(rig.path("there"), rustix::mount::UnmountFlags::empty()).unwrap();
+    rig.ok("zfs set mountpoint=@link tank");
+    assert_eq!(rig.get("tank", "mounted"), "yes");
+    rig.ok("zfs set mountpoint=legacy tank");
+    rig.ok("mount tank @there");
     let link = rig.path("mount.fuse.tarn");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tarn"), &link).unwrap();
     rustix::mount::unmount(rig.path("there"), rustix::mount::UnmountFlags::empty()).unwrap();

@@ -96,7 +96,7 @@ impl Heartbeat {
         state.delay_ns = if passed >= state.delay_ns {
             passed
         } else {
-            ((passed + state.delay_ns * (AVERAGE_OF - 1)) / AVERAGE_OF).max(delay_min_ns)
+            (state.delay_ns.saturating_mul(AVERAGE_OF - 1).saturating_add(passed) / AVERAGE_OF).max(delay_min_ns)
         };
         state.last_ns = now_ns;
         if is_group {

@@ -126,7 +126,7 @@ impl Pool {
         let waiting = self.deferred.and_then(|list| list.space(&self.dsl.meta).ok());
         self.dsl.set_pool_space(PoolSpace {
             capacity: normal.space,
-            elsewhere: elsewhere.iter().sum(),
+            elsewhere: elsewhere.iter().sum::<u64>() + self.shared.as_ref().map_or(0, |shared| shared.saved_bytes()),
             embedded_log: allocator.embedded_log_bytes(),
             withheld: waiting.map_or(0, |space| space.used),
             deferred: normal.deferred,

@@ -12,6 +12,7 @@
 //! there, the pool is what it was; afterwards it is the new one.
 
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -69,7 +70,9 @@ impl Pool {
 
     fn sync_thread(&self) {
         while let Some(txg) = self.context.groups.begin_sync() {
-            let result = self.sync_group(txg);
+            // A bug must not leave everybody waiting for a thread that is gone.
+            let result = catch_unwind(AssertUnwindSafe(|| self.sync_group(txg)));
+            let result = result.unwrap_or_else(|_| Err(error!(Suspended, "txg {txg}: a bug ended the thread that writes it")));
             if let Err(error) = &result {
                 tracing::error!("pool {}: suspended: txg {txg}: {error}", self.name());
             }

@@ -95,3 +95,56 @@ fn a_disk_that_vanishes_suspends_the_pool() {
     assert_eq!(again.kind(), error.kind());
     assert!(pool.export().is_err());
 }
+
+/// A disk whose driver has a bug.
+struct BuggyDisk(disk::MemDisk, std::sync::atomic::AtomicBool);
+
+impl disk::Disk for BuggyDisk {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
+        self.0.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> std::io::Result<()> {
+        self.0.write_at(buf, offset)
+    }
+    fn flush(&self) -> std::io::Result<()> {
+        assert!(!self.1.load(std::sync::atomic::Ordering::SeqCst), "a bug, on purpose");
+        self.0.flush()
+    }
+    fn discard(&self, offset: u64, length: u64) -> std::io::Result<()> {
+        self.0.discard(offset, length)
+    }
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+    fn sector_bytes(&self) -> u64 {
+        self.0.sector_bytes()
+    }
+    fn kind(&self) -> disk::DiskKind {
+        self.0.kind()
+    }
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+}
+
+/// The thread that writes groups panicked, and everybody who waited for it waited for ever.
+#[test]
+fn a_panic_in_the_sync_thread_is_heard() {
+    let disk = Arc::new(BuggyDisk(disk::MemDisk::new("buggy", 256 << 20), false.into()));
+    let leaf = NewLeaf { disk: disk.clone(), path: "/buggy".into(), whole_disk: false };
+    let new = NewPool {
+        name: "buggy".into(),
+        vdevs: vec![NewTop { leaves: vec![leaf], ashift: Some(12), is_log: false }],
+        features: ondisk::feature::Feature::for_new_pools().collect(),
+        properties: Vec::new(),
+        fill: Box::new(|_, _| Ok(())),
+        command: "zpool create buggy".into(),
+        configure: Box::new(|_| ()),
+    };
+    let pool = Pool::create(new, options(false)).unwrap();
+    disk.1.store(true, std::sync::atomic::Ordering::SeqCst);
+    pool.change_config(|config| config.comment = Some("changed".into()));
+    let error = pool.sync_all().unwrap_err();
+    assert!(error.message().contains("a bug"), "{error}");
+    assert!(pool.export().is_err());
+}

@@ -25,7 +25,7 @@ pub struct SimHost {
 impl SimHost {
     /// One whose randomness is that of `seed`.
     pub fn new(seed: u64) -> HostRef {
-        Arc::new(SimHost { now_ns: AtomicU64::new(1_700_000_000_000_000_000), random: Mutex::new(ChaCha8Rng::seed_from_u64(seed)) })
+        Arc::new(SimHost { now_ns: AtomicU64::new(0), random: Mutex::new(ChaCha8Rng::seed_from_u64(seed)) })
     }
 }
 
@@ -36,7 +36,7 @@ impl Host for SimHost {
 
     fn wall_clock(&self) -> (u64, u32) {
         let now = self.now_ns();
-        (now / 1_000_000_000, (now % 1_000_000_000) as u32)
+        (1_700_000_000 + now / 1_000_000_000, (now % 1_000_000_000) as u32)
     }
 
     fn random(&self) -> u64 {

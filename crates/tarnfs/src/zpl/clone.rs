@@ -60,6 +60,7 @@ impl FileSystem {
         if target.word(&self.tables, Attribute::Flags)? & (znode::FLAG_IMMUTABLE | znode::FLAG_APPEND_ONLY) != 0 {
             bail!(Denied, "inode {} is marked not to be written", target.object);
         }
+        self.check_quota_to_write(&target)?;
         let mut done = 0;
         let mut waits = 0;
         while done < range.length {

@@ -230,6 +230,10 @@ impl CloneTable {
         Ok(table)
     }
 
+    pub(super) fn saved_bytes(&self) -> u64 {
+        self.vdevs.values().fold(0, |sum: u64, table| sum.saturating_add(table.phys.saved.get()))
+    }
+
     pub(super) fn is_dirty(&self) -> bool {
         self.vdevs.values().any(|table| !table.live.is_empty())
     }

@@ -360,10 +360,26 @@ fn empty_log(mos: &Mos, object: u64, tx: &SyncTx<'_>) -> Result<()> {
     mos.set_bonus(object, header.as_bytes(), tx)
 }
 
+/// The allocated bytes that all references stand for, without those that there are.
+fn saved_on_disk(mos: &Mos) -> Result<u64> {
+    const ALLOCATED: usize = 3;
+    const REFERENCED: usize = 7;
+    let Some(object) = mos.zap_u64(key::DIRECTORY, STATISTICS)? else { return Ok(0) };
+    let mut saved = 0_u64;
+    for (_, sums) in mos.zap_entries(object)? {
+        for bucket in sums.to_u64s().chunks_exact(STATISTICS_NUMBERS) {
+            saved = saved.saturating_add(bucket[REFERENCED].saturating_sub(bucket[ALLOCATED]));
+        }
+    }
+    Ok(saved)
+}
+
 /// The tables of all algorithms.
 pub(super) struct DedupTables {
     tables: BTreeMap<u8, Table>,
     changed: BTreeSet<u8>,
+    /// `None`: not known since the last change.
+    saved: Option<u64>,
 }
 
 impl DedupTables {
@@ -374,7 +390,15 @@ impl DedupTables {
                 tables.insert(algorithm, table);
             }
         }
-        Ok(DedupTables { tables, changed: BTreeSet::new() })
+        Ok(DedupTables { tables, changed: BTreeSet::new(), saved: None })
+    }
+
+    /// What the sums on disk say; they change with each sync of a table.
+    pub(super) fn saved_bytes(&mut self, mos: &Mos) -> u64 {
+        if self.saved.is_none() {
+            self.saved = saved_on_disk(mos).ok();
+        }
+        self.saved.unwrap_or(0)
     }
 
     pub(super) fn is_dirty(&self) -> bool {
@@ -406,6 +430,7 @@ impl DedupTables {
 
     pub(super) fn sync(&mut self, meta: &Meta, tx: &SyncTx<'_>, freed: &mut Vec<DataPointer>) -> Result<()> {
         for algorithm in std::mem::take(&mut self.changed) {
+            self.saved = None;
             let Some(table) = self.tables.get_mut(&algorithm) else { continue };
             if !table.sync(meta, tx, freed).within(|| format!("dedup table {}", table.name))? {
                 self.tables.remove(&algorithm);

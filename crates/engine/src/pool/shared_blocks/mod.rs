@@ -63,6 +63,11 @@ impl SharedBlocks {
         self.dedup.lock().is_dirty() || self.clones.lock().is_dirty()
     }
 
+    /// Space that would be needed besides if nothing were shared: what files use, all together, may be so much more than there is.
+    pub fn saved_bytes(&self) -> u64 {
+        self.dedup.lock().saved_bytes(&self.dsl.meta.mos).saturating_add(self.clones.lock().saved_bytes())
+    }
+
     /// Writes what has changed, and gives back the space of what nobody refers to any more.
     ///
     /// # Errors
