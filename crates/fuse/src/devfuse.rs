@@ -320,6 +320,8 @@ impl Crew {
                 }
             }
         }
+        // The end may have been noticed elsewhere (an io_uring queue): then nobody has told those who wait here.
+        self.end();
         MEMBERSHIP.set(None);
     }
 

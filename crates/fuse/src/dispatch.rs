@@ -148,9 +148,9 @@ fn other_group(request: &Request<'_>) -> Option<u32> {
         let size = (head.size as usize).max(size_of::<ExtensionHead>());
         let body = rest.get(size_of::<ExtensionHead>()..size)?;
         if head.kind == EXTENSION_GROUPS {
-            let (count, groups) = body.split_first_chunk()?;
-            let group = groups.first_chunk().filter(|_| u32::from_ne_bytes(*count) > 0)?;
-            return Some(u32::from_ne_bytes(*group));
+            let (count, groups) = u32::read_from_prefix(body).ok()?;
+            let (group, _) = u32::read_from_prefix(groups).ok().filter(|_| count > 0)?;
+            return Some(group);
         }
         rest = rest.get(size.checked_next_multiple_of(8)?..)?;
     }

@@ -6,8 +6,8 @@
 //! its limit, or by not returning. What decodes is also encoded and decoded again: that must give the same.
 //!
 //! The same targets have two drivers. [`replay`] runs them in `cargo test`, over the seeds and some thousand seeded mutations
-//! of them. The program in the directory `fuzz` of the project runs them under libFuzzer, which is told by the compiler which branches an input
-//! took and keeps what is new; `cargo xtask fuzz` builds and starts it.
+//! of them. The program in the directory `fuzz` of the project runs them under libFuzzer, which is told by the compiler which
+//! branches an input took and keeps what is new; `cargo xtask fuzz` builds and starts it.
 //!
 //! The seeds are cut from the golden pools in the project and from pools made on the spot, so that they are right by
 //! construction and nothing needs to be kept. What was found is a test in the crate where it was found.

@@ -121,11 +121,11 @@ fn group_heads(group: &str) -> Vec<String> {
 fn check_crates(tree: &Tree, findings: &mut Findings) {
     let ours: Vec<&str> = CRATES.iter().map(|(name, _)| *name).collect();
     for (path, text) in tree.texts.iter().filter(|(path, _)| path.ends_with("/Cargo.toml")) {
-        let folder = path.trim_end_matches("/Cargo.toml").trim_start_matches("crates/");
+        let folder = path.trim_end_matches("/Cargo.toml");
+        // What is neither is no member of the workspace: the program in `fuzz`.
+        let Some(folder) = folder.strip_prefix("crates/").or(Some(folder).filter(|folder| *folder == "xtask")) else { continue };
         let Some((name, allowed)) = CRATES.iter().find(|(name, _)| *name == folder) else {
-            if path.starts_with("crates/") {
-                findings.violations.push(format!("{path}: crate {folder} is not in the table of crates"));
-            }
+            findings.violations.push(format!("{path}: crate {folder} is not in the table of crates"));
             continue;
         };
         let mut section = "";

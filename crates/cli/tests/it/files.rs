@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, OFlags, RawDir, copy_file_range, fallocate, fcntl_lock, seek};
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, RawDir, copy_file_range, fallocate, fcntl_lock, seek};
 use rustix::io::Errno;
 
 use crate::rig::Rig;

@@ -29,7 +29,7 @@ fn a_device_that_refuses_writes_hangs_nobody() {
     fs::create_dir(rig.path("small")).unwrap();
     mount("tmpfs", rig.path("small"), "tmpfs", MountFlags::empty(), Some(c"size=40m")).unwrap();
     rig.image("small/a.img", 256 * MIB);
-    rig.ok("zpool create -O mountpoint=@mnt -O compression=off tank @small/a.img");
+    rig.ok("zpool create -o failmode=continue -O mountpoint=@mnt -O compression=off tank @small/a.img");
     fs::write(rig.path("mnt/kept"), noise(1)).unwrap();
     rig.ok("zpool sync tank");
     let mut file = File::create(rig.path("mnt/big")).unwrap();

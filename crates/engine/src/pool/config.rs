@@ -72,9 +72,14 @@ pub struct PoolConfig {
     pub host_name: NvString,
     /// The guids of the features without which the MOS cannot be read, each a bare name.
     pub features_for_read: NvList,
+    /// The MOS has a ZAP for each vdev; pools from before they were thought of have none, and must not say so.
+    pub has_vdev_zaps: bool,
     /// What we do not know, and keep.
     pub other: NvList,
 }
+
+/// In the MOS's edition only.
+const HAS_VDEV_ZAPS: &str = "com.delphix:has_per_vdev_zaps";
 
 /// The values that have a field or are made from the tree.
 const KNOWN: [&str; 22] = [
@@ -99,7 +104,7 @@ const KNOWN: [&str; 22] = [
     "vdev_tree",
     "features_for_read",
     "create_txg",
-    "com.delphix:has_per_vdev_zaps",
+    HAS_VDEV_ZAPS,
 ];
 
 impl PoolConfig {
@@ -118,6 +123,7 @@ impl PoolConfig {
             host_id: 0,
             host_name: NvString::default(),
             features_for_read: NvList::new(),
+            has_vdev_zaps: true,
             other: NvList::new(),
         }
     }
@@ -140,6 +146,7 @@ impl PoolConfig {
             host_id: list.u64("hostid").unwrap_or(0),
             host_name: list.string("hostname").cloned().unwrap_or_default(),
             features_for_read: list.nvlist("features_for_read").cloned().unwrap_or_default(),
+            has_vdev_zaps: list.contains(HAS_VDEV_ZAPS),
             other,
         })
     }
@@ -241,7 +248,9 @@ impl PoolConfig {
     /// The edition for the MOS.
     pub fn mos(&self, tree: &VdevTree, txg: u64) -> NvList {
         let mut list = self.head(tree, txg);
-        list.push("com.delphix:has_per_vdev_zaps", Value::Boolean);
+        if self.has_vdev_zaps {
+            list.push(HAS_VDEV_ZAPS, Value::Boolean);
+        }
         self.tail(&mut list, tree, tree.config().to_mos());
         list
     }

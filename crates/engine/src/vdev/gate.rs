@@ -122,8 +122,8 @@ mod tests {
         let gate = Arc::new(Gate::default());
         let error = error!(Io, "full");
         assert!(!gate.wait_after(&error), "nobody could clear it");
-        gate.set_mode(FailureMode::Wait);
         for give_up in [false, true] {
+            gate.set_mode(FailureMode::Wait);
             let (waiting, why) = (gate.clone(), error.clone());
             let writer = std::thread::spawn(move || waiting.wait_after(&why));
             while gate.failure().is_none() {

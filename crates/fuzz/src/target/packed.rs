@@ -19,7 +19,7 @@ fn unpack(algorithm: u8, bytes: &[u8]) {
 /// Contents of different sorts, cut to a few kilobytes.
 fn contents() -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> =
-        vec![vec![0; 1024], b"tarnished copper ".repeat(100), (0..4096u32).map(|n| (n * n >> 3) as u8).collect()];
+        vec![vec![0; 1024], b"tarnished copper ".repeat(100), (0..4096u32).map(|n| ((n * n) >> 3) as u8).collect()];
     for kind in [ObjectType::DNODE, ObjectType::OBJSET, ObjectType::PLAIN_FILE_CONTENTS, ObjectType::MASTER_NODE] {
         all.extend(seeds::blocks(kind).into_iter().take(3));
     }

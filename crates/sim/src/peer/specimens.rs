@@ -67,19 +67,7 @@ fn states() -> Vec<Recipe> {
             rig
         }),
         recipe("state-killed", killed),
-        recipe("state-killed-unlinked", || {
-            let mut rig = Rig::create(SMALL, &[]);
-            let mut actor = rig.actor("tank");
-            for number in 0..40 {
-                let path = format!("open{number}");
-                let inode = actor.create_held(&path);
-                actor.fs.write(inode, WriteMode::At(0), &contents(number, 200_000, 0), &actor.user).expect("a write");
-                actor.unlink(&path);
-            }
-            rig.sync();
-            rig.crash();
-            rig
-        }),
+        recipe("state-killed-unlinked", killed_with_unlinked),
         recipe("state-killed-destroying", || {
             let mut rig = Rig::create(SMALL, &[]);
             rig.create_file_system("tank/gone", &[("recordsize", "512")]);
@@ -91,40 +79,9 @@ fn states() -> Vec<Recipe> {
             rig.crash();
             rig
         }),
-        recipe("state-random", || {
-            let mut rig = Rig::create(SMALL, &[("dnodesize", "auto"), ("recordsize", "16K")]);
-            let mut steps = RandomSteps::new(77, Mix { file_bytes: 300_000, ..Mix::default() });
-            for step in 0..600 {
-                steps.step(&mut rig.actor("tank"));
-                if step % 40 == 39 {
-                    rig.sync();
-                }
-            }
-            rig.export();
-            rig
-        }),
-        recipe("state-gang", || {
-            let mut rig = Rig::create(Layout { bytes: 64 << 20, ashift: 9, ..SMALL }, &[("compression", "off"), ("recordsize", "512")]);
-            let files = fill_with(&mut rig, 20_000);
-            let mut actor = rig.actor("tank");
-            (0..files).step_by(2).for_each(|number| actor.unlink(&format!("fill{number}")));
-            (0..3).for_each(|_| rig.sync());
-            rig.set("tank", &[("recordsize", "1M")]);
-            rig.actor("tank").file("in-pieces", &contents(9, 4 << 20, 0));
-            rig.export();
-            rig
-        }),
-        recipe("state-directories", || {
-            let mut rig = Rig::create(SMALL, &[]);
-            let mut actor = rig.actor("tank");
-            actor.mkdir("large");
-            for number in 0..4000 {
-                actor.file(&format!("large/{number}-{}", "x".repeat(number % 120)), b"");
-            }
-            (0..4000).step_by(7).for_each(|number| actor.unlink(&format!("large/{number}-{}", "x".repeat(number % 120))));
-            rig.export();
-            rig
-        }),
+        recipe("state-random", random),
+        recipe("state-gang", in_gangs),
+        recipe("state-directories", directories),
         recipe("state-volume", || {
             let mut rig = everything(SMALL, &[]);
             rig.import();
@@ -133,6 +90,57 @@ fn states() -> Vec<Recipe> {
             rig
         }),
     ]
+}
+
+fn random() -> Rig {
+    let mut rig = Rig::create(SMALL, &[("dnodesize", "auto"), ("recordsize", "16K")]);
+    let mut steps = RandomSteps::new(77, Mix { file_bytes: 300_000, ..Mix::default() });
+    for step in 0..600 {
+        steps.step(&mut rig.actor("tank"));
+        if step % 40 == 39 {
+            rig.sync();
+        }
+    }
+    rig.export();
+    rig
+}
+
+fn in_gangs() -> Rig {
+    let mut rig = Rig::create(Layout { bytes: 64 << 20, ashift: 9, ..SMALL }, &[("compression", "off"), ("recordsize", "512")]);
+    let files = fill_with(&mut rig, 20_000);
+    let mut actor = rig.actor("tank");
+    (0..files).step_by(2).for_each(|number| actor.unlink(&format!("fill{number}")));
+    (0..3).for_each(|_| rig.sync());
+    rig.set("tank", &[("recordsize", "1M")]);
+    rig.actor("tank").file("in-pieces", &contents(9, 4 << 20, 0));
+    rig.export();
+    rig
+}
+
+fn directories() -> Rig {
+    let mut rig = Rig::create(SMALL, &[]);
+    let mut actor = rig.actor("tank");
+    actor.mkdir("large");
+    for number in 0..4000 {
+        actor.file(&format!("large/{number}-{}", "x".repeat(number % 120)), b"");
+    }
+    (0..4000).step_by(7).for_each(|number| actor.unlink(&format!("large/{number}-{}", "x".repeat(number % 120))));
+    rig.export();
+    rig
+}
+
+fn killed_with_unlinked() -> Rig {
+    let mut rig = Rig::create(SMALL, &[]);
+    let mut actor = rig.actor("tank");
+    for number in 0..40 {
+        let path = format!("open{number}");
+        let inode = actor.create_held(&path);
+        actor.fs.write(inode, WriteMode::At(0), &contents(number, 200_000, 0), &actor.user).expect("a write");
+        actor.unlink(&path);
+    }
+    rig.sync();
+    rig.crash();
+    rig
 }
 
 fn full() -> Rig {

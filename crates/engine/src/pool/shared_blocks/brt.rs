@@ -1,6 +1,7 @@
 //! The clone table: references to a block beyond the first, by its address.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use ondisk::blkptr::BlkPtr;
 use ondisk::brt::{COUNTS_BLOCK_BYTES, ENTRIES_BLOCK_SHIFT, RANGE_BYTES, VDEV_PREFIX, VdevPhys};
@@ -242,13 +243,11 @@ impl CloneTable {
     pub(super) fn add(&mut self, meta: &Meta, vdevs: &VdevTree, bp: &BlkPtr, count: u64) -> Result<()> {
         let Some((vdev, offset)) = address(bp) else { return Ok(()) };
         let size = meta.context.io.deflated_size(bp);
-        if !self.vdevs.contains_key(&vdev) {
-            self.vdevs.insert(vdev, VdevTable::new(vdevs, vdev)?);
-        }
-        match self.vdevs.get_mut(&vdev) {
-            Some(table) => table.add(meta, offset, size, count).within(|| format!("clone table of vdev {vdev}")),
-            None => Ok(()),
-        }
+        let table = match self.vdevs.entry(vdev) {
+            Entry::Occupied(table) => table.into_mut(),
+            Entry::Vacant(place) => place.insert(VdevTable::new(vdevs, vdev)?),
+        };
+        table.add(meta, offset, size, count).within(|| format!("clone table of vdev {vdev}"))
     }
 
     /// Takes a reference; `false`: there was only the first, and the block is free.
