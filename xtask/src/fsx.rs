@@ -22,7 +22,7 @@ cargo xtask fsx [--operations N] [--seed N] [--rounds N] [--dir DIRECTORY]
 /// What rounds go through, one after the other: record size, compression, transport.
 const RECORDS: [&str; 4] = ["4K", "128K", "512", "1M"];
 const COMPRESSIONS: [&str; 3] = ["lz4", "off", "zstd"];
-const TRANSPORTS: [&str; 4] = ["uring", "devfuse", "uring,opens", "devfuse,opens"];
+const TRANSPORTS: [&str; 5] = ["uring", "devfuse", "uring,opens", "devfuse,opens", "uring,writeback"];
 const POOL_BYTES: u64 = 1 << 30;
 
 /// One round: all that is needed to do it again.
@@ -45,7 +45,7 @@ impl Round {
     fn of(seed: u64, operations: u64) -> Round {
         let pick = |from: u64, count: usize| ((seed / from) % count as u64) as usize;
         let (file, operation) = [(256 << 10, 64 << 10), (4 << 20, 64 << 10), (64 << 10, 4 << 10), (1 << 20, 16 << 10)][pick(7, 4)];
-        let (compression, transport) = (COMPRESSIONS[pick(4, 3)], TRANSPORTS[pick(3, 4)]);
+        let (compression, transport) = (COMPRESSIONS[pick(4, 3)], TRANSPORTS[pick(3, 5)]);
         Round { seed, operations, record: RECORDS[pick(1, 4)], compression, transport, file, operation, syncs: seed % 11 == 10 }
     }
 

@@ -40,6 +40,11 @@ use jiff::tz::TimeZone;
 use remote::Remote;
 use session::{History, Session};
 
+/// How it is set up is in `.cargo/config.toml`: few arenas, since most of the memory is blocks of the cache, which other threads
+/// free than made them; and memory that was freed stays for a while, since touching new memory costs more than filling it.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// The words of the command line. One that is not UTF-8 cannot be a name of anything that exists.
 fn words() -> Vec<String> {
     std::env::args_os().map(OsString::into_string).map(|word| word.unwrap_or_else(|word| word.to_string_lossy().into_owned())).collect()

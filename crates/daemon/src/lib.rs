@@ -15,6 +15,7 @@
 mod client;
 mod control_socket;
 mod errno;
+mod limits;
 mod logging;
 mod mounter;
 mod mounts;
@@ -52,7 +53,14 @@ impl Service for Pools {
 
 /// `tarn daemon`: owns pools and their mounts until the last pool is exported.
 pub fn run_pools() -> ExitCode {
-    run(&Place::of_user(), || Pools::new(FuseMounter::new()))
+    let limits = match limits::of_environment() {
+        Ok(limits) => limits,
+        Err(words) => {
+            eprintln!("tarn daemon: {words}");
+            return ExitCode::FAILURE;
+        }
+    };
+    run(&Place::of_user(), || Pools::new(FuseMounter::new()).with_limits(limits))
 }
 
 /// Runs a daemon in this process until nobody needs it. `make` is called once the place is ours.

@@ -7,6 +7,10 @@
 //!
 //! `TARN_FUSE` chooses among ways to serve, as words between commas: `devfuse` or `uring` (instead of the better one that
 //! there is), `writeback` (the kernel collects writes), `opens` (the kernel announces opens).
+//!
+//! Where the kernel collects writes a small one costs what it costs on any file system, and we get whole records; but each file
+//! that was written costs one request more when it is closed. What `write` left in the kernel's cache is not in the pool yet:
+//! `fsync`, `close`, `umount` and [`Mounter::flush`] bring it there.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -112,6 +116,7 @@ impl Properties {
                 posix_acls: number("acltype")? == ACL_TYPE_POSIX,
                 record_bytes: u32::try_from(number("recordsize")?).ok().filter(|bytes| *bytes > 0).unwrap_or(128 << 10),
                 announce_opens: chosen("opens"),
+                writeback: chosen("writeback"),
             },
             read_only: options.read_only,
             setuid: number("setuid")? != 0,
@@ -314,6 +319,17 @@ impl Mounter for FuseMounter {
             let asked = self.asked.get(&dataset).cloned().unwrap_or_default();
             if let Err(failure) = self.follow(pool, &dataset, &asked).and_then(|()| self.mount_anew(pool, &dataset, asked)) {
                 tracing::warn!(dataset, %failure, "the mount did not follow its properties");
+            }
+        }
+    }
+
+    fn flush(&mut self, pool: &Arc<Pool>) {
+        let name = pool.name();
+        let of_pool = |mount: &Mount| mount.dataset.split(['/', '@']).next() == Some(&name);
+        for Mount { dataset, .. } in self.mounts.list().into_iter().filter(of_pool) {
+            let Some(path) = self.mounts.path(&dataset) else { continue };
+            if let Err(error) = std::fs::File::open(path).and_then(|root| Ok(rustix::fs::syncfs(&root)?)) {
+                tracing::warn!(dataset, %error, "what the kernel has in its cache could not be had");
             }
         }
     }

@@ -122,6 +122,7 @@ impl Mounts {
             failure
         })?;
         let session = Session::start(mount, filesystem, how.session).map_err(failed)?;
+        session.relax_cache();
         if let Some(ops) = &ops {
             ops.set_notifier(session.notifier());
         }

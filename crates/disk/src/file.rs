@@ -6,7 +6,7 @@
 //! A writer takes a lock: on a file `flock`, on a block device `O_EXCL`, which also keeps out mounts and swap.
 
 use crate::{Disk, DiskKind, check_range};
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
@@ -58,6 +58,8 @@ impl FileDisk {
         if kind == DiskKind::File {
             lock(&file, access)?;
         }
+        // Who reads decides what to read ahead: the kernel would read twice as much as is asked for at random places.
+        let _ = fadvise(&file, 0, None, Advice::Random);
         let size = file.seek(SeekFrom::End(0))?;
         let (sector, physical_sector) = match kind {
             DiskKind::File => (512, 512),

@@ -5,7 +5,7 @@
 /// The limits of one pool.
 #[derive(Debug, Clone)]
 pub struct Tunables {
-    /// Most bytes of blocks that the cache keeps.
+    /// Most bytes of blocks in memory: those that the cache keeps, and changes that are not on disk yet.
     pub cache_bytes_max: u64,
     /// Most bytes of changes that are not on disk yet; writers wait beyond it.
     pub dirty_bytes_max: u64,
@@ -21,12 +21,31 @@ pub struct Tunables {
     pub txg_timeout_ns: u64,
     /// Threads that compress, checksum and write.
     pub write_workers: usize,
+    /// Threads that read ahead: as many reads as a device is given at a time.
+    pub read_workers: usize,
     /// Milliseconds between the heartbeats of a pool with the property `multihost`.
     pub multihost_interval_ms: u32,
     /// After how many missed heartbeats the pool is suspended; 0: never.
     pub multihost_fail_intervals: u16,
     /// For how many heartbeats a pool is watched before it is imported, if its host does not say.
     pub multihost_import_intervals: u32,
+}
+
+/// Limits of what is dirty, however large the cache is.
+const DIRTY_BYTES: std::ops::RangeInclusive<u64> = 32 << 20..=4 << 30;
+/// Threads that work on one transaction group.
+const WRITE_WORKERS: std::ops::RangeInclusive<usize> = 2..=16;
+
+impl Tunables {
+    /// For a machine with so many processors, of whose memory so much is ours.
+    pub fn for_machine(cache_bytes: u64, processors: usize) -> Self {
+        Tunables {
+            cache_bytes_max: cache_bytes,
+            dirty_bytes_max: (cache_bytes / 2).clamp(*DIRTY_BYTES.start(), *DIRTY_BYTES.end()),
+            write_workers: processors.clamp(*WRITE_WORKERS.start(), *WRITE_WORKERS.end()),
+            ..Tunables::default()
+        }
+    }
 }
 
 impl Default for Tunables {
@@ -40,6 +59,7 @@ impl Default for Tunables {
             delay_ns_max: 100_000_000,
             txg_timeout_ns: 5_000_000_000,
             write_workers: 2,
+            read_workers: 8,
             multihost_interval_ms: 1000,
             multihost_fail_intervals: 10,
             multihost_import_intervals: 20,

@@ -87,6 +87,17 @@ pub fn is_heavy(request: &Request<'_>) -> bool {
     }
 }
 
+/// Does this operation move so many bytes that it is better done on another CPU, beside whoever asked for it? True of what the
+/// kernel asks for in advance, several requests at a time: write-back and read-ahead.
+pub fn is_bulk(request: &Request<'_>) -> bool {
+    const LARGE: u32 = 64 << 10;
+    match request.opcode {
+        Opcode::Write => request.fixed::<WriteIn>().is_ok_and(|write| write.size >= LARGE && write.write_flags & WriteFlags::CACHE.bits() != 0),
+        Opcode::Read => request.fixed::<ReadIn>().is_ok_and(|read| read.size > LARGE),
+        _ => false,
+    }
+}
+
 fn split_name(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
     let end = bytes.iter().position(|byte| *byte == 0).ok_or(Errno::EINVAL)?;
     Ok((&bytes[..end], &bytes[end + 1..]))

@@ -182,6 +182,11 @@ impl Session {
         &self.path
     }
 
+    /// Lets the kernel read ahead further and collect more writes than it grants to servers that it does not trust. Takes root.
+    pub fn relax_cache(&self) {
+        crate::backing::relax(&self.path);
+    }
+
     /// How requests arrive.
     pub fn transport(&self) -> TransportKind {
         self.kind

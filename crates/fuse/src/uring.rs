@@ -11,6 +11,10 @@
 //! last, so that one thread per CPU stays warm and does all the work while nothing blocks; an operation that waits for
 //! a disk just leaves the next request to the next thread. Nothing is handed over between threads.
 //!
+//! That is right for a caller that waits. It is wrong for write-back and read-ahead ([`dispatch::is_bulk`]): there the kernel
+//! has many requests under way in one queue, nobody waits for a single one, and all of them would be served by the one CPU on
+//! which the caller is busy. So a thread that was given such a request lets go of its CPU, until it is given one of the others.
+//!
 //! Payload areas are mapped but untouched until used: an idle entry costs a few pages.
 //!
 //! `/dev/fuse` still carries `FORGET`, which nobody waits for: a thread collects those every few milliseconds rather
@@ -26,7 +30,7 @@ use std::time::Duration;
 use io_uring::{IoUring, cqueue, opcode as ring_opcode, squeue, types};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno as Os;
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::buffer::{Buffer, PAGE};
@@ -112,24 +116,39 @@ struct Entry {
     payload: Buffer,
     /// Copy of names that arrive in the payload area when the reply goes there too.
     names: Vec<u8>,
+    /// The thread stays on the queue's CPU.
+    pinned: bool,
+    /// All CPUs that the process may use.
+    any_cpu: CpuSet,
 }
 
 impl Entry {
     fn new(shared: &Arc<Shared>, queue: u16) -> io::Result<Entry> {
         let payload = Buffer::new((shared.max_write as usize).max(2 * PAGE))?;
-        Ok(Entry { shared: Arc::clone(shared), queue, header: Buffer::new(size_of::<RingHeader>())?, payload, names: Vec::new() })
+        let header = Buffer::new(size_of::<RingHeader>())?;
+        let any_cpu = sched_getaffinity(None)?;
+        Ok(Entry { shared: Arc::clone(shared), queue, header, payload, names: Vec::new(), pinned: false, any_cpu })
     }
 
     fn run(mut self) {
-        let mut cpu = CpuSet::new();
-        cpu.set(usize::from(self.queue));
-        // A CPU that is offline cannot be chosen; its queue is never used.
-        let _ = sched_setaffinity(None, &cpu);
+        self.pin(true);
         if let Err(error) = self.serve()
             && !self.shared.is_ended()
         {
             tracing::error!(%error, queue = self.queue, "FUSE ring thread ends");
         }
+    }
+
+    /// Ties the thread to the queue's CPU, or lets it go anywhere.
+    fn pin(&mut self, pinned: bool) {
+        if self.pinned == pinned {
+            return;
+        }
+        self.pinned = pinned;
+        let mut own = CpuSet::new();
+        own.set(usize::from(self.queue));
+        // A CPU that is offline cannot be chosen; its queue is never used.
+        let _ = sched_setaffinity(None, if pinned { &own } else { &self.any_cpu });
     }
 
     fn serve(&mut self) -> io::Result<()> {
@@ -189,6 +208,10 @@ impl Entry {
     }
 
     fn run_request(&mut self, header: &InHeader, ring_header: &RingHeader) -> Outcome {
+        let bulk = Opcode::from_number(header.opcode).is_some_and(|opcode| {
+            dispatch::is_bulk(&Request { header, opcode, fixed: ring_header.fixed.get(..opcode.fixed_len()).unwrap_or(&[]), payload: &[] })
+        });
+        self.pin(!bulk);
         let filesystem = &*self.shared.filesystem;
         let len = ring_header.entry.payload_size as usize;
         let result = (|| -> Result<Outcome> {

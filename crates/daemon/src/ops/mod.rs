@@ -78,11 +78,13 @@ pub struct OpsOptions {
     pub posix_acls: bool,
     /// Tell us of each open: costs a round trip, allows direct I/O for files opened with `O_DSYNC`.
     pub announce_opens: bool,
+    /// The kernel collects writes: it may know of contents that we do not.
+    pub writeback: bool,
 }
 
 impl Default for OpsOptions {
     fn default() -> OpsOptions {
-        OpsOptions { sync: SyncPolicy::Standard, snapdir_visible: false, xattrs: true, record_bytes: 128 << 10, posix_acls: false, announce_opens: false }
+        OpsOptions { sync: SyncPolicy::Standard, snapdir_visible: false, xattrs: true, record_bytes: 128 << 10, posix_acls: false, announce_opens: false, writeback: false }
     }
 }
 
@@ -155,6 +157,16 @@ impl Ops {
         for inode in self.filesystem.known_inodes() {
             // What the kernel does not know it need not forget.
             let _ = notifier.inval_inode(self.node_number(0, inode), 0, 0);
+        }
+    }
+
+    /// Has the kernel hand over what was written to a file: it does not by itself before it asks where the holes are. To forget
+    /// the contents is the one way to ask for that; it takes no lock that the kernel holds while it waits for our answer.
+    fn collect_writes(&self, node: u64) {
+        if let Some(notifier) = self.notifier.lock().clone()
+            && let Err(error) = notifier.inval_inode(node, 0, 0)
+        {
+            tracing::warn!(node, %error, "holes are looked for although the kernel may know of more contents");
         }
     }
 
@@ -321,6 +333,9 @@ impl Filesystem for Ops {
     }
 
     fn lseek(&self, _: &Context, node: u64, _: u64, offset: u64, whence: u32) -> Result<u64> {
+        if self.options.read().writeback {
+            self.collect_writes(node);
+        }
         self.seek(Node::of(node), offset, whence)
     }
 

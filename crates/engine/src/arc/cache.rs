@@ -51,6 +51,8 @@ struct Inner {
     /// One for each shard; taken before the lock of the shard.
     flights: Vec<Flights<Key, Result<Arc<Vec<u8>>>>>,
     limit: AtomicU64,
+    /// Bytes of blocks that others hold and that count against the limit: changes that are not on disk yet.
+    elsewhere: AtomicU64,
     /// Sum of what the shards have.
     resident: AtomicU64,
     /// Which shard gives up blocks next.
@@ -83,6 +85,7 @@ impl BlockCache {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             flights: (0..SHARDS).map(|_| Flights::new()).collect(),
             limit: AtomicU64::new(limit_bytes.max(LIMIT_BYTES_MIN)),
+            elsewhere: AtomicU64::new(0),
             resident: AtomicU64::new(0),
             hand: AtomicUsize::new(0),
             hits: Counter::default(),
@@ -155,6 +158,12 @@ impl BlockCache {
         }
     }
 
+    /// Says how many bytes of blocks are in memory elsewhere; the cache leaves room for them.
+    pub fn make_room(&self, elsewhere_bytes: u64) {
+        self.inner.elsewhere.store(elsewhere_bytes, Ordering::Relaxed);
+        self.inner.evict();
+    }
+
     /// Changes how much may be kept.
     pub fn set_limit(&self, limit_bytes: u64) {
         self.inner.limit.store(limit_bytes.max(LIMIT_BYTES_MIN), Ordering::Relaxed);
@@ -203,7 +212,13 @@ impl Inner {
 
     /// How many bytes each shard ought to have.
     fn share(&self) -> u64 {
-        self.limit.load(Ordering::Relaxed) / SHARDS as u64
+        self.room() / SHARDS as u64
+    }
+
+    /// How many bytes all shards may have. However much is dirty, a part of the limit is left for what is read.
+    fn room(&self) -> u64 {
+        let limit = self.limit.load(Ordering::Relaxed);
+        limit.saturating_sub(self.elsewhere.load(Ordering::Relaxed)).max(limit / 8)
     }
 
     fn insert(&self, key: Key, data: Arc<Vec<u8>>, metadata: bool, ahead: bool) {
@@ -226,10 +241,13 @@ impl Inner {
 
     /// Takes blocks from the shards that have more than their share, until all together have no more than the limit.
     fn evict(&self) {
+        if self.resident.load(Ordering::Relaxed) <= self.room() {
+            return;
+        }
         let mut evicted = Vec::new();
         let share = self.share();
         for _ in 0..2 * SHARDS {
-            if self.resident.load(Ordering::Relaxed) <= self.limit.load(Ordering::Relaxed) {
+            if self.resident.load(Ordering::Relaxed) <= self.room() {
                 break;
             }
             let index = self.hand.fetch_add(1, Ordering::Relaxed) % SHARDS;

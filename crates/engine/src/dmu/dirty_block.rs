@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ondisk::blkptr::BlkPtr;
 use parking_lot::Mutex;
 
+use super::patch::Patch;
 use crate::txg::Txg;
 
 /// What a group made of a block.
@@ -12,10 +13,23 @@ use crate::txg::Txg;
 pub(super) enum Contents {
     /// New contents, always a whole block.
     Data(Arc<Vec<u8>>),
+    /// New bytes of a part of the block.
+    Patch(Patch),
     /// The block was freed: zeros.
     Freed,
     /// A block on disk that another object has too.
     Cloned(Box<BlkPtr>),
+}
+
+impl Contents {
+    /// The whole block; `None`: it was freed, or is on disk.
+    pub(super) fn whole(&self) -> Option<Arc<Vec<u8>>> {
+        match self {
+            Contents::Data(data) => Some(data.clone()),
+            Contents::Patch(patch) => Some(Arc::new(patch.whole())),
+            Contents::Freed | Contents::Cloned(_) => None,
+        }
+    }
 }
 
 /// A block with at least one unsynced version, oldest first; at most one per living group.
@@ -29,6 +43,11 @@ impl DirtyBlock {
     /// The newest contents.
     pub(super) fn newest(&self) -> Option<Contents> {
         self.versions.lock().last().map(|(_, contents)| contents.clone())
+    }
+
+    /// Whether the newest version is contents, not "freed"; `None` if there is no version.
+    pub(super) fn has_data(&self) -> Option<bool> {
+        self.versions.lock().last().map(|(_, contents)| !matches!(contents, Contents::Freed))
     }
 
     /// What `txg` made of it.

@@ -266,12 +266,14 @@ impl DnodeSync {
             for block in blocks {
                 let dirty = self.dnode.blocks.read().get(&block).cloned();
                 match dirty.and_then(|dirty| dirty.version(context.tx.txg())) {
-                    Some(Contents::Data(data)) => {
-                        let previous = self.pointer(context, 0, block)?;
-                        out.push((block, self.request(context, 0, block, self.whole_block(data), previous)));
-                    }
                     Some(Contents::Cloned(pointer)) => self.share(context, block, &pointer)?,
-                    Some(Contents::Freed) | None => {}
+                    Some(contents) => {
+                        if let Some(data) = contents.whole() {
+                            let previous = self.pointer(context, 0, block)?;
+                            out.push((block, self.request(context, 0, block, self.whole_block(data), previous)));
+                        }
+                    }
+                    None => {}
                 }
             }
             if let Some(change) = self.dirty.spill.take() {

@@ -43,6 +43,7 @@ mod dnode_sync;
 mod free;
 mod objset;
 mod objset_sync;
+mod patch;
 mod read;
 mod seek;
 mod settings;

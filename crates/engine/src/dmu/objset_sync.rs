@@ -132,7 +132,9 @@ impl Objset {
             syncs[index].written(context, level, block, &data, pointer)?;
         }
         if level == 0 && !self.settings().is_mos {
-            context.tx.context.dirty.remove(context.tx.txg(), written);
+            let dmu = context.tx.context;
+            dmu.dirty.remove(context.tx.txg(), written);
+            dmu.cache.make_room(dmu.dirty.total());
         }
         Ok(())
     }

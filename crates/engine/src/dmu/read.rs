@@ -16,6 +16,7 @@ impl Dnode {
         let dirty = self.blocks.read().get(&block).cloned();
         match dirty.and_then(|dirty| dirty.newest()) {
             Some(Contents::Data(data)) => return Ok(data),
+            Some(Contents::Patch(patch)) => return Ok(Arc::new(patch.whole())),
             Some(Contents::Freed) => return Ok(self.zeros()),
             Some(Contents::Cloned(pointer)) => {
                 return Ok(self.fit(self.objset.context.cache.read(&pointer, &self.bookmark(0, block))?));
@@ -25,18 +26,19 @@ impl Dnode {
         if self.is_pending_free(block) {
             return Ok(self.zeros());
         }
-        self.synced_block(block)
+        Ok(self.synced_contents(block)?.map_or_else(|| self.zeros(), |data| self.fit(data)))
     }
 
-    /// The contents of a block as they are on disk.
-    fn synced_block(&self, block: u64) -> Result<Arc<Vec<u8>>> {
+    /// The contents of a block as they are on disk; `None`: a hole. A block that was written before the block size grew is
+    /// shorter than a block is now.
+    fn synced_contents(&self, block: u64) -> Result<Option<Arc<Vec<u8>>>> {
         let mut pointer = self.synced_pointer(0, block)?;
         loop {
             if pointer.is_hole() {
-                return Ok(self.zeros());
+                return Ok(None);
             }
             match self.objset.context.cache.read(&pointer, &self.bookmark(0, block)) {
-                Ok(data) => return Ok(self.fit(data)),
+                Ok(data) => return Ok(Some(data)),
                 Err(error) => {
                     // The tree may have moved on under a slow reader of metadata: then the new place counts.
                     let again = self.synced_pointer(0, block)?;
@@ -50,7 +52,7 @@ impl Dnode {
     }
 
     /// A block written before the block size grew is shorter than a block now.
-    fn fit(&self, data: Arc<Vec<u8>>) -> Arc<Vec<u8>> {
+    pub(super) fn fit(&self, data: Arc<Vec<u8>>) -> Arc<Vec<u8>> {
         let length = self.block_bytes() as usize;
         if data.len() == length {
             return data;
@@ -60,7 +62,7 @@ impl Dnode {
         Arc::new(resized)
     }
 
-    fn zeros(&self) -> Arc<Vec<u8>> {
+    pub(super) fn zeros(&self) -> Arc<Vec<u8>> {
         Arc::new(vec![0; self.block_bytes() as usize])
     }
 
@@ -97,6 +99,10 @@ impl Dnode {
                     part[data.len()..].fill(0);
                     return Ok(());
                 }
+                Some((_, Contents::Patch(patch))) => {
+                    patch.read(within, part);
+                    return Ok(());
+                }
                 Some((_, Contents::Freed)) => {
                     part.fill(0);
                     return Ok(());
@@ -113,13 +119,15 @@ impl Dnode {
             part.fill(0);
             return Ok(());
         }
-        let pointer = self.synced_pointer(0, block)?;
-        if pointer.is_hole() {
-            part.fill(0);
-            return Ok(());
+        match self.synced_contents(block)? {
+            // As `fit` would have it, without a copy of the block.
+            Some(data) => {
+                let data = data.get(within..data.len().min(within + part.len())).unwrap_or_default();
+                part[..data.len()].copy_from_slice(data);
+                part[data.len()..].fill(0);
+            }
+            None => part.fill(0),
         }
-        let data = self.synced_block(block)?;
-        part.copy_from_slice(&data[within..within + part.len()]);
         Ok(())
     }
 

@@ -1,7 +1,6 @@
 //! Finding data and holes.
 
 use super::Dnode;
-use super::dirty_block::Contents;
 use super::tree::{entry, span_shift};
 use crate::error::Result;
 
@@ -11,10 +10,8 @@ impl Dnode {
     /// # Errors
     /// An indirect block cannot be read.
     pub fn is_hole(&self, block: u64) -> Result<bool> {
-        match self.blocks.read().get(&block).and_then(|dirty| dirty.newest()) {
-            Some(Contents::Data(_) | Contents::Cloned(_)) => return Ok(false),
-            Some(Contents::Freed) => return Ok(true),
-            None => {}
+        if let Some(has_data) = self.blocks.read().get(&block).and_then(|dirty| dirty.has_data()) {
+            return Ok(!has_data);
         }
         if self.is_pending_free(block) {
             return Ok(true);
@@ -57,7 +54,7 @@ impl Dnode {
 
     fn next_dirty_data(&self, from: u64) -> Option<u64> {
         let blocks = self.blocks.read();
-        blocks.range(from..).find(|(_, dirty)| matches!(dirty.newest(), Some(Contents::Data(_) | Contents::Cloned(_)))).map(|(&block, _)| block)
+        blocks.range(from..).find(|(_, dirty)| dirty.has_data() == Some(true)).map(|(&block, _)| block)
     }
 
     /// The first block at or after `from` that has a pointer on disk. Whole holes are stepped over.

@@ -209,7 +209,7 @@ fn change(random: &mut ChaCha8Rng, objset: &Objset, tx: &Tx, model: &mut BTreeMa
     };
     match random.random_range(0..100) {
         0..10 => {
-            let size = [512, 1024, 4096, 8192][random.random_range(0..4)];
+            let size = [512, 1024, 4096, 8192, 32_768, 131_072][random.random_range(0..6)];
             let slots = [1, 1, 2, 4][random.random_range(0..4)];
             let spec = DnodeSpec { slots, indirect_shift: 12, ..DnodeSpec::new(ObjectType(19), size).with_bonus(ObjectType::SA, 100) };
             let dnode = objset.allocate(tx, &spec).unwrap();
@@ -334,6 +334,29 @@ fn random_changes(seed: u64, rounds: usize) {
     let root = objset.pointer();
     rig.check(&root);
     compare(&Objset::open(rig.options(), root).unwrap(), &model);
+}
+
+#[test]
+fn what_was_freed_leaves_the_cache() {
+    let rig = rig();
+    let tx = Tx::for_test(4);
+    let objset = Objset::create(rig.options(), &tx, ObjsetType::FileSystem, ObjsetSize::V3);
+    let cached = || rig.context.cache.stats().recent_bytes + rig.context.cache.stats().frequent_bytes;
+    let dnode = objset.allocate(&tx, &DnodeSpec::new(ObjectType(19), 131_072)).unwrap();
+    rig.sync(&objset, 4);
+    // The blocks of the tree above.
+    let empty = cached();
+    let contents: Vec<u8> = (0..1u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+    dnode.write(&Tx::for_test(5), 0, &contents).unwrap();
+    rig.sync(&objset, 5);
+    let full = cached();
+    assert!(full > empty + (1 << 20), "{full} bytes are cached");
+    dnode.write(&Tx::for_test(6), 0, &contents).unwrap();
+    rig.sync(&objset, 6);
+    assert!(cached() < full + (64 << 10), "what was overwritten is still cached: {} bytes, before {full}", cached());
+    dnode.free_range(&Tx::for_test(7), 0, u64::MAX).unwrap();
+    rig.sync(&objset, 7);
+    assert!(cached() < empty + (64 << 10), "of a file that is empty {} bytes are cached, before {empty}", cached());
 }
 
 #[test]

@@ -202,6 +202,8 @@ impl<'a> SyncTx<'a> {
     /// The block's space goes back to the pool.
     pub fn free(&self, bp: &BlkPtr) {
         if !bp.is_hole() && !bp.is_embedded() {
+            // Nobody will ask for it again, and its memory is wanted for what comes next.
+            self.context.cache.invalidate(bp);
             self.frees.lock().push(*bp);
         }
     }

@@ -4,6 +4,7 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use super::dirty_block::{Contents, DirtyBlock};
+use super::patch::{PATCHED_BLOCK_MIN, Patch};
 use super::{Dnode, Tx};
 use crate::bail;
 use crate::error::Result;
@@ -26,7 +27,7 @@ impl Dnode {
             if count == size as usize {
                 self.write_block(tx, block, part.to_vec())?;
             } else {
-                self.modify_block(tx, block, |contents| contents[within..within + count].copy_from_slice(part))?;
+                self.write_part(tx, block, within, part)?;
             }
             rest = tail;
             at += count as u64;
@@ -60,56 +61,81 @@ impl Dnode {
         self.note_dirty(tx, block, fresh)
     }
 
+    /// Writes a part of a block, of which no more is copied than is needed.
+    fn write_part(self: &Arc<Self>, tx: &Tx, block: u64, within: usize, part: &[u8]) -> Result<()> {
+        if self.block_bytes() < PATCHED_BLOCK_MIN {
+            return self.modify_block(tx, block, |contents| contents[within..within + part.len()].copy_from_slice(part));
+        }
+        let place = within..within + part.len();
+        self.change_block(tx, block, |contents| match contents {
+            Contents::Data(data) => match Arc::get_mut(data) {
+                Some(data) => data[place].copy_from_slice(part),
+                None => {
+                    let mut patch = Patch::over(data.clone());
+                    patch.write(within, part);
+                    *contents = Contents::Patch(patch);
+                }
+            },
+            Contents::Patch(patch) => {
+                patch.write(within, part);
+                if let Some(whole) = patch.take_finished() {
+                    *contents = Contents::Data(Arc::new(whole));
+                }
+            }
+            Contents::Freed | Contents::Cloned(_) => unreachable!("change_block gives contents"),
+        })
+    }
+
     /// Changes a block in place.
     ///
     /// # Errors
     /// The block cannot be read.
     pub fn modify_block<R>(self: &Arc<Self>, tx: &Tx, block: u64, change: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+        self.change_block(tx, block, |contents| {
+            if let Contents::Patch(patch) = contents {
+                *contents = Contents::Data(Arc::new(patch.whole()));
+            }
+            match contents {
+                Contents::Data(data) => change(Arc::make_mut(data).as_mut_slice()),
+                Contents::Patch(_) | Contents::Freed | Contents::Cloned(_) => unreachable!("made whole above"),
+            }
+        })
+    }
+
+    /// Changes the group's version of a block. If there is none it is made: it begins as the contents before it, shared with
+    /// whoever has them. `change` meets [`Contents::Data`] or [`Contents::Patch`].
+    fn change_block<R>(self: &Arc<Self>, tx: &Tx, block: u64, change: impl FnOnce(&mut Contents) -> R) -> Result<R> {
         let dirty = self.dirty_block(block);
+        let mut read = None;
         loop {
             let mut versions = dirty.versions.lock();
-            match versions.last_mut() {
-                Some((txg, Contents::Data(data))) if *txg == tx.txg() => {
-                    let result = change(Arc::make_mut(data).as_mut_slice());
-                    drop(versions);
-                    self.note_dirty(tx, block, false)?;
-                    return Ok(result);
-                }
-                Some((_, contents @ (Contents::Data(_) | Contents::Freed))) => {
-                    let mut copy = match contents {
-                        Contents::Data(data) => data.to_vec(),
-                        Contents::Freed | Contents::Cloned(_) => Vec::new(),
-                    };
-                    copy.resize(self.block_bytes() as usize, 0);
-                    let result = change(&mut copy);
-                    let fresh = versions.last().is_none_or(|(txg, _)| *txg != tx.txg());
-                    if !fresh {
-                        versions.pop();
+            let fresh = versions.last().is_none_or(|(txg, _)| *txg != tx.txg());
+            let start = match versions.last() {
+                Some((_, Contents::Freed)) => Some(self.zeros()),
+                Some((_, Contents::Data(_) | Contents::Patch(_))) if !fresh => None,
+                Some((_, older @ (Contents::Data(_) | Contents::Patch(_)))) => older.whole().map(|older| self.fit(older)),
+                Some((_, Contents::Cloned(_))) | None => match read.take() {
+                    Some(contents) => Some(contents),
+                    None => {
+                        drop(versions);
+                        // Read without the lock: the block's readers and writers are kept apart above (invariant 4), and the
+                        // sync thread does not read here.
+                        read = Some(self.block(block)?);
+                        continue;
                     }
-                    versions.push((tx.txg(), Contents::Data(Arc::new(copy))));
-                    drop(versions);
-                    self.note_dirty(tx, block, fresh)?;
-                    return Ok(result);
-                }
-                Some((_, Contents::Cloned(_))) | None => {}
-            }
-            drop(versions);
-            // Read without the lock: the block's readers and writers are kept apart above (invariant 4), and the sync
-            // thread does not read here.
-            let base = self.block(block)?;
-            let mut versions = dirty.versions.lock();
-            if matches!(versions.last(), None | Some((_, Contents::Cloned(_)))) {
-                let mut copy = base.to_vec();
-                let result = change(&mut copy);
-                let fresh = versions.last().is_none_or(|(txg, _)| *txg != tx.txg());
+                },
+            };
+            if let Some(start) = start {
                 if !fresh {
                     versions.pop();
                 }
-                versions.push((tx.txg(), Contents::Data(Arc::new(copy))));
-                drop(versions);
-                self.note_dirty(tx, block, fresh)?;
-                return Ok(result);
+                versions.push((tx.txg(), Contents::Data(start)));
             }
+            let Some((_, contents)) = versions.last_mut() else { unreachable!("pushed above") };
+            let result = change(contents);
+            drop(versions);
+            self.note_dirty(tx, block, fresh)?;
+            return Ok(result);
         }
     }
 
@@ -139,7 +165,9 @@ impl Dnode {
         let first = self.dirty(&mut state, tx).blocks.insert(block);
         drop(state);
         if first && !tx.is_syncing() {
-            self.objset.context.dirty.add(tx.txg(), size);
+            let context = &self.objset.context;
+            context.dirty.add(tx.txg(), size);
+            context.cache.make_room(context.dirty.total());
             tx.note_dirtied(self.objset.worst_case(size, size));
         }
         Ok(())

@@ -57,7 +57,7 @@ const CONFIG_BYTES_MAX: u64 = 64 << 20;
 pub(super) fn make_context(options: &OpenOptions, vdevs: &Arc<VdevTree>, synced: u64) -> Arc<DmuContext> {
     let workers = options.tunables.write_workers;
     let allocator = Arc::new(Allocator::new(workers));
-    let threads = BlockThreads { writers: workers, readers: workers };
+    let threads = BlockThreads { writers: workers, readers: options.tunables.read_workers };
     let io = BlockIo::new(&options.host, Arc::new(SharedVdevs(vdevs.clone())), allocator, threads);
     Arc::new(DmuContext {
         cache: Arc::new(BlockCache::new(io.clone(), options.tunables.cache_bytes_max)),

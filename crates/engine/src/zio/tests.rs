@@ -411,6 +411,31 @@ fn the_cache_reads_once_and_keeps_what_was_written() {
 }
 
 #[test]
+fn the_cache_leaves_room_for_what_is_dirty() {
+    let Bench { io, .. } = bench(1, 1);
+    let limit = 4 << 20;
+    let cache = BlockCache::new(Arc::clone(&io), limit);
+    let resident = || cache.stats().recent_bytes + cache.stats().frequent_bytes;
+    let block = Arc::new(noise(1, 32_768));
+    let requests = (0..200).map(|_| request(block.to_vec(), 1)).collect();
+    let written: Vec<BlkPtr> = io.write_many(requests, 10).into_iter().map(|result| result.unwrap()).collect();
+    let fill = || written.iter().for_each(|pointer| cache.insert(pointer, block.clone()));
+    fill();
+    assert!(resident() > limit / 2);
+    cache.make_room(3 << 20);
+    assert!(resident() <= 1 << 20, "{} bytes", resident());
+    fill();
+    assert!(resident() <= 1 << 20, "{} bytes", resident());
+    // A part is the cache's own, whatever is dirty.
+    cache.make_room(1 << 30);
+    fill();
+    assert!((1..=limit / 8).contains(&resident()), "{} bytes", resident());
+    cache.make_room(0);
+    fill();
+    assert!(resident() > limit / 2);
+}
+
+#[test]
 fn the_cache_keeps_its_limit_under_many_threads() {
     let Bench { io, .. } = bench(1, 1);
     let limit = 2 << 20;

@@ -233,6 +233,7 @@ impl Pools {
             comment: settings.comment,
             compatibility: settings.compatibility.filter(|text| !text.is_empty()),
             temporary_name: create.temporary_name.clone(),
+            tunables: Some(self.limits.clone()),
             ..CreateOptions::default()
         };
         let pool = Pool::create(&create.name, &vdevs, options).map_err(|error| creation_failure(&error))?;

@@ -45,7 +45,7 @@ impl Pools {
             new_name: renamed.then(|| import.name.clone()),
             temporary_name: import.temporary_name,
             rewind,
-            tunables: None,
+            tunables: Some(self.limits.clone()),
         };
         if import.dry_run {
             return Pool::rewind_dry(candidate, options).map(|rewound| rewound.map(in_words)).map_err(|error| import_failure(&error));

@@ -36,6 +36,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use engine::tunables::Tunables;
+
 use super::backend::Backend;
 use super::failure::{Failure, FailureKind};
 use super::maintenance::*;
@@ -92,6 +94,11 @@ pub trait Mounter: Send {
 
     /// Properties of datasets of a pool changed.
     fn refresh(&mut self, pool: &Arc<Pool>);
+
+    /// Has the kernel hand over what was written to the file systems of a pool and is still in its cache.
+    fn flush(&mut self, pool: &Arc<Pool>) {
+        let _ = pool;
+    }
 
     /// Called now and then: forgets what somebody else unmounted.
     fn tidy(&mut self) {}
@@ -155,6 +162,7 @@ pub struct Pools {
     pools: BTreeMap<String, Imported>,
     mounter: Box<dyn Mounter>,
     events: events::EventLog,
+    limits: Tunables,
 }
 
 impl Default for Pools {
@@ -166,7 +174,22 @@ impl Default for Pools {
 impl Pools {
     /// No pools yet.
     pub fn new(mounter: impl Mounter + 'static) -> Pools {
-        Pools { pools: BTreeMap::new(), mounter: Box::new(mounter), events: events::EventLog::default() }
+        Pools { pools: BTreeMap::new(), mounter: Box::new(mounter), events: events::EventLog::default(), limits: Tunables::default() }
+    }
+
+    /// The same with other limits. That of the cache is for all pools together.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Tunables) -> Pools {
+        self.limits = limits;
+        self
+    }
+
+    /// Divides the cache among the pools.
+    fn share_cache(&self) {
+        let each = self.limits.cache_bytes_max / self.pools.len().max(1) as u64;
+        for imported in self.pools.values() {
+            imported.pool.engine().context.cache.set_limit(each);
+        }
     }
 
     /// Is none imported?
@@ -215,11 +238,15 @@ impl Backend for Pools {
     }
 
     fn pool_create(&mut self, create: PoolCreate) -> Result<(), Failure> {
-        self.create_pool(&create)
+        self.create_pool(&create)?;
+        self.share_cache();
+        Ok(())
     }
 
     fn pool_destroy(&mut self, destroy: PoolDestroy) -> Result<(), Failure> {
-        self.destroy_pool(&destroy)
+        self.destroy_pool(&destroy)?;
+        self.share_cache();
+        Ok(())
     }
 
     fn pool_scan(&mut self, scan: PoolScan) -> Result<Vec<FoundPool>, Failure> {
@@ -227,11 +254,15 @@ impl Backend for Pools {
     }
 
     fn pool_import(&mut self, import: PoolImport) -> Result<Option<ImportRewound>, Failure> {
-        self.import_pool(&import)
+        let rewound = self.import_pool(&import)?;
+        self.share_cache();
+        Ok(rewound)
     }
 
     fn pool_export(&mut self, export: PoolExport) -> Result<(), Failure> {
-        self.export_pool(&export)
+        self.export_pool(&export)?;
+        self.share_cache();
+        Ok(())
     }
 
     fn pool_list(&mut self, select: PoolSelect) -> Result<Vec<PoolEntry>, Failure> {
@@ -251,8 +282,12 @@ impl Backend for Pools {
     }
 
     fn pool_sync(&mut self, select: PoolSelect) -> Result<(), Failure> {
-        let pools = self.select(select.name.as_deref())?;
-        pools.into_iter().try_for_each(|(_, imported)| imported.pool.sync().map_err(|error| Failure::about_pool(&error)))
+        let pools: Vec<Arc<Pool>> = self.select(select.name.as_deref())?.into_iter().map(|(_, imported)| imported.pool.clone()).collect();
+        for pool in pools {
+            self.mounter.flush(&pool);
+            pool.sync().map_err(|error| Failure::about_pool(&error))?;
+        }
+        Ok(())
     }
 
     fn pool_history(&mut self, select: PoolSelect) -> Result<Vec<PoolHistory>, Failure> {

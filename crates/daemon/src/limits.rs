@@ -1,0 +1,68 @@
+//! How much memory the daemon uses.
+//!
+//! `TARN_CACHE` says how many bytes of blocks it may keep in memory, for all pools together, as `512M`, `4G` or a plain
+//! number; otherwise it is an eighth of the memory that there is. Data that waits to be written counts, too.
+
+use std::fs;
+
+use tarnfs::Tunables;
+
+/// Names the limit.
+const VARIABLE: &str = "TARN_CACHE";
+/// What part of the memory is ours if nobody says otherwise: the kernel caches files as well.
+const PART: u64 = 8;
+/// Less makes no sense.
+const CACHE_BYTES_MIN: u64 = 64 << 20;
+
+/// The limits that the environment asks for.
+pub(crate) fn of_environment() -> Result<Tunables, String> {
+    let cache_bytes = match std::env::var(VARIABLE) {
+        Ok(text) => parse(&text).ok_or_else(|| format!("{VARIABLE}={text}: a size is expected, as 512M or 4G, of {} MB at least", CACHE_BYTES_MIN >> 20))?,
+        Err(_) => (memory_bytes() / PART).max(CACHE_BYTES_MIN),
+    };
+    let processors = std::thread::available_parallelism().map_or(2, usize::from);
+    Ok(Tunables::for_machine(cache_bytes, processors))
+}
+
+fn parse(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let shift = match text[digits..].to_ascii_uppercase().trim_end_matches('B').trim_end_matches('I') {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return None,
+    };
+    let bytes = text[..digits].parse::<u64>().ok()?.checked_mul(1 << shift)?;
+    (bytes >= CACHE_BYTES_MIN).then_some(bytes)
+}
+
+/// Memory of the machine, or of the container that we are in.
+fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    let machine = u64::from(info.totalram).saturating_mul(u64::from(info.mem_unit.max(1)));
+    let container = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
+    machine.min(container.unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_suffixes() {
+        for (text, bytes) in [("67108864", 64 << 20), ("512M", 512 << 20), ("512mb", 512 << 20), (" 4GiB ", 4 << 30), ("1t", 1 << 40)] {
+            assert_eq!(parse(text), Some(bytes), "{text}");
+        }
+        for text in ["", "G", "63M", "4 G", "-1G", "1.5G", "99999999999T", "4X"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn there_is_some_memory() {
+        assert!(memory_bytes() > CACHE_BYTES_MIN);
+    }
+}
