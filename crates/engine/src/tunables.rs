@@ -21,6 +21,8 @@ pub struct Tunables {
     pub txg_timeout_ns: u64,
     /// Threads that compress, checksum and write.
     pub write_workers: usize,
+    /// Commits of one intent log that have blocks in flight at a time; 1: each waits for the one before.
+    pub log_commits_max: usize,
 }
 
 impl Default for Tunables {
@@ -34,6 +36,7 @@ impl Default for Tunables {
             delay_ns_max: 100_000_000,
             txg_timeout_ns: 5_000_000_000,
             write_workers: 2,
+            log_commits_max: 64,
         }
     }
 }

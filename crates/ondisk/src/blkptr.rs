@@ -360,6 +360,11 @@ impl BlkPtr {
         if self.is_rewritten() { self.physical_birth() } else { self.logical_birth() }
     }
 
+    /// The words of the checksum; of a log block, what says which one it is.
+    pub fn checksum_words(&self) -> [u64; 4] {
+        self.checksum.map(U64::get)
+    }
+
     /// How many blocks with contents are below; of an embedded pointer one.
     #[doc(alias = "BP_GET_FILL")]
     pub fn fill(&self) -> u64 {

@@ -19,6 +19,7 @@ use engine::pool::{NewPool, OpenOptions};
 use engine::tunables::Tunables;
 use engine::vdev::{NewLeaf, NewTop};
 use engine::zap::{Zap, ZapSpec};
+use engine::zil::Zil;
 use engine::{bail, error};
 use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
@@ -70,6 +71,8 @@ pub struct ImportOptions {
     pub new_name: Option<String>,
     /// That name is for this import only.
     pub temporary_name: bool,
+    /// What an intent log on a device that is missing holds may be lost (`-m`).
+    pub forget_log: bool,
     /// Limits.
     pub tunables: Option<Tunables>,
 }
@@ -93,6 +96,7 @@ fn open_options(read_only: bool, new_name: Option<String>, tunables: Option<Tuna
         read_only,
         file_owner: Some(zpl::file_owner),
         new_name,
+        forget_log: false,
     }
 }
 
@@ -156,11 +160,41 @@ impl Pool {
             bail!(Busy, "pool {name} ({guid}) was last used by another system: use force to import it anyway");
         }
         let temporary = options.temporary_name && options.new_name.is_some();
-        let engine = engine::pool::Pool::open(&opened, open_options(options.read_only, options.new_name, options.tunables))?;
+        let forget_log = options.forget_log;
+        let open = OpenOptions { forget_log, ..open_options(options.read_only, options.new_name, options.tunables) };
+        let engine = engine::pool::Pool::open(&opened, open)?;
         if temporary {
             engine.set_stored_name(&name);
         }
-        Ok(Self::wrap(engine))
+        let pool = Self::wrap(engine);
+        pool.replay_logs().within(|| format!("pool {name}"))?;
+        Ok(pool)
+    }
+
+    /// Replays the intent logs that a crash left. All of them, mounted or not: nothing else can be done with such a dataset.
+    fn replay_logs(&self) -> Result<()> {
+        if self.engine.is_read_only() {
+            return Ok(());
+        }
+        // Object sets with a claimed log stay open until the claim is on disk, which nobody has waited for yet.
+        for (dataset, objset) in self.engine.dsl.open_objsets() {
+            let zil = Zil::of(&objset);
+            if dataset.is_snapshot || !zil.needs_replay() {
+                continue;
+            }
+            let name = dataset.name()?;
+            let wait_synced = || self.engine.sync_all();
+            let replayed = match objset.objset_type() {
+                ObjsetType::FileSystem => {
+                    let options = MountOptions { read_only: false, access_time: AccessTime::Off, ..self.mount_options(&name)? };
+                    let file_system = FileSystem::open(objset.clone(), options, || (0, 0))?;
+                    zil.replay(&objset, &wait_synced, &zpl::FileReplay(&file_system))?
+                }
+                _ => zil.replay(&objset, &wait_synced, &zpl::VolumeReplay(&objset))?,
+            };
+            tracing::info!("{name}: {} records of the intent log were replayed, {} were of objects that are gone", replayed.records, replayed.passed_over);
+        }
+        Ok(())
     }
 
     /// Opens the devices of a pool that was found as they are needed, and looks again.
@@ -230,6 +264,8 @@ impl Pool {
             read_only: self.engine.is_read_only() || dataset.is_snapshot || number("readonly")? != 0,
             project_ids: self.engine.dsl.meta.features.is_enabled(Feature::ProjectQuota),
             long_names: number("longname").unwrap_or(0) != 0,
+            sync_disabled: number("sync")? == SYNC_DISABLED,
+            log_xattrs: self.engine.dsl.meta.features.is_enabled(Feature::Zilsaxattr),
         })
     }
 
@@ -369,6 +405,8 @@ impl Pool {
 /// The objects of a volume: its data, and the ZAP that has its size.
 const VOLUME_DATA: u64 = 1;
 const VOLUME_ZAP: u64 = 2;
+/// The value of the property `sync` that means that nobody waits.
+const SYNC_DISABLED: u64 = 2;
 /// The value of the property `xattr` that means system attributes.
 const XATTR_SA: u64 = 2;
 

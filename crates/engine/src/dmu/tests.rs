@@ -126,7 +126,7 @@ fn rig() -> Rig {
     }
     allocator.add_group(group.clone());
     let io = BlockIo::new(&host, Arc::new(OneDevice(device)), allocator, BlockThreads { writers: 2, readers: 1 });
-    io.set_features(BlockFeatures { embedded_data: true, hole_birth: true, dynamic_gang_header: false });
+    io.set_features(BlockFeatures { embedded_data: true, hole_birth: true, dynamic_gang_header: false, old_log: false });
     io.set_writable(true);
     let context = Arc::new(DmuContext {
         cache: Arc::new(BlockCache::new(io.clone(), 4 << 20)),

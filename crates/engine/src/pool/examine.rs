@@ -38,7 +38,7 @@ fn examine_named(candidate: &Candidate, host: HostRef) -> Result<Examined> {
     candidate.config.check_features_for_read()?;
     // A look at the MOS needs neither threads nor much memory.
     let tunables = Tunables { write_workers: 1, cache_bytes_max: 16 << 20, ..Tunables::default() };
-    let options = OpenOptions { host, tunables, read_only: true, file_owner: None, new_name: None };
+    let options = OpenOptions { host, tunables, read_only: true, file_owner: None, new_name: None, forget_log: false };
     let uberblock = candidate.uberblock();
     let labelled = Arc::new(candidate.open_tree()?);
     let context = make_context(&options, &labelled, uberblock.txg);

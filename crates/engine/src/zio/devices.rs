@@ -23,6 +23,10 @@ pub trait BlockDevice: Send + Sync {
     fn read_copy(&self, copy: usize, offset: u64, buf: &mut [u8]) -> Result<()>;
     /// Writes all of the buffers, one behind the other, to every side.
     fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()>;
+    /// As `write`, and makes just that durable.
+    fn write_durable(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        self.write(offset, buffers)
+    }
     /// Writes what is right over what `read_copy` in the given way has read.
     fn repair_copy(&self, copy: usize, offset: u64, data: &[u8]) -> Result<()>;
     /// Counts a checksum error against the disks of the given way.
@@ -58,6 +62,10 @@ impl BlockDevice for TopVdev {
 
     fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
         self.write_vectored(offset, buffers)
+    }
+
+    fn write_durable(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        self.write_durable(offset, buffers)
     }
 
     fn repair_copy(&self, copy: usize, offset: u64, data: &[u8]) -> Result<()> {

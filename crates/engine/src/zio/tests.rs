@@ -129,7 +129,7 @@ fn bench_on(vdevs: u32, sides: usize, free: Arc<dyn LoadSpaceMap>) -> Bench {
     let devices = Arc::new(Mirrors(mirrors.clone()));
     let threads = BlockThreads { writers: 2, readers: 1 };
     let io = BlockIo::new(&RealHost::shared(), devices, Arc::new(allocator), threads);
-    io.set_features(BlockFeatures { embedded_data: true, hole_birth: true, dynamic_gang_header: false });
+    io.set_features(BlockFeatures { embedded_data: true, hole_birth: true, dynamic_gang_header: false, old_log: false });
     io.set_writable(true);
     Bench { io, mirrors }
 }

@@ -42,6 +42,7 @@ pub fn open_images(images: &[impl AsRef<Path>]) -> Result<Box<dyn GoldenPool>> {
         read_only: true,
         file_owner: None,
         new_name: None,
+        forget_log: false,
     };
     Ok(Box::new(LibraryPool { pool: Pool::open(candidate, options)? }))
 }

@@ -13,6 +13,7 @@ use ondisk::znode;
 
 use super::file_system::{AccessTime, Credentials, FileSystem};
 use super::inode::{Editor, Inode, ReadAhead};
+use super::log::Done;
 use super::stat::Time;
 use super::{FileKind, InodeNumber};
 
@@ -158,6 +159,8 @@ impl FileSystem {
         let mut edit = inode.edit(self, &tx);
         let size = edit.word(Attribute::Size)?.max(end);
         self.contents_changed(&mut edit, size, credentials.uid == 0)?;
+        drop(edit);
+        self.log(&tx, Done::Wrote { inode: &inode, offset, length: data.len() as u64 })?;
         Ok(offset)
     }
 
@@ -168,7 +171,7 @@ impl FileSystem {
     }
 
     /// Gives a file of one block the block that contents up to `end` deserve. The whole file is locked.
-    fn grow_block(&self, inode: &Inode, tx: &OpenTx, size: u64, end: u64) -> Result<()> {
+    pub(super) fn grow_block(&self, inode: &Inode, tx: &OpenTx, size: u64, end: u64) -> Result<()> {
         let (block, record) = (inode.dnode.block_bytes(), self.objset.settings().record_bytes);
         if size > block {
             return Ok(());
@@ -186,7 +189,7 @@ impl FileSystem {
     }
 
     /// Size, times and flags after the contents changed. Set-id bits go unless the superuser wrote.
-    fn contents_changed(&self, edit: &mut Editor<'_>, size: u64, keep_ids: bool) -> Result<()> {
+    pub(super) fn contents_changed(&self, edit: &mut Editor<'_>, size: u64, keep_ids: bool) -> Result<()> {
         let now = self.now().to_bytes();
         let (mode, flags) = (edit.word(Attribute::Mode)?, edit.word(Attribute::Flags)?);
         let flags = self.touched_flags(flags, true);
@@ -231,7 +234,9 @@ impl FileSystem {
             self.grow_block(inode, &tx, old, size)?;
         }
         let mut edit = inode.edit(self, &tx);
-        self.contents_changed(&mut edit, size, credentials.uid == 0)
+        self.contents_changed(&mut edit, size, credentials.uid == 0)?;
+        drop(edit);
+        self.log(&tx, Done::Freed { inode, offset: size, length: 0 })
     }
 
     /// Frees the contents behind `size`, but for the first step behind it, in transactions of bounded size.
@@ -264,7 +269,12 @@ impl FileSystem {
             inode.dnode.free_range(&tx, offset, end.min(size) - offset)?;
         }
         let mut edit = inode.edit(self, &tx);
-        self.contents_changed(&mut edit, size, credentials.uid == 0)
+        self.contents_changed(&mut edit, size, credentials.uid == 0)?;
+        drop(edit);
+        if offset < size {
+            self.log(&tx, Done::Freed { inode: &inode, offset, length: end.min(size) - offset })?;
+        }
+        Ok(())
     }
 
     /// The next offset at or after `offset` where there is data or a hole; `None` behind the last.

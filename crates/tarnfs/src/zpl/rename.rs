@@ -9,9 +9,11 @@ use engine::dmu::{OpenTx, Tx};
 use engine::error::Result;
 use engine::{bail, error};
 use ondisk::sa::Attribute;
+use ondisk::zil::RecordType;
 
 use super::file_system::FileSystem;
 use super::inode::{Inode, InodeRef};
+use super::log::Done;
 use super::link::{Change, NAME_CHANGE};
 use super::{FileKind, InodeNumber};
 
@@ -130,10 +132,20 @@ impl FileSystem {
         if let Some(replaced) = replaced {
             self.remove_entry(&tx, new.directory, new.name, replaced.kind)?;
             self.drop_link(&tx, replaced)?;
+            if let Some(zil) = &self.zil
+                && replaced.word(&self.tables, Attribute::Links)? == 0
+            {
+                zil.forget(replaced.object);
+            }
         }
         self.add_entry(&tx, new.directory, new.name, moved)?;
         self.remove_entry(&tx, old.directory, old.name, moved.kind)?;
-        self.moved(&tx, moved, new.directory)
+        self.moved(&tx, moved, new.directory)?;
+        self.log_rename(&tx, RecordType::Rename, old, new, moved)
+    }
+
+    fn log_rename(&self, tx: &Tx, kind: RecordType, old: &Side<'_>, new: &Side<'_>, moved: &Inode) -> Result<()> {
+        self.log(tx, Done::Renamed { kind, from: old.directory, name: old.name, to: new.directory, new_name: new.name, moved })
     }
 
     /// Parent and change time of a file that was moved.
@@ -160,7 +172,8 @@ impl FileSystem {
         let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
         self.remove_entry(&tx, old.directory, old.name, moved.kind)?;
         self.add_entry(&tx, new.directory, new.name, moved)?;
-        self.moved(&tx, moved, new.directory)
+        self.moved(&tx, moved, new.directory)?;
+        self.log_rename(&tx, RecordType::Rename, old, new, moved)
     }
 
     fn exchange(&self, old: &Side<'_>, moved: &Inode, new: &Side<'_>, other: &Inode) -> Result<()> {
@@ -182,6 +195,9 @@ impl FileSystem {
             self.entry_changed(&tx, side.directory, comes.kind, Change::Added)?;
             self.moved(&tx, comes, side.directory)?;
         }
-        Ok(())
+        if let Some(zil) = &self.zil {
+            zil.bring_forward(other.object);
+        }
+        self.log_rename(&tx, RecordType::RenameExchange, old, new, moved)
     }
 }

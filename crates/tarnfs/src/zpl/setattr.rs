@@ -1,7 +1,7 @@
 //! Changing attributes: mode, owner, times, size.
 
 use engine::bail;
-use engine::dmu::OpenTx;
+use engine::dmu::{OpenTx, Tx};
 use engine::error::Result;
 use ondisk::acl::{self, AccessEntry};
 use ondisk::corruption::Corruption;
@@ -12,6 +12,7 @@ use super::create::znode_acl;
 use super::file_system::{Credentials, FileSystem};
 use super::inode::{Editor, Inode};
 use super::link::NAME_CHANGE;
+use super::log::{ChangedAttributes, Done};
 use super::stat::Time;
 use super::{FileKind, InodeNumber, Stat};
 
@@ -86,9 +87,22 @@ impl FileSystem {
             if let Some(project) = set.project {
                 self.set_project(&inode, &mut edit, project)?;
             }
-            self.set_times_and_flags(&mut edit, set)?;
+            let changed = self.set_times_and_flags(&mut edit, set)?;
+            drop(edit);
+            self.log_attributes(&tx, &inode, set, changed)?;
         }
         inode.stat(&self.tables)
+    }
+
+    /// Flags and projects have no record of ours.
+    fn log_attributes(&self, tx: &Tx, inode: &Inode, set: &SetAttributes, changed: ChangedAttributes) -> Result<()> {
+        if set.flags.is_some() || set.project.is_some() {
+            self.log(tx, Done::Other)?;
+        }
+        let owner_or_mode = set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
+        // A change of the owner may take permissions away.
+        let mode = if owner_or_mode { Some(inode.word(&self.tables, Attribute::Mode)? as u32) } else { None };
+        self.log(tx, Done::Set { inode, changed: ChangedAttributes { mode, uid: set.uid, gid: set.gid, ..changed } })
     }
 
     fn set_owner_and_mode(&self, inode: &Inode, edit: &mut Editor<'_>, set: &SetAttributes) -> Result<()> {
@@ -128,7 +142,7 @@ impl FileSystem {
     }
 
     /// Writes mode and access control list.
-    fn set_acl(&self, edit: &mut Editor<'_>, mode: u32, entries: &[AccessEntry]) -> Result<()> {
+    pub(super) fn set_acl(&self, edit: &mut Editor<'_>, mode: u32, entries: &[AccessEntry]) -> Result<()> {
         let (uid, gid, mut flags) = (edit.word(Attribute::Uid)?, edit.word(Attribute::Gid)?, edit.word(Attribute::Flags)?);
         let (_, everyone_executes) = acl::mode(entries, uid, gid);
         flags &= !(ACL_FLAGS & !LASTING_ACL_FLAGS | znode::FLAG_NO_EXECUTE_DENIED);
@@ -151,7 +165,7 @@ impl FileSystem {
         edit.set(&[(Attribute::Mode, &mode), (Attribute::Flags, &flags), (Attribute::AclEntries, &bytes), (Attribute::AclCount, &count)])
     }
 
-    fn set_times_and_flags(&self, edit: &mut Editor<'_>, set: &SetAttributes) -> Result<()> {
+    fn set_times_and_flags(&self, edit: &mut Editor<'_>, set: &SetAttributes) -> Result<ChangedAttributes> {
         let now = self.now();
         let resolve = |time| match time {
             SetTime::Now => now,
@@ -169,7 +183,9 @@ impl FileSystem {
             edit.set(&[(Attribute::ModificationTime, &resolve(time).to_bytes())])?;
         }
         let change = set.change_time.unwrap_or(now);
-        edit.set(&[(Attribute::ChangeTime, &change.to_bytes()), (Attribute::Flags, &flags.to_le_bytes())])
+        edit.set(&[(Attribute::ChangeTime, &change.to_bytes()), (Attribute::Flags, &flags.to_le_bytes())])?;
+        let (accessed, modified) = (set.access_time.map(resolve), set.modification_time.map(resolve));
+        Ok(ChangedAttributes { accessed, modified, ..ChangedAttributes::default() })
     }
 
     /// The access control list of a file.

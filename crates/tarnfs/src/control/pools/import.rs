@@ -50,6 +50,7 @@ impl Pools {
             destroyed: import.destroyed,
             new_name: renamed.then(|| import.name.clone()),
             temporary_name: import.temporary_name,
+            forget_log: import.missing_log,
             tunables: None,
         };
         let pool = Pool::import_found(candidate, options).map_err(|error| import_failure(&error))?;
