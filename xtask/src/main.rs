@@ -1,5 +1,11 @@
 //! `cargo xtask`: everything that CI and developers run beyond `cargo test`.
 
+mod pjdfstest;
+mod fsx;
+mod mounted;
+mod words;
+mod xfstests;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -10,8 +16,11 @@ cargo xtask tidy                     the rules that no compiler checks
 cargo xtask ci                       all that must pass before a change is taken: tidy, format, clippy, tests
 cargo xtask oracle [IMAGE...]        the real zdb judges these images, or the pools that our tests write
 cargo xtask oracle --kernel IMAGE... the real kernel module imports, scrubs and writes a copy of the pool (minutes)
+cargo xtask oracle vm [WORD|DIR...]  pools of ours in every state (those whose names have a WORD in them, or are given as
+                                     directories of images) go to the kernel module and come back; a table (an hour)
 cargo xtask golden                   lists the golden pools
 cargo xtask golden NAME [DIRECTORY]  describes a golden pool, unpacks its images into DIRECTORY
+cargo xtask pjdfstest [--on NAME]    the POSIX test suite on a fresh pool and on ext4, and the differences (root; or on one, NAME)
 ";
 
 fn main() -> ExitCode {
@@ -20,12 +29,17 @@ fn main() -> ExitCode {
     let done = match arguments.split_first() {
         Some((&"tidy", [])) => tidy(),
         Some((&"ci", [])) => ci(),
+        Some((&"oracle", ["vm", wanted @ ..])) => peer(wanted),
         Some((&"oracle", images)) => oracle(images),
         Some((&"golden", [])) => list_golden(),
         Some((&"golden", [name])) => golden(name, None),
+        Some((&"fsx", words)) => fsx::run(words),
+        Some((&"xfstests", words)) => xfstests::run(words),
         Some((&"golden", [name, directory])) => golden(name, Some(Path::new(directory))),
+        Some((&"pjdfstest", [])) => pjdfstest::run(None),
+        Some((&"pjdfstest", ["--on", name])) => pjdfstest::run(Some(name)),
         _ => {
-            print!("{HELP}");
+            print!("{HELP}{}{}", fsx::HELP, xfstests::HELP);
             return ExitCode::from(u8::from(!arguments.is_empty() && arguments != ["help"]));
         }
     };
@@ -38,7 +52,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     sim::places::workspace_root()
 }
 
@@ -51,7 +65,7 @@ fn tidy() -> Result<()> {
     Ok(())
 }
 
-fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+pub(crate) fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
     println!("xtask: cargo {}", arguments.join(" "));
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(program).args(arguments).envs(environment.iter().copied()).current_dir(root()).status();
@@ -85,6 +99,13 @@ fn oracle(arguments: &[&str]) -> Result<()> {
         OracleResult::Unavailable(reason) => bail!("the oracle cannot be asked: {reason}"),
     }
     Ok(())
+}
+
+/// `TARN_PEER=DIR`: where pools, logs and manifests go. `TARN_PEER_BATCH`: pools for each boot of the machine.
+fn peer(wanted: &[&str]) -> Result<()> {
+    let place = std::env::var_os("TARN_PEER").map_or_else(|| root().join("target/peer"), PathBuf::from);
+    let batch = std::env::var("TARN_PEER_BATCH").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
+    sim::peer::run(wanted, &place, batch)
 }
 
 fn list_golden() -> Result<()> {

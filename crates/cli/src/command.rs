@@ -86,7 +86,13 @@ impl Program {
             }
         };
         let outcome = match command.run {
-            Some(run) => run(session, words),
+            Some(run) => {
+                let outcome = run(session, words);
+                if outcome == Ok(0) {
+                    session.record_history();
+                }
+                outcome
+            }
             None => {
                 complain!(session, "{} {}: not yet supported by this version of tarn", self.name, command.name);
                 Ok(1)

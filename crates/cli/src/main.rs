@@ -9,10 +9,13 @@
 mod columns;
 mod command;
 mod display;
+mod fs;
 mod getopt;
 mod json;
+mod mount_helper;
 mod names;
 mod own;
+mod owners;
 mod remote;
 mod session;
 mod settings;
@@ -35,7 +38,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use remote::Remote;
-use session::Session;
+use session::{History, Session};
 
 /// The words of the command line. One that is not UTF-8 cannot be a name of anything that exists.
 fn words() -> Vec<String> {
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
     let rest = words.get(1..).unwrap_or_default();
     let (program, rest) = match (called.as_str(), rest.split_first()) {
         ("zpool" | "zfs" | "zdb", _) => (called.as_str(), rest),
+        (called, _) if mount_helper::NAMES.contains(&called) => ("mount", rest),
         (_, Some((first, rest))) => (first.as_str(), rest),
         (_, None) => ("--help", rest),
     };
@@ -67,11 +71,14 @@ fn main() -> ExitCode {
         err: &mut err,
         now: u64::try_from(Timestamp::now().as_second()).unwrap_or(0),
         zone: TimeZone::system(),
+        history: History::of_words(program, rest),
     };
     let code = match program {
         "zpool" => zpool::PROGRAM.run(&mut session, rest),
         "zfs" => zfs::PROGRAM.run(&mut session, rest),
         "zdb" => zdb::run(&mut session, rest),
+        "mount" => mount_helper::run(&mut session, rest),
+        "fs" => fs::run(&mut session, rest),
         verb => own::run(&mut session, verb, rest),
     };
     let _ = out.flush();

@@ -10,11 +10,14 @@ where 'command' is one of the following:
 \tzpool ...
 \tzfs ...
 \tzdb ...
+\tfs ...
 \tdaemon
+\tmount [-fnrsvw] [-o options] <filesystem> <directory>
 \ttry
 \tversion
 
-Called zpool, zfs or zdb, through a link, tarn is that command.
+Called zpool, zfs or zdb, through a link, tarn is that command; called mount.tarn,
+mount.fuse.tarn or mount.zfs (links in /sbin), it mounts for mount(8) and /etc/fstab.
 ";
 
 /// Runs one of them.

@@ -5,11 +5,12 @@
 //! A command is a function from arguments and a [`Session`] to an exit code. It prints only through the session and
 //! asks only through it, so a test runs it against a fake and compares bytes.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write;
 
 use jiff::tz::TimeZone;
-use tarnfs::control::{Failure, FailureKind, Reply, Request};
+use tarnfs::control::{CommandLine, Failure, FailureKind, PoolRecord, Reply, Request};
 
 /// Answers requests: the daemon behind its socket, or a backend in this process.
 pub(crate) trait Control {
@@ -25,6 +26,45 @@ pub(crate) struct Session<'a> {
     /// Seconds since 1970.
     pub(crate) now: u64,
     pub(crate) zone: TimeZone,
+    pub(crate) history: History,
+}
+
+/// What a pool's history gets of this run: the command line, in each pool that it changed.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    command: CommandLine,
+    changed: BTreeSet<String>,
+}
+
+impl History {
+    /// `zpool` or `zfs`, and the words after it.
+    pub(crate) fn of_words(program: &str, words: &[String]) -> History {
+        let words = std::iter::once(program).chain(words.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
+        History { command: CommandLine { words, user: rustix::process::getuid().as_raw() }, changed: BTreeSet::new() }
+    }
+
+    /// For a request that makes a pool: it cannot be told later what the first record is.
+    pub(crate) fn command(&self) -> CommandLine {
+        self.command.clone()
+    }
+
+    /// The pool that a request changes.
+    fn changed_by(request: &Request) -> Option<String> {
+        let pool = |dataset: &str| Some(crate::names::pool_of(dataset).to_owned());
+        match request {
+            Request::PoolImport(import) => Some(import.name.clone()),
+            Request::PoolSet(set) => Some(set.name.clone()),
+            Request::PoolReguid(reguid) => Some(reguid.name.clone()),
+            Request::PoolClear(clear) => Some(clear.name.clone()),
+            Request::PoolUpgrade(upgrade) => Some(upgrade.name.clone()),
+            Request::DatasetCreate(create) => pool(&create.name),
+            Request::DatasetDestroy(destroy) => destroy.names.first().and_then(|name| pool(name)),
+            Request::DatasetRename(rename) => pool(&rename.from),
+            Request::DatasetSet(set) => pool(&set.name),
+            Request::DatasetInherit(inherit) => pool(&inherit.name),
+            _ => None,
+        }
+    }
 }
 
 /// Why a command ends early. Everything that is to be said about it has been said.
@@ -77,9 +117,31 @@ impl Session<'_> {
 
     /// Sends a request whose answer is one of `pick`'s.
     fn ask<T>(&mut self, request: Request, pick: impl FnOnce(Reply) -> Option<T>) -> Result<T, Failure> {
-        match self.control.call(request) {
+        let changed = History::changed_by(&request);
+        // What ends with the command must be told before.
+        if let Request::PoolExport(tarnfs::control::PoolExport { name, .. }) | Request::PoolDestroy(tarnfs::control::PoolDestroy { name, .. }) = &request {
+            self.record(name.clone());
+        }
+        let reply = self.control.call(request);
+        if !matches!(reply, Reply::Failed(_)) {
+            self.history.changed.extend(changed);
+        }
+        match reply {
             Reply::Failed(failure) => Err(failure),
             reply => pick(reply).ok_or_else(|| Failure::with(FailureKind::Other, "the daemon gave an answer that does not fit")),
+        }
+    }
+
+    fn record(&mut self, pool: String) {
+        let record = PoolRecord { pool, command: self.history.command() };
+        // The command itself was carried out, or will say what is wrong.
+        let _ = self.control.call(Request::PoolRecord(record));
+    }
+
+    /// The command has succeeded: the pools that it changed record it.
+    pub(crate) fn record_history(&mut self) {
+        for pool in std::mem::take(&mut self.history.changed) {
+            self.record(pool);
         }
     }
 
@@ -101,6 +163,26 @@ impl Session<'_> {
     /// Sends a request for pools that could be imported.
     pub(crate) fn found(&mut self, request: Request) -> Result<Vec<tarnfs::control::FoundPool>, Failure> {
         self.ask(request, |reply| if let Reply::Found(pools) = reply { Some(pools) } else { None })
+    }
+
+    /// Sends a request to import a pool: what had to be given up?
+    pub(crate) fn imported(&mut self, request: Request) -> Result<Option<tarnfs::control::ImportRewound>, Failure> {
+        self.ask(request, |reply| if let Reply::Imported(rewound) = reply { Some(rewound) } else { None })
+    }
+
+    /// Sends a request for the history of pools.
+    pub(crate) fn histories(&mut self, request: Request) -> Result<Vec<tarnfs::control::PoolHistory>, Failure> {
+        self.ask(request, |reply| if let Reply::History(pools) = reply { Some(pools) } else { None })
+    }
+
+    /// Sends a request for events.
+    pub(crate) fn events(&mut self, request: Request) -> Result<Vec<tarnfs::control::PoolEvent>, Failure> {
+        self.ask(request, |reply| if let Reply::Events(events) = reply { Some(events) } else { None })
+    }
+
+    /// Sends a request for what owners have.
+    pub(crate) fn owners(&mut self, request: Request) -> Result<Vec<tarnfs::control::OwnerUse>, Failure> {
+        self.ask(request, |reply| if let Reply::Owners(owners) = reply { Some(owners) } else { None })
     }
 
     /// Sends a request about datasets.

@@ -129,6 +129,20 @@ pub(crate) fn date_time(seconds: u64, zone: &TimeZone) -> String {
     format!("{day} {:02}:{:02}:{:02} {zone} {year}", time.hour(), time.minute(), time.second())
 }
 
+/// A time as the history has it: `2026-11-20.16:05:09`.
+pub(crate) fn history_time(seconds: u64, zone: &TimeZone) -> String {
+    let Some(time) = local(seconds, zone) else { return seconds.to_string() };
+    let (year, month, day) = (time.year(), time.month(), time.day());
+    format!("{year}-{month:02}-{day:02}.{:02}:{:02}:{:02}", time.hour(), time.minute(), time.second())
+}
+
+/// A time as events have it: `Nov 20 2026 16:05:09.000000001`.
+pub(crate) fn event_time(seconds: u64, nanoseconds: u32, zone: &TimeZone) -> String {
+    let Some(time) = local(seconds, zone) else { return seconds.to_string() };
+    let (day, year) = date(&time);
+    format!("{} {year} {:02}:{:02}:{:02}.{nanoseconds:09}", &day[4..], time.hour(), time.minute(), time.second())
+}
+
 /// A duration: `00:01:05`, `2 days 03:04:05`.
 pub(crate) fn duration(seconds: u64) -> String {
     let (days, hours, minutes, rest) = (seconds / 86400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);

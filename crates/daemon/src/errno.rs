@@ -13,7 +13,7 @@ pub fn errno(kind: ErrorKind) -> Errno {
         ErrorKind::Unsupported | ErrorKind::NotSupported => Errno::EOPNOTSUPP,
         ErrorKind::NotFound => Errno::ENOENT,
         ErrorKind::Exists => Errno::EEXIST,
-        ErrorKind::Busy => Errno::EBUSY,
+        ErrorKind::Busy | ErrorKind::InUseElsewhere => Errno::EBUSY,
         ErrorKind::Invalid => Errno::EINVAL,
         ErrorKind::Quota => Errno::EDQUOT,
         ErrorKind::Denied => Errno::EPERM,

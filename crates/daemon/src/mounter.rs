@@ -16,7 +16,7 @@ use fuse::{Errno, MountOptions, SessionOptions, Timestamp, TransportChoice};
 use rustix::mount::MountFlags;
 use rustix::process::geteuid;
 use tarnfs::control::{Failure, FailureKind, Mount, MountPlan, Mounter};
-use tarnfs::{Error, FileSystem, Pool};
+use tarnfs::{AccessTime, Error, FileSystem, Pool};
 
 use crate::mounts::{MountHow, Mounts, SUBTYPE};
 use crate::ops::{Ops, OpsOptions, SnapshotInfo, Snapshots, SyncPolicy};
@@ -45,7 +45,9 @@ struct Properties {
     setuid: bool,
     devices: bool,
     exec: bool,
-    atime: bool,
+    /// For the library: what the kernel is told of it, it does not do.
+    access_time: AccessTime,
+    directory_access_time: bool,
     snapshots: bool,
 }
 
@@ -94,6 +96,7 @@ impl Properties {
     fn stored(pool: &Pool, dataset: &str) -> Result<Properties, Error> {
         let opened = pool.engine().dsl.open_dataset(dataset)?;
         let number = |name: &str| opened.number_property(name);
+        let options = pool.mount_options(dataset)?;
         let snapdir = number("snapdir")?;
         let sync = match number("sync")? {
             SYNC_ALWAYS => SyncPolicy::Always,
@@ -108,11 +111,12 @@ impl Properties {
                 record_bytes: u32::try_from(number("recordsize")?).ok().filter(|bytes| *bytes > 0).unwrap_or(128 << 10),
                 announce_opens: chosen("opens"),
             },
-            read_only: pool.mount_options(dataset)?.read_only,
+            read_only: options.read_only,
             setuid: number("setuid")? != 0,
             devices: number("devices")? != 0,
             exec: number("exec")? != 0,
-            atime: number("atime")? != 0,
+            access_time: options.access_time,
+            directory_access_time: true,
             snapshots: snapdir != SNAPDIR_DISABLED && !dataset.contains('@'),
         })
     }
@@ -128,16 +132,25 @@ impl Properties {
             "nodev" | "nodevices" => self.devices = false,
             "exec" => self.exec = true,
             "noexec" => self.exec = false,
-            "atime" => self.atime = true,
-            "noatime" => self.atime = false,
+            "atime" | "relatime" => self.access_time = AccessTime::Relative,
+            "noatime" => self.access_time = AccessTime::Off,
+            "norelatime" | "strictatime" => self.access_time = AccessTime::Strict,
+            "diratime" => self.directory_access_time = true,
+            "nodiratime" => self.directory_access_time = false,
+            "sync" => self.ops.sync = SyncPolicy::Always,
             "xattr" | "saxattr" | "dirxattr" => self.ops.xattrs = true,
             "noxattr" => self.ops.xattrs = false,
             // Meant for mount(8), or decided by the kernel.
-            "" | "defaults" | "remount" | "relatime" | "norelatime" | "mand" | "nomand" | "zfsutil" | "auto" | "noauto" | "_netdev" => {}
+            "" | "defaults" | "remount" | "async" | "silent" | "loud" | "lazytime" | "nolazytime" | "iversion" | "noiversion" | "mand" | "nomand" | "zfsutil" | "auto" | "noauto" | "_netdev" => {}
             _ if option.starts_with("x-") || option.starts_with("zfsprops=") => {}
             _ => return Err(Failure::with(FailureKind::MountFailed, format!("invalid mount option '{option}'"))),
         }
         Ok(())
+    }
+
+    /// Tells the library's file system what may differ, for this mount, from what is stored.
+    fn tell(&self, filesystem: &FileSystem) {
+        filesystem.set_options(tarnfs::MountOptions { access_time: self.access_time, directory_access_time: self.directory_access_time, ..filesystem.options() });
     }
 
     fn for_kernel(&self, dataset: &str) -> MountOptions {
@@ -151,7 +164,8 @@ impl Properties {
             no_suid: !self.setuid,
             no_dev: !self.devices,
             no_exec: !self.exec,
-            no_atime: !self.atime,
+            no_atime: self.access_time == AccessTime::Off,
+            no_directory_atime: !self.directory_access_time,
             max_read: TRANSFER_BYTES,
         }
     }
@@ -170,6 +184,7 @@ fn change_flags(path: &Path, options: &MountOptions) -> std::io::Result<()> {
         (options.no_dev, MountFlags::NODEV),
         (options.no_exec, MountFlags::NOEXEC),
         (options.no_atime, MountFlags::NOATIME),
+        (options.no_directory_atime, MountFlags::NODIRATIME),
     ] {
         flags.set(flag, given);
     }
@@ -212,6 +227,8 @@ impl FuseMounter {
     fn follow(&self, pool: &Pool, dataset: &str, asked: &[String]) -> Result<(), Failure> {
         let properties = Properties::of(pool, dataset, asked)?;
         let Some(path) = self.mounts.path(dataset) else { return Ok(()) };
+        let filesystem = pool.file_system(dataset).map_err(failed)?;
+        properties.tell(&filesystem);
         change_flags(path, &properties.for_kernel(dataset)).map_err(|error| Failure::with(FailureKind::MountFailed, error.to_string()))?;
         if let Some(ops) = self.mounts.ops(dataset) {
             // Whether opens are announced was agreed with the kernel at the mount.
@@ -225,21 +242,23 @@ impl Mounter for FuseMounter {
     fn mount(&mut self, plan: MountPlan) -> Result<(), Failure> {
         let MountPlan { pool, dataset, path, options, overlay } = plan;
         Mounter::tidy(self);
-        if self.mounts.is_mounted(&dataset) {
-            return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted"));
-        }
         let asked = split(&options);
         let mut properties = Properties::of(&pool, &dataset, &asked)?;
         let filesystem = pool.file_system(&dataset).map_err(failed)?;
         properties.read_only |= filesystem.is_read_only();
-        if !properties.read_only
-            && let Err(error) = filesystem.drain_delete_queue()
-        {
-            tracing::warn!(dataset, "files removed while open before the last unmount stay until the next mount: {error}");
+        properties.tell(&filesystem);
+        let how = MountHow { mount: properties.for_kernel(&dataset), session: session_options(properties.ops.announce_opens), overlay };
+        if self.mounts.mount_again(&dataset, &path, &how)? {
+            self.follow(&pool, &dataset, &asked)?;
+            self.asked.insert(dataset, asked);
+            return Ok(());
         }
         let snapshots = properties.snapshots.then(|| Box::new(PoolSnapshots { pool: Arc::clone(&pool), dataset: dataset.clone() }) as Box<dyn Snapshots>);
-        let how = MountHow { mount: properties.for_kernel(&dataset), session: session_options(properties.ops.announce_opens), overlay };
-        self.mounts.mount_ops(&dataset, &path, Arc::new(Ops::new(filesystem, snapshots, properties.ops)), how)?;
+        let ops = Arc::new(Ops::new(filesystem, snapshots, properties.ops));
+        if !properties.read_only {
+            ops.free_left_behind();
+        }
+        self.mounts.mount_ops(&dataset, &path, ops, how)?;
         self.asked.insert(dataset, asked);
         Ok(())
     }

@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fuse::{Filesystem, Mount as FuseMount, MountOptions, Session, SessionOptions};
 use tarnfs::control::{Failure, FailureKind, Mount};
@@ -17,6 +18,9 @@ use crate::ops::Ops;
 /// Type of our mounts is `fuse.` and this.
 pub(crate) const SUBTYPE: &str = "tarn";
 
+/// How long after `umount` a session may take to notice.
+const UNMOUNT_SEEN_WITHIN: Duration = Duration::from_secs(5);
+
 /// A mounted dataset.
 #[derive(Debug)]
 struct Mounted {
@@ -24,6 +28,13 @@ struct Mounted {
     path: PathBuf,
     session: Session,
     ops: Option<Arc<Ops>>,
+}
+
+impl Mounted {
+    /// Nobody unmounted it; not even so that only other namespaces still have it.
+    fn is_in_sight(&self) -> bool {
+        !self.session.is_ended() && fuse::mount::is_mounted(&self.path, SUBTYPE).unwrap_or(true)
+    }
 }
 
 /// All mounts of this daemon, in the order in which they were made.
@@ -46,7 +57,31 @@ pub struct MountHow {
 impl Mounts {
     /// Is this dataset mounted?
     pub fn is_mounted(&self, dataset: &str) -> bool {
-        self.list.iter().any(|mounted| mounted.dataset == dataset && !mounted.session.is_ended())
+        self.list.iter().any(|mounted| mounted.dataset == dataset && mounted.is_in_sight())
+    }
+
+    /// Mounts again what somebody unmounted, but not everywhere (see [`Session::mount_again`]). `false`: there is no such session.
+    pub fn mount_again(&mut self, dataset: &str, path: &Path, how: &MountHow) -> Result<bool, Failure> {
+        let Some(at) = self.list.iter().position(|mounted| mounted.dataset == dataset) else { return Ok(false) };
+        if self.list[at].is_in_sight() {
+            return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted"));
+        }
+        prepare(path, how.overlay)?;
+        let mounted = &mut self.list[at];
+        match mounted.session.mount_again(path, &how.mount) {
+            Ok(()) => {
+                mounted.path = path.to_owned();
+                tracing::info!(dataset, path = %path.display(), "mounted again");
+                return Ok(true);
+            }
+            // The kernel has ended it, and the session is about to see that.
+            Err(error) => tracing::debug!(dataset, %error, "not to be mounted again"),
+        }
+        if !mounted.session.ends_within(UNMOUNT_SEEN_WITHIN) {
+            return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted, in another mount namespace"));
+        }
+        self.tidy();
+        Ok(false)
     }
 
     /// Is anything?
@@ -161,7 +196,7 @@ impl Mounts {
 
     /// For `zfs mount`.
     pub fn list(&self) -> Vec<Mount> {
-        let living = self.list.iter().filter(|mounted| !mounted.session.is_ended());
+        let living = self.list.iter().filter(|mounted| mounted.is_in_sight());
         living.map(|mounted| Mount { dataset: mounted.dataset.clone(), mountpoint: mounted.path.to_string_lossy().into_owned() }).collect()
     }
 }

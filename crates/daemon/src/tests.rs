@@ -54,7 +54,7 @@ impl Backend for Fake {
         pool_create(PoolCreate) -> ();
         pool_destroy(PoolDestroy) -> ();
         pool_scan(PoolScan) -> Vec<FoundPool>;
-        pool_import(PoolImport) -> ();
+        pool_import(PoolImport) -> Option<tarnfs::control::ImportRewound>;
         pool_export(PoolExport) -> ();
         pool_list(PoolSelect) -> Vec<PoolEntry>;
         pool_get(PoolSelect) -> Vec<PoolEntry>;

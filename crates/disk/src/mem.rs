@@ -18,6 +18,7 @@ pub struct Faults {
     flushes: AtomicU64,
     failing_read: AtomicU64,
     failing_write: AtomicU64,
+    failing_flush: AtomicU64,
     broken_reads: AtomicBool,
     broken_writes: AtomicBool,
 }
@@ -31,6 +32,11 @@ impl Faults {
     /// The `nth` write from now on fails, once; 1 is the next.
     pub fn fail_write(&self, nth: u64) {
         self.failing_write.store(self.writes() + nth, Ordering::SeqCst);
+    }
+
+    /// The `nth` flush from now on fails, once; 1 is the next.
+    pub fn fail_flush(&self, nth: u64) {
+        self.failing_flush.store(self.flushes() + nth, Ordering::SeqCst);
     }
 
     /// All reads fail, until told otherwise.
@@ -75,9 +81,9 @@ impl Faults {
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.flushes.fetch_add(1, Ordering::SeqCst);
-        if self.broken_writes.load(Ordering::SeqCst) {
-            return Err(io::Error::other("injected: flush"));
+        let nth = self.flushes.fetch_add(1, Ordering::SeqCst) + 1;
+        if self.broken_writes.load(Ordering::SeqCst) || self.failing_flush.load(Ordering::SeqCst) == nth {
+            return Err(io::Error::other(format!("injected: flush {nth}")));
         }
         Ok(())
     }
@@ -253,8 +259,11 @@ mod tests {
         assert!(disk.read_at(&mut byte, 0).is_err());
         disk.read_at(&mut byte, 0).unwrap();
         assert_eq!(byte, [3]);
+        disk.faults.fail_flush(2);
+        disk.flush().unwrap();
+        assert!(disk.flush().is_err());
         disk.faults.break_writes(true);
         assert!(disk.flush().is_err() && disk.write_at(&[4], 0).is_err());
-        assert_eq!((disk.faults.reads(), disk.faults.writes(), disk.faults.flushes()), (2, 5, 1));
+        assert_eq!((disk.faults.reads(), disk.faults.writes(), disk.faults.flushes()), (2, 5, 3));
     }
 }

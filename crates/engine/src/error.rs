@@ -36,6 +36,8 @@ pub enum ErrorKind {
     Exists,
     /// In use.
     Busy,
+    /// Another host uses the pool.
+    InUseElsewhere,
     /// The request makes no sense.
     Invalid,
     /// A quota is used up.
@@ -106,7 +108,11 @@ impl Error {
     /// Puts the larger thing before the sentence: `dataset tank/a: object 7: …`.
     #[must_use]
     pub fn within(mut self, thing: impl fmt::Display) -> Self {
-        self.0.message = format!("{thing}: {}", self.0.message);
+        let thing = format!("{thing}: ");
+        // Two layers may name the same thing.
+        if !self.0.message.starts_with(&thing) {
+            self.0.message.insert_str(0, &thing);
+        }
         self
     }
 }

@@ -84,6 +84,14 @@ impl Host for RealHost {
     }
 
     fn host_id(&self) -> u32 {
+        // As the kernel module does: its parameter, then the file. Containers share the file, so the environment goes first.
+        if let Some(id) = std::env::var("TARN_HOSTID").ok().and_then(|text| u32::from_str_radix(text.trim_start_matches("0x"), 16).ok()) {
+            return id;
+        }
+        let parameter = std::fs::read_to_string("/sys/module/spl/parameters/spl_hostid").ok();
+        if let Some(id) = parameter.and_then(|text| text.trim().parse::<u64>().ok()).filter(|id| *id != 0) {
+            return id as u32;
+        }
         let Ok(bytes) = std::fs::read("/etc/hostid") else { return 0 };
         bytes.get(..4).and_then(|four| four.try_into().ok()).map_or(0, u32::from_le_bytes)
     }

@@ -37,6 +37,8 @@ pub struct MountOptions {
     pub no_exec: bool,
     /// Never update access times.
     pub no_atime: bool,
+    /// Never update access times of directories.
+    pub no_directory_atime: bool,
     /// Largest read in bytes.
     pub max_read: u32,
 }
@@ -53,6 +55,7 @@ impl Default for MountOptions {
             no_dev: false,
             no_exec: false,
             no_atime: false,
+            no_directory_atime: false,
             max_read: 1 << 20,
         }
     }
@@ -81,6 +84,12 @@ impl Mount {
 
 fn mount_as_root(path: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    mount_device(&device, path, options)?;
+    Ok(device)
+}
+
+/// Mounts what is served over `device`, which may be mounted already: then the kernel gives it one more place.
+pub(crate) fn mount_device(device: &OwnedFd, path: &Path, options: &MountOptions) -> io::Result<()> {
     let root_mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(path)?) & libc::S_IFMT;
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let mut data = format!("fd={},rootmode={root_mode:o},user_id={uid},group_id={gid},max_read={}", device.as_raw_fd(), options.max_read);
@@ -96,12 +105,13 @@ fn mount_as_root(path: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
         (options.no_dev, MountFlags::NODEV),
         (options.no_exec, MountFlags::NOEXEC),
         (options.no_atime, MountFlags::NOATIME),
+        (options.no_directory_atime, MountFlags::NODIRATIME),
     ] {
         flags.set(flag, wanted);
     }
     let data = CString::new(data)?;
     rustix::mount::mount(options.source.as_str(), path, format!("fuse.{}", options.subtype).as_str(), flags, Some(data.as_c_str()))?;
-    Ok(device)
+    Ok(())
 }
 
 /// Backslash before what separates options.
@@ -117,6 +127,7 @@ fn helper_options(options: &MountOptions) -> String {
         (options.read_only, "ro"),
         (options.no_exec, "noexec"),
         (options.no_atime, "noatime"),
+        (options.no_directory_atime, "nodiratime"),
     ] {
         if wanted {
             words.push(word.to_owned());
@@ -208,11 +219,23 @@ pub(crate) fn abort(path: &Path) {
 
 /// Ends a mount if there is one whose server died: the entry of `/proc/mounts` for `path` of type `fuse.SUBTYPE` answers "not connected".
 pub fn clear_dead(path: &Path, subtype: &str) -> io::Result<bool> {
-    let dead = std::fs::symlink_metadata(path).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
-    if !dead || !is_mounted(path, subtype)? {
+    if !is_mounted(path, subtype)? {
         return Ok(false);
     }
-    unmount(path, true).map(|()| true)
+    // The kernel answers `stat` from what it remembers; how full the file system is it has to ask.
+    match rustix::fs::statfs(path) {
+        Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED) => unmount(path, true).map(|()| true),
+        _ => Ok(false),
+    }
+}
+
+/// Is anything of FUSE mounted at exactly this path?
+pub(crate) fn is_mounted_at(path: &Path) -> bool {
+    let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    table.lines().any(|line| {
+        let mut words = line.split(' ').skip(1);
+        words.next().is_some_and(|mounted| unescape(mounted) == path.as_os_str().as_bytes()) && words.next().is_some_and(|kind| kind.starts_with("fuse"))
+    })
 }
 
 /// Is there a mount of type `fuse.SUBTYPE` at exactly this path?

@@ -17,7 +17,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::buffer::Buffer;
 use crate::protocol::{InHeader, InitFlags, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, Opcode, OutHeader};
-use crate::{Filesystem, Mount, Negotiated, Notifier, devfuse, mount, uring};
+use crate::{Filesystem, Mount, MountOptions, Negotiated, Notifier, devfuse, mount, uring};
+
+/// After the last `umount` the kernel ends a connection at once; a busy machine may take a while to run us.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Which transport to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,6 +197,15 @@ impl Session {
         self.shared.is_ended()
     }
 
+    /// Gives a session that is out of sight a place again. Somebody unmounted it, but not in all mount namespaces (containers have
+    /// copies), or lazily while it was in use; so the kernel still has the file system and all that it knows of it. Only root can.
+    pub fn mount_again(&mut self, path: &Path, options: &MountOptions) -> io::Result<()> {
+        let path = path.canonicalize()?;
+        mount::mount_device(&self.shared.device, &path, options)?;
+        self.path = path;
+        Ok(())
+    }
+
     /// Unmounts and waits until the last operation is done. In use and not `lazy`: the session comes back with the error.
     pub fn unmount(mut self, lazy: bool) -> Result<(), (Session, io::Error)> {
         if !self.is_ended()
@@ -205,8 +217,11 @@ impl Session {
         }
         if lazy {
             self.wait_for_end();
-        } else {
+        } else if self.ends_within(ENDS_WITHIN) {
             self.join();
+        } else {
+            let error = io::Error::new(io::ErrorKind::ResourceBusy, "it is still in use in another mount namespace");
+            return Err((self, error));
         }
         Ok(())
     }
@@ -214,9 +229,13 @@ impl Session {
     /// Unmounts although the file system is in use: writes back what the kernel holds, then ends the connection. Who has a
     /// file open gets errors from then on. Only root can end a connection; for others this is a lazy unmount.
     pub fn unmount_forced(mut self) -> Result<(), (Session, io::Error)> {
-        if self.is_ended() || mount::unmount(&self.path, false).is_ok() {
+        if self.is_ended() || (mount::unmount(&self.path, false).is_ok() && self.ends_within(ENDS_WITHIN / 10)) {
             self.join();
             return Ok(());
+        }
+        if !mount::is_mounted_at(&self.path) {
+            // It lives on in another mount namespace. A connection is ended through a mount.
+            let _ = mount::mount_device(&self.shared.device, &self.path, &MountOptions::default());
         }
         mount::abort(&self.path);
         if let Err(error) = mount::unmount(&self.path, true)
@@ -247,12 +266,14 @@ impl Session {
         self.shared.destroy();
     }
 
-    fn ends_within(&self, limit: Duration) -> bool {
-        for _ in 0..limit.as_millis() {
-            if self.is_ended() {
-                return true;
-            }
-            std::thread::sleep(Duration::from_millis(1));
+    /// Waits so long for the end of the mount; says whether it has ended.
+    pub fn ends_within(&self, limit: Duration) -> bool {
+        let mut waited = Duration::ZERO;
+        let mut step = Duration::from_millis(1);
+        while !self.is_ended() && waited < limit {
+            std::thread::sleep(step);
+            waited += step;
+            step = (step * 2).min(Duration::from_millis(50));
         }
         self.is_ended()
     }
@@ -266,10 +287,8 @@ impl Drop for Session {
         if !self.is_ended() && mount::unmount(&self.path, false).is_err() {
             // In use: take it out of sight; the threads serve until the last user leaves.
             let _ = mount::unmount(&self.path, true);
-            self.wait_for_end();
-        } else {
-            self.join();
         }
+        self.wait_for_end();
     }
 }
 

@@ -14,9 +14,11 @@
 #![allow(clippy::disallowed_methods, reason = "measures real time")]
 
 pub mod comparator;
+pub mod cost;
 pub mod interrupt;
 pub mod process;
 pub mod report;
+pub mod statistics;
 pub mod system;
 pub mod target;
 pub mod undo;

@@ -23,6 +23,14 @@ pub trait Target {
     }
     /// What it is and what it lies on, in one line.
     fn description(&self) -> String;
+    /// The process that serves the file system, if one does.
+    fn process(&self) -> Option<u32> {
+        None
+    }
+    /// The block device that the file system has for itself, if there is one.
+    fn device(&self) -> Option<&Path> {
+        None
+    }
 }
 
 /// Writes a file's dirty pages and drops its pages from the kernel's cache.
@@ -100,6 +108,8 @@ pub struct Prepared {
     description: String,
     directory: PathBuf,
     drop_caches: Box<dyn Fn() -> Result<()>>,
+    process: Box<dyn Fn() -> Option<u32>>,
+    device: Option<PathBuf>,
     // Taken down when this goes away.
     _undo: crate::undo::Undo,
 }
@@ -114,7 +124,17 @@ impl Prepared {
         undo: crate::undo::Undo,
     ) -> Prepared {
         let drop_caches = Box::new(drop_caches);
-        Prepared { name: name.into(), description: description.into(), directory, drop_caches, _undo: undo }
+        Prepared { name: name.into(), description: description.into(), directory, drop_caches, process: Box::new(|| None), device: None, _undo: undo }
+    }
+
+    /// `process` finds the process that serves it; a comparator may start another one when it empties its caches.
+    pub fn served_by(self, process: impl Fn() -> Option<u32> + 'static) -> Prepared {
+        Prepared { process: Box::new(process), ..self }
+    }
+
+    /// It has this block device for itself.
+    pub fn on_device(self, device: PathBuf) -> Prepared {
+        Prepared { device: Some(device), ..self }
     }
 }
 
@@ -133,5 +153,13 @@ impl Target for Prepared {
 
     fn description(&self) -> String {
         self.description.clone()
+    }
+
+    fn process(&self) -> Option<u32> {
+        (self.process)()
+    }
+
+    fn device(&self) -> Option<&Path> {
+        self.device.as_deref()
     }
 }

@@ -233,7 +233,19 @@ impl BlkPtr {
         self.bit(39)
     }
 
-    fn embedded_kind(&self) -> u8 {
+    /// The four words of the checksum, as they are stored.
+    pub fn checksum_words(&self) -> [u64; 4] {
+        self.checksum.map(|word| word.get())
+    }
+
+    /// Of an embedded pointer: bytes of contents, and bytes that it holds for them.
+    pub fn embedded_sizes(&self) -> (u64, u64) {
+        let word = self.properties.get();
+        (bits::get_scaled(word, 0, 25, 0, 1), bits::get_scaled(word, 25, 7, 0, 1))
+    }
+
+    /// What an embedded pointer holds.
+    pub fn embedded_kind(&self) -> u8 {
         bits::get(self.properties.get(), 40, 8) as u8
     }
 
@@ -358,11 +370,6 @@ impl BlkPtr {
     #[doc(alias = "BP_GET_BIRTH")]
     pub fn birth(&self) -> u64 {
         if self.is_rewritten() { self.physical_birth() } else { self.logical_birth() }
-    }
-
-    /// The words of the checksum; of a log block, what says which one it is.
-    pub fn checksum_words(&self) -> [u64; 4] {
-        self.checksum.map(U64::get)
     }
 
     /// How many blocks with contents are below; of an embedded pointer one.
@@ -690,9 +697,7 @@ impl fmt::Display for BlkPtr {
             return write!(f, "HOLE [L{level} {object_type}] size={size:x}L birth={}L", self.logical_birth());
         }
         if self.is_embedded() {
-            let word = self.properties.get();
-            let size = bits::get_scaled(word, 0, 25, 0, 1);
-            let payload = bits::get_scaled(word, 25, 7, 0, 1);
+            let (size, payload) = self.embedded_sizes();
             let kind = self.embedded_kind();
             return write!(
                 f,

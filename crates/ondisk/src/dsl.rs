@@ -104,6 +104,18 @@ pub mod dir_field {
     pub const SNAPSHOTS_CHANGED: &str = "com.ixsystems:snapshots_changed";
 }
 
+/// Entries of the ZAP of a master key (`dir_field::CRYPTO_KEY`), beside the properties that say how it is wrapped.
+pub mod crypto_field {
+    /// Which cipher.
+    pub const SUITE: &str = "DSL_CRYPTO_SUITE";
+    /// Names the key.
+    pub const GUID: &str = "DSL_CRYPTO_GUID";
+    /// The directory whose user's key wraps this one.
+    pub const ROOT_DIR: &str = "DSL_CRYPTO_ROOT_DDOBJ";
+    /// How many directories use it: an origin and its clones share one.
+    pub const REFERENCES: &str = "DSL_CRYPTO_REFCOUNT";
+}
+
 /// `DatasetPhys::flags`: being received or being destroyed; do not mount.
 pub const DATASET_FLAG_INCONSISTENT: u64 = 1 << 0;
 /// `DatasetPhys::flags`: must not be promoted.

@@ -40,7 +40,9 @@ pub enum Support {
     None,
     /// Read them.
     Read,
-    /// Read and write them.
+    /// Write them too, and keep right what is in the feature's form; but not begin to use it: new pools do not get it.
+    Maintain,
+    /// Read and write them, and use the feature.
     ReadWrite,
 }
 
@@ -173,13 +175,13 @@ pub static FEATURE_TABLE: [FeatureInfo; FEATURES] = [
          "Edon-R checksums"),
     row!(UserobjAccounting, "userobj_accounting", "org.zfsonlinux:userobj_accounting", [READ_ONLY_COMPATIBLE PER_DATASET], [ExtensibleDataset], ReadWrite,
          "Counts each user's and group's objects"),
-    row!(Encryption, "encryption", "com.datto:encryption", [PER_DATASET], [ExtensibleDataset BookmarkV2], None,
+    row!(Encryption, "encryption", "com.datto:encryption", [PER_DATASET], [ExtensibleDataset BookmarkV2], Maintain,
          "Encrypted datasets"),
     row!(ProjectQuota, "project_quota", "org.zfsonlinux:project_quota", [READ_ONLY_COMPATIBLE PER_DATASET], [ExtensibleDataset], ReadWrite,
          "Accounting and quotas by project"),
-    row!(DeviceRemoval, "device_removal", "com.delphix:device_removal", [MOS], [], None,
+    row!(DeviceRemoval, "device_removal", "com.delphix:device_removal", [MOS], [], Maintain,
          "Top-level vdevs can be removed"),
-    row!(ObsoleteCounts, "obsolete_counts", "com.delphix:obsolete_counts", [READ_ONLY_COMPATIBLE], [ExtensibleDataset DeviceRemoval], None,
+    row!(ObsoleteCounts, "obsolete_counts", "com.delphix:obsolete_counts", [READ_ONLY_COMPATIBLE], [ExtensibleDataset DeviceRemoval], Maintain,
          "Removed vdevs take less memory as their blocks are freed"),
     row!(PoolCheckpoint, "zpool_checkpoint", "com.delphix:zpool_checkpoint", [READ_ONLY_COMPATIBLE], [], None,
          "The pool's state can be kept, to go back to it later"),

@@ -13,6 +13,7 @@ pub mod zap_hash;
 pub mod zap_leaf;
 pub mod dsl;
 pub mod bpobj;
+pub mod indirect;
 pub mod space_map;
 pub mod zil;
 pub mod sa;

@@ -124,9 +124,10 @@ impl Editor<'_> {
 
 /// File systems of the manifest that can be written.
 fn writable(golden: &Golden) -> Vec<DatasetRecord> {
-    let is_on = |dataset: &DatasetRecord| dataset.props.get("readonly").is_some_and(|value| value.value() == "on");
+    let is = |dataset: &DatasetRecord, property: &str, word: &str| dataset.props.get(property).is_some_and(|value| value.value() == word);
+    let is_closed = |dataset: &DatasetRecord| is(dataset, "readonly", "on") || !is(dataset, "encryption", "off");
     let datasets = golden.manifest.datasets.iter();
-    datasets.filter(|dataset| dataset.kind == "filesystem" && dataset.mount_error.is_none() && !is_on(dataset)).cloned().collect()
+    datasets.filter(|dataset| dataset.kind == "filesystem" && dataset.mount_error.is_none() && !is_closed(dataset)).cloned().collect()
 }
 
 /// What was not touched is what the manifest says.
@@ -217,6 +218,9 @@ const OTHERS: &[(&str, Option<&str>)] = &[
     ("full", None),
     ("disktype", None),
     ("dedup-legacy", None),
+    ("remove", None),
+    ("encrypt", Some("fast_dedup")),
+    ("streams", Some("bookmark_written")),
     ("gang-a9", Some("fast_dedup")),
     ("gang-a12", Some("dynamic_gang_header")),
     ("snap", Some("bookmark_written")),

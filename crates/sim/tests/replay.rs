@@ -4,6 +4,7 @@
 use sim::golden::{Compare, compare, open_images};
 use sim::places;
 use sim::scenario::Rig;
+use tarnfs::{Credentials, ImportOptions, Pool, WriteMode};
 
 /// Seconds since 1970.
 fn now() -> u64 {
@@ -54,4 +55,32 @@ fn a_log_of_openzfs_is_replayed() {
 #[test]
 fn a_log_of_openzfs_on_a_device_of_its_own_is_replayed() {
     replay("slog");
+}
+
+/// A pool whose log device is missing: the error says what to do; without what the log holds it is imported, and goes on.
+#[test]
+fn a_log_that_cannot_be_read_is_given_up_only_if_asked() {
+    let Some(golden) = sim::golden::Golden::find("slog").unwrap() else {
+        return places::skipped("golden pool slog: not found");
+    };
+    std::fs::remove_file(&golden.images[1]).unwrap();
+    let import = |forget_log| {
+        let options = ImportOptions { force: true, forget_log, ..ImportOptions::default() };
+        Pool::import(&[golden.directory().to_owned()], "g_slog", options)
+    };
+    let refused = import(false).err().expect("refused").to_string();
+    assert!(refused.contains("import with -m"), "{refused}");
+    let pool = import(true).unwrap_or_else(|error| panic!("{error}"));
+    let fs = pool.file_system("g_slog/fs").unwrap();
+    let file = fs.create(fs.root(), b"ours", 0o100_644, 0, &Credentials::root()).unwrap().inode;
+    for round in 0..20 {
+        fs.write(file, WriteMode::Append, &[round; 5000], &Credentials::root()).unwrap();
+        fs.fsync(file).unwrap();
+    }
+    fs.release_all();
+    drop(fs);
+    pool.sync().unwrap();
+    let report = pool.check(true, &|_| ()).unwrap();
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    pool.export().unwrap();
 }

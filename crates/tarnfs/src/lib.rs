@@ -2,9 +2,11 @@
 
 pub mod control;
 mod pool;
+mod rewind;
 pub mod zpl;
 
 pub use pool::{CreateOptions, ImportOptions, Pool, VdevPaths, find_pools};
+pub use rewind::{Rewind, Rewound};
 pub use engine::dsl::PropertyChange;
 pub use engine::error::{Error, ErrorKind};
 pub use zpl::{

@@ -20,12 +20,13 @@ use engine::tunables::Tunables;
 use engine::vdev::{NewLeaf, NewTop};
 use engine::zap::{Zap, ZapSpec};
 use engine::zil::Zil;
-use engine::{bail, error};
+use engine::bail;
 use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 use ondisk::objset::ObjsetType;
 use parking_lot::Mutex;
 
+use crate::rewind::{self, Rewind, Rewound};
 use crate::zpl::{self, AccessTime, FileSystem, MountOptions, NewFileSystem};
 
 /// A top-level vdev of a new pool: one path, or the paths of the sides of a mirror.
@@ -73,6 +74,8 @@ pub struct ImportOptions {
     pub temporary_name: bool,
     /// What an intent log on a device that is missing holds may be lost (`-m`).
     pub forget_log: bool,
+    /// Which state of the pool to open.
+    pub rewind: Rewind,
     /// Limits.
     pub tunables: Option<Tunables>,
 }
@@ -154,11 +157,23 @@ impl Pool {
     /// # Errors
     /// As for [`Pool::import`].
     pub fn import_found(candidate: &Candidate, options: ImportOptions) -> Result<Arc<Pool>> {
-        let opened = Self::open_for(candidate, options.read_only)?;
+        Self::import_rewound(candidate, options).map(|(pool, _)| pool)
+    }
+
+    /// As [`Pool::import_found`]; says what was given up, if `options.rewind` made it go back in time.
+    ///
+    /// # Errors
+    /// As for [`Pool::import`].
+    pub fn import_rewound(candidate: &Candidate, options: ImportOptions) -> Result<(Arc<Pool>, Option<Rewound>)> {
+        let opened = rewind::open_devices(candidate, options.read_only, u64::MAX)?;
         let (name, guid) = (opened.config.name.clone(), opened.config.guid);
-        if opened.is_in_use_elsewhere(RealHost::shared().host_id()) && !options.force {
+        let host = RealHost::shared();
+        if opened.is_in_use_elsewhere(host.host_id()) && !options.force {
             bail!(Busy, "pool {name} ({guid}) was last used by another system: use force to import it anyway");
         }
+        let tunables = options.tunables.clone().unwrap_or_default();
+        engine::pool::check_not_in_use(&opened, &*host, &tunables, !options.read_only)?;
+        let (opened, rewound) = rewind::choose(opened, &options)?;
         let temporary = options.temporary_name && options.new_name.is_some();
         let forget_log = options.forget_log;
         let open = OpenOptions { forget_log, ..open_options(options.read_only, options.new_name, options.tunables) };
@@ -168,7 +183,7 @@ impl Pool {
         }
         let pool = Self::wrap(engine);
         pool.replay_logs().within(|| format!("pool {name}"))?;
-        Ok(pool)
+        Ok((pool, rewound))
     }
 
     /// Replays the intent logs that a crash left. All of them, mounted or not: nothing else can be done with such a dataset.
@@ -197,16 +212,13 @@ impl Pool {
         Ok(())
     }
 
-    /// Opens the devices of a pool that was found as they are needed, and looks again.
-    fn open_for(candidate: &Candidate, read_only: bool) -> Result<Candidate> {
-        let access = if read_only { disk::Access::Read } else { disk::Access::Write };
-        let mut disks = Vec::new();
-        for name in candidate.device_names() {
-            disks.push(disk::open(&name, access).within(|| name.clone())?);
-        }
-        let guid = candidate.config.guid;
-        let again = discover(disks).into_iter().find(|again| again.config.guid == guid);
-        again.ok_or_else(|| error!(NoDevice, "pool {}: its devices changed while it was being opened", candidate.config.name))
+    /// What going back in time would give up, without changing anything.
+    ///
+    /// # Errors
+    /// No state that may be gone back to can be read.
+    pub fn rewind_dry(candidate: &Candidate, options: ImportOptions) -> Result<Option<Rewound>> {
+        let opened = rewind::open_devices(candidate, true, u64::MAX)?;
+        rewind::choose(opened, &options).map(|(_, rewound)| rewound)
     }
 
     fn wrap(engine: Arc<engine::pool::Pool>) -> Arc<Pool> {
@@ -261,6 +273,7 @@ impl Pool {
         Ok(MountOptions {
             xattr_in_attributes: number("xattr")? == XATTR_SA,
             access_time,
+            directory_access_time: true,
             read_only: self.engine.is_read_only() || dataset.is_snapshot || number("readonly")? != 0,
             project_ids: self.engine.dsl.meta.features.is_enabled(Feature::ProjectQuota),
             long_names: number("longname").unwrap_or(0) != 0,

@@ -34,7 +34,7 @@ const CRATES: [(&str, &[&str]); 11] = [
     ("lab", &["tarnfs"]),
     ("cli", &["tarnfs", "daemon", "engine", "ondisk", "transform", "disk", "lab", "fuse"]),
     ("sim", &["tarnfs", "engine", "ondisk", "transform", "disk"]),
-    ("xtask", &["sim"]),
+    ("xtask", &["sim", "lab"]),
 ];
 
 pub(super) fn check(tree: &Tree, findings: &mut Findings) {

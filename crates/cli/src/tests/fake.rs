@@ -12,6 +12,9 @@ pub(super) struct FakeBackend {
     pub(super) mounts: Vec<Mount>,
     pub(super) found: Vec<FoundPool>,
     pub(super) requests: Vec<Request>,
+    pub(super) histories: Vec<PoolHistory>,
+    pub(super) events: Vec<PoolEvent>,
+    pub(super) owners: Vec<OwnerUse>,
     /// Failures to give, by the name of a dataset or pool.
     pub(super) broken: BTreeMap<String, Failure>,
 }
@@ -73,6 +76,7 @@ impl FakeBackend {
                     | Request::DatasetList(_)
                     | Request::DatasetGet(_)
                     | Request::MountList
+                    | Request::PoolRecord(_)
             )
         };
         self.requests.iter().filter(reads).cloned().collect()
@@ -101,10 +105,10 @@ impl Backend for FakeBackend {
         Ok(self.found.clone())
     }
 
-    fn pool_import(&mut self, import: PoolImport) -> Done {
+    fn pool_import(&mut self, import: PoolImport) -> Result<Option<ImportRewound>, Failure> {
         self.check(&import.name)?;
         self.dataset(&import.name, DatasetKind::Filesystem, 1, vec![PropertyValue::new("mountpoint", "/p", Source::Local)]);
-        Ok(())
+        Ok(None)
     }
 
     fn pool_export(&mut self, export: PoolExport) -> Done {
@@ -129,6 +133,39 @@ impl Backend for FakeBackend {
 
     fn pool_sync(&mut self, _: PoolSelect) -> Done {
         Ok(())
+    }
+
+    fn pool_history(&mut self, _: PoolSelect) -> Result<Vec<PoolHistory>, Failure> {
+        Ok(self.histories.clone())
+    }
+
+    fn pool_record(&mut self, record: PoolRecord) -> Done {
+        self.check(&record.pool)
+    }
+
+    fn pool_reguid(&mut self, reguid: PoolReguid) -> Done {
+        self.check(&reguid.name)
+    }
+
+    fn pool_clear(&mut self, clear: PoolClear) -> Done {
+        self.check(&clear.name)
+    }
+
+    fn pool_upgrade(&mut self, upgrade: PoolUpgrade) -> Done {
+        self.check(&upgrade.name)
+    }
+
+    fn pool_events(&mut self, wanted: PoolEvents) -> Result<Vec<PoolEvent>, Failure> {
+        Ok(self.events.iter().filter(|event| event.id > wanted.after).cloned().collect())
+    }
+
+    fn dataset_rename(&mut self, rename: DatasetRename) -> Done {
+        self.find(&rename.from).map(|_| ())
+    }
+
+    fn owner_space(&mut self, space: OwnerSpace) -> Result<Vec<OwnerUse>, Failure> {
+        self.find(&space.name)?;
+        Ok(if space.kind == OwnerKind::User { self.owners.clone() } else { Vec::new() })
     }
 
     fn dataset_create(&mut self, create: DatasetCreate) -> Done {

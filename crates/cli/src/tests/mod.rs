@@ -32,7 +32,7 @@ struct Ran {
 fn run(backend: &mut FakeBackend, line: &[&str]) -> Ran {
     let words: Vec<String> = line[1..].iter().map(|word| (*word).to_owned()).collect();
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut session = Session { control: backend, out: &mut out, err: &mut err, now: 1_795_180_000, zone: TimeZone::UTC };
+    let mut session = Session { control: backend, out: &mut out, err: &mut err, now: 1_795_180_000, zone: TimeZone::UTC, history: crate::session::History::default() };
     let code = match line[0] {
         "zpool" => crate::zpool::PROGRAM.run(&mut session, &words),
         "zfs" => crate::zfs::PROGRAM.run(&mut session, &words),

@@ -6,13 +6,19 @@
 //! opened without changing it, for its configuration (`-C`), uberblock (`-u`), datasets (`-d`) and, block by block, for
 //! leaks and wrong checksums (`-b`, `-c`). It is the one command that uses the engine itself.
 //!
+//! One dataset can be named, and objects of it by number; given several times, `-d` shows more of each.
+//!
 //! The text is laid out as OpenZFS's `zdb` lays it out where that has the same thing to say; `--json` has the same
 //! data for programs.
 
 mod check;
 mod label;
 mod nvlist;
+mod objects;
 mod pool;
+mod raw;
+mod zap;
+mod znode;
 
 use std::path::PathBuf;
 
@@ -31,18 +37,28 @@ const LONG: &[Long] = &[
     ("skip-label", 'q'),
     ("uberblock", 'u'),
     ("verbose", 'v'),
+    ("history", 'h'),
+    ("metaslabs", 'm'),
+    ("read-block", 'R'),
+    ("embedded-block-pointer", 'E'),
     ("json", 'j'),
 ];
 
-const USAGE: &str = "Usage:\tzdb [-bcCdLPuv] [--json] [-e [-p <path> ...]] [<poolname>]
+const USAGE: &str = "Usage:\tzdb [-bcCdhLmPuv] [--json] [-e [-p <path> ...]] [<poolname>[/<dataset>] [<object> ...]]
+\tzdb -R [-e [-p <path> ...]] <poolname> <vdev>:<offset>:<size>[:<flags>]
+\tzdb -E <word0>:...:<word15>
 \tzdb -l [-qu] [--json] <device> ...
 
     Options to control amount of output:
         -b --block-stats             block statistics, leaks
         -c --checksum                checksum all metadata (twice: all data) blocks
         -C --config                  config
-        -d --datasets                dataset(s)
+        -d --datasets                dataset(s); -dd objects, -dddd what they hold, -ddddd blocks
+        -E --embedded-block-pointer  what an embedded block pointer holds
+        -h --history                 pool history
         -l --label                   read label contents
+        -m --metaslabs               metaslabs
+        -R --read-block              read and show a block; flags: c d i r v
         -u --uberblock               uberblock
         -v --verbose                 verbose (applies to all others)
     Below options are intended for use with other options:
@@ -60,7 +76,15 @@ struct Flags {
     blocks: bool,
     checksum: u32,
     config: bool,
-    datasets: bool,
+    datasets: u32,
+    verbose: u32,
+    history: u32,
+    metaslabs: bool,
+    read_block: bool,
+    embedded: bool,
+    /// `-x`, `-k`...: named by the letter when it is used.
+    unknown: Option<char>,
+    force: bool,
     exported: bool,
     paths: Vec<PathBuf>,
     labels: u32,
@@ -84,14 +108,21 @@ pub(crate) fn run(session: &mut Session<'_>, words: &[String]) -> u8 {
 
 fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<String>), Stop> {
     let mut flags = Flags::default();
-    let mut options = Options::new(words, "bcCdelLp:Pquvj", LONG);
+    let mut options = Options::new(words, "AbcCdDeEFGhiklLmMNOp:PqRrsSuvXyZU:t:o:I:T:B:K:j", LONG);
     for option in options.by_ref() {
         let (letter, argument) = option.map_err(|wrong| session.misuse(format_args!("zdb: {wrong}")))?;
         match letter {
             'b' => flags.blocks = true,
             'c' => flags.checksum += 1,
             'C' => flags.config = true,
-            'd' => flags.datasets = true,
+            'd' => flags.datasets += 1,
+            'v' => flags.verbose += 1,
+            'h' => flags.history += 1,
+            'm' => flags.metaslabs = true,
+            'R' => flags.read_block = true,
+            'E' => flags.embedded = true,
+            'F' | 'G' | 'A' | 'i' | 'U' | 't' | 'o' | 'I' => flags.force = true,
+            'S' | 'k' | 'M' | 'O' | 'r' | 'X' | 'Z' | 'y' | 's' | 'D' | 'T' | 'B' | 'K' | 'N' => flags.unknown = Some(letter),
             'e' => flags.exported = true,
             'l' => flags.labels += 1,
             'L' => flags.no_leaks = true,
@@ -101,6 +132,16 @@ fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<Stri
             'u' => flags.uberblock += 1,
             'j' => flags.json = true,
             _ => {}
+        }
+    }
+    if let Some(letter) = flags.unknown {
+        complain!(session, "zdb: option '{letter}' is not yet supported by this version of tarn");
+        return Err(Stop::Code(1));
+    }
+    // What was asked for is shown in as much more detail.
+    for count in [&mut flags.datasets, &mut flags.uberblock, &mut flags.labels, &mut flags.history] {
+        if *count > 0 {
+            *count += flags.verbose;
         }
     }
     Ok((flags, options.operands()))
@@ -118,9 +159,17 @@ fn run_parsed(session: &mut Session<'_>, words: &[String]) -> Result<u8, Stop> {
         return Err(session.misuse("-p option requires use of -e"));
     }
     match operands.as_slice() {
-        [name] => pool::run(session, &flags, name),
+        [words] if flags.embedded => Ok(raw::embedded(session, words)),
+        [name, block] if flags.read_block => pool::read_block(session, &flags, name, block),
+        _ if flags.read_block || flags.embedded => Err(Stop::Usage),
+        [name, objects @ ..] => pool::run(session, &flags, name, objects),
         _ => Err(Stop::Usage),
     }
+}
+
+/// A name as it can be shown on a line.
+fn shown_name(name: &str) -> String {
+    if name.chars().any(char::is_control) { name.escape_debug().to_string() } else { name.to_owned() }
 }
 
 #[cfg(test)]

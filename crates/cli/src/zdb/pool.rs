@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use engine::dmu::Objset;
 use engine::dsl::meta::key;
 use engine::error::{Error, ErrorKind};
 use engine::host::RealHost;
@@ -14,7 +15,8 @@ use ondisk::nvlist::NvList;
 use serde_json::{Value as Json, json};
 use tarnfs::control::{PoolSelect, Request, VdevStatus, Wanted};
 
-use super::{Flags, check, label, nvlist};
+use super::objects::Objects;
+use super::{Flags, check, label, nvlist, raw};
 use crate::json::{self, Object};
 use crate::session::{Session, Stop, complain, say};
 use crate::units::nice_number;
@@ -65,13 +67,112 @@ fn open(session: &mut Session<'_>, flags: &Flags, name: &str) -> Result<Arc<Pool
     Pool::open(candidate, options).map_err(|error| failed(session, name, &error))
 }
 
-pub(super) fn run(session: &mut Session<'_>, flags: &Flags, name: &str) -> Result<u8, Stop> {
-    if name.contains(['/', '@']) {
-        complain!(session, "zdb: single datasets are not yet supported by this version of tarn");
-        return Err(Stop::Code(1));
+/// Numbers of objects, or ranges of them: `5`, `5:9`.
+fn parse_objects(session: &mut Session<'_>, words: &[String]) -> Result<Vec<(u64, u64)>, Stop> {
+    let mut ranges = Vec::new();
+    for word in words {
+        let mut parts = word.splitn(3, ':').map(|part| part.parse::<i64>().map(i64::cast_unsigned));
+        let range = match (parts.next(), parts.next(), parts.next()) {
+            (Some(Ok(one)), None, _) => (one, one),
+            (Some(Ok(first)), Some(Ok(last)), _) => (first, last),
+            _ => return Err(session.misuse(format_args!("zdb: '{word}' is no number of an object and no range (FIRST:LAST)"))),
+        };
+        ranges.push(range);
     }
+    Ok(ranges)
+}
+
+/// One dataset, or some of its objects.
+fn show_dataset(session: &mut Session<'_>, flags: &Flags, pool: &Pool, name: &str, ranges: &[(u64, u64)]) -> Result<(), Error> {
+    let is_mos = !name.contains(['/', '@']) && (name == "mos");
+    let objset = if is_mos {
+        pool.dsl.meta.mos.0.clone()
+    } else {
+        let dataset = pool.dsl.open_dataset(name)?;
+        let line = line(pool, dataset.object)?;
+        let objset = pool.dsl.objset(&dataset)?;
+        print_line(session, flags, &line, &objset);
+        objset
+    };
+    let mut objects = Objects::new(&objset, flags);
+    if ranges.is_empty() {
+        return if flags.datasets >= 2 { objects.show_all(session) } else { Ok(()) };
+    }
+    for (first, last) in ranges {
+        if *first == 0 || first == last || *first > u64::MAX / 2 {
+            objects.show_one(session, *first)?;
+        }
+        let mut object = *first;
+        while let Some(next) = objset.next_object(object)?.filter(|next| next <= last) {
+            objects.show_one(session, next)?;
+            object = next;
+        }
+    }
+    say!(session, "");
+    Ok(())
+}
+
+fn show_history(session: &mut Session<'_>, pool: &Pool) -> Result<(), Error> {
+    say!(session, "\nHistory:");
+    for record in pool.dsl.history.read(&pool.dsl.meta)? {
+        let time = record.u64("history time").map(|time| crate::units::history_time(time, &session.zone)).unwrap_or_default();
+        match (record.str("history command"), record.str("internal_name")) {
+            (Some(command), _) => say!(session, "{time} {command}"),
+            (None, Some(event)) => {
+                let dataset = record.str("dsname").map(|name| format!(" {name} ({})", record.u64("dsid").unwrap_or(0))).unwrap_or_default();
+                let (txg, details) = (record.u64("history txg").unwrap_or(0), record.str("internal_str").unwrap_or(""));
+                say!(session, "{time} [internal {event} txg:{txg}]{dataset} {details}");
+            }
+            _ => say!(session, "{time} {record:?}"),
+        }
+    }
+    Ok(())
+}
+
+/// `-m`: how full each metaslab is.
+fn show_metaslabs(session: &mut Session<'_>, flags: &Flags, pool: &Pool) -> Result<(), Error> {
+    let Some(maps) = &pool.space_maps else { return Err(Error::new(ErrorKind::Corrupt, "the space maps cannot be read")) };
+    say!(session, "\nMetaslabs:");
+    for top in pool.vdevs.data_tops() {
+        let shift = top.metaslab_shift();
+        let count = top.asize() >> shift;
+        say!(session, "\tvdev {:>10}\t  metaslab shift {shift:>4}", top.id());
+        say!(session, "\tmetaslabs {count:>5}   offset                spacemap          free        ");
+        say!(session, "\t---------------   -------------------   ---------------   ------------");
+        let allocated = maps.allocated_ranges(top.id() as u32)?;
+        let array = top.metaslab_array();
+        for index in 0..count {
+            let (start, end) = (index << shift, (index + 1) << shift);
+            let used: u64 = allocated.segments().map(|(from, size)| (from + size).min(end).saturating_sub(from.max(start))).sum();
+            let bytes = pool.dsl.meta.mos.read(array, index * 8, 8)?;
+            let object = bytes.try_into().map_or(0, u64::from_le_bytes);
+            let free = (end - start).saturating_sub(used);
+            let free = if flags.exact { free.to_string() } else { nice_number(free) };
+            say!(session, "\tmetaslab {index:>6}   offset {start:>12x}   spacemap {object:>6}   free {free:>8}");
+        }
+    }
+    say!(session, "");
+    Ok(())
+}
+
+/// `-R`: one block, by its place.
+pub(super) fn read_block(session: &mut Session<'_>, flags: &Flags, name: &str, block: &str) -> Result<u8, Stop> {
     let pool = open(session, flags, name)?;
-    let everything = !(flags.blocks || flags.checksum > 0 || flags.config || flags.datasets || flags.uberblock > 0);
+    raw::read(session, &pool, block)
+}
+
+pub(super) fn run(session: &mut Session<'_>, flags: &Flags, name: &str, objects: &[String]) -> Result<u8, Stop> {
+    let ranges = parse_objects(session, objects)?;
+    let pool_name = name.split(['/', '@']).next().unwrap_or(name).to_owned();
+    let pool = open(session, flags, &pool_name)?;
+    if name.contains(['/', '@']) || !ranges.is_empty() {
+        // Objects of a pool are those of its own object set, the MOS.
+        let name = if name.contains(['/', '@']) { name } else { "mos" };
+        show_dataset(session, flags, &pool, name, &ranges).map_err(|error| failed(session, name, &error))?;
+        return Ok(0);
+    }
+    let everything =
+        !(flags.blocks || flags.checksum > 0 || flags.config || flags.datasets > 0 || flags.uberblock > 0 || flags.history > 0 || flags.metaslabs);
     let mut object = flags.json.then(|| json::envelope("zdb"));
     if everything || flags.config {
         let config = stored_config(&pool).map_err(|error| failed(session, name, &error))?;
@@ -90,9 +191,21 @@ pub(super) fn run(session: &mut Session<'_>, flags: &Flags, name: &str) -> Resul
             }
         }
     }
-    if everything || flags.datasets {
+    if flags.history > 0 {
+        show_history(session, &pool).map_err(|error| failed(session, name, &error))?;
+    }
+    if flags.metaslabs {
+        show_metaslabs(session, flags, &pool).map_err(|error| failed(session, name, &error))?;
+    }
+    if everything || flags.datasets > 0 {
         let datasets = datasets(&pool).map_err(|error| failed(session, name, &error))?;
-        print_datasets(session, flags, &datasets, object.as_mut());
+        if object.is_some() {
+            print_datasets(&datasets, object.as_mut());
+        } else {
+            for line in &datasets {
+                show_one_dataset(session, flags, &pool, line).map_err(|error| failed(session, &line.name, &error))?;
+            }
+        }
     }
     let mut code = 0;
     if everything || flags.blocks || flags.checksum > 0 {
@@ -173,7 +286,27 @@ fn line(pool: &Pool, object: u64) -> Result<DatasetLine, Error> {
     })
 }
 
-fn print_datasets(session: &mut Session<'_>, flags: &Flags, lines: &[DatasetLine], object: Option<&mut Object>) {
+/// The line of a dataset, and its objects if they are asked for.
+fn show_one_dataset(session: &mut Session<'_>, flags: &Flags, pool: &Pool, line: &DatasetLine) -> Result<(), Error> {
+    let objset = match line.id {
+        0 => pool.dsl.meta.mos.0.clone(),
+        object => pool.dsl.objset(&pool.dsl.dataset(object)?)?,
+    };
+    print_line(session, flags, line, &objset);
+    if flags.datasets >= 2 {
+        Objects::new(&objset, flags).show_all(session)?;
+    }
+    Ok(())
+}
+
+fn print_line(session: &mut Session<'_>, flags: &Flags, line: &DatasetLine, objset: &Objset) {
+    let bytes = if flags.exact { line.bytes.to_string() } else { nice_number(line.bytes) };
+    let root = if flags.datasets >= 4 { format!(", rootbp {}", objset.pointer()) } else { String::new() };
+    let DatasetLine { name, kind, id, creation_txg, objects, .. } = line;
+    say!(session, "Dataset {name} [{kind}], ID {id}, cr_txg {creation_txg}, {bytes}, {objects} objects{root}");
+}
+
+fn print_datasets(lines: &[DatasetLine], object: Option<&mut Object>) {
     if let Some(object) = object {
         let one = |line: &DatasetLine| {
             json!({
@@ -182,11 +315,5 @@ fn print_datasets(session: &mut Session<'_>, flags: &Flags, lines: &[DatasetLine
             })
         };
         object.insert("datasets".into(), lines.iter().map(one).collect::<Vec<Json>>().into());
-        return;
-    }
-    for line in lines {
-        let bytes = if flags.exact { line.bytes.to_string() } else { nice_number(line.bytes) };
-        let DatasetLine { name, kind, id, creation_txg, objects, .. } = line;
-        say!(session, "Dataset {name} [{kind}], ID {id}, cr_txg {creation_txg}, {bytes}, {objects} objects");
     }
 }

@@ -170,6 +170,12 @@ pub(crate) fn open(session: &mut Session<'_>, name: &str, kinds: DatasetKinds, p
     }
 }
 
+/// The name of a dataset, or of the one that a path is in.
+pub(crate) fn open_path(session: &mut Session<'_>, name: &str, kinds: DatasetKinds) -> Result<String, Stop> {
+    let name = if name.starts_with(['/', '.']) { dataset_at(session, name)? } else { name.to_owned() };
+    open(session, &name, kinds, &[]).map(|entry| entry.name)
+}
+
 /// Everything below a dataset, without itself, by name; snapshots too.
 pub(crate) fn below(session: &mut Session<'_>, name: &str, kinds: DatasetKinds, properties: &[&str]) -> Result<Vec<DatasetEntry>, Stop> {
     let properties = Wanted::Only(properties.iter().map(|name| (*name).to_owned()).collect());

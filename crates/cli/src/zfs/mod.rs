@@ -1,12 +1,14 @@
 //! `zfs`: datasets.
 
 mod create;
-mod datasets;
+pub(crate) mod datasets;
 mod destroy;
 mod get;
 mod inherit;
 mod list;
-mod mount;
+pub(crate) mod mount;
+mod owner_space;
+mod rename;
 mod set;
 mod unmount;
 mod usage;

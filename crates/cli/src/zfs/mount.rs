@@ -20,7 +20,7 @@ const CAN_MOUNT_NOAUTO: u64 = 2;
 /// Number of `encryption=off`, and of `keystatus=unavailable`.
 const ENCRYPTION_OFF: u64 = 2;
 const KEY_UNAVAILABLE: u64 = 1;
-pub(super) const PROPERTIES: &[&str] = &["mountpoint", "canmount", "mounted", "zoned", "encryption", "keystatus"];
+pub(crate) const PROPERTIES: &[&str] = &["mountpoint", "canmount", "mounted", "zoned", "encryption", "keystatus"];
 
 #[derive(Default)]
 struct Flags {
@@ -107,7 +107,7 @@ fn mount_many(session: &mut Session<'_>, flags: &Flags, operands: &[String]) -> 
     Ok(code)
 }
 
-pub(super) fn mountpoint(entry: &DatasetEntry) -> &str {
+pub(crate) fn mountpoint(entry: &DatasetEntry) -> &str {
     entry.property("mountpoint").and_then(|value| value.value.text()).unwrap_or("none")
 }
 
@@ -166,6 +166,7 @@ fn mount_one(session: &mut Session<'_>, entry: &DatasetEntry, flags: &Flags, exp
         overlay: flags.overlay,
         force: flags.force,
         load_key: flags.load_key,
+        at: None,
     };
     match session.perform(Request::DatasetMount(request)) {
         Ok(()) => Ok(0),

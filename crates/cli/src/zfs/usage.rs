@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use engine::dsl::prop_table;
 
-use super::{create, destroy, get, inherit, list, mount, set, unmount};
+use super::{create, destroy, get, inherit, list, mount, owner_space, rename, set, unmount};
 use crate::command::{Command, Program, Run, usage_order};
 
 const fn has(name: &'static str, usage: &'static str, run: Run) -> Command {
@@ -42,7 +42,7 @@ static COMMANDS: &[Command] = &[
     not_yet("rollback", "\trollback [-rRf] <snapshot>\n"),
     not_yet("clone", "\tclone [-pu] [-o property=value] ... <snapshot> <filesystem|volume>\n"),
     not_yet("promote", "\tpromote <clone-filesystem>\n"),
-    not_yet("rename", "\trename [-f] <filesystem|volume|snapshot> <filesystem|volume|snapshot>\n\trename -p [-f] <filesystem|volume> <filesystem|volume>\n\trename -u [-f] <filesystem> <filesystem>\n\trename -r <snapshot> <snapshot>\n"),
+    has("rename", "\trename [-f] <filesystem|volume|snapshot> <filesystem|volume|snapshot>\n\trename -p [-f] <filesystem|volume> <filesystem|volume>\n\trename -u [-f] <filesystem> <filesystem>\n\trename -r <snapshot> <snapshot>\n", rename::run),
     not_yet("bookmark", "\tbookmark <snapshot|bookmark> <newbookmark>\n"),
     not_yet("diff", "\tdiff [-FHth] <snapshot> [snapshot|filesystem]\n"),
     GAP,
@@ -53,9 +53,9 @@ static COMMANDS: &[Command] = &[
     has("inherit", "\tinherit [-rS] <property> <filesystem|volume|snapshot> ...\n", inherit::run),
     not_yet("upgrade", "\tupgrade [-v]\n\tupgrade [-r] [-V version] <-a | filesystem ...>\n"),
     GAP,
-    not_yet("userspace", "\tuserspace [-Hinp] [-o field[,...]] [-s field] ...\n\t    [-S field] ... [-t type[,...]] <filesystem|snapshot|path>\n"),
-    not_yet("groupspace", "\tgroupspace [-Hinp] [-o field[,...]] [-s field] ...\n\t    [-S field] ... [-t type[,...]] <filesystem|snapshot|path>\n"),
-    not_yet("projectspace", "\tprojectspace [-Hp] [-o field[,...]] [-s field] ... \n\t    [-S field] ... <filesystem|snapshot|path>\n"),
+    has("userspace", "\tuserspace [-Hinp] [-o field[,...]] [-s field] ...\n\t    [-S field] ... [-t type[,...]] <filesystem|snapshot|path>\n", owner_space::users),
+    has("groupspace", "\tgroupspace [-Hinp] [-o field[,...]] [-s field] ...\n\t    [-S field] ... [-t type[,...]] <filesystem|snapshot|path>\n", owner_space::groups),
+    has("projectspace", "\tprojectspace [-Hp] [-o field[,...]] [-s field] ... \n\t    [-S field] ... <filesystem|snapshot|path>\n", owner_space::projects),
     GAP,
     not_yet("project", "\tproject [-d|-r] <directory|file ...>\n\tproject -c [-0] [-d|-r] [-p id] <directory|file ...>\n\tproject -C [-k] [-r] <directory ...>\n\tproject [-p id] [-r] [-s] <directory ...>\n"),
     GAP,

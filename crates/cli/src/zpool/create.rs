@@ -1,7 +1,7 @@
 //! `zpool create`
 
 use engine::dsl::prop_table::{self, DatasetTypes};
-use tarnfs::control::{Failure, FailureKind, FeatureChoice, PoolCreate, Request, Setting, VdevSpec};
+use tarnfs::control::{CommandLine, Failure, FailureKind, FeatureChoice, PoolCreate, Request, Setting, VdevSpec};
 
 use super::vdev_spec::{self, io_words};
 use crate::getopt::Options;
@@ -134,7 +134,7 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
         vdev_spec::print_layout(session, name, &specs);
         return Ok(0);
     }
-    let made = request(name, &flags, specs).and_then(|create| session.perform(Request::PoolCreate(create)));
+    let made = request(name, &flags, specs, session.history.command()).and_then(|create| session.perform(Request::PoolCreate(create)));
     if let Err(failure) = made {
         let stop = session.failed(format_args!("cannot create '{name}'"), &failure);
         if failure.kind == FailureKind::InvalidName {
@@ -188,7 +188,7 @@ fn check_mountpoint(session: &mut Session<'_>, name: &str, flags: &Flags) -> Res
     }
 }
 
-fn request(name: &str, flags: &Flags, vdevs: Vec<VdevSpec>) -> Result<PoolCreate, Failure> {
+fn request(name: &str, flags: &Flags, vdevs: Vec<VdevSpec>, command: CommandLine) -> Result<PoolCreate, Failure> {
     names::check_pool(name, true)?;
     let mut properties = settings::pool_settings(&flags.pool, When::Creating)?;
     let mut dataset = flags.dataset.clone();
@@ -205,6 +205,7 @@ fn request(name: &str, flags: &Flags, vdevs: Vec<VdevSpec>) -> Result<PoolCreate
     }
     let features = features(&mut properties, flags.no_features);
     Ok(PoolCreate {
+        command,
         name: name.to_owned(),
         temporary_name: flags.temporary_name.clone(),
         vdevs,

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use tarnfs::control::{Failure, FailureKind, FoundPool, PoolImport, PoolScan, PoolSelect, PoolState, Request, Wanted};
+use tarnfs::control::{Failure, FailureKind, FoundPool, ImportRewound, PoolImport, PoolScan, PoolSelect, PoolState, Request, Wanted};
 
 use super::create::{add_default, add_pool};
-use super::found;
+use super::{cachefile, found};
 use crate::getopt::{Long, Options};
 use crate::names;
 use crate::session::{Outcome, Session, Stop, complain, say};
@@ -87,10 +87,6 @@ fn check(session: &mut Session<'_>, flags: &Flags, operands: &[String]) -> Resul
             return Err(session.misuse(words));
         }
     }
-    if flags.cache_file.is_some() {
-        complain!(session, "zpool import: option 'c' is not yet supported by this version of tarn");
-        return Err(Stop::Code(1));
-    }
     Ok(operands.to_vec())
 }
 
@@ -101,11 +97,24 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
     {
         flags.directories = std::env::split_paths(&path).collect();
     }
+    let cached = match &flags.cache_file {
+        Some(path) => Some(cachefile::read(path).map_err(|words| {
+            complain!(session, "cannot import: {path}: {words}");
+            Stop::Code(1)
+        })?),
+        None => None,
+    };
+    if let Some(cached) = &cached {
+        flags.directories = cached.paths.clone();
+    }
     // Whoever looks may be in another directory.
     flags.directories = flags.directories.iter().map(|path| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())).collect();
     let scan = PoolScan { paths: flags.directories.clone(), destroyed: flags.destroyed };
     let mut found = session.found(Request::PoolScan(scan)).map_err(|failure| session.failed("cannot discover pools", &failure))?;
     found.retain(|pool| (pool.status.state == PoolState::Destroyed) == flags.destroyed);
+    if let Some(cached) = &cached {
+        found.retain(|pool| cached.guids.contains(&pool.status.guid));
+    }
     match operands.as_slice() {
         [] if flags.all => import_all(session, &flags, &found),
         [] => {
@@ -195,11 +204,9 @@ fn import(session: &mut Session<'_>, flags: &Flags, found: &FoundPool, new_name:
         (FailureKind::InvalidName, Some(new)) => session.failed(format_args!("cannot import '{new}'"), &failure),
         _ => session.failed(format_args!("cannot import pool '{}'", status.name), &failure),
     })?;
-    if let Err(failure) = session.perform(Request::PoolImport(request)) {
-        return Err(report(session, found, &action, &failure));
-    }
+    let rewound = session.imported(Request::PoolImport(request)).map_err(|failure| report(session, found, &action, &failure))?;
+    say_rewound(session, name, rewound.as_ref(), flags.dry_run);
     if flags.dry_run {
-        say!(session, "Would be able to return {name} to an importable state.");
         return Ok(0);
     }
     if flags.no_mount {
@@ -212,6 +219,28 @@ fn import(session: &mut Session<'_>, flags: &Flags, found: &FoundPool, new_name:
     Ok(0)
 }
 
+/// What was given up to import the pool, or would be.
+fn say_rewound(session: &mut Session<'_>, name: &str, rewound: Option<&ImportRewound>, dry_run: bool) {
+    let Some(rewound) = rewound else {
+        if dry_run {
+            say!(session, "Pool {name} can be imported as it is: nothing would be discarded.");
+        }
+        return;
+    };
+    let when = clock_time(rewound.timestamp, &session.zone.clone());
+    if dry_run {
+        say!(session, "Would be able to return {name} to its state as of {when}.");
+    } else {
+        say!(session, "Pool {name} returned to its state as of {when}.");
+    }
+    let verb = if dry_run { "Would discard" } else { "Discarded" };
+    match rewound.lost_seconds {
+        0 => {}
+        seconds @ 1..=120 => say!(session, "{verb} approximately {seconds} seconds of transactions."),
+        seconds => say!(session, "{verb} approximately {} minutes of transactions.", (seconds + 30) / 60),
+    }
+}
+
 fn report(session: &mut Session<'_>, found: &FoundPool, action: &str, failure: &Failure) -> Stop {
     if failure.kind == FailureKind::Unsupported && !found.unsupported.is_empty() {
         let lines = found::unsupported_lines(found);
@@ -221,7 +250,14 @@ fn report(session: &mut Session<'_>, found: &FoundPool, action: &str, failure: &
             say!(session, "The pool can be imported using '-o readonly=on'.");
         }
     }
+    if failure.kind == FailureKind::OtherHost && failure.message.starts_with("pool has the multihost") {
+        complain!(session, "Cannot import '{}': {failure}.", found.status.name);
+        return Stop::Code(1);
+    }
     let stop = session.failed(action, failure);
+    if failure.kind == FailureKind::OtherHost {
+        complain!(session, "Export the pool on the other system, then run 'zpool import'.");
+    }
     if matches!(failure.kind, FailureKind::Io | FailureKind::Checksum) {
         say!(session, "\tDestroy and re-create the pool from\n\ta backup source.");
     }
@@ -242,6 +278,7 @@ fn request(flags: &Flags, found: &FoundPool, new_name: Option<&str>) -> Result<P
         destroyed: flags.destroyed,
         missing_log: flags.missing_log,
         rewind: flags.rewind,
+        extreme: flags.extreme,
         dry_run: flags.dry_run,
         txg_max: flags.txg_max,
         rewind_to_checkpoint: flags.to_checkpoint,

@@ -1,11 +1,16 @@
 //! `zpool`: pools.
 
+mod cachefile;
 mod create;
 mod destroy;
+mod events;
 mod export;
 mod found;
 mod get;
+mod history;
 mod import;
+mod iostat;
+mod labelclear;
 mod list;
 mod pools;
 mod reason;
@@ -14,6 +19,8 @@ mod set;
 mod status;
 mod status_json;
 mod sync;
+mod upgrade;
+mod upkeep;
 mod usage;
 mod vdev_name;
 mod vdev_spec;

@@ -92,6 +92,13 @@ pub(super) fn take_interval(session: &mut Session<'_>, operands: &mut Vec<String
     }))
 }
 
+/// Sleeps once, without counting that as a round.
+pub(super) fn pause(session: &mut Session<'_>, interval: Option<&Interval>) {
+    let Some(interval) = interval else { return };
+    std::thread::sleep(std::time::Duration::try_from_secs_f64(interval.seconds).unwrap_or(std::time::Duration::MAX));
+    session.now += interval.seconds as u64;
+}
+
 /// Sleeps until the next round; `false` when there is none.
 pub(super) fn next_round(session: &mut Session<'_>, interval: &mut Option<Interval>) -> bool {
     let Some(interval) = interval else { return false };

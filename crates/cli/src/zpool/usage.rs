@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use engine::pool::prop_table;
 
-use super::{create, destroy, export, get, import, list, set, status, sync};
+use super::{create, destroy, events, export, get, history, import, iostat, labelclear, list, set, status, sync, upgrade, upkeep};
 use crate::command::{Command, Program, Run, usage_order};
 
 const fn has(name: &'static str, usage: &'static str, run: Run) -> Command {
@@ -36,18 +36,18 @@ static COMMANDS: &[Command] = &[
     not_yet("add", "\tadd [-afgLnP] [-o property=value] <pool> <vdev> ...\n"),
     not_yet("remove", "\tremove [-npsw] <pool> <device> ...\n"),
     GAP,
-    not_yet("labelclear", "\tlabelclear [-f] <vdev>\n"),
+    has("labelclear", "\tlabelclear [-f] <vdev>\n", labelclear::run),
     GAP,
     not_yet("checkpoint", "\tcheckpoint [-d [-w]] <pool> ...\n"),
     not_yet("prefetch", "\tprefetch [-t <type>] <pool>\n"),
     GAP,
     has("list", "\tlist [-gHLpPv] [-o property[,...]] [-j [--json-int, --json-pool-key-guid]] ...\n\t    [-T d|u] [pool] [interval [count]]\n", list::run),
-    not_yet("iostat", "\tiostat [[[-c [script1,script2,...][-lq]]|[-rw]] [-T d | u] [-ghHLpPvy]\n\t    [[pool ...]|[pool vdev ...]|[vdev ...]] [[-n] interval [count]]\n"),
+    has("iostat", "\tiostat [[[-c [script1,script2,...][-lq]]|[-rw]] [-T d | u] [-ghHLpPvy]\n\t    [[pool ...]|[pool vdev ...]|[vdev ...]] [[-n] interval [count]]\n", iostat::run),
     has("status", "\tstatus [-DdegiLPpstvx] [-c script1[,script2,...]] ...\n\t    [-j|--json [--json-flat-vdevs] [--json-int] [--json-pool-key-guid]] ...\n\t    [-T d|u] [--power] [pool] [interval [count]]\n", status::run),
     GAP,
     not_yet("online", "\tonline [--power][-e] <pool> <device> ...\n"),
     not_yet("offline", "\toffline [--power]|[[-f][-t]] <pool> <device> ...\n"),
-    not_yet("clear", "\tclear [[--power]|[-nF]] <pool> [device]\n"),
+    has("clear", "\tclear [[--power]|[-nF]] <pool> [device]\n", upkeep::clear),
     not_yet("reopen", "\treopen [-n] <pool>\n"),
     GAP,
     not_yet("attach", "\tattach [-fsw] [-o property=value] <pool> <vdev> <new-device>\n"),
@@ -62,17 +62,17 @@ static COMMANDS: &[Command] = &[
     GAP,
     has("import", "\timport [-d dir] [-D]\n\timport [-o mntopts] [-o property=value] ... \n\t    [-d dir | -c cachefile] [-D] [-l] [-f] [-m] [-N] [-R root] [-F [-n]] -a\n\timport [-o mntopts] [-o property=value] ... \n\t    [-d dir | -c cachefile] [-D] [-l] [-f] [-m] [-N] [-R root] [-F [-n]]\n\t    [--rewind-to-checkpoint] <pool | id> [newpool]\n", import::run),
     has("export", "\texport [-af] <pool> ...\n", export::run),
-    not_yet("upgrade", "\tupgrade\n\tupgrade -v\n\tupgrade [-V version] <-a | pool ...>\n"),
-    not_yet("reguid", "\treguid [-g guid] <pool>\n"),
+    has("upgrade", "\tupgrade\n\tupgrade -v\n\tupgrade [-V version] <-a | pool ...>\n", upgrade::run),
+    has("reguid", "\treguid [-g guid] <pool>\n", upkeep::reguid),
     GAP,
-    not_yet("history", "\thistory [-il] [<pool>] ...\n"),
-    not_yet("events", "\tevents [-vHf [pool] | -c]\n"),
+    has("history", "\thistory [-il] [<pool>] ...\n", history::run),
+    has("events", "\tevents [-vHf [pool] | -c]\n", events::run),
     GAP,
     has("get", "\tget [-Hp] [-j [--json-int, --json-pool-key-guid]] ...\n\t    [-o \"all\" | field[,...]] <\"all\" | property[,...]> <pool> ...\n", get::run),
     has("set", "\tset <property=value> <pool>\n\tset <vdev_property=value> <pool> <vdev>\n", set::run),
     has("sync", "\tsync [pool] ...\n", sync::run),
     GAP,
-    not_yet("wait", "\twait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]\n"),
+    has("wait", "\twait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]\n", upkeep::wait),
     GAP,
     not_yet("ddtprune", "\tddtprune -d|-p <amount> <pool>\n"),
 ];

@@ -1,6 +1,8 @@
 //! The real program as root: pools, mounts and all. What needs root and `/dev/fuse` says so where they are missing.
 #![allow(clippy::disallowed_methods)] // real processes, files and clocks are what is tested
 
+mod files;
+mod admin;
 mod kill;
 mod mounted;
 mod rig;

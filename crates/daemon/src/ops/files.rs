@@ -75,10 +75,9 @@ impl Ops {
         // Here the kernel does not say whether set-id bits must go.
         let cx = writer(cx.uid != 0);
         let result = match fallocate.mode {
-            0 => filesystem.allocate(inode, offset, length, &cx),
-            KEEP_SIZE => Ok(()),
+            0 | KEEP_SIZE => filesystem.allocate(inode, offset, length, fallocate.mode == KEEP_SIZE, &cx),
             PUNCH | ZERO_KEEP => filesystem.punch_hole(inode, offset, length, &cx),
-            ZERO => filesystem.punch_hole(inode, offset, length, &cx).and_then(|()| filesystem.allocate(inode, offset, length, &cx)),
+            ZERO => filesystem.punch_hole(inode, offset, length, &cx).and_then(|()| filesystem.extend(inode, offset.saturating_add(length), &cx)),
             _ => return Err(Errno::EOPNOTSUPP),
         };
         result.map_err(crate::errno::of)

@@ -21,6 +21,7 @@ mod attributes;
 mod control_directory;
 mod directory;
 mod files;
+mod left_behind;
 mod names;
 mod node;
 mod slots;
@@ -38,6 +39,7 @@ use tarnfs::FileSystem;
 
 pub use slots::{SnapshotInfo, Snapshots};
 
+use left_behind::LeftBehind;
 use node::Node;
 use slots::Slots;
 
@@ -87,6 +89,7 @@ pub struct Ops {
     slots: Slots,
     options: RwLock<OpsOptions>,
     notifier: Mutex<Option<Notifier>>,
+    left_behind: Mutex<Option<LeftBehind>>,
 }
 
 impl std::fmt::Debug for Ops {
@@ -100,7 +103,7 @@ impl Ops {
     pub fn new(filesystem: Arc<FileSystem>, snapshots: Option<Box<dyn Snapshots>>, options: OpsOptions) -> Ops {
         // The kernel never looks the root up, so it would be loaded anew for each call.
         let _ = filesystem.lookup_inode(filesystem.root());
-        Ops { filesystem, slots: Slots::new(snapshots), options: RwLock::new(options), notifier: Mutex::new(None) }
+        Ops { filesystem, slots: Slots::new(snapshots), options: RwLock::new(options), notifier: Mutex::new(None), left_behind: Mutex::new(None) }
     }
 
     /// The dataset.
@@ -116,6 +119,11 @@ impl Ops {
     /// With what to tell the kernel of changes that it did not make.
     pub fn set_notifier(&self, notifier: Notifier) {
         *self.notifier.lock() = Some(notifier);
+    }
+
+    /// Begins to free what was removed while open, before a crash. Once, before the mount.
+    pub fn free_left_behind(&self) {
+        *self.left_behind.lock() = LeftBehind::start(&self.filesystem);
     }
 
     /// Closes snapshots that nobody has looked at for a while.
@@ -165,6 +173,7 @@ impl Ops {
 impl Filesystem for Ops {
     fn destroy(&self) {
         self.slots.close_all();
+        self.left_behind.lock().take();
         self.filesystem.release_all();
         *self.notifier.lock() = None;
     }

@@ -12,7 +12,7 @@
 //!
 //! `groups` is locked for the time of a lookup only.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use ondisk::dva::Dva;
@@ -93,8 +93,46 @@ struct Class {
     rotors: Vec<Rotor>,
 }
 
+/// Allocations that find no room although there is some: for tests of full pools.
+#[derive(Debug, Default)]
+pub struct AllocationFaults {
+    armed: AtomicBool,
+    count: AtomicU64,
+    first: AtomicU64,
+    end: AtomicU64,
+}
+
+impl AllocationFaults {
+    /// From now on the `nth` allocation fails (1 is the next), and `more` after it.
+    pub fn fail(&self, nth: u64, more: u64) {
+        self.first.store(self.count() + nth, Ordering::SeqCst);
+        self.end.store((self.count() + nth).saturating_add(more).saturating_add(1), Ordering::SeqCst);
+        self.armed.store(true, Ordering::SeqCst);
+    }
+
+    /// Counts allocations; those that fail are counted too.
+    pub fn watch(&self) {
+        self.armed.store(true, Ordering::SeqCst);
+    }
+
+    /// How many allocations were counted.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    fn strikes(&self) -> bool {
+        if !self.armed.load(Ordering::Relaxed) {
+            return false;
+        }
+        let nth = self.count.fetch_add(1, Ordering::SeqCst) + 1;
+        (self.first.load(Ordering::SeqCst)..self.end.load(Ordering::SeqCst)).contains(&nth)
+    }
+}
+
 /// All the space of a pool.
 pub struct Allocator {
+    /// What shall go wrong.
+    pub faults: AllocationFaults,
     classes: [Class; 4],
     loader: OnceLock<Arc<dyn LoadSpaceMap>>,
     streams: usize,
@@ -108,7 +146,7 @@ impl Allocator {
             groups: RwLock::default(),
             rotors: (0..streams).map(|_| Rotor::default()).collect(),
         };
-        Self { classes: std::array::from_fn(|_| class()), loader: OnceLock::new(), streams }
+        Self { faults: AllocationFaults::default(), classes: std::array::from_fn(|_| class()), loader: OnceLock::new(), streams }
     }
 
     /// Sets who reads the space maps; once, before the first allocation.
@@ -178,6 +216,9 @@ impl Allocator {
     /// Allocates all copies of a block, or none. The error is `NoSpace` if they do not fit (in pieces they may).
     pub fn allocate(&self, request: &Request<'_>) -> Result<Vec<Dva>> {
         assert!((1..=3).contains(&request.copies) && request.physical > 0, "cannot allocate {request:?}");
+        if self.faults.strikes() {
+            bail!(NoSpace, "injected: no room for {} copies of {} bytes", request.copies, request.physical);
+        }
         let mut dvas = Vec::with_capacity(request.copies);
         for _ in 0..request.copies {
             let found = self.allocate_copy(request, &dvas);

@@ -219,6 +219,11 @@ impl Objset {
         self.snapshot
     }
 
+    /// Its contents are encrypted, and no key opens them: what can be read is its shape.
+    pub fn is_locked(&self) -> bool {
+        self.root.lock().pointer.uses_encryption()
+    }
+
     /// What properties say.
     pub fn settings(&self) -> ObjsetSettings {
         *self.shared.settings.read()

@@ -260,6 +260,9 @@ impl Dsl {
         if parent.phys().head_dataset.get() == 0 {
             return Err(error!(Invalid, "cannot {verb} '{name}': parent is not a filesystem"));
         }
+        if parent.crypto_key != 0 {
+            return Err(cannot(verb, name, "its parent is encrypted, and this version makes no encrypted datasets", ErrorKind::NotSupported));
+        }
         Ok((parent, last.to_owned()))
     }
 }

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ondisk::dsl::{UsedKind, dataset_field, dir_field};
+use ondisk::dsl::{UsedKind, crypto_field, dataset_field, dir_field};
 use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 
@@ -185,6 +185,18 @@ impl Dsl {
         Ok(())
     }
 
+    /// One directory less uses a master key (0: it is not encrypted). The last one takes it along.
+    fn release_key(&self, key: u64, tx: &SyncTx<'_>) -> Result<()> {
+        let mos = &self.meta.mos;
+        if key == 0 {
+            return Ok(());
+        }
+        match mos.zap_u64(key, crypto_field::REFERENCES)? {
+            Some(users @ 2..) => mos.zap_set_u64(key, crypto_field::REFERENCES, users - 1, tx),
+            _ => mos.free(key, tx),
+        }
+    }
+
     /// Frees a directory that has neither head nor children.
     fn destroy_dir_sync(&self, dir: &Arc<Dir>, tx: &SyncTx<'_>) -> Result<()> {
         let mos = &self.meta.mos;
@@ -202,6 +214,7 @@ impl Dsl {
             self.adjust_count(&parent, dir_field::FILESYSTEM_COUNT, -1, tx)?;
             mos.zap_remove(parent.phys().child_dirs.get(), &dir.name(), tx)?;
         }
+        self.release_key(dir.crypto_key, tx)?;
         self.forget_dir(dir.object);
         self.free_zapified(dir.object, tx)
     }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use ondisk::dsl::{DATASET_FLAG_DEFER_DESTROY, UsedKind, dir_field};
+use ondisk::dsl::{DATASET_FLAG_DEFER_DESTROY, UsedKind, crypto_field, dataset_field, dir_field};
 use ondisk::object_type::ObjectType;
 use ondisk::objset::ObjsetType;
 
@@ -34,6 +34,8 @@ const MASTER_NODE_ENTRIES: [&str; 10] = [
 /// A volume's data, and the ZAP that has its size.
 const VOLUME_DATA: u64 = 1;
 const VOLUME_ZAP: u64 = 2;
+/// The value of `keystatus` of an encrypted dataset: this program loads no keys.
+const KEY_UNAVAILABLE: u64 = 1;
 
 /// As the property shows it: in hundredths.
 fn ratio(uncompressed: u64, compressed: u64) -> u64 {
@@ -48,6 +50,9 @@ impl Dataset {
             // Counts are kept only where a limit was set on purpose, so they pass for set.
             let kept = matches!(name, "filesystem_count" | "snapshot_count") && number != u64::MAX;
             return Ok(Some((PropertyValue::Number(number), if kept { Source::Local } else { Source::None })));
+        }
+        if let Some(value) = self.encryption_fact(name)? {
+            return Ok(Some((value, Source::None)));
         }
         if let Some(text) = self.text_fact(name)? {
             return Ok(Some((PropertyValue::Text(text), Source::None)));
@@ -114,6 +119,29 @@ impl Dataset {
             return Ok(None);
         }
         mos.zap_u64(self.dir.object, field)
+    }
+
+    /// What is known of a key that is not loaded. The record of the key is below the directory, so snapshots have it too.
+    fn encryption_fact(&self, name: &str) -> Result<Option<PropertyValue>> {
+        let (mos, key) = (&self.dsl.meta.mos, self.dir.crypto_key);
+        if key == 0 {
+            return Ok(None);
+        }
+        let number = match name {
+            "encryption" => mos.zap_u64(key, crypto_field::SUITE)?,
+            "keyguid" => mos.zap_u64(key, crypto_field::GUID)?,
+            "keyformat" | "pbkdf2salt" | "pbkdf2iters" => Some(mos.zap_u64(key, name)?.unwrap_or(0)),
+            "keystatus" => Some(KEY_UNAVAILABLE),
+            "ivsetguid" if mos.info(self.object)?.object_type == ObjectType::ZAP_METADATA => {
+                mos.zap_u64(self.object, dataset_field::IVSET_GUID)?
+            }
+            "encryptionroot" => {
+                let Some(root) = mos.zap_u64(key, crypto_field::ROOT_DIR)? else { return Ok(None) };
+                return Ok(Some(PropertyValue::Text(self.dsl.dir(root, None)?.full_name())));
+            }
+            _ => None,
+        };
+        Ok(number.map(PropertyValue::Number))
     }
 
     /// Names of relatives, and the type.

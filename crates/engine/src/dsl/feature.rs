@@ -73,7 +73,7 @@ impl Features {
                 }
                 let support = known.map_or(Support::None, |feature| feature.info().support);
                 let readable = read_compatible || support >= Support::Read;
-                let enough = if for_writing { support == Support::ReadWrite } else { readable };
+                let enough = if for_writing { support >= Support::Maintain } else { readable };
                 if count > 0 && !enough {
                     let description = features.description(mos, &guid)?;
                     unsupported.push(Unsupported { guid, description, readable });

@@ -38,6 +38,7 @@ mod new_pool;
 mod prop;
 mod prop_sync;
 pub mod prop_table;
+mod rename_sync;
 mod settings;
 mod space;
 mod sync;

@@ -34,7 +34,7 @@ impl BlockDevice for MemDevice {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.read_copy(0, offset, buf).map(|()| 0)
     }
-    fn copies(&self) -> usize {
+    fn copies(&self, _offset: u64, _length: usize) -> usize {
         1
     }
     fn read_copy(&self, _: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -403,6 +403,58 @@ fn datasets_come_and_go() {
     drop(dsl);
     rig.reopen();
     rig.check();
+}
+
+#[test]
+fn a_rename_moves_names_and_sums() {
+    let rig = rig();
+    rig.create();
+    for name in ["pool/a", "pool/a/b", "pool/a/b/c", "pool/d"] {
+        rig.with_syncs(|dsl| dsl.create_dataset(new_dataset(name))).unwrap();
+    }
+    let set = |name: &str, property: &str, value: u64| {
+        let change = PropertyChange::Set(PropertyValue::Number(value));
+        rig.with_syncs(|dsl| dsl.set_properties(name, vec![(property.into(), change)])).unwrap();
+    };
+    set("pool/a/b", "reservation", 20 << 20);
+    set("pool/a", "recordsize", 4096);
+    let rename = |from: &str, to: &str| rig.with_syncs(|dsl| dsl.rename_dataset(from, to)).map_err(|error| error.kind());
+    let used = |name: &str| rig.dsl().open_dataset(name).unwrap().dir.phys().used_bytes.get();
+    let (a, b, d, root) = (used("pool/a"), used("pool/a/b"), used("pool/d"), used("pool"));
+    let open = rig.dsl().open_dataset("pool/a/b/c").unwrap();
+    let objset = rig.dsl().objset(&open).unwrap();
+    assert_eq!(open.number_property("recordsize").unwrap(), 4096);
+
+    rename("pool/a/b", "pool/d/x").unwrap();
+    assert_eq!((open.name().unwrap(), objset.name()), ("pool/d/x/c".into(), "pool/d/x/c".into()));
+    assert_eq!(open.number_property("recordsize").unwrap(), 128 << 10, "what was inherited comes from elsewhere now");
+    assert_eq!(rig.dsl().open_dataset("pool/a/b").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(used("pool/d/x"), b);
+    assert_eq!((used("pool/a"), used("pool/d")), (a - (20 << 20), d + (20 << 20)));
+    // The root pays for both; only the metadata of the pool itself changed.
+    assert!(used("pool").abs_diff(root) < 1 << 20);
+    rig.check();
+    rename("pool/d/x", "pool/d/y").unwrap();
+    rename("pool/d/y", "pool/top").unwrap();
+    drop((open, objset));
+
+    assert_eq!(rename("pool/top", "pool/d"), Err(ErrorKind::Exists));
+    assert_eq!(rename("pool/top", "pool/none/x"), Err(ErrorKind::NotFound));
+    assert_eq!(rename("pool/none", "pool/x"), Err(ErrorKind::NotFound));
+    assert_eq!(rename("pool/top", "pool/top/c/x"), Err(ErrorKind::Invalid));
+    assert_eq!(rename("pool", "pool/x"), Err(ErrorKind::Invalid));
+    assert_eq!(rename("pool/top", "other/x"), Err(ErrorKind::Invalid));
+    assert_eq!(rename("pool/top", &format!("pool/{}", "n".repeat(249))), Err(ErrorKind::NameTooLong), "its child");
+    set("pool/d", "quota", 10 << 20);
+    assert_eq!(rename("pool/top", "pool/d/x"), Err(ErrorKind::NoSpace), "its reservation is beyond that quota");
+    rig.reopen();
+    rig.check();
+    let dsl = rig.dsl();
+    assert_eq!(dsl.open_dataset("pool/top/c").unwrap().dir.parent().unwrap().full_name(), "pool/top");
+    let history = dsl.history.read(&dsl.meta).unwrap();
+    let details: Vec<_> = history.iter().filter(|record| record.str("internal_name") == Some("rename")).collect();
+    assert_eq!(details[0].str("internal_str"), Some("-> pool/d/x"));
+    assert_eq!(details[0].str("dsname"), Some("pool/a/b"));
 }
 
 #[test]

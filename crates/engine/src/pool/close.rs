@@ -48,6 +48,7 @@ impl Pool {
 
     fn stop_threads(&self) {
         self.context.groups.stop();
+        self.heartbeat.end();
         let mut threads = self.threads.lock();
         while *threads > 0 {
             self.thread_ended.wait(&mut threads);

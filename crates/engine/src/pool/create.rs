@@ -54,7 +54,7 @@ pub struct NewPool {
     pub properties: Vec<(String, PropertyChange)>,
     /// Puts the first objects into the root file system.
     pub fill: Fill,
-    /// The command line, for the history.
+    /// The command line, for the history; it may be recorded later.
     pub command: String,
     /// Changes to the configuration (comment, compatibility).
     pub configure: Box<dyn FnOnce(&mut PoolConfig) + Send>,
@@ -113,10 +113,14 @@ impl Pool {
             threads: Mutex::new(0),
             thread_ended: Condvar::new(),
             sync_lock: Mutex::new(()),
+            heartbeat: super::heartbeat::Heartbeat::default(),
         });
         pool.refresh_space();
         pool.claim(&host);
-        pool.dsl.record_command_sync(&command, 0, &tx)?;
+        pool.record_version("create", &tx)?;
+        if !command.is_empty() {
+            pool.dsl.record_command_sync(&command, 0, &tx)?;
+        }
         pool.return_all(&frees)?;
         // The first group: what was just made, and what its space maps need.
         pool.sync_now()?;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::OpenOptions;
 use super::import::Candidate;
+use super::removed;
 use super::open::{make_context, open_mos, read_config};
 use crate::dsl::feature::{Features, Unsupported};
 use crate::error::{Result, Within};
@@ -18,7 +19,7 @@ use crate::vdev::VdevTree;
 /// What was found.
 pub struct Examined {
     /// The vdevs as the MOS describes them, with the devices that are there.
-    pub vdevs: VdevTree,
+    pub vdevs: Arc<VdevTree>,
     /// Features that are active and that this program cannot write, or not even read.
     pub unsupported: Vec<Unsupported>,
     /// The features that are enabled.
@@ -44,7 +45,12 @@ fn examine_named(candidate: &Candidate, host: HostRef) -> Result<Examined> {
     let context = make_context(&options, &labelled, uberblock.txg);
     let mos = open_mos(&context, uberblock, Arc::default())?;
     let (_, stored) = read_config(&mos)?;
+    drop(mos);
+    // With the true tree: what was on a removed vdev is found only by it.
+    let vdevs = Arc::new(VdevTree::open(stored.require_nvlist("vdev_tree")?, &candidate.device_map())?);
+    let context = make_context(&options, &vdevs, uberblock.txg);
+    let mos = open_mos(&context, uberblock, Arc::default())?;
+    removed::load_maps(&mos, &vdevs, true)?;
     let (features, unsupported) = Features::load(&mos, true)?;
-    let vdevs = VdevTree::open(stored.require_nvlist("vdev_tree")?, &candidate.device_map())?;
     Ok(Examined { vdevs, unsupported, features })
 }

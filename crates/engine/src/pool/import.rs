@@ -50,6 +50,8 @@ pub struct Candidate {
     pub uberblocks: Vec<Uberblock>,
     /// The numbers of top-level vdevs of which nothing was found.
     pub missing_tops: Vec<u64>,
+    /// The newest txg that is on the devices, even when an older one was asked for.
+    pub newest_txg: u64,
 }
 
 struct Scanned {
@@ -109,13 +111,18 @@ impl Candidate {
 
 /// Finds the pools of which these devices are parts, ordered by name and guid.
 pub fn discover(disks: Vec<DiskRef>) -> Vec<Candidate> {
+    discover_before(disks, u64::MAX)
+}
+
+/// As [`discover`], but as the pools were in a txg, or in the last one before it that is still known.
+pub fn discover_before(disks: Vec<DiskRef>, txg_max: u64) -> Vec<Candidate> {
     let mut pools: BTreeMap<u64, Vec<Scanned>> = BTreeMap::new();
     for disk in disks {
         if let Some((pool, scanned)) = scan(disk) {
             pools.entry(pool).or_default().push(scanned);
         }
     }
-    let mut candidates: Vec<Candidate> = pools.into_iter().filter_map(|(guid, found)| assemble(guid, found)).collect();
+    let mut candidates: Vec<Candidate> = pools.into_iter().filter_map(|(guid, found)| assemble(guid, found, txg_max)).collect();
     candidates.sort_by(|a, b| (&a.config.name, a.config.guid).cmp(&(&b.config.name, b.config.guid)));
     candidates
 }
@@ -154,10 +161,12 @@ fn scan(disk: DiskRef) -> Option<(u64, Scanned)> {
     Some((pool, Scanned { disk, labels, guid, uberblocks }))
 }
 
-fn assemble(pool: u64, scanned: Vec<Scanned>) -> Option<Candidate> {
+fn assemble(pool: u64, scanned: Vec<Scanned>, txg_max: u64) -> Option<Candidate> {
     let mut uberblocks: Vec<Uberblock> = scanned.iter().flat_map(|s| s.uberblocks.iter().cloned()).collect();
     uberblocks.sort_by(|a, b| b.compare_age(a));
     uberblocks.dedup();
+    let newest_txg = uberblocks.first()?.txg;
+    uberblocks.retain(|uberblock| uberblock.txg <= txg_max);
     let txg = uberblocks.first()?.txg;
     let mut devices: BTreeMap<u64, FoundDevice> = BTreeMap::new();
     for found in scanned {
@@ -183,7 +192,7 @@ fn assemble(pool: u64, scanned: Vec<Scanned>) -> Option<Candidate> {
     let holes = newest.config.u64_array("hole_array").unwrap_or(&[]).to_vec();
     let (vdev_tree, missing_tops) = assemble_tree(pool, devices.values(), tops_expected, &holes);
     let devices = devices.into_values().filter(|device| vdev_tree.find(device.guid).is_some()).collect();
-    Some(Candidate { config, devices, vdev_tree, uberblocks, missing_tops })
+    Some(Candidate { config, devices, vdev_tree, uberblocks, missing_tops, newest_txg })
 }
 
 /// The tree of the newest description of each top-level vdev, and the numbers of those without any.

@@ -12,13 +12,16 @@ pub mod check;
 mod close;
 pub mod config;
 mod create;
+mod maintain;
 pub mod examine;
+mod heartbeat;
 pub mod import;
 mod open;
 #[allow(clippy::module_inception)]
 mod pool;
 pub mod prop_table;
 mod properties;
+mod removed;
 pub mod space_maps;
 mod sync;
 mod sync_config;
@@ -30,5 +33,6 @@ mod import_tests;
 mod tests;
 
 pub use create::{NewPool, NewVdev};
+pub use heartbeat::check_not_in_use;
 pub use open::OpenOptions;
 pub use pool::{Pool, PoolCapacity};

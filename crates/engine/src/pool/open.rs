@@ -15,6 +15,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::config::{PoolConfig, PoolState};
 use super::import::Candidate;
+use super::removed;
 use super::pool::{DslFeatures, Pool};
 use super::space_maps::{SpaceMaps, SpaceMapsOptions, VdevSpace};
 use crate::alloc::{Allocator, ClassKind, GroupConfig};
@@ -29,7 +30,7 @@ use crate::host::HostRef;
 use crate::tunables::Tunables;
 use crate::txg::{DirtyBytes, TxgGroups};
 use crate::vdev::{VdevConfig, VdevTree};
-use crate::zio::{BlockFeatures, BlockIo, BlockThreads};
+use crate::zio::{BlockFeatures, BlockIo, BlockThreads, SharedVdevs};
 use crate::{bail, error};
 
 /// How a pool is to be opened.
@@ -61,7 +62,7 @@ pub(super) fn make_context(options: &OpenOptions, vdevs: &Arc<VdevTree>, synced:
     let workers = options.tunables.write_workers;
     let allocator = Arc::new(Allocator::new(workers));
     let threads = BlockThreads { writers: workers, readers: workers };
-    let io = BlockIo::new(&options.host, vdevs.clone(), allocator, threads);
+    let io = BlockIo::new(&options.host, Arc::new(SharedVdevs(vdevs.clone())), allocator, threads);
     Arc::new(DmuContext {
         cache: Arc::new(BlockCache::new(io.clone(), options.tunables.cache_bytes_max)),
         io,
@@ -122,9 +123,11 @@ impl Pool {
         candidate.correct_paths(&mut tree);
         let vdevs = Arc::new(VdevTree::from_config(tree, &candidate.device_map())?);
         vdevs.check_complete()?;
-        let context = make_context(&options, &vdevs, uberblock.txg);
+        // Going back in time does not use a txg's number twice.
+        let context = make_context(&options, &vdevs, candidate.newest_txg);
         let space = Arc::new(MosSpace::default());
         let mos = open_mos(&context, &uberblock, space.clone())?;
+        removed::load_maps(&mos, &vdevs, options.read_only)?;
         let (config_object, stored) = read_config(&mos)?;
         let mut config = PoolConfig::from_nvlist(&stored)?;
         config.version = uberblock.version;
@@ -159,10 +162,12 @@ impl Pool {
             threads: Mutex::new(0),
             thread_ended: Condvar::new(),
             sync_lock: Mutex::new(()),
+            heartbeat: super::heartbeat::Heartbeat::default(),
         });
         pool.refresh_space();
         if !options.read_only {
             pool.claim_logs(options.forget_log)?;
+            pool.obey_stored_properties()?;
             pool.claim(&options.host);
             pool.start_threads();
         }
@@ -196,7 +201,9 @@ impl Pool {
                 continue;
             }
             let objset = self.dsl.objset(&dataset)?;
-            if !objset.pointer().uses_encryption() {
+            if objset.pointer().uses_encryption() {
+                crate::zil::refuse_encrypted(&objset)?;
+            } else {
                 crate::zil::claim(&objset, hold.txg(), forget_unreadable)?;
             }
         }

@@ -8,6 +8,7 @@ use ondisk::uberblock::Uberblock;
 use parking_lot::{Condvar, Mutex};
 
 use super::config::PoolConfig;
+use super::heartbeat::Heartbeat;
 use super::space_maps::{FeatureCounts, SpaceMaps};
 use crate::alloc::ClassKind;
 use crate::dmu::{DmuContext, SyncTx};
@@ -54,6 +55,7 @@ pub struct Pool {
     pub(super) thread_ended: Condvar,
     /// One at a time; without threads (simulation) the caller of [`Pool::sync_now`] is the sync thread.
     pub(super) sync_lock: Mutex<()>,
+    pub(super) heartbeat: Heartbeat,
 }
 
 impl Pool {

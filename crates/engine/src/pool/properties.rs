@@ -19,6 +19,9 @@ use crate::dsl::meta::key;
 use crate::dsl::{Dsl, PropertyValue, SpaceCheck};
 use crate::error::Result;
 
+/// The property that heartbeats are written by.
+const MULTIHOST: &str = "multihost";
+
 impl Pool {
     /// The value of a property, if it is stored.
     ///
@@ -58,6 +61,10 @@ impl Pool {
         if self.is_read_only() {
             bail!(ReadOnly, "pool {} is read-only", self.name());
         }
+        let multihost = values.iter().find(|(name, _)| name == MULTIHOST).map(|(_, value)| value.number() != 0);
+        if multihost == Some(true) {
+            self.set_multihost(true)?;
+        }
         let mut stored = Vec::new();
         for (name, value) in values {
             match (name.as_str(), value) {
@@ -74,7 +81,21 @@ impl Pool {
         }
         self.dsl.run_task(6, SpaceCheck::ExtraReserved, |_| Ok(()), move |dsl, tx| {
             stored.iter().try_for_each(|(name, value)| store(dsl, name, value, tx))
-        })
+        })?;
+        if multihost == Some(false) {
+            self.set_multihost(false)?;
+            self.set_config_dirty();
+            self.sync_all()?;
+        }
+        Ok(())
+    }
+
+    /// Does what the stored properties ask of an open pool.
+    pub(super) fn obey_stored_properties(&self) -> Result<()> {
+        match self.stored_property(MULTIHOST)? {
+            Some(value) => self.set_multihost(value.number() != 0),
+            None => Ok(()),
+        }
     }
 
     /// Enables features with all they depend on, and waits until that is on disk.

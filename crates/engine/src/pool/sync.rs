@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use ondisk::blkptr::BlkPtr;
 use ondisk::feature::Feature;
-use ondisk::uberblock::{Multihost, Uberblock};
+use ondisk::uberblock::Uberblock;
 use parking_lot::Mutex;
 
 use super::Pool;
@@ -38,10 +38,12 @@ const PASSES_MAX: u32 = 200;
 const SOFTWARE_VERSION: u64 = 5000;
 
 impl Pool {
-    /// Starts the two threads, if the host has threads.
+    /// Starts the threads, if the host has threads.
     pub(super) fn start_threads(self: &Arc<Self>) {
         let mut threads = self.threads.lock();
-        for (name, body) in [("txg_quiesce", Pool::quiesce_thread as fn(&Pool)), ("txg_sync", Pool::sync_thread as fn(&Pool))] {
+        let bodies: [(&str, fn(&Pool)); 3] =
+            [("txg_quiesce", Pool::quiesce_thread), ("txg_sync", Pool::sync_thread), ("heartbeat", Pool::heartbeat_thread)];
+        for (name, body) in bodies {
             let pool = self.clone();
             let run = move || {
                 body(&pool);
@@ -131,7 +133,7 @@ impl Pool {
 
     fn is_written(&self, txg: Txg) -> bool {
         let space_changed = self.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg));
-        !space_changed && !self.dsl.is_dirty(txg)
+        !space_changed && !self.dsl.is_dirty(txg) && !self.has_obsolete()
     }
 
     fn sync_pass(&self, tx: &SyncTx<'_>, frees: &Mutex<Vec<BlkPtr>>) -> Result<()> {
@@ -147,6 +149,7 @@ impl Pool {
             self.sync_config(tx)?;
         }
         self.return_frees(tx, frees)?;
+        self.sync_obsolete(tx)?;
         space_maps.sync_pass(tx)?;
         if tx.pass == 1 {
             self.return_deferred(tx)?;
@@ -181,6 +184,9 @@ impl Pool {
     fn commit(&self, txg: Txg) -> Result<()> {
         let pointer = self.dsl.meta.mos.0.pointer();
         self.context.io.flush()?;
+        if let Some(failure) = self.context.groups.failure() {
+            return Err(failure);
+        }
         let all = self.config_dirty.swap(false, Ordering::AcqRel);
         let dirty: Vec<_> = self.vdevs.data_tops().into_iter().filter(|top| top.take_config_dirty() || all).collect();
         let config = self.config();
@@ -191,7 +197,7 @@ impl Pool {
             timestamp: self.context.host.wall_clock().0,
             root: *pointer.as_bytes(),
             software_version: SOFTWARE_VERSION,
-            multihost: Some(Multihost::default()),
+            multihost: Some(self.heartbeat.of_group(&self.context.tunables)),
             ..Uberblock::empty()
         };
         let tops = self.vdevs.uberblock_tops(txg, all || !dirty.is_empty());
@@ -199,7 +205,7 @@ impl Pool {
             uberblock: &uberblock,
             dirty: &dirty,
             uberblock_tops: &tops,
-            multihost: false,
+            multihost: self.heartbeat.is_on(),
             config: &|top, leaf| config.label(&self.vdevs, top, leaf, txg),
         });
         if let Err(error) = result {
@@ -207,6 +213,7 @@ impl Pool {
             return Err(error!(Suspended, "the labels cannot be written: {error}"));
         }
         *self.uberblock.lock() = uberblock;
+        self.heartbeat.note_written(self.context.host.now_ns(), 0, true);
         Ok(())
     }
 

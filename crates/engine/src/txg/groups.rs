@@ -214,6 +214,12 @@ impl TxgGroups {
         self.changed.notify_all();
     }
 
+    /// Nothing more may be written: what comes from outside the sync thread and stops the pool.
+    pub fn fail(&self, error: Error) {
+        self.state.lock().failed.get_or_insert(error);
+        self.changed.notify_all();
+    }
+
     /// Asks that `txg` be closed and written soon; returns at once.
     pub fn kick(&self, txg: Txg) {
         let mut state = self.state.lock();

@@ -119,7 +119,9 @@ pub enum VdevKind {
     Hole,
     /// The place of a top-level vdev that no label describes.
     Missing,
-    /// A kind that this program does not know how to read: raidz, draid, indirect...
+    /// The place of a top-level vdev that was removed, and whose blocks were moved to others.
+    Indirect,
+    /// A kind that this program does not know how to read: raidz, draid...
     Other(String),
 }
 
@@ -134,6 +136,7 @@ impl VdevKind {
             "disk" => VdevKind::Disk,
             "hole" => VdevKind::Hole,
             "missing" => VdevKind::Missing,
+            "indirect" => VdevKind::Indirect,
             other => VdevKind::Other(other.to_owned()),
         }
     }
@@ -149,6 +152,7 @@ impl VdevKind {
             VdevKind::Disk => "disk",
             VdevKind::Hole => "hole",
             VdevKind::Missing => "missing",
+            VdevKind::Indirect => "indirect",
             VdevKind::Other(name) => name,
         }
     }
@@ -163,9 +167,9 @@ impl VdevKind {
         matches!(self, VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare)
     }
 
-    /// Whether it only keeps a number taken.
+    /// Whether it only keeps a number taken: it has no devices.
     pub fn is_placeholder(&self) -> bool {
-        matches!(self, VdevKind::Hole | VdevKind::Missing)
+        matches!(self, VdevKind::Hole | VdevKind::Missing | VdevKind::Indirect)
     }
 }
 

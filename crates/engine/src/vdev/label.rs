@@ -246,6 +246,22 @@ fn sync_uberblock(sync: &LabelSync<'_>) -> Result<()> {
     flush(sync.uberblock_tops)
 }
 
+/// Writes a heartbeat of multihost protection: an uberblock in the last slot of the ring of one label, or of all.
+pub fn write_heartbeat(disk: &dyn Disk, ashift: u32, uberblock: &Uberblock, label: Option<usize>) -> Result<()> {
+    let ring = Ring::new(ashift);
+    if label::data_bytes(disk.size_bytes()).is_none() {
+        bail!(Invalid, "{}: too small for labels", disk.name());
+    }
+    let mut bytes = vec![0; ring.slot_bytes()];
+    bytes[..Uberblock::BYTES].copy_from_slice(&uberblock.encode());
+    for index in (0..LABELS).filter(|index| label.is_none_or(|label| label == *index)) {
+        let at = label::label_offset(disk.size_bytes(), index) + ring.slot_offset(ring.slots() - 1);
+        seal(&mut bytes, at);
+        disk.write_at(&bytes, at).map_err(|cause| io_error(disk, &cause))?;
+    }
+    disk.flush().map_err(|cause| io_error(disk, &cause))
+}
+
 fn note_failure(leaf: &Leaf, disk: &dyn Disk, cause: &std::io::Error) -> Error {
     leaf.stats.write_errors.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     io_error(disk, cause)

@@ -25,6 +25,7 @@
 mod config;
 mod create;
 mod health;
+mod indirect;
 pub mod label;
 mod leaf;
 mod mirror;
@@ -38,6 +39,8 @@ mod tests;
 pub use config::{VdevConfig, VdevKind, key};
 pub use create::{NewLeaf, NewTop};
 pub use health::{Reason, VdevState, VdevStatus};
+pub use indirect::IndirectMap;
+pub(crate) use indirect::RemovedVdev;
 pub use leaf::{Leaf, LeafStats};
 pub use size::{ASHIFT_MAX, ASHIFT_MIN, default_ashift, metaslab_shift};
 pub use top::TopVdev;

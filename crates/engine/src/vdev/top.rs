@@ -1,11 +1,11 @@
 //! A top-level vdev: a set of leaves that hold the same bytes.
 
-use super::{Leaf, VdevConfig, VdevKind, VdevState, key, mirror};
+use super::{IndirectMap, Leaf, VdevConfig, VdevKind, VdevState, key, mirror};
 use crate::error::Result;
 use crate::{bail, error};
 use ondisk::label;
-use parking_lot::RwLock;
-use std::sync::Arc;
+use parking_lot::{Mutex, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// A top-level vdev. Offsets are those of DVAs, in bytes.
@@ -26,6 +26,10 @@ pub struct TopVdev {
     asize: AtomicU64,
     /// Its labels have to be written.
     config_dirty: AtomicBool,
+    /// Where things are that were here, of a removed vdev. Set when the pool is opened.
+    map: OnceLock<IndirectMap>,
+    /// Ranges of a removed vdev that were freed and are not noted on disk yet: offset and length. guarded by: itself
+    obsolete: Mutex<Vec<(u64, u64)>>,
 }
 
 impl TopVdev {
@@ -40,7 +44,34 @@ impl TopVdev {
             asize: AtomicU64::new(config.number(key::ASIZE)),
             config: RwLock::new(config),
             config_dirty: AtomicBool::new(false),
+            map: OnceLock::new(),
+            obsolete: Mutex::default(),
         }
+    }
+
+    /// Where things are that were here, of a removed vdev.
+    pub fn map(&self) -> Option<&IndirectMap> {
+        self.map.get()
+    }
+
+    /// Says where things are that were on this removed vdev; once.
+    pub fn set_map(&self, map: IndirectMap) {
+        assert!(self.map.set(map).is_ok(), "the map of vdev {} was set twice", self.id);
+    }
+
+    /// A range of this removed vdev is no longer needed.
+    pub fn note_obsolete(&self, offset: u64, length: u64) {
+        self.obsolete.lock().push((offset, length));
+    }
+
+    /// Whether [`TopVdev::take_obsolete`] has something.
+    pub fn has_obsolete(&self) -> bool {
+        !self.obsolete.lock().is_empty()
+    }
+
+    /// What is no longer needed since this was last asked.
+    pub fn take_obsolete(&self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.obsolete.lock())
     }
 
     /// Its number, as in DVAs.
@@ -152,7 +183,7 @@ impl TopVdev {
     /// How it is: as good as what its leaves can do together.
     pub fn state(&self) -> VdevState {
         if self.is_placeholder() {
-            return if self.kind == VdevKind::Hole { VdevState::Online } else { VdevState::Unavailable };
+            return if self.kind == VdevKind::Missing { VdevState::Unavailable } else { VdevState::Online };
         }
         state_of_mirror(self.leaves.iter().map(|leaf| leaf.state()))
     }

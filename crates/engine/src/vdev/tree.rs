@@ -133,9 +133,20 @@ impl VdevTree {
         self.leaves().iter().for_each(|leaf| leaf.close());
     }
 
-    /// Makes durable what was written to any vdev.
+    /// Makes durable what was written to any vdev. A group needs no device that is for the log alone.
     pub fn flush_all(&self) -> Result<()> {
-        self.data_tops().iter().try_for_each(|top| top.flush())
+        for top in self.data_tops() {
+            match top.flush() {
+                Err(error) if !top.is_log() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`VdevTree::flush_all`], for a commit of the log: devices of the log count, unless they are gone.
+    pub fn flush_with_logs(&self) -> Result<()> {
+        self.data_tops().iter().filter(|top| !top.is_log() || top.state().is_readable()).try_for_each(|top| top.flush())
     }
 
     /// The description of the whole tree.
@@ -220,7 +231,7 @@ impl VdevTree {
 
 /// Refuses numbers that would make arithmetic go wrong later.
 fn check_top(top: &VdevConfig) -> Result<()> {
-    if top.kind.is_placeholder() {
+    if matches!(top.kind, VdevKind::Hole | VdevKind::Missing) {
         return Ok(());
     }
     if top.kind == VdevKind::Root {
@@ -269,7 +280,7 @@ fn status_of(config: &VdevConfig, leaves: &BTreeMap<u64, Arc<Leaf>>) -> VdevStat
     let number = |of: fn(&Leaf) -> &AtomicU64| leaf.map_or(0, |leaf| of(leaf).load(Relaxed));
     let state = match leaf {
         Some(leaf) => leaf.state(),
-        None if config.kind == VdevKind::Hole => VdevState::Online,
+        None if matches!(config.kind, VdevKind::Hole | VdevKind::Indirect) => VdevState::Online,
         None if config.kind == VdevKind::Missing => VdevState::Unavailable,
         None => state_of_mirror(children.iter().map(|child| child.state)),
     };

@@ -92,6 +92,23 @@ pub fn claim(objset: &Objset, txg: Txg, forget_unreadable: bool) -> Result<bool>
     Ok(needed)
 }
 
+/// Refuses a log of an encrypted object set that has something to replay: claiming it takes the key.
+///
+/// # Errors
+/// There is something, or the log cannot be read.
+pub fn refuse_encrypted(objset: &Objset) -> Result<()> {
+    let header = header_of(objset);
+    let mut written = header.flags.get() & zil::LOG_FLAG_REPLAY_NEEDED != 0;
+    walk(&objset.context().io, objset.dataset(), &header, Extent::Whole, &mut |block: LogBlock<'_>| {
+        written |= block.records.is_some();
+        Ok(ControlFlow::Continue(()))
+    })?;
+    if written {
+        bail!(Unsupported, "dataset {} is encrypted and has an intent log that was not replayed; import the pool with -o readonly=on", objset.name());
+    }
+    Ok(())
+}
+
 fn follow(io: &BlockIo, dataset: u64, header: &LogHeader, txg: Txg, found: &mut Extents) -> Result<()> {
     walk(io, dataset, header, Extent::Whole, &mut |block: LogBlock<'_>| {
         if claim_block(io, dataset, block.pointer, txg, found)?.is_break() {

@@ -128,7 +128,7 @@ impl Zil {
             own.push(round.number);
         }
         // A round of one block was written durably at once.
-        if blocks > 1 && let Err(error) = self.flusher.flush(|| self.context.io.flush()) {
+        if blocks > 1 && let Err(error) = self.flusher.flush(|| self.context.io.flush_log()) {
             self.break_chain(own[0], &error);
         }
         self.rounds_done(&own, permit);

@@ -42,7 +42,7 @@ mod log;
 mod replay;
 mod walk;
 
-pub use claim::{claim, claimed_blocks};
+pub use claim::{claim, claimed_blocks, refuse_encrypted};
 pub use commit::{LogSource, WantedWrite};
 pub use log::Zil;
 pub(crate) use log::header_of;

@@ -161,6 +161,14 @@ impl BlockIo {
         self.devices.flush()
     }
 
+    /// Makes durable what a commit of the intent log wrote.
+    ///
+    /// # Errors
+    /// Those of the devices, of the log's own too.
+    pub fn flush_log(&self) -> Result<()> {
+        self.devices.flush_with_logs()
+    }
+
     /// The vdev of an address that lies in it.
     pub(super) fn device(&self, dva: Dva) -> Result<Arc<dyn BlockDevice>> {
         let Some(device) = self.devices.device(dva.vdev) else { bail!(Corrupt, "address {dva}: there is no such vdev") };

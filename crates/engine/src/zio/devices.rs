@@ -9,16 +9,19 @@
 
 use std::sync::Arc;
 
+use ondisk::dva::Dva;
+
+use crate::bail;
 use crate::error::Result;
-use crate::vdev::{TopVdev, VdevTree};
+use crate::vdev::{RemovedVdev, TopVdev, VdevKind, VdevTree};
 
 /// A top-level vdev.
 pub trait BlockDevice: Send + Sync {
     /// Fills `buf` from `offset`, in the way that is best just now, and says which it was. Mirrors and RAIDZ get around
     /// disks that fail.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
-    /// How many ways there are to read.
-    fn copies(&self) -> usize;
+    /// How many ways there are to read `length` bytes at `offset`.
+    fn copies(&self, offset: u64, length: usize) -> usize;
     /// Fills `buf` from `offset` in the given way.
     fn read_copy(&self, copy: usize, offset: u64, buf: &mut [u8]) -> Result<()>;
     /// Writes all of the buffers, one behind the other, to every side.
@@ -45,6 +48,19 @@ pub trait BlockDevices: Send + Sync {
     fn device(&self, vdev: u32) -> Option<Arc<dyn BlockDevice>>;
     /// Makes durable what was written before.
     fn flush(&self) -> Result<()>;
+    /// As `flush`, where devices for the intent log alone may not fail.
+    fn flush_with_logs(&self) -> Result<()> {
+        self.flush()
+    }
+    /// The places where the bytes of an address are: others, if its vdev was removed.
+    fn resolve(&self, dva: Dva) -> Result<Vec<Dva>> {
+        Ok(vec![dva])
+    }
+    /// As [`BlockDevices::resolve`], of an address that is being freed: what it needed of the maps of removed vdevs is not
+    /// needed any more.
+    fn resolve_to_free(&self, dva: Dva) -> Result<Vec<Dva>> {
+        self.resolve(dva)
+    }
 }
 
 impl BlockDevice for TopVdev {
@@ -52,7 +68,7 @@ impl BlockDevice for TopVdev {
         self.read(offset, buf)
     }
 
-    fn copies(&self) -> usize {
+    fn copies(&self, _offset: u64, _length: usize) -> usize {
         self.copies()
     }
 
@@ -89,12 +105,80 @@ impl BlockDevice for TopVdev {
     }
 }
 
-impl BlockDevices for VdevTree {
+/// A removed vdev, read through its map.
+struct Removed {
+    tree: Arc<VdevTree>,
+    top: Arc<TopVdev>,
+}
+
+impl Removed {
+    fn vdev(&self) -> RemovedVdev<'_> {
+        self.tree.removed(&self.top)
+    }
+}
+
+impl BlockDevice for Removed {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.vdev().read(offset, buf)
+    }
+
+    fn copies(&self, offset: u64, length: usize) -> usize {
+        self.vdev().ways(offset, length)
+    }
+
+    fn read_copy(&self, copy: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.vdev().read_way(copy, offset, buf)
+    }
+
+    fn write(&self, offset: u64, _buffers: &[&[u8]]) -> Result<()> {
+        bail!(Io, "vdev {} was removed: nothing can be written at {offset:#x}", self.top.id())
+    }
+
+    fn repair_copy(&self, copy: usize, offset: u64, data: &[u8]) -> Result<()> {
+        self.vdev().repair_way(copy, offset, data)
+    }
+
+    /// Which of the parts was wrong is not known.
+    fn note_checksum_error(&self, _copy: usize) {}
+
+    fn ashift(&self) -> u32 {
+        self.top.ashift()
+    }
+
+    fn allocated_size(&self, physical: u64) -> u64 {
+        self.top.allocated_size(physical)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.top.asize()
+    }
+}
+
+/// The tree, shared.
+pub struct SharedVdevs(pub Arc<VdevTree>);
+
+impl BlockDevices for SharedVdevs {
     fn device(&self, vdev: u32) -> Option<Arc<dyn BlockDevice>> {
-        self.top(vdev.into()).map(|top| top as Arc<dyn BlockDevice>)
+        let top = self.0.top(vdev.into())?;
+        if *top.kind() == VdevKind::Indirect {
+            return Some(Arc::new(Removed { tree: self.0.clone(), top }));
+        }
+        Some(top)
     }
 
     fn flush(&self) -> Result<()> {
-        self.flush_all()
+        self.0.flush_all()
+    }
+
+    fn flush_with_logs(&self) -> Result<()> {
+        self.0.flush_with_logs()
+    }
+
+    fn resolve(&self, dva: Dva) -> Result<Vec<Dva>> {
+        self.0.resolve(dva, &mut |_, _| ())
+    }
+
+    fn resolve_to_free(&self, dva: Dva) -> Result<Vec<Dva>> {
+        self.0.resolve(dva, &mut |top, range| top.note_obsolete(range.offset, range.allocated))
     }
 }

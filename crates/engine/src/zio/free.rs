@@ -35,7 +35,9 @@ impl BlockIo {
             self.free_gang(data, txg, depth, pieces)?;
         }
         for dva in data.dvas() {
-            self.allocator().free(self.own_space(*dva)?, txg)?;
+            for place in self.devices().resolve_to_free(self.own_space(*dva)?)? {
+                self.allocator().free(place, txg)?;
+            }
         }
         Ok(())
     }

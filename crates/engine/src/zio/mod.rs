@@ -42,7 +42,7 @@ mod write;
 mod tests;
 
 pub use block_io::{BlockCounters, BlockFeatures, BlockIo, BlockThreads};
-pub use devices::{BlockDevice, BlockDevices};
+pub use devices::{BlockDevice, BlockDevices, SharedVdevs};
 pub use executor::Executor;
 pub use free::BlockTables;
 

@@ -28,7 +28,7 @@ impl BlockIo {
             bail!(Corrupt, "block {at}: gang block of too many pieces");
         }
         for dva in data.dvas() {
-            spaces.push(self.own_space(*dva)?);
+            spaces.extend(self.devices().resolve(self.own_space(*dva)?)?);
         }
         if data.is_gang() {
             for piece in self.gang_pieces(data, at)? {

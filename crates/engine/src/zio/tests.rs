@@ -36,7 +36,7 @@ impl BlockDevice for Mirror {
         }
         result
     }
-    fn copies(&self) -> usize {
+    fn copies(&self, _offset: u64, _length: usize) -> usize {
         self.sides.len()
     }
     fn read_copy(&self, copy: usize, offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -345,3 +345,24 @@ fn dropping_a_session_in_use_detaches_it() {
     }
     panic!("the file system was never told that its mount is gone");
 }
+
+/// A daemon was killed, and the next one found its mount alive: the kernel still knew the attributes of the root directory.
+#[test]
+fn a_dead_mount_is_known_although_the_kernel_remembers_it() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: ending a connection under a mount needs root");
+        return;
+    }
+    let Some(fixture) = Fixture::new(SessionOptions::default()) else { return };
+    let path = fixture.directory.path().to_owned();
+    let subtype = MountOptions::default().subtype;
+    let held = File::open(&path).unwrap();
+    fs::metadata(&path).unwrap();
+    assert!(!fuse::mount::clear_dead(&path, &subtype).unwrap(), "the mount is alive");
+    // Fails because of `held`, after it has ended the connection.
+    assert!(rustix::mount::unmount(&path, rustix::mount::UnmountFlags::FORCE).is_err());
+    fs::metadata(&path).expect("the kernel remembers the root directory");
+    assert!(fuse::mount::clear_dead(&path, &subtype).unwrap(), "the dead mount was not seen");
+    assert!(!fuse::mount::is_mounted(&path, &subtype).unwrap());
+    drop((held, fixture));
+}

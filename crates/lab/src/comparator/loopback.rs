@@ -56,5 +56,6 @@ pub(super) fn prepare(name: &str, place: &Place) -> Result<Attempt> {
         target::drop_kernel_caches();
         target::forget_file(&file)
     };
-    Ok(Attempt::Ready(Prepared::new(name, description, mounted, drop_caches, undo)))
+    let target = Prepared::new(name, description, mounted, drop_caches, undo);
+    Ok(Attempt::Ready(target.on_device(device.into())))
 }

@@ -231,6 +231,9 @@ pub(super) fn prepare(place: &Place) -> Result<Attempt> {
         drop(pool);
         Ok(())
     });
+    let socket = dropped.layout.socket.clone();
     let description = format!("TarnFS on a preallocated file of {} MB, atime=off", place.image_bytes >> 20);
-    Ok(Attempt::Ready(Prepared::new("tarn", description, mounted, move || dropped.drop_caches(), undo)))
+    let process = move || u32::try_from(daemon_of(&socket)?.as_raw_nonzero().get()).ok();
+    let target = Prepared::new("tarn", description, mounted, move || dropped.drop_caches(), undo);
+    Ok(Attempt::Ready(target.served_by(process)))
 }

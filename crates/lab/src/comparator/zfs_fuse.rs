@@ -41,8 +41,8 @@ fn end(child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// Starts the daemon and sees to its end.
-fn start(undo: &mut Undo) -> Result<()> {
+/// Starts the daemon and sees to its end. Returns its process.
+fn start(undo: &mut Undo) -> Result<u32> {
     let mut child = spawn()?;
     // One that was told to end lives on for some seconds without answering; until then a new one ends at once.
     let answered = eventually(Duration::from_secs(20), || {
@@ -54,12 +54,13 @@ fn start(undo: &mut Undo) -> Result<()> {
         }
         answers() || interrupt::pending()
     });
+    let process = child.id();
     undo.push("end zfs-fuse", move || end(&mut child));
     interrupt::check()?;
     if !answered {
         bail!("zfs-fuse does not answer");
     }
-    Ok(())
+    Ok(process)
 }
 
 pub(super) fn prepare(place: &Place) -> Result<Attempt> {
@@ -80,7 +81,7 @@ pub(super) fn prepare(place: &Place) -> Result<Attempt> {
     let folder = folder(place, "zfs-fuse", &mut undo)?;
     let (file, mounted) = (folder.join("image"), folder.join("mounted"));
     image(&file, place.image_bytes)?;
-    start(&mut undo)?;
+    let process = start(&mut undo)?;
     let pool = format!("fsperf{}", std::process::id());
     let words = ["create", "-f", "-o", "cachefile=none", "-O", "atime=off", "-m"];
     process::succeed(process::command("zpool").args(words).arg(&mounted).arg(&pool).arg(&file))?;
@@ -110,5 +111,6 @@ pub(super) fn prepare(place: &Place) -> Result<Attempt> {
         }
         Ok(())
     };
-    Ok(Attempt::Ready(Prepared::new("zfs-fuse", description, mounted, drop_caches, undo)))
+    let target = Prepared::new("zfs-fuse", description, mounted, drop_caches, undo);
+    Ok(Attempt::Ready(target.served_by(move || Some(process))))
 }

@@ -6,19 +6,11 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use super::words::{aligned, figure};
 use crate::workload::unit::{Results, Row, Series};
 
 /// Differences below this factor are noise on most machines.
 const NOISE: f64 = 1.25;
-
-fn figure(value: Option<f64>) -> String {
-    match value {
-        None => "-".to_owned(),
-        Some(value) if value >= 1000.0 => format!("{value:.0}"),
-        Some(value) if value >= 10.0 => format!("{value:.1}"),
-        Some(value) => format!("{value:.2}"),
-    }
-}
 
 fn factor(above: Option<f64>, below: Option<f64>) -> Option<f64> {
     Some(above? / below.filter(|below| *below > 0.0)?)
@@ -40,26 +32,6 @@ fn cell(series: &Series) -> String {
         _ => ' ',
     };
     format!("{}{mark}", figure(series.median()))
-}
-
-/// Rows of words, each column as wide as its widest word; the first is aligned to the left.
-fn aligned(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|word| word.chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (column, word) in row.iter().enumerate() {
-            let _ = match column {
-                0 => write!(line, "{word:<0$}", widths[0]),
-                _ => write!(line, "  {word:>0$}", widths[column]),
-            };
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 fn header(results: &Results) -> Vec<String> {

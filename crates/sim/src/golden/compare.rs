@@ -11,6 +11,13 @@ use super::subject::{DatasetEntry, DatasetType, GoldenPool};
 /// The differences that are kept in words; all are counted.
 const DIFFERENCES_KEPT: usize = 20_000;
 
+/// What the real OpenZFS lists of a dataset whose key is not loaded as of one whose key is.
+const LISTED_PROPERTIES: &[&str] = &[
+    "type", "creation", "used", "referenced", "compressratio", "createtxg", "guid", "origin", "encryption", "keyformat",
+    "keylocation", "pbkdf2iters", "encryptionroot", "recordsize", "compression", "checksum", "copies", "volsize", "volblocksize",
+    "version", "utf8only", "casesensitivity", "normalization",
+];
+
 /// What to compare beyond types, modes, owners, sizes, link counts, mtimes, xattrs, targets, devices and contents.
 #[derive(Debug, Clone, Copy)]
 pub struct Compare {
@@ -32,6 +39,8 @@ impl Compare {
     /// Everything that `manifest-diff -s` compares.
     pub const STRICT: Compare =
         Compare { inodes: true, allocated: true, segments: true, changed: true, projects: true, properties: &[] };
+    /// As [`Compare::STRICT`], and what can be listed of a dataset without its key.
+    pub const LISTED: Compare = Compare { properties: LISTED_PROPERTIES, ..Compare::STRICT };
     /// What is the same in any copy of the tree, whoever wrote it.
     pub const CONTENTS: Compare =
         Compare { inodes: false, allocated: false, segments: false, changed: false, projects: true, properties: &[] };
@@ -51,6 +60,8 @@ pub struct Report {
     pub bytes_compared: u64,
     /// Properties compared.
     pub properties_compared: u64,
+    /// Datasets that could not be looked into without their key.
+    pub locked: u64,
     /// What is different: the first 20000.
     pub differences: Vec<String>,
     /// How many differences there are.
@@ -110,6 +121,7 @@ fn compare_dataset(pool: &dyn GoldenPool, expected: &DatasetRecord, entry: &Data
         let found = pool.open_files(&entry.name).and_then(|found| describe_files(found.as_ref()));
         match found {
             Ok(found) => compare_files(name, files, &found, what, report),
+            Err(error) if is_locked(expected, &error) => report.locked += 1,
             Err(error) => report.differs(format!("{name}: {error:#}")),
         }
     } else if let Some(content) = &expected.content {
@@ -119,11 +131,19 @@ fn compare_dataset(pool: &dyn GoldenPool, expected: &DatasetRecord, entry: &Data
                 report.bytes_compared += content.size;
             }
             Ok(found) => report.differs(format!("{name}: volume {content:?} != {found:?}")),
+            Err(error) if is_locked(expected, &error) => report.locked += 1,
             Err(error) => report.differs(format!("{name}: {error:#}")),
         }
     } else if entry.kind != DatasetType::Bookmark {
         report.notes.push(format!("{name}: the manifest does not say what is in it"));
     }
+}
+
+/// The dataset is encrypted, and the subject says that it has no key: then there is nothing to compare.
+fn is_locked(expected: &DatasetRecord, error: &anyhow::Error) -> bool {
+    let encrypted = expected.props.get("encryption").is_some_and(|value| value.value() != "off");
+    let kind = error.downcast_ref::<engine::error::Error>().map(engine::error::Error::kind);
+    encrypted && kind == Some(engine::error::ErrorKind::KeyNotLoaded)
 }
 
 fn compare_properties(pool: &dyn GoldenPool, expected: &DatasetRecord, name: &str, what: Compare, report: &mut Report) {

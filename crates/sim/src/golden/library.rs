@@ -1,12 +1,11 @@
 //! The library as a subject: pools opened read-only from image files.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
-use disk::{DiskRef, FileDisk};
+use anyhow::{Result, bail, ensure};
 use engine::dmu::Objset;
-use engine::dsl::{Dataset, Dir};
+use engine::dsl::{Dataset, Dir, PropertyValue, prop_table};
 use engine::host::RealHost;
 use engine::pool::{OpenOptions, Pool, import};
 use engine::tunables::Tunables;
@@ -26,13 +25,9 @@ const BOOKMARKS: &str = "com.delphix:bookmarks";
 
 /// Opens the one pool that `images` hold, read-only, whoever had it last.
 pub fn open_images(images: &[impl AsRef<Path>]) -> Result<Box<dyn GoldenPool>> {
-    let mut disks: Vec<DiskRef> = Vec::new();
-    for image in images {
-        let image = image.as_ref();
-        let disk = FileDisk::open(image, disk::Access::Inspect).with_context(|| image.display().to_string())?;
-        disks.push(Arc::new(disk));
-    }
-    let candidates = import::discover(disks);
+    let paths: Vec<PathBuf> = images.iter().map(|image| image.as_ref().to_owned()).collect();
+    // The partitions of an image of a whole disk are looked at, too, as an import does.
+    let candidates = import::discover(disk::find(&paths));
     let [candidate] = candidates.as_slice() else {
         bail!("{} pools in the images, not one", candidates.len());
     };
@@ -120,8 +115,24 @@ impl GoldenPool for LibraryPool {
         Ok(Box::new(LibraryVolume { objset }))
     }
 
-    fn property(&self, _name: &str, _property: &str) -> Result<Option<String>> {
-        Ok(None)
+    fn property(&self, name: &str, property: &str) -> Result<Option<String>> {
+        if name.contains('#') {
+            return Ok(None);
+        }
+        let Some((value, _)) = self.pool.dsl.open_dataset(name)?.any_property(property)? else { return Ok(None) };
+        Ok(Some(printed(property, &value)))
+    }
+}
+
+/// As `zfs get -p` prints a value.
+fn printed(property: &str, value: &PropertyValue) -> String {
+    match value {
+        PropertyValue::Text(text) => text.clone(),
+        PropertyValue::Number(hundredths) if property.ends_with("ratio") => format!("{}.{:02}", hundredths / 100, hundredths % 100),
+        PropertyValue::Number(number) => {
+            let word = prop_table::find(property).and_then(|row| row.number_to_word(*number));
+            word.map_or_else(|| number.to_string(), str::to_owned)
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use engine::dsl::prop_table;
 use engine::dsl::{PropertyChange, PropertyValue};
 use engine::tunables::Tunables;
+use ondisk::feature::Feature;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tarnfs::{CreateOptions, FileSystem, ImportOptions, Pool, VdevPaths};
@@ -97,6 +98,15 @@ impl Rig {
 
     /// A new pool `tank` with other limits.
     pub fn create_with(layout: Layout, words: &[(&str, &str)], tunables: Tunables) -> Rig {
+        Self::create_any(layout, words, tunables, None)
+    }
+
+    /// A new pool `tank` with these features only.
+    pub fn create_featured(layout: Layout, words: &[(&str, &str)], features: Vec<Feature>) -> Rig {
+        Self::create_any(layout, words, Tunables::default(), Some(features))
+    }
+
+    fn create_any(layout: Layout, words: &[(&str, &str)], tunables: Tunables, features: Option<Vec<Feature>>) -> Rig {
         let directory = tempfile::Builder::new().prefix("tarn-write-").tempdir().expect("a directory for the images");
         let mut vdevs = Vec::new();
         for top in 0..layout.tops {
@@ -111,6 +121,7 @@ impl Rig {
             properties: properties(words),
             command: "zpool create tank".into(),
             tunables: Some(tunables.clone()),
+            features,
             ..CreateOptions::default()
         };
         let pool = Pool::create("tank", &vdevs, options).unwrap_or_else(|error| panic!("creating the pool: {error}"));
@@ -184,6 +195,11 @@ impl Rig {
     /// Makes a file system.
     pub fn create_file_system(&mut self, dataset: &str, words: &[(&str, &str)]) {
         self.pool().create_file_system(dataset, properties(words)).unwrap_or_else(|error| panic!("creating {dataset}: {error}"));
+        self.models.insert(dataset.to_owned(), Model::new());
+    }
+
+    /// Begins a model of a file system that is not empty: it knows only what is made from now on.
+    pub fn adopt(&mut self, dataset: &str) {
         self.models.insert(dataset.to_owned(), Model::new());
     }
 

@@ -103,10 +103,7 @@ fn run(seed: u64, ask_zdb: bool) -> u64 {
         disk.progress.store(world.done(), Ordering::SeqCst);
     }
     let cut = disk.cut(seed);
-    fs.release_all();
-    drop(fs);
     pool.abandon();
-    drop(pool);
 
     let what = format!("seed {seed} (TARN_SEED={seed} cargo test -p sim --test log_crash)");
     if ask_zdb {
@@ -117,13 +114,13 @@ fn run(seed: u64, ask_zdb: bool) -> u64 {
     check(&pool, &format!("{what}: as the cut left it"));
     pool.abandon();
     let pool = open(&disk, false);
-    let fs = file_system(&pool);
-    let zil = Zil::of(fs.objset());
-    let replayed = zil.replay(fs.objset(), &|| pool.sync_all(), &FileReplay(&fs)).unwrap_or_else(|error| panic!("{what}: {error}"));
-    fs.drain_delete_queue().unwrap();
-    world.compare(&fs, cut.progress, &what);
-    fs.release_all();
-    drop(fs);
+    let again = file_system(&pool);
+    let zil = Zil::of(again.objset());
+    let replayed = zil.replay(again.objset(), &|| pool.sync_all(), &FileReplay(&again)).unwrap_or_else(|error| panic!("{what}: {error}"));
+    again.drain_delete_queue().unwrap();
+    world.compare(&again, cut.progress, &what);
+    again.release_all();
+    drop(again);
     pool.sync_all().unwrap();
     check(&pool, &format!("{what}: after the replay"));
     pool.export().unwrap();

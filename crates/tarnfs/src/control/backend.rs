@@ -1,6 +1,9 @@
 //! Who answers requests.
 
-use super::failure::Failure;
+use super::failure::{Failure, FailureKind};
+use super::maintenance::{
+    DatasetRename, ImportRewound, OwnerSpace, OwnerUse, PoolClear, PoolEvent, PoolEvents, PoolHistory, PoolRecord, PoolReguid, PoolUpgrade,
+};
 use super::reply::{BuildVersion, Datasets, Mount, PoolEntry, Reply};
 use super::request::{
     DatasetCreate, DatasetDestroy, DatasetInherit, DatasetList, DatasetMount, DatasetSet, DatasetUnmount, PoolCreate, PoolDestroy,
@@ -28,7 +31,7 @@ pub trait Backend {
     /// `zpool import`, looking
     fn pool_scan(&mut self, scan: PoolScan) -> Result<Vec<FoundPool>, Failure>;
     /// `zpool import`
-    fn pool_import(&mut self, import: PoolImport) -> Result<(), Failure>;
+    fn pool_import(&mut self, import: PoolImport) -> Result<Option<ImportRewound>, Failure>;
     /// `zpool export`
     fn pool_export(&mut self, export: PoolExport) -> Result<(), Failure>;
     /// `zpool list`: with the vdev tree
@@ -41,11 +44,43 @@ pub trait Backend {
     fn pool_set(&mut self, set: PoolSet) -> Result<(), Failure>;
     /// `zpool sync`
     fn pool_sync(&mut self, select: PoolSelect) -> Result<(), Failure>;
+    /// `zpool history`
+    fn pool_history(&mut self, _: PoolSelect) -> Result<Vec<PoolHistory>, Failure> {
+        not_here()
+    }
+    /// A command that changed a pool, for its history.
+    fn pool_record(&mut self, _: PoolRecord) -> Result<(), Failure> {
+        not_here()
+    }
+    /// `zpool reguid`
+    fn pool_reguid(&mut self, _: PoolReguid) -> Result<(), Failure> {
+        not_here()
+    }
+    /// `zpool clear`
+    fn pool_clear(&mut self, _: PoolClear) -> Result<(), Failure> {
+        not_here()
+    }
+    /// `zpool upgrade`: the version
+    fn pool_upgrade(&mut self, _: PoolUpgrade) -> Result<(), Failure> {
+        not_here()
+    }
+    /// `zpool events`
+    fn pool_events(&mut self, _: PoolEvents) -> Result<Vec<PoolEvent>, Failure> {
+        not_here()
+    }
 
     /// `zfs create`
     fn dataset_create(&mut self, create: DatasetCreate) -> Result<(), Failure>;
     /// `zfs destroy`
     fn dataset_destroy(&mut self, destroy: DatasetDestroy) -> Result<(), Failure>;
+    /// `zfs rename`
+    fn dataset_rename(&mut self, _: DatasetRename) -> Result<(), Failure> {
+        not_here()
+    }
+    /// `zfs userspace` and its like
+    fn owner_space(&mut self, _: OwnerSpace) -> Result<Vec<OwnerUse>, Failure> {
+        not_here()
+    }
     /// `zfs list`
     fn dataset_list(&mut self, list: DatasetList) -> Result<Datasets, Failure>;
     /// `zfs get`
@@ -73,13 +108,21 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::PoolCreate(create) => done(backend.pool_create(create)),
         Request::PoolDestroy(destroy) => done(backend.pool_destroy(destroy)),
         Request::PoolScan(scan) => backend.pool_scan(scan).map(Reply::Found),
-        Request::PoolImport(import) => done(backend.pool_import(import)),
+        Request::PoolImport(import) => backend.pool_import(import).map(Reply::Imported),
         Request::PoolExport(export) => done(backend.pool_export(export)),
         Request::PoolList(select) => backend.pool_list(select).map(Reply::Pools),
         Request::PoolGet(select) => backend.pool_get(select).map(Reply::Pools),
         Request::PoolStatus(select) => backend.pool_status(select).map(Reply::Status),
         Request::PoolSet(set) => done(backend.pool_set(set)),
         Request::PoolSync(select) => done(backend.pool_sync(select)),
+        Request::PoolHistory(select) => backend.pool_history(select).map(Reply::History),
+        Request::PoolRecord(record) => done(backend.pool_record(record)),
+        Request::PoolReguid(reguid) => done(backend.pool_reguid(reguid)),
+        Request::PoolClear(clear) => done(backend.pool_clear(clear)),
+        Request::PoolUpgrade(upgrade) => done(backend.pool_upgrade(upgrade)),
+        Request::PoolEvents(events) => backend.pool_events(events).map(Reply::Events),
+        Request::DatasetRename(rename) => done(backend.dataset_rename(rename)),
+        Request::OwnerSpace(space) => backend.owner_space(space).map(Reply::Owners),
         Request::DatasetCreate(create) => done(backend.dataset_create(create)),
         Request::DatasetDestroy(destroy) => done(backend.dataset_destroy(destroy)),
         Request::DatasetList(list) => backend.dataset_list(list).map(Reply::Datasets),
@@ -91,6 +134,11 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::MountList => backend.mount_list().map(Reply::Mounts),
     };
     outcome.unwrap_or_else(Reply::Failed)
+}
+
+/// What a backend answers that does not look after pools.
+fn not_here<T>() -> Result<T, Failure> {
+    Err(Failure::new(FailureKind::PoolNotSupported))
 }
 
 fn done(outcome: Result<(), Failure>) -> Result<Reply, Failure> {

@@ -158,19 +158,27 @@ impl Failure {
         }
     }
 
+    /// The sentence without the pool's name in front: the command has said it.
+    fn words(error: &engine::error::Error) -> &str {
+        let message = error.message();
+        message.strip_prefix("pool ").and_then(|rest| rest.split_once(": ")).map_or(message, |(_, rest)| rest)
+    }
+
     fn common(error: &engine::error::Error) -> Failure {
+        let words = Failure::words(error);
         match error.kind() {
-            ErrorKind::Io => Failure::with(FailureKind::Io, error.message()),
-            ErrorKind::Checksum | ErrorKind::Corrupt => Failure::with(FailureKind::Checksum, error.message()),
+            ErrorKind::Io => Failure::with(FailureKind::Io, words),
+            ErrorKind::Checksum | ErrorKind::Corrupt => Failure::with(FailureKind::Checksum, words),
             ErrorKind::NoSpace | ErrorKind::Quota => Failure::new(FailureKind::NoSpace),
-            ErrorKind::NoDevice => Failure::with(FailureKind::BadDevice, error.message()),
-            ErrorKind::Unsupported => Failure::with(FailureKind::Unsupported, error.message()),
+            ErrorKind::NoDevice => Failure::with(FailureKind::BadDevice, words),
+            ErrorKind::Unsupported => Failure::with(FailureKind::Unsupported, words),
             ErrorKind::Suspended => Failure::with(FailureKind::PoolUnavailable, "pool I/O is currently suspended"),
             ErrorKind::Denied => Failure::new(FailureKind::Permission),
+            ErrorKind::InUseElsewhere => Failure::with(FailureKind::OtherHost, words),
             ErrorKind::ReadOnly => Failure::new(FailureKind::PoolReadOnly),
             ErrorKind::KeyNotLoaded => Failure::with(FailureKind::Encryption, "encryption key not loaded"),
             ErrorKind::NameTooLong => Failure::new(FailureKind::NameTooLong),
-            _ => Failure::with(FailureKind::Other, error.message()),
+            _ => Failure::with(FailureKind::Other, words),
         }
     }
 }

@@ -19,6 +19,7 @@
 
 mod backend;
 mod failure;
+mod maintenance;
 pub mod mountpoint;
 mod pools;
 mod property;
@@ -33,6 +34,10 @@ mod tests;
 
 pub use backend::{Backend, execute};
 pub use failure::{Failure, FailureKind};
+pub use maintenance::{
+    CommandLine, DatasetRename, EventValue, HistoryRecord, HistoryWhat, ImportRewound, OwnerKind, OwnerSpace, OwnerUse, PoolClear, PoolEvent, PoolEvents,
+    PoolHistory, PoolRecord, PoolReguid, PoolUpgrade,
+};
 pub use pools::{MountPlan, Mounter, NoMounts, Pools};
 pub use property::{PropertyValue, Setting, Source, Value, Wanted};
 pub use reply::{BuildVersion, DatasetEntry, DatasetKind, DatasetKinds, Datasets, Mount, PoolEntry, Reply};

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
+use super::maintenance::{ImportRewound, OwnerUse, PoolEvent, PoolHistory};
 use super::property::PropertyValue;
 use super::status::{FoundPool, PoolStatus};
 
@@ -23,6 +24,14 @@ pub enum Reply {
     Status(Vec<PoolStatus>),
     /// To `DatasetList` and `DatasetGet`.
     Datasets(Datasets),
+    /// To `PoolImport`: what it had to give up, if it went back in time.
+    Imported(Option<ImportRewound>),
+    /// To `PoolHistory`, by name.
+    History(Vec<PoolHistory>),
+    /// To `PoolEvents`, oldest first.
+    Events(Vec<PoolEvent>),
+    /// To `OwnerSpace`, in no order.
+    Owners(Vec<OwnerUse>),
     /// To `MountList`, in the order in which they were mounted.
     Mounts(Vec<Mount>),
 }

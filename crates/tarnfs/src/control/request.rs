@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::maintenance::{CommandLine, DatasetRename, OwnerSpace, PoolClear, PoolEvents, PoolRecord, PoolReguid, PoolUpgrade};
 use super::property::{Setting, Wanted};
 use super::reply::DatasetKinds;
 
@@ -37,11 +38,27 @@ pub enum Request {
     PoolSet(PoolSet),
     /// `zpool sync`: returns when everything dirty is on disk
     PoolSync(PoolSelect),
+    /// `zpool history`
+    PoolHistory(PoolSelect),
+    /// A command that changed a pool, for its history
+    PoolRecord(PoolRecord),
+    /// `zpool reguid`
+    PoolReguid(PoolReguid),
+    /// `zpool clear`
+    PoolClear(PoolClear),
+    /// `zpool upgrade`: the version
+    PoolUpgrade(PoolUpgrade),
+    /// `zpool events`
+    PoolEvents(PoolEvents),
 
     /// `zfs create`
     DatasetCreate(DatasetCreate),
     /// `zfs destroy`, one level
     DatasetDestroy(DatasetDestroy),
+    /// `zfs rename`
+    DatasetRename(DatasetRename),
+    /// `zfs userspace`, `groupspace`, `projectspace`
+    OwnerSpace(OwnerSpace),
     /// `zfs list`
     DatasetList(DatasetList),
     /// `zfs get`
@@ -170,6 +187,9 @@ pub struct PoolCreate {
     pub features: FeatureChoice,
     /// Properties of the root dataset.
     pub dataset_properties: Vec<Setting>,
+    /// For the pool's history.
+    #[serde(default)]
+    pub command: CommandLine,
 }
 
 /// `zpool destroy`. Unmounts first.
@@ -211,6 +231,9 @@ pub struct PoolImport {
     pub missing_log: bool,
     /// Discard the last transactions if that makes it importable (`-F`).
     pub rewind: bool,
+    /// Discard as many as it takes (`-X`).
+    #[serde(default)]
+    pub extreme: bool,
     /// With `rewind`: only say whether it would.
     pub dry_run: bool,
     /// Highest transaction group to use (`-T`).
@@ -326,6 +349,9 @@ pub struct DatasetMount {
     pub force: bool,
     /// Load its key first (`-l`).
     pub load_key: bool,
+    /// There, whatever its `mountpoint` says: for `mount(8)`, which says where.
+    #[serde(default)]
+    pub at: Option<String>,
 }
 
 /// `zfs unmount`

@@ -87,6 +87,16 @@ pub struct VdevStats {
     pub expandable: u64,
     /// Size of the device.
     pub physical_space: u64,
+    /// Nanoseconds since the pool was imported; of the root only.
+    pub age_ns: u64,
+    /// Reads since then.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
     /// Failed reads.
     pub read_errors: u64,
     /// Failed writes.

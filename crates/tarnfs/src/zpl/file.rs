@@ -5,6 +5,8 @@
 //! the property `recordsize`, and from the second block on the block size is fixed. A write that would make the block grow
 //! locks the whole file, any other only its range, so that each write is atomic for readers.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use engine::dmu::OpenTx;
 use engine::error::{ErrorKind, Result};
 use engine::bail;
@@ -25,10 +27,14 @@ const EXECUTE: u64 = 0o111;
 const FREE_STEP_BLOCKS: u64 = 16 << 10;
 /// Worst case of the metadata that a change of contents writes.
 const METADATA: u64 = 128 << 10;
+/// Larger writes are several transactions: one is let in if there is any room at all, whatever its own size.
+const PIECE_BYTES: usize = 1 << 20;
 /// Reads this near to where the last one ended are sequential.
 const READ_AHEAD_SLACK: u64 = 2 << 20;
 const READ_AHEAD_MIN: u64 = 256 << 10;
 const READ_AHEAD_MAX: u64 = 8 << 20;
+/// So much must be available for 100 bytes to be allocated: metadata comes on top.
+const ALLOCATE_PERCENT: u64 = 110;
 /// How long an access time stays good enough, in seconds (as Linux's `relatime`).
 const ACCESS_TIME_GOOD: i64 = 24 * 60 * 60;
 
@@ -102,8 +108,10 @@ impl FileSystem {
 
     /// Changes the access time after a read, if the mount options say so.
     pub(super) fn accessed(&self, inode: &Inode) -> Result<()> {
-        let policy = self.options().access_time;
-        if policy == AccessTime::Off || self.is_read_only() {
+        let options = self.options();
+        let policy = options.access_time;
+        let passed_over = inode.kind == FileKind::Directory && !options.directory_access_time;
+        if policy == AccessTime::Off || passed_over || self.is_read_only() {
             return Ok(());
         }
         let now = self.now();
@@ -151,16 +159,19 @@ impl FileSystem {
         if flags & znode::FLAG_IMMUTABLE != 0 || (flags & znode::FLAG_APPEND_ONLY != 0 && offset < size) {
             bail!(Denied, "inode {} is marked not to be written there", inode.object);
         }
-        let tx = OpenTx::assign(&self.objset, data.len() as u64 + METADATA)?;
-        if whole {
-            self.grow_block(&inode, &tx, size, end.max(size))?;
+        for (number, piece) in data.chunks(PIECE_BYTES).enumerate() {
+            let at = offset + (number * PIECE_BYTES) as u64;
+            let tx = OpenTx::assign(&self.objset, piece.len() as u64 + METADATA)?;
+            if whole && number == 0 {
+                self.grow_block(&inode, &tx, size, end.max(size))?;
+            }
+            inode.dnode.write(&tx, at, piece)?;
+            let mut edit = inode.edit(self, &tx);
+            let size = edit.word(Attribute::Size)?.max(at + piece.len() as u64);
+            self.contents_changed(&mut edit, size, credentials.uid == 0)?;
+            drop(edit);
+            self.log(&tx, Done::Wrote { inode: &inode, offset: at, length: piece.len() as u64 })?;
         }
-        inode.dnode.write(&tx, offset, data)?;
-        let mut edit = inode.edit(self, &tx);
-        let size = edit.word(Attribute::Size)?.max(end);
-        self.contents_changed(&mut edit, size, credentials.uid == 0)?;
-        drop(edit);
-        self.log(&tx, Done::Wrote { inode: &inode, offset, length: data.len() as u64 })?;
         Ok(offset)
     }
 
@@ -214,6 +225,11 @@ impl FileSystem {
     }
 
     pub(super) fn set_size(&self, inode: &Inode, size: u64, credentials: &Credentials) -> Result<()> {
+        self.change_size(inode, size, false, credentials)
+    }
+
+    /// `only_grow`: a file that is longer stays as it is.
+    fn change_size(&self, inode: &Inode, size: u64, only_grow: bool, credentials: &Credentials) -> Result<()> {
         inode.check_regular()?;
         self.check_writable()?;
         if size > SIZE_MAX {
@@ -224,6 +240,9 @@ impl FileSystem {
         }
         let _guard = inode.ranges.write_all();
         let old = inode.word(&self.tables, Attribute::Size)?;
+        if only_grow && size <= old {
+            return Ok(());
+        }
         if size < old {
             self.free_in_steps(inode, size)?;
         }
@@ -241,12 +260,20 @@ impl FileSystem {
 
     /// Frees the contents behind `size`, but for the first step behind it, in transactions of bounded size.
     pub(super) fn free_in_steps(&self, inode: &Inode, size: u64) -> Result<()> {
+        self.free_in_steps_until(inode, size, &AtomicBool::new(false)).map(|_| ())
+    }
+
+    /// As above, between the steps of which `stop` may be set: then it is false that all is done.
+    pub(super) fn free_in_steps_until(&self, inode: &Inode, size: u64, stop: &AtomicBool) -> Result<bool> {
         let step = inode.dnode.block_bytes().saturating_mul(FREE_STEP_BLOCKS);
         loop {
             let end = (inode.dnode.max_block() + 1).saturating_mul(inode.dnode.block_bytes());
             let start = end.saturating_sub(step).next_multiple_of(inode.dnode.block_bytes());
             if start <= size || end <= step {
-                return Ok(());
+                return Ok(true);
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Ok(false);
             }
             let tx = OpenTx::assign_freeing(&self.objset)?;
             inode.dnode.free_range(&tx, start, u64::MAX)?;
@@ -307,16 +334,32 @@ impl FileSystem {
         Ok(Some(found).filter(|&found| found < size || wanted == Seek::Hole))
     }
 
-    /// Reserves nothing (space cannot be promised by a file system that never overwrites) but makes the file as long as asked.
+    /// Reserves nothing (space cannot be promised by a file system that never overwrites) but refuses what there is no room for
+    /// now, and makes the file as long as asked, unless its size is to stay.
+    ///
+    /// # Errors
+    /// `NoSpace`; see [`FileSystem::truncate`].
+    pub fn allocate(&self, number: InodeNumber, offset: u64, length: u64, keep_size: bool, credentials: &Credentials) -> Result<()> {
+        let end = offset.saturating_add(length);
+        let inode = self.inode(number)?;
+        inode.check_regular()?;
+        self.check_writable()?;
+        let available = self.space().available;
+        if length > available / ALLOCATE_PERCENT * 100 {
+            bail!(NoSpace, "{}: {length} bytes for inode {} are more than fit into the {available} that are available", self.objset.name(), inode.object);
+        }
+        if keep_size {
+            return Ok(());
+        }
+        drop(inode);
+        self.extend(number, end, credentials)
+    }
+
+    /// Makes a file at least `size` bytes long.
     ///
     /// # Errors
     /// See [`FileSystem::truncate`].
-    pub fn allocate(&self, inode: InodeNumber, offset: u64, length: u64, credentials: &Credentials) -> Result<()> {
-        let end = offset.saturating_add(length);
-        let inode = self.inode(inode)?;
-        if inode.kind == FileKind::Regular && inode.word(&self.tables, Attribute::Size)? >= end {
-            return Ok(());
-        }
-        self.set_size(&inode, end, credentials)
+    pub fn extend(&self, inode: InodeNumber, size: u64, credentials: &Credentials) -> Result<()> {
+        self.change_size(&*self.inode(inode)?, size, true, credentials)
     }
 }

@@ -55,6 +55,8 @@ pub struct MountOptions {
     pub xattr_in_attributes: bool,
     /// Properties `atime` and `relatime`.
     pub access_time: AccessTime,
+    /// Reading a directory changes its access time too.
+    pub directory_access_time: bool,
     /// Nothing may be changed.
     pub read_only: bool,
     /// The pool has the feature project_quota: new files get a project id.
@@ -69,7 +71,16 @@ pub struct MountOptions {
 
 impl Default for MountOptions {
     fn default() -> Self {
-        MountOptions { xattr_in_attributes: true, access_time: AccessTime::Relative, read_only: false, project_ids: true, long_names: false, sync_disabled: false, log_xattrs: false }
+        MountOptions {
+            xattr_in_attributes: true,
+            access_time: AccessTime::Relative,
+            directory_access_time: true,
+            read_only: false,
+            project_ids: true,
+            long_names: false,
+            sync_disabled: false,
+            log_xattrs: false,
+        }
     }
 }
 
@@ -132,6 +143,9 @@ impl FileSystem {
     }
 
     fn open_inner(objset: Arc<Objset>, options: MountOptions, space: SpaceOf) -> Result<Self> {
+        if objset.is_locked() {
+            bail!(KeyNotLoaded, "it is encrypted, and its key is not loaded");
+        }
         let master = Zap::open(&objset, znode::MASTER_NODE)?;
         let version = master.lookup_u64(znode::VERSION_NAME)?.ok_or_else(|| error!(Corrupt, "the file system has no version"))?;
         if version == 0 || version > znode::VERSION_SA {

@@ -157,6 +157,11 @@ impl InodeTable {
         if left == 0 { shard.remove(&object) } else { None }
     }
 
+    /// Does somebody refer to it?
+    pub(super) fn contains(&self, object: InodeNumber) -> bool {
+        self.shard(object).lock().contains_key(&object)
+    }
+
     /// Numbers of all inodes.
     pub(super) fn all(&self) -> Vec<InodeNumber> {
         self.shards.iter().flat_map(|shard| shard.lock().keys().copied().collect::<Vec<_>>()).collect()
@@ -167,6 +172,8 @@ impl InodeTable {
 pub(super) struct InodeRef<'a> {
     fs: &'a FileSystem,
     inode: Arc<Inode>,
+    /// Its end was seen to.
+    leaves: bool,
 }
 
 impl Deref for InodeRef<'_> {
@@ -179,11 +186,19 @@ impl Deref for InodeRef<'_> {
 
 impl Drop for InodeRef<'_> {
     fn drop(&mut self) {
-        self.fs.release(self.inode.object, 1);
+        if !self.leaves {
+            self.fs.release(self.inode.object, 1);
+        }
     }
 }
 
 impl InodeRef<'_> {
+    /// Ends the reference without freeing a file that has no links: that is left to the next mount.
+    pub(super) fn leave(mut self) {
+        self.leaves = true;
+        self.fs.inodes.release(self.inode.object, 1);
+    }
+
     /// The reference is the kernel's from now on.
     pub(super) fn give_to_kernel(self) {
         self.fs.inodes.find(self.inode.object);
@@ -194,7 +209,7 @@ impl FileSystem {
     /// The inode with number `object`.
     pub(super) fn inode(&self, object: InodeNumber) -> Result<InodeRef<'_>> {
         if let Some(inode) = self.inodes.find(object) {
-            return Ok(InodeRef { fs: self, inode });
+            return Ok(InodeRef { fs: self, inode, leaves: false });
         }
         let inode = self.inode_even_unlinked(object)?;
         // One without links is alive only as long as somebody refers to it, and nobody did.
@@ -206,7 +221,7 @@ impl FileSystem {
 
     pub(super) fn inode_even_unlinked(&self, object: InodeNumber) -> Result<InodeRef<'_>> {
         if let Some(inode) = self.inodes.find(object) {
-            return Ok(InodeRef { fs: self, inode });
+            return Ok(InodeRef { fs: self, inode, leaves: false });
         }
         let dnode = self.objset.hold(object)?;
         let mut attributes = Attributes::load(&dnode, &self.tables).within(|| format!("inode {object}"))?;
@@ -215,7 +230,7 @@ impl FileSystem {
         }
         let inode = Inode::new(object, dnode, attributes, &self.tables)?;
         inode.changed_in.store(self.may_have_changed_in(object), Ordering::Release);
-        Ok(InodeRef { fs: self, inode: self.inodes.insert(inode) })
+        Ok(InodeRef { fs: self, inode: self.inodes.insert(inode), leaves: false })
     }
 
     /// The newest transaction group in which an object that nobody refers to may have been changed, when somebody did.
@@ -229,7 +244,7 @@ impl FileSystem {
 
     /// Puts a new file's inode into the table.
     pub(super) fn insert_inode(&self, inode: Inode) -> InodeRef<'_> {
-        InodeRef { fs: self, inode: self.inodes.insert(inode) }
+        InodeRef { fs: self, inode: self.inodes.insert(inode), leaves: false }
     }
 
     fn release(&self, object: InodeNumber, count: u64) {

@@ -5,13 +5,15 @@
 //! refers to the inode any more its contents are freed, in steps if there are many, and then, in one transaction, the object and its
 //! place in the queue. After a crash the queue says what is left to free.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use engine::dmu::OpenTx;
 use engine::error::{ErrorKind, Result};
 use engine::zap::Cursor;
 use ondisk::sa::Attribute;
 use ondisk::znode;
 
-use super::FileKind;
+use super::{FileKind, InodeNumber};
 use super::file_system::FileSystem;
 use super::inode::{Inode, InodeRef};
 
@@ -69,23 +71,44 @@ impl FileSystem {
         Some(u64::from_le_bytes(*acl.first_chunk()?)).filter(|&object| object != 0)
     }
 
-    /// Frees what the delete queue holds and nobody has open: to be called once after mounting for writing.
-    /// Returns how many files were freed.
+    /// Files without a name that a crash left: to be asked once, before the mount is used, and given to
+    /// [`FileSystem::free_left_behind`]. Nobody can open them any more, so that may be done beside other work.
     ///
     /// # Errors
     /// The queue cannot be read.
-    #[doc(alias = "zfs_unlinked_drain")]
-    pub fn drain_delete_queue(&self) -> Result<usize> {
-        self.check_writable()?;
-        let mut freed = 0;
+    pub fn left_behind(&self) -> Result<Vec<InodeNumber>> {
+        let mut objects = Vec::new();
         let mut cursor = Cursor::start();
         while let Some(entry) = self.delete_queue.next(&mut cursor)? {
-            let object = entry.value.first();
+            objects.push(entry.value.first());
+        }
+        Ok(objects)
+    }
+
+    /// Frees such files, until `stop` is set: what was not done is done after the next mount. Returns how many were freed.
+    ///
+    /// # Errors
+    /// The pool is stopped or full.
+    #[doc(alias = "zfs_unlinked_drain")]
+    pub fn free_left_behind(&self, objects: &[InodeNumber], stop: &AtomicBool) -> Result<usize> {
+        let mut freed = 0;
+        for &object in objects {
+            if stop.load(Ordering::Relaxed) || self.is_read_only() {
+                break;
+            }
+            if self.inodes.contains(object) {
+                // Somebody has it open, and frees it at the end.
+                continue;
+            }
             match self.inode_even_unlinked(object) {
-                // When this reference is dropped the object is freed, if nobody else has one.
                 Ok(inode) => {
-                    freed += usize::from(inode.word(&self.tables, Attribute::Links).is_ok_and(|links| links == 0));
-                    drop(inode);
+                    let is_left = inode.word(&self.tables, Attribute::Links)? == 0;
+                    if is_left && inode.kind == FileKind::Regular && !self.free_in_steps_until(&inode, 0, stop)? {
+                        inode.leave();
+                        break;
+                    }
+                    // When this reference is dropped the object is freed, if nobody else has one.
+                    freed += usize::from(is_left);
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     let tx = OpenTx::assign_freeing(&self.objset)?;
@@ -95,6 +118,16 @@ impl FileSystem {
             }
         }
         Ok(freed)
+    }
+
+    /// Frees what the delete queue holds and nobody has open: to be called once after mounting for writing.
+    /// Returns how many files were freed.
+    ///
+    /// # Errors
+    /// The queue cannot be read.
+    pub fn drain_delete_queue(&self) -> Result<usize> {
+        self.check_writable()?;
+        self.free_left_behind(&self.left_behind()?, &AtomicBool::new(false))
     }
 
     /// Lets go of all inodes, as at an unmount: files that were removed while open are freed.

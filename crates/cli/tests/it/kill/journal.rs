@@ -70,24 +70,39 @@ pub(crate) enum Op {
     Create { name: String, file: u64 },
     Link { old: String, new: String },
     Rename { old: String, new: String },
+    /// The two names change places.
+    Exchange { one: String, other: String },
     Remove { name: String },
     Symlink { name: String, target: String },
     MakeDirectory { name: String },
     RemoveDirectory { name: String },
     Mode { name: String, mode: u32 },
+    Owner { name: String, owner: u32 },
     Attribute { name: String, value: u64 },
     Write { file: u64, first: u64, count: u64, version: u64 },
     /// A write that is durable when it returns.
     WriteThrough { file: u64, first: u64, count: u64, version: u64 },
     Truncate { file: u64, records: u64 },
+    /// Makes a hole.
+    Punch { file: u64, first: u64, count: u64 },
     Sync { file: u64 },
     SyncDirectory,
+    /// `zpool sync`.
+    SyncPool,
 }
 
 impl Op {
     /// Does it change names or attributes?
     pub(crate) fn is_of_names(&self) -> bool {
-        !matches!(self, Op::Write { .. } | Op::WriteThrough { .. } | Op::Truncate { .. } | Op::Sync { .. } | Op::SyncDirectory)
+        !self.is_of_contents() && !self.is_sync() && *self != Op::SyncPool
+    }
+
+    fn is_of_contents(&self) -> bool {
+        matches!(self, Op::Write { .. } | Op::WriteThrough { .. } | Op::Truncate { .. } | Op::Punch { .. })
+    }
+
+    pub(crate) fn is_of_attributes(&self) -> bool {
+        matches!(self, Op::Mode { .. } | Op::Owner { .. } | Op::Attribute { .. })
     }
 
     pub(crate) fn is_sync(&self) -> bool {
@@ -99,17 +114,21 @@ impl Op {
             Op::Create { name, file } => format!("create {name} {file}"),
             Op::Link { old, new } => format!("link {old} {new}"),
             Op::Rename { old, new } => format!("rename {old} {new}"),
+            Op::Exchange { one, other } => format!("exchange {one} {other}"),
             Op::Remove { name } => format!("remove {name}"),
             Op::Symlink { name, target } => format!("symlink {name} {target}"),
             Op::MakeDirectory { name } => format!("mkdir {name}"),
             Op::RemoveDirectory { name } => format!("rmdir {name}"),
             Op::Mode { name, mode } => format!("mode {name} {mode}"),
+            Op::Owner { name, owner } => format!("owner {name} {owner}"),
             Op::Attribute { name, value } => format!("attribute {name} {value}"),
             Op::Write { file, first, count, version } => format!("write {file} {first} {count} {version}"),
             Op::WriteThrough { file, first, count, version } => format!("through {file} {first} {count} {version}"),
             Op::Truncate { file, records } => format!("truncate {file} {records}"),
+            Op::Punch { file, first, count } => format!("punch {file} {first} {count}"),
             Op::Sync { file } => format!("sync {file}"),
             Op::SyncDirectory => "syncdir".to_owned(),
+            Op::SyncPool => "syncpool".to_owned(),
         }
     }
 
@@ -120,17 +139,21 @@ impl Op {
             "create" => Op::Create { name: name(1), file: number(2) },
             "link" => Op::Link { old: name(1), new: name(2) },
             "rename" => Op::Rename { old: name(1), new: name(2) },
+            "exchange" => Op::Exchange { one: name(1), other: name(2) },
             "remove" => Op::Remove { name: name(1) },
             "symlink" => Op::Symlink { name: name(1), target: name(2) },
             "mkdir" => Op::MakeDirectory { name: name(1) },
             "rmdir" => Op::RemoveDirectory { name: name(1) },
             "mode" => Op::Mode { name: name(1), mode: number(2) as u32 },
+            "owner" => Op::Owner { name: name(1), owner: number(2) as u32 },
             "attribute" => Op::Attribute { name: name(1), value: number(2) },
             "write" => Op::Write { file: number(1), first: number(2), count: number(3), version: number(4) },
             "through" => Op::WriteThrough { file: number(1), first: number(2), count: number(3), version: number(4) },
             "truncate" => Op::Truncate { file: number(1), records: number(2) },
+            "punch" => Op::Punch { file: number(1), first: number(2), count: number(3) },
             "sync" => Op::Sync { file: number(1) },
             "syncdir" => Op::SyncDirectory,
+            "syncpool" => Op::SyncPool,
             other => panic!("the journal has {other:?}"),
         }
     }

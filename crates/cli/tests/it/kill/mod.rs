@@ -7,7 +7,11 @@
 //! covers is there, names and attributes are those after a prefix of what each thread did, the prefixes fit together,
 //! and every record of every file is one that was written there.
 
+mod administer;
+mod contents;
 mod journal;
+mod names;
+mod promises;
 mod verdict;
 mod work;
 
@@ -24,11 +28,15 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::rig::{LIMIT, Rig, has_program, wait_for};
+use administer::Datasets;
 use journal::{Journal, Record, fill};
 
 /// Processes that work, and threads of each.
 const PROCESSES: u64 = 2;
 pub(crate) const THREADS: u64 = 2;
+/// The thread that writes through a mapping, and the one with the administrative verbs.
+const MAPPER: u64 = PROCESSES * THREADS;
+const ADMINISTRATOR: u64 = MAPPER + 1;
 /// Records of a file in `keep`.
 const KEPT_RECORDS: u64 = 300;
 
@@ -38,31 +46,34 @@ struct Campaign {
     seed: u64,
     random: ChaCha8Rng,
     images: Vec<String>,
-    /// Datasets that must be there, and those of which nobody knows.
-    datasets: BTreeSet<String>,
-    doubtful: BTreeSet<String>,
+    datasets: Datasets,
+    pace: Pace,
     kept: u64,
     /// Objects of the empty file system.
     objects_at_first: u64,
     totals: verdict::Totals,
+    /// How often the images were looked at.
+    judged: u64,
 }
 
 impl Campaign {
-    fn new(rig: Rig, seed: u64) -> Campaign {
+    fn new(rig: Rig, seed: u64, pace: Pace) -> Campaign {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let images: Vec<String> = (0..random.random_range(1..3)).map(|number| format!("disk{number}.img")).collect();
+        let images: Vec<String> = (0..random.random_range(1..4)).map(|number| format!("disk{number}.img")).collect();
         let paths: Vec<String> = images.iter().map(|name| rig.image(name, 640 << 20)).collect();
-        rig.ok(&format!("zpool create -m @mnt -o ashift={} tank {}", random.random_range(9..14), paths.join(" ")));
+        let layout = if paths.len() > 1 && random.random() { "mirror" } else { "" };
+        rig.ok(&format!("zpool create -m @mnt -o ashift={} tank {layout} {}", random.random_range(9..14), paths.join(" ")));
         let mut campaign = Campaign {
             rig,
             seed,
             random,
             images,
-            datasets: BTreeSet::new(),
-            doubtful: BTreeSet::new(),
+            datasets: Datasets::default(),
+            pace,
             kept: 0,
             objects_at_first: 0,
             totals: verdict::Totals::default(),
+            judged: 0,
         };
         fs::create_dir(campaign.mount().join("keep")).unwrap();
         campaign.rig.ok("zpool sync tank");
@@ -80,11 +91,26 @@ impl Campaign {
         space.f_files - space.f_ffree
     }
 
-    fn judge_images(&self, what: &str) {
-        eprintln!("{what}: the images");
+    fn judge_images(&mut self, what: &str) {
+        self.judged += 1;
+        let with_zdb = self.judged.is_multiple_of(self.pace.zdb_every);
+        eprintln!("{what}: the images{}", if with_zdb { ", with zdb" } else { "" });
         self.rig.check("tank");
-        let images: Vec<&str> = self.images.iter().map(String::as_str).collect();
-        self.rig.zdb(&images);
+        if with_zdb {
+            let images: Vec<&str> = self.images.iter().map(String::as_str).collect();
+            self.rig.zdb(&images);
+            self.keep(what);
+        }
+    }
+
+    /// With `KILL_KEEP=DIR`, what `zdb` has seen is kept for the real kernel module (`cargo xtask oracle vm DIR`).
+    fn keep(&self, what: &str) {
+        let Some(place) = std::env::var_os("KILL_KEEP") else { return };
+        let place = Path::new(&place).join(what.replace([' ', ','], "-"));
+        fs::create_dir_all(&place).unwrap();
+        let images = self.images.iter().map(|name| self.rig.path(name));
+        let copied = Command::new("cp").arg("--sparse=always").args(images).arg(&place).status();
+        assert!(copied.is_ok_and(|status| status.success()), "copying to {}", place.display());
     }
 
     fn import(&self) {
@@ -99,14 +125,16 @@ impl Campaign {
         let journal = Journal::create(&self.rig.path(&format!("journal{number}")));
         let mut workers = self.start_workers(&directory, &journal);
         let ending = AtomicBool::new(false);
-        let millis = if self.random.random_ratio(1, 4) { self.random.random_range(0..6000) } else { self.random.random_range(20..1500) };
+        let longest = if self.random.random_ratio(1, 4) { 4 * self.pace.millis } else { self.pace.millis };
+        let millis = self.random.random_range(0..longest);
         let how = self.random.random_range(0..8);
         let admin_seed = self.random.random();
         let (rig, mount) = (&self.rig, self.mount());
-        let (datasets, doubtful) = (&mut self.datasets, &mut self.doubtful);
+        let datasets = &mut self.datasets;
         thread::scope(|scope| {
             let (ending, journal) = (&ending, &journal);
-            scope.spawn(move || work::administer(rig, admin_seed, ending, datasets, doubtful));
+            let mounted = mount.clone();
+            scope.spawn(move || datasets.administer(rig, &mounted, journal, admin_seed, ending));
             // Long lists of frees are on their way too.
             let old = mount.join(format!("r{}", number.saturating_sub(2)));
             scope.spawn(move || if number >= 2 { drop(fs::remove_dir_all(old)) });
@@ -175,16 +203,7 @@ impl Campaign {
         fs::write(&path, fill(self.kept, 2 * self.kept + 1, 0, KEPT_RECORDS)).unwrap();
         fs::File::open(&path).unwrap().sync_all().unwrap();
         self.kept += 1;
-        let listed: BTreeSet<String> = self.rig.ok("zfs list -H -o name -r tank").lines().skip(1).map(str::to_owned).collect();
-        let missing: Vec<&String> = self.datasets.difference(&listed).collect();
-        assert!(missing.is_empty(), "{what}: datasets that were made are gone: {missing:?}");
-        let extra: Vec<&String> = listed.difference(&self.datasets).filter(|name| !self.doubtful.contains(*name)).collect();
-        assert!(extra.is_empty(), "{what}: datasets that were destroyed are back: {extra:?}");
-        for name in &listed {
-            self.rig.ok(&format!("zfs destroy {name}"));
-        }
-        self.datasets.clear();
-        self.doubtful.clear();
+        self.datasets.judge(&self.rig, &self.rig.path("mnt"), what);
         // Files that were removed while they were open are freed by the import, after it or in it.
         let begin = Instant::now();
         loop {
@@ -207,7 +226,7 @@ impl Campaign {
         }
         if has_program("python3") {
             let mut command = Command::new("python3");
-            command.args(["-c", work::MAPPER]).env("KILL_WORKER", (PROCESSES * THREADS).to_string());
+            command.args(["-c", work::MAPPER]).env("KILL_WORKER", MAPPER.to_string());
             workers.push(("mapper".to_owned(), command));
         }
         let start = |(name, mut command): (String, Command)| {
@@ -218,7 +237,7 @@ impl Campaign {
         workers.into_iter().map(start).collect()
     }
 
-    fn finish(self) {
+    fn finish(mut self) {
         fs::remove_dir_all(self.mount().join("keep")).unwrap();
         self.rig.ok("zpool export tank");
         self.judge_images(&format!("seed {} at the end", self.seed));
@@ -241,9 +260,16 @@ fn walk(directory: &Path) -> u64 {
     inodes.len() as u64
 }
 
-fn campaign(seed: u64, kills: u64) {
+/// How long rounds are, and how often the real `zdb` is asked.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    millis: u64,
+    zdb_every: u64,
+}
+
+fn campaign(seed: u64, kills: u64, pace: Pace) {
     let Some(rig) = Rig::new() else { return };
-    let mut campaign = Campaign::new(rig, seed);
+    let mut campaign = Campaign::new(rig, seed, pace);
     for number in 0..kills {
         campaign.round(number);
     }
@@ -258,16 +284,20 @@ fn number(name: &str, default: u64) -> u64 {
 
 #[test]
 fn three_kills() {
-    campaign(1, 3);
+    campaign(1, 3, Pace { millis: 1500, zdb_every: 1 });
 }
 
-/// The long form: `KILLS` rounds from `SEED`.
+/// The long form: `KILLS` rounds, from `SEED`, a new pool every 50. `ZDB_EVERY`: how often the real `zdb` is asked.
 #[test]
 #[ignore = "long: KILLS=n SEED=s"]
 fn many_kills() {
     let (kills, seed) = (number("KILLS", 50), number("SEED", 1));
-    sim::places::say(&format!("KILLS={kills} SEED={seed} cargo test --release -p cli --test it many_kills -- --ignored --nocapture"));
-    campaign(seed, kills);
+    let pace = Pace { millis: number("MILLIS", 800), zdb_every: number("ZDB_EVERY", 8) };
+    for (at, begin) in (0..kills).step_by(50).enumerate() {
+        let (seed, kills) = (seed + at as u64, (kills - begin).min(50));
+        sim::places::say(&format!("KILLS={kills} SEED={seed} cargo test -p cli --test it many_kills -- --ignored --nocapture"));
+        campaign(seed, kills, pace);
+    }
 }
 
 /// The judge must see what is wrong, or it judges nothing.

@@ -3,17 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rustix::fs::{CWD, FallocateFlags, RenameFlags, renameat_with};
 
 use super::journal::{Journal, Op, Record, fill};
-use crate::rig::Rig;
 
 /// The name of the extended attribute.
 pub(super) const ATTRIBUTE: &str = "user.version";
@@ -132,10 +130,12 @@ impl Worker {
         match choice {
             0..15 if self.names.len() < FILES_MAX => self.create(),
             0..40 => self.write(file, &path),
-            40..46 => self.truncate(file, &path),
+            40..44 => self.truncate(file, &path),
+            44..46 => self.punch(file, &path),
             46..52 => self.perform(Op::Sync { file }, || File::open(&path)?.sync_all().map(|()| 0)),
             52..54 => self.perform(Op::SyncDirectory, || File::open(&self.directory)?.sync_all().map(|()| 0)),
-            54..62 => self.rename(name),
+            54..60 => self.rename(name),
+            60..62 => self.exchange(name),
             62..72 => self.remove(name),
             72..75 => self.link(name),
             75..78 => self.symbolic_link(),
@@ -144,7 +144,11 @@ impl Worker {
                 let mode = 0o600 | self.random.random_range(0..0o177u32);
                 self.perform(Op::Mode { name, mode }, || fs::set_permissions(&path, fs::Permissions::from_mode(mode)).map(|()| 0))
             }
-            86..92 => {
+            86..88 => {
+                let owner = self.random.random_range(0..5000);
+                self.perform(Op::Owner { name, owner }, || chown(&path, Some(owner), None).map(|()| 0))
+            }
+            88..92 => {
                 let value: u64 = self.random.random();
                 let bytes = value.to_string();
                 self.perform(Op::Attribute { name, value }, || Ok(rustix::fs::setxattr(&path, ATTRIBUTE, bytes.as_bytes(), rustix::fs::XattrFlags::empty()).map(|()| 0)?))
@@ -198,6 +202,29 @@ impl Worker {
         let bytes = (records * Record::BYTES) as u64;
         self.perform(Op::Truncate { file, records: records as u64 }, || OpenOptions::new().write(true).open(path)?.set_len(bytes).map(|()| 0))?;
         self.files.get_mut(&file).unwrap().versions.resize(records, 0);
+        Ok(())
+    }
+
+    fn punch(&mut self, file: u64, path: &std::path::Path) -> io::Result<()> {
+        let size = self.files[&file].versions.len() as u64;
+        let (first, count) = (self.random.random_range(0..=size), self.random.random_range(1..100u64));
+        let (offset, length) = (first * Record::BYTES as u64, count * Record::BYTES as u64);
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let open = || OpenOptions::new().write(true).open(path);
+        self.perform(Op::Punch { file, first, count }, || Ok(rustix::fs::fallocate(open()?, flags, offset, length).map(|()| 0)?))?;
+        let end = size.min(first + count) as usize;
+        self.files.get_mut(&file).unwrap().versions[first as usize..end].fill(0);
+        Ok(())
+    }
+
+    fn exchange(&mut self, one: String) -> io::Result<()> {
+        let Some(other) = self.a_name().filter(|other| self.names[other] != self.names[&one]) else { return Ok(()) };
+        let (from, to) = (self.directory.join(&one), self.directory.join(&other));
+        let act = || Ok(renameat_with(CWD, &from, CWD, &to, RenameFlags::EXCHANGE).map(|()| 0)?);
+        self.perform(Op::Exchange { one: one.clone(), other: other.clone() }, act)?;
+        let (first, second) = (self.names[&one], self.names[&other]);
+        self.names.insert(one, second);
+        self.names.insert(other, first);
         Ok(())
     }
 
@@ -293,52 +320,5 @@ impl Known {
             self.versions.resize(end, 0);
         }
         self.versions[first as usize..end].fill(version);
-    }
-}
-
-/// Administrative verbs, until `ending`.
-pub(super) fn administer(rig: &Rig, seed: u64, ending: &AtomicBool, datasets: &mut BTreeSet<String>, doubtful: &mut BTreeSet<String>) {
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let mut count = 0;
-    let run = |words: &str| {
-        let ran = rig.run(words);
-        let expected = ["cannot be reached", "no such pool", "does not exist", "pool is busy", "no pools available"];
-        let is_killed = ran.code == 0 || expected.iter().any(|reason| ran.err.contains(reason));
-        assert!(is_killed, "tarn {words}: {ran:?}");
-        ran.code == 0
-    };
-    while !ending.load(Ordering::SeqCst) {
-        match random.random_range(0..6) {
-            0 => {
-                count += 1;
-                let name = format!("tank/c{count}");
-                doubtful.insert(name.clone());
-                if run(&format!("zfs create {name}")) {
-                    doubtful.remove(&name);
-                    datasets.insert(name);
-                }
-            }
-            1 => {
-                if let Some(name) = datasets.pop_first() {
-                    doubtful.insert(name.clone());
-                    if run(&format!("zfs destroy {name}")) {
-                        doubtful.remove(&name);
-                    }
-                }
-            }
-            2 => {
-                let compression = ["off", "lz4", "zstd-1", "gzip-1", "lzjb", "zle"][random.random_range(0..6)];
-                run(&format!("zfs set compression={compression} tank"));
-            }
-            3 => {
-                let size = ["4K", "16K", "128K", "1M"][random.random_range(0..4)];
-                run(&format!("zfs set recordsize={size} tank"));
-            }
-            4 => drop(run("zpool sync tank")),
-            _ => {
-                run(&format!("zfs set checksum={} tank", ["on", "sha256", "blake3"][random.random_range(0..3)]));
-            }
-        }
-        thread::sleep(Duration::from_millis(random.random_range(0..150)));
     }
 }

@@ -23,7 +23,7 @@ use crate::pool::import::{Candidate, discover};
 use crate::vdev::label::{LabelSync, sync_labels};
 use crate::vdev::{Leaf, TopVdev, VdevTree, key};
 use crate::zap::Zap;
-use crate::zio::{BlockDevices, BlockFeatures};
+use crate::zio::{BlockDevices, BlockFeatures, SharedVdevs};
 
 /// The first number behind `name:` in what zdb said.
 fn zdb_number(text: &str, name: &str) -> Option<u64> {
@@ -95,7 +95,7 @@ impl Golden {
         let candidate = discover(disks.collect()).pop().unwrap();
         let tree = Arc::new(candidate.open_tree().unwrap());
         let tops = tree.tops();
-        let devices = Arc::clone(&tree) as Arc<dyn BlockDevices>;
+        let devices = Arc::new(SharedVdevs(Arc::clone(&tree))) as Arc<dyn BlockDevices>;
         let context: Arc<DmuContext> = super::tests::context_on(devices, candidate.uberblock().txg);
         let root = BlkPtr::from_bytes(&candidate.uberblock().root).unwrap();
         let mos = Objset::open(mos_options(&context), root).unwrap();

@@ -41,6 +41,7 @@
 
 mod log;
 mod map;
+mod obsolete;
 mod open;
 mod sync;
 mod vdev_maps;

@@ -40,7 +40,7 @@ impl BlockDevice for Memory {
         buf.copy_from_slice(&self.bytes.lock()[offset as usize..][..buf.len()]);
         Ok(0)
     }
-    fn copies(&self) -> usize {
+    fn copies(&self, _offset: u64, _length: usize) -> usize {
         1
     }
     fn read_copy(&self, _copy: usize, offset: u64, buf: &mut [u8]) -> Result<()> {

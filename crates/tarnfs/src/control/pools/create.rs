@@ -126,7 +126,6 @@ impl PoolSettings {
                 Ok(())
             }
             "readonly" => bad("property 'readonly' can only be set at import time".to_owned()),
-            "multihost" if number != 0 => Err(not_yet("multihost=on is")),
             "delegation" | "autoreplace" | "failmode" | "listsnapshots" | "autoexpand" | "multihost" | "autotrim" | "dedup_table_quota" | "dedupditto" => {
                 self.stored.push((name.to_owned(), PropertyValue::Number(number)));
                 Ok(())
@@ -229,11 +228,10 @@ impl Pools {
             ashift: settings.ashift,
             properties,
             features: Some(features),
-            command: command_line(create),
             comment: settings.comment,
             compatibility: settings.compatibility.filter(|text| !text.is_empty()),
             temporary_name: create.temporary_name.clone(),
-            tunables: None,
+            ..CreateOptions::default()
         };
         let pool = Pool::create(&create.name, &vdevs, options).map_err(|error| creation_failure(&error))?;
         let name = name.to_owned();
@@ -243,7 +241,11 @@ impl Pools {
         let mut imported = Imported::new(pool);
         imported.altroot = settings.altroot;
         imported.cachefile = settings.cachefile;
-        self.pools.insert(name, imported);
+        let words = if create.command.words.is_empty() { command_line(create) } else { create.command.words.clone() };
+        imported.pool.record_command(&words, create.command.user);
+        self.note_pool_event("pool_create", &imported);
+        self.pools.insert(name.clone(), imported);
+        self.write_cachefile(&name);
         Ok(())
     }
 

@@ -48,7 +48,7 @@ impl Pools {
     }
 
     /// Makes the ancestors that are missing; returns their names.
-    fn create_ancestors(&mut self, name: &str) -> Result<Vec<String>, Failure> {
+    pub(super) fn create_ancestors(&mut self, name: &str) -> Result<Vec<String>, Failure> {
         let pool = self.pool_of(name)?.pool.clone();
         let mut missing = Vec::new();
         let mut at = name;

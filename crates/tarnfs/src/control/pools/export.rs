@@ -22,6 +22,7 @@ impl Pools {
             FailureKind::DatasetBusy => Failure::new(FailureKind::PoolBusy),
             _ => failure,
         })?;
+        self.note_named_event("pool_export", &export.name);
         self.end(&export.name, if export.hard_force { Ending::HardExport } else { Ending::Export })
     }
 
@@ -31,6 +32,7 @@ impl Pools {
             return Err(Failure::new(FailureKind::PoolReadOnly));
         }
         self.unmount_pool(&destroy.name, destroy.force).map_err(|failure| Failure::with(FailureKind::UnmountFailed, failure.message))?;
+        self.note_named_event("pool_destroy", &destroy.name);
         self.end(&destroy.name, Ending::Destroy)
     }
 
@@ -58,7 +60,9 @@ impl Pools {
             // Somebody has a file system open: nothing was done yet.
             Err(error) if error.kind() == ErrorKind::Busy => Err(Failure::new(FailureKind::PoolBusy)),
             result => {
-                self.pools.remove(name);
+                if let Some(gone) = self.pools.remove(name) {
+                    self.forget_in_cachefile(gone.cachefile.as_deref());
+                }
                 result.map_err(|error| Failure::about_pool(&error))
             }
         }

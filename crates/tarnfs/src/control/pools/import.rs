@@ -4,13 +4,12 @@ use std::path::PathBuf;
 
 use engine::error::ErrorKind;
 use engine::host::{Host, RealHost};
-use engine::pool::examine::examine;
 use engine::pool::import::Candidate;
 
 use super::create::{PoolSettings, When};
 use super::{Failure, FailureKind, Imported, Pools, names, not_yet};
-use crate::control::{FoundPool, PoolImport, PoolScan, scan};
-use crate::{ImportOptions, Pool};
+use crate::control::{FoundPool, ImportRewound, PoolImport, PoolScan, scan};
+use crate::{ImportOptions, Pool, Rewind, Rewound};
 
 impl Pools {
     /// Pools that are there and not imported.
@@ -24,24 +23,22 @@ impl Pools {
         self.candidates(&scan.paths, scan.destroyed).iter().map(|candidate| scan::found_pool(candidate, RealHost.host_id())).collect()
     }
 
-    pub(super) fn import_pool(&mut self, import: &PoolImport) -> Result<(), Failure> {
+    pub(super) fn import_pool(&mut self, import: &PoolImport) -> Result<Option<ImportRewound>, Failure> {
         names::check_pool(&import.name)?;
         if self.pools.contains_key(&import.name) {
             return Err(Failure::with(FailureKind::PoolExists, "a pool with that name already exists"));
         }
-        if import.txg_max.is_some() || import.rewind_to_checkpoint {
-            return Err(not_yet("going back to an earlier state is"));
+        if import.rewind_to_checkpoint {
+            return Err(not_yet("going back to a checkpoint is"));
         }
         let settings = PoolSettings::of(&import.properties, When::Importing)?;
+        let rewind = rewind_of(import, settings.read_only)?;
         let candidates = self.candidates(&import.paths, import.destroyed);
         let Some(candidate) = candidates.iter().find(|candidate| candidate.config.guid == import.guid) else {
             return Err(Failure::with(FailureKind::NoSuchPool, "no such pool available"));
         };
         if candidate.is_in_use_elsewhere(RealHost.host_id()) && !import.force {
             return Err(Failure::new(FailureKind::OtherHost));
-        }
-        if import.dry_run {
-            return examine(candidate, RealHost::shared()).map(|_| ()).map_err(|error| import_failure(&error));
         }
         let renamed = import.name != candidate.config.name;
         let options = ImportOptions {
@@ -51,13 +48,26 @@ impl Pools {
             new_name: renamed.then(|| import.name.clone()),
             temporary_name: import.temporary_name,
             forget_log: import.missing_log,
+            rewind,
             tunables: None,
         };
-        let pool = Pool::import_found(candidate, options).map_err(|error| import_failure(&error))?;
+        if import.dry_run {
+            return Pool::rewind_dry(candidate, options).map(|rewound| rewound.map(in_words)).map_err(|error| import_failure(&error));
+        }
+        let (pool, rewound) = match Pool::import_rewound(candidate, options.clone()) {
+            Err(error) if rewind == Rewind::No => return Err(with_advice(import_failure(&error), candidate, options)),
+            other => other.map_err(|error| import_failure(&error))?,
+        };
         let mut imported = Imported::new(pool);
         imported.altroot = settings.altroot;
         imported.cachefile = settings.cachefile;
         let engine = imported.pool.engine().clone();
+        if !engine.is_read_only()
+            && let Err(error) = engine.record_version_soon("import")
+        {
+            tracing::warn!(pool = import.name, %error, "the import is missing from the history");
+        }
+        self.note_pool_event("pool_import", &imported);
         self.pools.insert(import.name.clone(), imported);
         let mut values = settings.stored;
         let comment = settings.comment.map(|text| ("comment".to_owned(), engine::dsl::PropertyValue::Text(text)));
@@ -65,8 +75,41 @@ impl Pools {
         if !values.is_empty() && !engine.is_read_only() {
             engine.set_properties(values).map_err(|error| Failure::about_pool(&error))?;
         }
-        Ok(())
+        self.write_cachefile(&import.name);
+        Ok(rewound.map(in_words))
     }
+}
+
+/// Which state is asked for. Going back is for ever, so it takes a word more than `-T`.
+fn rewind_of(import: &PoolImport, read_only: bool) -> Result<Rewind, Failure> {
+    match import.txg_max {
+        Some(txg) if read_only || import.rewind => Ok(Rewind::To(txg)),
+        Some(_) => Err(Failure::with(
+            FailureKind::PoolNotSupported,
+            "-T gives up everything after that transaction group: use it with '-o readonly=on' to look, or with '-F' to do it",
+        )),
+        None if import.rewind => Ok(Rewind::ToReadable { extreme: import.extreme }),
+        None => Ok(Rewind::No),
+    }
+}
+
+fn in_words(rewound: Rewound) -> ImportRewound {
+    ImportRewound { txg: rewound.txg, timestamp: rewound.timestamp, lost_seconds: rewound.lost_seconds }
+}
+
+/// A pool that cannot be read as it is can perhaps be read as it was a moment ago.
+fn with_advice(mut failure: Failure, candidate: &Candidate, mut options: ImportOptions) -> Failure {
+    if !matches!(failure.kind, FailureKind::Io | FailureKind::Checksum) {
+        return failure;
+    }
+    options.rewind = Rewind::ToReadable { extreme: false };
+    if let Ok(Some(rewound)) = Pool::rewind_dry(candidate, options) {
+        failure.message.push_str(&format!(
+            "\n\tRecovery is possible, but will result in some data loss: the pool can be returned to its state as of txg {}.\n\tApproximately {} seconds of data must be discarded, irreversibly.\n\tRecovery can be attempted by executing 'zpool import -F {}'; with '-F -n' it only says so.",
+            rewound.txg, rewound.lost_seconds, candidate.config.name
+        ));
+    }
+    failure
 }
 
 /// Why a pool cannot be imported.
@@ -74,6 +117,7 @@ fn import_failure(error: &crate::Error) -> Failure {
     match error.kind() {
         ErrorKind::NoDevice => Failure::with(FailureKind::NoReplicas, error.message()),
         ErrorKind::Busy => Failure::with(FailureKind::PoolBusy, error.message()),
+        ErrorKind::Denied if error.message().contains("hostid") => Failure::with(FailureKind::OtherHost, error.message()),
         ErrorKind::Io if error.message().contains("in use") => Failure::with(FailureKind::PoolBusy, error.message()),
         _ => Failure::about_pool(error),
     }

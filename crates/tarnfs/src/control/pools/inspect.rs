@@ -20,7 +20,9 @@ const SCAN_WORDS: usize = 24;
 /// What `zpool status` shows.
 pub(super) fn status(name: &str, imported: &Imported) -> Result<PoolStatus, Failure> {
     let pool = &imported.pool;
-    status_of(name, pool).map_err(|error| Failure::about_pool(&error))
+    let mut status = status_of(name, pool).map_err(|error| Failure::about_pool(&error))?;
+    status.root.stats.age_ns = pool.engine().context.host.now_ns().saturating_sub(imported.since_ns);
+    Ok(status)
 }
 
 fn status_of(name: &str, pool: &Pool) -> Result<PoolStatus> {

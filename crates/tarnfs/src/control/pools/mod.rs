@@ -10,16 +10,21 @@
 //! # Path
 //! `control::execute` → [`Pools`] → [`crate::Pool`] → `engine`
 
+mod cachefile;
 mod checks;
 mod create;
 mod datasets;
+mod events;
 mod export;
 mod import;
 mod inspect;
 mod list;
+mod maintenance;
 mod mounting;
 mod names;
+mod owners;
 mod pool_properties;
+mod rename;
 mod set;
 mod vdevs;
 
@@ -32,6 +37,7 @@ use std::sync::Arc;
 
 use super::backend::Backend;
 use super::failure::{Failure, FailureKind};
+use super::maintenance::*;
 use super::reply::{Datasets, Mount, PoolEntry};
 use super::request::*;
 use super::status::{FoundPool, PoolStatus};
@@ -129,12 +135,17 @@ pub(crate) struct Imported {
     pub(crate) cachefile: Option<String>,
     /// A number for this import.
     pub(crate) load_guid: u64,
+    /// When it was imported, on the host's clock.
+    pub(crate) since_ns: u64,
+    /// What was wrong with its devices when somebody looked last.
+    watched: BTreeMap<u64, events::Watched>,
 }
 
 impl Imported {
     fn new(pool: Arc<Pool>) -> Imported {
-        let load_guid = pool.engine().context.host.random();
-        Imported { pool, altroot: None, cachefile: None, load_guid }
+        let host = pool.engine().context.host.clone();
+        let (load_guid, since_ns) = (host.random(), host.now_ns());
+        Imported { pool, altroot: None, cachefile: None, load_guid, since_ns, watched: BTreeMap::new() }
     }
 }
 
@@ -142,6 +153,7 @@ impl Imported {
 pub struct Pools {
     pools: BTreeMap<String, Imported>,
     mounter: Box<dyn Mounter>,
+    events: events::EventLog,
 }
 
 impl Default for Pools {
@@ -153,7 +165,7 @@ impl Default for Pools {
 impl Pools {
     /// No pools yet.
     pub fn new(mounter: impl Mounter + 'static) -> Pools {
-        Pools { pools: BTreeMap::new(), mounter: Box::new(mounter) }
+        Pools { pools: BTreeMap::new(), mounter: Box::new(mounter), events: events::EventLog::default() }
     }
 
     /// Is none imported?
@@ -166,9 +178,10 @@ impl Pools {
         self.pools.get(name).map(|imported| &imported.pool)
     }
 
-    /// Forgets what somebody else unmounted.
+    /// Forgets what somebody else unmounted, and looks what happened to the pools.
     pub fn tidy(&mut self) {
         self.mounter.tidy();
+        self.watch();
     }
 
     fn find(&self, name: &str) -> Result<&Imported, Failure> {
@@ -212,7 +225,7 @@ impl Backend for Pools {
         Ok(self.scan(&scan))
     }
 
-    fn pool_import(&mut self, import: PoolImport) -> Result<(), Failure> {
+    fn pool_import(&mut self, import: PoolImport) -> Result<Option<ImportRewound>, Failure> {
         self.import_pool(&import)
     }
 
@@ -239,6 +252,38 @@ impl Backend for Pools {
     fn pool_sync(&mut self, select: PoolSelect) -> Result<(), Failure> {
         let pools = self.select(select.name.as_deref())?;
         pools.into_iter().try_for_each(|(_, imported)| imported.pool.sync().map_err(|error| Failure::about_pool(&error)))
+    }
+
+    fn pool_history(&mut self, select: PoolSelect) -> Result<Vec<PoolHistory>, Failure> {
+        self.histories(&select)
+    }
+
+    fn pool_record(&mut self, record: PoolRecord) -> Result<(), Failure> {
+        self.record(&record)
+    }
+
+    fn pool_reguid(&mut self, reguid: PoolReguid) -> Result<(), Failure> {
+        self.reguid(&reguid)
+    }
+
+    fn pool_clear(&mut self, clear: PoolClear) -> Result<(), Failure> {
+        self.clear(&clear)
+    }
+
+    fn pool_upgrade(&mut self, upgrade: PoolUpgrade) -> Result<(), Failure> {
+        self.upgrade(&upgrade)
+    }
+
+    fn pool_events(&mut self, events: PoolEvents) -> Result<Vec<PoolEvent>, Failure> {
+        Ok(self.events(&events))
+    }
+
+    fn dataset_rename(&mut self, rename: DatasetRename) -> Result<(), Failure> {
+        self.rename(&rename)
+    }
+
+    fn owner_space(&mut self, space: OwnerSpace) -> Result<Vec<OwnerUse>, Failure> {
+        self.space_by_owner(&space)
     }
 
     fn dataset_create(&mut self, create: DatasetCreate) -> Result<(), Failure> {

@@ -48,7 +48,10 @@ impl Pools {
         if super::datasets::is_volume(dataset.objset_type().map_err(failed)?) {
             return Err(Failure::new(FailureKind::BadType));
         }
-        let (path, _) = resolve(&dataset, &mount.name, imported.altroot.as_deref()).map_err(failed)?;
+        let path = match &mount.at {
+            Some(path) => path.clone(),
+            None => resolve(&dataset, &mount.name, imported.altroot.as_deref()).map_err(failed)?.0,
+        };
         match path.as_str() {
             "legacy" => return Err(Failure::with(FailureKind::MountFailed, "legacy mountpoint")),
             path if !path.starts_with('/') => return Err(Failure::with(FailureKind::MountFailed, "no mountpoint set")),
@@ -85,8 +88,15 @@ impl Pools {
         if !due || self.mounter.is_mounted(name) || !self.mountpoint(name)?.0.starts_with('/') {
             return Ok(());
         }
-        let mount = DatasetMount { name: name.to_owned(), options: Vec::new(), overlay: false, force: false, load_key: false };
+        let mount = DatasetMount { name: name.to_owned(), options: Vec::new(), overlay: false, force: false, load_key: false, at: None };
         self.mount(&mount)
+    }
+
+    /// Mounts what was mounted before, parents before children.
+    pub(super) fn mount_all_again(&mut self, names: &[String]) {
+        for name in names {
+            self.mount_again(name, true);
+        }
     }
 
     /// Unmounts what is about to move because of a change of properties, and finds out what is to be mounted after it.

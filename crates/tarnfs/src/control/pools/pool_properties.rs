@@ -57,8 +57,10 @@ impl Pools {
             engine.enable_features(settings.features).map_err(failed)?;
         }
         if let (Some(cachefile), Some(imported)) = (settings.cachefile, self.pools.get_mut(&set.name)) {
-            imported.cachefile = Some(cachefile);
+            let before = imported.cachefile.replace(cachefile);
+            self.forget_in_cachefile(before.as_deref());
         }
+        self.write_cachefile(&set.name);
         Ok(())
     }
 }

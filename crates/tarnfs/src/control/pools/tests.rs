@@ -38,6 +38,7 @@ impl Rig {
             properties,
             features: FeatureChoice { all_others: true, ..FeatureChoice::default() },
             dataset_properties: vec![Setting::new("mountpoint", "none"), Setting::new("compression", 15)],
+            command: CommandLine::default(),
         })
     }
 
@@ -87,11 +88,12 @@ impl Rig {
             destroyed: false,
             missing_log: false,
             rewind: false,
+            extreme: false,
             dry_run: false,
             txg_max: None,
             rewind_to_checkpoint: false,
             no_mount: true,
-        })
+        }).map(drop)
     }
 }
 
@@ -219,6 +221,7 @@ fn features_are_enabled_later() {
             properties: Vec::new(),
             features: FeatureChoice::default(),
             dataset_properties: vec![Setting::new("canmount", 0)],
+            command: CommandLine::default(),
         })
         .unwrap();
     let state = |rig: &mut Rig| rig.pool_property("old", "feature@zstd_compress").unwrap().value;

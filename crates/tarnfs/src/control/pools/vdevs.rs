@@ -40,6 +40,10 @@ fn gather_leaves<'a>(status: &'a vdev::VdevStatus, leaves: &mut BTreeMap<u64, &'
 
 fn leaf_status(status: &vdev::VdevStatus) -> LeafStatus {
     let stats = VdevStats {
+        reads: status.reads,
+        writes: status.writes,
+        read_bytes: status.read_bytes,
+        written_bytes: status.written_bytes,
         read_errors: status.read_errors,
         write_errors: status.write_errors,
         checksum_errors: status.checksum_errors,
@@ -58,6 +62,7 @@ pub(super) fn pool_status(pool: &Pool) -> VdevStatus {
     let missing = || LeafStatus { state: VdevState::CantOpen, aux: VdevAux::OpenFailed, stats: VdevStats::default(), path: None };
     let config = tree.config();
     let mut root = tree_status(&config, &|leaf| leaves.get(&leaf.guid).map_or_else(missing, |status| leaf_status(status)));
+    add_traffic(&mut root);
     for (top, config) in root.children.iter_mut().zip(&config.children) {
         add_space(pool, top, config);
     }
@@ -66,6 +71,18 @@ pub(super) fn pool_status(pool: &Pool) -> VdevStatus {
     (stats.space, stats.allocated, stats.deflated_space) = (capacity.size, capacity.allocated, capacity.size);
     stats.fragmentation = Some(capacity.fragmentation);
     root
+}
+
+/// What a vdev does is what those below it do.
+fn add_traffic(vdev: &mut VdevStatus) {
+    for child in &mut vdev.children {
+        add_traffic(child);
+        let (sum, of) = (&mut vdev.stats, &child.stats);
+        sum.reads += of.reads;
+        sum.writes += of.writes;
+        sum.read_bytes += of.read_bytes;
+        sum.written_bytes += of.written_bytes;
+    }
 }
 
 /// What the allocator knows of a top-level vdev.

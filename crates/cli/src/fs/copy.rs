@@ -1,0 +1,137 @@
+//! `tarn fs cp`, `mkdir`
+
+use super::Flags;
+use super::place::Places;
+use super::tree::{Kind, Result, Tree, join, last_name, shown};
+use crate::session::{Session, Stop, complain};
+
+const BUFFER_BYTES: usize = 1 << 20;
+/// Directories nested deeper are taken for a circle.
+const DEPTH_MAX: usize = 1000;
+
+struct Copy<'a> {
+    flags: &'a Flags,
+    from: &'a mut dyn Tree,
+    to: &'a mut dyn Tree,
+    failures: Vec<String>,
+    buffer: Vec<u8>,
+}
+
+impl Copy<'_> {
+    /// Copies one thing; what cannot be copied is noted, and the rest goes on.
+    fn any(&mut self, from: &[u8], to: &[u8], depth: usize) {
+        if let Err(words) = self.try_any(from, to, depth) {
+            self.failures.push(words);
+        }
+    }
+
+    fn try_any(&mut self, from: &[u8], to: &[u8], depth: usize) -> Result<()> {
+        let entry = self.from.entry(from)?;
+        match entry.kind {
+            Kind::Directory if !self.flags.recursive => return Err(format!("-r not specified; omitting directory '/{}'", shown(from))),
+            Kind::Directory if depth > DEPTH_MAX => return Err(format!("'/{}' is nested too deep", shown(from))),
+            Kind::Directory => {
+                self.to.make_directory(to, entry.mode)?;
+                for name in self.from.names(from)? {
+                    self.any(&join(from, &name), &join(to, &name), depth + 1);
+                }
+            }
+            Kind::SymbolicLink => {
+                let target = self.from.link_target(from)?;
+                self.to.make_link(to, &target)?;
+            }
+            Kind::Regular => {
+                self.to.make_file(to, entry.mode)?;
+                self.contents(from, to, entry.size)?;
+            }
+            Kind::Special => return Err(format!("'/{}' is no regular file, directory or link; omitting it", shown(from))),
+        }
+        if self.flags.preserve {
+            let attributes = self.from.attributes(from)?;
+            self.to.set_entry(to, &entry, &attributes)?;
+        }
+        Ok(())
+    }
+
+    /// Zeros are not written: they become holes.
+    fn contents(&mut self, from: &[u8], to: &[u8], size: u64) -> Result<()> {
+        let mut offset = 0;
+        let mut end_written = 0;
+        loop {
+            let read = self.from.read(from, offset, &mut self.buffer)?;
+            if read == 0 {
+                break;
+            }
+            let data = &self.buffer[..read];
+            if data.iter().any(|byte| *byte != 0) {
+                self.to.write(to, offset, data)?;
+                end_written = offset + read as u64;
+            }
+            offset += read as u64;
+        }
+        if end_written < offset.max(size) { self.to.set_size(to, offset) } else { Ok(()) }
+    }
+}
+
+pub(super) fn run(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'_>, operands: &[String]) -> std::result::Result<u8, Stop> {
+    let Some((target, sources)) = operands.split_last().filter(|(_, sources)| !sources.is_empty()) else {
+        return Err(session.misuse("missing destination"));
+    };
+    let failures = match copy_all(session, flags, places, sources, target) {
+        Ok(failures) => failures,
+        Err(words) => vec![words],
+    };
+    for words in &failures {
+        complain!(session, "tarn fs cp: {words}");
+    }
+    Ok(u8::from(!failures.is_empty()))
+}
+
+fn copy_all(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'_>, sources: &[String], target: &str) -> Result<Vec<String>> {
+    places.will_write(session, target)?;
+    let mut to = places.open(session, target)?;
+    let into_directory = to.tree.entry(&to.path).is_ok_and(|entry| entry.kind == Kind::Directory);
+    if sources.len() > 1 && !into_directory {
+        return Err(format!("target '{target}' is not a directory"));
+    }
+    let mut failures = Vec::new();
+    for source in sources {
+        let mut from = match places.open(session, source) {
+            Ok(from) => from,
+            Err(words) => {
+                failures.push(words);
+                continue;
+            }
+        };
+        let place = if into_directory {
+            let whole = if from.is_host { source.as_bytes().to_vec() } else { from.path.clone() };
+            // The root of a dataset has no name: its contents go into the target.
+            match last_name(&whole) {
+                Some(name) if name != b".." => join(&to.path, name),
+                _ => to.path.clone(),
+            }
+        } else {
+            to.path.clone()
+        };
+        let mut copy = Copy { flags, from: &mut *from.tree, to: &mut *to.tree, failures: Vec::new(), buffer: vec![0; BUFFER_BYTES] };
+        copy.any(&from.path, &place, 0);
+        failures.append(&mut copy.failures);
+    }
+    to.tree.finish()?;
+    Ok(failures)
+}
+
+pub(super) fn mkdir(session: &mut Session<'_>, places: &mut Places<'_>, operands: &[String]) -> std::result::Result<u8, Stop> {
+    let mut code = 0;
+    for operand in operands {
+        let made = places.will_write(session, operand).and_then(|()| places.open(session, operand)).and_then(|mut place| {
+            place.tree.make_directory(&place.path, 0o755)?;
+            place.tree.finish()
+        });
+        if let Err(words) = made {
+            complain!(session, "tarn fs mkdir: {words}");
+            code = 1;
+        }
+    }
+    Ok(code)
+}

@@ -1,0 +1,136 @@
+//! Which tree an operand means.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tarnfs::{ImportOptions, Pool};
+
+use super::Flags;
+use super::host::HostTree;
+use super::pool::PoolTree;
+use super::tree::{Result, Tree, components, join};
+use crate::names;
+use crate::session::Session;
+
+/// An operand, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Operand<'a> {
+    Host(&'a str),
+    Dataset { name: &'a str, path: &'a str },
+}
+
+/// A colon means a dataset, unless a path of this system stands before it.
+fn operand(text: &str) -> Operand<'_> {
+    match text.split_once(':') {
+        Some((name, path)) if !name.is_empty() && !name.starts_with(['/', '.']) && (path.is_empty() || path.starts_with('/')) => {
+            Operand::Dataset { name, path }
+        }
+        _ => Operand::Host(text),
+    }
+}
+
+/// A tree, and where in it.
+pub(super) struct Place {
+    pub(super) tree: Box<dyn Tree>,
+    pub(super) path: Vec<u8>,
+    /// Is it a path of this system?
+    pub(super) is_host: bool,
+}
+
+/// The pools that are open for this command.
+pub(super) struct Places<'a> {
+    flags: &'a Flags,
+    pools: BTreeMap<String, Arc<Pool>>,
+}
+
+impl<'a> Places<'a> {
+    pub(super) fn new(flags: &'a Flags) -> Places<'a> {
+        Places { flags, pools: BTreeMap::new() }
+    }
+
+    /// Says, before anything is opened, which pool will be written.
+    pub(super) fn will_write(&mut self, session: &mut Session<'_>, text: &str) -> Result<()> {
+        match operand(text) {
+            Operand::Dataset { name, .. } if name.contains('@') => Err(format!("{name}: a snapshot cannot be changed")),
+            Operand::Dataset { name, .. } if mounted(session, name)?.is_none() => self.pool(names::pool_of(name), true).map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+
+    /// What an operand means.
+    pub(super) fn open(&mut self, session: &mut Session<'_>, text: &str) -> Result<Place> {
+        match operand(text) {
+            Operand::Host(path) => Ok(Place { tree: Box::new(HostTree::new(PathBuf::from(path))), path: Vec::new(), is_host: true }),
+            Operand::Dataset { name, path } => {
+                let path = components(path.as_bytes()).fold(Vec::new(), |path, name| join(&path, name));
+                if let Some(mounted) = mounted(session, name)? {
+                    return Ok(Place { tree: Box::new(HostTree::new(mounted)), path, is_host: false });
+                }
+                let pool = self.pool(names::pool_of(name), false)?;
+                Ok(Place { tree: Box::new(PoolTree::new(pool, name)?), path, is_host: false })
+            }
+        }
+    }
+
+    fn pool(&mut self, name: &str, write: bool) -> Result<Arc<Pool>> {
+        if let Some(pool) = self.pools.get(name) {
+            return Ok(pool.clone());
+        }
+        let paths = if self.flags.pool_paths.is_empty() { vec![PathBuf::from("/dev")] } else { self.flags.pool_paths.clone() };
+        let options = ImportOptions { read_only: !write, force: self.flags.force, ..ImportOptions::default() };
+        let pool = Pool::import(&paths, name, options).map_err(|error| {
+            let advice = match error.kind() {
+                tarnfs::ErrorKind::NotFound if self.flags.pool_paths.is_empty() => "; -d DIR says where its devices are",
+                tarnfs::ErrorKind::Busy => "; if no other system uses it, -f opens it",
+                _ => "",
+            };
+            format!("cannot open pool '{name}': {error}{advice}")
+        })?;
+        self.pools.insert(name.to_owned(), pool.clone());
+        Ok(pool)
+    }
+
+    /// Lets go of all pools.
+    pub(super) fn close(self) -> Result<()> {
+        let mut result = Ok(());
+        for (name, pool) in self.pools {
+            let exported = pool.export().map_err(|error| format!("{name}: {error}"));
+            result = result.and(exported);
+        }
+        result
+    }
+}
+
+/// Where a dataset of a pool that the daemon has is mounted. An error: it has it, and does not show it.
+fn mounted(session: &mut Session<'_>, name: &str) -> Result<Option<PathBuf>> {
+    use tarnfs::control::{PoolSelect, Request, Wanted};
+    let pool = names::pool_of(name).to_owned();
+    let select = PoolSelect { name: Some(pool.clone()), properties: Wanted::Only(Vec::new()) };
+    if session.pools(Request::PoolGet(select)).is_err() {
+        return Ok(None);
+    }
+    let (head, snapshot) = name.split_once('@').map_or((name, None), |(head, snapshot)| (head, Some(snapshot)));
+    let mounts = session.mounts().unwrap_or_default();
+    match mounts.into_iter().find(|mount| mount.dataset == head) {
+        Some(mount) => {
+            let path = PathBuf::from(mount.mountpoint);
+            Ok(Some(snapshot.map_or(path.clone(), |snapshot| path.join(".zfs/snapshot").join(snapshot))))
+        }
+        None => Err(format!("{head}: pool '{pool}' is imported and this dataset is not mounted: mount it with 'zfs mount {head}'")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_colon_means_a_dataset() {
+        assert_eq!(operand("tank/home:/a"), Operand::Dataset { name: "tank/home", path: "/a" });
+        assert_eq!(operand("tank@now:"), Operand::Dataset { name: "tank@now", path: "" });
+        for host in ["/tmp/a:/b", "./tank:/a", "a:b", "plain", ":/a"] {
+            assert_eq!(operand(host), Operand::Host(host), "{host}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! `tarn mount`, and the helper of `mount(8)`: mounts a file system where one is told.
+//!
+//! # Theory
+//!
+//! `mount -t TYPE FILESYSTEM DIRECTORY`, and so `/etc/fstab`, runs `/sbin/mount.TYPE FILESYSTEM DIRECTORY -o OPTIONS`. A link of
+//! such a name to `tarn` makes it that program. Like OpenZFS's helper it takes only file systems whose `mountpoint` is `legacy`,
+//! since for others the property says where, unless the option `zfsutil` says that whoever calls knows that.
+//! The exit codes are those of `mount(8)`, which passes them on.
+
+use tarnfs::control::{DatasetKind, DatasetKinds, DatasetMount, Request};
+
+use crate::getopt::Options;
+use crate::session::{Session, complain, say};
+use crate::zfs::{datasets, mount};
+
+/// By these names the program is a helper.
+pub(crate) const NAMES: [&str; 3] = ["mount.tarn", "mount.fuse.tarn", "mount.zfs"];
+
+const FILESYSTEM: DatasetKinds = DatasetKinds { filesystem: true, volume: false, snapshot: false, bookmark: false };
+/// Exit codes of `mount(8)`: wrong usage, and a mount that failed.
+const USAGE: u8 = 1;
+const FAILURE: u8 = 32;
+
+const USAGE_TEXT: &str = "usage: mount.tarn [-fnrsvw] [-o options] <filesystem> <directory>";
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    filesystem: String,
+    directory: String,
+    options: Vec<String>,
+    /// The caller knows that the property `mountpoint` is not `legacy`.
+    zfsutil: bool,
+    fake: bool,
+    verbose: bool,
+}
+
+fn parse(words: &[String]) -> Option<Wanted> {
+    let mut wanted = Wanted::default();
+    let mut options = Options::new(words, ":fnrsvwo:t:N:", &[]);
+    for option in options.by_ref() {
+        match option.ok()? {
+            ('f', _) => wanted.fake = true,
+            ('v', _) => wanted.verbose = true,
+            ('r', _) => wanted.options.push("ro".to_owned()),
+            ('o', Some(list)) => wanted.options.extend(list.split(',').filter(|option| !option.is_empty()).map(str::to_owned)),
+            // Nothing is written to a table of mounts, and options that we do not know are refused by the daemon.
+            _ => {}
+        }
+    }
+    let operands = options.operands();
+    let [filesystem, directory] = operands.as_slice() else { return None };
+    wanted.zfsutil = wanted.options.iter().any(|option| option == "zfsutil");
+    // For whom mount(8) keeps it, and what every mount of ours is.
+    wanted.options.retain(|option| !matches!(option.as_str(), "zfsutil" | "user" | "users" | "owner" | "nofail" | "allow_other" | "default_permissions"));
+    wanted.filesystem = filesystem.trim_end_matches('/').to_owned();
+    wanted.directory.clone_from(directory);
+    Some(wanted)
+}
+
+/// Runs it.
+pub(crate) fn run(session: &mut Session<'_>, words: &[String]) -> u8 {
+    let Some(wanted) = parse(words) else {
+        complain!(session, "{USAGE_TEXT}");
+        return USAGE;
+    };
+    let name = &wanted.filesystem;
+    let Ok(entry) = datasets::open(session, name, FILESYSTEM, mount::PROPERTIES) else { return FAILURE };
+    debug_assert_eq!(entry.kind, DatasetKind::Filesystem, "no other was asked for");
+    if mount::mountpoint(&entry) != "legacy" && !wanted.zfsutil && !wanted.options.iter().any(|option| option == "remount") {
+        complain!(session, "filesystem '{name}' cannot be mounted using 'mount'");
+        complain!(session, "Use 'zfs set mountpoint=legacy {name}' first, or 'zfs mount {name}'.");
+        return FAILURE;
+    }
+    let directory = match std::path::absolute(&wanted.directory).map(|path| path.into_os_string().into_string()) {
+        Ok(Ok(directory)) => directory,
+        _ => {
+            complain!(session, "cannot mount '{name}': '{}' is no path that can be passed on", wanted.directory);
+            return FAILURE;
+        }
+    };
+    if wanted.fake {
+        return 0;
+    }
+    let request = DatasetMount {
+        name: name.clone(),
+        options: wanted.options,
+        // As mount(8) always does.
+        overlay: true,
+        force: false,
+        load_key: false,
+        at: Some(directory.clone()),
+    };
+    if let Err(failure) = session.perform(Request::DatasetMount(request)) {
+        complain!(session, "cannot mount '{name}' on '{directory}': {failure}");
+        return FAILURE;
+    }
+    if wanted.verbose {
+        say!(session, "{name} mounted on {directory}");
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(words: &str) -> Option<Wanted> {
+        parse(&words.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn words_as_mount_8_gives_them() {
+        let wanted = of("tank/a /mnt/a -n -o rw,noatime,zfsutil").unwrap();
+        assert_eq!((wanted.filesystem.as_str(), wanted.directory.as_str(), wanted.zfsutil), ("tank/a", "/mnt/a", true));
+        assert_eq!(wanted.options, ["rw", "noatime"]);
+        assert!(of("-r tank /mnt").unwrap().options.contains(&"ro".to_owned()));
+        assert_eq!(of("tank"), None);
+        assert_eq!(of("tank /mnt -Z"), None);
+    }
+}

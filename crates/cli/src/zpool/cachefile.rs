@@ -1,0 +1,66 @@
+//! Reading a cache file, ours or OpenZFS's: `zpool import -c`.
+
+use std::path::PathBuf;
+
+use ondisk::nvlist::NvList;
+
+/// Larger ones are not believed.
+const BYTES_MAX: u64 = 64 << 20;
+/// Vdevs are nested less deep.
+const DEPTH_MAX: usize = 16;
+
+/// What it says.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Cached {
+    /// The pools.
+    pub(super) guids: Vec<u64>,
+    /// Where their devices were.
+    pub(super) paths: Vec<PathBuf>,
+}
+
+/// Reads the file, or says what is wrong with it.
+pub(super) fn read(path: &str) -> Result<Cached, String> {
+    let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if size > BYTES_MAX {
+        return Err(format!("{size} bytes are too many for a cache file"));
+    }
+    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    parse(&bytes).ok_or_else(|| "not a cache file: no list of pools is in it".to_owned())
+}
+
+fn parse(bytes: &[u8]) -> Option<Cached> {
+    let all = NvList::decode(bytes).ok()?;
+    let mut cached = Cached::default();
+    for (name, _) in all.iter() {
+        let config = all.nvlist(&name.to_string_lossy())?;
+        cached.guids.push(config.u64("pool_guid")?);
+        leaves(config.nvlist("vdev_tree")?, 0, &mut cached.paths);
+    }
+    Some(cached)
+}
+
+fn leaves(vdev: &NvList, depth: usize, paths: &mut Vec<PathBuf>) {
+    if depth > DEPTH_MAX {
+        return;
+    }
+    paths.extend(vdev.str("path").map(PathBuf::from));
+    for group in ["children", "l2cache", "spares"] {
+        for child in vdev.nvlist_array(group).unwrap_or_default() {
+            leaves(child, depth + 1, paths);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_cache_file_is_refused() {
+        assert_eq!(parse(b"no nvlist"), None);
+        let mut bad = NvList::new();
+        bad.set("tank", 5u64);
+        assert_eq!(parse(&bad.encode_xdr()), None);
+        assert_eq!(parse(&NvList::new().encode_xdr()), Some(Cached::default()));
+    }
+}

@@ -1,0 +1,286 @@
+//! `zpool iostat`
+//!
+//! # Theory
+//!
+//! The daemon counts from the moment of the import and never starts again. The first table has the averages since then; each
+//! further one what was counted since the table before, by the second. What a vdev does is the sum of what the devices below
+//! it do.
+
+use std::collections::BTreeMap;
+
+use tarnfs::control::{PoolStatus, VdevKind, VdevStats, VdevStatus};
+
+use super::pools::{self, Timestamp};
+use super::status::{is_listed_apart, is_ordinary};
+use super::vdev_name::{CLASSES, Naming};
+use crate::getopt::Options;
+use crate::session::{Outcome, Session, Stop, complain, say};
+use crate::units::nice_number;
+
+const NAME_WIDTH_MIN: usize = 10;
+/// Columns, over which the title of a pair is centred.
+const TITLES: [(&str, [&str; 2]); 3] = [("capacity", ["alloc", "free"]), ("operations", ["read", "write"]), ("bandwidth", ["read", "write"])];
+
+#[derive(Default)]
+struct Flags {
+    naming: Naming,
+    scripted: bool,
+    exact: bool,
+    verbose: bool,
+    skip_first: bool,
+    timestamp: Timestamp,
+    /// Only these vdevs.
+    vdevs: Vec<String>,
+}
+
+impl Flags {
+    fn cell_width(&self) -> usize {
+        if self.exact { 15 } else { 5 }
+    }
+
+    fn title(&self) -> &'static str {
+        if self.vdevs.is_empty() { "pool" } else { "vdev" }
+    }
+}
+
+fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<String>), Stop> {
+    let mut flags = Flags::default();
+    let mut options = Options::new(words, "c:gLPT:vyhplqrwnH", &[]);
+    for option in options.by_ref() {
+        let (letter, argument) = option.map_err(|wrong| session.misuse(wrong))?;
+        match letter {
+            'g' => flags.naming.guid = true,
+            'L' => flags.naming.follow = true,
+            'P' => flags.naming.path = true,
+            'H' => flags.scripted = true,
+            'p' => flags.exact = true,
+            'v' => flags.verbose = true,
+            'y' => flags.skip_first = true,
+            'T' => flags.timestamp = pools::parse_timestamp(session, &argument.unwrap_or_default())?,
+            'n' => {}
+            'h' => return Err(Stop::Usage),
+            letter => {
+                complain!(session, "zpool iostat: option '{letter}' is not yet supported by this version of tarn: it counts requests and bytes only");
+                return Err(Stop::Code(1));
+            }
+        }
+    }
+    Ok((flags, options.operands()))
+}
+
+/// Takes the vdevs from the end of the operands: what remains are pools.
+fn take_vdevs(session: &mut Session<'_>, flags: &mut Flags, operands: &mut Vec<String>) -> Result<(), Stop> {
+    let all = pools::statuses(session, &[]).0;
+    let is_pool = |word: &String| all.iter().any(|status| status.name == *word);
+    let knows = |status: &PoolStatus, word: &str| names(flags.naming, &status.root, &status.name).iter().any(|name| name == word);
+    if operands.iter().all(is_pool) {
+        return Ok(());
+    }
+    if operands.iter().all(|word| all.iter().any(|status| knows(status, word))) {
+        flags.vdevs = std::mem::take(operands);
+        return Ok(());
+    }
+    if let Some(status) = all.iter().find(|status| status.name == operands[0]) {
+        let unknown: Vec<String> = operands[1..].iter().filter(|word| !knows(status, word)).cloned().collect();
+        if unknown.is_empty() {
+            flags.vdevs = operands.split_off(1);
+            return Ok(());
+        }
+        complain!(session, "Expected either a list of pools, or list of vdevs in \"{}\", but got:", status.name);
+        for word in unknown {
+            complain!(session, "\"{word}\": not a pool, and no vdev of it");
+        }
+        return Err(Stop::Usage);
+    }
+    match operands.as_slice() {
+        [name] => complain!(session, "cannot open '{name}': no such pool or vdev"),
+        _ => complain!(session, "Unable to parse pools/vdevs list."),
+    }
+    Err(Stop::Code(1))
+}
+
+fn names(naming: Naming, vdev: &VdevStatus, pool: &str) -> Vec<String> {
+    let mut all = vec![naming.name(vdev, pool)];
+    // A device may be named by the end of its path.
+    all.extend(vdev.path.as_ref().and_then(|path| path.rsplit('/').next()).map(str::to_owned));
+    vdev.children.iter().for_each(|child| all.extend(names(naming, child, pool)));
+    all
+}
+
+pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
+    let (mut flags, mut operands) = parse(session, words)?;
+    let mut interval = pools::take_interval(session, &mut operands)?;
+    if !operands.is_empty() {
+        take_vdevs(session, &mut flags, &mut operands)?;
+    }
+    flags.verbose |= !flags.vdevs.is_empty();
+    let mut before: BTreeMap<u64, VdevStats> = BTreeMap::new();
+    let mut round = 0;
+    let mut pools_before = 0;
+    loop {
+        let (statuses, code) = pools::statuses(session, &operands);
+        if statuses.is_empty() {
+            complain!(session, "no pools available");
+            if interval.is_none() {
+                return Ok(1);
+            }
+        } else {
+            if pools_before != statuses.len() {
+                (round, pools_before) = (0, statuses.len());
+                before.clear();
+            }
+            round += 1;
+            let skipped = flags.skip_first && round == 1;
+            if !skipped {
+                let heading = round == 1 || flags.verbose || (flags.skip_first && round == 2);
+                print(session, &flags, &statuses, &before, heading);
+            }
+            statuses.iter().for_each(|status| remember(&status.root, status.root.stats.age_ns, &mut before));
+            if skipped {
+                if interval.is_none() {
+                    return Ok(code);
+                }
+                let _ = session.out.flush();
+                pools::pause(session, interval.as_ref());
+                continue;
+            }
+        }
+        if !pools::next_round(session, &mut interval) {
+            return Ok(code);
+        }
+    }
+}
+
+fn remember(vdev: &VdevStatus, age_ns: u64, before: &mut BTreeMap<u64, VdevStats>) {
+    before.insert(vdev.guid, VdevStats { age_ns, ..vdev.stats.clone() });
+    vdev.children.iter().for_each(|child| remember(child, age_ns, before));
+}
+
+fn print(session: &mut Session<'_>, flags: &Flags, statuses: &[PoolStatus], before: &BTreeMap<u64, VdevStats>, heading: bool) {
+    let name_width = |status: &PoolStatus| if flags.verbose { flags.naming.width(status, &status.name) } else { status.name.len() };
+    let width = statuses.iter().map(name_width).fold(NAME_WIDTH_MIN, usize::max);
+    if let Some(text) = flags.timestamp.text(session) {
+        say!(session, "{text}");
+    }
+    if heading && !flags.scripted {
+        print_heading(session, flags, width);
+    }
+    for status in statuses {
+        let mut table = Table { flags, before, width, age_ns: status.root.stats.age_ns, pool: &status.name };
+        let lines = table.print_vdev(session, &status.root, 0);
+        if lines > 0 && flags.verbose && flags.vdevs.is_empty() && !flags.scripted {
+            separator(session, flags, width, None);
+        }
+    }
+    if !flags.scripted && ((statuses.len() > 1 && !flags.verbose) || !flags.vdevs.is_empty()) {
+        separator(session, flags, width, None);
+    }
+}
+
+fn print_heading(session: &mut Session<'_>, flags: &Flags, width: usize) {
+    let cell = flags.cell_width();
+    let mut upper = format!("{:width$}", "");
+    let mut lower = format!("{:<width$}", flags.title());
+    for (title, columns) in TITLES {
+        let both = 2 * cell + 2;
+        let begin = (both / 2).saturating_sub(title.len() / 2);
+        upper.push_str(&format!("  {:begin$}{title:<rest$}", "", rest = both - begin));
+        for column in columns {
+            lower.push_str(&format!("  {column:>cell$}"));
+        }
+    }
+    say!(session, "{upper}");
+    say!(session, "{lower}");
+    separator(session, flags, width, None);
+}
+
+/// A line of dashes, or the name of a class of vdevs in such a line.
+fn separator(session: &mut Session<'_>, flags: &Flags, width: usize, class: Option<&str>) {
+    let cell = flags.cell_width();
+    let mut line = match class {
+        Some(class) => format!("{class:<width$}"),
+        None => "-".repeat(width.max(flags.title().len())),
+    };
+    for _ in 0..6 {
+        match class {
+            Some(_) => line.push_str(&format!("  {:>cell$}", "-")),
+            None => line.push_str(&format!("  {}", "-".repeat(cell))),
+        }
+    }
+    say!(session, "{line}");
+}
+
+struct Table<'a> {
+    flags: &'a Flags,
+    before: &'a BTreeMap<u64, VdevStats>,
+    width: usize,
+    age_ns: u64,
+    pool: &'a str,
+}
+
+impl Table<'_> {
+    /// Prints a vdev and, if asked for, those below it; returns how many lines those were.
+    fn print_vdev(&mut self, session: &mut Session<'_>, vdev: &VdevStatus, depth: usize) -> usize {
+        if vdev.kind == VdevKind::Indirect {
+            return 0;
+        }
+        let name = self.flags.naming.name(vdev, self.pool);
+        let short = vdev.path.as_ref().and_then(|path| path.rsplit('/').next());
+        let is_chosen = self.flags.vdevs.iter().any(|wanted| *wanted == name || Some(wanted.as_str()) == short);
+        let mut lines = 0;
+        if self.flags.vdevs.is_empty() || is_chosen {
+            let depth = if is_chosen { 0 } else { depth };
+            self.print_line(session, vdev, &name, depth);
+            lines += 1;
+        }
+        if !self.flags.verbose {
+            return lines;
+        }
+        for child in vdev.children.iter().filter(|child| is_ordinary(vdev, child)) {
+            lines += self.print_vdev(session, child, depth + 2);
+        }
+        if vdev.kind != VdevKind::Root {
+            return lines;
+        }
+        for (class, title) in CLASSES {
+            let mut children = vdev.children.iter().filter(|child| is_listed_apart(child, class)).peekable();
+            if children.peek().is_some() && !self.flags.scripted && self.flags.vdevs.is_empty() {
+                separator(session, self.flags, self.width, Some(title));
+            }
+            for child in children {
+                lines += self.print_vdev(session, child, depth + 2);
+            }
+        }
+        lines
+    }
+
+    fn print_line(&self, session: &mut Session<'_>, vdev: &VdevStatus, name: &str, depth: usize) {
+        let stats = &vdev.stats;
+        let none = VdevStats::default();
+        let before = self.before.get(&vdev.guid).unwrap_or(&none);
+        let elapsed = self.age_ns.saturating_sub(before.age_ns);
+        let scale = if elapsed == 0 { 1.0 } else { 1e9 / elapsed as f64 };
+        let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 * scale) as u64;
+        let text = |number: u64| if self.flags.exact { number.to_string() } else { nice_number(number) };
+        let space = |number: u64| match (stats.space, self.flags.exact) {
+            (0, true) => "0".to_owned(),
+            (0, false) => "-".to_owned(),
+            _ => text(number),
+        };
+        let cells = [
+            space(stats.allocated),
+            space(stats.space.saturating_sub(stats.allocated)),
+            text(rate(stats.reads, before.reads)),
+            text(rate(stats.writes, before.writes)),
+            text(rate(stats.read_bytes, before.read_bytes)),
+            text(rate(stats.written_bytes, before.written_bytes)),
+        ];
+        if self.flags.scripted {
+            say!(session, "{name}\t{}", cells.join("\t"));
+            return;
+        }
+        let (width, cell) = (self.width, self.flags.cell_width());
+        let cells: String = cells.iter().map(|text| format!("  {text:>cell$}")).collect();
+        say!(session, "{:<width$}{cells}", format!("{:depth$}{name}", ""));
+    }
+}

@@ -1,0 +1,293 @@
+//! Verbs that look after pools, on real daemons: history, counters, renames, imports of every kind, files without a mount.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::{Signal, kill_process};
+
+use crate::rig::{LIMIT, Rig, Said, run_for};
+
+const MIB: u64 = 1 << 20;
+
+/// Runs `tarn` on another host.
+#[track_caller]
+fn elsewhere(rig: &Rig, host_id: &str, socket: &str, words: &str) -> Said {
+    let mut command = rig.command(words);
+    command.env("TARN_HOSTID", host_id).env("TARN_SOCKET", rig.path(socket));
+    run_for(&mut command, LIMIT).unwrap_or_else(|| panic!("tarn {words} hangs"))
+}
+
+#[test]
+fn a_pool_remembers_what_was_done_to_it() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 128 * MIB);
+    rig.ok("zpool create -O mountpoint=@mnt -o comment=first tank @a.img");
+    rig.ok("zfs create tank/a");
+    rig.ok("zfs set compression=zstd tank/a");
+    rig.refused("zfs set quota=1 tank/a", "size is less than current");
+    rig.ok("zfs list tank");
+    rig.ok("zpool sync tank");
+    let history = rig.ok("zpool history tank");
+    let commands: Vec<&str> = history.lines().skip(1).filter_map(|line| line.split_once(' ').map(|(_, words)| words)).collect();
+    let create = format!("zpool create -O mountpoint={} -o comment=first tank {}", rig.text("mnt"), rig.text("a.img"));
+    assert!(history.starts_with("History for 'tank':\n") && history.ends_with("\n\n"), "{history}");
+    assert_eq!(commands, [create.as_str(), "zfs create tank/a", "zfs set compression=zstd tank/a"], "{history}");
+    let long = rig.ok("zpool history -il tank");
+    assert!(long.contains("] create tank/a (") && long.contains("[user 0 (root) on "), "{long}");
+    rig.ok("zpool export tank");
+    // The export itself is the last line, and the real zdb reads all of it.
+    rig.ok("zpool import -d @ -N tank");
+    assert!(rig.ok("zpool history").contains(" zpool export tank\n"));
+    rig.ok("zpool sync");
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+    assert!(rig.ok("zdb -e -p @ -h tank").contains("zfs create tank/a"));
+}
+
+#[test]
+fn counters_and_events() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 128 * MIB);
+    rig.image("b.img", 128 * MIB);
+    rig.ok("zpool create -O mountpoint=@mnt -O compression=off tank mirror @a.img @b.img");
+    fs::write(rig.path("mnt/file"), vec![7; 8 << 20]).unwrap();
+    rig.ok("zpool sync tank");
+    let table = rig.ok("zpool iostat -v tank");
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[0].contains("capacity     operations     bandwidth"), "{table}");
+    assert!(lines[1].starts_with("pool ") && lines[1].ends_with("alloc   free   read  write   read  write"), "{table}");
+    let exact = rig.ok("zpool iostat -Hpv tank");
+    let rows: Vec<Vec<&str>> = exact.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(rows.iter().map(|row| row[0].rsplit('/').next().unwrap()).collect::<Vec<_>>(), ["tank", "mirror-0", "a.img", "b.img"], "{exact}");
+    assert!(rows.iter().all(|row| row.len() == 7), "{exact}");
+    let number = |row: usize, column: usize| rows[row][column].parse::<u64>().unwrap();
+    assert!(number(1, 1) > 8 << 20, "allocated: {exact}");
+    assert!(number(2, 4) > 0 && number(0, 6) >= number(2, 6), "writes: {exact}");
+    let twice = rig.ok("zpool iostat -y -H tank 0.2 2");
+    assert_eq!(twice.lines().count(), 2, "{twice}");
+    assert!(rig.ok("zpool events").contains("sysevent.fs.zfs.pool_create"));
+    assert!(rig.ok("zpool events -v tank").contains("        pool = \"tank\"\n"));
+    rig.ok("zpool clear tank");
+    rig.refused("zpool clear tank nothing", "no such device in pool");
+    rig.ok("zpool wait tank");
+    rig.ok("zpool events -c");
+    assert!(rig.ok("zpool upgrade -v").contains("lz4_compress"));
+    assert!(rig.ok("zpool upgrade tank").contains("already has all supported"));
+}
+
+#[test]
+fn datasets_are_renamed_where_they_are_mounted() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 128 * MIB);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    for name in ["a", "a/b", "d"] {
+        rig.ok(&format!("zfs create tank/{name}"));
+    }
+    fs::write(rig.path("mnt/a/b/file"), b"kept").unwrap();
+    let open = fs::File::open(rig.path("mnt/a/b/file")).unwrap();
+    rig.refused("zfs rename tank/a tank/x", "busy");
+    assert!(rig.is_mounted("mnt/a/b"), "what could not be renamed is mounted again");
+    drop(open);
+    rig.ok("zfs rename tank/a tank/x");
+    assert_eq!(fs::read(rig.path("mnt/x/b/file")).unwrap(), b"kept");
+    assert!(!rig.path("mnt/a").exists());
+    rig.ok("zfs rename -p tank/x/b tank/p/q/r");
+    assert_eq!(fs::read(rig.path("mnt/p/q/r/file")).unwrap(), b"kept");
+    rig.refused("zfs rename tank/x tank/d", "dataset already exists");
+    rig.refused("zfs rename tank/x tank/none/y", "parent does not exist");
+    rig.refused("zfs rename tank/p tank/p/z", "cannot be a descendant");
+    rig.refused("zfs rename tank/x other/x", "within same pool");
+    rig.refused("zfs rename tank tonk/x", "cannot rename");
+    assert_eq!(rig.ok("zfs list -H -o name"), "tank\ntank/d\ntank/p\ntank/p/q\ntank/p/q/r\ntank/x\n");
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+    rig.check("tank");
+}
+
+#[test]
+fn space_by_owner() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 128 * MIB);
+    rig.ok("zpool create -O mountpoint=@mnt -O compression=off tank @a.img");
+    fs::write(rig.path("mnt/mine"), vec![1; 1 << 20]).unwrap();
+    fs::write(rig.path("mnt/theirs"), vec![2; 2 << 20]).unwrap();
+    std::os::unix::fs::chown(rig.path("mnt/theirs"), Some(54321), Some(0)).unwrap();
+    rig.ok("zpool sync tank");
+    let table = rig.ok("zfs userspace -Hp -o name,used,objused tank");
+    let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split('\t').collect()).collect();
+    let of = |name: &str| rows.iter().find(|row| row[0] == name).unwrap_or_else(|| panic!("{name}: {table}"));
+    assert!(of("54321")[1].parse::<u64>().unwrap() >= 2 << 20 && of("54321")[2] == "1", "{table}");
+    assert!(of("root")[1].parse::<u64>().unwrap() >= 1 << 20, "{table}");
+    let numbers = rig.ok("zfs userspace -n tank");
+    let lines: Vec<&str> = numbers.lines().collect();
+    assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["TYPE", "NAME", "USED", "QUOTA", "OBJUSED", "OBJQUOTA"]);
+    assert!(lines[1].starts_with("POSIX User  0 ") && lines[2].starts_with("POSIX User  54321  "), "{numbers}");
+    assert_eq!(lines[0].len(), lines[1].len(), "columns stand under each other: {numbers}");
+    assert!(rig.ok("zfs groupspace tank").contains("POSIX Group"));
+    assert!(rig.ok("zfs projectspace tank").contains("Project"));
+}
+
+#[test]
+fn labels_are_cleared_only_when_nobody_needs_them() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 128 * MIB);
+    rig.ok("zpool create -O mountpoint=none tank @a.img");
+    rig.refused("zpool labelclear -f @a.img", "is a member (ACTIVE) of pool \"tank\"");
+    rig.ok("zpool export tank");
+    rig.refused("zpool labelclear @a.img", "is a member of exported pool \"tank\"");
+    rig.ok("zpool labelclear -f @a.img");
+    rig.refused("zpool labelclear -f @a.img", "failed to read label");
+    rig.refused("zpool labelclear @none", "failed to open");
+    assert!(rig.run("zpool import -d @").err.contains("no pools available to import"));
+}
+
+#[test]
+fn pools_are_found_by_guid_cache_file_and_after_a_change_of_guid() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 128 * MIB);
+    rig.ok("zpool create -O mountpoint=none -o cachefile=@cache tank @a.img");
+    let guid = rig.ok("zpool get -H -o value guid tank").trim().to_owned();
+    rig.ok("zpool reguid tank");
+    let new = rig.ok("zpool get -H -o value guid tank").trim().to_owned();
+    assert_ne!(guid, new);
+    rig.refused("zpool reguid -g 0 tank", "cannot reguid 'tank': guid 0 cannot be used");
+    // As after a crash: the file still names the pool.
+    kill_process(rig.daemon(), Signal::KILL).unwrap();
+    rig.wait("the daemon's death", || rig.find_daemon().is_none());
+    rig.ok("zpool import -c @cache -o cachefile=@cache -N tank");
+    rig.ok("zpool export tank");
+    assert!(!rig.path("cache").exists(), "an exported pool leaves the file");
+    rig.refused(&format!("zpool import -d @ {guid}"), "no such pool available");
+    rig.ok(&format!("zpool import -d @a.img -N {new} lake"));
+    assert_eq!(rig.ok("zpool list -H -o name"), "lake\n");
+    rig.ok("zpool export lake");
+    rig.refused("zpool import -c @a.img lake", "not a cache file");
+    rig.zdb(&["a.img"]);
+}
+
+#[test]
+fn going_back_in_time_is_said_and_done() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 128 * MIB);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    fs::write(rig.path("mnt/old"), b"old").unwrap();
+    rig.ok("zpool sync tank");
+    rig.ok("zpool export tank");
+    let txg = |rig: &Rig| {
+        let text = rig.ok("zdb -e -p @ -u tank");
+        text.lines().find_map(|line| line.trim().strip_prefix("txg = ")).unwrap().parse::<u64>().unwrap()
+    };
+    let before = txg(&rig);
+    rig.ok("zpool import -d @ tank");
+    fs::write(rig.path("mnt/new"), b"new").unwrap();
+    rig.ok("zpool export tank");
+    assert!(rig.ok("zpool import -d @ -F -n tank").contains("nothing would be discarded"));
+    assert_eq!(rig.ok("zpool list"), "no pools available\n");
+    rig.refused(&format!("zpool import -d @ -T {before} tank"), "-o readonly=on");
+    let said = rig.ok(&format!("zpool import -d @ -o readonly=on -T {before} tank"));
+    assert!(said.contains("returned to its state as of"), "{said}");
+    assert_eq!((rig.path("mnt/old").exists(), rig.path("mnt/new").exists()), (true, false));
+    rig.ok("zpool export tank");
+    rig.refused("zpool import -d @ -o readonly=on -T 1 tank", "no state as old as that");
+    // Nothing was written: the newest state is still there. Then it is given up for good.
+    rig.ok("zpool import -d @ tank");
+    assert!(rig.path("mnt/new").exists());
+    rig.ok("zpool export tank");
+    let latest = txg(&rig);
+    rig.ok(&format!("zpool import -d @ -F -T {} tank", latest - 1));
+    rig.ok("zpool export tank");
+    assert!(txg(&rig) > latest, "no number of a group is used twice");
+    rig.zdb(&["a.img"]);
+    rig.check("tank");
+}
+
+#[test]
+fn two_hosts_cannot_have_one_pool() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 128 * MIB);
+    let here = |words: &str| elsewhere(&rig, "aaaa0001", "sock", words);
+    let done = |said: Said| assert!(said.code == 0 && said.err.is_empty(), "{said:?}\n{}", rig.log());
+    done(here("zpool create -O mountpoint=none tank @a.img"));
+    // The same system, another daemon: the devices are locked.
+    let said = elsewhere(&rig, "aaaa0001", "sock2", "zpool import -d @ -f tank");
+    assert!(said.code != 0 && said.err.contains("in use"), "{said:?}");
+    kill_process(rig.daemon(), Signal::KILL).unwrap();
+    rig.wait("the daemon's death", || rig.find_daemon().is_none());
+    let said = elsewhere(&rig, "bbbb0002", "sock", "zpool import -d @ tank");
+    assert!(said.err.contains("pool was previously in use from another system.\nLast accessed by ") && said.err.contains("(hostid=aaaa0001)"), "{said:?}");
+    done(elsewhere(&rig, "bbbb0002", "sock", "zpool import -d @ -f tank"));
+    done(elsewhere(&rig, "bbbb0002", "sock", "zpool export tank"));
+    rig.zdb(&["a.img"]);
+}
+
+/// Takes half a minute, which is what watching a pool takes.
+#[test]
+#[ignore = "takes more than 40 s"]
+fn multihost_protection_sees_a_heartbeat() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 128 * MIB);
+    let here = |words: &str| elsewhere(&rig, "aaaa0001", "sock", words);
+    let done = |said: Said| assert!(said.code == 0 && said.err.is_empty(), "{said:?}\n{}", rig.log());
+    done(here("zpool create -O mountpoint=none -o multihost=on tank @a.img"));
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let uberblocks = rig.ok("zdb -luuuu @a.img");
+    assert!(uberblocks.contains("mmp_write = 1000") && uberblocks.contains("mmp_fail = 10"), "{uberblocks}");
+    // A copy of the image is what another host would see; somebody goes on writing there.
+    kill_process(rig.daemon(), Signal::STOP).unwrap();
+    fs::copy(rig.path("a.img"), rig.path("copy.img")).unwrap();
+    kill_process(rig.daemon(), Signal::CONT).unwrap();
+    let begin = std::time::Instant::now();
+    let said = elsewhere(&rig, "bbbb0002", "sock2", "zpool import -d @copy.img -f tank");
+    assert!(said.code == 0, "nobody writes to the copy: {said:?}");
+    assert!(begin.elapsed().as_secs() >= 20, "the pool was watched");
+    done(elsewhere(&rig, "bbbb0002", "sock2", "zpool export tank"));
+    let said = elsewhere(&rig, "0", "sock2", "zpool import -d @copy.img -f tank");
+    assert!(said.err.contains("hostid is not set"), "{said:?}");
+    done(here("zpool export tank"));
+    rig.zdb(&["a.img"]);
+    rig.zdb(&["copy.img"]);
+}
+
+#[test]
+fn files_without_a_mount() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 128 * MIB);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    rig.ok("zfs create tank/home");
+    let tree = rig.path("tree");
+    fs::create_dir_all(tree.join("sub/empty")).unwrap();
+    fs::write(tree.join("sub/data"), (0..300_000u32).flat_map(u32::to_le_bytes).collect::<Vec<u8>>()).unwrap();
+    fs::write(tree.join("hole"), vec![0; 5 << 20]).unwrap();
+    fs::set_permissions(tree.join("hole"), fs::Permissions::from_mode(0o640)).unwrap();
+    std::os::unix::fs::symlink("sub/data", tree.join("link")).unwrap();
+    // Through the mount of the daemon that has the pool.
+    rig.ok("fs cp -a @tree tank/home:/");
+    assert_eq!(rig.ok("fs ls tank/home:/"), "tree\n");
+    rig.refused("fs ls tank/none:/", "not mounted");
+    rig.ok("zpool export tank");
+
+    // Without anybody.
+    assert_eq!(rig.ok("fs ls -d @ tank/home:/tree"), "hole\nlink\nsub\n");
+    let long = rig.ok("fs ls -l -d @ tank/home:/tree");
+    assert!(long.contains("-rw-r----- 1 root root 5242880 ") && long.contains(" link -> sub/data\n"), "{long}");
+    assert_eq!(rig.ok("fs find -d @ tank/home:/tree/sub"), "/tree/sub\n/tree/sub/data\n/tree/sub/empty\n");
+    assert!(rig.ok("fs stat -d @ tank/home:/tree/hole").contains("Size: 5242880 "));
+    let same = |a: &Path, b: &Path| assert!(Command::new("diff").arg("-r").arg(a).arg(b).status().unwrap().success());
+    rig.ok("fs cp -a -d @ tank/home:/tree @out");
+    same(&tree, &rig.path("out"));
+    assert_eq!(fs::metadata(rig.path("out/hole")).unwrap().permissions().mode() & 0o777, 0o640);
+    rig.ok("fs cp -r -d @ @tree tank:/again");
+    rig.ok("fs cp -r -d @ tank:/again/sub @out2");
+    same(&tree.join("sub"), &rig.path("out2"));
+    assert_eq!(rig.ok("fs cat -d @ tank:/again/sub/../hole").len(), 5 << 20);
+
+    rig.refused("fs ls -d @ tank/none:/", "dataset does not exist");
+    rig.refused("fs ls -d @ tank:/none", "No such file or directory");
+    rig.refused("fs cp -d @ tank/home:/tree @out3", "-r not specified");
+    rig.refused("fs ls -d @ tonk:/", "cannot open pool 'tonk'");
+    rig.refused("fs cp @out/hole tank@now:/x", "a snapshot cannot be changed");
+    rig.zdb(&["a.img"]);
+    rig.check("tank");
+}

@@ -1,0 +1,92 @@
+//! Vdevs that were removed: their maps, and what is no longer needed of them.
+//!
+//! # Theory
+//! The map of the vdev that was removed last can be read without any other, the map of the one before with it, and so on. Until
+//! all are loaded nothing else of the pool is read, as it may be anywhere. When a block that was moved is freed, its
+//! part of the map is of no use any more; a space map for each removed vdev says so, from which OpenZFS makes maps shorter.
+//!
+//! A removal that goes on, and a map that is being made shorter, are OpenZFS's to finish.
+
+use std::sync::Arc;
+
+use ondisk::feature::Feature;
+use ondisk::indirect::{CONDENSING, MAPPING_OBJECT, MappingHeaderPhys, MappingPhys, NO_VDEV, PREVIOUS_VDEV, REMOVAL_ACTIVE, REMOVING, RemovalPhys};
+use zerocopy::FromBytes;
+
+use super::Pool;
+use crate::bail;
+use crate::dmu::SyncTx;
+use crate::dsl::Mos;
+use crate::dsl::meta::key;
+use crate::error::{Result, Within};
+use crate::vdev::{IndirectMap, VdevKind, VdevTree};
+
+/// Runs that a map may have: a bound for what a damaged pool can make us allocate (24 bytes each).
+const RUNS_MAX: u64 = 1 << 26;
+
+/// Gives every removed vdev of `vdevs` its map.
+///
+/// # Errors
+/// A map cannot be read or makes no sense; for writing, also a removal that goes on.
+pub(super) fn load_maps(mos: &Mos, vdevs: &Arc<VdevTree>, read_only: bool) -> Result<()> {
+    let Some(value) = mos.zap_get(key::DIRECTORY, REMOVING)? else { return Ok(()) };
+    let removal = RemovalPhys::from_words(&value.to_u64s())?;
+    if !read_only && removal.state == REMOVAL_ACTIVE {
+        bail!(Unsupported, "vdev {} is being removed: let OpenZFS finish that, or import with -o readonly=on", removal.vdev);
+    }
+    if !read_only && mos.zap_contains(key::DIRECTORY, CONDENSING)? {
+        bail!(Unsupported, "the map of a removed vdev is being condensed: let OpenZFS finish that, or import with -o readonly=on");
+    }
+    let mut next = removal.previous;
+    while next != NO_VDEV {
+        let top = vdevs.top(next).filter(|top| *top.kind() == VdevKind::Indirect);
+        let Some(top) = top else { bail!(Corrupt, "vdev {next} is said to be removed, and is not") };
+        if top.map().is_some() {
+            bail!(Corrupt, "vdev {next} was removed twice");
+        }
+        let config = top.config();
+        let map = read_map(mos, config.number(MAPPING_OBJECT)).within(|| format!("removed vdev {next}"))?;
+        top.set_map(map);
+        next = config.get(PREVIOUS_VDEV).unwrap_or(NO_VDEV);
+    }
+    Ok(())
+}
+
+fn read_map(mos: &Mos, object: u64) -> Result<IndirectMap> {
+    let bonus = mos.bonus(object)?;
+    let Ok((header, _)) = MappingHeaderPhys::read_from_prefix(bonus.as_slice()) else {
+        bail!(Corrupt, "map in object {object}: bonus of {} bytes", bonus.len());
+    };
+    let entries = header.entries.get();
+    let there = mos.info(object)?.length / size_of::<MappingPhys>() as u64;
+    if entries > there.min(RUNS_MAX) {
+        bail!(Corrupt, "map in object {object}: {entries} runs, and room for {there}");
+    }
+    let bytes = mos.read(object, 0, entries as usize * size_of::<MappingPhys>())?;
+    let mut runs = Vec::with_capacity(entries as usize);
+    for raw in bytes.chunks_exact(size_of::<MappingPhys>()) {
+        let Ok(raw) = MappingPhys::read_from_bytes(raw) else { bail!(Corrupt, "map in object {object}: a part of a run") };
+        runs.push(raw.decode()?);
+    }
+    IndirectMap::new(runs)
+}
+
+impl Pool {
+    /// Whether [`Pool::sync_obsolete`] has something to write.
+    pub(super) fn has_obsolete(&self) -> bool {
+        self.vdevs.tops().iter().any(|top| top.has_obsolete())
+    }
+
+    /// Notes what is no longer needed of the maps of removed vdevs.
+    pub(super) fn sync_obsolete(&self, tx: &SyncTx<'_>) -> Result<()> {
+        let Some(maps) = &self.space_maps else { return Ok(()) };
+        for top in self.vdevs.tops() {
+            let ranges = top.take_obsolete();
+            // Without the feature nobody counts.
+            if !ranges.is_empty() && self.dsl.meta.features.is_enabled(Feature::ObsoleteCounts) {
+                maps.append_obsolete(tx, top.zap(), top.asize(), &ranges).within(|| format!("removed vdev {}", top.id()))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,33 @@
+//! Figures as words, and words in columns.
+
+use std::fmt::Write;
+
+/// About three digits; `-` for none.
+pub(super) fn figure(value: Option<f64>) -> String {
+    match value {
+        None => "-".to_owned(),
+        Some(value) if value >= 1000.0 => format!("{value:.0}"),
+        Some(value) if value >= 10.0 => format!("{value:.1}"),
+        Some(value) => format!("{value:.2}"),
+    }
+}
+
+/// Rows of words, each column as wide as its widest word; the first is aligned to the left.
+pub(super) fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|word| word.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, word) in row.iter().enumerate() {
+            let _ = match column {
+                0 => write!(line, "{word:<0$}", widths[0]),
+                _ => write!(line, "  {word:>0$}", widths[column]),
+            };
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,243 @@
+//! Synchronous writers, from one to many: the published fio job, run by the real fio.
+//!
+//! # Theory
+//!
+//! Each thread writes its own file in calls of 8 K, each of which waits for stable storage. One writer measures the
+//! latency of the device and of the way to it; many measure how well the file system lets them share a commit. The job
+//! is the published one, word for word, with its time as a parameter.
+
+use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::{Figure, Parameter, Parameters, Published, Round, Workload};
+use crate::interrupt;
+use crate::process;
+
+/// The workload.
+pub struct SyncSweep {
+    parameters: Parameters,
+}
+
+const PARAMETERS: [Parameter; 3] = [
+    Parameter { name: "seconds", about: "how long each number of threads runs", value: 60, scales: true, smallest: 1 },
+    Parameter { name: "from", about: "threads at first", value: 1, scales: false, smallest: 1 },
+    Parameter { name: "to", about: "threads at last; they double", value: 1024, scales: false, smallest: 1 },
+];
+
+const BEFORE: &str = "ZFS before, 1 disk";
+const AFTER: &str = "ZFS after, 1 disk";
+
+/// The published operations a second with 1, 2, 4 ... threads on one disk.
+const fn published(figure: &'static str, before: f64, after: f64) -> [Published; 2] {
+    [Published { figure, system: BEFORE, value: before }, Published { figure, system: AFTER, value: after }]
+}
+
+static PUBLISHED: [[Published; 2]; 11] = [
+    published("1 thread", 167.0, 168.0),
+    published("2 threads", 170.0, 320.0),
+    published("4 threads", 324.0, 622.0),
+    published("8 threads", 596.0, 1048.0),
+    published("16 threads", 1072.0, 1819.0),
+    published("32 threads", 1577.0, 3247.0),
+    published("64 threads", 3007.0, 5118.0),
+    published("128 threads", 4581.0, 6997.0),
+    published("256 threads", 6003.0, 7946.0),
+    published("512 threads", 7483.0, 7590.0),
+    published("1024 threads", 7487.0, 7746.0),
+];
+
+/// What fio found with one number of threads.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Cell {
+    operations_per_second: f64,
+    latency_microseconds: f64,
+}
+
+fn job(seconds: u64) -> String {
+    let global = [
+        "group_reporting",
+        "clocksource=cpu",
+        "ioengine=psync",
+        "fallocate=none",
+        "blocksize=8k",
+        &format!("runtime={seconds}"),
+        "time_based",
+        "iodepth=1",
+        "rw=write",
+        "thread=0",
+        "direct=0",
+        "sync=1",
+    ];
+    format!("[global]\n{}\n\n[zfs-workload]\n", global.join("\n"))
+}
+
+/// Takes the two figures out of fio's JSON, which older versions keep in microseconds and newer ones in nanoseconds.
+fn parse(output: &str) -> Result<Cell> {
+    // Warnings come before the object.
+    let json = output.find('{').map_or(output, |start| &output[start..]);
+    let report: Value = serde_json::from_str(json).context("fio's report is no JSON")?;
+    let write = &report["jobs"][0]["write"];
+    let operations_per_second = write["iops"].as_f64().context("fio's report has no jobs[0].write.iops")?;
+    let latency = match (write["lat_ns"]["mean"].as_f64(), write["lat"]["mean"].as_f64()) {
+        (Some(nanoseconds), _) => nanoseconds / 1000.0,
+        (None, Some(microseconds)) => microseconds,
+        (None, None) => bail!("fio's report has no mean latency"),
+    };
+    Ok(Cell { operations_per_second, latency_microseconds: latency })
+}
+
+impl Default for SyncSweep {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl SyncSweep {
+    /// The published parameters.
+    pub fn new() -> SyncSweep {
+        SyncSweep { parameters: Parameters::new(&PARAMETERS) }
+    }
+
+    fn threads(&self) -> impl Iterator<Item = u64> {
+        let last = self.parameters.get("to");
+        std::iter::successors(Some(self.parameters.get("from")), |threads| threads.checked_mul(2)).take_while(move |threads| *threads <= last)
+    }
+
+    fn cell(&self, round: &Round<'_>, threads: u64) -> Result<Cell> {
+        let seconds = self.parameters.get("seconds");
+        let file = round.directory.join("sync-sweep.fio");
+        fs::write(&file, job(seconds))?;
+        // So much can be written that a file fills the disk only if the disk is far faster than any is today.
+        let size = format!("--size={}", 256 << 20);
+        let report = round.directory.join("report.json");
+        let mut command = process::command("fio");
+        command.arg("--output-format=json").arg(format!("--numjobs={threads}")).arg(size);
+        command.arg(format!("--directory={}", round.directory.display())).arg(format!("--output={}", report.display())).arg(&file);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().context("cannot run fio")?;
+        let limit = Duration::from_secs(seconds.saturating_mul(4).saturating_add(120));
+        let ended = wait(&mut child, limit);
+        if !matches!(ended, Ok(Some(0))) {
+            let _ = child.kill();
+            let said = child.wait_with_output().map(|output| String::from_utf8_lossy(&output.stderr).trim().to_owned()).unwrap_or_default();
+            match ended? {
+                Some(code) => bail!("fio with {threads} threads: exit code {code}: {said}"),
+                None => bail!("fio with {threads} threads: still running after {} s: killed", limit.as_secs()),
+            }
+        }
+        let cell = parse(&fs::read_to_string(&report)?)?;
+        for entry in fs::read_dir(round.directory)? {
+            fs::remove_file(entry?.path())?;
+        }
+        Ok(cell)
+    }
+}
+
+/// Waits in small steps, so that an interruption is heard.
+fn wait(child: &mut std::process::Child, limit: Duration) -> Result<Option<i32>> {
+    let step = Duration::from_millis(200);
+    let mut waited = Duration::ZERO;
+    while waited < limit {
+        interrupt::check()?;
+        if let Some(code) = process::wait(child, step)? {
+            return Ok(Some(code));
+        }
+        waited += step;
+    }
+    Ok(None)
+}
+
+fn label(threads: u64) -> String {
+    if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") }
+}
+
+impl Workload for SyncSweep {
+    fn name(&self) -> &'static str {
+        "sync-sweep"
+    }
+
+    fn about(&self) -> &'static str {
+        "synchronous 8K writers, 1 to 1024, each on a file of its own (fio)"
+    }
+
+    fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    fn parameters_mut(&mut self) -> &mut Parameters {
+        &mut self.parameters
+    }
+
+    fn published(&self) -> &'static [Published] {
+        PUBLISHED.as_flattened()
+    }
+
+    fn space_bytes(&self) -> u64 {
+        self.parameters.get("to").saturating_mul(16 << 20)
+    }
+
+    fn missing(&self) -> Option<String> {
+        process::find("fio").is_none().then(|| "fio is not installed (apt-get install fio)".to_owned())
+    }
+
+    fn measure(&self, round: &Round<'_>) -> Result<Vec<Figure>> {
+        let (mut rates, mut latencies) = (Vec::new(), Vec::new());
+        for threads in self.threads() {
+            let cell = self.cell(round, threads)?;
+            rates.push(Figure::rate(label(threads), "/s", cell.operations_per_second));
+            latencies.push(Figure::time(format!("{}, latency", label(threads)), "us", cell.latency_microseconds));
+        }
+        rates.extend(latencies);
+        Ok(rates)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::{HostDirectory, Target};
+
+    #[test]
+    fn both_ages_of_fio() {
+        let new = r#"{"jobs":[{"write":{"iops":1234.5,"lat_ns":{"mean":81000.0}}}]}"#;
+        let old = r#"fio: a warning
+{"jobs":[{"write":{"iops":1234.5,"lat":{"mean":81.0}}}]}"#;
+        let expected = Cell { operations_per_second: 1234.5, latency_microseconds: 81.0 };
+        assert_eq!((parse(new).unwrap(), parse(old).unwrap()), (expected, expected));
+        assert!(parse("{}").is_err() && parse("nonsense").is_err());
+    }
+
+    #[test]
+    fn threads_double() {
+        let mut sweep = SyncSweep::new();
+        assert_eq!(sweep.threads().collect::<Vec<_>>(), [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]);
+        sweep.parameters_mut().set("from", 3).unwrap();
+        sweep.parameters_mut().set("to", 13).unwrap();
+        assert_eq!(sweep.threads().map(label).collect::<Vec<_>>(), ["3 threads", "6 threads", "12 threads"]);
+    }
+
+    /// The calls themselves, as strace sees them: 8 K each, to a file opened O_SYNC.
+    #[test]
+    fn what_fio_does_with_the_job() {
+        let (Some(strace), None) = (process::find("strace"), SyncSweep::new().missing()) else {
+            eprintln!("SKIPPED: the system calls of sync-sweep: strace or fio is not installed");
+            return;
+        };
+        let host = HostDirectory::new("host", &std::env::temp_dir()).unwrap();
+        let (file, trace) = (host.directory().join("job"), host.directory().join("trace"));
+        fs::write(&file, job(1)).unwrap();
+        let mut command = std::process::Command::new(strace);
+        command.args(["-f", "-e", "trace=openat,pwrite64", "-o"]).arg(&trace);
+        command.args(["fio", "--numjobs=2", "--size=64k", "--number_ios=8"]).arg(format!("--directory={}", host.directory().display()));
+        process::succeed(command.arg(&file)).unwrap();
+        let trace = fs::read_to_string(&trace).unwrap();
+        let opened: Vec<&str> = trace.lines().filter(|line| line.contains("zfs-workload.") && line.contains("O_RDWR")).collect();
+        let synchronous = opened.iter().filter(|line| line.contains("O_SYNC"));
+        assert_eq!(synchronous.count(), 2, "{opened:#?}");
+        let writes: Vec<&str> = trace.lines().filter(|line| line.contains("pwrite64(")).collect();
+        assert!(writes.len() >= 16 && writes.iter().all(|line| line.contains(", 8192, ")), "{}", writes.len());
+    }
+}

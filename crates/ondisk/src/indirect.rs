@@ -1,0 +1,121 @@
+//! Where things went that were on a removed vdev.
+//!
+//! # Theory
+//! A top-level vdev is removed by copying what it has to the others. Block pointers cannot be changed (snapshots have
+//! them), so the pool keeps a map from old addresses to new ones. It was made without regard to blocks: one block
+//! may have gone to several places.
+//!
+//! # On disk
+//! The MOS object `com.delphix:indirect_object` of a vdev is an array of [`MappingPhys`], by old address, with
+//! [`MappingHeaderPhys`] in its bonus (the last word is missing in old ones). The entry `com.delphix:removing` of the MOS's
+//! directory is [`RemovalPhys`]; its `previous` is the vdev removed last, whose own description names the one before.
+
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::bits;
+use crate::corruption::Corruption;
+use crate::dva::{Dva, RawDva, SECTOR_SHIFT};
+
+/// Key of the MOS's directory: the last removal, [`RemovalPhys`] as words.
+pub const REMOVING: &str = "com.delphix:removing";
+/// Key of the MOS's directory: there while a map is being made shorter.
+pub const CONDENSING: &str = "com.delphix:condensing_indirect";
+/// In a removed vdev's description: the object with the map.
+pub const MAPPING_OBJECT: &str = "com.delphix:indirect_object";
+/// In a removed vdev's description: the vdev that was removed before it.
+pub const PREVIOUS_VDEV: &str = "com.delphix:prev_indirect_vdev";
+/// In a removed vdev's ZAP: the space map of what is no longer needed of the map.
+pub const OBSOLETE_MAP: &str = "com.delphix:indirect_obsolete_sm";
+/// There is no such vdev.
+pub const NO_VDEV: u64 = u64::MAX;
+/// Words of [`RemovalPhys`] that are read.
+pub const REMOVAL_WORDS: usize = 7;
+/// `RemovalPhys::state`: being copied.
+pub const REMOVAL_ACTIVE: u64 = 1;
+
+/// One run of bytes that was moved as a whole.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[doc(alias = "vdev_indirect_mapping_entry_phys")]
+pub struct MappingPhys {
+    /// The old offset in sectors, 63 bits; the highest bit is used by checkers.
+    pub source: U64,
+    /// Where it is now, and its length.
+    pub target: RawDva,
+}
+
+/// The bonus of the object with the map.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[doc(alias = "vdev_indirect_mapping_phys")]
+pub struct MappingHeaderPhys {
+    /// The end of the last run.
+    pub end: U64,
+    /// The sum of all lengths.
+    pub bytes: U64,
+    /// How many runs there are.
+    pub entries: U64,
+}
+
+const _: () = assert!(size_of::<MappingPhys>() == 24 && size_of::<MappingHeaderPhys>() == 24);
+
+/// What the last removal was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "spa_removing_phys")]
+pub struct RemovalPhys {
+    /// Whether it goes on.
+    pub state: u64,
+    /// The vdev that is or was being removed.
+    pub vdev: u64,
+    /// The vdev whose removal ended last.
+    pub previous: u64,
+}
+
+impl RemovalPhys {
+    /// From the words of the entry.
+    pub fn from_words(words: &[u64]) -> Result<RemovalPhys, Corruption> {
+        match words {
+            [state, vdev, previous, ..] => Ok(RemovalPhys { state: *state, vdev: *vdev, previous: *previous }),
+            _ => Err(Corruption::new("device removal", "words", words.len() as u64)),
+        }
+    }
+}
+
+/// One run of bytes that was moved as a whole, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapping {
+    /// Where it was.
+    pub source: u64,
+    /// Where it is, and how long it is.
+    pub target: Dva,
+}
+
+impl MappingPhys {
+    /// The run.
+    pub fn decode(&self) -> Result<Mapping, Corruption> {
+        let source = bits::get(self.source.get(), 0, 63).saturating_mul(1 << SECTOR_SHIFT);
+        let target = self.target.decode();
+        let past_end = source.checked_add(target.allocated).is_none() || target.offset.checked_add(target.allocated).is_none();
+        if target.allocated == 0 || target.gang || past_end {
+            return Err(Corruption::new("indirect mapping", "target", self.target.offset.get()));
+        }
+        Ok(Mapping { source, target })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_decoded_in_bytes() {
+        let mut raw = MappingPhys { source: (1 << 63 | 0x10).into(), target: Dva::new(3, 0x4000, 0x2000).encode() };
+        let run = raw.decode().unwrap();
+        assert_eq!(run, Mapping { source: 0x2000, target: Dva::new(3, 0x4000, 0x2000) });
+        raw.target.location = 0.into();
+        assert!(raw.decode().is_err());
+        assert!(RemovalPhys::from_words(&[0, 1]).is_err());
+        assert_eq!(RemovalPhys::from_words(&[2, 1, 1, 0, 0, 5, 5]).unwrap(), RemovalPhys { state: 2, vdev: 1, previous: 1 });
+    }
+}

@@ -1,0 +1,201 @@
+//! Verbs that look after a pool: its history, its events, who uses its space, what it is called.
+
+use serde::{Deserialize, Serialize};
+
+/// A command as it was typed, and who typed it: what a pool's history records.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CommandLine {
+    /// `zpool create tank /dev/sdb`
+    pub words: String,
+    /// The user's number.
+    pub user: u32,
+}
+
+/// Puts a command into a pool's history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolRecord {
+    /// The pool.
+    pub pool: String,
+    /// The command.
+    pub command: CommandLine,
+}
+
+/// One record of a pool's history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryRecord {
+    /// In seconds since 1970.
+    pub time: Option<u64>,
+    /// What it is about.
+    pub what: HistoryWhat,
+    /// The user's number.
+    pub user: Option<u64>,
+    /// The host's name.
+    pub host: Option<String>,
+    /// The zone's name (other systems).
+    pub zone: Option<String>,
+}
+
+/// What a record of a history is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HistoryWhat {
+    /// A command line.
+    Command(String),
+    /// Something that the pool did.
+    Event {
+        /// The transaction group.
+        txg: u64,
+        /// `create`, `set`...
+        name: String,
+        /// The dataset's name and object.
+        dataset: Option<(String, u64)>,
+        /// More words.
+        details: String,
+    },
+    /// As above, from the time when events had numbers.
+    OldEvent {
+        /// The transaction group.
+        txg: u64,
+        /// The event's number.
+        number: u64,
+        /// More words.
+        details: String,
+    },
+    /// A call of another program into the kernel.
+    Call(String),
+    /// None of these.
+    Unknown,
+}
+
+/// A pool's history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolHistory {
+    /// The pool.
+    pub name: String,
+    /// Oldest first.
+    pub records: Vec<HistoryRecord>,
+}
+
+/// What an import had to give up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportRewound {
+    /// The txg that was opened.
+    pub txg: u64,
+    /// When that was, in seconds since 1970.
+    pub timestamp: u64,
+    /// Seconds of changes that are lost.
+    pub lost_seconds: u64,
+}
+
+/// `zpool reguid`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolReguid {
+    /// The pool.
+    pub name: String,
+    /// The new guid; `None`: any.
+    pub guid: Option<u64>,
+}
+
+/// `zpool clear`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolClear {
+    /// The pool.
+    pub name: String,
+    /// One device, by its path, last name or guid.
+    pub device: Option<String>,
+}
+
+/// `zpool upgrade`, one pool: features are enabled with `PoolSet`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolUpgrade {
+    /// The pool.
+    pub name: String,
+    /// The version to go to.
+    pub version: u64,
+}
+
+/// `zpool events`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolEvents {
+    /// Only those after this one.
+    pub after: u64,
+    /// Forget all.
+    pub clear: bool,
+}
+
+/// Something that happened to a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolEvent {
+    /// Its number.
+    pub id: u64,
+    /// Seconds and nanoseconds since 1970.
+    pub time: (u64, u32),
+    /// `sysevent.fs.zfs.pool_import`...
+    pub class: String,
+    /// The pool's name.
+    pub pool: String,
+    /// Its guid.
+    pub guid: u64,
+    /// More, as names and values.
+    pub details: Vec<(String, EventValue)>,
+}
+
+/// A value of an event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EventValue {
+    /// A number, shown in hexadecimal digits.
+    Number(u64),
+    /// Words, shown in quotes.
+    Text(String),
+}
+
+/// `zfs rename`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatasetRename {
+    /// `pool/a/b`, or `pool/a@snapshot`.
+    pub from: String,
+    /// The new full name.
+    pub to: String,
+    /// Make the ancestors that are missing (`-p`).
+    pub parents: bool,
+    /// The snapshots of that name below, too (`-r`).
+    pub recursive: bool,
+    /// Leave it mounted where it is (`-u`).
+    pub no_remount: bool,
+    /// Unmount although in use (`-f`).
+    pub force: bool,
+}
+
+/// `zfs userspace` and its like
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerSpace {
+    /// A file system, or a snapshot of one.
+    pub name: String,
+    /// Whose space.
+    pub kind: OwnerKind,
+}
+
+/// Who may own files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum OwnerKind {
+    /// Users.
+    User,
+    /// Groups.
+    Group,
+    /// Projects.
+    Project,
+}
+
+/// What one owner has in a file system. `None`: nothing is written down.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct OwnerUse {
+    /// The owner's number, or what the dictionary has instead (an identity of Windows: `S-1-5-…-1000`).
+    pub owner: String,
+    /// Bytes.
+    pub used: Option<u64>,
+    /// Most bytes.
+    pub quota: Option<u64>,
+    /// Files.
+    pub objects: Option<u64>,
+    /// Most files.
+    pub object_quota: Option<u64>,
+}

@@ -1,0 +1,120 @@
+//! `zpool history`, `zpool reguid`, `zpool clear`, `zpool upgrade`
+
+use engine::dsl::history::field;
+use engine::error::ErrorKind;
+use ondisk::nvlist::NvList;
+
+use super::{Failure, FailureKind, Pools, not_yet};
+use crate::control::{
+    HistoryRecord, HistoryWhat, PoolClear, PoolHistory, PoolRecord, PoolReguid, PoolSelect, PoolUpgrade,
+};
+
+/// Records of a reply, at most: what is older is left out, so that a reply stays small enough to send.
+const RECORDS_MAX: usize = 100_000;
+/// The longest command that is recorded.
+const COMMAND_BYTES_MAX: usize = 8 << 10;
+/// Names of fields that only other programs write.
+const ZONE: &str = "history zone";
+const OLD_EVENT: &str = "history internal event";
+const OLD_DETAILS: &str = "history internal str";
+const CALL: &str = "ioctl";
+
+impl Pools {
+    pub(super) fn histories(&self, select: &PoolSelect) -> Result<Vec<PoolHistory>, Failure> {
+        let pools = self.select(select.name.as_deref())?;
+        let histories = pools.into_iter().map(|(name, imported)| {
+            let dsl = &imported.pool.engine().dsl;
+            let mut records = dsl.history.read(&dsl.meta).map_err(|error| Failure::about_pool(&error))?;
+            records.drain(1.min(records.len())..records.len().saturating_sub(RECORDS_MAX).max(1.min(records.len())));
+            Ok(PoolHistory { name: name.clone(), records: records.iter().map(history_record).collect() })
+        });
+        histories.collect()
+    }
+
+    /// A command is recorded soon; nobody waits for it.
+    pub(super) fn record(&self, record: &PoolRecord) -> Result<(), Failure> {
+        let imported = self.find(&record.pool)?;
+        imported.pool.record_command(&record.command.words, record.command.user);
+        Ok(())
+    }
+
+    pub(super) fn reguid(&mut self, reguid: &PoolReguid) -> Result<(), Failure> {
+        self.change_guid(reguid)?;
+        self.write_cachefile(&reguid.name);
+        Ok(())
+    }
+
+    fn change_guid(&self, reguid: &PoolReguid) -> Result<(), Failure> {
+        let imported = self.find(&reguid.name)?;
+        let taken = |guid| self.pools.values().any(|other| other.pool.engine().guid() == guid);
+        if let Some(guid) = reguid.guid
+            && (guid == 0 || taken(guid))
+        {
+            return Err(Failure::with(FailureKind::BadProperty, format!("guid {guid} cannot be used: it is 0, or that of an imported pool")));
+        }
+        imported.pool.engine().change_guid(reguid.guid).map_err(|error| match error.kind() {
+            ErrorKind::NoDevice => Failure::with(FailureKind::PoolUnavailable, "one or more devices is currently unavailable"),
+            _ => Failure::about_pool(&error),
+        })
+    }
+
+    pub(super) fn clear(&mut self, clear: &PoolClear) -> Result<(), Failure> {
+        let engine = self.find(&clear.name)?.pool.engine().clone();
+        let matches = |leaf: &engine::vdev::Leaf, device: &str| {
+            leaf.name() == device || leaf.guid().to_string() == device || leaf.name().rsplit('/').next() == Some(device)
+        };
+        let leaves = engine.vdevs.leaves();
+        let chosen: Vec<_> = leaves.iter().filter(|leaf| clear.device.as_ref().is_none_or(|device| matches(leaf, device))).collect();
+        if chosen.is_empty() {
+            return Err(Failure::with(FailureKind::BadDevice, "no such device in pool"));
+        }
+        chosen.iter().for_each(|leaf| leaf.clear_errors());
+        if engine.context.groups.failure().is_some() {
+            return Err(Failure::with(
+                FailureKind::PoolUnavailable,
+                "pool I/O is currently suspended and cannot be resumed: end it with 'zpool export -F' and import it again",
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn upgrade(&mut self, upgrade: &PoolUpgrade) -> Result<(), Failure> {
+        let version = self.find(&upgrade.name)?.pool.engine().config().version;
+        if upgrade.version <= version {
+            return Ok(());
+        }
+        Err(not_yet("raising the version of a pool from before feature flags is"))
+    }
+}
+
+/// A record in the words of `control`. Its fields may be anything.
+fn history_record(record: &NvList) -> HistoryRecord {
+    let text = |name: &str| record.str(name).map(str::to_owned);
+    let txg = record.u64(field::TXG).unwrap_or(0);
+    let what = if let Some(command) = text(field::COMMAND) {
+        HistoryWhat::Command(command)
+    } else if let Some(number) = record.u64(OLD_EVENT) {
+        HistoryWhat::OldEvent { txg, number, details: text(OLD_DETAILS).or_else(|| text(field::DETAILS)).unwrap_or_default() }
+    } else if let Some(name) = text(field::EVENT) {
+        let dataset = text(field::DATASET).map(|dataset| (dataset, record.u64(field::DATASET_OBJECT).unwrap_or(0)));
+        HistoryWhat::Event { txg, name, dataset, details: text(field::DETAILS).unwrap_or_default() }
+    } else if let Some(call) = text(CALL) {
+        HistoryWhat::Call(call)
+    } else {
+        HistoryWhat::Unknown
+    };
+    HistoryRecord { time: record.u64(field::TIME), what, user: record.u64(field::WHO), host: text(field::HOST), zone: text(ZONE) }
+}
+
+impl crate::Pool {
+    /// Puts a command into the pool's history. That is best effort: the command was carried out already.
+    pub fn record_command(&self, words: &str, user: u32) {
+        if self.engine().is_read_only() {
+            return;
+        }
+        let words: String = words.chars().filter(|letter| *letter != '\0').take(COMMAND_BYTES_MAX).collect();
+        if let Err(error) = self.engine().dsl.record_command(words, user.into()) {
+            tracing::warn!(pool = self.name(), %error, "a command is missing from the history");
+        }
+    }
+}
