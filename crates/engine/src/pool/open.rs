@@ -166,7 +166,11 @@ impl Pool {
         });
         pool.refresh_space();
         if !options.read_only {
-            pool.claim_logs(options.forget_log)?;
+            if let Err(error) = pool.claim_logs(options.forget_log) {
+                // The parts of an open pool hold each other: without this the devices would stay locked.
+                pool.abandon();
+                return Err(error);
+            }
             pool.obey_stored_properties()?;
             pool.claim(&options.host);
             pool.start_threads();

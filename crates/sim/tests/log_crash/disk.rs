@@ -27,34 +27,34 @@ struct State {
 }
 
 /// What the power failure left.
-pub struct Cut {
-    pub image: Vec<u8>,
+pub(crate) struct Cut {
+    pub(crate) image: Vec<u8>,
     /// What the test had done by then (see [`CutDisk::progress`]).
-    pub progress: usize,
+    pub(crate) progress: usize,
 }
 
 /// See the module.
-pub struct CutDisk {
+pub(crate) struct CutDisk {
     state: Mutex<State>,
     size: u64,
     /// The test's own count of what it was told is done.
-    pub progress: AtomicUsize,
+    pub(crate) progress: AtomicUsize,
 }
 
 impl CutDisk {
-    pub fn new(image: Vec<u8>) -> Arc<Self> {
+    pub(crate) fn new(image: Vec<u8>) -> Arc<Self> {
         let size = image.len() as u64;
         let state = State { current: image.clone(), stable: image, pending: Vec::new(), fuse: None, cut: None };
         Arc::new(CutDisk { state: Mutex::new(state), size, progress: AtomicUsize::new(0) })
     }
 
     /// The power goes after so many more writes.
-    pub fn arm(&self, writes: u64, seed: u64) {
+    pub(crate) fn arm(&self, writes: u64, seed: u64) {
         self.state.lock().fuse = Some((writes, seed));
     }
 
     /// The power goes now, unless it has gone before.
-    pub fn cut(&self, seed: u64) -> Cut {
+    pub(crate) fn cut(&self, seed: u64) -> Cut {
         let mut state = self.state.lock();
         if state.cut.is_none() {
             state.cut = Some(self.leftover(&state, seed));

@@ -22,7 +22,8 @@ use engine::pool::import::{discover, select};
 use engine::pool::{NewPool, OpenOptions, Pool};
 use engine::tunables::Tunables;
 use engine::vdev::{NewLeaf, NewTop};
-use engine::zil::Zil;
+use engine::zil::{Replay, Zil};
+use ondisk::zil::Record;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sim::oracle;
@@ -81,6 +82,19 @@ fn zdb(image: &[u8], what: &str) {
     result.expect_clean(what);
 }
 
+/// Says which record cannot be replayed: that is the end of a replay, and what follows it is lost.
+struct Loud<'a>(FileReplay<'a>);
+
+impl Replay for Loud<'_> {
+    fn replay(&self, record: Record<'_>, data: Option<&[u8]>) -> engine::error::Result<()> {
+        let result = self.0.replay(record, data);
+        if let Err(error) = &result {
+            println!("replay of {record:?}: {error}");
+        }
+        result
+    }
+}
+
 /// One run: operations, a cut, a replay, a comparison. Returns how many records were replayed.
 fn run(seed: u64, ask_zdb: bool) -> u64 {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -116,7 +130,7 @@ fn run(seed: u64, ask_zdb: bool) -> u64 {
     let pool = open(&disk, false);
     let again = file_system(&pool);
     let zil = Zil::of(again.objset());
-    let replayed = zil.replay(again.objset(), &|| pool.sync_all(), &FileReplay(&again)).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let replayed = zil.replay(again.objset(), &|| pool.sync_all(), &Loud(FileReplay(&again))).unwrap_or_else(|error| panic!("{what}: {error}"));
     again.drain_delete_queue().unwrap();
     world.compare(&again, cut.progress, &what);
     again.release_all();

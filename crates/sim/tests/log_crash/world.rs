@@ -29,7 +29,7 @@ struct History {
 }
 
 /// See the module.
-pub struct World<'a> {
+pub(crate) struct World<'a> {
     fs: &'a FileSystem,
     /// The names after each operation.
     names: Vec<Names>,
@@ -47,13 +47,13 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 }
 
 impl<'a> World<'a> {
-    pub fn new(fs: &'a FileSystem) -> Self {
+    pub(crate) fn new(fs: &'a FileSystem) -> Self {
         let names = Names::from([(Vec::new(), fs.root())]);
         World { fs, names: vec![names], files: BTreeMap::new(), safe: vec![0], held: Vec::new(), next: 0 }
     }
 
     /// How many operations are done.
-    pub fn done(&self) -> usize {
+    pub(crate) fn done(&self) -> usize {
         self.names.len() - 1
     }
 
@@ -62,7 +62,7 @@ impl<'a> World<'a> {
     }
 
     /// Everything is on disk.
-    pub fn all_safe(&mut self) {
+    pub(crate) fn all_safe(&mut self) {
         let done = self.done();
         self.safe.push(done);
         self.files.values_mut().for_each(|file| file.safe.push(done));
@@ -97,7 +97,7 @@ impl<'a> World<'a> {
     }
 
     /// One operation, and perhaps an `fsync` of what it was done to.
-    pub fn step(&mut self, random: &mut ChaCha8Rng) {
+    pub(crate) fn step(&mut self, random: &mut ChaCha8Rng) {
         let user = Credentials::root();
         let file = self.choose(random, FileKind::Regular);
         let mut names = self.now().clone();
@@ -211,7 +211,7 @@ impl<'a> World<'a> {
     }
 
     /// What is in `fs` is what may be there after a cut when `progress` operations were done.
-    pub fn compare(&self, fs: &FileSystem, progress: usize, what: &str) {
+    pub(crate) fn compare(&self, fs: &FileSystem, progress: usize, what: &str) {
         let last = |safe: &[usize]| safe.iter().rev().copied().find(|done| *done <= progress);
         let safe = last(&self.safe).unwrap_or(0);
         let found = Self::found(fs);
