@@ -37,7 +37,8 @@ pub enum ByteswapClass {
 }
 
 impl ByteswapClass {
-    const ALL: [ByteswapClass; 10] = [
+    /// All of them, in the order of their numbers.
+    pub const ALL: [ByteswapClass; 10] = [
         ByteswapClass::U8,
         ByteswapClass::U16,
         ByteswapClass::U32,

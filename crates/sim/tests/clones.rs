@@ -66,10 +66,13 @@ fn step(random: &mut ChaCha8Rng, files: &mut [File], shared: &mut u64) {
             let range = CloneRange { source: source_inode, from, target: target.inode, to, length };
             let done = target.fs.clone_range(&source_fs, &range, &Credentials::root()).expect("a clone");
             assert!(done <= length);
+            if done == 0 {
+                return;
+            }
             *shared += done;
             let data = files[source].expected[from as usize..(from + done) as usize].to_vec();
             let expected = &mut files[index].expected;
-            if done > 0 && expected.len() < (to + done) as usize {
+            if expected.len() < (to + done) as usize {
                 expected.resize((to + done) as usize, 0);
             }
             expected[to as usize..(to + done) as usize].copy_from_slice(&data);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use disk::DiskRef;
 use engine::dmu::DnodeSpec;
-use engine::dsl::{NewDataset, PropertyChange, PropertyValue};
+use engine::dsl::{MASTER_NODE_ENTRIES, NewDataset, PropertyChange, PropertyValue};
 use engine::error::{ErrorKind, Result, Within};
 use engine::host::{HostRef, RealHost};
 use engine::pool::check::{CheckOptions, CheckReport};
@@ -340,7 +340,7 @@ impl Pool {
             _ => Ok(0),
         };
         let mut all: Vec<(String, PropertyChange)> = properties.to_vec();
-        for name in IN_FILE_SYSTEM.into_iter().filter(|name| *name != "version") {
+        for name in MASTER_NODE_ENTRIES.into_iter().filter(|name| *name != "version") {
             if !properties.iter().any(|(given, _)| given == name) {
                 all.push((name.to_owned(), PropertyChange::Set(PropertyValue::Number(from_parent(name)?))));
             }
@@ -442,21 +442,7 @@ fn new_file_system(properties: &[(String, PropertyChange)], project_ids: bool) -
     }
 }
 
-/// Properties that the master node of a file system has, and nobody else.
-const IN_FILE_SYSTEM: [&str; 10] = [
-    "version",
-    "normalization",
-    "utf8only",
-    "casesensitivity",
-    "defaultuserquota",
-    "defaultgroupquota",
-    "defaultprojectquota",
-    "defaultuserobjquota",
-    "defaultgroupobjquota",
-    "defaultprojectobjquota",
-];
-
 /// Those properties that are stored as properties, not in the file system.
 fn stored_properties(properties: Vec<(String, PropertyChange)>) -> Vec<(String, PropertyChange)> {
-    properties.into_iter().filter(|(name, _)| !IN_FILE_SYSTEM.contains(&name.as_str())).collect()
+    properties.into_iter().filter(|(name, _)| !MASTER_NODE_ENTRIES.contains(&name.as_str())).collect()
 }

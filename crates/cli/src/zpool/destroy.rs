@@ -2,23 +2,14 @@
 
 use tarnfs::control::{FailureKind, PoolDestroy, PoolSelect, Request, Wanted};
 
-use crate::getopt::Options;
+use super::pools;
 use crate::names;
 use crate::session::{Outcome, Session, complain};
 
 pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
-    let mut options = Options::new(words, "f", &[]);
-    let mut force = false;
-    for option in options.by_ref() {
-        option.map_err(|wrong| session.misuse(wrong))?;
-        force = true;
-    }
-    let operands = options.operands();
-    let [name] = operands.as_slice() else {
-        return Err(session.misuse(if operands.is_empty() { "missing pool argument" } else { "too many arguments" }));
-    };
+    let (force, name) = pools::forced_operand(session, words, "missing pool argument")?;
     let select = PoolSelect { name: Some(name.clone()), properties: Wanted::Only(Vec::new()) };
-    let opened = names::check_pool(name, false).and_then(|()| session.pools(Request::PoolGet(select)));
+    let opened = names::check_pool(&name, false).and_then(|()| session.pools(Request::PoolGet(select)));
     if let Err(failure) = opened {
         let stop = session.failed(format_args!("cannot open '{name}'"), &failure);
         if name.contains('/') {

@@ -5,21 +5,12 @@ use engine::pool::config::PoolState;
 use engine::pool::import::discover;
 use engine::vdev::label::{DeviceLabels, clear_labels};
 
-use crate::getopt::Options;
+use super::pools;
 use crate::session::{Outcome, Session, complain};
 
 pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
-    let mut options = Options::new(words, "f", &[]);
-    let mut force = false;
-    for option in options.by_ref() {
-        option.map_err(|wrong| session.misuse(wrong))?;
-        force = true;
-    }
-    let operands = options.operands();
-    let [device] = operands.as_slice() else {
-        return Err(session.misuse(if operands.is_empty() { "missing vdev name" } else { "too many arguments" }));
-    };
-    Ok(clear(session, device, force).map_or(1, |()| 0))
+    let (force, device) = pools::forced_operand(session, words, "missing vdev name")?;
+    Ok(clear(session, &device, force).map_or(1, |()| 0))
 }
 
 /// A name without a directory may be that of a device.

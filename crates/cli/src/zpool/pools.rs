@@ -2,6 +2,7 @@
 
 use tarnfs::control::{Failure, FailureKind, PoolEntry, PoolSelect, PoolStatus, Request, Wanted};
 
+use crate::getopt::Options;
 use crate::names;
 use crate::session::{Session, Stop};
 
@@ -76,6 +77,21 @@ pub(super) struct Interval {
 fn as_number(word: &str) -> Option<f64> {
     let is_number = !word.is_empty() && !word.ends_with('.') && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     if is_number { word.parse().ok() } else { None }
+}
+
+/// The words of a verb that takes `-f` and one operand; `missing` complains that there is none.
+pub(super) fn forced_operand(session: &mut Session<'_>, words: &[String], missing: &str) -> Result<(bool, String), Stop> {
+    let mut options = Options::new(words, "f", &[]);
+    let mut force = false;
+    for option in options.by_ref() {
+        option.map_err(|wrong| session.misuse(wrong))?;
+        force = true;
+    }
+    let operands = options.operands();
+    let [operand] = operands.as_slice() else {
+        return Err(session.misuse(if operands.is_empty() { missing } else { "too many arguments" }));
+    };
+    Ok((force, operand.clone()))
 }
 
 /// Takes `interval` and `count` from the end of the operands.

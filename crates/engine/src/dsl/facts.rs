@@ -17,9 +17,10 @@ use super::prop_table::find;
 use crate::error::Result;
 use crate::zap::Zap;
 
-/// The master node of a file system, and its entries that are properties; the version is spelled in capitals there.
+/// The master node of a file system.
 const MASTER_NODE: u64 = 1;
-const MASTER_NODE_ENTRIES: [&str; 10] = [
+/// Its entries that are properties, which no other place stores; the version is spelled in capitals there.
+pub const MASTER_NODE_ENTRIES: [&str; 10] = [
     "version",
     "utf8only",
     "normalization",

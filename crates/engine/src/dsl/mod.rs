@@ -52,6 +52,7 @@ mod tests;
 pub use create_sync::{Fill, NewDataset};
 pub use dataset::Dataset;
 pub use dir::Dir;
+pub use facts::MASTER_NODE_ENTRIES;
 pub use free_sync::FreeBudget;
 pub use meta::{Meta, Space, SpaceDelta};
 pub use mos::Mos;

@@ -82,23 +82,10 @@ pub(super) fn uberblock_seeds() -> Vec<Vec<u8>> {
     all
 }
 
-const CLASSES: [ByteswapClass; 10] = [
-    ByteswapClass::U8,
-    ByteswapClass::U16,
-    ByteswapClass::U32,
-    ByteswapClass::U64,
-    ByteswapClass::Zap,
-    ByteswapClass::Dnode,
-    ByteswapClass::Objset,
-    ByteswapClass::Znode,
-    ByteswapClass::OldAcl,
-    ByteswapClass::Acl,
-];
-
 pub(super) fn byteswap(bytes: &[u8]) {
     let Some((class, block)) = bytes.split_first() else { return };
     let mut block = block.to_vec();
-    ondisk::byteswap::swap(CLASSES[usize::from(*class) % CLASSES.len()], &mut block);
+    ondisk::byteswap::swap(ByteswapClass::ALL[usize::from(*class) % ByteswapClass::ALL.len()], &mut block);
     ondisk::byteswap::swap_block(ObjectType(*class), class >> 7, &mut block);
 }
 

@@ -133,17 +133,7 @@ impl Rig {
     pub fn golden(name: &str) -> Option<Rig> {
         let golden = Golden::find(name).unwrap_or_else(|error| panic!("{name}: {error:#}"))?;
         let pool_name = golden.manifest.pool.name.clone();
-        let mut rig = Rig {
-            place: Place::Golden(Box::new(golden)),
-            name: pool_name,
-            pool: None,
-            models: BTreeMap::new(),
-            open: BTreeMap::new(),
-            tunables: Tunables::default(),
-            judged: 0,
-        };
-        rig.import();
-        Some(rig)
+        Some(Self::imported(Place::Golden(Box::new(golden)), pool_name))
     }
 
     /// A copy of the pool on these images, imported for writing.
@@ -153,15 +143,13 @@ impl Rig {
             let copied = std::process::Command::new("cp").arg("--sparse=always").arg(image).arg(directory.path()).status();
             assert!(copied.is_ok_and(|status| status.success()), "copying {}", image.display());
         }
-        let mut rig = Rig {
-            place: Place::Own(directory),
-            name: name.to_owned(),
-            pool: None,
-            models: BTreeMap::new(),
-            open: BTreeMap::new(),
-            tunables: Tunables::default(),
-            judged: 0,
-        };
+        Self::imported(Place::Own(directory), name.to_owned())
+    }
+
+    /// A pool that is there already.
+    fn imported(place: Place, name: String) -> Rig {
+        let (models, open) = (BTreeMap::new(), BTreeMap::new());
+        let mut rig = Rig { place, name, pool: None, models, open, tunables: Tunables::default(), judged: 0 };
         rig.import();
         rig
     }

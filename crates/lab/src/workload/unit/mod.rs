@@ -35,6 +35,8 @@ pub use settings::Settings;
 use anyhow::Result;
 use job::Job;
 
+use crate::statistics;
+
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
@@ -106,27 +108,23 @@ pub struct Series {
 }
 
 impl Series {
-    fn sorted(&self) -> Vec<f64> {
-        let mut all: Vec<f64> = self.measurements.iter().map(Measurement::throughput).collect();
-        all.sort_by(f64::total_cmp);
-        all
+    fn throughputs(&self) -> Vec<f64> {
+        self.measurements.iter().map(Measurement::throughput).collect()
     }
 
     /// The middle throughput; of an even number the mean of the middle two.
     pub fn median(&self) -> Option<f64> {
-        let all = self.sorted();
-        let (low, high) = (all.get(all.len().wrapping_sub(1) / 2)?, all.get(all.len() / 2)?);
-        Some((low + high) / 2.0)
+        statistics::median(&self.throughputs())
     }
 
     /// The lowest throughput.
     pub fn minimum(&self) -> Option<f64> {
-        self.sorted().first().copied()
+        self.throughputs().into_iter().min_by(f64::total_cmp)
     }
 
     /// The highest throughput.
     pub fn maximum(&self) -> Option<f64> {
-        self.sorted().last().copied()
+        self.throughputs().into_iter().max_by(f64::total_cmp)
     }
 
     /// Did the time limit cut one of them short?
