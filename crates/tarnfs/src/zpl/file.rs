@@ -162,7 +162,11 @@ impl FileSystem {
         self.check_quota_to_write(&inode)?;
         for (number, piece) in data.chunks(PIECE_BYTES).enumerate() {
             let at = offset + (number * PIECE_BYTES) as u64;
-            let tx = OpenTx::assign(&self.objset, piece.len() as u64 + METADATA)?;
+            // A block that is written in part is written anew as a whole.
+            let block = if whole { self.grown_block(&inode, size, end.max(size)) } else { inode.dnode.block_bytes() };
+            let blocks = at / block..(at + piece.len() as u64).div_ceil(block);
+            let more = inode.dnode.blocks_not_dirty(blocks).saturating_mul(block);
+            let tx = OpenTx::assign(&self.objset, more.saturating_add(METADATA))?;
             if whole && number == 0 {
                 self.grow_block(&inode, &tx, size, end.max(size))?;
             }
@@ -180,16 +184,21 @@ impl FileSystem {
         end > block && inode.dnode.max_block() == 0 && (!block.is_power_of_two() || block < self.objset.settings().record_bytes)
     }
 
-    /// Gives a file of one block the block that contents up to `end` deserve. The whole file is locked.
-    fn grow_block(&self, inode: &Inode, tx: &OpenTx, size: u64, end: u64) -> Result<()> {
+    /// The block that contents up to `end` deserve.
+    fn grown_block(&self, inode: &Inode, size: u64, end: u64) -> u64 {
         let (block, record) = (inode.dnode.block_bytes(), self.objset.settings().record_bytes);
         if size > block {
-            return Ok(());
+            return block;
         }
         // A block that is larger than `recordsize` (which was lowered) may still become a power of two.
         let limit = if block > record && !block.is_power_of_two() { block.next_power_of_two() } else { record };
-        let wanted = limit.min(end.next_multiple_of(512)).max(block);
-        if wanted == block {
+        limit.min(end.next_multiple_of(512)).max(block)
+    }
+
+    /// Gives a file of one block the block that contents up to `end` deserve. The whole file is locked.
+    fn grow_block(&self, inode: &Inode, tx: &OpenTx, size: u64, end: u64) -> Result<()> {
+        let wanted = self.grown_block(inode, size, end);
+        if wanted == inode.dnode.block_bytes() {
             return Ok(());
         }
         match inode.dnode.set_block_bytes(tx, wanted, None) {

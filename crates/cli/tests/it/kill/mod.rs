@@ -93,6 +93,10 @@ impl Campaign {
 
     fn judge_images(&mut self, what: &str) {
         self.judged += 1;
+        for name in &self.images {
+            let path = self.rig.path(name);
+            assert!(path.exists(), "{what}: {} is gone: somebody else removed it (clean temporary directories when no test runs, or set TMPDIR)", path.display());
+        }
         let with_zdb = self.judged.is_multiple_of(self.pace.zdb_every);
         eprintln!("{what}: the images{}", if with_zdb { ", with zdb" } else { "" });
         self.rig.check("tank");
