@@ -220,6 +220,8 @@ impl Pool {
                 ObjsetType::FileSystem => {
                     let options = MountOptions { read_only: false, access_time: AccessTime::Off, ..self.mount_options(&name)? };
                     let file_system = FileSystem::open(objset.clone(), options, || (0, 0))?;
+                    // A number that was given to another file is free only then.
+                    file_system.drain_delete_queue()?;
                     zil.replay(&objset, &wait_synced, &zpl::FileReplay(&file_system))?
                 }
                 _ => zil.replay(&objset, &wait_synced, &zpl::VolumeReplay(&objset))?,

@@ -18,11 +18,11 @@ use ondisk::dva::Dva;
 use ondisk::zil::{self, LogHeader, Record, RecordType, WriteRecord};
 use zerocopy::FromBytes;
 
-use super::walk::{Extent, LogBlock, bookmark, walk};
+use super::walk::{Extent, LogBlock, bookmark, records, walk};
 use super::{Zil, header_of};
 use crate::bail;
 use crate::dmu::Objset;
-use crate::error::{ErrorKind, Result};
+use crate::error::{ErrorKind, Result, Within};
 use crate::txg::Txg;
 use crate::zio::BlockIo;
 
@@ -75,7 +75,7 @@ pub fn claim(objset: &Objset, txg: Txg, forget_unreadable: bool) -> Result<bool>
             Err(error) if matches!(error.kind(), ErrorKind::NoDevice | ErrorKind::Io) => {
                 bail!(NoDevice, "{}: its intent log cannot be read ({error}); import with -m to do without what it holds", objset.name())
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(error).within(|| objset.name()),
         }
         header.claim_txg = txg.into();
         header.claim_block_sequence = found.block_sequence.into();
@@ -116,7 +116,7 @@ fn follow(io: &BlockIo, dataset: u64, header: &LogHeader, txg: Txg, found: &mut 
         }
         found.blocks += 1;
         found.block_sequence = block.sequence;
-        for record in block.records.map(zil::records).into_iter().flatten() {
+        for record in records(&block)? {
             let Ok((head, bytes)) = record else { return Ok(ControlFlow::Break(())) };
             if let Some(pointer) = data_block(bytes)
                 && pointer.birth() >= txg
@@ -176,7 +176,7 @@ pub fn claimed_blocks(io: &BlockIo, dataset: u64, header: &LogHeader) -> Result<
     };
     walk(io, dataset, header, Extent::Whole, &mut |block: LogBlock<'_>| {
         add(block.pointer);
-        for record in block.records.map(zil::records).into_iter().flatten() {
+        for record in records(&block)? {
             let Ok((head, bytes)) = record else { return Ok(ControlFlow::Break(())) };
             if has_last && head.sequence.get() > last {
                 return Ok(ControlFlow::Break(()));

@@ -14,8 +14,7 @@ use ondisk::zil::{self, Record, RecordHeader};
 
 use super::Zil;
 use super::claim::{claimed_blocks, data_block};
-use super::walk::{Extent, LogBlock, bookmark, walk};
-use crate::bail;
+use super::walk::{Extent, LogBlock, bookmark, records, walk};
 use crate::dmu::Objset;
 use crate::error::{ErrorKind, Result, Within};
 
@@ -54,9 +53,6 @@ impl Zil {
         if header.flags.get() & zil::LOG_FLAG_REPLAY_NEEDED == 0 {
             return Ok(done);
         }
-        if !header.log.is_little_endian() {
-            bail!(Unsupported, "{}: its intent log is big-endian; import the pool with -o readonly=on", objset.name());
-        }
         let name = objset.name();
         let (claim_txg, last) = (header.claim_txg.get(), header.claim_record_sequence.get());
         let is_last = |head: &RecordHeader| {
@@ -64,7 +60,7 @@ impl Zil {
         };
         wait_synced()?;
         walk(&self.context.io, self.dataset, &header, Extent::Whole, &mut |block: LogBlock<'_>| {
-            for record in block.records.map(zil::records).into_iter().flatten() {
+            for record in records(&block)? {
                 let Ok((head, bytes)) = record else { return Ok(ControlFlow::Break(())) };
                 if is_last(&head) {
                     return Ok(ControlFlow::Break(()));

@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 
 use ondisk::blkptr::{BlkPtr, BlockPointer, DataPointer};
-use ondisk::zil::{self, ChainPhys, LogHeader};
+use ondisk::corruption::Corruption;
+use ondisk::zil::{self, ChainPhys, LogHeader, RecordHeader};
 use zerocopy::FromBytes;
 
 use crate::bail;
@@ -15,6 +16,8 @@ use crate::zio::{BlockIo, Bookmark};
 const LOG_LEVEL: i8 = -2;
 /// Longest chain that is believed.
 const BLOCKS_MAX: u64 = 1 << 24;
+
+const LINK_BYTES: usize = size_of::<ChainPhys>();
 
 /// How far a log is followed that nobody has claimed yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +36,8 @@ pub struct LogBlock<'a> {
     pub sequence: u64,
     /// Its records; `None`: it has never been written, and is the last.
     pub records: Option<&'a [u8]>,
+    /// The byte order of its records.
+    pub little_endian: bool,
 }
 
 /// Walks the log in the header of object set `dataset`. A claimed log ends where it was claimed.
@@ -60,7 +65,7 @@ pub fn walk(
         let BlockPointer::Data(data) = pointer.decode().within(|| format!("intent log of dataset {dataset}"))? else {
             bail!(Corrupt, "dataset {dataset}: its intent log leads to no block");
         };
-        let sequence = data.checksum[zil::CHECKSUM_SEQUENCE];
+        let (sequence, little_endian) = (data.checksum[zil::CHECKSUM_SEQUENCE], data.little_endian);
         if sequence > end {
             return Ok(());
         }
@@ -72,9 +77,9 @@ pub fn walk(
         };
         let parts = block.as_ref().and_then(|block| parts(&data, block));
         let Some((chain, records)) = parts else {
-            return visit(LogBlock { pointer: &pointer, sequence, records: None }).map(|_| ());
+            return visit(LogBlock { pointer: &pointer, sequence, records: None, little_endian }).map(|_| ());
         };
-        if visit(LogBlock { pointer: &pointer, sequence, records: Some(records) })?.is_break() {
+        if visit(LogBlock { pointer: &pointer, sequence, records: Some(records), little_endian })?.is_break() {
             return Ok(());
         }
         pointer = chain.next;
@@ -89,18 +94,67 @@ pub(super) fn bookmark(dataset: u64, sequence: u64) -> Bookmark {
 
 /// A block's link and its records; `None`: they do not fit, or the link is not to the block that must follow.
 fn parts<'a>(pointer: &DataPointer, block: &'a [u8]) -> Option<(ChainPhys, &'a [u8])> {
-    const LINK_BYTES: usize = size_of::<ChainPhys>();
     let is_new = pointer.checksum_algorithm.number() == transform::checksum::ZILOG2;
-    let (start, chain) = if is_new {
-        (LINK_BYTES, ChainPhys::read_from_prefix(block).ok()?.0)
-    } else {
-        (0, ChainPhys::read_from_suffix(block).ok()?.1)
-    };
+    let start = if is_new { 0 } else { block.len().checked_sub(LINK_BYTES)? };
+    let mut link = *block.get(start..)?.first_chunk::<LINK_BYTES>()?;
+    if !pointer.little_endian {
+        link.as_chunks_mut::<8>().0.iter_mut().for_each(|word| word.reverse());
+    }
+    let chain = ChainPhys::read_from_bytes(&link).ok()?;
     let mut expected = pointer.checksum;
     expected[zil::CHECKSUM_SEQUENCE] = expected[zil::CHECKSUM_SEQUENCE].wrapping_add(1);
     if chain.next.checksum_words() != expected {
         return None;
     }
     let end = usize::try_from(chain.used_bytes.get()).ok()?;
-    Some((chain, block.get(start..end)?))
+    Some((chain, block.get(if is_new { LINK_BYTES } else { 0 }..end)?))
+}
+
+/// The records of a block.
+///
+/// # Errors
+/// They are in the other byte order: nobody here can read them, and they must not be taken for nothing.
+pub(super) fn records<'a>(block: &LogBlock<'a>) -> Result<impl Iterator<Item = Result<(RecordHeader, &'a [u8]), Corruption>> + use<'a>> {
+    let bytes = block.records.unwrap_or_default();
+    if !block.little_endian && !bytes.is_empty() {
+        bail!(Unsupported, "its intent log is big-endian and holds changes; import the pool with -o readonly=on");
+    }
+    Ok(zil::records(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use ondisk::algorithm::ChecksumAlgorithm;
+    use ondisk::dva::Dva;
+    use ondisk::object_type::ObjectType;
+    use zerocopy::{FromZeros, IntoBytes};
+
+    use super::*;
+
+    /// The link of a big-endian block was read as if it were little-endian, did not lead anywhere, and the log was taken for empty.
+    #[test]
+    fn a_written_block_of_either_byte_order_is_seen_to_be_one() {
+        for (algorithm, little_endian) in [ChecksumAlgorithm::Zilog, ChecksumAlgorithm::Zilog2].into_iter().flat_map(|a| [(a, false), (a, true)]) {
+            let mut pointer = DataPointer::new(&[Dva::new(0, 4096, 8192)], ObjectType::INTENT_LOG, 0, 7);
+            (pointer.checksum_algorithm, pointer.checksum, pointer.little_endian) = (algorithm, [3, 4, 5, 6], little_endian);
+            let mut next = pointer.clone();
+            next.checksum = [3, 4, 5, 7];
+            let mut chain = ChainPhys::new_zeroed();
+            chain.next = next.encode();
+            let is_new = algorithm == ChecksumAlgorithm::Zilog2;
+            chain.used_bytes = if is_new { LINK_BYTES as u64 + 48 } else { 48 }.into();
+            let mut link = chain.as_bytes().to_vec();
+            if !little_endian {
+                link.as_chunks_mut::<8>().0.iter_mut().for_each(|word| word.reverse());
+            }
+            let mut block = vec![0xee; 4096];
+            let at = if is_new { 0 } else { 4096 - LINK_BYTES };
+            block[at..at + LINK_BYTES].copy_from_slice(&link);
+            let (_, found) = parts(&pointer, &block).unwrap();
+            assert_eq!(found.len(), 48);
+            let encoded = pointer.encode();
+            let block = LogBlock { pointer: &encoded, sequence: 6, records: Some(found), little_endian };
+            assert_eq!(records(&block).is_err(), !little_endian);
+        }
+    }
 }

@@ -87,6 +87,9 @@ struct Loud<'a>(FileReplay<'a>);
 
 impl Replay for Loud<'_> {
     fn replay(&self, record: Record<'_>, data: Option<&[u8]>) -> engine::error::Result<()> {
+        if std::env::var_os("TARN_SEED").is_some() {
+            println!("{record:.200?}");
+        }
         let result = self.0.replay(record, data);
         if let Err(error) = &result {
             println!("replay of {record:?}: {error}");
@@ -130,6 +133,7 @@ fn run(seed: u64, ask_zdb: bool) -> u64 {
     let pool = open(&disk, false);
     let again = file_system(&pool);
     let zil = Zil::of(again.objset());
+    again.drain_delete_queue().unwrap();
     let replayed = zil.replay(again.objset(), &|| pool.sync_all(), &Loud(FileReplay(&again))).unwrap_or_else(|error| panic!("{what}: {error}"));
     again.drain_delete_queue().unwrap();
     world.compare(&again, cut.progress, &what);

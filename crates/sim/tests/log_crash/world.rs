@@ -7,6 +7,9 @@ use rand_chacha::ChaCha8Rng;
 use tarnfs::zpl::FileSystem;
 use tarnfs::{Credentials, FileKind, InodeNumber, RenameMode, SetAttributes, WriteMode, XattrMode};
 
+/// So many bytes of a write, or all, are in one record.
+const LOG_WRITE_MIN: usize = 100_000;
+
 /// Every path, and the inode it names.
 type Names = BTreeMap<Vec<u8>, InodeNumber>;
 
@@ -39,6 +42,8 @@ pub(crate) struct World<'a> {
     /// The kernel's references, so that no number is used twice.
     held: Vec<InodeNumber>,
     next: u64,
+    /// What was done, in words: printed with a failure.
+    story: Vec<String>,
 }
 
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
@@ -49,7 +54,7 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 impl<'a> World<'a> {
     pub(crate) fn new(fs: &'a FileSystem) -> Self {
         let names = Names::from([(Vec::new(), fs.root())]);
-        World { fs, names: vec![names], files: BTreeMap::new(), safe: vec![0], held: Vec::new(), next: 0 }
+        World { fs, names: vec![names], files: BTreeMap::new(), safe: vec![0], held: Vec::new(), next: 0, story: Vec::new() }
     }
 
     /// How many operations are done.
@@ -61,9 +66,12 @@ impl<'a> World<'a> {
         self.names.last().unwrap()
     }
 
-    /// Everything is on disk.
+    /// Everything is on disk. That counts as an operation: whoever was cut in the midst of it was told nothing.
     pub(crate) fn all_safe(&mut self) {
+        let names = self.now().clone();
+        self.did(names);
         let done = self.done();
+        self.story.push(format!("{done}: everything is on disk"));
         self.safe.push(done);
         self.files.values_mut().for_each(|file| file.safe.push(done));
     }
@@ -101,7 +109,9 @@ impl<'a> World<'a> {
         let user = Credentials::root();
         let file = self.choose(random, FileKind::Regular);
         let mut names = self.now().clone();
-        let touched = match (random.random_range(0..16), file) {
+        let choice = random.random_range(0..16);
+        let of = file.as_ref().map_or(String::new(), |(path, inode)| format!("{} ({inode})", String::from_utf8_lossy(path)));
+        let touched = match (choice, file) {
             (0..=2, _) | (_, None) => {
                 let (directory, path) = self.free_name(random);
                 let stat = self.fs.create(directory, split(&path).1, 0o100_644, 0, &user).unwrap();
@@ -179,14 +189,20 @@ impl<'a> World<'a> {
                 inode
             }
         };
+        let done = self.done();
+        self.story.push(format!("{done}: operation {choice}, file {of}, touched {touched}"));
         if random.random_range(0..3) == 0 {
             self.fs.fsync(touched).unwrap();
-            let done = self.done();
+            self.story.push(format!("{done}: fsync {touched}"));
             self.safe.push(done);
             if let Some(history) = self.files.get_mut(&touched) {
                 history.safe.push(done);
             }
         }
+    }
+
+    fn tell(&self) {
+        self.story.iter().for_each(|line| println!("{line}"));
     }
 
     fn found(fs: &FileSystem) -> Names {
@@ -219,6 +235,7 @@ impl<'a> World<'a> {
         let until = (progress + 1).min(self.done());
         let fits = (safe..=until).rev().find(|index| self.names[*index] == found);
         if fits.is_none() {
+            self.tell();
             let expected = &self.names[safe];
             let missing: Vec<_> = expected.iter().filter(|(path, inode)| found.get(*path) != Some(inode)).map(|(path, _)| String::from_utf8_lossy(path)).collect();
             panic!("{what}: the names are of no operation in {safe}..={until}: {} found, of operation {safe} missing: {missing:?}", found.len());
@@ -235,13 +252,29 @@ impl<'a> World<'a> {
             let first = history.versions.iter().rposition(|(index, _)| *index <= since).unwrap_or(0);
             let possible = history.versions[first..].iter().filter(|(index, _)| *index <= until);
             let mixed = history.renamed.iter().any(|at| *at > since && *at <= until && possible.clone().any(|(index, _)| index > at));
-            let fits = possible.clone().any(|(_, version)| *version == now || (mixed && version.contents.len() == now.contents.len()));
+            let before = history.versions[first..].iter();
+            let torn = before.zip(possible.clone().skip(1)).any(|((_, old), (_, new))| is_torn(old, new, &now));
+            let fits = torn || possible.clone().any(|(_, version)| *version == now || (mixed && version.contents.len() == now.contents.len()));
             if !fits {
+                self.tell();
                 let closest: Vec<_> = possible.map(|(index, v)| (*index, v.contents.len(), v.contents == now.contents, v.mode == now.mode, v.xattr == now.xattr)).collect();
                 panic!("{what}: {} (inode {inode}, {} bytes) is no version since operation {since}: {closest:?}", String::from_utf8_lossy(path), now.contents.len());
             }
         }
     }
+}
+
+/// Whether `now` is `old` with the beginning of what makes it `new`: a write that no log block has room for is several records, and one
+/// that nobody was told of may be there in part.
+fn is_torn(old: &Version, new: &Version, now: &Version) -> bool {
+    let same = |a: &[u8], b: &[u8]| a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    let written = same(&now.contents, &new.contents);
+    let from = same(&old.contents, &new.contents);
+    let rest = |contents: &[u8]| contents.get(written..).map_or(Vec::new(), <[u8]>::to_vec);
+    written >= from + LOG_WRITE_MIN
+        && now.contents.len() == old.contents.len().max(written)
+        && rest(&now.contents) == rest(&old.contents)
+        && (now.mode, &now.xattr) == (old.mode, &old.xattr)
 }
 
 impl Drop for World<'_> {

@@ -16,6 +16,7 @@ use ondisk::znode;
 use super::InodeNumber;
 use super::file_system::{Credentials, FileSystem};
 use super::inode::Inode;
+use super::log::Done;
 
 /// Blocks shared in one transaction.
 const STEP_BLOCKS: u64 = 1024;
@@ -129,6 +130,8 @@ impl FileSystem {
         }
         let mut edit = target.edit(self, &tx);
         self.contents_changed(&mut edit, target_size.max(to + length), credentials.uid == 0)?;
+        drop(edit);
+        self.log(&tx, Done::Other)?;
         Ok(Step::Shared(length))
     }
 }

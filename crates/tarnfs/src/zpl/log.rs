@@ -218,10 +218,10 @@ impl FileSystem {
         Ok(with_names(record.as_bytes(), &names))
     }
 
-    /// Whether a hidden directory or file of extended attributes belongs to a file that was removed: nobody will look for it again.
+    /// Whether a file was removed, or is a hidden directory or file of extended attributes of one that was: nobody will look for it again.
     fn is_of_removed(&self, inode: &Inode) -> Result<bool> {
         if inode.word(&self.tables, Attribute::Flags)? & znode::FLAG_XATTR == 0 {
-            return Ok(false);
+            return Ok(inode.word(&self.tables, Attribute::Links)? == 0);
         }
         // Read past the table of inodes: a reference given up here might free a file, inside a transaction.
         let word = |object: InodeNumber, attribute| {
