@@ -220,7 +220,7 @@ impl Pool {
                 ObjsetType::FileSystem => {
                     let options = MountOptions { read_only: false, access_time: AccessTime::Off, ..self.mount_options(&name)? };
                     let file_system = FileSystem::open(objset.clone(), options, || (0, 0))?;
-                    // A number that was given to another file is free only then.
+                    // What was being removed is removed before what came after it is done, as in OpenZFS.
                     file_system.drain_delete_queue()?;
                     zil.replay(&objset, &wait_synced, &zpl::FileReplay(&file_system))?
                 }

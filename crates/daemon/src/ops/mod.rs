@@ -258,7 +258,8 @@ impl Filesystem for Ops {
         if !self.announces_opens() {
             return Err(Errno::ENOSYS);
         }
-        self.open_file(Node::of(node), flags, kill_suidgid)
+        let opened = self.open_file(Node::of(node), flags, kill_suidgid);
+        if flags & libc::O_TRUNC as u32 != 0 { self.settled(opened) } else { opened }
     }
 
     fn create(&self, cx: &Context, parent: u64, name: &[u8], mode: u32, umask: u32, flags: u32) -> Result<Created> {
@@ -270,7 +271,7 @@ impl Filesystem for Ops {
     }
 
     fn tmpfile(&self, cx: &Context, parent: u64, mode: u32, umask: u32, flags: u32) -> Result<Created> {
-        let entry = self.make_unnamed(cx, Node::of(parent), mode, umask)?;
+        let entry = self.settled(self.make_unnamed(cx, Node::of(parent), mode, umask))?;
         Ok(Created { entry, opened: files::opened(flags) })
     }
 
@@ -349,6 +350,6 @@ impl Filesystem for Ops {
     }
 
     fn copy_file_range(&self, cx: &Context, node_in: u64, copy: &CopyRange) -> Result<u64> {
-        self.copy_range(cx, Node::of(node_in), copy)
+        self.settled(self.copy_range(cx, Node::of(node_in), copy))
     }
 }

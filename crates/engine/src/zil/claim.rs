@@ -6,6 +6,8 @@
 //! use by the log. Before anything else is allocated, all such blocks are taken; how far the log could be followed is noted in
 //! the header, so that all later readers see exactly the same log, whatever devices are there then.
 //!
+//! Blocks that a record shares with a file are in use by that file; lest an earlier record free them, they are referred to once more.
+//!
 //! # Invariants
 //! 1. Claiming is the first thing that allocates.
 //! 2. Where a record's data cannot be read, the log ends: its writer has not been told that it was safe.
@@ -37,6 +39,8 @@ struct Extents {
     seen: HashSet<(u32, u64)>,
     /// What was free by the space maps.
     taken: Vec<Dva>,
+    /// Blocks that records share with files.
+    shared: Vec<BlkPtr>,
 }
 
 /// The block that a record of a write keeps its data in.
@@ -48,6 +52,18 @@ pub(super) fn data_block(record: &[u8]) -> Option<BlkPtr> {
         Ok(Record::Write(RecordType::Write, write, _)) => Some(write.block),
         _ => None,
     }
+}
+
+/// The blocks that a record shares with a file.
+fn shared_blocks(record: &[u8]) -> impl Iterator<Item = BlkPtr> {
+    let pointers = match Record::decode(record) {
+        Ok(Record::CloneRange(clone, rest)) => {
+            let count = usize::try_from(clone.count.get()).unwrap_or(usize::MAX);
+            BlkPtr::slice_of(rest.get(..count.saturating_mul(size_of::<BlkPtr>())).unwrap_or_default()).to_vec()
+        }
+        _ => Vec::new(),
+    };
+    pointers.into_iter().filter(|pointer| !pointer.is_hole() && !pointer.is_embedded())
 }
 
 /// Claims the log of `objset` in `txg`, the first group of this import; returns whether there is something to replay.
@@ -77,6 +93,7 @@ pub fn claim(objset: &Objset, txg: Txg, forget_unreadable: bool) -> Result<bool>
             }
             Err(error) => return Err(error).within(|| objset.name()),
         }
+        zil.refer_to(found.shared, txg);
         header.claim_txg = txg.into();
         header.claim_block_sequence = found.block_sequence.into();
         header.claim_record_sequence = found.record_sequence.into();
@@ -128,6 +145,11 @@ fn follow(io: &BlockIo, dataset: u64, header: &LogHeader, txg: Txg, found: &mut 
                     return Ok(ControlFlow::Break(()));
                 }
             }
+            let shared: Vec<BlkPtr> = shared_blocks(bytes).collect();
+            if shared.iter().any(|pointer| pointer.birth() >= txg) {
+                return Ok(ControlFlow::Break(()));
+            }
+            found.shared.extend(shared);
             found.records += 1;
             found.record_sequence = head.sequence.get();
         }
@@ -158,7 +180,8 @@ fn claim_block(io: &BlockIo, dataset: u64, pointer: &BlkPtr, txg: Txg, found: &m
     Ok(ControlFlow::Continue(()))
 }
 
-/// The blocks that a claimed log keeps allocated, each once: its own, and those of data that were claimed.
+/// The blocks that a claimed log keeps allocated, each once: its own, and those of data that were claimed; and the blocks that its
+/// records share with files, as often as they do.
 ///
 /// # Errors
 /// The log cannot be read.
@@ -166,7 +189,7 @@ pub fn claimed_blocks(io: &BlockIo, dataset: u64, header: &LogHeader) -> Result<
     let (claim_txg, last) = (header.claim_txg.get(), header.claim_record_sequence.get());
     let has_last = header.flags.get() & zil::LOG_FLAG_CLAIM_SEQUENCE_VALID != 0;
     let mut seen = HashSet::new();
-    let mut blocks = Vec::new();
+    let (mut blocks, mut shared) = (Vec::new(), Vec::new());
     let mut add = |pointer: &BlkPtr| {
         if let Some(first) = pointer.first_dva().filter(|_| !pointer.is_hole() && !pointer.is_embedded())
             && seen.insert((first.vdev, first.offset))
@@ -184,9 +207,11 @@ pub fn claimed_blocks(io: &BlockIo, dataset: u64, header: &LogHeader) -> Result<
             if let Some(pointer) = data_block(bytes).filter(|pointer| pointer.birth() >= claim_txg) {
                 add(&pointer);
             }
+            shared.extend(shared_blocks(bytes));
         }
         Ok(ControlFlow::Continue(()))
     })?;
+    blocks.extend(shared);
     Ok(blocks)
 }
 

@@ -151,9 +151,9 @@ impl Zil {
         self.itxs.add(tx.txg(), object, Content::Bytes(finish(record_type, bytes)));
     }
 
-    /// Remembers a write.
-    pub fn log_write(&self, tx: &Tx, object: ObjectId, generation: u64, offset: u64, length: u64) {
-        self.itxs.add(tx.txg(), Some(object), Content::Write { object, generation, offset, length });
+    /// Remembers a write to `object`. `list` as the object of [`Zil::log`].
+    pub fn log_write(&self, tx: &Tx, list: Option<ObjectId>, object: ObjectId, generation: u64, offset: u64, length: u64) {
+        self.itxs.add(tx.txg(), list, Content::Write { object, generation, offset, length });
     }
 
     /// The next commit, whatever it is for, has to write what is known of the contents of `object` (before it is renamed).

@@ -27,6 +27,8 @@ pub(super) struct Chain {
     pub(super) header: LogHeader,
     /// Blocks to be freed by each group.
     free: [Vec<BlkPtr>; TXG_SIZE],
+    /// Blocks that get one more reference with each group.
+    shared: [Vec<BlkPtr>; TXG_SIZE],
     /// Commits may use the chain when this group is on disk.
     pub(super) usable_from: Txg,
     /// The blocks that the header leads to; the last one is not written yet.
@@ -67,6 +69,7 @@ impl Chain {
         let mut chain = Chain {
             header,
             free: Default::default(),
+            shared: Default::default(),
             usable_from: 0,
             blocks: VecDeque::new(),
             record_sequence: 0,
@@ -227,6 +230,11 @@ impl Zil {
         self.set_dirty(txg);
     }
 
+    /// With `txg` these blocks are referred to by the log too.
+    pub(super) fn refer_to(&self, blocks: Vec<BlkPtr>, txg: Txg) {
+        self.chain.lock().shared[slot(txg)].extend(blocks);
+    }
+
     /// There is nothing to replay: from `txg` on the block begins a new chain.
     pub(super) fn start_over(&self, block: BlkPtr, txg: Txg) {
         let mut chain = self.chain.lock();
@@ -292,6 +300,9 @@ impl ObjsetLog for Zil {
         let mut chain = self.wait_written(tx.txg());
         if replayed > chain.header.replay_sequence.get() {
             chain.header.replay_sequence = replayed.into();
+        }
+        for block in std::mem::take(&mut chain.shared[slot(tx.txg())]) {
+            self.context.io.add_reference(&block)?;
         }
         for block in std::mem::take(&mut chain.free[slot(tx.txg())]) {
             tx.free(&block);

@@ -9,6 +9,7 @@
 //!
 //! `TARN_SEED=N cargo test -p sim --test log_crash` repeats one run; `TARN_CUTS=N` makes more of them.
 
+mod directed;
 mod disk;
 mod world;
 
@@ -66,12 +67,12 @@ fn file_system(pool: &Arc<Pool>) -> FileSystem {
     FileSystem::open(objset, options, || (0, 1 << 40)).unwrap_or_else(|error| panic!("file system: {error}"))
 }
 
-fn check(pool: &Pool, what: &str) {
+pub(crate) fn check(pool: &Pool, what: &str) {
     let report = pool.check(CheckOptions { verify_data: true }, &|_| ()).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(report.is_clean(), "{what}: {:#?}", report.findings);
 }
 
-fn zdb(image: &[u8], what: &str) {
+pub(crate) fn zdb(image: &[u8], what: &str) {
     let directory = tempfile::Builder::new().prefix("tarn-cut-").tempdir().unwrap();
     let path = directory.path().join("d0.img");
     std::fs::write(&path, image).unwrap();

@@ -16,9 +16,10 @@
 use engine::dmu::Tx;
 use engine::error::{ErrorKind, Result};
 use engine::zil::{LogSource, WantedWrite};
+use ondisk::blkptr::BlkPtr;
 use ondisk::sa::Attribute;
 use ondisk::zil::{
-    CreateRecord, LinkRecord, RecordHeader, RecordType, RemoveRecord, RenameRecord, RenameWhiteoutRecord, SetAttrRecord, SetSaXattrRecord, TruncateRecord, object_with_slots,
+    CloneRangeRecord, CreateRecord, LinkRecord, RecordHeader, RecordType, RemoveRecord, RenameRecord, RenameWhiteoutRecord, SetAttrRecord, SetSaXattrRecord, TruncateRecord, object_with_slots,
 };
 use ondisk::znode;
 use zerocopy::{FromZeros, IntoBytes};
@@ -42,6 +43,9 @@ pub(super) mod mask {
     /// Attributes as flags follow.
     pub(in crate::zpl) const FLAGS: u64 = 1 << 31;
 }
+
+/// Blocks in one record of a clone.
+const CLONES_MAX: usize = 512;
 
 /// Attributes that were changed.
 #[derive(Debug, Clone, Copy, Default)]
@@ -70,6 +74,8 @@ pub(super) enum Done<'a> {
     Wrote { inode: &'a Inode, offset: u64, length: u64 },
     /// Contents were freed; to the end if `length` is 0.
     Freed { inode: &'a Inode, offset: u64, length: u64 },
+    /// Contents are the blocks of another file, each of `block` bytes, from now on.
+    Cloned { inode: &'a Inode, offset: u64, length: u64, block: u64, pointers: &'a [BlkPtr] },
     /// Attributes were changed.
     Set { inode: &'a Inode, changed: ChangedAttributes },
     /// An extended attribute among the system attributes was set, or removed.
@@ -128,6 +134,11 @@ impl FileSystem {
                 None => zil.unlogged(tx),
             },
             Done::Other => zil.unlogged(tx),
+            Done::Cloned { inode, offset, length, block, pointers } => {
+                if !self.is_of_removed(inode)? {
+                    self.log_clone(tx, inode.object, (offset, length), block, pointers);
+                }
+            }
             Done::Wrote { inode, .. } | Done::Freed { inode, .. } | Done::Set { inode, .. } | Done::SetXattr { inode, .. } => {
                 if inode.word(&self.tables, Attribute::Links)? != 0 && !self.is_of_removed(inode)? {
                     self.log_contents(tx, inode, done)?;
@@ -141,21 +152,23 @@ impl FileSystem {
     fn log_contents(&self, tx: &Tx, inode: &Inode, done: Done<'_>) -> Result<()> {
         let Some(zil) = &self.zil else { return Ok(()) };
         let (header, object) = (RecordHeader::new_zeroed(), inode.object);
+        // Nobody syncs an extended attribute: what one is goes with the names.
+        let list = (inode.word(&self.tables, Attribute::Flags)? & znode::FLAG_XATTR == 0).then_some(object);
         match done {
             Done::Wrote { offset, length, .. } => {
                 let generation = inode.word(&self.tables, Attribute::Generation)?;
-                zil.log_write(tx, object, generation, offset, length);
+                zil.log_write(tx, list, object, generation, offset, length);
             }
             Done::Freed { offset, length, .. } => {
                 let record = TruncateRecord { header, object: object.into(), offset: offset.into(), length: length.into() };
-                zil.log(tx, RecordType::Truncate as u64, Some(object), record.as_bytes().to_vec());
+                zil.log(tx, RecordType::Truncate as u64, list, record.as_bytes().to_vec());
             }
             Done::Set { changed, .. } => {
-                zil.log(tx, RecordType::SetAttr as u64, Some(object), set_attributes(object, &changed).as_bytes().to_vec());
+                zil.log(tx, RecordType::SetAttr as u64, list, set_attributes(object, &changed).as_bytes().to_vec());
             }
             Done::SetXattr { name, value, .. } => {
                 match self.set_xattr_record(object, name, value) {
-                    Some(bytes) => zil.log(tx, RecordType::SetSaXattr as u64, Some(object), bytes),
+                    Some(bytes) => zil.log(tx, RecordType::SetSaXattr as u64, list, bytes),
                     None => zil.unlogged(tx),
                 }
             }
@@ -165,9 +178,34 @@ impl FileSystem {
             | Done::Renamed { .. }
             | Done::LeftWhiteout { .. }
             | Done::SetXattrOfNew { .. }
+            | Done::Cloned { .. }
             | Done::Other => {}
         }
         Ok(())
+    }
+
+    /// Among the names, and the file's other records before it: the source may be removed later, or written over.
+    fn log_clone(&self, tx: &Tx, object: InodeNumber, (mut offset, mut length): (u64, u64), block: u64, pointers: &[BlkPtr]) {
+        let Some(zil) = &self.zil else { return };
+        // A block of a group that is not on disk yet is nothing to whom replays the log.
+        let synced = self.objset.context().groups.synced_txg();
+        if pointers.iter().any(|pointer| !pointer.is_hole() && pointer.birth() > synced) {
+            return zil.unlogged(tx);
+        }
+        zil.bring_forward(object);
+        for part in pointers.chunks(CLONES_MAX) {
+            let bytes = (part.len() as u64 * block).min(length);
+            let record = CloneRangeRecord {
+                header: RecordHeader::new_zeroed(),
+                object: object.into(),
+                offset: offset.into(),
+                length: bytes.into(),
+                block_size: block.into(),
+                count: (part.len() as u64).into(),
+            };
+            zil.log(tx, RecordType::CloneRange as u64, None, [record.as_bytes(), part.as_bytes()].concat());
+            (offset, length) = (offset + bytes, length - bytes);
+        }
     }
 
     /// `None`: this pool has no such records, or they cannot say it: an empty value means none.

@@ -306,22 +306,39 @@ impl FileReplay<'_> {
         self.0.log(&tx, Done::Other)
     }
 
-    /// The blocks are copied: what the clone shares with the file that it is of is not shared again.
+    /// Blocks are shared again where the file's blocks have the same size, else copied.
     fn clone_range(&self, record: &CloneRangeRecord, rest: &[u8]) -> Result<()> {
+        let fs = self.0;
         let object = record.object.get();
         let (offset, length, block) = (record.offset.get(), record.length.get(), record.block_size.get());
         let count = usize::try_from(record.count.get()).unwrap_or(usize::MAX);
         if block == 0 || block > 16 << 20 {
             return Err(short("block size", block as usize));
         }
-        let at = Bookmark { objset: self.0.objset.dataset(), object, level: 0, block: offset / block };
+        let end = offset.checked_add(length).ok_or_else(|| short("offset", 0))?;
         let pointers = rest.get(..count.saturating_mul(size_of::<BlkPtr>())).ok_or_else(|| short("block pointers", count))?;
-        for (index, pointer) in (0u64..).zip(BlkPtr::slice_of(pointers)) {
+        let pointers = BlkPtr::slice_of(pointers);
+        let fits = |pointer: &BlkPtr| pointer.is_hole() || pointer.logical_size() == block;
+        if offset.is_multiple_of(block) && length.div_ceil(block) == pointers.len() as u64 && pointers.iter().all(fits) {
+            let inode = fs.inode(object)?;
+            inode.check_regular()?;
+            let _guard = inode.ranges.write_all();
+            let size = inode.word(&fs.tables, Attribute::Size)?;
+            let tx = OpenTx::assign(&fs.objset, length + METADATA)?;
+            if fs.share_blocks(&tx, &inode, size, offset, block, pointers)? {
+                let mut edit = inode.edit(fs, &tx);
+                fs.contents_changed(&mut edit, size.max(end), true)?;
+                drop(edit);
+                return fs.log(&tx, Done::Other);
+            }
+        }
+        let at = Bookmark { objset: fs.objset.dataset(), object, level: 0, block: offset / block };
+        for (index, pointer) in (0u64..).zip(pointers) {
             let start = index.saturating_mul(block);
             let wanted = length.saturating_sub(start).min(block);
-            let mut data = if pointer.is_hole() { Vec::new() } else { self.0.objset.context().io.read(pointer, &at)?.to_vec() };
+            let mut data = if pointer.is_hole() { Vec::new() } else { fs.objset.context().io.read(pointer, &at)?.to_vec() };
             data.resize(wanted as usize, 0);
-            let offset = offset.checked_add(start).ok_or_else(|| short("offset", 0))?;
+            let offset = offset.saturating_add(start);
             self.write(object, &Written { offset, data: data.into(), end: offset.saturating_add(wanted) })?;
         }
         Ok(())

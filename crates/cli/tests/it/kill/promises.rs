@@ -15,14 +15,14 @@ use super::names::Names;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     /// All that was done before something that is there is there too.
+    #[allow(dead_code)] // as it was without an intent log
     Groups,
     /// Names are in order; attributes of files, and contents, only for each file.
-    #[allow(dead_code)] // until there is an intent log
     Log,
 }
 
-/// What this program does: `fsync` forces a group. With an intent log it is [`Order::Log`].
-pub(super) const ORDER: Order = Order::Groups;
+/// What this program does.
+pub(super) const ORDER: Order = Order::Log;
 
 /// What a thread's acknowledged syncs promise.
 #[derive(Debug, Default)]
