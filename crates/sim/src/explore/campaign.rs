@@ -9,8 +9,9 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::disk::{Cutter, Image, Vices};
+use super::disk::{Cutter, Event, Image, Vices};
 use super::judge::Promises;
+use super::op::Op;
 use super::run::{LAYOUTS, Story, create};
 use super::state::{Depth, State, judge, states};
 use super::workload::{Workload, short_count};
@@ -21,7 +22,7 @@ pub const LOG: bool = false;
 /// What is explored.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// The first seed.
+    /// The first number: the seed of the first random workload, or where to begin among all sequences.
     pub seed: u64,
     /// It ends when so many states were looked at.
     pub states: u64,
@@ -71,7 +72,9 @@ impl std::fmt::Display for Failure {
 /// What came of a campaign.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Workloads done.
+    /// Numbers that were used up, from [`Plan::seed`] on; the next campaign goes on after them.
+    pub numbers: u64,
+    /// Workloads done: a number need not be one.
     pub workloads: u64,
     /// States looked at.
     pub states: u64,
@@ -90,7 +93,7 @@ const FAILURES_MAX: usize = 5;
 
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Report { workloads, states, written, shown, seconds, failures } = self;
+        let Report { workloads, states, written, shown, seconds, failures, numbers: _ } = self;
         let rate = *states as f64 / seconds.max(0.001);
         write!(f, "{states} crash states of {workloads} workloads in {seconds:.0} s ({rate:.0}/s), {written} of them written, ")?;
         write!(f, "{shown} shown to the real zdb; {} failures", failures.len())
@@ -131,22 +134,27 @@ impl Explorer {
         Some(Story::tell(workload.ops()?, base, LOG, canary, vices))
     }
 
-    /// Looks at one state as closely as possible.
+    /// A workload, and the images of one of its states.
     ///
     /// # Errors
-    /// What is wrong.
-    pub fn replay(&self, workload: Workload, state: State) -> Result<Vec<Image>, String> {
-        let story = self.tell(workload, None, Vices::default()).ok_or("there is no such workload")?;
-        for (number, op) in story.ops.iter().enumerate() {
-            println!("  {number}: {op:?}");
-        }
+    /// There is no such workload or state.
+    pub fn state(&self, workload: Workload, state: State, canary: Option<Canary>) -> Result<(Story, Vec<Image>), String> {
+        let story = self.tell(workload, canary, Vices::default()).ok_or("there is no such workload")?;
         if state.cut > story.events.len() {
             return Err(format!("there are only {} events", story.events.len()));
         }
         let images = state.images(&mut Cutter::new(&story.events, story.base.clone(), 0), workload.seed());
+        Ok((story, images))
+    }
+
+    /// Looks at one state again.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn replay(story: &Story, images: &[Image], workload: Workload, state: State) -> Result<(), String> {
+        let promises = Promises::at(story, state.cut);
         let depth = Depth { write: true, twice: true, zdb: true };
-        judge(&story, &images, Promises::at(&story, state.cut), depth, &mut state.dice(!workload.seed()))?;
-        Ok(images)
+        judge(story, images, promises, depth, &mut state.dice(!workload.seed()))
     }
 
     /// Looks at states until there were as many as planned, or something is wrong several times, or there are no more workloads.
@@ -159,6 +167,7 @@ impl Explorer {
             }
         });
         let mut report = shared.report.into_inner();
+        report.numbers = shared.next.into_inner();
         report.seconds = (RealHost.now_ns() - begun) as f64 / 1e9;
         report
     }
@@ -171,13 +180,13 @@ impl Explorer {
                 return false;
             }
         }
-        let number = shared.next.fetch_add(1, Ordering::Relaxed);
+        let number = plan.seed.wrapping_add(shared.next.fetch_add(1, Ordering::Relaxed));
         let workload = match plan.kind {
-            Kind::Random => Workload::Random(plan.seed.wrapping_add(number)),
+            Kind::Random => Workload::Random(number),
             Kind::Short(length) if number >= short_count(length) => return false,
             Kind::Short(length) => Workload::Short(length, number),
             Kind::Sample(length) => {
-                let mut dice = ChaCha8Rng::seed_from_u64(plan.seed.wrapping_add(number));
+                let mut dice = ChaCha8Rng::seed_from_u64(number);
                 Workload::Short(length, dice.random_range(0..short_count(length)))
             }
         };
@@ -190,8 +199,8 @@ impl Explorer {
     fn explore_story(&self, plan: &Plan, workload: Workload, story: &Story, shared: &Shared) {
         let mut states = states(story);
         if plan.kind != Kind::Random {
-            // What is before the last operations is the same in all of them.
-            states.retain(|state| state.cut > begin_of_last(story));
+            // What is before that is the same in all of them.
+            states.retain(|state| state.cut > end_of_ground(story));
         }
         let mut dice = ChaCha8Rng::seed_from_u64(workload.seed());
         states.shuffle(&mut dice);
@@ -216,8 +225,8 @@ impl Explorer {
     }
 }
 
-/// The event with which the last operation but one begins, whatever comes after it.
-fn begin_of_last(story: &Story) -> usize {
-    let ground = story.ops.iter().position(|op| *op == super::op::Op::Sync).unwrap_or(0);
-    story.events.iter().position(|event| matches!(event, super::disk::Event::End(number) if *number == ground)).unwrap_or(0)
+/// Where the part that all short sequences begin with ends.
+fn end_of_ground(story: &Story) -> usize {
+    let ground = story.ops.iter().position(|op| *op == Op::Sync).unwrap_or(0);
+    story.events.iter().position(|event| matches!(event, Event::End(number) if *number == ground)).unwrap_or(0)
 }

@@ -50,11 +50,12 @@ impl Seen {
                 })?;
                 let mut names = BTreeMap::new();
                 for (name, inode) in entries {
-                    if !by_inode.contains_key(&inode) {
+                    let known = by_inode.get(&inode).copied();
+                    if known.is_none() {
                         by_inode.insert(inode, seen.nodes.len());
                         seen.nodes.push(SeenNode::read(fs, inode)?);
                     }
-                    names.insert(name, by_inode[&inode]);
+                    names.insert(name, known.unwrap_or(seen.nodes.len() - 1));
                 }
                 seen.nodes[at].shape = Shape::Directory(names);
             }

@@ -1,7 +1,7 @@
 //! One crash state: where the power went, what was kept, and what is done with the result.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rand::{Rng, SeedableRng};
@@ -11,7 +11,7 @@ use super::disk::{Cutter, Event, Image, Keep, Recorder, Vices};
 use super::judge::{Promises, Seen};
 use super::op::{Doer, Op};
 use super::run::{Opened, Story};
-use crate::oracle;
+use crate::oracle::{self, OracleResult};
 
 /// What is kept in the variants of one cut. All later ones are [`Keep::Some`].
 const VARIANTS: [Keep; 4] = [Keep::Nothing, Keep::Everything, Keep::Newest, Keep::AllButOldest];
@@ -122,7 +122,7 @@ pub fn judge(story: &Story, images: &[Image], promises: Promises, depth: Depth, 
     guarded(|| {
         as_it_is(story, images, promises)?;
         if depth.zdb {
-            zdb(images)?;
+            zdb(images, oracle::zdb_check_crashed)?;
         }
         if depth.write { written(story, images, promises, depth, dice) } else { Ok(()) }
     })
@@ -161,7 +161,7 @@ fn written(story: &Story, images: &[Image], promises: Promises, depth: Depth, di
     promises.allow_replayed(story, &see(&opened)?).map_err(after("written afterwards"))?;
     drop(opened);
     if depth.zdb {
-        zdb(&images_after).map_err(after("written afterwards"))?;
+        zdb(&images_after, oracle::zdb_check_metadata).map_err(after("written afterwards"))?;
     }
     if depth.twice && !events.is_empty() {
         let state = State { cut: dice.random_range(0..=events.len()), variant: dice.random_range(0..VARIANTS_MAX) };
@@ -183,7 +183,7 @@ fn write_something(opened: &Opened) -> Result<(), tarnfs::Error> {
 }
 
 /// Images in files.
-pub fn store(images: &[Image], directory: &std::path::Path) -> std::io::Result<Vec<PathBuf>> {
+pub fn store(images: &[Image], directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     use std::os::unix::fs::FileExt;
     let mut paths = Vec::new();
     for (number, image) in images.iter().enumerate() {
@@ -198,13 +198,16 @@ pub fn store(images: &[Image], directory: &std::path::Path) -> std::io::Result<V
     Ok(paths)
 }
 
-fn zdb(images: &[Image]) -> Result<(), String> {
+fn zdb(images: &[Image], ask: fn(&[&Path]) -> OracleResult) -> Result<(), String> {
     let directory = tempfile::Builder::new().prefix("tarn-explore-").tempdir().map_err(|error| error.to_string())?;
     let paths = store(images, directory.path()).map_err(|error| error.to_string())?;
-    let paths: Vec<_> = paths.iter().map(PathBuf::as_path).collect();
-    match oracle::zdb_check_metadata(&paths) {
-        oracle::OracleResult::Wrong(output) => Err(format!("the real zdb: {output}")),
-        _ => Ok(()),
+    let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+    match ask(&paths) {
+        OracleResult::Wrong(output) => Err(format!("the real zdb: {output}")),
+        other => {
+            other.expect_clean("a crash state");
+            Ok(())
+        }
     }
 }
 
