@@ -18,7 +18,7 @@ cargo xtask explore --workload NAME --state CUT.VARIANT [--keep DIRECTORY]
 ";
 
 /// States between two lines that say how far it is.
-const STEP: u64 = 10_000;
+const STEP: u64 = 1_000;
 
 fn replay(workload: &str, state: &str, keep: Option<&str>) -> Result<()> {
     let workload = Workload::parse(workload).with_context(|| format!("{workload} is no workload"))?;
