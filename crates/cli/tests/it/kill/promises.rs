@@ -115,6 +115,6 @@ pub(super) fn canary() {
     let found = durable(&events, 0);
     assert_eq!((found.begun, found.names, found.files[&7], found.files[&8]), (0, 1, 4, 0));
     let found = durable(&events, 9);
-    assert_eq!((found.begun, found.names, found.files[&7], found.files[&8]), (9, 3, 9, 9));
+    assert_eq!((found.begun, found.names, found.files[&7], found.files[&8]), (9, 2, 9, 9));
     assert_eq!(pool_synced(&[vec![event(Op::SyncPool, 3), Event { done: None, ..event(Op::SyncPool, 8) }]]), 3);
 }
