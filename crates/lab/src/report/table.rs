@@ -22,6 +22,15 @@ fn ratio_words(first: &Sample, other: &Sample) -> String {
     }
 }
 
+/// Without the interval: a summary has many columns.
+fn short_ratio_words(first: &Sample, other: &Sample) -> String {
+    match advantage(first, other) {
+        (None, _) => "-".to_owned(),
+        (Some(ratio), Verdict::Draw) => format!("{}x draw", figure(Some(ratio.value))),
+        (Some(ratio), _) => format!("{}x", figure(Some(ratio.value))),
+    }
+}
+
 fn cell(sample: Option<&Sample>) -> String {
     let Some(sample) = sample else { return "-".to_owned() };
     let median = figure(statistics::median(&sample.values));
@@ -218,7 +227,7 @@ fn summary_line(record: &Record, outcome: &Outcome, systems: &[&str]) -> Option<
     words.extend(record.systems.iter().map(|system| cell(sample(&system.name))));
     let first = record.systems.first().and_then(|system| sample(&system.name));
     words.extend(record.systems.iter().skip(1).map(|system| match (first, sample(&system.name)) {
-        (Some(first), Some(other)) => ratio_words(first, other),
+        (Some(first), Some(other)) => short_ratio_words(first, other),
         _ => "-".to_owned(),
     }));
     words.push(winner_words(outcome, &name));
@@ -290,7 +299,7 @@ pub fn legend(record: &Record) -> String {
     if record.systems.len() > 1 {
         let _ = writeln!(
             text,
-            "/NAME: how much better {} does than NAME (95 % interval); below 1x it does worse. draw: inside the noise.",
+            "/NAME: how much better {} does than NAME; below 1x it does worse. draw: inside the noise.",
             first.name
         );
     }
@@ -372,7 +381,7 @@ transactions, /s                     400.0 ±5%   200.0 ±0%    -  2.00x (2.00-2
         record.workloads = vec![outcome()];
         let text = summary(&record);
         assert!(
-            squeeze(&text).contains("postmark: transactions, /s 400.0 ±5% 200.0 ±0% - 2.00x (2.00-2.20) - tarn 2.00x"),
+            squeeze(&text).contains("postmark: transactions, /s 400.0 ±5% 200.0 ±0% - 2.00x - tarn 2.00x"),
             "{text}"
         );
         assert!(text.ends_with("postmark on xfs: no space\n"), "{text}");
