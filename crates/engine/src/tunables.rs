@@ -2,6 +2,8 @@
 //!
 //! Sizes are in bytes, times in nanoseconds. One [`Tunables`] belongs to a pool; the defaults are for a small server.
 
+use crate::canary::Canary;
+
 /// The limits of one pool.
 #[derive(Debug, Clone)]
 pub struct Tunables {
@@ -29,6 +31,8 @@ pub struct Tunables {
     pub multihost_fail_intervals: u16,
     /// For how many heartbeats a pool is watched before it is imported, if its host does not say.
     pub multihost_import_intervals: u32,
+    /// A bug for a test to find; [`Canary`] says what this is for.
+    pub canary: Option<Canary>,
 }
 
 /// Limits of what is dirty, however large the cache is.
@@ -63,6 +67,7 @@ impl Default for Tunables {
             multihost_interval_ms: 1000,
             multihost_fail_intervals: 10,
             multihost_import_intervals: 20,
+            canary: None,
         }
     }
 }

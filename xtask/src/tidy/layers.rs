@@ -9,7 +9,7 @@ use super::{Findings, Tree};
 
 /// The engine's modules, lowest first; one line is one layer. `docs/architecture.md` has the reasons.
 const LAYERS: [&[&str]; 11] = [
-    &["error", "host", "tunables", "stats", "sync", "keystore"],
+    &["error", "host", "canary", "tunables", "stats", "sync", "keystore"],
     &["vdev"],
     &["alloc"],
     &["zio"],
