@@ -1,5 +1,6 @@
 //! `cargo xtask`: everything that CI and developers run beyond `cargo test`.
 
+mod explore;
 mod pjdfstest;
 mod fsx;
 mod mounted;
@@ -21,7 +22,7 @@ cargo xtask oracle [IMAGE...]        the real zdb judges these images, or the po
 cargo xtask oracle --kernel IMAGE... the real kernel module imports, scrubs and writes a copy of the pool (minutes)
 cargo xtask oracle vm [WORD|DIR...]  pools of ours in every state (those whose names have a WORD in them, or are given as
                                      directories of images) go to the kernel module and come back; a table (an hour)
-cargo xtask oracle ztest [SECONDS]   OpenZFS's stress program on a pool of its own, then on one of ours; both are checked afterwards
+cargo xtask oracle ztest [SECONDS]   OpenZFS's stress program makes a pool, we write it, it goes on with it; it is checked each time (root)
 cargo xtask fuzz TARGET [SECONDS]    a fuzz target under libFuzzer, for a minute or as long as given; no such target: lists them
 cargo xtask golden                   lists the golden pools
 cargo xtask golden NAME [DIRECTORY]  describes a golden pool, unpacks its images into DIRECTORY
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Some((&"fuzz", [name, seconds])) => seconds.parse().context("SECONDS").and_then(|seconds| fuzz::run(&root(), name, seconds)),
         Some((&"golden", [])) => list_golden(),
         Some((&"golden", [name])) => golden(name, None),
+        Some((&"explore", words)) => explore::run(words),
         Some((&"fsx", words)) => fsx::run(words),
         Some((&"programs", words)) => programs::run(words),
         Some((&"xfstests", words)) => xfstests::run(words),
@@ -49,7 +51,7 @@ fn main() -> ExitCode {
         Some((&"pjdfstest", [])) => pjdfstest::run(None),
         Some((&"pjdfstest", ["--on", name])) => pjdfstest::run(Some(name)),
         _ => {
-            print!("{HELP}{}{}{}", fsx::HELP, xfstests::HELP, programs::HELP);
+            print!("{HELP}{}{}{}{}", explore::HELP, fsx::HELP, xfstests::HELP, programs::HELP);
             return ExitCode::from(u8::from(!arguments.is_empty() && arguments != ["help"]));
         }
     };

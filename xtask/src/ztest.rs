@@ -1,13 +1,17 @@
-//! `cargo xtask oracle ztest`: OpenZFS's own stress program, on pools of its making that we check, and on pools of ours.
+//! `cargo xtask oracle ztest`: OpenZFS's own stress program, on a pool of its making, then on the same pool after we wrote it.
 //!
 //! # Theory
 //! ztest does everything at random to a pool, with many threads, and kills itself now and then; it knows what its objects must
-//! hold. It needs no kernel: `../shared/oracle/golden/ztest` runs it beside us. The pools that it leaves have datasets that no
-//! file system would make (encrypted ones, clones, holes, every checksum): our checker has to find nothing in them. And it can be
-//! told to use a pool that is there: one of ours. What it cannot be told is to make no parity, so RAID-Z is one disk wide.
+//! hold. It needs no kernel: `../shared/oracle/golden/ztest` runs it beside us. The pool that it leaves has datasets that no
+//! file system would make (encrypted ones, clones, holes, every checksum): our checker has to find nothing in it. Then we make a
+//! file system in it and files; and ztest goes on with the pool, after its zdb has looked at it.
+//!
+//! It cannot use a pool that we made: half of the datasets that it makes are encrypted, and we do not enable that feature.
+//! Nor can it be told to make no parity, so RAID-Z is one disk wide. It asks `/dev/zfs` whether the pool is in use, and wants to be
+//! answered: a file that refuses stands in for the device, in a mount namespace of ours.
 
-use std::fs::{self, File};
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -20,69 +24,85 @@ use crate::mounted::tarn;
 const POOL: &str = "ztest";
 /// Mirrors instead of RAID-Z.
 const LAYOUT: [&str; 6] = ["-K", "raidz", "-r", "1", "-m", "2"];
-const BYTES: u64 = 256 << 20;
+/// The pool that is there, and nobody is killed: one who dies while he splits the pool leaves it without some of its disks.
+const AGAIN: [&str; 3] = ["-E", "-k", "0"];
+/// Devices of its own, with a `/dev/zfs` that is none, and then the command.
+const NAMESPACE: &str = r#"set -e; old=$(mktemp -d); mount --rbind /dev "$old"; mount -t tmpfs tmpfs /dev
+for name in null zero full random urandom; do touch /dev/$name; mount --bind "$old/$name" /dev/$name; done
+mkdir /dev/shm; mount -t tmpfs tmpfs /dev/shm; ln -s /proc/self/fd /dev/fd; touch /dev/zfs; umount -l "$old"; rmdir "$old"; exec "$@""#;
 
-/// `seconds` for each of both.
+/// `seconds` for each of both runs.
 pub(crate) fn run(seconds: u64) -> Result<()> {
     let Some(script) = places::in_shared("oracle/golden/ztest") else {
         places::skipped("ztest: ../shared/oracle is not there");
         return Ok(());
     };
-    let place = std::env::temp_dir().join(format!("tarn-ztest-{}", std::process::id()));
-    let tarn = tarn()?;
-    for (what, is_ours) in [("a pool that ztest made", false), ("a pool that we made", true)] {
-        let directory = place.join(if is_ours { "ours" } else { "theirs" });
-        fs::create_dir_all(&directory)?;
-        if is_ours {
-            make(&tarn, &directory)?;
-        }
-        let mut command = Command::new(&script);
-        command.arg("-s").arg(seconds.to_string()).arg(&directory).args(LAYOUT);
-        if is_ours {
-            command.arg("-E");
-        }
+    let directory = std::env::temp_dir().join(format!("tarn-ztest-{}", std::process::id()));
+    let (images, mount) = (directory.join("images"), directory.join("mnt"));
+    fs::create_dir_all(&images)?;
+    let tarn = Tarn { program: tarn()?, socket: directory.join("sock"), images: images.clone() };
+    let ztest = |more: &[&str]| -> Result<()> {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "bash", "-c", NAMESPACE, "-"]);
+        command.arg(&script).arg("-s").arg(seconds.to_string()).arg(&images).args(LAYOUT).args(more);
         let output = command.output().with_context(|| script.display().to_string())?;
-        let log = directory.join("ztest.log");
-        ensure!(output.status.success(), "ztest on {what}: {}; see {}", output.status, log.display());
+        let log = images.join("ztest.log");
+        ensure!(output.status.success(), "ztest {}: {}; see {}", more.join(" "), output.status, log.display());
         let said = fs::read_to_string(&log).unwrap_or_default();
-        check(&tarn, &directory).with_context(|| format!("{what}, after ztest; see {}", directory.display()))?;
-        println!("{what}: {}; nothing wrong", said.lines().last().unwrap_or("it says nothing").trim());
-    }
-    fs::remove_dir_all(&place)?;
+        println!("ztest {}: {}", more.join(" "), said.lines().last().unwrap_or("it says nothing").trim());
+        Ok(())
+    };
+    ztest(&[])?;
+    tarn.check("as ztest left it")?;
+    tarn.run(&["zpool", "import", "-N", "-f", "-d", &images.display().to_string(), POOL])?;
+    tarn.run(&["zfs", "create", "-o", &format!("mountpoint={}", mount.display()), "ztest/ours"])?;
+    let copied = Command::new("cp").arg("-r").arg(crate::root().join("crates")).arg(&mount).status()?;
+    ensure!(copied.success(), "our own source does not fit");
+    fs::remove_dir_all(mount.join("crates/cli"))?;
+    tarn.run(&["zpool", "export", POOL])?;
+    tarn.check("after we wrote it")?;
+    ztest(&AGAIN)?;
+    tarn.check("after ztest went on with it")?;
+    fs::remove_dir_all(&directory)?;
     Ok(())
 }
 
-/// A pool as ztest names things: `ztest.0a` and so on.
-fn make(tarn: &Path, directory: &Path) -> Result<()> {
-    let images: Vec<String> = (0..4).map(|number| directory.join(format!("{POOL}.{number}a")).display().to_string()).collect();
-    for image in &images {
-        File::create(image)?.set_len(BYTES)?;
-    }
-    let words = ["zpool", "create", "-f", "-m", "none", POOL, "mirror", &images[0], &images[1], "mirror", &images[2], &images[3]];
-    for words in [&words[..], &["zpool", "export", POOL]] {
-        let output = Command::new(tarn).args(words).env("TARN_SOCKET", directory.join("sock")).output()?;
-        ensure!(output.status.success(), "tarn {}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(())
+struct Tarn {
+    program: PathBuf,
+    socket: PathBuf,
+    images: PathBuf,
 }
 
-/// Our checker, and for comparison the real zdb.
-fn check(tarn: &Path, directory: &Path) -> Result<()> {
-    let output = Command::new(tarn).args(["zdb", "-e", "-p"]).arg(directory).args(["-bcc", POOL]).env("TARN_SOCKET", directory.join("sock")).output()?;
-    if !output.status.success() {
-        bail!("tarn zdb: {}\n{}{}", output.status, String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+impl Tarn {
+    fn run(&self, words: &[&str]) -> Result<()> {
+        let output = Command::new(&self.program).args(words).env("TARN_SOCKET", &self.socket).output()?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        ensure!(output.status.success(), "tarn {}: {}\n{}{}", words.join(" "), output.status, text(&output.stdout), text(&output.stderr));
+        Ok(())
     }
-    let mut images = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ztest.") && name != "ztest.log") {
-            images.push(path);
+
+    /// Our checker, and for comparison the real zdb.
+    fn check(&self, when: &str) -> Result<()> {
+        let seen = || format!("the pool {when}; see {}", self.images.display());
+        self.run(&["zdb", "-e", "-p", &self.images.display().to_string(), "-bcc", POOL]).with_context(seen)?;
+        let mut images = Vec::new();
+        for entry in fs::read_dir(&self.images)? {
+            let path = entry?.path();
+            if is_image(&path) {
+                images.push(path);
+            }
         }
+        images.sort();
+        match zdb_check(&images.iter().map(PathBuf::as_path).collect::<Vec<_>>()) {
+            OracleResult::Clean => println!("the pool {when}: nothing wrong"),
+            OracleResult::Wrong(output) => bail!("{}: the real zdb: {output}", seen()),
+            OracleResult::Unavailable(reason) => bail!("the oracle cannot be asked: {reason}"),
+        }
+        Ok(())
     }
-    images.sort();
-    match zdb_check(&images.iter().map(std::path::PathBuf::as_path).collect::<Vec<_>>()) {
-        OracleResult::Clean => Ok(()),
-        OracleResult::Wrong(output) => bail!("the real zdb: {output}"),
-        OracleResult::Unavailable(reason) => bail!("the oracle cannot be asked: {reason}"),
-    }
+}
+
+fn is_image(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.strip_prefix("ztest.").is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
 }

@@ -11,6 +11,8 @@ pub(crate) const PAGE: usize = 4096;
 pub(crate) struct Buffer {
     start: NonNull<u8>,
     len: usize,
+    /// It is never unmapped.
+    kept: bool,
 }
 
 // SAFETY: the mapping is owned by this value alone, as a `Box<[u8]>` would be.
@@ -22,12 +24,17 @@ impl Buffer {
         // SAFETY: a fresh private anonymous mapping at an address that the kernel chooses touches nothing of ours.
         let address = unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE) }?;
         let start = NonNull::new(address.cast::<u8>()).ok_or(std::io::ErrorKind::OutOfMemory)?;
-        Ok(Buffer { start, len })
+        Ok(Buffer { start, len, kept: false })
     }
 
     /// Address for the kernel, which writes there while no reference of ours exists.
     pub(crate) fn as_mut_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
+    }
+
+    /// The mapping stays as long as the process lives: somebody may still write there.
+    pub(crate) fn keep_mapped(&mut self) {
+        self.kept = true;
     }
 }
 
@@ -49,8 +56,42 @@ impl DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
         // SAFETY: the mapping was made by `new`, is whole, and no reference outlives `self`.
         let result = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(result.is_ok(), "munmap of a buffer of ours failed: {result:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where each mapping of this process begins.
+    fn is_mapped(address: usize) -> bool {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc/self/maps");
+        maps.lines().filter_map(|line| line.split(' ').next()?.split_once('-')).any(|(start, end)| {
+            let number = |text| usize::from_str_radix(text, 16).expect("an address");
+            (number(start)..number(end)).contains(&address)
+        })
+    }
+
+    /// An error of io_uring_enter once unmapped an entry that the kernel still had.
+    #[test]
+    fn what_the_kernel_may_still_have_stays_mapped() {
+        // Larger than anything else that is mapped meanwhile, so that nobody is given the place.
+        const LEN: usize = 1 << 34;
+        let buffer = Buffer::new(LEN).expect("a mapping");
+        let address = buffer.as_mut_ptr() as usize + LEN / 2;
+        assert!(is_mapped(address));
+        drop(buffer);
+        assert!(!is_mapped(address));
+        let mut buffer = Buffer::new(LEN).expect("a mapping");
+        let address = buffer.as_mut_ptr() as usize + LEN / 2;
+        buffer.keep_mapped();
+        drop(buffer);
+        assert!(is_mapped(address));
     }
 }

@@ -48,6 +48,8 @@ const ENABLE: &str = "/sys/module/fuse/parameters/enable_uring";
 const FORGET_EVERY: Duration = Duration::from_millis(20);
 /// Empty collections after which the collector blocks.
 const QUIET_COLLECTIONS: u32 = 10;
+/// How long after a ring failed the next one is made.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Offsets in a submission entry.
 const SQE_ADDRESS: usize = 16;
 const SQE_LEN: usize = 24;
@@ -132,10 +134,24 @@ impl Entry {
 
     fn run(mut self) {
         self.pin(true);
-        if let Err(error) = self.serve()
-            && !self.shared.is_ended()
-        {
-            tracing::error!(%error, queue = self.queue, "FUSE ring thread ends");
+        // A queue without entries would keep its callers waiting for ever: so whatever fails is tried again.
+        while let Err(error) = self.serve() {
+            // Who cannot ask the ring any more does not know whether the kernel still has the entry. It may write there until it has
+            // taken the ring apart, which nobody hears of.
+            self.header.keep_mapped();
+            self.payload.keep_mapped();
+            if self.shared.is_ended() {
+                return;
+            }
+            tracing::error!(%error, queue = self.queue, "a FUSE ring failed; a new one is made");
+            thread::sleep(RETRY_AFTER);
+            match (Buffer::new(self.header.len()), Buffer::new(self.payload.len())) {
+                (Ok(header), Ok(payload)) => (self.header, self.payload) = (header, payload),
+                (Err(error), _) | (_, Err(error)) => {
+                    tracing::error!(%error, queue = self.queue, "no memory for a new FUSE ring; its thread ends");
+                    return;
+                }
+            }
         }
     }
 
@@ -239,8 +255,8 @@ impl Entry {
 
 /// Submits one entry and waits for one completion; its result.
 fn submit_and_wait(ring: &mut Ring, submission: &squeue::Entry128) -> io::Result<i32> {
-    // SAFETY: the areas and the segment list that the entry names live as long as the ring: the same thread owns them
-    // and leaves its loop only when the kernel has given the entry back.
+    // SAFETY: the areas that the entry names are unmapped only after the kernel has given the entry back: if the ring fails, they
+    // stay (`Entry::run`). The segment list is read while the entry is submitted, and lives longer.
     unsafe { ring.submission().push(submission) }.map_err(|_| io::Error::other("io_uring submission queue full"))?;
     loop {
         match ring.submit_and_wait(1) {

@@ -405,7 +405,7 @@ fn nearly_full() {
 /// One block is a good part of what there is: what is written in several groups takes its place twice.
 #[test]
 fn nearly_full_of_large_blocks() {
-    fill(Layout { bytes: 64 << 20, sides: 2, ..Layout::default() }, &[("recordsize", "16M")], 5 << 20, 3);
+    fill(Layout { bytes: 64 << 20, sides: 2, ..Layout::default() }, &[("recordsize", "16M")], 5 << 20, 1);
 }
 
 /// Crashes at random moments: what was synced is there, and nothing is wrong with the pool.

@@ -15,6 +15,7 @@ use ondisk::znode;
 
 use super::file_system::{AccessTime, Credentials, FileSystem};
 use super::inode::{Editor, Inode, ReadAhead};
+use super::log::Done;
 use super::stat::Time;
 use super::{FileKind, InodeNumber};
 
@@ -54,6 +55,20 @@ pub enum Seek {
     Data,
     /// A hole; the end of the file is one.
     Hole,
+}
+
+/// How much of the end of a file to free in one transaction: `step` bytes, or more as long as there is nothing in it. (A file may
+/// end at 2^63 and have nothing but holes: step by step nobody would live to see its end.)
+fn span_to_free(inode: &Inode, size: u64, end: u64, step: u64) -> Result<u64> {
+    let mut span = step;
+    loop {
+        let wider = span.saturating_mul(2);
+        let Some(start) = end.checked_sub(wider).filter(|&start| start > size) else { return Ok(span) };
+        if inode.dnode.next_data_block(start.div_ceil(inode.dnode.block_bytes()))?.is_some() {
+            return Ok(span);
+        }
+        span = wider;
+    }
 }
 
 /// Starts reading what comes next, if the reads of the file follow each other. The kernel asks in several pieces at
@@ -174,6 +189,8 @@ impl FileSystem {
             let mut edit = inode.edit(self, &tx);
             let size = edit.word(Attribute::Size)?.max(at + piece.len() as u64);
             self.contents_changed(&mut edit, size, credentials.uid == 0)?;
+            drop(edit);
+            self.log(&tx, Done::Wrote { inode: &inode, offset: at, length: piece.len() as u64 })?;
         }
         Ok(offset)
     }
@@ -196,7 +213,7 @@ impl FileSystem {
     }
 
     /// Gives a file of one block the block that contents up to `end` deserve. The whole file is locked.
-    fn grow_block(&self, inode: &Inode, tx: &OpenTx, size: u64, end: u64) -> Result<()> {
+    pub(super) fn grow_block(&self, inode: &Inode, tx: &OpenTx, size: u64, end: u64) -> Result<()> {
         let wanted = self.grown_block(inode, size, end);
         if wanted == inode.dnode.block_bytes() {
             return Ok(());
@@ -263,7 +280,9 @@ impl FileSystem {
             self.grow_block(inode, &tx, old, size)?;
         }
         let mut edit = inode.edit(self, &tx);
-        self.contents_changed(&mut edit, size, credentials.uid == 0)
+        self.contents_changed(&mut edit, size, credentials.uid == 0)?;
+        drop(edit);
+        self.log(&tx, Done::Freed { inode, offset: size, length: 0 })
     }
 
     /// Frees the contents behind `size`, but for the first step behind it, in transactions of bounded size.
@@ -276,7 +295,7 @@ impl FileSystem {
         let step = inode.dnode.block_bytes().saturating_mul(FREE_STEP_BLOCKS);
         loop {
             let end = (inode.dnode.max_block() + 1).saturating_mul(inode.dnode.block_bytes());
-            let start = end.saturating_sub(step).next_multiple_of(inode.dnode.block_bytes());
+            let start = end.saturating_sub(span_to_free(inode, size, end, step)?).next_multiple_of(inode.dnode.block_bytes());
             if start <= size || end <= step {
                 return Ok(true);
             }
@@ -304,7 +323,12 @@ impl FileSystem {
             inode.dnode.free_range(&tx, offset, end.min(size) - offset)?;
         }
         let mut edit = inode.edit(self, &tx);
-        self.contents_changed(&mut edit, size, credentials.uid == 0)
+        self.contents_changed(&mut edit, size, credentials.uid == 0)?;
+        drop(edit);
+        if offset < size {
+            self.log(&tx, Done::Freed { inode: &inode, offset, length: end.min(size) - offset })?;
+        }
+        Ok(())
     }
 
     /// The next offset at or after `offset` where there is data or a hole; `None` behind the last.

@@ -131,6 +131,30 @@ fn a_file_whose_hidden_directory_was_removed_can_be_used() {
     fs.forget(inode, u64::MAX);
 }
 
+/// Once each step of 128 MiB of it was freed in a transaction of its own: 2^36 of them.
+#[test]
+fn a_file_that_ends_at_the_end_of_numbers_is_cut_soon() {
+    let (rig, fs) = new();
+    let inode = file(&fs, "a").inode;
+    let last = i64::MAX as u64;
+    fs.write(inode, WriteMode::At(0), &[1; 300_000], &root()).unwrap();
+    fs.write(inode, WriteMode::At(last - 10), &[2; 10], &root()).unwrap();
+    fs.write(inode, WriteMode::At(1 << 61), &[3; 10], &root()).unwrap();
+    rig.sync(fs.objset());
+    fs.truncate(inode, 1 << 62, &root()).unwrap();
+    rig.sync(fs.objset());
+    assert_eq!(fs.read(inode, (1 << 61) + 9, 10).unwrap()[..2], [3, 0]);
+    fs.truncate(inode, 200_000, &root()).unwrap();
+    rig.sync(fs.objset());
+    assert_eq!(fs.read(inode, 199_999, 10).unwrap(), [1]);
+    fs.truncate(inode, last, &root()).unwrap();
+    rig.sync(fs.objset());
+    fs.unlink(fs.root(), b"a").unwrap();
+    fs.forget(inode, u64::MAX);
+    rig.sync(fs.objset());
+    rig.check();
+}
+
 #[test]
 fn holes_read_as_zeros_and_are_found() {
     let (rig, fs) = new();
