@@ -16,7 +16,7 @@ use std::os::unix::process::CommandExt;
 
 use crate::process;
 
-/// Samples a second; no multiple of what timers tick in.
+/// Samples a second, by the clock, which virtual machines have too; no multiple of what timers tick in.
 const RATE: &str = "199";
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -40,7 +40,7 @@ impl Sampling {
         fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let data = directory.join(format!("{name}.perf"));
         let mut command = process::command("perf");
-        command.args(["record", "--quiet", "--all-cpus", "--call-graph", "fp", "--freq", RATE, "--output"]).arg(&data);
+        command.args(["record", "--quiet", "--event", "cpu-clock", "--all-cpus", "--call-graph", "fp", "--freq", RATE, "--output"]).arg(&data);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn().context("cannot run perf")?;
         Ok(Sampling { child, data })
     }
@@ -63,13 +63,14 @@ impl Sampling {
         let (script, folded, svg) = (self.data.with_extension("script"), self.data.with_extension("folded"), self.data.with_extension("svg"));
         let output = process::attended_success(process::command("perf").args(["script", "--input"]).arg(&self.data).stdin(Stdio::null()), PATIENCE * 6)?;
         fs::write(&script, output.stdout)?;
-        Folder::from(Options::default()).collapse_file(Some(&script), BufWriter::new(File::create(&folded)?)).context("cannot fold what perf sampled")?;
+        let collapsed = Folder::from(Options::default()).collapse_file(Some(&script), BufWriter::new(File::create(&folded)?));
+        fs::remove_file(&script)?;
+        fs::remove_file(&self.data)?;
+        collapsed.context("cannot fold what perf sampled")?;
         ensure!(fs::metadata(&folded)?.len() > 0, "perf took no samples");
         let mut options = inferno::flamegraph::Options::default();
         options.title = title.to_owned();
         inferno::flamegraph::from_reader(&mut options, BufReader::new(File::open(&folded)?), BufWriter::new(File::create(&svg)?)).context("cannot draw")?;
-        fs::remove_file(&script)?;
-        fs::remove_file(&self.data)?;
         Ok(svg)
     }
 }

@@ -233,8 +233,10 @@ fn in_directory(workload: &dyn Workload, round: &Round<'_>, observer: &dyn Obser
     let meter = Meter::start(round.target);
     let (figures, devices) =
         watch::during(&watch::devices(round.target), &|sample| observer.sample(sample), || workload.measure(round));
-    let cost = meter.stop(round.target);
     observer.end();
     let figures = figures?;
+    // What is written later was caused now.
+    round.target.settle()?;
+    let cost = meter.stop(round.target);
     Ok(Measured { figures, cost, devices, remarks: round.remarks() })
 }
