@@ -35,8 +35,10 @@ pub const BLKPTR_BYTES: usize = 128;
 pub const BLKPTR_SHIFT: u32 = 7;
 /// Most block pointers in a dnode.
 pub const BLOCK_POINTERS_MAX: usize = 3;
-/// Most levels of a tree.
-pub const LEVELS_MAX: u8 = 8;
+/// Most levels of a tree: 2^64 bytes in blocks of 512, with 32 pointers in each indirect block. (Real files have fewer; OpenZFS's
+/// ztest makes objects that have not.)
+#[doc(alias = "DN_MAX_LEVELS")]
+pub const LEVELS_MAX: u8 = 12;
 /// Smallest and largest log2 of an indirect block.
 pub const INDIRECT_SHIFT_MIN: u8 = 12;
 /// Largest log2 of an indirect block.
@@ -331,5 +333,10 @@ mod tests {
         let mut expected = dnode;
         expected.flags |= FLAG_SPILL;
         assert_eq!(Dnode::decode(&out).unwrap(), expected);
+        // ztest makes trees that are higher than they need to be.
+        out[2] = LEVELS_MAX;
+        assert_eq!(Dnode::decode(&out).unwrap().levels, 12);
+        out[2] = LEVELS_MAX + 1;
+        assert!(Dnode::decode(&out).is_err());
     }
 }

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::dmu::OpenTx;
-use engine::error::{ErrorKind, Result};
+use engine::error::{Error, ErrorKind, Result};
 use engine::bail;
 use ondisk::sa::Attribute;
 use ondisk::znode;
@@ -60,15 +60,24 @@ pub enum Seek {
 /// How much of the end of a file to free in one transaction: `step` bytes, or more as long as there is nothing in it. (A file may
 /// end at 2^63 and have nothing but holes: step by step nobody would live to see its end.)
 fn span_to_free(inode: &Inode, size: u64, end: u64, step: u64) -> Result<u64> {
-    let mut span = step;
-    loop {
-        let wider = span.saturating_mul(2);
-        let Some(start) = end.checked_sub(wider).filter(|&start| start > size) else { return Ok(span) };
-        if inode.dnode.next_data_block(start.div_ceil(inode.dnode.block_bytes()))?.is_some() {
-            return Ok(span);
-        }
-        span = wider;
+    let has_data = |from: u64| Ok::<bool, Error>(inode.dnode.next_data_block(from.div_ceil(inode.dnode.block_bytes()))?.is_some());
+    let (mut data, mut holes) = (size, end.saturating_sub(step));
+    if holes <= size || has_data(holes.saturating_sub(step))? {
+        return Ok(step);
     }
+    if !has_data(data)? {
+        return Ok(end - size);
+    }
+    // There are data behind `data`, and none behind `holes`.
+    while holes - data > step {
+        let middle = data + (holes - data) / 2;
+        if has_data(middle)? {
+            data = middle;
+        } else {
+            holes = middle;
+        }
+    }
+    Ok(end - holes)
 }
 
 /// Starts reading what comes next, if the reads of the file follow each other. The kernel asks in several pieces at
