@@ -163,6 +163,8 @@ fn results_go_all_the_way() {
     run(&["report", &results, "-o", &page, "--before", &results]);
     let page = fs::read_to_string(&page).unwrap();
     assert!(page.contains("unit03") && page.contains("<svg") && page.contains("+0.0 %"));
+    run(&["report", &results, "--findings", &path("findings")]);
+    assert_eq!(names_in(Path::new(&path("findings"))), ["README.md", "index.html", "results.json"]);
     let csv = run(&["report", &results, "--csv"]);
     // One figure of unit03 and ten of metadata, three rounds each, and the head.
     assert_eq!(csv.lines().count(), 1 + 11 * 3, "{csv}");
