@@ -40,8 +40,16 @@ impl Sampling {
         fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let data = directory.join(format!("{name}.perf"));
         let mut command = process::command("perf");
-        command.args(["record", "--quiet", "--event", "cpu-clock", "--all-cpus", "--call-graph", "fp", "--freq", RATE, "--output"]).arg(&data);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn().context("cannot run perf")?;
+        command
+            .args(["record", "--quiet", "--event", "cpu-clock", "--all-cpus", "--call-graph", "fp", "--freq", RATE, "--output"])
+            .arg(&data);
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .context("cannot run perf")?;
         Ok(Sampling { child, data })
     }
 
@@ -60,8 +68,12 @@ impl Sampling {
     /// Ends, and makes the graph: `NAME.folded` and `NAME.svg`.
     pub fn graph(mut self, title: &str) -> Result<PathBuf> {
         self.end()?;
-        let (script, folded, svg) = (self.data.with_extension("script"), self.data.with_extension("folded"), self.data.with_extension("svg"));
-        let output = process::attended_success(process::command("perf").args(["script", "--input"]).arg(&self.data).stdin(Stdio::null()), PATIENCE * 6)?;
+        let (script, folded, svg) =
+            (self.data.with_extension("script"), self.data.with_extension("folded"), self.data.with_extension("svg"));
+        let output = process::attended_success(
+            process::command("perf").args(["script", "--input"]).arg(&self.data).stdin(Stdio::null()),
+            PATIENCE * 6,
+        )?;
         fs::write(&script, output.stdout)?;
         let collapsed = Folder::from(Options::default()).collapse_file(Some(&script), BufWriter::new(File::create(&folded)?));
         fs::remove_file(&script)?;
@@ -70,7 +82,8 @@ impl Sampling {
         ensure!(fs::metadata(&folded)?.len() > 0, "perf took no samples");
         let mut options = inferno::flamegraph::Options::default();
         options.title = title.to_owned();
-        inferno::flamegraph::from_reader(&mut options, BufReader::new(File::open(&folded)?), BufWriter::new(File::create(&svg)?)).context("cannot draw")?;
+        inferno::flamegraph::from_reader(&mut options, BufReader::new(File::open(&folded)?), BufWriter::new(File::create(&svg)?))
+            .context("cannot draw")?;
         Ok(svg)
     }
 }

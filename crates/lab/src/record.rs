@@ -136,7 +136,11 @@ impl Record {
     /// Adds what another run measured on the same machine: workloads that this one has not.
     pub fn add(&mut self, other: Record) -> Result<()> {
         if self.machine != other.machine {
-            bail!("runs of two machines: {} and {}; fsperf compare puts them side by side", self.machine_words(), other.machine_words());
+            bail!(
+                "runs of two machines: {} and {}; fsperf compare puts them side by side",
+                self.machine_words(),
+                other.machine_words()
+            );
         }
         for outcome in other.workloads {
             if self.workload(&outcome.workload).is_some() {

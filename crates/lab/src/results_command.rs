@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 use lab::record::Record;
-use lab::report::{changes, csv, html, table};
+use lab::report::{changes, csv, findings, html, table};
 
 #[derive(Args)]
 #[command(after_long_help = "\
@@ -28,6 +28,9 @@ pub(crate) struct ReportArguments {
     /// Write all runs as one file of results
     #[arg(long, value_name = "FILE.json", conflicts_with = "output")]
     merged: Option<PathBuf>,
+    /// Write results.json, index.html and a page of findings, losses first, into this directory
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "merged"])]
+    findings: Option<PathBuf>,
     /// Comma-separated values: a line for each round of each figure
     #[arg(long, conflicts_with = "output")]
     csv: bool,
@@ -61,6 +64,14 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<()> {
     if let Some(path) = &arguments.output {
         return fs::write(path, html::page(&record, before.as_ref())?)
             .with_context(|| format!("cannot write {}", path.display()));
+    }
+    if let Some(directory) = &arguments.findings {
+        let name = || format!("cannot write into {}", directory.display());
+        fs::create_dir_all(directory).with_context(name)?;
+        record.save(&directory.join("results.json"))?;
+        fs::write(directory.join("index.html"), html::page(&record, before.as_ref())?).with_context(name)?;
+        return fs::write(directory.join("README.md"), findings::markdown(&record, "results.json", "index.html"))
+            .with_context(name);
     }
     if let Some(path) = &arguments.merged {
         return record.save(path);

@@ -29,7 +29,8 @@ fn scratch() -> tempfile::TempDir {
 }
 
 fn names_in(directory: &Path) -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    let mut names: Vec<String> =
+        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names
 }
@@ -52,12 +53,18 @@ fn what_is_wrong_is_said_before_anything_is_made() {
     refuses(&["run", "unit01", "--on", directory, "--set", "unit01.bytes=many"], "many is no number");
     refuses(&["run", "unit01", "--on", directory, "--in", "/no/such"], "--in /no/such");
     refuses(&["run", "unit01", "--on", "tarn", "--in", directory, "--image", "999999999"], "--scale makes the work smaller");
-    refuses(&["run", "unit01", "--on", "tarn", "--in", directory, "--image", "64", "--tarn", "/no/such"], "left out: tarn: there is no /no/such");
+    refuses(
+        &["run", "unit01", "--on", "tarn", "--in", directory, "--image", "64", "--tarn", "/no/such"],
+        "left out: tarn: there is no /no/such",
+    );
     let broken = scratch.path().join("results.json");
     fs::write(&broken, "{}").unwrap();
     refuses(&["report", broken.to_str().unwrap()], "no results of fsperf");
     fs::write(&broken, r#"{"format": "fsperf-results", "version": 2, "program": "fsperf 7"}"#).unwrap();
-    refuses(&["compare", broken.to_str().unwrap(), broken.to_str().unwrap()], "results of version 2, and this fsperf reads version 1");
+    refuses(
+        &["compare", broken.to_str().unwrap(), broken.to_str().unwrap()],
+        "results of version 2, and this fsperf reads version 1",
+    );
     fs::remove_file(&broken).unwrap();
     assert_eq!(names_in(scratch.path()), Vec::<String>::new());
 }
@@ -65,18 +72,25 @@ fn what_is_wrong_is_said_before_anything_is_made() {
 #[test]
 fn without_root_what_takes_root_is_left_out() {
     let scratch = scratch();
-    let mut command = fsperf(&["run", "unit01", "--on", "ext4,zfs-fuse", "--image", "64", "--in", scratch.path().to_str().unwrap()]);
+    let mut command =
+        fsperf(&["run", "unit01", "--on", "ext4,zfs-fuse", "--image", "64", "--in", scratch.path().to_str().unwrap()]);
     if rustix::process::geteuid().is_root() {
         // The program may lie where only root may look.
         let program = scratch.path().join("fsperf");
         fs::copy(env!("CARGO_BIN_EXE_fsperf"), &program).unwrap();
         command = Command::new(program);
-        command.args(["run", "unit01", "--on", "ext4,zfs-fuse", "--image", "64", "--in", scratch.path().to_str().unwrap()]).uid(65_534).gid(65_534);
+        command
+            .args(["run", "unit01", "--on", "ext4,zfs-fuse", "--image", "64", "--in", scratch.path().to_str().unwrap()])
+            .uid(65_534)
+            .gid(65_534);
     }
     let output = command.stdin(Stdio::null()).output().unwrap();
     assert!(!output.status.success());
     let text = said(&output);
-    assert!(text.contains("left out: ext4: mounting a loop device takes root") && text.contains("nothing is left to measure"), "{text}");
+    assert!(
+        text.contains("left out: ext4: mounting a loop device takes root") && text.contains("nothing is left to measure"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -87,7 +101,10 @@ fn a_tool_that_is_not_there_is_named_with_its_package() {
         eprintln!("SKIPPED: the message for a missing tool: bonnie++ is installed");
         return;
     }
-    refuses(&["run", "bonnie++", "--on", scratch.path().to_str().unwrap()], "left out: bonnie++: bonnie++ is not installed (apt-get install bonnie++)");
+    refuses(
+        &["run", "bonnie++", "--on", scratch.path().to_str().unwrap()],
+        "left out: bonnie++: bonnie++ is not installed (apt-get install bonnie++)",
+    );
 }
 
 /// Ctrl-C, whenever it comes: what was made is gone, what was measured is kept.
@@ -97,7 +114,19 @@ fn an_interruption_leaves_nothing_behind() {
         let scratch = scratch();
         let (work, results) = (scratch.path().join("work"), scratch.path().join("results.json"));
         fs::create_dir(&work).unwrap();
-        let words = ["run", "unit01", "postmark", "--on", work.to_str().unwrap(), "--rounds", "500", "--scale", "200", "-o", results.to_str().unwrap()];
+        let words = [
+            "run",
+            "unit01",
+            "postmark",
+            "--on",
+            work.to_str().unwrap(),
+            "--rounds",
+            "500",
+            "--scale",
+            "200",
+            "-o",
+            results.to_str().unwrap(),
+        ];
         let child = fsperf(&words).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(milliseconds));
         let process = Pid::from_raw(child.id().cast_signed()).unwrap();
@@ -134,6 +163,8 @@ fn results_go_all_the_way() {
     run(&["report", &results, "-o", &page, "--before", &results]);
     let page = fs::read_to_string(&page).unwrap();
     assert!(page.contains("unit03") && page.contains("<svg") && page.contains("+0.0 %"));
+    run(&["report", &results, "--findings", &path("findings")]);
+    assert_eq!(names_in(Path::new(&path("findings"))), ["README.md", "index.html", "results.json"]);
     let csv = run(&["report", &results, "--csv"]);
     // One figure of unit03 and ten of metadata, three rounds each, and the head.
     assert_eq!(csv.lines().count(), 1 + 11 * 3, "{csv}");

@@ -2,6 +2,7 @@
 
 pub mod changes;
 pub mod csv;
+pub mod findings;
 pub mod html;
 pub mod table;
 

@@ -380,10 +380,7 @@ transactions, /s                     400.0 ±5%   200.0 ±0%    -  2.00x (2.00-2
         record.systems = ["tarn", "ext4", "xfs"].map(system).to_vec();
         record.workloads = vec![outcome()];
         let text = summary(&record);
-        assert!(
-            squeeze(&text).contains("postmark: transactions, /s 400.0 ±5% 200.0 ±0% - 2.00x - tarn 2.00x"),
-            "{text}"
-        );
+        assert!(squeeze(&text).contains("postmark: transactions, /s 400.0 ±5% 200.0 ±0% - 2.00x - tarn 2.00x"), "{text}");
         assert!(text.ends_with("postmark on xfs: no space\n"), "{text}");
         assert_eq!(score(&record).lines().next(), Some("tarn against ext4: ahead in 1, behind in 0, draw in 0."));
     }

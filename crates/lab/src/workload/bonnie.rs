@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Better, Figure, Parameter, Parameters, Published, Round, Workload, described};
+use super::{Figure, Parameter, Parameters, Published, Round, Workload, described};
 use crate::process;
 
 /// The workload.
@@ -67,9 +67,7 @@ fn parse(output: &str) -> Result<(Vec<Figure>, Vec<&'static str>)> {
     for (index, name, unit, factor) in COLUMNS {
         let word = line.get(index).unwrap_or_default();
         match word.parse::<f64>() {
-            Ok(value) => {
-                figures.push(Figure { name: name.into(), unit, better: Better::Higher, value: value * factor, point: None })
-            }
+            Ok(value) => figures.push(Figure::rate(name, unit, value * factor)),
             Err(_) if word.starts_with(TOO_FAST) => too_fast.push(name),
             Err(_) => {}
         }

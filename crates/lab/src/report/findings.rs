@@ -1,0 +1,156 @@
+//! What a run says, as a page of Markdown written from its figures: losses first.
+//!
+//! Nothing stands on it that does not follow from the record, so that it cannot flatter: each line names its workload,
+//! and the record beside it has the rounds.
+
+use std::fmt::Write;
+
+use super::words::figure;
+use crate::record::{Record, advantage};
+use crate::statistics::{self, Verdict};
+use crate::workload::rounds::{Outcome, Sample};
+
+/// One workload's deciding figure on the first target and on another one.
+struct Duel<'a> {
+    outcome: &'a Outcome,
+    first: &'a Sample,
+    other: &'a Sample,
+    factor: f64,
+    words: String,
+    verdict: Verdict,
+}
+
+fn sample<'a>(outcome: &'a Outcome, target: &str, name: &str) -> Option<&'a Sample> {
+    outcome.columns.iter().find(|column| column.target == target)?.sample(name)
+}
+
+fn deciding(outcome: &Outcome) -> Option<&Sample> {
+    outcome.columns.iter().find_map(|column| column.samples.first())
+}
+
+fn duel<'a>(outcome: &'a Outcome, first: &str, other: &str) -> Option<Duel<'a>> {
+    let name = &deciding(outcome)?.name;
+    let (first, other) = (sample(outcome, first, name)?, sample(outcome, other, name)?);
+    let (ratio, verdict) = advantage(first, other);
+    let ratio = ratio?;
+    let words = format!("{}x ({}-{})", figure(Some(ratio.value)), figure(Some(ratio.low)), figure(Some(ratio.high)));
+    Some(Duel { outcome, first, other, factor: ratio.value, words, verdict })
+}
+
+fn line(duel: &Duel<'_>) -> String {
+    let value = |sample: &Sample| figure(statistics::median(&sample.values));
+    let about = if duel.outcome.workload.starts_with("unit") { &duel.outcome.about } else { duel.first.name.as_ref() };
+    format!(
+        "- {} ({about}): {}, {} against {} {}",
+        duel.outcome.workload,
+        duel.words,
+        value(duel.first),
+        value(duel.other),
+        duel.first.unit
+    )
+}
+
+fn section(text: &mut String, title: &str, duels: &[Duel<'_>], wanted: Verdict) {
+    let chosen: Vec<&Duel<'_>> = duels.iter().filter(|duel| duel.verdict == wanted).collect();
+    if !chosen.is_empty() {
+        let _ = writeln!(text, "\n{title}:\n");
+        chosen.iter().for_each(|duel| text.push_str(&(line(duel) + "\n")));
+    }
+}
+
+fn against(text: &mut String, record: &Record, first: &str, other: &str) {
+    let mut duels: Vec<Duel<'_>> = record.workloads.iter().filter_map(|outcome| duel(outcome, first, other)).collect();
+    if duels.is_empty() {
+        return;
+    }
+    duels.sort_by(|one, another| one.factor.total_cmp(&another.factor));
+    let count = |wanted: Verdict| duels.iter().filter(|duel| duel.verdict == wanted).count();
+    let (below, above, draw) = (count(Verdict::Below), count(Verdict::Above), count(Verdict::Draw));
+    let _ = writeln!(text, "\n## {first} against {other}: behind in {below}, ahead in {above}, draw in {draw}");
+    section(text, &format!("{first} is behind"), &duels, Verdict::Below);
+    section(text, &format!("{first} is ahead"), &duels, Verdict::Above);
+    section(text, "Draws, inside the noise", &duels, Verdict::Draw);
+    section(text, "Too few rounds for a verdict", &duels, Verdict::Unknown);
+}
+
+fn table(text: &mut String, record: &Record) {
+    let names: Vec<&str> = record.systems.iter().map(|system| system.name.as_str()).collect();
+    let _ = writeln!(text, "\n## Medians\n\n| workload | {} |\n| --- |{}", names.join(" | "), " ---: |".repeat(names.len()));
+    for outcome in &record.workloads {
+        let Some(decides) = deciding(outcome) else { continue };
+        let values = names
+            .iter()
+            .map(|name| figure(sample(outcome, name, &decides.name).and_then(|sample| statistics::median(&sample.values))));
+        let _ = writeln!(
+            text,
+            "| {}: {}, {} | {} |",
+            outcome.workload,
+            decides.name,
+            decides.unit,
+            values.collect::<Vec<_>>().join(" | ")
+        );
+    }
+}
+
+/// The page. `results` and `page` are what it links to.
+pub fn markdown(record: &Record, results: &str, page: &str) -> String {
+    let mut text = format!("# fsperf, {}\n\n{}; {}.", record.began, record.machine_words(), record.program);
+    let _ = writeln!(text, " Every round is in [{results}]({results}), charts are in [{page}]({page}).");
+    let _ = writeln!(
+        text,
+        "\n{} rounds in turns, seed {}, sizes 1/{} of the published ones. Made by:\n",
+        record.plan.rounds, record.plan.seed, record.plan.scale
+    );
+    record.command.split("; ").for_each(|command| text.push_str(&format!("    {command}\n")));
+    let _ = writeln!(text, "\nA factor is how much better the first one does, with its 95 % interval; below 1 it does worse.\n");
+    record.systems.iter().for_each(|system| text.push_str(&format!("- {}: {}\n", system.name, system.description)));
+    record.left_out.iter().for_each(|left| text.push_str(&format!("- left out: {}: {}\n", left.what, left.why)));
+    if record.interrupted {
+        text.push_str("\nThis run was cut off before its end.\n");
+    }
+    if let Some((first, others)) = record.systems.split_first() {
+        others.iter().for_each(|other| against(&mut text, record, &first.name, &other.name));
+    }
+    table(&mut text, record);
+    let mut remarks = String::new();
+    for (outcome, column) in
+        record.workloads.iter().flat_map(|outcome| outcome.columns.iter().map(move |column| (outcome, column)))
+    {
+        for remark in column.remarks.iter().chain(&column.failure) {
+            let _ = writeln!(remarks, "- {} on {}: {remark}", outcome.workload, column.target);
+        }
+    }
+    if !remarks.is_empty() {
+        let _ = write!(text, "\n## Failures and remarks\n\n{remarks}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::System;
+    use crate::report::changes::tests::record;
+
+    #[test]
+    fn losses_come_first() {
+        let mut both = record(&[("rate", "/s", [10.0, 10.0, 10.0])]);
+        let slower = record(&[("rate", "/s", [40.0, 40.0, 40.0])]).workloads.remove(0).columns.remove(0);
+        both.workloads[0].columns.push(crate::workload::rounds::Column {
+            target: "ext4".into(),
+            failure: Some("no space".into()),
+            ..slower
+        });
+        let mut won = both.workloads[0].clone();
+        won.workload = "won".into();
+        won.columns[0].samples[0].values = vec![80.0; 3];
+        both.workloads.insert(0, won);
+        let system = |name: &str| System { name: name.into(), description: "a disk".into(), facts: Vec::new() };
+        both.systems = vec![system("tarn"), system("ext4")];
+        let text = markdown(&both, "results.json", "index.html");
+        assert!(text.contains("## tarn against ext4: behind in 1, ahead in 1, draw in 0"), "{text}");
+        let place = |words: &str| text.find(words).unwrap_or_else(|| panic!("{words}: {text}"));
+        assert!(place("- sweep (rate): 0.25x (0.25-0.25), 10.0 against 40.0 /s") < place("- won (rate): 2.00x (2.00-2.00)"));
+        assert!(place("| won: rate, /s | 80.0 | 40.0 |") < place("- sweep on ext4: no space"));
+    }
+}
