@@ -27,6 +27,10 @@ pub struct Tunables {
     pub read_workers: usize,
     /// Commits of one intent log that have blocks in flight at a time; 1: each waits for the one before.
     pub log_commits_max: usize,
+    /// A commit of more bytes than this waits for its transaction group instead of writing them to the log.
+    pub log_bytes_max: u64,
+    /// So many bytes written to one file in one stretch: the group is closed and written early.
+    pub early_write_bytes: u64,
     /// Milliseconds between the heartbeats of a pool with the property `multihost`.
     pub multihost_interval_ms: u32,
     /// After how many missed heartbeats the pool is suspended; 0: never.
@@ -67,6 +71,8 @@ impl Default for Tunables {
             write_workers: 2,
             read_workers: 8,
             log_commits_max: 64,
+            log_bytes_max: 32 << 20,
+            early_write_bytes: 64 << 20,
             multihost_interval_ms: 1000,
             multihost_fail_intervals: 10,
             multihost_import_intervals: 20,

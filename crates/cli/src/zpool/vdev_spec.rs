@@ -318,7 +318,7 @@ fn compare(session: &mut Session<'_>, a: Redundancy, b: Redundancy, complaints: 
 pub(super) fn unsupported(specs: &[VdevSpec]) -> Option<String> {
     specs.iter().find_map(|spec| {
         let class = match spec.class {
-            AllocationClass::Normal => None,
+            AllocationClass::Normal | AllocationClass::Log => None,
             class => Some(super::vdev_name::class_word(class).replace("l2cache", "cache")),
         };
         let kind = match spec.kind {

@@ -10,6 +10,7 @@
 //!  take (issuer) -> fetch bytes (range locks) -> place, in turn (chain, group) -> write, flush -> stable -> answer
 //! ```
 //!
+//! A commit of many megabytes waits for its group instead: the bytes are written once then, not twice.
 //! What cannot be logged (no space, a device that fails, bytes that cannot be read) is durable when its group is on disk; whoever
 //! builds upon it waits for that too.
 //!
@@ -106,7 +107,8 @@ impl Zil {
             return Err(failure);
         }
         self.wait_unlogged()?;
-        if !self.prepare_chain()? {
+        // So much is written more quickly once, to its own place, than twice.
+        if self.itxs.pending_bytes(object, groups.synced_txg()) > self.context.tunables.log_bytes_max || !self.prepare_chain()? {
             return groups.wait_synced(groups.open_txg());
         }
         let target = {

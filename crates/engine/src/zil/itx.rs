@@ -80,19 +80,43 @@ impl Records {
     }
 }
 
+impl Itx {
+    /// Bytes to be fetched.
+    fn write_bytes(&self) -> u64 {
+        match self.content {
+            Content::Write { length, .. } => length,
+            Content::Bytes(_) => 0,
+        }
+    }
+}
+
 impl Itxs {
-    pub(super) fn add(&self, txg: Txg, object: Option<ObjectId>, content: Content) {
+    /// Returns how many bytes the record has that is now the last of its list, if it is one of a write.
+    pub(super) fn add(&self, txg: Txg, object: Option<ObjectId>, content: Content) -> u64 {
         let mut records = self.groups[slot(txg)].lock();
         let records = records.of(txg);
-        match object {
-            None => records.common.push(Itx { txg, content }),
-            Some(object) => {
-                let list = records.by_object.entry(object).or_default();
-                if !Records::extend(list, &content) {
-                    list.push(Itx { txg, content });
-                }
-            }
+        let list = match object {
+            None => &mut records.common,
+            Some(object) => records.by_object.entry(object).or_default(),
+        };
+        if object.is_none() || !Records::extend(list, &content) {
+            list.push(Itx { txg, content });
         }
+        list.last().map_or(0, Itx::write_bytes)
+    }
+
+    /// How many bytes written to `object` (`None`: to all) the groups after `synced` have.
+    pub(super) fn pending_bytes(&self, object: Option<ObjectId>, synced: Txg) -> u64 {
+        let of_group = |records: &Mutex<Records>| {
+            let records = records.lock();
+            let bytes = |list: &Vec<Itx>| list.iter().map(Itx::write_bytes).sum::<u64>();
+            match object {
+                _ if records.txg <= synced => 0,
+                Some(object) => records.by_object.get(&object).map_or(0, bytes),
+                None => records.by_object.values().map(bytes).sum(),
+            }
+        };
+        self.groups.iter().map(of_group).sum()
     }
 
     /// The records of `object` (`None`: of all) join the common lists.
@@ -153,7 +177,11 @@ impl Zil {
 
     /// Remembers a write to `object`. `list` as the object of [`Zil::log`].
     pub fn log_write(&self, tx: &Tx, list: Option<ObjectId>, object: ObjectId, generation: u64, offset: u64, length: u64) {
-        self.itxs.add(tx.txg(), list, Content::Write { object, generation, offset, length });
+        let bytes = self.itxs.add(tx.txg(), list, Content::Write { object, generation, offset, length });
+        if bytes >= self.context.tunables.early_write_bytes {
+            // Who writes so much at a stretch may want it to be safe soon, and the disk is idle meanwhile.
+            self.context.groups.kick(tx.txg());
+        }
     }
 
     /// The next commit, whatever it is for, has to write what is known of the contents of `object` (before it is renamed).
@@ -218,6 +246,17 @@ mod tests {
         itxs.clear(8);
         itxs.bring_forward(None);
         assert_eq!(taken(&itxs), []);
+    }
+
+    #[test]
+    fn what_a_commit_would_write_is_known_before() {
+        let itxs = Itxs::default();
+        assert_eq!(itxs.add(5, Some(7), write(0, 10)), 10);
+        assert_eq!(itxs.add(5, Some(7), write(10, 10)), 20);
+        assert_eq!(itxs.add(6, Some(7), write(50, 5)), 5);
+        assert_eq!(itxs.add(6, Some(8), Content::Write { object: 8, generation: 1, offset: 0, length: 100 }), 100);
+        assert_eq!((itxs.pending_bytes(Some(7), 4), itxs.pending_bytes(Some(7), 5), itxs.pending_bytes(Some(9), 4)), (25, 5, 0));
+        assert_eq!((itxs.pending_bytes(None, 4), itxs.pending_bytes(None, 6)), (125, 0));
     }
 
     #[test]

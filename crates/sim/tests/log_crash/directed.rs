@@ -8,7 +8,7 @@ use tarnfs::zpl::{FileReplay, FileSystem};
 use tarnfs::{CloneRange, Credentials, RenameMode, WriteMode};
 
 use crate::disk::CutDisk;
-use crate::{DISK_BYTES, Loud, check, create, file_system, open, zdb};
+use crate::{DISK_BYTES, Loud, check, create, create_on, file_system, open, open_all, zdb};
 
 /// Work on a new pool, then a power cut at once, and what is there when the log has been replayed.
 fn story(what: &str, work: impl FnOnce(&Arc<Pool>, &FileSystem), judge: impl FnOnce(&FileSystem)) {
@@ -127,4 +127,56 @@ fn an_attribute_that_is_a_file_is_synced_with_its_file() {
             assert!(fs.getxattr(file.inode, b"user.large").unwrap() == wanted);
         },
     );
+}
+
+/// Files are written and synced, alternately before and after the log device breaks down, if it does.
+fn with_log_device(breaks: bool) {
+    let (disk, log) = (CutDisk::new(vec![0; DISK_BYTES]), CutDisk::new(vec![0; DISK_BYTES]));
+    let pool = create_on(&disk, Some(&log));
+    let fs = file_system(&pool);
+    // The first one waits for a group, the second one finds a block that is too small.
+    for name in ["first", "second"] {
+        let file = make(&fs, name);
+        fs.write(file, WriteMode::At(0), &[1; 5000], &Credentials::root()).unwrap();
+        fs.fsync(file).unwrap();
+    }
+    let (before, of_log) = (disk.writes(), log.writes());
+    for number in 0..10u8 {
+        if breaks && number == 5 {
+            assert_eq!((disk.writes(), log.writes()), (before, of_log + 5), "a synchronous write is one write, to the log device");
+            log.break_down();
+        }
+        let file = make(&fs, &format!("file{number}"));
+        fs.write(file, WriteMode::At(0), &[number; 5000], &Credentials::root()).unwrap();
+        fs.fsync(file).unwrap();
+    }
+    if !breaks {
+        assert_eq!((disk.writes(), log.writes()), (before, of_log + 10), "a synchronous write is one write, to the log device");
+    }
+    let (image, log_image) = (disk.cut(0).image, log.cut(0).image);
+    pool.abandon();
+    let disks = [CutDisk::new(image), CutDisk::new(log_image)];
+    let pool = open_all(&disks, false);
+    let fs = file_system(&pool);
+    let replayed = Zil::of(fs.objset()).replay(fs.objset(), &|| pool.sync_all(), &Loud(FileReplay(&fs))).unwrap();
+    assert!(breaks || replayed.records >= 20, "{replayed:?}");
+    for number in 0..10u8 {
+        let file = fs.lookup(fs.root(), format!("file{number}").as_bytes()).unwrap_or_else(|error| panic!("file{number}: {error}"));
+        assert!(fs.read(file.inode, 0, 6000).unwrap() == [number; 5000], "file{number}");
+    }
+    fs.release_all();
+    drop(fs);
+    pool.sync_all().unwrap();
+    check(&pool, "with a log device: replayed");
+    pool.export().unwrap();
+}
+
+#[test]
+fn a_log_device_takes_the_synchronous_writes() {
+    with_log_device(false);
+}
+
+#[test]
+fn a_log_device_that_breaks_down_is_done_without() {
+    with_log_device(true);
 }

@@ -24,6 +24,10 @@ struct State {
     /// So many more writes, then the power goes, with what seed.
     fuse: Option<(u64, u64)>,
     cut: Option<Cut>,
+    /// So many writes came.
+    writes: u64,
+    /// Writes fail from now on.
+    broken: bool,
 }
 
 /// What the power failure left.
@@ -44,13 +48,23 @@ pub(crate) struct CutDisk {
 impl CutDisk {
     pub(crate) fn new(image: Vec<u8>) -> Arc<Self> {
         let size = image.len() as u64;
-        let state = State { current: image.clone(), stable: image, pending: Vec::new(), fuse: None, cut: None };
+        let state = State { current: image.clone(), stable: image, pending: Vec::new(), fuse: None, cut: None, writes: 0, broken: false };
         Arc::new(CutDisk { state: Mutex::new(state), size, progress: AtomicUsize::new(0) })
     }
 
     /// The power goes after so many more writes.
     pub(crate) fn arm(&self, writes: u64, seed: u64) {
         self.state.lock().fuse = Some((writes, seed));
+    }
+
+    /// How many writes came.
+    pub(crate) fn writes(&self) -> u64 {
+        self.state.lock().writes
+    }
+
+    /// From now on no write succeeds.
+    pub(crate) fn break_down(&self) {
+        self.state.lock().broken = true;
     }
 
     /// The power goes now, unless it has gone before.
@@ -84,6 +98,10 @@ impl CutDisk {
         let bytes = bufs.concat();
         let offset = offset as usize;
         let mut state = self.state.lock();
+        if state.broken {
+            return Err(io::Error::other("broken"));
+        }
+        state.writes += 1;
         state.current.get_mut(offset..offset + bytes.len()).ok_or(io::ErrorKind::UnexpectedEof)?.copy_from_slice(&bytes);
         state.pending.push(Pending { offset, bytes, durable });
         if let Some((left, seed)) = &mut state.fuse {

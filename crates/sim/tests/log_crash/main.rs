@@ -42,10 +42,17 @@ fn options(read_only: bool, commits: usize) -> OpenOptions {
 }
 
 fn create(disk: &Arc<CutDisk>) -> Arc<Pool> {
-    let leaf = NewLeaf { disk: disk.clone(), path: "/cut".into(), whole_disk: false };
+    create_on(disk, None)
+}
+
+fn create_on(disk: &Arc<CutDisk>, log: Option<&Arc<CutDisk>>) -> Arc<Pool> {
+    let top = |disk: &Arc<CutDisk>, is_log| {
+        let leaf = NewLeaf { disk: disk.clone(), path: if is_log { "/log".into() } else { "/cut".into() }, whole_disk: false };
+        NewTop { leaves: vec![leaf], ashift: Some(9), is_log }
+    };
     let new = NewPool {
         name: "tank".into(),
-        vdevs: vec![NewTop { leaves: vec![leaf], ashift: Some(9), is_log: false }],
+        vdevs: [top(disk, false)].into_iter().chain(log.map(|log| top(log, true))).collect(),
         features: ondisk::feature::Feature::for_new_pools().collect(),
         properties: Vec::new(),
         fill: Box::new(|objset, tx| tarnfs::zpl::initialize(objset, tx, &tarnfs::zpl::NewFileSystem::default())),
@@ -56,7 +63,11 @@ fn create(disk: &Arc<CutDisk>) -> Arc<Pool> {
 }
 
 fn open(disk: &Arc<CutDisk>, read_only: bool) -> Arc<Pool> {
-    let candidates = discover(vec![disk.clone() as DiskRef]);
+    open_all(&[disk.clone()], read_only)
+}
+
+fn open_all(disks: &[Arc<CutDisk>], read_only: bool) -> Arc<Pool> {
+    let candidates = discover(disks.iter().map(|disk| disk.clone() as DiskRef).collect());
     Pool::open(select(&candidates, "tank", false).unwrap(), options(read_only, 8)).unwrap_or_else(|error| panic!("open: {error}"))
 }
 
