@@ -14,6 +14,7 @@ use ondisk::blkptr::BlkPtr;
 use ondisk::feature::Feature;
 use parking_lot::Mutex;
 
+use super::together::{self, Shared};
 use super::{DmuContext, Objset};
 use crate::bail;
 use crate::error::{ErrorKind, Result};
@@ -82,14 +83,23 @@ pub struct OpenTx {
     tx: Tx,
     /// Who promised how much space.
     promise: Option<(Arc<dyn SpaceOwner>, u64)>,
-    _hold: TxgHold,
+    hold: Hold,
+}
+
+/// Membership of its own, or that of a whole of several operations.
+enum Hold {
+    Own { _hold: TxgHold },
+    Shared(Arc<Shared>),
 }
 
 /// What any change dirties besides the blocks that are counted: a dnode, what leads to it.
-const UNCOUNTED_BYTES: u64 = 16 << 10;
+pub(super) const UNCOUNTED_BYTES: u64 = 16 << 10;
 
 impl Drop for OpenTx {
     fn drop(&mut self) {
+        if let Hold::Shared(shared) = &self.hold {
+            shared.note_dirtied(self.tx.dirtied.load(Ordering::Relaxed));
+        }
         if let Some((owner, promised)) = self.promise.take() {
             let needed = self.tx.dirtied.load(Ordering::Relaxed) + UNCOUNTED_BYTES;
             owner.release(self.tx.txg, promised.saturating_sub(needed));
@@ -112,13 +122,16 @@ impl OpenTx {
     /// # Errors
     /// `NoSpace`, `Quota`, `ReadOnly`, or what stopped the pool.
     pub fn assign(objset: &Objset, bytes: u64) -> Result<OpenTx> {
+        if let Some(shared) = together::current(objset) {
+            return Ok(Self::of(shared));
+        }
         let bytes = objset.worst_case(bytes, objset.settings().record_bytes);
         let mut waits = 0;
         loop {
             let hold = join(objset)?;
             let txg = hold.txg();
             let error = match objset.owner().reserve(txg, bytes) {
-                Ok(()) => return Ok(OpenTx { tx: Tx::new(txg, false), promise: Some((objset.owner().clone(), bytes)), _hold: hold }),
+                Ok(()) => return Ok(OpenTx { tx: Tx::new(txg, false), promise: Some((objset.owner().clone(), bytes)), hold: Hold::Own { _hold: hold } }),
                 Err(error) => error,
             };
             drop(hold);
@@ -134,12 +147,26 @@ impl OpenTx {
 
     /// Joins the open group without asking for space: for what must succeed on a full pool (removing files).
     pub fn assign_freeing(objset: &Objset) -> Result<OpenTx> {
+        if let Some(shared) = together::current(objset) {
+            return Ok(Self::of(shared));
+        }
         let hold = join(objset)?;
-        Ok(OpenTx { tx: Tx::new(hold.txg(), false), promise: None, _hold: hold })
+        Ok(OpenTx { tx: Tx::new(hold.txg(), false), promise: None, hold: Hold::Own { _hold: hold } })
+    }
+
+    fn of(shared: Arc<Shared>) -> OpenTx {
+        OpenTx { tx: Tx::new(shared.txg(), false), promise: None, hold: Hold::Shared(shared) }
+    }
+
+    /// Joins the open group if that needs no waiting.
+    pub(super) fn try_join(objset: &Objset) -> Result<Option<TxgHold>> {
+        let context = check_may_join(objset)?;
+        let has_room = context.dirty.total() < context.tunables.dirty_bytes_max;
+        Ok(if has_room { context.groups.try_hold() } else { None })
     }
 }
 
-fn join(objset: &Objset) -> Result<TxgHold> {
+fn check_may_join(objset: &Objset) -> Result<&Arc<DmuContext>> {
     let context = objset.context();
     if context.read_only || objset.is_snapshot() {
         bail!(ReadOnly, "{} is read-only", objset.name());
@@ -147,9 +174,14 @@ fn join(objset: &Objset) -> Result<TxgHold> {
     if let Some(failure) = context.groups.failure() {
         return Err(failure);
     }
-    if let Some(refusal) = context.io.devices().refusal() {
-        return Err(refusal);
+    match context.io.devices().refusal() {
+        Some(refusal) => Err(refusal),
+        None => Ok(context),
     }
+}
+
+fn join(objset: &Objset) -> Result<TxgHold> {
+    let context = check_may_join(objset)?;
     throttle(context)?;
     Ok(context.groups.hold())
 }

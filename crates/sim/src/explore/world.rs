@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::op::{Op, bytes};
+use super::op::{End, Op, bytes, split};
 
 /// A file of the world; 0 is the root.
 pub type NodeId = usize;
@@ -72,6 +72,22 @@ pub enum Effect {
     Sync,
     /// All names, and everything that was done to this file, are safe when it returns.
     Fsync(NodeId),
+    /// It changed all of these, or none; `durable`: everything up to it is safe when it returns.
+    Transaction {
+        /// The files that it changed.
+        files: Vec<NodeId>,
+        /// Whether it waited.
+        durable: bool,
+    },
+    /// It changed nothing.
+    Nothing,
+}
+
+impl Effect {
+    /// When it returns, everything is safe.
+    pub fn makes_safe(&self) -> bool {
+        matches!(self, Effect::Sync | Effect::Transaction { durable: true, .. })
+    }
 }
 
 impl Default for World {
@@ -84,10 +100,6 @@ fn new_node(shape: Shape, mode: u32) -> Node {
     let links = if matches!(shape, Shape::Directory(_)) { 2 } else { 1 };
     let data = Data { contents: Vec::new(), mode, uid: 0, gid: 0, xattrs: BTreeMap::new(), modified: None };
     Node { shape, links, data: Arc::new(data) }
-}
-
-fn split(path: &str) -> (&str, &str) {
-    path.rsplit_once('/').unwrap_or(("", path))
 }
 
 impl World {
@@ -288,6 +300,23 @@ impl World {
             }
             Op::Fsync { path } => self.find(path).map(Effect::Fsync),
             Op::Sync => Some(Effect::Sync),
+            Op::Transaction { ops, end } => self.transaction(ops, *end),
         }
+    }
+
+    fn transaction(&mut self, ops: &[Op], end: End) -> Option<Effect> {
+        let (mut after, mut files) = (self.clone(), Vec::new());
+        for op in ops {
+            match after.apply(op)? {
+                Effect::Names { .. } => {}
+                Effect::Data(file) => files.push(file),
+                _ => return None,
+            }
+        }
+        if end == End::Abort {
+            return Some(Effect::Nothing);
+        }
+        *self = after;
+        Some(Effect::Transaction { files, durable: end == End::Durable })
     }
 }

@@ -11,6 +11,7 @@ use ondisk::sa::Attribute;
 use ondisk::{acl, znode};
 use parking_lot::{Mutex, RwLock};
 
+use super::gate::Gate;
 use super::inode::InodeTable;
 use super::quota::{QuotaOf, Quotas};
 use super::sa_tables::SaTables;
@@ -148,6 +149,7 @@ pub struct FileSystem {
     pub(super) tables: SaTables,
     pub(super) uses_attributes: bool,
     pub(super) inodes: InodeTable,
+    pub(super) gate: Gate,
     /// guards: which directory is in which; taken first
     pub(super) tree: Mutex<()>,
     options: RwLock<MountOptions>,
@@ -211,6 +213,7 @@ impl FileSystem {
             tables: SaTables::load(&objset, sa_master)?,
             uses_attributes,
             inodes: InodeTable::default(),
+            gate: Gate::default(),
             tree: Mutex::new(()),
             options: RwLock::new(options),
             quotas: RwLock::new(Quotas::load(&objset, &master)?),
