@@ -11,10 +11,10 @@ use engine::error::{Error, ErrorKind, Result};
 use engine::bail;
 
 use super::change::{NameChange, Place};
-use super::node::{Node, PIECE, check_unchanged};
+use super::node::{Node, PIECE};
 use super::{Durability, NodeId, OWN, Transaction};
 use crate::zpl::link::NAME_CHANGE;
-use crate::zpl::{Credentials, FileKind, InodeNumber, SetAttributes, WriteMode, XattrMode};
+use crate::zpl::{Credentials, InodeNumber, SetAttributes, WriteMode, XattrMode};
 
 /// Worst case of the metadata of one file's new contents.
 const FILE_METADATA: u64 = 256 << 10;
@@ -82,9 +82,11 @@ impl Transaction {
         let fs = &self.fs;
         fs.check_writable()?;
         for (id, node) in &self.nodes {
-            match node.base {
-                Some(base) if node.depends => check_unchanged(fs, *id, base)?,
-                _ => {}
+            if let Some(base) = &node.base {
+                base.check_rules(fs, *id)?;
+                if node.depends {
+                    base.check_unchanged(fs, *id)?;
+                }
             }
             if node.patch.exists && node.base.is_some() {
                 fs.check_quota_before_commit(&*fs.inode(*id)?)?;
@@ -106,17 +108,15 @@ impl Transaction {
                 bail!(Conflict, "{}: {:?} in directory {directory} was changed by somebody else", fs.objset.name(), String::from_utf8_lossy(name));
             }
         }
-        // A directory may have been removed although the names that were looked for are still not in it.
-        for (id, _) in self.nodes.iter().filter(|(_, node)| node.base.is_some() && node.kind() == FileKind::Directory) {
-            if fs.getattr(*id)?.links == 0 {
-                bail!(Conflict, "{}: directory {id} was removed by somebody else", fs.objset.name());
-            }
-        }
         Ok(())
     }
 
     fn apply(&self, made: &mut HashMap<NodeId, InodeNumber>) -> Result<()> {
-        for change in &self.names {
+        for (_nth, change) in self.names.iter().enumerate() {
+            #[cfg(test)]
+            if self.fail_at == Some(_nth) {
+                bail!(Io, "a test wants this change to fail");
+            }
             self.apply_name(change, made)?;
         }
         let mut ids: Vec<NodeId> = self.nodes.keys().copied().collect();

@@ -70,6 +70,9 @@ pub struct Transaction {
     bytes: u64,
     bytes_max: u64,
     names_max: usize,
+    /// This change of names shall fail.
+    #[cfg(test)]
+    fail_at: Option<usize>,
 }
 
 impl FileSystem {
@@ -89,6 +92,8 @@ impl FileSystem {
             bytes: 0,
             bytes_max: tunables.transaction_bytes_max.min(tunables.dirty_bytes_max / 4),
             names_max: tunables.transaction_names_max,
+            #[cfg(test)]
+            fail_at: None,
         })
     }
 

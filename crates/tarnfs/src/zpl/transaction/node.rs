@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use engine::bail;
 use engine::error::Result;
+use ondisk::znode;
 
 use super::NodeId;
 use crate::zpl::{FileKind, FileSystem, InodeNumber, SetAttributes, Stat, Time};
@@ -14,9 +15,8 @@ pub(super) const PIECE: usize = 4096;
 
 /// A file as the transaction has it.
 pub(super) struct Node {
-    /// How often the file had been changed when it was first looked at; `None`: the transaction made it. What has a base is
-    /// counted once as known to the kernel.
-    pub(super) base: Option<u64>,
+    /// The file as it was first looked at; `None`: the transaction made it. What has a base is counted once as known to the kernel.
+    pub(super) base: Option<Base>,
     /// What is known of it, with the changes.
     pub(super) stat: Stat,
     /// The file system's file must be as it was.
@@ -32,6 +32,40 @@ pub(super) struct Node {
     /// Of a new symbolic link.
     pub(super) target: Option<Vec<u8>>,
 }
+
+/// What a file of the file system was when a transaction first looked at it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Base {
+    /// How often it had been changed.
+    changes: u64,
+    /// Marks that forbid changes.
+    marks: u64,
+    parent: InodeNumber,
+    project: u64,
+}
+
+impl Base {
+    /// The file system's file is still what it was.
+    pub(super) fn check_unchanged(&self, fs: &FileSystem, inode: InodeNumber) -> Result<()> {
+        if fs.inode(inode)?.changes.load(Ordering::Acquire) != self.changes {
+            bail!(Conflict, "{}: inode {inode} was changed by somebody else", fs.objset().name());
+        }
+        Ok(())
+    }
+
+    /// What was allowed with it is still allowed, whatever it contains now.
+    pub(super) fn check_rules(&self, fs: &FileSystem, inode: InodeNumber) -> Result<()> {
+        let now = fs.getattr(inode)?;
+        let is_directory = now.kind() == FileKind::Directory;
+        let moved = is_directory && (now.parent != self.parent || now.links == 0);
+        if now.flags & MARKS != self.marks || now.project != self.project || moved {
+            bail!(Conflict, "{}: inode {inode} was marked, moved or removed by somebody else", fs.objset().name());
+        }
+        Ok(())
+    }
+}
+
+const MARKS: u64 = znode::FLAG_IMMUTABLE | znode::FLAG_APPEND_ONLY | znode::FLAG_NO_UNLINK | znode::FLAG_PROJECT_INHERIT;
 
 /// Contents that differ from the file's.
 #[derive(Default)]
@@ -56,9 +90,8 @@ impl Node {
             fs.forget(inode, 1);
             bail!(Conflict, "inode {inode} is being changed by somebody else");
         }
-        let mut node = Node::new(stat);
-        node.base = Some(changes);
-        Ok(node)
+        let base = Base { changes, marks: stat.flags & MARKS, parent: stat.parent, project: stat.project };
+        Ok(Node { base: Some(base), ..Node::new(stat) })
     }
 
     /// One that the transaction has made.
@@ -101,12 +134,4 @@ impl Node {
         (self.stat.modification_time, self.stat.change_time) = (now, now);
         self.attributes.modification_time = None;
     }
-}
-
-/// The file system's file is still what it was when it was first looked at.
-pub(super) fn check_unchanged(fs: &FileSystem, inode: InodeNumber, base: u64) -> Result<()> {
-    if fs.inode(inode)?.changes.load(Ordering::Acquire) != base {
-        bail!(Conflict, "{}: inode {inode} was changed by somebody else", fs.objset().name());
-    }
-    Ok(())
 }

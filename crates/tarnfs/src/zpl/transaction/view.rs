@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use engine::error::{ErrorKind, Result};
 use engine::{bail, error};
 
-use super::node::{PIECE, check_unchanged};
+use super::node::PIECE;
 use super::{NodeId, OWN, Transaction};
 use crate::zpl::{FileKind, Stat};
 
@@ -88,7 +88,7 @@ impl Transaction {
             node.depends = true;
         }
         match node.base {
-            Some(base) if node.depends => check_unchanged(&self.fs, id, base),
+            Some(base) if node.depends => base.check_unchanged(&self.fs, id),
             _ => Ok(()),
         }
     }
