@@ -25,6 +25,8 @@ pub struct Tunables {
     pub write_workers: usize,
     /// Threads that read ahead: as many reads as a device is given at a time.
     pub read_workers: usize,
+    /// Commits of one intent log that have blocks in flight at a time; 1: each waits for the one before.
+    pub log_commits_max: usize,
     /// Milliseconds between the heartbeats of a pool with the property `multihost`.
     pub multihost_interval_ms: u32,
     /// After how many missed heartbeats the pool is suspended; 0: never.
@@ -68,6 +70,7 @@ impl Default for Tunables {
             txg_timeout_ns: 5_000_000_000,
             write_workers: 2,
             read_workers: 8,
+            log_commits_max: 64,
             multihost_interval_ms: 1000,
             multihost_fail_intervals: 10,
             multihost_import_intervals: 20,

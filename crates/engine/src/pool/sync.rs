@@ -257,6 +257,9 @@ impl Pool {
         self.refresh_space();
         for (_, objset) in self.dsl.open_objsets() {
             objset.trim();
+            if let Some(log) = objset.log() {
+                log.synced(txg);
+            }
         }
         self.dsl.meta.mos.0.trim();
         self.dsl.close_idle_objsets();
