@@ -24,7 +24,7 @@ fn seed() -> u64 {
 }
 
 fn plan(kind: Kind, states: u64) -> Plan {
-    Plan { seed: seed(), states, of_each: 30, write_every: 6, zdb_every: 0, threads: 2, canary: None, kind }
+    Plan { seed: seed(), states, of_each: 30, write_every: 3, zdb_every: 0, threads: 2, canary: None, kind }
 }
 
 fn expect_clean(what: &str, report: &Report) {
@@ -52,7 +52,7 @@ fn short_sequences() {
 #[test]
 fn bugs_on_purpose_are_found() {
     let explorer = Explorer::default();
-    for (canary, words) in [(Canary::NoFlushBeforeUberblock, ""), (Canary::NoUberblock, "is not the state")] {
+    for (canary, words) in [(Canary::NoFlushBeforeUberblock, ""), (Canary::NoUberblock, ""), (Canary::NoFlushOfLog, "opened for writing")] {
         let report = explorer.explore(&Plan { canary: Some(canary), ..plan(Kind::Random, 3000) });
         say(&format!("explore, {canary:?}: found after {report}"));
         let failure = report.failures.first().unwrap_or_else(|| panic!("{canary:?} was not found in {} states", report.states));

@@ -172,8 +172,11 @@ impl Promises {
 
     /// The groups that may be the last on disk, as how many operations they hold.
     fn groups(self, story: &Story) -> Vec<usize> {
-        let ends = |number: &usize| story.ops[*number].ends_a_group(story.log);
-        let promises = |number: &usize| ends(number) && (story.effects[*number].makes_safe() || matches!(story.effects[*number], Effect::Fsync(_)));
+        let ends = |number: &usize| story.ops[*number].ends_a_group();
+        let promises = |number: &usize| match story.effects[*number] {
+            Effect::Fsync(_) => !story.log,
+            ref effect => effect.makes_safe(),
+        };
         let safe = (0..self.ended).rev().find(promises);
         let first = safe.unwrap_or(0);
         // What shares blocks has the group end before it, all else in it.
@@ -213,7 +216,10 @@ impl Promises {
         if !story.log {
             return self.allow_group(story, seen);
         }
-        let is_promise = |number: &usize| story.effects[*number].makes_safe() || matches!(story.effects[*number], Effect::Fsync(_));
+        let is_promise = |number: &usize| match story.effects[*number] {
+            Effect::Fsync(file) => story.was_touched(file, *number),
+            ref effect => effect.makes_safe(),
+        };
         let safe = (0..self.ended).rev().find(is_promise).map_or(0, |number| number + 1);
         let mut reasons = String::new();
         for names in (safe..=self.begun).rev() {
@@ -234,7 +240,7 @@ impl Promises {
             Effect::Fsync(file) => file == id,
             ref effect => effect.makes_safe(),
         });
-        let renamed = (0..names).rev().find(|number| story.effects[*number] == Effect::Names { renamed: Some(id) });
+        let renamed = (0..names).rev().find(|number| matches!(story.effects[*number], Effect::Names { renamed: Some(file), .. } if file == id));
         // A transaction is in the names, and then in the file, or in neither.
         let changed = |number: &usize| matches!(&story.effects[*number], Effect::Transaction { files, .. } if files.contains(&id));
         let whole = (0..names).rev().find(changed).map(|number| number + 1);

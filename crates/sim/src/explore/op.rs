@@ -60,13 +60,10 @@ pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
 }
 
 impl Op {
-    /// Whether a transaction group may end before it or in it.
-    pub fn ends_a_group(&self, log: bool) -> bool {
-        match self {
-            Op::Sync | Op::Clone { .. } | Op::Transaction { end: End::Durable, .. } => true,
-            Op::Fsync { .. } => !log,
-            _ => false,
-        }
+    /// Whether a transaction group may end before it or in it. (The first `fsync` of all has to make the log, and one that
+    /// comes after a transaction waits for its group.)
+    pub fn ends_a_group(&self) -> bool {
+        matches!(self, Op::Sync | Op::Fsync { .. } | Op::Clone { .. } | Op::Transaction { end: End::Durable, .. })
     }
 }
 

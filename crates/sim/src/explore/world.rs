@@ -65,6 +65,8 @@ pub enum Effect {
     Names {
         /// The file that was renamed so.
         renamed: Option<NodeId>,
+        /// Directories and files that it changed.
+        touched: Vec<NodeId>,
     },
     /// It changed one file.
     Data(NodeId),
@@ -176,7 +178,7 @@ impl World {
         self.nodes.push(new_node(shape, mode));
         self.nodes[parent].links += u64::from(self.is_directory(id));
         self.names_mut(parent).insert(split(path).1.to_owned(), id);
-        Some(Effect::Names { renamed: None })
+        Some(Effect::Names { renamed: None, touched: vec![parent, id] })
     }
 
     fn remove(&mut self, path: &str, directory: bool) -> Option<Effect> {
@@ -187,7 +189,7 @@ impl World {
         self.names_mut(parent).remove(split(path).1);
         let changed = if directory { parent } else { id };
         self.nodes[changed].links -= 1;
-        Some(Effect::Names { renamed: None })
+        Some(Effect::Names { renamed: None, touched: vec![parent, id] })
     }
 
     fn link(&mut self, old: &str, new: &str) -> Option<Effect> {
@@ -197,7 +199,7 @@ impl World {
         }
         self.nodes[id].links += 1;
         self.names_mut(parent).insert(split(new).1.to_owned(), id);
-        Some(Effect::Names { renamed: None })
+        Some(Effect::Names { renamed: None, touched: vec![parent, id] })
     }
 
     fn rename(&mut self, old: &str, new: &str) -> Option<Effect> {
@@ -215,7 +217,7 @@ impl World {
         self.names_mut(from).remove(split(old).1);
         self.names_mut(to).insert(split(new).1.to_owned(), moved);
         self.moved_links(moved, from, to);
-        Some(Effect::Names { renamed: Some(moved) })
+        Some(Effect::Names { renamed: Some(moved), touched: [from, to, moved].into_iter().chain(other).collect() })
     }
 
     fn exchange(&mut self, one: &str, two: &str) -> Option<Effect> {
@@ -228,7 +230,7 @@ impl World {
         self.names_mut(to).insert(split(two).1.to_owned(), first);
         self.moved_links(first, from, to);
         self.moved_links(second, to, from);
-        Some(Effect::Names { renamed: None })
+        Some(Effect::Names { renamed: None, touched: vec![from, to, first, second] })
     }
 
     fn moved_links(&mut self, moved: NodeId, from: NodeId, to: NodeId) {
@@ -308,7 +310,7 @@ impl World {
         let (mut after, mut files) = (self.clone(), Vec::new());
         for op in ops {
             match after.apply(op)? {
-                Effect::Names { .. } => {}
+                Effect::Names { touched, .. } => files.extend(touched),
                 Effect::Data(file) => files.push(file),
                 _ => return None,
             }

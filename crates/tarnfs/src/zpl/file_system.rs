@@ -371,6 +371,8 @@ impl FileSystem {
         if txg <= groups.synced_txg() {
             return Ok(());
         }
+        // No transaction is committed meanwhile: what comes after it must not be in the log before its group is on disk.
+        let _entered = self.gate.enter();
         zil.commit(Some(inode), self)
     }
 
@@ -380,7 +382,10 @@ impl FileSystem {
     /// What stopped the pool.
     pub fn commit(&self) -> Result<()> {
         match self.zil.as_ref().filter(|_| !self.is_read_only()) {
-            Some(zil) => zil.commit(None, self),
+            Some(zil) => {
+                let _entered = self.gate.enter();
+                zil.commit(None, self)
+            }
             None => Ok(()),
         }
     }
