@@ -32,6 +32,7 @@ pub struct Cost {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Reading {
+    process: Option<u32>,
     machine_ticks: u64,
     process_ticks: Option<u64>,
     peak_bytes: Option<u64>,
@@ -73,8 +74,8 @@ fn device_written_bytes(device: &Path) -> Option<u64> {
 
 fn read(target: &dyn Target) -> Reading {
     let machine_ticks = busy_ticks(&fs::read_to_string("/proc/stat").unwrap_or_default());
-    let mut reading = Reading { machine_ticks, ..Reading::default() };
-    if let Some(process) = target.process() {
+    let mut reading = Reading { machine_ticks, process: target.process(), ..Reading::default() };
+    if let Some(process) = reading.process {
         let of = |file: &str| fs::read_to_string(format!("/proc/{process}/{file}")).unwrap_or_default();
         reading.process_ticks = process_ticks(&of("stat"));
         reading.peak_bytes = field(&of("status"), "VmHWM").map(|kilobytes| kilobytes * 1024);
@@ -92,17 +93,18 @@ impl Meter {
         Meter { begin: read(target) }
     }
 
-    /// Ends. A process that was another one at the beginning counts from its own beginning.
+    /// Ends. Where another process serves the file system than at the beginning, what the first one did is not known, and nothing is told.
     pub fn stop(self, target: &dyn Target) -> Cost {
         let (begin, end) = (self.begin, read(target));
-        let since = |begin: Option<u64>, end: Option<u64>| {
-            Some(end?.saturating_sub(begin.filter(|begin| Some(*begin) <= end).unwrap_or(0)))
-        };
+        let same = begin.process == end.process;
+        let since = |begin: Option<u64>, end: Option<u64>| Some(end?.saturating_sub(begin?));
+        let process_ticks = since(begin.process_ticks, end.process_ticks).filter(|_| same);
+        let own_devices = !target.devices().is_empty();
         Cost {
             machine_seconds: end.machine_ticks.saturating_sub(begin.machine_ticks) as f64 / TICKS_PER_SECOND,
-            process_seconds: since(begin.process_ticks, end.process_ticks).map(|ticks| ticks as f64 / TICKS_PER_SECOND),
+            process_seconds: process_ticks.map(|ticks| ticks as f64 / TICKS_PER_SECOND),
             process_peak_bytes: end.peak_bytes,
-            written_bytes: since(begin.written_bytes, end.written_bytes),
+            written_bytes: since(begin.written_bytes, end.written_bytes).filter(|_| same || own_devices),
         }
     }
 }

@@ -16,6 +16,7 @@
 pub mod comparator;
 pub mod cost;
 pub mod disk;
+pub mod flame;
 pub mod interrupt;
 pub mod process;
 pub mod record;

@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
+use lab::flame::{self, Sampling};
 use lab::watch::DeviceUse;
 use lab::workload::rounds::{Observer, Progress};
 use parking_lot::Mutex;
@@ -20,6 +21,9 @@ pub(crate) struct LookingOn {
     to_terminal: bool,
     /// guards: the workload that runs, and what is said of it
     state: Mutex<State>,
+    flames: Option<PathBuf>,
+    /// guards: perf, while a round is measured
+    sampling: Mutex<Option<(Sampling, String)>>,
 }
 
 #[derive(Default)]
@@ -29,7 +33,10 @@ struct State {
 }
 
 impl LookingOn {
-    pub(crate) fn new(samples: Option<&Path>, workloads: usize) -> Result<LookingOn> {
+    pub(crate) fn new(samples: Option<&Path>, flames: Option<&Path>, workloads: usize) -> Result<LookingOn> {
+        if let (Some(_), Some(missing)) = (flames, flame::missing()) {
+            bail!("--flames: {missing}");
+        }
         let style = ProgressStyle::with_template("{bar:24} {percent:>3}%  {elapsed} gone, {eta} to go  {wide_msg}")?;
         let bar = ProgressBar::new(workloads as u64 * PARTS).with_style(style);
         let to_terminal = samples.is_some_and(|path| path == Path::new("-"));
@@ -39,7 +46,8 @@ impl LookingOn {
             }
             None => None,
         };
-        Ok(LookingOn { bar, samples: file, to_terminal, state: Mutex::default() })
+        let flames = flames.map(Path::to_owned);
+        Ok(LookingOn { bar, samples: file, to_terminal, state: Mutex::default(), flames, sampling: Mutex::default() })
     }
 
     /// A workload begins.
@@ -69,6 +77,25 @@ impl Observer for LookingOn {
         }
         if self.to_terminal {
             self.bar.suspend(|| println!("{}\n{}", state.words, DeviceUse::HEAD));
+        }
+    }
+
+    fn begin(&self, workload: &'static str, target: &str) {
+        let Some(directory) = &self.flames else { return };
+        // Later rounds replace earlier ones.
+        let name = format!("{workload}-{target}").replace('/', "_");
+        match Sampling::start(directory, &name) {
+            Ok(sampling) => *self.sampling.lock() = Some((sampling, format!("{workload} on {target}"))),
+            Err(error) => self.say(&format!("no flame graph: {error:#}")),
+        }
+    }
+
+    fn end(&self) {
+        let sampling = self.sampling.lock().take();
+        if let Some((sampling, title)) = sampling
+            && let Err(error) = sampling.graph(&title)
+        {
+            self.say(&format!("no flame graph of {title}: {error:#}"));
         }
     }
 

@@ -133,6 +133,32 @@ impl Record {
         serde_json::from_value(value).context("damaged results")
     }
 
+    /// Adds what another run measured on the same machine: workloads that this one has not.
+    pub fn add(&mut self, other: Record) -> Result<()> {
+        if self.machine != other.machine {
+            bail!("runs of two machines: {} and {}; fsperf compare puts them side by side", self.machine_words(), other.machine_words());
+        }
+        for outcome in other.workloads {
+            if self.workload(&outcome.workload).is_some() {
+                bail!("{} was run twice; fsperf compare puts two runs side by side", outcome.workload);
+            }
+            self.workloads.push(outcome);
+        }
+        for system in other.systems {
+            if !self.systems.iter().any(|seen| seen.name == system.name) {
+                self.systems.push(system);
+            }
+        }
+        for left in other.left_out {
+            if !self.left_out.contains(&left) {
+                self.left_out.push(left);
+            }
+        }
+        self.command = format!("{}; {}", self.command, other.command);
+        self.interrupted |= other.interrupted;
+        Ok(())
+    }
+
     /// The outcome of a workload.
     pub fn workload(&self, name: &str) -> Option<&Outcome> {
         self.workloads.iter().find(|outcome| outcome.workload == name)
@@ -160,6 +186,19 @@ mod tests {
         record.left_out.push(LeftOut { what: "zfs".into(), why: "no module".into() });
         record.save(&path).unwrap();
         assert_eq!(Record::load(&path).unwrap(), record);
+    }
+
+    #[test]
+    fn runs_of_one_machine_become_one() {
+        let left = |what: &str| LeftOut { what: what.into(), why: "no module".into() };
+        let (mut one, mut other) = (Record::begin(Plan::default()), Record::begin(Plan::default()));
+        one.left_out = vec![left("zfs")];
+        other.left_out = vec![left("zfs"), left("xfs")];
+        other.machine.memory_bytes = one.machine.memory_bytes;
+        one.add(other.clone()).unwrap();
+        assert_eq!(one.left_out, [left("zfs"), left("xfs")]);
+        other.machine.processors += 1;
+        assert!(one.add(other).unwrap_err().to_string().starts_with("runs of two machines"));
     }
 
     #[test]

@@ -16,15 +16,18 @@ EXAMPLES
   fsperf report new.json --before old.json -o new.html    with what changed on top
   fsperf report results.json --csv > results.csv")]
 pub(crate) struct ReportArguments {
-    /// What `fsperf run -o` wrote
-    #[arg(value_name = "FILE.json")]
-    file: PathBuf,
+    /// What `fsperf run -o` wrote; several runs of different workloads become one
+    #[arg(value_name = "FILE.json", required = true)]
+    files: Vec<PathBuf>,
     /// Write a page for browsers
     #[arg(short, long, value_name = "FILE.html")]
     output: Option<PathBuf>,
     /// An earlier run, to show what changed since
     #[arg(long, value_name = "FILE.json", requires = "output")]
     before: Option<PathBuf>,
+    /// Write all runs as one file of results
+    #[arg(long, value_name = "FILE.json", conflicts_with = "output")]
+    merged: Option<PathBuf>,
     /// Comma-separated values: a line for each round of each figure
     #[arg(long, conflicts_with = "output")]
     csv: bool,
@@ -42,12 +45,25 @@ pub(crate) struct CompareArguments {
     after: PathBuf,
 }
 
+fn load(files: &[PathBuf]) -> Result<Record> {
+    let mut all = files.iter().map(|file| Record::load(file).map(|record| (file, record)));
+    let (_, mut whole) = all.next().context("no file")??;
+    for next in all {
+        let (file, record) = next?;
+        whole.add(record).with_context(|| file.display().to_string())?;
+    }
+    Ok(whole)
+}
+
 pub(crate) fn report(arguments: &ReportArguments) -> Result<()> {
-    let record = Record::load(&arguments.file)?;
+    let record = load(&arguments.files)?;
     let before = arguments.before.as_deref().map(Record::load).transpose()?;
     if let Some(path) = &arguments.output {
         return fs::write(path, html::page(&record, before.as_ref())?)
             .with_context(|| format!("cannot write {}", path.display()));
+    }
+    if let Some(path) = &arguments.merged {
+        return record.save(path);
     }
     if arguments.csv {
         print!("{}", csv::csv(&record)?);

@@ -7,7 +7,7 @@ use clap::Args;
 use lab::record::{LeftOut, Record, System};
 use lab::report::{csv, table};
 use lab::target::Target;
-use lab::workload::rounds::{self, Plan};
+use lab::workload::rounds::{self, Outcome, Plan};
 use lab::workload::{self, Workload, source_tree};
 
 use crate::looking_on::LookingOn;
@@ -81,6 +81,9 @@ pub(crate) struct CommonArguments {
     /// Write what the disks do each second (columns of `iostat -xn`) into this file; - for the terminal
     #[arg(long, value_name = "FILE")]
     watch: Option<PathBuf>,
+    /// Make on-CPU flame graphs of the whole machine in this directory, one for each workload and target (perf); they cost some speed
+    #[arg(long, value_name = "DIR")]
+    flames: Option<PathBuf>,
 }
 
 fn names_of(word: &str) -> Result<Vec<&'static str>> {
@@ -148,7 +151,7 @@ pub(crate) fn carry_out(order: &Order<'_>) -> Result<()> {
     }
     let workloads = chosen(order.words, order.scale, order.settings)?;
     let space_bytes = workloads.iter().map(|workload| workload.space_bytes()).max().unwrap_or(0);
-    let looking_on = LookingOn::new(order.common.watch.as_deref(), workloads.len())?;
+    let looking_on = LookingOn::new(order.common.watch.as_deref(), order.common.flames.as_deref(), workloads.len())?;
     let Targets { all: targets, left_out } = order.targets.targets(space_bytes)?;
     let plan = Plan {
         rounds: order.rounds,
@@ -170,6 +173,9 @@ pub(crate) fn carry_out(order: &Order<'_>) -> Result<()> {
     record.interrupted = outcome.is_err();
     if let Some(path) = &order.common.output {
         record.save(path)?;
+    }
+    if record.workloads.is_empty() && outcome.is_ok() {
+        bail!("nothing was measured");
     }
     match order.common.csv {
         true => print!("{}", csv::csv(&record)?),
@@ -202,12 +208,14 @@ fn measure(
             record.left_out.push(LeftOut { what: workload.name().to_owned(), why: missing });
             continue;
         }
-        let outcome = rounds::run(workload.as_ref(), targets, plan, looking_on)?;
+        let mut outcome = Outcome::begin(workload.as_ref(), targets, plan);
+        let ended = rounds::run_into(&mut outcome, workload.as_ref(), targets, looking_on);
         let one_figure = outcome.columns.iter().all(|column| column.samples.len() <= 1);
         if !quiet && !one_figure {
             looking_on.say(&format!("\n{}", table::table(&outcome)));
         }
         record.workloads.push(outcome);
+        ended?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 mod files;
 mod admin;
 mod kill;
+mod laboratory;
 mod mounted;
 mod posix;
 mod rig;

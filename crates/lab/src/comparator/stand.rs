@@ -29,15 +29,14 @@ pub(super) struct Stand {
 }
 
 impl Place {
-    fn in_words(&self, kind: &str) -> String {
+    fn in_words(&self, block_devices: bool) -> String {
         let megabytes = (self.image_bytes / self.disks as u64) >> 20;
-        let disks = match self.disks {
-            1 => format!("on a {kind} of {megabytes} MB"),
-            disks => format!("on {disks} {kind}s of {megabytes} MB each"),
-        };
-        match &self.model {
-            Some(model) => format!("{disks}, each a simulated disk ({})", model.name),
-            None => disks,
+        let file = self.model.as_ref().map_or("file".to_owned(), |model| format!("simulated disk ({})", model.name));
+        match (self.disks, block_devices) {
+            (1, false) => format!("on a preallocated file of {megabytes} MB"),
+            (1, true) => format!("on a loop device over a preallocated {file} of {megabytes} MB"),
+            (disks, false) => format!("on {disks} preallocated files of {megabytes} MB each"),
+            (disks, true) => format!("on {disks} loop devices, each over a preallocated {file} of {megabytes} MB"),
         }
     }
 
@@ -45,7 +44,7 @@ impl Place {
     pub(super) fn stand(&self, folder: &Path, undo: &mut Undo) -> Result<Stand> {
         let files = self.files(folder)?;
         match &self.model {
-            None => Ok(Stand { paths: files.clone(), files, devices: Vec::new(), words: self.in_words("preallocated file") }),
+            None => Ok(Stand { paths: files.clone(), files, devices: Vec::new(), words: self.in_words(false) }),
             Some(_) => self.over(files, undo),
         }
     }
@@ -72,7 +71,7 @@ impl Place {
                 None => attach(file, undo)?,
             });
         }
-        Ok(Stand { paths: devices.clone(), files, devices, words: self.in_words("loop device over a preallocated file") })
+        Ok(Stand { paths: devices.clone(), files, devices, words: self.in_words(true) })
     }
 }
 

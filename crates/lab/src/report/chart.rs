@@ -10,8 +10,8 @@ use plotters::prelude::*;
 
 /// Of the page's palette.
 const COLOURS: usize = 8;
-const WIDTH: u32 = 640;
-const HEIGHT: u32 = 400;
+const WIDTH: u32 = 480;
+const HEIGHT: u32 = 320;
 
 /// A line: its name, and its points.
 pub(super) struct Line {
@@ -88,7 +88,7 @@ pub(super) fn draw(chart: &Chart) -> Result<String> {
         macro_rules! on {
             ($across:expr, $up:expr) => {{
                 let mut builder = ChartBuilder::on(&area);
-                builder.margin(12).x_label_area_size(44).y_label_area_size(64);
+                builder.margin(10).x_label_area_size(40).y_label_area_size(62);
                 let mut context = builder.build_cartesian_2d($across, $up)?;
                 context
                     .configure_mesh()
@@ -99,6 +99,8 @@ pub(super) fn draw(chart: &Chart) -> Result<String> {
                     .axis_desc_style(("sans-serif", 15).into_font().color(&INK))
                     .x_desc(&chart.across)
                     .y_desc(&chart.up)
+                    .x_labels(8)
+                    .y_labels(6)
                     .x_label_formatter(&label)
                     .y_label_formatter(&label)
                     .draw()?;
@@ -110,8 +112,8 @@ pub(super) fn draw(chart: &Chart) -> Result<String> {
             }};
         }
         match (chart.log_across, chart.log_up) {
-            (true, true) => on!((left..right).log_scale(), (bottom..top).log_scale()),
-            (true, false) => on!((left..right).log_scale(), bottom..top),
+            (true, true) => on!((left..right).log_scale().base(2.0), (bottom..top).log_scale()),
+            (true, false) => on!((left..right).log_scale().base(2.0), bottom..top),
             (false, true) => on!(left..right, (bottom..top).log_scale()),
             (false, false) => on!(left..right, bottom..top),
         }

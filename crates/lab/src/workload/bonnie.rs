@@ -13,9 +13,10 @@ pub struct Bonnie {
     parameters: Parameters,
 }
 
-const PARAMETERS: [Parameter; 3] = [
+const PARAMETERS: [Parameter; 4] = [
     Parameter::scaled("megabytes", "size of the file; bonnie++ wants twice the memory that caches", 16 << 10, 16),
     Parameter::scaled("memory", "MB of memory that bonnie++ is told of", 8 << 10, 8),
+    Parameter::scaled("characters", "MB that are written and read byte by byte, a call each", 20, 1),
     Parameter::scaled("files", "small files that are made, looked at and removed, in units of 1024", 16, 1),
 ];
 

@@ -102,6 +102,10 @@ pub struct Progress<'a> {
 pub trait Observer: Sync {
     /// A turn begins.
     fn turn(&self, _progress: &Progress<'_>) {}
+    /// The clock is about to run,
+    fn begin(&self, _workload: &'static str, _target: &str) {}
+    /// and has stopped.
+    fn end(&self) {}
     /// What the target's devices did in the last second.
     fn sample(&self, _sample: &[DeviceUse]) {}
 }
@@ -133,7 +137,9 @@ impl Column {
 }
 
 impl Outcome {
-    fn new(workload: &dyn Workload, targets: &[&dyn Target], plan: Plan) -> Outcome {
+    /// Nothing measured yet, on those of the targets that the workload can run on.
+    pub fn begin(workload: &dyn Workload, targets: &[&dyn Target], plan: Plan) -> Outcome {
+        let targets = usable(workload, targets);
         let column = |target: &&dyn Target| Column {
             target: target.name().to_owned(),
             description: target.description(),
@@ -168,11 +174,20 @@ struct Measured {
     remarks: Vec<String>,
 }
 
+fn usable<'a>(workload: &dyn Workload, targets: &[&'a dyn Target]) -> Vec<&'a dyn Target> {
+    targets.iter().copied().filter(|target| target.is_mounted() || !workload.needs_mount()).collect()
+}
+
 /// Runs all rounds. What fails on a target is in its column; an error is only an interruption.
 pub fn run(workload: &dyn Workload, targets: &[&dyn Target], plan: Plan, observer: &dyn Observer) -> Result<Outcome> {
-    let targets: Vec<&dyn Target> =
-        targets.iter().copied().filter(|target| target.is_mounted() || !workload.needs_mount()).collect();
-    let mut outcome = Outcome::new(workload, &targets, plan);
+    let mut outcome = Outcome::begin(workload, targets, plan);
+    run_into(&mut outcome, workload, targets, observer)?;
+    Ok(outcome)
+}
+
+/// [`run`] for what [`Outcome::begin`] made. After an interruption it holds the rounds until then.
+pub fn run_into(outcome: &mut Outcome, workload: &dyn Workload, targets: &[&dyn Target], observer: &dyn Observer) -> Result<()> {
+    let (plan, targets) = (outcome.plan, usable(workload, targets));
     let (count, mut done) = (targets.len(), 0);
     let mut spent = vec![Duration::ZERO; count];
     let enough = plan.enough_milliseconds.map(Duration::from_millis);
@@ -196,7 +211,7 @@ pub fn run(workload: &dyn Workload, targets: &[&dyn Target], plan: Plan, observe
             spent[index] += started.elapsed();
         }
     }
-    Ok(outcome)
+    Ok(())
 }
 
 fn one_round(workload: &dyn Workload, target: &dyn Target, number: u32, seed: u64, observer: &dyn Observer) -> Result<Measured> {
@@ -214,9 +229,14 @@ fn in_directory(workload: &dyn Workload, round: &Round<'_>, observer: &dyn Obser
     interrupt::check()?;
     workload.prepare(round)?;
     round.target.settle()?;
+    observer.begin(workload.name(), round.target.name());
     let meter = Meter::start(round.target);
     let (figures, devices) =
         watch::during(&watch::devices(round.target), &|sample| observer.sample(sample), || workload.measure(round));
+    observer.end();
     let figures = figures?;
-    Ok(Measured { figures, cost: meter.stop(round.target), devices, remarks: round.remarks() })
+    // What is written later was caused now.
+    round.target.settle()?;
+    let cost = meter.stop(round.target);
+    Ok(Measured { figures, cost, devices, remarks: round.remarks() })
 }

@@ -1,0 +1,142 @@
+//! `fsperf` when things are not as they should be: a clear line, an exit status, and nothing left behind.
+#![allow(clippy::disallowed_methods)] // real processes and clocks are what is tested
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use lab::record::Record;
+use rustix::process::{Pid, Signal, kill_process};
+
+fn fsperf(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fsperf"));
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A directory for everyone.
+fn scratch() -> tempfile::TempDir {
+    let scratch = tempfile::tempdir().unwrap();
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    scratch
+}
+
+fn names_in(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[track_caller]
+fn refuses(words: &[&str], reason: &str) {
+    let output = fsperf(words).output().unwrap();
+    assert!(!output.status.success(), "{words:?}");
+    assert!(said(&output).contains(reason), "{words:?}: {}", said(&output));
+}
+
+#[test]
+fn what_is_wrong_is_said_before_anything_is_made() {
+    let scratch = scratch();
+    let directory = scratch.path().to_str().unwrap();
+    refuses(&["run", "unit99", "--on", directory], "there is no workload unit99");
+    refuses(&["run", "unit01", "--on", "minix"], "--on minix: neither a directory nor a file system that fsperf can make");
+    refuses(&["run", "unit01", "--on", "tarn,tarn"], "tarn is there twice");
+    refuses(&["run", "unit01", "--on", directory, "--disk", "floppy"], "--disk floppy: there are scsi-9g");
+    refuses(&["run", "unit01", "--on", directory, "--set", "unit01.bytes=many"], "many is no number");
+    refuses(&["run", "unit01", "--on", directory, "--in", "/no/such"], "--in /no/such");
+    refuses(&["run", "unit01", "--on", "tarn", "--in", directory, "--image", "999999999"], "--scale makes the work smaller");
+    refuses(&["run", "unit01", "--on", "tarn", "--in", directory, "--image", "64", "--tarn", "/no/such"], "left out: tarn: there is no /no/such");
+    let broken = scratch.path().join("results.json");
+    fs::write(&broken, "{}").unwrap();
+    refuses(&["report", broken.to_str().unwrap()], "no results of fsperf");
+    fs::write(&broken, r#"{"format": "fsperf-results", "version": 2, "program": "fsperf 7"}"#).unwrap();
+    refuses(&["compare", broken.to_str().unwrap(), broken.to_str().unwrap()], "results of version 2, and this fsperf reads version 1");
+    fs::remove_file(&broken).unwrap();
+    assert_eq!(names_in(scratch.path()), Vec::<String>::new());
+}
+
+#[test]
+fn without_root_what_takes_root_is_left_out() {
+    let scratch = scratch();
+    let mut command = fsperf(&["run", "unit01", "--on", "ext4,zfs-fuse", "--image", "64", "--in", scratch.path().to_str().unwrap()]);
+    if rustix::process::geteuid().is_root() {
+        // The program may lie where only root may look.
+        let program = scratch.path().join("fsperf");
+        fs::copy(env!("CARGO_BIN_EXE_fsperf"), &program).unwrap();
+        command = Command::new(program);
+        command.args(["run", "unit01", "--on", "ext4,zfs-fuse", "--image", "64", "--in", scratch.path().to_str().unwrap()]).uid(65_534).gid(65_534);
+    }
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert!(!output.status.success());
+    let text = said(&output);
+    assert!(text.contains("left out: ext4: mounting a loop device takes root") && text.contains("nothing is left to measure"), "{text}");
+}
+
+#[test]
+fn a_tool_that_is_not_there_is_named_with_its_package() {
+    let scratch = scratch();
+    // The administrator's directories are looked into in any case; where the tool is in them there is nothing to show.
+    if Path::new("/usr/sbin/bonnie++").exists() {
+        eprintln!("SKIPPED: the message for a missing tool: bonnie++ is installed");
+        return;
+    }
+    refuses(&["run", "bonnie++", "--on", scratch.path().to_str().unwrap()], "left out: bonnie++: bonnie++ is not installed (apt-get install bonnie++)");
+}
+
+/// Ctrl-C, whenever it comes: what was made is gone, what was measured is kept.
+#[test]
+fn an_interruption_leaves_nothing_behind() {
+    for milliseconds in [30, 400, 1500] {
+        let scratch = scratch();
+        let (work, results) = (scratch.path().join("work"), scratch.path().join("results.json"));
+        fs::create_dir(&work).unwrap();
+        let words = ["run", "unit01", "postmark", "--on", work.to_str().unwrap(), "--rounds", "500", "--scale", "200", "-o", results.to_str().unwrap()];
+        let child = fsperf(&words).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        let process = Pid::from_raw(child.id().cast_signed()).unwrap();
+        let _ = kill_process(process, Signal::INT);
+        let began = Instant::now();
+        let output = child.wait_with_output().unwrap();
+        assert!(began.elapsed() < Duration::from_secs(60));
+        // In its first moments it does not listen yet, and has made nothing.
+        if output.status.code().is_some() {
+            assert_eq!(output.status.code(), Some(130), "{}", said(&output));
+            assert!(said(&output).contains("interrupted"), "{}", said(&output));
+        }
+        assert_eq!(names_in(&work), Vec::<String>::new());
+        if results.exists() {
+            assert!(Record::load(&results).unwrap().interrupted);
+        }
+    }
+}
+
+/// The whole way: run, report as table, page and comma-separated values, compare.
+#[test]
+fn results_go_all_the_way() {
+    let scratch = scratch();
+    let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
+    fs::create_dir(path("work")).unwrap();
+    let (work, results, page) = (path("work"), path("results.json"), path("page.html"));
+    let run = |words: &[&str]| {
+        let output = fsperf(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", said(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let table = run(&["run", "unit03", "metadata", "--on", &work, "--scale", "1000", "--set", "metadata.to=2", "-o", &results]);
+    assert!(table.contains("unit03 create, 1-8K writes") && table.contains("Scaled down: 1/1000"), "{table}");
+    run(&["report", &results, "-o", &page, "--before", &results]);
+    let page = fs::read_to_string(&page).unwrap();
+    assert!(page.contains("unit03") && page.contains("<svg") && page.contains("+0.0 %"));
+    let csv = run(&["report", &results, "--csv"]);
+    // One figure of unit03 and ten of metadata, three rounds each, and the head.
+    assert_eq!(csv.lines().count(), 1 + 11 * 3, "{csv}");
+    assert!(run(&["compare", &results, &results]).contains("11 figures: 0 better, 0 worse"));
+    assert_eq!(names_in(Path::new(&work)), Vec::<String>::new());
+}
