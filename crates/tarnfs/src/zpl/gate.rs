@@ -6,7 +6,8 @@
 //! inside may be waiting for one.
 //!
 //! # Locks
-//! First of all. Who is inside may enter again (a waiting commit does not stop them); the thread of a commit always may.
+//! First of all: who enters holds no group. Who waits to commit is not passed by those who come later; but who is inside
+//! may enter again, and the thread of a commit always may.
 
 use std::cell::Cell;
 
@@ -15,6 +16,8 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 thread_local! {
     /// The gate (its address) that this thread has closed behind itself.
     static ALONE_IN: Cell<usize> = const { Cell::new(0) };
+    /// How often this thread is inside of gates.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
 /// See the module.
@@ -43,7 +46,14 @@ impl Gate {
 
     /// For an operation.
     pub(super) fn enter(&self) -> Entered<'_> {
-        Entered { _inside: (!self.is_alone()).then(|| self.0.read_recursive()) }
+        let depth = DEPTH.get();
+        let inside = match (self.is_alone(), depth) {
+            (true, _) => None,
+            (false, 0) => Some(self.0.read()),
+            (false, _) => Some(self.0.read_recursive()),
+        };
+        DEPTH.set(depth + 1);
+        Entered { _inside: inside }
     }
 
     /// For a commit; waits until nobody is inside.
@@ -51,6 +61,12 @@ impl Gate {
         let inside = self.0.write();
         ALONE_IN.set(self.address());
         Alone { _inside: inside }
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
     }
 }
 

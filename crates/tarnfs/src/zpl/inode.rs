@@ -262,6 +262,7 @@ impl FileSystem {
     }
 
     fn release(&self, object: InodeNumber, count: u64) {
+        let _entered = self.gate.enter();
         let Some(inode) = self.inodes.release(object, count) else {
             return;
         };
