@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ use crate::buffer::Buffer;
 use crate::protocol::{InHeader, InitFlags, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, Opcode, OutHeader};
 use crate::{Filesystem, Mount, MountOptions, Negotiated, Notifier, devfuse, mount, uring};
 
+/// How long the threads may take to leave a mount that has ended.
+const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 /// After the last `umount` the kernel ends a connection at once; a busy machine may take a while to run us.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
@@ -125,6 +127,15 @@ impl Drop for Shared {
 enum Transport {
     DevFuse(devfuse::DevFuse),
     Uring(uring::Rings),
+}
+
+impl Transport {
+    fn join(self) {
+        match self {
+            Transport::DevFuse(threads) => threads.join(),
+            Transport::Uring(rings) => rings.join(),
+        }
+    }
 }
 
 /// One mounted file system. Dropping it unmounts, lazily if need be.
@@ -252,22 +263,27 @@ impl Session {
         Ok(())
     }
 
-    /// After a lazy unmount: the end is near, or else the threads serve until the last user leaves, and nobody waits for that.
+    /// After a lazy or forced unmount: the end is near, or else the threads serve until the last user leaves, and nobody waits for
+    /// that; nor for a thread that does not come back, because the file system itself waits (for a device that is gone).
     fn wait_for_end(&mut self) {
-        if self.ends_within(Duration::from_millis(200)) {
-            self.join();
-        } else {
-            self.transport.take();
+        let ended = self.ends_within(Duration::from_millis(200));
+        let (Some(transport), true) = (self.transport.take(), ended) else { return };
+        let (shared, (done, is_done)) = (Arc::clone(&self.shared), mpsc::channel());
+        let join = move || {
+            transport.join();
+            shared.destroy();
+            let _ = done.send(());
+        };
+        let spawned = std::thread::Builder::new().name(format!("{}-end", self.shared.options.name)).spawn(join);
+        if spawned.is_err() || is_done.recv_timeout(LEAVES_WITHIN).is_err() {
+            tracing::warn!("{}: unmounted, while operations on it still wait", self.path.display());
         }
     }
 
     /// Waits until somebody unmounts.
     pub fn join(&mut self) {
-        match self.transport.take() {
-            Some(Transport::DevFuse(threads)) => threads.join(),
-            Some(Transport::Uring(rings)) => rings.join(),
-            None => return,
-        }
+        let Some(transport) = self.transport.take() else { return };
+        transport.join();
         self.shared.destroy();
     }
 

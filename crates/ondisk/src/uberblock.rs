@@ -16,6 +16,8 @@ use std::cmp::Ordering;
 
 /// Bytes of a block pointer.
 const POINTER_BYTES: usize = 128;
+/// No pool will ever get so far; what claims to has numbers that overflow when one is added.
+const TXG_END: u64 = 1 << 62;
 
 /// The root of a pool at one txg.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,6 +146,9 @@ impl Uberblock {
         let mut words = words.iter().map(|w| order.u64(*w)).skip(1);
         let mut next = || words.next().unwrap_or(0);
         let (version, txg, guid_sum, timestamp) = (next(), next(), next(), next());
+        if txg >= TXG_END {
+            return Err(bad("txg", txg));
+        }
         let mut root = [0; POINTER_BYTES];
         root.as_chunks_mut::<8>().0.iter_mut().for_each(|w| *w = next().to_le_bytes());
         let software_version = next();
@@ -237,6 +242,15 @@ mod tests {
         assert_eq!(example(ByteOrder::Big).encode()[40..48], [7, 6, 5, 4, 3, 2, 1, 0]);
     }
 
+    /// Found by the fuzzer: the group after the last number there is.
+    #[test]
+    fn a_txg_that_nobody_can_reach_is_damage() {
+        let mut uberblock = Uberblock { txg: u64::MAX, ..example(ByteOrder::Little) };
+        assert!(Uberblock::decode(&uberblock.encode()).is_err());
+        uberblock.txg = TXG_END - 1;
+        assert!(Uberblock::decode(&uberblock.encode()).is_ok());
+    }
+
     #[test]
     fn the_packed_fields_come_apart() {
         let multihost = Multihost::new(0, 1000, 7, 10);
@@ -280,6 +294,7 @@ mod tests {
                     prop_assert_eq!(&again[..176], &bytes[..176]);
                     prop_assert_eq!(Uberblock::decode(&again), Ok(uberblock));
                 }
+                Err(corruption) if corruption.field == "txg" => prop_assert!(corruption.found >= TXG_END),
                 Err(corruption) => {
                     prop_assert!(bytes.len() < Uberblock::BYTES);
                     prop_assert_eq!(corruption.found, bytes.len() as u64);

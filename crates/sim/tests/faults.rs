@@ -256,7 +256,6 @@ fn some_allocation_faults() {
 /// All free space is in small pieces: everything larger is a gang block, that of the last passes too. A group did not end,
 /// because each pass gave these new places.
 #[test]
-#[ignore = "not yet: gang blocks of the same group get new places in each pass"]
 fn a_pool_in_small_pieces_goes_on() {
     let story = Story::new(LAYOUT);
     for largest in [512, 1024, 4096, 16 << 10] {

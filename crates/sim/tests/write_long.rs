@@ -2,7 +2,7 @@
 //! `cargo test -p sim --test write_long -- --ignored --test-threads 1` (or `cargo xtask oracle`).
 
 use engine::tunables::Tunables;
-use sim::scenario::{Layout, Mix, RandomSteps, Rig, contents};
+use sim::scenario::{Actor, Layout, Mix, RandomSteps, Rig, contents};
 use tarnfs::{ErrorKind, WriteMode};
 
 /// Some files with everything in them, a few changes, and half of it removed.
@@ -299,32 +299,41 @@ fn fifty_thousand_files() {
     rig.judge_thoroughly("none of them");
 }
 
+/// Writes files of `piece` bytes until there is no space; how many fit, at least `least`.
+fn until_full(actor: &mut Actor<'_>, prefix: &str, piece: usize, least: u64, what: &str) -> u64 {
+    let mut number = 0;
+    loop {
+        let path = format!("{prefix}-{number}");
+        let one = || {
+            let stat = actor.fs.create(actor.fs.root(), path.as_bytes(), 0o100_644, 0, &actor.user)?;
+            let data = contents(number << 8 | piece as u64 & 0xff, piece, 0);
+            let wrote = actor.fs.write(stat.inode, WriteMode::At(0), &data, &actor.user);
+            actor.fs.forget(stat.inode, 1);
+            if let Err(error) = wrote {
+                actor.fs.unlink(actor.fs.root(), path.as_bytes()).unwrap_or_else(|failure| panic!("{what}: {path} cannot be removed from a full pool: {failure} (after {error})"));
+                return Err(error);
+            }
+            Ok((stat, data))
+        };
+        match one() {
+            Ok((stat, data)) => actor.adopt(&path, &data, stat.mode),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NoSpace, "{what}: {error}");
+                assert!(number >= least, "{what}: only {number} files fit: {error}");
+                return number;
+            }
+        }
+        number += 1;
+    }
+}
+
 /// Writes until there is no space, deletes, writes again; several times.
-fn fill(layout: Layout, words: &[(&str, &str)], piece: usize) {
+fn fill(layout: Layout, words: &[(&str, &str)], piece: usize, least: u64) {
     let what = format!("full pool, {layout:?} {words:?}");
     let mut rig = Rig::create(layout, words);
     for round in 0..3u64 {
         let mut actor = rig.actor("tank");
-        let mut number = 0;
-        let error = loop {
-            let path = format!("r{round}-{number}");
-            let created = actor.fs.create(actor.fs.root(), path.as_bytes(), 0o100_644, 0, &actor.user);
-            let stat = match created {
-                Ok(stat) => stat,
-                Err(error) => break error,
-            };
-            let data = contents(round << 32 | number, piece, 0);
-            let wrote = actor.fs.write(stat.inode, WriteMode::At(0), &data, &actor.user);
-            actor.fs.forget(stat.inode, 1);
-            if let Err(error) = wrote {
-                actor.fs.unlink(actor.fs.root(), path.as_bytes()).unwrap_or_else(|failure| panic!("{what}: file {number} cannot be removed from a full pool: {failure} (after {error})"));
-                break error;
-            }
-            actor.adopt(&path, &data, stat.mode);
-            number += 1;
-        };
-        assert_eq!(error.kind(), ErrorKind::NoSpace, "{what}: {error}");
-        assert!(number > 3, "{what}: only {number} files fit");
+        let number = until_full(&mut actor, &format!("r{round}"), piece, least, &what);
         rig.judge(&format!("{what}: full with {number} files"));
         let mut actor = rig.actor("tank");
         for file in 0..number {
@@ -343,24 +352,60 @@ fn fill(layout: Layout, words: &[(&str, &str)], piece: usize) {
     rig.judge_thoroughly(&what);
 }
 
+/// The free space of a full pool is in pieces of one small file each; what is large must go there in pieces, until nothing fits.
+/// Whatever happens, somebody is told that there is no room, and the pool goes on.
+fn wear(layout: Layout, words: &[(&str, &str)], small: usize, large: usize) {
+    let what = format!("worn pool, {layout:?} {words:?}, files of {small} and {large} bytes");
+    let mut rig = Rig::create(layout, words);
+    let mut actor = rig.actor("tank");
+    let count = until_full(&mut actor, "small", small, 100, &what);
+    for number in (0..count).step_by(2) {
+        actor.unlink(&format!("small-{number}"));
+    }
+    rig.judge(&format!("{what}: every second of {count} files removed"));
+    for round in 0..2 {
+        let mut actor = rig.actor("tank");
+        let number = until_full(&mut actor, &format!("large{round}"), large, 1, &what);
+        rig.judge(&format!("{what}: full with {number} large files"));
+        let mut actor = rig.actor("tank");
+        (0..number).for_each(|number| actor.unlink(&format!("large{round}-{number}")));
+    }
+    rig.judge_thoroughly(&what);
+}
+
+#[test]
+fn a_worn_pool_fills_up() {
+    wear(Layout { bytes: 64 << 20, ..Layout::default() }, &[("compression", "off")], 4000, 1 << 20);
+}
+
+#[test]
+#[ignore = "long"]
+fn worn_pools_fill_up() {
+    let small = Layout { bytes: 64 << 20, ..Layout::default() };
+    wear(Layout { ashift: 9, ..small }, &[("compression", "off"), ("recordsize", "1M")], 512, 4 << 20);
+    wear(small, &[("copies", "3"), ("compression", "off")], 4000, 300_000);
+    wear(Layout { tops: 2, ..small }, &[("copies", "2"), ("recordsize", "16M")], 5000, 5 << 20);
+    wear(Layout { bytes: 1 << 30, ..small }, &[("recordsize", "16M"), ("compression", "off")], 100_000, 40 << 20);
+    wear(Layout { ashift: 13, bytes: 128 << 20, ..small }, &[("compression", "off")], 8000, 1 << 20);
+}
+
 #[test]
 #[ignore = "long"]
 fn nearly_full() {
     let small = Layout { bytes: 64 << 20, ..Layout::default() };
-    fill(small, &[("compression", "off")], 1 << 20);
-    fill(Layout { bytes: 512 << 20, ..Layout::default() }, &[], 20 << 20);
-    fill(Layout { ashift: 9, ..small }, &[], 3000);
-    fill(Layout { tops: 3, ..small }, &[("copies", "3")], 100_000);
-    fill(Layout { bytes: 512 << 20, ..Layout::default() }, &[("copies", "3"), ("recordsize", "4K")], 8 << 20);
-    fill(Layout { ashift: 13, bytes: 256 << 20, ..Layout::default() }, &[("recordsize", "512")], 200_000);
-    fill(Layout { ashift: 16, bytes: 512 << 20, ..Layout::default() }, &[("recordsize", "512")], 50_000);
+    fill(small, &[("compression", "off")], 1 << 20, 4);
+    fill(Layout { bytes: 512 << 20, ..Layout::default() }, &[], 20 << 20, 4);
+    fill(Layout { ashift: 9, ..small }, &[], 3000, 4);
+    fill(Layout { tops: 3, ..small }, &[("copies", "3")], 100_000, 4);
+    fill(Layout { bytes: 512 << 20, ..Layout::default() }, &[("copies", "3"), ("recordsize", "4K")], 8 << 20, 4);
+    fill(Layout { ashift: 13, bytes: 256 << 20, ..Layout::default() }, &[("recordsize", "512")], 200_000, 4);
+    fill(Layout { ashift: 16, bytes: 512 << 20, ..Layout::default() }, &[("recordsize", "512")], 50_000, 4);
 }
 
-/// One block is a good part of what there is.
+/// One block is a good part of what there is: what is written in several groups takes its place twice.
 #[test]
-#[ignore = "long"]
 fn nearly_full_of_large_blocks() {
-    fill(Layout { bytes: 64 << 20, sides: 2, ..Layout::default() }, &[("recordsize", "16M")], 5 << 20);
+    fill(Layout { bytes: 64 << 20, sides: 2, ..Layout::default() }, &[("recordsize", "16M")], 5 << 20, 1);
 }
 
 /// Crashes at random moments: what was synced is there, and nothing is wrong with the pool.

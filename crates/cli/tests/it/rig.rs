@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use sim::oracle::{OracleResult, zdb_check};
+use sim::oracle::{OracleResult, zdb_check, zdb_check_damaged};
 use sim::places::skipped;
 
 /// Longer than anything takes that does not hang, on a machine that is busy with other things too.
@@ -219,9 +219,20 @@ impl Rig {
     /// The judgement of the real zdb on images that nobody has open. With `TARN_KEEP=DIR`, bad ones are copied there.
     #[track_caller]
     pub(crate) fn zdb(&self, images: &[&str]) {
+        self.zdb_says(images, zdb_check);
+    }
+
+    /// As [`Rig::zdb`], of a pool whose daemon was killed: perhaps when two of a device's four labels were written.
+    #[track_caller]
+    pub(crate) fn zdb_after_kill(&self, images: &[&str]) {
+        self.zdb_says(images, zdb_check_damaged);
+    }
+
+    #[track_caller]
+    fn zdb_says(&self, images: &[&str], check: fn(&[&Path]) -> OracleResult) {
         let paths: Vec<PathBuf> = images.iter().map(|name| self.path(name)).collect();
         let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-        let verdict = zdb_check(&paths);
+        let verdict = check(&paths);
         if let (OracleResult::Wrong(_), Some(place)) = (&verdict, std::env::var_os("TARN_KEEP")) {
             let copied = Command::new("cp").arg("--sparse=always").args(&paths).arg(&place).status();
             eprintln!("images copied to {}: {copied:?}", place.display());

@@ -2,12 +2,15 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::thread::{JoinHandle, spawn};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 
 use crate::rig::Rig;
 
 const MIB: u64 = 1 << 20;
+/// Pieces of a MiB that the program writes.
+const COUNT: u64 = 60;
 
 /// Bytes that do not compress.
 fn noise(seed: u64) -> Vec<u8> {
@@ -21,39 +24,99 @@ fn noise(seed: u64) -> Vec<u8> {
     std::iter::repeat_with(next).take(MIB as usize / 8).flatten().collect()
 }
 
-/// The image lies on a file system that runs full, so its writes fail. Once the thread that closes transaction groups waited for ever for
-/// a place behind the group that could not be written, and an export waited for that thread.
-///
-/// Ignored: since `failmode` is obeyed, what was accepted waits for `zpool clear`, so the fsync below waits too, as OpenZFS's does;
-/// the test has to be told again with a writer of its own that waits, and an export that gives the pool up.
-#[test]
-#[ignore = "an fsync waits for zpool clear since failmode is obeyed"]
-fn a_device_that_refuses_writes_hangs_nobody() {
-    let Some(rig) = Rig::new() else { return };
-    fs::create_dir(rig.path("small")).unwrap();
-    mount("tmpfs", rig.path("small"), "tmpfs", MountFlags::empty(), Some(c"size=40m")).unwrap();
-    rig.image("small/a.img", 256 * MIB);
-    rig.ok("zpool create -o failmode=continue -O mountpoint=@mnt -O compression=off tank @small/a.img");
-    fs::write(rig.path("mnt/kept"), noise(1)).unwrap();
-    rig.ok("zpool sync tank");
-    let mut file = File::create(rig.path("mnt/big")).unwrap();
-    let failed = (2..200).find_map(|seed| file.write_all(&noise(seed)).and_then(|()| file.sync_data()).err());
-    assert_eq!(failed.and_then(|error| error.raw_os_error()), Some(libc::EIO), "the image's file system has 40 MiB");
-    assert_eq!(fs::read(rig.path("mnt/kept")).unwrap(), noise(1));
-    assert!(fs::write(rig.path("mnt/new"), "no").is_err());
-    assert!(rig.run("zpool status tank").out.contains("SUSPENDED"));
-    drop(file);
-    rig.ok("zfs unmount -f tank");
-    assert!(!rig.is_mounted("mnt"));
-    // It cannot be exported in order; it must be let go of.
-    rig.run("zpool export -f tank");
-    rig.wait("the daemon's end", || !rig.path("sock").exists());
+/// The image of `tank`, on a file system that runs full, so that its writes fail; and a program that writes and waits.
+struct Full {
+    rig: Rig,
+    writer: JoinHandle<std::io::Result<()>>,
+}
 
-    mount_remount(rig.path("small"), MountFlags::empty(), c"size=300m").unwrap();
-    rig.ok("zpool import -d @small tank");
-    assert_eq!(fs::read(rig.path("mnt/kept")).unwrap(), noise(1));
-    fs::write(rig.path("mnt/new"), "yes").unwrap();
-    rig.ok("zpool export tank");
-    rig.zdb(&["small/a.img"]);
-    unmount(rig.path("small"), UnmountFlags::empty()).unwrap();
+impl Full {
+    /// `None`: nothing can be mounted here.
+    fn new(failmode: &str) -> Option<Full> {
+        let rig = Rig::new()?;
+        fs::create_dir(rig.path("small")).unwrap();
+        mount("tmpfs", rig.path("small"), "tmpfs", MountFlags::empty(), Some(c"size=40m")).unwrap();
+        rig.image("small/a.img", 256 * MIB);
+        rig.ok(&format!("zpool create -o failmode={failmode} -O mountpoint=@mnt -O compression=off tank @small/a.img"));
+        fs::write(rig.path("mnt/kept"), noise(1)).unwrap();
+        rig.ok("zpool sync tank");
+        let path = rig.path("mnt/big");
+        let write = move || -> std::io::Result<()> {
+            let mut file = File::create(path)?;
+            (0..COUNT).try_for_each(|seed| file.write_all(&noise(seed)).and_then(|()| file.sync_data()))
+        };
+        Some(Full { writer: spawn(write), rig })
+    }
+
+    fn wait_for_suspension(&self) {
+        self.rig.wait("the suspension", || self.rig.run("zpool status tank").out.contains("SUSPENDED"));
+        assert!(!self.writer.is_finished(), "what was accepted waits for the device");
+        assert_eq!(fs::read(self.rig.path("mnt/kept")).unwrap(), noise(1));
+    }
+
+    /// The file system below gets room, and what was on disk is there.
+    fn repair(&self) {
+        mount_remount(self.rig.path("small"), MountFlags::empty(), c"size=300m").unwrap();
+    }
+
+    fn import(&self) {
+        self.repair();
+        self.rig.ok("zpool import -d @small tank");
+        assert_eq!(fs::read(self.rig.path("mnt/kept")).unwrap(), noise(1));
+        fs::write(self.rig.path("mnt/new"), "yes").unwrap();
+    }
+
+    fn finish(self) {
+        self.rig.ok("zpool export tank");
+        self.rig.zdb(&["small/a.img"]);
+        unmount(self.rig.path("small"), UnmountFlags::empty()).unwrap();
+    }
+}
+
+/// failmode=wait: everybody waits, the administrator is answered, and when the device is back nothing is lost.
+#[test]
+fn a_device_that_refuses_writes_is_waited_for() {
+    let Some(full) = Full::new("wait") else { return };
+    full.wait_for_suspension();
+    full.rig.refused("zpool export -f tank", "suspended");
+    full.rig.refused("zpool sync tank", "");
+    // Cleared too early: it is suspended again.
+    full.rig.run("zpool clear tank");
+    full.wait_for_suspension();
+    full.repair();
+    full.rig.ok("zpool clear tank");
+    full.rig.wait("the writer's end", || full.writer.is_finished());
+    let Full { writer, rig } = full;
+    writer.join().unwrap().expect("nothing was refused");
+    assert!(!rig.ok("zpool status tank").contains("SUSPENDED"));
+    let all: Vec<u8> = (0..COUNT).flat_map(noise).collect();
+    assert!(fs::read(rig.path("mnt/big")).unwrap() == all, "all that was written is there");
+    Full { writer: spawn(|| Ok(())), rig }.finish();
+}
+
+/// failmode=continue: new writes fail, and the pool can be given up. (Once the thread that closes transaction groups waited for
+/// ever for a place behind the group that could not be written, and an export waited for that thread.)
+#[test]
+fn a_device_that_refuses_writes_hangs_nobody() {
+    let Some(full) = Full::new("continue") else { return };
+    full.wait_for_suspension();
+    let refused = fs::write(full.rig.path("mnt/new"), "no").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EIO), "{refused}");
+    full.rig.ok("zfs unmount -f tank");
+    assert!(!full.rig.is_mounted("mnt"));
+    full.rig.ok("zpool export -F tank");
+    full.rig.wait("the daemon's end", || !full.rig.path("sock").exists());
+    full.rig.wait("the writer's end", || full.writer.is_finished());
+    full.import();
+    full.finish();
+}
+
+/// failmode=panic: the program ends, as by a power failure.
+#[test]
+fn a_device_that_refuses_writes_ends_the_program() {
+    let Some(full) = Full::new("panic") else { return };
+    full.rig.wait("the writer's end", || full.writer.is_finished());
+    assert!(full.rig.find_daemon().is_none());
+    full.import();
+    full.finish();
 }

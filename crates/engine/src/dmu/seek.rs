@@ -1,8 +1,16 @@
 //! Finding data and holes.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use super::Dnode;
 use super::tree::{entry, span_shift};
+use crate::bail;
 use crate::error::Result;
+
+/// Indirect blocks that one search goes through. A file on a damaged pool may have more than could be read in a lifetime, all the
+/// same one.
+const INDIRECT_MAX: usize = 1 << 18;
 
 impl Dnode {
     /// Whether `block` has never been written, or was freed.
@@ -40,16 +48,50 @@ impl Dnode {
         }
     }
 
-    /// The first block at or after `block` that has no contents (it may lie behind the last block).
+    /// The first block at or after `block` that has no contents (it may lie behind the last block). In a file that is larger than
+    /// any disk the search is given up after [`INDIRECT_MAX`] indirect blocks, and the answer is the end.
     ///
     /// # Errors
     /// An indirect block cannot be read.
     pub fn next_hole_block(&self, block: u64) -> Result<u64> {
-        let mut at = block;
-        while at <= self.max_block() && !self.is_hole(at)? {
-            at += 1;
+        let (mut at, end) = (block, self.max_block().saturating_add(1));
+        for _ in 0..INDIRECT_MAX {
+            if at >= end {
+                return Ok(at);
+            }
+            let (siblings, pointers) = self.synced_siblings(at)?;
+            let is_hole = |block: u64| {
+                let on_disk = || entry(&pointers, (block - siblings.start) as usize).is_none_or(|pointer| pointer.is_hole());
+                self.is_hole_in_memory(block).unwrap_or_else(on_disk)
+            };
+            if let Some(hole) = (at..siblings.end.min(end)).find(|&block| is_hole(block)) {
+                return Ok(hole);
+            }
+            at = siblings.end.min(end);
         }
-        Ok(at)
+        Ok(end)
+    }
+
+    /// What memory says of a block, if anything.
+    fn is_hole_in_memory(&self, block: u64) -> Option<bool> {
+        let dirty = self.blocks.read().get(&block).and_then(|dirty| dirty.has_data());
+        dirty.map(|has_data| !has_data).or_else(|| self.is_pending_free(block).then_some(true))
+    }
+
+    /// The blocks whose pointers lie beside that of `block` on disk, and these pointers; empty if they are all holes.
+    fn synced_siblings(&self, block: u64) -> Result<(Range<u64>, Arc<Vec<u8>>)> {
+        let tree = self.disk.read();
+        if tree.levels <= 1 {
+            let own: Vec<u8> = tree.pointers.iter().flat_map(|pointer| *pointer.as_bytes()).collect();
+            // Behind the last pointer there is nothing.
+            return Ok((0..if block < tree.pointers.len() as u64 { tree.pointers.len() as u64 } else { u64::MAX }, Arc::new(own)));
+        }
+        let span = span_shift(tree.indirect_shift.max(8), 1);
+        let index = block >> span;
+        let siblings = index << span..((index + 1) << span).max(1 << span);
+        let pointer = self.walk(&tree, 1, index)?;
+        let pointers = if pointer.is_hole() { Arc::default() } else { self.read_indirect(&tree, &pointer, 1, index)? };
+        Ok((siblings, pointers))
     }
 
     fn next_dirty_data(&self, from: u64) -> Option<u64> {
@@ -66,7 +108,13 @@ impl Dnode {
         let shift = tree.indirect_shift.max(8);
         let mut at = from;
         let end_shift = if tree.levels > 1 { span_shift(shift, tree.levels - 1) } else { 0 };
-        while at <= tree.max_block && (at >> end_shift) < tree.pointers.len() as u64 {
+        for step in 0_usize.. {
+            if at > tree.max_block || (at >> end_shift) >= tree.pointers.len() as u64 {
+                break;
+            }
+            if step >= INDIRECT_MAX {
+                bail!(Corrupt, "{}: {step} indirect blocks without contents", self.bookmark(1, at));
+            }
             // The highest level at which `at` lies in a hole says how far to step.
             let mut level = tree.levels - 1;
             loop {

@@ -83,7 +83,11 @@ impl SpaceOwner for FreesAtOnce {
         Ok(())
     }
 
-    fn release(&self, _: u64, _: u64) {}
+    fn reserve_to_free(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn settle(&self, _: u64, _: u64, _: u64) {}
     fn born(&self, _: &SyncTx<'_>, _: &BlkPtr) -> Result<()> {
         Ok(())
     }
@@ -266,10 +270,22 @@ fn change(random: &mut ChaCha8Rng, objset: &Objset, tx: &Tx, model: &mut BTreeMa
         _ => {
             if let Some(object) = pick(random, model) {
                 let mut buf = vec![1; END];
-                objset.hold(object).unwrap().read(0, &mut buf).unwrap();
+                let dnode = objset.hold(object).unwrap();
+                dnode.read(0, &mut buf).unwrap();
+                if dnode.max_block() < 200 {
+                    assert_holes(&dnode);
+                }
                 assert!(buf == model[&object].data, "object {object} reads back wrong");
             }
         }
+    }
+}
+
+/// The next hole, as it is found one block at a time.
+fn assert_holes(dnode: &Dnode) {
+    for block in 0..=dnode.max_block() + 1 {
+        let slowly = (block..).find(|&at| at > dnode.max_block() || dnode.is_hole(at).unwrap());
+        assert_eq!(Some(dnode.next_hole_block(block).unwrap()), slowly, "object {}, hole from block {block}", dnode.object());
     }
 }
 
@@ -334,6 +350,53 @@ fn random_changes(seed: u64, rounds: usize) {
     let root = objset.pointer();
     rig.check(&root);
     compare(&Objset::open(rig.options(), root).unwrap(), &model);
+}
+
+/// A damaged pool can have a file of 2^40 blocks, all below one and the same indirect block: a search in it must end.
+#[test]
+fn a_search_in_an_endless_file_ends() {
+    let rig = rig();
+    let tx = Tx::for_test(4);
+    let objset = Objset::create(rig.options(), &tx, ObjsetType::FileSystem, ObjsetSize::V3);
+    let dnode = objset.allocate(&tx, &DnodeSpec { indirect_shift: 12, ..DnodeSpec::new(ObjectType(19), 512) }).unwrap();
+    for block in 0..32u64 {
+        dnode.write(&tx, block * 512, &(block << 32 | 0x5eed).to_le_bytes().repeat(64)).unwrap();
+    }
+    rig.sync(&objset, 4);
+    let levels = 8;
+    let write = |data: Vec<u8>, level| {
+        let request = crate::zio::WriteRequest {
+            data: Arc::new(data),
+            object_type: ObjectType(19),
+            level,
+            checksum: 7,
+            compression: 2,
+            compression_level: 0,
+            copies: 1,
+            previous: BlkPtr::ZERO,
+            rewrite: false,
+            no_embed: true,
+            bookmark: crate::zio::Bookmark::default(),
+        };
+        rig.context.io.write(request, 5).unwrap()
+    };
+    let endless = |mut pointer: BlkPtr| {
+        for level in 2..levels {
+            pointer = write(pointer.as_bytes().repeat(32), level);
+        }
+        let mut tree = dnode.disk.write();
+        (tree.levels, tree.pointers[0]) = (levels, pointer);
+        tree.max_block = 1 << 35;
+        dnode.state.write().header.max_block = 1 << 35;
+    };
+    let first = dnode.disk.read().pointers[0];
+    assert_eq!(first.level(), 1);
+    endless(first);
+    assert_eq!(dnode.next_hole_block(5).unwrap(), (1 << 35) + 1, "nothing but data, as far as one looks");
+    // The same with holes.
+    endless(write(vec![0; 4096], 1));
+    let error = dnode.next_data_block(5).unwrap_err();
+    assert!(error.to_string().contains("without contents"), "{error}");
 }
 
 #[test]

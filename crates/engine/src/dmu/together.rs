@@ -75,12 +75,11 @@ impl Together {
         assert!(CURRENT.with_borrow(Option::is_none), "a thread is in two transactions");
         let Some(hold) = OpenTx::try_join(objset)? else { return Ok(None) };
         let promised = if bytes == 0 { 0 } else { objset.worst_case(bytes, objset.settings().record_bytes) };
-        if promised > 0 {
-            match objset.owner().reserve(hold.txg(), promised) {
-                Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::Busy => return Ok(None),
-                Err(error) => return Err(error),
-            }
+        let reserved = if bytes == 0 { objset.owner().reserve_to_free(hold.txg()) } else { objset.owner().reserve(hold.txg(), promised) };
+        match reserved {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::Busy => return Ok(None),
+            Err(error) => return Err(error),
         }
         let shared = Arc::new(Shared { hold, dirtied: AtomicU64::new(0) });
         CURRENT.set(Some((address(objset), shared.clone())));
@@ -92,7 +91,7 @@ impl Together {
     /// # Errors
     /// Those of [`OpenTx::assign`].
     pub fn wait(objset: &Objset, bytes: u64) -> Result<()> {
-        OpenTx::assign(objset, bytes).map(drop)
+        if bytes == 0 { OpenTx::assign_freeing(objset).map(drop) } else { OpenTx::assign(objset, bytes).map(drop) }
     }
 
     /// The group.
@@ -109,9 +108,7 @@ impl Together {
 impl Drop for Together {
     fn drop(&mut self) {
         CURRENT.set(None);
-        if self.promised > 0 {
-            let needed = self.shared.dirtied.load(Ordering::Relaxed) + UNCOUNTED_BYTES;
-            self.owner.release(self.txg(), self.promised.saturating_sub(needed));
-        }
+        let needed = self.shared.dirtied.load(Ordering::Relaxed) + UNCOUNTED_BYTES;
+        self.owner.settle(self.txg(), self.promised, needed);
     }
 }

@@ -28,7 +28,7 @@ const BUSY_GROUPS_MAX: usize = 8;
 pub struct Tx {
     txg: Txg,
     syncing: bool,
-    /// What the blocks that it was the first to change may take on disk.
+    /// What the blocks that it was the first to change, and the indirect blocks above them, may take on disk.
     dirtied: AtomicU64,
 }
 
@@ -65,8 +65,11 @@ pub trait SpaceOwner: Send + Sync {
     /// # Errors
     /// `NoSpace` or `Quota`; `Busy` if only what is promised and not on disk yet stands in the way: wait and try again.
     fn reserve(&self, txg: Txg, bytes: u64) -> Result<()>;
-    /// The transaction is over, and `bytes` of what it reserved are not needed.
-    fn release(&self, txg: Txg, bytes: u64);
+    /// As `reserve`, for what frees space in the end: it may go on where nothing else can be written, but not until the pool
+    /// has no room left to note in what was freed (a snapshot may keep all of it).
+    fn reserve_to_free(&self, txg: Txg) -> Result<()>;
+    /// The transaction is over: it reserved `promised`, and has dirtied what takes `needed` at most.
+    fn settle(&self, txg: Txg, promised: u64, needed: u64);
     /// A block was written.
     fn born(&self, tx: &SyncTx<'_>, bp: &BlkPtr) -> Result<()>;
     /// A block is no longer needed by the head: free it ([`SyncTx::free`]) or keep it on the deadlist.
@@ -82,7 +85,8 @@ pub trait SpaceOwner: Send + Sync {
 pub struct OpenTx {
     tx: Tx,
     /// Who promised how much space.
-    promise: Option<(Arc<dyn SpaceOwner>, u64)>,
+    owner: Arc<dyn SpaceOwner>,
+    promised: u64,
     hold: Hold,
 }
 
@@ -97,12 +101,11 @@ pub(super) const UNCOUNTED_BYTES: u64 = 16 << 10;
 
 impl Drop for OpenTx {
     fn drop(&mut self) {
-        if let Hold::Shared(shared) = &self.hold {
-            shared.note_dirtied(self.tx.dirtied.load(Ordering::Relaxed));
-        }
-        if let Some((owner, promised)) = self.promise.take() {
-            let needed = self.tx.dirtied.load(Ordering::Relaxed) + UNCOUNTED_BYTES;
-            owner.release(self.tx.txg, promised.saturating_sub(needed));
+        let dirtied = self.tx.dirtied.load(Ordering::Relaxed);
+        match &self.hold {
+            Hold::Own { .. } => self.owner.settle(self.tx.txg, self.promised, dirtied + UNCOUNTED_BYTES),
+            // The whole settles.
+            Hold::Shared(shared) => shared.note_dirtied(dirtied),
         }
     }
 }
@@ -123,15 +126,31 @@ impl OpenTx {
     /// `NoSpace`, `Quota`, `ReadOnly`, or what stopped the pool.
     pub fn assign(objset: &Objset, bytes: u64) -> Result<OpenTx> {
         if let Some(shared) = together::current(objset) {
-            return Ok(Self::of(shared));
+            return Ok(Self::of(objset, shared));
         }
         let bytes = objset.worst_case(bytes, objset.settings().record_bytes);
+        Self::assign_with(objset, bytes, &|txg| objset.owner().reserve(txg, bytes))
+    }
+
+    /// Joins the open group without asking for space for data: for what frees some (removing files), and must succeed on a
+    /// pool that is full.
+    ///
+    /// # Errors
+    /// `NoSpace` if even what is kept back for this is used up; `ReadOnly`, or what stopped the pool.
+    pub fn assign_freeing(objset: &Objset) -> Result<OpenTx> {
+        if let Some(shared) = together::current(objset) {
+            return Ok(Self::of(objset, shared));
+        }
+        Self::assign_with(objset, 0, &|txg| objset.owner().reserve_to_free(txg))
+    }
+
+    fn assign_with(objset: &Objset, promised: u64, reserve: &dyn Fn(Txg) -> Result<()>) -> Result<OpenTx> {
         let mut waits = 0;
         loop {
             let hold = join(objset)?;
             let txg = hold.txg();
-            let error = match objset.owner().reserve(txg, bytes) {
-                Ok(()) => return Ok(OpenTx { tx: Tx::new(txg, false), promise: Some((objset.owner().clone(), bytes)), hold: Hold::Own { _hold: hold } }),
+            let error = match reserve(txg) {
+                Ok(()) => return Ok(OpenTx { tx: Tx::new(txg, false), owner: objset.owner().clone(), promised, hold: Hold::Own { _hold: hold } }),
                 Err(error) => error,
             };
             drop(hold);
@@ -145,17 +164,8 @@ impl OpenTx {
         }
     }
 
-    /// Joins the open group without asking for space: for what must succeed on a full pool (removing files).
-    pub fn assign_freeing(objset: &Objset) -> Result<OpenTx> {
-        if let Some(shared) = together::current(objset) {
-            return Ok(Self::of(shared));
-        }
-        let hold = join(objset)?;
-        Ok(OpenTx { tx: Tx::new(hold.txg(), false), promise: None, hold: Hold::Own { _hold: hold } })
-    }
-
-    fn of(shared: Arc<Shared>) -> OpenTx {
-        OpenTx { tx: Tx::new(shared.txg(), false), promise: None, hold: Hold::Shared(shared) }
+    fn of(objset: &Objset, shared: Arc<Shared>) -> OpenTx {
+        OpenTx { tx: Tx::new(shared.txg(), false), owner: objset.owner().clone(), promised: 0, hold: Hold::Shared(shared) }
     }
 
     /// Joins the open group if that needs no waiting.

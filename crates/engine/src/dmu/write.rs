@@ -1,10 +1,15 @@
 //! Changing an object's data, in open context.
 
 use std::collections::btree_map::Entry;
+use std::ops::Range;
 use std::sync::Arc;
+
+use ondisk::dnode as disk;
 
 use super::dirty_block::{Contents, DirtyBlock};
 use super::patch::{PATCHED_BLOCK_MIN, Patch};
+use super::dnode::Header;
+use super::tree::fanout_shift;
 use super::{Dnode, Tx};
 use crate::bail;
 use crate::error::Result;
@@ -139,6 +144,14 @@ impl Dnode {
         }
     }
 
+    /// How many of these blocks the open group has not changed yet: only they take more space. A guess, as the group may close.
+    pub fn blocks_not_dirty(&self, blocks: Range<u64>) -> u64 {
+        let all = blocks.end.saturating_sub(blocks.start);
+        let state = self.state.read();
+        let dirty = state.dirty[crate::txg::slot(self.objset.context.groups.open_txg())].as_ref();
+        all.saturating_sub(dirty.map_or(0, |dirty| dirty.blocks.range(blocks).count() as u64))
+    }
+
     /// The entry of `block` in the table of dirty blocks, made if need be.
     fn dirty_block(&self, block: u64) -> Arc<DirtyBlock> {
         if let Some(dirty) = self.blocks.read().get(&block) {
@@ -162,14 +175,31 @@ impl Dnode {
         let mut state = self.state.write();
         state.header.max_block = state.header.max_block.max(block);
         let size = state.header.block_bytes;
-        let first = self.dirty(&mut state, tx).blocks.insert(block);
+        let indirect = 1 << state.header.indirect_shift;
+        let siblings = sibling_range(&state.header, block);
+        let blocks = &mut self.dirty(&mut state, tx).blocks;
+        // The indirect block above it is written anew too, once.
+        let above = siblings.is_some_and(|siblings| blocks.range(siblings).next().is_none());
+        let first = blocks.insert(block);
         drop(state);
         if first && !tx.is_syncing() {
             let context = &self.objset.context;
             context.dirty.add(tx.txg(), size);
             context.cache.make_room(context.dirty.total());
             tx.note_dirtied(self.objset.worst_case(size, size));
+            if above {
+                tx.note_dirtied(self.objset.worst_case(2 * indirect, indirect));
+            }
         }
         Ok(())
     }
+}
+
+/// The blocks that share an indirect block with `block`, where there are any.
+fn sibling_range(header: &Header, block: u64) -> Option<Range<u64>> {
+    if header.max_block < disk::BLOCK_POINTERS_MAX as u64 {
+        return None;
+    }
+    let first = block >> fanout_shift(header.indirect_shift) << fanout_shift(header.indirect_shift);
+    Some(first..first + (1 << fanout_shift(header.indirect_shift)))
 }

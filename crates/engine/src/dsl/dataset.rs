@@ -32,6 +32,7 @@ use parking_lot::Mutex;
 use super::deadlist::Deadlist;
 use super::dir::Dir;
 use super::meta::Space;
+use super::written_sync::CountingBookmark;
 use super::tree::Dsl;
 use crate::bail;
 use crate::error::{Result, Within};
@@ -58,6 +59,8 @@ pub(super) struct DatasetState {
     pub(super) deadlist: Arc<Deadlist>,
     /// Blocks that go on the deadlist when the object set has been written.
     pub(super) pending_dead: Vec<BlkPtr>,
+    /// Bookmarks that count what is freed, while the object set is being written.
+    pub(super) bookmarks: Vec<CountingBookmark>,
     /// Features that its ZAP names.
     pub(super) features: BTreeSet<Feature>,
     /// Features that blocks written in this txg use.
@@ -120,6 +123,7 @@ impl Dataset {
                 pending_dead: Vec::new(),
                 features,
                 new_features: BTreeSet::new(),
+                bookmarks: Vec::new(),
                 reserved: 0,
                 quota: 0,
             }),

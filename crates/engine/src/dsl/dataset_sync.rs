@@ -75,6 +75,7 @@ impl Dataset {
     fn kill(&self, tx: &SyncTx<'_>, bp: &BlkPtr, space: Space) {
         let less = space.negative();
         let mut state = self.state.lock();
+        state.bookmarks.iter_mut().for_each(|bookmark| bookmark.killed(bp.birth(), space));
         if bp.birth() > state.phys.prev_snapshot_txg.get() {
             tx.free(bp);
             let seen = change_unique(&mut state, less.used);
@@ -101,6 +102,7 @@ impl Dataset {
 
     /// Writes what the txg changed in its object set, twice: what files use is known, and counted, only after the first time.
     pub fn sync(self: &Arc<Self>, objset: &Arc<Objset>, tx: &SyncTx<'_>) -> Result<()> {
+        self.prepare_sync(tx)?;
         objset.sync_log(tx)?;
         objset.sync(tx)?;
         if count_used_space(objset, tx)? {
@@ -119,6 +121,7 @@ impl Dataset {
             (std::mem::take(&mut state.pending_dead), state.deadlist.clone(), new)
         });
         deadlist.insert(&self.dsl.meta, &dead, tx)?;
+        self.finish_bookmarks(tx)?;
         for feature in used_features {
             self.activate_feature(feature, tx)?;
         }
@@ -158,8 +161,16 @@ impl SpaceOwner for Dataset {
         self.promise(txg, bytes)
     }
 
-    fn release(&self, txg: Txg, bytes: u64) {
-        self.take_back(txg, bytes);
+    fn reserve_to_free(&self, _txg: Txg) -> Result<()> {
+        self.dsl.check_room_to_free()
+    }
+
+    fn settle(&self, txg: Txg, promised: u64, needed: u64) {
+        if needed > promised {
+            self.dsl.promise_more(&self.dir, txg, needed - promised);
+        } else {
+            self.take_back(txg, promised - needed);
+        }
     }
 
     fn born(&self, tx: &SyncTx<'_>, bp: &BlkPtr) -> Result<()> {

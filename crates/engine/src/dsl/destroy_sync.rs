@@ -86,6 +86,7 @@ impl Dsl {
         for feature in dataset.features() {
             dataset.deactivate_feature(feature, tx)?;
         }
+        dataset.remove_livelist(tx)?;
         self.unlink_from_origin(dataset, tx)?;
         // What is on the deadlist the origin still refers to; that it has no other snapshots was checked.
         Deadlist::destroy(&self.meta, dataset.phys().deadlist.get(), tx)?;
@@ -168,6 +169,9 @@ impl Dsl {
     fn destroy_bookmarks(&self, object: u64, tx: &SyncTx<'_>) -> Result<()> {
         if self.meta.mos.info(object)?.object_type != ObjectType::ZAP_METADATA {
             return Ok(());
+        }
+        for _ in self.counting_bookmarks(object)?.into_iter().flat_map(|(_, bookmarks)| bookmarks) {
+            self.meta.features.decrement(&self.meta.mos, Feature::BookmarkWritten, tx)?;
         }
         if let Some(bookmarks) = self.meta.mos.zap_u64(object, dataset_field::BOOKMARKS)? {
             self.meta.mos.free(bookmarks, tx)?;

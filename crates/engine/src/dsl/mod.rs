@@ -45,6 +45,7 @@ mod sync;
 mod synctask;
 mod traverse;
 mod tree;
+mod written_sync;
 
 #[cfg(test)]
 mod tests;

@@ -27,6 +27,10 @@ const SLOP_MIN: u64 = 128 << 20;
 const SLOP_MAX: u64 = 128 << 30;
 /// How far beyond a limit promises may go: 1/32 of it.
 const OVERCOMMIT_SHIFT: u32 = 5;
+/// And at the pool's own limit into the fourth part of what is kept back: half of it is for what frees.
+const SLOP_PARTS_PROMISED: u64 = 4;
+/// A block in the smallest pieces takes twice its size: a header for each two pieces, with one copy more.
+const PIECES_FACTOR: u64 = 2;
 
 /// How much of the slop an operation may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,23 +133,21 @@ impl Dsl {
     /// pays for, and how much of `bytes` it pays for.
     fn promise(&self, dir: &Arc<Dir>, txg: Txg, bytes: u64, refreserved: u64, paid: u64) -> Result<()> {
         let (mut dir, mut bytes, mut refreserved, mut paid) = (dir.clone(), bytes, refreserved, paid);
+        let mut below = Vec::new();
         loop {
             let phys = dir.phys();
             let promised = dir.promised();
             let used = phys.used_bytes.get().saturating_sub(std::mem::take(&mut refreserved));
             let quota = phys.quota.get();
             let parent = dir.parent();
-            let mut limit = if quota == 0 || phys.head_dataset.get() == 0 { u64::MAX } else { quota };
-            let mut pool_is_full = false;
-            if parent.is_none() {
-                let deferred = self.size.deferred.load(Ordering::Relaxed);
-                let size = self.usable_space(SpaceCheck::Normal).saturating_sub(deferred);
-                pool_is_full = size < limit;
-                limit = limit.min(size);
+            let limit = if quota == 0 || phys.head_dataset.get() == 0 { u64::MAX } else { quota };
+            let refused = if limit == u64::MAX { Ok(()) } else { check_quota(&dir, used, promised, limit) };
+            let refused = if parent.is_none() { refused.and_then(|()| self.check_pool(used, promised, bytes, SpaceCheck::Normal)) } else { refused };
+            if let Err(error) = refused {
+                below.iter().for_each(|(dir, bytes): &(Arc<Dir>, u64)| dir.take_back(txg, *bytes));
+                return Err(error);
             }
-            if limit != u64::MAX {
-                self.check_limit(&dir, used, promised, limit, pool_is_full)?;
-            }
+            below.push((dir.clone(), bytes));
             dir.promise(txg, bytes);
             let wanted = bytes.saturating_sub(std::mem::take(&mut paid)) as i64;
             bytes = beyond_reservation(used.saturating_add(promised), phys.reserved.get(), wanted).max(0) as u64;
@@ -156,22 +158,49 @@ impl Dsl {
         }
     }
 
-    fn check_limit(&self, dir: &Dir, used: u64, promised: u64, limit: u64, pool_is_full: bool) -> Result<()> {
-        if used >= limit {
-            let coming_free = self.size.deferred.load(Ordering::Relaxed);
-            if pool_is_full && used - limit < coming_free {
-                bail!(Busy, "{}: space is coming free ({used} bytes used of {limit}, {coming_free} coming free)", dir.full_name());
-            }
-            if pool_is_full {
-                bail!(NoSpace, "{}: out of space ({used} bytes used of {limit})", dir.full_name());
-            }
-            bail!(Quota, "{}: quota exceeded ({used} bytes used of {limit})", dir.full_name());
+    /// Whether the pool has room for `bytes` more. What is promised counts twice: in the worst case all of it is written in
+    /// the smallest pieces, each level of which needs headers of its own. Promises may reach a little into what is kept back,
+    /// but never so far that the group could not be written.
+    fn check_pool(&self, used: u64, promised: u64, bytes: u64, check: SpaceCheck) -> Result<()> {
+        let coming_free = self.size.deferred.load(Ordering::Relaxed);
+        let limit = self.usable_space(check).saturating_sub(coming_free);
+        let capacity = self.size.capacity.load(Ordering::Relaxed);
+        let beyond = slop(capacity, self.size.embedded_log.load(Ordering::Relaxed)) / SLOP_PARTS_PROMISED;
+        let wanted = used.saturating_add(bytes.saturating_mul(PIECES_FACTOR)).saturating_sub(beyond);
+        if used < limit && wanted.saturating_add(promised.saturating_mul(PIECES_FACTOR)) <= limit {
+            return Ok(());
         }
-        if used.saturating_add(promised) >= limit.saturating_add(limit >> OVERCOMMIT_SHIFT) {
-            bail!(Busy, "{}: too much is promised ({used} bytes used and {promised} promised of {limit})", dir.full_name());
+        let name = self.root_dir()?.full_name();
+        if promised == 0 && used.max(wanted) >= limit.saturating_add(coming_free) {
+            bail!(NoSpace, "{name}: out of space ({used} bytes used of {limit}, {bytes} wanted)");
         }
-        Ok(())
+        bail!(Busy, "{name}: space is promised or coming free ({used} bytes used and {promised} promised of {limit}, {coming_free} coming free)");
     }
+
+    /// Whether there is room left to note in what is freed.
+    pub(super) fn check_room_to_free(&self) -> Result<()> {
+        let root = self.root_dir()?;
+        self.check_pool(root.phys().used_bytes.get(), root.promised(), 0, SpaceCheck::Reserved)
+    }
+
+    /// A transaction has dirtied more than it was promised: nobody can refuse it any more, but those who come next should know.
+    pub(super) fn promise_more(&self, dir: &Arc<Dir>, txg: Txg, bytes: u64) {
+        let mut at = Some(dir.clone());
+        while let Some(dir) = at {
+            dir.promise(txg, bytes);
+            at = dir.parent();
+        }
+    }
+}
+
+fn check_quota(dir: &Dir, used: u64, promised: u64, limit: u64) -> Result<()> {
+    if used >= limit {
+        bail!(Quota, "{}: quota exceeded ({used} bytes used of {limit})", dir.full_name());
+    }
+    if used.saturating_add(promised) >= limit.saturating_add(limit >> OVERCOMMIT_SHIFT) {
+        bail!(Busy, "{}: too much is promised ({used} bytes used and {promised} promised of {limit})", dir.full_name());
+    }
+    Ok(())
 }
 
 impl Dataset {

@@ -115,7 +115,11 @@ impl SpaceOwner for MosSpace {
         Ok(())
     }
 
-    fn release(&self, _txg: Txg, _bytes: u64) {}
+    fn reserve_to_free(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn settle(&self, _: u64, _: u64, _: u64) {}
 
     fn born(&self, tx: &SyncTx<'_>, bp: &BlkPtr) -> Result<()> {
         self.count(tx, bp, 1);

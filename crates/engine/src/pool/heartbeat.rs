@@ -40,6 +40,8 @@ const CLAIM_ROUNDS: u32 = 10;
 /// A remote host stops after its missed intervals; we wait for this many times as long.
 #[doc(alias = "MMP_IMPORT_SAFETY_FACTOR")]
 const SAFETY_FACTOR: u64 = 2;
+/// Whoever is silent for longer is not waited for: the pool must be looked at by hand.
+const LOOK_NS_MAX: u64 = 3_600_000_000_000;
 /// Weights of the running average of the time between heartbeats.
 const AVERAGE_OF: u64 = 128;
 
@@ -247,6 +249,14 @@ pub fn check_not_in_use(candidate: &Candidate, host: &dyn Host, tunables: &Tunab
     let first = newest(candidate).ok_or_else(|| in_use(candidate))?;
     let multihost = first.multihost.unwrap_or_default();
     let look = look_ns(&multihost, tunables);
+    if look > LOOK_NS_MAX {
+        bail!(
+            InUseElsewhere,
+            "pool '{}' may be in use by a host that need not show it for {} s: too long to wait for; export it there",
+            candidate.config.name,
+            look / 1_000_000_000
+        );
+    }
     // A quarter more or less, so that two hosts that start together do not end together.
     let look = look + host.random() % (look / 4).max(1);
     tracing::info!("pool {}: watching for another host, {} s", candidate.config.name, look / 1_000_000_000);
@@ -311,6 +321,14 @@ mod tests {
         assert_eq!(look_ns(&Multihost::new(second, 1000, 1, 0), &tunables), 40 * second);
         // Written before these numbers were.
         assert_eq!(look_ns(&Multihost { delay_ns: 2 * second, config: 0 }, &tunables), 60 * second);
+    }
+
+    /// A damaged pool could say that its host may be silent for years.
+    #[test]
+    fn nobody_waits_for_ever() {
+        let silent = Multihost::new(u64::MAX, 0xff_ffff, 1, u16::MAX);
+        assert!(look_ns(&silent, &Tunables::default()) > LOOK_NS_MAX);
+        assert!(look_ns(&Multihost { delay_ns: u64::MAX, config: 0 }, &Tunables::default()) > LOOK_NS_MAX);
     }
 
     #[test]

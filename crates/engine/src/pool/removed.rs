@@ -21,8 +21,11 @@ use crate::dsl::meta::key;
 use crate::error::{Result, Within};
 use crate::vdev::{IndirectMap, VdevKind, VdevTree};
 
-/// Runs that a map may have: a bound for what a damaged pool can make us allocate (24 bytes each).
+/// Runs that a map may have (24 bytes each).
 const RUNS_MAX: u64 = 1 << 26;
+/// Runs that are read at a time: a map is only believed as far as it makes sense, so a damaged pool cannot have us take more
+/// memory than what is really there.
+const RUNS_PER_STEP: usize = 1 << 14;
 
 /// Gives every removed vdev of `vdevs` its map.
 ///
@@ -62,13 +65,23 @@ fn read_map(mos: &Mos, object: u64) -> Result<IndirectMap> {
     if entries > there.min(RUNS_MAX) {
         bail!(Corrupt, "map in object {object}: {entries} runs, and room for {there}");
     }
-    let bytes = mos.read(object, 0, entries as usize * size_of::<MappingPhys>())?;
-    let mut runs = Vec::with_capacity(entries as usize);
-    for raw in bytes.chunks_exact(size_of::<MappingPhys>()) {
-        let Ok(raw) = MappingPhys::read_from_bytes(raw) else { bail!(Corrupt, "map in object {object}: a part of a run") };
-        runs.push(raw.decode()?);
+    let mut map = IndirectMap::default();
+    let mut left = entries as usize;
+    let mut at = 0;
+    while left > 0 {
+        let count = left.min(RUNS_PER_STEP);
+        let bytes = mos.read(object, at, count * size_of::<MappingPhys>())?;
+        for raw in bytes.chunks_exact(size_of::<MappingPhys>()) {
+            let Ok(raw) = MappingPhys::read_from_bytes(raw) else { bail!(Corrupt, "map in object {object}: a part of a run") };
+            map.push(raw.decode()?).within(|| format!("map in object {object}"))?;
+        }
+        if bytes.len() != count * size_of::<MappingPhys>() {
+            bail!(Corrupt, "map in object {object}: it ends before its {entries} runs");
+        }
+        left -= count;
+        at += bytes.len() as u64;
     }
-    IndirectMap::new(runs)
+    Ok(map)
 }
 
 impl Pool {

@@ -118,6 +118,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
+    #[allow(clippy::disallowed_methods)] // this test is about threads
     fn a_writer_waits_until_it_is_cleared_or_given_up() {
         let gate = Arc::new(Gate::default());
         let error = error!(Io, "full");

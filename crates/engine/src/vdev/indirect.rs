@@ -33,17 +33,16 @@ pub struct IndirectMap {
 }
 
 impl IndirectMap {
-    /// A map of these runs.
+    /// Adds the next run.
     ///
     /// # Errors
-    /// They are out of order or overlap.
-    pub fn new(runs: Vec<Mapping>) -> Result<IndirectMap> {
-        for pair in runs.windows(2) {
-            if pair[0].source + pair[0].target.allocated > pair[1].source {
-                bail!(Corrupt, "the map of a removed vdev is out of order at {:#x}", pair[1].source);
-            }
+    /// It is out of order or overlaps the one before.
+    pub fn push(&mut self, run: Mapping) -> Result<()> {
+        if self.runs.last().is_some_and(|last| last.source + last.target.allocated > run.source) {
+            bail!(Corrupt, "the map of a removed vdev is out of order at {:#x}", run.source);
         }
-        Ok(IndirectMap { runs })
+        self.runs.push(run);
+        Ok(())
     }
 
     /// The places to which a range was moved, one step on.
@@ -177,13 +176,18 @@ impl RemovedVdev<'_> {
 mod tests {
     use super::*;
 
+    fn map_of(runs: Vec<Mapping>) -> Result<IndirectMap> {
+        let mut map = IndirectMap::default();
+        runs.into_iter().try_for_each(|run| map.push(run)).map(|()| map)
+    }
+
     fn run(source: u64, vdev: u32, offset: u64, length: u64) -> Mapping {
         Mapping { source, target: Dva::new(vdev, offset, length) }
     }
 
     #[test]
     fn a_range_may_have_gone_to_several_places() {
-        let map = IndirectMap::new(vec![run(0x1000, 2, 0x8000, 0x2000), run(0x3000, 5, 0x1000, 0x1000), run(0x9000, 2, 0, 0x1000)]).unwrap();
+        let map = map_of(vec![run(0x1000, 2, 0x8000, 0x2000), run(0x3000, 5, 0x1000, 0x1000), run(0x9000, 2, 0, 0x1000)]).unwrap();
         assert_eq!(map.pieces(0x1000, 0x200).unwrap(), [Dva::new(2, 0x8000, 0x200)]);
         assert_eq!(map.pieces(0x2000, 0x2000).unwrap(), [Dva::new(2, 0x9000, 0x1000), Dva::new(5, 0x1000, 0x1000)]);
         assert_eq!(map.pieces(0x9000, 0x1000).unwrap(), [Dva::new(2, 0, 0x1000)]);
@@ -191,6 +195,6 @@ mod tests {
         for (offset, length) in [(0, 0x1000), (0x800, 0x1000), (0x3000, 0x2000), (0x9800, 0x1000), (u64::MAX, 2)] {
             assert_eq!(map.pieces(offset, length), None, "{offset:#x}");
         }
-        assert!(IndirectMap::new(vec![run(0x1000, 2, 0, 0x2000), run(0x2000, 2, 0, 0x1000)]).is_err());
+        assert!(map_of(vec![run(0x1000, 2, 0, 0x2000), run(0x2000, 2, 0, 0x1000)]).is_err());
     }
 }

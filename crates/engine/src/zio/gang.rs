@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //! The DVA of a gang block leads to a header, a small block of up to three pointers to the pieces (more where the pool has
-//! `dynamic_gang_header` and the header fills a whole unit of allocation), each of which may be a gang again. The header
+//! `dynamic_gang_header` and the header fills a whole unit of allocation; we write the small ones there too), each of which may be a gang again. The header
 //! carries its own checksum, made with its address and birth, as the pointer's checksum is that of all the contents.
 //! All copies of a header are the same and are made with the address of the first.
 //!
@@ -150,6 +150,37 @@ impl BlockIo {
             }
         }
         result
+    }
+
+    /// Writes other contents of the same length into the places of a gang block that `placement.txg` itself has written: a
+    /// pass that gave such a block new places would make the next pass necessary, for ever. `None`: it has another shape.
+    pub(super) fn rewrite_gang(&self, pointer: &DataPointer, bytes: &[u8], placement: &Placement) -> Result<Option<Vec<Dva>>> {
+        let at = Bookmark::default();
+        if pointer.physical_birth != placement.txg {
+            return Ok(None);
+        }
+        let pieces = self.gang_pieces(pointer, &at)?;
+        let fits = |piece: &DataPointer| piece.physical_birth == placement.txg && (piece.is_gang() || piece.dvas().len() == placement.copies);
+        let length: u64 = pieces.iter().map(|piece| piece.physical_size).sum();
+        if length != bytes.len() as u64 || pieces.len() > PIECES_MAX || !pieces.iter().all(fits) {
+            return Ok(None);
+        }
+        let mut header = vec![0; HEADER_BYTES];
+        let mut rest = bytes;
+        for (index, mut piece) in pieces.into_iter().enumerate() {
+            let (part, after) = rest.split_at(piece.physical_size as usize);
+            rest = after;
+            if !piece.is_gang() {
+                self.write_copies(piece.dvas(), part)?;
+            } else if self.rewrite_gang(&piece, part, placement)?.is_none() {
+                return Ok(None);
+            }
+            piece.checksum_algorithm = placement.checksum;
+            piece.checksum = super::checksum_stage::compute(placement.checksum, part, &self.salt())?;
+            header[index * BLKPTR_BYTES..][..BLKPTR_BYTES].copy_from_slice(piece.encode().as_bytes());
+        }
+        self.write_header(pointer.dvas(), header, placement.txg)?;
+        Ok(Some(pointer.dvas().to_vec()))
     }
 
     fn write_header(&self, dvas: &[Dva], mut header: Vec<u8>, txg: u64) -> Result<()> {

@@ -298,6 +298,9 @@ impl Batch {
         if let Some(dvas) = self.own_place(request, bytes.len(), &placement) {
             return Ok(Ready { index, contents, compression, dvas, issued: false, reused: true });
         }
+        if let Some(dvas) = self.own_gang(request, bytes, &placement)? {
+            return Ok(Ready { index, contents, compression, dvas, issued: true, reused: true });
+        }
         let wanted = Request::new(placement.class, bytes.len() as u64, placement.copies, placement.txg);
         let (dvas, issued) = match self.io.allocator().allocate(&wanted) {
             Ok(dvas) => (dvas, false),
@@ -320,6 +323,18 @@ impl Batch {
             && !previous.uses_encryption();
         let dvas: Vec<Dva> = previous.dvas().collect();
         (same && dvas.len() == placement.copies).then_some(dvas)
+    }
+
+    /// Writes over the gang block of an earlier pass, if that can be done (invariant 2).
+    fn own_gang(&self, request: &WriteRequest, bytes: &[u8], placement: &Placement) -> Result<Option<Vec<Dva>>> {
+        let previous = &request.previous;
+        if !request.rewrite || !previous.is_gang() || previous.physical_size() != bytes.len() as u64 {
+            return Ok(None);
+        }
+        match previous.decode()? {
+            BlockPointer::Data(pointer) if pointer.dvas().len() >= placement.copies => self.io.rewrite_gang(&pointer, bytes, placement),
+            _ => Ok(None),
+        }
     }
 
     /// Writes blocks that follow each other on disk. They all succeed or all fail.

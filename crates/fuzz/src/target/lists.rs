@@ -73,7 +73,8 @@ pub(super) fn removal(bytes: &[u8]) {
     let _ = MappingHeaderPhys::read_from_prefix(bytes).is_ok();
     let raw = bytes.chunks_exact(size_of::<MappingPhys>()).filter_map(|raw| MappingPhys::read_from_bytes(raw).ok());
     if let Ok(runs) = raw.map(|raw| raw.decode()).collect::<Result<Vec<_>, _>>() {
-        let _ = engine::vdev::IndirectMap::new(runs);
+        let mut map = engine::vdev::IndirectMap::default();
+        let _ = runs.into_iter().try_for_each(|run| map.push(run));
     }
 }
 

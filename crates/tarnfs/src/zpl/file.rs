@@ -57,6 +57,20 @@ pub enum Seek {
     Hole,
 }
 
+/// How much of the end of a file to free in one transaction: `step` bytes, or more as long as there is nothing in it. (A file may
+/// end at 2^63 and have nothing but holes: step by step nobody would live to see its end.)
+fn span_to_free(inode: &Inode, size: u64, end: u64, step: u64) -> Result<u64> {
+    let mut span = step;
+    loop {
+        let wider = span.saturating_mul(2);
+        let Some(start) = end.checked_sub(wider).filter(|&start| start > size) else { return Ok(span) };
+        if inode.dnode.next_data_block(start.div_ceil(inode.dnode.block_bytes()))?.is_some() {
+            return Ok(span);
+        }
+        span = wider;
+    }
+}
+
 /// Starts reading what comes next, if the reads of the file follow each other. The kernel asks in several pieces at
 /// once, so "follow" is taken loosely.
 fn read_ahead(inode: &Inode, offset: u64, end: u64, size: u64) {
@@ -163,7 +177,11 @@ impl FileSystem {
         self.check_quota_to_write(&inode)?;
         for (number, piece) in data.chunks(PIECE_BYTES).enumerate() {
             let at = offset + (number * PIECE_BYTES) as u64;
-            let tx = OpenTx::assign(&self.objset, piece.len() as u64 + METADATA)?;
+            // A block that is written in part is written anew as a whole.
+            let block = if whole { self.grown_block(&inode, size, end.max(size)) } else { inode.dnode.block_bytes() };
+            let blocks = at / block..(at + piece.len() as u64).div_ceil(block);
+            let more = inode.dnode.blocks_not_dirty(blocks).saturating_mul(block);
+            let tx = OpenTx::assign(&self.objset, more.saturating_add(METADATA))?;
             if whole && number == 0 {
                 self.grow_block(&inode, &tx, size, end.max(size))?;
             }
@@ -183,16 +201,21 @@ impl FileSystem {
         end > block && inode.dnode.max_block() == 0 && (!block.is_power_of_two() || block < self.objset.settings().record_bytes)
     }
 
-    /// Gives a file of one block the block that contents up to `end` deserve. The whole file is locked.
-    pub(super) fn grow_block(&self, inode: &Inode, tx: &OpenTx, size: u64, end: u64) -> Result<()> {
+    /// The block that contents up to `end` deserve.
+    fn grown_block(&self, inode: &Inode, size: u64, end: u64) -> u64 {
         let (block, record) = (inode.dnode.block_bytes(), self.objset.settings().record_bytes);
         if size > block {
-            return Ok(());
+            return block;
         }
         // A block that is larger than `recordsize` (which was lowered) may still become a power of two.
         let limit = if block > record && !block.is_power_of_two() { block.next_power_of_two() } else { record };
-        let wanted = limit.min(end.next_multiple_of(512)).max(block);
-        if wanted == block {
+        limit.min(end.next_multiple_of(512)).max(block)
+    }
+
+    /// Gives a file of one block the block that contents up to `end` deserve. The whole file is locked.
+    pub(super) fn grow_block(&self, inode: &Inode, tx: &OpenTx, size: u64, end: u64) -> Result<()> {
+        let wanted = self.grown_block(inode, size, end);
+        if wanted == inode.dnode.block_bytes() {
             return Ok(());
         }
         match inode.dnode.set_block_bytes(tx, wanted, None) {
@@ -272,7 +295,7 @@ impl FileSystem {
         let step = inode.dnode.block_bytes().saturating_mul(FREE_STEP_BLOCKS);
         loop {
             let end = (inode.dnode.max_block() + 1).saturating_mul(inode.dnode.block_bytes());
-            let start = end.saturating_sub(step).next_multiple_of(inode.dnode.block_bytes());
+            let start = end.saturating_sub(span_to_free(inode, size, end, step)?).next_multiple_of(inode.dnode.block_bytes());
             if start <= size || end <= step {
                 return Ok(true);
             }

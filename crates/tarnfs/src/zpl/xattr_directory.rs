@@ -5,7 +5,7 @@
 //! file per attribute. All of them are marked [`ondisk::znode::FLAG_XATTR`].
 
 use engine::dmu::OpenTx;
-use engine::error::Result;
+use engine::error::{ErrorKind, Result};
 use engine::zap::Cursor;
 use engine::{bail, error};
 use ondisk::acl;
@@ -24,10 +24,15 @@ const DIRECTORY_MODE: u32 = 0o041_777;
 const FILE_MODE: u32 = 0o100_644;
 
 impl FileSystem {
+    /// `None` too where an old mistake of ZFS on Linux has removed the directory and not the file (OpenZFS's issue 4083).
     pub(super) fn xattr_directory(&self, inode: &Inode) -> Result<Option<InodeRef<'_>>> {
-        match inode.maybe_word(&self.tables, Attribute::ExtendedAttributes)?.unwrap_or(0) {
-            0 => Ok(None),
-            object => self.inode(object).map(Some),
+        let object = inode.maybe_word(&self.tables, Attribute::ExtendedAttributes)?.unwrap_or(0);
+        if object == 0 {
+            return Ok(None);
+        }
+        match self.inode(object) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            other => other.map(Some),
         }
     }
 

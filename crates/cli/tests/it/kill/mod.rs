@@ -91,14 +91,19 @@ impl Campaign {
         space.f_files - space.f_ffree
     }
 
-    fn judge_images(&mut self, what: &str) {
+    /// `killed`: perhaps while labels were being written.
+    fn judge_images(&mut self, what: &str, killed: bool) {
         self.judged += 1;
+        for name in &self.images {
+            let path = self.rig.path(name);
+            assert!(path.exists(), "{what}: {} is gone: somebody else removed it (clean temporary directories when no test runs, or set TMPDIR)", path.display());
+        }
         let with_zdb = self.judged.is_multiple_of(self.pace.zdb_every);
         eprintln!("{what}: the images{}", if with_zdb { ", with zdb" } else { "" });
         self.rig.check("tank");
         if with_zdb {
             let images: Vec<&str> = self.images.iter().map(String::as_str).collect();
-            self.rig.zdb(&images);
+            if killed { self.rig.zdb_after_kill(&images) } else { self.rig.zdb(&images) }
             self.keep(what);
         }
     }
@@ -167,7 +172,7 @@ impl Campaign {
         if self.random.random() {
             self.rig.unmount_all();
         }
-        self.judge_images(what);
+        self.judge_images(what, true);
         if self.random.random_ratio(1, 3) {
             let mut import = self.rig.start("zpool import -d @ tank");
             let delay = Duration::from_millis(self.random.random_range(0..400));
@@ -181,13 +186,13 @@ impl Campaign {
             self.rig.kill();
             assert!(wait_for(&mut import, LIMIT).is_some(), "{what}: import hangs");
             self.rig.unmount_all();
-            self.judge_images(&format!("{what}, killed while importing"));
+            self.judge_images(&format!("{what}, killed while importing"), true);
         }
         self.import();
         if number.is_multiple_of(7) {
             // What replaces the dead daemon exports in order, too.
             self.rig.ok("zpool export tank");
-            self.judge_images(&format!("{what}, exported"));
+            self.judge_images(&format!("{what}, exported"), false);
             self.import();
         }
     }
@@ -240,7 +245,7 @@ impl Campaign {
     fn finish(mut self) {
         fs::remove_dir_all(self.mount().join("keep")).unwrap();
         self.rig.ok("zpool export tank");
-        self.judge_images(&format!("seed {} at the end", self.seed));
+        self.judge_images(&format!("seed {} at the end", self.seed), false);
         sim::places::say(&format!("kills, seed {}: {}", self.seed, self.totals));
     }
 }

@@ -120,7 +120,11 @@ impl SpaceOwner for Mos {
         Ok(())
     }
 
-    fn release(&self, _: u64, _: u64) {}
+    fn reserve_to_free(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn settle(&self, _: u64, _: u64, _: u64) {}
     fn born(&self, _tx: &SyncTx<'_>, _bp: &BlkPtr) -> Result<()> {
         Ok(())
     }

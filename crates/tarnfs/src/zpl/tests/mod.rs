@@ -5,8 +5,9 @@ mod model;
 mod quota;
 pub(super) mod rig;
 
-use engine::dmu::ObjsetSettings;
+use engine::dmu::{ObjsetSettings, OpenTx};
 use engine::error::ErrorKind;
+use ondisk::sa::Attribute;
 use ondisk::znode;
 
 use super::*;
@@ -106,6 +107,51 @@ fn a_removed_file_lives_as_long_as_it_is_open() {
     assert_eq!(fs.getattr(inode).unwrap_err().kind(), ErrorKind::NotFound);
     rig.sync(fs.objset());
     assert_eq!(rig.reopen().drain_delete_queue().unwrap(), 0);
+    rig.check();
+}
+
+/// The hidden directory is gone, and the file still names it.
+#[test]
+fn a_file_whose_hidden_directory_was_removed_can_be_used() {
+    let (rig, fs) = new();
+    let inode = file(&fs, "a").inode;
+    fs.setxattr(inode, b"user.large", &[7; 40_000], XattrMode::Any).unwrap();
+    rig.sync(fs.objset());
+    let hidden = fs.inode(inode).unwrap().maybe_word(&fs.tables, Attribute::ExtendedAttributes).unwrap().unwrap();
+    let tx = OpenTx::assign_freeing(fs.objset()).unwrap();
+    fs.objset().free(&tx, hidden).unwrap();
+    drop(tx);
+    rig.sync(fs.objset());
+    let fs = rig.reopen();
+    assert!(fs.listxattr(inode).unwrap().is_empty());
+    assert_eq!(fs.getxattr(inode, b"user.large").unwrap_err().kind(), ErrorKind::NoAttribute);
+    fs.setxattr(inode, b"user.large", &[8; 40_000], XattrMode::Create).unwrap();
+    assert_eq!(fs.getxattr(inode, b"user.large").unwrap(), [8; 40_000]);
+    fs.unlink(fs.root(), b"a").unwrap();
+    fs.forget(inode, u64::MAX);
+}
+
+/// Once each step of 128 MiB of it was freed in a transaction of its own: 2^36 of them.
+#[test]
+fn a_file_that_ends_at_the_end_of_numbers_is_cut_soon() {
+    let (rig, fs) = new();
+    let inode = file(&fs, "a").inode;
+    let last = i64::MAX as u64;
+    fs.write(inode, WriteMode::At(0), &[1; 300_000], &root()).unwrap();
+    fs.write(inode, WriteMode::At(last - 10), &[2; 10], &root()).unwrap();
+    fs.write(inode, WriteMode::At(1 << 61), &[3; 10], &root()).unwrap();
+    rig.sync(fs.objset());
+    fs.truncate(inode, 1 << 62, &root()).unwrap();
+    rig.sync(fs.objset());
+    assert_eq!(fs.read(inode, (1 << 61) + 9, 10).unwrap()[..2], [3, 0]);
+    fs.truncate(inode, 200_000, &root()).unwrap();
+    rig.sync(fs.objset());
+    assert_eq!(fs.read(inode, 199_999, 10).unwrap(), [1]);
+    fs.truncate(inode, last, &root()).unwrap();
+    rig.sync(fs.objset());
+    fs.unlink(fs.root(), b"a").unwrap();
+    fs.forget(inode, u64::MAX);
+    rig.sync(fs.objset());
     rig.check();
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::zpl::{InodeNumber, OwnerKind, QuotaOf, SetAttributes, WriteMode, space_used_by};
 use crate::{CreateOptions, Credentials, Error, ErrorKind, FileSystem, Pool, VdevPaths};
+use engine::dsl::{PropertyChange, PropertyValue};
 use ondisk::znode;
 
 const MIB: u64 = 1 << 20;
@@ -85,6 +86,22 @@ fn who_has_reached_a_quota_writes_no_more() {
     rig.fs.set_quota(OwnerKind::User, QuotaOf::Bytes, 1000, 0).unwrap();
     rig.sync();
     rig.fill(joes, 5 * MIB).unwrap();
+}
+
+/// What a file system is made with comes from its parent, but not what it merely keeps in the same place.
+#[test]
+fn a_child_does_not_inherit_default_quotas() {
+    let rig = Rig::new();
+    let number = |value| PropertyChange::Set(PropertyValue::Number(value));
+    let given = vec![("utf8only".to_owned(), number(1)), ("defaultuserquota".to_owned(), number(MIB))];
+    rig.pool.create_file_system("quotas/parent", given).unwrap();
+    rig.pool.create_file_system("quotas/parent/child", Vec::new()).unwrap();
+    let value = |dataset: &str, name: &str| {
+        let dataset = rig.pool.engine().dsl.open_dataset(dataset).unwrap();
+        dataset.any_property(name).unwrap().unwrap().0.number()
+    };
+    assert_eq!((value("quotas/parent", "utf8only"), value("quotas/parent", "defaultuserquota")), (1, MIB));
+    assert_eq!((value("quotas/parent/child", "utf8only"), value("quotas/parent/child", "defaultuserquota")), (1, 0));
 }
 
 #[test]

@@ -77,7 +77,11 @@ impl SpaceOwner for FreesAtOnce {
         Ok(())
     }
 
-    fn release(&self, _: u64, _: u64) {}
+    fn reserve_to_free(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn settle(&self, _: u64, _: u64, _: u64) {}
     fn born(&self, _: &SyncTx<'_>, _: &BlkPtr) -> Result<()> {
         Ok(())
     }

@@ -1,0 +1,108 @@
+//! `cargo xtask oracle ztest`: OpenZFS's own stress program, on a pool of its making, then on the same pool after we wrote it.
+//!
+//! # Theory
+//! ztest does everything at random to a pool, with many threads, and kills itself now and then; it knows what its objects must
+//! hold. It needs no kernel: `../shared/oracle/golden/ztest` runs it beside us. The pool that it leaves has datasets that no
+//! file system would make (encrypted ones, clones, holes, every checksum): our checker has to find nothing in it. Then we make a
+//! file system in it and files; and ztest goes on with the pool, after its zdb has looked at it.
+//!
+//! It cannot use a pool that we made: half of the datasets that it makes are encrypted, and we do not enable that feature.
+//! Nor can it be told to make no parity, so RAID-Z is one disk wide. It asks `/dev/zfs` whether the pool is in use, and wants to be
+//! answered: a file that refuses stands in for the device, in a mount namespace of ours.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use sim::oracle::{OracleResult, zdb_check};
+use sim::places;
+
+use crate::mounted::tarn;
+
+/// The name that it gives its pool, and looks for.
+const POOL: &str = "ztest";
+/// Mirrors instead of RAID-Z.
+const LAYOUT: [&str; 6] = ["-K", "raidz", "-r", "1", "-m", "2"];
+/// The pool that is there, and nobody is killed: one who dies while he splits the pool leaves it without some of its disks.
+const AGAIN: [&str; 3] = ["-E", "-k", "0"];
+/// Devices of its own, with a `/dev/zfs` that is none, and then the command.
+const NAMESPACE: &str = r#"set -e; old=$(mktemp -d); mount --rbind /dev "$old"; mount -t tmpfs tmpfs /dev
+for name in null zero full random urandom; do touch /dev/$name; mount --bind "$old/$name" /dev/$name; done
+mkdir /dev/shm; mount -t tmpfs tmpfs /dev/shm; ln -s /proc/self/fd /dev/fd; touch /dev/zfs; umount -l "$old"; rmdir "$old"; exec "$@""#;
+
+/// `seconds` for each of both runs.
+pub(crate) fn run(seconds: u64) -> Result<()> {
+    let Some(script) = places::in_shared("oracle/golden/ztest") else {
+        places::skipped("ztest: ../shared/oracle is not there");
+        return Ok(());
+    };
+    let directory = std::env::temp_dir().join(format!("tarn-ztest-{}", std::process::id()));
+    let (images, mount) = (directory.join("images"), directory.join("mnt"));
+    fs::create_dir_all(&images)?;
+    let tarn = Tarn { program: tarn()?, socket: directory.join("sock"), images: images.clone() };
+    let ztest = |more: &[&str]| -> Result<()> {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "bash", "-c", NAMESPACE, "-"]);
+        command.arg(&script).arg("-s").arg(seconds.to_string()).arg(&images).args(LAYOUT).args(more);
+        let output = command.output().with_context(|| script.display().to_string())?;
+        let log = images.join("ztest.log");
+        ensure!(output.status.success(), "ztest {}: {}; see {}", more.join(" "), output.status, log.display());
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        println!("ztest {}: {}", more.join(" "), said.lines().last().unwrap_or("it says nothing").trim());
+        Ok(())
+    };
+    ztest(&[])?;
+    tarn.check("as ztest left it")?;
+    tarn.run(&["zpool", "import", "-N", "-f", "-d", &images.display().to_string(), POOL])?;
+    tarn.run(&["zfs", "create", "-o", &format!("mountpoint={}", mount.display()), "ztest/ours"])?;
+    let copied = Command::new("cp").arg("-r").arg(crate::root().join("crates")).arg(&mount).status()?;
+    ensure!(copied.success(), "our own source does not fit");
+    fs::remove_dir_all(mount.join("crates/cli"))?;
+    tarn.run(&["zpool", "export", POOL])?;
+    tarn.check("after we wrote it")?;
+    ztest(&AGAIN)?;
+    tarn.check("after ztest went on with it")?;
+    fs::remove_dir_all(&directory)?;
+    Ok(())
+}
+
+struct Tarn {
+    program: PathBuf,
+    socket: PathBuf,
+    images: PathBuf,
+}
+
+impl Tarn {
+    fn run(&self, words: &[&str]) -> Result<()> {
+        let output = Command::new(&self.program).args(words).env("TARN_SOCKET", &self.socket).output()?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        ensure!(output.status.success(), "tarn {}: {}\n{}{}", words.join(" "), output.status, text(&output.stdout), text(&output.stderr));
+        Ok(())
+    }
+
+    /// Our checker, and for comparison the real zdb.
+    fn check(&self, when: &str) -> Result<()> {
+        let seen = || format!("the pool {when}; see {}", self.images.display());
+        self.run(&["zdb", "-e", "-p", &self.images.display().to_string(), "-bcc", POOL]).with_context(seen)?;
+        let mut images = Vec::new();
+        for entry in fs::read_dir(&self.images)? {
+            let path = entry?.path();
+            if is_image(&path) {
+                images.push(path);
+            }
+        }
+        images.sort();
+        match zdb_check(&images.iter().map(PathBuf::as_path).collect::<Vec<_>>()) {
+            OracleResult::Clean => println!("the pool {when}: nothing wrong"),
+            OracleResult::Wrong(output) => bail!("{}: the real zdb: {output}", seen()),
+            OracleResult::Unavailable(reason) => bail!("the oracle cannot be asked: {reason}"),
+        }
+        Ok(())
+    }
+}
+
+fn is_image(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.strip_prefix("ztest.").is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+}
