@@ -14,6 +14,7 @@ pub fn errno(kind: ErrorKind) -> Errno {
         ErrorKind::NotFound => Errno::ENOENT,
         ErrorKind::Exists => Errno::EEXIST,
         ErrorKind::Busy | ErrorKind::InUseElsewhere => Errno::EBUSY,
+        ErrorKind::Conflict => Errno::EAGAIN,
         ErrorKind::Invalid => Errno::EINVAL,
         ErrorKind::Quota => Errno::EDQUOT,
         ErrorKind::Denied => Errno::EPERM,

@@ -12,4 +12,6 @@ pub enum Canary {
     NoFlushBeforeUberblock,
     /// Every other group ends without its uberblock: what it acknowledged is lost with the power.
     NoUberblock,
+    /// Blocks of the intent log are written, and not flushed before `fsync` returns.
+    NoFlushOfLog,
 }

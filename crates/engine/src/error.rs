@@ -36,6 +36,8 @@ pub enum ErrorKind {
     Exists,
     /// In use.
     Busy,
+    /// Somebody else has changed what this depends on: it can be tried again from the start.
+    Conflict,
     /// Another host uses the pool.
     InUseElsewhere,
     /// The request makes no sense.

@@ -37,6 +37,10 @@ pub struct Tunables {
     pub multihost_fail_intervals: u16,
     /// For how many heartbeats a pool is watched before it is imported, if its host does not say.
     pub multihost_import_intervals: u32,
+    /// Most bytes that one transaction of a program may write; never more than a quarter of `dirty_bytes_max`.
+    pub transaction_bytes_max: u64,
+    /// Most names that one transaction of a program may make, remove or change.
+    pub transaction_names_max: usize,
     /// A bug for a test to find; [`Canary`] says what this is for.
     pub canary: Option<Canary>,
 }
@@ -76,6 +80,8 @@ impl Default for Tunables {
             multihost_interval_ms: 1000,
             multihost_fail_intervals: 10,
             multihost_import_intervals: 20,
+            transaction_bytes_max: 64 << 20,
+            transaction_names_max: 10_000,
             canary: None,
         }
     }

@@ -8,8 +8,9 @@ use engine::canary::Canary;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sim::explore::campaign::LOG;
-use sim::explore::disk::{Cutter, Keep, Vices};
+use sim::explore::disk::{Cutter, Event, Keep, Vices};
 use sim::explore::judge::Promises;
+use sim::explore::op::{End, Op};
 use sim::explore::run::{LAYOUTS, Layout, Story, create};
 use sim::explore::state::{Depth, Outcome, State, judge, judge_damaged, states};
 use sim::explore::workload::{Workload, short_count};
@@ -23,7 +24,7 @@ fn seed() -> u64 {
 }
 
 fn plan(kind: Kind, states: u64) -> Plan {
-    Plan { seed: seed(), states, of_each: 30, write_every: 6, zdb_every: 0, threads: 2, canary: None, kind }
+    Plan { seed: seed(), states, of_each: 30, write_every: 3, zdb_every: 0, threads: 2, canary: None, kind }
 }
 
 fn expect_clean(what: &str, report: &Report) {
@@ -51,7 +52,7 @@ fn short_sequences() {
 #[test]
 fn bugs_on_purpose_are_found() {
     let explorer = Explorer::default();
-    for (canary, words) in [(Canary::NoFlushBeforeUberblock, ""), (Canary::NoUberblock, "is not the state")] {
+    for (canary, words) in [(Canary::NoFlushBeforeUberblock, ""), (Canary::NoUberblock, ""), (Canary::NoFlushOfLog, "opened for writing")] {
         let report = explorer.explore(&Plan { canary: Some(canary), ..plan(Kind::Random, 3000) });
         say(&format!("explore, {canary:?}: found after {report}"));
         let failure = report.failures.first().unwrap_or_else(|| panic!("{canary:?} was not found in {} states", report.states));
@@ -165,7 +166,7 @@ fn errors_of_disks_lose_nothing() {
     assert!(stopped > 3, "only {stopped} runs were stopped");
 }
 
-fn one_error(layout: &Layout, base: &[sim::explore::disk::Image], ops: Vec<sim::explore::op::Op>, vices: Vices, number: u64) -> bool {
+fn one_error(layout: &Layout, base: &[sim::explore::disk::Image], ops: Vec<Op>, vices: Vices, number: u64) -> bool {
     let what = format!("{}, workload random:{number}, {vices:?}", layout.name);
     let story = Story::tell(ops, base, LOG, None, vices);
     assert!(layout.sides == 1 || story.stopped.is_none(), "{what}: a mirror goes on: {:?}", story.stopped);
@@ -179,6 +180,45 @@ fn one_error(layout: &Layout, base: &[sim::explore::disk::Image], ops: Vec<sim::
         judged.unwrap_or_else(|reason| panic!("{what}, {keep:?}: {reason}"));
     }
     story.stopped.is_some()
+}
+
+/// The installation of a package, cut off at every write: the old one is there, or the new one.
+#[test]
+fn a_transaction_is_there_or_is_not_wherever_the_power_goes() {
+    let at = |path: &str| path.to_owned();
+    let mut ops = vec![Op::Mkdir { path: at("bin") }, Op::Mkdir { path: at("etc") }];
+    for (path, seed) in [("bin/tool", 1), ("bin/helper", 2), ("etc/conf", 3)] {
+        ops.extend([Op::Create { path: at(path) }, Op::Write { path: at(path), offset: 0, length: 30_000, seed }]);
+    }
+    let replaced = vec![
+        Op::Rename { old: at("bin/tool"), new: at("bin/tool.old") },
+        Op::Create { path: at("bin/tool") },
+        Op::Write { path: at("bin/tool"), offset: 0, length: 50_000, seed: 4 },
+        Op::Chmod { path: at("bin/tool"), mode: 0o755 },
+        Op::Write { path: at("etc/conf"), offset: 29_000, length: 3000, seed: 5 },
+        Op::Unlink { path: at("bin/helper") },
+        Op::Mkdir { path: at("share") },
+        Op::Symlink { path: at("share/link"), target: at("../bin/tool") },
+        Op::SetXattr { path: at("bin/tool"), name: at("user.version"), length: 9, seed: 6 },
+        Op::Unlink { path: at("bin/tool.old") },
+    ];
+    ops.extend([Op::Sync, Op::Transaction { ops: replaced, end: End::Durable }]);
+    let seed = seed();
+    let base = create(&LAYOUTS[(seed % 4) as usize]);
+    let story = Story::tell(ops, &base, LOG, None, Vices::default());
+    let last = story.ops.len() - 1;
+    let begun = story.events.iter().position(|event| matches!(event, Event::Begin(number) if *number == last)).unwrap();
+    let mut cutter = Cutter::new(&story.events, story.base.clone(), 0);
+    let mut count = 0;
+    for state in states(&story).into_iter().filter(|state| state.cut > begun && (state.variant < 2 || (state.cut as u64 + seed) % 5 == state.variant as u64)) {
+        let images = state.images(&mut cutter, seed);
+        let depth = Depth { write: state.cut % 8 == 0, ..Depth::default() };
+        let judged = judge(&story, &images, Promises::at(&story, state.cut), depth, &mut state.dice(seed));
+        judged.unwrap_or_else(|reason| panic!("state {state} of {}, TARN_SEED={seed}: {reason}", story.events.len()));
+        count += 1;
+    }
+    say(&format!("explore: a transaction of ten changes, cut off in {count} states"));
+    assert!(count > 50, "{count}");
 }
 
 /// Time does not matter.

@@ -48,6 +48,7 @@ mod patch;
 mod read;
 mod seek;
 mod settings;
+mod together;
 mod tree;
 mod tx;
 mod write;
@@ -62,6 +63,7 @@ pub use log::ObjsetLog;
 pub use objset::{Objset, ObjsetOptions, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER};
 pub use objset_sync::AccountingChange;
 pub use settings::{FileOwner, FileOwnerOf, ObjsetSettings, RedundantMetadata};
+pub use together::Together;
 pub use tx::{OpenTx, SpaceOwner, SyncTx, Tx};
 
 /// An object's number in its set.

@@ -14,6 +14,7 @@ use ondisk::blkptr::BlkPtr;
 use ondisk::feature::Feature;
 use parking_lot::Mutex;
 
+use super::together::{self, Shared};
 use super::{DmuContext, Objset};
 use crate::bail;
 use crate::error::{ErrorKind, Result};
@@ -86,16 +87,26 @@ pub struct OpenTx {
     /// Who promised how much space.
     owner: Arc<dyn SpaceOwner>,
     promised: u64,
-    _hold: TxgHold,
+    hold: Hold,
+}
+
+/// Membership of its own, or that of a whole of several operations.
+enum Hold {
+    Own { _hold: TxgHold },
+    Shared(Arc<Shared>),
 }
 
 /// What any change dirties besides the blocks that are counted: a dnode, what leads to it.
-const UNCOUNTED_BYTES: u64 = 16 << 10;
+pub(super) const UNCOUNTED_BYTES: u64 = 16 << 10;
 
 impl Drop for OpenTx {
     fn drop(&mut self) {
-        let needed = self.tx.dirtied.load(Ordering::Relaxed) + UNCOUNTED_BYTES;
-        self.owner.settle(self.tx.txg, self.promised, needed);
+        let dirtied = self.tx.dirtied.load(Ordering::Relaxed);
+        match &self.hold {
+            Hold::Own { .. } => self.owner.settle(self.tx.txg, self.promised, dirtied + UNCOUNTED_BYTES),
+            // The whole settles.
+            Hold::Shared(shared) => shared.note_dirtied(dirtied),
+        }
     }
 }
 
@@ -114,6 +125,9 @@ impl OpenTx {
     /// # Errors
     /// `NoSpace`, `Quota`, `ReadOnly`, or what stopped the pool.
     pub fn assign(objset: &Objset, bytes: u64) -> Result<OpenTx> {
+        if let Some(shared) = together::current(objset) {
+            return Ok(Self::of(objset, shared));
+        }
         let bytes = objset.worst_case(bytes, objset.settings().record_bytes);
         Self::assign_with(objset, bytes, &|txg| objset.owner().reserve(txg, bytes))
     }
@@ -124,6 +138,9 @@ impl OpenTx {
     /// # Errors
     /// `NoSpace` if even what is kept back for this is used up; `ReadOnly`, or what stopped the pool.
     pub fn assign_freeing(objset: &Objset) -> Result<OpenTx> {
+        if let Some(shared) = together::current(objset) {
+            return Ok(Self::of(objset, shared));
+        }
         Self::assign_with(objset, 0, &|txg| objset.owner().reserve_to_free(txg))
     }
 
@@ -133,7 +150,7 @@ impl OpenTx {
             let hold = join(objset)?;
             let txg = hold.txg();
             let error = match reserve(txg) {
-                Ok(()) => return Ok(OpenTx { tx: Tx::new(txg, false), owner: objset.owner().clone(), promised, _hold: hold }),
+                Ok(()) => return Ok(OpenTx { tx: Tx::new(txg, false), owner: objset.owner().clone(), promised, hold: Hold::Own { _hold: hold } }),
                 Err(error) => error,
             };
             drop(hold);
@@ -146,9 +163,20 @@ impl OpenTx {
             waits += 1;
         }
     }
+
+    fn of(objset: &Objset, shared: Arc<Shared>) -> OpenTx {
+        OpenTx { tx: Tx::new(shared.txg(), false), owner: objset.owner().clone(), promised: 0, hold: Hold::Shared(shared) }
+    }
+
+    /// Joins the open group if that needs no waiting.
+    pub(super) fn try_join(objset: &Objset) -> Result<Option<TxgHold>> {
+        let context = check_may_join(objset)?;
+        let has_room = context.dirty.total() < context.tunables.dirty_bytes_max;
+        Ok(if has_room { context.groups.try_hold() } else { None })
+    }
 }
 
-fn join(objset: &Objset) -> Result<TxgHold> {
+fn check_may_join(objset: &Objset) -> Result<&Arc<DmuContext>> {
     let context = objset.context();
     if context.read_only || objset.is_snapshot() {
         bail!(ReadOnly, "{} is read-only", objset.name());
@@ -156,9 +184,14 @@ fn join(objset: &Objset) -> Result<TxgHold> {
     if let Some(failure) = context.groups.failure() {
         return Err(failure);
     }
-    if let Some(refusal) = context.io.devices().refusal() {
-        return Err(refusal);
+    match context.io.devices().refusal() {
+        Some(refusal) => Err(refusal),
+        None => Ok(context),
     }
+}
+
+fn join(objset: &Objset) -> Result<TxgHold> {
+    let context = check_may_join(objset)?;
     throttle(context)?;
     Ok(context.groups.hold())
 }

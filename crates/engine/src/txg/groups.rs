@@ -140,6 +140,18 @@ impl TxgGroups {
         TxgHold { groups: self.clone(), shard, txg }
     }
 
+    /// As [`TxgGroups::hold`]; `None`: it would have to wait.
+    pub fn try_hold(self: &Arc<Self>) -> Option<TxgHold> {
+        let shard = own_shard();
+        let mut holds = self.shards[shard].holds.lock();
+        if self.draining.load(Ordering::Acquire) {
+            return None;
+        }
+        let txg = self.open.load(Ordering::Acquire);
+        holds[slot(txg)] += 1;
+        Some(TxgHold { groups: self.clone(), shard, txg })
+    }
+
     fn holders(&self, txg: Txg) -> u64 {
         self.shards.iter().map(|shard| shard.holds.lock()[slot(txg)]).sum()
     }

@@ -29,6 +29,7 @@ use super::block::{self, DATA_BYTES_MAX, LINK_BYTES, LOG_BLOCK_MAX};
 use super::itx::{Content, Itx};
 use super::log::{Chain, ChainBlock, first_checksum};
 use super::Zil;
+use crate::canary::Canary;
 use crate::dmu::ObjectId;
 use crate::error::Result;
 use crate::txg::{Txg, slot};
@@ -130,7 +131,8 @@ impl Zil {
             own.push(round.number);
         }
         // A round of one block was written durably at once.
-        if blocks > 1 && let Err(error) = self.flusher.flush(|| self.context.io.flush_log()) {
+        let careless = self.context.tunables.canary == Some(Canary::NoFlushOfLog);
+        if blocks > 1 && !careless && let Err(error) = self.flusher.flush(|| self.context.io.flush_log()) {
             self.break_chain(own[0], &error);
         }
         self.rounds_done(&own, permit);
@@ -273,7 +275,8 @@ impl Zil {
             return 0;
         };
         block::number(&mut filled.bytes, &filled.lengths, placed.first_sequence);
-        let durable = alone && placed.blocks.len() == 1;
+        let careless = self.context.tunables.canary == Some(Canary::NoFlushOfLog);
+        let durable = alone && placed.blocks.len() == 1 && !careless;
         for (pointer, next, part) in &placed.blocks {
             let written = block::encode(pointer, next, &filled.bytes[part.clone()]).and_then(|bytes| self.context.io.write_log(pointer, &bytes, durable));
             if let Err(error) = written {

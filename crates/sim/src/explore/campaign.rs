@@ -17,7 +17,7 @@ use super::state::{Depth, State, judge, states};
 use super::workload::{Workload, short_count};
 
 /// How `fsync` is meant: to write the intent log.
-pub const LOG: bool = false;
+pub const LOG: bool = true;
 
 /// What is explored.
 #[derive(Debug, Clone, Copy)]

@@ -188,6 +188,13 @@ impl Disk for SimDisk {
         self.put(bufs.concat(), offset).map(drop)
     }
 
+    fn write_durable_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
+        if let (Some(write), Some(recorder)) = (self.put(bufs.concat(), offset)?, &self.recorder) {
+            recorder.note(Event::Durable { write });
+        }
+        Ok(())
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.count(2, self.vices.flush_error, false)?;
         if let Some(recorder) = &self.recorder {

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use tarnfs::{Error, FileKind, FileSystem, InodeNumber};
 
 use super::disk::Event;
+use super::op::Op;
 use super::run::Story;
 use super::world::{Data, Effect, NodeId, Shape, World};
 
@@ -171,11 +172,16 @@ impl Promises {
 
     /// The groups that may be the last on disk, as how many operations they hold.
     fn groups(self, story: &Story) -> Vec<usize> {
-        let ends = |number: &usize| story.ops[*number].ends_a_group(story.log);
-        let promises = |number: &usize| ends(number) && matches!(story.effects[*number], Effect::Sync | Effect::Fsync(_));
+        let ends = |number: &usize| story.ops[*number].ends_a_group();
+        let promises = |number: &usize| match story.effects[*number] {
+            Effect::Fsync(_) => !story.log,
+            ref effect => effect.makes_safe(),
+        };
         let safe = (0..self.ended).rev().find(promises);
         let first = safe.unwrap_or(0);
-        let mut groups: Vec<usize> = (first..self.begun).filter(ends).collect();
+        // What shares blocks has the group end before it, all else in it.
+        let end = |number: usize| number + usize::from(!matches!(story.ops[number], Op::Clone { .. }));
+        let mut groups: Vec<usize> = (first..self.begun).filter(ends).map(end).collect();
         if safe.is_none() {
             groups.push(0);
         }
@@ -210,8 +216,11 @@ impl Promises {
         if !story.log {
             return self.allow_group(story, seen);
         }
-        let is_promise = |number: &usize| matches!(story.effects[*number], Effect::Sync | Effect::Fsync(_));
-        let safe = (0..self.ended).rev().find(is_promise).unwrap_or(0);
+        let is_promise = |number: &usize| match story.effects[*number] {
+            Effect::Fsync(file) => story.was_touched(file, *number),
+            ref effect => effect.makes_safe(),
+        };
+        let safe = (0..self.ended).rev().find(is_promise).map_or(0, |number| number + 1);
         let mut reasons = String::new();
         for names in (safe..=self.begun).rev() {
             match seen.fit(&story.worlds[names]) {
@@ -228,13 +237,19 @@ impl Promises {
     /// Why a file cannot be this when the names are those after `names` operations.
     fn file_differs(self, story: &Story, seen: &SeenNode, id: NodeId, names: usize) -> Option<String> {
         let acknowledged = (0..self.ended).rev().find(|number| match story.effects[*number] {
-            Effect::Sync => true,
             Effect::Fsync(file) => file == id,
-            _ => false,
+            ref effect => effect.makes_safe(),
         });
-        let renamed = (0..names).rev().find(|number| story.effects[*number] == Effect::Names { renamed: Some(id) });
-        let first = acknowledged.max(renamed).unwrap_or(0);
-        let versions: Vec<&Arc<Data>> = story.worlds[first..=self.begun].iter().filter(|world| id < world.len()).map(|world| &world.node(id).data).collect();
+        let renamed = (0..names).rev().find(|number| matches!(story.effects[*number], Effect::Names { renamed: Some(file), .. } if file == id));
+        // A transaction is in the names, and then in the file, or in neither.
+        let changed = |number: &usize| matches!(&story.effects[*number], Effect::Transaction { files, .. } if files.contains(&id));
+        let whole = (0..names).rev().find(changed).map(|number| number + 1);
+        let first = acknowledged.max(renamed).max(whole).unwrap_or(0);
+        let last = (names..self.begun).find(changed).unwrap_or(self.begun);
+        if first > last {
+            return Some(format!("file {id} has a part of a transaction only"));
+        }
+        let versions: Vec<&Arc<Data>> = story.worlds[first..=last].iter().filter(|world| id < world.len()).map(|world| &world.node(id).data).collect();
         let fits = versions.iter().any(|data| data_fits(seen, id == 0, data));
         let mixes = renamed.is_some() && is_mixture(story, seen, id, self.begun);
         if fits || mixes {

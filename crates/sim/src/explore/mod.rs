@@ -27,6 +27,7 @@ pub mod judge;
 pub mod op;
 pub mod run;
 pub mod state;
+mod transaction;
 pub mod workload;
 pub mod world;
 

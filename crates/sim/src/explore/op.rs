@@ -1,5 +1,7 @@
 //! The operations of a workload, and what does them to a real file system.
 
+use std::sync::Arc;
+
 use engine::error::Result;
 use tarnfs::{CloneRange, Credentials, FileSystem, InodeNumber, Pool, RenameMode, SetAttributes, SetTime, Time, WriteMode, XattrMode};
 
@@ -27,6 +29,19 @@ pub enum Op {
     Clone { from: String, to: String },
     Fsync { path: String },
     Sync,
+    /// Several of the others as one transaction of a program.
+    Transaction { ops: Vec<Op>, end: End },
+}
+
+/// How a transaction ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It is committed.
+    Commit,
+    /// It is committed, and on disk when that returns.
+    Durable,
+    /// It is given up.
+    Abort,
 }
 
 /// Bytes that compress a little: a function of the arguments.
@@ -45,14 +60,16 @@ pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
 }
 
 impl Op {
-    /// Whether a transaction group may end before it or in it.
-    pub fn ends_a_group(&self, log: bool) -> bool {
-        match self {
-            Op::Sync | Op::Clone { .. } => true,
-            Op::Fsync { .. } => !log,
-            _ => false,
-        }
+    /// Whether a transaction group may end before it or in it. (The first `fsync` of all has to make the log, and one that
+    /// comes after a transaction waits for its group.)
+    pub fn ends_a_group(&self) -> bool {
+        matches!(self, Op::Sync | Op::Fsync { .. } | Op::Clone { .. } | Op::Transaction { end: End::Durable, .. })
     }
+}
+
+/// Cuts a path into its directory and its last name.
+pub(super) fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or(("", path))
 }
 
 /// Does operations.
@@ -60,7 +77,7 @@ pub struct Doer<'a> {
     /// The pool.
     pub pool: &'a Pool,
     /// The file system.
-    pub fs: &'a FileSystem,
+    pub fs: &'a Arc<FileSystem>,
     /// `fsync` is the file system's own; without an intent log it is a sync of the pool, which promises the same.
     pub log: bool,
     user: Credentials,
@@ -68,7 +85,7 @@ pub struct Doer<'a> {
 
 impl<'a> Doer<'a> {
     /// On this file system.
-    pub fn new(pool: &'a Pool, fs: &'a FileSystem, log: bool) -> Self {
+    pub fn new(pool: &'a Pool, fs: &'a Arc<FileSystem>, log: bool) -> Self {
         Doer { pool, fs, log, user: Credentials::root() }
     }
 
@@ -81,7 +98,7 @@ impl<'a> Doer<'a> {
     }
 
     fn place<'p>(&self, path: &'p str) -> Result<(InodeNumber, &'p [u8])> {
-        let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let (directory, name) = split(path);
         Ok((self.inode(directory)?, name.as_bytes()))
     }
 
@@ -141,6 +158,7 @@ impl<'a> Doer<'a> {
             Op::Clone { from, to } => self.share(from, to),
             Op::Fsync { path } if self.log => fs.fsync(self.inode(path)?),
             Op::Fsync { .. } | Op::Sync => self.pool.sync(),
+            Op::Transaction { ops, end } => super::transaction::run(self.fs, ops, *end),
         }
     }
 }

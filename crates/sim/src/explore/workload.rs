@@ -10,7 +10,7 @@ use std::fmt;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::op::Op;
+use super::op::{End, Op};
 use super::world::{Shape, World};
 
 /// A workload by its name: all else follows from that.
@@ -186,6 +186,18 @@ impl Dice {
         }
     }
 
+    /// Some operations that can be done one after the other.
+    fn transaction(&mut self, world: &World) -> Op {
+        let (mut world, mut ops, length) = (world.clone(), Vec::new(), 1 + self.below(7));
+        while ops.len() < length {
+            let op = self.op(&world);
+            if !matches!(op, Op::Clone { .. } | Op::Fsync { .. }) && world.apply(&op).is_some() {
+                ops.push(op);
+            }
+        }
+        Op::Transaction { ops, end: [End::Commit, End::Commit, End::Durable, End::Abort][self.below(4)] }
+    }
+
     fn make(&mut self, world: &World, path: String) -> Op {
         match self.below(20) {
             0..10 => Op::Create { path },
@@ -204,7 +216,11 @@ fn random(seed: u64) -> Vec<Op> {
     let (mut ops, mut world) = (Vec::new(), World::default());
     let length = 10 + dice.below(50);
     while ops.len() < length {
-        let op = if dice.below(14) == 0 { Op::Sync } else { dice.op(&world) };
+        let op = match dice.below(28) {
+            0 | 1 => Op::Sync,
+            2..5 => dice.transaction(&world),
+            _ => dice.op(&world),
+        };
         if world.apply(&op).is_some() {
             ops.push(op);
         }
@@ -228,7 +244,7 @@ mod tests {
     fn random_workloads_have_everything() {
         let ops: Vec<Op> = (0..300).flat_map(random).collect();
         let kinds: std::collections::HashSet<_> = ops.iter().map(std::mem::discriminant).collect();
-        assert_eq!(kinds.len(), 19);
+        assert_eq!(kinds.len(), 20);
     }
 
     #[test]

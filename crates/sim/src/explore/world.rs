@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::op::{Op, bytes};
+use super::op::{End, Op, bytes, split};
 
 /// A file of the world; 0 is the root.
 pub type NodeId = usize;
@@ -65,6 +65,8 @@ pub enum Effect {
     Names {
         /// The file that was renamed so.
         renamed: Option<NodeId>,
+        /// Directories and files that it changed.
+        touched: Vec<NodeId>,
     },
     /// It changed one file.
     Data(NodeId),
@@ -72,6 +74,22 @@ pub enum Effect {
     Sync,
     /// All names, and everything that was done to this file, are safe when it returns.
     Fsync(NodeId),
+    /// It changed all of these, or none; `durable`: everything up to it is safe when it returns.
+    Transaction {
+        /// The files that it changed.
+        files: Vec<NodeId>,
+        /// Whether it waited.
+        durable: bool,
+    },
+    /// It changed nothing.
+    Nothing,
+}
+
+impl Effect {
+    /// When it returns, everything is safe.
+    pub fn makes_safe(&self) -> bool {
+        matches!(self, Effect::Sync | Effect::Transaction { durable: true, .. })
+    }
 }
 
 impl Default for World {
@@ -84,10 +102,6 @@ fn new_node(shape: Shape, mode: u32) -> Node {
     let links = if matches!(shape, Shape::Directory(_)) { 2 } else { 1 };
     let data = Data { contents: Vec::new(), mode, uid: 0, gid: 0, xattrs: BTreeMap::new(), modified: None };
     Node { shape, links, data: Arc::new(data) }
-}
-
-fn split(path: &str) -> (&str, &str) {
-    path.rsplit_once('/').unwrap_or(("", path))
 }
 
 impl World {
@@ -164,7 +178,7 @@ impl World {
         self.nodes.push(new_node(shape, mode));
         self.nodes[parent].links += u64::from(self.is_directory(id));
         self.names_mut(parent).insert(split(path).1.to_owned(), id);
-        Some(Effect::Names { renamed: None })
+        Some(Effect::Names { renamed: None, touched: vec![parent, id] })
     }
 
     fn remove(&mut self, path: &str, directory: bool) -> Option<Effect> {
@@ -175,7 +189,7 @@ impl World {
         self.names_mut(parent).remove(split(path).1);
         let changed = if directory { parent } else { id };
         self.nodes[changed].links -= 1;
-        Some(Effect::Names { renamed: None })
+        Some(Effect::Names { renamed: None, touched: vec![parent, id] })
     }
 
     fn link(&mut self, old: &str, new: &str) -> Option<Effect> {
@@ -185,7 +199,7 @@ impl World {
         }
         self.nodes[id].links += 1;
         self.names_mut(parent).insert(split(new).1.to_owned(), id);
-        Some(Effect::Names { renamed: None })
+        Some(Effect::Names { renamed: None, touched: vec![parent, id] })
     }
 
     fn rename(&mut self, old: &str, new: &str) -> Option<Effect> {
@@ -203,7 +217,7 @@ impl World {
         self.names_mut(from).remove(split(old).1);
         self.names_mut(to).insert(split(new).1.to_owned(), moved);
         self.moved_links(moved, from, to);
-        Some(Effect::Names { renamed: Some(moved) })
+        Some(Effect::Names { renamed: Some(moved), touched: [from, to, moved].into_iter().chain(other).collect() })
     }
 
     fn exchange(&mut self, one: &str, two: &str) -> Option<Effect> {
@@ -216,7 +230,7 @@ impl World {
         self.names_mut(to).insert(split(two).1.to_owned(), first);
         self.moved_links(first, from, to);
         self.moved_links(second, to, from);
-        Some(Effect::Names { renamed: None })
+        Some(Effect::Names { renamed: None, touched: vec![from, to, first, second] })
     }
 
     fn moved_links(&mut self, moved: NodeId, from: NodeId, to: NodeId) {
@@ -288,6 +302,23 @@ impl World {
             }
             Op::Fsync { path } => self.find(path).map(Effect::Fsync),
             Op::Sync => Some(Effect::Sync),
+            Op::Transaction { ops, end } => self.transaction(ops, *end),
         }
+    }
+
+    fn transaction(&mut self, ops: &[Op], end: End) -> Option<Effect> {
+        let (mut after, mut files) = (self.clone(), Vec::new());
+        for op in ops {
+            match after.apply(op)? {
+                Effect::Names { touched, .. } => files.extend(touched),
+                Effect::Data(file) => files.push(file),
+                _ => return None,
+            }
+        }
+        if end == End::Abort {
+            return Some(Effect::Nothing);
+        }
+        *self = after;
+        Some(Effect::Transaction { files, durable: end == End::Durable })
     }
 }

@@ -152,7 +152,7 @@ impl FileSystem {
         let Ok(tx) = OpenTx::assign(&self.objset, 0) else {
             return Ok(());
         };
-        inode.edit(self, &tx).set(&[(Attribute::AccessTime, &now.to_bytes())])
+        inode.edit_quietly(self, &tx).set(&[(Attribute::AccessTime, &now.to_bytes())])
     }
 
     /// Writes; returns where the data went.

@@ -12,6 +12,7 @@ use ondisk::sa::Attribute;
 use ondisk::{acl, znode};
 use parking_lot::{Mutex, RwLock};
 
+use super::gate::Gate;
 use super::inode::InodeTable;
 use super::quota::{QuotaOf, Quotas};
 use super::sa_tables::SaTables;
@@ -155,6 +156,7 @@ pub struct FileSystem {
     pub(super) tables: SaTables,
     pub(super) uses_attributes: bool,
     pub(super) inodes: InodeTable,
+    pub(super) gate: Gate,
     /// guards: which directory is in which; taken first
     pub(super) tree: Mutex<()>,
     options: RwLock<MountOptions>,
@@ -222,6 +224,7 @@ impl FileSystem {
             tables: SaTables::load(&objset, sa_master)?,
             uses_attributes,
             inodes: InodeTable::default(),
+            gate: Gate::default(),
             tree: Mutex::new(()),
             options: RwLock::new(options),
             quotas: RwLock::new(Quotas::load(&objset, &master)?),
@@ -368,6 +371,8 @@ impl FileSystem {
         if txg <= groups.synced_txg() {
             return Ok(());
         }
+        // No transaction is committed meanwhile: what comes after it must not be in the log before its group is on disk.
+        let _entered = self.gate.enter();
         zil.commit(Some(inode), self)
     }
 
@@ -377,7 +382,10 @@ impl FileSystem {
     /// What stopped the pool.
     pub fn commit(&self) -> Result<()> {
         match self.zil.as_ref().filter(|_| !self.is_read_only()) {
-            Some(zil) => zil.commit(None, self),
+            Some(zil) => {
+                let _entered = self.gate.enter();
+                zil.commit(None, self)
+            }
             None => Ok(()),
         }
     }

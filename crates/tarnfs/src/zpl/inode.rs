@@ -19,6 +19,7 @@ use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 
 use super::attributes::{Attributes, SetPlace};
 use super::file_system::FileSystem;
+use super::gate::Entered;
 use super::sa_tables::SaTables;
 use super::{FileKind, InodeNumber};
 
@@ -50,6 +51,8 @@ pub(super) struct Inode {
     pub(super) read_ahead: Mutex<ReadAhead>,
     /// The newest transaction group that changed the file.
     pub(super) changed_in: AtomicU64,
+    /// How often it was changed since it is in memory; its access time does not count.
+    pub(super) changes: AtomicU64,
     /// guarded by: the shard of the table
     references: AtomicU64,
 }
@@ -69,12 +72,19 @@ impl Inode {
             ranges: RangeLock::new(),
             read_ahead: Mutex::default(),
             changed_in: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
             references: AtomicU64::new(0),
         })
     }
 
     /// Locks the attributes for a change in `tx`.
     pub(super) fn edit<'a>(&'a self, fs: &'a FileSystem, tx: &'a Tx) -> Editor<'a> {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.edit_quietly(fs, tx)
+    }
+
+    /// As [`Inode::edit`], for a change that is no reason to do anything again.
+    pub(super) fn edit_quietly<'a>(&'a self, fs: &'a FileSystem, tx: &'a Tx) -> Editor<'a> {
         self.changed_in.fetch_max(tx.txg(), Ordering::AcqRel);
         let place = SetPlace { objset: &fs.objset, dnode: &self.dnode, tables: &fs.tables, tx };
         Editor { attributes: self.attributes.write(), place }
@@ -172,6 +182,8 @@ impl InodeTable {
 pub(super) struct InodeRef<'a> {
     fs: &'a FileSystem,
     inode: Arc<Inode>,
+    /// No transaction of a program is committed meanwhile.
+    _entered: Entered<'a>,
     /// Its end was seen to.
     leaves: bool,
 }
@@ -208,8 +220,9 @@ impl InodeRef<'_> {
 impl FileSystem {
     /// The inode with number `object`.
     pub(super) fn inode(&self, object: InodeNumber) -> Result<InodeRef<'_>> {
+        let entered = self.gate.enter();
         if let Some(inode) = self.inodes.find(object) {
-            return Ok(InodeRef { fs: self, inode, leaves: false });
+            return Ok(InodeRef { fs: self, inode, _entered: entered, leaves: false });
         }
         let inode = self.inode_even_unlinked(object)?;
         // One without links is alive only as long as somebody refers to it, and nobody did.
@@ -220,8 +233,9 @@ impl FileSystem {
     }
 
     pub(super) fn inode_even_unlinked(&self, object: InodeNumber) -> Result<InodeRef<'_>> {
+        let entered = self.gate.enter();
         if let Some(inode) = self.inodes.find(object) {
-            return Ok(InodeRef { fs: self, inode, leaves: false });
+            return Ok(InodeRef { fs: self, inode, _entered: entered, leaves: false });
         }
         let dnode = self.objset.hold(object)?;
         let mut attributes = Attributes::load(&dnode, &self.tables).within(|| format!("inode {object}"))?;
@@ -230,7 +244,7 @@ impl FileSystem {
         }
         let inode = Inode::new(object, dnode, attributes, &self.tables)?;
         inode.changed_in.store(self.may_have_changed_in(object), Ordering::Release);
-        Ok(InodeRef { fs: self, inode: self.inodes.insert(inode), leaves: false })
+        Ok(InodeRef { fs: self, inode: self.inodes.insert(inode), _entered: entered, leaves: false })
     }
 
     /// The newest transaction group in which an object that nobody refers to may have been changed, when somebody did.
@@ -244,10 +258,11 @@ impl FileSystem {
 
     /// Puts a new file's inode into the table.
     pub(super) fn insert_inode(&self, inode: Inode) -> InodeRef<'_> {
-        InodeRef { fs: self, inode: self.inodes.insert(inode), leaves: false }
+        InodeRef { fs: self, inode: self.inodes.insert(inode), _entered: self.gate.enter(), leaves: false }
     }
 
     fn release(&self, object: InodeNumber, count: u64) {
+        let _entered = self.gate.enter();
         let Some(inode) = self.inodes.release(object, count) else {
             return;
         };

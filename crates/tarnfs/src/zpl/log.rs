@@ -93,7 +93,9 @@ impl FileSystem {
         if zil.note(tx) {
             return Ok(());
         }
-        if zil.is_disabled() {
+        // A transaction of a program is whole with its group. In the log it could be there by halves; so who wants something
+        // durable that came after it waits for the group.
+        if zil.is_disabled() || self.gate.is_alone() {
             zil.unlogged(tx);
             return Ok(());
         }

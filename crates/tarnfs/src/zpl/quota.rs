@@ -285,6 +285,16 @@ impl FileSystem {
 
     /// Fails if one of those to whom a file would belong may have no more. To be asked before joining a transaction.
     pub(super) fn check_quota_to_own(&self, user: Option<u64>, group: Option<u64>, project: Option<u64>) -> Result<()> {
+        // The commit of a transaction has asked before its first change.
+        if self.gate.is_alone() { Ok(()) } else { self.check_to_own(user, group, project) }
+    }
+
+    /// As [`FileSystem::check_quota_to_own`], for the commit of a transaction.
+    pub(super) fn check_owner_before_commit(&self, uid: u32, gid: u32) -> Result<()> {
+        self.check_to_own(Some(uid.into()), Some(gid.into()), None)
+    }
+
+    fn check_to_own(&self, user: Option<u64>, group: Option<u64>, project: Option<u64>) -> Result<()> {
         if !self.quotas.read().exist {
             return Ok(());
         }
@@ -299,6 +309,11 @@ impl FileSystem {
 
     /// Fails if one of those to whom the file belongs may write no more. To be asked before joining a transaction.
     pub(super) fn check_quota_to_write(&self, inode: &Inode) -> Result<()> {
+        if self.gate.is_alone() { Ok(()) } else { self.check_quota_before_commit(inode) }
+    }
+
+    /// As [`FileSystem::check_quota_to_write`], for the commit of a transaction.
+    pub(super) fn check_quota_before_commit(&self, inode: &Inode) -> Result<()> {
         if !self.quotas.read().exist {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 mod acl;
 mod model;
 mod quota;
-mod rig;
+pub(super) mod rig;
 
 use engine::dmu::{ObjsetSettings, OpenTx};
 use engine::error::ErrorKind;

@@ -91,7 +91,7 @@ impl SpaceOwner for FreesAtOnce {
     }
 }
 
-pub(super) struct Rig {
+pub(in crate::zpl) struct Rig {
     pub(super) context: Arc<DmuContext>,
     group: Arc<Group>,
     free: Arc<FreeOnDisk>,
@@ -101,7 +101,7 @@ pub(super) struct Rig {
 
 impl Rig {
     /// A disk, and a new file system on it.
-    pub(super) fn new(new: &NewFileSystem, settings: ObjsetSettings) -> (Rig, FileSystem) {
+    pub(in crate::zpl) fn new(new: &NewFileSystem, settings: ObjsetSettings) -> (Rig, FileSystem) {
         let host = RealHost::shared();
         let device = Arc::new(MemDevice(MemDisk::new("mem", METASLAB_BYTES * METASLABS)));
         let allocator = Arc::new(Allocator::new(2));

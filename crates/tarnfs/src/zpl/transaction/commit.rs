@@ -1,0 +1,199 @@
+//! The commit of a transaction.
+//!
+//! # Theory
+//! Everything that can be refused is refused before the first change: then nothing has happened. Names come first, in their order; then
+//! contents, attributes and extended attributes of what still has a name, which do not depend on each other.
+
+use std::collections::HashMap;
+
+use engine::dmu::Together;
+use engine::error::{Error, ErrorKind, Result};
+use engine::bail;
+
+use super::change::{NameChange, Place};
+use super::node::{Node, PIECE};
+use super::{Durability, NodeId, OWN, Transaction};
+use crate::zpl::link::NAME_CHANGE;
+use crate::zpl::{Credentials, InodeNumber, SetAttributes, WriteMode, XattrMode};
+
+/// Worst case of the metadata of one file's new contents.
+const FILE_METADATA: u64 = 256 << 10;
+/// How often there is waited for a group with room.
+const WAITS_MAX: usize = 16;
+/// Contents are written in parts of so many pieces.
+const RUN_PIECES: usize = 256;
+
+impl Transaction {
+    /// Does all changes at once. Nobody sees some of them without the others, and no crash leaves some of them.
+    ///
+    /// # Errors
+    /// Nothing has happened: `Conflict` if what the transaction has seen has changed; `NoSpace`, `Quota`, `ReadOnly`. `Suspended`: one of the
+    /// changes could not be done; the pool has stopped, and is on disk as it was before.
+    pub fn commit(self, durability: Durability) -> Result<()> {
+        let fs = self.fs.clone();
+        let room = self.room();
+        let mut made = HashMap::new();
+        let mut waits = 0;
+        let txg = loop {
+            let alone = fs.gate.close();
+            self.check()?;
+            if self.is_empty() {
+                return Ok(());
+            }
+            let Some(together) = Together::try_begin(&fs.objset, room)? else {
+                drop(alone);
+                if waits == WAITS_MAX {
+                    bail!(NoSpace, "{}: there is no room for a transaction of {room} bytes", fs.objset.name());
+                }
+                waits += 1;
+                Together::wait(&fs.objset, room)?;
+                continue;
+            };
+            if let Err(error) = self.apply(&mut made) {
+                let name = fs.objset.name();
+                let error = Error::new(ErrorKind::Suspended, format!("{name}: a transaction could not be done to its end, and is undone by stopping the pool: {error}"));
+                together.give_up(&fs.objset, error.clone());
+                return Err(error);
+            }
+            break together.txg();
+        };
+        for inode in made.into_values() {
+            fs.forget(inode, 1);
+        }
+        // What was removed may be freed now.
+        drop(self);
+        if durability == Durability::Now { fs.objset.context().groups.wait_synced(txg) } else { Ok(()) }
+    }
+
+    /// Worst case of what the commit writes. Who only frees needs no room.
+    fn room(&self) -> u64 {
+        let only_frees = |change: &NameChange| matches!(change, NameChange::Remove { .. });
+        if self.bytes == 0 && self.names.iter().all(only_frees) && self.nodes.values().all(|node| !node.is_changed()) {
+            return 0;
+        }
+        let files = self.nodes.values().filter(|node| node.is_changed()).count() as u64;
+        // A part of a block may be written as a whole block.
+        let blocks = self.nodes.values().map(|node| node.patch.pieces.len() as u64).sum::<u64>().min(2 * files) * self.fs.objset.settings().record_bytes;
+        self.bytes + blocks + files * FILE_METADATA + self.names.len() as u64 * NAME_CHANGE
+    }
+
+    /// Is everything as it was seen, and may everything be done?
+    fn check(&self) -> Result<()> {
+        let fs = &self.fs;
+        fs.check_writable()?;
+        for (id, node) in &self.nodes {
+            if let Some(base) = &node.base {
+                base.check_rules(fs, *id)?;
+                if node.depends {
+                    base.check_unchanged(fs, *id)?;
+                }
+            }
+            if node.patch.exists && node.base.is_some() {
+                fs.check_quota_before_commit(&*fs.inode(*id)?)?;
+            }
+            if node.base.is_none() || node.attributes.uid.is_some() || node.attributes.gid.is_some() {
+                fs.check_owner_before_commit(node.stat.uid, node.stat.gid)?;
+            }
+        }
+        for ((directory, name), found) in &self.seen {
+            let now = match fs.lookup(*directory, name) {
+                Ok(stat) => {
+                    fs.forget(stat.inode, 1);
+                    Some(stat.inode)
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Stale) => None,
+                Err(error) => return Err(error),
+            };
+            if now != *found {
+                bail!(Conflict, "{}: {:?} in directory {directory} was changed by somebody else", fs.objset.name(), String::from_utf8_lossy(name));
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&self, made: &mut HashMap<NodeId, InodeNumber>) -> Result<()> {
+        for (_nth, change) in self.names.iter().enumerate() {
+            #[cfg(test)]
+            if self.fail_at == Some(_nth) {
+                bail!(Io, "a test wants this change to fail");
+            }
+            self.apply_name(change, made)?;
+        }
+        let mut ids: Vec<NodeId> = self.nodes.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            let node = &self.nodes[&id];
+            if node.stat.links > 0 && node.is_changed() {
+                self.apply_node(node, number(made, id))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_name(&self, change: &NameChange, made: &mut HashMap<NodeId, InodeNumber>) -> Result<()> {
+        let fs = &self.fs;
+        match change {
+            NameChange::Make { place, node, mode, device, credentials } => {
+                let directory = number(made, place.directory);
+                let stat = match &self.nodes[node].target {
+                    Some(target) => fs.symlink(directory, &place.name, target, credentials)?,
+                    None => fs.create(directory, &place.name, *mode, *device, credentials)?,
+                };
+                made.insert(*node, stat.inode);
+                Ok(())
+            }
+            NameChange::Link { node, place } => {
+                let stat = fs.link(number(made, *node), number(made, place.directory), &place.name)?;
+                fs.forget(stat.inode, 1);
+                Ok(())
+            }
+            NameChange::Remove { place, directory: true } => fs.rmdir(number(made, place.directory), &place.name),
+            NameChange::Remove { place, directory: false } => fs.unlink(number(made, place.directory), &place.name),
+            NameChange::Rename { from, to, mode } => {
+                let at = |place: &Place| number(made, place.directory);
+                fs.rename(at(from), &from.name, at(to), &to.name, *mode)
+            }
+        }
+    }
+
+    fn apply_node(&self, node: &Node, inode: InodeNumber) -> Result<()> {
+        let (fs, root) = (&self.fs, Credentials::root());
+        if node.patch.exists {
+            self.apply_patch(node, inode)?;
+        }
+        if node.attributes != SetAttributes::default() {
+            fs.setattr(inode, &node.attributes, &root)?;
+        }
+        for (name, value) in &node.xattrs {
+            match value {
+                Some(value) => fs.setxattr(inode, name, value, XattrMode::Any)?,
+                None => fs.removexattr(inode, name)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_patch(&self, node: &Node, inode: InodeNumber) -> Result<()> {
+        let (fs, root, size) = (&self.fs, Credentials::root(), node.stat.size);
+        if fs.getattr(inode)?.size > node.patch.kept {
+            fs.truncate(inode, node.patch.kept, &root)?;
+        }
+        let pieces: Vec<(u64, &[u8; PIECE])> = node.patch.pieces.iter().map(|(number, piece)| (*number, &**piece)).collect();
+        for run in pieces.chunk_by(|a, b| a.0 + 1 == b.0) {
+            for part in run.chunks(RUN_PIECES) {
+                let at = part[0].0 * PIECE as u64;
+                let mut bytes: Vec<u8> = part.iter().flat_map(|(_, piece)| piece.iter().copied()).collect();
+                bytes.truncate(usize::try_from(size.saturating_sub(at)).unwrap_or(usize::MAX));
+                if !bytes.is_empty() {
+                    fs.write(inode, WriteMode::At(at), &bytes, &root)?;
+                }
+            }
+        }
+        if fs.getattr(inode)?.size != size { fs.truncate(inode, size, &root) } else { Ok(()) }
+    }
+}
+
+/// The inode number of a file of the transaction.
+fn number(made: &HashMap<NodeId, InodeNumber>, id: NodeId) -> InodeNumber {
+    if id < OWN { id } else { made[&id] }
+}

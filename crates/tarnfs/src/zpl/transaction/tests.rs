@@ -1,0 +1,281 @@
+//! Transactions seen from outside and inside. What a crash leaves of them is the crash explorer's: `sim/tests/explore.rs`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use engine::dmu::ObjsetSettings;
+use engine::error::{ErrorKind, Result};
+
+use crate::zpl::tests::rig::Rig;
+use crate::zpl::{Credentials, Durability, FileSystem, NewFileSystem, RenameMode, SetAttributes, Transaction, WriteMode, XattrMode};
+
+fn new() -> (Rig, Arc<FileSystem>) {
+    let (rig, fs) = Rig::new(&NewFileSystem::default(), ObjsetSettings::dataset_default(true));
+    (rig, Arc::new(fs))
+}
+
+fn root() -> Credentials {
+    Credentials::root()
+}
+
+fn file(fs: &FileSystem, name: &str, data: &[u8]) -> u64 {
+    let inode = fs.create(fs.root(), name.as_bytes(), 0o100_644, 0, &root()).unwrap().inode;
+    fs.write(inode, WriteMode::At(0), data, &root()).unwrap();
+    inode
+}
+
+fn names(fs: &FileSystem) -> Vec<String> {
+    let mut names = Vec::new();
+    fs.read_directory(fs.root(), 2, &mut |entry| {
+        names.push(String::from_utf8(entry.name).unwrap());
+        true
+    })
+    .unwrap();
+    names.sort();
+    names
+}
+
+fn listed(tx: &mut Transaction, at: u64) -> Vec<String> {
+    tx.list(at).unwrap().into_iter().map(|entry| String::from_utf8(entry.name).unwrap()).collect()
+}
+
+fn kind<T>(result: Result<T>) -> ErrorKind {
+    match result {
+        Ok(_) => panic!("it succeeded"),
+        Err(error) => error.kind(),
+    }
+}
+
+#[test]
+fn nobody_sees_it_before_the_commit_and_everybody_after() {
+    let (_rig, fs) = new();
+    let old = file(&fs, "old", &[1; 10_000]);
+    file(&fs, "gone", b"x");
+    let mut tx = fs.begin().unwrap();
+    let at = tx.root();
+    let made = tx.create(at, b"new", 0o100_600, 0, &root()).unwrap().inode;
+    tx.write(made, 5000, b"hello").unwrap();
+    tx.write(old, 4090, &[2; 20]).unwrap();
+    tx.truncate(old, 9000).unwrap();
+    tx.truncate(old, 9500).unwrap();
+    tx.unlink(at, b"gone").unwrap();
+    tx.mkdir(at, b"d", 0o755, &root()).unwrap();
+    tx.rename(at, b"old", at, b"d2", RenameMode::Replace).unwrap();
+    tx.setxattr(made, b"user.a", b"value", XattrMode::Any).unwrap();
+    tx.setattr(made, &SetAttributes { mode: Some(0o640), ..SetAttributes::default() }).unwrap();
+
+    // Inside: all of it.
+    assert_eq!(listed(&mut tx, at), ["d", "d2", "new"]);
+    let mut expected = vec![1; 9500];
+    expected[4090..4110].fill(2);
+    expected[9000..].fill(0);
+    assert!(tx.read(old, 0, 20_000).unwrap() == expected);
+    assert_eq!(tx.read(made, 4998, 100).unwrap(), b"\0\0hello");
+    assert_eq!(tx.getxattr(made, b"user.a").unwrap(), b"value");
+    assert_eq!(tx.getattr(at).unwrap().links, 3);
+    // Outside: nothing.
+    assert_eq!(names(&fs), ["gone", "old"]);
+    assert_eq!(fs.read(old, 0, 20_000).unwrap(), [1; 10_000]);
+
+    tx.commit(Durability::Soon).unwrap();
+    assert_eq!(names(&fs), ["d", "d2", "new"]);
+    assert!(fs.read(old, 0, 20_000).unwrap() == expected);
+    let made = fs.lookup(fs.root(), b"new").unwrap();
+    assert_eq!((made.size, made.mode, made.links), (5005, 0o100_640, 1));
+    assert_eq!(fs.read(made.inode, 4998, 100).unwrap(), b"\0\0hello");
+    assert_eq!(fs.getxattr(made.inode, b"user.a").unwrap(), b"value");
+    assert_eq!(fs.getattr(fs.root()).unwrap().links, 3);
+}
+
+#[test]
+fn what_is_given_up_was_never_there() {
+    let (_rig, fs) = new();
+    let old = file(&fs, "old", b"old");
+    let failed = fs.transaction(Durability::Soon, |tx| {
+        tx.write(old, 0, b"new")?;
+        let at = tx.root();
+        tx.create(at, b"a", 0o100_644, 0, &root())?;
+        tx.unlink(at, b"missing")
+    });
+    assert_eq!(kind(failed), ErrorKind::NotFound);
+    assert_eq!(names(&fs), ["old"]);
+    assert_eq!(fs.read(old, 0, 10).unwrap(), b"old");
+}
+
+#[test]
+fn who_comes_second_hears_of_it() {
+    let (_rig, fs) = new();
+    let (a, b) = (file(&fs, "a", b"a"), file(&fs, "b", b"b"));
+    let directory = fs.mkdir(fs.root(), b"d", 0o755, &root()).unwrap().inode;
+    type Body = fn(&mut Transaction, u64, u64) -> Result<()>;
+    type Other = fn(&FileSystem, u64, u64) -> Result<()>;
+    let change: Other = |fs, a, _| fs.write(a, WriteMode::At(0), b"z", &root()).map(drop);
+    let make: Other = |fs, _, directory| fs.create(directory, b"n", 0o100_644, 0, &root()).map(drop);
+    let remove: Other = |fs, _, directory| fs.unlink(directory, b"n");
+    let cases: [(&str, Body, Other, bool); 8] = [
+        ("both write", |tx, a, _| tx.write(a, 0, b"y"), change, true),
+        ("read and written", |tx, a, d| tx.read(a, 0, 1).and_then(|_| tx.mkdir(d, b"q", 0o755, &root())).map(drop), change, true),
+        ("another file", |tx, _, d| tx.mkdir(d, b"r", 0o755, &root()).map(drop), change, false),
+        ("the same name", |tx, _, d| tx.create(d, b"n", 0o100_644, 0, &root()).map(drop), make, true),
+        ("the same name removed", |tx, _, d| tx.unlink(d, b"n"), remove, true),
+        ("another name", |tx, _, d| tx.mkdir(d, b"s", 0o755, &root()).map(drop), make, false),
+        ("listed", |tx, a, d| tx.list(d).and_then(|_| tx.write(a, 0, b"w")), remove, true),
+        ("it was looked for", |tx, a, d| tx.lookup(d, b"n").map(drop).or_else(|_| tx.write(a, 0, b"v")), make, true),
+    ];
+    for (what, body, other, conflict) in cases {
+        let mut tx = fs.begin().unwrap();
+        body(&mut tx, a, directory).unwrap_or_else(|error| panic!("{what}: {error}"));
+        other(&fs, a, directory).unwrap_or_else(|error| panic!("{what}: {error}"));
+        match tx.commit(Durability::Soon) {
+            Ok(()) => assert!(!conflict, "{what}: no conflict"),
+            Err(error) => assert!(conflict && error.kind() == ErrorKind::Conflict, "{what}: {error}"),
+        }
+    }
+    // A read that would mix two states of the file system is refused at once.
+    let mut tx = fs.begin().unwrap();
+    tx.read(b, 0, 1).unwrap();
+    fs.write(b, WriteMode::At(0), b"c", &root()).unwrap();
+    assert_eq!(kind(tx.read(b, 0, 1)), ErrorKind::Conflict);
+}
+
+#[test]
+fn its_size_is_bounded() {
+    let (_rig, fs) = new();
+    let a = file(&fs, "a", b"");
+    let mut tx = fs.begin().unwrap();
+    let error = (0..1000).find_map(|part| tx.write(a, part << 20, &vec![7; 1 << 20]).err()).expect("a limit");
+    assert_eq!(error.kind(), ErrorKind::TooBig);
+    assert!(error.to_string().contains("transaction_bytes_max"), "{error}");
+    let mut tx = fs.begin().unwrap();
+    let at = tx.root();
+    let error = (0..20_000).find_map(|number| tx.create(at, format!("n{number}").as_bytes(), 0o100_644, 0, &root()).err()).expect("a limit");
+    assert_eq!(error.kind(), ErrorKind::TooBig);
+    assert!(error.to_string().contains("transaction_names_max"), "{error}");
+    drop(tx);
+    assert_eq!(names(&fs), ["a"]);
+}
+
+#[test]
+fn names_are_as_posix_wants_them() {
+    let (_rig, fs) = new();
+    file(&fs, "a", b"a");
+    let d = fs.mkdir(fs.root(), b"d", 0o755, &root()).unwrap().inode;
+    fs.create(d, b"inside", 0o100_644, 0, &root()).unwrap();
+    let mut tx = fs.begin().unwrap();
+    let at = tx.root();
+    assert_eq!(kind(tx.create(at, b"a", 0o100_644, 0, &root())), ErrorKind::Exists);
+    assert_eq!(kind(tx.create(at, b"x/y", 0o100_644, 0, &root())), ErrorKind::Invalid);
+    assert_eq!(kind(tx.unlink(at, b"d")), ErrorKind::IsDirectory);
+    assert_eq!(kind(tx.rmdir(at, b"a")), ErrorKind::NotDirectory);
+    assert_eq!(kind(tx.rmdir(at, b"d")), ErrorKind::NotEmpty);
+    assert_eq!(kind(tx.rename(at, b"d", d, b"below", RenameMode::Replace)), ErrorKind::Invalid);
+    assert_eq!(kind(tx.rename(at, b"a", at, b"d", RenameMode::Replace)), ErrorKind::IsDirectory);
+    assert_eq!(kind(tx.rename(at, b"a", d, b"inside", RenameMode::NoReplace)), ErrorKind::Exists);
+    tx.unlink(d, b"inside").unwrap();
+    assert_eq!(kind(tx.lookup(d, b"inside")), ErrorKind::NotFound);
+    tx.rename(at, b"a", at, b"d", RenameMode::Exchange).unwrap();
+    assert_eq!(tx.lookup(at, b"a").unwrap().inode, d);
+    tx.rmdir(at, b"a").unwrap();
+    assert_eq!(kind(tx.create(d, b"z", 0o100_644, 0, &root())), ErrorKind::NotFound);
+    let link = tx.symlink(at, b"l", b"d", &root()).unwrap();
+    assert_eq!(tx.readlink(link.inode).unwrap(), b"d");
+    tx.link(link.inode, at, b"m").unwrap();
+    assert_eq!(tx.getattr(link.inode).unwrap().links, 2);
+    tx.commit(Durability::Soon).unwrap();
+    assert_eq!(names(&fs), ["d", "l", "m"]);
+    let l = fs.lookup(fs.root(), b"l").unwrap();
+    assert_eq!((l.links, fs.readlink(l.inode).unwrap()), (2, b"d".to_vec()));
+}
+
+/// What was allowed may be forbidden meanwhile: that is a conflict, and nothing has happened.
+#[test]
+fn what_is_forbidden_meanwhile_is_a_conflict() {
+    let (_rig, fs) = new();
+    let make = |name: &[u8], at: u64| fs.mkdir(at, name, 0o755, &root()).unwrap().inode;
+    let (d, e) = (make(b"d", fs.root()), make(b"e", fs.root()));
+    let f = make(b"f", e);
+    let mark = |inode, on: bool| {
+        let flags = if on { (ondisk::znode::FLAG_IMMUTABLE, 0) } else { (0, ondisk::znode::FLAG_IMMUTABLE) };
+        fs.setattr(inode, &SetAttributes { flags: Some(flags), ..SetAttributes::default() }, &root()).unwrap();
+    };
+    let mut tx = fs.begin().unwrap();
+    tx.create(d, b"n", 0o100_644, 0, &root()).unwrap();
+    mark(d, true);
+    assert_eq!(kind(tx.commit(Durability::Soon)), ErrorKind::Conflict);
+    mark(d, false);
+    // Two moves that would make a circle.
+    let mut tx = fs.begin().unwrap();
+    let at = tx.root();
+    tx.rename(at, b"d", f, b"d", RenameMode::Replace).unwrap();
+    fs.rename(fs.root(), b"e", d, b"e", RenameMode::Replace).unwrap();
+    assert_eq!(kind(tx.commit(Durability::Soon)), ErrorKind::Conflict);
+    // The directory is gone.
+    let mut tx = fs.begin().unwrap();
+    tx.create(f, b"n", 0o100_644, 0, &root()).unwrap();
+    fs.rmdir(e, b"f").unwrap();
+    assert!(matches!(kind(tx.commit(Durability::Soon)), ErrorKind::Conflict | ErrorKind::NotFound));
+    assert!(fs.objset().context().groups.failure().is_none());
+}
+
+/// Two threads count in two files, others look: no count is lost, and nobody ever sees the two differ.
+#[test]
+#[allow(clippy::disallowed_methods)] // what is tested is what threads do to each other
+fn counts_are_not_lost_and_not_seen_by_halves() {
+    const ROUNDS: u64 = 60;
+    let (_rig, fs) = new();
+    let (a, b) = (file(&fs, "a", &[0; 8]), file(&fs, "b", &[0; 8]));
+    let (over, looks) = (AtomicBool::new(false), AtomicU64::new(0));
+    let number = |bytes: Vec<u8>| u64::from_le_bytes(bytes.try_into().unwrap());
+    let retry = |body: &dyn Fn(&mut Transaction) -> Result<()>| loop {
+        match fs.transaction(Durability::Soon, body) {
+            Err(error) if error.kind() == ErrorKind::Conflict => std::thread::yield_now(),
+            other => return other.unwrap(),
+        }
+    };
+    std::thread::scope(|scope| {
+        let counters: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    for _ in 0..ROUNDS {
+                        retry(&|tx| {
+                            for inode in [a, b] {
+                                let next = number(tx.read(inode, 0, 8)?) + 1;
+                                tx.write(inode, 0, &next.to_le_bytes())?;
+                            }
+                            Ok(())
+                        });
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                retry(&|tx| {
+                    let (one, two) = (number(tx.read(a, 0, 8)?), number(tx.read(b, 0, 8)?));
+                    assert_eq!(one, two, "a half of a transaction");
+                    looks.fetch_add(1, Ordering::Relaxed);
+                    Ok(())
+                });
+            }
+        });
+        counters.into_iter().for_each(|counter| counter.join().unwrap());
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(number(fs.read(a, 0, 8).unwrap()), 2 * ROUNDS);
+    assert!(looks.into_inner() > 0);
+}
+
+/// The one way to stop in the middle of a commit is to stop the pool: half of a transaction must not reach the disk.
+#[test]
+fn a_change_that_cannot_be_done_stops_the_pool() {
+    let (_rig, fs) = new();
+    let mut tx = fs.begin().unwrap();
+    let at = tx.root();
+    tx.create(at, b"first", 0o100_644, 0, &root()).unwrap();
+    tx.create(at, b"second", 0o100_644, 0, &root()).unwrap();
+    tx.fail_at = Some(1);
+    let error = tx.commit(Durability::Soon).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Suspended);
+    assert!(fs.objset().context().groups.failure().is_some());
+    assert_eq!(kind(fs.mkdir(fs.root(), b"later", 0o755, &root())), ErrorKind::Suspended);
+}
