@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use engine::dmu::{Dnode, Tx};
 use engine::error::{Result, Within};
@@ -50,6 +50,8 @@ pub(super) struct Inode {
     pub(super) read_ahead: Mutex<ReadAhead>,
     /// The newest transaction group that changed the file.
     pub(super) changed_in: AtomicU64,
+    /// The kernel has handed over contents, and may be about to tell the times that go with them.
+    pub(super) times_owed: AtomicBool,
     /// guarded by: the shard of the table
     references: AtomicU64,
 }
@@ -69,6 +71,7 @@ impl Inode {
             ranges: RangeLock::new(),
             read_ahead: Mutex::default(),
             changed_in: AtomicU64::new(0),
+            times_owed: AtomicBool::new(false),
             references: AtomicU64::new(0),
         })
     }
