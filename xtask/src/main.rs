@@ -1,5 +1,6 @@
 //! `cargo xtask`: everything that CI and developers run beyond `cargo test`.
 
+mod explore;
 mod pjdfstest;
 mod fsx;
 mod mounted;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Some((&"fuzz", [name, seconds])) => seconds.parse().context("SECONDS").and_then(|seconds| fuzz::run(&root(), name, seconds)),
         Some((&"golden", [])) => list_golden(),
         Some((&"golden", [name])) => golden(name, None),
+        Some((&"explore", words)) => explore::run(words),
         Some((&"fsx", words)) => fsx::run(words),
         Some((&"programs", words)) => programs::run(words),
         Some((&"xfstests", words)) => xfstests::run(words),
@@ -45,7 +47,7 @@ fn main() -> ExitCode {
         Some((&"pjdfstest", [])) => pjdfstest::run(None),
         Some((&"pjdfstest", ["--on", name])) => pjdfstest::run(Some(name)),
         _ => {
-            print!("{HELP}{}{}{}", fsx::HELP, xfstests::HELP, programs::HELP);
+            print!("{HELP}{}{}{}{}", explore::HELP, fsx::HELP, xfstests::HELP, programs::HELP);
             return ExitCode::from(u8::from(!arguments.is_empty() && arguments != ["help"]));
         }
     };

@@ -14,7 +14,6 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use lab::comparator::{Attempt, Place, prepare};
 use lab::process;
-use lab::target::Target;
 
 const IMAGE_BYTES: u64 = 512 << 20;
 /// Linux has no `chflags` and `stat` no birth time; NFSv4 lists are not what the mount offers.
@@ -76,7 +75,7 @@ fn run_on(name: &str, suite: &Path) -> Result<Outcomes> {
         crate::cargo(&["build", "-p", "cli", "--bin", "tarn"], &[])?;
     }
     // Not in the scratch directory: a socket's path may have a hundred bytes only, and the suite needs most of them.
-    let place = Place { directory: std::env::temp_dir(), image_bytes: IMAGE_BYTES, tarn };
+    let place = Place::new(std::env::temp_dir(), IMAGE_BYTES, tarn);
     let mounted = match prepare(name, &place)? {
         Attempt::Ready(mounted) => mounted,
         Attempt::Skipped(reason) => bail!("{name} cannot be tested: {reason}"),

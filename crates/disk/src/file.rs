@@ -154,6 +154,21 @@ impl Disk for FileDisk {
         Ok(())
     }
 
+    /// One system call, and the file's other dirty pages are left alone.
+    fn write_durable_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
+        let total: usize = bufs.iter().map(|b| b.len()).sum();
+        check_range(offset, total, self.size)?;
+        let slices: Vec<io::IoSlice<'_>> = bufs.iter().map(|b| io::IoSlice::new(b)).collect();
+        match rustix::io::pwritev2(&self.file, &slices, offset, rustix::io::ReadWriteFlags::DSYNC) {
+            Ok(written) if written == total => Ok(()),
+            // A short write, a kernel or file system without the flag: in two steps.
+            _ => {
+                self.write_vectored_at(bufs, offset)?;
+                self.flush()
+            }
+        }
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.file.sync_data()
     }

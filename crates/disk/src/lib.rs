@@ -57,6 +57,12 @@ pub trait Disk: Send + Sync {
         Ok(())
     }
 
+    /// Writes the buffers one behind the other at `offset`, and makes just that durable.
+    fn write_durable_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
+        self.write_vectored_at(bufs, offset)?;
+        self.flush()
+    }
+
     /// Makes durable what was written before.
     fn flush(&self) -> io::Result<()>;
 

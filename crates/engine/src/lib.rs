@@ -2,6 +2,7 @@
 
 pub mod error;
 pub mod host;
+pub mod canary;
 pub mod tunables;
 pub mod stats;
 pub mod sync;

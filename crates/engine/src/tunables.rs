@@ -2,6 +2,8 @@
 //!
 //! Sizes are in bytes, times in nanoseconds. One [`Tunables`] belongs to a pool; the defaults are for a small server.
 
+use crate::canary::Canary;
+
 /// The limits of one pool.
 #[derive(Debug, Clone)]
 pub struct Tunables {
@@ -23,12 +25,16 @@ pub struct Tunables {
     pub write_workers: usize,
     /// Threads that read ahead: as many reads as a device is given at a time.
     pub read_workers: usize,
+    /// Commits of one intent log that have blocks in flight at a time; 1: each waits for the one before.
+    pub log_commits_max: usize,
     /// Milliseconds between the heartbeats of a pool with the property `multihost`.
     pub multihost_interval_ms: u32,
     /// After how many missed heartbeats the pool is suspended; 0: never.
     pub multihost_fail_intervals: u16,
     /// For how many heartbeats a pool is watched before it is imported, if its host does not say.
     pub multihost_import_intervals: u32,
+    /// A bug for a test to find; [`Canary`] says what this is for.
+    pub canary: Option<Canary>,
 }
 
 /// Limits of what is dirty, however large the cache is.
@@ -60,9 +66,11 @@ impl Default for Tunables {
             txg_timeout_ns: 5_000_000_000,
             write_workers: 2,
             read_workers: 8,
+            log_commits_max: 64,
             multihost_interval_ms: 1000,
             multihost_fail_intervals: 10,
             multihost_import_intervals: 20,
+            canary: None,
         }
     }
 }

@@ -10,13 +10,15 @@
 use std::fs;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use crate::target::Target;
 
 /// Ticks of `/proc` in a second. The kernel shows 100 to user space, on every architecture that matters.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// What one round cost.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Cost {
     /// Of all processors together, whoever used it.
     pub machine_seconds: f64,
@@ -78,8 +80,8 @@ fn read(target: &dyn Target) -> Reading {
         reading.peak_bytes = field(&of("status"), "VmHWM").map(|kilobytes| kilobytes * 1024);
         reading.written_bytes = field(&of("io"), "write_bytes");
     }
-    if let Some(device) = target.device() {
-        reading.written_bytes = device_written_bytes(device);
+    if !target.devices().is_empty() {
+        reading.written_bytes = target.devices().iter().map(|device| device_written_bytes(device)).sum();
     }
     reading
 }
@@ -93,7 +95,9 @@ impl Meter {
     /// Ends. A process that was another one at the beginning counts from its own beginning.
     pub fn stop(self, target: &dyn Target) -> Cost {
         let (begin, end) = (self.begin, read(target));
-        let since = |begin: Option<u64>, end: Option<u64>| Some(end?.saturating_sub(begin.filter(|begin| Some(*begin) <= end).unwrap_or(0)));
+        let since = |begin: Option<u64>, end: Option<u64>| {
+            Some(end?.saturating_sub(begin.filter(|begin| Some(*begin) <= end).unwrap_or(0)))
+        };
         Cost {
             machine_seconds: end.machine_ticks.saturating_sub(begin.machine_ticks) as f64 / TICKS_PER_SECOND,
             process_seconds: since(begin.process_ticks, end.process_ticks).map(|ticks| ticks as f64 / TICKS_PER_SECOND),

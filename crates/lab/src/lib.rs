@@ -15,11 +15,15 @@
 
 pub mod comparator;
 pub mod cost;
+pub mod disk;
 pub mod interrupt;
 pub mod process;
+pub mod record;
 pub mod report;
 pub mod statistics;
+pub mod storage;
 pub mod system;
 pub mod target;
 pub mod undo;
+pub mod watch;
 pub mod workload;

@@ -1,5 +1,9 @@
 //! `fsperf`: the laboratory as a program.
 
+mod disk_command;
+mod looking_on;
+mod manual;
+mod results_command;
 mod run_command;
 mod targets_command;
 mod unit_command;
@@ -8,7 +12,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Measures file systems, side by side.
+/// Which file system, for which work, on this machine, at what cost.
+///
+/// fsperf runs the workloads of five published comparisons (fourteen unit tests, synchronous writers, PostMark, file servers, builds and more) on file systems that it makes for it, side by side, and on any directory that you have. `fsperf list` names the workloads, `fsperf run --help` shows how to begin.
 #[derive(Parser)]
 #[command(name = "fsperf", version)]
 struct Arguments {
@@ -20,23 +26,45 @@ struct Arguments {
 enum Command {
     /// Run workloads and compare the file systems that they run on
     Run(run_command::Arguments),
-    /// List the workloads and their parameters
+    /// List the workloads with their parameters and what they were published with
     List,
-    /// The fourteen data-intensive unit tests.
+    /// The fourteen data-intensive unit tests, in short: `run unit`
     Unit(unit_command::Arguments),
+    /// Show the results of a run: tables, a page for browsers, comma-separated values
+    Report(results_command::ReportArguments),
+    /// Two runs beside each other: what became better, and what became worse
+    Compare(results_command::CompareArguments),
+    /// Simulated disks: list them, check them against their arithmetic, have one
+    #[command(subcommand)]
+    Disk(disk_command::Command),
+    /// Print the manual page, or write one for each command
+    Man(manual::ManArguments),
+    /// Print what completes fsperf's words in a shell
+    Completion(manual::CompletionArguments),
 }
 
-fn main() -> ExitCode {
-    let Arguments { command } = Arguments::parse();
-    let run = || match &command {
+fn run(command: &Command) -> anyhow::Result<()> {
+    match command {
         Command::Run(arguments) => run_command::run(arguments),
         Command::Unit(arguments) => unit_command::run(arguments),
+        Command::Report(arguments) => results_command::report(arguments),
+        Command::Compare(arguments) => results_command::compare(arguments),
+        Command::Disk(command) => disk_command::run(command),
+        Command::Man(arguments) => manual::man(arguments),
+        Command::Completion(arguments) => {
+            manual::completion(arguments);
+            Ok(())
+        }
         Command::List => {
             run_command::list();
             Ok(())
         }
-    };
-    match lab::interrupt::guard(run) {
+    }
+}
+
+fn main() -> ExitCode {
+    let Arguments { command } = Arguments::parse();
+    match lab::interrupt::guard(|| run(&command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if lab::interrupt::caused(&error) => {
             eprintln!("fsperf: interrupted; everything has been taken down");

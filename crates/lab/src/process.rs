@@ -15,6 +15,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal};
+
+use crate::interrupt;
 
 /// No command of ours takes longer than this, unless it hangs.
 const LONGEST: Duration = Duration::from_secs(180);
@@ -87,6 +90,39 @@ pub fn output(command: &mut Command) -> Result<Output> {
         bail!("{}: still running after {} s: killed", spelled(command), LONGEST.as_secs());
     };
     Ok(Output { code, stdout: contents(stdout)?, stderr: contents(stderr)? })
+}
+
+/// As [`output`], but it may take until `limit`, and an interruption ends it, with all that it started.
+pub fn attended(command: &mut Command, limit: Duration) -> Result<Output> {
+    let (stdout, stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
+    command.process_group(0).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
+    let mut child = command.spawn().with_context(|| format!("cannot run {}", spelled(command)))?;
+    let started = Instant::now();
+    let code = loop {
+        if let Some(code) = wait(&mut child, Duration::from_millis(200))? {
+            break code;
+        }
+        let late = started.elapsed() > limit;
+        if late || interrupt::pending() {
+            if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+                let _ = rustix::process::kill_process_group(group, Signal::KILL);
+            }
+            let _ = child.wait();
+            interrupt::check()?;
+            bail!("{}: still running after {} s: killed", spelled(command), limit.as_secs());
+        }
+    };
+    Ok(Output { code, stdout: contents(stdout)?, stderr: contents(stderr)? })
+}
+
+/// [`attended`]; anything but success is an error with what it said.
+pub fn attended_success(command: &mut Command, limit: Duration) -> Result<Output> {
+    let output = attended(command, limit)?;
+    if output.code != 0 {
+        let said = if output.stderr.trim().is_empty() { output.stdout.trim() } else { output.stderr.trim() };
+        bail!("{}: exit code {}: {said}", spelled(command), output.code);
+    }
+    Ok(output)
 }
 
 /// Runs the command; anything but success is an error with what it said. Returns its standard output.

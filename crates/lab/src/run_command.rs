@@ -1,56 +1,116 @@
 //! `fsperf run` and `fsperf list`.
 
-use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
-use lab::report::rounds as report;
-use lab::system;
+use lab::record::{LeftOut, Record, System};
+use lab::report::{csv, table};
 use lab::target::Target;
 use lab::workload::rounds::{self, Plan};
-use lab::workload::{self, Workload};
+use lab::workload::{self, Workload, source_tree};
 
-use crate::targets_command::TargetArguments;
+use crate::looking_on::LookingOn;
+use crate::targets_command::{TargetArguments, Targets};
+
+/// How one asks for several workloads at once.
+const GROUPS: [(&str, &[&str]); 3] = [
+    (
+        "unit",
+        &[
+            "unit01", "unit02", "unit03", "unit04", "unit05", "unit06", "unit07", "unit08", "unit09", "unit10", "unit11",
+            "unit12", "unit13", "unit14",
+        ],
+    ),
+    ("filebench", &["fileserver", "varmail", "webserver", "webproxy", "videoserver", "oltp"]),
+    ("all", &[]),
+];
 
 #[derive(Args)]
+#[command(after_long_help = "\
+EXAMPLES
+  The fourteen unit tests on a directory of your own disk, a sixteenth of the published sizes:
+      fsperf run unit --on /srv --scale 16
+  TarnFS beside the kernel's file systems, results for later:
+      sudo fsperf run unit postmark sync-sweep --on tarn,ext4,xfs,btrfs --scale 8 --rounds 5 -o results.json
+      fsperf report results.json -o results.html
+  Synchronous writers on a simulated 7,200 rpm drive:
+      sudo fsperf run sync-sweep --on tarn,ext4 --disk sata-7200 --set sync-sweep.to=64 --set sync-sweep.seconds=5
+
+Each round begins in an empty directory; the file systems take turns, round by round. Ctrl-C takes everything down; what was measured until then is kept.")]
 pub(crate) struct Arguments {
-    /// Which workloads; `fsperf list` names them
+    /// Which workloads: names of `fsperf list`, or the groups unit, filebench, all
     #[arg(required = true, value_name = "WORKLOAD")]
     workloads: Vec<String>,
     #[command(flatten)]
     targets: TargetArguments,
-    /// Rounds of each workload on each target
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    rounds: u32,
+    #[command(flatten)]
+    common: CommonArguments,
     /// Divide the published sizes by this
     #[arg(long, value_name = "N", default_value_t = 1)]
     scale: u64,
-    /// Give a parameter of a workload another value
+    /// Give a parameter of a workload another value, after the scale
     #[arg(long, value_name = "WORKLOAD.NAME=VALUE")]
     set: Vec<String>,
+    /// Rounds of each workload on each target
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    rounds: u32,
+}
+
+/// Of `run` and of its short form.
+#[derive(Args)]
+pub(crate) struct CommonArguments {
+    /// Rounds before those, which do not count
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    warm_up: u32,
     /// Decides everything that is random
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// Write every round's figures into this file
+    /// Keep every round's figures in this file, as JSON
+    #[arg(short, long, visible_alias = "json", value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print the results as comma-separated values
+    #[arg(long)]
+    csv: bool,
+    /// The git repository that bringover and nightly use; the one that fsperf was built from otherwise
+    #[arg(long, value_name = "DIR")]
+    tree: Option<PathBuf>,
+    /// The command that nightly builds it with
+    #[arg(long, value_name = "COMMAND")]
+    build: Option<String>,
+    /// Write what the disks do each second (columns of `iostat -xn`) into this file; - for the terminal
     #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    watch: Option<PathBuf>,
 }
 
-fn chosen(arguments: &Arguments) -> Result<Vec<Box<dyn Workload>>> {
-    let mut chosen = Vec::new();
-    for name in &arguments.workloads {
-        let Some(workload) = workload::all().into_iter().find(|workload| workload.name() == name) else {
-            let names: Vec<&str> = workload::all().iter().map(|workload| workload.name()).collect();
-            bail!("there is no workload {name}; there are {} (and `fsperf unit`)", names.join(", "));
-        };
-        chosen.push(workload);
+fn names_of(word: &str) -> Result<Vec<&'static str>> {
+    let all = || workload::all().iter().map(|workload| workload.name()).collect::<Vec<_>>();
+    match GROUPS.iter().find(|(group, _)| *group == word) {
+        Some(("all", _)) => Ok(all()),
+        Some((_, names)) => Ok(names.to_vec()),
+        None => match all().into_iter().find(|name| *name == word) {
+            Some(name) => Ok(vec![name]),
+            None => bail!(
+                "there is no workload {word}; there are unit (unit01 to unit14), filebench, all, {}",
+                all()[14..].join(", ")
+            ),
+        },
+    }
+}
+
+fn chosen(words: &[String], scale: u64, settings: &[String]) -> Result<Vec<Box<dyn Workload>>> {
+    let mut chosen: Vec<Box<dyn Workload>> = Vec::new();
+    for word in words {
+        for name in names_of(word)? {
+            if !chosen.iter().any(|workload| workload.name() == name) {
+                chosen.extend(workload::all().into_iter().find(|workload| workload.name() == name));
+            }
+        }
     }
     for workload in &mut chosen {
-        workload.parameters_mut().shrink(arguments.scale);
+        workload.parameters_mut().shrink(scale);
     }
-    for setting in &arguments.set {
+    for setting in settings {
         let wrong = || format!("--set {setting}: it must be WORKLOAD.NAME=VALUE");
         let (path, value) = setting.split_once('=').with_context(wrong)?;
         let (name, parameter) = path.split_once('.').with_context(wrong)?;
@@ -63,47 +123,133 @@ fn chosen(arguments: &Arguments) -> Result<Vec<Box<dyn Workload>>> {
     Ok(chosen)
 }
 
+/// What to run, how often, on what.
+pub(crate) struct Order<'a> {
+    pub(crate) words: &'a [String],
+    pub(crate) scale: u64,
+    pub(crate) settings: &'a [String],
+    pub(crate) rounds: u32,
+    pub(crate) targets: &'a TargetArguments,
+    pub(crate) common: &'a CommonArguments,
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    ensure!(arguments.rounds > 0 && arguments.scale > 0, "--rounds and --scale are at least 1");
-    let workloads = chosen(arguments)?;
-    let space_bytes = workloads.iter().map(|workload| workload.space_bytes()).max().unwrap_or(0);
-    let targets = arguments.targets.targets(space_bytes)?;
-    let borrowed: Vec<&dyn Target> = targets.iter().map(AsRef::as_ref).collect();
-    println!("{}", system::describe());
-    for target in &borrowed {
-        println!("{}: {}", target.name(), target.description());
+    let Arguments { workloads, targets, common, scale, set, rounds } = arguments;
+    carry_out(&Order { words: workloads, scale: *scale, settings: set, rounds: *rounds, targets, common })
+}
+
+pub(crate) fn carry_out(order: &Order<'_>) -> Result<()> {
+    ensure!(order.rounds > 0 && order.scale > 0, "rounds and scale are at least 1");
+    if let Some(tree) = &order.common.tree {
+        source_tree::set_tree(tree.clone());
     }
-    let plan = Plan { rounds: arguments.rounds, seed: arguments.seed, scale: arguments.scale };
-    let mut results = Vec::new();
-    for workload in &workloads {
+    if let Some(command) = &order.common.build {
+        source_tree::set_build(command.clone());
+    }
+    let workloads = chosen(order.words, order.scale, order.settings)?;
+    let space_bytes = workloads.iter().map(|workload| workload.space_bytes()).max().unwrap_or(0);
+    let looking_on = LookingOn::new(order.common.watch.as_deref(), workloads.len())?;
+    let Targets { all: targets, left_out } = order.targets.targets(space_bytes)?;
+    let plan = Plan {
+        rounds: order.rounds,
+        warm_up: order.common.warm_up,
+        seed: order.common.seed,
+        scale: order.scale,
+        enough_milliseconds: None,
+    };
+    let mut record = Record::begin(plan);
+    record.left_out = left_out;
+    let borrowed: Vec<&dyn Target> = targets.iter().map(AsRef::as_ref).collect();
+    record.systems = borrowed.iter().map(|target| system(*target)).collect();
+    if !order.common.csv {
+        println!("{}", record.machine_words());
+        record.systems.iter().for_each(|system| println!("{}: {}", system.name, system.description));
+    }
+    let outcome = measure(&workloads, &borrowed, plan, &mut record, &looking_on, order.common.csv);
+    looking_on.over();
+    record.interrupted = outcome.is_err();
+    if let Some(path) = &order.common.output {
+        record.save(path)?;
+    }
+    match order.common.csv {
+        true => print!("{}", csv::csv(&record)?),
+        false => println!("\n{}\n{}{}", table::summary(&record), table::legend(&record), table::score(&record)),
+    }
+    outcome
+}
+
+fn system(target: &dyn Target) -> System {
+    System { name: target.name().to_owned(), description: target.description(), facts: target.facts().to_vec() }
+}
+
+fn measure(
+    workloads: &[Box<dyn Workload>],
+    targets: &[&dyn Target],
+    plan: Plan,
+    record: &mut Record,
+    looking_on: &LookingOn,
+    quiet: bool,
+) -> Result<()> {
+    for (number, workload) in workloads.iter().enumerate() {
+        looking_on.workload(number);
+        let unmounted = targets.iter().filter(|target| !target.is_mounted() && workload.needs_mount());
+        record.left_out.extend(unmounted.map(|target| LeftOut {
+            what: format!("{} on {}", workload.name(), target.name()),
+            why: "it takes a mount".to_owned(),
+        }));
         if let Some(missing) = workload.missing() {
-            eprintln!("skipped: {}: {missing}", workload.name());
+            looking_on.say(&format!("left out: {}: {missing}", workload.name()));
+            record.left_out.push(LeftOut { what: workload.name().to_owned(), why: missing });
             continue;
         }
-        let bar = ProgressBar::new(0).with_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} {msg} {eta}")?);
-        let outcome = rounds::run(workload.as_ref(), &borrowed, plan, &mut |progress| {
-            bar.set_length(u64::from(progress.total));
-            bar.set_position(u64::from(progress.done));
-            bar.set_message(format!("{}: {}", progress.workload, progress.target));
-        })?;
-        bar.finish_and_clear();
-        println!("\n{}", report::table(&outcome));
-        results.push(report::to_json(&outcome));
-    }
-    if let Some(path) = &arguments.json {
-        let text = serde_json::to_string_pretty(&serde_json::json!({ "machine": system::describe(), "results": results }))?;
-        fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
+        let outcome = rounds::run(workload.as_ref(), targets, plan, looking_on)?;
+        let one_figure = outcome.columns.iter().all(|column| column.samples.len() <= 1);
+        if !quiet && !one_figure {
+            looking_on.say(&format!("\n{}", table::table(&outcome)));
+        }
+        record.workloads.push(outcome);
     }
     Ok(())
 }
 
 /// Every workload with its parameters.
 pub(crate) fn list() {
-    println!("unit01-unit14: the fourteen data-intensive unit tests; see `fsperf unit --help`");
     for workload in workload::all() {
         println!("{}: {}", workload.name(), workload.about());
+        if let Some(missing) = workload.missing() {
+            println!("    not on this machine: {missing}");
+        }
         for parameter in workload.parameters().iter() {
-            println!("    {:16} {:>10}  {}", parameter.name, parameter.value, parameter.about);
+            println!("    {:16} {:>12}  {}", parameter.name, parameter.value, parameter.about);
+        }
+        for published in workload.published() {
+            println!("    published: {} {}: {}", published.system, published.figure, published.value);
+        }
+    }
+    println!("groups: unit (unit01 to unit14), filebench, all");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_name_workloads_that_exist() {
+        for (group, names) in GROUPS {
+            assert_eq!(names_of(group).unwrap().len(), if group == "all" { workload::all().len() } else { names.len() });
+            names.iter().for_each(|name| assert!(names_of(name).is_ok(), "{name}"));
+        }
+        assert!(names_of("unit15").unwrap_err().to_string().starts_with("there is no workload unit15"));
+    }
+
+    #[test]
+    fn settings_come_after_the_scale_and_are_checked() {
+        let words = |all: &[&str]| all.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let workloads = chosen(&words(&["unit", "unit04", "postmark"]), 8, &words(&["postmark.files=7"])).unwrap();
+        assert_eq!(workloads.len(), 15);
+        assert_eq!((workloads[14].parameters().get("files"), workloads[3].parameters().get("bytes")), (7, 128 << 20));
+        for wrong in ["postmark.files", "postmark=3", "unit01.bytes=3", "postmark.files=x", "postmark.files=0"] {
+            assert!(chosen(&words(&["postmark"]), 1, &words(&[wrong])).is_err(), "{wrong}");
         }
     }
 }

@@ -60,11 +60,20 @@ pub fn is_mount_point(path: &Path) -> bool {
     mounts().iter().any(|mount| mount.directory == path)
 }
 
+fn memory(field: &str) -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+}
+
 /// Memory that could be had without swapping.
 pub fn free_memory_bytes() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+    memory("MemAvailable")
+}
+
+/// All memory.
+pub fn memory_bytes() -> Option<u64> {
+    memory("MemTotal")
 }
 
 /// Space that we may fill on the file system of `path`.
@@ -73,11 +82,17 @@ pub fn free_space_bytes(path: &Path) -> Option<u64> {
     Some(space.f_bavail.saturating_mul(space.f_frsize))
 }
 
+/// The kernel's name and release.
+pub fn kernel() -> String {
+    format!("Linux {}", fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim())
+}
+
 /// Processors, memory and kernel in one line.
 pub fn describe() -> String {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let memory = free_memory_bytes().map_or_else(String::new, |bytes| format!(", {:.1} GB of memory free", bytes as f64 / f64::from(1 << 30)));
+    let memory = free_memory_bytes()
+        .map_or_else(String::new, |bytes| format!(", {:.1} GB of memory free", bytes as f64 / f64::from(1 << 30)));
     format!("{processors} processors{memory}, Linux {}", kernel.trim())
 }
 

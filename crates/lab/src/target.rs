@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use rustix::fs::Advice;
 use tempfile::TempDir;
 
+use crate::storage::{Host, Storage};
 use crate::system;
 
 /// A file system to measure.
@@ -27,9 +28,25 @@ pub trait Target {
     fn process(&self) -> Option<u32> {
         None
     }
-    /// The block device that the file system has for itself, if there is one.
-    fn device(&self) -> Option<&Path> {
-        None
+    /// The block devices that the file system has for itself, if there are any.
+    fn devices(&self) -> &[PathBuf] {
+        &[]
+    }
+    /// What it lies on, if it has no devices for itself.
+    fn beneath(&self) -> &Path {
+        self.directory()
+    }
+    /// What else is to be known to make it again: versions, options of format and mount.
+    fn facts(&self) -> &[(String, String)] {
+        &[]
+    }
+    /// How its files are reached.
+    fn storage(&self) -> &dyn Storage {
+        &Host
+    }
+    /// Can other programs reach its files too?
+    fn is_mounted(&self) -> bool {
+        true
     }
 }
 
@@ -109,7 +126,8 @@ pub struct Prepared {
     directory: PathBuf,
     drop_caches: Box<dyn Fn() -> Result<()>>,
     process: Box<dyn Fn() -> Option<u32>>,
-    device: Option<PathBuf>,
+    devices: Vec<PathBuf>,
+    facts: Vec<(String, String)>,
     // Taken down when this goes away.
     _undo: crate::undo::Undo,
 }
@@ -123,8 +141,16 @@ impl Prepared {
         drop_caches: impl Fn() -> Result<()> + 'static,
         undo: crate::undo::Undo,
     ) -> Prepared {
-        let drop_caches = Box::new(drop_caches);
-        Prepared { name: name.into(), description: description.into(), directory, drop_caches, process: Box::new(|| None), device: None, _undo: undo }
+        Prepared {
+            name: name.into(),
+            description: description.into(),
+            directory,
+            drop_caches: Box::new(drop_caches),
+            process: Box::new(|| None),
+            devices: Vec::new(),
+            facts: Vec::new(),
+            _undo: undo,
+        }
     }
 
     /// `process` finds the process that serves it; a comparator may start another one when it empties its caches.
@@ -132,9 +158,15 @@ impl Prepared {
         Prepared { process: Box::new(process), ..self }
     }
 
-    /// It has this block device for itself.
-    pub fn on_device(self, device: PathBuf) -> Prepared {
-        Prepared { device: Some(device), ..self }
+    /// It has these block devices for itself.
+    pub fn on_devices(self, devices: Vec<PathBuf>) -> Prepared {
+        Prepared { devices, ..self }
+    }
+
+    /// Something to be recorded with the figures.
+    pub fn fact(mut self, name: &str, value: impl Into<String>) -> Prepared {
+        self.facts.push((name.to_owned(), value.into()));
+        self
     }
 }
 
@@ -159,7 +191,11 @@ impl Target for Prepared {
         (self.process)()
     }
 
-    fn device(&self) -> Option<&Path> {
-        self.device.as_deref()
+    fn devices(&self) -> &[PathBuf] {
+        &self.devices
+    }
+
+    fn facts(&self) -> &[(String, String)] {
+        &self.facts
     }
 }

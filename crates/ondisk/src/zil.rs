@@ -48,9 +48,15 @@ pub struct LogHeader {
 }
 const _: () = assert!(size_of::<LogHeader>() == 192);
 
-/// Whether a log's header points to no blocks: there is nothing to replay or free.
-pub fn header_has_no_log(header: &[u8]) -> bool {
-    LogHeader::read_from_prefix(header).is_ok_and(|(header, _)| header.log.is_hole())
+/// Whether the log of this header has something to replay.
+pub fn header_needs_replay(header: &[u8]) -> bool {
+    LogHeader::read_from_prefix(header).is_ok_and(|(header, _)| header.flags.get() & LOG_FLAG_REPLAY_NEEDED != 0)
+}
+
+/// The first block of the log of this header, if there is one.
+pub fn header_first_block(header: &[u8]) -> Option<BlkPtr> {
+    let (header, _) = LogHeader::read_from_prefix(header).ok()?;
+    Some(header.log).filter(|log| !log.is_hole())
 }
 
 /// The magic number of an embedded checksum.

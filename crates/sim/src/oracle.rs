@@ -69,6 +69,11 @@ pub fn zdb_check_damaged(images: &[&Path]) -> OracleResult {
     zdb_with(&["-q", "-m"], images)
 }
 
+/// As [`zdb_check_metadata`], for a pool as a crash left it: it may have gone while labels were being written.
+pub fn zdb_check_crashed(images: &[&Path]) -> OracleResult {
+    zdb_with(&["-q", "-n", "-m"], images)
+}
+
 fn zdb_with(options: &[&str], images: &[&Path]) -> OracleResult {
     // The script would build what it needs; a test must not.
     if !oracle_cache().join("rootfs/usr/sbin/zdb").exists() {

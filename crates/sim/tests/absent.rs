@@ -97,7 +97,7 @@ fn an_old_copy_of_a_side_is_not_served() {
     fs::remove_file(&old).expect("the side goes");
     copy(&hidden.path().join("old"), &old);
     rig.import();
-    assert_eq!(behind(&rig)[0].0, true, "an old copy");
+    assert!(behind(&rig)[0].0, "an old copy");
     assert_eq!(behind(&rig)[1], (false, false));
     compare(&rig, 400, "with an old copy");
     write(&rig, 500);

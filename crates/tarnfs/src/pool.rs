@@ -20,6 +20,7 @@ use engine::pool::{NewPool, OpenOptions};
 use engine::tunables::Tunables;
 use engine::vdev::{NewLeaf, NewTop};
 use engine::zap::{Zap, ZapSpec};
+use engine::zil::Zil;
 use engine::bail;
 use ondisk::acl::{InheritRule, ModeRule};
 use ondisk::feature::Feature;
@@ -73,6 +74,8 @@ pub struct ImportOptions {
     pub new_name: Option<String>,
     /// That name is for this import only.
     pub temporary_name: bool,
+    /// What an intent log on a device that is missing holds may be lost (`-m`).
+    pub forget_log: bool,
     /// Which state of the pool to open.
     pub rewind: Rewind,
     /// Limits.
@@ -98,6 +101,7 @@ fn open_options(read_only: bool, new_name: Option<String>, tunables: Option<Tuna
         read_only,
         file_owner: Some(zpl::file_owner),
         new_name,
+        forget_log: false,
     }
 }
 
@@ -188,11 +192,43 @@ impl Pool {
         engine::pool::check_not_in_use(&opened, &*host, &tunables, !options.read_only)?;
         let (opened, rewound) = rewind::choose(opened, &options)?;
         let temporary = options.temporary_name && options.new_name.is_some();
-        let engine = engine::pool::Pool::open(&opened, open_options(options.read_only, options.new_name, options.tunables, host))?;
+        let forget_log = options.forget_log;
+        let open = OpenOptions { forget_log, ..open_options(options.read_only, options.new_name, options.tunables, host) };
+        let engine = engine::pool::Pool::open(&opened, open)?;
         if temporary {
             engine.set_stored_name(&name);
         }
-        Ok((Self::wrap(engine), rewound))
+        let pool = Self::wrap(engine);
+        pool.replay_logs().within(|| format!("pool {name}"))?;
+        Ok((pool, rewound))
+    }
+
+    /// Replays the intent logs that a crash left. All of them, mounted or not: nothing else can be done with such a dataset.
+    fn replay_logs(&self) -> Result<()> {
+        if self.engine.is_read_only() {
+            return Ok(());
+        }
+        // Object sets with a claimed log stay open until the claim is on disk, which nobody has waited for yet.
+        for (dataset, objset) in self.engine.dsl.open_objsets() {
+            let zil = Zil::of(&objset);
+            if dataset.is_snapshot || !zil.needs_replay() {
+                continue;
+            }
+            let name = dataset.name()?;
+            let wait_synced = || self.engine.sync_all();
+            let replayed = match objset.objset_type() {
+                ObjsetType::FileSystem => {
+                    let options = MountOptions { read_only: false, access_time: AccessTime::Off, ..self.mount_options(&name)? };
+                    let file_system = FileSystem::open(objset.clone(), options, || (0, 0))?;
+                    // What was being removed is removed before what came after it is done, as in OpenZFS.
+                    file_system.drain_delete_queue()?;
+                    zil.replay(&objset, &wait_synced, &zpl::FileReplay(&file_system))?
+                }
+                _ => zil.replay(&objset, &wait_synced, &zpl::VolumeReplay(&objset))?,
+            };
+            tracing::info!("{name}: {} records of the intent log were replayed, {} were of objects that are gone", replayed.records, replayed.passed_over);
+        }
+        Ok(())
     }
 
     /// Imports the one pool that `disks` are: for devices that are no files, as those of a program's own.
@@ -278,6 +314,8 @@ impl Pool {
                 _ => AclType::Off,
             },
             acl_rules: AclRules { mode: ModeRule::from_number(number("aclmode")?), inherit: InheritRule::from_number(number("aclinherit")?) },
+            sync_disabled: number("sync")? == SYNC_DISABLED,
+            log_xattrs: self.engine.dsl.meta.features.is_enabled(Feature::Zilsaxattr),
         })
     }
 
@@ -414,6 +452,8 @@ impl Pool {
 /// The objects of a volume: its data, and the ZAP that has its size.
 const VOLUME_DATA: u64 = 1;
 const VOLUME_ZAP: u64 = 2;
+/// The value of the property `sync` that means that nobody waits.
+const SYNC_DISABLED: u64 = 2;
 /// The value of the property `xattr` that means system attributes.
 const XATTR_SA: u64 = 2;
 

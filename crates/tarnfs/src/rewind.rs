@@ -121,7 +121,7 @@ pub(crate) fn choose(candidate: Candidate, options: &ImportOptions) -> Result<(C
 /// Can the metadata be read that was written after a txg?
 fn look(candidate: &Candidate, after: u64) -> Result<()> {
     let tunables = Tunables { write_workers: 1, cache_bytes_max: LOOK_CACHE_BYTES, ..Tunables::default() };
-    let options = OpenOptions { host: RealHost::shared(), tunables, read_only: true, file_owner: None, new_name: None };
+    let options = OpenOptions { host: RealHost::shared(), tunables, read_only: true, file_owner: None, new_name: None, forget_log: false };
     let pool = EnginePool::open(candidate, options)?;
     let read = read_metadata(&pool, after);
     // Lets go of the devices, and with them of their locks.

@@ -9,7 +9,7 @@ use super::{Findings, Tree};
 
 /// The engine's modules, lowest first; one line is one layer. `docs/architecture.md` has the reasons.
 const LAYERS: [&[&str]; 11] = [
-    &["error", "host", "tunables", "stats", "sync", "keystore"],
+    &["error", "host", "canary", "tunables", "stats", "sync", "keystore"],
     &["vdev"],
     &["alloc"],
     &["zio"],
@@ -22,7 +22,7 @@ const LAYERS: [&[&str]; 11] = [
     &["pool"],
 ];
 
-/// What each crate may use of ours. `lab` may use the library for its embedded rows, `cli`, `sim` and `fuzz` use what they inspect.
+/// What each crate may use of ours. `lab` may use the library for its embedded rows and `fuse` for its simulated disks, `cli`, `sim` and `fuzz` use what they inspect.
 const CRATES: [(&str, &[&str]); 12] = [
     ("ondisk", &[]),
     ("transform", &[]),
@@ -31,7 +31,7 @@ const CRATES: [(&str, &[&str]); 12] = [
     ("engine", &["ondisk", "transform", "disk"]),
     ("tarnfs", &["engine", "ondisk", "transform", "disk"]),
     ("daemon", &["tarnfs", "fuse", "engine", "ondisk", "disk"]),
-    ("lab", &["tarnfs"]),
+    ("lab", &["tarnfs", "fuse"]),
     ("cli", &["tarnfs", "daemon", "engine", "ondisk", "transform", "disk", "lab", "fuse"]),
     ("sim", &["tarnfs", "engine", "ondisk", "transform", "disk"]),
     ("fuzz", &["tarnfs", "engine", "ondisk", "transform", "disk", "fuse", "sim"]),

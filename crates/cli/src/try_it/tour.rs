@@ -11,11 +11,13 @@ use jiff::Timestamp;
 use lab::comparator::tarn::{Layout, Pool};
 use lab::interrupt;
 use lab::process;
-use lab::report::unit as report;
+use lab::record::{Record, System};
+use lab::report::table;
 use lab::system;
 use lab::target::{HostDirectory, Prepared, Target};
 use lab::undo::{self, Undo};
-use lab::workload::unit::{self, Results, Settings};
+use lab::workload::rounds::{self, Observer, Plan, Progress};
+use lab::workload::{Workload, unit};
 
 use super::tree::{Bounds, Tree};
 use super::{Arguments, check, place};
@@ -295,31 +297,60 @@ impl Tour {
         let tarn = Prepared::new("tarn", "", work, move || pool.drop_caches(), Undo::new());
         let host = HostDirectory::new(kind, &self.directory)?;
         let targets: [&dyn Target; 2] = [&tarn, &host];
-        let bar = bar(0, "   [{bar:40}] {pos}/{len} {msg}")?;
-        let results = unit::run(&targets, &Settings::short(), &mut |progress| {
-            bar.set_length(progress.total as u64);
-            bar.set_position(progress.done as u64);
-            bar.set_message(format!("{} {}: {}", progress.test.id, progress.test.name, progress.target));
-        })?;
+        let plan = Plan { scale: SCALE, enough_milliseconds: Some(ENOUGH_MILLISECONDS), ..Plan::default() };
+        let mut record = Record::begin(plan);
+        let system = |name: &str| System { name: name.to_owned(), description: String::new(), facts: Vec::new() };
+        record.systems = vec![system("tarn"), system(kind)];
+        let tests = short_tests()?;
+        let bar = bar(tests.len() as u64, "   [{bar:40}] {pos}/{len} {msg}")?;
+        for test in &tests {
+            record.workloads.push(rounds::run(test, &targets, plan, &Shown(&bar, test.about()))?);
+            bar.inc(1);
+        }
         bar.finish_and_clear();
-        self.show_results(&results, kind);
+        self.show_results(&record, kind);
         if let Some(path) = &arguments.json {
-            let text = serde_json::to_string_pretty(&report::to_json(&results))?;
-            fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
+            record.save(path)?;
         }
         Ok(())
     }
 
-    fn show_results(&mut self, results: &Results, kind: &str) {
+    fn show_results(&mut self, record: &Record, kind: &str) {
         println!("   {}.", system::describe());
         println!("   tarn runs in user space, and its disks are files on that {kind}: what it writes goes through both.\n");
-        indent(&report::table(results));
+        indent(&table::summary(record));
         println!();
-        indent(&report::verdicts(results));
-        indent(&report::legend(results));
-        let failures = results.rows.iter().filter(|row| row.series[0].failure.is_some()).count();
+        indent(&table::score(record));
+        indent(&table::legend(record));
+        let failures = record.workloads.iter().filter(|outcome| outcome.columns[0].failure.is_some()).count();
         if failures > 0 {
             self.fault(&format!("{failures} tests failed on tarn."));
         }
+    }
+}
+
+/// What the published sizes are divided by: less than a minute for each target.
+const SCALE: u64 = 4;
+const ENOUGH_MILLISECONDS: u64 = 2_500;
+const LIMIT_SECONDS: u64 = 8;
+const MOST_OF_MEMORY_BYTES: u64 = 2 << 30;
+
+fn short_tests() -> Result<Vec<unit::Unit>> {
+    let mut tests = unit::all();
+    for test in &mut tests {
+        let parameters = test.parameters_mut();
+        parameters.set("bytes", parameters.get("bytes").min(MOST_OF_MEMORY_BYTES))?;
+        parameters.shrink(SCALE);
+        parameters.set("limit", LIMIT_SECONDS)?;
+    }
+    Ok(tests)
+}
+
+/// The bar of the tests.
+struct Shown<'a>(&'a ProgressBar, &'static str);
+
+impl Observer for Shown<'_> {
+    fn turn(&self, progress: &Progress<'_>) {
+        self.0.set_message(format!("{} {}: {}", progress.workload, self.1, progress.target));
     }
 }

@@ -61,6 +61,7 @@ fn open(session: &mut Session<'_>, flags: &Flags, name: &str) -> Result<Arc<Pool
         read_only: true,
         file_owner: None,
         new_name: None,
+        forget_log: false,
     };
     let candidate = select(&candidates, name, false).map_err(|error| failed(session, name, &error))?;
     Pool::open(candidate, options).map_err(|error| failed(session, name, &error))

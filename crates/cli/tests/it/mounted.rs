@@ -194,7 +194,8 @@ fn quotas_hold() {
     drop(file);
     rig.ok("zpool sync");
     let used: u64 = rig.get("tank/small", "used").parse().unwrap();
-    assert!(used <= 11 * MIB && used > 5 * MIB, "{used}");
+    // One write too many, and what it takes besides its bytes.
+    assert!(used <= 11 * MIB + MIB / 8 && used > 5 * MIB, "{used}");
     rig.refused("zfs set quota=1M tank/small", "size is less than current used or reserved space");
     rig.refused("zfs set reservation=1T tank/small", "size is greater than available space");
     rig.ok("zfs set quota=none tank/small");

@@ -196,6 +196,15 @@ impl Ops {
         self.options.read().posix_acls
     }
 
+    /// With the property `sync=always` a change is safe before it is answered.
+    fn settled<T>(&self, result: Result<T>) -> Result<T> {
+        if result.is_ok() && self.options.read().sync == SyncPolicy::Always {
+            fuse::before_blocking();
+            self.filesystem.commit().map_err(crate::errno::of)?;
+        }
+        result
+    }
+
     pub(crate) fn announces_opens(&self) -> bool {
         self.options.read().announce_opens
     }
@@ -234,7 +243,7 @@ impl Filesystem for Ops {
     }
 
     fn setattr(&self, _: &Context, node: u64, changes: &SetAttr) -> Result<Attributes> {
-        self.change_attributes(Node::of(node), changes)
+        self.settled(self.change_attributes(Node::of(node), changes))
     }
 
     fn readlink(&self, _: &Context, node: u64) -> Result<Vec<u8>> {
@@ -242,38 +251,39 @@ impl Filesystem for Ops {
     }
 
     fn symlink(&self, cx: &Context, parent: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
-        self.make_link(cx, Node::of(parent), name, target)
+        self.settled(self.make_link(cx, Node::of(parent), name, target))
     }
 
     fn mknod(&self, cx: &Context, parent: u64, name: &[u8], mode: u32, device: u32, umask: u32) -> Result<Entry> {
-        self.make_file(cx, Node::of(parent), name, mode, umask, device)
+        self.settled(self.make_file(cx, Node::of(parent), name, mode, umask, device))
     }
 
     fn mkdir(&self, cx: &Context, parent: u64, name: &[u8], mode: u32, umask: u32) -> Result<Entry> {
-        self.make_directory(cx, Node::of(parent), name, mode, umask)
+        self.settled(self.make_directory(cx, Node::of(parent), name, mode, umask))
     }
 
     fn unlink(&self, _: &Context, parent: u64, name: &[u8]) -> Result<()> {
-        self.remove_file(Node::of(parent), name)
+        self.settled(self.remove_file(Node::of(parent), name))
     }
 
     fn rmdir(&self, _: &Context, parent: u64, name: &[u8]) -> Result<()> {
-        self.remove_directory(Node::of(parent), name)
+        self.settled(self.remove_directory(Node::of(parent), name))
     }
 
     fn rename(&self, cx: &Context, parent: u64, name: &[u8], new_parent: u64, new_name: &[u8], flags: u32) -> Result<()> {
-        self.rename_entry(cx, (Node::of(parent), name), (Node::of(new_parent), new_name), flags)
+        self.settled(self.rename_entry(cx, (Node::of(parent), name), (Node::of(new_parent), new_name), flags))
     }
 
     fn link(&self, _: &Context, node: u64, new_parent: u64, new_name: &[u8]) -> Result<Entry> {
-        self.add_link(Node::of(node), Node::of(new_parent), new_name)
+        self.settled(self.add_link(Node::of(node), Node::of(new_parent), new_name))
     }
 
     fn open(&self, _: &Context, node: u64, flags: u32, kill_suidgid: bool) -> Result<Opened> {
         if !self.announces_opens() {
             return Err(Errno::ENOSYS);
         }
-        self.open_file(node, flags, kill_suidgid)
+        let opened = self.open_file(node, flags, kill_suidgid);
+        if flags & libc::O_TRUNC as u32 != 0 { self.settled(opened) } else { opened }
     }
 
     fn create(&self, cx: &Context, parent: u64, name: &[u8], mode: u32, umask: u32, flags: u32) -> Result<Created> {
@@ -281,13 +291,13 @@ impl Filesystem for Ops {
             return Err(Errno::ENOSYS);
         }
         self.look_for_room_to_collect();
-        let entry = self.make_file(cx, Node::of(parent), name, mode, umask, 0)?;
+        let entry = self.settled(self.make_file(cx, Node::of(parent), name, mode, umask, 0))?;
         Ok(Created { entry, opened: self.opened_new(entry.node, flags) })
     }
 
     fn tmpfile(&self, cx: &Context, parent: u64, mode: u32, umask: u32, flags: u32) -> Result<Created> {
         self.look_for_room_to_collect();
-        let entry = self.make_unnamed(cx, Node::of(parent), mode, umask)?;
+        let entry = self.settled(self.make_unnamed(cx, Node::of(parent), mode, umask))?;
         Ok(Created { entry, opened: self.opened_new(entry.node, flags) })
     }
 
@@ -336,7 +346,7 @@ impl Filesystem for Ops {
     }
 
     fn setxattr(&self, _: &Context, node: u64, attribute: &ExtendedAttribute<'_>) -> Result<()> {
-        self.set_xattr(Node::of(node), attribute)
+        self.settled(self.set_xattr(Node::of(node), attribute))
     }
 
     fn getxattr(&self, _: &Context, node: u64, name: &[u8], out: &mut [u8]) -> Result<usize> {
@@ -348,7 +358,7 @@ impl Filesystem for Ops {
     }
 
     fn removexattr(&self, _: &Context, node: u64, name: &[u8]) -> Result<()> {
-        self.remove_xattr(Node::of(node), name)
+        self.settled(self.remove_xattr(Node::of(node), name))
     }
 
     fn ioctl(&self, _: &Context, node: u64, ioctl: &Ioctl<'_>, out: &mut [u8]) -> Result<(i32, usize)> {
@@ -356,7 +366,7 @@ impl Filesystem for Ops {
     }
 
     fn fallocate(&self, cx: &Context, node: u64, fallocate: &Fallocate) -> Result<()> {
-        self.allocate(cx, Node::of(node), fallocate)
+        self.settled(self.allocate(cx, Node::of(node), fallocate))
     }
 
     fn lseek(&self, _: &Context, node: u64, _: u64, offset: u64, whence: u32) -> Result<u64> {
@@ -368,6 +378,6 @@ impl Filesystem for Ops {
     }
 
     fn copy_file_range(&self, cx: &Context, node_in: u64, copy: &CopyRange) -> Result<u64> {
-        self.copy_range(cx, Node::of(node_in), copy)
+        self.settled(self.copy_range(cx, Node::of(node_in), copy))
     }
 }

@@ -19,7 +19,7 @@ const TRANSPORTS: [TransportChoice; 2] = [TransportChoice::Auto, TransportChoice
 
 /// What the library sees of a file, whatever the kernel has in its cache.
 fn stored(ops: &Ops, path: &std::path::Path) -> tarnfs::Stat {
-    ops.filesystem().lookup_inode(fs::metadata(path).unwrap().ino()).unwrap()
+    ops.filesystem().getattr(fs::metadata(path).unwrap().ino()).unwrap()
 }
 
 fn mark(ops: &Ops, path: &std::path::Path, added: u64, removed: u64) {

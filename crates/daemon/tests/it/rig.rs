@@ -23,7 +23,7 @@ pub(crate) struct Rig {
 }
 
 fn options() -> engine::pool::OpenOptions {
-    engine::pool::OpenOptions { host: RealHost::shared(), tunables: Tunables::default(), read_only: false, file_owner: Some(tarnfs::zpl::file_owner), new_name: None }
+    engine::pool::OpenOptions { host: RealHost::shared(), tunables: Tunables::default(), read_only: false, file_owner: Some(tarnfs::zpl::file_owner), new_name: None, forget_log: false }
 }
 
 /// Can this machine mount?

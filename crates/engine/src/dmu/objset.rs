@@ -1,7 +1,7 @@
 //! A set of objects: a dataset's, or the pool's own (the MOS).
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ondisk::blkptr::BlkPtr;
 use ondisk::dnode as disk;
@@ -78,6 +78,7 @@ pub struct Objset {
     pub(super) allocator: Mutex<Allocator>,
     /// What the last `sync` changed in the space that files use; for the dsl to write down.
     pub(super) accounting: Mutex<Vec<AccountingChange>>,
+    pub(super) log: OnceLock<Arc<dyn super::ObjsetLog>>,
 }
 
 /// What [`Objset::open`] and [`Objset::create`] need to know.
@@ -171,6 +172,7 @@ impl Objset {
             dnodes: Default::default(),
             allocator: Mutex::default(),
             accounting: Mutex::default(),
+            log: OnceLock::new(),
         })
     }
 
@@ -376,7 +378,7 @@ impl Objset {
 
     /// Whether `txg` changed anything in this set.
     pub fn is_dirty(&self, txg: Txg) -> bool {
-        !self.shared.dirty[slot(txg)].lock().is_empty() || self.root.lock().changed
+        !self.shared.dirty[slot(txg)].lock().is_empty() || self.root.lock().changed || self.log().is_some_and(|log| log.is_dirty(txg))
     }
 
     /// Forgets objects that nobody uses, if there are too many.

@@ -101,6 +101,7 @@ impl Dataset {
 
     /// Writes what the txg changed in its object set, twice: what files use is known, and counted, only after the first time.
     pub fn sync(self: &Arc<Self>, objset: &Arc<Objset>, tx: &SyncTx<'_>) -> Result<()> {
+        objset.sync_log(tx)?;
         objset.sync(tx)?;
         if count_used_space(objset, tx)? {
             objset.sync(tx)?;
@@ -187,6 +188,10 @@ impl SpaceOwner for Dataset {
     }
 
     fn uses(&self, feature: Feature) {
+        // A log is as good without extended attributes in it.
+        if feature == Feature::Zilsaxattr && !self.dsl.meta.features.is_enabled(feature) {
+            return;
+        }
         let mut state = self.state.lock();
         if !state.features.contains(&feature) {
             state.new_features.insert(feature);

@@ -60,8 +60,8 @@ impl Dsl {
             return Ok(dataset);
         }
         let objset = self.objset(&dataset)?;
-        if !ondisk::zil::header_has_no_log(&objset.zil_header()) {
-            return Err(refuse("its intent log is in use: mount and unmount it first", ErrorKind::Busy));
+        if ondisk::zil::header_needs_replay(&objset.zil_header()) {
+            return Err(refuse("its intent log is not replayed", ErrorKind::Busy));
         }
         // One here, one in the table of open object sets; while a txg is written, the sync thread has some too.
         if self.is_making_changes() && Arc::strong_count(&objset) > 2 {
@@ -79,6 +79,9 @@ impl Dsl {
         self.record_dataset_event(dataset, "destroy", &format!("({how}, mintxg={after})"), tx)?;
         if dataset.state.lock().reserved != 0 {
             dataset.set_refreservation(0);
+        }
+        if !dataset.phys().block.is_hole() {
+            self.objset(dataset)?.destroy_log(tx)?;
         }
         for feature in dataset.features() {
             dataset.deactivate_feature(feature, tx)?;

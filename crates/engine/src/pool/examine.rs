@@ -70,7 +70,7 @@ fn checkpoint_of(candidate: &Candidate, host: HostRef) -> Result<Candidate> {
 fn open_true_mos(candidate: &Candidate, host: HostRef) -> Result<(Arc<VdevTree>, Mos)> {
     // A look at the MOS needs neither threads nor much memory.
     let tunables = Tunables { write_workers: 1, read_workers: 1, cache_bytes_max: 16 << 20, ..Tunables::default() };
-    let options = OpenOptions { host, tunables, read_only: true, file_owner: None, new_name: None };
+    let options = OpenOptions { host, tunables, read_only: true, file_owner: None, new_name: None, forget_log: false };
     let uberblock = candidate.uberblock();
     let labelled = Arc::new(candidate.open_tree()?);
     let context = make_context(&options, &labelled, uberblock.txg);

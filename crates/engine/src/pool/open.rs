@@ -46,10 +46,15 @@ pub struct OpenOptions {
     pub file_owner: Option<FileOwnerOf>,
     /// Another name for the pool.
     pub new_name: Option<String>,
+    /// What an intent log on a device that is missing holds may be lost (`zpool import -m`).
+    pub forget_log: bool,
 }
 
 /// In a top-level vdev's ZAP: what it is for.
 const ALLOCATION_BIAS: &str = "org.zfsonlinux:allocation_bias";
+/// Pool version from which log blocks begin with their link.
+#[doc(alias = "SPA_VERSION_SLIM_ZIL")]
+const VERSION_NEW_LOG: u64 = 26;
 /// Largest configuration that is believed.
 const CONFIG_BYTES_MAX: u64 = 64 << 20;
 
@@ -139,6 +144,7 @@ impl Pool {
         let (features, unsupported) = load_features(&mos, &options)?;
         mos.0.set_settings(ObjsetSettings::mos(features.is_enabled(Feature::Lz4Compress)));
         set_block_features(&context, &mos, &features)?;
+        context.io.set_features(BlockFeatures { old_log: config.version < VERSION_NEW_LOG, ..context.io.features() });
         context.io.set_writable(!options.read_only);
         let meta = Meta::new(mos.clone(), features, config.version, context.clone());
         let dsl = Dsl::open(meta, &config.name, space, options.file_owner)?;
@@ -168,7 +174,7 @@ impl Pool {
         });
         pool.refresh_space();
         if !options.read_only
-            && let Err(error) = pool.begin_writing(&options.host)
+            && let Err(error) = pool.begin_writing(&options.host, options.forget_log)
         {
             // What was opened refers to itself in circles: without this the devices would stay locked.
             pool.abandon();
@@ -177,8 +183,8 @@ impl Pool {
         Ok(pool)
     }
 
-    fn begin_writing(self: &Arc<Self>, host: &HostRef) -> Result<()> {
-        self.refuse_unreplayed_logs()?;
+    fn begin_writing(self: &Arc<Self>, host: &HostRef, forget_log: bool) -> Result<()> {
+        self.claim_logs(forget_log)?;
         self.obey_stored_properties()?;
         self.claim(host);
         self.start_threads();
@@ -196,9 +202,10 @@ impl Pool {
         }
     }
 
-    /// A dataset with changes in its intent log cannot be written before they are applied, which is not done yet.
-    fn refuse_unreplayed_logs(&self) -> Result<()> {
+    /// Claims the intent logs of all datasets (see [`crate::zil`]), before anything else is allocated.
+    fn claim_logs(&self, forget_unreadable: bool) -> Result<()> {
         let mos = &self.dsl.meta.mos.0;
+        let hold = self.context.groups.hold();
         let mut object = 0;
         while let Some(next) = mos.next_object(object)? {
             object = next;
@@ -211,12 +218,10 @@ impl Pool {
                 continue;
             }
             let objset = self.dsl.objset(&dataset)?;
-            if crate::zil::has_changes(&objset, self.context.groups.open_txg())? {
-                bail!(
-                    Unsupported,
-                    "dataset {} has an intent log that has not been replayed; import the pool with -o readonly=on",
-                    dataset.name()?
-                );
+            if objset.pointer().uses_encryption() {
+                crate::zil::refuse_encrypted(&objset)?;
+            } else {
+                crate::zil::claim(&objset, hold.txg(), forget_unreadable)?;
             }
         }
         Ok(())
@@ -252,6 +257,7 @@ pub(super) fn set_block_features(context: &DmuContext, mos: &Mos, features: &Fea
         hole_birth: features.is_active(Feature::HoleBirth),
         block_cloning: features.is_enabled(Feature::BlockCloning),
         dynamic_gang_header: features.is_active(Feature::DynamicGangHeader),
+        old_log: false,
     });
     if let Some(value) = mos.zap_get(key::DIRECTORY, key::CHECKSUM_SALT)? {
         let bytes = value.to_le_bytes();

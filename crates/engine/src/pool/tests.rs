@@ -13,7 +13,7 @@ use crate::tunables::Tunables;
 use crate::vdev::{NewLeaf, NewTop};
 
 fn options(read_only: bool) -> OpenOptions {
-    OpenOptions { host: RealHost::shared(), tunables: Tunables::default(), read_only, file_owner: None, new_name: None }
+    OpenOptions { host: RealHost::shared(), tunables: Tunables::default(), read_only, file_owner: None, new_name: None, forget_log: false }
 }
 
 fn new_file(directory: &Path, name: &str, bytes: u64) -> NewLeaf {

@@ -244,10 +244,19 @@ impl Leaf {
 
     /// Writes data. What fails leaves the leaf degraded and behind.
     pub fn write(&self, offset: u64, bufs: &[&[u8]]) -> Result<()> {
+        self.write_with(offset, bufs, |disk, at| disk.write_vectored_at(bufs, at))
+    }
+
+    /// Writes data and makes just that durable.
+    pub fn write_durable(&self, offset: u64, bufs: &[&[u8]]) -> Result<()> {
+        self.write_with(offset, bufs, |disk, at| disk.write_durable_at(bufs, at))
+    }
+
+    fn write_with(&self, offset: u64, bufs: &[&[u8]], write: impl FnOnce(&DiskRef, u64) -> std::io::Result<()>) -> Result<()> {
         let length: usize = bufs.iter().map(|b| b.len()).sum();
         let result = self.place(offset, length as u64).and_then(|at| {
             let _pending = Pending::new(&self.stats.pending);
-            self.with_disk("write", |disk| disk.write_vectored_at(bufs, at))
+            self.with_disk("write", |disk| write(disk, at))
         });
         count(&result, &self.stats.writes, &self.stats.written_bytes, &self.stats.write_errors, length);
         if result.is_err() {

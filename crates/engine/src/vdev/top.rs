@@ -257,6 +257,27 @@ impl TopVdev {
         }
     }
 
+    /// Writes several buffers one behind the other and makes just that durable, on as many leaves as [`TopVdev::flush`] asks for.
+    pub fn write_durable(&self, offset: u64, bufs: &[&[u8]]) -> Result<()> {
+        self.check(offset, bufs.iter().map(|b| b.len()).sum())?;
+        let before: Vec<_> = self.leaves.iter().map(|leaf| leaf.view()).collect();
+        let mut written = Vec::with_capacity(self.leaves.len());
+        let mut last = error!(NoDevice, "vdev {}: no device can be written", self.id);
+        for leaf in &self.leaves {
+            if !leaf.is_open() {
+                leaf.note_missed_write();
+                written.push(false);
+                continue;
+            }
+            let result = leaf.write_durable(offset, bufs);
+            written.push(result.is_ok());
+            if let Err(error) = result {
+                last = error;
+            }
+        }
+        if mirror::flush_is_enough(&before, &written) { Ok(()) } else { Err(last) }
+    }
+
     /// Writes good data over a copy that was found bad.
     pub fn repair_copy(&self, copy: usize, offset: u64, buf: &[u8]) -> Result<()> {
         self.check(offset, buf.len())?;

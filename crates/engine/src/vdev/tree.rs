@@ -143,9 +143,20 @@ impl VdevTree {
         &self.gate
     }
 
-    /// Makes durable what was written to any vdev.
+    /// Makes durable what was written to any vdev. A group needs no device that is for the log alone.
     pub fn flush_all(&self) -> Result<()> {
-        self.data_tops().iter().try_for_each(|top| top.flush())
+        for top in self.data_tops() {
+            match top.flush() {
+                Err(error) if !top.is_log() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`VdevTree::flush_all`], for a commit of the log: devices of the log count, unless they are gone.
+    pub fn flush_with_logs(&self) -> Result<()> {
+        self.data_tops().iter().filter(|top| !top.is_log() || top.state().is_readable()).try_for_each(|top| top.flush())
     }
 
     /// The description of the whole tree.

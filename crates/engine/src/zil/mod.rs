@@ -1,100 +1,58 @@
 //! What a crash may not lose.
 //!
 //! # Theory
-//! The intent log of an object set is a chain of blocks from its header. The real OpenZFS leaves the chain's next block in
-//! the header when it closes a dataset, written or not. Such a log has nothing that is not on disk anyway, and stays where
-//! it is; only one with something to replay stands in the way of writing.
+//! A program that asks for durability (`fsync`) cannot wait for a transaction group to be written. So every operation is also described
+//! in a *record*, kept in memory until its group is on disk; when somebody asks, the records that matter are written to the object
+//! set's intent log, a chain of blocks that starts in the set's own block. After a crash the log is *claimed* when the pool is
+//! opened, and *replayed* when the file system is: what it describes is done again.
+//!
+//! Records of names (create, remove, rename, link) are in one list, in their order. Records of one file's contents and attributes are
+//! in a list of that file's own, and join the common list when this file is synced, or is renamed: so that an `fsync` writes little.
+//!
+//! ```text
+//!  operation -> Zil::log            records in memory, by group and file
+//!  fsync     -> Zil::commit         takes records, fills blocks, writes them, waits until they and those before are stable
+//!  sync      -> Zil::sync           what the group has on disk is freed; the header follows the first block still needed
+//!  import    -> claim, replay
+//! ```
+//!
+//! # On disk
+//! [`ondisk::zil`]: header, blocks, records.
+//!
+//! # Invariants
+//! 1. A block that a group allocates can be reached from the header that is written with this group or an earlier one: the group
+//!    is not written before all blocks that lead there are stable.
+//! 2. Whoever is told that his records are stable has all records before them in the log too.
+//! 3. A block is freed by the first group that has all its records on disk, and that follows its own allocation.
+//! 4. The chain of a header that was claimed is never written to.
+//!
+//! # Locks
+//! `Zil::issuer`, then one list of records; `Zil::chain` alone, for moments. None is held while a range lock is waited for
+//! or a group is joined: who holds a range may wait for a group, and the group for the log.
+//!
+//! # Path
+//! called by tarnfs::zpl (log, commit, replay), pool (claim), dsl through [`crate::dmu::ObjsetLog`]; calls dmu, zio.
 
-use ondisk::blkptr::{BlkPtr, BlockPointer, DataPointer};
-use ondisk::zil::{self, ChainPhys, LogHeader, RecordHeader};
-use zerocopy::FromBytes;
+mod block;
+mod claim;
+mod commit;
+mod flusher;
+mod itx;
+mod log;
+mod replay;
+mod walk;
 
-use crate::dmu::Objset;
-use crate::bail;
-use crate::error::{ErrorKind, Result, Within};
-use crate::zio::{BlockIo, Bookmark};
+pub use claim::{claim, claimed_blocks, refuse_encrypted};
+pub use commit::{LogSource, WantedWrite};
+pub use log::Zil;
+pub(crate) use log::header_of;
+pub use replay::{Replay, Replayed};
+pub use walk::{Extent, LogBlock, walk};
 
-/// The level of log blocks in bookmarks.
-const LOG_LEVEL: i8 = -2;
-/// Longest chain that is believed.
-const BLOCKS_MAX: u64 = 1 << 24;
+use ondisk::zil::LogHeader;
+use zerocopy::FromZeros;
 
-/// A log block that was walked by.
-pub struct LogBlock<'a> {
-    /// Where it is.
-    pub pointer: &'a BlkPtr,
-    /// Its records; `None`: it has never been written, and is the last.
-    pub records: Option<&'a [u8]>,
-}
-
-/// Walks the log in the header of object set `dataset` as far as its blocks are surely allocated. `first_txg` is the first
-/// txg after those that are on disk.
-///
-/// # Errors
-/// The log cannot be read or has no end; what `visit` says.
-pub fn walk(io: &BlockIo, dataset: u64, header: &LogHeader, first_txg: u64, visit: &mut dyn FnMut(LogBlock<'_>) -> Result<()>) -> Result<()> {
-    let claimed = header.claim_txg.get() != 0;
-    let has_end = header.flags.get() & zil::LOG_FLAG_CLAIM_SEQUENCE_VALID != 0;
-    let end = if has_end { header.claim_block_sequence.get() } else { u64::MAX };
-    let mut pointer = header.log;
-    for _ in 0..BLOCKS_MAX {
-        if pointer.is_hole() || (!claimed && pointer.birth() >= first_txg) {
-            return Ok(());
-        }
-        let BlockPointer::Data(data) = pointer.decode().within(|| format!("intent log of dataset {dataset}"))? else {
-            bail!(Corrupt, "dataset {dataset}: its intent log leads to no block");
-        };
-        let sequence = data.checksum[zil::CHECKSUM_SEQUENCE];
-        if sequence > end {
-            return Ok(());
-        }
-        let at = Bookmark { objset: dataset, object: 0, level: LOG_LEVEL, block: sequence };
-        let block = match io.read_physical(&pointer, &at) {
-            Ok(block) => block,
-            // The chain ends at the block that has not been written.
-            Err(error) if error.kind() == ErrorKind::Checksum => return visit(LogBlock { pointer: &pointer, records: None }),
-            Err(error) => return Err(error),
-        };
-        let Some((chain, records)) = parts(&data, &block) else {
-            return visit(LogBlock { pointer: &pointer, records: None });
-        };
-        visit(LogBlock { pointer: &pointer, records: Some(records) })?;
-        pointer = chain.next;
-    }
-    bail!(Corrupt, "dataset {dataset}: its intent log has no end")
-}
-
-/// Whether the log of `objset` has changes that are not on disk. `first_txg` is the first that this import will write.
-///
-/// # Errors
-/// The log cannot be read.
-pub fn has_changes(objset: &Objset, first_txg: u64) -> Result<bool> {
-    let bytes = objset.zil_header();
-    let Ok((header, _)) = LogHeader::read_from_prefix(&bytes) else { return Ok(false) };
-    let claim_txg = header.claim_txg.get();
-    let mut found = false;
-    walk(&objset.context().io, objset.dataset(), &header, first_txg, &mut |block| {
-        let Some(records) = block.records else { return Ok(()) };
-        // What follows a block that nobody has claimed is not surely allocated: whoever finds one has to claim first.
-        found |= claim_txg == 0;
-        for record in zil::records(records) {
-            let is_done = |record: RecordHeader| record.txg.get() < claim_txg || record.sequence.get() <= header.replay_sequence.get();
-            found |= !record.is_ok_and(|(record, _)| is_done(record));
-        }
-        Ok(())
-    })?;
-    Ok(found)
-}
-
-/// A block's link and its records; `None`: they do not fit.
-fn parts<'a>(pointer: &DataPointer, block: &'a [u8]) -> Option<(ChainPhys, &'a [u8])> {
-    const LINK_BYTES: usize = size_of::<ChainPhys>();
-    let is_new = pointer.checksum_algorithm.number() == transform::checksum::ZILOG2;
-    let (start, chain) = if is_new {
-        (LINK_BYTES, ChainPhys::read_from_prefix(block).ok()?.0)
-    } else {
-        (0, ChainPhys::read_from_suffix(block).ok()?.1)
-    };
-    let end = usize::try_from(chain.used_bytes.get()).ok()?;
-    Some((chain, block.get(start..end)?))
+/// The header of an object set without a log.
+fn empty_header() -> LogHeader {
+    LogHeader::new_zeroed()
 }

@@ -29,6 +29,8 @@ pub struct BlockFeatures {
     pub block_cloning: bool,
     /// `dynamic_gang_header` is active: headers may fill a unit of allocation.
     pub dynamic_gang_header: bool,
+    /// The pool is so old that log blocks end with their link.
+    pub old_log: bool,
 }
 
 /// What was done, since the pool was opened.
@@ -162,6 +164,14 @@ impl BlockIo {
         self.devices.flush()
     }
 
+    /// Makes durable what a commit of the intent log wrote.
+    ///
+    /// # Errors
+    /// Those of the devices, of the log's own too.
+    pub fn flush_log(&self) -> Result<()> {
+        self.devices.flush_with_logs()
+    }
+
     /// The vdev of an address that lies in it.
     pub(super) fn device(&self, dva: Dva) -> Result<Arc<dyn BlockDevice>> {
         let Some(device) = self.devices.device(dva.vdev) else { bail!(Corrupt, "address {dva}: there is no such vdev") };
@@ -214,6 +224,17 @@ impl BlockIo {
         let log = !self.allocator.class_groups(ClassKind::Log).is_empty();
         let class = if log { ClassKind::Log } else { ClassKind::Normal };
         self.allocator.allocate(&Request { for_log: true, ..Request::new(class, physical, copies, txg) })
+    }
+
+    /// A block of the intent log could not be written: if it is on a device for the log alone, the next ones go elsewhere.
+    pub fn avoid_log_device(&self, bp: &BlkPtr) {
+        for dva in bp.dvas() {
+            if let Ok(group) = self.allocator.group(dva.vdev)
+                && group.config().class == ClassKind::Log
+            {
+                group.set_usable(false);
+            }
+        }
     }
 
     /// Gives back the space of a block that this same txg allocated and that is in no tree.

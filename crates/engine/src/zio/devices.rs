@@ -26,6 +26,10 @@ pub trait BlockDevice: Send + Sync {
     fn read_copy(&self, copy: usize, offset: u64, buf: &mut [u8]) -> Result<()>;
     /// Writes all of the buffers, one behind the other, to every side.
     fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()>;
+    /// As `write`, and makes just that durable.
+    fn write_durable(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        self.write(offset, buffers)
+    }
     /// Writes what is right over what `read_copy` in the given way has read.
     fn repair_copy(&self, copy: usize, offset: u64, data: &[u8]) -> Result<()>;
     /// Counts a checksum error against the disks of the given way.
@@ -51,6 +55,10 @@ pub trait BlockDevices: Send + Sync {
     /// Why the pool waits for somebody to repair it, if it does.
     fn suspension(&self) -> Option<Error> {
         None
+    }
+    /// As `flush`, where devices for the intent log alone may not fail.
+    fn flush_with_logs(&self) -> Result<()> {
+        self.flush()
     }
     /// The places where the bytes of an address are: others, if its vdev was removed.
     fn resolve(&self, dva: Dva) -> Result<Vec<Dva>> {
@@ -83,6 +91,10 @@ impl BlockDevice for TopVdev {
                 done => return done,
             }
         }
+    }
+
+    fn write_durable(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        self.write_durable(offset, buffers)
     }
 
     fn repair_copy(&self, copy: usize, offset: u64, data: &[u8]) -> Result<()> {
@@ -182,6 +194,10 @@ impl BlockDevices for SharedVdevs {
 
     fn suspension(&self) -> Option<Error> {
         self.0.gate().failure()
+    }
+
+    fn flush_with_logs(&self) -> Result<()> {
+        self.0.flush_with_logs()
     }
 
     fn resolve(&self, dva: Dva) -> Result<Vec<Dva>> {

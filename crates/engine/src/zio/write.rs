@@ -145,14 +145,17 @@ impl BlockIo {
         Ok(())
     }
 
-    /// Writes the physical bytes of a block that has its pointer already: of the intent log.
+    /// Writes the beginning of a block of the intent log, which has its pointer already. `durable`: and makes just that durable.
     ///
     /// # Errors
     /// `Invalid` when the pointer is to no plain block of that length, and those of the devices.
-    pub fn write_physical(&self, bp: &BlkPtr, bytes: &[u8]) -> Result<()> {
+    pub fn write_log(&self, bp: &BlkPtr, bytes: &[u8], durable: bool) -> Result<()> {
         match bp.decode()? {
-            BlockPointer::Data(data) if !data.is_gang() && data.physical_size == bytes.len() as u64 => {
-                self.write_copies(data.dvas(), bytes)
+            BlockPointer::Data(data) if !data.is_gang() && data.physical_size >= bytes.len() as u64 => {
+                if !durable {
+                    return self.write_copies(data.dvas(), bytes);
+                }
+                data.dvas().iter().try_for_each(|dva| self.device(*dva)?.write_durable(dva.offset, &[bytes]).within(|| format!("block at {dva}")))
             }
             _ => bail!(Invalid, "{} bytes cannot be written to {bp}", bytes.len()),
         }

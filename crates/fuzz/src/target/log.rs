@@ -4,8 +4,8 @@ use ondisk::zil::{self, ChainPhys, LogHeader, Record, RecordHeader, RecordType};
 use zerocopy::{FromBytes, IntoBytes};
 
 pub(super) fn records(bytes: &[u8]) {
-    let _ =
-        (LogHeader::read_from_prefix(bytes).is_ok(), ChainPhys::read_from_prefix(bytes).is_ok(), zil::header_has_no_log(bytes));
+    let _ = (LogHeader::read_from_prefix(bytes).is_ok(), ChainPhys::read_from_prefix(bytes).is_ok());
+    let _ = (zil::header_needs_replay(bytes), zil::header_first_block(bytes));
     for record in zil::records(bytes) {
         let Ok((_, record)) = record else { continue };
         match Record::decode(record) {

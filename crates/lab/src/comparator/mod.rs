@@ -2,14 +2,18 @@
 //!
 //! # Theory
 //!
-//! All of them lie on a file of the same size in the same directory, preallocated so that the host's file system does
-//! not allocate while it is measured. What a comparator needs and this machine does not have (a tool, the right to
+//! All of them lie on as many files of the same size in the same directory ([`stand`]), preallocated so that the host's
+//! file system does not allocate while it is measured. What a comparator needs and this machine does not have (a tool, the right to
 //! mount, a kernel module) is a reason to leave it out, by name, and no error.
 
 pub mod tarn;
 
+mod embedded;
 mod loopback;
+mod pool;
+mod stand;
 mod zfs_fuse;
+mod zfs_kernel;
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -18,38 +22,80 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::fs::FallocateFlags;
 
+use crate::disk::Model;
 use crate::process;
 use crate::system;
-use crate::target::Prepared;
+use crate::target::Target;
 use crate::undo::{self, Undo};
+use stand::Stand;
+
+pub use stand::{attach, simulated};
 
 /// The names that [`prepare`] knows.
-pub const NAMES: [&str; 5] = ["tarn", "ext4", "xfs", "btrfs", "zfs-fuse"];
+pub const NAMES: [&str; 7] = ["tarn", "tarn-embedded", "ext4", "xfs", "btrfs", "zfs-fuse", "zfs"];
 
 /// Where comparators put what they need.
 #[derive(Debug, Clone)]
 pub struct Place {
     /// A directory on the file system that carries the images.
     pub directory: PathBuf,
+    /// Of all disks of a file system together.
     pub image_bytes: u64,
     /// The `tarn` program.
     pub tarn: PathBuf,
+    /// How many disks each file system gets.
+    pub disks: usize,
+    /// Slows the disks down to those of another time or price.
+    pub model: Option<Model>,
 }
 
 /// A comparator, or why there is none.
 pub enum Attempt {
-    Ready(Prepared),
+    Ready(Box<dyn Target>),
     Skipped(String),
+}
+
+impl Place {
+    /// One disk for each, as fast as the machine has it.
+    pub fn new(directory: PathBuf, image_bytes: u64, tarn: PathBuf) -> Place {
+        Place { directory, image_bytes, tarn, disks: 1, model: None }
+    }
 }
 
 /// Brings up the file system called `name`.
 pub fn prepare(name: &str, place: &Place) -> Result<Attempt> {
     match name {
         "tarn" => tarn::prepare(place),
+        "tarn-embedded" => embedded::prepare(place),
         "ext4" | "xfs" | "btrfs" => loopback::prepare(name, place),
         "zfs-fuse" => zfs_fuse::prepare(place),
+        "zfs" => zfs_kernel::prepare(place),
         _ => bail!("no comparator is called {name}; there are {}", NAMES.join(", ")),
     }
+}
+
+/// The Debian package that has a program that comparators run.
+fn package(program: &str) -> &'static str {
+    match program {
+        "mkfs.ext4" => "e2fsprogs",
+        "mkfs.xfs" => "xfsprogs",
+        "mkfs.btrfs" | "btrfs" => "btrfs-progs",
+        "zfs-fuse" => "zfs-fuse",
+        "zpool" | "zfs" => "zfsutils-linux",
+        _ => "mount",
+    }
+}
+
+/// Why a comparator is left out: a program of another package is not there.
+fn install(program: &str) -> String {
+    format!("{program} is not installed (apt-get install {})", package(program))
+}
+
+/// The first line that a program says of its version.
+fn version_of(program: &str, words: &[&str]) -> String {
+    let said = process::output(process::command(program).args(words));
+    let said = said.map(|output| format!("{}{}", output.stdout, output.stderr)).unwrap_or_default();
+    said.lines().next().unwrap_or("unknown").trim().to_owned()
 }
 
 fn is_root() -> bool {

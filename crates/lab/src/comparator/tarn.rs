@@ -26,7 +26,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
-use super::{Attempt, Place, eventually, folder, image, unmount};
+use super::{Attempt, Place, eventually, folder, unmount, version_of};
 use crate::interrupt;
 use crate::process;
 use crate::system;
@@ -206,24 +206,25 @@ impl Drop for Pool {
     }
 }
 
-/// A comparator on one preallocated file.
+/// A comparator.
 pub(super) fn prepare(place: &Place) -> Result<Attempt> {
     if process::find(&place.tarn.to_string_lossy()).is_none() {
         return Ok(Attempt::Skipped(format!("tarn: there is no {} (see --tarn)", place.tarn.display())));
     }
     let mut undo = Undo::new();
     let folder = folder(place, "tarn", &mut undo)?;
-    let (file, mounted) = (folder.join("image"), folder.join("mounted"));
+    let mounted = folder.join("mounted");
     fs::create_dir(&mounted)?;
-    image(&file, place.image_bytes)?;
+    let stand = place.stand(&folder, &mut undo)?;
+    let words = ["-f", "-O", "atime=off"].map(str::to_owned).to_vec();
     let pool = Pool::create(Layout {
         program: place.tarn.clone(),
         name: format!("fsperf{}", std::process::id()),
-        vdevs: vec![file.display().to_string()],
-        files: vec![file],
+        vdevs: stand.paths.iter().map(|path| path.display().to_string()).collect(),
+        files: stand.paths,
         mounted: mounted.clone(),
         socket: folder.join("socket"),
-        words: ["-f", "-O", "atime=off"].map(str::to_owned).to_vec(),
+        words: words.clone(),
     })?;
     let pool = Rc::new(pool);
     let dropped = Rc::clone(&pool);
@@ -232,8 +233,12 @@ pub(super) fn prepare(place: &Place) -> Result<Attempt> {
         Ok(())
     });
     let socket = dropped.layout.socket.clone();
-    let description = format!("TarnFS on a preallocated file of {} MB, atime=off", place.image_bytes >> 20);
+    let description = format!("TarnFS {}, atime=off", stand.words);
     let process = move || u32::try_from(daemon_of(&socket)?.as_raw_nonzero().get()).ok();
-    let target = Prepared::new("tarn", description, mounted, move || dropped.drop_caches(), undo);
-    Ok(Attempt::Ready(target.served_by(process)))
+    let target = Prepared::new("tarn", description, mounted, move || dropped.drop_caches(), undo)
+        .served_by(process)
+        .on_devices(stand.devices)
+        .fact("version", version_of(&place.tarn.to_string_lossy(), &["--version"]))
+        .fact("format options", words.join(" "));
+    Ok(Attempt::Ready(Box::new(target)))
 }

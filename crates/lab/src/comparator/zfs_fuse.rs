@@ -11,11 +11,11 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use rustix::process::{Pid, Signal};
 
-use super::{Attempt, Place, eventually, folder, image, is_root, missing, unmount};
+use super::pool::ForeignPool;
+use super::{Attempt, Place, eventually, folder, install, is_root, missing, version_of};
 use crate::interrupt;
 use crate::process;
-use crate::system;
-use crate::target::{self, Prepared};
+use crate::target::Prepared;
 use crate::undo::Undo;
 
 const SOCKETS: [&str; 2] = ["/var/run/zfs/zfs_socket", "/etc/zfs/zfs_socket"];
@@ -69,7 +69,7 @@ pub(super) fn prepare(place: &Place) -> Result<Attempt> {
         return skipped("it takes root");
     }
     if let Some(program) = missing(&["zfs-fuse", "zpool"]) {
-        return skipped(&format!("{program} is not installed"));
+        return skipped(&install(program).replace("zfsutils-linux", "zfs-fuse"));
     }
     if Path::new("/dev/zfs").exists() {
         return skipped("this machine has OpenZFS, whose zpool would answer instead");
@@ -79,38 +79,15 @@ pub(super) fn prepare(place: &Place) -> Result<Attempt> {
     }
     let mut undo = Undo::new();
     let folder = folder(place, "zfs-fuse", &mut undo)?;
-    let (file, mounted) = (folder.join("image"), folder.join("mounted"));
-    image(&file, place.image_bytes)?;
+    let stand = place.stand(&folder, &mut undo)?;
     let process = start(&mut undo)?;
-    let pool = format!("fsperf{}", std::process::id());
-    let words = ["create", "-f", "-o", "cachefile=none", "-O", "atime=off", "-m"];
-    process::succeed(process::command("zpool").args(words).arg(&mounted).arg(&pool).arg(&file))?;
-    let (gone, directory) = (pool.clone(), mounted.clone());
-    undo.push(format!("destroy zfs-fuse's pool {pool}"), move || {
-        // It answers "busy" for a moment after its last file was closed.
-        let mut outcome = Ok(String::new());
-        eventually(Duration::from_secs(5), || {
-            outcome = process::run("zpool", ["destroy", "-f", &gone]);
-            outcome.is_ok()
-        });
-        unmount(&directory)?;
-        outcome.map(drop)
-    });
-    if !system::is_mount_point(&mounted) {
-        bail!("zfs-fuse made a pool but did not mount it");
-    }
-    let description = format!("zfs-fuse on a preallocated file of {} MB, atime=off", place.image_bytes >> 20);
-    let directory = mounted.clone();
-    let drop_caches = move || {
-        process::run("zpool", ["export", &pool])?;
-        target::forget_file(&file)?;
-        target::drop_kernel_caches();
-        process::succeed(process::command("zpool").args(["import", "-o", "cachefile=none", "-d"]).arg(&folder).arg(&pool))?;
-        if !system::is_mount_point(&directory) {
-            bail!("not mounted again");
-        }
-        Ok(())
-    };
-    let target = Prepared::new("zfs-fuse", description, mounted, drop_caches, undo);
-    Ok(Attempt::Ready(target.served_by(move || Some(process))))
+    let pool = ForeignPool::create("zfs-fuse", &folder, &stand.paths, &stand.files, &mut undo)?;
+    let description = format!("zfs-fuse {}, atime=off", stand.words);
+    let mounted = pool.mounted().to_owned();
+    let target = Prepared::new("zfs-fuse", description, mounted, move || pool.drop_caches(), undo)
+        .served_by(move || Some(process))
+        .on_devices(stand.devices)
+        .fact("version", version_of("dpkg-query", &["--show", "zfs-fuse"]))
+        .fact("format options", ForeignPool::WORDS.join(" "));
+    Ok(Attempt::Ready(Box::new(target)))
 }

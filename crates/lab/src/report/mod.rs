@@ -1,6 +1,10 @@
 //! What was measured, for people and for programs.
 
-pub mod rounds;
-pub mod unit;
+pub mod changes;
+pub mod csv;
+pub mod html;
+pub mod table;
+
+mod chart;
 
 mod words;

@@ -6,9 +6,10 @@ use std::fmt::Write;
 pub(super) fn figure(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),
-        Some(value) if value >= 1000.0 => format!("{value:.0}"),
-        Some(value) if value >= 10.0 => format!("{value:.1}"),
-        Some(value) => format!("{value:.2}"),
+        Some(value) if value.abs() >= 1000.0 => format!("{value:.0}"),
+        Some(value) if value.abs() >= 10.0 => format!("{value:.1}"),
+        Some(value) if value.abs() >= 0.1 || value == 0.0 => format!("{value:.2}"),
+        Some(value) => format!("{value:.4}"),
     }
 }
 

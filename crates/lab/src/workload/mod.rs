@@ -2,8 +2,7 @@
 //!
 //! # Theory
 //!
-//! The fourteen unit tests ([`unit`]) are bytes over time and have a driver of their own. Every other workload is a
-//! [`Workload`]: it has a name, parameters that anyone may change, what it was published with, and a way to run one
+//! A [`Workload`] has a name, parameters that anyone may change, what it was published with, and a way to run one
 //! round in an empty directory, which yields a few [`Figure`]s. [`rounds`] has the targets take turns.
 //!
 //! # Invariants
@@ -11,21 +10,36 @@
 //! 1. A round begins in an empty directory, with nothing of the round before left to be written.
 //! 2. What a round does depends on its parameters, its seed and nothing else: each target gets the same calls.
 
+pub mod bonnie;
+pub mod dd;
 pub mod filebench;
+pub mod fio_mixed;
+pub mod images;
+pub mod mail;
+pub mod metadata;
+pub mod oltp;
 pub mod postmark;
 pub mod rounds;
+pub mod source_tree;
 pub mod sync_sweep;
 pub mod unit;
+pub mod videoserver;
+
+mod contents;
+mod together;
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::path::Path;
 
 use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
 
 use crate::target::Target;
 
 /// Which way a figure is meant to go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Better {
     Higher,
     Lower,
@@ -39,12 +53,29 @@ pub struct Figure {
     pub unit: &'static str,
     pub better: Better,
     pub value: f64,
+    /// Where it stands on a curve, if it is one of several.
+    pub point: Option<Point>,
+}
+
+/// A place on a curve.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// What the curve shows.
+    pub curve: Cow<'static, str>,
+    /// What it is drawn over.
+    pub axis: Cow<'static, str>,
+    pub at: f64,
 }
 
 impl Figure {
+    /// A point of the curve `curve` over `axis`.
+    pub fn on(self, curve: &'static str, axis: &'static str, at: f64) -> Figure {
+        Figure { point: Some(Point { curve: curve.into(), axis: axis.into(), at }), ..self }
+    }
+
     /// So many of `unit`, the more the better.
     pub fn rate(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
-        Figure { name: name.into(), unit, better: Better::Higher, value }
+        Figure { name: name.into(), unit, better: Better::Higher, value, point: None }
     }
 
     /// A time in seconds.
@@ -54,7 +85,7 @@ impl Figure {
 
     /// A time in `unit`.
     pub fn time(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
-        Figure { name: name.into(), unit, better: Better::Lower, value }
+        Figure { name: name.into(), unit, better: Better::Lower, value, point: None }
     }
 }
 
@@ -76,6 +107,18 @@ pub struct Parameter {
     /// Does a smaller scale make it smaller?
     pub scales: bool,
     pub smallest: u64,
+}
+
+impl Parameter {
+    /// One that a scale does not change.
+    pub const fn fixed(name: &'static str, about: &'static str, value: u64) -> Parameter {
+        Parameter { name, about, value, scales: false, smallest: 1 }
+    }
+
+    /// One that a scale divides, down to `smallest`.
+    pub const fn scaled(name: &'static str, about: &'static str, value: u64, smallest: u64) -> Parameter {
+        Parameter { name, about, value, scales: true, smallest }
+    }
 }
 
 /// The parameters of a workload, in the order in which they are shown.
@@ -128,7 +171,48 @@ pub struct Round<'a> {
     pub directory: &'a Path,
     pub number: u32,
     pub seed: u64,
+    remarks: RefCell<Vec<String>>,
 }
+
+impl<'a> Round<'a> {
+    /// A round in that directory.
+    pub fn new(target: &'a dyn Target, directory: &'a Path, number: u32, seed: u64) -> Round<'a> {
+        Round { target, directory, number, seed, remarks: RefCell::default() }
+    }
+
+    /// Something that whoever reads the figures must know.
+    pub fn remark(&self, remark: String) {
+        self.remarks.borrow_mut().push(remark);
+    }
+
+    /// What was remarked.
+    pub fn remarks(&self) -> Vec<String> {
+        self.remarks.borrow().clone()
+    }
+}
+
+/// What a workload says of itself and how its parameters are reached, the same for all of them.
+macro_rules! described {
+    ($name:literal, $about:literal) => {
+        fn name(&self) -> &'static str {
+            $name
+        }
+
+        fn about(&self) -> &'static str {
+            $about
+        }
+
+        fn parameters(&self) -> &Parameters {
+            &self.parameters
+        }
+
+        fn parameters_mut(&mut self) -> &mut Parameters {
+            &mut self.parameters
+        }
+    };
+}
+
+pub(crate) use described;
 
 /// Something that people do to file systems.
 pub trait Workload {
@@ -146,6 +230,10 @@ pub trait Workload {
     fn missing(&self) -> Option<String> {
         None
     }
+    /// Does it use system calls or other programs, so that a library without a mount will not do?
+    fn needs_mount(&self) -> bool {
+        true
+    }
     /// Makes what must be there before the clock starts.
     fn prepare(&self, _round: &Round<'_>) -> Result<()> {
         Ok(())
@@ -156,7 +244,20 @@ pub trait Workload {
 
 /// All of them, with their published parameters.
 pub fn all() -> Vec<Box<dyn Workload>> {
-    let mut all: Vec<Box<dyn Workload>> = vec![Box::new(sync_sweep::SyncSweep::new()), Box::new(postmark::Postmark::new())];
+    let mut all: Vec<Box<dyn Workload>> = Vec::new();
+    all.extend(unit::all().into_iter().map(|unit| Box::new(unit) as Box<dyn Workload>));
+    all.push(Box::new(sync_sweep::SyncSweep::new()));
+    all.push(Box::new(fio_mixed::FioMixed::new()));
+    all.push(Box::new(dd::Dd::new()));
+    all.push(Box::new(bonnie::Bonnie::new()));
+    all.push(Box::new(postmark::Postmark::new()));
     all.extend(filebench::all());
+    all.push(Box::new(videoserver::Videoserver::new()));
+    all.push(Box::new(oltp::Oltp::new()));
+    all.push(Box::new(source_tree::Bringover::new()));
+    all.push(Box::new(source_tree::Nightly::new()));
+    all.push(Box::new(mail::Mail::new()));
+    all.push(Box::new(images::Images::new()));
+    all.push(Box::new(metadata::Metadata::new()));
     all
 }

@@ -7,51 +7,85 @@
 //! 2. A target that fails is left out from then on; the others go on.
 
 use std::borrow::Cow;
-use std::fs;
-use std::path::Path;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
 
-use super::{Better, Figure, Parameter, Published, Round, Workload};
+use super::{Better, Figure, Point, Round, Workload};
 use crate::cost::{Cost, Meter};
 use crate::interrupt;
 use crate::target::Target;
+use crate::watch::{self, DeviceUse};
 
 /// How often, and with which random numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub rounds: u32,
+    /// Rounds before these, which are not counted.
+    pub warm_up: u32,
     pub seed: u64,
     /// What all sizes were divided by, to be told in the report.
     pub scale: u64,
+    /// No further round of a workload on a target once its rounds took so many milliseconds.
+    pub enough_milliseconds: Option<u64>,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan { rounds: 3, warm_up: 0, seed: 42, scale: 1, enough_milliseconds: None }
+    }
 }
 
 /// What a figure came to in each round of a target.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     pub name: Cow<'static, str>,
-    pub unit: &'static str,
+    pub unit: Cow<'static, str>,
     pub better: Better,
     pub values: Vec<f64>,
+    /// Where it stands on a curve, if it is one of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<Point>,
 }
 
 /// All rounds of a workload on a target.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Column {
     pub target: String,
     pub description: String,
     pub samples: Vec<Sample>,
     pub costs: Vec<Cost>,
+    /// What its devices did, on average, in each round.
+    pub devices: Vec<Vec<DeviceUse>>,
+    pub remarks: Vec<String>,
     /// Why there are no more.
     pub failure: Option<String>,
 }
 
+/// A parameter as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    pub name: String,
+    pub value: u64,
+    pub about: String,
+}
+
+/// A figure that somebody else published.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Published {
+    pub figure: String,
+    pub system: String,
+    pub value: f64,
+}
+
 /// A workload on all targets.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    pub workload: &'static str,
-    pub about: &'static str,
-    pub parameters: Vec<Parameter>,
-    pub published: &'static [Published],
+    pub workload: String,
+    pub about: String,
+    pub parameters: Vec<Setting>,
+    pub published: Vec<Published>,
     pub plan: Plan,
     pub columns: Vec<Column>,
 }
@@ -64,71 +98,125 @@ pub struct Progress<'a> {
     pub target: &'a str,
 }
 
+/// Whoever looks on.
+pub trait Observer: Sync {
+    /// A turn begins.
+    fn turn(&self, _progress: &Progress<'_>) {}
+    /// What the target's devices did in the last second.
+    fn sample(&self, _sample: &[DeviceUse]) {}
+}
+
+/// Nobody.
+impl Observer for () {}
+
 impl Column {
     /// The values of a figure.
     pub fn sample(&self, name: &str) -> Option<&Sample> {
         self.samples.iter().find(|sample| sample.name == name)
     }
 
-    fn add(&mut self, figures: Vec<Figure>, cost: Cost) {
-        for Figure { name, unit, better, value } in figures {
+    fn add(&mut self, measured: Measured) {
+        for Figure { name, unit, better, value, point } in measured.figures {
             match self.samples.iter_mut().find(|sample| sample.name == name) {
                 Some(sample) => sample.values.push(value),
-                None => self.samples.push(Sample { name, unit, better, values: vec![value] }),
+                None => self.samples.push(Sample { name, unit: unit.into(), better, values: vec![value], point }),
             }
         }
-        self.costs.push(cost);
+        self.costs.push(measured.cost);
+        self.devices.push(measured.devices);
+        for remark in measured.remarks {
+            if !self.remarks.contains(&remark) {
+                self.remarks.push(remark);
+            }
+        }
     }
+}
+
+impl Outcome {
+    fn new(workload: &dyn Workload, targets: &[&dyn Target], plan: Plan) -> Outcome {
+        let column = |target: &&dyn Target| Column {
+            target: target.name().to_owned(),
+            description: target.description(),
+            ..Column::default()
+        };
+        let setting = |parameter: &super::Parameter| Setting {
+            name: parameter.name.to_owned(),
+            value: parameter.value,
+            about: parameter.about.to_owned(),
+        };
+        let published = |published: &super::Published| Published {
+            figure: published.figure.to_owned(),
+            system: published.system.to_owned(),
+            value: published.value,
+        };
+        Outcome {
+            workload: workload.name().to_owned(),
+            about: workload.about().to_owned(),
+            parameters: workload.parameters().iter().map(setting).collect(),
+            published: workload.published().iter().map(published).collect(),
+            plan,
+            columns: targets.iter().map(column).collect(),
+        }
+    }
+}
+
+/// Of one round.
+struct Measured {
+    figures: Vec<Figure>,
+    cost: Cost,
+    devices: Vec<DeviceUse>,
+    remarks: Vec<String>,
 }
 
 /// Runs all rounds. What fails on a target is in its column; an error is only an interruption.
-pub fn run(workload: &dyn Workload, targets: &[&dyn Target], plan: Plan, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Outcome> {
-    let column = |target: &&dyn Target| {
-        Column { target: target.name().to_owned(), description: target.description(), ..Column::default() }
-    };
-    let mut columns: Vec<Column> = targets.iter().map(column).collect();
+pub fn run(workload: &dyn Workload, targets: &[&dyn Target], plan: Plan, observer: &dyn Observer) -> Result<Outcome> {
+    let targets: Vec<&dyn Target> =
+        targets.iter().copied().filter(|target| target.is_mounted() || !workload.needs_mount()).collect();
+    let mut outcome = Outcome::new(workload, &targets, plan);
     let (count, mut done) = (targets.len(), 0);
-    for number in 0..plan.rounds {
+    let mut spent = vec![Duration::ZERO; count];
+    let enough = plan.enough_milliseconds.map(Duration::from_millis);
+    for number in 0..plan.warm_up + plan.rounds {
         for turn in 0..count {
             let index = (turn + number as usize) % count;
-            let (target, column) = (targets[index], &mut columns[index]);
-            let total = plan.rounds * count as u32;
-            progress(&Progress { done, total, workload: workload.name(), target: target.name() });
+            let (target, column) = (targets[index], &mut outcome.columns[index]);
+            let total = (plan.warm_up + plan.rounds) * count as u32;
+            observer.turn(&Progress { done, total, workload: workload.name(), target: target.name() });
             done += 1;
-            if column.failure.is_some() {
+            if column.failure.is_some() || (!column.costs.is_empty() && enough.is_some_and(|enough| spent[index] > enough)) {
                 continue;
             }
-            match one_round(workload, target, number, plan.seed) {
-                Ok((figures, cost)) => column.add(figures, cost),
+            let started = Instant::now();
+            match one_round(workload, target, number, plan.seed, observer) {
+                Ok(_) if number < plan.warm_up => {}
+                Ok(measured) => column.add(measured),
                 Err(error) if interrupt::caused(&error) => return Err(error),
                 Err(error) => column.failure = Some(format!("{error:#}")),
             }
+            spent[index] += started.elapsed();
         }
     }
-    let parameters = workload.parameters().iter().copied().collect();
-    Ok(Outcome { workload: workload.name(), about: workload.about(), parameters, published: workload.published(), plan, columns })
+    Ok(outcome)
 }
 
-fn one_round(workload: &dyn Workload, target: &dyn Target, number: u32, seed: u64) -> Result<(Vec<Figure>, Cost)> {
+fn one_round(workload: &dyn Workload, target: &dyn Target, number: u32, seed: u64, observer: &dyn Observer) -> Result<Measured> {
     let directory = target.directory().join(workload.name());
-    fs::create_dir(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    target.storage().make_directory(&directory)?;
     // Also after a failure: the next workload needs the room.
-    let outcome = in_directory(workload, &Round { target, directory: &directory, number, seed });
-    let removed = remove(&directory).and_then(|()| target.settle());
+    let outcome = in_directory(workload, &Round::new(target, &directory, number, seed), observer);
+    let removed = target.storage().remove_directory(&directory).and_then(|()| target.settle());
     let outcome = outcome?;
     removed?;
     Ok(outcome)
 }
 
-fn remove(directory: &Path) -> Result<()> {
-    fs::remove_dir_all(directory).with_context(|| format!("cannot remove {}", directory.display()))
-}
-
-fn in_directory(workload: &dyn Workload, round: &Round<'_>) -> Result<(Vec<Figure>, Cost)> {
+fn in_directory(workload: &dyn Workload, round: &Round<'_>, observer: &dyn Observer) -> Result<Measured> {
     interrupt::check()?;
     workload.prepare(round)?;
     round.target.settle()?;
     let meter = Meter::start(round.target);
-    let figures = workload.measure(round)?;
-    Ok((figures, meter.stop(round.target)))
+    let (figures, devices) =
+        watch::during(&watch::devices(round.target), &|sample| observer.sample(sample), || workload.measure(round));
+    let figures = figures?;
+    Ok(Measured { figures, cost: meter.stop(round.target), devices, remarks: round.remarks() })
 }

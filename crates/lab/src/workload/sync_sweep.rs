@@ -14,8 +14,8 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::{Figure, Parameter, Parameters, Published, Round, Workload};
-use crate::interrupt;
 use crate::process;
+use crate::watch;
 
 /// The workload.
 pub struct SyncSweep {
@@ -104,7 +104,8 @@ impl SyncSweep {
 
     fn threads(&self) -> impl Iterator<Item = u64> {
         let last = self.parameters.get("to");
-        std::iter::successors(Some(self.parameters.get("from")), |threads| threads.checked_mul(2)).take_while(move |threads| *threads <= last)
+        std::iter::successors(Some(self.parameters.get("from")), |threads| threads.checked_mul(2))
+            .take_while(move |threads| *threads <= last)
     }
 
     fn cell(&self, round: &Round<'_>, threads: u64) -> Result<Cell> {
@@ -116,38 +117,18 @@ impl SyncSweep {
         let report = round.directory.join("report.json");
         let mut command = process::command("fio");
         command.arg("--output-format=json").arg(format!("--numjobs={threads}")).arg(size);
-        command.arg(format!("--directory={}", round.directory.display())).arg(format!("--output={}", report.display())).arg(&file);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().context("cannot run fio")?;
+        command
+            .arg(format!("--directory={}", round.directory.display()))
+            .arg(format!("--output={}", report.display()))
+            .arg(&file);
         let limit = Duration::from_secs(seconds.saturating_mul(4).saturating_add(120));
-        let ended = wait(&mut child, limit);
-        if !matches!(ended, Ok(Some(0))) {
-            let _ = child.kill();
-            let said = child.wait_with_output().map(|output| String::from_utf8_lossy(&output.stderr).trim().to_owned()).unwrap_or_default();
-            match ended? {
-                Some(code) => bail!("fio with {threads} threads: exit code {code}: {said}"),
-                None => bail!("fio with {threads} threads: still running after {} s: killed", limit.as_secs()),
-            }
-        }
+        process::attended_success(command.stdin(Stdio::null()), limit).with_context(|| format!("fio with {threads} threads"))?;
         let cell = parse(&fs::read_to_string(&report)?)?;
         for entry in fs::read_dir(round.directory)? {
             fs::remove_file(entry?.path())?;
         }
         Ok(cell)
     }
-}
-
-/// Waits in small steps, so that an interruption is heard.
-fn wait(child: &mut std::process::Child, limit: Duration) -> Result<Option<i32>> {
-    let step = Duration::from_millis(200);
-    let mut waited = Duration::ZERO;
-    while waited < limit {
-        interrupt::check()?;
-        if let Some(code) = process::wait(child, step)? {
-            return Ok(Some(code));
-        }
-        waited += step;
-    }
-    Ok(None)
 }
 
 fn label(threads: u64) -> String {
@@ -184,13 +165,22 @@ impl Workload for SyncSweep {
     }
 
     fn measure(&self, round: &Round<'_>) -> Result<Vec<Figure>> {
-        let (mut rates, mut latencies) = (Vec::new(), Vec::new());
+        let (mut rates, mut latencies, mut busy) = (Vec::new(), Vec::new(), Vec::new());
+        let devices = watch::devices(round.target);
         for threads in self.threads() {
-            let cell = self.cell(round, threads)?;
-            rates.push(Figure::rate(label(threads), "/s", cell.operations_per_second));
-            latencies.push(Figure::time(format!("{}, latency", label(threads)), "us", cell.latency_microseconds));
+            let (cell, used) = watch::during(&devices, &|_| (), || self.cell(round, threads));
+            let (cell, at) = (cell?, threads as f64);
+            rates.push(Figure::rate(label(threads), "/s", cell.operations_per_second).on("operations", "threads", at));
+            let latency = Figure::time(format!("{}, latency", label(threads)), "us", cell.latency_microseconds);
+            latencies.push(latency.on("latency", "threads", at));
+            if !used.is_empty() {
+                let percent = used.iter().map(|device| device.busy_percent).sum::<f64>() / used.len() as f64;
+                // A disk that is busier is neither better nor worse; the one that is idle waits for something else.
+                busy.push(Figure::rate(format!("{}, busy", label(threads)), "%", percent).on("disk busy", "threads", at));
+            }
         }
         rates.extend(latencies);
+        rates.extend(busy);
         Ok(rates)
     }
 }
@@ -231,7 +221,9 @@ mod tests {
         fs::write(&file, job(1)).unwrap();
         let mut command = std::process::Command::new(strace);
         command.args(["-f", "-e", "trace=openat,pwrite64", "-o"]).arg(&trace);
-        command.args(["fio", "--numjobs=2", "--size=64k", "--number_ios=8"]).arg(format!("--directory={}", host.directory().display()));
+        command
+            .args(["fio", "--numjobs=2", "--size=64k", "--number_ios=8"])
+            .arg(format!("--directory={}", host.directory().display()));
         process::succeed(command.arg(&file)).unwrap();
         let trace = fs::read_to_string(&trace).unwrap();
         let opened: Vec<&str> = trace.lines().filter(|line| line.contains("zfs-workload.") && line.contains("O_RDWR")).collect();

@@ -28,6 +28,7 @@ fn open(golden: &Golden) -> Result<Arc<Pool>> {
         read_only: true,
         file_owner: None,
         new_name: None,
+        forget_log: false,
     };
     Pool::open(&candidates[0], options)
 }

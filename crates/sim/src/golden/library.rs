@@ -52,6 +52,7 @@ fn open_candidate(candidate: &Candidate) -> Result<Box<dyn GoldenPool>> {
         read_only: true,
         file_owner: None,
         new_name: None,
+        forget_log: false,
     };
     Ok(Box::new(LibraryPool { pool: Pool::open(candidate, options)? }))
 }

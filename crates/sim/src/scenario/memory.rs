@@ -24,6 +24,7 @@ pub struct SimHost {
 
 impl SimHost {
     /// One whose randomness is that of `seed`.
+    #[allow(clippy::new_ret_no_self)] // it is only ever shared
     pub fn new(seed: u64) -> HostRef {
         Arc::new(SimHost { now_ns: AtomicU64::new(0), random: Mutex::new(ChaCha8Rng::seed_from_u64(seed)) })
     }

@@ -10,12 +10,14 @@ use std::sync::Arc;
 use engine::bail;
 use engine::dmu::OpenTx;
 use engine::error::{ErrorKind, Result};
+use ondisk::blkptr::BlkPtr;
 use ondisk::sa::Attribute;
 use ondisk::znode;
 
 use super::InodeNumber;
 use super::file_system::{Credentials, FileSystem};
 use super::inode::Inode;
+use super::log::Done;
 
 /// Blocks shared in one transaction.
 const STEP_BLOCKS: u64 = 1024;
@@ -111,25 +113,35 @@ impl FileSystem {
         if pointers.iter().any(|pointer| !pointer.is_hole() && pointer.logical_size() != block) {
             return Ok(Step::Shared(0));
         }
-        if target.dnode.block_bytes() != block {
-            if target_size > target.dnode.block_bytes().min(block) {
-                return Ok(Step::Shared(0));
-            }
-            match target.dnode.set_block_bytes(&tx, block, None) {
-                Err(error) if error.kind() == ErrorKind::Invalid => return Ok(Step::Shared(0)),
-                other => other?,
-            }
-        }
-        for (index, pointer) in (to / block..).zip(&pointers) {
-            if pointer.is_hole() {
-                target.dnode.free_range(&tx, index * block, block)?;
-            } else {
-                target.dnode.clone_block(&tx, index, pointer)?;
-            }
+        if !self.share_blocks(&tx, target, target_size, to, block, &pointers)? {
+            return Ok(Step::Shared(0));
         }
         let mut edit = target.edit(self, &tx);
         self.contents_changed(&mut edit, target_size.max(to + length), credentials.uid == 0)?;
+        drop(edit);
+        self.log(&tx, Done::Cloned { inode: target, offset: to, length, block, pointers: &pointers })?;
         Ok(Step::Shared(length))
+    }
+
+    /// Puts `pointers` in place of the blocks of `block` bytes from `to` on. `false`: the blocks of the file have another size.
+    pub(super) fn share_blocks(&self, tx: &OpenTx, target: &Inode, size: u64, to: u64, block: u64, pointers: &[BlkPtr]) -> Result<bool> {
+        if target.dnode.block_bytes() != block {
+            if size > target.dnode.block_bytes().min(block) {
+                return Ok(false);
+            }
+            match target.dnode.set_block_bytes(tx, block, None) {
+                Err(error) if error.kind() == ErrorKind::Invalid => return Ok(false),
+                other => other?,
+            }
+        }
+        for (index, pointer) in (to / block..).zip(pointers) {
+            if pointer.is_hole() {
+                target.dnode.free_range(tx, index * block, block)?;
+            } else {
+                target.dnode.clone_block(tx, index, pointer)?;
+            }
+        }
+        Ok(true)
     }
 }
 

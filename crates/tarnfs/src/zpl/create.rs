@@ -74,6 +74,17 @@ pub(super) struct NewNode {
     pub(super) project: u64,
     pub(super) acl: Vec<AccessEntry>,
     pub(super) links: u64,
+    /// What is not to be chosen anew: of a file that a log makes again.
+    pub(super) fixed: Option<Fixed>,
+}
+
+/// What makes a file the same file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fixed {
+    pub(super) object: InodeNumber,
+    pub(super) slots: u8,
+    pub(super) generation: u64,
+    pub(super) created: Time,
 }
 
 /// What making a file needs to know of the file system.
@@ -94,7 +105,7 @@ impl Maker<'_> {
     /// Makes the object and its attributes.
     pub(super) fn make(&self, tx: &Tx, new: &NewNode) -> Result<Inode> {
         let kind = FileKind::of_mode(new.mode);
-        let dnode = self.allocate(tx, kind)?;
+        let dnode = self.allocate(tx, kind, new.fixed)?;
         let object = dnode.object();
         let place = SetPlace { objset: self.objset, dnode: &dnode, tables: self.tables, tx };
         let mut attributes = Attributes::empty();
@@ -118,16 +129,23 @@ impl Maker<'_> {
         Ok(inode)
     }
 
-    fn allocate(&self, tx: &Tx, kind: FileKind) -> Result<Arc<Dnode>> {
-        let slots = (self.objset.settings().dnode_bytes / 512).clamp(1, 32) as u8;
+    fn allocate(&self, tx: &Tx, kind: FileKind, fixed: Option<Fixed>) -> Result<Arc<Dnode>> {
+        let slots = fixed.map_or((self.objset.settings().dnode_bytes / 512).clamp(1, 32) as u8, |fixed| fixed.slots);
         let (bonus_type, bonus_length) = if self.uses_attributes() { (ObjectType::SA, 8) } else { (ObjectType::ZNODE, znode::ZNODE_SIZE) };
         let object_type = if kind == FileKind::Directory { ObjectType::DIRECTORY_CONTENTS } else { ObjectType::PLAIN_FILE_CONTENTS };
         let dnode = DnodeSpec { slots, ..DnodeSpec::new(object_type, 0).with_bonus(bonus_type, bonus_length) };
         if kind == FileKind::Directory {
             let spec = ZapSpec { dnode, normalization: self.normalization, flags: 0 };
-            return Ok(Zap::create(self.objset, tx, &spec)?.dnode().clone());
+            let zap = match fixed {
+                Some(fixed) => Zap::create_at(self.objset, tx, fixed.object, &spec)?,
+                None => Zap::create(self.objset, tx, &spec)?,
+            };
+            return Ok(zap.dnode().clone());
         }
-        self.objset.allocate(tx, &dnode)
+        match fixed {
+            Some(fixed) => self.objset.claim(tx, fixed.object, &dnode),
+            None => self.objset.allocate(tx, &dnode),
+        }
     }
 
     fn values(&self, tx: &Tx, new: &NewNode, object: InodeNumber) -> Values {
@@ -154,8 +172,8 @@ impl Maker<'_> {
         let acl_version = if has_fuids { acl::VERSION_1 } else { acl::VERSION_0 };
         let word = u64::to_le_bytes;
         Values {
-            time: self.now.to_bytes(),
-            generation: word(tx.txg()),
+            time: new.fixed.map_or(self.now, |fixed| fixed.created).to_bytes(),
+            generation: word(new.fixed.map_or(tx.txg(), |fixed| fixed.generation)),
             mode: word(new.mode.into()),
             size: word(if directory { 2 } else { 0 }),
             parent: word(new.parent.unwrap_or(object)),
@@ -308,6 +326,7 @@ impl FileSystem {
             project,
             acl,
             links: if directory { 2 } else { 1 },
+            fixed: None,
         })
     }
 }
@@ -365,6 +384,7 @@ pub fn initialize(objset: &Objset, tx: &Tx, new: &NewFileSystem) -> Result<()> {
             project: 0,
             acl: acl::trivial(mode.into(), true),
             links: 2,
+            fixed: None,
         },
     )?;
     master.add_u64(tx, znode::ROOT_NAME, root.object)

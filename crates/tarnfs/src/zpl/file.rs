@@ -15,6 +15,7 @@ use ondisk::znode;
 
 use super::file_system::{AccessTime, Credentials, FileSystem};
 use super::inode::{Editor, Inode, ReadAhead};
+use super::log::Done;
 use super::stat::Time;
 use super::{FileKind, InodeNumber};
 
@@ -212,6 +213,8 @@ impl FileSystem {
             } else {
                 self.contents_changed(&mut edit, size, credentials.uid == 0)?;
             }
+            drop(edit);
+            self.log(&tx, Done::Wrote { inode: &inode, offset: at, length: piece.len() as u64 })?;
         }
         Ok(offset)
     }
@@ -223,7 +226,7 @@ impl FileSystem {
     }
 
     /// Gives a file of one block the block that contents up to `end` deserve. The whole file is locked.
-    fn grow_block(&self, inode: &Inode, tx: &OpenTx, size: u64, end: u64) -> Result<()> {
+    pub(super) fn grow_block(&self, inode: &Inode, tx: &OpenTx, size: u64, end: u64) -> Result<()> {
         let (block, record) = (inode.dnode.block_bytes(), self.objset.settings().record_bytes);
         if size > block {
             return Ok(());
@@ -296,7 +299,9 @@ impl FileSystem {
             self.grow_block(inode, &tx, old, size)?;
         }
         let mut edit = inode.edit(self, &tx);
-        self.contents_changed(&mut edit, size, credentials.uid == 0)
+        self.contents_changed(&mut edit, size, credentials.uid == 0)?;
+        drop(edit);
+        self.log(&tx, Done::Freed { inode, offset: size, length: 0 })
     }
 
     /// Frees the contents behind `size`, but for the first step behind it, in transactions of bounded size.
@@ -337,7 +342,12 @@ impl FileSystem {
             inode.dnode.free_range(&tx, offset, end.min(size) - offset)?;
         }
         let mut edit = inode.edit(self, &tx);
-        self.contents_changed(&mut edit, size, credentials.uid == 0)
+        self.contents_changed(&mut edit, size, credentials.uid == 0)?;
+        drop(edit);
+        if offset < size {
+            self.log(&tx, Done::Freed { inode: &inode, offset, length: end.min(size) - offset })?;
+        }
+        Ok(())
     }
 
     /// The next offset at or after `offset` where there is data or a hole; `None` behind the last.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use engine::dmu::Objset;
 use engine::error::{Result, Within};
 use engine::zap::{Match, Normalization, Zap};
+use engine::zil::Zil;
 use engine::{bail, error};
 use ondisk::dnode::OBJECTS_MAX;
 use ondisk::sa::Attribute;
@@ -99,6 +100,10 @@ pub struct MountOptions {
     pub acl_type: AclType,
     /// Properties `aclmode` and `aclinherit`.
     pub acl_rules: AclRules,
+    /// Property `sync=disabled`: nothing is logged, and nobody waits.
+    pub sync_disabled: bool,
+    /// The pool has the feature zilsaxattr: extended attributes among the system attributes are logged.
+    pub log_xattrs: bool,
 }
 
 impl Default for MountOptions {
@@ -112,6 +117,8 @@ impl Default for MountOptions {
             long_names: false,
             acl_type: AclType::Off,
             acl_rules: AclRules::default(),
+            sync_disabled: false,
+            log_xattrs: false,
         }
     }
 }
@@ -154,6 +161,8 @@ pub struct FileSystem {
     /// guards: the limits of users, groups and projects; taken for moments, inside a transaction too
     pub(super) quotas: RwLock<Quotas>,
     space: SpaceOf,
+    /// The intent log; `None` where nothing can be changed.
+    pub(super) zil: Option<Arc<Zil>>,
 }
 
 impl std::fmt::Debug for FileSystem {
@@ -201,6 +210,8 @@ impl FileSystem {
         };
         let uses_attributes = version >= znode::VERSION_SA;
         let sa_master = if uses_attributes { Some(master.get_u64(znode::SA_ATTRS_NAME)?) } else { None };
+        let writable = !objset.is_snapshot() && !objset.context().read_only;
+        let zil = writable.then(|| Zil::of(&objset));
         let fs = FileSystem {
             version,
             root: master.get_u64(znode::ROOT_NAME)?,
@@ -215,8 +226,10 @@ impl FileSystem {
             options: RwLock::new(options),
             quotas: RwLock::new(Quotas::load(&objset, &master)?),
             space,
+            zil,
             objset,
         };
+        fs.tell_log();
         fs.inode(fs.root)?.check_directory()?;
         Ok(fs)
     }
@@ -249,6 +262,14 @@ impl FileSystem {
     /// A property changed.
     pub fn set_options(&self, options: MountOptions) {
         *self.options.write() = options;
+        self.tell_log();
+    }
+
+    /// The log learns what the properties say.
+    fn tell_log(&self) {
+        if let Some(zil) = &self.zil {
+            zil.set_disabled(self.options.read().sync_disabled);
+        }
     }
 
     /// Nothing may be changed.
@@ -344,16 +365,29 @@ impl FileSystem {
         Time { seconds: seconds.cast_signed(), nanoseconds }
     }
 
-    /// Waits until everything that was done to the file is on disk.
+    /// Waits until everything that was done to the file is safe: in the intent log, or on disk.
     ///
     /// # Errors
     /// What stopped the pool.
     pub fn fsync(&self, inode: InodeNumber) -> Result<()> {
         let txg = self.inode(inode)?.changed_in.load(std::sync::atomic::Ordering::Acquire);
-        if txg == 0 || self.is_read_only() {
+        let groups = &self.objset.context().groups;
+        let Some(zil) = self.zil.as_ref().filter(|_| txg != 0 && !self.is_read_only()) else { return Ok(()) };
+        if txg <= groups.synced_txg() {
             return Ok(());
         }
-        self.objset.context().groups.wait_synced(txg)
+        zil.commit(Some(inode), self)
+    }
+
+    /// Waits until everything that was done to the file system is safe: in the intent log, or on disk.
+    ///
+    /// # Errors
+    /// What stopped the pool.
+    pub fn commit(&self) -> Result<()> {
+        match self.zil.as_ref().filter(|_| !self.is_read_only()) {
+            Some(zil) => zil.commit(None, self),
+            None => Ok(()),
+        }
     }
 
     /// Waits until everything that was done to the file system is on disk.

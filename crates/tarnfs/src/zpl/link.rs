@@ -6,10 +6,14 @@ use engine::zap::Integers;
 use engine::{bail, error};
 use ondisk::feature::Feature;
 use ondisk::sa::Attribute;
+use ondisk::zil::RecordType;
 use ondisk::znode;
 
+use super::create::NewNode;
 use super::file_system::{Credentials, FileSystem, NAME_MAX};
 use super::inode::{Inode, InodeRef};
+use super::log::Done;
+use super::posix_acl::NewLists;
 use super::{FileKind, InodeNumber, Stat};
 
 const TYPE_DIRECTORY: u32 = 0o040_000;
@@ -106,7 +110,7 @@ impl FileSystem {
         if FileKind::of_mode(mode) == FileKind::Unknown || mode & TYPE_MASK == TYPE_LINK {
             bail!(Invalid, "a file of mode {mode:o} cannot be made");
         }
-        self.create_with(directory, name, mode, device, credentials, |_, _| Ok(()))
+        self.create_with(directory, name, mode, device, credentials, None)
     }
 
     /// Makes a directory. The inode is counted as known to the kernel.
@@ -125,7 +129,7 @@ impl FileSystem {
         if target.len() > TARGET_MAX {
             bail!(NameTooLong, "a target of {} bytes is longer than {TARGET_MAX}", target.len());
         }
-        self.create_with(directory, name, TYPE_LINK | 0o777, 0, credentials, |tx, inode| self.set_target(tx, inode, target))
+        self.create_with(directory, name, TYPE_LINK | 0o777, 0, credentials, Some(target))
     }
 
     fn create_with(
@@ -135,7 +139,7 @@ impl FileSystem {
         mode: u32,
         device: u64,
         credentials: &Credentials,
-        finish: impl FnOnce(&Tx, &Inode) -> Result<()>,
+        target: Option<&[u8]>,
     ) -> Result<Stat> {
         let directory = self.inode(directory)?;
         directory.check_directory()?;
@@ -145,21 +149,41 @@ impl FileSystem {
         let (mode, lists) = self.begin_lists(&directory, mode, credentials)?;
         let new = self.new_node(&directory, mode, device, credentials)?;
         self.check_quota_to_own(Some(new.uid.into()), Some(new.gid.into()), Some(new.project))?;
+        let inode = self.make_entry(&directory, name, &new, target, &lists)?;
+        self.put_new_lists_aside(&inode, &lists)?;
+        let stat = inode.stat(&self.tables)?;
+        inode.give_to_kernel();
+        Ok(stat)
+    }
+
+    /// Makes a file and its entry. The caller holds the lock of the names, and has checked that there is no such entry.
+    pub(super) fn make_entry(
+        &self,
+        directory: &Inode,
+        name: &[u8],
+        new: &NewNode,
+        target: Option<&[u8]>,
+        lists: &NewLists,
+    ) -> Result<InodeRef<'_>> {
         let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
-        let inode = self.maker().make(&tx, &new)?;
-        let made = finish(&tx, &inode);
-        let made = made.and_then(|()| self.put_new_lists(&tx, &inode, &lists)).and_then(|()| self.add_entry(&tx, &directory, name, &inode));
+        let inode = self.maker().make(&tx, new)?;
+        let made = target.map_or(Ok(()), |target| self.set_target(&tx, &inode, target));
+        let made = made.and_then(|()| self.put_new_lists(&tx, &inode, lists)).and_then(|()| self.add_entry(&tx, directory, name, &inode));
         if let Err(error) = made {
             // The object is nobody's: nothing names it.
             self.objset.free(&tx, inode.object)?;
             return Err(error);
         }
         let inode = self.insert_inode(inode);
+        let kind = match inode.kind {
+            FileKind::Directory => RecordType::MakeDir,
+            FileKind::SymbolicLink => RecordType::Symlink,
+            _ => RecordType::Create,
+        };
+        self.log(&tx, Done::Made { kind, directory, inode: &inode, name, target })?;
+        self.log_new_lists(&tx, &inode, lists)?;
         drop(tx);
-        self.put_new_lists_aside(&inode, &lists)?;
-        let stat = inode.stat(&self.tables)?;
-        inode.give_to_kernel();
-        Ok(stat)
+        Ok(inode)
     }
 
     /// Makes a file without a name. The inode is counted as known to the kernel.
@@ -271,6 +295,9 @@ impl FileSystem {
         ])?;
         drop(edit);
         self.add_entry(&tx, &directory, name, &inode)?;
+        // A file that had no name is in no log either.
+        let done = if links == 0 { Done::Other } else { Done::Linked { directory: &directory, inode: &inode, name } };
+        self.log(&tx, done)?;
         let stat = inode.stat(&self.tables);
         drop(tx);
         let stat = stat?;
@@ -296,6 +323,8 @@ impl FileSystem {
         let tx = OpenTx::assign_freeing(&self.objset)?;
         self.remove_entry(&tx, &directory, name, inode.kind)?;
         self.drop_link(&tx, &inode)?;
+        let gone = inode.word(&self.tables, Attribute::Links)? == 0;
+        self.log(&tx, Done::Removed { directory: &directory, name, inode: &inode, gone })?;
         drop(tx);
         drop(names);
         Ok(())
@@ -328,7 +357,8 @@ impl FileSystem {
         }
         let tx = OpenTx::assign_freeing(&self.objset)?;
         self.remove_entry(&tx, &directory, name, FileKind::Directory)?;
-        self.drop_link(&tx, &inode)
+        self.drop_link(&tx, &inode)?;
+        self.log(&tx, Done::Removed { directory: &directory, name, inode: &inode, gone: true })
     }
 
     /// A directory that is marked not to be changed gets no entries.

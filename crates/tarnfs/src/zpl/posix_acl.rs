@@ -18,6 +18,7 @@ use ondisk::sa::Attribute;
 use super::file_system::{AclType, Credentials, FileSystem};
 use super::inode::Inode;
 use super::link::NAME_CHANGE;
+use super::log::{ChangedAttributes, Done};
 use super::{FileKind, InodeNumber, XattrMode};
 
 const SET_GROUP_ID: u64 = 0o2000;
@@ -219,7 +220,9 @@ impl FileSystem {
         if mode == old {
             return Ok(());
         }
-        edit.set(&[(Attribute::Mode, &mode.to_le_bytes()), (Attribute::ChangeTime, &self.now().to_bytes())])
+        edit.set(&[(Attribute::Mode, &mode.to_le_bytes()), (Attribute::ChangeTime, &self.now().to_bytes())])?;
+        drop(edit);
+        self.log(&tx, Done::Set { inode, changed: ChangedAttributes { mode: Some(mode as u32), ..ChangedAttributes::default() } })
     }
 
     /// Brings the access list up to date after a change of the mode. The caller holds the lock of the extended attributes.
@@ -270,6 +273,14 @@ impl FileSystem {
             list.push(NvString::from_bytes(kind.name().to_vec()), Value::ByteArray(bytes.clone()));
         }
         inode.edit(self, tx).set(&[(Attribute::ExtendedAttributeList, &list.encode_xdr())])
+    }
+
+    /// What [`FileSystem::put_new_lists`] did is logged among the names: a new file does not come back without them.
+    pub(super) fn log_new_lists(&self, tx: &Tx, inode: &Inode, lists: &NewLists) -> Result<()> {
+        if !self.lists_xattrs(inode) {
+            return Ok(());
+        }
+        lists.0.iter().try_for_each(|(kind, bytes)| self.log(tx, Done::SetXattrOfNew { inode, name: kind.name(), value: bytes }))
     }
 
     /// As [`FileSystem::put_new_lists`], if they belong in files of their own: these take transactions of their own.

@@ -9,10 +9,13 @@ use engine::dmu::{OpenTx, Tx};
 use engine::error::Result;
 use engine::{bail, error};
 use ondisk::sa::Attribute;
+use ondisk::zil::RecordType;
 use ondisk::znode;
 
+use super::create::{Fixed, NewNode};
 use super::file_system::{Credentials, FileSystem};
 use super::inode::{Inode, InodeRef};
+use super::log::Done;
 use super::link::{Change, NAME_CHANGE};
 use super::{FileKind, InodeNumber};
 
@@ -31,6 +34,12 @@ pub enum RenameMode {
 const WHITEOUT_MODE: u32 = 0o020_000;
 /// More directories than this one inside the other cannot be.
 const DEPTH_MAX: usize = 1 << 20;
+
+/// What is left behind.
+pub(super) struct Whiteout<'a> {
+    pub(super) credentials: &'a Credentials,
+    pub(super) fixed: Option<Fixed>,
+}
 
 /// One side of a rename.
 struct Side<'a> {
@@ -62,6 +71,20 @@ impl FileSystem {
         new_name: &[u8],
         mode: RenameMode,
         whiteout: Option<&Credentials>,
+    ) -> Result<()> {
+        let whiteout = whiteout.map(|credentials| Whiteout { credentials, fixed: None });
+        self.rename_with(from, name, to, new_name, mode, whiteout.as_ref())
+    }
+
+    /// As [`FileSystem::rename_leaving`]; a log says what the whiteout was.
+    pub(super) fn rename_with(
+        &self,
+        from: InodeNumber,
+        name: &[u8],
+        to: InodeNumber,
+        new_name: &[u8],
+        mode: RenameMode,
+        whiteout: Option<&Whiteout<'_>>,
     ) -> Result<()> {
         let (from, to) = (self.inode(from)?, self.inode(to)?);
         from.check_directory()?;
@@ -127,7 +150,7 @@ impl FileSystem {
         Err(error!(Corrupt, "the parents of directory {} form a circle", to.object))
     }
 
-    fn replace(&self, old: &Side<'_>, moved: &Inode, new: &Side<'_>, replaced: Option<&Inode>, whiteout: Option<&Credentials>) -> Result<()> {
+    fn replace(&self, old: &Side<'_>, moved: &Inode, new: &Side<'_>, replaced: Option<&Inode>, whiteout: Option<&Whiteout<'_>>) -> Result<()> {
         self.check_not_below(moved, new.directory)?;
         self.check_removable(moved)?;
         self.check_project(moved, new.directory)?;
@@ -152,7 +175,13 @@ impl FileSystem {
                 }
             }
         }
-        let left = whiteout.map(|credentials| self.new_node(old.directory, WHITEOUT_MODE, 0, credentials)).transpose()?;
+        let left = match whiteout {
+            Some(whiteout) => {
+                let node = self.new_node(old.directory, WHITEOUT_MODE, 0, whiteout.credentials)?;
+                Some(NewNode { fixed: whiteout.fixed, ..node })
+            }
+            None => None,
+        };
         if let Some(left) = &left {
             self.check_quota_to_own(Some(left.uid.into()), Some(left.gid.into()), Some(left.project))?;
         }
@@ -160,14 +189,29 @@ impl FileSystem {
         if let Some(replaced) = replaced {
             self.remove_entry(&tx, new.directory, new.name, replaced.kind)?;
             self.drop_link(&tx, replaced)?;
+            if let Some(zil) = &self.zil
+                && replaced.word(&self.tables, Attribute::Links)? == 0
+            {
+                zil.forget(replaced.object);
+            }
         }
         self.add_entry(&tx, new.directory, new.name, moved)?;
         self.remove_entry(&tx, old.directory, old.name, moved.kind)?;
+        let mut left_inode = None;
         if let Some(left) = &left {
             let left = self.maker().make(&tx, left)?;
             self.add_entry(&tx, old.directory, old.name, &left)?;
+            left_inode = Some(left);
         }
-        self.moved(&tx, moved, new.directory)
+        self.moved(&tx, moved, new.directory)?;
+        match &left_inode {
+            Some(left) => self.log(&tx, Done::LeftWhiteout { from: old.directory, name: old.name, to: new.directory, new_name: new.name, moved, left }),
+            None => self.log_rename(&tx, RecordType::Rename, old, new, moved),
+        }
+    }
+
+    fn log_rename(&self, tx: &Tx, kind: RecordType, old: &Side<'_>, new: &Side<'_>, moved: &Inode) -> Result<()> {
+        self.log(tx, Done::Renamed { kind, from: old.directory, name: old.name, to: new.directory, new_name: new.name, moved })
     }
 
     /// Where children inherit the project of a directory, nothing of another project comes in.
@@ -204,7 +248,8 @@ impl FileSystem {
         let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
         self.remove_entry(&tx, old.directory, old.name, moved.kind)?;
         self.add_entry(&tx, new.directory, new.name, moved)?;
-        self.moved(&tx, moved, new.directory)
+        self.moved(&tx, moved, new.directory)?;
+        self.log_rename(&tx, RecordType::Rename, old, new, moved)
     }
 
     fn exchange(&self, old: &Side<'_>, moved: &Inode, new: &Side<'_>, other: &Inode) -> Result<()> {
@@ -229,6 +274,9 @@ impl FileSystem {
             self.entry_changed(&tx, side.directory, comes.kind, Change::Added)?;
             self.moved(&tx, comes, side.directory)?;
         }
-        Ok(())
+        if let Some(zil) = &self.zil {
+            zil.bring_forward(other.object);
+        }
+        self.log_rename(&tx, RecordType::RenameExchange, old, new, moved)
     }
 }

@@ -14,6 +14,7 @@ use super::create::znode_acl;
 use super::file_system::{Credentials, FileSystem};
 use super::inode::{Editor, Inode};
 use super::link::NAME_CHANGE;
+use super::log::{ChangedAttributes, Done};
 use super::stat::Time;
 use super::{FileKind, InodeNumber, Stat};
 
@@ -107,9 +108,10 @@ impl FileSystem {
             if let Some(project) = set.project {
                 self.set_project(&inode, &mut edit, project)?;
             }
-            self.set_times_and_flags(&mut edit, set)?;
+            let changed = self.set_times_and_flags(&mut edit, set)?;
             drop(edit);
             self.hidden_directory_follows(&tx, &inode, set)?;
+            self.log_attributes(&tx, &inode, set, changed)?;
         }
         if let Some(mode) = set.mode {
             self.mode_changed(&inode, mode.into())?;
@@ -119,8 +121,10 @@ impl FileSystem {
 
     /// Times of contents that the kernel has taken and handed over: they are due even if the file was marked meanwhile.
     fn keep_times(&self, inode: &Inode, set: &SetAttributes) -> Result<Stat> {
-        let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
-        self.set_times_and_flags(&mut inode.edit(self, &tx), set)?;
+        // On a full disk too: it takes no room, and would make `close` fail although all contents are stored.
+        let tx = OpenTx::assign_freeing(&self.objset)?;
+        let changed = self.set_times_and_flags(&mut inode.edit(self, &tx), set)?;
+        self.log_attributes(&tx, inode, set, changed)?;
         drop(tx);
         inode.stat(&self.tables)
     }
@@ -174,6 +178,17 @@ impl FileSystem {
         }
     }
 
+    /// Flags and projects have no record of ours.
+    fn log_attributes(&self, tx: &Tx, inode: &Inode, set: &SetAttributes, changed: ChangedAttributes) -> Result<()> {
+        if set.flags.is_some() || set.project.is_some() {
+            self.log(tx, Done::Other)?;
+        }
+        let owner_or_mode = set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
+        // A change of the owner may take permissions away.
+        let mode = if owner_or_mode { Some(inode.word(&self.tables, Attribute::Mode)? as u32) } else { None };
+        self.log(tx, Done::Set { inode, changed: ChangedAttributes { mode, uid: set.uid, gid: set.gid, ..changed } })
+    }
+
     fn set_owner_and_mode(&self, inode: &Inode, edit: &mut Editor<'_>, set: &SetAttributes, entries: &[AccessEntry]) -> Result<()> {
         let old_mode = edit.word(Attribute::Mode)? as u32;
         let mut mode = set.mode.map_or(old_mode, |mode| old_mode & TYPE_MASK | mode & !TYPE_MASK);
@@ -209,7 +224,7 @@ impl FileSystem {
     }
 
     /// Writes mode and access control list.
-    fn set_acl(&self, edit: &mut Editor<'_>, mode: u32, entries: &[AccessEntry]) -> Result<()> {
+    pub(super) fn set_acl(&self, edit: &mut Editor<'_>, mode: u32, entries: &[AccessEntry]) -> Result<()> {
         let (uid, gid, mut flags) = (edit.word(Attribute::Uid)?, edit.word(Attribute::Gid)?, edit.word(Attribute::Flags)?);
         let (_, everyone_executes) = acl::mode(entries, uid, gid);
         flags &= !(ACL_FLAGS & !LASTING_ACL_FLAGS | znode::FLAG_NO_EXECUTE_DENIED);
@@ -235,7 +250,7 @@ impl FileSystem {
         edit.set(&[(Attribute::Mode, &mode), (Attribute::Flags, &flags), (Attribute::AclEntries, &bytes), (Attribute::AclCount, &count)])
     }
 
-    fn set_times_and_flags(&self, edit: &mut Editor<'_>, set: &SetAttributes) -> Result<()> {
+    fn set_times_and_flags(&self, edit: &mut Editor<'_>, set: &SetAttributes) -> Result<ChangedAttributes> {
         let now = self.now();
         let resolve = |time| match time {
             SetTime::Now => now,
@@ -253,7 +268,9 @@ impl FileSystem {
             edit.set(&[(Attribute::ModificationTime, &resolve(time).to_bytes())])?;
         }
         let change = set.change_time.unwrap_or(now);
-        edit.set(&[(Attribute::ChangeTime, &change.to_bytes()), (Attribute::Flags, &flags.to_le_bytes())])
+        edit.set(&[(Attribute::ChangeTime, &change.to_bytes()), (Attribute::Flags, &flags.to_le_bytes())])?;
+        let (accessed, modified) = (set.access_time.map(resolve), set.modification_time.map(resolve));
+        Ok(ChangedAttributes { accessed, modified, ..ChangedAttributes::default() })
     }
 
     /// The access control list of a file.

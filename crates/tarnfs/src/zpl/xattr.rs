@@ -21,6 +21,7 @@ use super::{AclKind, InodeNumber};
 use super::file_system::FileSystem;
 use super::inode::Inode;
 use super::link::NAME_CHANGE;
+use super::log::Done;
 
 /// Whether an extended attribute may or must exist before it is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +67,8 @@ impl FileSystem {
         }
     }
 
-    fn write_xattr_list(&self, inode: &Inode, list: &NvList) -> Result<()> {
+    /// `changes`: what is different in it, for the log.
+    fn write_xattr_list(&self, inode: &Inode, list: &NvList, changes: &[(&[u8], Option<&[u8]>)]) -> Result<()> {
         let bytes = list.encode_xdr();
         if bytes.len() >= LIST_MAX {
             bail!(TooBig, "the extended attributes of inode {} are larger than {LIST_MAX} bytes", inode.object);
@@ -75,7 +77,9 @@ impl FileSystem {
         let now = self.now().to_bytes();
         let mut edit = inode.edit(self, &tx);
         let flags = self.touched_flags(edit.word(Attribute::Flags)?, false);
-        edit.set(&[(Attribute::ExtendedAttributeList, &bytes), (Attribute::ChangeTime, &now), (Attribute::Flags, &flags.to_le_bytes())])
+        edit.set(&[(Attribute::ExtendedAttributeList, &bytes), (Attribute::ChangeTime, &now), (Attribute::Flags, &flags.to_le_bytes())])?;
+        drop(edit);
+        changes.iter().try_for_each(|&(name, value)| self.log(&tx, Done::SetXattr { inode, name, value }))
     }
 
     /// Where `name` is stored: under which name in the list, or in the directory.
@@ -171,7 +175,9 @@ impl FileSystem {
             list.remove_bytes(old);
         }
         list.push(NvString::from_bytes(name.to_vec()), Value::ByteArray(value.to_vec()));
-        match self.write_xattr_list(inode, &list) {
+        let gone = old.filter(|&old| old != name).map(|old| (old, None));
+        let changes: Vec<_> = gone.into_iter().chain([(name, Some(value))]).collect();
+        match self.write_xattr_list(inode, &list, &changes) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::TooBig => Ok(false),
             Err(error) => Err(error),
@@ -181,7 +187,18 @@ impl FileSystem {
     fn remove_listed(&self, inode: &Inode, stored: &[u8]) -> Result<()> {
         let mut list = self.xattr_list(inode)?;
         list.remove_bytes(stored);
-        self.write_xattr_list(inode, &list)
+        self.write_xattr_list(inode, &list, &[(stored, None)])
+    }
+
+    /// Does again what a log says of an attribute in the list, whose name is as it was stored.
+    pub(super) fn replay_listed(&self, inode: &Inode, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let _xattrs = inode.xattrs.write();
+        let mut list = self.xattr_list(inode)?;
+        list.remove_bytes(name);
+        if let Some(value) = value {
+            list.push(NvString::from_bytes(name.to_vec()), Value::ByteArray(value.to_vec()));
+        }
+        self.write_xattr_list(inode, &list, &[(name, value)])
     }
 
     /// Removes an extended attribute.

@@ -10,11 +10,14 @@ use engine::zap::Cursor;
 use engine::{bail, error};
 use ondisk::acl;
 use ondisk::sa::Attribute;
+use ondisk::zil::RecordType;
 use ondisk::znode;
 
+use super::create::Fixed;
 use super::file_system::{Credentials, FileSystem};
 use super::inode::{Inode, InodeRef};
 use super::link::NAME_CHANGE;
+use super::log::Done;
 use super::{FileKind, InodeNumber, WriteMode};
 
 const DIRECTORY_MODE: u32 = 0o041_777;
@@ -57,10 +60,11 @@ impl FileSystem {
         }
     }
 
-    fn make_xattr_directory(&self, inode: &Inode) -> Result<InodeRef<'_>> {
+    pub(super) fn make_xattr_directory(&self, inode: &Inode, fixed: Option<Fixed>) -> Result<InodeRef<'_>> {
         let stat = inode.stat(&self.tables)?;
         let credentials = Credentials { uid: stat.uid, gid: stat.gid, ..Credentials::default() };
         let mut new = self.new_node(inode, DIRECTORY_MODE, 0, &credentials)?;
+        new.fixed = fixed;
         new.mode = DIRECTORY_MODE;
         new.gid = stat.gid;
         new.flags |= znode::FLAG_XATTR;
@@ -68,14 +72,16 @@ impl FileSystem {
         let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
         let directory = self.maker().make(&tx, &new)?;
         inode.edit(self, &tx).set(&[(Attribute::ExtendedAttributes, &directory.object.to_le_bytes())])?;
+        let directory = self.insert_inode(directory);
+        self.log(&tx, Done::Made { kind: RecordType::MakeXattrDir, directory: inode, inode: &directory, name: b"", target: None })?;
         drop(tx);
-        Ok(self.insert_inode(directory))
+        Ok(directory)
     }
 
     pub(super) fn write_xattr_file(&self, inode: &Inode, name: &[u8], value: &[u8]) -> Result<()> {
         let directory = match self.xattr_directory(inode)? {
             Some(directory) => directory,
-            None => self.make_xattr_directory(inode)?,
+            None => self.make_xattr_directory(inode, None)?,
         };
         let stat = directory.stat(&self.tables)?;
         let credentials = Credentials { uid: stat.uid, gid: stat.gid, ..Credentials::default() };

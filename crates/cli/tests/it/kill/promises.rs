@@ -15,14 +15,14 @@ use super::names::Names;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     /// All that was done before something that is there is there too.
+    #[allow(dead_code)] // as it was without an intent log
     Groups,
     /// Names are in order; attributes of files, and contents, only for each file.
-    #[allow(dead_code)] // until there is an intent log
     Log,
 }
 
-/// What this program does: `fsync` forces a group. With an intent log it is [`Order::Log`].
-pub(super) const ORDER: Order = Order::Groups;
+/// What this program does.
+pub(super) const ORDER: Order = Order::Log;
 
 /// What a thread's acknowledged syncs promise.
 #[derive(Debug, Default)]
@@ -115,6 +115,6 @@ pub(super) fn canary() {
     let found = durable(&events, 0);
     assert_eq!((found.begun, found.names, found.files[&7], found.files[&8]), (0, 1, 4, 0));
     let found = durable(&events, 9);
-    assert_eq!((found.begun, found.names, found.files[&7], found.files[&8]), (9, 3, 9, 9));
+    assert_eq!((found.begun, found.names, found.files[&7], found.files[&8]), (9, 2, 9, 9));
     assert_eq!(pool_synced(&[vec![event(Op::SyncPool, 3), Event { done: None, ..event(Op::SyncPool, 8) }]]), 3);
 }

@@ -1,6 +1,7 @@
 //! The walk through all blocks.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use ondisk::blkptr::BlkPtr;
@@ -81,12 +82,21 @@ impl<'a> Walker<'a> {
         let header = self.read(root, &at).and_then(|data| Objset::decode(&data).ok()).map(|objset| objset.zil_header);
         let Some((header, _)) = header.as_ref().and_then(|bytes| LogHeader::read_from_prefix(bytes).ok()) else { return };
         let io = self.io.clone();
-        let walked = zil::walk(&io, dataset, &header, first_txg, &mut |block| {
-            self.visit(block.pointer, &Bookmark { level: -2, ..at });
-            Ok(())
-        });
+        let log_at = Bookmark { level: -2, ..at };
+        let walked = if header.claim_txg.get() != 0 {
+            zil::claimed_blocks(&io, dataset, &header).map(|blocks| {
+                for block in blocks {
+                    self.visit(&block, &log_at);
+                }
+            })
+        } else {
+            zil::walk(&io, dataset, &header, zil::Extent::Allocated(first_txg), &mut |block| {
+                self.visit(block.pointer, &log_at);
+                Ok(ControlFlow::Continue(()))
+            })
+        };
         if let Err(error) = walked {
-            self.unreadable(&Bookmark { level: -2, ..at }, error);
+            self.unreadable(&log_at, error);
         }
     }
 

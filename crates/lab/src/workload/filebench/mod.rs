@@ -102,9 +102,9 @@ static PERSONALITIES: [Personality; 4] = [
         name: "webserver",
         about: "filebench's web server: 100 threads read files of 16K, ten for each append to a shared log",
         steps: &[
-            Open, ReadWhole, Close, Open, ReadWhole, Close, Open, ReadWhole, Close, Open, ReadWhole, Close, Open, ReadWhole, Close,
-            Open, ReadWhole, Close, Open, ReadWhole, Close, Open, ReadWhole, Close, Open, ReadWhole, Close, Open, ReadWhole, Close,
-            AppendLog,
+            Open, ReadWhole, Close, Open, ReadWhole, Close, Open, ReadWhole, Close, Open, ReadWhole, Close, Open, ReadWhole,
+            Close, Open, ReadWhole, Close, Open, ReadWhole, Close, Open, ReadWhole, Close, Open, ReadWhole, Close, Open,
+            ReadWhole, Close, AppendLog,
         ],
         parameters: parameters(1000, 20, 16 * KIB, 100, 100),
     },
@@ -112,8 +112,8 @@ static PERSONALITIES: [Personality; 4] = [
         name: "webproxy",
         about: "filebench's web proxy: 100 threads replace and read files of 16K in one directory",
         steps: &[
-            Delete, Create, Append, Close, Open, ReadWhole, Close, Open, ReadWhole, Close, Open, ReadWhole, Close, Open, ReadWhole,
-            Close, Open, ReadWhole, Close,
+            Delete, Create, Append, Close, Open, ReadWhole, Close, Open, ReadWhole, Close, Open, ReadWhole, Close, Open,
+            ReadWhole, Close, Open, ReadWhole, Close,
         ],
         parameters: parameters(10_000, 1_000_000, 16 * KIB, 100, 80),
     },
@@ -141,12 +141,16 @@ impl Filebench {
         let tally = thread::scope(|scope| {
             let threads: Vec<_> = (0..self.parameters.get("threads"))
                 .map(|number| {
-                    let mut runner = Runner::new(&files, log.as_ref(), &self.parameters, round.seed.wrapping_mul(1009).wrapping_add(number));
+                    let mut runner =
+                        Runner::new(&files, log.as_ref(), &self.parameters, round.seed.wrapping_mul(1009).wrapping_add(number));
                     let (over, steps) = (&over, self.personality.steps);
                     scope.spawn(move || runner.run(steps, over))
                 })
                 .collect();
-            while started.elapsed() < length && !interrupt::pending() && !threads.iter().any(thread::ScopedJoinHandle::is_finished) {
+            while started.elapsed() < length
+                && !interrupt::pending()
+                && !threads.iter().any(thread::ScopedJoinHandle::is_finished)
+            {
                 thread::sleep(Duration::from_millis(20));
             }
             over.store(true, Ordering::Relaxed);

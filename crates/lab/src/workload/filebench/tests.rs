@@ -23,7 +23,7 @@ fn each_runs_and_leaves_whole_loops_in_proportion() {
     for personality in &PERSONALITIES {
         let host = HostDirectory::new("host", &std::env::temp_dir()).unwrap();
         let workload = filebench(personality.name);
-        let round = Round { target: &host, directory: host.directory(), number: 0, seed: 5 };
+        let round = Round::new(&host, host.directory(), 0, 5);
         workload.prepare(&round).unwrap();
         let (tally, _) = workload.run(&round).unwrap();
         let steps = |wanted: &[Step]| personality.steps.iter().filter(|step| wanted.contains(step)).count() as u64;

@@ -22,10 +22,21 @@ struct Place {
 
 /// One thing to do.
 pub(super) enum Operation {
-    Create { name: String, bytes: u64 },
-    Read { name: String, bytes: u64 },
-    Append { name: String, bytes: u64 },
-    Delete { name: String },
+    Create {
+        name: String,
+        bytes: u64,
+    },
+    Read {
+        name: String,
+        bytes: u64,
+    },
+    Append {
+        name: String,
+        bytes: u64,
+    },
+    Delete {
+        name: String,
+    },
     /// No place is free, or the file drawn for an append is as large as files get.
     Nothing,
 }

@@ -20,7 +20,7 @@ fn compare(seed: u64, subdirectories: u64, report: &Report) {
     for (name, value) in [("files", 100), ("transactions", 1000), ("subdirectories", subdirectories)] {
         postmark.parameters_mut().set(name, value).unwrap();
     }
-    let outcome = postmark.run(&Round { target: &host, directory: host.directory(), number: 0, seed }).unwrap();
+    let outcome = postmark.run(&Round::new(&host, host.directory(), 0, seed)).unwrap();
     let counts = outcome.counts;
     assert_eq!((counts.created, counts.read, counts.appended), (report.created, report.read, report.appended));
     assert_eq!(counts.deleted, report.created);
@@ -52,7 +52,7 @@ fn running_out_of_files_is_said() {
     for (name, value) in [("files", 5), ("transactions", 1000), ("bias-create", 0)] {
         postmark.parameters_mut().set(name, value).unwrap();
     }
-    let error = postmark.measure(&Round { target: &host, directory: host.directory(), number: 0, seed: 42 }).unwrap_err();
+    let error = postmark.measure(&Round::new(&host, host.directory(), 0, 42)).unwrap_err();
     assert!(error.to_string().starts_with("out of files"), "{error}");
 }
 
@@ -61,7 +61,7 @@ fn each_published_figure_is_one_that_is_measured() {
     let host = HostDirectory::new("host", &std::env::temp_dir()).unwrap();
     let mut postmark = Postmark::new();
     postmark.parameters_mut().shrink(500);
-    let figures = postmark.measure(&Round { target: &host, directory: host.directory(), number: 0, seed: 42 }).unwrap();
+    let figures = postmark.measure(&Round::new(&host, host.directory(), 0, 42)).unwrap();
     for published in postmark.published() {
         assert!(figures.iter().any(|figure| figure.name == published.figure), "{}", published.figure);
     }

@@ -1,31 +1,30 @@
 //! Tests that make their file: 1, 2, 3 and 8.
 
-use std::io::{Seek, Write};
-
 use anyhow::Result;
 use rand::Rng;
 
 use super::job::Job;
 use super::sequential::read_pass;
 use super::{KIB, MIB};
+use crate::storage::{Handle, Open};
 
 /// Small writes are of 1 to 8 KB, each length as likely as the others.
 pub(super) const SMALL: std::ops::RangeInclusive<u64> = KIB..=8 * KIB;
 
 /// Test 1: write(1 MB) into a new file, close.
 pub(super) fn large_writes(job: &Job<'_>) -> Result<u64> {
-    write_pass(job, &mut job.create()?, MIB)
+    write_pass(job, job.open(Open::Create)?.as_ref(), MIB)
 }
 
 /// Test 2: write(128 K) into a new file opened with O_DSYNC, close.
 pub(super) fn synchronous(job: &Job<'_>) -> Result<u64> {
-    write_pass(job, &mut job.create_synchronous()?, 128 * KIB)
+    write_pass(job, job.open(Open::CreateSynchronous)?.as_ref(), 128 * KIB)
 }
 
 /// Test 3: small writes into a new file, fsync after every 10 MB, close.
 pub(super) fn small_writes(job: &Job<'_>) -> Result<u64> {
     const BETWEEN_SYNCS: u64 = 10 * MIB;
-    let mut file = job.create()?;
+    let file = job.open(Open::Create)?;
     let mut random = job.random(0);
     let mut meter = job.meter(job.moved_bytes);
     let mut unsynced = 0;
@@ -34,41 +33,41 @@ pub(super) fn small_writes(job: &Job<'_>) -> Result<u64> {
         if length == 0 {
             break;
         }
-        file.write_all(job.piece(number, length))?;
+        file.write(job.piece(number, length))?;
         meter.add(length);
         unsynced += length as u64;
         if unsynced >= BETWEEN_SYNCS {
-            file.sync_all()?;
+            file.sync()?;
             unsynced = 0;
         }
     }
     if unsynced > 0 {
-        file.sync_all()?;
+        file.sync()?;
     }
     Ok(meter.done())
 }
 
 /// Test 8: write(1 MB) into a new file, then read(1 MB) all of it, twice.
 pub(super) fn write_and_read_twice(job: &Job<'_>) -> Result<u64> {
-    let mut file = job.create()?;
-    let written = write_pass(job, &mut file, MIB)?;
+    let file = job.open(Open::Create)?;
+    let written = write_pass(job, file.as_ref(), MIB)?;
     let mut moved = written;
     for _ in 0..2 {
         file.rewind()?;
-        moved += read_pass(job, &mut file, written, MIB)?;
+        moved += read_pass(job, file.as_ref(), written, MIB)?;
     }
     Ok(moved)
 }
 
 /// Writes from where the file stands, `length` bytes a call.
-pub(super) fn write_pass(job: &Job<'_>, file: &mut std::fs::File, length: u64) -> Result<u64> {
+pub(super) fn write_pass(job: &Job<'_>, file: &dyn Handle, length: u64) -> Result<u64> {
     let mut meter = job.meter(job.moved_bytes);
     for number in 0.. {
         let length = meter.next(length)?;
         if length == 0 {
             break;
         }
-        file.write_all(job.piece(number, length))?;
+        file.write(job.piece(number, length))?;
         meter.add(length);
     }
     Ok(meter.done())

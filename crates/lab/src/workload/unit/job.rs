@@ -1,17 +1,15 @@
 //! What a test has in its hands while it is timed: a path, sizes, random numbers, something to write, and a clock.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Result;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rustix::fs::OFlags;
 
 use super::MIB;
 use crate::interrupt;
+use crate::storage::{Handle, Open, Storage};
 
 /// Every so many calls the clock is read.
 const CALLS_PER_LOOK: u32 = 16;
@@ -41,6 +39,7 @@ impl Data {
 
 /// One run of one test.
 pub(super) struct Job<'a> {
+    pub(super) storage: &'a dyn Storage,
     pub(super) path: &'a Path,
     pub(super) file_bytes: u64,
     /// For each thread.
@@ -66,21 +65,8 @@ impl Job<'_> {
         Meter { goal: goal_bytes, done: 0, calls: 0, deadline: self.deadline }
     }
 
-    pub(super) fn create(&self) -> Result<File> {
-        Ok(OpenOptions::new().read(true).write(true).create(true).truncate(true).open(self.path)?)
-    }
-
-    pub(super) fn create_synchronous(&self) -> Result<File> {
-        let mut options = OpenOptions::new();
-        Ok(options.write(true).create(true).truncate(true).custom_flags(OFlags::DSYNC.bits() as i32).open(self.path)?)
-    }
-
-    pub(super) fn open(&self) -> Result<File> {
-        Ok(OpenOptions::new().read(true).write(true).open(self.path)?)
-    }
-
-    pub(super) fn open_synchronous(&self) -> Result<File> {
-        Ok(OpenOptions::new().read(true).write(true).custom_flags(OFlags::DSYNC.bits() as i32).open(self.path)?)
+    pub(super) fn open(&self, how: Open) -> Result<Box<dyn Handle>> {
+        self.storage.open(self.path, how)
     }
 }
 

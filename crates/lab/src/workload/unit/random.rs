@@ -1,7 +1,5 @@
 //! Tests that jump about in an existing file: 9 to 14.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::thread;
 
 use anyhow::{Result, anyhow};
@@ -10,6 +8,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::KIB;
 use super::job::Job;
+use crate::storage::{Handle, Open};
 
 const BLOCK: u64 = 8 * KIB;
 const SHORT: u64 = 2 * KIB;
@@ -25,7 +24,7 @@ fn any_offset(job: &Job<'_>, random: &mut ChaCha8Rng) -> u64 {
 
 /// Test 9: writes of whole 8 K blocks, then fsync.
 pub(super) fn writes(job: &Job<'_>) -> Result<u64> {
-    let file = job.open()?;
+    let file = job.open(Open::Existing)?;
     let mut random = job.random(0);
     let mut meter = job.meter(job.moved_bytes);
     for number in 0.. {
@@ -36,23 +35,23 @@ pub(super) fn writes(job: &Job<'_>) -> Result<u64> {
         file.write_all_at(job.piece(number, length), block_offset(job, &mut random))?;
         meter.add(length);
     }
-    file.sync_all()?;
+    file.sync()?;
     Ok(meter.done())
 }
 
 /// Test 10: writes of 2 K anywhere, O_DSYNC.
 pub(super) fn synchronous(job: &Job<'_>) -> Result<u64> {
-    short_writes(job, &job.open_synchronous()?, 0)
+    short_writes(job, job.open(Open::ExistingSynchronous)?.as_ref(), 0)
 }
 
 /// Test 11: the same by four threads through one open file.
 pub(super) fn synchronous_by_four(job: &Job<'_>) -> Result<u64> {
-    by_four(&job.open_synchronous()?, |file, number| short_writes(job, file, number))
+    by_four(job.open(Open::ExistingSynchronous)?.as_ref(), |file, number| short_writes(job, file, number))
 }
 
 /// Test 12: three reads of 8 K blocks, then a write to the last of them, and again.
 pub(super) fn mixed(job: &Job<'_>) -> Result<u64> {
-    let file = job.open()?;
+    let file = job.open(Open::Existing)?;
     let mut random = job.random(0);
     let mut meter = job.meter(job.moved_bytes);
     let mut buffer = vec![0; BLOCK as usize];
@@ -75,10 +74,10 @@ pub(super) fn mixed(job: &Job<'_>) -> Result<u64> {
 
 /// Tests 13 and 14: pread(2 K) anywhere, four threads through one open file.
 pub(super) fn reads_by_four(job: &Job<'_>) -> Result<u64> {
-    by_four(&job.open()?, |file, number| short_reads(job, file, number))
+    by_four(job.open(Open::Existing)?.as_ref(), |file, number| short_reads(job, file, number))
 }
 
-fn short_writes(job: &Job<'_>, file: &File, thread: u64) -> Result<u64> {
+fn short_writes(job: &Job<'_>, file: &dyn Handle, thread: u64) -> Result<u64> {
     let mut random = job.random(thread);
     let mut meter = job.meter(job.moved_bytes);
     for number in 0.. {
@@ -92,7 +91,7 @@ fn short_writes(job: &Job<'_>, file: &File, thread: u64) -> Result<u64> {
     Ok(meter.done())
 }
 
-fn short_reads(job: &Job<'_>, file: &File, thread: u64) -> Result<u64> {
+fn short_reads(job: &Job<'_>, file: &dyn Handle, thread: u64) -> Result<u64> {
     let mut random = job.random(thread);
     let mut meter = job.meter(job.moved_bytes);
     let mut buffer = [0; SHORT as usize];
@@ -107,7 +106,7 @@ fn short_reads(job: &Job<'_>, file: &File, thread: u64) -> Result<u64> {
 }
 
 /// Runs `work` in four threads and adds up what they moved.
-fn by_four(file: &File, work: impl Fn(&File, u64) -> Result<u64> + Sync) -> Result<u64> {
+fn by_four(file: &dyn Handle, work: impl Fn(&dyn Handle, u64) -> Result<u64> + Sync) -> Result<u64> {
     let work = &work;
     thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS).map(|number| scope.spawn(move || work(file, number))).collect();

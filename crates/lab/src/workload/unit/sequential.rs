@@ -1,28 +1,26 @@
 //! Tests that go through an existing file from its beginning to its end: 4, 5, 6 and 7.
 
-use std::fs::File;
-use std::io::{Read, Write};
-
 use anyhow::{Result, bail};
 use rand::Rng;
 
 use super::KIB;
 use super::create::{SMALL, write_pass};
 use super::job::Job;
+use crate::storage::{Handle, Open};
 
 /// Tests 4 and 5: read(32 K).
 pub(super) fn read(job: &Job<'_>) -> Result<u64> {
-    read_pass(job, &mut job.open()?, job.moved_bytes, 32 * KIB)
+    read_pass(job, job.open(Open::Existing)?.as_ref(), job.moved_bytes, 32 * KIB)
 }
 
 /// Test 6: write(32 K) over what is there, O_DSYNC, close.
 pub(super) fn rewrite_synchronous(job: &Job<'_>) -> Result<u64> {
-    write_pass(job, &mut job.open_synchronous()?, 32 * KIB)
+    write_pass(job, job.open(Open::ExistingSynchronous)?.as_ref(), 32 * KIB)
 }
 
 /// Test 7: small writes over what is there, close.
 pub(super) fn rewrite_small(job: &Job<'_>) -> Result<u64> {
-    let mut file = job.open()?;
+    let file = job.open(Open::Existing)?;
     let mut random = job.random(0);
     let mut meter = job.meter(job.moved_bytes);
     for number in 0.. {
@@ -30,14 +28,14 @@ pub(super) fn rewrite_small(job: &Job<'_>) -> Result<u64> {
         if length == 0 {
             break;
         }
-        file.write_all(job.piece(number, length))?;
+        file.write(job.piece(number, length))?;
         meter.add(length);
     }
     Ok(meter.done())
 }
 
 /// Reads `bytes` from where the file stands, `length` a call.
-pub(super) fn read_pass(job: &Job<'_>, file: &mut File, bytes: u64, length: u64) -> Result<u64> {
+pub(super) fn read_pass(job: &Job<'_>, file: &dyn Handle, bytes: u64, length: u64) -> Result<u64> {
     let mut buffer = vec![0; length as usize];
     let mut meter = job.meter(bytes);
     loop {

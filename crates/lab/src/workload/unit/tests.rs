@@ -1,16 +1,30 @@
-//! The tests of the tests: sizes, bytes moved, turns, limits.
+//! The tests of the tests: sizes, bytes moved, caches, limits.
 
 use std::cell::RefCell;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Result, bail};
 
 use super::*;
 use crate::target::{HostDirectory, Target};
+use crate::workload::rounds::{self, Plan};
 
-fn tiny() -> Settings {
-    Settings { divisor: 256, smallest_bytes: 16 * KIB, half_of_memory_bytes: 1024 * MIB, repetitions: 2, ..Settings::full() }
+fn tiny() -> Vec<Unit> {
+    let units = TESTS.iter().map(|test| Unit::new(test, 1024 * MIB));
+    let smaller = units.map(|mut unit| {
+        for name in ["file", "bytes"] {
+            let published = unit.parameters.iter().find(|parameter| parameter.name == name).map(|parameter| parameter.value);
+            if let Some(published) = published {
+                unit.parameters.set(name, (published / 256).max(MIB)).unwrap();
+            }
+        }
+        unit
+    });
+    smaller.collect()
+}
+
+fn plan(rounds: u32) -> Plan {
+    Plan { rounds, ..Plan::default() }
 }
 
 /// A directory that counts how often its caches are emptied, and can fail at it.
@@ -48,64 +62,67 @@ impl Target for Counting {
 
 #[test]
 fn all_fourteen_move_what_they_were_published_to_move() {
-    let settings = tiny();
     let target = Counting::new(false);
-    let results = run(&[&target], &settings, &mut |_| ()).unwrap();
-    assert_eq!(results.rows.iter().map(|row| row.test.id).collect::<Vec<_>>(), (1..=14).collect::<Vec<u8>>());
-    for row in &results.rows {
-        let series = &row.series[0];
-        assert_eq!((series.failure.as_deref(), series.measurements.len()), (None, 2), "test {}", row.test.id);
-        let times = match row.test.id {
+    for unit in tiny() {
+        let directory = target.directory().join(unit.name());
+        std::fs::create_dir(&directory).unwrap();
+        let round = Round::new(&target, &directory, 0, 1);
+        unit.prepare(&round).unwrap();
+        let (bytes, _) = unit.run(&round).unwrap();
+        let times = match unit.test.id {
             8 => 3,
             11 | 13 | 14 => 4,
             _ => 1,
         };
-        let expected = settings.bytes(row.test.moved) * times;
-        for measurement in &series.measurements {
-            assert_eq!((measurement.bytes, measurement.complete), (expected, true), "test {}", row.test.id);
-        }
-        assert!(series.median().unwrap() >= series.minimum().unwrap());
+        assert_eq!(bytes, unit.parameters.get("bytes") * times, "{}", unit.name());
+        assert_eq!(std::fs::metadata(directory.join("file")).unwrap().len(), unit.file_bytes(), "{}", unit.name());
     }
-    // 5, 6, 11, 13, each twice.
-    assert_eq!(*target.dropped.borrow(), 8);
-    assert_eq!(std::fs::read_dir(target.directory()).unwrap().count(), 0);
+    // 5, 6, 11, 13.
+    assert_eq!(*target.dropped.borrow(), 4);
 }
 
 #[test]
 fn published_sizes_are_the_published_sizes() {
-    let settings = Settings::full();
-    let sizes = |id: usize| (settings.bytes(TESTS[id - 1].file) / MIB, settings.bytes(TESTS[id - 1].moved) / MIB);
-    assert_eq!([1, 2, 3, 4, 6, 7].map(sizes), [(128, 128), (5, 5), (50, 50), (1024, 1024), (10, 10), (1000, 1000)]);
-    assert_eq!([9, 10, 11, 12, 13, 14].map(sizes), [(1024, 128), (100, 1), (100, 1), (1024, 128), (1024, 5), (1024, 5)]);
-    assert_eq!(Settings { divisor: 8, ..settings }.bytes(Size::Bytes(5 * MIB)), MIB);
+    let sizes: Vec<(u64, u64)> = all().iter().map(|unit| (unit.file_bytes() / MIB, unit.moved_bytes() / MIB)).collect();
+    assert_eq!(sizes[..7], [(128, 128), (5, 5), (50, 50), (1024, 1024), (1024, 1024), (10, 10), (1000, 1000)]);
+    assert_eq!(sizes[8..], [(1024, 128), (100, 1), (100, 1), (1024, 128), (1024, 5), (1024, 5)]);
+    let mut third = Unit::new(&TESTS[2], 0);
+    third.parameters_mut().shrink(1000);
+    assert_eq!(third.moved_bytes(), MIB);
 }
 
 #[test]
 fn a_failing_target_does_not_stop_the_others() {
     let (good, bad) = (Counting::new(false), Counting::new(true));
-    let settings = Settings { only: vec![6], ..tiny() };
-    let results = run(&[&bad, &good], &settings, &mut |_| ()).unwrap();
-    assert_eq!(results.rows[0].series[0].failure.as_deref(), Some("cannot empty the caches: stuck"));
-    assert_eq!((*bad.dropped.borrow(), results.rows[0].series[0].median()), (1, None));
-    assert_eq!(results.rows[0].series[1].measurements.len(), 2);
+    let outcome = rounds::run(&tiny()[5], &[&bad, &good], plan(2), &()).unwrap();
+    assert_eq!(outcome.columns[0].failure.as_deref(), Some("cannot empty the caches: stuck"));
+    assert_eq!((*bad.dropped.borrow(), outcome.columns[0].samples.len()), (1, 0));
+    assert_eq!(outcome.columns[1].samples[0].values.len(), 2);
+    assert_eq!(std::fs::read_dir(good.directory()).unwrap().count(), 0);
 }
 
 #[test]
 fn the_time_limit_is_told() {
     let target = Counting::new(false);
-    let settings = Settings { only: vec![10], time_limit: Duration::ZERO, ..tiny() };
-    let results = run(&[&target], &settings, &mut |_| ()).unwrap();
-    assert!(results.rows[0].series[0].cut_short());
+    let mut unit = tiny().remove(9);
+    unit.parameters_mut().set("limit", 0).unwrap();
+    let outcome = rounds::run(&unit, &[&target], plan(1), &()).unwrap();
+    assert!(outcome.columns[0].remarks[0].starts_with("cut short after 0 s"), "{:?}", outcome.columns[0].remarks);
 }
 
+/// Through the library, without a mount: the same bytes, the same files.
 #[test]
-fn medians() {
-    let series = |seconds: &[f64]| {
-        let measure = |seconds: &f64| Measurement { id: 1, bytes: MIB, seconds: *seconds, complete: true };
-        Series { measurements: seconds.iter().map(measure).collect(), failure: None }
+fn all_fourteen_run_on_the_library() {
+    let scratch = tempfile::tempdir().unwrap();
+    let place = crate::comparator::Place::new(scratch.path().to_owned(), 1 << 30, "tarn".into());
+    let crate::comparator::Attempt::Ready(target) = crate::comparator::prepare("tarn-embedded", &place).unwrap() else {
+        panic!("left out")
     };
-    assert_eq!(series(&[]).median(), None);
-    assert_eq!(series(&[0.5, 0.25]).median(), Some(3.0));
-    assert_eq!(series(&[1.0, 0.125, 0.25]).median(), Some(4.0));
-    assert_eq!((series(&[1.0, 0.5]).minimum(), series(&[1.0, 0.5]).maximum()), (Some(1.0), Some(2.0)));
+    for unit in tiny() {
+        let outcome = rounds::run(&unit, &[target.as_ref()], plan(1), &()).unwrap();
+        let column = &outcome.columns[0];
+        assert_eq!((column.failure.as_deref(), column.remarks.len(), column.samples.len()), (None, 0, 1), "{}", unit.name());
+    }
+    drop(target);
+    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
 }

@@ -44,6 +44,7 @@ impl Pools {
             destroyed: import.destroyed,
             new_name: renamed.then(|| import.name.clone()),
             temporary_name: import.temporary_name,
+            forget_log: import.missing_log,
             rewind,
             tunables: Some(self.limits.clone()),
         };

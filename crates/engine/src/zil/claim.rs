@@ -1,0 +1,221 @@
+//! Claiming a log: making sure, when a pool is opened, that what a log leads to is not given to others.
+//!
+//! # Theory
+//! Log blocks are allocated in open context and written at once; the space maps on disk learn of it only with the next group. After a
+//! crash, a block at the end of the chain (and a data block that a record points to) is therefore free by the space maps and in
+//! use by the log. Before anything else is allocated, all such blocks are taken; how far the log could be followed is noted in
+//! the header, so that all later readers see exactly the same log, whatever devices are there then.
+//!
+//! Blocks that a record shares with a file are in use by that file; lest an earlier record free them, they are referred to once more.
+//!
+//! # Invariants
+//! 1. Claiming is the first thing that allocates.
+//! 2. Where a record's data cannot be read, the log ends: its writer has not been told that it was safe.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use ondisk::blkptr::BlkPtr;
+use ondisk::dva::Dva;
+use ondisk::zil::{self, LogHeader, Record, RecordType, WriteRecord};
+use zerocopy::FromBytes;
+
+use super::walk::{Extent, LogBlock, bookmark, records, walk};
+use super::{Zil, header_of};
+use crate::bail;
+use crate::dmu::Objset;
+use crate::error::{ErrorKind, Result, Within};
+use crate::txg::Txg;
+use crate::zio::BlockIo;
+
+/// What following a log has found.
+#[derive(Default)]
+struct Extents {
+    blocks: u64,
+    records: u64,
+    block_sequence: u64,
+    record_sequence: u64,
+    /// Blocks that were seen, by the place of their first copy.
+    seen: HashSet<(u32, u64)>,
+    /// What was free by the space maps.
+    taken: Vec<Dva>,
+    /// Blocks that records share with files.
+    shared: Vec<BlkPtr>,
+}
+
+/// The block that a record of a write keeps its data in.
+pub(super) fn data_block(record: &[u8]) -> Option<BlkPtr> {
+    if record.len() != size_of::<WriteRecord>() {
+        return None;
+    }
+    match Record::decode(record) {
+        Ok(Record::Write(RecordType::Write, write, _)) => Some(write.block),
+        _ => None,
+    }
+}
+
+/// The blocks that a record shares with a file.
+fn shared_blocks(record: &[u8]) -> impl Iterator<Item = BlkPtr> {
+    let pointers = match Record::decode(record) {
+        Ok(Record::CloneRange(clone, rest)) => {
+            let count = usize::try_from(clone.count.get()).unwrap_or(usize::MAX);
+            BlkPtr::slice_of(rest.get(..count.saturating_mul(size_of::<BlkPtr>())).unwrap_or_default()).to_vec()
+        }
+        _ => Vec::new(),
+    };
+    pointers.into_iter().filter(|pointer| !pointer.is_hole() && !pointer.is_embedded())
+}
+
+/// Claims the log of `objset` in `txg`, the first group of this import; returns whether there is something to replay.
+/// `forget_unreadable`: a log whose device is missing is given up.
+///
+/// # Errors
+/// The log cannot be read, or what it leads to is in use.
+pub fn claim(objset: &Objset, txg: Txg, forget_unreadable: bool) -> Result<bool> {
+    let mut header = header_of(objset);
+    if header.log.is_hole() {
+        return Ok(false);
+    }
+    let io = &objset.context().io;
+    let zil = Zil::of(objset);
+    if header.claim_txg.get() == 0 {
+        let mut found = Extents::default();
+        match follow(io, objset.dataset(), &header, txg, &mut found) {
+            Ok(()) => {}
+            Err(error) if forget_unreadable && matches!(error.kind(), ErrorKind::NoDevice | ErrorKind::Io) => {
+                tracing::warn!("{}: its intent log cannot be read and is given up: {error}", objset.name());
+                found.taken.into_iter().try_for_each(|space| io.allocator().unallocate(space, txg))?;
+                zil.give_up(txg);
+                return Ok(false);
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::NoDevice | ErrorKind::Io) => {
+                bail!(NoDevice, "{}: its intent log cannot be read ({error}); import with -m to do without what it holds", objset.name())
+            }
+            Err(error) => return Err(error).within(|| objset.name()),
+        }
+        zil.refer_to(found.shared, txg);
+        header.claim_txg = txg.into();
+        header.claim_block_sequence = found.block_sequence.into();
+        header.claim_record_sequence = found.record_sequence.into();
+        let needed = if found.records > 0 || found.blocks > 1 { zil::LOG_FLAG_REPLAY_NEEDED } else { 0 };
+        header.flags = (header.flags.get() | needed | zil::LOG_FLAG_CLAIM_SEQUENCE_VALID).into();
+    }
+    let needed = header.flags.get() & zil::LOG_FLAG_REPLAY_NEEDED != 0;
+    if needed {
+        zil.claimed(header, txg);
+    } else {
+        zil.start_over(header.log, txg);
+    }
+    Ok(needed)
+}
+
+/// Refuses a log of an encrypted object set that has something to replay: claiming it takes the key.
+///
+/// # Errors
+/// There is something, or the log cannot be read.
+pub fn refuse_encrypted(objset: &Objset) -> Result<()> {
+    let header = header_of(objset);
+    let mut written = header.flags.get() & zil::LOG_FLAG_REPLAY_NEEDED != 0;
+    walk(&objset.context().io, objset.dataset(), &header, Extent::Whole, &mut |block: LogBlock<'_>| {
+        written |= block.records.is_some();
+        Ok(ControlFlow::Continue(()))
+    })?;
+    if written {
+        bail!(Unsupported, "dataset {} is encrypted and has an intent log that was not replayed; import the pool with -o readonly=on", objset.name());
+    }
+    Ok(())
+}
+
+fn follow(io: &BlockIo, dataset: u64, header: &LogHeader, txg: Txg, found: &mut Extents) -> Result<()> {
+    walk(io, dataset, header, Extent::Whole, &mut |block: LogBlock<'_>| {
+        if claim_block(io, dataset, block.pointer, txg, found)?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+        found.blocks += 1;
+        found.block_sequence = block.sequence;
+        for record in records(&block)? {
+            let Ok((head, bytes)) = record else { return Ok(ControlFlow::Break(())) };
+            if let Some(pointer) = data_block(bytes)
+                && pointer.birth() >= txg
+            {
+                if io.read_physical(&pointer, &bookmark(dataset, block.sequence)).is_err() {
+                    return Ok(ControlFlow::Break(()));
+                }
+                if claim_block(io, dataset, &pointer, txg, found)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            let shared: Vec<BlkPtr> = shared_blocks(bytes).collect();
+            if shared.iter().any(|pointer| pointer.birth() >= txg) {
+                return Ok(ControlFlow::Break(()));
+            }
+            found.shared.extend(shared);
+            found.records += 1;
+            found.record_sequence = head.sequence.get();
+        }
+        Ok(ControlFlow::Continue(()))
+    })
+}
+
+/// Takes the space of a block that is not on disk as allocated. `Break`: somebody else has it, so that the log ends before it.
+fn claim_block(io: &BlockIo, dataset: u64, pointer: &BlkPtr, txg: Txg, found: &mut Extents) -> Result<ControlFlow<()>> {
+    if pointer.is_hole() || pointer.is_embedded() || pointer.birth() < txg {
+        return Ok(ControlFlow::Continue(()));
+    }
+    if pointer.first_dva().is_some_and(|first| !found.seen.insert((first.vdev, first.offset))) {
+        return Ok(ControlFlow::Continue(()));
+    }
+    let mut taken = Vec::new();
+    for space in io.spaces_of(pointer, &bookmark(dataset, 0))? {
+        match io.allocator().claim(space, txg) {
+            Ok(()) => taken.push(space),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                taken.into_iter().try_for_each(|space| io.allocator().unallocate(space, txg))?;
+                return Ok(ControlFlow::Break(()));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    found.taken.append(&mut taken);
+    Ok(ControlFlow::Continue(()))
+}
+
+/// The blocks that a claimed log keeps allocated, each once: its own, and those of data that were claimed; and the blocks that its
+/// records share with files, as often as they do.
+///
+/// # Errors
+/// The log cannot be read.
+pub fn claimed_blocks(io: &BlockIo, dataset: u64, header: &LogHeader) -> Result<Vec<BlkPtr>> {
+    let (claim_txg, last) = (header.claim_txg.get(), header.claim_record_sequence.get());
+    let has_last = header.flags.get() & zil::LOG_FLAG_CLAIM_SEQUENCE_VALID != 0;
+    let mut seen = HashSet::new();
+    let (mut blocks, mut shared) = (Vec::new(), Vec::new());
+    let mut add = |pointer: &BlkPtr| {
+        if let Some(first) = pointer.first_dva().filter(|_| !pointer.is_hole() && !pointer.is_embedded())
+            && seen.insert((first.vdev, first.offset))
+        {
+            blocks.push(*pointer);
+        }
+    };
+    walk(io, dataset, header, Extent::Whole, &mut |block: LogBlock<'_>| {
+        add(block.pointer);
+        for record in records(&block)? {
+            let Ok((head, bytes)) = record else { return Ok(ControlFlow::Break(())) };
+            if has_last && head.sequence.get() > last {
+                return Ok(ControlFlow::Break(()));
+            }
+            if let Some(pointer) = data_block(bytes).filter(|pointer| pointer.birth() >= claim_txg) {
+                add(&pointer);
+            }
+            shared.extend(shared_blocks(bytes));
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    blocks.extend(shared);
+    Ok(blocks)
+}
+
+/// What is in the header of an object set whose bytes are `bytes`.
+pub(super) fn decode_header(bytes: &[u8]) -> LogHeader {
+    LogHeader::read_from_prefix(bytes).map_or_else(|_| super::empty_header(), |(header, _)| header)
+}

@@ -1,0 +1,429 @@
+//! Making records durable.
+//!
+//! # Theory
+//! A committer takes what is in the common list, in *rounds* of bounded size, fetches the bytes of its writes, and only then asks for its
+//! place in the chain: rounds are placed in the order in which they were taken, so that a record never comes before one that it
+//! builds upon. Placing is short: it allocates the blocks, and the one after them for whoever comes next. Writing needs no lock:
+//! several committers have blocks in flight, each on its own thread, and each is done when its own round and all before it are stable.
+//!
+//! ```text
+//!  take (issuer) -> fetch bytes (range locks) -> place, in turn (chain, group) -> write, flush -> stable -> answer
+//! ```
+//!
+//! What cannot be logged (no space, a device that fails, bytes that cannot be read) is durable when its group is on disk; whoever
+//! builds upon it waits for that too.
+//!
+//! # Invariants
+//! 1. While a group is held, nobody is waited for but groups before it.
+//! 2. What a round has allocated in a group is written before the group is (`Chain::in_flight`).
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use ondisk::zil::{RecordHeader, RecordType, WriteRecord};
+use parking_lot::Mutex;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::block::{self, DATA_BYTES_MAX, LINK_BYTES, LOG_BLOCK_MAX};
+use super::itx::{Content, Itx};
+use super::log::{Chain, ChainBlock, first_checksum};
+use super::Zil;
+use crate::dmu::ObjectId;
+use crate::error::Result;
+use crate::txg::{Txg, slot};
+use ondisk::blkptr::BlkPtr;
+
+/// Bytes that one round fetches at most, about.
+const ROUND_BYTES: usize = 8 << 20;
+
+/// A write whose bytes are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WantedWrite {
+    /// The file.
+    pub object: ObjectId,
+    /// Its generation: another file may have its number by now.
+    pub generation: u64,
+    /// Where.
+    pub offset: u64,
+    /// How many bytes.
+    pub length: usize,
+}
+
+/// Who has the bytes of writes (upward call: implemented by the layer of files).
+pub trait LogSource {
+    /// Appends the bytes to `out`, fewer at the end of the file, none if the file is gone.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn fetch(&self, write: &WantedWrite, out: &mut Vec<u8>) -> Result<()>;
+}
+
+/// What waits to be taken. guarded by: `Zil::issuer`
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    waiting: VecDeque<Itx>,
+    /// How many records have ever been queued, and taken.
+    queued: u64,
+    taken: u64,
+    /// How many rounds there have been.
+    rounds: u64,
+}
+
+/// Records on their way to the log.
+struct Round {
+    /// Its number: rounds are placed in this order.
+    number: u64,
+    records: Vec<Itx>,
+}
+
+/// The bytes of a round.
+#[derive(Default)]
+struct Filled {
+    bytes: Vec<u8>,
+    lengths: Vec<usize>,
+    newest: Txg,
+}
+
+/// A round that has its place.
+struct Placed {
+    /// Each block, the one after it, and its part of the bytes.
+    blocks: Vec<(BlkPtr, BlkPtr, std::ops::Range<usize>)>,
+    first_sequence: u64,
+    txg: Txg,
+}
+
+impl Zil {
+    /// Makes durable what was logged before this call: all records of names, and those of the contents of `object` (`None`: of all).
+    ///
+    /// # Errors
+    /// What stopped the pool.
+    pub fn commit(&self, object: Option<ObjectId>, source: &dyn LogSource) -> Result<()> {
+        let groups = &self.context.groups;
+        if self.is_disabled() {
+            return Ok(());
+        }
+        if let Some(failure) = groups.failure() {
+            return Err(failure);
+        }
+        self.wait_unlogged()?;
+        if !self.prepare_chain()? {
+            return groups.wait_synced(groups.open_txg());
+        }
+        let target = {
+            let mut queue = self.issuer.lock();
+            self.itxs.bring_forward(object);
+            let before = queue.waiting.len();
+            self.itxs.take(groups.synced_txg(), &mut queue.waiting);
+            queue.queued += (queue.waiting.len() - before) as u64;
+            queue.queued
+        };
+        let mut own = Vec::new();
+        let mut blocks = 0;
+        let mut permit = false;
+        while let Some(round) = self.next_round(target, &mut permit) {
+            let filled = self.fill(&round, source);
+            let last = self.issuer.lock().taken >= target;
+            let alone = own.is_empty() && last;
+            blocks += self.write_round(&round, filled, alone);
+            own.push(round.number);
+        }
+        // A round of one block was written durably at once.
+        if blocks > 1 && let Err(error) = self.flusher.flush(|| self.context.io.flush_log()) {
+            self.break_chain(own[0], &error);
+        }
+        self.rounds_done(&own, permit);
+        self.wait_stable(target);
+        self.wait_unlogged()
+    }
+
+    /// Waits for groups that hold what has no record.
+    fn wait_unlogged(&self) -> Result<()> {
+        let groups = &self.context.groups;
+        match self.unlogged.load(Ordering::Acquire) {
+            txg if txg > groups.synced_txg() => groups.wait_synced(txg),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sees to it that there is a chain, and that its header is on disk. `false`: there can be none.
+    fn prepare_chain(&self) -> Result<bool> {
+        if self.context.io.features().old_log {
+            return Ok(false);
+        }
+        loop {
+            let (usable_from, exists) = {
+                let chain = self.chain.lock();
+                if chain.is_claimed() || chain.broken.is_some() {
+                    return Ok(false);
+                }
+                (chain.usable_from, !chain.blocks.is_empty())
+            };
+            if !exists {
+                let hold = self.context.groups.hold();
+                let words = first_checksum(self.dataset, || self.context.host.random());
+                let Ok(first) = block::allocate(&self.context.io, block::block_bytes(0), words, hold.txg()) else { return Ok(false) };
+                let mut chain = self.chain.lock();
+                if chain.blocks.is_empty() && chain.broken.is_none() {
+                    chain.blocks.push_back(ChainBlock { pointer: first, allocated: hold.txg(), newest: 0, round: 0 });
+                    chain.usable_from = hold.txg();
+                } else {
+                    chain.free_in(hold.txg(), first);
+                }
+                drop(chain);
+                self.set_dirty(hold.txg());
+                continue;
+            }
+            if usable_from <= self.context.groups.synced_txg() {
+                return Ok(true);
+            }
+            self.context.groups.wait_synced(usable_from)?;
+        }
+    }
+
+    /// Takes the next round of what is queued before `target`. The first one waits until not too many commits are under way.
+    fn next_round(&self, target: u64, permit: &mut bool) -> Option<Round> {
+        if !*permit {
+            let mut chain = self.chain.lock();
+            while chain.commits >= self.context.tunables.log_commits_max.max(1) {
+                self.changed.wait(&mut chain);
+            }
+            chain.commits += 1;
+            *permit = true;
+        }
+        let mut queue = self.issuer.lock();
+        if queue.taken >= target {
+            return None;
+        }
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        while bytes < ROUND_BYTES {
+            let Some(mut itx) = queue.waiting.pop_front() else { break };
+            let room = (ROUND_BYTES - bytes) as u64;
+            if let Content::Write { object, generation, offset, length } = &mut itx.content {
+                if *length > room {
+                    let rest = Content::Write { object: *object, generation: *generation, offset: *offset + room, length: *length - room };
+                    *length = room;
+                    queue.waiting.push_front(Itx { txg: itx.txg, content: rest });
+                } else {
+                    queue.taken += 1;
+                }
+                bytes += *length as usize + size_of::<WriteRecord>();
+            } else {
+                queue.taken += 1;
+                bytes += size_of::<WriteRecord>();
+            }
+            records.push(itx);
+        }
+        queue.rounds += 1;
+        let number = queue.rounds;
+        self.chain.lock().rounds.push_back((number, queue.taken, false));
+        Some(Round { number, records })
+    }
+
+    /// Fetches what the records of a round say.
+    fn fill(&self, round: &Round, source: &dyn LogSource) -> Filled {
+        let mut filled = Filled::default();
+        let synced = self.context.groups.synced_txg();
+        for itx in round.records.iter().filter(|itx| itx.txg > synced) {
+            match &itx.content {
+                Content::Bytes(bytes) if bytes.len() <= LOG_BLOCK_MAX - LINK_BYTES => filled.push(itx.txg, bytes),
+                // No block has room for it.
+                Content::Bytes(_) => self.note_unlogged(itx.txg),
+                Content::Write { object, generation, offset, length } => {
+                    let end = offset + length;
+                    let mut at = *offset;
+                    while at < end {
+                        let length = ((end - at) as usize).min(DATA_BYTES_MAX);
+                        let wanted = WantedWrite { object: *object, generation: *generation, offset: at, length };
+                        if filled.push_write(itx.txg, &wanted, source).is_err() {
+                            self.note_unlogged(itx.txg);
+                        }
+                        at += length as u64;
+                    }
+                }
+            }
+        }
+        filled
+    }
+
+    fn note_unlogged(&self, txg: Txg) {
+        self.unlogged.fetch_max(txg, Ordering::AcqRel);
+    }
+
+    /// Places and writes a round, whose turn it may have to wait for; returns how many blocks are to be flushed. `alone`: the
+    /// commit has no other round, so that a single block is written durably.
+    fn write_round(&self, round: &Round, mut filled: Filled, alone: bool) -> usize {
+        {
+            let mut chain = self.chain.lock();
+            while chain.turn != round.number {
+                self.changed.wait(&mut chain);
+            }
+        }
+        let placed = if filled.lengths.is_empty() { None } else { self.place(round.number, &filled) };
+        {
+            let mut chain = self.chain.lock();
+            chain.turn += 1;
+            self.changed.notify_all();
+        }
+        let Some(placed) = placed else {
+            if !filled.lengths.is_empty() {
+                self.note_unlogged(filled.newest);
+            }
+            return 0;
+        };
+        block::number(&mut filled.bytes, &filled.lengths, placed.first_sequence);
+        let durable = alone && placed.blocks.len() == 1;
+        for (pointer, next, part) in &placed.blocks {
+            let written = block::encode(pointer, next, &filled.bytes[part.clone()]).and_then(|bytes| self.context.io.write_log(pointer, &bytes, durable));
+            if let Err(error) = written {
+                self.note_unlogged(filled.newest);
+                self.context.io.avoid_log_device(pointer);
+                self.break_chain(round.number, &error);
+                break;
+            }
+        }
+        self.chain.lock().in_flight[slot(placed.txg)].push(round.number);
+        if durable { 1 } else { placed.blocks.len().max(2) }
+    }
+
+    /// Gives a round its blocks, and the chain its next one. It is this round's turn. `None`: there is no room.
+    fn place(&self, round: u64, filled: &Filled) -> Option<Placed> {
+        let (tail, predicted) = {
+            let mut chain = self.chain.lock();
+            if chain.broken.is_some() {
+                return None;
+            }
+            chain.sizes.note(filled.bytes.len());
+            (chain.blocks.back()?.pointer, chain.sizes.predicted())
+        };
+        let room = (tail.logical_size() as usize).saturating_sub(LINK_BYTES);
+        let parts = block::divide(&filled.lengths, room);
+        let hold = self.context.groups.hold();
+        let txg = hold.txg();
+        let mut pointers = vec![tail];
+        let sizes = parts.iter().skip(1).map(|part| block::block_bytes(part.len())).chain([predicted]);
+        for bytes in sizes {
+            let words = block::following(pointers.last().map_or([0; 4], BlkPtr::checksum_words));
+            match block::allocate(&self.context.io, bytes, words, txg) {
+                Ok(pointer) => pointers.push(pointer),
+                Err(_) => {
+                    let mut chain = self.chain.lock();
+                    pointers.drain(..).skip(1).for_each(|pointer| chain.free_in(txg, pointer));
+                    drop(chain);
+                    self.set_dirty(txg);
+                    return None;
+                }
+            }
+        }
+        let mut chain = self.chain.lock();
+        let first_sequence = chain.record_sequence;
+        chain.record_sequence += filled.lengths.len() as u64;
+        if let Some(tail) = chain.blocks.back_mut() {
+            (tail.newest, tail.round) = (filled.newest, round);
+        }
+        let count = pointers.len();
+        for (index, pointer) in pointers.iter().enumerate().skip(1) {
+            let is_tail = index + 1 == count;
+            let (newest, round) = if is_tail { (0, 0) } else { (filled.newest, round) };
+            chain.blocks.push_back(ChainBlock { pointer: *pointer, allocated: txg, newest, round });
+        }
+        chain.placed[slot(txg)] += 1;
+        drop(chain);
+        self.set_dirty(txg);
+        let blocks = parts.into_iter().enumerate().map(|(index, part)| (pointers[index], pointers[index + 1], part)).collect();
+        Some(Placed { blocks, first_sequence, txg })
+    }
+
+    /// A round could not be written: the chain ends before it, and begins anew when all that is before it is superfluous.
+    fn break_chain(&self, round: u64, error: &crate::error::Error) {
+        tracing::warn!("dataset {}: the intent log cannot be written, transaction groups are waited for instead: {error}", self.dataset);
+        let mut chain = self.chain.lock();
+        chain.broken = Some(chain.broken.map_or(round, |broken| broken.min(round)));
+        let newest = chain.blocks.iter().map(|block| block.newest).max().unwrap_or(0);
+        drop(chain);
+        self.note_unlogged(newest);
+    }
+
+    /// Own rounds are written and flushed, or given up.
+    fn rounds_done(&self, own: &[u64], permit: bool) {
+        let mut chain = self.chain.lock();
+        for number in own {
+            if let Some(round) = chain.rounds.iter_mut().find(|(other, ..)| other == number) {
+                round.2 = true;
+            }
+            for index in 0..chain.in_flight.len() {
+                if let Some(at) = chain.in_flight[index].iter().position(|other| other == number) {
+                    chain.in_flight[index].swap_remove(at);
+                    chain.placed[index] -= 1;
+                }
+            }
+        }
+        while let Some(&(_, taken, true)) = chain.rounds.front() {
+            chain.stable = chain.stable.max(taken);
+            chain.rounds.pop_front();
+        }
+        if permit {
+            chain.commits -= 1;
+        }
+        drop(chain);
+        self.changed.notify_all();
+    }
+
+    fn wait_stable(&self, target: u64) {
+        let mut chain = self.chain.lock();
+        while chain.stable < target {
+            self.changed.wait(&mut chain);
+        }
+    }
+
+    /// Waits until everything that was placed in `txg` is written (invariant 2).
+    pub(super) fn wait_written<'a>(&'a self, txg: Txg) -> parking_lot::MutexGuard<'a, Chain> {
+        let mut chain = self.chain.lock();
+        while chain.placed[slot(txg)] > 0 {
+            self.changed.wait(&mut chain);
+        }
+        chain
+    }
+}
+
+impl Filled {
+    fn push(&mut self, txg: Txg, record: &[u8]) {
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(record);
+        if let Ok((header, _)) = RecordHeader::mut_from_prefix(&mut self.bytes[at..]) {
+            header.txg = txg.into();
+        }
+        self.lengths.push(record.len());
+        self.newest = self.newest.max(txg);
+    }
+
+    fn push_write(&mut self, txg: Txg, wanted: &WantedWrite, source: &dyn LogSource) -> Result<()> {
+        let at = self.bytes.len();
+        let mut record = WriteRecord::new_zeroed();
+        self.bytes.extend_from_slice(record.as_bytes());
+        let start = self.bytes.len();
+        if let Err(error) = source.fetch(wanted, &mut self.bytes) {
+            self.bytes.truncate(at);
+            return Err(error);
+        }
+        let fetched = self.bytes.len() - start;
+        if fetched == 0 {
+            self.bytes.truncate(at);
+            return Ok(());
+        }
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        let length = self.bytes.len() - at;
+        record.header.record_type = (RecordType::Write as u64).into();
+        record.header.length = (length as u64).into();
+        record.header.txg = txg.into();
+        record.object = wanted.object.into();
+        record.offset = wanted.offset.into();
+        record.length = (fetched as u64).into();
+        self.bytes[at..start].copy_from_slice(record.as_bytes());
+        self.lengths.push(length);
+        self.newest = self.newest.max(txg);
+        Ok(())
+    }
+}
+
+/// The lock of what waits to be taken.
+pub(super) type Issuer = Mutex<Queue>;

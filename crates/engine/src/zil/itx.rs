@@ -1,0 +1,230 @@
+//! Records in memory: what is not on disk yet, by group and file.
+//!
+//! # Theory
+//! One group's records are in a list of their own, which is dropped as a whole when the group is on disk. In it, records of
+//! names are in order; those of one file's contents wait in the file's list. A write is remembered by where it went, not by its
+//! bytes: those are read when the record is written. So writes that follow each other become one record, and a file that is
+//! written a thousand times costs a few words.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ondisk::zil::RecordHeader;
+use parking_lot::Mutex;
+use zerocopy::IntoBytes;
+
+use super::Zil;
+use crate::dmu::{ObjectId, Tx};
+use crate::txg::{TXG_SIZE, Txg, slot};
+
+/// What a record says.
+#[derive(Debug)]
+pub(super) enum Content {
+    /// The whole record; its txg and sequence number are not in it yet.
+    Bytes(Vec<u8>),
+    /// A write whose bytes are still to be fetched.
+    Write {
+        /// To which file.
+        object: ObjectId,
+        /// The file's generation: its number may be given to another file.
+        generation: u64,
+        /// Where.
+        offset: u64,
+        /// How many bytes.
+        length: u64,
+    },
+}
+
+/// A record in memory.
+#[derive(Debug)]
+pub(super) struct Itx {
+    pub(super) txg: Txg,
+    pub(super) content: Content,
+}
+
+/// The records of one group.
+#[derive(Debug, Default)]
+struct Records {
+    txg: Txg,
+    common: Vec<Itx>,
+    by_object: BTreeMap<ObjectId, Vec<Itx>>,
+}
+
+/// The records of all groups that are not on disk.
+#[derive(Debug, Default)]
+pub(super) struct Itxs {
+    groups: [Mutex<Records>; TXG_SIZE],
+}
+
+impl Records {
+    fn of(&mut self, txg: Txg) -> &mut Self {
+        if self.txg != txg {
+            *self = Records { txg, ..Records::default() };
+        }
+        self
+    }
+
+    /// Lengthens the last record by a write that goes on where it ended, or goes over it again.
+    fn extend(list: &mut [Itx], content: &Content) -> bool {
+        let (Some(Itx { content: Content::Write { generation, offset, length, .. }, .. }), Content::Write { generation: of, offset: at, length: count, .. }) =
+            (list.last_mut(), content)
+        else {
+            return false;
+        };
+        let (end, new_end) = (*offset + *length, at + count);
+        if generation != of || *at > end || new_end < *offset {
+            return false;
+        }
+        *length = end.max(new_end) - (*offset).min(*at);
+        *offset = (*offset).min(*at);
+        true
+    }
+}
+
+impl Itxs {
+    pub(super) fn add(&self, txg: Txg, object: Option<ObjectId>, content: Content) {
+        let mut records = self.groups[slot(txg)].lock();
+        let records = records.of(txg);
+        match object {
+            None => records.common.push(Itx { txg, content }),
+            Some(object) => {
+                let list = records.by_object.entry(object).or_default();
+                if !Records::extend(list, &content) {
+                    list.push(Itx { txg, content });
+                }
+            }
+        }
+    }
+
+    /// The records of `object` (`None`: of all) join the common lists.
+    pub(super) fn bring_forward(&self, object: Option<ObjectId>) {
+        for records in &self.groups {
+            let mut records = records.lock();
+            let records = &mut *records;
+            match object {
+                Some(object) => records.common.append(&mut records.by_object.remove(&object).unwrap_or_default()),
+                None => std::mem::take(&mut records.by_object).into_values().for_each(|mut list| records.common.append(&mut list)),
+            }
+        }
+    }
+
+    /// The file is gone, and with it what was remembered of its contents.
+    pub(super) fn forget(&self, object: ObjectId) {
+        for records in &self.groups {
+            records.lock().by_object.remove(&object);
+        }
+    }
+
+    /// Takes the common lists of the groups after `synced`, oldest first.
+    pub(super) fn take(&self, synced: Txg, into: &mut VecDeque<Itx>) {
+        let mut lists: Vec<(Txg, Vec<Itx>)> = Vec::with_capacity(TXG_SIZE);
+        for records in &self.groups {
+            let mut records = records.lock();
+            if records.txg > synced {
+                lists.push((records.txg, std::mem::take(&mut records.common)));
+            }
+        }
+        lists.sort_unstable_by_key(|(txg, _)| *txg);
+        into.extend(lists.into_iter().flat_map(|(_, list)| list));
+    }
+
+    /// The group is on disk.
+    pub(super) fn clear(&self, txg: Txg) {
+        let mut records = self.groups[slot(txg)].lock();
+        if records.txg <= txg {
+            *records = Records::default();
+        }
+    }
+}
+
+/// Finishes a record: its length, a multiple of 8, and its type go into its header, which is at its start.
+fn finish(record_type: u64, mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    let header = RecordHeader { record_type: record_type.into(), length: (bytes.len() as u64).into(), txg: 0.into(), sequence: 0.into() };
+    bytes[..size_of::<RecordHeader>()].copy_from_slice(header.as_bytes());
+    bytes
+}
+
+impl Zil {
+    /// Remembers what `tx` did: `bytes` is the record, its header still empty. `object`: it is about the contents or attributes of
+    /// this object alone; `None`: about names.
+    pub fn log(&self, tx: &Tx, record_type: u64, object: Option<ObjectId>, bytes: Vec<u8>) {
+        self.itxs.add(tx.txg(), object, Content::Bytes(finish(record_type, bytes)));
+    }
+
+    /// Remembers a write to `object`. `list` as the object of [`Zil::log`].
+    pub fn log_write(&self, tx: &Tx, list: Option<ObjectId>, object: ObjectId, generation: u64, offset: u64, length: u64) {
+        self.itxs.add(tx.txg(), list, Content::Write { object, generation, offset, length });
+    }
+
+    /// The next commit, whatever it is for, has to write what is known of the contents of `object` (before it is renamed).
+    pub fn bring_forward(&self, object: ObjectId) {
+        self.itxs.bring_forward(Some(object));
+    }
+
+    /// The object is gone.
+    pub fn forget(&self, object: ObjectId) {
+        self.itxs.forget(object);
+    }
+
+    /// `tx` did something that has no record: until its group is on disk, commits wait for it.
+    pub fn unlogged(&self, tx: &Tx) {
+        self.unlogged.fetch_max(tx.txg(), std::sync::atomic::Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(offset: u64, length: u64) -> Content {
+        Content::Write { object: 7, generation: 1, offset, length }
+    }
+
+    fn taken(itxs: &Itxs) -> Vec<(u64, u64)> {
+        let mut queue = VecDeque::new();
+        itxs.take(0, &mut queue);
+        let range = |itx: Itx| match itx.content {
+            Content::Write { offset, length, .. } => (offset, length),
+            Content::Bytes(_) => (itx.txg, 0),
+        };
+        queue.into_iter().map(range).collect()
+    }
+
+    #[test]
+    fn writes_that_touch_become_one_and_others_do_not() {
+        let itxs = Itxs::default();
+        for (offset, length) in [(0, 10), (10, 10), (5, 3), (100, 1), (90, 10), (95, 3)] {
+            itxs.add(5, Some(7), write(offset, length));
+        }
+        itxs.add(6, Some(7), write(101, 1));
+        assert_eq!(taken(&itxs), []);
+        itxs.bring_forward(Some(8));
+        assert_eq!(taken(&itxs), []);
+        itxs.bring_forward(Some(7));
+        assert_eq!(taken(&itxs), [(0, 20), (90, 11), (101, 1)]);
+        assert_eq!(taken(&itxs), []);
+    }
+
+    #[test]
+    fn a_record_between_two_writes_keeps_them_apart_and_groups_come_in_order() {
+        let itxs = Itxs::default();
+        itxs.add(9, None, Content::Bytes(vec![]));
+        itxs.add(8, Some(7), write(0, 1));
+        itxs.add(8, Some(7), Content::Bytes(vec![]));
+        itxs.add(8, Some(7), write(1, 1));
+        itxs.bring_forward(None);
+        assert_eq!(taken(&itxs), [(0, 1), (8, 0), (1, 1), (9, 0)]);
+        itxs.add(8, Some(7), write(0, 1));
+        itxs.clear(8);
+        itxs.bring_forward(None);
+        assert_eq!(taken(&itxs), []);
+    }
+
+    #[test]
+    fn a_record_knows_its_length() {
+        let bytes = finish(5, vec![0xff; 37]);
+        assert_eq!(bytes.len(), 40);
+        assert_eq!(bytes[8..16], 40u64.to_le_bytes());
+        assert_eq!(bytes[37..], [0; 3]);
+    }
+}

@@ -1,0 +1,339 @@
+//! The log of one object set, and what of it is written with each group.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use ondisk::blkptr::{BlkPtr, BlockPointer};
+use ondisk::feature::Feature;
+use ondisk::objset::ObjsetType;
+use ondisk::zil::{self as disk, LogHeader};
+use parking_lot::{Condvar, Mutex};
+use zerocopy::IntoBytes;
+
+use super::claim::decode_header;
+use super::block::Sizes;
+use super::commit::Issuer;
+use super::empty_header;
+use super::flusher::Flusher;
+use super::itx::Itxs;
+use crate::dmu::{DmuContext, Objset, ObjsetLog, SyncTx, Tx};
+use crate::error::Result;
+use crate::txg::{TXG_SIZE, Txg, slot};
+
+/// What the log has on disk and will have.
+pub(super) struct Chain {
+    /// The header; its pointer to the first block follows from the chain, unless the log is claimed.
+    pub(super) header: LogHeader,
+    /// Blocks to be freed by each group.
+    free: [Vec<BlkPtr>; TXG_SIZE],
+    /// Blocks that get one more reference with each group.
+    shared: [Vec<BlkPtr>; TXG_SIZE],
+    /// Commits may use the chain when this group is on disk.
+    pub(super) usable_from: Txg,
+    /// The blocks that the header leads to; the last one is not written yet.
+    pub(super) blocks: VecDeque<ChainBlock>,
+    /// The number of the last record.
+    pub(super) record_sequence: u64,
+    /// How large blocks ought to be.
+    pub(super) sizes: Sizes,
+    /// Rounds in order: number, how many records had been taken with it, and whether it is stable.
+    pub(super) rounds: VecDeque<(u64, u64, bool)>,
+    /// So many records are stable.
+    pub(super) stable: u64,
+    /// The round that may be placed.
+    pub(super) turn: u64,
+    /// Commits under way.
+    pub(super) commits: usize,
+    /// How many rounds were placed in each group and are not stable, and which of them are written.
+    pub(super) placed: [usize; TXG_SIZE],
+    pub(super) in_flight: [Vec<u64>; TXG_SIZE],
+    /// The first round that could not be written.
+    pub(super) broken: Option<u64>,
+}
+
+/// A block of the chain.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ChainBlock {
+    pub(super) pointer: BlkPtr,
+    /// The group that it was allocated in.
+    pub(super) allocated: Txg,
+    /// The newest group of its records.
+    pub(super) newest: Txg,
+    /// The round that it was written by; 0: none.
+    pub(super) round: u64,
+}
+
+impl Chain {
+    fn of(header: LogHeader) -> Self {
+        let mut chain = Chain {
+            header,
+            free: Default::default(),
+            shared: Default::default(),
+            usable_from: 0,
+            blocks: VecDeque::new(),
+            record_sequence: 0,
+            sizes: Sizes::default(),
+            rounds: VecDeque::new(),
+            stable: 0,
+            turn: 1,
+            commits: 0,
+            placed: [0; TXG_SIZE],
+            in_flight: Default::default(),
+            broken: None,
+        };
+        if !chain.is_claimed() {
+            chain.begin_at(header.log);
+        }
+        chain
+    }
+
+    /// A block that is allocated and not written begins the chain.
+    fn begin_at(&mut self, block: BlkPtr) {
+        self.blocks.clear();
+        if !block.is_hole() {
+            self.blocks.push_back(ChainBlock { pointer: block, allocated: 0, newest: 0, round: 0 });
+        }
+    }
+
+    /// The log is that of another import, and not replayed yet.
+    pub(super) fn is_claimed(&self) -> bool {
+        self.header.claim_txg.get() != 0
+    }
+
+    /// `txg`, which the caller holds, frees the block.
+    pub(super) fn free_in(&mut self, txg: Txg, block: BlkPtr) {
+        self.free[slot(txg)].push(block);
+    }
+
+    /// Drops the blocks that nobody needs when `txg` is on disk.
+    fn drop_blocks(&mut self, tx: &SyncTx<'_>) {
+        let txg = tx.txg();
+        while let Some(front) = self.blocks.front() {
+            let is_tail = self.blocks.len() == 1 && self.broken.is_none();
+            let lost = self.broken.is_some_and(|broken| front.round == 0 || front.round >= broken);
+            if is_tail || front.allocated > txg || (front.newest > txg && !lost) {
+                break;
+            }
+            tx.free(&front.pointer);
+            self.blocks.pop_front();
+        }
+        let Some(broken) = self.broken else { return };
+        // What is behind a block that could not be written cannot be reached, and would be lost for ever after a crash.
+        let first_lost = self.blocks.iter().position(|block| block.round == 0 || block.round >= broken);
+        let mut index = 0;
+        self.blocks.retain(|block| {
+            let stays = first_lost.is_none_or(|lost| index <= lost) || block.allocated > txg;
+            if !stays {
+                tx.free(&block.pointer);
+            }
+            index += 1;
+            stays
+        });
+        if self.blocks.is_empty() {
+            self.broken = None;
+        }
+    }
+}
+
+/// The intent log of one object set.
+pub struct Zil {
+    pub(super) dataset: u64,
+    pub(super) context: Arc<DmuContext>,
+    /// The header has to be written with the group.
+    dirty: [AtomicBool; TXG_SIZE],
+    /// guards: header and blocks
+    pub(super) chain: Mutex<Chain>,
+    /// A round was placed or is stable, a commit has ended.
+    pub(super) changed: Condvar,
+    /// guards: what waits to be taken; taken before `chain`
+    pub(super) issuer: Issuer,
+    pub(super) flusher: Flusher,
+    /// The record that is being replayed; 0: none.
+    pub(super) replaying: AtomicU64,
+    /// The last record that each group replays.
+    replayed: [AtomicU64; TXG_SIZE],
+    /// What is not on disk.
+    pub(super) itxs: Itxs,
+    /// The last group with a change that has no record.
+    pub(super) unlogged: AtomicU64,
+    /// Property `sync=disabled`.
+    disabled: AtomicBool,
+}
+
+/// The header as it is in the object set.
+pub(crate) fn header_of(objset: &Objset) -> LogHeader {
+    decode_header(&objset.zil_header())
+}
+
+/// The same block as the first of a new chain, which no block that was written before can belong to.
+fn renewed(block: &BlkPtr, dataset: u64, random: impl Fn() -> u64) -> Option<BlkPtr> {
+    let Ok(BlockPointer::Data(mut data)) = block.decode() else { return None };
+    if !data.little_endian || data.checksum_algorithm.number() != transform::checksum::ZILOG2 {
+        return None;
+    }
+    data.checksum = first_checksum(dataset, random);
+    Some(data.encode())
+}
+
+/// The checksum words of the first block of a new chain.
+pub(super) fn first_checksum(dataset: u64, random: impl Fn() -> u64) -> [u64; 4] {
+    let mut words = [0; 4];
+    words[disk::CHECKSUM_GUID_0] = random();
+    words[disk::CHECKSUM_GUID_1] = random();
+    words[disk::CHECKSUM_OBJSET] = dataset;
+    words[disk::CHECKSUM_SEQUENCE] = 1;
+    words
+}
+
+impl Zil {
+    /// The log of an object set, made on first use.
+    pub fn of(objset: &Objset) -> Arc<Zil> {
+        objset.log_or(|| {
+            Arc::new(Zil {
+                dataset: objset.dataset(),
+                context: objset.context().clone(),
+                dirty: Default::default(),
+                chain: Mutex::new(Chain::of(header_of(objset))),
+                changed: Condvar::new(),
+                issuer: Issuer::default(),
+                flusher: Flusher::default(),
+                replaying: AtomicU64::new(0),
+                replayed: Default::default(),
+                itxs: Itxs::default(),
+                unlogged: AtomicU64::new(0),
+                disabled: AtomicBool::new(false),
+            })
+        })
+    }
+
+    /// Nothing is to be logged, and nobody waits (property `sync`).
+    pub fn set_disabled(&self, disabled: bool) {
+        self.disabled.store(disabled, Ordering::Release);
+    }
+
+    /// Nothing is to be logged.
+    pub fn is_disabled(&self) -> bool {
+        self.disabled.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_dirty(&self, txg: Txg) {
+        self.dirty[slot(txg)].store(true, Ordering::Release);
+    }
+
+    /// The log was claimed in `txg`, or before, and must be replayed.
+    pub(super) fn claimed(&self, header: LogHeader, txg: Txg) {
+        let mut chain = self.chain.lock();
+        chain.header = header;
+        chain.blocks.clear();
+        drop(chain);
+        self.set_dirty(txg);
+    }
+
+    /// With `txg` these blocks are referred to by the log too.
+    pub(super) fn refer_to(&self, blocks: Vec<BlkPtr>, txg: Txg) {
+        self.chain.lock().shared[slot(txg)].extend(blocks);
+    }
+
+    /// There is nothing to replay: from `txg` on the block begins a new chain.
+    pub(super) fn start_over(&self, block: BlkPtr, txg: Txg) {
+        let mut chain = self.chain.lock();
+        chain.header = empty_header();
+        match renewed(&block, self.dataset, || self.context.host.random()) {
+            Some(first) => chain.begin_at(first),
+            None => {
+                chain.blocks.clear();
+                chain.free_in(txg, block);
+            }
+        }
+        chain.usable_from = txg;
+        drop(chain);
+        self.set_dirty(txg);
+    }
+
+    /// The log is lost: the header forgets it. Its first block is allocated all the same, if it is older than `txg`.
+    pub(super) fn give_up(&self, txg: Txg) {
+        let mut chain = self.chain.lock();
+        let block = std::mem::replace(&mut chain.header, empty_header()).log;
+        chain.blocks.clear();
+        if block.birth() < txg {
+            chain.free_in(txg, block);
+        }
+        chain.usable_from = txg;
+        drop(chain);
+        self.set_dirty(txg);
+    }
+
+    /// A claimed log is done with: `txg`, which the caller holds, frees its blocks.
+    pub(super) fn forget_claimed(&self, blocks: Vec<BlkPtr>, txg: Txg) {
+        let mut chain = self.chain.lock();
+        chain.header = empty_header();
+        chain.free[slot(txg)].extend(blocks);
+        chain.usable_from = txg;
+        drop(chain);
+        for replayed in &self.replayed {
+            replayed.store(0, Ordering::Release);
+        }
+        self.set_dirty(txg);
+    }
+
+    /// If a record is being replayed, notes that `tx` did it. `true`: so the operation is not to be logged.
+    pub fn note(&self, tx: &Tx) -> bool {
+        let sequence = self.replaying.load(Ordering::Acquire);
+        if sequence == 0 {
+            return false;
+        }
+        self.replayed[slot(tx.txg())].fetch_max(sequence, Ordering::AcqRel);
+        self.set_dirty(tx.txg());
+        true
+    }
+}
+
+impl ObjsetLog for Zil {
+    fn is_dirty(&self, txg: Txg) -> bool {
+        self.dirty[slot(txg)].load(Ordering::Acquire)
+    }
+
+    fn sync(&self, objset: &Objset, tx: &SyncTx<'_>) -> Result<()> {
+        self.dirty[slot(tx.txg())].store(false, Ordering::Release);
+        let replayed = self.replayed[slot(tx.txg())].swap(0, Ordering::AcqRel);
+        let mut chain = self.wait_written(tx.txg());
+        if replayed > chain.header.replay_sequence.get() {
+            chain.header.replay_sequence = replayed.into();
+        }
+        for block in std::mem::take(&mut chain.shared[slot(tx.txg())]) {
+            self.context.io.add_reference(&block)?;
+        }
+        for block in std::mem::take(&mut chain.free[slot(tx.txg())]) {
+            tx.free(&block);
+        }
+        if !chain.is_claimed() {
+            chain.drop_blocks(tx);
+            chain.header.log = chain.blocks.front().map_or(BlkPtr::ZERO, |block| block.pointer);
+        }
+        let has_chain = !chain.header.log.is_hole() && !chain.is_claimed();
+        if has_chain && objset.objset_type() == ObjsetType::FileSystem {
+            objset.owner().uses(Feature::Zilsaxattr);
+        }
+        let mut bytes = [0; ondisk::objset::ZIL_HEADER_BYTES];
+        bytes.copy_from_slice(chain.header.as_bytes());
+        drop(chain);
+        objset.set_zil_header(tx, bytes);
+        Ok(())
+    }
+
+    fn synced(&self, txg: Txg) {
+        self.itxs.clear(txg);
+    }
+
+    fn destroy(&self, objset: &Objset, tx: &SyncTx<'_>) -> Result<()> {
+        let mut chain = self.chain.lock();
+        chain.header = empty_header();
+        for block in std::mem::take(&mut chain.blocks) {
+            tx.free(&block.pointer);
+        }
+        drop(chain);
+        objset.set_zil_header(tx, [0; ondisk::objset::ZIL_HEADER_BYTES]);
+        Ok(())
+    }
+}

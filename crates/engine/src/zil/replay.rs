@@ -1,0 +1,135 @@
+//! Doing again what a log says was done.
+//!
+//! # Theory
+//! The records are handed, one by one and in order, to who knows what they mean ([`Replay`]). Each of his transactions notes, through
+//! [`Zil::note`], which record it belongs to, and the number of the last one stands in the header that is written with the same group:
+//! so a crash in the midst of a replay repeats nothing and leaves nothing out. Some records may be in the log although their object
+//! is gone, since a file's own records are logged apart from those of names: they are passed over.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ondisk::zil::{self, Record, RecordHeader};
+
+use super::Zil;
+use super::claim::{claimed_blocks, data_block};
+use super::walk::{Extent, LogBlock, bookmark, records, walk};
+use crate::dmu::Objset;
+use crate::error::{ErrorKind, Result, Within};
+
+/// Who knows what records mean (upward call: implemented by the layer of files).
+pub trait Replay {
+    /// Does what the record says. `data`: the block that a record of a write points to.
+    ///
+    /// # Errors
+    /// It cannot be done. It is tried once more after all removals before it are on disk.
+    fn replay(&self, record: Record<'_>, data: Option<&[u8]>) -> Result<()>;
+}
+
+/// What a replay did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Records that were done.
+    pub records: u64,
+    /// Records about objects that are gone.
+    pub passed_over: u64,
+}
+
+impl Zil {
+    /// Whether the log holds something that must be replayed before the object set may be used.
+    pub fn needs_replay(&self) -> bool {
+        self.chain.lock().header.flags.get() & zil::LOG_FLAG_REPLAY_NEEDED != 0
+    }
+
+    /// Replays a claimed log, then frees it, and waits until both are on disk. As in OpenZFS, a record that cannot be done is
+    /// the end of the replay: what follows it is lost, and a warning says so.
+    ///
+    /// # Errors
+    /// The pool stopped, or the log cannot be read.
+    pub fn replay(self: &Arc<Self>, objset: &Objset, wait_synced: &dyn Fn() -> Result<()>, replay: &dyn Replay) -> Result<Replayed> {
+        let mut done = Replayed::default();
+        let header = self.chain.lock().header;
+        if header.flags.get() & zil::LOG_FLAG_REPLAY_NEEDED == 0 {
+            return Ok(done);
+        }
+        let name = objset.name();
+        let (claim_txg, last) = (header.claim_txg.get(), header.claim_record_sequence.get());
+        let is_last = |head: &RecordHeader| {
+            header.flags.get() & zil::LOG_FLAG_CLAIM_SEQUENCE_VALID != 0 && head.sequence.get() > last
+        };
+        wait_synced()?;
+        walk(&self.context.io, self.dataset, &header, Extent::Whole, &mut |block: LogBlock<'_>| {
+            for record in records(&block)? {
+                let Ok((head, bytes)) = record else { return Ok(ControlFlow::Break(())) };
+                if is_last(&head) {
+                    return Ok(ControlFlow::Break(()));
+                }
+                let sequence = head.sequence.get();
+                if sequence <= header.replay_sequence.get() || head.txg.get() < claim_txg {
+                    continue;
+                }
+                self.replaying.store(sequence, Ordering::Release);
+                let attempt = || self.replay_record(objset, bytes, block.sequence, replay);
+                let result = attempt().or_else(|_| wait_synced().and_then(|()| attempt()));
+                match result {
+                    Ok(true) => done.records += 1,
+                    Ok(false) => done.passed_over += 1,
+                    Err(error) => {
+                        tracing::warn!("{name}: record {sequence} of the intent log cannot be replayed, and those after it are lost: {error}");
+                        return Ok(ControlFlow::Break(()));
+                    }
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+        .within(|| format!("{name}: replay of the intent log"))?;
+        self.replaying.store(0, Ordering::Release);
+        self.free_claimed(objset)?;
+        wait_synced()?;
+        Ok(done)
+    }
+
+    /// `false`: its object is gone.
+    fn replay_record(&self, objset: &Objset, bytes: &[u8], block: u64, replay: &dyn Replay) -> Result<bool> {
+        let record = Record::decode(bytes)?;
+        if let Some(object) = object_of_contents(&record) {
+            match objset.hold(zil::object_of(object)) {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+                other => drop(other?),
+            }
+        }
+        let data = match data_block(bytes) {
+            Some(pointer) if pointer.is_hole() => Some(Arc::new(Vec::new())),
+            Some(pointer) => Some(self.context.io.read(&pointer, &bookmark(self.dataset, block))?),
+            None => None,
+        };
+        replay.replay(record, data.as_ref().map(|data| data.as_slice()))?;
+        Ok(true)
+    }
+
+    /// Frees a claimed log, replayed or not, in the open group.
+    fn free_claimed(&self, objset: &Objset) -> Result<()> {
+        let header = self.chain.lock().header;
+        let blocks = claimed_blocks(&self.context.io, self.dataset, &header).within(|| objset.name())?;
+        let hold = self.context.groups.hold();
+        self.forget_claimed(blocks, hold.txg());
+        Ok(())
+    }
+}
+
+/// The object that a record is about, of those that may be logged in another order than they happened.
+fn object_of_contents(record: &Record<'_>) -> Option<u64> {
+    Some(match record {
+        Record::Write(_, write, _) => write.object.get(),
+        Record::Truncate(truncate) => truncate.object.get(),
+        Record::SetAttr(set, _) => set.object.get(),
+        Record::SetSaXattr(set, _) => set.object.get(),
+        Record::AclV0(acl, _) => acl.object.get(),
+        Record::Acl(acl, _) => acl.object.get(),
+        Record::CloneRange(clone, _) => clone.object.get(),
+        Record::Create(..) | Record::Remove(..) | Record::Link(..) | Record::Rename(..) | Record::RenameWhiteout(..) | Record::Commit => {
+            return None;
+        }
+    })
+}

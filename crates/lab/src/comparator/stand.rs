@@ -1,0 +1,95 @@
+//! What a file system stands on: preallocated files, loop devices over them, simulated disks below these.
+//!
+//! # Theory
+//!
+//! Each comparator gets the same number of disks, of the same size, from the same directory. A file system of the
+//! kernel needs block devices; a ZFS in user space takes files, unless the disks are simulated: then all of them get a
+//! loop device over a file that the simulation serves, so that no one's requests pass through a cache on the way.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::{Place, image};
+use crate::disk::Model;
+use crate::disk::served::Served;
+use crate::process;
+use crate::undo::Undo;
+
+/// The disks of one comparator.
+pub(super) struct Stand {
+    /// What the file system is given: files, or block devices.
+    pub(super) paths: Vec<PathBuf>,
+    /// The files that hold it all.
+    pub(super) files: Vec<PathBuf>,
+    /// The block devices, where there are any.
+    pub(super) devices: Vec<PathBuf>,
+    /// In words: how many, how large, how slow.
+    pub(super) words: String,
+}
+
+impl Place {
+    fn in_words(&self, kind: &str) -> String {
+        let megabytes = (self.image_bytes / self.disks as u64) >> 20;
+        let disks = match self.disks {
+            1 => format!("on a {kind} of {megabytes} MB"),
+            disks => format!("on {disks} {kind}s of {megabytes} MB each"),
+        };
+        match &self.model {
+            Some(model) => format!("{disks}, each a simulated disk ({})", model.name),
+            None => disks,
+        }
+    }
+
+    /// Files, or the block devices of simulated disks.
+    pub(super) fn stand(&self, folder: &Path, undo: &mut Undo) -> Result<Stand> {
+        let files = self.files(folder)?;
+        match &self.model {
+            None => Ok(Stand { paths: files.clone(), files, devices: Vec::new(), words: self.in_words("preallocated file") }),
+            Some(_) => self.over(files, undo),
+        }
+    }
+
+    /// Block devices in any case.
+    pub(super) fn block_devices(&self, folder: &Path, undo: &mut Undo) -> Result<Stand> {
+        let files = self.files(folder)?;
+        self.over(files, undo)
+    }
+
+    fn files(&self, folder: &Path) -> Result<Vec<PathBuf>> {
+        let bytes = self.image_bytes / self.disks as u64 / (1 << 20) * (1 << 20);
+        let name = |number: usize| if self.disks == 1 { "image".to_owned() } else { format!("image{number}") };
+        let files: Vec<PathBuf> = (0..self.disks).map(|number| folder.join(name(number))).collect();
+        files.iter().try_for_each(|file| image(file, bytes))?;
+        Ok(files)
+    }
+
+    fn over(&self, files: Vec<PathBuf>, undo: &mut Undo) -> Result<Stand> {
+        let mut devices = Vec::new();
+        for file in &files {
+            devices.push(match &self.model {
+                Some(model) => simulated(file, model, undo)?,
+                None => attach(file, undo)?,
+            });
+        }
+        Ok(Stand { paths: devices.clone(), files, devices, words: self.in_words("loop device over a preallocated file") })
+    }
+}
+
+/// A loop device over `file`, past the page cache.
+pub fn attach(file: &Path, undo: &mut Undo) -> Result<PathBuf> {
+    let device = process::succeed(process::command("losetup").args(["--find", "--show", "--direct-io=on"]).arg(file))
+        .context("no loop device")?;
+    let device = device.trim().to_owned();
+    let detached = device.clone();
+    undo.push(format!("detach {device}"), move || process::run("losetup", ["--detach", &detached]).map(drop));
+    Ok(PathBuf::from(device))
+}
+
+/// A block device that behaves like a disk of that model; `file` holds its data.
+pub fn simulated(file: &Path, model: &Model, undo: &mut Undo) -> Result<PathBuf> {
+    let served = Served::start(file, model.clone()).context("cannot simulate a disk")?;
+    let path = served.path().to_owned();
+    undo.push(format!("end the simulated disk {}", path.display()), move || served.end());
+    attach(&path, undo)
+}

@@ -1,0 +1,36 @@
+//! The kernel's OpenZFS, where its module is loaded.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::pool::ForeignPool;
+use super::{Attempt, Place, folder, install, is_root, missing};
+use crate::target::Prepared;
+use crate::undo::Undo;
+
+pub(super) fn prepare(place: &Place) -> Result<Attempt> {
+    let skipped = |reason: &str| Ok(Attempt::Skipped(format!("zfs: {reason}")));
+    if !Path::new("/dev/zfs").exists() {
+        return skipped("this kernel has no OpenZFS (apt-get install zfs-dkms, then modprobe zfs)");
+    }
+    if !is_root() {
+        return skipped("making a pool takes root");
+    }
+    if let Some(program) = missing(&["zpool"]) {
+        return skipped(&install(program));
+    }
+    let mut undo = Undo::new();
+    let folder = folder(place, "zfs", &mut undo)?;
+    let stand = place.stand(&folder, &mut undo)?;
+    let pool = ForeignPool::create("OpenZFS", &folder, &stand.paths, &stand.files, &mut undo)?;
+    let version = fs::read_to_string("/sys/module/zfs/version").unwrap_or_default();
+    let description = format!("OpenZFS {} {}, atime=off", version.trim(), stand.words);
+    let mounted = pool.mounted().to_owned();
+    let target = Prepared::new("zfs", description, mounted, move || pool.drop_caches(), undo)
+        .on_devices(stand.devices)
+        .fact("version", version.trim())
+        .fact("format options", ForeignPool::WORDS.join(" "));
+    Ok(Attempt::Ready(Box::new(target)))
+}

@@ -1,0 +1,149 @@
+//! Simulated disks: a file that answers as late as a disk of a given kind would.
+//!
+//! # Theory
+//!
+//! A machine without spinning disks can still ask how file systems would do on them. A [`Model`] says when a request is
+//! done; [`timing`] lets that time pass; [`served`] puts it behind a file of its own, over which a loop device makes a
+//! block device. The data is kept in an ordinary file.
+//!
+//! A *rotating* disk ([`rotating`]) has one arm. Where the platter stands follows from the clock, so a writer that
+//! comes back just too late waits for a whole turn, as with a real one. A request takes positioning (seek, then the
+//! wait for the sector) and transfer. Of the requests that wait, as many as the queue holds are looked at, and the one
+//! that is reached first goes first. What lies ahead of the last read is in the disk's buffer by the time the head has
+//! passed it. A write cache, if there is one, takes writes at once; a flush waits until the arm has written them.
+//!
+//! A *flash* disk ([`flash`]) has channels, each of which does one request at a time, and a bus that they share.
+//!
+//! The image is the whole disk: a seek across half of the image takes as long as one across half of the disk would.
+//!
+//! # Invariants
+//!
+//! 1. No request is done earlier than the model says. How much later, the machine decides; `fsperf disk check` measures it.
+
+pub mod check;
+pub mod served;
+
+mod flash;
+mod rotating;
+mod timing;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+pub use flash::Flash;
+pub use rotating::Rotating;
+
+/// What kind of disk, and its figures.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kind {
+    Rotating(Rotating),
+    Flash(Flash),
+}
+
+/// A disk that can be simulated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Model {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub kind: Kind,
+}
+
+const MB: f64 = 1e6;
+
+const fn microseconds(number: u64) -> Duration {
+    Duration::from_micros(number)
+}
+
+/// The kinds that have a name.
+pub static PRESETS: [Model; 5] = [
+    Model {
+        name: "scsi-9g",
+        about: "a 9 GB, 10,000 rpm SCSI drive, as in the workstations of 2005; no write cache",
+        kind: Kind::Rotating(Rotating {
+            turns_per_minute: 10_000.0,
+            shortest_seek: microseconds(700),
+            average_seek: microseconds(5_400),
+            bytes_per_second: 28.0 * MB,
+            overhead: microseconds(150),
+            buffer_bytes: 1 << 20,
+            write_cache_bytes: 0,
+            queue: 16,
+        }),
+    },
+    Model {
+        name: "sata-7200",
+        about: "a 7,200 rpm SATA drive with a write cache",
+        kind: Kind::Rotating(Rotating {
+            turns_per_minute: 7_200.0,
+            shortest_seek: microseconds(800),
+            average_seek: microseconds(8_500),
+            bytes_per_second: 150.0 * MB,
+            overhead: microseconds(100),
+            buffer_bytes: 2 << 20,
+            write_cache_bytes: 32 << 20,
+            queue: 32,
+        }),
+    },
+    Model {
+        name: "scsi-15k",
+        about: "a 15,000 rpm SCSI or SAS drive; no write cache",
+        kind: Kind::Rotating(Rotating {
+            turns_per_minute: 15_000.0,
+            shortest_seek: microseconds(400),
+            average_seek: microseconds(3_500),
+            bytes_per_second: 120.0 * MB,
+            overhead: microseconds(100),
+            buffer_bytes: 2 << 20,
+            write_cache_bytes: 0,
+            queue: 32,
+        }),
+    },
+    Model {
+        name: "sata-ssd",
+        about: "a SATA solid-state drive",
+        kind: Kind::Flash(Flash {
+            read: microseconds(120),
+            write: microseconds(60),
+            flush: microseconds(1_500),
+            channels: 8,
+            bytes_per_second: 520.0 * MB,
+        }),
+    },
+    Model {
+        name: "nvme",
+        about: "an NVMe solid-state drive; on most machines what simulates it is slower than it",
+        kind: Kind::Flash(Flash {
+            read: microseconds(80),
+            write: microseconds(20),
+            flush: microseconds(300),
+            channels: 32,
+            bytes_per_second: 3_000.0 * MB,
+        }),
+    },
+];
+
+/// The preset of that name.
+pub fn preset(name: &str) -> Option<&'static Model> {
+    PRESETS.iter().find(|model| model.name == name)
+}
+
+impl Model {
+    /// One reader of `bytes` at random places: how many reads a second, by arithmetic alone.
+    pub fn random_reads_per_second(&self, bytes: u64) -> f64 {
+        let seconds = match &self.kind {
+            Kind::Rotating(disk) => disk.average_random_read(bytes),
+            Kind::Flash(disk) => disk.one_read(bytes),
+        };
+        1.0 / seconds
+    }
+
+    /// One reader from the beginning to the end: bytes a second.
+    pub fn sequential_bytes_per_second(&self, bytes: u64) -> f64 {
+        match &self.kind {
+            Kind::Rotating(disk) => disk.bytes_per_second,
+            Kind::Flash(disk) => bytes as f64 / disk.one_read(bytes),
+        }
+    }
+}

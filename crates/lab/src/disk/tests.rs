@@ -1,0 +1,131 @@
+//! The arithmetic against known answers, and the clockwork against the arithmetic.
+
+use std::time::{Duration, Instant};
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::rotating::Arm;
+use super::timing::Timing;
+use super::*;
+
+const DISK: u64 = 4 << 30;
+
+fn rotating(name: &str) -> &'static Rotating {
+    match &preset(name).unwrap().kind {
+        Kind::Rotating(disk) => disk,
+        Kind::Flash(_) => panic!("{name} does not rotate"),
+    }
+}
+
+/// Random places give the average seek and half a turn that the data sheet promises.
+#[test]
+fn random_reads_take_what_the_data_sheet_says() {
+    for name in ["scsi-9g", "sata-7200", "scsi-15k"] {
+        let disk = rotating(name);
+        let mut random = ChaCha8Rng::seed_from_u64(3);
+        let mut arm = Arm { place: 0, free_at: 0.0, reading: false };
+        let count = 20_000;
+        for _ in 0..count {
+            let place = random.random_range(0..DISK / 4096) * 4096;
+            let done = disk.done_at(&arm, place, 4096, true, arm.free_at, DISK);
+            arm = Arm { place: place + 4096, free_at: done, reading: true };
+        }
+        let expected = disk.average_random_read(4096);
+        let off = arm.free_at / f64::from(count) / expected - 1.0;
+        assert!(off.abs() < 0.02, "{name}: {off}");
+    }
+    // 8.5 ms of seek, 4.17 ms of half a turn, the rest is small.
+    let expected = preset("sata-7200").unwrap().random_reads_per_second(4096);
+    assert!((expected - 78.1).abs() < 0.5, "{expected}");
+}
+
+#[test]
+fn reading_on_costs_what_passes_the_head() {
+    let disk = rotating("sata-7200");
+    let mut arm = Arm { place: 0, free_at: 1.0, reading: true };
+    for _ in 0..1000 {
+        // Asked for a bit later: it has been read ahead meanwhile.
+        let done = disk.done_at(&arm, arm.place, 65_536, true, arm.free_at + 0.0001, DISK);
+        arm = Arm { place: arm.place + 65_536, free_at: done, reading: true };
+    }
+    let rate = 65_536_000.0 / (arm.free_at - 1.0);
+    assert!((rate / disk.bytes_per_second - 1.0).abs() < 0.001, "{rate}");
+}
+
+/// Whoever writes the next sector after hearing of the last one has just missed it.
+#[test]
+fn a_synchronous_writer_waits_for_a_turn_each_time() {
+    let disk = rotating("scsi-15k");
+    let mut arm = Arm { place: 0, free_at: 0.0, reading: false };
+    for _ in 0..100 {
+        let done = disk.done_at(&arm, arm.place, 4096, false, arm.free_at + 0.0002, DISK);
+        arm = Arm { place: arm.place + 4096, free_at: done, reading: false };
+    }
+    let turns = arm.free_at / disk.turn() / 100.0;
+    assert!((0.99..1.05).contains(&turns), "{turns}");
+}
+
+#[test]
+fn flash_works_on_as_many_requests_as_it_has_channels() {
+    let Kind::Flash(disk) = &preset("sata-ssd").unwrap().kind else { panic!("it is flash") };
+    let mut channels = super::flash::Channels::new(disk);
+    let done: Vec<f64> = (0..16).map(|_| channels.take(disk, 512, true, 0.0)).collect();
+    let (first, second) = (done[7], done[15]);
+    assert!(first < 0.000_140 && second > 0.000_240 && second < 0.000_280, "{done:?}");
+    assert!((channels.flush(disk, 0.0) - second - 0.0015).abs() < 1e-9);
+}
+
+/// In real time: never earlier than the arithmetic, and not much later.
+#[test]
+fn time_passes_as_the_model_says() {
+    let model = preset("scsi-15k").unwrap();
+    let timing = Timing::new(model.clone(), DISK);
+    let mut random = ChaCha8Rng::seed_from_u64(5);
+    let started = Instant::now();
+    for _ in 0..60 {
+        timing.pass(random.random_range(0..DISK / 4096) * 4096, 4096, true);
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    let expected = 60.0 / model.random_reads_per_second(4096);
+    assert!(seconds > expected * 0.8, "{seconds} s instead of {expected}");
+    assert_eq!(timing.requests(), 60);
+}
+
+/// A cached write is quick, and the flush pays for it.
+#[test]
+fn a_flush_waits_for_the_cache() {
+    let timing = Timing::new(preset("sata-7200").unwrap().clone(), DISK);
+    let mut random = ChaCha8Rng::seed_from_u64(6);
+    let places: Vec<u64> = (0..20).map(|_| random.random_range(0..DISK / 4096) * 4096).collect();
+    let started = Instant::now();
+    for place in &places {
+        timing.pass(*place, 4096, false);
+    }
+    let written = started.elapsed();
+    timing.flush();
+    // Sorted by the arm, twenty random writes still take some milliseconds each.
+    assert!(started.elapsed() - written > Duration::from_millis(40), "{:?} and then {:?}", written, started.elapsed());
+}
+
+/// Many at once are served in a better order than one after the other.
+#[test]
+fn a_queue_is_sorted() {
+    let model = preset("scsi-15k").unwrap();
+    let timing = Timing::new(model.clone(), DISK);
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for thread in 0..16 {
+            let timing = &timing;
+            scope.spawn(move || {
+                let mut random = ChaCha8Rng::seed_from_u64(thread);
+                for _ in 0..6 {
+                    timing.pass(random.random_range(0..DISK / 4096) * 4096, 4096, true);
+                }
+            });
+        }
+    });
+    let one_after_the_other = 96.0 / model.random_reads_per_second(4096);
+    let seconds = started.elapsed().as_secs_f64();
+    assert!(seconds < one_after_the_other * 0.8, "{seconds} s; alone it would be {one_after_the_other}");
+}

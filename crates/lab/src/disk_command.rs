@@ -1,0 +1,154 @@
+//! `fsperf disk`: simulated disks by themselves.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Subcommand;
+use lab::comparator;
+use lab::disk::check::{self, Compared};
+use lab::disk::served::Served;
+use lab::disk::{Kind, Model, PRESETS, preset};
+use lab::interrupt;
+use lab::undo::{self, Undo};
+
+/// What `check` lets pass: the machine adds its own time to the model's.
+const TOLERANCE: f64 = 0.1;
+
+#[derive(Subcommand)]
+#[command(after_long_help = "\
+A simulated disk is a file that answers as late as such a disk would: seeks, turns, transfer, buffer, write cache, queue. `fsperf run --disk MODEL` puts one below each file system; `serve` gives you one for anything else.")]
+pub(crate) enum Command {
+    /// The kinds of disks, and what their arithmetic promises
+    List,
+    /// Measure a simulated disk and compare it with its arithmetic; takes root
+    Check {
+        /// Which; all of them otherwise
+        models: Vec<String>,
+        /// Where the file is made
+        #[arg(long = "in", value_name = "DIR", default_value = ".")]
+        place: PathBuf,
+        /// Seconds for each of the two measurements
+        #[arg(long, default_value_t = 4)]
+        seconds: u64,
+    },
+    /// Make a block device that behaves like the disk, until Ctrl-C; takes root
+    Serve {
+        model: String,
+        /// The file that holds the data; made if it does not exist
+        file: PathBuf,
+        /// Of a new file, in MB
+        #[arg(long, value_name = "MB", default_value_t = 4096)]
+        size: u64,
+    },
+}
+
+fn find(name: &str) -> Result<&'static Model> {
+    let names = || PRESETS.iter().map(|model| model.name).collect::<Vec<_>>().join(", ");
+    preset(name).with_context(|| format!("there is no disk model {name}; there are {}", names()))
+}
+
+pub(crate) fn run(command: &Command) -> Result<()> {
+    match command {
+        Command::List => {
+            list();
+            Ok(())
+        }
+        Command::Check { models, place, seconds } => check(models, place, Duration::from_secs(*seconds)),
+        Command::Serve { model, file, size } => serve(find(model)?, file, *size),
+    }
+}
+
+fn list() {
+    for model in &PRESETS {
+        println!("{}: {}", model.name, model.about);
+        match &model.kind {
+            Kind::Rotating(disk) => println!(
+                "    {:.0} rpm, seek {:.1} ms ({:.1} ms to the next track), {:.0} MB/s, buffer {} MB, write cache {} MB, queue of {}",
+                disk.turns_per_minute,
+                disk.average_seek.as_secs_f64() * 1e3,
+                disk.shortest_seek.as_secs_f64() * 1e3,
+                disk.bytes_per_second / 1e6,
+                disk.buffer_bytes >> 20,
+                disk.write_cache_bytes >> 20,
+                disk.queue
+            ),
+            Kind::Flash(disk) => println!(
+                "    read {} us, write {} us, flush {} us, {} channels, {:.0} MB/s",
+                disk.read.as_micros(),
+                disk.write.as_micros(),
+                disk.flush.as_micros(),
+                disk.channels,
+                disk.bytes_per_second / 1e6
+            ),
+        }
+        let (random, sequential) = (model.random_reads_per_second(4096), model.sequential_bytes_per_second(128 << 10) / 1e6);
+        println!("    one reader: {random:.0} random 4K reads/s, {sequential:.0} MB/s in sequence (MB of 10^6 bytes)");
+    }
+}
+
+fn expect_root() -> Result<()> {
+    ensure!(rustix::process::geteuid().is_root(), "a block device takes root (sudo fsperf disk ...)");
+    Ok(())
+}
+
+fn words(compared: Compared) -> String {
+    format!(
+        "{:.1} measured, {:.1} by arithmetic ({:+.1} %)",
+        compared.measured,
+        compared.expected,
+        (compared.measured / compared.expected - 1.0) * 100.0
+    )
+}
+
+fn check(names: &[String], place: &std::path::Path, each: Duration) -> Result<()> {
+    expect_root()?;
+    let models: Vec<&Model> =
+        if names.is_empty() { PRESETS.iter().collect() } else { names.iter().map(|name| find(name)).collect::<Result<_>>()? };
+    let mut wrong = Vec::new();
+    for model in models {
+        let mut undo = Undo::new();
+        let folder = undo::scratch_directory(&place.canonicalize()?, ".fsperf-disk-", &mut undo)?;
+        let file = folder.join("image");
+        let bytes = 2 << 30;
+        File::create_new(&file)?.set_len(bytes)?;
+        let device = comparator::simulated(&file, model, &mut undo)?;
+        let checked = check::check(model, &device, bytes, each)?;
+        println!(
+            "{}\n    random 4K reads/s: {}\n    sequential MB/s:   {}",
+            model.name,
+            words(checked.random_reads),
+            words(checked.sequential_megabytes)
+        );
+        if checked.random_reads.off() > TOLERANCE || checked.sequential_megabytes.off() > TOLERANCE {
+            wrong.push(model.name);
+        }
+    }
+    if !wrong.is_empty() {
+        bail!(
+            "this machine does not keep the time of {} within {:.0} %: figures on them are those of a slower disk",
+            wrong.join(", "),
+            TOLERANCE * 100.0
+        );
+    }
+    Ok(())
+}
+
+fn serve(model: &'static Model, file: &std::path::Path, megabytes: u64) -> Result<()> {
+    expect_root()?;
+    if !file.exists() {
+        let bytes = megabytes.checked_mul(1 << 20).context("--size is too large")?;
+        File::create_new(file)?.set_len(bytes).with_context(|| format!("cannot make {}", file.display()))?;
+    }
+    let mut undo = Undo::new();
+    let served = Served::start(&file.canonicalize()?, model.clone())?;
+    let path = served.path().to_owned();
+    undo.push("end the simulated disk", move || served.end());
+    let device = comparator::attach(&path, &mut undo)?;
+    println!("{} behaves like {}; Ctrl-C ends it", device.display(), model.about);
+    while !interrupt::pending() {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! What a run shows while it goes on: how far it is, how long it will still take, what the disks do.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use lab::watch::DeviceUse;
+use lab::workload::rounds::{Observer, Progress};
+use parking_lot::Mutex;
+
+/// Of a workload's part of the bar.
+const PARTS: u64 = 1000;
+
+pub(crate) struct LookingOn {
+    bar: ProgressBar,
+    /// guards: the file for samples, if there is one
+    samples: Option<Mutex<File>>,
+    to_terminal: bool,
+    /// guards: the workload that runs, and what is said of it
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    workload: u64,
+    words: String,
+}
+
+impl LookingOn {
+    pub(crate) fn new(samples: Option<&Path>, workloads: usize) -> Result<LookingOn> {
+        let style = ProgressStyle::with_template("{bar:24} {percent:>3}%  {elapsed} gone, {eta} to go  {wide_msg}")?;
+        let bar = ProgressBar::new(workloads as u64 * PARTS).with_style(style);
+        let to_terminal = samples.is_some_and(|path| path == Path::new("-"));
+        let file = match samples.filter(|_| !to_terminal) {
+            Some(path) => {
+                Some(Mutex::new(File::create(path).with_context(|| format!("--watch: cannot write {}", path.display()))?))
+            }
+            None => None,
+        };
+        Ok(LookingOn { bar, samples: file, to_terminal, state: Mutex::default() })
+    }
+
+    /// A workload begins.
+    pub(crate) fn workload(&self, number: usize) {
+        self.state.lock().workload = number as u64;
+    }
+
+    /// A line that stays, above the bar.
+    pub(crate) fn say(&self, text: &str) {
+        self.bar.suspend(|| println!("{text}"));
+    }
+
+    /// The bar goes away.
+    pub(crate) fn over(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Observer for LookingOn {
+    fn turn(&self, progress: &Progress<'_>) {
+        let mut state = self.state.lock();
+        state.words = format!("{} on {}", progress.workload, progress.target);
+        self.bar.set_position(state.workload * PARTS + u64::from(progress.done) * PARTS / u64::from(progress.total.max(1)));
+        self.bar.set_message(state.words.clone());
+        if let Some(samples) = &self.samples {
+            let _ = writeln!(samples.lock(), "{}\n{}", state.words, DeviceUse::HEAD);
+        }
+        if self.to_terminal {
+            self.bar.suspend(|| println!("{}\n{}", state.words, DeviceUse::HEAD));
+        }
+    }
+
+    fn sample(&self, sample: &[DeviceUse]) {
+        let sum = |of: fn(&DeviceUse) -> f64| sample.iter().map(of).sum::<f64>() / 1024.0;
+        let (read, written) = (sum(|device| device.read_kilobytes_per_second), sum(|device| device.written_kilobytes_per_second));
+        self.bar.set_message(format!("{}  disk: {read:.0} MB/s read, {written:.0} MB/s written", self.state.lock().words));
+        let lines: Vec<String> = sample.iter().map(DeviceUse::line).collect();
+        if let Some(samples) = &self.samples {
+            let _ = writeln!(samples.lock(), "{}", lines.join("\n"));
+        }
+        if self.to_terminal && !lines.is_empty() {
+            self.bar.suspend(|| println!("{}", lines.join("\n")));
+        }
+    }
+}

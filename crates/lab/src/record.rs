@@ -1,0 +1,174 @@
+//! What a run measured, as it is kept in a file: every round of every figure, and all that is needed to run it again.
+//!
+//! # On disk
+//!
+//! One JSON object. `format` is `fsperf-results`, `version` is [`VERSION`]; a program that knows only another version
+//! refuses the file. `workloads[].columns[]` holds what each target came to: `samples[]` with the figure's `name`, its
+//! `unit`, whether `higher` or `lower` is `better`, and its `values`, one for each round; `costs[]` and `devices[]`, one
+//! for each round too; `failure`, if there was one. `docs/fsperf.md` lists every field.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::statistics;
+use crate::system;
+use crate::workload::Better;
+use crate::workload::rounds::{Outcome, Plan, Sample};
+
+/// Of the format; it changes when a reader of the old one would misunderstand the new one.
+pub const VERSION: u32 = 1;
+const FORMAT: &str = "fsperf-results";
+
+/// The machine that it ran on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    pub processors: usize,
+    pub memory_bytes: Option<u64>,
+    pub kernel: String,
+}
+
+/// A file system that was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct System {
+    pub name: String,
+    pub description: String,
+    /// Versions, options of format and mount.
+    pub facts: Vec<(String, String)>,
+}
+
+/// Something that was asked for and not done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    pub what: String,
+    pub why: String,
+}
+
+/// A whole run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    pub format: String,
+    pub version: u32,
+    /// The program that wrote it.
+    pub program: String,
+    /// When it began, UTC.
+    pub began: String,
+    /// The words it was called with.
+    pub command: String,
+    pub machine: Machine,
+    pub plan: Plan,
+    pub systems: Vec<System>,
+    pub workloads: Vec<Outcome>,
+    pub left_out: Vec<LeftOut>,
+    /// Was it cut off, by Ctrl-C or an error?
+    pub interrupted: bool,
+}
+
+impl Record {
+    /// Nothing measured yet.
+    pub fn begin(plan: Plan) -> Record {
+        let command: Vec<String> = std::env::args().collect();
+        Record {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            program: format!("fsperf {}", env!("CARGO_PKG_VERSION")),
+            began: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            command: command.join(" "),
+            machine: Machine {
+                processors: std::thread::available_parallelism().map_or(1, usize::from),
+                memory_bytes: system::memory_bytes(),
+                kernel: system::kernel(),
+            },
+            plan,
+            systems: Vec::new(),
+            workloads: Vec::new(),
+            left_out: Vec::new(),
+            interrupted: false,
+        }
+    }
+
+    /// The machine in a line.
+    pub fn machine_words(&self) -> String {
+        let memory = self
+            .machine
+            .memory_bytes
+            .map_or_else(String::new, |bytes| format!(", {:.0} GB of memory", bytes as f64 / f64::from(1 << 30)));
+        format!("{} processors{memory}, {}", self.machine.processors, self.machine.kernel)
+    }
+
+    /// Writes it, whole or not at all.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let name = || format!("cannot write {}", path.display());
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let file = tempfile::NamedTempFile::new_in(folder).with_context(name)?;
+        fs::write(file.path(), text).with_context(name)?;
+        // Temporary files are their owner's alone; results are for everyone.
+        let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        fs::set_permissions(file.path(), everyone).with_context(name)?;
+        file.persist(path).with_context(name)?;
+        Ok(())
+    }
+
+    /// Reads one.
+    pub fn load(path: &Path) -> Result<Record> {
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Self::parse(&text).with_context(|| path.display().to_string())
+    }
+
+    fn parse(text: &str) -> Result<Record> {
+        let value: serde_json::Value = serde_json::from_str(text).context("no JSON")?;
+        if value["format"] != FORMAT {
+            bail!("no results of fsperf: it has no \"format\": \"{FORMAT}\" (fsperf run -o FILE.json makes such a file)");
+        }
+        if value["version"] != VERSION {
+            bail!(
+                "results of version {}, and this fsperf reads version {VERSION}; use the fsperf that wrote it ({})",
+                value["version"],
+                value["program"]
+            );
+        }
+        serde_json::from_value(value).context("damaged results")
+    }
+
+    /// The outcome of a workload.
+    pub fn workload(&self, name: &str) -> Option<&Outcome> {
+        self.workloads.iter().find(|outcome| outcome.workload == name)
+    }
+}
+
+/// How much better `first` is than `other`: above 1 it is, whichever way the figure is meant to go.
+pub fn advantage(first: &Sample, other: &Sample) -> (Option<statistics::Ratio>, statistics::Verdict) {
+    let (above, below) = match first.better {
+        Better::Higher => (&first.values, &other.values),
+        Better::Lower => (&other.values, &first.values),
+    };
+    (statistics::ratio(above, below), statistics::verdict(above, below))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_saved_is_what_is_loaded() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("results.json");
+        let mut record = Record::begin(Plan { rounds: 2, ..Plan::default() });
+        record.left_out.push(LeftOut { what: "zfs".into(), why: "no module".into() });
+        record.save(&path).unwrap();
+        assert_eq!(Record::load(&path).unwrap(), record);
+    }
+
+    #[test]
+    fn other_files_are_refused_with_a_reason() {
+        let refused = |text: &str| format!("{:#}", Record::parse(text).unwrap_err());
+        assert_eq!(refused("nonsense").split(':').next(), Some("no JSON"));
+        assert!(refused("{}").starts_with("no results of fsperf"));
+        let future = refused(r#"{"format": "fsperf-results", "version": 7, "program": "fsperf 9"}"#);
+        assert!(future.starts_with("results of version 7, and this fsperf reads version 1"), "{future}");
+        assert!(refused(r#"{"format": "fsperf-results", "version": 1}"#).starts_with("damaged results"));
+    }
+}

@@ -1,0 +1,165 @@
+//! Every figure of every workload, with its rounds: what the rest of the page is made from.
+
+use maud::{Markup, html};
+
+use super::{better_words, column, figure, winner_words};
+use crate::cost::Cost;
+use crate::record::Record;
+use crate::statistics;
+use crate::watch::DeviceUse;
+use crate::workload::rounds::{Column, Outcome, Sample};
+
+fn spread(sample: Option<&Sample>) -> Option<String> {
+    let sample = sample?;
+    let spread = statistics::spread(&sample.values).filter(|_| sample.values.len() > 1)?;
+    Some(format!(" ±{:.0}%", spread * 50.0))
+}
+
+fn figures(outcome: &Outcome) -> Vec<&Sample> {
+    let mut all: Vec<&Sample> = Vec::new();
+    for sample in outcome.columns.iter().flat_map(|column| &column.samples) {
+        if !all.iter().any(|seen| seen.name == sample.name) {
+            all.push(sample);
+        }
+    }
+    all
+}
+
+fn published(outcome: &Outcome, name: &str) -> String {
+    let of = outcome.published.iter().filter(|published| published.figure == name);
+    of.map(|published| format!("{} {}", published.system, figure(Some(published.value)))).collect::<Vec<_>>().join(", ")
+}
+
+fn median_cost(column: &Column, of: fn(&Cost) -> Option<f64>) -> String {
+    figure(statistics::median(&column.costs.iter().filter_map(of).collect::<Vec<f64>>()))
+}
+
+type CostRow = (&'static str, fn(&Cost) -> Option<f64>);
+
+const COSTS: [CostRow; 4] = [
+    ("processor seconds, whole machine", |cost| Some(cost.machine_seconds)),
+    ("processor seconds, its own process", |cost| cost.process_seconds),
+    ("peak memory of that process, MB", |cost| cost.process_peak_bytes.map(|bytes| bytes as f64 / 1_048_576.0)),
+    ("written to its device or file, MB", |cost| cost.written_bytes.map(|bytes| bytes as f64 / 1_048_576.0)),
+];
+
+fn table(record: &Record, outcome: &Outcome) -> Markup {
+    let has_published = !outcome.published.is_empty();
+    html! {
+        div.wide { table {
+            thead { tr {
+                th { "figure" }
+                @for system in &record.systems { th { (system.name) } }
+                th { "winner" } th { "" }
+                @if has_published { th { "published" } }
+            } }
+            tbody {
+                @for sample in figures(outcome) {
+                    tr {
+                        td { (sample.name) ", " (sample.unit) }
+                        @for system in &record.systems {
+                            @let own = column(outcome, &system.name).and_then(|column| column.sample(&sample.name));
+                            td { (figure(own.and_then(|own| statistics::median(&own.values)))) span.quiet { (spread(own).unwrap_or_default()) } }
+                        }
+                        td { (winner_words(outcome, &sample.name)) }
+                        td.quiet { (better_words(sample.better)) }
+                        @if has_published { td { (published(outcome, &sample.name)) } }
+                    }
+                }
+                @for (name, of) in COSTS {
+                    tr {
+                        td.quiet { (name) }
+                        @for system in &record.systems {
+                            td { (column(outcome, &system.name).map_or_else(|| "-".to_owned(), |column| median_cost(column, of))) }
+                        }
+                        td {} td.quiet { "cost" }
+                        @if has_published { td {} }
+                    }
+                }
+            }
+        } }
+    }
+}
+
+fn rounds(outcome: &Outcome) -> Markup {
+    html! {
+        details {
+            summary { "every round" }
+            div.wide { table {
+                thead { tr { th { "target" } th { "figure" } th { "rounds" } } }
+                tbody {
+                    @for column in &outcome.columns {
+                        @for sample in &column.samples {
+                            tr {
+                                td { (column.target) } td { (sample.name) ", " (sample.unit) }
+                                td { (sample.values.iter().map(|value| figure(Some(*value))).collect::<Vec<_>>().join("  ")) }
+                            }
+                        }
+                    }
+                }
+            } }
+        }
+    }
+}
+
+fn device_rows(column: &Column) -> Vec<&DeviceUse> {
+    column.devices.last().map(|devices| devices.iter().collect()).unwrap_or_default()
+}
+
+fn devices(outcome: &Outcome) -> Markup {
+    html! {
+        details {
+            summary { "disks, averages of the last round" }
+            div.wide { table {
+                thead { tr { th { "target" } th { "device" } th { "r/s" } th { "w/s" } th { "kr/s" } th { "kw/s" } th { "actv" } th { "asvc_t" } th { "%b" } } }
+                tbody {
+                    @for column in &outcome.columns {
+                        @for device in device_rows(column) {
+                            tr {
+                                td { (column.target) } td { (device.device) }
+                                @for value in [
+                                    device.reads_per_second, device.writes_per_second, device.read_kilobytes_per_second,
+                                    device.written_kilobytes_per_second, device.active, device.service_milliseconds, device.busy_percent,
+                                ] { td { (figure(Some(value))) } }
+                            }
+                        }
+                    }
+                }
+            } }
+        }
+    }
+}
+
+fn workload(record: &Record, outcome: &Outcome) -> Markup {
+    html! {
+        h3 id=(outcome.workload) { (outcome.workload) }
+        p { (outcome.about) }
+        p.quiet {
+            @for setting in &outcome.parameters { (setting.name) " " (setting.value) "; " }
+            "seed " (outcome.plan.seed)
+        }
+        (table(record, outcome))
+        @for column in &outcome.columns {
+            @for remark in &column.remarks { p.quiet { (column.target) ": " (remark) } }
+            @if let Some(failure) = &column.failure { p.bad { (column.target) " failed: " (failure) } }
+        }
+        (rounds(outcome))
+        (devices(outcome))
+    }
+}
+
+pub(super) fn section(record: &Record) -> Markup {
+    html! {
+        h2 { "The file systems" }
+        ul {
+            @for system in &record.systems {
+                li {
+                    b { (system.name) } ": " (system.description)
+                    @for (name, value) in &system.facts { br; span.quiet { (name) ": " code { (value) } } }
+                }
+            }
+        }
+        h2 { "Every figure" }
+        @for outcome in &record.workloads { (workload(record, outcome)) }
+    }
+}

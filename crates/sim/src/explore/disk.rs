@@ -1,0 +1,327 @@
+//! Disks in memory that remember in which order things came to them, and what a loss of power can leave of that.
+//!
+//! # Theory
+//! All disks of a run write into one [`Recorder`]: writes, flushes, and notes of the workload (which operation began, which ended).
+//! A cut is a place in that list. What a disk had flushed before the cut is there; each sector of what it was
+//! given later is there or is not, whatever the others are. A later write over the same sector that is there hides the earlier one, so
+//! every reordering has the same outcome as some choice of sectors.
+//!
+//! An [`Image`] shares its memory with the images it was copied from: a state of a pool of some megabytes costs microseconds.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use disk::{Disk, DiskKind};
+use parking_lot::Mutex;
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+
+/// Unit of sharing.
+const CHUNK: usize = 4096;
+/// What is written whole or not at all.
+pub const SECTOR: usize = 512;
+
+/// The contents of a disk; what was never written is zero.
+#[derive(Clone, Default)]
+pub struct Image(HashMap<u64, Arc<[u8; CHUNK]>>);
+
+impl Image {
+    /// Fills `buf` from `offset`.
+    pub fn read(&self, mut offset: u64, mut buf: &mut [u8]) {
+        while !buf.is_empty() {
+            let within = (offset % CHUNK as u64) as usize;
+            let (now, later) = buf.split_at_mut((CHUNK - within).min(buf.len()));
+            match self.0.get(&(offset / CHUNK as u64)) {
+                Some(chunk) => now.copy_from_slice(&chunk[within..within + now.len()]),
+                None => now.fill(0),
+            }
+            offset += now.len() as u64;
+            buf = later;
+        }
+    }
+
+    /// Puts `data` at `offset`.
+    pub fn write(&mut self, mut offset: u64, mut data: &[u8]) {
+        while !data.is_empty() {
+            let within = (offset % CHUNK as u64) as usize;
+            let (now, later) = data.split_at((CHUNK - within).min(data.len()));
+            let chunk = self.0.entry(offset / CHUNK as u64).or_insert_with(|| Arc::new([0; CHUNK]));
+            Arc::make_mut(chunk)[within..within + now.len()].copy_from_slice(now);
+            offset += now.len() as u64;
+            data = later;
+        }
+    }
+
+    /// The chunks that were written, by offset.
+    pub fn chunks(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.0.iter().map(|(index, chunk)| (index * CHUNK as u64, &chunk[..]))
+    }
+}
+
+/// What came to the disks, or to the workload.
+#[derive(Clone)]
+pub enum Event {
+    /// A disk was given this.
+    Write {
+        /// Which disk.
+        disk: usize,
+        /// Where to.
+        offset: u64,
+        /// What.
+        data: Arc<[u8]>,
+    },
+    /// A disk has made everything durable that it was given before.
+    Flush {
+        /// Which disk.
+        disk: usize,
+    },
+    /// A disk has made that one write durable: the event of this number.
+    Durable {
+        /// The write.
+        write: usize,
+    },
+    /// The operation of this number begins.
+    Begin(usize),
+    /// It has returned, without an error.
+    End(usize),
+}
+
+/// What came, in order.
+#[derive(Default)]
+pub struct Recorder(Mutex<Vec<Event>>);
+
+impl Recorder {
+    /// Appends; returns the number of the event.
+    pub fn note(&self, event: Event) -> usize {
+        let mut events = self.0.lock();
+        events.push(event);
+        events.len() - 1
+    }
+
+    /// All of them; none are left.
+    pub fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut self.0.lock())
+    }
+}
+
+/// What a disk does wrong, on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Vices {
+    /// The write of this number fails, and all after it.
+    pub write_error: Option<u64>,
+    /// The read of this number fails; later ones succeed.
+    pub read_error: Option<u64>,
+    /// The flush of this number fails; later ones succeed.
+    pub flush_error: Option<u64>,
+    /// Every I/O takes up to so many microseconds.
+    pub slow_us: u64,
+}
+
+/// A disk in memory.
+pub struct SimDisk {
+    name: String,
+    number: usize,
+    size: u64,
+    image: Mutex<Image>,
+    recorder: Option<Arc<Recorder>>,
+    vices: Vices,
+    /// guards: reads, writes, flushes so far
+    counts: Mutex<[u64; 3]>,
+}
+
+impl SimDisk {
+    /// Disk `number` of a pool with these contents.
+    pub fn new(number: usize, size: u64, image: Image, recorder: Option<Arc<Recorder>>, vices: Vices) -> Arc<SimDisk> {
+        let name = format!("/memory/d{number}");
+        Arc::new(SimDisk { name, number, size, image: Mutex::new(image), recorder, vices, counts: Mutex::default() })
+    }
+
+    /// The contents now.
+    pub fn image(&self) -> Image {
+        self.image.lock().clone()
+    }
+
+    fn count(&self, which: usize, failing: Option<u64>, and_after: bool) -> io::Result<()> {
+        let mut counts = self.counts.lock();
+        counts[which] += 1;
+        let nth = counts[which];
+        drop(counts);
+        if self.vices.slow_us > 0 {
+            // Different for each, and the same in each run.
+            let pause = nth.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+            std::thread::sleep(std::time::Duration::from_micros(pause % self.vices.slow_us));
+        }
+        match failing {
+            Some(at) if nth == at || (and_after && nth > at) => Err(io::Error::other(format!("simulated: I/O {nth} of kind {which}"))),
+            _ => Ok(()),
+        }
+    }
+
+    fn put(&self, data: Vec<u8>, offset: u64) -> io::Result<Option<usize>> {
+        self.count(1, self.vices.write_error, true)?;
+        if offset.checked_add(data.len() as u64).is_none_or(|end| end > self.size) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut image = self.image.lock();
+        image.write(offset, &data);
+        let event = Event::Write { disk: self.number, offset, data: data.into() };
+        Ok(self.recorder.as_ref().map(|recorder| recorder.note(event)))
+    }
+}
+
+impl Disk for SimDisk {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.count(0, self.vices.read_error, false)?;
+        if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.size) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.image.lock().read(offset, buf);
+        Ok(())
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.put(buf.to_vec(), offset).map(drop)
+    }
+
+    fn write_vectored_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
+        self.put(bufs.concat(), offset).map(drop)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.count(2, self.vices.flush_error, false)?;
+        if let Some(recorder) = &self.recorder {
+            recorder.note(Event::Flush { disk: self.number });
+        }
+        Ok(())
+    }
+
+    fn discard(&self, _offset: u64, _length: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.size
+    }
+
+    fn sector_bytes(&self) -> u64 {
+        SECTOR as u64
+    }
+
+    fn kind(&self) -> DiskKind {
+        DiskKind::File
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// What becomes of what was written and not flushed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// Nothing of it is there.
+    Nothing,
+    /// All of it is.
+    Everything,
+    /// Only the last write to any disk is there.
+    Newest,
+    /// All is there but the oldest write to each disk.
+    AllButOldest,
+    /// Each write is there, is not, or is torn, as the random numbers say.
+    Some,
+}
+
+/// The images after a cut, made step by step along one list of events.
+pub struct Cutter<'a> {
+    events: &'a [Event],
+    at: usize,
+    /// What is durable.
+    images: Vec<Image>,
+    /// Writes that are not.
+    pending: Vec<usize>,
+    /// A disk that lies: of so many flushes none is done.
+    deaf: u64,
+}
+
+impl<'a> Cutter<'a> {
+    /// Before the first event. `deaf`: flushes do nothing, as long as fewer than so many came.
+    pub fn new(events: &'a [Event], images: Vec<Image>, deaf: u64) -> Self {
+        Cutter { events, at: 0, images, pending: Vec::new(), deaf }
+    }
+
+    /// Goes on to just before event `cut`, which is not behind where it is.
+    pub fn advance(&mut self, cut: usize) {
+        while self.at < cut {
+            match &self.events[self.at] {
+                Event::Write { .. } => self.pending.push(self.at),
+                Event::Flush { .. } | Event::Durable { .. } if self.deaf > 0 => self.deaf -= 1,
+                Event::Flush { disk } => {
+                    for write in std::mem::take(&mut self.pending) {
+                        match &self.events[write] {
+                            Event::Write { disk: written, .. } if written != disk => self.pending.push(write),
+                            _ => self.apply(write),
+                        }
+                    }
+                }
+                Event::Durable { write } => {
+                    self.pending.retain(|pending| pending != write);
+                    self.apply(*write);
+                }
+                Event::Begin(_) | Event::End(_) => {}
+            }
+            self.at += 1;
+        }
+    }
+
+    fn apply(&mut self, write: usize) {
+        if let Event::Write { disk, offset, data } = &self.events[write] {
+            self.images[*disk].write(*offset, data);
+        }
+    }
+
+    /// How many writes are on their way.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// What is there when the power comes back.
+    pub fn cut(&self, keep: Keep, random: &mut ChaCha8Rng) -> Vec<Image> {
+        let mut images = self.images.clone();
+        let mut seen = vec![false; images.len()];
+        for (nth, write) in self.pending.iter().enumerate() {
+            let Event::Write { disk, offset, data } = &self.events[*write] else { continue };
+            let first = !std::mem::replace(&mut seen[*disk], true);
+            match keep {
+                Keep::Nothing => {}
+                Keep::Everything => images[*disk].write(*offset, data),
+                Keep::Newest if nth + 1 == self.pending.len() => images[*disk].write(*offset, data),
+                Keep::Newest => {}
+                Keep::AllButOldest if first => {}
+                Keep::AllButOldest => images[*disk].write(*offset, data),
+                Keep::Some => match random.random_range(0..5) {
+                    0 | 1 => images[*disk].write(*offset, data),
+                    2 | 3 => {}
+                    _ => tear(&mut images[*disk], *offset, data, random),
+                },
+            }
+        }
+        images
+    }
+}
+
+/// Some sectors are there: the first ones, the last ones, or any.
+fn tear(image: &mut Image, offset: u64, data: &[u8], random: &mut ChaCha8Rng) {
+    let sectors = data.len().div_ceil(SECTOR);
+    let (kind, border) = (random.random_range(0..3), random.random_range(0..sectors));
+    for (sector, bytes) in data.chunks(SECTOR).enumerate() {
+        let there = match kind {
+            0 => sector < border,
+            1 => sector > border,
+            _ => random.random(),
+        };
+        if there {
+            image.write(offset + (sector * SECTOR) as u64, bytes);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Doing a workload on the real engine, on disks that remember.
+
+use std::sync::Arc;
+
+use disk::DiskRef;
+use engine::canary::Canary;
+use engine::pool::import::discover;
+use engine::vdev::{NewLeaf, NewTop};
+use tarnfs::{CreateOptions, Error, ImportOptions, Pool, Tunables};
+
+use super::disk::{Event, Image, Recorder, SimDisk, Vices};
+use super::op::{Doer, Op};
+use super::world::{Effect, World};
+use crate::scenario::{SimHost, properties};
+
+/// What the pools of a campaign are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// How it is called.
+    pub name: &'static str,
+    /// Top-level vdevs.
+    pub tops: usize,
+    /// Sides of each.
+    pub sides: usize,
+    /// log2 of the smallest allocation.
+    pub ashift: u32,
+    /// Properties of the file system.
+    pub properties: &'static [(&'static str, &'static str)],
+}
+
+/// The layouts, of which a workload's number chooses one.
+pub const LAYOUTS: [Layout; 4] = [
+    Layout { name: "one disk", tops: 1, sides: 1, ashift: 9, properties: &[("recordsize", "16K")] },
+    Layout { name: "a mirror", tops: 1, sides: 2, ashift: 9, properties: &[("recordsize", "4K"), ("compression", "off")] },
+    Layout { name: "two disks of large sectors", tops: 2, sides: 1, ashift: 12, properties: &[("recordsize", "128K"), ("compression", "zstd")] },
+    Layout { name: "one disk, two copies", tops: 1, sides: 1, ashift: 9, properties: &[("copies", "2"), ("dnodesize", "1k")] },
+];
+
+/// The smallest device that OpenZFS takes.
+pub const DISK_BYTES: u64 = 64 << 20;
+/// Little: one state of many.
+const CACHE_BYTES: u64 = 8 << 20;
+/// No group ends by itself.
+const NEVER_NS: u64 = 3_600_000_000_000_000;
+
+/// Limits for a small pool in a simulation, and the bug to look for.
+pub fn tunables(canary: Option<Canary>) -> Tunables {
+    let dirty_bytes_max = 1 << 30;
+    Tunables { cache_bytes_max: CACHE_BYTES, dirty_bytes_max, txg_timeout_ns: NEVER_NS, canary, ..Tunables::default() }
+}
+
+fn disks(images: &[Image], recorder: Option<&Arc<Recorder>>, vices: Vices) -> Vec<Arc<SimDisk>> {
+    // What is wrong is wrong with the first disk.
+    let vices = |number| if number == 0 { vices } else { Vices::default() };
+    images.iter().enumerate().map(|(number, image)| SimDisk::new(number, DISK_BYTES, image.clone(), recorder.cloned(), vices(number))).collect()
+}
+
+/// An imported pool and its disks.
+pub struct Opened {
+    /// The pool.
+    pub pool: Arc<Pool>,
+    /// Its disks.
+    pub disks: Vec<Arc<SimDisk>>,
+}
+
+impl Opened {
+    /// Imports the pool on these images.
+    ///
+    /// # Errors
+    /// Those of an import; that no pool is found, too.
+    pub fn import(images: &[Image], read_only: bool, recorder: Option<&Arc<Recorder>>, canary: Option<Canary>, vices: Vices) -> Result<Opened, Error> {
+        let disks = disks(images, recorder, vices);
+        let candidates = discover(disks.iter().map(|disk| disk.clone() as DiskRef).collect());
+        let Some(candidate) = candidates.into_iter().next() else { engine::bail!(NoDevice, "there is no pool on the disks") };
+        let options = ImportOptions { read_only, force: true, tunables: Some(tunables(canary)), ..ImportOptions::default() };
+        let (pool, _) = Pool::import_on(candidate, options, SimHost::new(2))?;
+        Ok(Opened { pool, disks })
+    }
+
+    /// The images now.
+    pub fn images(&self) -> Vec<Image> {
+        self.disks.iter().map(|disk| disk.image()).collect()
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.pool.abandon();
+    }
+}
+
+/// An empty pool of a layout.
+pub fn create(layout: &Layout) -> Vec<Image> {
+    let disks = disks(&vec![Image::default(); layout.tops * layout.sides], None, Vices::default());
+    let leaf = |disk: &Arc<SimDisk>| NewLeaf { disk: disk.clone(), path: disk::Disk::name(&**disk).to_owned(), whole_disk: false };
+    let top = |disks: &[Arc<SimDisk>]| NewTop { leaves: disks.iter().map(leaf).collect(), ashift: Some(layout.ashift), is_log: false };
+    let tops = disks.chunks(layout.sides).map(top).collect();
+    let options = CreateOptions {
+        properties: properties(layout.properties),
+        command: "zpool create tank".into(),
+        tunables: Some(tunables(None)),
+        ..CreateOptions::default()
+    };
+    let pool = Pool::create_on("tank", tops, options, SimHost::new(1)).unwrap_or_else(|error| panic!("create: {error}"));
+    pool.export().unwrap_or_else(|error| panic!("export: {error}"));
+    disks.iter().map(|disk| disk.image()).collect()
+}
+
+/// What was done, and what the disks saw of it.
+pub struct Story {
+    /// The operations.
+    pub ops: Vec<Op>,
+    /// What each of them was.
+    pub effects: Vec<Effect>,
+    /// What there is before the first operation, after it, and so on.
+    pub worlds: Vec<World>,
+    /// The disks before.
+    pub base: Vec<Image>,
+    /// What came to the disks.
+    pub events: Vec<Event>,
+    /// The file system's `fsync` writes to an intent log.
+    pub log: bool,
+    /// What stopped it, if the disks did.
+    pub stopped: Option<Error>,
+}
+
+impl Story {
+    /// Does the operations on a new pool of the layout whose images are `base`.
+    pub fn tell(ops: Vec<Op>, base: &[Image], log: bool, canary: Option<Canary>, vices: Vices) -> Story {
+        let (mut worlds, mut effects) = (vec![World::default()], Vec::new());
+        for op in &ops {
+            let mut world = worlds[worlds.len() - 1].clone();
+            effects.push(world.apply(op).unwrap_or_else(|| panic!("{op:?} cannot be done")));
+            worlds.push(world);
+        }
+        let recorder = Arc::new(Recorder::default());
+        let stopped = match Opened::import(base, false, Some(&recorder), canary, vices) {
+            Ok(opened) => Self::run(&ops, &opened, &recorder, log).err(),
+            Err(error) => Some(error),
+        };
+        assert!(stopped.is_none() || vices != Vices::default(), "the workload failed: {}", stopped.expect("an error"));
+        Story { ops, effects, worlds, base: base.to_vec(), events: recorder.take(), log, stopped }
+    }
+
+    fn run(ops: &[Op], opened: &Opened, recorder: &Recorder, log: bool) -> Result<(), Error> {
+        let fs = opened.pool.file_system("tank")?;
+        let doer = Doer::new(&opened.pool, &fs, log);
+        for (number, op) in ops.iter().enumerate() {
+            recorder.note(Event::Begin(number));
+            doer.run(op)?;
+            recorder.note(Event::End(number));
+        }
+        Ok(())
+    }
+}

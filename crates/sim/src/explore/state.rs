@@ -1,0 +1,229 @@
+//! One crash state: where the power went, what was kept, and what is done with the result.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::disk::{Cutter, Event, Image, Keep, Recorder, Vices};
+use super::judge::{Promises, Seen};
+use super::op::{Doer, Op};
+use super::run::{Opened, Story};
+use crate::oracle::{self, OracleResult};
+
+/// What is kept in the variants of one cut. All later ones are [`Keep::Some`].
+const VARIANTS: [Keep; 4] = [Keep::Nothing, Keep::Everything, Keep::Newest, Keep::AllButOldest];
+/// Variants of one cut.
+const VARIANTS_MAX: usize = 10;
+
+/// A crash state of a story.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct State {
+    /// The power goes just before this event.
+    pub cut: usize,
+    /// Which of the outcomes that has.
+    pub variant: usize,
+}
+
+impl std::fmt::Display for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.cut, self.variant)
+    }
+}
+
+impl State {
+    /// As it is printed.
+    pub fn parse(text: &str) -> Option<State> {
+        let (cut, variant) = text.split_once('.')?;
+        Some(State { cut: cut.parse().ok()?, variant: variant.parse().ok()? })
+    }
+
+    /// Random numbers of its own.
+    pub fn dice(self, seed: u64) -> ChaCha8Rng {
+        ChaCha8Rng::seed_from_u64(seed ^ (self.cut as u64) << 40 ^ (self.variant as u64) << 56)
+    }
+
+    /// What is there when the power comes back. The cutter is not behind the cut.
+    pub fn images(self, cutter: &mut Cutter<'_>, seed: u64) -> Vec<Image> {
+        cutter.advance(self.cut);
+        cutter.cut(VARIANTS.get(self.variant).copied().unwrap_or(Keep::Some), &mut self.dice(seed))
+    }
+}
+
+/// All states of a story, in the order of their cuts.
+pub fn states(story: &Story) -> Vec<State> {
+    let mut found = Vec::new();
+    let mut cutter = Cutter::new(&story.events, story.base.clone(), 0);
+    for cut in 0..=story.events.len() {
+        // Before these nothing has changed since the last cut.
+        if matches!(story.events.get(cut.wrapping_sub(1)), Some(Event::Begin(_))) {
+            continue;
+        }
+        cutter.advance(cut);
+        let variants = match cutter.pending() {
+            0 => 1,
+            1 => 5,
+            2 => 7,
+            _ => VARIANTS_MAX,
+        };
+        found.extend((0..variants).map(|variant| State { cut, variant }));
+    }
+    found
+}
+
+/// How closely a state is looked at.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Depth {
+    /// It is opened for writing too, which replays the intent log; it is written, and looked at again.
+    pub write: bool,
+    /// The power goes again in between.
+    pub twice: bool,
+    /// The real `zdb` looks at it.
+    pub zdb: bool,
+}
+
+/// What a state of disks that lied turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// All that was promised is there.
+    Kept,
+    /// A state that there was, but not all that was promised.
+    Older,
+    /// The pool or a part of it cannot be read, and says so.
+    Refused,
+}
+
+/// The file system of an opened pool.
+///
+/// # Errors
+/// It cannot be read.
+pub fn see(opened: &Opened) -> Result<Seen, String> {
+    let fs = opened.pool.file_system("tank").map_err(|error| format!("the file system cannot be opened: {error}"))?;
+    Seen::read(&fs).map_err(|error| format!("it cannot be read: {error}"))
+}
+
+fn check(opened: &Opened) -> Result<(), String> {
+    let report = opened.pool.check(true, &|_| ()).map_err(|error| format!("check: {error}"))?;
+    if report.is_clean() { Ok(()) } else { Err(format!("our checker found: {:?}", report.findings.iter().take(5).collect::<Vec<_>>())) }
+}
+
+fn open(images: &[Image], read_only: bool, recorder: Option<&Arc<Recorder>>) -> Result<Opened, String> {
+    let opened = Opened::import(images, read_only, recorder, None, Vices::default());
+    opened.map_err(|error| format!("import{}: {error}", if read_only { " (read-only)" } else { "" }))
+}
+
+/// Is this what may be there?
+///
+/// # Errors
+/// Why not. A panic is one, too.
+pub fn judge(story: &Story, images: &[Image], promises: Promises, depth: Depth, dice: &mut ChaCha8Rng) -> Result<(), String> {
+    guarded(|| {
+        as_it_is(story, images, promises)?;
+        if depth.zdb {
+            zdb(images, oracle::zdb_check_crashed)?;
+        }
+        if depth.write { written(story, images, promises, depth, dice) } else { Ok(()) }
+    })
+}
+
+fn guarded<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let result = catch_unwind(AssertUnwindSafe(body));
+    result.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(format!("a panic: {}", text.unwrap_or_default()))
+    })
+}
+
+fn as_it_is(story: &Story, images: &[Image], promises: Promises) -> Result<(), String> {
+    let opened = open(images, true, None)?;
+    check(&opened)?;
+    promises.allow_group(story, &see(&opened)?)
+}
+
+/// Imports for writing, writes, and looks again.
+fn written(story: &Story, images: &[Image], promises: Promises, depth: Depth, dice: &mut ChaCha8Rng) -> Result<(), String> {
+    let after = |what: &str| {
+        let what = what.to_owned();
+        move |reason: String| format!("{what}: {reason}")
+    };
+    let recorder = Arc::new(Recorder::default());
+    let opened = open(images, false, Some(&recorder))?;
+    promises.allow_replayed(story, &see(&opened)?).map_err(after("opened for writing"))?;
+    opened.pool.sync().map_err(|error| format!("sync: {error}"))?;
+    let events = recorder.take();
+    write_something(&opened).map_err(|error| format!("writing afterwards: {error}"))?;
+    let images_after = opened.images();
+    drop(opened);
+    let opened = open(&images_after, true, None)?;
+    check(&opened).map_err(after("written afterwards"))?;
+    promises.allow_replayed(story, &see(&opened)?).map_err(after("written afterwards"))?;
+    drop(opened);
+    if depth.zdb {
+        zdb(&images_after, oracle::zdb_check_metadata).map_err(after("written afterwards"))?;
+    }
+    if depth.twice && !events.is_empty() {
+        let state = State { cut: dice.random_range(0..=events.len()), variant: dice.random_range(0..VARIANTS_MAX) };
+        let images = state.images(&mut Cutter::new(&events, images.to_vec(), 0), dice.random());
+        written(story, &images, promises, Depth::default(), dice).map_err(after(&format!("a second crash ({state}) in the recovery")))?;
+    }
+    Ok(())
+}
+
+fn write_something(opened: &Opened) -> Result<(), tarnfs::Error> {
+    let fs = opened.pool.file_system("tank")?;
+    let doer = Doer::new(&opened.pool, &fs, false);
+    let path = "something".to_owned();
+    doer.run(&Op::Create { path: path.clone() })?;
+    doer.run(&Op::Write { path: path.clone(), offset: 0, length: 30_000, seed: 9 })?;
+    doer.run(&Op::Sync)?;
+    doer.run(&Op::Unlink { path })?;
+    doer.run(&Op::Sync)
+}
+
+/// Images in files.
+pub fn store(images: &[Image], directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+    use std::os::unix::fs::FileExt;
+    let mut paths = Vec::new();
+    for (number, image) in images.iter().enumerate() {
+        let path = directory.join(format!("d{number}.img"));
+        let file = std::fs::File::create(&path)?;
+        file.set_len(super::run::DISK_BYTES)?;
+        for (offset, chunk) in image.chunks() {
+            file.write_all_at(chunk, offset)?;
+        }
+        paths.push(path);
+    }
+    Ok(paths)
+}
+
+fn zdb(images: &[Image], ask: fn(&[&Path]) -> OracleResult) -> Result<(), String> {
+    let directory = tempfile::Builder::new().prefix("tarn-explore-").tempdir().map_err(|error| error.to_string())?;
+    let paths = store(images, directory.path()).map_err(|error| error.to_string())?;
+    let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+    match ask(&paths) {
+        OracleResult::Wrong(output) => Err(format!("the real zdb: {output}")),
+        other => {
+            other.expect_clean("a crash state");
+            Ok(())
+        }
+    }
+}
+
+/// What is there after disks lied, or lost bits: it may be old, or not readable, but not wrong.
+///
+/// # Errors
+/// It is wrong.
+pub fn judge_damaged(story: &Story, images: &[Image], promises: Promises) -> Result<Outcome, String> {
+    guarded(|| {
+        let seen = match open(images, true, None).and_then(|opened| see(&opened)) {
+            Ok(seen) => seen,
+            Err(_) => return Ok(Outcome::Refused),
+        };
+        if promises.allow_group(story, &seen).is_ok() {
+            return Ok(Outcome::Kept);
+        }
+        promises.broken().allow_group(story, &seen).map(|()| Outcome::Older)
+    })
+}

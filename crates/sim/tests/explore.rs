@@ -1,0 +1,202 @@
+//! The crash explorer, as much of it as is fast. The long run is `cargo xtask explore`.
+//!
+//! Each test takes another seed from `TARN_SEED`; a failure prints the command that repeats it.
+
+use std::collections::HashMap;
+
+use engine::canary::Canary;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use sim::explore::campaign::LOG;
+use sim::explore::disk::{Cutter, Keep, Vices};
+use sim::explore::judge::Promises;
+use sim::explore::run::{LAYOUTS, Layout, Story, create};
+use sim::explore::state::{Depth, Outcome, State, judge, judge_damaged, states};
+use sim::explore::workload::{Workload, short_count};
+use sim::explore::{Explorer, Kind, Plan, Report};
+use sim::places::say;
+
+fn seed() -> u64 {
+    let seed = std::env::var("TARN_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| rand::random_range(0..1 << 40));
+    println!("seed {seed}: TARN_SEED={seed} cargo test -p sim --test explore");
+    seed
+}
+
+fn plan(kind: Kind, states: u64) -> Plan {
+    Plan { seed: seed(), states, of_each: 30, write_every: 6, zdb_every: 0, threads: 2, canary: None, kind }
+}
+
+fn expect_clean(what: &str, report: &Report) {
+    say(&format!("explore, {what}: {report}"));
+    let failures: String = report.failures.iter().map(|failure| format!("\n{failure}")).collect();
+    assert!(report.failures.is_empty(), "{what}:{failures}");
+}
+
+#[test]
+fn random_workloads() {
+    let report = Explorer::default().explore(&Plan { zdb_every: 60, ..plan(Kind::Random, 300) });
+    expect_clean("random workloads", &report);
+    assert!(report.states >= 300 && report.written > 10);
+}
+
+#[test]
+fn short_sequences() {
+    let explorer = Explorer::default();
+    expect_clean("sequences of one operation", &explorer.explore(&Plan { of_each: 2, ..plan(Kind::Sample(1), 60) }));
+    expect_clean("sequences of two operations", &explorer.explore(&Plan { of_each: 2, ..plan(Kind::Sample(2), 60) }));
+    expect_clean("sequences of three operations", &explorer.explore(&Plan { of_each: 2, ..plan(Kind::Sample(3), 60) }));
+}
+
+/// An explorer that finds nothing may be blind.
+#[test]
+fn bugs_on_purpose_are_found() {
+    let explorer = Explorer::default();
+    for (canary, words) in [(Canary::NoFlushBeforeUberblock, ""), (Canary::NoUberblock, "is not the state")] {
+        let report = explorer.explore(&Plan { canary: Some(canary), ..plan(Kind::Random, 3000) });
+        say(&format!("explore, {canary:?}: found after {report}"));
+        let failure = report.failures.first().unwrap_or_else(|| panic!("{canary:?} was not found in {} states", report.states));
+        assert!(failure.reason.contains(words), "{canary:?}: {failure}");
+        // What is printed leads back to it, and the bug is the reason.
+        let text = failure.to_string();
+        let again: Vec<&str> = text.rsplit_once("--workload ").expect("a command").1.split(" --state ").collect();
+        let (workload, state) = (Workload::parse(again[0]).unwrap(), State::parse(again[1]).unwrap());
+        assert_eq!((workload, state), (failure.workload, failure.state));
+        let repeat = |canary| {
+            let (story, images) = explorer.state(workload, state, canary).unwrap();
+            Explorer::replay(&story, &images, workload, state)
+        };
+        assert!(repeat(Some(canary)).is_err(), "{canary:?}: it cannot be repeated: {failure}");
+    }
+}
+
+/// A run is the same each time: else a failure could not be repeated.
+#[test]
+fn a_run_is_repeated_exactly() {
+    let explorer = Explorer::default();
+    let seed = seed();
+    for workload in [Workload::Random(seed), Workload::Random(seed + 1)] {
+        let tell = || {
+            let story = explorer.tell(workload, None, Vices::default()).unwrap();
+            let cut = State { cut: story.events.len() / 2, variant: 7 };
+            let images = cut.images(&mut Cutter::new(&story.events, story.base.clone(), 0), seed);
+            let mut chunks: Vec<(u64, Vec<u8>)> = images.iter().flat_map(|image| image.chunks().map(|(at, chunk)| (at, chunk.to_vec()))).collect();
+            chunks.sort();
+            (story.events.len(), states(&story).len(), chunks)
+        };
+        assert!(tell() == tell(), "{workload}: two runs differ");
+    }
+}
+
+/// Flushes that do nothing: what is there afterwards is old or is refused, but it is nothing that never was.
+#[test]
+fn disks_that_lie_are_not_believed() {
+    let (explorer, first) = (Explorer::default(), seed());
+    let mut outcomes: HashMap<Outcome, u32> = HashMap::new();
+    for workload in (first..first + 8).map(Workload::Random) {
+        let story = explorer.tell(workload, None, Vices::default()).unwrap();
+        let mut dice = ChaCha8Rng::seed_from_u64(workload.seed());
+        for _ in 0..12 {
+            let cut = dice.random_range(0..=story.events.len());
+            let mut cutter = Cutter::new(&story.events, story.base.clone(), dice.random_range(1..80));
+            cutter.advance(cut);
+            let images = cutter.cut(Keep::Some, &mut dice);
+            let outcome = judge_damaged(&story, &images, Promises::at(&story, cut));
+            *outcomes.entry(outcome.unwrap_or_else(|reason| panic!("{workload}, cut {cut}: {reason}"))).or_default() += 1;
+        }
+    }
+    say(&format!("explore, disks that lie: {outcomes:?}"));
+    assert!(outcomes.contains_key(&Outcome::Refused) && outcomes.len() > 1, "the lies made no difference: {outcomes:?}");
+}
+
+/// Bits flip: one disk notices, a mirror does not mind.
+#[test]
+fn bits_that_flip_are_noticed() {
+    let first = seed();
+    let mut outcomes: HashMap<(usize, Outcome), u32> = HashMap::new();
+    for layout in &LAYOUTS[..2] {
+        let base = create(layout);
+        for number in first..first + 3 {
+            let ops = Workload::Random(number).ops().unwrap();
+            let story = Story::tell(ops, &base, LOG, None, Vices::default());
+            let mut dice = ChaCha8Rng::seed_from_u64(number);
+            for round in 0..12 {
+                let mut cutter = Cutter::new(&story.events, story.base.clone(), 0);
+                cutter.advance(story.events.len());
+                let mut images = cutter.cut(Keep::Everything, &mut dice);
+                let mut chunks: Vec<u64> = images[0].chunks().map(|(at, _)| at).collect();
+                chunks.sort_unstable();
+                for _ in 0..1 << round {
+                    let at = chunks[dice.random_range(0..chunks.len())] + dice.random_range(0..4096);
+                    let mut byte = [0];
+                    images[0].read(at, &mut byte);
+                    images[0].write(at, &[byte[0] ^ 1 << dice.random_range(0..8)]);
+                }
+                let what = format!("{}, workload random:{number}, round {round}", layout.name);
+                let outcome = judge_damaged(&story, &images, Promises::at(&story, story.events.len())).unwrap_or_else(|reason| panic!("{what}: {reason}"));
+                assert!(layout.sides == 1 || outcome == Outcome::Kept, "{what}: {outcome:?}");
+                *outcomes.entry((layout.sides, outcome)).or_default() += 1;
+            }
+        }
+    }
+    say(&format!("explore, bits that flip (sides, outcome): {outcomes:?}"));
+    assert!(outcomes.contains_key(&(1, Outcome::Refused)), "nobody noticed: {outcomes:?}");
+}
+
+/// Whatever fails, what was acknowledged before is there when the disk works again. A mirror goes on.
+#[test]
+fn errors_of_disks_lose_nothing() {
+    let first = seed();
+    let mut stopped = 0;
+    for (number, layout) in (first..).zip([LAYOUTS[0], LAYOUTS[1], LAYOUTS[2]].iter().cycle().take(9)) {
+        let base = create(layout);
+        let ops = Workload::Random(number).ops().unwrap();
+        let mut dice = ChaCha8Rng::seed_from_u64(number);
+        for kind in 0..3 {
+            let nth = Some(dice.random_range(1..[200, 100, 20][kind]));
+            let vices = match kind {
+                0 => Vices { write_error: nth, ..Vices::default() },
+                1 => Vices { read_error: nth, ..Vices::default() },
+                _ => Vices { flush_error: nth, ..Vices::default() },
+            };
+            stopped += u32::from(one_error(layout, &base, ops.clone(), vices, number));
+        }
+    }
+    say(&format!("explore: {stopped} of 27 runs were stopped by errors of a disk"));
+    assert!(stopped > 3, "only {stopped} runs were stopped");
+}
+
+fn one_error(layout: &Layout, base: &[sim::explore::disk::Image], ops: Vec<sim::explore::op::Op>, vices: Vices, number: u64) -> bool {
+    let what = format!("{}, workload random:{number}, {vices:?}", layout.name);
+    let story = Story::tell(ops, base, LOG, None, vices);
+    assert!(layout.sides == 1 || story.stopped.is_none(), "{what}: a mirror goes on: {:?}", story.stopped);
+    let mut dice = ChaCha8Rng::seed_from_u64(number);
+    for keep in [Keep::Nothing, Keep::Everything, Keep::Some] {
+        let mut cutter = Cutter::new(&story.events, story.base.clone(), 0);
+        cutter.advance(story.events.len());
+        let images = cutter.cut(keep, &mut dice);
+        let depth = Depth { write: true, ..Depth::default() };
+        let judged = judge(&story, &images, Promises::at(&story, story.events.len()), depth, &mut dice);
+        judged.unwrap_or_else(|reason| panic!("{what}, {keep:?}: {reason}"));
+    }
+    story.stopped.is_some()
+}
+
+/// Time does not matter.
+#[test]
+fn a_slow_disk_is_only_slow() {
+    let number = seed();
+    let ops = Workload::Random(number).ops().unwrap();
+    let slow = Vices { slow_us: 300, ..Vices::default() };
+    let story = Story::tell(ops, &create(&LAYOUTS[2]), LOG, None, slow);
+    assert!(story.stopped.is_none(), "{:?}", story.stopped);
+    let mut cutter = Cutter::new(&story.events, story.base.clone(), 0);
+    cutter.advance(story.events.len());
+    let images = cutter.cut(Keep::Nothing, &mut ChaCha8Rng::seed_from_u64(1));
+    judge(&story, &images, Promises::at(&story, story.events.len()), Depth::default(), &mut ChaCha8Rng::seed_from_u64(1)).unwrap();
+}
+
+/// The alphabet of the short sequences is not smaller than it was.
+#[test]
+fn there_are_sequences_enough() {
+    assert!(short_count(1) >= 300 && short_count(2) >= 14_000);
+}

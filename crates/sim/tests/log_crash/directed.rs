@@ -1,0 +1,130 @@
+//! Single stories of what an intent log must bring back.
+
+use std::sync::Arc;
+
+use engine::pool::Pool;
+use engine::zil::Zil;
+use tarnfs::zpl::{FileReplay, FileSystem};
+use tarnfs::{CloneRange, Credentials, RenameMode, WriteMode};
+
+use crate::disk::CutDisk;
+use crate::{DISK_BYTES, Loud, check, create, file_system, open, zdb};
+
+/// Work on a new pool, then a power cut at once, and what is there when the log has been replayed.
+fn story(what: &str, work: impl FnOnce(&Arc<Pool>, &FileSystem), judge: impl FnOnce(&FileSystem)) {
+    let disk = CutDisk::new(vec![0; DISK_BYTES]);
+    let pool = create(&disk);
+    let fs = file_system(&pool);
+    // Whoever begins a log waits for the group in which it begins.
+    let first = make(&fs, "first");
+    fs.fsync(first).unwrap();
+    work(&pool, &fs);
+    let cut = disk.cut(0);
+    pool.abandon();
+    let disk = CutDisk::new(cut.image);
+    let pool = open(&disk, false);
+    // The claim reaches the disk, and the power goes once more.
+    pool.sync_all().unwrap();
+    let image = disk.cut(0).image;
+    pool.abandon();
+    let disk = CutDisk::new(image);
+    let pool = open(&disk, true);
+    check(&pool, &format!("{what}: claimed"));
+    pool.abandon();
+    let pool = open(&disk, false);
+    let fs = file_system(&pool);
+    fs.drain_delete_queue().unwrap();
+    let replayed = Zil::of(fs.objset()).replay(fs.objset(), &|| pool.sync_all(), &Loud(FileReplay(&fs))).unwrap();
+    assert!(replayed.records > 0, "{what}: nothing was replayed");
+    judge(&fs);
+    fs.release_all();
+    drop(fs);
+    pool.sync_all().unwrap();
+    check(&pool, &format!("{what}: replayed"));
+    pool.export().unwrap();
+    zdb(&disk.cut(0).image, what);
+}
+
+fn names(fs: &FileSystem) -> Vec<String> {
+    let mut names = Vec::new();
+    fs.read_directory(fs.root(), 2, &mut |entry| {
+        names.push(String::from_utf8(entry.name.to_vec()).unwrap());
+        true
+    })
+    .unwrap();
+    names.sort();
+    names
+}
+
+fn make(fs: &FileSystem, name: &str) -> u64 {
+    fs.create(fs.root(), name.as_bytes(), 0o100_644, 0, &Credentials::root()).unwrap().inode
+}
+
+/// The clone and what it is of, the source removed afterwards; both synced to the log only.
+#[test]
+fn a_clone_whose_source_is_removed_keeps_its_blocks() {
+    let contents: Vec<u8> = (0..700_000u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let wanted = contents.clone();
+    story(
+        "a clone",
+        move |pool, fs| {
+            let source = make(fs, "source");
+            fs.write(source, WriteMode::At(0), &contents, &Credentials::root()).unwrap();
+            pool.sync_all().unwrap();
+            let target = make(fs, "target");
+            let range = CloneRange { source, from: 0, target, to: 0, length: contents.len() as u64 };
+            let shared = fs.clone_range(fs, &range, &Credentials::root()).unwrap();
+            assert_eq!(shared, contents.len() as u64);
+            fs.unlink(fs.root(), b"source").unwrap();
+            fs.forget(source, u64::MAX);
+            fs.write(target, WriteMode::At(5), b"written", &Credentials::root()).unwrap();
+            fs.fsync(target).unwrap();
+        },
+        move |fs| {
+            assert_eq!(names(fs), ["first", "target"]);
+            let target = fs.lookup(fs.root(), b"target").unwrap();
+            let found = fs.read(target.inode, 0, wanted.len() + 1).unwrap();
+            let mut wanted = wanted;
+            wanted[5..12].copy_from_slice(b"written");
+            assert!(found == wanted, "the clone has other contents");
+        },
+    );
+}
+
+#[test]
+fn a_rename_that_leaves_a_whiteout_is_replayed_as_one() {
+    story(
+        "a whiteout",
+        |_, fs| {
+            let file = make(fs, "below");
+            fs.write(file, WriteMode::At(0), b"contents", &Credentials::root()).unwrap();
+            fs.rename_leaving(fs.root(), b"below", fs.root(), b"above", RenameMode::Replace, Some(&Credentials::root())).unwrap();
+            fs.fsync(file).unwrap();
+        },
+        |fs| {
+            assert_eq!(names(fs), ["above", "below", "first"]);
+            let (above, below) = (fs.lookup(fs.root(), b"above").unwrap(), fs.lookup(fs.root(), b"below").unwrap());
+            assert_eq!((below.mode, below.device), (0o020_000, 0));
+            assert_eq!(fs.read(above.inode, 0, 100).unwrap(), b"contents");
+        },
+    );
+}
+
+/// Extended attributes that are files: nobody syncs these, only the file that they are of.
+#[test]
+fn an_attribute_that_is_a_file_is_synced_with_its_file() {
+    let value = vec![7; 50_000];
+    let wanted = value.clone();
+    story(
+        "an attribute in a file",
+        move |_, fs| {
+            let file = make(fs, "file");
+            fs.setxattr(file, b"user.large", &value, tarnfs::XattrMode::Any).unwrap();
+            fs.fsync(file).unwrap();
+        },
+        move |fs| {
+            let file = fs.lookup(fs.root(), b"file").unwrap();
+            assert!(fs.getxattr(file.inode, b"user.large").unwrap() == wanted);
+        },
+    );
+}

@@ -1,0 +1,158 @@
+//! A disk that remembers which writes are not safe yet, and can be cut at any of them.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use disk::{Disk, DiskKind};
+use parking_lot::Mutex;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// A write since the last flush.
+struct Pending {
+    offset: usize,
+    bytes: Vec<u8>,
+    durable: bool,
+}
+
+struct State {
+    current: Vec<u8>,
+    /// What a flush has made safe.
+    stable: Vec<u8>,
+    pending: Vec<Pending>,
+    /// So many more writes, then the power goes, with what seed.
+    fuse: Option<(u64, u64)>,
+    cut: Option<Cut>,
+}
+
+/// What the power failure left.
+pub(crate) struct Cut {
+    pub(crate) image: Vec<u8>,
+    /// What the test had done by then (see [`CutDisk::progress`]).
+    pub(crate) progress: usize,
+}
+
+/// See the module.
+pub(crate) struct CutDisk {
+    state: Mutex<State>,
+    size: u64,
+    /// The test's own count of what it was told is done.
+    pub(crate) progress: AtomicUsize,
+}
+
+impl CutDisk {
+    pub(crate) fn new(image: Vec<u8>) -> Arc<Self> {
+        let size = image.len() as u64;
+        let state = State { current: image.clone(), stable: image, pending: Vec::new(), fuse: None, cut: None };
+        Arc::new(CutDisk { state: Mutex::new(state), size, progress: AtomicUsize::new(0) })
+    }
+
+    /// The power goes after so many more writes.
+    pub(crate) fn arm(&self, writes: u64, seed: u64) {
+        self.state.lock().fuse = Some((writes, seed));
+    }
+
+    /// The power goes now, unless it has gone before.
+    pub(crate) fn cut(&self, seed: u64) -> Cut {
+        let mut state = self.state.lock();
+        if state.cut.is_none() {
+            state.cut = Some(self.leftover(&state, seed));
+        }
+        state.cut.take().unwrap()
+    }
+
+    /// What is safe, and of the rest some writes, some of them in part.
+    fn leftover(&self, state: &State, seed: u64) -> Cut {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let keep = random.random_range(0..=100u32);
+        let mut image = state.stable.clone();
+        for write in &state.pending {
+            let kept = if write.durable || random.random_range(0..100) < keep {
+                write.bytes.len()
+            } else if random.random_range(0..4) == 0 {
+                random.random_range(0..=write.bytes.len() / 512) * 512
+            } else {
+                0
+            };
+            image[write.offset..write.offset + kept].copy_from_slice(&write.bytes[..kept]);
+        }
+        Cut { image, progress: self.progress.load(Ordering::SeqCst) }
+    }
+
+    fn write(&self, bufs: &[&[u8]], offset: u64, durable: bool) -> io::Result<()> {
+        let bytes = bufs.concat();
+        let offset = offset as usize;
+        let mut state = self.state.lock();
+        state.current.get_mut(offset..offset + bytes.len()).ok_or(io::ErrorKind::UnexpectedEof)?.copy_from_slice(&bytes);
+        state.pending.push(Pending { offset, bytes, durable });
+        if let Some((left, seed)) = &mut state.fuse {
+            if *left == 0 {
+                // The write itself is under way: it may be lost although it would be durable when it returns.
+                let seed = *seed;
+                if let Some(last) = state.pending.last_mut() {
+                    last.durable = false;
+                }
+                let cut = self.leftover(&state, seed);
+                if let Some(last) = state.pending.last_mut() {
+                    last.durable = durable;
+                }
+                state.fuse = None;
+                state.cut = Some(cut);
+            } else {
+                *left -= 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Disk for CutDisk {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let state = self.state.lock();
+        let offset = offset as usize;
+        buf.copy_from_slice(state.current.get(offset..offset + buf.len()).ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.write(&[buf], offset, false)
+    }
+
+    fn write_vectored_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
+        self.write(bufs, offset, false)
+    }
+
+    fn write_durable_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
+        self.write(bufs, offset, true)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let State { stable, pending, .. } = &mut *state;
+        for write in pending.drain(..) {
+            stable[write.offset..write.offset + write.bytes.len()].copy_from_slice(&write.bytes);
+        }
+        Ok(())
+    }
+
+    fn discard(&self, _offset: u64, _length: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.size
+    }
+
+    fn sector_bytes(&self) -> u64 {
+        512
+    }
+
+    fn kind(&self) -> DiskKind {
+        DiskKind::File
+    }
+
+    fn name(&self) -> &str {
+        "/cut"
+    }
+}

@@ -1,0 +1,370 @@
+//! Doing again what the intent log says.
+//!
+//! # Theory
+//! A record is done with the same functions as the operation that it describes, by the superuser, who may do everything. What must be as it
+//! was is in the record: object numbers, generations, times of creation. Modification times are those of the replay, as in OpenZFS.
+//! An operation of several transactions notes its record in the last one only.
+//!
+//! # Path
+//! called by the library when a pool is imported, through [`engine::zil::Replay`].
+
+use std::sync::Arc;
+
+use engine::dmu::{Objset, OpenTx};
+use engine::error::Result;
+use engine::zil::{Replay, Zil};
+use engine::zio::Bookmark;
+use engine::{bail, error};
+use ondisk::acl;
+use ondisk::blkptr::BlkPtr;
+use ondisk::corruption::Corruption;
+use ondisk::sa::Attribute;
+use ondisk::zil::{
+    AclRecord, AttrEndPhys, AttrPhys, CloneRangeRecord, CreateAclPhys, CreateRecord, Record, RecordType, RenameWhiteoutRecord, SetAttrRecord, WriteRecord,
+    c_string, object_of, slots_of,
+};
+use ondisk::znode;
+use zerocopy::FromBytes;
+
+use super::create::Fixed;
+use super::file_system::{Credentials, FileSystem};
+use super::log::{Done, mask};
+use super::posix_acl::NewLists;
+use super::rename::{RenameMode, Whiteout};
+use super::setattr::{SetAttributes, SetTime};
+use super::stat::Time;
+use super::InodeNumber;
+
+/// Worst case of the metadata that a change of contents writes.
+const METADATA: u64 = 128 << 10;
+
+/// Bits of a record's attributes, and the flags that they stand for.
+const FLAGS: [(u64, u64); 8] = [
+    (0x02, znode::FLAG_ARCHIVE),
+    (0x04, znode::FLAG_SYSTEM),
+    (0x08, znode::FLAG_READONLY),
+    (0x10, znode::FLAG_HIDDEN),
+    (0x20, znode::FLAG_NO_UNLINK),
+    (0x40, znode::FLAG_IMMUTABLE),
+    (0x80, znode::FLAG_APPEND_ONLY),
+    (0x100, znode::FLAG_NO_DUMP),
+];
+const ATTRIBUTE_PROJECT_INHERIT: u64 = 0x2_0000;
+const ATTRIBUTE_PROJECT: u64 = 0x4_0000;
+
+/// Replays the log of a file system.
+pub struct FileReplay<'a>(pub &'a FileSystem);
+
+/// Replays the log of a volume, whose contents are object 1.
+pub struct VolumeReplay<'a>(pub &'a Arc<Objset>);
+
+fn short(what: &'static str, found: usize) -> engine::error::Error {
+    Corruption::new("log record", what, found as u64).into()
+}
+
+fn id(word: u64) -> Result<u32> {
+    u32::try_from(word).map_err(|_| error!(Unsupported, "owner {word:#x} is of a foreign domain"))
+}
+
+fn time(words: [zerocopy::little_endian::U64; 2]) -> Time {
+    Time { seconds: words[0].get().cast_signed(), nanoseconds: u32::try_from(words[1].get()).unwrap_or(0) }
+}
+
+/// What makes a new file the file that it was.
+fn fixed(object: u64, generation: u64, created: [zerocopy::little_endian::U64; 2]) -> Fixed {
+    Fixed { object: object_of(object), slots: slots_of(object).clamp(1, 32) as u8, generation, created: time(created) }
+}
+
+/// The data of a record of a write, and where they belong: a whole block if they are in a block of their own.
+struct Written<'a> {
+    offset: u64,
+    data: std::borrow::Cow<'a, [u8]>,
+    /// Where the contents end that the record is about; what follows in the block is older.
+    end: u64,
+}
+
+fn written<'a>(record: &WriteRecord, rest: &'a [u8], block: Option<&'a [u8]>) -> Result<Written<'a>> {
+    let (offset, length) = (record.offset.get(), record.length.get());
+    let end = offset.checked_add(length).ok_or_else(|| short("length", 0))?;
+    let count = usize::try_from(length).map_err(|_| short("length", 0))?;
+    let Some(block) = block else {
+        let data = rest.get(..count).ok_or_else(|| short("data", rest.len()))?;
+        return Ok(Written { offset, data: data.into(), end });
+    };
+    let size = block.len() as u64;
+    if size == 0 {
+        if length > 1 << 30 {
+            return Err(short("length", count));
+        }
+        return Ok(Written { offset, data: vec![0; count].into(), end });
+    }
+    let offset = if length < size { offset - offset % size } else { offset };
+    Ok(Written { offset, data: block.into(), end })
+}
+
+/// Flags that are set and cleared, and the project, of the extended attributes in a record; and what follows them.
+type Extended<'a> = ((u64, u64), Option<u64>, &'a [u8]);
+
+fn extended(rest: &[u8]) -> Result<Extended<'_>> {
+    let (head, _) = AttrPhys::read_from_prefix(rest).map_err(|_| short("attributes", rest.len()))?;
+    let words = usize::try_from(head.mask_words.get()).unwrap_or(usize::MAX).clamp(1, 64);
+    let after = rest.get(size_of::<AttrPhys>() + 4 * (words - 1)..).ok_or_else(|| short("attributes", rest.len()))?;
+    let (values, rest) = AttrEndPhys::read_from_prefix(after).map_err(|_| short("attributes", after.len()))?;
+    let (asked, values_bits) = (u64::from(head.bitmap.get()), values.attributes.get());
+    let (mut set, mut cleared) = (0, 0);
+    for (bit, flag) in FLAGS.into_iter().chain([(ATTRIBUTE_PROJECT_INHERIT, znode::FLAG_PROJECT_INHERIT)]) {
+        match asked & bit != 0 {
+            true if values_bits & bit != 0 => set |= flag,
+            true => cleared |= flag,
+            false => {}
+        }
+    }
+    let project = values.scan_stamp.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    Ok(((set, cleared), project.filter(|_| asked & ATTRIBUTE_PROJECT != 0), rest))
+}
+
+/// Passes over the names of domains before a name.
+fn after_domains(mut rest: &[u8], count: u64) -> Result<&[u8]> {
+    for _ in 0..count.min(rest.len() as u64) {
+        rest = c_string(rest)?.1;
+    }
+    Ok(rest)
+}
+
+fn domains_of(uid: u64, gid: u64) -> u64 {
+    let (user, group) = (uid >> 32, gid >> 32);
+    u64::from(user != 0) + u64::from(group != 0 && group != user)
+}
+
+impl Replay for FileReplay<'_> {
+    fn replay(&self, record: Record<'_>, data: Option<&[u8]>) -> Result<()> {
+        match record {
+            Record::Create(kind, record, rest) => self.create(kind, &record, rest),
+            Record::Remove(kind, record, rest) => {
+                let (directory, (name, _)) = (record.dir.get(), c_string(rest)?);
+                if kind == RecordType::RemoveDir { self.0.rmdir(directory, name) } else { self.0.unlink(directory, name) }
+            }
+            Record::Link(record, rest) => {
+                let stat = self.0.link(record.object.get(), record.dir.get(), c_string(rest)?.0)?;
+                self.0.forget(stat.inode, 1);
+                Ok(())
+            }
+            Record::Rename(kind, record, rest) => {
+                let (name, rest) = c_string(rest)?;
+                let mode = if kind == RecordType::RenameExchange { RenameMode::Exchange } else { RenameMode::Replace };
+                self.0.rename(record.from_dir.get(), name, record.to_dir.get(), c_string(rest)?.0, mode)
+            }
+            Record::RenameWhiteout(record, rest) => self.rename_whiteout(&record, rest),
+            Record::Write(RecordType::Write2, record, _) => self.lengthen(record.object.get(), record.offset.get().saturating_add(record.length.get())),
+            Record::Write(_, record, rest) => self.write(record.object.get(), &written(&record, rest, data)?),
+            Record::Truncate(record) => self.truncate(record.object.get(), record.offset.get(), record.length.get()),
+            Record::SetAttr(record, rest) => self.set_attributes(&record, rest),
+            Record::SetSaXattr(record, rest) => {
+                let (name, rest) = c_string(rest)?;
+                let size = usize::try_from(record.size.get()).unwrap_or(usize::MAX);
+                let value = rest.get(..size).ok_or_else(|| short("value", rest.len()))?;
+                let inode = self.0.inode(record.object.get())?;
+                self.0.replay_listed(&inode, name, Some(value).filter(|value| !value.is_empty()))
+            }
+            Record::AclV0(record, rest) => self.set_acl(record.object.get(), acl::VERSION_0, record.entries.get(), rest),
+            Record::Acl(record, rest) => {
+                let AclRecord { object, entries, .. } = record;
+                self.set_acl(object.get(), acl::VERSION_1, entries.get(), rest)
+            }
+            Record::CloneRange(record, rest) => self.clone_range(&record, rest),
+            Record::Commit => bail!(Corrupt, "a record that is never written"),
+        }
+    }
+}
+
+impl FileReplay<'_> {
+    fn create(&self, kind: RecordType, record: &CreateRecord, rest: &[u8]) -> Result<()> {
+        use RecordType as T;
+        let fixed = fixed(record.object.get(), record.generation.get(), record.created);
+        if kind == T::MakeXattrDir {
+            let owner = self.0.inode(record.dir.get())?;
+            return self.0.make_xattr_directory(&owner, Some(fixed)).map(drop);
+        }
+        let (uid, gid) = (record.uid.get(), record.gid.get());
+        let (mut rest, mut flags, mut entries) = (rest, None, None);
+        let mut domains = if kind == T::Symlink { 0 } else { domains_of(uid, gid) };
+        let has_acl = matches!(kind, T::CreateAcl | T::CreateAclAttr | T::MakeDirAcl | T::MakeDirAclAttr);
+        let list = if has_acl {
+            let (list, after) = CreateAclPhys::read_from_prefix(rest).map_err(|_| short("ACL", rest.len()))?;
+            rest = after;
+            domains = list.domains.get();
+            Some(list)
+        } else {
+            None
+        };
+        if matches!(kind, T::CreateAttr | T::CreateAclAttr | T::MakeDirAttr | T::MakeDirAclAttr) {
+            let (found, _, after) = extended(rest)?;
+            (flags, rest) = (Some(found), after);
+        }
+        if let Some(list) = list {
+            let count = usize::try_from(list.entries.get()).unwrap_or(usize::MAX);
+            entries = Some(acl::decode(acl::VERSION_1, count, rest)?);
+            let used = list.acl_bytes.get().next_multiple_of(8).saturating_add(list.fuids.get().saturating_mul(8));
+            rest = usize::try_from(used).ok().and_then(|used| rest.get(used..)).ok_or_else(|| short("ACL", rest.len()))?;
+        }
+        let (name, rest) = c_string(after_domains(rest, domains)?)?;
+        let target = if kind == T::Symlink { Some(c_string(rest)?.0) } else { None };
+        let fs = self.0;
+        let directory = fs.inode(record.dir.get())?;
+        directory.check_directory()?;
+        let _names = directory.names.write();
+        if fs.find_entry(&directory, name)?.is_some() {
+            bail!(Exists, "{:?} exists in directory {}", String::from_utf8_lossy(name), directory.object);
+        }
+        let mode = u32::try_from(record.mode.get()).map_err(|_| short("mode", 0))?;
+        let credentials = Credentials { uid: id(uid)?, gid: id(gid)?, ..Credentials::root() };
+        let mut new = fs.new_node(&directory, mode, record.device.get(), &credentials)?;
+        (new.mode, new.uid, new.gid, new.fixed) = (mode, credentials.uid, credentials.gid, Some(fixed));
+        if let Some((set, cleared)) = flags {
+            new.flags = new.flags & !cleared | set;
+        }
+        if let Some(entries) = entries {
+            new.acl = entries;
+        }
+        fs.make_entry(&directory, name, &new, target, &NewLists::default()).map(drop)
+    }
+
+    fn rename_whiteout(&self, record: &RenameWhiteoutRecord, rest: &[u8]) -> Result<()> {
+        let (name, rest) = c_string(rest)?;
+        let (new_name, _) = c_string(rest)?;
+        let fixed = fixed(record.object.get(), record.generation.get(), record.created);
+        let credentials = Credentials { uid: id(record.uid.get())?, gid: id(record.gid.get())?, ..Credentials::root() };
+        let whiteout = Whiteout { credentials: &credentials, fixed: Some(fixed) };
+        self.0.rename_with(record.from_dir.get(), name, record.to_dir.get(), new_name, RenameMode::Replace, Some(&whiteout))
+    }
+
+    fn write(&self, object: InodeNumber, written: &Written<'_>) -> Result<()> {
+        let fs = self.0;
+        let inode = fs.inode(object)?;
+        inode.check_regular()?;
+        let _guard = inode.ranges.write_all();
+        let size = inode.word(&fs.tables, Attribute::Size)?;
+        let tx = OpenTx::assign(&fs.objset, written.data.len() as u64 + METADATA)?;
+        let block_end = written.offset.saturating_add(written.data.len() as u64);
+        fs.grow_block(&inode, &tx, size, block_end.max(size))?;
+        inode.dnode.write(&tx, written.offset, &written.data)?;
+        let mut edit = inode.edit(fs, &tx);
+        fs.contents_changed(&mut edit, size.max(written.end), true)?;
+        drop(edit);
+        fs.log(&tx, Done::Wrote { inode: &inode, offset: written.offset, length: 0 })
+    }
+
+    fn lengthen(&self, object: InodeNumber, end: u64) -> Result<()> {
+        let inode = self.0.inode(object)?;
+        let _guard = inode.ranges.write_all();
+        let tx = OpenTx::assign(&self.0.objset, METADATA)?;
+        let mut edit = inode.edit(self.0, &tx);
+        let size = edit.word(Attribute::Size)?.max(end);
+        edit.set(&[(Attribute::Size, &size.to_le_bytes())])?;
+        drop(edit);
+        self.0.log(&tx, Done::Wrote { inode: &inode, offset: 0, length: 0 })
+    }
+
+    fn truncate(&self, object: InodeNumber, offset: u64, length: u64) -> Result<()> {
+        let root = Credentials::root();
+        let size = self.0.getattr(object)?.size;
+        if length == 0 || offset > size {
+            return self.0.truncate(object, offset, &root);
+        }
+        self.0.punch_hole(object, offset, length, &root)
+    }
+
+    fn set_attributes(&self, record: &SetAttrRecord, rest: &[u8]) -> Result<()> {
+        let has = |bit: u64| record.mask.get() & bit != 0;
+        let mut set = SetAttributes {
+            mode: has(mask::MODE).then_some(record.mode.get() as u32),
+            uid: if has(mask::UID) { Some(id(record.uid.get())?) } else { None },
+            gid: if has(mask::GID) { Some(id(record.gid.get())?) } else { None },
+            size: has(mask::SIZE).then_some(record.size.get()),
+            access_time: has(mask::ACCESSED).then(|| SetTime::To(time(record.accessed))),
+            modification_time: has(mask::MODIFIED).then(|| SetTime::To(time(record.modified))),
+            ..SetAttributes::default()
+        };
+        if has(mask::FLAGS) {
+            let ((added, removed), project, _) = extended(rest)?;
+            set.flags = Some((added, removed)).filter(|flags| *flags != (0, 0));
+            set.project = project;
+        }
+        self.0.setattr(record.object.get(), &set, &Credentials::root()).map(drop)
+    }
+
+    fn set_acl(&self, object: InodeNumber, version: u16, count: u64, rest: &[u8]) -> Result<()> {
+        let entries = acl::decode(version, usize::try_from(count).unwrap_or(usize::MAX), rest)?;
+        let inode = self.0.inode(object)?;
+        let tx = OpenTx::assign(&self.0.objset, METADATA)?;
+        let mut edit = inode.edit(self.0, &tx);
+        let (mode, uid, gid) = (edit.word(Attribute::Mode)?, edit.word(Attribute::Uid)?, edit.word(Attribute::Gid)?);
+        let (permissions, _) = acl::mode(&entries, uid, gid);
+        self.0.set_acl(&mut edit, (mode & !0o777 | permissions & 0o777) as u32, &entries)?;
+        edit.set(&[(Attribute::ChangeTime, &self.0.now().to_bytes())])?;
+        drop(edit);
+        self.0.log(&tx, Done::Other)
+    }
+
+    /// Blocks are shared again where the file's blocks have the same size, else copied.
+    fn clone_range(&self, record: &CloneRangeRecord, rest: &[u8]) -> Result<()> {
+        let fs = self.0;
+        let object = record.object.get();
+        let (offset, length, block) = (record.offset.get(), record.length.get(), record.block_size.get());
+        let count = usize::try_from(record.count.get()).unwrap_or(usize::MAX);
+        if block == 0 || block > 16 << 20 {
+            return Err(short("block size", block as usize));
+        }
+        let end = offset.checked_add(length).ok_or_else(|| short("offset", 0))?;
+        let pointers = rest.get(..count.saturating_mul(size_of::<BlkPtr>())).ok_or_else(|| short("block pointers", count))?;
+        let pointers = BlkPtr::slice_of(pointers);
+        let fits = |pointer: &BlkPtr| pointer.is_hole() || pointer.logical_size() == block;
+        if offset.is_multiple_of(block) && length.div_ceil(block) == pointers.len() as u64 && pointers.iter().all(fits) {
+            let inode = fs.inode(object)?;
+            inode.check_regular()?;
+            let _guard = inode.ranges.write_all();
+            let size = inode.word(&fs.tables, Attribute::Size)?;
+            let tx = OpenTx::assign(&fs.objset, length + METADATA)?;
+            if fs.share_blocks(&tx, &inode, size, offset, block, pointers)? {
+                let mut edit = inode.edit(fs, &tx);
+                fs.contents_changed(&mut edit, size.max(end), true)?;
+                drop(edit);
+                return fs.log(&tx, Done::Other);
+            }
+        }
+        let at = Bookmark { objset: fs.objset.dataset(), object, level: 0, block: offset / block };
+        for (index, pointer) in (0u64..).zip(pointers) {
+            let start = index.saturating_mul(block);
+            let wanted = length.saturating_sub(start).min(block);
+            let mut data = if pointer.is_hole() { Vec::new() } else { fs.objset.context().io.read(pointer, &at)?.to_vec() };
+            data.resize(wanted as usize, 0);
+            let offset = offset.saturating_add(start);
+            self.write(object, &Written { offset, data: data.into(), end: offset.saturating_add(wanted) })?;
+        }
+        Ok(())
+    }
+}
+
+impl Replay for VolumeReplay<'_> {
+    fn replay(&self, record: Record<'_>, data: Option<&[u8]>) -> Result<()> {
+        let (objset, zil) = (self.0, Zil::of(self.0));
+        match record {
+            Record::Write(RecordType::Write, record, rest) => {
+                let written = written(&record, rest, data)?;
+                let volume = objset.hold(record.object.get())?;
+                let tx = OpenTx::assign(objset, written.data.len() as u64 + METADATA)?;
+                volume.write(&tx, written.offset, &written.data)?;
+                zil.note(&tx);
+                Ok(())
+            }
+            Record::Truncate(record) => {
+                let volume = objset.hold(record.object.get())?;
+                let tx = OpenTx::assign(objset, METADATA)?;
+                volume.free_range(&tx, record.offset.get(), record.length.get())?;
+                zil.note(&tx);
+                Ok(())
+            }
+            _ => bail!(Corrupt, "a record that a volume cannot have"),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! `cargo xtask explore`: the crash explorer, at length.
+
+use anyhow::{Context, Result, bail, ensure};
+use sim::explore::judge::Promises;
+use sim::explore::state::{State, store};
+use sim::explore::workload::Workload;
+use sim::explore::{Explorer, Kind, Plan};
+
+use crate::words::Words;
+
+pub(crate) const HELP: &str = "\
+cargo xtask explore [--seed N] [--states N] [--threads N] [--zdb EVERY]
+                                     crash states of random workloads: the power goes at any write (docs/testing.md)
+cargo xtask explore --short [--from N] [--states N]
+                                     all sequences of one and of two operations, then those of three, at random
+cargo xtask explore --workload NAME --state CUT.VARIANT [--keep DIRECTORY]
+                                     one state again, as a failure prints it; its images
+";
+
+/// States between two lines that say how far it is.
+const STEP: u64 = 1_000;
+
+fn replay(workload: &str, state: &str, keep: Option<&str>) -> Result<()> {
+    let workload = Workload::parse(workload).with_context(|| format!("{workload} is no workload"))?;
+    let state = State::parse(state).with_context(|| format!("{state} is no state"))?;
+    let (story, images) = Explorer::default().state(workload, state, None).map_err(anyhow::Error::msg)?;
+    for (number, op) in story.ops.iter().enumerate() {
+        println!("  {number}: {op:?}");
+    }
+    println!("  before event {} of {}: {:?}", state.cut, story.events.len(), Promises::at(&story, state.cut));
+    if let Some(directory) = keep {
+        std::fs::create_dir_all(directory)?;
+        for path in store(&images, directory.as_ref())? {
+            println!("  -> {}", path.display());
+        }
+    }
+    Explorer::replay(&story, &images, workload, state).map_err(anyhow::Error::msg)?;
+    println!("{workload} {state}: nothing wrong");
+    Ok(())
+}
+
+/// Goes on until there were as many states as planned, or the workloads are over. Returns how many there were.
+fn explore(explorer: &Explorer, mut plan: Plan, what: &str) -> Result<u64> {
+    let states = plan.states;
+    let mut done = 0;
+    while done < states {
+        plan.states = STEP.min(states - done);
+        let report = explorer.explore(&plan);
+        println!("{what} from {}: {report}", plan.seed);
+        for failure in &report.failures {
+            println!("{failure}");
+        }
+        ensure!(report.failures.is_empty(), "{} states are wrong", report.failures.len());
+        done += report.states;
+        plan.seed = plan.seed.wrapping_add(report.numbers);
+        if report.workloads == 0 {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+pub(crate) fn run(arguments: &[&str]) -> Result<()> {
+    let (short, arguments): (Vec<&str>, Vec<&str>) = arguments.iter().copied().partition(|word| *word == "--short");
+    let mut words = Words::new(&arguments);
+    let (workload, state, keep) = (words.value("--workload")?, words.value("--state")?, words.value("--keep")?);
+    let seed = words.number("--seed")?.unwrap_or(1);
+    let states = words.number("--states")?.unwrap_or(100_000);
+    let threads = words.number("--threads")?.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |count| count.get() as u64));
+    let zdb_every = words.number("--zdb")?.unwrap_or(2000);
+    let from = words.number("--from")?.unwrap_or(0);
+    words.none_left()?;
+    match (workload, state) {
+        (Some(workload), Some(state)) => return replay(workload, state, keep),
+        (None, None) => {}
+        _ => bail!("--workload and --state go together"),
+    }
+    println!("seed {seed}, {states} states, {threads} threads");
+    let explorer = Explorer::default();
+    let plan = Plan { seed, states, of_each: 100, write_every: 8, zdb_every, threads: threads as usize, canary: None, kind: Kind::Random };
+    if short.is_empty() {
+        explore(&explorer, plan, "random workloads")?;
+        return Ok(());
+    }
+    let plan = Plan { of_each: 6, ..plan };
+    let mut left = states;
+    for (kind, seed, what) in [(Kind::Short(1), 0, "one operation"), (Kind::Short(2), from, "two operations"), (Kind::Sample(3), seed, "three operations")] {
+        left = left.saturating_sub(explore(&explorer, Plan { states: left, kind, seed, ..plan }, what)?);
+    }
+    Ok(())
+}
