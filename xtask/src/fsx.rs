@@ -22,7 +22,7 @@ cargo xtask fsx [--operations N] [--seed N] [--rounds N] [--dir DIRECTORY]
 /// What rounds go through, one after the other: record size, compression, transport.
 const RECORDS: [&str; 4] = ["4K", "128K", "512", "1M"];
 const COMPRESSIONS: [&str; 3] = ["lz4", "off", "zstd"];
-const TRANSPORTS: [&str; 5] = ["uring", "devfuse", "uring,opens", "devfuse,opens", "uring,writeback"];
+const TRANSPORTS: [&str; 5] = ["uring", "devfuse", "uring,opens", "devfuse,writeback", "uring,writeback"];
 const POOL_BYTES: u64 = 1 << 30;
 
 /// One round: all that is needed to do it again.

@@ -6,11 +6,13 @@
 //! all three follow while the file system stays mounted.
 //!
 //! `TARN_FUSE` chooses among ways to serve, as words between commas: `devfuse` or `uring` (instead of the better one that
-//! there is), `writeback` (the kernel collects writes), `opens` (the kernel announces opens).
+//! there is), `writeback` (the kernel collects writes), `opens` (the kernel announces opens, as it does anyway where it collects
+//! writes).
 //!
-//! Where the kernel collects writes a small one costs what it costs on any file system, and we get whole records; but each file
-//! that was written costs one request more when it is closed. What `write` left in the kernel's cache is not in the pool yet:
-//! `fsync`, `close`, `umount` and [`Mounter::flush`] bring it there.
+//! Where the kernel collects writes (`ops::collected`) a small one costs what it costs on any file system, and we get whole records; but
+//! each file that was written costs one request more when it is closed. What `write` left in the kernel's cache is not in the pool yet:
+//! `fsync`, `close`, `umount` and [`Mounter::flush`] bring it there, and the kernel itself after half a minute. So a crash may cost a
+//! file that stays open that half minute and one transaction group; a file that was closed, one transaction group.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -115,8 +117,8 @@ impl Properties {
                 xattrs: number("xattr")? != XATTR_OFF,
                 posix_acls: number("acltype")? == ACL_TYPE_POSIX,
                 record_bytes: u32::try_from(number("recordsize")?).ok().filter(|bytes| *bytes > 0).unwrap_or(128 << 10),
-                announce_opens: chosen("opens"),
-                writeback: chosen("writeback"),
+                announce_opens: chosen("opens") || chosen("writeback"),
+                ..OpsOptions::default()
             },
             read_only: options.read_only,
             setuid: number("setuid")? != 0,

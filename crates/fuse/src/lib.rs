@@ -27,6 +27,7 @@ pub mod protocol;
 mod session;
 pub mod uring;
 
+pub use backing::HELD_BYTES;
 pub use devfuse::before_blocking;
 pub use directory::{DirectoryPlusWriter, DirectoryWriter, EntryKind};
 pub use errno::{Errno, Result};

@@ -12,5 +12,5 @@ pub use engine::error::{Error, ErrorKind};
 pub use engine::tunables::Tunables;
 pub use zpl::{
     AccessTime, AclKind, AclRules, AclType, CloneRange, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, MountOptions, OwnerKind, QuotaOf, RenameMode, Seek,
-    Durability, Listed, NodeId, SetAttributes, SetTime, Space, Stat, Time, Transaction, WriteMode, XattrMode,
+    Durability, Listed, NodeId, SetAttributes, SetTime, Space, Stat, Time, Transaction, WriteMarks, WriteMode, XattrMode,
 };

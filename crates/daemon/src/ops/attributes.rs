@@ -67,8 +67,9 @@ impl Ops {
     }
 
     pub(super) fn entry(&self, slot: u16, stat: &Stat) -> Entry {
-        let (attr, attr_valid) = Self::attr(slot, stat);
-        Entry { node: self.node_number(slot, stat.inode), generation: stat.generation, attr, entry_valid: self.name_life(), attr_valid }
+        let (attr, attr_valid) = self.attr(slot, stat);
+        let generation = stat.generation.wrapping_add(self.replaced.load(std::sync::atomic::Ordering::Relaxed));
+        Entry { node: self.node_number(slot, stat.inode), generation, attr, entry_valid: self.name_life(), attr_valid }
     }
 
     /// Where `A` and `a` are one name, the kernel must not remember either: a change of one is a change of both.
@@ -76,7 +77,7 @@ impl Ops {
         if self.filesystem.names_are_exact() { LONG } else { std::time::Duration::ZERO }
     }
 
-    fn attr(slot: u16, stat: &Stat) -> (Attr, std::time::Duration) {
+    fn attr(&self, slot: u16, stat: &Stat) -> (Attr, std::time::Duration) {
         let attr = Attr {
             inode: Self::shown_inode(slot, stat.inode),
             size: stat.size,
@@ -92,7 +93,13 @@ impl Ops {
             block_size: u32::try_from(stat.block_size).unwrap_or(1 << 20),
         };
         let settled = slot != 0 || seconds_now() - stat.change_time.seconds > SETTLES_AFTER;
-        (attr, if settled { LONG } else { SHORT })
+        let life = match settled {
+            // See there: who is about to write is to ask.
+            _ if slot == 0 && self.asks_before_writes() => std::time::Duration::ZERO,
+            true => LONG,
+            false => SHORT,
+        };
+        (attr, life)
     }
 
     pub(super) fn attributes(&self, node: Node) -> Result<Attributes> {
@@ -101,7 +108,7 @@ impl Ops {
         }
         let (located, inode) = self.locate(node)?;
         let stat = located.filesystem().getattr(inode).map_err(crate::errno::of)?;
-        let (attr, valid) = Self::attr(located.slot(), &stat);
+        let (attr, valid) = self.attr(located.slot(), &stat);
         Ok(Attributes { attr, valid })
     }
 
@@ -111,7 +118,7 @@ impl Ops {
         }
         let (located, inode) = self.locate(node)?;
         let stat = located.filesystem().getattr(inode).map_err(crate::errno::of)?;
-        let (attr, valid) = Self::attr(located.slot(), &stat);
+        let (attr, valid) = self.attr(located.slot(), &stat);
         Ok(StatX { attributes: Attributes { attr, valid }, birth: Some(timestamp(stat.creation_time)), flags: 0, flags_mask: 0 })
     }
 
@@ -133,7 +140,7 @@ impl Ops {
             project: None,
         };
         let stat = filesystem.setattr(inode, &set, &super::files::writer(changes.kill_suidgid)).map_err(crate::errno::of)?;
-        let (attr, valid) = Self::attr(0, &stat);
+        let (attr, valid) = self.attr(0, &stat);
         Ok(Attributes { attr, valid })
     }
 

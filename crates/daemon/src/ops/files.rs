@@ -4,6 +4,7 @@ use fuse::{Context, CopyRange, Errno, Fallocate, Opened, OpenedFlags, Read, Resu
 use tarnfs::{CloneRange, Credentials, FileSystem, InodeNumber, Seek, WriteMode};
 
 use super::node::Node;
+use super::collected::WRITER;
 use super::{Ops, SyncPolicy};
 
 /// Bytes copied in one step of `copy_file_range`.
@@ -17,20 +18,41 @@ pub(super) fn writer(kill_suidgid: bool) -> Credentials {
     Credentials { uid: u32::from(kill_suidgid), ..Credentials::default() }
 }
 
+fn may_write(flags: u32) -> bool {
+    flags & libc::O_ACCMODE as u32 != libc::O_RDONLY as u32
+}
+
 /// What is cached stays cached, since nobody changes files behind the kernel's back. Who asks for each write to be
-/// durable gets one request for each write, instead of a write and a sync.
-pub(super) fn opened(flags: u32) -> Opened {
-    let direct = if flags & O_DSYNC != 0 { OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES } else { OpenedFlags::empty() };
-    Opened { handle: 0, flags: OpenedFlags::KEEP_CACHE | OpenedFlags::NO_FLUSH | direct }
+/// durable gets one request for each write, instead of a write and a sync: unless the kernel keeps the times, which it would then
+/// not change.
+fn opened(flags: u32, may_be_direct: bool) -> Opened {
+    let direct = if flags & O_DSYNC != 0 && may_be_direct { OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES } else { OpenedFlags::empty() };
+    let handle = if may_write(flags) { WRITER } else { 0 };
+    Opened { handle, flags: OpenedFlags::KEEP_CACHE | OpenedFlags::NO_FLUSH | direct }
 }
 
 impl Ops {
-    pub(super) fn open_file(&self, node: Node, flags: u32, kill_suidgid: bool) -> Result<Opened> {
+    /// A file that was made just now.
+    pub(super) fn opened_new(&self, node: u64, flags: u32) -> Opened {
+        if may_write(flags) {
+            self.collected.opened(node);
+        }
+        opened(flags, !self.collected.is_agreed())
+    }
+
+    pub(super) fn open_file(&self, number: u64, flags: u32, kill_suidgid: bool) -> Result<Opened> {
+        let node = Node::of(number);
+        if may_write(flags) {
+            self.check_may_write(node, flags)?;
+        }
         if flags & libc::O_TRUNC as u32 != 0 {
             let (filesystem, inode) = self.locate_for_change(node)?;
             filesystem.truncate(inode, 0, &writer(kill_suidgid)).map_err(crate::errno::of)?;
         }
-        Ok(opened(flags))
+        if may_write(flags) {
+            self.collected.opened(number);
+        }
+        Ok(opened(flags, !self.collected.is_agreed()))
     }
 
     pub(super) fn read_file(&self, read: &Read, out: &mut [u8]) -> Result<usize> {
@@ -41,9 +63,15 @@ impl Ops {
     pub(super) fn write_file(&self, write: &Write, data: &[u8]) -> Result<usize> {
         let (filesystem, inode) = self.locate_for_change(Node::of(write.node))?;
         let kill = write.write_flags.contains(WriteFlags::KILL_SUIDGID);
-        filesystem.write(inode, WriteMode::At(write.offset), data, &writer(kill)).map_err(crate::errno::of)?;
+        let from_cache = write.write_flags.contains(WriteFlags::CACHE);
+        if from_cache && self.collected.is_agreed() {
+            let written = filesystem.write(inode, WriteMode::Collected(write.offset), data, &writer(false)).map_err(crate::errno::of);
+            self.collected_write(write.node, data.len(), written.map(|_| ()))?;
+        } else {
+            filesystem.write(inode, WriteMode::At(write.offset), data, &writer(kill)).map_err(crate::errno::of)?;
+        }
         // A write from the page cache is synced by the kernel when its writer asked for that.
-        let asked = write.flags & O_DSYNC != 0 && !write.write_flags.contains(WriteFlags::CACHE);
+        let asked = write.flags & O_DSYNC != 0 && !from_cache;
         match self.options.read().sync {
             SyncPolicy::Always => self.sync_inode(filesystem, inode)?,
             SyncPolicy::Standard if asked => self.sync_inode(filesystem, inode)?,

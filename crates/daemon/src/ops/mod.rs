@@ -12,12 +12,14 @@
 //! second only.
 //!
 //! The kernel checks permissions (`default_permissions`), keeps file locks, and truncates before it opens.
-//! Opening a file means nothing to us, so the kernel is told not to ask ([`OpsOptions::announce_opens`]).
+//! Where the kernel collects writes it tells us of each open, so that some files can be served without ([`collected`]). Elsewhere
+//! opening a file means nothing to us, and the kernel is told not to ask ([`OpsOptions::announce_opens`]).
 //!
 //! # Path
 //! `fuse::dispatch` → `impl Filesystem for Ops` → one file here for each family → `tarnfs::FileSystem`
 
 mod attributes;
+mod collected;
 mod control_directory;
 mod directory;
 mod files;
@@ -29,10 +31,12 @@ mod slots;
 mod xattr;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use fuse::protocol::InitFlags;
 use fuse::{
-    Attributes, Context, CopyRange, Created, DirectoryPlusWriter, DirectoryWriter, Entry, Errno, ExtendedAttribute, Fallocate, Filesystem, Ioctl, Notifier, Opened, OpenedFlags, Owner, Read,
+    Attributes, Context, CopyRange, Created, DirectoryPlusWriter, DirectoryWriter, Entry, Errno, ExtendedAttribute, Fallocate, Filesystem, Ioctl, Negotiated, Notifier, Opened, Owner, Read,
     Result, SetAttr, StatFs, StatX, Write,
 };
 use parking_lot::{Mutex, RwLock};
@@ -40,6 +44,7 @@ use tarnfs::FileSystem;
 
 pub use slots::{SnapshotInfo, Snapshots};
 
+use collected::Collected;
 use left_behind::LeftBehind;
 use node::Node;
 use slots::Slots;
@@ -78,13 +83,21 @@ pub struct OpsOptions {
     pub posix_acls: bool,
     /// Tell us of each open: costs a round trip, allows direct I/O for files opened with `O_DSYNC`.
     pub announce_opens: bool,
-    /// The kernel collects writes: it may know of contents that we do not.
-    pub writeback: bool,
+    /// With less room than this nothing is left to be written later.
+    pub short_of_room: u64,
 }
 
 impl Default for OpsOptions {
     fn default() -> OpsOptions {
-        OpsOptions { sync: SyncPolicy::Standard, snapdir_visible: false, xattrs: true, record_bytes: 128 << 10, posix_acls: false, announce_opens: false, writeback: false }
+        OpsOptions {
+            sync: SyncPolicy::Standard,
+            snapdir_visible: false,
+            xattrs: true,
+            record_bytes: 128 << 10,
+            posix_acls: false,
+            announce_opens: false,
+            short_of_room: collected::SHORT_BYTES,
+        }
     }
 }
 
@@ -95,6 +108,9 @@ pub struct Ops {
     options: RwLock<OpsOptions>,
     notifier: Mutex<Option<Notifier>>,
     left_behind: Mutex<Option<LeftBehind>>,
+    collected: Collected,
+    /// How often all contents were replaced: files then are others to the kernel, where it believes itself about sizes.
+    replaced: AtomicU64,
 }
 
 impl std::fmt::Debug for Ops {
@@ -108,7 +124,9 @@ impl Ops {
     pub fn new(filesystem: Arc<FileSystem>, snapshots: Option<Box<dyn Snapshots>>, options: OpsOptions) -> Ops {
         // The kernel never looks the root up, so it would be loaded anew for each call.
         let _ = filesystem.lookup_inode(filesystem.root());
-        Ops { filesystem, slots: Slots::new(snapshots), options: RwLock::new(options), notifier: Mutex::new(None), left_behind: Mutex::new(None) }
+        let slots = Slots::new(snapshots);
+        let (options, notifier, left_behind) = (RwLock::new(options), Mutex::default(), Mutex::default());
+        Ops { filesystem, slots, options, notifier, left_behind, collected: Collected::default(), replaced: AtomicU64::new(0) }
     }
 
     /// The dataset.
@@ -123,6 +141,10 @@ impl Ops {
 
     /// With what to tell the kernel of changes that it did not make.
     pub fn set_notifier(&self, notifier: Notifier) {
+        if self.collected.is_agreed() {
+            let filesystem = Arc::downgrade(&self.filesystem);
+            self.collected.start(notifier.clone(), move || filesystem.upgrade().map_or(Vec::new(), |filesystem| collected::nodes_of(&filesystem)));
+        }
         *self.notifier.lock() = Some(notifier);
     }
 
@@ -149,7 +171,11 @@ impl Ops {
 
     /// Contents, attributes and names may have changed behind the kernel's back (rollback, receive, a program with the library):
     /// what it has cached, mapped pages too, goes. Never to be called by an operation of this mount.
+    ///
+    /// A kernel that collects writes believes nobody about the sizes of files that it knows: to it they become other files, and who has
+    /// one open gets errors. What it had collected must have been handed over before the change, or it goes over the new contents.
     pub fn contents_replaced(&self) {
+        self.replaced.fetch_add(u64::from(self.collected.is_agreed()), Ordering::Relaxed);
         let Some(notifier) = self.notifier.lock().clone() else { return };
         if let Err(error) = notifier.forget_names() {
             tracing::warn!(dataset = self.filesystem.objset().name(), ?error, "this kernel may believe old names for a while");
@@ -157,16 +183,6 @@ impl Ops {
         for inode in self.filesystem.known_inodes() {
             // What the kernel does not know it need not forget.
             let _ = notifier.inval_inode(self.node_number(0, inode), 0, 0);
-        }
-    }
-
-    /// Has the kernel hand over what was written to a file: it does not by itself before it asks where the holes are. To forget
-    /// the contents is the one way to ask for that; it takes no lock that the kernel holds while it waits for our answer.
-    fn collect_writes(&self, node: u64) {
-        if let Some(notifier) = self.notifier.lock().clone()
-            && let Err(error) = notifier.inval_inode(node, 0, 0)
-        {
-            tracing::warn!(node, %error, "holes are looked for although the kernel may know of more contents");
         }
     }
 
@@ -195,7 +211,12 @@ impl Ops {
 }
 
 impl Filesystem for Ops {
+    fn init(&self, negotiated: &Negotiated) {
+        self.collected.agree(negotiated.flags.contains(InitFlags::WRITEBACK_CACHE));
+    }
+
     fn destroy(&self) {
+        self.collected.end();
         self.slots.close_all();
         self.left_behind.lock().take();
         self.filesystem.release_all();
@@ -210,7 +231,10 @@ impl Filesystem for Ops {
         self.forget_node(Node::of(node), count);
     }
 
-    fn getattr(&self, _: &Context, node: u64, _: Option<u64>) -> Result<Attributes> {
+    fn getattr(&self, _: &Context, node: u64, handle: Option<u64>) -> Result<Attributes> {
+        if handle == Some(collected::WRITER) && self.collected.is_agreed() {
+            self.before_write(node)?;
+        }
         self.attributes(Node::of(node))
     }
 
@@ -258,7 +282,7 @@ impl Filesystem for Ops {
         if !self.announces_opens() {
             return Err(Errno::ENOSYS);
         }
-        let opened = self.open_file(Node::of(node), flags, kill_suidgid);
+        let opened = self.open_file(node, flags, kill_suidgid);
         if flags & libc::O_TRUNC as u32 != 0 { self.settled(opened) } else { opened }
     }
 
@@ -266,13 +290,15 @@ impl Filesystem for Ops {
         if !self.announces_opens() {
             return Err(Errno::ENOSYS);
         }
+        self.look_for_room_to_collect();
         let entry = self.settled(self.make_file(cx, Node::of(parent), name, mode, umask, 0))?;
-        Ok(Created { entry, opened: files::opened(flags) })
+        Ok(Created { entry, opened: self.opened_new(entry.node, flags) })
     }
 
     fn tmpfile(&self, cx: &Context, parent: u64, mode: u32, umask: u32, flags: u32) -> Result<Created> {
+        self.look_for_room_to_collect();
         let entry = self.settled(self.make_unnamed(cx, Node::of(parent), mode, umask))?;
-        Ok(Created { entry, opened: files::opened(flags) })
+        Ok(Created { entry, opened: self.opened_new(entry.node, flags) })
     }
 
     fn read(&self, _: &Context, read: &Read, out: &mut [u8]) -> Result<usize> {
@@ -283,7 +309,10 @@ impl Filesystem for Ops {
         self.write_file(write, data)
     }
 
-    fn release(&self, _: &Context, _: u64, _: u64, _: u32, _: Owner) -> Result<()> {
+    fn release(&self, _: &Context, node: u64, handle: u64, _: u32, _: Owner) -> Result<()> {
+        if handle == collected::WRITER {
+            self.collected.closed(node);
+        }
         Ok(())
     }
 
@@ -300,10 +329,8 @@ impl Filesystem for Ops {
     }
 
     fn opendir(&self, _: &Context, _: u64, _: u32) -> Result<Opened> {
-        if !self.announces_opens() {
-            return Err(Errno::ENOSYS);
-        }
-        Ok(Opened { handle: 0, flags: OpenedFlags::KEEP_CACHE | OpenedFlags::CACHE_DIR })
+        // The kernel then caches listings, and does not ask again.
+        Err(Errno::ENOSYS)
     }
 
     fn readdir(&self, _: &Context, node: u64, _: u64, offset: u64, out: &mut DirectoryWriter<'_>) -> Result<()> {
@@ -343,8 +370,9 @@ impl Filesystem for Ops {
     }
 
     fn lseek(&self, _: &Context, node: u64, _: u64, offset: u64, whence: u32) -> Result<u64> {
-        if self.options.read().writeback {
-            self.collect_writes(node);
+        if !self.fetch_writes(node) {
+            // The kernel does not ask again: all is data then, up to the size that it knows. Better than a hole where data is.
+            return Err(Errno::ENOSYS);
         }
         self.seek(Node::of(node), offset, whence)
     }

@@ -1,5 +1,6 @@
 //! A mounted pool: what programs do with files, then the checkers.
 #![allow(clippy::disallowed_methods)] // outside the engine
+mod collected;
 mod rig;
 
 use std::fs::{self, File, OpenOptions};

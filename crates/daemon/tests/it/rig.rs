@@ -66,17 +66,26 @@ impl Rig {
         self.pool.as_ref().unwrap()
     }
 
-    /// Mounts the root dataset.
+    /// Mounts the root dataset, with writes as they are made.
     pub(crate) fn mount(&mut self, announce_opens: bool, transport: TransportChoice) -> Arc<Ops> {
+        self.mount_with(SessionOptions { transport, no_opens: !announce_opens, ..SessionOptions::default() })
+    }
+
+    /// Mounts the root dataset, with writes that the kernel collects.
+    pub(crate) fn mount_collecting(&mut self, transport: TransportChoice) -> Arc<Ops> {
+        self.mount_with(SessionOptions { transport, writeback_cache: true, ..SessionOptions::default() })
+    }
+
+    fn mount_with(&mut self, session: SessionOptions) -> Arc<Ops> {
         let pool = self.pool().clone();
         let dataset = pool.dsl.open_dataset("tank").unwrap();
         let objset = pool.dsl.objset(&dataset).unwrap();
         let space = move || (dataset.referenced().used, dataset.available());
         let filesystem = Arc::new(FileSystem::open(objset, MountOptions::default(), space).unwrap());
-        let ops = Arc::new(Ops::new(filesystem, None, OpsOptions { announce_opens, ..OpsOptions::default() }));
+        let ops = Arc::new(Ops::new(filesystem, None, OpsOptions { announce_opens: !session.no_opens, ..OpsOptions::default() }));
         let how = MountHow {
             mount: fuse::MountOptions { source: "tank".into(), ..fuse::MountOptions::default() },
-            session: SessionOptions { transport, no_opens: !announce_opens, ..SessionOptions::default() },
+            session,
             overlay: false,
         };
         self.mounts.mount_ops("tank", &self.root(), ops.clone(), how).unwrap();

@@ -46,6 +46,9 @@ pub enum WriteMode {
     At(u64),
     /// To the end.
     Append,
+    /// To this offset, some time after a program wrote it: a kernel collected it. It keeps the file's times itself and tells them
+    /// ([`FileSystem::setattr`]), and what it was allowed to take must not be refused for what was changed since.
+    Collected(u64),
 }
 
 /// What to look for.
@@ -78,6 +81,15 @@ fn span_to_free(inode: &Inode, size: u64, end: u64, step: u64) -> Result<u64> {
         }
     }
     Ok(end - holes)
+}
+
+/// What of a file may be written, however its mode is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriteMarks {
+    /// Nothing.
+    pub immutable: bool,
+    /// Only behind its end.
+    pub append_only: bool,
 }
 
 /// Starts reading what comes next, if the reads of the file follow each other. The kernel asks in several pieces at
@@ -155,6 +167,25 @@ impl FileSystem {
         inode.edit_quietly(self, &tx).set(&[(Attribute::AccessTime, &now.to_bytes())])
     }
 
+    /// How a file is marked.
+    ///
+    /// # Errors
+    /// There is no such file.
+    pub fn write_marks(&self, inode: InodeNumber) -> Result<WriteMarks> {
+        let flags = self.inode(inode)?.word(&self.tables, Attribute::Flags)?;
+        Ok(WriteMarks { immutable: flags & znode::FLAG_IMMUTABLE != 0, append_only: flags & znode::FLAG_APPEND_ONLY != 0 })
+    }
+
+    /// Whether a small write would be let in now.
+    ///
+    /// # Errors
+    /// `NoSpace`; `Quota`; `ReadOnly`.
+    pub fn check_room_to_write(&self, inode: InodeNumber) -> Result<()> {
+        self.check_writable()?;
+        self.check_quota_to_write(&*self.inode(inode)?)?;
+        OpenTx::assign(&self.objset, self.objset.settings().record_bytes + METADATA).map(|_| ())
+    }
+
     /// Writes; returns where the data went.
     ///
     /// # Errors
@@ -162,9 +193,15 @@ impl FileSystem {
     pub fn write(&self, inode: InodeNumber, mode: WriteMode, data: &[u8], credentials: &Credentials) -> Result<u64> {
         let inode = self.inode(inode)?;
         inode.check_regular()?;
-        self.check_writable()?;
+        let collected = matches!(mode, WriteMode::Collected(_));
+        if collected {
+            inode.times_owed.store(true, Ordering::Relaxed);
+            self.check_not_frozen()?;
+        } else {
+            self.check_writable()?;
+        }
         let guess = match mode {
-            WriteMode::At(offset) => offset,
+            WriteMode::At(offset) | WriteMode::Collected(offset) => offset,
             WriteMode::Append => 0,
         };
         if data.is_empty() {
@@ -180,7 +217,7 @@ impl FileSystem {
             bail!(TooBig, "a file of {end} bytes is larger than {SIZE_MAX}");
         }
         let flags = inode.word(&self.tables, Attribute::Flags)?;
-        if flags & znode::FLAG_IMMUTABLE != 0 || (flags & znode::FLAG_APPEND_ONLY != 0 && offset < size) {
+        if !collected && flags & znode::FLAG_IMMUTABLE != 0 || (!collected && flags & znode::FLAG_APPEND_ONLY != 0 && offset < size) {
             bail!(Denied, "inode {} is marked not to be written there", inode.object);
         }
         self.check_quota_to_write(&inode)?;
@@ -197,7 +234,12 @@ impl FileSystem {
             inode.dnode.write(&tx, at, piece)?;
             let mut edit = inode.edit(self, &tx);
             let size = edit.word(Attribute::Size)?.max(at + piece.len() as u64);
-            self.contents_changed(&mut edit, size, credentials.uid == 0)?;
+            if collected {
+                let flags = self.touched_flags(edit.word(Attribute::Flags)?, true);
+                edit.set(&[(Attribute::Size, &size.to_le_bytes()), (Attribute::Flags, &flags.to_le_bytes())])?;
+            } else {
+                self.contents_changed(&mut edit, size, credentials.uid == 0)?;
+            }
             drop(edit);
             self.log(&tx, Done::Wrote { inode: &inode, offset: at, length: piece.len() as u64 })?;
         }

@@ -287,6 +287,14 @@ impl FileSystem {
         Ok(())
     }
 
+    /// As [`FileSystem::check_writable`], for what was written while the property `readonly` was off, wherever it was held up since.
+    pub(super) fn check_not_frozen(&self) -> Result<()> {
+        if self.objset.is_snapshot() || self.objset.context().read_only {
+            bail!(ReadOnly, "{} is read-only", self.objset.name());
+        }
+        Ok(())
+    }
+
     /// How much room there is.
     pub fn space(&self) -> Space {
         let (referenced, available) = (self.space)();

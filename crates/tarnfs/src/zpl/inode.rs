@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use engine::dmu::{Dnode, Tx};
 use engine::error::{Result, Within};
@@ -53,6 +53,8 @@ pub(super) struct Inode {
     pub(super) changed_in: AtomicU64,
     /// How often it was changed since it is in memory; its access time does not count.
     pub(super) changes: AtomicU64,
+    /// The kernel has handed over contents, and may be about to tell the times that go with them.
+    pub(super) times_owed: AtomicBool,
     /// guarded by: the shard of the table
     references: AtomicU64,
 }
@@ -73,6 +75,7 @@ impl Inode {
             read_ahead: Mutex::default(),
             changed_in: AtomicU64::new(0),
             changes: AtomicU64::new(0),
+            times_owed: AtomicBool::new(false),
             references: AtomicU64::new(0),
         })
     }

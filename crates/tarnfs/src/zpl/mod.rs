@@ -51,7 +51,7 @@ mod xattr_directory;
 pub use clone::CloneRange;
 pub use create::{NewFileSystem, initialize};
 pub use directory::DirectoryEntry;
-pub use file::{Seek, WriteMode};
+pub use file::{Seek, WriteMarks, WriteMode};
 pub use file_system::{AccessTime, AclRules, AclType, Credentials, FileSystem, MountOptions, Space};
 pub use inspect::RawXattrs;
 pub use posix_acl::AclKind;

@@ -187,6 +187,11 @@ impl FileSystem {
         flags & needed == needed
     }
 
+    /// Whether users, groups or projects have limits here.
+    pub fn has_owner_quotas(&self) -> bool {
+        self.quotas.read().exist
+    }
+
     /// The limit set for an owner, or the default; 0: none.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! Changing attributes: mode, owner, times, size.
 
+use std::sync::atomic::Ordering;
+
 use engine::bail;
 use engine::dmu::{OpenTx, Tx};
 use engine::error::Result;
@@ -52,6 +54,16 @@ pub struct SetAttributes {
     pub project: Option<u64>,
 }
 
+impl SetAttributes {
+    /// The two times that a kernel keeps itself when it collects writes, and nothing else.
+    fn is_told_by_kernel(&self) -> bool {
+        let (modification_time, change_time) = (self.modification_time, self.change_time);
+        change_time.is_some()
+            && matches!(modification_time, Some(SetTime::To(_)))
+            && *self == SetAttributes { modification_time, change_time, ..SetAttributes::default() }
+    }
+}
+
 /// Flags that a user may change.
 const USER_FLAGS: u64 = !0 << 32 & !(znode::FLAG_PROJECT_ID | znode::FLAG_AV_MODIFIED);
 /// Flags that say what the access control list is like.
@@ -71,6 +83,10 @@ impl FileSystem {
     /// `NoSpace`; `Denied` for files that are marked.
     pub fn setattr(&self, inode: InodeNumber, set: &SetAttributes, credentials: &Credentials) -> Result<Stat> {
         let inode = self.inode(inode)?;
+        if set.is_told_by_kernel() && inode.times_owed.swap(false, Ordering::Relaxed) {
+            self.check_not_frozen()?;
+            return self.keep_times(&inode, set);
+        }
         self.check_writable()?;
         let times = [set.access_time, set.modification_time];
         let to_a_time = times.iter().any(|time| matches!(time, Some(SetTime::To(_))));
@@ -100,6 +116,16 @@ impl FileSystem {
         if let Some(mode) = set.mode {
             self.mode_changed(&inode, mode.into())?;
         }
+        inode.stat(&self.tables)
+    }
+
+    /// Times of contents that the kernel has taken and handed over: they are due even if the file was marked meanwhile.
+    fn keep_times(&self, inode: &Inode, set: &SetAttributes) -> Result<Stat> {
+        // On a full disk too: it takes no room, and would make `close` fail although all contents are stored.
+        let tx = OpenTx::assign_freeing(&self.objset)?;
+        let changed = self.set_times_and_flags(&mut inode.edit(self, &tx), set)?;
+        self.log_attributes(&tx, inode, set, changed)?;
+        drop(tx);
         inode.stat(&self.tables)
     }
 

@@ -1,0 +1,256 @@
+//! What it takes that the kernel collects writes.
+//!
+//! # Theory
+//! With a write-back cache a `write` ends in the kernel's memory. We are handed the data when the file is closed or synced, when memory is
+//! short, or after half a minute. Then it may be too late to refuse it: the kernel reports what could not be stored at the next
+//! `fsync` or at the `close`, and goes on taking. So it must be rare, and it must end:
+//!
+//! 1. What the kernel holds back is bounded ([`fuse::HELD_BYTES`]), and while there is less room than that may need, or quotas of users,
+//!    groups or projects may be in the way, it is told to believe no attributes. Then it asks for them before each write, and says
+//!    through which open file. We fetch what was written before and see whether there is room for more; if not the answer is
+//!    the error, and so the `write` fails. Only a single `write` that is larger than the room is taken and cannot be stored.
+//! 2. When data is refused that was collected before, the kernel is told to forget the file's attributes, and its next writer gets
+//!    the error in the same way. So nobody writes for ever onto a full disk.
+//!
+//! To serve such files without the cache would be simpler, but the kernel keeps the times of all files and does not change them for
+//! writes past its cache. For the same reason data that it hands over leaves the times alone: it tells them.
+//!
+//! # Invariants
+//! 1. Nothing is fetched from the kernel by more than [`FETCHERS_MAX`] calls at a time on one CPU: each waits until others have served
+//!    the writes that it causes.
+//! 2. The kernel is told to forget attributes by a thread of its own, never from within an operation: it may wait there for the
+//!    operation's end.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use fuse::{Errno, Notifier, Result};
+use parking_lot::Mutex;
+use tarnfs::FileSystem;
+
+use super::Ops;
+use super::node::Node;
+
+/// Number of an open file that may be written; others have 0.
+pub(super) const WRITER: u64 = 1;
+/// Calls on one CPU that may fetch from the kernel at a time.
+const FETCHERS_MAX: u32 = 1;
+/// CPUs that are told apart.
+const CPUS: usize = 64;
+/// Room is short below so many bytes: with two copies of each block, all that the kernel may hold just fits.
+pub(super) const SHORT_BYTES: u64 = 2 * fuse::HELD_BYTES;
+/// After so many bytes it is looked how much room there is.
+const LOOK_EVERY: u64 = 1 << 20;
+
+/// Whose attributes the kernel is to forget.
+enum Forget {
+    One(u64),
+    All,
+}
+
+/// What is known of the writes that the kernel collects in one mount.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    /// It does, in this mount.
+    agreed: AtomicBool,
+    /// Open files that may be written, for each node.
+    writers: Mutex<HashMap<u64, u32>>,
+    /// What could not be stored, until its writer is told.
+    refused: Mutex<HashMap<u64, Errno>>,
+    room_is_short: AtomicBool,
+    since_looked: AtomicU64,
+    fetchers: Fetchers,
+    forgetting: Mutex<Option<Sender<Forget>>>,
+}
+
+/// How many calls on each CPU fetch from the kernel.
+#[derive(Debug)]
+struct Fetchers([AtomicU32; CPUS]);
+
+impl Default for Fetchers {
+    fn default() -> Fetchers {
+        Fetchers(std::array::from_fn(|_| AtomicU32::new(0)))
+    }
+}
+
+impl Collected {
+    pub(super) fn agree(&self, agreed: bool) {
+        self.agreed.store(agreed, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_agreed(&self) -> bool {
+        self.agreed.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn room_is_short(&self) -> bool {
+        self.room_is_short.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn opened(&self, node: u64) {
+        *self.writers.lock().entry(node).or_default() += 1;
+    }
+
+    pub(super) fn closed(&self, node: u64) {
+        let mut writers = self.writers.lock();
+        if let Some(count) = writers.get_mut(&node) {
+            *count -= 1;
+            if *count == 0 {
+                writers.remove(&node);
+                self.refused.lock().remove(&node);
+            }
+        }
+    }
+
+    fn may_have_more(&self, node: u64) -> bool {
+        self.writers.lock().contains_key(&node)
+    }
+
+    fn refusal(&self, node: u64) -> Result<()> {
+        self.refused.lock().remove(&node).map_or(Ok(()), Err)
+    }
+
+    fn forget(&self, whose: Forget) {
+        if let Some(sender) = &*self.forgetting.lock() {
+            // The thread ends after the mount only.
+            let _ = sender.send(whose);
+        }
+    }
+
+    /// Starts the thread that tells the kernel.
+    pub(super) fn start(&self, notifier: Notifier, nodes: impl Fn() -> Vec<u64> + Send + 'static) {
+        let (sender, receiver) = channel();
+        #[allow(clippy::disallowed_methods)] // the engine does not see this thread
+        let thread = std::thread::Builder::new().name("tarn-fuse-tell".to_owned()).spawn(move || tell(&receiver, &notifier, nodes));
+        match thread {
+            Ok(_) => *self.forgetting.lock() = Some(sender),
+            Err(error) => tracing::warn!(%error, "no thread to tell the kernel what to forget: a full disk is reported at close only"),
+        }
+    }
+
+    pub(super) fn end(&self) {
+        self.forgetting.lock().take();
+    }
+
+    /// Enters the calls that fetch, unless there are too many on this CPU.
+    fn fetching(&self) -> Option<Fetching<'_>> {
+        let count = &self.fetchers.0[rustix::thread::sched_getcpu() % CPUS];
+        if count.fetch_add(1, Ordering::AcqRel) < FETCHERS_MAX {
+            return Some(Fetching(count));
+        }
+        count.fetch_sub(1, Ordering::AcqRel);
+        None
+    }
+}
+
+/// One call that fetches.
+struct Fetching<'a>(&'a AtomicU32);
+
+impl Drop for Fetching<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn tell(receiver: &Receiver<Forget>, notifier: &Notifier, nodes: impl Fn() -> Vec<u64>) {
+    const ATTRIBUTES_ONLY: i64 = -1;
+    while let Ok(whose) = receiver.recv() {
+        let whose = match whose {
+            Forget::One(node) => vec![node],
+            Forget::All => nodes(),
+        };
+        for node in whose {
+            if let Err(error) = notifier.inval_inode(node, ATTRIBUTES_ONLY, 0) {
+                tracing::debug!(node, %error, "the kernel was not told to forget attributes");
+            }
+        }
+    }
+}
+
+impl Ops {
+    /// Looks how much room there is; says whether it is little.
+    pub(super) fn look_for_room(&self) -> bool {
+        let available = self.filesystem.space().available;
+        let short = available < self.options.read().short_of_room;
+        if short && !self.collected.room_is_short.swap(true, Ordering::Relaxed) {
+            tracing::debug!(dataset = self.filesystem.objset().name(), available, "little room: writes are not collected any more");
+            self.collected.forget(Forget::All);
+        } else if !short {
+            self.collected.room_is_short.store(false, Ordering::Relaxed);
+        }
+        short
+    }
+
+    /// Before a file is made whose first attributes say how long they may be believed.
+    pub(super) fn look_for_room_to_collect(&self) {
+        if self.collected.is_agreed() {
+            self.look_for_room();
+        }
+    }
+
+    /// After `len` collected bytes were written, or not.
+    pub(super) fn collected_write(&self, node: u64, len: usize, result: Result<()>) -> Result<()> {
+        if self.collected.since_looked.fetch_add(len as u64, Ordering::Relaxed) + len as u64 >= LOOK_EVERY {
+            self.collected.since_looked.store(0, Ordering::Relaxed);
+            self.look_for_room();
+        }
+        if let Err(errno) = result {
+            tracing::warn!(dataset = self.filesystem.objset().name(), node, %errno, len, "data that the kernel had collected cannot be stored");
+            self.collected.refused.lock().insert(node, errno);
+            self.collected.forget(Forget::One(node));
+        }
+        result
+    }
+
+    /// Must the kernel ask before each write?
+    pub(super) fn asks_before_writes(&self) -> bool {
+        self.collected.is_agreed() && (self.collected.room_is_short() || self.filesystem.has_owner_quotas())
+    }
+
+    /// Somebody is about to write, and the kernel does not believe what it knows of the file.
+    pub(super) fn before_write(&self, number: u64) -> Result<()> {
+        self.collected.refusal(number)?;
+        if !self.asks_before_writes() || !(self.look_for_room() || self.filesystem.has_owner_quotas()) {
+            return Ok(());
+        }
+        // Too many at once: then the error comes with a later write.
+        self.fetch_writes(number);
+        self.collected.refusal(number)?;
+        let (filesystem, inode) = self.locate_for_change(Node::of(number))?;
+        filesystem.check_room_to_write(inode).map_err(crate::errno::of)
+    }
+
+    /// Has the kernel hand over what was written to a file. To forget the contents is the one way to ask for that; it takes no
+    /// lock that the kernel holds while it waits for our answer. `false`: not now.
+    pub(super) fn fetch_writes(&self, node: u64) -> bool {
+        if !self.collected.is_agreed() || !self.collected.may_have_more(node) {
+            return true;
+        }
+        let Some(notifier) = self.notifier.lock().clone() else { return true };
+        let Some(_fetching) = self.collected.fetching() else { return false };
+        fuse::before_blocking();
+        if let Err(error) = notifier.inval_inode(node, 0, 0) {
+            tracing::warn!(node, %error, "the kernel may know of more contents");
+        }
+        true
+    }
+
+    /// Before a file is opened for writing: the kernel does not know of marks, and would take what must not be written.
+    pub(super) fn check_may_write(&self, node: Node, flags: u32) -> Result<()> {
+        if !self.collected.is_agreed() {
+            return Ok(());
+        }
+        let (filesystem, inode) = self.locate_for_change(node)?;
+        let marks = filesystem.write_marks(inode).map_err(crate::errno::of)?;
+        if marks.immutable || marks.append_only && flags & libc::O_APPEND as u32 == 0 {
+            return Err(Errno::EPERM);
+        }
+        self.look_for_room();
+        Ok(())
+    }
+}
+
+/// All nodes of a file system, as the kernel knows them.
+pub(super) fn nodes_of(filesystem: &FileSystem) -> Vec<u64> {
+    filesystem.known_inodes().into_iter().map(|inode| super::node::number(0, inode)).collect()
+}
