@@ -145,7 +145,7 @@ impl Story {
     /// Whether anything was done to `file` between the last sync of everything and operation `end`. An `fsync` of what is on disk already
     /// promises nothing of other files.
     pub fn was_touched(&self, file: NodeId, end: usize) -> bool {
-        let since = (0..end).rev().find(|number| self.effects[*number].makes_safe()).unwrap_or(0);
+        let since = (0..end).rev().find(|number| self.effects[*number].makes_safe()).map_or(0, |number| number + 1);
         self.effects[since..end].iter().any(|effect| match effect {
             Effect::Names { touched, .. } => touched.contains(&file),
             Effect::Data(changed) => *changed == file,

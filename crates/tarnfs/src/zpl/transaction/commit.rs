@@ -38,7 +38,10 @@ impl Transaction {
             let alone = fs.gate.close();
             self.check()?;
             if self.is_empty() {
-                return Ok(());
+                drop(alone);
+                // What it has seen is to be on disk, too.
+                let groups = &fs.objset.context().groups;
+                return if durability == Durability::Now { groups.wait_synced(groups.open_txg()) } else { Ok(()) };
             }
             let Some(together) = Together::try_begin(&fs.objset, room)? else {
                 drop(alone);

@@ -249,7 +249,10 @@ fn counts_are_not_lost_and_not_seen_by_halves() {
             })
             .collect();
         scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
+            // At least once, however late this thread begins.
+            let mut more = true;
+            while more {
+                more = !over.load(Ordering::Relaxed);
                 retry(&|tx| {
                     let (one, two) = (number(tx.read(a, 0, 8)?), number(tx.read(b, 0, 8)?));
                     assert_eq!(one, two, "a half of a transaction");
