@@ -369,8 +369,8 @@ impl Pool {
         })
     }
 
-    /// What is fixed when a file system is made comes from the parent, unless it is given. What is kept in the same place and
-    /// can be changed (default quotas) does not.
+    /// What a file system begins with comes from the parent, unless it is given: what is fixed from then on, and, as in OpenZFS, default
+    /// quotas, which have a value of their own from then on.
     fn inherit_new_file_system(&self, name: &str, properties: &[(String, PropertyChange)]) -> Result<NewFileSystem> {
         let parent = name.rsplit_once('/').and_then(|(parent, _)| self.engine.dsl.open_dataset(parent).ok());
         let from_parent = |property: &str| match parent.as_ref().map(|parent| parent.any_property(property)) {
@@ -379,7 +379,7 @@ impl Pool {
             _ => Ok(0),
         };
         let mut all: Vec<(String, PropertyChange)> = properties.to_vec();
-        for name in ["normalization", "utf8only", "casesensitivity"] {
+        for name in MASTER_NODE_ENTRIES.into_iter().filter(|name| *name != "version") {
             if !properties.iter().any(|(given, _)| given == name) {
                 all.push((name.to_owned(), PropertyChange::Set(PropertyValue::Number(from_parent(name)?))));
             }

@@ -371,11 +371,6 @@ impl Objset {
         Ok(None)
     }
 
-    /// Was this object changed in `txg`, which is not being written yet?
-    pub fn is_object_dirty(&self, object: ObjectId, txg: Txg) -> bool {
-        self.shared.dirty[slot(txg)].lock().contains_key(&object)
-    }
-
     /// Whether `txg` changed anything in this set.
     pub fn is_dirty(&self, txg: Txg) -> bool {
         !self.shared.dirty[slot(txg)].lock().is_empty() || self.root.lock().changed || self.log().is_some_and(|log| log.is_dirty(txg))

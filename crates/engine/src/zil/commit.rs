@@ -108,6 +108,12 @@ impl Zil {
             return Err(failure);
         }
         self.wait_unlogged()?;
+        if self.itxs.is_empty_after(groups.synced_txg()) {
+            // Others may be writing what was.
+            let taken = self.issuer.lock().queued;
+            self.wait_stable(taken);
+            return self.wait_unlogged();
+        }
         // So much is written more quickly once, to its own place, than twice.
         if self.itxs.pending_bytes(object, groups.synced_txg()) > self.context.tunables.log_bytes_max || !self.prepare_chain()? {
             return groups.wait_synced(groups.open_txg());

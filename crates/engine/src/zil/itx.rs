@@ -119,6 +119,14 @@ impl Itxs {
         self.groups.iter().map(of_group).sum()
     }
 
+    /// Nothing that happened after group `synced` waits to be taken.
+    pub(super) fn is_empty_after(&self, synced: Txg) -> bool {
+        self.groups.iter().all(|records| {
+            let records = records.lock();
+            records.txg <= synced || (records.common.is_empty() && records.by_object.is_empty())
+        })
+    }
+
     /// The records of `object` (`None`: of all) join the common lists.
     pub(super) fn bring_forward(&self, object: Option<ObjectId>) {
         for records in &self.groups {

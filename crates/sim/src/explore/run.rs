@@ -10,7 +10,7 @@ use tarnfs::{CreateOptions, Error, ImportOptions, Pool, Tunables};
 
 use super::disk::{Event, Image, Recorder, SimDisk, Vices};
 use super::op::{Doer, Op};
-use super::world::{Effect, NodeId, World};
+use super::world::{Effect, World};
 use crate::scenario::{SimHost, properties};
 
 /// What the pools of a campaign are made of.
@@ -140,18 +140,6 @@ impl Story {
         };
         assert!(stopped.is_none() || vices != Vices::default(), "the workload failed: {}", stopped.expect("an error"));
         Story { ops, effects, worlds, base: base.to_vec(), events: recorder.take(), log, stopped }
-    }
-
-    /// Whether anything was done to `file` between the last sync of everything and operation `end`. An `fsync` of what is on disk already
-    /// promises nothing of other files.
-    pub fn was_touched(&self, file: NodeId, end: usize) -> bool {
-        let since = (0..end).rev().find(|number| self.effects[*number].makes_safe()).map_or(0, |number| number + 1);
-        self.effects[since..end].iter().any(|effect| match effect {
-            Effect::Names { touched, .. } => touched.contains(&file),
-            Effect::Data(changed) => *changed == file,
-            Effect::Transaction { files, .. } => files.contains(&file),
-            Effect::Sync | Effect::Fsync(_) | Effect::Nothing => false,
-        })
     }
 
     fn run(ops: &[Op], opened: &Opened, recorder: &Recorder, log: bool) -> Result<(), Error> {

@@ -124,9 +124,7 @@ impl Maker<'_> {
         } else {
             attributes.replace_znode(&place, &values.znode_fields())?;
         }
-        let inode = Inode::new(object, dnode, attributes, self.tables)?;
-        inode.changed_in.store(tx.txg(), std::sync::atomic::Ordering::Release);
-        Ok(inode)
+        Inode::new(object, dnode, attributes, self.tables)
     }
 
     fn allocate(&self, tx: &Tx, kind: FileKind, fixed: Option<Fixed>) -> Result<Arc<Dnode>> {

@@ -373,12 +373,9 @@ impl FileSystem {
     /// # Errors
     /// What stopped the pool.
     pub fn fsync(&self, inode: InodeNumber) -> Result<()> {
-        let txg = self.inode(inode)?.changed_in.load(std::sync::atomic::Ordering::Acquire);
-        let groups = &self.objset.context().groups;
-        let Some(zil) = self.zil.as_ref().filter(|_| txg != 0 && !self.is_read_only()) else { return Ok(()) };
-        if txg <= groups.synced_txg() {
-            return Ok(());
-        }
+        self.inode(inode)?;
+        // Whether this file is on disk does not matter: as in OpenZFS, all names that were changed before become safe too.
+        let Some(zil) = self.zil.as_ref().filter(|_| !self.is_read_only()) else { return Ok(()) };
         // No transaction is committed meanwhile: what comes after it must not be in the log before its group is on disk.
         let _entered = self.gate.enter();
         zil.commit(Some(inode), self)

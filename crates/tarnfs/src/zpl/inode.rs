@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use engine::dmu::{Dnode, Tx};
 use engine::error::{Result, Within};
 use engine::sync::RangeLock;
-use engine::txg::Txg;
 use engine::{bail, error};
 use ondisk::sa::Attribute;
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
@@ -49,8 +48,6 @@ pub(super) struct Inode {
     pub(super) ranges: RangeLock,
     /// guards: what sequential reading was foreseen
     pub(super) read_ahead: Mutex<ReadAhead>,
-    /// The newest transaction group that changed the file.
-    pub(super) changed_in: AtomicU64,
     /// How often it was changed since it is in memory; its access time does not count.
     pub(super) changes: AtomicU64,
     /// The kernel has handed over contents, and may be about to tell the times that go with them.
@@ -73,7 +70,6 @@ impl Inode {
             xattrs: RwLock::new(()),
             ranges: RangeLock::new(),
             read_ahead: Mutex::default(),
-            changed_in: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             times_owed: AtomicBool::new(false),
             references: AtomicU64::new(0),
@@ -88,7 +84,6 @@ impl Inode {
 
     /// As [`Inode::edit`], for a change that is no reason to do anything again.
     pub(super) fn edit_quietly<'a>(&'a self, fs: &'a FileSystem, tx: &'a Tx) -> Editor<'a> {
-        self.changed_in.fetch_max(tx.txg(), Ordering::AcqRel);
         let place = SetPlace { objset: &fs.objset, dnode: &self.dnode, tables: &fs.tables, tx };
         Editor { attributes: self.attributes.write(), place }
     }
@@ -246,17 +241,7 @@ impl FileSystem {
             attributes.load_spill(&dnode, &self.tables)?;
         }
         let inode = Inode::new(object, dnode, attributes, &self.tables)?;
-        inode.changed_in.store(self.may_have_changed_in(object), Ordering::Release);
         Ok(InodeRef { fs: self, inode: self.inodes.insert(inode), _entered: entered, leaves: false })
-    }
-
-    /// The newest transaction group in which an object that nobody refers to may have been changed, when somebody did.
-    /// Groups before the open one are on their way to disk, so it costs nothing to name them without looking.
-    fn may_have_changed_in(&self, object: InodeNumber) -> Txg {
-        let groups = &self.objset.context().groups;
-        let open = groups.open_txg();
-        // If the group was closed meanwhile, its list of what is dirty may be gone already.
-        if self.objset.is_object_dirty(object, open) || groups.open_txg() != open { open } else { open.saturating_sub(1) }
     }
 
     /// Puts a new file's inode into the table.

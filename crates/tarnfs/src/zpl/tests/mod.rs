@@ -73,23 +73,6 @@ fn contents_survive_a_reopen_and_blocks_grow() {
     rig.check();
 }
 
-/// The kernel forgets an inode when memory is short. A later `fsync` of the file returned at once, although the change was
-/// not on disk: only the inode in memory knew of it.
-#[test]
-fn a_change_outlives_the_inode_in_memory() {
-    let (rig, fs) = new();
-    let inode = file(&fs, "a").inode;
-    fs.write(inode, WriteMode::At(0), &[1; 1000], &root()).unwrap();
-    let changed = || fs.inode(inode).unwrap().changed_in.load(std::sync::atomic::Ordering::Acquire);
-    let before = changed();
-    assert_eq!(before, fs.objset().context().groups.open_txg());
-    fs.forget(inode, 1);
-    assert_eq!(changed(), before);
-    // What is clean does not make anybody wait.
-    rig.sync(fs.objset());
-    assert!(changed() <= before);
-}
-
 #[test]
 fn a_removed_file_lives_as_long_as_it_is_open() {
     let (rig, fs) = new();

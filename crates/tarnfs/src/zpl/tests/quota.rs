@@ -88,9 +88,9 @@ fn who_has_reached_a_quota_writes_no_more() {
     rig.fill(joes, 5 * MIB).unwrap();
 }
 
-/// What a file system is made with comes from its parent, but not what it merely keeps in the same place.
+/// As in OpenZFS: a new file system begins with what its parent has then, default quotas too, and goes its own way afterwards.
 #[test]
-fn a_child_does_not_inherit_default_quotas() {
+fn a_child_begins_with_its_parents_default_quotas() {
     let rig = Rig::new();
     let number = |value| PropertyChange::Set(PropertyValue::Number(value));
     let given = vec![("utf8only".to_owned(), number(1)), ("defaultuserquota".to_owned(), number(MIB))];
@@ -101,7 +101,10 @@ fn a_child_does_not_inherit_default_quotas() {
         dataset.any_property(name).unwrap().unwrap().0.number()
     };
     assert_eq!((value("quotas/parent", "utf8only"), value("quotas/parent", "defaultuserquota")), (1, MIB));
-    assert_eq!((value("quotas/parent/child", "utf8only"), value("quotas/parent/child", "defaultuserquota")), (1, 0));
+    assert_eq!((value("quotas/parent/child", "utf8only"), value("quotas/parent/child", "defaultuserquota")), (1, MIB));
+    let parent = rig.pool.file_system("quotas/parent").unwrap();
+    parent.set_default_quota(OwnerKind::User, QuotaOf::Bytes, 0).unwrap();
+    assert_eq!(value("quotas/parent/child", "defaultuserquota"), MIB);
 }
 
 #[test]
