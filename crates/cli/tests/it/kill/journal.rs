@@ -40,6 +40,9 @@ impl Record {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
+        if bytes.len() != Record::BYTES {
+            return Err(format!("{} bytes of a record", bytes.len()));
+        }
         let word = |at: usize| u64::from_le_bytes(bytes[8 * at..8 * at + 8].try_into().unwrap());
         let record = Record { file: word(1), version: word(2), index: word(3) };
         let mut again = Vec::new();
