@@ -22,6 +22,18 @@ fn suspended() -> Failure {
     )
 }
 
+/// Tries again while the pool is busy, for a moment: a mount that was just ended lets go of its file system when its last request is done.
+fn patiently<T>(attempt: impl Fn() -> engine::error::Result<T>) -> engine::error::Result<T> {
+    let mut tries = 0;
+    loop {
+        match attempt() {
+            Err(error) if error.kind() == ErrorKind::Busy && tries < 100 => tries += 1,
+            result => return result,
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
 impl Pools {
     pub(super) fn export_pool(&mut self, export: &PoolExport) -> Result<(), Failure> {
         let engine = self.find(&export.name)?.pool.engine().clone();
@@ -67,8 +79,8 @@ impl Pools {
     fn end(&mut self, name: &str, how: Ending) -> Result<(), Failure> {
         let pool = self.find(name)?.pool.clone();
         let result = match how {
-            Ending::Export => pool.export(),
-            Ending::Destroy => pool.destroy(),
+            Ending::Export => patiently(|| pool.export()),
+            Ending::Destroy => patiently(|| pool.destroy()),
             Ending::HardExport => {
                 pool.abandon();
                 Ok(())
