@@ -11,6 +11,7 @@
 
 mod directed;
 mod disk;
+mod threads;
 mod world;
 
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::log::{Log, LogInfo};
 use super::map::SpaceMap;
-use super::sync::SpaceMaps;
+use super::sync::{Loader, SpaceMaps};
 use super::vdev_maps::{VdevMaps, block_bytes};
 use crate::alloc::{Allocator, Group, GroupConfig, Metaslab};
 use crate::bail;
@@ -96,7 +96,7 @@ impl SpaceMaps {
             touched: Mutex::default(),
             flush_all: AtomicBool::new(false),
         });
-        allocator.set_loader(Arc::clone(&space_maps) as Arc<dyn crate::alloc::LoadSpaceMap>);
+        allocator.set_loader(Arc::new(Loader(Arc::downgrade(&space_maps))));
         Ok(space_maps)
     }
 

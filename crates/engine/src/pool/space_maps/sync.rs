@@ -1,7 +1,7 @@
 //! Writing what a txg allocated and freed, in the sync thread.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ondisk::feature::Feature;
@@ -35,15 +35,26 @@ pub struct SpaceMaps {
     pub(super) flush_all: AtomicBool,
 }
 
-impl LoadSpaceMap for SpaceMaps {
+/// What the allocator reads space maps with. Weak, as the space maps are objects that are read and written with what the
+/// allocator gives: held, they would keep each other, and the pool's threads, for ever.
+pub(super) struct Loader(pub(super) Weak<SpaceMaps>);
+
+impl LoadSpaceMap for Loader {
+    fn load(&self, vdev: u32, metaslab: u64) -> Result<RangeTree> {
+        match self.0.upgrade() {
+            Some(space_maps) => space_maps.load(vdev, metaslab),
+            None => bail!(Suspended, "the pool is closed"),
+        }
+    }
+}
+
+impl SpaceMaps {
     fn load(&self, vdev: u32, metaslab: u64) -> Result<RangeTree> {
         let maps = self.vdev(vdev)?;
         let Some(slot) = maps.maps.get(metaslab as usize) else { bail!(Corrupt, "there is no metaslab {metaslab}") };
         slot.lock().free(maps.area(metaslab))
     }
-}
 
-impl SpaceMaps {
     fn vdev(&self, vdev: u32) -> Result<Arc<VdevMaps>> {
         match self.vdevs.read().get(&vdev) {
             Some(maps) => Ok(Arc::clone(maps)),
