@@ -31,6 +31,7 @@ use super::log::{Chain, ChainBlock, first_checksum};
 use super::Zil;
 use crate::canary::Canary;
 use crate::dmu::ObjectId;
+use crate::bail;
 use crate::error::Result;
 use crate::txg::{Txg, slot};
 use ondisk::blkptr::BlkPtr;
@@ -317,15 +318,17 @@ impl Zil {
             match block::allocate(&self.context.io, bytes, words, txg) {
                 Ok(pointer) => pointers.push(pointer),
                 Err(_) => {
-                    let mut chain = self.chain.lock();
-                    pointers.drain(..).skip(1).for_each(|pointer| chain.free_in(txg, pointer));
-                    drop(chain);
-                    self.set_dirty(txg);
+                    self.give_back(&mut self.chain.lock(), &pointers[1..], txg);
                     return None;
                 }
             }
         }
         let mut chain = self.chain.lock();
+        // Meanwhile the chain may have been given up, and its last block with it.
+        if chain.broken.is_some() || chain.blocks.back().is_none_or(|last| last.pointer != tail) {
+            self.give_back(&mut chain, &pointers[1..], txg);
+            return None;
+        }
         let first_sequence = chain.record_sequence;
         chain.record_sequence += filled.lengths.len() as u64;
         if let Some(tail) = chain.blocks.back_mut() {
@@ -342,6 +345,32 @@ impl Zil {
         self.set_dirty(txg);
         let blocks = parts.into_iter().enumerate().map(|(index, part)| (pointers[index], pointers[index + 1], part)).collect();
         Some(Placed { blocks, first_sequence, txg })
+    }
+
+    /// `txg`, which the caller holds, frees blocks that it allocated and that are in no chain.
+    fn give_back(&self, chain: &mut Chain, blocks: &[BlkPtr], txg: Txg) {
+        blocks.iter().for_each(|block| chain.free_in(txg, *block));
+        self.set_dirty(txg);
+    }
+
+    /// The chain ends with what is in it, and goes when its records are on disk; the next commit begins another. Until then commits
+    /// wait for groups. For a device that is to be emptied: whatever the log has there is freed by one of the next groups.
+    ///
+    /// # Errors
+    /// The log is that of another import and was not replayed.
+    pub fn begin_anew(&self) -> Result<()> {
+        let hold = self.context.groups.hold();
+        let mut chain = self.chain.lock();
+        if chain.is_claimed() {
+            bail!(Busy, "dataset {}: its intent log was not replayed", self.dataset);
+        }
+        if !chain.blocks.is_empty() {
+            let next = chain.turn + 1;
+            chain.broken = Some(chain.broken.map_or(next, |broken| broken.min(next)));
+        }
+        drop(chain);
+        self.set_dirty(hold.txg());
+        Ok(())
     }
 
     /// A round could not be written: the chain ends before it, and begins anew when all that is before it is superfluous.

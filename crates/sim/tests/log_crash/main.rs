@@ -9,6 +9,7 @@
 //!
 //! `TARN_SEED=N cargo test -p sim --test log_crash` repeats one run; `TARN_CUTS=N` makes more of them.
 
+mod devices;
 mod directed;
 mod disk;
 mod threads;
@@ -51,9 +52,13 @@ fn create_on(disk: &Arc<CutDisk>, log: Option<&Arc<CutDisk>>) -> Arc<Pool> {
         let leaf = NewLeaf { disk: disk.clone(), path: if is_log { "/log".into() } else { "/cut".into() }, whole_disk: false };
         NewTop { leaves: vec![leaf], ashift: Some(9), is_log }
     };
+    create_tops([top(disk, false)].into_iter().chain(log.map(|log| top(log, true))).collect())
+}
+
+fn create_tops(vdevs: Vec<NewTop>) -> Arc<Pool> {
     let new = NewPool {
         name: "tank".into(),
-        vdevs: [top(disk, false)].into_iter().chain(log.map(|log| top(log, true))).collect(),
+        vdevs,
         features: ondisk::feature::Feature::for_new_pools().collect(),
         properties: Vec::new(),
         fill: Box::new(|objset, tx| tarnfs::zpl::initialize(objset, tx, &tarnfs::zpl::NewFileSystem::default())),
