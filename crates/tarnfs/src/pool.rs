@@ -328,6 +328,7 @@ impl Pool {
             },
             acl_rules: AclRules { mode: ModeRule::from_number(number("aclmode")?), inherit: InheritRule::from_number(number("aclinherit")?) },
             sync_disabled: number("sync")? == SYNC_DISABLED,
+            log_throughput: number("logbias")? == LOGBIAS_THROUGHPUT,
             log_xattrs: self.engine.dsl.meta.features.is_enabled(Feature::Zilsaxattr),
         })
     }
@@ -468,6 +469,8 @@ const VOLUME_DATA: u64 = 1;
 const VOLUME_ZAP: u64 = 2;
 /// The value of the property `sync` that means that nobody waits.
 const SYNC_DISABLED: u64 = 2;
+/// The value of the property `logbias` that means that the log has pointers, not bytes.
+const LOGBIAS_THROUGHPUT: u64 = 1;
 /// The value of the property `xattr` that means system attributes.
 const XATTR_SA: u64 = 2;
 
