@@ -146,6 +146,8 @@ impl Replay for Loud<'_> {
             println!("{record:.200?}");
         }
         PLACED.fetch_add(u64::from(data.is_some_and(|data| !data.is_empty())), Ordering::Relaxed);
+        // A block of another size is a file's only one, longer than the file: OpenZFS would make the file as long.
+        assert!(data.is_none_or(|data| data.len().is_power_of_two()), "{record:.200?} leads to a block that goes beyond the file");
         let result = self.0.replay(record, data);
         if let Err(error) = &result {
             println!("replay of {record:?}: {error}");

@@ -311,10 +311,11 @@ impl LogSource for FileSystem {
         if inode.dnode.block_bytes() != block || write.offset >= end {
             return Ok(Vec::new());
         }
-        let is_last = end == size;
+        // Not a block that reaches beyond the end of the file: OpenZFS, when it replays such a record, makes the file as long as the
+        // block (seen: a file of 13 blocks to the byte, where 12 and a part had been written).
         let (first, last) = match all {
-            true => (write.offset / block, end.div_ceil(block)),
-            false => (write.offset.div_ceil(block), if is_last { end.div_ceil(block) } else { end / block }),
+            true => (write.offset / block, end.div_ceil(block).min(size / block)),
+            false => (write.offset.div_ceil(block), end / block),
         };
         // A group that is closed already is being written: what it has is copied.
         let hold = self.objset.context().groups.hold();
