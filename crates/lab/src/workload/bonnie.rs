@@ -133,6 +133,7 @@ impl Workload for Bonnie {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sim::places::skipped;
     use crate::target::{HostDirectory, Target};
 
     const LINE: &str = "1.98,2.00a,vm,1,1795298527,64M,,8192,5,512,40,+++++,+++,2048,20,716,38,+++++,+++,99.5,+++,1,,,,,+++++,+++,\
@@ -154,7 +155,7 @@ mod tests {
     fn the_real_one_runs() {
         let mut workload = Bonnie::new();
         if let Some(missing) = workload.missing() {
-            eprintln!("SKIPPED: bonnie++: {missing}");
+            skipped(&format!("bonnie++: {missing}"));
             return;
         }
         workload.parameters_mut().shrink(1024);
