@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use lab::flame;
 use lab::record::Record;
@@ -39,7 +39,7 @@ pub(crate) struct ReportArguments {
     #[arg(long, conflicts_with_all = ["output", "csv"])]
     markdown: bool,
     /// Compare the sync-sweep of two targets, BEFORE and AFTER, with what the published rework gained; fails where it is off by more than a quarter
-    #[arg(long, value_name = "BEFORE,AFTER", value_delimiter = ',', num_args = 2, conflicts_with_all = ["output", "csv", "markdown"])]
+    #[arg(long, value_name = "BEFORE,AFTER", value_delimiter = ',', conflicts_with_all = ["output", "csv", "markdown"])]
     shape: Vec<String>,
 }
 
@@ -115,7 +115,8 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<()> {
         print!("{}", findings::summary(&record));
         return Ok(());
     }
-    if let [before, after] = arguments.shape.as_slice() {
+    if !arguments.shape.is_empty() {
+        let [before, after] = arguments.shape.as_slice() else { bail!("--shape takes two names: BEFORE,AFTER") };
         let shape = shape::of(&record, before, after)?;
         print!("{}", shape.text);
         ensure!(shape.off.is_empty(), "not the published shape: {}", shape.off.join(", "));

@@ -82,13 +82,15 @@ fn head(record: &Record) -> Markup {
         h1 { (names(record)) ": " (record.workloads.len()) " workloads" }
         p.quiet { (record.began) " · " (record.machine_words()) " · " (record.program) }
         p {
-            (plan.rounds) " rounds, the file systems taking turns"
+            (plan.rounds) @if plan.rounds == 1 { " round" } @else { " rounds" } ", the file systems taking turns"
             @if plan.warm_up > 0 { ", after " (plan.warm_up) " rounds of warming up" }
-            "; seed " (plan.seed) "."
-            " Sizes: " (scales(record)) "."
+            "; seed " (plan.seed) "; " (scales(record)) "."
             " Figures are medians; a winner is named only outside of the noise, otherwise it is a draw."
         }
-        p.quiet { "Made by " code { (record.command) } }
+        details {
+            summary { "made by" }
+            @for command in record.command.split("; ") { p.quiet { code { (command) } } }
+        }
         @if record.interrupted { p.bad { "This run was cut off; what it had measured until then is here." } }
         @if !record.left_out.is_empty() {
             p { "Left out:" }
