@@ -14,6 +14,7 @@
 #![warn(missing_docs)]
 #![allow(unsafe_code)] // system calls, and memory shared with the kernel
 
+mod awake;
 mod backing;
 mod buffer;
 pub mod devfuse;

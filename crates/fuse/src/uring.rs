@@ -33,6 +33,7 @@ use rustix::io::Errno as Os;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::awake::Awake;
 use crate::buffer::{Buffer, PAGE};
 use crate::devfuse::send;
 use crate::dispatch::{self, Outcome, Request, SMALL_REPLY};
@@ -88,10 +89,11 @@ impl Rings {
         let queues = possible_cpus().ok_or(io::ErrorKind::Unsupported)?;
         let per_queue = (shared.options.threads_max / usize::from(queues)).clamp(2, 16);
         let mut threads = Vec::new();
+        let awake = shared.options.keep_awake.then(|| Awake::shared(queues)).flatten();
         for queue in 0..queues {
             for number in 0..per_queue {
                 // Made here, so that a failure is seen before anything is offered.
-                let entry = Entry::new(shared, queue)?;
+                let entry = Entry::new(shared, queue, awake)?;
                 let name = format!("{}-q{queue}.{number}", shared.options.name);
                 threads.push(thread::Builder::new().name(name).spawn(move || entry.run())?);
             }
@@ -122,14 +124,15 @@ struct Entry {
     pinned: bool,
     /// All CPUs that the process may use.
     any_cpu: CpuSet,
+    awake: Option<&'static Awake>,
 }
 
 impl Entry {
-    fn new(shared: &Arc<Shared>, queue: u16) -> io::Result<Entry> {
+    fn new(shared: &Arc<Shared>, queue: u16, awake: Option<&'static Awake>) -> io::Result<Entry> {
         let payload = Buffer::new((shared.max_write as usize).max(2 * PAGE))?;
         let header = Buffer::new(size_of::<RingHeader>())?;
         let any_cpu = sched_getaffinity(None)?;
-        Ok(Entry { shared: Arc::clone(shared), queue, header, payload, names: Vec::new(), pinned: false, any_cpu })
+        Ok(Entry { shared: Arc::clone(shared), queue, header, payload, names: Vec::new(), pinned: false, any_cpu, awake })
     }
 
     fn run(mut self) {
@@ -186,6 +189,9 @@ impl Entry {
                 }
                 // The reply was for a request that was aborted meanwhile, or is malformed; the kernel has taken the entry back.
                 error => return Err(io::Error::from_raw_os_error(-error)),
+            }
+            if let Some(awake) = self.awake {
+                awake.request(self.queue);
             }
             let commit_id = self.answer();
             let command = RingCommand { commit_id, queue: self.queue, ..RingCommand::default() };
