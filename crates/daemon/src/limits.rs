@@ -1,7 +1,9 @@
-//! How much memory the daemon uses.
+//! How much memory the daemon uses, and how much it does at a time.
 //!
 //! `TARN_CACHE` says how many bytes of blocks it may keep in memory, for all pools together, as `512M`, `4G` or a plain
 //! number; otherwise it is an eighth of the memory that there is. Data that waits to be written counts, too.
+//! `TARN_LOG_COMMITS` says how many commits of an intent log may be under way at a time: with 1 each waits for the one before, to
+//! measure what is gained when it does not.
 
 use std::fs;
 
@@ -9,6 +11,8 @@ use tarnfs::Tunables;
 
 /// Names the limit.
 const VARIABLE: &str = "TARN_CACHE";
+/// The other one.
+const COMMITS: &str = "TARN_LOG_COMMITS";
 /// What part of the memory is ours if nobody says otherwise: the kernel caches files as well.
 const PART: u64 = 8;
 /// Less makes no sense.
@@ -21,7 +25,15 @@ pub(crate) fn of_environment() -> Result<Tunables, String> {
         Err(_) => (memory_bytes() / PART).max(CACHE_BYTES_MIN),
     };
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
-    Ok(Tunables::for_machine(cache_bytes, processors))
+    let mut tunables = Tunables::for_machine(cache_bytes, processors);
+    if let Ok(text) = std::env::var(COMMITS) {
+        tunables.log_commits_max = parse_count(&text).ok_or_else(|| format!("{COMMITS}={text}: a number from 1 on is expected"))?;
+    }
+    Ok(tunables)
+}
+
+fn parse_count(text: &str) -> Option<usize> {
+    text.trim().parse().ok().filter(|count| *count > 0)
 }
 
 fn parse(text: &str) -> Option<u64> {
@@ -59,6 +71,11 @@ mod tests {
         for text in ["", "G", "63M", "4 G", "-1G", "1.5G", "99999999999T", "4X"] {
             assert_eq!(parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn counts_begin_at_one() {
+        assert_eq!(["1", " 64 ", "0", "-1", "many"].map(parse_count), [Some(1), Some(64), None, None, None]);
     }
 
     #[test]

@@ -145,7 +145,7 @@ fn serve(model: &'static Model, file: &std::path::Path, megabytes: u64) -> Resul
     let served = Served::start(&file.canonicalize()?, model.clone())?;
     let path = served.path().to_owned();
     undo.push("end the simulated disk", move || served.end());
-    let device = comparator::attach(&path, &mut undo)?;
+    let device = comparator::attach_simulated(&path, &mut undo)?;
     println!("{} behaves like {}; Ctrl-C ends it", device.display(), model.about);
     while !interrupt::pending() {
         std::thread::sleep(Duration::from_millis(200));

@@ -13,6 +13,8 @@ use parking_lot::Mutex;
 
 /// Of a workload's part of the bar.
 const PARTS: u64 = 1000;
+/// Before each line of `zpool iostat`, which has columns of its own.
+const POOL: &str = "  zpool iostat | ";
 
 pub(crate) struct LookingOn {
     bar: ProgressBar,
@@ -80,11 +82,11 @@ impl Observer for LookingOn {
         }
     }
 
-    fn begin(&self, workload: &'static str, target: &str) {
+    fn begin(&self, workload: &'static str, target: &str, process: Option<u32>) {
         let Some(directory) = &self.flames else { return };
         // Later rounds replace earlier ones.
         let name = format!("{workload}-{target}").replace('/', "_");
-        match Sampling::start(directory, &name) {
+        match Sampling::start(directory, &name, process) {
             Ok(sampling) => *self.sampling.lock() = Some((sampling, format!("{workload} on {target}"))),
             Err(error) => self.say(&format!("no flame graph: {error:#}")),
         }
@@ -96,6 +98,19 @@ impl Observer for LookingOn {
             && let Err(error) = sampling.graph(&title)
         {
             self.say(&format!("no flame graph of {title}: {error:#}"));
+        }
+    }
+
+    fn wants_pool_lines(&self) -> bool {
+        self.samples.is_some() || self.to_terminal
+    }
+
+    fn pool_line(&self, line: &str) {
+        if let Some(samples) = &self.samples {
+            let _ = writeln!(samples.lock(), "{POOL}{line}");
+        }
+        if self.to_terminal {
+            self.bar.suspend(|| println!("{POOL}{line}"));
         }
     }
 

@@ -34,6 +34,8 @@ enum Command {
     Report(results_command::ReportArguments),
     /// Two runs beside each other: what became better, and what became worse
     Compare(results_command::CompareArguments),
+    /// Two builds' flame graphs side by side, and as a difference
+    Flames(results_command::FlamesArguments),
     /// Simulated disks: list them, check them against their arithmetic, have one
     #[command(subcommand)]
     Disk(disk_command::Command),
@@ -49,6 +51,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Unit(arguments) => unit_command::run(arguments),
         Command::Report(arguments) => results_command::report(arguments),
         Command::Compare(arguments) => results_command::compare(arguments),
+        Command::Flames(arguments) => results_command::flames(arguments),
         Command::Disk(command) => disk_command::run(command),
         Command::Man(arguments) => manual::man(arguments),
         Command::Completion(arguments) => {

@@ -69,7 +69,10 @@ pub struct Record {
 impl Record {
     /// Nothing measured yet.
     pub fn begin(plan: Plan) -> Record {
-        let command: Vec<String> = std::env::args().collect();
+        // By its name: where the program lies is nobody's business.
+        let program = |word: String| Path::new(&word).file_name().map_or(word.clone(), |name| name.to_string_lossy().into_owned());
+        let mut words = std::env::args();
+        let command: Vec<String> = words.next().map(program).into_iter().chain(words).collect();
         Record {
             format: FORMAT.to_owned(),
             version: VERSION,
@@ -161,6 +164,14 @@ impl Record {
         self.command = format!("{}; {}", self.command, other.command);
         self.interrupted |= other.interrupted;
         Ok(())
+    }
+
+    /// What failed, on what: one line for each.
+    pub fn failures(&self) -> Vec<String> {
+        let columns = self.workloads.iter().flat_map(|outcome| outcome.columns.iter().map(move |column| (outcome, column)));
+        columns
+            .filter_map(|(outcome, column)| Some(format!("{} on {}: {}", outcome.workload, column.target, column.failure.as_ref()?)))
+            .collect()
     }
 
     /// The outcome of a workload.

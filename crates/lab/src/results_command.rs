@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use lab::flame;
 use lab::record::Record;
-use lab::report::{changes, csv, findings, html, table};
+use lab::report::{changes, csv, findings, html, shape, table};
 
 #[derive(Args)]
 #[command(after_long_help = "\
@@ -34,6 +35,12 @@ pub(crate) struct ReportArguments {
     /// Comma-separated values: a line for each round of each figure
     #[arg(long, conflicts_with = "output")]
     csv: bool,
+    /// A table in Markdown: each workload in a line, medians and who is ahead
+    #[arg(long, conflicts_with_all = ["output", "csv"])]
+    markdown: bool,
+    /// Compare the sync-sweep of two targets, BEFORE and AFTER, with what the published rework gained; fails where it is off by more than a quarter
+    #[arg(long, value_name = "BEFORE,AFTER", value_delimiter = ',', conflicts_with_all = ["output", "csv", "markdown"])]
+    shape: Vec<String>,
 }
 
 #[derive(Args)]
@@ -46,6 +53,30 @@ pub(crate) struct CompareArguments {
     /// The later run
     #[arg(value_name = "AFTER.json")]
     after: PathBuf,
+}
+
+#[derive(Args)]
+#[command(after_long_help = "\
+EXAMPLE
+  fsperf run unit07 --on tarn --tarn old/tarn --flames old-flames
+  fsperf run unit07 --on tarn --tarn new/tarn --flames new-flames
+  fsperf flames old-flames new-flames -o flames        then look at flames/index.html")]
+pub(crate) struct FlamesArguments {
+    /// What `fsperf run --flames` made with the earlier build
+    #[arg(value_name = "BEFORE")]
+    before: PathBuf,
+    /// The same with the later one
+    #[arg(value_name = "AFTER")]
+    after: PathBuf,
+    /// Where the page and its graphs are made
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+}
+
+pub(crate) fn flames(arguments: &FlamesArguments) -> Result<()> {
+    let names = flame::compare(&arguments.before, &arguments.after, &arguments.output)?;
+    println!("{}: {}", arguments.output.join("index.html").display(), names.join(", "));
+    Ok(())
 }
 
 fn load(files: &[PathBuf]) -> Result<Record> {
@@ -78,6 +109,17 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<()> {
     }
     if arguments.csv {
         print!("{}", csv::csv(&record)?);
+        return Ok(());
+    }
+    if arguments.markdown {
+        print!("{}", findings::summary(&record));
+        return Ok(());
+    }
+    if !arguments.shape.is_empty() {
+        let [before, after] = arguments.shape.as_slice() else { bail!("--shape takes two names: BEFORE,AFTER") };
+        let shape = shape::of(&record, before, after)?;
+        print!("{}", shape.text);
+        ensure!(shape.off.is_empty(), "not the published shape: {}", shape.off.join(", "));
         return Ok(());
     }
     println!("{}\n{}", record.began, record.machine_words());

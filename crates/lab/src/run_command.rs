@@ -37,6 +37,9 @@ EXAMPLES
   Synchronous writers on a simulated 7,200 rpm drive:
       sudo fsperf run sync-sweep --on tarn,ext4 --disk sata-7200 --set sync-sweep.to=64 --set sync-sweep.seconds=5
 
+  Before and after a change, on one and on four such drives, in one table and one chart:
+      sudo fsperf run sync-sweep --on tarn --variant before=old/tarn --disk sata-7200 --disks 1,4 -O recordsize=8k -O checksum=edonr -o sweep.json
+
 Each round begins in an empty directory; the file systems take turns, round by round. Ctrl-C takes everything down; what was measured until then is kept.")]
 pub(crate) struct Arguments {
     /// Which workloads: names of `fsperf list`, or the groups unit, filebench, all
@@ -181,7 +184,10 @@ pub(crate) fn carry_out(order: &Order<'_>) -> Result<()> {
         true => print!("{}", csv::csv(&record)?),
         false => println!("\n{}\n{}{}", table::summary(&record), table::legend(&record), table::score(&record)),
     }
-    outcome
+    outcome?;
+    let failures = record.failures();
+    ensure!(failures.is_empty(), "{} failed; the rest was measured", failures.join("; "));
+    Ok(())
 }
 
 fn system(target: &dyn Target) -> System {

@@ -11,7 +11,10 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use rustix::fs::OFlags;
+
+/// For [`OpenOptionsExt::custom_flags`]: each write waits until the data is stable, and as much of the attributes as it takes to read
+/// it. From libc: what rustix calls so asks for `O_SYNC` on some of its backends.
+pub(crate) const WRITE_THROUGH: i32 = libc::O_DSYNC;
 
 /// How to open a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +92,7 @@ impl Storage for Host {
             options.create(true).truncate(true);
         }
         if matches!(how, Open::CreateSynchronous | Open::ExistingSynchronous) {
-            options.custom_flags(OFlags::DSYNC.bits() as i32);
+            options.custom_flags(WRITE_THROUGH);
         }
         Ok(Box::new(options.open(path).with_context(|| format!("cannot open {}", path.display()))?))
     }

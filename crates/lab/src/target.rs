@@ -2,8 +2,9 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::fs::Advice;
 use tempfile::TempDir;
 
@@ -28,6 +29,10 @@ pub trait Target {
     fn process(&self) -> Option<u32> {
         None
     }
+    /// The program that prints what its pool does each second, where there is a pool: `zpool iostat POOL 1`.
+    fn pool_statistics(&self) -> Option<Command> {
+        None
+    }
     /// The block devices that the file system has for itself, if there are any.
     fn devices(&self) -> &[PathBuf] {
         &[]
@@ -43,6 +48,11 @@ pub trait Target {
     /// How its files are reached.
     fn storage(&self) -> &dyn Storage {
         &Host
+    }
+    /// Fails if the file system is not there any more: its process died, somebody unmounted it. What lies below its mount point would be
+    /// measured instead.
+    fn check(&self) -> Result<()> {
+        Ok(())
     }
     /// Can other programs reach its files too?
     fn is_mounted(&self) -> bool {
@@ -124,8 +134,11 @@ pub struct Prepared {
     name: String,
     description: String,
     directory: PathBuf,
+    /// What the directory lay on at first.
+    mounted: Option<PathBuf>,
     drop_caches: Box<dyn Fn() -> Result<()>>,
     process: Box<dyn Fn() -> Option<u32>>,
+    pool_statistics: Option<Box<dyn Fn() -> Command>>,
     devices: Vec<PathBuf>,
     facts: Vec<(String, String)>,
     // Taken down when this goes away.
@@ -144,9 +157,11 @@ impl Prepared {
         Prepared {
             name: name.into(),
             description: description.into(),
+            mounted: system::mount_of(&directory).map(|mount| mount.directory),
             directory,
             drop_caches: Box::new(drop_caches),
             process: Box::new(|| None),
+            pool_statistics: None,
             devices: Vec::new(),
             facts: Vec::new(),
             _undo: undo,
@@ -156,6 +171,11 @@ impl Prepared {
     /// `process` finds the process that serves it; a comparator may start another one when it empties its caches.
     pub fn served_by(self, process: impl Fn() -> Option<u32> + 'static) -> Prepared {
         Prepared { process: Box::new(process), ..self }
+    }
+
+    /// It is a pool, and this prints its counters.
+    pub fn watched_by(self, command: impl Fn() -> Command + 'static) -> Prepared {
+        Prepared { pool_statistics: Some(Box::new(command)), ..self }
     }
 
     /// It has these block devices for itself.
@@ -179,6 +199,12 @@ impl Target for Prepared {
         &self.directory
     }
 
+    fn check(&self) -> Result<()> {
+        let mounted = system::mount_of(&self.directory).map(|mount| mount.directory);
+        ensure!(mounted == self.mounted, "{} is not mounted any more on {}", self.name, self.directory.display());
+        Ok(())
+    }
+
     fn drop_caches(&self) -> Result<()> {
         (self.drop_caches)()
     }
@@ -191,11 +217,32 @@ impl Target for Prepared {
         (self.process)()
     }
 
+    fn pool_statistics(&self) -> Option<Command> {
+        self.pool_statistics.as_ref().map(|command| command())
+    }
+
     fn devices(&self) -> &[PathBuf] {
         &self.devices
     }
 
     fn facts(&self) -> &[(String, String)] {
         &self.facts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What lies below a mount point is not what was to be measured.
+    #[test]
+    fn a_mount_that_is_gone_is_told() {
+        let scratch = tempfile::tempdir().unwrap();
+        let prepared = |directory: &Path| Prepared::new("there", "", directory.to_owned(), || Ok(()), crate::undo::Undo::new());
+        let mut target = prepared(scratch.path());
+        target.check().unwrap();
+        target.mounted = Some(scratch.path().to_owned());
+        let error = target.check().unwrap_err().to_string();
+        assert!(error.starts_with("there is not mounted any more on "), "{error}");
     }
 }

@@ -23,9 +23,15 @@ pub(crate) struct TargetArguments {
     /// Size of each file system, in MB; what the workloads need otherwise
     #[arg(long, value_name = "MB")]
     image: Option<u64>,
-    /// Disks that each file system gets, which share that size
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    disks: usize,
+    /// Disks that each file system gets, which share that size; of several numbers (1,2,4,8) each makes file systems of its own, called NAME:N
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
+    disks: Vec<usize>,
+    /// One more TarnFS, under a name of its own: another program, or the same with other settings, as old=/opt/old/tarn or before=TARN_LOG_COMMITS=1
+    #[arg(long, value_name = "NAME=PROGRAM|NAME=VARIABLE=VALUE")]
+    variant: Vec<String>,
+    /// A property of the file system on each ZFS, as recordsize=8k
+    #[arg(short = 'O', long = "property", value_name = "NAME=VALUE")]
+    properties: Vec<String>,
     /// Simulate a disk of this kind below each; `fsperf disk list` has them
     #[arg(long, value_name = "MODEL")]
     disk: Option<String>,
@@ -56,16 +62,31 @@ impl TargetArguments {
         Ok(Some(model.clone()))
     }
 
-    fn place(&self, space_bytes: u64) -> Result<Place> {
+    /// All that is to be made with each number of disks.
+    fn orders(&self) -> Result<Vec<Order>> {
+        let mut orders: Vec<Order> = self.on.iter().map(|word| Order::plain(word)).collect();
+        for variant in &self.variant {
+            orders.push(Order::variant(variant)?);
+        }
+        for (index, order) in orders.iter().enumerate() {
+            ensure!(orders[..index].iter().all(|other| other.label != order.label), "--on: {} is there twice", order.label);
+        }
+        Ok(orders)
+    }
+
+    fn place(&self, space_bytes: u64, orders: &[Order]) -> Result<Place> {
         let directory = self.place.canonicalize().with_context(|| format!("--in {}", self.place.display()))?;
         let beside = || std::env::current_exe().ok().map(|program| program.with_file_name("tarn"));
         let tarn = self.tarn.clone().or_else(beside).unwrap_or_else(|| PathBuf::from("tarn"));
-        ensure!((1..=MOST_DISKS).contains(&self.disks), "--disks is 1 to {MOST_DISKS}");
+        ensure!(self.disks.iter().all(|disks| (1..=MOST_DISKS).contains(disks)), "--disks is 1 to {MOST_DISKS}");
+        for property in &self.properties {
+            ensure!(property.contains('='), "--property {property}: it must be NAME=VALUE");
+        }
         let image_bytes = match self.image {
             Some(megabytes) => megabytes.checked_mul(1 << 20).context("--image is too large")?,
             None => space_bytes.max(SMALLEST_IMAGE_BYTES),
         };
-        let count = self.on.iter().filter(|word| is_name(word)).count() as u64;
+        let count = (orders.iter().filter(|order| is_name(&order.word)).count() * self.disks.len()) as u64;
         let needed = image_bytes.saturating_mul(count);
         if let Some(free) = system::free_space_bytes(&directory) {
             let (needed, free) = (needed >> 20, free >> 20);
@@ -76,7 +97,7 @@ impl TargetArguments {
                 image_bytes >> 20
             );
         }
-        Ok(Place { directory, image_bytes, tarn, disks: self.disks, model: self.model()? })
+        Ok(Place { model: self.model()?, properties: self.properties.clone(), ..Place::new(directory, image_bytes, tarn) })
     }
 
     /// Refuses words that are neither names nor directories, before anything is made.
@@ -88,32 +109,33 @@ impl TargetArguments {
                 comparator::NAMES.join(", ")
             );
         }
-        for (index, word) in self.on.iter().enumerate() {
-            ensure!(!self.on[..index].contains(word), "--on: {word} is there twice");
-        }
         Ok(())
     }
 
     /// Brings up what was asked for. `space_bytes` is what the workloads need.
     pub(crate) fn targets(&self, space_bytes: u64) -> Result<Targets> {
         self.check()?;
-        let place = self.place(space_bytes)?;
+        let orders = self.orders()?;
+        let place = self.place(space_bytes, &orders)?;
         let mut all: Vec<Box<dyn Target>> = Vec::new();
         let mut left_out = Vec::new();
-        for word in &self.on {
-            lab::interrupt::check()?;
-            if !is_name(word) {
-                all.push(Box::new(directory(word, &all)?));
+        for order in &orders {
+            if !is_name(&order.word) {
+                all.push(Box::new(directory(&order.word, &all)?));
                 continue;
             }
-            match comparator::prepare(word, &place) {
-                Ok(Attempt::Ready(target)) => all.push(target),
-                Ok(Attempt::Skipped(reason)) => {
-                    let why = reason.strip_prefix(&format!("{word}: ")).unwrap_or(&reason).to_owned();
-                    left_out.push(LeftOut { what: word.clone(), why });
+            for disks in &self.disks {
+                lab::interrupt::check()?;
+                let (place, label) = (order.place(&place, *disks, self.disks.len() > 1), order.label(*disks, self.disks.len() > 1));
+                match comparator::prepare(&order.word, &place) {
+                    Ok(Attempt::Ready(target)) => all.push(target),
+                    Ok(Attempt::Skipped(reason)) => {
+                        let why = reason.strip_prefix(&format!("{}: ", order.word)).unwrap_or(&reason).to_owned();
+                        left_out.push(LeftOut { what: label, why });
+                    }
+                    Err(error) if lab::interrupt::caused(&error) => return Err(error),
+                    Err(error) => left_out.push(LeftOut { what: label, why: format!("{error:#}") }),
                 }
-                Err(error) if lab::interrupt::caused(&error) => return Err(error),
-                Err(error) => left_out.push(LeftOut { what: word.clone(), why: format!("{error:#}") }),
             }
         }
         for LeftOut { what, why } in &left_out {
@@ -126,10 +148,67 @@ impl TargetArguments {
     }
 }
 
+/// One of the file systems that were asked for.
+struct Order {
+    label: String,
+    /// What it is: a name that fsperf can make, or a directory.
+    word: String,
+    program: Option<PathBuf>,
+    environment: Option<(String, String)>,
+}
+
+impl Order {
+    fn plain(word: &str) -> Order {
+        Order { label: word.to_owned(), word: word.to_owned(), program: None, environment: None }
+    }
+
+    fn variant(text: &str) -> Result<Order> {
+        let wrong = || format!("--variant {text}: it must be NAME=PROGRAM or NAME=VARIABLE=VALUE");
+        let (label, what) = text.split_once('=').with_context(wrong)?;
+        ensure!(!label.is_empty() && !what.is_empty() && !is_name(label) && !label.contains([':', '/']), "{}", wrong());
+        let (program, environment) = match what.split_once('=') {
+            Some((name, value)) if !name.contains('/') => (None, Some((name.to_owned(), value.to_owned()))),
+            _ => (Some(PathBuf::from(what)), None),
+        };
+        Ok(Order { label: label.to_owned(), word: "tarn".to_owned(), program, environment })
+    }
+
+    fn label(&self, disks: usize, several: bool) -> String {
+        if several || disks > 1 { format!("{}:{disks}", self.label) } else { self.label.clone() }
+    }
+
+    fn place(&self, place: &Place, disks: usize, several: bool) -> Place {
+        Place {
+            disks,
+            label: Some(self.label(disks, several)),
+            tarn: self.program.clone().unwrap_or_else(|| place.tarn.clone()),
+            environment: self.environment.iter().cloned().collect(),
+            ..place.clone()
+        }
+    }
+}
+
 /// A directory, called after its file system.
 fn directory(word: &str, others: &[Box<dyn Target>]) -> Result<HostDirectory> {
     let path = Path::new(word);
     let kind = system::mount_of(path).map_or_else(|| "host".to_owned(), |mount| mount.kind);
     let taken = others.iter().any(|target| target.name() == kind) || is_name(&kind);
     HostDirectory::new(if taken { format!("{kind}:{word}") } else { kind }, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variants_are_programs_or_settings() {
+        let old = Order::variant("old=/opt/a=b/tarn").unwrap();
+        assert_eq!((old.label(1, false), old.program, old.environment), ("old".into(), Some("/opt/a=b/tarn".into()), None));
+        let before = Order::variant("before=TARN_LOG_COMMITS=1").unwrap();
+        assert_eq!(before.environment, Some(("TARN_LOG_COMMITS".into(), "1".into())));
+        assert_eq!((before.label(4, false), before.label(1, true)), ("before:4".into(), "before:1".into()));
+        for wrong in ["old", "old=", "=x", "ext4=/opt/tarn", "a:1=/opt/tarn"] {
+            assert!(Order::variant(wrong).is_err(), "{wrong}");
+        }
+    }
 }

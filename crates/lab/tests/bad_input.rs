@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use lab::record::Record;
+use sim::places::skipped;
 use rustix::process::{Pid, Signal, kill_process};
 
 fn fsperf(words: &[&str]) -> Command {
@@ -98,7 +99,7 @@ fn a_tool_that_is_not_there_is_named_with_its_package() {
     let scratch = scratch();
     // The administrator's directories are looked into in any case; where the tool is in them there is nothing to show.
     if Path::new("/usr/sbin/bonnie++").exists() {
-        eprintln!("SKIPPED: the message for a missing tool: bonnie++ is installed");
+        skipped("the message for a missing tool: bonnie++ is installed");
         return;
     }
     refuses(
@@ -144,6 +145,101 @@ fn an_interruption_leaves_nothing_behind() {
             assert!(Record::load(&results).unwrap().interrupted);
         }
     }
+}
+
+/// `tarn` beside the program that is tested, where things can be mounted.
+fn tarn(what: &str) -> Option<std::path::PathBuf> {
+    let tarn = Path::new(env!("CARGO_BIN_EXE_fsperf")).with_file_name("tarn");
+    let why = match () {
+        () if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() => "mounting takes root and /dev/fuse",
+        () if !tarn.exists() => "tarn has not been built (cargo build -p cli)",
+        () => return Some(tarn),
+    };
+    skipped(&format!("{what}: {why}"));
+    None
+}
+
+/// The loop devices that lie on something below `directory`.
+fn loop_devices(directory: &Path) -> Vec<String> {
+    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten().map(|entry| entry.path().join("loop/backing_file"));
+    let files = devices.filter_map(|file| fs::read_to_string(file).ok());
+    files.filter(|file| file.starts_with(directory.to_str().unwrap())).collect()
+}
+
+#[track_caller]
+fn assert_nothing_is_left(place: &Path) {
+    let mounted: Vec<_> = lab::system::mounts().into_iter().filter(|mount| mount.directory.starts_with(place)).collect();
+    assert!(mounted.is_empty(), "{mounted:?}");
+    assert_eq!(loop_devices(place), Vec::<String>::new());
+    assert_eq!(names_in(place), Vec::<String>::new());
+    let daemon = |entry: fs::DirEntry| {
+        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+        String::from_utf8_lossy(&environment).contains(place.to_str().unwrap())
+    };
+    let daemons = || fs::read_dir("/proc").unwrap().flatten().any(daemon);
+    let began = Instant::now();
+    while daemons() {
+        assert!(began.elapsed() < Duration::from_secs(10), "a process with {} in its environment lives on", place.display());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The same with mounts, loop devices and a daemon, while they are made, used and taken down.
+#[test]
+fn an_interruption_takes_down_what_is_mounted() {
+    let Some(tarn) = tarn("an interruption of a run on mounts") else { return };
+    for milliseconds in [250, 1500] {
+        let scratch = scratch();
+        let place = scratch.path().to_str().unwrap();
+        let words = ["run", "unit02", "metadata", "--on", "tarn,ext4", "--in", place, "--image", "128", "--scale", "50", "--rounds", "500"];
+        let child = fsperf(&words).arg("--tarn").arg(&tarn).arg("--watch").arg("/dev/null").spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        let _ = kill_process(Pid::from_raw(child.id().cast_signed()).unwrap(), Signal::INT);
+        let output = child.wait_with_output().unwrap();
+        if output.status.code().is_some() {
+            assert_eq!(output.status.code(), Some(130), "after {milliseconds} ms: {}", said(&output));
+        }
+        assert_nothing_is_left(scratch.path());
+    }
+}
+
+/// Its daemon is killed in the middle: a line, an exit status, figures of the others, nothing left, and never figures of what lay
+/// below its mount.
+#[test]
+fn a_file_system_that_dies_is_told_and_the_others_go_on() {
+    let Some(tarn) = tarn("a file system that dies in a run") else { return };
+    let scratch = scratch();
+    let (place, results) = (scratch.path().join("place"), scratch.path().join("results.json"));
+    fs::create_dir(&place).unwrap();
+    let words = ["run", "metadata", "unit02", "--scale", "50", "--image", "128", "--set", "metadata.to=2"];
+    let mut child = fsperf(&words);
+    child.args(["--rounds", "4", "--on"]).arg(format!("tarn,{}", scratch.path().display())).arg("--in").arg(&place);
+    let child = child.arg("--tarn").arg(&tarn).arg("-o").arg(&results).spawn().unwrap();
+    let began = Instant::now();
+    let daemon = loop {
+        let folders = fs::read_dir(&place).unwrap().flatten().map(|entry| entry.path());
+        let at_work = folders.filter(|folder| folder.join("mounted/metadata/t0").exists());
+        let streams = at_work.filter_map(|folder| std::os::unix::net::UnixStream::connect(folder.join("socket")).ok());
+        let peers = streams.filter_map(|stream| rustix::net::sockopt::socket_peercred(&stream).ok());
+        if let Some(peer) = peers.map(|peer| peer.pid).next() {
+            break peer;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "no daemon came up");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let _ = kill_process(daemon, Signal::KILL);
+    let output = child.wait_with_output().unwrap();
+    let record = Record::load(&results).unwrap_or_else(|error| panic!("{error:#}: {}", said(&output)));
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("on tarn: ") && said(&output).contains("the rest was measured"), "{}", said(&output));
+    assert!(!record.interrupted && record.workloads.len() == 2);
+    for outcome in &record.workloads {
+        let [tarn, host] = outcome.columns.as_slice() else { panic!("{outcome:?}") };
+        assert_eq!((host.failure.as_ref(), host.samples[0].values.len()), (None, 4), "{}", outcome.workload);
+        assert!(tarn.failure.is_some(), "{}", outcome.workload);
+    }
+    assert!(record.workloads[1].columns[0].samples.is_empty(), "nothing is measured on what is gone");
+    assert_nothing_is_left(&place);
 }
 
 /// The whole way: run, report as table, page and comma-separated values, compare.

@@ -134,6 +134,7 @@ impl Tour {
             None => std::env::current_exe().context("cannot find this very program")?,
         };
         let layout = Layout {
+            environment: Vec::new(),
             program,
             name: POOL.to_owned(),
             vdevs: files.iter().map(|file| file.display().to_string()).collect(),

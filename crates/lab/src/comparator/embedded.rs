@@ -35,6 +35,7 @@ struct Library {
 
 /// The pool as a target.
 struct Embedded {
+    name: String,
     files: Vec<PathBuf>,
     description: String,
     library: Library,
@@ -61,6 +62,9 @@ fn open(pool: Arc<Pool>) -> Result<Opened> {
 }
 
 pub(super) fn prepare(place: &Place) -> Result<Attempt> {
+    if !place.properties.is_empty() {
+        return Ok(Attempt::Skipped("tarn-embedded: it has no zpool command to take properties".to_owned()));
+    }
     let mut undo = Undo::new();
     let folder = folder(place, "tarn-embedded", &mut undo)?;
     let Stand { paths: files, words, .. } = place.stand(&folder, &mut undo)?;
@@ -68,7 +72,7 @@ pub(super) fn prepare(place: &Place) -> Result<Attempt> {
     let pool = Pool::create(POOL, &vdevs, CreateOptions::default()).map_err(plain)?;
     let library = Library { opened: RwLock::new(Some(open(pool)?)) };
     let description = format!("the TarnFS library {} without a mount, {words}, atime=off", env!("CARGO_PKG_VERSION"));
-    Ok(Attempt::Ready(Box::new(Embedded { files, description, library, _undo: undo })))
+    Ok(Attempt::Ready(Box::new(Embedded { name: place.label("tarn-embedded"), files, description, library, _undo: undo })))
 }
 
 impl Library {
@@ -113,8 +117,8 @@ impl Library {
 }
 
 impl Target for Embedded {
-    fn name(&self) -> &'static str {
-        "tarn-embedded"
+    fn name(&self) -> &str {
+        &self.name
     }
 
     fn directory(&self) -> &Path {

@@ -60,7 +60,7 @@ pub(super) fn prepare(name: &str, place: &Place) -> Result<Attempt> {
         target::drop_kernel_caches();
         files.iter().try_for_each(|file| target::forget_file(file))
     };
-    let target = Prepared::new(name, description, mounted, drop_caches, undo)
+    let target = Prepared::new(place.label(name), description, mounted, drop_caches, undo)
         .on_devices(stand.devices)
         .fact("version", crate::system::kernel())
         .fact("format program", version_of(&mkfs, if name == "btrfs" { &["--version"] } else { &["-V"] }))

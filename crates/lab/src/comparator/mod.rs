@@ -17,6 +17,7 @@ mod zfs_kernel;
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -29,7 +30,7 @@ use crate::target::Target;
 use crate::undo::{self, Undo};
 use stand::Stand;
 
-pub use stand::{attach, simulated};
+pub use stand::{attach_simulated, simulated};
 
 /// The names that [`prepare`] knows.
 pub const NAMES: [&str; 7] = ["tarn", "tarn-embedded", "ext4", "xfs", "btrfs", "zfs-fuse", "zfs"];
@@ -47,6 +48,12 @@ pub struct Place {
     pub disks: usize,
     /// Slows the disks down to those of another time or price.
     pub model: Option<Model>,
+    /// What the file system is called in tables, if not by its name: there may be several of a kind.
+    pub label: Option<String>,
+    /// Properties of the ZFSes' file system, as `recordsize=8k`, beside `atime=off`.
+    pub properties: Vec<String>,
+    /// Set for the `tarn` program.
+    pub environment: Vec<(String, String)>,
 }
 
 /// A comparator, or why there is none.
@@ -58,7 +65,30 @@ pub enum Attempt {
 impl Place {
     /// One disk for each, as fast as the machine has it.
     pub fn new(directory: PathBuf, image_bytes: u64, tarn: PathBuf) -> Place {
-        Place { directory, image_bytes, tarn, disks: 1, model: None }
+        Place {
+            directory,
+            image_bytes,
+            tarn,
+            disks: 1,
+            model: None,
+            label: None,
+            properties: Vec::new(),
+            environment: Vec::new(),
+        }
+    }
+
+    fn label(&self, name: &str) -> String {
+        self.label.clone().unwrap_or_else(|| name.to_owned())
+    }
+
+    /// The words that give a ZFS's file system its properties when its pool is made.
+    fn property_words(&self) -> Vec<String> {
+        ["atime=off"].into_iter().chain(self.properties.iter().map(String::as_str)).flat_map(|one| ["-O".to_owned(), one.to_owned()]).collect()
+    }
+
+    /// The same for people.
+    fn properties_in_words(&self) -> String {
+        ["atime=off"].into_iter().chain(self.properties.iter().map(String::as_str)).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -96,6 +126,12 @@ fn version_of(program: &str, words: &[&str]) -> String {
     let said = process::output(process::command(program).args(words));
     let said = said.map(|output| format!("{}{}", output.stdout, output.stderr)).unwrap_or_default();
     said.lines().next().unwrap_or("unknown").trim().to_owned()
+}
+
+/// A name for a pool that no other pool of this machine has.
+fn pool_name() -> String {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    format!("fsperf{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
 fn is_root() -> bool {

@@ -1,11 +1,13 @@
 //! What zfs-fuse and the kernel's OpenZFS have in common: `zpool` makes a pool, lets go of it, takes it again.
 
 use std::path::{Path, PathBuf};
-
-use anyhow::{Result, bail};
+use std::process::Command;
 use std::time::Duration;
 
-use super::{eventually, unmount};
+use anyhow::{Result, bail};
+
+use super::stand::Stand;
+use super::{Place, eventually, pool_name, unmount};
 use crate::process;
 use crate::system;
 use crate::target;
@@ -18,22 +20,17 @@ pub(super) struct ForeignPool {
     /// Where its devices are looked for.
     folder: PathBuf,
     files: Vec<PathBuf>,
+    words: Vec<String>,
 }
 
 impl ForeignPool {
-    /// The words that make it.
-    pub(super) const WORDS: [&'static str; 6] = ["create", "-f", "-o", "cachefile=none", "-O", "atime=off"];
-
-    /// Makes it; `undo` destroys it.
-    pub(super) fn create(
-        owner: &'static str,
-        folder: &Path,
-        paths: &[PathBuf],
-        files: &[PathBuf],
-        undo: &mut Undo,
-    ) -> Result<ForeignPool> {
-        let (name, mounted) = (format!("fsperf{}", std::process::id()), folder.join("mounted"));
-        process::succeed(process::command("zpool").args(Self::WORDS).arg("-m").arg(&mounted).arg(&name).args(paths))?;
+    /// Makes it on the stand in `folder`; `undo` destroys it.
+    pub(super) fn create(owner: &'static str, place: &Place, folder: &Path, stand: &Stand, undo: &mut Undo) -> Result<ForeignPool> {
+        let Stand { paths, files, .. } = stand;
+        let (name, mounted) = (pool_name(), folder.join("mounted"));
+        let mut words = ["create", "-f", "-o", "cachefile=none"].map(str::to_owned).to_vec();
+        words.extend(place.property_words());
+        process::succeed(process::command("zpool").args(&words).arg("-m").arg(&mounted).arg(&name).args(paths))?;
         let (gone, directory) = (name.clone(), mounted.clone());
         undo.push(format!("destroy {owner}'s pool {name}"), move || {
             // It answers "busy" for a moment after its last file was closed.
@@ -50,7 +47,23 @@ impl ForeignPool {
         }
         let on_devices = paths.first().filter(|path| path.starts_with("/dev"));
         let folder = on_devices.and_then(|path| path.parent()).unwrap_or(folder).to_owned();
-        Ok(ForeignPool { name, mounted, folder, files: files.to_vec() })
+        Ok(ForeignPool { name, mounted, folder, files: files.clone(), words })
+    }
+
+    /// The words that made it.
+    pub(super) fn words(&self) -> String {
+        self.words.join(" ")
+    }
+
+    /// What prints the pool's counters each second.
+    pub(super) fn iostat(name: &str) -> Command {
+        let mut command = process::command("zpool");
+        command.args(["iostat", name, "1"]);
+        command
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Where it is mounted.

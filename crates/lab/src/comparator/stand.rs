@@ -75,9 +75,9 @@ impl Place {
     }
 }
 
-/// A loop device over `file`, past the page cache.
-pub fn attach(file: &Path, undo: &mut Undo) -> Result<PathBuf> {
-    let device = process::succeed(process::command("losetup").args(["--find", "--show", "--direct-io=on"]).arg(file))
+/// A loop device over `file`, past the page cache; `words` are for losetup.
+fn attach_with(words: &[&str], file: &Path, undo: &mut Undo) -> Result<PathBuf> {
+    let device = process::succeed(process::command("losetup").args(["--find", "--show", "--direct-io=on"]).args(words).arg(file))
         .context("no loop device")?;
     let device = device.trim().to_owned();
     let detached = device.clone();
@@ -85,10 +85,26 @@ pub fn attach(file: &Path, undo: &mut Undo) -> Result<PathBuf> {
     Ok(PathBuf::from(device))
 }
 
+/// A loop device over `file`, past the page cache.
+fn attach(file: &Path, undo: &mut Undo) -> Result<PathBuf> {
+    attach_with(&[], file, undo)
+}
+
+/// The same over the file of a simulated disk. It has sectors of 4 K, as such drives have inside: two writes to neighbouring sectors
+/// of one page would wait for each other in the kernel. And the kernel does not hold writers back: it does so by a latency
+/// that it expects of a drive, and how the model's queue fills is for the file system to decide.
+pub fn attach_simulated(file: &Path, undo: &mut Undo) -> Result<PathBuf> {
+    let device = attach_with(&["--sector-size", "4096"], file, undo)?;
+    let name = device.file_name().unwrap_or_default();
+    // Kernels without such throttling have no such file.
+    let _ = std::fs::write(Path::new("/sys/block").join(name).join("queue/wbt_lat_usec"), "0");
+    Ok(device)
+}
+
 /// A block device that behaves like a disk of that model; `file` holds its data.
 pub fn simulated(file: &Path, model: &Model, undo: &mut Undo) -> Result<PathBuf> {
     let served = Served::start(file, model.clone()).context("cannot simulate a disk")?;
     let path = served.path().to_owned();
     undo.push(format!("end the simulated disk {}", path.display()), move || served.end());
-    attach(&path, undo)
+    attach_simulated(&path, undo)
 }

@@ -26,7 +26,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
-use super::{Attempt, Place, eventually, folder, unmount, version_of};
+use super::{Attempt, Place, eventually, folder, pool_name, unmount, version_of};
 use crate::interrupt;
 use crate::process;
 use crate::system;
@@ -52,6 +52,8 @@ pub struct Layout {
     pub socket: PathBuf,
     /// Further words for `zpool create`.
     pub words: Vec<String>,
+    /// Set for the program, and so for its daemon.
+    pub environment: Vec<(String, String)>,
 }
 
 /// A pool that exists as long as this does.
@@ -129,6 +131,7 @@ impl Pool {
     fn program(layout: &Layout, words: &[&str]) -> Command {
         let mut command = Command::new(&layout.program);
         command.args(words).env("TARN_SOCKET", &layout.socket);
+        command.envs(layout.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 
@@ -216,15 +219,16 @@ pub(super) fn prepare(place: &Place) -> Result<Attempt> {
     let mounted = folder.join("mounted");
     fs::create_dir(&mounted)?;
     let stand = place.stand(&folder, &mut undo)?;
-    let words = ["-f", "-O", "atime=off"].map(str::to_owned).to_vec();
+    let words: Vec<String> = ["-f".to_owned()].into_iter().chain(place.property_words()).collect();
     let pool = Pool::create(Layout {
         program: place.tarn.clone(),
-        name: format!("fsperf{}", std::process::id()),
+        name: pool_name(),
         vdevs: stand.paths.iter().map(|path| path.display().to_string()).collect(),
         files: stand.paths,
         mounted: mounted.clone(),
         socket: folder.join("socket"),
         words: words.clone(),
+        environment: place.environment.clone(),
     })?;
     let pool = Rc::new(pool);
     let dropped = Rc::clone(&pool);
@@ -233,10 +237,15 @@ pub(super) fn prepare(place: &Place) -> Result<Attempt> {
         Ok(())
     });
     let socket = dropped.layout.socket.clone();
-    let description = format!("TarnFS {}, atime=off", stand.words);
+    let environment: Vec<String> = place.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let with = if environment.is_empty() { String::new() } else { format!(" with {}", environment.join(" ")) };
+    let description = format!("TarnFS{with} {}, {}", stand.words, place.properties_in_words());
+    let watched = Rc::downgrade(&dropped);
+    let iostat = move || watched.upgrade().map_or_else(|| Command::new("false"), |pool| pool.command(&["zpool", "iostat", &pool.layout.name, "1"]));
     let process = move || u32::try_from(daemon_of(&socket)?.as_raw_nonzero().get()).ok();
-    let target = Prepared::new("tarn", description, mounted, move || dropped.drop_caches(), undo)
+    let target = Prepared::new(place.label("tarn"), description, mounted, move || dropped.drop_caches(), undo)
         .served_by(process)
+        .watched_by(iostat)
         .on_devices(stand.devices)
         .fact("version", version_of(&place.tarn.to_string_lossy(), &["--version"]))
         .fact("format options", words.join(" "));

@@ -1,11 +1,14 @@
 //! zfs-fuse, the other ZFS in user space: its daemon, started by us, and a pool on a preallocated file.
 //!
-//! Its socket has a fixed place, so there can be one daemon on a machine; one that runs already is left alone.
+//! Its socket has a fixed place, so there can be one daemon on a machine; one that runs already is left alone, and the pools of a
+//! run share one.
 
+use std::cell::RefCell;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -30,37 +33,62 @@ fn spawn() -> Result<Child> {
     Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
 }
 
-fn end(child: &mut Child) -> Result<()> {
-    if let Some(process) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        let _ = rustix::process::kill_process(process, Signal::TERM);
-    }
-    if process::wait(child, Duration::from_secs(20))?.is_none() {
-        child.kill()?;
-        child.wait()?;
-    }
-    Ok(())
+/// Lives as long as one of its pools.
+struct Daemon(Child);
+
+thread_local! {
+    static RUNNING: RefCell<Weak<RefCell<Daemon>>> = const { RefCell::new(Weak::new()) };
 }
 
-/// Starts the daemon and sees to its end. Returns its process.
+impl Daemon {
+    fn end(&mut self) -> Result<()> {
+        let Daemon(child) = self;
+        if let Some(process) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+            let _ = rustix::process::kill_process(process, Signal::TERM);
+        }
+        if process::wait(child, Duration::from_secs(20))?.is_none() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+}
+
+fn running() -> Option<Rc<RefCell<Daemon>>> {
+    RUNNING.with_borrow(Weak::upgrade)
+}
+
+/// The daemon, started if no pool of ours has one; the last to let go of it ends it. Returns its process.
 fn start(undo: &mut Undo) -> Result<u32> {
-    let mut child = spawn()?;
+    let daemon = match running() {
+        Some(daemon) => daemon,
+        None => {
+            let daemon = Rc::new(RefCell::new(Daemon(spawn()?)));
+            RUNNING.set(Rc::downgrade(&daemon));
+            daemon
+        }
+    };
+    let held = Rc::clone(&daemon);
+    undo.push("end zfs-fuse", move || match Rc::try_unwrap(held) {
+        Ok(daemon) => daemon.into_inner().end(),
+        Err(_) => Ok(()),
+    });
+    let Daemon(child) = &mut *daemon.borrow_mut();
     // One that was told to end lives on for some seconds without answering; until then a new one ends at once.
     let answered = eventually(Duration::from_secs(20), || {
         if child.try_wait().is_ok_and(|status| status.is_some()) {
             std::thread::sleep(Duration::from_millis(200));
             if let Ok(another) = spawn() {
-                child = another;
+                *child = another;
             }
         }
         answers() || interrupt::pending()
     });
-    let process = child.id();
-    undo.push("end zfs-fuse", move || end(&mut child));
     interrupt::check()?;
     if !answered {
         bail!("zfs-fuse does not answer");
     }
-    Ok(process)
+    Ok(child.id())
 }
 
 pub(super) fn prepare(place: &Place) -> Result<Attempt> {
@@ -74,20 +102,21 @@ pub(super) fn prepare(place: &Place) -> Result<Attempt> {
     if Path::new("/dev/zfs").exists() {
         return skipped("this machine has OpenZFS, whose zpool would answer instead");
     }
-    if answers() {
+    if running().is_none() && answers() {
         return skipped("one is running here already, and there can be only one");
     }
     let mut undo = Undo::new();
     let folder = folder(place, "zfs-fuse", &mut undo)?;
     let stand = place.stand(&folder, &mut undo)?;
     let process = start(&mut undo)?;
-    let pool = ForeignPool::create("zfs-fuse", &folder, &stand.paths, &stand.files, &mut undo)?;
-    let description = format!("zfs-fuse {}, atime=off", stand.words);
-    let mounted = pool.mounted().to_owned();
-    let target = Prepared::new("zfs-fuse", description, mounted, move || pool.drop_caches(), undo)
+    let pool = ForeignPool::create("zfs-fuse", place, &folder, &stand, &mut undo)?;
+    let description = format!("zfs-fuse {}, {}", stand.words, place.properties_in_words());
+    let (mounted, name, words) = (pool.mounted().to_owned(), pool.name().to_owned(), pool.words());
+    let target = Prepared::new(place.label("zfs-fuse"), description, mounted, move || pool.drop_caches(), undo)
+        .watched_by(move || ForeignPool::iostat(&name))
         .served_by(move || Some(process))
         .on_devices(stand.devices)
         .fact("version", version_of("dpkg-query", &["--show", "zfs-fuse"]))
-        .fact("format options", ForeignPool::WORDS.join(" "));
+        .fact("format options", words);
     Ok(Attempt::Ready(Box::new(target)))
 }

@@ -24,13 +24,14 @@ pub(super) fn prepare(place: &Place) -> Result<Attempt> {
     let mut undo = Undo::new();
     let folder = folder(place, "zfs", &mut undo)?;
     let stand = place.stand(&folder, &mut undo)?;
-    let pool = ForeignPool::create("OpenZFS", &folder, &stand.paths, &stand.files, &mut undo)?;
+    let pool = ForeignPool::create("OpenZFS", place, &folder, &stand, &mut undo)?;
     let version = fs::read_to_string("/sys/module/zfs/version").unwrap_or_default();
-    let description = format!("OpenZFS {} {}, atime=off", version.trim(), stand.words);
-    let mounted = pool.mounted().to_owned();
-    let target = Prepared::new("zfs", description, mounted, move || pool.drop_caches(), undo)
+    let description = format!("OpenZFS {} {}, {}", version.trim(), stand.words, place.properties_in_words());
+    let (mounted, name, words) = (pool.mounted().to_owned(), pool.name().to_owned(), pool.words());
+    let target = Prepared::new(place.label("zfs"), description, mounted, move || pool.drop_caches(), undo)
+        .watched_by(move || ForeignPool::iostat(&name))
         .on_devices(stand.devices)
         .fact("version", version.trim())
-        .fact("format options", ForeignPool::WORDS.join(" "));
+        .fact("format options", words);
     Ok(Attempt::Ready(Box::new(target)))
 }

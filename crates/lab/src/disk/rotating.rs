@@ -39,7 +39,7 @@ pub struct Rotating {
 pub(super) struct Arm {
     /// Where the last request ended,
     pub(super) place: u64,
-    /// and when, in seconds since the disk began to turn.
+    /// and when the head was there, in seconds since the disk began to turn.
     pub(super) free_at: f64,
     /// Was that a read? Then what lies behind it is read ahead.
     pub(super) reading: bool,
@@ -88,12 +88,25 @@ impl Rotating {
         self.overhead.as_secs_f64() + self.average_seek.as_secs_f64() + self.turn() / 2.0 + self.transfer(bytes)
     }
 
+    /// When what is asked for has passed the head, if that goes on where it read last.
+    fn read_ahead(&self, arm: &Arm, offset: u64, bytes: u64, is_read: bool) -> Option<f64> {
+        let goes_on = is_read && arm.reading && offset >= arm.place && offset - arm.place <= self.buffer_bytes;
+        goes_on.then(|| arm.free_at + self.transfer(offset + bytes - arm.place))
+    }
+
+    /// The arm after a request that is done at `done`. Reading ahead goes on while nobody asks, until the buffer is full: a reader that
+    /// was held up finds there what has passed meanwhile.
+    pub(super) fn arm_after(&self, arm: &Arm, offset: u64, bytes: u64, is_read: bool, done: f64) -> Arm {
+        let passed = self.read_ahead(arm, offset, bytes, is_read);
+        let free_at = passed.map_or(done, |passed| passed.max(done - self.transfer(self.buffer_bytes)));
+        Arm { place: offset + bytes, free_at, reading: is_read }
+    }
+
     /// When a request that comes at `arrival` is done, if it is the next one.
     pub(super) fn done_at(&self, arm: &Arm, offset: u64, bytes: u64, is_read: bool, arrival: f64, disk_bytes: u64) -> f64 {
         // A disk that was idle has had the time for its overhead; a busy one overlaps it with the request before.
         let start = arm.free_at.max(arrival + self.overhead.as_secs_f64());
-        if is_read && arm.reading && offset >= arm.place && offset - arm.place <= self.buffer_bytes {
-            let passed = arm.free_at + self.transfer(offset + bytes - arm.place);
+        if let Some(passed) = self.read_ahead(arm, offset, bytes, is_read) {
             return passed.max(arrival + self.overhead.as_secs_f64());
         }
         let there = start + self.seek(arm.place, offset, disk_bytes);

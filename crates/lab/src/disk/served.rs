@@ -144,20 +144,22 @@ impl Filesystem for Disk {
     }
 
     fn read(&self, _context: &Context, read: &Read, out: &mut [u8]) -> fuse::Result<usize> {
+        let arrival = self.timing.now();
         let wanted = (self.bytes.saturating_sub(read.offset)).min(out.len() as u64) as usize;
         self.file.read_exact_at(&mut out[..wanted], read.offset)?;
         fuse::before_blocking();
-        self.timing.pass(read.offset, wanted as u64, true);
+        self.timing.pass(arrival, read.offset, wanted as u64, true);
         Ok(wanted)
     }
 
     fn write(&self, _context: &Context, write: &Write, data: &[u8]) -> fuse::Result<usize> {
+        let arrival = self.timing.now();
         if write.offset.saturating_add(data.len() as u64) > self.bytes {
             return Err(Errno::ENOSPC);
         }
         self.file.write_all_at(data, write.offset)?;
         fuse::before_blocking();
-        self.timing.pass(write.offset, data.len() as u64, false);
+        self.timing.pass(arrival, write.offset, data.len() as u64, false);
         Ok(data.len())
     }
 

@@ -53,6 +53,25 @@ fn reading_on_costs_what_passes_the_head() {
     assert!((rate / disk.bytes_per_second - 1.0).abs() < 0.001, "{rate}");
 }
 
+/// A reader that is held up for less than the buffer holds loses nothing: the disk has read on. For longer, it has stopped.
+#[test]
+fn a_held_up_reader_finds_what_was_read_ahead() {
+    let disk = rotating("sata-7200");
+    let seconds = |pause: f64| {
+        let (mut arm, mut time) = (Arm { place: 0, free_at: 1.0, reading: true }, 1.0);
+        for request in 0..1000 {
+            time += if request % 100 == 50 { pause } else { 0.000_2 };
+            let done = disk.done_at(&arm, arm.place, 131_072, true, time, DISK);
+            arm = disk.arm_after(&arm, arm.place, 131_072, true, done);
+            time = done;
+        }
+        time - 1.0
+    };
+    let undisturbed = 131_072_000.0 / disk.bytes_per_second;
+    assert!((seconds(0.005) / undisturbed - 1.0).abs() < 0.01, "{} of {undisturbed}", seconds(0.005));
+    assert!(seconds(0.050) > undisturbed + 10.0 * 0.030, "{} of {undisturbed}", seconds(0.050));
+}
+
 /// Whoever writes the next sector after hearing of the last one has just missed it.
 #[test]
 fn a_synchronous_writer_waits_for_a_turn_each_time() {
@@ -84,7 +103,7 @@ fn time_passes_as_the_model_says() {
     let mut random = ChaCha8Rng::seed_from_u64(5);
     let started = Instant::now();
     for _ in 0..60 {
-        timing.pass(random.random_range(0..DISK / 4096) * 4096, 4096, true);
+        timing.pass(timing.now(), random.random_range(0..DISK / 4096) * 4096, 4096, true);
     }
     let seconds = started.elapsed().as_secs_f64();
     let expected = 60.0 / model.random_reads_per_second(4096);
@@ -100,7 +119,7 @@ fn a_flush_waits_for_the_cache() {
     let places: Vec<u64> = (0..20).map(|_| random.random_range(0..DISK / 4096) * 4096).collect();
     let started = Instant::now();
     for place in &places {
-        timing.pass(*place, 4096, false);
+        timing.pass(timing.now(), *place, 4096, false);
     }
     let written = started.elapsed();
     timing.flush();
@@ -120,7 +139,7 @@ fn a_queue_is_sorted() {
             scope.spawn(move || {
                 let mut random = ChaCha8Rng::seed_from_u64(thread);
                 for _ in 0..6 {
-                    timing.pass(random.random_range(0..DISK / 4096) * 4096, 4096, true);
+                    timing.pass(timing.now(), random.random_range(0..DISK / 4096) * 4096, 4096, true);
                 }
             });
         }

@@ -20,6 +20,13 @@ use super::flash::Channels;
 use super::rotating::Arm;
 use super::{Kind, Model, Rotating};
 
+thread_local! {
+    /// Made when a thread first sleeps: from then on it wakes when it asked to.
+    static PRECISE: () = {
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    };
+}
+
 /// The cache takes what comes at this rate.
 const INTERFACE_BYTES_PER_SECOND: f64 = 300e6;
 
@@ -96,15 +103,20 @@ impl Timing {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
-    /// Returns when a request that is made now is done.
-    pub(super) fn pass(&self, offset: u64, bytes: u64, is_read: bool) {
+    /// The time that [`Timing::pass`] counts from.
+    pub(super) fn now(&self) -> f64 {
+        self.shared.now()
+    }
+
+    /// Returns when a request that came at `arrival` is done.
+    pub(super) fn pass(&self, arrival: f64, offset: u64, bytes: u64, is_read: bool) {
         self.shared.requests.fetch_add(1, Ordering::Relaxed);
         match &self.shared.model.kind {
-            Kind::Rotating(disk) => self.shared.wait_for_arm(disk, offset, bytes, is_read),
+            Kind::Rotating(disk) => self.shared.wait_for_arm(disk, arrival, offset, bytes, is_read),
             Kind::Flash(disk) => {
-                let now = self.shared.now();
-                let done =
-                    self.shared.state.lock().channels.as_mut().map_or(now, |channels| channels.take(disk, bytes, is_read, now));
+                let mut state = self.shared.state.lock();
+                let done = state.channels.as_mut().map_or(arrival, |channels| channels.take(disk, bytes, is_read, arrival));
+                drop(state);
                 self.shared.sleep_until(done);
             }
         }
@@ -142,12 +154,13 @@ impl Shared {
     fn sleep_until(&self, time: f64) {
         let left = time - self.now();
         if left > 0.0 {
+            // Otherwise the kernel lets sleepers lie for 50 us more. Once for each thread.
+            PRECISE.with(|()| ());
             std::thread::sleep(Duration::from_secs_f64(left));
         }
     }
 
-    fn wait_for_arm(&self, disk: &Rotating, offset: u64, bytes: u64, is_read: bool) {
-        let arrival = self.now();
+    fn wait_for_arm(&self, disk: &Rotating, arrival: f64, offset: u64, bytes: u64, is_read: bool) {
         let mut state = self.state.lock();
         let number = state.next;
         state.next += 1;
@@ -214,7 +227,7 @@ impl Shared {
                 state.current = Some(request);
                 let Request { offset, bytes, is_read, arrival, .. } = request;
                 let done = disk.done_at(&state.arm, offset, bytes, is_read, arrival, self.disk_bytes);
-                state.arm = Arm { place: offset + bytes, free_at: done, reading: is_read };
+                state.arm = disk.arm_after(&state.arm, offset, bytes, is_read, done);
                 done
             };
             self.sleep_until(done);

@@ -5,9 +5,10 @@
 
 use std::fmt::Write;
 
+use super::table::winner_words;
 use super::words::figure;
 use crate::record::{Record, advantage};
-use crate::statistics::{self, Verdict};
+use crate::statistics::Verdict;
 use crate::workload::rounds::{Outcome, Sample};
 
 /// One workload's deciding figure on the first target and on another one.
@@ -20,17 +21,9 @@ struct Duel<'a> {
     verdict: Verdict,
 }
 
-fn sample<'a>(outcome: &'a Outcome, target: &str, name: &str) -> Option<&'a Sample> {
-    outcome.columns.iter().find(|column| column.target == target)?.sample(name)
-}
-
-fn deciding(outcome: &Outcome) -> Option<&Sample> {
-    outcome.columns.iter().find_map(|column| column.samples.first())
-}
-
 fn duel<'a>(outcome: &'a Outcome, first: &str, other: &str) -> Option<Duel<'a>> {
-    let name = &deciding(outcome)?.name;
-    let (first, other) = (sample(outcome, first, name)?, sample(outcome, other, name)?);
+    let name = &outcome.deciding()?.name;
+    let (first, other) = (outcome.sample(first, name)?, outcome.sample(other, name)?);
     let (ratio, verdict) = advantage(first, other);
     let ratio = ratio?;
     let words = format!("{}x ({}-{})", figure(Some(ratio.value)), figure(Some(ratio.low)), figure(Some(ratio.high)));
@@ -38,7 +31,7 @@ fn duel<'a>(outcome: &'a Outcome, first: &str, other: &str) -> Option<Duel<'a>> 
 }
 
 fn line(duel: &Duel<'_>) -> String {
-    let value = |sample: &Sample| figure(statistics::median(&sample.values));
+    let value = |sample: &Sample| figure(sample.median());
     let about = if duel.outcome.workload.starts_with("unit") { &duel.outcome.about } else { duel.first.name.as_ref() };
     format!(
         "- {} ({about}): {}, {} against {} {}",
@@ -73,22 +66,34 @@ fn against(text: &mut String, record: &Record, first: &str, other: &str) {
     section(text, "Too few rounds for a verdict", &duels, Verdict::Unknown);
 }
 
-fn table(text: &mut String, record: &Record) {
+/// A table of medians: each workload in a line, by the figure that decides, with who is ahead.
+pub fn summary(record: &Record) -> String {
     let names: Vec<&str> = record.systems.iter().map(|system| system.name.as_str()).collect();
-    let _ = writeln!(text, "\n## Medians\n\n| workload | {} |\n| --- |{}", names.join(" | "), " ---: |".repeat(names.len()));
+    let mut text = format!("| workload | {} | ahead |\n| --- |{} --- |\n", names.join(" | "), " ---: |".repeat(names.len()));
     for outcome in &record.workloads {
-        let Some(decides) = deciding(outcome) else { continue };
-        let values = names
-            .iter()
-            .map(|name| figure(sample(outcome, name, &decides.name).and_then(|sample| statistics::median(&sample.values))));
+        let Some(decides) = outcome.deciding() else { continue };
+        let values = names.iter().map(|name| figure(outcome.sample(name, &decides.name).and_then(Sample::median)));
         let _ = writeln!(
             text,
-            "| {}: {}, {} | {} |",
+            "| {}: {}, {} | {} | {} |",
             outcome.workload,
             decides.name,
             decides.unit,
-            values.collect::<Vec<_>>().join(" | ")
+            values.collect::<Vec<_>>().join(" | "),
+            winner_words(outcome, &decides.name)
         );
+    }
+    text
+}
+
+/// What the sizes were divided by: each piece of a run may have its own scale.
+pub(super) fn scales(record: &Record) -> String {
+    let mut all: Vec<u64> = record.workloads.iter().map(|outcome| outcome.plan.scale).collect();
+    all.sort_unstable();
+    match (all.first(), all.last()) {
+        (Some(1), Some(1)) | (None, _) | (_, None) => "the published sizes".to_owned(),
+        (Some(least), Some(most)) if least == most => format!("sizes 1/{least} of the published ones"),
+        (Some(least), Some(most)) => format!("sizes 1/{least} to 1/{most} of the published ones, as the page has it for each"),
     }
 }
 
@@ -98,8 +103,10 @@ pub fn markdown(record: &Record, results: &str, page: &str) -> String {
     let _ = writeln!(text, " Every round is in [{results}]({results}), charts are in [{page}]({page}).");
     let _ = writeln!(
         text,
-        "\n{} rounds in turns, seed {}, sizes 1/{} of the published ones. Made by:\n",
-        record.plan.rounds, record.plan.seed, record.plan.scale
+        "\n{} rounds in turns, seed {}, {}. Made by:\n",
+        record.plan.rounds,
+        record.plan.seed,
+        scales(record)
     );
     record.command.split("; ").for_each(|command| text.push_str(&format!("    {command}\n")));
     let _ = writeln!(text, "\nA factor is how much better the first one does, with its 95 % interval; below 1 it does worse.\n");
@@ -111,7 +118,7 @@ pub fn markdown(record: &Record, results: &str, page: &str) -> String {
     if let Some((first, others)) = record.systems.split_first() {
         others.iter().for_each(|other| against(&mut text, record, &first.name, &other.name));
     }
-    table(&mut text, record);
+    let _ = write!(text, "\n## Medians\n\n{}", summary(record));
     let mut remarks = String::new();
     for (outcome, column) in
         record.workloads.iter().flat_map(|outcome| outcome.columns.iter().map(move |column| (outcome, column)))
@@ -151,6 +158,6 @@ mod tests {
         assert!(text.contains("## tarn against ext4: behind in 1, ahead in 1, draw in 0"), "{text}");
         let place = |words: &str| text.find(words).unwrap_or_else(|| panic!("{words}: {text}"));
         assert!(place("- sweep (rate): 0.25x (0.25-0.25), 10.0 against 40.0 /s") < place("- won (rate): 2.00x (2.00-2.00)"));
-        assert!(place("| won: rate, /s | 80.0 | 40.0 |") < place("- sweep on ext4: no space"));
+        assert!(place("| won: rate, /s | 80.0 | 40.0 | tarn 2.00x |") < place("- sweep on ext4: no space"));
     }
 }

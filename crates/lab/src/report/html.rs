@@ -10,12 +10,12 @@ mod details;
 use anyhow::Result;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use super::findings::scales;
 use super::table::{Winner, winner};
 use super::words::figure;
 use crate::record::Record;
-use crate::statistics;
 use crate::workload::Better;
-use crate::workload::rounds::{Column, Outcome, Sample};
+use crate::workload::rounds::{Outcome, Sample};
 
 const STYLE: &str = include_str!("page.css");
 /// Of the palette.
@@ -28,11 +28,6 @@ fn colour_of(record: &Record, target: &str) -> usize {
 
 fn colour(record: &Record, target: &str) -> String {
     format!("background: var(--series-{})", colour_of(record, target))
-}
-
-/// The figure that decides.
-fn deciding(outcome: &Outcome) -> Option<&Sample> {
-    outcome.columns.iter().find_map(|column| column.samples.first())
 }
 
 fn better_words(better: Better) -> &'static str {
@@ -87,27 +82,21 @@ fn head(record: &Record) -> Markup {
         h1 { (names(record)) ": " (record.workloads.len()) " workloads" }
         p.quiet { (record.began) " · " (record.machine_words()) " · " (record.program) }
         p {
-            (plan.rounds) " rounds, the file systems taking turns"
+            (plan.rounds) @if plan.rounds == 1 { " round" } @else { " rounds" } ", the file systems taking turns"
             @if plan.warm_up > 0 { ", after " (plan.warm_up) " rounds of warming up" }
-            "; seed " (plan.seed) "."
-            @if plan.scale > 1 { " Scaled down: all sizes are 1/" (plan.scale) " of the published ones." }
+            "; seed " (plan.seed) "; " (scales(record)) "."
             " Figures are medians; a winner is named only outside of the noise, otherwise it is a draw."
         }
-        p.quiet { "Made by " code { (record.command) } }
+        details {
+            summary { "made by" }
+            @for command in record.command.split("; ") { p.quiet { code { (command) } } }
+        }
         @if record.interrupted { p.bad { "This run was cut off; what it had measured until then is here." } }
         @if !record.left_out.is_empty() {
             p { "Left out:" }
             ul { @for left in &record.left_out { li { b { (left.what) } ": " (left.why) } } }
         }
     }
-}
-
-fn median_of(column: Option<&Column>, name: &str) -> Option<f64> {
-    statistics::median(&column?.sample(name)?.values)
-}
-
-fn column<'a>(outcome: &'a Outcome, target: &str) -> Option<&'a Column> {
-    outcome.columns.iter().find(|column| column.target == target)
 }
 
 fn summary(record: &Record) -> Markup {
@@ -121,11 +110,11 @@ fn summary(record: &Record) -> Markup {
             } }
             tbody {
                 @for outcome in &record.workloads {
-                    @if let Some(sample) = deciding(outcome) {
+                    @if let Some(sample) = outcome.deciding() {
                         tr {
                             td { a href={ "#" (outcome.workload) } { (outcome.workload) } }
                             td { (sample.name) ", " (sample.unit) }
-                            @for system in &record.systems { td { (figure(median_of(column(outcome, &system.name), &sample.name))) } }
+                            @for system in &record.systems { td { (figure(outcome.sample(&system.name, &sample.name).and_then(Sample::median))) } }
                             td { (winner_words(outcome, &sample.name)) }
                         }
                     }
@@ -141,7 +130,7 @@ fn bars(record: &Record) -> Markup {
         h2 { "Side by side" }
         div.grid {
             @for outcome in &record.workloads {
-                @if let Some(sample) = deciding(outcome).filter(|sample| sample.point.is_none()) { (bar_group(record, outcome, sample)) }
+                @if let Some(sample) = outcome.deciding().filter(|sample| sample.point.is_none()) { (bar_group(record, outcome, sample)) }
             }
         }
     }
@@ -149,7 +138,7 @@ fn bars(record: &Record) -> Markup {
 
 fn bar_group(record: &Record, outcome: &Outcome, sample: &Sample) -> Markup {
     let values: Vec<(&str, Option<f64>)> =
-        outcome.columns.iter().map(|column| (column.target.as_str(), median_of(Some(column), &sample.name))).collect();
+        outcome.columns.iter().map(|column| (column.target.as_str(), column.sample(&sample.name).and_then(Sample::median))).collect();
     let longest = values.iter().filter_map(|(_, value)| *value).fold(f64::MIN_POSITIVE, f64::max);
     html! {
         figure {

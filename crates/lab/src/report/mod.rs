@@ -4,6 +4,7 @@ pub mod changes;
 pub mod csv;
 pub mod findings;
 pub mod html;
+pub mod shape;
 pub mod table;
 
 mod chart;

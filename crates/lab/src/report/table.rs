@@ -5,8 +5,7 @@
 
 use std::fmt::Write;
 
-use super::words::{aligned, figure};
-use crate::cost::Cost;
+use super::words::{COSTS, aligned, figure, median_cost, spread_words};
 use crate::record::{Record, advantage};
 use crate::statistics::{self, Verdict};
 use crate::workload::rounds::{Column, Outcome, Sample, Setting};
@@ -32,23 +31,7 @@ fn short_ratio_words(first: &Sample, other: &Sample) -> String {
 }
 
 fn cell(sample: Option<&Sample>) -> String {
-    let Some(sample) = sample else { return "-".to_owned() };
-    let median = figure(statistics::median(&sample.values));
-    match statistics::spread(&sample.values) {
-        Some(spread) if sample.values.len() > 1 => format!("{median} ±{:.0}%", spread * 50.0),
-        _ => median,
-    }
-}
-
-/// The names of the figures, in the order in which the first target that has them measured them.
-fn figures(outcome: &Outcome) -> Vec<&Sample> {
-    let mut all: Vec<&Sample> = Vec::new();
-    for sample in outcome.columns.iter().flat_map(|column| &column.samples) {
-        if !all.iter().any(|seen| seen.name == sample.name) {
-            all.push(sample);
-        }
-    }
-    all
+    format!("{}{}", figure(sample.and_then(Sample::median)), spread_words(sample))
 }
 
 /// Whom there are published figures of.
@@ -92,24 +75,6 @@ fn line(outcome: &Outcome, sample: &Sample) -> Vec<String> {
     words
 }
 
-fn median_cost(column: &Column, of: impl Fn(&Cost) -> Option<f64>) -> Option<f64> {
-    statistics::median(&column.costs.iter().filter_map(of).collect::<Vec<f64>>())
-}
-
-fn megabytes(bytes: Option<u64>) -> Option<f64> {
-    bytes.map(|bytes| bytes as f64 / f64::from(1 << 20))
-}
-
-/// What a row of the costs takes from one round.
-type CostOf = fn(&Cost) -> Option<f64>;
-
-const COSTS: [(&str, CostOf); 4] = [
-    ("processor, whole machine, s", |cost| Some(cost.machine_seconds)),
-    ("processor, its own process, s", |cost| cost.process_seconds),
-    ("peak memory of that process, MB", |cost| megabytes(cost.process_peak_bytes)),
-    ("written to its device or file, MB", |cost| megabytes(cost.written_bytes)),
-];
-
 fn cost_lines(outcome: &Outcome) -> Vec<Vec<String>> {
     let lines = COSTS.into_iter().map(|(name, of)| {
         let mut words = vec![name.to_owned()];
@@ -132,7 +97,7 @@ pub fn table(outcome: &Outcome) -> String {
         let _ = writeln!(text, "scaled down: 1/{} of the published size", outcome.plan.scale);
     }
     let mut rows = vec![header(outcome)];
-    rows.extend(figures(outcome).into_iter().map(|sample| line(outcome, sample)));
+    rows.extend(outcome.figures().into_iter().map(|sample| line(outcome, sample)));
     rows.extend(cost_lines(outcome));
     text.push_str(&aligned(&rows));
     for column in &outcome.columns {
@@ -195,7 +160,8 @@ pub fn winner(outcome: &Outcome, name: &str) -> Winner {
     }
 }
 
-fn winner_words(outcome: &Outcome, name: &str) -> String {
+/// The same in words.
+pub(super) fn winner_words(outcome: &Outcome, name: &str) -> String {
     match winner(outcome, name) {
         Winner::Clear(target, factor) => format!("{target} {}x", figure(Some(factor))),
         Winner::Draw => "draw".to_owned(),
@@ -216,10 +182,8 @@ fn summary_header(record: &Record, systems: &[&str]) -> Vec<String> {
 }
 
 fn summary_line(record: &Record, outcome: &Outcome, systems: &[&str]) -> Option<Vec<String>> {
-    let name = figures(outcome).first()?.name.clone();
-    let sample =
-        |system: &str| outcome.columns.iter().find(|column| column.target == system).and_then(|column| column.sample(&name));
-    let unit = figures(outcome).first()?.unit.clone();
+    let Sample { name, unit, .. } = outcome.deciding()?;
+    let sample = |system: &str| outcome.sample(system, name);
     let mut words = vec![match outcome.workload.starts_with("unit") {
         true => format!("{} {}, {unit}", outcome.workload, outcome.about),
         false => format!("{}: {name}, {unit}", outcome.workload),
@@ -230,11 +194,11 @@ fn summary_line(record: &Record, outcome: &Outcome, systems: &[&str]) -> Option<
         (Some(first), Some(other)) => short_ratio_words(first, other),
         _ => "-".to_owned(),
     }));
-    words.push(winner_words(outcome, &name));
+    words.push(winner_words(outcome, name));
     if !systems.is_empty() {
         words.push("|".to_owned());
         let value =
-            |system: &str| outcome.published.iter().find(|published| published.figure == name && published.system == system);
+            |system: &str| outcome.published.iter().find(|published| published.figure == *name && published.system == system);
         words.extend(systems.iter().map(|system| figure(value(system).map(|published| published.value))));
     }
     Some(words)
@@ -280,9 +244,8 @@ pub fn score(record: &Record) -> String {
 
 /// What the figure that decides says of the two.
 fn verdict(outcome: &Outcome, first: &str, other: &str) -> Option<Verdict> {
-    let name = figures(outcome).first()?.name.clone();
-    let sample = |target: &str| outcome.columns.iter().find(|column| column.target == target)?.sample(&name);
-    Some(advantage(sample(first)?, sample(other)?).1)
+    let name = &outcome.deciding()?.name;
+    Some(advantage(outcome.sample(first, name)?, outcome.sample(other, name)?).1)
 }
 
 /// What the columns mean.
@@ -315,6 +278,7 @@ pub fn legend(record: &Record) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost::Cost;
     use crate::record::System;
     use crate::workload::Better;
     use crate::workload::rounds::{Plan, Published};

@@ -2,6 +2,33 @@
 
 use std::fmt::Write;
 
+use crate::cost::Cost;
+use crate::statistics;
+use crate::workload::rounds::{Column, Sample};
+
+/// What a row of the costs takes from one round.
+type CostOf = fn(&Cost) -> Option<f64>;
+
+const MEGABYTE: f64 = 1_048_576.0;
+
+/// The rows of the costs.
+pub(super) const COSTS: [(&str, CostOf); 4] = [
+    ("processor, whole machine, s", |cost| Some(cost.machine_seconds)),
+    ("processor, its own process, s", |cost| cost.process_seconds),
+    ("peak memory of that process, MB", |cost| cost.process_peak_bytes.map(|bytes| bytes as f64 / MEGABYTE)),
+    ("written to its device or file, MB", |cost| cost.written_bytes.map(|bytes| bytes as f64 / MEGABYTE)),
+];
+
+/// One of them, over all rounds.
+pub(super) fn median_cost(column: &Column, of: CostOf) -> Option<f64> {
+    statistics::median(&column.costs.iter().filter_map(of).collect::<Vec<f64>>())
+}
+
+/// How far the rounds lie apart, to stand behind their median.
+pub(super) fn spread_words(sample: Option<&Sample>) -> String {
+    sample.and_then(Sample::spread_percent).map_or_else(String::new, |percent| format!(" ±{percent:.0}%"))
+}
+
 /// About three digits; `-` for none.
 pub(super) fn figure(value: Option<f64>) -> String {
     match value {

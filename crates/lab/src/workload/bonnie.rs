@@ -16,7 +16,7 @@ pub struct Bonnie {
 const PARAMETERS: [Parameter; 4] = [
     Parameter::scaled("megabytes", "size of the file; bonnie++ wants twice the memory that caches", 16 << 10, 16),
     Parameter::scaled("memory", "MB of memory that bonnie++ is told of", 8 << 10, 8),
-    Parameter::scaled("characters", "MB that are written and read byte by byte, a call each", 20, 1),
+    Parameter::scaled("characters", "MB that are written and read byte by byte, a call each; 0: none", 20, 0),
     Parameter::scaled("files", "small files that are made, looked at and removed, in units of 1024", 16, 1),
 ];
 
@@ -117,6 +117,9 @@ impl Workload for Bonnie {
             "-n",
             &value("files").to_string(),
         ]);
+        // Without a number right behind it, it leaves them out.
+        let characters = value("characters");
+        command.arg(if characters == 0 { "-f".to_owned() } else { format!("-f{characters}") });
         command.args(["-z", &round.seed.to_string()]);
         if rustix::process::geteuid().is_root() {
             command.args(["-u", "0:0"]);
@@ -133,6 +136,7 @@ impl Workload for Bonnie {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sim::places::skipped;
     use crate::target::{HostDirectory, Target};
 
     const LINE: &str = "1.98,2.00a,vm,1,1795298527,64M,,8192,5,512,40,+++++,+++,2048,20,716,38,+++++,+++,99.5,+++,1,,,,,+++++,+++,\
@@ -154,13 +158,14 @@ mod tests {
     fn the_real_one_runs() {
         let mut workload = Bonnie::new();
         if let Some(missing) = workload.missing() {
-            eprintln!("SKIPPED: bonnie++: {missing}");
+            skipped(&format!("bonnie++: {missing}"));
             return;
         }
         workload.parameters_mut().shrink(1024);
         let host = HostDirectory::new("host", &std::env::temp_dir()).unwrap();
         let figures = workload.measure(&Round::new(&host, host.directory(), 0, 1)).unwrap();
         assert!(figures.iter().any(|figure| figure.name == "longest write of a block"), "{figures:?}");
+        assert!(!figures.iter().any(|figure| figure.name.contains("characters")), "at this scale there are none: {figures:?}");
         assert_eq!(std::fs::read_dir(host.directory()).unwrap().count(), 0, "it cleans up");
     }
 }

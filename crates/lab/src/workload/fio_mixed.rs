@@ -125,6 +125,7 @@ impl Workload for FioMixed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sim::places::skipped;
     use crate::target::{HostDirectory, Target};
 
     /// The calls themselves, as strace sees them: six reads of ten, 128 K each, at multiples of that.
@@ -132,7 +133,7 @@ mod tests {
     fn what_fio_does() {
         let mut mixed = FioMixed::new();
         let (Some(strace), None) = (process::find("strace"), mixed.missing()) else {
-            eprintln!("SKIPPED: the system calls of fio-mixed: strace or fio is not installed");
+            skipped("the system calls of fio-mixed: strace or fio is not installed");
             return;
         };
         mixed.parameters_mut().set("size", 64 << 20).unwrap();

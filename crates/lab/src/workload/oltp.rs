@@ -18,13 +18,13 @@ use anyhow::{Context, Result};
 use parking_lot::{Condvar, Mutex};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use rustix::fs::OFlags;
 use std::time::Duration;
 
 use super::contents::{Contents, LONGEST};
 use super::together::{Ground, Time, together};
 use super::{Figure, Parameter, Parameters, Published, Round, Workload, described};
 use crate::interrupt;
+use crate::storage::WRITE_THROUGH;
 
 /// The workload.
 pub struct Oltp {
@@ -124,7 +124,7 @@ impl Oltp {
 
     fn open(&self, ground: Ground<'_>, synchronous: bool) -> Result<Vec<File>> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).custom_flags(if synchronous { OFlags::DSYNC.bits() as i32 } else { 0 });
+        options.read(true).write(true).custom_flags(if synchronous { WRITE_THROUGH } else { 0 });
         let paths = (0..self.parameters.get("files")).map(|number| Self::data(ground, number));
         paths.map(|path| options.open(&path).with_context(|| format!("cannot open {}", path.display()))).collect()
     }
@@ -164,7 +164,7 @@ impl Oltp {
     }
 
     fn log_writer(&self, ground: Ground<'_>, time: &Time, posts: &Posts, contents: &Contents) -> Result<Tally> {
-        let log = OpenOptions::new().write(true).custom_flags(OFlags::DSYNC.bits() as i32).open(Self::log(ground))?;
+        let log = OpenOptions::new().write(true).custom_flags(WRITE_THROUGH).open(Self::log(ground))?;
         let (mut random, mut log_writes) = (ground.random(0), 0);
         while posts.take(time) {
             let place = self.place(&mut random, LOG_WRITE, self.parameters.get("log"));

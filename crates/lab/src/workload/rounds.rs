@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use super::{Better, Figure, Point, Round, Workload};
 use crate::cost::{Cost, Meter};
 use crate::interrupt;
+use crate::pool_watch;
+use crate::statistics;
 use crate::target::Target;
 use crate::watch::{self, DeviceUse};
 
@@ -47,6 +49,18 @@ pub struct Sample {
     /// Where it stands on a curve, if it is one of several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point: Option<Point>,
+}
+
+impl Sample {
+    /// The middle of its rounds.
+    pub fn median(&self) -> Option<f64> {
+        statistics::median(&self.values)
+    }
+
+    /// Half the spread between the extremes, in percent of the median; nothing of a single round.
+    pub fn spread_percent(&self) -> Option<f64> {
+        statistics::spread(&self.values).filter(|_| self.values.len() > 1).map(|spread| spread * 50.0)
+    }
 }
 
 /// All rounds of a workload on a target.
@@ -102,12 +116,18 @@ pub struct Progress<'a> {
 pub trait Observer: Sync {
     /// A turn begins.
     fn turn(&self, _progress: &Progress<'_>) {}
-    /// The clock is about to run,
-    fn begin(&self, _workload: &'static str, _target: &str) {}
+    /// The clock is about to run; `process` serves the file system, if one does,
+    fn begin(&self, _workload: &'static str, _target: &str, _process: Option<u32>) {}
     /// and has stopped.
     fn end(&self) {}
     /// What the target's devices did in the last second.
     fn sample(&self, _sample: &[DeviceUse]) {}
+    /// Does it want the lines of `zpool iostat`?
+    fn wants_pool_lines(&self) -> bool {
+        false
+    }
+    /// One of them.
+    fn pool_line(&self, _line: &str) {}
 }
 
 /// Nobody.
@@ -137,6 +157,32 @@ impl Column {
 }
 
 impl Outcome {
+    /// A sample of each figure, in the order in which the first target that has it measured it.
+    pub fn figures(&self) -> Vec<&Sample> {
+        let mut all: Vec<&Sample> = Vec::new();
+        for sample in self.columns.iter().flat_map(|column| &column.samples) {
+            if !all.iter().any(|seen| seen.name == sample.name) {
+                all.push(sample);
+            }
+        }
+        all
+    }
+
+    /// The figure that decides who is ahead: the first.
+    pub fn deciding(&self) -> Option<&Sample> {
+        self.columns.iter().find_map(|column| column.samples.first())
+    }
+
+    /// What a target came to.
+    pub fn column(&self, target: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| column.target == target)
+    }
+
+    /// A figure of a target.
+    pub fn sample(&self, target: &str, name: &str) -> Option<&Sample> {
+        self.column(target)?.sample(name)
+    }
+
     /// Nothing measured yet, on those of the targets that the workload can run on.
     pub fn begin(workload: &dyn Workload, targets: &[&dyn Target], plan: Plan) -> Outcome {
         let targets = usable(workload, targets);
@@ -216,10 +262,13 @@ pub fn run_into(outcome: &mut Outcome, workload: &dyn Workload, targets: &[&dyn 
 
 fn one_round(workload: &dyn Workload, target: &dyn Target, number: u32, seed: u64, observer: &dyn Observer) -> Result<Measured> {
     let directory = target.directory().join(workload.name());
+    target.check()?;
     target.storage().make_directory(&directory)?;
     // Also after a failure: the next workload needs the room.
     let outcome = in_directory(workload, &Round::new(target, &directory, number, seed), observer);
-    let removed = target.storage().remove_directory(&directory).and_then(|()| target.settle());
+    // Not what lies below a mount that is gone.
+    let removed =
+        target.check().and_then(|()| target.storage().remove_directory(&directory)).and_then(|()| target.settle());
     let outcome = outcome?;
     removed?;
     Ok(outcome)
@@ -229,12 +278,17 @@ fn in_directory(workload: &dyn Workload, round: &Round<'_>, observer: &dyn Obser
     interrupt::check()?;
     workload.prepare(round)?;
     round.target.settle()?;
-    observer.begin(workload.name(), round.target.name());
+    observer.begin(workload.name(), round.target.name(), round.target.process());
     let meter = Meter::start(round.target);
-    let (figures, devices) =
-        watch::during(&watch::devices(round.target), &|sample| observer.sample(sample), || workload.measure(round));
+    let watched =
+        || watch::during(&watch::devices(round.target), &|sample| observer.sample(sample), || workload.measure(round));
+    let (figures, devices) = match round.target.pool_statistics().filter(|_| observer.wants_pool_lines()) {
+        Some(command) => pool_watch::during(&command, round.target.directory(), &|line| observer.pool_line(line), watched),
+        None => watched(),
+    };
     observer.end();
     let figures = figures?;
+    round.target.check()?;
     // What is written later was caused now.
     round.target.settle()?;
     let cost = meter.stop(round.target);

@@ -240,6 +240,7 @@ impl Workload for Nightly {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sim::places::skipped;
     use crate::target::{HostDirectory, Target};
 
     /// A repository of three files whose build makes one more.
@@ -261,7 +262,7 @@ mod tests {
     #[test]
     fn the_tree_is_checked_out_and_built() {
         if ["git", "make"].iter().any(|program| process::find(program).is_none()) {
-            eprintln!("SKIPPED: bringover and nightly: git or make is not installed");
+            skipped("bringover and nightly: git or make is not installed");
             return;
         }
         let host = HostDirectory::new("host", &std::env::temp_dir()).unwrap();

@@ -28,27 +28,54 @@ const PARAMETERS: [Parameter; 3] = [
     Parameter { name: "to", about: "threads at last; they double", value: 1024, scales: false, smallest: 1 },
 ];
 
-const BEFORE: &str = "ZFS before, 1 disk";
-const AFTER: &str = "ZFS after, 1 disk";
+/// How many disks it was published on.
+pub const DISKS: [usize; 4] = [1, 2, 4, 8];
 
-/// The published operations a second with 1, 2, 4 ... threads on one disk.
-const fn published(figure: &'static str, before: f64, after: f64) -> [Published; 2] {
-    [Published { figure, system: BEFORE, value: before }, Published { figure, system: AFTER, value: after }]
-}
+/// Of each number of disks, before and after the rework of the commit.
+const SYSTEMS: [[&str; 2]; 4] =
+    [["before:1", "after:1"], ["before:2", "after:2"], ["before:4", "after:4"], ["before:8", "after:8"]];
 
-static PUBLISHED: [[Published; 2]; 11] = [
-    published("1 thread", 167.0, 168.0),
-    published("2 threads", 170.0, 320.0),
-    published("4 threads", 324.0, 622.0),
-    published("8 threads", 596.0, 1048.0),
-    published("16 threads", 1072.0, 1819.0),
-    published("32 threads", 1577.0, 3247.0),
-    published("64 threads", 3007.0, 5118.0),
-    published("128 threads", 4581.0, 6997.0),
-    published("256 threads", 6003.0, 7946.0),
-    published("512 threads", 7483.0, 7590.0),
-    published("1024 threads", 7487.0, 7746.0),
+/// The published operations a second: what the figure is called here, and before and after on each number of disks.
+type Row = (&'static str, [[f64; 2]; 4]);
+
+const RATES: [Row; 11] = [
+    ("1 thread", [[167.0, 168.0], [312.0, 298.0], [303.0, 313.0], [293.0, 298.0]]),
+    ("2 threads", [[170.0, 320.0], [311.0, 413.0], [329.0, 432.0], [290.0, 445.0]]),
+    ("4 threads", [[324.0, 622.0], [457.0, 964.0], [469.0, 1004.0], [463.0, 1033.0]]),
+    ("8 threads", [[596.0, 1048.0], [885.0, 1471.0], [945.0, 1587.0], [957.0, 1617.0]]),
+    ("16 threads", [[1072.0, 1819.0], [1575.0, 2133.0], [1672.0, 2610.0], [1719.0, 2874.0]]),
+    ("32 threads", [[1577.0, 3247.0], [2185.0, 3188.0], [2690.0, 4480.0], [2864.0, 5030.0]]),
+    ("64 threads", [[3007.0, 5118.0], [2899.0, 5514.0], [4076.0, 5901.0], [4714.0, 7478.0]]),
+    ("128 threads", [[4581.0, 6997.0], [4069.0, 9161.0], [5233.0, 8625.0], [6868.0, 10644.0]]),
+    ("256 threads", [[6003.0, 7946.0], [7117.0, 12204.0], [6780.0, 14907.0], [8585.0, 15287.0]]),
+    ("512 threads", [[7483.0, 7590.0], [10350.0, 13676.0], [10679.0, 20141.0], [10651.0, 23298.0]]),
+    ("1024 threads", [[7487.0, 7746.0], [12674.0, 13809.0], [14746.0, 24070.0], [13142.0, 31477.0]]),
 ];
+
+static PUBLISHED: [[[Published; 2]; 4]; 11] = {
+    let mut all = [[[Published { figure: "", system: "", value: 0.0 }; 2]; 4]; 11];
+    let mut row = 0;
+    while row < 11 {
+        let mut disks = 0;
+        while disks < 4 {
+            let mut age = 0;
+            while age < 2 {
+                all[row][disks][age] = Published { figure: RATES[row].0, system: SYSTEMS[disks][age], value: RATES[row].1[disks][age] };
+                age += 1;
+            }
+            disks += 1;
+        }
+        row += 1;
+    }
+    all
+};
+
+/// What was published for so many threads on so many disks: operations a second before and after.
+pub fn published_rates(threads: u64, disks: usize) -> Option<(f64, f64)> {
+    let (_, rates) = RATES.iter().find(|(name, _)| *name == label(threads))?;
+    let [before, after] = rates[DISKS.iter().position(|number| *number == disks)?];
+    Some((before, after))
+}
 
 /// What fio found with one number of threads.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -131,7 +158,8 @@ impl SyncSweep {
     }
 }
 
-fn label(threads: u64) -> String {
+/// What the rate of so many threads is called.
+pub fn label(threads: u64) -> String {
     if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") }
 }
 
@@ -141,7 +169,7 @@ impl Workload for SyncSweep {
     }
 
     fn about(&self) -> &'static str {
-        "synchronous 8K writers, 1 to 1024, each on a file of its own (fio)"
+        "synchronous 8K writers, 1 to 1024, each on a file of its own (fio); published before and after a rework, on 1 to 8 disks"
     }
 
     fn parameters(&self) -> &Parameters {
@@ -153,7 +181,7 @@ impl Workload for SyncSweep {
     }
 
     fn published(&self) -> &'static [Published] {
-        PUBLISHED.as_flattened()
+        PUBLISHED.as_flattened().as_flattened()
     }
 
     fn space_bytes(&self) -> u64 {
@@ -188,6 +216,7 @@ impl Workload for SyncSweep {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sim::places::skipped;
     use crate::target::{HostDirectory, Target};
 
     #[test]
@@ -213,7 +242,7 @@ mod tests {
     #[test]
     fn what_fio_does_with_the_job() {
         let (Some(strace), None) = (process::find("strace"), SyncSweep::new().missing()) else {
-            eprintln!("SKIPPED: the system calls of sync-sweep: strace or fio is not installed");
+            skipped("the system calls of sync-sweep: strace or fio is not installed");
             return;
         };
         let host = HostDirectory::new("host", &std::env::temp_dir()).unwrap();

@@ -8,7 +8,6 @@ use super::{colour_of, figure};
 use crate::record::Record;
 use crate::report::changes::{Change, changes, differences};
 use crate::report::chart::{Chart, Line};
-use crate::statistics;
 
 fn line(change: &Change<'_>) -> Markup {
     let verdict = change.verdict();
@@ -20,8 +19,8 @@ fn line(change: &Change<'_>) -> Markup {
     html! {
         tr {
             td { (change.workload) " on " (change.target) ": " (change.after.name) }
-            td { (figure(statistics::median(&change.before.values))) }
-            td { (figure(statistics::median(&change.after.values))) }
+            td { (figure(change.before.median())) }
+            td { (figure(change.after.median())) }
             td { (change.after.unit) }
             td class=(class) { (change.percent().map_or_else(|| "–".to_owned(), |percent| format!("{percent:+.1} %"))) }
             td { (change.meaning()) }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use maud::{Markup, PreEscaped, html};
 
-use super::{colour, colour_of, median_of};
+use super::{colour, colour_of};
 use crate::record::Record;
 use crate::report::chart::{Chart, Line, draw};
 use crate::workload::rounds::{Column, Outcome, Sample};
@@ -46,8 +46,7 @@ pub(super) fn is_logarithmic(curve: &Curve<'_>) -> bool {
 
 fn chart(record: &Record, outcome: &Outcome, curve: &Curve<'_>) -> Chart {
     let line = |column: &Column| {
-        let points =
-            samples_of(column, curve).into_iter().filter_map(|(at, sample)| Some((at, median_of(Some(column), &sample.name)?)));
+        let points = samples_of(column, curve).into_iter().filter_map(|(at, sample)| Some((at, sample.median()?)));
         Line { name: column.target.clone(), colour: colour_of(record, &column.target), points: points.collect() }
     };
     let log = is_logarithmic(curve);

@@ -2,46 +2,16 @@
 
 use maud::{Markup, html};
 
-use super::{better_words, column, figure, winner_words};
-use crate::cost::Cost;
+use super::{better_words, figure, winner_words};
 use crate::record::Record;
-use crate::statistics;
+use crate::report::words::{COSTS, median_cost, spread_words};
 use crate::watch::DeviceUse;
 use crate::workload::rounds::{Column, Outcome, Sample};
-
-fn spread(sample: Option<&Sample>) -> Option<String> {
-    let sample = sample?;
-    let spread = statistics::spread(&sample.values).filter(|_| sample.values.len() > 1)?;
-    Some(format!(" ±{:.0}%", spread * 50.0))
-}
-
-fn figures(outcome: &Outcome) -> Vec<&Sample> {
-    let mut all: Vec<&Sample> = Vec::new();
-    for sample in outcome.columns.iter().flat_map(|column| &column.samples) {
-        if !all.iter().any(|seen| seen.name == sample.name) {
-            all.push(sample);
-        }
-    }
-    all
-}
 
 fn published(outcome: &Outcome, name: &str) -> String {
     let of = outcome.published.iter().filter(|published| published.figure == name);
     of.map(|published| format!("{} {}", published.system, figure(Some(published.value)))).collect::<Vec<_>>().join(", ")
 }
-
-fn median_cost(column: &Column, of: fn(&Cost) -> Option<f64>) -> String {
-    figure(statistics::median(&column.costs.iter().filter_map(of).collect::<Vec<f64>>()))
-}
-
-type CostRow = (&'static str, fn(&Cost) -> Option<f64>);
-
-const COSTS: [CostRow; 4] = [
-    ("processor seconds, whole machine", |cost| Some(cost.machine_seconds)),
-    ("processor seconds, its own process", |cost| cost.process_seconds),
-    ("peak memory of that process, MB", |cost| cost.process_peak_bytes.map(|bytes| bytes as f64 / 1_048_576.0)),
-    ("written to its device or file, MB", |cost| cost.written_bytes.map(|bytes| bytes as f64 / 1_048_576.0)),
-];
 
 fn table(record: &Record, outcome: &Outcome) -> Markup {
     let has_published = !outcome.published.is_empty();
@@ -54,12 +24,12 @@ fn table(record: &Record, outcome: &Outcome) -> Markup {
                 @if has_published { th { "published" } }
             } }
             tbody {
-                @for sample in figures(outcome) {
+                @for sample in outcome.figures() {
                     tr {
                         td { (sample.name) ", " (sample.unit) }
                         @for system in &record.systems {
-                            @let own = column(outcome, &system.name).and_then(|column| column.sample(&sample.name));
-                            td { (figure(own.and_then(|own| statistics::median(&own.values)))) span.quiet { (spread(own).unwrap_or_default()) } }
+                            @let own = outcome.sample(&system.name, &sample.name);
+                            td { (figure(own.and_then(Sample::median))) span.quiet { (spread_words(own)) } }
                         }
                         td { (winner_words(outcome, &sample.name)) }
                         td.quiet { (better_words(sample.better)) }
@@ -70,7 +40,7 @@ fn table(record: &Record, outcome: &Outcome) -> Markup {
                     tr {
                         td.quiet { (name) }
                         @for system in &record.systems {
-                            td { (column(outcome, &system.name).map_or_else(|| "-".to_owned(), |column| median_cost(column, of))) }
+                            td { (figure(outcome.column(&system.name).and_then(|column| median_cost(column, of)))) }
                         }
                         td {} td.quiet { "cost" }
                         @if has_published { td {} }
@@ -137,6 +107,7 @@ fn workload(record: &Record, outcome: &Outcome) -> Markup {
         p.quiet {
             @for setting in &outcome.parameters { (setting.name) " " (setting.value) "; " }
             "seed " (outcome.plan.seed)
+            @if outcome.plan.scale > 1 { "; sizes 1/" (outcome.plan.scale) " of the published ones" }
         }
         (table(record, outcome))
         @for column in &outcome.columns {

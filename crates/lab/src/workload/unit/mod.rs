@@ -26,6 +26,8 @@ mod random;
 mod sequential;
 
 #[cfg(test)]
+mod calls_tests;
+#[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;

@@ -1,0 +1,202 @@
+//! What the workloads ask of the kernel, as strace sees it: calls, sizes, and what is made stable.
+#![allow(clippy::disallowed_methods)] // real processes are what is tested
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use sim::places::skipped;
+
+/// One system call on a file of the workload.
+struct Call {
+    name: String,
+    /// All between the brackets; a descriptor has its path behind it.
+    words: String,
+    result: i64,
+}
+
+impl Call {
+    fn parse(line: &str) -> Option<Call> {
+        let (call, result) = line.rsplit_once(" = ")?;
+        let (name, words) = call.split_once('(')?;
+        let result = result.split(['<', ' ']).next()?.parse().ok()?;
+        Some(Call { name: name.to_owned(), words: words.trim_end().trim_end_matches(')').to_owned(), result })
+    }
+
+    fn is(&self, names: &[&str]) -> bool {
+        names.contains(&self.name.as_str())
+    }
+}
+
+const READS: [&str; 2] = ["read", "pread64"];
+const WRITES: [&str; 2] = ["write", "pwrite64"];
+
+/// The calls of a workload's one round that succeeded on its own directory. `None`, aloud, if strace or the tool is not here.
+fn calls(workload: &str, settings: &[&str]) -> Option<Vec<Call>> {
+    traced("file,desc,sync,syncfs,fsync,fdatasync", workload, settings)
+}
+
+fn traced(what: &str, workload: &str, settings: &[&str]) -> Option<Vec<Call>> {
+    let scratch = tempfile::tempdir().unwrap();
+    let (work, trace) = (scratch.path().join("work"), scratch.path().join("trace"));
+    fs::create_dir(&work).unwrap();
+    let mut command = Command::new("strace");
+    // A file for each thread: no call is cut in two by another one's.
+    command.args(["-ff", "-y", "-qq", "-s", "0", "-f", "--seccomp-bpf", "-e", "signal=none", "-e"]);
+    command.arg(format!("trace={what}")).arg("-o").arg(&trace).arg(env!("CARGO_BIN_EXE_fsperf")).args(["run", workload, "--rounds", "1", "--on"]).arg(&work);
+    for setting in settings {
+        command.arg("--set").arg(format!("{workload}.{setting}"));
+    }
+    let Ok(output) = command.stdin(Stdio::null()).output() else {
+        skipped(&format!("the system calls of {workload}: strace is not installed"));
+        return None;
+    };
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if said.contains("is not installed") || said.contains("PTRACE") {
+        skipped(&format!("the system calls of {workload}: {}", said.lines().next().unwrap_or_default()));
+        return None;
+    }
+    assert!(output.status.success(), "{said}");
+    let own = format!("/{workload}");
+    let traces = fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().path());
+    let text: String = traces.filter(|path: &PathBuf| path.is_file()).map(|path| fs::read_to_string(path).unwrap()).collect();
+    // What the tests look for must not be in the name of the temporary directory.
+    let text = text.replace(&scratch.path().display().to_string(), "");
+    let calls = text.lines().filter(|line| line.contains(&own)).filter_map(Call::parse);
+    Some(calls.filter(|call| call.result >= 0).collect())
+}
+
+fn count(calls: &[Call], names: &[&str], word: &str) -> usize {
+    calls.iter().filter(|call| call.is(names) && call.words.contains(word)).count()
+}
+
+/// How many bytes each of the calls moved.
+fn sizes(calls: &[Call], names: &[&str], word: &str) -> Vec<i64> {
+    calls.iter().filter(|call| call.is(names) && call.words.contains(word)).map(|call| call.result).collect()
+}
+
+/// Each message: itself, its envelope, its copy and its mailbox are made stable, in files that nobody had before.
+#[test]
+fn mail_is_stable_at_each_stage() {
+    let Some(calls) = calls("mail", &["messages=30", "boxes=3", "deliverers=2", "readers=1"]) else { return };
+    let stable = |word: &str| count(&calls, &["fsync"], word);
+    assert_eq!((stable("/queue/m"), stable("/queue/e"), stable("/tmp/"), stable("/new>")), (30, 30, 30, 30));
+    let opened = |word: &str| calls.iter().filter(|call| call.is(&["openat"]) && call.words.contains(word) && call.words.contains("O_CREAT")).count();
+    assert_eq!((opened("/queue/m"), opened("/queue/e"), opened("/tmp/")), (30, 30, 30));
+    let renamed = calls.iter().filter(|call| call.is(&["rename", "renameat", "renameat2"]) && call.words.contains("/tmp/"));
+    assert_eq!(renamed.count(), 30);
+    assert!(sizes(&calls, &WRITES, "/queue/m").iter().all(|bytes| (500..=4000).contains(bytes)));
+}
+
+#[test]
+fn varmail_makes_each_append_stable() {
+    let settings = ["files=40", "threads=2", "seconds=1", "size=3000"];
+    let Some(calls) = calls("varmail", &settings) else { return };
+    let created = calls.iter().filter(|call| call.is(&["openat"]) && call.words.contains("O_EXCL")).count();
+    let synced = count(&calls, &["fsync"], "/varmail/f");
+    // Two in each loop, of which each thread may have done half.
+    assert!(created > 2 && synced.abs_diff(2 * created) <= 4, "{created} created, {synced} synced");
+    let appended = calls.iter().filter(|call| call.is(&["openat"]) && call.words.contains("O_APPEND")).count();
+    assert!(appended >= 2 * created - 4, "{appended} of {created}");
+}
+
+#[test]
+fn web_servers_read_whole_files_and_append_to_the_log() {
+    let settings = ["files=20", "threads=2", "seconds=1", "size=3000"];
+    let Some(calls) = calls("webserver", &settings) else { return };
+    // The last loop of each thread may be cut off.
+    let opened = calls.iter().filter(|call| call.is(&["openat"]) && call.words.contains("O_APPEND") && !call.words.contains("/log")).count();
+    let logged = sizes(&calls, &WRITES, "/log>");
+    assert!(opened > 20 && (opened / 10).abs_diff(logged.len()) <= 3, "{opened} files, {} lines", logged.len());
+    assert!(logged.iter().all(|bytes| (1..=16 << 10).contains(bytes)), "{logged:?}");
+    // To the end of the file, which a read of nothing says.
+    let ends = sizes(&calls, &READS, "/webserver/").iter().filter(|bytes| **bytes == 0).count();
+    assert!(ends.abs_diff(opened) <= 2, "{ends} ends of {opened} files");
+    assert_eq!(count(&calls, &["fsync", "fdatasync"], "/webserver/f"), 0);
+}
+
+#[test]
+fn the_database_reads_2k_and_writes_through() {
+    let settings = ["shadows=4", "writers=2", "files=2", "size=1048576", "log=1048576", "seconds=2", "hog=0"];
+    let Some(calls) = calls("oltp", &settings) else { return };
+    let reads = sizes(&calls, &READS, "/data");
+    assert!(reads.len() > 1000 && reads.iter().all(|bytes| *bytes == 2048), "{}", reads.len());
+    let written = calls.iter().filter(|call| call.is(&["pwrite64"]) && call.words.contains("/data") && call.result == 2048);
+    assert!(written.count() >= 100);
+    let synchronous = calls.iter().filter(|call| call.is(&["openat"]) && call.words.contains("O_DSYNC"));
+    // Each of the writers opens both files, the log writer the log.
+    assert_eq!(synchronous.count(), 2 * 2 + 1);
+    let aligned = |call: &&Call| call.words.rsplit(", ").next().and_then(|place| place.parse::<u64>().ok()).is_some_and(|place| place % 2048 == 0);
+    let preads = calls.iter().filter(|call| call.is(&["pread64"]));
+    assert_eq!(preads.clone().count(), preads.filter(aligned).count());
+}
+
+#[test]
+fn videos_are_read_256k_at_a_time() {
+    let settings = ["size=2097152", "threads=2", "seconds=1", "interval=0"];
+    let Some(calls) = calls("videoserver", &settings) else { return };
+    let reads = sizes(&calls, &READS, "/active");
+    assert!(reads.len() > 8 && reads.iter().all(|bytes| [0, 256 << 10].contains(bytes)), "{reads:?}");
+    let written = sizes(&calls, &WRITES, "/passive");
+    assert!(!written.is_empty() && written.iter().all(|bytes| *bytes == 1 << 20), "{written:?}");
+    assert!(count(&calls, &["unlink", "unlinkat"], "/passive") > 0);
+}
+
+#[test]
+fn postmark_syncs_twice_and_forgets_nothing() {
+    let Some(calls) = calls("postmark", &["files=30", "transactions=100"]) else { return };
+    // After the creation and after the transactions; the laboratory itself syncs single files and directories only.
+    assert_eq!(count(&calls, &["syncfs"], "/postmark"), 2);
+    let created = calls.iter().filter(|call| call.is(&["openat"]) && call.words.contains("O_CREAT") && call.words.contains("O_TRUNC")).count();
+    let removed = count(&calls, &["unlink", "unlinkat"], "/postmark/");
+    assert!(created > 60 && removed == created, "{created} created, {removed} removed");
+    assert_eq!(count(&calls, &["fsync", "fdatasync"], "/postmark/"), 0);
+}
+
+#[test]
+fn metadata_is_one_call_for_each_name() {
+    let Some(calls) = calls("metadata", &["files=64", "from=2", "to=2"]) else { return };
+    let created = calls.iter().filter(|call| call.is(&["openat"]) && call.words.contains("O_EXCL")).count();
+    let renamed = count(&calls, &["rename", "renameat", "renameat2"], "/metadata/");
+    let looked_at = count(&calls, &["statx", "stat", "newfstatat"], "/f");
+    let removed = count(&calls, &["unlink", "unlinkat"], "/g");
+    assert_eq!((created, looked_at, renamed, removed), (64, 64, 64, 64));
+    assert_eq!(sizes(&calls, &WRITES, "/metadata/"), Vec::<i64>::new(), "the files are empty");
+}
+
+#[test]
+fn dd_moves_megabytes_and_makes_them_stable_once() {
+    let Some(calls) = calls("dd", &["megabytes=4"]) else { return };
+    assert_eq!(sizes(&calls, &["write"], "/file>"), [1 << 20; 4]);
+    assert_eq!(count(&calls, &["fdatasync"], "/file>"), 1);
+    assert_eq!(sizes(&calls, &["read"], "/file>"), [1 << 20, 1 << 20, 1 << 20, 1 << 20, 0]);
+}
+
+#[test]
+fn images_are_written_once_and_read_whole() {
+    let Some(calls) = calls("images", &["files=100", "steps=2", "purges=1"]) else { return };
+    // A hundred, and the fifth that was deleted.
+    let written = sizes(&calls, &WRITES, ".jpg>");
+    assert_eq!(written.len(), 120);
+    assert!(written.iter().all(|bytes| (10 << 10..=150 << 10).contains(bytes)));
+    // Those, and all at the end, by the laboratory.
+    assert_eq!(count(&calls, &["unlink", "unlinkat"], ".jpg"), 20 + 100);
+    let read = sizes(&calls, &READS, ".jpg>").into_iter().filter(|bytes| *bytes > 0).collect::<Vec<_>>();
+    // Half as many as were written, at each step and after the purge.
+    assert_eq!(read.len(), 60);
+    assert!(read.iter().all(|bytes| written.contains(bytes)), "whole files");
+}
+
+#[test]
+fn bonnie_makes_its_files_and_flushes_the_large_one() {
+    // Its characters are a call each: no trace of a million of those.
+    let Some(calls) = traced("openat,fsync", "bonnie++", &["megabytes=16", "memory=8", "characters=1", "files=1"]) else {
+        return;
+    };
+    let made = calls.iter().filter(|call| call.words.contains("O_CREAT"));
+    let (large, small): (Vec<&Call>, Vec<&Call>) = made.partition(|call| call.words.contains("\"./Bonnie."));
+    // With characters and with blocks; then in sequence and at random.
+    assert_eq!((large.len(), small.len()), (2, 2 * 1024));
+    // After each of the phases on the large file.
+    assert!(count(&calls, &["fsync"], "/Bonnie.") >= 5, "{}", count(&calls, &["fsync"], "/Bonnie."));
+}
