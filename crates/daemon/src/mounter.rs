@@ -6,8 +6,8 @@
 //! all three follow while the file system stays mounted.
 //!
 //! `TARN_FUSE` chooses among ways to serve, as words between commas: `devfuse` or `uring` (instead of the better one that
-//! there is), `writethrough` (the kernel does not collect writes), `opens` (the kernel announces opens, as it does anyway where it
-//! collects writes), `halt` (CPUs of a virtual machine may halt between requests).
+//! there is), `writeback` (the kernel collects writes), `opens` (the kernel announces opens, as it does anyway where it collects
+//! writes), `halt` (CPUs of a virtual machine may halt between requests).
 //!
 //! Where the kernel collects writes (`ops::collected`) a small one costs what it costs on any file system, and we get whole records; but
 //! each file that was written costs one request more when it is closed. What `write` left in the kernel's cache is not in the pool yet:
@@ -117,7 +117,7 @@ impl Properties {
                 xattrs: number("xattr")? != XATTR_OFF,
                 posix_acls: number("acltype")? == ACL_TYPE_POSIX,
                 record_bytes: u32::try_from(number("recordsize")?).ok().filter(|bytes| *bytes > 0).unwrap_or(128 << 10),
-                announce_opens: chosen("opens") || !chosen("writethrough"),
+                announce_opens: chosen("opens") || chosen("writeback"),
                 ..OpsOptions::default()
             },
             read_only: options.read_only,
@@ -220,7 +220,7 @@ fn session_options(ops: &OpsOptions) -> SessionOptions {
     let name = "tarn-fuse".to_owned();
     SessionOptions {
         transport,
-        writeback_cache: !chosen("writethrough"),
+        writeback_cache: chosen("writeback"),
         no_opens: !ops.announce_opens,
         posix_acl: ops.posix_acls,
         max_write: TRANSFER_BYTES,
