@@ -55,6 +55,8 @@ impl History {
             Request::PoolImport(import) => Some(import.name.clone()),
             Request::PoolSet(set) => Some(set.name.clone()),
             Request::PoolReguid(reguid) => Some(reguid.name.clone()),
+            Request::PoolAdd(add) => Some(add.name.clone()),
+            Request::PoolRemove(remove) => Some(remove.name.clone()),
             Request::PoolClear(clear) => Some(clear.name.clone()),
             Request::PoolUpgrade(upgrade) => Some(upgrade.name.clone()),
             Request::DatasetCreate(create) => pool(&create.name),

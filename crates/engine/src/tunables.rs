@@ -29,6 +29,9 @@ pub struct Tunables {
     pub log_commits_max: usize,
     /// A commit of more bytes than this waits for its transaction group instead of writing them to the log.
     pub log_bytes_max: u64,
+    /// Blocks that a write of so many bytes covers are written to their own place, not to the log.
+    #[doc(alias = "zfs_immediate_write_sz")]
+    pub log_indirect_min: u64,
     /// So many bytes written to one file in one stretch: the group is closed and written early.
     pub early_write_bytes: u64,
     /// Milliseconds between the heartbeats of a pool with the property `multihost`.
@@ -76,6 +79,7 @@ impl Default for Tunables {
             read_workers: 8,
             log_commits_max: 64,
             log_bytes_max: 32 << 20,
+            log_indirect_min: 32 << 10,
             early_write_bytes: 64 << 20,
             multihost_interval_ms: 1000,
             multihost_fail_intervals: 10,

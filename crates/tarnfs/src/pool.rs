@@ -105,6 +105,15 @@ fn open_options(read_only: bool, new_name: Option<String>, tunables: Option<Tuna
     }
 }
 
+/// Opens the devices of new vdevs.
+fn open_tops(vdevs: &[VdevPaths], ashift: Option<u32>) -> Result<Vec<NewTop>> {
+    let open = |vdev: &VdevPaths| {
+        let leaves = vdev.paths.iter().map(|path| open_leaf(path)).collect::<Result<_>>()?;
+        Ok(NewTop { leaves, ashift, is_log: vdev.is_log })
+    };
+    vdevs.iter().map(open).collect()
+}
+
 fn open_leaf(path: &Path) -> Result<NewLeaf> {
     let name = path.display().to_string();
     let disk = disk::open(&name, disk::Access::Write).within(|| name.clone())?;
@@ -117,12 +126,7 @@ impl Pool {
     /// # Errors
     /// A device cannot be opened, is in use or too small.
     pub fn create(name: &str, vdevs: &[VdevPaths], options: CreateOptions) -> Result<Arc<Pool>> {
-        let mut tops = Vec::new();
-        for vdev in vdevs {
-            let leaves = vdev.paths.iter().map(|path| open_leaf(path)).collect::<Result<_>>()?;
-            tops.push(NewTop { leaves, ashift: options.ashift, is_log: vdev.is_log });
-        }
-        Self::create_on(name, tops, options, RealHost::shared())
+        Self::create_on(name, open_tops(vdevs, options.ashift)?, options, RealHost::shared())
     }
 
     /// As [`Pool::create`], on devices and a host of the caller's own: for simulations.
@@ -150,6 +154,15 @@ impl Pool {
             engine.set_stored_name(name);
         }
         Ok(Self::wrap(engine))
+    }
+
+    /// Adds top-level vdevs, on files or block devices that exist (`zpool add`). `any_ashift`: although their sectors are of another
+    /// size than those of the others.
+    ///
+    /// # Errors
+    /// A device cannot be opened, is in use or too small; its sectors are of another size.
+    pub fn add_vdevs(&self, vdevs: &[VdevPaths], ashift: Option<u32>, any_ashift: bool) -> Result<()> {
+        self.engine.add_vdevs(open_tops(vdevs, ashift)?, any_ashift)
     }
 
     /// Imports the pool `name_or_guid`, whose devices are looked for in `paths`.
@@ -315,6 +328,7 @@ impl Pool {
             },
             acl_rules: AclRules { mode: ModeRule::from_number(number("aclmode")?), inherit: InheritRule::from_number(number("aclinherit")?) },
             sync_disabled: number("sync")? == SYNC_DISABLED,
+            log_throughput: number("logbias")? == LOGBIAS_THROUGHPUT,
             log_xattrs: self.engine.dsl.meta.features.is_enabled(Feature::Zilsaxattr),
         })
     }
@@ -455,6 +469,8 @@ const VOLUME_DATA: u64 = 1;
 const VOLUME_ZAP: u64 = 2;
 /// The value of the property `sync` that means that nobody waits.
 const SYNC_DISABLED: u64 = 2;
+/// The value of the property `logbias` that means that the log has pointers, not bytes.
+const LOGBIAS_THROUGHPUT: u64 = 1;
 /// The value of the property `xattr` that means system attributes.
 const XATTR_SA: u64 = 2;
 

@@ -126,8 +126,8 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
         return Err(stop(session, format_args!("use 'zfs create' to create a dataset")));
     }
     check_ashift(session, &flags)?;
-    let specs = vdev_spec::parse(session, vdevs)?;
-    vdev_spec::check(session, &specs, flags.force)?;
+    let specs = vdev_spec::parse(session, vdevs, false)?;
+    vdev_spec::check(session, &specs, flags.force, None)?;
     check_mountpoint(session, name, &flags)?;
     if flags.dry_run {
         say!(session, "would create '{name}' with the following layout:\n");
@@ -196,13 +196,7 @@ fn request(name: &str, flags: &Flags, vdevs: Vec<VdevSpec>, command: CommandLine
         dataset.push(("mountpoint".to_owned(), mountpoint.clone()));
     }
     let dataset_properties = settings::dataset_settings(&dataset, DatasetTypes::FILESYSTEM, When::Creating)?;
-    if let Some(word) = vdev_spec::unsupported(&vdevs) {
-        return Err(Failure::with(FailureKind::Unsupported, format!("'{word}' vdevs are not yet supported by this version of tarn")));
-    }
-    if vdev_spec::has_duplicates(&vdevs) {
-        let words = "one or more vdevs refer to the same device, or one of\nthe devices is part of an active md or lvm device";
-        return Err(Failure::with(FailureKind::BadDevice, words));
-    }
+    vdev_spec::check_possible(&vdevs)?;
     let features = features(&mut properties, flags.no_features);
     Ok(PoolCreate {
         command,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use engine::pool::prop_table;
 
-use super::{create, destroy, events, export, get, history, import, iostat, labelclear, list, set, status, sync, upgrade, upkeep};
+use super::{create, destroy, devices, events, export, get, history, import, iostat, labelclear, list, set, status, sync, upgrade, upkeep};
 use crate::command::{Command, Program, Run, usage_order};
 
 const fn has(name: &'static str, usage: &'static str, run: Run) -> Command {
@@ -33,8 +33,8 @@ static COMMANDS: &[Command] = &[
     has("create", "\tcreate [-fnd] [-o property=value] ... \n\t    [-O file-system-property=value] ... \n\t    [-m mountpoint] [-R root] <pool> <vdev> ...\n", create::run),
     has("destroy", "\tdestroy [-f] <pool>\n", destroy::run),
     GAP,
-    not_yet("add", "\tadd [-afgLnP] [-o property=value] <pool> <vdev> ...\n"),
-    not_yet("remove", "\tremove [-npsw] <pool> <device> ...\n"),
+    has("add", "\tadd [-afgLnP] [-o property=value] <pool> <vdev> ...\n", devices::add),
+    has("remove", "\tremove [-npsw] <pool> <device> ...\n", devices::remove),
     GAP,
     has("labelclear", "\tlabelclear [-f] <vdev>\n", labelclear::run),
     GAP,

@@ -13,7 +13,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use tarnfs::control::scan::DEVICE_DIRECTORIES;
-use tarnfs::control::{AllocationClass, PoolScan, PoolSelect, PoolState, Request, VdevKind, VdevSpec, VdevStatus, Wanted};
+use tarnfs::control::{AllocationClass, Failure, FailureKind, PoolScan, PoolSelect, PoolState, PoolStatus, Request, VdevKind, VdevSpec, VdevStatus, Wanted};
 
 use crate::session::{Session, Stop, complain};
 
@@ -69,8 +69,8 @@ fn group_word(kind: VdevKind) -> &'static str {
     super::vdev_name::type_word(kind)
 }
 
-/// Reads the words.
-pub(super) fn parse(session: &mut Session<'_>, words: &[String]) -> Result<Vec<VdevSpec>, Stop> {
+/// Reads the words. `adding`: to a pool that has vdevs already.
+pub(super) fn parse(session: &mut Session<'_>, words: &[String], adding: bool) -> Result<Vec<VdevSpec>, Stop> {
     let mut specs: Vec<VdevSpec> = Vec::new();
     let mut class = AllocationClass::Normal;
     let mut seen: Vec<AllocationClass> = Vec::new();
@@ -95,18 +95,18 @@ pub(super) fn parse(session: &mut Session<'_>, words: &[String]) -> Result<Vec<V
             }
         }
     }
-    check_presence(session, &specs, &seen)?;
+    check_presence(session, &specs, &seen, adding)?;
     Ok(specs)
 }
 
-fn check_presence(session: &mut Session<'_>, specs: &[VdevSpec], seen: &[AllocationClass]) -> Result<(), Stop> {
+fn check_presence(session: &mut Session<'_>, specs: &[VdevSpec], seen: &[AllocationClass], adding: bool) -> Result<(), Stop> {
     for (class, word) in [(AllocationClass::Log, "log"), (AllocationClass::Cache, "cache"), (AllocationClass::Spare, "spare")] {
         if seen.contains(&class) && !specs.iter().any(|spec| spec.class == class) {
             return Err(invalid(session, format_args!("{word} requires at least 1 device{}", if word == "log" { "" } else { "s" })));
         }
     }
     let top_level = |spec: &&VdevSpec| !matches!(spec.class, AllocationClass::Cache | AllocationClass::Spare);
-    if !specs.iter().any(|spec| top_level(&spec)) {
+    if !adding && !specs.iter().any(|spec| top_level(&spec)) {
         return Err(invalid(session, format_args!("at least one toplevel vdev must be specified")));
     }
     Ok(())
@@ -180,14 +180,17 @@ impl Complaints {
     }
 }
 
-/// Refuses devices in use, and uneven redundancy unless forced.
-pub(super) fn check(session: &mut Session<'_>, specs: &[VdevSpec], force: bool) -> Result<(), Stop> {
+/// Refuses devices in use, and uneven redundancy unless forced. `pool`: the pool that they are added to.
+pub(super) fn check(session: &mut Session<'_>, specs: &[VdevSpec], force: bool, pool: Option<&PoolStatus>) -> Result<(), Stop> {
     let mut complaints = Complaints { force, any: false };
     check_use(session, specs, &mut complaints);
     if !complaints.any && !force {
-        check_replication(session, specs, &mut complaints);
+        let new = check_replication(session, specs, &mut complaints);
+        if let (Some(pool), Some(new), false) = (pool, new, complaints.any) {
+            compare_with_pool(session, pool, new, &mut complaints);
+        }
     }
-    if !complaints.any && !specs.iter().any(|spec| spec.class == AllocationClass::Normal) {
+    if !complaints.any && pool.is_none() && !specs.iter().any(|spec| spec.class == AllocationClass::Normal) {
         complaints.add(session, format_args!("at least one general top-level vdev must be specified"));
     }
     if complaints.any { Err(Stop::Code(1)) } else { Ok(()) }
@@ -203,7 +206,7 @@ fn leaves(specs: &[VdevSpec]) -> Vec<&Path> {
 }
 
 /// Is one device named twice, by whatever path?
-pub(super) fn has_duplicates(specs: &[VdevSpec]) -> bool {
+fn has_duplicates(specs: &[VdevSpec]) -> bool {
     let mut real: Vec<PathBuf> = leaves(specs).into_iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
     real.sort();
     real.windows(2).any(|pair| pair[0] == pair[1])
@@ -263,7 +266,8 @@ fn redundancy(spec: &VdevSpec) -> Redundancy {
     Redundancy { word: group_word(spec.kind), children: spec.children.len().max(1), parity }
 }
 
-fn check_replication(session: &mut Session<'_>, specs: &[VdevSpec], complaints: &mut Complaints) {
+/// Returns what the last one survives.
+fn check_replication(session: &mut Session<'_>, specs: &[VdevSpec], complaints: &mut Complaints) -> Option<Redundancy> {
     let mut last: Option<Redundancy> = None;
     for spec in specs.iter().filter(|spec| matches!(spec.class, AllocationClass::Normal | AllocationClass::Special | AllocationClass::Dedup)) {
         let this = redundancy(spec);
@@ -272,6 +276,32 @@ fn check_replication(session: &mut Session<'_>, specs: &[VdevSpec], complaints: 
             compare(session, last, this, complaints);
         }
         last = Some(this);
+    }
+    last
+}
+
+/// What the vdevs of a pool survive, if that is the same for all.
+fn redundancy_of_pool(pool: &PoolStatus) -> Option<Redundancy> {
+    let of = |vdev: &VdevStatus| {
+        let parity = match vdev.kind {
+            VdevKind::Raidz { parity } | VdevKind::Draid { parity, .. } => usize::from(parity),
+            _ => 0,
+        };
+        Redundancy { word: group_word(vdev.kind), children: vdev.children.len().max(1), parity }
+    };
+    let counts = |vdev: &&VdevStatus| vdev.class != AllocationClass::Log && !matches!(vdev.kind, VdevKind::Hole | VdevKind::Indirect);
+    let mut all = pool.root.children.iter().filter(counts).map(of);
+    let first = all.next()?;
+    all.all(|other| other == first).then_some(first)
+}
+
+fn compare_with_pool(session: &mut Session<'_>, pool: &PoolStatus, new: Redundancy, complaints: &mut Complaints) {
+    const MISMATCH: &str = "mismatched replication level: pool";
+    let Some(old) = redundancy_of_pool(pool) else { return };
+    if old.word != new.word {
+        complaints.add(session, format_args!("{MISMATCH} uses {} and new vdev is {}", old.word, new.word));
+    } else if old.children != new.children {
+        complaints.add(session, format_args!("{MISMATCH} uses {}-way {} and new vdev uses {}-way {}", old.children, old.word, new.children, new.word));
     }
 }
 
@@ -314,8 +344,20 @@ fn compare(session: &mut Session<'_>, a: Redundancy, b: Redundancy, complaints: 
     }
 }
 
+/// Refuses what this version cannot make yet, and a device that is named twice.
+pub(super) fn check_possible(specs: &[VdevSpec]) -> Result<(), Failure> {
+    if let Some(word) = unsupported(specs) {
+        return Err(Failure::with(FailureKind::Unsupported, format!("'{word}' vdevs are not yet supported by this version of tarn")));
+    }
+    if has_duplicates(specs) {
+        let words = "one or more vdevs refer to the same device, or one of\nthe devices is part of an active md or lvm device";
+        return Err(Failure::with(FailureKind::BadDevice, words));
+    }
+    Ok(())
+}
+
 /// What this version cannot make yet, by name.
-pub(super) fn unsupported(specs: &[VdevSpec]) -> Option<String> {
+fn unsupported(specs: &[VdevSpec]) -> Option<String> {
     specs.iter().find_map(|spec| {
         let class = match spec.class {
             AllocationClass::Normal | AllocationClass::Log => None,
@@ -330,16 +372,44 @@ pub(super) fn unsupported(specs: &[VdevSpec]) -> Option<String> {
     })
 }
 
-/// The layout that `-n` prints.
-pub(super) fn print_layout(session: &mut Session<'_>, pool: &str, specs: &[VdevSpec]) {
-    for (class, title) in [
+/// The lists of a layout, in order.
+fn headings(pool: &str) -> [(AllocationClass, &str); 6] {
+    [
         (AllocationClass::Normal, pool),
         (AllocationClass::Dedup, "dedup"),
         (AllocationClass::Special, "special"),
         (AllocationClass::Log, "logs"),
         (AllocationClass::Cache, "cache"),
         (AllocationClass::Spare, "spares"),
-    ] {
+    ]
+}
+
+/// The layout that `-n` prints of a pool with what is added to it.
+pub(super) fn print_grown_layout(session: &mut Session<'_>, pool: &PoolStatus, naming: super::vdev_name::Naming, specs: &[VdevSpec]) {
+    for (class, title) in headings(&pool.name) {
+        let shown = |vdev: &&VdevStatus| vdev.class == class && vdev.kind != VdevKind::Hole;
+        let old: Vec<&VdevStatus> = match class {
+            AllocationClass::Cache => pool.caches.iter().collect(),
+            AllocationClass::Spare => pool.spares.iter().collect(),
+            _ => pool.root.children.iter().filter(shown).collect(),
+        };
+        let new: Vec<&VdevSpec> = specs.iter().filter(|spec| spec.class == class).collect();
+        if !old.is_empty() || !new.is_empty() {
+            session.print(format_args!("\t{title}\n"));
+        }
+        old.into_iter().for_each(|vdev| print_existing(session, naming, vdev, 2));
+        new.into_iter().for_each(|spec| print_spec(session, spec, 2));
+    }
+}
+
+fn print_existing(session: &mut Session<'_>, naming: super::vdev_name::Naming, vdev: &VdevStatus, indent: usize) {
+    session.print(format_args!("\t{:indent$}{}\n", "", naming.name(vdev, "")));
+    vdev.children.iter().for_each(|child| print_existing(session, naming, child, indent + 2));
+}
+
+/// The layout that `-n` prints.
+pub(super) fn print_layout(session: &mut Session<'_>, pool: &str, specs: &[VdevSpec]) {
+    for (class, title) in headings(pool) {
         let mut of_class = specs.iter().filter(|spec| spec.class == class).peekable();
         if of_class.peek().is_some() {
             session.print(format_args!("\t{title}\n"));

@@ -3,6 +3,7 @@
 
 mod files;
 mod admin;
+mod devices;
 mod kill;
 mod laboratory;
 mod mounted;

@@ -12,6 +12,7 @@ use ondisk::object_type::ObjectType;
 use parking_lot::{Mutex, RwLock};
 
 use super::dirty_block::DirtyBlock;
+use super::early::EarlyBlocks;
 use super::objset::ObjsetShared;
 use super::{DnodeSpec, ObjectId, Tx};
 use crate::error::{Result, Within};
@@ -78,6 +79,8 @@ pub struct Dnode {
     pub(super) blocks: RwLock<BTreeMap<u64, Arc<DirtyBlock>>>,
     /// How many of `State::frees` are not empty (a hint that saves readers the lock).
     pub(super) pending_frees: AtomicU64,
+    /// Blocks that are on disk before their group is.
+    pub(super) early: Mutex<EarlyBlocks>,
     attachment: OnceLock<Arc<dyn Any + Send + Sync>>,
     attachment_lock: Mutex<()>,
 }
@@ -177,6 +180,7 @@ impl Dnode {
             disk: RwLock::new(on_disk),
             blocks: RwLock::new(BTreeMap::new()),
             pending_frees: AtomicU64::new(0),
+            early: Mutex::default(),
             attachment: OnceLock::new(),
             attachment_lock: Mutex::new(()),
         })

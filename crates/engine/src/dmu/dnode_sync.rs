@@ -16,6 +16,7 @@ use ondisk::object_type::ObjectType;
 
 use super::dirty_block::Contents;
 use super::dnode::{BlockRanges, DnodeDirty};
+use super::early::EarlyBlock;
 use super::objset_sync::SyncContext;
 use super::settings::write_policy;
 use super::tree::{entry, fanout_shift, span_shift};
@@ -43,6 +44,8 @@ pub(super) struct DnodeSync {
     /// The tree being built.
     tree: disk::Dnode,
     indirect: BTreeMap<(u8, u64), Indirect>,
+    /// Blocks that are on disk already.
+    early: BTreeMap<u64, EarlyBlock>,
     used_before: u64,
 }
 
@@ -56,7 +59,7 @@ impl DnodeSync {
         drop(state);
         let tree = dnode.disk.read().clone();
         let used_before = tree.used_bytes();
-        Some(DnodeSync { dnode: dnode.clone(), dirty, frees, tree, indirect: BTreeMap::new(), used_before })
+        Some(DnodeSync { dnode: dnode.clone(), dirty, frees, tree, indirect: BTreeMap::new(), early: BTreeMap::new(), used_before })
     }
 
     /// Whether the object ends here.
@@ -80,6 +83,7 @@ impl DnodeSync {
             self.tree.used <<= 9;
             self.tree.flags |= disk::FLAG_USED_BYTES;
         }
+        self.sort_early(context.tx);
         if self.dirty.freed {
             return self.free_everything(context);
         }
@@ -101,6 +105,22 @@ impl DnodeSync {
         self.tree.max_block = header.max_block;
         self.grow(header.max_block);
         Ok(())
+    }
+
+    /// Keeps those early blocks that are what the group made of them in the end, and frees the others.
+    fn sort_early(&mut self, tx: &SyncTx<'_>) {
+        let (early, stale) = self.dnode.take_early(tx.txg());
+        stale.iter().for_each(|pointer| tx.free(pointer));
+        for (block, early) in early {
+            let version = self.dnode.blocks.read().get(&block).and_then(|dirty| dirty.version(tx.txg()));
+            let is_last = matches!(&version, Some(Contents::Data(data)) if Arc::ptr_eq(data, &early.data));
+            let fits = early.data.len() as u64 == self.dirty.header.block_bytes && self.dirty.blocks.contains(&block);
+            if is_last && fits && !self.dirty.freed {
+                self.early.insert(block, early);
+            } else {
+                tx.free(&early.pointer);
+            }
+        }
     }
 
     /// Makes the tree high enough for `max_block`.
@@ -264,6 +284,10 @@ impl DnodeSync {
         if level == 0 {
             let blocks: Vec<u64> = self.dirty.blocks.iter().copied().collect();
             for block in blocks {
+                if let Some(EarlyBlock { data, pointer }) = self.early.remove(&block) {
+                    self.written(context, 0, block, &data, pointer)?;
+                    continue;
+                }
                 let dirty = self.dnode.blocks.read().get(&block).cloned();
                 match dirty.and_then(|dirty| dirty.version(context.tx.txg())) {
                     Some(Contents::Cloned(pointer)) => self.share(context, block, &pointer)?,

@@ -40,6 +40,7 @@ mod context;
 mod dirty_block;
 mod dnode;
 mod dnode_sync;
+mod early;
 mod free;
 mod log;
 mod objset;

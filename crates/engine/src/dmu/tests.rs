@@ -211,7 +211,7 @@ fn change(random: &mut ChaCha8Rng, objset: &Objset, tx: &Tx, model: &mut BTreeMa
         let keys: Vec<u64> = model.keys().copied().collect();
         (!keys.is_empty()).then(|| keys[random.random_range(0..keys.len())])
     };
-    match random.random_range(0..100) {
+    match random.random_range(0..110) {
         0..10 => {
             let size = [512, 1024, 4096, 8192, 32_768, 131_072][random.random_range(0..6)];
             let slots = [1, 1, 2, 4][random.random_range(0..4)];
@@ -265,6 +265,16 @@ fn change(random: &mut ChaCha8Rng, objset: &Objset, tx: &Tx, model: &mut BTreeMa
                 });
                 objset.hold(object).unwrap().set_spill(tx, spill.clone());
                 model.get_mut(&object).unwrap().spill = spill;
+            }
+        }
+        95..105 => {
+            if let Some(object) = pick(random, model) {
+                let dnode = objset.hold(object).unwrap();
+                let first = random.random_range(0..=dnode.max_block());
+                for (block, pointer) in objset.write_early(&dnode, first..first + random.random_range(1..20), tx.txg()) {
+                    let read = objset.context().io.read(&pointer, &dnode.bookmark(0, block)).unwrap();
+                    assert!(read == dnode.block(block).unwrap(), "object {object}, block {block}: other contents were written early");
+                }
             }
         }
         _ => {
@@ -397,6 +407,36 @@ fn a_search_in_an_endless_file_ends() {
     endless(write(vec![0; 4096], 1));
     let error = dnode.next_data_block(5).unwrap_err();
     assert!(error.to_string().contains("without contents"), "{error}");
+}
+
+/// What is written early is written once; what changes after that is written again, and its first place is free with the group.
+#[test]
+fn a_block_that_is_written_early_is_not_written_again() {
+    let rig = rig();
+    let tx = Tx::for_test(4);
+    let objset = Objset::create(rig.options(), &tx, ObjsetType::FileSystem, ObjsetSize::V3);
+    let dnode = objset.allocate(&tx, &DnodeSpec::new(ObjectType(19), 131_072)).unwrap();
+    let contents: Vec<u8> = (0..1u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+    dnode.write(&tx, 0, &contents).unwrap();
+    let placed = objset.write_early(&dnode, 0..8, 4);
+    assert_eq!(placed.iter().map(|(block, _)| *block).collect::<Vec<_>>(), (0..8).collect::<Vec<_>>());
+    dnode.write(&tx, 3 * 131_072 + 5, b"changed").unwrap();
+    let again = objset.write_early(&dnode, 2..5, 4);
+    assert_eq!(again.iter().map(|(_, pointer)| placed.iter().any(|(_, old)| old == pointer)).collect::<Vec<_>>(), [true, false, true]);
+    assert!(objset.write_early(&dnode, 0..8, 5).is_empty(), "the next group has changed nothing");
+    dnode.write(&tx, 6 * 131_072, b"changed").unwrap();
+    let root = rig.sync(&objset, 4);
+    rig.check(&root);
+    for (block, pointer) in placed {
+        let stayed = dnode.disk.read().pointers.clone();
+        let mut on_disk = Vec::new();
+        let indirect = rig.context.cache.read(&stayed[0], &dnode.bookmark(1, 0)).unwrap();
+        on_disk.extend_from_slice(BlkPtr::slice_of(&indirect));
+        assert_eq!(on_disk[block as usize].same_block(&pointer), !matches!(block, 3 | 6), "block {block}");
+    }
+    let mut back = vec![0; 7];
+    dnode.read(3 * 131_072 + 5, &mut back).unwrap();
+    assert_eq!(back, b"changed");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::config::{PoolConfig, VERSION_FEATURES};
 use super::open::{make_context, mos_options, open_shared, open_space_maps, set_block_features};
-use super::{OpenOptions, Pool};
+use super::{OpenOptions, Pool, vdev_zaps};
 use crate::dmu::{Objset, ObjsetSettings, SyncTx};
 use crate::dsl::bpobj::Bpobj;
 use crate::dsl::feature::Features;
@@ -27,11 +27,8 @@ use crate::dsl::{Dsl, Fill, Meta, Mos, MosSpace, NewTree, PropertyChange};
 use crate::error::{Result, Within};
 use crate::txg::TXG_INITIAL;
 use crate::vdev::label::init_labels;
-use crate::vdev::{NewTop, VdevTree, key as vdev_key};
-use crate::zap::{Zap, ZapSpec};
+use crate::vdev::{NewTop, VdevTree};
 
-/// In the MOS directory: all ZAPs of vdevs.
-const VDEV_ZAP_MAP: &str = "com.delphix:vdev_zap_map";
 /// In the MOS directory: the version the pool was made with.
 const CREATION_VERSION: &str = "creation_version";
 /// In the MOS directory: used space is counted without the share of parity.
@@ -116,6 +113,7 @@ impl Pool {
             thread_ended: Condvar::new(),
             sync_lock: Mutex::new(()),
             heartbeat: super::heartbeat::Heartbeat::default(),
+            vdev_changes: Mutex::new(()),
         });
         pool.refresh_space();
         pool.claim(&host);
@@ -161,7 +159,7 @@ fn create_pool_objects(dsl: &Arc<Dsl>, vdevs: &VdevTree, tx: &SyncTx<'_>) -> Res
     mos.zap_add_u64(key::DIRECTORY, key::DEFERRED_BPOBJ, deferred.0, tx)?;
     mos.zap_add_u64(key::DIRECTORY, DEFLATE, 1, tx)?;
     create_salt(dsl, tx)?;
-    create_vdev_zaps(dsl, vdevs, tx)?;
+    vdev_zaps::create_all(mos, vdevs, tx)?;
     Ok(config)
 }
 
@@ -170,29 +168,4 @@ fn create_salt(dsl: &Dsl, tx: &SyncTx<'_>) -> Result<()> {
     let salt: Vec<u8> = (0..4).flat_map(|_| host.random().to_le_bytes()).collect();
     let directory = dsl.meta.mos.zap(key::DIRECTORY)?;
     directory.add(tx, key::CHECKSUM_SALT, crate::zap::Integers::U8(&salt))
-}
-
-/// Every vdev gets a ZAP for properties and state; one ZAP lists them all.
-fn create_vdev_zaps(dsl: &Dsl, vdevs: &VdevTree, tx: &SyncTx<'_>) -> Result<()> {
-    let mos = &dsl.meta.mos;
-    let all = Zap::create(&mos.0, tx, &ZapSpec::new(ObjectType::ZAP_METADATA))?;
-    mos.zap_add_u64(key::DIRECTORY, VDEV_ZAP_MAP, all.object(), tx)?;
-    let make = || -> Result<u64> {
-        let zap = Zap::create(&mos.0, tx, &ZapSpec::new(ObjectType::ZAP_METADATA))?;
-        all.add_int(tx, zap.object())?;
-        Ok(zap.object())
-    };
-    for top in vdevs.tops() {
-        let zap = make()?;
-        let leaves = top.leaves().iter().map(|leaf| Ok((leaf.guid(), make()?))).collect::<Result<Vec<_>>>()?;
-        top.update_config(|config| {
-            config.set(vdev_key::TOP_ZAP, zap);
-            for (guid, zap) in leaves {
-                if let Some(leaf) = config.find_mut(guid) {
-                    leaf.set(vdev_key::LEAF_ZAP, zap);
-                }
-            }
-        });
-    }
-    Ok(())
 }

@@ -8,6 +8,7 @@
 //! # Path
 //! called by tarnfs; calls everything.
 
+mod add;
 pub mod check;
 mod close;
 pub mod config;
@@ -22,11 +23,13 @@ mod open;
 mod pool;
 pub mod prop_table;
 mod properties;
+mod remove_log;
 mod removed;
 pub mod shared_blocks;
 pub mod space_maps;
 mod sync;
 mod sync_config;
+mod vdev_zaps;
 mod verify;
 
 #[cfg(test)]

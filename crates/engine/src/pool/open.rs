@@ -15,6 +15,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::config::{PoolConfig, PoolState};
 use super::import::Candidate;
+use super::vdev_zaps::ALLOCATION_BIAS;
 use super::{missed, removed};
 use super::pool::{DslFeatures, Pool};
 use super::shared_blocks::SharedBlocks;
@@ -30,7 +31,7 @@ use crate::error::{Result, Within};
 use crate::host::HostRef;
 use crate::tunables::Tunables;
 use crate::txg::{DirtyBytes, TxgGroups};
-use crate::vdev::{VdevConfig, VdevTree};
+use crate::vdev::{TopVdev, VdevConfig, VdevTree};
 use crate::zio::{BlockFeatures, BlockIo, BlockTables, BlockThreads, SharedVdevs};
 use crate::{bail, error};
 
@@ -50,8 +51,6 @@ pub struct OpenOptions {
     pub forget_log: bool,
 }
 
-/// In a top-level vdev's ZAP: what it is for.
-const ALLOCATION_BIAS: &str = "org.zfsonlinux:allocation_bias";
 /// Pool version from which log blocks begin with their link.
 #[doc(alias = "SPA_VERSION_SLIM_ZIL")]
 const VERSION_NEW_LOG: u64 = 26;
@@ -171,6 +170,7 @@ impl Pool {
             thread_ended: Condvar::new(),
             sync_lock: Mutex::new(()),
             heartbeat: super::heartbeat::Heartbeat::default(),
+            vdev_changes: Mutex::new(()),
         });
         pool.refresh_space();
         if !options.read_only
@@ -204,8 +204,18 @@ impl Pool {
 
     /// Claims the intent logs of all datasets (see [`crate::zil`]), before anything else is allocated.
     fn claim_logs(&self, forget_unreadable: bool) -> Result<()> {
-        let mos = &self.dsl.meta.mos.0;
         let hold = self.context.groups.hold();
+        self.each_head(|objset| {
+            if objset.pointer().uses_encryption() {
+                return crate::zil::refuse_encrypted(objset);
+            }
+            crate::zil::claim(objset, hold.txg(), forget_unreadable).map(|_| ())
+        })
+    }
+
+    /// Calls `each` for the object set of every dataset that is no snapshot.
+    pub(super) fn each_head(&self, mut each: impl FnMut(&Arc<Objset>) -> Result<()>) -> Result<()> {
+        let mos = &self.dsl.meta.mos.0;
         let mut object = 0;
         while let Some(next) = mos.next_object(object)? {
             object = next;
@@ -214,14 +224,8 @@ impl Pool {
                 continue;
             }
             let dataset = self.dsl.dataset(object)?;
-            if dataset.is_snapshot || dataset.phys().block.is_hole() {
-                continue;
-            }
-            let objset = self.dsl.objset(&dataset)?;
-            if objset.pointer().uses_encryption() {
-                crate::zil::refuse_encrypted(&objset)?;
-            } else {
-                crate::zil::claim(&objset, hold.txg(), forget_unreadable)?;
+            if !dataset.is_snapshot && !dataset.phys().block.is_hole() {
+                each(&self.dsl.objset(&dataset)?)?;
             }
         }
         Ok(())
@@ -279,27 +283,28 @@ fn allocation_class(mos: &Mos, zap: u64) -> Result<ClassKind> {
 }
 
 /// What the allocator needs to know of each vdev.
-fn vdev_spaces(vdevs: &Arc<VdevTree>, mos: &Mos) -> Result<Vec<VdevSpace>> {
-    let mut spaces = Vec::new();
-    for top in vdevs.data_tops() {
-        let narrow = |what: &str, number: u64| u8::try_from(number).map_err(|_| error!(Corrupt, "vdev {}: bad {what} ({number})", top.id()));
-        let sizing = top.clone();
-        let class = if top.is_log() { ClassKind::Log } else { allocation_class(mos, top.zap())? };
-        spaces.push(VdevSpace {
-            group: GroupConfig {
-                vdev: u32::try_from(top.id()).map_err(|_| error!(Corrupt, "vdev {}: number too large", top.id()))?,
-                class,
-                ashift: narrow("ashift", top.ashift().into())?,
-                metaslab_shift: narrow("metaslab shift", top.metaslab_shift().into())?,
-                data_disks: 1,
-                allocated_size: Box::new(move |physical| sizing.allocated_size(physical)),
-            },
-            bytes: top.asize(),
-            metaslab_array: top.metaslab_array(),
-            top_zap: top.zap(),
-        });
-    }
-    Ok(spaces)
+fn vdev_spaces(vdevs: &VdevTree, mos: &Mos) -> Result<Vec<VdevSpace>> {
+    vdevs.data_tops().iter().map(|top| vdev_space(top, mos)).collect()
+}
+
+/// What the allocator needs to know of a vdev.
+pub(super) fn vdev_space(top: &Arc<TopVdev>, mos: &Mos) -> Result<VdevSpace> {
+    let narrow = |what: &str, number: u64| u8::try_from(number).map_err(|_| error!(Corrupt, "vdev {}: bad {what} ({number})", top.id()));
+    let sizing = top.clone();
+    let class = if top.is_log() { ClassKind::Log } else { allocation_class(mos, top.zap())? };
+    Ok(VdevSpace {
+        group: GroupConfig {
+            vdev: u32::try_from(top.id()).map_err(|_| error!(Corrupt, "vdev {}: number too large", top.id()))?,
+            class,
+            ashift: narrow("ashift", top.ashift().into())?,
+            metaslab_shift: narrow("metaslab shift", top.metaslab_shift().into())?,
+            data_disks: 1,
+            allocated_size: Box::new(move |physical| sizing.allocated_size(physical)),
+        },
+        bytes: top.asize(),
+        metaslab_array: top.metaslab_array(),
+        top_zap: top.zap(),
+    })
 }
 
 pub(super) fn open_shared(context: &DmuContext, vdevs: &Arc<VdevTree>, dsl: &Arc<Dsl>) -> Result<Arc<SharedBlocks>> {

@@ -59,6 +59,8 @@ pub struct Pool {
     /// One at a time; without threads (simulation) the caller of [`Pool::sync_now`] is the sync thread.
     pub(super) sync_lock: Mutex<()>,
     pub(super) heartbeat: Heartbeat,
+    /// Vdevs are added and removed one after the other.
+    pub(super) vdev_changes: Mutex<()>,
 }
 
 impl Pool {

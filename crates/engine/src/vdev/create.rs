@@ -46,8 +46,17 @@ impl VdevTree {
 
     /// Adds a top-level vdev with new guids. Nothing is written yet.
     pub fn add_top(&self, host: &dyn Host, new: NewTop, create_txg: u64) -> Result<Arc<TopVdev>> {
+        let top = self.prepare_top(host, new, self.tops().len() as u64, create_txg)?;
+        self.attach(&top);
+        Ok(top)
+    }
+
+    /// A new top-level vdev with new guids and number `id`, which is not part of the tree yet (see [`VdevTree::attach`]).
+    ///
+    /// # Errors
+    /// A device is too small, or has sectors that are too large.
+    pub fn prepare_top(&self, host: &dyn Host, new: NewTop, id: u64, create_txg: u64) -> Result<Arc<TopVdev>> {
         let (ashift, asize) = check_leaves(&new)?;
-        let id = self.tops().len() as u64;
         let kinds: Vec<VdevKind> = new.leaves.iter().map(|leaf| kind_of(&leaf.disk)).collect();
         let mut children = Vec::new();
         let mut leaves = Vec::new();
@@ -77,7 +86,7 @@ impl VdevTree {
         config.set(key::MIN_ALLOC, 1 << ashift);
         config.set(key::IS_LOG, u64::from(new.is_log));
         config.set(key::CREATE_TXG, create_txg);
-        Ok(self.push(config, leaves))
+        Ok(self.make_top(config, leaves))
     }
 }
 

@@ -4,7 +4,7 @@
 //! `tops` is held for as long as it takes to clone an `Arc`; a vdev that is taken out lives on in those who use it.
 
 use super::top::state_of_mirror;
-use super::{ASHIFT_MAX, ASHIFT_MIN, Gate, Leaf, Reason, TopVdev, VdevConfig, VdevKind, VdevState, VdevStatus, key};
+use super::{ASHIFT_MAX, ASHIFT_MIN, Gate, Leaf, Reason, TopVdev, VdevConfig, VdevKind, VdevState, VdevStatus, key, metaslab_shift};
 use crate::bail;
 use crate::error::{Result, Within};
 use disk::DiskRef;
@@ -75,11 +75,15 @@ impl VdevTree {
         root.check_supported()?;
         let writing_txg = Arc::new(AtomicU64::new(0));
         let mut tops = Vec::new();
-        for (index, top) in std::mem::take(&mut root.children).into_iter().enumerate() {
+        for (index, mut top) in std::mem::take(&mut root.children).into_iter().enumerate() {
             if top.id != index as u64 {
                 bail!(Corrupt, "vdev {}: it is number {index} of the tree", top.id);
             }
             check_top(&top)?;
+            // OpenZFS adds a vdev in two steps, and whoever opens the pool between them does the second one.
+            if !top.kind.is_placeholder() && top.number(key::METASLAB_ARRAY) == 0 && top.number(key::METASLAB_SHIFT) == 0 {
+                top.set(key::METASLAB_SHIFT, metaslab_shift(top.number(key::ASIZE)).into());
+            }
             let leaves = top.leaves().into_iter().map(|leaf| open_leaf(&top, leaf, devices, &writing_txg)).collect();
             tops.push(Arc::new(TopVdev::new(top, leaves)));
         }
@@ -113,19 +117,34 @@ impl VdevTree {
         self.tops.read().iter().flat_map(|top| top.leaves().to_vec()).collect()
     }
 
-    /// Appends a top-level vdev; its description must have the next number.
-    pub(super) fn push(&self, config: VdevConfig, leaves: Vec<(u64, String, DiskRef)>) -> Arc<TopVdev> {
-        let mut tops = self.tops.write();
-        assert_eq!(config.id, tops.len() as u64, "the next number");
+    /// A top-level vdev on these devices (guid, name, device), which is not part of the tree yet.
+    pub(super) fn make_top(&self, config: VdevConfig, leaves: Vec<(u64, String, DiskRef)>) -> Arc<TopVdev> {
         let leaves = leaves.into_iter().map(|(guid, name, disk)| {
             let txg = Arc::clone(&self.writing_txg);
             Arc::new(Leaf::new(guid, name, Some(disk), VdevState::Online, Reason::None, txg))
         });
-        let top = Arc::new(TopVdev::new(config, leaves.collect()));
+        Arc::new(TopVdev::new(config, leaves.collect()))
+    }
+
+    /// Appends a top-level vdev; it must have the next number. Its labels will be written.
+    pub fn attach(&self, top: &Arc<TopVdev>) {
+        let mut tops = self.tops.write();
+        assert_eq!(top.id(), tops.len() as u64, "the next number");
         top.set_config_dirty();
         top.set_gate(&self.gate);
-        tops.push(Arc::clone(&top));
-        top
+        tops.push(Arc::clone(top));
+    }
+
+    /// Takes a top-level vdev out: its number stays taken, by a hole. Returns what was there.
+    pub fn detach(&self, id: u64) -> Option<Arc<TopVdev>> {
+        let mut tops = self.tops.write();
+        let place = tops.get_mut(usize::try_from(id).ok()?)?;
+        let mut config = VdevConfig::new(VdevKind::Hole, id, 0);
+        for name in [key::METASLAB_ARRAY, key::METASLAB_SHIFT, key::ASHIFT, key::ASIZE, key::IS_LOG] {
+            config.set(name, 0);
+        }
+        config.set(key::IS_HOLE, 1);
+        Some(std::mem::replace(place, Arc::new(TopVdev::new(config, Vec::new()))))
     }
 
     /// Says which txg is being written, for the leaves that miss it.

@@ -21,44 +21,25 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use ondisk::zil::{RecordHeader, RecordType, WriteRecord};
+use ondisk::zil::WriteRecord;
 use parking_lot::Mutex;
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::block::{self, DATA_BYTES_MAX, LINK_BYTES, LOG_BLOCK_MAX};
+use super::block::{self, LINK_BYTES};
+use super::fill::{Filled, LogSource};
 use super::itx::{Content, Itx};
 use super::log::{Chain, ChainBlock, first_checksum};
 use super::Zil;
 use crate::canary::Canary;
 use crate::dmu::ObjectId;
+use crate::bail;
 use crate::error::Result;
 use crate::txg::{Txg, slot};
 use ondisk::blkptr::BlkPtr;
 
 /// Bytes that one round fetches at most, about.
 const ROUND_BYTES: usize = 8 << 20;
-
-/// A write whose bytes are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WantedWrite {
-    /// The file.
-    pub object: ObjectId,
-    /// Its generation: another file may have its number by now.
-    pub generation: u64,
-    /// Where.
-    pub offset: u64,
-    /// How many bytes.
-    pub length: usize,
-}
-
-/// Who has the bytes of writes (upward call: implemented by the layer of files).
-pub trait LogSource {
-    /// Appends the bytes to `out`, fewer at the end of the file, none if the file is gone.
-    ///
-    /// # Errors
-    /// They cannot be read.
-    fn fetch(&self, write: &WantedWrite, out: &mut Vec<u8>) -> Result<()>;
-}
+/// A write that does not fit into one round is cut at a multiple of this.
+const CUT_BYTES: u64 = 1 << 20;
 
 /// What waits to be taken. guarded by: `Zil::issuer`
 #[derive(Debug, Default)]
@@ -72,18 +53,10 @@ pub(super) struct Queue {
 }
 
 /// Records on their way to the log.
-struct Round {
+pub(super) struct Round {
     /// Its number: rounds are placed in this order.
-    number: u64,
-    records: Vec<Itx>,
-}
-
-/// The bytes of a round.
-#[derive(Default)]
-struct Filled {
-    bytes: Vec<u8>,
-    lengths: Vec<usize>,
-    newest: Txg,
+    pub(super) number: u64,
+    pub(super) records: Vec<Itx>,
 }
 
 /// A round that has its place.
@@ -207,8 +180,10 @@ impl Zil {
         let (mut records, mut bytes) = (Vec::new(), 0);
         while bytes < ROUND_BYTES {
             let Some(mut itx) = queue.waiting.pop_front() else { break };
-            let room = (ROUND_BYTES - bytes) as u64;
             if let Content::Write { object, generation, offset, length } = &mut itx.content {
+                let room = (ROUND_BYTES - bytes) as u64;
+                // Blocks are not cut, if that can be.
+                let room = room - Some((*offset + room) % CUT_BYTES).filter(|over| *over < room).unwrap_or(0);
                 if *length > room {
                     let rest = Content::Write { object: *object, generation: *generation, offset: *offset + room, length: *length - room };
                     *length = room;
@@ -229,33 +204,7 @@ impl Zil {
         Some(Round { number, records })
     }
 
-    /// Fetches what the records of a round say.
-    fn fill(&self, round: &Round, source: &dyn LogSource) -> Filled {
-        let mut filled = Filled::default();
-        let synced = self.context.groups.synced_txg();
-        for itx in round.records.iter().filter(|itx| itx.txg > synced) {
-            match &itx.content {
-                Content::Bytes(bytes) if bytes.len() <= LOG_BLOCK_MAX - LINK_BYTES => filled.push(itx.txg, bytes),
-                // No block has room for it.
-                Content::Bytes(_) => self.note_unlogged(itx.txg),
-                Content::Write { object, generation, offset, length } => {
-                    let end = offset + length;
-                    let mut at = *offset;
-                    while at < end {
-                        let length = ((end - at) as usize).min(DATA_BYTES_MAX);
-                        let wanted = WantedWrite { object: *object, generation: *generation, offset: at, length };
-                        if filled.push_write(itx.txg, &wanted, source).is_err() {
-                            self.note_unlogged(itx.txg);
-                        }
-                        at += length as u64;
-                    }
-                }
-            }
-        }
-        filled
-    }
-
-    fn note_unlogged(&self, txg: Txg) {
+    pub(super) fn note_unlogged(&self, txg: Txg) {
         self.unlogged.fetch_max(txg, Ordering::AcqRel);
     }
 
@@ -282,7 +231,7 @@ impl Zil {
         };
         block::number(&mut filled.bytes, &filled.lengths, placed.first_sequence);
         let careless = self.context.tunables.canary == Some(Canary::NoFlushOfLog);
-        let durable = alone && placed.blocks.len() == 1 && !careless;
+        let durable = alone && placed.blocks.len() == 1 && !filled.has_placed && !careless;
         for (pointer, next, part) in &placed.blocks {
             let written = block::encode(pointer, next, &filled.bytes[part.clone()]).and_then(|bytes| self.context.io.write_log(pointer, &bytes, durable));
             if let Err(error) = written {
@@ -317,15 +266,17 @@ impl Zil {
             match block::allocate(&self.context.io, bytes, words, txg) {
                 Ok(pointer) => pointers.push(pointer),
                 Err(_) => {
-                    let mut chain = self.chain.lock();
-                    pointers.drain(..).skip(1).for_each(|pointer| chain.free_in(txg, pointer));
-                    drop(chain);
-                    self.set_dirty(txg);
+                    self.give_back(&mut self.chain.lock(), &pointers[1..], txg);
                     return None;
                 }
             }
         }
         let mut chain = self.chain.lock();
+        // Meanwhile the chain may have been given up, and its last block with it.
+        if chain.broken.is_some() || chain.blocks.back().is_none_or(|last| last.pointer != tail) {
+            self.give_back(&mut chain, &pointers[1..], txg);
+            return None;
+        }
         let first_sequence = chain.record_sequence;
         chain.record_sequence += filled.lengths.len() as u64;
         if let Some(tail) = chain.blocks.back_mut() {
@@ -342,6 +293,32 @@ impl Zil {
         self.set_dirty(txg);
         let blocks = parts.into_iter().enumerate().map(|(index, part)| (pointers[index], pointers[index + 1], part)).collect();
         Some(Placed { blocks, first_sequence, txg })
+    }
+
+    /// `txg`, which the caller holds, frees blocks that it allocated and that are in no chain.
+    fn give_back(&self, chain: &mut Chain, blocks: &[BlkPtr], txg: Txg) {
+        blocks.iter().for_each(|block| chain.free_in(txg, *block));
+        self.set_dirty(txg);
+    }
+
+    /// The chain ends with what is in it, and goes when its records are on disk; the next commit begins another. Until then commits
+    /// wait for groups. For a device that is to be emptied: whatever the log has there is freed by one of the next groups.
+    ///
+    /// # Errors
+    /// The log is that of another import and was not replayed.
+    pub fn begin_anew(&self) -> Result<()> {
+        let hold = self.context.groups.hold();
+        let mut chain = self.chain.lock();
+        if chain.is_claimed() {
+            bail!(Busy, "dataset {}: its intent log was not replayed", self.dataset);
+        }
+        if !chain.blocks.is_empty() {
+            let next = chain.turn + 1;
+            chain.broken = Some(chain.broken.map_or(next, |broken| broken.min(next)));
+        }
+        drop(chain);
+        self.set_dirty(hold.txg());
+        Ok(())
     }
 
     /// A round could not be written: the chain ends before it, and begins anew when all that is before it is superfluous.
@@ -393,46 +370,6 @@ impl Zil {
             self.changed.wait(&mut chain);
         }
         chain
-    }
-}
-
-impl Filled {
-    fn push(&mut self, txg: Txg, record: &[u8]) {
-        let at = self.bytes.len();
-        self.bytes.extend_from_slice(record);
-        if let Ok((header, _)) = RecordHeader::mut_from_prefix(&mut self.bytes[at..]) {
-            header.txg = txg.into();
-        }
-        self.lengths.push(record.len());
-        self.newest = self.newest.max(txg);
-    }
-
-    fn push_write(&mut self, txg: Txg, wanted: &WantedWrite, source: &dyn LogSource) -> Result<()> {
-        let at = self.bytes.len();
-        let mut record = WriteRecord::new_zeroed();
-        self.bytes.extend_from_slice(record.as_bytes());
-        let start = self.bytes.len();
-        if let Err(error) = source.fetch(wanted, &mut self.bytes) {
-            self.bytes.truncate(at);
-            return Err(error);
-        }
-        let fetched = self.bytes.len() - start;
-        if fetched == 0 {
-            self.bytes.truncate(at);
-            return Ok(());
-        }
-        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
-        let length = self.bytes.len() - at;
-        record.header.record_type = (RecordType::Write as u64).into();
-        record.header.length = (length as u64).into();
-        record.header.txg = txg.into();
-        record.object = wanted.object.into();
-        record.offset = wanted.offset.into();
-        record.length = (fetched as u64).into();
-        self.bytes[at..start].copy_from_slice(record.as_bytes());
-        self.lengths.push(length);
-        self.newest = self.newest.max(txg);
-        Ok(())
     }
 }
 

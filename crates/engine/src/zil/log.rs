@@ -159,6 +159,8 @@ pub struct Zil {
     pub(super) unlogged: AtomicU64,
     /// Property `sync=disabled`.
     disabled: AtomicBool,
+    /// Property `logbias=throughput`.
+    throughput: AtomicBool,
 }
 
 /// The header as it is in the object set.
@@ -203,6 +205,7 @@ impl Zil {
                 itxs: Itxs::default(),
                 unlogged: AtomicU64::new(0),
                 disabled: AtomicBool::new(false),
+                throughput: AtomicBool::new(false),
             })
         })
     }
@@ -215,6 +218,15 @@ impl Zil {
     /// Nothing is to be logged.
     pub fn is_disabled(&self) -> bool {
         self.disabled.load(Ordering::Acquire)
+    }
+
+    /// All writes go to their own place at once (property `logbias=throughput`).
+    pub fn set_throughput(&self, throughput: bool) {
+        self.throughput.store(throughput, Ordering::Release);
+    }
+
+    pub(super) fn prefers_throughput(&self) -> bool {
+        self.throughput.load(Ordering::Acquire)
     }
 
     pub(super) fn set_dirty(&self, txg: Txg) {

@@ -36,6 +36,7 @@
 mod block;
 mod claim;
 mod commit;
+mod fill;
 mod flusher;
 mod itx;
 mod log;
@@ -43,7 +44,7 @@ mod replay;
 mod walk;
 
 pub use claim::{claim, claimed_blocks, refuse_encrypted};
-pub use commit::{LogSource, WantedWrite};
+pub use fill::{LogSource, PlacedBlock, WantedWrite};
 pub use log::Zil;
 pub(crate) use log::header_of;
 pub use replay::{Replay, Replayed};

@@ -142,6 +142,11 @@ impl SimDisk {
         self.image.lock().clone()
     }
 
+    /// How many writes came.
+    pub fn writes(&self) -> u64 {
+        self.counts.lock()[1]
+    }
+
     fn count(&self, which: usize, failing: Option<u64>, and_after: bool) -> io::Result<()> {
         let mut counts = self.counts.lock();
         counts[which] += 1;

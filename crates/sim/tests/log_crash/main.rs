@@ -9,15 +9,17 @@
 //!
 //! `TARN_SEED=N cargo test -p sim --test log_crash` repeats one run; `TARN_CUTS=N` makes more of them.
 
+mod devices;
 mod directed;
 mod disk;
 mod threads;
 mod world;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::disk::DiskRef;
+use engine::dsl::{PropertyChange, PropertyValue};
 use engine::host::RealHost;
 use engine::pool::check::CheckOptions;
 use engine::pool::import::{discover, select};
@@ -47,15 +49,48 @@ fn create(disk: &Arc<CutDisk>) -> Arc<Pool> {
 }
 
 fn create_on(disk: &Arc<CutDisk>, log: Option<&Arc<CutDisk>>) -> Arc<Pool> {
-    let top = |disk: &Arc<CutDisk>, is_log| {
-        let leaf = NewLeaf { disk: disk.clone(), path: if is_log { "/log".into() } else { "/cut".into() }, whole_disk: false };
-        NewTop { leaves: vec![leaf], ashift: Some(9), is_log }
-    };
+    create_tops([top(disk, "/cut", false)].into_iter().chain(log.map(|log| top(log, "/log", true))).collect())
+}
+
+fn top(disk: &Arc<CutDisk>, path: &str, is_log: bool) -> NewTop {
+    NewTop { leaves: vec![NewLeaf { disk: disk.clone(), path: path.into(), whole_disk: false }], ashift: Some(9), is_log }
+}
+
+fn create_tops(vdevs: Vec<NewTop>) -> Arc<Pool> {
+    create_with(vdevs, Mode::default())
+}
+
+/// How what is written gets into the log.
+#[derive(Debug, Clone, Copy)]
+struct Mode {
+    record_bytes: u64,
+    /// All of it as blocks in their place.
+    throughput: bool,
+}
+
+impl Default for Mode {
+    fn default() -> Self {
+        Mode { record_bytes: 128 << 10, throughput: false }
+    }
+}
+
+impl Mode {
+    /// Every third run is an ordinary one.
+    fn of_seed(seed: u64) -> Mode {
+        match seed % 3 {
+            0 => Mode::default(),
+            kind => Mode { record_bytes: 4096 << (seed / 3 % 9), throughput: kind == 1 },
+        }
+    }
+}
+
+fn create_with(vdevs: Vec<NewTop>, mode: Mode) -> Arc<Pool> {
+    let number = |name: &str, number| (name.to_owned(), PropertyChange::Set(PropertyValue::Number(number)));
     let new = NewPool {
         name: "tank".into(),
-        vdevs: [top(disk, false)].into_iter().chain(log.map(|log| top(log, true))).collect(),
+        vdevs,
         features: ondisk::feature::Feature::for_new_pools().collect(),
-        properties: Vec::new(),
+        properties: vec![number("recordsize", mode.record_bytes), number("logbias", u64::from(mode.throughput))],
         fill: Box::new(|objset, tx| tarnfs::zpl::initialize(objset, tx, &tarnfs::zpl::NewFileSystem::default())),
         command: "zpool create tank cut".into(),
         configure: Box::new(|_| ()),
@@ -73,9 +108,13 @@ fn open_all(disks: &[Arc<CutDisk>], read_only: bool) -> Arc<Pool> {
 }
 
 fn file_system(pool: &Arc<Pool>) -> FileSystem {
+    file_system_in(pool, Mode::default())
+}
+
+fn file_system_in(pool: &Arc<Pool>, mode: Mode) -> FileSystem {
     let dataset = pool.dsl.open_dataset("tank").unwrap();
     let objset = pool.dsl.objset(&dataset).unwrap();
-    let options = MountOptions { log_xattrs: true, ..MountOptions::default() };
+    let options = MountOptions { log_xattrs: true, log_throughput: mode.throughput, ..MountOptions::default() };
     FileSystem::open(objset, options, || (0, 1 << 40)).unwrap_or_else(|error| panic!("file system: {error}"))
 }
 
@@ -95,6 +134,9 @@ pub(crate) fn zdb(image: &[u8], what: &str) {
     result.expect_clean(what);
 }
 
+/// Records that led to a block in its place, of those that were replayed.
+static PLACED: AtomicU64 = AtomicU64::new(0);
+
 /// Says which record cannot be replayed: that is the end of a replay, and what follows it is lost.
 struct Loud<'a>(FileReplay<'a>);
 
@@ -103,6 +145,7 @@ impl Replay for Loud<'_> {
         if std::env::var_os("TARN_SEED").is_some() {
             println!("{record:.200?}");
         }
+        PLACED.fetch_add(u64::from(data.is_some_and(|data| !data.is_empty())), Ordering::Relaxed);
         let result = self.0.replay(record, data);
         if let Err(error) = &result {
             println!("replay of {record:?}: {error}");
@@ -115,9 +158,10 @@ impl Replay for Loud<'_> {
 fn run(seed: u64, ask_zdb: bool) -> u64 {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let disk = CutDisk::new(vec![0; DISK_BYTES]);
-    let pool = create(&disk);
-    let fs = file_system(&pool);
-    let mut world = World::new(&fs);
+    let mode = Mode::of_seed(seed);
+    let pool = create_with(vec![top(&disk, "/cut", false)], mode);
+    let fs = file_system_in(&pool, mode);
+    let mut world = World::new(&fs, mode);
     let operations = random.random_range(5..120);
     let armed_at = random.random_range(0..operations);
     for index in 0..operations {
@@ -135,7 +179,7 @@ fn run(seed: u64, ask_zdb: bool) -> u64 {
     let cut = disk.cut(seed);
     pool.abandon();
 
-    let what = format!("seed {seed} (TARN_SEED={seed} cargo test -p sim --test log_crash)");
+    let what = format!("{mode:?}, seed {seed} (TARN_SEED={seed} cargo test -p sim --test log_crash)");
     if ask_zdb {
         zdb(&cut.image, &format!("{what}: as the cut left it"));
     }
@@ -144,7 +188,7 @@ fn run(seed: u64, ask_zdb: bool) -> u64 {
     check(&pool, &format!("{what}: as the cut left it"));
     pool.abandon();
     let pool = open(&disk, false);
-    let again = file_system(&pool);
+    let again = file_system_in(&pool, mode);
     let zil = Zil::of(again.objset());
     again.drain_delete_queue().unwrap();
     let replayed = zil.replay(again.objset(), &|| pool.sync_all(), &Loud(FileReplay(&again))).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -172,6 +216,8 @@ fn nothing_that_was_acknowledged_is_lost() {
     let first: u64 = rand::random_range(0..1 << 40);
     println!("seeds {first}..{}", first + cuts);
     let replayed: u64 = (first..first + cuts).map(|seed| run(seed, seed % 20 == 0)).sum();
-    sim::places::say(&format!("log: {cuts} cuts, {replayed} records replayed"));
+    let placed = PLACED.load(Ordering::Relaxed);
+    sim::places::say(&format!("log: {cuts} cuts, {replayed} records replayed, {placed} of them with a block in its place"));
+    assert!(placed > cuts, "hardly any block was in its place: {placed} in {cuts} runs");
     assert!(replayed > cuts, "hardly anything was replayed: {replayed} records in {cuts} runs");
 }

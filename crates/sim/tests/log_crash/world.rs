@@ -7,6 +7,8 @@ use rand_chacha::ChaCha8Rng;
 use tarnfs::zpl::FileSystem;
 use tarnfs::{Credentials, FileKind, InodeNumber, RenameMode, SetAttributes, WriteMode, XattrMode};
 
+use crate::Mode;
+
 /// So many bytes of a write, or all, are in one record.
 const LOG_WRITE_MIN: usize = 100_000;
 
@@ -44,6 +46,7 @@ pub(crate) struct World<'a> {
     next: u64,
     /// What was done, in words: printed with a failure.
     story: Vec<String>,
+    mode: Mode,
 }
 
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
@@ -52,9 +55,9 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 }
 
 impl<'a> World<'a> {
-    pub(crate) fn new(fs: &'a FileSystem) -> Self {
+    pub(crate) fn new(fs: &'a FileSystem, mode: Mode) -> Self {
         let names = Names::from([(Vec::new(), fs.root())]);
-        World { fs, names: vec![names], files: BTreeMap::new(), safe: vec![0], held: Vec::new(), next: 0, story: Vec::new() }
+        World { fs, names: vec![names], files: BTreeMap::new(), safe: vec![0], held: Vec::new(), next: 0, story: Vec::new(), mode }
     }
 
     /// How many operations are done.
@@ -252,8 +255,10 @@ impl<'a> World<'a> {
             let first = history.versions.iter().rposition(|(index, _)| *index <= since).unwrap_or(0);
             let possible = history.versions[first..].iter().filter(|(index, _)| *index <= until);
             let mixed = history.renamed.iter().any(|at| *at > since && *at <= until && possible.clone().any(|(index, _)| index > at));
-            let torn = possible.clone().enumerate().any(|(at, (_, new))| possible.clone().take(at).any(|(_, old)| is_torn(old, new, &now)));
-            let fits = torn || possible.clone().any(|(_, version)| *version == now || (mixed && version.contents.len() == now.contents.len()));
+            let piece = if self.mode.record_bytes < LOG_WRITE_MIN as u64 { 1 } else { LOG_WRITE_MIN };
+            let torn = possible.clone().enumerate().any(|(at, (_, new))| possible.clone().take(at).any(|(_, old)| is_torn(old, new, &now, piece)));
+            let blended = self.mode.throughput && is_blend(&possible.clone().map(|(_, version)| version).collect::<Vec<_>>(), &now);
+            let fits = torn || blended || possible.clone().any(|(_, version)| *version == now || (mixed && version.contents.len() == now.contents.len()));
             if !fits {
                 self.tell();
                 let closest: Vec<_> = possible.map(|(index, v)| (*index, v.contents.len(), v.contents == now.contents, v.mode == now.mode, v.xattr == now.xattr)).collect();
@@ -267,15 +272,27 @@ impl<'a> World<'a> {
 /// that nobody was told of may be there in part. The log reads what was written when it writes its records out, so that `new` may be
 /// several writes later than `old`: the beginning of a large write then has a later small write inside
 /// (TARN_SEED=860681206822).
-fn is_torn(old: &Version, new: &Version, now: &Version) -> bool {
+fn is_torn(old: &Version, new: &Version, now: &Version, piece: usize) -> bool {
     let same = |a: &[u8], b: &[u8]| a.iter().zip(b).take_while(|(a, b)| a == b).count();
     let written = same(&now.contents, &new.contents);
     let from = same(&old.contents, &new.contents);
     let rest = |contents: &[u8]| contents.get(written..).map_or(Vec::new(), <[u8]>::to_vec);
-    written >= from + LOG_WRITE_MIN
+    written >= from + piece
         && now.contents.len() == old.contents.len().max(written)
         && rest(&now.contents) == rest(&old.contents)
         && (now.mode, &now.xattr) == (old.mode, &old.xattr)
+}
+
+/// With `logbias=throughput` a record brings back the whole block that it touched, as it was when the record was written: with writes that
+/// came after it, and whose own records may be lost with the rest of a log that nobody was told of. So each byte is that of some version.
+fn is_blend(versions: &[&Version], now: &Version) -> bool {
+    let lengths = versions.iter().map(|version| version.contents.len());
+    let (least, most) = (lengths.clone().min().unwrap_or(0), lengths.max().unwrap_or(0));
+    let from_some = |(at, byte): (usize, &u8)| versions.iter().any(|version| version.contents.get(at).unwrap_or(&0) == byte);
+    versions.len() > 1
+        && (least..=most).contains(&now.contents.len())
+        && versions.iter().any(|version| (version.mode, &version.xattr) == (now.mode, &now.xattr))
+        && now.contents.iter().enumerate().all(from_some)
 }
 
 impl Drop for World<'_> {

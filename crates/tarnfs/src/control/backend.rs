@@ -2,7 +2,7 @@
 
 use super::failure::{Failure, FailureKind};
 use super::maintenance::{
-    DatasetRename, ImportRewound, OwnerSpace, OwnerUse, PoolClear, PoolEvent, PoolEvents, PoolHistory, PoolRecord, PoolReguid, PoolUpgrade,
+    DatasetRename, ImportRewound, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent, PoolEvents, PoolHistory, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade,
 };
 use super::reply::{BuildVersion, Datasets, Mount, PoolEntry, Reply};
 use super::request::{
@@ -58,6 +58,14 @@ pub trait Backend {
     }
     /// `zpool clear`
     fn pool_clear(&mut self, _: PoolClear) -> Result<(), Failure> {
+        not_here()
+    }
+    /// `zpool add`
+    fn pool_add(&mut self, _: PoolAdd) -> Result<(), Failure> {
+        not_here()
+    }
+    /// `zpool remove`, one vdev
+    fn pool_remove(&mut self, _: PoolRemove) -> Result<(), Failure> {
         not_here()
     }
     /// `zpool upgrade`: the version
@@ -119,6 +127,8 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::PoolRecord(record) => done(backend.pool_record(record)),
         Request::PoolReguid(reguid) => done(backend.pool_reguid(reguid)),
         Request::PoolClear(clear) => done(backend.pool_clear(clear)),
+        Request::PoolAdd(add) => done(backend.pool_add(add)),
+        Request::PoolRemove(remove) => done(backend.pool_remove(remove)),
         Request::PoolUpgrade(upgrade) => done(backend.pool_upgrade(upgrade)),
         Request::PoolEvents(events) => backend.pool_events(events).map(Reply::Events),
         Request::DatasetRename(rename) => done(backend.dataset_rename(rename)),

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::request::VdevSpec;
+
 /// A command as it was typed, and who typed it: what a pool's history records.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CommandLine {
@@ -102,6 +104,30 @@ pub struct PoolClear {
     pub name: String,
     /// One device, by its path, last name or guid.
     pub device: Option<String>,
+}
+
+/// `zpool add`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolAdd {
+    /// The pool.
+    pub name: String,
+    /// Top-level vdevs, in order.
+    pub vdevs: Vec<VdevSpec>,
+    /// Use devices although they look used.
+    pub force: bool,
+    /// Although their sectors are of another size than the others'.
+    pub any_ashift: bool,
+    /// log2 of the sectors; `None`: what the pool's property says, or the devices.
+    pub ashift: Option<u32>,
+}
+
+/// `zpool remove`, one vdev
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolRemove {
+    /// The pool.
+    pub name: String,
+    /// A top-level vdev by its path, last name, guid, or as `mirror-1`.
+    pub device: String,
 }
 
 /// `zpool upgrade`, one pool: features are enabled with `PoolSet`.

@@ -35,8 +35,8 @@ mod tests;
 pub use backend::{Backend, execute};
 pub use failure::{Failure, FailureKind};
 pub use maintenance::{
-    CommandLine, DatasetRename, EventValue, HistoryRecord, HistoryWhat, ImportRewound, OwnerKind, OwnerSpace, OwnerUse, PoolClear, PoolEvent, PoolEvents,
-    PoolHistory, PoolRecord, PoolReguid, PoolUpgrade,
+    CommandLine, DatasetRename, EventValue, HistoryRecord, HistoryWhat, ImportRewound, OwnerKind, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent,
+    PoolEvents, PoolHistory, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade,
 };
 pub use pools::{MountPlan, Mounter, NoMounts, Pools};
 pub use property::{PropertyValue, Setting, Source, Value, Wanted};

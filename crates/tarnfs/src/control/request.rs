@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::maintenance::{CommandLine, DatasetRename, OwnerSpace, PoolClear, PoolEvents, PoolRecord, PoolReguid, PoolUpgrade};
+use super::maintenance::{CommandLine, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade};
 use super::property::{Setting, Wanted};
 use super::reply::DatasetKinds;
 
@@ -46,6 +46,10 @@ pub enum Request {
     PoolReguid(PoolReguid),
     /// `zpool clear`
     PoolClear(PoolClear),
+    /// `zpool add`
+    PoolAdd(PoolAdd),
+    /// `zpool remove`, one vdev
+    PoolRemove(PoolRemove),
     /// `zpool upgrade`: the version
     PoolUpgrade(PoolUpgrade),
     /// `zpool events`

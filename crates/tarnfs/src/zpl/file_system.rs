@@ -103,6 +103,8 @@ pub struct MountOptions {
     pub acl_rules: AclRules,
     /// Property `sync=disabled`: nothing is logged, and nobody waits.
     pub sync_disabled: bool,
+    /// Property `logbias=throughput`: what is synced goes to its own place at once, not to the log.
+    pub log_throughput: bool,
     /// The pool has the feature zilsaxattr: extended attributes among the system attributes are logged.
     pub log_xattrs: bool,
 }
@@ -119,6 +121,7 @@ impl Default for MountOptions {
             acl_type: AclType::Off,
             acl_rules: AclRules::default(),
             sync_disabled: false,
+            log_throughput: false,
             log_xattrs: false,
         }
     }
@@ -271,7 +274,9 @@ impl FileSystem {
     /// The log learns what the properties say.
     fn tell_log(&self) {
         if let Some(zil) = &self.zil {
-            zil.set_disabled(self.options.read().sync_disabled);
+            let options = self.options.read();
+            zil.set_disabled(options.sync_disabled);
+            zil.set_throughput(options.log_throughput);
         }
     }
 

@@ -15,7 +15,8 @@
 
 use engine::dmu::Tx;
 use engine::error::{ErrorKind, Result};
-use engine::zil::{LogSource, WantedWrite};
+use engine::txg::Txg;
+use engine::zil::{LogSource, PlacedBlock, WantedWrite};
 use ondisk::blkptr::BlkPtr;
 use ondisk::sa::Attribute;
 use ondisk::zil::{
@@ -26,7 +27,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::attributes::Attributes;
 use super::file_system::FileSystem;
-use super::inode::Inode;
+use super::inode::{Inode, InodeRef};
 use super::stat::Time;
 use super::{FileKind, InodeNumber};
 
@@ -274,23 +275,58 @@ impl FileSystem {
     }
 }
 
-impl LogSource for FileSystem {
-    fn fetch(&self, write: &WantedWrite, out: &mut Vec<u8>) -> Result<()> {
+impl FileSystem {
+    /// The file that a write went to, if it is there still.
+    fn file_of(&self, write: &WantedWrite) -> Result<Option<InodeRef<'_>>> {
         let inode = match self.inode_even_unlinked(write.object) {
             Ok(inode) => inode,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
         let word = |attribute| inode.word(&self.tables, attribute);
-        if inode.kind != FileKind::Regular || word(Attribute::Links)? == 0 || word(Attribute::Generation)? != write.generation {
-            return Ok(());
-        }
+        let is_it = inode.kind == FileKind::Regular && word(Attribute::Links)? != 0 && word(Attribute::Generation)? == write.generation;
+        Ok(is_it.then_some(inode))
+    }
+}
+
+impl LogSource for FileSystem {
+    fn fetch(&self, write: &WantedWrite, out: &mut Vec<u8>) -> Result<()> {
+        let Some(inode) = self.file_of(write)? else { return Ok(()) };
         let _guard = inode.ranges.read(write.offset..write.offset + write.length as u64);
-        let left = word(Attribute::Size)?.saturating_sub(write.offset);
+        let left = inode.word(&self.tables, Attribute::Size)?.saturating_sub(write.offset);
         let count = write.length.min(usize::try_from(left).unwrap_or(usize::MAX));
         let start = out.len();
         out.resize(start + count, 0);
         inode.dnode.read(write.offset, &mut out[start..])
+    }
+
+    fn place(&self, write: &WantedWrite, txg: Txg, all: bool) -> Result<Vec<PlacedBlock>> {
+        let Some(inode) = self.file_of(write)? else { return Ok(Vec::new()) };
+        let block = inode.dnode.block_bytes();
+        let end = write.offset + write.length as u64;
+        let whole = write.offset / block * block..end.next_multiple_of(block);
+        let _guard = inode.ranges.read(whole);
+        let size = inode.word(&self.tables, Attribute::Size)?;
+        let end = end.min(size);
+        if inode.dnode.block_bytes() != block || write.offset >= end {
+            return Ok(Vec::new());
+        }
+        let is_last = end == size;
+        let (first, last) = match all {
+            true => (write.offset / block, end.div_ceil(block)),
+            false => (write.offset.div_ceil(block), if is_last { end.div_ceil(block) } else { end / block }),
+        };
+        // A group that is closed already is being written: what it has is copied.
+        let hold = self.objset.context().groups.hold();
+        if first >= last || hold.txg() != txg {
+            return Ok(Vec::new());
+        }
+        let placed = self.objset.write_early(&inode.dnode, first..last, hold.txg());
+        let part = |(number, pointer): (u64, BlkPtr)| {
+            let offset = (number * block).max(write.offset);
+            PlacedBlock { offset, length: ((number + 1) * block).min(end) - offset, pointer }
+        };
+        Ok(placed.into_iter().map(part).collect())
     }
 }
 

@@ -100,7 +100,9 @@ impl SpaceMaps {
         Ok(space_maps)
     }
 
-    /// Adds a new top-level vdev (`zpool add`); its array is made in the next pass.
+    /// Adds a new top-level vdev (`zpool add`); its array is made in the next pass. Nothing is allocated on it before
+    /// [`Group::set_usable`](crate::alloc::Group::set_usable) says so: until the configuration that has it is on disk, nobody
+    /// could find what is there.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -109,9 +111,27 @@ impl SpaceMaps {
         let maps = open_vdev(&self.mos, self.features.as_ref(), &self.allocator, vdev)?;
         add_metaslabs(&maps);
         let maps = Arc::new(maps);
+        maps.group.set_usable(false);
         self.allocator.add_group(Arc::clone(&maps.group));
         self.vdevs.write().insert(id, maps);
         Ok(())
+    }
+
+    /// Takes out a top-level vdev on which nothing is allocated, and frees what the MOS has of its space. Its ZAP is the caller's.
+    ///
+    /// # Errors
+    /// There is no such vdev, or an object cannot be freed.
+    pub fn remove_vdev(&self, tx: &SyncTx<'_>, vdev: u32) -> Result<()> {
+        let Some(maps) = self.vdevs.write().remove(&vdev) else { bail!(Corrupt, "vdev {vdev} has no space maps") };
+        self.allocator.remove_group(vdev);
+        self.touched.lock().retain(|(of, _)| *of != vdev);
+        for slot in &maps.maps {
+            if let Some(map) = slot.lock().map.take() {
+                map.destroy(&self.mos, tx, self.features.as_ref())?;
+            }
+        }
+        let lists = [maps.array.lock().take(), maps.flush_txgs.lock().take()];
+        lists.into_iter().flatten().try_for_each(|list| self.mos.free(tx, list.object()))
     }
 }
 

@@ -50,4 +50,11 @@ impl SpaceMaps {
         map.store_header(tx);
         Ok(map.object())
     }
+    /// Frees such a map.
+    ///
+    /// # Errors
+    /// It is none, or cannot be freed.
+    pub fn free_ranges(&self, tx: &SyncTx<'_>, object: ObjectId) -> Result<()> {
+        SpaceMap::open(&self.mos, object, NUMBERS)?.destroy(&self.mos, tx, self.features.as_ref())
+    }
 }

@@ -164,7 +164,7 @@ fn chosen_features(choice: &FeatureChoice) -> Result<Vec<Feature>, Failure> {
 }
 
 /// Specifications as the library takes them.
-fn vdev_paths(specs: &[VdevSpec]) -> Result<Vec<VdevPaths>, Failure> {
+pub(super) fn vdev_paths(specs: &[VdevSpec]) -> Result<Vec<VdevPaths>, Failure> {
     let mut vdevs = Vec::new();
     for spec in specs {
         let is_log = match spec.class {
@@ -179,9 +179,6 @@ fn vdev_paths(specs: &[VdevSpec]) -> Result<Vec<VdevPaths>, Failure> {
             _ => return Err(Failure::new(FailureKind::BadVdevs)),
         };
         vdevs.push(VdevPaths { paths, is_log });
-    }
-    if vdevs.iter().all(|vdev| vdev.is_log) {
-        return Err(Failure::new(FailureKind::BadVdevs));
     }
     Ok(vdevs)
 }
@@ -223,6 +220,9 @@ impl Pools {
         let features = chosen_features(&create.features)?;
         let properties = checks::changes(&create.dataset_properties, DatasetTypes::FILESYSTEM, true, &|feature| features.contains(&feature))?;
         let vdevs = vdev_paths(&create.vdevs)?;
+        if vdevs.iter().all(|vdev| vdev.is_log) {
+            return Err(Failure::new(FailureKind::BadVdevs));
+        }
         for path in vdevs.iter().flat_map(|vdev| &vdev.paths) {
             self.check_device(path, create.force)?;
         }
@@ -254,7 +254,7 @@ impl Pools {
     }
 
     /// Refuses a device that belongs to a pool, or does not exist.
-    fn check_device(&self, path: &Path, force: bool) -> Result<(), Failure> {
+    pub(super) fn check_device(&self, path: &Path, force: bool) -> Result<(), Failure> {
         let shown = path.display();
         let bad = |words: String| Failure::with(FailureKind::BadDevice, words);
         let disk = disk::open(&path.to_string_lossy(), Access::Inspect).map_err(|error| bad(format!("cannot open '{shown}': {error}")))?;
@@ -276,7 +276,7 @@ impl Pools {
 }
 
 /// Why a pool could not be made.
-fn creation_failure(error: &crate::Error) -> Failure {
+pub(super) fn creation_failure(error: &crate::Error) -> Failure {
     match error.kind() {
         ErrorKind::Invalid | ErrorKind::NoDevice | ErrorKind::Io | ErrorKind::Denied => Failure::with(FailureKind::BadDevice, error.message()),
         _ => Failure::about_pool(error),

@@ -14,6 +14,7 @@ mod cachefile;
 mod checks;
 mod create;
 mod datasets;
+mod devices;
 mod events;
 mod export;
 mod import;
@@ -304,6 +305,14 @@ impl Backend for Pools {
 
     fn pool_clear(&mut self, clear: PoolClear) -> Result<(), Failure> {
         self.clear(&clear)
+    }
+
+    fn pool_add(&mut self, add: PoolAdd) -> Result<(), Failure> {
+        self.add_vdevs(&add)
+    }
+
+    fn pool_remove(&mut self, remove: PoolRemove) -> Result<(), Failure> {
+        self.remove_vdev(&remove)
     }
 
     fn pool_upgrade(&mut self, upgrade: PoolUpgrade) -> Result<(), Failure> {

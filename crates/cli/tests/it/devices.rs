@@ -1,0 +1,78 @@
+//! Vdevs that come and go while the pool is in use: `zpool add`, `zpool remove`.
+
+use std::fs::{self, File};
+use std::io::Write;
+
+use crate::rig::Rig;
+
+const MIB: u64 = 1 << 20;
+
+/// So many bytes were written to the device, by `zpool iostat`.
+fn written(rig: &Rig, image: &str) -> u64 {
+    let table = rig.ok("zpool iostat -Hpv tank");
+    let row = table.lines().find(|line| line.split('\t').next().unwrap().ends_with(image)).unwrap_or_else(|| panic!("{image}: {table}"));
+    // Per second since the import: a second at least.
+    row.split('\t').nth(6).unwrap().parse().unwrap()
+}
+
+fn synced(rig: &Rig, name: &str) {
+    let mut file = File::create(rig.path(&format!("mnt/{name}"))).unwrap();
+    file.write_all(&vec![7; 100_000]).unwrap();
+    file.sync_all().unwrap();
+}
+
+#[test]
+fn log_devices_come_and_go_under_a_mount() {
+    let Some(rig) = Rig::new() else { return };
+    for name in ["a.img", "b.img", "c.img", "d.img"] {
+        rig.image(name, 128 * MIB);
+    }
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    synced(&rig, "first");
+    rig.refused("zpool add tank", "missing vdev specification");
+    rig.refused("zpool add tank log @a.img", "is part of active pool 'tank'");
+    rig.refused("zpool add tank mirror @b.img @c.img", "mismatched replication level: pool uses file and new vdev is mirror");
+    for word in ["cache", "spare", "special", "dedup"] {
+        rig.refused(&format!("zpool add -f tank {word} @b.img"), &format!("cannot add to 'tank': '{word}' vdevs are not yet supported"));
+    }
+    rig.refused("zpool add -f tank raidz @b.img @c.img", "'raidz1' vdevs are not yet supported");
+    let (a, b, c) = (rig.text("a.img"), rig.text("b.img"), rig.text("c.img"));
+    let layout = format!("would update 'tank' to the following configuration:\n\n\ttank\n\t  {a}\n\tlogs\n\t  mirror\n\t    {b}\n\t    {c}\n");
+    assert_eq!(rig.ok("zpool add -n tank log mirror @b.img @c.img"), layout);
+    rig.ok("zpool add tank log mirror @b.img @c.img");
+    let status = rig.ok("zpool status tank");
+    assert!(status.contains("\tlogs\t\n\t  mirror-1 ") && status.contains("b.img"), "{status}");
+    rig.refused("zpool create other @b.img", "is part of active pool 'tank'");
+    (0..30).for_each(|number| synced(&rig, &format!("s{number}")));
+    assert!(written(&rig, "b.img") > 0 && written(&rig, "c.img") > 0, "synchronous writes go to the log");
+
+    rig.ok("zpool add tank @d.img");
+    fs::write(rig.path("mnt/large"), vec![1; 32 << 20]).unwrap();
+    rig.ok("zpool sync tank");
+    assert!(written(&rig, "d.img") > 0, "data goes to all vdevs");
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img", "b.img", "c.img", "d.img"]);
+    rig.ok("zpool import -d @ tank");
+    synced(&rig, "again");
+
+    rig.refused("zpool remove tank @d.img", "only log devices can be removed");
+    rig.refused("zpool remove tank @b.img", "one side of a mirror");
+    rig.refused("zpool remove tank nothing", "no such device in pool");
+    rig.refused("zpool remove tank", "missing device");
+    rig.ok("zpool remove tank mirror-1");
+    let status = rig.ok("zpool status tank");
+    assert!(!status.contains("logs") && !status.contains("b.img") && !status.contains("hole"), "{status}");
+    synced(&rig, "after");
+    assert!(rig.ok("zpool history tank").contains("zpool remove tank mirror-1"));
+    assert!(rig.ok("zpool history -i tank").contains("vdev remove tank vdev (log) mirror-1"));
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img", "d.img"]);
+    rig.ok("zpool import -d @ tank");
+    rig.ok("zpool add tank log @b.img");
+    synced(&rig, "last");
+    for name in ["first", "s29", "again", "after", "last"] {
+        assert_eq!(fs::read(rig.path(&format!("mnt/{name}"))).unwrap(), vec![7; 100_000], "{name}");
+    }
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img", "b.img", "d.img"]);
+}

@@ -1,0 +1,59 @@
+//! `zpool add`, `zpool remove`
+
+use engine::error::ErrorKind;
+use engine::vdev::{TopVdev, VdevConfig, key};
+
+use super::create::{creation_failure, vdev_paths};
+use super::{Failure, FailureKind, Pools};
+use crate::control::{PoolAdd, PoolRemove};
+
+impl Pools {
+    pub(super) fn add_vdevs(&mut self, add: &PoolAdd) -> Result<(), Failure> {
+        let imported = self.find(&add.name)?;
+        let vdevs = vdev_paths(&add.vdevs)?;
+        if vdevs.is_empty() {
+            return Err(Failure::new(FailureKind::BadVdevs));
+        }
+        for path in vdevs.iter().flat_map(|vdev| &vdev.paths) {
+            self.check_device(path, add.force)?;
+        }
+        let stored = match add.ashift {
+            None => imported.pool.engine().stored_property("ashift").map_err(|error| Failure::about_pool(&error))?,
+            Some(_) => None,
+        };
+        let ashift = add.ashift.or_else(|| stored.and_then(|value| u32::try_from(value.number()).ok())).filter(|ashift| *ashift != 0);
+        imported.pool.add_vdevs(&vdevs, ashift, add.any_ashift).map_err(|error| creation_failure(&error))?;
+        self.note_named_event("vdev_add", &add.name);
+        self.write_cachefile(&add.name);
+        Ok(())
+    }
+
+    pub(super) fn remove_vdev(&mut self, remove: &PoolRemove) -> Result<(), Failure> {
+        let engine = self.find(&remove.name)?.pool.engine().clone();
+        let tops = engine.vdevs.data_tops();
+        let Some(guid) = tops.iter().find_map(|top| named(top, &remove.device)) else {
+            return Err(Failure::with(FailureKind::BadDevice, "no such device in pool"));
+        };
+        engine.remove_log(guid).map_err(|error| match error.kind() {
+            ErrorKind::Unsupported => Failure::with(FailureKind::PoolNotSupported, "only log devices can be removed by this version of tarn"),
+            ErrorKind::Invalid => Failure::with(FailureKind::PoolNotSupported, "it is one side of a mirror: remove the mirror by its name"),
+            ErrorKind::Busy => Failure::with(FailureKind::PoolBusy, error.message()),
+            _ => Failure::about_pool(&error),
+        })?;
+        self.note_named_event("vdev_remove_dev", &remove.name);
+        self.write_cachefile(&remove.name);
+        Ok(())
+    }
+}
+
+/// The guid of the vdev in `top` that somebody calls `name`.
+fn named(top: &TopVdev, name: &str) -> Option<u64> {
+    let config = top.config();
+    let group = |vdev: &VdevConfig| !vdev.kind.is_leaf() && format!("{}-{}", vdev.kind, vdev.id) == name;
+    let is_called = |vdev: &VdevConfig| {
+        let path = vdev.string(key::PATH);
+        let by_path = path.as_deref().is_some_and(|path| path == name || path.rsplit('/').next() == Some(name));
+        by_path || vdev.guid.to_string() == name || group(vdev)
+    };
+    std::iter::once(&config).chain(config.leaves()).find(|vdev| is_called(vdev)).map(|vdev| vdev.guid)
+}
