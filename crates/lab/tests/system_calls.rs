@@ -2,7 +2,7 @@
 #![allow(clippy::disallowed_methods)] // real processes are what is tested
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use sim::places::skipped;
@@ -37,7 +37,9 @@ fn calls(workload: &str, settings: &[&str]) -> Option<Vec<Call>> {
 }
 
 fn traced(what: &str, workload: &str, settings: &[&str]) -> Option<Vec<Call>> {
-    let scratch = tempfile::tempdir().unwrap();
+    // In memory, if it can be: on a busy disk each sync takes seconds.
+    let memory = Path::new("/dev/shm");
+    let scratch = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
     let (work, trace) = (scratch.path().join("work"), scratch.path().join("trace"));
     fs::create_dir(&work).unwrap();
     let mut command = Command::new("strace");

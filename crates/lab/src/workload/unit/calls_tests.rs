@@ -121,8 +121,7 @@ fn calls(id: u8, file: u64, moved: u64) -> Vec<Call> {
     unit.prepare(&round).unwrap();
     target.log.lock().unwrap().clear();
     unit.run(&round).unwrap();
-    let calls = target.log.lock().unwrap().clone();
-    calls
+    target.log.lock().unwrap().clone()
 }
 
 fn repeated(call: Call, times: usize) -> Vec<Call> {

@@ -9,7 +9,7 @@ use super::{KIB, MIB};
 use crate::storage::{Handle, Open};
 
 /// Small writes are of 1 to 8 KB, each length as likely as the others.
-pub(super) const SMALL: std::ops::RangeInclusive<u64> = KIB..=8 * KIB;
+const SMALL: std::ops::RangeInclusive<u64> = KIB..=8 * KIB;
 
 /// Test 1: write(1 MB) into a new file, close.
 pub(super) fn large_writes(job: &Job<'_>) -> Result<u64> {
@@ -25,9 +25,25 @@ pub(super) fn synchronous(job: &Job<'_>) -> Result<u64> {
 pub(super) fn small_writes(job: &Job<'_>) -> Result<u64> {
     const BETWEEN_SYNCS: u64 = 10 * MIB;
     let file = job.open(Open::Create)?;
+    let mut unsynced = 0;
+    let written = small_pass(job, file.as_ref(), |length| {
+        unsynced += length;
+        if unsynced >= BETWEEN_SYNCS {
+            file.sync()?;
+            unsynced = 0;
+        }
+        Ok(())
+    })?;
+    if unsynced > 0 {
+        file.sync()?;
+    }
+    Ok(written)
+}
+
+/// Writes small pieces from where the file stands; `after` is told the length of each.
+pub(super) fn small_pass(job: &Job<'_>, file: &dyn Handle, mut after: impl FnMut(u64) -> Result<()>) -> Result<u64> {
     let mut random = job.random(0);
     let mut meter = job.meter(job.moved_bytes);
-    let mut unsynced = 0;
     for number in 0.. {
         let length = meter.next(random.random_range(SMALL))?;
         if length == 0 {
@@ -35,14 +51,7 @@ pub(super) fn small_writes(job: &Job<'_>) -> Result<u64> {
         }
         file.write(job.piece(number, length))?;
         meter.add(length);
-        unsynced += length as u64;
-        if unsynced >= BETWEEN_SYNCS {
-            file.sync()?;
-            unsynced = 0;
-        }
-    }
-    if unsynced > 0 {
-        file.sync()?;
+        after(length as u64)?;
     }
     Ok(meter.done())
 }

@@ -1,10 +1,9 @@
 //! Tests that go through an existing file from its beginning to its end: 4, 5, 6 and 7.
 
 use anyhow::{Result, bail};
-use rand::Rng;
 
 use super::KIB;
-use super::create::{SMALL, write_pass};
+use super::create::{small_pass, write_pass};
 use super::job::Job;
 use crate::storage::{Handle, Open};
 
@@ -20,18 +19,7 @@ pub(super) fn rewrite_synchronous(job: &Job<'_>) -> Result<u64> {
 
 /// Test 7: small writes over what is there, close.
 pub(super) fn rewrite_small(job: &Job<'_>) -> Result<u64> {
-    let file = job.open(Open::Existing)?;
-    let mut random = job.random(0);
-    let mut meter = job.meter(job.moved_bytes);
-    for number in 0.. {
-        let length = meter.next(random.random_range(SMALL))?;
-        if length == 0 {
-            break;
-        }
-        file.write(job.piece(number, length))?;
-        meter.add(length);
-    }
-    Ok(meter.done())
+    small_pass(job, job.open(Open::Existing)?.as_ref(), |_| Ok(()))
 }
 
 /// Reads `bytes` from where the file stands, `length` a call.
