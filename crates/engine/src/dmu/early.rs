@@ -106,7 +106,7 @@ impl Objset {
             no_embed: true,
             bookmark: dnode.bookmark(0, *block),
         };
-        let results = self.context().io.write_many(wanted.iter().map(request).collect(), txg);
+        let results = self.context().io.try_write_many(wanted.iter().map(request).collect(), txg);
         let mut early = dnode.early.lock();
         for ((block, data), result) in wanted.into_iter().zip(results) {
             // Zeros need no place.

@@ -26,6 +26,10 @@ pub trait BlockDevice: Send + Sync {
     fn read_copy(&self, copy: usize, offset: u64, buf: &mut [u8]) -> Result<()>;
     /// Writes all of the buffers, one behind the other, to every side.
     fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()>;
+    /// As [`BlockDevice::write`], but a failure is an answer: nobody waits until the pool is repaired.
+    fn try_write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        self.write(offset, buffers)
+    }
     /// As `write`, and makes just that durable.
     fn write_durable(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
         self.write(offset, buffers)
@@ -91,6 +95,10 @@ impl BlockDevice for TopVdev {
                 done => return done,
             }
         }
+    }
+
+    fn try_write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        self.write_vectored(offset, buffers)
     }
 
     fn write_durable(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {

@@ -81,6 +81,8 @@ struct Batch {
     io: Arc<BlockIo>,
     requests: Vec<WriteRequest>,
     rules: ShapeRules,
+    /// When a device fails, the pool's repair is waited for.
+    patient: bool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -97,6 +99,16 @@ impl BlockIo {
     /// Writes blocks; the results are in the order of the requests. The pointers have a fill count of one, which is for
     /// the caller to change. Where the new pointer differs from `previous`, freeing what was there is the caller's too.
     pub fn write_many(self: &Arc<Self>, requests: Vec<WriteRequest>, txg: u64) -> Vec<Result<BlkPtr>> {
+        self.write_batch(requests, txg, true)
+    }
+
+    /// As [`BlockIo::write_many`], for who holds a group: when a device fails or there is no room in one piece, that is the answer.
+    /// (Whoever waited for the pool's repair with a group held kept everybody else from the next one.)
+    pub fn try_write_many(self: &Arc<Self>, requests: Vec<WriteRequest>, txg: u64) -> Vec<Result<BlkPtr>> {
+        self.write_batch(requests, txg, false)
+    }
+
+    fn write_batch(self: &Arc<Self>, requests: Vec<WriteRequest>, txg: u64, patient: bool) -> Vec<Result<BlkPtr>> {
         let count = requests.len();
         // A small batch is done before another thread would have woken up.
         let helpers = requests.iter().map(|request| request.data.len()).sum::<usize>() / TURN_BYTES;
@@ -111,7 +123,7 @@ impl BlockIo {
             done: 0,
         };
         let batch =
-            Arc::new(Batch { io: Arc::clone(self), requests, rules, state: Mutex::new(state), changed: Condvar::new() });
+            Arc::new(Batch { io: Arc::clone(self), requests, rules, patient, state: Mutex::new(state), changed: Condvar::new() });
         let shared = Arc::clone(&batch);
         self.writers().share(helpers, move || shared.work());
         let results = std::mem::take(&mut batch.state.lock().results);
@@ -131,13 +143,15 @@ impl BlockIo {
     /// # Errors
     /// Those of the devices, with the address.
     pub(super) fn write_copies(&self, dvas: &[Dva], bytes: &[u8]) -> Result<()> {
-        self.write_run(dvas, &[bytes])
+        self.write_run(dvas, &[bytes], true)
     }
 
     /// Writes blocks that follow each other, the first of which has these addresses.
-    fn write_run(&self, dvas: &[Dva], blocks: &[&[u8]]) -> Result<()> {
+    fn write_run(&self, dvas: &[Dva], blocks: &[&[u8]], patient: bool) -> Result<()> {
         for dva in dvas {
-            self.device(*dva)?.write(dva.offset, blocks).within(|| format!("block at {dva}"))?;
+            let device = self.device(*dva)?;
+            let written = if patient { device.write(dva.offset, blocks) } else { device.try_write(dva.offset, blocks) };
+            written.within(|| format!("block at {dva}"))?;
         }
         let bytes: usize = blocks.iter().map(|block| block.len()).sum();
         self.counters.writes.add((blocks.len() * dvas.len()) as u64);
@@ -304,7 +318,7 @@ impl Batch {
         let wanted = Request::new(placement.class, bytes.len() as u64, placement.copies, placement.txg);
         let (dvas, issued) = match self.io.allocator().allocate(&wanted) {
             Ok(dvas) => (dvas, false),
-            Err(error) if error.kind() == ErrorKind::NoSpace && bytes.len() > self.io.unit() => {
+            Err(error) if self.patient && error.kind() == ErrorKind::NoSpace && bytes.len() > self.io.unit() => {
                 (self.io.write_gang(bytes, &placement).within(|| format!("block {}", request.bookmark))?, true)
             }
             Err(error) => return Err(error.within(format!("block {}", request.bookmark))),
@@ -343,7 +357,7 @@ impl Batch {
         let written = pointers.and_then(|pointers| {
             let blocks: Vec<&[u8]> = run.iter().map(|ready| ready.contents.bytes()).collect();
             match run {
-                [first, ..] if !first.issued => self.io.write_run(&first.dvas, &blocks).map(|()| pointers),
+                [first, ..] if !first.issued => self.io.write_run(&first.dvas, &blocks, self.patient).map(|()| pointers),
                 _ => Ok(pointers),
             }
         });
