@@ -10,7 +10,9 @@
 //! they use is idle. So they take time from nobody in this machine; what they cost is the power of a virtual CPU for the time of a burst
 //! of requests and [`LINGER`] beyond.
 //!
-//! Measured on two virtual CPUs: a request and its answer took 35 to 45 µs without, 12 µs with it (and 12 µs with `haltpoll`).
+//! Measured on two virtual CPUs: a request and its answer took 35 to 45 µs without, 12 µs with it (and 12 µs with `haltpoll`). It is only done
+//! where it was asked for: a program that mixes requests with work of its own (test 12) came to a third of its speed with it, why is
+//! not understood.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -87,7 +87,7 @@ impl Default for SessionOptions {
             max_background: 64,
             threads_max: 32,
             readers: (cpus / 2).clamp(1, 4),
-            keep_awake: true,
+            keep_awake: false,
             name: "fuse".to_owned(),
         }
     }
