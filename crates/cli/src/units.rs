@@ -44,6 +44,17 @@ pub(crate) fn nice_bytes(number: u64) -> String {
     scaled(number, "B")
 }
 
+/// A time in nanoseconds: `131us`. Nothing took no time: 0 is `-`.
+pub(crate) fn nice_time(nanoseconds: u64) -> String {
+    match nanoseconds {
+        0 => "-".to_owned(),
+        1..1_000 => format!("{nanoseconds}ns"),
+        1_000..1_000_000 => format!("{}us", nanoseconds / 1_000),
+        1_000_000..1_000_000_000 => format!("{}ms", nanoseconds / 1_000_000),
+        _ => format!("{}s", nanoseconds / 1_000_000_000),
+    }
+}
+
 /// A ratio in hundredths: `1.00x`, or `1.00` when it is for a program.
 pub(crate) fn ratio(hundredths: u64, exact: bool) -> String {
     format!("{}.{:02}{}", hundredths / 100, hundredths % 100, if exact { "" } else { "x" })

@@ -429,7 +429,7 @@ impl Pool {
     /// # Errors
     /// The walk could not begin.
     pub fn check(&self, verify_data: bool, progress: &(dyn Fn(u64) + Sync)) -> Result<CheckReport> {
-        self.engine.check(CheckOptions { verify_data }, progress)
+        self.engine.check(CheckOptions { verify_data, ..CheckOptions::default() }, progress)
     }
 
     fn refuse_if_open(&self) -> Result<()> {

@@ -64,8 +64,42 @@ fn counters() {
     let ran = sh(&mut backend, "zpool iostat -v");
     assert!(ran.out.contains("\nspecial") && ran.out.ends_with(&format!("{}\n", "-----  -----")), "{}", ran.out);
     complains(&mut FakeBackend::default(), "zpool iostat", 1, "no pools available\n");
-    let ran = sh(&mut backend, "zpool iostat -l");
-    assert!(ran.code == 1 && ran.err.contains("option 'l' is not yet supported"), "{}", ran.err);
+    let ran = sh(&mut backend, "zpool iostat -c script");
+    assert!(ran.code == 1 && ran.err.contains("option 'c' is not yet supported"), "{}", ran.err);
+}
+
+/// The columns of `-l` and `-q`, and the histograms, in the layout of OpenZFS.
+#[test]
+fn single_requests() {
+    let mut backend = golden!("special").backend();
+    let status = &mut backend.pools[0].status;
+    let buckets = |at: usize, count: u64| (0..=at).map(|bucket| if bucket == at { count } else { 0 }).collect::<Vec<u64>>();
+    let stats = &mut status.root.stats;
+    stats.age_ns = 2_000_000_000;
+    stats.read_requests = Requests { wait: buckets(17, 3), single: buckets(12, 3), joined: Vec::new(), active: 2 };
+    stats.log_requests = Requests { wait: buckets(18, 1), single: buckets(9, 1), joined: Vec::new(), active: 0 };
+    stats.write_requests = Requests { wait: buckets(20, 1), single: Vec::new(), joined: buckets(20, 2000), active: 9 };
+    let name = status.name.clone();
+    let width = name.len().max(10);
+    let ran = sh(&mut backend, "zpool iostat -lq");
+    let lines: Vec<&str> = ran.out.lines().collect();
+    assert!(lines[0].ends_with("   scrub   trim  rebuild   syncq_read    syncq_write   asyncq_read  asyncq_write   scrubq_read   trimq_write  rebuildq_write"), "{}", ran.out);
+    assert!(lines[1].ends_with("   wait   wait   wait   pend  activ   pend  activ   pend  activ   pend  activ   pend  activ   pend  activ   pend  activ"), "{}", ran.out);
+    let cells: Vec<&str> = lines[3].split_whitespace().skip(7).collect();
+    assert_eq!(cells[..4], ["196us", "983us", "196us", "983us"], "{}", ran.out);
+    assert_eq!(cells[4..11], ["-"; 7]);
+    assert_eq!(cells[11..], ["0", "2", "0", "0", "0", "0", "0", "9", "0", "0", "0", "0", "0", "0"]);
+    let ran = sh(&mut backend, &format!("zpool iostat -w {name}"));
+    let lines: Vec<&str> = ran.out.lines().collect();
+    assert_eq!(lines[1], format!("{name:<width$}   total_wait     disk_wait    syncq_wait    asyncq_wait "), "{}", ran.out);
+    assert_eq!(lines[2], format!("{:<width$}   read  write   read  write   read  write   read  write  scrub   trim  rebuild", "latency"));
+    assert_eq!(lines.len(), 4 + 37 + 1, "{}", ran.out);
+    assert_eq!(lines[4 + 17], format!("{:<width$}      3      0      3      0      0      0      0      0      0      0      0", "262us"));
+    let ran = sh(&mut backend, &format!("zpool iostat -rHp {name}"));
+    assert!(ran.out.contains("\n4096\t3\t0\t0\t0\t0\t0\t0\t0\t0\t0\t0\t0\t0\t0\n"), "{}", ran.out);
+    assert!(ran.out.contains("\n1048576\t0\t0\t0\t0\t0\t0\t0\t2000\t"), "{}", ran.out);
+    let ran = sh(&mut backend, "zpool iostat -wl");
+    assert!(ran.code == 2 && ran.err.starts_with("[-r|-w] isn't allowed with [-c|-l|-q]\n"), "{}", ran.err);
 }
 
 #[test]

@@ -1,13 +1,14 @@
-//! `zdb -b` and `-c`: every block, and every byte of space.
+//! `zdb -b` and `-c`: every block, and every byte of space; `-S`: which blocks are the same.
 
 use engine::error::Error;
 use engine::pool::Pool;
-use engine::pool::check::{CheckOptions, CheckReport, Finding, TypeTotals};
+use engine::pool::check::{CheckOptions, CheckReport, Finding, SameTotals, TypeTotals};
 use serde_json::{Value as Json, json};
 
 use super::Flags;
 use crate::json::Object;
-use crate::session::{Session, say};
+use crate::session::{Session, complain, say};
+use crate::units::{nice_bytes, nice_number};
 
 /// What `zdb` exits with when something is wrong.
 const WRONG: u8 = 2;
@@ -25,7 +26,7 @@ pub(super) fn run(session: &mut Session<'_>, flags: &Flags, pool: &Pool, object:
         say!(session, "\nTraversing all blocks to {} ...\n", aims.join(" and "));
         let _ = session.out.flush();
     }
-    let mut report = pool.check(CheckOptions { verify_data }, &|_| {})?;
+    let mut report = pool.check(CheckOptions { verify_data, ..CheckOptions::default() }, &|_| {})?;
     if flags.no_leaks {
         report.findings.retain(|finding| !matches!(finding, Finding::Leak { .. }));
     }
@@ -34,6 +35,45 @@ pub(super) fn run(session: &mut Session<'_>, flags: &Flags, pool: &Pool, object:
         None => print(session, flags, &report),
     }
     Ok(if report.is_clean() { 0 } else { WRONG })
+}
+
+/// `-S`: what deduplication would make of the pool.
+pub(super) fn simulate_dedup(session: &mut Session<'_>, pool: &Pool) -> Result<u8, Error> {
+    let report = pool.check(CheckOptions { find_same: true, ..CheckOptions::default() }, &|_| {})?;
+    let histogram = report.same_blocks.histogram();
+    say!(session, "Simulated DDT histogram:\n");
+    say!(session, "bucket              allocated                       referenced          ");
+    say!(session, "______   {0}   {0}", "_".repeat(30));
+    dedup_line(session, ["refcnt", "blocks", "LSIZE", "PSIZE", "DSIZE", "blocks", "LSIZE", "PSIZE", "DSIZE"]);
+    dedup_line(session, ["------", "------", "-----", "-----", "-----", "------", "-----", "-----", "-----"]);
+    let (mut once, mut all) = (SameTotals::default(), SameTotals::default());
+    for (references, of_once, of_all) in &histogram {
+        dedup_totals(session, &nice_number(*references), of_once, of_all);
+        once.add(*of_once);
+        all.add(*of_all);
+    }
+    if once.blocks > 0 {
+        dedup_totals(session, "Total", &once, &all);
+        let ratio = |above: u64, below: u64| above as f64 / below as f64;
+        let (dedup, compress, copies) = (ratio(all.used, once.used), ratio(all.logical, all.physical), ratio(all.used, all.physical));
+        let product = dedup * compress / copies;
+        say!(session, "\ndedup = {dedup:.2}, compress = {compress:.2}, copies = {copies:.2}, dedup * compress / copies = {product:.2}");
+    }
+    say!(session, "");
+    // What cannot be read is missing from the table.
+    let unreadable: Vec<&Finding> = report.findings.iter().filter(|finding| matches!(finding, Finding::Unreadable { .. })).collect();
+    unreadable.iter().for_each(|finding| complain!(session, "zdb: not counted: {finding}"));
+    Ok(if unreadable.is_empty() { 0 } else { WRONG })
+}
+
+fn dedup_totals(session: &mut Session<'_>, name: &str, once: &SameTotals, all: &SameTotals) {
+    let cells = |of: &SameTotals| [nice_number(of.blocks), nice_bytes(of.logical), nice_bytes(of.physical), nice_bytes(of.used)];
+    let ([a, b, c, d], [e, f, g, h]) = (cells(once), cells(all));
+    dedup_line(session, [name, &a, &b, &c, &d, &e, &f, &g, &h]);
+}
+
+fn dedup_line(session: &mut Session<'_>, [name, a, b, c, d, e, f, g, h]: [&str; 9]) {
+    say!(session, "{name:>6}   {a:>6}   {b:>5}   {c:>5}   {d:>5}   {e:>6}   {f:>5}   {g:>5}   {h:>5}");
 }
 
 fn total(report: &CheckReport) -> TypeTotals {

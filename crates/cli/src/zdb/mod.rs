@@ -41,10 +41,11 @@ const LONG: &[Long] = &[
     ("metaslabs", 'm'),
     ("read-block", 'R'),
     ("embedded-block-pointer", 'E'),
+    ("simulate-dedup", 'S'),
     ("json", 'j'),
 ];
 
-const USAGE: &str = "Usage:\tzdb [-bcCdhLmPuv] [--json] [-e [-p <path> ...]] [<poolname>[/<dataset>] [<object> ...]]
+const USAGE: &str = "Usage:\tzdb [-bcCdhLmPSuv] [--json] [-e [-p <path> ...]] [<poolname>[/<dataset>] [<object> ...]]
 \tzdb -R [-e [-p <path> ...]] <poolname> <vdev>:<offset>:<size>[:<flags>]
 \tzdb -E <word0>:...:<word15>
 \tzdb -l [-qu] [--json] <device> ...
@@ -59,6 +60,7 @@ const USAGE: &str = "Usage:\tzdb [-bcCdhLmPuv] [--json] [-e [-p <path> ...]] [<p
         -l --label                   read label contents
         -m --metaslabs               metaslabs
         -R --read-block              read and show a block; flags: c d i r v
+        -S --simulate-dedup          simulate dedup to measure effect
         -u --uberblock               uberblock
         -v --verbose                 verbose (applies to all others)
     Below options are intended for use with other options:
@@ -82,6 +84,7 @@ struct Flags {
     metaslabs: bool,
     read_block: bool,
     embedded: bool,
+    simulate_dedup: bool,
     /// `-x`, `-k`...: named by the letter when it is used.
     unknown: Option<char>,
     force: bool,
@@ -122,7 +125,8 @@ fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<Stri
             'R' => flags.read_block = true,
             'E' => flags.embedded = true,
             'F' | 'G' | 'A' | 'i' | 'U' | 't' | 'o' | 'I' => flags.force = true,
-            'S' | 'k' | 'M' | 'O' | 'r' | 'X' | 'Z' | 'y' | 's' | 'D' | 'T' | 'B' | 'K' | 'N' => flags.unknown = Some(letter),
+            'S' => flags.simulate_dedup = true,
+            'k' | 'M' | 'O' | 'r' | 'X' | 'Z' | 'y' | 's' | 'D' | 'T' | 'B' | 'K' | 'N' => flags.unknown = Some(letter),
             'e' => flags.exported = true,
             'l' => flags.labels += 1,
             'L' => flags.no_leaks = true,

@@ -171,6 +171,9 @@ pub(super) fn run(session: &mut Session<'_>, flags: &Flags, name: &str, objects:
         show_dataset(session, flags, &pool, name, &ranges).map_err(|error| failed(session, name, &error))?;
         return Ok(0);
     }
+    if flags.simulate_dedup {
+        return check::simulate_dedup(session, &pool).map_err(|error| failed(session, name, &error));
+    }
     let everything =
         !(flags.blocks || flags.checksum > 0 || flags.config || flags.datasets > 0 || flags.uberblock > 0 || flags.history > 0 || flags.metaslabs);
     let mut object = flags.json.then(|| json::envelope("zdb"));

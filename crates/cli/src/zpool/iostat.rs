@@ -4,22 +4,22 @@
 //!
 //! The daemon counts from the moment of the import and never starts again. The first table has the averages since then; each
 //! further one what was counted since the table before, by the second. What a vdev does is the sum of what the devices below
-//! it do.
+//! it do. The columns of `-l` and `-q` and the histograms of `-w` and `-r` are in [`super::iostat_requests`].
 
 use std::collections::BTreeMap;
 
 use tarnfs::control::{PoolStatus, VdevKind, VdevStats, VdevStatus};
 
+use super::iostat_requests::{Histogram, LATENCY_TITLES, QUEUE_TITLES, Title, latencies, queues};
 use super::pools::{self, Timestamp};
 use super::status::{is_listed_apart, is_ordinary};
 use super::vdev_name::{CLASSES, Naming};
 use crate::getopt::Options;
 use crate::session::{Outcome, Session, Stop, complain, say};
-use crate::units::nice_number;
+use crate::units::{nice_number, nice_time};
 
 const NAME_WIDTH_MIN: usize = 10;
-/// Columns, over which the title of a pair is centred.
-const TITLES: [(&str, [&str; 2]); 3] = [("capacity", ["alloc", "free"]), ("operations", ["read", "write"]), ("bandwidth", ["read", "write"])];
+const TITLES: [Title; 3] = [("capacity", &["alloc", "free"]), ("operations", &["read", "write"]), ("bandwidth", &["read", "write"])];
 
 #[derive(Default)]
 struct Flags {
@@ -28,18 +28,40 @@ struct Flags {
     exact: bool,
     verbose: bool,
     skip_first: bool,
+    heading_once: bool,
+    latency: bool,
+    queues: bool,
+    histogram: Option<Histogram>,
     timestamp: Timestamp,
     /// Only these vdevs.
     vdevs: Vec<String>,
 }
 
 impl Flags {
-    fn cell_width(&self) -> usize {
-        if self.exact { 15 } else { 5 }
+    /// The groups of columns: their titles, and how wide each column is.
+    fn groups(&self) -> Vec<(&'static [Title], usize)> {
+        let wide = |exact| if self.exact { exact } else { 5 };
+        let mut groups: Vec<(&'static [Title], usize)> = vec![(&TITLES, wide(15))];
+        if self.latency {
+            groups.push((&LATENCY_TITLES, wide(10)));
+        }
+        if self.queues {
+            groups.push((&QUEUE_TITLES, wide(6)));
+        }
+        groups
+    }
+
+    /// The width of each column.
+    fn widths(&self) -> Vec<usize> {
+        self.groups().iter().flat_map(|(titles, width)| titles.iter().flat_map(|(_, columns)| columns.iter()).map(|_| *width)).collect()
     }
 
     fn title(&self) -> &'static str {
-        if self.vdevs.is_empty() { "pool" } else { "vdev" }
+        match &self.histogram {
+            Some(histogram) => histogram.title(),
+            None if self.vdevs.is_empty() => "pool",
+            None => "vdev",
+        }
     }
 }
 
@@ -57,13 +79,21 @@ fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<Stri
             'v' => flags.verbose = true,
             'y' => flags.skip_first = true,
             'T' => flags.timestamp = pools::parse_timestamp(session, &argument.unwrap_or_default())?,
-            'n' => {}
+            'n' => flags.heading_once = true,
+            'l' => flags.latency = true,
+            'q' => flags.queues = true,
+            'w' => flags.histogram = Some(Histogram::Wait),
+            'r' => flags.histogram = Some(Histogram::Size),
             'h' => return Err(Stop::Usage),
             letter => {
-                complain!(session, "zpool iostat: option '{letter}' is not yet supported by this version of tarn: it counts requests and bytes only");
+                complain!(session, "zpool iostat: option '{letter}' is not yet supported by this version of tarn: it runs no programs of others");
                 return Err(Stop::Code(1));
             }
         }
+    }
+    if flags.histogram.is_some() && (flags.latency || flags.queues) {
+        complain!(session, "[-r|-w] isn't allowed with [-c|-l|-q]");
+        return Err(Stop::Usage);
     }
     Ok((flags, options.operands()))
 }
@@ -132,7 +162,8 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
             round += 1;
             let skipped = flags.skip_first && round == 1;
             if !skipped {
-                let heading = round == 1 || flags.verbose || (flags.skip_first && round == 2);
+                let repeated = flags.verbose && !flags.heading_once;
+                let heading = round == 1 || repeated || (flags.skip_first && round == 2);
                 print(session, &flags, &statuses, &before, heading);
             }
             statuses.iter().for_each(|status| remember(&status.root, status.root.stats.age_ns, &mut before));
@@ -162,46 +193,50 @@ fn print(session: &mut Session<'_>, flags: &Flags, statuses: &[PoolStatus], befo
     if let Some(text) = flags.timestamp.text(session) {
         say!(session, "{text}");
     }
-    if heading && !flags.scripted {
+    if heading && !flags.scripted && flags.histogram.is_none() {
         print_heading(session, flags, width);
     }
     for status in statuses {
         let mut table = Table { flags, before, width, age_ns: status.root.stats.age_ns, pool: &status.name };
         let lines = table.print_vdev(session, &status.root, 0);
-        if lines > 0 && flags.verbose && flags.vdevs.is_empty() && !flags.scripted {
+        if lines > 0 && flags.verbose && flags.vdevs.is_empty() && !flags.scripted && flags.histogram.is_none() {
             separator(session, flags, width, None);
         }
     }
-    if !flags.scripted && ((statuses.len() > 1 && !flags.verbose) || !flags.vdevs.is_empty()) {
+    if !flags.scripted && flags.histogram.is_none() && ((statuses.len() > 1 && !flags.verbose) || !flags.vdevs.is_empty()) {
         separator(session, flags, width, None);
     }
 }
 
 fn print_heading(session: &mut Session<'_>, flags: &Flags, width: usize) {
-    let cell = flags.cell_width();
-    let mut upper = format!("{:width$}", "");
-    let mut lower = format!("{:<width$}", flags.title());
-    for (title, columns) in TITLES {
-        let both = 2 * cell + 2;
-        let begin = (both / 2).saturating_sub(title.len() / 2);
-        upper.push_str(&format!("  {:begin$}{title:<rest$}", "", rest = both - begin));
-        for column in columns {
-            lower.push_str(&format!("  {column:>cell$}"));
-        }
+    let mut lines = [format!("{:width$}", ""), format!("{:<width$}", flags.title())];
+    for (titles, cell) in flags.groups() {
+        add_titles(&mut lines, titles, cell);
     }
-    say!(session, "{upper}");
-    say!(session, "{lower}");
+    lines.iter().for_each(|line| say!(session, "{line}"));
     separator(session, flags, width, None);
+}
+
+/// Titles, each over its columns, which are `cell` wide.
+fn add_titles([upper, lower]: &mut [String; 2], titles: &[Title], cell: usize) {
+    for (title, columns) in titles {
+        columns.iter().for_each(|column| lower.push_str(&format!("  {column:>cell$}")));
+        if title.is_empty() {
+            continue;
+        }
+        let all = columns.len() * cell + 2 * (columns.len() - 1);
+        let begin = (all / columns.len()).saturating_sub(title.len() / columns.len());
+        upper.push_str(&format!("  {:begin$}{title:<rest$}", "", rest = all.saturating_sub(begin)));
+    }
 }
 
 /// A line of dashes, or the name of a class of vdevs in such a line.
 fn separator(session: &mut Session<'_>, flags: &Flags, width: usize, class: Option<&str>) {
-    let cell = flags.cell_width();
     let mut line = match class {
         Some(class) => format!("{class:<width$}"),
         None => "-".repeat(width.max(flags.title().len())),
     };
-    for _ in 0..6 {
+    for cell in flags.widths() {
         match class {
             Some(_) => line.push_str(&format!("  {:>cell$}", "-")),
             None => line.push_str(&format!("  {}", "-".repeat(cell))),
@@ -244,7 +279,8 @@ impl Table<'_> {
         }
         for (class, title) in CLASSES {
             let mut children = vdev.children.iter().filter(|child| is_listed_apart(child, class)).peekable();
-            if children.peek().is_some() && !self.flags.scripted && self.flags.vdevs.is_empty() {
+            let separate = !self.flags.scripted && self.flags.vdevs.is_empty() && self.flags.histogram.is_none();
+            if children.peek().is_some() && separate {
                 separator(session, self.flags, self.width, Some(title));
             }
             for child in children {
@@ -260,6 +296,12 @@ impl Table<'_> {
         let before = self.before.get(&vdev.guid).unwrap_or(&none);
         let elapsed = self.age_ns.saturating_sub(before.age_ns);
         let scale = if elapsed == 0 { 1.0 } else { 1e9 / elapsed as f64 };
+        if let Some(histogram) = self.flags.histogram {
+            // Without a table before it, a histogram has everything since the import.
+            let scale = if before.age_ns == 0 { 1.0 } else { scale };
+            self.print_histogram(session, &histogram.columns(stats, before, scale), histogram, name);
+            return;
+        }
         let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 * scale) as u64;
         let text = |number: u64| if self.flags.exact { number.to_string() } else { nice_number(number) };
         let space = |number: u64| match (stats.space, self.flags.exact) {
@@ -267,7 +309,7 @@ impl Table<'_> {
             (0, false) => "-".to_owned(),
             _ => text(number),
         };
-        let cells = [
+        let mut cells = vec![
             space(stats.allocated),
             space(stats.space.saturating_sub(stats.allocated)),
             text(rate(stats.reads, before.reads)),
@@ -275,12 +317,51 @@ impl Table<'_> {
             text(rate(stats.read_bytes, before.read_bytes)),
             text(rate(stats.written_bytes, before.written_bytes)),
         ];
+        if self.flags.latency {
+            let time = |number: u64| if self.flags.exact && number > 0 { number.to_string() } else { nice_time(number) };
+            cells.extend(latencies(stats, before).map(time));
+        }
+        if self.flags.queues {
+            cells.extend(queues(stats).map(text));
+        }
         if self.flags.scripted {
             say!(session, "{name}\t{}", cells.join("\t"));
             return;
         }
-        let (width, cell) = (self.width, self.flags.cell_width());
-        let cells: String = cells.iter().map(|text| format!("  {text:>cell$}")).collect();
+        let width = self.width;
+        let cells: String = cells.iter().zip(self.flags.widths()).map(|(text, cell)| format!("  {text:>cell$}")).collect();
         say!(session, "{:<width$}{cells}", format!("{:depth$}{name}", ""));
+    }
+
+    fn print_histogram(&self, session: &mut Session<'_>, columns: &[Vec<u64>], histogram: Histogram, name: &str) {
+        let largest = columns.iter().flatten().max().copied().unwrap_or(0);
+        let cell = if self.flags.exact { 5.max(largest.to_string().len()) } else { 5 };
+        let width = self.width.max(histogram.title().len());
+        say!(session, "");
+        if self.flags.scripted {
+            say!(session, "{name}");
+        } else {
+            let mut lines = [format!("{name:<width$}"), format!("{:<width$}", histogram.title())];
+            add_titles(&mut lines, histogram.titles(), cell);
+            lines.iter().for_each(|line| say!(session, "{line}"));
+            let dashes: String = columns.iter().map(|_| format!("  {}", "-".repeat(cell))).collect();
+            say!(session, "{}{dashes}", "-".repeat(width));
+        }
+        for bucket in histogram.buckets() {
+            let text = |column: &Vec<u64>| match (column[bucket], self.flags.exact) {
+                (number, true) => number.to_string(),
+                (number, false) => nice_number(number),
+            };
+            if self.flags.scripted {
+                let cells: String = columns.iter().map(|column| format!("\t{}", text(column))).collect();
+                say!(session, "{}{cells}", histogram.bound(bucket));
+            } else {
+                let cells: String = columns.iter().map(|column| format!("  {:>cell$}", text(column))).collect();
+                say!(session, "{:<width$}{cells}", histogram.label(bucket));
+            }
+        }
+        if !self.flags.scripted {
+            say!(session, "{}", "-".repeat(width + columns.len() * (cell + 2)));
+        }
     }
 }

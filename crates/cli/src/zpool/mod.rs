@@ -11,6 +11,7 @@ mod get;
 mod history;
 mod import;
 mod iostat;
+mod iostat_requests;
 mod labelclear;
 mod list;
 mod pools;

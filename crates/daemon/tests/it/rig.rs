@@ -110,7 +110,7 @@ impl Rig {
         self.mounts.unmount_all(false).unwrap();
         let pool = self.pool.take().unwrap();
         pool.sync_all().unwrap();
-        let report = pool.check(CheckOptions { verify_data: true }, &|_| ()).unwrap();
+        let report = pool.check(CheckOptions { verify_data: true, ..CheckOptions::default() }, &|_| ()).unwrap();
         assert!(report.is_clean(), "{:?}", report.findings);
         pool.export().unwrap();
     }

@@ -182,7 +182,7 @@ impl Rig {
     /// Everything below `root` reads, and is exactly what is allocated.
     fn check(&self, root: &BlkPtr) {
         let progress = |_| ();
-        let mut walker = Walker::new(&self.context.io, CheckOptions { verify_data: true }, &progress);
+        let mut walker = Walker::new(&self.context.io, CheckOptions { verify_data: true, ..CheckOptions::default() }, &progress);
         walker.walk_objset(root, 7, 0);
         let mut allocated = RangeTree::new();
         for (metaslab, free) in self.group.metaslabs().iter().zip(self.free.0.lock().iter()) {

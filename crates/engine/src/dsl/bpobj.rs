@@ -44,9 +44,9 @@ pub struct Bpobj(pub u64);
 impl Bpobj {
     /// Makes an empty list.
     pub fn create(meta: &Meta, tx: &SyncTx<'_>) -> Result<Self> {
-        let version = if meta.version < 10 {
+        let version = if meta.version() < 10 {
             BpobjVersion::V0
-        } else if meta.version < 26 {
+        } else if meta.version() < 26 {
             BpobjVersion::V1
         } else if !meta.features.is_active(Feature::Livelist) {
             BpobjVersion::V2

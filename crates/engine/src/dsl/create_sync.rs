@@ -64,7 +64,7 @@ impl Dsl {
         phys.creation_time = self.meta.context.host.wall_clock().0.into();
         phys.props = mos.zap_create(ObjectType::DSL_PROPS, tx)?.into();
         phys.child_dirs = mos.zap_create(ObjectType::DSL_DIR_CHILD_MAP, tx)?.into();
-        if self.meta.version >= 13 {
+        if self.meta.version() >= 13 {
             phys.flags = DIR_FLAG_USED_BREAKDOWN.into();
         }
         mos.set_bonus(object, phys.as_bytes(), tx)?;
@@ -93,7 +93,7 @@ impl Dsl {
             None => phys.deadlist = Deadlist::create(&self.meta, tx)?.into(),
             Some(origin) => self.link_to_origin(object, &mut phys, dir, origin, tx)?,
         }
-        if self.meta.version >= 15 {
+        if self.meta.version() >= 15 {
             phys.flags |= DATASET_FLAG_UNIQUE_ACCURATE;
         }
         mos.set_bonus(object, phys.as_bytes(), tx)?;
@@ -139,7 +139,7 @@ impl Dsl {
         let old_keys = self.snapshot_txgs_before(origin)?;
         phys.deadlist = head.deadlist().clone_keys(&self.meta, from.creation_txg.get(), &old_keys, tx)?.into();
         let next_clones = match from.next_clones.get() {
-            0 if self.meta.version >= 11 => mos.zap_create(ObjectType::NEXT_CLONES, tx)?,
+            0 if self.meta.version() >= 11 => mos.zap_create(ObjectType::NEXT_CLONES, tx)?,
             there => there,
         };
         origin.change(|state| {
@@ -150,7 +150,7 @@ impl Dsl {
             mos.zap(next_clones)?.add_int(tx, object)?;
         }
         self.change_dir(dir, |state| state.phys.origin = origin.object.into());
-        if self.meta.version >= 26 {
+        if self.meta.version() >= 26 {
             let clones = match origin.dir.phys().clones.get() {
                 0 => mos.zap_create(ObjectType::DSL_CLONES, tx)?,
                 there => there,
@@ -203,7 +203,7 @@ impl Dsl {
         fill: Fill,
         tx: &SyncTx<'_>,
     ) -> Result<()> {
-        let size = if self.meta.version >= 15 { ObjsetSize::V3 } else { ObjsetSize::V1 };
+        let size = if self.meta.version() >= 15 { ObjsetSize::V3 } else { ObjsetSize::V1 };
         let objset = Objset::create(dataset.objset_options()?, tx, objset_type, size);
         if objset_type == ObjsetType::FileSystem && size >= ObjsetSize::V3 {
             let mut flags = ondisk::objset::FLAG_USER_ACCOUNTING_COMPLETE;

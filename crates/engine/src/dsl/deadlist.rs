@@ -57,7 +57,7 @@ impl Deadlist {
 
     /// Makes an empty deadlist and returns its object.
     pub fn create(meta: &Meta, tx: &SyncTx<'_>) -> Result<u64> {
-        if meta.version < 26 {
+        if meta.version() < 26 {
             return Bpobj::create(meta, tx).map(|list| list.0);
         }
         let bonus = size_of::<DeadlistPhys>();

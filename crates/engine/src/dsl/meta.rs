@@ -138,8 +138,7 @@ pub struct Meta {
     pub mos: Mos,
     /// Which features are on.
     pub features: Features,
-    /// The pool's version: 1 to 28, or 5000 with features.
-    pub version: u64,
+    version: AtomicU64,
     /// The layers below.
     pub context: Arc<DmuContext>,
     empty_bpobj: AtomicU64,
@@ -147,14 +146,24 @@ pub struct Meta {
 
 impl fmt::Debug for Meta {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Meta").field("version", &self.version).finish_non_exhaustive()
+        f.debug_struct("Meta").field("version", &self.version()).finish_non_exhaustive()
     }
 }
 
 impl Meta {
     /// Of an open pool, or of one being created.
     pub fn new(mos: Mos, features: Features, version: u64, context: Arc<DmuContext>) -> Self {
-        Meta { mos, features, version, context, empty_bpobj: AtomicU64::new(0) }
+        Meta { mos, features, version: AtomicU64::new(version), context, empty_bpobj: AtomicU64::new(0) }
+    }
+
+    /// The pool's version: 1 to 28, or 5000 with features.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Relaxed)
+    }
+
+    /// The pool has this version from now on: what the versions between need has been made.
+    pub(crate) fn set_version(&self, version: u64) {
+        self.version.store(version, Ordering::Relaxed);
     }
 
     /// The shared empty bpobj, if there is one.

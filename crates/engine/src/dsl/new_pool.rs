@@ -58,17 +58,17 @@ impl Dsl {
         dsl.special.write().root = Some(root.clone());
         let mos_dir = dsl.create_dir_sync(Some(&root), MOS_DIR, tx)?;
         dsl.special.write().mos = Some(dsl.dir(mos_dir, Some(MOS_DIR))?);
-        if dsl.meta.version >= 26 {
+        if dsl.meta.version() >= 26 {
             let free = dsl.create_dir_sync(Some(&root), FREE_DIR, tx)?;
             dsl.special.write().free = Some(dsl.dir(free, Some(FREE_DIR))?);
             let list = Bpobj::create(&dsl.meta, tx)?;
             mos.zap_add_u64(key::DIRECTORY, key::FREE_BPOBJ, list.0, tx)?;
             dsl.special.write().free_bpobj = Some(list);
         }
-        if dsl.meta.version >= 11 {
+        if dsl.meta.version() >= 11 {
             dsl.create_origin(tx)?;
         }
-        if dsl.meta.version >= VERSION_FEATURES {
+        if dsl.meta.version() >= VERSION_FEATURES {
             dsl.meta.features.create_objects(&mos, tx)?;
             for feature in features {
                 dsl.meta.features.enable(&mos, feature, tx)?;

@@ -189,7 +189,7 @@ impl Dataset {
             PropertyChange::Inherit => {
                 mos.zap_remove(dictionary, name, tx)?;
                 mos.zap_remove(dictionary, &unknown, tx)?;
-                if self.dsl.meta.version >= 22 && mos.zap_contains(dictionary, HAS_RECEIVED)? {
+                if self.dsl.meta.version() >= 22 && mos.zap_contains(dictionary, HAS_RECEIVED)? {
                     mos.zap_set_u64(dictionary, &inherit, 0, tx)?;
                 }
                 Ok(())

@@ -257,7 +257,7 @@ impl Rig {
     fn check(&self) {
         let dsl = self.dsl();
         let progress = |_| ();
-        let mut walker = Walker::new(&self.context.io, CheckOptions { verify_data: true }, &progress);
+        let mut walker = Walker::new(&self.context.io, CheckOptions { verify_data: true, ..CheckOptions::default() }, &progress);
         walker.walk_objset(&self.root.lock(), 0, 0);
         let mut dirs = vec![dsl.root_dir().unwrap()];
         while let Some(dir) = dirs.pop() {

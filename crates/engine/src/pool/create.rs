@@ -163,7 +163,7 @@ fn create_pool_objects(dsl: &Arc<Dsl>, vdevs: &VdevTree, tx: &SyncTx<'_>) -> Res
     Ok(config)
 }
 
-fn create_salt(dsl: &Dsl, tx: &SyncTx<'_>) -> Result<()> {
+pub(super) fn create_salt(dsl: &Dsl, tx: &SyncTx<'_>) -> Result<()> {
     let host = &dsl.meta.context.host;
     let salt: Vec<u8> = (0..4).flat_map(|_| host.random().to_le_bytes()).collect();
     let directory = dsl.meta.mos.zap(key::DIRECTORY)?;

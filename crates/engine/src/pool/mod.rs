@@ -23,6 +23,7 @@ mod open;
 mod pool;
 pub mod prop_table;
 mod properties;
+mod raise;
 mod remove_log;
 mod removed;
 pub mod shared_blocks;

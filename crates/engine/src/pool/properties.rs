@@ -112,7 +112,7 @@ impl Pool {
                 dsl.meta.features.enable(&dsl.meta.mos, feature, tx)?;
                 dsl.record_event("set", &format!("feature@{}=enabled", feature.name()), tx)?;
             }
-            Ok(())
+            Self::obey_features(dsl)
         })
     }
 }

@@ -46,14 +46,14 @@ fn a_new_pool_is_clean_and_opens_again() {
     };
     let pool = Pool::create(new, options(false)).unwrap();
     pool.sync_all().unwrap();
-    let report = pool.check(CheckOptions { verify_data: true }, &|_| ()).unwrap();
+    let report = pool.check(CheckOptions { verify_data: true, ..CheckOptions::default() }, &|_| ()).unwrap();
     assert!(report.is_clean(), "{:?}", report.findings);
     pool.export().unwrap();
     drop(pool);
     for _ in 0..3 {
         let pool = open(&directory, false);
         pool.sync_all().unwrap();
-        let report = pool.check(CheckOptions { verify_data: true }, &|_| ()).unwrap();
+        let report = pool.check(CheckOptions { verify_data: true, ..CheckOptions::default() }, &|_| ()).unwrap();
         assert!(report.is_clean(), "{:?}", report.findings);
         pool.export().unwrap();
     }
@@ -67,7 +67,7 @@ fn a_new_pool_is_clean_and_opens_again() {
 fn a_golden_pool_checks_clean() {
     let Ok(directory) = std::env::var("GOLDEN") else { return };
     let pool = open(Path::new(&directory), true);
-    let report = pool.check(CheckOptions { verify_data: true }, &|_| ()).unwrap();
+    let report = pool.check(CheckOptions { verify_data: true, ..CheckOptions::default() }, &|_| ()).unwrap();
     println!("{} blocks, {} verified, {} datasets, claimed {} allocated {}", report.blocks, report.verified, report.datasets, report.claimed_bytes, report.allocated_bytes);
     assert!(report.is_clean(), "{:?}", report.findings);
 }

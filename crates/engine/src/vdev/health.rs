@@ -1,6 +1,6 @@
 //! How vdevs are.
 
-use super::VdevKind;
+use super::{Requests, VdevKind};
 use std::fmt;
 
 /// How well a vdev works, worst first.
@@ -102,6 +102,8 @@ pub struct VdevStatus {
     pub writes: u64,
     pub read_bytes: u64,
     pub written_bytes: u64,
+    /// Of a device: reads, writes of the log, other writes.
+    pub requests: [Requests; 3],
     /// A top-level vdev for the intent log.
     pub is_log: bool,
     /// It missed writes.

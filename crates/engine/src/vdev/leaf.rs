@@ -3,6 +3,7 @@
 //! # Locks
 //! `disk` is held for reading across I/O, so that closing a device waits for what is under way.
 
+use super::traffic::{RequestKind, Traffic};
 use super::{Reason, VdevState, mirror::View};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{bail, error};
@@ -46,6 +47,8 @@ pub struct Leaf {
     writing_txg: Arc<AtomicU64>,
     /// What was done with it.
     pub stats: LeafStats,
+    /// How that went.
+    pub traffic: Traffic,
 }
 
 /// Counts an I/O as pending while it lives.
@@ -85,6 +88,7 @@ impl Leaf {
             unsaved: AtomicBool::new(false),
             writing_txg,
             stats: LeafStats::default(),
+            traffic: Traffic::default(),
         }
     }
 
@@ -237,6 +241,7 @@ impl Leaf {
         }
         let at = self.place(offset, buf.len() as u64)?;
         let _pending = Pending::new(&self.stats.pending);
+        let _under_way = self.traffic.begin(RequestKind::Read, buf.len(), 1);
         let result = self.with_disk("read", |disk| disk.read_at(buf, at));
         count(&result, &self.stats.reads, &self.stats.read_bytes, &self.stats.read_errors, buf.len());
         result
@@ -244,18 +249,19 @@ impl Leaf {
 
     /// Writes data. What fails leaves the leaf degraded and behind.
     pub fn write(&self, offset: u64, bufs: &[&[u8]]) -> Result<()> {
-        self.write_with(offset, bufs, |disk, at| disk.write_vectored_at(bufs, at))
+        self.write_with(RequestKind::Write, offset, bufs, |disk, at| disk.write_vectored_at(bufs, at))
     }
 
     /// Writes data and makes just that durable.
     pub fn write_durable(&self, offset: u64, bufs: &[&[u8]]) -> Result<()> {
-        self.write_with(offset, bufs, |disk, at| disk.write_durable_at(bufs, at))
+        self.write_with(RequestKind::LogWrite, offset, bufs, |disk, at| disk.write_durable_at(bufs, at))
     }
 
-    fn write_with(&self, offset: u64, bufs: &[&[u8]], write: impl FnOnce(&DiskRef, u64) -> std::io::Result<()>) -> Result<()> {
+    fn write_with(&self, kind: RequestKind, offset: u64, bufs: &[&[u8]], write: impl FnOnce(&DiskRef, u64) -> std::io::Result<()>) -> Result<()> {
         let length: usize = bufs.iter().map(|b| b.len()).sum();
         let result = self.place(offset, length as u64).and_then(|at| {
             let _pending = Pending::new(&self.stats.pending);
+            let _under_way = self.traffic.begin(kind, length, bufs.len());
             self.with_disk("write", |disk| write(disk, at))
         });
         count(&result, &self.stats.writes, &self.stats.written_bytes, &self.stats.write_errors, length);

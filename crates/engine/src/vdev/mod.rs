@@ -32,6 +32,7 @@ mod leaf;
 mod mirror;
 mod size;
 mod top;
+mod traffic;
 mod tree;
 
 #[cfg(test)]
@@ -44,6 +45,7 @@ pub use health::{Reason, VdevState, VdevStatus};
 pub use indirect::IndirectMap;
 pub(crate) use indirect::RemovedVdev;
 pub use leaf::{Leaf, LeafStats};
+pub use traffic::{RequestKind, Requests, Traffic};
 pub use size::{ASHIFT_MAX, ASHIFT_MIN, default_ashift, metaslab_shift};
 pub use top::TopVdev;
 pub use tree::{Devices, VdevTree};

@@ -4,15 +4,16 @@
 //! `tops` is held for as long as it takes to clone an `Arc`; a vdev that is taken out lives on in those who use it.
 
 use super::top::state_of_mirror;
-use super::{ASHIFT_MAX, ASHIFT_MIN, Gate, Leaf, Reason, TopVdev, VdevConfig, VdevKind, VdevState, VdevStatus, key, metaslab_shift};
+use super::{ASHIFT_MAX, ASHIFT_MIN, Gate, Leaf, Reason, RequestKind, Requests, TopVdev, VdevConfig, VdevKind, VdevState, VdevStatus, key, metaslab_shift};
 use crate::bail;
 use crate::error::{Result, Within};
+use crate::host::HostRef;
 use disk::DiskRef;
 use ondisk::label;
 use ondisk::nvlist::NvList;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// How many top-level vdevs get an uberblock in a txg that does not change the tree.
@@ -55,6 +56,8 @@ pub struct VdevTree {
     tops: RwLock<Vec<Arc<TopVdev>>>,
     /// The txg that is being written.
     writing_txg: Arc<AtomicU64>,
+    /// For devices that come later too.
+    clock: OnceLock<HostRef>,
     /// Where writers wait while nothing can be written.
     gate: Arc<Gate>,
 }
@@ -89,7 +92,13 @@ impl VdevTree {
         }
         let gate = Arc::new(Gate::default());
         tops.iter().for_each(|top| top.set_gate(&gate));
-        Ok(VdevTree { root: RwLock::new(root), tops: RwLock::new(tops), writing_txg, gate })
+        Ok(VdevTree { root: RwLock::new(root), tops: RwLock::new(tops), writing_txg, clock: OnceLock::new(), gate })
+    }
+
+    /// From now on the devices measure how long their requests take.
+    pub fn set_clock(&self, host: &HostRef) {
+        let _ = self.clock.set(host.clone());
+        self.leaves().iter().for_each(|leaf| leaf.traffic.set_clock(host));
     }
 
     /// The pool's guid.
@@ -121,7 +130,11 @@ impl VdevTree {
     pub(super) fn make_top(&self, config: VdevConfig, leaves: Vec<(u64, String, DiskRef)>) -> Arc<TopVdev> {
         let leaves = leaves.into_iter().map(|(guid, name, disk)| {
             let txg = Arc::clone(&self.writing_txg);
-            Arc::new(Leaf::new(guid, name, Some(disk), VdevState::Online, Reason::None, txg))
+            let leaf = Leaf::new(guid, name, Some(disk), VdevState::Online, Reason::None, txg);
+            if let Some(host) = self.clock.get() {
+                leaf.traffic.set_clock(host);
+            }
+            Arc::new(leaf)
         });
         Arc::new(TopVdev::new(config, leaves.collect()))
     }
@@ -329,6 +342,8 @@ fn status_of(config: &VdevConfig, leaves: &BTreeMap<u64, Arc<Leaf>>) -> VdevStat
         written_bytes: number(|leaf| &leaf.stats.written_bytes),
         is_log: config.flag(key::IS_LOG),
         is_behind: leaf.is_some_and(|leaf| leaf.is_behind()),
+        requests: [RequestKind::Read, RequestKind::LogWrite, RequestKind::Write]
+            .map(|kind| leaf.map_or_else(Requests::default, |leaf| leaf.traffic.of(kind))),
         device_bytes: leaf.map_or(0, |leaf| leaf.device_bytes()),
         children,
     }

@@ -41,6 +41,7 @@ pub(super) fn all() -> Vec<Recipe> {
     all.extend(values());
     all.extend(features());
     all.extend(golden());
+    all.extend(upgraded());
     all
 }
 
@@ -205,6 +206,26 @@ fn layouts() -> Vec<Recipe> {
     all.push(Recipe { degraded: true, ..recipe("mirror-missing", || behind(false)) });
     all.push(Recipe { degraded: true, ..recipe("mirror-behind", || behind(true)) });
     all
+}
+
+/// Old pools of the kernel module's, upgraded by us while they are open.
+fn upgraded() -> Vec<Recipe> {
+    let make = |name: &'static str| Recipe {
+        make: Box::new(move || {
+            let mut rig = Rig::golden(name)?;
+            let dataset = format!("{}/new", rig.golden_pool().manifest.pool.name);
+            rig.pool().engine().raise_version(5000).expect("a version that we convert");
+            rig.pool().engine().enable_features(Feature::for_new_pools().collect()).expect("features that we write");
+            rig.create_file_system(&dataset, &[("compression", "zstd"), ("recordsize", "1M")]);
+            a_little_of_everything(&mut rig.actor(&dataset), "base", 1);
+            rig.export();
+            Some(rig)
+        }),
+        name: format!("upgraded-{name}"),
+        degraded: false,
+        full: false,
+    };
+    ["v28", "nofeat"].into_iter().map(make).collect()
 }
 
 /// A mirror one side of which was away while we wrote; `back`: it is there again.

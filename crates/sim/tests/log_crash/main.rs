@@ -119,7 +119,7 @@ fn file_system_in(pool: &Arc<Pool>, mode: Mode) -> FileSystem {
 }
 
 pub(crate) fn check(pool: &Pool, what: &str) {
-    let report = pool.check(CheckOptions { verify_data: true }, &|_| ()).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let report = pool.check(CheckOptions { verify_data: true, ..CheckOptions::default() }, &|_| ()).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(report.is_clean(), "{what}: {:#?}", report.findings);
 }
 

@@ -46,6 +46,6 @@ pub use request::{
     PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request, VdevKind, VdevSpec,
 };
 pub use status::{
-    CheckpointState, CheckpointStatus, DedupStatus, FoundPool, PoolState, PoolStatus, ScanFunction, ScanState, ScanStatus, UnsupportedFeature,
+    CheckpointState, CheckpointStatus, DedupStatus, FoundPool, PoolState, PoolStatus, Requests, ScanFunction, ScanState, ScanStatus, UnsupportedFeature,
     VdevAux, VdevState, VdevStats, VdevStatus,
 };

@@ -71,6 +71,31 @@ pub enum VdevAux {
     AshiftTooBig,
 }
 
+/// Requests to a device by time and size: bucket `n` has those from 2ⁿ up to 2ⁿ⁺¹ nanoseconds or bytes. What is not there is 0.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Requests {
+    /// By time.
+    pub wait: Vec<u64>,
+    /// Those of one block, by size.
+    pub single: Vec<u64>,
+    /// Those of several blocks that lie side by side, by size.
+    pub joined: Vec<u64>,
+    /// Begun and not done.
+    pub active: u64,
+}
+
+impl Requests {
+    /// Adds another's.
+    pub fn add(&mut self, other: &Requests) {
+        for (sum, of) in [(&mut self.wait, &other.wait), (&mut self.single, &other.single), (&mut self.joined, &other.joined)] {
+            sum.resize(sum.len().max(of.len()), 0);
+            sum.iter_mut().zip(of).for_each(|(sum, of)| *sum = sum.saturating_add(*of));
+        }
+        self.active += other.active;
+    }
+}
+
 /// Counters of a vdev. Sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -103,6 +128,12 @@ pub struct VdevStats {
     pub write_errors: u64,
     /// Blocks that came back wrong.
     pub checksum_errors: u64,
+    /// How its reads went.
+    pub read_requests: Requests,
+    /// How writes of the intent log went.
+    pub log_requests: Requests,
+    /// How all other writes went.
+    pub write_requests: Requests,
     /// Requests that took very long.
     pub slow_ios: u64,
     /// Bytes repaired by ordinary reads.

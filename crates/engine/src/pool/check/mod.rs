@@ -15,8 +15,10 @@
 
 mod claims;
 mod report;
+mod same;
 mod walk;
 
 pub use claims::Claims;
 pub use report::{CheckReport, Finding, TypeTotals};
+pub use same::{SameBlocks, SameTotals};
 pub use walk::{CheckOptions, Walker};

@@ -1,5 +1,6 @@
 //! What the checker found.
 
+use super::SameBlocks;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -91,6 +92,8 @@ pub struct CheckReport {
     pub findings_left_out: u64,
     /// By object type (name as zdb prints it) and level.
     pub totals: BTreeMap<(String, u8), TypeTotals>,
+    /// The data blocks by what is in them, if that was asked for.
+    pub same_blocks: SameBlocks,
     /// Blocks walked.
     pub blocks: u64,
     /// Blocks whose contents were read and verified.

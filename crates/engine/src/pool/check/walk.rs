@@ -16,10 +16,12 @@ use crate::zil;
 use crate::zio::{BlockIo, Bookmark};
 
 /// How thorough the checker is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CheckOptions {
     /// Read and verify data blocks too, not only metadata.
     pub verify_data: bool,
+    /// Find out which data blocks are the same ([`CheckReport::same_blocks`]); takes some 100 bytes of memory for each block.
+    pub find_same: bool,
 }
 
 /// Data blocks verified at a time, by all workers.
@@ -113,6 +115,9 @@ impl<'a> Walker<'a> {
         totals.allocated += bp.allocated_size();
         if bp.is_embedded() {
             return true;
+        }
+        if self.options.find_same {
+            self.report.same_blocks.add(bp, self.io.deflated_size(bp));
         }
         match self.io.spaces_of(bp, at) {
             Ok(spaces) => self.claims.claim(bp, &spaces, at, &mut self.report),

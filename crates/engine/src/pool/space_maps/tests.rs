@@ -286,7 +286,7 @@ impl Pool {
 
     /// What is reachable from the root is in use, and nothing else.
     fn check(&self) {
-        let mut walker = Walker::new(&self.context.io, CheckOptions { verify_data: true }, &|_| ());
+        let mut walker = Walker::new(&self.context.io, CheckOptions { verify_data: true, ..CheckOptions::default() }, &|_| ());
         walker.walk_objset(&self.root, 0, 0);
         let Walker { mut claims, mut report, .. } = walker;
         for vdev in 0..VDEVS {

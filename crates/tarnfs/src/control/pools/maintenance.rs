@@ -4,7 +4,7 @@ use engine::dsl::history::field;
 use engine::error::ErrorKind;
 use ondisk::nvlist::NvList;
 
-use super::{Failure, FailureKind, Pools, not_yet};
+use super::{Failure, FailureKind, Pools};
 use crate::control::{
     HistoryRecord, HistoryWhat, PoolClear, PoolHistory, PoolRecord, PoolReguid, PoolSelect, PoolUpgrade,
 };
@@ -82,11 +82,13 @@ impl Pools {
     }
 
     pub(super) fn upgrade(&mut self, upgrade: &PoolUpgrade) -> Result<(), Failure> {
-        let version = self.find(&upgrade.name)?.pool.engine().config().version;
-        if upgrade.version <= version {
-            return Ok(());
+        let engine = self.find(&upgrade.name)?.pool.engine().clone();
+        if engine.is_read_only() {
+            return Err(Failure::new(FailureKind::PoolReadOnly));
         }
-        Err(not_yet("raising the version of a pool from before feature flags is"))
+        engine.raise_version(upgrade.version).map_err(|error| Failure::about_pool(&error))?;
+        self.write_cachefile(&upgrade.name);
+        Ok(())
     }
 }
 

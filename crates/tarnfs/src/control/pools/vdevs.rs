@@ -7,7 +7,7 @@ use ondisk::label;
 
 use crate::Pool;
 use crate::control::scan::{LeafStatus, tree_status};
-use crate::control::{AllocationClass, VdevAux, VdevState, VdevStats, VdevStatus};
+use crate::control::{AllocationClass, Requests, VdevAux, VdevState, VdevStats, VdevStatus};
 
 fn state_of(state: vdev::VdevState) -> VdevState {
     match state {
@@ -38,8 +38,16 @@ fn gather_leaves<'a>(status: &'a vdev::VdevStatus, leaves: &mut BTreeMap<u64, &'
     status.children.iter().for_each(|child| gather_leaves(child, leaves));
 }
 
+fn requests(of: vdev::Requests) -> Requests {
+    Requests { wait: of.wait, single: of.single, joined: of.joined, active: of.active }
+}
+
 fn leaf_status(status: &vdev::VdevStatus) -> LeafStatus {
+    let [read_requests, log_requests, write_requests] = status.requests.clone().map(requests);
     let stats = VdevStats {
+        read_requests,
+        log_requests,
+        write_requests,
         reads: status.reads,
         writes: status.writes,
         read_bytes: status.read_bytes,
@@ -82,6 +90,9 @@ fn add_traffic(vdev: &mut VdevStatus) {
         sum.writes += of.writes;
         sum.read_bytes += of.read_bytes;
         sum.written_bytes += of.written_bytes;
+        sum.read_requests.add(&of.read_requests);
+        sum.log_requests.add(&of.log_requests);
+        sum.write_requests.add(&of.write_requests);
     }
 }
 

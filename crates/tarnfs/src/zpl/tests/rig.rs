@@ -197,7 +197,7 @@ impl Rig {
     /// Everything reads, and is exactly what is allocated.
     pub(super) fn check(&self) {
         let progress = |_| ();
-        let mut walker = Walker::new(&self.context.io, CheckOptions { verify_data: true }, &progress);
+        let mut walker = Walker::new(&self.context.io, CheckOptions { verify_data: true, ..CheckOptions::default() }, &progress);
         walker.walk_objset(&self.root.lock(), 7, 0);
         let mut allocated = RangeTree::new();
         for (metaslab, free) in self.group.metaslabs().iter().zip(self.free.0.lock().iter()) {

@@ -1,0 +1,70 @@
+//! Raising the version of a pool from before feature flags.
+//!
+//! # Theory
+//! From version 26 on the structures of the DSL are those of today: what the later versions and version 5000 need besides is
+//! made here, in the one group whose uberblock has the new version. Older pools would need an origin for every head and
+//! deadlists of another kind; they are refused by name.
+//!
+//! # On disk
+//! The ZAPs of the features, empty, and the salt of salted checksums. The version is in the uberblock, the labels, the configuration.
+
+use std::sync::Arc;
+
+use ondisk::feature::Feature;
+
+use super::Pool;
+use super::config::{VERSION_BEFORE_FEATURES, VERSION_FEATURES};
+use super::create::create_salt;
+use super::open::set_block_features;
+use crate::bail;
+use crate::dmu::ObjsetSettings;
+use crate::dsl::meta::key;
+use crate::dsl::{Dsl, SpaceCheck};
+use crate::error::Result;
+
+/// The first version whose deadlists and origins are those of today.
+const VERSION_OF_TODAYS_DSL: u64 = 26;
+
+impl Pool {
+    /// Raises the version, and waits until that is on disk. Features are not enabled yet (`enable_features`).
+    ///
+    /// # Errors
+    /// `NotSupported`: the pool is older than what this program can convert, or there is no such version.
+    #[doc(alias = "spa_sync_version")]
+    pub fn raise_version(self: &Arc<Self>, version: u64) -> Result<()> {
+        let now = self.config().version;
+        if version <= now {
+            return Ok(());
+        }
+        if now < VERSION_OF_TODAYS_DSL {
+            bail!(NotSupported, "pool {} has version {now}; pools older than version {VERSION_OF_TODAYS_DSL} are upgraded by OpenZFS only", self.name());
+        }
+        if version > VERSION_BEFORE_FEATURES && version != VERSION_FEATURES {
+            bail!(NotSupported, "there is no version {version}");
+        }
+        let pool = self.clone();
+        self.dsl.run_task(6, SpaceCheck::Reserved, |_| Ok(()), move |dsl, tx| {
+            let mos = &dsl.meta.mos;
+            if version == VERSION_FEATURES {
+                dsl.meta.features.create_objects(mos, tx)?;
+                if !mos.zap_contains(key::DIRECTORY, key::CHECKSUM_SALT)? {
+                    create_salt(dsl, tx)?;
+                }
+            }
+            dsl.meta.set_version(version);
+            pool.change_config(|config| config.version = version);
+            for top in pool.vdevs.tops() {
+                top.set_config_dirty();
+            }
+            dsl.record_event("set", &format!("version={version}"), tx)
+        })
+    }
+
+    /// Features were enabled: blocks are written as they allow from now on. In the same group, since a hole that is made later
+    /// without a birth would count as one from before `hole_birth`, and be missed by incremental streams.
+    pub(super) fn obey_features(dsl: &Dsl) -> Result<()> {
+        let (meta, context) = (&dsl.meta, &dsl.meta.context);
+        meta.mos.0.set_settings(ObjsetSettings::mos(meta.features.is_enabled(Feature::Lz4Compress)));
+        set_block_features(context, &meta.mos, &meta.features)
+    }
+}

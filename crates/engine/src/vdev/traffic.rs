@@ -1,0 +1,149 @@
+//! How long the requests of a device took, and how large they were: what `zpool iostat -l -q -r -w` shows.
+//!
+//! # Theory
+//! A thread that has a request makes it itself: there is no queue before a device, so no request waits for another, and the
+//! time at the device is all there is. Of the kinds that OpenZFS tells apart, three exist here: reads, writes of the
+//! intent log (somebody waits for them) and all other writes. Read-ahead and checks are reads like any other. A request
+//! that carries several blocks, which lie side by side, is a *joined* one.
+//!
+//! # Invariants
+//! 1. Bucket `n` of a time counts requests that took 2ⁿ up to 2ⁿ⁺¹ nanoseconds, of a size those of 2ⁿ up to 2ⁿ⁺¹ bytes;
+//!    the last bucket also has what is beyond it.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::host::HostRef;
+
+/// Buckets of times: the last begins at 69 seconds.
+const WAIT_BUCKETS: usize = 37;
+/// Buckets of sizes: the last begins at 16 MiB.
+const SIZE_BUCKETS: usize = 25;
+
+/// Who wants it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestKind {
+    /// A read.
+    Read,
+    /// A write that is durable when it is done: the intent log's.
+    LogWrite,
+    /// A write of a transaction group.
+    Write,
+}
+
+/// The requests of one kind so far, and those under way.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// By time.
+    pub wait: Vec<u64>,
+    /// Those of one block, by size.
+    pub single: Vec<u64>,
+    /// Those of several blocks, by size.
+    pub joined: Vec<u64>,
+    /// Begun and not done.
+    pub active: u64,
+}
+
+#[derive(Debug)]
+struct Counters {
+    wait: [AtomicU64; WAIT_BUCKETS],
+    single: [AtomicU64; SIZE_BUCKETS],
+    joined: [AtomicU64; SIZE_BUCKETS],
+    active: AtomicU64,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters {
+            wait: std::array::from_fn(|_| AtomicU64::new(0)),
+            single: std::array::from_fn(|_| AtomicU64::new(0)),
+            joined: std::array::from_fn(|_| AtomicU64::new(0)),
+            active: AtomicU64::new(0),
+        }
+    }
+}
+
+/// Counters of one device.
+#[derive(Default)]
+pub struct Traffic {
+    /// Without one, nothing is measured.
+    clock: OnceLock<HostRef>,
+    kinds: [Counters; 3],
+}
+
+/// A request under way. Dropped, it is done.
+pub(super) struct UnderWay<'a> {
+    counters: &'a Counters,
+    clock: Option<(&'a HostRef, u64)>,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.counters.active.fetch_sub(1, Relaxed);
+        if let Some((host, begun)) = self.clock {
+            count(&self.counters.wait, host.now_ns().saturating_sub(begun));
+        }
+    }
+}
+
+impl Traffic {
+    /// Times are measured from now on.
+    pub(super) fn set_clock(&self, host: &HostRef) {
+        let _ = self.clock.set(host.clone());
+    }
+
+    /// A request of `blocks` blocks begins.
+    pub(super) fn begin(&self, kind: RequestKind, bytes: usize, blocks: usize) -> UnderWay<'_> {
+        let counters = &self.kinds[kind as usize];
+        counters.active.fetch_add(1, Relaxed);
+        count(if blocks > 1 { &counters.joined } else { &counters.single }, bytes as u64);
+        UnderWay { counters, clock: self.clock.get().map(|host| (host, host.now_ns())) }
+    }
+
+    /// The counters of a kind.
+    pub fn of(&self, kind: RequestKind) -> Requests {
+        let counters = &self.kinds[kind as usize];
+        Requests {
+            wait: values(&counters.wait),
+            single: values(&counters.single),
+            joined: values(&counters.joined),
+            active: counters.active.load(Relaxed),
+        }
+    }
+}
+
+fn count(buckets: &[AtomicU64], value: u64) {
+    let bucket = value.checked_ilog2().unwrap_or(0) as usize;
+    buckets[bucket.min(buckets.len() - 1)].fetch_add(1, Relaxed);
+}
+
+/// Without the zeros at the end.
+fn values(buckets: &[AtomicU64]) -> Vec<u64> {
+    let mut values: Vec<u64> = buckets.iter().map(|bucket| bucket.load(Relaxed)).collect();
+    while values.last() == Some(&0) {
+        values.pop();
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_counted_where_it_belongs() {
+        let traffic = Traffic::default();
+        for (bytes, blocks) in [(4096, 1), (8191, 1), (8192, 2), (usize::MAX, 9), (0, 1)] {
+            let under_way = traffic.begin(RequestKind::Write, bytes, blocks);
+            assert_eq!(traffic.of(RequestKind::Write).active, 1);
+            drop(under_way);
+        }
+        let of = traffic.of(RequestKind::Write);
+        assert_eq!((of.single[12], of.single[0], of.joined[13], of.joined[SIZE_BUCKETS - 1], of.active), (2, 1, 1, 1, 0), "{of:?}");
+        assert!(of.wait.is_empty(), "without a clock nothing is measured");
+        traffic.set_clock(&crate::host::RealHost::shared());
+        drop(traffic.begin(RequestKind::Read, 512, 1));
+        assert_eq!(traffic.of(RequestKind::Read).wait.iter().sum::<u64>(), 1);
+        assert!(traffic.of(RequestKind::LogWrite).single.is_empty());
+    }
+}
