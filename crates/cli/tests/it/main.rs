@@ -9,4 +9,5 @@ mod laboratory;
 mod mounted;
 mod posix;
 mod rig;
+mod transaction;
 mod vanished;
