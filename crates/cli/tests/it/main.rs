@@ -3,6 +3,7 @@
 
 mod files;
 mod admin;
+mod always;
 mod devices;
 mod kill;
 mod laboratory;

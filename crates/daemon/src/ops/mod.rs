@@ -348,7 +348,8 @@ impl Filesystem for Ops {
     }
 
     fn ioctl(&self, _: &Context, node: u64, ioctl: &Ioctl<'_>, out: &mut [u8]) -> Result<(i32, usize)> {
-        self.control(Node::of(node), ioctl, out).map(|len| (0, len))
+        let done = self.control(Node::of(node), ioctl, out).map(|len| (0, len));
+        if flags::changes(ioctl.command) { self.settled(done) } else { done }
     }
 
     fn fallocate(&self, cx: &Context, node: u64, fallocate: &Fallocate) -> Result<()> {
