@@ -62,9 +62,9 @@ pub(crate) fn run(command: &Command) -> Result<()> {
 
 fn list() {
     for model in &PRESETS {
-        println!("{}: {}", model.name, model.about);
+        lab::outln!("{}: {}", model.name, model.about);
         match &model.kind {
-            Kind::Rotating(disk) => println!(
+            Kind::Rotating(disk) => lab::outln!(
                 "    {:.0} rpm, seek {:.1} ms ({:.1} ms to the next track), {:.0} MB/s, buffer {} MB, write cache {} MB, queue of {}",
                 disk.turns_per_minute,
                 disk.average_seek.as_secs_f64() * 1e3,
@@ -74,7 +74,7 @@ fn list() {
                 disk.write_cache_bytes >> 20,
                 disk.queue
             ),
-            Kind::Flash(disk) => println!(
+            Kind::Flash(disk) => lab::outln!(
                 "    read {} us, write {} us, flush {} us, {} channels, {:.0} MB/s",
                 disk.read.as_micros(),
                 disk.write.as_micros(),
@@ -84,7 +84,7 @@ fn list() {
             ),
         }
         let (random, sequential) = (model.random_reads_per_second(4096), model.sequential_bytes_per_second(128 << 10) / 1e6);
-        println!("    one reader: {random:.0} random 4K reads/s, {sequential:.0} MB/s in sequence (MB of 10^6 bytes)");
+        lab::outln!("    one reader: {random:.0} random 4K reads/s, {sequential:.0} MB/s in sequence (MB of 10^6 bytes)");
     }
 }
 
@@ -115,7 +115,7 @@ fn check(names: &[String], place: &std::path::Path, each: Duration) -> Result<()
         File::create_new(&file)?.set_len(bytes)?;
         let device = comparator::simulated(&file, model, &mut undo)?;
         let checked = check::check(model, &device, bytes, each)?;
-        println!(
+        lab::outln!(
             "{}\n    random 4K reads/s: {}\n    sequential MB/s:   {}",
             model.name,
             words(checked.random_reads),
@@ -146,7 +146,7 @@ fn serve(model: &'static Model, file: &std::path::Path, megabytes: u64) -> Resul
     let path = served.path().to_owned();
     undo.push("end the simulated disk", move || served.end());
     let device = comparator::attach_simulated(&path, &mut undo)?;
-    println!("{} behaves like {}; Ctrl-C ends it", device.display(), model.about);
+    lab::outln!("{} behaves like {}; Ctrl-C ends it", device.display(), model.about);
     while !interrupt::pending() {
         std::thread::sleep(Duration::from_millis(200));
     }

@@ -105,7 +105,7 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         if let Err(error) = self.unmount() {
-            eprintln!("warning: could not end a simulated disk: {error:#}");
+            crate::errln!("warning: could not end a simulated disk: {error:#}");
         }
     }
 }
