@@ -9,6 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -19,6 +20,7 @@ use fuse::{
 
 use super::Model;
 use super::timing::Timing;
+use super::way::{self, Way};
 
 const FILE: u64 = 2;
 const NAME: &[u8] = b"disk";
@@ -30,6 +32,8 @@ struct Disk {
     file: File,
     bytes: u64,
     timing: Timing,
+    /// Nanoseconds that the last read took here.
+    last_read: AtomicU64,
 }
 
 /// Serves until it is dropped.
@@ -49,7 +53,7 @@ impl Served {
         let data =
             OpenOptions::new().read(true).write(true).open(file).with_context(|| format!("cannot open {}", file.display()))?;
         let bytes = data.metadata()?.len();
-        let disk = Arc::new(Disk { file: data, bytes, timing: Timing::new(model, bytes) });
+        let disk = Arc::new(Disk { file: data, bytes, timing: Timing::new(model, bytes), last_read: AtomicU64::new(0) });
         let options = MountOptions {
             source: "fsperf-disk".to_owned(),
             subtype: "fsperf".to_owned(),
@@ -75,9 +79,9 @@ impl Served {
         &self.path
     }
 
-    /// Reads and writes that came.
-    pub fn requests(&self) -> u64 {
-        self.disk.timing.requests()
+    /// What measures and corrects its time.
+    pub fn clock(&self) -> Clock {
+        Clock(Arc::clone(&self.disk))
     }
 
     /// Ends it; nothing may be using it.
@@ -99,6 +103,37 @@ impl Served {
             std::thread::sleep(Duration::from_millis(100));
         }
         session.unmount(true).map_err(|(_, error)| anyhow!("{}: {error}", self.mounted.display()))
+    }
+}
+
+/// Of a disk that is served: how long the way to it takes, measured from where it is used.
+pub struct Clock(Arc<Disk>);
+
+impl Clock {
+    /// Measures the way to `device`, which lies on the disk, and has the disk take it into account from now on. Nothing may use it meanwhile.
+    pub fn set(&self, device: &Path) -> Result<Way> {
+        let inside = || self.0.last_read.load(Ordering::Relaxed) as f64 / 1e9;
+        let way = self.freely(|| way::measure(device, self.0.bytes, &inside))?;
+        self.0.timing.set_way(way);
+        Ok(way)
+    }
+
+    /// How many small reads a second, of so many threads, the way can carry.
+    pub fn rate(&self, device: &Path, threads: usize, each: Duration) -> Result<f64> {
+        self.freely(|| way::rate(device, self.0.bytes, threads, false, each))
+    }
+
+    /// The disk answers at once while it is measured.
+    fn freely<T>(&self, measure: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.0.timing.set_free(true);
+        let measured = measure();
+        self.0.timing.set_free(false);
+        measured
+    }
+
+    /// Reads and writes that came.
+    pub fn requests(&self) -> u64 {
+        self.0.timing.requests()
     }
 }
 
@@ -149,6 +184,7 @@ impl Filesystem for Disk {
         self.file.read_exact_at(&mut out[..wanted], read.offset)?;
         fuse::before_blocking();
         self.timing.pass(arrival, read.offset, wanted as u64, true);
+        self.last_read.store(((self.timing.now() - arrival) * 1e9) as u64, Ordering::Relaxed);
         Ok(wanted)
     }
 
