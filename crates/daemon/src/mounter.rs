@@ -7,7 +7,7 @@
 //!
 //! `TARN_FUSE` chooses among ways to serve, as words between commas: `devfuse` or `uring` (instead of the better one that
 //! there is), `writeback` (the kernel collects writes), `opens` (the kernel announces opens, as it does anyway where it collects
-//! writes), `awake` (CPUs of a virtual machine are kept from halting between requests).
+//! writes), `ordinary` (threads that serve do not make way for callers: `fuse::courtesy`).
 //!
 //! Where the kernel collects writes (`ops::collected`) a small one costs what it costs on any file system, and we get whole records; but
 //! each file that was written costs one request more when it is closed. What `write` left in the kernel's cache is not in the pool yet:
@@ -224,7 +224,7 @@ fn session_options(ops: &OpsOptions) -> SessionOptions {
         no_opens: !ops.announce_opens,
         posix_acl: ops.posix_acls,
         max_write: TRANSFER_BYTES,
-        keep_awake: chosen("awake"),
+        courteous: !chosen("ordinary"),
         name,
         ..SessionOptions::default()
     }

@@ -14,9 +14,9 @@
 #![warn(missing_docs)]
 #![allow(unsafe_code)] // system calls, and memory shared with the kernel
 
-mod awake;
 mod backing;
 mod buffer;
+mod courtesy;
 pub mod devfuse;
 mod directory;
 pub mod dispatch;

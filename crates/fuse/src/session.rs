@@ -67,8 +67,8 @@ pub struct SessionOptions {
     pub threads_max: usize,
     /// Threads that wait on `/dev/fuse` at one time.
     pub readers: usize,
-    /// In a virtual machine, CPUs are kept from halting while requests come (io_uring only; see [`awake`](crate::awake)).
-    pub keep_awake: bool,
+    /// Threads make way for whoever has his answer (io_uring only; see [`courtesy`](crate::courtesy)).
+    pub courteous: bool,
     /// Name of the threads.
     pub name: String,
 }
@@ -87,7 +87,7 @@ impl Default for SessionOptions {
             max_background: 64,
             threads_max: 32,
             readers: (cpus / 2).clamp(1, 4),
-            keep_awake: false,
+            courteous: true,
             name: "fuse".to_owned(),
         }
     }

@@ -15,6 +15,8 @@
 //! has many requests under way in one queue, nobody waits for a single one, and all of them would be served by the one CPU on
 //! which the caller is busy. So a thread that was given such a request lets go of its CPU, until it is given one of the others.
 //!
+//! Who has his answer should go on where he is, not on another CPU that must be woken first: [`courtesy`](crate::courtesy).
+//!
 //! Payload areas are mapped but untouched until used: an idle entry costs a few pages.
 //!
 //! `/dev/fuse` still carries `FORGET`, which nobody waits for: a thread collects those every few milliseconds rather
@@ -33,7 +35,7 @@ use rustix::io::Errno as Os;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::awake::Awake;
+use crate::courtesy::Courtesy;
 use crate::buffer::{Buffer, PAGE};
 use crate::devfuse::send;
 use crate::dispatch::{self, Outcome, Request, SMALL_REPLY};
@@ -89,11 +91,11 @@ impl Rings {
         let queues = possible_cpus().ok_or(io::ErrorKind::Unsupported)?;
         let per_queue = (shared.options.threads_max / usize::from(queues)).clamp(2, 16);
         let mut threads = Vec::new();
-        let awake = shared.options.keep_awake.then(|| Awake::shared(queues)).flatten();
+        let courtesy = shared.options.courteous.then(|| Courtesy::shared(queues)).flatten();
         for queue in 0..queues {
             for number in 0..per_queue {
                 // Made here, so that a failure is seen before anything is offered.
-                let entry = Entry::new(shared, queue, awake)?;
+                let entry = Entry::new(shared, queue, courtesy)?;
                 let name = format!("{}-q{queue}.{number}", shared.options.name);
                 threads.push(thread::Builder::new().name(name).spawn(move || entry.run())?);
             }
@@ -124,15 +126,15 @@ struct Entry {
     pinned: bool,
     /// All CPUs that the process may use.
     any_cpu: CpuSet,
-    awake: Option<&'static Awake>,
+    courtesy: Option<&'static Courtesy>,
 }
 
 impl Entry {
-    fn new(shared: &Arc<Shared>, queue: u16, awake: Option<&'static Awake>) -> io::Result<Entry> {
+    fn new(shared: &Arc<Shared>, queue: u16, courtesy: Option<&'static Courtesy>) -> io::Result<Entry> {
         let payload = Buffer::new((shared.max_write as usize).max(2 * PAGE))?;
         let header = Buffer::new(size_of::<RingHeader>())?;
         let any_cpu = sched_getaffinity(None)?;
-        Ok(Entry { shared: Arc::clone(shared), queue, header, payload, names: Vec::new(), pinned: false, any_cpu, awake })
+        Ok(Entry { shared: Arc::clone(shared), queue, header, payload, names: Vec::new(), pinned: false, any_cpu, courtesy })
     }
 
     fn run(mut self) {
@@ -171,6 +173,7 @@ impl Entry {
     }
 
     fn serve(&mut self) -> io::Result<()> {
+        let membership = self.courtesy.and_then(|courtesy| courtesy.join(self.queue));
         // The thread that makes a single-issuer ring is the one that may use it.
         let mut ring = new_ring()?;
         let segments = [self.header.as_mut_ptr(), self.payload.as_mut_ptr()]
@@ -190,8 +193,8 @@ impl Entry {
                 // The reply was for a request that was aborted meanwhile, or is malformed; the kernel has taken the entry back.
                 error => return Err(io::Error::from_raw_os_error(-error)),
             }
-            if let Some(awake) = self.awake {
-                awake.request(self.queue);
+            if let Some(membership) = &membership {
+                membership.request();
             }
             let commit_id = self.answer();
             let command = RingCommand { commit_id, queue: self.queue, ..RingCommand::default() };
