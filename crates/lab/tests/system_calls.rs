@@ -107,6 +107,8 @@ fn times(calls: &[Call], threads: usize, steps: &str) -> usize {
     for done in &loops {
         let expected = steps.repeat(done.len() / steps.len() + 1);
         let same = done.bytes().zip(expected.bytes()).take_while(|(one, other)| one == other).count();
+        // The file that a thread had open at the end is closed.
+        let done = if same + 1 == done.len() { done.strip_suffix('X').unwrap_or(done) } else { done };
         assert_eq!(same, done.len(), "...{} instead of {steps}", &done[same.saturating_sub(20)..(same + 10).min(done.len())]);
     }
     loops.iter().map(|done| done.len() / steps.len()).sum()

@@ -161,6 +161,15 @@ impl Model {
         }
     }
 
+    /// Seconds of a small and a large read, where the way is measured with them; of an arm, what is short beside its movements, and
+    /// of its cache what that takes.
+    fn usual_reads(&self) -> [f64; 2] {
+        match &self.kind {
+            Kind::Rotating(disk) => [disk.cached_write(way::SMALL as u64), 1e-3],
+            Kind::Flash(disk) => [way::SMALL, way::LARGE].map(|bytes| disk.one_read(bytes as u64)),
+        }
+    }
+
     /// Why figures of this machine on such a disk would be those of a slower one, if they would.
     pub fn refusal(&self, way: &Way) -> Option<String> {
         let bytes = way::SMALL as u64;

@@ -9,7 +9,6 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -20,7 +19,7 @@ use fuse::{
 
 use super::Model;
 use super::timing::Timing;
-use super::way::{self, Way};
+use super::way::{self, KeepAwake, Way};
 
 const FILE: u64 = 2;
 const NAME: &[u8] = b"disk";
@@ -32,8 +31,9 @@ struct Disk {
     file: File,
     bytes: u64,
     timing: Timing,
-    /// Nanoseconds that the last read took here.
-    last_read: AtomicU64,
+    /// What a small and a large read take of the model.
+    usual: [f64; 2],
+    _awake: KeepAwake,
 }
 
 /// Serves until it is dropped.
@@ -53,7 +53,8 @@ impl Served {
         let data =
             OpenOptions::new().read(true).write(true).open(file).with_context(|| format!("cannot open {}", file.display()))?;
         let bytes = data.metadata()?.len();
-        let disk = Arc::new(Disk { file: data, bytes, timing: Timing::new(model, bytes), last_read: AtomicU64::new(0) });
+        let (usual, timing) = (model.usual_reads(), Timing::new(model, bytes));
+        let disk = Arc::new(Disk { file: data, bytes, timing, usual, _awake: KeepAwake::new() });
         let options = MountOptions {
             source: "fsperf-disk".to_owned(),
             subtype: "fsperf".to_owned(),
@@ -62,7 +63,7 @@ impl Served {
         };
         let mount = Mount::new(&mounted, &options).with_context(|| format!("cannot mount on {}", mounted.display()))?;
         let options = SessionOptions {
-            transport: TransportChoice::DevFuse,
+            transport: TransportChoice::Auto,
             max_background: THREADS as u16,
             threads_max: THREADS,
             name: "disk".to_owned(),
@@ -112,23 +113,19 @@ pub struct Clock(Arc<Disk>);
 impl Clock {
     /// Measures the way to `device`, which lies on the disk, and has the disk take it into account from now on. Nothing may use it meanwhile.
     pub fn set(&self, device: &Path) -> Result<Way> {
-        let inside = || self.0.last_read.load(Ordering::Relaxed) as f64 / 1e9;
-        let way = self.freely(|| way::measure(device, self.0.bytes, &inside))?;
-        self.0.timing.set_way(way);
-        Ok(way)
+        let disk = &self.0;
+        let answer_after = |seconds: f64| disk.timing.set_fixed(Some(seconds));
+        let measured = way::measure(device, disk.bytes, disk.usual, &answer_after, &|way| disk.timing.set_way(way));
+        disk.timing.set_fixed(None);
+        measured
     }
 
     /// How many small reads a second, of so many threads, the way can carry.
     pub fn rate(&self, device: &Path, threads: usize, each: Duration) -> Result<f64> {
-        self.freely(|| way::rate(device, self.0.bytes, threads, false, each))
-    }
-
-    /// The disk answers at once while it is measured.
-    fn freely<T>(&self, measure: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.0.timing.set_free(true);
-        let measured = measure();
-        self.0.timing.set_free(false);
-        measured
+        self.0.timing.set_fixed(Some(0.0));
+        let rate = way::rate(device, self.0.bytes, threads, false, each);
+        self.0.timing.set_fixed(None);
+        rate
     }
 
     /// Reads and writes that came.
@@ -184,7 +181,6 @@ impl Filesystem for Disk {
         self.file.read_exact_at(&mut out[..wanted], read.offset)?;
         fuse::before_blocking();
         self.timing.pass(arrival, read.offset, wanted as u64, true);
-        self.last_read.store(((self.timing.now() - arrival) * 1e9) as u64, Ordering::Relaxed);
         Ok(wanted)
     }
 

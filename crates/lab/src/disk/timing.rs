@@ -79,8 +79,10 @@ struct Shared {
     /// It is known when a request is done, or the cache has one less.
     done: Condvar,
     requests: AtomicU64,
-    /// Nothing is waited for: to measure the way.
-    free: AtomicBool,
+    /// Every request takes so long instead: to measure the way.
+    fixed: RwLock<Option<f64>>,
+    /// Somebody looks at the clock until it is time. One is enough: more would be in the way of those who work.
+    looking: AtomicBool,
     /// guards: what the way takes; nothing until it was measured
     way: RwLock<Way>,
 }
@@ -107,7 +109,8 @@ impl Timing {
             came: Condvar::new(),
             done: Condvar::new(),
             requests: AtomicU64::new(0),
-            free: AtomicBool::new(false),
+            fixed: RwLock::new(None),
+            looking: AtomicBool::new(false),
             way: RwLock::default(),
         };
         let shared = Arc::new(shared);
@@ -128,9 +131,9 @@ impl Timing {
         self.shared.now()
     }
 
-    /// Answers at once, or as the model says.
-    pub(super) fn set_free(&self, free: bool) {
-        self.shared.free.store(free, Ordering::Relaxed);
+    /// Answers after so many seconds, 0 for at once, or as the model says.
+    pub(super) fn set_fixed(&self, seconds: Option<f64>) {
+        *self.shared.fixed.write() = seconds;
     }
 
     /// What the way takes was measured.
@@ -141,10 +144,10 @@ impl Timing {
     /// Returns when a request that came at `arrival` is to be answered.
     pub(super) fn pass(&self, arrival: f64, offset: u64, bytes: u64, is_read: bool) {
         self.shared.requests.fetch_add(1, Ordering::Relaxed);
-        if self.shared.free.load(Ordering::Relaxed) {
-            return;
-        }
         let half = self.shared.way.read().outside(bytes) / 2.0;
+        if let Some(seconds) = *self.shared.fixed.read() {
+            return self.shared.sleep_until(arrival + seconds - 2.0 * half);
+        }
         let done = match &self.shared.model.kind {
             Kind::Rotating(disk) => self.shared.wait_for_arm(disk, arrival - half, offset, bytes, is_read),
             Kind::Flash(disk) => {
@@ -186,13 +189,21 @@ impl Shared {
     }
 
     fn sleep_until(&self, time: f64) {
-        let early = self.way.read().wakes_late;
-        let left = time - self.now() - early;
-        if left > 0.0 {
-            sleep(left);
+        let left = time - self.now();
+        if left <= 0.0 {
+            return;
         }
-        while self.now() < time {
-            std::thread::yield_now();
+        let early = self.way.read().wakes_late;
+        if left > early {
+            sleep(left - early);
+        }
+        if !self.looking.swap(true, Ordering::Acquire) {
+            while self.now() < time {
+                std::thread::yield_now();
+            }
+            self.looking.store(false, Ordering::Release);
+        } else if self.now() < time {
+            sleep((time - self.now()).max(0.0));
         }
     }
 

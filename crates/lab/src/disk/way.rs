@@ -4,10 +4,15 @@
 //!
 //! A loop device hands each request to the simulation and gets it back: two threads are woken, and data is copied. A simulated disk
 //! cannot answer sooner than that, and what it answers later than its model says is not the model's. So the way is measured before
-//! the disk is used, with reads past all caches that are answered at once, of two sizes, and taken into account.
+//! the disk is used, with reads past all caches, of two sizes, and taken into account: first they are answered at once, which is the
+//! least that the way takes; then as late as the disk would, because processors that wait meanwhile take longer to wake up.
 //! A model that answers within less than the way takes cannot be simulated on this machine.
+//!
+//! To wake a processor takes a virtual machine 30 to 50 us, more or less often as the work has it. So processors are kept awake as
+//! long as a disk is served ([`KeepAwake`]): with that a wait ends when it should. It is so for every file system on such disks.
 
 use std::fs::{File, OpenOptions};
+use std::io::Write;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,12 +21,12 @@ use anyhow::{Context, Result};
 
 use super::timing;
 use crate::interrupt;
-use crate::statistics;
 
 /// The sizes of requests that are measured.
 pub const SMALL: usize = 4096;
 pub const LARGE: usize = 128 << 10;
-const SAMPLES: u64 = 300;
+const SAMPLES: u64 = 150;
+const CORRECTIONS: usize = 3;
 const SLEEP: f64 = 200e-6;
 
 /// Seconds.
@@ -30,7 +35,7 @@ pub struct Way {
     /// A small read that the disk answers at once, as its user sees it.
     pub whole_small: f64,
     pub whole_large: f64,
-    /// The part of it that lies outside of the disk.
+    /// What the answer is late if the disk answers in its usual time.
     outside_small: f64,
     outside_large: f64,
     /// By how much a thread that sleeps wakes too late.
@@ -59,6 +64,12 @@ fn between(small: f64, large: f64, bytes: u64) -> f64 {
 }
 
 impl Way {
+    /// One of which nothing more is known.
+    #[cfg(test)]
+    pub(super) fn new(small: f64, large: f64) -> Way {
+        Way { whole_small: small, whole_large: large, outside_small: small, outside_large: large, wakes_late: 0.0 }
+    }
+
     /// What a request of so many bytes takes beside the disk.
     pub(super) fn outside(&self, bytes: u64) -> f64 {
         between(self.outside_small, self.outside_large, bytes)
@@ -77,37 +88,72 @@ pub(super) fn open(device: &Path, write: bool) -> Result<File> {
     opened.with_context(|| format!("cannot open {}", device.display()))
 }
 
-/// Median seconds of reads, one at a time; `inside` says what the disk itself took of the last one.
-fn reads(file: &File, size: usize, bytes: u64, inside: &dyn Fn() -> f64) -> Result<(f64, f64)> {
+/// Usual seconds of some reads, one at a time; `number` counts them, so that none is of what was read before.
+fn reads(file: &File, size: usize, bytes: u64, number: &mut u64) -> Result<f64> {
     let mut buffer = Aligned::new();
-    let (mut whole, mut outside) = (Vec::new(), Vec::new());
-    for number in 0..SAMPLES {
+    let places = (bytes / LARGE as u64).max(1);
+    let mut took = Vec::new();
+    for _ in 0..SAMPLES {
         interrupt::check()?;
-        let place = number * LARGE as u64 % (bytes / LARGE as u64 * LARGE as u64).max(1);
         let started = Instant::now();
-        file.read_exact_at(buffer.slice(size), place)?;
-        let took = started.elapsed().as_secs_f64();
-        whole.push(took);
-        outside.push((took - inside()).max(0.0));
+        file.read_exact_at(buffer.slice(size), *number % places * LARGE as u64)?;
+        took.push(started.elapsed().as_secs_f64());
+        *number += 1;
     }
-    Ok((statistics::median(&whole).unwrap_or(0.0), statistics::median(&outside).unwrap_or(0.0)))
+    Ok(usual(took))
 }
 
-/// Measures the way to `device`, whose disk answers at once meanwhile.
-pub(super) fn measure(device: &Path, bytes: u64, inside: &dyn Fn() -> f64) -> Result<Way> {
+/// The mean of all but the largest tenth, in which the machine did something else.
+fn usual(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.truncate((values.len() * 9 / 10).max(1));
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// Measures the way to `device`. `answer_after` sets how long the disk waits before it answers, `correct` what it takes off that for the way;
+/// `seconds` are those that a small and a large read take of the disk's model.
+pub(super) fn measure(
+    device: &Path,
+    bytes: u64,
+    seconds: [f64; 2],
+    answer_after: &dyn Fn(f64),
+    correct: &dyn Fn(Way),
+) -> Result<Way> {
     let file = open(device, false)?;
-    let late: Vec<f64> = (0..50)
-        .map(|_| {
-            let started = Instant::now();
-            timing::sleep(SLEEP);
-            (started.elapsed().as_secs_f64() - SLEEP).max(0.0)
-        })
-        .collect();
+    let late = |_| {
+        let started = Instant::now();
+        timing::sleep(SLEEP);
+        (started.elapsed().as_secs_f64() - SLEEP).max(0.0)
+    };
+    let mut way = Way { wakes_late: usual((0..50).map(late).collect()), ..Way::default() };
+    let mut number = 0;
+    correct(way);
+    answer_after(0.0);
     // The first ones find neither threads nor memory.
-    reads(&file, SMALL, bytes, inside)?;
-    let (whole_small, outside_small) = reads(&file, SMALL, bytes, inside)?;
-    let (whole_large, outside_large) = reads(&file, LARGE, bytes, inside)?;
-    Ok(Way { whole_small, whole_large, outside_small, outside_large, wakes_late: statistics::median(&late).unwrap_or(0.0) })
+    reads(&file, SMALL, bytes, &mut number)?;
+    (way.whole_small, way.whole_large) = (reads(&file, SMALL, bytes, &mut number)?, reads(&file, LARGE, bytes, &mut number)?);
+    (way.outside_small, way.outside_large) = (way.whole_small, way.whole_large);
+    for _ in 0..CORRECTIONS {
+        correct(way);
+        for (size, seconds, outside) in [(SMALL, seconds[0], &mut way.outside_small), (LARGE, seconds[1], &mut way.outside_large)] {
+            answer_after(seconds);
+            let late = reads(&file, size, bytes, &mut number)? - seconds;
+            *outside = (*outside + late).clamp(0.0, seconds);
+        }
+    }
+    correct(way);
+    Ok(way)
+}
+
+/// As long as it lives processors do not sleep so that it takes long to wake them, where we may ask for that.
+pub(super) struct KeepAwake(#[allow(dead_code, reason = "held open")] Option<File>);
+
+impl KeepAwake {
+    pub(super) fn new() -> KeepAwake {
+        // Of the kernel's quality of service: at most so many microseconds to wake up, while the file is open.
+        let asked = OpenOptions::new().write(true).open("/dev/cpu_dma_latency");
+        KeepAwake(asked.ok().filter(|mut file| file.write_all(&0_i32.to_le_bytes()).is_ok()))
+    }
 }
 
 /// Small random requests of so many threads for `each` long: how many a second.
