@@ -60,7 +60,7 @@ const fn microseconds(number: u64) -> Duration {
 }
 
 /// The kinds that have a name.
-pub static PRESETS: [Model; 5] = [
+pub static PRESETS: [Model; 6] = [
     Model {
         name: "scsi-9g",
         about: "a 9 GB, 10,000 rpm SCSI drive, as in the workstations of 2005; no write cache",
@@ -86,6 +86,20 @@ pub static PRESETS: [Model; 5] = [
             overhead: microseconds(100),
             buffer_bytes: 2 << 20,
             write_cache_bytes: 32 << 20,
+            queue: 32,
+        }),
+    },
+    Model {
+        name: "sata-7200-wt",
+        about: "the same drive with its write cache off: a write is done when the arm has done it",
+        kind: Kind::Rotating(Rotating {
+            turns_per_minute: 7_200.0,
+            shortest_seek: microseconds(800),
+            average_seek: microseconds(8_500),
+            bytes_per_second: 150.0 * MB,
+            overhead: microseconds(100),
+            buffer_bytes: 2 << 20,
+            write_cache_bytes: 0,
             queue: 32,
         }),
     },
