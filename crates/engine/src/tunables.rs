@@ -27,7 +27,8 @@ pub struct Tunables {
     pub read_workers: usize,
     /// Commits of one intent log that have blocks in flight at a time; 1: each waits for the one before.
     pub log_commits_max: usize,
-    /// A commit of more bytes than this waits for its transaction group instead of writing them to the log.
+    /// A commit of more bytes than this waits for its transaction group instead of writing them to the log, unless the group
+    /// would have to write much more.
     pub log_bytes_max: u64,
     /// Blocks that a write of so many bytes covers are written to their own place, not to the log.
     #[doc(alias = "zfs_immediate_write_sz")]

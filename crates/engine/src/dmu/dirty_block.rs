@@ -30,6 +30,15 @@ impl Contents {
             Contents::Freed | Contents::Cloned(_) => None,
         }
     }
+
+    /// How many bytes are not those of an older version.
+    pub(super) fn own_bytes(&self) -> u64 {
+        match self {
+            Contents::Data(data) => data.len() as u64,
+            Contents::Patch(patch) => patch.own_bytes(),
+            Contents::Freed | Contents::Cloned(_) => 0,
+        }
+    }
 }
 
 /// A block with at least one unsynced version, oldest first; at most one per living group.

@@ -81,6 +81,11 @@ impl Patch {
         }
     }
 
+    /// How many bytes are new.
+    pub(super) fn own_bytes(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.bytes.len() as u64).sum()
+    }
+
     /// Fills `out` with what is at `start`; zeros beyond the end.
     pub(super) fn read(&self, start: usize, out: &mut [u8]) {
         let old = self.base.get(start..self.base.len().min(start + out.len())).unwrap_or(&[]);

@@ -199,7 +199,7 @@ fn join(objset: &Objset) -> Result<TxgHold> {
 fn throttle(context: &DmuContext) -> Result<()> {
     let open = context.groups.open_txg();
     let threshold = context.tunables.dirty_bytes_max / 100 * context.tunables.dirty_sync_percent;
-    if context.dirty.of(open) > threshold {
+    if context.dirty.ripe(open) > threshold {
         context.groups.kick(open);
     }
     let delay = context.dirty.delay_ns(&context.tunables);

@@ -63,7 +63,7 @@ impl Dnode {
             last.1 = contents;
         }
         drop(versions);
-        self.note_dirty(tx, block, fresh)
+        self.note_dirty(tx, block, fresh, if fresh { self.block_bytes() } else { 0 })
     }
 
     /// Writes a part of a block, of which no more is copied than is needed.
@@ -137,9 +137,11 @@ impl Dnode {
                 versions.push((tx.txg(), Contents::Data(start)));
             }
             let Some((_, contents)) = versions.last_mut() else { unreachable!("pushed above") };
+            let before = if fresh { 0 } else { contents.own_bytes() };
             let result = change(contents);
+            let grown = contents.own_bytes().saturating_sub(before);
             drop(versions);
-            self.note_dirty(tx, block, fresh)?;
+            self.note_dirty(tx, block, fresh, grown)?;
             return Ok(result);
         }
     }
@@ -163,8 +165,11 @@ impl Dnode {
         }
     }
 
-    /// Remembers that `block` has a version of the transaction's group.
-    fn note_dirty(self: &Arc<Self>, tx: &Tx, block: u64, fresh: bool) -> Result<()> {
+    /// Remembers that `block` has a version of the transaction's group, which has `grown` by so many bytes of its own.
+    fn note_dirty(self: &Arc<Self>, tx: &Tx, block: u64, fresh: bool, grown: u64) -> Result<()> {
+        if grown > 0 && !tx.is_syncing() {
+            self.objset.context.dirty.ripen(tx.txg(), grown);
+        }
         if !fresh && self.max_block() >= block {
             let state = self.state.read();
             if state.dirty[crate::txg::slot(tx.txg())].as_ref().is_some_and(|dirty| dirty.blocks.contains(&block)) {

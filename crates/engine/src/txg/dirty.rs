@@ -5,6 +5,10 @@
 //! `delay_min_percent` of the limit on, each transaction is delayed by a time that grows without bound towards the
 //! limit: `delay = scale * (dirty - min) / (max - dirty)`. Writers so settle at the speed of the disks. (The curve is that
 //! of the OpenZFS write throttle.) At the limit they wait for room.
+//!
+//! A group with much to write is closed early, so that the disks begin. A block of which a part was changed takes the memory of
+//! a whole one, but is not *ripe*: the longer its group is open, the more changes become one write. So a group ripens with the bytes that were
+//! really changed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,6 +22,7 @@ use crate::tunables::Tunables;
 pub struct DirtyBytes {
     total: AtomicU64,
     by_txg: [AtomicU64; TXG_SIZE],
+    ripe: [AtomicU64; TXG_SIZE],
     full: Mutex<()>,
     room: Condvar,
 }
@@ -27,6 +32,11 @@ impl DirtyBytes {
     pub fn add(&self, txg: Txg, bytes: u64) {
         self.total.fetch_add(bytes, Ordering::Relaxed);
         self.by_txg[slot(txg)].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// So many bytes of those of `txg` are new, and not just part of a block that has some.
+    pub fn ripen(&self, txg: Txg, bytes: u64) {
+        self.ripe[slot(txg)].fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// `bytes` of `txg` are written (or were undone).
@@ -45,6 +55,7 @@ impl DirtyBytes {
     pub fn clear(&self, txg: Txg) {
         let rest = self.by_txg[slot(txg)].load(Ordering::Relaxed);
         self.remove(txg, rest);
+        self.ripe[slot(txg)].store(0, Ordering::Relaxed);
     }
 
     /// Bytes of all groups.
@@ -52,9 +63,9 @@ impl DirtyBytes {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Bytes of one group.
-    pub fn of(&self, txg: Txg) -> u64 {
-        self.by_txg[slot(txg)].load(Ordering::Relaxed)
+    /// Bytes of one group that were really changed.
+    pub fn ripe(&self, txg: Txg) -> u64 {
+        self.ripe[slot(txg)].load(Ordering::Relaxed)
     }
 
     /// How long a new transaction should wait, in nanoseconds.
@@ -97,7 +108,9 @@ mod tests {
         dirty.add(5, 200);
         let more = dirty.delay_ns(&tunables);
         assert!(0 < some && some < more, "{some} {more}");
+        dirty.ripen(5, 30);
+        assert_eq!((dirty.ripe(4), dirty.ripe(5)), (0, 30));
         dirty.clear(5);
-        assert_eq!(dirty.total(), 500);
+        assert_eq!((dirty.total(), dirty.ripe(5)), (500, 0));
     }
 }

@@ -10,7 +10,7 @@
 //!  take (issuer) -> fetch bytes (range locks) -> place, in turn (chain, group) -> write, flush -> stable -> answer
 //! ```
 //!
-//! A commit of many megabytes waits for its group instead: the bytes are written once then, not twice.
+//! A commit of many megabytes may wait for its group instead ([`super::cost`]): the bytes are written once then, not twice.
 //! What cannot be logged (no space, a device that fails, bytes that cannot be read) is durable when its group is on disk; whoever
 //! builds upon it waits for that too.
 //!
@@ -87,8 +87,7 @@ impl Zil {
             self.wait_stable(taken);
             return self.wait_unlogged();
         }
-        // So much is written more quickly once, to its own place, than twice.
-        if self.itxs.pending_bytes(object, groups.synced_txg()) > self.context.tunables.log_bytes_max || !self.prepare_chain()? {
+        if self.is_cheaper_in_place(object, source) || !self.prepare_chain()? {
             return groups.wait_synced(groups.open_txg());
         }
         let target = {

@@ -44,6 +44,12 @@ pub trait LogSource {
     /// They cannot be read.
     fn fetch(&self, write: &WantedWrite, out: &mut Vec<u8>) -> Result<()>;
 
+    /// The size of the blocks of a file, if it is there still.
+    fn block_bytes(&self, object: ObjectId) -> Option<u64> {
+        let _ = object;
+        None
+    }
+
     /// Writes blocks of the write to their own place, if `txg` is open still: those that it covers (`all`: all that it touches).
     /// Returns the ones that are written, in order; what they have of the write need not be fetched.
     ///

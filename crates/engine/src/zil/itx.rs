@@ -7,6 +7,7 @@
 //! written a thousand times costs a few words.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use ondisk::zil::RecordHeader;
 use parking_lot::Mutex;
@@ -117,6 +118,21 @@ impl Itxs {
             }
         };
         self.groups.iter().map(of_group).sum()
+    }
+
+    /// Where the groups after `synced` wrote to `object` (`None`: nowhere).
+    pub(super) fn pending_spans(&self, object: Option<ObjectId>, synced: Txg) -> Vec<Range<u64>> {
+        let Some(object) = object else { return Vec::new() };
+        let mut spans = Vec::new();
+        for records in &self.groups {
+            let records = records.lock();
+            let list = records.by_object.get(&object).filter(|_| records.txg > synced);
+            spans.extend(list.into_iter().flatten().filter_map(|itx| match itx.content {
+                Content::Write { offset, length, .. } => Some(offset..offset + length),
+                Content::Bytes(_) => None,
+            }));
+        }
+        spans
     }
 
     /// Nothing that happened after group `synced` waits to be taken.
@@ -265,6 +281,7 @@ mod tests {
         assert_eq!(itxs.add(6, Some(8), Content::Write { object: 8, generation: 1, offset: 0, length: 100 }), 100);
         assert_eq!((itxs.pending_bytes(Some(7), 4), itxs.pending_bytes(Some(7), 5), itxs.pending_bytes(Some(9), 4)), (25, 5, 0));
         assert_eq!((itxs.pending_bytes(None, 4), itxs.pending_bytes(None, 6)), (125, 0));
+        assert_eq!((itxs.pending_spans(Some(8), 4), itxs.pending_spans(Some(8), 6), itxs.pending_spans(None, 4)), (vec![0..100], vec![], vec![]));
     }
 
     #[test]

@@ -36,6 +36,7 @@
 mod block;
 mod claim;
 mod commit;
+mod cost;
 mod fill;
 mod flusher;
 mod itx;

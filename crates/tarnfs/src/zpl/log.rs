@@ -300,6 +300,10 @@ impl LogSource for FileSystem {
         inode.dnode.read(write.offset, &mut out[start..])
     }
 
+    fn block_bytes(&self, object: InodeNumber) -> Option<u64> {
+        Some(self.inode_even_unlinked(object).ok()?.dnode.block_bytes())
+    }
+
     fn place(&self, write: &WantedWrite, txg: Txg, all: bool) -> Result<Vec<PlacedBlock>> {
         let Some(inode) = self.file_of(write)? else { return Ok(Vec::new()) };
         let block = inode.dnode.block_bytes();
