@@ -22,6 +22,7 @@ mod settings;
 mod table;
 #[cfg(test)]
 mod tests;
+mod transaction;
 mod try_it;
 mod units;
 mod version;
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
         "zdb" => zdb::run(&mut session, rest),
         "mount" => mount_helper::run(&mut session, rest),
         "fs" => fs::run(&mut session, rest),
+        "transaction" => transaction::run(&mut session, rest),
         verb => own::run(&mut session, verb, rest),
     };
     let _ = out.flush();

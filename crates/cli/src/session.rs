@@ -192,6 +192,11 @@ impl Session<'_> {
         self.ask(request, |reply| if let Reply::Datasets(datasets) = reply { Some(datasets) } else { None })
     }
 
+    /// Begins a transaction.
+    pub(crate) fn transaction(&mut self, request: Request) -> Result<tarnfs::control::TransactionPlace, Failure> {
+        self.ask(request, |reply| if let Reply::Transaction(place) = reply { Some(place) } else { None })
+    }
+
     /// What is mounted?
     pub(crate) fn mounts(&mut self) -> Result<Vec<tarnfs::control::Mount>, Failure> {
         self.ask(Request::MountList, |reply| if let Reply::Mounts(mounts) = reply { Some(mounts) } else { None })

@@ -225,11 +225,18 @@ fn converse<B: Service>(mut stream: UnixStream, backend: &Mutex<B>, switch: &Swi
     Ok(())
 }
 
+/// The end of a transaction may wait for the pool; the others need not wait for it.
+fn carry_out<B: Service>(backend: &Mutex<B>, request: Request) -> Reply {
+    let Request::TransactionEnd(end) = request else { return execute(&mut *backend.lock(), request) };
+    let job = backend.lock().transaction_end(end);
+    job.and_then(|job| job()).map_or_else(Reply::Failed, |()| Reply::Done)
+}
+
 /// A panic in a verb is that verb's failure; the pools stay served.
 fn answer<B: Service>(backend: &Mutex<B>, request: Request) -> Reply {
     match request {
         Request::Ping => Reply::Done,
-        request => catch_unwind(AssertUnwindSafe(|| execute(&mut *backend.lock(), request))).unwrap_or_else(|_| {
+        request => catch_unwind(AssertUnwindSafe(|| carry_out(backend, request))).unwrap_or_else(|_| {
             tracing::error!("a request panicked");
             Reply::Failed(Failure::with(FailureKind::Other, "internal error: the request panicked; see the daemon's log"))
         }),

@@ -21,6 +21,7 @@ mod mounter;
 mod mounts;
 pub mod ops;
 mod place;
+mod transactions;
 
 #[cfg(test)]
 mod tests;
@@ -60,7 +61,8 @@ pub fn run_pools() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    run(&Place::of_user(), || Pools::new(FuseMounter::new()).with_limits(limits))
+    let place = Place::of_user();
+    run(&place, || Pools::new(FuseMounter::new().with_transactions_at(place.transactions())).with_limits(limits))
 }
 
 /// Runs a daemon in this process until nobody needs it. `make` is called once the place is ours.

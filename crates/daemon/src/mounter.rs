@@ -15,17 +15,18 @@
 //! file that stays open that half minute and one transaction group; a file that was closed, one transaction group.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fuse::{Errno, MountOptions, SessionOptions, Timestamp, TransportChoice};
 use rustix::mount::MountFlags;
 use rustix::process::geteuid;
-use tarnfs::control::{Failure, FailureKind, Mount, MountPlan, Mounter};
+use tarnfs::control::{Failure, FailureKind, Job, Mount, MountPlan, Mounter, TransactionBegin, TransactionEnd, TransactionPlace};
 use tarnfs::{AccessTime, Error, FileSystem, Pool};
 
 use crate::mounts::{MountHow, Mounts, SUBTYPE};
 use crate::ops::{Ops, OpsOptions, SnapshotInfo, Snapshots, SyncPolicy};
+use crate::transactions::{Transactions, ViewHow};
 
 /// Values of properties.
 const SYNC_ALWAYS: u64 = 1;
@@ -43,6 +44,9 @@ pub struct FuseMounter {
     mounts: Mounts,
     /// Options of one mount only, by dataset.
     asked: BTreeMap<String, Vec<String>>,
+    transactions: Arc<Transactions>,
+    /// Where views of transactions are mounted; `None`: nowhere.
+    transactions_at: Option<PathBuf>,
 }
 
 /// Properties of one dataset, as the mount needs them.
@@ -241,6 +245,22 @@ impl FuseMounter {
         FuseMounter::default()
     }
 
+    /// The same, with transactions whose views are mounted below a directory.
+    #[must_use]
+    pub fn with_transactions_at(mut self, directory: PathBuf) -> FuseMounter {
+        self.transactions_at = Some(directory);
+        self
+    }
+
+    /// Has the kernel hand over what was written to a mounted dataset, where it collects writes.
+    fn fetch_writes(&self, dataset: &str) {
+        let collects = self.mounts.ops(dataset).is_some_and(|ops| ops.collects_writes());
+        let Some(path) = self.mounts.path(dataset).filter(|_| collects) else { return };
+        if let Err(error) = std::fs::File::open(path).and_then(|root| Ok(rustix::fs::syncfs(&root)?)) {
+            tracing::warn!(dataset, %error, "what the kernel has in its cache could not be had");
+        }
+    }
+
     fn follow(&self, pool: &Pool, dataset: &str, asked: &[String]) -> Result<(), Failure> {
         let properties = Properties::of(pool, dataset, asked)?;
         let Some(path) = self.mounts.path(dataset) else { return Ok(()) };
@@ -306,10 +326,15 @@ impl Mounter for FuseMounter {
     }
 
     fn unmount(&mut self, dataset: &str, force: bool) -> Result<(), Failure> {
+        let below = self.mounts.path(dataset).map(Path::to_owned);
+        let is_below = |other: &str| other == dataset || below.as_ref().is_some_and(|below| self.mounts.path(other).is_some_and(|path| path.starts_with(below)));
+        self.transactions.before_unmount(is_below, force)?;
         self.mounts.unmount(dataset, force)
     }
 
     fn unmount_tree(&mut self, root: &str, force: bool) -> Result<(), Failure> {
+        let is_below = |dataset: &str| dataset == root || dataset.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
+        self.transactions.before_unmount(is_below, force)?;
         self.mounts.unmount_tree(root, force)
     }
 
@@ -346,7 +371,37 @@ impl Mounter for FuseMounter {
     }
 
     fn tidy(&mut self) {
+        self.transactions.tidy();
         self.mounts.tidy();
         self.asked.retain(|dataset, _| self.mounts.is_mounted(dataset));
+    }
+
+    fn begin_transaction(&mut self, pool: &Arc<Pool>, begin: &TransactionBegin) -> Result<TransactionPlace, Failure> {
+        let dataset = begin.dataset.as_str();
+        let (Some(place), Some(ops), Some(path)) = (&self.transactions_at, self.mounts.ops(dataset), self.mounts.path(dataset)) else {
+            return Err(Failure::with(FailureKind::MountFailed, "not currently mounted"));
+        };
+        if ops.is_ended() {
+            return Err(Failure::with(FailureKind::MountFailed, "not currently mounted"));
+        }
+        let properties = Properties::of(pool, dataset, self.asked.get(dataset).map_or(&[], Vec::as_slice))?;
+        self.fetch_writes(dataset);
+        let how = ViewHow {
+            mount: MountOptions { source: format!("{dataset}(transaction)"), ..properties.for_kernel(dataset) },
+            session: SessionOptions {
+                transport: TransportChoice::DevFuse,
+                no_opens: true,
+                posix_acl: ops.has_posix_acls(),
+                max_write: TRANSFER_BYTES,
+                name: "tarn-view".to_owned(),
+                ..SessionOptions::default()
+            },
+            block_size: properties.ops.record_bytes,
+        };
+        self.transactions.begin(place, begin, Arc::clone(ops), path, how)
+    }
+
+    fn end_transaction(&mut self, end: TransactionEnd) -> Result<Job, Failure> {
+        self.transactions.end(end)
     }
 }

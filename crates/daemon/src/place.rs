@@ -61,6 +61,11 @@ impl Place {
         }
     }
 
+    /// Where the views of transactions are mounted.
+    pub fn transactions(&self) -> PathBuf {
+        self.beside(".transactions")
+    }
+
     fn beside(&self, suffix: &str) -> PathBuf {
         let mut name = OsString::from(self.socket.as_os_str());
         name.push(suffix);

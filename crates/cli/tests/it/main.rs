@@ -3,10 +3,12 @@
 
 mod files;
 mod admin;
+mod always;
 mod devices;
 mod kill;
 mod laboratory;
 mod mounted;
 mod posix;
 mod rig;
+mod transaction;
 mod vanished;

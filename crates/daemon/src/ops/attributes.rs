@@ -33,6 +33,60 @@ fn seconds_now() -> i64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed())
 }
 
+/// What the kernel is told of a file that `stat` shows with the number `inode`.
+pub(super) fn attr_of(inode: u64, stat: &Stat) -> Attr {
+    Attr {
+        inode,
+        size: stat.size,
+        blocks: stat.allocated.div_ceil(512),
+        atime: timestamp(stat.access_time),
+        mtime: timestamp(stat.modification_time),
+        ctime: timestamp(stat.change_time),
+        mode: stat.mode,
+        links: u32::try_from(stat.links).unwrap_or(u32::MAX),
+        uid: stat.uid,
+        gid: stat.gid,
+        device: device_to_kernel(stat.device),
+        block_size: u32::try_from(stat.block_size).unwrap_or(1 << 20),
+    }
+}
+
+/// What the kernel wants to be changed.
+pub(super) fn set_of(changes: &SetAttr) -> SetAttributes {
+    let pick = |change: fuse::SetTime| match change {
+        fuse::SetTime::Now => SetTime::Now,
+        fuse::SetTime::At(at) => SetTime::To(time(at)),
+    };
+    SetAttributes {
+        mode: changes.mode.map(|mode| mode & 0o7777),
+        uid: changes.uid,
+        gid: changes.gid,
+        size: changes.size,
+        access_time: changes.atime.map(pick),
+        modification_time: changes.mtime.map(pick),
+        change_time: changes.ctime.map(time),
+        flags: None,
+        project: None,
+    }
+}
+
+/// How much room there is, at a file, in units of `block_size`.
+pub(super) fn room_at(filesystem: &FileSystem, inode: InodeNumber, block_size: u32) -> Result<StatFs> {
+    let space = filesystem.space_at(inode).map_err(crate::errno::of)?;
+    let unit = u64::from(block_size);
+    let free = space.available / unit;
+    Ok(StatFs {
+        blocks: (space.referenced.next_multiple_of(unit) + space.available) / unit,
+        blocks_free: free,
+        blocks_available: free,
+        files: space.objects + space.objects_available,
+        files_free: space.objects_available,
+        block_size,
+        fragment_size: block_size,
+        name_max: u32::try_from(filesystem.name_max()).unwrap_or(255),
+    })
+}
+
 impl Ops {
     /// Which file system and inode a node is. Nodes of `.zfs` have none.
     pub(super) fn locate(&self, node: Node) -> Result<(Located<'_>, InodeNumber)> {
@@ -68,34 +122,22 @@ impl Ops {
 
     pub(super) fn entry(&self, slot: u16, stat: &Stat) -> Entry {
         let (attr, attr_valid) = self.attr(slot, stat);
-        let generation = stat.generation.wrapping_add(self.replaced.load(std::sync::atomic::Ordering::Relaxed));
+        let replaced = if slot == 0 { self.times_replaced(stat.inode) } else { 0 };
+        let generation = stat.generation.wrapping_add(replaced);
         Entry { node: self.node_number(slot, stat.inode), generation, attr, entry_valid: self.name_life(), attr_valid }
     }
 
     /// Where `A` and `a` are one name, the kernel must not remember either: a change of one is a change of both.
     pub(super) fn name_life(&self) -> std::time::Duration {
-        if self.filesystem.names_are_exact() { LONG } else { std::time::Duration::ZERO }
+        if self.filesystem.names_are_exact() && !self.is_being_changed() { LONG } else { std::time::Duration::ZERO }
     }
 
     fn attr(&self, slot: u16, stat: &Stat) -> (Attr, std::time::Duration) {
-        let attr = Attr {
-            inode: Self::shown_inode(slot, stat.inode),
-            size: stat.size,
-            blocks: stat.allocated.div_ceil(512),
-            atime: timestamp(stat.access_time),
-            mtime: timestamp(stat.modification_time),
-            ctime: timestamp(stat.change_time),
-            mode: stat.mode,
-            links: u32::try_from(stat.links).unwrap_or(u32::MAX),
-            uid: stat.uid,
-            gid: stat.gid,
-            device: device_to_kernel(stat.device),
-            block_size: u32::try_from(stat.block_size).unwrap_or(1 << 20),
-        };
+        let attr = attr_of(Self::shown_inode(slot, stat.inode), stat);
         let settled = slot != 0 || seconds_now() - stat.change_time.seconds > SETTLES_AFTER;
         let life = match settled {
             // See there: who is about to write is to ask.
-            _ if slot == 0 && self.asks_before_writes() => std::time::Duration::ZERO,
+            _ if slot == 0 && (self.asks_before_writes() || self.is_being_changed()) => std::time::Duration::ZERO,
             true => LONG,
             false => SHORT,
         };
@@ -124,22 +166,7 @@ impl Ops {
 
     pub(super) fn change_attributes(&self, node: Node, changes: &SetAttr) -> Result<Attributes> {
         let (filesystem, inode) = self.locate_for_change(node)?;
-        let pick = |change: fuse::SetTime| match change {
-            fuse::SetTime::Now => SetTime::Now,
-            fuse::SetTime::At(at) => SetTime::To(time(at)),
-        };
-        let set = SetAttributes {
-            mode: changes.mode.map(|mode| mode & 0o7777),
-            uid: changes.uid,
-            gid: changes.gid,
-            size: changes.size,
-            access_time: changes.atime.map(pick),
-            modification_time: changes.mtime.map(pick),
-            change_time: changes.ctime.map(time),
-            flags: None,
-            project: None,
-        };
-        let stat = filesystem.setattr(inode, &set, &super::files::writer(changes.kill_suidgid)).map_err(crate::errno::of)?;
+        let stat = filesystem.setattr(inode, &set_of(changes), &super::files::writer(changes.kill_suidgid)).map_err(crate::errno::of)?;
         let (attr, valid) = self.attr(0, &stat);
         Ok(Attributes { attr, valid })
     }
@@ -151,22 +178,8 @@ impl Ops {
 
     pub(super) fn space(&self, node: Node) -> Result<StatFs> {
         let (located, inode) = self.locate(node).unwrap_or((Located::Head(&self.filesystem), self.filesystem.root()));
-        let filesystem = located.filesystem();
-        let space = filesystem.space_at(inode).map_err(crate::errno::of)?;
         // As OpenZFS on Linux does, where programs take the two for one.
-        let block_size = self.options.read().record_bytes;
-        let unit = u64::from(block_size);
-        let free = space.available / unit;
-        Ok(StatFs {
-            blocks: (space.referenced.next_multiple_of(unit) + space.available) / unit,
-            blocks_free: free,
-            blocks_available: free,
-            files: space.objects + space.objects_available,
-            files_free: space.objects_available,
-            block_size,
-            fragment_size: block_size,
-            name_max: u32::try_from(filesystem.name_max()).unwrap_or(255),
-        })
+        room_at(located.filesystem(), inode, self.options.read().record_bytes)
     }
 }
 

@@ -65,6 +65,11 @@ fn put(out: &mut [u8], bytes: &[u8]) -> Result<usize> {
     Ok(bytes.len())
 }
 
+/// Does this request change something?
+pub(super) fn changes(command: u32) -> bool {
+    matches!(command, SET_FLAGS | SET_FLAGS_32 | SET_XATTR)
+}
+
 impl Ops {
     /// Runs one request; returns how many bytes of answer there are.
     pub(super) fn control(&self, node: Node, ioctl: &Ioctl<'_>, out: &mut [u8]) -> Result<usize> {

@@ -27,11 +27,12 @@ mod flags;
 mod left_behind;
 mod names;
 mod node;
+mod replaced;
 mod slots;
+mod view;
 mod xattr;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fuse::protocol::InitFlags;
@@ -43,10 +44,12 @@ use parking_lot::{Mutex, RwLock};
 use tarnfs::FileSystem;
 
 pub use slots::{SnapshotInfo, Snapshots};
+pub use view::View;
 
 use collected::Collected;
 use left_behind::LeftBehind;
 use node::Node;
+use replaced::Replaced;
 use slots::Slots;
 
 /// How long the kernel may believe what only it can change.
@@ -109,8 +112,7 @@ pub struct Ops {
     notifier: Mutex<Option<Notifier>>,
     left_behind: Mutex<Option<LeftBehind>>,
     collected: Collected,
-    /// How often all contents were replaced: files then are others to the kernel, where it believes itself about sizes.
-    replaced: AtomicU64,
+    replaced: Replaced,
 }
 
 impl std::fmt::Debug for Ops {
@@ -126,7 +128,7 @@ impl Ops {
         let _ = filesystem.lookup_inode(filesystem.root());
         let slots = Slots::new(snapshots);
         let (options, notifier, left_behind) = (RwLock::new(options), Mutex::default(), Mutex::default());
-        Ops { filesystem, slots, options, notifier, left_behind, collected: Collected::default(), replaced: AtomicU64::new(0) }
+        Ops { filesystem, slots, options, notifier, left_behind, collected: Collected::default(), replaced: Replaced::default() }
     }
 
     /// The dataset.
@@ -169,23 +171,6 @@ impl Ops {
         self.forget_name(node::SNAPSHOT_DIRECTORY, name.as_bytes());
     }
 
-    /// Contents, attributes and names may have changed behind the kernel's back (rollback, receive, a program with the library):
-    /// what it has cached, mapped pages too, goes. Never to be called by an operation of this mount.
-    ///
-    /// A kernel that collects writes believes nobody about the sizes of files that it knows: to it they become other files, and who has
-    /// one open gets errors. What it had collected must have been handed over before the change, or it goes over the new contents.
-    pub fn contents_replaced(&self) {
-        self.replaced.fetch_add(u64::from(self.collected.is_agreed()), Ordering::Relaxed);
-        let Some(notifier) = self.notifier.lock().clone() else { return };
-        if let Err(error) = notifier.forget_names() {
-            tracing::warn!(dataset = self.filesystem.objset().name(), ?error, "this kernel may believe old names for a while");
-        }
-        for inode in self.filesystem.known_inodes() {
-            // What the kernel does not know it need not forget.
-            let _ = notifier.inval_inode(self.node_number(0, inode), 0, 0);
-        }
-    }
-
     fn forget_name(&self, parent: u64, name: &[u8]) {
         if let Some(notifier) = self.notifier.lock().clone() {
             let _ = notifier.inval_entry(parent, name);
@@ -217,6 +202,7 @@ impl Filesystem for Ops {
 
     fn destroy(&self) {
         self.collected.end();
+        self.replaced.end();
         self.slots.close_all();
         self.left_behind.lock().take();
         self.filesystem.release_all();
@@ -362,7 +348,8 @@ impl Filesystem for Ops {
     }
 
     fn ioctl(&self, _: &Context, node: u64, ioctl: &Ioctl<'_>, out: &mut [u8]) -> Result<(i32, usize)> {
-        self.control(Node::of(node), ioctl, out).map(|len| (0, len))
+        let done = self.control(Node::of(node), ioctl, out).map(|len| (0, len));
+        if flags::changes(ioctl.command) { self.settled(done) } else { done }
     }
 
     fn fallocate(&self, cx: &Context, node: u64, fallocate: &Fallocate) -> Result<()> {

@@ -70,7 +70,7 @@ impl Ops {
 }
 
 /// The length is the answer; the bytes are too if there is room.
-fn answer(bytes: &[u8], out: &mut [u8]) -> Result<usize> {
+pub(super) fn answer(bytes: &[u8], out: &mut [u8]) -> Result<usize> {
     if out.is_empty() {
         return Ok(bytes.len());
     }

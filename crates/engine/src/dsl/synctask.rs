@@ -93,11 +93,12 @@ impl Dsl {
     }
 
     fn queue(&self, work: Work) -> Result<Txg> {
-        let groups = &self.meta.context.groups;
-        if let Some(failure) = groups.failure() {
+        let context = &self.meta.context;
+        if let Some(failure) = context.groups.failure() {
             return Err(failure);
         }
-        let hold = groups.hold();
+        // A group that is being closed may have a holder who waits for a device, and this may be what clears that, or records it.
+        let hold = context.groups.hold_unless(&|| context.io.devices().suspension())?;
         self.tasks.queues[slot(hold.txg())].lock().push(work);
         Ok(hold.txg())
     }

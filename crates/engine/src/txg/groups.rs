@@ -152,6 +152,29 @@ impl TxgGroups {
         Some(TxgHold { groups: self.clone(), shard, txg })
     }
 
+    /// As [`TxgGroups::hold`], but gives up when `suspension` says that the pool waits for somebody: who administers it must not
+    /// wait for themselves.
+    ///
+    /// # Errors
+    /// What stopped the pool, or what it waits for.
+    pub fn hold_unless(self: &Arc<Self>, suspension: &dyn Fn() -> Option<Error>) -> Result<TxgHold> {
+        loop {
+            if let Some(hold) = self.try_hold() {
+                return Ok(hold);
+            }
+            if let Some(why) = suspension() {
+                bail!(Suspended, "{why}");
+            }
+            let mut state = self.state.lock();
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            if self.draining.load(Ordering::Acquire) {
+                self.changed.wait_for(&mut state, LOOK_AGAIN);
+            }
+        }
+    }
+
     fn holders(&self, txg: Txg) -> u64 {
         self.shards.iter().map(|shard| shard.holds.lock()[slot(txg)]).sum()
     }
@@ -311,5 +334,35 @@ impl TxgGroups {
     pub fn stop(&self) {
         self.state.lock().stopping = true;
         self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error;
+
+    /// A group is being closed, its holder waits for a device: who would wait for the next group gives up when the pool waits for
+    /// somebody, and gets it when the holder is done.
+    #[test]
+    #[allow(clippy::disallowed_methods)] // this test is about threads
+    fn who_administers_does_not_wait_for_a_group_that_cannot_be_closed() {
+        let groups = TxgGroups::new(4);
+        let held = groups.hold();
+        let closing = { let groups = groups.clone(); std::thread::spawn(move || groups.quiesce()) };
+        while groups.try_hold().is_some() {
+            std::thread::yield_now();
+        }
+        let suspended = || Some(error!(Io, "the disk is gone"));
+        let refused = groups.hold_unless(&suspended).err().expect("it cannot be had");
+        assert!(refused.kind() == crate::error::ErrorKind::Suspended && refused.to_string().contains("the disk is gone"), "{refused}");
+        let next = { let groups = groups.clone(); std::thread::spawn(move || groups.hold_unless(&|| None).map(|hold| hold.txg())) };
+        std::thread::sleep(2 * LOOK_AGAIN);
+        assert!(!next.is_finished());
+        let txg = held.txg();
+        drop(held);
+        assert_eq!((closing.join().unwrap(), next.join().unwrap().unwrap()), (txg, txg + 1));
+        // Where nothing is in the way it is had at once, suspended or not.
+        assert_eq!(groups.hold_unless(&suspended).unwrap().txg(), txg + 1);
     }
 }

@@ -1,5 +1,6 @@
 //! Many states of many workloads, on all processors.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::canary::Canary;
@@ -190,7 +191,14 @@ impl Explorer {
                 Workload::Short(length, dice.random_range(0..short_count(length)))
             }
         };
-        let Some(story) = self.tell(workload, plan.canary, Vices::default()) else { return true };
+        // A workload that cannot even be done is a failure like others.
+        let told = catch_unwind(AssertUnwindSafe(|| self.tell(workload, plan.canary, Vices::default())));
+        let Ok(story) = told else {
+            let reason = "the workload itself failed: see the panic above".to_owned();
+            shared.report.lock().failures.push(Failure { workload, state: State { cut: 0, variant: 0 }, reason });
+            return true;
+        };
+        let Some(story) = story else { return true };
         shared.report.lock().workloads += 1;
         self.explore_story(plan, workload, &story, shared);
         true

@@ -108,6 +108,8 @@ impl Recorder {
 /// What a disk does wrong, on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Vices {
+    /// It is this disk that does.
+    pub disk: usize,
     /// The write of this number fails, and all after it.
     pub write_error: Option<u64>,
     /// The read of this number fails; later ones succeed.

@@ -22,6 +22,8 @@ pub struct Layout {
     pub tops: usize,
     /// Sides of each.
     pub sides: usize,
+    /// Sides of the log device; 0: there is none.
+    pub logs: usize,
     /// log2 of the smallest allocation.
     pub ashift: u32,
     /// Properties of the file system.
@@ -29,11 +31,14 @@ pub struct Layout {
 }
 
 /// The layouts, of which a workload's number chooses one.
-pub const LAYOUTS: [Layout; 4] = [
-    Layout { name: "one disk", tops: 1, sides: 1, ashift: 9, properties: &[("recordsize", "16K")] },
-    Layout { name: "a mirror", tops: 1, sides: 2, ashift: 9, properties: &[("recordsize", "4K"), ("compression", "off")] },
-    Layout { name: "two disks of large sectors", tops: 2, sides: 1, ashift: 12, properties: &[("recordsize", "128K"), ("compression", "zstd")] },
-    Layout { name: "one disk, two copies", tops: 1, sides: 1, ashift: 9, properties: &[("copies", "2"), ("dnodesize", "1k")] },
+pub const LAYOUTS: [Layout; 7] = [
+    Layout { name: "one disk", tops: 1, sides: 1, logs: 0, ashift: 9, properties: &[("recordsize", "16K")] },
+    Layout { name: "a mirror", tops: 1, sides: 2, logs: 0, ashift: 9, properties: &[("recordsize", "4K"), ("compression", "off")] },
+    Layout { name: "two disks of large sectors", tops: 2, sides: 1, logs: 0, ashift: 12, properties: &[("recordsize", "128K"), ("compression", "zstd")] },
+    Layout { name: "one disk, two copies", tops: 1, sides: 1, logs: 0, ashift: 9, properties: &[("copies", "2"), ("dnodesize", "1k")] },
+    Layout { name: "a disk and a log device", tops: 1, sides: 1, logs: 1, ashift: 9, properties: &[("recordsize", "8K")] },
+    Layout { name: "a disk and mirrored log devices", tops: 1, sides: 1, logs: 2, ashift: 12, properties: &[("recordsize", "32K")] },
+    Layout { name: "one disk, blocks instead of copies in the log", tops: 1, sides: 1, logs: 0, ashift: 9, properties: &[("recordsize", "16K"), ("logbias", "throughput")] },
 ];
 
 /// The smallest device that OpenZFS takes.
@@ -50,8 +55,7 @@ pub fn tunables(canary: Option<Canary>) -> Tunables {
 }
 
 fn disks(images: &[Image], recorder: Option<&Arc<Recorder>>, vices: Vices) -> Vec<Arc<SimDisk>> {
-    // What is wrong is wrong with the first disk.
-    let vices = |number| if number == 0 { vices } else { Vices::default() };
+    let vices = |number| if number == vices.disk { vices } else { Vices::default() };
     images.iter().enumerate().map(|(number, image)| SimDisk::new(number, DISK_BYTES, image.clone(), recorder.cloned(), vices(number))).collect()
 }
 
@@ -91,10 +95,12 @@ impl Drop for Opened {
 
 /// An empty pool of a layout.
 pub fn create(layout: &Layout) -> Vec<Image> {
-    let disks = disks(&vec![Image::default(); layout.tops * layout.sides], None, Vices::default());
+    let disks = disks(&vec![Image::default(); layout.tops * layout.sides + layout.logs], None, Vices::default());
     let leaf = |disk: &Arc<SimDisk>| NewLeaf { disk: disk.clone(), path: disk::Disk::name(&**disk).to_owned(), whole_disk: false };
-    let top = |disks: &[Arc<SimDisk>]| NewTop { leaves: disks.iter().map(leaf).collect(), ashift: Some(layout.ashift), is_log: false };
-    let tops = disks.chunks(layout.sides).map(top).collect();
+    let top = |disks: &[Arc<SimDisk>], is_log| NewTop { leaves: disks.iter().map(leaf).collect(), ashift: Some(layout.ashift), is_log };
+    let (data, logs) = disks.split_at(layout.tops * layout.sides);
+    let mut tops: Vec<NewTop> = data.chunks(layout.sides).map(|disks| top(disks, false)).collect();
+    tops.extend((!logs.is_empty()).then(|| top(logs, true)));
     let options = CreateOptions {
         properties: properties(layout.properties),
         command: "zpool create tank".into(),

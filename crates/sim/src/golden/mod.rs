@@ -18,6 +18,7 @@ mod library;
 mod dsl_tests;
 mod manifest;
 mod mounted;
+pub mod replayed;
 mod subject;
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ use super::request::{
     PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request,
 };
 use super::status::{FoundPool, PoolStatus};
+use super::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
 
 /// Owns pools and carries out verbs on them.
 ///
@@ -105,6 +106,15 @@ pub trait Backend {
     fn dataset_unmount(&mut self, unmount: DatasetUnmount) -> Result<(), Failure>;
     /// What is mounted.
     fn mount_list(&mut self) -> Result<Vec<Mount>, Failure>;
+
+    /// `tarn transaction begin`
+    fn transaction_begin(&mut self, _: TransactionBegin) -> Result<TransactionPlace, Failure> {
+        not_here()
+    }
+    /// `tarn transaction commit` and `abort`: what is left to be done for it.
+    fn transaction_end(&mut self, _: TransactionEnd) -> Result<Job, Failure> {
+        not_here()
+    }
 }
 
 /// Carries out `request` on `backend`.
@@ -142,6 +152,8 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::DatasetMount(mount) => done(backend.dataset_mount(mount)),
         Request::DatasetUnmount(unmount) => done(backend.dataset_unmount(unmount)),
         Request::MountList => backend.mount_list().map(Reply::Mounts),
+        Request::TransactionBegin(begin) => backend.transaction_begin(begin).map(Reply::Transaction),
+        Request::TransactionEnd(end) => done(backend.transaction_end(end).and_then(|job| job())),
     };
     outcome.unwrap_or_else(Reply::Failed)
 }

@@ -68,6 +68,8 @@ pub enum FailureKind {
     Checksum,
     /// The encryption key is missing or wrong.
     Encryption,
+    /// Somebody else has changed what a transaction has seen.
+    Conflict,
     /// The daemon cannot be reached.
     NoDaemon,
     /// Anything else; the message says what.
@@ -109,6 +111,7 @@ impl FailureKind {
             FailureKind::Io => "I/O error",
             FailureKind::Checksum => "insufficient replicas",
             FailureKind::Encryption => "encryption failure",
+            FailureKind::Conflict => "changed by somebody else",
             FailureKind::NoDaemon => "the tarn daemon cannot be reached",
             FailureKind::Other => "unknown error",
         }
@@ -170,6 +173,7 @@ impl Failure {
             ErrorKind::Io => Failure::with(FailureKind::Io, words),
             ErrorKind::Checksum | ErrorKind::Corrupt => Failure::with(FailureKind::Checksum, words),
             ErrorKind::NoSpace | ErrorKind::Quota => Failure::new(FailureKind::NoSpace),
+            ErrorKind::Conflict => Failure::with(FailureKind::Conflict, words),
             ErrorKind::NoDevice => Failure::with(FailureKind::BadDevice, words),
             ErrorKind::Unsupported => Failure::with(FailureKind::Unsupported, words),
             ErrorKind::Suspended => Failure::with(FailureKind::PoolUnavailable, "pool I/O is currently suspended"),

@@ -27,6 +27,7 @@ mod reply;
 mod request;
 pub mod scan;
 mod status;
+mod transaction;
 pub mod wire;
 
 #[cfg(test)]
@@ -38,13 +39,14 @@ pub use maintenance::{
     CommandLine, DatasetRename, EventValue, HistoryRecord, HistoryWhat, ImportRewound, OwnerKind, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent,
     PoolEvents, PoolHistory, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade,
 };
-pub use pools::{MountPlan, Mounter, NoMounts, Pools};
+pub use pools::{MountPlan, Mounter, NoMounts, Pools, no_transaction};
 pub use property::{PropertyValue, Setting, Source, Value, Wanted};
 pub use reply::{BuildVersion, DatasetEntry, DatasetKind, DatasetKinds, Datasets, Mount, PoolEntry, Reply};
 pub use request::{
     AllocationClass, DatasetCreate, DatasetDestroy, DatasetInherit, DatasetList, DatasetMount, DatasetSet, DatasetUnmount, FeatureChoice,
     PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request, VdevKind, VdevSpec,
 };
+pub use transaction::{Job, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
 pub use status::{
     CheckpointState, CheckpointStatus, DedupStatus, FoundPool, PoolState, PoolStatus, Requests, ScanFunction, ScanState, ScanStatus, UnsupportedFeature,
     VdevAux, VdevState, VdevStats, VdevStatus,

@@ -6,6 +6,7 @@ use super::failure::Failure;
 use super::maintenance::{ImportRewound, OwnerUse, PoolEvent, PoolHistory};
 use super::property::PropertyValue;
 use super::status::{FoundPool, PoolStatus};
+use super::transaction::TransactionPlace;
 
 /// The answer to one request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,6 +35,8 @@ pub enum Reply {
     Owners(Vec<OwnerUse>),
     /// To `MountList`, in the order in which they were mounted.
     Mounts(Vec<Mount>),
+    /// To `TransactionBegin`.
+    Transaction(TransactionPlace),
 }
 
 /// Who answers.

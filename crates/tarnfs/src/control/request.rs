@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::maintenance::{CommandLine, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade};
 use super::property::{Setting, Wanted};
 use super::reply::DatasetKinds;
+use super::transaction::{TransactionBegin, TransactionEnd};
 
 /// One administrative verb with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +78,11 @@ pub enum Request {
     DatasetUnmount(DatasetUnmount),
     /// `zfs mount` without a dataset: what is mounted?
     MountList,
+
+    /// `tarn transaction begin`
+    TransactionBegin(TransactionBegin),
+    /// `tarn transaction commit`, `tarn transaction abort`
+    TransactionEnd(TransactionEnd),
 }
 
 /// Where blocks of a top-level vdev are used.

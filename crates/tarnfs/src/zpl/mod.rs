@@ -59,7 +59,7 @@ pub use quota::{OwnerKind, QuotaOf, own_quota_of, space_used_by};
 pub use rename::RenameMode;
 pub use replay::{FileReplay, VolumeReplay};
 pub use setattr::{SetAttributes, SetTime};
-pub use transaction::{Durability, Listed, NodeId, Transaction};
+pub use transaction::{Changed, Durability, Listed, NodeId, Transaction};
 pub use stat::{FileKind, Stat, Time, file_owner};
 pub use xattr::XattrMode;
 

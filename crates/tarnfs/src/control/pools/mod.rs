@@ -45,6 +45,7 @@ use super::maintenance::*;
 use super::reply::{Datasets, Mount, PoolEntry};
 use super::request::*;
 use super::status::{FoundPool, PoolStatus};
+use super::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
 use crate::Pool;
 
 /// A file system that is to be mounted.
@@ -101,8 +102,30 @@ pub trait Mounter: Send {
         let _ = pool;
     }
 
-    /// Called now and then: forgets what somebody else unmounted.
+    /// Called now and then: forgets what somebody else unmounted, and transactions whose owner has died.
     fn tidy(&mut self) {}
+
+    /// Shows a private view of a mounted file system.
+    ///
+    /// # Errors
+    /// It is not mounted or read-only, the kernel refuses, there is no such process.
+    fn begin_transaction(&mut self, pool: &Arc<Pool>, begin: &TransactionBegin) -> Result<TransactionPlace, Failure> {
+        let _ = (pool, begin);
+        Err(Failure::with(FailureKind::MountFailed, "not currently mounted"))
+    }
+
+    /// What is to be done to end a transaction, without the others waiting for it.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    fn end_transaction(&mut self, end: TransactionEnd) -> Result<Job, Failure> {
+        Err(no_transaction(&end.directory))
+    }
+}
+
+/// There is none at that place.
+pub fn no_transaction(directory: &std::path::Path) -> Failure {
+    Failure::with(FailureKind::Other, format!("no transaction is at {}", directory.display()))
 }
 
 /// Where nothing can be mounted: programs that use the library alone.
@@ -366,5 +389,17 @@ impl Backend for Pools {
     fn mount_list(&mut self) -> Result<Vec<Mount>, Failure> {
         self.mounter.tidy();
         Ok(self.mounter.list())
+    }
+
+    fn transaction_begin(&mut self, begin: TransactionBegin) -> Result<TransactionPlace, Failure> {
+        let pool = self.pool_of(&begin.dataset)?.pool.clone();
+        if let Some(failure) = pool.engine().vdevs.gate().failure() {
+            return Err(Failure::about_pool(&failure));
+        }
+        self.mounter.begin_transaction(&pool, &begin)
+    }
+
+    fn transaction_end(&mut self, end: TransactionEnd) -> Result<Job, Failure> {
+        self.mounter.end_transaction(end)
     }
 }

@@ -176,7 +176,17 @@ impl Transaction {
     /// `NoAttribute`; those of [`Transaction::write`].
     pub fn removexattr(&mut self, id: NodeId, name: &[u8]) -> Result<()> {
         self.getxattr(id, name)?;
-        self.change_xattr(id, name, None)
+        let in_base = id < OWN && match self.fs.getxattr(id, name) {
+            Ok(_) => true,
+            Err(error) if error.kind() == ErrorKind::NoAttribute => false,
+            Err(error) => return Err(error),
+        };
+        self.change_xattr(id, name, None)?;
+        if !in_base {
+            // What the transaction itself had set needs no removal, and the commit could do none.
+            self.load(id)?.xattrs.remove(name);
+        }
+        Ok(())
     }
 
     fn change_xattr(&mut self, id: NodeId, name: &[u8], value: Option<Vec<u8>>) -> Result<()> {
@@ -185,12 +195,7 @@ impl Transaction {
         let now = self.fs.now();
         let node = self.load_to_change(id)?;
         node.stat.change_time = now;
-        // A new file that never had it needs no removal.
-        if value.is_none() && id >= OWN {
-            node.xattrs.remove(name);
-        } else {
-            node.xattrs.insert(name.to_vec(), value);
-        }
+        node.xattrs.insert(name.to_vec(), value);
         self.bytes += bytes;
         Ok(())
     }

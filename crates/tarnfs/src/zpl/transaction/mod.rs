@@ -16,12 +16,14 @@
 //!
 //! # Invariants
 //! 1. Nothing of a transaction is in the file system before its commit, and the commit waits for nothing while the gate is closed.
-//! 2. What a transaction holds in memory is bounded (`transaction_bytes_max`, `transaction_names_max`); beyond it is `TooBig`.
+//! 2. What a transaction holds in memory is bounded (`transaction_bytes_max`, `transaction_names_max`, and so many times the
+//!    latter of files and names that it has merely seen); beyond it is `TooBig`.
 //!
 //! # Path
-//! `FileSystem::transaction`, or `tarn transaction run` → [`Transaction`] → `commit.rs` → the operations of `zpl`.
+//! `FileSystem::transaction`, or a mounted view of the daemon's (`tarn transaction`) → [`Transaction`] → `commit.rs` → the operations of `zpl`.
 
 mod change;
+mod changed;
 mod commit;
 mod contents;
 mod node;
@@ -40,11 +42,14 @@ use super::{FileSystem, InodeNumber};
 use change::NameChange;
 use node::Node;
 
+pub use changed::Changed;
 pub use view::Listed;
 
 /// A file in a transaction: its inode number, or a number of the transaction's own for what it has made.
 pub type NodeId = u64;
 
+/// For each name that may change, so many files and names may have been seen.
+const SEEN_PER_NAME: usize = 8;
 /// Numbers from here on are the transaction's own.
 const OWN: NodeId = 1 << 47;
 
@@ -132,6 +137,19 @@ impl Transaction {
         Ok(())
     }
 
+    /// Is there room to remember one more thing that was seen?
+    fn check_seen(&self) -> Result<()> {
+        let max = self.seen_max();
+        if self.nodes.len() + self.seen.len() >= max {
+            bail!(TooBig, "a transaction in {} sees at most {max} files and names ({SEEN_PER_NAME} times the tunable transaction_names_max)", self.fs.objset.name());
+        }
+        Ok(())
+    }
+
+    fn seen_max(&self) -> usize {
+        self.names_max.saturating_mul(SEEN_PER_NAME)
+    }
+
     /// The number of something new.
     fn new_number(&mut self) -> NodeId {
         self.next += 1;
@@ -144,6 +162,7 @@ impl Transaction {
             if id >= OWN {
                 bail!(Stale, "there is no file {id} in this transaction");
             }
+            self.check_seen()?;
             let node = Node::of(&self.fs, id)?;
             self.nodes.insert(id, node);
         }

@@ -41,6 +41,7 @@ pub(super) struct Base {
     /// Marks that forbid changes.
     marks: u64,
     parent: InodeNumber,
+    links: u64,
     project: u64,
 }
 
@@ -90,7 +91,7 @@ impl Node {
             fs.forget(inode, 1);
             bail!(Conflict, "inode {inode} is being changed by somebody else");
         }
-        let base = Base { changes, marks: stat.flags & MARKS, parent: stat.parent, project: stat.project };
+        let base = Base { changes, marks: stat.flags & MARKS, parent: stat.parent, links: stat.links, project: stat.project };
         Ok(Node { base: Some(base), ..Node::new(stat) })
     }
 
@@ -115,6 +116,12 @@ impl Node {
 
     pub(super) fn is_changed(&self) -> bool {
         self.patch.exists || self.attributes != SetAttributes::default() || !self.xattrs.is_empty()
+    }
+
+    /// The commit will make it another than it was.
+    pub(super) fn is_touched(&self) -> bool {
+        let moved = self.base.is_some_and(|base| base.parent != self.stat.parent || base.links != self.stat.links);
+        moved || self.is_changed() || !self.entries.is_empty()
     }
 
     pub(super) fn check_directory(&self) -> Result<()> {

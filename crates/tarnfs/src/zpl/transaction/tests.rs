@@ -282,3 +282,22 @@ fn a_change_that_cannot_be_done_stops_the_pool() {
     assert!(fs.objset().context().groups.failure().is_some());
     assert_eq!(kind(fs.mkdir(fs.root(), b"later", 0o755, &root())), ErrorKind::Suspended);
 }
+
+/// Found by the crash explorer: the commit wanted to remove an attribute that the file had never had outside of the transaction, could
+/// not, and the pool was stopped for it.
+#[test]
+fn an_attribute_that_was_set_and_removed_was_never_there() {
+    let (_rig, fs) = new();
+    let inode = file(&fs, "f", b"x");
+    fs.setxattr(inode, b"user.old", b"1", XattrMode::Any).unwrap();
+    let mut tx = fs.begin().unwrap();
+    for name in [&b"user.new"[..], b"user.old"] {
+        tx.setxattr(inode, name, b"2", XattrMode::Any).unwrap();
+        tx.removexattr(inode, name).unwrap();
+        assert_eq!(kind(tx.getxattr(inode, name)), ErrorKind::NoAttribute);
+        assert_eq!(kind(tx.removexattr(inode, name)), ErrorKind::NoAttribute);
+    }
+    tx.setxattr(inode, b"user.other", b"3", XattrMode::Any).unwrap();
+    tx.commit(Durability::Soon).unwrap();
+    assert_eq!(fs.listxattr(inode).unwrap(), [b"user.other"]);
+}

@@ -39,6 +39,9 @@ impl Transaction {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
+        if !self.seen.contains_key(&(directory, name.to_vec())) {
+            self.check_seen()?;
+        }
         let before = self.seen.entry((directory, name.to_vec())).or_insert(found);
         if *before != found {
             bail!(Conflict, "{}: {:?} was changed by somebody else", self.fs.objset().name(), String::from_utf8_lossy(name));
@@ -156,10 +159,14 @@ impl Transaction {
         node.depends |= node.base.is_some();
         let mut listed = Vec::new();
         if directory < OWN {
+            let max = self.seen_max();
             self.fs.read_directory(directory, 2, &mut |entry| {
                 listed.push(Listed { name: entry.name, node: entry.inode, kind: entry.kind });
-                true
+                listed.len() <= max
             })?;
+            if listed.len() > max {
+                bail!(TooBig, "directory {directory} has more than the {max} entries that a transaction in {} may list", self.fs.objset().name());
+            }
         }
         self.depend(directory)?;
         let changed = &self.nodes[&directory].entries;

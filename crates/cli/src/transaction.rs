@@ -1,0 +1,243 @@
+//! `tarn transaction`: several changes to the files of a mounted dataset, all or none of them.
+//!
+//! # Theory
+//!
+//! `begin` has the daemon mount a private view of the dataset and prints its directory; what is changed there, nobody sees and no crash
+//! keeps until `commit`. The transaction belongs to a process: when that ends first, it is forgotten. `run` puts it all
+//! together around one command. As root it gives the command a mount namespace in which the view lies over the dataset's own
+//! directory, so that a script need not know of it; `unshare` and `mount` do that, as they do for everybody.
+//!
+//! The exit code of `run` is the command's if that failed; [`CONFLICT`] if somebody else changed what the command has seen, which is
+//! a reason to try again.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use rustix::process::{getpid, getppid};
+use tarnfs::control::{Failure, FailureKind, Request, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
+
+use crate::getopt::Options;
+use crate::session::{Outcome, Session, Stop, complain, say};
+
+/// "Temporary failure" among the exit codes of `sysexits.h`.
+const CONFLICT: u8 = 75;
+/// As a shell has it: the command cannot be run.
+const CANNOT_RUN: u8 = 126;
+/// Tells the command where the view is.
+const VARIABLE: &str = "TARN_TRANSACTION";
+
+/// In the new mount namespace: the view over the dataset, the working directory anew, since it may be in there.
+const ENTER: &str = r#"mount --bind "$1" "$2" && cd "$3" && shift 3 && exec "$@""#;
+
+const USAGE: &str = "usage: tarn transaction command args ...
+where 'command' is one of the following:
+
+\trun [-ds] <filesystem> [--] <command> [argument] ...
+\tbegin [-o pid] <filesystem>
+\tcommit [-s] <directory>
+\tabort <directory>
+
+run       runs the command with a private view of the mounted file system. If it
+          succeeds, all its changes are done at once and are on disk; else none.
+          Exit code 75: somebody else changed the same; nothing has happened.
+          -d: the view is in $TARN_TRANSACTION only, where the command starts, and
+          not at the place of the file system (always so without being root).
+begin     prints the directory of a new view. It is forgotten when the process
+          -o ends, which is the caller otherwise.
+commit    does all changes. -s: soon, without waiting for the disk.
+abort     forgets them.
+";
+
+/// Runs the command; the words are those after `transaction`.
+pub(crate) fn run(session: &mut Session<'_>, words: &[String]) -> u8 {
+    let outcome = match words.split_first() {
+        None => Err(Stop::Usage),
+        Some((verb, rest)) => match verb.as_str() {
+            "run" => run_command(session, rest),
+            "begin" => begin(session, rest),
+            "commit" => commit(session, rest),
+            "abort" => abort(session, rest),
+            "help" | "--help" | "-h" | "-?" => {
+                session.print(format_args!("{USAGE}"));
+                Ok(0)
+            }
+            _ => Err(session.misuse(format_args!("unrecognized command '{verb}'"))),
+        },
+    };
+    match outcome {
+        Ok(code) | Err(Stop::Code(code)) => code,
+        Err(Stop::Usage) => {
+            complain!(session, "{}", USAGE.trim_end());
+            2
+        }
+    }
+}
+
+/// The letters that were given, and the rest.
+fn options(session: &mut Session<'_>, words: &[String], short: &'static str) -> Result<(Vec<(char, Option<String>)>, Vec<String>), Stop> {
+    let mut options = Options::new(words, short, &[]);
+    let mut given = Vec::new();
+    for option in options.by_ref() {
+        given.push(option.map_err(|wrong| session.misuse(wrong))?);
+    }
+    Ok((given, options.operands()))
+}
+
+fn one<'a>(session: &mut Session<'_>, operands: &'a [String], what: &str) -> Result<&'a String, Stop> {
+    match operands {
+        [one] => Ok(one),
+        [] => Err(session.misuse(format_args!("missing {what} argument"))),
+        _ => Err(session.misuse("too many arguments")),
+    }
+}
+
+fn place(session: &mut Session<'_>, dataset: &str, owner: i32) -> Result<TransactionPlace, Stop> {
+    let begin = TransactionBegin { dataset: dataset.to_owned(), owner };
+    session.transaction(Request::TransactionBegin(begin)).map_err(|failure| session.failed(format_args!("cannot begin a transaction in '{dataset}'"), &failure))
+}
+
+fn end(session: &mut Session<'_>, directory: PathBuf, fate: TransactionFate) -> Result<(), Failure> {
+    session.perform(Request::TransactionEnd(TransactionEnd { directory, fate }))
+}
+
+/// A refused commit, and its exit code.
+fn refused(session: &mut Session<'_>, what: &str, failure: &Failure) -> Stop {
+    complain!(session, "cannot commit {what}: {failure}");
+    Stop::Code(if failure.kind == FailureKind::Conflict { CONFLICT } else { 1 })
+}
+
+/// As the daemon knows it: without a slash at the end, or a way round.
+fn directory(word: &str) -> PathBuf {
+    std::path::absolute(word).map_or_else(|_| word.into(), |path| path.components().collect())
+}
+
+fn begin(session: &mut Session<'_>, words: &[String]) -> Outcome {
+    let (given, operands) = options(session, words, "o:")?;
+    let dataset = one(session, &operands, "filesystem")?;
+    let owner = match given.last().and_then(|(_, pid)| pid.as_ref()) {
+        Some(pid) => pid.parse().map_err(|_| session.misuse(format_args!("'{pid}' is no process")))?,
+        None => getppid().map_or(0, |pid| pid.as_raw_nonzero().get()),
+    };
+    let place = place(session, dataset, owner)?;
+    say!(session, "{}", place.directory.display());
+    Ok(0)
+}
+
+fn commit(session: &mut Session<'_>, words: &[String]) -> Outcome {
+    let (given, operands) = options(session, words, "s")?;
+    let word = one(session, &operands, "directory")?;
+    match end(session, directory(word), TransactionFate::Commit { durable: given.is_empty() }) {
+        Ok(()) => Ok(0),
+        Err(failure) => Err(refused(session, &format!("the transaction at '{word}'"), &failure)),
+    }
+}
+
+fn abort(session: &mut Session<'_>, words: &[String]) -> Outcome {
+    let (_, operands) = options(session, words, "")?;
+    let word = one(session, &operands, "directory")?;
+    match end(session, directory(word), TransactionFate::Abort) {
+        Err(failure) if failure.kind != FailureKind::Conflict => Err(session.failed(format_args!("cannot abort the transaction at '{word}'"), &failure)),
+        _ => Ok(0),
+    }
+}
+
+/// What `run` is to do.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    /// The view is not laid over the dataset.
+    beside: bool,
+    soon: bool,
+    dataset: String,
+    command: Vec<String>,
+}
+
+/// Options end at the dataset: those after it are the command's.
+fn wanted(words: &[String]) -> Option<Wanted> {
+    let mut wanted = Wanted::default();
+    let mut words = words.iter();
+    let dataset = loop {
+        let word = words.next()?;
+        match word.strip_prefix('-') {
+            Some(letters) if !letters.is_empty() => {
+                for letter in letters.chars() {
+                    match letter {
+                        'd' => wanted.beside = true,
+                        's' => wanted.soon = true,
+                        _ => return None,
+                    }
+                }
+            }
+            _ => break word,
+        }
+    };
+    wanted.dataset.clone_from(dataset);
+    wanted.command = words.cloned().collect();
+    if wanted.command.first().is_some_and(|word| word == "--") {
+        wanted.command.remove(0);
+    }
+    (!wanted.command.is_empty()).then_some(wanted)
+}
+
+/// The command, with the view where it is to be.
+fn command(wanted: &Wanted, place: &TransactionPlace) -> Command {
+    let mut command = if wanted.beside || !rustix::process::geteuid().is_root() {
+        let mut command = Command::new(&wanted.command[0]);
+        command.args(&wanted.command[1..]).current_dir(&place.directory);
+        command
+    } else {
+        let here = std::env::current_dir().unwrap_or_else(|_| "/".into());
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "slave", "--", "sh", "-c", ENTER, "sh"]);
+        command.arg(&place.directory).arg(&place.mountpoint).arg(here).args(&wanted.command);
+        command
+    };
+    command.env(VARIABLE, &place.directory);
+    command
+}
+
+fn run_command(session: &mut Session<'_>, words: &[String]) -> Outcome {
+    let Some(wanted) = wanted(words) else { return Err(Stop::Usage) };
+    let place = place(session, &wanted.dataset, getpid().as_raw_nonzero().get())?;
+    let code = match command(&wanted, &place).status() {
+        Ok(status) => status.code().map_or(128, |code| u8::try_from(code).unwrap_or(1)),
+        Err(error) => {
+            complain!(session, "cannot run '{}': {error}", wanted.command[0]);
+            CANNOT_RUN
+        }
+    };
+    if code == 0 {
+        let committed = end(session, place.directory.clone(), TransactionFate::Commit { durable: !wanted.soon });
+        let Err(failure) = committed else { return Ok(0) };
+        let stop = refused(session, &format!("what '{}' did in '{}'", wanted.command[0], wanted.dataset), &failure);
+        if failure.kind == FailureKind::DatasetBusy {
+            // Somebody whom the command left behind works on.
+            let _ = end(session, place.directory, TransactionFate::Abort);
+        }
+        return Err(stop);
+    }
+    // The command has said why, but perhaps not that trying again may help.
+    match end(session, place.directory, TransactionFate::Abort) {
+        Err(failure) if failure.kind == FailureKind::Conflict => Err(refused(session, &format!("what '{}' did in '{}'", wanted.command[0], wanted.dataset), &failure)),
+        _ => Ok(code),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(words: &str) -> Option<Wanted> {
+        wanted(&words.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_after_the_dataset_are_the_commands() {
+        let run = of("-s tank/etc sh -d x").unwrap();
+        assert_eq!((run.beside, run.soon, run.dataset.as_str()), (false, true, "tank/etc"));
+        assert_eq!(run.command, ["sh", "-d", "x"]);
+        assert_eq!(of("-ds tank -- ls --").unwrap().command, ["ls", "--"]);
+        for wrong in ["", "tank", "-x tank ls", "tank --", "-d"] {
+            assert_eq!(of(wrong), None, "{wrong}");
+        }
+    }
+}
