@@ -96,6 +96,24 @@ fn objects_are_shown_as_the_real_zdb_shows_them() {
     }
 }
 
+/// The table of the real one, to the letter: with clones, dedup tables, snapshots, several copies.
+#[test]
+fn dedup_is_simulated_as_the_real_zdb_does() {
+    for name in ["acl", "bclone", "dedup-fast", "snap", "copies", "clone"] {
+        let Some(golden) = golden(name) else {
+            sim::places::skipped(&format!("zdb -S on golden pool {name}: no ../shared"));
+            continue;
+        };
+        let pool = golden.manifest.pool.name.clone();
+        let (code, out, err) = run(&["-e", "-p", &golden.directory().display().to_string(), "-S", &pool]);
+        assert_eq!((code, err.as_str()), (0, ""), "{name}");
+        assert!(out.contains("\n Total   "), "{name}: {out}");
+        let Some(real) = sim::oracle::zdb_text(golden.directory(), &["-S", &pool]) else { return };
+        assert!(real.contains("Simulated DDT histogram:"), "{name}: {real}");
+        same(name, &out, &real);
+    }
+}
+
 #[test]
 fn single_objects_and_blocks() {
     let golden = golden("acl").expect("it is in the project");
