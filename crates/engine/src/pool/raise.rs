@@ -42,8 +42,13 @@ impl Pool {
         if version > VERSION_BEFORE_FEATURES && version != VERSION_FEATURES {
             bail!(NotSupported, "there is no version {version}");
         }
-        let pool = self.clone();
-        self.dsl.run_task(6, SpaceCheck::Reserved, |_| Ok(()), move |dsl, tx| {
+        let (pool, name) = (self.clone(), self.name());
+        // Looked at again in the sync thread: what is made here must not be made twice.
+        let check = move |dsl: &Arc<Dsl>| match dsl.meta.version() == now {
+            true => Ok(()),
+            false => bail!(Busy, "pool {name}: it is being upgraded by somebody else"),
+        };
+        self.dsl.run_task(6, SpaceCheck::Reserved, check, move |dsl, tx| {
             let mos = &dsl.meta.mos;
             if version == VERSION_FEATURES {
                 dsl.meta.features.create_objects(mos, tx)?;
