@@ -44,9 +44,11 @@ impl Pool {
         }
         let (pool, name) = (self.clone(), self.name());
         // Looked at again in the sync thread: what is made here must not be made twice.
-        let check = move |dsl: &Arc<Dsl>| match dsl.meta.version() == now {
-            true => Ok(()),
-            false => bail!(Busy, "pool {name}: it is being upgraded by somebody else"),
+        let check = move |dsl: &Arc<Dsl>| -> Result<()> {
+            if dsl.meta.version() != now {
+                bail!(Busy, "pool {name}: it is being upgraded by somebody else");
+            }
+            Ok(())
         };
         self.dsl.run_task(6, SpaceCheck::Reserved, check, move |dsl, tx| {
             let mos = &dsl.meta.mos;
