@@ -83,7 +83,7 @@ fn single_requests() {
     let width = name.len().max(10);
     let ran = sh(&mut backend, "zpool iostat -lq");
     let lines: Vec<&str> = ran.out.lines().collect();
-    assert!(lines[0].ends_with("   scrub   trim  rebuild   syncq_read    syncq_write   asyncq_read  asyncq_write   scrubq_read   trimq_write  rebuildq_write"), "{}", ran.out);
+    assert!(lines[0].ends_with(" asyncq_wait  scrub   trim  rebuild   syncq_read    syncq_write   asyncq_read  asyncq_write   scrubq_read   trimq_write  rebuildq_write"), "{}", ran.out);
     assert!(lines[1].ends_with("   wait   wait   wait   pend  activ   pend  activ   pend  activ   pend  activ   pend  activ   pend  activ   pend  activ"), "{}", ran.out);
     let cells: Vec<&str> = lines[3].split_whitespace().skip(7).collect();
     assert_eq!(cells[..4], ["196us", "983us", "196us", "983us"], "{}", ran.out);
@@ -91,7 +91,7 @@ fn single_requests() {
     assert_eq!(cells[11..], ["0", "2", "0", "0", "0", "0", "0", "9", "0", "0", "0", "0", "0", "0"]);
     let ran = sh(&mut backend, &format!("zpool iostat -w {name}"));
     let lines: Vec<&str> = ran.out.lines().collect();
-    assert_eq!(lines[1], format!("{name:<width$}   total_wait     disk_wait    syncq_wait    asyncq_wait "), "{}", ran.out);
+    assert_eq!(lines[1], format!("{name:<width$}   total_wait     disk_wait    syncq_wait    asyncq_wait"), "{}", ran.out);
     assert_eq!(lines[2], format!("{:<width$}   read  write   read  write   read  write   read  write  scrub   trim  rebuild", "latency"));
     assert_eq!(lines.len(), 4 + 37 + 1, "{}", ran.out);
     assert_eq!(lines[4 + 17], format!("{:<width$}      3      0      3      0      0      0      0      0      0      0      0", "262us"));
