@@ -35,8 +35,8 @@ fn an_encrypted_dataset_is_destroyed_without_its_key() {
 
 /// What `zpool upgrade` enables.
 fn features_of_an_upgrade() -> Vec<Feature> {
-    let wanted = |feature: &Feature| feature.info().support == Support::ReadWrite && !feature.info().flags.contains(FeatureFlags::NO_UPGRADE);
-    Feature::all().filter(wanted).collect()
+    let is_automatic = |feature: &Feature| !feature.info().flags.contains(FeatureFlags::NO_UPGRADE);
+    Feature::all().filter(|feature| feature.info().support == Support::ReadWrite).filter(is_automatic).collect()
 }
 
 /// Files in a file system of their own, some changed, some removed.
@@ -53,8 +53,8 @@ fn work(rig: &mut Rig, dataset: &str, seed: u64) {
 }
 
 /// A pool of version 28 gets feature flags and then, still open, every feature: in each of these states it satisfies both
-/// checkers, and so does what is written by the features' means. From the group on in which `hole_birth` was enabled holes have a birth: one
-/// without it would count as older than the feature, and be missing from an incremental stream.
+/// checkers, and so does what is written by the features' means. From the group on in which `hole_birth` was enabled holes
+/// have a birth: one without it would count as older than the feature, and be missing from an incremental stream.
 #[test]
 fn old_pools_are_upgraded() {
     for (name, version) in [("v28", 28), ("nofeat", 5000)] {

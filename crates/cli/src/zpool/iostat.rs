@@ -19,7 +19,8 @@ use crate::session::{Outcome, Session, Stop, complain, say};
 use crate::units::{nice_number, nice_time};
 
 const NAME_WIDTH_MIN: usize = 10;
-const TITLES: [Title; 3] = [("capacity", &["alloc", "free"]), ("operations", &["read", "write"]), ("bandwidth", &["read", "write"])];
+const TITLES: [Title; 3] =
+    [("capacity", &["alloc", "free"]), ("operations", &["read", "write"]), ("bandwidth", &["read", "write"])];
 
 #[derive(Default)]
 struct Flags {
@@ -53,7 +54,8 @@ impl Flags {
 
     /// The width of each column.
     fn widths(&self) -> Vec<usize> {
-        self.groups().iter().flat_map(|(titles, width)| titles.iter().flat_map(|(_, columns)| columns.iter()).map(|_| *width)).collect()
+        let columns = |titles: &[Title]| titles.iter().map(|(_, columns)| columns.len()).sum();
+        self.groups().into_iter().flat_map(|(titles, width)| vec![width; columns(titles)]).collect()
     }
 
     fn title(&self) -> &'static str {

@@ -172,7 +172,8 @@ impl Histogram {
             }
             Histogram::Size => {
                 let sizes = |of: &Requests, before: &Requests| {
-                    [(&of.single, &before.single), (&of.joined, &before.joined)].map(|(now, before)| scaled(added(now, before, SIZE_BUCKETS.end)))
+                    [(&of.single, &before.single), (&of.joined, &before.joined)]
+                        .map(|(now, before)| scaled(added(now, before, SIZE_BUCKETS.end)))
                 };
                 let none = || [(); 2].map(|()| vec![0; SIZE_BUCKETS.end]);
                 let kinds = [

@@ -6,7 +6,8 @@
 //! deadlists of another kind; they are refused by name.
 //!
 //! # On disk
-//! The ZAPs of the features, empty, and the salt of salted checksums. The version is in the uberblock, the labels, the configuration.
+//! The ZAPs of the features, empty, and the salt of salted checksums. The version is in the uberblock, the labels and the
+//! configuration.
 
 use std::sync::Arc;
 
@@ -37,7 +38,8 @@ impl Pool {
             return Ok(());
         }
         if now < VERSION_OF_TODAYS_DSL {
-            bail!(NotSupported, "pool {} has version {now}; pools older than version {VERSION_OF_TODAYS_DSL} are upgraded by OpenZFS only", self.name());
+            let name = self.name();
+            bail!(NotSupported, "pool {name} has version {now}; pools older than version {VERSION_OF_TODAYS_DSL} are upgraded by OpenZFS only");
         }
         if version > VERSION_BEFORE_FEATURES && version != VERSION_FEATURES {
             bail!(NotSupported, "there is no version {version}");

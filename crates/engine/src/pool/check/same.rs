@@ -1,8 +1,8 @@
 //! Which data blocks are the same: what deduplication would make of a pool (`zdb -S`).
 //!
 //! # Theory
-//! Two blocks with one checksum, length and compression are taken for the same, as a dedup table would take them. Blocks without a
-//! checksum and metadata never get into such a table. What is referenced twice in the same place (a clone) counts twice.
+//! Two blocks with one checksum, length and compression are taken for the same, as a dedup table would take them. Blocks
+//! without a checksum and metadata never get into such a table. What is referenced twice in the same place (a clone) counts twice.
 
 use std::collections::HashMap;
 
@@ -57,7 +57,8 @@ impl SameBlocks {
         self.blocks.entry(key).or_default().add(SameTotals { blocks: 1, logical, physical, used });
     }
 
-    /// By power of two of how often a block is referenced, from the seldom ones up: what one copy of each takes, and what is there now.
+    /// By power of two of how often a block is referenced, from the seldom ones up: what one copy of each takes, and what is
+    /// there now.
     pub fn histogram(&self) -> Vec<(u64, SameTotals, SameTotals)> {
         let mut buckets = [(SameTotals::default(), SameTotals::default()); 64];
         for totals in self.blocks.values() {
