@@ -54,7 +54,7 @@ impl Flags {
 
     /// The width of each column.
     fn widths(&self) -> Vec<usize> {
-        let columns = |titles: &[Title]| titles.iter().map(|(_, columns)| columns.len()).sum();
+        let columns = |titles: &[Title]| titles.iter().map(|(_, columns)| columns.len()).sum::<usize>();
         self.groups().into_iter().flat_map(|(titles, width)| vec![width; columns(titles)]).collect()
     }
 
