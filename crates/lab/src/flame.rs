@@ -7,6 +7,7 @@
 //! by side, and their difference: drawn like the later one, red where it spends more than the earlier one did, blue where
 //! less, both counts scaled to the same total.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -110,6 +111,7 @@ impl Sampling {
         let collapsed = Folder::from(Options::default()).collapse_file(Some(&script), BufWriter::new(File::create(&folded)?));
         fs::remove_file(&script)?;
         collapsed.context("cannot fold what perf sampled")?;
+        fs::write(&folded, without_numbers(&fs::read_to_string(&folded)?))?;
         if fs::metadata(&folded)?.len() > 0 {
             return Ok(Some(folded));
         }
@@ -136,6 +138,21 @@ impl Drop for Sampling {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Threads that do the same, `zio-write-0` and `zio-write-1`, as one: which of them did how much differs from run to run, and would be all
+/// that a difference shows.
+fn without_numbers(folded: &str) -> String {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for line in folded.lines() {
+        let Some((stack, count)) = line.rsplit_once(' ') else { continue };
+        let (thread, frames) = stack.split_once(';').unwrap_or((stack, ""));
+        let name = thread.trim_end_matches(|c: char| c.is_ascii_digit() || ".-:/_".contains(c));
+        let name = if name.is_empty() { thread } else { name };
+        let stack = if frames.is_empty() { name.to_owned() } else { format!("{name};{frames}") };
+        *counts.entry(stack).or_default() += count.parse::<u64>().unwrap_or(0);
+    }
+    counts.iter().map(|(stack, count)| format!("{stack} {count}\n")).collect()
 }
 
 /// `DIR/NAME` and an ending.
@@ -264,6 +281,12 @@ mod tests {
             Err(error) => skipped(&format!("flame graphs: perf cannot sample here: {error:#}")),
         }
         assert!(!scratch.path().join("busy.script").exists());
+    }
+
+    #[test]
+    fn threads_of_a_kind_are_one() {
+        let folded = "zio-write-0;sum 3\nzio-write-1;sum 4\ntarn-fuse-q1.2;[unknown];read it 5\n42 6\nrustc 7\n";
+        assert_eq!(without_numbers(folded), "42 6\nrustc 7\ntarn-fuse-q;[unknown];read it 5\nzio-write;sum 7\n");
     }
 
     /// Samples are scaled to the same total first, so that only shares differ.
