@@ -138,7 +138,7 @@ fn follow(io: &BlockIo, dataset: u64, header: &LogHeader, txg: Txg, found: &mut 
             if let Some(pointer) = data_block(bytes)
                 && pointer.birth() >= txg
             {
-                if io.read_physical(&pointer, &bookmark(dataset, block.sequence)).is_err() {
+                if io.read_if_written(&pointer, &bookmark(dataset, block.sequence)).is_err() {
                     return Ok(ControlFlow::Break(()));
                 }
                 if claim_block(io, dataset, &pointer, txg, found)?.is_break() {

@@ -69,7 +69,7 @@ pub fn walk(
         if sequence > end {
             return Ok(());
         }
-        let block = match io.read_physical(&pointer, &bookmark(dataset, sequence)) {
+        let block = match io.read_if_written(&pointer, &bookmark(dataset, sequence)) {
             Ok(block) => Some(block),
             // The chain ends at the block that has not been written.
             Err(error) if error.kind() == ErrorKind::Checksum => None,

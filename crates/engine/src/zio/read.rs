@@ -24,7 +24,9 @@ use crate::error::{Error, ErrorKind, Result, Within};
 struct Damage {
     device: Arc<dyn BlockDevice>,
     copy: usize,
-    offset: u64,
+    dva: Dva,
+    /// It could be read, and its checksum was wrong.
+    was_read: bool,
 }
 
 impl BlockIo {
@@ -52,7 +54,7 @@ impl BlockIo {
     }
 
     /// The verified bytes as they are on disk: compressed, perhaps encrypted, in the byte order of the writer. For raw
-    /// streams, scrubs, and the intent log, whose blocks know their own byte order.
+    /// streams and scrubs.
     ///
     /// # Errors
     /// As [`BlockIo::read`]; `Invalid` when the pointer leads to no block.
@@ -63,10 +65,28 @@ impl BlockIo {
         }
     }
 
+    /// As [`BlockIo::read_physical`] of a block that may never have been written, as the last one of an intent log: then that is no
+    /// error of a device.
+    pub fn read_if_written(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Vec<u8>> {
+        match bp.decode().within(|| format!("pointer to block {at}"))? {
+            BlockPointer::Data(data) if !data.is_gang() => {
+                self.count_read(&data);
+                let salt = self.salt();
+                let verify = |bytes: &[u8]| checksum_stage::verify(&data, bytes, &salt);
+                self.read_expected(data.dvas(), data.physical_size as usize, &verify, at, false)
+            }
+            _ => self.read_physical(bp, at),
+        }
+    }
+
     fn read_data(&self, data: &DataPointer, at: &Bookmark) -> Result<Vec<u8>> {
+        self.count_read(data);
+        if data.is_gang() { self.read_gang(data, at) } else { self.read_plain(data, at) }
+    }
+
+    fn count_read(&self, data: &DataPointer) {
         self.counters.reads.add(1);
         self.counters.read_bytes.add(data.physical_size);
-        if data.is_gang() { self.read_gang(data, at) } else { self.read_plain(data, at) }
     }
 
     /// The verified physical bytes of a block that is no gang block.
@@ -114,6 +134,11 @@ impl BlockIo {
         verify: &dyn Fn(&[u8]) -> Result<bool>,
         at: &Bookmark,
     ) -> Result<Vec<u8>> {
+        self.read_expected(dvas, size, verify, at, true)
+    }
+
+    /// As [`BlockIo::read_verified`]. Unless the block is `expected` to be there, nobody is to blame if no copy is right.
+    fn read_expected(&self, dvas: &[Dva], size: usize, verify: &dyn Fn(&[u8]) -> Result<bool>, at: &Bookmark, expected: bool) -> Result<Vec<u8>> {
         let mut bytes = vec![0; size];
         let mut damages = Vec::new();
         let mut worst: Option<Error> = None;
@@ -128,6 +153,7 @@ impl BlockIo {
             });
             match tried {
                 Ok(true) => {
+                    self.blame(&damages);
                     self.heal(&damages, &bytes, at);
                     return Ok(bytes);
                 }
@@ -141,7 +167,10 @@ impl BlockIo {
                 Err(_) => {}
             }
         }
-        self.counters.lost_blocks.add(1);
+        if expected {
+            self.blame(&damages);
+            self.counters.lost_blocks.add(1);
+        }
         Err(worst.unwrap_or_else(|| crate::error!(Corrupt, "block {at}: a pointer without addresses")))
     }
 
@@ -160,21 +189,26 @@ impl BlockIo {
         let mut any_read = false;
         for copy in 0..device.copies(dva.offset, bytes.len()) {
             let read = if wrong == Some(copy) { Ok(()) } else { device.read_copy(copy, dva.offset, bytes) };
+            let was_read = read.is_ok();
             match read {
                 Ok(()) if wrong != Some(copy) && verify(bytes)? => return Ok(true),
-                Ok(()) => {
-                    any_read = true;
-                    device.note_checksum_error(copy);
-                    self.counters.checksum_errors.add(1);
-                    tracing::warn!(%dva, copy, "wrong checksum");
-                }
+                Ok(()) => any_read = true,
                 Err(error) => failure = Some(error),
             }
-            damages.push(Damage { device: Arc::clone(device), copy, offset: dva.offset });
+            damages.push(Damage { device: Arc::clone(device), copy, dva, was_read });
         }
         match failure {
             Some(error) if !any_read => Err(error),
             _ => Ok(false),
+        }
+    }
+
+    /// Counts copies that could be read and were wrong.
+    fn blame(&self, damages: &[Damage]) {
+        for damage in damages.iter().filter(|damage| damage.was_read) {
+            damage.device.note_checksum_error(damage.copy);
+            self.counters.checksum_errors.add(1);
+            tracing::warn!(dva = %damage.dva, copy = damage.copy, "wrong checksum");
         }
     }
 
@@ -184,7 +218,7 @@ impl BlockIo {
             return;
         }
         for damage in damages {
-            match damage.device.repair_copy(damage.copy, damage.offset, bytes) {
+            match damage.device.repair_copy(damage.copy, damage.dva.offset, bytes) {
                 Ok(()) => self.counters.healed.add(1),
                 Err(error) => tracing::warn!(%error, block = %at, "a damaged copy could not be repaired"),
             }
