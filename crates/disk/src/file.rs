@@ -1,19 +1,21 @@
 //! Regular files and block devices.
 //!
 //! # Theory
-//! Both are read and written through the page cache at explicit offsets; `flush` is `fdatasync`, which for a block
-//! device empties the drive's own cache too. A discard punches a hole, which Linux passes on to a device as an unmap.
-//! A writer takes a lock: on a file `flock`, on a block device `O_EXCL`, which also keeps out mounts and swap.
+//! Both are read and written at explicit offsets, a file through the page cache, a block device past it ([`crate::direct`]); `flush` is
+//! `fdatasync`, which for a block device empties the drive's own cache too. A discard punches a hole, which Linux passes on to
+//! a device as an unmap. A writer takes a lock: on a file `flock`, on a block device `O_EXCL`, which also keeps out mounts and swap.
 
+use crate::direct::Direct;
 use crate::{Disk, DiskKind, check_range};
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
+use rustix::io::{ReadWriteFlags, pwritev2};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Most buffers of one vectored write.
-const VECTORS_MAX: usize = 1024;
+pub(crate) const VECTORS_MAX: usize = 1024;
 
 /// How often a lock is tried for again, and how long apart: a second in all.
 const LOCK_TRIES: u32 = 50;
@@ -39,6 +41,8 @@ pub struct FileDisk {
     size: u64,
     sector: u64,
     physical_sector: u64,
+    /// Of a block device, unless it is one that has no such way.
+    direct: Option<Direct>,
 }
 
 impl FileDisk {
@@ -47,10 +51,10 @@ impl FileDisk {
         let mut options = OpenOptions::new();
         options.read(true).write(access == Access::Write);
         let kind = kind_of(&std::fs::metadata(path)?)?;
-        if kind == DiskKind::Block && access == Access::Write {
-            options.custom_flags(libc::O_EXCL);
-        }
-        let mut file = options.open(path)?;
+        let (mut file, is_direct) = match kind {
+            DiskKind::File => (options.open(path)?, false),
+            DiskKind::Block => open_device(&mut options, path, if access == Access::Write { libc::O_EXCL } else { 0 })?,
+        };
         // The path may name another thing by now: what counts is what was opened.
         if kind_of(&file.metadata()?)? != kind {
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, "the file was replaced while it was opened"));
@@ -66,13 +70,30 @@ impl FileDisk {
             DiskKind::Block => sector_sizes(&file)?,
         };
         let name = path.to_string_lossy().into_owned();
-        Ok(FileDisk { file, name, kind, size, sector, physical_sector })
+        let direct = is_direct.then(|| Direct::new(&file, sector));
+        // Half a sector at the end cannot be written.
+        let size = direct.as_ref().map_or(size, |direct| size - size % direct.sector());
+        Ok(FileDisk { file, name, kind, size, sector, physical_sector, direct })
+    }
+
+    /// Do its requests go past the page cache?
+    #[cfg(test)]
+    pub(crate) fn is_direct(&self) -> bool {
+        self.direct.is_some()
     }
 
     /// Creates a file of `size` bytes, all a hole, and opens it for writing. The file must not be there.
     pub fn create(path: &Path, size: u64) -> io::Result<FileDisk> {
         File::create_new(path)?.set_len(size)?;
         FileDisk::open(path, Access::Write)
+    }
+}
+
+/// Past the page cache, if the device's driver lets one.
+fn open_device(options: &mut OpenOptions, path: &Path, flags: i32) -> io::Result<(File, bool)> {
+    match options.custom_flags(flags | libc::O_DIRECT).open(path) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok((options.custom_flags(flags).open(path)?, false)),
+        opened => Ok((opened?, true)),
     }
 }
 
@@ -120,17 +141,26 @@ fn sector_sizes(file: &File) -> io::Result<(u64, u64)> {
 impl Disk for FileDisk {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         check_range(offset, buf.len(), self.size)?;
-        self.file.read_exact_at(buf, offset)
+        match &self.direct {
+            Some(direct) => direct.read(&self.file, buf, offset),
+            None => self.file.read_exact_at(buf, offset),
+        }
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         check_range(offset, buf.len(), self.size)?;
-        self.file.write_all_at(buf, offset)
+        match &self.direct {
+            Some(direct) => direct.write(&self.file, &[buf], offset, ReadWriteFlags::empty()),
+            None => self.file.write_all_at(buf, offset),
+        }
     }
 
     fn write_vectored_at(&self, bufs: &[&[u8]], mut offset: u64) -> io::Result<()> {
         let total = bufs.iter().map(|b| b.len()).sum();
         check_range(offset, total, self.size)?;
+        if let Some(direct) = &self.direct {
+            return direct.write(&self.file, bufs, offset, ReadWriteFlags::empty());
+        }
         for group in bufs.chunks(VECTORS_MAX) {
             let slices: Vec<io::IoSlice<'_>> = group.iter().map(|b| io::IoSlice::new(b)).collect();
             let length: usize = group.iter().map(|b| b.len()).sum();
@@ -158,15 +188,19 @@ impl Disk for FileDisk {
     fn write_durable_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
         let total: usize = bufs.iter().map(|b| b.len()).sum();
         check_range(offset, total, self.size)?;
-        let slices: Vec<io::IoSlice<'_>> = bufs.iter().map(|b| io::IoSlice::new(b)).collect();
-        match rustix::io::pwritev2(&self.file, &slices, offset, rustix::io::ReadWriteFlags::DSYNC) {
-            Ok(written) if written == total => Ok(()),
-            // A short write, a kernel or file system without the flag: in two steps.
-            _ => {
-                self.write_vectored_at(bufs, offset)?;
-                self.flush()
+        let is_done = match &self.direct {
+            Some(direct) => direct.write(&self.file, bufs, offset, ReadWriteFlags::DSYNC).is_ok(),
+            None => {
+                let slices: Vec<io::IoSlice<'_>> = bufs.iter().map(|b| io::IoSlice::new(b)).collect();
+                pwritev2(&self.file, &slices, offset, ReadWriteFlags::DSYNC) == Ok(total)
             }
+        };
+        if is_done {
+            return Ok(());
         }
+        // A short write, a kernel or file system without the flag: in two steps.
+        self.write_vectored_at(bufs, offset)?;
+        self.flush()
     }
 
     fn flush(&self) -> io::Result<()> {

@@ -16,6 +16,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+mod direct;
 mod file;
 mod find;
 mod gpt;

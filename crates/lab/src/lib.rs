@@ -18,6 +18,7 @@ pub mod cost;
 pub mod disk;
 pub mod flame;
 pub mod interrupt;
+pub mod out;
 pub mod pool_watch;
 pub mod process;
 pub mod record;

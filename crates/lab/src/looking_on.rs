@@ -59,7 +59,7 @@ impl LookingOn {
 
     /// A line that stays, above the bar.
     pub(crate) fn say(&self, text: &str) {
-        self.bar.suspend(|| println!("{text}"));
+        self.bar.suspend(|| lab::outln!("{text}"));
     }
 
     /// The bar goes away.
@@ -78,7 +78,7 @@ impl Observer for LookingOn {
             let _ = writeln!(samples.lock(), "{}\n{}", state.words, DeviceUse::HEAD);
         }
         if self.to_terminal {
-            self.bar.suspend(|| println!("{}\n{}", state.words, DeviceUse::HEAD));
+            self.bar.suspend(|| lab::outln!("{}\n{}", state.words, DeviceUse::HEAD));
         }
     }
 
@@ -110,7 +110,7 @@ impl Observer for LookingOn {
             let _ = writeln!(samples.lock(), "{POOL}{line}");
         }
         if self.to_terminal {
-            self.bar.suspend(|| println!("{POOL}{line}"));
+            self.bar.suspend(|| lab::outln!("{POOL}{line}"));
         }
     }
 
@@ -123,7 +123,7 @@ impl Observer for LookingOn {
             let _ = writeln!(samples.lock(), "{}", lines.join("\n"));
         }
         if self.to_terminal && !lines.is_empty() {
-            self.bar.suspend(|| println!("{}", lines.join("\n")));
+            self.bar.suspend(|| lab::outln!("{}", lines.join("\n")));
         }
     }
 }

@@ -68,13 +68,19 @@ fn run(command: &Command) -> anyhow::Result<()> {
 fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
     match lab::interrupt::guard(|| run(&command)) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => match lab::out::failure() {
+            None => ExitCode::SUCCESS,
+            Some(why) => {
+                lab::errln!("fsperf: cannot write the output: {why}");
+                ExitCode::FAILURE
+            }
+        },
         Err(error) if lab::interrupt::caused(&error) => {
-            eprintln!("fsperf: interrupted; everything has been taken down");
+            lab::errln!("fsperf: interrupted; everything has been taken down");
             ExitCode::from(130)
         }
         Err(error) => {
-            eprintln!("fsperf: {error:#}");
+            lab::errln!("fsperf: {error:#}");
             ExitCode::FAILURE
         }
     }

@@ -1,7 +1,6 @@
 //! `fsperf man` and `fsperf completion`: from the same declarations as `--help`.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -30,13 +29,15 @@ pub(crate) fn man(arguments: &ManArguments) -> Result<()> {
     }
     let mut page = Vec::new();
     clap_mangen::Man::new(command).render(&mut page)?;
-    io::stdout().write_all(&page)?;
+    lab::out!("{}", String::from_utf8_lossy(&page));
     Ok(())
 }
 
 pub(crate) fn completion(arguments: &CompletionArguments) {
     let mut command = crate::Arguments::command();
-    clap_complete::generate(arguments.shell, &mut command, "fsperf", &mut io::stdout());
+    let mut text = Vec::new();
+    clap_complete::generate(arguments.shell, &mut command, "fsperf", &mut text);
+    lab::out!("{}", String::from_utf8_lossy(&text));
 }
 
 #[cfg(test)]

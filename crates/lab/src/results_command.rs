@@ -75,7 +75,7 @@ pub(crate) struct FlamesArguments {
 
 pub(crate) fn flames(arguments: &FlamesArguments) -> Result<()> {
     let names = flame::compare(&arguments.before, &arguments.after, &arguments.output)?;
-    println!("{}: {}", arguments.output.join("index.html").display(), names.join(", "));
+    lab::outln!("{}: {}", arguments.output.join("index.html").display(), names.join(", "));
     Ok(())
 }
 
@@ -108,32 +108,32 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<()> {
         return record.save(path);
     }
     if arguments.csv {
-        print!("{}", csv::csv(&record)?);
+        lab::out!("{}", csv::csv(&record)?);
         return Ok(());
     }
     if arguments.markdown {
-        print!("{}", findings::summary(&record));
+        lab::out!("{}", findings::summary(&record));
         return Ok(());
     }
     if !arguments.shape.is_empty() {
         let [before, after] = arguments.shape.as_slice() else { bail!("--shape takes two names: BEFORE,AFTER") };
         let shape = shape::of(&record, before, after)?;
-        print!("{}", shape.text);
+        lab::out!("{}", shape.text);
         ensure!(shape.off.is_empty(), "not the published shape: {}", shape.off.join(", "));
         return Ok(());
     }
-    println!("{}\n{}", record.began, record.machine_words());
-    record.systems.iter().for_each(|system| println!("{}: {}", system.name, system.description));
-    record.left_out.iter().for_each(|left| println!("left out: {}: {}", left.what, left.why));
+    lab::outln!("{}\n{}", record.began, record.machine_words());
+    record.systems.iter().for_each(|system| lab::outln!("{}: {}", system.name, system.description));
+    record.left_out.iter().for_each(|left| lab::outln!("left out: {}: {}", left.what, left.why));
     for outcome in &record.workloads {
-        println!("\n{}", table::table(outcome));
+        lab::outln!("\n{}", table::table(outcome));
     }
-    println!("\n{}\n{}{}", table::summary(&record), table::legend(&record), table::score(&record));
+    lab::outln!("\n{}\n{}{}", table::summary(&record), table::legend(&record), table::score(&record));
     Ok(())
 }
 
 pub(crate) fn compare(arguments: &CompareArguments) -> Result<()> {
     let (before, after) = (Record::load(&arguments.before)?, Record::load(&arguments.after)?);
-    print!("{}", changes::table(&before, &after));
+    lab::out!("{}", changes::table(&before, &after));
     Ok(())
 }

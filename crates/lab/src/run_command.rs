@@ -168,8 +168,8 @@ pub(crate) fn carry_out(order: &Order<'_>) -> Result<()> {
     let borrowed: Vec<&dyn Target> = targets.iter().map(AsRef::as_ref).collect();
     record.systems = borrowed.iter().map(|target| system(*target)).collect();
     if !order.common.csv {
-        println!("{}", record.machine_words());
-        record.systems.iter().for_each(|system| println!("{}: {}", system.name, system.description));
+        lab::outln!("{}", record.machine_words());
+        record.systems.iter().for_each(|system| lab::outln!("{}: {}", system.name, system.description));
     }
     let outcome = measure(&workloads, &borrowed, plan, &mut record, &looking_on, order.common.csv);
     looking_on.over();
@@ -181,8 +181,8 @@ pub(crate) fn carry_out(order: &Order<'_>) -> Result<()> {
         bail!("nothing was measured");
     }
     match order.common.csv {
-        true => print!("{}", csv::csv(&record)?),
-        false => println!("\n{}\n{}{}", table::summary(&record), table::legend(&record), table::score(&record)),
+        true => lab::out!("{}", csv::csv(&record)?),
+        false => lab::outln!("\n{}\n{}{}", table::summary(&record), table::legend(&record), table::score(&record)),
     }
     outcome?;
     let failures = record.failures();
@@ -229,18 +229,18 @@ fn measure(
 /// Every workload with its parameters.
 pub(crate) fn list() {
     for workload in workload::all() {
-        println!("{}: {}", workload.name(), workload.about());
+        lab::outln!("{}: {}", workload.name(), workload.about());
         if let Some(missing) = workload.missing() {
-            println!("    not on this machine: {missing}");
+            lab::outln!("    not on this machine: {missing}");
         }
         for parameter in workload.parameters().iter() {
-            println!("    {:16} {:>12}  {}", parameter.name, parameter.value, parameter.about);
+            lab::outln!("    {:16} {:>12}  {}", parameter.name, parameter.value, parameter.about);
         }
         for published in workload.published() {
-            println!("    published: {} {}: {}", published.system, published.figure, published.value);
+            lab::outln!("    published: {} {}: {}", published.system, published.figure, published.value);
         }
     }
-    println!("groups: unit (unit01 to unit14), filebench, all");
+    lab::outln!("groups: unit (unit01 to unit14), filebench, all");
 }
 
 #[cfg(test)]

@@ -139,7 +139,7 @@ impl TargetArguments {
             }
         }
         for LeftOut { what, why } in &left_out {
-            eprintln!("left out: {what}: {why}");
+            lab::errln!("left out: {what}: {why}");
         }
         if all.is_empty() {
             bail!("nothing is left to measure");

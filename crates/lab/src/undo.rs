@@ -61,7 +61,7 @@ pub fn scratch_directory(parent: &Path, prefix: &str, undo: &mut Undo) -> Result
 impl Drop for Undo {
     fn drop(&mut self) {
         for failure in self.run() {
-            eprintln!("warning: {failure}");
+            crate::errln!("warning: {failure}");
         }
     }
 }

@@ -71,6 +71,35 @@ fn what_is_wrong_is_said_before_anything_is_made() {
     assert_eq!(names_in(scratch.path()), Vec::<String>::new());
 }
 
+/// `fsperf list | head -1` panicked when `head` went away. Whoever prints ends quietly then; a full disk is told.
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let scratch = scratch();
+    let results = scratch.path().join("results.json");
+    let run = ["run", "metadata", "--on", scratch.path().to_str().unwrap(), "--rounds", "1", "--set", "metadata.to=1", "--set", "metadata.files=16", "-o"];
+    let closed = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        writer
+    };
+    let results = results.to_str().unwrap();
+    let commands = [&["list"][..], &["disk", "list"], &["man"], &["completion", "bash"], &["--help"], &[&run[..], &[results]].concat(), &["report", results]];
+    for words in commands {
+        let output = fsperf(words).stdout(closed()).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {:?}, {}", output.status, said(&output));
+        assert!(!said(&output).contains("panicked"), "{words:?}: {}", said(&output));
+    }
+    assert_eq!(Record::load(Path::new(results)).unwrap().workloads.len(), 1, "measured all the same");
+    // Neither is one of the complaints.
+    let status = fsperf(&["run", "unit99", "--on", "/"]).stderr(closed()).output().unwrap().status;
+    assert_eq!(status.code(), Some(1));
+    for words in [&["list"][..], &["report", results]] {
+        let output = fsperf(words).stdout(fs::OpenOptions::new().write(true).open("/dev/full").unwrap()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(said(&output).contains("cannot write the output: No space left on device"), "{words:?}: {}", said(&output));
+    }
+}
+
 #[test]
 fn without_root_what_takes_root_is_left_out() {
     let scratch = scratch();

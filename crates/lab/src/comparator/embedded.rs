@@ -172,7 +172,7 @@ impl Drop for Embedded {
         if let Some(Opened { pool, files }) = self.library.opened.get_mut().take() {
             drop(files);
             if let Err(error) = pool.destroy() {
-                eprintln!("warning: could not destroy the embedded pool: {error}");
+                crate::errln!("warning: could not destroy the embedded pool: {error}");
             }
         }
     }

@@ -30,7 +30,7 @@ use crate::target::Target;
 use crate::undo::{self, Undo};
 use stand::Stand;
 
-pub use stand::{attach_simulated, simulated};
+pub use stand::{simulated, simulated_anyway};
 
 /// The names that [`prepare`] knows.
 pub const NAMES: [&str; 7] = ["tarn", "tarn-embedded", "ext4", "xfs", "btrfs", "zfs-fuse", "zfs"];

@@ -8,11 +8,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::{Place, image};
 use crate::disk::Model;
-use crate::disk::served::Served;
+use crate::disk::served::{Clock, Served};
+use crate::disk::way::Way;
 use crate::process;
 use crate::undo::Undo;
 
@@ -93,7 +94,7 @@ fn attach(file: &Path, undo: &mut Undo) -> Result<PathBuf> {
 /// The same over the file of a simulated disk. It has sectors of 4 K, as such drives have inside: two writes to neighbouring sectors
 /// of one page would wait for each other in the kernel. And the kernel does not hold writers back: it does so by a latency
 /// that it expects of a drive, and how the model's queue fills is for the file system to decide.
-pub fn attach_simulated(file: &Path, undo: &mut Undo) -> Result<PathBuf> {
+fn attach_simulated(file: &Path, undo: &mut Undo) -> Result<PathBuf> {
     let device = attach_with(&["--sector-size", "4096"], file, undo)?;
     let name = device.file_name().unwrap_or_default();
     // Kernels without such throttling have no such file.
@@ -102,9 +103,23 @@ pub fn attach_simulated(file: &Path, undo: &mut Undo) -> Result<PathBuf> {
 }
 
 /// A block device that behaves like a disk of that model; `file` holds its data.
+///
+/// # Errors
+/// The machine is too slow for the model, or cannot make one.
 pub fn simulated(file: &Path, model: &Model, undo: &mut Undo) -> Result<PathBuf> {
+    let (device, _, way) = simulated_anyway(file, model, undo)?;
+    match model.refusal(&way) {
+        Some(why) => bail!(why),
+        None => Ok(device),
+    }
+}
+
+/// The same, also where its time is not that of the model; what the way to it takes.
+pub fn simulated_anyway(file: &Path, model: &Model, undo: &mut Undo) -> Result<(PathBuf, Clock, Way)> {
     let served = Served::start(file, model.clone()).context("cannot simulate a disk")?;
-    let path = served.path().to_owned();
+    let (path, clock) = (served.path().to_owned(), served.clock());
     undo.push(format!("end the simulated disk {}", path.display()), move || served.end());
-    attach_simulated(&path, undo)
+    let device = attach_simulated(&path, undo)?;
+    let way = clock.set(&device)?;
+    Ok((device, clock, way))
 }

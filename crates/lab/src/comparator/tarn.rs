@@ -204,7 +204,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if let Err(error) = self.tear_down() {
-            eprintln!("warning: could not take down the pool {}: {error:#}", self.layout.name);
+            crate::errln!("warning: could not take down the pool {}: {error:#}", self.layout.name);
         }
     }
 }

@@ -1,79 +1,88 @@
 //! Does a simulated disk do what its model's arithmetic says?
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
-use rustix::fs::OFlags;
 
 use super::Model;
+use super::served::Clock;
+use super::way::{self, Aligned, LARGE, SMALL, Way};
 use crate::interrupt;
 
-const PAGE: usize = 4096;
-const SEQUENTIAL: usize = 128 << 10;
-
-/// Measured, and as it should be.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Compared {
+/// One thing that was measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    pub what: String,
     pub measured: f64,
     pub expected: f64,
+    /// What the way to the disk lets through at most, were the disk to take no time; nothing where that is no limit.
+    pub limit: f64,
 }
 
-impl Compared {
+impl Row {
     /// How far off, as a part of what is expected.
     pub fn off(&self) -> f64 {
-        (self.measured / self.expected - 1.0).abs()
+        self.measured / self.expected - 1.0
+    }
+
+    /// Is the machine too slow for it?
+    pub fn is_beyond(&self) -> bool {
+        self.limit < self.expected
     }
 }
 
-/// Random 4 K reads a second, and sequential MB a second.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Checked {
-    pub random_reads: Compared,
-    pub sequential_megabytes: Compared,
-}
-
-/// Memory whose address is a multiple of a page, as direct I/O takes it.
-struct Aligned(Vec<u8>);
-
-impl Aligned {
-    fn slice(&mut self, bytes: usize) -> &mut [u8] {
-        let skip = self.0.as_ptr().align_offset(PAGE);
-        &mut self.0[skip..skip + bytes]
-    }
-}
-
-/// Reads past all caches for `each` long, at random and in sequence, by one thread.
-pub fn check(model: &Model, path: &Path, bytes: u64, each: Duration) -> Result<Checked> {
-    let file: File = OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path)?;
-    let mut random = ChaCha8Rng::seed_from_u64(11);
-    let mut buffer = Aligned(vec![0; SEQUENTIAL + PAGE]);
-    let (started, mut reads) = (Instant::now(), 0_u64);
-    while started.elapsed() < each {
-        interrupt::check()?;
-        let place = random.random_range(0..bytes / PAGE as u64) * PAGE as u64;
-        file.read_exact_at(buffer.slice(PAGE), place)?;
-        reads += 1;
-    }
-    let random_reads = reads as f64 / started.elapsed().as_secs_f64();
+/// Reads one behind the other by one thread: MB a second.
+fn sequential(path: &Path, bytes: u64, each: Duration) -> Result<f64> {
+    let file = way::open(path, false)?;
+    let mut buffer = Aligned::new();
     // The first of these has to seek.
-    file.read_exact_at(buffer.slice(SEQUENTIAL), 0)?;
-    let (started, mut place) = (Instant::now(), SEQUENTIAL as u64);
-    while started.elapsed() < each && place + SEQUENTIAL as u64 <= bytes {
+    file.read_exact_at(buffer.slice(LARGE), 0)?;
+    let (started, mut place) = (Instant::now(), LARGE as u64);
+    while started.elapsed() < each && place + LARGE as u64 <= bytes {
         interrupt::check()?;
-        file.read_exact_at(buffer.slice(SEQUENTIAL), place)?;
-        place += SEQUENTIAL as u64;
+        file.read_exact_at(buffer.slice(LARGE), place)?;
+        place += LARGE as u64;
     }
-    let megabytes = (place - SEQUENTIAL as u64) as f64 / 1e6 / started.elapsed().as_secs_f64();
-    Ok(Checked {
-        random_reads: Compared { measured: random_reads, expected: model.random_reads_per_second(PAGE as u64) },
-        sequential_megabytes: Compared {
-            measured: megabytes,
-            expected: model.sequential_bytes_per_second(SEQUENTIAL as u64) / 1e6,
+    Ok((place - LARGE as u64) as f64 / 1e6 / started.elapsed().as_secs_f64())
+}
+
+/// Reads and writes past all caches, each for `each` long. What the device held is lost.
+pub fn check(model: &Model, path: &Path, bytes: u64, clock: &Clock, way: &Way, each: Duration) -> Result<Vec<Row>> {
+    let (small, large) = (SMALL as u64, LARGE as u64);
+    let one_small = 1.0 / way.whole(small);
+    let mut rows = vec![
+        Row {
+            what: "random 4K reads/s".to_owned(),
+            measured: way::rate(path, bytes, 1, false, each)?,
+            expected: model.random_reads_per_second(small),
+            limit: one_small,
         },
-    })
+        Row {
+            what: "sequential MB/s".to_owned(),
+            measured: sequential(path, bytes, each)?,
+            expected: model.sequential_bytes_per_second(large) / 1e6,
+            limit: large as f64 / 1e6 / way.whole(large),
+        },
+    ];
+    if let Some((threads, expected)) = model.random_reads_together(small) {
+        rows.push(Row {
+            what: format!("random 4K reads/s, {threads} at a time"),
+            measured: way::rate(path, bytes, threads, false, each)?,
+            expected,
+            limit: clock.rate(path, threads, each)?,
+        });
+    }
+    if let Some(expected) = model.random_writes_per_second(small) {
+        // So short that no write cache is full at its end.
+        let each = each.min(Duration::from_millis(500));
+        rows.push(Row {
+            what: "random 4K writes/s".to_owned(),
+            measured: way::rate(path, bytes, 1, true, each)?,
+            expected,
+            limit: one_small,
+        });
+    }
+    Ok(rows)
 }

@@ -46,6 +46,11 @@ impl Channels {
 }
 
 impl Flash {
+    /// Seconds of a write that nothing else is in the way of.
+    pub fn one_write(&self, bytes: u64) -> f64 {
+        self.write.as_secs_f64() + bytes as f64 / self.bytes_per_second
+    }
+
     /// Seconds of a read that nothing else is in the way of.
     pub fn one_read(&self, bytes: u64) -> f64 {
         self.read.as_secs_f64() + bytes as f64 / self.bytes_per_second

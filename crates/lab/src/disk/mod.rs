@@ -18,10 +18,12 @@
 //!
 //! # Invariants
 //!
-//! 1. No request is done earlier than the model says. How much later, the machine decides; `fsperf disk check` measures it.
+//! 1. Who uses the disk has its answers when the model says, on average; the way to the disk ([`way`]) is part of that time. Where the way
+//!    takes longer than the model, the model is refused: its figures would be those of a slower disk.
 
 pub mod check;
 pub mod served;
+pub mod way;
 
 mod flash;
 mod rotating;
@@ -34,6 +36,7 @@ use std::time::Duration;
 
 pub use flash::Flash;
 pub use rotating::Rotating;
+use way::Way;
 
 /// What kind of disk, and its figures.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,7 +60,7 @@ const fn microseconds(number: u64) -> Duration {
 }
 
 /// The kinds that have a name.
-pub static PRESETS: [Model; 5] = [
+pub static PRESETS: [Model; 6] = [
     Model {
         name: "scsi-9g",
         about: "a 9 GB, 10,000 rpm SCSI drive, as in the workstations of 2005; no write cache",
@@ -83,6 +86,20 @@ pub static PRESETS: [Model; 5] = [
             overhead: microseconds(100),
             buffer_bytes: 2 << 20,
             write_cache_bytes: 32 << 20,
+            queue: 32,
+        }),
+    },
+    Model {
+        name: "sata-7200-wt",
+        about: "the same drive with its write cache off: a write is done when the arm has done it",
+        kind: Kind::Rotating(Rotating {
+            turns_per_minute: 7_200.0,
+            shortest_seek: microseconds(800),
+            average_seek: microseconds(8_500),
+            bytes_per_second: 150.0 * MB,
+            overhead: microseconds(100),
+            buffer_bytes: 2 << 20,
+            write_cache_bytes: 0,
             queue: 32,
         }),
     },
@@ -137,6 +154,48 @@ impl Model {
             Kind::Flash(disk) => disk.one_read(bytes),
         };
         1.0 / seconds
+    }
+
+    /// One writer of `bytes` at random places, where that does not depend on the arm.
+    pub fn random_writes_per_second(&self, bytes: u64) -> Option<f64> {
+        match &self.kind {
+            Kind::Rotating(disk) => (disk.write_cache_bytes > 0).then(|| 1.0 / disk.cached_write(bytes)),
+            Kind::Flash(disk) => Some(1.0 / disk.one_write(bytes)),
+        }
+    }
+
+    /// So many readers of `bytes` as it works on at a time, and what they get together.
+    pub fn random_reads_together(&self, bytes: u64) -> Option<(usize, f64)> {
+        match &self.kind {
+            Kind::Rotating(_) => None,
+            Kind::Flash(disk) => {
+                let together = disk.channels as f64 / disk.one_read(bytes);
+                Some((disk.channels, together.min(disk.bytes_per_second / bytes as f64)))
+            }
+        }
+    }
+
+    /// Seconds of a small and a large read, where the way is measured with them; of an arm, what is short beside its movements, and
+    /// of its cache what that takes.
+    fn usual_reads(&self) -> [f64; 2] {
+        match &self.kind {
+            Kind::Rotating(disk) => [disk.cached_write(way::SMALL as u64), 1e-3],
+            Kind::Flash(disk) => [way::SMALL, way::LARGE].map(|bytes| disk.one_read(bytes as u64)),
+        }
+    }
+
+    /// Why figures of this machine on such a disk would be those of a slower one, if they would.
+    pub fn refusal(&self, way: &Way) -> Option<String> {
+        let bytes = way::SMALL as u64;
+        let reads = Some(self.random_reads_per_second(bytes));
+        let rate = reads.into_iter().chain(self.random_writes_per_second(bytes)).fold(0.0, f64::max);
+        let (fastest, floor) = (1e6 / rate, way.whole(bytes) * 1e6);
+        (floor > fastest).then(|| {
+            format!(
+                "{} answers a request within {fastest:.0} us, and on this machine the way to a simulated disk alone takes {floor:.0} us: figures would be those of a slower disk",
+                self.name
+            )
+        })
     }
 
     /// One reader from the beginning to the end: bytes a second.

@@ -11,6 +11,8 @@
 
 use std::time::Duration;
 
+use super::timing::INTERFACE_BYTES_PER_SECOND;
+
 /// Mean of the square root of the distance of two random places.
 const MEAN_ROOT: f64 = 8.0 / 15.0;
 
@@ -86,6 +88,11 @@ impl Rotating {
     /// What one random read takes on average.
     pub fn average_random_read(&self, bytes: u64) -> f64 {
         self.overhead.as_secs_f64() + self.average_seek.as_secs_f64() + self.turn() / 2.0 + self.transfer(bytes)
+    }
+
+    /// What the cache takes for a write that it has room for.
+    pub fn cached_write(&self, bytes: u64) -> f64 {
+        self.overhead.as_secs_f64() + bytes as f64 / INTERFACE_BYTES_PER_SECOND
     }
 
     /// When what is asked for has passed the head, if that goes on where it read last.

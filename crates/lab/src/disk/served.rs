@@ -19,6 +19,7 @@ use fuse::{
 
 use super::Model;
 use super::timing::Timing;
+use super::way::{self, KeepAwake, Way};
 
 const FILE: u64 = 2;
 const NAME: &[u8] = b"disk";
@@ -30,6 +31,9 @@ struct Disk {
     file: File,
     bytes: u64,
     timing: Timing,
+    /// What a small and a large read take of the model.
+    usual: [f64; 2],
+    _awake: KeepAwake,
 }
 
 /// Serves until it is dropped.
@@ -49,7 +53,8 @@ impl Served {
         let data =
             OpenOptions::new().read(true).write(true).open(file).with_context(|| format!("cannot open {}", file.display()))?;
         let bytes = data.metadata()?.len();
-        let disk = Arc::new(Disk { file: data, bytes, timing: Timing::new(model, bytes) });
+        let (usual, timing) = (model.usual_reads(), Timing::new(model, bytes));
+        let disk = Arc::new(Disk { file: data, bytes, timing, usual, _awake: KeepAwake::new() });
         let options = MountOptions {
             source: "fsperf-disk".to_owned(),
             subtype: "fsperf".to_owned(),
@@ -58,7 +63,7 @@ impl Served {
         };
         let mount = Mount::new(&mounted, &options).with_context(|| format!("cannot mount on {}", mounted.display()))?;
         let options = SessionOptions {
-            transport: TransportChoice::DevFuse,
+            transport: TransportChoice::Auto,
             max_background: THREADS as u16,
             threads_max: THREADS,
             name: "disk".to_owned(),
@@ -75,9 +80,9 @@ impl Served {
         &self.path
     }
 
-    /// Reads and writes that came.
-    pub fn requests(&self) -> u64 {
-        self.disk.timing.requests()
+    /// What measures and corrects its time.
+    pub fn clock(&self) -> Clock {
+        Clock(Arc::clone(&self.disk))
     }
 
     /// Ends it; nothing may be using it.
@@ -102,10 +107,37 @@ impl Served {
     }
 }
 
+/// Of a disk that is served: how long the way to it takes, measured from where it is used.
+pub struct Clock(Arc<Disk>);
+
+impl Clock {
+    /// Measures the way to `device`, which lies on the disk, and has the disk take it into account from now on. Nothing may use it meanwhile.
+    pub fn set(&self, device: &Path) -> Result<Way> {
+        let disk = &self.0;
+        let answer_after = |seconds: f64| disk.timing.set_fixed(Some(seconds));
+        let measured = way::measure(device, disk.bytes, disk.usual, &answer_after, &|way| disk.timing.set_way(way));
+        disk.timing.set_fixed(None);
+        measured
+    }
+
+    /// How many small reads a second, of so many threads, the way can carry.
+    pub fn rate(&self, device: &Path, threads: usize, each: Duration) -> Result<f64> {
+        self.0.timing.set_fixed(Some(0.0));
+        let rate = way::rate(device, self.0.bytes, threads, false, each);
+        self.0.timing.set_fixed(None);
+        rate
+    }
+
+    /// Reads and writes that came.
+    pub fn requests(&self) -> u64 {
+        self.0.timing.requests()
+    }
+}
+
 impl Drop for Served {
     fn drop(&mut self) {
         if let Err(error) = self.unmount() {
-            eprintln!("warning: could not end a simulated disk: {error:#}");
+            crate::errln!("warning: could not end a simulated disk: {error:#}");
         }
     }
 }

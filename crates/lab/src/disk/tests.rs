@@ -7,6 +7,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::rotating::Arm;
 use super::timing::Timing;
+use super::way::Way;
 use super::*;
 
 const DISK: u64 = 4 << 30;
@@ -147,4 +148,40 @@ fn a_queue_is_sorted() {
     let one_after_the_other = 96.0 / model.random_reads_per_second(4096);
     let seconds = started.elapsed().as_secs_f64();
     assert!(seconds < one_after_the_other * 0.8, "{seconds} s; alone it would be {one_after_the_other}");
+}
+
+/// What the way takes is not waited for a second time.
+#[test]
+fn the_way_is_part_of_the_time() {
+    let timing = Timing::new(preset("sata-ssd").unwrap().clone(), DISK);
+    let seconds = |timing: &Timing| {
+        let started = Instant::now();
+        for _ in 0..100 {
+            timing.pass(timing.now(), 0, 4096, true);
+        }
+        started.elapsed().as_secs_f64() / 100.0
+    };
+    timing.set_fixed(Some(0.0));
+    let at_once = seconds(&timing);
+    timing.set_fixed(Some(0.002));
+    let fixed = seconds(&timing);
+    timing.set_way(Way::new(0.001, 0.001));
+    let shorter = seconds(&timing);
+    assert!(at_once < 0.001 && fixed >= 0.002 && (0.001..fixed).contains(&shorter), "{at_once} {fixed} {shorter}");
+    timing.set_fixed(None);
+    // The model's 128 us are less than the way takes: nothing is left to wait for.
+    assert!(seconds(&timing) < 0.001);
+}
+
+#[test]
+fn what_a_machine_cannot_keep_is_refused_with_the_figures() {
+    let way = Way::new(40e-6, 90e-6);
+    assert!((way.whole(66 << 10) - 65e-6).abs() < 1e-6, "{}", way.whole(66 << 10));
+    for name in ["scsi-9g", "sata-7200", "scsi-15k", "sata-ssd"] {
+        assert_eq!(preset(name).unwrap().refusal(&way), None);
+    }
+    let why = preset("nvme").unwrap().refusal(&way).unwrap();
+    assert!(why.contains("answers a request within 21 us") && why.contains("alone takes 40 us"), "{why}");
+    // Its writes: 60 us and the bus.
+    assert!(preset("sata-ssd").unwrap().refusal(&Way::new(70e-6, 90e-6)).is_some());
 }

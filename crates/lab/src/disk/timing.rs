@@ -3,32 +3,44 @@
 //! # Theory
 //!
 //! Whoever asks for something is held until it is done. For a rotating disk one thread is the arm: it looks at what
-//! waits, takes the request that it reaches first, and sleeps until that is done. Times are kept as the model has them,
-//! so a sleep that takes too long delays one request and not all that follow.
+//! waits, takes the request that it reaches first, says when that will be done, and sleeps until then. Times are kept as the
+//! model has them, so a sleep that takes too long delays one request and not all that follow.
+//!
+//! Who uses the disk also waits for the way to it and back ([`Way`]), which is no part of any model. It has been measured: a request
+//! is taken to have come earlier by one half of it, and is answered earlier by the other half. A request that takes less than the way
+//! cannot be made as fast as it ought to be. Sleepers wake late; they are woken earlier by what that usually comes to, and look at the clock for the rest.
 //!
 //! # Locks
 //!
 //! One mutex holds everything; nobody sleeps, or touches the file, with it held.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::flash::Channels;
 use super::rotating::Arm;
+use super::way::Way;
 use super::{Kind, Model, Rotating};
 
 thread_local! {
-    /// Made when a thread first sleeps: from then on it wakes when it asked to.
+    /// Made when a thread first sleeps: otherwise the kernel lets sleepers lie for 50 us more.
     static PRECISE: () = {
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     };
 }
 
-/// The cache takes what comes at this rate.
-const INTERFACE_BYTES_PER_SECOND: f64 = 300e6;
+/// For so many seconds, and as long as it then takes to wake up.
+pub(super) fn sleep(seconds: f64) {
+    PRECISE.with(|()| ());
+    std::thread::sleep(Duration::from_secs_f64(seconds));
+}
+
+/// The cache of a rotating disk takes what comes at this rate.
+pub(super) const INTERFACE_BYTES_PER_SECOND: f64 = 300e6;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Request {
@@ -46,6 +58,8 @@ struct State {
     waiting: Vec<Request>,
     /// The one that the arm is at.
     current: Option<Request>,
+    /// When what the arm has chosen is done, for those who wait for it.
+    decided: HashMap<u64, f64>,
     channels: Option<Channels>,
     /// Somebody waits until the cache is empty.
     flushes: usize,
@@ -62,9 +76,15 @@ struct Shared {
     state: Mutex<State>,
     /// Something came, or it is over.
     came: Condvar,
-    /// A request is done.
+    /// It is known when a request is done, or the cache has one less.
     done: Condvar,
     requests: AtomicU64,
+    /// Every request takes so long instead: to measure the way.
+    fixed: RwLock<Option<f64>>,
+    /// Somebody looks at the clock until it is time. One is enough: more would be in the way of those who work.
+    looking: AtomicBool,
+    /// guards: what the way takes; nothing until it was measured
+    way: RwLock<Way>,
 }
 
 /// The clockwork of one disk.
@@ -80,7 +100,7 @@ impl Timing {
             Kind::Rotating(_) => None,
         };
         let arm = Arm { place: 0, free_at: 0.0, reading: false };
-        let state = State { arm, waiting: Vec::new(), current: None, channels, flushes: 0, next: 0, over: false };
+        let state = State { arm, waiting: Vec::new(), current: None, decided: HashMap::new(), channels, flushes: 0, next: 0, over: false };
         let shared = Shared {
             model,
             disk_bytes,
@@ -89,6 +109,9 @@ impl Timing {
             came: Condvar::new(),
             done: Condvar::new(),
             requests: AtomicU64::new(0),
+            fixed: RwLock::new(None),
+            looking: AtomicBool::new(false),
+            way: RwLock::default(),
         };
         let shared = Arc::new(shared);
         let arm = matches!(shared.model.kind, Kind::Rotating(_)).then(|| {
@@ -108,28 +131,42 @@ impl Timing {
         self.shared.now()
     }
 
-    /// Returns when a request that came at `arrival` is done.
+    /// Answers after so many seconds, 0 for at once, or as the model says.
+    pub(super) fn set_fixed(&self, seconds: Option<f64>) {
+        *self.shared.fixed.write() = seconds;
+    }
+
+    /// What the way takes was measured.
+    pub(super) fn set_way(&self, way: Way) {
+        *self.shared.way.write() = way;
+    }
+
+    /// Returns when a request that came at `arrival` is to be answered.
     pub(super) fn pass(&self, arrival: f64, offset: u64, bytes: u64, is_read: bool) {
         self.shared.requests.fetch_add(1, Ordering::Relaxed);
-        match &self.shared.model.kind {
-            Kind::Rotating(disk) => self.shared.wait_for_arm(disk, arrival, offset, bytes, is_read),
+        let half = self.shared.way.read().outside(bytes) / 2.0;
+        if let Some(seconds) = *self.shared.fixed.read() {
+            return self.shared.sleep_until(arrival + seconds - 2.0 * half);
+        }
+        let done = match &self.shared.model.kind {
+            Kind::Rotating(disk) => self.shared.wait_for_arm(disk, arrival - half, offset, bytes, is_read),
             Kind::Flash(disk) => {
                 let mut state = self.shared.state.lock();
-                let done = state.channels.as_mut().map_or(arrival, |channels| channels.take(disk, bytes, is_read, arrival));
-                drop(state);
-                self.shared.sleep_until(done);
+                state.channels.as_mut().map_or(arrival, |channels| channels.take(disk, bytes, is_read, arrival - half))
             }
-        }
+        };
+        self.shared.sleep_until(done - half);
     }
 
     /// Returns when everything that was written before is on the disk.
     pub(super) fn flush(&self) {
+        let half = self.shared.way.read().outside(0) / 2.0;
         match &self.shared.model.kind {
             Kind::Rotating(_) => self.shared.wait_for_cache(),
             Kind::Flash(disk) => {
-                let now = self.shared.now();
+                let now = self.shared.now() - half;
                 let done = self.shared.state.lock().channels.as_ref().map_or(now, |channels| channels.flush(disk, now));
-                self.shared.sleep_until(done);
+                self.shared.sleep_until(done - half);
             }
         }
     }
@@ -153,14 +190,25 @@ impl Shared {
 
     fn sleep_until(&self, time: f64) {
         let left = time - self.now();
-        if left > 0.0 {
-            // Otherwise the kernel lets sleepers lie for 50 us more. Once for each thread.
-            PRECISE.with(|()| ());
-            std::thread::sleep(Duration::from_secs_f64(left));
+        if left <= 0.0 {
+            return;
+        }
+        let early = self.way.read().wakes_late;
+        if left > early {
+            sleep(left - early);
+        }
+        if !self.looking.swap(true, Ordering::Acquire) {
+            while self.now() < time {
+                std::thread::yield_now();
+            }
+            self.looking.store(false, Ordering::Release);
+        } else if self.now() < time {
+            sleep((time - self.now()).max(0.0));
         }
     }
 
-    fn wait_for_arm(&self, disk: &Rotating, arrival: f64, offset: u64, bytes: u64, is_read: bool) {
+    /// When the request is done. Returns as soon as that is known.
+    fn wait_for_arm(&self, disk: &Rotating, arrival: f64, offset: u64, bytes: u64, is_read: bool) -> f64 {
         let mut state = self.state.lock();
         let number = state.next;
         state.next += 1;
@@ -169,19 +217,21 @@ impl Shared {
         let cached = !is_read && cached_bytes + bytes <= disk.write_cache_bytes;
         let held =
             |request: &Request| request.cached && request.offset <= offset && offset + bytes <= request.offset + request.bytes;
+        let over_the_interface = arrival + bytes as f64 / INTERFACE_BYTES_PER_SECOND;
         if is_read && state.waiting.iter().chain(&state.current).any(held) {
-            drop(state);
-            return self.sleep_until(arrival + bytes as f64 / INTERFACE_BYTES_PER_SECOND);
+            return over_the_interface;
         }
         state.waiting.push(Request { number, offset, bytes, is_read, arrival, cached });
         self.came.notify_one();
         if cached {
-            drop(state);
-            return self.sleep_until(arrival + disk.overhead.as_secs_f64() + bytes as f64 / INTERFACE_BYTES_PER_SECOND);
+            return arrival + disk.cached_write(bytes);
         }
-        let is_mine = |request: &Request| request.number == number;
-        while !state.over && (state.waiting.iter().any(is_mine) || state.current.as_ref().is_some_and(is_mine)) {
-            self.done.wait(&mut state);
+        loop {
+            match state.decided.remove(&number) {
+                Some(done) => return done,
+                None if state.over => return arrival,
+                None => self.done.wait(&mut state),
+            }
         }
     }
 
@@ -228,6 +278,10 @@ impl Shared {
                 let Request { offset, bytes, is_read, arrival, .. } = request;
                 let done = disk.done_at(&state.arm, offset, bytes, is_read, arrival, self.disk_bytes);
                 state.arm = disk.arm_after(&state.arm, offset, bytes, is_read, done);
+                if !request.cached {
+                    state.decided.insert(request.number, done);
+                    self.done.notify_all();
+                }
                 done
             };
             self.sleep_until(done);

@@ -7,6 +7,7 @@
 //! 2. A target that fails is left out from then on; the others go on.
 
 use std::borrow::Cow;
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -252,12 +253,20 @@ pub fn run_into(outcome: &mut Outcome, workload: &dyn Workload, targets: &[&dyn 
                 Ok(_) if number < plan.warm_up => {}
                 Ok(measured) => column.add(measured),
                 Err(error) if interrupt::caused(&error) => return Err(error),
-                Err(error) => column.failure = Some(format!("{error:#}")),
+                Err(error) => column.failure = Some(told(&error)),
             }
             spent[index] += started.elapsed();
         }
     }
     Ok(())
+}
+
+/// What failed, and what to do where that is known.
+fn told(error: &anyhow::Error) -> String {
+    let is_full = |cause: &std::io::Error| matches!(cause.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+    let full = error.chain().filter_map(|cause| cause.downcast_ref()).any(is_full);
+    let hint = if full { "; a larger --scale makes the work smaller, --image the file system larger" } else { "" };
+    format!("{error:#}{hint}")
 }
 
 fn one_round(workload: &dyn Workload, target: &dyn Target, number: u32, seed: u64, observer: &dyn Observer) -> Result<Measured> {

@@ -10,6 +10,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::super::Parameters;
+use super::super::metadata::look_at;
 use super::Step;
 use super::file_set::FileSet;
 
@@ -157,10 +158,10 @@ impl<'a> Runner<'a> {
     fn stat(&mut self) -> Result<()> {
         let Some(number) = self.files.take_present(&mut self.random) else { return Ok(()) };
         let path = self.files.path(number);
-        let found = fs::metadata(&path).with_context(|| format!("cannot stat {}", path.display()));
+        let found = look_at(&path).with_context(|| format!("cannot stat {}", path.display()));
         self.files.give_present(number);
         self.tally.stats += 1;
-        found.map(drop)
+        found
     }
 
     fn write(&mut self, mut file: &File, bytes: u64) -> Result<()> {
