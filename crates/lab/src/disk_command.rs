@@ -29,7 +29,7 @@ pub(crate) enum Command {
         /// Where the file is made
         #[arg(long = "in", value_name = "DIR", default_value = ".")]
         place: PathBuf,
-        /// Seconds for each of the two measurements
+        /// Seconds for each measurement
         #[arg(long, default_value_t = 4)]
         seconds: u64,
     },

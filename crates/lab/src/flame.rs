@@ -7,6 +7,7 @@
 //! by side, and their difference: drawn like the later one, red where it spends more than the earlier one did, blue where
 //! less, both counts scaled to the same total.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -14,7 +15,7 @@ use std::io::{BufReader, BufWriter};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use inferno::collapse::Collapse;
@@ -26,6 +27,10 @@ use crate::process;
 
 /// Samples a second, by the clock, which virtual machines have too; no multiple of what timers tick in.
 const RATE: &str = "199";
+/// Frames of a stack that are kept: those of programs without frame pointers lead nowhere, in a hundred steps.
+const DEEPEST: &str = "64";
+/// Percent of the samples that a frame must have to be drawn.
+const NARROWEST: f64 = 0.1;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Of the page that shows two builds; also the style of other pages.
 const STYLE: &str = include_str!("report/page.css");
@@ -61,7 +66,24 @@ impl Sampling {
             .process_group(0)
             .spawn()
             .context("cannot run perf")?;
-        Ok(Sampling { child, data, process })
+        let mut sampling = Sampling { child, data, process };
+        sampling.wait_until_it_samples()?;
+        Ok(sampling)
+    }
+
+    /// What is measured may be over before perf has begun: it writes the head of its file when it has its events.
+    fn wait_until_it_samples(&mut self) -> Result<()> {
+        let began = Instant::now();
+        while fs::metadata(&self.data).map_or(0, |data| data.len()) == 0 {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("perf cannot sample here: {status} (is kernel.perf_event_paranoid above -1?)");
+            }
+            if began.elapsed() > PATIENCE {
+                bail!("perf does not begin");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
     }
 
     fn end(&mut self) -> Result<()> {
@@ -80,7 +102,7 @@ impl Sampling {
     fn fold(&self, process: Option<u32>, folded: PathBuf) -> Result<Option<PathBuf>> {
         let script = folded.with_extension("script");
         let mut command = process::command("perf");
-        command.args(["script", "--input"]).arg(&self.data);
+        command.args(["script", "--max-stack", DEEPEST, "--input"]).arg(&self.data);
         if let Some(process) = process {
             command.args(["--pid", &process.to_string()]);
         }
@@ -89,6 +111,7 @@ impl Sampling {
         let collapsed = Folder::from(Options::default()).collapse_file(Some(&script), BufWriter::new(File::create(&folded)?));
         fs::remove_file(&script)?;
         collapsed.context("cannot fold what perf sampled")?;
+        fs::write(&folded, without_numbers(&fs::read_to_string(&folded)?))?;
         if fs::metadata(&folded)?.len() > 0 {
             return Ok(Some(folded));
         }
@@ -117,6 +140,21 @@ impl Drop for Sampling {
     }
 }
 
+/// Threads that do the same, `zio-write-0` and `zio-write-1`, as one: which of them did how much differs from run to run, and would be all
+/// that a difference shows.
+fn without_numbers(folded: &str) -> String {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for line in folded.lines() {
+        let Some((stack, count)) = line.rsplit_once(' ') else { continue };
+        let (thread, frames) = stack.split_once(';').unwrap_or((stack, ""));
+        let name = thread.trim_end_matches(|c: char| c.is_ascii_digit() || ".-:/_".contains(c));
+        let name = if name.is_empty() { thread } else { name };
+        let stack = if frames.is_empty() { name.to_owned() } else { format!("{name};{frames}") };
+        *counts.entry(stack).or_default() += count.parse::<u64>().unwrap_or(0);
+    }
+    counts.iter().map(|(stack, count)| format!("{stack} {count}\n")).collect()
+}
+
 /// `DIR/NAME` and an ending.
 fn beside(path: &Path, ending: &str) -> PathBuf {
     path.with_file_name(format!("{}{ending}", path.file_stem().unwrap_or_default().to_string_lossy()))
@@ -126,6 +164,7 @@ fn draw(folded: &Path, title: &str) -> Result<PathBuf> {
     let svg = folded.with_extension("svg");
     let mut options = inferno::flamegraph::Options::default();
     options.title = title.to_owned();
+    options.min_width = NARROWEST;
     inferno::flamegraph::from_reader(&mut options, BufReader::new(File::open(folded)?), BufWriter::new(File::create(&svg)?))
         .with_context(|| format!("cannot draw {}", folded.display()))?;
     Ok(svg)
@@ -141,7 +180,8 @@ fn names(directory: &Path) -> Result<Vec<String>> {
             names.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
         }
     }
-    names.sort();
+    // The process that serves comes before the machine that it serves on.
+    names.sort_by_key(|name| (!name.ends_with("-process"), name.clone()));
     Ok(names)
 }
 
@@ -224,11 +264,11 @@ mod tests {
     #[test]
     fn a_busy_machine_has_a_graph() {
         let scratch = tempfile::tempdir().unwrap();
-        let Ok(sampling) = Sampling::start(scratch.path(), "busy", Some(std::process::id())) else {
-            skipped(&format!("flame graphs: {}", missing().unwrap_or_default()));
-            return;
+        let sampling = match Sampling::start(scratch.path(), "busy", Some(std::process::id())) {
+            Ok(sampling) => sampling,
+            Err(error) => return skipped(&format!("flame graphs: {error:#}")),
         };
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         while began.elapsed() < Duration::from_millis(1200) {
             std::hint::black_box(began);
         }
@@ -241,6 +281,12 @@ mod tests {
             Err(error) => skipped(&format!("flame graphs: perf cannot sample here: {error:#}")),
         }
         assert!(!scratch.path().join("busy.script").exists());
+    }
+
+    #[test]
+    fn threads_of_a_kind_are_one() {
+        let folded = "zio-write-0;sum 3\nzio-write-1;sum 4\ntarn-fuse-q1.2;[unknown];read it 5\n42 6\nrustc 7\n";
+        assert_eq!(without_numbers(folded), "42 6\nrustc 7\ntarn-fuse-q;[unknown];read it 5\nzio-write;sum 7\n");
     }
 
     /// Samples are scaled to the same total first, so that only shares differ.

@@ -64,6 +64,8 @@ const OWNER_MAY: u32 = EVERYONE_MAY | WRITE_ATTRIBUTES | WRITE_OWNER | WRITE_ACL
 
 const OBJECT_TYPES: std::ops::RangeInclusive<u16> = 5..=OBJECT_TYPES_LAST;
 const OBJECT_TYPES_LAST: u16 = 8;
+/// Types of entries that have two object types, in records of the intent log too.
+pub const LOGGED_OBJECT_TYPES: std::ops::RangeInclusive<u16> = OBJECT_TYPES;
 
 /// One entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,6 +124,24 @@ pub fn decode(version: u16, count: usize, bytes: &[u8]) -> Result<Vec<AccessEntr
         };
         entries.push(entry);
         rest = rest.get(size..).ok_or_else(short)?;
+    }
+    Ok(entries)
+}
+
+/// Decodes the list in a record of the intent log. There entries are as system calls pass them, whatever the list's version: 12 bytes,
+/// and 44 with object types.
+pub fn decode_logged(count: usize, bytes: &[u8]) -> Result<Vec<AccessEntry>, Corruption> {
+    let mut entries = Vec::with_capacity(count.min(bytes.len() / 12));
+    let mut rest = bytes;
+    let short = || Corruption::new("ACL", "size", bytes.len() as u64);
+    for _ in 0..count {
+        let mut entry = decode_v0(rest).ok_or_else(short)?;
+        rest = rest.get(12..).ok_or_else(short)?;
+        if OBJECT_TYPES.contains(&entry.kind) {
+            entry.object_types = Some(field(rest, 0).ok_or_else(short)?);
+            rest = rest.get(32..).ok_or_else(short)?;
+        }
+        entries.push(entry);
     }
     Ok(entries)
 }
@@ -420,6 +440,23 @@ pub fn is_trivial(entries: &[AccessEntry]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Records of the log were read as if lists there were stored as in files.
+    #[test]
+    fn lists_in_records_are_as_system_calls_pass_them() {
+        let mut bytes = Vec::new();
+        for (who, mask, flags, kind) in [(u32::MAX, 0x1f, OWNER, ALLOW), (1000, 0x3, 0, 5), (1001, 0x7, IDENTIFIER_GROUP, DENY)] {
+            bytes.extend([&who.to_le_bytes()[..], &u32::to_le_bytes(mask), &flags.to_le_bytes(), &kind.to_le_bytes()].concat());
+            if kind == 5 {
+                bytes.extend([9; 32]);
+            }
+        }
+        let list = decode_logged(3, &bytes).unwrap();
+        let found: Vec<_> = list.iter().map(|entry| (entry.kind, entry.flags, entry.mask, entry.who)).collect();
+        assert_eq!(found, [(ALLOW, OWNER, 0x1f, u64::MAX), (5, 0, 0x3, 1000), (DENY, IDENTIFIER_GROUP, 0x7, 1001)]);
+        assert_eq!(list[1].object_types, Some([9; 32]));
+        assert!(decode_logged(4, &bytes).is_err() && decode_logged(2, &bytes[..40]).is_err());
+    }
     use proptest::prelude::*;
 
     #[test]

@@ -10,6 +10,10 @@
 //! Each record has a common start ([`RecordHeader`]) with its type and length, then fixed fields, then (names, data, ACEs)
 //! bytes of variable length. [`records`] walks a block; [`Record::decode`] gives the fixed part a type.
 
+mod swap;
+
+pub use swap::{ATTRIBUTE_PROJECT, from_big_endian, to_big_endian};
+
 use crate::blkptr::BlkPtr;
 use crate::corruption::Corruption;
 use zerocopy::little_endian::{U32, U64};
@@ -376,6 +380,10 @@ records! {
         count: U64 = "lr_nbps",
     }
 }
+
+/// Bit of [`SetAttrRecord::mask`]: extended attributes follow.
+#[doc(alias = "ATTR_XVATTR")]
+pub const SET_ATTR_EXTENDED: u64 = 1 << 31;
 
 /// The part of a create record with ACL, between [`CreateRecord`] and what varies.
 #[doc(alias = "lr_acl_create_t")]

@@ -12,8 +12,9 @@
 //! second only.
 //!
 //! The kernel checks permissions (`default_permissions`), keeps file locks, and truncates before it opens.
-//! Where the kernel collects writes it tells us of each open, so that some files can be served without ([`collected`]). Elsewhere
-//! opening a file means nothing to us, and the kernel is told not to ask ([`OpsOptions::announce_opens`]).
+//! The kernel tells us of each open ([`OpsOptions::announce_opens`]), so that files opened with `O_DSYNC` can be served past its cache: a
+//! durable write is one request then, and several of one file are under way at a time. Where it collects writes ([`collected`])
+//! it must, so that we know who writes.
 //!
 //! # Path
 //! `fuse::dispatch` → `impl Filesystem for Ops` → one file here for each family → `tarnfs::FileSystem`

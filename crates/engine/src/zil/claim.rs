@@ -133,7 +133,7 @@ fn follow(io: &BlockIo, dataset: u64, header: &LogHeader, txg: Txg, found: &mut 
         }
         found.blocks += 1;
         found.block_sequence = block.sequence;
-        for record in records(&block)? {
+        for record in records(&block) {
             let Ok((head, bytes)) = record else { return Ok(ControlFlow::Break(())) };
             if let Some(pointer) = data_block(bytes)
                 && pointer.birth() >= txg
@@ -199,7 +199,7 @@ pub fn claimed_blocks(io: &BlockIo, dataset: u64, header: &LogHeader) -> Result<
     };
     walk(io, dataset, header, Extent::Whole, &mut |block: LogBlock<'_>| {
         add(block.pointer);
-        for record in records(&block)? {
+        for record in records(&block) {
             let Ok((head, bytes)) = record else { return Ok(ControlFlow::Break(())) };
             if has_last && head.sequence.get() > last {
                 return Ok(ControlFlow::Break(()));

@@ -60,7 +60,7 @@ impl Zil {
         };
         wait_synced()?;
         walk(&self.context.io, self.dataset, &header, Extent::Whole, &mut |block: LogBlock<'_>| {
-            for record in records(&block)? {
+            for record in records(&block) {
                 let Ok((head, bytes)) = record else { return Ok(ControlFlow::Break(())) };
                 if is_last(&head) {
                     return Ok(ControlFlow::Break(()));

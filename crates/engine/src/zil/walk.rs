@@ -1,5 +1,6 @@
 //! Following a log from its header, block by block.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use ondisk::blkptr::{BlkPtr, BlockPointer, DataPointer};
@@ -34,10 +35,8 @@ pub struct LogBlock<'a> {
     pub pointer: &'a BlkPtr,
     /// Its number.
     pub sequence: u64,
-    /// Its records; `None`: it has never been written, and is the last.
+    /// Its records, in our byte order; `None`: it has never been written, and is the last.
     pub records: Option<&'a [u8]>,
-    /// The byte order of its records.
-    pub little_endian: bool,
 }
 
 /// Walks the log in the header of object set `dataset`. A claimed log ends where it was claimed.
@@ -77,9 +76,10 @@ pub fn walk(
         };
         let parts = block.as_ref().and_then(|block| parts(&data, block));
         let Some((chain, records)) = parts else {
-            return visit(LogBlock { pointer: &pointer, sequence, records: None, little_endian }).map(|_| ());
+            return visit(LogBlock { pointer: &pointer, sequence, records: None }).map(|_| ());
         };
-        if visit(LogBlock { pointer: &pointer, sequence, records: Some(records), little_endian })?.is_break() {
+        let records = if little_endian { Cow::Borrowed(records) } else { Cow::Owned(zil::from_big_endian(records)) };
+        if visit(LogBlock { pointer: &pointer, sequence, records: Some(&records) })?.is_break() {
             return Ok(());
         }
         pointer = chain.next;
@@ -111,15 +111,8 @@ fn parts<'a>(pointer: &DataPointer, block: &'a [u8]) -> Option<(ChainPhys, &'a [
 }
 
 /// The records of a block.
-///
-/// # Errors
-/// They are in the other byte order: nobody here can read them, and they must not be taken for nothing.
-pub(super) fn records<'a>(block: &LogBlock<'a>) -> Result<impl Iterator<Item = Result<(RecordHeader, &'a [u8]), Corruption>> + use<'a>> {
-    let bytes = block.records.unwrap_or_default();
-    if !block.little_endian && !bytes.is_empty() {
-        bail!(Unsupported, "its intent log is big-endian and holds changes; import the pool with -o readonly=on");
-    }
-    Ok(zil::records(bytes))
+pub(super) fn records<'a>(block: &LogBlock<'a>) -> impl Iterator<Item = Result<(RecordHeader, &'a [u8]), Corruption>> + use<'a> {
+    zil::records(block.records.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -152,9 +145,6 @@ mod tests {
             block[at..at + LINK_BYTES].copy_from_slice(&link);
             let (_, found) = parts(&pointer, &block).unwrap();
             assert_eq!(found.len(), 48);
-            let encoded = pointer.encode();
-            let block = LogBlock { pointer: &encoded, sequence: 6, records: Some(found), little_endian };
-            assert_eq!(records(&block).is_err(), !little_endian);
         }
     }
 }

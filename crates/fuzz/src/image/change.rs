@@ -131,6 +131,18 @@ impl Base {
         rewrite.disks.into_iter().map(|disk| Arc::new(disk) as DiskRef).collect()
     }
 
+    /// The pool on `disks` with other contents of these blocks, which fit.
+    pub(super) fn replaced(&self, disks: Vec<MemDisk>, contents: BTreeMap<usize, Vec<u8>>) -> Vec<MemDisk> {
+        let ends = self.devices.iter().map(data_end).collect();
+        let mut rewrite = Rewrite { base: self, disks, contents, ends, root: None, salt: self.salt() };
+        while let Some((index, contents)) = rewrite.contents.pop_first() {
+            let pointer = rewrite.write(&self.nodes[index], &contents);
+            rewrite.point(&self.nodes[index], &pointer);
+        }
+        rewrite.labels(&Changes::default());
+        rewrite.disks
+    }
+
     /// The salt of the pool's checksums, which is in its object directory.
     fn salt(&self) -> [u8; 32] {
         let name = b"org.illumos:checksum_salt\0";

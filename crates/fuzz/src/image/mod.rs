@@ -11,6 +11,7 @@
 //! # Path
 //! called by the targets `image-read` and `image-write`: [`bases`] → [`Base::changed`] → [`exercise`].
 
+mod big_endian;
 mod change;
 pub mod exercise;
 mod walk;
@@ -141,7 +142,8 @@ fn fill_large(rig: &mut Rig) {
 }
 
 impl Base {
-    fn load(name: &str, images: &[&Path]) -> Base {
+    /// The pool on these images.
+    pub fn load(name: &str, images: &[&Path]) -> Base {
         let devices: Vec<Device> = images.iter().map(|image| load_device(image)).collect();
         let newest =
             devices.iter().flat_map(|device| DeviceLabels::read(&device.disk).uberblocks(device.ring.slot_bytes().ilog2()));

@@ -6,6 +6,9 @@ use zerocopy::{FromBytes, IntoBytes};
 pub(super) fn records(bytes: &[u8]) {
     let _ = (LogHeader::read_from_prefix(bytes).is_ok(), ChainPhys::read_from_prefix(bytes).is_ok());
     let _ = (zil::header_needs_replay(bytes), zil::header_first_block(bytes));
+    let swapped = zil::from_big_endian(bytes);
+    assert_eq!(swapped.len(), bytes.len());
+    let _ = zil::records(&swapped).filter_map(|record| Record::decode(record.ok()?.1).ok().map(|record| format!("{record:?}"))).count();
     for record in zil::records(bytes) {
         let Ok((_, record)) = record else { continue };
         match Record::decode(record) {

@@ -104,7 +104,7 @@ fn summary(record: &Record) -> Markup {
         h2 { "In short" }
         div.wide { table {
             thead { tr {
-                th { "workload" } th { "figure" }
+                th { "workload" }
                 @for system in &record.systems { th { (system.name) } }
                 th { "winner" }
             } }
@@ -112,8 +112,7 @@ fn summary(record: &Record) -> Markup {
                 @for outcome in &record.workloads {
                     @if let Some(sample) = outcome.deciding() {
                         tr {
-                            td { a href={ "#" (outcome.workload) } { (outcome.workload) } }
-                            td { (sample.name) ", " (sample.unit) }
+                            td { a href={ "#" (outcome.workload) } { (outcome.workload) } br; small { (sample.name) ", " (sample.unit) } }
                             @for system in &record.systems { td { (figure(outcome.sample(&system.name, &sample.name).and_then(Sample::median))) } }
                             td { (winner_words(outcome, &sample.name)) }
                         }

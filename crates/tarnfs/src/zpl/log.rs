@@ -42,7 +42,7 @@ pub(super) mod mask {
     pub(in crate::zpl) const ACCESSED_SET: u64 = 1 << 7;
     pub(in crate::zpl) const MODIFIED_SET: u64 = 1 << 8;
     /// Attributes as flags follow.
-    pub(in crate::zpl) const FLAGS: u64 = 1 << 31;
+    pub(in crate::zpl) const FLAGS: u64 = ondisk::zil::SET_ATTR_EXTENDED;
 }
 
 /// Blocks in one record of a clone.

@@ -50,7 +50,7 @@ const FLAGS: [(u64, u64); 8] = [
     (0x100, znode::FLAG_NO_DUMP),
 ];
 const ATTRIBUTE_PROJECT_INHERIT: u64 = 0x2_0000;
-const ATTRIBUTE_PROJECT: u64 = 0x4_0000;
+const ATTRIBUTE_PROJECT: u64 = ondisk::zil::ATTRIBUTE_PROJECT as u64;
 
 /// Replays the log of a file system.
 pub struct FileReplay<'a>(pub &'a FileSystem);
@@ -166,10 +166,10 @@ impl Replay for FileReplay<'_> {
                 let inode = self.0.inode(record.object.get())?;
                 self.0.replay_listed(&inode, name, Some(value).filter(|value| !value.is_empty()))
             }
-            Record::AclV0(record, rest) => self.set_acl(record.object.get(), acl::VERSION_0, record.entries.get(), rest),
+            Record::AclV0(record, rest) => self.set_acl(record.object.get(), record.entries.get(), rest),
             Record::Acl(record, rest) => {
                 let AclRecord { object, entries, .. } = record;
-                self.set_acl(object.get(), acl::VERSION_1, entries.get(), rest)
+                self.set_acl(object.get(), entries.get(), rest)
             }
             Record::CloneRange(record, rest) => self.clone_range(&record, rest),
             Record::Commit => bail!(Corrupt, "a record that is never written"),
@@ -203,7 +203,7 @@ impl FileReplay<'_> {
         }
         if let Some(list) = list {
             let count = usize::try_from(list.entries.get()).unwrap_or(usize::MAX);
-            entries = Some(acl::decode(acl::VERSION_1, count, rest)?);
+            entries = Some(acl::decode_logged(count, rest)?);
             let used = list.acl_bytes.get().next_multiple_of(8).saturating_add(list.fuids.get().saturating_mul(8));
             rest = usize::try_from(used).ok().and_then(|used| rest.get(used..)).ok_or_else(|| short("ACL", rest.len()))?;
         }
@@ -293,8 +293,8 @@ impl FileReplay<'_> {
         self.0.setattr(record.object.get(), &set, &Credentials::root()).map(drop)
     }
 
-    fn set_acl(&self, object: InodeNumber, version: u16, count: u64, rest: &[u8]) -> Result<()> {
-        let entries = acl::decode(version, usize::try_from(count).unwrap_or(usize::MAX), rest)?;
+    fn set_acl(&self, object: InodeNumber, count: u64, rest: &[u8]) -> Result<()> {
+        let entries = acl::decode_logged(usize::try_from(count).unwrap_or(usize::MAX), rest)?;
         let inode = self.0.inode(object)?;
         let tx = OpenTx::assign(&self.0.objset, METADATA)?;
         let mut edit = inode.edit(self.0, &tx);
