@@ -166,9 +166,7 @@ impl Zil {
     fn next_round(&self, target: u64, permit: &mut bool) -> Option<Round> {
         if !*permit {
             let mut chain = self.chain.lock();
-            while chain.commits >= self.context.tunables.log_commits_max.max(1) {
-                self.changed.wait(&mut chain);
-            }
+            self.waiting.for_permit(self.context.tunables.log_commits_max.max(1), &mut chain);
             chain.commits += 1;
             *permit = true;
         }
@@ -210,17 +208,12 @@ impl Zil {
     /// Places and writes a round, whose turn it may have to wait for; returns how many blocks are to be flushed. `alone`: the
     /// commit has no other round, so that a single block is written durably.
     fn write_round(&self, round: &Round, mut filled: Filled, alone: bool) -> usize {
-        {
-            let mut chain = self.chain.lock();
-            while chain.turn != round.number {
-                self.changed.wait(&mut chain);
-            }
-        }
+        self.waiting.for_turn(round.number, &mut self.chain.lock());
         let placed = if filled.lengths.is_empty() { None } else { self.place(round.number, &filled) };
         {
             let mut chain = self.chain.lock();
             chain.turn += 1;
-            self.changed.notify_all();
+            self.waiting.turn_came(chain.turn);
         }
         let Some(placed) = placed else {
             if !filled.lengths.is_empty() {
@@ -341,33 +334,36 @@ impl Zil {
                 if let Some(at) = chain.in_flight[index].iter().position(|other| other == number) {
                     chain.in_flight[index].swap_remove(at);
                     chain.placed[index] -= 1;
+                    if chain.placed[index] == 0 {
+                        self.waiting.group_written();
+                    }
                 }
             }
         }
+        let before = chain.stable;
         while let Some(&(_, taken, true)) = chain.rounds.front() {
             chain.stable = chain.stable.max(taken);
             chain.rounds.pop_front();
         }
+        let stable = before + 1..=chain.stable;
         if permit {
             chain.commits -= 1;
         }
         drop(chain);
-        self.changed.notify_all();
+        self.waiting.became_stable(stable);
+        if permit {
+            self.waiting.commit_ended();
+        }
     }
 
     fn wait_stable(&self, target: u64) {
-        let mut chain = self.chain.lock();
-        while chain.stable < target {
-            self.changed.wait(&mut chain);
-        }
+        self.waiting.for_stable(target, &mut self.chain.lock());
     }
 
     /// Waits until everything that was placed in `txg` is written (invariant 2).
     pub(super) fn wait_written<'a>(&'a self, txg: Txg) -> parking_lot::MutexGuard<'a, Chain> {
         let mut chain = self.chain.lock();
-        while chain.placed[slot(txg)] > 0 {
-            self.changed.wait(&mut chain);
-        }
+        self.waiting.for_written(slot(txg), &mut chain);
         chain
     }
 }

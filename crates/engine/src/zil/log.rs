@@ -8,7 +8,7 @@ use ondisk::blkptr::{BlkPtr, BlockPointer};
 use ondisk::feature::Feature;
 use ondisk::objset::ObjsetType;
 use ondisk::zil::{self as disk, LogHeader};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use zerocopy::IntoBytes;
 
 use super::claim::decode_header;
@@ -17,6 +17,7 @@ use super::commit::Issuer;
 use super::empty_header;
 use super::flusher::Flusher;
 use super::itx::Itxs;
+use super::waiting::Waiting;
 use crate::dmu::{DmuContext, Objset, ObjsetLog, SyncTx, Tx};
 use crate::error::Result;
 use crate::txg::{TXG_SIZE, Txg, slot};
@@ -144,8 +145,8 @@ pub struct Zil {
     dirty: [AtomicBool; TXG_SIZE],
     /// guards: header and blocks
     pub(super) chain: Mutex<Chain>,
-    /// A round was placed or is stable, a commit has ended.
-    pub(super) changed: Condvar,
+    /// Who waits for a change of the chain.
+    pub(super) waiting: Waiting,
     /// guards: what waits to be taken; taken before `chain`
     pub(super) issuer: Issuer,
     pub(super) flusher: Flusher,
@@ -197,7 +198,7 @@ impl Zil {
                 context: objset.context().clone(),
                 dirty: Default::default(),
                 chain: Mutex::new(Chain::of(header_of(objset))),
-                changed: Condvar::new(),
+                waiting: Waiting::default(),
                 issuer: Issuer::default(),
                 flusher: Flusher::default(),
                 replaying: AtomicU64::new(0),

@@ -42,6 +42,7 @@ mod flusher;
 mod itx;
 mod log;
 mod replay;
+mod waiting;
 mod walk;
 
 pub use claim::{claim, claimed_blocks, refuse_encrypted};

@@ -1,0 +1,91 @@
+//! Waiting for what happens to a log.
+//!
+//! # Theory
+//! Many commits are under way at a time, and each waits for something of its own: its turn to be placed, the end of those before it.
+//! Whoever is woken by every step of everybody spends more time on waking than on writing: with `n` commits that is `n` wake-ups for
+//! each. So who waits stands at a place that goes by the number for which he waits, and only those at the places that are meant are woken.
+//! Two numbers may share a place; so everybody looks again.
+//!
+//! # Locks
+//! All of it goes with the lock of the chain (`Zil::chain`).
+
+use std::ops::RangeInclusive;
+
+use parking_lot::{Condvar, MutexGuard};
+
+use super::log::Chain;
+
+/// Places for numbers of one kind.
+const PLACES: usize = 64;
+
+/// Those who wait.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    turns: [Condvar; PLACES],
+    stable: [Condvar; PLACES],
+    permit: Condvar,
+    written: Condvar,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        let places = || std::array::from_fn(|_| Condvar::new());
+        Waiting { turns: places(), stable: places(), permit: Condvar::new(), written: Condvar::new() }
+    }
+}
+
+fn place(number: u64) -> usize {
+    (number % PLACES as u64) as usize
+}
+
+impl Waiting {
+    /// Until it is the turn of round `number`.
+    pub(super) fn for_turn(&self, number: u64, chain: &mut MutexGuard<'_, Chain>) {
+        while chain.turn != number {
+            self.turns[place(number)].wait(chain);
+        }
+    }
+
+    /// It is the turn of round `number`.
+    pub(super) fn turn_came(&self, number: u64) {
+        self.turns[place(number)].notify_all();
+    }
+
+    /// Until everything up to the record `target` is stable.
+    pub(super) fn for_stable(&self, target: u64, chain: &mut MutexGuard<'_, Chain>) {
+        while chain.stable < target {
+            self.stable[place(target)].wait(chain);
+        }
+    }
+
+    /// These records have become stable.
+    pub(super) fn became_stable(&self, records: RangeInclusive<u64>) {
+        for number in records.take(PLACES) {
+            self.stable[place(number)].notify_all();
+        }
+    }
+
+    /// Until fewer than `max` commits are under way.
+    pub(super) fn for_permit(&self, max: usize, chain: &mut MutexGuard<'_, Chain>) {
+        while chain.commits >= max {
+            self.permit.wait(chain);
+        }
+    }
+
+    /// A commit has ended.
+    pub(super) fn commit_ended(&self) {
+        self.permit.notify_one();
+    }
+
+    /// Until all that was placed in the group at `slot` is written.
+    pub(super) fn for_written(&self, slot: usize, chain: &mut MutexGuard<'_, Chain>) {
+        while chain.placed[slot] > 0 {
+            self.written.wait(chain);
+        }
+    }
+
+    /// All that was placed in a group is written.
+    pub(super) fn group_written(&self) {
+        self.written.notify_all();
+    }
+}
