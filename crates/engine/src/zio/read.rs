@@ -71,9 +71,7 @@ impl BlockIo {
         match bp.decode().within(|| format!("pointer to block {at}"))? {
             BlockPointer::Data(data) if !data.is_gang() => {
                 self.count_read(&data);
-                let salt = self.salt();
-                let verify = |bytes: &[u8]| checksum_stage::verify(&data, bytes, &salt);
-                self.read_expected(data.dvas(), data.physical_size as usize, &verify, at, false)
+                self.read_whole(&data, at, false)
             }
             _ => self.read_physical(bp, at),
         }
@@ -91,9 +89,13 @@ impl BlockIo {
 
     /// The verified physical bytes of a block that is no gang block.
     pub(super) fn read_plain(&self, data: &DataPointer, at: &Bookmark) -> Result<Vec<u8>> {
+        self.read_whole(data, at, true)
+    }
+
+    fn read_whole(&self, data: &DataPointer, at: &Bookmark, expected: bool) -> Result<Vec<u8>> {
         let salt = self.salt();
         let verify = |bytes: &[u8]| checksum_stage::verify(data, bytes, &salt);
-        self.read_verified(data.dvas(), data.physical_size as usize, &verify, at)
+        self.read_expected(data.dvas(), data.physical_size as usize, &verify, at, expected)
     }
 
     fn unpack(embedded: &EmbeddedPointer, at: &Bookmark) -> Result<Vec<u8>> {

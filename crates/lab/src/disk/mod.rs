@@ -59,6 +59,18 @@ const fn microseconds(number: u64) -> Duration {
     Duration::from_micros(number)
 }
 
+/// A 7,200 rpm SATA drive.
+const SATA_7200: Rotating = Rotating {
+    turns_per_minute: 7_200.0,
+    shortest_seek: microseconds(800),
+    average_seek: microseconds(8_500),
+    bytes_per_second: 150.0 * MB,
+    overhead: microseconds(100),
+    buffer_bytes: 2 << 20,
+    write_cache_bytes: 32 << 20,
+    queue: 32,
+};
+
 /// The kinds that have a name.
 pub static PRESETS: [Model; 6] = [
     Model {
@@ -78,30 +90,12 @@ pub static PRESETS: [Model; 6] = [
     Model {
         name: "sata-7200",
         about: "a 7,200 rpm SATA drive with a write cache",
-        kind: Kind::Rotating(Rotating {
-            turns_per_minute: 7_200.0,
-            shortest_seek: microseconds(800),
-            average_seek: microseconds(8_500),
-            bytes_per_second: 150.0 * MB,
-            overhead: microseconds(100),
-            buffer_bytes: 2 << 20,
-            write_cache_bytes: 32 << 20,
-            queue: 32,
-        }),
+        kind: Kind::Rotating(SATA_7200),
     },
     Model {
         name: "sata-7200-wt",
         about: "the same drive with its write cache off: a write is done when the arm has done it",
-        kind: Kind::Rotating(Rotating {
-            turns_per_minute: 7_200.0,
-            shortest_seek: microseconds(800),
-            average_seek: microseconds(8_500),
-            bytes_per_second: 150.0 * MB,
-            overhead: microseconds(100),
-            buffer_bytes: 2 << 20,
-            write_cache_bytes: 0,
-            queue: 32,
-        }),
+        kind: Kind::Rotating(Rotating { write_cache_bytes: 0, ..SATA_7200 }),
     },
     Model {
         name: "scsi-15k",
