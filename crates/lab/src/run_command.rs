@@ -204,13 +204,17 @@ fn measure(
 ) -> Result<()> {
     for (number, workload) in workloads.iter().enumerate() {
         looking_on.workload(number);
-        let unmounted = targets.iter().filter(|target| !target.is_mounted() && workload.needs_mount());
-        record.left_out.extend(unmounted.map(|target| LeftOut {
-            what: format!("{} on {}", workload.name(), target.name()),
-            why: "it takes a mount".to_owned(),
-        }));
+        let unmounted: Vec<_> = targets.iter().filter(|target| !target.is_mounted() && workload.needs_mount()).collect();
+        for target in &unmounted {
+            let (what, why) = (format!("{} on {}", workload.name(), target.name()), "it takes a mount".to_owned());
+            looking_on.complain(&format!("left out: {what}: {why}"));
+            record.left_out.push(LeftOut { what, why });
+        }
+        if unmounted.len() == targets.len() {
+            continue;
+        }
         if let Some(missing) = workload.missing() {
-            looking_on.say(&format!("left out: {}: {missing}", workload.name()));
+            looking_on.complain(&format!("left out: {}: {missing}", workload.name()));
             record.left_out.push(LeftOut { what: workload.name().to_owned(), why: missing });
             continue;
         }

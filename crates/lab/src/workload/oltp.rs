@@ -23,6 +23,7 @@ use std::time::Duration;
 use super::contents::{Contents, LONGEST};
 use super::together::{Ground, Time, together};
 use super::{Figure, Parameter, Parameters, Published, Round, Workload, described};
+use crate::aligned::Aligned;
 use crate::interrupt;
 use crate::storage::WRITE_THROUGH;
 
@@ -136,7 +137,7 @@ impl Oltp {
     fn shadow(&self, ground: Ground<'_>, time: &Time, posts: [&Posts; 2], thread: u64) -> Result<Tally> {
         let (files, mut random) = (self.open(ground, false)?, ground.random(thread));
         let (io, size) = (self.parameters.get("io"), self.parameters.get("size"));
-        let mut buffer = vec![0; io as usize];
+        let mut buffer = Aligned::new(io as usize);
         let mut reads = 0;
         while !time.is_over() {
             let file = &files[random.random_range(0..files.len())];

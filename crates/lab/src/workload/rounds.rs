@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::{Better, Figure, Point, Round, Workload};
 use crate::cost::{Cost, Meter};
 use crate::interrupt;
+use crate::process;
 use crate::pool_watch;
 use crate::statistics;
 use crate::target::Target;
@@ -266,7 +267,7 @@ fn told(error: &anyhow::Error) -> String {
     let is_full = |cause: &std::io::Error| matches!(cause.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
     let full = error.chain().filter_map(|cause| cause.downcast_ref()).any(is_full);
     let hint = if full { "; a larger --scale makes the work smaller, --image the file system larger" } else { "" };
-    format!("{error:#}{hint}")
+    process::in_a_line(&format!("{error:#}{hint}"))
 }
 
 fn one_round(workload: &dyn Workload, target: &dyn Target, number: u32, seed: u64, observer: &dyn Observer) -> Result<Measured> {

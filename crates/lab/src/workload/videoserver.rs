@@ -20,6 +20,7 @@ use rand_chacha::ChaCha8Rng;
 use super::contents::{Contents, LONGEST};
 use super::together::{Ground, Time, together};
 use super::{Figure, Parameter, Parameters, Published, Round, Workload, described};
+use crate::aligned::Aligned;
 use crate::interrupt;
 
 /// The workload.
@@ -110,7 +111,7 @@ impl Videoserver {
 
     fn read(&self, ground: Ground<'_>, time: &Time, thread: u64) -> Result<Tally> {
         let mut random = ground.random(thread);
-        let mut buffer = vec![0; self.parameters.get("read") as usize];
+        let mut buffer = Aligned::new(self.parameters.get("read") as usize);
         let (rate, threads) = (self.parameters.get("rate"), self.parameters.get("threads"));
         let mut tally = Tally::default();
         let started = Instant::now();

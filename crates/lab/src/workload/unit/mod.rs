@@ -37,6 +37,7 @@ use anyhow::{Context, Result, ensure};
 use job::{Data, Job};
 
 use super::{Figure, Parameter, Parameters, Published, Round, Workload};
+use crate::aligned::Aligned;
 use crate::interrupt;
 use crate::storage::Open;
 
@@ -246,7 +247,7 @@ impl Unit {
     fn read_all(&self, round: &Round<'_>) -> Result<()> {
         let path = Self::path(round);
         let file = round.target.storage().open(&path, Open::Existing)?;
-        let mut buffer = vec![0; MIB as usize];
+        let mut buffer = Aligned::new(MIB as usize);
         let mut bytes = 0;
         loop {
             interrupt::check()?;
