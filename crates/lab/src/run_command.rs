@@ -152,6 +152,7 @@ pub(crate) fn carry_out(order: &Order<'_>) -> Result<()> {
     if let Some(command) = &order.common.build {
         source_tree::set_build(command.clone());
     }
+    order.common.output.as_deref().map_or(Ok(()), Record::expect_writable)?;
     let workloads = chosen(order.words, order.scale, order.settings)?;
     let space_bytes = workloads.iter().map(|workload| workload.space_bytes()).max().unwrap_or(0);
     let looking_on = LookingOn::new(order.common.watch.as_deref(), order.common.flames.as_deref(), workloads.len())?;
@@ -174,9 +175,7 @@ pub(crate) fn carry_out(order: &Order<'_>) -> Result<()> {
     let outcome = measure(&workloads, &borrowed, plan, &mut record, &looking_on, order.common.csv);
     looking_on.over();
     record.interrupted = outcome.is_err();
-    if let Some(path) = &order.common.output {
-        record.save(path)?;
-    }
+    let saved = order.common.output.as_deref().map_or(Ok(()), |path| record.save(path));
     if record.workloads.is_empty() && outcome.is_ok() {
         bail!("nothing was measured");
     }
@@ -184,6 +183,7 @@ pub(crate) fn carry_out(order: &Order<'_>) -> Result<()> {
         true => lab::out!("{}", csv::csv(&record)?),
         false => lab::outln!("\n{}\n{}{}", table::summary(&record), table::legend(&record), table::score(&record)),
     }
+    saved?;
     outcome?;
     let failures = record.failures();
     ensure!(failures.is_empty(), "{} failed; the rest was measured", failures.join("; "));

@@ -43,7 +43,17 @@ fn what_is_wrong_is_said_before_anything_is_made() {
         &["compare", broken.to_str().unwrap(), broken.to_str().unwrap()],
         "results of version 2, and this fsperf reads version 1",
     );
+    for (contents, reason) in [("", "no JSON, or not all of it"), ("{\"format\": \"fsperf-res", "no JSON, or not all of it")] {
+        fs::write(&broken, contents).unwrap();
+        refuses(&["report", broken.to_str().unwrap()], reason);
+        refuses(&["compare", broken.to_str().unwrap(), broken.to_str().unwrap()], reason);
+    }
+    refuses(&["report", directory], "Is a directory");
+    refuses(&["report", "/no/such.json"], "cannot read /no/such.json: No such file");
     fs::remove_file(&broken).unwrap();
+    // Before a night of measuring, not after it.
+    refuses(&["run", "all", "--on", directory, "-o", "/no/such/results.json"], "cannot write /no/such/results.json");
+    refuses(&["run", "all", "--on", directory, "-o", directory], "it is a directory");
     assert_eq!(names_in(scratch.path()), Vec::<String>::new());
 }
 
@@ -279,6 +289,9 @@ fn results_go_all_the_way() {
     // One figure of unit03 and ten of metadata, three rounds each, and the head.
     assert_eq!(csv.lines().count(), 1 + 11 * 3, "{csv}");
     assert!(run(&["compare", &results, &results]).contains("11 figures: 0 better, 0 worse"));
+    let other = path("other.json");
+    run(&["run", "unit02", "--on", &work, "--scale", "1000", "-o", &other]);
+    refuses(&["compare", &results, &other], "the two runs have no figure in common");
     assert_eq!(names_in(Path::new(&work)), Vec::<String>::new());
 }
 
