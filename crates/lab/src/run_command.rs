@@ -126,6 +126,9 @@ fn chosen(words: &[String], scale: u64, settings: &[String]) -> Result<Vec<Box<d
         let value = value.parse().with_context(|| format!("--set {setting}: {value} is no number"))?;
         workload.parameters_mut().set(parameter, value).with_context(|| format!("--set {setting}"))?;
     }
+    for workload in &chosen {
+        workload.parameters().check().with_context(|| workload.name().to_owned())?;
+    }
     Ok(chosen)
 }
 
@@ -266,7 +269,7 @@ mod tests {
         let workloads = chosen(&words(&["unit", "unit04", "postmark"]), 8, &words(&["postmark.files=7"])).unwrap();
         assert_eq!(workloads.len(), 15);
         assert_eq!((workloads[14].parameters().get("files"), workloads[3].parameters().get("bytes")), (7, 128 << 20));
-        for wrong in ["postmark.files", "postmark=3", "unit01.bytes=3", "postmark.files=x", "postmark.files=0"] {
+        for wrong in ["postmark.files", "postmark=3", "unit01.bytes=3", "postmark.files=x", "postmark.files=0", "postmark.bias-read=11", "postmark.largest=499"] {
             assert!(chosen(&words(&["postmark"]), 1, &words(&[wrong])).is_err(), "{wrong}");
         }
     }

@@ -144,6 +144,8 @@ impl Column {
     fn add(&mut self, measured: Measured) {
         for Figure { name, unit, better, value, point } in measured.figures {
             match self.samples.iter_mut().find(|sample| sample.name == name) {
+                // Kept as JSON, which has no such numbers; a round that has none is said.
+                _ if !value.is_finite() => self.remarks.push(format!("{name}: a round came to no number ({value})")),
                 Some(sample) => sample.values.push(value),
                 None => self.samples.push(Sample { name, unit: unit.into(), better, values: vec![value], point }),
             }

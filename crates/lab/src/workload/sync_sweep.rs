@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::{Figure, Parameter, Parameters, Published, Round, Workload};
+use super::{Figure, MOST_SECONDS, MOST_THREADS, Parameter, Parameters, Published, Round, Workload};
 use crate::process;
 use crate::watch;
 
@@ -23,9 +23,9 @@ pub struct SyncSweep {
 }
 
 const PARAMETERS: [Parameter; 3] = [
-    Parameter { name: "seconds", about: "how long each number of threads runs", value: 60, scales: true, smallest: 1 },
-    Parameter { name: "from", about: "threads at first", value: 1, scales: false, smallest: 1 },
-    Parameter { name: "to", about: "threads at last; they double", value: 1024, scales: false, smallest: 1 },
+    Parameter::scaled("seconds", "how long each number of threads runs", 60, 1).at_most(MOST_SECONDS),
+    Parameter::fixed("from", "threads at first", 1).at_most(MOST_THREADS),
+    Parameter::fixed("to", "threads at last; they double", 1024).at_most(MOST_THREADS),
 ];
 
 /// How many disks it was published on.
