@@ -66,6 +66,12 @@ pub struct Record {
     pub interrupted: bool,
 }
 
+/// As a shell takes it for one word.
+fn quoted(word: String) -> String {
+    let plain = |letter: char| letter.is_alphanumeric() || "_./=,:+-%@".contains(letter);
+    if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -76,7 +82,7 @@ impl Record {
         // By its name: where the program lies is nobody's business.
         let program = |word: String| Path::new(&word).file_name().map_or(word.clone(), |name| name.to_string_lossy().into_owned());
         let mut words = std::env::args();
-        let command: Vec<String> = words.next().map(program).into_iter().chain(words).collect();
+        let command: Vec<String> = words.next().map(program).into_iter().chain(words.map(quoted)).collect();
         Record {
             format: FORMAT.to_owned(),
             version: VERSION,
@@ -211,6 +217,13 @@ mod tests {
         record.left_out.push(LeftOut { what: "zfs".into(), why: "no module".into() });
         record.save(&path).unwrap();
         assert_eq!(Record::load(&path).unwrap(), record);
+    }
+
+    #[test]
+    fn the_command_can_be_typed_again() {
+        let quoted = |word: &str| quoted(word.to_owned());
+        assert_eq!((quoted("--set"), quoted("a.b=1,2")), ("--set".into(), "a.b=1,2".into()));
+        assert_eq!((quoted("make -s"), quoted("it's"), quoted("")), ("'make -s'".into(), r"'it'\''s'".into(), "''".into()));
     }
 
     #[test]

@@ -189,7 +189,7 @@ pub(crate) fn carry_out(order: &Order<'_>) -> Result<()> {
     saved?;
     outcome?;
     let failures = record.failures();
-    ensure!(failures.is_empty(), "{} failed; the rest was measured", failures.join("; "));
+    ensure!(failures.is_empty(), "failed: {}; the rest was measured", failures.join("; "));
     Ok(())
 }
 

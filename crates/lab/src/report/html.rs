@@ -42,6 +42,7 @@ fn winner_words(outcome: &Outcome, name: &str) -> Markup {
         Winner::Clear(target, factor) => html! { span.win { (target) } " " (figure(Some(factor))) "x" },
         Winner::Draw => html! { "draw" },
         Winner::Unknown => html! { "–" },
+        Winner::TooFew => html! { span.quiet { "too few rounds" } },
     }
 }
 
@@ -99,6 +100,11 @@ fn head(record: &Record) -> Markup {
     }
 }
 
+/// Where there is no figure: it failed, or it was not to be run there.
+fn lacking(outcome: &Outcome, system: &str) -> &'static str {
+    if outcome.column(system).is_some_and(|column| column.failure.is_some()) { "failed" } else { "-" }
+}
+
 fn summary(record: &Record) -> Markup {
     html! {
         h2 { "In short" }
@@ -110,10 +116,22 @@ fn summary(record: &Record) -> Markup {
             } }
             tbody {
                 @for outcome in &record.workloads {
+                    @if outcome.deciding().is_none() {
+                        tr {
+                            td { a href={ "#" (outcome.workload) } { (outcome.workload) } }
+                            @for system in &record.systems { td.bad { (lacking(outcome, &system.name)) } }
+                            td {}
+                        }
+                    }
                     @if let Some(sample) = outcome.deciding() {
                         tr {
                             td { a href={ "#" (outcome.workload) } { (outcome.workload) } br; small { (sample.name) ", " (sample.unit) } }
-                            @for system in &record.systems { td { (figure(outcome.sample(&system.name, &sample.name).and_then(Sample::median))) } }
+                            @for system in &record.systems {
+                                @match outcome.sample(&system.name, &sample.name).and_then(Sample::median) {
+                                    Some(median) => td { (figure(Some(median))) },
+                                    None => td.bad { (lacking(outcome, &system.name)) },
+                                }
+                            }
                             td { (winner_words(outcome, &sample.name)) }
                         }
                     }

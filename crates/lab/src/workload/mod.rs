@@ -114,6 +114,8 @@ pub struct Parameter {
 const LARGEST: u64 = 1 << 50;
 /// What lies in memory, for each thread.
 pub(crate) const LONGEST_CALL: u64 = 64 << 20;
+/// Of files that are known by their names all the while.
+pub(crate) const MOST_FILES: u64 = 20_000_000;
 /// Of what runs so long: ten years.
 pub(crate) const MOST_SECONDS: u64 = 10 * 366 * 86_400;
 /// A machine has not many more threads than that.

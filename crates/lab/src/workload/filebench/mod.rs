@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 
-use super::{Figure, LONGEST_CALL, MOST_SECONDS, MOST_THREADS, Parameter, Parameters, Published, Round, Workload};
+use super::{Figure, LONGEST_CALL, MOST_FILES, MOST_SECONDS, MOST_THREADS, Parameter, Parameters, Published, Round, Workload};
 use crate::interrupt;
 use file_set::FileSet;
 use flow::{Runner, Tally};
@@ -69,7 +69,7 @@ const KIB: u64 = 1 << 10;
 /// `files`, `width` of directories, bytes of a file, threads, percentage that exists.
 const fn parameters(files: u64, width: u64, size: u64, threads: u64, exist: u64) -> [Parameter; 8] {
     [
-        Parameter::scaled("files", "files in the set", files, 20).at_most(1 << 32),
+        Parameter::scaled("files", "files in the set", files, 20).at_most(MOST_FILES),
         Parameter::fixed("width", "entries of a directory", width),
         Parameter::fixed("size", "mean size of a file, in bytes", size),
         Parameter::fixed("threads", "threads", threads).at_most(MOST_THREADS),

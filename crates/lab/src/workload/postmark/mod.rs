@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Figure, LONGEST_CALL, Parameter, Parameters, Published, Round, Workload};
+use super::{Figure, LONGEST_CALL, MOST_FILES, Parameter, Parameters, Published, Round, Workload};
 use crate::interrupt;
 use choices::Choices;
 use files::{Counts, Files};
@@ -38,11 +38,11 @@ const fn parameter(name: &'static str, about: &'static str, value: u64, scales: 
 }
 
 const PARAMETERS: [Parameter; 10] = [
-    parameter("files", "files at the beginning", 20_000, true, 1, 1 << 32),
-    parameter("transactions", "transactions", 1_000_000, true, 10, 1 << 40),
-    parameter("smallest", "smallest file, in bytes", 500, false, 1, 1 << 40),
-    parameter("largest", "largest file, in bytes", 10_000, false, 1, 1 << 40),
-    parameter("subdirectories", "directories that they are spread over; 0 for none", 0, false, 0, 1 << 32),
+    parameter("files", "files at the beginning", 20_000, true, 1, MOST_FILES),
+    parameter("transactions", "transactions", 1_000_000, true, 10, 1 << 32),
+    parameter("smallest", "smallest file, in bytes", 500, false, 1, LONGEST_CALL),
+    parameter("largest", "largest file, in bytes", 10_000, false, 1, LONGEST_CALL),
+    parameter("subdirectories", "directories that they are spread over; 0 for none", 0, false, 0, 1 << 20),
     parameter("read", "bytes in a read call", 512, false, 1, LONGEST_CALL),
     parameter("write", "bytes in a write call", 512, false, 1, LONGEST_CALL),
     parameter("bias-read", "of 10 transactions, how many read rather than append", 5, false, 0, 10),
