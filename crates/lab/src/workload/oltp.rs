@@ -39,7 +39,7 @@ const PARAMETERS: [Parameter; 8] = [
     Parameter::scaled("size", "bytes of a data file", 10 << 20, 1 << 20),
     Parameter::fixed("log", "bytes of the log", 10 << 20),
     Parameter::fixed("io", "bytes of a read, and of a database write", 2 << 10).at_most(1 << 20),
-    Parameter::fixed("hog", "steps of computing after each read", 200_000).at_least(0).at_most(1 << 32),
+    Parameter::fixed("hog", "steps of computing after each read", 200_000).at_least(0).at_most(100_000_000),
     Parameter::scaled("seconds", "how long it runs", 60, 1).at_most(MOST_SECONDS),
 ];
 
