@@ -52,9 +52,14 @@ pub fn spelled(command: &Command) -> String {
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
-/// What programs say in several lines, in one.
+/// What programs say in several lines, in one that can be read: some print all their options after what is wrong.
 pub fn in_a_line(text: &str) -> String {
-    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+    const LONGEST: usize = 500;
+    let line = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+    match line.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line,
+    }
 }
 
 /// What a program that failed said, if it said something.
@@ -159,6 +164,7 @@ mod tests {
         assert!(error.ends_with("exit code 3: so"), "{error}");
         let error = run("sh", ["-c", "echo so; echo; echo ' and so'; exit 3"]).unwrap_err().to_string();
         assert!(error.ends_with("exit code 3: so; and so"), "{error}");
+        assert_eq!(in_a_line(&"é\n".repeat(400)).chars().count(), 503);
         assert!(run("false", [""; 0]).unwrap_err().to_string().ends_with("exit code 1: and said nothing"));
         assert_eq!(run("sh", ["-c", "echo yes"]).unwrap(), "yes\n");
         assert!(find("no-such-program-here").is_none());

@@ -68,7 +68,9 @@ impl TargetArguments {
             orders.push(Order::variant(variant)?);
         }
         for (index, order) in orders.iter().enumerate() {
-            ensure!(orders[..index].iter().all(|other| other.label != order.label), "--on: {} is there twice", order.label);
+            let place = Path::new(&order.word).canonicalize().ok().filter(|_| !is_name(&order.word));
+            let again = |other: &Order| other.label == order.label || place.is_some() && place == Path::new(&other.word).canonicalize().ok();
+            ensure!(!orders[..index].iter().any(again), "--on: {} is there twice", order.label);
         }
         Ok(orders)
     }

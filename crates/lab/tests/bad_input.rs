@@ -27,6 +27,13 @@ fn what_is_wrong_is_said_before_anything_is_made() {
     refuses(&["run", "unit99", "--on", directory], "there is no workload unit99");
     refuses(&["run", "unit01", "--on", "minix"], "--on minix: neither a directory nor a file system that fsperf can make");
     refuses(&["run", "unit01", "--on", "tarn,tarn"], "tarn is there twice");
+    let same = format!("{directory},{directory}/../{}", scratch.path().file_name().unwrap().to_str().unwrap());
+    refuses(&["run", "unit01", "--on", &same], "is there twice");
+    for (scale, reason) in [("0", "rounds and scale are at least 1"), ("3/0", "invalid value '3/0'"), ("-2", "'-2'"), ("1.5", "invalid value '1.5'")] {
+        refuses(&["run", "unit01", "--on", directory, "--scale", scale], reason);
+    }
+    refuses(&["run", "unit01", "--on", "/proc"], "cannot make a directory in /proc");
+    refuses(&["run", "nightly", "--on", directory, "--tree", directory], "is no git repository");
     refuses(&["run", "unit01", "--on", directory, "--disk", "floppy"], "--disk floppy: there are scsi-9g");
     refuses(&["run", "unit01", "--on", directory, "--set", "unit01.bytes=many"], "many is no number");
     refuses(&["run", "unit01", "--on", directory, "--in", "/no/such"], "--in /no/such");

@@ -151,6 +151,15 @@ mod tests {
     }
 
     #[test]
+    fn fio_is_given_the_published_parameters() {
+        let host = HostDirectory::new("host", &std::env::temp_dir()).unwrap();
+        let words = FioMixed::new().words(&Round::new(&host, host.directory(), 0, 3));
+        for word in ["--rw=randrw", "--rwmixread=60", "--bs=131072", "--size=3221225472", "--fallocate=none"] {
+            assert!(words.iter().any(|given| given == word), "{word}: {words:?}");
+        }
+    }
+
+    #[test]
     fn the_report_is_read() {
         let json = r#"{"iops": 12.5, "clat_ns": {"percentile": {"99.000000": 81000}}}"#;
         let report: Value = serde_json::from_str(&format!(r#"{{"jobs":[{{"read":{json},"write":{json}}}]}}"#)).unwrap();

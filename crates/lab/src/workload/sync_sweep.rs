@@ -229,6 +229,14 @@ mod tests {
         assert!(parse("{}").is_err() && parse("nonsense").is_err());
     }
 
+    /// Word for word.
+    #[test]
+    fn the_job_is_the_published_one() {
+        let published = "[global]\ngroup_reporting\nclocksource=cpu\nioengine=psync\nfallocate=none\nblocksize=8k\nruntime=60\ntime_based\niodepth=1\n\
+            rw=write\nthread=0\ndirect=0\nsync=1\n\n[zfs-workload]\n";
+        assert_eq!(job(SyncSweep::new().parameters().get("seconds")), published);
+    }
+
     #[test]
     fn threads_double() {
         let mut sweep = SyncSweep::new();
