@@ -112,7 +112,7 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<()> {
         return Ok(());
     }
     if arguments.markdown {
-        lab::out!("{}", findings::summary(&record));
+        lab::out!("{}\n{}", findings::summary(&record), table::score(&record));
         return Ok(());
     }
     if !arguments.shape.is_empty() {

@@ -86,7 +86,7 @@ fn head(record: &Record) -> Markup {
             (plan.rounds) @if plan.rounds == 1 { " round" } @else { " rounds" } ", the file systems taking turns"
             @if plan.warm_up > 0 { ", after " (plan.warm_up) " rounds of warming up" }
             "; seed " (plan.seed) "; " (scales(record)) "."
-            " Figures are medians; a winner is named only outside of the noise, otherwise it is a draw."
+            " Figures are medians; a winner is named only outside of the noise, with how far it is ahead of the next, otherwise it is a draw."
         }
         details {
             summary { "made by" }
