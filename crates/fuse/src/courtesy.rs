@@ -29,8 +29,11 @@ use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
 /// How often the guard looks.
 const TICK: Duration = Duration::from_millis(4);
-/// So many requests of one queue between two looks are a burst; so many wake the guard.
-const BURST: u64 = 8;
+/// So many requests of one queue between two looks begin a burst; so many wake the guard. Requests that come slower wait for disks:
+/// there is little to gain, and on a busy machine much to lose, as a thread that wakes up in the idle class waits for the guard.
+const BURST: u64 = 32;
+/// Fewer end it.
+const BURST_MIN: u64 = 8;
 /// Looks without any request after which a burst has ended.
 const QUIET_TICKS: u32 = 3;
 /// Looks that the canary must have answered, one after the other, before threads make way again.
@@ -140,7 +143,7 @@ impl Queue {
         watch.calm = if self.answered.load(Ordering::Acquire) == asked { watch.calm + 1 } else { 0 };
         let burst = watch.quiet < QUIET_TICKS;
         let may = watch.calm >= CALM_TICKS;
-        let gives_way = may && burst && (came >= BURST || self.gives_way.load(Ordering::Relaxed));
+        let gives_way = may && burst && (came >= BURST || came >= BURST_MIN && self.gives_way.load(Ordering::Relaxed));
         self.gives_way.store(gives_way, Ordering::SeqCst);
         if burst && watch.calm > 0 {
             self.asked.store(asked + 1, Ordering::Release);
