@@ -108,6 +108,32 @@ pub fn output(command: &mut Command) -> Result<Output> {
     Ok(Output { code, stdout: contents(stdout)?, stderr: contents(stderr)? })
 }
 
+/// All that a process has started, and what that has started.
+fn descendants(process: Pid) -> Vec<Pid> {
+    let mut all = vec![process];
+    let mut next = 0;
+    while let Some(process) = all.get(next) {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero())).into_iter().flatten().flatten();
+        let lists: Vec<String> = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok()).collect();
+        let numbers = lists.iter().flat_map(|list| list.split_whitespace()).filter_map(|word| word.parse().ok());
+        all.extend(numbers.filter_map(Pid::from_raw).collect::<Vec<_>>());
+        next += 1;
+    }
+    all
+}
+
+/// Kills a group, and those of its descendants that have made sessions of their own, as the jobs of fio do: they would write on, and what they
+/// write to could not be unmounted.
+fn end_with_descendants(group: Pid) {
+    // Nobody starts anything while they are counted.
+    let _ = rustix::process::kill_process_group(group, Signal::STOP);
+    let all = descendants(group);
+    let _ = rustix::process::kill_process_group(group, Signal::KILL);
+    for process in all {
+        let _ = rustix::process::kill_process(process, Signal::KILL);
+    }
+}
+
 /// As [`output`], but it may take until `limit`, and an interruption ends it, with all that it started.
 pub fn attended(command: &mut Command, limit: Duration) -> Result<Output> {
     let (stdout, stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
@@ -121,7 +147,7 @@ pub fn attended(command: &mut Command, limit: Duration) -> Result<Output> {
         let late = started.elapsed() > limit;
         if late || interrupt::pending() {
             if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-                let _ = rustix::process::kill_process_group(group, Signal::KILL);
+                end_with_descendants(group);
             }
             let _ = child.wait();
             interrupt::check()?;
@@ -168,6 +194,24 @@ mod tests {
         assert!(run("false", [""; 0]).unwrap_err().to_string().ends_with("exit code 1: and said nothing"));
         assert_eq!(run("sh", ["-c", "echo yes"]).unwrap(), "yes\n");
         assert!(find("no-such-program-here").is_none());
+    }
+
+    /// Ctrl-C in a long sync-sweep left fio's writers behind, each of which has a session of its own.
+    #[test]
+    fn what_has_a_session_of_its_own_is_ended_too() {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = scratch.path().join("number");
+        let mut command = command("sh");
+        command.arg("-c").arg(format!("setsid sh -c 'echo $$ > {}; sleep 60; true' & wait", file.display())).stdin(Stdio::null());
+        let error = attended(&mut command, Duration::from_millis(500)).unwrap_err().to_string();
+        assert!(error.ends_with("killed"), "{error}");
+        let number = std::fs::read_to_string(&file).unwrap();
+        let state = || std::fs::read_to_string(format!("/proc/{}/stat", number.trim())).unwrap_or_default();
+        let started = Instant::now();
+        while !(state().is_empty() || state().contains(") Z ")) {
+            assert!(started.elapsed() < Duration::from_secs(5), "it lives on: {}", state());
+            sleep(Duration::from_millis(20));
+        }
     }
 
     #[test]
