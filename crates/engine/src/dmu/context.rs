@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::arc::BlockCache;
 use crate::host::HostRef;
 use crate::tunables::Tunables;
-use crate::txg::{DirtyBytes, TxgGroups};
+use crate::txg::{DirtyBytes, Txg, TxgGroups};
 use crate::zio::BlockIo;
 
 /// The layers below, and the transaction groups. One per pool.
@@ -24,4 +24,12 @@ pub struct DmuContext {
     pub tunables: Tunables,
     /// Nothing may be changed.
     pub read_only: bool,
+}
+
+impl DmuContext {
+    /// A change of `txg` weighs `bytes` until it is on disk; the cache leaves room for it.
+    pub(super) fn note_dirty(&self, txg: Txg, bytes: u64) {
+        self.dirty.add(txg, bytes);
+        self.cache.make_room(self.dirty.total());
+    }
 }
