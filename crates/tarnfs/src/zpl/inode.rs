@@ -214,7 +214,7 @@ impl FileSystem {
         }
     }
 
-    fn load_inode(&self, object: InodeNumber) -> Result<Inode> {
+    pub(super) fn load_inode(&self, object: InodeNumber) -> Result<Inode> {
         let dnode = self.objset.hold(object)?;
         let mut attributes = Attributes::load(&dnode, &self.tables).within(|| format!("inode {object}"))?;
         if attributes.word(&self.tables, Attribute::Mode).is_none() {
