@@ -289,7 +289,7 @@ impl DnodeSync {
                     continue;
                 }
                 let dirty = self.dnode.blocks.read().get(&block).cloned();
-                match dirty.and_then(|dirty| dirty.version(context.tx.txg())) {
+                match dirty.and_then(|dirty| dirty.to_write(context.tx.txg())) {
                     Some(Contents::Cloned(pointer)) => self.share(context, block, &pointer)?,
                     Some(contents) => {
                         if let Some(data) = contents.whole() {
