@@ -17,6 +17,7 @@ mod control_socket;
 mod errno;
 mod limits;
 mod logging;
+mod memory;
 mod mounter;
 mod mounts;
 pub mod ops;
@@ -38,6 +39,7 @@ use tarnfs::control::Pools;
 pub use client::Client;
 pub use control_socket::{ControlSocket, Service, Switch};
 pub use errno::errno;
+pub use memory::ReturnMemory;
 pub use mounter::FuseMounter;
 pub use mounts::{MountHow, Mounts};
 pub use place::Place;
@@ -52,8 +54,9 @@ impl Service for Pools {
     }
 }
 
-/// `tarn daemon`: owns pools and their mounts until the last pool is exported.
-pub fn run_pools() -> ExitCode {
+/// `tarn daemon`: owns pools and their mounts until the last pool is exported. `return_memory` has the allocator give back what it
+/// keeps free.
+pub fn run_pools(return_memory: ReturnMemory) -> ExitCode {
     let limits = match limits::of_environment() {
         Ok(limits) => limits,
         Err(words) => {
@@ -61,6 +64,10 @@ pub fn run_pools() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    if let Err(error) = memory::watch(limits.cache_bytes_max, limits.memory_pressure.clone(), return_memory) {
+        eprintln!("tarn daemon: {error}");
+        return ExitCode::FAILURE;
+    }
     let place = Place::of_user();
     run(&place, || Pools::new(FuseMounter::new().with_transactions_at(place.transactions())).with_limits(limits))
 }

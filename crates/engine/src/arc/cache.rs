@@ -10,6 +10,7 @@ use super::flight::Flights;
 use super::shard::{Key, Shard};
 use crate::error::Result;
 use crate::stats::Counter;
+use crate::tunables::MemoryPressure;
 use crate::zio::{BlockIo, Bookmark};
 
 /// Enough that two threads seldom meet, few enough that each sees a fair part of the load.
@@ -55,6 +56,7 @@ struct Inner {
     /// One for each shard; taken before the lock of the shard.
     flights: Vec<Flights<Key, Result<Arc<Vec<u8>>>>>,
     limit: AtomicU64,
+    pressure: MemoryPressure,
     /// Bytes of changes that are not on disk yet. They count against the limit.
     dirty: AtomicU64,
     /// Bytes of what others keep in memory about objects ([`Held`]). They count, too.
@@ -113,11 +115,17 @@ fn shard_of(key: &Key) -> usize {
 impl BlockCache {
     /// A cache that keeps up to `limit_bytes` of blocks read through `io`.
     pub fn new(io: Arc<BlockIo>, limit_bytes: u64) -> Self {
+        Self::under(io, limit_bytes, MemoryPressure::default())
+    }
+
+    /// As [`BlockCache::new`]; has to do with less when there is pressure.
+    pub fn under(io: Arc<BlockIo>, limit_bytes: u64, pressure: MemoryPressure) -> Self {
         let inner = Inner {
             io,
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             flights: (0..SHARDS).map(|_| Flights::new()).collect(),
             limit: AtomicU64::new(limit_bytes.max(LIMIT_BYTES_MIN)),
+            pressure,
             dirty: AtomicU64::new(0),
             held: AtomicU64::new(0),
             resident: AtomicU64::new(0),
@@ -215,6 +223,11 @@ impl BlockCache {
         self.inner.evict();
     }
 
+    /// How much may be kept.
+    pub fn limit(&self) -> u64 {
+        self.inner.limit.load(Ordering::Relaxed)
+    }
+
     /// What the cache has and has done.
     pub fn stats(&self) -> CacheStats {
         let mut stats = CacheStats {
@@ -265,7 +278,7 @@ impl Inner {
     fn room(&self) -> u64 {
         let limit = self.limit.load(Ordering::Relaxed);
         let others = self.dirty.load(Ordering::Relaxed) + self.held.load(Ordering::Relaxed);
-        limit.saturating_sub(others).max(limit / 8)
+        self.pressure.room_of(limit).saturating_sub(others).max(limit / 8)
     }
 
     fn insert(&self, key: Key, data: Arc<Vec<u8>>, metadata: bool, ahead: bool) {
