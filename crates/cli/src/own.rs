@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use tikv_jemalloc_ctl::{Access, AsName};
-
 use crate::session::{Session, complain, say};
 
 const USAGE: &str = "usage: tarn command args ...
@@ -42,22 +40,7 @@ pub(crate) fn run(session: &mut Session<'_>, verb: &str, words: &[String]) -> u8
     }
 }
 
-/// Names jemalloc's setting that says how long an arena keeps what was freed, in milliseconds.
-const KEEP_FREE: &str = "arena.0.dirty_decay_ms\0";
-
-/// Has the allocator return what it keeps free: whoever says that nothing is kept any more has it all returned at once.
-fn return_memory() {
-    let arenas = Access::<u32>::read(b"arenas.narenas\0".name()).unwrap_or(0);
-    for arena in 0..arenas {
-        let name = KEEP_FREE.replace('0', &arena.to_string());
-        let keep_free = name.as_bytes().name();
-        if let Ok(before) = keep_free.update(0isize) {
-            let _ = keep_free.write(before);
-        }
-    }
-}
-
 /// `tarn daemon`: owns pools in this process until the last one is exported.
 pub(crate) fn daemon() -> ExitCode {
-    daemon::run_pools(return_memory)
+    daemon::run_pools()
 }

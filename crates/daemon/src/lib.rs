@@ -39,7 +39,6 @@ use tarnfs::control::Pools;
 pub use client::Client;
 pub use control_socket::{ControlSocket, Service, Switch};
 pub use errno::errno;
-pub use memory::ReturnMemory;
 pub use mounter::FuseMounter;
 pub use mounts::{MountHow, Mounts};
 pub use place::Place;
@@ -54,17 +53,16 @@ impl Service for Pools {
     }
 }
 
-/// `tarn daemon`: owns pools and their mounts until the last pool is exported. `return_memory` has the allocator give back what it
-/// keeps free.
-pub fn run_pools(return_memory: ReturnMemory) -> ExitCode {
-    let limits = match limits::of_environment() {
+/// `tarn daemon`: owns pools and their mounts until the last pool is exported.
+pub fn run_pools() -> ExitCode {
+    let (limits, memory_bytes) = match limits::of_environment() {
         Ok(limits) => limits,
         Err(words) => {
             eprintln!("tarn daemon: {words}");
             return ExitCode::FAILURE;
         }
     };
-    if let Err(error) = memory::watch(limits.cache_bytes_max, limits.memory_pressure.clone(), return_memory) {
+    if let Err(error) = memory::watch(memory_bytes, limits.memory_pressure.clone()) {
         eprintln!("tarn daemon: {error}");
         return ExitCode::FAILURE;
     }

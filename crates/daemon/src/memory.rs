@@ -2,10 +2,9 @@
 //!
 //! # Theory
 //! The caches know what they keep, and what is dirty. They do not know of the buffers of mounts, of blocks on their way through
-//! compression, of what the allocator rounds up, and of what it keeps because it was freed a moment ago. So somebody looks, some
-//! times a second, at what the process has in memory. If that is too much, the allocator first returns what it keeps free (which
-//! is not done earlier: to touch new memory costs more than to fill it). If it is still too much, the caches are told to do with less
-//! ([`MemoryPressure`]), until it is not.
+//! compression, of what the allocator rounds up, and of what it keeps because it was freed a moment ago. So somebody looks, twice
+//! a second, at what the process has in memory, and while that is too much the caches are told to do with less ([`MemoryPressure`]).
+//! What they give up is used again at once, but returned to the system late: so the pressure rises slowly.
 
 use std::fs;
 use std::thread;
@@ -13,18 +12,14 @@ use std::time::Duration;
 
 use tarnfs::MemoryPressure;
 
-/// How often to look, where there is much in memory, and where there is not.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-const LOOK_SELDOM: Duration = Duration::from_millis(500);
-/// In hundredths of what was configured: from here on it is looked often; the allocator returns memory; the caches do with less.
-const LOOK_AT: u64 = 75;
-const RETURN_AT: u64 = 106;
-const SHRINK_AT: u64 = 104;
-/// Below this the caches may have more again.
-const GROW_BELOW: u64 = 98;
-
-/// Has the allocator return what it keeps free.
-pub type ReturnMemory = fn();
+/// How often to look.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// In hundredths of what was configured: from here on the caches do with less.
+const SHRINK_AT: u64 = 108;
+/// Below this they may have more again.
+const GROW_BELOW: u64 = 102;
+/// What part of the excess they have to give up each time.
+const SHRINK_PART: u64 = 4;
 
 /// What is decided each time.
 #[derive(Debug)]
@@ -32,25 +27,17 @@ struct Watch {
     /// What was configured.
     limit: u64,
     pressure: MemoryPressure,
-    return_memory: ReturnMemory,
 }
 
 impl Watch {
-    /// Looks once, by `resident`; returns after what time to look again.
-    fn look(&self, resident: impl Fn() -> Option<u64>) -> Duration {
-        let hundredths = |bytes: u64| bytes.saturating_mul(100) / self.limit.max(1);
-        let Some(mut now) = resident() else { return LOOK_SELDOM };
-        if hundredths(now) >= RETURN_AT {
-            (self.return_memory)();
-            now = resident().unwrap_or(now);
-        }
-        if hundredths(now) >= SHRINK_AT {
-            // All that is too much, at once: it takes a while until the caches have given it up.
-            self.pressure.add_bytes(now - self.limit, self.limit);
-        } else if hundredths(now) < GROW_BELOW {
+    /// So much is in memory.
+    fn look(&self, resident: u64) {
+        let hundredths = resident.saturating_mul(100) / self.limit.max(1);
+        if hundredths >= SHRINK_AT {
+            self.pressure.add_bytes((resident - self.limit) / SHRINK_PART, self.limit);
+        } else if hundredths < GROW_BELOW {
             self.pressure.relax();
         }
-        if hundredths(now) >= LOOK_AT { LOOK_EVERY } else { LOOK_SELDOM }
     }
 }
 
@@ -62,11 +49,12 @@ fn resident() -> Option<u64> {
 }
 
 /// Looks as long as the process lives.
-pub(crate) fn watch(limit: u64, pressure: MemoryPressure, return_memory: ReturnMemory) -> std::io::Result<()> {
-    let watch = Watch { limit, pressure, return_memory };
+pub(crate) fn watch(limit: u64, pressure: MemoryPressure) -> std::io::Result<()> {
+    let watch = Watch { limit, pressure };
     let run = move || {
         loop {
-            thread::sleep(watch.look(resident));
+            thread::sleep(LOOK_EVERY);
+            resident().iter().for_each(|bytes| watch.look(*bytes));
         }
     };
     thread::Builder::new().name("memory".to_owned()).spawn(run).map(drop)
@@ -80,21 +68,21 @@ mod tests {
 
     #[test]
     fn the_caches_do_with_less_while_there_is_too_much_and_have_it_back_afterwards() {
-        let watch = Watch { limit: 100 * MB, pressure: MemoryPressure::default(), return_memory: || () };
-        let room = |watch: &Watch| watch.pressure.room_of(100 * MB) / MB;
-        assert_eq!(watch.look(|| Some(50 * MB)), LOOK_SELDOM);
-        assert_eq!(watch.look(|| Some(103 * MB)), LOOK_EVERY);
+        let watch = Watch { limit: 100 * MB, pressure: MemoryPressure::default() };
+        let room = |watch: &Watch| watch.pressure.room_of(100 * MB).div_ceil(MB);
+        watch.look(50 * MB);
+        watch.look(107 * MB);
         assert_eq!(room(&watch), 100);
-        watch.look(|| Some(120 * MB));
-        assert_eq!(room(&watch), 80);
-        watch.look(|| Some(110 * MB));
-        assert_eq!(room(&watch), 70);
+        watch.look(120 * MB);
+        assert_eq!(room(&watch), 96);
+        watch.look(110 * MB);
+        assert_eq!(room(&watch), 93);
         // Never nothing at all.
-        (0..100).for_each(|_| drop(watch.look(|| Some(300 * MB))));
+        (0..100).for_each(|_| watch.look(300 * MB));
         assert_eq!(room(&watch), 25);
-        watch.look(|| Some(100 * MB));
+        watch.look(105 * MB);
         assert_eq!(room(&watch), 25);
-        (0..1000).for_each(|_| drop(watch.look(|| Some(90 * MB))));
+        (0..1000).for_each(|_| watch.look(100 * MB));
         assert_eq!(room(&watch), 100);
     }
 

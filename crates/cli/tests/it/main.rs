@@ -7,6 +7,7 @@ mod always;
 mod devices;
 mod kill;
 mod laboratory;
+mod memory;
 mod mounted;
 mod posix;
 mod rig;
