@@ -118,7 +118,7 @@ impl Default for Tunables {
             txg_timeout_ns: 5_000_000_000,
             write_workers: 2,
             read_workers: 8,
-            log_commits_max: 64,
+            log_commits_max: 8,
             log_bytes_max: 32 << 20,
             log_indirect_min: 32 << 10,
             early_write_bytes: 64 << 20,

@@ -99,7 +99,7 @@ fn objects_are_shown_as_the_real_zdb_shows_them() {
 /// The table of the real one, to the letter: with clones, dedup tables, snapshots, several copies.
 #[test]
 fn dedup_is_simulated_as_the_real_zdb_does() {
-    for name in ["acl", "bclone", "dedup-fast", "snap", "copies", "clone"] {
+    for name in ["acl", "bclone", "dedup-fast", "snap", "copies", "compress"] {
         let Some(golden) = golden(name) else {
             sim::places::skipped(&format!("zdb -S on golden pool {name}: no ../shared"));
             continue;

@@ -165,10 +165,10 @@ impl Zil {
     /// Takes the next round of what is queued before `target`. The first one waits until not too many commits are under way.
     fn next_round(&self, target: u64, permit: &mut bool) -> Option<Round> {
         if !*permit {
-            let mut chain = self.chain.lock();
-            self.waiting.for_permit(self.context.tunables.log_commits_max.max(1), &mut chain);
-            chain.commits += 1;
-            *permit = true;
+            *permit = self.waiting.for_permit(target, self.context.tunables.log_commits_max.max(1), &mut self.chain.lock());
+            if !*permit {
+                return None;
+            }
         }
         let mut queue = self.issuer.lock();
         if queue.taken >= target {
@@ -348,12 +348,10 @@ impl Zil {
         let stable = before + 1..=chain.stable;
         if permit {
             chain.commits -= 1;
+            self.waiting.commit_ended(&chain);
         }
         drop(chain);
         self.waiting.became_stable(stable);
-        if permit {
-            self.waiting.commit_ended();
-        }
     }
 
     fn wait_stable(&self, target: u64) {

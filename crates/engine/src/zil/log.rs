@@ -46,6 +46,8 @@ pub(super) struct Chain {
     pub(super) turn: u64,
     /// Commits under way.
     pub(super) commits: usize,
+    /// The last records of those that may not begin yet, as too many are under way.
+    pub(super) candidates: Vec<u64>,
     /// How many rounds were placed in each group and are not stable, and which of them are written.
     pub(super) placed: [usize; TXG_SIZE],
     pub(super) in_flight: [Vec<u64>; TXG_SIZE],
@@ -79,6 +81,7 @@ impl Chain {
             stable: 0,
             turn: 1,
             commits: 0,
+            candidates: Vec::new(),
             placed: [0; TXG_SIZE],
             in_flight: Default::default(),
             broken: None,
@@ -95,6 +98,11 @@ impl Chain {
         if !block.is_hole() {
             self.blocks.push_back(ChainBlock { pointer: block, allocated: 0, newest: 0, round: 0 });
         }
+    }
+
+    /// So many records have been taken by commits.
+    pub(super) fn taken(&self) -> u64 {
+        self.rounds.back().map_or(self.stable, |(_, taken, _)| *taken)
     }
 
     /// The log is that of another import, and not replayed yet.

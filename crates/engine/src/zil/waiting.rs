@@ -6,6 +6,9 @@
 //! each. So who waits stands at a place that goes by the number for which he waits, and only those at the places that are meant are woken.
 //! Two numbers may share a place; so everybody looks again.
 //!
+//! Who finds too many commits under way stands where he would wait for the end anyway. When one ends, he who wants most goes next, and takes
+//! what all the others want with him: they are woken once, when it is stable.
+//!
 //! # Locks
 //! All of it goes with the lock of the chain (`Zil::chain`).
 
@@ -23,14 +26,13 @@ const PLACES: usize = 64;
 pub(super) struct Waiting {
     turns: [Condvar; PLACES],
     stable: [Condvar; PLACES],
-    permit: Condvar,
     written: Condvar,
 }
 
 impl Default for Waiting {
     fn default() -> Self {
         let places = || std::array::from_fn(|_| Condvar::new());
-        Waiting { turns: places(), stable: places(), permit: Condvar::new(), written: Condvar::new() }
+        Waiting { turns: places(), stable: places(), written: Condvar::new() }
     }
 }
 
@@ -65,16 +67,27 @@ impl Waiting {
         }
     }
 
-    /// Until fewer than `max` commits are under way.
-    pub(super) fn for_permit(&self, max: usize, chain: &mut MutexGuard<'_, Chain>) {
-        while chain.commits >= max {
-            self.permit.wait(chain);
+    /// Until fewer than `max` commits are under way, of which the caller's is one then; `false`: others have taken everything up to the record `target`.
+    pub(super) fn for_permit(&self, target: u64, max: usize, chain: &mut MutexGuard<'_, Chain>) -> bool {
+        if chain.taken() < target && chain.commits >= max {
+            chain.candidates.push(target);
+            while chain.taken() < target && chain.commits >= max {
+                self.stable[place(target)].wait(chain);
+            }
+            if let Some(own) = chain.candidates.iter().position(|candidate| *candidate == target) {
+                chain.candidates.swap_remove(own);
+            }
         }
+        let permitted = chain.taken() < target;
+        chain.commits += usize::from(permitted);
+        permitted
     }
 
-    /// A commit has ended.
-    pub(super) fn commit_ended(&self) {
-        self.permit.notify_one();
+    /// A commit has ended, and `chain` says so: who is to go next?
+    pub(super) fn commit_ended(&self, chain: &Chain) {
+        if let Some(target) = chain.candidates.iter().max() {
+            self.stable[place(*target)].notify_all();
+        }
     }
 
     /// Until all that was placed in the group at `slot` is written.

@@ -2,7 +2,8 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use disk::{Disk, DiskKind};
 use parking_lot::Mutex;
@@ -43,13 +44,15 @@ pub(crate) struct CutDisk {
     size: u64,
     /// The test's own count of what it was told is done.
     pub(crate) progress: AtomicUsize,
+    /// Durable writes take a while before they come, not all of them as long.
+    pub(crate) slow: AtomicBool,
 }
 
 impl CutDisk {
     pub(crate) fn new(image: Vec<u8>) -> Arc<Self> {
         let size = image.len() as u64;
         let state = State { current: image.clone(), stable: image, pending: Vec::new(), fuse: None, cut: None, writes: 0, broken: false };
-        Arc::new(CutDisk { state: Mutex::new(state), size, progress: AtomicUsize::new(0) })
+        Arc::new(CutDisk { state: Mutex::new(state), size, progress: AtomicUsize::new(0), slow: AtomicBool::new(false) })
     }
 
     /// The power goes after so many more writes.
@@ -142,6 +145,9 @@ impl Disk for CutDisk {
     }
 
     fn write_durable_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
+        if self.slow.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_micros(rand::random_range(0..2000)));
+        }
         self.write(bufs, offset, true)
     }
 

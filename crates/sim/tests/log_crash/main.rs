@@ -9,6 +9,7 @@
 //!
 //! `TARN_SEED=N cargo test -p sim --test log_crash` repeats one run; `TARN_CUTS=N` makes more of them.
 
+mod crowd;
 mod devices;
 mod directed;
 mod disk;
@@ -66,11 +67,13 @@ struct Mode {
     record_bytes: u64,
     /// All of it as blocks in their place.
     throughput: bool,
+    /// How many commits may be under way.
+    commits: usize,
 }
 
 impl Default for Mode {
     fn default() -> Self {
-        Mode { record_bytes: 128 << 10, throughput: false }
+        Mode { record_bytes: 128 << 10, throughput: false, commits: 8 }
     }
 }
 
@@ -79,7 +82,7 @@ impl Mode {
     fn of_seed(seed: u64) -> Mode {
         match seed % 3 {
             0 => Mode::default(),
-            kind => Mode { record_bytes: 4096 << (seed / 3 % 9), throughput: kind == 1 },
+            kind => Mode { record_bytes: 4096 << (seed / 3 % 9), throughput: kind == 1, ..Mode::default() },
         }
     }
 }
@@ -95,7 +98,7 @@ fn create_with(vdevs: Vec<NewTop>, mode: Mode) -> Arc<Pool> {
         command: "zpool create tank cut".into(),
         configure: Box::new(|_| ()),
     };
-    Pool::create(new, options(false, 8)).unwrap_or_else(|error| panic!("create: {error}"))
+    Pool::create(new, options(false, mode.commits)).unwrap_or_else(|error| panic!("create: {error}"))
 }
 
 fn open(disk: &Arc<CutDisk>, read_only: bool) -> Arc<Pool> {

@@ -1,0 +1,79 @@
+//! Many threads that ask for durability at once, and the power goes under them.
+
+use std::sync::atomic::Ordering;
+
+use engine::zil::Zil;
+use parking_lot::Mutex;
+use tarnfs::zpl::FileReplay;
+use tarnfs::{Credentials, WriteMode};
+
+use crate::disk::CutDisk;
+use crate::{DISK_BYTES, Loud, Mode, check, create_with, file_system, file_system_in, open, top, zdb};
+
+const THREADS: u64 = 12;
+const TURNS: u64 = 25;
+/// A file's `turn`th number is here: many blocks, so that records are of different sizes.
+const APART: u64 = 3000;
+
+fn name(thread: u64) -> Vec<u8> {
+    format!("file-{thread}").into_bytes()
+}
+
+/// So many commits may be under way; the power goes after so many writes. What `fsync` had acknowledged by then must be there.
+fn run(commits: usize, writes: u64, seed: u64) {
+    let what = format!("{commits} commits at a time, cut after {writes} writes, seed {seed}");
+    let disk = CutDisk::new(vec![0; DISK_BYTES]);
+    let mode = Mode { commits, ..Mode::default() };
+    let pool = create_with(vec![top(&disk, "/cut", false)], mode);
+    let fs = file_system_in(&pool, mode);
+    let first = fs.create(fs.root(), b"first", 0o100_644, 0, &Credentials::root()).unwrap().inode;
+    fs.fsync(first).unwrap();
+    disk.arm(writes, seed);
+    disk.slow.store(true, Ordering::Relaxed);
+    // Who was told what, in order; the disk notes how long this was when the power went.
+    let told = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (fs, told, disk) = (&fs, &told, &disk);
+            scope.spawn(move || {
+                let inode = fs.create(fs.root(), &name(thread), 0o100_644, 0, &Credentials::root()).unwrap().inode;
+                for turn in 0..TURNS {
+                    fs.write(inode, WriteMode::At(turn * APART), &(turn + 1).to_le_bytes(), &Credentials::root()).unwrap();
+                    fs.fsync(inode).unwrap();
+                    let mut told = told.lock();
+                    told.push((thread, turn));
+                    disk.progress.store(told.len(), Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    let cut = disk.cut(seed);
+    pool.abandon();
+    let disk = CutDisk::new(cut.image);
+    let pool = open(&disk, false);
+    let fs = file_system(&pool);
+    fs.drain_delete_queue().unwrap();
+    Zil::of(fs.objset()).replay(fs.objset(), &|| pool.sync_all(), &Loud(FileReplay(&fs))).unwrap_or_else(|error| panic!("{what}: {error}"));
+    for (thread, turn) in &told.lock()[..cut.progress] {
+        let entry = fs.lookup(fs.root(), &name(*thread)).unwrap_or_else(|error| panic!("{what}: the file of thread {thread}: {error}"));
+        let number = fs.read(entry.inode, turn * APART, 8).unwrap_or_else(|error| panic!("{what}: thread {thread}, turn {turn}: {error}"));
+        assert_eq!(number, (turn + 1).to_le_bytes(), "{what}: thread {thread}, turn {turn}");
+    }
+    fs.release_all();
+    drop(fs);
+    pool.sync_all().unwrap();
+    check(&pool, &what);
+    pool.export().unwrap();
+    if seed % 8 == 0 {
+        zdb(&disk.cut(0).image, &what);
+    }
+}
+
+#[test]
+fn what_many_threads_were_told_is_there() {
+    let first: u64 = rand::random_range(0..1 << 40);
+    println!("seeds {first}..");
+    for seed in first..first + 8 {
+        run([1, 2, 3, 8][seed as usize % 4], seed % 50 * 2, seed);
+    }
+}
