@@ -5,6 +5,7 @@ mod files;
 mod admin;
 mod always;
 mod devices;
+mod directories;
 mod kill;
 mod laboratory;
 mod memory;
