@@ -181,7 +181,7 @@ impl Membership {
     pub(crate) fn request(&self) {
         let queue = &self.courtesy.queues[usize::from(self.queue)];
         let requests = queue.requests.fetch_add(1, Ordering::Relaxed);
-        if requests % BURST == 0 && self.courtesy.sleeps.load(Ordering::Relaxed) && self.courtesy.sleeps.swap(false, Ordering::SeqCst) {
+        if requests.is_multiple_of(BURST) && self.courtesy.sleeps.load(Ordering::Relaxed) && self.courtesy.sleeps.swap(false, Ordering::SeqCst) {
             self.courtesy.guard.get().inspect(|guard| guard.unpark());
         }
         if queue.gives_way.load(Ordering::Relaxed) && !self.member.gives_way.load(Ordering::Relaxed) {
@@ -211,7 +211,9 @@ impl Drop for Membership {
 
 /// May a thread of this process leave the idle class again?
 fn can_be_taken_back() -> bool {
-    thread::spawn(|| set_class(0, libc::SCHED_IDLE) && set_class(0, libc::SCHED_OTHER)).join().unwrap_or(false)
+    #[allow(clippy::disallowed_methods)] // a try on the real scheduler; it ends at once
+    let tried = thread::spawn(|| set_class(0, libc::SCHED_IDLE) && set_class(0, libc::SCHED_OTHER));
+    tried.join().unwrap_or(false)
 }
 
 /// Puts a thread of this process (0: the calling one) into a class; says whether it is there.
@@ -222,6 +224,7 @@ fn set_class(thread: libc::pid_t, class: libc::c_int) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // real threads and clocks are what is tested
 mod tests {
     use std::time::Instant;
 

@@ -4,17 +4,14 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Subcommand;
 use lab::comparator;
 use lab::disk::check::{self, Row};
-use lab::disk::{Kind, Model, PRESETS, preset};
+use lab::disk::{self, Kind, Model, PRESETS, TOLERANCE};
 use lab::interrupt;
 use lab::outln;
 use lab::undo::{self, Undo};
-
-/// What `check` lets pass: the machine adds its own time to the model's.
-const TOLERANCE: f64 = 0.1;
 
 #[derive(Subcommand)]
 #[command(after_long_help = "\
@@ -44,9 +41,8 @@ pub(crate) enum Command {
     },
 }
 
-fn find(name: &str) -> Result<&'static Model> {
-    let names = || PRESETS.iter().map(|model| model.name).collect::<Vec<_>>().join(", ");
-    preset(name).with_context(|| format!("there is no disk model {name}; there are {}", names()))
+fn find(name: &str) -> Result<Model> {
+    disk::model(name).map_err(|error| anyhow!("there is no disk model {error}"))
 }
 
 pub(crate) fn run(command: &Command) -> Result<()> {
@@ -56,7 +52,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
             Ok(())
         }
         Command::Check { models, place, seconds } => check(models, place, Duration::from_secs(*seconds)),
-        Command::Serve { model, file, size } => serve(find(model)?, file, *size),
+        Command::Serve { model, file, size } => serve(&find(model)?, file, *size),
     }
 }
 
@@ -110,7 +106,8 @@ fn check_one(model: &Model, place: &std::path::Path, each: Duration) -> Result<b
     File::create_new(&file)?.set_len(bytes)?;
     let (device, clock, way) = comparator::simulated_anyway(&file, model, &mut undo)?;
     let rows = check::check(model, &device, bytes, &clock, &way, each)?;
-    let refusal = model.refusal(&way);
+    let overload = rows.iter().find(|row| row.together).and_then(|row| model.overload(row.measured));
+    let refusal = model.refusal(&way).or(overload);
     outln!("{}: the way to it takes {:.0} us for 4K, {:.0} us for 128K", model.name, way.whole_small * 1e6, way.whole_large * 1e6);
     let width = rows.iter().map(|row| row.what.len()).max().unwrap_or(0) + 1;
     rows.iter().for_each(|row| outln!("    {:width$} {}", format!("{}:", row.what), words(row)));
@@ -120,12 +117,12 @@ fn check_one(model: &Model, place: &std::path::Path, each: Duration) -> Result<b
 
 fn check(names: &[String], place: &std::path::Path, each: Duration) -> Result<()> {
     expect_root()?;
-    let models: Vec<&Model> =
-        if names.is_empty() { PRESETS.iter().collect() } else { names.iter().map(|name| find(name)).collect::<Result<_>>()? };
+    let models: Vec<Model> =
+        if names.is_empty() { PRESETS.to_vec() } else { names.iter().map(|name| find(name)).collect::<Result<_>>()? };
     let mut wrong = Vec::new();
-    for model in models {
+    for model in &models {
         if !check_one(model, place, each)? {
-            wrong.push(model.name);
+            wrong.push(model.name.as_ref());
         }
     }
     if !wrong.is_empty() {
@@ -138,7 +135,7 @@ fn check(names: &[String], place: &std::path::Path, each: Duration) -> Result<()
     Ok(())
 }
 
-fn serve(model: &'static Model, file: &std::path::Path, megabytes: u64) -> Result<()> {
+fn serve(model: &Model, file: &std::path::Path, megabytes: u64) -> Result<()> {
     expect_root()?;
     if !file.exists() {
         let bytes = megabytes.checked_mul(1 << 20).context("--size is too large")?;

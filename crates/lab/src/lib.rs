@@ -13,6 +13,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "measures real time")]
 
+pub mod aligned;
 pub mod comparator;
 pub mod cost;
 pub mod disk;

@@ -62,6 +62,11 @@ impl LookingOn {
         self.bar.suspend(|| lab::outln!("{text}"));
     }
 
+    /// The same for what is not as it was asked for: never among figures that somebody else reads.
+    pub(crate) fn complain(&self, text: &str) {
+        self.bar.suspend(|| lab::errln!("{text}"));
+    }
+
     /// The bar goes away.
     pub(crate) fn over(&self) {
         self.bar.finish_and_clear();
@@ -88,7 +93,7 @@ impl Observer for LookingOn {
         let name = format!("{workload}-{target}").replace('/', "_");
         match Sampling::start(directory, &name, process) {
             Ok(sampling) => *self.sampling.lock() = Some((sampling, format!("{workload} on {target}"))),
-            Err(error) => self.say(&format!("no flame graph: {error:#}")),
+            Err(error) => self.complain(&format!("no flame graph: {error:#}")),
         }
     }
 
@@ -97,7 +102,7 @@ impl Observer for LookingOn {
         if let Some((sampling, title)) = sampling
             && let Err(error) = sampling.graph(&title)
         {
-            self.say(&format!("no flame graph of {title}: {error:#}"));
+            self.complain(&format!("no flame graph of {title}: {error:#}"));
         }
     }
 

@@ -52,6 +52,22 @@ pub fn spelled(command: &Command) -> String {
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
+/// What programs say in several lines, in one that can be read: some print all their options after what is wrong.
+pub fn in_a_line(text: &str) -> String {
+    const LONGEST: usize = 500;
+    let line = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+    match line.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line,
+    }
+}
+
+/// What a program that failed said, if it said something.
+fn complaint(output: &Output) -> String {
+    let said = if output.stderr.trim().is_empty() { output.stdout.trim() } else { output.stderr.trim() };
+    if said.is_empty() { "and said nothing".to_owned() } else { in_a_line(said) }
+}
+
 fn contents(mut file: File) -> Result<String> {
     file.rewind()?;
     let mut bytes = Vec::new();
@@ -119,8 +135,7 @@ pub fn attended(command: &mut Command, limit: Duration) -> Result<Output> {
 pub fn attended_success(command: &mut Command, limit: Duration) -> Result<Output> {
     let output = attended(command, limit)?;
     if output.code != 0 {
-        let said = if output.stderr.trim().is_empty() { output.stdout.trim() } else { output.stderr.trim() };
-        bail!("{}: exit code {}: {said}", spelled(command), output.code);
+        bail!("{}: exit code {}: {}", spelled(command), output.code, complaint(&output));
     }
     Ok(output)
 }
@@ -129,8 +144,7 @@ pub fn attended_success(command: &mut Command, limit: Duration) -> Result<Output
 pub fn succeed(command: &mut Command) -> Result<String> {
     let output = output(command)?;
     if output.code != 0 {
-        let said = if output.stderr.trim().is_empty() { output.stdout.trim() } else { output.stderr.trim() };
-        bail!("{}: exit code {}: {said}", spelled(command), output.code);
+        bail!("{}: exit code {}: {}", spelled(command), output.code, complaint(&output));
     }
     Ok(output.stdout)
 }
@@ -148,6 +162,10 @@ mod tests {
     fn a_failure_carries_its_words() {
         let error = run("sh", ["-c", "echo so >&2; exit 3"]).unwrap_err().to_string();
         assert!(error.ends_with("exit code 3: so"), "{error}");
+        let error = run("sh", ["-c", "echo so; echo; echo ' and so'; exit 3"]).unwrap_err().to_string();
+        assert!(error.ends_with("exit code 3: so; and so"), "{error}");
+        assert_eq!(in_a_line(&"é\n".repeat(400)).chars().count(), 503);
+        assert!(run("false", [""; 0]).unwrap_err().to_string().ends_with("exit code 1: and said nothing"));
         assert_eq!(run("sh", ["-c", "echo yes"]).unwrap(), "yes\n");
         assert!(find("no-such-program-here").is_none());
     }

@@ -10,7 +10,7 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::statistics;
@@ -66,13 +66,23 @@ pub struct Record {
     pub interrupted: bool,
 }
 
+/// As a shell takes it for one word.
+fn quoted(word: String) -> String {
+    let plain = |letter: char| letter.is_alphanumeric() || "_./=,:+-%@".contains(letter);
+    if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 impl Record {
     /// Nothing measured yet.
     pub fn begin(plan: Plan) -> Record {
         // By its name: where the program lies is nobody's business.
         let program = |word: String| Path::new(&word).file_name().map_or(word.clone(), |name| name.to_string_lossy().into_owned());
         let mut words = std::env::args();
-        let command: Vec<String> = words.next().map(program).into_iter().chain(words).collect();
+        let command: Vec<String> = words.next().map(program).into_iter().chain(words.map(quoted)).collect();
         Record {
             format: FORMAT.to_owned(),
             version: VERSION,
@@ -101,12 +111,18 @@ impl Record {
         format!("{} processors{memory}, {}", self.machine.processors, self.machine.kernel)
     }
 
+    /// Fails if nothing could be written there: before anything is measured, and not after a night.
+    pub fn expect_writable(path: &Path) -> Result<()> {
+        let name = || format!("cannot write {}", path.display());
+        ensure!(!path.is_dir(), "cannot write {}: it is a directory", path.display());
+        tempfile::NamedTempFile::new_in(folder_of(path)).map(drop).with_context(name)
+    }
+
     /// Writes it, whole or not at all.
     pub fn save(&self, path: &Path) -> Result<()> {
         let name = || format!("cannot write {}", path.display());
         let text = serde_json::to_string_pretty(self)? + "\n";
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file = tempfile::NamedTempFile::new_in(folder).with_context(name)?;
+        let file = tempfile::NamedTempFile::new_in(folder_of(path)).with_context(name)?;
         fs::write(file.path(), text).with_context(name)?;
         // Temporary files are their owner's alone; results are for everyone.
         let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o644);
@@ -122,7 +138,7 @@ impl Record {
     }
 
     fn parse(text: &str) -> Result<Record> {
-        let value: serde_json::Value = serde_json::from_str(text).context("no JSON")?;
+        let value: serde_json::Value = serde_json::from_str(text).context("no JSON, or not all of it")?;
         if value["format"] != FORMAT {
             bail!("no results of fsperf: it has no \"format\": \"{FORMAT}\" (fsperf run -o FILE.json makes such a file)");
         }
@@ -204,6 +220,13 @@ mod tests {
     }
 
     #[test]
+    fn the_command_can_be_typed_again() {
+        let quoted = |word: &str| quoted(word.to_owned());
+        assert_eq!((quoted("--set"), quoted("a.b=1,2")), ("--set".into(), "a.b=1,2".into()));
+        assert_eq!((quoted("make -s"), quoted("it's"), quoted("")), ("'make -s'".into(), r"'it'\''s'".into(), "''".into()));
+    }
+
+    #[test]
     fn runs_of_one_machine_become_one() {
         let left = |what: &str| LeftOut { what: what.into(), why: "no module".into() };
         let (mut one, mut other) = (Record::begin(Plan::default()), Record::begin(Plan::default()));
@@ -219,7 +242,12 @@ mod tests {
     #[test]
     fn other_files_are_refused_with_a_reason() {
         let refused = |text: &str| format!("{:#}", Record::parse(text).unwrap_err());
-        assert_eq!(refused("nonsense").split(':').next(), Some("no JSON"));
+        assert_eq!(refused("nonsense").split(':').next(), Some("no JSON, or not all of it"));
+        let whole = serde_json::to_string(&Record::begin(Plan::default())).unwrap();
+        for length in [0, 1, whole.len() / 2, whole.len() - 1] {
+            assert!(refused(&whole[..length]).starts_with("no JSON, or not all of it: "), "{length}");
+        }
+        assert!(Record::parse(&whole).is_ok());
         assert!(refused("{}").starts_with("no results of fsperf"));
         let future = refused(r#"{"format": "fsperf-results", "version": 7, "program": "fsperf 9"}"#);
         assert!(future.starts_with("results of version 7, and this fsperf reads version 1"), "{future}");

@@ -112,7 +112,7 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<()> {
         return Ok(());
     }
     if arguments.markdown {
-        lab::out!("{}", findings::summary(&record));
+        lab::out!("{}\n{}", findings::summary(&record), table::score(&record));
         return Ok(());
     }
     if !arguments.shape.is_empty() {
@@ -135,5 +135,6 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<()> {
 pub(crate) fn compare(arguments: &CompareArguments) -> Result<()> {
     let (before, after) = (Record::load(&arguments.before)?, Record::load(&arguments.after)?);
     lab::out!("{}", changes::table(&before, &after));
+    ensure!(!changes::changes(&before, &after).is_empty(), "the two runs have no figure in common: no workload ran on the same file system in both");
     Ok(())
 }

@@ -126,6 +126,9 @@ fn chosen(words: &[String], scale: u64, settings: &[String]) -> Result<Vec<Box<d
         let value = value.parse().with_context(|| format!("--set {setting}: {value} is no number"))?;
         workload.parameters_mut().set(parameter, value).with_context(|| format!("--set {setting}"))?;
     }
+    for workload in &chosen {
+        workload.parameters().check().with_context(|| workload.name().to_owned())?;
+    }
     Ok(chosen)
 }
 
@@ -152,6 +155,7 @@ pub(crate) fn carry_out(order: &Order<'_>) -> Result<()> {
     if let Some(command) = &order.common.build {
         source_tree::set_build(command.clone());
     }
+    order.common.output.as_deref().map_or(Ok(()), Record::expect_writable)?;
     let workloads = chosen(order.words, order.scale, order.settings)?;
     let space_bytes = workloads.iter().map(|workload| workload.space_bytes()).max().unwrap_or(0);
     let looking_on = LookingOn::new(order.common.watch.as_deref(), order.common.flames.as_deref(), workloads.len())?;
@@ -174,9 +178,7 @@ pub(crate) fn carry_out(order: &Order<'_>) -> Result<()> {
     let outcome = measure(&workloads, &borrowed, plan, &mut record, &looking_on, order.common.csv);
     looking_on.over();
     record.interrupted = outcome.is_err();
-    if let Some(path) = &order.common.output {
-        record.save(path)?;
-    }
+    let saved = order.common.output.as_deref().map_or(Ok(()), |path| record.save(path));
     if record.workloads.is_empty() && outcome.is_ok() {
         bail!("nothing was measured");
     }
@@ -184,9 +186,10 @@ pub(crate) fn carry_out(order: &Order<'_>) -> Result<()> {
         true => lab::out!("{}", csv::csv(&record)?),
         false => lab::outln!("\n{}\n{}{}", table::summary(&record), table::legend(&record), table::score(&record)),
     }
+    saved?;
     outcome?;
     let failures = record.failures();
-    ensure!(failures.is_empty(), "{} failed; the rest was measured", failures.join("; "));
+    ensure!(failures.is_empty(), "failed: {}; the rest was measured", failures.join("; "));
     Ok(())
 }
 
@@ -204,13 +207,17 @@ fn measure(
 ) -> Result<()> {
     for (number, workload) in workloads.iter().enumerate() {
         looking_on.workload(number);
-        let unmounted = targets.iter().filter(|target| !target.is_mounted() && workload.needs_mount());
-        record.left_out.extend(unmounted.map(|target| LeftOut {
-            what: format!("{} on {}", workload.name(), target.name()),
-            why: "it takes a mount".to_owned(),
-        }));
+        let unmounted: Vec<_> = targets.iter().filter(|target| !target.is_mounted() && workload.needs_mount()).collect();
+        for target in &unmounted {
+            let (what, why) = (format!("{} on {}", workload.name(), target.name()), "it takes a mount".to_owned());
+            looking_on.complain(&format!("left out: {what}: {why}"));
+            record.left_out.push(LeftOut { what, why });
+        }
+        if unmounted.len() == targets.len() {
+            continue;
+        }
         if let Some(missing) = workload.missing() {
-            looking_on.say(&format!("left out: {}: {missing}", workload.name()));
+            looking_on.complain(&format!("left out: {}: {missing}", workload.name()));
             record.left_out.push(LeftOut { what: workload.name().to_owned(), why: missing });
             continue;
         }
@@ -262,7 +269,7 @@ mod tests {
         let workloads = chosen(&words(&["unit", "unit04", "postmark"]), 8, &words(&["postmark.files=7"])).unwrap();
         assert_eq!(workloads.len(), 15);
         assert_eq!((workloads[14].parameters().get("files"), workloads[3].parameters().get("bytes")), (7, 128 << 20));
-        for wrong in ["postmark.files", "postmark=3", "unit01.bytes=3", "postmark.files=x", "postmark.files=0"] {
+        for wrong in ["postmark.files", "postmark=3", "unit01.bytes=3", "postmark.files=x", "postmark.files=0", "postmark.bias-read=11", "postmark.largest=499"] {
             assert!(chosen(&words(&["postmark"]), 1, &words(&[wrong])).is_err(), "{wrong}");
         }
     }

@@ -54,8 +54,11 @@ pub fn spread(values: &[f64]) -> Option<f64> {
     Some((highest - lowest) / median(values).filter(|median| *median != 0.0)?)
 }
 
-/// The median of `above` over that of `below`. The same samples give the same interval.
+/// The median of `above` over that of `below`. The same samples give the same interval. There is none over 0, and none of what is no number.
 pub fn ratio(above: &[f64], below: &[f64]) -> Option<Ratio> {
+    if above.iter().chain(below).any(|value| !value.is_finite()) {
+        return None;
+    }
     let value = median(above)? / median(below).filter(|median| *median != 0.0)?;
     let mut random = ChaCha8Rng::seed_from_u64(1);
     let mut again = |values: &[f64]| {
@@ -63,10 +66,21 @@ pub fn ratio(above: &[f64], below: &[f64]) -> Option<Ratio> {
         drawn.sort_by(f64::total_cmp);
         median_of_sorted(&drawn).unwrap_or(f64::NAN)
     };
-    let mut ratios: Vec<f64> = (0..DRAWS).map(|_| again(above) / again(below)).filter(|ratio| ratio.is_finite()).collect();
+    let mut ratios: Vec<f64> = (0..DRAWS).map(|_| again(above) / again(below)).filter(|ratio| !ratio.is_nan()).collect();
     ratios.sort_by(f64::total_cmp);
     let at = |part: f64| ratios.get(((ratios.len() as f64 - 1.0) * part).round() as usize).copied();
     Some(Ratio { value, low: at(TAIL)?, high: at(1.0 - TAIL)? })
+}
+
+/// Where the lower one is 0 in half of its rounds or more there is no ratio; that something is more than nothing can be told all the same.
+fn over_nothing(above: &[f64], below: &[f64]) -> Verdict {
+    let lowest = above.iter().copied().min_by(f64::total_cmp).unwrap_or(f64::NAN);
+    let highest = below.iter().copied().max_by(f64::total_cmp).unwrap_or(f64::NAN);
+    match () {
+        () if above.iter().chain(below).any(|value| !value.is_finite()) => Verdict::Unknown,
+        () if lowest > highest => Verdict::Above,
+        () => Verdict::Draw,
+    }
 }
 
 /// What the samples say about who is ahead.
@@ -75,7 +89,7 @@ pub fn verdict(above: &[f64], below: &[f64]) -> Verdict {
         return Verdict::Unknown;
     }
     match ratio(above, below) {
-        None => Verdict::Unknown,
+        None => over_nothing(above, below),
         Some(ratio) if ratio.low > 1.0 && ratio.value >= WORTH_A_WORD => Verdict::Above,
         Some(ratio) if ratio.high < 1.0 && ratio.value <= 1.0 / WORTH_A_WORD => Verdict::Below,
         Some(_) => Verdict::Draw,
@@ -105,6 +119,48 @@ mod tests {
         // Certain, and nothing to care about.
         assert_eq!(verdict(&[1.01, 1.01, 1.01], &[1.0, 1.0, 1.0]), Verdict::Draw);
         assert_eq!(verdict(&[10.0, 11.0], &[5.0, 5.0]), Verdict::Unknown);
+    }
+
+    const OPPOSITE: [(Verdict, Verdict); 4] = [
+        (Verdict::Above, Verdict::Below),
+        (Verdict::Below, Verdict::Above),
+        (Verdict::Draw, Verdict::Draw),
+        (Verdict::Unknown, Verdict::Unknown),
+    ];
+
+    /// Rows of samples and what is to be said of the first; of the second the opposite.
+    #[test]
+    fn ties_outliers_nothing_and_what_is_no_number() {
+        let rows: [(&[f64], &[f64], Verdict); 17] = [
+            // Ties; and rounds that are all alike, so that the interval has no width.
+            (&[5.0; 3], &[5.0; 3], Verdict::Draw),
+            (&[6.0; 3], &[5.0; 3], Verdict::Above),
+            (&[5.2; 9], &[5.0; 9], Verdict::Draw),
+            (&[5.0, 5.0, 6.0], &[5.0, 5.0, 6.0], Verdict::Draw),
+            // One round, two, none.
+            (&[9.0], &[1.0], Verdict::Unknown),
+            (&[9.0; 5], &[1.0; 2], Verdict::Unknown),
+            (&[], &[], Verdict::Unknown),
+            // One round went wrong: of three that leaves it open, of seven it does not.
+            (&[10.0, 10.1, 0.2], &[5.0, 5.1, 5.2], Verdict::Draw),
+            (&[10.0, 10.1, 0.2, 10.2, 9.9, 10.0, 10.1], &[5.0, 5.1, 5.2, 5.0, 5.1, 5.0, 5.2], Verdict::Above),
+            (&[10.0, 10.1, 1e9], &[5.0, 5.1, 5.2], Verdict::Above),
+            // A hundred thousand times as much, and next to nothing.
+            (&[1e9, 1.1e9, 1e9], &[1e4, 1.1e4, 1e4], Verdict::Above),
+            (&[1e-9, 1.1e-9, 1e-9], &[1e-4, 1.1e-4, 1e-4], Verdict::Below),
+            // Nothing at all.
+            (&[0.0; 3], &[0.0; 3], Verdict::Draw),
+            (&[7.0; 3], &[0.0; 3], Verdict::Above),
+            (&[7.0; 3], &[0.0, 0.0, 8.0], Verdict::Draw),
+            // No numbers.
+            (&[f64::NAN, 1.0, 1.0], &[5.0; 3], Verdict::Unknown),
+            (&[f64::INFINITY; 3], &[5.0; 3], Verdict::Unknown),
+        ];
+        for (first, second, expected) in rows {
+            assert_eq!(verdict(first, second), expected, "{first:?} {second:?}");
+            let (_, opposite) = OPPOSITE.into_iter().find(|(one, _)| *one == expected).unwrap();
+            assert_eq!(verdict(second, first), opposite, "{second:?} {first:?}");
+        }
     }
 
     /// Of two samples of the same distribution a winner is called about as often as the interval promises.

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use lab::comparator::{self, Attempt, Place};
 use lab::disk;
+use lab::process;
 use lab::record::LeftOut;
 use lab::system;
 use lab::target::{HostDirectory, Target};
@@ -32,7 +33,7 @@ pub(crate) struct TargetArguments {
     /// A property of the file system on each ZFS, as recordsize=8k
     #[arg(short = 'O', long = "property", value_name = "NAME=VALUE")]
     properties: Vec<String>,
-    /// Simulate a disk of this kind below each; `fsperf disk list` has them
+    /// Simulate a disk of this kind below each; `fsperf disk list` has them. sata-ssd:2 is one that works on 2 requests at a time
     #[arg(long, value_name = "MODEL")]
     disk: Option<String>,
     /// The tarn program; the one beside this program otherwise
@@ -57,9 +58,7 @@ fn is_name(word: &str) -> bool {
 impl TargetArguments {
     fn model(&self) -> Result<Option<disk::Model>> {
         let Some(name) = &self.disk else { return Ok(None) };
-        let names = || disk::PRESETS.iter().map(|model| model.name).collect::<Vec<_>>().join(", ");
-        let model = disk::preset(name).with_context(|| format!("--disk {name}: there are {}", names()))?;
-        Ok(Some(model.clone()))
+        disk::model(name).map(Some).map_err(|error| anyhow!("--disk {error}"))
     }
 
     /// All that is to be made with each number of disks.
@@ -69,7 +68,9 @@ impl TargetArguments {
             orders.push(Order::variant(variant)?);
         }
         for (index, order) in orders.iter().enumerate() {
-            ensure!(orders[..index].iter().all(|other| other.label != order.label), "--on: {} is there twice", order.label);
+            let place = Path::new(&order.word).canonicalize().ok().filter(|_| !is_name(&order.word));
+            let again = |other: &Order| other.label == order.label || place.is_some() && place == Path::new(&other.word).canonicalize().ok();
+            ensure!(!orders[..index].iter().any(again), "--on: {} is there twice", order.label);
         }
         Ok(orders)
     }
@@ -134,7 +135,7 @@ impl TargetArguments {
                         left_out.push(LeftOut { what: label, why });
                     }
                     Err(error) if lab::interrupt::caused(&error) => return Err(error),
-                    Err(error) => left_out.push(LeftOut { what: label, why: format!("{error:#}") }),
+                    Err(error) => left_out.push(LeftOut { what: label, why: process::in_a_line(&format!("{error:#}")) }),
                 }
             }
         }

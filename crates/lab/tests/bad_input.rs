@@ -1,41 +1,17 @@
 //! `fsperf` when things are not as they should be: a clear line, an exit status, and nothing left behind.
 #![allow(clippy::disallowed_methods)] // real processes and clocks are what is tested
 
+mod common;
+
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use common::{assert_nothing_is_left, fsperf, names_in, said, scratch, tarn};
 use lab::record::Record;
-use sim::places::skipped;
 use rustix::process::{Pid, Signal, kill_process};
-
-fn fsperf(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fsperf"));
-    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// A directory for everyone; in memory, if it can be: on a disk that is busy with other things each sync takes seconds.
-fn scratch() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    let scratch = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
-    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    scratch
-}
-
-fn names_in(directory: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
-    names.sort();
-    names
-}
 
 #[track_caller]
 fn refuses(words: &[&str], reason: &str) {
@@ -51,6 +27,13 @@ fn what_is_wrong_is_said_before_anything_is_made() {
     refuses(&["run", "unit99", "--on", directory], "there is no workload unit99");
     refuses(&["run", "unit01", "--on", "minix"], "--on minix: neither a directory nor a file system that fsperf can make");
     refuses(&["run", "unit01", "--on", "tarn,tarn"], "tarn is there twice");
+    let same = format!("{directory},{directory}/../{}", scratch.path().file_name().unwrap().to_str().unwrap());
+    refuses(&["run", "unit01", "--on", &same], "is there twice");
+    for (scale, reason) in [("0", "rounds and scale are at least 1"), ("3/0", "invalid value '3/0'"), ("-2", "'-2'"), ("1.5", "invalid value '1.5'")] {
+        refuses(&["run", "unit01", "--on", directory, "--scale", scale], reason);
+    }
+    refuses(&["run", "unit01", "--on", "/proc"], "cannot make a directory in /proc");
+    refuses(&["run", "nightly", "--on", directory, "--tree", directory], "is no git repository");
     refuses(&["run", "unit01", "--on", directory, "--disk", "floppy"], "--disk floppy: there are scsi-9g");
     refuses(&["run", "unit01", "--on", directory, "--set", "unit01.bytes=many"], "many is no number");
     refuses(&["run", "unit01", "--on", directory, "--in", "/no/such"], "--in /no/such");
@@ -67,7 +50,17 @@ fn what_is_wrong_is_said_before_anything_is_made() {
         &["compare", broken.to_str().unwrap(), broken.to_str().unwrap()],
         "results of version 2, and this fsperf reads version 1",
     );
+    for (contents, reason) in [("", "no JSON, or not all of it"), ("{\"format\": \"fsperf-res", "no JSON, or not all of it")] {
+        fs::write(&broken, contents).unwrap();
+        refuses(&["report", broken.to_str().unwrap()], reason);
+        refuses(&["compare", broken.to_str().unwrap(), broken.to_str().unwrap()], reason);
+    }
+    refuses(&["report", directory], "Is a directory");
+    refuses(&["report", "/no/such.json"], "cannot read /no/such.json: No such file");
     fs::remove_file(&broken).unwrap();
+    // Before a night of measuring, not after it.
+    refuses(&["run", "all", "--on", directory, "-o", "/no/such/results.json"], "cannot write /no/such/results.json");
+    refuses(&["run", "all", "--on", directory, "-o", directory], "it is a directory");
     assert_eq!(names_in(scratch.path()), Vec::<String>::new());
 }
 
@@ -124,18 +117,63 @@ fn without_root_what_takes_root_is_left_out() {
     );
 }
 
+/// fsperf where `prepare` has been done to the mounts, of which it has its own.
+fn elsewhere(prepare: &str, words: &[&str]) -> Output {
+    // Mounts of other tests would live on in here.
+    let others = r#"awk '$5 ~ /^\/(dev\/shm|tmp|var\/tmp)\//{print $5}' /proc/self/mountinfo | while read it; do umount -l "$it" 2> /dev/null; done"#;
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", &format!("{others}\n{prepare}\nexec \"$@\""), "sh", env!("CARGO_BIN_EXE_fsperf")]).args(words);
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+/// What has to be installed for it is said; what does not need it is measured.
 #[test]
 fn a_tool_that_is_not_there_is_named_with_its_package() {
-    let scratch = scratch();
-    // The administrator's directories are looked into in any case; where the tool is in them there is nothing to show.
-    if Path::new("/usr/sbin/bonnie++").exists() {
-        skipped("the message for a missing tool: bonnie++ is installed");
+    if tarn("tools that are missing").is_none() || lab::process::find("unshare").is_none() {
         return;
     }
-    refuses(
-        &["run", "bonnie++", "--on", scratch.path().to_str().unwrap()],
-        "left out: bonnie++: bonnie++ is not installed (apt-get install bonnie++)",
-    );
+    let scratch = scratch();
+    let work = scratch.path().join("work");
+    fs::create_dir(&work).unwrap();
+    let (place, work) = (scratch.path().to_str().unwrap(), work.to_str().unwrap());
+    for (tool, run, package) in [
+        ("fio", &["sync-sweep", "unit02", "--on", work][..], "left out: sync-sweep: fio is not installed (apt-get install fio)"),
+        ("fio", &["fio-mixed", "unit02", "--on", work], "left out: fio-mixed: fio is not installed (apt-get install fio)"),
+        ("bonnie++", &["bonnie++", "unit02", "--on", work], "left out: bonnie++: bonnie++ is not installed (apt-get install bonnie++)"),
+        ("git", &["nightly", "unit02", "--on", work], "left out: nightly: git is not installed (apt-get install git)"),
+        ("mkfs.xfs", &["unit02", "--on", "xfs", "--on", work], "left out: xfs: mkfs.xfs is not installed (apt-get install xfsprogs)"),
+        ("mkfs.btrfs", &["unit02", "--on", "btrfs", "--on", work], "left out: btrfs: mkfs.btrfs is not installed (apt-get install btrfs-progs)"),
+        ("zfs-fuse", &["unit02", "--on", "zfs-fuse", "--on", work], "left out: zfs-fuse: zfs-fuse is not installed (apt-get install zfs-fuse)"),
+    ] {
+        let words = ["run", "--rounds", "1", "--scale", "1000", "--image", "350", "--in", place, "--csv"];
+        let hide = lab::process::find(tool).map_or_else(String::new, |path| format!("mount --bind /dev/null {}", path.display()));
+        let output = elsewhere(&hide, &[&words[..], run].concat());
+        assert!(output.status.success(), "{tool}: {}", said(&output));
+        assert_eq!(said(&output).trim(), package);
+        let csv = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(csv.lines().count() == 2 && csv.contains("unit02,"), "figures alone: {csv}");
+        assert_nothing_is_left(scratch.path().join("work").as_path());
+        assert_eq!(names_in(scratch.path()), ["work"]);
+    }
+}
+
+/// As in a container that was given neither loop devices nor FUSE: a line for each, and what can be measured is.
+#[test]
+fn without_devices_what_takes_them_is_left_out() {
+    let Some(tarn) = tarn("a machine without devices") else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    let place = scratch.path().to_str().unwrap();
+    let words = ["run", "unit02", "--rounds", "1", "--scale", "1000", "--image", "128", "--in", place, "--tarn", tarn.to_str().unwrap()];
+    let on = format!("ext4,tarn,zfs-fuse,tarn-embedded,{place}");
+    let output = elsewhere("mount -t tmpfs none /dev; mknod /dev/null c 1 3", &[&words[..], &["--on", &on]].concat());
+    let text = said(&output);
+    assert!(output.status.success(), "{text}");
+    for (left_out, why) in [("ext4", "no loop device (modprobe loop; "), ("tarn", "there is no /dev/fuse (modprobe fuse; "), ("zfs-fuse", "")] {
+        let lines = text.lines().filter(|line| line.starts_with(&format!("left out: {left_out}: {why}")));
+        assert_eq!(lines.count(), 1, "{left_out}: {text}");
+    }
+    assert_eq!(text.lines().count(), 3, "{text}");
+    assert_eq!(names_in(scratch.path()), Vec::<String>::new());
 }
 
 /// Ctrl-C, whenever it comes: what was made is gone, what was measured is kept.
@@ -174,45 +212,6 @@ fn an_interruption_leaves_nothing_behind() {
         if results.exists() {
             assert!(Record::load(&results).unwrap().interrupted);
         }
-    }
-}
-
-/// `tarn` beside the program that is tested, where things can be mounted.
-fn tarn(what: &str) -> Option<std::path::PathBuf> {
-    let tarn = Path::new(env!("CARGO_BIN_EXE_fsperf")).with_file_name("tarn");
-    let why = match () {
-        () if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() => "mounting takes root and /dev/fuse",
-        () if !tarn.exists() => "tarn has not been built (cargo build -p cli)",
-        () => return Some(tarn),
-    };
-    skipped(&format!("{what}: {why}"));
-    None
-}
-
-/// The loop devices that lie on something below `directory`.
-fn loop_devices(directory: &Path) -> Vec<String> {
-    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten().map(|entry| entry.path().join("loop/backing_file"));
-    let files = devices.filter_map(|file| fs::read_to_string(file).ok());
-    files.filter(|file| file.starts_with(directory.to_str().unwrap())).collect()
-}
-
-#[track_caller]
-fn assert_nothing_is_left(place: &Path) {
-    let mounted: Vec<_> = lab::system::mounts().into_iter().filter(|mount| mount.directory.starts_with(place)).collect();
-    assert!(mounted.is_empty(), "{mounted:?}");
-    assert_eq!(loop_devices(place), Vec::<String>::new());
-    assert_eq!(names_in(place), Vec::<String>::new());
-    let daemon = |entry: fs::DirEntry| {
-        // Of no other process: to read its environment may take as long as somebody holds the lock of its memory, minutes even.
-        let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-        let environment = if name.trim() == "tarn" { fs::read(entry.path().join("environ")).unwrap_or_default() } else { Vec::new() };
-        String::from_utf8_lossy(&environment).contains(place.to_str().unwrap())
-    };
-    let daemons = || fs::read_dir("/proc").unwrap().flatten().any(daemon);
-    let began = Instant::now();
-    while daemons() {
-        assert!(began.elapsed() < Duration::from_secs(10), "a process with {} in its environment lives on", place.display());
-        std::thread::sleep(Duration::from_millis(100));
     }
 }
 
@@ -297,5 +296,18 @@ fn results_go_all_the_way() {
     // One figure of unit03 and ten of metadata, three rounds each, and the head.
     assert_eq!(csv.lines().count(), 1 + 11 * 3, "{csv}");
     assert!(run(&["compare", &results, &results]).contains("11 figures: 0 better, 0 worse"));
+    let other = path("other.json");
+    run(&["run", "unit02", "--on", &work, "--scale", "1000", "-o", &other]);
+    refuses(&["compare", &results, &other], "the two runs have no figure in common");
     assert_eq!(names_in(Path::new(&work)), Vec::<String>::new());
+}
+
+/// It ended as if all were well, with nothing said and nothing measured.
+#[test]
+fn what_takes_a_mount_is_left_out_aloud_where_there_is_none() {
+    let scratch = scratch();
+    let place = scratch.path().to_str().unwrap();
+    refuses(&["run", "metadata", "--on", "tarn-embedded", "--in", place, "--image", "128"], "left out: metadata on tarn-embedded: it takes a mount");
+    refuses(&["run", "metadata", "--on", "tarn-embedded", "--in", place, "--image", "128"], "nothing was measured");
+    assert_eq!(names_in(scratch.path()), Vec::<String>::new());
 }

@@ -319,3 +319,29 @@ fn a_tree_is_checked_out_three_times_and_built_in_each() {
         }
     }
 }
+
+/// A new workload has to be looked at too: here, or where it is.
+#[test]
+fn no_workload_is_left_unwatched() {
+    let own = include_str!("system_calls.rs");
+    let elsewhere = [
+        ("sync-sweep", include_str!("../src/workload/sync_sweep.rs"), "what_fio_does_with_the_job"),
+        ("fio-mixed", include_str!("../src/workload/fio_mixed.rs"), "what_fio_does"),
+    ];
+    let units = include_str!("../src/workload/unit/calls_tests.rs");
+    for workload in lab::workload::all() {
+        let name = workload.name();
+        let watched = match (name.strip_prefix("unit"), elsewhere.iter().find(|(other, ..)| *other == name)) {
+            // Their numbers stand alone or in lists there.
+            (Some(number), _) => {
+                let number = number.trim_start_matches('0');
+                [format!("calls({number},"), format!("{number}]"), format!("[{number},"), format!("({number},")].iter().any(|word| units.contains(word.as_str()))
+            }
+            (None, Some((_, text, test))) => text.contains(&format!("fn {test}()")),
+            (None, None) => [format!("calls(\"{name}\","), format!("traced(\"openat,fsync\", \"{name}\""), format!("[(\"{name}\","), format!(" (\"{name}\",")]
+                .iter()
+                .any(|word| own.contains(word.as_str())),
+        };
+        assert!(watched, "nothing looks at what {name} does");
+    }
+}

@@ -109,6 +109,7 @@ pub(super) fn number(bytes: &mut [u8], lengths: &[usize], mut sequence: u64) -> 
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // one range is what is expected
 mod tests {
     use super::*;
 

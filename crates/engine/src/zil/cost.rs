@@ -42,6 +42,7 @@ fn touched(mut spans: Vec<Range<u64>>, block: u64) -> u64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // one range is what is expected
 mod tests {
     use super::*;
 

@@ -225,6 +225,7 @@ impl Zil {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // one range is what is expected
 mod tests {
     use super::*;
 

@@ -134,6 +134,11 @@ fn pool_name() -> String {
     format!("fsperf{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
+/// Why nothing can be mounted that a program serves.
+fn no_fuse() -> Option<&'static str> {
+    (!Path::new("/dev/fuse").exists()).then_some("there is no /dev/fuse (modprobe fuse; a container must be given it: --device /dev/fuse)")
+}
+
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

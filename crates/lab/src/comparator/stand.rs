@@ -79,7 +79,7 @@ impl Place {
 /// A loop device over `file`, past the page cache; `words` are for losetup.
 fn attach_with(words: &[&str], file: &Path, undo: &mut Undo) -> Result<PathBuf> {
     let device = process::succeed(process::command("losetup").args(["--find", "--show", "--direct-io=on"]).args(words).arg(file))
-        .context("no loop device")?;
+        .context("no loop device (modprobe loop; a container must be given /dev/loop-control and /dev/loop*)")?;
     let device = device.trim().to_owned();
     let detached = device.clone();
     undo.push(format!("detach {device}"), move || process::run("losetup", ["--detach", &detached]).map(drop));
@@ -107,8 +107,12 @@ fn attach_simulated(file: &Path, undo: &mut Undo) -> Result<PathBuf> {
 /// # Errors
 /// The machine is too slow for the model, or cannot make one.
 pub fn simulated(file: &Path, model: &Model, undo: &mut Undo) -> Result<PathBuf> {
-    let (device, _, way) = simulated_anyway(file, model, undo)?;
-    match model.refusal(&way) {
+    let (device, clock, way) = simulated_anyway(file, model, undo)?;
+    let refusal = match model.refusal(&way) {
+        None => clock.overload(&device, model)?,
+        refusal => refusal,
+    };
+    match refusal {
         Some(why) => bail!(why),
         None => Ok(device),
     }

@@ -26,7 +26,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
-use super::{Attempt, Place, eventually, folder, pool_name, unmount, version_of};
+use super::{Attempt, Place, eventually, folder, no_fuse, pool_name, unmount, version_of};
 use crate::interrupt;
 use crate::process;
 use crate::system;
@@ -213,6 +213,9 @@ impl Drop for Pool {
 pub(super) fn prepare(place: &Place) -> Result<Attempt> {
     if process::find(&place.tarn.to_string_lossy()).is_none() {
         return Ok(Attempt::Skipped(format!("tarn: there is no {} (see --tarn)", place.tarn.display())));
+    }
+    if let Some(why) = no_fuse() {
+        return Ok(Attempt::Skipped(format!("tarn: {why}")));
     }
     let mut undo = Undo::new();
     let folder = folder(place, "tarn", &mut undo)?;

@@ -15,7 +15,7 @@ use anyhow::{Result, bail};
 use rustix::process::{Pid, Signal};
 
 use super::pool::ForeignPool;
-use super::{Attempt, Place, eventually, folder, install, is_root, missing, version_of};
+use super::{Attempt, Place, eventually, folder, install, is_root, missing, no_fuse, version_of};
 use crate::interrupt;
 use crate::process;
 use crate::target::Prepared;
@@ -98,6 +98,9 @@ pub(super) fn prepare(place: &Place) -> Result<Attempt> {
     }
     if let Some(program) = missing(&["zfs-fuse", "zpool"]) {
         return skipped(&install(program).replace("zfsutils-linux", "zfs-fuse"));
+    }
+    if let Some(why) = no_fuse() {
+        return skipped(why);
     }
     if Path::new("/dev/zfs").exists() {
         return skipped("this machine has OpenZFS, whose zpool would answer instead");

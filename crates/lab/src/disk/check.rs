@@ -8,7 +8,8 @@ use anyhow::Result;
 
 use super::Model;
 use super::served::Clock;
-use super::way::{self, Aligned, LARGE, SMALL, Way};
+use super::way::{self, LARGE, SMALL, Way};
+use crate::aligned::Aligned;
 use crate::interrupt;
 
 /// One thing that was measured.
@@ -19,6 +20,8 @@ pub struct Row {
     pub expected: f64,
     /// What the way to the disk lets through at most, were the disk to take no time; nothing where that is no limit.
     pub limit: f64,
+    /// Of as many requests at a time as the disk works on.
+    pub together: bool,
 }
 
 impl Row {
@@ -36,13 +39,13 @@ impl Row {
 /// Reads one behind the other by one thread: MB a second.
 fn sequential(path: &Path, bytes: u64, each: Duration) -> Result<f64> {
     let file = way::open(path, false)?;
-    let mut buffer = Aligned::new();
+    let mut buffer = Aligned::new(LARGE);
     // The first of these has to seek.
-    file.read_exact_at(buffer.slice(LARGE), 0)?;
+    file.read_exact_at(&mut buffer, 0)?;
     let (started, mut place) = (Instant::now(), LARGE as u64);
     while started.elapsed() < each && place + LARGE as u64 <= bytes {
         interrupt::check()?;
-        file.read_exact_at(buffer.slice(LARGE), place)?;
+        file.read_exact_at(&mut buffer, place)?;
         place += LARGE as u64;
     }
     Ok((place - LARGE as u64) as f64 / 1e6 / started.elapsed().as_secs_f64())
@@ -58,12 +61,14 @@ pub fn check(model: &Model, path: &Path, bytes: u64, clock: &Clock, way: &Way, e
             measured: way::rate(path, bytes, 1, false, each)?,
             expected: model.random_reads_per_second(small),
             limit: one_small,
+            together: false,
         },
         Row {
             what: "sequential MB/s".to_owned(),
             measured: sequential(path, bytes, each)?,
             expected: model.sequential_bytes_per_second(large) / 1e6,
             limit: large as f64 / 1e6 / way.whole(large),
+            together: false,
         },
     ];
     if let Some((threads, expected)) = model.random_reads_together(small) {
@@ -72,6 +77,7 @@ pub fn check(model: &Model, path: &Path, bytes: u64, clock: &Clock, way: &Way, e
             measured: way::rate(path, bytes, threads, false, each)?,
             expected,
             limit: clock.rate(path, threads, each)?,
+            together: true,
         });
     }
     if let Some(expected) = model.random_writes_per_second(small) {
@@ -82,6 +88,7 @@ pub fn check(model: &Model, path: &Path, bytes: u64, clock: &Clock, way: &Way, e
             measured: way::rate(path, bytes, 1, true, each)?,
             expected,
             limit: one_small,
+            together: false,
         });
     }
     Ok(rows)

@@ -12,14 +12,16 @@
 //! that is reached first goes first. What lies ahead of the last read is in the disk's buffer by the time the head has
 //! passed it. A write cache, if there is one, takes writes at once; a flush waits until the arm has written them.
 //!
-//! A *flash* disk ([`flash`]) has channels, each of which does one request at a time, and a bus that they share.
+//! A *flash* disk ([`flash`]) has channels, each of which does one request at a time, and a bus that they share. All channels busy is more
+//! than a small machine can answer in time; `sata-ssd:2` is such a disk with two channels, where further requests wait.
 //!
 //! The image is the whole disk: a seek across half of the image takes as long as one across half of the disk would.
 //!
 //! # Invariants
 //!
 //! 1. Who uses the disk has its answers when the model says, on average; the way to the disk ([`way`]) is part of that time. Where the way
-//!    takes longer than the model, the model is refused: its figures would be those of a slower disk.
+//!    takes longer than the model, or cannot carry as many requests at a time as the model works on, the model is refused: its figures
+//!    would be those of a slower disk.
 
 pub mod check;
 pub mod served;
@@ -32,7 +34,10 @@ mod timing;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
 
 pub use flash::Flash;
 pub use rotating::Rotating;
@@ -48,12 +53,17 @@ pub enum Kind {
 /// A disk that can be simulated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     pub about: &'static str,
     pub kind: Kind,
 }
 
 const MB: f64 = 1e6;
+
+/// So far off a simulated disk may be: the machine adds its own time to the model's.
+pub const TOLERANCE: f64 = 0.1;
+/// Of the requests that a machine has under way when it does nothing else, so many are answered in time beside other work.
+const HEADROOM: f64 = 0.6;
 
 const fn microseconds(number: u64) -> Duration {
     Duration::from_micros(number)
@@ -74,7 +84,7 @@ const SATA_7200: Rotating = Rotating {
 /// The kinds that have a name.
 pub static PRESETS: [Model; 6] = [
     Model {
-        name: "scsi-9g",
+        name: Cow::Borrowed("scsi-9g"),
         about: "a 9 GB, 10,000 rpm SCSI drive, as in the workstations of 2005; no write cache",
         kind: Kind::Rotating(Rotating {
             turns_per_minute: 10_000.0,
@@ -88,17 +98,17 @@ pub static PRESETS: [Model; 6] = [
         }),
     },
     Model {
-        name: "sata-7200",
+        name: Cow::Borrowed("sata-7200"),
         about: "a 7,200 rpm SATA drive with a write cache",
         kind: Kind::Rotating(SATA_7200),
     },
     Model {
-        name: "sata-7200-wt",
+        name: Cow::Borrowed("sata-7200-wt"),
         about: "the same drive with its write cache off: a write is done when the arm has done it",
         kind: Kind::Rotating(Rotating { write_cache_bytes: 0, ..SATA_7200 }),
     },
     Model {
-        name: "scsi-15k",
+        name: Cow::Borrowed("scsi-15k"),
         about: "a 15,000 rpm SCSI or SAS drive; no write cache",
         kind: Kind::Rotating(Rotating {
             turns_per_minute: 15_000.0,
@@ -112,7 +122,7 @@ pub static PRESETS: [Model; 6] = [
         }),
     },
     Model {
-        name: "sata-ssd",
+        name: Cow::Borrowed("sata-ssd"),
         about: "a SATA solid-state drive",
         kind: Kind::Flash(Flash {
             read: microseconds(120),
@@ -123,7 +133,7 @@ pub static PRESETS: [Model; 6] = [
         }),
     },
     Model {
-        name: "nvme",
+        name: Cow::Borrowed("nvme"),
         about: "an NVMe solid-state drive; on most machines what simulates it is slower than it",
         kind: Kind::Flash(Flash {
             read: microseconds(80),
@@ -138,6 +148,20 @@ pub static PRESETS: [Model; 6] = [
 /// The preset of that name.
 pub fn preset(name: &str) -> Option<&'static Model> {
     PRESETS.iter().find(|model| model.name == name)
+}
+
+/// The preset of that name, or, as `NAME:CHANNELS`, a flash disk with fewer channels.
+pub fn model(text: &str) -> Result<Model> {
+    let (name, channels) = text.split_once(':').map_or((text, None), |(name, channels)| (name, Some(channels)));
+    let names = || PRESETS.iter().map(|model| model.name.as_ref()).collect::<Vec<_>>().join(", ");
+    let mut model = preset(name).with_context(|| format!("{name}: there are {}", names()))?.clone();
+    if let Some(channels) = channels {
+        let Kind::Flash(disk) = &mut model.kind else { bail!("{text}: {name} has one arm, and no channels") };
+        let number = channels.parse().ok().filter(|number| (1..=disk.channels).contains(number));
+        disk.channels = number.with_context(|| format!("{text}: {name} has 1 to {} channels", disk.channels))?;
+        model.name = Cow::Owned(text.to_owned());
+    }
+    Ok(model)
 }
 
 impl Model {
@@ -190,6 +214,26 @@ impl Model {
                 self.name
             )
         })
+    }
+
+    /// The same if it gets `measured` reads a second, with as many at a time as the disk works on.
+    pub fn overload(&self, measured: f64) -> Option<String> {
+        let Kind::Flash(disk) = &self.kind else { return None };
+        let (threads, expected) = self.random_reads_together(way::SMALL as u64)?;
+        if measured >= expected * (1.0 - TOLERANCE) {
+            return None;
+        }
+        // The file system needs processors as well.
+        let fewer = (measured * disk.one_read(way::SMALL as u64) * HEADROOM) as usize;
+        let (name, _) = self.name.split_once(':').unwrap_or((&self.name, ""));
+        let instead = match fewer.min(threads - 1) {
+            0 => String::new(),
+            fewer => format!("; {name}:{fewer} is such a disk with {fewer} of its channels"),
+        };
+        Some(format!(
+            "{} answers {expected:.0} reads/s, {threads} at a time, and on this machine {measured:.0}: figures of many requests at a time would be those of a slower disk{instead}",
+            self.name
+        ))
     }
 
     /// One reader from the beginning to the end: bytes a second.

@@ -20,6 +20,7 @@ use fuse::{
 use super::Model;
 use super::timing::Timing;
 use super::way::{self, KeepAwake, Way};
+use crate::statistics::median;
 
 const FILE: u64 = 2;
 const NAME: &[u8] = b"disk";
@@ -126,6 +127,13 @@ impl Clock {
         let rate = way::rate(device, self.0.bytes, threads, false, each);
         self.0.timing.set_fixed(None);
         rate
+    }
+
+    /// Why figures of many requests at a time would be those of a slower disk, if they would: by the middle one of some short tries.
+    pub fn overload(&self, device: &Path, model: &Model) -> Result<Option<String>> {
+        let Some((threads, _)) = model.random_reads_together(way::SMALL as u64) else { return Ok(None) };
+        let tries = (0..5).map(|_| way::rate(device, self.0.bytes, threads, false, Duration::from_millis(150)));
+        Ok(median(&tries.collect::<Result<Vec<_>>>()?).and_then(|measured| model.overload(measured)))
     }
 
     /// Reads and writes that came.

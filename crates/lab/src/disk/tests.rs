@@ -185,3 +185,25 @@ fn what_a_machine_cannot_keep_is_refused_with_the_figures() {
     // Its writes: 60 us and the bus.
     assert!(preset("sata-ssd").unwrap().refusal(&Way::new(70e-6, 90e-6)).is_some());
 }
+
+/// A machine that carries two requests at a time gets a disk of two, not one of eight that is late.
+#[test]
+fn a_flash_disk_has_as_many_channels_as_the_machine_can_carry() {
+    let ssd = model("sata-ssd").unwrap();
+    let (threads, expected) = ssd.random_reads_together(4096).unwrap();
+    assert_eq!((threads, ssd.overload(expected * 0.95)), (8, None));
+    let why = ssd.overload(expected * 0.5).unwrap();
+    assert!(why.contains("8 at a time") && why.ends_with("; sata-ssd:2 is such a disk with 2 of its channels"), "{why}");
+    assert!(!ssd.overload(2_000.0).unwrap().contains("channels"));
+    let two = model("sata-ssd:2").unwrap();
+    assert_eq!((two.name.as_ref(), two.random_reads_together(4096).unwrap().0), ("sata-ssd:2", 2));
+    assert!((two.random_reads_together(4096).unwrap().1 / expected - 0.25).abs() < 0.01);
+    assert!(two.overload(13_500.0).unwrap().ends_with("; sata-ssd:1 is such a disk with 1 of its channels"));
+    let said = |text: &str| model(text).unwrap_err().to_string();
+    assert_eq!(said("scsi-15k:2"), "scsi-15k:2: scsi-15k has one arm, and no channels");
+    for wrong in ["sata-ssd:0", "sata-ssd:9", "sata-ssd:x", "sata-ssd:"] {
+        assert_eq!(said(wrong), format!("{wrong}: sata-ssd has 1 to 8 channels"));
+    }
+    assert!(said("floppy").starts_with("floppy: there are scsi-9g, "));
+    assert!(model("scsi-15k").unwrap().overload(1.0).is_none());
+}

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::timing;
+use crate::aligned::Aligned;
 use crate::interrupt;
 
 /// The sizes of requests that are measured.
@@ -40,21 +41,6 @@ pub struct Way {
     outside_large: f64,
     /// By how much a thread that sleeps wakes too late.
     pub(super) wakes_late: f64,
-}
-
-/// Memory whose address is a multiple of a page, as direct I/O takes it.
-pub(super) struct Aligned(Vec<u8>);
-
-impl Aligned {
-    /// Room for the largest request.
-    pub(super) fn new() -> Aligned {
-        Aligned(vec![0; LARGE + SMALL])
-    }
-
-    pub(super) fn slice(&mut self, bytes: usize) -> &mut [u8] {
-        let skip = self.0.as_ptr().align_offset(SMALL);
-        &mut self.0[skip..skip + bytes]
-    }
 }
 
 /// Between two measured sizes, and a bit beyond.
@@ -90,13 +76,13 @@ pub(super) fn open(device: &Path, write: bool) -> Result<File> {
 
 /// Usual seconds of some reads, one at a time; `number` counts them, so that none is of what was read before.
 fn reads(file: &File, size: usize, bytes: u64, number: &mut u64) -> Result<f64> {
-    let mut buffer = Aligned::new();
+    let mut buffer = Aligned::new(size);
     let places = (bytes / LARGE as u64).max(1);
     let mut took = Vec::new();
     for _ in 0..SAMPLES {
         interrupt::check()?;
         let started = Instant::now();
-        file.read_exact_at(buffer.slice(size), *number % places * LARGE as u64)?;
+        file.read_exact_at(&mut buffer, *number % places * LARGE as u64)?;
         took.push(started.elapsed().as_secs_f64());
         *number += 1;
     }
@@ -175,14 +161,14 @@ pub(super) fn rate(device: &Path, bytes: u64, threads: usize, write: bool, each:
 fn hammer(file: &File, bytes: u64, seed: u64, write: bool, each: Duration) -> Result<u64> {
     use rand::{Rng, SeedableRng};
     let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
-    let mut buffer = Aligned::new();
+    let mut buffer = Aligned::new(SMALL);
     let (started, mut count) = (Instant::now(), 0);
     while started.elapsed() < each {
         interrupt::check()?;
         let place = random.random_range(0..bytes / SMALL as u64) * SMALL as u64;
         match write {
-            true => file.write_all_at(buffer.slice(SMALL), place)?,
-            false => file.read_exact_at(buffer.slice(SMALL), place)?,
+            true => file.write_all_at(&buffer, place)?,
+            false => file.read_exact_at(&mut buffer, place)?,
         }
         count += 1;
     }

@@ -6,7 +6,7 @@ use super::words::{aligned, figure};
 use crate::record::{Record, advantage};
 use crate::statistics::{self, Verdict};
 use crate::workload::Better;
-use crate::workload::rounds::{Outcome, Sample};
+use crate::workload::rounds::{Outcome, Sample, Setting};
 
 /// One figure in both runs.
 pub struct Change<'a> {
@@ -14,6 +14,8 @@ pub struct Change<'a> {
     pub target: &'a str,
     pub before: &'a Sample,
     pub after: &'a Sample,
+    /// Both did the same.
+    pub same_work: bool,
 }
 
 impl Change<'_> {
@@ -26,6 +28,7 @@ impl Change<'_> {
     /// Better, worse or neither.
     pub fn verdict(&self) -> &'static str {
         match advantage(self.after, self.before).1 {
+            _ if !self.same_work => "not the same work",
             Verdict::Above => "better",
             Verdict::Below => "WORSE",
             Verdict::Draw => "same, within the noise",
@@ -44,11 +47,12 @@ impl Change<'_> {
 
 fn changes_of<'a>(before: &'a Outcome, after: &'a Outcome) -> Vec<Change<'a>> {
     let mut all = Vec::new();
+    let same_work = other_parameters(before, after).next().is_none();
     for column in &after.columns {
         let Some(old) = before.columns.iter().find(|old| old.target == column.target) else { continue };
         for sample in &column.samples {
             if let Some(earlier) = old.sample(&sample.name) {
-                all.push(Change { workload: &after.workload, target: &column.target, before: earlier, after: sample });
+                all.push(Change { workload: &after.workload, target: &column.target, before: earlier, after: sample, same_work });
             }
         }
     }
@@ -59,6 +63,12 @@ fn changes_of<'a>(before: &'a Outcome, after: &'a Outcome) -> Vec<Change<'a>> {
 pub fn changes<'a>(before: &'a Record, after: &'a Record) -> Vec<Change<'a>> {
     let pairs = after.workloads.iter().filter_map(|outcome| Some((before.workload(&outcome.workload)?, outcome)));
     pairs.flat_map(|(before, after)| changes_of(before, after)).collect()
+}
+
+/// Parameters that had another value before: after and before.
+fn other_parameters<'a>(before: &'a Outcome, after: &'a Outcome) -> impl Iterator<Item = (&'a Setting, &'a Setting)> {
+    let both = after.parameters.iter().filter_map(|new| Some((new, before.parameters.iter().find(|old| old.name == new.name)?)));
+    both.filter(|(new, old)| new.value != old.value)
 }
 
 /// Why the two are not quite comparable.
@@ -72,14 +82,18 @@ pub fn differences(before: &Record, after: &Record) -> Vec<String> {
             all.push(format!("{} was run the second time only", outcome.workload));
             continue;
         };
-        for (new, old) in
-            outcome.parameters.iter().filter_map(|new| Some((new, old.parameters.iter().find(|old| old.name == new.name)?)))
-        {
-            if new.value != old.value {
-                all.push(format!(
-                    "{}: {} was {} and is {}: the figures are of different work",
-                    outcome.workload, new.name, old.value, new.value
-                ));
+        for (new, old) in other_parameters(old, outcome) {
+            all.push(format!(
+                "{}: {} was {} and is {}: the figures are of different work",
+                outcome.workload, new.name, old.value, new.value
+            ));
+        }
+        let only = |one: &Outcome, other: &Outcome| {
+            one.columns.iter().filter(|column| other.column(&column.target).is_none()).map(|column| column.target.clone()).collect::<Vec<_>>()
+        };
+        for (targets, time) in [(only(old, outcome), "first"), (only(outcome, old), "second")] {
+            if !targets.is_empty() {
+                all.push(format!("{} was run on {} the {time} time only", outcome.workload, targets.join(", ")));
             }
         }
     }
@@ -115,7 +129,7 @@ pub fn table(before: &Record, after: &Record) -> String {
     let count = |word: &str| all.iter().filter(|change| change.verdict() == word).count();
     let _ = writeln!(
         text,
-        "{} figures: {} better, {} worse, the rest within the noise or from too few rounds.",
+        "{} figures: {} better, {} worse; the rest within the noise, from too few rounds, or of different work.",
         all.len(),
         count("better"),
         count("WORSE")
@@ -126,7 +140,7 @@ pub fn table(before: &Record, after: &Record) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::workload::rounds::{Column, Plan, Setting};
+    use crate::workload::rounds::{Column, Plan};
 
     /// A run of one workload on one target, whose figures in `us` are times.
     pub(in crate::report) fn record(figures: &[(&'static str, &'static str, [f64; 3])]) -> Record {
@@ -160,7 +174,7 @@ pub(super) mod tests {
             all.iter().map(|change| (change.percent().unwrap().round(), change.meaning(), change.verdict())).collect();
         assert_eq!(said, [(50.0, "+ is better", "better"), (100.0, "- is better", "WORSE")]);
         assert!(
-            table(&before, &after).ends_with("2 figures: 1 better, 1 worse, the rest within the noise or from too few rounds.\n")
+            table(&before, &after).ends_with("2 figures: 1 better, 1 worse; the rest within the noise, from too few rounds, or of different work.\n")
         );
     }
 
@@ -170,7 +184,14 @@ pub(super) mod tests {
         assert!(differences(&before, &after).is_empty());
         after.workloads[0].parameters[0].value = 60;
         assert_eq!(differences(&before, &after), ["sweep: seconds was 5 and is 60: the figures are of different work"]);
+        after.workloads[0].columns[0].target = "ext4".into();
+        assert_eq!(differences(&before, &after)[1..], ["sweep was run on tarn the first time only", "sweep was run on ext4 the second time only"]);
         after.workloads[0].workload = "other".into();
-        assert_eq!(differences(&before, &after).len(), 2);
+        assert_eq!(differences(&before, &after), ["other was run the second time only", "sweep was run the first time only"]);
+        // Four times as fast, at a twelfth of the work.
+        let (mut before, after) = (record(&[("rate", "/s", [10.0; 3])]), record(&[("rate", "/s", [40.0; 3])]));
+        assert_eq!(changes(&before, &after)[0].verdict(), "better");
+        before.workloads[0].parameters[0].value = 60;
+        assert_eq!(changes(&before, &after)[0].verdict(), "not the same work");
     }
 }

@@ -42,6 +42,7 @@ fn winner_words(outcome: &Outcome, name: &str) -> Markup {
         Winner::Clear(target, factor) => html! { span.win { (target) } " " (figure(Some(factor))) "x" },
         Winner::Draw => html! { "draw" },
         Winner::Unknown => html! { "–" },
+        Winner::TooFew => html! { span.quiet { "too few rounds" } },
     }
 }
 
@@ -85,7 +86,7 @@ fn head(record: &Record) -> Markup {
             (plan.rounds) @if plan.rounds == 1 { " round" } @else { " rounds" } ", the file systems taking turns"
             @if plan.warm_up > 0 { ", after " (plan.warm_up) " rounds of warming up" }
             "; seed " (plan.seed) "; " (scales(record)) "."
-            " Figures are medians; a winner is named only outside of the noise, otherwise it is a draw."
+            " Figures are medians; a winner is named only outside of the noise, with how far it is ahead of the next, otherwise it is a draw."
         }
         details {
             summary { "made by" }
@@ -99,6 +100,11 @@ fn head(record: &Record) -> Markup {
     }
 }
 
+/// Where there is no figure: it failed, or it was not to be run there.
+fn lacking(outcome: &Outcome, system: &str) -> &'static str {
+    if outcome.column(system).is_some_and(|column| column.failure.is_some()) { "failed" } else { "-" }
+}
+
 fn summary(record: &Record) -> Markup {
     html! {
         h2 { "In short" }
@@ -110,10 +116,22 @@ fn summary(record: &Record) -> Markup {
             } }
             tbody {
                 @for outcome in &record.workloads {
+                    @if outcome.deciding().is_none() {
+                        tr {
+                            td { a href={ "#" (outcome.workload) } { (outcome.workload) } }
+                            @for system in &record.systems { td.bad { (lacking(outcome, &system.name)) } }
+                            td {}
+                        }
+                    }
                     @if let Some(sample) = outcome.deciding() {
                         tr {
                             td { a href={ "#" (outcome.workload) } { (outcome.workload) } br; small { (sample.name) ", " (sample.unit) } }
-                            @for system in &record.systems { td { (figure(outcome.sample(&system.name, &sample.name).and_then(Sample::median))) } }
+                            @for system in &record.systems {
+                                @match outcome.sample(&system.name, &sample.name).and_then(Sample::median) {
+                                    Some(median) => td { (figure(Some(median))) },
+                                    None => td.bad { (lacking(outcome, &system.name)) },
+                                }
+                            }
                             td { (winner_words(outcome, &sample.name)) }
                         }
                     }

@@ -8,6 +8,7 @@ use std::fmt::Write;
 use super::words::{COSTS, aligned, figure, median_cost, spread_words};
 use crate::record::{Record, advantage};
 use crate::statistics::{self, Verdict};
+use crate::workload::Better;
 use crate::workload::rounds::{Column, Outcome, Sample, Setting};
 
 fn ratio_words(first: &Sample, other: &Sample) -> String {
@@ -121,10 +122,10 @@ fn verdicts(outcome: &Outcome) -> String {
     for column in outcome.columns.iter().skip(1) {
         let Some(other) = column.sample(&first.name) else { continue };
         let (ratio, verdict) = advantage(first, other);
-        let factor = ratio.map_or(f64::NAN, |ratio| ratio.value.max(1.0 / ratio.value));
+        let factor = figure(Some(ratio.map_or(f64::INFINITY, |ratio| ratio.value.max(1.0 / ratio.value))));
         let _ = match verdict {
-            Verdict::Above => writeln!(text, "{name} is ahead of {}, {factor:.2}x.", column.target),
-            Verdict::Below => writeln!(text, "{} is ahead of {name}, {factor:.2}x.", column.target),
+            Verdict::Above => writeln!(text, "{name} is ahead of {}, {factor}x.", column.target),
+            Verdict::Below => writeln!(text, "{} is ahead of {name}, {factor}x.", column.target),
             Verdict::Draw => writeln!(text, "{name} against {}: a draw.", column.target),
             Verdict::Unknown => {
                 writeln!(text, "{name} against {}: no verdict from fewer than {} rounds.", column.target, statistics::FEWEST)
@@ -140,8 +141,10 @@ pub enum Winner {
     /// Its target, and the factor.
     Clear(String, f64),
     Draw,
-    /// Fewer than two, or too few rounds.
+    /// Fewer than two have the figure.
     Unknown,
+    /// Rounds.
+    TooFew,
 }
 
 /// Who does best in the figure called `name`.
@@ -149,14 +152,17 @@ pub fn winner(outcome: &Outcome, name: &str) -> Winner {
     let samples = outcome.columns.iter().filter_map(|column| Some((column, column.sample(name)?)));
     let mut ranked: Vec<(&Column, &Sample)> = samples.filter(|(_, sample)| !sample.values.is_empty()).collect();
     ranked.sort_by(|(_, one), (_, other)| {
-        let ratio = advantage(one, other).0.map_or(1.0, |ratio| ratio.value);
-        1.0_f64.total_cmp(&ratio)
+        let (one_median, other_median) = (one.median().unwrap_or(f64::NAN), other.median().unwrap_or(f64::NAN));
+        match one.better {
+            Better::Higher => other_median.total_cmp(&one_median),
+            Better::Lower => one_median.total_cmp(&other_median),
+        }
     });
     let [(best, first), (_, second), ..] = ranked.as_slice() else { return Winner::Unknown };
     match advantage(first, second) {
-        (Some(ratio), Verdict::Above) => Winner::Clear(best.target.clone(), ratio.value),
+        (ratio, Verdict::Above) => Winner::Clear(best.target.clone(), ratio.map_or(f64::INFINITY, |ratio| ratio.value)),
         (_, Verdict::Draw | Verdict::Below) => Winner::Draw,
-        (_, Verdict::Unknown | Verdict::Above) => Winner::Unknown,
+        (_, Verdict::Unknown) => Winner::TooFew,
     }
 }
 
@@ -166,6 +172,7 @@ pub(super) fn winner_words(outcome: &Outcome, name: &str) -> String {
         Winner::Clear(target, factor) => format!("{target} {}x", figure(Some(factor))),
         Winner::Draw => "draw".to_owned(),
         Winner::Unknown => "-".to_owned(),
+        Winner::TooFew => "too few rounds".to_owned(),
     }
 }
 

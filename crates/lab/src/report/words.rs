@@ -29,10 +29,12 @@ pub(super) fn spread_words(sample: Option<&Sample>) -> String {
     sample.and_then(Sample::spread_percent).map_or_else(String::new, |percent| format!(" ±{percent:.0}%"))
 }
 
-/// About three digits; `-` for none.
+/// About three digits; `-` for none. What is very large or very small has its power of ten.
 pub(super) fn figure(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),
+        Some(value) if value.is_infinite() => "∞".to_owned(),
+        Some(value) if value.abs() >= 1e8 || value != 0.0 && value.abs() < 1e-4 => format!("{value:.1e}"),
         Some(value) if value.abs() >= 1000.0 => format!("{value:.0}"),
         Some(value) if value.abs() >= 10.0 => format!("{value:.1}"),
         Some(value) if value.abs() >= 0.1 || value == 0.0 => format!("{value:.2}"),
@@ -58,4 +60,17 @@ pub(super) fn aligned(rows: &[Vec<String>]) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_short() {
+        let all = [0.0, 0.000_01, 0.012_34, 0.5, 1.0, 12.34, 999.96, 1234.5, 12_345_678.0, 1e9, 2.5e15, f64::INFINITY];
+        let words = all.map(|value| figure(Some(value)));
+        assert_eq!(words, ["0.00", "1.0e-5", "0.0123", "0.50", "1.00", "12.3", "1000.0", "1234", "12345678", "1.0e9", "2.5e15", "∞"]);
+        assert_eq!(figure(None), "-");
+    }
 }

@@ -14,10 +14,10 @@ pub struct Bonnie {
 }
 
 const PARAMETERS: [Parameter; 4] = [
-    Parameter::scaled("megabytes", "size of the file; bonnie++ wants twice the memory that caches", 16 << 10, 16),
-    Parameter::scaled("memory", "MB of memory that bonnie++ is told of", 8 << 10, 8),
-    Parameter::scaled("characters", "MB that are written and read byte by byte, a call each; 0: none", 20, 0),
-    Parameter::scaled("files", "small files that are made, looked at and removed, in units of 1024", 16, 1),
+    Parameter::scaled("megabytes", "size of the file; bonnie++ wants twice the memory that caches", 16 << 10, 16).at_most(1 << 30),
+    Parameter::scaled("memory", "MB of memory that bonnie++ is told of", 8 << 10, 8).at_most(1 << 30),
+    Parameter::scaled("characters", "MB that are written and read byte by byte, a call each; 0: none", 20, 0).at_most(1 << 30),
+    Parameter::scaled("files", "small files that are made, looked at and removed, in units of 1024", 16, 1).at_most(1 << 20),
 ];
 
 /// What is printed instead of a figure when it went too fast.

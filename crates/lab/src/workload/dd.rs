@@ -20,7 +20,7 @@ pub struct Dd {
     parameters: Parameters,
 }
 
-const PARAMETERS: [Parameter; 1] = [Parameter::scaled("megabytes", "size of the file, in MB of 2^20 bytes", 4096, 4)];
+const PARAMETERS: [Parameter; 1] = [Parameter::scaled("megabytes", "size of the file, in MB of 2^20 bytes", 4096, 4).at_most(1 << 30)];
 const LIMIT: Duration = Duration::from_secs(3600);
 
 const fn published(figure: &'static str, system: &'static str, value: f64) -> Published {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::{Figure, Parameter, Parameters, Published, Round, Workload, described};
+use super::{Figure, LONGEST_CALL, MOST_SECONDS, MOST_THREADS, Parameter, Parameters, Published, Round, Workload, described};
 use crate::process;
 
 /// The workload.
@@ -20,10 +20,10 @@ pub struct FioMixed {
 
 const PARAMETERS: [Parameter; 5] = [
     Parameter::scaled("size", "bytes of each job's file", 3 << 30, 1 << 20),
-    Parameter::fixed("jobs", "jobs, each with a file of its own", 1),
-    Parameter::fixed("reads", "percentage of reads", 60),
-    Parameter::fixed("block", "bytes in a call", 128 << 10),
-    Parameter::scaled("seconds", "how long it runs", 60, 2),
+    Parameter::fixed("jobs", "jobs, each with a file of its own", 1).at_most(MOST_THREADS),
+    Parameter::fixed("reads", "percentage of reads", 60).at_least(0).at_most(100),
+    Parameter::fixed("block", "bytes in a call", 128 << 10).at_least(512).at_most(LONGEST_CALL),
+    Parameter::scaled("seconds", "how long it runs", 60, 2).at_most(MOST_SECONDS),
 ];
 
 const fn published(figure: &'static str, system: &'static str, value: f64) -> Published {
@@ -148,6 +148,15 @@ mod tests {
         let calls = |name: &str| trace.lines().filter(|line| line.contains(name) && line.contains(", 131072, ")).count();
         let (reads, writes) = (calls("pread64("), calls("pwrite64("));
         assert!(reads + writes >= 400 && (0.5..0.7).contains(&(reads as f64 / (reads + writes) as f64)), "{reads} {writes}");
+    }
+
+    #[test]
+    fn fio_is_given_the_published_parameters() {
+        let host = HostDirectory::new("host", &std::env::temp_dir()).unwrap();
+        let words = FioMixed::new().words(&Round::new(&host, host.directory(), 0, 3));
+        for word in ["--rw=randrw", "--rwmixread=60", "--bs=131072", "--size=3221225472", "--fallocate=none"] {
+            assert!(words.iter().any(|given| given == word), "{word}: {words:?}");
+        }
     }
 
     #[test]

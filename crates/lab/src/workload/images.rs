@@ -21,7 +21,7 @@ use rand_distr::{Distribution, Gamma};
 
 use super::contents::Contents;
 use super::together::Ground;
-use super::{Figure, Parameter, Parameters, Published, Round, Workload, described};
+use super::{Figure, MOST_FILES, Parameter, Parameters, Published, Round, Workload, described};
 use crate::interrupt;
 
 /// The workload.
@@ -30,12 +30,12 @@ pub struct Images {
 }
 
 const PARAMETERS: [Parameter; 6] = [
-    Parameter::scaled("files", "images when it is full", 200_000, 100),
-    Parameter::fixed("steps", "measurements on the way", 10),
-    Parameter::fixed("reads", "of 100 images written, how many are read", 50),
-    Parameter::fixed("leaf", "files of a directory, and directories of a level", 100),
-    Parameter::fixed("purge", "percentage that is deleted", 20),
-    Parameter { smallest: 0, ..Parameter::fixed("purges", "how often it is deleted and written again", 3) },
+    Parameter::scaled("files", "images when it is full", 200_000, 100).at_most(MOST_FILES),
+    Parameter::fixed("steps", "measurements on the way", 10).at_most(100),
+    Parameter::fixed("reads", "of 100 images written, how many are read", 50).at_most(1000),
+    Parameter::fixed("leaf", "files of a directory, and directories of a level", 100).at_most(1 << 20),
+    Parameter::fixed("purge", "percentage that is deleted", 20).at_most(100),
+    Parameter::fixed("purges", "how often it is deleted and written again", 3).at_least(0).at_most(1000),
 ];
 
 const SMALLEST: f64 = 10.0 * 1024.0;

@@ -24,7 +24,7 @@ use rand::Rng;
 
 use super::contents::Contents;
 use super::together::{Ground, Time, percentile, together};
-use super::{Figure, Parameter, Parameters, Published, Round, Workload, described};
+use super::{Figure, MOST_FILES, MOST_THREADS, Parameter, Parameters, Published, Round, Workload, described};
 use crate::interrupt;
 
 /// The workload.
@@ -33,13 +33,13 @@ pub struct Mail {
 }
 
 const PARAMETERS: [Parameter; 7] = [
-    Parameter::scaled("messages", "messages to deliver", 100_000, 20),
-    Parameter::fixed("boxes", "mailboxes", 200),
-    Parameter::fixed("deliverers", "threads that deliver", 8),
-    Parameter { smallest: 0, ..Parameter::fixed("readers", "threads that read", 4) },
+    Parameter::scaled("messages", "messages to deliver", 100_000, 20).at_most(MOST_FILES),
+    Parameter::fixed("boxes", "mailboxes", 200).at_most(1_000_000),
+    Parameter::fixed("deliverers", "threads that deliver", 8).at_most(MOST_THREADS),
+    Parameter::fixed("readers", "threads that read", 4).at_least(0).at_most(MOST_THREADS),
     Parameter::fixed("smallest", "bytes of the smallest message", 500),
-    Parameter::fixed("largest", "bytes of the largest message", 4000),
-    Parameter { smallest: 0, ..Parameter::fixed("delete", "of 100 read messages, how many are deleted", 50) },
+    Parameter::fixed("largest", "bytes of the largest message", 4000).at_most(1 << 20),
+    Parameter::fixed("delete", "of 100 read messages, how many are deleted", 50).at_least(0).at_most(100),
 ];
 
 const ENVELOPE: usize = 120;

@@ -16,7 +16,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 
 use super::together::{Ground, together};
-use super::{Figure, Parameter, Parameters, Published, Round, Workload, described};
+use super::{Figure, MOST_THREADS, Parameter, Parameters, Published, Round, Workload, described};
 use crate::interrupt;
 
 /// The workload.
@@ -25,9 +25,9 @@ pub struct Metadata {
 }
 
 const PARAMETERS: [Parameter; 3] = [
-    Parameter::scaled("files", "files, shared among the threads", 50_000, 16),
-    Parameter::fixed("from", "threads at first", 1),
-    Parameter::fixed("to", "threads at last; they double", 16),
+    Parameter::scaled("files", "files, shared among the threads", 50_000, 16).at_most(1 << 32),
+    Parameter::fixed("from", "threads at first", 1).at_most(MOST_THREADS),
+    Parameter::fixed("to", "threads at last; they double", 16).at_most(MOST_THREADS),
 ];
 
 /// A phase: what it is called, and what it does to a file; `listed` goes through whole directories instead.

@@ -107,17 +107,39 @@ pub struct Parameter {
     /// Does a smaller scale make it smaller?
     pub scales: bool,
     pub smallest: u64,
+    pub largest: u64,
 }
+
+/// Whatever is counted in bytes or numbers ends somewhere: a petabyte.
+const LARGEST: u64 = 1 << 50;
+/// What lies in memory, for each thread.
+pub(crate) const LONGEST_CALL: u64 = 64 << 20;
+/// Of files that are known by their names all the while.
+pub(crate) const MOST_FILES: u64 = 20_000_000;
+/// Of what runs so long: ten years.
+pub(crate) const MOST_SECONDS: u64 = 10 * 366 * 86_400;
+/// A machine has not many more threads than that.
+pub(crate) const MOST_THREADS: u64 = 4096;
 
 impl Parameter {
     /// One that a scale does not change.
     pub const fn fixed(name: &'static str, about: &'static str, value: u64) -> Parameter {
-        Parameter { name, about, value, scales: false, smallest: 1 }
+        Parameter { name, about, value, scales: false, smallest: 1, largest: LARGEST }
     }
 
     /// One that a scale divides, down to `smallest`.
     pub const fn scaled(name: &'static str, about: &'static str, value: u64, smallest: u64) -> Parameter {
-        Parameter { name, about, value, scales: true, smallest }
+        Parameter { name, about, value, scales: true, smallest, largest: LARGEST }
+    }
+
+    /// With that as its largest value.
+    pub const fn at_most(self, largest: u64) -> Parameter {
+        Parameter { largest, ..self }
+    }
+
+    /// With that as its smallest value.
+    pub const fn at_least(self, smallest: u64) -> Parameter {
+        Parameter { smallest, ..self }
     }
 }
 
@@ -152,7 +174,23 @@ impl Parameters {
         if value < parameter.smallest {
             bail!("{name} is at least {}", parameter.smallest);
         }
+        if value > parameter.largest {
+            bail!("{name} is at most {}", parameter.largest);
+        }
         parameter.value = value;
+        Ok(())
+    }
+
+    /// Fails if one end of a range lies beyond the other one.
+    pub fn check(&self) -> Result<()> {
+        for (low, high) in [("smallest", "largest"), ("from", "to")] {
+            let value = |name: &str| self.0.iter().find(|parameter| parameter.name == name).map(|parameter| parameter.value);
+            if let (Some(from), Some(to)) = (value(low), value(high))
+                && from > to
+            {
+                bail!("{low} is {from} and {high} is {to}");
+            }
+        }
         Ok(())
     }
 

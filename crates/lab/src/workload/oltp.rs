@@ -22,7 +22,8 @@ use std::time::Duration;
 
 use super::contents::{Contents, LONGEST};
 use super::together::{Ground, Time, together};
-use super::{Figure, Parameter, Parameters, Published, Round, Workload, described};
+use super::{Figure, MOST_SECONDS, MOST_THREADS, Parameter, Parameters, Published, Round, Workload, described};
+use crate::aligned::Aligned;
 use crate::interrupt;
 use crate::storage::WRITE_THROUGH;
 
@@ -32,14 +33,14 @@ pub struct Oltp {
 }
 
 const PARAMETERS: [Parameter; 8] = [
-    Parameter::fixed("shadows", "readers", 200),
-    Parameter::fixed("writers", "database writers", 10),
-    Parameter::fixed("files", "data files", 10),
+    Parameter::fixed("shadows", "readers", 200).at_most(MOST_THREADS),
+    Parameter::fixed("writers", "database writers", 10).at_most(MOST_THREADS),
+    Parameter::fixed("files", "data files", 10).at_most(1000),
     Parameter::scaled("size", "bytes of a data file", 10 << 20, 1 << 20),
     Parameter::fixed("log", "bytes of the log", 10 << 20),
-    Parameter::fixed("io", "bytes of a read, and of a database write", 2 << 10),
-    Parameter { smallest: 0, ..Parameter::fixed("hog", "steps of computing after each read", 200_000) },
-    Parameter::scaled("seconds", "how long it runs", 60, 1),
+    Parameter::fixed("io", "bytes of a read, and of a database write", 2 << 10).at_most(1 << 20),
+    Parameter::fixed("hog", "steps of computing after each read", 200_000).at_least(0).at_most(100_000_000),
+    Parameter::scaled("seconds", "how long it runs", 60, 1).at_most(MOST_SECONDS),
 ];
 
 const LOG_WRITE: u64 = 256 << 10;
@@ -136,7 +137,7 @@ impl Oltp {
     fn shadow(&self, ground: Ground<'_>, time: &Time, posts: [&Posts; 2], thread: u64) -> Result<Tally> {
         let (files, mut random) = (self.open(ground, false)?, ground.random(thread));
         let (io, size) = (self.parameters.get("io"), self.parameters.get("size"));
-        let mut buffer = vec![0; io as usize];
+        let mut buffer = Aligned::new(io as usize);
         let mut reads = 0;
         while !time.is_over() {
             let file = &files[random.random_range(0..files.len())];

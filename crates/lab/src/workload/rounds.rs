@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::{Better, Figure, Point, Round, Workload};
 use crate::cost::{Cost, Meter};
 use crate::interrupt;
+use crate::process;
 use crate::pool_watch;
 use crate::statistics;
 use crate::target::Target;
@@ -143,6 +144,8 @@ impl Column {
     fn add(&mut self, measured: Measured) {
         for Figure { name, unit, better, value, point } in measured.figures {
             match self.samples.iter_mut().find(|sample| sample.name == name) {
+                // Kept as JSON, which has no such numbers; a round that has none is said.
+                _ if !value.is_finite() => self.remarks.push(format!("{name}: a round came to no number ({value})")),
                 Some(sample) => sample.values.push(value),
                 None => self.samples.push(Sample { name, unit: unit.into(), better, values: vec![value], point }),
             }
@@ -266,7 +269,7 @@ fn told(error: &anyhow::Error) -> String {
     let is_full = |cause: &std::io::Error| matches!(cause.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
     let full = error.chain().filter_map(|cause| cause.downcast_ref()).any(is_full);
     let hint = if full { "; a larger --scale makes the work smaller, --image the file system larger" } else { "" };
-    format!("{error:#}{hint}")
+    process::in_a_line(&format!("{error:#}{hint}"))
 }
 
 fn one_round(workload: &dyn Workload, target: &dyn Target, number: u32, seed: u64, observer: &dyn Observer) -> Result<Measured> {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::together::{Ground, together};
-use super::{Figure, Parameter, Parameters, Published, Round, Workload, described};
+use super::{Figure, MOST_SECONDS, Parameter, Parameters, Published, Round, Workload, described};
 use crate::process;
 
 static TREE: OnceLock<PathBuf> = OnceLock::new();
@@ -119,7 +119,7 @@ const fn published(figure: &'static str, system: &'static str, value: f64) -> Pu
 const UFS: &str = "UFS";
 const ZFS: &str = "ZFS";
 const COMPRESSED: &str = "ZFS, compression=on";
-const DELAY: Parameter = Parameter::scaled("delay", "seconds after which the second one starts", 10, 0);
+const DELAY: Parameter = Parameter::scaled("delay", "seconds after which the second one starts", 10, 0).at_most(MOST_SECONDS);
 
 /// The checkout.
 pub struct Bringover {
@@ -199,7 +199,7 @@ impl Nightly {
     /// As published, but for the tree.
     pub fn new() -> Nightly {
         let trials =
-            Parameter::scaled("trials", "builds one after the other; the second on removes what the one before made", 3, 1);
+            Parameter::scaled("trials", "builds one after the other; the second on removes what the one before made", 3, 1).at_most(1000);
         Nightly { parameters: Parameters::new(&[trials, DELAY]) }
     }
 }

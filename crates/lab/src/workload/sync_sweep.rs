@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::{Figure, Parameter, Parameters, Published, Round, Workload};
+use super::{Figure, MOST_SECONDS, MOST_THREADS, Parameter, Parameters, Published, Round, Workload};
 use crate::process;
 use crate::watch;
 
@@ -23,9 +23,9 @@ pub struct SyncSweep {
 }
 
 const PARAMETERS: [Parameter; 3] = [
-    Parameter { name: "seconds", about: "how long each number of threads runs", value: 60, scales: true, smallest: 1 },
-    Parameter { name: "from", about: "threads at first", value: 1, scales: false, smallest: 1 },
-    Parameter { name: "to", about: "threads at last; they double", value: 1024, scales: false, smallest: 1 },
+    Parameter::scaled("seconds", "how long each number of threads runs", 60, 1).at_most(MOST_SECONDS),
+    Parameter::fixed("from", "threads at first", 1).at_most(MOST_THREADS),
+    Parameter::fixed("to", "threads at last; they double", 1024).at_most(MOST_THREADS),
 ];
 
 /// How many disks it was published on.
@@ -227,6 +227,14 @@ mod tests {
         let expected = Cell { operations_per_second: 1234.5, latency_microseconds: 81.0 };
         assert_eq!((parse(new).unwrap(), parse(old).unwrap()), (expected, expected));
         assert!(parse("{}").is_err() && parse("nonsense").is_err());
+    }
+
+    /// Word for word.
+    #[test]
+    fn the_job_is_the_published_one() {
+        let published = "[global]\ngroup_reporting\nclocksource=cpu\nioengine=psync\nfallocate=none\nblocksize=8k\nruntime=60\ntime_based\niodepth=1\n\
+            rw=write\nthread=0\ndirect=0\nsync=1\n\n[zfs-workload]\n";
+        assert_eq!(job(SyncSweep::new().parameters().get("seconds")), published);
     }
 
     #[test]

@@ -19,7 +19,8 @@ use rand_chacha::ChaCha8Rng;
 
 use super::contents::{Contents, LONGEST};
 use super::together::{Ground, Time, together};
-use super::{Figure, Parameter, Parameters, Published, Round, Workload, described};
+use super::{Figure, LONGEST_CALL, MOST_SECONDS, MOST_THREADS, Parameter, Parameters, Published, Round, Workload, described};
+use crate::aligned::Aligned;
 use crate::interrupt;
 
 /// The workload.
@@ -29,13 +30,13 @@ pub struct Videoserver {
 
 const PARAMETERS: [Parameter; 8] = [
     Parameter::scaled("size", "bytes of a video", 4 << 30, 1 << 20),
-    Parameter::fixed("active", "videos that are read", 4),
-    Parameter::fixed("passive", "videos that are replaced; half of them exist at the beginning", 4),
-    Parameter::fixed("threads", "readers", 24),
-    Parameter::fixed("read", "bytes in a read call", 256 << 10),
-    Parameter { smallest: 0, ..Parameter::fixed("interval", "seconds between two replacements", 10) },
-    Parameter { smallest: 0, ..Parameter::fixed("rate", "reads a second that all readers together may do; 0 for no limit", 0) },
-    Parameter::scaled("seconds", "how long it runs", 60, 1),
+    Parameter::fixed("active", "videos that are read", 4).at_most(10_000),
+    Parameter::fixed("passive", "videos that are replaced; half of them exist at the beginning", 4).at_most(10_000),
+    Parameter::fixed("threads", "readers", 24).at_most(MOST_THREADS),
+    Parameter::fixed("read", "bytes in a read call", 256 << 10).at_most(LONGEST_CALL),
+    Parameter::fixed("interval", "seconds between two replacements", 10).at_least(0).at_most(MOST_SECONDS),
+    Parameter::fixed("rate", "reads a second that all readers together may do; 0 for no limit", 0).at_least(0),
+    Parameter::scaled("seconds", "how long it runs", 60, 1).at_most(MOST_SECONDS),
 ];
 
 const fn published(figure: &'static str, system: &'static str, value: f64) -> Published {
@@ -110,7 +111,7 @@ impl Videoserver {
 
     fn read(&self, ground: Ground<'_>, time: &Time, thread: u64) -> Result<Tally> {
         let mut random = ground.random(thread);
-        let mut buffer = vec![0; self.parameters.get("read") as usize];
+        let mut buffer = Aligned::new(self.parameters.get("read") as usize);
         let (rate, threads) = (self.parameters.get("rate"), self.parameters.get("threads"));
         let mut tally = Tally::default();
         let started = Instant::now();

@@ -13,6 +13,7 @@ use super::super::Parameters;
 use super::super::metadata::look_at;
 use super::Step;
 use super::file_set::FileSet;
+use crate::aligned::Aligned;
 
 /// How often each thing was done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,7 +57,7 @@ pub(super) struct Runner<'a> {
     files: &'a FileSet,
     log: Option<&'a File>,
     random: ChaCha8Rng,
-    buffer: Vec<u8>,
+    buffer: Aligned,
     append_bytes: u64,
     open: Option<(usize, File)>,
     tally: Tally,
@@ -68,7 +69,7 @@ impl<'a> Runner<'a> {
             files,
             log,
             random: ChaCha8Rng::seed_from_u64(seed),
-            buffer: vec![0; parameters.get("io") as usize],
+            buffer: Aligned::new(parameters.get("io") as usize),
             append_bytes: parameters.get("append"),
             open: None,
             tally: Tally::default(),

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 
-use super::{Figure, Parameter, Parameters, Published, Round, Workload};
+use super::{Figure, LONGEST_CALL, MOST_FILES, MOST_SECONDS, MOST_THREADS, Parameter, Parameters, Published, Round, Workload};
 use crate::interrupt;
 use file_set::FileSet;
 use flow::{Runner, Tally};
@@ -68,18 +68,15 @@ const KIB: u64 = 1 << 10;
 
 /// `files`, `width` of directories, bytes of a file, threads, percentage that exists.
 const fn parameters(files: u64, width: u64, size: u64, threads: u64, exist: u64) -> [Parameter; 8] {
-    const fn parameter(name: &'static str, about: &'static str, value: u64) -> Parameter {
-        Parameter { name, about, value, scales: false, smallest: 1 }
-    }
     [
-        Parameter { scales: true, smallest: 20, ..parameter("files", "files in the set", files) },
-        parameter("width", "entries of a directory", width),
-        parameter("size", "mean size of a file, in bytes", size),
-        parameter("threads", "threads", threads),
-        parameter("exist", "percentage of the files that is there at the beginning", exist),
-        parameter("io", "bytes in a call", 1024 * KIB),
-        parameter("append", "bytes appended at most", 16 * KIB),
-        Parameter { scales: true, ..parameter("seconds", "how long it runs", 60) },
+        Parameter::scaled("files", "files in the set", files, 20).at_most(MOST_FILES),
+        Parameter::fixed("width", "entries of a directory", width),
+        Parameter::fixed("size", "mean size of a file, in bytes", size),
+        Parameter::fixed("threads", "threads", threads).at_most(MOST_THREADS),
+        Parameter::fixed("exist", "percentage of the files that is there at the beginning", exist).at_most(100),
+        Parameter::fixed("io", "bytes in a call", 1024 * KIB).at_most(LONGEST_CALL),
+        Parameter::fixed("append", "bytes appended at most", 16 * KIB),
+        Parameter::scaled("seconds", "how long it runs", 60, 1).at_most(MOST_SECONDS),
     ]
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::interrupt;
 use super::super::Parameters;
 use super::choices::Operation;
 
@@ -54,7 +55,10 @@ impl<'a> Files<'a> {
     }
 
     pub(super) fn make_subdirectories(&self) -> Result<()> {
-        (0..self.subdirectories).try_for_each(|number| Ok(fs::create_dir(self.subdirectory(number))?))
+        (0..self.subdirectories).try_for_each(|number| {
+            interrupt::check()?;
+            Ok(fs::create_dir(self.subdirectory(number))?)
+        })
     }
 
     pub(super) fn remove_subdirectories(&self) -> Result<()> {

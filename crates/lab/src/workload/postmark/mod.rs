@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Figure, Parameter, Parameters, Published, Round, Workload};
+use super::{Figure, LONGEST_CALL, MOST_FILES, Parameter, Parameters, Published, Round, Workload};
 use crate::interrupt;
 use choices::Choices;
 use files::{Counts, Files};
@@ -33,21 +33,21 @@ pub struct Postmark {
     parameters: Parameters,
 }
 
-const fn parameter(name: &'static str, about: &'static str, value: u64, scales: bool, smallest: u64) -> Parameter {
-    Parameter { name, about, value, scales, smallest }
+const fn parameter(name: &'static str, about: &'static str, value: u64, scales: bool, smallest: u64, largest: u64) -> Parameter {
+    Parameter { name, about, value, scales, smallest, largest }
 }
 
 const PARAMETERS: [Parameter; 10] = [
-    parameter("files", "files at the beginning", 20_000, true, 1),
-    parameter("transactions", "transactions", 1_000_000, true, 10),
-    parameter("smallest", "smallest file, in bytes", 500, false, 1),
-    parameter("largest", "largest file, in bytes", 10_000, false, 1),
-    parameter("subdirectories", "directories that they are spread over; 0 for none", 0, false, 0),
-    parameter("read", "bytes in a read call", 512, false, 1),
-    parameter("write", "bytes in a write call", 512, false, 1),
-    parameter("bias-read", "of 10 transactions, how many read rather than append", 5, false, 0),
-    parameter("bias-create", "of 10 transactions, how many create rather than delete", 5, false, 0),
-    parameter("sync", "1: sync the file system after creation and after the transactions", 1, false, 0),
+    parameter("files", "files at the beginning", 20_000, true, 1, MOST_FILES),
+    parameter("transactions", "transactions", 1_000_000, true, 10, 1 << 32),
+    parameter("smallest", "smallest file, in bytes", 500, false, 1, LONGEST_CALL),
+    parameter("largest", "largest file, in bytes", 10_000, false, 1, LONGEST_CALL),
+    parameter("subdirectories", "directories that they are spread over; 0 for none", 0, false, 0, 1 << 20),
+    parameter("read", "bytes in a read call", 512, false, 1, LONGEST_CALL),
+    parameter("write", "bytes in a write call", 512, false, 1, LONGEST_CALL),
+    parameter("bias-read", "of 10 transactions, how many read rather than append", 5, false, 0, 10),
+    parameter("bias-create", "of 10 transactions, how many create rather than delete", 5, false, 0, 10),
+    parameter("sync", "1: sync the file system after creation and after the transactions", 1, false, 0, 1),
 ];
 
 const ZFS: &str = "ZFS";

@@ -36,7 +36,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use job::{Data, Job};
 
-use super::{Figure, Parameter, Parameters, Published, Round, Workload};
+use super::{Figure, MOST_SECONDS, Parameter, Parameters, Published, Round, Workload};
+use crate::aligned::Aligned;
 use crate::interrupt;
 use crate::storage::Open;
 
@@ -187,7 +188,7 @@ impl Unit {
             Size::Bytes(bytes) => bytes,
             Size::HalfOfMemory => half_of_memory_bytes,
         };
-        let parameter = |name, about, value| Parameter { name, about, value, scales: true, smallest: MIB.min(value) };
+        let parameter = |name, about, value| Parameter::scaled(name, about, value, MIB.min(value));
         let mut parameters = Vec::new();
         if test.file != test.moved {
             parameters.push(parameter("file", "bytes of the file", bytes(test.file)));
@@ -198,13 +199,7 @@ impl Unit {
             _ => "bytes that each of the four threads moves",
         };
         parameters.push(parameter("bytes", about, bytes(test.moved)));
-        parameters.push(Parameter {
-            name: "limit",
-            about: "seconds after which it is cut short",
-            value: 600,
-            scales: false,
-            smallest: 0,
-        });
+        parameters.push(Parameter::fixed("limit", "seconds after which it is cut short", 600).at_least(0).at_most(MOST_SECONDS));
         Unit { test, parameters: Parameters::new(&parameters) }
     }
 
@@ -246,7 +241,7 @@ impl Unit {
     fn read_all(&self, round: &Round<'_>) -> Result<()> {
         let path = Self::path(round);
         let file = round.target.storage().open(&path, Open::Existing)?;
-        let mut buffer = vec![0; MIB as usize];
+        let mut buffer = Aligned::new(MIB as usize);
         let mut bytes = 0;
         loop {
             interrupt::check()?;

@@ -8,6 +8,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::KIB;
 use super::job::Job;
+use crate::aligned::Aligned;
 use crate::storage::{Handle, Open};
 
 const BLOCK: u64 = 8 * KIB;
@@ -54,7 +55,7 @@ pub(super) fn mixed(job: &Job<'_>) -> Result<u64> {
     let file = job.open(Open::Existing)?;
     let mut random = job.random(0);
     let mut meter = job.meter(job.moved_bytes);
-    let mut buffer = vec![0; BLOCK as usize];
+    let mut buffer = Aligned::new(BLOCK as usize);
     let mut offset = 0;
     for number in 0_u64.. {
         let length = meter.next(BLOCK)?;
@@ -94,7 +95,7 @@ fn short_writes(job: &Job<'_>, file: &dyn Handle, thread: u64) -> Result<u64> {
 fn short_reads(job: &Job<'_>, file: &dyn Handle, thread: u64) -> Result<u64> {
     let mut random = job.random(thread);
     let mut meter = job.meter(job.moved_bytes);
-    let mut buffer = [0; SHORT as usize];
+    let mut buffer = Aligned::new(SHORT as usize);
     loop {
         let length = meter.next(SHORT)?;
         if length == 0 {

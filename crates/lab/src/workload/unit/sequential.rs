@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 use super::KIB;
 use super::create::{small_pass, write_pass};
 use super::job::Job;
+use crate::aligned::Aligned;
 use crate::storage::{Handle, Open};
 
 /// Tests 4 and 5: read(32 K).
@@ -24,7 +25,7 @@ pub(super) fn rewrite_small(job: &Job<'_>) -> Result<u64> {
 
 /// Reads `bytes` from where the file stands, `length` a call.
 pub(super) fn read_pass(job: &Job<'_>, file: &dyn Handle, bytes: u64, length: u64) -> Result<u64> {
-    let mut buffer = vec![0; length as usize];
+    let mut buffer = Aligned::new(length as usize);
     let mut meter = job.meter(bytes);
     loop {
         let wanted = meter.next(length)?;

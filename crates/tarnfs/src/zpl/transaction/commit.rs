@@ -115,6 +115,7 @@ impl Transaction {
     }
 
     fn apply(&self, made: &mut HashMap<NodeId, InodeNumber>) -> Result<()> {
+        #[cfg_attr(not(test), expect(clippy::unused_enumerate_index, reason = "a test counts the changes"))]
         for (_nth, change) in self.names.iter().enumerate() {
             #[cfg(test)]
             if self.fail_at == Some(_nth) {
