@@ -17,6 +17,7 @@ mod control_socket;
 mod errno;
 mod limits;
 mod logging;
+mod memory;
 mod mounter;
 mod mounts;
 pub mod ops;
@@ -54,13 +55,17 @@ impl Service for Pools {
 
 /// `tarn daemon`: owns pools and their mounts until the last pool is exported.
 pub fn run_pools() -> ExitCode {
-    let limits = match limits::of_environment() {
+    let (limits, memory_bytes) = match limits::of_environment() {
         Ok(limits) => limits,
         Err(words) => {
             eprintln!("tarn daemon: {words}");
             return ExitCode::FAILURE;
         }
     };
+    if let Err(error) = memory::watch(memory_bytes, limits.memory_pressure.clone()) {
+        eprintln!("tarn daemon: {error}");
+        return ExitCode::FAILURE;
+    }
     let place = Place::of_user();
     run(&place, || Pools::new(FuseMounter::new().with_transactions_at(place.transactions())).with_limits(limits))
 }

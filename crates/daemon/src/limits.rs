@@ -1,7 +1,8 @@
 //! How much memory the daemon uses, and how much it does at a time.
 //!
-//! `TARN_CACHE` says how many bytes of blocks it may keep in memory, for all pools together, as `512M`, `4G` or a plain
-//! number; otherwise it is an eighth of the memory that there is. Data that waits to be written counts, too.
+//! `TARN_CACHE` says how many bytes it may have in memory, for all pools together, as `512M`, `4G` or a plain
+//! number; otherwise it is an eighth of the memory that there is. Most of it is for blocks; data that waits to be written, what is known
+//! of files, and the buffers of the mounts count, too.
 //! `TARN_LOG_COMMITS` says how many commits of an intent log may be under way at a time: with 1 each waits for the one before, to
 //! measure what is gained when it does not.
 
@@ -15,21 +16,25 @@ const VARIABLE: &str = "TARN_CACHE";
 const COMMITS: &str = "TARN_LOG_COMMITS";
 /// What part of the memory is ours if nobody says otherwise: the kernel caches files as well.
 const PART: u64 = 8;
+/// What the program itself and the buffers of a busy mount take, and which part of a small cache that may be at most.
+const BUFFERS_BYTES: u64 = 48 << 20;
+const BUFFERS_PART: u64 = 4;
 /// Less makes no sense.
 const CACHE_BYTES_MIN: u64 = 64 << 20;
 
-/// The limits that the environment asks for.
-pub(crate) fn of_environment() -> Result<Tunables, String> {
+/// The limits that the environment asks for, and how many bytes all of the process may have in memory.
+pub(crate) fn of_environment() -> Result<(Tunables, u64), String> {
     let cache_bytes = match std::env::var(VARIABLE) {
         Ok(text) => parse(&text).ok_or_else(|| format!("{VARIABLE}={text}: a size is expected, as 512M or 4G, of {} MB at least", CACHE_BYTES_MIN >> 20))?,
         Err(_) => (memory_bytes() / PART).max(CACHE_BYTES_MIN),
     };
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
-    let mut tunables = Tunables::for_machine(cache_bytes, processors);
+    let for_blocks = cache_bytes - BUFFERS_BYTES.min(cache_bytes / BUFFERS_PART);
+    let mut tunables = Tunables::for_machine(for_blocks, processors);
     if let Ok(text) = std::env::var(COMMITS) {
         tunables.log_commits_max = parse_count(&text).ok_or_else(|| format!("{COMMITS}={text}: a number from 1 on is expected"))?;
     }
-    Ok(tunables)
+    Ok((tunables, cache_bytes))
 }
 
 fn parse_count(text: &str) -> Option<usize> {

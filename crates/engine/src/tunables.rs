@@ -2,13 +2,18 @@
 //!
 //! Sizes are in bytes, times in nanoseconds. One [`Tunables`] belongs to a pool; the defaults are for a small server.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::canary::Canary;
 
 /// The limits of one pool.
 #[derive(Debug, Clone)]
 pub struct Tunables {
-    /// Most bytes of blocks in memory: those that the cache keeps, and changes that are not on disk yet.
+    /// Most bytes in memory: blocks that the cache keeps, changes that are not on disk yet, what is known of objects and files.
     pub cache_bytes_max: u64,
+    /// How much of that something else takes just now.
+    pub memory_pressure: MemoryPressure,
     /// Most bytes of changes that are not on disk yet; writers wait beyond it.
     pub dirty_bytes_max: u64,
     /// Percentage of `dirty_bytes_max` at which a transaction group is closed early.
@@ -49,6 +54,40 @@ pub struct Tunables {
     pub canary: Option<Canary>,
 }
 
+/// What part of the memory of all caches is taken by something that none of them knows of, as whoever watches the process says. Clones
+/// are the same.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryPressure {
+    /// In parts of [`PRESSURE_PARTS`].
+    parts: Arc<AtomicU64>,
+}
+
+const PRESSURE_PARTS: u64 = 1 << 10;
+/// What is left to the caches in any case is a quarter.
+const PRESSURE_MAX: u64 = PRESSURE_PARTS / 4 * 3;
+/// By how much the pressure falls when there is no reason for it.
+const PRESSURE_STEP: u64 = PRESSURE_PARTS / 256;
+
+impl MemoryPressure {
+    /// `bytes` more of the `limit` of all caches are taken.
+    pub fn add_bytes(&self, bytes: u64, limit: u64) {
+        let more = u128::from(bytes) * u128::from(PRESSURE_PARTS) / u128::from(limit.max(1));
+        let parts = self.parts.load(Ordering::Relaxed).saturating_add(more.min(u128::from(PRESSURE_PARTS)) as u64);
+        self.parts.store(parts.min(PRESSURE_MAX), Ordering::Relaxed);
+    }
+
+    /// A little less is.
+    pub fn relax(&self) {
+        let parts = self.parts.load(Ordering::Relaxed);
+        self.parts.store(parts.saturating_sub(PRESSURE_STEP), Ordering::Relaxed);
+    }
+
+    /// What a cache of this limit may have.
+    pub fn room_of(&self, limit: u64) -> u64 {
+        limit - (u128::from(limit) * u128::from(self.parts.load(Ordering::Relaxed)) / u128::from(PRESSURE_PARTS)) as u64
+    }
+}
+
 /// Limits of what is dirty, however large the cache is.
 const DIRTY_BYTES: std::ops::RangeInclusive<u64> = 32 << 20..=4 << 30;
 /// Threads that work on one transaction group.
@@ -70,6 +109,7 @@ impl Default for Tunables {
     fn default() -> Self {
         Tunables {
             cache_bytes_max: 2 << 30,
+            memory_pressure: MemoryPressure::default(),
             dirty_bytes_max: 1 << 30,
             dirty_sync_percent: 20,
             delay_min_percent: 60,

@@ -9,7 +9,7 @@ pub use pool::{CreateOptions, ImportOptions, Pool, VdevPaths, find_pools};
 pub use rewind::{Rewind, Rewound};
 pub use engine::dsl::PropertyChange;
 pub use engine::error::{Error, ErrorKind};
-pub use engine::tunables::Tunables;
+pub use engine::tunables::{MemoryPressure, Tunables};
 pub use zpl::{
     AccessTime, AclKind, AclRules, AclType, Changed, CloneRange, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, MountOptions, OwnerKind, QuotaOf, RenameMode, Seek,
     Durability, Listed, NodeId, SetAttributes, SetTime, Space, Stat, Time, Transaction, WriteMarks, WriteMode, XattrMode,

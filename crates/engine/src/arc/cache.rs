@@ -10,12 +10,15 @@ use super::flight::Flights;
 use super::shard::{Key, Shard};
 use crate::error::Result;
 use crate::stats::Counter;
+use crate::tunables::MemoryPressure;
 use crate::zio::{BlockIo, Bookmark};
 
 /// Enough that two threads seldom meet, few enough that each sees a fair part of the load.
 const SHARDS: usize = 64;
 /// The least that the cache can be told to keep.
 const LIMIT_BYTES_MIN: u64 = 1 << 20;
+/// What part of the limit others may fill before [`BlockCache::is_crowded`].
+const HELD_PART: u64 = 8;
 
 /// What the cache has and has done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,6 +37,8 @@ pub struct CacheStats {
     pub frequent_bytes: u64,
     /// Bytes of metadata, in either.
     pub metadata_bytes: u64,
+    /// Bytes of what is known of objects and files.
+    pub held_bytes: u64,
     /// Bytes that may be kept.
     pub limit_bytes: u64,
 }
@@ -51,8 +56,11 @@ struct Inner {
     /// One for each shard; taken before the lock of the shard.
     flights: Vec<Flights<Key, Result<Arc<Vec<u8>>>>>,
     limit: AtomicU64,
-    /// Bytes of blocks that others hold and that count against the limit: changes that are not on disk yet.
-    elsewhere: AtomicU64,
+    pressure: MemoryPressure,
+    /// Bytes of changes that are not on disk yet. They count against the limit.
+    dirty: AtomicU64,
+    /// Bytes of what others keep in memory about objects ([`Held`]). They count, too.
+    held: AtomicU64,
     /// Sum of what the shards have.
     resident: AtomicU64,
     /// Which shard gives up blocks next.
@@ -61,6 +69,33 @@ struct Inner {
     misses: Counter,
     prefetches: Counter,
     evictions: Counter,
+}
+
+/// Memory that counts against the limit until this is dropped.
+pub struct Held {
+    cache: Arc<Inner>,
+    bytes: u64,
+}
+
+impl Held {
+    /// It is `bytes` now.
+    pub fn resize(&mut self, bytes: u64) {
+        // Wraps around for a decrease, which is what subtraction is.
+        self.cache.held.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.resize(0);
+    }
+}
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Held({})", self.bytes)
+    }
 }
 
 /// The key of a block that can be cached: not of holes and embedded ones, which cost nothing to read.
@@ -80,12 +115,19 @@ fn shard_of(key: &Key) -> usize {
 impl BlockCache {
     /// A cache that keeps up to `limit_bytes` of blocks read through `io`.
     pub fn new(io: Arc<BlockIo>, limit_bytes: u64) -> Self {
+        Self::under(io, limit_bytes, MemoryPressure::default())
+    }
+
+    /// As [`BlockCache::new`]; has to do with less when there is pressure.
+    pub fn under(io: Arc<BlockIo>, limit_bytes: u64, pressure: MemoryPressure) -> Self {
         let inner = Inner {
             io,
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             flights: (0..SHARDS).map(|_| Flights::new()).collect(),
             limit: AtomicU64::new(limit_bytes.max(LIMIT_BYTES_MIN)),
-            elsewhere: AtomicU64::new(0),
+            pressure,
+            dirty: AtomicU64::new(0),
+            held: AtomicU64::new(0),
             resident: AtomicU64::new(0),
             hand: AtomicUsize::new(0),
             hits: Counter::default(),
@@ -158,16 +200,32 @@ impl BlockCache {
         }
     }
 
-    /// Says how many bytes of blocks are in memory elsewhere; the cache leaves room for them.
-    pub fn make_room(&self, elsewhere_bytes: u64) {
-        self.inner.elsewhere.store(elsewhere_bytes, Ordering::Relaxed);
+    /// Says how many bytes of changes are not on disk yet; the cache leaves room for them.
+    pub fn make_room(&self, dirty_bytes: u64) {
+        self.inner.dirty.store(dirty_bytes, Ordering::Relaxed);
         self.inner.evict();
+    }
+
+    /// Somebody keeps `bytes` of something else in memory: the cache leaves room for them.
+    pub fn hold(&self, bytes: u64) -> Held {
+        self.inner.held.fetch_add(bytes, Ordering::Relaxed);
+        Held { cache: Arc::clone(&self.inner), bytes }
+    }
+
+    /// Others keep more than their part: who can do without something gives it up.
+    pub fn is_crowded(&self) -> bool {
+        self.inner.held.load(Ordering::Relaxed) > self.inner.limit.load(Ordering::Relaxed) / HELD_PART
     }
 
     /// Changes how much may be kept.
     pub fn set_limit(&self, limit_bytes: u64) {
         self.inner.limit.store(limit_bytes.max(LIMIT_BYTES_MIN), Ordering::Relaxed);
         self.inner.evict();
+    }
+
+    /// How much may be kept.
+    pub fn limit(&self) -> u64 {
+        self.inner.limit.load(Ordering::Relaxed)
     }
 
     /// What the cache has and has done.
@@ -177,6 +235,7 @@ impl BlockCache {
             misses: self.inner.misses.get(),
             prefetches: self.inner.prefetches.get(),
             evictions: self.inner.evictions.get(),
+            held_bytes: self.inner.held.load(Ordering::Relaxed),
             limit_bytes: self.inner.limit.load(Ordering::Relaxed),
             ..CacheStats::default()
         };
@@ -218,7 +277,8 @@ impl Inner {
     /// How many bytes all shards may have. However much is dirty, a part of the limit is left for what is read.
     fn room(&self) -> u64 {
         let limit = self.limit.load(Ordering::Relaxed);
-        limit.saturating_sub(self.elsewhere.load(Ordering::Relaxed)).max(limit / 8)
+        let others = self.dirty.load(Ordering::Relaxed) + self.held.load(Ordering::Relaxed);
+        self.pressure.room_of(limit).saturating_sub(others).max(limit / 8)
     }
 
     fn insert(&self, key: Key, data: Arc<Vec<u8>>, metadata: bool, ahead: bool) {

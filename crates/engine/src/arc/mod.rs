@@ -11,10 +11,13 @@
 //! textbook: a hit moves nothing. It sets a flag under a shared lock, and the eviction, which sweeps like a clock, looks
 //! at the flags and does the moving (`shard`). So hits on different cores do not wait for each other.
 //!
+//! The limit is for all that is kept in memory of a pool: changes that are not on disk, and what is known of objects and files
+//! ([`Held`]), count first, and the blocks have the rest.
+//!
 //! Concurrent misses of one block make one read; the others wait for it (`flight`).
 //!
 //! # Invariants
-//! 1. The cache keeps at most its limit, give or take the block that is being inserted.
+//! 1. The cache keeps at most its limit less what counts first, but an eighth of it in any case, give or take the block that is being inserted.
 //! 2. Blocks are shared and immutable: who changes one makes a copy.
 //! 3. Eviction drops references and never waits for I/O.
 //!
@@ -28,4 +31,4 @@ mod cache;
 mod flight;
 mod shard;
 
-pub use cache::{BlockCache, CacheStats};
+pub use cache::{BlockCache, CacheStats, Held};

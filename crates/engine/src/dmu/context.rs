@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::arc::BlockCache;
 use crate::host::HostRef;
 use crate::tunables::Tunables;
-use crate::txg::{DirtyBytes, TxgGroups};
+use crate::txg::{DirtyBytes, Txg, TxgGroups};
 use crate::zio::BlockIo;
 
 /// The layers below, and the transaction groups. One per pool.
@@ -24,4 +24,27 @@ pub struct DmuContext {
     pub tunables: Tunables,
     /// Nothing may be changed.
     pub read_only: bool,
+}
+
+/// So many bytes may be dirty, however many pools share the cache.
+const DIRTY_BYTES_MIN: u64 = 16 << 20;
+
+impl DmuContext {
+    /// Most bytes of changes that are not on disk yet: of what the tunables say, the part that the cache has of what they say, when several
+    /// pools share it.
+    pub(super) fn dirty_bytes_max(&self) -> u64 {
+        let Tunables { dirty_bytes_max: max, cache_bytes_max: all, .. } = self.tunables;
+        let limit = self.cache.limit();
+        if limit >= all {
+            return max;
+        }
+        let part = u128::from(max) * u128::from(limit) / u128::from(all);
+        (part as u64).max(DIRTY_BYTES_MIN).min(max)
+    }
+
+    /// A change of `txg` weighs `bytes` until it is on disk; the cache leaves room for it.
+    pub(super) fn note_dirty(&self, txg: Txg, bytes: u64) {
+        self.dirty.add(txg, bytes);
+        self.cache.make_room(self.dirty.total());
+    }
 }

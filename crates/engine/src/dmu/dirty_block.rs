@@ -64,6 +64,17 @@ impl DirtyBlock {
         self.versions.lock().iter().find(|(own, _)| *own == txg).map(|(_, contents)| contents.clone())
     }
 
+    /// What `txg`, which is being written, made of it. A patch becomes a whole block on the way, once: with the old contents below
+    /// each, a group of patches would take twice what it was let in for.
+    pub(super) fn to_write(&self, txg: Txg) -> Option<Contents> {
+        let mut versions = self.versions.lock();
+        let (_, contents) = versions.iter_mut().find(|(own, _)| *own == txg)?;
+        if let Contents::Patch(patch) = contents {
+            *contents = Contents::Data(Arc::new(patch.whole()));
+        }
+        Some(contents.clone())
+    }
+
     /// Forgets the versions up to `txg`; `true` if none is left.
     pub(super) fn forget(&self, txg: Txg) -> bool {
         let mut versions = self.versions.lock();

@@ -15,6 +15,7 @@ use super::dirty_block::DirtyBlock;
 use super::early::EarlyBlocks;
 use super::objset::ObjsetShared;
 use super::{DnodeSpec, ObjectId, Tx};
+use crate::arc::Held;
 use crate::error::{Result, Within};
 use crate::txg::{TXG_SIZE, slot};
 use crate::zio::Bookmark;
@@ -50,6 +51,11 @@ pub(super) struct DnodeDirty {
     pub(super) freed: bool,
 }
 
+/// What an object weighs in memory, beside its bonus and its pointers: itself, its place in the table, and what the allocator rounds up.
+const DNODE_BYTES: usize = size_of::<Dnode>() + 256;
+/// What a change of an object weighs until its group is on disk: the record here, in the lists of the group and of the intent log.
+const DNODE_DIRTY_BYTES: u64 = size_of::<DnodeDirty>() as u64 + 512;
+
 /// Disjoint ranges of blocks: start to end.
 pub(super) type BlockRanges = BTreeMap<u64, u64>;
 
@@ -83,6 +89,8 @@ pub struct Dnode {
     pub(super) early: Mutex<EarlyBlocks>,
     attachment: OnceLock<Arc<dyn Any + Send + Sync>>,
     attachment_lock: Mutex<()>,
+    /// What it weighs in memory.
+    _held: Held,
 }
 
 /// Facts about an object.
@@ -165,7 +173,10 @@ impl Dnode {
     }
 
     fn build(objset: Arc<ObjsetShared>, object: ObjectId, header: Header, on_disk: disk::Dnode) -> Arc<Self> {
+        // The bonus is there twice, and as an allocation each.
+        let weight = DNODE_BYTES + 2 * header.bonus.len() + on_disk.pointers.len() * disk::BLKPTR_BYTES;
         Arc::new(Dnode {
+            _held: objset.context.cache.hold(weight as u64),
             objset,
             object,
             slots: on_disk.slots,
@@ -294,7 +305,13 @@ impl Dnode {
         let State { header, dirty, .. } = state;
         let record = &mut dirty[index];
         if record.is_none() {
-            self.objset.add_dirty(tx.txg(), self);
+            let is_first_of_block = self.objset.add_dirty(tx.txg(), self);
+            if !tx.is_syncing() {
+                // The block of dnodes will be written too, and be in memory until the group is on disk.
+                let bytes = DNODE_DIRTY_BYTES + if is_first_of_block { disk::DNODE_BLOCK_BYTES } else { 0 };
+                self.objset.context.note_dirty(tx.txg(), bytes);
+                self.objset.context.dirty.ripen(tx.txg(), DNODE_DIRTY_BYTES);
+            }
         }
         let record = record.get_or_insert_with(|| {
             Box::new(DnodeDirty {
@@ -374,16 +391,26 @@ impl Dnode {
     /// Writes or removes the spill block. Its length must be a multiple of 512.
     pub fn set_spill(self: &Arc<Self>, tx: &Tx, data: Option<Vec<u8>>) {
         assert!(data.as_ref().is_none_or(|d| d.len() % 512 == 0 && !d.is_empty()), "spill block of a size that cannot be");
+        let bytes = data.as_ref().map_or(0, Vec::len) as u64;
         let data = data.map(Arc::new);
         let mut state = self.state.write();
         state.spill = data.clone();
         state.spill_known = true;
-        self.dirty(&mut state, tx).spill = Some(data);
+        let is_first = self.dirty(&mut state, tx).spill.replace(data).is_none();
+        drop(state);
+        if is_first && !tx.is_syncing() {
+            self.objset.context.note_dirty(tx.txg(), bytes);
+        }
     }
 
     /// The name of a block, for errors.
     pub(super) fn bookmark(&self, level: i8, block: u64) -> Bookmark {
         Bookmark { objset: self.objset.dataset, object: self.object, level, block }
+    }
+
+    /// What upper layers keep with an object weighs `bytes`: it counts towards the cache.
+    pub fn hold_memory(&self, bytes: u64) -> Held {
+        self.objset.context.cache.hold(bytes)
     }
 
     /// What upper layers keep with an object (the index of a ZAP, say): made on first use, gone with the object.

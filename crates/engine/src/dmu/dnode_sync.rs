@@ -47,6 +47,8 @@ pub(super) struct DnodeSync {
     /// Blocks that are on disk already.
     early: BTreeMap<u64, EarlyBlock>,
     used_before: u64,
+    /// Bytes of data blocks that were written.
+    written_bytes: u64,
 }
 
 impl DnodeSync {
@@ -59,7 +61,7 @@ impl DnodeSync {
         drop(state);
         let tree = dnode.disk.read().clone();
         let used_before = tree.used_bytes();
-        Some(DnodeSync { dnode: dnode.clone(), dirty, frees, tree, indirect: BTreeMap::new(), early: BTreeMap::new(), used_before })
+        Some(DnodeSync { dnode: dnode.clone(), dirty, frees, tree, indirect: BTreeMap::new(), early: BTreeMap::new(), used_before, written_bytes: 0 })
     }
 
     /// Whether the object ends here.
@@ -289,7 +291,7 @@ impl DnodeSync {
                     continue;
                 }
                 let dirty = self.dnode.blocks.read().get(&block).cloned();
-                match dirty.and_then(|dirty| dirty.version(context.tx.txg())) {
+                match dirty.and_then(|dirty| dirty.to_write(context.tx.txg())) {
                     Some(Contents::Cloned(pointer)) => self.share(context, block, &pointer)?,
                     Some(contents) => {
                         if let Some(data) = contents.whole() {
@@ -387,6 +389,9 @@ impl DnodeSync {
     /// A block of `level` was written: `pointer` is where.
     pub(super) fn written(&mut self, context: &SyncContext<'_>, level: u8, block: u64, data: &Arc<Vec<u8>>, mut pointer: BlkPtr) -> Result<()> {
         let spill = level == 0 && block == u64::MAX;
+        if level == 0 {
+            self.written_bytes += data.len() as u64;
+        }
         let previous = if spill { self.tree.spill.unwrap_or(BlkPtr::ZERO) } else { self.pointer(context, level, block)? };
         if !pointer.is_hole() && !pointer.is_embedded() {
             pointer.set_fill(self.fill(level, data));
@@ -424,6 +429,11 @@ impl DnodeSync {
             at += disk::Dnode::peek_slots(bytes);
         }
         count
+    }
+
+    /// Bytes of data blocks that were written.
+    pub(super) fn written_bytes(&self) -> u64 {
+        self.written_bytes
     }
 
     /// Space used before and after.

@@ -27,8 +27,8 @@ pub const USED_BY_GROUP: ObjectId = u64::MAX - 1;
 #[doc(alias = "DMU_PROJECTUSED_OBJECT")]
 pub const USED_BY_PROJECT: ObjectId = u64::MAX - 2;
 
-/// Objects kept in memory beyond those in use.
-const IDLE_DNODES_MAX: usize = 64 << 10;
+/// So many objects in each shard are kept in memory whether somebody uses them or not.
+const SHARD_DNODES_MIN: usize = 256;
 const SHARDS: usize = 16;
 
 /// What an object set shares with its objects.
@@ -42,8 +42,13 @@ pub(super) struct ObjsetShared {
 }
 
 impl ObjsetShared {
-    pub(super) fn add_dirty(&self, txg: Txg, dnode: &Arc<Dnode>) {
-        self.dirty[slot(txg)].lock().insert(dnode.object, dnode.clone());
+    /// `true`: it is the group's first of those whose dnodes stand in the same block.
+    pub(super) fn add_dirty(&self, txg: Txg, dnode: &Arc<Dnode>) -> bool {
+        let first = dnode.object - dnode.object % disk::DNODES_PER_BLOCK;
+        let mut dirty = self.dirty[slot(txg)].lock();
+        let is_first = dirty.range(first..=first | (disk::DNODES_PER_BLOCK - 1)).next().is_none();
+        dirty.insert(dnode.object, dnode.clone());
+        is_first
     }
 
     /// The most that `bytes` in blocks of `block_bytes` can take on disk.
@@ -64,6 +69,43 @@ pub(super) struct Root {
     pub(super) changed: bool,
 }
 
+/// Objects in memory.
+#[derive(Default)]
+struct Shard {
+    dnodes: HashMap<ObjectId, Arc<Dnode>>,
+    /// How often objects were forgotten. What was read from disk before one was may be older than what that one wrote.
+    departures: u64,
+    /// Beyond this number it is time to look which of them nobody uses.
+    trim_at: usize,
+}
+
+impl Shard {
+    fn remove(&mut self, object: ObjectId) {
+        self.departures += 1;
+        self.dnodes.remove(&object);
+    }
+
+    /// Forgets objects that nobody uses, if there are too many.
+    fn trim(&mut self) {
+        if self.dnodes.len() > SHARD_DNODES_MIN {
+            self.departures += 1;
+            self.dnodes.retain(|_, dnode| Arc::strong_count(dnode) > 1 || !dnode.blocks.read().is_empty());
+            // After one with many.
+            if self.dnodes.capacity() > 4 * self.dnodes.len().max(SHARD_DNODES_MIN) {
+                self.dnodes.shrink_to(2 * self.dnodes.len());
+            }
+        }
+        self.trim_at = (2 * self.dnodes.len()).max(SHARD_DNODES_MIN);
+    }
+
+    /// Before one more comes.
+    fn trim_when_full(&mut self) {
+        if self.dnodes.len() > self.trim_at {
+            self.trim();
+        }
+    }
+}
+
 /// A set of objects.
 pub struct Objset {
     pub(super) shared: Arc<ObjsetShared>,
@@ -73,7 +115,7 @@ pub struct Objset {
     pub(super) root: Mutex<Root>,
     /// Object 0, and the accounting objects that exist.
     pub(super) special: RwLock<HashMap<ObjectId, Arc<Dnode>>>,
-    dnodes: [Mutex<HashMap<ObjectId, Arc<Dnode>>>; SHARDS],
+    dnodes: [Mutex<Shard>; SHARDS],
     /// guards: itself; held across the I/O of dnode blocks
     pub(super) allocator: Mutex<Allocator>,
     /// What the last `sync` changed in the space that files use; for the dsl to write down.
@@ -283,25 +325,38 @@ impl Objset {
         self.meta().on_disk().pointers.iter().map(BlkPtr::fill).sum()
     }
 
-    fn shard(&self, object: ObjectId) -> &Mutex<HashMap<ObjectId, Arc<Dnode>>> {
+    fn shard(&self, object: ObjectId) -> &Mutex<Shard> {
         &self.dnodes[(object / 32 % SHARDS as u64) as usize]
     }
 
     /// The object, if it is in memory.
     pub(super) fn cached(&self, object: ObjectId) -> Option<Arc<Dnode>> {
-        self.shard(object).lock().get(&object).cloned()
+        self.shard(object).lock().dnodes.get(&object).cloned()
     }
 
     pub(super) fn insert(&self, dnode: &Arc<Dnode>) {
         if dnode.object >= USED_BY_PROJECT || dnode.object == 0 {
             self.special.write().insert(dnode.object, dnode.clone());
         } else {
-            self.shard(dnode.object).lock().insert(dnode.object, dnode.clone());
+            let mut shard = self.shard(dnode.object).lock();
+            shard.trim_when_full();
+            shard.dnodes.insert(dnode.object, dnode.clone());
         }
     }
 
     pub(super) fn forget(&self, object: ObjectId) {
-        self.shard(object).lock().remove(&object);
+        self.shard(object).lock().remove(object);
+    }
+
+    /// The caller needs the object no longer, and expects nobody to need it soon.
+    pub fn let_go(&self, dnode: Arc<Dnode>) {
+        let object = dnode.object;
+        let mut shard = self.shard(object).lock();
+        let is_same = shard.dnodes.get(&object).is_some_and(|here| Arc::ptr_eq(here, &dnode));
+        // Here and in the table; a group that has changes of it would be a third.
+        if is_same && Arc::strong_count(&dnode) == 2 && dnode.blocks.read().is_empty() {
+            shard.remove(object);
+        }
     }
 
     /// The object with number `object`.
@@ -313,20 +368,30 @@ impl Objset {
             let special = self.special.read().get(&object).cloned();
             return special.ok_or_else(|| crate::error!(NotFound, "{}: there is no object {object}", self.name()));
         }
-        if let Some(dnode) = self.cached(object) {
-            dnode.check_alive()?;
+        loop {
+            let departures = {
+                let shard = self.shard(object).lock();
+                if let Some(dnode) = shard.dnodes.get(&object).cloned() {
+                    drop(shard);
+                    dnode.check_alive()?;
+                    return Ok(dnode);
+                }
+                shard.departures
+            };
+            if object >= disk::OBJECTS_MAX {
+                bail!(NotFound, "{}: there is no object {object}", self.name());
+            }
+            let on_disk = self.read_dnode(object)?;
+            let mut shard = self.shard(object).lock();
+            // Perhaps it was here meanwhile, was changed and written, and is gone again: then what was read is old.
+            if shard.dnodes.contains_key(&object) || shard.departures != departures {
+                continue;
+            }
+            shard.trim_when_full();
+            let dnode = Dnode::from_disk(self.shared.clone(), object, on_disk);
+            shard.dnodes.insert(object, dnode.clone());
             return Ok(dnode);
         }
-        if object >= disk::OBJECTS_MAX {
-            bail!(NotFound, "{}: there is no object {object}", self.name());
-        }
-        let on_disk = self.read_dnode(object)?;
-        let dnode = Dnode::from_disk(self.shared.clone(), object, on_disk);
-        let mut shard = self.shard(object).lock();
-        let dnode = shard.entry(object).or_insert(dnode).clone();
-        drop(shard);
-        dnode.check_alive()?;
-        Ok(dnode)
     }
 
     fn read_dnode(&self, object: ObjectId) -> Result<disk::Dnode> {
@@ -379,10 +444,7 @@ impl Objset {
     /// Forgets objects that nobody uses, if there are too many.
     pub fn trim(&self) {
         for shard in &self.dnodes {
-            let mut shard = shard.lock();
-            if shard.len() > IDLE_DNODES_MAX / SHARDS {
-                shard.retain(|_, dnode| Arc::strong_count(dnode) > 1 || !dnode.blocks.read().is_empty());
-            }
+            shard.lock().trim();
         }
     }
 }

@@ -125,16 +125,10 @@ impl Objset {
         if requests.is_empty() {
             return Ok(());
         }
-        let written: u64 = requests.iter().map(|request| request.data.len() as u64).sum();
         let results = context.tx.context.io.write_many(requests, context.tx.txg());
         for ((index, block, data), result) in whose.into_iter().zip(results) {
             let pointer = result.within(|| format!("{}: object {}", self.name(), syncs[index].dnode.object))?;
             syncs[index].written(context, level, block, &data, pointer)?;
-        }
-        if level == 0 && !self.settings().is_mos {
-            let dmu = context.tx.context;
-            dmu.dirty.remove(context.tx.txg(), written);
-            dmu.cache.make_room(dmu.dirty.total());
         }
         Ok(())
     }
@@ -151,8 +145,18 @@ impl Objset {
             self.forget(object);
             self.allocator.lock().note_freed(object / disk::DNODES_PER_BLOCK);
         }
-        sync.install(tx);
+        self.install(tx, sync);
         Ok(())
+    }
+
+    /// Shows readers what was written. Only then it is gone from memory, and no longer dirty.
+    fn install(&self, tx: &SyncTx<'_>, sync: DnodeSync) {
+        let bytes = sync.written_bytes();
+        sync.install(tx);
+        if !self.settings().is_mos {
+            tx.context.dirty.remove(tx.txg(), bytes);
+            tx.context.cache.make_room(tx.context.dirty.total());
+        }
     }
 
     /// Puts the new dnode of the meta-dnode or an accounting object into the set's own block.
@@ -167,7 +171,7 @@ impl Objset {
             _ => root.phys.project_used = tree,
         }
         drop(root);
-        sync.install(tx);
+        self.install(tx, sync);
     }
 
     /// Whether the set counts the space used by each user (`dmu_objset_userused_enabled`).

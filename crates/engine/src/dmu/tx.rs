@@ -171,7 +171,7 @@ impl OpenTx {
     /// Joins the open group if that needs no waiting.
     pub(super) fn try_join(objset: &Objset) -> Result<Option<TxgHold>> {
         let context = check_may_join(objset)?;
-        let has_room = context.dirty.total() < context.tunables.dirty_bytes_max;
+        let has_room = context.dirty.total() < context.dirty_bytes_max();
         Ok(if has_room { context.groups.try_hold() } else { None })
     }
 }
@@ -198,16 +198,17 @@ fn join(objset: &Objset) -> Result<TxgHold> {
 
 fn throttle(context: &DmuContext) -> Result<()> {
     let open = context.groups.open_txg();
-    let threshold = context.tunables.dirty_bytes_max / 100 * context.tunables.dirty_sync_percent;
+    let max = context.dirty_bytes_max();
+    let threshold = max / 100 * context.tunables.dirty_sync_percent;
     if context.dirty.ripe(open) > threshold {
         context.groups.kick(open);
     }
-    let delay = context.dirty.delay_ns(&context.tunables);
+    let delay = context.dirty.delay_ns(max, &context.tunables);
     if delay > 0 {
         context.groups.kick(open);
         context.host.sleep(Duration::from_nanos(delay));
     }
-    while !context.dirty.wait_for_room(&context.tunables) {
+    while !context.dirty.wait_for_room(max) {
         if let Some(failure) = context.groups.failure() {
             return Err(failure);
         }

@@ -189,8 +189,8 @@ impl Dnode {
         drop(state);
         if first && !tx.is_syncing() {
             let context = &self.objset.context;
-            context.dirty.add(tx.txg(), size);
-            context.cache.make_room(context.dirty.total());
+            // Where the old indirect block is changed it is in memory, uncompressed, until the new one is written.
+            context.note_dirty(tx.txg(), size + if above { indirect } else { 0 });
             tx.note_dirtied(self.objset.worst_case(size, size));
             if above {
                 tx.note_dirtied(self.objset.worst_case(2 * indirect, indirect));

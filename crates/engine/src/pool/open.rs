@@ -65,7 +65,7 @@ pub(super) fn make_context(options: &OpenOptions, vdevs: &Arc<VdevTree>, synced:
     let threads = BlockThreads { writers: workers, readers: options.tunables.read_workers };
     let io = BlockIo::new(&options.host, Arc::new(SharedVdevs(vdevs.clone())), allocator, threads);
     Arc::new(DmuContext {
-        cache: Arc::new(BlockCache::new(io.clone(), options.tunables.cache_bytes_max)),
+        cache: Arc::new(BlockCache::under(io.clone(), options.tunables.cache_bytes_max, options.tunables.memory_pressure.clone())),
         io,
         groups: TxgGroups::new(synced),
         dirty: DirtyBytes::default(),

@@ -253,6 +253,7 @@ impl Pool {
             maps.sync_done(txg, self.may_defer())?;
         }
         self.dsl.clear_promises(txg);
+        tracing::debug!(txg, dirty = self.context.dirty.total(), cache = ?self.context.cache.stats(), "a group is on disk");
         self.context.dirty.clear(txg);
         self.refresh_space();
         for (_, objset) in self.dsl.open_objsets() {

@@ -68,9 +68,9 @@ impl DirtyBytes {
         self.ripe[slot(txg)].load(Ordering::Relaxed)
     }
 
-    /// How long a new transaction should wait, in nanoseconds.
-    pub fn delay_ns(&self, tunables: &Tunables) -> u64 {
-        let (dirty, max) = (self.total(), tunables.dirty_bytes_max);
+    /// How long a new transaction should wait, in nanoseconds, where `max` bytes may be dirty.
+    pub fn delay_ns(&self, max: u64, tunables: &Tunables) -> u64 {
+        let dirty = self.total();
         let min = max / 100 * tunables.delay_min_percent;
         if dirty <= min {
             return 0;
@@ -83,13 +83,13 @@ impl DirtyBytes {
     }
 
     /// Waits until there is room, for 100 ms at the most; `false` if there is still none.
-    pub fn wait_for_room(&self, tunables: &Tunables) -> bool {
+    pub fn wait_for_room(&self, max: u64) -> bool {
         let mut guard = self.full.lock();
-        if self.total() < tunables.dirty_bytes_max {
+        if self.total() < max {
             return true;
         }
         self.room.wait_for(&mut guard, std::time::Duration::from_millis(100));
-        self.total() < tunables.dirty_bytes_max
+        self.total() < max
     }
 }
 
@@ -99,14 +99,14 @@ mod tests {
 
     #[test]
     fn the_delay_starts_late_and_grows() {
-        let tunables = Tunables { dirty_bytes_max: 1000, ..Tunables::default() };
+        let tunables = Tunables::default();
         let dirty = DirtyBytes::default();
         dirty.add(4, 500);
-        assert_eq!(dirty.delay_ns(&tunables), 0);
+        assert_eq!(dirty.delay_ns(1000, &tunables), 0);
         dirty.add(5, 200);
-        let some = dirty.delay_ns(&tunables);
+        let some = dirty.delay_ns(1000, &tunables);
         dirty.add(5, 200);
-        let more = dirty.delay_ns(&tunables);
+        let more = dirty.delay_ns(1000, &tunables);
         assert!(0 < some && some < more, "{some} {more}");
         dirty.ripen(5, 30);
         assert_eq!((dirty.ripe(4), dirty.ripe(5)), (0, 30));

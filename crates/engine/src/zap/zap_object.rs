@@ -13,6 +13,7 @@ use super::key::{Normalization, int_name};
 use super::micro::Micro;
 use super::upgrade::{create_fat, create_micro, upgrade};
 use super::value::{Integers, Value};
+use crate::arc::Held;
 use crate::dmu::{Dnode, DnodeSpec, ObjectId, Objset, Tx};
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::{bail, error};
@@ -71,11 +72,31 @@ enum Form {
     Fat(Fat),
 }
 
+impl Form {
+    /// Bytes of the index in memory.
+    fn weight(&self) -> u64 {
+        match self {
+            Form::Micro(micro) => micro.len() as u64 * INDEX_ENTRY_BYTES,
+            Form::Fat(_) => 0,
+        }
+    }
+}
+
+/// What an entry of a micro ZAP's index takes, give or take.
+const INDEX_ENTRY_BYTES: u64 = 40;
+
+/// The form, and what it weighs.
+#[derive(Debug)]
+struct Loaded {
+    form: Form,
+    held: Held,
+}
+
 /// What all handles of one object share; hangs on the dnode.
 #[derive(Debug, Default)]
 struct Shared {
     /// guards: the object's blocks; `None` until somebody needs it
-    form: RwLock<Option<Form>>,
+    form: RwLock<Option<Loaded>>,
 }
 
 /// A dictionary.
@@ -212,13 +233,15 @@ impl Zap {
         &self.dnode
     }
 
-    fn load(&self) -> Result<Form> {
+    fn load(&self) -> Result<Loaded> {
         let block = self.dnode.block(0)?;
-        if block.get(..8) == Some(&zap_micro::BLOCK_TYPE.to_le_bytes()) {
-            Ok(Form::Micro(Micro::open(&block)?))
+        let form = if block.get(..8) == Some(&zap_micro::BLOCK_TYPE.to_le_bytes()) {
+            Form::Micro(Micro::open(&block)?)
         } else {
-            Ok(Form::Fat(Fat::open(&block)?))
-        }
+            Form::Fat(Fat::open(&block)?)
+        };
+        let held = self.dnode.hold_memory(form.weight());
+        Ok(Loaded { form, held })
     }
 
     fn within<T>(&self, result: Result<T>) -> Result<T> {
@@ -228,8 +251,8 @@ impl Zap {
     fn reading<T>(&self, read: impl FnOnce(&Form, &Reading<'_>) -> Result<T>) -> Result<T> {
         let blocks = Reading(&self.dnode);
         let form = self.shared.form.read();
-        if let Some(form) = form.as_ref() {
-            return self.within(read(form, &blocks));
+        if let Some(loaded) = form.as_ref() {
+            return self.within(read(&loaded.form, &blocks));
         }
         drop(form);
         let mut form = self.shared.form.write();
@@ -238,7 +261,7 @@ impl Zap {
         }
         let form = RwLockWriteGuard::downgrade(form);
         match form.as_ref() {
-            Some(form) => self.within(read(form, &blocks)),
+            Some(loaded) => self.within(read(&loaded.form, &blocks)),
             None => unreachable!("loaded above"),
         }
     }
@@ -246,15 +269,16 @@ impl Zap {
     fn writing<T>(&self, tx: &Tx, write: impl FnOnce(&mut Form, &Writing<'_>) -> Result<T>) -> Result<T> {
         let blocks = Writing { dnode: &self.dnode, tx };
         let mut shared = self.shared.form.write();
-        let mut form = match shared.take() {
-            Some(form) => form,
+        let mut loaded = match shared.take() {
+            Some(loaded) => loaded,
             None => self.within(self.load())?,
         };
-        let result = write(&mut form, &blocks);
+        let result = write(&mut loaded.form, &blocks);
+        loaded.held.resize(loaded.form.weight());
         // After a failure half-way the index may be wrong (invariant 2): it is not put back.
         let harmless = |error: &Error| matches!(error.kind(), ErrorKind::Exists | ErrorKind::NotFound);
         if result.as_ref().err().is_none_or(harmless) {
-            *shared = Some(form);
+            *shared = Some(loaded);
         }
         self.within(result)
     }

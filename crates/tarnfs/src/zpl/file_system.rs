@@ -13,7 +13,7 @@ use ondisk::{acl, znode};
 use parking_lot::{Mutex, RwLock};
 
 use super::gate::Gate;
-use super::inode::InodeTable;
+use super::inode_table::InodeTable;
 use super::quota::{QuotaOf, Quotas};
 use super::sa_tables::SaTables;
 use super::stat::Time;
@@ -226,7 +226,7 @@ impl FileSystem {
             utf8_only: word("utf8only")? != 0,
             tables: SaTables::load(&objset, sa_master)?,
             uses_attributes,
-            inodes: InodeTable::default(),
+            inodes: InodeTable::new(&objset.context().cache),
             gate: Gate::default(),
             tree: Mutex::new(()),
             options: RwLock::new(options),

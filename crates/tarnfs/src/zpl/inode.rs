@@ -2,13 +2,14 @@
 //!
 //! # Theory
 //! An [`Inode`] is in the table while somebody has a reference: the kernel (as often as it was told of the file) or a call
-//! in progress ([`InodeRef`]). When the last one goes and the file has no links, its object is freed.
+//! in progress ([`InodeRef`]). When the last one goes and the file has no links, its object is freed. An inode that only the
+//! kernel refers to may be given up meanwhile, and made again: [`super::inode_table`].
 
-use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use engine::arc::Held;
 use engine::dmu::{Dnode, Tx};
 use engine::error::{Result, Within};
 use engine::sync::RangeLock;
@@ -19,10 +20,12 @@ use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use super::attributes::{Attributes, SetPlace};
 use super::file_system::FileSystem;
 use super::gate::Entered;
+use super::inode_table::Found;
 use super::sa_tables::SaTables;
 use super::{FileKind, InodeNumber};
 
-const SHARDS: usize = 32;
+/// What an inode weighs beside its object: itself, the index of its attributes, a copy of them.
+const INODE_BYTES: usize = size_of::<Inode>() + 1024;
 
 /// Where the next read is expected, and what was read before it is asked for.
 #[derive(Debug, Default)]
@@ -53,7 +56,13 @@ pub(super) struct Inode {
     /// The kernel has handed over contents, and may be about to tell the times that go with them.
     pub(super) times_owed: AtomicBool,
     /// guarded by: the shard of the table
-    references: AtomicU64,
+    pub(super) references: AtomicU64,
+    /// Somebody asked for it since the table's hand came by.
+    pub(super) used: AtomicBool,
+    /// Which entry of the table's order is its own.
+    pub(super) ticket: u64,
+    /// What it weighs.
+    _held: Held,
 }
 
 impl Inode {
@@ -64,6 +73,7 @@ impl Inode {
         Ok(Inode {
             object,
             kind: FileKind::of_mode(mode as u32),
+            _held: dnode.hold_memory(INODE_BYTES as u64),
             dnode,
             attributes: RwLock::new(attributes),
             names: RwLock::new(()),
@@ -73,6 +83,8 @@ impl Inode {
             changes: AtomicU64::new(0),
             times_owed: AtomicBool::new(false),
             references: AtomicU64::new(0),
+            used: AtomicBool::new(false),
+            ticket: 0,
         })
     }
 
@@ -130,52 +142,6 @@ impl Editor<'_> {
     }
 }
 
-/// All inodes that somebody refers to.
-#[derive(Debug, Default)]
-pub(super) struct InodeTable {
-    shards: [Mutex<HashMap<InodeNumber, Arc<Inode>>>; SHARDS],
-}
-
-impl InodeTable {
-    fn shard(&self, object: InodeNumber) -> &Mutex<HashMap<InodeNumber, Arc<Inode>>> {
-        &self.shards[(object % SHARDS as u64) as usize]
-    }
-
-    fn find(&self, object: InodeNumber) -> Option<Arc<Inode>> {
-        let shard = self.shard(object).lock();
-        let inode = shard.get(&object)?;
-        inode.references.fetch_add(1, Ordering::AcqRel);
-        Some(inode.clone())
-    }
-
-    /// Puts `inode` into the table, unless another thread was faster.
-    fn insert(&self, inode: Inode) -> Arc<Inode> {
-        let mut shard = self.shard(inode.object).lock();
-        let inode = shard.entry(inode.object).or_insert_with(|| Arc::new(inode));
-        inode.references.fetch_add(1, Ordering::AcqRel);
-        inode.clone()
-    }
-
-    /// Takes back `count` references; returns the inode if it was the last.
-    fn release(&self, object: InodeNumber, count: u64) -> Option<Arc<Inode>> {
-        let mut shard = self.shard(object).lock();
-        let inode = shard.get(&object)?;
-        let left = inode.references.load(Ordering::Acquire).saturating_sub(count);
-        inode.references.store(left, Ordering::Release);
-        if left == 0 { shard.remove(&object) } else { None }
-    }
-
-    /// Does somebody refer to it?
-    pub(super) fn contains(&self, object: InodeNumber) -> bool {
-        self.shard(object).lock().contains_key(&object)
-    }
-
-    /// Numbers of all inodes.
-    pub(super) fn all(&self) -> Vec<InodeNumber> {
-        self.shards.iter().flat_map(|shard| shard.lock().keys().copied().collect::<Vec<_>>()).collect()
-    }
-}
-
 /// A reference to an inode for the time of a call.
 pub(super) struct InodeRef<'a> {
     fs: &'a FileSystem,
@@ -211,42 +177,66 @@ impl InodeRef<'_> {
 
     /// The reference is the kernel's from now on.
     pub(super) fn give_to_kernel(self) {
-        self.fs.inodes.find(self.inode.object);
+        self.fs.inodes.refer(&self.inode);
     }
 }
 
 impl FileSystem {
     /// The inode with number `object`.
     pub(super) fn inode(&self, object: InodeNumber) -> Result<InodeRef<'_>> {
-        let entered = self.gate.enter();
-        if let Some(inode) = self.inodes.find(object) {
-            return Ok(InodeRef { fs: self, inode, _entered: entered, leaves: false });
-        }
-        let inode = self.inode_even_unlinked(object)?;
-        // One without links is alive only as long as somebody refers to it, and nobody did.
-        if inode.word(&self.tables, Attribute::Links)? == 0 {
-            bail!(Stale, "inode {object} was removed");
-        }
-        Ok(inode)
+        self.inode_if(object, false)
     }
 
     pub(super) fn inode_even_unlinked(&self, object: InodeNumber) -> Result<InodeRef<'_>> {
+        self.inode_if(object, true)
+    }
+
+    fn inode_if(&self, object: InodeNumber, even_unlinked: bool) -> Result<InodeRef<'_>> {
         let entered = self.gate.enter();
-        if let Some(inode) = self.inodes.find(object) {
-            return Ok(InodeRef { fs: self, inode, _entered: entered, leaves: false });
+        let mut was_known = None;
+        loop {
+            let departures = match self.inodes.find(object) {
+                Found::Whole(inode) => return Ok(InodeRef { fs: self, inode, _entered: entered, leaves: false }),
+                Found::ToLoad { is_known, departures } => {
+                    was_known.get_or_insert(is_known);
+                    departures
+                }
+            };
+            let loaded = self.load_inode(object)?;
+            let Some(inode) = self.inodes.insert_loaded(loaded, departures) else { continue };
+            self.make_room();
+            let inode = InodeRef { fs: self, inode, _entered: entered, leaves: false };
+            // One without links is alive only as long as somebody refers to it, and nobody did.
+            if !even_unlinked && was_known == Some(false) && inode.word(&self.tables, Attribute::Links)? == 0 {
+                bail!(Stale, "inode {object} was removed");
+            }
+            return Ok(inode);
         }
+    }
+
+    pub(super) fn load_inode(&self, object: InodeNumber) -> Result<Inode> {
         let dnode = self.objset.hold(object)?;
         let mut attributes = Attributes::load(&dnode, &self.tables).within(|| format!("inode {object}"))?;
         if attributes.word(&self.tables, Attribute::Mode).is_none() {
             attributes.load_spill(&dnode, &self.tables)?;
         }
-        let inode = Inode::new(object, dnode, attributes, &self.tables)?;
-        Ok(InodeRef { fs: self, inode: self.inodes.insert(inode), _entered: entered, leaves: false })
+        Inode::new(object, dnode, attributes, &self.tables)
     }
 
     /// Puts a new file's inode into the table.
     pub(super) fn insert_inode(&self, inode: Inode) -> InodeRef<'_> {
-        InodeRef { fs: self, inode: self.inodes.insert(inode), _entered: self.gate.enter(), leaves: false }
+        let inode = InodeRef { fs: self, inode: self.inodes.insert_new(inode), _entered: self.gate.enter(), leaves: false };
+        self.make_room();
+        inode
+    }
+
+    /// Gives up inodes that were not used lately, if there are too many.
+    fn make_room(&self) {
+        for inode in self.inodes.sweep(&self.objset.context().cache, &self.tables) {
+            let dnode = inode.dnode.clone();
+            drop(inode);
+            self.objset.let_go(dnode);
+        }
     }
 
     fn release(&self, object: InodeNumber, count: u64) {

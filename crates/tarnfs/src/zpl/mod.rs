@@ -33,6 +33,7 @@ mod file;
 mod file_system;
 mod gate;
 mod inode;
+mod inode_table;
 mod inspect;
 mod link;
 mod log;

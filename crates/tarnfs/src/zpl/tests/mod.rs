@@ -1,6 +1,7 @@
 //! The POSIX layer on a disk in memory.
 
 mod acl;
+mod memory;
 mod model;
 mod quota;
 pub(super) mod rig;
@@ -302,7 +303,17 @@ fn a_file_without_project_gets_one_in_its_fixed_place() {
 #[test]
 #[allow(clippy::disallowed_methods)] // this test is about threads
 fn many_threads_at_once() {
+    many_threads(new());
+}
+
+#[test]
+fn many_threads_at_once_in_little_memory() {
     let (rig, fs) = new();
+    rig.crowd();
+    many_threads((rig, fs));
+}
+
+fn many_threads((rig, fs): (Rig, FileSystem)) {
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..4)

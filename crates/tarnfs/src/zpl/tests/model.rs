@@ -318,6 +318,9 @@ fn run(seed: u64, version: u64, dnode_bytes: u64) {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let settings = ObjsetSettings { dnode_bytes, record_bytes: 16 << 10, ..ObjsetSettings::dataset_default(true) };
     let (rig, mut fs) = Rig::new(&NewFileSystem { version, ..NewFileSystem::default() }, settings);
+    if seed % 2 == 1 {
+        rig.crowd();
+    }
     let root = Entry { node: Node::Directory(BTreeMap::new()), mode: 0o040_755, links: 2, xattrs: BTreeMap::new() };
     let mut model = Model { entries: vec![root] };
     let mut inodes = vec![fs.root()];

@@ -162,6 +162,11 @@ impl Rig {
         }
     }
 
+    /// From now on whole inodes are given up as soon as nobody uses them.
+    pub(in crate::zpl) fn crowd(&self) {
+        std::mem::forget(self.context.cache.hold(1 << 40));
+    }
+
     /// Writes the open group.
     pub(super) fn sync(&self, objset: &Objset) {
         let groups = &self.context.groups;

@@ -1,0 +1,156 @@
+//! What is kept in memory of files that a kernel remembers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::*;
+use crate::zpl::inode_table::Found;
+
+/// Each file that the kernel remembered took 3 KB: a kernel that remembered 200,000 took 600 MB, whatever the limit of the cache was.
+#[test]
+fn of_files_that_only_the_kernel_remembers_a_number_is_kept() {
+    let (rig, fs) = new();
+    rig.crowd();
+    let directory = fs.mkdir(fs.root(), b"d", 0o755, &root()).unwrap().inode;
+    let files: Vec<Stat> = (0..500).map(|n| fs.create(directory, format!("{n}").as_bytes(), 0o100_600 | n % 8, 0, &root()).unwrap()).collect();
+    rig.sync(fs.objset());
+    let (known, whole) = fs.inodes.counts();
+    assert_eq!(known, 501, "500 files and their directory");
+    assert!(whole < 50, "{whole} whole ones");
+    for stat in &files {
+        assert_eq!(fs.getattr(stat.inode).unwrap(), Stat { allocated: 512, ..*stat });
+        assert_eq!(fs.lookup(directory, format!("{}", stat.inode - files[0].inode).as_bytes()).unwrap().inode, stat.inode);
+    }
+    // Known twice by now.
+    for stat in &files {
+        fs.forget(stat.inode, 1);
+    }
+    assert_eq!(fs.inodes.counts().0, 501);
+    for stat in &files {
+        fs.forget(stat.inode, 1);
+    }
+    assert_eq!(fs.inodes.counts().0, 1);
+    rig.check();
+}
+
+#[test]
+fn removed_files_that_are_open_stay_whole_and_are_freed_at_last() {
+    let (rig, fs) = new();
+    rig.crowd();
+    let objects = |fs: &FileSystem| {
+        rig.sync(fs.objset());
+        fs.objset().objects_used()
+    };
+    let before = objects(&fs);
+    let files: Vec<InodeNumber> = (0..100).map(|n| file(&fs, &format!("{n}")).inode).collect();
+    for (n, inode) in files.iter().enumerate() {
+        fs.write(*inode, WriteMode::At(0), &[n as u8; 700], &root()).unwrap();
+    }
+    (0..100).for_each(|n| fs.unlink(fs.root(), format!("{n}").as_bytes()).unwrap());
+    // Others come, and would have them go.
+    let others: Vec<InodeNumber> = (0..300).map(|n| file(&fs, &format!("other{n}")).inode).collect();
+    rig.sync(fs.objset());
+    for (n, inode) in files.iter().enumerate() {
+        assert_eq!(fs.getattr(*inode).unwrap().links, 0);
+        assert_eq!(fs.read(*inode, 0, 1000).unwrap(), [n as u8; 700]);
+    }
+    assert_eq!(objects(&fs), before + 400);
+    files.iter().for_each(|inode| fs.forget(*inode, 1));
+    assert_eq!(objects(&fs), before + 300);
+    for inode in &files {
+        assert!(matches!(fs.getattr(*inode).unwrap_err().kind(), ErrorKind::NotFound | ErrorKind::Stale));
+    }
+    others.iter().for_each(|inode| fs.forget(*inode, 1));
+    rig.check();
+}
+
+/// What is not in the file's object outlives the inode in memory.
+#[test]
+fn changes_are_counted_and_times_owed_although_the_inode_was_given_up() {
+    let (rig, fs) = new();
+    rig.crowd();
+    let inode = file(&fs, "a").inode;
+    fs.write(inode, WriteMode::Collected(0), b"late", &root()).unwrap();
+    fs.setxattr(inode, b"user.a", b"b", XattrMode::Any).unwrap();
+    let changes = fs.inode(inode).unwrap().changes.load(Ordering::Acquire);
+    assert!(changes >= 2);
+    (0..300).for_each(|n| drop(file(&fs, &format!("other{n}"))));
+    assert!(!fs.inodes.is_whole(inode));
+    assert_eq!(fs.inode(inode).unwrap().changes.load(Ordering::Acquire), changes);
+    // What tells the times is allowed although the file system became read-only: it is owed.
+    fs.set_options(MountOptions { read_only: true, ..fs.options() });
+    let time = Time { seconds: 1000, nanoseconds: 1 };
+    let told = SetAttributes { modification_time: Some(SetTime::To(time)), change_time: Some(time), ..SetAttributes::default() };
+    assert_eq!(fs.setattr(inode, &told, &root()).unwrap().modification_time, time);
+}
+
+/// An inode that was made again from what was on disk a moment ago, while another thread made, changed and gave up its own, would lose
+/// that one's change.
+#[test]
+fn no_change_is_lost_when_inodes_come_and_go() {
+    const FILES: usize = 40;
+    let seed: u64 = std::env::var("TARN_SEED").map_or(7, |seed| seed.parse().unwrap());
+    println!("seed {seed} (TARN_SEED)");
+    let (rig, fs) = new();
+    rig.crowd();
+    let files: Vec<InodeNumber> = (0..FILES).map(|n| file(&fs, &format!("{n}")).inode).collect();
+    let stop = AtomicBool::new(false);
+    let appended: usize = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4u64)
+            .map(|number| {
+                let (fs, files) = (&fs, &files);
+                scope.spawn(move || {
+                    let mut random = ChaCha8Rng::seed_from_u64(seed * 100 + number);
+                    for _ in 0..1500 {
+                        let inode = files[random.random_range(0..FILES)];
+                        fs.write(inode, WriteMode::Append, &[1], &root()).unwrap();
+                    }
+                    1500
+                })
+            })
+            .collect();
+        let syncer = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                rig.sync(fs.objset());
+            }
+        });
+        let sum = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
+        stop.store(true, Ordering::Relaxed);
+        syncer.join().unwrap();
+        sum
+    });
+    let sizes: u64 = files.iter().map(|inode| fs.getattr(*inode).unwrap().size).sum();
+    assert_eq!(sizes, appended as u64);
+    rig.sync(fs.objset());
+    let again = rig.reopen();
+    assert_eq!(files.iter().map(|inode| again.getattr(*inode).unwrap().size).sum::<u64>(), sizes);
+    rig.check();
+}
+
+/// The same, one step at a time.
+#[test]
+fn what_was_loaded_before_another_inode_left_is_loaded_again() {
+    let (rig, fs) = new();
+    rig.crowd();
+    let inode = file(&fs, "a").inode;
+    let give_up = || {
+        for n in 0.. {
+            if !fs.inodes.is_whole(inode) {
+                break;
+            }
+            let name = format!("other{n}");
+            fs.forget(file(&fs, &name).inode, 1);
+            fs.unlink(fs.root(), name.as_bytes()).unwrap();
+            assert!(n < 10_000, "it is never given up");
+        }
+    };
+    give_up();
+    let Found::ToLoad { is_known: true, departures } = fs.inodes.find(inode) else { panic!("it was given up") };
+    let old = fs.load_inode(inode).unwrap();
+    fs.write(inode, WriteMode::Append, &[1; 10], &root()).unwrap();
+    give_up();
+    assert!(fs.inodes.insert_loaded(old, departures).is_none());
+    assert_eq!(fs.getattr(inode).unwrap().size, 10);
+}
