@@ -30,10 +30,10 @@ use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 /// How often the guard looks.
 const TICK: Duration = Duration::from_millis(4);
 /// So many requests of one queue between two looks begin a burst; so many wake the guard. Requests that come slower wait for disks:
-/// there is little to gain, and on a busy machine much to lose, as a thread that wakes up in the idle class waits for the guard.
-const BURST: u64 = 32;
+/// there is little to gain, and on a busy machine a thread that wakes up in the idle class waits for the guard.
+const BURST: u64 = 12;
 /// Fewer end it.
-const BURST_MIN: u64 = 8;
+const BURST_MIN: u64 = 6;
 /// Looks without any request after which a burst has ended.
 const QUIET_TICKS: u32 = 3;
 /// Looks that the canary must have answered, one after the other, before threads make way again.
