@@ -69,9 +69,10 @@ impl Waiting {
 
     /// Until fewer than `max` commits are under way, of which the caller's is one then; `false`: others have taken everything up to the record `target`.
     pub(super) fn for_permit(&self, target: u64, max: usize, chain: &mut MutexGuard<'_, Chain>) -> bool {
-        if chain.taken() < target && chain.commits >= max {
+        let must_wait = |chain: &Chain| chain.taken() < target && chain.commits >= max;
+        if must_wait(chain) {
             chain.candidates.push(target);
-            while chain.taken() < target && chain.commits >= max {
+            while must_wait(chain) {
                 self.stable[place(target)].wait(chain);
             }
             if let Some(own) = chain.candidates.iter().position(|candidate| *candidate == target) {
