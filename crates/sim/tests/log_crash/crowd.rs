@@ -2,21 +2,20 @@
 
 use std::sync::atomic::Ordering;
 
-use engine::zil::Zil;
 use parking_lot::Mutex;
-use tarnfs::zpl::FileReplay;
 use tarnfs::{Credentials, WriteMode};
 
+use crate::directed::make;
 use crate::disk::CutDisk;
-use crate::{DISK_BYTES, Loud, Mode, check, create_with, file_system, file_system_in, open, top, zdb};
+use crate::{DISK_BYTES, Mode, check, create_with, file_system, file_system_in, open, replay, top, zdb};
 
 const THREADS: u64 = 12;
 const TURNS: u64 = 25;
 /// A file's `turn`th number is here: many blocks, so that records are of different sizes.
 const APART: u64 = 3000;
 
-fn name(thread: u64) -> Vec<u8> {
-    format!("file-{thread}").into_bytes()
+fn name(thread: u64) -> String {
+    format!("file-{thread}")
 }
 
 /// So many commits may be under way; the power goes after so many writes. What `fsync` had acknowledged by then must be there.
@@ -26,8 +25,7 @@ fn run(commits: usize, writes: u64, seed: u64) {
     let mode = Mode { commits, ..Mode::default() };
     let pool = create_with(vec![top(&disk, "/cut", false)], mode);
     let fs = file_system_in(&pool, mode);
-    let first = fs.create(fs.root(), b"first", 0o100_644, 0, &Credentials::root()).unwrap().inode;
-    fs.fsync(first).unwrap();
+    fs.fsync(make(&fs, "first")).unwrap();
     disk.arm(writes, seed);
     disk.slow.store(true, Ordering::Relaxed);
     // Who was told what, in order; the disk notes how long this was when the power went.
@@ -36,7 +34,7 @@ fn run(commits: usize, writes: u64, seed: u64) {
         for thread in 0..THREADS {
             let (fs, told, disk) = (&fs, &told, &disk);
             scope.spawn(move || {
-                let inode = fs.create(fs.root(), &name(thread), 0o100_644, 0, &Credentials::root()).unwrap().inode;
+                let inode = make(fs, &name(thread));
                 for turn in 0..TURNS {
                     fs.write(inode, WriteMode::At(turn * APART), &(turn + 1).to_le_bytes(), &Credentials::root()).unwrap();
                     fs.fsync(inode).unwrap();
@@ -53,9 +51,9 @@ fn run(commits: usize, writes: u64, seed: u64) {
     let pool = open(&disk, false);
     let fs = file_system(&pool);
     fs.drain_delete_queue().unwrap();
-    Zil::of(fs.objset()).replay(fs.objset(), &|| pool.sync_all(), &Loud(FileReplay(&fs))).unwrap_or_else(|error| panic!("{what}: {error}"));
+    replay(&pool, &fs, &what);
     for (thread, turn) in &told.lock()[..cut.progress] {
-        let entry = fs.lookup(fs.root(), &name(*thread)).unwrap_or_else(|error| panic!("{what}: the file of thread {thread}: {error}"));
+        let entry = fs.lookup(fs.root(), name(*thread).as_bytes()).unwrap_or_else(|error| panic!("{what}: the file of thread {thread}: {error}"));
         let number = fs.read(entry.inode, turn * APART, 8).unwrap_or_else(|error| panic!("{what}: thread {thread}, turn {turn}: {error}"));
         assert_eq!(number, (turn + 1).to_le_bytes(), "{what}: thread {thread}, turn {turn}");
     }

@@ -10,15 +10,14 @@ use ::disk::{Disk, DiskRef};
 use engine::pool::{OpenOptions, Pool};
 use engine::pool::import::{discover, select};
 use engine::vdev::{NewLeaf, NewTop};
-use engine::zil::Zil;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sim::explore::disk::{Cutter, Event, Image, Keep, Recorder, SECTOR, SimDisk, Vices};
 use sim::oracle;
-use tarnfs::zpl::{FileReplay, FileSystem};
+use tarnfs::zpl::FileSystem;
 use tarnfs::{Credentials, WriteMode};
 
-use crate::{Loud, check, create_tops, file_system, options};
+use crate::{check, create_tops, file_system, options, replay};
 
 const BYTES: u64 = 80 << 20;
 /// At one cut in so many the real zdb is asked.
@@ -131,7 +130,7 @@ fn judge(images: Vec<Image>, acknowledged: &[usize], ask_zdb: bool, what: &str) 
     pool.abandon();
     let pool = rig.open(false);
     let fs = file_system(&pool);
-    let replayed = Zil::of(fs.objset()).replay(fs.objset(), &|| pool.sync_all(), &Loud(FileReplay(&fs))).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let replayed = replay(&pool, &fs, what);
     assert_eq!(replayed.passed_over, 0, "{what}");
     for number in acknowledged {
         let file = fs.lookup(fs.root(), format!("f{number}").as_bytes()).unwrap_or_else(|error| panic!("{what}: file {number}: {error}"));

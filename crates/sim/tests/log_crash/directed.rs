@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use engine::pool::Pool;
-use engine::zil::Zil;
-use tarnfs::zpl::{FileReplay, FileSystem};
+use tarnfs::zpl::FileSystem;
 use tarnfs::{CloneRange, Credentials, RenameMode, WriteMode};
 
 use crate::disk::CutDisk;
-use crate::{DISK_BYTES, Loud, check, create, create_on, file_system, open, open_all, zdb};
+use crate::{DISK_BYTES, check, create, create_on, file_system, open, open_all, replay, zdb};
 
 /// Work on a new pool, then a power cut at once, and what is there when the log has been replayed.
 fn story(what: &str, work: impl FnOnce(&Arc<Pool>, &FileSystem), judge: impl FnOnce(&FileSystem)) {
@@ -34,7 +33,7 @@ fn story(what: &str, work: impl FnOnce(&Arc<Pool>, &FileSystem), judge: impl FnO
     let pool = open(&disk, false);
     let fs = file_system(&pool);
     fs.drain_delete_queue().unwrap();
-    let replayed = Zil::of(fs.objset()).replay(fs.objset(), &|| pool.sync_all(), &Loud(FileReplay(&fs))).unwrap();
+    let replayed = replay(&pool, &fs, what);
     assert!(replayed.records > 0, "{what}: nothing was replayed");
     judge(&fs);
     fs.release_all();
@@ -56,7 +55,7 @@ fn names(fs: &FileSystem) -> Vec<String> {
     names
 }
 
-fn make(fs: &FileSystem, name: &str) -> u64 {
+pub(crate) fn make(fs: &FileSystem, name: &str) -> u64 {
     fs.create(fs.root(), name.as_bytes(), 0o100_644, 0, &Credentials::root()).unwrap().inode
 }
 
@@ -158,7 +157,7 @@ fn with_log_device(breaks: bool) {
     let disks = [CutDisk::new(image), CutDisk::new(log_image)];
     let pool = open_all(&disks, false);
     let fs = file_system(&pool);
-    let replayed = Zil::of(fs.objset()).replay(fs.objset(), &|| pool.sync_all(), &Loud(FileReplay(&fs))).unwrap();
+    let replayed = replay(&pool, &fs, "a log device");
     assert!(breaks || replayed.records >= 20, "{replayed:?}");
     for number in 0..10u8 {
         let file = fs.lookup(fs.root(), format!("file{number}").as_bytes()).unwrap_or_else(|error| panic!("file{number}: {error}"));

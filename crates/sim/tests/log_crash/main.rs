@@ -27,7 +27,7 @@ use engine::pool::import::{discover, select};
 use engine::pool::{NewPool, OpenOptions, Pool};
 use engine::tunables::Tunables;
 use engine::vdev::{NewLeaf, NewTop};
-use engine::zil::{Replay, Zil};
+use engine::zil::{Replay, Replayed, Zil};
 use ondisk::zil::Record;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -159,6 +159,12 @@ impl Replay for Loud<'_> {
     }
 }
 
+/// Does again what the log has, and says what that was.
+fn replay(pool: &Arc<Pool>, fs: &FileSystem, what: &str) -> Replayed {
+    let done = Zil::of(fs.objset()).replay(fs.objset(), &|| pool.sync_all(), &Loud(FileReplay(fs)));
+    done.unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
 /// One run: operations, a cut, a replay, a comparison. Returns how many records were replayed.
 fn run(seed: u64, ask_zdb: bool) -> u64 {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -194,9 +200,8 @@ fn run(seed: u64, ask_zdb: bool) -> u64 {
     pool.abandon();
     let pool = open(&disk, false);
     let again = file_system_in(&pool, mode);
-    let zil = Zil::of(again.objset());
     again.drain_delete_queue().unwrap();
-    let replayed = zil.replay(again.objset(), &|| pool.sync_all(), &Loud(FileReplay(&again))).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let replayed = replay(&pool, &again, &what);
     again.drain_delete_queue().unwrap();
     world.compare(&again, cut.progress, &what);
     again.release_all();
