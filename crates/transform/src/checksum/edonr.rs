@@ -59,53 +59,49 @@ impl Pipe {
     }
 }
 
+#[inline(always)]
 fn reversed(half: &Half) -> Half {
-    let mut other = *half;
-    other.reverse();
-    other
+    let [a, b, c, d, e, f, g, h] = *half;
+    [h, g, f, e, d, c, b, a]
 }
 
-fn sum<const N: usize>(half: &Half, indices: [usize; N]) -> u64 {
-    indices
-        .iter()
-        .fold(0, |total, index| total.wrapping_add(half[*index]))
-}
-
-/// The product x*y.
-#[inline]
+/// The product x*y. Written out: nothing of it goes through memory, and what several sums share is added once.
+#[inline(always)]
 fn quasigroup(x: &Half, y: &Half) -> Half {
-    let s = [
-        sum(x, [0, 1, 2, 4, 7]).wrapping_add(ALTERNATING),
-        sum(x, [0, 1, 3, 4, 7]).rotate_left(5),
-        sum(x, [0, 1, 4, 6, 7]).rotate_left(15),
-        sum(x, [2, 3, 5, 6, 7]).rotate_left(22),
-        sum(x, [1, 2, 3, 5, 6]).rotate_left(31),
-        sum(x, [0, 2, 3, 4, 5]).rotate_left(40),
-        sum(x, [0, 1, 5, 6, 7]).rotate_left(50),
-        sum(x, [2, 3, 4, 5, 6]).rotate_left(59),
-    ];
-    let t = [
-        sum(y, [0, 1, 2, 5, 7]).wrapping_add(!ALTERNATING),
-        sum(y, [0, 1, 3, 4, 6]).rotate_left(10),
-        sum(y, [0, 1, 2, 3, 5]).rotate_left(19),
-        sum(y, [2, 3, 4, 6, 7]).rotate_left(29),
-        sum(y, [0, 1, 3, 4, 5]).rotate_left(36),
-        sum(y, [2, 4, 5, 6, 7]).rotate_left(44),
-        sum(y, [1, 2, 5, 6, 7]).rotate_left(48),
-        sum(y, [0, 3, 4, 6, 7]).rotate_left(55),
-    ];
-    let mix = |a: [usize; 3], b: [usize; 3]| {
-        (s[a[0]] ^ s[a[1]] ^ s[a[2]]).wrapping_add(t[b[0]] ^ t[b[1]] ^ t[b[2]])
-    };
+    macro_rules! sum {
+        ($first:expr $(, $more:expr)*) => { $first$(.wrapping_add($more))* };
+    }
+    let [x0, x1, x2, x3, x4, x5, x6, x7] = *x;
+    let (x01, x04, x23, x56) = (sum!(x0, x1), sum!(x0, x4), sum!(x2, x3), sum!(x5, x6));
+    let (x47, x67, x235, x0147) = (sum!(x4, x7), sum!(x6, x7), sum!(x23, x5), sum!(x01, x4, x7));
+    let s0 = sum!(x0147, x2, ALTERNATING);
+    let s1 = sum!(x0147, x3).rotate_left(5);
+    let s2 = sum!(x01, x47, x6).rotate_left(15);
+    let s3 = sum!(x235, x67).rotate_left(22);
+    let s4 = sum!(x1, x23, x56).rotate_left(31);
+    let s5 = sum!(x04, x235).rotate_left(40);
+    let s6 = sum!(x01, x56, x7).rotate_left(50);
+    let s7 = sum!(x235, x4, x6).rotate_left(59);
+    let [y0, y1, y2, y3, y4, y5, y6, y7] = *y;
+    let (y01, y34, y67) = (sum!(y0, y1), sum!(y3, y4), sum!(y6, y7));
+    let (y25, y013, y467) = (sum!(y2, y5), sum!(y01, y3), sum!(y4, y67));
+    let t0 = sum!(y01, y25, y7, !ALTERNATING);
+    let t1 = sum!(y01, y34, y6).rotate_left(10);
+    let t2 = sum!(y013, y25).rotate_left(19);
+    let t3 = sum!(y2, y3, y467).rotate_left(29);
+    let t4 = sum!(y01, y34, y5).rotate_left(36);
+    let t5 = sum!(y25, y467).rotate_left(44);
+    let t6 = sum!(y1, y25, y67).rotate_left(48);
+    let t7 = sum!(y0, y34, y67).rotate_left(55);
     [
-        mix([0, 1, 4], [0, 1, 5]),
-        mix([0, 4, 7], [2, 6, 7]),
-        mix([1, 6, 7], [0, 1, 3]),
-        mix([2, 3, 4], [0, 3, 4]),
-        mix([0, 1, 7], [1, 2, 5]),
-        mix([3, 5, 6], [3, 4, 6]),
-        mix([2, 5, 6], [2, 5, 7]),
-        mix([2, 3, 5], [4, 6, 7]),
+        (s0 ^ s1 ^ s4).wrapping_add(t0 ^ t1 ^ t5),
+        (s0 ^ s4 ^ s7).wrapping_add(t2 ^ t6 ^ t7),
+        (s1 ^ s6 ^ s7).wrapping_add(t0 ^ t1 ^ t3),
+        (s2 ^ s3 ^ s4).wrapping_add(t0 ^ t3 ^ t4),
+        (s0 ^ s1 ^ s7).wrapping_add(t1 ^ t2 ^ t5),
+        (s3 ^ s5 ^ s6).wrapping_add(t3 ^ t4 ^ t6),
+        (s2 ^ s5 ^ s6).wrapping_add(t2 ^ t5 ^ t7),
+        (s2 ^ s3 ^ s5).wrapping_add(t4 ^ t6 ^ t7),
     ]
 }
 
