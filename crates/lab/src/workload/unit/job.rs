@@ -8,6 +8,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::MIB;
+use crate::aligned::Aligned;
 use crate::interrupt;
 use crate::storage::{Handle, Open, Storage};
 
@@ -16,23 +17,23 @@ const CALLS_PER_LOOK: u32 = 16;
 
 /// Random bytes to write. Longer than any record, so that no two pieces inside one record are alike.
 pub(super) struct Data {
-    bytes: Vec<u8>,
+    bytes: Aligned,
 }
 
 impl Data {
     const LONGEST_PIECE: usize = MIB as usize;
 
     pub(super) fn new(seed: u64) -> Data {
-        let mut bytes = vec![0; 4 * MIB as usize + Self::LONGEST_PIECE];
-        ChaCha8Rng::seed_from_u64(seed).fill(bytes.as_mut_slice());
+        let mut bytes = Aligned::new(4 * MIB as usize + Self::LONGEST_PIECE);
+        ChaCha8Rng::seed_from_u64(seed).fill(&mut bytes[..]);
         Data { bytes }
     }
 
-    /// The `number`th piece. Neighbouring numbers give pieces from far apart.
+    /// The `number`th piece, which begins with a page. Neighbouring numbers give pieces from far apart.
     pub(super) fn piece(&self, number: u64, length: usize) -> &[u8] {
         let room = (self.bytes.len() - Self::LONGEST_PIECE) as u64;
         // An odd stride, about 0.62 of the room.
-        let start = (number.wrapping_mul(2_592_037) % room) as usize;
+        let start = (number.wrapping_mul(633) % (room / 4096) * 4096) as usize;
         &self.bytes[start..start + length]
     }
 }
