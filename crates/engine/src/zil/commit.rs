@@ -165,7 +165,7 @@ impl Zil {
     /// Takes the next round of what is queued before `target`. The first one waits until not too many commits are under way.
     fn next_round(&self, target: u64, permit: &mut bool) -> Option<Round> {
         if !*permit {
-            *permit = self.waiting.for_permit(target, self.context.tunables.log_commits_max.max(1), &mut self.chain.lock());
+            *permit = self.waiting.for_permit(target, self.commits_max(), &mut self.chain.lock());
             if !*permit {
                 return None;
             }
@@ -323,6 +323,11 @@ impl Zil {
         self.note_unlogged(newest);
     }
 
+    /// So many commits may be under way at a time.
+    fn commits_max(&self) -> usize {
+        self.context.tunables.log_commits_max.max(1)
+    }
+
     /// Own rounds are written and flushed, or given up.
     fn rounds_done(&self, own: &[u64], permit: bool) {
         let mut chain = self.chain.lock();
@@ -348,7 +353,7 @@ impl Zil {
         let stable = before + 1..=chain.stable;
         if permit {
             chain.commits -= 1;
-            self.waiting.commit_ended(&chain);
+            self.waiting.commit_ended(&chain, self.commits_max());
         }
         drop(chain);
         self.waiting.became_stable(stable);

@@ -7,7 +7,9 @@
 //! Two numbers may share a place; so everybody looks again.
 //!
 //! Who finds too many commits under way stands where he would wait for the end anyway. When one ends, he who wants most goes next, and takes
-//! what all the others want with him: they are woken once, when it is stable.
+//! what all the others want with him: they are woken once, when it is stable. How many are too many depends on what they carry: a few
+//! committers are served soonest if each writes his own block at once; with many, that is a device write for each, where two commits
+//! at a time, of which one fills up while the other is written, would carry dozens.
 //!
 //! # Locks
 //! All of it goes with the lock of the chain (`Zil::chain`).
@@ -20,6 +22,10 @@ use super::log::Chain;
 
 /// Places for numbers of one kind.
 const PLACES: usize = 64;
+/// So many commits may be under way, whatever they carry.
+const ALWAYS: usize = 2;
+/// More than [`ALWAYS`] only while fewer records than this are under way.
+const FEW_RECORDS: u64 = 8;
 
 /// Those who wait.
 #[derive(Debug)]
@@ -67,9 +73,10 @@ impl Waiting {
         }
     }
 
-    /// Until fewer than `max` commits are under way, of which the caller's is one then; `false`: others have taken everything up to the record `target`.
+    /// Until another commit may be under way, which is the caller's then; `max` at a time at most. `false`: others have taken everything up to
+    /// the record `target`.
     pub(super) fn for_permit(&self, target: u64, max: usize, chain: &mut MutexGuard<'_, Chain>) -> bool {
-        let must_wait = |chain: &Chain| chain.taken() < target && chain.commits >= max;
+        let must_wait = |chain: &Chain| chain.taken() < target && !may_begin(chain, max);
         if must_wait(chain) {
             chain.candidates.push(target);
             while must_wait(chain) {
@@ -84,9 +91,11 @@ impl Waiting {
         permitted
     }
 
-    /// A commit has ended, and `chain` says so: who is to go next?
-    pub(super) fn commit_ended(&self, chain: &Chain) {
-        if let Some(target) = chain.candidates.iter().max() {
+    /// A commit has ended, and `chain` says so: who is to go next, if anybody?
+    pub(super) fn commit_ended(&self, chain: &Chain, max: usize) {
+        if may_begin(chain, max)
+            && let Some(target) = chain.candidates.iter().max()
+        {
             self.stable[place(*target)].notify_all();
         }
     }
@@ -102,4 +111,10 @@ impl Waiting {
     pub(super) fn group_written(&self) {
         self.written.notify_all();
     }
+}
+
+/// May one more commit be under way?
+fn may_begin(chain: &Chain, max: usize) -> bool {
+    let records = chain.taken() - chain.stable;
+    chain.commits < max && (chain.commits < ALWAYS || records < FEW_RECORDS)
 }
