@@ -22,11 +22,20 @@ fn may_write(flags: u32) -> bool {
     flags & libc::O_ACCMODE as u32 != libc::O_RDONLY as u32
 }
 
-/// What is cached stays cached, since nobody changes files behind the kernel's back. Who asks for each write to be
-/// durable gets one request for each write, instead of a write and a sync: unless the kernel keeps the times, which it would then
-/// not change.
-fn opened(flags: u32, may_be_direct: bool) -> Opened {
-    let direct = if flags & O_DSYNC != 0 && may_be_direct { OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES } else { OpenedFlags::empty() };
+/// Who opens this file had better be served past the kernel's cache. `is_empty`: there is nothing in it yet.
+fn goes_past_cache(flags: u32, is_empty: bool) -> bool {
+    const O_EXCL: u32 = libc::O_EXCL as u32;
+    // One request for each write that is to be durable, instead of a write and a sync.
+    let durable = flags & O_DSYNC != 0;
+    // What is written from the beginning and cannot be read through this descriptor is copied once instead of twice. Not so what is made as a
+    // file that must be new: who does that unpacks a tree, of small files that will be read soon.
+    let poured = is_empty && flags & libc::O_ACCMODE as u32 == libc::O_WRONLY as u32 && flags & O_EXCL == 0;
+    durable || poured
+}
+
+/// What is cached stays cached, since nobody changes files behind the kernel's back.
+fn opened(flags: u32, direct: bool) -> Opened {
+    let direct = if direct { OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES } else { OpenedFlags::empty() };
     let handle = if may_write(flags) { WRITER } else { 0 };
     Opened { handle, flags: OpenedFlags::KEEP_CACHE | OpenedFlags::NO_FLUSH | direct }
 }
@@ -37,7 +46,12 @@ impl Ops {
         if may_write(flags) {
             self.collected.opened(node);
         }
-        opened(flags, !self.collected.is_agreed())
+        opened(flags, self.may_be_direct() && goes_past_cache(flags, true))
+    }
+
+    /// Not where the kernel keeps the times, which direct writes would not change.
+    fn may_be_direct(&self) -> bool {
+        !self.collected.is_agreed()
     }
 
     pub(super) fn open_file(&self, number: u64, flags: u32, kill_suidgid: bool) -> Result<Opened> {
@@ -52,7 +66,9 @@ impl Ops {
         if may_write(flags) {
             self.collected.opened(number);
         }
-        Ok(opened(flags, !self.collected.is_agreed()))
+        let is_empty = || self.locate(node).is_ok_and(|(located, inode)| located.filesystem().getattr(inode).is_ok_and(|stat| stat.size == 0));
+        let direct = self.may_be_direct() && may_write(flags) && (goes_past_cache(flags, false) || goes_past_cache(flags, true) && is_empty());
+        Ok(opened(flags, direct))
     }
 
     pub(super) fn read_file(&self, read: &Read, out: &mut [u8]) -> Result<usize> {

@@ -12,8 +12,9 @@
 //! second only.
 //!
 //! The kernel checks permissions (`default_permissions`), keeps file locks, and truncates before it opens.
-//! The kernel tells us of each open ([`OpsOptions::announce_opens`]), so that files opened with `O_DSYNC` can be served past its cache: a
-//! durable write is one request then, and several of one file are under way at a time. Where it collects writes ([`collected`])
+//! The kernel tells us of each open ([`OpsOptions::announce_opens`]), so that files can be served past its cache where that is better: a
+//! durable write (`O_DSYNC`) is one request then, and several of one file are under way at a time; a file that is only poured full
+//! (`creat`, `>`) is not copied into the cache as well. Where it collects writes ([`collected`])
 //! it must, so that we know who writes.
 //!
 //! # Path
@@ -85,7 +86,7 @@ pub struct OpsOptions {
     pub record_bytes: u32,
     /// The kernel was told, when this was mounted, to obey POSIX access control lists.
     pub posix_acls: bool,
-    /// Tell us of each open: costs a round trip, allows direct I/O for files opened with `O_DSYNC`.
+    /// Tell us of each open: costs a round trip, allows direct I/O for files where that is better.
     pub announce_opens: bool,
     /// With less room than this nothing is left to be written later.
     pub short_of_room: u64,

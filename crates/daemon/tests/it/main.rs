@@ -1,6 +1,7 @@
 //! A mounted pool: what programs do with files, then the checkers.
 #![allow(clippy::disallowed_methods)] // outside the engine
 mod collected;
+mod poured;
 mod rig;
 
 use std::fs::{self, File, OpenOptions};
