@@ -43,7 +43,8 @@ use session::{History, Session};
 
 /// How it is set up is in `.cargo/config.toml`: one arena, since most of the memory is blocks of the cache, which other threads
 /// free than made them, and what was freed in one arena is of no use in another (with two, a daemon of 256 MB took 330 where it takes 280);
-/// and memory that was freed stays for a while, since touching new memory costs more than filling it.
+/// and memory that was freed stays for a minute, in huge pages, since touching new memory costs more than filling it (128 MB written to a new file:
+/// 1.9 GB/s instead of 0.7; the price is 3 to 10 % more memory, and slower first seconds of many synchronous writers).
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
