@@ -19,8 +19,10 @@ pub(crate) const WRITE_THROUGH: i32 = libc::O_DSYNC;
 /// How to open a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Open {
-    /// A new one, or an old one made empty.
+    /// A new one, or an old one made empty, only to be written (`creat`).
     Create,
+    /// The same, to be written and read.
+    CreateAndRead,
     /// A new one; each write waits for stable storage (O_DSYNC).
     CreateSynchronous,
     /// One that exists.
@@ -87,8 +89,8 @@ impl Handle for File {
 impl Storage for Host {
     fn open(&self, path: &Path, how: Open) -> Result<Box<dyn Handle>> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true);
-        if matches!(how, Open::Create | Open::CreateSynchronous) {
+        options.read(how != Open::Create).write(true);
+        if matches!(how, Open::Create | Open::CreateAndRead | Open::CreateSynchronous) {
             options.create(true).truncate(true);
         }
         if matches!(how, Open::CreateSynchronous | Open::ExistingSynchronous) {

@@ -138,7 +138,7 @@ fn files_are_made_and_read_in_calls_of_the_published_size() {
     }
     assert_eq!(calls(6, 1, 1), [vec![Call::Open(Open::ExistingSynchronous)], repeated(Call::Write(32 << 10), 32)].concat());
     let pass = [vec![Call::Rewind], repeated(Call::Read(MIB), 2)].concat();
-    assert_eq!(calls(8, 2, 2), [vec![Call::Open(Open::Create)], repeated(Call::Write(MIB), 2), pass.clone(), pass].concat());
+    assert_eq!(calls(8, 2, 2), [vec![Call::Open(Open::CreateAndRead)], repeated(Call::Write(MIB), 2), pass.clone(), pass].concat());
 }
 
 /// Sizes of the writes, and how many bytes lie before each sync.

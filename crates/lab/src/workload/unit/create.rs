@@ -58,7 +58,7 @@ pub(super) fn small_pass(job: &Job<'_>, file: &dyn Handle, mut after: impl FnMut
 
 /// Test 8: write(1 MB) into a new file, then read(1 MB) all of it, twice.
 pub(super) fn write_and_read_twice(job: &Job<'_>) -> Result<u64> {
-    let file = job.open(Open::Create)?;
+    let file = job.open(Open::CreateAndRead)?;
     let written = write_pass(job, file.as_ref(), MIB)?;
     let mut moved = written;
     for _ in 0..2 {
