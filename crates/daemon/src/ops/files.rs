@@ -1,5 +1,7 @@
 //! Contents of files: read, written, synced, allocated, copied.
 
+use std::sync::atomic::Ordering;
+
 use fuse::{Context, CopyRange, Errno, Fallocate, Opened, OpenedFlags, Read, Result, Write, WriteFlags};
 use tarnfs::{CloneRange, Credentials, FileSystem, InodeNumber, Seek, WriteMode};
 
@@ -46,12 +48,7 @@ impl Ops {
         if may_write(flags) {
             self.collected.opened(node);
         }
-        opened(flags, self.may_be_direct() && goes_past_cache(flags, true))
-    }
-
-    /// Not where the kernel keeps the times, which direct writes would not change.
-    fn may_be_direct(&self) -> bool {
-        !self.collected.is_agreed()
+        opened(flags, self.may_be_direct.load(Ordering::Relaxed) && goes_past_cache(flags, true))
     }
 
     pub(super) fn open_file(&self, number: u64, flags: u32, kill_suidgid: bool) -> Result<Opened> {
@@ -67,7 +64,7 @@ impl Ops {
             self.collected.opened(number);
         }
         let is_empty = || self.locate(node).is_ok_and(|(located, inode)| located.filesystem().getattr(inode).is_ok_and(|stat| stat.size == 0));
-        let direct = self.may_be_direct() && may_write(flags) && (goes_past_cache(flags, false) || goes_past_cache(flags, true) && is_empty());
+        let direct = self.may_be_direct.load(Ordering::Relaxed) && may_write(flags) && (goes_past_cache(flags, false) || goes_past_cache(flags, true) && is_empty());
         Ok(opened(flags, direct))
     }
 

@@ -35,9 +35,10 @@ mod view;
 mod xattr;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fuse::protocol::InitFlags;
+use fuse::protocol::{InitFlags, MINOR_DIRECT_IS_COHERENT};
 use fuse::{
     Attributes, Context, CopyRange, Created, DirectoryPlusWriter, DirectoryWriter, Entry, Errno, ExtendedAttribute, Fallocate, Filesystem, Ioctl, Negotiated, Notifier, Opened, Owner, Read,
     Result, SetAttr, StatFs, StatX, Write,
@@ -115,6 +116,9 @@ pub struct Ops {
     left_behind: Mutex<Option<LeftBehind>>,
     collected: Collected,
     replaced: Replaced,
+    /// Files may be served past the kernel's cache. Not by a kernel that has old contents in its cache then, and not where it keeps the
+    /// times, which direct writes would not change.
+    may_be_direct: AtomicBool,
 }
 
 impl std::fmt::Debug for Ops {
@@ -130,7 +134,8 @@ impl Ops {
         let _ = filesystem.lookup_inode(filesystem.root());
         let slots = Slots::new(snapshots);
         let (options, notifier, left_behind) = (RwLock::new(options), Mutex::default(), Mutex::default());
-        Ops { filesystem, slots, options, notifier, left_behind, collected: Collected::default(), replaced: Replaced::default() }
+        let (collected, replaced, may_be_direct) = (Collected::default(), Replaced::default(), AtomicBool::new(false));
+        Ops { filesystem, slots, options, notifier, left_behind, collected, replaced, may_be_direct }
     }
 
     /// The dataset.
@@ -199,7 +204,9 @@ impl Ops {
 
 impl Filesystem for Ops {
     fn init(&self, negotiated: &Negotiated) {
-        self.collected.agree(negotiated.flags.contains(InitFlags::WRITEBACK_CACHE));
+        let collects = negotiated.flags.contains(InitFlags::WRITEBACK_CACHE);
+        self.collected.agree(collects);
+        self.may_be_direct.store(!collects && negotiated.minor >= MINOR_DIRECT_IS_COHERENT, Ordering::Relaxed);
     }
 
     fn destroy(&self) {

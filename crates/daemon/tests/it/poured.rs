@@ -2,9 +2,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use fuse::TransportChoice;
+use fuse::protocol::{InitFlags, MINOR_DIRECT_IS_COHERENT};
+use fuse::{Filesystem, Negotiated, OpenedFlags, TransportChoice};
 
 use crate::pattern;
 use crate::rig::{Rig, can_mount, zdb};
@@ -87,4 +89,69 @@ assert m[4096:4100] == b'mine'
     drop((writer, other));
     rig.close();
     zdb(&rig.image());
+}
+
+/// Somebody reads all the time, through the kernel's cache, what another writes past it: nobody ever sees less than was written before he asked.
+#[test]
+fn who_reads_meanwhile_does_not_bring_back_the_old() {
+    if !can_mount() {
+        return;
+    }
+    const WRITES: u64 = 4000;
+    let mut rig = Rig::new(256 << 20);
+    rig.mount(true, TransportChoice::Auto);
+    let path = rig.path("file");
+    let writer = File::create(&path).unwrap();
+    writer.write_all_at(&[0; 64 << 10], 0).unwrap();
+    let (written, ended) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let (path, written, ended) = (&path, &written, &ended);
+            scope.spawn(move || {
+                let reader = File::open(path).unwrap();
+                while !ended.load(Ordering::Acquire) {
+                    let before = written.load(Ordering::Acquire);
+                    let place = before % 16 * 4096;
+                    let mut number = [0; 8];
+                    reader.read_exact_at(&mut number, place).unwrap();
+                    let seen = u64::from_le_bytes(number);
+                    assert!(seen >= before, "{seen} is at {place}, but {before} was written there before");
+                }
+            });
+        }
+        for number in 1..=WRITES {
+            writer.write_all_at(&number.to_le_bytes(), number % 16 * 4096).unwrap();
+            written.store(number, Ordering::Release);
+        }
+        ended.store(true, Ordering::Release);
+    });
+    drop(writer);
+    rig.close();
+}
+
+/// A kernel that would bring it back is not asked to write past its cache, neither for `creat` nor for `O_DSYNC`.
+#[test]
+fn an_older_kernel_has_all_of_it_in_its_cache() {
+    if !can_mount() {
+        return;
+    }
+    let mut rig = Rig::new(128 << 20);
+    let ops = rig.mount(true, TransportChoice::Auto);
+    fs::write(rig.path("empty"), b"").unwrap();
+    fs::write(rig.path("full"), b"contents").unwrap();
+    let context = fuse::Context { unique: 1, uid: 0, gid: 0, pid: 0, other_group: None };
+    let is_direct = |name: &str, flags: i32| {
+        let node = fs::metadata(rig.path(name)).unwrap().ino();
+        ops.open(&context, node, flags as u32, false).unwrap().flags.contains(OpenedFlags::DIRECT_IO)
+    };
+    for (minor, direct) in [(MINOR_DIRECT_IS_COHERENT - 1, false), (MINOR_DIRECT_IS_COHERENT, true)] {
+        ops.init(&Negotiated { minor, flags: InitFlags::empty(), max_write: 1 << 20 });
+        assert_eq!(is_direct("empty", libc::O_WRONLY), direct);
+        assert_eq!(is_direct("full", libc::O_RDWR | libc::O_DSYNC), direct);
+        for (name, flags) in [("full", libc::O_WRONLY), ("empty", libc::O_RDWR), ("empty", libc::O_RDONLY), ("empty", libc::O_WRONLY | libc::O_EXCL)] {
+            assert!(!is_direct(name, flags), "{name}, {flags:o}");
+        }
+    }
+    drop(ops);
+    rig.close();
 }
