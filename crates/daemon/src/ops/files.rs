@@ -24,31 +24,34 @@ fn may_write(flags: u32) -> bool {
     flags & libc::O_ACCMODE as u32 != libc::O_RDONLY as u32
 }
 
-/// Who opens this file had better be served past the kernel's cache. `is_empty`: there is nothing in it yet.
-fn goes_past_cache(flags: u32, is_empty: bool) -> bool {
+/// Who opens this file had better be served past the kernel's cache.
+fn goes_past_cache(flags: u32, is_empty: impl FnOnce() -> bool) -> bool {
     const O_EXCL: u32 = libc::O_EXCL as u32;
     // One request for each write that is to be durable, instead of a write and a sync.
-    let durable = flags & O_DSYNC != 0;
+    let durable = may_write(flags) && flags & O_DSYNC != 0;
     // What is written from the beginning and cannot be read through this descriptor is copied once instead of twice. Not so what is made as a
     // file that must be new: who does that unpacks a tree, of small files that will be read soon.
-    let poured = is_empty && flags & libc::O_ACCMODE as u32 == libc::O_WRONLY as u32 && flags & O_EXCL == 0;
-    durable || poured
-}
-
-/// What is cached stays cached, since nobody changes files behind the kernel's back.
-fn opened(flags: u32, direct: bool) -> Opened {
-    let direct = if direct { OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES } else { OpenedFlags::empty() };
-    let handle = if may_write(flags) { WRITER } else { 0 };
-    Opened { handle, flags: OpenedFlags::KEEP_CACHE | OpenedFlags::NO_FLUSH | direct }
+    let may_be_poured = flags & libc::O_ACCMODE as u32 == libc::O_WRONLY as u32 && flags & O_EXCL == 0;
+    durable || may_be_poured && is_empty()
 }
 
 impl Ops {
     /// A file that was made just now.
     pub(super) fn opened_new(&self, node: u64, flags: u32) -> Opened {
+        self.opened(node, flags, || true)
+    }
+
+    /// What is cached stays cached, since nobody changes files behind the kernel's back.
+    fn opened(&self, node: u64, flags: u32, is_empty: impl FnOnce() -> bool) -> Opened {
+        let mut opened = Opened { handle: 0, flags: OpenedFlags::KEEP_CACHE | OpenedFlags::NO_FLUSH };
         if may_write(flags) {
             self.collected.opened(node);
+            opened.handle = WRITER;
         }
-        opened(flags, self.may_be_direct.load(Ordering::Relaxed) && goes_past_cache(flags, true))
+        if self.may_be_direct.load(Ordering::Relaxed) && goes_past_cache(flags, is_empty) {
+            opened.flags |= OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES;
+        }
+        opened
     }
 
     pub(super) fn open_file(&self, number: u64, flags: u32, kill_suidgid: bool) -> Result<Opened> {
@@ -60,12 +63,8 @@ impl Ops {
             let (filesystem, inode) = self.locate_for_change(node)?;
             filesystem.truncate(inode, 0, &writer(kill_suidgid)).map_err(crate::errno::of)?;
         }
-        if may_write(flags) {
-            self.collected.opened(number);
-        }
-        let is_empty = || self.locate(node).is_ok_and(|(located, inode)| located.filesystem().getattr(inode).is_ok_and(|stat| stat.size == 0));
-        let direct = self.may_be_direct.load(Ordering::Relaxed) && may_write(flags) && (goes_past_cache(flags, false) || goes_past_cache(flags, true) && is_empty());
-        Ok(opened(flags, direct))
+        let stat = || self.locate(node).and_then(|(located, inode)| located.filesystem().getattr(inode).map_err(crate::errno::of));
+        Ok(self.opened(number, flags, || stat().is_ok_and(|stat| stat.size == 0)))
     }
 
     pub(super) fn read_file(&self, read: &Read, out: &mut [u8]) -> Result<usize> {
