@@ -70,7 +70,7 @@ assert m[4096:4100] == b'mine'
 ";
     let run = std::process::Command::new("python3").args(["-c", script]).arg(&path).stdin(writer.try_clone().unwrap()).output();
     let Ok(output) = run else {
-        eprintln!("SKIPPED: python3 is needed to map a file");
+        sim::places::skipped("mapped memory beside direct writes: python3 is not installed");
         return;
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -30,7 +30,7 @@ fn options() -> engine::pool::OpenOptions {
 pub(crate) fn can_mount() -> bool {
     let can = rustix::process::geteuid().is_root() && OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
     if !can {
-        eprintln!("SKIPPED: needs root and /dev/fuse");
+        sim::places::skipped("a mounted pool: needs root and /dev/fuse");
     }
     can
 }
@@ -120,12 +120,7 @@ impl Rig {
     }
 }
 
-/// OpenZFS's own checker, where there is one (`TARN_ZDB`).
+/// OpenZFS's own checker.
 pub(crate) fn zdb(image: &Path) {
-    let Some(program) = std::env::var_os("TARN_ZDB") else {
-        eprintln!("SKIPPED: no zdb (TARN_ZDB)");
-        return;
-    };
-    let output = std::process::Command::new(program).arg("-q").arg(image).output().unwrap();
-    assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    sim::oracle::zdb_check(&[image]).expect_clean("a pool that was mounted");
 }
