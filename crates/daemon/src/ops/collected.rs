@@ -32,7 +32,7 @@ use tarnfs::FileSystem;
 use super::Ops;
 use super::node::Node;
 
-/// Number of an open file that may be written; others have 0.
+/// In the number of an open file: it may be written.
 pub(super) const WRITER: u64 = 1;
 /// Calls on one CPU that may fetch from the kernel at a time.
 const FETCHERS_MAX: u32 = 1;
