@@ -174,7 +174,10 @@ fn files_are_marked_and_belong_to_projects() {
     for refused in [format!("echo b > {file}"), format!("rm {file}"), format!("chmod 600 {file}"), format!("ln {file} {file}2"), format!("mv {file} {file}2")] {
         assert!(shell(&refused).unwrap_err().contains("not permitted"), "{refused}");
     }
+    // To open it is refused already (xfstests generic/079).
+    assert_eq!(OpenOptions::new().append(true).open(&file).unwrap_err().kind(), ErrorKind::PermissionDenied);
     shell(&format!("chattr -i +a {file} && echo b >> {file}")).unwrap();
+    assert_eq!(OpenOptions::new().write(true).open(&file).unwrap_err().kind(), ErrorKind::PermissionDenied);
     assert!(shell(&format!("rm {file}")).unwrap_err().contains("not permitted"));
     assert_eq!(fs::read_to_string(&file).unwrap(), "a\nb\n");
     shell(&format!("chattr -a {file}; chattr +i {directory}")).unwrap();
