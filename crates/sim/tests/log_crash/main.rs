@@ -9,6 +9,7 @@
 //!
 //! `TARN_SEED=N cargo test -p sim --test log_crash` repeats one run; `TARN_CUTS=N` makes more of them.
 
+mod ahead;
 mod crowd;
 mod devices;
 mod directed;
