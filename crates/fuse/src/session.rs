@@ -370,6 +370,10 @@ fn reply_init(device: &OwnedFd, unique: u64, out: &InitOut) -> io::Result<()> {
     Ok(())
 }
 
+/// What both sides want.
+///
+/// Not `ASYNC_DIO`: behind a write past the page cache that it does not wait for, the kernel does not throw away what somebody read into that cache in
+/// the meantime (as file systems on devices do), so that old contents are read from then on (xfstests generic/451).
 fn agree(init: &InitIn, options: &SessionOptions, may_use_rings: bool) -> (InitOut, Negotiated) {
     let offered = InitFlags::from_bits_truncate(u64::from(init.flags) | u64::from(init.flags2) << 32);
     let mut wanted = InitFlags::ASYNC_READ
@@ -378,7 +382,6 @@ fn agree(init: &InitIn, options: &SessionOptions, may_use_rings: bool) -> (InitO
         | InitFlags::HAS_IOCTL_DIR
         | InitFlags::DO_READDIRPLUS
         | InitFlags::READDIRPLUS_AUTO
-        | InitFlags::ASYNC_DIO
         | InitFlags::PARALLEL_DIROPS
         | InitFlags::ABORT_ERROR
         | InitFlags::MAX_PAGES
@@ -419,6 +422,12 @@ fn agree(init: &InitIn, options: &SessionOptions, may_use_rings: bool) -> (InitO
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn asynchronous_writes_past_the_cache_are_not_taken() {
+        let init = InitIn { major: 7, minor: 60, flags: (InitFlags::BIG_WRITES | InitFlags::ASYNC_DIO).bits() as u32, ..InitIn::default() };
+        assert_eq!(agree(&init, &SessionOptions::default(), true).1.flags, InitFlags::BIG_WRITES);
+    }
 
     #[test]
     fn only_what_both_want() {

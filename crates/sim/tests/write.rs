@@ -218,6 +218,33 @@ fn a_full_pool_of_small_blocks_can_be_emptied() {
     rig.judge(&format!("half of {files} files removed from a full pool"));
 }
 
+/// To empty a file that is empty (`creat`, `>`), and to punch a hole, were refused when nothing else fitted (xfstests generic/275, 256).
+#[test]
+fn a_full_pool_lets_in_what_frees() {
+    let mut rig = Rig::create(Layout { bytes: 64 << 20, ..Layout::default() }, &[("compression", "off")]);
+    let actor = rig.actor("tank");
+    let (fs, user) = (&actor.fs, &actor.user);
+    let make = |name: &[u8]| fs.create(fs.root(), name, 0o100_644, 0, user).unwrap().inode;
+    let (empty, large, filler) = (make(b"empty"), make(b"large"), make(b"filler"));
+    fs.write(large, tarnfs::WriteMode::At(0), &contents(1, 1 << 20, 0), user).unwrap();
+    let piece = contents(2, 4096, 0);
+    for size in [1 << 20, 4096] {
+        let piece = piece.repeat(size / piece.len());
+        while fs.write(filler, tarnfs::WriteMode::Append, &piece, user).is_ok() {}
+    }
+    let error = fs.write(empty, tarnfs::WriteMode::At(0), &piece, user).unwrap_err();
+    assert_eq!(error.kind(), tarnfs::ErrorKind::NoSpace, "{error}");
+    fs.truncate(empty, 0, user).unwrap();
+    fs.punch_hole(large, 0, 512 << 10, user).unwrap();
+    fs.punch_hole(large, 600 << 10, 300 << 10, user).unwrap();
+    for (name, inode) in [(b"empty".as_slice(), empty), (b"large", large), (b"filler", filler)] {
+        fs.unlink(fs.root(), name).unwrap();
+        fs.forget(inode, 1);
+    }
+    rig.set_model("tank", sim::scenario::Model::new());
+    rig.judge("a full pool, emptied");
+}
+
 /// One call that writes more than the pool has room for is refused when the pool is full, not let in as a whole.
 #[test]
 fn a_large_write_is_not_one_transaction() {

@@ -32,7 +32,7 @@ use tarnfs::FileSystem;
 use super::Ops;
 use super::node::Node;
 
-/// Number of an open file that may be written; others have 0.
+/// In the number of an open file: it may be written.
 pub(super) const WRITER: u64 = 1;
 /// Calls on one CPU that may fetch from the kernel at a time.
 const FETCHERS_MAX: u32 = 1;
@@ -237,15 +237,14 @@ impl Ops {
 
     /// Before a file is opened for writing: the kernel does not know of marks, and would take what must not be written.
     pub(super) fn check_may_write(&self, node: Node, flags: u32) -> Result<()> {
-        if !self.collected.is_agreed() {
-            return Ok(());
-        }
         let (filesystem, inode) = self.locate_for_change(node)?;
         let marks = filesystem.write_marks(inode).map_err(crate::errno::of)?;
         if marks.immutable || marks.append_only && flags & libc::O_APPEND as u32 == 0 {
             return Err(Errno::EPERM);
         }
-        self.look_for_room();
+        if self.collected.is_agreed() {
+            self.look_for_room();
+        }
         Ok(())
     }
 }

@@ -14,10 +14,24 @@ const COPY_STEP: usize = 1 << 20;
 /// Bytes copied in one call; the caller asks again for the rest.
 const COPY_MAX: u64 = 64 << 20;
 const O_DSYNC: u32 = libc::O_DSYNC as u32;
+/// In the number of an open file: it is served past the kernel's cache.
+const PAST_CACHE: u64 = 2;
+/// What a program may do whoever runs it.
+const CAPABILITIES: &[u8] = b"security.capability";
+const SET_IDS: u32 = libc::S_ISUID | libc::S_ISGID;
 
 /// Who writes: the kernel has decided whether set-id bits must go, and the library keeps them for the superuser.
 pub(super) fn writer(kill_suidgid: bool) -> Credentials {
     Credentials { uid: u32::from(kill_suidgid), ..Credentials::default() }
+}
+
+/// Before contents change. The kernel does this itself where the data goes through its cache; past it, and in a file that is emptied as it is
+/// opened, it leaves it to us.
+fn end_capabilities(filesystem: &FileSystem, inode: InodeNumber) -> Result<()> {
+    match filesystem.getxattr(inode, CAPABILITIES) {
+        Ok(_) => filesystem.removexattr(inode, CAPABILITIES).map_err(crate::errno::of),
+        Err(_) => Ok(()),
+    }
 }
 
 fn may_write(flags: u32) -> bool {
@@ -49,9 +63,31 @@ impl Ops {
             opened.handle = WRITER;
         }
         if self.may_be_direct.load(Ordering::Relaxed) && goes_past_cache(flags, is_empty) {
+            opened.handle |= PAST_CACHE;
             opened.flags |= OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES;
         }
         opened
+    }
+
+    /// Changes contents, and with them set-id bits if the kernel says so. It goes on believing the mode that it knows, until it is told.
+    fn ending_set_ids(
+        &self,
+        number: u64,
+        (filesystem, inode): (&FileSystem, InodeNumber),
+        kill_suidgid: bool,
+        change: impl FnOnce() -> std::result::Result<(), tarnfs::Error>,
+    ) -> Result<()> {
+        const ATTRIBUTES_ONLY: i64 = -1;
+        let had_set_ids = kill_suidgid && filesystem.getattr(inode).map_err(crate::errno::of)?.mode & SET_IDS != 0;
+        change().map_err(crate::errno::of)?;
+        if had_set_ids
+            && let Some(notifier) = self.notifier.lock().clone()
+            // The kernel takes no lock for this that it holds while it waits for our answer.
+            && let Err(error) = notifier.inval_inode(number, ATTRIBUTES_ONLY, 0)
+        {
+            tracing::debug!(number, %error, "the kernel was not told that set-id bits are gone");
+        }
+        Ok(())
     }
 
     pub(super) fn open_file(&self, number: u64, flags: u32, kill_suidgid: bool) -> Result<Opened> {
@@ -61,7 +97,8 @@ impl Ops {
         }
         if flags & libc::O_TRUNC as u32 != 0 {
             let (filesystem, inode) = self.locate_for_change(node)?;
-            filesystem.truncate(inode, 0, &writer(kill_suidgid)).map_err(crate::errno::of)?;
+            end_capabilities(filesystem, inode)?;
+            self.ending_set_ids(number, (filesystem, inode), kill_suidgid, || filesystem.truncate(inode, 0, &writer(kill_suidgid)))?;
         }
         let stat = || self.locate(node).and_then(|(located, inode)| located.filesystem().getattr(inode).map_err(crate::errno::of));
         Ok(self.opened(number, flags, || stat().is_ok_and(|stat| stat.size == 0)))
@@ -80,7 +117,11 @@ impl Ops {
             let written = filesystem.write(inode, WriteMode::Collected(write.offset), data, &writer(false)).map_err(crate::errno::of);
             self.collected_write(write.node, data.len(), written.map(|_| ()))?;
         } else {
-            filesystem.write(inode, WriteMode::At(write.offset), data, &writer(kill)).map_err(crate::errno::of)?;
+            if write.handle & PAST_CACHE != 0 {
+                end_capabilities(filesystem, inode)?;
+            }
+            let write_all = || filesystem.write(inode, WriteMode::At(write.offset), data, &writer(kill)).map(|_| ());
+            self.ending_set_ids(write.node, (filesystem, inode), kill, write_all)?;
         }
         // A write from the page cache is synced by the kernel when its writer asked for that.
         let asked = write.flags & O_DSYNC != 0 && !from_cache;

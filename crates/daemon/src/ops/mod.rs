@@ -227,7 +227,7 @@ impl Filesystem for Ops {
     }
 
     fn getattr(&self, _: &Context, node: u64, handle: Option<u64>) -> Result<Attributes> {
-        if handle == Some(collected::WRITER) && self.collected.is_agreed() {
+        if handle.is_some_and(|handle| handle & collected::WRITER != 0) && self.collected.is_agreed() {
             self.before_write(node)?;
         }
         self.attributes(Node::of(node))
@@ -305,7 +305,7 @@ impl Filesystem for Ops {
     }
 
     fn release(&self, _: &Context, node: u64, handle: u64, _: u32, _: Owner) -> Result<()> {
-        if handle == collected::WRITER {
+        if handle & collected::WRITER != 0 {
             self.collected.closed(node);
         }
         Ok(())

@@ -109,6 +109,30 @@ fn a_rename_that_leaves_a_whiteout_is_replayed_as_one() {
     );
 }
 
+/// Names are synced with any file; a second name, as a new one, must not lead to less than what was there when it was given (xfstests generic/066).
+#[test]
+fn a_link_leads_to_what_its_file_was() {
+    story(
+        "a link",
+        |pool, fs| {
+            let file = make(fs, "file");
+            fs.setxattr(file, b"user.old", b"value", tarnfs::XattrMode::Any).unwrap();
+            pool.sync_all().unwrap();
+            fs.write(file, WriteMode::At(0), b"contents", &Credentials::root()).unwrap();
+            fs.removexattr(file, b"user.old").unwrap();
+            fs.link(file, fs.root(), b"published").unwrap();
+            let other = make(fs, "other");
+            fs.fsync(other).unwrap();
+        },
+        |fs| {
+            assert_eq!(names(fs), ["file", "first", "other", "published"]);
+            let file = fs.lookup(fs.root(), b"published").unwrap();
+            assert_eq!(fs.read(file.inode, 0, 100).unwrap(), b"contents");
+            assert!(fs.getxattr(file.inode, b"user.old").is_err());
+        },
+    );
+}
+
 /// Extended attributes that are files: nobody syncs these, only the file that they are of.
 #[test]
 fn an_attribute_that_is_a_file_is_synced_with_its_file() {

@@ -324,7 +324,7 @@ impl FileSystem {
         if size < old {
             self.free_in_steps(inode, size)?;
         }
-        let tx = if size < old { OpenTx::assign_freeing(&self.objset)? } else { OpenTx::assign(&self.objset, METADATA)? };
+        let tx = if size <= old { OpenTx::assign_freeing(&self.objset)? } else { OpenTx::assign(&self.objset, METADATA)? };
         if size < old {
             inode.dnode.free_range(&tx, size, u64::MAX)?;
         } else if self.block_would_grow(inode, size) {
@@ -369,7 +369,9 @@ impl FileSystem {
         let end = offset.saturating_add(length);
         let _guard = inode.ranges.write(offset..end.max(offset.saturating_add(1)));
         let size = inode.word(&self.tables, Attribute::Size)?;
-        let tx = OpenTx::assign(&self.objset, METADATA + 2 * inode.dnode.block_bytes())?;
+        let block = inode.dnode.block_bytes();
+        let frees_blocks = offset.checked_next_multiple_of(block).is_some_and(|first| end.min(size) >= first.saturating_add(block));
+        let tx = if frees_blocks { OpenTx::assign_freeing(&self.objset)? } else { OpenTx::assign(&self.objset, METADATA + 2 * block)? };
         if offset < size {
             inode.dnode.free_range(&tx, offset, end.min(size) - offset)?;
         }

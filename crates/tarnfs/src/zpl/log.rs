@@ -119,6 +119,8 @@ impl FileSystem {
                 }
             }
             Done::Linked { directory, inode, name } => {
+                // Some publish a file by a link instead of a rename.
+                zil.bring_forward(inode.object);
                 let record = LinkRecord { header: RecordHeader::new_zeroed(), dir: directory.object.into(), object: inode.object.into() };
                 zil.log(tx, RecordType::Link as u64, None, with_names(record.as_bytes(), &[name]));
             }
