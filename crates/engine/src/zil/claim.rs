@@ -135,8 +135,10 @@ fn follow(io: &BlockIo, dataset: u64, header: &LogHeader, txg: Txg, found: &mut 
         found.block_sequence = block.sequence;
         for record in records(&block) {
             let Ok((head, bytes)) = record else { return Ok(ControlFlow::Break(())) };
+            // What is in the pointer itself is there if the pointer is.
             if let Some(pointer) = data_block(bytes)
                 && pointer.birth() >= txg
+                && !pointer.is_embedded()
             {
                 if io.read_if_written(&pointer, &bookmark(dataset, block.sequence)).is_err() {
                     return Ok(ControlFlow::Break(()));
