@@ -287,6 +287,20 @@ fn the_group_of_a_new_file_is_one_of_its_makers() {
     assert_eq!(make("--clear-groups", "stranger"), (777, 0o711));
 }
 
+/// They were stored as they were, and shown as `user.` and their name, under which they were found too.
+#[test]
+fn attributes_without_a_namespace_are_refused() {
+    let Some(rig) = pool("") else { return };
+    let path = rig.path("mnt/file");
+    fs::write(&path, "").unwrap();
+    for (name, errno) in [("other.name", Errno::OPNOTSUPP), ("name", Errno::OPNOTSUPP), ("system.name", Errno::OPNOTSUPP), ("user.", Errno::INVAL)] {
+        assert_eq!(setxattr(&path, name, b"1", XattrFlags::empty()), Err(errno), "{name}");
+        assert_eq!(xattr(&path, name), Err(errno), "{name}");
+        assert_eq!(rustix::fs::removexattr(&path, name), Err(errno), "{name}");
+    }
+    assert_eq!(rustix::fs::listxattr(&path, &mut [0; 100][..]), Ok(0));
+}
+
 #[test]
 fn properties_of_the_mount_are_obeyed_at_once() {
     let Some(rig) = pool("-O atime=on -O relatime=off") else { return };

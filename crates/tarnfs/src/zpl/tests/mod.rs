@@ -285,6 +285,22 @@ fn ids_follow_the_directory_and_set_id_bits_go() {
     assert_eq!(fs.getattr(made.inode).unwrap().flags & 0x104, 0x104);
 }
 
+/// Only those of regular files went, but pipes, sockets and devices can have set-id bits too.
+#[test]
+fn a_new_owner_takes_set_id_bits_from_all_but_directories() {
+    let (_rig, fs) = new();
+    let set = SetAttributes { mode: Some(0o6755), ..SetAttributes::default() };
+    let given = SetAttributes { uid: Some(1000), ..SetAttributes::default() };
+    for kind in [0o010_000, 0o020_000, 0o060_000, 0o100_000, 0o140_000] {
+        let inode = fs.create(fs.root(), format!("{kind:o}").as_bytes(), kind | 0o755, 0x103, &root()).unwrap().inode;
+        assert_eq!(fs.setattr(inode, &set, &root()).unwrap().mode, kind | 0o6755);
+        assert_eq!(fs.setattr(inode, &given, &root()).unwrap().mode, kind | 0o755);
+    }
+    let directory = fs.mkdir(fs.root(), b"d", 0o755, &root()).unwrap().inode;
+    fs.setattr(directory, &set, &root()).unwrap();
+    assert_eq!(fs.setattr(directory, &given, &root()).unwrap().mode, 0o046_755);
+}
+
 #[test]
 fn a_file_without_project_gets_one_in_its_fixed_place() {
     let (rig, fs) = Rig::new(&NewFileSystem { project_ids: false, ..NewFileSystem::default() }, ObjsetSettings::dataset_default(true));
