@@ -1,6 +1,7 @@
 //! Verbs that look after pools, on real daemons: history, counters, renames, imports of every kind, files without a mount.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -104,6 +105,42 @@ fn datasets_are_renamed_where_they_are_mounted() {
     rig.ok("zpool export tank");
     rig.zdb(&["a.img"]);
     rig.check("tank");
+}
+
+/// `-u` was refused for what is mounted, and what `mount` had mounted was unmounted for good.
+#[test]
+fn datasets_stay_mounted_while_they_are_renamed() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 128 * MIB);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    rig.ok("zfs create tank/a");
+    rig.ok("zfs create tank/a/b");
+    fs::write(rig.path("mnt/a/b/file"), b"kept").unwrap();
+    let open = fs::File::options().append(true).open(rig.path("mnt/a/b/file")).unwrap();
+    rig.ok("zfs rename -u tank/a tank/x");
+    (&open).write_all(b" on").unwrap();
+    drop(open);
+    assert_eq!(fs::read(rig.path("mnt/a/b/file")).unwrap(), b"kept on");
+    assert_eq!((rig.get("tank/x/b", "mounted"), rig.get("tank/x/b", "mountpoint")), ("yes".to_owned(), rig.text("mnt/x/b")));
+    assert!(rig.ok("zfs mount").lines().any(|line| line.starts_with("tank/x/b ") && line.ends_with(&rig.text("mnt/a/b"))));
+    // It follows its properties under the new name, and the next mount is where it belongs.
+    rig.ok("zfs set readonly=on tank/x");
+    fs::write(rig.path("mnt/a/new"), b"").unwrap_err();
+    rig.ok("zfs inherit readonly tank/x");
+    rig.ok("zfs unmount tank/x");
+    rig.ok("zfs mount -a");
+    assert_eq!(fs::read(rig.path("mnt/x/b/file")).unwrap(), b"kept on");
+
+    rig.ok("zfs create -o mountpoint=legacy tank/old");
+    fs::create_dir(rig.path("old")).unwrap();
+    rig.ok("mount tank/old @old");
+    let open = fs::File::create(rig.path("old/file")).unwrap();
+    rig.ok("zfs rename tank/old tank/x/new");
+    (&open).write_all(b"legacy").unwrap();
+    assert!(rig.is_mounted("old") && rig.get("tank/x/new", "mounted") == "yes");
+    drop(open);
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
 }
 
 #[test]
