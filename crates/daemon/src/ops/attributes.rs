@@ -166,7 +166,12 @@ impl Ops {
 
     pub(super) fn change_attributes(&self, node: Node, changes: &SetAttr) -> Result<Attributes> {
         let (filesystem, inode) = self.locate_for_change(node)?;
-        let stat = filesystem.setattr(inode, &set_of(changes), &super::files::writer(changes.kill_suidgid)).map_err(crate::errno::of)?;
+        let set = set_of(changes);
+        if set == SetAttributes::default() {
+            // All that remains here of `chown(-1, -1)`, which takes set-id bits as any chown does.
+            filesystem.clear_set_id(inode).map_err(crate::errno::of)?;
+        }
+        let stat = filesystem.setattr(inode, &set, &super::files::writer(changes.kill_suidgid)).map_err(crate::errno::of)?;
         let (attr, valid) = self.attr(0, &stat);
         Ok(Attributes { attr, valid })
     }

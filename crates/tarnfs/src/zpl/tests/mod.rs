@@ -283,6 +283,14 @@ fn ids_follow_the_directory_and_set_id_bits_go() {
     fs.write(made.inode, WriteMode::At(0), b"x", &user).unwrap();
     assert_eq!(fs.getattr(made.inode).unwrap().mode, 0o100_755);
     assert_eq!(fs.getattr(made.inode).unwrap().flags & 0x104, 0x104);
+    // Room for what is there already changes nothing else (xfstests generic/683).
+    for keep_size in [true, false] {
+        fs.setattr(made.inode, &set, &root()).unwrap();
+        fs.allocate(made.inode, 0, 1, keep_size, &root()).unwrap();
+        assert_eq!(fs.getattr(made.inode).unwrap().mode, 0o106_755);
+        fs.allocate(made.inode, 0, 1, keep_size, &user).unwrap();
+        assert_eq!(fs.getattr(made.inode).unwrap().mode, 0o100_755);
+    }
 }
 
 /// Only those of regular files went, but pipes, sockets and devices can have set-id bits too.
