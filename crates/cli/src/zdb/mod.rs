@@ -13,7 +13,7 @@
 
 mod check;
 mod label;
-mod nvlist;
+pub(crate) mod nvlist;
 mod objects;
 mod pool;
 mod raw;

@@ -13,7 +13,7 @@ use engine::tunables::Tunables;
 use ondisk::blkptr::BlkPtr;
 use ondisk::nvlist::NvList;
 use serde_json::{Value as Json, json};
-use tarnfs::control::{PoolSelect, Request, VdevStatus, Wanted};
+use tarnfs::control::{HistoryRecord, PoolSelect, Request, VdevStatus, Wanted};
 
 use super::objects::Objects;
 use super::{Flags, check, label, nvlist, raw};
@@ -115,16 +115,8 @@ fn show_dataset(session: &mut Session<'_>, flags: &Flags, pool: &Pool, name: &st
 fn show_history(session: &mut Session<'_>, pool: &Pool) -> Result<(), Error> {
     say!(session, "\nHistory:");
     for record in pool.dsl.history.read(&pool.dsl.meta)? {
-        let time = record.u64("history time").map(|time| crate::units::history_time(time, &session.zone)).unwrap_or_default();
-        match (record.str("history command"), record.str("internal_name")) {
-            (Some(command), _) => say!(session, "{time} {command}"),
-            (None, Some(event)) => {
-                let dataset = record.str("dsname").map(|name| format!(" {name} ({})", record.u64("dsid").unwrap_or(0))).unwrap_or_default();
-                let (txg, details) = (record.u64("history txg").unwrap_or(0), record.str("internal_str").unwrap_or(""));
-                say!(session, "{time} [internal {event} txg:{txg}]{dataset} {details}");
-            }
-            _ => say!(session, "{time} {record:?}"),
-        }
+        let text = crate::history::text(&HistoryRecord::of(&record), &session.zone, false);
+        say!(session, "{}", text.trim_end_matches('\n'));
     }
     Ok(())
 }

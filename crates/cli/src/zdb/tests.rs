@@ -114,6 +114,23 @@ fn dedup_is_simulated_as_the_real_zdb_does() {
     }
 }
 
+/// Records of calls were shown as the program has them in memory, and events without their details.
+#[test]
+fn history_is_shown_as_the_real_zdb_shows_it() {
+    for name in ["acl", "quota", "snap", "v28"] {
+        let Some(golden) = golden(name) else {
+            sim::places::skipped(&format!("zdb -h on golden pool {name}: no ../shared"));
+            continue;
+        };
+        let pool = golden.manifest.pool.name.clone();
+        let (code, out, err) = run(&["-e", "-p", &golden.directory().display().to_string(), "-h", &pool]);
+        assert_eq!((code, err.as_str()), (0, ""), "{name}");
+        assert!(out.contains(" ioctl create\n    input:\n        type: 2\n") || name == "v28", "{name}: {out}");
+        let Some(real) = sim::oracle::zdb_text(golden.directory(), &["-h", &pool]) else { return };
+        same(name, &out, &real);
+    }
+}
+
 #[test]
 fn single_objects_and_blocks() {
     let golden = golden("acl").expect("it is in the project");
