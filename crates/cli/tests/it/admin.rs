@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
@@ -313,7 +313,13 @@ fn files_without_a_mount() {
     // Through the mount of the daemon that has the pool.
     rig.ok("fs cp -a @tree tank/home:/");
     assert_eq!(rig.ok("fs ls tank/home:/"), "tree\n");
-    rig.refused("fs ls tank/none:/", "not mounted");
+    rig.refused("fs ls tank/none:/", "dataset does not exist");
+    // And where it is mounted nowhere, as long as that takes.
+    rig.ok("zfs create -o mountpoint=none tank/nowhere");
+    rig.ok("fs cp -a @tree tank/nowhere:/");
+    assert_eq!(rig.ok("fs find tank/nowhere:/tree/sub"), "/tree/sub\n/tree/sub/data\n/tree/sub/empty\n");
+    rig.ok("fs cp tank/nowhere:/tree/sub/data tank/home:/data");
+    assert_eq!((rig.get("tank/nowhere", "mounted"), rig.mounts().len()), ("no".to_owned(), 2));
     rig.ok("zpool export tank");
 
     // Without anybody.
@@ -336,6 +342,25 @@ fn files_without_a_mount() {
     rig.refused("fs cp -d @ tank/home:/tree @out3", "-r not specified");
     rig.refused("fs ls -d @ tonk:/", "cannot open pool 'tonk'");
     rig.refused("fs cp @out/hole tank@now:/x", "a snapshot cannot be changed");
+
+    // A file copied onto itself was emptied, and a directory into itself copied until the pool was full.
+    rig.refused("fs cp -d @ tank:/again/hole tank:/again/hole", "are the same file");
+    rig.refused("fs cp -d @ tank:/again/hole tank:/again", "are the same file");
+    rig.refused("fs cp @out/hole @out/sub/../hole", "are the same file");
+    assert_eq!((rig.ok("fs cat -d @ tank:/again/hole").len(), fs::metadata(rig.path("out/hole")).unwrap().len()), (5 << 20, 5 << 20));
+    rig.refused("fs cp -r -d @ tank:/again tank:/again/sub/within", "cannot copy a directory into itself");
+    rig.refused("fs cp -r @tree @tree/within", "cannot copy a directory into itself");
+    assert!(!rig.ok("fs find -d @ tank:/again").contains("within/sub/within"));
+
+    // Pipes and devices are copied as what they are.
+    rustix::fs::mknodat(rustix::fs::CWD, rig.path("tree/pipe"), rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600), 0).unwrap();
+    let null = rustix::fs::makedev(1, 3);
+    rustix::fs::mknodat(rustix::fs::CWD, rig.path("tree/null"), rustix::fs::FileType::CharacterDevice, rustix::fs::Mode::from_raw_mode(0o666), null).unwrap();
+    rig.refused("fs cp -d @ @tree/pipe tank:/pipe", "is no regular file");
+    rig.ok("fs cp -a -d @ @tree/pipe @tree/null tank:/again");
+    rig.ok("fs cp -a -d @ tank:/again/pipe tank:/again/null @out");
+    let copied = |name: &str| fs::symlink_metadata(rig.path("out").join(name)).unwrap();
+    assert!(copied("pipe").file_type().is_fifo() && copied("null").file_type().is_char_device() && copied("null").rdev() == null);
     rig.zdb(&["a.img"]);
     rig.check("tank");
 }

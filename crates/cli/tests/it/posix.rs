@@ -131,6 +131,14 @@ fn quotas_hold_and_df_shows_the_room() {
     rig.ok("zfs set reservation=none refreservation=20M tank/reserved");
     assert!((before - available()).abs_diff(20 * MIB) < MIB);
     rig.refused("zfs set refreservation=10G tank/reserved", "size is greater than available space");
+    rig.refused("zfs create -o quota=1M -o reservation=2M tank/never", "out of space");
+
+    // What a file system keeps itself can be given to it as it is made.
+    rig.ok("zfs create -o userquota@1000=5M -o compression=lz4 -o projectobjquota@7=9 tank/made");
+    assert_eq!((rig.get("tank/made", "userquota@1000"), rig.get("tank/made", "projectobjquota@7")), ((5 * MIB).to_string(), "9".to_owned()));
+    rig.refused("zfs create -o userused@1000=5M tank/never", "readonly");
+    rig.refused("zfs get used tank/never", "does not exist");
+    rig.ok("zfs destroy tank/made");
 
     // All the room that there is: what is referenced and what is available.
     rig.ok("zfs create -o refquota=10M -o defaultuserquota=1M tank/small");
@@ -230,6 +238,11 @@ fn files_of_every_kind_and_time() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o6755)).unwrap();
     std::os::unix::fs::chown(&program, None, None).unwrap();
     assert_eq!(mode(&program), 0o755);
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o6755)).unwrap();
+    if has_program("python3") {
+        let _ = as_user(JOE, "022", &format!("python3 -c 'import os; os.chown(\"{}\", -1, -1)'", program.display()));
+    }
+    assert_eq!(mode(&program), 0o6755, "not from what belongs to others");
     let path = |name: &str| rig.path("mnt").join(name);
     // Made without a name, named later, at a place that is free only.
     let unnamed = open(rig.path("mnt"), OFlags::TMPFILE | OFlags::RDWR, Mode::from_raw_mode(0o640)).unwrap();
