@@ -7,7 +7,7 @@
 
 use crate::direct::Direct;
 use crate::{Disk, DiskKind, check_range};
-use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock, seek};
 use rustix::io::{ReadWriteFlags, pwritev2};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -16,6 +16,9 @@ use std::path::Path;
 
 /// Most buffers of one vectored write.
 pub(crate) const VECTORS_MAX: usize = 1024;
+
+/// What is prepared with one write.
+const PREPARED_BYTES: usize = 4 << 20;
 
 /// How often a lock is tried for again, and how long apart: a second in all.
 const LOCK_TRIES: u32 = 50;
@@ -207,6 +210,31 @@ impl Disk for FileDisk {
         self.file.sync_data()
     }
 
+    fn gains_by_preparing(&self) -> bool {
+        self.kind == DiskKind::File
+    }
+
+    /// What the file system has not given room to yet, or has never written, is written with zeros.
+    fn prepare(&self, offset: u64, length: u64) -> io::Result<()> {
+        check_range(offset, usize::try_from(length).unwrap_or(usize::MAX), self.size)?;
+        let (mut at, end) = (offset, offset + length);
+        while at < end {
+            // Where the next hole begins, and where it ends; places that are reserved count as holes until they are written.
+            let hole = seek(&self.file, rustix::fs::SeekFrom::Hole(at))?.max(at);
+            let data = match seek(&self.file, rustix::fs::SeekFrom::Data(hole)) {
+                Err(rustix::io::Errno::NXIO) => end,
+                found => found?.min(end),
+            };
+            at = hole;
+            while at < data {
+                let zeros = &vec![0; ((data - at) as usize).min(PREPARED_BYTES)];
+                self.write_durable_at(&[zeros], at)?;
+                at += zeros.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
     fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match fallocate(&self.file, flags, offset, length) {
@@ -259,6 +287,23 @@ mod tests {
         disk.read_at(&mut back, 100_001).unwrap();
         assert_eq!(back, all);
         disk.discard(8192, 4096).unwrap();
+    }
+
+    #[test]
+    fn holes_are_prepared_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = FileDisk::create(&directory.path().join("d0"), 16 << 20).unwrap();
+        disk.write_durable_at(&[&[7; 8192]], 1 << 20).unwrap();
+        disk.prepare(512 << 10, 6 << 20).unwrap();
+        let place = |from| seek(&disk.file, from).unwrap();
+        assert_eq!(place(rustix::fs::SeekFrom::Data(0)), 512 << 10);
+        assert_eq!(place(rustix::fs::SeekFrom::Hole(512 << 10)), (512 << 10) + (6 << 20));
+        let mut back = vec![1; 6 << 20];
+        disk.read_at(&mut back, 512 << 10).unwrap();
+        let written = (512 << 10)..(512 << 10) + 8192;
+        assert!(back.iter().enumerate().all(|(at, byte)| *byte == if written.contains(&at) { 7 } else { 0 }));
+        disk.prepare(10 << 20, 0).unwrap();
+        assert_eq!(disk.prepare(15 << 20, 2 << 20).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]

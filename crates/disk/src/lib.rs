@@ -67,6 +67,17 @@ pub trait Disk: Send + Sync {
     /// Makes durable what was written before.
     fn flush(&self) -> io::Result<()>;
 
+    /// Does the first durable write to a place take longer than the next, so that it is worth while to prepare places?
+    fn gains_by_preparing(&self) -> bool {
+        false
+    }
+
+    /// Makes durable writes to a range, of which nothing is needed, as fast as they can be; it may be zeros afterwards.
+    fn prepare(&self, offset: u64, length: u64) -> io::Result<()> {
+        let _ = (offset, length);
+        Ok(())
+    }
+
     /// Says that a range is no longer needed. Best effort: afterwards it reads as anything.
     fn discard(&self, offset: u64, length: u64) -> io::Result<()>;
 

@@ -37,8 +37,24 @@ impl Disk for SliceDisk {
         self.inner.write_vectored_at(bufs, self.start + offset)
     }
 
+    fn write_durable_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
+        check_range(offset, bufs.iter().map(|b| b.len()).sum(), self.length)?;
+        self.inner.write_durable_at(bufs, self.start + offset)
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.inner.flush()
+    }
+
+    fn gains_by_preparing(&self) -> bool {
+        self.inner.gains_by_preparing()
+    }
+
+    fn prepare(&self, offset: u64, length: u64) -> io::Result<()> {
+        if offset.checked_add(length).is_none_or(|end| end > self.length) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.inner.prepare(self.start + offset, length)
     }
 
     fn discard(&self, offset: u64, length: u64) -> io::Result<()> {

@@ -13,4 +13,5 @@ mod mounted;
 mod posix;
 mod rig;
 mod transaction;
+mod upgrades;
 mod vanished;

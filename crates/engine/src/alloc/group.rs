@@ -6,8 +6,8 @@
 //! one such metaslab for each *stream* (so that threads do not wait for each other) and each copy on this vdev (the second
 //! copy of a block is kept away from the first).  When it is full or worn, the most promising of the others takes its place.
 //!
-//! In a vdev with many metaslabs one is set aside for the intent log, so that its short-lived blocks do not fragment the
-//! rest; it serves others when all else is full.  Nothing on disk says so.
+//! One metaslab is for the intent log ([`LogArea`]). In a vdev with many it is set aside, and is no part of the space that users are told
+//! of; in one with few it serves others as soon as all else is full.
 //!
 //! # Locks
 //!
@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use ondisk::dva::Dva;
 use parking_lot::{Mutex, RwLock};
 
+use super::log_area::LogArea;
 use super::metaslab::{Metaslab, SyncDone};
 use super::{ClassKind, LoadSpaceMap};
 use crate::bail;
@@ -32,6 +33,9 @@ const COPIES_MAX: usize = 3;
 const TRIES_MAX: usize = 100;
 /// From this many metaslabs on one is set aside for the intent log.
 const LOG_METASLABS_MIN: usize = 64;
+/// From this many on, of this size, one is for the intent log while there is room in the others.
+const SHARED_LOG_METASLABS_MIN: usize = 8;
+const SHARED_LOG_BYTES_MIN: u64 = 8 << 20;
 /// Bytes written to each disk before the next top-level vdev has its turn.
 const ALIQUOT_BYTES: u64 = 512 << 10;
 
@@ -97,7 +101,7 @@ pub struct Group {
     /// The metaslab in use, by stream and copy.
     current: Vec<Mutex<[Option<Arc<Metaslab>>; COPIES_MAX]>>,
     /// The metaslab for the intent log, if there is one.
-    log_metaslab: RwLock<Option<Arc<Metaslab>>>,
+    log_area: RwLock<Option<Arc<LogArea>>>,
     /// Metaslabs that a txg has changed.
     dirty: [Mutex<BTreeSet<u64>>; TXG_SLOTS],
     allocated: AtomicI64,
@@ -117,7 +121,7 @@ impl Group {
             config,
             metaslabs: RwLock::default(),
             current: (0..streams.max(1)).map(|_| Mutex::default()).collect(),
-            log_metaslab: RwLock::default(),
+            log_area: RwLock::default(),
             dirty: Default::default(),
             allocated: AtomicI64::new(0),
             deferred: AtomicI64::new(0),
@@ -148,13 +152,31 @@ impl Group {
         metaslab
     }
 
-    /// Chooses the emptiest metaslab for the intent log, if the vdev has many; once all are added.
-    pub fn set_log_metaslab(&self) {
+    /// Chooses an empty metaslab for the intent log; once all are added.
+    pub fn set_log_area(&self) {
         let metaslabs = self.metaslabs.read();
-        let wanted = matches!(self.config.class, ClassKind::Normal | ClassKind::Special);
-        if wanted && metaslabs.len() > LOG_METASLABS_MIN {
-            *self.log_metaslab.write() = metaslabs.iter().min_by_key(|metaslab| metaslab.allocated()).cloned();
+        let wanted = match self.config.class {
+            ClassKind::Normal | ClassKind::Special if metaslabs.len() > LOG_METASLABS_MIN => true,
+            ClassKind::Normal | ClassKind::Log => {
+                metaslabs.len() >= SHARED_LOG_METASLABS_MIN && 1_u64 << self.config.metaslab_shift >= SHARED_LOG_BYTES_MIN
+            }
+            ClassKind::Special | ClassKind::Dedup => false,
+        };
+        if wanted {
+            // The first of those that are as good as empty, so that it is the same one at the next import.
+            let use_of = |metaslab: &Metaslab| u128::from(metaslab.allocated()) * 64 / u128::from(metaslab.size.max(1));
+            *self.log_area.write() = metaslabs.iter().min_by_key(|metaslab| use_of(metaslab)).cloned().map(LogArea::new).map(Arc::new);
         }
+    }
+
+    /// The metaslab for the intent log, if there is one.
+    pub fn log_area(&self) -> Option<Arc<LogArea>> {
+        self.log_area.read().clone()
+    }
+
+    /// The metaslab for the log is not to be used by others before the last moment.
+    fn log_area_is_set_aside(&self) -> bool {
+        self.metaslabs.read().len() > LOG_METASLABS_MIN
     }
 
     /// Whether new blocks may go here: not on a vdev that is broken or being removed.
@@ -204,8 +226,8 @@ impl Group {
     pub(super) fn allocate(&self, request: GroupRequest<'_>, loader: &dyn LoadSpaceMap) -> Result<Option<u64>> {
         let here = request.copies_before.iter().filter(|dva| dva.vdev == self.config.vdev).count();
         if request.for_log
-            && let Some(metaslab) = self.log_metaslab.read().clone()
-            && let Some(offset) = self.try_metaslab(&metaslab, request, loader)?
+            && let Some(area) = self.log_area()
+            && let Some(offset) = self.try_log_area(&area, request, loader)?
         {
             return Ok(Some(offset));
         }
@@ -237,6 +259,16 @@ impl Group {
         request.must_succeed || !request.copies_before.iter().any(|dva| dva.vdev == self.config.vdev && inside(dva))
     }
 
+    fn try_log_area(&self, area: &LogArea, request: GroupRequest<'_>, loader: &dyn LoadSpaceMap) -> Result<Option<u64>> {
+        let metaslab = area.metaslab();
+        metaslab.load(loader)?;
+        let Some((offset, first)) = metaslab.allocate_lowest(request.size, request.txg) else { return Ok(None) };
+        if first {
+            self.mark_dirty(metaslab.id, request.txg);
+        }
+        Ok(Some(offset))
+    }
+
     fn try_metaslab(
         &self,
         metaslab: &Metaslab,
@@ -264,12 +296,13 @@ impl Group {
         });
         candidates.sort_by_key(|metaslab| std::cmp::Reverse(metaslab.weight()));
         let in_use = self.in_use_elsewhere();
-        let log_metaslab = self.log_metaslab.read().as_ref().map(|metaslab| metaslab.id);
+        let log_metaslab = self.log_area().map(|area| area.metaslab().id);
+        let for_all = request.must_succeed || !self.log_area_is_set_aside();
         let is_free = |metaslab: &&Arc<Metaslab>| !in_use.contains(&metaslab.id);
         let is_ordinary = |metaslab: &&Arc<Metaslab>| log_metaslab != Some(metaslab.id);
         let best = candidates.iter().filter(is_free).filter(is_ordinary);
         let shared = candidates.iter().filter(|metaslab| !is_free(metaslab)).filter(is_ordinary);
-        let last = candidates.iter().filter(|metaslab| request.must_succeed && !is_ordinary(metaslab));
+        let last = candidates.iter().filter(|metaslab| for_all && !is_ordinary(metaslab));
         let tries = if request.must_succeed { usize::MAX } else { TRIES_MAX };
         for metaslab in best.chain(shared).chain(last).take(tries) {
             if let Some(offset) = self.try_metaslab(metaslab, request, loader)? {
@@ -346,7 +379,7 @@ impl Group {
 
     /// Bytes set aside for the intent log.
     pub fn embedded_log_bytes(&self) -> u64 {
-        self.log_metaslab.read().as_ref().map_or(0, |metaslab| metaslab.size)
+        self.log_area().filter(|_| self.log_area_is_set_aside()).map_or(0, |area| area.metaslab().size)
     }
 
     /// Percent of fragmentation of its free space, weighted by how much is free where.

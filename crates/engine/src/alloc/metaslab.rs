@@ -167,6 +167,11 @@ impl Metaslab {
         Ok(())
     }
 
+    /// Is the offset in this metaslab?
+    pub fn contains(&self, offset: u64) -> bool {
+        (self.start..self.start + self.size).contains(&offset)
+    }
+
     /// Keeps loads out while the sync thread changes what a load reads.
     pub fn exclude_load(&self) -> MutexGuard<'_, ()> {
         self.loading.lock()
@@ -215,7 +220,7 @@ impl Metaslab {
     pub(super) fn allocate(&self, size: u64, txg: u64) -> Option<(u64, bool)> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
-        let free = state.free.as_mut()?;
+        let free = state.free.as_ref()?;
         let cursor = &mut state.cursors[(size.trailing_zeros() as usize).min(31)];
         let large = free.largest_class().is_some_and(|(class, _)| class >= SEARCH_CLASS_MIN);
         let roomy = large && free.bytes() >= self.size / 100 * SEARCH_FREE_PERCENT;
@@ -226,12 +231,34 @@ impl Metaslab {
             return None;
         };
         *cursor = offset + size;
-        free.remove(offset, size).unwrap_or_else(|error| unreachable!("{self}: {error}"));
+        Some((offset, self.take(state, offset, size, txg)))
+    }
+
+    /// As [`Metaslab::allocate`], the lowest room.
+    pub(super) fn allocate_lowest(&self, size: u64, txg: u64) -> Option<(u64, bool)> {
+        let mut state = self.state.lock();
+        let free = state.free.as_ref()?;
+        let lowest = free.first_fit(self.start, size, SEARCH_BYTES, SEARCH_SEGMENTS);
+        let offset = lowest.or_else(|| free.best_fit(size))?;
+        Some((offset, self.take(&mut state, offset, size, txg)))
+    }
+
+    /// As [`Metaslab::allocate`], the first room at `from` or behind it, but not if that is hard to find.
+    pub(super) fn allocate_behind(&self, from: u64, size: u64, txg: u64) -> Option<(u64, bool)> {
+        let mut state = self.state.lock();
+        let offset = state.free.as_ref()?.first_fit(from, size, SEARCH_BYTES, SEARCH_SEGMENTS)?;
+        Some((offset, self.take(&mut state, offset, size, txg)))
+    }
+
+    /// A free range is allocated by `txg`; says whether it is the first one here.
+    fn take(&self, state: &mut State, offset: u64, size: u64, txg: u64) -> bool {
+        let taken = state.free.as_mut().map(|free| free.remove(offset, size));
+        taken.unwrap_or(Ok(())).unwrap_or_else(|error| unreachable!("{self}: {error}"));
         state.used_txg = state.used_txg.max(txg);
         let allocating = &mut state.allocating[txg as usize % TXG_SLOTS];
         let first = allocating.is_empty();
         allocating.add(offset, size).unwrap_or_else(|error| panic!("{self}: allocated twice: {error}"));
-        Some((offset, first))
+        first
     }
 
     /// Gives back what `txg` allocated and no pass has written yet (a write that failed).

@@ -35,12 +35,14 @@
 
 mod allocator;
 mod group;
+mod log_area;
 mod metaslab;
 mod range_tree;
 mod space;
 
 pub use allocator::{Allocator, ClassKind, Request};
 pub use group::{Group, GroupConfig, SpaceUse};
+pub use log_area::{LogArea, Piece};
 pub use metaslab::{Changes, Metaslab, SyncDone};
 pub use range_tree::{CLASSES as SIZE_CLASSES, RangeError, RangeFault, RangeTree};
 pub use space::{fragmentation, slop_bytes};

@@ -15,15 +15,15 @@ const UNIT: u64 = 4096;
 const METASLAB_SHIFT: u8 = 20;
 
 /// What the space maps would say: the ranges in use of each metaslab, as of the last synced txg.
-#[derive(Default)]
 struct Disk {
+    metaslab_shift: u8,
     in_use: Mutex<BTreeMap<(u32, u64), RangeTree>>,
 }
 
 impl LoadSpaceMap for Disk {
     fn load(&self, vdev: u32, metaslab: u64) -> Result<RangeTree> {
         let mut free = RangeTree::new();
-        free.add(metaslab << METASLAB_SHIFT, 1 << METASLAB_SHIFT)?;
+        free.add(metaslab << self.metaslab_shift, 1 << self.metaslab_shift)?;
         if let Some(in_use) = self.in_use.lock().get(&(vdev, metaslab)) {
             free.remove_all(in_use)?;
         }
@@ -32,19 +32,23 @@ impl LoadSpaceMap for Disk {
 }
 
 fn add_group(allocator: &Allocator, vdev: u32, class: ClassKind, metaslabs: u64) -> Arc<Group> {
+    add_group_with(allocator, vdev, class, metaslabs, METASLAB_SHIFT)
+}
+
+fn add_group_with(allocator: &Allocator, vdev: u32, class: ClassKind, metaslabs: u64, metaslab_shift: u8) -> Arc<Group> {
     let config = GroupConfig {
         vdev,
         class,
         ashift: 12,
-        metaslab_shift: METASLAB_SHIFT,
+        metaslab_shift,
         data_disks: 1,
         allocated_size: Box::new(|physical| physical.next_multiple_of(UNIT)),
     };
     let group = Arc::new(Group::new(config, allocator.streams()));
     for id in 0..metaslabs {
-        group.add_metaslab(Metaslab::new(vdev, id, 1 << METASLAB_SHIFT, 12, None, 0));
+        group.add_metaslab(Metaslab::new(vdev, id, 1 << metaslab_shift, 12, None, 0));
     }
-    group.set_log_metaslab();
+    group.set_log_area();
     allocator.add_group(Arc::clone(&group));
     group
 }
@@ -59,7 +63,11 @@ struct Pool {
 
 impl Pool {
     fn new(streams: usize) -> Self {
-        let disk = Arc::new(Disk::default());
+        Self::with_metaslabs(streams, METASLAB_SHIFT)
+    }
+
+    fn with_metaslabs(streams: usize, metaslab_shift: u8) -> Self {
+        let disk = Arc::new(Disk { metaslab_shift, in_use: Mutex::default() });
         let allocator = Allocator::new(streams);
         allocator.set_loader(Arc::clone(&disk) as Arc<dyn LoadSpaceMap>);
         Self { allocator, disk, touched: BTreeSet::new(), changes: Vec::new() }
@@ -317,6 +325,53 @@ fn the_log_has_its_own_metaslab() {
         assert_ne!(dva.offset >> METASLAB_SHIFT, home);
     }
     assert_eq!(pool.allocator.allocate(&log).unwrap()[0].offset >> METASLAB_SHIFT, home);
+}
+
+#[test]
+fn places_of_the_log_come_round_and_what_lies_ahead_is_prepared_by_nobody_else() {
+    let pool = Pool::new(1);
+    let group = add_group(&pool.allocator, 0, ClassKind::Normal, 80);
+    let area = group.log_area().expect("a vdev with many metaslabs has one");
+    let (start, size) = (area.metaslab().start, area.metaslab().size);
+    let log = Request { for_log: true, ..Request::new(ClassKind::Normal, 4096, 1, 1) };
+    let first = pool.allocator.allocate(&log).unwrap()[0];
+    assert_eq!(first.offset, start);
+    let second = pool.allocator.allocate(&log).unwrap()[0];
+    pool.allocator.unallocate(first, 1).unwrap();
+    assert_eq!(pool.allocator.allocate(&log).unwrap()[0].offset, start, "the lowest room, not the next");
+    assert!(!area.begin_preparing(start + 2 * size), "another metaslab");
+    assert!(area.begin_preparing(second.offset + 4096) && !area.begin_preparing(second.offset + 4096), "one at a time");
+    let (mut end, mut pieces) = (second.offset + 4096, 0);
+    while let Some(piece) = area.take_piece(1) {
+        assert_eq!(piece.offset, end, "what is in use is left out");
+        let beside = pool.allocator.allocate(&log).unwrap()[0];
+        assert!(!(piece.offset..piece.offset + piece.size).contains(&beside.offset), "it is nobody's meanwhile");
+        pool.allocator.unallocate(beside, 1).unwrap();
+        pool.allocator.unallocate(Dva::new(0, piece.offset, piece.size), 1).unwrap();
+        area.piece_prepared(piece);
+        (end, pieces) = (piece.offset + piece.size, pieces + 1);
+        if end == start + size {
+            break;
+        }
+    }
+    assert!(end == start + size && pieces >= 8, "{pieces} pieces to {end:#x}");
+    assert!(area.take_piece(1).is_none());
+    area.end_preparing(true);
+    assert!(!area.begin_preparing(end));
+    // A group in which the log has taken much of it ought to be written.
+    assert!(!area.note_taken(1, size / 10) && area.note_taken(1, size / 9) && !area.note_taken(2, 4096));
+}
+
+#[test]
+fn a_small_vdev_shares_the_metaslab_of_its_log_before_it_is_full() {
+    let pool = Pool::with_metaslabs(1, 23);
+    let group = add_group_with(&pool.allocator, 0, ClassKind::Normal, 8, 23);
+    assert_eq!(group.embedded_log_bytes(), 0, "users are told of all space");
+    let home = group.log_area().expect("it has one").metaslab().id;
+    let request = Request::new(ClassKind::Normal, 1 << 20, 1, 1);
+    let places: Vec<u64> = std::iter::from_fn(|| pool.allocator.allocate(&request).ok()).map(|dvas| dvas[0].offset >> 23).collect();
+    assert_eq!(places.len(), 64, "all of it can be had");
+    assert!(places.iter().position(|place| *place == home) >= Some(56), "last of all: {places:?}");
 }
 
 #[test]

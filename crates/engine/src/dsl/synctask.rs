@@ -13,7 +13,7 @@
 //! A change that fails after its second check has failed half-way: that stops the pool.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -30,6 +30,8 @@ type Work = Box<dyn FnOnce(&Arc<Dsl>, &SyncTx<'_>) -> Result<()> + Send>;
 #[derive(Default)]
 pub(super) struct SyncTasks {
     queues: [Mutex<Vec<Work>>; TXG_SIZE],
+    /// The last txg that one was queued for.
+    newest: AtomicU64,
     /// A change is being made: set while `config` is held for writing.
     running: AtomicBool,
 }
@@ -100,7 +102,20 @@ impl Dsl {
         // A group that is being closed may have a holder who waits for a device, and this may be what clears that, or records it.
         let hold = context.groups.hold_unless(&|| context.io.devices().suspension())?;
         self.tasks.queues[slot(hold.txg())].lock().push(work);
+        self.tasks.newest.fetch_max(hold.txg(), Ordering::AcqRel);
         Ok(hold.txg())
+    }
+
+    /// Waits until what has been queued is done and on disk.
+    ///
+    /// # Errors
+    /// What stopped the pool, or what it waits for.
+    pub fn wait_for_tasks(&self) -> Result<()> {
+        let context = &self.meta.context;
+        match self.tasks.newest.load(Ordering::Acquire) {
+            newest if newest > context.groups.synced_txg() => context.groups.wait_synced_unless(newest, &|| context.io.devices().suspension()),
+            _ => Ok(()),
+        }
     }
 
     fn check_space(&self, blocks: u64, check: SpaceCheck) -> Result<()> {

@@ -281,6 +281,17 @@ impl Leaf {
         result
     }
 
+    /// Is it worth while to prepare places?
+    pub fn gains_by_preparing(&self) -> bool {
+        self.disk.read().as_ref().is_some_and(|disk| disk.gains_by_preparing())
+    }
+
+    /// Prepares a range, of which nothing is needed, for durable writes.
+    pub fn prepare(&self, offset: u64, length: u64) -> Result<()> {
+        let at = self.place(offset, length)?;
+        self.with_disk("prepare", |disk| disk.prepare(at, length))
+    }
+
     /// Gives back space. Best effort.
     pub fn discard(&self, offset: u64, length: u64) -> Result<()> {
         let at = self.place(offset, length)?;

@@ -309,6 +309,17 @@ impl TopVdev {
         if mirror::flush_is_enough(&before, &flushed) { Ok(()) } else { Err(last) }
     }
 
+    /// Is it worth while to prepare places on one of the leaves?
+    pub fn gains_by_preparing(&self) -> bool {
+        self.leaves.iter().any(|leaf| leaf.gains_by_preparing())
+    }
+
+    /// Prepares a range, of which nothing is needed, for durable writes. What fails is met again by who writes there.
+    pub fn prepare(&self, offset: u64, length: u64) -> Result<()> {
+        self.check(offset, length as usize)?;
+        self.leaves.iter().filter(|leaf| leaf.is_open()).try_for_each(|leaf| leaf.prepare(offset, length))
+    }
+
     /// Gives back space on all leaves. Best effort: errors do not matter.
     pub fn discard(&self, offset: u64, length: u64) {
         for leaf in &self.leaves {

@@ -1,5 +1,7 @@
 //! Log blocks: their pointers, their bytes, how large the next one is to be.
 
+use std::sync::Arc;
+
 use ondisk::algorithm::ChecksumAlgorithm;
 use ondisk::blkptr::{BlkPtr, DataPointer};
 use ondisk::object_type::ObjectType;
@@ -7,10 +9,11 @@ use ondisk::zil::{CHECKSUM_SEQUENCE, ChainPhys, LOG_BLOCK_MIN, RecordHeader, Wri
 use transform::checksum::{ZILOG2, embedded};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+use super::ahead::look_ahead;
 use crate::bail;
+use crate::dmu::DmuContext;
 use crate::error::Result;
 use crate::txg::Txg;
-use crate::zio::BlockIo;
 
 /// The largest log block.
 pub(super) const LOG_BLOCK_MAX: usize = 128 << 10;
@@ -47,15 +50,17 @@ impl Sizes {
 }
 
 /// Allocates a block; its checksum words say where in the chain it is.
-pub(super) fn allocate(io: &BlockIo, bytes: usize, words: [u64; 4], txg: Txg) -> Result<BlkPtr> {
-    let dvas = io.allocate_log(bytes as u64, 1, txg)?;
+pub(super) fn allocate(context: &Arc<DmuContext>, bytes: usize, words: [u64; 4], txg: Txg) -> Result<BlkPtr> {
+    let dvas = context.io.allocate_log(bytes as u64, 1, txg)?;
     let mut pointer = DataPointer::new(&dvas, ObjectType::INTENT_LOG, 0, txg);
     pointer.logical_size = bytes as u64;
     pointer.physical_size = bytes as u64;
     pointer.checksum_algorithm = ChecksumAlgorithm::Zilog2;
     pointer.checksum = words;
     pointer.fill = 0;
-    Ok(pointer.encode())
+    let pointer = pointer.encode();
+    look_ahead(context, &pointer, txg);
+    Ok(pointer)
 }
 
 /// The words of the block after that of `words`.

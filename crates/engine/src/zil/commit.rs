@@ -143,7 +143,7 @@ impl Zil {
             if !exists {
                 let hold = self.context.groups.hold();
                 let words = first_checksum(self.dataset, || self.context.host.random());
-                let Ok(first) = block::allocate(&self.context.io, block::block_bytes(0), words, hold.txg()) else { return Ok(false) };
+                let Ok(first) = block::allocate(&self.context, block::block_bytes(0), words, hold.txg()) else { return Ok(false) };
                 let mut chain = self.chain.lock();
                 if chain.blocks.is_empty() && chain.broken.is_none() {
                     chain.blocks.push_back(ChainBlock { pointer: first, allocated: hold.txg(), newest: 0, round: 0 });
@@ -255,7 +255,7 @@ impl Zil {
         let sizes = parts.iter().skip(1).map(|part| block::block_bytes(part.len())).chain([predicted]);
         for bytes in sizes {
             let words = block::following(pointers.last().map_or([0; 4], BlkPtr::checksum_words));
-            match block::allocate(&self.context.io, bytes, words, txg) {
+            match block::allocate(&self.context, bytes, words, txg) {
                 Ok(pointer) => pointers.push(pointer),
                 Err(_) => {
                     self.give_back(&mut self.chain.lock(), &pointers[1..], txg);

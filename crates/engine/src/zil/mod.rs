@@ -33,6 +33,7 @@
 //! # Path
 //! called by tarnfs::zpl (log, commit, replay), pool (claim), dsl through [`crate::dmu::ObjsetLog`]; calls dmu, zio.
 
+mod ahead;
 mod block;
 mod claim;
 mod commit;

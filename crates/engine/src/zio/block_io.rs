@@ -226,6 +226,19 @@ impl BlockIo {
         self.allocator.allocate(&Request { for_log: true, ..Request::new(class, physical, copies, txg) })
     }
 
+    /// Is it worth while to prepare places of a vdev for durable writes?
+    pub fn gains_by_preparing(&self, vdev: u32) -> bool {
+        self.devices.device(vdev).is_some_and(|device| device.gains_by_preparing())
+    }
+
+    /// Prepares a range of a vdev, of which nothing is needed, for durable writes.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn prepare(&self, vdev: u32, offset: u64, length: u64) -> Result<()> {
+        self.device(Dva::new(vdev, offset, length))?.prepare(offset, length)
+    }
+
     /// A block of the intent log could not be written: if it is on a device for the log alone, the next ones go elsewhere.
     pub fn avoid_log_device(&self, bp: &BlkPtr) {
         for dva in bp.dvas() {

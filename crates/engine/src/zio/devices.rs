@@ -34,6 +34,15 @@ pub trait BlockDevice: Send + Sync {
     fn write_durable(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
         self.write(offset, buffers)
     }
+    /// Is it worth while to prepare places for durable writes?
+    fn gains_by_preparing(&self) -> bool {
+        false
+    }
+    /// Prepares a range, of which nothing is needed, for durable writes.
+    fn prepare(&self, offset: u64, length: u64) -> Result<()> {
+        let _ = (offset, length);
+        Ok(())
+    }
     /// Writes what is right over what `read_copy` in the given way has read.
     fn repair_copy(&self, copy: usize, offset: u64, data: &[u8]) -> Result<()>;
     /// Counts a checksum error against the disks of the given way.
@@ -103,6 +112,14 @@ impl BlockDevice for TopVdev {
 
     fn write_durable(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
         self.write_durable(offset, buffers)
+    }
+
+    fn gains_by_preparing(&self) -> bool {
+        self.gains_by_preparing()
+    }
+
+    fn prepare(&self, offset: u64, length: u64) -> Result<()> {
+        self.prepare(offset, length)
     }
 
     fn repair_copy(&self, copy: usize, offset: u64, data: &[u8]) -> Result<()> {

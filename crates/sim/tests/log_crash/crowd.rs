@@ -1,5 +1,6 @@
 //! Many threads that ask for durability at once, and the power goes under them.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
@@ -19,11 +20,10 @@ fn name(thread: u64) -> String {
 }
 
 /// So many commits may be under way; the power goes after so many writes. What `fsync` had acknowledged by then must be there.
-fn run(commits: usize, writes: u64, seed: u64) {
+pub(crate) fn run(disk: &Arc<CutDisk>, commits: usize, writes: u64, seed: u64) {
     let what = format!("{commits} commits at a time, cut after {writes} writes, seed {seed}");
-    let disk = CutDisk::new(vec![0; DISK_BYTES]);
     let mode = Mode { commits, ..Mode::default() };
-    let pool = create_with(vec![top(&disk, "/cut", false)], mode);
+    let pool = create_with(vec![top(disk, "/cut", false)], mode);
     let fs = file_system_in(&pool, mode);
     fs.fsync(make(&fs, "first")).unwrap();
     disk.arm(writes, seed);
@@ -32,7 +32,7 @@ fn run(commits: usize, writes: u64, seed: u64) {
     let told = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (fs, told, disk) = (&fs, &told, &disk);
+            let (fs, told) = (&fs, &told);
             scope.spawn(move || {
                 let inode = make(fs, &name(thread));
                 for turn in 0..TURNS {
@@ -72,6 +72,6 @@ fn what_many_threads_were_told_is_there() {
     let first: u64 = rand::random_range(0..1 << 40);
     println!("seeds {first}..");
     for seed in first..first + 8 {
-        run([1, 2, 3, 8][seed as usize % 4], seed % 50 * 2, seed);
+        run(&CutDisk::new(vec![0; DISK_BYTES]), [1, 2, 3, 8][seed as usize % 4], seed % 50 * 2, seed);
     }
 }

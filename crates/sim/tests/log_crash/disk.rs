@@ -46,13 +46,16 @@ pub(crate) struct CutDisk {
     pub(crate) progress: AtomicUsize,
     /// Durable writes take a while before they come, not all of them as long.
     pub(crate) slow: AtomicBool,
+    /// Places are worth to be prepared; which were.
+    pub(crate) gains: AtomicBool,
+    pub(crate) prepared: Mutex<Vec<(u64, u64)>>,
 }
 
 impl CutDisk {
     pub(crate) fn new(image: Vec<u8>) -> Arc<Self> {
         let size = image.len() as u64;
         let state = State { current: image.clone(), stable: image, pending: Vec::new(), fuse: None, cut: None, writes: 0, broken: false };
-        Arc::new(CutDisk { state: Mutex::new(state), size, progress: AtomicUsize::new(0), slow: AtomicBool::new(false) })
+        Arc::new(CutDisk { state: Mutex::new(state), size, progress: AtomicUsize::new(0), slow: AtomicBool::new(false), gains: AtomicBool::new(false), prepared: Mutex::default() })
     }
 
     /// The power goes after so many more writes.
@@ -158,6 +161,15 @@ impl Disk for CutDisk {
             stable[write.offset..write.offset + write.bytes.len()].copy_from_slice(&write.bytes);
         }
         Ok(())
+    }
+
+    fn gains_by_preparing(&self) -> bool {
+        self.gains.load(Ordering::Relaxed)
+    }
+
+    fn prepare(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.prepared.lock().push((offset, length));
+        self.write(&[&vec![0; length as usize]], offset, true)
     }
 
     fn discard(&self, _offset: u64, _length: u64) -> io::Result<()> {

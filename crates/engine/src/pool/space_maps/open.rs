@@ -243,5 +243,5 @@ fn add_metaslabs(maps: &VdevMaps) {
         let metaslab = Metaslab::new(config.vdev, id, size, config.ashift, header, slot.allocated());
         maps.group.add_metaslab(metaslab);
     }
-    maps.group.set_log_metaslab();
+    maps.group.set_log_area();
 }

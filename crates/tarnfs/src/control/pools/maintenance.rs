@@ -24,6 +24,8 @@ impl Pools {
         let pools = self.select(select.name.as_deref())?;
         let histories = pools.into_iter().map(|(name, imported)| {
             let dsl = &imported.pool.engine().dsl;
+            // The command before this one is in it. Of a pool that waits for a device, what is on disk is shown.
+            let _ = dsl.wait_for_tasks();
             let mut records = dsl.history.read(&dsl.meta).map_err(|error| Failure::about_pool(&error))?;
             records.drain(1.min(records.len())..records.len().saturating_sub(RECORDS_MAX).max(1.min(records.len())));
             Ok(PoolHistory { name: name.clone(), records: records.iter().map(HistoryRecord::of).collect() })
