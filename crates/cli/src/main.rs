@@ -11,6 +11,7 @@ mod command;
 mod display;
 mod fs;
 mod getopt;
+mod history;
 mod json;
 mod mount_helper;
 mod names;

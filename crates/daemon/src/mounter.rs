@@ -25,7 +25,7 @@ use rustix::process::geteuid;
 use tarnfs::control::{Failure, FailureKind, Job, Mount, MountPlan, Mounter, TransactionBegin, TransactionEnd, TransactionPlace};
 use tarnfs::{AccessTime, Error, FileSystem, Pool};
 
-use crate::mounts::{MountHow, Mounts, SUBTYPE};
+use crate::mounts::{MountHow, Mounts, SUBTYPE, renamed};
 use crate::ops::{Ops, OpsOptions, SnapshotInfo, Snapshots, SyncPolicy};
 use crate::transactions::{Transactions, ViewHow};
 
@@ -66,7 +66,8 @@ struct Properties {
 /// Snapshots of a dataset, for `.zfs/snapshot`.
 struct PoolSnapshots {
     pool: Arc<Pool>,
-    dataset: String,
+    /// Its object: the name may change while it is mounted.
+    dataset: u64,
 }
 
 impl PoolSnapshots {
@@ -80,7 +81,7 @@ impl PoolSnapshots {
 impl Snapshots for PoolSnapshots {
     fn list(&self) -> fuse::Result<Vec<SnapshotInfo>> {
         let list = || -> Result<Vec<SnapshotInfo>, Error> {
-            let dataset = self.pool.engine().dsl.open_dataset(&self.dataset)?;
+            let dataset = self.pool.engine().dsl.dataset(self.dataset)?;
             dataset.snapshots()?.into_iter().map(|(name, object)| self.info(name, object)).collect()
         };
         list().map_err(crate::errno::of)
@@ -91,7 +92,8 @@ impl Snapshots for PoolSnapshots {
         if name.contains(['@', '/', '%']) {
             return Err(Errno::ENOENT);
         }
-        self.pool.file_system(&format!("{}@{name}", self.dataset)).map_err(crate::errno::of)
+        let open = || self.pool.file_system(&format!("{}@{name}", self.pool.engine().dsl.dataset(self.dataset)?.name()?));
+        open().map_err(crate::errno::of)
     }
 }
 
@@ -306,7 +308,8 @@ impl Mounter for FuseMounter {
             self.asked.insert(dataset, asked);
             return Ok(());
         }
-        let snapshots = properties.snapshots.then(|| Box::new(PoolSnapshots { pool: Arc::clone(&pool), dataset: dataset.clone() }) as Box<dyn Snapshots>);
+        let object = pool.engine().dsl.open_dataset(&dataset).map_err(failed)?.object;
+        let snapshots = properties.snapshots.then(|| Box::new(PoolSnapshots { pool: Arc::clone(&pool), dataset: object }) as Box<dyn Snapshots>);
         let ops = Arc::new(Ops::new(filesystem, snapshots, properties.ops));
         if !properties.read_only {
             ops.free_left_behind();
@@ -337,6 +340,16 @@ impl Mounter for FuseMounter {
         let is_below = |dataset: &str| dataset == root || dataset.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
         self.transactions.before_unmount(is_below, force)?;
         self.mounts.unmount_tree(root, force)
+    }
+
+    fn check_rename(&self, from: &str) -> Result<(), Failure> {
+        self.transactions.before_unmount(|dataset| renamed(dataset, from, "").is_some(), false)
+    }
+
+    fn renamed(&mut self, from: &str, to: &str) {
+        self.mounts.renamed(from, to);
+        let asked = std::mem::take(&mut self.asked);
+        self.asked = asked.into_iter().map(|(dataset, options)| (renamed(&dataset, from, to).unwrap_or(dataset), options)).collect();
     }
 
     fn is_mounted(&self, dataset: &str) -> bool {

@@ -85,6 +85,16 @@ impl Mounts {
         Ok(false)
     }
 
+    /// A dataset was renamed, and those below it with it.
+    pub fn renamed(&mut self, from: &str, to: &str) {
+        for mounted in &mut self.list {
+            if let Some(name) = renamed(&mounted.dataset, from, to) {
+                tracing::info!(dataset = mounted.dataset, path = %mounted.path.display(), name, "renamed");
+                mounted.dataset = name;
+            }
+        }
+    }
+
     /// Is anything?
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
@@ -207,6 +217,12 @@ impl Mounts {
         let living = self.list.iter().filter(|mounted| mounted.is_in_sight());
         living.map(|mounted| Mount { dataset: mounted.dataset.clone(), mountpoint: mounted.path.to_string_lossy().into_owned() }).collect()
     }
+}
+
+/// The new name of a dataset, if it is the one that was renamed or is below it.
+pub(crate) fn renamed(dataset: &str, from: &str, to: &str) -> Option<String> {
+    let rest = dataset.strip_prefix(from).filter(|rest| rest.is_empty() || rest.starts_with(['/', '@']))?;
+    Some(format!("{to}{rest}"))
 }
 
 /// Makes the directory, and refuses one that has entries. A mount that a killed daemon left behind is cleared away first.

@@ -2,7 +2,7 @@
 
 use super::Flags;
 use super::place::Places;
-use super::tree::{Kind, Result, Tree, join, last_name, shown};
+use super::tree::{Identity, Kind, Result, Tree, join, last_name};
 use crate::session::{Session, Stop, complain};
 
 const BUFFER_BYTES: usize = 1 << 20;
@@ -13,6 +13,8 @@ struct Copy<'a> {
     flags: &'a Flags,
     from: &'a mut dyn Tree,
     to: &'a mut dyn Tree,
+    /// The directory that was made first: it is not copied itself where it is within what is copied.
+    made: Option<Identity>,
     failures: Vec<String>,
     buffer: Vec<u8>,
 }
@@ -27,11 +29,21 @@ impl Copy<'_> {
 
     fn try_any(&mut self, from: &[u8], to: &[u8], depth: usize) -> Result<()> {
         let entry = self.from.entry(from)?;
+        let identity = self.from.identity(from);
+        if entry.kind != Kind::SymbolicLink && identity.is_some() && identity == self.to.identity(to) {
+            return Err(format!("'{}' and '{}' are the same file", self.from.shown(from), self.to.shown(to)));
+        }
         match entry.kind {
-            Kind::Directory if !self.flags.recursive => return Err(format!("-r not specified; omitting directory '/{}'", shown(from))),
-            Kind::Directory if depth > DEPTH_MAX => return Err(format!("'/{}' is nested too deep", shown(from))),
+            Kind::Directory if !self.flags.recursive => return Err(format!("-r not specified; omitting directory '{}'", self.from.shown(from))),
+            Kind::Directory if depth > DEPTH_MAX => return Err(format!("'{}' is nested too deep", self.from.shown(from))),
+            Kind::Directory if identity.is_some() && identity == self.made => {
+                return Err(format!("cannot copy a directory into itself, '{}'", self.from.shown(from)));
+            }
             Kind::Directory => {
                 self.to.make_directory(to, entry.mode)?;
+                if depth == 0 {
+                    self.made = self.to.identity(to);
+                }
                 for name in self.from.names(from)? {
                     self.any(&join(from, &name), &join(to, &name), depth + 1);
                 }
@@ -44,7 +56,11 @@ impl Copy<'_> {
                 self.to.make_file(to, entry.mode)?;
                 self.contents(from, to, entry.size)?;
             }
-            Kind::Special => return Err(format!("'/{}' is no regular file, directory or link; omitting it", shown(from))),
+            // What would come out of it, if it ends at all, is not what it is.
+            Kind::Special if !self.flags.recursive => {
+                return Err(format!("-r not specified; omitting '{}', which is no regular file", self.from.shown(from)));
+            }
+            Kind::Special => self.to.make_special(to, entry.mode, entry.device)?,
         }
         if self.flags.preserve {
             let attributes = self.from.attributes(from)?;
@@ -113,7 +129,7 @@ fn copy_all(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'_>, s
         } else {
             to.path.clone()
         };
-        let mut copy = Copy { flags, from: &mut *from.tree, to: &mut *to.tree, failures: Vec::new(), buffer: vec![0; BUFFER_BYTES] };
+        let mut copy = Copy { flags, from: &mut *from.tree, to: &mut *to.tree, made: None, failures: Vec::new(), buffer: vec![0; BUFFER_BYTES] };
         copy.any(&from.path, &place, 0);
         failures.append(&mut copy.failures);
     }

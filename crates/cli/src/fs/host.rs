@@ -7,7 +7,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 
-use super::tree::{Entry, Kind, Path, Result, Tree, shown};
+use rustix::fs::{CWD, FileType, Mode, major, makedev, minor, mknodat};
+
+use super::tree::{Entry, Identity, Kind, Path, Result, Tree, shown};
+
+/// Bits of a minor device number in an [`Entry`].
+const MINOR_BITS: u32 = 20;
 
 /// Files below a directory; or one file, when the path is empty.
 pub(super) struct HostTree {
@@ -27,7 +32,7 @@ impl HostTree {
 
     fn failed(&self, path: Path<'_>, error: &io::Error) -> String {
         let words = error.to_string();
-        format!("{}: {}", shown(self.path(path).as_os_str().as_bytes()), words.split(" (os error").next().unwrap_or(&words))
+        format!("{}: {}", self.shown(path), words.split(" (os error").next().unwrap_or(&words))
     }
 
     fn done<T>(&self, path: Path<'_>, result: io::Result<T>) -> Result<T> {
@@ -59,6 +64,7 @@ impl Tree for HostTree {
             mode: found.mode(),
             inode: found.ino(),
             links: found.nlink(),
+            device: u64::from(major(found.rdev())) << MINOR_BITS | u64::from(minor(found.rdev())),
             uid: found.uid(),
             gid: found.gid(),
             size: found.size(),
@@ -69,6 +75,16 @@ impl Tree for HostTree {
                 time(found.ctime(), found.ctime_nsec()),
             ],
         })
+    }
+
+    fn shown(&self, path: Path<'_>) -> String {
+        shown(self.path(path).as_os_str().as_bytes())
+    }
+
+    /// Of what a link leads to: that is what would be written.
+    fn identity(&mut self, path: Path<'_>) -> Option<Identity> {
+        let found = fs::metadata(self.path(path)).ok()?;
+        Some(Identity { place: format!("device {}", found.dev()), inode: found.ino() })
     }
 
     fn names(&mut self, path: Path<'_>) -> Result<Vec<Vec<u8>>> {
@@ -122,6 +138,13 @@ impl Tree for HostTree {
         let made = self.done(path, made)?;
         self.open = Some((path.to_vec(), made));
         Ok(())
+    }
+
+    fn make_special(&mut self, path: Path<'_>, mode: u32, device: u64) -> Result<()> {
+        let kind = FileType::from_raw_mode(mode);
+        let number = makedev((device >> MINOR_BITS) as u32, device as u32 & ((1 << MINOR_BITS) - 1));
+        let made = mknodat(CWD, self.path(path), kind, Mode::from_raw_mode(mode & 0o7777), number).map_err(io::Error::from);
+        self.done(path, made)
     }
 
     fn make_link(&mut self, path: Path<'_>, target: &[u8]) -> Result<()> {

@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn modes_are_shown_as_ls_shows_them() {
         let text = |mode| {
-            mode_text(&Entry { kind: Kind::Regular, mode, inode: 1, links: 1, uid: 0, gid: 0, size: 0, allocated: 0, times: [(0, 0); 3] })
+            mode_text(&Entry { kind: Kind::Regular, mode, inode: 1, links: 1, device: 0, uid: 0, gid: 0, size: 0, allocated: 0, times: [(0, 0); 3] })
         };
         assert_eq!(text(0o100_644), "-rw-r--r--");
         assert_eq!(text(0o041_777), "drwxrwxrwt");

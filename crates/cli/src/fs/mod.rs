@@ -119,7 +119,7 @@ fn run_verb(session: &mut Session<'_>, verb: &str, words: &[String]) -> Result<u
         "mkdir" => copy::mkdir(session, &mut places, &operands),
         _ => Err(session.misuse(format_args!("unrecognized command '{verb}'"))),
     };
-    match places.close() {
+    match places.close(session) {
         Err(words) => {
             complain!(session, "tarn fs {verb}: {words}");
             Err(Stop::Code(1))

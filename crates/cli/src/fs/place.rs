@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tarnfs::control::{DatasetMount, DatasetUnmount, PoolSelect, Request, Wanted};
 use tarnfs::{ImportOptions, Pool};
+use tempfile::TempDir;
 
 use super::Flags;
 use super::host::HostTree;
@@ -42,18 +44,20 @@ pub(super) struct Place {
 pub(super) struct Places<'a> {
     flags: &'a Flags,
     pools: BTreeMap<String, Arc<Pool>>,
+    /// Datasets of the daemon's pools that were not mounted, and where they are for as long as this command runs.
+    mounts: BTreeMap<String, TempDir>,
 }
 
 impl<'a> Places<'a> {
     pub(super) fn new(flags: &'a Flags) -> Places<'a> {
-        Places { flags, pools: BTreeMap::new() }
+        Places { flags, pools: BTreeMap::new(), mounts: BTreeMap::new() }
     }
 
     /// Says, before anything is opened, which pool will be written.
     pub(super) fn will_write(&mut self, session: &mut Session<'_>, text: &str) -> Result<()> {
         match operand(text) {
             Operand::Dataset { name, .. } if name.contains('@') => Err(format!("{name}: a snapshot cannot be changed")),
-            Operand::Dataset { name, .. } if mounted(session, name)?.is_none() => self.pool(names::pool_of(name), true).map(|_| ()),
+            Operand::Dataset { name, .. } if self.mounted(session, name)?.is_none() => self.pool(names::pool_of(name), true).map(|_| ()),
             _ => Ok(()),
         }
     }
@@ -64,7 +68,7 @@ impl<'a> Places<'a> {
             Operand::Host(path) => Ok(Place { tree: Box::new(HostTree::new(PathBuf::from(path))), path: Vec::new(), is_host: true }),
             Operand::Dataset { name, path } => {
                 let path = components(path.as_bytes()).fold(Vec::new(), |path, name| join(&path, name));
-                if let Some(mounted) = mounted(session, name)? {
+                if let Some(mounted) = self.mounted(session, name)? {
                     return Ok(Place { tree: Box::new(HostTree::new(mounted)), path, is_host: false });
                 }
                 let pool = self.pool(names::pool_of(name), false)?;
@@ -91,33 +95,51 @@ impl<'a> Places<'a> {
         Ok(pool)
     }
 
+    /// Where a dataset of a pool that the daemon has is mounted; what is not is mounted in a directory of ours. `None`: nobody has it.
+    fn mounted(&mut self, session: &mut Session<'_>, name: &str) -> Result<Option<PathBuf>> {
+        let pool = names::pool_of(name).to_owned();
+        let select = PoolSelect { name: Some(pool), properties: Wanted::Only(Vec::new()) };
+        if session.pools(Request::PoolGet(select)).is_err() {
+            return Ok(None);
+        }
+        let (head, snapshot) = name.split_once('@').map_or((name, None), |(head, snapshot)| (head, Some(snapshot)));
+        let mounts = session.mounts().unwrap_or_default();
+        let path = match mounts.into_iter().find(|mount| mount.dataset == head) {
+            Some(mount) => PathBuf::from(mount.mountpoint),
+            None => self.mount(session, head)?,
+        };
+        Ok(Some(snapshot.map_or(path.clone(), |snapshot| path.join(".zfs/snapshot").join(snapshot))))
+    }
+
+    fn mount(&mut self, session: &mut Session<'_>, name: &str) -> Result<PathBuf> {
+        let failed = |words: &dyn std::fmt::Display| format!("{name}: {words}");
+        let directory = tempfile::Builder::new().prefix("tarn-fs-").tempdir().map_err(|error| failed(&error))?;
+        let at = Some(directory.path().display().to_string());
+        let mount = DatasetMount { name: name.to_owned(), options: Vec::new(), overlay: false, force: false, load_key: false, at };
+        session.perform(Request::DatasetMount(mount)).map_err(|failure| failed(&failure))?;
+        let path = directory.path().to_owned();
+        self.mounts.insert(name.to_owned(), directory);
+        Ok(path)
+    }
+
     /// Lets go of all pools.
-    pub(super) fn close(self) -> Result<()> {
+    pub(super) fn close(self, session: &mut Session<'_>) -> Result<()> {
         let mut result = Ok(());
+        for (name, directory) in self.mounts {
+            let unmount = DatasetUnmount { name: name.clone(), force: false, unload_key: false };
+            match session.perform(Request::DatasetUnmount(unmount)) {
+                Ok(()) => drop(directory),
+                Err(failure) => {
+                    let path = directory.keep();
+                    result = result.and(Err(format!("{name} stays mounted at {}: {failure}", path.display())));
+                }
+            }
+        }
         for (name, pool) in self.pools {
             let exported = pool.export().map_err(|error| format!("{name}: {error}"));
             result = result.and(exported);
         }
         result
-    }
-}
-
-/// Where a dataset of a pool that the daemon has is mounted. An error: it has it, and does not show it.
-fn mounted(session: &mut Session<'_>, name: &str) -> Result<Option<PathBuf>> {
-    use tarnfs::control::{PoolSelect, Request, Wanted};
-    let pool = names::pool_of(name).to_owned();
-    let select = PoolSelect { name: Some(pool.clone()), properties: Wanted::Only(Vec::new()) };
-    if session.pools(Request::PoolGet(select)).is_err() {
-        return Ok(None);
-    }
-    let (head, snapshot) = name.split_once('@').map_or((name, None), |(head, snapshot)| (head, Some(snapshot)));
-    let mounts = session.mounts().unwrap_or_default();
-    match mounts.into_iter().find(|mount| mount.dataset == head) {
-        Some(mount) => {
-            let path = PathBuf::from(mount.mountpoint);
-            Ok(Some(snapshot.map_or(path.clone(), |snapshot| path.join(".zfs/snapshot").join(snapshot))))
-        }
-        None => Err(format!("{head}: pool '{pool}' is imported and this dataset is not mounted: mount it with 'zfs mount {head}'")),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tarnfs::{Credentials, Error, FileKind, FileSystem, InodeNumber, Pool, SetAttributes, SetTime, Stat, Time, WriteMode, XattrMode};
 
-use super::tree::{Entry, Kind, Path, Result, Tree, components, join, last_name, shown};
+use super::tree::{Entry, Identity, Kind, Path, Result, Tree, components, join, last_name, shown};
 
 /// As many links in a path are taken for a circle.
 const LINKS_MAX: u32 = 40;
@@ -36,6 +36,7 @@ fn entry_of(stat: &Stat) -> Entry {
         mode: stat.mode,
         inode: stat.inode,
         links: stat.links,
+        device: stat.device,
         uid: stat.uid,
         gid: stat.gid,
         size: stat.size,
@@ -67,7 +68,7 @@ impl PoolTree {
             tarnfs::ErrorKind::NoSpace => "No space left on device".to_owned(),
             _ => error.message().to_owned(),
         };
-        format!("{}:/{}: {words}", self.name, shown(path))
+        format!("{}: {words}", self.shown(path))
     }
 
     fn done<T>(&self, path: Path<'_>, result: std::result::Result<T, Error>) -> Result<T> {
@@ -148,6 +149,14 @@ impl Tree for PoolTree {
         self.done(path, self.files().getattr(inode)).map(|stat| entry_of(&stat))
     }
 
+    fn shown(&self, path: Path<'_>) -> String {
+        format!("{}:/{}", self.name, shown(path))
+    }
+
+    fn identity(&mut self, path: Path<'_>) -> Option<Identity> {
+        Some(Identity { place: self.name.clone(), inode: self.walk(path).ok()? })
+    }
+
     fn names(&mut self, path: Path<'_>) -> Result<Vec<Vec<u8>>> {
         let inode = self.find(path)?;
         let mut names = Vec::new();
@@ -207,6 +216,14 @@ impl Tree for PoolTree {
             Err(error) => return Err(self.failed(path, &error)),
         };
         self.note_change(path, inode);
+        Ok(())
+    }
+
+    fn make_special(&mut self, path: Path<'_>, mode: u32, device: u64) -> Result<()> {
+        let (parent, name) = self.parent(path)?;
+        let made = self.done(path, self.files().create(parent, name, mode, device, &root()))?;
+        self.files().forget(made.inode, 1);
+        self.note_change(path, made.inode);
         Ok(())
     }
 

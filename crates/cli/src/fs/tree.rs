@@ -18,12 +18,21 @@ pub(super) struct Entry {
     pub(super) mode: u32,
     pub(super) inode: u64,
     pub(super) links: u64,
+    /// Of devices: the major number shifted left by 20 bits, and the minor number.
+    pub(super) device: u64,
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) size: u64,
     pub(super) allocated: u64,
     /// Seconds and nanoseconds since 1970: read, changed, and its attributes changed.
     pub(super) times: [(i64, u32); 3],
+}
+
+/// What tells one file from all others: where it is (a dataset, a device of this system), and its number there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) place: String,
+    pub(super) inode: u64,
 }
 
 /// A failure in words.
@@ -35,6 +44,10 @@ pub(super) type Path<'a> = &'a [u8];
 /// What a copy needs of a tree of files.
 pub(super) trait Tree {
     fn entry(&mut self, path: Path<'_>) -> Result<Entry>;
+    /// The path as a user would name it.
+    fn shown(&self, path: Path<'_>) -> String;
+    /// Which file it is; `None`: none.
+    fn identity(&mut self, path: Path<'_>) -> Option<Identity>;
     /// The names in a directory, in order, without `.` and `..`.
     fn names(&mut self, path: Path<'_>) -> Result<Vec<Vec<u8>>>;
     /// Reads at most a buffer; 0 is the end.
@@ -45,6 +58,8 @@ pub(super) trait Tree {
     fn make_directory(&mut self, path: Path<'_>, mode: u32) -> Result<()>;
     /// Makes a file, or empties the one that is there.
     fn make_file(&mut self, path: Path<'_>, mode: u32) -> Result<()>;
+    /// Makes a device, a socket or a FIFO.
+    fn make_special(&mut self, path: Path<'_>, mode: u32, device: u64) -> Result<()>;
     fn make_link(&mut self, path: Path<'_>, target: &[u8]) -> Result<()>;
     fn write(&mut self, path: Path<'_>, offset: u64, data: &[u8]) -> Result<()>;
     fn set_size(&mut self, path: Path<'_>, size: u64) -> Result<()>;

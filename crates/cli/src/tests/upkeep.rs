@@ -7,7 +7,7 @@ use super::golden::golden;
 use super::{complains, prints, sh};
 
 fn record(what: HistoryWhat) -> HistoryRecord {
-    HistoryRecord { time: Some(1_795_172_895), what, user: Some(0), host: Some("lake".into()), zone: None }
+    HistoryRecord { time: Some(1_795_172_895), elapsed_ns: None, what, user: Some(0), host: Some("lake".into()), zone: None }
 }
 
 #[test]

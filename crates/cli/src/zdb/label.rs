@@ -23,6 +23,10 @@ const HEARTBEAT_SLOTS: u64 = 1;
 pub(super) fn run(session: &mut Session<'_>, flags: &Flags, device: &str) -> u8 {
     let disk = match disk::open(device, Access::Inspect) {
         Ok(disk) => disk,
+        Err(_) if !device.starts_with('/') && !std::path::Path::new(device).exists() => {
+            say!(session, "failed to find device {device}, try specifying absolute path instead");
+            return 1;
+        }
         Err(error) => {
             say!(session, "cannot open '{device}': {}", error.to_string().split(" (os error").next().unwrap_or(""));
             return 1;

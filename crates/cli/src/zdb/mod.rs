@@ -13,9 +13,10 @@
 
 mod check;
 mod label;
-mod nvlist;
+pub(crate) mod nvlist;
 mod objects;
 mod pool;
+mod ranges;
 mod raw;
 mod zap;
 mod znode;
@@ -98,13 +99,29 @@ struct Flags {
     json: bool,
 }
 
+impl Flags {
+    fn choose_something(&self) -> bool {
+        let shown = self.config || self.datasets > 0 || self.uberblock > 0 || self.labels > 0 || self.history > 0 || self.metaslabs;
+        shown || self.blocks || self.checksum > 0 || self.read_block || self.embedded || self.simulate_dedup
+    }
+
+    /// Nothing was chosen: that is all. Of that, what JSON has.
+    fn choose_everything(&mut self) {
+        (self.config, self.blocks) = (true, true);
+        (self.datasets, self.uberblock) = (1, 1);
+        if !self.json {
+            (self.metaslabs, self.checksum, self.history) = (true, 1, 1);
+        }
+    }
+}
+
 /// Runs the command; the words are those after its name.
 pub(crate) fn run(session: &mut Session<'_>, words: &[String]) -> u8 {
     match run_parsed(session, words) {
         Ok(code) | Err(Stop::Code(code)) => code,
         Err(Stop::Usage) => {
             complain!(session, "{}", USAGE.trim_end());
-            1
+            if words.is_empty() { 1 } else { 2 }
         }
     }
 }
@@ -142,8 +159,11 @@ fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<Stri
         complain!(session, "zdb: option '{letter}' is not yet supported by this version of tarn");
         return Err(Stop::Code(1));
     }
+    if !flags.choose_something() {
+        flags.choose_everything();
+    }
     // What was asked for is shown in as much more detail.
-    for count in [&mut flags.datasets, &mut flags.uberblock, &mut flags.labels, &mut flags.history] {
+    for count in [&mut flags.checksum, &mut flags.datasets, &mut flags.uberblock, &mut flags.labels, &mut flags.history] {
         if *count > 0 {
             *count += flags.verbose;
         }

@@ -43,7 +43,7 @@ fn elements(value: &Value) -> Vec<String> {
 }
 
 /// A line for each pair, lists below their names. Depth was bounded when the list was read.
-pub(super) fn text(list: &NvList, indent: usize) -> String {
+pub(crate) fn text(list: &NvList, indent: usize) -> String {
     let mut out = String::new();
     write_list(&mut out, list, indent);
     out

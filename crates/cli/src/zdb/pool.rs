@@ -12,10 +12,12 @@ use engine::pool::{OpenOptions, Pool};
 use engine::tunables::Tunables;
 use ondisk::blkptr::BlkPtr;
 use ondisk::nvlist::NvList;
+use ondisk::object_type::ObjectType;
 use serde_json::{Value as Json, json};
-use tarnfs::control::{PoolSelect, Request, VdevStatus, Wanted};
+use tarnfs::control::{HistoryRecord, PoolSelect, Request, VdevStatus, Wanted};
 
 use super::objects::Objects;
+use super::ranges::ObjectRange;
 use super::{Flags, check, label, nvlist, raw};
 use crate::json::{self, Object};
 use crate::session::{Session, Stop, complain, say};
@@ -67,44 +69,37 @@ fn open(session: &mut Session<'_>, flags: &Flags, name: &str) -> Result<Arc<Pool
     Pool::open(candidate, options).map_err(|error| failed(session, name, &error))
 }
 
-/// Numbers of objects, or ranges of them: `5`, `5:9`.
-fn parse_objects(session: &mut Session<'_>, words: &[String]) -> Result<Vec<(u64, u64)>, Stop> {
-    let mut ranges = Vec::new();
-    for word in words {
-        let mut parts = word.splitn(3, ':').map(|part| part.parse::<i64>().map(i64::cast_unsigned));
-        let range = match (parts.next(), parts.next(), parts.next()) {
-            (Some(Ok(one)), None, _) => (one, one),
-            (Some(Ok(first)), Some(Ok(last)), _) => (first, last),
-            _ => return Err(session.misuse(format_args!("zdb: '{word}' is no number of an object and no range (FIRST:LAST)"))),
-        };
-        ranges.push(range);
-    }
-    Ok(ranges)
+fn parse_objects(session: &mut Session<'_>, words: &[String]) -> Result<Vec<ObjectRange>, Stop> {
+    let parse = |word: &String| ObjectRange::parse(word).map_err(|why| (word.clone(), why));
+    words.iter().map(parse).collect::<Result<_, _>>().map_err(|(word, why)| {
+        complain!(session, "Bad object or range: '{word}': {why}\n");
+        Stop::Usage
+    })
 }
 
 /// One dataset, or some of its objects.
-fn show_dataset(session: &mut Session<'_>, flags: &Flags, pool: &Pool, name: &str, ranges: &[(u64, u64)]) -> Result<(), Error> {
+fn show_dataset(session: &mut Session<'_>, flags: &Flags, pool: &Pool, name: &str, ranges: &[ObjectRange]) -> Result<(), Error> {
     let is_mos = !name.contains(['/', '@']) && (name == "mos");
-    let objset = if is_mos {
-        pool.dsl.meta.mos.0.clone()
+    let (line, objset) = if is_mos {
+        (mos_line(pool)?, pool.dsl.meta.mos.0.clone())
     } else {
         let dataset = pool.dsl.open_dataset(name)?;
-        let line = line(pool, dataset.object)?;
-        let objset = pool.dsl.objset(&dataset)?;
-        print_line(session, flags, &line, &objset);
-        objset
+        (line(pool, dataset.object)?, pool.dsl.objset(&dataset)?)
     };
+    print_line(session, flags, &line, &objset);
     let mut objects = Objects::new(&objset, flags);
     if ranges.is_empty() {
         return if flags.datasets >= 2 { objects.show_all(session) } else { Ok(()) };
     }
-    for (first, last) in ranges {
-        if *first == 0 || first == last || *first > u64::MAX / 2 {
-            objects.show_one(session, *first)?;
+    for range in ranges {
+        if range.is_single() || (range.first == 0 && range.has(ObjectType::DNODE)) {
+            objects.show_one(session, range.first)?;
         }
-        let mut object = *first;
-        while let Some(next) = objset.next_object(object)?.filter(|next| next <= last) {
-            objects.show_one(session, next)?;
+        let mut object = range.first.saturating_sub(1);
+        while let Some(next) = objset.next_object(object)?.filter(|next| *next <= range.last && !range.is_single()) {
+            if range.has(objset.hold(next)?.object_type()) {
+                objects.show_one(session, next)?;
+            }
             object = next;
         }
     }
@@ -115,16 +110,8 @@ fn show_dataset(session: &mut Session<'_>, flags: &Flags, pool: &Pool, name: &st
 fn show_history(session: &mut Session<'_>, pool: &Pool) -> Result<(), Error> {
     say!(session, "\nHistory:");
     for record in pool.dsl.history.read(&pool.dsl.meta)? {
-        let time = record.u64("history time").map(|time| crate::units::history_time(time, &session.zone)).unwrap_or_default();
-        match (record.str("history command"), record.str("internal_name")) {
-            (Some(command), _) => say!(session, "{time} {command}"),
-            (None, Some(event)) => {
-                let dataset = record.str("dsname").map(|name| format!(" {name} ({})", record.u64("dsid").unwrap_or(0))).unwrap_or_default();
-                let (txg, details) = (record.u64("history txg").unwrap_or(0), record.str("internal_str").unwrap_or(""));
-                say!(session, "{time} [internal {event} txg:{txg}]{dataset} {details}");
-            }
-            _ => say!(session, "{time} {record:?}"),
-        }
+        let text = crate::history::text(&HistoryRecord::of(&record), &session.zone, false);
+        say!(session, "{}", text.trim_end_matches('\n'));
     }
     Ok(())
 }
@@ -174,17 +161,15 @@ pub(super) fn run(session: &mut Session<'_>, flags: &Flags, name: &str, objects:
     if flags.simulate_dedup {
         return check::simulate_dedup(session, &pool).map_err(|error| failed(session, name, &error));
     }
-    let everything =
-        !(flags.blocks || flags.checksum > 0 || flags.config || flags.datasets > 0 || flags.uberblock > 0 || flags.history > 0 || flags.metaslabs);
     let mut object = flags.json.then(|| json::envelope("zdb"));
-    if everything || flags.config {
+    if flags.config {
         let config = stored_config(&pool).map_err(|error| failed(session, name, &error))?;
         match &mut object {
             Some(object) => drop(object.insert("config".into(), nvlist::json(&config))),
             None => session.print(format_args!("\nMOS Configuration:\n{}", nvlist::text(&config, 8))),
         }
     }
-    if everything || flags.uberblock > 0 {
+    if flags.uberblock > 0 {
         match &mut object {
             Some(object) => drop(object.insert("uberblock".into(), label::uberblock_json(&pool.uberblock()))),
             None => {
@@ -194,13 +179,10 @@ pub(super) fn run(session: &mut Session<'_>, flags: &Flags, name: &str, objects:
             }
         }
     }
-    if flags.history > 0 {
-        show_history(session, &pool).map_err(|error| failed(session, name, &error))?;
-    }
     if flags.metaslabs {
         show_metaslabs(session, flags, &pool).map_err(|error| failed(session, name, &error))?;
     }
-    if everything || flags.datasets > 0 {
+    if flags.datasets > 0 {
         let datasets = datasets(&pool).map_err(|error| failed(session, name, &error))?;
         if object.is_some() {
             print_datasets(&datasets, object.as_mut());
@@ -211,8 +193,11 @@ pub(super) fn run(session: &mut Session<'_>, flags: &Flags, name: &str, objects:
         }
     }
     let mut code = 0;
-    if everything || flags.blocks || flags.checksum > 0 {
+    if flags.blocks || flags.checksum > 0 {
         code = check::run(session, flags, &pool, object.as_mut()).map_err(|error| failed(session, name, &error))?;
+    }
+    if flags.history > 0 {
+        show_history(session, &pool).map_err(|error| failed(session, name, &error))?;
     }
     if let Some(object) = object {
         json::print(session, object);
@@ -244,9 +229,7 @@ struct DatasetLine {
 /// The MOS, and every dataset after its snapshots and after those below it.
 fn datasets(pool: &Pool) -> Result<Vec<DatasetLine>, Error> {
     let dsl = &pool.dsl;
-    let pointer = BlkPtr::from_bytes(&pool.uberblock().root).unwrap_or(BlkPtr::ZERO);
-    let mos_bytes = dsl.find_child(&*dsl.root_dir()?, engine::dsl::MOS_DIR)?.map_or(0, |dir| dir.space().used);
-    let mut lines = vec![DatasetLine { name: "mos".into(), kind: "META", id: 0, creation_txg: 4, bytes: mos_bytes, objects: pointer.fill() }];
+    let mut lines = vec![mos_line(pool)?];
     let mut waiting = vec![(dsl.root_dir()?, false)];
     while let Some((dir, children_done)) = waiting.pop() {
         if !children_done {
@@ -269,6 +252,13 @@ fn datasets(pool: &Pool) -> Result<Vec<DatasetLine>, Error> {
         lines.push(line(pool, head.object)?);
     }
     Ok(lines)
+}
+
+fn mos_line(pool: &Pool) -> Result<DatasetLine, Error> {
+    let dsl = &pool.dsl;
+    let pointer = BlkPtr::from_bytes(&pool.uberblock().root).unwrap_or(BlkPtr::ZERO);
+    let bytes = dsl.find_child(&*dsl.root_dir()?, engine::dsl::MOS_DIR)?.map_or(0, |dir| dir.space().used);
+    Ok(DatasetLine { name: "mos".into(), kind: "META", id: 0, creation_txg: 4, bytes, objects: pointer.fill() })
 }
 
 fn line(pool: &Pool, object: u64) -> Result<DatasetLine, Error> {

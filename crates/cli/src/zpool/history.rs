@@ -4,19 +4,8 @@ use tarnfs::control::{HistoryRecord, HistoryWhat, PoolSelect, Request, Wanted};
 
 use super::pools;
 use crate::getopt::Options;
+use crate::history;
 use crate::session::{Outcome, Session, complain, say};
-use crate::units::history_time;
-
-/// Events of the time when they had numbers.
-#[rustfmt::skip]
-const OLD_EVENTS: [&str; 41] = [
-    "invalid event", "pool create", "vdev add", "pool remove", "pool destroy", "pool export", "pool import", "vdev attach",
-    "vdev replace", "vdev detach", "vdev online", "vdev offline", "vdev upgrade", "pool clear", "pool scrub", "pool property set",
-    "create", "clone", "destroy", "destroy_begin_sync", "inherit", "property set", "quota set", "permission update",
-    "permission remove", "permission who remove", "promote", "receive", "rename", "reservation set", "replay_inc_sync",
-    "replay_full_sync", "rollback", "snapshot", "filesystem version upgrade", "refquota set", "refreservation set",
-    "pool scrub done", "user hold", "user release", "pool split",
-];
 
 pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
     let mut options = Options::new(words, "li", &[]);
@@ -52,38 +41,20 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
     Ok(code)
 }
 
-/// Users by their numbers, as the system knows them.
-fn user_name(user: u64) -> Option<String> {
-    crate::owners::name_of_user(user)
-}
-
 fn print(session: &mut Session<'_>, record: &HistoryRecord, long: bool, internal: bool) {
     if !internal && !matches!(record.what, HistoryWhat::Command(_)) {
         return;
     }
-    let time = record.time.map(|time| history_time(time, &session.zone)).unwrap_or_default();
-    let mut line = match &record.what {
-        HistoryWhat::Command(words) => format!("{time} {words}"),
-        HistoryWhat::Event { txg, name, dataset, details } => {
-            let dataset = dataset.as_ref().map(|(name, object)| format!(" {name} ({object})")).unwrap_or_default();
-            format!("{time} [txg:{txg}] {name}{dataset} {details}")
-        }
-        HistoryWhat::OldEvent { txg, number, details } => match usize::try_from(*number).ok().and_then(|number| OLD_EVENTS.get(number)) {
-            Some(name) => format!("{time} [internal {name} txg:{txg}] {details}"),
-            None => format!("{time} unrecognized record: event {number} txg:{txg} {details}"),
-        },
-        HistoryWhat::Call(name) => format!("{time} ioctl {name}"),
-        HistoryWhat::Unknown => format!("{time} unrecognized record"),
-    };
+    let mut text = history::text(record, &session.zone, true);
     if long {
-        line.push_str(" [");
+        text.push_str(" [");
         if let Some(user) = record.user {
-            let name = user_name(user).map(|name| format!("({name}) ")).unwrap_or_default();
-            line.push_str(&format!("user {user} {name}"));
+            let name = crate::owners::name_of_user(user).map(|name| format!("({name}) ")).unwrap_or_default();
+            text.push_str(&format!("user {user} {name}"));
         }
-        line.extend(record.host.iter().map(|host| format!("on {host}")));
-        line.extend(record.zone.iter().map(|zone| format!(":{zone}")));
-        line.push(']');
+        text.extend(record.host.iter().map(|host| format!("on {host}")));
+        text.extend(record.zone.iter().map(|zone| format!(":{zone}")));
+        text.push(']');
     }
-    say!(session, "{line}");
+    say!(session, "{text}");
 }

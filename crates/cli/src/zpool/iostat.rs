@@ -113,21 +113,24 @@ fn take_vdevs(session: &mut Session<'_>, flags: &mut Flags, operands: &mut Vec<S
         return Ok(());
     }
     if let Some(status) = all.iter().find(|status| status.name == operands[0]) {
-        let unknown: Vec<String> = operands[1..].iter().filter(|word| !knows(status, word)).cloned().collect();
-        if unknown.is_empty() {
+        if operands[1..].iter().all(|word| knows(status, word)) {
             flags.vdevs = operands.split_off(1);
             return Ok(());
         }
         complain!(session, "Expected either a list of pools, or list of vdevs in \"{}\", but got:", status.name);
-        for word in unknown {
-            complain!(session, "\"{word}\": not a pool, and no vdev of it");
+        for word in &operands[1..] {
+            let what = match () {
+                () if is_pool(word) => "pool",
+                () if knows(status, word) => "vdev in this pool",
+                () if all.iter().any(|status| knows(status, word)) => "vdev in another pool",
+                () => "unknown",
+            };
+            complain!(session, "\t{word} ({what})");
         }
+        complain!(session, "");
         return Err(Stop::Usage);
     }
-    match operands.as_slice() {
-        [name] => complain!(session, "cannot open '{name}': no such pool or vdev"),
-        _ => complain!(session, "Unable to parse pools/vdevs list."),
-    }
+    complain!(session, "Unable to parse pools/vdevs list.\n");
     Err(Stop::Code(1))
 }
 

@@ -136,6 +136,14 @@ fn quotas_hold_and_df_shows_the_room() {
     rig.ok("zfs set reservation=none refreservation=20M tank/reserved");
     assert!((before - available()).abs_diff(20 * MIB) < MIB);
     rig.refused("zfs set refreservation=10G tank/reserved", "size is greater than available space");
+    rig.refused("zfs create -o quota=1M -o reservation=2M tank/never", "out of space");
+
+    // What a file system keeps itself can be given to it as it is made.
+    rig.ok("zfs create -o userquota@1000=5M -o compression=lz4 -o projectobjquota@7=9 tank/made");
+    assert_eq!((rig.get("tank/made", "userquota@1000"), rig.get("tank/made", "projectobjquota@7")), ((5 * MIB).to_string(), "9".to_owned()));
+    rig.refused("zfs create -o userused@1000=5M tank/never", "readonly");
+    rig.refused("zfs get used tank/never", "does not exist");
+    rig.ok("zfs destroy tank/made");
 
     // All the room that there is: what is referenced and what is available.
     rig.ok("zfs create -o refquota=10M -o defaultuserquota=1M tank/small");
@@ -232,6 +240,17 @@ fn names_are_compared_and_demanded_as_properties_say() {
 #[test]
 fn files_of_every_kind_and_time() {
     let Some(rig) = pool("") else { return };
+    // `chown(-1, -1)` takes set-id bits too: nothing else of it comes here.
+    let program = rig.path("mnt/program");
+    fs::write(&program, "").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o6755)).unwrap();
+    std::os::unix::fs::chown(&program, None, None).unwrap();
+    assert_eq!(mode(&program), 0o755);
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o6755)).unwrap();
+    if has_program("python3") {
+        let _ = as_user(JOE, "022", &format!("python3 -c 'import os; os.chown(\"{}\", -1, -1)'", program.display()));
+    }
+    assert_eq!(mode(&program), 0o6755, "not from what belongs to others");
     let path = |name: &str| rig.path("mnt").join(name);
     // Made without a name, named later, at a place that is free only.
     let unnamed = open(rig.path("mnt"), OFlags::TMPFILE | OFlags::RDWR, Mode::from_raw_mode(0o640)).unwrap();
@@ -330,6 +349,20 @@ fn who_changes_a_program_ends_what_it_may_do() {
     assert_eq!((remembered_mode(&file), xattr(&file, "security.capability")), (0o777, Err(Errno::NODATA)));
     rig.ok("zpool export tank");
     rig.zdb(&["a.img"]);
+}
+
+/// They were stored as they were, and shown as `user.` and their name, under which they were found too.
+#[test]
+fn attributes_without_a_namespace_are_refused() {
+    let Some(rig) = pool("") else { return };
+    let path = rig.path("mnt/file");
+    fs::write(&path, "").unwrap();
+    for (name, errno) in [("other.name", Errno::OPNOTSUPP), ("name", Errno::OPNOTSUPP), ("system.name", Errno::OPNOTSUPP), ("user.", Errno::INVAL)] {
+        assert_eq!(setxattr(&path, name, b"1", XattrFlags::empty()), Err(errno), "{name}");
+        assert_eq!(xattr(&path, name), Err(errno), "{name}");
+        assert_eq!(rustix::fs::removexattr(&path, name), Err(errno), "{name}");
+    }
+    assert_eq!(rustix::fs::listxattr(&path, &mut [0; 100][..]), Ok(0));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Attributes: from the library's form into the kernel's, and changes of them.
 
-use fuse::{Attr, Attributes, Entry, Errno, Result, SetAttr, StatFs, StatX, Timestamp};
+use fuse::{Attr, Attributes, Context, Entry, Errno, Result, SetAttr, StatFs, StatX, Timestamp};
 use tarnfs::{FileSystem, InodeNumber, SetAttributes, SetTime, Stat, Time};
 
 use super::node::{Node, number};
@@ -164,9 +164,14 @@ impl Ops {
         Ok(StatX { attributes: Attributes { attr, valid }, birth: Some(timestamp(stat.creation_time)), flags: 0, flags_mask: 0 })
     }
 
-    pub(super) fn change_attributes(&self, node: Node, changes: &SetAttr) -> Result<Attributes> {
+    pub(super) fn change_attributes(&self, cx: &Context, node: Node, changes: &SetAttr) -> Result<Attributes> {
         let (filesystem, inode) = self.locate_for_change(node)?;
-        let stat = filesystem.setattr(inode, &set_of(changes), &super::files::writer(changes.kill_suidgid)).map_err(crate::errno::of)?;
+        let set = set_of(changes);
+        // All that remains here of `chown(-1, -1)`, which takes set-id bits as any chown does; of a stranger the kernel lets it pass, too.
+        if set == SetAttributes::default() && (cx.uid == 0 || filesystem.getattr(inode).is_ok_and(|stat| stat.uid == cx.uid)) {
+            filesystem.clear_set_id(inode).map_err(crate::errno::of)?;
+        }
+        let stat = filesystem.setattr(inode, &set, &super::files::writer(changes.kill_suidgid)).map_err(crate::errno::of)?;
         let (attr, valid) = self.attr(0, &stat);
         Ok(Attributes { attr, valid })
     }

@@ -237,8 +237,8 @@ impl Filesystem for Ops {
         self.extended_stat(Node::of(node))
     }
 
-    fn setattr(&self, _: &Context, node: u64, changes: &SetAttr) -> Result<Attributes> {
-        self.settled(self.change_attributes(Node::of(node), changes))
+    fn setattr(&self, cx: &Context, node: u64, changes: &SetAttr) -> Result<Attributes> {
+        self.settled(self.change_attributes(cx, Node::of(node), changes))
     }
 
     fn readlink(&self, _: &Context, node: u64) -> Result<Vec<u8>> {

@@ -27,6 +27,7 @@ use tarnfs::{AclKind, Error, ErrorKind, FileKind, NodeId, RenameMode, SetAttribu
 use super::LONG;
 use super::attributes::{attr_of, device_from_kernel, room_at, set_of};
 use super::names::credentials;
+use super::xattr::check_namespace;
 
 /// Directories that may be open at a time: each holds its listing.
 const LISTINGS_MAX: usize = 256;
@@ -153,7 +154,7 @@ impl View {
 fn drop_set_id(transaction: &mut Transaction, id: NodeId) -> std::result::Result<(), Error> {
     let stat = transaction.getattr(id)?;
     let mode = without_set_id(stat.mode);
-    if stat.kind() == FileKind::Regular && mode != stat.mode {
+    if stat.kind() != FileKind::Directory && mode != stat.mode {
         transaction.setattr(id, &SetAttributes { mode: Some(mode & 0o7777), ..SetAttributes::default() })?;
     }
     Ok(())
@@ -296,13 +297,14 @@ impl Filesystem for View {
             libc::XATTR_REPLACE => XattrMode::Replace,
             _ => return Err(Errno::EINVAL),
         };
-        check_xattr(attribute.name)?;
+        // Access control lists cannot be changed in a transaction.
+        check_namespace(attribute.name)?;
         self.with(|transaction| transaction.setxattr(self.id(node), attribute.name, attribute.value, mode))
     }
 
     fn getxattr(&self, _: &Context, node: u64, name: &[u8], out: &mut [u8]) -> Result<usize> {
         if AclKind::of_name(name).is_none() {
-            check_xattr(name)?;
+            check_namespace(name)?;
         }
         let value = self.with(|transaction| transaction.getxattr(self.id(node), name))?;
         super::xattr::answer(&value, out)
@@ -315,7 +317,7 @@ impl Filesystem for View {
     }
 
     fn removexattr(&self, _: &Context, node: u64, name: &[u8]) -> Result<()> {
-        check_xattr(name)?;
+        check_namespace(name)?;
         self.with(|transaction| transaction.removexattr(self.id(node), name))
     }
 
@@ -354,9 +356,4 @@ impl View {
         }
         Ok(())
     }
-}
-
-/// Access control lists cannot be changed in a transaction, and nothing else of the system's is known.
-fn check_xattr(name: &[u8]) -> Result<()> {
-    if name.starts_with(b"system.") { Err(Errno::EOPNOTSUPP) } else { Ok(()) }
 }

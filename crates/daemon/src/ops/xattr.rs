@@ -8,6 +8,7 @@ use super::Ops;
 
 const USER: &[u8] = b"user.";
 const TRUSTED: &[u8] = b"trusted.";
+const SECURITY: &[u8] = b"security.";
 const SYSTEM: &[u8] = b"system.";
 
 impl Ops {
@@ -21,6 +22,9 @@ impl Ops {
     }
 
     fn check_xattr(&self, name: &[u8]) -> Result<()> {
+        if !name.starts_with(SYSTEM) {
+            check_namespace(name)?;
+        }
         if self.is_in_use(name) { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
     }
 
@@ -66,6 +70,16 @@ impl Ops {
         self.check_xattr(name)?;
         let (filesystem, inode) = self.locate_for_change(node)?;
         filesystem.removexattr(inode, name).map_err(crate::errno::of)
+    }
+}
+
+/// Fails for names that files have not on Linux, and for a namespace alone. Stored as they are, the former would come back as those
+/// of users: that is how other systems store these.
+pub(super) fn check_namespace(name: &[u8]) -> Result<()> {
+    match [USER, TRUSTED, SECURITY].into_iter().find_map(|namespace| name.strip_prefix(namespace)) {
+        Some([]) => Err(Errno::EINVAL),
+        Some(_) => Ok(()),
+        None => Err(Errno::EOPNOTSUPP),
     }
 }
 

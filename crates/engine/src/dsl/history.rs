@@ -43,7 +43,7 @@ pub mod field {
     /// What happened, in one word.
     pub const EVENT: &str = "internal_name";
     /// Details.
-    pub const DETAILS: &str = "internal_str";
+    pub const DETAILS: &str = "history internal str";
     /// The dataset's name.
     pub const DATASET: &str = "dsname";
     /// The dataset's object.

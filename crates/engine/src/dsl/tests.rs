@@ -453,7 +453,7 @@ fn a_rename_moves_names_and_sums() {
     assert_eq!(dsl.open_dataset("pool/top/c").unwrap().dir.parent().unwrap().full_name(), "pool/top");
     let history = dsl.history.read(&dsl.meta).unwrap();
     let details: Vec<_> = history.iter().filter(|record| record.str("internal_name") == Some("rename")).collect();
-    assert_eq!(details[0].str("internal_str"), Some("-> pool/d/x"));
+    assert_eq!(details[0].str("history internal str"), Some("-> pool/d/x"));
     assert_eq!(details[0].str("dsname"), Some("pool/a/b"));
 }
 

@@ -27,6 +27,8 @@ pub struct PoolRecord {
 pub struct HistoryRecord {
     /// In seconds since 1970.
     pub time: Option<u64>,
+    /// How long it took, in nanoseconds (calls of other programs).
+    pub elapsed_ns: Option<i64>,
     /// What it is about.
     pub what: HistoryWhat,
     /// The user's number.
@@ -63,9 +65,14 @@ pub enum HistoryWhat {
         details: String,
     },
     /// A call of another program into the kernel.
-    Call(String),
-    /// None of these.
-    Unknown,
+    Call {
+        /// Its name.
+        name: String,
+        /// The record: a packed list, with what went in and came out.
+        record: Vec<u8>,
+    },
+    /// None of these: the record.
+    Unknown(Vec<u8>),
 }
 
 /// A pool's history.

@@ -15,7 +15,7 @@ use ondisk::znode;
 
 use super::file_system::{AccessTime, Credentials, FileSystem};
 use super::inode::{Editor, Inode, ReadAhead};
-use super::log::Done;
+use super::log::{ChangedAttributes, Done};
 use super::stat::Time;
 use super::{FileKind, InodeNumber};
 
@@ -281,9 +281,8 @@ impl FileSystem {
         let now = self.now().to_bytes();
         let (mode, flags) = (edit.word(Attribute::Mode)?, edit.word(Attribute::Flags)?);
         let flags = self.touched_flags(flags, true);
-        let lost = SET_USER_ID | if mode & GROUP_EXECUTE != 0 { SET_GROUP_ID } else { 0 };
-        if !keep_ids && mode & lost != 0 {
-            edit.set(&[(Attribute::Mode, &(mode & !lost).to_le_bytes())])?;
+        if !keep_ids && lost_bits(mode) != 0 {
+            edit.set(&[(Attribute::Mode, &(mode & !lost_bits(mode)).to_le_bytes())])?;
         }
         edit.set(&[
             (Attribute::ModificationTime, &now),
@@ -428,11 +427,36 @@ impl FileSystem {
         if length > available / ALLOCATE_PERCENT * 100 {
             bail!(NoSpace, "{}: {length} bytes for inode {} are more than fit into the {available} that are available", self.objset.name(), inode.object);
         }
+        if credentials.uid != 0 {
+            self.drop_set_id(&inode)?;
+        }
         if keep_size {
             return Ok(());
         }
         drop(inode);
         self.extend(number, end, credentials)
+    }
+
+    /// Takes the set-id bits away that a change of the contents or of the owner takes, where neither changes.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub fn clear_set_id(&self, inode: InodeNumber) -> Result<()> {
+        self.drop_set_id(&*self.inode(inode)?)
+    }
+
+    fn drop_set_id(&self, inode: &Inode) -> Result<()> {
+        if inode.kind == FileKind::Directory || lost_bits(inode.word(&self.tables, Attribute::Mode)?) == 0 {
+            return Ok(());
+        }
+        self.check_writable()?;
+        let tx = OpenTx::assign(&self.objset, METADATA)?;
+        let mut edit = inode.edit(self, &tx);
+        let mode = edit.word(Attribute::Mode)?;
+        let mode = mode & !lost_bits(mode);
+        edit.set(&[(Attribute::Mode, &mode.to_le_bytes()), (Attribute::ChangeTime, &self.now().to_bytes())])?;
+        drop(edit);
+        self.log(&tx, Done::Set { inode, changed: ChangedAttributes { mode: Some(mode as u32), ..ChangedAttributes::default() } })
     }
 
     /// Makes a file at least `size` bytes long.
@@ -442,4 +466,9 @@ impl FileSystem {
     pub fn extend(&self, inode: InodeNumber, size: u64, credentials: &Credentials) -> Result<()> {
         self.change_size(&*self.inode(inode)?, size, true, credentials)
     }
+}
+
+/// The set-id bits of a mode that somebody without rights takes away by changing the contents.
+fn lost_bits(mode: u64) -> u64 {
+    mode & (SET_USER_ID | if mode & GROUP_EXECUTE != 0 { SET_GROUP_ID } else { 0 })
 }

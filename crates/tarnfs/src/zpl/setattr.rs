@@ -198,7 +198,7 @@ impl FileSystem {
         if let Some(gid) = set.gid {
             edit.set(&[(Attribute::Gid, &u64::from(gid).to_le_bytes())])?;
         }
-        if set.mode.is_none() && (set.uid.is_some() || set.gid.is_some()) && inode.kind == FileKind::Regular {
+        if set.mode.is_none() && (set.uid.is_some() || set.gid.is_some()) && inode.kind != FileKind::Directory {
             mode &= !SET_USER_ID;
             if mode & 0o010 != 0 {
                 mode &= !SET_GROUP_ID;

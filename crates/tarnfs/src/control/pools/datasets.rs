@@ -1,13 +1,13 @@
 //! `zfs create` and `zfs destroy`
 
 use engine::dsl::names::split_parent;
-use engine::dsl::prop_table::DatasetTypes;
+use engine::dsl::prop_table::{DatasetTypes, is_space_property};
 use engine::error::ErrorKind;
 use ondisk::objset::ObjsetType;
 
 use super::{Failure, FailureKind, Pools, checks, names, not_yet};
 use crate::PropertyChange;
-use crate::control::{DatasetCreate, DatasetDestroy, Setting, Source, Value};
+use crate::control::{DatasetCreate, DatasetDestroy, DatasetSet, Setting, Source, Value};
 use engine::dsl::PropertyValue;
 
 /// Block size of a volume that nobody chose.
@@ -36,9 +36,17 @@ impl Pools {
             self.check_reservations(&create.name, &changes)?;
             pool.create_volume(&create.name, bytes, block_bytes, changes).map_err(failed)?;
         } else {
-            let changes = checks::changes(&create.properties, DatasetTypes::FILESYSTEM, true, &is_enabled)?;
+            // Quotas of users, groups and projects are the file system's own, which there must be first.
+            let (quotas, settings): (Vec<_>, Vec<_>) = create.properties.iter().cloned().partition(|setting| is_space_property(&setting.name));
+            let changes = checks::changes(&settings, DatasetTypes::FILESYSTEM, true, &is_enabled)?;
             self.check_reservations(&create.name, &changes)?;
             pool.create_file_system(&create.name, changes).map_err(failed)?;
+            if !quotas.is_empty()
+                && let Err(failure) = self.set_properties(&DatasetSet { name: create.name.clone(), settings: quotas, no_remount: true })
+            {
+                pool.destroy_file_system(&create.name).map_err(failed)?;
+                return Err(failure);
+            }
         }
         // What was made on the way is mounted now: the command knows of the last one only.
         for ancestor in made {
@@ -75,6 +83,17 @@ impl Pools {
             _ => None,
         });
         let wanted = wanted.max().unwrap_or(0);
+        let number = |wanted: &str| {
+            changes.iter().find_map(|(name, change)| match change {
+                PropertyChange::Set(PropertyValue::Number(bytes)) if name == wanted => Some(*bytes),
+                _ => None,
+            })
+        };
+        if let (Some(quota), Some(reservation)) = (number("quota").filter(|quota| *quota > 0), number("reservation"))
+            && reservation > quota
+        {
+            return Err(Failure::new(FailureKind::NoSpace));
+        }
         let Some((parent, _)) = split_parent(name) else { return Ok(()) };
         if wanted == 0 {
             return Ok(());

@@ -2,7 +2,7 @@
 
 use engine::dsl::history::field;
 use engine::error::ErrorKind;
-use ondisk::nvlist::NvList;
+use ondisk::nvlist::{NvList, Value};
 
 use super::{Failure, FailureKind, Pools};
 use crate::control::{
@@ -16,8 +16,8 @@ const COMMAND_BYTES_MAX: usize = 8 << 10;
 /// Names of fields that only other programs write.
 const ZONE: &str = "history zone";
 const OLD_EVENT: &str = "history internal event";
-const OLD_DETAILS: &str = "history internal str";
 const CALL: &str = "ioctl";
+const ELAPSED: &str = "elapsed_ns";
 
 impl Pools {
     pub(super) fn histories(&self, select: &PoolSelect) -> Result<Vec<PoolHistory>, Failure> {
@@ -28,7 +28,7 @@ impl Pools {
             let _ = dsl.wait_for_tasks();
             let mut records = dsl.history.read(&dsl.meta).map_err(|error| Failure::about_pool(&error))?;
             records.drain(1.min(records.len())..records.len().saturating_sub(RECORDS_MAX).max(1.min(records.len())));
-            Ok(PoolHistory { name: name.clone(), records: records.iter().map(history_record).collect() })
+            Ok(PoolHistory { name: name.clone(), records: records.iter().map(HistoryRecord::of).collect() })
         });
         histories.collect()
     }
@@ -94,23 +94,28 @@ impl Pools {
     }
 }
 
-/// A record in the words of `control`. Its fields may be anything.
-fn history_record(record: &NvList) -> HistoryRecord {
-    let text = |name: &str| record.str(name).map(str::to_owned);
-    let txg = record.u64(field::TXG).unwrap_or(0);
-    let what = if let Some(command) = text(field::COMMAND) {
-        HistoryWhat::Command(command)
-    } else if let Some(number) = record.u64(OLD_EVENT) {
-        HistoryWhat::OldEvent { txg, number, details: text(OLD_DETAILS).or_else(|| text(field::DETAILS)).unwrap_or_default() }
-    } else if let Some(name) = text(field::EVENT) {
-        let dataset = text(field::DATASET).map(|dataset| (dataset, record.u64(field::DATASET_OBJECT).unwrap_or(0)));
-        HistoryWhat::Event { txg, name, dataset, details: text(field::DETAILS).unwrap_or_default() }
-    } else if let Some(call) = text(CALL) {
-        HistoryWhat::Call(call)
-    } else {
-        HistoryWhat::Unknown
-    };
-    HistoryRecord { time: record.u64(field::TIME), what, user: record.u64(field::WHO), host: text(field::HOST), zone: text(ZONE) }
+impl HistoryRecord {
+    /// A record in the words of `control`. Its fields may be anything.
+    #[must_use]
+    pub fn of(record: &NvList) -> HistoryRecord {
+        let text = |name: &str| record.str(name).map(str::to_owned);
+        let txg = record.u64(field::TXG).unwrap_or(0);
+        let details = text(field::DETAILS).unwrap_or_default();
+        let what = if let Some(command) = text(field::COMMAND) {
+            HistoryWhat::Command(command)
+        } else if let Some(number) = record.u64(OLD_EVENT) {
+            HistoryWhat::OldEvent { txg, number, details }
+        } else if let Some(name) = text(field::EVENT) {
+            let dataset = text(field::DATASET).map(|dataset| (dataset, record.u64(field::DATASET_OBJECT).unwrap_or(0)));
+            HistoryWhat::Event { txg, name, dataset, details }
+        } else if let Some(name) = text(CALL) {
+            HistoryWhat::Call { name, record: record.encode_xdr() }
+        } else {
+            HistoryWhat::Unknown(record.encode_xdr())
+        };
+        let elapsed_ns = record.get(ELAPSED).and_then(|value| if let Value::Int64(number) = value { Some(*number) } else { None });
+        HistoryRecord { time: record.u64(field::TIME), elapsed_ns, what, user: record.u64(field::WHO), host: text(field::HOST), zone: text(ZONE) }
+    }
 }
 
 impl crate::Pool {

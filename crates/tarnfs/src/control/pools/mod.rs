@@ -88,6 +88,20 @@ pub trait Mounter: Send {
     /// Something is in use.
     fn unmount_tree(&mut self, root: &str, force: bool) -> Result<(), Failure>;
 
+    /// May what is mounted of a dataset and those below it stay so while they are renamed?
+    ///
+    /// # Errors
+    /// Something is under way there.
+    fn check_rename(&self, from: &str) -> Result<(), Failure> {
+        let _ = from;
+        Ok(())
+    }
+
+    /// A dataset was renamed, and those below it with it. What is mounted of them stays where it is.
+    fn renamed(&mut self, from: &str, to: &str) {
+        let _ = (from, to);
+    }
+
     /// Is it mounted?
     fn is_mounted(&self, dataset: &str) -> bool;
 

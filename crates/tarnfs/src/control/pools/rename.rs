@@ -29,7 +29,8 @@ impl Pools {
         Ok(())
     }
 
-    /// What is mounted of the tree is unmounted, and mounted again under its new name: where it belongs may depend on that.
+    /// What is mounted of the tree is unmounted, and mounted again under its new name: where it belongs may depend on that. What
+    /// somebody else mounts (`mountpoint=legacy` or `none`), and all of it if that is asked for, stays mounted where it is.
     fn rename_dataset(&mut self, rename: &DatasetRename) -> Result<(), Failure> {
         names::check_dataset(&rename.to)?;
         let pool = self.pool_of(&rename.from)?.pool.clone();
@@ -45,10 +46,13 @@ impl Pools {
                 self.mount_if_due(&ancestor);
             }
         }
-        let mounted = self.mounted_below(&rename.from);
-        if rename.no_remount && !mounted.is_empty() {
-            return Err(super::not_yet("renaming a mounted file system with -u is"));
+        let mut mounted = Vec::new();
+        for dataset in self.mounted_below(&rename.from) {
+            if !rename.no_remount && self.mountpoint(&dataset)?.0.starts_with('/') {
+                mounted.push(dataset);
+            }
         }
+        self.mounter.check_rename(&rename.from)?;
         let directories = self.own_mount_directories_below(&mounted);
         for dataset in mounted.iter().rev() {
             // Unmounting its parent may have taken it along.
@@ -65,6 +69,7 @@ impl Pools {
             Err(_) => mounted,
         };
         if renamed.is_ok() {
+            self.mounter.renamed(&rename.from, &rename.to);
             directories.iter().rev().for_each(|directory| super::mounting::remove_directory(directory));
         }
         self.mount_all_again(&now);

@@ -283,6 +283,30 @@ fn ids_follow_the_directory_and_set_id_bits_go() {
     fs.write(made.inode, WriteMode::At(0), b"x", &user).unwrap();
     assert_eq!(fs.getattr(made.inode).unwrap().mode, 0o100_755);
     assert_eq!(fs.getattr(made.inode).unwrap().flags & 0x104, 0x104);
+    // Room for what is there already changes nothing else (xfstests generic/683).
+    for keep_size in [true, false] {
+        fs.setattr(made.inode, &set, &root()).unwrap();
+        fs.allocate(made.inode, 0, 1, keep_size, &root()).unwrap();
+        assert_eq!(fs.getattr(made.inode).unwrap().mode, 0o106_755);
+        fs.allocate(made.inode, 0, 1, keep_size, &user).unwrap();
+        assert_eq!(fs.getattr(made.inode).unwrap().mode, 0o100_755);
+    }
+}
+
+/// Only those of regular files went, but pipes, sockets and devices can have set-id bits too.
+#[test]
+fn a_new_owner_takes_set_id_bits_from_all_but_directories() {
+    let (_rig, fs) = new();
+    let set = SetAttributes { mode: Some(0o6755), ..SetAttributes::default() };
+    let given = SetAttributes { uid: Some(1000), ..SetAttributes::default() };
+    for kind in [0o010_000, 0o020_000, 0o060_000, 0o100_000, 0o140_000] {
+        let inode = fs.create(fs.root(), format!("{kind:o}").as_bytes(), kind | 0o755, 0x103, &root()).unwrap().inode;
+        assert_eq!(fs.setattr(inode, &set, &root()).unwrap().mode, kind | 0o6755);
+        assert_eq!(fs.setattr(inode, &given, &root()).unwrap().mode, kind | 0o755);
+    }
+    let directory = fs.mkdir(fs.root(), b"d", 0o755, &root()).unwrap().inode;
+    fs.setattr(directory, &set, &root()).unwrap();
+    assert_eq!(fs.setattr(directory, &given, &root()).unwrap().mode, 0o046_755);
 }
 
 #[test]
