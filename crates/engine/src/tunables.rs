@@ -38,6 +38,8 @@ pub struct Tunables {
     /// Blocks that a write of so many bytes covers are written to their own place, not to the log.
     #[doc(alias = "zfs_immediate_write_sz")]
     pub log_indirect_min: u64,
+    /// The same, where the first durable write to a place takes longer than the next, as in files: there the log has the better places.
+    pub log_indirect_unprepared_min: u64,
     /// So many bytes written to one file in one stretch: the group is closed and written early.
     pub early_write_bytes: u64,
     /// Milliseconds between the heartbeats of a pool with the property `multihost`.
@@ -121,6 +123,7 @@ impl Default for Tunables {
             log_commits_max: 8,
             log_bytes_max: 32 << 20,
             log_indirect_min: 32 << 10,
+            log_indirect_unprepared_min: 512 << 10,
             early_write_bytes: 64 << 20,
             multihost_interval_ms: 1000,
             multihost_fail_intervals: 10,

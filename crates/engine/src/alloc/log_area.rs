@@ -24,6 +24,8 @@ const PIECE_MAX: u64 = 32 << 20;
 const PIECE_PART: u64 = 8;
 /// When the log has taken this part of its metaslab in one group, that ought to be written: blocks of three groups wait to be free again.
 const CROWDED_PART: u64 = 5;
+/// But not sooner than so many nanoseconds after the log began to take from it: to write a group has its price, too.
+const CROWDED_AFTER_NS: u64 = 1_500_000_000;
 
 /// The metaslab of the log.
 #[derive(Debug)]
@@ -35,8 +37,17 @@ pub struct LogArea {
     piece: AtomicU64,
     /// Somebody prepares.
     preparing: AtomicBool,
-    /// The last group, and what the log has taken in it. A leaf.
-    taken: Mutex<(u64, u64)>,
+    /// A leaf.
+    taken: Mutex<Taken>,
+}
+
+/// What the log has taken in its last group.
+#[derive(Debug, Default)]
+struct Taken {
+    txg: u64,
+    bytes: u64,
+    /// When it began, in nanoseconds of the host's clock.
+    since: u64,
 }
 
 /// A piece that is being prepared: nobody else has it meanwhile.
@@ -64,14 +75,14 @@ impl LogArea {
         self.metaslab.start + self.metaslab.size
     }
 
-    /// The log has taken `size` bytes in `txg`; says whether the group ought to be written soon.
-    pub fn note_taken(&self, txg: u64, size: u64) -> bool {
+    /// The log has taken `size` bytes in `txg`, at `now` (nanoseconds); says whether the group ought to be written soon.
+    pub fn note_taken(&self, txg: u64, size: u64, now: u64) -> bool {
         let mut taken = self.taken.lock();
-        if taken.0 < txg {
-            *taken = (txg, 0);
+        if taken.txg < txg {
+            *taken = Taken { txg, bytes: 0, since: now };
         }
-        taken.1 += size;
-        taken.1 >= self.metaslab.size / CROWDED_PART
+        taken.bytes += size;
+        taken.bytes >= self.metaslab.size / CROWDED_PART && now.saturating_sub(taken.since) >= CROWDED_AFTER_NS
     }
 
     /// The log goes up to `end`: is it time to prepare what lies ahead? If so, the caller does, until [`LogArea::end_preparing`].

@@ -358,8 +358,11 @@ fn places_of_the_log_come_round_and_what_lies_ahead_is_prepared_by_nobody_else()
     assert!(area.take_piece(1).is_none());
     area.end_preparing(true);
     assert!(!area.begin_preparing(end));
-    // A group in which the log has taken much of it ought to be written.
-    assert!(!area.note_taken(1, size / 10) && area.note_taken(1, size / 9) && !area.note_taken(2, 4096));
+    // A group in which the log has taken much of it ought to be written, if that is not too soon.
+    let second = 1_000_000_000;
+    assert!(!area.note_taken(1, size / 10, second) && !area.note_taken(1, size / 9, 2 * second));
+    assert!(area.note_taken(1, 4096, 3 * second) && !area.note_taken(2, 4096, 3 * second));
+    assert!(!area.note_taken(3, 4096, 3 * second) && !area.note_taken(3, 4096, 30 * second), "little was taken");
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub(super) fn look_ahead(context: &Arc<DmuContext>, block: &BlkPtr, txg: Txg) {
     for dva in block.dvas() {
         let Ok(area) = context.io.allocator().group(dva.vdev).map(|group| group.log_area()) else { continue };
         let Some(area) = area.filter(|area| area.metaslab().contains(dva.offset)) else { continue };
-        if area.note_taken(txg, dva.allocated) {
+        if area.note_taken(txg, dva.allocated, context.host.now_ns()) {
             context.groups.kick(txg);
         }
         if area.begin_preparing(dva.offset + dva.allocated) {
@@ -30,7 +30,7 @@ pub(super) fn look_ahead(context: &Arc<DmuContext>, block: &BlkPtr, txg: Txg) {
 }
 
 fn start(context: &Arc<DmuContext>, vdev: u32, area: Arc<LogArea>) {
-    if !context.io.gains_by_preparing(vdev) {
+    if !context.io.vdev_gains_by_preparing(vdev) {
         area.end_preparing(true);
         return;
     }

@@ -5,7 +5,8 @@
 //! when the group is synced; or the blocks of the file are written at once, to where they stay, and the log has their pointers. The
 //! second is cheaper for blocks that are written whole: their bytes are on disk once instead of twice. For parts of blocks
 //! the whole block would be written now, and perhaps again; and a device for the log alone is faster than the others. So blocks that are
-//! covered are placed, in large writes and without a log device; with `logbias=throughput` all are, as in OpenZFS.
+//! covered are placed, in large writes and without a log device; with `logbias=throughput` all are, as in OpenZFS. Where a place that is
+//! written for the first time costs more than many bytes do ([`crate::alloc::LogArea`]), they are placed in very large writes only.
 //!
 //! A record and the block that it leads to are durable together, with one flush. After a crash between the two, a
 //! block that is not there is the end of the log, which nobody was told of ([`super::claim`]).
@@ -123,8 +124,14 @@ impl Zil {
         if self.prefers_throughput() {
             return Some(true);
         }
-        let has_log_device = !self.context.io.allocator().class_groups(ClassKind::Log).is_empty();
-        (!has_log_device && bytes >= self.context.tunables.log_indirect_min).then_some(false)
+        let (io, tunables) = (&self.context.io, &self.context.tunables);
+        let has_log_device = !io.allocator().class_groups(ClassKind::Log).is_empty();
+        if has_log_device || bytes < tunables.log_indirect_min {
+            return None;
+        }
+        // The log's places are prepared, those of files are not.
+        let min = if io.gains_by_preparing() { tunables.log_indirect_unprepared_min } else { tunables.log_indirect_min };
+        (bytes >= min).then_some(false)
     }
 
     fn fill_bytes(&self, txg: Txg, write: &WantedWrite, source: &dyn LogSource, filled: &mut Filled) {

@@ -226,8 +226,13 @@ impl BlockIo {
         self.allocator.allocate(&Request { for_log: true, ..Request::new(class, physical, copies, txg) })
     }
 
+    /// Is it worth while to prepare places of the vdevs that hold data, or of one of them, for durable writes?
+    pub fn gains_by_preparing(&self) -> bool {
+        self.allocator.class_groups(ClassKind::Normal).iter().any(|group| self.vdev_gains_by_preparing(group.config().vdev))
+    }
+
     /// Is it worth while to prepare places of a vdev for durable writes?
-    pub fn gains_by_preparing(&self, vdev: u32) -> bool {
+    pub fn vdev_gains_by_preparing(&self, vdev: u32) -> bool {
         self.devices.device(vdev).is_some_and(|device| device.gains_by_preparing())
     }
 
