@@ -167,7 +167,8 @@ impl Ops {
     pub(super) fn change_attributes(&self, cx: &Context, node: Node, changes: &SetAttr) -> Result<Attributes> {
         let (filesystem, inode) = self.locate_for_change(node)?;
         let set = set_of(changes);
-        // All that remains here of `chown(-1, -1)`, which takes set-id bits as any chown does; of a stranger the kernel lets it pass, too.
+        // All that remains here of `chown(-1, -1)`, which takes set-id bits as any chown does; of a stranger the kernel lets it pass, too. It is also
+        // all that there is of a write to a file that had capabilities: then the superuser's takes them, which it need not.
         if set == SetAttributes::default() && (cx.uid == 0 || filesystem.getattr(inode).is_ok_and(|stat| stat.uid == cx.uid)) {
             filesystem.clear_set_id(inode).map_err(crate::errno::of)?;
         }
