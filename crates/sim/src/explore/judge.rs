@@ -6,9 +6,9 @@
 //!
 //! After the intent log is replayed there is more, as OpenZFS promises it. Records of names are logged in their order, so the names
 //! are those after the first N operations, where N is not less than the last acknowledged `fsync` of anything. What was done to one file
-//! is logged in its order too, but only when that file is synced, or renamed (a record of a rename comes after those of the
+//! is logged in its order too, but only when that file is synced, renamed or linked (the record of that comes after those of the
 //! file): so each file's data is what it was after the first M operations, M being its own. A record of a write holds what the file held
-//! when the *log* was written, so a file that was renamed and then written may be a mixture of its versions, byte by byte.
+//! when the *log* was written, so a file that was renamed or linked and then written may be a mixture of its versions, byte by byte.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

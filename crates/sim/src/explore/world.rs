@@ -63,7 +63,7 @@ pub struct World {
 pub enum Effect {
     /// It changed names. A rename that is not an exchange takes what was done to the file with it.
     Names {
-        /// The file that was renamed so.
+        /// The file that was renamed so, or got a second name.
         renamed: Option<NodeId>,
         /// Directories and files that it changed.
         touched: Vec<NodeId>,
@@ -199,7 +199,7 @@ impl World {
         }
         self.nodes[id].links += 1;
         self.names_mut(parent).insert(split(new).1.to_owned(), id);
-        Some(Effect::Names { renamed: None, touched: vec![parent, id] })
+        Some(Effect::Names { renamed: Some(id), touched: vec![parent, id] })
     }
 
     fn rename(&mut self, old: &str, new: &str) -> Option<Effect> {

@@ -177,6 +177,9 @@ impl<'a> World<'a> {
                 self.fs.link(inode, directory, split(&path).1).unwrap();
                 names.insert(path, inode);
                 self.did(names);
+                // What was done to the file before is logged before, as with a rename.
+                let done = self.done();
+                self.files.get_mut(&inode).unwrap().renamed.push(done);
                 inode
             }
             (14, Some((_, inode))) => {
