@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use ondisk::dva::Dva;
 use parking_lot::{Mutex, RwLock};
 
-use super::log_area::LogArea;
+use super::log_area::{LogArea, Piece};
 use super::metaslab::{Metaslab, SyncDone};
 use super::{ClassKind, LoadSpaceMap};
 use crate::bail;
@@ -174,6 +174,14 @@ impl Group {
         self.log_area.read().clone()
     }
 
+    /// The next piece of the log's metaslab that is to be prepared ([`LogArea::take_piece`]). Whoever allocates there while it is out is not
+    /// the first of `txg`, so that it is this that makes the sync come by.
+    pub fn take_log_piece(&self, area: &LogArea, txg: u64) -> Option<Piece> {
+        let piece = area.take_piece(txg)?;
+        self.mark_dirty(area.metaslab().id, txg);
+        Some(piece)
+    }
+
     /// The metaslab for the log is not to be used by others before the last moment.
     fn log_area_is_set_aside(&self) -> bool {
         self.metaslabs.read().len() > LOG_METASLABS_MIN
@@ -259,24 +267,24 @@ impl Group {
         request.must_succeed || !request.copies_before.iter().any(|dva| dva.vdev == self.config.vdev && inside(dva))
     }
 
+    /// The lowest room in the metaslab of the log.
     fn try_log_area(&self, area: &LogArea, request: GroupRequest<'_>, loader: &dyn LoadSpaceMap) -> Result<Option<u64>> {
-        let metaslab = area.metaslab();
-        metaslab.load(loader)?;
-        let Some((offset, first)) = metaslab.allocate_lowest(request.size, request.txg) else { return Ok(None) };
-        if first {
-            self.mark_dirty(metaslab.id, request.txg);
-        }
-        Ok(Some(offset))
+        self.try_with(area.metaslab(), request, loader, Metaslab::allocate_lowest)
     }
 
-    fn try_metaslab(
+    fn try_metaslab(&self, metaslab: &Metaslab, request: GroupRequest<'_>, loader: &dyn LoadSpaceMap) -> Result<Option<u64>> {
+        self.try_with(metaslab, request, loader, Metaslab::allocate)
+    }
+
+    fn try_with(
         &self,
         metaslab: &Metaslab,
         request: GroupRequest<'_>,
         loader: &dyn LoadSpaceMap,
+        allocate: fn(&Metaslab, u64, u64) -> Option<(u64, bool)>,
     ) -> Result<Option<u64>> {
         metaslab.load(loader)?;
-        let Some((offset, first)) = metaslab.allocate(request.size, request.txg) else { return Ok(None) };
+        let Some((offset, first)) = allocate(metaslab, request.size, request.txg) else { return Ok(None) };
         if first {
             self.mark_dirty(metaslab.id, request.txg);
         }

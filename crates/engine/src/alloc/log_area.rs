@@ -95,7 +95,7 @@ impl LogArea {
 
     /// Takes the next piece out of the free space, for a caller that holds `txg` until it has given it back
     /// ([`Group::unallocate`](super::Group)) and said so here ([`LogArea::piece_prepared`]). `None`: there is none.
-    pub fn take_piece(&self, txg: u64) -> Option<Piece> {
+    pub(super) fn take_piece(&self, txg: u64) -> Option<Piece> {
         let (from, size) = (self.prepared.load(Ordering::Acquire), self.piece.load(Ordering::Relaxed));
         let unit = 1_u64 << self.metaslab.shift;
         let size = size.min(self.end().saturating_sub(from)) / unit * unit;

@@ -365,6 +365,20 @@ fn places_of_the_log_come_round_and_what_lies_ahead_is_prepared_by_nobody_else()
     assert!(!area.note_taken(3, 4096, 3 * second) && !area.note_taken(3, 4096, 30 * second), "little was taken");
 }
 
+/// A block of the log that was allocated while a piece was out was not the first of its txg, and nobody came by to write it down.
+#[test]
+fn what_is_allocated_beside_a_piece_is_written_down() {
+    let pool = Pool::new(1);
+    let group = add_group(&pool.allocator, 0, ClassKind::Normal, 80);
+    let area = group.log_area().expect("a vdev with many metaslabs has one");
+    let log = |txg| Request { for_log: true, ..Request::new(ClassKind::Normal, 4096, 1, txg) };
+    pool.allocator.allocate(&log(1)).unwrap();
+    let piece = group.take_log_piece(&area, 2).expect("there is one");
+    pool.allocator.allocate(&log(2)).unwrap();
+    pool.allocator.unallocate(Dva::new(0, piece.offset, piece.size), 2).unwrap();
+    assert!(group.take_dirty(2).contains(&area.metaslab().id));
+}
+
 #[test]
 fn a_small_vdev_shares_the_metaslab_of_its_log_before_it_is_full() {
     let pool = Pool::with_metaslabs(1, 23);

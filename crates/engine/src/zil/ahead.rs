@@ -48,7 +48,7 @@ fn start(context: &Arc<DmuContext>, vdev: u32, area: Arc<LogArea>) {
 /// Prepares the next piece, if there is one.
 fn prepare_piece(context: &DmuContext, vdev: u32, area: &LogArea) -> Result<bool> {
     let hold = context.groups.hold_unless(&|| context.io.devices().suspension())?;
-    let Some(piece) = area.take_piece(hold.txg()) else { return Ok(false) };
+    let Some(piece) = context.io.allocator().group(vdev)?.take_log_piece(area, hold.txg()) else { return Ok(false) };
     let done = match context.io.devices().refusal() {
         Some(refusal) => Err(refusal),
         None => context.io.prepare(vdev, piece.offset, piece.size),
