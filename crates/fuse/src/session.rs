@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::{FromBytes, IntoBytes};
@@ -23,6 +23,8 @@ use crate::{Filesystem, Mount, MountOptions, Negotiated, Notifier, devfuse, moun
 const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 /// After the last `umount` the kernel ends a connection at once; a busy machine may take a while to run us.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
+/// Who uses a mount that is to end may be about to leave it.
+const USERS_LEAVE_WITHIN: Duration = Duration::from_millis(500);
 
 /// Which transport to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -227,8 +229,7 @@ impl Session {
 
     /// Unmounts and waits until the last operation is done. In use and not `lazy`: the session comes back with the error.
     pub fn unmount(mut self, lazy: bool) -> Result<(), (Session, io::Error)> {
-        if !self.is_ended()
-            && let Err(error) = mount::unmount(&self.path, lazy)
+        if let Err(error) = self.detach(lazy)
             && !self.is_ended()
             && error.raw_os_error() != Some(libc::EINVAL)
         {
@@ -243,6 +244,18 @@ impl Session {
             return Err((self, error));
         }
         Ok(())
+    }
+
+    /// Takes the mount away; not lazy, it waits a little for who leaves. Somebody who just ran a program in a mount, or who looks at all mounts,
+    /// keeps it in use a moment longer than he knows: a program that is about to be started has its starter's files open.
+    fn detach(&self, lazy: bool) -> io::Result<()> {
+        let since = Instant::now();
+        loop {
+            match if self.is_ended() { Ok(()) } else { mount::unmount(&self.path, lazy) } {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy && since.elapsed() < USERS_LEAVE_WITHIN => std::thread::sleep(Duration::from_millis(10)),
+                done => return done,
+            }
+        }
     }
 
     /// Unmounts although the file system is in use: writes back what the kernel holds, then ends the connection. Who has a

@@ -326,6 +326,26 @@ fn a_forced_unmount_ends_at_once() {
     }
 }
 
+/// In CI a mount was busy because of a file that was closed: another thread was starting a program, which had all files of the tests open until it
+/// really began.
+#[test]
+fn who_is_about_to_leave_does_not_stop_an_unmount() {
+    let Some(mut fixture) = Fixture::new(variants()[0].1.clone()) else { return };
+    let open = File::create(fixture.path("file")).unwrap();
+    let (session, error) = fixture.session.take().unwrap().unmount(false).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ResourceBusy);
+    let (begins, has_begun) = std::sync::mpsc::channel();
+    let leaving = std::thread::spawn(move || {
+        has_begun.recv().unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        drop(open);
+    });
+    begins.send(()).unwrap();
+    session.unmount(false).unwrap();
+    leaving.join().unwrap();
+    assert_eq!(fixture.filesystem.destroyed.load(Ordering::Relaxed), 1);
+}
+
 #[test]
 fn dropping_a_session_in_use_detaches_it() {
     let Some(mut fixture) = Fixture::new(variants()[0].1.clone()) else { return };
