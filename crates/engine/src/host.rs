@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
+
 /// What the engine needs of its surroundings.
 pub trait Host: Send + Sync {
     /// Nanoseconds of a clock that never goes back.
@@ -25,6 +27,15 @@ pub trait Host: Send + Sync {
     fn host_name(&self) -> String;
     /// The host's id (labels; 0 where there is none).
     fn host_id(&self) -> u32;
+}
+
+/// Lets this thread run where the program may. A thread begins tied to the CPU that its maker is tied to, as those are that serve requests of
+/// the kernel; it would work there beside them, and beside whom they serve, while other CPUs are idle.
+fn run_anywhere() {
+    if let Ok(cpus) = sched_getaffinity(Some(rustix::process::getpid())) {
+        // Then it works on that one CPU.
+        let _ = sched_setaffinity(None, &cpus);
+    }
 }
 
 /// A shared host.
@@ -72,7 +83,11 @@ impl Host for RealHost {
     }
 
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> bool {
-        std::thread::Builder::new().name(name.to_owned()).spawn(body).is_ok()
+        let anywhere = move || {
+            run_anywhere();
+            body();
+        };
+        std::thread::Builder::new().name(name.to_owned()).spawn(anywhere).is_ok()
     }
 
     fn processors(&self) -> usize {
@@ -94,5 +109,29 @@ impl Host for RealHost {
         }
         let Ok(bytes) = std::fs::read("/etc/hostid") else { return 0 };
         bytes.get(..4).and_then(|four| four.try_into().ok()).map_or(0, u32::from_le_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use rustix::thread::CpuSet;
+
+    use super::*;
+
+    /// The thread that prepared what lies ahead of the log was made by one that serves a mount, and so did its work where the writers were.
+    #[test]
+    fn a_thread_is_not_tied_to_the_cpu_of_its_maker() {
+        let maker = std::thread::spawn(|| {
+            let all = sched_getaffinity(None).unwrap();
+            let mut one = CpuSet::new();
+            one.set((0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).unwrap());
+            sched_setaffinity(None, &one).unwrap();
+            let (tell, told) = channel();
+            assert!(RealHost.spawn("test", Box::new(move || tell.send(sched_getaffinity(None).unwrap().count()).unwrap())));
+            assert_eq!(told.recv().unwrap(), all.count());
+        });
+        maker.join().unwrap();
     }
 }
