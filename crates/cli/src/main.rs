@@ -68,6 +68,9 @@ fn main() -> ExitCode {
     if program == "daemon" {
         return own::daemon();
     }
+    if program == own::WITNESS {
+        return own::witness(rest);
+    }
     if program == "try" {
         return try_it::run(rest);
     }

@@ -1,8 +1,11 @@
 //! Verbs that OpenZFS has not.
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use crate::session::{Session, complain, say};
+
+/// Called by the daemon only, with its process id.
+pub(crate) const WITNESS: &str = "daemon-witness";
 
 const USAGE: &str = "usage: tarn command args ...
 where 'command' is one of the following:
@@ -42,5 +45,20 @@ pub(crate) fn run(session: &mut Session<'_>, verb: &str, words: &[String]) -> u8
 
 /// `tarn daemon`: owns pools in this process until the last one is exported.
 pub(crate) fn daemon() -> ExitCode {
+    fuse::witness::enable(|| {
+        // The program's file may have been replaced.
+        let program = std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| "/proc/self/exe".into());
+        let mut command = Command::new(program);
+        command.args([WITNESS, &std::process::id().to_string()]);
+        command
+    });
     daemon::run_pools()
+}
+
+/// What [`fuse::witness`] needs: nobody calls it.
+pub(crate) fn witness(words: &[String]) -> ExitCode {
+    match words {
+        [server] if server.parse::<u32>().is_ok() => fuse::witness::watch(server.parse().unwrap_or(0)),
+        _ => ExitCode::FAILURE,
+    }
 }

@@ -27,6 +27,7 @@ mod notify;
 pub mod protocol;
 mod session;
 pub mod uring;
+pub mod witness;
 
 pub use backing::HELD_BYTES;
 pub use devfuse::before_blocking;

@@ -234,6 +234,17 @@ pub fn clear_dead(path: &Path, subtype: &str) -> io::Result<bool> {
     }
 }
 
+/// Number of the FUSE connection that is mounted at exactly this path, on top. Asks the kernel's table, not the file system.
+pub(crate) fn connection_at(path: &Path) -> Option<u32> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    table.lines().rev().find_map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let is_fuse = words.iter().skip_while(|word| **word != "-").nth(1).is_some_and(|kind| kind.starts_with("fuse"));
+        let is_there = unescape(words.get(4)?) == path.as_os_str().as_bytes();
+        if is_fuse && is_there { words.get(2)?.split_once(':')?.1.parse().ok() } else { None }
+    })
+}
+
 /// Is anything of FUSE mounted at exactly this path?
 pub(crate) fn is_mounted_at(path: &Path) -> bool {
     let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();

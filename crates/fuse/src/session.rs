@@ -17,6 +17,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::buffer::Buffer;
 use crate::protocol::{InHeader, InitFlags, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, Opcode, OutHeader};
+use crate::witness::Watched;
 use crate::{Filesystem, Mount, MountOptions, Negotiated, Notifier, devfuse, mount, uring};
 
 /// How long the threads may take to leave a mount that has ended.
@@ -59,6 +60,10 @@ pub struct SessionOptions {
     pub remote_locks: bool,
     /// The file system answers `ENOSYS` to opens: then the kernel truncates by itself before it "opens".
     pub no_opens: bool,
+    /// Who uses `libaio` or a loop device past the page cache has many requests under way. Only for files that nobody reads through that
+    /// cache: behind such a write the kernel does not throw away what somebody read into it in the meantime (as file systems on
+    /// devices do), so that old contents are read from then on (xfstests generic/451).
+    pub async_direct_io: bool,
     /// Largest write in bytes, a multiple of the page size.
     pub max_write: u32,
     /// Read-ahead in bytes.
@@ -84,6 +89,7 @@ impl Default for SessionOptions {
             posix_acl: false,
             remote_locks: false,
             no_opens: false,
+            async_direct_io: false,
             max_write: 1 << 20,
             max_readahead: 1 << 20,
             max_background: 64,
@@ -149,6 +155,7 @@ pub struct Session {
     shared: Arc<Shared>,
     transport: Option<Transport>,
     kind: TransportKind,
+    watched: Option<Watched>,
 }
 
 impl std::fmt::Debug for Session {
@@ -190,7 +197,8 @@ impl Session {
         } else {
             (Transport::DevFuse(devfuse::DevFuse::start(&shared)?), TransportKind::DevFuse)
         };
-        Ok(Session { path, shared, transport: Some(transport), kind })
+        let watched = Watched::begin(&path);
+        Ok(Session { path, shared, transport: Some(transport), kind, watched })
     }
 
     /// Where it is mounted.
@@ -285,8 +293,10 @@ impl Session {
         let ended = self.ends_within(Duration::from_millis(200));
         let (Some(transport), true) = (self.transport.take(), ended) else { return };
         let (shared, (done, is_done)) = (Arc::clone(&self.shared), mpsc::channel());
+        let watched = self.watched.take();
         let join = move || {
             transport.join();
+            drop(watched);
             shared.destroy();
             let _ = done.send(());
         };
@@ -384,9 +394,6 @@ fn reply_init(device: &OwnedFd, unique: u64, out: &InitOut) -> io::Result<()> {
 }
 
 /// What both sides want.
-///
-/// Not `ASYNC_DIO`: behind a write past the page cache that it does not wait for, the kernel does not throw away what somebody read into that cache in
-/// the meantime (as file systems on devices do), so that old contents are read from then on (xfstests generic/451).
 fn agree(init: &InitIn, options: &SessionOptions, may_use_rings: bool) -> (InitOut, Negotiated) {
     let offered = InitFlags::from_bits_truncate(u64::from(init.flags) | u64::from(init.flags2) << 32);
     let mut wanted = InitFlags::ASYNC_READ
@@ -410,6 +417,7 @@ fn agree(init: &InitIn, options: &SessionOptions, may_use_rings: bool) -> (InitO
         | InitFlags::DIRECT_IO_ALLOW_MMAP;
     wanted.set(InitFlags::ATOMIC_O_TRUNC, !options.no_opens);
     wanted.set(InitFlags::WRITEBACK_CACHE, options.writeback_cache);
+    wanted.set(InitFlags::ASYNC_DIO, options.async_direct_io);
     wanted.set(InitFlags::POSIX_ACL | InitFlags::DONT_MASK, options.posix_acl);
     wanted.set(InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS, options.remote_locks);
     wanted.set(InitFlags::OVER_IO_URING, may_use_rings);

@@ -1,6 +1,7 @@
 //! The in-memory file system, mounted: once for each transport that this machine has.
 #![allow(unsafe_code)] // mmap
 mod memory;
+mod witness;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};

@@ -67,6 +67,8 @@ impl Served {
             transport: TransportChoice::Auto,
             max_background: THREADS as u16,
             threads_max: THREADS,
+            // Without it the loop device has one request under way, whatever the drive could do.
+            async_direct_io: true,
             name: "disk".to_owned(),
             ..SessionOptions::default()
         };
