@@ -5,11 +5,13 @@
 //! the property `recordsize`, and from the second block on the block size is fixed. A write that would make the block grow
 //! locks the whole file, any other only its range, so that each write is atomic for readers.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::dmu::OpenTx;
 use engine::error::{Error, ErrorKind, Result};
 use engine::bail;
+use engine::sync::RangeGuard;
 use ondisk::sa::Attribute;
 use ondisk::znode;
 
@@ -207,9 +209,7 @@ impl FileSystem {
         if data.is_empty() {
             return Ok(guess);
         }
-        let end = guess.saturating_add(data.len() as u64);
-        let whole = mode == WriteMode::Append || self.block_would_grow(&inode, end);
-        let _guard = if whole { inode.ranges.write_all() } else { inode.ranges.write(guess..end) };
+        let (whole, _guard) = self.lock_to_write(&inode, mode == WriteMode::Append, guess..guess.saturating_add(data.len() as u64));
         let size = inode.word(&self.tables, Attribute::Size)?;
         let offset = if mode == WriteMode::Append { size } else { guess };
         let end = offset.saturating_add(data.len() as u64);
@@ -244,6 +244,18 @@ impl FileSystem {
             self.log(&tx, Done::Wrote { inode: &inode, offset: at, length: piece.len() as u64 })?;
         }
         Ok(offset)
+    }
+
+    /// Locks a range to be written, or the whole file (`true`) if its block may have to grow, or if somebody wants to know its end.
+    fn lock_to_write<'a>(&self, inode: &'a Inode, append: bool, range: Range<u64>) -> (bool, RangeGuard<'a>) {
+        if !append && !self.block_would_grow(inode, range.end) {
+            let guard = inode.ranges.write(range.clone());
+            // Who had it before may have made one small block of the file.
+            if !self.block_would_grow(inode, range.end) {
+                return (false, guard);
+            }
+        }
+        (true, inode.ranges.write_all())
     }
 
     /// Whether contents up to `end` may need a larger block.
@@ -365,6 +377,7 @@ impl FileSystem {
         let inode = self.inode(inode)?;
         inode.check_regular()?;
         self.check_writable()?;
+        self.check_not_sealed(&inode)?;
         let end = offset.saturating_add(length);
         let _guard = inode.ranges.write(offset..end.max(offset.saturating_add(1)));
         let size = inode.word(&self.tables, Attribute::Size)?;

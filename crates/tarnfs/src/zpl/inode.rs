@@ -172,7 +172,9 @@ impl InodeRef<'_> {
     /// Ends the reference without freeing a file that has no links: that is left to the next mount.
     pub(super) fn leave(mut self) {
         self.leaves = true;
-        self.fs.inodes.release(self.inode.object, 1);
+        if let Some(inode) = self.fs.inodes.release(self.inode.object, 1, &self.fs.tables) {
+            self.fs.inodes.left(&inode);
+        }
     }
 
     /// The reference is the kernel's from now on.
@@ -201,6 +203,7 @@ impl FileSystem {
                     was_known.get_or_insert(is_known);
                     departures
                 }
+                Found::Leaving => bail!(Stale, "inode {object} was removed"),
             };
             let loaded = self.load_inode(object)?;
             let Some(inode) = self.inodes.insert_loaded(loaded, departures) else { continue };
@@ -241,18 +244,24 @@ impl FileSystem {
 
     fn release(&self, object: InodeNumber, count: u64) {
         let _entered = self.gate.enter();
-        let Some(inode) = self.inodes.release(object, count) else {
-            return;
-        };
+        if let Some(inode) = self.inodes.release(object, count, &self.tables) {
+            self.released(&inode);
+        }
+    }
+
+    /// The last reference to an inode was given back: a file without links goes with it.
+    pub(super) fn released(&self, inode: &Inode) {
+        let object = inode.object;
         match inode.word(&self.tables, Attribute::Links) {
             Ok(0) if !self.is_read_only() => {
                 // What fails here stays in the delete queue, and is tried again at the next mount.
-                if let Err(error) = self.free_unlinked(&inode) {
+                if let Err(error) = self.free_unlinked(inode) {
                     tracing::warn!("{}: inode {object} was removed but cannot be freed yet: {error}", self.objset.name());
                 }
             }
             _ => {}
         }
+        self.inodes.left(inode);
     }
 
     /// All inodes that somebody refers to.

@@ -13,6 +13,8 @@
 //! 1. A file without links that somebody refers to is whole: so a mere number has links.
 //! 2. An inode of which a call has a reference is whole, and the only one of its file.
 //! 3. What was loaded is put into the table only if no inode left the shard meanwhile: else it might be older than what that one changed.
+//! 4. A file is freed by one only, who took the last reference. Until that is done nobody else is given its inode: who had it made again would
+//!    free it too, and perhaps the next file of that number.
 //!
 //! # Locks
 //! One for each shard; a leaf, but for the attributes of an inode that nobody else has.
@@ -51,6 +53,8 @@ struct Shard {
     order: VecDeque<(InodeNumber, u64)>,
     tickets: u64,
     whole: usize,
+    /// Those without links whose last reference went, by number and ticket.
+    leaving: HashMap<InodeNumber, u64>,
     /// How many inodes left.
     departures: u64,
     /// What `known` weighs.
@@ -63,6 +67,8 @@ pub(super) enum Found {
     Whole(Arc<Inode>),
     /// Its number; or nothing (`is_known`). It has to be loaded, and inserted with this number of departures.
     ToLoad { is_known: bool, departures: u64 },
+    /// It was removed, and is being freed.
+    Leaving,
 }
 
 /// All files that somebody refers to.
@@ -88,6 +94,8 @@ impl Shard {
         inode.references = (references + 1).into();
         inode.ticket = self.tickets;
         let inode = Arc::new(inode);
+        // Who frees the file that had the number before may not have come back.
+        self.leaving.remove(&inode.object);
         self.known.insert(inode.object, Known::Whole(inode.clone()));
         self.order.push_back((inode.object, inode.ticket));
         self.whole += 1;
@@ -156,7 +164,7 @@ fn as_number(inode: &Arc<Inode>, tables: &SaTables) -> Option<Known> {
 
 impl InodeTable {
     pub(super) fn new(cache: &BlockCache) -> Self {
-        let shard = || Shard { known: HashMap::new(), order: VecDeque::new(), tickets: 0, whole: 0, departures: 0, held: cache.hold(0) };
+        let shard = || Shard { known: HashMap::new(), order: VecDeque::new(), tickets: 0, whole: 0, leaving: HashMap::new(), departures: 0, held: cache.hold(0) };
         InodeTable { shards: std::array::from_fn(|_| Mutex::new(shard())), hand: AtomicUsize::new(0) }
     }
 
@@ -176,13 +184,21 @@ impl InodeTable {
                 Found::Whole(inode.clone())
             }
             Some(Known::Number { .. }) => Found::ToLoad { is_known: true, departures: shard.departures },
+            None if shard.leaving.contains_key(&object) => Found::Leaving,
             None => Found::ToLoad { is_known: false, departures: shard.departures },
         }
     }
 
-    /// Puts a new file's inode into the table.
+    /// Puts a new file's inode into the table, unless somebody found the file by its entry and was faster.
     pub(super) fn insert_new(&self, inode: Inode) -> Arc<Inode> {
-        self.shard(inode.object).lock().put(inode)
+        let mut shard = self.shard(inode.object).lock();
+        match shard.known.get(&inode.object) {
+            Some(Known::Whole(known)) if Arc::ptr_eq(&known.dnode, &inode.dnode) => {
+                known.references.fetch_add(1, Ordering::AcqRel);
+                known.clone()
+            }
+            _ => shard.put(inode),
+        }
     }
 
     /// Puts an inode that was loaded into the table, unless another thread was faster. `None`: it has to be loaded again.
@@ -210,8 +226,9 @@ impl InodeTable {
         self.shards[hand % SHARDS].lock().sweep(cache, tables)
     }
 
-    /// Takes back `count` references; returns the inode if it was the last, and the file may have to be freed.
-    pub(super) fn release(&self, object: InodeNumber, count: u64) -> Option<Arc<Inode>> {
+    /// Takes back `count` references; returns the inode if it was the last, and the file may have to be freed, by the caller, who says so
+    /// when that is done ([`InodeTable::left`]).
+    pub(super) fn release(&self, object: InodeNumber, count: u64, tables: &SaTables) -> Option<Arc<Inode>> {
         let mut shard = self.shard(object).lock();
         let left = match shard.known.get_mut(&object)? {
             Known::Whole(inode) => {
@@ -228,8 +245,22 @@ impl InodeTable {
             return None;
         }
         match shard.remove(object)? {
-            Known::Whole(inode) => Some(inode),
+            Known::Whole(inode) => {
+                let links = inode.attributes.try_read().and_then(|attributes| attributes.word(tables, Attribute::Links));
+                if links.is_none_or(|links| links == 0) {
+                    shard.leaving.insert(object, inode.ticket);
+                }
+                Some(inode)
+            }
             Known::Number { .. } => None,
+        }
+    }
+
+    /// What [`InodeTable::release`] returned is freed, or stays.
+    pub(super) fn left(&self, inode: &Inode) {
+        let mut shard = self.shard(inode.object).lock();
+        if shard.leaving.get(&inode.object) == Some(&inode.ticket) {
+            shard.leaving.remove(&inode.object);
         }
     }
 

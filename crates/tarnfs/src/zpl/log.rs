@@ -282,7 +282,7 @@ impl FileSystem {
     fn file_of(&self, write: &WantedWrite) -> Result<Option<InodeRef<'_>>> {
         let inode = match self.inode_even_unlinked(write.object) {
             Ok(inode) => inode,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Stale) => return Ok(None),
             Err(error) => return Err(error),
         };
         let word = |attribute| inode.word(&self.tables, attribute);

@@ -114,6 +114,8 @@ impl FileSystem {
                     let tx = OpenTx::assign_freeing(&self.objset)?;
                     self.delete_queue.remove_int(&tx, object)?;
                 }
+                // Somebody else is about to free it.
+                Err(error) if error.kind() == ErrorKind::Stale => {}
                 Err(error) => tracing::warn!("{}: object {object} of the delete queue cannot be freed: {error}", self.objset.name()),
             }
         }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use engine::zil::{LogSource, WantedWrite};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -64,6 +65,48 @@ fn removed_files_that_are_open_stay_whole_and_are_freed_at_last() {
     }
     others.iter().for_each(|inode| fs.forget(*inode, 1));
     rig.check();
+}
+
+/// Found by reading: a commit of the log that looked for a file which was being freed freed it, too; and who came second freed the next file
+/// of that number.
+#[test]
+fn a_removed_file_is_freed_once() {
+    let (rig, fs) = new();
+    let stat = file(&fs, "a");
+    fs.write(stat.inode, WriteMode::At(0), b"hello", &root()).unwrap();
+    rig.sync(fs.objset());
+    fs.unlink(fs.root(), b"a").unwrap();
+    // The kernel's last reference goes, and whoever took it is not given the CPU just now.
+    let leaving = fs.inodes.release(stat.inode, 1, &fs.tables).expect("it was the last");
+    let mut bytes = Vec::new();
+    fs.fetch(&WantedWrite { object: stat.inode, generation: stat.generation, offset: 0, length: 5 }, &mut bytes).unwrap();
+    assert!(bytes.is_empty());
+    assert_eq!(fs.block_bytes(stat.inode), None);
+    assert_eq!(fs.lookup_inode(stat.inode).unwrap_err().kind(), ErrorKind::Stale);
+    rig.sync(fs.objset());
+    let others: Vec<InodeNumber> = (0..100).map(|n| file(&fs, &format!("{n}")).inode).collect();
+    fs.free_unlinked(&leaving).unwrap();
+    fs.inodes.left(&leaving);
+    drop(leaving);
+    rig.sync(fs.objset());
+    others.iter().for_each(|inode| assert_eq!(fs.getattr(*inode).unwrap().links, 1));
+    assert_eq!(fs.lookup_inode(stat.inode).unwrap_err().kind(), ErrorKind::NotFound);
+    rig.check();
+    // Its number is used again, and nobody remembers it.
+    let later: Vec<InodeNumber> = (0..100).map(|n| file(&fs, &format!("later{n}")).inode).collect();
+    assert!(later.contains(&stat.inode));
+    assert_eq!(fs.lookup_inode(stat.inode).unwrap().links, 1);
+}
+
+/// A listing may find an entry before its maker has put the inode into the table: once the reference that came with it was lost.
+#[test]
+fn a_file_that_is_found_while_it_is_made_keeps_its_references() {
+    let (_rig, fs) = new();
+    let found = file(&fs, "a");
+    let made = fs.load_inode(found.inode).unwrap();
+    drop(fs.insert_inode(made));
+    fs.unlink(fs.root(), b"a").unwrap();
+    assert_eq!(fs.getattr(found.inode).unwrap().links, 0, "somebody has it open");
 }
 
 /// What is not in the file's object outlives the inode in memory.

@@ -160,6 +160,47 @@ fn holes_read_as_zeros_and_are_found() {
     rig.check();
 }
 
+/// A file of several blocks is cut to nothing and gets one block of an odd size, while another writes far behind that and waits for both.
+#[test]
+fn a_block_of_an_odd_size_stays_the_only_one() {
+    let (rig, fs) = new();
+    let inode = file(&fs, "a").inode;
+    fs.write(inode, WriteMode::At(0), &[1; 300 << 10], &root()).unwrap();
+    let settings = fs.objset().settings();
+    fs.objset().set_settings(ObjsetSettings { record_bytes: 1 << 20, ..settings });
+    let held = fs.inode(inode).unwrap();
+    let reader = held.ranges.read(0..1);
+    let in_turn = || std::thread::sleep(std::time::Duration::from_millis(100));
+    std::thread::scope(|scope| {
+        scope.spawn(|| fs.truncate(inode, 0, &root()).unwrap());
+        in_turn();
+        scope.spawn(|| fs.truncate(inode, 200_001, &root()).unwrap());
+        in_turn();
+        scope.spawn(|| fs.write(inode, WriteMode::At(3 << 20), b"far", &root()).unwrap());
+        in_turn();
+        drop(reader);
+    });
+    assert!(held.dnode.block_bytes().is_power_of_two(), "{} blocks of {} bytes", held.dnode.max_block() + 1, held.dnode.block_bytes());
+    drop(held);
+    rig.sync(fs.objset());
+    let again = rig.reopen();
+    assert_eq!(again.read(inode, (3 << 20) - 1, 10).unwrap(), b"\0far");
+    rig.check();
+}
+
+/// `chattr +a`: what is there stays. The kernel does not know of the mark when it lets a hole be punched.
+#[test]
+fn no_hole_is_punched_in_what_may_only_grow() {
+    let (_rig, fs) = new();
+    for mark in [znode::FLAG_APPEND_ONLY, znode::FLAG_IMMUTABLE] {
+        let inode = file(&fs, &format!("{mark}")).inode;
+        fs.write(inode, WriteMode::At(0), &[1; 1000], &root()).unwrap();
+        fs.setattr(inode, &SetAttributes { flags: Some((mark, 0)), ..SetAttributes::default() }, &root()).unwrap();
+        assert_eq!(fs.punch_hole(inode, 0, 1000, &root()).unwrap_err().kind(), ErrorKind::Denied);
+        assert_eq!(fs.read(inode, 0, 1000).unwrap(), [1; 1000]);
+    }
+}
+
 #[test]
 fn large_extended_attributes_go_to_the_spill_block_and_to_the_directory() {
     let (rig, fs) = new();

@@ -69,15 +69,30 @@ impl Transaction {
     }
 
     /// Worst case of what the commit writes. Who only frees needs no room.
-    fn room(&self) -> u64 {
+    pub(super) fn room(&self) -> u64 {
         let only_frees = |change: &NameChange| matches!(change, NameChange::Remove { .. });
         if self.bytes == 0 && self.names.iter().all(only_frees) && self.nodes.values().all(|node| !node.is_changed()) {
             return 0;
         }
         let files = self.nodes.values().filter(|node| node.is_changed()).count() as u64;
-        // A part of a block may be written as a whole block.
-        let blocks = self.nodes.values().map(|node| node.patch.pieces.len() as u64).sum::<u64>().min(2 * files) * self.fs.objset.settings().record_bytes;
+        let blocks: u64 = self.nodes.values().map(|node| self.room_of_patch(node)).sum();
         self.bytes + blocks + files * FILE_METADATA + self.names.len() as u64 * NAME_CHANGE
+    }
+
+    /// What the patch of a file takes beside its own bytes: a block that is written in part is written as a whole.
+    fn room_of_patch(&self, node: &Node) -> u64 {
+        if !node.patch.exists {
+            return 0;
+        }
+        let piece = PIECE as u64;
+        // The only block of a file may grow to the size of a record; that of a new one is no larger than the file.
+        let record = node.stat.block_size.max(self.fs.objset.settings().record_bytes).max(piece);
+        let block = if node.base.is_some() { record } else { record.min(node.stat.size.next_multiple_of(piece).max(piece)) };
+        let mut touched: Vec<u64> = node.patch.pieces.keys().map(|number| number * piece / block).collect();
+        touched.dedup();
+        // One more, where a file that was there is cut.
+        let blocks = touched.len() as u64 + u64::from(node.base.is_some());
+        (blocks * block).saturating_sub(node.patch.pieces.len() as u64 * piece)
     }
 
     /// Is everything as it was seen, and may everything be done?

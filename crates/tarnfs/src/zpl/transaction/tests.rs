@@ -301,3 +301,18 @@ fn an_attribute_that_was_set_and_removed_was_never_there() {
     tx.commit(Durability::Soon).unwrap();
     assert_eq!(fs.listxattr(inode).unwrap(), [b"user.other"]);
 }
+
+/// It was promised two blocks for each file, however many were touched: more was written than there was room for.
+#[test]
+fn room_is_asked_for_every_block_that_is_touched() {
+    let (_rig, fs) = new();
+    let record = fs.objset().settings().record_bytes;
+    let inode = file(&fs, "a", &vec![1; 50 * record as usize]);
+    let mut tx = fs.begin().unwrap();
+    for number in 0..50 {
+        tx.write(inode, number * record + 7, b"x").unwrap();
+        tx.write(inode, number * record + record / 2, b"x").unwrap();
+    }
+    assert!(tx.room() >= 50 * record, "{}", tx.room());
+    assert!(tx.room() < 60 * record, "{}", tx.room());
+}
