@@ -223,18 +223,17 @@ impl Zil {
         };
         block::number(&mut filled.bytes, &filled.lengths, placed.first_sequence);
         let careless = self.context.tunables.canary == Some(Canary::NoFlushOfLog);
-        let durable = alone && placed.blocks.len() == 1 && !filled.has_placed && !careless;
-        for (pointer, next, part) in &placed.blocks {
-            let written = block::encode(pointer, next, &filled.bytes[part.clone()]).and_then(|bytes| self.context.io.write_log(pointer, &bytes, durable));
-            if let Err(error) = written {
-                self.note_unlogged(filled.newest);
-                self.context.io.avoid_log_device(pointer);
-                self.break_chain(round.number, &error);
-                break;
-            }
-        }
+        let may_be_durable = alone && !filled.has_placed && !careless;
+        let encoded = |(pointer, next, part): &(BlkPtr, BlkPtr, std::ops::Range<usize>)| Ok((*pointer, block::encode(pointer, next, &filled.bytes[part.clone()])?));
+        let blocks: Result<Vec<_>> = placed.blocks.iter().map(encoded).collect();
+        let durable = blocks.and_then(|blocks| self.context.io.write_log(&blocks, may_be_durable)).unwrap_or_else(|error| {
+            self.note_unlogged(filled.newest);
+            placed.blocks.iter().for_each(|(pointer, ..)| self.context.io.avoid_log_device(pointer));
+            self.break_chain(round.number, &error);
+            false
+        });
         self.chain.lock().in_flight[slot(placed.txg)].push(round.number);
-        if durable { 1 } else { placed.blocks.len().max(2) }
+        if durable { 1 } else { 2 }
     }
 
     /// Gives a round its blocks, and the chain its next one. It is this round's turn. `None`: there is no room.

@@ -34,6 +34,7 @@ mod devices;
 mod executor;
 mod free;
 mod gang;
+mod log_write;
 mod read;
 mod spaces;
 mod write;

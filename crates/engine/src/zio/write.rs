@@ -147,7 +147,7 @@ impl BlockIo {
     }
 
     /// Writes blocks that follow each other, the first of which has these addresses.
-    fn write_run(&self, dvas: &[Dva], blocks: &[&[u8]], patient: bool) -> Result<()> {
+    pub(super) fn write_run(&self, dvas: &[Dva], blocks: &[&[u8]], patient: bool) -> Result<()> {
         for dva in dvas {
             let device = self.device(*dva)?;
             let written = if patient { device.write(dva.offset, blocks) } else { device.try_write(dva.offset, blocks) };
@@ -157,22 +157,6 @@ impl BlockIo {
         self.counters.writes.add((blocks.len() * dvas.len()) as u64);
         self.counters.written_bytes.add((bytes * dvas.len()) as u64);
         Ok(())
-    }
-
-    /// Writes the beginning of a block of the intent log, which has its pointer already. `durable`: and makes just that durable.
-    ///
-    /// # Errors
-    /// `Invalid` when the pointer is to no plain block of that length, and those of the devices.
-    pub fn write_log(&self, bp: &BlkPtr, bytes: &[u8], durable: bool) -> Result<()> {
-        match bp.decode()? {
-            BlockPointer::Data(data) if !data.is_gang() && data.physical_size >= bytes.len() as u64 => {
-                if !durable {
-                    return self.write_copies(data.dvas(), bytes);
-                }
-                data.dvas().iter().try_for_each(|dva| self.device(*dva)?.write_durable(dva.offset, &[bytes]).within(|| format!("block at {dva}")))
-            }
-            _ => bail!(Invalid, "{} bytes cannot be written to {bp}", bytes.len()),
-        }
     }
 
     /// The class for a block.

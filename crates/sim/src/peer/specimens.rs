@@ -312,6 +312,8 @@ fn features() -> Vec<Recipe> {
                     return true;
                 }
                 waiting.extend(at.info().depends_on);
+                // OpenZFS allows logs without histograms, and its zdb then counts one for each log all the same.
+                waiting.extend((at == Feature::LogSpacemap).then_some(Feature::SpacemapHistogram));
             }
             false
         };

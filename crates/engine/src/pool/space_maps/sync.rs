@@ -66,8 +66,10 @@ impl SpaceMaps {
         self.vdevs.read().values().cloned().collect()
     }
 
+    /// Not begun without histograms: the real `zdb` takes it that the log of each group counts as one that has one, and calls the pool damaged.
     fn is_logging(&self) -> bool {
-        self.features.is_enabled(Feature::LogSpacemap)
+        let has = |feature| self.features.is_enabled(feature);
+        has(Feature::LogSpacemap) && (has(Feature::SpacemapHistogram) || self.features.is_active(Feature::LogSpacemap))
     }
 
     /// The object with the numbers of a vdev's space maps: the label's `metaslab_array`; 0: not made yet.
