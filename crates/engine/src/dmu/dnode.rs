@@ -349,6 +349,7 @@ impl Dnode {
             return Ok(());
         }
         let contents = if self.is_hole(0)? { None } else { Some(self.block(0)?) };
+        let was_dirty = self.state.read().dirty[slot(tx.txg())].as_ref().is_some_and(|dirty| dirty.blocks.contains(&0));
         self.change(tx, |header| {
             header.block_bytes = block_bytes;
             if let Some(shift) = indirect_shift {
@@ -359,6 +360,13 @@ impl Dnode {
             let mut resized = contents.to_vec();
             resized.resize(block_bytes as usize, 0);
             self.write_block(tx, 0, resized)?;
+        }
+        if was_dirty && !tx.is_syncing() {
+            // It was counted with the size that it had.
+            let more = block_bytes.saturating_sub(old);
+            self.objset.context.note_dirty(tx.txg(), more);
+            self.objset.context.dirty.remove(tx.txg(), old.saturating_sub(block_bytes));
+            tx.note_dirtied(self.objset.worst_case(more, block_bytes));
         }
         Ok(())
     }
