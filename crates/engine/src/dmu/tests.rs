@@ -531,3 +531,17 @@ fn a_block_that_grows_counts_with_its_new_size() {
     dnode.free_range(&tx, 0, u64::MAX).unwrap();
     assert_eq!(rig.context.dirty.total(), before);
 }
+
+/// A damaged pool can say of a ZAP that it has 2^40 blocks: to list it took a lifetime before the first one was read.
+#[test]
+fn reading_ahead_in_an_endless_object_ends() {
+    let rig = rig();
+    let tx = Tx::for_test(4);
+    let objset = Objset::create(rig.options(), &tx, ObjsetType::FileSystem, ObjsetSize::V3);
+    let dnode = objset.allocate(&tx, &DnodeSpec::new(ObjectType(19), 512)).unwrap();
+    dnode.write(&tx, 0, b"little").unwrap();
+    rig.sync(&objset, 4);
+    dnode.state.write().header.max_block = 1 << 40;
+    dnode.prefetch(0, u64::MAX);
+    dnode.prefetch(1 << 45, u64::MAX);
+}
