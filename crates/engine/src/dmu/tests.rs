@@ -545,3 +545,56 @@ fn reading_ahead_in_an_endless_object_ends() {
     dnode.prefetch(0, u64::MAX);
     dnode.prefetch(1 << 45, u64::MAX);
 }
+
+/// Numbers that were freed in the block of dnodes that was being filled were never given again, and could not be claimed.
+#[test]
+fn numbers_are_given_again() {
+    let rig = rig();
+    let tx = Tx::for_test(4);
+    let objset = Objset::create(rig.options(), &tx, ObjsetType::FileSystem, ObjsetSize::V3);
+    let spec = DnodeSpec::new(ObjectType(19), 512);
+    let allocate = |txg| (0..31).map(|_| objset.allocate(&Tx::for_test(txg), &spec).unwrap().object()).collect::<Vec<_>>();
+    let first = allocate(4);
+    assert_eq!(first, (1..32).collect::<Vec<_>>());
+    rig.sync(&objset, 4);
+    let free = |txg| first.iter().for_each(|object| objset.free(&Tx::for_test(txg), *object).unwrap());
+    free(5);
+    rig.sync(&objset, 5);
+    objset.claim(&Tx::for_test(6), 7, &spec).unwrap();
+    assert_eq!(objset.claim(&Tx::for_test(6), 7, &spec).unwrap_err().kind(), crate::error::ErrorKind::Exists);
+    objset.free(&Tx::for_test(6), 7).unwrap();
+    rig.sync(&objset, 6);
+    assert_eq!(allocate(7), first);
+    rig.sync(&objset, 7);
+    free(8);
+    rig.sync(&objset, 8);
+    assert_eq!(allocate(9), first);
+    let root = rig.sync(&objset, 9);
+    rig.check(&root);
+}
+
+/// Blocks full of large dnodes seem to have room, by the number of dnodes in them: all were read for the first new object.
+#[test]
+fn a_set_of_large_dnodes_is_not_read_for_a_new_one() {
+    let rig = rig();
+    let tx = Tx::for_test(4);
+    let objset = Objset::create(rig.options(), &tx, ObjsetType::FileSystem, ObjsetSize::V3);
+    let spec = DnodeSpec { slots: 2, ..DnodeSpec::new(ObjectType(19), 512) };
+    let last = (0..100 * 16).map(|_| objset.allocate(&tx, &spec).unwrap().object()).max().unwrap();
+    let root = rig.sync(&objset, 4);
+    let DmuContext { io, groups, host, tunables, .. } = &*rig.context;
+    let context = Arc::new(DmuContext {
+        cache: Arc::new(BlockCache::new(io.clone(), 4 << 20)),
+        io: io.clone(),
+        groups: groups.clone(),
+        dirty: DirtyBytes::default(),
+        host: host.clone(),
+        tunables: tunables.clone(),
+        read_only: false,
+    });
+    let objset = Objset::open(ObjsetOptions { context, ..rig.options() }, root).unwrap();
+    let reads = io.counters.reads.get();
+    assert!(objset.allocate(&Tx::for_test(5), &spec).unwrap().object() > last - 64);
+    assert!(io.counters.reads.get() - reads < 20, "{} blocks were read", io.counters.reads.get() - reads);
+    assert!(objset.claim(&Tx::for_test(5), 32 * 200 + 31, &spec).is_err(), "it would be in two blocks of dnodes");
+}
