@@ -66,8 +66,10 @@ impl SpaceMaps {
         self.vdevs.read().values().cloned().collect()
     }
 
+    /// A pool that was made before vdevs had ZAPs begins when OpenZFS has given it some: there is no place for the flush txgs.
     fn is_logging(&self) -> bool {
-        self.features.is_enabled(Feature::LogSpacemap)
+        let has_place = || self.vdevs.read().values().all(|maps| maps.top_zap != 0);
+        self.features.is_enabled(Feature::LogSpacemap) && (self.features.is_active(Feature::LogSpacemap) || has_place())
     }
 
     /// The object with the numbers of a vdev's space maps: the label's `metaslab_array`; 0: not made yet.
