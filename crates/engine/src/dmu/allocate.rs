@@ -171,10 +171,18 @@ impl Objset {
     /// # Errors
     /// There is no such object.
     pub fn free(&self, tx: &Tx, object: ObjectId) -> Result<()> {
-        let dnode = self.hold(object)?;
-        dnode.check_alive()?;
+        self.free_held(tx, &self.hold(object)?)
+    }
+
+    /// As [`Objset::free`], of the object that the caller has: never of another one that has got its number since.
+    ///
+    /// # Errors
+    /// `NotFound`: it was freed before.
+    pub fn free_held(&self, tx: &Tx, dnode: &Arc<Dnode>) -> Result<()> {
         let mut state = dnode.state.write();
-        state.freed = true;
+        if std::mem::replace(&mut state.freed, true) {
+            return Err(dnode.was_freed());
+        }
         let blocks = {
             let dirty = dnode.dirty(&mut state, tx);
             dirty.freed = true;

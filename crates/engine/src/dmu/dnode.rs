@@ -16,7 +16,7 @@ use super::early::EarlyBlocks;
 use super::objset::ObjsetShared;
 use super::{DnodeSpec, ObjectId, Tx};
 use crate::arc::Held;
-use crate::error::{Result, Within};
+use crate::error::{Error, Result, Within};
 use crate::txg::{TXG_SIZE, slot};
 use crate::zio::Bookmark;
 use crate::{bail, error};
@@ -444,10 +444,11 @@ impl Dnode {
 
     /// Fails if the object was freed.
     pub(super) fn check_alive(&self) -> Result<()> {
-        if self.state.read().freed {
-            return Err(error!(NotFound, "dataset {}: object {} was freed", self.objset.dataset, self.object));
-        }
-        Ok(())
+        if self.state.read().freed { Err(self.was_freed()) } else { Ok(()) }
+    }
+
+    pub(super) fn was_freed(&self) -> Error {
+        error!(NotFound, "dataset {}: object {} was freed", self.objset.dataset, self.object)
     }
 }
 

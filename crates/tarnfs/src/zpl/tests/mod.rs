@@ -407,3 +407,27 @@ fn many_threads((rig, fs): (Rig, FileSystem)) {
         assert_eq!(again.getattr(inode).unwrap().links, links);
     }
 }
+
+/// Whoever comes late to free a file must not free the one that has its number by now.
+#[test]
+fn a_file_is_freed_once() {
+    let (rig, fs) = new();
+    let old = file(&fs, "a").inode;
+    fs.write(old, WriteMode::At(0), b"old", &root()).unwrap();
+    rig.sync(fs.objset());
+    fs.unlink(fs.root(), b"a").unwrap();
+    let late = fs.load_inode(old).unwrap();
+    fs.forget(old, 1);
+    rig.sync(fs.objset());
+    let new = fs.create_unnamed(fs.root(), 0o600, &root()).unwrap();
+    assert_eq!(new.inode, old);
+    fs.write(new.inode, WriteMode::At(0), b"new", &root()).unwrap();
+    fs.free_unlinked(&late).unwrap();
+    assert_eq!(fs.read(new.inode, 0, 10).unwrap(), b"new");
+    rig.sync(fs.objset());
+    assert_eq!(rig.reopen().left_behind().unwrap(), [new.inode]);
+    assert_eq!(fs.read(new.inode, 0, 10).unwrap(), b"new");
+    fs.forget(new.inode, 1);
+    rig.sync(fs.objset());
+    rig.check();
+}
