@@ -598,3 +598,31 @@ fn a_set_of_large_dnodes_is_not_read_for_a_new_one() {
     assert!(io.counters.reads.get() - reads < 20, "{} blocks were read", io.counters.reads.get() - reads);
     assert!(objset.claim(&Tx::for_test(5), 32 * 200 + 31, &spec).is_err(), "it would be in two blocks of dnodes");
 }
+
+/// A file whose contents are overwritten with zeros kept the indirect blocks above them.
+#[test]
+fn indirect_blocks_of_nothing_are_holes() {
+    let rig = rig();
+    let tx = Tx::for_test(4);
+    let objset = Objset::create(rig.options(), &tx, ObjsetType::FileSystem, ObjsetSize::V3);
+    let dnode = objset.allocate(&tx, &DnodeSpec { indirect_shift: 12, ..DnodeSpec::new(ObjectType(19), 4096) }).unwrap();
+    let noise: Vec<u8> = (0..100u32 * 4096).map(|at| (at.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+    dnode.write(&tx, 0, &noise).unwrap();
+    rig.sync(&objset, 4);
+    assert!(dnode.info().used_bytes > 10_000);
+    dnode.write(&Tx::for_test(5), 0, &vec![0; noise.len()]).unwrap();
+    let root = rig.sync(&objset, 5);
+    rig.check(&root);
+    assert_eq!(dnode.info().used_bytes, 0);
+    let roots = dnode.on_disk().pointers;
+    assert!(roots.iter().all(BlkPtr::is_hole) && roots[0].logical_birth() == 5);
+    // Who looks for what has changed since an older group finds that the contents went.
+    dnode.write(&Tx::for_test(6), 50 * 4096, &noise[..4096]).unwrap();
+    let root = rig.sync(&objset, 6);
+    rig.check(&root);
+    let pointers: Vec<BlkPtr> = [0, 49, 50, 51, 99].into_iter().map(|block| dnode.block_pointer(block).unwrap()).collect();
+    assert_eq!(pointers.iter().map(BlkPtr::logical_birth).collect::<Vec<_>>(), [5, 5, 6, 5, 5]);
+    let mut back = vec![1; noise.len()];
+    dnode.read(0, &mut back).unwrap();
+    assert!(back[50 * 4096..51 * 4096] == noise[..4096] && back.iter().filter(|byte| **byte != 0).count() <= 4096);
+}
