@@ -738,3 +738,31 @@ fn destroying_after_a_stall_counts_once() {
     drop(dsl);
     rig.check();
 }
+
+/// Whoever was so slow to open an object set that it was opened, written and closed by others meanwhile put its old state, whose blocks
+/// were free, in the place of the new one.
+#[test]
+fn an_object_set_that_was_written_meanwhile_is_opened_again() {
+    let rig = rig();
+    rig.create();
+    rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/a"))).unwrap();
+    rig.next_txg();
+    let dsl = rig.dsl();
+    let dataset = dsl.open_dataset("pool/a").unwrap();
+    let root = dataset.phys().block;
+    let open = |root| Objset::open(dataset.objset_options().unwrap(), root).unwrap();
+    let (early, late) = (open(root), open(root));
+    let kept = dsl.keep_objset(&dataset, early.clone(), &root).unwrap();
+    assert!(Arc::ptr_eq(&kept, &early) && Arc::ptr_eq(&dsl.objset(&dataset).unwrap(), &early));
+    assert!(Arc::ptr_eq(&dsl.keep_objset(&dataset, open(root), &root).unwrap(), &early));
+    let tx = OpenTx::assign(&early, 1 << 20).unwrap();
+    early.hold(1).unwrap().write(&tx, 0, &[7; 4096]).unwrap();
+    drop((tx, kept, early));
+    rig.next_txg();
+    rig.next_txg();
+    assert_ne!(dataset.phys().block, root);
+    assert!(dsl.keep_objset(&dataset, late, &root).is_none());
+    let mut byte = [0];
+    dsl.objset(&dataset).unwrap().hold(1).unwrap().read(9, &mut byte).unwrap();
+    assert_eq!(byte, [7]);
+}
