@@ -431,3 +431,24 @@ fn a_file_is_freed_once() {
     rig.sync(fs.objset());
     rig.check();
 }
+
+/// A damaged pool can have a file whose dnode has three block pointers: attributes that had to be laid out anew ended the program.
+#[test]
+fn a_dnode_without_room_for_attributes_is_damage() {
+    let (_rig, fs) = new();
+    let sample = file(&fs, "a").inode;
+    let bonus = fs.objset().hold(sample).unwrap().bonus();
+    let words = [Attribute::Mode, Attribute::Size, Attribute::Generation, Attribute::Uid, Attribute::Gid, Attribute::Parent, Attribute::Flags];
+    let tx = OpenTx::assign(fs.objset(), 1 << 20).unwrap();
+    let numbers: Vec<u16> = words.iter().map(|word| fs.tables.number(*word)).collect();
+    let layout = fs.tables.layout_number(fs.objset(), &tx, &numbers).unwrap();
+    let dnode = fs.objset().allocate(&tx, &engine::dmu::DnodeSpec::new(ondisk::object_type::ObjectType::PLAIN_FILE_CONTENTS, 512)).unwrap();
+    dnode.set_bonus_type(&tx, ondisk::object_type::ObjectType::SA);
+    let mut bytes = bonus[..64].to_vec();
+    ondisk::sa::write_header(&mut bytes, layout, &[]);
+    dnode.set_bonus(&tx, bytes);
+    let inode = fs.load_inode(dnode.object()).unwrap();
+    assert_eq!(inode.word(&fs.tables, Attribute::Mode).unwrap(), 0o100_644);
+    let error = inode.edit(&fs, &tx).set(&[(Attribute::ChangeTime, &[0; 16])]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+}
