@@ -283,7 +283,9 @@ impl Group {
         loader: &dyn LoadSpaceMap,
         allocate: fn(&Metaslab, u64, u64) -> Option<(u64, bool)>,
     ) -> Result<Option<u64>> {
-        metaslab.load(loader)?;
+        if !metaslab.load_if_readable(loader, request.txg)? {
+            return Ok(None);
+        }
         let Some((offset, first)) = allocate(metaslab, request.size, request.txg) else { return Ok(None) };
         if first {
             self.mark_dirty(metaslab.id, request.txg);

@@ -22,7 +22,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::range_tree::{CLASSES, RangeTree};
 use super::{LoadSpaceMap, fragmentation};
 use crate::bail;
-use crate::error::{Result, Within};
+use crate::error::{ErrorKind, Result, Within};
 
 /// Txgs that can be allocating at one time: open, quiescing, syncing, and one to tell them apart.
 const TXG_SLOTS: usize = 4;
@@ -38,6 +38,8 @@ const SEARCH_CLASS_MIN: usize = 17;
 const CLASSES_LOST_MAX: usize = 2;
 /// A metaslab that has not been allocated from for this many txgs gives its memory back.
 const UNLOAD_TXGS: u64 = 64;
+/// One whose space map could not be read is tried again after so many txgs.
+const UNREADABLE_TXGS: u64 = 8;
 
 const WEIGHT_COUNT_BITS: u32 = 40;
 
@@ -96,6 +98,8 @@ pub struct Metaslab {
     /// Log2 of the smallest allocation. Immutable.
     pub shift: u8,
     weight: AtomicU64,
+    /// Its space map could not be read when somebody wanted to allocate in an earlier txg than this.
+    unreadable_until: AtomicU64,
     loading: Mutex<()>,
     state: Mutex<State>,
 }
@@ -115,6 +119,7 @@ impl Metaslab {
             size,
             shift,
             weight: AtomicU64::new(0),
+            unreadable_until: AtomicU64::new(0),
             loading: Mutex::new(()),
             state: Mutex::new(State { allocated, ..State::default() }),
         };
@@ -200,6 +205,21 @@ impl Metaslab {
         state.free = Some(free.into_indexed());
         self.reweigh(&state);
         Ok(())
+    }
+
+    /// As [`Metaslab::load`], for who wants to allocate in `txg`. `false`: its space map is damaged; others will do.
+    pub(super) fn load_if_readable(&self, loader: &dyn LoadSpaceMap, txg: u64) -> Result<bool> {
+        if txg < self.unreadable_until.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        match self.load(loader) {
+            Err(error) if matches!(error.kind(), ErrorKind::Checksum | ErrorKind::Corrupt | ErrorKind::Io) => {
+                tracing::error!(%error, "nothing is allocated in a metaslab for some time");
+                self.unreadable_until.store(txg + UNREADABLE_TXGS, Ordering::Relaxed);
+                Ok(false)
+            }
+            other => other.map(|()| true),
+        }
     }
 
     /// Notes that this metaslab is the one in use now.

@@ -448,3 +448,32 @@ fn streams_use_metaslabs_of_their_own() {
         assert!(seen.insert(unit), "{unit:?} allocated twice");
     }
 }
+
+/// Of some metaslabs the space map cannot be read.
+struct Damaged(std::ops::Range<u64>);
+
+impl LoadSpaceMap for Damaged {
+    fn load(&self, _: u32, metaslab: u64) -> Result<RangeTree> {
+        if self.0.contains(&metaslab) {
+            crate::bail!(Checksum, "the space map of metaslab {metaslab}");
+        }
+        let mut free = RangeTree::new();
+        free.add(metaslab << METASLAB_SHIFT, 1 << METASLAB_SHIFT)?;
+        Ok(free)
+    }
+}
+
+/// One damaged space map made a pool read-only for ever: each allocation that came by it failed, and all are tried in turn.
+#[test]
+fn metaslabs_whose_space_map_is_damaged_are_passed_over() {
+    let allocator = Allocator::new(1);
+    allocator.set_loader(Arc::new(Damaged(0..3)));
+    let group = add_group(&allocator, 0, ClassKind::Normal, 5);
+    for _ in 0..2 << (METASLAB_SHIFT - 12) {
+        let dva = allocator.allocate(&Request::new(ClassKind::Normal, UNIT, 1, 4)).unwrap()[0];
+        assert!(dva.offset >> METASLAB_SHIFT >= 3);
+    }
+    let full = allocator.allocate(&Request::new(ClassKind::Normal, UNIT, 1, 4)).unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::NoSpace);
+    assert!(!group.metaslabs()[0].is_loaded());
+}

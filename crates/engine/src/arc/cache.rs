@@ -260,7 +260,11 @@ impl Inner {
                 self.insert(key, Arc::clone(data), bp.is_metadata(), ahead);
             }
         };
-        let result = self.flights(&key).run(key, || self.get(&key).map(Ok), || self.io.read(bp, at), keep);
+        let flights = self.flights(&key);
+        // Whoever frees a block cancels the reading of it. A job that reads ahead may begin long after that.
+        let read = || if ahead { self.io.read_ahead(bp, at) } else { self.io.read_while(bp, at, &|| flights.contains(&key)) };
+        let is_for_all = |result: &Result<Arc<Vec<u8>>>| !ahead || result.is_ok();
+        let result = flights.run(key, || self.get(&key).map(Ok), read, keep, is_for_all);
         self.evict();
         result
     }

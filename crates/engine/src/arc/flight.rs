@@ -17,7 +17,7 @@ struct Flight<V> {
 enum State<V> {
     InTheAir,
     Landed(V),
-    /// The reader panicked, or the block was replaced meanwhile.
+    /// The reader panicked, or read for itself alone.
     Lost,
 }
 
@@ -38,13 +38,15 @@ impl<K: Copy + Eq + Hash, V: Clone> Flights<K, V> {
     }
 
     /// The value for `key`: from `cached` if it has it by now, from another thread that is reading it, or from `load`.
-    /// `keep` is called with what `load` returned, unless the key was cancelled meanwhile.
+    /// `keep` is called with what `load` returned, unless the key was cancelled meanwhile. Those who wait get it if it `is_for_all`, and else
+    /// load for themselves.
     pub(super) fn run(
         &self,
         key: K,
         cached: impl Fn() -> Option<V>,
         load: impl Fn() -> V,
         keep: impl FnOnce(&V),
+        is_for_all: impl FnOnce(&V) -> bool,
     ) -> V {
         let flight = loop {
             let mut pending = self.pending.lock();
@@ -71,7 +73,7 @@ impl<K: Copy + Eq + Hash, V: Clone> Flights<K, V> {
             keep(&value);
         }
         drop(pending);
-        landing.value = Some(value.clone());
+        landing.value = is_for_all(&value).then(|| value.clone());
         value
     }
 
@@ -134,7 +136,7 @@ mod tests {
                         std::thread::sleep(std::time::Duration::from_millis(20));
                         7
                     };
-                    let value = flights.run(1, || kept.get().copied(), load, |value| kept.set(*value).unwrap());
+                    let value = flights.run(1, || kept.get().copied(), load, |value| kept.set(*value).unwrap(), |_| true);
                     assert_eq!(value, 7);
                 });
             }
@@ -146,9 +148,9 @@ mod tests {
     #[test]
     fn a_reader_that_panics_does_not_strand_the_others() {
         let flights: Flights<u64, u64> = Flights::new();
-        let panicking = || flights.run(1, || None, || panic!("the disk is gone"), |_| {});
+        let panicking = || flights.run(1, || None, || panic!("the disk is gone"), |_| {}, |_| true);
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panicking)).is_err());
-        assert_eq!(flights.run(1, || None, || 5, |_| {}), 5);
+        assert_eq!(flights.run(1, || None, || 5, |_| {}, |_| true), 5);
     }
 
     #[test]
@@ -158,6 +160,6 @@ mod tests {
             flights.cancel(&1);
             6
         };
-        assert_eq!(flights.run(1, || None, load, |_| panic!("kept")), 6);
+        assert_eq!(flights.run(1, || None, load, |_| panic!("kept"), |_| true), 6);
     }
 }

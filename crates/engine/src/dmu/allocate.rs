@@ -87,17 +87,26 @@ pub(super) struct Allocator {
 const WITH_ROOM_MAX: usize = 1 << 16;
 
 impl Allocator {
-    /// A slot in `block` will be free.
-    pub(super) fn note_freed(&mut self, block: u64) {
-        if self.with_room.len() < WITH_ROOM_MAX {
-            self.with_room.insert(block);
+    /// The `slots` of `object` are free.
+    pub(super) fn note_freed(&mut self, object: ObjectId, slots: u8) {
+        let (block, at) = (object / disk::DNODES_PER_BLOCK, (object % disk::DNODES_PER_BLOCK) as u32);
+        match &mut self.current {
+            Some((current, taken)) if *current == block => *taken &= !slot_mask(at, slots.into()),
+            _ if self.with_room.len() < WITH_ROOM_MAX => {
+                self.with_room.insert(block);
+            }
+            _ => {}
         }
     }
 }
 
+/// The bits of `slots` slots from `at` on.
+fn slot_mask(at: u32, slots: u32) -> u32 {
+    (((1u64 << slots) - 1) << at) as u32
+}
+
 fn find_run(taken: u32, slots: u32) -> Option<u32> {
-    let mask = if slots >= 32 { u32::MAX } else { (1 << slots) - 1 };
-    (0..=32 - slots).find(|&at| taken & (mask << at) == 0)
+    (0..=32 - slots).find(|&at| taken & slot_mask(at, slots) == 0)
 }
 
 impl Objset {
@@ -112,12 +121,11 @@ impl Objset {
             if let Some((block, taken)) = allocator.current
                 && let Some(at) = find_run(taken, slots)
             {
-                let mask = if slots == 32 { u32::MAX } else { ((1 << slots) - 1) << at };
-                allocator.current = Some((block, taken | mask));
+                allocator.current = Some((block, taken | slot_mask(at, slots)));
                 let object = block * disk::DNODES_PER_BLOCK + u64::from(at);
                 return Ok(self.insert_fresh(tx, object, spec));
             }
-            let next = self.next_block_with_room(&mut allocator)?;
+            let next = self.next_block_with_room(&mut allocator, slots)?;
             allocator.current = Some((next, self.taken_slots(next)?));
         }
     }
@@ -129,12 +137,16 @@ impl Objset {
     pub fn claim(&self, tx: &Tx, object: ObjectId, spec: &DnodeSpec) -> Result<Arc<Dnode>> {
         if object < super::USED_BY_PROJECT {
             let mut allocator = self.allocator.lock();
-            let (block, at) = (object / disk::DNODES_PER_BLOCK, object % disk::DNODES_PER_BLOCK);
+            let (block, at) = (object / disk::DNODES_PER_BLOCK, (object % disk::DNODES_PER_BLOCK) as u32);
+            let slots = u32::from(spec.slots.max(1));
+            if u64::from(at + slots) > disk::DNODES_PER_BLOCK {
+                bail!(Invalid, "{}: object {object} of {slots} slots would be in two blocks", self.name());
+            }
             let taken = match allocator.current {
                 Some((current, taken)) if current == block => taken,
                 _ => self.taken_slots(block)?,
             };
-            let mask = (((1u64 << spec.slots.max(1)) - 1) << at) as u32;
+            let mask = slot_mask(at, slots);
             if taken & mask != 0 {
                 bail!(Exists, "{}: object {object} exists", self.name());
             }
@@ -159,10 +171,18 @@ impl Objset {
     /// # Errors
     /// There is no such object.
     pub fn free(&self, tx: &Tx, object: ObjectId) -> Result<()> {
-        let dnode = self.hold(object)?;
-        dnode.check_alive()?;
+        self.free_held(tx, &self.hold(object)?)
+    }
+
+    /// As [`Objset::free`], of the object that the caller has: never of another one that has got its number since.
+    ///
+    /// # Errors
+    /// `NotFound`: it was freed before.
+    pub fn free_held(&self, tx: &Tx, dnode: &Arc<Dnode>) -> Result<()> {
         let mut state = dnode.state.write();
-        state.freed = true;
+        if std::mem::replace(&mut state.freed, true) {
+            return Err(dnode.was_freed());
+        }
         let blocks = {
             let dirty = dnode.dirty(&mut state, tx);
             dirty.freed = true;
@@ -183,7 +203,9 @@ impl Objset {
         Ok(())
     }
 
-    fn next_block_with_room(&self, allocator: &mut Allocator) -> Result<u64> {
+    /// Of a block in which nothing was freed we know how many dnodes are in it, but not how large they are: it is taken to be full if it would
+    /// be with dnodes as large as the new one. (A set of large ones would be read from its start otherwise, for the first new object.)
+    fn next_block_with_room(&self, allocator: &mut Allocator, slots: u32) -> Result<u64> {
         while let Some(block) = allocator.with_room.pop_first() {
             if allocator.current.is_none_or(|(current, _)| current != block) {
                 return Ok(block);
@@ -197,7 +219,7 @@ impl Objset {
                 bail!(NoSpace, "{}: no object numbers left", self.name());
             }
             let pointer = meta.synced_pointer(0, block)?;
-            if pointer.is_hole() || pointer.fill() < disk::DNODES_PER_BLOCK {
+            if pointer.is_hole() || pointer.fill().saturating_add(1).saturating_mul(slots.into()) <= disk::DNODES_PER_BLOCK {
                 return Ok(block);
             }
         }

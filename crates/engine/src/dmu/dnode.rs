@@ -16,7 +16,7 @@ use super::early::EarlyBlocks;
 use super::objset::ObjsetShared;
 use super::{DnodeSpec, ObjectId, Tx};
 use crate::arc::Held;
-use crate::error::{Result, Within};
+use crate::error::{Error, Result, Within};
 use crate::txg::{TXG_SIZE, slot};
 use crate::zio::Bookmark;
 use crate::{bail, error};
@@ -349,6 +349,7 @@ impl Dnode {
             return Ok(());
         }
         let contents = if self.is_hole(0)? { None } else { Some(self.block(0)?) };
+        let was_dirty = self.state.read().dirty[slot(tx.txg())].as_ref().is_some_and(|dirty| dirty.blocks.contains(&0));
         self.change(tx, |header| {
             header.block_bytes = block_bytes;
             if let Some(shift) = indirect_shift {
@@ -359,6 +360,13 @@ impl Dnode {
             let mut resized = contents.to_vec();
             resized.resize(block_bytes as usize, 0);
             self.write_block(tx, 0, resized)?;
+        }
+        if was_dirty && !tx.is_syncing() {
+            // It was counted with the size that it had.
+            let more = block_bytes.saturating_sub(old);
+            self.objset.context.note_dirty(tx.txg(), more);
+            self.objset.context.dirty.remove(tx.txg(), old.saturating_sub(block_bytes));
+            tx.note_dirtied(self.objset.worst_case(more, block_bytes));
         }
         Ok(())
     }
@@ -436,10 +444,11 @@ impl Dnode {
 
     /// Fails if the object was freed.
     pub(super) fn check_alive(&self) -> Result<()> {
-        if self.state.read().freed {
-            return Err(error!(NotFound, "dataset {}: object {} was freed", self.objset.dataset, self.object));
-        }
-        Ok(())
+        if self.state.read().freed { Err(self.was_freed()) } else { Ok(()) }
+    }
+
+    pub(super) fn was_freed(&self) -> Error {
+        error!(NotFound, "dataset {}: object {} was freed", self.objset.dataset, self.object)
     }
 }
 

@@ -311,7 +311,11 @@ impl DnodeSync {
             self.indirect.range((level, 0)..=(level, u64::MAX)).filter(|(_, i)| i.changed).map(|(&(_, block), _)| block).collect();
         for block in changed {
             let previous = self.pointer(context, level, block)?;
-            let data = self.indirect.remove(&(level, block)).map(|indirect| indirect.data).unwrap_or_default();
+            let mut data = self.indirect.remove(&(level, block)).map(|indirect| indirect.data).unwrap_or_default();
+            // One that leads to nothing becomes a hole itself. What is below it inherits that one's birth, if it has one.
+            if previous.logical_birth() != 0 && BlkPtr::slice_of(&data).iter().all(BlkPtr::is_hole) {
+                data.fill(0);
+            }
             out.push((block, self.request(context, level, block, Arc::new(data), previous)));
         }
         Ok(out)

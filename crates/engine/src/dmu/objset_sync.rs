@@ -143,7 +143,7 @@ impl Objset {
         self.meta().write(tx, object * disk::DNODE_SLOT_BYTES as u64, &sync.encode())?;
         if sync.is_freed() {
             self.forget(object);
-            self.allocator.lock().note_freed(object / disk::DNODES_PER_BLOCK);
+            self.allocator.lock().note_freed(object, sync.dnode.slots);
         }
         self.install(tx, sync);
         Ok(())

@@ -7,6 +7,9 @@ use super::dirty_block::Contents;
 use crate::bail;
 use crate::error::Result;
 
+/// Blocks that are looked at for one read-ahead: more than can wait to be read. A damaged pool can say that an object has 2^40.
+const PREFETCH_BLOCKS_MAX: u64 = 1 << 12;
+
 impl Dnode {
     /// The newest contents of a block: as many bytes as [`Dnode::block_bytes`]. Shared with the cache; not copied.
     ///
@@ -131,12 +134,12 @@ impl Dnode {
         Ok(())
     }
 
-    /// Starts reading what lies in `length` bytes from `offset`, without waiting.
+    /// Starts reading what lies in `length` bytes from `offset`, without waiting; of much only the beginning.
     pub fn prefetch(&self, offset: u64, length: u64) {
         let size = self.block_bytes();
-        let max = self.max_block();
-        let last = (offset.saturating_add(length.saturating_sub(1)) / size).min(max);
-        for block in offset / size..=last {
+        let first = offset / size;
+        let last = (offset.saturating_add(length.saturating_sub(1)) / size).min(self.max_block());
+        for block in first..=last.min(first.saturating_add(PREFETCH_BLOCKS_MAX - 1)) {
             if let Ok(pointer) = self.synced_pointer(0, block)
                 && !pointer.is_hole()
             {

@@ -132,10 +132,11 @@ impl Dsl {
             return Ok(());
         }
         if self.bptree.load(Ordering::Relaxed) == 0 {
-            self.meta.features.increment(&self.meta.mos, Feature::AsyncDestroy, tx)?;
             let tree = match self.meta.mos.zap_u64(key::DIRECTORY, key::BPTREE)? {
+                // It is counted. (Counted twice it would be in use for ever, and OpenZFS refuses a pool where it is, and no tree is.)
                 Some(stalled) => stalled,
                 None => {
+                    self.meta.features.increment(&self.meta.mos, Feature::AsyncDestroy, tx)?;
                     let tree = Bptree::create(&self.meta, tx)?.0;
                     self.meta.mos.zap_add_u64(key::DIRECTORY, key::BPTREE, tree, tx)?;
                     tree

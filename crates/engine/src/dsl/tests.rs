@@ -707,3 +707,62 @@ fn deadlists_sort_by_birth() {
     rig.next_txg();
     rig.check();
 }
+
+/// The freeing of a destroyed dataset stopped at a block that could not be read, and went on when the next one was destroyed, which had
+/// counted the use of the feature once more: it was in use for ever, and OpenZFS does not import a pool where it is and no tree is there.
+#[test]
+fn destroying_after_a_stall_counts_once() {
+    let rig = rig();
+    rig.create();
+    // Large, as two blocks are freed with each group, and groups go on until the first destruction is over.
+    let large: Fill = Box::new(|objset, tx| {
+        let file = objset.allocate(tx, &DnodeSpec::new(ObjectType::PLAIN_FILE_CONTENTS, 16 << 10))?;
+        let mut data = vec![0; 8 << 20];
+        ChaCha8Rng::seed_from_u64(1).fill(&mut data[..]);
+        file.write(tx, 0, &data)
+    });
+    rig.with_syncs(|dsl| dsl.create_dataset(NewDataset { fill: large, ..new_dataset("pool/a") })).unwrap();
+    rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/b"))).unwrap();
+    rig.with_syncs(|dsl| {
+        dsl.destroy_dataset("pool/a").unwrap();
+        // As `stall` does.
+        dsl.bptree.store(0, std::sync::atomic::Ordering::Relaxed);
+    });
+    let dsl = rig.dsl();
+    assert_eq!(dsl.meta.features.count(Feature::AsyncDestroy), Some(1));
+    rig.with_syncs(|dsl| dsl.destroy_dataset("pool/b")).unwrap();
+    while dsl.has_background_frees().unwrap() {
+        rig.next_txg();
+    }
+    assert_eq!(dsl.meta.features.count(Feature::AsyncDestroy), Some(0));
+    drop(dsl);
+    rig.check();
+}
+
+/// Whoever was so slow to open an object set that it was opened, written and closed by others meanwhile put its old state, whose blocks
+/// were free, in the place of the new one.
+#[test]
+fn an_object_set_that_was_written_meanwhile_is_opened_again() {
+    let rig = rig();
+    rig.create();
+    rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/a"))).unwrap();
+    rig.next_txg();
+    let dsl = rig.dsl();
+    let dataset = dsl.open_dataset("pool/a").unwrap();
+    let root = dataset.phys().block;
+    let open = |root| Objset::open(dataset.objset_options().unwrap(), root).unwrap();
+    let (early, late) = (open(root), open(root));
+    let kept = dsl.keep_objset(&dataset, early.clone(), &root).unwrap();
+    assert!(Arc::ptr_eq(&kept, &early) && Arc::ptr_eq(&dsl.objset(&dataset).unwrap(), &early));
+    assert!(Arc::ptr_eq(&dsl.keep_objset(&dataset, open(root), &root).unwrap(), &early));
+    let tx = OpenTx::assign(&early, 1 << 20).unwrap();
+    early.hold(1).unwrap().write(&tx, 0, &[7; 4096]).unwrap();
+    drop((tx, kept, early));
+    rig.next_txg();
+    rig.next_txg();
+    assert_ne!(dataset.phys().block, root);
+    assert!(dsl.keep_objset(&dataset, late, &root).is_none());
+    let mut byte = [0];
+    dsl.objset(&dataset).unwrap().hold(1).unwrap().read(9, &mut byte).unwrap();
+    assert_eq!(byte, [7]);
+}

@@ -348,12 +348,26 @@ impl Dsl {
 
     /// The object set of a dataset: opened on first use, kept while it is used or has unsynced changes.
     pub fn objset(&self, dataset: &Arc<Dataset>) -> Result<Arc<Objset>> {
-        if let Some((_, objset)) = self.objsets.lock().get(&dataset.object) {
-            return Ok(objset.clone());
+        loop {
+            if let Some((_, objset)) = self.objsets.lock().get(&dataset.object) {
+                return Ok(objset.clone());
+            }
+            let root = dataset.phys().block;
+            let opened = Objset::open(dataset.objset_options()?, root)?;
+            if let Some(kept) = self.keep_objset(dataset, opened, &root) {
+                return Ok(kept);
+            }
         }
-        let opened = Objset::open(dataset.objset_options()?, dataset.phys().block)?;
+    }
+
+    /// The object set that was opened at `root`, or the one that another thread has opened. `None`: it was open meanwhile, was written, and
+    /// is closed again, so that what was opened here is old.
+    pub(super) fn keep_objset(&self, dataset: &Arc<Dataset>, opened: Arc<Objset>, root: &BlkPtr) -> Option<Arc<Objset>> {
         let mut objsets = self.objsets.lock();
-        Ok(objsets.entry(dataset.object).or_insert_with(|| (dataset.clone(), opened)).1.clone())
+        if !objsets.contains_key(&dataset.object) && dataset.phys().block != *root {
+            return None;
+        }
+        Some(objsets.entry(dataset.object).or_insert_with(|| (dataset.clone(), opened)).1.clone())
     }
 
     /// An object set was just created for a dataset.

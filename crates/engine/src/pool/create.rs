@@ -109,6 +109,7 @@ impl Pool {
             config_object,
             deferred,
             config_dirty: AtomicBool::new(true),
+            labels_due: AtomicBool::new(false),
             threads: Mutex::new(0),
             thread_ended: Condvar::new(),
             sync_lock: Mutex::new(()),

@@ -167,6 +167,7 @@ impl Pool {
             config_object,
             deferred,
             config_dirty: AtomicBool::new(false),
+            labels_due: AtomicBool::new(false),
             threads: Mutex::new(0),
             thread_ended: Condvar::new(),
             sync_lock: Mutex::new(()),

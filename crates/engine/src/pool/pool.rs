@@ -53,6 +53,8 @@ pub struct Pool {
     /// Blocks freed late in a group, to be freed in the next.
     pub(super) deferred: Option<Bpobj>,
     pub(super) config_dirty: AtomicBool,
+    /// The group that is being written has a new configuration: labels say it, too.
+    pub(super) labels_due: AtomicBool,
     /// How many of the two threads are running.
     pub(super) threads: Mutex<u32>,
     pub(super) thread_ended: Condvar,

@@ -107,7 +107,7 @@ impl Pool {
     fn has_work(&self, txg: Txg) -> Result<bool> {
         Ok(self.dsl.is_dirty(txg)
             || self.dsl.has_tasks(txg)
-            || self.config_dirty.load(Ordering::Acquire)
+            || self.is_config_dirty()
             || self.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg))
             || self.has_missed()
             || self.dsl.has_background_frees()?)
@@ -201,8 +201,8 @@ impl Pool {
         if let Some(failure) = self.context.groups.failure() {
             return Err(failure);
         }
-        let all = self.config_dirty.swap(false, Ordering::AcqRel);
-        let dirty: Vec<_> = self.vdevs.data_tops().into_iter().filter(|top| top.take_config_dirty() || all).collect();
+        let all = self.labels_due.swap(false, Ordering::AcqRel);
+        let dirty = if all { self.vdevs.data_tops() } else { Vec::new() };
         let config = self.config();
         let uberblock = Uberblock {
             version: config.version,
@@ -214,7 +214,7 @@ impl Pool {
             multihost: Some(self.heartbeat.of_group(&self.context.tunables)),
             ..Uberblock::empty()
         };
-        let tops = self.vdevs.uberblock_tops(txg, all || !dirty.is_empty());
+        let tops = self.vdevs.uberblock_tops(txg, all);
         let labels = LabelSync {
             uberblock: &uberblock,
             dirty: &dirty,

@@ -20,7 +20,19 @@ impl Pool {
         }
     }
 
-    /// Writes the configuration if it changed (`spa_sync_config_object`).
+    /// The configuration, or the description of a vdev, is not as it is in the MOS.
+    pub(super) fn is_config_dirty(&self) -> bool {
+        self.config_dirty.load(Ordering::Acquire) || self.vdevs.tops().iter().any(|top| top.is_config_dirty())
+    }
+
+    /// Whether it was; who asks writes it now. What changes from here on is for the next time.
+    fn take_config_dirty(&self) -> bool {
+        let changed = self.config_dirty.swap(false, Ordering::AcqRel);
+        self.vdevs.tops().iter().fold(changed, |changed, top| top.take_config_dirty() || changed)
+    }
+
+    /// Writes the configuration if it changed (`spa_sync_config_object`); then the labels are written with the group, too. What is
+    /// changed after that stays to be written with the next group: only the MOS has all of it.
     pub(super) fn sync_config(&self, tx: &SyncTx<'_>) -> Result<()> {
         let features = &self.dsl.meta.features;
         if features.take_label_is_stale() {
@@ -32,10 +44,10 @@ impl Pool {
                 }
             });
         }
-        if !self.config_dirty.load(Ordering::Acquire) && !self.vdevs.tops().iter().any(|top| top.is_config_dirty()) {
+        if !self.take_config_dirty() {
             return Ok(());
         }
-        self.set_config_dirty();
+        self.labels_due.store(true, Ordering::Release);
         let packed = self.config().mos(&self.vdevs, tx.txg()).encode_xdr();
         let mos = &self.dsl.meta.mos;
         mos.write(self.config_object, 0, &packed, tx)?;

@@ -148,3 +148,71 @@ fn a_panic_in_the_sync_thread_is_heard() {
     assert!(error.message().contains("a bug"), "{error}");
     assert!(pool.export().is_err());
 }
+
+/// A disk that does something else at the next flush.
+struct MeddlingDisk(disk::MemDisk, parking_lot::Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl disk::Disk for MeddlingDisk {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
+        self.0.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> std::io::Result<()> {
+        self.0.write_at(buf, offset)
+    }
+    fn flush(&self) -> std::io::Result<()> {
+        let meddle = self.1.lock().take();
+        if let Some(meddle) = meddle {
+            meddle();
+        }
+        self.0.flush()
+    }
+    fn discard(&self, offset: u64, length: u64) -> std::io::Result<()> {
+        self.0.discard(offset, length)
+    }
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+    fn sector_bytes(&self) -> u64 {
+        self.0.sector_bytes()
+    }
+    fn kind(&self) -> disk::DiskKind {
+        self.0.kind()
+    }
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+}
+
+/// The comment was set while a group was being written, after its MOS: the labels of that group had it, and the MOS, which counts
+/// when a pool is opened, never got it.
+#[test]
+fn what_is_configured_while_a_group_is_written_is_kept() {
+    let disk = Arc::new(MeddlingDisk(disk::MemDisk::new("meddling", 256 << 20), None.into()));
+    let leaf = NewLeaf { disk: disk.clone(), path: "/meddling".into(), whole_disk: false };
+    let new = NewPool {
+        name: "meddled".into(),
+        vdevs: vec![NewTop { leaves: vec![leaf], ashift: Some(12), is_log: false }],
+        features: ondisk::feature::Feature::for_new_pools().collect(),
+        properties: Vec::new(),
+        fill: Box::new(|_, _| Ok(())),
+        command: "zpool create meddled".into(),
+        configure: Box::new(|_| ()),
+    };
+    let pool = Pool::create(new, options(false)).unwrap();
+    pool.sync_all().unwrap();
+    let set = |pool: &Pool, text: &str| {
+        // As `Pool::set_properties` does.
+        pool.change_config(|config| config.comment = Some(text.into()));
+        pool.vdevs.tops().iter().for_each(|top| top.set_config_dirty());
+    };
+    let meddled = pool.clone();
+    *disk.1.lock() = Some(Box::new(move || set(&meddled, "second")));
+    set(&pool, "first");
+    pool.sync_all().unwrap();
+    assert!(disk.1.lock().is_none());
+    pool.sync_all().unwrap();
+    let candidates = discover(vec![Arc::new(disk.0.snapshot())]);
+    let again = Pool::open(select(&candidates, "meddled", false).unwrap(), options(true)).unwrap();
+    assert_eq!(again.config().comment, Some("second".into()));
+    pool.export().unwrap();
+}

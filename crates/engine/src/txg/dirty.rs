@@ -42,8 +42,9 @@ impl DirtyBytes {
     /// `bytes` of `txg` are written (or were undone).
     pub fn remove(&self, txg: Txg, bytes: u64) {
         let own = &self.by_txg[slot(txg)];
-        let taken = own.load(Ordering::Relaxed).min(bytes);
-        own.fetch_sub(taken, Ordering::Relaxed);
+        // In one step: two that took the same bytes would leave less than nothing, which is a number without end.
+        let before = own.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |own| Some(own.saturating_sub(bytes)));
+        let taken = before.unwrap_or(0).min(bytes);
         self.total.fetch_sub(taken, Ordering::Relaxed);
         if taken > 0 {
             drop(self.full.lock());
@@ -112,5 +113,16 @@ mod tests {
         assert_eq!((dirty.ripe(4), dirty.ripe(5)), (0, 30));
         dirty.clear(5);
         assert_eq!((dirty.total(), dirty.ripe(5)), (500, 0));
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods)] // this test is about threads
+    fn many_may_remove_at_once() {
+        let dirty = DirtyBytes::default();
+        for _ in 0..200 {
+            dirty.add(4, 30);
+            std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(|| dirty.remove(4, 20)))));
+            assert_eq!(dirty.total(), 0);
+        }
     }
 }

@@ -15,6 +15,12 @@ use super::fat::{Fat, leaf_error};
 use crate::bail;
 use crate::error::Result;
 
+/// A table of no more pointers than this grows whatever the names are.
+const POINTERS_MIN: u64 = 1 << 16;
+/// One that is larger has this many for each leaf at the most. Where names spread as they should it has a few; but who chooses names of one
+/// hash, as anybody can with a CRC, would make a table of half a gigabyte out of some hundred of them.
+const POINTERS_PER_LEAF_MAX: u64 = 1 << 10;
+
 /// Makes room in the leaf of `hash`, which is block `number`: splits it, after growing the table if needed.
 pub(super) fn expand_leaf(fat: &Fat, blocks: &impl WriteBlocks, hash: u64, number: u64) -> Result<()> {
     let prefix_length = fat.with_leaf(blocks, hash, |leaf| Ok(leaf.prefix_length()))?;
@@ -110,6 +116,10 @@ fn grow_table(fat: &Fat, blocks: &impl WriteBlocks) -> Result<()> {
     // More index bits than a hash has would be useless; this near to it something is very wrong.
     if table.shift.get() + 2 >= u64::from(zap_hash::hash_bits(fat.flags)) {
         bail!(NoSpace, "the pointer table of a ZAP cannot grow further");
+    }
+    let pointers = 2u64 << table.shift.get();
+    if pointers > POINTERS_MIN && pointers > header.leaf_count.get().saturating_mul(POINTERS_PER_LEAF_MAX) {
+        bail!(NoSpace, "too many names of a ZAP have the same hash");
     }
     if table.block_count.get() == 0 {
         let pointers = double(zap_fat::embedded_table(&block_0));

@@ -306,3 +306,46 @@ fn entries_of_impossible_positions_are_refused() {
     zap_micro::write_slot(&mut block, 1, b"b", 2, u32::MAX);
     assert_eq!(Micro::open(&block).map(|_| ()).unwrap_err().kind(), ErrorKind::Corrupt);
 }
+
+/// So many names of one length that have one hash, whatever the salt is: the CRC is linear, so those whose changes add up to nothing in the
+/// bits that count are found by elimination.
+fn names_of_one_hash(count: usize) -> Vec<Vec<u8>> {
+    let plain = vec![b'a'; 64];
+    let changed = |mask: u64| (0..64).map(|at| if mask >> at & 1 == 1 { b'b' } else { b'a' }).collect::<Vec<u8>>();
+    let hash = |name: &[u8]| ondisk::zap_hash::hash_name(0, 0, name);
+    let (mut rows, mut kernel): (Vec<(u64, u64)>, Vec<u64>) = (Vec::new(), Vec::new());
+    for at in 0..64 {
+        let (mut delta, mut mask) = (hash(&plain) ^ hash(&changed(1 << at)), 1u64 << at);
+        for (row, of) in &rows {
+            if delta ^ row < delta {
+                (delta, mask) = (delta ^ row, mask ^ of);
+            }
+        }
+        if delta == 0 { kernel.push(mask) } else { rows.push((delta, mask)) }
+        rows.sort_unstable_by(|a, b| b.cmp(a));
+    }
+    assert!(1 << kernel.len().min(20) >= count);
+    let combined = |number: usize| kernel.iter().enumerate().filter(|(bit, _)| *bit < 20 && number >> bit & 1 == 1).fold(0, |sum, (_, mask)| sum ^ mask);
+    (0..count).map(|number| changed(combined(number))).collect()
+}
+
+/// The pointer table doubled until a leaf for each hash would have been possible: half a gigabyte, in one transaction.
+#[test]
+fn names_of_one_hash_do_not_make_a_huge_table() {
+    let names = names_of_one_hash(300);
+    let blocks = Blocks::new(16_384);
+    let fat = create_fat(&blocks, 0x1234_5678_9abc_def1, Normalization::NONE, 0).unwrap();
+    let keys: Vec<_> = names.iter().map(|name| fat.name_key(name).unwrap()).collect();
+    assert!(keys.iter().all(|key| key.hash == keys[0].hash));
+    let put = |key| fat.put(&blocks, key, None, Integers::U64(&[1]), false);
+    let fits = keys.iter().take_while(|key| put(key).is_ok()).count();
+    assert!((50..200).contains(&fits), "{fits}");
+    assert_eq!(put(&keys[fits]).unwrap_err().kind(), ErrorKind::NoSpace);
+    assert!(blocks.blocks.borrow().len() < 300, "{} blocks", blocks.blocks.borrow().len());
+    check_tree(&fat, &blocks, fits);
+    // Others still find room.
+    for number in 0..2000u64 {
+        fat.put(&blocks, &fat.name_key(format!("other {number}").as_bytes()).unwrap(), None, Integers::U64(&[number]), false).unwrap();
+    }
+    check_tree(&fat, &blocks, fits + 2000);
+}

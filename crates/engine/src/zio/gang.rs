@@ -20,6 +20,7 @@ use transform::checksum::{GANG_HEADER, embedded};
 
 use super::Bookmark;
 use super::block_io::BlockIo;
+use super::read::Intent;
 use super::write::Placement;
 use crate::alloc::Request;
 use crate::bail;
@@ -53,7 +54,7 @@ fn pieces(header: &[u8], swapped: bool) -> Vec<BlkPtr> {
 
 impl BlockIo {
     /// The pieces of the gang block that `pointer` leads to.
-    pub(super) fn gang_pieces(&self, pointer: &DataPointer, at: &Bookmark) -> Result<Vec<DataPointer>> {
+    pub(super) fn gang_pieces(&self, pointer: &DataPointer, at: &Bookmark, intent: Intent<'_>) -> Result<Vec<DataPointer>> {
         let verifier = verifier(pointer);
         let size = self.gang_header_bytes(pointer)?;
         // A pool that got `dynamic_gang_header` later has old headers too: they are in the front of the unit.
@@ -64,7 +65,7 @@ impl BlockIo {
                 found.is_valid().then_some((length, found.byteswap))
             })
         };
-        let header = self.read_verified(pointer.dvas(), size, &|header| Ok(parts(header).is_some()), at)?;
+        let header = self.read_verified(pointer.dvas(), size, &|header| Ok(parts(header).is_some()), at, intent)?;
         let Some((length, swapped)) = parts(&header) else { bail!(Checksum, "block {at}: gang header") };
         let mut found = Vec::new();
         for bp in pieces(&header[..length], swapped) {
@@ -88,21 +89,23 @@ impl BlockIo {
     }
 
     /// The contents of a gang block: its pieces, one after the other.
-    pub(super) fn read_gang(&self, pointer: &DataPointer, at: &Bookmark) -> Result<Vec<u8>> {
+    pub(super) fn read_gang(&self, pointer: &DataPointer, at: &Bookmark, intent: Intent<'_>) -> Result<Vec<u8>> {
         let wanted = pointer.physical_size as usize;
         let mut contents = Vec::with_capacity(wanted);
         let mut pieces = 0;
-        self.read_pieces(pointer, at, 0, &mut pieces, wanted, &mut contents)?;
+        self.read_pieces(pointer, at, intent, 0, &mut pieces, wanted, &mut contents)?;
         if contents.len() != wanted {
             bail!(Corrupt, "block {at}: gang block of {} bytes instead of {wanted}", contents.len());
         }
         Ok(contents)
     }
 
+    #[allow(clippy::too_many_arguments)] // it calls itself
     fn read_pieces(
         &self,
         pointer: &DataPointer,
         at: &Bookmark,
+        intent: Intent<'_>,
         depth: usize,
         pieces: &mut usize,
         wanted: usize,
@@ -111,15 +114,15 @@ impl BlockIo {
         if depth > DEPTH_MAX {
             bail!(Corrupt, "block {at}: gang block of more than {DEPTH_MAX} levels");
         }
-        for piece in self.gang_pieces(pointer, at)? {
+        for piece in self.gang_pieces(pointer, at, intent)? {
             *pieces += 1;
             if contents.len() + piece.physical_size as usize > wanted || *pieces > ALL_PIECES_MAX {
                 bail!(Corrupt, "block {at}: gang block of more than {wanted} bytes");
             }
             if piece.is_gang() {
-                self.read_pieces(&piece, at, depth + 1, pieces, wanted, contents)?;
+                self.read_pieces(&piece, at, intent, depth + 1, pieces, wanted, contents)?;
             } else {
-                contents.extend_from_slice(&self.read_plain(&piece, at)?);
+                contents.extend_from_slice(&self.read_plain(&piece, at, intent)?);
             }
         }
         Ok(())
@@ -130,7 +133,7 @@ impl BlockIo {
         if depth > DEPTH_MAX {
             bail!(Corrupt, "gang block of more than {DEPTH_MAX} levels");
         }
-        for piece in self.gang_pieces(pointer, &Bookmark::default())? {
+        for piece in self.gang_pieces(pointer, &Bookmark::default(), Intent::Needed)? {
             *pieces += 1;
             if *pieces > ALL_PIECES_MAX {
                 bail!(Corrupt, "gang block of more than {ALL_PIECES_MAX} pieces");
@@ -159,7 +162,7 @@ impl BlockIo {
         if pointer.physical_birth != placement.txg {
             return Ok(None);
         }
-        let pieces = self.gang_pieces(pointer, &at)?;
+        let pieces = self.gang_pieces(pointer, &at, Intent::Needed)?;
         let fits = |piece: &DataPointer| piece.physical_birth == placement.txg && (piece.is_gang() || piece.dvas().len() == placement.copies);
         let length: u64 = pieces.iter().map(|piece| piece.physical_size).sum();
         if length != bytes.len() as u64 || pieces.len() > PIECES_MAX || !pieces.iter().all(fits) {

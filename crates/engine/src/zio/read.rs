@@ -20,6 +20,19 @@ use super::devices::BlockDevice;
 use crate::bail;
 use crate::error::{Error, ErrorKind, Result, Within};
 
+/// What is to be done about copies that are wrong.
+#[derive(Clone, Copy)]
+pub(super) enum Intent<'a> {
+    /// They are counted, and written over.
+    Needed,
+    /// As far as this still holds when it is known. The place of a block that is freed meanwhile is somebody else's some groups later.
+    NeededIf(&'a dyn Fn() -> bool),
+    /// Nothing: who asks does not know whether the block is still there. To whoever needs it they are left, by an error.
+    Ahead,
+    /// If no copy is right, the block was never written, and nobody is to blame.
+    PerhapsUnwritten,
+}
+
 /// Where wrong bytes were read.
 struct Damage {
     device: Arc<dyn BlockDevice>,
@@ -36,6 +49,26 @@ impl BlockIo {
     /// `Checksum` or `Io` when no copy is right, `Corrupt` when the pointer or the compressed data makes no sense,
     /// `KeyNotLoaded` when the block is encrypted.
     pub fn read(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Arc<Vec<u8>>> {
+        self.read_with(bp, at, Intent::Needed)
+    }
+
+    /// As [`BlockIo::read`], of a block that may be freed meanwhile: damage is seen to only while `is_there` says that it was not.
+    ///
+    /// # Errors
+    /// As [`BlockIo::read`].
+    pub fn read_while(&self, bp: &BlkPtr, at: &Bookmark, is_there: &dyn Fn() -> bool) -> Result<Arc<Vec<u8>>> {
+        self.read_with(bp, at, Intent::NeededIf(is_there))
+    }
+
+    /// As [`BlockIo::read`], of a block that may be gone by now and that nobody needs yet: damage is neither counted nor repaired.
+    ///
+    /// # Errors
+    /// As [`BlockIo::read`], also if some copy is wrong.
+    pub fn read_ahead(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Arc<Vec<u8>>> {
+        self.read_with(bp, at, Intent::Ahead)
+    }
+
+    fn read_with(&self, bp: &BlkPtr, at: &Bookmark, intent: Intent<'_>) -> Result<Arc<Vec<u8>>> {
         match bp.decode().within(|| format!("pointer to block {at}"))? {
             BlockPointer::Hole(hole) => Ok(Arc::new(vec![0; hole.logical_size as usize])),
             BlockPointer::Redacted(_) => bail!(Io, "block {at} was redacted when the dataset was sent"),
@@ -47,7 +80,7 @@ impl BlockIo {
                 {
                     bail!(KeyNotLoaded, "block {at} is encrypted");
                 }
-                let physical = self.read_data(&data, at)?;
+                let physical = self.read_data(&data, at, intent)?;
                 Self::expand(&data, physical, at).map(Arc::new)
             }
         }
@@ -60,7 +93,7 @@ impl BlockIo {
     /// As [`BlockIo::read`]; `Invalid` when the pointer leads to no block.
     pub fn read_physical(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Vec<u8>> {
         match bp.decode().within(|| format!("pointer to block {at}"))? {
-            BlockPointer::Data(data) => self.read_data(&data, at),
+            BlockPointer::Data(data) => self.read_data(&data, at, Intent::Needed),
             _ => bail!(Invalid, "block {at} has nothing on disk"),
         }
     }
@@ -71,15 +104,15 @@ impl BlockIo {
         match bp.decode().within(|| format!("pointer to block {at}"))? {
             BlockPointer::Data(data) if !data.is_gang() => {
                 self.count_read(&data);
-                self.read_whole(&data, at, false)
+                self.read_plain(&data, at, Intent::PerhapsUnwritten)
             }
             _ => self.read_physical(bp, at),
         }
     }
 
-    fn read_data(&self, data: &DataPointer, at: &Bookmark) -> Result<Vec<u8>> {
+    fn read_data(&self, data: &DataPointer, at: &Bookmark, intent: Intent<'_>) -> Result<Vec<u8>> {
         self.count_read(data);
-        if data.is_gang() { self.read_gang(data, at) } else { self.read_plain(data, at) }
+        if data.is_gang() { self.read_gang(data, at, intent) } else { self.read_plain(data, at, intent) }
     }
 
     fn count_read(&self, data: &DataPointer) {
@@ -88,14 +121,10 @@ impl BlockIo {
     }
 
     /// The verified physical bytes of a block that is no gang block.
-    pub(super) fn read_plain(&self, data: &DataPointer, at: &Bookmark) -> Result<Vec<u8>> {
-        self.read_whole(data, at, true)
-    }
-
-    fn read_whole(&self, data: &DataPointer, at: &Bookmark, expected: bool) -> Result<Vec<u8>> {
+    pub(super) fn read_plain(&self, data: &DataPointer, at: &Bookmark, intent: Intent<'_>) -> Result<Vec<u8>> {
         let salt = self.salt();
         let verify = |bytes: &[u8]| checksum_stage::verify(data, bytes, &salt);
-        self.read_expected(data.dvas(), data.physical_size as usize, &verify, at, expected)
+        self.read_verified(data.dvas(), data.physical_size as usize, &verify, at, intent)
     }
 
     fn unpack(embedded: &EmbeddedPointer, at: &Bookmark) -> Result<Vec<u8>> {
@@ -128,19 +157,15 @@ impl BlockIo {
         Ok(physical)
     }
 
-    /// `size` bytes from the first of `dvas` that has some for which `verify` holds. Heals the others.
+    /// `size` bytes from the first of `dvas` that has some for which `verify` holds. Heals the others, as far as that is intended.
     pub(super) fn read_verified(
         &self,
         dvas: &[Dva],
         size: usize,
         verify: &dyn Fn(&[u8]) -> Result<bool>,
         at: &Bookmark,
+        intent: Intent<'_>,
     ) -> Result<Vec<u8>> {
-        self.read_expected(dvas, size, verify, at, true)
-    }
-
-    /// As [`BlockIo::read_verified`]. Unless the block is `expected` to be there, nobody is to blame if no copy is right.
-    fn read_expected(&self, dvas: &[Dva], size: usize, verify: &dyn Fn(&[u8]) -> Result<bool>, at: &Bookmark, expected: bool) -> Result<Vec<u8>> {
         let mut bytes = vec![0; size];
         let mut damages = Vec::new();
         let mut worst: Option<Error> = None;
@@ -155,8 +180,14 @@ impl BlockIo {
             });
             match tried {
                 Ok(true) => {
-                    self.blame(&damages);
-                    self.heal(&damages, &bytes, at);
+                    match intent {
+                        Intent::Ahead if !damages.is_empty() => bail!(Checksum, "block {at}: a copy of it is wrong"),
+                        Intent::NeededIf(is_there) if !damages.is_empty() && !is_there() => {}
+                        _ => {
+                            self.blame(&damages);
+                            self.heal(&damages, &bytes, at);
+                        }
+                    }
                     return Ok(bytes);
                 }
                 Ok(false) => {
@@ -169,7 +200,12 @@ impl BlockIo {
                 Err(_) => {}
             }
         }
-        if expected {
+        let is_lost = match intent {
+            Intent::Needed => true,
+            Intent::NeededIf(is_there) => is_there(),
+            Intent::Ahead | Intent::PerhapsUnwritten => false,
+        };
+        if is_lost {
             self.blame(&damages);
             self.counters.lost_blocks.add(1);
         }

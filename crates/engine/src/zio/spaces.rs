@@ -3,6 +3,7 @@
 use ondisk::blkptr::{BlkPtr, BlockPointer, DataPointer};
 use ondisk::dva::Dva;
 
+use super::read::Intent;
 use super::{BlockIo, Bookmark};
 use crate::bail;
 use crate::error::Result;
@@ -31,7 +32,7 @@ impl BlockIo {
             spaces.extend(self.devices().resolve(self.own_space(*dva)?)?);
         }
         if data.is_gang() {
-            for piece in self.gang_pieces(data, at)? {
+            for piece in self.gang_pieces(data, at, Intent::Needed)? {
                 self.collect_spaces(&piece, at, depth + 1, spaces)?;
             }
         }

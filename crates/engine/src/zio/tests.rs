@@ -481,3 +481,69 @@ fn the_cache_keeps_its_limit_under_many_threads() {
     assert!(stats.evictions > 0 && stats.hits > 0, "{stats:?}");
     assert_eq!(stats.hits + stats.misses, 6000);
 }
+
+/// Overwrites the first copy with what somebody else would write there after the block was freed; returns where, and what.
+fn reuse_first_place(mirrors: &[Arc<Mirror>], pointer: &BlkPtr) -> (Arc<Mirror>, u64, Vec<u8>) {
+    let place = pointer.first_dva().unwrap();
+    let (mirror, new) = (mirrors[place.vdev as usize].clone(), noise(77, 8192));
+    mirror.sides[0].write_at(&new, place.offset).unwrap();
+    (mirror, place.offset, new)
+}
+
+/// A block was freed before the job that reads it ahead had its turn, and its place was somebody else's: the job took that for
+/// damage, and wrote the old contents over it, from the second copy.
+#[test]
+fn reading_ahead_repairs_nothing() {
+    let Bench { io, mirrors } = bench(2, 1);
+    let cache = BlockCache::new(Arc::clone(&io), 1 << 20);
+    let pointer = io.write(request(noise(3, 8192), 2), 10).unwrap();
+    let (mirror, offset, new) = reuse_first_place(&mirrors, &pointer);
+    cache.prefetch(&pointer, &HERE);
+    finish_jobs(io.readers());
+    let mut there = vec![0; 8192];
+    mirror.sides[0].read_at(&mut there, offset).unwrap();
+    assert_eq!(there, new);
+    assert_eq!((io.counters.healed.get(), io.counters.checksum_errors.get(), io.counters.lost_blocks.get()), (0, 0, 0));
+    assert!(cache.peek(&pointer).is_none(), "who needs it is to see the damage");
+    assert_eq!(*cache.read(&pointer, &HERE).unwrap(), noise(3, 8192));
+    assert_eq!((io.counters.healed.get(), io.counters.checksum_errors.get()), (1, 1));
+}
+
+/// Devices under which a block is freed between the reading of its first copy and of its second.
+struct Freeing {
+    mirrors: Mirrors,
+    asked: std::sync::atomic::AtomicUsize,
+    freed: std::sync::OnceLock<(BlockCache, BlkPtr)>,
+}
+
+impl BlockDevices for Freeing {
+    fn device(&self, vdev: u32) -> Option<Arc<dyn BlockDevice>> {
+        if let Some((cache, pointer)) = self.freed.get()
+            && self.asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 1
+        {
+            cache.invalidate(pointer);
+        }
+        self.mirrors.device(vdev)
+    }
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_was_freed_while_it_was_read_is_not_repaired() {
+    let Bench { io, mirrors } = bench(2, 1);
+    let pointer = io.write(request(noise(3, 8192), 2), 10).unwrap();
+    let (mirror, offset, new) = reuse_first_place(&mirrors, &pointer);
+    let devices = Arc::new(Freeing { mirrors: Mirrors(mirrors), asked: 0.into(), freed: std::sync::OnceLock::new() });
+    let threads = BlockThreads { writers: 1, readers: 1 };
+    let io = BlockIo::new(&RealHost::shared(), devices.clone(), Arc::new(Allocator::new(1)), threads);
+    io.set_writable(true);
+    let cache = BlockCache::new(Arc::clone(&io), 1 << 20);
+    assert!(devices.freed.set((cache.clone(), pointer)).is_ok());
+    assert_eq!(*cache.read(&pointer, &HERE).unwrap(), noise(3, 8192));
+    let mut there = vec![0; 8192];
+    mirror.sides[0].read_at(&mut there, offset).unwrap();
+    assert_eq!(there, new);
+    assert_eq!((io.counters.healed.get(), io.counters.checksum_errors.get()), (0, 0));
+}

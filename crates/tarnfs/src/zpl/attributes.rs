@@ -337,6 +337,10 @@ impl Attributes {
             bail!(TooBig, "attribute {number} of {} bytes is too long", value.len());
         }
         let space = place.dnode.bonus_bytes_max();
+        // No file has so little (one with three block pointers would).
+        if space < POINTER_SIZE + sa::HEADER_MIN {
+            return Err(Corruption::new("dnode of a file", "room for attributes", space as u64).into());
+        }
         let bonus_plan = plan(&sizes, Some(space));
         let (in_bonus, in_spill) = items.split_at(bonus_plan.spill_from.unwrap_or(items.len()));
         let spill_sizes = sizes.get(in_bonus.len()..).unwrap_or(&[]);

@@ -201,8 +201,11 @@ impl FileSystem {
         self.check_quota_to_own(Some(new.uid.into()), Some(new.gid.into()), Some(new.project))?;
         let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
         let inode = self.maker().make(&tx, &new)?;
-        self.put_new_lists(&tx, &inode, &lists)?;
-        self.queue_for_deletion(&tx, inode.object)?;
+        let made = self.put_new_lists(&tx, &inode, &lists).and_then(|()| self.queue_for_deletion(&tx, inode.object));
+        if let Err(error) = made {
+            self.objset.free_held(&tx, &inode.dnode)?;
+            return Err(error);
+        }
         let inode = self.insert_inode(inode);
         drop(tx);
         self.put_new_lists_aside(&inode, &lists)?;

@@ -45,6 +45,11 @@ impl FileSystem {
             _ => None,
         };
         let tx = OpenTx::assign_freeing(&self.objset)?;
+        // First: whoever was slower than another one in freeing it must not touch what has its number since.
+        match self.objset.free_held(&tx, &inode.dnode) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            other => other?,
+        }
         if let Some(directory) = &xattr_directory {
             directory.edit(self, &tx).set(&[(Attribute::Links, &0u64.to_le_bytes())])?;
             self.queue_for_deletion(&tx, directory.object)?;
@@ -56,7 +61,6 @@ impl FileSystem {
         if let Some(object) = self.external_acl(inode) {
             self.objset.free(&tx, object)?;
         }
-        self.objset.free(&tx, inode.object)?;
         drop(tx);
         Ok(())
     }

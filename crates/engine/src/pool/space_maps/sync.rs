@@ -66,10 +66,12 @@ impl SpaceMaps {
         self.vdevs.read().values().cloned().collect()
     }
 
-    /// Not begun without histograms: the real `zdb` takes it that the log of each group counts as one that has one, and calls the pool damaged.
+    /// A pool that was made before vdevs had ZAPs begins when OpenZFS has given it some: there is no place for the flush txgs. Not begun without
+    /// histograms: the real `zdb` takes it that the log of each group counts as one that has one, and calls the pool damaged.
     fn is_logging(&self) -> bool {
         let has = |feature| self.features.is_enabled(feature);
-        has(Feature::LogSpacemap) && (has(Feature::SpacemapHistogram) || self.features.is_active(Feature::LogSpacemap))
+        let has_place = || self.vdevs.read().values().all(|maps| maps.top_zap != 0);
+        has(Feature::LogSpacemap) && (self.features.is_active(Feature::LogSpacemap) || (has(Feature::SpacemapHistogram) && has_place()))
     }
 
     /// The object with the numbers of a vdev's space maps: the label's `metaslab_array`; 0: not made yet.

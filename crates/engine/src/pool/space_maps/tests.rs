@@ -466,3 +466,22 @@ fn nonsense_on_disk_is_refused() {
     assert!(open(9, array.object()).is_err());
     assert!(open(70, array.object()).is_err());
 }
+
+/// OpenZFS gives the vdevs of such a pool ZAPs when it imports it; until then there is no place for what logs need.
+#[test]
+fn an_old_pool_whose_vdevs_have_no_zaps_does_not_log() {
+    let mut rng = ChaCha8Rng::seed_from_u64(22);
+    let mut pool = Pool::create(false, true);
+    pool.change(&mut rng, 2500, 400);
+    pool.sync();
+    pool.top_zaps = vec![0; VDEVS as usize];
+    pool = pool.reopen();
+    pool.features.logged.store(true, Ordering::Relaxed);
+    for _ in 0..5 {
+        pool.change(&mut rng, 2500, 400);
+        pool.sync();
+        pool.check();
+        pool = pool.reopen();
+    }
+    assert_eq!(pool.logs(), 0);
+}

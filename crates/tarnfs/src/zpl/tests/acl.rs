@@ -102,3 +102,19 @@ fn without_the_property_lists_are_kept_and_not_used() {
     assert_eq!((file.mode & 0o7777, access(&fs, file.inode)), (0o644, None));
     assert_eq!(fs.getxattr(directory, AclKind::Default.name()).unwrap(), with_joe(7));
 }
+
+/// A file without a name that could not get its lists was neither there nor free.
+#[test]
+fn an_unnamed_file_that_cannot_have_its_lists_is_not_left() {
+    let (rig, fs) = new(true);
+    let users = (0..8187).map(|user| (2, 6, user));
+    let entries: Vec<_> = [(1, 7, NOBODY)].into_iter().chain(users).chain([(4, 5, NOBODY), (0x10, 7, NOBODY), (0x20, 0, NOBODY)]).collect();
+    fs.set_posix_acl(fs.root(), AclKind::Default, Some(&list(&entries)), false).unwrap();
+    rig.sync(fs.objset());
+    let before = fs.objset().objects_used();
+    assert_eq!(fs.create_unnamed(fs.root(), 0o600, &Credentials::root()).unwrap_err().kind(), ErrorKind::TooBig);
+    assert_eq!(fs.create(fs.root(), b"named", 0o100_600, 0, &Credentials::root()).unwrap_err().kind(), ErrorKind::TooBig);
+    rig.sync(fs.objset());
+    assert_eq!(fs.objset().objects_used(), before);
+    rig.check();
+}

@@ -448,3 +448,48 @@ fn many_threads((rig, fs): (Rig, FileSystem)) {
         assert_eq!(again.getattr(inode).unwrap().links, links);
     }
 }
+
+/// Whoever comes late to free a file must not free the one that has its number by now.
+#[test]
+fn a_file_is_freed_once() {
+    let (rig, fs) = new();
+    let old = file(&fs, "a").inode;
+    fs.write(old, WriteMode::At(0), b"old", &root()).unwrap();
+    rig.sync(fs.objset());
+    fs.unlink(fs.root(), b"a").unwrap();
+    let late = fs.load_inode(old).unwrap();
+    fs.forget(old, 1);
+    rig.sync(fs.objset());
+    let new = fs.create_unnamed(fs.root(), 0o600, &root()).unwrap();
+    assert_eq!(new.inode, old);
+    fs.write(new.inode, WriteMode::At(0), b"new", &root()).unwrap();
+    fs.free_unlinked(&late).unwrap();
+    assert_eq!(fs.read(new.inode, 0, 10).unwrap(), b"new");
+    rig.sync(fs.objset());
+    assert_eq!(rig.reopen().left_behind().unwrap(), [new.inode]);
+    assert_eq!(fs.read(new.inode, 0, 10).unwrap(), b"new");
+    fs.forget(new.inode, 1);
+    rig.sync(fs.objset());
+    rig.check();
+}
+
+/// A damaged pool can have a file whose dnode has three block pointers: attributes that had to be laid out anew ended the program.
+#[test]
+fn a_dnode_without_room_for_attributes_is_damage() {
+    let (_rig, fs) = new();
+    let sample = file(&fs, "a").inode;
+    let bonus = fs.objset().hold(sample).unwrap().bonus();
+    let words = [Attribute::Mode, Attribute::Size, Attribute::Generation, Attribute::Uid, Attribute::Gid, Attribute::Parent, Attribute::Flags];
+    let tx = OpenTx::assign(fs.objset(), 1 << 20).unwrap();
+    let numbers: Vec<u16> = words.iter().map(|word| fs.tables.number(*word)).collect();
+    let layout = fs.tables.layout_number(fs.objset(), &tx, &numbers).unwrap();
+    let dnode = fs.objset().allocate(&tx, &engine::dmu::DnodeSpec::new(ondisk::object_type::ObjectType::PLAIN_FILE_CONTENTS, 512)).unwrap();
+    dnode.set_bonus_type(&tx, ondisk::object_type::ObjectType::SA);
+    let mut bytes = bonus[..64].to_vec();
+    ondisk::sa::write_header(&mut bytes, layout, &[]);
+    dnode.set_bonus(&tx, bytes);
+    let inode = fs.load_inode(dnode.object()).unwrap();
+    assert_eq!(inode.word(&fs.tables, Attribute::Mode).unwrap(), 0o100_644);
+    let error = inode.edit(&fs, &tx).set(&[(Attribute::ChangeTime, &[0; 16])]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+}
