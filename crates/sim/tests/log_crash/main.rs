@@ -15,6 +15,7 @@ mod devices;
 mod directed;
 mod disk;
 mod threads;
+mod waits;
 mod world;
 
 use std::sync::Arc;

@@ -1,0 +1,59 @@
+//! Who asks for durability may wait for others, but never for somebody who waits for him.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use engine::error::Result;
+use engine::pool::Pool;
+use engine::zil::{LogSource, WantedWrite, Zil};
+use tarnfs::zpl::FileSystem;
+use tarnfs::{Credentials, WriteMode};
+
+use crate::directed::make;
+use crate::disk::CutDisk;
+use crate::{DISK_BYTES, check, create, file_system};
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Runs `work` on a thread of its own, and fails if that does not come back.
+fn within_reason<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, wait) = channel();
+    std::thread::spawn(move || done.send(work()));
+    wait.recv_timeout(LONG).unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+/// Bytes from `late` on are given only when the open group is on disk: as if a writer had them, who waits for room.
+struct Late {
+    fs: Arc<FileSystem>,
+    pool: Arc<Pool>,
+    late: u64,
+}
+
+impl LogSource for Late {
+    fn fetch(&self, write: &WantedWrite, out: &mut Vec<u8>) -> Result<()> {
+        if write.offset >= self.late {
+            self.pool.sync_all()?;
+        }
+        self.fs.fetch(write, out)
+    }
+}
+
+/// A commit of several rounds had the first of them placed in a group, and waited for bytes that a writer had, who waited for that group.
+#[test]
+fn a_commit_waits_for_no_writer_while_a_group_waits_for_it() {
+    let disk = CutDisk::new(vec![0; DISK_BYTES]);
+    let pool = create(&disk);
+    let fs = Arc::new(file_system(&pool));
+    fs.fsync(make(&fs, "first")).unwrap();
+    let file = make(&fs, "file");
+    fs.write(file, WriteMode::At(0), &vec![7; 12 << 20], &Credentials::root()).unwrap();
+    let source = Late { fs: fs.clone(), pool: pool.clone(), late: 9 << 20 };
+    within_reason("a commit of two rounds", move || Zil::of(source.fs.objset()).commit(Some(file), &source)).unwrap();
+    fs.release_all();
+    drop(fs);
+    pool.sync_all().unwrap();
+    check(&pool, "after a commit of two rounds");
+    pool.export().unwrap();
+}
