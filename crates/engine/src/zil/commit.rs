@@ -237,9 +237,12 @@ impl Zil {
 
     /// Gives a round its blocks, and the chain its next one. It is this round's turn. `None`: there is no room.
     fn place(&self, round: u64, filled: &Filled) -> Option<Placed> {
+        let synced = self.context.groups.synced_txg();
         let (tail, predicted) = {
             let mut chain = self.chain.lock();
-            if chain.broken.is_some() {
+            // One chain may have been given up, and another begun, since this commit saw that there is one: a header leads to it only when its group
+            // is on disk.
+            if chain.broken.is_some() || chain.usable_from > synced {
                 return None;
             }
             chain.sizes.note(filled.bytes.len());
