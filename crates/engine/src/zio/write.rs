@@ -159,7 +159,8 @@ impl BlockIo {
         Ok(())
     }
 
-    /// Writes the beginning of a block of the intent log, which has its pointer already. `durable`: and makes just that durable.
+    /// Writes the beginning of a block of the intent log, which has its pointer already. `durable`: and makes just that durable. When a
+    /// device fails, that is the answer: there is another way to be safe.
     ///
     /// # Errors
     /// `Invalid` when the pointer is to no plain block of that length, and those of the devices.
@@ -167,7 +168,7 @@ impl BlockIo {
         match bp.decode()? {
             BlockPointer::Data(data) if !data.is_gang() && data.physical_size >= bytes.len() as u64 => {
                 if !durable {
-                    return self.write_copies(data.dvas(), bytes);
+                    return self.write_run(data.dvas(), &[bytes], false);
                 }
                 data.dvas().iter().try_for_each(|dva| self.device(*dva)?.write_durable(dva.offset, &[bytes]).within(|| format!("block at {dva}")))
             }

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use engine::error::Result;
 use engine::pool::Pool;
+use engine::vdev::FailureMode;
 use engine::zil::{LogSource, WantedWrite, Zil};
 use tarnfs::zpl::FileSystem;
 use tarnfs::{Credentials, WriteMode};
 
 use crate::directed::make;
 use crate::disk::CutDisk;
-use crate::{DISK_BYTES, check, create, file_system};
+use crate::{DISK_BYTES, check, create, create_on, file_system};
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(60);
@@ -56,4 +57,25 @@ fn a_commit_waits_for_no_writer_while_a_group_waits_for_it() {
     pool.sync_all().unwrap();
     check(&pool, "after a commit of two rounds");
     pool.export().unwrap();
+}
+
+/// A device for the log alone that fails is done without: the pool does not wait for somebody to repair it.
+#[test]
+fn a_log_device_that_fails_suspends_nothing() {
+    for bytes in [100, 300_000] {
+        let (disk, log) = (CutDisk::new(vec![0; DISK_BYTES]), CutDisk::new(vec![0; DISK_BYTES]));
+        let pool = create_on(&disk, Some(&log));
+        let fs = Arc::new(file_system(&pool));
+        pool.vdevs.gate().set_mode(FailureMode::Wait);
+        let file = make(&fs, "file");
+        fs.fsync(file).unwrap();
+        log.break_down();
+        fs.write(file, WriteMode::At(0), &vec![7; bytes], &Credentials::root()).unwrap();
+        let syncing = fs.clone();
+        within_reason(&format!("a commit of {bytes} bytes"), move || syncing.fsync(file)).unwrap();
+        assert!(pool.vdevs.gate().failure().is_none(), "{bytes} bytes: the pool is suspended");
+        fs.release_all();
+        drop(fs);
+        pool.abandon();
+    }
 }
