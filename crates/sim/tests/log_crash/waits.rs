@@ -13,7 +13,7 @@ use tarnfs::{Credentials, WriteMode};
 
 use crate::directed::make;
 use crate::disk::CutDisk;
-use crate::{DISK_BYTES, check, create, create_on, file_system};
+use crate::{DISK_BYTES, check, create, create_on, file_system, open, replay};
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(60);
@@ -78,4 +78,39 @@ fn a_log_device_that_fails_suspends_nothing() {
         drop(fs);
         pool.abandon();
     }
+}
+
+/// The file is made shorter before the bytes are fetched.
+struct Shortened<'a>(&'a FileSystem, u64);
+
+impl LogSource for Shortened<'_> {
+    fn fetch(&self, write: &WantedWrite, out: &mut Vec<u8>) -> Result<()> {
+        self.0.truncate(write.object, self.1, &Credentials::root())?;
+        self.0.fetch(write, out)
+    }
+}
+
+/// What was written was not logged, since it was not there any more, and that it was not there any more was for a later commit.
+#[test]
+fn what_is_cut_off_during_a_commit_is_not_what_it_was_before() {
+    let (old, new, left) = (vec![1; 70_000], vec![2; 70_000], 100);
+    let disk = CutDisk::new(vec![0; DISK_BYTES]);
+    let pool = create(&disk);
+    let fs = file_system(&pool);
+    let (first, file) = (make(&fs, "first"), make(&fs, "file"));
+    fs.write(file, WriteMode::At(0), &old, &Credentials::root()).unwrap();
+    fs.fsync(first).unwrap();
+    pool.sync_all().unwrap();
+    fs.write(file, WriteMode::At(0), &new, &Credentials::root()).unwrap();
+    Zil::of(fs.objset()).commit(Some(file), &Shortened(&fs, left)).unwrap();
+    let image = disk.cut(0).image;
+    pool.abandon();
+    let disk = CutDisk::new(image);
+    let pool = open(&disk, false);
+    let fs = file_system(&pool);
+    replay(&pool, &fs, "a file that was cut off");
+    let file = fs.lookup(fs.root(), b"file").unwrap().inode;
+    let found = fs.read(file, 0, new.len() + 1).unwrap();
+    assert!(found == new || found == new[..left as usize], "{} bytes, of which the last is {:?}", found.len(), found.last());
+    pool.abandon();
 }
