@@ -2,6 +2,7 @@
 
 use super::Pool;
 use super::config::PoolState;
+use crate::error;
 use crate::error::Result;
 
 impl Pool {
@@ -58,5 +59,7 @@ impl Pool {
         while *threads > 0 {
             self.thread_ended.wait(&mut threads);
         }
+        // Who waits for a group, or comes later, is told: nobody will write one.
+        self.context.groups.fail(error!(Suspended, "the pool is closed"));
     }
 }
