@@ -37,11 +37,20 @@ impl Pool {
         if let Some(maps) = &self.space_maps {
             maps.request_flush_all();
         }
+        self.say(state);
+        let written = self.sync_all();
+        if written.is_err() {
+            // Whoever repairs the pool goes on with it.
+            self.say(PoolState::Active);
+        }
+        written
+    }
+
+    fn say(&self, state: PoolState) {
         self.change_config(|config| config.state = state);
         for top in self.vdevs.tops() {
             top.set_config_dirty();
         }
-        self.sync_all()
     }
 
     /// Stops and lets go of the devices, without writing anything more: what a crash does.
