@@ -206,9 +206,13 @@ impl Pool {
     /// Claims the intent logs of all datasets (see [`crate::zil`]), before anything else is allocated.
     fn claim_logs(&self, forget_unreadable: bool) -> Result<()> {
         let hold = self.context.groups.hold();
+        let first = self.uberblock().txg + 1;
         self.each_head(|objset| {
             if objset.pointer().uses_encryption() {
                 return crate::zil::refuse_encrypted(objset);
+            }
+            if first < hold.txg() {
+                return crate::zil::give_up_later(objset, first, hold.txg());
             }
             crate::zil::claim(objset, hold.txg(), forget_unreadable).map(|_| ())
         })

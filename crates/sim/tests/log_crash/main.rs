@@ -14,6 +14,7 @@ mod crowd;
 mod devices;
 mod directed;
 mod disk;
+mod past;
 mod threads;
 mod waits;
 mod world;
