@@ -16,6 +16,7 @@ mod directed;
 mod disk;
 mod past;
 mod threads;
+mod volume;
 mod waits;
 mod world;
 
