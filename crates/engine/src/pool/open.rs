@@ -60,6 +60,7 @@ const CONFIG_BYTES_MAX: u64 = 64 << 20;
 /// Makes the layers up to the dmu.
 pub(super) fn make_context(options: &OpenOptions, vdevs: &Arc<VdevTree>, synced: u64) -> Arc<DmuContext> {
     vdevs.set_clock(&options.host);
+    vdevs.set_writing_txg(synced);
     let workers = options.tunables.write_workers;
     let allocator = Arc::new(Allocator::new(workers));
     let threads = BlockThreads { writers: workers, readers: options.tunables.read_workers };
