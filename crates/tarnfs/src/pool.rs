@@ -212,7 +212,11 @@ impl Pool {
             engine.set_stored_name(&name);
         }
         let pool = Self::wrap(engine);
-        pool.replay_logs().within(|| format!("pool {name}"))?;
+        if let Err(error) = pool.replay_logs() {
+            // Else its threads would go on, and its devices be in use.
+            pool.abandon();
+            return Err(error).within(|| format!("pool {name}"));
+        }
         Ok((pool, rewound))
     }
 

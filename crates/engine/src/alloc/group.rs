@@ -329,8 +329,10 @@ impl Group {
     }
 
     pub(super) fn unallocate(&self, offset: u64, size: u64, txg: u64) -> Result<()> {
+        self.metaslab_at(offset)?.unallocate(offset, size, txg)?;
+        // Not before: who looks in between and finds nothing would be right, and all after him wrong.
         self.forget_refusals();
-        self.metaslab_at(offset)?.unallocate(offset, size, txg)
+        Ok(())
     }
 
     pub(super) fn free(&self, offset: u64, size: u64, txg: u64) -> Result<()> {

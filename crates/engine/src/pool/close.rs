@@ -2,6 +2,7 @@
 
 use super::Pool;
 use super::config::PoolState;
+use crate::error;
 use crate::error::Result;
 
 impl Pool {
@@ -36,11 +37,20 @@ impl Pool {
         if let Some(maps) = &self.space_maps {
             maps.request_flush_all();
         }
+        self.say(state);
+        let written = self.sync_all();
+        if written.is_err() {
+            // Whoever repairs the pool goes on with it.
+            self.say(PoolState::Active);
+        }
+        written
+    }
+
+    fn say(&self, state: PoolState) {
         self.change_config(|config| config.state = state);
         for top in self.vdevs.tops() {
             top.set_config_dirty();
         }
-        self.sync_all()
     }
 
     /// Stops and lets go of the devices, without writing anything more: what a crash does.
@@ -58,5 +68,7 @@ impl Pool {
         while *threads > 0 {
             self.thread_ended.wait(&mut threads);
         }
+        // Who waits for a group, or comes later, is told: nobody will write one.
+        self.context.groups.fail(error!(Suspended, "the pool is closed"));
     }
 }

@@ -15,6 +15,7 @@
 //! # Locks
 //! `Heartbeat::state`, and nothing below it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ondisk::label::LABELS;
@@ -27,7 +28,7 @@ use super::import::Candidate;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::Host;
 use crate::tunables::Tunables;
-use crate::vdev::key;
+use crate::vdev::{TopVdev, key};
 use crate::vdev::label::{DeviceLabels, write_heartbeat};
 use crate::{bail, error};
 
@@ -160,7 +161,9 @@ impl Pool {
         if self.context.groups.failure().is_some() {
             return;
         }
-        let leaves: Vec<_> = self.vdevs.leaves().into_iter().filter(|leaf| leaf.is_open()).collect();
+        // A ring has slots as large as the sectors of its vdev, or more.
+        let of_top = |top: &Arc<TopVdev>| top.leaves().iter().map(|leaf| (leaf.clone(), top.ashift())).collect::<Vec<_>>();
+        let leaves: Vec<_> = self.vdevs.data_tops().iter().flat_map(of_top).filter(|(leaf, _)| leaf.is_open()).collect();
         let mut uberblock = self.uberblock();
         let (turn, last_ns) = {
             let mut state = self.heartbeat.state.lock();
@@ -173,8 +176,7 @@ impl Pool {
             state.next_leaf = state.next_leaf.wrapping_add(1);
             (state.next_leaf, state.last_ns)
         };
-        let written = leaves.get(turn % leaves.len().max(1)).and_then(|leaf| leaf.disk()).is_some_and(|disk| {
-            let ashift = self.vdevs.allocation_units().1.max(512).ilog2();
+        let written = leaves.get(turn % leaves.len().max(1)).and_then(|(leaf, ashift)| Some((leaf.disk()?, *ashift))).is_some_and(|(disk, ashift)| {
             write_heartbeat(&*disk, ashift, &uberblock, Some((host.random() % LABELS as u64) as usize)).is_ok()
         });
         let now = host.now_ns();
@@ -341,5 +343,52 @@ mod tests {
             heartbeat.note_written(5000 + (beat + 1) * 100, 150, false);
         }
         assert_eq!(heartbeat.state.lock().delay_ns, 150, "and is forgotten slowly, down to the least");
+    }
+
+    /// Heartbeats were as large as the largest sector of the pool, on every device: where sectors are smaller, over uberblocks.
+    #[test]
+    fn a_heartbeat_leaves_uberblocks_alone() {
+        use crate::pool::{NewPool, OpenOptions};
+        use crate::vdev::{NewLeaf, NewTop};
+        let disks = [9, 12].map(|ashift| (ashift, Arc::new(disk::MemDisk::new(format!("sectors-{ashift}"), 128 << 20))));
+        let top = |(ashift, disk): &(u32, Arc<disk::MemDisk>)| NewTop {
+            leaves: vec![NewLeaf { disk: disk.clone(), path: format!("/sectors-{ashift}"), whole_disk: false }],
+            ashift: Some(*ashift),
+            is_log: false,
+        };
+        let new = NewPool {
+            name: "beats".into(),
+            vdevs: disks.iter().map(top).collect(),
+            features: ondisk::feature::Feature::for_new_pools().collect(),
+            properties: Vec::new(),
+            fill: Box::new(|_, _| Ok(())),
+            command: "zpool create beats".into(),
+            configure: Box::new(|_| ()),
+        };
+        let options = OpenOptions {
+            host: crate::host::RealHost::shared(),
+            tunables: Tunables::default(),
+            read_only: false,
+            file_owner: None,
+            new_name: None,
+            forget_log: false,
+        };
+        let pool = Pool::create(new, options).unwrap();
+        pool.heartbeat.turn(true, 0, 1_000_000_000);
+        while pool.uberblock().txg < 130 {
+            pool.change_config(|config| config.comment = Some("changed".into()));
+            pool.sync_all().unwrap();
+        }
+        let places = || {
+            let of_disk = |(ashift, disk): &(u32, Arc<disk::MemDisk>)| DeviceLabels::read(&**disk).uberblocks(*ashift);
+            disks.each_ref().map(|disk| of_disk(disk).into_iter().map(|found| (found.label, found.slot)).collect::<Vec<_>>())
+        };
+        let before = places();
+        (0..64).for_each(|_| pool.beat(0));
+        for ((ashift, _), (before, after)) in disks.iter().zip(before.iter().zip(places())) {
+            let lost: Vec<_> = before.iter().filter(|place| !after.contains(place)).collect();
+            assert!(lost.is_empty(), "sectors of 2^{ashift}: the uberblocks at {lost:?} (label, slot) are gone");
+        }
+        pool.export().unwrap();
     }
 }

@@ -60,6 +60,7 @@ const CONFIG_BYTES_MAX: u64 = 64 << 20;
 /// Makes the layers up to the dmu.
 pub(super) fn make_context(options: &OpenOptions, vdevs: &Arc<VdevTree>, synced: u64) -> Arc<DmuContext> {
     vdevs.set_clock(&options.host);
+    vdevs.set_writing_txg(synced);
     let workers = options.tunables.write_workers;
     let allocator = Arc::new(Allocator::new(workers));
     let threads = BlockThreads { writers: workers, readers: options.tunables.read_workers };
@@ -207,9 +208,13 @@ impl Pool {
     /// Claims the intent logs of all datasets (see [`crate::zil`]), before anything else is allocated.
     fn claim_logs(&self, forget_unreadable: bool) -> Result<()> {
         let hold = self.context.groups.hold();
+        let first = self.uberblock().txg + 1;
         self.each_head(|objset| {
             if objset.pointer().uses_encryption() {
                 return crate::zil::refuse_encrypted(objset);
+            }
+            if first < hold.txg() {
+                return crate::zil::give_up_later(objset, first, hold.txg());
             }
             crate::zil::claim(objset, hold.txg(), forget_unreadable).map(|_| ())
         })

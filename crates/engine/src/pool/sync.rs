@@ -115,10 +115,11 @@ impl Pool {
 
     /// Writes one group.
     fn sync_group(&self, txg: Txg) -> Result<()> {
+        // Also if there is nothing to write: the log may write for the next ones.
+        self.vdevs.set_writing_txg(txg);
         if !self.has_work(txg)? {
             return self.group_done(txg);
         }
-        self.vdevs.set_writing_txg(txg);
         let frees = Mutex::new(Vec::new());
         let mut pass = 0;
         loop {

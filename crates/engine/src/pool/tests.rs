@@ -96,6 +96,36 @@ fn a_disk_that_vanishes_suspends_the_pool() {
     assert!(pool.export().is_err());
 }
 
+/// An export that could not be written said so on the labels later, when the disk was back and the pool in use again.
+#[test]
+fn a_pool_that_could_not_be_exported_is_not_exported() {
+    let disk = Arc::new(disk::MemDisk::new("coming-back", 256 << 20));
+    let leaf = NewLeaf { disk: disk.clone(), path: "/coming-back".into(), whole_disk: false };
+    let new = NewPool {
+        name: "back".into(),
+        vdevs: vec![NewTop { leaves: vec![leaf], ashift: Some(12), is_log: false }],
+        features: ondisk::feature::Feature::for_new_pools().collect(),
+        properties: Vec::new(),
+        fill: Box::new(|_, _| Ok(())),
+        command: "zpool create back".into(),
+        configure: Box::new(|_| ()),
+    };
+    let pool = Pool::create(new, options(false)).unwrap();
+    // Nothing is left to be written but the export.
+    (0..4).for_each(|_| pool.sync_all().unwrap());
+    pool.vdevs.gate().set_mode(crate::vdev::FailureMode::Wait);
+    disk.faults.break_writes(true);
+    assert!(pool.export().is_err());
+    disk.faults.break_writes(false);
+    pool.clear_errors(None);
+    pool.sync_all().unwrap();
+    pool.sync_all().unwrap();
+    for (label, config) in crate::vdev::label::DeviceLabels::read(&*disk).configs() {
+        assert_eq!(config.u64("state"), Some(0), "label {label}");
+    }
+    pool.export().unwrap();
+}
+
 /// A disk whose driver has a bug.
 struct BuggyDisk(disk::MemDisk, std::sync::atomic::AtomicBool);
 

@@ -184,10 +184,12 @@ impl TxgGroups {
     pub fn wait_for_work(&self, timeout: Duration) -> bool {
         let mut state = self.state.lock();
         loop {
-            if state.quiesced.is_none() && state.sync_wanted >= self.open_txg() {
+            let is_wanted = state.sync_wanted >= self.open_txg();
+            if state.quiesced.is_none() && is_wanted {
                 return true;
             }
-            if state.stopping {
+            // What is wanted is closed when the group before it has been taken.
+            if state.stopping && (!is_wanted || state.failed.is_some()) {
                 return false;
             }
             if self.changed.wait_for(&mut state, timeout).timed_out() {
@@ -236,7 +238,9 @@ impl TxgGroups {
                 self.changed.notify_all();
                 return Some(txg);
             }
-            if state.stopping && state.quiescing.is_none() && state.sync_wanted < self.open_txg() {
+            // Where a failure has stopped the pool nothing that is wanted is closed.
+            let is_wanted = state.sync_wanted >= self.open_txg() && state.failed.is_none();
+            if state.stopping && state.quiescing.is_none() && !is_wanted {
                 return None;
             }
             self.changed.wait(&mut state);
@@ -364,5 +368,63 @@ mod tests {
         assert_eq!((closing.join().unwrap(), next.join().unwrap().unwrap()), (txg, txg + 1));
         // Where nothing is in the way it is had at once, suspended or not.
         assert_eq!(groups.hold_unless(&suspended).unwrap().txg(), txg + 1);
+    }
+
+    /// Drives groups until they stop, as a pool does.
+    #[allow(clippy::disallowed_methods)] // these tests are about threads
+    fn drive(groups: &Arc<TxgGroups>, mut sync: impl FnMut(Txg) + Send + 'static) -> [std::thread::JoinHandle<()>; 2] {
+        let (closing, syncing) = (groups.clone(), groups.clone());
+        let close = move || {
+            while closing.wait_for_work(Duration::from_secs(3600)) && closing.failure().is_none() {
+                closing.quiesce();
+            }
+        };
+        let sync = move || {
+            while let Some(txg) = syncing.begin_sync() {
+                sync(txg);
+                syncing.end_sync(txg, Ok(()));
+            }
+        };
+        [std::thread::spawn(close), std::thread::spawn(sync)]
+    }
+
+    fn have_ended(threads: &[std::thread::JoinHandle<()>]) -> bool {
+        let until = std::time::Instant::now() + Duration::from_secs(20);
+        while std::time::Instant::now() < until && threads.iter().any(|thread| !thread.is_finished()) {
+            std::thread::yield_now();
+        }
+        threads.iter().all(std::thread::JoinHandle::is_finished)
+    }
+
+    /// One group was being written, one was closed, and the next was wanted: nobody closed that, and its sync was waited for, for ever.
+    #[test]
+    fn what_is_wanted_when_groups_stop_is_synced() {
+        let groups = TxgGroups::new(4);
+        let (tell, told) = std::sync::mpsc::channel::<()>();
+        let threads = drive(&groups, move |_| told.recv().unwrap());
+        for txg in 5..7 {
+            groups.kick(txg);
+            while groups.open_txg() == txg {
+                std::thread::yield_now();
+            }
+        }
+        groups.kick(7);
+        groups.stop();
+        // The one that closes groups has heard of it.
+        std::thread::sleep(2 * LOOK_AGAIN);
+        (0..3).for_each(|_| tell.send(()).unwrap());
+        assert!(have_ended(&threads), "they wait for each other");
+        assert_eq!(groups.synced_txg(), 7);
+    }
+
+    /// A failure from outside: what was wanted will never be closed, and is not waited for.
+    #[test]
+    fn groups_that_failed_stop_whatever_is_wanted() {
+        let groups = TxgGroups::new(4);
+        let threads = drive(&groups, |_| ());
+        groups.fail(error!(Io, "another host may take the pool"));
+        assert!(groups.wait_synced(5).is_err());
+        groups.stop();
+        assert!(have_ended(&threads), "they wait for each other");
     }
 }

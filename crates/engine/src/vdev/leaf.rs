@@ -13,6 +13,9 @@ use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
+/// Groups that writes may belong to: the one being written, the one that is closed, and the open one, of which the intent log writes blocks.
+const GROUPS: u64 = 3;
+
 /// Counters of one device, since it was opened.
 #[derive(Debug, Default)]
 #[allow(missing_docs)]
@@ -180,10 +183,10 @@ impl Leaf {
         self.stats.checksum_errors.fetch_add(1, Relaxed);
     }
 
-    /// A write is not on this leaf: from now on it is behind (invariant 2 of the module).
+    /// A write is not on this leaf: from now on it is behind (invariant 2 of the module). Which group it belongs to is not known here.
     pub(super) fn note_missed_write(&self) {
         let txg = self.writing_txg.load(Relaxed);
-        self.note_missed(txg, txg + 1);
+        self.note_missed(txg, txg + GROUPS);
     }
 
     /// It has missed what was written from txg `start` on, before `end`. No range begins before one that was noted earlier.

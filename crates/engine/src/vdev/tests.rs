@@ -101,7 +101,7 @@ fn a_mirror_survives_a_bad_leaf() {
     disks[0].faults.fail_write(1);
     top.write(0, &[2; 1024]).unwrap();
     assert!(top.leaves()[0].is_behind() && !top.leaves()[1].is_behind());
-    assert_eq!(top.leaves()[0].missing_txgs(), [(7, 8)]);
+    assert_eq!(top.leaves()[0].missing_txgs(), [(7, 10)]);
     assert_eq!((top.leaves()[0].state(), top.state()), (VdevState::Degraded, VdevState::Degraded));
     assert_eq!(top.read(0, &mut buf).unwrap(), 1);
     assert_eq!(buf, [2; 1024]);
@@ -134,12 +134,12 @@ fn a_missing_leaf_is_noted_for_its_time_log() {
     tree.check_complete().unwrap();
     let top = tree.top(0).unwrap();
     assert_eq!(top.leaves()[0].state(), VdevState::Unavailable);
-    for txg in [5, 6, 9] {
+    for txg in [5, 6, 20] {
         tree.set_writing_txg(txg);
         top.write(0, &[1; 512]).unwrap();
         top.write(512, &[1; 512]).unwrap();
     }
-    assert_eq!(top.leaves()[0].missing_txgs(), [(5, 7), (9, 10)]);
+    assert_eq!(top.leaves()[0].missing_txgs(), [(5, 9), (20, 23)]);
     top.flush().unwrap();
     // Without any device it is incomplete.
     let tree = VdevTree::open(&tree.config().to_label(), &Devices::new()).unwrap();

@@ -49,7 +49,8 @@ fn start(context: &Arc<DmuContext>, vdev: u32, area: Arc<LogArea>) {
 fn prepare_piece(context: &DmuContext, vdev: u32, area: &LogArea) -> Result<bool> {
     let hold = context.groups.hold_unless(&|| context.io.devices().suspension())?;
     let Some(piece) = context.io.allocator().group(vdev)?.take_log_piece(area, hold.txg()) else { return Ok(false) };
-    let done = match context.io.devices().refusal() {
+    // Nothing more may be written to a pool that has stopped: another host may have it.
+    let done = match context.groups.failure().or_else(|| context.io.devices().refusal()) {
         Some(refusal) => Err(refusal),
         None => context.io.prepare(vdev, piece.offset, piece.size),
     };

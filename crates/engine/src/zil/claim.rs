@@ -8,9 +8,13 @@
 //!
 //! Blocks that a record shares with a file are in use by that file; lest an earlier record free them, they are referred to once more.
 //!
+//! Who goes back in time gives up what came later: the log too. What it leads to was written later, or is where others wrote later; and the space
+//! maps of that time do not have it.
+//!
 //! # Invariants
 //! 1. Claiming is the first thing that allocates.
 //! 2. Where a record's data cannot be read, the log ends: its writer has not been told that it was safe.
+//! 3. What is freed with a log was allocated: by the space maps, or by claiming it.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -93,6 +97,11 @@ pub fn claim(objset: &Objset, txg: Txg, forget_unreadable: bool) -> Result<bool>
             }
             Err(error) => return Err(error).within(|| objset.name()),
         }
+        if found.blocks == 0 {
+            // Not even the first block is its own.
+            zil.forget_claimed(Vec::new(), txg);
+            return Ok(false);
+        }
         zil.refer_to(found.shared, txg);
         header.claim_txg = txg.into();
         header.claim_block_sequence = found.block_sequence.into();
@@ -107,6 +116,38 @@ pub fn claim(objset: &Objset, txg: Txg, forget_unreadable: bool) -> Result<bool>
         zil.start_over(header.log, txg);
     }
     Ok(needed)
+}
+
+/// Gives up the log of `objset` in `txg`, the first group of this import, as the pool went back in time: `first` is the first group that is not on
+/// disk any more. A log that was claimed by then is left to [`claim`]: nobody has written to it since.
+///
+/// # Errors
+/// The header makes no sense.
+pub fn give_up_later(objset: &Objset, first: Txg, txg: Txg) -> Result<()> {
+    let header = header_of(objset);
+    if header.log.is_hole() || header.claim_txg.get() != 0 {
+        return claim(objset, txg, false).map(|_| ());
+    }
+    let io = &objset.context().io;
+    let mut blocks = Vec::new();
+    let walked = walk(io, objset.dataset(), &header, Extent::Allocated(first), &mut |block: LogBlock<'_>| {
+        if is_free(io, objset.dataset(), block.pointer) {
+            return Ok(ControlFlow::Break(()));
+        }
+        blocks.push(*block.pointer);
+        Ok(ControlFlow::Continue(()))
+    });
+    if let Err(error) = walked {
+        tracing::warn!("{}: not all of its intent log can be found and freed: {error}", objset.name());
+    }
+    Zil::of(objset).forget_claimed(blocks, txg);
+    Ok(())
+}
+
+/// The space maps do not have the block, or not all of it.
+fn is_free(io: &BlockIo, dataset: u64, pointer: &BlkPtr) -> bool {
+    let spaces = io.spaces_of(pointer, &bookmark(dataset, 0)).unwrap_or_default();
+    spaces.into_iter().any(|space| io.allocator().is_free(space).unwrap_or(false))
 }
 
 /// Refuses a log of an encrypted object set that has something to replay: claiming it takes the key.
@@ -128,7 +169,9 @@ pub fn refuse_encrypted(objset: &Objset) -> Result<()> {
 
 fn follow(io: &BlockIo, dataset: u64, header: &LogHeader, txg: Txg, found: &mut Extents) -> Result<()> {
     walk(io, dataset, header, Extent::Whole, &mut |block: LogBlock<'_>| {
-        if claim_block(io, dataset, block.pointer, txg, found)?.is_break() {
+        // A chain that was given up, because a block of it could not be written, may go on behind that if it was written after all.
+        let was_freed = block.pointer.birth() < txg && is_free(io, dataset, block.pointer);
+        if was_freed || claim_block(io, dataset, block.pointer, txg, found)?.is_break() {
             return Ok(ControlFlow::Break(()));
         }
         found.blocks += 1;

@@ -17,6 +17,8 @@
 //! # Invariants
 //! 1. While a group is held, nobody is waited for but groups before it.
 //! 2. What a round has allocated in a group is written before the group is (`Chain::in_flight`).
+//! 3. Between its place and its end a round waits for devices only. The group waits for it, and who holds the range of bytes that the next
+//!    round wants may wait for the group: so each round is made durable before the next one begins.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -98,22 +100,17 @@ impl Zil {
             queue.queued += (queue.waiting.len() - before) as u64;
             queue.queued
         };
-        let mut own = Vec::new();
-        let mut blocks = 0;
         let mut permit = false;
         while let Some(round) = self.next_round(target, &mut permit) {
             let filled = self.fill(&round, source);
-            let last = self.issuer.lock().taken >= target;
-            let alone = own.is_empty() && last;
-            blocks += self.write_round(&round, filled, alone);
-            own.push(round.number);
+            self.write_round(&round, filled);
+            self.round_done(round.number);
         }
-        // A round of one block was written durably at once.
-        let careless = self.context.tunables.canary == Some(Canary::NoFlushOfLog);
-        if blocks > 1 && !careless && let Err(error) = self.flusher.flush(|| self.context.io.flush_log()) {
-            self.break_chain(own[0], &error);
+        if permit {
+            let mut chain = self.chain.lock();
+            chain.commits -= 1;
+            self.waiting.commit_ended(&chain, self.commits_max());
         }
-        self.rounds_done(&own, permit);
         self.wait_stable(target);
         self.wait_unlogged()
     }
@@ -205,9 +202,8 @@ impl Zil {
         self.unlogged.fetch_max(txg, Ordering::AcqRel);
     }
 
-    /// Places and writes a round, whose turn it may have to wait for; returns how many blocks are to be flushed. `alone`: the
-    /// commit has no other round, so that a single block is written durably.
-    fn write_round(&self, round: &Round, mut filled: Filled, alone: bool) -> usize {
+    /// Places a round, whose turn it may have to wait for, and writes it durably.
+    fn write_round(&self, round: &Round, mut filled: Filled) {
         self.waiting.for_turn(round.number, &mut self.chain.lock());
         let placed = if filled.lengths.is_empty() { None } else { self.place(round.number, &filled) };
         {
@@ -219,28 +215,32 @@ impl Zil {
             if !filled.lengths.is_empty() {
                 self.note_unlogged(filled.newest);
             }
-            return 0;
+            return;
         };
         block::number(&mut filled.bytes, &filled.lengths, placed.first_sequence);
         let careless = self.context.tunables.canary == Some(Canary::NoFlushOfLog);
-        let may_be_durable = alone && !filled.has_placed && !careless;
+        let may_be_durable = !filled.has_placed && !careless;
         let encoded = |(pointer, next, part): &(BlkPtr, BlkPtr, std::ops::Range<usize>)| Ok((*pointer, block::encode(pointer, next, &filled.bytes[part.clone()])?));
         let blocks: Result<Vec<_>> = placed.blocks.iter().map(encoded).collect();
         let durable = blocks.and_then(|blocks| self.context.io.write_log(&blocks, may_be_durable)).unwrap_or_else(|error| {
             self.note_unlogged(filled.newest);
-            placed.blocks.iter().for_each(|(pointer, ..)| self.context.io.avoid_log_device(pointer));
             self.break_chain(round.number, &error);
             false
         });
+        if !durable && !careless && let Err(error) = self.flusher.flush(|| self.context.io.flush_log()) {
+            self.break_chain(round.number, &error);
+        }
         self.chain.lock().in_flight[slot(placed.txg)].push(round.number);
-        if durable { 1 } else { 2 }
     }
 
     /// Gives a round its blocks, and the chain its next one. It is this round's turn. `None`: there is no room.
     fn place(&self, round: u64, filled: &Filled) -> Option<Placed> {
+        let synced = self.context.groups.synced_txg();
         let (tail, predicted) = {
             let mut chain = self.chain.lock();
-            if chain.broken.is_some() {
+            // One chain may have been given up, and another begun, since this commit saw that there is one: a header leads to it only when its group
+            // is on disk.
+            if chain.broken.is_some() || chain.usable_from > synced {
                 return None;
             }
             chain.sizes.note(filled.bytes.len());
@@ -327,20 +327,18 @@ impl Zil {
         self.context.tunables.log_commits_max.max(1)
     }
 
-    /// Own rounds are written and flushed, or given up.
-    fn rounds_done(&self, own: &[u64], permit: bool) {
+    /// A round is written and flushed, or given up.
+    fn round_done(&self, number: u64) {
         let mut chain = self.chain.lock();
-        for number in own {
-            if let Some(round) = chain.rounds.iter_mut().find(|(other, ..)| other == number) {
-                round.2 = true;
-            }
-            for index in 0..chain.in_flight.len() {
-                if let Some(at) = chain.in_flight[index].iter().position(|other| other == number) {
-                    chain.in_flight[index].swap_remove(at);
-                    chain.placed[index] -= 1;
-                    if chain.placed[index] == 0 {
-                        self.waiting.group_written();
-                    }
+        if let Some(round) = chain.rounds.iter_mut().find(|(other, ..)| *other == number) {
+            round.2 = true;
+        }
+        for index in 0..chain.in_flight.len() {
+            if let Some(at) = chain.in_flight[index].iter().position(|other| *other == number) {
+                chain.in_flight[index].swap_remove(at);
+                chain.placed[index] -= 1;
+                if chain.placed[index] == 0 {
+                    self.waiting.group_written();
                 }
             }
         }
@@ -350,10 +348,6 @@ impl Zil {
             chain.rounds.pop_front();
         }
         let stable = before + 1..=chain.stable;
-        if permit {
-            chain.commits -= 1;
-            self.waiting.commit_ended(&chain, self.commits_max());
-        }
         drop(chain);
         self.waiting.became_stable(stable);
     }

@@ -138,8 +138,13 @@ impl Zil {
         let (mut at, end) = (write.offset, write.offset + write.length as u64);
         while at < end {
             let length = ((end - at) as usize).min(DATA_BYTES_MAX);
-            if filled.push_write(txg, &WantedWrite { offset: at, length, ..*write }, source).is_err() {
-                self.note_unlogged(txg);
+            match filled.push_write(txg, &WantedWrite { offset: at, length, ..*write }, source) {
+                Ok(fetched) if fetched == length => {}
+                // The file was made shorter. If that comes in a later commit, neither what was written nor the end of it would be there until then,
+                // but what was there before.
+                Ok(_) if self.itxs.is_pending(write.object) => self.note_unlogged(self.context.groups.open_txg()),
+                Ok(_) => {}
+                Err(_) => self.note_unlogged(txg),
             }
             at += length as u64;
         }
@@ -172,7 +177,8 @@ impl Filled {
         self.newest = self.newest.max(txg);
     }
 
-    fn push_write(&mut self, txg: Txg, wanted: &WantedWrite, source: &dyn LogSource) -> Result<()> {
+    /// Returns how many bytes there were.
+    fn push_write(&mut self, txg: Txg, wanted: &WantedWrite, source: &dyn LogSource) -> Result<usize> {
         let at = self.bytes.len();
         let mut record = WriteRecord::new_zeroed();
         self.bytes.extend_from_slice(record.as_bytes());
@@ -184,7 +190,7 @@ impl Filled {
         let fetched = self.bytes.len() - start;
         if fetched == 0 {
             self.bytes.truncate(at);
-            return Ok(());
+            return Ok(0);
         }
         self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
         let length = self.bytes.len() - at;
@@ -197,6 +203,6 @@ impl Filled {
         self.bytes[at..start].copy_from_slice(record.as_bytes());
         self.lengths.push(length);
         self.newest = self.newest.max(txg);
-        Ok(())
+        Ok(fetched)
     }
 }

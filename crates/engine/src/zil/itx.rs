@@ -135,6 +135,11 @@ impl Itxs {
         spans
     }
 
+    /// Something that happened to the contents or attributes of `object` waits to be taken.
+    pub(super) fn is_pending(&self, object: ObjectId) -> bool {
+        self.groups.iter().any(|records| records.lock().by_object.contains_key(&object))
+    }
+
     /// Nothing that happened after group `synced` waits to be taken.
     pub(super) fn is_empty_after(&self, synced: Txg) -> bool {
         self.groups.iter().all(|records| {

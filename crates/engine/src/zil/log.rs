@@ -115,21 +115,33 @@ impl Chain {
         self.free[slot(txg)].push(block);
     }
 
+    /// Nobody relies on the block: it could not be written, or is behind one that could not.
+    fn is_lost(&self, block: &ChainBlock) -> bool {
+        self.broken.is_some_and(|broken| block.round == 0 || block.round >= broken)
+    }
+
+    /// The block that the header is to lead to. What is behind one that could not be written must not be replayed without that.
+    fn first(&self) -> BlkPtr {
+        self.blocks.front().filter(|front| !self.is_lost(front)).map_or(BlkPtr::ZERO, |front| front.pointer)
+    }
+
     /// Drops the blocks that nobody needs when `txg` is on disk.
     fn drop_blocks(&mut self, tx: &SyncTx<'_>) {
         let txg = tx.txg();
         while let Some(front) = self.blocks.front() {
             let is_tail = self.blocks.len() == 1 && self.broken.is_none();
-            let lost = self.broken.is_some_and(|broken| front.round == 0 || front.round >= broken);
+            let lost = self.is_lost(front);
             if is_tail || front.allocated > txg || (front.newest > txg && !lost) {
                 break;
             }
             tx.free(&front.pointer);
             self.blocks.pop_front();
         }
-        let Some(broken) = self.broken else { return };
+        if self.broken.is_none() {
+            return;
+        }
         // What is behind a block that could not be written cannot be reached, and would be lost for ever after a crash.
-        let first_lost = self.blocks.iter().position(|block| block.round == 0 || block.round >= broken);
+        let first_lost = self.blocks.iter().position(|block| self.is_lost(block));
         let mut index = 0;
         self.blocks.retain(|block| {
             let stays = first_lost.is_none_or(|lost| index <= lost) || block.allocated > txg;
@@ -285,10 +297,11 @@ impl Zil {
         self.set_dirty(txg);
     }
 
-    /// A claimed log is done with: `txg`, which the caller holds, frees its blocks.
+    /// A log of another import is done with: `txg`, which the caller holds, frees its blocks.
     pub(super) fn forget_claimed(&self, blocks: Vec<BlkPtr>, txg: Txg) {
         let mut chain = self.chain.lock();
         chain.header = empty_header();
+        chain.blocks.clear();
         chain.free[slot(txg)].extend(blocks);
         chain.usable_from = txg;
         drop(chain);
@@ -330,7 +343,7 @@ impl ObjsetLog for Zil {
         }
         if !chain.is_claimed() {
             chain.drop_blocks(tx);
-            chain.header.log = chain.blocks.front().map_or(BlkPtr::ZERO, |block| block.pointer);
+            chain.header.log = chain.first();
         }
         let has_chain = !chain.header.log.is_hole() && !chain.is_claimed();
         if has_chain && objset.objset_type() == ObjsetType::FileSystem {

@@ -46,7 +46,7 @@ mod replay;
 mod waiting;
 mod walk;
 
-pub use claim::{claim, claimed_blocks, refuse_encrypted};
+pub use claim::{claim, claimed_blocks, give_up_later, refuse_encrypted};
 pub use fill::{LogSource, PlacedBlock, WantedWrite};
 pub use log::Zil;
 pub(crate) use log::header_of;

@@ -244,9 +244,9 @@ impl BlockIo {
         self.device(Dva::new(vdev, offset, length))?.prepare(offset, length)
     }
 
-    /// A block of the intent log could not be written: if it is on a device for the log alone, the next ones go elsewhere.
-    pub fn avoid_log_device(&self, bp: &BlkPtr) {
-        for dva in bp.dvas() {
+    /// Blocks of the intent log could not be written: if they are on a device for the log alone, the next ones go elsewhere.
+    pub(super) fn avoid_log_device(&self, dvas: &[Dva]) {
+        for dva in dvas {
             if let Ok(group) = self.allocator.group(dva.vdev)
                 && group.config().class == ClassKind::Log
             {

@@ -30,13 +30,17 @@ impl BlockIo {
         }
         let at_once = durable && runs.len() == 1;
         for run in &runs {
-            if at_once {
-                run.dvas.iter().try_for_each(|dva| self.device(*dva)?.write_durable(dva.offset, &run.parts).within(|| format!("block at {dva}")))?;
-            } else {
-                self.write_run(&run.dvas, &run.parts, true)?;
-            }
+            self.write_log_run(run, at_once).inspect_err(|_| self.avoid_log_device(&run.dvas))?;
         }
         Ok(at_once)
+    }
+
+    /// When a device fails, that is the answer: there is another way to be safe.
+    fn write_log_run(&self, run: &LogRun<'_>, durable: bool) -> Result<()> {
+        if !durable {
+            return self.write_run(&run.dvas, &run.parts, false);
+        }
+        run.dvas.iter().try_for_each(|dva| self.device(*dva)?.write_durable(dva.offset, &run.parts).within(|| format!("block at {dva}")))
     }
 }
 

@@ -14,7 +14,10 @@ mod crowd;
 mod devices;
 mod directed;
 mod disk;
+mod past;
 mod threads;
+mod volume;
+mod waits;
 mod world;
 
 use std::sync::Arc;

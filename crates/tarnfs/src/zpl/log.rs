@@ -16,7 +16,7 @@
 use engine::dmu::Tx;
 use engine::error::{ErrorKind, Result};
 use engine::txg::Txg;
-use engine::zil::{LogSource, PlacedBlock, WantedWrite};
+use engine::zil::{LogSource, PlacedBlock, WantedWrite, Zil};
 use ondisk::blkptr::BlkPtr;
 use ondisk::sa::Attribute;
 use ondisk::zil::{
@@ -100,6 +100,15 @@ impl FileSystem {
             zil.unlogged(tx);
             return Ok(());
         }
+        let logged = self.log_done(zil, tx, done);
+        if logged.is_err() {
+            // It was done all the same, and what comes after it builds upon it.
+            zil.unlogged(tx);
+        }
+        logged
+    }
+
+    fn log_done(&self, zil: &Zil, tx: &Tx, done: Done<'_>) -> Result<()> {
         match done {
             Done::Made { kind, directory, inode, name, target } => {
                 if self.is_of_removed(directory)? {

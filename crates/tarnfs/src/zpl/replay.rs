@@ -156,7 +156,7 @@ impl Replay for FileReplay<'_> {
             }
             Record::RenameWhiteout(record, rest) => self.rename_whiteout(&record, rest),
             Record::Write(RecordType::Write2, record, _) => self.lengthen(record.object.get(), record.offset.get().saturating_add(record.length.get())),
-            Record::Write(_, record, rest) => self.write(record.object.get(), &written(&record, rest, data)?),
+            Record::Write(_, record, rest) => self.write(record.object.get(), &written(&record, rest, data)?, true),
             Record::Truncate(record) => self.truncate(record.object.get(), record.offset.get(), record.length.get()),
             Record::SetAttr(record, rest) => self.set_attributes(&record, rest),
             Record::SetSaXattr(record, rest) => {
@@ -238,7 +238,8 @@ impl FileReplay<'_> {
         self.0.rename_with(record.from_dir.get(), name, record.to_dir.get(), new_name, RenameMode::Replace, Some(&whiteout))
     }
 
-    fn write(&self, object: InodeNumber, written: &Written<'_>) -> Result<()> {
+    /// `is_last`: then the record is done.
+    fn write(&self, object: InodeNumber, written: &Written<'_>, is_last: bool) -> Result<()> {
         let fs = self.0;
         let inode = fs.inode(object)?;
         inode.check_regular()?;
@@ -251,7 +252,7 @@ impl FileReplay<'_> {
         let mut edit = inode.edit(fs, &tx);
         fs.contents_changed(&mut edit, size.max(written.end), true)?;
         drop(edit);
-        fs.log(&tx, Done::Wrote { inode: &inode, offset: written.offset, length: 0 })
+        if is_last { fs.log(&tx, Done::Wrote { inode: &inode, offset: written.offset, length: 0 }) } else { Ok(()) }
     }
 
     fn lengthen(&self, object: InodeNumber, end: u64) -> Result<()> {
@@ -308,8 +309,43 @@ impl FileReplay<'_> {
 
     /// Blocks are shared again where the file's blocks have the same size, else copied.
     fn clone_range(&self, record: &CloneRangeRecord, rest: &[u8]) -> Result<()> {
-        let fs = self.0;
-        let object = record.object.get();
+        let (fs, object) = (self.0, record.object.get());
+        let cloned = Cloned::of(record, rest)?;
+        if cloned.is_whole() {
+            let inode = fs.inode(object)?;
+            inode.check_regular()?;
+            let _guard = inode.ranges.write_all();
+            let size = inode.word(&fs.tables, Attribute::Size)?;
+            let tx = OpenTx::assign(&fs.objset, cloned.length + METADATA)?;
+            if fs.share_blocks(&tx, &inode, size, cloned.offset, cloned.block, cloned.pointers)? {
+                let mut edit = inode.edit(fs, &tx);
+                fs.contents_changed(&mut edit, size.max(cloned.end), true)?;
+                drop(edit);
+                return fs.log(&tx, Done::Other);
+            }
+        }
+        let count = cloned.pointers.len();
+        for index in 0..count {
+            let (offset, data) = cloned.read(&fs.objset, object, index)?;
+            let end = offset.saturating_add(data.len() as u64);
+            self.write(object, &Written { offset, data: data.into(), end }, index + 1 == count)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a record of a clone says.
+struct Cloned<'a> {
+    offset: u64,
+    length: u64,
+    end: u64,
+    /// Bytes of a block.
+    block: u64,
+    pointers: &'a [BlkPtr],
+}
+
+impl<'a> Cloned<'a> {
+    fn of(record: &CloneRangeRecord, rest: &'a [u8]) -> Result<Self> {
         let (offset, length, block) = (record.offset.get(), record.length.get(), record.block_size.get());
         let count = usize::try_from(record.count.get()).unwrap_or(usize::MAX);
         if block == 0 || block > 16 << 20 {
@@ -317,30 +353,46 @@ impl FileReplay<'_> {
         }
         let end = offset.checked_add(length).ok_or_else(|| short("offset", 0))?;
         let pointers = rest.get(..count.saturating_mul(size_of::<BlkPtr>())).ok_or_else(|| short("block pointers", count))?;
-        let pointers = BlkPtr::slice_of(pointers);
-        let fits = |pointer: &BlkPtr| pointer.is_hole() || pointer.logical_size() == block;
-        if offset.is_multiple_of(block) && length.div_ceil(block) == pointers.len() as u64 && pointers.iter().all(fits) {
-            let inode = fs.inode(object)?;
-            inode.check_regular()?;
-            let _guard = inode.ranges.write_all();
-            let size = inode.word(&fs.tables, Attribute::Size)?;
-            let tx = OpenTx::assign(&fs.objset, length + METADATA)?;
-            if fs.share_blocks(&tx, &inode, size, offset, block, pointers)? {
-                let mut edit = inode.edit(fs, &tx);
-                fs.contents_changed(&mut edit, size.max(end), true)?;
-                drop(edit);
-                return fs.log(&tx, Done::Other);
+        Ok(Cloned { offset, length, end, block, pointers: BlkPtr::slice_of(pointers) })
+    }
+
+    /// It is made of whole blocks that a file can share.
+    fn is_whole(&self) -> bool {
+        let fits = |pointer: &BlkPtr| pointer.is_hole() || pointer.logical_size() == self.block;
+        self.offset.is_multiple_of(self.block) && self.length.div_ceil(self.block) == self.pointers.len() as u64 && self.pointers.iter().all(fits)
+    }
+
+    /// What is in one of its blocks, and where that goes.
+    fn read(&self, objset: &Objset, object: InodeNumber, index: usize) -> Result<(u64, Vec<u8>)> {
+        let (pointer, start) = (&self.pointers[index], (index as u64).saturating_mul(self.block));
+        let at = Bookmark { objset: objset.dataset(), object, level: 0, block: self.offset / self.block };
+        let mut data = if pointer.is_hole() { Vec::new() } else { objset.context().io.read(pointer, &at)?.to_vec() };
+        data.resize(self.length.saturating_sub(start).min(self.block) as usize, 0);
+        Ok((self.offset.saturating_add(start), data))
+    }
+}
+
+impl VolumeReplay<'_> {
+    /// As in a file. A volume's blocks are all of one size.
+    fn clone_range(&self, record: &CloneRangeRecord, rest: &[u8]) -> Result<()> {
+        let (objset, object) = (self.0, record.object.get());
+        let cloned = Cloned::of(record, rest)?;
+        let volume = objset.hold(object)?;
+        let tx = OpenTx::assign(objset, cloned.length + METADATA)?;
+        if cloned.is_whole() && volume.block_bytes() == cloned.block {
+            for (block, pointer) in (cloned.offset / cloned.block..).zip(cloned.pointers) {
+                match pointer.is_hole() {
+                    true => volume.free_range(&tx, block * cloned.block, cloned.block)?,
+                    false => volume.clone_block(&tx, block, pointer)?,
+                }
+            }
+        } else {
+            for index in 0..cloned.pointers.len() {
+                let (offset, data) = cloned.read(objset, object, index)?;
+                volume.write(&tx, offset, &data)?;
             }
         }
-        let at = Bookmark { objset: fs.objset.dataset(), object, level: 0, block: offset / block };
-        for (index, pointer) in (0u64..).zip(pointers) {
-            let start = index.saturating_mul(block);
-            let wanted = length.saturating_sub(start).min(block);
-            let mut data = if pointer.is_hole() { Vec::new() } else { fs.objset.context().io.read(pointer, &at)?.to_vec() };
-            data.resize(wanted as usize, 0);
-            let offset = offset.saturating_add(start);
-            self.write(object, &Written { offset, data: data.into(), end: offset.saturating_add(wanted) })?;
-        }
+        Zil::of(objset).note(&tx);
         Ok(())
     }
 }
@@ -364,6 +416,7 @@ impl Replay for VolumeReplay<'_> {
                 zil.note(&tx);
                 Ok(())
             }
+            Record::CloneRange(record, rest) => self.clone_range(&record, rest),
             _ => bail!(Corrupt, "a record that a volume cannot have"),
         }
     }

@@ -1,0 +1,116 @@
+//! Who asks for durability may wait for others, but never for somebody who waits for him.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use engine::error::Result;
+use engine::pool::Pool;
+use engine::vdev::FailureMode;
+use engine::zil::{LogSource, WantedWrite, Zil};
+use tarnfs::zpl::FileSystem;
+use tarnfs::{Credentials, WriteMode};
+
+use crate::directed::make;
+use crate::disk::CutDisk;
+use crate::{DISK_BYTES, check, create, create_on, file_system, open, replay};
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Runs `work` on a thread of its own, and fails if that does not come back.
+fn within_reason<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, wait) = channel();
+    std::thread::spawn(move || done.send(work()));
+    wait.recv_timeout(LONG).unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+/// Bytes from `late` on are given only when the open group is on disk: as if a writer had them, who waits for room.
+struct Late {
+    fs: Arc<FileSystem>,
+    pool: Arc<Pool>,
+    late: u64,
+}
+
+impl LogSource for Late {
+    fn fetch(&self, write: &WantedWrite, out: &mut Vec<u8>) -> Result<()> {
+        if write.offset >= self.late {
+            self.pool.sync_all()?;
+        }
+        self.fs.fetch(write, out)
+    }
+}
+
+/// A commit of several rounds had the first of them placed in a group, and waited for bytes that a writer had, who waited for that group.
+#[test]
+fn a_commit_waits_for_no_writer_while_a_group_waits_for_it() {
+    let disk = CutDisk::new(vec![0; DISK_BYTES]);
+    let pool = create(&disk);
+    let fs = Arc::new(file_system(&pool));
+    fs.fsync(make(&fs, "first")).unwrap();
+    let file = make(&fs, "file");
+    fs.write(file, WriteMode::At(0), &vec![7; 12 << 20], &Credentials::root()).unwrap();
+    let source = Late { fs: fs.clone(), pool: pool.clone(), late: 9 << 20 };
+    within_reason("a commit of two rounds", move || Zil::of(source.fs.objset()).commit(Some(file), &source)).unwrap();
+    fs.release_all();
+    drop(fs);
+    pool.sync_all().unwrap();
+    check(&pool, "after a commit of two rounds");
+    pool.export().unwrap();
+}
+
+/// A device for the log alone that fails is done without: the pool does not wait for somebody to repair it.
+#[test]
+fn a_log_device_that_fails_suspends_nothing() {
+    for bytes in [100, 300_000] {
+        let (disk, log) = (CutDisk::new(vec![0; DISK_BYTES]), CutDisk::new(vec![0; DISK_BYTES]));
+        let pool = create_on(&disk, Some(&log));
+        let fs = Arc::new(file_system(&pool));
+        pool.vdevs.gate().set_mode(FailureMode::Wait);
+        let file = make(&fs, "file");
+        fs.fsync(file).unwrap();
+        log.break_down();
+        fs.write(file, WriteMode::At(0), &vec![7; bytes], &Credentials::root()).unwrap();
+        let syncing = fs.clone();
+        within_reason(&format!("a commit of {bytes} bytes"), move || syncing.fsync(file)).unwrap();
+        assert!(pool.vdevs.gate().failure().is_none(), "{bytes} bytes: the pool is suspended");
+        fs.release_all();
+        drop(fs);
+        pool.abandon();
+    }
+}
+
+/// The file is made shorter before the bytes are fetched.
+struct Shortened<'a>(&'a FileSystem, u64);
+
+impl LogSource for Shortened<'_> {
+    fn fetch(&self, write: &WantedWrite, out: &mut Vec<u8>) -> Result<()> {
+        self.0.truncate(write.object, self.1, &Credentials::root())?;
+        self.0.fetch(write, out)
+    }
+}
+
+/// What was written was not logged, since it was not there any more, and that it was not there any more was for a later commit.
+#[test]
+fn what_is_cut_off_during_a_commit_is_not_what_it_was_before() {
+    let (old, new, left) = (vec![1; 70_000], vec![2; 70_000], 100);
+    let disk = CutDisk::new(vec![0; DISK_BYTES]);
+    let pool = create(&disk);
+    let fs = file_system(&pool);
+    let (first, file) = (make(&fs, "first"), make(&fs, "file"));
+    fs.write(file, WriteMode::At(0), &old, &Credentials::root()).unwrap();
+    fs.fsync(first).unwrap();
+    pool.sync_all().unwrap();
+    fs.write(file, WriteMode::At(0), &new, &Credentials::root()).unwrap();
+    Zil::of(fs.objset()).commit(Some(file), &Shortened(&fs, left)).unwrap();
+    let image = disk.cut(0).image;
+    pool.abandon();
+    let disk = CutDisk::new(image);
+    let pool = open(&disk, false);
+    let fs = file_system(&pool);
+    replay(&pool, &fs, "a file that was cut off");
+    let file = fs.lookup(fs.root(), b"file").unwrap().inode;
+    let found = fs.read(file, 0, new.len() + 1).unwrap();
+    assert!(found == new || found == new[..left as usize], "{} bytes, of which the last is {:?}", found.len(), found.last());
+    pool.abandon();
+}
