@@ -15,8 +15,9 @@
 //! builds upon it waits for that too.
 //!
 //! # Invariants
-//! 1. While a group is held, nobody is waited for but groups before it.
-//! 2. What a round has allocated in a group is written before the group is (`Chain::in_flight`).
+//! 1. While a group is held, or waits for a round to be written, nobody is waited for but groups before it: a commit of several rounds
+//!    fetches the bytes of the next one only when the last one is written.
+//! 2. What a round has allocated in a group is written before the group is (`Chain::placed`). Flushed it is with the group at the latest.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -233,7 +234,7 @@ impl Zil {
                 break;
             }
         }
-        self.chain.lock().in_flight[slot(placed.txg)].push(round.number);
+        self.round_written(placed.txg);
         if durable { 1 } else { placed.blocks.len().max(2) }
     }
 
@@ -328,21 +329,21 @@ impl Zil {
         self.context.tunables.log_commits_max.max(1)
     }
 
+    /// A round that was placed in `txg` is written, or given up. It need not be flushed: the group is, after this.
+    fn round_written(&self, txg: Txg) {
+        let mut chain = self.chain.lock();
+        chain.placed[slot(txg)] -= 1;
+        if chain.placed[slot(txg)] == 0 {
+            self.waiting.group_written();
+        }
+    }
+
     /// Own rounds are written and flushed, or given up.
     fn rounds_done(&self, own: &[u64], permit: bool) {
         let mut chain = self.chain.lock();
         for number in own {
             if let Some(round) = chain.rounds.iter_mut().find(|(other, ..)| other == number) {
                 round.2 = true;
-            }
-            for index in 0..chain.in_flight.len() {
-                if let Some(at) = chain.in_flight[index].iter().position(|other| other == number) {
-                    chain.in_flight[index].swap_remove(at);
-                    chain.placed[index] -= 1;
-                    if chain.placed[index] == 0 {
-                        self.waiting.group_written();
-                    }
-                }
             }
         }
         let before = chain.stable;
