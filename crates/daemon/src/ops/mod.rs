@@ -44,7 +44,7 @@ use fuse::{
     Result, SetAttr, StatFs, StatX, Write,
 };
 use parking_lot::{Mutex, RwLock};
-use tarnfs::FileSystem;
+use tarnfs::{FileSystem, MountUse};
 
 pub use slots::{SnapshotInfo, Snapshots};
 pub use view::View;
@@ -110,6 +110,8 @@ impl Default for OpsOptions {
 /// One mounted dataset.
 pub struct Ops {
     filesystem: Arc<FileSystem>,
+    /// Until the mount is gone.
+    in_use: Mutex<Option<MountUse>>,
     slots: Slots,
     options: RwLock<OpsOptions>,
     notifier: Mutex<Option<Notifier>>,
@@ -130,12 +132,13 @@ impl std::fmt::Debug for Ops {
 impl Ops {
     /// Serves `filesystem`; `snapshots` fills `.zfs/snapshot`.
     pub fn new(filesystem: Arc<FileSystem>, snapshots: Option<Box<dyn Snapshots>>, options: OpsOptions) -> Ops {
+        let in_use = Mutex::new(Some(filesystem.use_mounted()));
         // The kernel never looks the root up, so it would be loaded anew for each call.
         let _ = filesystem.lookup_inode(filesystem.root());
         let slots = Slots::new(snapshots);
         let (options, notifier, left_behind) = (RwLock::new(options), Mutex::default(), Mutex::default());
         let (collected, replaced, may_be_direct) = (Collected::default(), Replaced::default(), AtomicBool::new(false));
-        Ops { filesystem, slots, options, notifier, left_behind, collected, replaced, may_be_direct }
+        Ops { filesystem, in_use, slots, options, notifier, left_behind, collected, replaced, may_be_direct }
     }
 
     /// The dataset.
@@ -214,7 +217,8 @@ impl Filesystem for Ops {
         self.replaced.end();
         self.slots.close_all();
         self.left_behind.lock().take();
-        self.filesystem.release_all();
+        // Another mount of the file system may have begun meanwhile: what that one's kernel knows stays.
+        self.in_use.lock().take();
         *self.notifier.lock() = None;
     }
 
