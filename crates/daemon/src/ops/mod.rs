@@ -30,6 +30,7 @@ mod left_behind;
 mod names;
 mod node;
 mod replaced;
+mod seek;
 mod slots;
 mod view;
 mod xattr;
@@ -153,10 +154,8 @@ impl Ops {
 
     /// With what to tell the kernel of changes that it did not make.
     pub fn set_notifier(&self, notifier: Notifier) {
-        if self.collected.is_agreed() {
-            let filesystem = Arc::downgrade(&self.filesystem);
-            self.collected.start(notifier.clone(), move || filesystem.upgrade().map_or(Vec::new(), |filesystem| collected::nodes_of(&filesystem)));
-        }
+        let filesystem = Arc::downgrade(&self.filesystem);
+        self.collected.start(notifier.clone(), move || filesystem.upgrade().map_or(Vec::new(), |filesystem| collected::nodes_of(&filesystem)));
         *self.notifier.lock() = Some(notifier);
     }
 
@@ -374,7 +373,7 @@ impl Filesystem for Ops {
             // The kernel does not ask again: all is data then, up to the size that it knows. Better than a hole where data is.
             return Err(Errno::ENOSYS);
         }
-        self.seek(Node::of(node), offset, whence)
+        self.seek_in(node, offset, whence)
     }
 
     fn copy_file_range(&self, cx: &Context, node_in: u64, copy: &CopyRange) -> Result<u64> {
