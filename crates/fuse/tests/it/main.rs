@@ -335,7 +335,7 @@ fn what_is_mounted_over_it_stays() {
     }
     let Some(mut fixture) = Fixture::new(variants()[0].1.clone()) else { return };
     let over = || fs::read_to_string(fixture.directory.path().join("over"));
-    rustix::mount::mount("tmpfs", fixture.directory.path(), "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
+    rustix::mount::mount("tmpfs", fixture.directory.path(), "tmpfs", rustix::mount::MountFlags::empty(), Some(c"size=1m")).unwrap();
     fs::write(fixture.path("over"), "theirs").unwrap();
     let session = fixture.session.take().unwrap();
     session.unmount_forced().unwrap();
