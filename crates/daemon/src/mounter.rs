@@ -278,18 +278,41 @@ impl FuseMounter {
     }
 
     /// Whether the kernel obeys access control lists it is told at the mount: if the property says otherwise now, that takes
-    /// a new mount. One that is in use stays as it is.
+    /// a new mount, and one of what is mounted below. One that is in use stays as it is.
     fn mount_anew(&mut self, pool: &Arc<Pool>, dataset: &str, options: Vec<String>) -> Result<(), Failure> {
         let wanted = Properties::of(pool, dataset, &options)?.ops.posix_acls;
         let (Some(path), Some(ops)) = (self.mounts.path(dataset).map(Path::to_owned), self.mounts.ops(dataset)) else { return Ok(()) };
         if ops.has_posix_acls() == wanted {
             return Ok(());
         }
-        if let Err(failure) = self.mounts.unmount(dataset, false) {
+        let again = self.mounted_within(pool, &path);
+        let may_go = match &again {
+            Some(again) => self.transactions.before_unmount(|other| again.iter().any(|plan| plan.dataset == other), false),
+            None => Err(Failure::with(FailureKind::DatasetBusy, "file systems of another pool are mounted in it")),
+        };
+        if let Err(failure) = may_go.and_then(|()| self.mounts.unmount(dataset, false)) {
             tracing::warn!(dataset, %failure, "the property acltype takes effect at the next mount");
-            return Ok(());
         }
-        self.mount(MountPlan { pool: Arc::clone(pool), dataset: dataset.to_owned(), path, options, overlay: true })
+        // The others too that were unmounted, whether or not all could be.
+        let mut done = Ok(());
+        for plan in again.into_iter().flatten() {
+            if !self.mounts.is_mounted(&plan.dataset) {
+                done = done.and(self.mount(plan));
+            }
+        }
+        done
+    }
+
+    /// What is mounted at a place and below it, as it is to be mounted again, in the order in which it was. `None`: not of this pool alone.
+    fn mounted_within(&self, pool: &Arc<Pool>, place: &Path) -> Option<Vec<MountPlan>> {
+        let name = pool.name();
+        let within = self.mounts.list().into_iter().filter(|mount| Path::new(&mount.mountpoint).starts_with(place));
+        let plan = |Mount { dataset, mountpoint }: Mount| {
+            let options = self.asked.get(&dataset).cloned().unwrap_or_default();
+            let is_ours = dataset.split(['/', '@']).next() == Some(&name);
+            is_ours.then(|| MountPlan { pool: Arc::clone(pool), dataset, path: mountpoint.into(), options, overlay: true })
+        };
+        within.map(plan).collect()
     }
 }
 

@@ -191,7 +191,7 @@ impl Mounts {
         self.list.retain_mut(|mounted| {
             let ended = mounted.session.is_ended();
             if ended {
-                mounted.session.join();
+                mounted.session.wait_for_threads();
                 gone.push(mounted.dataset.clone());
             }
             !ended

@@ -131,7 +131,11 @@ impl Open {
             return Err(over(Failure::with(FailureKind::Conflict, format!("{dataset} was unmounted meanwhile"))));
         }
         let changed = transaction.changed();
-        let committed = ops.change_behind(&changed, || transaction.commit(durability));
+        // Everybody sees the changes before they are on disk: so the kernel, too, is told before there is waited for that.
+        let committed = ops.change_behind(&changed, || transaction.commit(Durability::Soon)).and_then(|()| match durability {
+            Durability::Now => ops.filesystem().sync(),
+            Durability::Soon => Ok(()),
+        });
         match &committed {
             Ok(()) => tracing::info!(dataset, names = changed.names.len(), inodes = changed.inodes.len(), "transaction committed"),
             Err(error) => tracing::info!(dataset, %error, "transaction not committed"),

@@ -9,8 +9,6 @@
 use std::fs;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-
 /// Read-ahead, in KiB: as much as one request carries.
 const READ_AHEAD_KIB: &str = "1024";
 /// Bytes that the kernel may collect before it hands them over, about.
@@ -20,9 +18,8 @@ const DIRTY_PERCENT: &str = "40";
 
 /// Sets the knobs of the mount at `path`, which must be served.
 pub(crate) fn relax(path: &Path) {
-    // The device number alone: nothing is asked of the server.
-    let Ok(stat) = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()) else { return };
-    let knobs = format!("/sys/class/bdi/{}:{}", stat.stx_dev_major, stat.stx_dev_minor);
+    let Some((major, minor)) = crate::mount::device_at(path) else { return };
+    let knobs = format!("/sys/class/bdi/{major}:{minor}");
     let held = HELD_BYTES.to_string();
     for (knob, value) in [("read_ahead_kb", READ_AHEAD_KIB), ("max_ratio", DIRTY_PERCENT), ("max_bytes", &held), ("strict_limit", "1")] {
         if let Err(error) = fs::write(format!("{knobs}/{knob}"), value) {

@@ -224,8 +224,9 @@ impl Crew {
     /// Makes another thread lead if the leader is still in the operation counted as `phase`.
     fn replace_stuck(self: &Arc<Crew>, phase: u64) {
         let state = lock(&self.state);
-        // Under the lock nobody else takes the role away, and a leader that finishes meanwhile loses it to no harm.
-        if self.phase.load(Ordering::Acquire) == phase && self.leader.load(Ordering::Acquire) != NOBODY {
+        // Under the lock nobody else takes the role away. A leader that finishes meanwhile finds that its operation is no longer counted, and
+        // looks under the lock too: did it go on leading beside the new one, the counts of both would get mixed up.
+        if self.leader.load(Ordering::Acquire) != NOBODY && self.close_phase(phase) {
             self.choose(state);
         }
     }
@@ -256,14 +257,14 @@ impl Crew {
         }
     }
 
-    /// The operation counted as `phase` no longer has the role; no effect if that was noted before.
-    fn close_phase(&self, phase: u64) {
-        let _ = self.phase.compare_exchange(phase, phase + 1, Ordering::AcqRel, Ordering::Acquire);
+    /// The operation counted as `phase` no longer has the role; `false` if that was noted before.
+    fn close_phase(&self, phase: u64) -> bool {
+        self.phase.compare_exchange(phase, phase + 1, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// After an operation: go on leading, or wait for the role. False: the mount has ended.
-    fn wait_for_lead(&self, me: usize) -> bool {
-        if self.leader.load(Ordering::Acquire) == me {
+    /// After an operation: go on leading, or wait for the role. `unsure`: it may be about to be taken. False: the mount has ended.
+    fn wait_for_lead(&self, me: usize, unsure: bool) -> bool {
+        if !unsure && self.leader.load(Ordering::Acquire) == me {
             return !self.shared.is_ended();
         }
         loop {
@@ -307,9 +308,10 @@ impl Crew {
             }
         };
         MEMBERSHIP.set(Some((Arc::clone(&self), me)));
-        while self.wait_for_lead(me) {
+        let mut unsure = false;
+        while self.wait_for_lead(me, unsure) {
             match rustix::io::read(&*self.device, &mut input[READ_AT..]) {
-                Ok(len) => self.serve(me, &input[READ_AT..READ_AT + len], &mut output),
+                Ok(len) => unsure = !self.serve(me, &input[READ_AT..READ_AT + len], &mut output),
                 // The request was withdrawn, or a signal came, or the descriptor does not block.
                 Err(Os::INTR | Os::NOENT | Os::AGAIN) => {}
                 Err(error) => {
@@ -325,10 +327,11 @@ impl Crew {
         MEMBERSHIP.set(None);
     }
 
-    fn serve(self: &Arc<Crew>, me: usize, message: &[u8], output: &mut [u8]) {
+    /// One request; `false` if the role was taken meanwhile.
+    fn serve(self: &Arc<Crew>, me: usize, message: &[u8], output: &mut [u8]) -> bool {
         let Ok((header, body)) = InHeader::read_from_prefix(message) else {
             tracing::error!(len = message.len(), "short FUSE request");
-            return;
+            return true;
         };
         let mut phase = None;
         let outcome = match Request::parse(&header, body) {
@@ -346,9 +349,7 @@ impl Crew {
             Err(errno) => Outcome::Error(errno),
         };
         self.reply(&header, outcome, output);
-        if let Some(phase) = phase {
-            self.close_phase(phase);
-        }
+        phase.is_some_and(|phase| self.close_phase(phase))
     }
 
     fn reply(&self, request: &InHeader, outcome: Outcome, output: &[u8]) {

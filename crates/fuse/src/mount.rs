@@ -11,10 +11,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, statx};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair};
+
+/// How long a mount that is ended by force may take to write what the kernel has of it.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// How to mount.
 #[derive(Debug, Clone)]
@@ -207,19 +212,33 @@ pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
     Err(io::Error::new(kind, text))
 }
 
-/// Ends the connection behind a mount, after what the kernel holds back is written. As far as that is possible: who is
-/// not root needs `/sys/fs/fuse`.
+/// Ends the connection behind a mount, after what the kernel holds back is written, if that does not take long: who serves the mount may
+/// wait for whoever is here. As far as that is possible: who is not root needs `/sys/fs/fuse`.
 pub(crate) fn abort(path: &Path) {
-    let Ok(root) = rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) else { return };
-    let _ = rustix::fs::syncfs(&root);
-    let device = rustix::fs::fstat(&root).map(|stat| rustix::fs::minor(stat.st_dev));
-    drop(root);
+    let ((written, is_written), place) = (mpsc::channel(), path.to_owned());
+    let write = move || {
+        if let Ok(root) = rustix::fs::open(&place, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+            let _ = rustix::fs::syncfs(&root);
+        }
+        let _ = written.send(());
+    };
+    if std::thread::Builder::new().name("fuse-write".to_owned()).spawn(write).is_ok() {
+        let _ = is_written.recv_timeout(WRITTEN_WITHIN);
+    }
     if rustix::process::geteuid().is_root() {
         // Fails when it is in use, but has ended the connection.
         let _ = rustix::mount::unmount(path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
-    } else if let Ok(device) = device {
-        let _ = std::fs::write(format!("/sys/fs/fuse/connections/{device}/abort"), "1");
+        return;
     }
+    if let Some((_, minor)) = device_at(path) {
+        let _ = std::fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1");
+    }
+}
+
+/// The device number of what is mounted at a path. Nothing else is asked for, so that no server is.
+pub(crate) fn device_at(path: &Path) -> Option<(u32, u32)> {
+    let stat = statx(CWD, path, AtFlags::STATX_DONT_SYNC | AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty()).ok()?;
+    Some((stat.stx_dev_major, stat.stx_dev_minor))
 }
 
 /// Ends a mount if there is one whose server died: the entry of `/proc/mounts` for `path` of type `fuse.SUBTYPE` answers "not connected".
@@ -232,17 +251,6 @@ pub fn clear_dead(path: &Path, subtype: &str) -> io::Result<bool> {
         Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED) => unmount(path, true).map(|()| true),
         _ => Ok(false),
     }
-}
-
-/// Number of the FUSE connection that is mounted at exactly this path, on top. Asks the kernel's table, not the file system.
-pub(crate) fn connection_at(path: &Path) -> Option<u32> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    table.lines().rev().find_map(|line| {
-        let words: Vec<&str> = line.split(' ').collect();
-        let is_fuse = words.iter().skip_while(|word| **word != "-").nth(1).is_some_and(|kind| kind.starts_with("fuse"));
-        let is_there = unescape(words.get(4)?) == path.as_os_str().as_bytes();
-        if is_fuse && is_there { words.get(2)?.split_once(':')?.1.parse().ok() } else { None }
-    })
 }
 
 /// Is anything of FUSE mounted at exactly this path?

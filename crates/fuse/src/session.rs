@@ -152,6 +152,8 @@ impl Transport {
 /// One mounted file system. Dropping it unmounts, lazily if need be.
 pub struct Session {
     path: PathBuf,
+    /// Of the mounted file system.
+    device: Option<(u32, u32)>,
     shared: Arc<Shared>,
     transport: Option<Transport>,
     kind: TransportKind,
@@ -197,8 +199,9 @@ impl Session {
         } else {
             (Transport::DevFuse(devfuse::DevFuse::start(&shared)?), TransportKind::DevFuse)
         };
-        let watched = Watched::begin(&path);
-        Ok(Session { path, shared, transport: Some(transport), kind, watched })
+        let device = mount::device_at(&path);
+        let watched = Watched::begin(device);
+        Ok(Session { path, device, shared, transport: Some(transport), kind, watched })
     }
 
     /// Where it is mounted.
@@ -235,7 +238,8 @@ impl Session {
         Ok(())
     }
 
-    /// Unmounts and waits until the last operation is done. In use and not `lazy`: the session comes back with the error.
+    /// Unmounts and waits until the last operation is done, some seconds at most. In use and not `lazy`: the session comes back with the
+    /// error.
     pub fn unmount(mut self, lazy: bool) -> Result<(), (Session, io::Error)> {
         if let Err(error) = self.detach(lazy)
             && !self.is_ended()
@@ -246,7 +250,7 @@ impl Session {
         if lazy {
             self.wait_for_end();
         } else if self.ends_within(ENDS_WITHIN) {
-            self.join();
+            self.wait_for_threads();
         } else {
             let error = io::Error::new(io::ErrorKind::ResourceBusy, "it is still in use in another mount namespace");
             return Err((self, error));
@@ -254,12 +258,25 @@ impl Session {
         Ok(())
     }
 
+    /// What is mounted at the path is this, and not something that somebody has mounted over it, or in its place: that is not ours to take away.
+    fn is_on_top(&self) -> bool {
+        match (self.device, mount::device_at(&self.path)) {
+            (Some(own), Some(there)) => own == there,
+            _ => true,
+        }
+    }
+
+    /// Unmounts what is at the path, if that is this.
+    fn unmount_there(&self, lazy: bool) -> io::Result<()> {
+        if self.is_on_top() { mount::unmount(&self.path, lazy) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
+    }
+
     /// Takes the mount away; not lazy, it waits a little for who leaves. Somebody who just ran a program in a mount, or who looks at all mounts,
     /// keeps it in use a moment longer than he knows: a program that is about to be started has its starter's files open.
     fn detach(&self, lazy: bool) -> io::Result<()> {
         let since = Instant::now();
         loop {
-            match if self.is_ended() { Ok(()) } else { mount::unmount(&self.path, lazy) } {
+            match if self.is_ended() { Ok(()) } else { self.unmount_there(lazy) } {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy && since.elapsed() < USERS_LEAVE_WITHIN => std::thread::sleep(Duration::from_millis(10)),
                 done => return done,
             }
@@ -269,16 +286,18 @@ impl Session {
     /// Unmounts although the file system is in use: writes back what the kernel holds, then ends the connection. Who has a
     /// file open gets errors from then on. Only root can end a connection; for others this is a lazy unmount.
     pub fn unmount_forced(mut self) -> Result<(), (Session, io::Error)> {
-        if self.is_ended() || (mount::unmount(&self.path, false).is_ok() && self.ends_within(ENDS_WITHIN / 10)) {
-            self.join();
+        if self.is_ended() || (self.unmount_there(false).is_ok() && self.ends_within(ENDS_WITHIN / 10)) {
+            self.wait_for_threads();
             return Ok(());
         }
-        if !mount::is_mounted_at(&self.path) {
-            // It lives on in another mount namespace. A connection is ended through a mount.
+        if !mount::is_mounted_at(&self.path) || !self.is_on_top() {
+            // It lives on in another mount namespace, or below another mount. A connection is ended through a mount.
             let _ = mount::mount_device(&self.shared.device, &self.path, &MountOptions::default());
         }
-        mount::abort(&self.path);
-        if let Err(error) = mount::unmount(&self.path, true)
+        if self.is_on_top() {
+            mount::abort(&self.path);
+        }
+        if let Err(error) = self.unmount_there(true)
             && error.raw_os_error() != Some(libc::EINVAL)
         {
             return Err((self, error));
@@ -287,11 +306,19 @@ impl Session {
         Ok(())
     }
 
-    /// After a lazy or forced unmount: the end is near, or else the threads serve until the last user leaves, and nobody waits for
-    /// that; nor for a thread that does not come back, because the file system itself waits (for a device that is gone).
+    /// After a lazy or forced unmount: the end is near, or else the threads serve until the last user leaves, and nobody waits for that.
     fn wait_for_end(&mut self) {
-        let ended = self.ends_within(Duration::from_millis(200));
-        let (Some(transport), true) = (self.transport.take(), ended) else { return };
+        if self.ends_within(Duration::from_millis(200)) {
+            self.wait_for_threads();
+        } else {
+            self.transport.take();
+        }
+    }
+
+    /// The mount has ended, and its threads are about to leave. Nobody waits for one that does not come back, because the file system itself
+    /// waits (for a device that is gone): whoever could help it is perhaps who would wait here.
+    pub fn wait_for_threads(&mut self) {
+        let Some(transport) = self.transport.take() else { return };
         let (shared, (done, is_done)) = (Arc::clone(&self.shared), mpsc::channel());
         let watched = self.watched.take();
         let join = move || {
@@ -331,9 +358,9 @@ impl Drop for Session {
         if self.transport.is_none() {
             return;
         }
-        if !self.is_ended() && mount::unmount(&self.path, false).is_err() {
+        if !self.is_ended() && self.unmount_there(false).is_err() {
             // In use: take it out of sight; the threads serve until the last user leaves.
-            let _ = mount::unmount(&self.path, true);
+            let _ = self.unmount_there(true);
         }
         self.wait_for_end();
     }

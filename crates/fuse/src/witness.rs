@@ -20,8 +20,6 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use crate::mount::connection_at;
-
 /// Where the kernel lists connections.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 /// How often it is looked whether the server lives.
@@ -47,10 +45,10 @@ pub fn enable(program: fn() -> Command) {
 pub(crate) struct Watched(u32);
 
 impl Watched {
-    /// The connection behind the mount at `path`. `None`: nobody is to know, or nobody can.
-    pub(crate) fn begin(path: &Path) -> Option<Watched> {
+    /// The connection that is the device `major`, `minor` to whoever looks at the mount. `None`: nobody is to know.
+    pub(crate) fn begin(device: Option<(u32, u32)>) -> Option<Watched> {
         PROGRAM.get()?;
-        let number = connection_at(path)?;
+        let (0, number) = device? else { return None };
         let mut witness = WITNESS.lock().unwrap_or_else(PoisonError::into_inner);
         witness.connections.insert(number);
         witness.tell('+', number);

@@ -11,6 +11,6 @@ pub use engine::dsl::PropertyChange;
 pub use engine::error::{Error, ErrorKind};
 pub use engine::tunables::{MemoryPressure, Tunables};
 pub use zpl::{
-    AccessTime, AclKind, AclRules, AclType, Changed, CloneRange, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, MountOptions, OwnerKind, QuotaOf, RenameMode, Seek,
+    AccessTime, AclKind, AclRules, AclType, Changed, CloneRange, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, MountOptions, MountUse, OwnerKind, QuotaOf, RenameMode, Seek,
     Durability, Listed, NodeId, SetAttributes, SetTime, Space, Stat, Time, Transaction, WriteMarks, WriteMode, XattrMode,
 };

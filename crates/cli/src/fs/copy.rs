@@ -69,8 +69,9 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Zeros are not written: they become holes.
+    /// Zeros are not written to a file, which is empty: they become holes. On a device old contents would stay.
     fn contents(&mut self, from: &[u8], to: &[u8], size: u64) -> Result<()> {
+        let has_holes = self.to.entry(to)?.kind == Kind::Regular;
         let mut offset = 0;
         let mut end_written = 0;
         loop {
@@ -79,13 +80,13 @@ impl Copy<'_> {
                 break;
             }
             let data = &self.buffer[..read];
-            if data.iter().any(|byte| *byte != 0) {
+            if !has_holes || data.iter().any(|byte| *byte != 0) {
                 self.to.write(to, offset, data)?;
                 end_written = offset + read as u64;
             }
             offset += read as u64;
         }
-        if end_written < offset.max(size) { self.to.set_size(to, offset) } else { Ok(()) }
+        if has_holes && end_written < offset.max(size) { self.to.set_size(to, offset) } else { Ok(()) }
     }
 }
 

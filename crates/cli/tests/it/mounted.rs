@@ -242,3 +242,51 @@ fn what_does_not_exist_is_named() {
     rig.refused("zfs get all tank@none", "dataset does not exist");
     rig.ok("zpool destroy tank");
 }
+
+/// Where a dataset is unmounted for a moment, or for good, what is mounted below it comes along. Once it stayed away.
+#[test]
+fn what_is_mounted_below_comes_back() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 128 * MIB);
+    rig.image("b.img", 128 * MIB);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    rig.ok("zfs create tank/a");
+    rig.ok("zfs create tank/a/b");
+    let below = rig.text("mnt/a/below");
+    rig.ok(&format!("zfs create -o mountpoint={below} tank/other"));
+    let all_are_mounted = || ["mnt", "mnt/a", "mnt/a/b", "mnt/a/below"].iter().for_each(|place| assert!(rig.is_mounted(place), "{place}"));
+    fs::write(rig.path("mnt/a/b/file"), "b").unwrap();
+    fs::write(rig.path("mnt/a/below/file"), "below").unwrap();
+    // Which access lists the kernel obeys is said at the mount.
+    rig.ok("zfs set acltype=posix tank");
+    all_are_mounted();
+    let open = File::open(rig.path("mnt/a/b/file")).unwrap();
+    rig.ok("zfs set acltype=off tank");
+    all_are_mounted();
+    drop(open);
+    // Those that move, and those that do not.
+    rig.ok("zfs set mountpoint=@there tank/a");
+    assert!(rig.is_mounted("there") && rig.is_mounted("there/b") && rig.is_mounted("mnt/a/below"));
+    rig.ok("zfs unmount tank/other");
+    rig.ok("zfs inherit mountpoint tank/a");
+    rig.ok("zfs mount tank/other");
+    all_are_mounted();
+    assert_eq!(fs::read_to_string(rig.path("mnt/a/b/file")).unwrap(), "b");
+    rig.ok("zfs rename tank/a tank/x");
+    assert!(rig.is_mounted("mnt/x") && rig.is_mounted("mnt/x/b") && rig.is_mounted("mnt/a/below"));
+    rig.ok("zfs unmount tank/other");
+    rig.ok("zfs rename tank/x tank/a");
+    rig.ok("zfs mount tank/other");
+    all_are_mounted();
+    rig.ok("zfs destroy -r tank/a");
+    assert!(rig.is_mounted("mnt/a/below"));
+    assert_eq!(fs::read_to_string(rig.path("mnt/a/below/file")).unwrap(), "below");
+    // Of another pool.
+    let other = rig.text("mnt/pool");
+    rig.ok(&format!("zpool create -O mountpoint={other} tonk @b.img"));
+    rig.ok("zfs set acltype=posix tank");
+    assert!(rig.is_mounted("mnt") && rig.is_mounted("mnt/pool"));
+    rig.ok("zpool export tonk");
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+}

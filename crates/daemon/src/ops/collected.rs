@@ -43,10 +43,14 @@ pub(super) const SHORT_BYTES: u64 = 2 * fuse::HELD_BYTES;
 /// After so many bytes it is looked how much room there is.
 const LOOK_EVERY: u64 = 1 << 20;
 
-/// Whose attributes the kernel is to forget.
-enum Forget {
+/// What the kernel is to forget.
+pub(super) enum Forget {
+    /// The attributes of a file.
     One(u64),
+    /// Those of all files.
     All,
+    /// Attributes and contents of a file.
+    Contents(u64),
 }
 
 /// What is known of the writes that the kernel collects in one mount.
@@ -102,7 +106,8 @@ impl Collected {
         }
     }
 
-    fn may_have_more(&self, node: u64) -> bool {
+    /// Somebody has it open for writing.
+    pub(super) fn may_have_more(&self, node: u64) -> bool {
         self.writers.lock().contains_key(&node)
     }
 
@@ -110,7 +115,7 @@ impl Collected {
         self.refused.lock().remove(&node).map_or(Ok(()), Err)
     }
 
-    fn forget(&self, whose: Forget) {
+    pub(super) fn forget(&self, whose: Forget) {
         if let Some(sender) = &*self.forgetting.lock() {
             // The thread ends after the mount only.
             let _ = sender.send(whose);
@@ -133,7 +138,7 @@ impl Collected {
     }
 
     /// Enters the calls that fetch, unless there are too many on this CPU.
-    fn fetching(&self) -> Option<Fetching<'_>> {
+    pub(super) fn fetching(&self) -> Option<Fetching<'_>> {
         let count = &self.fetchers.0[rustix::thread::sched_getcpu() % CPUS];
         if count.fetch_add(1, Ordering::AcqRel) < FETCHERS_MAX {
             return Some(Fetching(count));
@@ -144,7 +149,7 @@ impl Collected {
 }
 
 /// One call that fetches.
-struct Fetching<'a>(&'a AtomicU32);
+pub(super) struct Fetching<'a>(&'a AtomicU32);
 
 impl Drop for Fetching<'_> {
     fn drop(&mut self) {
@@ -155,13 +160,14 @@ impl Drop for Fetching<'_> {
 fn tell(receiver: &Receiver<Forget>, notifier: &Notifier, nodes: impl Fn() -> Vec<u64>) {
     const ATTRIBUTES_ONLY: i64 = -1;
     while let Ok(whose) = receiver.recv() {
-        let whose = match whose {
-            Forget::One(node) => vec![node],
-            Forget::All => nodes(),
+        let (whose, offset) = match whose {
+            Forget::One(node) => (vec![node], ATTRIBUTES_ONLY),
+            Forget::All => (nodes(), ATTRIBUTES_ONLY),
+            Forget::Contents(node) => (vec![node], 0),
         };
         for node in whose {
-            if let Err(error) = notifier.inval_inode(node, ATTRIBUTES_ONLY, 0) {
-                tracing::debug!(node, %error, "the kernel was not told to forget attributes");
+            if let Err(error) = notifier.inval_inode(node, offset, 0) {
+                tracing::debug!(node, %error, "the kernel was not told what to forget");
             }
         }
     }

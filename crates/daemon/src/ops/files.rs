@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use fuse::{Context, CopyRange, Errno, Fallocate, Opened, OpenedFlags, Read, Result, Write, WriteFlags};
-use tarnfs::{CloneRange, Credentials, FileSystem, InodeNumber, Seek, WriteMode};
+use tarnfs::{CloneRange, Credentials, FileSystem, InodeNumber, WriteMode};
 
 use super::node::Node;
-use super::collected::WRITER;
+use super::collected::{Forget, WRITER};
 use super::{Ops, SyncPolicy};
 
 /// Bytes copied in one step of `copy_file_range`.
@@ -14,6 +14,8 @@ const COPY_STEP: usize = 1 << 20;
 /// Bytes copied in one call; the caller asks again for the rest.
 const COPY_MAX: u64 = 64 << 20;
 const O_DSYNC: u32 = libc::O_DSYNC as u32;
+/// Where the end of a file is the kernel knows unless it was changed behind its back; then it asks before it reads, but not before it appends.
+const O_APPEND: u32 = libc::O_APPEND as u32;
 /// In the number of an open file: it is served past the kernel's cache.
 const PAST_CACHE: u64 = 2;
 /// What a program may do whoever runs it.
@@ -120,8 +122,14 @@ impl Ops {
             if write.handle & PAST_CACHE != 0 {
                 end_capabilities(filesystem, inode)?;
             }
-            let write_all = || filesystem.write(inode, WriteMode::At(write.offset), data, &writer(kill)).map(|_| ());
+            let mut went_to = write.offset;
+            let mode = if write.flags & O_APPEND != 0 && !from_cache { WriteMode::Append } else { WriteMode::At(write.offset) };
+            let write_all = || filesystem.write(inode, mode, data, &writer(kill)).map(|offset| went_to = offset);
             self.ending_set_ids(write.node, (filesystem, inode), kill, write_all)?;
+            if went_to != write.offset {
+                // It has put the data where it took the end for.
+                self.collected.forget(Forget::Contents(write.node));
+            }
         }
         // A write from the page cache is synced by the kernel when its writer asked for that.
         let asked = write.flags & O_DSYNC != 0 && !from_cache;
@@ -162,16 +170,6 @@ impl Ops {
             _ => return Err(Errno::EOPNOTSUPP),
         };
         result.map_err(crate::errno::of)
-    }
-
-    pub(super) fn seek(&self, node: Node, offset: u64, whence: u32) -> Result<u64> {
-        let wanted = match whence.cast_signed() {
-            libc::SEEK_DATA => Seek::Data,
-            libc::SEEK_HOLE => Seek::Hole,
-            _ => return Err(Errno::EINVAL),
-        };
-        let (located, inode) = self.locate(node)?;
-        located.filesystem().seek(inode, offset, wanted).map_err(crate::errno::of)?.ok_or(Errno::ENXIO)
     }
 
     pub(super) fn copy_range(&self, cx: &Context, from: Node, copy: &CopyRange) -> Result<u64> {

@@ -30,6 +30,7 @@ mod left_behind;
 mod names;
 mod node;
 mod replaced;
+mod seek;
 mod slots;
 mod view;
 mod xattr;
@@ -44,7 +45,7 @@ use fuse::{
     Result, SetAttr, StatFs, StatX, Write,
 };
 use parking_lot::{Mutex, RwLock};
-use tarnfs::FileSystem;
+use tarnfs::{FileSystem, MountUse};
 
 pub use slots::{SnapshotInfo, Snapshots};
 pub use view::View;
@@ -110,6 +111,8 @@ impl Default for OpsOptions {
 /// One mounted dataset.
 pub struct Ops {
     filesystem: Arc<FileSystem>,
+    /// Until the mount is gone.
+    in_use: Mutex<Option<MountUse>>,
     slots: Slots,
     options: RwLock<OpsOptions>,
     notifier: Mutex<Option<Notifier>>,
@@ -130,12 +133,13 @@ impl std::fmt::Debug for Ops {
 impl Ops {
     /// Serves `filesystem`; `snapshots` fills `.zfs/snapshot`.
     pub fn new(filesystem: Arc<FileSystem>, snapshots: Option<Box<dyn Snapshots>>, options: OpsOptions) -> Ops {
+        let in_use = Mutex::new(Some(filesystem.use_mounted()));
         // The kernel never looks the root up, so it would be loaded anew for each call.
         let _ = filesystem.lookup_inode(filesystem.root());
         let slots = Slots::new(snapshots);
         let (options, notifier, left_behind) = (RwLock::new(options), Mutex::default(), Mutex::default());
         let (collected, replaced, may_be_direct) = (Collected::default(), Replaced::default(), AtomicBool::new(false));
-        Ops { filesystem, slots, options, notifier, left_behind, collected, replaced, may_be_direct }
+        Ops { filesystem, in_use, slots, options, notifier, left_behind, collected, replaced, may_be_direct }
     }
 
     /// The dataset.
@@ -150,10 +154,8 @@ impl Ops {
 
     /// With what to tell the kernel of changes that it did not make.
     pub fn set_notifier(&self, notifier: Notifier) {
-        if self.collected.is_agreed() {
-            let filesystem = Arc::downgrade(&self.filesystem);
-            self.collected.start(notifier.clone(), move || filesystem.upgrade().map_or(Vec::new(), |filesystem| collected::nodes_of(&filesystem)));
-        }
+        let filesystem = Arc::downgrade(&self.filesystem);
+        self.collected.start(notifier.clone(), move || filesystem.upgrade().map_or(Vec::new(), |filesystem| collected::nodes_of(&filesystem)));
         *self.notifier.lock() = Some(notifier);
     }
 
@@ -214,7 +216,8 @@ impl Filesystem for Ops {
         self.replaced.end();
         self.slots.close_all();
         self.left_behind.lock().take();
-        self.filesystem.release_all();
+        // Another mount of the file system may have begun meanwhile: what that one's kernel knows stays.
+        self.in_use.lock().take();
         *self.notifier.lock() = None;
     }
 
@@ -370,7 +373,7 @@ impl Filesystem for Ops {
             // The kernel does not ask again: all is data then, up to the size that it knows. Better than a hole where data is.
             return Err(Errno::ENOSYS);
         }
-        self.seek(Node::of(node), offset, whence)
+        self.seek_in(node, offset, whence)
     }
 
     fn copy_file_range(&self, cx: &Context, node_in: u64, copy: &CopyRange) -> Result<u64> {

@@ -310,3 +310,65 @@ fn changes_behind_the_kernels_back_are_seen() {
         rig.close();
     }
 }
+
+/// The kernel knows where a file ends, and appends there without asking; but a transaction that was committed meanwhile had put something there.
+#[test]
+fn what_is_appended_goes_behind_what_was_committed() {
+    if !can_mount() {
+        return;
+    }
+    for (announce, transport) in [(false, TransportChoice::Auto), (true, TransportChoice::Auto), (true, TransportChoice::DevFuse)] {
+        let mut rig = Rig::new(256 << 20);
+        let ops = rig.mount(announce, transport);
+        let path = rig.path("log");
+        let mut log = OpenOptions::new().create(true).append(true).open(&path).unwrap();
+        log.write_all(b"first\n").unwrap();
+        let library = ops.filesystem();
+        let inode = library.lookup(library.root(), b"log").unwrap().inode;
+        let mut transaction = library.begin().unwrap();
+        transaction.write(inode, 6, b"committed\n").unwrap();
+        let changed = transaction.changed();
+        ops.change_behind(&changed, || transaction.commit(tarnfs::Durability::Soon)).unwrap();
+        log.write_all(b"second\n").unwrap();
+        log.write_all(b"third\n").unwrap();
+        let expected = b"first\ncommitted\nsecond\nthird\n";
+        assert_eq!(String::from_utf8(library.read(inode, 0, 100).unwrap()).unwrap(), std::str::from_utf8(expected).unwrap());
+        library.forget(inode, 1);
+        // The kernel is told a moment later that its pages are not right.
+        let begun = std::time::Instant::now();
+        while fs::read(&path).unwrap() != expected {
+            assert!(begun.elapsed().as_secs() < 20, "{:?}", String::from_utf8_lossy(&fs::read(&path).unwrap()));
+            std::thread::yield_now();
+        }
+        drop(log);
+        rig.close();
+        zdb(&rig.image());
+    }
+}
+
+/// A mount that was taken out of sight ends when its last user has left it. By then there is another of the same file system, which knows of files
+/// that were removed while open.
+#[test]
+fn the_end_of_an_old_mount_forgets_nothing_of_a_new_one() {
+    use fuse::Filesystem;
+    let rig = Rig::new(256 << 20);
+    let pool = rig.pool().clone();
+    let dataset = pool.dsl.open_dataset("tank").unwrap();
+    let objset = pool.dsl.objset(&dataset).unwrap();
+    let filesystem = std::sync::Arc::new(tarnfs::FileSystem::open(objset, tarnfs::MountOptions::default(), || (0, 1 << 30)).unwrap());
+    let ops = || daemon::ops::Ops::new(filesystem.clone(), None, daemon::ops::OpsOptions { announce_opens: true, ..Default::default() });
+    let (old, new) = (ops(), ops());
+    let cx = fuse::Context { unique: 1, uid: 0, gid: 0, pid: 1, other_group: None };
+    let node = new.create(&cx, fuse::ROOT_NODE, b"file", 0o644, 0, libc::O_RDWR as u32).unwrap().entry.node;
+    let write = fuse::Write { node, handle: 0, offset: 0, flags: 0, write_flags: fuse::WriteFlags::empty() };
+    new.write(&cx, &write, b"kept").unwrap();
+    new.unlink(&cx, fuse::ROOT_NODE, b"file").unwrap();
+    old.destroy();
+    let mut bytes = [0; 10];
+    assert_eq!(new.read(&cx, &fuse::Read { node, handle: 0, offset: 0, flags: 0 }, &mut bytes), Ok(4), "it is open");
+    assert_eq!(&bytes[..4], b"kept");
+    // The last mount's end forgets it, and it is freed.
+    new.destroy();
+    assert!(new.read(&cx, &fuse::Read { node, handle: 0, offset: 0, flags: 0 }, &mut bytes).is_err());
+    drop((old, new, filesystem));
+}

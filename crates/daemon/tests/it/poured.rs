@@ -155,3 +155,41 @@ fn an_older_kernel_has_all_of_it_in_its_cache() {
     drop(ops);
     rig.close();
 }
+
+/// What is in mapped memory alone is data, too: `cp` asks where data are and copies nothing else.
+#[test]
+fn what_is_mapped_is_no_hole() {
+    if !can_mount() {
+        return;
+    }
+    let script = "
+import mmap, os, sys
+path, size, middle = sys.argv[1], 4 << 20, 2 << 20
+f = os.open(path, os.O_RDWR | os.O_CREAT)
+os.pwrite(f, b'begin', 0)
+os.ftruncate(f, size)
+os.fsync(f)
+other = os.open(path, os.O_RDONLY)
+assert os.lseek(other, 0, os.SEEK_HOLE) == 128 << 10
+m = mmap.mmap(f, size)
+assert m[middle] == 0
+m[middle:middle + 4] = b'mine'
+m[128 << 10] = 1
+assert os.lseek(other, 1 << 20, os.SEEK_DATA) in (middle, 1 << 20), os.lseek(other, 1 << 20, os.SEEK_DATA)
+assert os.lseek(other, 0, os.SEEK_HOLE) == 256 << 10, os.lseek(other, 0, os.SEEK_HOLE)
+assert os.lseek(other, middle, os.SEEK_HOLE) == middle + (128 << 10)
+m[size - 1] = 7
+assert os.lseek(other, 3 << 20, os.SEEK_DATA) == size - (128 << 10)
+";
+    for transport in [TransportChoice::Auto, TransportChoice::DevFuse] {
+        let mut rig = Rig::new(256 << 20);
+        rig.mount(true, transport);
+        let Ok(output) = std::process::Command::new("python3").args(["-c", script]).arg(rig.path("file")).output() else {
+            sim::places::skipped("mapped memory and holes: python3 is not installed");
+            return;
+        };
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        rig.close();
+        zdb(&rig.image());
+    }
+}

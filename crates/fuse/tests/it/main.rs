@@ -327,6 +327,67 @@ fn a_forced_unmount_ends_at_once() {
     }
 }
 
+/// `umount` goes by the path. What somebody has mounted there since is theirs.
+#[test]
+fn what_is_mounted_over_it_stays() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: mounting tmpfs needs root");
+        return;
+    }
+    let Some(mut fixture) = Fixture::new(variants()[0].1.clone()) else { return };
+    let over = || fs::read_to_string(fixture.directory.path().join("over"));
+    rustix::mount::mount("tmpfs", fixture.directory.path(), "tmpfs", rustix::mount::MountFlags::empty(), Some(c"size=1m")).unwrap();
+    fs::write(fixture.path("over"), "theirs").unwrap();
+    let session = fixture.session.take().unwrap();
+    session.unmount_forced().unwrap();
+    assert_eq!(fixture.filesystem.destroyed.load(Ordering::Relaxed), 1);
+    assert_eq!(over().unwrap(), "theirs");
+    rustix::mount::unmount(fixture.directory.path(), rustix::mount::UnmountFlags::empty()).unwrap();
+    // What is left of ours below it is out of service, and goes as any dead mount.
+    let _ = rustix::mount::unmount(fixture.directory.path(), rustix::mount::UnmountFlags::DETACH);
+    assert!(fs::read_dir(fixture.directory.path()).unwrap().next().is_none());
+}
+
+/// Somebody runs `umount -f` on a mount whose server waits for a device: who looks after mounts is who could be told of a new device, and
+/// waited for that operation, too.
+#[test]
+fn an_operation_that_does_not_come_back_is_not_waited_for() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: ending a connection under a mount needs root");
+        return;
+    }
+    for (_, options) in variants() {
+        let Some(mut fixture) = Fixture::new(options) else { return };
+        fs::write(fixture.path("file"), b"slow").unwrap();
+        let (path, filesystem) = (fixture.path("file"), Arc::clone(&fixture.filesystem));
+        let mut session = fixture.session.take().unwrap();
+        let node = fs::metadata(&path).unwrap().ino();
+        session.notifier().inval_inode(node, 0, 0).unwrap();
+        let reader = std::thread::spawn(move || fs::read(path));
+        assert!(filesystem.gate.has_gathered(1));
+        rustix::mount::unmount(fixture.directory.path(), rustix::mount::UnmountFlags::FORCE | rustix::mount::UnmountFlags::DETACH).unwrap();
+        assert!(reader.join().unwrap().is_err());
+        assert!(session.ends_within(Duration::from_secs(60)));
+        let (tell, told) = std::sync::mpsc::channel();
+        let waiting = std::thread::spawn(move || {
+            session.wait_for_threads();
+            tell.send(()).unwrap();
+        });
+        let waited = told.recv_timeout(Duration::from_secs(60));
+        assert_eq!(filesystem.destroyed.load(Ordering::Relaxed), 0, "the operation is there still");
+        filesystem.gate.open();
+        waiting.join().unwrap();
+        waited.expect("it waits for the operation");
+        for _ in 0..1000 {
+            if filesystem.destroyed.load(Ordering::Relaxed) == 1 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(filesystem.destroyed.load(Ordering::Relaxed), 1);
+    }
+}
+
 /// In CI a mount was busy because of a file that was closed: another thread was starting a program, which had all files of the tests open until it
 /// really began.
 #[test]

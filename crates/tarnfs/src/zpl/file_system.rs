@@ -17,6 +17,7 @@ use super::inode_table::InodeTable;
 use super::quota::{QuotaOf, Quotas};
 use super::sa_tables::SaTables;
 use super::stat::Time;
+use super::users::Users;
 use super::{InodeNumber, Stat};
 
 /// Who asks. Permissions were checked by the kernel; this decides who owns what is made.
@@ -159,6 +160,8 @@ pub struct FileSystem {
     pub(super) tables: SaTables,
     pub(super) uses_attributes: bool,
     pub(super) inodes: InodeTable,
+    /// guards: who counts references to inodes
+    pub(super) users: Mutex<Users>,
     pub(super) gate: Gate,
     /// guards: which directory is in which; taken first
     pub(super) tree: Mutex<()>,
@@ -227,6 +230,7 @@ impl FileSystem {
             tables: SaTables::load(&objset, sa_master)?,
             uses_attributes,
             inodes: InodeTable::new(&objset.context().cache),
+            users: Mutex::default(),
             gate: Gate::default(),
             tree: Mutex::new(()),
             options: RwLock::new(options),

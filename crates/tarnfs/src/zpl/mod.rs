@@ -46,6 +46,7 @@ mod setattr;
 mod stat;
 mod transaction;
 mod unlinked_set;
+mod users;
 mod xattr;
 mod xattr_directory;
 
@@ -62,6 +63,7 @@ pub use replay::{FileReplay, VolumeReplay};
 pub use setattr::{SetAttributes, SetTime};
 pub use transaction::{Changed, Durability, Listed, NodeId, Transaction};
 pub use stat::{FileKind, Stat, Time, file_owner};
+pub use users::MountUse;
 pub use xattr::XattrMode;
 
 /// An inode number: the object number of the file.

@@ -135,11 +135,4 @@ impl FileSystem {
         self.check_writable()?;
         self.free_left_behind(&self.left_behind()?, &AtomicBool::new(false))
     }
-
-    /// Lets go of all inodes, as at an unmount: files that were removed while open are freed.
-    pub fn release_all(&self) {
-        for inode in self.inodes.all() {
-            self.forget(inode, u64::MAX);
-        }
-    }
 }

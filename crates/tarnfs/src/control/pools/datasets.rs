@@ -118,13 +118,18 @@ impl Pools {
         }
         pool.engine().dsl.open_dataset(name).map_err(|error| Failure::about_dataset(&error))?;
         let directory = self.own_mount_directory(name);
-        if self.mounter.is_mounted(name) {
-            self.mounter.unmount(name, destroy.force)?;
+        let before = self.mounter.list();
+        let unmounted = if self.mounter.is_mounted(name) { self.mounter.unmount(name, destroy.force) } else { Ok(()) };
+        let taken_along = self.taken_along(before, &|dataset| dataset == name);
+        if let Err(failure) = unmounted {
+            self.bring_back(&taken_along);
+            return Err(failure);
         }
         let destroyed = pool.destroy_file_system(name);
         if destroyed.is_err() {
             self.mount_if_due(name);
         }
+        self.bring_back(&taken_along);
         destroyed.map_err(|error| destruction_failure(&error))?;
         if let Some(directory) = directory {
             super::mounting::remove_directory(&directory);

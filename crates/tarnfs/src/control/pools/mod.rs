@@ -322,6 +322,10 @@ impl Backend for Pools {
     fn pool_sync(&mut self, select: PoolSelect) -> Result<(), Failure> {
         let pools: Vec<Arc<Pool>> = self.select(select.name.as_deref())?.into_iter().map(|(_, imported)| imported.pool.clone()).collect();
         for pool in pools {
+            // What the kernel has would wait for the next verb.
+            if let Some(failure) = pool.engine().vdevs.gate().failure() {
+                return Err(Failure::about_pool(&failure));
+            }
             self.mounter.flush(&pool);
             pool.sync().map_err(|error| Failure::about_pool(&error))?;
         }

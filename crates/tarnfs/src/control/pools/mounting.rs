@@ -8,7 +8,7 @@ use engine::dsl::PropertyValue;
 use super::list::source_of;
 use super::{Failure, FailureKind, MountPlan, Pools};
 use crate::PropertyChange;
-use crate::control::{DatasetMount, Source, mountpoint};
+use crate::control::{DatasetMount, Mount, Source, mountpoint};
 
 /// Numbers of the words of `canmount`.
 const CAN_MOUNT_OFF: u64 = 0;
@@ -119,6 +119,7 @@ impl Pools {
             moving.datasets.extend(mounted.into_iter().filter(|dataset| dataset == name));
         }
         moving.datasets.sort();
+        let before = self.mounter.list();
         for at in (0..moving.datasets.len()).rev() {
             let dataset = &moving.datasets[at];
             let own = self.own_mount_directory(dataset);
@@ -127,13 +128,31 @@ impl Pools {
                 && let Err(failure) = self.mounter.unmount(dataset, false)
             {
                 moving.datasets.drain(..=at);
+                moving.taken_along = self.taken_along(before, &|dataset| moving.datasets.iter().any(|other| other == dataset));
                 moving.gains_place = false;
                 self.end_move(name, &moving);
                 return Err(failure);
             }
             own.iter().for_each(|directory| remove_directory(directory));
         }
+        moving.taken_along = self.taken_along(before, &|dataset| moving.datasets.iter().any(|other| other == dataset));
         Ok(moving)
+    }
+
+    /// What was mounted before something was unmounted, and is not any more, although nobody meant it: it was mounted below.
+    pub(super) fn taken_along(&self, before: Vec<Mount>, is_meant: &dyn Fn(&str) -> bool) -> Vec<Mount> {
+        before.into_iter().filter(|mount| !is_meant(&mount.dataset) && !self.mounter.is_mounted(&mount.dataset)).collect()
+    }
+
+    /// Mounts it where it was.
+    pub(super) fn bring_back(&mut self, taken_along: &[Mount]) {
+        for Mount { dataset, mountpoint } in taken_along {
+            let (name, at) = (dataset.clone(), Some(mountpoint.clone()));
+            let mount = DatasetMount { name, options: Vec::new(), overlay: true, force: false, load_key: false, at };
+            if let Err(failure) = self.mount(&mount) {
+                tracing::warn!(dataset, %failure, "not mounted again");
+            }
+        }
     }
 
     /// Mounts at the new place what has moved, parents before children.
@@ -141,6 +160,7 @@ impl Pools {
         for dataset in &moving.datasets {
             self.mount_again(dataset, true);
         }
+        self.bring_back(&moving.taken_along);
         if moving.gains_place {
             for dataset in self.tree_below(name).unwrap_or_default() {
                 self.mount_if_due(&dataset);
@@ -179,6 +199,8 @@ impl Pools {
 pub(super) struct Moving {
     /// They were mounted; parents before children.
     datasets: Vec<String>,
+    /// They were mounted below those, and do not move.
+    taken_along: Vec<Mount>,
     /// There was no place, so nothing was mounted.
     gains_place: bool,
 }

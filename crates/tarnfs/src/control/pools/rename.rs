@@ -54,15 +54,19 @@ impl Pools {
         }
         self.mounter.check_rename(&rename.from)?;
         let directories = self.own_mount_directories_below(&mounted);
+        let before = self.mounter.list();
         for dataset in mounted.iter().rev() {
             // Unmounting its parent may have taken it along.
             if self.mounter.is_mounted(dataset)
                 && let Err(failure) = self.mounter.unmount(dataset, rename.force)
             {
                 self.mount_all_again(&mounted);
+                let taken_along = self.taken_along(before, &|_| false);
+                self.bring_back(&taken_along);
                 return Err(failure);
             }
         }
+        let taken_along = self.taken_along(before, &|dataset| mounted.iter().any(|other| other == dataset));
         let renamed = pool.engine().dsl.rename_dataset(&rename.from, &rename.to);
         let now: Vec<String> = match &renamed {
             Ok(()) => mounted.iter().map(|name| format!("{}{}", rename.to, &name[rename.from.len()..])).collect(),
@@ -73,6 +77,7 @@ impl Pools {
             directories.iter().rev().for_each(|directory| super::mounting::remove_directory(directory));
         }
         self.mount_all_again(&now);
+        self.bring_back(&taken_along);
         renamed.map_err(|error| rename_failure(&error))
     }
 

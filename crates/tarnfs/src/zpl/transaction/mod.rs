@@ -38,6 +38,7 @@ use std::sync::Arc;
 use engine::bail;
 use engine::error::Result;
 
+use super::users::TransactionUse;
 use super::{FileSystem, InodeNumber};
 use change::NameChange;
 use node::Node;
@@ -65,6 +66,8 @@ pub enum Durability {
 /// A private view of a file system. Dropping it forgets all changes.
 pub struct Transaction {
     fs: Arc<FileSystem>,
+    /// It gives its references back by itself.
+    _use: TransactionUse,
     nodes: HashMap<NodeId, Node>,
     /// Changes of names, in their order.
     names: Vec<NameChange>,
@@ -90,6 +93,7 @@ impl FileSystem {
         let tunables = &self.objset.context().tunables;
         Ok(Transaction {
             fs: self.clone(),
+            _use: self.use_in_transaction(),
             nodes: HashMap::new(),
             names: Vec::new(),
             seen: BTreeMap::new(),
