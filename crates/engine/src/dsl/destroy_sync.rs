@@ -132,7 +132,10 @@ impl Dsl {
             return Ok(());
         }
         if self.bptree.load(Ordering::Relaxed) == 0 {
-            self.meta.features.increment(&self.meta.mos, Feature::AsyncDestroy, tx)?;
+            // Where one could not be freed to the end the feature is active already.
+            if !self.meta.features.is_active(Feature::AsyncDestroy) {
+                self.meta.features.increment(&self.meta.mos, Feature::AsyncDestroy, tx)?;
+            }
             let tree = match self.meta.mos.zap_u64(key::DIRECTORY, key::BPTREE)? {
                 Some(stalled) => stalled,
                 None => {

@@ -13,6 +13,8 @@ use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+mod destroy;
+
 use super::feature::Features;
 use super::*;
 use crate::alloc::{Allocator, ClassKind, Group, GroupConfig, LoadSpaceMap, Metaslab, RangeTree};
@@ -78,6 +80,7 @@ impl LoadSpaceMap for FreeOnDisk {
 }
 
 struct Rig {
+    device: Arc<MemDevice>,
     context: Arc<DmuContext>,
     group: Arc<Group>,
     free: Arc<FreeOnDisk>,
@@ -114,7 +117,7 @@ fn rig() -> Rig {
         group.add_metaslab(Metaslab::new(0, id, METASLAB_BYTES, 9, None, 0));
     }
     allocator.add_group(group.clone());
-    let io = BlockIo::new(&host, Arc::new(OneDevice(device)), allocator, BlockThreads { writers: 1, readers: 1 });
+    let io = BlockIo::new(&host, Arc::new(OneDevice(device.clone())), allocator, BlockThreads { writers: 1, readers: 1 });
     io.set_features(BlockFeatures { embedded_data: true, hole_birth: true, ..BlockFeatures::default() });
     io.set_writable(true);
     let context = Arc::new(DmuContext {
@@ -126,7 +129,7 @@ fn rig() -> Rig {
         tunables: Tunables::default(),
         read_only: false,
     });
-    Rig { context, group, free, dsl: Mutex::new(None), root: Mutex::new(BlkPtr::ZERO) }
+    Rig { device, context, group, free, dsl: Mutex::new(None), root: Mutex::new(BlkPtr::ZERO) }
 }
 
 fn mos_options(context: &Arc<DmuContext>, owner: &Arc<MosSpace>) -> ObjsetOptions {
@@ -272,10 +275,9 @@ impl Rig {
                 walker.walk_objset(&dataset.phys().block, head, dataset.phys().prev_snapshot_txg.get());
             }
         }
-        if let Some(tree) = dsl.meta.mos.zap_u64(1, "bptree_obj").unwrap()
-            && let Some(entry) = bptree::Bptree(tree).first(&dsl.meta).unwrap()
-        {
-            let walk = Traversal::new(&self.context, 99, 0).children_first().resume(&entry.resume);
+        let tree = dsl.meta.mos.zap_u64(1, "bptree_obj").unwrap();
+        for entry in tree.map_or_else(Vec::new, |tree| bptree::Bptree(tree).entries(&dsl.meta).unwrap()) {
+            let walk = Traversal::new(&self.context, 99, entry.birth_txg.get()).children_first().resume(&entry.resume);
             walk.run(&entry.block, &mut |block| {
                 walker.visit(block.pointer, &block.at);
                 Ok(ControlFlow::Continue(()))
@@ -291,6 +293,25 @@ impl Rig {
         }
         walker.claims.compare(0, &allocated, &mut walker.report);
         assert!(walker.report.is_clean(), "{:?}", walker.report.findings);
+    }
+
+    /// Makes all copies of a block unreadable; returns what they were.
+    fn damage(&self, bp: &BlkPtr) -> Vec<Vec<u8>> {
+        self.context.cache.invalidate(bp);
+        let places = bp.dvas().map(|dva| {
+            let mut good = vec![0; 512];
+            self.device.read_copy(0, dva.offset, &mut good).unwrap();
+            self.device.write(dva.offset, &[&[0xab; 512]]).unwrap();
+            good
+        });
+        places.collect()
+    }
+
+    /// They are what they were.
+    fn repair(&self, bp: &BlkPtr, good: &[Vec<u8>]) {
+        for (dva, good) in bp.dvas().zip(good) {
+            self.device.write(dva.offset, &[good]).unwrap();
+        }
     }
 
     fn check_dataset(&self, dsl: &Arc<Dsl>, dataset: &Arc<Dataset>) {

@@ -1,0 +1,151 @@
+//! What is left of a dataset that is destroyed: nothing, whatever stops the walk through its blocks on the way.
+
+use ondisk::bpobj::{BlockBookmarkPhys, DESTROYED_OBJSET};
+use ondisk::dsl::{dataset_field, number_key};
+
+use super::*;
+use crate::zap::Zap;
+use crate::zio::Bookmark;
+
+/// `files` files of one block each, in as many blocks of dnodes as that takes; `empty` more that have no block.
+fn many(name: &str, files: u32, empty: u32) -> NewDataset {
+    let fill: Fill = Box::new(move |objset, tx| {
+        let spec = DnodeSpec::new(ObjectType::PLAIN_FILE_CONTENTS, 4096).with_bonus(ObjectType::SA, 64);
+        let mut random = ChaCha8Rng::seed_from_u64(2);
+        for _ in 0..files {
+            let mut data = vec![0; 4096];
+            random.fill(&mut data[..]);
+            objset.allocate(tx, &spec)?.write(tx, 0, &data)?;
+        }
+        (0..empty).try_for_each(|_| objset.allocate(tx, &spec).map(drop))
+    });
+    NewDataset { fill, ..new_dataset(name) }
+}
+
+/// All blocks of a dataset, as they are freed.
+fn blocks(rig: &Rig, name: &str) -> Vec<(BlkPtr, Bookmark)> {
+    let root = rig.dsl().open_dataset(name).unwrap().phys().block;
+    let mut all = Vec::new();
+    let walk = Traversal::new(&rig.context, 1, 0).children_first();
+    walk.run(&root, &mut |block| {
+        all.push((*block.pointer, block.at));
+        Ok(ControlFlow::Continue(()))
+    })
+    .unwrap();
+    all
+}
+
+fn is_dnodes(at: &Bookmark) -> bool {
+    at.object == 0 && at.level == 0
+}
+
+/// Changes something in the sync thread.
+fn change<T: Send + 'static>(rig: &Rig, work: impl FnOnce(&Arc<Dsl>, &SyncTx<'_>) -> Result<T> + Send + 'static) -> T {
+    rig.with_syncs(|dsl| dsl.run_task(1, SpaceCheck::None, |_| Ok(()), work)).unwrap()
+}
+
+fn mos_objects(rig: &Rig) -> Vec<u64> {
+    let (dsl, mut objects, mut at) = (rig.dsl(), Vec::new(), 0);
+    while let Some(next) = dsl.meta.mos.0.next_object(at).unwrap() {
+        objects.push(next);
+        at = next;
+    }
+    objects
+}
+
+fn is_freeing(rig: &Rig) -> bool {
+    rig.dsl().has_background_frees().unwrap()
+}
+
+/// Txgs until nothing is left to free.
+fn free_all(rig: &Rig) -> u32 {
+    for txgs in 0..500 {
+        if !is_freeing(rig) {
+            return txgs;
+        }
+        rig.next_txg();
+    }
+    panic!("freeing has no end");
+}
+
+/// OpenZFS stops before it frees a block of dnodes when all below that is free, and notes it as a block of object 0. What is
+/// below it must not be freed again: somebody else may have it by then.
+#[test]
+fn a_walk_goes_on_where_openzfs_stopped() {
+    let rig = rig();
+    rig.create();
+    rig.with_syncs(|dsl| dsl.create_dataset(many("pool/a", 70, 0))).unwrap();
+    let root = rig.dsl().open_dataset("pool/a").unwrap().phys().block;
+    let all: Vec<Bookmark> = blocks(&rig, "pool/a").into_iter().map(|(_, at)| at).collect();
+    assert!(all.iter().filter(|at| is_dnodes(at)).count() >= 3);
+    for (index, stopped) in all.iter().enumerate().filter(|(_, at)| at.level == 0) {
+        let resume = BlockBookmarkPhys {
+            objset: DESTROYED_OBJSET.into(),
+            object: stopped.object.into(),
+            level: 0.into(),
+            block: stopped.block.into(),
+        };
+        let mut seen = Vec::new();
+        let walk = Traversal::new(&rig.context, 1, 0).children_first().resume(&resume);
+        walk.run(&root, &mut |block| {
+            seen.push(block.at);
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+        assert_eq!(seen, all[index..], "stopped at {stopped:?}");
+    }
+}
+
+/// Files without blocks cost something too: the blocks that they stand in.
+#[test]
+fn destroying_many_empty_files_takes_several_txgs() {
+    let rig = rig();
+    rig.create();
+    rig.with_syncs(|dsl| dsl.create_dataset(many("pool/a", 0, 640))).unwrap();
+    rig.with_syncs(|dsl| dsl.destroy_dataset("pool/a")).unwrap();
+    rig.check();
+    let txgs = free_all(&rig);
+    assert!(txgs > 5, "{txgs} txgs");
+    rig.check();
+    assert!(!rig.dsl().meta.features.is_active(Feature::AsyncDestroy));
+}
+
+/// Some block cannot be read: the others of that dataset are freed up to there, other datasets as a whole; and all of it when the block
+/// is there again. The pool does not stop for that.
+#[test]
+fn a_damaged_block_does_not_stop_the_pool() {
+    let rig = rig();
+    rig.create();
+    for (victim, level) in [(0, 0), (1, 0), (2, 0), (0, 1)] {
+        for (name, files) in [("pool/a", 70), ("pool/b", 40), ("pool/c", 40)] {
+            rig.with_syncs(|dsl| dsl.create_dataset(many(name, files, 0))).unwrap();
+        }
+        let all = blocks(&rig, "pool/a");
+        let (bp, at) = all.iter().filter(|(_, at)| at.object == 0 && at.level == level).nth(victim).unwrap();
+        let good = rig.damage(bp);
+        rig.with_syncs(|dsl| dsl.destroy_dataset("pool/a")).unwrap();
+        rig.with_syncs(|dsl| dsl.destroy_dataset("pool/b")).unwrap();
+        free_all(&rig);
+        // It is behind one that cannot be freed.
+        rig.with_syncs(|dsl| dsl.destroy_dataset("pool/c")).unwrap();
+        free_all(&rig);
+        let dsl = rig.dsl();
+        let tree = bptree::Bptree(dsl.meta.mos.zap_u64(1, "bptree_obj").unwrap().unwrap());
+        let left = tree.entries(&dsl.meta).unwrap();
+        assert_eq!(left.len(), 3);
+        assert_eq!(left.iter().map(|entry| entry.birth_txg.get() == u64::MAX).collect::<Vec<_>>(), [false, true, true], "{at}");
+        assert_eq!(dsl.meta.features.count(Feature::AsyncDestroy), Some(1));
+        drop(dsl);
+        rig.repair(bp, &good);
+        rig.check();
+        rig.reopen();
+        assert!(is_freeing(&rig));
+        free_all(&rig);
+        let dsl = rig.dsl();
+        assert_eq!(dsl.meta.features.count(Feature::AsyncDestroy), Some(0));
+        let free = dsl.find_child(&dsl.root_dir().unwrap(), FREE_DIR).unwrap().unwrap();
+        assert_eq!(free.space(), Space::default());
+        drop((dsl, free));
+        rig.check();
+    }
+}
