@@ -149,3 +149,72 @@ fn a_damaged_block_does_not_stop_the_pool() {
         rig.check();
     }
 }
+
+/// A scrub of OpenZFS that was interrupted does not look for what is gone.
+#[test]
+fn a_scan_forgets_a_destroyed_dataset() {
+    let rig = rig();
+    rig.create();
+    for name in ["pool/a", "pool/b"] {
+        rig.with_syncs(|dsl| dsl.create_dataset(new_dataset(name))).unwrap();
+    }
+    let object = |name: &str| rig.dsl().open_dataset(name).unwrap().object;
+    let (a, b) = (object("pool/a"), object("pool/b"));
+    let words = move |queue: u64| {
+        let mut words = [7; 24];
+        (words[0], words[1], words[2]) = (1, 1, queue);
+        words[19..23].copy_from_slice(&[a, 5, 0, 9]);
+        words
+    };
+    let queue = change(&rig, move |dsl, tx| {
+        let mos = &dsl.meta.mos;
+        let queue = mos.zap_create(ObjectType::SCAN_QUEUE, tx)?;
+        for dataset in [a, b] {
+            mos.zap_add_u64(queue, &number_key(dataset), 3, tx)?;
+        }
+        mos.zap_set_numbers(1, "scan", &words(queue), tx)?;
+        Ok(queue)
+    });
+    rig.with_syncs(|dsl| dsl.destroy_dataset("pool/a")).unwrap();
+    let mos = rig.dsl().meta.mos.clone();
+    let mut expected = words(queue);
+    expected[19..23].copy_from_slice(&[u64::MAX, 0, 0, 0]);
+    assert_eq!(mos.zap_get(1, "scan").unwrap().unwrap().to_u64s(), expected);
+    let left: Vec<_> = mos.zap_entries(queue).unwrap().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(left, [number_key(b)]);
+}
+
+/// Whatever OpenZFS hung on a dataset goes with it.
+#[test]
+fn nothing_of_a_destroyed_dataset_is_left_in_the_mos() {
+    let rig = rig();
+    rig.create();
+    change(&rig, |dsl, tx| dsl.meta.features.enable(&dsl.meta.mos, Feature::ObsoleteCounts, tx));
+    let live = |rig: &Rig| {
+        rig.next_txg();
+        mos_objects(rig)
+    };
+    let mut before = Vec::new();
+    // The first round leaves what is made once for all.
+    for _ in 0..2 {
+        before = live(&rig);
+        rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/a"))).unwrap();
+        change(&rig, |dsl, tx| {
+            let (mos, dataset) = (&dsl.meta.mos, dsl.dataset_by_name("pool/a")?);
+            let (all, of_user) = (mos.zap_create(ObjectType::DSL_PERMS, tx)?, mos.zap_create(ObjectType::DSL_PERMS, tx)?);
+            mos.zap_add_u64(of_user, "mount", 0, tx)?;
+            mos.zap_add_u64(all, "ul$1000", of_user, tx)?;
+            dsl.change_dir(&dataset.dir, |state| state.phys.delegations = all.into());
+            dsl.zapify(dataset.object, tx)?;
+            let list = deadlist::Deadlist::create(&dsl.meta, tx)?;
+            deadlist::Deadlist::open(&dsl.meta, list)?.add_key(&dsl.meta, 0, tx)?;
+            mos.zap_add_u64(dataset.object, dataset_field::REMAP_DEADLIST, list, tx)?;
+            dsl.meta.features.increment(mos, Feature::ObsoleteCounts, tx)
+        });
+        rig.with_syncs(|dsl| dsl.destroy_dataset("pool/a")).unwrap();
+        free_all(&rig);
+    }
+    assert_eq!(live(&rig), before);
+    assert_eq!(rig.dsl().meta.features.count(Feature::ObsoleteCounts), Some(0));
+    rig.check();
+}
