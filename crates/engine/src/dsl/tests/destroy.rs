@@ -218,3 +218,25 @@ fn nothing_of_a_destroyed_dataset_is_left_in_the_mos() {
     assert_eq!(rig.dsl().meta.features.count(Feature::ObsoleteCounts), Some(0));
     rig.check();
 }
+
+/// OpenZFS counts a file from when its dnode says so, which may be before all of a set are counted.
+#[test]
+fn a_file_that_is_counted_stays_counted() {
+    let rig = rig();
+    rig.create();
+    let dsl = rig.dsl();
+    let dataset = dsl.open_dataset("pool").unwrap();
+    let objset = dsl.objset(&dataset).unwrap();
+    let count = || Zap::open(&objset, crate::dmu::USED_BY_USER).unwrap().lookup_u64("obj-5").unwrap();
+    assert_eq!(count(), Some(1));
+    let set = objset.clone();
+    change(&rig, move |_, tx| {
+        set.set_flags(tx, set.flags() & !ondisk::objset::FLAG_USER_OBJECT_ACCOUNTING_COMPLETE);
+        Ok(())
+    });
+    let tx = OpenTx::assign(&objset, 1 << 20).unwrap();
+    objset.hold(1).unwrap().write(&tx, 1 << 20, &[7; 4096]).unwrap();
+    drop(tx);
+    rig.next_txg();
+    assert_eq!(count(), Some(1));
+}
