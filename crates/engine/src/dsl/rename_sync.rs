@@ -233,6 +233,7 @@ impl Dsl {
             for (head, object) in dsl.check_snapshot_rename(&head, &from, &to, recursive)? {
                 let snapshot = dsl.dataset(object)?;
                 dsl.record_dataset_event(&snapshot, "rename", &format!("-> @{to}"), tx)?;
+                dsl.note_snapshots_changed(&head.dir, tx)?;
                 let names = head.phys().snapshot_names.get();
                 dsl.meta.mos.zap_remove(names, &from, tx)?;
                 dsl.meta.mos.zap_add_u64(names, &to, object, tx)?;
