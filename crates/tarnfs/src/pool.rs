@@ -355,6 +355,7 @@ impl Pool {
         self.engine.dsl.create_dataset(NewDataset {
             name: name.to_owned(),
             objset_type: ObjsetType::FileSystem,
+            case_insensitive: new.case == zpl::CASE_INSENSITIVE,
             properties: stored_properties(properties),
             fill: Box::new(move |objset, tx| zpl::initialize(objset, tx, &new)),
         })
@@ -374,6 +375,7 @@ impl Pool {
         self.engine.dsl.create_dataset(NewDataset {
             name: name.to_owned(),
             objset_type: ObjsetType::Volume,
+            case_insensitive: false,
             properties,
             fill: Box::new(move |objset, tx| {
                 objset.claim(tx, VOLUME_DATA, &DnodeSpec::new(ObjectType::ZVOL, block_bytes))?;

@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use ondisk::dsl::{UsedKind, dir_field};
 use ondisk::feature::Feature;
-use ondisk::objset::ObjsetType;
 
 use super::dataset::Dataset;
 use super::dir::{Dir, beyond_reservation};
@@ -65,10 +64,6 @@ impl Dsl {
             return Err(refuse("datasets must be within same pool", ErrorKind::Invalid));
         }
         let (parent, last) = self.check_new_name("rename to", to)?;
-        let parent_head = self.dataset(parent.phys().head_dataset.get())?;
-        if parent_head.objset_type()? != ObjsetType::FileSystem {
-            return Err(refuse("parent is not a filesystem", ErrorKind::Invalid));
-        }
         if parent.object == old_parent.object {
             return self.check_lengths(&dir, from, to).map(|()| (dir, parent, last));
         }

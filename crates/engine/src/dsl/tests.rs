@@ -344,7 +344,7 @@ impl Rig {
 }
 
 fn new_dataset(name: &str) -> NewDataset {
-    NewDataset { name: name.into(), objset_type: ObjsetType::FileSystem, properties: Vec::new(), fill: fill() }
+    NewDataset { name: name.into(), objset_type: ObjsetType::FileSystem, case_insensitive: false, properties: Vec::new(), fill: fill() }
 }
 
 #[test]
@@ -476,6 +476,63 @@ fn a_rename_moves_names_and_sums() {
     let details: Vec<_> = history.iter().filter(|record| record.str("internal_name") == Some("rename")).collect();
     assert_eq!(details[0].str("history internal str"), Some("-> pool/d/x"));
     assert_eq!(details[0].str("dsname"), Some("pool/a/b"));
+}
+
+/// What leaves a directory that has reserved more than it uses then does not come free above it.
+#[test]
+fn a_rename_does_not_take_what_a_reservation_keeps() {
+    let rig = rig();
+    rig.create();
+    for name in ["pool/a", "pool/a/c", "pool/b", "pool/d"] {
+        rig.with_syncs(|dsl| dsl.create_dataset(new_dataset(name))).unwrap();
+    }
+    let set = |name: &str, property: &str, value: u64| {
+        let change = PropertyChange::Set(PropertyValue::Number(value));
+        rig.with_syncs(|dsl| dsl.set_properties(name, vec![(property.into(), change)])).map_err(|error| error.kind())
+    };
+    let rename = |from: &str, to: &str| rig.with_syncs(|dsl| dsl.rename_dataset(from, to)).map_err(|error| error.kind());
+    set("pool/a", "reservation", 200 << 20).unwrap();
+    set("pool/a/c", "refreservation", 150 << 20).unwrap();
+    set("pool/d", "refreservation", 130 << 20).unwrap();
+    let available = rig.dsl().available(&rig.dsl().root_dir().unwrap(), false);
+    assert!(available < 100 << 20, "{available}");
+    assert_eq!(rename("pool/a/c", "pool/b/c"), Err(ErrorKind::NoSpace), "200 MiB stay reserved, 150 would be used elsewhere");
+    set("pool/a", "reservation", 0).unwrap();
+    rename("pool/a/c", "pool/b/c").unwrap();
+    // And where a reservation waits for it, it needs nothing of those above.
+    set("pool/a", "reservation", 90 << 20).unwrap();
+    set("pool/b/c", "refreservation", 80 << 20).unwrap();
+    set("pool/d", "refreservation", 190 << 20).unwrap();
+    rename("pool/b/c", "pool/a/c").unwrap();
+    rig.check();
+    assert_eq!(set("pool", "reservation", 1 << 40), Err(ErrorKind::NoSpace));
+    set("pool", "reservation", 300 << 20).unwrap();
+    rig.reopen();
+    rig.check();
+}
+
+#[test]
+fn snapshots_say_when_they_were_renamed() {
+    let rig = rig();
+    rig.create();
+    let dsl = rig.dsl();
+    let changed = || dsl.open_dataset("pool/$ORIGIN").unwrap().any_property("snapshots_changed").unwrap();
+    assert_eq!(changed(), None);
+    rig.with_syncs(|dsl| dsl.rename_snapshot("pool/$ORIGIN", "$ORIGIN", "then", false)).unwrap();
+    assert!(changed().unwrap().0.number() > 1 << 30);
+    rig.check();
+}
+
+#[test]
+fn a_volume_has_no_children() {
+    let rig = rig();
+    rig.create();
+    let volume = NewDataset { objset_type: ObjsetType::Volume, ..new_dataset("pool/v") };
+    rig.with_syncs(|dsl| dsl.create_dataset(volume)).unwrap();
+    rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/a"))).unwrap();
+    let error = rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/v/x"))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert_eq!(rig.with_syncs(|dsl| dsl.rename_dataset("pool/a", "pool/v/a")).unwrap_err().kind(), ErrorKind::Invalid);
 }
 
 #[test]
