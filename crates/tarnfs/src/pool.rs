@@ -290,6 +290,10 @@ impl Pool {
         if let Some(shared) = open.get(&dataset.object).and_then(Weak::upgrade) {
             return Ok(shared);
         }
+        // A receive that was interrupted goes on from what there is now.
+        if dataset.is_inconsistent() {
+            bail!(Busy, "{name} is being received or destroyed");
+        }
         let objset = dsl.objset(&dataset)?;
         if objset.objset_type() != ObjsetType::FileSystem {
             bail!(Invalid, "{name} is not a file system");
