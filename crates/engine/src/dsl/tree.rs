@@ -10,7 +10,8 @@
 //! 2. An object set with unsynced changes is in `objsets`.
 //!
 //! # Locks
-//! `config`: readers look names up, sync tasks write. Then the tables, one at a time.
+//! `config`: readers look names up, sync tasks write. Then the tables, one at a time; but under that of object sets the one of datasets
+//! and a dataset's state.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -351,9 +352,23 @@ impl Dsl {
         if let Some((_, objset)) = self.objsets.lock().get(&dataset.object) {
             return Ok(objset.clone());
         }
-        let opened = Objset::open(dataset.objset_options()?, dataset.phys().block)?;
-        let mut objsets = self.objsets.lock();
-        Ok(objsets.entry(dataset.object).or_insert_with(|| (dataset.clone(), opened)).1.clone())
+        loop {
+            let pointer = dataset.phys().block;
+            let opened = Objset::open(dataset.objset_options()?, pointer)?;
+            let mut objsets = self.objsets.lock();
+            if let Some((_, objset)) = objsets.get(&dataset.object) {
+                return Ok(objset.clone());
+            }
+            let known = self.datasets.lock().get(&dataset.object).map(Weak::as_ptr);
+            if known != Some(Arc::as_ptr(dataset)) {
+                bail!(NotFound, "{}: dataset does not exist", dataset.dir.full_name());
+            }
+            // Meanwhile somebody may have opened, changed and closed it.
+            if dataset.phys().block == pointer {
+                objsets.insert(dataset.object, (dataset.clone(), opened.clone()));
+                return Ok(opened);
+            }
+        }
     }
 
     /// An object set was just created for a dataset.
@@ -363,8 +378,9 @@ impl Dsl {
 
     /// A dataset is destroyed.
     pub(super) fn forget_dataset(&self, object: u64) {
-        self.objsets.lock().remove(&object);
+        // In this order: who opens an object set looks whether the dataset lives before it is put into the table.
         self.datasets.lock().remove(&object);
+        self.objsets.lock().remove(&object);
         self.dirty.lock().datasets.remove(&object);
     }
 

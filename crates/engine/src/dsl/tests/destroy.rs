@@ -240,3 +240,14 @@ fn a_file_that_is_counted_stays_counted() {
     rig.next_txg();
     assert_eq!(count(), Some(1));
 }
+
+#[test]
+fn who_still_knows_a_destroyed_dataset_cannot_open_it() {
+    let rig = rig();
+    rig.create();
+    rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/a"))).unwrap();
+    let dataset = rig.dsl().open_dataset("pool/a").unwrap();
+    rig.with_syncs(|dsl| dsl.destroy_dataset("pool/a")).unwrap();
+    let error = rig.dsl().objset(&dataset).err().expect("must be refused");
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+}
