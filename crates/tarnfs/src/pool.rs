@@ -294,6 +294,10 @@ impl Pool {
         if let Some(shared) = open.get(&dataset.object).and_then(Weak::upgrade) {
             return Ok(shared);
         }
+        // A receive that was interrupted goes on from what there is now.
+        if dataset.is_inconsistent() {
+            bail!(Busy, "{name} is being received or destroyed");
+        }
         let objset = dsl.objset(&dataset)?;
         if objset.objset_type() != ObjsetType::FileSystem {
             bail!(Invalid, "{name} is not a file system");
@@ -359,6 +363,7 @@ impl Pool {
         self.engine.dsl.create_dataset(NewDataset {
             name: name.to_owned(),
             objset_type: ObjsetType::FileSystem,
+            case_insensitive: new.case == zpl::CASE_INSENSITIVE,
             properties: stored_properties(properties),
             fill: Box::new(move |objset, tx| zpl::initialize(objset, tx, &new)),
         })
@@ -378,6 +383,7 @@ impl Pool {
         self.engine.dsl.create_dataset(NewDataset {
             name: name.to_owned(),
             objset_type: ObjsetType::Volume,
+            case_insensitive: false,
             properties,
             fill: Box::new(move |objset, tx| {
                 objset.claim(tx, VOLUME_DATA, &DnodeSpec::new(ObjectType::ZVOL, block_bytes))?;

@@ -195,7 +195,9 @@ impl Objset {
         if !sync.is_freed() {
             sync.set_flags(disk::FLAG_USER_ACCOUNTED | if counts_objects { disk::FLAG_USER_OBJECTS_ACCOUNTED } else { 0 });
             if let Some(owner) = file_owner(sync.tree().bonus_type, &sync.tree().bonus) {
-                changes.push(AccountingChange { owner, bytes: (used_after + 512) as i64, objects: i64::from(counts_objects) });
+                // OpenZFS counts an object from when it has the flag, which may be before the whole set is counted.
+                let objects = i64::from(sync.tree().flags & disk::FLAG_USER_OBJECTS_ACCOUNTED != 0);
+                changes.push(AccountingChange { owner, bytes: (used_after + 512) as i64, objects });
             }
         }
         self.accounting.lock().append(&mut changes);

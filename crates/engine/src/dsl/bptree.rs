@@ -3,6 +3,8 @@
 //! # On disk
 //! [`ondisk::bpobj::BptreePhys`] in the bonus buffer; the object is an array of [`ondisk::bpobj::BptreeEntryPhys`].
 
+use std::ops::Range;
+
 use ondisk::blkptr::BlkPtr;
 use ondisk::bpobj::{BlockBookmarkPhys, BptreeEntryPhys, BptreePhys};
 use ondisk::object_type::ObjectType;
@@ -10,8 +12,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::meta::{Meta, Space, SpaceDelta};
 use crate::dmu::SyncTx;
-use crate::error;
 use crate::error::{Result, Within};
+use crate::{bail, error};
 
 const ENTRY_BYTES: u64 = size_of::<BptreeEntryPhys>() as u64;
 
@@ -45,42 +47,51 @@ impl Bptree {
         self.store(meta, &phys, tx)
     }
 
-    /// The entry that is to be worked on.
-    pub fn first(self, meta: &Meta) -> Result<Option<BptreeEntryPhys>> {
+    /// An entry.
+    pub fn entry(self, meta: &Meta, index: u64) -> Result<BptreeEntryPhys> {
+        let bytes = meta.mos.read(self.0, index.saturating_mul(ENTRY_BYTES), ENTRY_BYTES as usize)?;
+        BptreeEntryPhys::read_from_bytes(&bytes).map_err(|_| error!(Corrupt, "bptree {}: entry {index} is cut off", self.0))
+    }
+
+    /// The entries that are left.
+    pub fn indexes(self, meta: &Meta) -> Result<Range<u64>> {
         let phys = self.load(meta)?;
-        if phys.begin == phys.end {
-            return Ok(None);
+        let there = meta.mos.info(self.0)?.length / ENTRY_BYTES;
+        if phys.begin > phys.end || phys.end.get() > there {
+            bail!(Corrupt, "bptree {}: entries {} to {}, and room for {there}", self.0, phys.begin, phys.end);
         }
-        let bytes = meta.mos.read(self.0, phys.begin.get() * ENTRY_BYTES, ENTRY_BYTES as usize)?;
-        let entry = BptreeEntryPhys::read_from_bytes(&bytes);
-        entry.map(Some).map_err(|_| error!(Corrupt, "bptree {}: entry {} is cut off", self.0, phys.begin))
+        Ok(phys.begin.get()..phys.end.get())
     }
 
     /// All entries: what waits to be freed.
     pub fn entries(self, meta: &Meta) -> Result<Vec<BptreeEntryPhys>> {
-        let phys = self.load(meta)?;
-        let mut entries = Vec::new();
-        for index in phys.begin.get()..phys.end.get() {
-            let bytes = meta.mos.read(self.0, index * ENTRY_BYTES, ENTRY_BYTES as usize)?;
-            let entry = BptreeEntryPhys::read_from_bytes(&bytes);
-            entries.push(entry.map_err(|_| error!(Corrupt, "bptree {}: entry {index} is cut off", self.0))?);
-        }
-        Ok(entries)
+        self.indexes(meta)?.map(|index| self.entry(meta, index)).collect()
     }
 
-    /// Some blocks of the first entry have been freed, of `freed` space; go on at `resume`, or with the next entry.
-    pub fn advance(self, meta: &Meta, freed: SpaceDelta, resume: Option<BlockBookmarkPhys>, tx: &SyncTx<'_>) -> Result<()> {
+    /// Of an entry blocks of `freed` space have been freed; the next ones are at `resume`.
+    pub fn set_resume(self, meta: &Meta, index: u64, freed: SpaceDelta, resume: BlockBookmarkPhys, tx: &SyncTx<'_>) -> Result<()> {
+        let entry = BptreeEntryPhys { resume, ..self.entry(meta, index)? };
+        meta.mos.write(self.0, index * ENTRY_BYTES, entry.as_bytes(), tx)?;
+        self.subtract(meta, freed, tx)
+    }
+
+    /// An entry is done, its last blocks took `freed` space. It goes if it is the first one; else nothing is to be found in it.
+    #[doc(alias = "bptree_iterate")]
+    pub fn finish(self, meta: &Meta, index: u64, freed: SpaceDelta, tx: &SyncTx<'_>) -> Result<()> {
         let mut phys = self.load(meta)?;
-        let at = phys.begin.get() * ENTRY_BYTES;
-        match (resume, self.first(meta)?) {
-            (Some(resume), Some(entry)) => {
-                meta.mos.write(self.0, at, BptreeEntryPhys { resume, ..entry }.as_bytes(), tx)?;
-            }
-            _ => {
-                meta.mos.free_range(self.0, at, ENTRY_BYTES, tx)?;
-                phys.begin += 1;
-            }
+        if phys.begin == index {
+            meta.mos.free_range(self.0, index * ENTRY_BYTES, ENTRY_BYTES, tx)?;
+            phys.begin += 1;
+            self.store(meta, &phys, tx)?;
+        } else {
+            let entry = BptreeEntryPhys { birth_txg: u64::MAX.into(), ..self.entry(meta, index)? };
+            meta.mos.write(self.0, index * ENTRY_BYTES, entry.as_bytes(), tx)?;
         }
+        self.subtract(meta, freed, tx)
+    }
+
+    fn subtract(self, meta: &Meta, freed: SpaceDelta, tx: &SyncTx<'_>) -> Result<()> {
+        let mut phys = self.load(meta)?;
         freed.apply(&mut phys.bytes, &mut phys.compressed_bytes, &mut phys.uncompressed_bytes);
         self.store(meta, &phys, tx)
     }

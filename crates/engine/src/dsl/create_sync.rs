@@ -27,10 +27,10 @@ use super::prop_sync::PropertyChange;
 use super::space::SpaceCheck;
 use super::synctask::cannot;
 use super::tree::Dsl;
+use crate::bail;
 use crate::dmu::{Objset, SyncTx};
 use crate::error::{ErrorKind, Result};
 use crate::txg::TXG_INITIAL;
-use crate::{bail, error};
 
 /// Fills a new object set: called in the sync thread, in the txg that makes it.
 pub type Fill = Box<dyn FnOnce(&Arc<Objset>, &SyncTx<'_>) -> Result<()> + Send>;
@@ -41,6 +41,8 @@ pub struct NewDataset {
     pub name: String,
     /// File system or volume.
     pub objset_type: ObjsetType,
+    /// Names are looked up without regard to case, those of its snapshots too.
+    pub case_insensitive: bool,
     /// Properties to set on it.
     pub properties: Vec<(String, PropertyChange)>,
     /// Puts the first objects into it.
@@ -226,12 +228,15 @@ impl Dsl {
     /// # Errors
     /// `Exists`, `NotFound` (its parent), `Invalid`, `NameTooLong`, `NoSpace`.
     pub fn create_dataset(self: &Arc<Self>, new: NewDataset) -> Result<()> {
-        let NewDataset { name, objset_type, properties, fill } = new;
+        let NewDataset { name, objset_type, case_insensitive, properties, fill } = new;
         let checked = name.clone();
         let check = move |dsl: &Arc<Dsl>| dsl.check_new_name("create", &checked).map(|_| ());
         self.run_task(16, SpaceCheck::Normal, check, move |dsl, tx| {
             let (parent, last) = dsl.check_new_name("create", &name)?;
             let dataset = dsl.create_dataset_sync(&parent, &last, None, tx)?;
+            if case_insensitive {
+                dataset.change(|state| state.phys.flags |= DATASET_FLAG_CASE_INSENSITIVE);
+            }
             for (property, change) in &properties {
                 dataset.change_property_sync(property, change, tx)?;
             }
@@ -241,7 +246,7 @@ impl Dsl {
     }
 
     /// The parent and the last component of a name that is not taken.
-    pub(super) fn check_new_name(&self, verb: &str, name: &str) -> Result<(Arc<Dir>, String)> {
+    pub(super) fn check_new_name(self: &Arc<Self>, verb: &str, name: &str) -> Result<(Arc<Dir>, String)> {
         let parsed = DatasetName::parse(name)?;
         let invalid = |why| cannot(verb, name, why, ErrorKind::Invalid);
         let Some((parent, last)) = split_parent(parsed.dir).filter(|_| parsed.snapshot.is_none()) else {
@@ -257,8 +262,12 @@ impl Dsl {
         if self.find_child(&parent, last)?.is_some() {
             return Err(cannot(verb, name, "dataset already exists", ErrorKind::Exists));
         }
-        if parent.phys().head_dataset.get() == 0 {
-            return Err(error!(Invalid, "cannot {verb} '{name}': parent is not a filesystem"));
+        let is_file_system = match parent.phys().head_dataset.get() {
+            0 => false,
+            head => self.dataset(head)?.objset_type()? == ObjsetType::FileSystem,
+        };
+        if !is_file_system {
+            return Err(cannot(verb, name, "parent is not a filesystem", ErrorKind::Invalid));
         }
         if parent.crypto_key != 0 {
             return Err(cannot(verb, name, "its parent is encrypted, and this version makes no encrypted datasets", ErrorKind::NotSupported));

@@ -87,9 +87,11 @@ impl Dsl {
             dataset.deactivate_feature(feature, tx)?;
         }
         dataset.remove_livelist(tx)?;
+        self.forget_in_scan(dataset.object, tx)?;
         self.unlink_from_origin(dataset, tx)?;
         // What is on the deadlist the origin still refers to; that it has no other snapshots was checked.
         Deadlist::destroy(&self.meta, dataset.phys().deadlist.get(), tx)?;
+        self.destroy_remap_deadlist(dataset.object, tx)?;
         if is_async {
             self.queue_blocks(dataset, tx)?;
         } else {
@@ -167,6 +169,18 @@ impl Dsl {
         Ok(())
     }
 
+    /// What a device removal moved that only snapshots had: the list goes, the blocks are the snapshots'.
+    #[doc(alias = "dsl_dataset_destroy_remap_deadlist")]
+    fn destroy_remap_deadlist(&self, object: u64, tx: &SyncTx<'_>) -> Result<()> {
+        let meta = &self.meta;
+        if meta.mos.info(object)?.object_type != ObjectType::ZAP_METADATA {
+            return Ok(());
+        }
+        let Some(list) = meta.mos.zap_u64(object, dataset_field::REMAP_DEADLIST)? else { return Ok(()) };
+        Deadlist::destroy(meta, list, tx)?;
+        meta.features.decrement(&meta.mos, Feature::ObsoleteCounts, tx)
+    }
+
     fn destroy_bookmarks(&self, object: u64, tx: &SyncTx<'_>) -> Result<()> {
         if self.meta.mos.info(object)?.object_type != ObjectType::ZAP_METADATA {
             return Ok(());
@@ -209,6 +223,12 @@ impl Dsl {
         let phys = dir.phys();
         if phys.used_bytes.get() != 0 {
             tracing::warn!("{}: {} bytes are still counted after it is destroyed", dir.full_name(), phys.used_bytes);
+        }
+        if phys.delegations.get() != 0 {
+            // One entry for each user and group, with a ZAP of what they may do.
+            for (_, permissions) in mos.zap_entries(phys.delegations.get())? {
+                mos.free(permissions.first(), tx)?;
+            }
         }
         for zap in [phys.child_dirs, phys.props, phys.clones, phys.delegations] {
             if zap.get() != 0 {

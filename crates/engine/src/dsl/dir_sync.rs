@@ -109,6 +109,17 @@ impl Dsl {
         self.meta.mos.free(object, tx)
     }
 
+    /// A snapshot of a directory's head was made, destroyed or renamed.
+    #[doc(alias = "dsl_dir_snap_cmtime_update")]
+    pub(super) fn note_snapshots_changed(&self, dir: &Dir, tx: &SyncTx<'_>) -> Result<()> {
+        if !self.meta.features.is_enabled(Feature::ExtensibleDataset) {
+            return Ok(());
+        }
+        let (seconds, nanoseconds) = self.meta.context.host.wall_clock();
+        self.zapify(dir.object, tx)?;
+        self.meta.mos.zap_set_numbers(dir.object, dir_field::SNAPSHOTS_CHANGED, &[seconds, nanoseconds.into()], tx)
+    }
+
     /// Changes the count of file systems or snapshots (`field`) from `dir` upwards, as far as counts are kept.
     pub(super) fn adjust_count(&self, dir: &Arc<Dir>, field: &str, delta: i64, tx: &SyncTx<'_>) -> Result<()> {
         if delta == 0 || (field == dir_field::FILESYSTEM_COUNT && dir.name().starts_with('$')) {

@@ -5,6 +5,7 @@
 //! walking them (the bptree). Their space is counted in `$FREE` until it is free, so that the sum over the pool stays right.
 //! A crash loses nothing: what was freed and how far the walk came are in the same txg.
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +16,7 @@ use ondisk::feature::Feature;
 
 use super::bptree::Bptree;
 use super::meta::{SpaceDelta, key};
-use super::traverse::Traversal;
+use super::traverse::{SPILL_BLOCK, Traversal};
 use super::tree::Dsl;
 use crate::dmu::SyncTx;
 use crate::error;
@@ -37,16 +38,17 @@ impl Default for FreeBudget {
 }
 
 struct Meter {
-    left: u64,
+    left: Cell<u64>,
     deadline: u64,
 }
 
 impl Meter {
-    fn is_used_up(&mut self, dsl: &Dsl) -> bool {
-        if self.left == 0 || (self.left.is_multiple_of(256) && dsl.meta.context.host.now_ns() > self.deadline) {
+    fn is_used_up(&self, dsl: &Dsl) -> bool {
+        let left = self.left.get();
+        if left == 0 || (left.is_multiple_of(256) && dsl.meta.context.host.now_ns() > self.deadline) {
             return true;
         }
-        self.left -= 1;
+        self.left.set(left - 1);
         false
     }
 }
@@ -66,7 +68,7 @@ impl Dsl {
     /// # Errors
     /// The MOS cannot be read. That a block of a destroyed dataset cannot be read is no error: it is tried again in later txgs.
     pub fn free_in_background(self: &Arc<Self>, budget: FreeBudget, tx: &SyncTx<'_>) -> Result<()> {
-        let mut meter = Meter { left: budget.blocks, deadline: self.meta.context.host.now_ns().saturating_add(budget.ns) };
+        let meter = Meter { left: Cell::new(budget.blocks), deadline: self.meta.context.host.now_ns().saturating_add(budget.ns) };
         if let Some(list) = self.free_bpobj()
             && !list.is_empty(&self.meta)?
         {
@@ -82,7 +84,7 @@ impl Dsl {
         }
         match self.bptree.load(Ordering::Relaxed) {
             0 => Ok(()),
-            tree => self.free_destroyed(Bptree(tree), &mut meter, tx),
+            tree => self.free_destroyed(Bptree(tree), &meter, tx),
         }
     }
 
@@ -97,46 +99,54 @@ impl Dsl {
         Ok(())
     }
 
-    fn free_destroyed(&self, tree: Bptree, meter: &mut Meter, tx: &SyncTx<'_>) -> Result<()> {
-        while let Some(entry) = tree.first(&self.meta)? {
-            let mut freed = SpaceDelta::default();
-            let walk = Traversal::new(&self.meta.context, ondisk::bpobj::DESTROYED_OBJSET, entry.birth_txg.get());
-            let result = walk.children_first().resume(&entry.resume).run(&entry.block, &mut |block| {
-                // It can be resumed only at a block of data.
-                let data = block.at.level == 0 && block.at.object != 0;
+    /// A block of a destroyed dataset that cannot be read stays, and what is below it, until it can be: the datasets behind it do
+    /// not wait for that.
+    fn free_destroyed(&self, tree: Bptree, meter: &Meter, tx: &SyncTx<'_>) -> Result<()> {
+        let meta = &self.meta;
+        let (mut damaged, mut progress) = (false, false);
+        for index in tree.indexes(meta)? {
+            let entry = tree.entry(meta, index)?;
+            let (mut freed, blocks) = (SpaceDelta::default(), Cell::new(0_u64));
+            let pause = || blocks.get() > 0 && meter.is_used_up(self);
+            let walk = Traversal::new(&meta.context, ondisk::bpobj::DESTROYED_OBJSET, entry.birth_txg.get());
+            let walk = walk.children_first().resume(&entry.resume).pause_if(&pause);
+            let result = walk.run(&entry.block, &mut |block| {
+                // OpenZFS would pass over a spill block that it is to go on at.
+                let data = block.at.level == 0 && block.at.object != 0 && block.at.block != SPILL_BLOCK;
                 if data && meter.is_used_up(self) {
                     return Ok(ControlFlow::Break(()));
                 }
                 self.free_one(block.pointer, &mut freed, tx);
+                blocks.set(blocks.get() + 1);
                 Ok(ControlFlow::Continue(()))
             });
-            let stopped = match result {
-                Ok(None) => {
-                    tree.advance(&self.meta, freed, None, tx)?;
-                    self.freed_space(freed)?;
-                    continue;
+            let some = blocks.get() > 0;
+            progress |= some;
+            if some {
+                self.freed_space(freed)?;
+            }
+            match result {
+                Ok(None) => tree.finish(meta, index, freed, tx)?,
+                Ok(Some(resume)) => return tree.set_resume(meta, index, freed, resume, tx),
+                Err(error) => {
+                    tracing::warn!("freeing a destroyed dataset: {error}");
+                    damaged = true;
+                    if some {
+                        tree.set_resume(meta, index, freed, walk.failed_at().unwrap_or(entry.resume), tx)?;
+                    }
                 }
-                Ok(Some(resume)) => Some(resume),
-                Err(error) => return self.stall(&error, freed),
-            };
-            tree.advance(&self.meta, freed, stopped, tx)?;
-            return self.freed_space(freed);
+            }
         }
-        self.meta.features.decrement(&self.meta.mos, Feature::AsyncDestroy, tx)?;
-        self.meta.mos.zap_remove(key::DIRECTORY, key::BPTREE, tx)?;
-        self.meta.mos.free(tree.0, tx)?;
-        self.bptree.store(0, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// A block of a destroyed dataset cannot be read. Where the walk stopped is not known as a block of data, so what was
-    /// freed in this txg cannot be noted: the pool would free it twice.
-    fn stall(&self, error: &error::Error, freed: SpaceDelta) -> Result<()> {
-        if freed.is_zero() {
-            tracing::warn!("freeing a destroyed dataset: {error}");
+        if damaged && !progress {
             self.bptree.store(0, Ordering::Relaxed); // Tried again when the pool is next opened.
+        }
+        if damaged {
             return Ok(());
         }
-        Err(error.clone().within("freeing a destroyed dataset"))
+        meta.features.decrement(&meta.mos, Feature::AsyncDestroy, tx)?;
+        meta.mos.zap_remove(key::DIRECTORY, key::BPTREE, tx)?;
+        meta.mos.free(tree.0, tx)?;
+        self.bptree.store(0, Ordering::Relaxed);
+        Ok(())
     }
 }

@@ -49,6 +49,8 @@ pub mod key {
     pub const CHECKSUM_SALT: &str = "org.illumos:checksum_salt";
     /// Clones whose livelists are freed in the background.
     pub const DELETED_CLONES: &str = "com.delphix:deleted_clones";
+    /// The last scrub or resilver, or the one that is under way.
+    pub const SCAN: &str = "scan";
     /// What a device removal leaves to do.
     pub const OBSOLETE_BPOBJ: &str = "com.delphix:obsolete_bpobj";
 }

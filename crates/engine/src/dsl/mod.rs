@@ -39,6 +39,7 @@ mod prop;
 mod prop_sync;
 pub mod prop_table;
 mod rename_sync;
+mod scan_sync;
 mod settings;
 mod space;
 mod sync;

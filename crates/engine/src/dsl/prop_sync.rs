@@ -112,7 +112,10 @@ impl Dataset {
             "reservation" => {
                 let used = phys.used_bytes.get();
                 let more = used.max(value).saturating_sub(used.max(phys.reserved.get()));
-                let above = self.dir.parent().map_or(u64::MAX, |parent| self.dsl.available(&parent, false));
+                let above = match self.dir.parent() {
+                    Some(parent) => self.dsl.available(&parent, false),
+                    None => self.dsl.usable_space(SpaceCheck::Normal).saturating_sub(used),
+                };
                 let over_quota = phys.quota.get() != 0 && value > phys.quota.get();
                 if more > 0 && (more > above || over_quota) {
                     bail!(NoSpace, "size is greater than available space");

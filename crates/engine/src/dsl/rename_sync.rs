@@ -13,10 +13,9 @@ use std::sync::Arc;
 
 use ondisk::dsl::{UsedKind, dir_field};
 use ondisk::feature::Feature;
-use ondisk::objset::ObjsetType;
 
 use super::dataset::Dataset;
-use super::dir::Dir;
+use super::dir::{Dir, beyond_reservation};
 use super::meta::SpaceDelta;
 use super::names::{DatasetName, NAME_BYTES_MAX, NESTING_MAX};
 use super::space::SpaceCheck;
@@ -65,10 +64,6 @@ impl Dsl {
             return Err(refuse("datasets must be within same pool", ErrorKind::Invalid));
         }
         let (parent, last) = self.check_new_name("rename to", to)?;
-        let parent_head = self.dataset(parent.phys().head_dataset.get())?;
-        if parent_head.objset_type()? != ObjsetType::FileSystem {
-            return Err(refuse("parent is not a filesystem", ErrorKind::Invalid));
-        }
         if parent.object == old_parent.object {
             return self.check_lengths(&dir, from, to).map(|()| (dir, parent, last));
         }
@@ -89,28 +84,36 @@ impl Dsl {
         Ok((dir, parent, last))
     }
 
-    /// What `target` could still use if `space` had left `source`: above their common ancestor nothing changes.
+    /// What `target` could still use if `space` had left `source`. Above their common ancestor nothing changes; to that one comes back
+    /// what reservations on the way do not keep.
+    #[doc(alias = "dsl_dir_transfer_possible")]
     fn available_after_leaving(&self, target: &Arc<Dir>, source: &Arc<Dir>, space: u64) -> u64 {
-        let mut sources = vec![source.clone()];
-        while let Some(above) = sources.last().and_then(|dir| dir.parent()) {
-            sources.push(above);
-        }
-        // From the target up to the common ancestor each quota counts; what is free beyond it is made free by the move.
-        let mut available = u64::MAX;
-        let mut at = Some(target.clone());
-        while let Some(dir) = at {
-            if sources.iter().any(|source| source.object == dir.object) {
-                return available.min(self.available(&dir, false).saturating_add(space));
+        let above = |dir: &Arc<Dir>| {
+            let mut path = vec![dir.clone()];
+            while let Some(parent) = path.last().and_then(|dir| dir.parent()) {
+                path.push(parent);
+            }
+            path
+        };
+        let targets = above(target);
+        let mut left = -(space.min(i64::MAX as u64) as i64);
+        let mut ancestor = None;
+        for dir in above(source) {
+            ancestor = targets.iter().position(|target| target.object == dir.object);
+            if ancestor.is_some() {
+                break;
             }
             let phys = dir.phys();
-            let own = match phys.quota.get() {
-                0 => u64::MAX,
-                quota => quota.saturating_sub(phys.used_bytes.get().saturating_add(dir.promised())),
-            };
-            available = available.min(own);
-            at = dir.parent();
+            left = beyond_reservation(phys.used_bytes.get(), phys.reserved.get(), left);
         }
-        available
+        let Some(ancestor) = ancestor else { return 0 };
+        let from_above = self.available_with(&targets[ancestor], false, left.unsigned_abs());
+        targets[..ancestor].iter().rev().fold(from_above, |from_above, dir| {
+            let phys = dir.phys();
+            let used = phys.used_bytes.get().saturating_add(dir.promised());
+            let limit = if phys.quota.get() == 0 { u64::MAX } else { phys.quota.get() };
+            from_above.saturating_add(phys.reserved.get().saturating_sub(used)).min(limit.saturating_sub(used))
+        })
     }
 
     /// No name below may become too long.
@@ -225,6 +228,7 @@ impl Dsl {
             for (head, object) in dsl.check_snapshot_rename(&head, &from, &to, recursive)? {
                 let snapshot = dsl.dataset(object)?;
                 dsl.record_dataset_event(&snapshot, "rename", &format!("-> @{to}"), tx)?;
+                dsl.note_snapshots_changed(&head.dir, tx)?;
                 let names = head.phys().snapshot_names.get();
                 dsl.meta.mos.zap_remove(names, &from, tx)?;
                 dsl.meta.mos.zap_add_u64(names, &to, object, tx)?;

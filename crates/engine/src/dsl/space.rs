@@ -102,6 +102,11 @@ impl Dsl {
 
     /// What a directory may still use. With `on_disk_only`, promises are not counted.
     pub fn available(&self, dir: &Arc<Dir>, on_disk_only: bool) -> u64 {
+        self.available_with(dir, on_disk_only, 0)
+    }
+
+    /// The same if `freed` bytes that it and all above it use came free.
+    pub(super) fn available_with(&self, dir: &Arc<Dir>, on_disk_only: bool, freed: u64) -> u64 {
         let mut path = vec![dir.clone()];
         while let Some(parent) = path.last().and_then(|dir| dir.parent()) {
             path.push(parent);
@@ -109,13 +114,17 @@ impl Dsl {
         let mut from_above = u64::MAX;
         for (index, dir) in path.iter().rev().enumerate() {
             let phys = dir.phys();
-            let used = phys.used_bytes.get().saturating_add(if on_disk_only { 0 } else { dir.promised() });
+            let mut used = phys.used_bytes.get().saturating_add(if on_disk_only { 0 } else { dir.promised() });
             let mut limit = if phys.quota.get() == 0 { u64::MAX } else { phys.quota.get() };
             if index == 0 {
                 limit = limit.min(self.usable_space(SpaceCheck::Normal));
             }
             if from_above != u64::MAX {
                 from_above = from_above.saturating_add(phys.reserved.get().saturating_sub(used));
+            }
+            if index + 1 == path.len() {
+                used = used.saturating_sub(freed);
+                from_above = from_above.saturating_add(freed);
             }
             from_above = if used > limit { 0 } else { from_above.min(limit - used) };
         }

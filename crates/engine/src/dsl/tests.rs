@@ -13,6 +13,8 @@ use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+mod destroy;
+
 use super::feature::Features;
 use super::*;
 use crate::alloc::{Allocator, ClassKind, Group, GroupConfig, LoadSpaceMap, Metaslab, RangeTree};
@@ -78,6 +80,7 @@ impl LoadSpaceMap for FreeOnDisk {
 }
 
 struct Rig {
+    device: Arc<MemDevice>,
     context: Arc<DmuContext>,
     group: Arc<Group>,
     free: Arc<FreeOnDisk>,
@@ -114,7 +117,7 @@ fn rig() -> Rig {
         group.add_metaslab(Metaslab::new(0, id, METASLAB_BYTES, 9, None, 0));
     }
     allocator.add_group(group.clone());
-    let io = BlockIo::new(&host, Arc::new(OneDevice(device)), allocator, BlockThreads { writers: 1, readers: 1 });
+    let io = BlockIo::new(&host, Arc::new(OneDevice(device.clone())), allocator, BlockThreads { writers: 1, readers: 1 });
     io.set_features(BlockFeatures { embedded_data: true, hole_birth: true, ..BlockFeatures::default() });
     io.set_writable(true);
     let context = Arc::new(DmuContext {
@@ -126,7 +129,7 @@ fn rig() -> Rig {
         tunables: Tunables::default(),
         read_only: false,
     });
-    Rig { context, group, free, dsl: Mutex::new(None), root: Mutex::new(BlkPtr::ZERO) }
+    Rig { device, context, group, free, dsl: Mutex::new(None), root: Mutex::new(BlkPtr::ZERO) }
 }
 
 fn mos_options(context: &Arc<DmuContext>, owner: &Arc<MosSpace>) -> ObjsetOptions {
@@ -272,10 +275,9 @@ impl Rig {
                 walker.walk_objset(&dataset.phys().block, head, dataset.phys().prev_snapshot_txg.get());
             }
         }
-        if let Some(tree) = dsl.meta.mos.zap_u64(1, "bptree_obj").unwrap()
-            && let Some(entry) = bptree::Bptree(tree).first(&dsl.meta).unwrap()
-        {
-            let walk = Traversal::new(&self.context, 99, 0).children_first().resume(&entry.resume);
+        let tree = dsl.meta.mos.zap_u64(1, "bptree_obj").unwrap();
+        for entry in tree.map_or_else(Vec::new, |tree| bptree::Bptree(tree).entries(&dsl.meta).unwrap()) {
+            let walk = Traversal::new(&self.context, 99, entry.birth_txg.get()).children_first().resume(&entry.resume);
             walk.run(&entry.block, &mut |block| {
                 walker.visit(block.pointer, &block.at);
                 Ok(ControlFlow::Continue(()))
@@ -291,6 +293,25 @@ impl Rig {
         }
         walker.claims.compare(0, &allocated, &mut walker.report);
         assert!(walker.report.is_clean(), "{:?}", walker.report.findings);
+    }
+
+    /// Makes all copies of a block unreadable; returns what they were.
+    fn damage(&self, bp: &BlkPtr) -> Vec<Vec<u8>> {
+        self.context.cache.invalidate(bp);
+        let places = bp.dvas().map(|dva| {
+            let mut good = vec![0; 512];
+            self.device.read_copy(0, dva.offset, &mut good).unwrap();
+            self.device.write(dva.offset, &[&[0xab; 512]]).unwrap();
+            good
+        });
+        places.collect()
+    }
+
+    /// They are what they were.
+    fn repair(&self, bp: &BlkPtr, good: &[Vec<u8>]) {
+        for (dva, good) in bp.dvas().zip(good) {
+            self.device.write(dva.offset, &[good]).unwrap();
+        }
     }
 
     fn check_dataset(&self, dsl: &Arc<Dsl>, dataset: &Arc<Dataset>) {
@@ -323,7 +344,7 @@ impl Rig {
 }
 
 fn new_dataset(name: &str) -> NewDataset {
-    NewDataset { name: name.into(), objset_type: ObjsetType::FileSystem, properties: Vec::new(), fill: fill() }
+    NewDataset { name: name.into(), objset_type: ObjsetType::FileSystem, case_insensitive: false, properties: Vec::new(), fill: fill() }
 }
 
 #[test]
@@ -455,6 +476,63 @@ fn a_rename_moves_names_and_sums() {
     let details: Vec<_> = history.iter().filter(|record| record.str("internal_name") == Some("rename")).collect();
     assert_eq!(details[0].str("history internal str"), Some("-> pool/d/x"));
     assert_eq!(details[0].str("dsname"), Some("pool/a/b"));
+}
+
+/// What leaves a directory that has reserved more than it uses then does not come free above it.
+#[test]
+fn a_rename_does_not_take_what_a_reservation_keeps() {
+    let rig = rig();
+    rig.create();
+    for name in ["pool/a", "pool/a/c", "pool/b", "pool/d"] {
+        rig.with_syncs(|dsl| dsl.create_dataset(new_dataset(name))).unwrap();
+    }
+    let set = |name: &str, property: &str, value: u64| {
+        let change = PropertyChange::Set(PropertyValue::Number(value));
+        rig.with_syncs(|dsl| dsl.set_properties(name, vec![(property.into(), change)])).map_err(|error| error.kind())
+    };
+    let rename = |from: &str, to: &str| rig.with_syncs(|dsl| dsl.rename_dataset(from, to)).map_err(|error| error.kind());
+    set("pool/a", "reservation", 200 << 20).unwrap();
+    set("pool/a/c", "refreservation", 150 << 20).unwrap();
+    set("pool/d", "refreservation", 130 << 20).unwrap();
+    let available = rig.dsl().available(&rig.dsl().root_dir().unwrap(), false);
+    assert!(available < 100 << 20, "{available}");
+    assert_eq!(rename("pool/a/c", "pool/b/c"), Err(ErrorKind::NoSpace), "200 MiB stay reserved, 150 would be used elsewhere");
+    set("pool/a", "reservation", 0).unwrap();
+    rename("pool/a/c", "pool/b/c").unwrap();
+    // And where a reservation waits for it, it needs nothing of those above.
+    set("pool/a", "reservation", 90 << 20).unwrap();
+    set("pool/b/c", "refreservation", 80 << 20).unwrap();
+    set("pool/d", "refreservation", 190 << 20).unwrap();
+    rename("pool/b/c", "pool/a/c").unwrap();
+    rig.check();
+    assert_eq!(set("pool", "reservation", 1 << 40), Err(ErrorKind::NoSpace));
+    set("pool", "reservation", 300 << 20).unwrap();
+    rig.reopen();
+    rig.check();
+}
+
+#[test]
+fn snapshots_say_when_they_were_renamed() {
+    let rig = rig();
+    rig.create();
+    let dsl = rig.dsl();
+    let changed = || dsl.open_dataset("pool/$ORIGIN").unwrap().any_property("snapshots_changed").unwrap();
+    assert_eq!(changed(), None);
+    rig.with_syncs(|dsl| dsl.rename_snapshot("pool/$ORIGIN", "$ORIGIN", "then", false)).unwrap();
+    assert!(changed().unwrap().0.number() > 1 << 30);
+    rig.check();
+}
+
+#[test]
+fn a_volume_has_no_children() {
+    let rig = rig();
+    rig.create();
+    let volume = NewDataset { objset_type: ObjsetType::Volume, ..new_dataset("pool/v") };
+    rig.with_syncs(|dsl| dsl.create_dataset(volume)).unwrap();
+    rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/a"))).unwrap();
+    let error = rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/v/x"))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert_eq!(rig.with_syncs(|dsl| dsl.rename_dataset("pool/a", "pool/v/a")).unwrap_err().kind(), ErrorKind::Invalid);
 }
 
 #[test]
@@ -752,16 +830,16 @@ fn an_object_set_that_was_written_meanwhile_is_opened_again() {
     let root = dataset.phys().block;
     let open = |root| Objset::open(dataset.objset_options().unwrap(), root).unwrap();
     let (early, late) = (open(root), open(root));
-    let kept = dsl.keep_objset(&dataset, early.clone(), &root).unwrap();
+    let kept = dsl.keep_objset(&dataset, early.clone(), &root).unwrap().unwrap();
     assert!(Arc::ptr_eq(&kept, &early) && Arc::ptr_eq(&dsl.objset(&dataset).unwrap(), &early));
-    assert!(Arc::ptr_eq(&dsl.keep_objset(&dataset, open(root), &root).unwrap(), &early));
+    assert!(Arc::ptr_eq(&dsl.keep_objset(&dataset, open(root), &root).unwrap().unwrap(), &early));
     let tx = OpenTx::assign(&early, 1 << 20).unwrap();
     early.hold(1).unwrap().write(&tx, 0, &[7; 4096]).unwrap();
     drop((tx, kept, early));
     rig.next_txg();
     rig.next_txg();
     assert_ne!(dataset.phys().block, root);
-    assert!(dsl.keep_objset(&dataset, late, &root).is_none());
+    assert!(dsl.keep_objset(&dataset, late, &root).unwrap().is_none());
     let mut byte = [0];
     dsl.objset(&dataset).unwrap().hold(1).unwrap().read(9, &mut byte).unwrap();
     assert_eq!(byte, [7]);

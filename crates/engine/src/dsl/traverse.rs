@@ -7,12 +7,14 @@
 //! left out without being read, since a block is never older than what it points to.
 //!
 //! Blocks are visited before or after what is below them. To free them, after: a block that was freed is not needed to find
-//! those below it any more.
+//! those below it any more. The place to go on at is a block of data, or the first object of a block of dnodes that was not looked
+//! into yet. OpenZFS stops at a block of dnodes, too, when all below it is done: that is named as a block of object 0.
 //!
 //! ```text
 //!   objset block -> meta-dnode's tree -> each dnode's tree, its spill block;  then the three accounting objects
 //! ```
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 
 use ondisk::blkptr::BlkPtr;
@@ -51,6 +53,11 @@ pub struct Traversal<'a> {
     after_txg: u64,
     children_first: bool,
     resume: Option<Position>,
+    /// A block of dnodes that is to be visited, but not what is below it.
+    done_below: Option<u64>,
+    pause: Option<&'a dyn Fn() -> bool>,
+    /// Where a block could not be read.
+    failed: Cell<Option<Position>>,
 }
 
 /// A level-0 block of an object.
@@ -60,12 +67,31 @@ struct Position {
     block: u64,
 }
 
+impl Position {
+    /// All zeros is the start: block 0 of object 0 would be a block of dnodes with all below it done.
+    fn bookmark(self) -> BlockBookmarkPhys {
+        if self == (Position { object: 0, block: 0 }) {
+            return BlockBookmarkPhys::default();
+        }
+        BlockBookmarkPhys { objset: DESTROYED_OBJSET.into(), object: self.object.into(), level: 0.into(), block: self.block.into() }
+    }
+}
+
 type Flow = ControlFlow<Option<Position>>;
 
 impl<'a> Traversal<'a> {
     /// All blocks born after `after_txg`, each before what is below it.
     pub fn new(context: &'a DmuContext, objset: u64, after_txg: u64) -> Self {
-        Traversal { context, objset, after_txg, children_first: false, resume: None }
+        Traversal {
+            context,
+            objset,
+            after_txg,
+            children_first: false,
+            resume: None,
+            done_below: None,
+            pause: None,
+            failed: Cell::new(None),
+        }
     }
 
     /// Each block after what is below it.
@@ -78,9 +104,26 @@ impl<'a> Traversal<'a> {
     /// Goes on where an earlier traversal stopped.
     #[must_use]
     pub fn resume(mut self, at: &BlockBookmarkPhys) -> Self {
-        let position = Position { object: at.object.get(), block: at.block.get() };
-        self.resume = Some(position).filter(|position| *position != Position { object: 0, block: 0 });
+        let (object, block) = (at.object.get(), at.block.get());
+        (self.resume, self.done_below) = match object {
+            _ if *at == BlockBookmarkPhys::default() => (None, None),
+            0 => (Some(Position { object: block.saturating_mul(DNODES_PER_BLOCK), block: 0 }), Some(block)),
+            object => (Some(Position { object, block }), None),
+        };
         self
+    }
+
+    /// Asked before each block of dnodes whether to stop there.
+    #[must_use]
+    pub fn pause_if(mut self, pause: &'a dyn Fn() -> bool) -> Self {
+        self.pause = Some(pause);
+        self
+    }
+
+    /// After an error: where to go on if the block that could not be read can be read again. All before it was visited.
+    /// `None`: where the traversal began.
+    pub fn failed_at(&self) -> Option<BlockBookmarkPhys> {
+        self.failed.get().map(Position::bookmark)
     }
 
     /// Visits the blocks. If the visitor stopped it: where to resume.
@@ -111,15 +154,7 @@ impl<'a> Traversal<'a> {
         })?;
         Ok(match flow {
             ControlFlow::Continue(()) => None,
-            ControlFlow::Break(position) => {
-                let position = position.unwrap_or(Position { object: 0, block: 0 });
-                Some(BlockBookmarkPhys {
-                    objset: DESTROYED_OBJSET.into(),
-                    object: position.object.into(),
-                    level: 0.into(),
-                    block: position.block.into(),
-                })
-            }
+            ControlFlow::Break(position) => Some(position.unwrap_or(Position { object: 0, block: 0 }).bookmark()),
         })
     }
 
@@ -158,6 +193,20 @@ impl<'a> Traversal<'a> {
         Position { object: block.at.object, block: block.at.block.checked_shl(shift).unwrap_or(u64::MAX) }
     }
 
+    /// Where to begin to have all of a block that was not looked into.
+    fn position_before(&self, block: &Bookmark, dnode: &Dnode) -> Position {
+        let first = block.block.checked_shl(span_shift(dnode, block.level)).unwrap_or(u64::MAX);
+        match block.object {
+            0 => Position { object: first.saturating_mul(DNODES_PER_BLOCK), block: 0 },
+            object => Position { object, block: first },
+        }
+    }
+
+    /// What is below here cannot be read or makes no sense. What was done before this traversal began stays done.
+    fn note_failure(&self, at: Position) {
+        self.failed.set(Some(at).filter(|at| self.resume.is_none_or(|resume| *at > resume)));
+    }
+
     fn visit_object<'v>(&self, object: u64, dnode: &Dnode, visit: &mut Visit<'v>) -> Result<Flow> {
         if dnode.object_type == ObjectType::NONE {
             return Ok(ControlFlow::Continue(()));
@@ -187,23 +236,27 @@ impl<'a> Traversal<'a> {
         if at.object != 0 {
             return Position { object: at.object, block: last } < resume;
         }
-        match resume.object {
-            0 => last < resume.block,
-            // A block of the meta-dnode is done when all objects in it are.
-            object => last.saturating_add(1).saturating_mul(DNODES_PER_BLOCK) <= object,
-        }
+        // A block of the meta-dnode is done when all objects in it are; that which the traversal stopped at is not.
+        last.saturating_add(1).saturating_mul(DNODES_PER_BLOCK) <= resume.object
     }
 
     fn visit_block<'v>(&self, dnode: &Dnode, pointer: &BlkPtr, at: Bookmark, visit: &mut Visit<'v>) -> Result<Flow> {
         if pointer.is_hole() || pointer.is_redacted() || pointer.birth() <= self.after_txg || self.is_done(dnode, &at) {
             return Ok(ControlFlow::Continue(()));
         }
+        let is_dnodes = at.object == 0 && at.level == 0;
+        let done_below = is_dnodes && self.done_below == Some(at.block);
+        if is_dnodes && !done_below && self.pause.is_some_and(|pause| pause()) {
+            return Ok(ControlFlow::Break(Some(self.position_before(&at, dnode))));
+        }
         let block = Visited { pointer, at, dnode: Some(dnode) };
         self.visit_around(&block, visit, |visit| {
-            if at.level > 0 {
+            if done_below {
+                Ok(ControlFlow::Continue(()))
+            } else if at.level > 0 {
                 self.visit_indirect(dnode, &block, visit)
             } else if at.object == 0 {
-                self.visit_dnodes(&block, visit)
+                self.visit_dnodes(dnode, &block, visit)
             } else {
                 Ok(ControlFlow::Continue(()))
             }
@@ -211,7 +264,8 @@ impl<'a> Traversal<'a> {
     }
 
     fn visit_indirect<'v>(&self, dnode: &Dnode, block: &Visited<'_>, visit: &mut Visit<'v>) -> Result<Flow> {
-        let data = self.context.cache.read(block.pointer, &block.at).within(|| block.at)?;
+        let read = self.context.cache.read(block.pointer, &block.at).within(|| block.at);
+        let data = read.inspect_err(|_| self.note_failure(self.position_before(&block.at, dnode)))?;
         let children = BlkPtr::slice_of(&data);
         let first = block.at.block.saturating_mul(children.len() as u64);
         for (index, pointer) in children.iter().enumerate() {
@@ -223,13 +277,14 @@ impl<'a> Traversal<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn visit_dnodes<'v>(&self, block: &Visited<'_>, visit: &mut Visit<'v>) -> Result<Flow> {
-        let data = self.context.cache.read(block.pointer, &block.at).within(|| block.at)?;
+    fn visit_dnodes<'v>(&self, meta: &Dnode, block: &Visited<'_>, visit: &mut Visit<'v>) -> Result<Flow> {
+        let read = self.context.cache.read(block.pointer, &block.at).within(|| block.at);
+        let data = read.inspect_err(|_| self.note_failure(self.position_before(&block.at, meta)))?;
         let mut slot = 0;
         while let Some(bytes) = data.get(slot * DNODE_SLOT_BYTES..).filter(|bytes| bytes.len() >= DNODE_SLOT_BYTES) {
             let object = block.at.block.saturating_mul(DNODES_PER_BLOCK).saturating_add(slot as u64);
             if !Dnode::peek_free(bytes) && object != 0 {
-                let dnode = Dnode::decode(bytes).within(|| block.at)?;
+                let dnode = Dnode::decode(bytes).within(|| block.at).inspect_err(|_| self.note_failure(Position { object, block: 0 }))?;
                 if let stop @ ControlFlow::Break(_) = self.visit_object(object, &dnode, visit)? {
                     return Ok(stop);
                 }

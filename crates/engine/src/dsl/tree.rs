@@ -10,7 +10,8 @@
 //! 2. An object set with unsynced changes is in `objsets`.
 //!
 //! # Locks
-//! `config`: readers look names up, sync tasks write. Then the tables, one at a time.
+//! `config`: readers look names up, sync tasks write. Then the tables, one at a time; but under that of object sets the one of datasets
+//! and a dataset's state.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -354,20 +355,25 @@ impl Dsl {
             }
             let root = dataset.phys().block;
             let opened = Objset::open(dataset.objset_options()?, root)?;
-            if let Some(kept) = self.keep_objset(dataset, opened, &root) {
+            if let Some(kept) = self.keep_objset(dataset, opened, &root)? {
                 return Ok(kept);
             }
         }
     }
 
     /// The object set that was opened at `root`, or the one that another thread has opened. `None`: it was open meanwhile, was written, and
-    /// is closed again, so that what was opened here is old.
-    pub(super) fn keep_objset(&self, dataset: &Arc<Dataset>, opened: Arc<Objset>, root: &BlkPtr) -> Option<Arc<Objset>> {
+    /// is closed again, so that what was opened here is old. The dataset may be destroyed by now.
+    pub(super) fn keep_objset(&self, dataset: &Arc<Dataset>, opened: Arc<Objset>, root: &BlkPtr) -> Result<Option<Arc<Objset>>> {
         let mut objsets = self.objsets.lock();
-        if !objsets.contains_key(&dataset.object) && dataset.phys().block != *root {
-            return None;
+        if !objsets.contains_key(&dataset.object) {
+            if self.datasets.lock().get(&dataset.object).map(Weak::as_ptr) != Some(Arc::as_ptr(dataset)) {
+                bail!(NotFound, "{}: dataset does not exist", dataset.dir.full_name());
+            }
+            if dataset.phys().block != *root {
+                return Ok(None);
+            }
         }
-        Some(objsets.entry(dataset.object).or_insert_with(|| (dataset.clone(), opened)).1.clone())
+        Ok(Some(objsets.entry(dataset.object).or_insert_with(|| (dataset.clone(), opened)).1.clone()))
     }
 
     /// An object set was just created for a dataset.
@@ -377,8 +383,9 @@ impl Dsl {
 
     /// A dataset is destroyed.
     pub(super) fn forget_dataset(&self, object: u64) {
-        self.objsets.lock().remove(&object);
+        // In this order: who opens an object set looks whether the dataset lives before it is put into the table.
         self.datasets.lock().remove(&object);
+        self.objsets.lock().remove(&object);
         self.dirty.lock().datasets.remove(&object);
     }
 

@@ -154,7 +154,8 @@ impl Pool {
             Err(_) if options.read_only => None,
             Err(error) => return Err(error),
         };
-        let shared = if options.read_only { None } else { Some(open_shared(&context, &vdevs, &dsl)?) };
+        // What only reads wants no more of the tables than what they save.
+        let shared = if options.read_only { SharedBlocks::open(&dsl, &vdevs).ok() } else { Some(open_shared(&context, &vdevs, &dsl)?) };
         let deferred = mos.zap_u64(key::DIRECTORY, key::DEFERRED_BPOBJ)?.map(Bpobj);
         let pool = Arc::new(Pool {
             vdevs,

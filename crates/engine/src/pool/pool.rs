@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::config::PoolConfig;
 use super::heartbeat::Heartbeat;
-use super::shared_blocks::SharedBlocks;
+use super::shared_blocks::{CloneSpace, DedupSpace, SharedBlocks};
 use super::space_maps::{FeatureCounts, SpaceMaps};
 use crate::alloc::ClassKind;
 use crate::dmu::{DmuContext, SyncTx};
@@ -120,6 +120,11 @@ impl Pool {
             capacity.allocated += space.allocated;
         }
         capacity
+    }
+
+    /// What deduplication and cloning do for the pool.
+    pub fn shared_space(&self) -> (DedupSpace, CloneSpace) {
+        self.shared.as_ref().map_or_else(Default::default, |shared| (shared.dedup_space(), shared.clone_space()))
     }
 
     /// Tells the DSL how much space there is.

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use ondisk::bpobj::{BlockBookmarkPhys, BptreeEntryPhys, DESTROYED_OBJSET};
 use ondisk::dsl::DatasetPhys;
 use ondisk::feature::Feature;
 use zerocopy::FromBytes;
@@ -10,6 +11,7 @@ use super::Pool;
 use super::check::{CheckOptions, CheckReport, Finding, Walker};
 use crate::dsl::bpobj::Bpobj;
 use crate::dsl::bptree::Bptree;
+use crate::dsl::Traversal;
 use crate::dsl::meta::key;
 use crate::error::Result;
 use crate::zio::Bookmark;
@@ -67,9 +69,25 @@ impl Pool {
         }
         if let Some(object) = meta.mos.zap_u64(key::DIRECTORY, key::BPTREE)? {
             for entry in Bptree(object).entries(meta)? {
-                walker.walk_objset(&entry.block, u64::MAX, entry.birth_txg.get());
+                if entry.resume == BlockBookmarkPhys::default() {
+                    walker.walk_objset(&entry.block, u64::MAX, entry.birth_txg.get());
+                } else {
+                    self.claim_half_freed(walker, &entry);
+                }
             }
         }
         Ok(())
+    }
+
+    /// What is left of a destroyed dataset of which some blocks have been freed: the walk goes on where that stopped.
+    fn claim_half_freed(&self, walker: &mut Walker<'_>, entry: &BptreeEntryPhys) {
+        let walk = Traversal::new(&self.context, DESTROYED_OBJSET, entry.birth_txg.get()).children_first().resume(&entry.resume);
+        let walked = walk.run(&entry.block, &mut |block| {
+            walker.visit(block.pointer, &block.at);
+            Ok(ControlFlow::Continue(()))
+        });
+        if let Err(error) = walked {
+            walker.report.find(Finding::Unreadable { block: "a destroyed dataset".to_owned(), reason: error.to_string() });
+        }
     }
 }

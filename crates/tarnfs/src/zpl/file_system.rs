@@ -183,7 +183,8 @@ impl std::fmt::Debug for FileSystem {
 pub(super) const NAME_MAX: usize = 255;
 /// Longest name in bytes, with the property `longname`.
 const LONG_NAME_MAX: usize = 1023;
-const CASE_INSENSITIVE: u64 = 1;
+/// Values of the property `casesensitivity`.
+pub(crate) const CASE_INSENSITIVE: u64 = 1;
 const CASE_MIXED: u64 = 2;
 
 impl FileSystem {

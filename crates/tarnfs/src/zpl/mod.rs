@@ -54,6 +54,7 @@ pub use clone::CloneRange;
 pub use create::{NewFileSystem, initialize};
 pub use directory::DirectoryEntry;
 pub use file::{Seek, WriteMarks, WriteMode};
+pub(crate) use file_system::CASE_INSENSITIVE;
 pub use file_system::{AccessTime, AclRules, AclType, Credentials, FileSystem, MountOptions, Space};
 pub use inspect::RawXattrs;
 pub use posix_acl::AclKind;

@@ -27,6 +27,15 @@ fn address(bp: &BlkPtr) -> Option<(u32, u64)> {
     bp.first_dva().map(|dva| (dva.vdev, dva.offset))
 }
 
+/// What clones are about, in bytes on disk without the share of parity.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CloneSpace {
+    /// What the blocks that were cloned take.
+    pub used: u64,
+    /// What their clones would take besides.
+    pub saved: u64,
+}
+
 /// An entry that this pass came by.
 struct Live {
     count: u64,
@@ -231,8 +240,11 @@ impl CloneTable {
         Ok(table)
     }
 
-    pub(super) fn saved_bytes(&self) -> u64 {
-        self.vdevs.values().fold(0, |sum: u64, table| sum.saturating_add(table.phys.saved.get()))
+    pub(super) fn space(&self) -> CloneSpace {
+        self.vdevs.values().fold(CloneSpace::default(), |sum, table| CloneSpace {
+            used: sum.used.saturating_add(table.phys.used.get()),
+            saved: sum.saved.saturating_add(table.phys.saved.get()),
+        })
     }
 
     pub(super) fn is_dirty(&self) -> bool {

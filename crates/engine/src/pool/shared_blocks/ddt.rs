@@ -35,6 +35,17 @@ const EDONR: u8 = 13;
 /// Sums over a class of entries.
 type Statistics = Vec<u64>;
 
+/// What the tables are about, in bytes on disk without the share of parity.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DedupSpace {
+    /// What the blocks take.
+    pub allocated: u64,
+    /// What they would take if each reference had a block to itself.
+    pub referenced: u64,
+    /// What the tables and their logs take themselves.
+    pub tables: u64,
+}
+
 /// An entry that this pass came by.
 struct Live {
     /// Which ZAP has a version of it.
@@ -360,18 +371,14 @@ fn empty_log(mos: &Mos, object: u64, tx: &SyncTx<'_>) -> Result<()> {
     mos.set_bonus(object, header.as_bytes(), tx)
 }
 
-/// The allocated bytes that all references stand for, without those that there are.
-fn saved_on_disk(mos: &Mos) -> Result<u64> {
+/// Adds the sums of a class to what the blocks of the tables take, and would take if each reference had its own.
+fn add_sums(totals: &mut DedupSpace, sums: &[u64]) {
     const ALLOCATED: usize = 3;
     const REFERENCED: usize = 7;
-    let Some(object) = mos.zap_u64(key::DIRECTORY, STATISTICS)? else { return Ok(0) };
-    let mut saved = 0_u64;
-    for (_, sums) in mos.zap_entries(object)? {
-        for bucket in sums.to_u64s().chunks_exact(STATISTICS_NUMBERS) {
-            saved = saved.saturating_add(bucket[REFERENCED].saturating_sub(bucket[ALLOCATED]));
-        }
+    for bucket in sums.chunks_exact(STATISTICS_NUMBERS) {
+        totals.allocated = totals.allocated.saturating_add(bucket[ALLOCATED]);
+        totals.referenced = totals.referenced.saturating_add(bucket[REFERENCED]);
     }
-    Ok(saved)
 }
 
 /// The tables of all algorithms.
@@ -379,7 +386,7 @@ pub(super) struct DedupTables {
     tables: BTreeMap<u8, Table>,
     changed: BTreeSet<u8>,
     /// `None`: not known since the last change.
-    saved: Option<u64>,
+    space: Option<DedupSpace>,
 }
 
 impl DedupTables {
@@ -390,15 +397,35 @@ impl DedupTables {
                 tables.insert(algorithm, table);
             }
         }
-        Ok(DedupTables { tables, changed: BTreeSet::new(), saved: None })
+        Ok(DedupTables { tables, changed: BTreeSet::new(), space: None })
     }
 
-    /// What the sums on disk say; they change with each sync of a table.
-    pub(super) fn saved_bytes(&mut self, mos: &Mos) -> u64 {
-        if self.saved.is_none() {
-            self.saved = saved_on_disk(mos).ok();
+    /// What the sums say; they change with each sync of a table.
+    pub(super) fn space(&mut self, meta: &Meta) -> DedupSpace {
+        if self.space.is_none() {
+            self.space = self.count_space(meta).ok();
         }
-        self.saved.unwrap_or(0)
+        self.space.unwrap_or_default()
+    }
+
+    /// The sums on disk are those of the tables: what is only in the logs comes on top of that.
+    fn count_space(&self, meta: &Meta) -> Result<DedupSpace> {
+        let mut space = DedupSpace::default();
+        if let Some(object) = meta.mos.zap_u64(key::DIRECTORY, STATISTICS)? {
+            for (_, sums) in meta.mos.zap_entries(object)? {
+                add_sums(&mut space, &sums.to_u64s());
+            }
+        }
+        for table in self.tables.values() {
+            let mut sums = vec![0; STATISTICS_BUCKETS * STATISTICS_NUMBERS];
+            table.logged.iter().for_each(|(key, (_, entry))| table.count(meta, &mut sums, key, entry, true));
+            add_sums(&mut space, &sums);
+            let classes = Class::ALL.into_iter().map(|class| table.object(&meta.mos, class)).collect::<Result<Vec<_>>>()?;
+            for object in classes.into_iter().flatten().chain(table.logs.iter().copied()) {
+                space.tables = space.tables.saturating_add(meta.mos.0.hold(object)?.info().used_bytes);
+            }
+        }
+        Ok(space)
     }
 
     pub(super) fn is_dirty(&self) -> bool {
@@ -430,7 +457,7 @@ impl DedupTables {
 
     pub(super) fn sync(&mut self, meta: &Meta, tx: &SyncTx<'_>, freed: &mut Vec<DataPointer>) -> Result<()> {
         for algorithm in std::mem::take(&mut self.changed) {
-            self.saved = None;
+            self.space = None;
             let Some(table) = self.tables.get_mut(&algorithm) else { continue };
             if !table.sync(meta, tx, freed).within(|| format!("dedup table {}", table.name))? {
                 self.tables.remove(&algorithm);

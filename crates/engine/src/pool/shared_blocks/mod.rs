@@ -33,6 +33,9 @@ use crate::txg::Txg;
 use crate::vdev::VdevTree;
 use crate::zio::BlockTables;
 
+pub use brt::CloneSpace;
+pub use ddt::DedupSpace;
+
 use brt::CloneTable;
 use ddt::DedupTables;
 
@@ -65,7 +68,18 @@ impl SharedBlocks {
 
     /// Space that would be needed besides if nothing were shared: what files use, all together, may be so much more than there is.
     pub fn saved_bytes(&self) -> u64 {
-        self.dedup.lock().saved_bytes(&self.dsl.meta.mos).saturating_add(self.clones.lock().saved_bytes())
+        let dedup = self.dedup_space();
+        dedup.referenced.saturating_sub(dedup.allocated).saturating_add(self.clone_space().saved)
+    }
+
+    /// What deduplication does for the pool.
+    pub fn dedup_space(&self) -> DedupSpace {
+        self.dedup.lock().space(&self.dsl.meta)
+    }
+
+    /// What cloning does for the pool.
+    pub fn clone_space(&self) -> CloneSpace {
+        self.clones.lock().space()
     }
 
     /// Writes what has changed, and gives back the space of what nobody refers to any more.

@@ -89,9 +89,11 @@ impl Pools {
                 _ => None,
             })
         };
-        if let (Some(quota), Some(reservation)) = (number("quota").filter(|quota| *quota > 0), number("reservation"))
-            && reservation > quota
-        {
+        let limits = [("quota", "reservation"), ("quota", "refreservation"), ("refquota", "refreservation")];
+        let beyond = |(limit, reserved): (&str, &str)| {
+            number(limit).is_some_and(|limit| limit > 0 && number(reserved).is_some_and(|reserved| reserved > limit))
+        };
+        if limits.into_iter().any(beyond) {
             return Err(Failure::new(FailureKind::NoSpace));
         }
         let Some((parent, _)) = split_parent(name) else { return Ok(()) };

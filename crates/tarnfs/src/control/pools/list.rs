@@ -155,7 +155,8 @@ impl<'a> Walk<'a> {
             }
         }
         drop(dataset);
-        for (child, object) in self.dsl.children(dir)? {
+        // What is received beside a file system has no name for users.
+        for (child, object) in self.dsl.children(dir)?.into_iter().filter(|(child, _)| !child.contains('%')) {
             let child_dir = self.dsl.dir(object, Some(&child))?;
             self.below(&child_dir, &format!("{name}/{child}"), depth + 1)?;
         }

@@ -166,16 +166,29 @@ impl View<'_> {
             },
             "guid" => self.status.guid,
             "load_guid" => self.imported.load_guid,
-            "dedupratio" | "bcloneratio" => RATIO_NONE,
+            "dedupratio" | "dedup_table_size" | "bcloneratio" | "bcloneused" | "bclonesaved" => self.sharing(name),
             "freeing" => self.hidden_dir("$FREE")?,
             "leaked" => self.hidden_dir("$LEAK")?,
-            "expandsize" | "checkpoint" | "bcloneused" | "bclonesaved" | "dedup_table_size" | "dedupcached" | "last_scrubbed_txg" => 0,
+            "expandsize" | "checkpoint" | "dedupcached" | "last_scrubbed_txg" => 0,
             "readonly" => engine.is_read_only().into(),
             "maxblocksize" => BLOCK_BYTES_MAX,
             "maxdnodesize" => DNODE_BYTES_MAX,
             _ => return Ok(None),
         };
         Ok(Some(Value::Number(number)))
+    }
+
+    /// What deduplication and cloning do for the pool.
+    fn sharing(&self, name: &str) -> u64 {
+        let (dedup, clones) = self.imported.pool.engine().shared_space();
+        let ratio = |all: u64, there: u64| (u128::from(all) * 100).checked_div(u128::from(there)).map_or(RATIO_NONE, |ratio| ratio as u64);
+        match name {
+            "dedupratio" => ratio(dedup.referenced, dedup.allocated),
+            "dedup_table_size" => dedup.tables,
+            "bcloneratio" => ratio(clones.used.saturating_add(clones.saved), clones.used),
+            "bcloneused" => clones.used,
+            _ => clones.saved,
+        }
     }
 
     /// The space counted in one of the pool's own directories.

@@ -78,6 +78,11 @@ impl Pools {
         }
         self.mount_all_again(&now);
         self.bring_back(&taken_along);
+        if renamed.is_ok() {
+            // What it inherits comes from elsewhere now: what has stayed mounted learns of it.
+            pool.refresh_mount_options().map_err(|error| Failure::about_dataset(&error))?;
+            self.mounter.refresh(&pool);
+        }
         renamed.map_err(|error| rename_failure(&error))
     }
 

@@ -236,3 +236,70 @@ fn features_are_enabled_later() {
     let report = pool.check(true, &|_| ()).unwrap();
     assert!(report.is_clean(), "{:?}", report.findings);
 }
+
+#[test]
+fn what_is_being_received_is_left_alone() {
+    let mut rig = Rig::new();
+    let image = rig.image("a.img");
+    rig.create("tank", &[&image], Vec::new()).unwrap();
+    rig.make("tank/a", Vec::new()).unwrap();
+    let pool = rig.pools.pool("tank").unwrap().clone();
+    // As OpenZFS leaves them when a stream ends too early: a new file system, and one beside that which is to change.
+    pool.create_file_system("tank/a/%recv", Vec::new()).unwrap();
+    assert!(pool.file_system("tank/a").is_ok());
+    let flag = move |dsl: &Arc<engine::dsl::Dsl>, tx: &engine::dmu::SyncTx<'_>| {
+        const FLAGS: usize = 15 * 8;
+        let dataset = dsl.dataset_by_name("tank/a")?;
+        let mut record = dsl.meta.mos.bonus(dataset.object)?.to_vec();
+        record[FLAGS] |= 1;
+        dsl.meta.mos.set_bonus(dataset.object, &record, tx)
+    };
+    pool.engine().dsl.run_task(1, engine::dsl::SpaceCheck::None, |_| Ok(()), flag).unwrap();
+    drop(pool);
+    rig.export("tank");
+    let guid = rig.found()[0].status.guid;
+    rig.import(guid, "tank", false, Vec::new()).unwrap();
+    assert_eq!(rig.names(None, None), ["tank", "tank/a"]);
+    let pool = rig.pools.pool("tank").unwrap().clone();
+    let refused = pool.file_system("tank/a").err().expect("must be refused");
+    assert_eq!(refused.kind(), crate::ErrorKind::Busy, "{refused}");
+    for name in ["tank/a/%recv", "tank/a"] {
+        pool.destroy_file_system(name).unwrap();
+    }
+}
+
+#[test]
+fn a_rename_changes_what_is_inherited() {
+    let mut rig = Rig::new();
+    let image = rig.image("a.img");
+    rig.create("tank", &[&image], Vec::new()).unwrap();
+    rig.make("tank/a", Vec::new()).unwrap();
+    rig.make("tank/old", vec![Setting::new("readonly", 1)]).unwrap();
+    let fs = rig.pools.pool("tank").unwrap().file_system("tank/a").unwrap();
+    assert!(!fs.is_read_only());
+    let rename = |from: &str, to: &str| DatasetRename {
+        from: from.into(),
+        to: to.into(),
+        parents: false,
+        recursive: false,
+        no_remount: true,
+        force: false,
+    };
+    rig.pools.dataset_rename(rename("tank/a", "tank/old/a")).unwrap();
+    assert!(fs.is_read_only());
+    rig.pools.dataset_rename(rename("tank/old/a", "tank/a")).unwrap();
+    assert!(!fs.is_read_only());
+}
+
+#[test]
+fn what_is_reserved_from_the_start_is_within_the_limits() {
+    let mut rig = Rig::new();
+    let image = rig.image("a.img");
+    rig.create("tank", &[&image], Vec::new()).unwrap();
+    let mib = |name: &str, mib: u64| Setting::new(name, mib << 20);
+    for (limit, reserved) in [("quota", "reservation"), ("quota", "refreservation"), ("refquota", "refreservation")] {
+        assert_eq!(kind(rig.make("tank/a", vec![mib(limit, 10), mib(reserved, 11)])), FailureKind::NoSpace, "{limit}, {reserved}");
+        assert_eq!(kind(rig.make("tank/a", vec![mib(reserved, 11), mib(limit, 10)])), FailureKind::NoSpace, "{limit}, {reserved}");
+    }
+    rig.make("tank/a", vec![mib("refquota", 10), mib("reservation", 11), mib("refreservation", 10)]).unwrap();
+}
