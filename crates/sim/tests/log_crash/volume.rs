@@ -36,6 +36,7 @@ fn record(words: &[u64]) -> Vec<u8> {
 
 fn make(pool: &Arc<Pool>) -> Arc<Objset> {
     let new = NewDataset {
+        case_insensitive: false,
         name: "tank/volume".into(),
         objset_type: ObjsetType::Volume,
         properties: Vec::new(),
