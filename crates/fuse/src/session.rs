@@ -325,6 +325,8 @@ impl Session {
             transport.join();
             drop(watched);
             shared.destroy();
+            // Who goes on may destroy what the file system is of.
+            drop(shared);
             let _ = done.send(());
         };
         let spawned = std::thread::Builder::new().name(format!("{}-end", self.shared.options.name)).spawn(join);

@@ -3,6 +3,7 @@
 mod cachefile;
 mod create;
 mod destroy;
+mod device_contents;
 mod devices;
 mod events;
 mod export;

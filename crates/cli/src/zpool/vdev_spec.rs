@@ -242,6 +242,9 @@ fn check_use(session: &mut Session<'_>, specs: &[VdevSpec], complaints: &mut Com
             };
             complaints.add(session, format_args!("{} is part of {state} pool '{}'", path.display(), pool.status.name));
         }
+        for (device, kind) in super::device_contents::of(path) {
+            complaints.add(session, format_args!("{} contains a filesystem of type '{kind}'", device.display()));
+        }
     }
 }
 

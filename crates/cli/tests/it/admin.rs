@@ -171,6 +171,29 @@ fn space_by_owner() {
     assert!(rig.ok("zfs projectspace tank").contains("Project"));
 }
 
+/// Nobody was asked whether the ext4 on a device may go.
+#[test]
+fn a_device_with_a_file_system_is_taken_by_force_only() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("disk", 128 * MIB);
+    let run = |program: &str, words: &[&str]| Command::new(program).args(words).output().ok().filter(|output| output.status.success());
+    if run("blkid", &["-V"]).is_none() || run("mkfs.ext4", &["-q", "-F", &rig.text("disk")]).is_none() {
+        return sim::places::skipped("a device with a file system: blkid or mkfs.ext4 is missing");
+    }
+    let Some(made) = run("losetup", &["--find", "--show", &rig.text("disk")]) else {
+        return sim::places::skipped("a device with a file system: no loop device");
+    };
+    let device = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    rig.refused(&format!("zpool create -m none tank {device}"), &format!("{device} contains a filesystem of type 'ext4'"));
+    rig.refused(&format!("zpool create -n -m none tank {device}"), "use '-f' to override");
+    assert!(run("e2fsck", &["-fn", &device]).is_some(), "it was touched");
+    rig.ok(&format!("zpool create -f -m none tank {device}"));
+    rig.ok("zpool destroy tank");
+    rig.ok(&format!("zpool create -m none again {device}"));
+    rig.ok("zpool export again");
+    assert!(run("losetup", &["--detach", &device]).is_some());
+}
+
 #[test]
 fn labels_are_cleared_only_when_nobody_needs_them() {
     let Some(rig) = Rig::new() else { return };
