@@ -12,7 +12,7 @@
 //! the connections. When the pipe is closed, all others are gone, and it ends.
 
 use std::collections::BTreeSet;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -89,7 +89,7 @@ impl Witness {
 /// The witness's life: watches `server` (a process id) until it is gone.
 pub fn watch(server: u32) -> ExitCode {
     let _ = rustix::thread::set_name(c"tarn-witness");
-    let (mut input, mut text) = (io::stdin().lock(), Vec::new());
+    let (input, mut text) = (io::stdin(), Vec::new());
     let mut connections = BTreeSet::new();
     loop {
         let mut fds = [PollFd::new(&input, PollFlags::IN)];
@@ -100,10 +100,11 @@ pub fn watch(server: u32) -> ExitCode {
             Ok(0) => {}
             Ok(_) => {
                 let mut bytes = [0; 4096];
-                match input.read(&mut bytes) {
+                // Not through the buffer of `stdin`: nobody would be told of what lies there.
+                match rustix::io::read(&input, &mut bytes) {
                     Ok(0) => return ExitCode::SUCCESS,
                     Ok(count) => note(&mut text, &bytes[..count], &mut connections),
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(rustix::io::Errno::INTR) => {}
                     Err(_) => return ExitCode::FAILURE,
                 }
             }
