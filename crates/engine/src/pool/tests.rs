@@ -126,59 +126,6 @@ fn a_pool_that_could_not_be_exported_is_not_exported() {
     pool.export().unwrap();
 }
 
-/// A disk whose driver has a bug.
-struct BuggyDisk(disk::MemDisk, std::sync::atomic::AtomicBool);
-
-impl disk::Disk for BuggyDisk {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
-        self.0.read_at(buf, offset)
-    }
-    fn write_at(&self, buf: &[u8], offset: u64) -> std::io::Result<()> {
-        self.0.write_at(buf, offset)
-    }
-    fn flush(&self) -> std::io::Result<()> {
-        assert!(!self.1.load(std::sync::atomic::Ordering::SeqCst), "a bug, on purpose");
-        self.0.flush()
-    }
-    fn discard(&self, offset: u64, length: u64) -> std::io::Result<()> {
-        self.0.discard(offset, length)
-    }
-    fn size_bytes(&self) -> u64 {
-        self.0.size_bytes()
-    }
-    fn sector_bytes(&self) -> u64 {
-        self.0.sector_bytes()
-    }
-    fn kind(&self) -> disk::DiskKind {
-        self.0.kind()
-    }
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-}
-
-/// The thread that writes groups panicked, and everybody who waited for it waited for ever.
-#[test]
-fn a_panic_in_the_sync_thread_is_heard() {
-    let disk = Arc::new(BuggyDisk(disk::MemDisk::new("buggy", 256 << 20), false.into()));
-    let leaf = NewLeaf { disk: disk.clone(), path: "/buggy".into(), whole_disk: false };
-    let new = NewPool {
-        name: "buggy".into(),
-        vdevs: vec![NewTop { leaves: vec![leaf], ashift: Some(12), is_log: false }],
-        features: ondisk::feature::Feature::for_new_pools().collect(),
-        properties: Vec::new(),
-        fill: Box::new(|_, _| Ok(())),
-        command: "zpool create buggy".into(),
-        configure: Box::new(|_| ()),
-    };
-    let pool = Pool::create(new, options(false)).unwrap();
-    disk.1.store(true, std::sync::atomic::Ordering::SeqCst);
-    pool.change_config(|config| config.comment = Some("changed".into()));
-    let error = pool.sync_all().unwrap_err();
-    assert!(error.message().contains("a bug"), "{error}");
-    assert!(pool.export().is_err());
-}
-
 /// A disk that does something else at the next flush.
 struct MeddlingDisk(disk::MemDisk, parking_lot::Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
@@ -213,10 +160,8 @@ impl disk::Disk for MeddlingDisk {
     }
 }
 
-/// The comment was set while a group was being written, after its MOS: the labels of that group had it, and the MOS, which counts
-/// when a pool is opened, never got it.
-#[test]
-fn what_is_configured_while_a_group_is_written_is_kept() {
+/// A pool on such a disk.
+fn meddled() -> (Arc<MeddlingDisk>, Arc<Pool>) {
     let disk = Arc::new(MeddlingDisk(disk::MemDisk::new("meddling", 256 << 20), None.into()));
     let leaf = NewLeaf { disk: disk.clone(), path: "/meddling".into(), whole_disk: false };
     let new = NewPool {
@@ -229,6 +174,25 @@ fn what_is_configured_while_a_group_is_written_is_kept() {
         configure: Box::new(|_| ()),
     };
     let pool = Pool::create(new, options(false)).unwrap();
+    (disk, pool)
+}
+
+/// The thread that writes groups panicked, and everybody who waited for it waited for ever.
+#[test]
+fn a_panic_in_the_sync_thread_is_heard() {
+    let (disk, pool) = meddled();
+    *disk.1.lock() = Some(Box::new(|| panic!("a bug, on purpose")));
+    pool.change_config(|config| config.comment = Some("changed".into()));
+    let error = pool.sync_all().unwrap_err();
+    assert!(error.message().contains("a bug"), "{error}");
+    assert!(pool.export().is_err());
+}
+
+/// The comment was set while a group was being written, after its MOS: the labels of that group had it, and the MOS, which counts
+/// when a pool is opened, never got it.
+#[test]
+fn what_is_configured_while_a_group_is_written_is_kept() {
+    let (disk, pool) = meddled();
     pool.sync_all().unwrap();
     let set = |pool: &Pool, text: &str| {
         // As `Pool::set_properties` does.
