@@ -11,7 +11,7 @@ use super::shard::{Key, Shard};
 use crate::error::Result;
 use crate::stats::Counter;
 use crate::tunables::MemoryPressure;
-use crate::zio::{BlockIo, Bookmark};
+use crate::zio::{BlockIo, Bookmark, WhileThere};
 
 /// Enough that two threads seldom meet, few enough that each sees a fair part of the load.
 const SHARDS: usize = 64;
@@ -148,13 +148,21 @@ impl BlockCache {
     /// # Errors
     /// Those of [`BlockIo::read`].
     pub fn read(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Arc<Vec<u8>>> {
+        self.read_while(bp, at, &|see_to_it| see_to_it())
+    }
+
+    /// As [`BlockCache::read`], for who cannot be sure that the block is there: damage is seen to only as far as `while_there` allows.
+    ///
+    /// # Errors
+    /// Those of [`BlockIo::read`].
+    pub fn read_while(&self, bp: &BlkPtr, at: &Bookmark, while_there: WhileThere<'_>) -> Result<Arc<Vec<u8>>> {
         let Some(key) = key_of(bp) else { return self.inner.io.read(bp, at) };
         if let Some(data) = self.inner.get(&key) {
             self.inner.hits.add(1);
             return Ok(data);
         }
         self.inner.misses.add(1);
-        self.inner.load(key, bp, at, false)
+        self.inner.load(key, bp, at, Some(while_there))
     }
 
     /// The contents of a block if they are in memory.
@@ -183,7 +191,7 @@ impl BlockCache {
         let (bp, at) = (*bp, *at);
         let job = move || {
             // Nobody waits for it: who needs the block reads it again and gets the error.
-            if let Err(error) = inner.load(key, &bp, &at, true) {
+            if let Err(error) = inner.load(key, &bp, &at, None) {
                 tracing::debug!(%error, "read-ahead failed");
             }
         };
@@ -254,15 +262,24 @@ impl Inner {
         self.shards[shard_of(key)].read().get(key)
     }
 
-    fn load(&self, key: Key, bp: &BlkPtr, at: &Bookmark, ahead: bool) -> Result<Arc<Vec<u8>>> {
+    /// `while_there`: `None` for who reads ahead.
+    fn load(&self, key: Key, bp: &BlkPtr, at: &Bookmark, while_there: Option<WhileThere<'_>>) -> Result<Arc<Vec<u8>>> {
+        let ahead = while_there.is_none();
         let keep = |result: &Result<Arc<Vec<u8>>>| {
             if let Ok(data) = result {
                 self.insert(key, Arc::clone(data), bp.is_metadata(), ahead);
             }
         };
         let flights = self.flights(&key);
-        // Whoever frees a block cancels the reading of it. A job that reads ahead may begin long after that.
-        let read = || if ahead { self.io.read_ahead(bp, at) } else { self.io.read_while(bp, at, &|| flights.contains(&key)) };
+        // Whoever frees a block cancels the reading of it; who begins to read it after that knows by himself. A job that reads ahead does not.
+        let read = || match while_there {
+            Some(while_there) => self.io.read_while(bp, at, &|see_to_it| {
+                if flights.contains(&key) {
+                    while_there(see_to_it);
+                }
+            }),
+            None => self.io.read_ahead(bp, at),
+        };
         let is_for_all = |result: &Result<Arc<Vec<u8>>>| !ahead || result.is_ok();
         let result = flights.run(key, || self.get(&key).map(Ok), read, keep, is_for_all);
         self.evict();

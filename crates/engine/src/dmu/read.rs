@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use ondisk::blkptr::BlkPtr;
+
 use super::Dnode;
 use super::dirty_block::Contents;
 use crate::bail;
@@ -40,7 +42,7 @@ impl Dnode {
             if pointer.is_hole() {
                 return Ok(None);
             }
-            match self.objset.context.cache.read(&pointer, &self.bookmark(0, block)) {
+            match self.read_synced(block, &pointer) {
                 Ok(data) => return Ok(Some(data)),
                 Err(error) => {
                     // The tree may have moved on under a slow reader of metadata: then the new place counts.
@@ -52,6 +54,17 @@ impl Dnode {
                 }
             }
         }
+    }
+
+    /// Reads what `pointer` leads to, which was that of a block a moment ago. A slow reader finds that the tree has moved on, and another's block in the
+    /// place: it must not be healed. While the tree is locked what it leads to is not freed.
+    pub(super) fn read_synced(&self, block: u64, pointer: &BlkPtr) -> Result<Arc<Vec<u8>>> {
+        self.objset.context.cache.read_while(pointer, &self.bookmark(0, block), &|see_to_it| {
+            let tree = self.disk.read();
+            if self.walk(&tree, 0, block).is_ok_and(|now| now == *pointer) {
+                see_to_it();
+            }
+        })
     }
 
     /// A block written before the block size grew is shorter than a block now.

@@ -462,6 +462,44 @@ fn what_was_freed_leaves_the_cache() {
     assert!(cached() < empty + (64 << 10), "of a file that is empty {} bytes are cached, before {empty}", cached());
 }
 
+/// Who had a pointer and was slow to read what it leads to found one of its copies wrong, as the place had been given to somebody else, and wrote
+/// over it what had been there before.
+#[test]
+fn a_slow_reader_leaves_places_alone_that_are_others_by_now() {
+    let rig = rig();
+    rig.context.io.set_writable(true);
+    let tx = Tx::for_test(4);
+    let objset = Objset::create(rig.options(), &tx, ObjsetType::FileSystem, ObjsetSize::V3);
+    let dnode = objset.allocate(&tx, &DnodeSpec::new(ObjectType::DIRECTORY_CONTENTS, 16 << 10)).unwrap();
+    let noise = |seed: u32| (0..16 << 10).map(|at: u32| (at.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 11) as u8).collect::<Vec<u8>>();
+    let device = rig.context.io.devices().device(0).unwrap();
+    let damage = |pointer: &BlkPtr| {
+        let copies: Vec<_> = pointer.dvas().collect();
+        assert_eq!(copies.len(), 2, "metadata is there twice");
+        device.write(copies[0].offset, &[&[0xee; 512]]).unwrap();
+        rig.context.cache.invalidate(pointer);
+        copies[0].offset
+    };
+    let is_damaged = |offset| {
+        let mut now = vec![0; 512];
+        device.read(offset, &mut now).unwrap();
+        now == [0xee; 512]
+    };
+    dnode.write(&tx, 0, &noise(1)).unwrap();
+    rig.sync(&objset, 4);
+    // What is still the object's is healed.
+    let first = dnode.block_pointer(0).unwrap();
+    let place = damage(&first);
+    assert_eq!(*dnode.read_synced(0, &first).unwrap(), noise(1));
+    assert!(!is_damaged(place));
+    dnode.write(&Tx::for_test(5), 0, &noise(2)).unwrap();
+    rig.sync(&objset, 5);
+    let place = damage(&first);
+    assert_eq!(*dnode.read_synced(0, &first).unwrap(), noise(1));
+    assert!(is_damaged(place), "somebody else's block was written over");
+    assert_eq!(*dnode.block(0).unwrap(), noise(2));
+}
+
 #[test]
 fn random_changes_in_overlapping_groups_match_the_model() {
     for seed in 0..6 {

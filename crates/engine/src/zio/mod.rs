@@ -46,6 +46,7 @@ pub use block_io::{BlockCounters, BlockFeatures, BlockIo, BlockThreads};
 pub use devices::{BlockDevice, BlockDevices, SharedVdevs};
 pub use executor::Executor;
 pub use free::BlockTables;
+pub use read::WhileThere;
 
 /// Which block of which object this is: for error messages and for the verifier of some checksums.
 #[doc(alias = "zbookmark_phys")]

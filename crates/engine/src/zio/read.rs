@@ -20,13 +20,16 @@ use super::devices::BlockDevice;
 use crate::bail;
 use crate::error::{Error, ErrorKind, Result, Within};
 
+/// Calls what it is given if the block is still there, and keeps it from being freed meanwhile.
+pub type WhileThere<'a> = &'a dyn Fn(&mut dyn FnMut());
+
 /// What is to be done about copies that are wrong.
 #[derive(Clone, Copy)]
 pub(super) enum Intent<'a> {
     /// They are counted, and written over.
     Needed,
-    /// As far as this still holds when it is known. The place of a block that is freed meanwhile is somebody else's some groups later.
-    NeededIf(&'a dyn Fn() -> bool),
+    /// As far as the block is still there when it is known. The place of one that is freed meanwhile is somebody else's some groups later.
+    NeededWhile(WhileThere<'a>),
     /// Nothing: who asks does not know whether the block is still there. To whoever needs it they are left, by an error.
     Ahead,
     /// If no copy is right, the block was never written, and nobody is to blame.
@@ -52,12 +55,12 @@ impl BlockIo {
         self.read_with(bp, at, Intent::Needed)
     }
 
-    /// As [`BlockIo::read`], of a block that may be freed meanwhile: damage is seen to only while `is_there` says that it was not.
+    /// As [`BlockIo::read`], of a block that may be freed meanwhile: damage is seen to only as far as `while_there` allows.
     ///
     /// # Errors
     /// As [`BlockIo::read`].
-    pub fn read_while(&self, bp: &BlkPtr, at: &Bookmark, is_there: &dyn Fn() -> bool) -> Result<Arc<Vec<u8>>> {
-        self.read_with(bp, at, Intent::NeededIf(is_there))
+    pub fn read_while(&self, bp: &BlkPtr, at: &Bookmark, while_there: WhileThere<'_>) -> Result<Arc<Vec<u8>>> {
+        self.read_with(bp, at, Intent::NeededWhile(while_there))
     }
 
     /// As [`BlockIo::read`], of a block that may be gone by now and that nobody needs yet: damage is neither counted nor repaired.
@@ -182,11 +185,9 @@ impl BlockIo {
                 Ok(true) => {
                     match intent {
                         Intent::Ahead if !damages.is_empty() => bail!(Checksum, "block {at}: a copy of it is wrong"),
-                        Intent::NeededIf(is_there) if !damages.is_empty() && !is_there() => {}
-                        _ => {
-                            self.blame(&damages);
-                            self.heal(&damages, &bytes, at);
-                        }
+                        _ if damages.is_empty() => {}
+                        Intent::NeededWhile(while_there) => while_there(&mut || self.mend(&damages, &bytes, at)),
+                        _ => self.mend(&damages, &bytes, at),
                     }
                     return Ok(bytes);
                 }
@@ -200,14 +201,14 @@ impl BlockIo {
                 Err(_) => {}
             }
         }
-        let is_lost = match intent {
-            Intent::Needed => true,
-            Intent::NeededIf(is_there) => is_there(),
-            Intent::Ahead | Intent::PerhapsUnwritten => false,
-        };
-        if is_lost {
+        let mut lost = || {
             self.blame(&damages);
             self.counters.lost_blocks.add(1);
+        };
+        match intent {
+            Intent::Needed => lost(),
+            Intent::NeededWhile(while_there) => while_there(&mut lost),
+            Intent::Ahead | Intent::PerhapsUnwritten => {}
         }
         Err(worst.unwrap_or_else(|| crate::error!(Corrupt, "block {at}: a pointer without addresses")))
     }
@@ -241,6 +242,11 @@ impl BlockIo {
         }
     }
 
+    fn mend(&self, damages: &[Damage], bytes: &[u8], at: &Bookmark) {
+        self.blame(damages);
+        self.heal(damages, bytes, at);
+    }
+
     /// Counts copies that could be read and were wrong.
     fn blame(&self, damages: &[Damage]) {
         for damage in damages.iter().filter(|damage| damage.was_read) {
@@ -252,7 +258,7 @@ impl BlockIo {
 
     /// Writes the right bytes over the wrong ones, where the pool may be written. A failure to do so is not the reader's.
     fn heal(&self, damages: &[Damage], bytes: &[u8], at: &Bookmark) {
-        if damages.is_empty() || !self.is_writable() {
+        if !self.is_writable() {
             return;
         }
         for damage in damages {
