@@ -78,6 +78,7 @@ impl Pool {
         configure(&mut config);
         write_first_labels(&vdevs, &config, disks.len())?;
 
+        let mut making = Making::new(&vdevs);
         let context = make_context(&options, &vdevs, TXG_INITIAL - 1);
         context.io.set_writable(true);
         let frees = Mutex::new(Vec::new());
@@ -86,7 +87,7 @@ impl Pool {
         let mos = Mos(Objset::create(mos_options(&context, space.clone()), &tx, ObjsetType::Meta, ObjsetSize::V3));
         let meta = Meta::new(mos.clone(), Features::default(), VERSION_FEATURES, context.clone());
         let tree = NewTree { pool: name, features, properties, fill };
-        let dsl = Dsl::create(meta, tree, space, options.file_owner, &tx)?;
+        let dsl = making.holds(Dsl::create(meta, tree, space, options.file_owner, &tx)?);
         mos.0.set_settings(ObjsetSettings::mos(dsl.meta.features.is_enabled(Feature::Lz4Compress)));
         let config_object = create_pool_objects(&dsl, &vdevs, &tx)?;
         set_block_features(&context, &mos, &dsl.meta.features)?;
@@ -126,6 +127,7 @@ impl Pool {
         // The first group: what was just made, and what its space maps need.
         pool.sync_now()?;
         pool.start_threads();
+        making.succeeded();
         Ok(pool)
     }
 
@@ -133,6 +135,40 @@ impl Pool {
     fn return_all(&self, frees: &Mutex<Vec<BlkPtr>>) -> Result<()> {
         let freed = std::mem::take(&mut *frees.lock());
         freed.iter().try_for_each(|bp| self.context.io.free(bp, TXG_INITIAL))
+    }
+}
+
+/// A pool that is being made. What there is of it refers to itself in circles: if it comes to nothing, its devices would stay locked.
+struct Making {
+    vdevs: Arc<VdevTree>,
+    dsl: Option<Arc<Dsl>>,
+    has_succeeded: bool,
+}
+
+impl Making {
+    fn new(vdevs: &Arc<VdevTree>) -> Making {
+        Making { vdevs: vdevs.clone(), dsl: None, has_succeeded: false }
+    }
+
+    /// It has got so far.
+    fn holds(&mut self, dsl: Arc<Dsl>) -> Arc<Dsl> {
+        self.dsl = Some(dsl.clone());
+        dsl
+    }
+
+    fn succeeded(mut self) {
+        self.has_succeeded = true;
+    }
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        if !self.has_succeeded {
+            if let Some(dsl) = &self.dsl {
+                dsl.close();
+            }
+            self.vdevs.close_all();
+        }
     }
 }
 

@@ -210,3 +210,49 @@ fn what_is_configured_while_a_group_is_written_is_kept() {
     assert_eq!(again.config().comment, Some("second".into()));
     pool.export().unwrap();
 }
+
+/// A pool on one disk, of its name.
+fn new_on(disk: &Arc<disk::MemDisk>) -> NewPool {
+    let name = disk::Disk::name(&**disk).to_owned();
+    NewPool {
+        vdevs: vec![NewTop { leaves: vec![NewLeaf { disk: disk.clone(), path: format!("/{name}"), whole_disk: false }], ashift: Some(12), is_log: false }],
+        features: ondisk::feature::Feature::for_new_pools().collect(),
+        properties: Vec::new(),
+        fill: Box::new(|_, _| Ok(())),
+        command: format!("zpool create {name}"),
+        configure: Box::new(|_| ()),
+        name,
+    }
+}
+
+fn pool_on(disk: &Arc<disk::MemDisk>) -> Arc<Pool> {
+    Pool::create(new_on(disk), options(false)).unwrap()
+}
+
+/// A pool was refused, or could not be made, and its devices stayed in use until the program ended.
+#[test]
+fn a_pool_that_is_not_opened_lets_go_of_its_devices() {
+    let disk = Arc::new(disk::MemDisk::new("refused", 256 << 20));
+    for writes in [1, 6, 20] {
+        disk.faults.fail_writes_from(writes);
+        assert!(Pool::create(new_on(&disk), options(false)).is_err());
+        assert_eq!(Arc::strong_count(&disk), 1, "after write {writes} failed");
+    }
+    let disk = Arc::new(disk::MemDisk::new("refused", 256 << 20));
+    let pool = pool_on(&disk);
+    let zap = pool.vdevs.tops()[0].zap();
+    let mark = move |dsl: &Arc<crate::dsl::Dsl>, tx: &crate::dmu::SyncTx<'_>| dsl.meta.mos.zap_add_u64(zap, "com.delphix:pool_checkpoint_sm", 1, tx);
+    pool.dsl.run_task(1, crate::dsl::SpaceCheck::None, |_| Ok(()), mark).unwrap();
+    pool.export().unwrap();
+    drop(pool);
+    for read_only in [true, false] {
+        let candidates = discover(vec![disk.clone()]);
+        let opened = Pool::open(select(&candidates, "refused", false).unwrap(), options(read_only));
+        assert_eq!(opened.is_ok(), read_only, "a checkpoint can be looked at, and nothing more");
+        if let Ok(pool) = opened {
+            pool.export().unwrap();
+        }
+        drop(candidates);
+        assert_eq!(Arc::strong_count(&disk), 1, "read-only: {read_only}");
+    }
+}
