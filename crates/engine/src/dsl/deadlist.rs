@@ -93,6 +93,17 @@ impl Deadlist {
         }
     }
 
+    /// The lists that it is made of.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn lists(&self, meta: &Meta) -> Result<Vec<Bpobj>> {
+        if self.old_format {
+            return Ok(vec![Bpobj(self.object)]);
+        }
+        self.with_entries(meta, |entries| Ok(entries.values().copied().collect()))
+    }
+
     fn phys(&self, meta: &Meta) -> Result<DeadlistPhys> {
         Ok(DeadlistPhys::from_bonus(&meta.mos.bonus(self.object)?)?)
     }

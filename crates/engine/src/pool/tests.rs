@@ -256,3 +256,48 @@ fn a_pool_that_is_not_opened_lets_go_of_its_devices() {
         assert_eq!(Arc::strong_count(&disk), 1, "read-only: {read_only}");
     }
 }
+
+/// A clone with a livelist was destroyed, and OpenZFS was not done with freeing it: its blocks belong to nobody else, and were called leaked.
+#[test]
+fn blocks_of_deleted_clones_are_no_leaks() {
+    use ondisk::feature::Feature;
+    use crate::dsl::meta::key;
+    let disk = Arc::new(disk::MemDisk::new("clones", 256 << 20));
+    let pool = pool_on(&disk);
+    pool.dsl.run_task(4, crate::dsl::SpaceCheck::None, |_| Ok(()), |dsl, tx| {
+        let (meta, mos) = (&dsl.meta, &dsl.meta.mos);
+        meta.features.enable(mos, Feature::Livelist, tx)?;
+        meta.features.increment(mos, Feature::Livelist, tx)?;
+        let lists = mos.zap_create(ondisk::object_type::ObjectType::ZAP_METADATA, tx)?;
+        mos.zap_add_u64(key::DIRECTORY, key::DELETED_CLONES, lists, tx)?;
+        let list = crate::dsl::deadlist::Deadlist::create(meta, tx)?;
+        mos.zap(lists)?.add_int(tx, list)?;
+        let list = crate::dsl::deadlist::Deadlist::open(meta, list)?;
+        list.add_key(meta, 0, tx)?;
+        let write = |fill| tx.context.io.write(plain_block(fill), tx.txg());
+        let (kept, freed) = (write(1)?, write(2)?);
+        list.insert_marked(meta, &[kept, freed], false, tx)?;
+        list.insert_marked(meta, &[freed], true, tx)?;
+        tx.free(&freed);
+        Ok(())
+    }).unwrap();
+    let report = pool.check(CheckOptions { verify_data: true, ..CheckOptions::default() }, &|_| ()).unwrap();
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    pool.export().unwrap();
+}
+
+fn plain_block(fill: u8) -> crate::zio::WriteRequest {
+    crate::zio::WriteRequest {
+        data: Arc::new((0..4096_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8 ^ fill).collect()),
+        object_type: ondisk::object_type::ObjectType::PLAIN_FILE_CONTENTS,
+        level: 0,
+        checksum: 7,
+        compression: 2,
+        compression_level: 0,
+        copies: 1,
+        previous: ondisk::blkptr::BlkPtr::ZERO,
+        rewrite: false,
+        no_embed: true,
+        bookmark: crate::zio::Bookmark::default(),
+    }
+}

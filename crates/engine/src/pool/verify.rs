@@ -1,9 +1,12 @@
 //! The checker on an open pool.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use ondisk::blkptr::BlkPtr;
 use ondisk::bpobj::{BlockBookmarkPhys, BptreeEntryPhys, DESTROYED_OBJSET};
-use ondisk::dsl::DatasetPhys;
+use ondisk::dsl::{DatasetPhys, parse_number_key};
+use ondisk::dva::Dva;
 use ondisk::feature::Feature;
 use zerocopy::FromBytes;
 
@@ -11,6 +14,7 @@ use super::Pool;
 use super::check::{CheckOptions, CheckReport, Finding, Walker};
 use crate::dsl::bpobj::Bpobj;
 use crate::dsl::bptree::Bptree;
+use crate::dsl::deadlist::Deadlist;
 use crate::dsl::Traversal;
 use crate::dsl::meta::key;
 use crate::error::Result;
@@ -67,12 +71,37 @@ impl Pool {
                 Ok(ControlFlow::Continue(()))
             })?;
         }
+        if let Some(lists) = meta.mos.zap_u64(key::DIRECTORY, key::DELETED_CLONES)? {
+            for (name, _) in meta.mos.zap_entries(lists)? {
+                self.claim_livelist(walker, parse_number_key(&name)?)?;
+            }
+        }
         if let Some(object) = meta.mos.zap_u64(key::DIRECTORY, key::BPTREE)? {
             for entry in Bptree(object).entries(meta)? {
                 if entry.resume == BlockBookmarkPhys::default() {
                     walker.walk_objset(&entry.block, u64::MAX, entry.birth_txg.get());
                 } else {
                     self.claim_half_freed(walker, &entry);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a clone that was destroyed had for itself: what its livelist says was born, but for what it says was freed.
+    fn claim_livelist(&self, walker: &mut Walker<'_>, object: u64) -> Result<()> {
+        let meta = &self.dsl.meta;
+        let at = Bookmark { objset: 0, object, level: 0, block: 0 };
+        for list in Deadlist::open(meta, object)?.lists(meta)? {
+            let mut left: BTreeMap<(Option<Dva>, u64), (i64, BlkPtr)> = BTreeMap::new();
+            list.for_each(meta, |bp, freed| {
+                let (count, _) = left.entry((bp.first_dva(), bp.birth())).or_insert((0, *bp));
+                *count += if freed { -1 } else { 1 };
+                Ok(ControlFlow::Continue(()))
+            })?;
+            for (count, bp) in left.values() {
+                for _ in 0..*count {
+                    walker.visit(bp, &at);
                 }
             }
         }
