@@ -1,5 +1,7 @@
 //! `zpool add`, `zpool remove`
 
+use std::sync::Arc;
+
 use engine::error::ErrorKind;
 use engine::vdev::{TopVdev, VdevConfig, key};
 
@@ -30,10 +32,7 @@ impl Pools {
 
     pub(super) fn remove_vdev(&mut self, remove: &PoolRemove) -> Result<(), Failure> {
         let engine = self.find(&remove.name)?.pool.engine().clone();
-        let tops = engine.vdevs.data_tops();
-        let Some(guid) = tops.iter().find_map(|top| named(top, &remove.device)) else {
-            return Err(Failure::with(FailureKind::BadDevice, "no such device in pool"));
-        };
+        let guid = find_named(&engine.vdevs.data_tops(), &remove.device)?;
         engine.remove_log(guid).map_err(|error| match error.kind() {
             ErrorKind::Unsupported => Failure::with(FailureKind::PoolNotSupported, "only log devices can be removed by this version of tarn"),
             ErrorKind::Invalid => Failure::with(FailureKind::PoolNotSupported, "it is one side of a mirror: remove the mirror by its name"),
@@ -43,6 +42,16 @@ impl Pools {
         self.note_named_event("vdev_remove_dev", &remove.name);
         self.write_cachefile(&remove.name);
         Ok(())
+    }
+}
+
+/// The guid of the one vdev in `tops` that somebody calls `name`.
+fn find_named(tops: &[Arc<TopVdev>], name: &str) -> Result<u64, Failure> {
+    let mut found = tops.iter().filter_map(|top| named(top, name));
+    match (found.next(), found.next()) {
+        (Some(guid), None) => Ok(guid),
+        (Some(_), Some(_)) => Err(Failure::with(FailureKind::BadDevice, "several devices of the pool have that name: use the whole path or the guid")),
+        (None, _) => Err(Failure::with(FailureKind::BadDevice, "no such device in pool")),
     }
 }
 
@@ -56,4 +65,29 @@ fn named(top: &TopVdev, name: &str) -> Option<u64> {
         by_path || vdev.guid.to_string() == name || group(vdev)
     };
     std::iter::once(&config).chain(config.leaves()).find(|vdev| is_called(vdev)).map(|vdev| vdev.guid)
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::host::RealHost;
+    use engine::vdev::{NewLeaf, NewTop, VdevTree};
+
+    use super::*;
+
+    /// Of two log devices with one name in different directories the first was removed, whichever was meant.
+    #[test]
+    fn a_name_that_two_devices_have_is_not_that_of_one() {
+        let top = |path: &str, is_log| {
+            let disk = Arc::new(disk::MemDisk::new(path, 64 << 20));
+            NewTop { leaves: vec![NewLeaf { disk, path: path.into(), whole_disk: false }], ashift: None, is_log }
+        };
+        let tree = VdevTree::create(&RealHost, vec![top("/a/data", false), top("/a/log", true), top("/b/log", true)], 4).unwrap();
+        let tops = tree.tops();
+        let find = |name: &str| find_named(&tops, name).map_err(|_| ());
+        assert_eq!(find("/b/log"), Ok(tops[2].guid()));
+        assert_eq!(find("data"), Ok(tops[0].guid()));
+        assert_eq!(find(&tops[1].guid().to_string()), Ok(tops[1].guid()));
+        assert_eq!(find("log"), Err(()));
+        assert_eq!(find("none"), Err(()));
+    }
 }
