@@ -225,13 +225,9 @@ impl Pool {
         if self.engine.is_read_only() {
             return Ok(());
         }
-        // Object sets with a claimed log stay open until the claim is on disk, which nobody has waited for yet.
-        for (dataset, objset) in self.engine.dsl.open_objsets() {
+        for objset in self.engine.unreplayed()? {
             let zil = Zil::of(&objset);
-            if dataset.is_snapshot || !zil.needs_replay() {
-                continue;
-            }
-            let name = dataset.name()?;
+            let name = self.engine.dsl.dataset(objset.dataset())?.name()?;
             let wait_synced = || self.engine.sync_all();
             let replayed = match objset.objset_type() {
                 ObjsetType::FileSystem => {
@@ -512,4 +508,75 @@ fn new_file_system(properties: &[(String, PropertyChange)], project_ids: bool) -
 /// Those properties that are stored as properties, not in the file system.
 fn stored_properties(properties: Vec<(String, PropertyChange)>) -> Vec<(String, PropertyChange)> {
     properties.into_iter().filter(|(name, _)| !MASTER_NODE_ENTRIES.contains(&name.as_str())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Credentials, WriteMode};
+
+    /// A host that is slow when a pool begins to be written.
+    struct SlowToBegin;
+
+    impl engine::host::Host for SlowToBegin {
+        fn now_ns(&self) -> u64 {
+            RealHost.now_ns()
+        }
+        fn wall_clock(&self) -> (u64, u32) {
+            RealHost.wall_clock()
+        }
+        fn random(&self) -> u64 {
+            RealHost.random()
+        }
+        fn sleep(&self, duration: std::time::Duration) {
+            RealHost.sleep(duration);
+        }
+        fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> bool {
+            let spawned = RealHost.spawn(name, body);
+            // The last of them.
+            if name == "heartbeat" {
+                self.sleep(std::time::Duration::from_millis(500));
+            }
+            spawned
+        }
+        fn processors(&self) -> usize {
+            RealHost.processors()
+        }
+        fn host_name(&self) -> String {
+            RealHost.host_name()
+        }
+        fn host_id(&self) -> u32 {
+            RealHost.host_id()
+        }
+    }
+
+    fn written_every(milliseconds: u64) -> Option<Tunables> {
+        Some(Tunables { txg_timeout_ns: milliseconds * 1_000_000, ..Tunables::default() })
+    }
+
+    /// A group ended between the opening of a pool and the replay of its logs: their object sets were closed, and what `fsync` had promised was forgotten.
+    #[test]
+    fn a_log_is_replayed_however_long_that_takes_to_begin() {
+        let disk = Arc::new(disk::MemDisk::new("slow", 128 << 20));
+        let top = NewTop { leaves: vec![NewLeaf { disk: disk.clone(), path: "/slow".into(), whole_disk: false }], ashift: Some(12), is_log: false };
+        let options = CreateOptions { tunables: written_every(3_600_000), ..CreateOptions::default() };
+        let pool = Pool::create_on("tank", vec![top], options, RealHost::shared()).unwrap();
+        let fs = pool.file_system("tank").unwrap();
+        pool.sync().unwrap();
+        // The first is what the log begins with.
+        for name in ["first", "promised"] {
+            let file = fs.create(fs.root(), name.as_bytes(), 0o100_644, 0, &Credentials::root()).unwrap().inode;
+            fs.write(file, WriteMode::Append, b"what it says", &Credentials::root()).unwrap();
+            fs.fsync(file).unwrap();
+        }
+        let crashed: DiskRef = Arc::new(disk.snapshot());
+        pool.abandon();
+        let candidate = discover(vec![crashed]).pop().unwrap();
+        let options = ImportOptions { force: true, tunables: written_every(20), ..ImportOptions::default() };
+        let (pool, _) = Pool::import_on(candidate, options, Arc::new(SlowToBegin)).unwrap();
+        let fs = pool.file_system("tank").unwrap();
+        assert!(fs.lookup(fs.root(), b"promised").is_ok(), "the log was not replayed");
+        drop(fs);
+        pool.export().unwrap();
+    }
 }
