@@ -386,7 +386,15 @@ impl Dnode {
         let data = if pointer.is_hole() {
             None
         } else {
-            Some(self.objset.context.cache.read(&pointer, &self.bookmark(0, u64::MAX)).within(|| "spill block")?)
+            let at = self.bookmark(0, u64::MAX);
+            // As in `Dnode::read_synced`.
+            let read = self.objset.context.cache.read_while(&pointer, &at, &|see_to_it| {
+                let tree = self.disk.read();
+                if tree.spill == Some(pointer) {
+                    see_to_it();
+                }
+            });
+            Some(read.within(|| "spill block")?)
         };
         let mut state = self.state.write();
         if !state.spill_known {
