@@ -80,7 +80,7 @@ fn last_scan(pool: &Pool) -> Result<Option<ScanStatus>> {
         skipped: words[11],
         processed: words[12],
         errors: words[13],
-        issued: if state == ScanState::Finished { words[10] } else { 0 },
+        issued: if state == ScanState::Finished { words[10].saturating_sub(words[11]) } else { 0 },
         pass_examined: 0,
         pass_issued: 0,
         pass_start: words[7],

@@ -105,6 +105,12 @@ pub trait Mounter: Send {
     /// Is it mounted?
     fn is_mounted(&self, dataset: &str) -> bool;
 
+    /// What was asked for when it was mounted (`ro`, `noatime`, ...).
+    fn options(&self, dataset: &str) -> Vec<String> {
+        let _ = dataset;
+        Vec::new()
+    }
+
     /// What is mounted, in the order in which it was.
     fn list(&self) -> Vec<Mount>;
 
@@ -322,6 +328,9 @@ impl Backend for Pools {
     fn pool_sync(&mut self, select: PoolSelect) -> Result<(), Failure> {
         let pools: Vec<Arc<Pool>> = self.select(select.name.as_deref())?.into_iter().map(|(_, imported)| imported.pool.clone()).collect();
         for pool in pools {
+            if pool.engine().is_read_only() {
+                return Err(Failure::new(FailureKind::PoolReadOnly));
+            }
             // What the kernel has would wait for the next verb.
             if let Some(failure) = pool.engine().vdevs.gate().failure() {
                 return Err(Failure::about_pool(&failure));
