@@ -228,7 +228,7 @@ fn pools_are_found_by_guid_cache_file_and_after_a_change_of_guid() {
     rig.ok(&format!("zpool import -d @a.img -N {new} lake"));
     assert_eq!(rig.ok("zpool list -H -o name"), "lake\n");
     rig.ok("zpool export lake");
-    rig.refused("zpool import -c @a.img lake", "not a cache file");
+    rig.refused("zpool import -c @a.img lake", "invalid or corrupt cache file");
     rig.zdb(&["a.img"]);
 }
 

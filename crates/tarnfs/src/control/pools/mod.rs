@@ -15,6 +15,7 @@ mod checks;
 mod create;
 mod datasets;
 mod devices;
+mod error_log;
 mod events;
 mod export;
 mod import;
@@ -318,7 +319,15 @@ impl Backend for Pools {
     }
 
     fn pool_status(&mut self, select: PoolSelect) -> Result<Vec<PoolStatus>, Failure> {
-        self.select(select.name.as_deref())?.into_iter().map(|(name, imported)| inspect::status(name, imported)).collect()
+        let mounts = self.mounter.list();
+        let status = |(name, imported): (&String, &Imported)| -> Result<PoolStatus, Failure> {
+            let mut status = inspect::status(name, imported)?;
+            if status.error_count.is_some_and(|count| count != 0) {
+                status.errors = error_log::names(&imported.pool, &mounts).map_err(|error| Failure::about_pool(&error))?;
+            }
+            Ok(status)
+        };
+        self.select(select.name.as_deref())?.into_iter().map(status).collect()
     }
 
     fn pool_set(&mut self, set: PoolSet) -> Result<(), Failure> {
