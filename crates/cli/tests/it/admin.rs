@@ -203,7 +203,7 @@ fn labels_are_cleared_only_when_nobody_needs_them() {
     rig.ok("zpool export tank");
     rig.refused("zpool labelclear @a.img", "is a member of exported pool \"tank\"");
     rig.ok("zpool labelclear -f @a.img");
-    rig.refused("zpool labelclear -f @a.img", "failed to read label");
+    rig.refused("zpool labelclear -f @a.img", "failed to clear label");
     rig.refused("zpool labelclear @none", "failed to open");
     assert!(rig.run("zpool import -d @").err.contains("no pools available to import"));
 }
