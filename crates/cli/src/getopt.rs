@@ -27,7 +27,8 @@ pub(crate) struct Options<'a> {
     next: usize,
     /// Rest of a word of combined letters.
     rest: &'a str,
-    operands: Vec<String>,
+    /// Where the operands are among the words.
+    operands: Vec<usize>,
 }
 
 impl<'a> Options<'a> {
@@ -65,8 +66,14 @@ impl<'a> Options<'a> {
     }
 
     /// The words that are no options. To be asked when the options have run out.
-    pub(crate) fn operands(mut self) -> Vec<String> {
-        self.operands.extend_from_slice(&self.words[self.next..]);
+    pub(crate) fn operands(self) -> Vec<String> {
+        let words = self.words;
+        self.places().into_iter().map(|place| words[place].clone()).collect()
+    }
+
+    /// Where these are among the words.
+    pub(crate) fn places(mut self) -> Vec<usize> {
+        self.operands.extend(self.next..self.words.len());
         self.operands
     }
 }
@@ -92,7 +99,7 @@ impl Iterator for Options<'_> {
             }
             match word.strip_prefix('-') {
                 Some(letters) if !letters.is_empty() => self.rest = letters,
-                _ => self.operands.push(word.clone()),
+                _ => self.operands.push(self.next - 1),
             }
         }
     }

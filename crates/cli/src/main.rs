@@ -49,13 +49,15 @@ use session::{History, Session};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// The words of the command line. One that is not UTF-8 cannot be a name of anything that exists.
-fn words() -> Vec<String> {
-    std::env::args_os().map(OsString::into_string).map(|word| word.unwrap_or_else(|word| word.to_string_lossy().into_owned())).collect()
+/// The words of the command line as text, which names of pools, datasets and properties are. What is a file's, or another
+/// program's, is taken as it was given.
+fn texts(given: &[OsString]) -> Vec<String> {
+    given.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 fn main() -> ExitCode {
-    let words = words();
+    let given: Vec<OsString> = std::env::args_os().collect();
+    let words = texts(&given);
     let called = words.first().map_or("tarn", String::as_str);
     let called = Path::new(called).file_name().and_then(|name| name.to_str()).unwrap_or("tarn").to_owned();
     let rest = words.get(1..).unwrap_or_default();
@@ -90,8 +92,8 @@ fn main() -> ExitCode {
         "zfs" => zfs::PROGRAM.run(&mut session, rest),
         "zdb" => zdb::run(&mut session, rest),
         "mount" => mount_helper::run(&mut session, rest),
-        "fs" => fs::run(&mut session, rest),
-        "transaction" => transaction::run(&mut session, rest),
+        "fs" => fs::run(&mut session, &given[given.len() - rest.len()..]),
+        "transaction" => transaction::run(&mut session, &given[given.len() - rest.len()..]),
         verb => own::run(&mut session, verb, rest),
     };
     let _ = out.flush();

@@ -41,6 +41,7 @@ fn answer_alone(request: &Request) -> Reply {
             None => Reply::Datasets(Datasets { root_kind: None, entries: Vec::new() }),
         },
         Request::MountList => Reply::Mounts(Vec::new()),
+        Request::PoolEvents(_) => Reply::Events(Vec::new()),
         Request::PoolScan(scan) => Reply::Found(tarnfs::control::scan::scan(scan, RealHost.host_id())),
         Request::Quit => Reply::Done,
         _ => Reply::Failed(Failure::new(FailureKind::NoSuchPool)),

@@ -99,6 +99,11 @@ impl Session<'_> {
         let _ = self.out.write_fmt(words);
     }
 
+    /// Hands over what was printed; `false`: nobody reads it, and whoever prints again and again must end.
+    pub(crate) fn hand_over(&mut self) -> bool {
+        self.out.flush().is_ok()
+    }
+
     /// Prints a line on standard error, after what was printed before.
     pub(crate) fn complain(&mut self, words: fmt::Arguments<'_>) {
         let _ = self.out.flush();
@@ -113,7 +118,12 @@ impl Session<'_> {
 
     /// Complains that `action` failed: `cannot open 'tank': no such pool`.
     pub(crate) fn failed(&mut self, action: impl fmt::Display, failure: &Failure) -> Stop {
-        complain!(self, "{action}: {failure}");
+        // What is mounted stands in the way: that says all.
+        if failure.message.starts_with("cannot unmount '") {
+            complain!(self, "{failure}");
+        } else {
+            complain!(self, "{action}: {failure}");
+        }
         Stop::Code(1)
     }
 

@@ -10,8 +10,10 @@
 //! The exit code of `run` is the command's if that failed; [`CONFLICT`] if somebody else changed what the command has seen, which is
 //! a reason to try again.
 
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 use rustix::process::{getpid, getppid};
 use tarnfs::control::{Failure, FailureKind, Request, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
@@ -49,11 +51,12 @@ abort     forgets them.
 ";
 
 /// Runs the command; the words are those after `transaction`.
-pub(crate) fn run(session: &mut Session<'_>, words: &[String]) -> u8 {
+pub(crate) fn run(session: &mut Session<'_>, given: &[OsString]) -> u8 {
+    let words = crate::texts(given);
     let outcome = match words.split_first() {
         None => Err(Stop::Usage),
         Some((verb, rest)) => match verb.as_str() {
-            "run" => run_command(session, rest),
+            "run" => run_command(session, &given[1..]),
             "begin" => begin(session, rest),
             "commit" => commit(session, rest),
             "abort" => abort(session, rest),
@@ -148,15 +151,16 @@ struct Wanted {
     beside: bool,
     soon: bool,
     dataset: String,
-    command: Vec<String>,
+    /// As it was given, whatever bytes that are.
+    command: Vec<OsString>,
 }
 
 /// Options end at the dataset: those after it are the command's.
-fn wanted(words: &[String]) -> Option<Wanted> {
+fn wanted(words: &[OsString]) -> Option<Wanted> {
     let mut wanted = Wanted::default();
     let mut words = words.iter();
     let dataset = loop {
-        let word = words.next()?;
+        let word = words.next()?.to_str()?;
         match word.strip_prefix('-') {
             Some(letters) if !letters.is_empty() => {
                 for letter in letters.chars() {
@@ -170,7 +174,7 @@ fn wanted(words: &[String]) -> Option<Wanted> {
             _ => break word,
         }
     };
-    wanted.dataset.clone_from(dataset);
+    dataset.clone_into(&mut wanted.dataset);
     wanted.command = words.cloned().collect();
     if wanted.command.first().is_some_and(|word| word == "--") {
         wanted.command.remove(0);
@@ -195,20 +199,27 @@ fn command(wanted: &Wanted, place: &TransactionPlace) -> Command {
     command
 }
 
-fn run_command(session: &mut Session<'_>, words: &[String]) -> Outcome {
+/// As a shell has it: that of the program, or of the signal that ended it.
+fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    u8::try_from(code).unwrap_or(1)
+}
+
+fn run_command(session: &mut Session<'_>, words: &[OsString]) -> Outcome {
     let Some(wanted) = wanted(words) else { return Err(Stop::Usage) };
+    let called = wanted.command[0].display();
     let place = place(session, &wanted.dataset, getpid().as_raw_nonzero().get())?;
     let code = match command(&wanted, &place).status() {
-        Ok(status) => status.code().map_or(128, |code| u8::try_from(code).unwrap_or(1)),
+        Ok(status) => exit_code(status),
         Err(error) => {
-            complain!(session, "cannot run '{}': {error}", wanted.command[0]);
+            complain!(session, "cannot run '{called}': {error}");
             CANNOT_RUN
         }
     };
     if code == 0 {
         let committed = end(session, place.directory.clone(), TransactionFate::Commit { durable: !wanted.soon });
         let Err(failure) = committed else { return Ok(0) };
-        let stop = refused(session, &format!("what '{}' did in '{}'", wanted.command[0], wanted.dataset), &failure);
+        let stop = refused(session, &format!("what '{called}' did in '{}'", wanted.dataset), &failure);
         if failure.kind == FailureKind::DatasetBusy {
             // Somebody whom the command left behind works on.
             let _ = end(session, place.directory, TransactionFate::Abort);
@@ -217,7 +228,7 @@ fn run_command(session: &mut Session<'_>, words: &[String]) -> Outcome {
     }
     // The command has said why, but perhaps not that trying again may help.
     match end(session, place.directory, TransactionFate::Abort) {
-        Err(failure) if failure.kind == FailureKind::Conflict => Err(refused(session, &format!("what '{}' did in '{}'", wanted.command[0], wanted.dataset), &failure)),
+        Err(failure) if failure.kind == FailureKind::Conflict => Err(refused(session, &format!("what '{called}' did in '{}'", wanted.dataset), &failure)),
         _ => Ok(code),
     }
 }
@@ -227,7 +238,21 @@ mod tests {
     use super::*;
 
     fn of(words: &str) -> Option<Wanted> {
-        wanted(&words.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        wanted(&words.split_whitespace().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_command_is_taken_as_it_is() {
+        use std::os::unix::ffi::OsStringExt;
+        let name = OsString::from_vec(b"a\xffb".to_vec());
+        let words = ["tank".into(), "rm".into(), name.clone()];
+        assert_eq!(wanted(&words).unwrap().command, ["rm".into(), name]);
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_a_shell() {
+        assert_eq!(exit_code(ExitStatus::from_raw(3 << 8)), 3);
+        assert_eq!(exit_code(ExitStatus::from_raw(9)), 137);
     }
 
     #[test]

@@ -97,8 +97,8 @@ fn suffix_unit(suffix: &str) -> Result<Option<u64>, String> {
     Ok(1u64.checked_shl(10 * power as u32))
 }
 
-fn local(seconds: u64, zone: &TimeZone) -> Option<jiff::Zoned> {
-    let timestamp = Timestamp::from_second(i64::try_from(seconds).ok()?).ok()?;
+fn local(seconds: impl TryInto<i64>, zone: &TimeZone) -> Option<jiff::Zoned> {
+    let timestamp = Timestamp::from_second(seconds.try_into().ok()?).ok()?;
     Some(timestamp.to_zoned(zone.clone()))
 }
 
@@ -140,8 +140,18 @@ pub(crate) fn date_time(seconds: u64, zone: &TimeZone) -> String {
     format!("{day} {:02}:{:02}:{:02} {zone} {year}", time.hour(), time.minute(), time.second())
 }
 
+/// A file's time as `ls -l` has it: `Nov 20 16:05`, or with the year where that is not that of `now`.
+pub(crate) fn listing_time(seconds: i64, now: u64, zone: &TimeZone) -> String {
+    let Some(time) = local(seconds, zone) else { return seconds.to_string() };
+    let (day, year) = date(&time);
+    match local(now, zone).is_some_and(|now| now.year() == time.year()) {
+        true => format!("{} {:02}:{:02}", &day[4..], time.hour(), time.minute()),
+        false => format!("{} {year:>5}", &day[4..]),
+    }
+}
+
 /// A time as the history has it: `2026-11-20.16:05:09`.
-pub(crate) fn history_time(seconds: u64, zone: &TimeZone) -> String {
+pub(crate) fn history_time(seconds: impl TryInto<i64> + std::fmt::Display + Copy, zone: &TimeZone) -> String {
     let Some(time) = local(seconds, zone) else { return seconds.to_string() };
     let (year, month, day) = (time.year(), time.month(), time.day());
     format!("{year}-{month:02}-{day:02}.{:02}:{:02}:{:02}", time.hour(), time.minute(), time.second())
@@ -206,6 +216,11 @@ mod tests {
         assert_eq!(creation_time(0, &TimeZone::UTC), "Thu Jan  1  0:00 1970");
         assert_eq!(change_time(61, &TimeZone::UTC), "Thu Jan  1  0:01:01 1970");
         assert_eq!(clock_time(3661, &TimeZone::UTC), "Thu Jan  1 01:01:01 1970");
+        assert_eq!(history_time(-1, &TimeZone::UTC), "1969-12-31.23:59:59");
+        assert_eq!(listing_time(3661, 0, &TimeZone::UTC), "Jan  1 01:01");
+        assert_eq!(listing_time(-1, 0, &TimeZone::UTC), "Dec 31  1969");
+        // No calendar goes that far, but files do.
+        assert_eq!(listing_time(300_000_000_000, 0, &TimeZone::UTC), "300000000000");
         assert_eq!(duration(65), "00:01:05");
         assert_eq!(duration(2 * 86400 + 3 * 3600 + 245), "2 days 03:04:05");
     }

@@ -379,6 +379,10 @@ impl Mounter for FuseMounter {
         self.mounts.is_mounted(dataset)
     }
 
+    fn options(&self, dataset: &str) -> Vec<String> {
+        self.asked.get(dataset).cloned().unwrap_or_default()
+    }
+
     fn list(&self) -> Vec<Mount> {
         self.mounts.list()
     }

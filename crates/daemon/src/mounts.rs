@@ -175,7 +175,7 @@ impl Mounts {
                 Ok(()) => tracing::info!(dataset, path = %path.display(), "unmounted"),
                 Err((session, error)) => {
                     let busy = error.kind() == ErrorKind::ResourceBusy;
-                    let message = if busy { "pool or dataset is busy".to_owned() } else { error.to_string() };
+                    let message = if busy { format!("cannot unmount '{}': pool or dataset is busy", path.display()) } else { error.to_string() };
                     let failure = Failure::with(if busy { FailureKind::DatasetBusy } else { FailureKind::UnmountFailed }, message);
                     self.list.insert(at, Mounted { dataset, path, session, ops });
                     return Err(failure);

@@ -1,8 +1,11 @@
 //! `tarn fs cp`, `mkdir`
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
 use super::Flags;
 use super::place::Places;
-use super::tree::{Identity, Kind, Result, Tree, join, last_name};
+use super::tree::{Identity, Kind, Result, Tree, join, last_name, shown};
 use crate::session::{Session, Stop, complain};
 
 const BUFFER_BYTES: usize = 1 << 20;
@@ -90,7 +93,7 @@ impl Copy<'_> {
     }
 }
 
-pub(super) fn run(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'_>, operands: &[String]) -> std::result::Result<u8, Stop> {
+pub(super) fn run(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
     let Some((target, sources)) = operands.split_last().filter(|(_, sources)| !sources.is_empty()) else {
         return Err(session.misuse("missing destination"));
     };
@@ -104,12 +107,12 @@ pub(super) fn run(session: &mut Session<'_>, flags: &Flags, places: &mut Places<
     Ok(u8::from(!failures.is_empty()))
 }
 
-fn copy_all(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'_>, sources: &[String], target: &str) -> Result<Vec<String>> {
+fn copy_all(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'_>, sources: &[OsString], target: &OsStr) -> Result<Vec<String>> {
     places.will_write(session, target)?;
     let mut to = places.open(session, target)?;
     let into_directory = to.tree.entry(&to.path).is_ok_and(|entry| entry.kind == Kind::Directory);
     if sources.len() > 1 && !into_directory {
-        return Err(format!("target '{target}' is not a directory"));
+        return Err(format!("target '{}' is not a directory", shown(target.as_bytes())));
     }
     let mut failures = Vec::new();
     for source in sources {
@@ -138,7 +141,7 @@ fn copy_all(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'_>, s
     Ok(failures)
 }
 
-pub(super) fn mkdir(session: &mut Session<'_>, places: &mut Places<'_>, operands: &[String]) -> std::result::Result<u8, Stop> {
+pub(super) fn mkdir(session: &mut Session<'_>, places: &mut Places<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
     let mut code = 0;
     for operand in operands {
         let made = places.will_write(session, operand).and_then(|()| places.open(session, operand)).and_then(|mut place| {

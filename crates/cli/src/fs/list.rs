@@ -1,11 +1,14 @@
 //! `tarn fs ls`, `cat`, `stat`, `find`
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
 use super::Flags;
 use super::place::{Place, Places};
 use super::tree::{Entry, Kind, Result, Tree, join, shown};
 use crate::owners::{name_of_group, name_of_user};
 use crate::session::{Session, Stop, complain, say};
-use crate::units::clock_time;
+use crate::units::{history_time, listing_time};
 
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -13,9 +16,9 @@ const BUFFER_BYTES: usize = 1 << 20;
 fn for_each(
     session: &mut Session<'_>,
     places: &mut Places<'_>,
-    operands: &[String],
+    operands: &[OsString],
     verb: &str,
-    mut action: impl FnMut(&mut Session<'_>, &mut Place, &str) -> Result<()>,
+    mut action: impl FnMut(&mut Session<'_>, &mut Place, &OsStr) -> Result<()>,
 ) -> std::result::Result<u8, Stop> {
     let mut code = 0;
     for operand in operands {
@@ -26,6 +29,16 @@ fn for_each(
         }
     }
     Ok(code)
+}
+
+/// A name as it is to be printed, at the end of a line.
+fn printed(flags: &Flags, name: &[u8]) -> Vec<u8> {
+    if flags.escape { shown(name).into_bytes() } else { name.to_vec() }
+}
+
+fn say_bytes(session: &mut Session<'_>, line: &[u8]) {
+    // As with text: a reader that has gone away is not our failure.
+    let _ = session.out.write_all(&[line, b"\n"].concat());
 }
 
 fn type_letter(entry: &Entry) -> char {
@@ -68,31 +81,27 @@ fn group(entry: &Entry) -> String {
     name_of_group(entry.gid.into()).unwrap_or_else(|| entry.gid.to_string())
 }
 
-/// `Nov 20 16:05`, or with the year when that is not this one.
-fn when(session: &Session<'_>, seconds: i64) -> String {
-    let then = clock_time(u64::try_from(seconds).unwrap_or(0), &session.zone);
-    let now = clock_time(session.now, &session.zone);
-    let (day, clock, year) = (&then[4..10], &then[11..16], then.rsplit(' ').next().unwrap_or(""));
-    if now.ends_with(year) { format!("{day} {clock}") } else { format!("{day} {year:>5}") }
-}
-
 struct Line {
     cells: [String; 6],
-    name: String,
+    name: Vec<u8>,
 }
 
-fn line(session: &Session<'_>, tree: &mut dyn Tree, path: &[u8], name: &[u8]) -> Result<Line> {
+fn line(session: &Session<'_>, flags: &Flags, tree: &mut dyn Tree, path: &[u8], name: &[u8]) -> Result<Line> {
     let entry = tree.entry(path)?;
-    let target = if entry.kind == Kind::SymbolicLink { format!(" -> {}", shown(&tree.link_target(path)?)) } else { String::new() };
+    let mut name = printed(flags, name);
+    if entry.kind == Kind::SymbolicLink {
+        name.extend_from_slice(b" -> ");
+        name.extend(printed(flags, &tree.link_target(path)?));
+    }
     let cells = [
         mode_text(&entry),
         entry.links.to_string(),
         user(&entry),
         group(&entry),
         entry.size.to_string(),
-        when(session, entry.times[1].0),
+        listing_time(entry.times[1].0, session.now, &session.zone),
     ];
-    Ok(Line { cells, name: format!("{}{target}", shown(name)) })
+    Ok(Line { cells, name })
 }
 
 fn print_lines(session: &mut Session<'_>, lines: &[Line]) {
@@ -100,56 +109,58 @@ fn print_lines(session: &mut Session<'_>, lines: &[Line]) {
     let widths: Vec<usize> = (0..6).map(width).collect();
     for Line { cells: [mode, links, user, group, size, when], name } in lines {
         let (a, b, c, d) = (widths[1], widths[2], widths[3], widths[4]);
-        say!(session, "{mode} {links:>a$} {user:<b$} {group:<c$} {size:>d$} {when} {name}");
+        let head = format!("{mode} {links:>a$} {user:<b$} {group:<c$} {size:>d$} {when} ");
+        say_bytes(session, &[head.as_bytes(), name].concat());
     }
 }
 
-fn list_directory(session: &mut Session<'_>, flags: &Flags, tree: &mut dyn Tree, path: &[u8], title: Option<&str>) -> Result<()> {
+fn list_directory(session: &mut Session<'_>, flags: &Flags, tree: &mut dyn Tree, path: &[u8], title: Option<&[u8]>) -> Result<()> {
     let mut names = tree.names(path)?;
     if !flags.all {
         names.retain(|name| !name.starts_with(b"."));
     }
     if let Some(title) = title {
-        say!(session, "{title}:");
+        say_bytes(session, &[&printed(flags, title), &b":"[..]].concat());
     }
     if flags.long {
-        let lines: Result<Vec<Line>> = names.iter().map(|name| line(session, tree, &join(path, name), name)).collect();
+        let lines: Result<Vec<Line>> = names.iter().map(|name| line(session, flags, tree, &join(path, name), name)).collect();
         print_lines(session, &lines?);
     } else {
-        names.iter().for_each(|name| say!(session, "{}", shown(name)));
+        names.iter().for_each(|name| say_bytes(session, &printed(flags, name)));
     }
     if flags.recursive {
         for name in &names {
             let below = join(path, name);
             if tree.entry(&below)?.kind == Kind::Directory {
                 say!(session, "");
-                list_directory(session, flags, tree, &below, Some(&format!("/{}", shown(&below))))?;
+                list_directory(session, flags, tree, &below, Some(&[b"/", below.as_slice()].concat()))?;
             }
         }
     }
     Ok(())
 }
 
-pub(super) fn ls(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'_>, operands: &[String]) -> std::result::Result<u8, Stop> {
+pub(super) fn ls(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
     let many = operands.len() > 1;
     for_each(session, places, operands, "ls", |session, place, operand| {
         let tree = &mut *place.tree;
         if tree.entry(&place.path)?.kind == Kind::Directory {
-            return list_directory(session, flags, tree, &place.path, many.then_some(operand));
+            return list_directory(session, flags, tree, &place.path, many.then_some(operand.as_bytes()));
         }
         if flags.long {
-            let lines = [line(session, tree, &place.path, operand.as_bytes())?];
+            let lines = [line(session, flags, tree, &place.path, operand.as_bytes())?];
             print_lines(session, &lines);
         } else {
-            say!(session, "{operand}");
+            say_bytes(session, &printed(flags, operand.as_bytes()));
         }
         Ok(())
     })
 }
 
-pub(super) fn cat(session: &mut Session<'_>, places: &mut Places<'_>, operands: &[String]) -> std::result::Result<u8, Stop> {
+pub(super) fn cat(session: &mut Session<'_>, places: &mut Places<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
     let mut buffer = vec![0; BUFFER_BYTES];
     for_each(session, places, operands, "cat", |session, place, operand| {
+        let operand = shown(operand.as_bytes());
         match place.tree.entry(&place.path)?.kind {
             Kind::Regular => {}
             Kind::Directory => return Err(format!("{operand}: Is a directory")),
@@ -168,7 +179,7 @@ pub(super) fn cat(session: &mut Session<'_>, places: &mut Places<'_>, operands: 
     })
 }
 
-pub(super) fn stat(session: &mut Session<'_>, places: &mut Places<'_>, operands: &[String]) -> std::result::Result<u8, Stop> {
+pub(super) fn stat(session: &mut Session<'_>, places: &mut Places<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
     for_each(session, places, operands, "stat", |session, place, operand| {
         let entry = place.tree.entry(&place.path)?;
         let kind = match entry.kind {
@@ -177,7 +188,7 @@ pub(super) fn stat(session: &mut Session<'_>, places: &mut Places<'_>, operands:
             Kind::SymbolicLink => "symbolic link",
             Kind::Special => "special file",
         };
-        say!(session, "  File: {operand}");
+        say!(session, "  File: {}", shown(operand.as_bytes()));
         if entry.kind == Kind::SymbolicLink {
             say!(session, "  Link: {}", shown(&place.tree.link_target(&place.path)?));
         }
@@ -186,7 +197,7 @@ pub(super) fn stat(session: &mut Session<'_>, places: &mut Places<'_>, operands:
         say!(session, "Access: ({:04o}/{})  Uid: {} ({})  Gid: {} ({})", entry.mode & 0o7777, mode_text(&entry), entry.uid, user(&entry), entry.gid, group(&entry));
         for (name, (seconds, nanoseconds)) in ["Access", "Modify", "Change"].into_iter().zip(entry.times) {
             let zone = session.zone.clone();
-            say!(session, "{name}: {}.{nanoseconds:09}", crate::units::history_time(u64::try_from(seconds).unwrap_or(0), &zone));
+            say!(session, "{name}: {}.{nanoseconds:09}", history_time(seconds, &zone));
         }
         for (name, value) in place.tree.attributes(&place.path)? {
             say!(session, " Xattr: {} = {}", shown(&name), shown(&value));
@@ -195,11 +206,11 @@ pub(super) fn stat(session: &mut Session<'_>, places: &mut Places<'_>, operands:
     })
 }
 
-pub(super) fn find(session: &mut Session<'_>, places: &mut Places<'_>, operands: &[String]) -> std::result::Result<u8, Stop> {
+pub(super) fn find(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
     for_each(session, places, operands, "find", |session, place, _| {
         let mut waiting = vec![place.path.clone()];
         while let Some(path) = waiting.pop() {
-            say!(session, "/{}", shown(&path));
+            say_bytes(session, &[&b"/"[..], &printed(flags, &path)].concat());
             if place.tree.entry(&path)?.kind == Kind::Directory {
                 let names = place.tree.names(&path)?;
                 waiting.extend(names.iter().rev().map(|name| join(&path, name)));

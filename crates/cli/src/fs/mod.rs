@@ -13,6 +13,8 @@ mod place;
 mod pool;
 mod tree;
 
+use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use crate::getopt::{Long, Options};
@@ -52,24 +54,28 @@ struct Flags {
     long: bool,
     recursive: bool,
     preserve: bool,
+    /// Names are shown to somebody: what is no text in them is escaped. A program gets them as they are.
+    escape: bool,
 }
 
-fn parse(session: &mut Session<'_>, verb: &str, words: &[String]) -> Result<(Flags, Vec<String>), Stop> {
+fn parse(session: &mut Session<'_>, verb: &str, given: &[OsString]) -> Result<(Flags, Vec<OsString>), Stop> {
     // A long option with an argument, which the others have not.
-    let mut plain = Vec::new();
-    let mut words = words.iter();
+    let mut plain: Vec<OsString> = Vec::new();
+    let mut words = given.iter();
     while let Some(word) = words.next() {
+        let directory = word.to_str().and_then(|word| word.strip_prefix("--pool-dir="));
         if word == "--pool-dir" {
             let directory = words.next().ok_or_else(|| session.misuse("missing argument for '--pool-dir' option"))?;
-            plain.extend(["-d".to_owned(), directory.clone()]);
-        } else if let Some(directory) = word.strip_prefix("--pool-dir=") {
-            plain.extend(["-d".to_owned(), directory.to_owned()]);
+            plain.extend(["-d".into(), directory.clone()]);
+        } else if let Some(directory) = directory {
+            plain.extend(["-d".into(), directory.into()]);
         } else {
             plain.push(word.clone());
         }
     }
-    let mut flags = Flags::default();
-    let mut options = Options::new(&plain, "d:falRrp", LONG);
+    let mut flags = Flags { escape: std::io::stdout().is_terminal(), ..Flags::default() };
+    let words = crate::texts(&plain);
+    let mut options = Options::new(&words, "d:falRrp", LONG);
     for option in options.by_ref() {
         let (letter, argument) = option.map_err(|wrong| session.misuse(wrong))?;
         match letter {
@@ -82,18 +88,20 @@ fn parse(session: &mut Session<'_>, verb: &str, words: &[String]) -> Result<(Fla
             _ => flags.recursive = true,
         }
     }
-    Ok((flags, options.operands()))
+    Ok((flags, options.places().into_iter().map(|place| plain[place].clone()).collect()))
 }
 
 /// Runs the command; the words are those after `fs`.
-pub(crate) fn run(session: &mut Session<'_>, words: &[String]) -> u8 {
+pub(crate) fn run(session: &mut Session<'_>, words: &[OsString]) -> u8 {
     let outcome = match words.split_first() {
         None => Err(Stop::Usage),
-        Some((verb, _)) if matches!(verb.as_str(), "help" | "--help" | "-h" | "-?") => {
-            session.print(format_args!("{USAGE}"));
-            Ok(0)
-        }
-        Some((verb, words)) => run_verb(session, verb, words),
+        Some((verb, words)) => match &*verb.to_string_lossy() {
+            "help" | "--help" | "-h" | "-?" => {
+                session.print(format_args!("{USAGE}"));
+                Ok(0)
+            }
+            verb => run_verb(session, verb, words),
+        },
     };
     match outcome {
         Ok(code) | Err(Stop::Code(code)) => code,
@@ -104,7 +112,7 @@ pub(crate) fn run(session: &mut Session<'_>, words: &[String]) -> u8 {
     }
 }
 
-fn run_verb(session: &mut Session<'_>, verb: &str, words: &[String]) -> Result<u8, Stop> {
+fn run_verb(session: &mut Session<'_>, verb: &str, words: &[OsString]) -> Result<u8, Stop> {
     let (flags, operands) = parse(session, verb, words)?;
     if operands.is_empty() {
         return Err(session.misuse("missing place"));
@@ -114,7 +122,7 @@ fn run_verb(session: &mut Session<'_>, verb: &str, words: &[String]) -> Result<u
         "ls" => list::ls(session, &flags, &mut places, &operands),
         "cat" => list::cat(session, &mut places, &operands),
         "stat" => list::stat(session, &mut places, &operands),
-        "find" => list::find(session, &mut places, &operands),
+        "find" => list::find(session, &flags, &mut places, &operands),
         "cp" => copy::run(session, &flags, &mut places, &operands),
         "mkdir" => copy::mkdir(session, &mut places, &operands),
         _ => Err(session.misuse(format_args!("unrecognized command '{verb}'"))),

@@ -1,6 +1,8 @@
 //! Which tree an operand means.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,18 +20,19 @@ use crate::session::Session;
 /// An operand, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Operand<'a> {
-    Host(&'a str),
-    Dataset { name: &'a str, path: &'a str },
+    Host(&'a OsStr),
+    Dataset { name: &'a str, path: &'a [u8] },
 }
 
 /// A colon means a dataset, unless a path of this system stands before it.
-fn operand(text: &str) -> Operand<'_> {
-    match text.split_once(':') {
-        Some((name, path)) if !name.is_empty() && !name.starts_with(['/', '.']) && (path.is_empty() || path.starts_with('/')) => {
-            Operand::Dataset { name, path }
-        }
-        _ => Operand::Host(text),
+fn operand(word: &OsStr) -> Operand<'_> {
+    let bytes = word.as_bytes();
+    let colon = bytes.iter().position(|byte| *byte == b':').unwrap_or(0);
+    let (name, path) = (std::str::from_utf8(&bytes[..colon]).unwrap_or(""), bytes.get(colon + 1..).unwrap_or(b""));
+    if !name.is_empty() && !name.starts_with(['/', '.']) && (path.is_empty() || path.starts_with(b"/")) {
+        return Operand::Dataset { name, path };
     }
+    Operand::Host(word)
 }
 
 /// A tree, and where in it.
@@ -54,7 +57,7 @@ impl<'a> Places<'a> {
     }
 
     /// Says, before anything is opened, which pool will be written.
-    pub(super) fn will_write(&mut self, session: &mut Session<'_>, text: &str) -> Result<()> {
+    pub(super) fn will_write(&mut self, session: &mut Session<'_>, text: &OsStr) -> Result<()> {
         match operand(text) {
             Operand::Dataset { name, .. } if name.contains('@') => Err(format!("{name}: a snapshot cannot be changed")),
             Operand::Dataset { name, .. } if self.mounted(session, name)?.is_none() => self.pool(names::pool_of(name), true).map(|_| ()),
@@ -63,11 +66,11 @@ impl<'a> Places<'a> {
     }
 
     /// What an operand means.
-    pub(super) fn open(&mut self, session: &mut Session<'_>, text: &str) -> Result<Place> {
+    pub(super) fn open(&mut self, session: &mut Session<'_>, text: &OsStr) -> Result<Place> {
         match operand(text) {
             Operand::Host(path) => Ok(Place { tree: Box::new(HostTree::new(PathBuf::from(path))), path: Vec::new(), is_host: true }),
             Operand::Dataset { name, path } => {
-                let path = components(path.as_bytes()).fold(Vec::new(), |path, name| join(&path, name));
+                let path = components(path).fold(Vec::new(), |path, name| join(&path, name));
                 if let Some(mounted) = self.mounted(session, name)? {
                     return Ok(Place { tree: Box::new(HostTree::new(mounted)), path, is_host: false });
                 }
@@ -149,10 +152,13 @@ mod tests {
 
     #[test]
     fn a_colon_means_a_dataset() {
-        assert_eq!(operand("tank/home:/a"), Operand::Dataset { name: "tank/home", path: "/a" });
-        assert_eq!(operand("tank@now:"), Operand::Dataset { name: "tank@now", path: "" });
+        let operand = |word: &'static str| operand(OsStr::new(word));
+        assert_eq!(operand("tank/home:/a"), Operand::Dataset { name: "tank/home", path: b"/a" });
+        assert_eq!(operand("tank@now:"), Operand::Dataset { name: "tank@now", path: b"" });
         for host in ["/tmp/a:/b", "./tank:/a", "a:b", "plain", ":/a"] {
-            assert_eq!(operand(host), Operand::Host(host), "{host}");
+            assert_eq!(operand(host), Operand::Host(OsStr::new(host)), "{host}");
         }
+        let odd = OsStr::from_bytes(b"tank:/\xff");
+        assert_eq!(super::operand(odd), Operand::Dataset { name: "tank", path: b"/\xff" });
     }
 }

@@ -264,9 +264,9 @@ fn set_and_inherit() {
             no_remount: false
         })]
     );
-    complains(&mut backend, "zfs set quota=x tank/a", 1, "cannot set property for 'tank/a': bad numeric value 'x'\n");
-    complains(&mut backend, "zfs set used=1 tank/a", 1, "cannot set property for 'tank/a': 'used' is readonly\n");
-    complains(&mut backend, "zfs set quota=1G tank/v", 1, "cannot set property for 'tank/v': 'quota' does not apply to datasets of this type\n");
+    complains(&mut backend, "zfs set quota=x tank/a", 255, "cannot set property for 'tank/a': bad numeric value 'x'\n");
+    complains(&mut backend, "zfs set used=1 tank/a", 255, "cannot set property for 'tank/a': 'used' is readonly\n");
+    complains(&mut backend, "zfs set quota=1G tank/v", 255, "cannot set property for 'tank/v': 'quota' does not apply to datasets of this type\n");
     complains(&mut backend, "zfs set quota=1G tank/nosuch", 1, "cannot open 'tank/nosuch': dataset does not exist\n");
     complains(&mut backend, "zfs inherit used tank/a", 1, "used property is read-only\n");
     complains(

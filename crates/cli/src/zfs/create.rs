@@ -111,6 +111,14 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
     if flags.dry_run {
         return Ok(0);
     }
+    if is_volume && name_is_valid.is_ok() && name.contains('/') {
+        // How large its blocks may be is a question to the pool.
+        let pool = names::pool_of(name);
+        if lookup(session, pool).as_ref().is_err_and(is_absent) {
+            complain!(session, "cannot open '{pool}': no such pool");
+            return Ok(1);
+        }
+    }
     let checked = name_is_valid.and_then(|()| names::check_nesting(name)).and_then(|()| check_parents(session, name, flags.parents));
     let made = checked.and_then(|()| session.perform(Request::DatasetCreate(create)));
     made.map_err(|failure| session.failed(&action, &failure))?;

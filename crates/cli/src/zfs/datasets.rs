@@ -119,7 +119,7 @@ pub(crate) fn gather(session: &mut Session<'_>, operands: &[String], query: &Que
     Ok((entries, code))
 }
 
-fn request(query: &Query, root: Option<&str>, depth: Option<u64>) -> DatasetList {
+pub(crate) fn request(query: &Query, root: Option<&str>, depth: Option<u64>) -> DatasetList {
     let mut kinds = query.kinds;
     let mut snapshots_where_listed = query.snapshots_where_listed;
     if root.is_some_and(|root| root.contains('@')) {
@@ -190,7 +190,7 @@ pub(crate) fn below(session: &mut Session<'_>, name: &str, kinds: DatasetKinds, 
 /// The dataset mounted at or above a path.
 fn dataset_at(session: &mut Session<'_>, path: &str) -> Result<String, Stop> {
     let Ok(real) = std::fs::canonicalize(path) else {
-        complain!(session, "cannot open '{path}': no such file or directory");
+        complain!(session, "cannot open '{path}': No such file or directory");
         return Err(Stop::Code(1));
     };
     let mounts = session.mounts().map_err(|failure| session.failed(format_args!("cannot open '{path}'"), &failure))?;
@@ -261,7 +261,9 @@ pub(crate) fn parse_kinds(session: &mut Session<'_>, text: &str) -> Result<Datas
 
 /// Reads `-d`.
 pub(crate) fn parse_depth(session: &mut Session<'_>, text: &str) -> Result<u64, Stop> {
-    match text.parse::<i64>() {
+    match text.parse::<i32>() {
+        // As a shell's empty variable has it: no deeper.
+        _ if text.is_empty() => Ok(0),
         Ok(depth) => u64::try_from(depth).map_err(|_| session.misuse("Depth can not be negative.")),
         Err(_) => Err(session.misuse(format_args!("{text} is not an integer"))),
     }

@@ -256,7 +256,9 @@ fn destroy_bookmark(session: &mut Session<'_>, flags: &Flags, name: &str) -> Out
     query.recurse = true;
     query.depth = Some(1);
     let head = name.split('#').next().unwrap_or(name).to_owned();
-    let (bookmarks, _) = datasets::gather(session, &[head], &query)?;
+    // A file system that is not there has no bookmarks.
+    let is_there = session.datasets(Request::DatasetList(datasets::request(&query, Some(&head), Some(0)))).is_ok();
+    let bookmarks = if is_there { datasets::gather(session, &[head], &query)?.0 } else { Vec::new() };
     if !bookmarks.iter().any(|bookmark| bookmark.name == name) {
         complain!(session, "bookmark '{name}' does not exist.");
         return Ok(1);

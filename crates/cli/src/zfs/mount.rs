@@ -171,7 +171,9 @@ fn mount_one(session: &mut Session<'_>, entry: &DatasetEntry, flags: &Flags, exp
     match session.perform(Request::DatasetMount(request)) {
         Ok(()) => Ok(0),
         Err(failure) => {
-            session.failed(format_args!("cannot mount '{}'", entry.name), &failure);
+            // What is in the way is in a directory.
+            let what = if failure.message == "directory is not empty" { mountpoint(entry) } else { &entry.name };
+            session.failed(format_args!("cannot mount '{what}'"), &failure);
             Ok(1)
         }
     }

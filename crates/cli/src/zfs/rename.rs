@@ -7,6 +7,8 @@ use crate::getopt::Options;
 use crate::names;
 use crate::session::{Outcome, Session, complain};
 
+const NO_DATASET_NAME: &str = "missing dataset name";
+
 #[derive(Default)]
 struct Flags {
     parents: bool,
@@ -53,9 +55,12 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
         return Ok(0);
     }
     if let Err(failure) = check_target(from, &to, entry.kind) {
-        complain!(session, "cannot rename to '{to}': {failure}");
+        // OpenZFS looks at the place of the new name as if something were made there.
+        let verb = if failure.message == NO_DATASET_NAME { "create" } else { "rename to" };
+        complain!(session, "cannot {verb} '{to}': {failure}");
         return Ok(1);
     }
+    let target = to.clone();
     let request = DatasetRename {
         from: from.clone(),
         to,
@@ -64,7 +69,10 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
         no_remount: flags.no_remount,
         force: flags.force,
     };
-    session.perform(Request::DatasetRename(request)).map_err(|failure| session.failed(format_args!("cannot rename '{from}'"), &failure))?;
+    session.perform(Request::DatasetRename(request)).map_err(|failure| match failure.message.starts_with("parent ") {
+        true => session.failed(format_args!("cannot create '{target}'"), &failure),
+        false => session.failed(format_args!("cannot rename '{from}'"), &failure),
+    })?;
     Ok(0)
 }
 
@@ -85,15 +93,12 @@ fn check_target(from: &str, to: &str, kind: DatasetKind) -> Result<(), Failure> 
         }
         return names::check_dataset(to, DatasetKinds::NONE.with(kind), true);
     }
-    if to.contains('@') {
-        return bad("a file system or volume cannot become a snapshot");
-    }
     names::check_dataset(to, DatasetKinds::HEADS, true)?;
+    if !to.contains('/') {
+        return bad(NO_DATASET_NAME);
+    }
     if to.split('/').next() != from.split('/').next() {
         return bad("datasets must be within same pool");
-    }
-    if !to.contains('/') {
-        return bad("missing dataset name");
     }
     if to.strip_prefix(from).is_some_and(|rest| rest.starts_with('/')) {
         return bad("New dataset name cannot be a descendant of current dataset name");

@@ -20,12 +20,13 @@ pub(super) struct Cached {
 
 /// Reads the file, or says what is wrong with it.
 pub(super) fn read(path: &str) -> Result<Cached, String> {
-    let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
-    if size > BYTES_MAX {
-        return Err(format!("not a cache file: {size} bytes are too many"));
+    let failed = |error: std::io::Error| format!("failed to open cache file: {}", super::vdev_spec::io_words(&error));
+    let invalid = || "invalid or corrupt cache file contents: invalid or missing cache file".to_owned();
+    if std::fs::metadata(path).map_err(failed)?.len() > BYTES_MAX {
+        return Err(invalid());
     }
-    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-    parse(&bytes).ok_or_else(|| "not a cache file: no list of pools is in it".to_owned())
+    let bytes = std::fs::read(path).map_err(failed)?;
+    parse(&bytes).ok_or_else(invalid)
 }
 
 fn parse(bytes: &[u8]) -> Option<Cached> {

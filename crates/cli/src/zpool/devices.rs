@@ -55,9 +55,17 @@ fn parse_add(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<
 
 fn ashift(session: &mut Session<'_>, text: &str) -> Result<u32, Stop> {
     let Some((name, value)) = settings::split(text) else { return Err(session.misuse("missing '=' for -o option")) };
-    match value.parse::<u32>() {
-        Ok(shift) if name == "ashift" && (shift == 0 || (9..=16).contains(&shift)) => Ok(shift),
-        _ => Err(session.misuse(format_args!("invalid '{name}={value}' property: only 'ashift' can be given here, with a value between 9 and 16."))),
+    if name != "ashift" {
+        return Err(Stop::Usage);
+    }
+    let refuse = |session: &mut Session<'_>, words: &str| {
+        complain!(session, "{words}");
+        Err(Stop::Code(1))
+    };
+    match crate::units::parse_size(value) {
+        Err(_) => refuse(session, "ashift must be a number."),
+        Ok(shift) if shift == 0 || (9..=16).contains(&shift) => Ok(u32::try_from(shift).unwrap_or(0)),
+        Ok(_) => refuse(session, &format!("invalid 'ashift={value}' property: only values between 9 and 16 are allowed.")),
     }
 }
 
@@ -108,7 +116,7 @@ pub(super) fn remove(session: &mut Session<'_>, words: &[String]) -> Outcome {
             complain!(session, "stop request ignored");
             return Ok(0);
         }
-        let failure = Failure::with(FailureKind::Other, "there is no removal in progress");
+        let failure = Failure::with(FailureKind::Other, "operation is not in progress");
         return Err(session.failed("cannot cancel removal", &failure));
     }
     if devices.is_empty() {

@@ -75,10 +75,9 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
             }
         }
         after = events.last().map_or(after, |event| event.id);
-        if !flags.follow {
+        if !flags.follow || !session.hand_over() {
             return Ok(0);
         }
-        let _ = session.out.flush();
         std::thread::sleep(FOLLOW_STEP);
     }
 }

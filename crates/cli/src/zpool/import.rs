@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
+use tarnfs::control::scan::missing_logs;
 use tarnfs::control::{Failure, FailureKind, FoundPool, ImportRewound, PoolImport, PoolScan, PoolSelect, PoolState, Request, Wanted};
 
 use super::create::{add_default, add_pool};
+use super::vdev_name::Naming;
 use super::{cachefile, found};
 use crate::getopt::{Long, Options};
 use crate::names;
@@ -99,7 +101,7 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
     }
     let cached = match &flags.cache_file {
         Some(path) => Some(cachefile::read(path).map_err(|words| {
-            complain!(session, "cannot import: {path}: {words}");
+            complain!(session, "{words}");
             Stop::Code(1)
         })?),
         None => None,
@@ -160,13 +162,8 @@ fn is_imported(session: &mut Session<'_>, wanted: &str) -> bool {
 fn import_one(session: &mut Session<'_>, flags: &Flags, found: &[FoundPool], wanted: &str, new_name: Option<&str>) -> Outcome {
     let exists = is_imported(session, wanted);
     if exists && new_name.is_none_or(|new| new == wanted) {
-        if found.is_empty() {
-            complain!(session, "cannot import '{wanted}': a pool with that name is already created/imported,");
-            complain!(session, "and no additional pools with that name were found");
-        } else {
-            complain!(session, "cannot import '{wanted}': a pool with that name already exists");
-            complain!(session, "use the form 'zpool import <pool | id> <newpool>' to give it a new name");
-        }
+        complain!(session, "cannot import '{wanted}': a pool with that name already exists");
+        complain!(session, "use the form 'zpool import <pool | id> <newpool>' to give it a new name");
         return Ok(1);
     }
     let guid: Option<u64> = wanted.parse().ok();
@@ -253,6 +250,15 @@ fn report(session: &mut Session<'_>, found: &FoundPool, action: &str, failure: &
     if failure.kind == FailureKind::OtherHost && failure.message.starts_with("pool has the multihost") {
         complain!(session, "Cannot import '{}': {failure}.", found.status.name);
         return Stop::Code(1);
+    }
+    let logs = missing_logs(found);
+    if failure.kind == FailureKind::NoReplicas && !logs.is_empty() {
+        say!(session, "The devices below are missing or corrupted, use '-m' to import the pool anyway:");
+        for top in logs {
+            say!(session, "\t    {} [log]", Naming::default().name(top, &found.status.name));
+            top.children.iter().for_each(|leaf| say!(session, "\t      {}", Naming::default().name(leaf, &found.status.name)));
+        }
+        say!(session, "");
     }
     let stop = session.failed(action, failure);
     if failure.kind == FailureKind::OtherHost {

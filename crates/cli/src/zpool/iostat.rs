@@ -84,8 +84,13 @@ fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<Stri
             'n' => flags.heading_once = true,
             'l' => flags.latency = true,
             'q' => flags.queues = true,
-            'w' => flags.histogram = Some(Histogram::Wait),
-            'r' => flags.histogram = Some(Histogram::Size),
+            'w' | 'r' => {
+                let histogram = if letter == 'w' { Histogram::Wait } else { Histogram::Size };
+                if flags.histogram.as_ref().is_some_and(|other| *other != histogram) {
+                    return Err(session.misuse("Only one of [-r|-w] can be passed at a time"));
+                }
+                flags.histogram = Some(histogram);
+            }
             'h' => return Err(Stop::Usage),
             letter => {
                 complain!(session, "zpool iostat: option '{letter}' is not yet supported by this version of tarn: it runs no programs of others");
@@ -173,9 +178,6 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
             }
             statuses.iter().for_each(|status| remember(&status.root, status.root.stats.age_ns, &mut before));
             if skipped {
-                if interval.is_none() {
-                    return Ok(code);
-                }
                 let _ = session.out.flush();
                 pools::pause(session, interval.as_ref());
                 continue;

@@ -87,8 +87,9 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
             }
             print_table(session, &flags, &entries, &mut columns, &style, std::mem::take(&mut first));
         }
+        // That some could not be opened was said; what could be is listed.
         if !pools::next_round(session, &mut interval) {
-            return Ok(code);
+            return Ok(0);
         }
     }
 }

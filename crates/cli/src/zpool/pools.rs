@@ -45,7 +45,12 @@ fn gather<T>(
         }
     }
     found.sort_by_key(&name_of);
+    let all = found.len();
     found.dedup_by_key(|pool| name_of(pool));
+    // A pool that is named twice is done once, and was a mistake.
+    if found.len() < all {
+        code = 1;
+    }
     (found, code)
 }
 
@@ -115,7 +120,7 @@ pub(super) fn pause(session: &mut Session<'_>, interval: Option<&Interval>) {
     session.now += interval.seconds as u64;
 }
 
-/// Sleeps until the next round; `false` when there is none.
+/// Sleeps until the next round; `false` when there is none, or nobody to read it.
 pub(super) fn next_round(session: &mut Session<'_>, interval: &mut Option<Interval>) -> bool {
     let Some(interval) = interval else { return false };
     if let Some(count) = &mut interval.count {
@@ -124,7 +129,9 @@ pub(super) fn next_round(session: &mut Session<'_>, interval: &mut Option<Interv
             return false;
         }
     }
-    let _ = session.out.flush();
+    if !session.hand_over() {
+        return false;
+    }
     std::thread::sleep(std::time::Duration::try_from_secs_f64(interval.seconds).unwrap_or(std::time::Duration::MAX));
     session.now += interval.seconds as u64;
     true

@@ -32,7 +32,10 @@ pub(super) fn reguid(session: &mut Session<'_>, words: &[String]) -> Outcome {
     };
     open(session, name)?;
     let done = session.perform(Request::PoolReguid(PoolReguid { name: name.clone(), guid }));
-    done.map_err(|failure| session.failed(format_args!("cannot reguid '{name}'"), &failure))?;
+    done.map_err(|failure| {
+        session.failed(format_args!("cannot reguid '{name}'"), &failure);
+        Stop::Code(255)
+    })?;
     Ok(0)
 }
 

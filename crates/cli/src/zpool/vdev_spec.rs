@@ -105,8 +105,7 @@ fn check_presence(session: &mut Session<'_>, specs: &[VdevSpec], seen: &[Allocat
             return Err(invalid(session, format_args!("{word} requires at least 1 device{}", if word == "log" { "" } else { "s" })));
         }
     }
-    let top_level = |spec: &&VdevSpec| !matches!(spec.class, AllocationClass::Cache | AllocationClass::Spare);
-    if !adding && !specs.iter().any(|spec| top_level(&spec)) {
+    if !adding && specs.is_empty() {
         return Err(invalid(session, format_args!("at least one toplevel vdev must be specified")));
     }
     Ok(())

@@ -113,7 +113,7 @@ fn what_is_in_use_is_let_go_by_force_only() {
     let mut file = File::create(rig.path("mnt/a/open")).unwrap();
     file.write_all(b"before").unwrap();
     rig.refused("zfs unmount tank/a", "pool or dataset is busy");
-    rig.refused("zpool export tank", "pool is busy");
+    rig.refused("zpool export tank", "pool or dataset is busy");
     rig.refused("zpool destroy tank", "could not unmount datasets");
     rig.refused("zfs destroy tank/a", "dataset is busy");
     rig.ok("zpool export -f tank");

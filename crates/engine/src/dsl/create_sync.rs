@@ -23,7 +23,7 @@ use super::deadlist::Deadlist;
 use super::dir::Dir;
 use super::meta::key;
 use super::names::{DatasetName, split_parent};
-use super::prop_sync::PropertyChange;
+use super::prop_sync::{PropertyChange, check_fits};
 use super::space::SpaceCheck;
 use super::synctask::cannot;
 use super::tree::Dsl;
@@ -229,6 +229,11 @@ impl Dsl {
     /// `Exists`, `NotFound` (its parent), `Invalid`, `NameTooLong`, `NoSpace`.
     pub fn create_dataset(self: &Arc<Self>, new: NewDataset) -> Result<()> {
         let NewDataset { name, objset_type, case_insensitive, properties, fill } = new;
+        for (property, change) in &properties {
+            if let PropertyChange::Set(value) | PropertyChange::Receive(value) = change {
+                check_fits(property, value)?;
+            }
+        }
         let checked = name.clone();
         let check = move |dsl: &Arc<Dsl>| dsl.check_new_name("create", &checked).map(|_| ());
         self.run_task(16, SpaceCheck::Normal, check, move |dsl, tx| {

@@ -158,7 +158,7 @@ impl Dataset {
                 .to_owned(),
             )),
             "origin" => self.origin()?.map(|origin| origin.name()).transpose(),
-            "clones" if self.is_snapshot => self.clones().map(|names| Some(names.join(","))),
+            "clones" if self.is_snapshot => self.clones().map(|names| Some(names.join(",")).filter(|names| !names.is_empty())),
             "prevsnap" => match self.prev().filter(|prev| Some(prev.object) != self.dsl.origin_snapshot()) {
                 Some(prev) => prev.name().map(Some),
                 None => Ok(None),

@@ -36,7 +36,7 @@ pub mod mos;
 pub mod names;
 mod new_pool;
 mod prop;
-mod prop_sync;
+pub(crate) mod prop_sync;
 pub mod prop_table;
 mod rename_sync;
 mod scan_sync;

@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use ondisk::dsl::UsedKind;
 use ondisk::object_type::ObjectType;
+use ondisk::zap_fat;
 
 use super::dataset::Dataset;
 use super::dir::Dir;
 use super::meta::SpaceDelta;
 use super::prop::{HAS_RECEIVED, INHERIT, PropertyValue, RECEIVED, UNKNOWN_TO_OTHERS};
-use super::prop_table::{Property, find, is_user_property};
+use super::prop_table::{NAME_LENGTH_MAX, Property, find, is_user_property};
 use super::space::SpaceCheck;
 use super::tree::Dsl;
 use crate::bail;
@@ -55,6 +56,21 @@ fn put(dsl: &Dsl, dictionary: u64, key: &str, value: &PropertyValue, tx: &SyncTx
     }
 }
 
+/// Refuses what no dictionary can hold. Found out by the sync thread, that would stop the pool.
+///
+/// # Errors
+/// `NameTooLong`, `TooBig`
+pub(crate) fn check_fits(name: &str, value: &PropertyValue) -> Result<()> {
+    if name.len() >= NAME_LENGTH_MAX {
+        bail!(NameTooLong, "property name '{name}' is too long");
+    }
+    // A zero byte ends it.
+    if matches!(value, PropertyValue::Text(text) if text.len() >= zap_fat::VALUE_MAX) {
+        bail!(TooBig, "property value too long");
+    }
+    Ok(())
+}
+
 impl Dsl {
     /// Changes properties of a dataset, and waits until that is on disk.
     ///
@@ -92,6 +108,7 @@ impl Dataset {
             bail!(Denied, "the property '{name}' is read-only");
         }
         if let PropertyChange::Set(value) | PropertyChange::Receive(value) = change {
+            check_fits(name, value)?;
             if property.is_some_and(|p| p.is_text() != matches!(value, PropertyValue::Text(_))) {
                 bail!(Invalid, "the property '{name}' has a value of the wrong kind");
             }
@@ -192,7 +209,8 @@ impl Dataset {
             PropertyChange::Inherit => {
                 mos.zap_remove(dictionary, name, tx)?;
                 mos.zap_remove(dictionary, &unknown, tx)?;
-                if self.dsl.meta.version() >= 22 && mos.zap_contains(dictionary, HAS_RECEIVED)? {
+                let fits = inherit.len() < zap_fat::NAME_MAX;
+                if fits && self.dsl.meta.version() >= 22 && mos.zap_contains(dictionary, HAS_RECEIVED)? {
                     mos.zap_set_u64(dictionary, &inherit, 0, tx)?;
                 }
                 Ok(())

@@ -16,6 +16,7 @@ use super::Pool;
 use crate::bail;
 use crate::dmu::SyncTx;
 use crate::dsl::meta::key;
+use crate::dsl::prop_sync::check_fits;
 use crate::dsl::{Dsl, PropertyValue, SpaceCheck};
 use crate::error::Result;
 
@@ -61,6 +62,7 @@ impl Pool {
         if self.is_read_only() {
             bail!(ReadOnly, "pool {} is read-only", self.name());
         }
+        values.iter().try_for_each(|(name, value)| check_fits(name, value))?;
         let multihost = values.iter().find(|(name, _)| name == MULTIHOST).map(|(_, value)| value.number() != 0);
         if multihost == Some(true) {
             self.set_multihost(true)?;

@@ -57,10 +57,25 @@ pub const DEVICE_DIRECTORIES: [&str; 9] = [
 /// The pools on the devices at `paths`, or in the usual places.
 pub(super) fn candidates(paths: &[PathBuf], destroyed: bool) -> Vec<Candidate> {
     let usual = || DEVICE_DIRECTORIES.iter().map(PathBuf::from).collect();
-    let paths = if paths.is_empty() { usual() } else { paths.to_vec() };
+    let mut paths = if paths.is_empty() { usual() } else { paths.to_vec() };
     let mut found = discover(disk::find(&paths));
+    let elsewhere: Vec<PathBuf> = found.iter().flat_map(recorded_elsewhere).collect();
+    if !elsewhere.is_empty() {
+        let guids: Vec<u64> = found.iter().map(|candidate| candidate.config.guid).collect();
+        paths.extend(elsewhere);
+        found = discover(disk::find(&paths));
+        // What else is at these places was not asked for.
+        found.retain(|candidate| guids.contains(&candidate.config.guid));
+    }
     found.retain(|candidate| (candidate.config.state == LabelState::Destroyed) == destroyed);
     found
+}
+
+/// Devices of a pool that were not found where one was told to look, and are where they were when the pool was used last.
+fn recorded_elsewhere(candidate: &Candidate) -> Vec<PathBuf> {
+    let is_found = |leaf: &VdevConfig| candidate.devices.iter().any(|device| device.guid == leaf.guid);
+    let leaves = candidate.vdev_tree.leaves().into_iter().filter(|leaf| !is_found(leaf));
+    leaves.filter_map(|leaf| leaf.string("path").map(PathBuf::from)).filter(|path| path.is_absolute() && path.exists()).collect()
 }
 
 /// What labels and the MOS say of a pool.
@@ -103,6 +118,13 @@ pub fn found_pool(candidate: &Candidate, our_host_id: u32) -> FoundPool {
         unsupported: findings.unsupported,
         can_read_only: findings.can_read_only,
     }
+}
+
+/// The log devices of a pool that are not there.
+#[must_use]
+pub fn missing_logs(found: &FoundPool) -> Vec<&VdevStatus> {
+    let tops = found.status.root.children.iter();
+    tops.filter(|top| top.class == AllocationClass::Log && top.kind != VdevKind::Hole && top.state < VdevState::Degraded).collect()
 }
 
 /// What was found out about a pool.
@@ -269,19 +291,20 @@ fn kind_of(config: &VdevConfig) -> VdevKind {
 fn state_of(config: &VdevConfig, kind: VdevKind, children: &[VdevStatus]) -> LeafStatus {
     let counted = |child: &&VdevStatus| !matches!(child.kind, VdevKind::Hole | VdevKind::Indirect);
     let total = children.iter().filter(counted).count();
-    let broken = children.iter().filter(counted).filter(|child| child.state < VdevState::Degraded).count();
+    // What a log device held is lost with it, but not the pool.
+    let is_log = |child: &VdevStatus| kind == VdevKind::Root && child.class == AllocationClass::Log;
+    let is_broken = |child: &&VdevStatus| child.state < VdevState::Degraded;
+    let broken = children.iter().filter(counted).filter(is_broken).filter(|child| !is_log(child)).count();
     let tolerated = match kind {
         VdevKind::Raidz { parity } | VdevKind::Draid { parity, .. } => usize::from(parity),
         VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => total.saturating_sub(1),
         _ => 0,
     };
-    let log_broken = children.iter().any(|child| child.class == AllocationClass::Log && child.state < VdevState::Degraded);
     let (state, aux) = if config.kind.is_placeholder() || kind == VdevKind::Indirect {
         (VdevState::Healthy, VdevAux::None)
     } else if broken > tolerated || total == 0 {
-        let aux = if kind == VdevKind::Root && log_broken { VdevAux::BadLog } else { VdevAux::NoReplicas };
-        (VdevState::CantOpen, aux)
-    } else if broken > 0 || children.iter().any(|child| child.state == VdevState::Degraded) {
+        (VdevState::CantOpen, VdevAux::NoReplicas)
+    } else if children.iter().filter(counted).any(|child| child.state <= VdevState::Degraded) {
         (VdevState::Degraded, VdevAux::None)
     } else {
         (VdevState::Healthy, VdevAux::None)

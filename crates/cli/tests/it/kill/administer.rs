@@ -106,7 +106,7 @@ impl Datasets {
 /// Runs a command that may fail only because of the kill.
 fn run(rig: &Rig, words: &str) -> bool {
     let ran = rig.run(words);
-    let expected = ["cannot be reached", "no such pool", "does not exist", "pool is busy", "no pools available"];
+    let expected = ["cannot be reached", "no such pool", "does not exist", "is busy", "no pools available"];
     let is_killed = ran.code == 0 || expected.iter().any(|reason| ran.err.contains(reason));
     assert!(is_killed, "tarn {words}: {ran:?}");
     ran.code == 0

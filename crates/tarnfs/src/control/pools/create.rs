@@ -140,7 +140,7 @@ impl PoolSettings {
 /// A feature that may be enabled.
 fn writable_feature(name: &str) -> Result<Feature, Failure> {
     match Feature::from_name(name) {
-        None => Err(Failure::with(FailureKind::BadProperty, format!("invalid feature '{name}'"))),
+        None => Err(Failure::with(FailureKind::BadProperty, format!("feature '{name}' unsupported by kernel"))),
         Some(feature) if feature.info().support != Support::ReadWrite => Err(not_yet(&format!("feature '{name}' is"))),
         Some(feature) => Ok(feature),
     }
@@ -278,6 +278,9 @@ impl Pools {
 /// Why a pool could not be made.
 pub(super) fn creation_failure(error: &crate::Error) -> Failure {
     match error.kind() {
+        ErrorKind::Invalid if error.message().contains("less than the minimum of 64M") => {
+            Failure::with(FailureKind::BadDevice, "one or more devices is less than the minimum size (64M)")
+        }
         ErrorKind::Invalid | ErrorKind::NoDevice | ErrorKind::Io | ErrorKind::Denied => Failure::with(FailureKind::BadDevice, error.message()),
         _ => Failure::about_pool(error),
     }

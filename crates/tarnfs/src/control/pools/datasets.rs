@@ -175,6 +175,7 @@ fn creation_failure(error: &crate::Error) -> Failure {
     match error.kind() {
         ErrorKind::NotFound => Failure::with(FailureKind::NoSuchDataset, "parent does not exist"),
         ErrorKind::Invalid => Failure::with(FailureKind::InvalidName, error.message()),
+        ErrorKind::TooBig => Failure::with(FailureKind::BadProperty, error.message()),
         _ => Failure::about_dataset(error),
     }
 }

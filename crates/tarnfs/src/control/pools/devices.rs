@@ -24,7 +24,10 @@ impl Pools {
             Some(_) => None,
         };
         let ashift = add.ashift.or_else(|| stored.and_then(|value| u32::try_from(value.number()).ok())).filter(|ashift| *ashift != 0);
-        imported.pool.add_vdevs(&vdevs, ashift, add.any_ashift).map_err(|error| creation_failure(&error))?;
+        imported.pool.add_vdevs(&vdevs, ashift, add.any_ashift).map_err(|error| match error.message().contains("the new vdev has sectors") {
+            true => Failure::with(FailureKind::BadVdevs, "adding devices with different physical sector sizes is not allowed"),
+            false => creation_failure(&error),
+        })?;
         self.note_named_event("vdev_add", &add.name);
         self.write_cachefile(&add.name);
         Ok(())

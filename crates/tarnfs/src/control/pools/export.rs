@@ -46,7 +46,7 @@ impl Pools {
         }
         let force = export.force || export.hard_force;
         self.unmount_pool(&export.name, force).map_err(|failure| match failure.kind {
-            FailureKind::DatasetBusy => Failure::new(FailureKind::PoolBusy),
+            FailureKind::DatasetBusy => Failure { kind: FailureKind::PoolBusy, ..failure },
             _ => failure,
         })?;
         self.note_named_event("pool_export", &export.name);

@@ -37,6 +37,9 @@ impl Pools {
         if candidate.is_in_use_elsewhere(RealHost.host_id()) && !import.force {
             return Err(Failure::new(FailureKind::OtherHost));
         }
+        if !import.missing_log && !scan::missing_logs(&scan::found_pool(candidate, RealHost.host_id())).is_empty() {
+            return Err(Failure::with(FailureKind::NoReplicas, "one or more devices is currently unavailable"));
+        }
         let renamed = import.name != candidate.config.name;
         let options = ImportOptions {
             read_only: settings.read_only,

@@ -2,16 +2,14 @@
 
 use engine::dsl::meta::key;
 use engine::error::Result;
-use ondisk::feature::Feature;
 
-use super::{Failure, Imported, vdevs};
+use super::{Failure, Imported, error_log, vdevs};
 use crate::Pool;
 use crate::control::scan;
 use crate::control::{PoolState, PoolStatus, ScanFunction, ScanState, ScanStatus};
 
-/// Keys of the MOS directory.
+/// Key of the MOS directory.
 const SCAN: &str = "scan";
-const ERROR_LOGS: [&str; 2] = ["errlog_last", "errlog_scrub"];
 /// A scan is paused.
 const SCAN_FLAG_PAUSED: u64 = 2;
 /// The words of a scan's record: up to the flags.
@@ -43,7 +41,7 @@ fn status_of(name: &str, pool: &Pool) -> Result<PoolStatus> {
         scan: if suspended { None } else { last_scan(pool)? },
         checkpoint: None,
         dedup: None,
-        error_count: if suspended { None } else { Some(error_count(pool)?) },
+        error_count: if suspended { None } else { Some(error_log::count(pool)?) },
         errors: Vec::new(),
         features_disabled: config.compatibility.is_none() && scan::lacks_features(&|feature| engine.dsl.meta.features.is_enabled(feature)),
         suspended: suspended.then_some(u64::from(engine.vdevs.gate().refusal().is_some())),
@@ -80,30 +78,11 @@ fn last_scan(pool: &Pool) -> Result<Option<ScanStatus>> {
         skipped: words[11],
         processed: words[12],
         errors: words[13],
-        issued: if state == ScanState::Finished { words[10] } else { 0 },
+        issued: if state == ScanState::Finished { words[10].saturating_sub(words[11]) } else { 0 },
         pass_examined: 0,
         pass_issued: 0,
         pass_start: words[7],
         pause_time: if paused { words[7] } else { 0 },
         spent_paused: 0,
     }))
-}
-
-/// How many damaged blocks the pool's logs name.
-fn error_count(pool: &Pool) -> Result<u64> {
-    let mos = &pool.engine().dsl.meta.mos;
-    let by_head = pool.engine().dsl.meta.features.is_active(Feature::HeadErrlog);
-    let mut count = 0;
-    for log in ERROR_LOGS {
-        match mos.zap_u64(key::DIRECTORY, log)?.unwrap_or(0) {
-            0 => {}
-            log if by_head => {
-                for (_, heads) in mos.zap_entries(log)? {
-                    count += mos.zap_count(heads.first())?;
-                }
-            }
-            log => count += mos.zap_count(log)?,
-        }
-    }
-    Ok(count)
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use engine::dsl::meta::key;
-use engine::dsl::prop_table::{DatasetTypes, PROPERTIES, find, is_space_property, is_user_property};
+use engine::dsl::prop_table::{DatasetTypes, PROPERTIES, Property, find, is_space_property, is_user_property};
 use engine::dsl::{self, Dataset, Dir, Dsl};
 use engine::error::Result;
 use ondisk::dsl::{BookmarkPhys, dataset_field};
@@ -53,6 +53,16 @@ fn kind_of(dataset: &Arc<Dataset>) -> Result<DatasetKind> {
         ObjsetType::Volume => DatasetKind::Volume,
         _ => DatasetKind::Filesystem,
     })
+}
+
+/// Of a snapshot only what its file system or volume has too, or what only snapshots have.
+fn applies_to_head(property: &Property, snapshot: &Arc<Dataset>) -> Result<bool> {
+    let heads = [DatasetTypes::FILESYSTEM, DatasetTypes::VOLUME];
+    if !heads.into_iter().any(|head| property.applies_to(head)) {
+        return Ok(true);
+    }
+    let is_volume = snapshot.objset_type()? == ObjsetType::Volume;
+    Ok(property.applies_to(heads[usize::from(is_volume)]))
 }
 
 impl Pools {
@@ -205,6 +215,7 @@ impl<'a> Walk<'a> {
                 return Ok(value.map(|value| PropertyValue::new(asked, value, Source::Local)));
             }
             None if !is_user_property(asked) => return Ok(None),
+            Some(property) if kind == DatasetKind::Snapshot && !applies_to_head(property, dataset)? => return Ok(None),
             _ => {}
         }
         let property = known.map_or(asked, |property| property.name);
@@ -214,16 +225,36 @@ impl<'a> Walk<'a> {
                 let (path, source) = mounting::resolve(dataset, name, self.imported.altroot.as_deref())?;
                 (Value::Text(path), source)
             }
-            "readonly" if self.imported.pool.engine().is_read_only() => (Value::Number(1), Source::Temporary),
             "name" => (Value::Text(name.to_owned()), Source::None),
             "type" => (kind.word().into(), Source::None),
             _ => match dataset.any_property(property)? {
-                Some((value, source)) => (value_of(value), source_of(source)),
+                Some((value, source)) => self.for_this_mount(name, property, value_of(value), source_of(source)),
                 None => return Ok(None),
             },
         };
         let received = self.received(dataset, property)?;
         Ok(Some(PropertyValue { name: property.to_owned(), value, source, received }))
+    }
+
+    /// A value, or what this mount has instead of it.
+    fn for_this_mount(&self, name: &str, property: &str, value: Value, source: Source) -> (Value, Source) {
+        const OPTIONS: [(&str, &str, &str); 6] = [
+            ("atime", "atime", "noatime"),
+            ("devices", "dev", "nodev"),
+            ("exec", "exec", "noexec"),
+            ("nbmand", "mand", "nomand"),
+            ("readonly", "ro", "rw"),
+            ("setuid", "suid", "nosuid"),
+        ];
+        let option = OPTIONS.into_iter().find(|(known, ..)| *known == property);
+        let Some((_, on, off)) = option.filter(|_| self.mounter.is_mounted(name)) else { return (value, source) };
+        let options = self.mounter.options(name);
+        let has = |wanted: &str| options.iter().any(|option| option == wanted) || (wanted == "ro" && self.imported.pool.engine().is_read_only());
+        match value.number() {
+            Some(0) if has(on) => (Value::Number(1), Source::Temporary),
+            Some(1) if has(off) => (Value::Number(0), Source::Temporary),
+            _ => (value, source),
+        }
     }
 
     /// The bookmarks of a head.
@@ -246,7 +277,6 @@ impl<'a> Walk<'a> {
             "guid" => Some(phys.guid.get()),
             "referenced" if has_space => Some(phys.referenced_bytes.get()),
             "logicalreferenced" if has_space => Some(phys.uncompressed_bytes.get()),
-            "compressratio" if has_space => Some((u128::from(phys.uncompressed_bytes.get()) * 100 / u128::from(phys.compressed_bytes.get().max(1))) as u64),
             _ => None,
         };
         let value = |property: &str| -> Option<PropertyValue> {

@@ -73,6 +73,9 @@ impl Pools {
                 Some(found.ok_or_else(|| Failure::with(FailureKind::BadDevice, "no such device in pool"))?)
             }
         };
+        if engine.is_read_only() {
+            return Err(Failure::new(FailureKind::PoolReadOnly));
+        }
         engine.clear_errors(chosen);
         if engine.context.groups.failure().is_some() {
             return Err(Failure::with(

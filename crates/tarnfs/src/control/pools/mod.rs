@@ -15,6 +15,7 @@ mod checks;
 mod create;
 mod datasets;
 mod devices;
+mod error_log;
 mod events;
 mod export;
 mod import;
@@ -104,6 +105,12 @@ pub trait Mounter: Send {
 
     /// Is it mounted?
     fn is_mounted(&self, dataset: &str) -> bool;
+
+    /// What was asked for when it was mounted (`ro`, `noatime`, ...).
+    fn options(&self, dataset: &str) -> Vec<String> {
+        let _ = dataset;
+        Vec::new()
+    }
 
     /// What is mounted, in the order in which it was.
     fn list(&self) -> Vec<Mount>;
@@ -312,7 +319,15 @@ impl Backend for Pools {
     }
 
     fn pool_status(&mut self, select: PoolSelect) -> Result<Vec<PoolStatus>, Failure> {
-        self.select(select.name.as_deref())?.into_iter().map(|(name, imported)| inspect::status(name, imported)).collect()
+        let mounts = self.mounter.list();
+        let status = |(name, imported): (&String, &Imported)| -> Result<PoolStatus, Failure> {
+            let mut status = inspect::status(name, imported)?;
+            if status.error_count.is_some_and(|count| count != 0) {
+                status.errors = error_log::names(&imported.pool, &mounts).map_err(|error| Failure::about_pool(&error))?;
+            }
+            Ok(status)
+        };
+        self.select(select.name.as_deref())?.into_iter().map(status).collect()
     }
 
     fn pool_set(&mut self, set: PoolSet) -> Result<(), Failure> {
@@ -322,6 +337,9 @@ impl Backend for Pools {
     fn pool_sync(&mut self, select: PoolSelect) -> Result<(), Failure> {
         let pools: Vec<Arc<Pool>> = self.select(select.name.as_deref())?.into_iter().map(|(_, imported)| imported.pool.clone()).collect();
         for pool in pools {
+            if pool.engine().is_read_only() {
+                return Err(Failure::new(FailureKind::PoolReadOnly));
+            }
             // What the kernel has would wait for the next verb.
             if let Some(failure) = pool.engine().vdevs.gate().failure() {
                 return Err(Failure::about_pool(&failure));

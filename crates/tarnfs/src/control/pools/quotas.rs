@@ -69,8 +69,8 @@ fn id_of(kind: OwnerKind, owner: &str) -> Option<u64> {
     }
 }
 
-fn owner_of(subject: &Subject<'_>) -> Result<u64, Failure> {
-    let unknown = || Failure::with(FailureKind::BadProperty, format!("'{}' is no user, group or project that is known here", subject.owner));
+fn owner_of(name: &str, subject: &Subject<'_>) -> Result<u64, Failure> {
+    let unknown = || Failure::with(FailureKind::BadProperty, format!("'{name}' has an invalid user/group name"));
     id_of(subject.kind, subject.owner).ok_or_else(unknown)
 }
 
@@ -86,7 +86,7 @@ pub(super) fn split(settings: &[Setting]) -> Result<(Vec<Limit>, Vec<Setting>), 
             if !subject.is_limit {
                 return Err(Failure::with(FailureKind::ReadOnlyProperty, format!("'{name}' is readonly")));
             }
-            limits.push(Limit { kind: subject.kind, of: subject.of, owner: Some(owner_of(&subject)?), limit: number()? });
+            limits.push(Limit { kind: subject.kind, of: subject.of, owner: Some(owner_of(name, &subject)?), limit: number()? });
         } else {
             others.push(setting.clone());
         }

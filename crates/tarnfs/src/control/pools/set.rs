@@ -59,7 +59,7 @@ pub(super) fn property_failure(error: &crate::Error) -> Failure {
             Failure::with(FailureKind::PropertySpace, &words[begin..])
         }
         ErrorKind::Denied => Failure::with(FailureKind::ReadOnlyProperty, error.message()),
-        ErrorKind::Invalid => Failure::with(FailureKind::BadProperty, error.message()),
+        ErrorKind::Invalid | ErrorKind::TooBig | ErrorKind::NameTooLong => Failure::with(FailureKind::BadProperty, error.message()),
         ErrorKind::NotSupported => Failure::with(FailureKind::PropertyType, error.message()),
         _ => Failure::about_dataset(error),
     }

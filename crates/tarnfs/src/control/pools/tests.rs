@@ -78,11 +78,16 @@ impl Rig {
     }
 
     fn import(&mut self, guid: u64, name: &str, temporary: bool, properties: Vec<Setting>) -> Result<(), Failure> {
+        let paths = vec![self.directory.path().into()];
+        self.import_from(paths, guid, name, temporary, properties)
+    }
+
+    fn import_from(&mut self, paths: Vec<PathBuf>, guid: u64, name: &str, temporary: bool, properties: Vec<Setting>) -> Result<(), Failure> {
         self.pools.pool_import(PoolImport {
             guid,
             name: name.into(),
             temporary_name: temporary,
-            paths: vec![self.directory.path().into()],
+            paths,
             properties,
             force: false,
             destroyed: false,
@@ -99,6 +104,47 @@ impl Rig {
 
 fn kind(result: Result<(), Failure>) -> FailureKind {
     result.expect_err("must be refused").kind
+}
+
+/// A property of 9,000 bytes was refused by the sync thread, which stopped the pool: everybody who wrote to it got errors until
+/// it was imported again, and what was not on disk yet was lost.
+#[test]
+fn a_property_that_is_too_long_is_refused_before_anything_is_done() {
+    let mut rig = Rig::new();
+    let image = rig.image("a.img");
+    rig.create("tank", &[&image], Vec::new()).unwrap();
+    let long = Setting::new("my:own", "x".repeat(9000));
+    assert_eq!(rig.set("tank", long.clone()).unwrap_err().message, "property value too long");
+    assert_eq!(rig.set("tank", Setting::new(format!("my:{}", "x".repeat(300)), "x")).map_err(|failure| failure.kind), Err(FailureKind::BadProperty));
+    assert_eq!(rig.make("tank/a", vec![long.clone()]).map_err(|failure| failure.kind), Err(FailureKind::BadProperty));
+    assert!(rig.pools.pool_set(PoolSet { name: "tank".into(), settings: vec![long] }).is_err());
+    // The longest that fit, and that they can be taken away again.
+    let name = format!("my:{}", "x".repeat(252));
+    rig.set("tank", Setting::new(name.clone(), "x".repeat(8191))).unwrap();
+    rig.pools.dataset_inherit(DatasetInherit { name: "tank".into(), property: name, received: false }).unwrap();
+    rig.make("tank/a", Vec::new()).unwrap();
+    rig.export("tank");
+}
+
+/// One side of a mirror was named, as `zpool import -d DEVICE` does, and the other was left out although it is where it was: it
+/// missed what was written from then on.
+#[test]
+fn the_other_side_of_a_mirror_is_found_where_it_was() {
+    let mut rig = Rig::new();
+    let (a, b) = (rig.image("a.img"), rig.image("b.img"));
+    rig.create("tank", &[&a, &b], Vec::new()).unwrap();
+    rig.export("tank");
+    let paths = vec![a];
+    let found = rig.pools.pool_scan(PoolScan { paths: paths.clone(), destroyed: false }).unwrap().remove(0);
+    assert_eq!(found.status.root.state, VdevState::Healthy);
+    rig.import_from(paths.clone(), found.status.guid, "tank", false, Vec::new()).unwrap();
+    let select = PoolSelect { name: Some("tank".into()), properties: Wanted::Only(Vec::new()) };
+    assert_eq!(rig.pools.pool_status(select).unwrap().remove(0).root.state, VdevState::Healthy);
+    rig.export("tank");
+    // What is there now is none of its devices.
+    std::fs::write(&b, [0; 4096]).unwrap();
+    let found = rig.pools.pool_scan(PoolScan { paths, destroyed: false }).unwrap();
+    assert_eq!((found.len(), found[0].status.root.state), (1, VdevState::Degraded));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use engine::alloc::ClassKind;
 use engine::vdev::{self, Reason, VdevConfig, key};
 use ondisk::label;
 
@@ -70,6 +71,7 @@ pub(super) fn pool_status(pool: &Pool) -> VdevStatus {
     let missing = || LeafStatus { state: VdevState::CantOpen, aux: VdevAux::OpenFailed, stats: VdevStats::default(), path: None };
     let config = tree.config();
     let mut root = tree_status(&config, &|leaf| leaves.get(&leaf.guid).map_or_else(missing, |status| leaf_status(status)));
+    note_absent(&mut root);
     add_traffic(&mut root);
     for (top, config) in root.children.iter_mut().zip(&config.children) {
         add_space(pool, top, config);
@@ -79,6 +81,12 @@ pub(super) fn pool_status(pool: &Pool) -> VdevStatus {
     (stats.space, stats.allocated, stats.deflated_space) = (capacity.size, capacity.allocated, capacity.size);
     stats.fragmentation = Some(capacity.fragmentation);
     root
+}
+
+/// A device that could not be opened was not there when the pool was imported: it is known by its number.
+fn note_absent(vdev: &mut VdevStatus) {
+    vdev.not_present |= vdev.children.is_empty() && vdev.state == VdevState::CantOpen && vdev.aux == VdevAux::OpenFailed;
+    vdev.children.iter_mut().for_each(note_absent);
 }
 
 /// What a vdev does is what those below it do.
@@ -101,10 +109,22 @@ fn add_space(pool: &Pool, top: &mut VdevStatus, config: &VdevConfig) {
     set_ashift(top, config.number(key::ASHIFT));
     let allocator = pool.engine().context.io.allocator();
     let Some(group) = u32::try_from(config.id).ok().and_then(|id| allocator.group(id).ok()) else { return };
+    let class = match group.config().class {
+        ClassKind::Special => AllocationClass::Special,
+        ClassKind::Dedup => AllocationClass::Dedup,
+        _ => top.class,
+    };
+    set_class(top, class);
     let space = group.space_use();
     let stats = &mut top.stats;
     (stats.space, stats.allocated, stats.deflated_space) = (space.space, space.allocated, space.space);
-    stats.fragmentation = (top.class != AllocationClass::Log).then(|| group.fragmentation());
+    stats.fragmentation = Some(group.fragmentation());
+}
+
+/// The configuration says so of logs only; of others their ZAP does.
+fn set_class(vdev: &mut VdevStatus, class: AllocationClass) {
+    vdev.class = class;
+    vdev.children.iter_mut().for_each(|child| set_class(child, class));
 }
 
 fn set_ashift(vdev: &mut VdevStatus, ashift: u64) {
