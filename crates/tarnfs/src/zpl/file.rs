@@ -388,7 +388,9 @@ impl FileSystem {
             inode.dnode.free_range(&tx, offset, end.min(size) - offset)?;
         }
         let mut edit = inode.edit(self, &tx);
-        self.contents_changed(&mut edit, size, credentials.uid == 0)?;
+        // Somebody may have written behind the range, and made the file longer.
+        let size_now = edit.word(Attribute::Size)?;
+        self.contents_changed(&mut edit, size_now, credentials.uid == 0)?;
         drop(edit);
         if offset < size {
             self.log(&tx, Done::Freed { inode: &inode, offset, length: end.min(size) - offset })?;

@@ -160,6 +160,31 @@ fn holes_read_as_zeros_and_are_found() {
     rig.check();
 }
 
+/// A hole behind which somebody writes at the same time, and makes the file longer: the file got its old size back, and what was written was lost.
+#[test]
+fn a_hole_does_not_make_a_file_shorter() {
+    let (rig, fs) = new();
+    let inode = file(&fs, "a").inode;
+    fs.write(inode, WriteMode::At(0), &[1; 300 << 10], &root()).unwrap();
+    let held = fs.inode(inode).unwrap();
+    // The writer is in its transaction; who comes later waits for room.
+    let tx = OpenTx::assign(fs.objset(), 1 << 20).unwrap();
+    rig.context.dirty.add(tx.txg() + 1, 1 << 40);
+    std::thread::scope(|scope| {
+        scope.spawn(|| fs.punch_hole(inode, 100 << 10, 200 << 10, &root()).unwrap());
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        held.dnode.write(&tx, 384 << 10, &[2; 10]).unwrap();
+        held.edit(&fs, &tx).set(&[(Attribute::Size, &((384u64 << 10) + 10).to_le_bytes())]).unwrap();
+        rig.context.dirty.clear(tx.txg() + 1);
+    });
+    drop((tx, held));
+    rig.sync(fs.objset());
+    let again = rig.reopen();
+    assert_eq!(again.getattr(inode).unwrap().size, (384 << 10) + 10);
+    assert_eq!(again.read(inode, 384 << 10, 100).unwrap(), [2; 10]);
+    rig.check();
+}
+
 /// A file of several blocks is cut to nothing and gets one block of an odd size, while another writes far behind that and waits for both.
 #[test]
 fn a_block_of_an_odd_size_stays_the_only_one() {
