@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::dmu::OpenTx;
+use engine::dmu::{OpenTx, Tx};
 use engine::error::{Error, ErrorKind, Result};
 use engine::bail;
 use engine::sync::RangeGuard;
@@ -234,14 +234,15 @@ impl FileSystem {
             inode.dnode.write(&tx, at, piece)?;
             let mut edit = inode.edit(self, &tx);
             let size = edit.word(Attribute::Size)?.max(at + piece.len() as u64);
-            if collected {
+            let changed = if collected {
                 let flags = self.touched_flags(edit.word(Attribute::Flags)?, true);
                 edit.set(&[(Attribute::Size, &size.to_le_bytes()), (Attribute::Flags, &flags.to_le_bytes())])?;
+                ChangedAttributes::default()
             } else {
-                self.contents_changed(&mut edit, size, credentials.uid == 0)?;
-            }
+                self.contents_changed(&mut edit, size, credentials.uid == 0)?
+            };
             drop(edit);
-            self.log(&tx, Done::Wrote { inode: &inode, offset: at, length: piece.len() as u64 })?;
+            self.log_contents_changed(&tx, &inode, changed, Done::Wrote { inode: &inode, offset: at, length: piece.len() as u64 })?;
         }
         Ok(offset)
     }
@@ -288,20 +289,25 @@ impl FileSystem {
     }
 
     /// Size, times and flags after the contents changed. Set-id bits go unless the superuser wrote, as Linux has it: set-group-id without
-    /// the right for the group to execute is no such bit (xfstests generic/193).
-    pub(super) fn contents_changed(&self, edit: &mut Editor<'_>, size: u64, keep_ids: bool) -> Result<()> {
+    /// the right for the group to execute is no such bit (xfstests generic/193). Returns the mode if they went: for the log, which replays
+    /// what was written as the superuser.
+    pub(super) fn contents_changed(&self, edit: &mut Editor<'_>, size: u64, keep_ids: bool) -> Result<ChangedAttributes> {
         let now = self.now().to_bytes();
         let (mode, flags) = (edit.word(Attribute::Mode)?, edit.word(Attribute::Flags)?);
         let flags = self.touched_flags(flags, true);
+        let mut changed = ChangedAttributes::default();
         if !keep_ids && lost_bits(mode) != 0 {
-            edit.set(&[(Attribute::Mode, &(mode & !lost_bits(mode)).to_le_bytes())])?;
+            let mode = mode & !lost_bits(mode);
+            edit.set(&[(Attribute::Mode, &mode.to_le_bytes())])?;
+            changed.mode = Some(mode as u32);
         }
         edit.set(&[
             (Attribute::ModificationTime, &now),
             (Attribute::ChangeTime, &now),
             (Attribute::Size, &size.to_le_bytes()),
             (Attribute::Flags, &flags.to_le_bytes()),
-        ])
+        ])?;
+        Ok(changed)
     }
 
     /// Changes the size of a file.
@@ -341,10 +347,16 @@ impl FileSystem {
         } else if self.block_would_grow(inode, size) {
             self.grow_block(inode, &tx, old, size)?;
         }
-        let mut edit = inode.edit(self, &tx);
-        self.contents_changed(&mut edit, size, credentials.uid == 0)?;
-        drop(edit);
-        self.log(&tx, Done::Freed { inode, offset: size, length: 0 })
+        let changed = self.contents_changed(&mut inode.edit(self, &tx), size, credentials.uid == 0)?;
+        self.log_contents_changed(&tx, inode, changed, Done::Freed { inode, offset: size, length: 0 })
+    }
+
+    /// Logs a change of contents, and what it took of the mode.
+    pub(super) fn log_contents_changed(&self, tx: &Tx, inode: &Inode, changed: ChangedAttributes, done: Done<'_>) -> Result<()> {
+        if changed.mode.is_some() {
+            self.log(tx, Done::Set { inode, changed })?;
+        }
+        self.log(tx, done)
     }
 
     /// Frees the contents behind `size`, but for the first step behind it, in transactions of bounded size.
@@ -390,12 +402,14 @@ impl FileSystem {
         let mut edit = inode.edit(self, &tx);
         // Somebody may have written behind the range, and made the file longer.
         let size_now = edit.word(Attribute::Size)?;
-        self.contents_changed(&mut edit, size_now, credentials.uid == 0)?;
+        let changed = self.contents_changed(&mut edit, size_now, credentials.uid == 0)?;
         drop(edit);
-        if offset < size {
-            self.log(&tx, Done::Freed { inode: &inode, offset, length: end.min(size) - offset })?;
+        match end.min(size).saturating_sub(offset) {
+            // To the log, a hole of no bytes would be one to the end.
+            0 if changed.mode.is_some() => self.log(&tx, Done::Set { inode: &inode, changed }),
+            0 => Ok(()),
+            length => self.log_contents_changed(&tx, &inode, changed, Done::Freed { inode: &inode, offset, length }),
         }
-        Ok(())
     }
 
     /// The next offset at or after `offset` where there is data or a hole; `None` behind the last.
