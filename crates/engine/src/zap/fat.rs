@@ -234,7 +234,8 @@ impl Fat {
 
     /// The first entry at or after a position; the position wraps to the end as `None`.
     fn check_position<B: AsRef<[u8]>>(&self, leaf: &Leaf<B>, entry: &Entry) -> Result<()> {
-        if entry.collision >= zap_hash::collision_limit(self.flags) {
+        // There must be a position behind it, too.
+        if entry.collision >= zap_hash::collision_limit(self.flags) - 1 {
             return Err(Corruption::new("ZAP leaf entry", "collision number", entry.collision.into()).into());
         }
         let beyond = entry.hash << zap_hash::hash_bits(self.flags);

@@ -336,7 +336,7 @@ fn entries_of_impossible_positions_are_refused() {
     let (entry, ..) = fat.next(&blocks, 0, 0).unwrap().unwrap();
     let at = 48 + 2 * (4096 / 32) + 24 * usize::from(entry.chunk);
     let leaf = blocks.read(1).unwrap().to_vec();
-    for (offset, bytes) in [(12, &[0xff; 4][..]), (16, &[1][..])] {
+    for (offset, bytes) in [(12, &[0xff; 4][..]), (12, &[0xfe, 0xff, 0xff, 0xff][..]), (16, &[1][..])] {
         let mut damaged = leaf.clone();
         damaged[at + offset..][..bytes.len()].copy_from_slice(bytes);
         blocks.write(1, damaged).unwrap();
@@ -348,8 +348,10 @@ fn entries_of_impossible_positions_are_refused() {
     zap_micro::write_slot(&mut block, 0, b"a", 1, 0);
     zap_micro::write_slot(&mut block, 1, b"a", 2, 0);
     assert_eq!(Micro::open(&block).unwrap().len(), 2);
-    zap_micro::write_slot(&mut block, 1, b"b", 2, u32::MAX);
-    assert_eq!(Micro::open(&block).map(|_| ()).unwrap_err().kind(), ErrorKind::Corrupt);
+    for collision in [u32::MAX - 1, u32::MAX] {
+        zap_micro::write_slot(&mut block, 1, b"b", 2, collision);
+        assert_eq!(Micro::open(&block).map(|_| ()).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
 }
 
 /// So many names of one length that have one hash, whatever the salt is: the CRC is linear, so those whose changes add up to nothing in the
