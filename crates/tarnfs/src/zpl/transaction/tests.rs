@@ -316,3 +316,25 @@ fn room_is_asked_for_every_block_that_is_touched() {
     assert!(tx.room() >= 50 * record, "{}", tx.room());
     assert!(tx.room() < 60 * record, "{}", tx.room());
 }
+
+/// A commit that could not be done, although nothing had been refused before, stopped the pool.
+fn commits_or_is_refused(fs: &Arc<FileSystem>, expected: ErrorKind, body: impl FnOnce(&mut Transaction) -> Result<()>) {
+    assert_eq!(kind(fs.transaction(Durability::Soon, body)), expected);
+    fs.transaction(Durability::Soon, |tx| tx.create(tx.root(), b"afterwards", 0o100_644, 0, &root()).map(drop)).unwrap();
+    fs.unlink(fs.root(), b"afterwards").unwrap();
+}
+
+#[test]
+fn two_spellings_of_one_name_do_not_stop_the_pool() {
+    let new = NewFileSystem { case: 1, ..NewFileSystem::default() };
+    let (_rig, fs) = Rig::new(&new, ObjsetSettings::dataset_default(true));
+    let fs = Arc::new(fs);
+    let refused = fs.transaction(Durability::Soon, |tx| {
+        let at = tx.root();
+        tx.create(at, b"name", 0o100_644, 0, &root())?;
+        tx.create(at, b"NAME", 0o100_644, 0, &root()).map(drop)
+    });
+    assert_eq!(kind(refused), ErrorKind::NotSupported);
+    file(&fs, "afterwards", b"x");
+}
+
