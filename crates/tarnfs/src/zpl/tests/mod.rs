@@ -498,6 +498,21 @@ fn a_file_is_freed_once() {
     rig.check();
 }
 
+/// `ln -sfn` makes a link under another name and renames it: not possible where files inherit a project, which links have none of.
+#[test]
+fn a_symbolic_link_is_renamed_in_its_directory() {
+    let (_rig, fs) = new();
+    let directory = fs.mkdir(fs.root(), b"d", 0o755, &root()).unwrap().inode;
+    let mark = SetAttributes { project: Some(7), flags: Some((znode::FLAG_PROJECT_INHERIT, 0)), ..SetAttributes::default() };
+    fs.setattr(directory, &mark, &root()).unwrap();
+    fs.symlink(directory, b"old", b"target", &root()).unwrap();
+    fs.symlink(directory, b"new", b"other", &root()).unwrap();
+    fs.rename(directory, b"new", directory, b"old", RenameMode::Replace).unwrap();
+    fs.symlink(directory, b"new", b"target", &root()).unwrap();
+    fs.rename(directory, b"new", directory, b"old", RenameMode::Exchange).unwrap();
+    assert_eq!(fs.readlink(fs.lookup(directory, b"new").unwrap().inode).unwrap(), b"other");
+}
+
 /// A damaged pool can have a file whose dnode has three block pointers: attributes that had to be laid out anew ended the program.
 #[test]
 fn a_dnode_without_room_for_attributes_is_damage() {

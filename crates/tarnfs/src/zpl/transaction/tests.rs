@@ -338,3 +338,34 @@ fn two_spellings_of_one_name_do_not_stop_the_pool() {
     file(&fs, "afterwards", b"x");
 }
 
+#[test]
+fn what_is_new_comes_into_no_other_project() {
+    let (_rig, fs) = new();
+    let project = fs.mkdir(fs.root(), b"project", 0o755, &root()).unwrap().inode;
+    let mark = SetAttributes { project: Some(7), flags: Some((ondisk::znode::FLAG_PROJECT_INHERIT, 0)), ..SetAttributes::default() };
+    fs.setattr(project, &mark, &root()).unwrap();
+    file(&fs, "old", b"x");
+    commits_or_is_refused(&fs, ErrorKind::CrossDevice, |tx| {
+        let at = tx.root();
+        tx.create(at, b"new", 0o100_644, 0, &root())?;
+        tx.rename(at, b"new", project, b"new", RenameMode::Replace)
+    });
+    commits_or_is_refused(&fs, ErrorKind::CrossDevice, |tx| {
+        let made = tx.create(tx.root(), b"new", 0o100_644, 0, &root())?.inode;
+        tx.link(made, project, b"new").map(drop)
+    });
+    commits_or_is_refused(&fs, ErrorKind::CrossDevice, |tx| {
+        let inside = tx.mkdir(project, b"inside", 0o755, &root())?.inode;
+        tx.rename(tx.root(), b"old", inside, b"old", RenameMode::Replace)
+    });
+    // What was made inside may move there.
+    fs.transaction(Durability::Soon, |tx| {
+        let inside = tx.mkdir(project, b"inside", 0o755, &root())?.inode;
+        assert_eq!(tx.create(project, b"new", 0o100_644, 0, &root())?.project, 7);
+        tx.rename(project, b"new", inside, b"new", RenameMode::Replace)
+    })
+    .unwrap();
+    let inside = fs.lookup(project, b"inside").unwrap();
+    assert_eq!((inside.project, fs.lookup(inside.inode, b"new").unwrap().project), (7, 7));
+}
+
