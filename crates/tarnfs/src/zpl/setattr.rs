@@ -146,6 +146,14 @@ impl FileSystem {
         self.check_quota_to_own(other(Attribute::Uid, set.uid)?, other(Attribute::Gid, set.gid)?, set.project)
     }
 
+    /// A list that says more than a mode stays, if the property says so.
+    pub(super) fn check_mode_may_change(&self, inode: InodeNumber, flags: u64) -> Result<()> {
+        if self.options().acl_rules.mode == ModeRule::Restricted && flags & znode::FLAG_ACL_TRIVIAL == 0 {
+            bail!(Denied, "inode {inode} has an access control list that its mode would not say (property aclmode)");
+        }
+        Ok(())
+    }
+
     /// The list on disk after the change of the mode that `set` asks for.
     fn changed_acl(&self, inode: &Inode, set: &SetAttributes) -> Result<Vec<AccessEntry>> {
         let Some(mode) = set.mode else { return Ok(Vec::new()) };
@@ -154,8 +162,9 @@ impl FileSystem {
         if rule == ModeRule::Discard {
             return Ok(acl::trivial(mode.into(), directory));
         }
-        if rule == ModeRule::Restricted && inode.word(&self.tables, Attribute::Flags)? & znode::FLAG_ACL_TRIVIAL == 0 {
-            bail!(Denied, "inode {} has an access control list that its mode would not say (property aclmode)", inode.object);
+        // The commit of a transaction has asked before its first change.
+        if !self.gate.is_alone() {
+            self.check_mode_may_change(inode.object, inode.word(&self.tables, Attribute::Flags)?)?;
         }
         Ok(acl::change_mode(&self.read_acl(inode)?, mode.into(), directory, true, rule == ModeRule::GroupMask))
     }

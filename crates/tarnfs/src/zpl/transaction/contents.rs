@@ -116,7 +116,11 @@ impl Transaction {
         let now = self.fs.now();
         if *set != (SetAttributes { size: set.size, ..SetAttributes::default() }) {
             self.check_size(ATTRIBUTE_BYTES)?;
+            let fs = self.fs.clone();
             let node = self.load_to_change(id)?;
+            if set.mode.is_some() && node.base.is_some() {
+                fs.check_mode_may_change(id, node.stat.flags)?;
+            }
             let first = node.attributes == SetAttributes::default();
             let time = |time| match time {
                 SetTime::Now => now,

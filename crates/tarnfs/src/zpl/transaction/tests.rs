@@ -369,3 +369,30 @@ fn what_is_new_comes_into_no_other_project() {
     assert_eq!((inside.project, fs.lookup(inside.inode, b"new").unwrap().project), (7, 7));
 }
 
+#[test]
+fn a_list_that_stays_does_not_stop_the_pool() {
+    use ondisk::acl::{self, AccessEntry};
+    let (_rig, fs) = new();
+    let old = file(&fs, "old", b"x");
+    let directory = fs.mkdir(fs.root(), b"d", 0o755, &root()).unwrap().inode;
+    for inode in [old, directory] {
+        let inode = fs.inode(inode).unwrap();
+        let mode = inode.stat(&fs.tables).unwrap().mode;
+        let mut entries = acl::trivial(mode.into(), false);
+        let flags = acl::FILE_INHERIT | acl::DIRECTORY_INHERIT;
+        entries.insert(0, AccessEntry { kind: acl::ALLOW, flags, mask: 1, who: 1000, object_types: None });
+        let tx = engine::dmu::OpenTx::assign(fs.objset(), 1 << 20).unwrap();
+        fs.set_acl(&mut inode.edit(&fs, &tx), mode, &entries).unwrap();
+    }
+    let acl_rules = crate::zpl::AclRules { mode: acl::ModeRule::Restricted, ..Default::default() };
+    fs.set_options(crate::zpl::MountOptions { acl_rules, ..fs.options() });
+    let set = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
+    commits_or_is_refused(&fs, ErrorKind::Denied, |tx| tx.setattr(old, &set).map(drop));
+    fs.transaction(Durability::Soon, |tx| {
+        let made = tx.create(directory, b"new", 0o100_644, 0, &root())?.inode;
+        tx.setattr(made, &set).map(drop)
+    })
+    .unwrap();
+    assert_eq!(fs.lookup(directory, b"new").unwrap().mode, 0o100_600);
+}
+
