@@ -513,6 +513,17 @@ fn a_symbolic_link_is_renamed_in_its_directory() {
     assert_eq!(fs.readlink(fs.lookup(directory, b"new").unwrap().inode).unwrap(), b"other");
 }
 
+/// OpenZFS cannot look such a name up, nor remove it.
+#[test]
+fn a_name_that_cannot_be_normalised_is_refused() {
+    for (case, normalization) in [(1, 0), (2, 0), (0, 0x10)] {
+        let (_rig, fs) = Rig::new(&NewFileSystem { case, normalization, ..NewFileSystem::default() }, ObjsetSettings::dataset_default(true));
+        assert_eq!(fs.create(fs.root(), b"\xff", 0o100_644, 0, &root()).unwrap_err().kind(), ErrorKind::NotSupported);
+    }
+    let (_rig, fs) = new();
+    fs.create(fs.root(), b"\xff", 0o100_644, 0, &root()).unwrap();
+}
+
 /// A damaged pool can have a file whose dnode has three block pointers: attributes that had to be laid out anew ended the program.
 #[test]
 fn a_dnode_without_room_for_attributes_is_damage() {
