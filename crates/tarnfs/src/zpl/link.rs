@@ -91,7 +91,11 @@ impl FileSystem {
 
     /// Checks that `directory` may get the entry `name`, which it does not have.
     fn check_new_entry(&self, directory: &Inode, name: &[u8]) -> Result<()> {
-        self.check_name(name)?;
+        // Extended attributes may be called what files may not: `user.a/b`.
+        match directory.word(&self.tables, Attribute::Flags)? & znode::FLAG_XATTR {
+            0 => self.check_name(name)?,
+            _ => self.check_new_text(name)?,
+        }
         self.check_entries_may_come(directory)?;
         if directory.word(&self.tables, Attribute::Links)? == 0 {
             bail!(NotFound, "directory {} was removed", directory.object);

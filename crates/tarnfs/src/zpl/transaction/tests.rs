@@ -396,3 +396,17 @@ fn a_list_that_stays_does_not_stop_the_pool() {
     assert_eq!(fs.lookup(directory, b"new").unwrap().mode, 0o100_600);
 }
 
+#[test]
+fn attributes_in_files_do_not_stop_the_pool() {
+    for utf8_only in [false, true] {
+        let (_rig, fs) = Rig::new(&NewFileSystem { utf8_only, ..NewFileSystem::default() }, ObjsetSettings::dataset_default(true));
+        let fs = Arc::new(fs);
+        fs.set_options(crate::zpl::MountOptions { xattr_in_attributes: false, ..fs.options() });
+        let inode = file(&fs, "a", b"x");
+        fs.transaction(Durability::Soon, |tx| tx.setxattr(inode, b"user.a/b", b"value", XattrMode::Any)).unwrap();
+        assert_eq!(fs.getxattr(inode, b"user.a/b").unwrap(), b"value");
+        if utf8_only {
+            commits_or_is_refused(&fs, ErrorKind::NotText, |tx| tx.setxattr(inode, b"user.\xff", b"value", XattrMode::Any));
+        }
+    }
+}
