@@ -174,3 +174,17 @@ fn a_project_is_inherited_and_has_its_own_room() {
     rig.sync();
     assert_eq!(rig.used(OwnerKind::Project, QuotaOf::Objects, 7), 4);
 }
+
+/// It asked for the quotas of users and groups only.
+#[test]
+fn a_transaction_asks_for_the_quota_of_a_project() {
+    let rig = Rig::new();
+    let directory = rig.fs.mkdir(rig.fs.root(), b"project", 0o755, &Credentials::root()).unwrap().inode;
+    let mark = SetAttributes { project: Some(7), flags: Some((znode::FLAG_PROJECT_INHERIT, 0)), ..SetAttributes::default() };
+    rig.fs.setattr(directory, &mark, &Credentials::root()).unwrap();
+    rig.fs.set_quota(OwnerKind::Project, QuotaOf::Objects, 7, 1).unwrap();
+    rig.sync();
+    refused(rig.file(directory, "file", &JOE));
+    refused(rig.fs.transaction(crate::Durability::Soon, |tx| tx.create(directory, b"file", 0o100_644, 0, &JOE).map(drop)));
+}
+
