@@ -190,7 +190,8 @@ impl FileSystem {
             }
             None => None,
         };
-        if let Some(left) = &left {
+        // What a log says was let.
+        if let Some(left) = left.as_ref().filter(|left| left.fixed.is_none()) {
             self.check_quota_to_own(Some(left.uid.into()), Some(left.gid.into()), Some(left.project))?;
         }
         let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;

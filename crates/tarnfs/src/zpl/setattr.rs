@@ -82,6 +82,12 @@ impl FileSystem {
     /// # Errors
     /// `NoSpace`; `Denied` for files that are marked.
     pub fn setattr(&self, inode: InodeNumber, set: &SetAttributes, credentials: &Credentials) -> Result<Stat> {
+        self.check_new_owner(&*self.inode(inode)?, set)?;
+        self.setattr_as_allowed(inode, set, credentials)
+    }
+
+    /// As [`FileSystem::setattr`], of somebody who has asked for quotas, or whom a log says to have been let.
+    pub(super) fn setattr_as_allowed(&self, inode: InodeNumber, set: &SetAttributes, credentials: &Credentials) -> Result<Stat> {
         let inode = self.inode(inode)?;
         if set.is_told_by_kernel() && inode.times_owed.swap(false, Ordering::Relaxed) {
             self.check_not_frozen()?;
@@ -95,7 +101,6 @@ impl FileSystem {
         } else if times.iter().any(Option::is_some) && inode.word(&self.tables, Attribute::Flags)? & znode::FLAG_IMMUTABLE != 0 {
             bail!(Denied, "inode {} is marked not to be changed", inode.object);
         }
-        self.check_new_owner(&inode, set)?;
         if let Some(size) = set.size {
             self.set_size(&inode, size, credentials)?;
         }

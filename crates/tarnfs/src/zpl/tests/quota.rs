@@ -188,3 +188,21 @@ fn a_transaction_asks_for_the_quota_of_a_project() {
     refused(rig.fs.transaction(crate::Durability::Soon, |tx| tx.create(directory, b"file", 0o100_644, 0, &JOE).map(drop)));
 }
 
+/// What was let once is done again, whatever is known of use by now: else the replay ended there, and all that came later was lost.
+#[test]
+fn a_log_asks_for_no_quota() {
+    use engine::zil::Replay;
+    use ondisk::zil::{Record, SetAttrRecord};
+    use zerocopy::FromZeros;
+    let rig = Rig::new();
+    let root = rig.fs.root();
+    let (joes, roots) = (rig.file(root, "joe", &JOE).unwrap(), rig.file(root, "root", &Credentials::root()).unwrap());
+    rig.fill(joes, MIB).unwrap();
+    rig.sync();
+    rig.fs.set_quota(OwnerKind::User, QuotaOf::Bytes, 1000, MIB).unwrap();
+    refused(rig.fs.setattr(roots, &SetAttributes { uid: Some(1000), ..SetAttributes::default() }, &Credentials::root()));
+    let mut record = SetAttrRecord::new_zeroed();
+    (record.object, record.mask, record.uid) = (roots.into(), (1 << 1).into(), 1000.into());
+    crate::zpl::FileReplay(&rig.fs).replay(Record::SetAttr(record, &[]), None).unwrap();
+    assert_eq!(rig.fs.getattr(roots).unwrap().uid, 1000);
+}
