@@ -524,6 +524,26 @@ fn a_name_that_cannot_be_normalised_is_refused() {
     fs.create(fs.root(), b"\xff", 0o100_644, 0, &root()).unwrap();
 }
 
+/// In a file system of an older ZFS some attributes are in no registry. One that an old file got had a number there that nobody knew.
+#[test]
+fn an_attribute_that_an_old_file_gets_is_registered() {
+    let (rig, fs) = new();
+    let inode = file(&fs, "a").inode;
+    let find = |fs: &FileSystem| {
+        let open = |object| engine::zap::Zap::open(fs.objset(), object).unwrap();
+        let tables = open(open(znode::MASTER_NODE).get_u64(znode::SA_ATTRS_NAME).unwrap());
+        open(tables.get_u64(ondisk::sa::REGISTRY_NAME).unwrap())
+    };
+    let name = ondisk::sa::ATTRIBUTES[Attribute::ExtendedAttributeList as usize].name;
+    let tx = OpenTx::assign(fs.objset(), 1 << 20).unwrap();
+    find(&fs).remove(&tx, name).unwrap();
+    drop(tx);
+    rig.sync(fs.objset());
+    let fs = rig.reopen();
+    fs.setxattr(inode, b"user.a", b"value", XattrMode::Any).unwrap();
+    assert!(find(&fs).contains(name).unwrap());
+}
+
 /// A damaged pool can have a file whose dnode has three block pointers: attributes that had to be laid out anew ended the program.
 #[test]
 fn a_dnode_without_room_for_attributes_is_damage() {
