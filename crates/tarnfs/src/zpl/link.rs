@@ -296,12 +296,15 @@ impl FileSystem {
         let flags = self.touched_flags(edit.word(Attribute::Flags)?, false);
         edit.set(&[
             (Attribute::Links, &more.to_le_bytes()),
-            (Attribute::Parent, &directory.object.to_le_bytes()),
             (Attribute::ChangeTime, &now),
             (Attribute::Flags, &flags.to_le_bytes()),
         ])?;
         drop(edit);
-        self.add_entry(&tx, &directory, name, &inode)?;
+        if let Err(error) = self.add_entry(&tx, &directory, name, &inode) {
+            // It has no more names than before.
+            return self.drop_link(&tx, &inode).and(Err(error));
+        }
+        inode.edit(self, &tx).set(&[(Attribute::Parent, &directory.object.to_le_bytes())])?;
         // A file that had no name is in no log either.
         let done = if links == 0 { Done::Other } else { Done::Linked { directory: &directory, inode: &inode, name } };
         self.log(&tx, done)?;
