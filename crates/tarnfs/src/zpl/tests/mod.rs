@@ -544,6 +544,18 @@ fn an_attribute_that_an_old_file_gets_is_registered() {
     assert!(find(&fs).contains(name).unwrap());
 }
 
+/// A crash while a value is moved from the hidden directory to the list, or back, leaves it in both.
+#[test]
+fn an_attribute_that_is_removed_is_gone_from_both_places() {
+    let (_rig, fs) = new();
+    let inode = file(&fs, "a").inode;
+    fs.setxattr(inode, b"user.a", b"new", XattrMode::Any).unwrap();
+    fs.write_xattr_file(&*fs.inode(inode).unwrap(), b"user.a", b"old").unwrap();
+    assert_eq!(fs.getxattr(inode, b"user.a").unwrap(), b"new");
+    fs.removexattr(inode, b"user.a").unwrap();
+    assert_eq!(fs.getxattr(inode, b"user.a").unwrap_err().kind(), ErrorKind::NoAttribute);
+}
+
 /// A damaged pool can have a file whose dnode has three block pointers: attributes that had to be laid out anew ended the program.
 #[test]
 fn a_dnode_without_room_for_attributes_is_damage() {
