@@ -556,6 +556,33 @@ fn an_attribute_that_is_removed_is_gone_from_both_places() {
     assert_eq!(fs.getxattr(inode, b"user.a").unwrap_err().kind(), ErrorKind::NoAttribute);
 }
 
+/// A new value of an attribute in a file is there whole or not at all: there were two transactions, and no value in between.
+#[test]
+fn an_attribute_in_a_file_is_replaced_at_once() {
+    let (rig, fs) = new();
+    fs.set_options(MountOptions { xattr_in_attributes: false, ..fs.options() });
+    let inode = file(&fs, "a").inode;
+    fs.setxattr(inode, b"user.a", &[1; 60_000], XattrMode::Any).unwrap();
+    rig.sync(fs.objset());
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..400 {
+                fs.setxattr(inode, b"user.a", &vec![number as u8; 1 + number * 100], XattrMode::Any).unwrap();
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            rig.sync(fs.objset());
+            let value = rig.reopen().getxattr(inode, b"user.a").unwrap();
+            assert!(!value.is_empty() && value.iter().all(|byte| *byte == value[0]), "{} bytes", value.len());
+        }
+    });
+    rig.sync(fs.objset());
+    assert_eq!(rig.reopen().getxattr(inode, b"user.a").unwrap().len(), 39_901);
+    rig.check();
+}
+
 /// A damaged pool can have a file whose dnode has three block pointers: attributes that had to be laid out anew ended the program.
 #[test]
 fn a_dnode_without_room_for_attributes_is_damage() {
