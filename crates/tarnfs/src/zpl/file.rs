@@ -158,7 +158,7 @@ impl FileSystem {
             let time = |attribute| attributes.two_words(&self.tables, attribute).map_or(Time::default(), Time::from_words);
             let access = time(Attribute::AccessTime);
             let newest_change = time(Attribute::ModificationTime).max(time(Attribute::ChangeTime));
-            if policy == AccessTime::Relative && access >= newest_change && now.seconds - access.seconds < ACCESS_TIME_GOOD {
+            if policy == AccessTime::Relative && access > newest_change && now.seconds - access.seconds < ACCESS_TIME_GOOD {
                 return Ok(());
             }
         }

@@ -498,6 +498,19 @@ fn a_file_is_freed_once() {
     rig.check();
 }
 
+/// As Linux has it: what was read last when it was changed last is due for another access time.
+#[test]
+fn the_first_read_of_a_new_file_is_an_access() {
+    let (_rig, fs) = new();
+    let stat = file(&fs, "a");
+    assert_eq!(stat.access_time, stat.change_time);
+    fs.read(stat.inode, 0, 10).unwrap();
+    let first = fs.getattr(stat.inode).unwrap().access_time;
+    assert!(first > stat.change_time);
+    fs.read(stat.inode, 0, 10).unwrap();
+    assert_eq!(fs.getattr(stat.inode).unwrap().access_time, first);
+}
+
 /// `ln -sfn` makes a link under another name and renames it: not possible where files inherit a project, which links have none of.
 #[test]
 fn a_symbolic_link_is_renamed_in_its_directory() {
