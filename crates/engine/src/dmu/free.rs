@@ -23,7 +23,6 @@ impl Dnode {
         if offset >= end {
             return Ok(());
         }
-        let to_end = end == object_end;
         let first = offset.div_ceil(size);
         let last = end / size;
         if first > last {
@@ -37,7 +36,7 @@ impl Dnode {
             self.zero_part(tx, end / size, 0..(end % size) as usize)?;
         }
         if first < last {
-            self.free_blocks(tx, first..last, to_end);
+            self.free_blocks(tx, first..last);
         }
         Ok(())
     }
@@ -49,13 +48,14 @@ impl Dnode {
         self.modify_block(tx, block, |contents| contents[part].fill(0))
     }
 
-    fn free_blocks(self: &Arc<Self>, tx: &Tx, range: Range<u64>, to_end: bool) {
+    fn free_blocks(self: &Arc<Self>, tx: &Tx, range: Range<u64>) {
         let index = slot(tx.txg());
         let mut undirtied = 0;
         let mut state = self.state.write();
         let size = state.header.block_bytes;
-        if to_end {
-            state.header.max_block = range.start.saturating_sub(1);
+        // Asked here, under the lock: a writer of blocks behind the range may have come since its end was the object's.
+        if state.header.max_block < range.end {
+            state.header.max_block = state.header.max_block.min(range.start.saturating_sub(1));
         }
         if state.frees[index].is_empty() {
             self.pending_frees.fetch_add(1, Ordering::AcqRel);

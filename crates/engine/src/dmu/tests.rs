@@ -551,6 +551,30 @@ fn writers_in_parallel() {
     rig.check(&root);
 }
 
+/// What is freed up to the end of an object while somebody writes behind that: the new block was behind the object's last one then, and lost.
+#[test]
+fn what_is_freed_at_the_end_spares_what_is_written_behind() {
+    const BLOCK: u64 = 4096;
+    let rig = rig();
+    let tx = Tx::for_test(4);
+    let objset = Objset::create(rig.options(), &tx, ObjsetType::FileSystem, ObjsetSize::V3);
+    let dnode = objset.allocate(&tx, &DnodeSpec::new(ObjectType(19), BLOCK)).unwrap();
+    for last in 10..3000 {
+        dnode.write(&tx, 5 * BLOCK, &[1; BLOCK as usize]).unwrap();
+        dnode.write(&tx, last * BLOCK, &[1]).unwrap();
+        let start = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                dnode.free_range(&tx, 5 * BLOCK + 1, (last - 4) * BLOCK - 1).unwrap();
+            });
+            start.wait();
+            dnode.write(&tx, (last + 1) * BLOCK, &[2]).unwrap();
+        });
+        assert_eq!(dnode.max_block(), last + 1);
+    }
+}
+
 /// Files that grow within one block, write by write, as most do, took many times the memory that was counted.
 #[test]
 fn a_block_that_grows_counts_with_its_new_size() {

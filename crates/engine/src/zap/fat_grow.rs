@@ -13,7 +13,7 @@ use ondisk::zap_leaf::{self, Leaf};
 use super::blocks::WriteBlocks;
 use super::fat::{Fat, leaf_error};
 use crate::bail;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 
 /// A table of no more pointers than this grows whatever the names are.
 const POINTERS_MIN: u64 = 1 << 16;
@@ -49,13 +49,13 @@ fn split_leaf(fat: &Fat, blocks: &impl WriteBlocks, hash: u64, number: u64, pref
         }
     }
     drop(block_0);
-    let sibling_number = allocate_blocks(fat, blocks, 1)?;
+    prepare_pointers(fat, blocks, first, count)?;
+    let mut leaf = blocks.read(number)?.to_vec();
     let mut sibling = vec![0; 1 << fat.block_shift];
-    blocks.modify(number, |block| {
-        let mut leaf = Leaf::open(block)?;
-        let mut sibling = Leaf::initialize(sibling.as_mut_slice(), fat.is_sorted());
-        leaf.split(&mut sibling, fat.name_integer_size(), fat.is_sorted()).map_err(leaf_error)
-    })?;
+    let mut upper = Leaf::initialize(sibling.as_mut_slice(), fat.is_sorted());
+    Leaf::open(leaf.as_mut_slice())?.split(&mut upper, fat.name_integer_size(), fat.is_sorted()).map_err(leaf_error)?;
+    let sibling_number = allocate_blocks(fat, blocks, 1)?;
+    blocks.write(number, leaf)?;
     blocks.write(sibling_number, sibling)?;
     fat.change_header(blocks, |header| header.leaf_count = (header.leaf_count.get() + 1).into())?;
     set_pointers(fat, blocks, first, count, sibling_number)
@@ -71,27 +71,40 @@ fn allocate_blocks(fat: &Fat, blocks: &impl WriteBlocks, count: u64) -> Result<u
     Ok(first)
 }
 
+/// Makes the blocks that [`set_pointers`] will change blocks of this group, with what is in them. What cannot be read is found while nothing
+/// has happened: half of a leaf's pointers changed, or its entries in a leaf that none leads to, would be damage.
+pub(super) fn prepare_pointers(fat: &Fat, blocks: &impl WriteBlocks, first: u64, count: u64) -> Result<()> {
+    each_part(fat, blocks, first, count, &|_, _, _| Ok(()))
+}
+
 /// Makes `count` pointers from `first` name the leaf `leaf`.
 pub(super) fn set_pointers(fat: &Fat, blocks: &impl WriteBlocks, first: u64, count: u64, leaf: u64) -> Result<()> {
-    let header = zap_fat::header(&blocks.read(0)?)?;
-    let table = header.pointer_table;
+    each_part(fat, blocks, first, count, &|table, first, count| fill(table, first, count, leaf))
+}
+
+/// Changes a part of a table: its pointers, the first one and how many.
+type ChangePart<'a> = &'a dyn Fn(&mut [Pointer], usize, usize) -> Result<()>;
+
+/// Calls `change` for each block that has some of these pointers, in the table and in the one that will take its place.
+fn each_part(fat: &Fat, blocks: &impl WriteBlocks, first: u64, count: u64, change: ChangePart<'_>) -> Result<()> {
+    let table = zap_fat::header(&blocks.read(0)?)?.pointer_table;
     if table.block_count.get() == 0 {
-        return blocks.modify(0, |block| fill(zap_fat::embedded_table_mut(block), first as usize, count as usize, leaf));
+        return blocks.modify(0, |block| change(zap_fat::embedded_table_mut(block), first as usize, count as usize));
     }
-    set_in_blocks(fat, blocks, table.start_block.get(), first, count, leaf)?;
+    each_part_in_blocks(fat, blocks, table.start_block.get(), first, count, change)?;
     if table.next_start_block.get() != 0 {
         // Blocks that are not copied yet will be overwritten by the copy; to set them now does no harm.
-        set_in_blocks(fat, blocks, table.next_start_block.get(), first * 2, count * 2, leaf)?;
+        each_part_in_blocks(fat, blocks, table.next_start_block.get(), first * 2, count * 2, change)?;
     }
     Ok(())
 }
 
-fn set_in_blocks(fat: &Fat, blocks: &impl WriteBlocks, start_block: u64, mut first: u64, mut count: u64, leaf: u64) -> Result<()> {
+fn each_part_in_blocks(fat: &Fat, blocks: &impl WriteBlocks, start_block: u64, mut first: u64, mut count: u64, change: ChangePart<'_>) -> Result<()> {
     let per_block = 1u64 << (fat.block_shift - 3);
     while count > 0 {
         let within = first % per_block;
         let here = count.min(per_block - within);
-        blocks.modify(start_block + first / per_block, |block| fill(zap_fat::table_mut(block), within as usize, here as usize, leaf))?;
+        blocks.modify(start_block + first / per_block, |block| change(zap_fat::table_mut(block), within as usize, here as usize))?;
         first += here;
         count -= here;
     }
@@ -141,14 +154,11 @@ fn copy_table_block(fat: &Fat, blocks: &impl WriteBlocks, header: &FatHeader) ->
     let table = header.pointer_table;
     let count = table.block_count.get();
     let mut next = table.next_start_block.get();
-    let mut copied = table.blocks_copied.get();
+    let mut copied = if next == 0 { 0 } else { table.blocks_copied.get() };
+    let pointers = double(zap_fat::table(&blocks.read(table.start_block.get() + copied)?));
     if next == 0 {
         next = allocate_blocks(fat, blocks, count * 2)?;
-        copied = 0;
     }
-    let old = blocks.read(table.start_block.get() + copied)?;
-    let pointers = double(zap_fat::table(&old));
-    drop(old);
     let (lower, upper) = pointers.split_at(1 << fat.block_shift);
     blocks.write(next + 2 * copied, lower.to_vec())?;
     blocks.write(next + 2 * copied + 1, upper.to_vec())?;
@@ -177,8 +187,17 @@ fn double(pointers: &[Pointer]) -> Vec<u8> {
     pointers.iter().flat_map(|pointer| [pointer.get(), pointer.get()]).flat_map(u64::to_le_bytes).collect()
 }
 
-/// After an addition: continues a table copy, or begins one if the leaf at `number` will soon need it.
-pub(super) fn grow_if_leaf_is_nearly_full(fat: &Fat, blocks: &impl WriteBlocks, number: u64) -> Result<()> {
+/// After an addition: continues a table copy, or begins one if the leaf at `number` will soon need it. That is only a precaution: what cannot be
+/// done now is no failure of the addition, which its caller would undo as if the entry were not there.
+pub(super) fn grow_if_leaf_is_nearly_full(fat: &Fat, blocks: &impl WriteBlocks, number: u64) {
+    if let Err(error) = grow_in_time(fat, blocks, number)
+        && error.kind() != ErrorKind::NoSpace
+    {
+        tracing::warn!("the pointer table of a ZAP cannot grow: {error}");
+    }
+}
+
+fn grow_in_time(fat: &Fat, blocks: &impl WriteBlocks, number: u64) -> Result<()> {
     let table = zap_fat::header(&blocks.read(0)?)?.pointer_table;
     let growing = table.next_start_block.get() != 0;
     let nearly_full = {
@@ -186,12 +205,5 @@ pub(super) fn grow_if_leaf_is_nearly_full(fat: &Fat, blocks: &impl WriteBlocks, 
         let leaf = Leaf::open(block.as_slice())?;
         u64::from(leaf.prefix_length()) == table.shift.get() && leaf.free_chunks() < zap_leaf::LOW_WATER
     };
-    if !growing && !nearly_full {
-        return Ok(());
-    }
-    match grow_table(fat, blocks) {
-        // It was only a precaution.
-        Err(error) if error.kind() == crate::error::ErrorKind::NoSpace => Ok(()),
-        other => other,
-    }
+    if growing || nearly_full { grow_table(fat, blocks) } else { Ok(()) }
 }

@@ -9,7 +9,7 @@ use ondisk::zap_leaf::Leaf;
 
 use super::blocks::{ReadBlocks, WriteBlocks};
 use super::fat::Fat;
-use super::fat_grow::set_pointers;
+use super::fat_grow::{prepare_pointers, set_pointers};
 use crate::error::Result;
 
 /// Prefix, its length, and number of entries of a leaf.
@@ -35,6 +35,8 @@ pub(super) fn merge_empty_leaves(fat: &Fat, blocks: &impl WriteBlocks, hash: u64
         let kept = fat.leaf_block(blocks, (prefix & !1) << (64 - length))?;
         let removed = fat.leaf_block(blocks, (prefix | 1) << (64 - length))?;
         let count = 1u64 << (shift - length);
+        prepare_pointers(fat, blocks, (prefix | 1) << (shift - length), count)?;
+        blocks.modify(kept, |_| Ok(()))?;
         set_pointers(fat, blocks, (prefix | 1) << (shift - length), count, kept)?;
         blocks.modify(kept, |block| {
             Leaf::open(block)?.set_prefix(prefix >> 1, length - 1);

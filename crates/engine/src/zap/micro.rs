@@ -48,7 +48,7 @@ impl Micro {
                 collision = collision.wrapping_add(0x1_0000);
             }
             // There is no position behind such an entry: whoever lists the directory would see it again and again.
-            if collision >= zap_hash::collision_limit(0) {
+            if collision >= zap_hash::collision_limit(0) - 1 {
                 return Err(Corruption::new("micro ZAP", "collision number", collision.into()).into());
             }
             micro.index.insert((hash, collision), number as u16);

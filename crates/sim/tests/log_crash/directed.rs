@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use engine::pool::Pool;
 use tarnfs::zpl::FileSystem;
-use tarnfs::{CloneRange, Credentials, RenameMode, WriteMode};
+use tarnfs::{CloneRange, Credentials, RenameMode, SetAttributes, WriteMode};
 
 use crate::disk::CutDisk;
 use crate::{DISK_BYTES, check, create, create_on, file_system, open, open_all, replay, zdb};
@@ -129,6 +129,32 @@ fn a_link_leads_to_what_its_file_was() {
             let file = fs.lookup(fs.root(), b"published").unwrap();
             assert_eq!(fs.read(file.inode, 0, 100).unwrap(), b"contents");
             assert!(fs.getxattr(file.inode, b"user.old").is_err());
+        },
+    );
+}
+
+/// Somebody who may write a program that runs as its owner takes that from it, as everywhere; the log gave it back.
+#[test]
+fn set_id_bits_that_a_write_took_do_not_come_back() {
+    let user = Credentials { uid: 1000, gid: 1000, ..Credentials::root() };
+    story(
+        "set-id bits",
+        |pool, fs| {
+            let programs = ["written", "cut", "with a hole"].map(|name| make(fs, name));
+            for program in programs {
+                fs.write(program, WriteMode::At(0), &[1; 1000], &Credentials::root()).unwrap();
+                fs.setattr(program, &SetAttributes { mode: Some(0o6777), ..SetAttributes::default() }, &Credentials::root()).unwrap();
+            }
+            pool.sync_all().unwrap();
+            fs.write(programs[0], WriteMode::At(0), b"mine now", &user).unwrap();
+            fs.truncate(programs[1], 10, &user).unwrap();
+            fs.punch_hole(programs[2], 0, 100, &user).unwrap();
+            programs.iter().for_each(|program| fs.fsync(*program).unwrap());
+        },
+        |fs| {
+            for name in ["written", "cut", "with a hole"] {
+                assert_eq!(fs.lookup(fs.root(), name.as_bytes()).unwrap().mode, 0o100_777, "{name}");
+            }
         },
     );
 }

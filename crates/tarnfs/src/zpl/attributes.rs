@@ -284,7 +284,6 @@ impl Attributes {
 
     /// Gives a new file its attributes.
     pub(super) fn replace_all(&mut self, place: &SetPlace<'_>, values: &[(Attribute, &[u8])]) -> Result<()> {
-        place.tables.register(place.objset, place.tx)?;
         let items: Vec<Item> = values.iter().map(|(attribute, value)| (place.tables.number(*attribute), value.to_vec())).collect();
         self.lay_out(place, &items)
     }
@@ -336,6 +335,8 @@ impl Attributes {
         if let Some((number, value)) = items.iter().find(|(_, value)| value.len() > usize::from(u16::MAX)) {
             bail!(TooBig, "attribute {number} of {} bytes is too long", value.len());
         }
+        // A layout names attributes by their numbers in the registry.
+        place.tables.register(place.objset, place.tx)?;
         let space = place.dnode.bonus_bytes_max();
         // No file has so little (one with three block pointers would).
         if space < POINTER_SIZE + sa::HEADER_MIN {

@@ -117,9 +117,9 @@ impl FileSystem {
             return Ok(Step::Shared(0));
         }
         let mut edit = target.edit(self, &tx);
-        self.contents_changed(&mut edit, target_size.max(to + length), credentials.uid == 0)?;
+        let changed = self.contents_changed(&mut edit, target_size.max(to + length), credentials.uid == 0)?;
         drop(edit);
-        self.log(&tx, Done::Cloned { inode: target, offset: to, length, block, pointers: &pointers })?;
+        self.log_contents_changed(&tx, target, changed, Done::Cloned { inode: target, offset: to, length, block, pointers: &pointers })?;
         Ok(Step::Shared(length))
     }
 

@@ -18,7 +18,7 @@ use super::file_system::{Credentials, FileSystem};
 use super::inode::Inode;
 use super::sa_tables::SaTables;
 use super::stat::{FileKind, Time};
-use super::{InodeNumber, OwnerKind, QuotaOf};
+use super::{InodeNumber, OwnerKind, QuotaOf, Stat};
 
 const SET_GROUP_ID: u32 = 0o2000;
 const TYPE_DIRECTORY: u32 = 0o040_000;
@@ -306,14 +306,8 @@ impl FileSystem {
         if inherits {
             mode = mode & !0o777 | acl::mode(&acl, credentials.uid.into(), gid.into()).0 as u32;
         }
-        let mut flags = stat.flags & znode::FLAG_XATTR | if directory && mode_decides { znode::FLAG_ACL_AUTO_INHERIT } else { 0 };
-        let mut project = 0;
-        if directory || FileKind::of_mode(mode) == FileKind::Regular {
-            flags |= stat.flags & znode::FLAG_PROJECT_INHERIT;
-            if stat.flags & znode::FLAG_PROJECT_INHERIT != 0 {
-                project = stat.project;
-            }
-        }
+        let (inherit, project) = self.inherited_project(&stat, FileKind::of_mode(mode));
+        let flags = stat.flags & znode::FLAG_XATTR | inherit | if directory && mode_decides { znode::FLAG_ACL_AUTO_INHERIT } else { 0 };
         Ok(NewNode {
             mode,
             uid: credentials.uid,
@@ -326,6 +320,17 @@ impl FileSystem {
             links: if directory { 2 } else { 1 },
             fixed: None,
         })
+    }
+}
+
+impl FileSystem {
+    /// What a new file of this kind has of its directory: the mark that passes the project on, and the project.
+    pub(super) fn inherited_project(&self, directory: &Stat, kind: FileKind) -> (u64, u64) {
+        let inherits = directory.flags & znode::FLAG_PROJECT_INHERIT;
+        if inherits == 0 || !matches!(kind, FileKind::Directory | FileKind::Regular) {
+            return (0, 0);
+        }
+        (inherits, if self.gives_project_ids() { directory.project } else { 0 })
     }
 }
 

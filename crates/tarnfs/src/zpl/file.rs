@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::dmu::OpenTx;
+use engine::dmu::{OpenTx, Tx};
 use engine::error::{Error, ErrorKind, Result};
 use engine::bail;
 use engine::sync::RangeGuard;
@@ -158,7 +158,7 @@ impl FileSystem {
             let time = |attribute| attributes.two_words(&self.tables, attribute).map_or(Time::default(), Time::from_words);
             let access = time(Attribute::AccessTime);
             let newest_change = time(Attribute::ModificationTime).max(time(Attribute::ChangeTime));
-            if policy == AccessTime::Relative && access >= newest_change && now.seconds - access.seconds < ACCESS_TIME_GOOD {
+            if policy == AccessTime::Relative && access > newest_change && now.seconds - access.seconds < ACCESS_TIME_GOOD {
                 return Ok(());
             }
         }
@@ -234,16 +234,31 @@ impl FileSystem {
             inode.dnode.write(&tx, at, piece)?;
             let mut edit = inode.edit(self, &tx);
             let size = edit.word(Attribute::Size)?.max(at + piece.len() as u64);
-            if collected {
+            let changed = if collected {
                 let flags = self.touched_flags(edit.word(Attribute::Flags)?, true);
                 edit.set(&[(Attribute::Size, &size.to_le_bytes()), (Attribute::Flags, &flags.to_le_bytes())])?;
+                ChangedAttributes::default()
             } else {
-                self.contents_changed(&mut edit, size, credentials.uid == 0)?;
-            }
+                self.contents_changed(&mut edit, size, credentials.uid == 0)?
+            };
             drop(edit);
-            self.log(&tx, Done::Wrote { inode: &inode, offset: at, length: piece.len() as u64 })?;
+            self.log_contents_changed(&tx, &inode, changed, Done::Wrote { inode: &inode, offset: at, length: piece.len() as u64 })?;
         }
         Ok(offset)
+    }
+
+    /// Gives a file these contents in place of its own, in one transaction: they are few.
+    pub(super) fn replace_contents(&self, inode: &Inode, data: &[u8]) -> Result<()> {
+        self.check_quota_to_write(inode)?;
+        let _guard = inode.ranges.write_all();
+        let length = data.len() as u64;
+        let tx = OpenTx::assign(&self.objset, length + METADATA)?;
+        inode.dnode.free_range(&tx, 0, u64::MAX)?;
+        self.grow_block(inode, &tx, 0, length)?;
+        inode.dnode.write(&tx, 0, data)?;
+        self.contents_changed(&mut inode.edit(self, &tx), length, true)?;
+        self.log(&tx, Done::Freed { inode, offset: 0, length: 0 })?;
+        if length > 0 { self.log(&tx, Done::Wrote { inode, offset: 0, length }) } else { Ok(()) }
     }
 
     /// Locks a range to be written, or the whole file (`true`) if its block may have to grow, or if somebody wants to know its end.
@@ -288,20 +303,25 @@ impl FileSystem {
     }
 
     /// Size, times and flags after the contents changed. Set-id bits go unless the superuser wrote, as Linux has it: set-group-id without
-    /// the right for the group to execute is no such bit (xfstests generic/193).
-    pub(super) fn contents_changed(&self, edit: &mut Editor<'_>, size: u64, keep_ids: bool) -> Result<()> {
+    /// the right for the group to execute is no such bit (xfstests generic/193). Returns the mode if they went: for the log, which replays
+    /// what was written as the superuser.
+    pub(super) fn contents_changed(&self, edit: &mut Editor<'_>, size: u64, keep_ids: bool) -> Result<ChangedAttributes> {
         let now = self.now().to_bytes();
         let (mode, flags) = (edit.word(Attribute::Mode)?, edit.word(Attribute::Flags)?);
         let flags = self.touched_flags(flags, true);
+        let mut changed = ChangedAttributes::default();
         if !keep_ids && lost_bits(mode) != 0 {
-            edit.set(&[(Attribute::Mode, &(mode & !lost_bits(mode)).to_le_bytes())])?;
+            let mode = mode & !lost_bits(mode);
+            edit.set(&[(Attribute::Mode, &mode.to_le_bytes())])?;
+            changed.mode = Some(mode as u32);
         }
         edit.set(&[
             (Attribute::ModificationTime, &now),
             (Attribute::ChangeTime, &now),
             (Attribute::Size, &size.to_le_bytes()),
             (Attribute::Flags, &flags.to_le_bytes()),
-        ])
+        ])?;
+        Ok(changed)
     }
 
     /// Changes the size of a file.
@@ -341,10 +361,16 @@ impl FileSystem {
         } else if self.block_would_grow(inode, size) {
             self.grow_block(inode, &tx, old, size)?;
         }
-        let mut edit = inode.edit(self, &tx);
-        self.contents_changed(&mut edit, size, credentials.uid == 0)?;
-        drop(edit);
-        self.log(&tx, Done::Freed { inode, offset: size, length: 0 })
+        let changed = self.contents_changed(&mut inode.edit(self, &tx), size, credentials.uid == 0)?;
+        self.log_contents_changed(&tx, inode, changed, Done::Freed { inode, offset: size, length: 0 })
+    }
+
+    /// Logs a change of contents, and what it took of the mode.
+    pub(super) fn log_contents_changed(&self, tx: &Tx, inode: &Inode, changed: ChangedAttributes, done: Done<'_>) -> Result<()> {
+        if changed.mode.is_some() {
+            self.log(tx, Done::Set { inode, changed })?;
+        }
+        self.log(tx, done)
     }
 
     /// Frees the contents behind `size`, but for the first step behind it, in transactions of bounded size.
@@ -388,12 +414,16 @@ impl FileSystem {
             inode.dnode.free_range(&tx, offset, end.min(size) - offset)?;
         }
         let mut edit = inode.edit(self, &tx);
-        self.contents_changed(&mut edit, size, credentials.uid == 0)?;
+        // Somebody may have written behind the range, and made the file longer.
+        let size_now = edit.word(Attribute::Size)?;
+        let changed = self.contents_changed(&mut edit, size_now, credentials.uid == 0)?;
         drop(edit);
-        if offset < size {
-            self.log(&tx, Done::Freed { inode: &inode, offset, length: end.min(size) - offset })?;
+        match end.min(size).saturating_sub(offset) {
+            // To the log, a hole of no bytes would be one to the end.
+            0 if changed.mode.is_some() => self.log(&tx, Done::Set { inode: &inode, changed }),
+            0 => Ok(()),
+            length => self.log_contents_changed(&tx, &inode, changed, Done::Freed { inode: &inode, offset, length }),
         }
-        Ok(())
     }
 
     /// The next offset at or after `offset` where there is data or a hole; `None` behind the last.

@@ -362,7 +362,16 @@ impl FileSystem {
         if name.len() > self.name_max() {
             bail!(NameTooLong, "a name of {} bytes is longer than {}", name.len(), self.name_max());
         }
-        self.check_encoding(name)
+        self.check_new_text(name)
+    }
+
+    /// Checks the bytes of a name for something new. Where names are normalised, OpenZFS finds only those that can be.
+    pub(super) fn check_new_text(&self, name: &[u8]) -> Result<()> {
+        self.check_encoding(name)?;
+        if self.normalization != Normalization::NONE && std::str::from_utf8(name).is_err() {
+            bail!(NotSupported, "the name {:?} is not UTF-8 and cannot be normalised (properties casesensitivity, normalization)", String::from_utf8_lossy(name));
+        }
+        Ok(())
     }
 
     /// Checks that a name is UTF-8 where it must be.

@@ -91,7 +91,11 @@ impl FileSystem {
 
     /// Checks that `directory` may get the entry `name`, which it does not have.
     fn check_new_entry(&self, directory: &Inode, name: &[u8]) -> Result<()> {
-        self.check_name(name)?;
+        // Extended attributes may be called what files may not: `user.a/b`.
+        match directory.word(&self.tables, Attribute::Flags)? & znode::FLAG_XATTR {
+            0 => self.check_name(name)?,
+            _ => self.check_new_text(name)?,
+        }
         self.check_entries_may_come(directory)?;
         if directory.word(&self.tables, Attribute::Links)? == 0 {
             bail!(NotFound, "directory {} was removed", directory.object);
@@ -292,12 +296,15 @@ impl FileSystem {
         let flags = self.touched_flags(edit.word(Attribute::Flags)?, false);
         edit.set(&[
             (Attribute::Links, &more.to_le_bytes()),
-            (Attribute::Parent, &directory.object.to_le_bytes()),
             (Attribute::ChangeTime, &now),
             (Attribute::Flags, &flags.to_le_bytes()),
         ])?;
         drop(edit);
-        self.add_entry(&tx, &directory, name, &inode)?;
+        if let Err(error) = self.add_entry(&tx, &directory, name, &inode) {
+            // It has no more names than before.
+            return self.drop_link(&tx, &inode).and(Err(error));
+        }
+        inode.edit(self, &tx).set(&[(Attribute::Parent, &directory.object.to_le_bytes())])?;
         // A file that had no name is in no log either.
         let done = if links == 0 { Done::Other } else { Done::Linked { directory: &directory, inode: &inode, name } };
         self.log(&tx, done)?;

@@ -173,7 +173,8 @@ impl FileSystem {
     }
 
     fn posix_list(&self, inode: &Inode, kind: AclKind) -> Result<Option<List>> {
-        let found = self.find_xattr(inode, kind.name())?;
+        // A crash may leave an empty one that was about to be written; to Linux, too, that is none.
+        let found = self.find_xattr(inode, kind.name())?.filter(|(_, bytes, _)| !bytes.is_empty());
         found.map(|(_, bytes, _)| List::decode(&bytes)).transpose()
     }
 

@@ -295,8 +295,8 @@ impl FileSystem {
     }
 
     /// As [`FileSystem::check_quota_to_own`], for the commit of a transaction.
-    pub(super) fn check_owner_before_commit(&self, uid: u32, gid: u32) -> Result<()> {
-        self.check_to_own(Some(uid.into()), Some(gid.into()), None)
+    pub(super) fn check_owner_before_commit(&self, uid: u32, gid: u32, project: Option<u64>) -> Result<()> {
+        self.check_to_own(Some(uid.into()), Some(gid.into()), project)
     }
 
     fn check_to_own(&self, user: Option<u64>, group: Option<u64>, project: Option<u64>) -> Result<()> {

@@ -17,7 +17,7 @@ use super::file_system::{Credentials, FileSystem};
 use super::inode::{Inode, InodeRef};
 use super::log::Done;
 use super::link::{Change, NAME_CHANGE};
-use super::{FileKind, InodeNumber};
+use super::{FileKind, InodeNumber, Stat};
 
 /// What to do with an entry that has the new name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +45,14 @@ pub(super) struct Whiteout<'a> {
 struct Side<'a> {
     directory: &'a Inode,
     name: &'a [u8],
+}
+
+/// See [`FileSystem::check_project`].
+pub(super) fn check_same_project(of: &Stat, directory: &Stat) -> Result<()> {
+    if directory.flags & znode::FLAG_PROJECT_INHERIT != 0 && directory.project != of.project {
+        bail!(CrossDevice, "inode {} belongs to another project than directory {}", of.inode, directory.inode);
+    }
+    Ok(())
 }
 
 impl FileSystem {
@@ -153,7 +161,7 @@ impl FileSystem {
     fn replace(&self, old: &Side<'_>, moved: &Inode, new: &Side<'_>, replaced: Option<&Inode>, whiteout: Option<&Whiteout<'_>>) -> Result<()> {
         self.check_not_below(moved, new.directory)?;
         self.check_removable(moved)?;
-        self.check_project(moved, new.directory)?;
+        self.check_project_to_move(moved, old.directory, new.directory)?;
         let is_directory = moved.kind == FileKind::Directory;
         let _its_names;
         if let Some(replaced) = replaced {
@@ -182,7 +190,8 @@ impl FileSystem {
             }
             None => None,
         };
-        if let Some(left) = &left {
+        // What a log says was let.
+        if let Some(left) = left.as_ref().filter(|left| left.fixed.is_none()) {
             self.check_quota_to_own(Some(left.uid.into()), Some(left.gid.into()), Some(left.project))?;
         }
         let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
@@ -216,11 +225,12 @@ impl FileSystem {
 
     /// Where children inherit the project of a directory, nothing of another project comes in.
     pub(super) fn check_project(&self, inode: &Inode, directory: &Inode) -> Result<()> {
-        let inherits = directory.word(&self.tables, Attribute::Flags)? & znode::FLAG_PROJECT_INHERIT != 0;
-        if inherits && directory.project(&self.tables)? != inode.project(&self.tables)? {
-            bail!(CrossDevice, "inode {} belongs to another project than directory {}", inode.object, directory.object);
-        }
-        Ok(())
+        check_same_project(&inode.stat(&self.tables)?, &directory.stat(&self.tables)?)
+    }
+
+    /// As [`FileSystem::check_project`]. What gets another name in its directory comes in nowhere: a symbolic link, which belongs to no project.
+    fn check_project_to_move(&self, inode: &Inode, from: &Inode, to: &Inode) -> Result<()> {
+        if from.object == to.object { Ok(()) } else { self.check_project(inode, to) }
     }
 
     /// Parent and change time of a file that was moved.
@@ -260,8 +270,8 @@ impl FileSystem {
         self.check_not_below(other, old.directory)?;
         self.check_removable(moved)?;
         self.check_removable(other)?;
-        self.check_project(moved, new.directory)?;
-        self.check_project(other, old.directory)?;
+        self.check_project_to_move(moved, old.directory, new.directory)?;
+        self.check_project_to_move(other, new.directory, old.directory)?;
         self.check_entries_may_go(new.directory)?;
         let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
         for (side, gone, comes) in [(old, moved, other), (new, other, moved)] {

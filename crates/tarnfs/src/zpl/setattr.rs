@@ -82,6 +82,12 @@ impl FileSystem {
     /// # Errors
     /// `NoSpace`; `Denied` for files that are marked.
     pub fn setattr(&self, inode: InodeNumber, set: &SetAttributes, credentials: &Credentials) -> Result<Stat> {
+        self.check_new_owner(&*self.inode(inode)?, set)?;
+        self.setattr_as_allowed(inode, set, credentials)
+    }
+
+    /// As [`FileSystem::setattr`], of somebody who has asked for quotas, or whom a log says to have been let.
+    pub(super) fn setattr_as_allowed(&self, inode: InodeNumber, set: &SetAttributes, credentials: &Credentials) -> Result<Stat> {
         let inode = self.inode(inode)?;
         if set.is_told_by_kernel() && inode.times_owed.swap(false, Ordering::Relaxed) {
             self.check_not_frozen()?;
@@ -95,7 +101,6 @@ impl FileSystem {
         } else if times.iter().any(Option::is_some) && inode.word(&self.tables, Attribute::Flags)? & znode::FLAG_IMMUTABLE != 0 {
             bail!(Denied, "inode {} is marked not to be changed", inode.object);
         }
-        self.check_new_owner(&inode, set)?;
         if let Some(size) = set.size {
             self.set_size(&inode, size, credentials)?;
         }
@@ -146,6 +151,14 @@ impl FileSystem {
         self.check_quota_to_own(other(Attribute::Uid, set.uid)?, other(Attribute::Gid, set.gid)?, set.project)
     }
 
+    /// A list that says more than a mode stays, if the property says so.
+    pub(super) fn check_mode_may_change(&self, inode: InodeNumber, flags: u64) -> Result<()> {
+        if self.options().acl_rules.mode == ModeRule::Restricted && flags & znode::FLAG_ACL_TRIVIAL == 0 {
+            bail!(Denied, "inode {inode} has an access control list that its mode would not say (property aclmode)");
+        }
+        Ok(())
+    }
+
     /// The list on disk after the change of the mode that `set` asks for.
     fn changed_acl(&self, inode: &Inode, set: &SetAttributes) -> Result<Vec<AccessEntry>> {
         let Some(mode) = set.mode else { return Ok(Vec::new()) };
@@ -154,8 +167,9 @@ impl FileSystem {
         if rule == ModeRule::Discard {
             return Ok(acl::trivial(mode.into(), directory));
         }
-        if rule == ModeRule::Restricted && inode.word(&self.tables, Attribute::Flags)? & znode::FLAG_ACL_TRIVIAL == 0 {
-            bail!(Denied, "inode {} has an access control list that its mode would not say (property aclmode)", inode.object);
+        // The commit of a transaction has asked before its first change.
+        if !self.gate.is_alone() {
+            self.check_mode_may_change(inode.object, inode.word(&self.tables, Attribute::Flags)?)?;
         }
         Ok(acl::change_mode(&self.read_acl(inode)?, mode.into(), directory, true, rule == ModeRule::GroupMask))
     }

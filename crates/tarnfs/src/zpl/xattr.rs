@@ -3,7 +3,7 @@
 //! # Theory
 //! There are two places: a packed list of names and values among the system attributes (property `xattr=sa`), and a hidden
 //! directory with one file per name (`xattr=dir`). Both are always read; the property says where new ones go. What is too large
-//! for the list goes to the directory. A name is in one place only.
+//! for the list goes to the directory. A name is in one place only; after a crash it may be in both, and the list counts.
 //!
 //! Names are stored with their namespace. Other systems store user attributes without one; a name without a known namespace is
 //! shown as `user.`.
@@ -218,10 +218,15 @@ impl FileSystem {
 
     /// Removes an extended attribute. The caller holds the lock of the extended attributes.
     pub(super) fn take_xattr(&self, inode: &Inode, name: &[u8]) -> Result<()> {
-        match self.find_xattr(inode, name)? {
-            Some((stored, _, true)) => self.remove_listed(inode, &stored),
-            Some((stored, _, false)) => self.remove_xattr_file(inode, &stored),
-            None => bail!(NoAttribute, "inode {} has no attribute {}", inode.object, String::from_utf8_lossy(name)),
+        let mut found = self.find_xattr(inode, name)?;
+        if found.is_none() {
+            bail!(NoAttribute, "inode {} has no attribute {}", inode.object, String::from_utf8_lossy(name));
         }
+        // A crash while it was moved from one place to the other leaves an older value in the other.
+        while let Some((stored, _, is_listed)) = found {
+            if is_listed { self.remove_listed(inode, &stored)? } else { self.remove_xattr_file(inode, &stored)? }
+            found = self.find_xattr(inode, name)?;
+        }
+        Ok(())
     }
 }

@@ -18,7 +18,7 @@ use super::file_system::{Credentials, FileSystem};
 use super::inode::{Inode, InodeRef};
 use super::link::NAME_CHANGE;
 use super::log::Done;
-use super::{FileKind, InodeNumber, WriteMode};
+use super::{FileKind, InodeNumber};
 
 const DIRECTORY_MODE: u32 = 0o041_777;
 const FILE_MODE: u32 = 0o100_644;
@@ -102,8 +102,7 @@ impl FileSystem {
         if file.kind != FileKind::Regular {
             bail!(Corrupt, "the extended attribute {} is no file", String::from_utf8_lossy(name));
         }
-        self.set_size(&file, 0, &Credentials::root())?;
-        self.write(file.object, WriteMode::At(0), value, &Credentials::root())?;
+        self.replace_contents(&file, value)?;
         let tx = OpenTx::assign(&self.objset, 0)?;
         inode.edit(self, &tx).set(&[(Attribute::ChangeTime, &self.now().to_bytes())])
     }

@@ -160,6 +160,31 @@ fn holes_read_as_zeros_and_are_found() {
     rig.check();
 }
 
+/// A hole behind which somebody writes at the same time, and makes the file longer: the file got its old size back, and what was written was lost.
+#[test]
+fn a_hole_does_not_make_a_file_shorter() {
+    let (rig, fs) = new();
+    let inode = file(&fs, "a").inode;
+    fs.write(inode, WriteMode::At(0), &[1; 300 << 10], &root()).unwrap();
+    let held = fs.inode(inode).unwrap();
+    // The writer is in its transaction; who comes later waits for room.
+    let tx = OpenTx::assign(fs.objset(), 1 << 20).unwrap();
+    rig.context.dirty.add(tx.txg() + 1, 1 << 40);
+    std::thread::scope(|scope| {
+        scope.spawn(|| fs.punch_hole(inode, 100 << 10, 200 << 10, &root()).unwrap());
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        held.dnode.write(&tx, 384 << 10, &[2; 10]).unwrap();
+        held.edit(&fs, &tx).set(&[(Attribute::Size, &((384u64 << 10) + 10).to_le_bytes())]).unwrap();
+        rig.context.dirty.clear(tx.txg() + 1);
+    });
+    drop((tx, held));
+    rig.sync(fs.objset());
+    let again = rig.reopen();
+    assert_eq!(again.getattr(inode).unwrap().size, (384 << 10) + 10);
+    assert_eq!(again.read(inode, 384 << 10, 100).unwrap(), [2; 10]);
+    rig.check();
+}
+
 /// A file of several blocks is cut to nothing and gets one block of an odd size, while another writes far behind that and waits for both.
 #[test]
 fn a_block_of_an_odd_size_stays_the_only_one() {
@@ -470,6 +495,104 @@ fn a_file_is_freed_once() {
     assert_eq!(fs.read(new.inode, 0, 10).unwrap(), b"new");
     fs.forget(new.inode, 1);
     rig.sync(fs.objset());
+    rig.check();
+}
+
+/// As Linux has it: what was read last when it was changed last is due for another access time.
+#[test]
+fn the_first_read_of_a_new_file_is_an_access() {
+    let (_rig, fs) = new();
+    let stat = file(&fs, "a");
+    assert_eq!(stat.access_time, stat.change_time);
+    fs.read(stat.inode, 0, 10).unwrap();
+    let first = fs.getattr(stat.inode).unwrap().access_time;
+    assert!(first > stat.change_time);
+    fs.read(stat.inode, 0, 10).unwrap();
+    assert_eq!(fs.getattr(stat.inode).unwrap().access_time, first);
+}
+
+/// `ln -sfn` makes a link under another name and renames it: not possible where files inherit a project, which links have none of.
+#[test]
+fn a_symbolic_link_is_renamed_in_its_directory() {
+    let (_rig, fs) = new();
+    let directory = fs.mkdir(fs.root(), b"d", 0o755, &root()).unwrap().inode;
+    let mark = SetAttributes { project: Some(7), flags: Some((znode::FLAG_PROJECT_INHERIT, 0)), ..SetAttributes::default() };
+    fs.setattr(directory, &mark, &root()).unwrap();
+    fs.symlink(directory, b"old", b"target", &root()).unwrap();
+    fs.symlink(directory, b"new", b"other", &root()).unwrap();
+    fs.rename(directory, b"new", directory, b"old", RenameMode::Replace).unwrap();
+    fs.symlink(directory, b"new", b"target", &root()).unwrap();
+    fs.rename(directory, b"new", directory, b"old", RenameMode::Exchange).unwrap();
+    assert_eq!(fs.readlink(fs.lookup(directory, b"new").unwrap().inode).unwrap(), b"other");
+}
+
+/// OpenZFS cannot look such a name up, nor remove it.
+#[test]
+fn a_name_that_cannot_be_normalised_is_refused() {
+    for (case, normalization) in [(1, 0), (2, 0), (0, 0x10)] {
+        let (_rig, fs) = Rig::new(&NewFileSystem { case, normalization, ..NewFileSystem::default() }, ObjsetSettings::dataset_default(true));
+        assert_eq!(fs.create(fs.root(), b"\xff", 0o100_644, 0, &root()).unwrap_err().kind(), ErrorKind::NotSupported);
+    }
+    let (_rig, fs) = new();
+    fs.create(fs.root(), b"\xff", 0o100_644, 0, &root()).unwrap();
+}
+
+/// In a file system of an older ZFS some attributes are in no registry. One that an old file got had a number there that nobody knew.
+#[test]
+fn an_attribute_that_an_old_file_gets_is_registered() {
+    let (rig, fs) = new();
+    let inode = file(&fs, "a").inode;
+    let find = |fs: &FileSystem| {
+        let open = |object| engine::zap::Zap::open(fs.objset(), object).unwrap();
+        let tables = open(open(znode::MASTER_NODE).get_u64(znode::SA_ATTRS_NAME).unwrap());
+        open(tables.get_u64(ondisk::sa::REGISTRY_NAME).unwrap())
+    };
+    let name = ondisk::sa::ATTRIBUTES[Attribute::ExtendedAttributeList as usize].name;
+    let tx = OpenTx::assign(fs.objset(), 1 << 20).unwrap();
+    find(&fs).remove(&tx, name).unwrap();
+    drop(tx);
+    rig.sync(fs.objset());
+    let fs = rig.reopen();
+    fs.setxattr(inode, b"user.a", b"value", XattrMode::Any).unwrap();
+    assert!(find(&fs).contains(name).unwrap());
+}
+
+/// A crash while a value is moved from the hidden directory to the list, or back, leaves it in both.
+#[test]
+fn an_attribute_that_is_removed_is_gone_from_both_places() {
+    let (_rig, fs) = new();
+    let inode = file(&fs, "a").inode;
+    fs.setxattr(inode, b"user.a", b"new", XattrMode::Any).unwrap();
+    fs.write_xattr_file(&*fs.inode(inode).unwrap(), b"user.a", b"old").unwrap();
+    assert_eq!(fs.getxattr(inode, b"user.a").unwrap(), b"new");
+    fs.removexattr(inode, b"user.a").unwrap();
+    assert_eq!(fs.getxattr(inode, b"user.a").unwrap_err().kind(), ErrorKind::NoAttribute);
+}
+
+/// A new value of an attribute in a file is there whole or not at all: there were two transactions, and no value in between.
+#[test]
+fn an_attribute_in_a_file_is_replaced_at_once() {
+    let (rig, fs) = new();
+    fs.set_options(MountOptions { xattr_in_attributes: false, ..fs.options() });
+    let inode = file(&fs, "a").inode;
+    fs.setxattr(inode, b"user.a", &[1; 60_000], XattrMode::Any).unwrap();
+    rig.sync(fs.objset());
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..400 {
+                fs.setxattr(inode, b"user.a", &vec![number as u8; 1 + number * 100], XattrMode::Any).unwrap();
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            rig.sync(fs.objset());
+            let value = rig.reopen().getxattr(inode, b"user.a").unwrap();
+            assert!(!value.is_empty() && value.iter().all(|byte| *byte == value[0]), "{} bytes", value.len());
+        }
+    });
+    rig.sync(fs.objset());
+    assert_eq!(rig.reopen().getxattr(inode, b"user.a").unwrap().len(), 39_901);
     rig.check();
 }
 

@@ -174,3 +174,35 @@ fn a_project_is_inherited_and_has_its_own_room() {
     rig.sync();
     assert_eq!(rig.used(OwnerKind::Project, QuotaOf::Objects, 7), 4);
 }
+
+/// It asked for the quotas of users and groups only.
+#[test]
+fn a_transaction_asks_for_the_quota_of_a_project() {
+    let rig = Rig::new();
+    let directory = rig.fs.mkdir(rig.fs.root(), b"project", 0o755, &Credentials::root()).unwrap().inode;
+    let mark = SetAttributes { project: Some(7), flags: Some((znode::FLAG_PROJECT_INHERIT, 0)), ..SetAttributes::default() };
+    rig.fs.setattr(directory, &mark, &Credentials::root()).unwrap();
+    rig.fs.set_quota(OwnerKind::Project, QuotaOf::Objects, 7, 1).unwrap();
+    rig.sync();
+    refused(rig.file(directory, "file", &JOE));
+    refused(rig.fs.transaction(crate::Durability::Soon, |tx| tx.create(directory, b"file", 0o100_644, 0, &JOE).map(drop)));
+}
+
+/// What was let once is done again, whatever is known of use by now: else the replay ended there, and all that came later was lost.
+#[test]
+fn a_log_asks_for_no_quota() {
+    use engine::zil::Replay;
+    use ondisk::zil::{Record, SetAttrRecord};
+    use zerocopy::FromZeros;
+    let rig = Rig::new();
+    let root = rig.fs.root();
+    let (joes, roots) = (rig.file(root, "joe", &JOE).unwrap(), rig.file(root, "root", &Credentials::root()).unwrap());
+    rig.fill(joes, MIB).unwrap();
+    rig.sync();
+    rig.fs.set_quota(OwnerKind::User, QuotaOf::Bytes, 1000, MIB).unwrap();
+    refused(rig.fs.setattr(roots, &SetAttributes { uid: Some(1000), ..SetAttributes::default() }, &Credentials::root()));
+    let mut record = SetAttrRecord::new_zeroed();
+    (record.object, record.mask, record.uid) = (roots.into(), (1 << 1).into(), 1000.into());
+    crate::zpl::FileReplay(&rig.fs).replay(Record::SetAttr(record, &[]), None).unwrap();
+    assert_eq!(rig.fs.getattr(roots).unwrap().uid, 1000);
+}

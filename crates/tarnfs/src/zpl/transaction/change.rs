@@ -2,9 +2,11 @@
 
 use engine::error::Result;
 use engine::{bail, error};
+use ondisk::znode;
 
 use super::node::Node;
 use super::{NodeId, OWN, Transaction};
+use crate::zpl::rename::check_same_project;
 use crate::zpl::{Credentials, FileKind, RenameMode, Stat, Time};
 
 const TYPE_DIRECTORY: u32 = 0o040_000;
@@ -100,6 +102,7 @@ impl Transaction {
             made.target = Some(target.to_vec());
         }
         made.patch.kept = 0;
+        (made.stat.flags, made.stat.project) = self.fs.inherited_project(&self.nodes[&place.directory].stat, made.kind());
         let stat = made.stat.clone();
         self.nodes.insert(node, made);
         self.set_entry(&place, Some(node));
@@ -154,7 +157,7 @@ impl Transaction {
             bail!(NotFound, "inode {node} was removed");
         }
         self.check_entries(directory, false)?;
-        self.check_fits(node, directory)?;
+        self.check_fits(node, None, directory)?;
         if self.find(directory, name)?.is_some() {
             bail!(Exists, "{:?} exists in directory {directory}", String::from_utf8_lossy(name));
         }
@@ -164,14 +167,16 @@ impl Transaction {
         Ok(self.nodes[&node].stat.clone())
     }
 
-    /// May a file of the file system come into a directory of it?
-    fn check_fits(&self, node: NodeId, directory: NodeId) -> Result<()> {
-        if node >= OWN {
+    /// May a file come into a directory, from another one or this? What is known of them here is as it will be at the commit.
+    fn check_fits(&mut self, node: NodeId, from: Option<NodeId>, directory: NodeId) -> Result<()> {
+        if node < OWN {
+            self.fs.check_removable(&*self.fs.inode(node)?)?;
+        }
+        if from == Some(directory) {
             return Ok(());
         }
-        let inode = self.fs.inode(node)?;
-        self.fs.check_removable(&inode)?;
-        if directory < OWN { self.fs.check_project(&inode, &*self.fs.inode(directory)?) } else { Ok(()) }
+        let of = self.load(node)?.stat.clone();
+        check_same_project(&of, &self.load(directory)?.stat)
     }
 
     fn count_links(&mut self, node: NodeId, change: i64) {
@@ -241,7 +246,7 @@ impl Transaction {
         self.load(moved)?;
         self.check_entries(from, true)?;
         self.check_entries(to, false)?;
-        self.check_fits(moved, to)?;
+        self.check_fits(moved, Some(from), to)?;
         self.check_not_below(moved, to)?;
         match (mode, other) {
             (_, Some(other)) if other == moved => return Ok(()),
@@ -250,7 +255,7 @@ impl Transaction {
             (RenameMode::Exchange, Some(other)) => {
                 self.load(other)?;
                 self.check_entries(to, true)?;
-                self.check_fits(other, from)?;
+                self.check_fits(other, Some(to), from)?;
                 self.check_not_below(other, from)?;
             }
             (_, Some(other)) => {
@@ -280,8 +285,10 @@ impl Transaction {
     }
 
     fn moved(&mut self, node: NodeId, from: NodeId, to: NodeId) {
+        let inherited = self.nodes[&to].stat.flags & znode::FLAG_PROJECT_INHERIT;
         let moved = self.nodes.get_mut(&node).expect("it was loaded");
         moved.stat.parent = to;
+        moved.stat.flags |= inherited;
         if moved.kind() == FileKind::Directory {
             self.add_subdirectory(from, -1);
             self.add_subdirectory(to, 1);

@@ -110,7 +110,7 @@ impl Transaction {
                 fs.check_quota_before_commit(&*fs.inode(*id)?)?;
             }
             if node.base.is_none() || node.attributes.uid.is_some() || node.attributes.gid.is_some() {
-                fs.check_owner_before_commit(node.stat.uid, node.stat.gid)?;
+                fs.check_owner_before_commit(node.stat.uid, node.stat.gid, node.base.is_none().then_some(node.stat.project))?;
             }
         }
         for ((directory, name), found) in &self.seen {

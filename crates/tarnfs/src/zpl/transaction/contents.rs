@@ -116,7 +116,11 @@ impl Transaction {
         let now = self.fs.now();
         if *set != (SetAttributes { size: set.size, ..SetAttributes::default() }) {
             self.check_size(ATTRIBUTE_BYTES)?;
+            let fs = self.fs.clone();
             let node = self.load_to_change(id)?;
+            if set.mode.is_some() && node.base.is_some() {
+                fs.check_mode_may_change(id, node.stat.flags)?;
+            }
             let first = node.attributes == SetAttributes::default();
             let time = |time| match time {
                 SetTime::Now => now,
@@ -155,9 +159,9 @@ impl Transaction {
         if name.is_empty() || name.len() > XATTR_NAME_MAX || name.contains(&0) {
             bail!(Range, "a name of {} bytes for an extended attribute", name.len());
         }
-        if AclKind::of_name(name).is_some() {
-            bail!(NotSupported, "access control lists cannot be changed in a transaction");
-        }
+        check_no_list(name)?;
+        // It may have to go into a file, of which this is the name.
+        self.fs.check_new_text(name)?;
         let exists = match self.getxattr(id, name) {
             Ok(_) => true,
             Err(error) if error.kind() == ErrorKind::NoAttribute => false,
@@ -175,6 +179,7 @@ impl Transaction {
     /// # Errors
     /// `NoAttribute`; those of [`Transaction::write`].
     pub fn removexattr(&mut self, id: NodeId, name: &[u8]) -> Result<()> {
+        check_no_list(name)?;
         self.getxattr(id, name)?;
         let in_base = id < OWN && match self.fs.getxattr(id, name) {
             Ok(_) => true,
@@ -199,4 +204,11 @@ impl Transaction {
         self.bytes += bytes;
         Ok(())
     }
+}
+
+fn check_no_list(name: &[u8]) -> Result<()> {
+    if AclKind::of_name(name).is_some() {
+        bail!(NotSupported, "access control lists cannot be changed in a transaction");
+    }
+    Ok(())
 }

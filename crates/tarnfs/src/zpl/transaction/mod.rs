@@ -87,9 +87,12 @@ impl FileSystem {
     /// Begins a transaction.
     ///
     /// # Errors
-    /// `ReadOnly`.
+    /// `ReadOnly`; `NotSupported` where `A` and `a` are one name: the view would take them for two, and its commit could not be done.
     pub fn begin(self: &Arc<Self>) -> Result<Transaction> {
         self.check_writable()?;
+        if !self.names_are_exact() {
+            bail!(NotSupported, "{}: no transactions where different spellings are one name (properties casesensitivity, normalization)", self.objset.name());
+        }
         let tunables = &self.objset.context().tunables;
         Ok(Transaction {
             fs: self.clone(),

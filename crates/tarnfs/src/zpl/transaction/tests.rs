@@ -316,3 +316,97 @@ fn room_is_asked_for_every_block_that_is_touched() {
     assert!(tx.room() >= 50 * record, "{}", tx.room());
     assert!(tx.room() < 60 * record, "{}", tx.room());
 }
+
+/// A commit that could not be done, although nothing had been refused before, stopped the pool.
+fn commits_or_is_refused(fs: &Arc<FileSystem>, expected: ErrorKind, body: impl FnOnce(&mut Transaction) -> Result<()>) {
+    assert_eq!(kind(fs.transaction(Durability::Soon, body)), expected);
+    fs.transaction(Durability::Soon, |tx| tx.create(tx.root(), b"afterwards", 0o100_644, 0, &root()).map(drop)).unwrap();
+    fs.unlink(fs.root(), b"afterwards").unwrap();
+}
+
+#[test]
+fn two_spellings_of_one_name_do_not_stop_the_pool() {
+    let new = NewFileSystem { case: 1, ..NewFileSystem::default() };
+    let (_rig, fs) = Rig::new(&new, ObjsetSettings::dataset_default(true));
+    let fs = Arc::new(fs);
+    let refused = fs.transaction(Durability::Soon, |tx| {
+        let at = tx.root();
+        tx.create(at, b"name", 0o100_644, 0, &root())?;
+        tx.create(at, b"NAME", 0o100_644, 0, &root()).map(drop)
+    });
+    assert_eq!(kind(refused), ErrorKind::NotSupported);
+    file(&fs, "afterwards", b"x");
+}
+
+#[test]
+fn what_is_new_comes_into_no_other_project() {
+    let (_rig, fs) = new();
+    let project = fs.mkdir(fs.root(), b"project", 0o755, &root()).unwrap().inode;
+    let mark = SetAttributes { project: Some(7), flags: Some((ondisk::znode::FLAG_PROJECT_INHERIT, 0)), ..SetAttributes::default() };
+    fs.setattr(project, &mark, &root()).unwrap();
+    file(&fs, "old", b"x");
+    commits_or_is_refused(&fs, ErrorKind::CrossDevice, |tx| {
+        let at = tx.root();
+        tx.create(at, b"new", 0o100_644, 0, &root())?;
+        tx.rename(at, b"new", project, b"new", RenameMode::Replace)
+    });
+    commits_or_is_refused(&fs, ErrorKind::CrossDevice, |tx| {
+        let made = tx.create(tx.root(), b"new", 0o100_644, 0, &root())?.inode;
+        tx.link(made, project, b"new").map(drop)
+    });
+    commits_or_is_refused(&fs, ErrorKind::CrossDevice, |tx| {
+        let inside = tx.mkdir(project, b"inside", 0o755, &root())?.inode;
+        tx.rename(tx.root(), b"old", inside, b"old", RenameMode::Replace)
+    });
+    // What was made inside may move there.
+    fs.transaction(Durability::Soon, |tx| {
+        let inside = tx.mkdir(project, b"inside", 0o755, &root())?.inode;
+        assert_eq!(tx.create(project, b"new", 0o100_644, 0, &root())?.project, 7);
+        tx.rename(project, b"new", inside, b"new", RenameMode::Replace)
+    })
+    .unwrap();
+    let inside = fs.lookup(project, b"inside").unwrap();
+    assert_eq!((inside.project, fs.lookup(inside.inode, b"new").unwrap().project), (7, 7));
+}
+
+#[test]
+fn a_list_that_stays_does_not_stop_the_pool() {
+    use ondisk::acl::{self, AccessEntry};
+    let (_rig, fs) = new();
+    let old = file(&fs, "old", b"x");
+    let directory = fs.mkdir(fs.root(), b"d", 0o755, &root()).unwrap().inode;
+    for inode in [old, directory] {
+        let inode = fs.inode(inode).unwrap();
+        let mode = inode.stat(&fs.tables).unwrap().mode;
+        let mut entries = acl::trivial(mode.into(), false);
+        let flags = acl::FILE_INHERIT | acl::DIRECTORY_INHERIT;
+        entries.insert(0, AccessEntry { kind: acl::ALLOW, flags, mask: 1, who: 1000, object_types: None });
+        let tx = engine::dmu::OpenTx::assign(fs.objset(), 1 << 20).unwrap();
+        fs.set_acl(&mut inode.edit(&fs, &tx), mode, &entries).unwrap();
+    }
+    let acl_rules = crate::zpl::AclRules { mode: acl::ModeRule::Restricted, ..Default::default() };
+    fs.set_options(crate::zpl::MountOptions { acl_rules, ..fs.options() });
+    let set = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
+    commits_or_is_refused(&fs, ErrorKind::Denied, |tx| tx.setattr(old, &set).map(drop));
+    fs.transaction(Durability::Soon, |tx| {
+        let made = tx.create(directory, b"new", 0o100_644, 0, &root())?.inode;
+        tx.setattr(made, &set).map(drop)
+    })
+    .unwrap();
+    assert_eq!(fs.lookup(directory, b"new").unwrap().mode, 0o100_600);
+}
+
+#[test]
+fn attributes_in_files_do_not_stop_the_pool() {
+    for utf8_only in [false, true] {
+        let (_rig, fs) = Rig::new(&NewFileSystem { utf8_only, ..NewFileSystem::default() }, ObjsetSettings::dataset_default(true));
+        let fs = Arc::new(fs);
+        fs.set_options(crate::zpl::MountOptions { xattr_in_attributes: false, ..fs.options() });
+        let inode = file(&fs, "a", b"x");
+        fs.transaction(Durability::Soon, |tx| tx.setxattr(inode, b"user.a/b", b"value", XattrMode::Any)).unwrap();
+        assert_eq!(fs.getxattr(inode, b"user.a/b").unwrap(), b"value");
+        if utf8_only {
+            commits_or_is_refused(&fs, ErrorKind::NotText, |tx| tx.setxattr(inode, b"user.\xff", b"value", XattrMode::Any));
+        }
+    }
+}
