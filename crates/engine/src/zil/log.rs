@@ -358,6 +358,10 @@ impl ObjsetLog for Zil {
         self.itxs.clear(txg);
     }
 
+    fn waits_for_replay(&self) -> bool {
+        self.needs_replay()
+    }
+
     fn destroy(&self, objset: &Objset, tx: &SyncTx<'_>) -> Result<()> {
         let mut chain = self.chain.lock();
         chain.header = empty_header();
