@@ -198,6 +198,12 @@ impl Zil {
         Some(Round { number, records })
     }
 
+    /// Nothing is logged after what is in this round, of names or of `object`.
+    pub(super) fn is_last_word(&self, round: &Round, object: ObjectId) -> bool {
+        let queue = self.issuer.lock();
+        queue.rounds == round.number && queue.waiting.is_empty() && !self.itxs.is_pending(object)
+    }
+
     pub(super) fn note_unlogged(&self, txg: Txg) {
         self.unlogged.fetch_max(txg, Ordering::AcqRel);
     }
