@@ -22,6 +22,8 @@ pub trait ObjsetLog: Any + Send + Sync {
     fn sync(&self, objset: &Objset, tx: &SyncTx<'_>) -> Result<()>;
     /// The group is on disk: what the log remembers of it can go.
     fn synced(&self, txg: Txg);
+    /// Somebody is to replay it, for whom the object set stays open.
+    fn waits_for_replay(&self) -> bool;
     /// The object set is being destroyed: all blocks of the log are freed.
     ///
     /// # Errors

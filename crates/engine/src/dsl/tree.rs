@@ -423,7 +423,9 @@ impl Dsl {
         let mut objsets = self.objsets.lock();
         objsets.retain(|_, (_, objset)| {
             let living = groups.synced_txg()..=groups.open_txg();
-            Arc::strong_count(objset) > 1 || (!objset.is_snapshot() && living.into_iter().any(|txg| objset.is_dirty(txg)))
+            // One that an import has yet to replay must not be gone when it gets there, however long claiming took.
+            let is_wanted = Arc::strong_count(objset) > 1 || objset.log().is_some_and(|log| log.waits_for_replay());
+            is_wanted || (!objset.is_snapshot() && living.into_iter().any(|txg| objset.is_dirty(txg)))
         });
     }
 

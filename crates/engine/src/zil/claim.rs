@@ -13,7 +13,8 @@
 //!
 //! # Invariants
 //! 1. Claiming is the first thing that allocates.
-//! 2. Where a record's data cannot be read, the log ends: its writer has not been told that it was safe.
+//! 2. Where a record's data were not written, the log ends: its writer has not been told that they were safe. A device that cannot be read says nothing
+//!    of that: then the log is not claimed.
 //! 3. What is freed with a log was allocated: by the space maps, or by claiming it.
 
 use std::collections::HashSet;
@@ -183,8 +184,11 @@ fn follow(io: &BlockIo, dataset: u64, header: &LogHeader, txg: Txg, found: &mut 
                 && pointer.birth() >= txg
                 && !pointer.is_embedded()
             {
-                if io.read_if_written(&pointer, &bookmark(dataset, block.sequence)).is_err() {
-                    return Ok(ControlFlow::Break(()));
+                match io.read_if_written(&pointer, &bookmark(dataset, block.sequence)) {
+                    Ok(_) => {}
+                    // Nobody knows whether it is there: as with the blocks of the log itself.
+                    Err(error) if matches!(error.kind(), ErrorKind::NoDevice | ErrorKind::Io) => return Err(error),
+                    Err(_) => return Ok(ControlFlow::Break(())),
                 }
                 if claim_block(io, dataset, &pointer, txg, found)?.is_break() {
                     return Ok(ControlFlow::Break(()));

@@ -16,7 +16,7 @@
 //!
 //! # Invariants
 //! 1. While a group is held, nobody is waited for but groups before it.
-//! 2. What a round has allocated in a group is written before the group is (`Chain::in_flight`).
+//! 2. What a round has allocated in a group is written before the group is (`Chain::placed`).
 //! 3. Between its place and its end a round waits for devices only. The group waits for it, and who holds the range of bytes that the next
 //!    round wants may wait for the group: so each round is made durable before the next one begins.
 
@@ -103,8 +103,8 @@ impl Zil {
         let mut permit = false;
         while let Some(round) = self.next_round(target, &mut permit) {
             let filled = self.fill(&round, source);
-            self.write_round(&round, filled);
-            self.round_done(round.number);
+            let placed = self.write_round(&round, filled);
+            self.round_done(round.number, placed);
         }
         if permit {
             let mut chain = self.chain.lock();
@@ -198,12 +198,18 @@ impl Zil {
         Some(Round { number, records })
     }
 
+    /// Nothing is logged after what is in this round, of names or of `object`.
+    pub(super) fn is_last_word(&self, round: &Round, object: ObjectId) -> bool {
+        let queue = self.issuer.lock();
+        queue.rounds == round.number && queue.waiting.is_empty() && !self.itxs.is_pending(object)
+    }
+
     pub(super) fn note_unlogged(&self, txg: Txg) {
         self.unlogged.fetch_max(txg, Ordering::AcqRel);
     }
 
-    /// Places a round, whose turn it may have to wait for, and writes it durably.
-    fn write_round(&self, round: &Round, mut filled: Filled) {
+    /// Places a round, whose turn it may have to wait for, and writes it durably. Returns the group that it was placed in.
+    fn write_round(&self, round: &Round, mut filled: Filled) -> Option<Txg> {
         self.waiting.for_turn(round.number, &mut self.chain.lock());
         let placed = if filled.lengths.is_empty() { None } else { self.place(round.number, &filled) };
         {
@@ -215,7 +221,7 @@ impl Zil {
             if !filled.lengths.is_empty() {
                 self.note_unlogged(filled.newest);
             }
-            return;
+            return None;
         };
         block::number(&mut filled.bytes, &filled.lengths, placed.first_sequence);
         let careless = self.context.tunables.canary == Some(Canary::NoFlushOfLog);
@@ -230,7 +236,7 @@ impl Zil {
         if !durable && !careless && let Err(error) = self.flusher.flush(|| self.context.io.flush_log()) {
             self.break_chain(round.number, &error);
         }
-        self.chain.lock().in_flight[slot(placed.txg)].push(round.number);
+        Some(placed.txg)
     }
 
     /// Gives a round its blocks, and the chain its next one. It is this round's turn. `None`: there is no room.
@@ -327,19 +333,16 @@ impl Zil {
         self.context.tunables.log_commits_max.max(1)
     }
 
-    /// A round is written and flushed, or given up.
-    fn round_done(&self, number: u64) {
+    /// A round is written and flushed, or given up; `placed`: in this group.
+    fn round_done(&self, number: u64, placed: Option<Txg>) {
         let mut chain = self.chain.lock();
         if let Some(round) = chain.rounds.iter_mut().find(|(other, ..)| *other == number) {
             round.2 = true;
         }
-        for index in 0..chain.in_flight.len() {
-            if let Some(at) = chain.in_flight[index].iter().position(|other| *other == number) {
-                chain.in_flight[index].swap_remove(at);
-                chain.placed[index] -= 1;
-                if chain.placed[index] == 0 {
-                    self.waiting.group_written();
-                }
+        if let Some(txg) = placed {
+            chain.placed[slot(txg)] -= 1;
+            if chain.placed[slot(txg)] == 0 {
+                self.waiting.group_written();
             }
         }
         let before = chain.stable;

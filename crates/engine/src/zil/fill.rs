@@ -95,7 +95,7 @@ impl Zil {
                 Content::Bytes(_) => self.note_unlogged(itx.txg),
                 Content::Write { object, generation, offset, length } => {
                     let wanted = WantedWrite { object: *object, generation: *generation, offset: *offset, length: *length as usize };
-                    self.fill_write(itx.txg, &wanted, source, &mut filled);
+                    self.fill_write(round, itx.txg, &wanted, source, &mut filled);
                 }
             }
         }
@@ -103,7 +103,7 @@ impl Zil {
     }
 
     /// The record of a write, or several: pointers to blocks that are in their place, and bytes of what is between.
-    fn fill_write(&self, txg: Txg, write: &WantedWrite, source: &dyn LogSource, filled: &mut Filled) {
+    fn fill_write(&self, round: &Round, txg: Txg, write: &WantedWrite, source: &dyn LogSource, filled: &mut Filled) {
         let placed = match self.indirect(write.length as u64) {
             Some(all) => source.place(write, txg, all).unwrap_or_default(),
             None => Vec::new(),
@@ -111,11 +111,11 @@ impl Zil {
         let end = write.offset + write.length as u64;
         let mut at = write.offset;
         for block in placed {
-            self.fill_bytes(txg, &WantedWrite { offset: at, length: block.offset.saturating_sub(at) as usize, ..*write }, source, filled);
+            self.fill_bytes(round, txg, &WantedWrite { offset: at, length: block.offset.saturating_sub(at) as usize, ..*write }, source, filled);
             filled.push_placed(txg, write.object, &block);
             at = block.offset + block.length;
         }
-        self.fill_bytes(txg, &WantedWrite { offset: at, length: end.saturating_sub(at) as usize, ..*write }, source, filled);
+        self.fill_bytes(round, txg, &WantedWrite { offset: at, length: end.saturating_sub(at) as usize, ..*write }, source, filled);
     }
 
     /// Whether blocks of a write of so many bytes are to be written to their own place: those that it covers (`false`), or all.
@@ -134,16 +134,16 @@ impl Zil {
         (bytes >= min).then_some(false)
     }
 
-    fn fill_bytes(&self, txg: Txg, write: &WantedWrite, source: &dyn LogSource, filled: &mut Filled) {
+    fn fill_bytes(&self, round: &Round, txg: Txg, write: &WantedWrite, source: &dyn LogSource, filled: &mut Filled) {
         let (mut at, end) = (write.offset, write.offset + write.length as u64);
         while at < end {
             let length = ((end - at) as usize).min(DATA_BYTES_MAX);
             match filled.push_write(txg, &WantedWrite { offset: at, length, ..*write }, source) {
                 Ok(fetched) if fetched == length => {}
-                // The file was made shorter. If that comes in a later commit, neither what was written nor the end of it would be there until then,
-                // but what was there before.
-                Ok(_) if self.itxs.is_pending(write.object) => self.note_unlogged(self.context.groups.open_txg()),
-                Ok(_) => {}
+                // The file was made shorter, or removed. If that comes in a later round, neither what was written nor the end of it would be there until
+                // then, but what was there before.
+                Ok(_) if self.is_last_word(round, write.object) => {}
+                Ok(_) => self.note_unlogged(self.context.groups.open_txg()),
                 Err(_) => self.note_unlogged(txg),
             }
             at += length as u64;

@@ -135,9 +135,12 @@ impl Itxs {
         spans
     }
 
-    /// Something that happened to the contents or attributes of `object` waits to be taken.
+    /// Something that happened to names, or to the contents or attributes of `object`, waits to be taken.
     pub(super) fn is_pending(&self, object: ObjectId) -> bool {
-        self.groups.iter().any(|records| records.lock().by_object.contains_key(&object))
+        self.groups.iter().any(|records| {
+            let records = records.lock();
+            !records.common.is_empty() || records.by_object.contains_key(&object)
+        })
     }
 
     /// Nothing that happened after group `synced` waits to be taken.

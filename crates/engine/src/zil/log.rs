@@ -48,9 +48,8 @@ pub(super) struct Chain {
     pub(super) commits: usize,
     /// The last records of those that may not begin yet, as too many are under way.
     pub(super) candidates: Vec<u64>,
-    /// How many rounds were placed in each group and are not stable, and which of them are written.
+    /// How many rounds were placed in each group and are not written.
     pub(super) placed: [usize; TXG_SIZE],
-    pub(super) in_flight: [Vec<u64>; TXG_SIZE],
     /// The first round that could not be written.
     pub(super) broken: Option<u64>,
 }
@@ -83,7 +82,6 @@ impl Chain {
             commits: 0,
             candidates: Vec::new(),
             placed: [0; TXG_SIZE],
-            in_flight: Default::default(),
             broken: None,
         };
         if !chain.is_claimed() {
@@ -358,6 +356,10 @@ impl ObjsetLog for Zil {
 
     fn synced(&self, txg: Txg) {
         self.itxs.clear(txg);
+    }
+
+    fn waits_for_replay(&self) -> bool {
+        self.needs_replay()
     }
 
     fn destroy(&self, objset: &Objset, tx: &SyncTx<'_>) -> Result<()> {

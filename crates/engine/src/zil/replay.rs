@@ -43,7 +43,7 @@ impl Zil {
     }
 
     /// Replays a claimed log, then frees it, and waits until both are on disk. As in OpenZFS, a record that cannot be done is
-    /// the end of the replay: what follows it is lost, and a warning says so.
+    /// the end of the replay: what follows it is lost, and a warning says so. Not so if a device is to blame: then nothing is lost.
     ///
     /// # Errors
     /// The pool stopped, or the log cannot be read.
@@ -75,6 +75,8 @@ impl Zil {
                 match result {
                     Ok(true) => done.records += 1,
                     Ok(false) => done.passed_over += 1,
+                    // The log stays as it is, for an import that can.
+                    Err(error) if matches!(error.kind(), ErrorKind::NoDevice | ErrorKind::Io | ErrorKind::Suspended) => return Err(error),
                     Err(error) => {
                         tracing::warn!("{name}: record {sequence} of the intent log cannot be replayed, and those after it are lost: {error}");
                         return Ok(ControlFlow::Break(()));

@@ -71,10 +71,12 @@ pub enum Event {
         /// What.
         data: Arc<[u8]>,
     },
-    /// A disk has made everything durable that it was given before.
+    /// A disk has made everything durable that it was given before the flush began.
     Flush {
         /// Which disk.
         disk: usize,
+        /// The number of the event that was the next one then: what came since may be durable or not.
+        begun: usize,
     },
     /// A disk has made that one write durable: the event of this number.
     Durable {
@@ -97,6 +99,11 @@ impl Recorder {
         let mut events = self.0.lock();
         events.push(event);
         events.len() - 1
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.lock().len()
     }
 
     /// All of them; none are left.
@@ -203,9 +210,10 @@ impl Disk for SimDisk {
     }
 
     fn flush(&self) -> io::Result<()> {
+        let begun = self.recorder.as_ref().map_or(0, |recorder| recorder.count());
         self.count(2, self.vices.flush_error, false)?;
         if let Some(recorder) = &self.recorder {
-            recorder.note(Event::Flush { disk: self.number });
+            recorder.note(Event::Flush { disk: self.number, begun });
         }
         Ok(())
     }
@@ -254,6 +262,8 @@ pub struct Cutter<'a> {
     images: Vec<Image>,
     /// Writes that are not.
     pending: Vec<usize>,
+    /// Of those that are, the ones that came after the first that is not: what is older does not show where they are.
+    over: Vec<usize>,
     /// A disk that lies: of so many flushes none is done.
     deaf: u64,
 }
@@ -261,7 +271,7 @@ pub struct Cutter<'a> {
 impl<'a> Cutter<'a> {
     /// Before the first event. `deaf`: flushes do nothing, as long as fewer than so many came.
     pub fn new(events: &'a [Event], images: Vec<Image>, deaf: u64) -> Self {
-        Cutter { events, at: 0, images, pending: Vec::new(), deaf }
+        Cutter { events, at: 0, images, pending: Vec::new(), over: Vec::new(), deaf }
     }
 
     /// Goes on to just before event `cut`, which is not behind where it is.
@@ -270,22 +280,43 @@ impl<'a> Cutter<'a> {
             match &self.events[self.at] {
                 Event::Write { .. } => self.pending.push(self.at),
                 Event::Flush { .. } | Event::Durable { .. } if self.deaf > 0 => self.deaf -= 1,
-                Event::Flush { disk } => {
-                    for write in std::mem::take(&mut self.pending) {
-                        match &self.events[write] {
-                            Event::Write { disk: written, .. } if written != disk => self.pending.push(write),
-                            _ => self.apply(write),
-                        }
-                    }
+                Event::Flush { disk, begun } => {
+                    let is_of_it = |write: &usize| matches!(&self.events[*write], Event::Write { disk: written, .. } if written == disk) && write < begun;
+                    let (durable, pending): (Vec<usize>, Vec<usize>) = std::mem::take(&mut self.pending).into_iter().partition(is_of_it);
+                    self.pending = pending;
+                    self.merged(&durable).into_iter().for_each(|write| self.apply(write));
+                    self.forget_over();
                 }
                 Event::Durable { write } => {
                     self.pending.retain(|pending| pending != write);
+                    self.over.push(*write);
+                    self.over.sort_unstable();
                     self.apply(*write);
+                    self.forget_over();
                 }
                 Event::Begin(_) | Event::End(_) => {}
             }
             self.at += 1;
         }
+    }
+
+    fn disk_of(&self, write: usize) -> Option<usize> {
+        if let Event::Write { disk, .. } = &self.events[write] { Some(*disk) } else { None }
+    }
+
+    /// Nothing older is left to be written below these.
+    fn forget_over(&mut self) {
+        let mut over = std::mem::take(&mut self.over);
+        over.retain(|write| self.pending.iter().any(|older| older < write && self.disk_of(*older) == self.disk_of(*write)));
+        self.over = over;
+    }
+
+    /// These writes, and those over them, in their order.
+    fn merged(&self, writes: &[usize]) -> Vec<usize> {
+        let over = self.over.iter().filter(|write| writes.iter().any(|older| older < write && self.disk_of(*older) == self.disk_of(**write)));
+        let mut merged: Vec<usize> = writes.iter().chain(over).copied().collect();
+        merged.sort_unstable();
+        merged
     }
 
     fn apply(&mut self, write: usize) {
@@ -303,13 +334,17 @@ impl<'a> Cutter<'a> {
     pub fn cut(&self, keep: Keep, random: &mut ChaCha8Rng) -> Vec<Image> {
         let mut images = self.images.clone();
         let mut seen = vec![false; images.len()];
-        for (nth, write) in self.pending.iter().enumerate() {
-            let Event::Write { disk, offset, data } = &self.events[*write] else { continue };
+        for write in self.merged(&self.pending) {
+            let Event::Write { disk, offset, data } = &self.events[write] else { continue };
+            if self.over.contains(&write) {
+                images[*disk].write(*offset, data);
+                continue;
+            }
             let first = !std::mem::replace(&mut seen[*disk], true);
             match keep {
                 Keep::Nothing => {}
                 Keep::Everything => images[*disk].write(*offset, data),
-                Keep::Newest if nth + 1 == self.pending.len() => images[*disk].write(*offset, data),
+                Keep::Newest if self.pending.last() == Some(&write) => images[*disk].write(*offset, data),
                 Keep::Newest => {}
                 Keep::AllButOldest if first => {}
                 Keep::AllButOldest => images[*disk].write(*offset, data),
@@ -337,5 +372,46 @@ fn tear(image: &mut Image, offset: u64, data: &[u8], random: &mut ChaCha8Rng) {
         if there {
             image.write(offset + (sector * SECTOR) as u64, bytes);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::*;
+
+    fn write(offset: u64, length: usize, byte: u8) -> Event {
+        Event::Write { disk: 0, offset, data: vec![byte; length].into() }
+    }
+
+    fn found(events: &[Event], keep: Keep) -> [u8; 4] {
+        let mut cutter = Cutter::new(events, vec![Image::default()], 0);
+        cutter.advance(events.len());
+        let images = cutter.cut(keep, &mut ChaCha8Rng::seed_from_u64(1));
+        [0, 512, 1024, 1536].map(|at| {
+            let mut byte = [0];
+            images[0].read(at, &mut byte);
+            byte[0]
+        })
+    }
+
+    /// Zeros that were written where the log was to come, flushed after a block of it was there, made that block go.
+    #[test]
+    fn what_is_older_does_not_come_back_over_what_is_durable() {
+        let mut events = vec![write(0, 2048, 1), write(512, 512, 2), Event::Durable { write: 1 }];
+        assert_eq!(found(&events, Keep::Nothing), [0, 2, 0, 0]);
+        assert_eq!(found(&events, Keep::Everything), [1, 2, 1, 1]);
+        events.push(write(1024, 512, 3));
+        assert_eq!(found(&events, Keep::Newest), [0, 2, 3, 0]);
+        events.push(Event::Flush { disk: 0, begun: 3 });
+        assert_eq!(found(&events, Keep::Nothing), [1, 2, 1, 1]);
+        assert_eq!(found(&events, Keep::Everything), [1, 2, 3, 1]);
+    }
+
+    #[test]
+    fn a_flush_is_of_what_came_before_it_began() {
+        let events = [write(0, 512, 1), write(512, 512, 2), Event::Flush { disk: 0, begun: 1 }];
+        assert_eq!(found(&events, Keep::Nothing), [1, 0, 0, 0]);
     }
 }

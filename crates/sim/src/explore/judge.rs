@@ -18,7 +18,7 @@ use tarnfs::{Error, FileKind, FileSystem, InodeNumber};
 use super::disk::Event;
 use super::op::Op;
 use super::run::Story;
-use super::world::{Data, Effect, NodeId, Shape, World};
+use super::world::{Data, Effect, Node, NodeId, Shape, World};
 
 /// What is in a real file system, in the words of the model. `Data::modified` is always there.
 pub struct Seen {
@@ -39,8 +39,16 @@ impl Seen {
     /// # Errors
     /// Something cannot be read.
     pub fn read(fs: &FileSystem) -> Result<Seen, Error> {
-        let mut seen = Seen { nodes: vec![SeenNode::read(fs, fs.root())?] };
-        let mut by_inode = BTreeMap::from([(fs.root(), 0)]);
+        Self::read_below(fs, fs.root())
+    }
+
+    /// Reads everything below a directory, as if that were the root.
+    ///
+    /// # Errors
+    /// Something cannot be read.
+    pub fn read_below(fs: &FileSystem, root: InodeNumber) -> Result<Seen, Error> {
+        let mut seen = Seen { nodes: vec![SeenNode::read(fs, root)?] };
+        let mut by_inode = BTreeMap::from([(root, 0)]);
         let mut at = 0;
         while at < seen.nodes.len() {
             if let Shape::Directory(_) = seen.nodes[at].shape {
@@ -63,6 +71,12 @@ impl Seen {
             at += 1;
         }
         Ok(seen)
+    }
+
+    /// The world as it is here.
+    pub fn world(&self) -> World {
+        let node = |seen: &SeenNode| Node { shape: seen.shape.clone(), links: seen.links, data: Arc::new(Data { modified: None, ..seen.data.clone() }) };
+        World::of(self.nodes.iter().map(node).collect())
     }
 
     /// Which file of the world each file is, if the names are the same.
@@ -145,9 +159,9 @@ fn data_fits(seen: &SeenNode, is_root: bool, data: &Data) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Promises {
     /// Operations that had begun.
-    begun: usize,
+    pub begun: usize,
     /// Operations that had ended.
-    ended: usize,
+    pub ended: usize,
 }
 
 impl Promises {
@@ -241,7 +255,7 @@ impl Promises {
             Effect::Fsync(file) => file == id,
             ref effect => effect.makes_safe(),
         });
-        let renamed = (0..names).rev().find(|number| matches!(story.effects[*number], Effect::Names { renamed: Some(file), .. } if file == id));
+        let renamed = (0..names).rev().find(|number| matches!(&story.effects[*number], Effect::Names { renamed, .. } if renamed.contains(&id)));
         // A transaction is in the names, and then in the file, or in neither.
         let changed = |number: &usize| matches!(&story.effects[*number], Effect::Transaction { files, .. } if files.contains(&id));
         let whole = (0..names).rev().find(changed).map(|number| number + 1);
@@ -252,7 +266,7 @@ impl Promises {
         }
         let versions: Vec<&Arc<Data>> = story.worlds[first..=last].iter().filter(|world| id < world.len()).map(|world| &world.node(id).data).collect();
         let fits = versions.iter().any(|data| data_fits(seen, id == 0, data));
-        let mixes = renamed.is_some() && is_mixture(story, seen, id, self.begun);
+        let mixes = (story.is_shared || renamed.is_some_and(|renamed| renamed == first)) && is_mixture(seen, &versions, story.is_shared);
         if fits || mixes {
             return None;
         }
@@ -261,11 +275,13 @@ impl Promises {
     }
 }
 
-/// Each byte is of some version of the file.
-fn is_mixture(story: &Story, seen: &SeenNode, id: NodeId, until: usize) -> bool {
-    let versions: Vec<&Arc<Data>> = story.worlds[..=until].iter().filter(|world| id < world.len()).map(|world| &world.node(id).data).collect();
+/// Each byte is of one of these versions of the file: what was acknowledged is in all of them.
+/// `cut`: its end is anywhere between theirs, as a large write is several records.
+fn is_mixture(seen: &SeenNode, versions: &[&Arc<Data>], cut: bool) -> bool {
     let attributes = versions.iter().any(|data| seen.data.mode == data.mode && seen.data.uid == data.uid && seen.data.xattrs == data.xattrs);
-    let length = versions.iter().any(|data| data.contents.len() == seen.data.contents.len());
+    let lengths = || versions.iter().map(|data| data.contents.len());
+    let found = seen.data.contents.len();
+    let length = lengths().any(|length| length == found) || (cut && lengths().any(|length| length > found) && lengths().any(|length| length < found));
     let byte = |at: usize| versions.iter().any(|data| data.contents.get(at).copied().unwrap_or(0) == seen.data.contents[at]);
     attributes && length && (0..seen.data.contents.len()).all(byte)
 }

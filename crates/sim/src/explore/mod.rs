@@ -11,7 +11,7 @@
 //! prints the command that repeats it. A run is deterministic because the host of the simulation has one thread beside the group's own,
 //! and no group ends by itself.
 //!
-//! What it does not show: threads that race, devices that reorder across a flush (that is a lie, and lies have a test of
+//! What it does not show: threads that race (`tests/racing.rs` does), devices that reorder across a flush (that is a lie, and lies have a test of
 //! their own), more than a few dozen operations.
 //!
 //! # Invariants

@@ -80,17 +80,23 @@ pub struct Doer<'a> {
     pub fs: &'a Arc<FileSystem>,
     /// `fsync` is the file system's own; without an intent log it is a sync of the pool, which promises the same.
     pub log: bool,
+    root: InodeNumber,
     user: Credentials,
 }
 
 impl<'a> Doer<'a> {
     /// On this file system.
     pub fn new(pool: &'a Pool, fs: &'a Arc<FileSystem>, log: bool) -> Self {
-        Doer { pool, fs, log, user: Credentials::root() }
+        Self::below(pool, fs, fs.root(), log)
+    }
+
+    /// All paths begin at this directory.
+    pub fn below(pool: &'a Pool, fs: &'a Arc<FileSystem>, root: InodeNumber, log: bool) -> Self {
+        Doer { pool, fs, log, root, user: Credentials::root() }
     }
 
     fn inode(&self, path: &str) -> Result<InodeNumber> {
-        path.split('/').filter(|name| !name.is_empty()).try_fold(self.fs.root(), |at, name| {
+        path.split('/').filter(|name| !name.is_empty()).try_fold(self.root, |at, name| {
             let stat = self.fs.lookup(at, name.as_bytes())?;
             self.fs.forget(stat.inode, 1);
             Ok(stat.inode)

@@ -59,6 +59,12 @@ fn disks(images: &[Image], recorder: Option<&Arc<Recorder>>, vices: Vices) -> Ve
     images.iter().enumerate().map(|(number, image)| SimDisk::new(number, DISK_BYTES, image.clone(), recorder.cloned(), vices(number))).collect()
 }
 
+/// Disks with these contents, which write into a recorder, and each take up to so many microseconds for everything.
+pub fn recording(images: &[Image], recorder: &Arc<Recorder>, slow_us: u64) -> Vec<Arc<SimDisk>> {
+    let disk = |(number, image): (usize, &Image)| SimDisk::new(number, DISK_BYTES, image.clone(), Some(recorder.clone()), Vices { slow_us, ..Vices::default() });
+    images.iter().enumerate().map(disk).collect()
+}
+
 /// An imported pool and its disks.
 pub struct Opened {
     /// The pool.
@@ -73,11 +79,26 @@ impl Opened {
     /// # Errors
     /// Those of an import; that no pool is found, too.
     pub fn import(images: &[Image], read_only: bool, recorder: Option<&Arc<Recorder>>, canary: Option<Canary>, vices: Vices) -> Result<Opened, Error> {
+        Self::import_as(2, images, read_only, recorder, canary, vices)
+    }
+
+    /// As [`Opened::import`], with the randomness of `seed`: who imports a pool again must not draw the same numbers.
+    ///
+    /// # Errors
+    /// Those of an import; that no pool is found, too.
+    pub fn import_as(
+        seed: u64,
+        images: &[Image],
+        read_only: bool,
+        recorder: Option<&Arc<Recorder>>,
+        canary: Option<Canary>,
+        vices: Vices,
+    ) -> Result<Opened, Error> {
         let disks = disks(images, recorder, vices);
         let candidates = discover(disks.iter().map(|disk| disk.clone() as DiskRef).collect());
         let Some(candidate) = candidates.into_iter().next() else { engine::bail!(NoDevice, "there is no pool on the disks") };
         let options = ImportOptions { read_only, force: true, tunables: Some(tunables(canary)), ..ImportOptions::default() };
-        let (pool, _) = Pool::import_on(candidate, options, SimHost::new(2))?;
+        let (pool, _) = Pool::import_on(candidate, options, SimHost::new(seed))?;
         Ok(Opened { pool, disks })
     }
 
@@ -126,6 +147,8 @@ pub struct Story {
     pub events: Vec<Event>,
     /// The file system's `fsync` writes to an intent log.
     pub log: bool,
+    /// Others sync its files meanwhile: what they log of a file may be of several versions.
+    pub is_shared: bool,
     /// What stopped it, if the disks did.
     pub stopped: Option<Error>,
 }
@@ -133,19 +156,31 @@ pub struct Story {
 impl Story {
     /// Does the operations on a new pool of the layout whose images are `base`.
     pub fn tell(ops: Vec<Op>, base: &[Image], log: bool, canary: Option<Canary>, vices: Vices) -> Story {
-        let (mut worlds, mut effects) = (vec![World::default()], Vec::new());
-        for op in &ops {
-            let mut world = worlds[worlds.len() - 1].clone();
-            effects.push(world.apply(op).unwrap_or_else(|| panic!("{op:?} cannot be done")));
-            worlds.push(world);
-        }
         let recorder = Arc::new(Recorder::default());
         let stopped = match Opened::import(base, false, Some(&recorder), canary, vices) {
             Ok(opened) => Self::run(&ops, &opened, &recorder, log).err(),
             Err(error) => Some(error),
         };
         assert!(stopped.is_none() || vices != Vices::default(), "the workload failed: {}", stopped.expect("an error"));
-        Story { ops, effects, worlds, base: base.to_vec(), events: recorder.take(), log, stopped }
+        Story { stopped, log, ..Story::of(ops, World::default(), base, recorder.take()) }
+    }
+
+    /// Goes on with a pool that was imported from `base`, on disks that write into `recorder`; `world` is in it.
+    pub fn go_on(ops: Vec<Op>, world: World, base: &[Image], opened: &Opened, recorder: &Recorder) -> Story {
+        let stopped = Self::run(&ops, opened, recorder, true).err();
+        assert!(stopped.is_none(), "the workload failed: {}", stopped.expect("an error"));
+        Story::of(ops, world, base, recorder.take())
+    }
+
+    /// What these operations do to a world.
+    pub fn of(ops: Vec<Op>, world: World, base: &[Image], events: Vec<Event>) -> Story {
+        let (mut worlds, mut effects) = (vec![world], Vec::new());
+        for op in &ops {
+            let mut world = worlds[worlds.len() - 1].clone();
+            effects.push(world.apply(op).unwrap_or_else(|| panic!("{op:?} cannot be done")));
+            worlds.push(world);
+        }
+        Story { ops, effects, worlds, base: base.to_vec(), events, log: true, is_shared: false, stopped: None }
     }
 
     fn run(ops: &[Op], opened: &Opened, recorder: &Recorder, log: bool) -> Result<(), Error> {

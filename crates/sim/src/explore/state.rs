@@ -11,6 +11,7 @@ use super::disk::{Cutter, Event, Image, Keep, Recorder, Vices};
 use super::judge::{Promises, Seen};
 use super::op::{Doer, Op};
 use super::run::{Opened, Story};
+use super::workload::random_in;
 use crate::oracle::{self, OracleResult};
 
 /// What is kept in the variants of one cut. All later ones are [`Keep::Some`].
@@ -78,8 +79,10 @@ pub fn states(story: &Story) -> Vec<State> {
 pub struct Depth {
     /// It is opened for writing too, which replays the intent log; it is written, and looked at again.
     pub write: bool,
-    /// The power goes again in between.
+    /// The power goes again in between, and so it does when a disk fails in between.
     pub twice: bool,
+    /// So often the pool is worked on where the log was replayed, until the power goes again.
+    pub lives: u32,
     /// The real `zdb` looks at it.
     pub zdb: bool,
 }
@@ -110,7 +113,8 @@ fn check(opened: &Opened) -> Result<(), String> {
 }
 
 fn open(images: &[Image], read_only: bool, recorder: Option<&Arc<Recorder>>) -> Result<Opened, String> {
-    let opened = Opened::import(images, read_only, recorder, None, Vices::default());
+    // Not the numbers that were drawn when the pool was written: a log that begins anew would be taken for what was there before.
+    let opened = Opened::import_as(3, images, read_only, recorder, None, Vices::default());
     opened.map_err(|error| format!("import{}: {error}", if read_only { " (read-only)" } else { "" }))
 }
 
@@ -119,12 +123,25 @@ fn open(images: &[Image], read_only: bool, recorder: Option<&Arc<Recorder>>) -> 
 /// # Errors
 /// Why not. A panic is one, too.
 pub fn judge(story: &Story, images: &[Image], promises: Promises, depth: Depth, dice: &mut ChaCha8Rng) -> Result<(), String> {
+    // The same numbers for each, however deep the others go.
+    let mut second: ChaCha8Rng = ChaCha8Rng::seed_from_u64(dice.random());
+    let mut next = ChaCha8Rng::seed_from_u64(dice.random());
     guarded(|| {
         as_it_is(story, images, promises)?;
         if depth.zdb {
             zdb(images, oracle::zdb_check_crashed)?;
         }
-        if depth.write { written(story, images, promises, depth, dice) } else { Ok(()) }
+        if depth.write {
+            let events = written(story, images, promises, depth.zdb)?;
+            if depth.twice {
+                cut_again(story, images, promises, &events, depth.zdb, &mut second)?;
+                fails(story, images, promises, &mut second)?;
+            }
+            if depth.lives > 0 {
+                live_on(images, depth, &mut next)?;
+            }
+        }
+        Ok(())
     })
 }
 
@@ -142,12 +159,13 @@ fn as_it_is(story: &Story, images: &[Image], promises: Promises) -> Result<(), S
     promises.allow_group(story, &see(&opened)?)
 }
 
-/// Imports for writing, writes, and looks again.
-fn written(story: &Story, images: &[Image], promises: Promises, depth: Depth, dice: &mut ChaCha8Rng) -> Result<(), String> {
-    let after = |what: &str| {
-        let what = what.to_owned();
-        move |reason: String| format!("{what}: {reason}")
-    };
+fn after(what: &str) -> impl Fn(String) -> String + use<> {
+    let what = what.to_owned();
+    move |reason| format!("{what}: {reason}")
+}
+
+/// Imports for writing, writes, and looks again. Returns what came to the disks until the log was replayed.
+fn written(story: &Story, images: &[Image], promises: Promises, with_zdb: bool) -> Result<Vec<Event>, String> {
     let recorder = Arc::new(Recorder::default());
     let opened = open(images, false, Some(&recorder))?;
     promises.allow_replayed(story, &see(&opened)?).map_err(after("opened for writing"))?;
@@ -160,13 +178,65 @@ fn written(story: &Story, images: &[Image], promises: Promises, depth: Depth, di
     check(&opened).map_err(after("written afterwards"))?;
     promises.allow_replayed(story, &see(&opened)?).map_err(after("written afterwards"))?;
     drop(opened);
-    if depth.zdb {
+    if with_zdb {
         zdb(&images_after, oracle::zdb_check_metadata).map_err(after("written afterwards"))?;
     }
-    if depth.twice && !events.is_empty() {
-        let state = State { cut: dice.random_range(0..=events.len()), variant: dice.random_range(0..VARIANTS_MAX) };
-        let images = state.images(&mut Cutter::new(&events, images.to_vec(), 0), dice.random());
-        written(story, &images, promises, Depth::default(), dice).map_err(after(&format!("a second crash ({state}) in the recovery")))?;
+    Ok(events)
+}
+
+/// As a crash in the recovery left it: a log is claimed, and replayed in part.
+fn recovered(story: &Story, images: &[Image], promises: Promises, with_zdb: bool) -> Result<(), String> {
+    check(&open(images, true, None)?)?;
+    if with_zdb {
+        zdb(images, oracle::zdb_check_crashed)?;
+    }
+    written(story, images, promises, false).map(drop)
+}
+
+/// The power goes again among the events of a recovery.
+fn cut_again(story: &Story, images: &[Image], promises: Promises, events: &[Event], with_zdb: bool, dice: &mut ChaCha8Rng) -> Result<(), String> {
+    let state = State { cut: dice.random_range(0..=events.len()), variant: dice.random_range(0..VARIANTS_MAX) };
+    let images = state.images(&mut Cutter::new(events, images.to_vec(), 0), dice.random());
+    recovered(story, &images, promises, with_zdb).map_err(after(&format!("a second crash ({state}) in the recovery")))
+}
+
+/// A disk fails in the recovery, and then the power.
+fn fails(story: &Story, images: &[Image], promises: Promises, dice: &mut ChaCha8Rng) -> Result<(), String> {
+    let (disk, nth) = (dice.random_range(0..images.len()), |dice: &mut ChaCha8Rng, end| Some(dice.random_range(1..end)));
+    let vices = match dice.random_range(0..4) {
+        0 => Vices { disk, write_error: nth(dice, 60), ..Vices::default() },
+        1 => Vices { disk, flush_error: nth(dice, 10), ..Vices::default() },
+        _ => Vices { disk, read_error: nth(dice, 150), ..Vices::default() },
+    };
+    let recorder = Arc::new(Recorder::default());
+    // Whether that goes well or not is for others to say.
+    if let Ok(opened) = Opened::import_as(4, images, false, Some(&recorder), None, vices) {
+        let _ = opened.pool.sync();
+    }
+    let events = recorder.take();
+    let state = State { cut: events.len(), variant: dice.random_range(0..VARIANTS_MAX) };
+    let images = state.images(&mut Cutter::new(&events, images.to_vec(), 0), dice.random());
+    recovered(story, &images, promises, false).map_err(after(&format!("a disk failed in the recovery ({vices:?}, {state})")))
+}
+
+/// The recovered pool is worked on, and the power goes again.
+fn live_on(images: &[Image], depth: Depth, dice: &mut ChaCha8Rng) -> Result<(), String> {
+    let recorder = Arc::new(Recorder::default());
+    let opened = Opened::import_as(dice.random(), images, false, Some(&recorder), None, Vices::default()).map_err(|error| format!("import: {error}"))?;
+    opened.pool.sync().map_err(|error| format!("sync: {error}"))?;
+    let world = see(&opened)?.world();
+    let (begin, ops) = (recorder.count(), random_in(world.clone(), dice.random()));
+    let story = Story::go_on(ops, world, images, &opened, &recorder);
+    drop(opened);
+    let mut cutter = Cutter::new(&story.events, images.to_vec(), 0);
+    let mut cuts: Vec<usize> = (0..3).map(|_| dice.random_range(begin..=story.events.len())).collect();
+    cuts.sort_unstable();
+    for cut in cuts {
+        let state = State { cut, variant: dice.random_range(0..VARIANTS_MAX) };
+        let images = state.images(&mut cutter, dice.random());
+        let deeper = Depth { write: true, twice: false, zdb: false, lives: depth.lives - 1 };
+        let judged = judge(&story, &images, Promises::at(&story, cut), deeper, dice);
+        judged.map_err(|reason| format!("in the life after it, state {state}: {reason}\n  in that life: {:?}", story.ops))?;
     }
     Ok(())
 }

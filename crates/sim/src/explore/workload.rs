@@ -212,8 +212,18 @@ impl Dice {
 }
 
 fn random(seed: u64) -> Vec<Op> {
+    random_in(World::default(), seed)
+}
+
+/// Random operations where all this is.
+pub fn random_in(world: World, seed: u64) -> Vec<Op> {
+    random_of(world, seed, &|_| true)
+}
+
+/// As [`random_in`], of those operations that fit.
+pub fn random_of(mut world: World, seed: u64, fits: &dyn Fn(&Op) -> bool) -> Vec<Op> {
     let mut dice = Dice(ChaCha8Rng::seed_from_u64(seed));
-    let (mut ops, mut world) = (Vec::new(), World::default());
+    let mut ops = Vec::new();
     let length = 10 + dice.below(50);
     while ops.len() < length {
         let op = match dice.below(28) {
@@ -221,7 +231,7 @@ fn random(seed: u64) -> Vec<Op> {
             2..5 => dice.transaction(&world),
             _ => dice.op(&world),
         };
-        if world.apply(&op).is_some() {
+        if fits(&op) && world.apply(&op).is_some() {
             ops.push(op);
         }
     }

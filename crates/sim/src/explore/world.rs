@@ -61,10 +61,10 @@ pub struct World {
 /// What an operation was, for who must know what may be lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// It changed names. A rename that is not an exchange takes what was done to the file with it.
+    /// It changed names. A rename takes what was done to the file with it, an exchange what was done to both.
     Names {
-        /// The file that was renamed so, or got a second name.
-        renamed: Option<NodeId>,
+        /// The files that were renamed, or got a second name.
+        renamed: Vec<NodeId>,
         /// Directories and files that it changed.
         touched: Vec<NodeId>,
     },
@@ -105,6 +105,11 @@ fn new_node(shape: Shape, mode: u32) -> Node {
 }
 
 impl World {
+    /// These files, of which the first is the root.
+    pub fn of(nodes: Vec<Node>) -> World {
+        World { nodes }
+    }
+
     /// One file.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id]
@@ -178,7 +183,7 @@ impl World {
         self.nodes.push(new_node(shape, mode));
         self.nodes[parent].links += u64::from(self.is_directory(id));
         self.names_mut(parent).insert(split(path).1.to_owned(), id);
-        Some(Effect::Names { renamed: None, touched: vec![parent, id] })
+        Some(Effect::Names { renamed: Vec::new(), touched: vec![parent, id] })
     }
 
     fn remove(&mut self, path: &str, directory: bool) -> Option<Effect> {
@@ -189,7 +194,7 @@ impl World {
         self.names_mut(parent).remove(split(path).1);
         let changed = if directory { parent } else { id };
         self.nodes[changed].links -= 1;
-        Some(Effect::Names { renamed: None, touched: vec![parent, id] })
+        Some(Effect::Names { renamed: Vec::new(), touched: vec![parent, id] })
     }
 
     fn link(&mut self, old: &str, new: &str) -> Option<Effect> {
@@ -199,7 +204,7 @@ impl World {
         }
         self.nodes[id].links += 1;
         self.names_mut(parent).insert(split(new).1.to_owned(), id);
-        Some(Effect::Names { renamed: Some(id), touched: vec![parent, id] })
+        Some(Effect::Names { renamed: vec![id], touched: vec![parent, id] })
     }
 
     fn rename(&mut self, old: &str, new: &str) -> Option<Effect> {
@@ -217,7 +222,7 @@ impl World {
         self.names_mut(from).remove(split(old).1);
         self.names_mut(to).insert(split(new).1.to_owned(), moved);
         self.moved_links(moved, from, to);
-        Some(Effect::Names { renamed: Some(moved), touched: [from, to, moved].into_iter().chain(other).collect() })
+        Some(Effect::Names { renamed: vec![moved], touched: [from, to, moved].into_iter().chain(other).collect() })
     }
 
     fn exchange(&mut self, one: &str, two: &str) -> Option<Effect> {
@@ -230,7 +235,7 @@ impl World {
         self.names_mut(to).insert(split(two).1.to_owned(), first);
         self.moved_links(first, from, to);
         self.moved_links(second, to, from);
-        Some(Effect::Names { renamed: None, touched: vec![from, to, first, second] })
+        Some(Effect::Names { renamed: vec![first, second], touched: vec![from, to, first, second] })
     }
 
     fn moved_links(&mut self, moved: NodeId, from: NodeId, to: NodeId) {

@@ -114,3 +114,45 @@ fn what_is_cut_off_during_a_commit_is_not_what_it_was_before() {
     assert!(found == new || found == new[..left as usize], "{} bytes, of which the last is {:?}", found.len(), found.last());
     pool.abandon();
 }
+
+/// The file is removed before the bytes are fetched, and is open still or not.
+struct Removed<'a>(&'a FileSystem, bool);
+
+impl LogSource for Removed<'_> {
+    fn fetch(&self, write: &WantedWrite, out: &mut Vec<u8>) -> Result<()> {
+        self.0.unlink(self.0.root(), b"file")?;
+        if !self.1 {
+            self.0.forget(write.object, 1);
+        }
+        self.0.fetch(write, out)
+    }
+}
+
+/// Nothing was logged of a file that was removed, and that it was removed was for a later commit: with the power gone, it was what it had been before.
+#[test]
+fn what_is_removed_during_a_commit_is_not_what_it_was_before() {
+    for is_open in [false, true] {
+        let (old, new) = (vec![1; 70_000], vec![2; 70_000]);
+        let disk = CutDisk::new(vec![0; DISK_BYTES]);
+        let pool = create(&disk);
+        let fs = file_system(&pool);
+        let (first, file) = (make(&fs, "first"), make(&fs, "file"));
+        fs.write(file, WriteMode::At(0), &old, &Credentials::root()).unwrap();
+        fs.fsync(first).unwrap();
+        pool.sync_all().unwrap();
+        fs.write(file, WriteMode::At(0), &new, &Credentials::root()).unwrap();
+        Zil::of(fs.objset()).commit(Some(file), &Removed(&fs, is_open)).unwrap();
+        let image = disk.cut(0).image;
+        pool.abandon();
+        let disk = CutDisk::new(image);
+        let pool = open(&disk, false);
+        let fs = file_system(&pool);
+        replay(&pool, &fs, "a file that was removed");
+        if let Ok(file) = fs.lookup(fs.root(), b"file") {
+            let found = fs.read(file.inode, 0, new.len() + 1).unwrap();
+            assert!(found == new, "open: {is_open}: {} bytes, of which the last is {:?}", found.len(), found.last());
+            fs.forget(file.inode, 1);
+        }
+        pool.abandon();
+    }
+}

@@ -114,17 +114,20 @@ impl FileSystem {
                 if self.is_of_removed(directory)? {
                     return Ok(());
                 }
+                // What somebody did to the last one of this number while it was being removed is not to be done to this one.
+                zil.forget(inode.object);
                 let bytes = self.made(directory, inode, name, target)?;
                 zil.log(tx, kind as u64, None, bytes);
             }
             Done::Removed { directory, name, inode, gone } => {
-                if gone {
-                    zil.forget(inode.object);
-                }
                 if !self.is_of_removed(directory)? {
                     let kind = if inode.kind == FileKind::Directory { RecordType::RemoveDir } else { RecordType::Remove };
                     let record = RemoveRecord { header: RecordHeader::new_zeroed(), dir: directory.object.into() };
                     zil.log(tx, kind as u64, None, with_names(record.as_bytes(), &[name]));
+                }
+                // Not before: who syncs the file meanwhile finds the one or the other.
+                if gone {
+                    zil.forget(inode.object);
                 }
             }
             Done::Linked { directory, inode, name } => {
@@ -287,7 +290,7 @@ impl FileSystem {
 }
 
 impl FileSystem {
-    /// The file that a write went to, if it is there still.
+    /// The file that a write went to, if it is there still; one without a name, too, if somebody has it: that it has none may be logged after the write.
     fn file_of(&self, write: &WantedWrite) -> Result<Option<InodeRef<'_>>> {
         let inode = match self.inode_even_unlinked(write.object) {
             Ok(inode) => inode,
@@ -295,7 +298,7 @@ impl FileSystem {
             Err(error) => return Err(error),
         };
         let word = |attribute| inode.word(&self.tables, attribute);
-        let is_it = inode.kind == FileKind::Regular && word(Attribute::Links)? != 0 && word(Attribute::Generation)? == write.generation;
+        let is_it = inode.kind == FileKind::Regular && word(Attribute::Generation)? == write.generation;
         Ok(is_it.then_some(inode))
     }
 }
@@ -317,6 +320,9 @@ impl LogSource for FileSystem {
 
     fn place(&self, write: &WantedWrite, txg: Txg, all: bool) -> Result<Vec<PlacedBlock>> {
         let Some(inode) = self.file_of(write)? else { return Ok(Vec::new()) };
+        if inode.word(&self.tables, Attribute::Links)? == 0 {
+            return Ok(Vec::new());
+        }
         let block = inode.dnode.block_bytes();
         let end = write.offset + write.length as u64;
         let whole = write.offset / block * block..end.next_multiple_of(block);

@@ -198,11 +198,6 @@ impl FileSystem {
         if let Some(replaced) = replaced {
             self.remove_entry(&tx, new.directory, new.name, replaced.kind)?;
             self.drop_link(&tx, replaced)?;
-            if let Some(zil) = &self.zil
-                && replaced.word(&self.tables, Attribute::Links)? == 0
-            {
-                zil.forget(replaced.object);
-            }
         }
         self.add_entry(&tx, new.directory, new.name, moved)?;
         self.remove_entry(&tx, old.directory, old.name, moved.kind)?;
@@ -216,7 +211,14 @@ impl FileSystem {
         match &left_inode {
             Some(left) => self.log(&tx, Done::LeftWhiteout { from: old.directory, name: old.name, to: new.directory, new_name: new.name, moved, left }),
             None => self.log_rename(&tx, RecordType::Rename, old, new, moved),
+        }?;
+        // Not before: who syncs the replaced file meanwhile finds the one or the other.
+        if let (Some(zil), Some(replaced)) = (&self.zil, replaced)
+            && replaced.word(&self.tables, Attribute::Links)? == 0
+        {
+            zil.forget(replaced.object);
         }
+        Ok(())
     }
 
     fn log_rename(&self, tx: &Tx, kind: RecordType, old: &Side<'_>, new: &Side<'_>, moved: &Inode) -> Result<()> {
