@@ -225,9 +225,13 @@ impl Pool {
         if self.engine.is_read_only() {
             return Ok(());
         }
-        for objset in self.engine.unreplayed()? {
+        // Object sets with a claimed log stay open until it is replayed.
+        for (dataset, objset) in self.engine.dsl.open_objsets() {
             let zil = Zil::of(&objset);
-            let name = self.engine.dsl.dataset(objset.dataset())?.name()?;
+            if dataset.is_snapshot || !zil.needs_replay() {
+                continue;
+            }
+            let name = dataset.name()?;
             let wait_synced = || self.engine.sync_all();
             let replayed = match objset.objset_type() {
                 ObjsetType::FileSystem => {

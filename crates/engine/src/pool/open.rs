@@ -27,7 +27,7 @@ use crate::dsl::bpobj::Bpobj;
 use crate::dsl::feature::Features;
 use crate::dsl::meta::key;
 use crate::dsl::{Dsl, Meta, Mos, MosSpace};
-use crate::error::{ErrorKind, Result, Within};
+use crate::error::{Result, Within};
 use crate::host::HostRef;
 use crate::tunables::Tunables;
 use crate::txg::{DirtyBytes, TxgGroups};
@@ -221,33 +221,13 @@ impl Pool {
         })
     }
 
-    /// The object sets whose intent log is still to be replayed. All are looked at: one that was claimed when the pool was opened is open only until that is
-    /// on disk.
-    ///
-    /// # Errors
-    /// A dataset cannot be read.
-    pub fn unreplayed(&self) -> Result<Vec<Arc<Objset>>> {
-        let mut found = Vec::new();
-        self.each_head(|objset| {
-            if crate::zil::Zil::of(objset).needs_replay() {
-                found.push(objset.clone());
-            }
-            Ok(())
-        })?;
-        Ok(found)
-    }
-
     /// Calls `each` for the object set of every dataset that is no snapshot.
     pub(super) fn each_head(&self, mut each: impl FnMut(&Arc<Objset>) -> Result<()>) -> Result<()> {
         let mos = &self.dsl.meta.mos.0;
         let mut object = 0;
         while let Some(next) = mos.next_object(object)? {
             object = next;
-            let dnode = match mos.hold(object) {
-                // A group that is being written may free it meanwhile.
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                held => held?,
-            };
+            let dnode = mos.hold(object)?;
             if dnode.bonus_type() != ondisk::object_type::ObjectType::DSL_DATASET {
                 continue;
             }
