@@ -165,6 +165,14 @@ pub fn model(text: &str) -> Result<Model> {
 }
 
 impl Model {
+    /// Is something that it was given perhaps not durable until it is flushed?
+    pub fn has_write_cache(&self) -> bool {
+        match &self.kind {
+            Kind::Rotating(disk) => disk.write_cache_bytes > 0,
+            Kind::Flash(_) => true,
+        }
+    }
+
     /// One reader of `bytes` at random places: how many reads a second, by arithmetic alone.
     pub fn random_reads_per_second(&self, bytes: u64) -> f64 {
         let seconds = match &self.kind {
