@@ -70,7 +70,7 @@ pub struct SessionOptions {
     pub max_readahead: u32,
     /// Most requests in the background (read-ahead, write-back) at one time.
     pub max_background: u16,
-    /// Most threads for `/dev/fuse`, or for all io_uring queues together.
+    /// Most threads for `/dev/fuse`, or for all io_uring queues together (each may have some). They are made when they are needed.
     pub threads_max: usize,
     /// Threads that wait on `/dev/fuse` at one time.
     pub readers: usize,
@@ -93,7 +93,7 @@ impl Default for SessionOptions {
             max_write: 1 << 20,
             max_readahead: 1 << 20,
             max_background: 64,
-            threads_max: 32,
+            threads_max: 128,
             readers: (cpus / 2).clamp(1, 4),
             courteous: true,
             name: "fuse".to_owned(),

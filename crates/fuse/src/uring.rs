@@ -9,7 +9,9 @@
 //! Each entry has its own thread and its own ring, pinned to the queue's CPU, so a ring has a single issuer and runs
 //! its completions when that thread asks (`DEFER_TASKRUN`). The kernel gives a request to the entry that became free
 //! last, so that one thread per CPU stays warm and does all the work while nothing blocks; an operation that waits for
-//! a disk just leaves the next request to the next thread. Nothing is handed over between threads.
+//! a disk just leaves the next request to the next thread. Nothing is handed over between threads. Whoever takes a request and
+//! leaves few for the next ones makes another entry first, up to a limit: a hundred who wait for a disk may wait for it together.
+//! Few and not none, as the kernel does not look at what waits already when an entry is new.
 //!
 //! That is right for a caller that waits. It is wrong for write-back and read-ahead ([`dispatch::is_bulk`]): there the kernel
 //! has many requests under way in one queue, nobody waits for a single one, and all of them would be served by the one CPU on
@@ -25,7 +27,8 @@
 use std::io;
 use std::mem::transmute;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -53,6 +56,13 @@ const FORGET_EVERY: Duration = Duration::from_millis(20);
 const QUIET_COLLECTIONS: u32 = 10;
 /// How long after a ring failed the next one is made.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// The queues begin with so many entries, each with some of them,
+const FIRST_ENTRIES: usize = 32;
+const FIRST_OF_QUEUE: std::ops::RangeInclusive<usize> = 4..=16;
+/// and may get so many each, whatever the others have. One that had a large request keeps its memory.
+const MORE_ENTRIES: usize = 16;
+/// So many are to be idle.
+const IDLE_ENTRIES: usize = 4;
 /// Offsets in a submission entry.
 const SQE_ADDRESS: usize = 16;
 const SQE_LEN: usize = 24;
@@ -82,31 +92,55 @@ fn possible_cpus() -> Option<u16> {
 
 /// The threads of one session.
 pub(crate) struct Rings {
-    threads: Vec<JoinHandle<()>>,
+    crew: Arc<Crew>,
+}
+
+/// What the threads of a session share.
+struct Crew {
+    shared: Arc<Shared>,
+    queues: Vec<Queue>,
+    /// Entries of all queues.
+    all: AtomicUsize,
+    courtesy: Option<&'static Courtesy>,
+    /// guards: those that have not been waited for
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// The entries of one queue.
+#[derive(Default)]
+struct Queue {
+    all: AtomicUsize,
+    /// Those that have no request.
+    idle: AtomicUsize,
 }
 
 impl Rings {
     /// Offers entries to all queues. The kernel keeps callers waiting until each queue has one.
     pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<Rings> {
         let queues = possible_cpus().ok_or(io::ErrorKind::Unsupported)?;
-        let per_queue = (shared.options.threads_max / usize::from(queues)).clamp(2, 16);
-        let mut threads = Vec::new();
-        let courtesy = shared.options.courteous.then(|| Courtesy::shared(queues)).flatten();
+        let crew = Arc::new(Crew {
+            shared: Arc::clone(shared),
+            queues: (0..queues).map(|_| Queue::default()).collect(),
+            all: AtomicUsize::new(0),
+            courtesy: shared.options.courteous.then(|| Courtesy::shared(queues)).flatten(),
+            threads: Mutex::default(),
+        });
         for queue in 0..queues {
-            for number in 0..per_queue {
-                // Made here, so that a failure is seen before anything is offered.
-                let entry = Entry::new(shared, queue, courtesy)?;
-                let name = format!("{}-q{queue}.{number}", shared.options.name);
-                threads.push(thread::Builder::new().name(name).spawn(move || entry.run())?);
+            let first = (FIRST_ENTRIES / usize::from(queues)).clamp(*FIRST_OF_QUEUE.start(), *FIRST_OF_QUEUE.end());
+            for _ in 0..first {
+                crew.add(queue)?;
             }
         }
         let collector = Arc::clone(shared);
-        threads.push(thread::Builder::new().name(format!("{}-forget", shared.options.name)).spawn(move || collect(&collector))?);
-        Ok(Rings { threads })
+        let thread = thread::Builder::new().name(format!("{}-forget", shared.options.name)).spawn(move || collect(&collector))?;
+        crew.keep(thread);
+        Ok(Rings { crew })
     }
 
     pub(crate) fn join(self) {
-        for thread in self.threads {
+        loop {
+            // Whoever made another thread was alive then: none is missed.
+            let Some(thread) = self.crew.threads.lock().unwrap_or_else(PoisonError::into_inner).pop() else { return };
             if thread.join().is_err() {
                 tracing::error!("a FUSE ring thread panicked");
             }
@@ -114,9 +148,55 @@ impl Rings {
     }
 }
 
+impl Crew {
+    /// One more entry, with its thread.
+    fn add(self: &Arc<Self>, queue: u16) -> io::Result<()> {
+        let counts = &self.queues[usize::from(queue)];
+        let number = counts.all.fetch_add(1, Ordering::Relaxed);
+        self.all.fetch_add(1, Ordering::Relaxed);
+        counts.idle.fetch_add(1, Ordering::Relaxed);
+        let made = Entry::new(self, queue).and_then(|entry| {
+            let name = format!("{}-q{queue}.{number}", self.shared.options.name);
+            thread::Builder::new().name(name).spawn(move || entry.run())
+        });
+        match made {
+            Ok(thread) => self.keep(thread),
+            Err(error) => {
+                counts.idle.fetch_sub(1, Ordering::Relaxed);
+                counts.all.fetch_sub(1, Ordering::Relaxed);
+                self.all.fetch_sub(1, Ordering::Relaxed);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&self, thread: JoinHandle<()>) {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+    }
+
+    /// An entry has got a request. The next ones are to find others.
+    fn took(self: &Arc<Self>, queue: u16) {
+        let counts = &self.queues[usize::from(queue)];
+        let few = counts.idle.fetch_sub(1, Ordering::Relaxed) <= IDLE_ENTRIES;
+        let may_grow = || {
+            counts.all.load(Ordering::Relaxed) < MORE_ENTRIES || self.all.load(Ordering::Relaxed) < self.shared.options.threads_max
+        };
+        if few && may_grow() && let Err(error) = self.add(queue) {
+            tracing::debug!(%error, queue, "no further FUSE ring");
+        }
+    }
+
+    /// An entry has answered.
+    fn answered(&self, queue: u16) {
+        self.queues[usize::from(queue)].idle.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// One entry of one queue, with its thread.
 struct Entry {
     shared: Arc<Shared>,
+    crew: Arc<Crew>,
     queue: u16,
     header: Buffer,
     payload: Buffer,
@@ -126,15 +206,16 @@ struct Entry {
     pinned: bool,
     /// All CPUs that the process may use.
     any_cpu: CpuSet,
-    courtesy: Option<&'static Courtesy>,
 }
 
 impl Entry {
-    fn new(shared: &Arc<Shared>, queue: u16, courtesy: Option<&'static Courtesy>) -> io::Result<Entry> {
+    fn new(crew: &Arc<Crew>, queue: u16) -> io::Result<Entry> {
+        let shared = &crew.shared;
         let payload = Buffer::new((shared.max_write as usize).max(2 * PAGE))?;
         let header = Buffer::new(size_of::<RingHeader>())?;
-        let any_cpu = sched_getaffinity(None)?;
-        Ok(Entry { shared: Arc::clone(shared), queue, header, payload, names: Vec::new(), pinned: false, any_cpu, courtesy })
+        // Not this thread's: it may be tied to a queue's CPU.
+        let any_cpu = sched_getaffinity(Some(rustix::process::getpid()))?;
+        Ok(Entry { shared: Arc::clone(shared), crew: Arc::clone(crew), queue, header, payload, names: Vec::new(), pinned: false, any_cpu })
     }
 
     fn run(mut self) {
@@ -149,7 +230,10 @@ impl Entry {
                 return;
             }
             tracing::error!(%error, queue = self.queue, "a FUSE ring failed; a new one is made");
+            let idle = &self.crew.queues[usize::from(self.queue)].idle;
+            idle.fetch_sub(1, Ordering::Relaxed);
             thread::sleep(RETRY_AFTER);
+            idle.fetch_add(1, Ordering::Relaxed);
             match (Buffer::new(self.header.len()), Buffer::new(self.payload.len())) {
                 (Ok(header), Ok(payload)) => (self.header, self.payload) = (header, payload),
                 (Err(error), _) | (_, Err(error)) => {
@@ -173,7 +257,7 @@ impl Entry {
     }
 
     fn serve(&mut self) -> io::Result<()> {
-        let membership = self.courtesy.and_then(|courtesy| courtesy.join(self.queue));
+        let membership = self.crew.courtesy.and_then(|courtesy| courtesy.join(self.queue));
         // The thread that makes a single-issuer ring is the one that may use it.
         let mut ring = new_ring()?;
         let segments = [self.header.as_mut_ptr(), self.payload.as_mut_ptr()]
@@ -196,7 +280,9 @@ impl Entry {
             if let Some(membership) = &membership {
                 membership.request();
             }
+            self.crew.took(self.queue);
             let commit_id = self.answer();
+            self.crew.answered(self.queue);
             let command = RingCommand { commit_id, queue: self.queue, ..RingCommand::default() };
             submission = self.submission(RING_COMMIT_AND_FETCH, &command, None);
         }

@@ -85,8 +85,7 @@ impl Zil {
         self.wait_unlogged()?;
         if self.itxs.is_empty_after(groups.synced_txg()) {
             // Others may be writing what was.
-            let taken = self.issuer.lock().queued;
-            self.wait_stable(taken);
+            self.wait_stable(self.queued());
             return self.wait_unlogged();
         }
         if self.is_cheaper_in_place(object, source) || !self.prepare_chain()? {
@@ -109,7 +108,7 @@ impl Zil {
         if permit {
             let mut chain = self.chain.lock();
             chain.commits -= 1;
-            self.waiting.commit_ended(&chain, self.commits_max());
+            self.waiting.one_may_begin(&chain, self.commits_max());
         }
         self.wait_stable(target);
         self.wait_unlogged()
@@ -159,14 +158,30 @@ impl Zil {
         }
     }
 
-    /// Takes the next round of what is queued before `target`. The first one waits until not too many commits are under way.
+    /// Takes the next round of what is queued before `target`. The first one waits until not too many commits are under way, and perhaps
+    /// for others to come.
     fn next_round(&self, target: u64, permit: &mut bool) -> Option<Round> {
-        if !*permit {
-            *permit = self.waiting.for_permit(target, self.commits_max(), &mut self.chain.lock());
-            if !*permit {
-                return None;
-            }
+        if *permit {
+            return self.take_round(target);
         }
+        *permit = self.waiting.for_permit(target, self.commits_max(), &mut self.chain.lock());
+        if !*permit {
+            return None;
+        }
+        let has_gathered = self.gather();
+        let round = self.take_round(target);
+        if has_gathered {
+            self.gathered();
+        }
+        round
+    }
+
+    /// How many records have ever been queued.
+    pub(super) fn queued(&self) -> u64 {
+        self.issuer.lock().queued
+    }
+
+    fn take_round(&self, target: u64) -> Option<Round> {
         let mut queue = self.issuer.lock();
         if queue.taken >= target {
             return None;
@@ -228,6 +243,7 @@ impl Zil {
         let may_be_durable = !filled.has_placed && !careless;
         let encoded = |(pointer, next, part): &(BlkPtr, BlkPtr, std::ops::Range<usize>)| Ok((*pointer, block::encode(pointer, next, &filled.bytes[part.clone()])?));
         let blocks: Result<Vec<_>> = placed.blocks.iter().map(encoded).collect();
+        let began = self.context.host.now_ns();
         let durable = blocks.and_then(|blocks| self.context.io.write_log(&blocks, may_be_durable)).unwrap_or_else(|error| {
             self.note_unlogged(filled.newest);
             self.break_chain(round.number, &error);
@@ -236,6 +252,8 @@ impl Zil {
         if !durable && !careless && let Err(error) = self.flusher.flush(|| self.context.io.flush_log()) {
             self.break_chain(round.number, &error);
         }
+        let took = self.context.host.now_ns().saturating_sub(began);
+        self.chain.lock().gathering.note(took);
         Some(placed.txg)
     }
 
@@ -329,7 +347,7 @@ impl Zil {
     }
 
     /// So many commits may be under way at a time.
-    fn commits_max(&self) -> usize {
+    pub(super) fn commits_max(&self) -> usize {
         self.context.tunables.log_commits_max.max(1)
     }
 

@@ -16,6 +16,7 @@ use super::block::Sizes;
 use super::commit::Issuer;
 use super::empty_header;
 use super::flusher::Flusher;
+use super::gather::Gathering;
 use super::itx::Itxs;
 use super::waiting::Waiting;
 use crate::dmu::{DmuContext, Objset, ObjsetLog, SyncTx, Tx};
@@ -46,6 +47,8 @@ pub(super) struct Chain {
     pub(super) turn: u64,
     /// Commits under way.
     pub(super) commits: usize,
+    /// Whether one of them waits for others first.
+    pub(super) gathering: Gathering,
     /// The last records of those that may not begin yet, as too many are under way.
     pub(super) candidates: Vec<u64>,
     /// How many rounds were placed in each group and are not written.
@@ -80,6 +83,7 @@ impl Chain {
             stable: 0,
             turn: 1,
             commits: 0,
+            gathering: Gathering::default(),
             candidates: Vec::new(),
             placed: [0; TXG_SIZE],
             broken: None,

@@ -40,6 +40,7 @@ mod commit;
 mod cost;
 mod fill;
 mod flusher;
+mod gather;
 mod itx;
 mod log;
 mod replay;

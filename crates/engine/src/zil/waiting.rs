@@ -91,8 +91,8 @@ impl Waiting {
         permitted
     }
 
-    /// A commit has ended, and `chain` says so: who is to go next, if anybody?
-    pub(super) fn commit_ended(&self, chain: &Chain, max: usize) {
+    /// `chain` says that another commit may begin now, perhaps: who is to go next, if anybody?
+    pub(super) fn one_may_begin(&self, chain: &Chain, max: usize) {
         if may_begin(chain, max)
             && let Some(target) = chain.candidates.iter().max()
         {
@@ -116,5 +116,5 @@ impl Waiting {
 /// May one more commit be under way?
 fn may_begin(chain: &Chain, max: usize) -> bool {
     let records = chain.taken() - chain.stable;
-    chain.commits < max && (chain.commits < ALWAYS || records < FEW_RECORDS)
+    !chain.gathering.now && chain.commits < max && (chain.commits < ALWAYS || records < FEW_RECORDS)
 }
