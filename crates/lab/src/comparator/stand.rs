@@ -147,7 +147,7 @@ mod tests {
         }
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("image");
-        File::create_new(&file).unwrap().set_len(1 << 20).unwrap();
+        std::fs::File::create_new(&file).unwrap().set_len(1 << 20).unwrap();
         for (name, expected) in [("sata-7200", "write back"), ("sata-7200-wt", "write through"), ("scsi-9g", "write through")] {
             let mut undo = Undo::new();
             let device = attach_simulated(&file, preset(name).unwrap(), &mut undo).unwrap();
