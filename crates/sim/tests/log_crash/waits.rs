@@ -90,29 +90,39 @@ impl LogSource for Shortened<'_> {
     }
 }
 
-/// What was written was not logged, since it was not there any more, and that it was not there any more was for a later commit.
-#[test]
-fn what_is_cut_off_during_a_commit_is_not_what_it_was_before() {
-    let (old, new, left) = (vec![1; 70_000], vec![2; 70_000], 100);
+/// What there is of a file, if it is there, when the power fails behind a commit of its new contents, which `commit` does.
+fn after_a_commit(new: &[u8], what: &str, commit: impl Fn(&FileSystem, u64)) -> Option<Vec<u8>> {
     let disk = CutDisk::new(vec![0; DISK_BYTES]);
     let pool = create(&disk);
     let fs = file_system(&pool);
     let (first, file) = (make(&fs, "first"), make(&fs, "file"));
-    fs.write(file, WriteMode::At(0), &old, &Credentials::root()).unwrap();
+    fs.write(file, WriteMode::At(0), &vec![1; new.len()], &Credentials::root()).unwrap();
     fs.fsync(first).unwrap();
     pool.sync_all().unwrap();
-    fs.write(file, WriteMode::At(0), &new, &Credentials::root()).unwrap();
-    Zil::of(fs.objset()).commit(Some(file), &Shortened(&fs, left)).unwrap();
+    fs.write(file, WriteMode::At(0), new, &Credentials::root()).unwrap();
+    commit(&fs, file);
     let image = disk.cut(0).image;
     pool.abandon();
     let disk = CutDisk::new(image);
     let pool = open(&disk, false);
     let fs = file_system(&pool);
-    replay(&pool, &fs, "a file that was cut off");
-    let file = fs.lookup(fs.root(), b"file").unwrap().inode;
-    let found = fs.read(file, 0, new.len() + 1).unwrap();
-    assert!(found == new || found == new[..left as usize], "{} bytes, of which the last is {:?}", found.len(), found.last());
+    replay(&pool, &fs, what);
+    let found = fs.lookup(fs.root(), b"file").ok().map(|file| {
+        let found = fs.read(file.inode, 0, new.len() + 1).unwrap();
+        fs.forget(file.inode, 1);
+        found
+    });
     pool.abandon();
+    found
+}
+
+/// What was written was not logged, since it was not there any more, and that it was not there any more was for a later commit.
+#[test]
+fn what_is_cut_off_during_a_commit_is_not_what_it_was_before() {
+    let (new, left) = (vec![2; 70_000], 100);
+    let commit = |fs: &FileSystem, file| Zil::of(fs.objset()).commit(Some(file), &Shortened(fs, left)).unwrap();
+    let found = after_a_commit(&new, "a file that was cut off", commit).unwrap();
+    assert!(found == new || found == new[..left as usize], "{} bytes, of which the last is {:?}", found.len(), found.last());
 }
 
 /// The file is removed before the bytes are fetched, and is open still or not.
@@ -132,27 +142,10 @@ impl LogSource for Removed<'_> {
 #[test]
 fn what_is_removed_during_a_commit_is_not_what_it_was_before() {
     for is_open in [false, true] {
-        let (old, new) = (vec![1; 70_000], vec![2; 70_000]);
-        let disk = CutDisk::new(vec![0; DISK_BYTES]);
-        let pool = create(&disk);
-        let fs = file_system(&pool);
-        let (first, file) = (make(&fs, "first"), make(&fs, "file"));
-        fs.write(file, WriteMode::At(0), &old, &Credentials::root()).unwrap();
-        fs.fsync(first).unwrap();
-        pool.sync_all().unwrap();
-        fs.write(file, WriteMode::At(0), &new, &Credentials::root()).unwrap();
-        Zil::of(fs.objset()).commit(Some(file), &Removed(&fs, is_open)).unwrap();
-        let image = disk.cut(0).image;
-        pool.abandon();
-        let disk = CutDisk::new(image);
-        let pool = open(&disk, false);
-        let fs = file_system(&pool);
-        replay(&pool, &fs, "a file that was removed");
-        if let Ok(file) = fs.lookup(fs.root(), b"file") {
-            let found = fs.read(file.inode, 0, new.len() + 1).unwrap();
+        let new = vec![2; 70_000];
+        let commit = |fs: &FileSystem, file| Zil::of(fs.objset()).commit(Some(file), &Removed(fs, is_open)).unwrap();
+        if let Some(found) = after_a_commit(&new, "a file that was removed", commit) {
             assert!(found == new, "open: {is_open}: {} bytes, of which the last is {:?}", found.len(), found.last());
-            fs.forget(file.inode, 1);
         }
-        pool.abandon();
     }
 }
