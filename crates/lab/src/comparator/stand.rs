@@ -142,8 +142,7 @@ mod tests {
     #[test]
     fn the_kernel_knows_whether_a_simulated_drive_has_a_write_cache() {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
-            eprintln!("SKIPPED: the write caches of simulated disks: loop devices take root and /dev/loop-control");
-            return;
+            return sim::places::skipped("the write caches of simulated disks: loop devices take root and /dev/loop-control");
         }
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("image");
