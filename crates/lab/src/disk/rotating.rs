@@ -16,6 +16,9 @@ use super::timing::INTERFACE_BYTES_PER_SECOND;
 /// Mean of the square root of the distance of two random places.
 const MEAN_ROOT: f64 = 8.0 / 15.0;
 
+/// What arithmetic may err by, in turns.
+const ROUNDING: f64 = 1e-9;
+
 /// A rotating disk.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rotating {
@@ -77,7 +80,9 @@ impl Rotating {
     pub fn wait_for(&self, place: u64, time: f64) -> f64 {
         let angle = |turns: f64| turns - turns.floor();
         let wanted = angle(place as f64 / self.track_bytes());
-        angle(wanted - angle(time / self.turn())) * self.turn()
+        let wait = angle(wanted - angle(time / self.turn()));
+        // What lies right behind the last request is there now: a rounding error is not a turn.
+        if wait > 1.0 - ROUNDING { 0.0 } else { wait * self.turn() }
     }
 
     /// Seconds in which so much passes the head.

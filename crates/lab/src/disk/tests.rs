@@ -54,6 +54,22 @@ fn reading_on_costs_what_passes_the_head() {
     assert!((rate / disk.bytes_per_second - 1.0).abs() < 0.001, "{rate}");
 }
 
+/// Writes that lie one behind the other and came in time are one; a rounding error took a turn now and then.
+#[test]
+fn writing_on_costs_what_passes_the_head() {
+    let disk = rotating("sata-7200-wt");
+    let mut arm = Arm { place: 1 << 20, free_at: 1.0, reading: false };
+    for number in 0..1000_u64 {
+        let bytes = 4096 * (1 + number % 31);
+        let done = disk.done_at(&arm, arm.place, bytes, false, arm.free_at - 0.001, DISK);
+        // The first one waits for its place.
+        let waits = if number == 0 { disk.turn() } else { 1e-6 };
+        let extra = done - arm.free_at - disk.transfer(bytes);
+        assert!(extra < waits || disk.seek(arm.place - 1, arm.place, DISK) > 0.0, "write {number}: {extra} s");
+        arm = disk.arm_after(&arm, arm.place, bytes, false, done);
+    }
+}
+
 /// A reader that is held up for less than the buffer holds loses nothing: the disk has read on. For longer, it has stopped.
 #[test]
 fn a_held_up_reader_finds_what_was_read_ahead() {
