@@ -11,7 +11,7 @@ use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flo
 use rustix::io::{ReadWriteFlags, pwritev2};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Most buffers of one vectored write.
@@ -44,6 +44,7 @@ pub struct FileDisk {
     size: u64,
     sector: u64,
     physical_sector: u64,
+    has_write_cache: bool,
     /// Of a block device, unless it is one that has no such way.
     direct: Option<Direct>,
 }
@@ -74,9 +75,10 @@ impl FileDisk {
         };
         let name = path.to_string_lossy().into_owned();
         let direct = is_direct.then(|| Direct::new(&file, sector));
+        let has_write_cache = !is_direct || has_write_cache(&file);
         // Half a sector at the end cannot be written.
         let size = direct.as_ref().map_or(size, |direct| size - size % direct.sector());
-        Ok(FileDisk { file, name, kind, size, sector, physical_sector, direct })
+        Ok(FileDisk { file, name, kind, size, sector, physical_sector, has_write_cache, direct })
     }
 
     /// Do its requests go past the page cache?
@@ -98,6 +100,15 @@ fn open_device(options: &mut OpenOptions, path: &Path, flags: i32) -> io::Result
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok((options.custom_flags(flags).open(path)?, false)),
         opened => Ok((opened?, true)),
     }
+}
+
+/// Does the kernel send flushes to a block device? Where it does not say: yes.
+fn has_write_cache(device: &File) -> bool {
+    let Ok(number) = device.metadata().map(|metadata| metadata.rdev()) else { return true };
+    let place = format!("/sys/dev/block/{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+    // A partition has the queue of its disk.
+    let settings = ["queue", "../queue"].map(|queue| std::fs::read_to_string(format!("{place}/{queue}/write_cache")));
+    settings.iter().flatten().next().is_none_or(|setting| setting.trim() != "write through")
 }
 
 fn kind_of(metadata: &std::fs::Metadata) -> io::Result<DiskKind> {
@@ -208,6 +219,10 @@ impl Disk for FileDisk {
 
     fn flush(&self) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    fn has_write_cache(&self) -> bool {
+        self.has_write_cache
     }
 
     fn gains_by_preparing(&self) -> bool {

@@ -67,6 +67,11 @@ pub trait Disk: Send + Sync {
     /// Makes durable what was written before.
     fn flush(&self) -> io::Result<()>;
 
+    /// Is what was written perhaps not durable before a flush? Where nothing is known: yes.
+    fn has_write_cache(&self) -> bool {
+        true
+    }
+
     /// Does the first durable write to a place take longer than the next, so that it is worth while to prepare places?
     fn gains_by_preparing(&self) -> bool {
         false

@@ -46,6 +46,10 @@ impl Disk for SliceDisk {
         self.inner.flush()
     }
 
+    fn has_write_cache(&self) -> bool {
+        self.inner.has_write_cache()
+    }
+
     fn gains_by_preparing(&self) -> bool {
         self.inner.gains_by_preparing()
     }

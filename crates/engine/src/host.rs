@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
 /// What the engine needs of its surroundings.
@@ -21,12 +22,30 @@ pub trait Host: Send + Sync {
     fn sleep(&self, duration: Duration);
     /// Starts a named thread. `false`: this host has none, the caller works in its own (simulation).
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> bool;
+    /// Does all of these, the one beside the other if there are threads, and returns when all are done. Worth while for what waits longer than it takes
+    /// to start a thread.
+    fn side_by_side<'a>(&self, jobs: Vec<Job<'a>>) {
+        jobs.into_iter().for_each(|job| job());
+    }
     /// How many workers are worth having.
     fn processors(&self) -> usize;
     /// The host's name (labels).
     fn host_name(&self) -> String;
     /// The host's id (labels; 0 where there is none).
     fn host_id(&self) -> u32;
+}
+
+/// What is to be done, by whom it may be.
+pub type Job<'a> = Box<dyn FnOnce() + Send + 'a>;
+
+/// `act` on each of `items`, the one beside the other where there is a host; the results are in their order.
+pub(crate) fn on_each<T: Sync, R: Send>(host: Option<&HostRef>, items: &[T], act: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let Some(host) = host.filter(|_| items.len() > 1) else { return items.iter().map(act).collect() };
+    let act = &act;
+    let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
+    let jobs = items.iter().zip(&mut results).map(|(item, result)| Box::new(move || *result = Some(act(item))) as Job<'_>).collect();
+    host.side_by_side(jobs);
+    results.into_iter().map(|result| result.unwrap_or_else(|| unreachable!("all jobs are done"))).collect()
 }
 
 /// Lets this thread run where the program may. A thread begins tied to the CPU that its maker is tied to, as those are that serve requests of
@@ -90,6 +109,28 @@ impl Host for RealHost {
         std::thread::Builder::new().name(name.to_owned()).spawn(anywhere).is_ok()
     }
 
+    fn side_by_side<'a>(&self, mut jobs: Vec<Job<'a>>) {
+        // What no thread can be had for is done here.
+        let own = jobs.pop();
+        let others: Vec<_> = jobs.into_iter().map(|job| Mutex::new(Some(job))).collect();
+        let take = |job: &Mutex<Option<Job<'a>>>| job.lock().take();
+        std::thread::scope(|scope| {
+            for other in &others {
+                let body = move || {
+                    run_anywhere();
+                    if let Some(job) = take(other) {
+                        job();
+                    }
+                };
+                let _ = std::thread::Builder::new().name("beside".to_owned()).spawn_scoped(scope, body);
+            }
+            if let Some(job) = own {
+                job();
+            }
+        });
+        others.iter().filter_map(take).for_each(|job| job());
+    }
+
     fn processors(&self) -> usize {
         std::thread::available_parallelism().map_or(1, usize::from)
     }
@@ -117,6 +158,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use rustix::thread::CpuSet;
+    use std::sync::Barrier;
 
     use super::*;
 
@@ -133,5 +175,18 @@ mod tests {
             assert_eq!(told.recv().unwrap(), all.count());
         });
         maker.join().unwrap();
+    }
+
+    /// None of them comes past the barrier alone.
+    #[test]
+    fn what_is_done_side_by_side_is_done_at_the_same_time() {
+        let (host, barrier) = (RealHost::shared(), Barrier::new(3));
+        let wait = |number: &u32| {
+            barrier.wait();
+            number * 2
+        };
+        assert_eq!(on_each(Some(&host), &[1, 2, 3], wait), [2, 4, 6]);
+        assert_eq!(on_each(None, &[1, 2, 3], |number| number * 2), [2, 4, 6]);
+        assert_eq!(on_each(Some(&host), &[] as &[u32], wait), [0; 0]);
     }
 }

@@ -276,12 +276,17 @@ impl Leaf {
 
     /// Makes durable what was written. What fails leaves the leaf degraded and behind: nobody knows what it lost.
     pub fn flush(&self) -> Result<()> {
-        let result = self.with_disk("flush", |disk| disk.flush());
+        let result = self.traffic.flush(|| self.with_disk("flush", |disk| disk.flush()));
         if result.is_err() {
             self.stats.write_errors.fetch_add(1, Relaxed);
             self.note_write_failure();
         }
         result
+    }
+
+    /// Is what it has written perhaps not durable before a flush?
+    pub fn has_write_cache(&self) -> bool {
+        self.disk.read().as_ref().is_some_and(|disk| disk.has_write_cache())
     }
 
     /// Is it worth while to prepare places?

@@ -9,7 +9,7 @@ use ondisk::uberblock::Uberblock;
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const SIZE: u64 = 64 << 20;
 
@@ -332,4 +332,88 @@ fn uberblocks_take_turns() {
     }
     assert_eq!(ids(4, false), [0, 1, 3]);
     assert_eq!(ids(6, false), [3, 4, 0]);
+}
+
+/// A side of a mirror that takes its time, and sees whether another one is written at the same time.
+struct Slow {
+    memory: MemDisk,
+    /// So many sides are being written, or flushed; shared.
+    inside: Arc<AtomicU64>,
+    /// Some were, at the same time.
+    met: AtomicU64,
+}
+
+impl Slow {
+    fn pass(&self) {
+        self.inside.fetch_add(1, Relaxed);
+        // Long enough to count as slow, and as long again for the other one to come.
+        for _ in 0..4 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            self.met.fetch_max(self.inside.load(Relaxed), Relaxed);
+        }
+        self.inside.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Disk for Slow {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.memory.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.pass();
+        self.memory.write_at(buf, offset)
+    }
+    fn write_durable_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
+        self.write_vectored_at(bufs, offset)
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.pass();
+        Ok(())
+    }
+    fn discard(&self, _: u64, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+    fn size_bytes(&self) -> u64 {
+        self.memory.size_bytes()
+    }
+    fn sector_bytes(&self) -> u64 {
+        512
+    }
+    fn kind(&self) -> DiskKind {
+        DiskKind::Block
+    }
+    fn name(&self) -> &str {
+        self.memory.name()
+    }
+}
+
+/// A durable write to a mirror of two drives took as long as two.
+#[test]
+fn the_sides_of_a_slow_mirror_are_written_at_the_same_time() {
+    let inside = Arc::new(AtomicU64::new(0));
+    let slow = |name: &str| Arc::new(Slow { memory: MemDisk::new(name, SIZE), inside: inside.clone(), met: AtomicU64::new(0) });
+    let sides = [slow("a"), slow("b")];
+    let leaf = |disk: &Arc<Slow>| NewLeaf { disk: disk.clone(), path: disk.name().to_owned(), whole_disk: false };
+    let new = NewTop { leaves: sides.iter().map(leaf).collect(), ashift: None, is_log: false };
+    let tree = VdevTree::create(&RealHost, vec![new], 4).unwrap();
+    let top = tree.top(0).unwrap();
+    let met = || sides.each_ref().map(|side| side.met.swap(0, Relaxed));
+    met();
+    top.write_durable(0, &[&[1; 4096]]).unwrap();
+    assert_eq!(met(), [1, 1], "nothing is known of how slow they are, and nobody has threads");
+    tree.set_clock(&RealHost::shared());
+    top.write(0, &[1; 4096]).unwrap();
+    top.flush().unwrap();
+    met();
+    top.write(0, &[2; 4096]).unwrap();
+    assert_eq!(met(), [2, 2]);
+    top.write_durable(4096, &[&[3; 4096]]).unwrap();
+    assert_eq!(met(), [2, 2]);
+    top.flush().unwrap();
+    assert_eq!(met(), [2, 2]);
+    for side in 0..2 {
+        let mut bytes = [0; 8192];
+        top.read_copy(side, 0, &mut bytes).unwrap();
+        assert!(bytes[..4096] == [2; 4096] && bytes[4096..] == [3; 4096]);
+    }
 }

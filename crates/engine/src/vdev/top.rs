@@ -1,7 +1,8 @@
 //! A top-level vdev: a set of leaves that hold the same bytes.
 
 use super::{Gate, IndirectMap, Leaf, VdevConfig, VdevKind, VdevState, key, mirror};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
+use crate::host::{HostRef, on_each};
 use crate::{bail, error};
 use ondisk::label;
 use parking_lot::{Mutex, RwLock};
@@ -238,44 +239,41 @@ impl TopVdev {
     /// Writes several buffers one behind the other.
     pub fn write_vectored(&self, offset: u64, bufs: &[&[u8]]) -> Result<()> {
         self.check(offset, bufs.iter().map(|b| b.len()).sum())?;
-        let mut good = 0;
-        let mut last = None;
-        for leaf in &self.leaves {
-            if !leaf.is_open() {
-                leaf.note_missed_write();
-                continue;
+        let written = self.write_each(|leaf| leaf.write(offset, bufs));
+        if written.iter().any(Result::is_ok) { Ok(()) } else { self.failure(written, "written") }
+    }
+
+    /// Does a write on each leaf, where it is to be had; those where it is not have missed it.
+    fn write_each(&self, write: impl Fn(&Leaf) -> Result<()> + Sync) -> Vec<Result<()>> {
+        on_each(self.beside_writes(), &self.leaves, |leaf| {
+            if leaf.is_open() {
+                return write(leaf);
             }
-            match leaf.write(offset, bufs) {
-                Ok(()) => good += 1,
-                Err(error) => last = Some(error),
-            }
-        }
-        match last {
-            _ if good > 0 => Ok(()),
-            Some(error) => Err(error),
-            None => Err(error!(NoDevice, "vdev {}: no device can be written", self.id)),
-        }
+            leaf.note_missed_write();
+            Err(self.no_device("written"))
+        })
+    }
+
+    fn no_device(&self, done: &str) -> Error {
+        error!(NoDevice, "vdev {}: no device can be {done}", self.id)
+    }
+
+    /// Who starts threads for several writes at a time, if one of the devices is slow enough for that.
+    pub fn beside_writes(&self) -> Option<&HostRef> {
+        self.leaves.iter().find_map(|leaf| leaf.traffic.beside_writes())
+    }
+
+    /// As [`TopVdev::beside_writes`], of flushes.
+    pub fn beside_flushes(&self) -> Option<&HostRef> {
+        self.leaves.iter().find_map(|leaf| leaf.traffic.beside_flushes())
     }
 
     /// Writes several buffers one behind the other and makes just that durable, on as many leaves as [`TopVdev::flush`] asks for.
     pub fn write_durable(&self, offset: u64, bufs: &[&[u8]]) -> Result<()> {
         self.check(offset, bufs.iter().map(|b| b.len()).sum())?;
         let before: Vec<_> = self.leaves.iter().map(|leaf| leaf.view()).collect();
-        let mut written = Vec::with_capacity(self.leaves.len());
-        let mut last = error!(NoDevice, "vdev {}: no device can be written", self.id);
-        for leaf in &self.leaves {
-            if !leaf.is_open() {
-                leaf.note_missed_write();
-                written.push(false);
-                continue;
-            }
-            let result = leaf.write_durable(offset, bufs);
-            written.push(result.is_ok());
-            if let Err(error) = result {
-                last = error;
-            }
-        }
-        if mirror::flush_is_enough(&before, &written) { Ok(()) } else { Err(last) }
+        let written = self.write_each(|leaf| leaf.write_durable(offset, bufs));
+        self.is_enough(&before, written, "written")
     }
 
     /// Writes good data over a copy that was found bad.
@@ -296,17 +294,22 @@ impl TopVdev {
         if self.is_placeholder() {
             return Ok(());
         }
-        let mut last = error!(NoDevice, "vdev {}: no device can be flushed", self.id);
-        let mut flushed = Vec::with_capacity(self.leaves.len());
         let before: Vec<_> = self.leaves.iter().map(|leaf| leaf.view()).collect();
-        for leaf in &self.leaves {
-            let result = if leaf.is_open() { leaf.flush() } else { Err(last.clone()) };
-            flushed.push(result.is_ok());
-            if let Err(error) = result {
-                last = error;
-            }
-        }
-        if mirror::flush_is_enough(&before, &flushed) { Ok(()) } else { Err(last) }
+        let flush = |leaf: &Arc<Leaf>| if leaf.is_open() { leaf.flush() } else { Err(self.no_device("flushed")) };
+        let flushed = on_each(self.beside_flushes(), &self.leaves, flush);
+        self.is_enough(&before, flushed, "flushed")
+    }
+
+    /// What was done on these leaves made everything durable, or why not.
+    fn is_enough(&self, before: &[mirror::View], done: Vec<Result<()>>, what: &str) -> Result<()> {
+        let good: Vec<bool> = done.iter().map(Result::is_ok).collect();
+        if mirror::flush_is_enough(before, &good) { Ok(()) } else { self.failure(done, what) }
+    }
+
+    /// Of several answers the one that says most.
+    fn failure(&self, done: Vec<Result<()>>, what: &str) -> Result<()> {
+        let failure = done.into_iter().rev().find(|result| matches!(result, Err(error) if error.kind() != ErrorKind::NoDevice));
+        failure.unwrap_or_else(|| Err(self.no_device(what)))
     }
 
     /// Is it worth while to prepare places on one of the leaves?

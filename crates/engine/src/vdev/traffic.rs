@@ -63,17 +63,44 @@ impl Default for Counters {
     }
 }
 
+/// Times are remembered of so many requests, about.
+const REMEMBERED: u64 = 8;
+/// A device whose requests take longer than this, in nanoseconds, is worth a thread for each that is to be done.
+const SLOW_NS: u64 = 500_000;
+
+/// What requests take lately, in nanoseconds: the mean of the last ones, of which newer ones count more. Racing notes may lose one another.
+#[derive(Default)]
+pub(super) struct Pace(AtomicU64);
+
+impl Pace {
+    /// One took so long.
+    fn note(&self, nanoseconds: u64) {
+        let mean = match self.0.load(Relaxed) {
+            0 => nanoseconds,
+            mean => (mean * (REMEMBERED - 1)).saturating_add(nanoseconds) / REMEMBERED,
+        };
+        self.0.store(mean, Relaxed);
+    }
+
+    fn is_slow(&self) -> bool {
+        self.0.load(Relaxed) >= SLOW_NS
+    }
+}
+
 /// Counters of one device.
 #[derive(Default)]
 pub struct Traffic {
     /// Without one, nothing is measured.
     clock: OnceLock<HostRef>,
     kinds: [Counters; 3],
+    writes: Pace,
+    flushes: Pace,
 }
 
 /// A request under way. Dropped, it is done.
 pub(super) struct UnderWay<'a> {
     counters: &'a Counters,
+    pace: Option<&'a Pace>,
     clock: Option<(&'a HostRef, u64)>,
 }
 
@@ -81,7 +108,11 @@ impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.counters.active.fetch_sub(1, Relaxed);
         if let Some((host, begun)) = self.clock {
-            count(&self.counters.wait, host.now_ns().saturating_sub(begun));
+            let took = host.now_ns().saturating_sub(begun);
+            count(&self.counters.wait, took);
+            if let Some(pace) = self.pace {
+                pace.note(took);
+            }
         }
     }
 }
@@ -97,7 +128,27 @@ impl Traffic {
         let counters = &self.kinds[kind as usize];
         counters.active.fetch_add(1, Relaxed);
         count(if blocks > 1 { &counters.joined } else { &counters.single }, bytes as u64);
-        UnderWay { counters, clock: self.clock.get().map(|host| (host, host.now_ns())) }
+        let pace = (kind != RequestKind::Read).then_some(&self.writes);
+        UnderWay { counters, pace, clock: self.clock.get().map(|host| (host, host.now_ns())) }
+    }
+
+    /// Does a flush, and measures what it takes.
+    pub(super) fn flush<T>(&self, flush: impl FnOnce() -> T) -> T {
+        let Some(host) = self.clock.get() else { return flush() };
+        let begun = host.now_ns();
+        let done = flush();
+        self.flushes.note(host.now_ns().saturating_sub(begun));
+        done
+    }
+
+    /// Who starts threads for several writes at a time, if writes take long enough.
+    pub(super) fn beside_writes(&self) -> Option<&HostRef> {
+        self.clock.get().filter(|_| self.writes.is_slow())
+    }
+
+    /// Who starts threads for several flushes at a time, if flushes take long enough.
+    pub(super) fn beside_flushes(&self) -> Option<&HostRef> {
+        self.clock.get().filter(|_| self.flushes.is_slow())
     }
 
     /// The counters of a kind.

@@ -7,7 +7,7 @@ use super::top::state_of_mirror;
 use super::{ASHIFT_MAX, ASHIFT_MIN, Gate, Leaf, Reason, RequestKind, Requests, TopVdev, VdevConfig, VdevKind, VdevState, VdevStatus, key, metaslab_shift};
 use crate::bail;
 use crate::error::{Result, Within};
-use crate::host::HostRef;
+use crate::host::{HostRef, on_each};
 use disk::DiskRef;
 use ondisk::label;
 use ondisk::nvlist::NvList;
@@ -177,18 +177,17 @@ impl VdevTree {
 
     /// Makes durable what was written to any vdev. A group needs no device that is for the log alone.
     pub fn flush_all(&self) -> Result<()> {
-        for top in self.data_tops() {
-            match top.flush() {
-                Err(error) if !top.is_log() => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
+        flush_each(&self.data_tops(), |top| match top.flush() {
+            Err(error) if !top.is_log() => Err(error),
+            _ => Ok(()),
+        })
     }
 
     /// As [`VdevTree::flush_all`], for a commit of the log: devices of the log count, unless they are gone.
     pub fn flush_with_logs(&self) -> Result<()> {
-        self.data_tops().iter().filter(|top| !top.is_log() || top.state().is_readable()).try_for_each(|top| top.flush())
+        let mut tops = self.data_tops();
+        tops.retain(|top| !top.is_log() || top.state().is_readable());
+        flush_each(&tops, |top| top.flush())
     }
 
     /// The description of the whole tree.
@@ -269,6 +268,12 @@ impl VdevTree {
         status.state = self.state();
         status
     }
+}
+
+/// Flushes, the one vdev beside the other if that takes long.
+fn flush_each(tops: &[Arc<TopVdev>], flush: impl Fn(&Arc<TopVdev>) -> Result<()> + Sync) -> Result<()> {
+    let host = tops.iter().find_map(|top| top.beside_flushes());
+    on_each(host, tops, flush).into_iter().collect()
 }
 
 /// Refuses numbers that would make arithmetic go wrong later.

@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 use ondisk::zil::WriteRecord;
 use parking_lot::Mutex;
 
-use super::block::{self, LINK_BYTES};
+use super::block::{self, LINK_BYTES, LOG_BLOCK_MAX};
 use super::fill::{Filled, LogSource};
 use super::itx::{Content, Itx};
 use super::log::{Chain, ChainBlock, first_checksum};
@@ -40,6 +40,8 @@ use ondisk::blkptr::BlkPtr;
 
 /// Bytes that one round fetches at most, about.
 const ROUND_BYTES: usize = 8 << 20;
+/// The records that a block has room for, in bytes.
+const ROOM_MAX: usize = LOG_BLOCK_MAX - LINK_BYTES;
 /// A write that does not fit into one round is cut at a multiple of this.
 const CUT_BYTES: u64 = 1 << 20;
 
@@ -50,6 +52,8 @@ pub(super) struct Queue {
     /// How many records have ever been queued, and taken.
     queued: u64,
     taken: u64,
+    /// Bytes of what waits, about.
+    bytes: usize,
     /// How many rounds there have been.
     rounds: u64,
 }
@@ -67,6 +71,12 @@ struct Placed {
     blocks: Vec<(BlkPtr, BlkPtr, std::ops::Range<usize>)>,
     first_sequence: u64,
     txg: Txg,
+}
+
+/// What a record takes in the log, about.
+fn bytes_of(itx: &Itx) -> usize {
+    let written = if let Content::Write { length, .. } = &itx.content { *length as usize } else { 0 };
+    written + size_of::<WriteRecord>()
 }
 
 impl Zil {
@@ -97,6 +107,7 @@ impl Zil {
             let before = queue.waiting.len();
             self.itxs.take(groups.synced_txg(), &mut queue.waiting);
             queue.queued += (queue.waiting.len() - before) as u64;
+            queue.bytes += queue.waiting.range(before..).map(bytes_of).sum::<usize>();
             queue.queued
         };
         let mut permit = false;
@@ -170,9 +181,7 @@ impl Zil {
         }
         let has_gathered = self.gather();
         let round = self.take_round(target);
-        if has_gathered {
-            self.gathered();
-        }
+        self.gathered(has_gathered);
         round
     }
 
@@ -181,13 +190,24 @@ impl Zil {
         self.issuer.lock().queued
     }
 
+    /// What waits to be taken fills a block.
+    pub(super) fn fills_a_block(&self) -> bool {
+        self.issuer.lock().bytes >= ROOM_MAX
+    }
+
     fn take_round(&self, target: u64) -> Option<Round> {
+        let streams = self.chain.lock().gathering.streams;
         let mut queue = self.issuer.lock();
         if queue.taken >= target {
             return None;
         }
         let (mut records, mut bytes) = (Vec::new(), 0);
         while bytes < ROUND_BYTES {
+            // A block that is full goes, and what comes after it goes beside it.
+            let is_full = |next: &Itx| streams && bytes > 0 && bytes + bytes_of(next) > ROOM_MAX;
+            if queue.waiting.front().is_some_and(is_full) {
+                break;
+            }
             let Some(mut itx) = queue.waiting.pop_front() else { break };
             if let Content::Write { object, generation, offset, length } = &mut itx.content {
                 let room = (ROUND_BYTES - bytes) as u64;
@@ -207,6 +227,7 @@ impl Zil {
             }
             records.push(itx);
         }
+        queue.bytes = if queue.waiting.is_empty() { 0 } else { queue.bytes.saturating_sub(bytes) };
         queue.rounds += 1;
         let number = queue.rounds;
         self.chain.lock().rounds.push_back((number, queue.taken, false));

@@ -6,6 +6,10 @@
 //! disk that turns get `n / 2` records a turn. Where a write takes milliseconds, a small part of that is waited first, and again as long as
 //! more come. Meanwhile nobody else begins, who would only have his records taken. (The rework of 2017 does the same with a tenth of what the last
 //! block took.) Where a write takes less than that is worth, nobody waits: blocks fill while others are written.
+//!
+//! A slow disk without a write cache turns. Whoever comes a moment too late for the place behind the last block waits for a whole turn,
+//! however much he brings; who comes while it is still writing what lies before that place waits for nothing. So there the log *streams*: a block that is
+//! full goes at once, many are under way, one behind the other, and those that the first ones carried are back with the next before the last one is written.
 
 use std::time::Duration;
 
@@ -27,6 +31,8 @@ pub(super) struct Gathering {
     pub(super) now: bool,
     /// What a durable write takes, in nanoseconds.
     write_ns: u64,
+    /// Blocks go as soon as they are full.
+    pub(super) streams: bool,
 }
 
 impl Gathering {
@@ -38,24 +44,36 @@ impl Gathering {
         };
     }
 
+    fn is_slow(&self) -> bool {
+        self.write_ns >= SLOW_NS
+    }
+
     /// How long to wait at a time, if at all.
     fn step(&self) -> Option<Duration> {
-        (self.write_ns >= SLOW_NS && !self.now).then(|| Duration::from_nanos(self.write_ns / STEP))
+        (self.is_slow() && !self.now).then(|| Duration::from_nanos(self.write_ns / STEP))
     }
 }
 
 impl Zil {
     /// Waits as long as others come, if that is worth while. `true`: nobody else begins until [`Zil::gathered`].
     pub(super) fn gather(&self) -> bool {
-        let step = {
+        // One commit at a time is the old way, for comparison.
+        if self.commits_max() <= 1 {
+            return false;
+        }
+        let (step, streams) = {
             let mut chain = self.chain.lock();
-            // One commit at a time is the old way, for comparison.
-            let Some(step) = chain.gathering.step().filter(|_| self.commits_max() > 1) else { return false };
-            chain.gathering.now = true;
-            step
+            let gathering = &mut chain.gathering;
+            gathering.streams = gathering.is_slow() && !self.context.io.has_write_cache();
+            let Some(step) = gathering.step() else { return false };
+            gathering.now = true;
+            (step, gathering.streams)
         };
         let mut known = self.queued();
         for _ in 0..STEPS {
+            if streams && self.fills_a_block() {
+                break;
+            }
             self.context.host.sleep(step);
             let queued = self.queued();
             if std::mem::replace(&mut known, queued) == queued {
@@ -66,9 +84,9 @@ impl Zil {
     }
 
     /// What had come is taken: others may begin.
-    pub(super) fn gathered(&self) {
+    pub(super) fn gathered(&self, has_gathered: bool) {
         let mut chain = self.chain.lock();
-        chain.gathering.now = false;
+        chain.gathering.now &= !has_gathered;
         self.waiting.one_may_begin(&chain, self.commits_max());
     }
 }

@@ -9,7 +9,7 @@
 //! Who finds too many commits under way stands where he would wait for the end anyway. When one ends, he who wants most goes next, and takes
 //! what all the others want with him: they are woken once, when it is stable. How many are too many depends on what they carry: a few
 //! committers are served soonest if each writes his own block at once; with many, that is a device write for each, where two commits
-//! at a time, of which one fills up while the other is written, would carry dozens.
+//! at a time, of which one fills up while the other is written, would carry dozens. A disk that turns is another thing ([`super::gather`]).
 //!
 //! # Locks
 //! All of it goes with the lock of the chain (`Zil::chain`).
@@ -94,7 +94,7 @@ impl Waiting {
     /// `chain` says that another commit may begin now, perhaps: who is to go next, if anybody?
     pub(super) fn one_may_begin(&self, chain: &Chain, max: usize) {
         if may_begin(chain, max)
-            && let Some(target) = chain.candidates.iter().max()
+            && let Some(target) = chain.candidates.iter().max().filter(|target| **target > chain.taken())
         {
             self.stable[place(*target)].notify_all();
         }
@@ -116,5 +116,5 @@ impl Waiting {
 /// May one more commit be under way?
 fn may_begin(chain: &Chain, max: usize) -> bool {
     let records = chain.taken() - chain.stable;
-    !chain.gathering.now && chain.commits < max && (chain.commits < ALWAYS || records < FEW_RECORDS)
+    !chain.gathering.now && chain.commits < max && (chain.commits < ALWAYS || records < FEW_RECORDS || chain.gathering.streams)
 }

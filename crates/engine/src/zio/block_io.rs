@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ondisk::blkptr::{BlkPtr, DataPointer};
 use ondisk::dva::Dva;
@@ -52,6 +52,13 @@ pub struct BlockCounters {
     pub lost_blocks: Counter,
 }
 
+/// Writes of one batch that are under way at a time, of copies several each, where devices are slow.
+const SLOW_WRITES: usize = 8;
+/// Of those, so many for each vdev are large; a disk goes on from one to the next,
+const LARGE_WRITES: usize = 2;
+/// and so many if somebody waits for the log: between one and the next the arm goes there.
+const LARGE_WRITES_BESIDE_LOG: usize = 1;
+
 /// How many threads a pool's block I/O has.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockThreads {
@@ -68,9 +75,12 @@ pub struct BlockIo {
     /// immutable
     allocator: Arc<Allocator>,
     writers: Executor,
+    waiters: Executor,
     readers: Executor,
     /// guarded by their locks, which are leaves
     salt: RwLock<[u8; 32]>,
+    /// Writes of intent logs under way.
+    pub(super) log_writes: AtomicUsize,
     features: RwLock<BlockFeatures>,
     writable: AtomicBool,
     /// Weak, as the tables are objects that are read and written through this.
@@ -86,8 +96,10 @@ impl BlockIo {
             devices,
             allocator,
             writers: Executor::new(host, "zio-write", threads.writers),
+            waiters: Executor::new(host, "zio-wait", SLOW_WRITES - 1),
             readers: Executor::new(host, "zio-read", threads.readers),
             salt: RwLock::new([0; 32]),
+            log_writes: AtomicUsize::new(0),
             features: RwLock::default(),
             writable: AtomicBool::new(false),
             tables: OnceLock::new(),
@@ -151,6 +163,17 @@ impl BlockIo {
         &self.writers
     }
 
+    /// The threads that do the same where devices are slow: they mostly wait.
+    pub(super) fn waiters(&self) -> &Executor {
+        &self.waiters
+    }
+
+    /// Large writes of a batch that may be under way at a time where devices are slow.
+    pub(super) fn large_writes_max(&self) -> usize {
+        let each = if self.log_writes.load(Ordering::Relaxed) > 0 { LARGE_WRITES_BESIDE_LOG } else { LARGE_WRITES };
+        each * self.allocator.class_groups(ClassKind::Normal).len().max(1)
+    }
+
     /// The threads that read ahead.
     pub fn readers(&self) -> &Executor {
         &self.readers
@@ -170,6 +193,11 @@ impl BlockIo {
     /// Those of the devices, of the log's own too.
     pub fn flush_log(&self) -> Result<()> {
         self.devices.flush_with_logs()
+    }
+
+    /// Is what one of the devices has written perhaps not durable before a flush?
+    pub fn has_write_cache(&self) -> bool {
+        self.devices.has_write_cache()
     }
 
     /// The vdev of an address that lies in it.

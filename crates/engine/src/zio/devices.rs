@@ -13,6 +13,7 @@ use ondisk::dva::Dva;
 
 use crate::bail;
 use crate::error::{Error, Result};
+use crate::host::HostRef;
 use crate::vdev::{RemovedVdev, TopVdev, VdevKind, VdevTree};
 
 /// A top-level vdev.
@@ -47,6 +48,10 @@ pub trait BlockDevice: Send + Sync {
     fn repair_copy(&self, copy: usize, offset: u64, data: &[u8]) -> Result<()>;
     /// Counts a checksum error against the disks of the given way.
     fn note_checksum_error(&self, copy: usize);
+    /// Who starts threads for several writes at a time, if one of the devices is slow enough for that.
+    fn beside_writes(&self) -> Option<&HostRef> {
+        None
+    }
     /// log2 of the smallest unit that is allocated.
     fn ashift(&self) -> u32;
     /// Bytes that `physical` bytes take here.
@@ -61,6 +66,14 @@ pub trait BlockDevices: Send + Sync {
     fn device(&self, vdev: u32) -> Option<Arc<dyn BlockDevice>>;
     /// Makes durable what was written before.
     fn flush(&self) -> Result<()>;
+    /// Writes take so long that it is worth while to have several under way.
+    fn is_slow(&self) -> bool {
+        false
+    }
+    /// Is what a device has written perhaps not durable before a flush?
+    fn has_write_cache(&self) -> bool {
+        true
+    }
     /// Why new writes are refused just now, if they are.
     fn refusal(&self) -> Option<Error> {
         None
@@ -128,6 +141,10 @@ impl BlockDevice for TopVdev {
 
     fn note_checksum_error(&self, copy: usize) {
         self.note_checksum_error(copy);
+    }
+
+    fn beside_writes(&self) -> Option<&HostRef> {
+        self.beside_writes()
     }
 
     fn ashift(&self) -> u32 {
@@ -211,6 +228,14 @@ impl BlockDevices for SharedVdevs {
                 done => return done,
             }
         }
+    }
+
+    fn is_slow(&self) -> bool {
+        self.0.data_tops().iter().any(|top| top.beside_writes().is_some())
+    }
+
+    fn has_write_cache(&self) -> bool {
+        self.0.data_tops().iter().flat_map(|top| top.leaves()).any(|leaf| leaf.has_write_cache())
     }
 
     fn refusal(&self) -> Option<Error> {

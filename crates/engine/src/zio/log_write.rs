@@ -4,12 +4,15 @@
 //! Somebody waits for them. Blocks that lie one behind the other are one write: a disk that turns would let each wait for a turn of its
 //! own (five turns for 64 writers of 8 KiB on a drive without a write cache).
 
+use std::sync::atomic::Ordering;
+
 use ondisk::blkptr::{BlkPtr, BlockPointer};
 use ondisk::dva::Dva;
 
 use super::BlockIo;
 use crate::bail;
 use crate::error::{Result, Within};
+use crate::host::on_each;
 
 impl BlockIo {
     /// Writes the beginning of each of these blocks of the intent log, which have their pointers already. `durable`: makes just that
@@ -29,9 +32,12 @@ impl BlockIo {
             }
         }
         let at_once = durable && runs.len() == 1;
-        for run in &runs {
-            self.write_log_run(run, at_once).inspect_err(|_| self.avoid_log_device(&run.dvas))?;
-        }
+        let device = runs.first().and_then(|run| self.device(*run.dvas.first()?).ok());
+        let host = device.as_ref().and_then(|device| device.beside_writes());
+        self.log_writes.fetch_add(1, Ordering::Relaxed);
+        let written = on_each(host, &runs, |run| self.write_log_run(run, at_once).inspect_err(|_| self.avoid_log_device(&run.dvas)));
+        self.log_writes.fetch_sub(1, Ordering::Relaxed);
+        written.into_iter().collect::<Result<()>>()?;
         Ok(at_once)
     }
 

@@ -1,12 +1,15 @@
 //! The pipeline on mirrors in memory.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
+use std::time::Duration;
 
 use disk::{Disk, MemDisk};
 use ondisk::algorithm::{ChecksumAlgorithm, Compression};
 use ondisk::blkptr::{BlkPtr, BlockPointer, DataPointer};
 use ondisk::dva::Dva;
 use ondisk::object_type::ObjectType;
+use parking_lot::{Condvar, Mutex};
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -23,6 +26,34 @@ const METASLABS: u64 = 16;
 struct Mirror {
     sides: Vec<Arc<MemDisk>>,
     checksum_errors: crate::stats::Counter,
+    slow: Arc<Slow>,
+}
+
+/// Devices that are slow, and what is written to them.
+#[derive(Default)]
+struct Slow {
+    is_slow: AtomicBool,
+    /// Sizes of the writes so far.
+    writes: Mutex<Vec<usize>>,
+    /// How many were under way at the same time, now and at most.
+    inside: Mutex<(usize, usize)>,
+    came: Condvar,
+}
+
+impl Slow {
+    /// A write takes until two others are under way, or long enough for them to come.
+    fn pass(&self, bytes: usize) {
+        if !self.is_slow.load(Ordering::Relaxed) {
+            return;
+        }
+        self.writes.lock().push(bytes);
+        let mut inside = self.inside.lock();
+        inside.0 += 1;
+        inside.1 = inside.1.max(inside.0);
+        self.came.notify_all();
+        self.came.wait_while_for(&mut inside, |inside| inside.1 < 3, Duration::from_millis(200));
+        inside.0 -= 1;
+    }
 }
 
 impl BlockDevice for Mirror {
@@ -43,6 +74,7 @@ impl BlockDevice for Mirror {
         Ok(self.sides[copy].read_at(buf, offset)?)
     }
     fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        self.slow.pass(buffers.iter().map(|buffer| buffer.len()).sum());
         for side in &self.sides {
             side.write_vectored_at(buffers, offset)?;
         }
@@ -73,6 +105,9 @@ impl BlockDevices for Mirrors {
     }
     fn flush(&self) -> Result<()> {
         self.0.iter().flat_map(|mirror| &mirror.sides).try_for_each(|side| Ok(side.flush()?))
+    }
+    fn is_slow(&self) -> bool {
+        self.0.iter().any(|mirror| mirror.slow.is_slow.load(Ordering::Relaxed))
     }
 }
 
@@ -107,7 +142,7 @@ struct Bench {
 fn bench_on(vdevs: u32, sides: usize, free: Arc<dyn LoadSpaceMap>) -> Bench {
     let allocator = Allocator::new(1);
     allocator.set_loader(free);
-    let mut mirrors = Vec::new();
+    let (mut mirrors, slow) = (Vec::new(), Arc::<Slow>::default());
     for vdev in 0..vdevs {
         let config = GroupConfig {
             vdev,
@@ -124,7 +159,7 @@ fn bench_on(vdevs: u32, sides: usize, free: Arc<dyn LoadSpaceMap>) -> Bench {
         allocator.add_group(Arc::new(group));
         let side = |side| Arc::new(MemDisk::new(format!("{vdev}.{side}"), METASLABS << METASLAB_SHIFT));
         let checksum_errors = crate::stats::Counter::default();
-        mirrors.push(Arc::new(Mirror { sides: (0..sides).map(side).collect(), checksum_errors }));
+        mirrors.push(Arc::new(Mirror { sides: (0..sides).map(side).collect(), checksum_errors, slow: slow.clone() }));
     }
     let devices = Arc::new(Mirrors(mirrors.clone()));
     let threads = BlockThreads { writers: 2, readers: 1 };
@@ -296,6 +331,24 @@ fn a_failed_write_leaves_nothing_allocated() {
     mirrors[0].sides[0].faults.break_writes(false);
     io.write(request(noise(1, 8192), 1), 10).unwrap();
     assert_eq!(changes(&io, 10), (8192, 0));
+}
+
+/// A disk that turns lost a turn for each 128 KiB of a file, as the next ones were written when those were done.
+#[test]
+fn slow_devices_get_large_writes_and_several_small_ones_at_a_time() {
+    let Bench { io, mirrors } = bench(3, 1);
+    let slow = &mirrors[0].slow;
+    slow.is_slow.store(true, Ordering::Relaxed);
+    let pointers = io.write_many((0..100).map(|number| request(noise(number, 8192), 1)).collect(), 10);
+    let writes = std::mem::take(&mut *slow.writes.lock());
+    assert!(writes.iter().sum::<usize>() == 100 * 8192 && writes.len() <= 3, "one for each place that they went to: {writes:?}");
+    for (number, pointer) in pointers.into_iter().enumerate() {
+        assert_eq!(*io.read(&pointer.unwrap(), &HERE).unwrap(), noise(number as u64, 8192));
+    }
+    *slow.inside.lock() = (0, 0);
+    let results = io.write_many((0..8).map(|number| request(noise(number, 4096), 1 + number as u8 % 2)).collect(), 10);
+    assert!(results.iter().all(Result::is_ok));
+    assert!(slow.inside.lock().1 >= 3, "{} at a time", slow.inside.lock().1);
 }
 
 #[test]

@@ -29,11 +29,15 @@ use super::{WriteRequest, checksum_stage};
 use crate::alloc::{ClassKind, Request};
 use crate::bail;
 use crate::error::{Error, ErrorKind, Result, Within};
+use crate::host::on_each;
 
 /// Small blocks that follow each other are written together up to this size.
 const RUN_BYTES_MAX: usize = 1 << 20;
 /// And up to this number.
 const RUN_BLOCKS_MAX: usize = 256;
+
+/// A slow device does not do more than a few writes of this size at a time, beside those of the log.
+const LARGE_BYTES: usize = 256 << 10;
 
 /// Bytes that one thread shapes at a time, and that make a helper worth waking.
 const TURN_BYTES: usize = 128 << 10;
@@ -74,6 +78,10 @@ struct State {
     /// Someone is placing: others leave it to him, as places are given in order.
     placing: bool,
     ready: VecDeque<Ready>,
+    /// The bytes of those.
+    ready_bytes: usize,
+    /// Large writes under way.
+    large: usize,
     done: usize,
 }
 
@@ -83,6 +91,8 @@ struct Batch {
     rules: ShapeRules,
     /// When a device fails, the pool's repair is waited for.
     patient: bool,
+    /// The devices are slow: large writes, and several of them at a time, are worth more than an early one.
+    slow: bool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -112,6 +122,7 @@ impl BlockIo {
         let count = requests.len();
         // A small batch is done before another thread would have woken up.
         let helpers = requests.iter().map(|request| request.data.len()).sum::<usize>() / TURN_BYTES;
+        let slow = self.devices().is_slow();
         let rules = self.shape_rules(txg);
         let state = State {
             stages: (0..count).map(|_| Stage::Waiting).collect(),
@@ -120,12 +131,17 @@ impl BlockIo {
             next_place: 0,
             placing: false,
             ready: VecDeque::new(),
+            ready_bytes: 0,
+            large: 0,
             done: 0,
         };
-        let batch =
-            Arc::new(Batch { io: Arc::clone(self), requests, rules, patient, state: Mutex::new(state), changed: Condvar::new() });
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        let batch = Arc::new(Batch { io: Arc::clone(self), requests, rules, patient, slow, state, changed });
         let shared = Arc::clone(&batch);
-        self.writers().share(helpers, move || shared.work());
+        match slow {
+            true => self.waiters().share(count.saturating_sub(1), move || shared.work()),
+            false => self.writers().share(helpers, move || shared.work()),
+        }
         let results = std::mem::take(&mut batch.state.lock().results);
         results.into_iter().map(|result| result.unwrap_or_else(|| bail!(Io, "a block was not written"))).collect()
     }
@@ -148,11 +164,13 @@ impl BlockIo {
 
     /// Writes blocks that follow each other, the first of which has these addresses.
     pub(super) fn write_run(&self, dvas: &[Dva], blocks: &[&[u8]], patient: bool) -> Result<()> {
-        for dva in dvas {
-            let device = self.device(*dva)?;
+        let devices: Vec<_> = dvas.iter().map(|dva| Ok((*dva, self.device(*dva)?))).collect::<Result<_>>()?;
+        let host = devices.iter().find_map(|(_, device)| device.beside_writes());
+        let written = on_each(host, &devices, |(dva, device)| {
             let written = if patient { device.write(dva.offset, blocks) } else { device.try_write(dva.offset, blocks) };
-            written.within(|| format!("block at {dva}"))?;
-        }
+            written.within(|| format!("block at {dva}"))
+        });
+        written.into_iter().collect::<Result<()>>()?;
         let bytes: usize = blocks.iter().map(|block| block.len()).sum();
         self.counters.writes.add((blocks.len() * dvas.len()) as u64);
         self.counters.written_bytes.add((bytes * dvas.len()) as u64);
@@ -201,6 +219,7 @@ impl Batch {
                 Work::Issue(run) => {
                     let results = self.issue(&run);
                     let mut state = self.state.lock();
+                    state.large -= usize::from(self.is_large(bytes_of(&run)));
                     for (ready, result) in run.iter().zip(results) {
                         Self::finish(&mut state, ready.index, result);
                     }
@@ -218,11 +237,13 @@ impl Batch {
         state.done += 1;
     }
 
-    /// What is most urgent: get bytes to the disks, else give places, else shape.
+    /// What is most urgent: get bytes to the disks (to slow ones not few of them), else give places, else shape.
     fn next(&self) -> Work {
         let mut state = self.state.lock();
-        if let Some(ready) = state.ready.pop_front() {
-            return Work::Issue(take_run(ready, &mut state.ready));
+        if !self.slow || state.ready_bytes >= RUN_BYTES_MAX {
+            if let Some(work) = self.issue_next(&mut state) {
+                return work;
+            }
         }
         if !state.placing && self.can_place(&mut state) {
             state.placing = true;
@@ -233,11 +254,33 @@ impl Batch {
             state.next_shape = some.end;
             return Work::Shape(some);
         }
+        if let Some(work) = self.issue_next(&mut state) {
+            return work;
+        }
         if state.done == self.requests.len() {
             return Work::End;
         }
         self.changed.wait(&mut state);
         Work::Wait
+    }
+
+    /// The next write, if it may begin.
+    fn issue_next(&self, state: &mut State) -> Option<Work> {
+        let run = take_run(&mut state.ready)?;
+        let bytes = bytes_of(&run);
+        let is_large = self.is_large(bytes);
+        if is_large && state.large >= self.io.large_writes_max() {
+            run.into_iter().rev().for_each(|ready| state.ready.push_front(ready));
+            return None;
+        }
+        state.ready_bytes -= bytes;
+        state.large += usize::from(is_large);
+        Some(Work::Issue(run))
+    }
+
+    /// Others wait for a slow device while it does this.
+    fn is_large(&self, bytes: usize) -> bool {
+        self.slow && bytes >= LARGE_BYTES
     }
 
     /// As many of the next requests as are worth one turn under the lock.
@@ -279,7 +322,10 @@ impl Batch {
             let placed = self.place(index, shaped);
             let mut state = self.state.lock();
             match placed {
-                Ok(ready) => state.ready.push_back(ready),
+                Ok(ready) => {
+                    state.ready_bytes += ready.contents.bytes().len();
+                    state.ready.push_back(ready);
+                }
                 Err(error) => Self::finish(&mut state, index, Err(error)),
             }
             self.changed.notify_all();
@@ -377,8 +423,13 @@ impl Batch {
     }
 }
 
-/// Takes the blocks from the queue that follow `first` on disk in every copy, so that small blocks make one large write.
-fn take_run(first: Ready, queue: &mut VecDeque<Ready>) -> Vec<Ready> {
+fn bytes_of(run: &[Ready]) -> usize {
+    run.iter().map(|ready| ready.contents.bytes().len()).sum()
+}
+
+/// Takes the first block from the queue and those that follow it on disk in every copy, so that small blocks make one large write.
+fn take_run(queue: &mut VecDeque<Ready>) -> Option<Vec<Ready>> {
+    let first = queue.pop_front()?;
     let mut bytes = first.contents.bytes().len();
     let mut run = vec![first];
     while let (Some(last), Some(next)) = (run.last(), queue.front()) {
@@ -388,7 +439,7 @@ fn take_run(first: Ready, queue: &mut VecDeque<Ready>) -> Vec<Ready> {
         }
         run.extend(queue.pop_front());
     }
-    run
+    Some(run)
 }
 
 fn follows(last: &Ready, next: &Ready) -> bool {

@@ -184,6 +184,9 @@ impl SimDisk {
     }
 }
 
+/// From here on a disk is as slow as one that turns.
+const TURNS_US: u64 = 2000;
+
 impl Disk for SimDisk {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         self.count(0, self.vices.read_error, false)?;
@@ -220,6 +223,11 @@ impl Disk for SimDisk {
 
     fn discard(&self, _offset: u64, _length: u64) -> io::Result<()> {
         Ok(())
+    }
+
+    /// One that is so slow looks like a disk that turns, for which the log and the writes of groups go other ways.
+    fn has_write_cache(&self) -> bool {
+        self.vices.slow_us < TURNS_US
     }
 
     fn size_bytes(&self) -> u64 {

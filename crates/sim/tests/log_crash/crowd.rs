@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use tarnfs::{Credentials, WriteMode};
 
 use crate::directed::make;
-use crate::disk::CutDisk;
-use crate::{DISK_BYTES, Mode, check, create_with, file_system, file_system_in, open, replay, top, zdb};
+use crate::disk::{CutDisk, TURNS_US};
+use crate::{DISK_BYTES, Mode, check, create, create_with, file_system, file_system_in, open, replay, top, zdb};
 
 const THREADS: u64 = 12;
 const TURNS: u64 = 25;
@@ -27,7 +27,7 @@ pub(crate) fn run(disk: &Arc<CutDisk>, commits: usize, writes: u64, seed: u64) {
     let fs = file_system_in(&pool, mode);
     fs.fsync(make(&fs, "first")).unwrap();
     disk.arm(writes, seed);
-    disk.slow.store(true, Ordering::Relaxed);
+    disk.slow_us.store(if seed % 8 < 4 { 2000 } else { TURNS_US }, Ordering::Relaxed);
     // Who was told what, in order; the disk notes how long this was when the power went.
     let told = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -74,4 +74,42 @@ fn what_many_threads_were_told_is_there() {
     for seed in first..first + 8 {
         run(&CutDisk::new(vec![0; DISK_BYTES]), [1, 2, 3, 8][seed as usize % 4], seed % 50 * 2, seed);
     }
+}
+
+/// On a disk that turns a block that is full does not wait for others: several are under way, one behind the other. They were one long write of
+/// all who waited, and who came back from it waited for the next turn.
+#[test]
+fn on_a_disk_that_turns_full_blocks_go_beside_each_other() {
+    const MANY: u64 = 48;
+    let disk = CutDisk::new(vec![0; DISK_BYTES]);
+    let pool = create(&disk);
+    let fs = file_system(&pool);
+    let files: Vec<_> = (0..MANY).map(|thread| make(&fs, &name(thread))).collect();
+    fs.fsync(files[0]).unwrap();
+    disk.slow_us.store(TURNS_US, Ordering::Relaxed);
+    let write = |times: u64| {
+        std::thread::scope(|scope| {
+            for file in &files {
+                let fs = &fs;
+                scope.spawn(move || {
+                    for turn in 0..times {
+                        fs.write(*file, WriteMode::At(turn * 8192), &[7; 8192], &Credentials::root()).unwrap();
+                        fs.fsync(*file).unwrap();
+                    }
+                });
+            }
+        });
+    };
+    // How slow it is has to be seen first.
+    write(4);
+    disk.largest.store(0, Ordering::Relaxed);
+    *disk.under_way.lock() = (0, 0);
+    write(20);
+    let (most, largest) = (disk.under_way.lock().1, disk.largest.load(Ordering::Relaxed));
+    assert!(most >= 3 && largest <= 160 << 10, "{most} at a time, up to {largest} bytes");
+    fs.release_all();
+    drop(fs);
+    pool.sync_all().unwrap();
+    check(&pool, "after many commits");
+    pool.export().unwrap();
 }

@@ -2,13 +2,16 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use disk::{Disk, DiskKind};
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+
+/// See [`CutDisk::slow_us`].
+pub(crate) const TURNS_US: u64 = 4000;
 
 /// A write since the last flush.
 struct Pending {
@@ -44,8 +47,13 @@ pub(crate) struct CutDisk {
     size: u64,
     /// The test's own count of what it was told is done.
     pub(crate) progress: AtomicUsize,
-    /// Durable writes take a while before they come, not all of them as long.
-    pub(crate) slow: AtomicBool,
+    /// Durable writes take a while before they come, not all of them as long: so many microseconds at most. From [`TURNS_US`] on it is like a
+    /// disk that turns and has no write cache.
+    pub(crate) slow_us: AtomicU64,
+    /// The durable writes under way, and of those at one time the most.
+    pub(crate) under_way: Mutex<(usize, usize)>,
+    /// The largest durable write, in bytes.
+    pub(crate) largest: AtomicUsize,
     /// Places are worth to be prepared; which were.
     pub(crate) gains: AtomicBool,
     pub(crate) prepared: Mutex<Vec<(u64, u64)>>,
@@ -55,7 +63,7 @@ impl CutDisk {
     pub(crate) fn new(image: Vec<u8>) -> Arc<Self> {
         let size = image.len() as u64;
         let state = State { current: image.clone(), stable: image, pending: Vec::new(), fuse: None, cut: None, writes: 0, broken: false };
-        Arc::new(CutDisk { state: Mutex::new(state), size, progress: AtomicUsize::new(0), slow: AtomicBool::new(false), gains: AtomicBool::new(false), prepared: Mutex::default() })
+        Arc::new(CutDisk { state: Mutex::new(state), size, progress: AtomicUsize::new(0), slow_us: AtomicU64::new(0), under_way: Mutex::default(), largest: AtomicUsize::new(0), gains: AtomicBool::new(false), prepared: Mutex::default() })
     }
 
     /// The power goes after so many more writes.
@@ -148,10 +156,23 @@ impl Disk for CutDisk {
     }
 
     fn write_durable_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
-        if self.slow.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_micros(rand::random_range(0..2000)));
+        {
+            let mut under_way = self.under_way.lock();
+            under_way.0 += 1;
+            under_way.1 = under_way.1.max(under_way.0);
         }
-        self.write(bufs, offset, true)
+        self.largest.fetch_max(bufs.iter().map(|buf| buf.len()).sum(), Ordering::Relaxed);
+        let slow_us = self.slow_us.load(Ordering::Relaxed);
+        if slow_us > 0 {
+            std::thread::sleep(Duration::from_micros(rand::random_range(0..slow_us)));
+        }
+        let written = self.write(bufs, offset, true);
+        self.under_way.lock().0 -= 1;
+        written
+    }
+
+    fn has_write_cache(&self) -> bool {
+        self.slow_us.load(Ordering::Relaxed) < TURNS_US
     }
 
     fn flush(&self) -> io::Result<()> {
