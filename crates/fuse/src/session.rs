@@ -93,7 +93,7 @@ impl Default for SessionOptions {
             max_write: 1 << 20,
             max_readahead: 1 << 20,
             max_background: 64,
-            threads_max: 128,
+            threads_max: 288,
             readers: (cpus / 2).clamp(1, 4),
             courteous: true,
             name: "fuse".to_owned(),

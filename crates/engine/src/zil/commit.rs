@@ -196,7 +196,7 @@ impl Zil {
     }
 
     fn take_round(&self, target: u64) -> Option<Round> {
-        let streams = self.chain.lock().gathering.streams;
+        let streams = self.chain.lock().gathering.streams > 0;
         let mut queue = self.issuer.lock();
         if queue.taken >= target {
             return None;

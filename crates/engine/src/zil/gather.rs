@@ -31,8 +31,8 @@ pub(super) struct Gathering {
     pub(super) now: bool,
     /// What a durable write takes, in nanoseconds.
     write_ns: u64,
-    /// Blocks go as soon as they are full.
-    pub(super) streams: bool,
+    /// Blocks go as soon as they are full, to so many vdevs; 0: they do not.
+    pub(super) streams: usize,
 }
 
 impl Gathering {
@@ -64,14 +64,15 @@ impl Zil {
         let (step, streams) = {
             let mut chain = self.chain.lock();
             let gathering = &mut chain.gathering;
-            gathering.streams = gathering.is_slow() && !self.context.io.has_write_cache();
+            let turns = gathering.is_slow() && !self.context.io.has_write_cache();
+            gathering.streams = if turns { self.context.io.log_vdevs().max(1) } else { 0 };
             let Some(step) = gathering.step() else { return false };
             gathering.now = true;
             (step, gathering.streams)
         };
         let mut known = self.queued();
         for _ in 0..STEPS {
-            if streams && self.fills_a_block() {
+            if streams > 0 && self.fills_a_block() {
                 break;
             }
             self.context.host.sleep(step);

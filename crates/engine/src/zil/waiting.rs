@@ -116,5 +116,6 @@ impl Waiting {
 /// May one more commit be under way?
 fn may_begin(chain: &Chain, max: usize) -> bool {
     let records = chain.taken() - chain.stable;
-    !chain.gathering.now && chain.commits < max && (chain.commits < ALWAYS || records < FEW_RECORDS || chain.gathering.streams)
+    let is_few = chain.commits < max && (chain.commits < ALWAYS || records < FEW_RECORDS);
+    !chain.gathering.now && (is_few || chain.commits < max * chain.gathering.streams)
 }

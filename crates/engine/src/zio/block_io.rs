@@ -254,6 +254,12 @@ impl BlockIo {
         self.allocator.allocate(&Request { for_log: true, ..Request::new(class, physical, copies, txg) })
     }
 
+    /// How many vdevs share the blocks of the intent log.
+    pub fn log_vdevs(&self) -> usize {
+        let of = |class| self.allocator.class_groups(class).len();
+        if of(ClassKind::Log) > 0 { of(ClassKind::Log) } else { of(ClassKind::Normal) }
+    }
+
     /// Is it worth while to prepare places of the vdevs that hold data, or of one of them, for durable writes?
     pub fn gains_by_preparing(&self) -> bool {
         self.allocator.class_groups(ClassKind::Normal).iter().any(|group| self.vdev_gains_by_preparing(group.config().vdev))
