@@ -17,6 +17,7 @@
 //!
 //! `cli` builds requests; `daemon::control_socket` and `tarnfs::Pool` answer them.
 
+mod auxiliary;
 mod backend;
 mod failure;
 mod maintenance;
@@ -48,6 +49,6 @@ pub use request::{
 };
 pub use transaction::{Job, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
 pub use status::{
-    CheckpointState, CheckpointStatus, DedupStatus, FoundPool, PoolState, PoolStatus, Requests, ScanFunction, ScanState, ScanStatus, UnsupportedFeature,
-    VdevAux, VdevState, VdevStats, VdevStatus,
+    CheckpointState, CheckpointStatus, DedupStatus, FoundPool, PoolState, PoolStatus, RemovalStatus, Requests, ScanFunction, ScanState, ScanStatus,
+    UnsupportedFeature, VdevAux, VdevState, VdevStats, VdevStatus,
 };

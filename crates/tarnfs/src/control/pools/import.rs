@@ -4,10 +4,12 @@ use std::path::PathBuf;
 
 use engine::error::ErrorKind;
 use engine::host::{Host, RealHost};
+use engine::pool::auxiliary::Auxiliary;
 use engine::pool::import::Candidate;
 
 use super::create::{PoolSettings, When};
 use super::{Failure, FailureKind, Imported, Pools, names};
+use crate::control::auxiliary::AuxiliaryStatus;
 use crate::control::{FoundPool, ImportRewound, PoolImport, PoolScan, scan};
 use crate::{ImportOptions, Pool, Rewind, Rewound};
 
@@ -59,6 +61,10 @@ impl Pools {
             other => other.map_err(|error| import_failure(&error))?,
         };
         let mut imported = Imported::new(pool);
+        match Auxiliary::read(&imported.pool.engine().dsl.meta.mos) {
+            Ok(auxiliary) => imported.auxiliary = AuxiliaryStatus::find(candidate, &auxiliary),
+            Err(error) => tracing::warn!(pool = import.name, %error, "its spares and cache devices are not known"),
+        }
         imported.altroot = settings.altroot;
         imported.cachefile = settings.cachefile;
         let engine = imported.pool.engine().clone();

@@ -40,6 +40,7 @@ use std::sync::Arc;
 
 use engine::tunables::Tunables;
 
+use super::auxiliary::AuxiliaryStatus;
 use super::backend::Backend;
 use super::failure::{Failure, FailureKind};
 use super::maintenance::*;
@@ -190,6 +191,8 @@ pub(crate) struct Imported {
     pub(crate) load_guid: u64,
     /// When it was imported, on the host's clock.
     pub(crate) since_ns: u64,
+    /// Its hot spares and cache devices, as they were when it was imported.
+    auxiliary: AuxiliaryStatus,
     /// What was wrong with its devices when somebody looked last.
     watched: BTreeMap<u64, events::Watched>,
 }
@@ -198,7 +201,7 @@ impl Imported {
     fn new(pool: Arc<Pool>) -> Imported {
         let host = pool.engine().context.host.clone();
         let (load_guid, since_ns) = (host.random(), host.now_ns());
-        Imported { pool, altroot: None, cachefile: None, load_guid, since_ns, watched: BTreeMap::new() }
+        Imported { pool, altroot: None, cachefile: None, load_guid, since_ns, auxiliary: AuxiliaryStatus::default(), watched: BTreeMap::new() }
     }
 }
 
