@@ -86,3 +86,19 @@ fn spares_caches_checkpoints_and_removals_have_their_lines() {
         assert!(out.contains(wanted), "{line}: {out}");
     }
 }
+
+/// `written@SNAPSHOT` was always a dash. Since the snapshot before it is what `written` says; OpenZFS's manifest has that.
+#[test]
+fn what_was_written_since_a_snapshot_is_told() {
+    let recorded = Golden { json: Json::Null, name: "g_snap".to_owned() };
+    let Some((mut real, _images)) = imported("snap", &recorded) else { return };
+    let mut get = |property: &str, dataset: &str| sh(&mut real, &format!("zfs get -Hp -o value,source {property} {dataset}")).out;
+    assert_eq!(get("written@three", "g_snap"), "81920\tlocal\n");
+    assert_eq!(get("written@one", "g_snap/a@two"), "262144\tlocal\n");
+    assert_eq!(get("written@g_snap/promoted@one", "g_snap/a/b@three"), "299008\tlocal\n");
+    // Of a clone: what it wrote itself and what its snapshot has of its own.
+    assert_eq!(get("written@g_snap/a@two", "g_snap/clone@c1"), "192512\tlocal\n");
+    for (property, dataset) in [("written@two", "g_snap/a@one"), ("written@none", "g_snap/a"), ("written@one", "g_snap/a@one"), ("written@three", "g_snap/a#bm1")] {
+        assert_eq!(get(property, dataset), "-\t-\n", "{property} {dataset}");
+    }
+}
