@@ -394,3 +394,32 @@ fn a_volume_can_reserve_all_it_may_take() {
     assert_eq!(reserved, Value::Number((8 << 20) + 8 * 2 * (128 << 10)));
     rig.export("tank");
 }
+
+/// What was written while `readonly` was off is accepted from the kernel after it was set; `fsync` said that it was safe then, and
+/// did nothing: after a power failure it was gone.
+#[test]
+fn fsync_keeps_what_was_written_before_readonly_was_set() {
+    let mut rig = Rig::new();
+    let image = rig.image("a.img");
+    rig.create("tank", &[&image], Vec::new()).unwrap();
+    rig.make("tank/a", Vec::new()).unwrap();
+    let credentials = crate::Credentials::root();
+    let files = rig.pools.pool("tank").unwrap().file_system("tank/a").unwrap();
+    let inode = files.create(files.root(), b"f", 0o100_644, 0, &credentials).unwrap().inode;
+    rig.set("tank/a", Setting::new("readonly", 1)).unwrap();
+    assert!(files.is_read_only());
+    files.write(inode, crate::WriteMode::Collected(0), b"late", &credentials).unwrap();
+    files.fsync(inode).unwrap();
+    // The power goes.
+    let after = Rig::new();
+    std::fs::copy(&image, after.directory.path().join("a.img")).unwrap();
+    let mut after = after;
+    let guid = after.found()[0].status.guid;
+    after.import(guid, "tank", false, Vec::new()).unwrap();
+    let again = after.pools.pool("tank").unwrap().file_system("tank/a").unwrap();
+    let found = again.lookup(again.root(), b"f").unwrap();
+    assert_eq!(again.read(found.inode, 0, 100).unwrap(), b"late");
+    drop((files, again));
+    after.export("tank");
+    rig.export("tank");
+}
