@@ -197,6 +197,7 @@ fn check_pool_value(property: &Property, name: &str, value: &Value, when: When) 
         "cachefile" if !text.is_empty() && text != "none" && !text.starts_with('/') => {
             Err(bad(format!("property '{name}' must be empty, an absolute path, or 'none'")))
         }
+        "cachefile" if text.starts_with('/') => check_cache_file(text),
         "comment" if !text.bytes().all(|b| (b' '..=b'~').contains(&b)) => Err(bad("comment may only have printable characters")),
         "comment" if text.len() > 32 => Err(bad("comment must not exceed 32 characters")),
         "readonly" if when != When::Importing => Err(bad(format!("property '{name}' can only be set at import time"))),
@@ -205,6 +206,18 @@ fn check_pool_value(property: &Property, name: &str, value: &Value, when: When) 
         }
         _ => Ok(()),
     }
+}
+
+/// A file of that name can be made: an import that then has no cache file would look as if it had one.
+fn check_cache_file(path: &str) -> Result<(), Failure> {
+    let (directory, file) = path.rsplit_once('/').unwrap_or(("", path));
+    if matches!(file, "" | "." | "..") {
+        return Err(bad(format!("'{path}' is not a valid file")));
+    }
+    if !directory.is_empty() && !std::path::Path::new(directory).is_dir() {
+        return Err(bad(format!("'{directory}' is not a valid directory")));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -257,6 +270,9 @@ mod tests {
         let one = |name: &str, text: &str, when| pool_setting(name, text, when).map_err(|failure| failure.message);
         assert_eq!(one("ashift", "12", When::Creating), Ok(Setting::new("ashift", 12)));
         assert_eq!(one("feature@lz4_compress", "enabled", When::Existing), Ok(Setting::new("feature@lz4_compress", "enabled")));
+        assert_eq!(one("cachefile", "/dev/null", When::Importing), Ok(Setting::new("cachefile", "/dev/null")));
+        assert_eq!(one("cachefile", "/missing/directory/file", When::Importing), Err("'/missing/directory' is not a valid directory".into()));
+        assert_eq!(one("cachefile", "/dev/..", When::Existing), Err("'/dev/..' is not a valid file".into()));
         assert!(one("ashift", "17", When::Creating).unwrap_err().contains("only values between 9 and 16"));
         assert!(one("readonly", "on", When::Existing).unwrap_err().contains("import time"));
         assert!(one("size", "1", When::Existing).unwrap_err().contains("readonly"));

@@ -2,8 +2,8 @@
 //!
 //! # Theory
 //! One thread accepts; each connection has a thread, which reads requests one after the other. Requests of all
-//! connections take turns at the backend: administrative verbs change one thing at a time. File operations do not come
-//! this way.
+//! connections take turns at the backend: administrative verbs change one thing at a time. Those that only look at pools, and `zpool
+//! clear`, are answered beside one that takes long ([`Beside`]): it may be waiting for just that. File operations do not come this way.
 //!
 //! Only the daemon's own user and root are listened to.
 
@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use tarnfs::control::wire::{read_message, write_message};
-use tarnfs::control::{Backend, Failure, FailureKind, Reply, Request, execute};
+use tarnfs::control::{Backend, Beside, Failure, FailureKind, Reply, Request, execute};
 
 use crate::Place;
 
@@ -43,6 +43,11 @@ pub trait Service: Backend + Send + 'static {
 
     /// Called every second or so: file systems that somebody unmounted, snapshots that nobody uses.
     fn tidy(&mut self) {}
+
+    /// Who answers while a request has its turn.
+    fn beside(&self) -> Option<Beside> {
+        None
+    }
 }
 
 /// What the outside may tell a running daemon.
@@ -102,10 +107,11 @@ impl ControlSocket {
 
     /// Serves until the switch says so, or until nobody needs the daemon; then asks the backend to quit.
     pub fn serve<B: Service>(mut self, backend: &Arc<Mutex<B>>, switch: &Arc<Switch>) -> Result<(), Failure> {
+        let served = Served { backend: Arc::clone(backend), beside: backend.lock().beside(), switch: Arc::clone(switch) };
         let mut idle = 0;
         let mut ticks = 0u32;
         loop {
-            self.accept_all(backend, switch);
+            self.accept_all(&served);
             if switch.is_ending() {
                 break;
             }
@@ -123,7 +129,7 @@ impl ControlSocket {
             if idle > limit {
                 // From now on new commands find no socket; who came at the last moment is still served.
                 let _ = fs::remove_file(self.place.socket());
-                self.accept_all(backend, switch);
+                self.accept_all(&served);
                 while switch.connections.load(Ordering::SeqCst) > 0 {
                     thread::sleep(Duration::from_millis(5));
                 }
@@ -162,11 +168,11 @@ impl ControlSocket {
         }
     }
 
-    fn accept_all<B: Service>(&self, backend: &Arc<Mutex<B>>, switch: &Arc<Switch>) {
+    fn accept_all<B: Service>(&self, served: &Served<B>) {
         loop {
             match self.listener.accept() {
                 Ok((stream, _)) => {
-                    if let Err(error) = admit(stream, backend, switch) {
+                    if let Err(error) = admit(stream, served) {
                         tracing::warn!(%error, "a connection was refused");
                     }
                 }
@@ -187,7 +193,8 @@ impl ControlSocket {
 }
 
 /// Checks who calls, and starts a thread for them.
-fn admit<B: Service>(stream: UnixStream, backend: &Arc<Mutex<B>>, switch: &Arc<Switch>) -> io::Result<()> {
+fn admit<B: Service>(stream: UnixStream, served: &Served<B>) -> io::Result<()> {
+    let switch = &served.switch;
     let peer = socket_peercred(&stream)?;
     if !peer.uid.is_root() && peer.uid != geteuid() {
         return Err(io::Error::new(ErrorKind::PermissionDenied, format!("user {}", peer.uid.as_raw())));
@@ -197,12 +204,12 @@ fn admit<B: Service>(stream: UnixStream, backend: &Arc<Mutex<B>>, switch: &Arc<S
     }
     stream.set_nonblocking(false)?;
     switch.connections.fetch_add(1, Ordering::SeqCst);
-    let (backend, counted) = (Arc::clone(backend), Arc::clone(switch));
+    let own = Served { backend: Arc::clone(&served.backend), beside: served.beside.clone(), switch: Arc::clone(switch) };
     let started = thread::Builder::new().name("control".to_owned()).spawn(move || {
-        if let Err(error) = converse(stream, &backend, &counted) {
+        if let Err(error) = converse(stream, &own) {
             tracing::debug!(%error, "a connection ended early");
         }
-        counted.connections.fetch_sub(1, Ordering::SeqCst);
+        own.switch.connections.fetch_sub(1, Ordering::SeqCst);
     });
     if let Err(error) = started {
         switch.connections.fetch_sub(1, Ordering::SeqCst);
@@ -211,34 +218,51 @@ fn admit<B: Service>(stream: UnixStream, backend: &Arc<Mutex<B>>, switch: &Arc<S
     Ok(())
 }
 
-fn converse<B: Service>(mut stream: UnixStream, backend: &Mutex<B>, switch: &Switch) -> io::Result<()> {
+fn converse<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Result<()> {
     while let Some(request) = read_message::<Request>(&mut stream)? {
-        switch.calls.fetch_add(1, Ordering::Relaxed);
+        served.switch.calls.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(?request, "request");
         let quit = request == Request::Quit;
-        let reply = answer(backend, request);
+        let reply = served.answer(request);
         if quit && matches!(reply, Reply::Done) {
-            switch.end();
+            served.switch.end();
         }
         write_message(&mut stream, &reply)?;
     }
     Ok(())
 }
 
-/// The end of a transaction may wait for the pool; the others need not wait for it.
-fn carry_out<B: Service>(backend: &Mutex<B>, request: Request) -> Reply {
-    let Request::TransactionEnd(end) = request else { return execute(&mut *backend.lock(), request) };
-    let job = backend.lock().transaction_end(end);
-    job.and_then(|job| job()).map_or_else(Reply::Failed, |()| Reply::Done)
+/// Who answers, and what the daemon knows of its callers.
+struct Served<B> {
+    backend: Arc<Mutex<B>>,
+    beside: Option<Beside>,
+    switch: Arc<Switch>,
 }
 
-/// A panic in a verb is that verb's failure; the pools stay served.
-fn answer<B: Service>(backend: &Mutex<B>, request: Request) -> Reply {
-    match request {
-        Request::Ping => Reply::Done,
-        request => catch_unwind(AssertUnwindSafe(|| carry_out(backend, request))).unwrap_or_else(|_| {
-            tracing::error!("a request panicked");
-            Reply::Failed(Failure::with(FailureKind::Other, "internal error: the request panicked; see the daemon's log"))
-        }),
+impl<B: Service> Served<B> {
+    /// What may wait for the pool is done without the lock; the others need not wait for it.
+    fn carry_out(&self, request: Request) -> Reply {
+        if self.backend.is_locked()
+            && let Some(reply) = self.beside.as_ref().and_then(|beside| beside.answer(&request))
+        {
+            return reply;
+        }
+        let job = match request {
+            Request::TransactionEnd(end) => self.backend.lock().transaction_end(end),
+            Request::PoolSync(select) => self.backend.lock().pool_sync(select),
+            request => return execute(&mut *self.backend.lock(), request),
+        };
+        job.and_then(|job| job()).map_or_else(Reply::Failed, |()| Reply::Done)
+    }
+
+    /// A panic in a verb is that verb's failure; the pools stay served.
+    fn answer(&self, request: Request) -> Reply {
+        match request {
+            Request::Ping => Reply::Done,
+            request => catch_unwind(AssertUnwindSafe(|| self.carry_out(request))).unwrap_or_else(|_| {
+                tracing::error!("a request panicked");
+                Reply::Failed(Failure::with(FailureKind::Other, "internal error: the request panicked; see the daemon's log"))
+            }),
+        }
     }
 }

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tarnfs::control::Pools;
+use tarnfs::control::{Beside, Pools};
 
 pub use client::Client;
 pub use control_socket::{ControlSocket, Service, Switch};
@@ -50,6 +50,10 @@ impl Service for Pools {
 
     fn tidy(&mut self) {
         Pools::tidy(self);
+    }
+
+    fn beside(&self) -> Option<Beside> {
+        Some(Pools::beside(self))
     }
 }
 

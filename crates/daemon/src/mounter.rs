@@ -22,7 +22,7 @@ use std::sync::Arc;
 use fuse::{Errno, MountOptions, SessionOptions, Timestamp, TransportChoice};
 use rustix::mount::MountFlags;
 use rustix::process::geteuid;
-use tarnfs::control::{Failure, FailureKind, Job, Mount, MountPlan, Mounter, TransactionBegin, TransactionEnd, TransactionPlace};
+use tarnfs::control::{Failure, FailureKind, Flush, Job, Mount, MountPlan, Mounter, TransactionBegin, TransactionEnd, TransactionPlace};
 use tarnfs::{AccessTime, Error, FileSystem, Pool};
 
 use crate::mounts::{MountHow, Mounts, SUBTYPE, renamed};
@@ -400,15 +400,18 @@ impl Mounter for FuseMounter {
         }
     }
 
-    fn flush(&mut self, pool: &Arc<Pool>) {
+    fn flush(&mut self, pool: &Arc<Pool>) -> Flush {
         let name = pool.name();
         let of_pool = |mount: &Mount| mount.dataset.split(['/', '@']).next() == Some(&name);
-        for Mount { dataset, .. } in self.mounts.list().into_iter().filter(of_pool) {
-            let Some(path) = self.mounts.path(&dataset) else { continue };
-            if let Err(error) = std::fs::File::open(path).and_then(|root| Ok(rustix::fs::syncfs(&root)?)) {
-                tracing::warn!(dataset, %error, "what the kernel has in its cache could not be had");
+        let mounts = self.mounts.list().into_iter().filter(of_pool);
+        let places: Vec<(String, PathBuf)> = mounts.filter_map(|mount| Some((mount.dataset.clone(), self.mounts.path(&mount.dataset)?.to_owned()))).collect();
+        Box::new(move || {
+            for (dataset, path) in places {
+                if let Err(error) = std::fs::File::open(path).and_then(|root| Ok(rustix::fs::syncfs(&root)?)) {
+                    tracing::warn!(dataset, %error, "what the kernel has in its cache could not be had");
+                }
             }
-        }
+        })
     }
 
     fn tidy(&mut self) {

@@ -5,11 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tarnfs::control::*;
+use tarnfs::Pool;
 
 use super::*;
 
@@ -34,7 +36,7 @@ impl Backend for Fake {
         Ok(())
     }
 
-    fn pool_sync(&mut self, select: PoolSelect) -> Result<(), Failure> {
+    fn pool_sync(&mut self, select: PoolSelect) -> Result<Job, Failure> {
         match select.name.as_deref() {
             Some("panic") => panic!("asked to"),
             Some("slow") => thread::sleep(Duration::from_millis(50)),
@@ -43,7 +45,7 @@ impl Backend for Fake {
             _ => {}
         }
         self.syncs += 1;
-        Ok(())
+        Ok(Box::new(|| Ok(())))
     }
 
     fn mount_list(&mut self) -> Result<Vec<Mount>, Failure> {
@@ -89,7 +91,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// A place, and a daemon in this process.
-fn start(fake: Fake) -> (tempfile::TempDir, Place, Arc<Switch>, thread::JoinHandle<()>) {
+fn start<S: Service>(fake: S) -> (tempfile::TempDir, Place, Arc<Switch>, thread::JoinHandle<()>) {
     let directory = tempfile::tempdir().unwrap();
     let place = Place::at(directory.path().join("run/daemon.sock"));
     let socket = ControlSocket::claim(&place).unwrap().expect("the place is free");
@@ -233,4 +235,106 @@ fn a_daemon_that_cannot_start_is_reported() {
     let place = Place::at(directory.path().join("daemon.sock"));
     let error = Client::connect_or_start_with(&place, || Command::new("false")).unwrap_err();
     assert!(error.to_string().contains("ended at once"), "{error}");
+}
+
+/// A kernel that hands over what it has, or ends a mount, only when it is told to.
+struct Stuck {
+    begun: Sender<()>,
+    release: Arc<Mutex<Receiver<()>>>,
+}
+
+impl Stuck {
+    fn wait(begun: &Sender<()>, release: &Mutex<Receiver<()>>) {
+        begun.send(()).unwrap();
+        release.lock().recv_timeout(Duration::from_secs(30)).unwrap();
+    }
+}
+
+impl Mounter for Stuck {
+    fn mount(&mut self, _: MountPlan) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn remount(&mut self, _: &Arc<Pool>, _: &str, _: &[String]) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn unmount(&mut self, _: &str, _: bool) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn unmount_tree(&mut self, _: &str, _: bool) -> Result<(), Failure> {
+        Stuck::wait(&self.begun, &self.release);
+        Ok(())
+    }
+
+    fn is_mounted(&self, _: &str) -> bool {
+        false
+    }
+
+    fn list(&self) -> Vec<Mount> {
+        Vec::new()
+    }
+
+    fn refresh(&mut self, _: &Arc<Pool>) {}
+
+    fn flush(&mut self, _: &Arc<Pool>) -> Flush {
+        let (begun, release) = (self.begun.clone(), Arc::clone(&self.release));
+        Box::new(move || Stuck::wait(&begun, &release))
+    }
+}
+
+fn create(directory: &std::path::Path, name: &str) -> Request {
+    let path = directory.join(format!("{name}.img"));
+    std::fs::File::create_new(&path).unwrap().set_len(128 << 20).unwrap();
+    Request::PoolCreate(PoolCreate {
+        name: name.into(),
+        temporary_name: None,
+        vdevs: vec![VdevSpec { kind: VdevKind::File, path: Some(path), class: AllocationClass::Normal, children: Vec::new() }],
+        force: false,
+        properties: vec![Setting::new("cachefile", "none")],
+        features: FeatureChoice { all_others: true, ..FeatureChoice::default() },
+        dataset_properties: vec![Setting::new("mountpoint", "none")],
+        command: CommandLine::default(),
+    })
+}
+
+/// While 'zpool sync' or 'zpool export' waited for the kernel and that for the devices of a pool, nobody could ask for the status of any
+/// pool, and 'zpool clear', which the devices waited for, waited for them.
+#[test]
+fn what_waits_for_a_pool_holds_nobody_up() {
+    let ((begun, has_begun), (release, released)) = (channel(), channel());
+    let stuck = Stuck { begun, release: Arc::new(Mutex::new(released)) };
+    let (directory, place, switch, serving) = start(Pools::new(stuck));
+    let call = |request: &Request| Client::connect(&place).unwrap().unwrap().call(request);
+    for name in ["tank", "other"] {
+        assert_eq!(call(&create(directory.path(), name)), Reply::Done);
+    }
+    let one = |name: &str| PoolSelect { name: Some(name.into()), properties: Wanted::Only(vec!["size".into()]) };
+    let export = Request::PoolExport(PoolExport { name: "tank".into(), force: false, hard_force: false });
+    for (slow, has_turn) in [(sync("tank"), false), (export, true)] {
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| call(&slow));
+            has_begun.recv_timeout(Duration::from_secs(15)).unwrap();
+            // Each of these would wait until the channel gives up.
+            let asked = Instant::now();
+            for name in ["tank", "other"] {
+                assert!(matches!(call(&Request::PoolStatus(one(name))), Reply::Status(found) if found[0].name == name));
+                assert!(matches!(call(&Request::PoolList(one(name))), Reply::Pools(found) if found[0].properties.len() == 1));
+                assert_eq!(call(&Request::PoolClear(PoolClear { name: name.into(), device: None })), Reply::Done);
+            }
+            assert!(matches!(call(&Request::PoolStatus(one("none"))), Reply::Failed(failure) if failure.kind == FailureKind::NoSuchPool));
+            if !has_turn {
+                assert!(matches!(call(&Request::MountList), Reply::Mounts(_)));
+            }
+            assert!(asked.elapsed() < Duration::from_secs(15) && !waits.is_finished(), "{slow:?}");
+            release.send(()).unwrap();
+            assert_eq!(waits.join().unwrap(), Reply::Done, "{slow:?}");
+        });
+    }
+    assert!(matches!(call(&Request::PoolStatus(one("tank"))), Reply::Failed(failure) if failure.kind == FailureKind::NoSuchPool));
+    switch.end();
+    has_begun.recv_timeout(Duration::from_secs(15)).unwrap();
+    release.send(()).unwrap();
+    serving.join().unwrap();
 }

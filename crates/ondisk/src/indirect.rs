@@ -31,8 +31,12 @@ pub const OBSOLETE_MAP: &str = "com.delphix:indirect_obsolete_sm";
 pub const NO_VDEV: u64 = u64::MAX;
 /// Words of [`RemovalPhys`] that are read.
 pub const REMOVAL_WORDS: usize = 7;
+/// `RemovalPhys::state`: nothing was ever removed.
+pub const REMOVAL_NONE: u64 = 0;
 /// `RemovalPhys::state`: being copied.
 pub const REMOVAL_ACTIVE: u64 = 1;
+/// `RemovalPhys::state`: done.
+pub const REMOVAL_FINISHED: u64 = 2;
 
 /// One run of bytes that was moved as a whole.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -70,15 +74,25 @@ pub struct RemovalPhys {
     pub vdev: u64,
     /// The vdev whose removal ended last.
     pub previous: u64,
+    /// When it began, in seconds since 1970.
+    pub start_time: u64,
+    /// When it ended.
+    pub end_time: u64,
+    /// Bytes that have to be copied.
+    pub to_copy: u64,
+    /// Bytes that were.
+    pub copied: u64,
 }
 
 impl RemovalPhys {
     /// From the words of the entry.
     pub fn from_words(words: &[u64]) -> Result<RemovalPhys, Corruption> {
-        match words {
-            [state, vdev, previous, ..] => Ok(RemovalPhys { state: *state, vdev: *vdev, previous: *previous }),
-            _ => Err(Corruption::new("device removal", "words", words.len() as u64)),
-        }
+        let [state, vdev, previous, rest @ ..] = words else {
+            return Err(Corruption::new("device removal", "words", words.len() as u64));
+        };
+        let word = |index: usize| rest.get(index).copied().unwrap_or(0);
+        let [start_time, end_time, to_copy, copied] = [word(0), word(1), word(2), word(3)];
+        Ok(RemovalPhys { state: *state, vdev: *vdev, previous: *previous, start_time, end_time, to_copy, copied })
     }
 }
 
@@ -116,6 +130,7 @@ mod tests {
         raw.target.location = 0.into();
         assert!(raw.decode().is_err());
         assert!(RemovalPhys::from_words(&[0, 1]).is_err());
-        assert_eq!(RemovalPhys::from_words(&[2, 1, 1, 0, 0, 5, 5]).unwrap(), RemovalPhys { state: 2, vdev: 1, previous: 1 });
+        let removal = RemovalPhys { state: 2, vdev: 1, previous: 1, start_time: 3, end_time: 4, to_copy: 6, copied: 5 };
+        assert_eq!(RemovalPhys::from_words(&[2, 1, 1, 3, 4, 6, 5]).unwrap(), removal);
     }
 }

@@ -35,6 +35,19 @@ fn operand(word: &OsStr) -> Operand<'_> {
     Operand::Host(word)
 }
 
+/// A path that does not leave the tree in which it starts: above the root is the root.
+fn within(path: &[u8]) -> Vec<u8> {
+    let mut inside: Vec<&[u8]> = Vec::new();
+    for name in components(path) {
+        if name == b".." {
+            inside.pop();
+        } else {
+            inside.push(name);
+        }
+    }
+    inside.join(&b'/')
+}
+
 /// A tree, and where in it.
 pub(super) struct Place {
     pub(super) tree: Box<dyn Tree>,
@@ -70,10 +83,10 @@ impl<'a> Places<'a> {
         match operand(text) {
             Operand::Host(path) => Ok(Place { tree: Box::new(HostTree::new(PathBuf::from(path))), path: Vec::new(), is_host: true }),
             Operand::Dataset { name, path } => {
-                let path = components(path).fold(Vec::new(), |path, name| join(&path, name));
                 if let Some(mounted) = self.mounted(session, name)? {
-                    return Ok(Place { tree: Box::new(HostTree::new(mounted)), path, is_host: false });
+                    return Ok(Place { tree: Box::new(HostTree::new(mounted)), path: within(path), is_host: false });
                 }
+                let path = components(path).fold(Vec::new(), |path, name| join(&path, name));
                 let pool = self.pool(names::pool_of(name), false)?;
                 Ok(Place { tree: Box::new(PoolTree::new(pool, name)?), path, is_host: false })
             }
@@ -149,6 +162,14 @@ impl<'a> Places<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of a mounted file system `tank:/../etc` was the system's own `/etc`, for `cp` too; of one that was not mounted it was `tank:/etc`.
+    #[test]
+    fn a_path_stays_in_its_file_system() {
+        for (path, inside) in [("/../../etc", "etc"), ("/a/./b/../c/", "a/c"), ("/a/..", ""), ("", ""), ("/..a/b..", "..a/b..")] {
+            assert_eq!(within(path.as_bytes()), inside.as_bytes(), "{path}");
+        }
+    }
 
     #[test]
     fn a_colon_means_a_dataset() {

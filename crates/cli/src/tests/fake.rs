@@ -131,8 +131,8 @@ impl Backend for FakeBackend {
         self.check(&set.name)
     }
 
-    fn pool_sync(&mut self, _: PoolSelect) -> Done {
-        Ok(())
+    fn pool_sync(&mut self, _: PoolSelect) -> Result<Job, Failure> {
+        Ok(Box::new(|| Ok(())))
     }
 
     fn pool_history(&mut self, _: PoolSelect) -> Result<Vec<PoolHistory>, Failure> {

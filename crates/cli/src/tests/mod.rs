@@ -6,6 +6,7 @@
 mod fake;
 mod golden;
 mod random;
+mod real;
 mod upkeep;
 mod zfs;
 mod zpool;
@@ -31,7 +32,7 @@ struct Ran {
 }
 
 /// Runs a command line: `zpool list -H`.
-fn run(backend: &mut FakeBackend, line: &[&str]) -> Ran {
+fn run(backend: &mut dyn Control, line: &[&str]) -> Ran {
     let words: Vec<String> = line[1..].iter().map(|word| (*word).to_owned()).collect();
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut session = Session { control: backend, out: &mut out, err: &mut err, now: 1_795_180_000, zone: TimeZone::UTC, history: crate::session::History::default() };
@@ -45,7 +46,7 @@ fn run(backend: &mut FakeBackend, line: &[&str]) -> Ran {
 }
 
 /// Runs a command line without quotes.
-fn sh(backend: &mut FakeBackend, line: &str) -> Ran {
+fn sh(backend: &mut dyn Control, line: &str) -> Ran {
     let words: Vec<&str> = line.split_whitespace().collect();
     run(backend, &words)
 }

@@ -47,7 +47,7 @@ const LONG: &[Long] = &[
 ];
 
 const USAGE: &str = "Usage:\tzdb [-bcCdhLmPSuv] [--json] [-e [-p <path> ...]] [<poolname>[/<dataset>] [<object> ...]]
-\tzdb -R [-e [-p <path> ...]] <poolname> <vdev>:<offset>:<size>[:<flags>]
+\tzdb -R [-e [-p <path> ...]] <poolname> <vdev>:<offset>:<size>[:<flags>] ...
 \tzdb -E <word0>:...:<word15>
 \tzdb -l [-qu] [--json] <device> ...
 
@@ -60,7 +60,7 @@ const USAGE: &str = "Usage:\tzdb [-bcCdhLmPSuv] [--json] [-e [-p <path> ...]] [<
         -h --history                 pool history
         -l --label                   read label contents
         -m --metaslabs               metaslabs
-        -R --read-block              read and show a block; flags: c d i r v
+        -R --read-block              read and show blocks; flags: b c d e g i r v
         -S --simulate-dedup          simulate dedup to measure effect
         -u --uberblock               uberblock
         -v --verbose                 verbose (applies to all others)
@@ -184,7 +184,7 @@ fn run_parsed(session: &mut Session<'_>, words: &[String]) -> Result<u8, Stop> {
     }
     match operands.as_slice() {
         [words] if flags.embedded => Ok(raw::embedded(session, words)),
-        [name, block] if flags.read_block => pool::read_block(session, &flags, name, block),
+        [name, blocks @ ..] if flags.read_block && !blocks.is_empty() => pool::read_blocks(session, &flags, name, blocks),
         _ if flags.read_block || flags.embedded => Err(Stop::Usage),
         [name, objects @ ..] => pool::run(session, &flags, name, objects),
         _ => Err(Stop::Usage),

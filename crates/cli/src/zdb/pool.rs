@@ -143,9 +143,16 @@ fn show_metaslabs(session: &mut Session<'_>, flags: &Flags, pool: &Pool) -> Resu
 }
 
 /// `-R`: one block, by its place.
-pub(super) fn read_block(session: &mut Session<'_>, flags: &Flags, name: &str, block: &str) -> Result<u8, Stop> {
+pub(super) fn read_blocks(session: &mut Session<'_>, flags: &Flags, name: &str, blocks: &[String]) -> Result<u8, Stop> {
     let pool = open(session, flags, name)?;
-    raw::read(session, &pool, block)
+    let mut code = 0;
+    for block in blocks {
+        code = code.max(match raw::read(session, &pool, block) {
+            Ok(code) | Err(Stop::Code(code)) => code,
+            Err(stop) => return Err(stop),
+        });
+    }
+    Ok(code)
 }
 
 pub(super) fn run(session: &mut Session<'_>, flags: &Flags, name: &str, objects: &[String]) -> Result<u8, Stop> {

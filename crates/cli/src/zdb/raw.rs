@@ -1,6 +1,9 @@
 //! `zdb -R` and `-E`: blocks by their place, and what a pointer holds itself.
 
+use std::sync::Arc;
+
 use engine::pool::Pool;
+use engine::vdev::TopVdev;
 use ondisk::blkptr::{BlkPtr, BlockPointer};
 
 use super::objects::compact;
@@ -8,6 +11,11 @@ use crate::session::{Session, Stop, complain, say};
 
 /// No block is larger.
 const BYTES_MAX: u64 = 16 << 20;
+
+/// Bytes of a block pointer.
+const POINTER_BYTES: u64 = size_of::<BlkPtr>() as u64;
+/// Places and sizes are in whole sectors.
+const SECTOR_BYTES: u64 = 512;
 
 /// What is to be done with a block that was read.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -17,98 +25,188 @@ struct BlockFlags {
     indirect: bool,
     checksum: bool,
     verbose: bool,
+    /// Words are turned round.
+    swap: bool,
+    /// One pointer, at this offset.
+    pointer: Option<u64>,
 }
 
 /// `vdev:offset:[logical/]physical[:flags]`, numbers in hexadecimal.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
-    vdev: u64,
+    vdev: String,
     offset: u64,
     logical: u64,
     physical: u64,
     flags: BlockFlags,
+    /// Letters that mean nothing.
+    ignored: Vec<char>,
 }
 
 fn parse(text: &str) -> Result<Wanted, String> {
-    let hex = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).map_err(|_| format!("'{text}' is no hexadecimal number"));
-    let parts: Vec<&str> = text.split(':').collect();
-    let ([vdev, offset, size] | [vdev, offset, size, _]) = parts.as_slice() else {
-        return Err("a block is named as vdev:offset:size[:flags]".to_owned());
+    let wrong = |why: &str| format!("Invalid block specifier: {text}  - {why}");
+    let hex = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
+    let mut parts = text.split(':');
+    let (vdev, offset) = (parts.next().unwrap_or(""), parts.next().unwrap_or("0"));
+    let sizes = parts.next().and_then(|sizes| {
+        let (logical, physical) = sizes.split_once('/').unwrap_or((sizes, sizes));
+        Some((hex(logical)?, hex(physical)?)).filter(|(logical, physical)| logical >= physical && *physical > 0 && *logical <= BYTES_MAX)
+    });
+    let Some((logical, physical)) = sizes else { return Err(wrong("invalid size(s)")) };
+    if logical % SECTOR_BYTES != 0 || physical % SECTOR_BYTES != 0 {
+        return Err(wrong("size must be a multiple of sector size"));
+    }
+    let Some(offset) = hex(offset).filter(|offset| offset % SECTOR_BYTES == 0) else {
+        return Err(wrong("offset must be a multiple of sector size"));
     };
-    let (logical, physical) = size.split_once('/').unwrap_or((size, size));
-    let vdev = vdev.parse().map_err(|_| format!("'{vdev}' is no number of a vdev"))?;
-    let mut flags = BlockFlags::default();
-    for letter in parts.get(3).unwrap_or(&"").chars() {
+    let words = parts.next().unwrap_or("");
+    let (flags, ignored) = parse_flags(words)?;
+    if flags == BlockFlags::default() && !words.is_empty() {
+        return Err(format!("Invalid flag arg: '{words}'"));
+    }
+    Ok(Wanted { vdev: vdev.to_owned(), offset, logical, physical, flags, ignored })
+}
+
+/// The letters; what follows a `b` is an offset.
+fn parse_flags(words: &str) -> Result<(BlockFlags, Vec<char>), String> {
+    let (mut flags, mut ignored) = (BlockFlags::default(), Vec::new());
+    let mut letters = words.chars().peekable();
+    while let Some(letter) = letters.next() {
         match letter {
             'r' => flags.raw = true,
             'd' => flags.decompress = true,
-            'i' => flags.indirect = true,
+            // A gang header is pointers, too.
+            'i' | 'g' => flags.indirect = true,
             'c' => flags.checksum = true,
             'v' => flags.verbose = true,
-            other => return Err(format!("flag '{other}' is not known; there are c d i r v")),
+            'e' => flags.swap = true,
+            'b' => {
+                let mut digits = String::new();
+                while let Some(digit) = letters.next_if(|next| next.is_ascii_digit() || matches!(next, 'a' | 'f' | 'A'..='F')) {
+                    digits.push(digit);
+                }
+                let offset = if digits.is_empty() { 0 } else { u64::from_str_radix(&digits, 16).unwrap_or(u64::MAX) };
+                if offset % POINTER_BYTES != 0 {
+                    return Err(format!("Block pointer offset {offset:#x} must be divisible by {:#x}", POINTER_BYTES));
+                }
+                flags.pointer = Some(offset);
+            }
+            other => ignored.push(other),
         }
     }
-    let wanted = Wanted { vdev, offset: hex(offset)?, logical: hex(logical)?, physical: hex(physical)?, flags };
-    if wanted.physical == 0 || wanted.logical == 0 || wanted.physical > BYTES_MAX || wanted.logical > BYTES_MAX {
-        return Err(format!("size must be from 1 to {BYTES_MAX:x} bytes"));
+    Ok((flags, ignored))
+}
+
+/// A vdev, and which copy of it: `0`, `0.1`, a path or the last part of one.
+fn find(pool: &Pool, name: &str) -> Option<(Arc<TopVdev>, Option<usize>)> {
+    let mut numbers = name.split('.').map(str::parse::<u64>);
+    if let Some(Ok(top)) = numbers.next()
+        && numbers.clone().all(|number| number.is_ok())
+    {
+        let top = pool.vdevs.top(top)?;
+        return match (numbers.next().and_then(Result::ok), numbers.next()) {
+            (None, _) => Some((top, None)),
+            (Some(copy), None) if top.leaves().len() > 1 => {
+                let copy = usize::try_from(copy).ok().filter(|copy| *copy < top.leaves().len())?;
+                Some((top, Some(copy)))
+            }
+            _ => None,
+        };
     }
-    Ok(wanted)
+    let is_called = |leaf: &str| leaf == name || leaf.rsplit('/').next() == Some(name);
+    pool.vdevs.tops().iter().find_map(|top| {
+        let copy = top.leaves().iter().position(|leaf| is_called(leaf.name()))?;
+        Some((top.clone(), Some(copy).filter(|_| top.leaves().len() > 1)))
+    })
 }
 
 pub(super) fn read(session: &mut Session<'_>, pool: &Pool, text: &str) -> Result<u8, Stop> {
     let wanted = parse(text).map_err(|words| {
-        complain!(session, "zdb: {words}");
+        complain!(session, "{words}");
         Stop::Code(1)
     })?;
-    let Some(top) = pool.vdevs.top(wanted.vdev) else {
+    for letter in &wanted.ignored {
+        complain!(session, "***Ignoring flag: {letter}");
+    }
+    let Some((top, copy)) = find(pool, &wanted.vdev) else {
         complain!(session, "***Invalid vdev: {}", wanted.vdev);
         return Ok(1);
     };
+    match (copy, top.leaves()) {
+        (None, [leaf]) => complain!(session, "Found vdev: {}", leaf.name()),
+        (Some(copy), leaves) => complain!(session, "Found vdev: {}", leaves[copy].name()),
+        (None, _) => complain!(session, "Found vdev type: {}", top.kind()),
+    }
     let mut data = vec![0; wanted.physical as usize];
-    if let Err(error) = top.read(wanted.offset, &mut data) {
+    let done = match copy {
+        Some(copy) => top.read_copy(copy, wanted.offset, &mut data),
+        None => top.read(wanted.offset, &mut data).map(drop),
+    };
+    if let Err(error) = done {
         complain!(session, "Read of {text} failed: {error}");
         return Ok(1);
     }
-    if wanted.flags.verbose || !wanted.flags.raw {
-        say!(session, "Found vdev: {}", top.leaves().first().map_or("?", |leaf| leaf.name()));
-    }
-    if wanted.flags.checksum {
-        for (name, sum) in checksums(&data) {
-            say!(session, "{name:>12}\tcksum={sum}");
+    show(session, pool, text, &wanted, data)
+}
+
+fn show(session: &mut Session<'_>, pool: &Pool, text: &str, wanted: &Wanted, physical: Vec<u8>) -> Result<u8, Stop> {
+    let flags = &wanted.flags;
+    let sums = if flags.checksum && !flags.raw { checksums(&physical, &pool.context.io.salt()) } else { Vec::new() };
+    let mut data = physical;
+    if flags.decompress {
+        let Some((name, plain)) = decompress(&data, wanted.logical as usize) else {
+            complain!(session, "Decompress of {text} failed");
+            return Ok(1);
+        };
+        if flags.verbose {
+            complain!(session, "{:05x} -> {:05x} ({name})", data.len(), plain.len());
         }
-        return Ok(0);
+        data = plain;
+    } else {
+        data.resize(wanted.logical as usize, 0);
     }
-    if wanted.flags.decompress {
-        match decompress(&data, wanted.logical as usize) {
-            Some((name, plain)) => {
-                if !wanted.flags.raw {
-                    say!(session, "decompressed with {name}");
-                }
-                data = plain;
-            }
-            None => {
-                complain!(session, "zdb: no compression gives {:x} bytes from these; try another size", wanted.logical);
-                return Ok(1);
-            }
-        }
+    if flags.swap && (flags.raw || flags.indirect || flags.pointer.is_some()) {
+        data.as_chunks_mut::<8>().0.iter_mut().for_each(|word| word.reverse());
     }
-    if wanted.flags.raw {
+    if let Some(offset) = flags.pointer {
+        let pointers = BlkPtr::slice_of(&data);
+        let Some(pointer) = usize::try_from(offset).ok().and_then(|offset| pointers.get(offset / POINTER_BYTES as usize)) else {
+            complain!(session, "invalid block pointer at this DVA");
+            return Ok(1);
+        };
+        say!(session, "{pointer}");
+    } else if flags.raw {
         let _ = session.out.write_all(&data);
-    } else if wanted.flags.indirect {
+    } else if flags.indirect {
         for pointer in BlkPtr::slice_of(&data) {
             say!(session, "{pointer}");
         }
     } else {
-        dump(session, text, &data);
+        dump(session, text, &data, flags.swap);
+    }
+    if !sums.is_empty() {
+        say!(session, "");
+    }
+    for (name, sum) in sums {
+        say!(session, "{name:>12}\tcksum={sum}");
     }
     Ok(0)
 }
 
-/// The checksums that need no key.
-fn checksums(data: &[u8]) -> Vec<(&'static str, String)> {
-    use transform::checksum::{fletcher2, fletcher4, sha256, sha512};
-    let sums = [("fletcher2", fletcher2(data, false)), ("fletcher4", fletcher4(data, false)), ("sha256", sha256(data)), ("sha512", sha512(data, false))];
-    sums.into_iter().map(|(name, sum)| (name, sum.map(|word| format!("{word:016x}")).join(":"))).collect()
+/// The checksums of a block, the keyed ones with the pool's salt.
+fn checksums(data: &[u8], salt: &[u8; 32]) -> Vec<(&'static str, String)> {
+    use transform::checksum::{BLAKE3, EDONR, FLETCHER2, FLETCHER4, SHA256, SHA512, SKEIN, checksum};
+    let all = [
+        ("fletcher2", FLETCHER2),
+        ("fletcher4", FLETCHER4),
+        ("sha256", SHA256),
+        ("sha512", SHA512),
+        ("skein", SKEIN),
+        ("edonr", EDONR),
+        ("blake3", BLAKE3),
+    ];
+    let text = |sum: [u64; 4]| sum.map(|word| format!("{word:016x}")).join(":");
+    all.into_iter().filter_map(|(name, algorithm)| Some((name, text(checksum(algorithm, data, false, salt)?)))).collect()
 }
 
 /// The first compression that makes sense of the bytes.
@@ -125,40 +223,39 @@ fn decompress(data: &[u8], logical: usize) -> Option<(&'static str, Vec<u8>)> {
 pub(super) fn embedded(session: &mut Session<'_>, text: &str) -> u8 {
     let words: Vec<u64> = text.split(':').filter_map(|word| u64::from_str_radix(word, 16).ok()).collect();
     if words.len() != 16 || text.split(':').count() != 16 {
-        complain!(session, "Error: invalid input format: a block pointer is 16 hexadecimal words with colons between them");
+        complain!(session, "invalid input format: a block pointer is 16 hexadecimal words with colons between them");
         return 1;
     }
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let Some(pointer) = BlkPtr::from_bytes(&bytes) else { return 1 };
     let Ok(BlockPointer::Embedded(found)) = pointer.decode() else {
-        complain!(session, "Error: this is no embedded block pointer: {}", compact(&pointer, 0));
+        complain!(session, "decode failed: this is no embedded block pointer: {}", compact(&pointer, 0));
         return 1;
     };
-    let plain = transform::compress::decompress(found.compression as u8, found.payload(), pointer.logical_size() as usize);
-    match plain {
+    match transform::compress::decompress(found.compression as u8, found.payload(), pointer.logical_size() as usize) {
         Ok(plain) => {
-            say!(session, "{pointer}");
-            dump(session, "", &plain);
+            let _ = session.out.write_all(&plain);
             0
         }
         Err(error) => {
-            complain!(session, "Error: the block cannot be decompressed: {error}");
+            complain!(session, "decode failed: {error}");
             1
         }
     }
 }
 
-/// Bytes as little-endian words, two on a line, and as text.
-fn dump(session: &mut Session<'_>, title: &str, data: &[u8]) {
-    say!(session, "\n{title}\n        0 1 2 3 4 5 6 7   8 9 a b c d e f  0123456789abcdef");
+/// Bytes in their order, sixteen on a line, and as text; `swap`: each word turned round.
+fn dump(session: &mut Session<'_>, title: &str, data: &[u8], swap: bool) {
+    let numbers = if swap { " 7 6 5 4 3 2 1 0   f e d c b a 9 8" } else { " 0 1 2 3 4 5 6 7   8 9 a b c d e f" };
+    say!(session, "\n{title}\n{:6}   {numbers}  0123456789abcdef", "");
     for (line, bytes) in data.chunks(16).enumerate() {
         let word = |at: usize| {
             let mut word = [0; 8];
             let part = bytes.get(at..bytes.len().min(at + 8)).unwrap_or_default();
             word[..part.len()].copy_from_slice(part);
-            u64::from_le_bytes(word)
+            if swap { u64::from_le_bytes(word) } else { u64::from_be_bytes(word) }
         };
-        let text: String = bytes.iter().map(|byte| if byte.is_ascii_graphic() { char::from(*byte) } else { '.' }).collect();
+        let text: String = bytes.iter().map(|byte| if matches!(byte, b' '..=b'~') { char::from(*byte) } else { '.' }).collect();
         say!(session, "{:06x}:  {:016x}  {:016x}  {text}", line * 16, word(0), word(8));
     }
 }
@@ -170,9 +267,21 @@ mod tests {
     #[test]
     fn places_are_read() {
         let flags = BlockFlags { raw: true, decompress: true, ..BlockFlags::default() };
-        assert_eq!(parse("0:1000:4000/200:dr"), Ok(Wanted { vdev: 0, offset: 0x1000, logical: 0x4000, physical: 0x200, flags }));
-        for bad in ["0:1000", "x:0:200", "0:zz:200", "0:0:0", "0:0:1000001", "0:0:200:q", "0:0:200:r:1"] {
-            assert!(parse(bad).is_err(), "{bad}");
+        let wanted = Wanted { vdev: "0".into(), offset: 0x1000, logical: 0x4000, physical: 0x200, flags, ignored: Vec::new() };
+        assert_eq!(parse("0:1000:4000/200:dr"), Ok(wanted));
+        assert_eq!(parse("/d0.img:0:200:vb80q").map(|wanted| (wanted.flags.pointer, wanted.ignored)), Ok((Some(0x80), vec!['q'])));
+        for (bad, why) in [
+            ("0:1000", "invalid size(s)"),
+            ("0:zz:200", "offset must be"),
+            ("0:1:200", "offset must be"),
+            ("0:0:0", "invalid size(s)"),
+            ("0:0:200/400", "invalid size(s)"),
+            ("0:0:1000001", "invalid size(s)"),
+            ("0:0:100", "size must be"),
+            ("0:0:200:q", "Invalid flag arg: 'q'"),
+            ("0:0:200:b10", "Block pointer offset 0x10 must be divisible by 0x80"),
+        ] {
+            assert!(parse(bad).unwrap_err().contains(why), "{bad}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What a ZAP holds, and how it is filled.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use engine::dmu::{Dnode, Objset};
@@ -20,6 +21,9 @@ const STARS: u64 = 40;
 /// Bytes of a chunk of a leaf: what it holds, and all of it.
 const CHUNK_DATA_BYTES: usize = 21;
 const CHUNK_BYTES: u64 = 24;
+/// Of a table of pointers and of leaves no more than this are looked at.
+const TABLE_BLOCKS_MAX: u64 = 1 << 20;
+const LEAVES_MAX: usize = 1 << 20;
 /// Texts that are bytes: keys and the salt.
 const BYTES: [&str; 5] =
     ["DSL_CRYPTO_MASTER_KEY_1", "DSL_CRYPTO_HMAC_KEY_1", "DSL_CRYPTO_IV", "DSL_CRYPTO_MAC", "org.illumos:checksum_salt"];
@@ -131,20 +135,24 @@ impl Shape {
 
 fn show_fat(session: &mut Session<'_>, dnode: &Arc<Dnode>, first: &[u8], header: &FatHeader) -> Result<(), Error> {
     let table = &header.pointer_table;
-    let mut pointers: Vec<u64> = Vec::new();
-    if table.block_count.get() == 0 {
-        pointers.extend(zap_fat::embedded_table(first).iter().map(|pointer| pointer.get()));
-    } else {
-        for block in 0..table.block_count.get().min(1 << 20) {
-            pointers.extend(zap_fat::table(&dnode.block(table.start_block.get() + block)?).iter().map(|pointer| pointer.get()));
-        }
-    }
-    pointers.dedup();
     let mut shape = Shape::default();
-    for leaf in pointers.into_iter().filter(|leaf| *leaf != 0 && *leaf <= dnode.max_block()) {
-        let block = dnode.block(leaf)?;
-        if zap_leaf::is_leaf(&block) {
-            shape.add(&block, table.shift.get());
+    let mut seen = BTreeSet::new();
+    let embedded = table.block_count.get() == 0;
+    // A table is not longer than its object, whatever its header says: what is behind that is holes.
+    let beyond = dnode.max_block().saturating_add(1);
+    let blocks = if embedded { 1 } else { table.block_count.get().min(beyond.saturating_sub(table.start_block.get())).min(TABLE_BLOCKS_MAX) };
+    for index in 0..blocks {
+        let block = if embedded { None } else { Some(dnode.block(table.start_block.get() + index)?) };
+        let pointers = block.as_ref().map_or_else(|| zap_fat::embedded_table(first), |block| zap_fat::table(block));
+        for leaf in pointers.iter().map(|pointer| pointer.get()).filter(|leaf| *leaf != 0 && *leaf < beyond) {
+            // Each leaf once, however often a damaged table has it.
+            if seen.last() == Some(&leaf) || seen.len() >= LEAVES_MAX || !seen.insert(leaf) {
+                continue;
+            }
+            let block = dnode.block(leaf)?;
+            if zap_leaf::is_leaf(&block) {
+                shape.add(&block, table.shift.get());
+            }
         }
     }
     say!(session, "\tFat ZAP stats:\n\t\tPointer table:");

@@ -205,7 +205,7 @@ fn print(session: &mut Session<'_>, flags: &Flags, statuses: &[PoolStatus], befo
     }
     for status in statuses {
         let mut table = Table { flags, before, width, age_ns: status.root.stats.age_ns, pool: &status.name };
-        let lines = table.print_vdev(session, &status.root, 0);
+        let lines = table.print_vdev(session, &status.root, 0) + table.print_caches(session, &status.caches);
         if lines > 0 && flags.verbose && flags.vdevs.is_empty() && !flags.scripted && flags.histogram.is_none() {
             separator(session, flags, width, None);
         }
@@ -261,6 +261,17 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
+    /// Prints the cache devices; returns how many lines those were.
+    fn print_caches(&mut self, session: &mut Session<'_>, caches: &[VdevStatus]) -> usize {
+        if !self.flags.verbose || caches.is_empty() {
+            return 0;
+        }
+        if !self.flags.scripted && self.flags.vdevs.is_empty() && self.flags.histogram.is_none() {
+            separator(session, self.flags, self.width, Some("cache"));
+        }
+        caches.iter().map(|cache| self.print_vdev(session, cache, 2)).sum()
+    }
+
     /// Prints a vdev and, if asked for, those below it; returns how many lines those were.
     fn print_vdev(&mut self, session: &mut Session<'_>, vdev: &VdevStatus, depth: usize) -> usize {
         if vdev.kind == VdevKind::Indirect {

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use disk::{Access, DiskRef};
 use engine::pool::config::PoolState;
-use engine::pool::import::discover;
 use engine::vdev::label::{DeviceLabels, clear_labels};
+use ondisk::nvlist::NvList;
 
 use super::pools;
 use super::vdev_spec::io_words;
@@ -30,6 +30,21 @@ fn open(name: &str, access: Access) -> std::io::Result<DiskRef> {
     }
 }
 
+/// In which way a device is part of a pool, and of which one; "": of none that anybody could want. `None`: the label does not say.
+/// That is what it says of itself: whether the pool could be imported does not matter.
+fn member_of(config: &NvList) -> Option<(&'static str, &str)> {
+    let state = config.u64("state").and_then(PoolState::from_number)?;
+    if matches!(state, PoolState::Spare | PoolState::CacheDevice) || config.u64("txg") == Some(0) {
+        return Some(("", "?"));
+    }
+    let pool = config.str("name")?;
+    Some(match state {
+        PoolState::Destroyed => ("", pool),
+        PoolState::Exported => ("exported", pool),
+        _ => ("potentially active", pool),
+    })
+}
+
 /// The number is the exit code.
 fn clear(session: &mut Session<'_>, device: &str, force: bool) -> Result<(), u8> {
     let found = match open(device, Access::Inspect) {
@@ -45,28 +60,28 @@ fn clear(session: &mut Session<'_>, device: &str, force: bool) -> Result<(), u8>
         }
     };
     let name = found.name().to_owned();
-    if DeviceLabels::read(&*found).newest_config().is_none() {
+    let labels = DeviceLabels::read(&*found);
+    let Some(config) = labels.newest_config() else {
         complain!(session, "failed to clear label for {name}");
         return Err(NO_LABEL);
-    }
-    let candidates = discover(vec![found]);
-    if let Some(candidate) = candidates.first() {
-        let pool = &candidate.config.name;
-        let what = match candidate.config.state {
-            PoolState::Destroyed => "",
-            PoolState::Exported => "exported",
-            _ => "potentially active",
-        };
-        if !what.is_empty() && !force {
-            complain!(session, "use '-f' to override the following error:\n{name} is a member of {what} pool \"{pool}\"");
+    };
+    drop(found);
+    let (what, pool) = match member_of(config) {
+        Some(member) => member,
+        None if force => ("", "?"),
+        None => {
+            complain!(session, "failed to check state for {name}\nuse '-f' to clear its label whatever it says");
             return Err(1);
         }
+    };
+    if !what.is_empty() && !force {
+        complain!(session, "use '-f' to override the following error:\n{name} is a member of {what} pool \"{pool}\"");
+        return Err(1);
     }
     // Whoever has the pool imported has the device locked: force does not help against that.
     let disk = match open(&name, Access::Write) {
         Ok(disk) => disk,
         Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
-            let pool = candidates.first().map_or("?", |candidate| candidate.config.name.as_str());
             complain!(session, "{name} is a member (ACTIVE) of pool \"{pool}\". Export or destroy the pool first to clear its label.");
             return Err(1);
         }
@@ -80,4 +95,29 @@ fn clear(session: &mut Session<'_>, device: &str, force: bool) -> Result<(), u8>
         return Err(1);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label(values: &[(&str, u64)], name: Option<&str>) -> NvList {
+        let mut list = NvList::new();
+        values.iter().for_each(|(key, value)| list.push(*key, *value));
+        name.iter().for_each(|name| list.push("name", *name));
+        list
+    }
+
+    /// A device whose label was sound and whose pool could not be put together (no uberblock, no tree) was cleared without `-f`.
+    #[test]
+    fn a_label_counts_although_its_pool_cannot_be_imported() {
+        let exported = label(&[("state", 1), ("txg", 7)], Some("tank"));
+        assert_eq!(member_of(&exported), Some(("exported", "tank")));
+        assert_eq!(member_of(&label(&[("state", 0), ("txg", 7)], Some("tank"))), Some(("potentially active", "tank")));
+        assert_eq!(member_of(&label(&[("state", 2), ("txg", 7)], Some("tank"))), Some(("", "tank")));
+        assert_eq!(member_of(&label(&[("state", 3)], None)), Some(("", "?")), "a spare that nobody has");
+        for unreadable in [label(&[("state", 9), ("txg", 7)], Some("tank")), label(&[("txg", 7)], Some("tank")), label(&[("state", 0), ("txg", 7)], None)] {
+            assert_eq!(member_of(&unreadable), None, "{unreadable:?}");
+        }
+    }
 }

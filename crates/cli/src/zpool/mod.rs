@@ -17,6 +17,7 @@ mod labelclear;
 mod list;
 mod pools;
 mod reason;
+mod removal;
 mod scan;
 mod set;
 mod status;

@@ -5,7 +5,7 @@ use tarnfs::control::{AllocationClass, PoolStatus, ScanFunction, ScanState, Vdev
 use super::pools::{self, Interval, Timestamp};
 use super::reason::{self, Reason};
 use super::vdev_name::{CLASSES, Naming};
-use super::{scan, status_json};
+use super::{removal, scan, status_json};
 use crate::getopt::{Long, Options};
 use crate::session::{Outcome, Session, Stop, complain, say};
 use crate::units::nice_number;
@@ -132,6 +132,7 @@ fn print_pool(session: &mut Session<'_>, flags: &Flags, status: &PoolStatus, rea
         say!(session, "   see: {}", reason::page(id));
     }
     scan::print(session, status.scan.as_ref(), status.checkpoint.as_ref());
+    removal::print(session, status);
     scan::print_checkpoint(session, status.checkpoint.as_ref());
 
     let width = flags.naming.width(status, &status.name).max(NAME_WIDTH_MIN);

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 use tarnfs::control::{CheckpointState, PoolStatus, ScanFunction, ScanState, VdevAux, VdevKind, VdevState, VdevStatus};
 
-use super::reason;
+use super::{reason, removal};
 use super::status::{Flags, is_listed_apart, is_ordinary, is_sound};
 use super::vdev_name::{CLASSES, class_word, type_word};
 use crate::json::{self, Object};
@@ -114,6 +114,7 @@ impl Writer<'_> {
             object.insert("moreinfo".into(), reason::page(id).into());
         }
         self.scan(&mut object);
+        self.removal(&mut object);
         self.checkpoint(&mut object);
         let mut vdevs = Object::new();
         self.vdev(&status.root, 0, false, None, &mut vdevs);
@@ -249,14 +250,9 @@ impl Writer<'_> {
             ScanFunction::Resilver => "RESILVER",
             ScanFunction::ErrorScrub => "ERRORSCRUB",
         };
-        let state = match scan.state {
-            ScanState::Scanning => "SCANNING",
-            ScanState::Finished => "FINISHED",
-            ScanState::Canceled => "CANCELED",
-        };
         let mut stats = Object::new();
         stats.insert("function".into(), function.into());
-        stats.insert("state".into(), state.into());
+        stats.insert("state".into(), scan_state_word(scan.state).into());
         for (key, value, unit) in [
             ("start_time", scan.start_time, Unit::Time),
             ("end_time", scan.end_time, Unit::Time),
@@ -277,6 +273,24 @@ impl Writer<'_> {
         object.insert("scan_stats".into(), stats.into());
     }
 
+    fn removal(&self, object: &mut Object) {
+        let Some(removal) = &self.status.removal else { return };
+        let mut stats = Object::new();
+        stats.insert("name".into(), removal::name(self.status, removal).into());
+        stats.insert("state".into(), scan_state_word(removal.state).into());
+        for (key, value, unit) in [
+            ("removing_vdev", removal.vdev, Unit::Exact),
+            ("start_time", removal.start_time, Unit::Time),
+            ("end_time", removal.end_time, Unit::Time),
+            ("to_copy", removal.to_copy, Unit::Bytes),
+            ("copied", removal.copied, Unit::Bytes),
+            ("mapping_memory", removal.mapping_memory, Unit::Bytes),
+        ] {
+            stats.insert(key.into(), self.number(value, unit));
+        }
+        object.insert("removal_stats".into(), stats.into());
+    }
+
     fn checkpoint(&self, object: &mut Object) {
         let Some(checkpoint) = &self.status.checkpoint else { return };
         let state = match checkpoint.state {
@@ -288,6 +302,14 @@ impl Writer<'_> {
         stats.insert("start_time".into(), self.number(checkpoint.start_time, Unit::Time));
         stats.insert("space".into(), self.number(checkpoint.space, Unit::Bytes));
         object.insert("checkpoint_stats".into(), stats.into());
+    }
+}
+
+fn scan_state_word(state: ScanState) -> &'static str {
+    match state {
+        ScanState::Scanning => "SCANNING",
+        ScanState::Finished => "FINISHED",
+        ScanState::Canceled => "CANCELED",
     }
 }
 

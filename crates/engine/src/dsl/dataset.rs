@@ -242,4 +242,34 @@ impl Dataset {
         let dead = self.deadlist().space(&self.dsl.meta)?.used;
         Ok(phys.referenced_bytes.get().saturating_add(dead).saturating_sub(before))
     }
+
+    /// Space written since a snapshot of it, or of what it was cloned from. `None`: it does not come from that snapshot.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    #[doc(alias = "dsl_dataset_space_written")]
+    pub fn written_since(&self, snapshot: &Dataset) -> Result<Option<u64>> {
+        let meta = &self.dsl.meta;
+        let since = snapshot.phys().creation_txg.get();
+        let mut total = self.phys().referenced_bytes.get().saturating_sub(snapshot.phys().referenced_bytes.get());
+        let lacking = snapshot.phys().referenced_bytes.get().saturating_sub(self.phys().referenced_bytes.get());
+        let mut at = self.phys();
+        // Each step goes to an older snapshot: a damaged pool cannot make it endless.
+        let mut before = u64::MAX;
+        loop {
+            let (previous, txg) = (at.prev_snapshot.get(), at.prev_snapshot_txg.get());
+            if previous == 0 || txg >= before || txg < since {
+                return Ok(None);
+            }
+            let dead = Deadlist::open(meta, at.deadlist.get())?;
+            // What a deadlist has is not newer than the snapshot before: of the last one, all of it counts.
+            let space = if previous == snapshot.object { dead.space(meta)? } else { dead.space_born_in(meta, 0, since)? };
+            total = total.saturating_add(space.used);
+            if previous == snapshot.object {
+                return Ok(Some(total.saturating_sub(lacking)));
+            }
+            before = txg;
+            at = self.dsl.dataset_record(previous)?;
+        }
+    }
 }

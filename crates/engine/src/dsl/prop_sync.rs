@@ -81,7 +81,7 @@ impl Dsl {
         let (checked_name, checked) = (name.clone(), changes.clone());
         let check = move |dsl: &Arc<Dsl>| {
             let dataset = dsl.dataset_by_name(&checked_name)?;
-            checked.iter().try_for_each(|(property, change)| dataset.check_property(property, change))
+            checked.iter().try_for_each(|(property, change)| dataset.check_property(property, change, &checked))
         };
         self.run_task(1 + changes.len() as u64, SpaceCheck::Reserved, check, move |dsl, tx| {
             let dataset = dsl.dataset_by_name(&name)?;
@@ -94,8 +94,8 @@ impl Dsl {
 }
 
 impl Dataset {
-    /// The table's row, if the change makes sense for this dataset.
-    fn check_property(self: &Arc<Self>, name: &str, change: &PropertyChange) -> Result<()> {
+    /// Whether the change makes sense for this dataset, together with all others.
+    fn check_property(self: &Arc<Self>, name: &str, change: &PropertyChange, all: &[(String, PropertyChange)]) -> Result<()> {
         let property = match find(name) {
             Some(property) => Some(property),
             None if is_user_property(name) => None,
@@ -112,18 +112,31 @@ impl Dataset {
             if property.is_some_and(|p| p.is_text() != matches!(value, PropertyValue::Text(_))) {
                 bail!(Invalid, "the property '{name}' has a value of the wrong kind");
             }
-            self.check_limits(name, value.number())?;
+            self.check_limits(name, value.number(), all)?;
         }
         Ok(())
     }
 
-    fn check_limits(self: &Arc<Self>, name: &str, value: u64) -> Result<()> {
+    /// A limit has to fit what it will meet: the other limits are as `all` makes them.
+    fn check_limits(self: &Arc<Self>, name: &str, value: u64, all: &[(String, PropertyChange)]) -> Result<()> {
+        let changed = |wanted: &str| all.iter().rev().find_map(|(name, change)| match change {
+            PropertyChange::Set(value) | PropertyChange::Receive(value) if name == wanted => Some(value.number()),
+            _ => None,
+        });
         let phys = self.dir.phys();
+        let (unique, reserved, refquota) = {
+            let state = self.state.lock();
+            (state.phys.unique_bytes.get(), state.reserved, state.quota)
+        };
         match name {
-            "quota" if value != 0 && (value < phys.used_bytes.get() || value < phys.reserved.get()) => {
-                bail!(NoSpace, "size is less than current used or reserved space");
+            "quota" if value != 0 => {
+                let given_up = changed("refreservation").map_or(0, |new| unique.max(reserved).saturating_sub(unique.max(new)));
+                let used = phys.used_bytes.get().saturating_sub(given_up);
+                if value < used || value < changed("reservation").unwrap_or(phys.reserved.get()) {
+                    bail!(NoSpace, "size is less than current used or reserved space");
+                }
             }
-            "refquota" if value != 0 && (value < self.referenced().used || value < self.state.lock().reserved) => {
+            "refquota" if value != 0 && (value < self.referenced().used || value < changed("refreservation").unwrap_or(reserved)) => {
                 bail!(NoSpace, "size is less than current used or reserved space");
             }
             "reservation" => {
@@ -133,18 +146,17 @@ impl Dataset {
                     Some(parent) => self.dsl.available(&parent, false),
                     None => self.dsl.usable_space(SpaceCheck::Normal).saturating_sub(used),
                 };
-                let over_quota = phys.quota.get() != 0 && value > phys.quota.get();
+                let quota = changed("quota").unwrap_or(phys.quota.get());
+                let over_quota = quota != 0 && value > quota;
                 if more > 0 && (more > above || over_quota) {
                     bail!(NoSpace, "size is greater than available space");
                 }
             }
             "refreservation" => {
-                let state = self.state.lock();
-                let unique = state.phys.unique_bytes.get();
-                let more = unique.max(value).saturating_sub(unique.max(state.reserved));
-                let over_quota = state.quota != 0 && value > state.quota;
-                drop(state);
-                if more > 0 && (over_quota || more > self.dsl.available(&self.dir, true)) {
+                let more = unique.max(value).saturating_sub(unique.max(reserved));
+                let refquota = changed("refquota").unwrap_or(refquota);
+                let over_quota = refquota != 0 && value > refquota;
+                if more > 0 && (over_quota || more > self.dsl.available_with(&self.dir, true, 0, changed("quota"))) {
                     bail!(NoSpace, "size is greater than available space");
                 }
             }

@@ -107,7 +107,7 @@ impl Dsl {
             left = beyond_reservation(phys.used_bytes.get(), phys.reserved.get(), left);
         }
         let Some(ancestor) = ancestor else { return 0 };
-        let from_above = self.available_with(&targets[ancestor], false, left.unsigned_abs());
+        let from_above = self.available_with(&targets[ancestor], false, left.unsigned_abs(), None);
         targets[..ancestor].iter().rev().fold(from_above, |from_above, dir| {
             let phys = dir.phys();
             let used = phys.used_bytes.get().saturating_add(dir.promised());

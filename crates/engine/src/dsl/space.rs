@@ -102,11 +102,11 @@ impl Dsl {
 
     /// What a directory may still use. With `on_disk_only`, promises are not counted.
     pub fn available(&self, dir: &Arc<Dir>, on_disk_only: bool) -> u64 {
-        self.available_with(dir, on_disk_only, 0)
+        self.available_with(dir, on_disk_only, 0, None)
     }
 
-    /// The same if `freed` bytes that it and all above it use came free.
-    pub(super) fn available_with(&self, dir: &Arc<Dir>, on_disk_only: bool, freed: u64) -> u64 {
+    /// The same if `freed` bytes that it and all above it use came free, and if its own quota were another one (0: none).
+    pub(super) fn available_with(&self, dir: &Arc<Dir>, on_disk_only: bool, freed: u64, own_quota: Option<u64>) -> u64 {
         let mut path = vec![dir.clone()];
         while let Some(parent) = path.last().and_then(|dir| dir.parent()) {
             path.push(parent);
@@ -115,7 +115,8 @@ impl Dsl {
         for (index, dir) in path.iter().rev().enumerate() {
             let phys = dir.phys();
             let mut used = phys.used_bytes.get().saturating_add(if on_disk_only { 0 } else { dir.promised() });
-            let mut limit = if phys.quota.get() == 0 { u64::MAX } else { phys.quota.get() };
+            let quota = own_quota.filter(|_| index + 1 == path.len()).unwrap_or(phys.quota.get());
+            let mut limit = if quota == 0 { u64::MAX } else { quota };
             if index == 0 {
                 limit = limit.min(self.usable_space(SpaceCheck::Normal));
             }

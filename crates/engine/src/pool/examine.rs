@@ -6,23 +6,18 @@
 
 use std::sync::Arc;
 
-use ondisk::uberblock::Uberblock;
-
 use super::OpenOptions;
 use super::import::Candidate;
-use super::removed;
+use super::auxiliary::Auxiliary;
+use super::{checkpoint, removed};
 use super::open::{make_context, open_mos, read_config};
 use crate::bail;
 use crate::dsl::Mos;
 use crate::dsl::feature::{Features, Unsupported};
-use crate::dsl::meta::key;
 use crate::error::{Result, Within};
 use crate::host::HostRef;
 use crate::tunables::Tunables;
 use crate::vdev::VdevTree;
-
-/// Key of the MOS's directory: the uberblock that a checkpoint keeps.
-const CHECKPOINT: &str = "com.delphix:zpool_checkpoint";
 
 /// What was found.
 pub struct Examined {
@@ -32,6 +27,8 @@ pub struct Examined {
     pub unsupported: Vec<Unsupported>,
     /// The features that are enabled.
     pub features: Features,
+    /// Hot spares and cache devices.
+    pub auxiliary: Auxiliary,
 }
 
 /// Looks at `candidate`.
@@ -55,11 +52,7 @@ pub fn at_checkpoint(candidate: &Candidate, host: HostRef) -> Result<Candidate> 
 fn checkpoint_of(candidate: &Candidate, host: HostRef) -> Result<Candidate> {
     candidate.config.check_features_for_read()?;
     let mos = open_true_mos(candidate, host)?.1;
-    let Some(value) = mos.zap_get(key::DIRECTORY, CHECKPOINT)? else { bail!(NotFound, "it has no checkpoint") };
-    // Older ones are shorter: what they lack is zero.
-    let mut bytes = value.to_le_bytes();
-    bytes.resize(bytes.len().max(Uberblock::BYTES), 0);
-    let uberblock = Uberblock::decode(&bytes).within(|| "the uberblock of the checkpoint")?;
+    let Some(uberblock) = checkpoint::uberblock(&mos)? else { bail!(NotFound, "it has no checkpoint") };
     if uberblock.txg >= candidate.uberblock().txg {
         bail!(Corrupt, "the checkpoint of txg {} is newer than the pool", uberblock.txg);
     }
@@ -89,5 +82,7 @@ fn examine_named(candidate: &Candidate, host: HostRef) -> Result<Examined> {
     candidate.config.check_features_for_read()?;
     let (vdevs, mos) = open_true_mos(candidate, host)?;
     let (features, unsupported) = Features::load(&mos, true)?;
-    Ok(Examined { vdevs, unsupported, features })
+    // Whatever is wrong with these keeps nobody from importing the pool.
+    let auxiliary = Auxiliary::read(&mos).unwrap_or_default();
+    Ok(Examined { vdevs, unsupported, features, auxiliary })
 }

@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use super::config::{PoolConfig, PoolState};
 use super::import::Candidate;
 use super::vdev_zaps::ALLOCATION_BIAS;
-use super::{missed, removed};
+use super::{checkpoint, missed, removed};
 use super::pool::{DslFeatures, Pool};
 use super::shared_blocks::SharedBlocks;
 use super::space_maps::{SpaceMaps, SpaceMapsOptions, VdevSpace};
@@ -97,13 +97,18 @@ pub(super) fn mos_options(context: &Arc<DmuContext>, space: Arc<MosSpace>) -> Ob
 /// Reads the configuration that is in the MOS.
 pub(super) fn read_config(mos: &Mos) -> Result<(u64, NvList)> {
     let object = mos.zap_u64(key::DIRECTORY, key::CONFIG)?.ok_or_else(|| error!(Corrupt, "the MOS has no configuration"))?;
+    Ok((object, read_packed(mos, object).within(|| "configuration")?))
+}
+
+/// Reads an nvlist that is an object of its own.
+pub(super) fn read_packed(mos: &Mos, object: u64) -> Result<NvList> {
     let bonus = mos.bonus(object)?;
     let size = bonus.get(..8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes);
     if size == 0 || size > CONFIG_BYTES_MAX {
-        bail!(Corrupt, "configuration of {size} bytes");
+        bail!(Corrupt, "{size} bytes");
     }
     let packed = mos.read(object, 0, size as usize)?;
-    Ok((object, NvList::decode(&packed).within(|| "configuration")?))
+    Ok(NvList::decode(&packed)?)
 }
 
 impl Pool {
@@ -149,6 +154,9 @@ impl Pool {
         context.io.set_writable(!options.read_only);
         let meta = Meta::new(mos.clone(), features, config.version, context.clone());
         let dsl = Dsl::open(meta, &config.name, space, options.file_owner)?;
+        if !options.read_only {
+            checkpoint::refuse(&mos, &vdevs)?;
+        }
         let space_maps = match open_space_maps(&context, &vdevs, &mos, &dsl) {
             Ok(maps) => Some(maps),
             Err(_) if options.read_only => None,

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use ondisk::feature::Feature;
-use ondisk::indirect::{CONDENSING, MAPPING_OBJECT, MappingHeaderPhys, MappingPhys, NO_VDEV, PREVIOUS_VDEV, REMOVAL_ACTIVE, REMOVING, RemovalPhys};
+use ondisk::indirect::{CONDENSING, MAPPING_OBJECT, MappingHeaderPhys, MappingPhys, NO_VDEV, PREVIOUS_VDEV, REMOVAL_ACTIVE, REMOVAL_NONE, REMOVING, RemovalPhys};
 use zerocopy::FromBytes;
 
 use super::Pool;
@@ -84,7 +84,28 @@ fn read_map(mos: &Mos, object: u64) -> Result<IndirectMap> {
     Ok(map)
 }
 
+/// The last removal of a vdev.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "pool_removal_stat_t")]
+pub struct Removal {
+    /// What the MOS says of it.
+    pub phys: RemovalPhys,
+    /// Bytes of the maps of all removed vdevs.
+    pub map_bytes: u64,
+}
+
 impl Pool {
+    /// The last removal, if there was one.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn last_removal(&self) -> Result<Option<Removal>> {
+        let Some(value) = self.dsl.meta.mos.zap_get(key::DIRECTORY, REMOVING)? else { return Ok(None) };
+        let phys = RemovalPhys::from_words(&value.to_u64s())?;
+        let runs: usize = self.vdevs.tops().iter().filter_map(|top| top.map().map(|map| map.runs())).sum();
+        Ok(Some(Removal { phys, map_bytes: (runs * size_of::<MappingPhys>()) as u64 }).filter(|_| phys.state != REMOVAL_NONE))
+    }
+
     /// Whether [`Pool::sync_obsolete`] has something to write.
     pub(super) fn has_obsolete(&self) -> bool {
         self.vdevs.tops().iter().any(|top| top.has_obsolete())

@@ -45,6 +45,11 @@ impl IndirectMap {
         Ok(())
     }
 
+    /// How many runs there are.
+    pub fn runs(&self) -> usize {
+        self.runs.len()
+    }
+
     /// The places to which a range was moved, one step on.
     fn pieces(&self, offset: u64, length: u64) -> Option<Vec<Dva>> {
         let end = offset.checked_add(length)?;

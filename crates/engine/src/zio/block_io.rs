@@ -144,7 +144,7 @@ impl BlockIo {
         self.tables.get().and_then(Weak::upgrade)
     }
 
-    pub(super) fn salt(&self) -> [u8; 32] {
+    pub fn salt(&self) -> [u8; 32] {
         *self.salt.read()
     }
 

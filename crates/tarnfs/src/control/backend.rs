@@ -44,7 +44,7 @@ pub trait Backend {
     /// `zpool set`
     fn pool_set(&mut self, set: PoolSet) -> Result<(), Failure>;
     /// `zpool sync`
-    fn pool_sync(&mut self, select: PoolSelect) -> Result<(), Failure>;
+    fn pool_sync(&mut self, select: PoolSelect) -> Result<Job, Failure>;
     /// `zpool history`
     fn pool_history(&mut self, _: PoolSelect) -> Result<Vec<PoolHistory>, Failure> {
         not_here()
@@ -132,7 +132,7 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::PoolGet(select) => backend.pool_get(select).map(Reply::Pools),
         Request::PoolStatus(select) => backend.pool_status(select).map(Reply::Status),
         Request::PoolSet(set) => done(backend.pool_set(set)),
-        Request::PoolSync(select) => done(backend.pool_sync(select)),
+        Request::PoolSync(select) => done(backend.pool_sync(select).and_then(|job| job())),
         Request::PoolHistory(select) => backend.pool_history(select).map(Reply::History),
         Request::PoolRecord(record) => done(backend.pool_record(record)),
         Request::PoolReguid(reguid) => done(backend.pool_reguid(reguid)),

@@ -17,6 +17,7 @@
 //!
 //! `cli` builds requests; `daemon::control_socket` and `tarnfs::Pool` answer them.
 
+mod auxiliary;
 mod backend;
 mod failure;
 mod maintenance;
@@ -39,7 +40,7 @@ pub use maintenance::{
     CommandLine, DatasetRename, EventValue, HistoryRecord, HistoryWhat, ImportRewound, OwnerKind, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent,
     PoolEvents, PoolHistory, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade,
 };
-pub use pools::{MountPlan, Mounter, NoMounts, Pools, no_transaction};
+pub use pools::{Beside, Flush, MountPlan, Mounter, NoMounts, Pools, no_transaction};
 pub use property::{PropertyValue, Setting, Source, Value, Wanted};
 pub use reply::{BuildVersion, DatasetEntry, DatasetKind, DatasetKinds, Datasets, Mount, PoolEntry, Reply};
 pub use request::{
@@ -48,6 +49,6 @@ pub use request::{
 };
 pub use transaction::{Job, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
 pub use status::{
-    CheckpointState, CheckpointStatus, DedupStatus, FoundPool, PoolState, PoolStatus, Requests, ScanFunction, ScanState, ScanStatus, UnsupportedFeature,
-    VdevAux, VdevState, VdevStats, VdevStatus,
+    CheckpointState, CheckpointStatus, DedupStatus, FoundPool, PoolState, PoolStatus, RemovalStatus, Requests, ScanFunction, ScanState, ScanStatus,
+    UnsupportedFeature, VdevAux, VdevState, VdevStats, VdevStatus,
 };

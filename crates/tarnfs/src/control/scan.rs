@@ -18,6 +18,7 @@ use engine::pool::import::{Candidate, discover};
 use engine::vdev::{VdevConfig, VdevKind as EngineKind};
 use ondisk::feature::{Feature, FeatureFlags, Support};
 
+use super::auxiliary::AuxiliaryStatus;
 use super::request::{AllocationClass, PoolScan, VdevKind};
 use super::status::{FoundPool, PoolState, PoolStatus, UnsupportedFeature, VdevAux, VdevState, VdevStats, VdevStatus};
 
@@ -91,8 +92,9 @@ pub fn found_pool(candidate: &Candidate, our_host_id: u32) -> FoundPool {
         LabelState::Destroyed => PoolState::Destroyed,
         _ => PoolState::Active,
     };
+    let auxiliary = findings.auxiliary;
     let host_name = config.host_name.to_string_lossy().into_owned();
-    FoundPool {
+    let mut found = FoundPool {
         status: PoolStatus {
             name: config.name.clone(),
             guid: config.guid,
@@ -104,6 +106,7 @@ pub fn found_pool(candidate: &Candidate, our_host_id: u32) -> FoundPool {
             spares: Vec::new(),
             scan: None,
             checkpoint: None,
+            removal: None,
             dedup: None,
             error_count: None,
             errors: Vec::new(),
@@ -117,7 +120,9 @@ pub fn found_pool(candidate: &Candidate, our_host_id: u32) -> FoundPool {
         timestamp: candidate.uberblock().timestamp,
         unsupported: findings.unsupported,
         can_read_only: findings.can_read_only,
-    }
+    };
+    auxiliary.show_in(&mut found.status);
+    found
 }
 
 /// The log devices of a pool that are not there.
@@ -133,11 +138,12 @@ struct Findings {
     unsupported: Vec<UnsupportedFeature>,
     can_read_only: bool,
     features_disabled: bool,
+    auxiliary: AuxiliaryStatus,
 }
 
 impl Findings {
     fn new(root: VdevStatus) -> Findings {
-        Findings { root, unsupported: Vec::new(), can_read_only: false, features_disabled: false }
+        Findings { root, unsupported: Vec::new(), can_read_only: false, features_disabled: false, auxiliary: AuxiliaryStatus::default() }
     }
 
     /// The pool cannot be opened because of this, unless something worse is known.
@@ -150,6 +156,7 @@ impl Findings {
     fn of_readable(candidate: &Candidate, examined: &Examined) -> Findings {
         let root = tree_status(&examined.vdevs.config(), &|leaf| found_leaf(candidate, leaf));
         let mut findings = Findings::new(root);
+        findings.auxiliary = AuxiliaryStatus::find(candidate, &examined.auxiliary);
         findings.features_disabled = lacks_features(&|feature| examined.features.is_enabled(feature));
         if examined.unsupported.is_empty() {
             return findings;
@@ -250,6 +257,9 @@ fn status_of(config: &VdevConfig, class: AllocationClass, depth: usize, leaf: &d
 }
 
 fn class_of(config: &VdevConfig) -> Option<AllocationClass> {
+    if config.kind.is_leaf() && config.flag("is_spare") {
+        return Some(AllocationClass::Spare);
+    }
     if config.flag("is_log") {
         return Some(AllocationClass::Log);
     }

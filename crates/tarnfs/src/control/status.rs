@@ -287,6 +287,25 @@ pub struct CheckpointStatus {
     pub space: u64,
 }
 
+/// The last removal of a top-level vdev.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemovalStatus {
+    /// How far it is.
+    pub state: ScanState,
+    /// The number of the vdev.
+    pub vdev: u64,
+    /// Begin, in seconds since 1970.
+    pub start_time: u64,
+    /// End.
+    pub end_time: u64,
+    /// Bytes to copy.
+    pub to_copy: u64,
+    /// Bytes copied.
+    pub copied: u64,
+    /// Bytes of memory for the maps of all removed vdevs.
+    pub mapping_memory: u64,
+}
+
 /// Deduplication tables.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DedupStatus {
@@ -323,6 +342,9 @@ pub struct PoolStatus {
     pub scan: Option<ScanStatus>,
     /// The checkpoint, if there is one.
     pub checkpoint: Option<CheckpointStatus>,
+    /// The last removal of a top-level vdev, if there was one.
+    #[serde(default)]
+    pub removal: Option<RemovalStatus>,
     /// Deduplication, if it is used.
     pub dedup: Option<DedupStatus>,
     /// Known data errors; `None` when they cannot be counted.

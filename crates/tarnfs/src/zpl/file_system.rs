@@ -287,7 +287,12 @@ impl FileSystem {
 
     /// Nothing may be changed.
     pub fn is_read_only(&self) -> bool {
-        self.options.read().read_only || self.objset.is_snapshot() || self.objset.context().read_only
+        self.options.read().read_only || self.never_writes()
+    }
+
+    /// Nothing could be changed since it was opened. Where the property `readonly` was set meanwhile, there may be what was written before.
+    fn never_writes(&self) -> bool {
+        self.objset.is_snapshot() || self.objset.context().read_only
     }
 
     pub(super) fn check_writable(&self) -> Result<()> {
@@ -299,7 +304,7 @@ impl FileSystem {
 
     /// As [`FileSystem::check_writable`], for what was written while the property `readonly` was off, wherever it was held up since.
     pub(super) fn check_not_frozen(&self) -> Result<()> {
-        if self.objset.is_snapshot() || self.objset.context().read_only {
+        if self.never_writes() {
             bail!(ReadOnly, "{} is read-only", self.objset.name());
         }
         Ok(())
@@ -394,7 +399,7 @@ impl FileSystem {
     pub fn fsync(&self, inode: InodeNumber) -> Result<()> {
         self.inode(inode)?;
         // Whether this file is on disk does not matter: as in OpenZFS, all names that were changed before become safe too.
-        let Some(zil) = self.zil.as_ref().filter(|_| !self.is_read_only()) else { return Ok(()) };
+        let Some(zil) = self.zil.as_ref().filter(|_| !self.never_writes()) else { return Ok(()) };
         // No transaction is committed meanwhile: what comes after it must not be in the log before its group is on disk.
         let _entered = self.gate.enter();
         zil.commit(Some(inode), self)
@@ -405,7 +410,7 @@ impl FileSystem {
     /// # Errors
     /// What stopped the pool.
     pub fn commit(&self) -> Result<()> {
-        match self.zil.as_ref().filter(|_| !self.is_read_only()) {
+        match self.zil.as_ref().filter(|_| !self.never_writes()) {
             Some(zil) => {
                 let _entered = self.gate.enter();
                 zil.commit(None, self)
@@ -419,7 +424,7 @@ impl FileSystem {
     /// # Errors
     /// What stopped the pool.
     pub fn sync(&self) -> Result<()> {
-        if self.is_read_only() {
+        if self.never_writes() {
             return Ok(());
         }
         let groups = &self.objset.context().groups;

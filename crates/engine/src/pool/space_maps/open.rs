@@ -22,8 +22,6 @@ use crate::zap::Zap;
 pub(super) const LOG_TABLE: &str = "com.delphix:log_spacemap_zap";
 /// In a top-level vdev's ZAP: the array of flush txgs.
 pub(super) const FLUSH_TXGS: &str = "com.delphix:ms_unflushed_phys_txgs";
-/// In a top-level vdev's ZAP: frees since the checkpoint.
-const CHECKPOINT_MAP: &str = "com.delphix:pool_checkpoint_sm";
 /// The MOS's directory.
 pub(super) const MOS_DIRECTORY: ObjectId = 1;
 /// Metaslabs that a vdev may have: a bound for what a label can make us allocate.
@@ -187,11 +185,7 @@ fn open_flush_txgs(mos: &Objset, top_zap: ObjectId) -> Result<Option<Arc<Dnode>>
     if top_zap == 0 {
         return Ok(None);
     }
-    let zap = Zap::open(mos, top_zap)?;
-    if zap.contains(CHECKPOINT_MAP)? {
-        bail!(Unsupported, "the pool has a checkpoint: discard it with OpenZFS first");
-    }
-    zap.lookup_u64(FLUSH_TXGS)?.map(|object| mos.hold(object)).transpose()
+    Zap::open(mos, top_zap)?.lookup_u64(FLUSH_TXGS)?.map(|object| mos.hold(object)).transpose()
 }
 
 /// Finds the logs, and puts what is only in them into memory.

@@ -22,7 +22,7 @@ fn is_none(path: &str) -> bool {
 impl Pools {
     /// A pool was imported, or its configuration changed.
     pub(super) fn write_cachefile(&self, name: &str) {
-        if let Some(path) = self.pools.get(name).and_then(|imported| imported.cachefile.clone()) {
+        if let Some(path) = self.pools.get(name).and_then(|imported| imported.cachefile.lock().clone()) {
             self.rewrite(&path);
         }
     }
@@ -39,7 +39,7 @@ impl Pools {
             return;
         }
         let mut all = NvList::new();
-        for (name, imported) in self.pools.iter().filter(|(_, imported)| imported.cachefile.as_deref() == Some(path)) {
+        for (name, imported) in self.pools.iter().filter(|(_, imported)| imported.cachefile.lock().as_deref() == Some(path)) {
             let engine = imported.pool.engine();
             all.set(name.as_str(), engine.config().mos(&engine.vdevs, engine.uberblock().txg));
         }

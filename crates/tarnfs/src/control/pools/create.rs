@@ -1,6 +1,7 @@
 //! `zpool create`
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use disk::Access;
 use engine::dsl::PropertyValue;
@@ -244,11 +245,11 @@ impl Pools {
         pool.engine().obey_failmode().map_err(|error| Failure::about_pool(&error))?;
         let mut imported = Imported::new(pool);
         imported.altroot = settings.altroot;
-        imported.cachefile = settings.cachefile;
+        *imported.cachefile.get_mut() = settings.cachefile;
         let words = if create.command.words.is_empty() { command_line(create) } else { create.command.words.clone() };
         imported.pool.record_command(&words, create.command.user);
         self.note_pool_event("pool_create", &imported);
-        self.pools.insert(name.clone(), imported);
+        self.pools.insert(name.clone(), Arc::new(imported));
         self.write_cachefile(&name);
         Ok(())
     }

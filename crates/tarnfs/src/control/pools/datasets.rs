@@ -156,7 +156,7 @@ impl Pools {
 }
 
 /// What a volume takes when all of it is written: its blocks, and the indirect blocks above them.
-fn volume_reservation(bytes: u64, block_bytes: u64, copies: u64) -> u64 {
+pub(super) fn volume_reservation(bytes: u64, block_bytes: u64, copies: u64) -> u64 {
     const POINTERS_PER_BLOCK: u64 = 1024;
     const METADNODE_LEVELS: u64 = 7;
     const INDIRECT_BYTES: u64 = 128 << 10;

@@ -76,13 +76,13 @@ impl Pools {
 
     /// Looks what happened to the devices.
     pub(super) fn watch(&mut self) {
-        for imported in self.pools.values_mut() {
+        for imported in self.pools.values() {
             let status = imported.pool.engine().vdevs.status();
             let mut found = Vec::new();
             leaves(&status, &mut found);
             for leaf in found {
                 let now = Watched { state: leaf.state as u64, errors: [leaf.read_errors, leaf.write_errors, leaf.checksum_errors] };
-                let Some(before) = imported.watched.insert(leaf.guid, now) else { continue };
+                let Some(before) = imported.watched.lock().insert(leaf.guid, now) else { continue };
                 for (index, class) in ["ereport.fs.zfs.io", "ereport.fs.zfs.io", "ereport.fs.zfs.checksum"].into_iter().enumerate() {
                     let grown = now.errors[index].saturating_sub(before.errors[index]);
                     if grown > 0 {

@@ -1,8 +1,10 @@
 //! `zpool export`, `zpool destroy`, and the end of the program.
 
+use std::sync::Arc;
+
 use engine::error::ErrorKind;
 
-use super::{Failure, FailureKind, Pools};
+use super::{Failure, FailureKind, Imported, Pools};
 use crate::control::{PoolDestroy, PoolExport};
 
 /// How a pool is let go of.
@@ -15,7 +17,7 @@ enum Ending {
 }
 
 /// The pool waits for somebody to repair it.
-fn suspended() -> Failure {
+pub(super) fn suspended() -> Failure {
     Failure::with(
         FailureKind::PoolUnavailable,
         "pool I/O is currently suspended: repair its devices and 'zpool clear' it, or give up what is not written yet with 'zpool export -F'",
@@ -30,6 +32,17 @@ fn patiently<T>(attempt: impl Fn() -> engine::error::Result<T>) -> engine::error
             Err(error) if error.kind() == ErrorKind::Busy && tries < 100 => tries += 1,
             result => return result,
         }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// Who looks at the pool beside this is done in a moment; then its devices are free for the next import.
+fn let_go(mut gone: Arc<Imported>) {
+    for _ in 0..100 {
+        gone = match Arc::try_unwrap(gone) {
+            Ok(_) => return,
+            Err(shared) => shared,
+        };
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
@@ -92,7 +105,9 @@ impl Pools {
             Err(_) if how != Ending::HardExport && pool.engine().vdevs.gate().failure().is_some() => Err(suspended()),
             result => {
                 if let Some(gone) = self.pools.remove(name) {
-                    self.forget_in_cachefile(gone.cachefile.as_deref());
+                    self.beside.show(&self.pools);
+                    self.forget_in_cachefile(gone.cachefile.lock().as_deref());
+                    let_go(gone);
                 }
                 result.map_err(|error| Failure::about_pool(&error))
             }

@@ -1,13 +1,16 @@
 //! `zpool import`: looking, and importing.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use engine::error::ErrorKind;
 use engine::host::{Host, RealHost};
+use engine::pool::auxiliary::Auxiliary;
 use engine::pool::import::Candidate;
 
 use super::create::{PoolSettings, When};
 use super::{Failure, FailureKind, Imported, Pools, names};
+use crate::control::auxiliary::AuxiliaryStatus;
 use crate::control::{FoundPool, ImportRewound, PoolImport, PoolScan, scan};
 use crate::{ImportOptions, Pool, Rewind, Rewound};
 
@@ -59,8 +62,12 @@ impl Pools {
             other => other.map_err(|error| import_failure(&error))?,
         };
         let mut imported = Imported::new(pool);
+        match Auxiliary::read(&imported.pool.engine().dsl.meta.mos) {
+            Ok(auxiliary) => imported.auxiliary = AuxiliaryStatus::find(candidate, &auxiliary),
+            Err(error) => tracing::warn!(pool = import.name, %error, "its spares and cache devices are not known"),
+        }
         imported.altroot = settings.altroot;
-        imported.cachefile = settings.cachefile;
+        *imported.cachefile.get_mut() = settings.cachefile;
         let engine = imported.pool.engine().clone();
         if !engine.is_read_only()
             && let Err(error) = engine.record_version_soon("import")
@@ -69,7 +76,7 @@ impl Pools {
         }
         engine.obey_failmode().map_err(|error| Failure::about_pool(&error))?;
         self.note_pool_event("pool_import", &imported);
-        self.pools.insert(import.name.clone(), imported);
+        self.pools.insert(import.name.clone(), Arc::new(imported));
         let mut values = settings.stored;
         let comment = settings.comment.map(|text| ("comment".to_owned(), engine::dsl::PropertyValue::Text(text)));
         values.extend(comment);

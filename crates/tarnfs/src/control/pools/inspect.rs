@@ -2,11 +2,16 @@
 
 use engine::dsl::meta::key;
 use engine::error::Result;
+use engine::pool::Removal;
+use engine::pool::checkpoint::Checkpoint;
+use ondisk::indirect::{REMOVAL_ACTIVE, REMOVAL_FINISHED};
 
 use super::{Failure, Imported, error_log, vdevs};
 use crate::Pool;
 use crate::control::scan;
-use crate::control::{PoolState, PoolStatus, ScanFunction, ScanState, ScanStatus};
+use crate::control::{
+    CheckpointState, CheckpointStatus, PoolState, PoolStatus, RemovalStatus, ScanFunction, ScanState, ScanStatus, VdevStatus,
+};
 
 /// Key of the MOS directory.
 const SCAN: &str = "scan";
@@ -19,6 +24,7 @@ const SCAN_WORDS: usize = 24;
 pub(super) fn status(name: &str, imported: &Imported) -> Result<PoolStatus, Failure> {
     let pool = &imported.pool;
     let mut status = status_of(name, pool).map_err(|error| Failure::about_pool(&error))?;
+    imported.auxiliary.show_in(&mut status);
     status.root.stats.age_ns = pool.engine().context.host.now_ns().saturating_sub(imported.since_ns);
     Ok(status)
 }
@@ -28,24 +34,51 @@ fn status_of(name: &str, pool: &Pool) -> Result<PoolStatus> {
     let config = engine.config();
     let waits = engine.vdevs.gate().failure().is_some();
     let suspended = waits || engine.context.groups.failure().is_some();
+    let root = vdevs::pool_status(pool);
     Ok(PoolStatus {
         name: name.to_owned(),
         guid: config.guid,
         state: PoolState::Active,
         txg: engine.uberblock().txg,
         version: config.version,
-        root: vdevs::pool_status(pool),
         caches: Vec::new(),
         spares: Vec::new(),
         // A pool that has stopped may have lost what these are read from.
         scan: if suspended { None } else { last_scan(pool)? },
-        checkpoint: None,
+        checkpoint: if suspended { None } else { checkpoint(pool, &root)? },
+        removal: if suspended { None } else { engine.last_removal()?.map(removal) },
+        root,
         dedup: None,
         error_count: if suspended { None } else { Some(error_log::count(pool)?) },
         errors: Vec::new(),
         features_disabled: config.compatibility.is_none() && scan::lacks_features(&|feature| engine.dsl.meta.features.is_enabled(feature)),
         suspended: suspended.then_some(u64::from(engine.vdevs.gate().refusal().is_some())),
     })
+}
+
+fn checkpoint(pool: &Pool, root: &VdevStatus) -> Result<Option<CheckpointStatus>> {
+    let space = root.children.iter().map(|top| top.stats.checkpoint_space).sum();
+    let state = |discarding| if discarding { CheckpointState::Discarding } else { CheckpointState::Exists };
+    let status = |checkpoint: Checkpoint| CheckpointStatus { state: state(checkpoint.discarding), start_time: checkpoint.time, space };
+    Ok(pool.engine().checkpoint()?.map(status))
+}
+
+fn removal(removal: Removal) -> RemovalStatus {
+    let Removal { phys, map_bytes } = removal;
+    let state = match phys.state {
+        REMOVAL_ACTIVE => ScanState::Scanning,
+        REMOVAL_FINISHED => ScanState::Finished,
+        _ => ScanState::Canceled,
+    };
+    RemovalStatus {
+        state,
+        vdev: phys.vdev,
+        start_time: phys.start_time,
+        end_time: phys.end_time,
+        to_copy: phys.to_copy,
+        copied: phys.copied,
+        mapping_memory: map_bytes,
+    }
 }
 
 /// The last scan, as it was when somebody last wrote of it: this program does none yet.

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use engine::dsl::meta::key;
-use engine::dsl::prop_table::{DatasetTypes, PROPERTIES, Property, find, is_space_property, is_user_property};
+use engine::dsl::prop_table::{DatasetTypes, PROPERTIES, Property, find, is_space_property, is_user_property, is_written_property};
 use engine::dsl::{self, Dataset, Dir, Dsl};
-use engine::error::Result;
+use engine::error::{ErrorKind, Result};
 use ondisk::dsl::{BookmarkPhys, dataset_field};
 use ondisk::object_type::ObjectType;
 use ondisk::objset::ObjsetType;
@@ -214,6 +214,10 @@ impl<'a> Walk<'a> {
                 let value = quotas::get(self.dsl, dataset, asked)?;
                 return Ok(value.map(|value| PropertyValue::new(asked, value, Source::Local)));
             }
+            None if is_written_property(asked) => {
+                let value = self.written_since(name, dataset, kind, asked)?;
+                return Ok(value.map(|value| PropertyValue::new(asked, value, Source::Local)));
+            }
             None if !is_user_property(asked) => return Ok(None),
             Some(property) if kind == DatasetKind::Snapshot && !applies_to_head(property, dataset)? => return Ok(None),
             _ => {}
@@ -234,6 +238,18 @@ impl<'a> Walk<'a> {
         };
         let received = self.received(dataset, property)?;
         Ok(Some(PropertyValue { name: property.to_owned(), value, source, received }))
+    }
+
+    /// `written@SNAPSHOT`: what follows the `@` may have the name of a dataset before it.
+    fn written_since(&self, name: &str, dataset: &Arc<Dataset>, kind: DatasetKind, asked: &str) -> Result<Option<u64>> {
+        let Some((_, since)) = asked.split_once('@').filter(|_| kind != DatasetKind::Bookmark) else { return Ok(None) };
+        let head = name.split('@').next().unwrap_or(name);
+        let full = if since.contains('@') { since.to_owned() } else { format!("{head}@{since}") };
+        match self.dsl.dataset_by_name(&full) {
+            Ok(snapshot) => dataset.written_since(&snapshot),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Invalid | ErrorKind::NameTooLong) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// A value, or what this mount has instead of it.

@@ -4,6 +4,7 @@ use engine::dsl::history::field;
 use engine::error::ErrorKind;
 use ondisk::nvlist::{NvList, Value};
 
+use super::beside::Table;
 use super::{Failure, FailureKind, Pools};
 use crate::control::{
     HistoryRecord, HistoryWhat, PoolClear, PoolHistory, PoolRecord, PoolReguid, PoolSelect, PoolUpgrade,
@@ -60,32 +61,6 @@ impl Pools {
         })
     }
 
-    pub(super) fn clear(&mut self, clear: &PoolClear) -> Result<(), Failure> {
-        let engine = self.find(&clear.name)?.pool.engine().clone();
-        let matches = |leaf: &engine::vdev::Leaf, device: &str| {
-            leaf.name() == device || leaf.guid().to_string() == device || leaf.name().rsplit('/').next() == Some(device)
-        };
-        let chosen = match &clear.device {
-            None => None,
-            Some(device) => {
-                let leaves = engine.vdevs.leaves();
-                let found = leaves.iter().find(|leaf| matches(leaf, device)).map(|leaf| leaf.guid());
-                Some(found.ok_or_else(|| Failure::with(FailureKind::BadDevice, "no such device in pool"))?)
-            }
-        };
-        if engine.is_read_only() {
-            return Err(Failure::new(FailureKind::PoolReadOnly));
-        }
-        engine.clear_errors(chosen);
-        if engine.context.groups.failure().is_some() {
-            return Err(Failure::with(
-                FailureKind::PoolUnavailable,
-                "pool I/O is currently suspended and cannot be resumed: end it with 'zpool export -F' and import it again",
-            ));
-        }
-        Ok(())
-    }
-
     pub(super) fn upgrade(&mut self, upgrade: &PoolUpgrade) -> Result<(), Failure> {
         let engine = self.find(&upgrade.name)?.pool.engine().clone();
         if engine.is_read_only() {
@@ -95,6 +70,34 @@ impl Pools {
         self.write_cachefile(&upgrade.name);
         Ok(())
     }
+}
+
+/// `zpool clear`
+pub(super) fn clear(table: &Table, clear: &PoolClear) -> Result<(), Failure> {
+    let Some(imported) = table.get(&clear.name) else { return Err(Failure::new(FailureKind::NoSuchPool)) };
+    let engine = imported.pool.engine().clone();
+    let matches = |leaf: &engine::vdev::Leaf, device: &str| {
+        leaf.name() == device || leaf.guid().to_string() == device || leaf.name().rsplit('/').next() == Some(device)
+    };
+    let chosen = match &clear.device {
+        None => None,
+        Some(device) => {
+            let leaves = engine.vdevs.leaves();
+            let found = leaves.iter().find(|leaf| matches(leaf, device)).map(|leaf| leaf.guid());
+            Some(found.ok_or_else(|| Failure::with(FailureKind::BadDevice, "no such device in pool"))?)
+        }
+    };
+    if engine.is_read_only() {
+        return Err(Failure::new(FailureKind::PoolReadOnly));
+    }
+    engine.clear_errors(chosen);
+    if engine.context.groups.failure().is_some() {
+        return Err(Failure::with(
+            FailureKind::PoolUnavailable,
+            "pool I/O is currently suspended and cannot be resumed: end it with 'zpool export -F' and import it again",
+        ));
+    }
+    Ok(())
 }
 
 impl HistoryRecord {

@@ -10,6 +10,7 @@
 //! # Path
 //! `control::execute` → [`Pools`] → [`crate::Pool`] → `engine`
 
+mod beside;
 mod cachefile;
 mod checks;
 mod create;
@@ -39,13 +40,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::tunables::Tunables;
+use parking_lot::Mutex;
 
+use super::auxiliary::AuxiliaryStatus;
 use super::backend::Backend;
 use super::failure::{Failure, FailureKind};
 use super::maintenance::*;
 use super::reply::{Datasets, Mount, PoolEntry};
 use super::request::*;
 use super::status::{FoundPool, PoolStatus};
+pub use beside::Beside;
 use super::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
 use crate::Pool;
 
@@ -118,9 +122,11 @@ pub trait Mounter: Send {
     /// Properties of datasets of a pool changed.
     fn refresh(&mut self, pool: &Arc<Pool>);
 
-    /// Has the kernel hand over what was written to the file systems of a pool and is still in its cache.
-    fn flush(&mut self, pool: &Arc<Pool>) {
+    /// What has the kernel hand over what was written to the file systems of a pool and is still in its cache. That may take long,
+    /// and others need not wait for it.
+    fn flush(&mut self, pool: &Arc<Pool>) -> Flush {
         let _ = pool;
+        Box::new(|| ())
     }
 
     /// Called now and then: forgets what somebody else unmounted, and transactions whose owner has died.
@@ -185,26 +191,32 @@ impl Mounter for NoMounts {
 pub(crate) struct Imported {
     pub(crate) pool: Arc<Pool>,
     pub(crate) altroot: Option<String>,
-    pub(crate) cachefile: Option<String>,
+    pub(crate) cachefile: Mutex<Option<String>>,
     /// A number for this import.
     pub(crate) load_guid: u64,
     /// When it was imported, on the host's clock.
     pub(crate) since_ns: u64,
+    /// Its hot spares and cache devices, as they were when it was imported.
+    auxiliary: AuxiliaryStatus,
     /// What was wrong with its devices when somebody looked last.
-    watched: BTreeMap<u64, events::Watched>,
+    watched: Mutex<BTreeMap<u64, events::Watched>>,
 }
 
 impl Imported {
     fn new(pool: Arc<Pool>) -> Imported {
         let host = pool.engine().context.host.clone();
         let (load_guid, since_ns) = (host.random(), host.now_ns());
-        Imported { pool, altroot: None, cachefile: None, load_guid, since_ns, watched: BTreeMap::new() }
+        Imported { pool, altroot: None, cachefile: Mutex::default(), load_guid, since_ns, auxiliary: AuxiliaryStatus::default(), watched: Mutex::default() }
     }
 }
 
+/// See [`Mounter::flush`].
+pub type Flush = Box<dyn FnOnce() + Send>;
+
 /// All imported pools, and who mounts them.
 pub struct Pools {
-    pools: BTreeMap<String, Imported>,
+    pools: beside::Table,
+    beside: Beside,
     mounter: Box<dyn Mounter>,
     events: events::EventLog,
     limits: Tunables,
@@ -219,7 +231,7 @@ impl Default for Pools {
 impl Pools {
     /// No pools yet.
     pub fn new(mounter: impl Mounter + 'static) -> Pools {
-        Pools { pools: BTreeMap::new(), mounter: Box::new(mounter), events: events::EventLog::default(), limits: Tunables::default() }
+        Pools { pools: BTreeMap::new(), beside: Beside::default(), mounter: Box::new(mounter), events: events::EventLog::default(), limits: Tunables::default() }
     }
 
     /// The same with other limits. That of the cache is for all pools together.
@@ -229,8 +241,15 @@ impl Pools {
         self
     }
 
-    /// Divides the cache among the pools.
-    fn share_cache(&self) {
+    /// Answers some requests while another one has its turn.
+    #[must_use]
+    pub fn beside(&self) -> Beside {
+        self.beside.clone()
+    }
+
+    /// A pool has come or gone: shows the table, and divides the cache among the pools.
+    fn table_changed(&self) {
+        self.beside.show(&self.pools);
         let each = self.limits.cache_bytes_max / self.pools.len().max(1) as u64;
         for imported in self.pools.values() {
             imported.pool.engine().context.cache.set_limit(each);
@@ -254,21 +273,26 @@ impl Pools {
     }
 
     fn find(&self, name: &str) -> Result<&Imported, Failure> {
-        self.pools.get(name).ok_or_else(|| Failure::new(FailureKind::NoSuchPool))
+        self.pools.get(name).map(|imported| &**imported).ok_or_else(|| Failure::new(FailureKind::NoSuchPool))
     }
 
     /// The pool that a dataset, snapshot or bookmark is in.
     fn pool_of(&self, dataset: &str) -> Result<&Imported, Failure> {
         let pool = dataset.split(['/', '@', '#']).next().unwrap_or(dataset);
-        self.pools.get(pool).ok_or_else(|| Failure::new(FailureKind::NoSuchDataset))
+        self.pools.get(pool).map(|imported| &**imported).ok_or_else(|| Failure::new(FailureKind::NoSuchDataset))
+    }
+
+    /// Refuses what would wait for a pool that waits for its devices.
+    fn check_running(&self, dataset: &str) -> Result<(), Failure> {
+        if self.pool_of(dataset)?.pool.engine().vdevs.gate().failure().is_some() {
+            return Err(export::suspended());
+        }
+        Ok(())
     }
 
     /// The pools that a request is about, with their names.
     fn select(&self, name: Option<&str>) -> Result<Vec<(&String, &Imported)>, Failure> {
-        match name {
-            None => Ok(self.pools.iter().collect()),
-            Some(name) => self.pools.get_key_value(name).map(|found| vec![found]).ok_or_else(|| Failure::new(FailureKind::NoSuchPool)),
-        }
+        beside::select(&self.pools, name)
     }
 }
 
@@ -283,15 +307,15 @@ impl Backend for Pools {
     }
 
     fn pool_create(&mut self, create: PoolCreate) -> Result<(), Failure> {
-        self.create_pool(&create)?;
-        self.share_cache();
-        Ok(())
+        let done = self.create_pool(&create);
+        self.table_changed();
+        done
     }
 
     fn pool_destroy(&mut self, destroy: PoolDestroy) -> Result<(), Failure> {
-        self.destroy_pool(&destroy)?;
-        self.share_cache();
-        Ok(())
+        let done = self.destroy_pool(&destroy);
+        self.table_changed();
+        done
     }
 
     fn pool_scan(&mut self, scan: PoolScan) -> Result<Vec<FoundPool>, Failure> {
@@ -299,55 +323,50 @@ impl Backend for Pools {
     }
 
     fn pool_import(&mut self, import: PoolImport) -> Result<Option<ImportRewound>, Failure> {
-        let rewound = self.import_pool(&import)?;
-        self.share_cache();
-        Ok(rewound)
+        let done = self.import_pool(&import);
+        self.table_changed();
+        done
     }
 
     fn pool_export(&mut self, export: PoolExport) -> Result<(), Failure> {
-        self.export_pool(&export)?;
-        self.share_cache();
-        Ok(())
+        let done = self.export_pool(&export);
+        self.table_changed();
+        done
     }
 
     fn pool_list(&mut self, select: PoolSelect) -> Result<Vec<PoolEntry>, Failure> {
-        self.pool_entries(&select)
+        pool_properties::entries(&self.pools, &select)
     }
 
     fn pool_get(&mut self, select: PoolSelect) -> Result<Vec<PoolEntry>, Failure> {
-        self.pool_entries(&select)
+        pool_properties::entries(&self.pools, &select)
     }
 
     fn pool_status(&mut self, select: PoolSelect) -> Result<Vec<PoolStatus>, Failure> {
-        let mounts = self.mounter.list();
-        let status = |(name, imported): (&String, &Imported)| -> Result<PoolStatus, Failure> {
-            let mut status = inspect::status(name, imported)?;
-            if status.error_count.is_some_and(|count| count != 0) {
-                status.errors = error_log::names(&imported.pool, &mounts).map_err(|error| Failure::about_pool(&error))?;
-            }
-            Ok(status)
-        };
-        self.select(select.name.as_deref())?.into_iter().map(status).collect()
+        beside::statuses(&self.pools, select.name.as_deref(), &self.mounter.list())
     }
 
     fn pool_set(&mut self, set: PoolSet) -> Result<(), Failure> {
         self.set_pool_properties(&set)
     }
 
-    fn pool_sync(&mut self, select: PoolSelect) -> Result<(), Failure> {
+    fn pool_sync(&mut self, select: PoolSelect) -> Result<Job, Failure> {
         let pools: Vec<Arc<Pool>> = self.select(select.name.as_deref())?.into_iter().map(|(_, imported)| imported.pool.clone()).collect();
-        for pool in pools {
-            if pool.engine().is_read_only() {
-                return Err(Failure::new(FailureKind::PoolReadOnly));
+        let flushes: Vec<Flush> = pools.iter().map(|pool| self.mounter.flush(pool)).collect();
+        // What the kernel has may be much, and if the devices fail meanwhile it waits for 'zpool clear'.
+        Ok(Box::new(move || {
+            for (pool, flush) in pools.into_iter().zip(flushes) {
+                if pool.engine().is_read_only() {
+                    return Err(Failure::new(FailureKind::PoolReadOnly));
+                }
+                if let Some(failure) = pool.engine().vdevs.gate().failure() {
+                    return Err(Failure::about_pool(&failure));
+                }
+                flush();
+                pool.sync().map_err(|error| Failure::about_pool(&error))?;
             }
-            // What the kernel has would wait for the next verb.
-            if let Some(failure) = pool.engine().vdevs.gate().failure() {
-                return Err(Failure::about_pool(&failure));
-            }
-            self.mounter.flush(&pool);
-            pool.sync().map_err(|error| Failure::about_pool(&error))?;
-        }
-        Ok(())
+            Ok(())
+        }))
     }
 
     fn pool_history(&mut self, select: PoolSelect) -> Result<Vec<PoolHistory>, Failure> {
@@ -363,7 +382,7 @@ impl Backend for Pools {
     }
 
     fn pool_clear(&mut self, clear: PoolClear) -> Result<(), Failure> {
-        self.clear(&clear)
+        maintenance::clear(&self.pools, &clear)
     }
 
     fn pool_add(&mut self, add: PoolAdd) -> Result<(), Failure> {
@@ -383,6 +402,7 @@ impl Backend for Pools {
     }
 
     fn dataset_rename(&mut self, rename: DatasetRename) -> Result<(), Failure> {
+        self.check_running(&rename.from)?;
         self.rename(&rename)
     }
 
@@ -391,10 +411,14 @@ impl Backend for Pools {
     }
 
     fn dataset_create(&mut self, create: DatasetCreate) -> Result<(), Failure> {
+        self.check_running(&create.name)?;
         self.create_dataset(&create)
     }
 
     fn dataset_destroy(&mut self, destroy: DatasetDestroy) -> Result<(), Failure> {
+        if let Some(name) = destroy.names.first() {
+            self.check_running(name)?;
+        }
         self.destroy_datasets(&destroy)
     }
 
@@ -403,10 +427,12 @@ impl Backend for Pools {
     }
 
     fn dataset_set(&mut self, set: DatasetSet) -> Result<(), Failure> {
+        self.check_running(&set.name)?;
         self.set_properties(&set)
     }
 
     fn dataset_inherit(&mut self, inherit: DatasetInherit) -> Result<(), Failure> {
+        self.check_running(&inherit.name)?;
         self.inherit_property(&inherit)
     }
 
@@ -418,7 +444,8 @@ impl Backend for Pools {
         if unmount.unload_key {
             return Err(not_yet("encryption is"));
         }
-        self.pool_of(&unmount.name)?;
+        // The kernel would hand over what it has, and wait for the devices.
+        self.check_running(&unmount.name)?;
         self.mounter.unmount(&unmount.name, unmount.force)
     }
 

@@ -8,6 +8,7 @@ use engine::pool::prop_table::{PROPERTIES, find};
 use ondisk::feature::Feature;
 
 use super::create::{PoolSettings, When};
+use super::beside::{self, Table};
 use super::{Failure, FailureKind, Imported, Pools, inspect};
 use crate::control::{PoolEntry, PoolSelect, PoolSet, PoolStatus, PropertyValue, Source, Value, Wanted};
 
@@ -27,12 +28,13 @@ struct View<'a> {
     stored: Vec<(String, Stored)>,
 }
 
-impl Pools {
-    pub(super) fn pool_entries(&self, select: &PoolSelect) -> Result<Vec<PoolEntry>, Failure> {
-        let pools = self.select(select.name.as_deref())?;
-        pools.into_iter().map(|(name, imported)| entry(name, imported, &select.properties)).collect()
-    }
+/// What `zpool list` and `zpool get` show.
+pub(super) fn entries(table: &Table, select: &PoolSelect) -> Result<Vec<PoolEntry>, Failure> {
+    let pools = beside::select(table, select.name.as_deref())?;
+    pools.into_iter().map(|(name, imported)| entry(name, imported, &select.properties)).collect()
+}
 
+impl Pools {
     pub(super) fn set_pool_properties(&mut self, set: &PoolSet) -> Result<(), Failure> {
         let imported = self.find(&set.name)?;
         let engine = imported.pool.engine().clone();
@@ -57,8 +59,8 @@ impl Pools {
         if !settings.features.is_empty() {
             engine.enable_features(settings.features).map_err(failed)?;
         }
-        if let (Some(cachefile), Some(imported)) = (settings.cachefile, self.pools.get_mut(&set.name)) {
-            let before = imported.cachefile.replace(cachefile);
+        if let (Some(cachefile), Some(imported)) = (settings.cachefile, self.pools.get(&set.name)) {
+            let before = imported.cachefile.lock().replace(cachefile);
             self.forget_in_cachefile(before.as_deref());
         }
         self.write_cachefile(&set.name);
@@ -169,7 +171,8 @@ impl View<'_> {
             "dedupratio" | "dedup_table_size" | "bcloneratio" | "bcloneused" | "bclonesaved" => self.sharing(name),
             "freeing" => self.hidden_dir("$FREE")?,
             "leaked" => self.hidden_dir("$LEAK")?,
-            "expandsize" | "checkpoint" | "dedupcached" | "last_scrubbed_txg" => 0,
+            "checkpoint" => self.status.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.space),
+            "expandsize" | "dedupcached" | "last_scrubbed_txg" => 0,
             "readonly" => engine.is_read_only().into(),
             "maxblocksize" => BLOCK_BYTES_MAX,
             "maxdnodesize" => DNODE_BYTES_MAX,
@@ -205,7 +208,7 @@ impl View<'_> {
         let local = |text: Option<String>| text.filter(|text| !text.is_empty()).map(|text| (Value::Text(text), Source::Local));
         Ok(match name {
             "altroot" => local(self.imported.altroot.clone()),
-            "cachefile" => local(self.imported.cachefile.clone()),
+            "cachefile" => local(self.imported.cachefile.lock().clone()),
             "comment" => local(config.comment.map(|text| text.to_string())),
             "compatibility" => local(config.compatibility.map(|text| text.to_string())),
             "bootfs" => match self.stored(name) {

@@ -3,9 +3,10 @@
 use engine::dsl::prop_table::{DatasetTypes, find, is_user_property};
 use engine::error::ErrorKind;
 
+use super::datasets::volume_reservation;
 use super::{Failure, FailureKind, Pools, checks, quotas};
-use crate::PropertyChange;
-use crate::control::{DatasetInherit, DatasetSet};
+use crate::control::{DatasetInherit, DatasetSet, Setting, Value};
+use crate::{Pool, PropertyChange};
 
 impl Pools {
     pub(super) fn set_properties(&mut self, set: &DatasetSet) -> Result<(), Failure> {
@@ -14,7 +15,10 @@ impl Pools {
             return Err(Failure::with(FailureKind::PropertyType, "this property can not be modified for snapshots"));
         }
         let pool = self.pool_of(&set.name)?.pool.clone();
-        let (limits, settings) = quotas::split(&set.settings)?;
+        let (limits, mut settings) = quotas::split(&set.settings)?;
+        if types == DatasetTypes::VOLUME {
+            reserve_all(&pool, &set.name, &mut settings)?;
+        }
         let features = &pool.engine().dsl.meta.features;
         let changes = checks::changes(&settings, types, false, &|feature| features.is_enabled(feature))?;
         quotas::set(&pool, &set.name, types, &limits)?;
@@ -49,6 +53,25 @@ impl Pools {
         self.mounter.refresh(&pool);
         Ok(())
     }
+}
+
+/// `refreservation=auto` of a volume: what all of it takes.
+fn reserve_all(pool: &Pool, name: &str, settings: &mut [Setting]) -> Result<(), Failure> {
+    let given = |settings: &[Setting], name: &str| settings.iter().find(|setting| setting.name == name).and_then(|setting| setting.value.number());
+    if given(settings, "refreservation") != Some(u64::MAX) {
+        return Ok(());
+    }
+    let of_volume = |property: &str| -> Result<u64, Failure> {
+        let dataset = pool.engine().dsl.open_dataset(name).map_err(|error| Failure::about_dataset(&error))?;
+        let value = dataset.any_property(property).map_err(|error| Failure::about_dataset(&error))?;
+        Ok(value.map_or(0, |(value, _)| value.number()))
+    };
+    let either = |property: &str| given(settings, property).map_or_else(|| of_volume(property), Ok);
+    let bytes = volume_reservation(either("volsize")?, of_volume("volblocksize")?, either("copies")?.max(1));
+    for setting in settings.iter_mut().filter(|setting| setting.name == "refreservation") {
+        setting.value = Value::Number(bytes);
+    }
+    Ok(())
 }
 
 pub(super) fn property_failure(error: &crate::Error) -> Failure {

@@ -349,3 +349,77 @@ fn what_is_reserved_from_the_start_is_within_the_limits() {
     }
     rig.make("tank/a", vec![mib("refquota", 10), mib("reservation", 11), mib("refreservation", 10)]).unwrap();
 }
+
+/// `zfs set quota=8M reservation=4M` was refused where the old quota was smaller than the new reservation, `quota=2M reservation=1M`
+/// where the old reservation was larger than the new quota: each was looked at as if it came alone.
+#[test]
+fn limits_that_are_set_together_are_looked_at_together() {
+    let mut rig = Rig::new();
+    let image = rig.image("a.img");
+    rig.create("tank", &[&image], Vec::new()).unwrap();
+    rig.make("tank/a", Vec::new()).unwrap();
+    let mib = |name: &str, mib: u64| Setting::new(name, mib << 20);
+    let steps = [[("quota", 8), ("reservation", 4)], [("quota", 16), ("reservation", 12)], [("quota", 2), ("reservation", 1)],
+        [("refquota", 8), ("refreservation", 1)], [("refquota", 1), ("refreservation", 0)]];
+    for turned in [false, true] {
+        for step in steps {
+            let mut settings: Vec<Setting> = step.iter().map(|(name, size)| mib(name, *size)).collect();
+            if turned {
+                settings.reverse();
+            }
+            rig.pools.dataset_set(DatasetSet { name: "tank/a".into(), settings, no_remount: false }).unwrap_or_else(|failure| panic!("{step:?} {turned}: {failure}"));
+        }
+        rig.set("tank/a", mib("refquota", 0)).unwrap();
+    }
+    let both = |settings| DatasetSet { name: "tank/a".into(), settings, no_remount: false };
+    assert_eq!(kind(rig.pools.dataset_set(both(vec![mib("quota", 4), mib("reservation", 5)]))), FailureKind::PropertySpace);
+    assert_eq!(kind(rig.pools.dataset_set(both(vec![mib("refreservation", 5), mib("quota", 4), mib("reservation", 0)]))), FailureKind::PropertySpace);
+    // More for itself than the old quota let it have.
+    rig.pools.dataset_set(both(vec![mib("refreservation", 10), mib("quota", 20)])).unwrap();
+    rig.pools.dataset_set(both(vec![mib("quota", 2), mib("refreservation", 0)])).unwrap();
+    rig.export("tank");
+}
+
+/// `zfs set refreservation=auto` of a volume asked for 16 EiB, and was refused.
+#[test]
+fn a_volume_can_reserve_all_it_may_take() {
+    let mut rig = Rig::new();
+    let image = rig.image("a.img");
+    rig.create("tank", &[&image], Vec::new()).unwrap();
+    let volume = DatasetCreate { name: "tank/v".into(), volume_size: Some(8 << 20), properties: Vec::new(), parents: false };
+    rig.pools.dataset_create(volume).unwrap();
+    rig.set("tank/v", Setting::new("refreservation", u64::MAX)).unwrap();
+    let reserved = rig.property("tank/v", "refreservation").unwrap().value;
+    // 512 blocks, one above them, 7 of the metadnode, each twice.
+    assert_eq!(reserved, Value::Number((8 << 20) + 8 * 2 * (128 << 10)));
+    rig.export("tank");
+}
+
+/// What was written while `readonly` was off is accepted from the kernel after it was set; `fsync` said that it was safe then, and
+/// did nothing: after a power failure it was gone.
+#[test]
+fn fsync_keeps_what_was_written_before_readonly_was_set() {
+    let mut rig = Rig::new();
+    let image = rig.image("a.img");
+    rig.create("tank", &[&image], Vec::new()).unwrap();
+    rig.make("tank/a", Vec::new()).unwrap();
+    let credentials = crate::Credentials::root();
+    let files = rig.pools.pool("tank").unwrap().file_system("tank/a").unwrap();
+    let inode = files.create(files.root(), b"f", 0o100_644, 0, &credentials).unwrap().inode;
+    rig.set("tank/a", Setting::new("readonly", 1)).unwrap();
+    assert!(files.is_read_only());
+    files.write(inode, crate::WriteMode::Collected(0), b"late", &credentials).unwrap();
+    files.fsync(inode).unwrap();
+    // The power goes.
+    let after = Rig::new();
+    std::fs::copy(&image, after.directory.path().join("a.img")).unwrap();
+    let mut after = after;
+    let guid = after.found()[0].status.guid;
+    after.import(guid, "tank", false, Vec::new()).unwrap();
+    let again = after.pools.pool("tank").unwrap().file_system("tank/a").unwrap();
+    let found = again.lookup(again.root(), b"f").unwrap();
+    assert_eq!(again.read(found.inode, 0, 100).unwrap(), b"late");
+    drop((files, again));
+    after.export("tank");
+    rig.export("tank");
+}

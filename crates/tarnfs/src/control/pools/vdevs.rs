@@ -119,11 +119,23 @@ fn add_space(pool: &Pool, top: &mut VdevStatus, config: &VdevConfig) {
     let stats = &mut top.stats;
     (stats.space, stats.allocated, stats.deflated_space) = (space.space, space.allocated, space.space);
     stats.fragmentation = Some(group.fragmentation());
+    // The maps of a pool that has stopped may not be there any more.
+    stats.checkpoint_space = pool.engine().checkpoint_bytes(config.number(key::TOP_ZAP)).unwrap_or(0);
+    set_replacement_size(top, space.space);
+}
+
+/// The size that whatever takes the place of a vdev must have: of a device, with its labels.
+fn set_replacement_size(vdev: &mut VdevStatus, space: u64) {
+    let labels = if vdev.children.is_empty() { label::START_BYTES + label::END_BYTES } else { 0 };
+    vdev.stats.replacement_size = space + labels;
+    vdev.children.iter_mut().for_each(|child| set_replacement_size(child, space));
 }
 
 /// The configuration says so of logs only; of others their ZAP does.
 fn set_class(vdev: &mut VdevStatus, class: AllocationClass) {
-    vdev.class = class;
+    if vdev.class != AllocationClass::Spare {
+        vdev.class = class;
+    }
     vdev.children.iter_mut().for_each(|child| set_class(child, class));
 }
 

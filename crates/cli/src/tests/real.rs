@@ -1,0 +1,104 @@
+//! Commands run on pools that OpenZFS made, without a daemon; what they print is compared with what OpenZFS printed of the same pool.
+
+use serde_json::Value as Json;
+use sim::golden::Golden as Images;
+use tarnfs::control::{Pools, Reply, Request, execute};
+
+use super::golden::{Golden, golden};
+use super::sh;
+use crate::session::Control;
+
+struct Real(Pools);
+
+impl Control for Real {
+    fn call(&mut self, request: Request) -> Reply {
+        execute(&mut self.0, request)
+    }
+}
+
+/// The pool of a recording, imported read-only; `None`: its images are not there.
+fn imported(name: &str, recorded: &Golden) -> Option<(Real, Images)> {
+    let Some(images) = Images::find(name).expect("golden pool") else {
+        sim::places::skipped(&format!("what zpool says of the golden pool {name}: it is not there"));
+        return None;
+    };
+    let mut real = Real(Pools::default());
+    let directory = images.directory().display();
+    let ran = sh(&mut real, &format!("zpool import -f -N -o readonly=on -o cachefile=none -d {directory} {}", recorded.name));
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{name}");
+    Some((real, images))
+}
+
+/// A read-only import of OpenZFS does not look what is allocated, and says nothing of the last transaction group.
+fn without_what_differs(json: &mut Json) {
+    if let Json::Object(object) = json {
+        for key in ["alloc_space", "txg", "pass_start"] {
+            object.remove(key);
+        }
+        object.values_mut().for_each(without_what_differs);
+    }
+}
+
+/// Spares, cache devices, checkpoints and removed vdevs were left out.
+#[test]
+fn the_status_of_a_real_pool_is_what_openzfs_said() {
+    for (name, recorded) in [
+        ("cache", golden!("cache")),
+        ("spare", golden!("spare")),
+        ("special", golden!("special")),
+        ("checkpoint", golden!("checkpoint")),
+        ("remove", golden!("remove")),
+    ] {
+        let Some((mut real, images)) = imported(name, &recorded) else { continue };
+        let ran = sh(&mut real, "zpool status -vj --json-int");
+        let out = ran.out.replace(&format!("{}/", images.directory().display()), "/dev/shm/m/");
+        let mut ours: Json = serde_json::from_str(&out).expect("JSON");
+        let mut theirs = recorded.json["status"].clone();
+        without_what_differs(&mut ours);
+        without_what_differs(&mut theirs);
+        assert_eq!(ours, theirs, "{name}:\n{ours:#}\n{theirs:#}");
+    }
+}
+
+#[test]
+fn spares_caches_checkpoints_and_removals_have_their_lines() {
+    let lines = |name: &str, recorded: &Golden, line: &str| {
+        let (mut real, images) = imported(name, recorded)?;
+        let ran = sh(&mut real, line);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{line}");
+        Some(ran.out.replace(&format!("{}/", images.directory().display()), "/"))
+    };
+    for (name, recorded, line, wanted) in [
+        ("cache", golden!("cache"), "zpool status", "\tcache\n\t  /d1.img"),
+        ("cache", golden!("cache"), "zpool list -v", "\ncache  "),
+        ("cache", golden!("cache"), "zpool iostat -v", "\ncache  "),
+        ("spare", golden!("spare"), "zpool status", "INUSE     currently in use\n"),
+        ("checkpoint", golden!("checkpoint"), "zpool status", "\ncheckpoint: created Fri Nov 20 11:03:25 2026, consumes 884K\n"),
+        ("checkpoint", golden!("checkpoint"), "zpool get -Hp -o value checkpoint,size", "905216\n83886080\n"),
+        (
+            "remove",
+            golden!("remove"),
+            "zpool status",
+            "\nremove: Removal of vdev 1 copied 1.33M in 0h0m, completed on Fri Nov 20 11:07:46 2026\n\t192 memory used for removed device mappings\nconfig:\n",
+        ),
+    ] {
+        let Some(out) = lines(name, &recorded, line) else { continue };
+        assert!(out.contains(wanted), "{line}: {out}");
+    }
+}
+
+/// `written@SNAPSHOT` was always a dash. Since the snapshot before it is what `written` says; OpenZFS's manifest has that.
+#[test]
+fn what_was_written_since_a_snapshot_is_told() {
+    let recorded = Golden { json: Json::Null, name: "g_snap".to_owned() };
+    let Some((mut real, _images)) = imported("snap", &recorded) else { return };
+    let mut get = |property: &str, dataset: &str| sh(&mut real, &format!("zfs get -Hp -o value,source {property} {dataset}")).out;
+    assert_eq!(get("written@three", "g_snap"), "81920\tlocal\n");
+    assert_eq!(get("written@one", "g_snap/a@two"), "262144\tlocal\n");
+    assert_eq!(get("written@g_snap/promoted@one", "g_snap/a/b@three"), "299008\tlocal\n");
+    // Of a clone: what it wrote itself and what its snapshot has of its own.
+    assert_eq!(get("written@g_snap/a@two", "g_snap/clone@c1"), "192512\tlocal\n");
+    for (property, dataset) in [("written@two", "g_snap/a@one"), ("written@none", "g_snap/a"), ("written@one", "g_snap/a@one"), ("written@three", "g_snap/a#bm1")] {
+        assert_eq!(get(property, dataset), "-\t-\n", "{property} {dataset}");
+    }
+}

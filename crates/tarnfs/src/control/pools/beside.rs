@@ -1,0 +1,65 @@
+//! Requests that are answered beside another one.
+//!
+//! # Theory
+//! Administrative verbs take turns. One of them may take long: an export waits for what the kernel still has, and that waits for the
+//! devices. If a pool stops meanwhile it waits for `zpool clear`, which must not wait for its turn then, nor must whoever
+//! wants to know what is going on, in this pool or another. So the table of pools can be seen without a turn, as it was when the
+//! last pool came or went, and these requests need no more: the engine has locks of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{Failure, FailureKind, Imported, error_log, inspect, maintenance, pool_properties};
+use crate::control::{Mount, PoolStatus, Reply, Request};
+
+/// The pools by name.
+pub(super) type Table = BTreeMap<String, Arc<Imported>>;
+
+/// The pools, for those who do not wait for their turn.
+#[derive(Clone, Default)]
+pub struct Beside(Arc<Mutex<Table>>);
+
+impl Beside {
+    /// The table has changed.
+    pub(super) fn show(&self, table: &Table) {
+        self.0.lock().clone_from(table);
+    }
+
+    /// The answer to a request that needs no turn; `None`: it needs one.
+    #[must_use]
+    pub fn answer(&self, request: &Request) -> Option<Reply> {
+        let table = || self.0.lock().clone();
+        let answer = match request {
+            Request::PoolStatus(select) => statuses(&table(), select.name.as_deref(), &[]).map(Reply::Status),
+            Request::PoolList(select) | Request::PoolGet(select) => pool_properties::entries(&table(), select).map(Reply::Pools),
+            Request::PoolClear(clear) => maintenance::clear(&table(), clear).map(|()| Reply::Done),
+            _ => return None,
+        };
+        Some(answer.unwrap_or_else(Reply::Failed))
+    }
+}
+
+/// One pool, or all.
+pub(super) fn select<'a>(table: &'a Table, name: Option<&str>) -> Result<Vec<(&'a String, &'a Imported)>, Failure> {
+    match name {
+        None => Ok(table.iter().map(|(name, imported)| (name, &**imported)).collect()),
+        Some(name) => match table.get_key_value(name) {
+            Some((name, imported)) => Ok(vec![(name, imported)]),
+            None => Err(Failure::new(FailureKind::NoSuchPool)),
+        },
+    }
+}
+
+/// What `zpool status` shows; damaged files are called by where they are mounted.
+pub(super) fn statuses(table: &Table, name: Option<&str>, mounts: &[Mount]) -> Result<Vec<PoolStatus>, Failure> {
+    let status = |(name, imported): (&String, &Imported)| -> Result<PoolStatus, Failure> {
+        let mut status = inspect::status(name, imported)?;
+        if status.error_count.is_some_and(|count| count != 0) {
+            status.errors = error_log::names(&imported.pool, mounts).map_err(|error| Failure::about_pool(&error))?;
+        }
+        Ok(status)
+    };
+    select(table, name)?.into_iter().map(status).collect()
+}
