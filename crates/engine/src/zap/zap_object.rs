@@ -7,6 +7,7 @@ use ondisk::{zap_fat, zap_micro};
 use parking_lot::{RwLock, RwLockWriteGuard};
 
 use super::blocks::{ReadBlocks, WriteBlocks};
+use super::crowd;
 use super::cursor::{Cursor, CursorEntry};
 use super::fat::Fat;
 use super::key::{Normalization, int_name};
@@ -43,18 +44,20 @@ pub struct ZapSpec {
     pub normalization: Normalization,
     /// `FLAG_*`; with any of them it is fat from the start.
     pub flags: u64,
+    /// Where hashes begin; `None`: somewhere.
+    pub salt: Option<u64>,
 }
 
 impl ZapSpec {
     /// A micro ZAP of 512 bytes without a bonus.
     pub fn new(object_type: ObjectType) -> Self {
-        ZapSpec { dnode: DnodeSpec::new(object_type, 0), normalization: Normalization::NONE, flags: 0 }
+        ZapSpec { dnode: DnodeSpec::new(object_type, 0), normalization: Normalization::NONE, flags: 0, salt: None }
     }
 
     /// A fat ZAP with the given flags (none: a micro ZAP in a larger block) and log2 sizes of its blocks.
     pub fn fat(object_type: ObjectType, flags: u64, block_shift: u32, indirect_shift: u8) -> Self {
         let dnode = DnodeSpec::new(object_type, 1 << block_shift).with_indirect_shift(indirect_shift);
-        ZapSpec { dnode, normalization: Normalization::NONE, flags }
+        ZapSpec { dnode, normalization: Normalization::NONE, flags, salt: None }
     }
 
     /// With a bonus.
@@ -213,7 +216,7 @@ impl Zap {
     /// The object cannot be written.
     pub fn initialize(objset: &Objset, tx: &Tx, dnode: Arc<Dnode>, spec: &ZapSpec) -> Result<Zap> {
         let zap = Self::of(dnode)?;
-        let salt = objset.context().host.random() | 1;
+        let salt = spec.salt.unwrap_or_else(|| Self::new_salt(objset));
         let blocks = Writing { dnode: &zap.dnode, tx };
         if spec.flags == 0 {
             create_micro(&blocks, salt, spec.normalization)?;
@@ -221,6 +224,30 @@ impl Zap {
             create_fat(&blocks, salt, spec.normalization, spec.flags)?;
         }
         Ok(zap)
+    }
+
+    /// A salt for a new ZAP.
+    pub fn new_salt(objset: &Objset) -> u64 {
+        objset.context().host.random() | 1
+    }
+
+    /// Whether all these names would find room in a new ZAP with this salt.
+    ///
+    /// # Errors
+    /// `NoSpace`: too many of them have nearly the same hash.
+    pub fn check_room_in_new<N: AsRef<[u8]>>(names: &[N], salt: u64, normalization: Normalization) -> Result<()> {
+        crowd::check_new(names, salt, normalization)
+    }
+
+    /// Whether all these names, with a word each, would find room beside what is there. Room on the disk is another matter.
+    ///
+    /// # Errors
+    /// `NoSpace`: too many of them have nearly the same hash; the object cannot be read.
+    pub fn check_room<N: AsRef<[u8]>>(&self, names: &[N]) -> Result<()> {
+        self.reading(|form, blocks| match form {
+            Form::Micro(micro) => crowd::check_micro(micro, names),
+            Form::Fat(fat) => crowd::check_fat(fat, blocks, names),
+        })
     }
 
     /// The object's number.

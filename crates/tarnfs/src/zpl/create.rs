@@ -76,6 +76,8 @@ pub(super) struct NewNode {
     pub(super) links: u64,
     /// What is not to be chosen anew: of a file that a log makes again.
     pub(super) fixed: Option<Fixed>,
+    /// Of a directory: the salt of its hashes, if it was chosen before.
+    pub(super) salt: Option<u64>,
 }
 
 /// What makes a file the same file.
@@ -105,7 +107,7 @@ impl Maker<'_> {
     /// Makes the object and its attributes.
     pub(super) fn make(&self, tx: &Tx, new: &NewNode) -> Result<Inode> {
         let kind = FileKind::of_mode(new.mode);
-        let dnode = self.allocate(tx, kind, new.fixed)?;
+        let dnode = self.allocate(tx, kind, new.fixed, new.salt)?;
         let object = dnode.object();
         let place = SetPlace { objset: self.objset, dnode: &dnode, tables: self.tables, tx };
         let mut attributes = Attributes::empty();
@@ -127,13 +129,13 @@ impl Maker<'_> {
         Inode::new(object, dnode, attributes, self.tables)
     }
 
-    fn allocate(&self, tx: &Tx, kind: FileKind, fixed: Option<Fixed>) -> Result<Arc<Dnode>> {
+    fn allocate(&self, tx: &Tx, kind: FileKind, fixed: Option<Fixed>, salt: Option<u64>) -> Result<Arc<Dnode>> {
         let slots = fixed.map_or((self.objset.settings().dnode_bytes / 512).clamp(1, 32) as u8, |fixed| fixed.slots);
         let (bonus_type, bonus_length) = if self.uses_attributes() { (ObjectType::SA, 8) } else { (ObjectType::ZNODE, znode::ZNODE_SIZE) };
         let object_type = if kind == FileKind::Directory { ObjectType::DIRECTORY_CONTENTS } else { ObjectType::PLAIN_FILE_CONTENTS };
         let dnode = DnodeSpec { slots, ..DnodeSpec::new(object_type, 0).with_bonus(bonus_type, bonus_length) };
         if kind == FileKind::Directory {
-            let spec = ZapSpec { dnode, normalization: self.normalization, flags: 0 };
+            let spec = ZapSpec { dnode, normalization: self.normalization, flags: 0, salt };
             let zap = match fixed {
                 Some(fixed) => Zap::create_at(self.objset, tx, fixed.object, &spec)?,
                 None => Zap::create(self.objset, tx, &spec)?,
@@ -319,6 +321,7 @@ impl FileSystem {
             acl,
             links: if directory { 2 } else { 1 },
             fixed: None,
+            salt: None,
         })
     }
 }
@@ -388,6 +391,7 @@ pub fn initialize(objset: &Objset, tx: &Tx, new: &NewFileSystem) -> Result<()> {
             acl: acl::trivial(mode.into(), true),
             links: 2,
             fixed: None,
+            salt: None,
         },
     )?;
     master.add_u64(tx, znode::ROOT_NAME, root.object)

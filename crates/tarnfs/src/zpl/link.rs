@@ -114,7 +114,12 @@ impl FileSystem {
         if FileKind::of_mode(mode) == FileKind::Unknown || mode & TYPE_MASK == TYPE_LINK {
             bail!(Invalid, "a file of mode {mode:o} cannot be made");
         }
-        self.create_with(directory, name, mode, device, credentials, None)
+        self.create_with(directory, name, mode, device, credentials, None, None)
+    }
+
+    /// As [`FileSystem::create`], of a directory with a certain salt.
+    pub(super) fn mkdir_salted(&self, directory: InodeNumber, name: &[u8], mode: u32, credentials: &Credentials, salt: u64) -> Result<Stat> {
+        self.create_with(directory, name, TYPE_DIRECTORY | mode & !TYPE_MASK, 0, credentials, None, Some(salt))
     }
 
     /// Makes a directory. The inode is counted as known to the kernel.
@@ -133,9 +138,10 @@ impl FileSystem {
         if target.len() > TARGET_MAX {
             bail!(NameTooLong, "a target of {} bytes is longer than {TARGET_MAX}", target.len());
         }
-        self.create_with(directory, name, TYPE_LINK | 0o777, 0, credentials, Some(target))
+        self.create_with(directory, name, TYPE_LINK | 0o777, 0, credentials, Some(target), None)
     }
 
+    #[expect(clippy::too_many_arguments, reason = "what makes a file; the public verbs have fewer")]
     fn create_with(
         &self,
         directory: InodeNumber,
@@ -144,6 +150,7 @@ impl FileSystem {
         device: u64,
         credentials: &Credentials,
         target: Option<&[u8]>,
+        salt: Option<u64>,
     ) -> Result<Stat> {
         let directory = self.inode(directory)?;
         directory.check_directory()?;
@@ -151,7 +158,7 @@ impl FileSystem {
         let _names = directory.names.write();
         self.check_new_entry(&directory, name)?;
         let (mode, lists) = self.begin_lists(&directory, mode, credentials)?;
-        let new = self.new_node(&directory, mode, device, credentials)?;
+        let new = NewNode { salt, ..self.new_node(&directory, mode, device, credentials)? };
         self.check_quota_to_own(Some(new.uid.into()), Some(new.gid.into()), Some(new.project))?;
         let inode = self.make_entry(&directory, name, &new, target, &lists)?;
         self.put_new_lists_aside(&inode, &lists)?;

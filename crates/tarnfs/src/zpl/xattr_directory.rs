@@ -65,11 +65,12 @@ impl FileSystem {
         }
     }
 
-    pub(super) fn make_xattr_directory(&self, inode: &Inode, fixed: Option<Fixed>) -> Result<InodeRef<'_>> {
+    pub(super) fn make_xattr_directory(&self, inode: &Inode, fixed: Option<Fixed>, salt: Option<u64>) -> Result<InodeRef<'_>> {
         let stat = inode.stat(&self.tables)?;
         let credentials = Credentials { uid: stat.uid, gid: stat.gid, ..Credentials::default() };
         let mut new = self.new_node(inode, DIRECTORY_MODE, 0, &credentials)?;
         new.fixed = fixed;
+        new.salt = salt;
         new.mode = DIRECTORY_MODE;
         new.gid = stat.gid;
         new.flags |= znode::FLAG_XATTR;
@@ -86,7 +87,7 @@ impl FileSystem {
     pub(super) fn write_xattr_file(&self, inode: &Inode, name: &[u8], value: &[u8]) -> Result<()> {
         let directory = match self.xattr_directory(inode)? {
             Some(directory) => directory,
-            None => self.make_xattr_directory(inode, None)?,
+            None => self.make_xattr_directory(inode, None, None)?,
         };
         let stat = directory.stat(&self.tables)?;
         let credentials = Credentials { uid: stat.uid, gid: stat.gid, ..Credentials::default() };

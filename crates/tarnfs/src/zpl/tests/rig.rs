@@ -168,7 +168,7 @@ impl Rig {
     }
 
     /// Writes the open group.
-    pub(super) fn sync(&self, objset: &Objset) {
+    pub(in crate::zpl) fn sync(&self, objset: &Objset) {
         let groups = &self.context.groups;
         let txg = groups.quiesce();
         assert_eq!(groups.begin_sync(), Some(txg));
@@ -200,7 +200,7 @@ impl Rig {
     }
 
     /// Everything reads, and is exactly what is allocated.
-    pub(super) fn check(&self) {
+    pub(in crate::zpl) fn check(&self) {
         let progress = |_| ();
         let mut walker = Walker::new(&self.context.io, CheckOptions { verify_data: true, ..CheckOptions::default() }, &progress);
         walker.walk_objset(&self.root.lock(), 7, 0);
