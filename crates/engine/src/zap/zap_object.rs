@@ -85,6 +85,37 @@ impl Form {
     }
 }
 
+impl Form {
+    /// Whether a micro ZAP has the entry; a fat one will say so itself.
+    fn has(&self, blocks: &Writing<'_>, name: &[u8]) -> Result<bool> {
+        match self {
+            Form::Micro(micro) => Ok(micro.lookup(&blocks.read(0)?.clone(), &micro.key(name), Match::Exact).is_some()),
+            Form::Fat(_) => Ok(false),
+        }
+    }
+
+    /// Makes sure that a micro ZAP has a slot for the entry, which is `there` already or not; or it becomes a fat one.
+    fn make_slot(&mut self, blocks: &Writing<'_>, name: &[u8], is_word: bool, there: bool) -> Result<()> {
+        let Form::Micro(micro) = self else { return Ok(()) };
+        let fits_slot = is_word && name.len() <= zap_micro::NAME_MAX && (there || micro.leaf_would_hold(micro.key(name).hash));
+        if fits_slot && (there || !micro.is_full()) {
+            return Ok(());
+        }
+        if fits_slot && blocks.block_size() + 512 <= blocks.micro_max() {
+            return micro.grow(blocks);
+        }
+        *self = Form::Fat(upgrade(blocks, micro)?);
+        Ok(())
+    }
+}
+
+fn check_name(name: &[u8]) -> Result<()> {
+    if name.is_empty() || name.contains(&0) {
+        bail!(Invalid, "a name in a ZAP is not empty and has no zero byte");
+    }
+    Ok(())
+}
+
 /// What an entry of a micro ZAP's index takes, give or take.
 const INDEX_ENTRY_BYTES: u64 = 40;
 
@@ -481,34 +512,49 @@ impl Zap {
     }
 
     fn put(&self, tx: &Tx, name: &[u8], value: Integers<'_>, replace: bool) -> Result<()> {
-        if name.is_empty() || name.contains(&0) {
-            bail!(Invalid, "a name in a ZAP is not empty and has no zero byte");
-        }
+        check_name(name)?;
         self.writing(tx, |form, blocks| {
-            if let Form::Micro(micro) = form {
-                let key = micro.key(name);
-                let block = blocks.read(0)?;
-                let there = micro.lookup(&block, &key, Match::Exact).is_some();
-                drop(block);
-                if there && !replace {
-                    bail!(Exists, "the entry {} exists already", String::from_utf8_lossy(name));
-                }
-                let slot_fits = name.len() <= zap_micro::NAME_MAX && (there || micro.leaf_would_hold(key.hash));
-                match value.single_word().filter(|_| slot_fits) {
-                    Some(word) if there => return micro.update(blocks, &key, word),
-                    Some(word) if !micro.is_full() => return micro.add(blocks, &key, word),
-                    Some(word) if blocks.block_size() + 512 <= blocks.micro_max() => {
-                        micro.grow(blocks)?;
-                        return micro.add(blocks, &key, word);
-                    }
-                    _ => {}
-                }
-                *form = Form::Fat(upgrade(blocks, micro)?);
+            let there = form.has(blocks, name)?;
+            if there && !replace {
+                bail!(Exists, "the entry {} exists already", String::from_utf8_lossy(name));
             }
+            form.make_slot(blocks, name, value.single_word().is_some(), there)?;
+            match (form, value.single_word()) {
+                (Form::Micro(micro), Some(word)) if there => micro.update(blocks, &micro.key(name), word),
+                (Form::Micro(micro), Some(word)) => micro.add(blocks, &micro.key(name), word),
+                (Form::Fat(fat), _) => fat.put(blocks, &fat.name_key(name)?, None, value, replace),
+                (Form::Micro(_), None) => unreachable!("it was made fat"),
+            }
+        })
+    }
+
+    /// Makes everything ready for adding an entry of one word, perhaps after one of this name was removed. Afterwards neither can fail in
+    /// this transaction, as long as nobody else adds names: all blocks are there and have room.
+    ///
+    /// # Errors
+    /// See [`Zap::add`]; no entry has changed.
+    pub fn prepare_to_add(&self, tx: &Tx, name: impl AsRef<[u8]>) -> Result<()> {
+        let name = name.as_ref();
+        check_name(name)?;
+        self.writing(tx, |form, blocks| {
+            let there = form.has(blocks, name)?;
+            form.make_slot(blocks, name, true, there)?;
             match form {
-                Form::Fat(fat) => fat.put(blocks, &fat.name_key(name)?, None, value, replace),
-                Form::Micro(_) => unreachable!("upgraded above"),
+                Form::Micro(_) => blocks.modify(0, |_| Ok(())),
+                Form::Fat(fat) => fat.prepare(blocks, &fat.name_key(name)?, true),
             }
+        })
+    }
+
+    /// Makes everything ready for removing an entry: see [`Zap::prepare_to_add`].
+    ///
+    /// # Errors
+    /// See [`Zap::remove`]; no entry has changed.
+    pub fn prepare_to_remove(&self, tx: &Tx, name: impl AsRef<[u8]>) -> Result<()> {
+        let name = name.as_ref();
+        self.writing(tx, |form, blocks| match form {
+            Form::Micro(_) => blocks.modify(0, |_| Ok(())),
+            Form::Fat(fat) => fat.prepare(blocks, &fat.name_key(name)?, false),
         })
     }
 

@@ -122,8 +122,7 @@ impl FileSystem {
         while let Some(entry) = zap.next(&mut cursor)? {
             let file = self.inode_even_unlinked(znode::entry_object(entry.value.first()))?;
             let tx = OpenTx::assign_freeing(&self.objset)?;
-            self.remove_entry(&tx, directory, &entry.name, file.kind)?;
-            self.drop_link(&tx, &file)?;
+            self.remove_name(&tx, directory, &entry.name, &file)?;
             drop(tx);
         }
         Ok(())
