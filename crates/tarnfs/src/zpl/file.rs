@@ -353,7 +353,7 @@ impl FileSystem {
             return Ok(());
         }
         if size < old {
-            self.free_in_steps(inode, size)?;
+            self.free_in_steps_until(inode, size, true, &AtomicBool::new(false))?;
         }
         let tx = if size <= old { OpenTx::assign_freeing(&self.objset)? } else { OpenTx::assign(&self.objset, METADATA)? };
         if size < old {
@@ -373,13 +373,15 @@ impl FileSystem {
         self.log(tx, done)
     }
 
-    /// Frees the contents behind `size`, but for the first step behind it, in transactions of bounded size.
-    pub(super) fn free_in_steps(&self, inode: &Inode, size: u64) -> Result<()> {
-        self.free_in_steps_until(inode, size, &AtomicBool::new(false)).map(|_| ())
+    /// Frees the contents of a file without a name, but for the first step, in transactions of bounded size. Between them `stop` may be set:
+    /// then it is false that all is done.
+    pub(super) fn free_contents(&self, inode: &Inode, stop: &AtomicBool) -> Result<bool> {
+        self.free_in_steps_until(inode, 0, false, stop)
     }
 
-    /// As above, between the steps of which `stop` may be set: then it is false that all is done.
-    pub(super) fn free_in_steps_until(&self, inode: &Inode, size: u64, stop: &AtomicBool) -> Result<bool> {
+    /// Frees the contents behind `size`. With `shortens` the file is as long after each step as it has contents: a crash between two steps, or an
+    /// error, must not leave a file that is as long as it was, with a hole where its data were.
+    fn free_in_steps_until(&self, inode: &Inode, size: u64, shortens: bool, stop: &AtomicBool) -> Result<bool> {
         let step = inode.dnode.block_bytes().saturating_mul(FREE_STEP_BLOCKS);
         loop {
             let end = (inode.dnode.max_block() + 1).saturating_mul(inode.dnode.block_bytes());
@@ -392,6 +394,11 @@ impl FileSystem {
             }
             let tx = OpenTx::assign_freeing(&self.objset)?;
             inode.dnode.free_range(&tx, start, u64::MAX)?;
+            if shortens {
+                let mut edit = inode.edit(self, &tx);
+                let left = edit.word(Attribute::Size)?.min(start);
+                edit.set(&[(Attribute::Size, &left.to_le_bytes())])?;
+            }
         }
     }
 

@@ -24,7 +24,7 @@ impl FileSystem {
             self.empty_xattr_directory(inode)?;
         }
         if inode.kind == FileKind::Regular {
-            self.free_in_steps(inode, 0)?;
+            self.free_contents(inode, &AtomicBool::new(false))?;
         }
         let xattr_directory = inode.maybe_word(&self.tables, Attribute::ExtendedAttributes)?.unwrap_or(0);
         // Released after the transaction: it is freed then.
@@ -113,7 +113,7 @@ impl FileSystem {
             match self.inode_even_unlinked(object) {
                 Ok(inode) => {
                     let is_left = inode.word(&self.tables, Attribute::Links)? == 0;
-                    if is_left && inode.kind == FileKind::Regular && !self.free_in_steps_until(&inode, 0, stop)? {
+                    if is_left && inode.kind == FileKind::Regular && !self.free_contents(&inode, stop)? {
                         inode.leave();
                         break;
                     }

@@ -617,3 +617,40 @@ fn a_dnode_without_room_for_attributes_is_damage() {
     let error = inode.edit(&fs, &tx).set(&[(Attribute::ChangeTime, &[0; 16])]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
 }
+
+/// Of a large file the end was freed first, in groups of its own, and its size changed at last: who lost power between, or could not read
+/// some indirect block, had a file of the old size with zeros where data had been.
+#[test]
+fn a_file_that_is_cut_in_steps_is_never_longer_than_its_contents() {
+    let (rig, fs) = Rig::new(&NewFileSystem::default(), ObjsetSettings { record_bytes: 512, ..ObjsetSettings::dataset_default(true) });
+    let inode = file(&fs, "f").inode;
+    let data: Vec<u8> = (0..24 << 20).map(|at: u32| (at / 512 % 251 + 1) as u8).collect();
+    for (number, piece) in data.chunks(1 << 20).enumerate() {
+        fs.write(inode, WriteMode::At((number as u64) << 20), piece, &root()).unwrap();
+        rig.sync(fs.objset());
+    }
+    drop(fs);
+    let (mut nth, mut between) = (1, 0);
+    loop {
+        let fs = rig.reopen();
+        rig.context.cache.set_limit(0);
+        fs.getattr(inode).unwrap();
+        rig.disk.faults.fail_reads_from(nth);
+        let result = fs.truncate(inode, 100, &root());
+        rig.disk.faults.break_reads(false);
+        rig.context.cache.set_limit(4 << 20);
+        nth += 1 + nth / 2;
+        if result.is_ok() {
+            break;
+        }
+        rig.sync(fs.objset());
+        drop(fs);
+        let fs = rig.reopen();
+        let size = fs.getattr(inode).unwrap().size;
+        between += u32::from(size < data.len() as u64);
+        assert_eq!(fs.seek(inode, 0, Seek::Hole).unwrap(), Some(size), "a hole where data were");
+        let end = size.saturating_sub(5000);
+        assert!(fs.read(inode, end, data.len()).unwrap() == data[end as usize..size as usize], "{size} bytes, and not those that were there");
+    }
+    assert!(between > 0, "no error came between two steps");
+}
