@@ -175,12 +175,12 @@ impl VdevTree {
         &self.gate
     }
 
-    /// Of some vdev every device has failed a flush: what was written since the flush before it may be nowhere. Nothing that relies upon it may be
+    /// Of some vdev every device has failed a flush, or is behind anyway: what was written since the flush before it may be nowhere. Nothing that relies upon it may be
     /// called written, however well later flushes go: the pool can only be imported again, as it was.
     pub fn has_lost_writes(&self) -> bool {
         let lost = |top: &Arc<TopVdev>| {
-            let mut open = top.leaves().iter().filter(|leaf| leaf.is_open()).peekable();
-            open.peek().is_some() && open.all(|leaf| leaf.has_lost_writes())
+            let open = || top.leaves().iter().filter(|leaf| leaf.is_open());
+            open().any(|leaf| leaf.has_lost_writes()) && open().all(|leaf| leaf.has_lost_writes() || leaf.is_behind())
         };
         self.data_tops().iter().filter(|top| !top.is_log() && !top.is_placeholder()).any(lost)
     }

@@ -333,12 +333,12 @@ impl FileSystem {
         self.set_size(&inode, size, credentials)
     }
 
-    pub(super) fn set_size(&self, inode: &Inode, size: u64, credentials: &Credentials) -> Result<()> {
-        self.change_size(inode, size, false, credentials)
+    fn set_size(&self, inode: &Inode, size: u64, credentials: &Credentials) -> Result<()> {
+        self.change_size(inode, size, false, true, credentials)
     }
 
-    /// `only_grow`: a file that is longer stays as it is.
-    fn change_size(&self, inode: &Inode, size: u64, only_grow: bool, credentials: &Credentials) -> Result<()> {
+    /// `only_grow`: a file that is longer stays as it is. `is_all`: nothing else follows that belongs to the same record of a log.
+    pub(super) fn change_size(&self, inode: &Inode, size: u64, only_grow: bool, is_all: bool, credentials: &Credentials) -> Result<()> {
         inode.check_regular()?;
         self.check_writable()?;
         if size > SIZE_MAX {
@@ -362,6 +362,10 @@ impl FileSystem {
             self.grow_block(inode, &tx, old, size)?;
         }
         let changed = self.contents_changed(&mut inode.edit(self, &tx), size, credentials.uid == 0)?;
+        // A record that is noted is not done again: a crash now must not leave the rest of it undone.
+        if !is_all && self.is_replaying() {
+            return Ok(());
+        }
         self.log_contents_changed(&tx, inode, changed, Done::Freed { inode, offset: size, length: 0 })
     }
 
@@ -514,7 +518,7 @@ impl FileSystem {
     /// # Errors
     /// See [`FileSystem::truncate`].
     pub fn extend(&self, inode: InodeNumber, size: u64, credentials: &Credentials) -> Result<()> {
-        self.change_size(&*self.inode(inode)?, size, true, credentials)
+        self.change_size(&*self.inode(inode)?, size, true, true, credentials)
     }
 }
 

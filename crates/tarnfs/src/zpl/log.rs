@@ -108,6 +108,11 @@ impl FileSystem {
         Ok(())
     }
 
+    /// A record of the log is being done again.
+    pub(super) fn is_replaying(&self) -> bool {
+        self.zil.as_ref().is_some_and(|zil| zil.is_replaying())
+    }
+
     fn log_done(&self, zil: &Zil, tx: &Tx, done: Done<'_>) -> Result<()> {
         match done {
             Done::Made { kind, directory, inode, name, target } => {

@@ -101,11 +101,13 @@ impl FileSystem {
         } else if times.iter().any(Option::is_some) && inode.word(&self.tables, Attribute::Flags)? & znode::FLAG_IMMUTABLE != 0 {
             bail!(Denied, "inode {} is marked not to be changed", inode.object);
         }
+        let only_size = *set == SetAttributes { size: set.size, ..SetAttributes::default() };
         if let Some(size) = set.size {
-            self.set_size(&inode, size, credentials)?;
+            self.change_size(&inode, size, false, only_size, credentials)?;
         }
-        let _xattrs = set.mode.is_some().then(|| inode.xattrs.write());
-        if *set != (SetAttributes { size: set.size, ..SetAttributes::default() }) {
+        // A mode changes access control lists, too. And of two changes the later one must be the later one in the log.
+        let _xattrs = (!only_size).then(|| inode.xattrs.write());
+        if !only_size {
             let entries = self.changed_acl(&inode, set)?;
             let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
             let mut edit = inode.edit(self, &tx);
