@@ -156,7 +156,7 @@ impl Maker<'_> {
         if has_fuids {
             flags |= znode::FLAG_ARCHIVE | znode::FLAG_AV_MODIFIED;
         }
-        if self.uses_attributes() && self.project_ids && (directory || kind == FileKind::Regular) {
+        if self.uses_attributes() && self.project_ids {
             flags |= znode::FLAG_PROJECT_ID;
         }
         if acl::is_trivial(&new.acl) {
@@ -327,13 +327,15 @@ impl FileSystem {
 }
 
 impl FileSystem {
-    /// What a new file of this kind has of its directory: the mark that passes the project on, and the project.
+    /// What a new file of this kind has of its directory: the mark that passes the project on, if it can have that, and the project. Links and
+    /// devices belong to it as well: else they could not be moved within it.
     pub(super) fn inherited_project(&self, directory: &Stat, kind: FileKind) -> (u64, u64) {
         let inherits = directory.flags & znode::FLAG_PROJECT_INHERIT;
-        if inherits == 0 || !matches!(kind, FileKind::Directory | FileKind::Regular) {
+        if inherits == 0 {
             return (0, 0);
         }
-        (inherits, if self.gives_project_ids() { directory.project } else { 0 })
+        let mark = if matches!(kind, FileKind::Directory | FileKind::Regular) { inherits } else { 0 };
+        (mark, if self.gives_project_ids() { directory.project } else { 0 })
     }
 }
 
