@@ -247,18 +247,20 @@ impl FileSystem {
         Ok(offset)
     }
 
-    /// Gives a file these contents in place of its own, in one transaction: they are few.
-    pub(super) fn replace_contents(&self, inode: &Inode, data: &[u8]) -> Result<()> {
-        self.check_quota_to_write(inode)?;
-        let _guard = inode.ranges.write_all();
+    /// Worst case of what [`FileSystem::replace_contents`] writes.
+    pub(super) fn room_to_replace(data: &[u8]) -> u64 {
+        data.len() as u64 + METADATA
+    }
+
+    /// Gives a file these contents in place of its own: they are few. The whole file is locked, or nobody knows it yet. To the log it is nothing
+    /// that can be done again: in several records, it could be there by halves.
+    pub(super) fn replace_contents(&self, inode: &Inode, tx: &OpenTx, data: &[u8]) -> Result<()> {
         let length = data.len() as u64;
-        let tx = OpenTx::assign(&self.objset, length + METADATA)?;
-        inode.dnode.free_range(&tx, 0, u64::MAX)?;
-        self.grow_block(inode, &tx, 0, length)?;
-        inode.dnode.write(&tx, 0, data)?;
-        self.contents_changed(&mut inode.edit(self, &tx), length, true)?;
-        self.log(&tx, Done::Freed { inode, offset: 0, length: 0 })?;
-        if length > 0 { self.log(&tx, Done::Wrote { inode, offset: 0, length }) } else { Ok(()) }
+        inode.dnode.free_range(tx, 0, u64::MAX)?;
+        self.grow_block(inode, tx, 0, length)?;
+        inode.dnode.write(tx, 0, data)?;
+        self.contents_changed(&mut inode.edit(self, tx), length, true)?;
+        self.log(tx, Done::Other)
     }
 
     /// Locks a range to be written, or the whole file (`true`) if its block may have to grow, or if somebody wants to know its end.

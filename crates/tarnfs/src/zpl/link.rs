@@ -113,7 +113,7 @@ impl FileSystem {
     }
 
     /// Checks that `directory` may get the entry `name`, which it does not have.
-    fn check_new_entry(&self, directory: &Inode, name: &[u8]) -> Result<()> {
+    pub(super) fn check_new_entry(&self, directory: &Inode, name: &[u8]) -> Result<()> {
         // Extended attributes may be called what files may not: `user.a/b`.
         match directory.word(&self.tables, Attribute::Flags)? & znode::FLAG_XATTR {
             0 => self.check_name(name)?,

@@ -654,3 +654,54 @@ fn a_file_that_is_cut_in_steps_is_never_longer_than_its_contents() {
     }
     assert!(between > 0, "no error came between two steps");
 }
+
+/// A file's attributes in files of their own count towards the quotas of its owner, also after it was given away.
+#[test]
+fn extended_attributes_in_files_follow_their_file() {
+    let (rig, fs) = new();
+    fs.set_options(MountOptions { xattr_in_attributes: false, ..fs.options() });
+    let inode = file(&fs, "f").inode;
+    for name in ["user.a", "user.b"] {
+        fs.setxattr(inode, name.as_bytes(), &[7; 3000], XattrMode::Any).unwrap();
+    }
+    fs.setattr(inode, &SetAttributes { uid: Some(1000), gid: Some(1001), project: Some(9), ..SetAttributes::default() }, &root()).unwrap();
+    rig.sync(fs.objset());
+    drop(fs);
+    let fs = rig.reopen();
+    let of_file = fs.inode(inode).unwrap();
+    let directory = fs.xattr_directory(&of_file).unwrap().unwrap();
+    let objects: Vec<InodeNumber> = fs.directory_zap(&directory).unwrap().entries().unwrap().iter().map(|entry| znode::entry_object(entry.value.first())).collect();
+    assert_eq!(objects.len(), 2);
+    for object in [directory.object].into_iter().chain(objects) {
+        let stat = fs.inode(object).unwrap().stat(&fs.tables).unwrap();
+        assert_eq!((stat.uid, stat.gid, stat.project), (1000, 1001, 9), "object {object}");
+    }
+    rig.check();
+}
+
+/// They had no project, so that in a directory that passes its own on they could be linked nowhere, and moved to none of its directories.
+#[test]
+fn links_and_devices_inherit_the_project_too() {
+    let (rig, fs) = new();
+    let directory = fs.mkdir(fs.root(), b"d", 0o755, &root()).unwrap().inode;
+    let mark = SetAttributes { project: Some(7), flags: Some((znode::FLAG_PROJECT_INHERIT, 0)), ..SetAttributes::default() };
+    fs.setattr(directory, &mark, &root()).unwrap();
+    let below = fs.mkdir(directory, b"below", 0o755, &root()).unwrap().inode;
+    fs.symlink(directory, b"link", b"a target", &root()).unwrap();
+    fs.create(directory, b"device", 0o020_600, 259, &root()).unwrap();
+    fs.create(directory, b"pipe", 0o010_600, 0, &root()).unwrap();
+    rig.sync(fs.objset());
+    drop(fs);
+    let fs = rig.reopen();
+    for name in [&b"link"[..], b"device", b"pipe"] {
+        let stat = fs.lookup(directory, name).unwrap();
+        // As in OpenZFS: the project, but not the mark.
+        assert_eq!((stat.project, stat.flags & znode::FLAG_PROJECT_INHERIT), (7, 0));
+        fs.rename(directory, name, below, name, RenameMode::Replace).unwrap();
+    }
+    let link = fs.lookup(below, b"link").unwrap().inode;
+    assert_eq!(fs.readlink(link).unwrap(), b"a target");
+    assert_eq!(fs.lookup(below, b"device").unwrap().device, 259);
+    rig.sync(fs.objset());
+    rig.check();
+}
