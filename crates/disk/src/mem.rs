@@ -17,6 +17,8 @@ pub struct Faults {
     writes: AtomicU64,
     flushes: AtomicU64,
     failing_read: AtomicU64,
+    /// All from this one on; 0: none.
+    unreadable_from: AtomicU64,
     failing_write: AtomicU64,
     failing_flush: AtomicU64,
     /// All from this one on; 0: none.
@@ -29,6 +31,11 @@ impl Faults {
     /// The `nth` read from now on fails, once; 1 is the next.
     pub fn fail_read(&self, nth: u64) {
         self.failing_read.store(self.reads() + nth, Ordering::SeqCst);
+    }
+
+    /// The `nth` read from now on fails, and all reads after it, until [`Faults::break_reads`] is told otherwise; 1 is the next.
+    pub fn fail_reads_from(&self, nth: u64) {
+        self.unreadable_from.store(self.reads() + nth, Ordering::SeqCst);
     }
 
     /// The `nth` write from now on fails, once; 1 is the next.
@@ -49,6 +56,7 @@ impl Faults {
     /// All reads fail, until told otherwise.
     pub fn break_reads(&self, broken: bool) {
         self.broken_reads.store(broken, Ordering::SeqCst);
+        self.unreadable_from.store(0, Ordering::SeqCst);
     }
 
     /// All writes and flushes fail, until told otherwise.
@@ -73,7 +81,8 @@ impl Faults {
 
     fn read(&self) -> io::Result<()> {
         let nth = self.reads.fetch_add(1, Ordering::SeqCst) + 1;
-        if self.broken_reads.load(Ordering::SeqCst) || self.failing_read.load(Ordering::SeqCst) == nth {
+        let from = self.unreadable_from.load(Ordering::SeqCst);
+        if self.broken_reads.load(Ordering::SeqCst) || from != 0 && nth >= from || self.failing_read.load(Ordering::SeqCst) == nth {
             return Err(io::Error::other(format!("injected: read {nth}")));
         }
         Ok(())

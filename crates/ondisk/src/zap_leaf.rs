@@ -207,6 +207,11 @@ impl<B: AsRef<[u8]>> Leaf<B> {
         HEADER_SIZE + 2 * (1 << self.bucket_bits())
     }
 
+    /// Whether there is room for one more entry.
+    pub fn would_hold(&self, key: LeafKey<'_>, value_bytes: usize) -> bool {
+        usize::from(self.free_chunks()) > array_chunks(key.bytes.len()) + array_chunks(value_bytes)
+    }
+
     /// Bits of a hash that all entries of this leaf share.
     pub fn prefix(&self) -> u64 {
         self.u64_at(AT_PREFIX)

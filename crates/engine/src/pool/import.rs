@@ -7,6 +7,9 @@
 //! the description from its newest label. Numbers that nobody describes are holes if the labels say so, and missing
 //! otherwise. What this gives is good enough to read the MOS, which has the whole tree.
 //!
+//! A pool may have been given another guid, and the power gone in the middle: some devices have labels with the new one, and of no group that
+//! was to make it true is there an uberblock. Then a label counts that a device had before, and has still (see [`crate::vdev::label`]).
+//!
 //! # Path
 //! Called with opened devices; opening them, and looking for them, is `disk`'s.
 
@@ -124,6 +127,7 @@ pub fn discover_before(disks: Vec<DiskRef>, txg_max: u64) -> Vec<Candidate> {
             pools.entry(pool).or_default().push(scanned);
         }
     }
+    give_back_early_labels(&mut pools);
     let mut candidates: Vec<Candidate> = pools.into_iter().filter_map(|(guid, found)| assemble(guid, found, txg_max)).collect();
     candidates.sort_by(|a, b| (&a.config.name, a.config.guid).cmp(&(&b.config.name, b.config.guid)));
     candidates
@@ -144,6 +148,24 @@ pub fn select<'a>(candidates: &'a [Candidate], name_or_guid: &str, destroyed: bo
             let message = format!("more than one pool is called {name_or_guid}: use its guid");
             Err(Error::new(ErrorKind::Invalid, message))
         }
+    }
+}
+
+/// Devices whose newest label is of a group that never was, and names another pool than the label before it, belong to that pool.
+fn give_back_early_labels(pools: &mut BTreeMap<u64, Vec<Scanned>>) {
+    let mut given_back = Vec::new();
+    for (&pool, devices) in pools.iter_mut() {
+        let newest = devices.iter().flat_map(|device| &device.uberblocks).map(|uberblock| uberblock.txg).max().unwrap_or(0);
+        let before = |device: &Scanned| {
+            let label = device.labels.config(newest)?;
+            label.u64("pool_guid").filter(|&other| other != pool && label.u64("txg").unwrap_or(0) != 0)
+        };
+        let (other, own) = std::mem::take(devices).into_iter().partition::<Vec<_>, _>(|device| before(device).is_some());
+        *devices = own;
+        given_back.extend(other.into_iter().filter_map(|device| Some((before(&device)?, device))));
+    }
+    for (pool, device) in given_back {
+        pools.entry(pool).or_default().push(device);
     }
 }
 

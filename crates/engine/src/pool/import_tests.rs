@@ -107,6 +107,59 @@ fn a_label_newer_than_the_uberblock_does_not_count() {
     assert_eq!((candidate.uberblock().txg, candidate.config.name.as_str()), (5, "tank"));
 }
 
+/// `disk`, with the labels of these numbers as `newer` has them, and those rings.
+fn torn(disk: &MemDisk, newer: &MemDisk, configs: &[usize], rings: &[usize]) -> DiskRef {
+    let torn = disk.snapshot();
+    let ring_at = layout::RING_OFFSET;
+    for label in 0..layout::LABELS {
+        let at = layout::label_offset(SIZE, label);
+        for (parts, offset, length) in [(configs, 0, ring_at), (rings, ring_at, layout::LABEL_BYTES - ring_at)] {
+            if parts.contains(&label) {
+                let mut bytes = vec![0; length as usize];
+                newer.read_at(&mut bytes, at + offset).unwrap();
+                torn.write_at(&bytes, at + offset).unwrap();
+            }
+        }
+    }
+    Arc::new(torn)
+}
+
+/// Power went while `zpool reguid` wrote the labels: some devices had the new guid, others the old one. The first were taken for another pool, and
+/// both lacked a device.
+#[test]
+fn a_pool_that_was_being_given_another_guid_is_found() {
+    let (tree, config, disks) = make_pool("tank");
+    let old = tree.guid();
+    let before: Vec<MemDisk> = disks.iter().map(|disk| disk.snapshot()).collect();
+    tree.update_root_config(|root| root.guid = 77);
+    commit(&tree, &PoolConfig { guid: 77, ..config }, 6);
+    let after: Vec<MemDisk> = disks.iter().map(|disk| disk.snapshot()).collect();
+    let (even, all): (&[usize], &[usize]) = (&[0, 2], &[0, 1, 2, 3]);
+    // Of each device: which labels and which rings are new. And which guid counts.
+    let states: [([(&[usize], &[usize]); 3], u64, u64); 7] = [
+        ([(&[0], &[]), (&[], &[]), (&[], &[])], old, 5),
+        ([(even, &[]), (&[], &[]), (&[], &[])], old, 5),
+        ([(even, &[]), (even, &[]), (&[2], &[])], old, 5),
+        ([(even, &[]), (even, &[]), (even, &[])], old, 5),
+        ([(even, &[]), (even, &[1]), (even, &[])], 77, 6),
+        ([(even, all), (even, all), (even, all)], 77, 6),
+        ([(all, all), (&[0, 1, 2], all), (even, all)], 77, 6),
+    ];
+    for (number, (parts, guid, txg)) in states.into_iter().enumerate() {
+        let devices = (0..3).map(|at| torn(&before[at], &after[at], parts[at].0, parts[at].1)).collect();
+        let found = discover(devices);
+        assert_eq!(found.len(), 1, "state {number}: one pool");
+        let candidate = &found[0];
+        assert_eq!((candidate.config.guid, candidate.uberblock().txg, candidate.missing_tops.len()), (guid, txg, 0), "state {number}");
+        let tree = candidate.open_tree().unwrap();
+        tree.check_complete().unwrap();
+        assert_eq!(tree.guid_sum(), candidate.uberblock().guid_sum, "state {number}");
+    }
+    // Copies of a pool, one of which was given its guid long ago, are two pools.
+    let copies = refs(&disks).into_iter().chain(before.into_iter().map(|disk| Arc::new(disk) as DiskRef)).collect();
+    assert_eq!(discover(copies).len(), 2);
+}
+
 #[test]
 fn a_stale_copy_of_a_device_loses() {
     let (tree, config, disks) = make_pool("tank");

@@ -54,7 +54,7 @@ impl Pool {
             for leaf in top.leaves().iter().filter(|leaf| device.is_none_or(|device| device == leaf.guid())) {
                 // What a lone device did not take, nobody has: it is written again, or the pool ends.
                 if top.leaves().len() == 1 {
-                    leaf.set_behind(false);
+                    leaf.will_catch_up();
                 }
                 leaf.clear_errors();
             }

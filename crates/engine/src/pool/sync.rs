@@ -228,7 +228,8 @@ impl Pool {
                 break Ok(());
             }
             match sync_labels(&labels) {
-                Err(error) if self.vdevs.gate().wait_after(&error) => {}
+                // Labels that a flush has lost can be written again, but not what else was written before that flush.
+                Err(error) if !self.vdevs.has_lost_writes() && self.vdevs.gate().wait_after(&error) => {}
                 done => break done,
             }
         };

@@ -126,6 +126,44 @@ fn a_pool_that_could_not_be_exported_is_not_exported() {
     pool.export().unwrap();
 }
 
+/// After a flush that failed `zpool clear` had it repeated: the second one succeeded, as the system had dropped what it could not write, and a group was
+/// taken for written that was nowhere.
+#[test]
+#[allow(clippy::disallowed_methods)] // this test is about threads
+fn what_a_failed_flush_may_have_lost_is_never_taken_for_written() {
+    // Before the labels, and among them: those are written again, and nothing else was written before that flush.
+    for nth in [1, 2, 3] {
+        let (disk, pool) = meddled();
+        (0..4).for_each(|_| pool.sync_all().unwrap());
+        pool.vdevs.gate().set_mode(crate::vdev::FailureMode::Wait);
+        let synced = pool.context.groups.synced_txg();
+        pool.change_config(|config| config.comment = Some("changed".into()));
+        disk.0.faults.fail_flush(nth);
+        let clearing = {
+            let pool = pool.clone();
+            std::thread::spawn(move || {
+                for _ in 0..200 {
+                    pool.clear_errors(None);
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+            })
+        };
+        let result = pool.sync_all();
+        clearing.join().unwrap();
+        if nth > 1 {
+            result.unwrap();
+            pool.export().unwrap();
+            continue;
+        }
+        let error = result.expect_err("a flush failed");
+        assert!(error.message().contains("flush"), "flush {nth}: {error}");
+        pool.clear_errors(None);
+        assert!(pool.sync_all().is_err(), "flush {nth}");
+        assert_eq!(pool.context.groups.synced_txg(), synced, "flush {nth}");
+        assert!(pool.export().is_err());
+    }
+}
+
 /// A disk that does something else at the next flush.
 struct MeddlingDisk(disk::MemDisk, parking_lot::Mutex<Option<Box<dyn FnOnce() + Send>>>);
 

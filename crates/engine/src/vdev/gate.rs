@@ -80,6 +80,14 @@ impl Gate {
         !state.is_given_up
     }
 
+    /// A failure after which trying again is of no use: where `failmode` says that the program ends, it ends.
+    pub fn end_after(&self, error: &Error) {
+        if self.state.lock().mode == FailureMode::Panic {
+            tracing::error!("failmode=panic: {error}");
+            std::process::abort();
+        }
+    }
+
     /// Why everybody waits, if they do.
     pub fn failure(&self) -> Option<Error> {
         if self.is_shut.load(Ordering::Acquire) { self.state.lock().failure.clone() } else { None }

@@ -218,7 +218,7 @@ fn write_configs(disk: &dyn Disk, mut packed: Vec<u8>, parity: usize) -> std::io
 }
 
 /// Writes the uberblock to all four labels of all devices of some vdevs, and flushes them. One that was written on a
-/// vdev that is in use already is enough.
+/// vdev that is in use already is enough, if that is not for the log: a pool is imported without those.
 fn sync_uberblock(sync: &LabelSync<'_>) -> Result<()> {
     let mut good = 0;
     let mut last = error!(NoDevice, "uberblock: no device can be written");
@@ -233,7 +233,7 @@ fn sync_uberblock(sync: &LabelSync<'_>) -> Result<()> {
                 let at = label::label_offset(disk.size_bytes(), index) + slot;
                 seal(&mut bytes, at);
                 match disk.write_at(&bytes, at) {
-                    Ok(()) if top.metaslab_array() != 0 => good += 1,
+                    Ok(()) if top.metaslab_array() != 0 && !top.is_log() => good += 1,
                     Ok(()) => {}
                     Err(cause) => last = note_failure(leaf, &*disk, &cause),
                 }

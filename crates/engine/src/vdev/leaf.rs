@@ -11,7 +11,7 @@ use disk::DiskRef;
 use ondisk::label;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::{Relaxed, SeqCst}};
 
 /// Groups that writes may belong to: the one being written, the one that is closed, and the open one, of which the intent log writes blocks.
 const GROUPS: u64 = 3;
@@ -42,6 +42,10 @@ pub struct Leaf {
     state: AtomicU8,
     reason: AtomicU8,
     behind: AtomicBool,
+    /// Something was written since the last flush.
+    unflushed: AtomicBool,
+    /// A flush failed: what was written before it may be gone, and no later flush will say so.
+    lost: AtomicBool,
     /// The txgs whose writes it missed, half-open and ascending. guarded by: itself
     missing: Mutex<Vec<(u64, u64)>>,
     /// `missing` has something that is not in the log on disk.
@@ -87,6 +91,8 @@ impl Leaf {
             state: AtomicU8::new(state as u8),
             reason: AtomicU8::new(reason as u8),
             behind: AtomicBool::new(false),
+            unflushed: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
             missing: Mutex::default(),
             unsaved: AtomicBool::new(false),
             writing_txg,
@@ -148,6 +154,7 @@ impl Leaf {
     pub fn set_behind(&self, behind: bool) {
         self.behind.store(behind, Relaxed);
         if !behind {
+            self.lost.store(false, SeqCst);
             self.missing.lock().clear();
         }
     }
@@ -262,11 +269,14 @@ impl Leaf {
 
     fn write_with(&self, kind: RequestKind, offset: u64, bufs: &[&[u8]], write: impl FnOnce(&DiskRef, u64) -> std::io::Result<()>) -> Result<()> {
         let length: usize = bufs.iter().map(|b| b.len()).sum();
+        // Before and after: a flush may come in between.
+        self.unflushed.store(true, SeqCst);
         let result = self.place(offset, length as u64).and_then(|at| {
             let _pending = Pending::new(&self.stats.pending);
             let _under_way = self.traffic.begin(kind, length, bufs.len());
             self.with_disk("write", |disk| write(disk, at))
         });
+        self.unflushed.store(true, SeqCst);
         count(&result, &self.stats.writes, &self.stats.written_bytes, &self.stats.write_errors, length);
         if result.is_err() {
             self.note_write_failure();
@@ -274,10 +284,13 @@ impl Leaf {
         result
     }
 
-    /// Makes durable what was written. What fails leaves the leaf degraded and behind: nobody knows what it lost.
+    /// Makes durable what was written. What fails leaves the leaf degraded and behind: nobody knows what it lost. A second flush may well
+    /// succeed then: the system has reported the error, and dropped what it could not write.
     pub fn flush(&self) -> Result<()> {
+        let wrote = self.unflushed.swap(false, SeqCst);
         let result = self.traffic.flush(|| self.with_disk("flush", |disk| disk.flush()));
         if result.is_err() {
+            self.lost.fetch_or(wrote, SeqCst);
             self.stats.write_errors.fetch_add(1, Relaxed);
             self.note_write_failure();
         }
@@ -287,6 +300,19 @@ impl Leaf {
     /// Is what it has written perhaps not durable before a flush?
     pub fn has_write_cache(&self) -> bool {
         self.disk.read().as_ref().is_some_and(|disk| disk.has_write_cache())
+    }
+
+    /// What it did not take will be written again: it is not behind, unless there is something that nobody will write again.
+    pub fn will_catch_up(&self) {
+        if !self.has_lost_writes() {
+            self.behind.store(false, Relaxed);
+            self.missing.lock().clear();
+        }
+    }
+
+    /// Whether a flush failed, so that something may be gone that was written.
+    pub fn has_lost_writes(&self) -> bool {
+        self.lost.load(SeqCst)
     }
 
     /// Is it worth while to prepare places?

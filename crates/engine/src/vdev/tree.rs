@@ -175,8 +175,26 @@ impl VdevTree {
         &self.gate
     }
 
+    /// Of some vdev every device has failed a flush, or is behind anyway: what was written since the flush before it may be nowhere. Nothing that relies upon it may be
+    /// called written, however well later flushes go: the pool can only be imported again, as it was.
+    pub fn has_lost_writes(&self) -> bool {
+        let lost = |top: &Arc<TopVdev>| {
+            let open = || top.leaves().iter().filter(|leaf| leaf.is_open());
+            open().any(|leaf| leaf.has_lost_writes()) && open().all(|leaf| leaf.has_lost_writes() || leaf.is_behind())
+        };
+        self.data_tops().iter().filter(|top| !top.is_log() && !top.is_placeholder()).any(lost)
+    }
+
+    fn check_nothing_lost(&self) -> Result<()> {
+        if self.has_lost_writes() {
+            bail!(Suspended, "a device could not be flushed, and what was written to it before may be lost: export the pool with 'zpool export -F' and import it again");
+        }
+        Ok(())
+    }
+
     /// Makes durable what was written to any vdev. A group needs no device that is for the log alone.
     pub fn flush_all(&self) -> Result<()> {
+        self.check_nothing_lost()?;
         flush_each(&self.data_tops(), |top| match top.flush() {
             Err(error) if !top.is_log() => Err(error),
             _ => Ok(()),
@@ -185,6 +203,7 @@ impl VdevTree {
 
     /// As [`VdevTree::flush_all`], for a commit of the log: devices of the log count, unless they are gone.
     pub fn flush_with_logs(&self) -> Result<()> {
+        self.check_nothing_lost()?;
         let mut tops = self.data_tops();
         tops.retain(|top| !top.is_log() || top.state().is_readable());
         flush_each(&tops, |top| top.flush())

@@ -153,6 +153,8 @@ impl Fat {
     pub(super) fn put(&self, blocks: &impl WriteBlocks, key: &FatKey, collision: Option<u32>, value: Integers<'_>, replace: bool) -> Result<()> {
         let (integer_size, value) = (value.integer_size(), value.to_be_bytes());
         self.check_sizes(blocks, key, &value)?;
+        // What counts it cannot be missing when it is there.
+        blocks.modify(0, |_| Ok(()))?;
         loop {
             let number = self.leaf_block(blocks, key.hash)?;
             let done = blocks.modify(number, |block| {
@@ -177,6 +179,23 @@ impl Fat {
                 }
                 None => expand_leaf(self, blocks, key.hash, number)?,
             }
+        }
+    }
+
+    /// Makes everything ready for adding an entry of one word, or for removing it: its blocks belong to the group, the leaf has room.
+    pub(super) fn prepare(&self, blocks: &impl WriteBlocks, key: &FatKey, adds: bool) -> Result<()> {
+        self.check_sizes(blocks, key, &[0; 8])?;
+        blocks.modify(0, |_| Ok(()))?;
+        loop {
+            let number = self.leaf_block(blocks, key.hash)?;
+            let fits = self.with_leaf(blocks, key.hash, |leaf| {
+                // An entry that is there is removed before: names of other spellings have another size.
+                Ok(!adds || leaf.would_hold(key.leaf_key(), 8) || leaf.find_key(key.hash, key.leaf_key())?.is_some())
+            })?;
+            if fits {
+                return blocks.modify(number, |_| Ok(()));
+            }
+            expand_leaf(self, blocks, key.hash, number)?;
         }
     }
 
@@ -215,6 +234,7 @@ impl Fat {
         if !there {
             return Ok(false);
         }
+        blocks.modify(0, |_| Ok(()))?;
         let left = blocks.modify(number, |block| {
             let mut leaf = Leaf::open(block)?;
             if let Some(found) = self.find(&leaf, key, matching)? {

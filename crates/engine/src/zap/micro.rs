@@ -7,6 +7,7 @@ use ondisk::zap_leaf;
 use ondisk::{zap_hash, zap_micro};
 
 use super::blocks::{ReadBlocks, WriteBlocks};
+use super::fat_grow::SURE_BITS;
 use super::key::{Key, Normalization};
 use super::zap_object::Match;
 use crate::error::Result;
@@ -33,6 +34,10 @@ pub(super) struct MicroEntry {
 
 /// Chunks that the largest micro entry takes in a leaf.
 const LEAF_CHUNKS_PER_ENTRY: usize = 1 + zap_leaf::array_chunks(zap_micro::NAME_MAX + 1) + zap_leaf::array_chunks(8);
+
+const fn leaf_chunks() -> usize {
+    zap_leaf::chunk_count(ondisk::zap_fat::DEFAULT_BLOCK_SHIFT)
+}
 
 impl Micro {
     /// Reads the block and builds the index.
@@ -86,10 +91,20 @@ impl Micro {
         zap_micro::slots(block).get(usize::from(slot)).map(|slot| (slot.value.get(), slot.name().to_vec()))
     }
 
-    /// Whether so many entries of equal hash would still fit one leaf, if this became a fat ZAP.
+    /// Chunks of the entries that may have to share a leaf with this hash, if this became a fat ZAP.
+    pub(super) fn chunks_near(&self, hash: u64) -> usize {
+        let rest = u64::MAX >> SURE_BITS;
+        self.index.range((hash & !rest, 0)..=(hash | rest, u32::MAX)).count() * LEAF_CHUNKS_PER_ENTRY
+    }
+
+    /// Whether one more entry of this hash would still fit one leaf together with those of nearly the same hash, if this became a fat ZAP.
     pub(super) fn leaf_would_hold(&self, hash: u64) -> bool {
-        let equal = self.index.range((hash, 0)..=(hash, u32::MAX)).count() + 1;
-        equal * LEAF_CHUNKS_PER_ENTRY < zap_leaf::chunk_count(ondisk::zap_fat::DEFAULT_BLOCK_SHIFT)
+        self.chunks_near(hash) + LEAF_CHUNKS_PER_ENTRY < leaf_chunks()
+    }
+
+    /// Whether all entries would find room, if this became a fat ZAP.
+    pub(super) fn fits_leaves(&self) -> bool {
+        self.index.keys().all(|(hash, _)| self.chunks_near(*hash) < leaf_chunks())
     }
 
     /// Makes the block larger by one sector.

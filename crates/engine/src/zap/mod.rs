@@ -26,6 +26,7 @@
 //! called by dsl, pool, `tarnfs::zpl`; calls dmu.
 
 mod blocks;
+mod crowd;
 mod cursor;
 mod fat;
 mod fat_grow;

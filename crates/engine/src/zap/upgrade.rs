@@ -8,6 +8,7 @@ use super::fat::Fat;
 use super::key::Normalization;
 use super::micro::Micro;
 use super::value::Integers;
+use crate::bail;
 use crate::error::Result;
 
 /// Writes an empty micro ZAP into block 0.
@@ -30,6 +31,10 @@ pub(super) fn create_fat(blocks: &impl WriteBlocks, salt: u64, normalization: No
 
 /// Makes a micro ZAP fat. Entries keep their collision numbers, hence their positions.
 pub(super) fn upgrade(blocks: &impl WriteBlocks, micro: &Micro) -> Result<Fat> {
+    // Before the first change: an entry that finds no room later would be lost, with all that come after it.
+    if !micro.fits_leaves() {
+        bail!(NoSpace, "too many names of a ZAP have nearly the same hash");
+    }
     let entries = micro.entries(&blocks.read(0)?);
     blocks.set_block_size(1 << zap_fat::DEFAULT_BLOCK_SHIFT)?;
     let fat = create_fat(blocks, micro.salt, micro.normalization, 0)?;

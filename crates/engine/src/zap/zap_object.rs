@@ -7,6 +7,7 @@ use ondisk::{zap_fat, zap_micro};
 use parking_lot::{RwLock, RwLockWriteGuard};
 
 use super::blocks::{ReadBlocks, WriteBlocks};
+use super::crowd;
 use super::cursor::{Cursor, CursorEntry};
 use super::fat::Fat;
 use super::key::{Normalization, int_name};
@@ -43,18 +44,20 @@ pub struct ZapSpec {
     pub normalization: Normalization,
     /// `FLAG_*`; with any of them it is fat from the start.
     pub flags: u64,
+    /// Where hashes begin; `None`: somewhere.
+    pub salt: Option<u64>,
 }
 
 impl ZapSpec {
     /// A micro ZAP of 512 bytes without a bonus.
     pub fn new(object_type: ObjectType) -> Self {
-        ZapSpec { dnode: DnodeSpec::new(object_type, 0), normalization: Normalization::NONE, flags: 0 }
+        ZapSpec { dnode: DnodeSpec::new(object_type, 0), normalization: Normalization::NONE, flags: 0, salt: None }
     }
 
     /// A fat ZAP with the given flags (none: a micro ZAP in a larger block) and log2 sizes of its blocks.
     pub fn fat(object_type: ObjectType, flags: u64, block_shift: u32, indirect_shift: u8) -> Self {
         let dnode = DnodeSpec::new(object_type, 1 << block_shift).with_indirect_shift(indirect_shift);
-        ZapSpec { dnode, normalization: Normalization::NONE, flags }
+        ZapSpec { dnode, normalization: Normalization::NONE, flags, salt: None }
     }
 
     /// With a bonus.
@@ -80,6 +83,37 @@ impl Form {
             Form::Fat(_) => 0,
         }
     }
+}
+
+impl Form {
+    /// Whether a micro ZAP has the entry; a fat one will say so itself.
+    fn has(&self, blocks: &Writing<'_>, name: &[u8]) -> Result<bool> {
+        match self {
+            Form::Micro(micro) => Ok(micro.lookup(&blocks.read(0)?.clone(), &micro.key(name), Match::Exact).is_some()),
+            Form::Fat(_) => Ok(false),
+        }
+    }
+
+    /// Makes sure that a micro ZAP has a slot for the entry, which is `there` already or not; or it becomes a fat one.
+    fn make_slot(&mut self, blocks: &Writing<'_>, name: &[u8], is_word: bool, there: bool) -> Result<()> {
+        let Form::Micro(micro) = self else { return Ok(()) };
+        let fits_slot = is_word && name.len() <= zap_micro::NAME_MAX && (there || micro.leaf_would_hold(micro.key(name).hash));
+        if fits_slot && (there || !micro.is_full()) {
+            return Ok(());
+        }
+        if fits_slot && blocks.block_size() + 512 <= blocks.micro_max() {
+            return micro.grow(blocks);
+        }
+        *self = Form::Fat(upgrade(blocks, micro)?);
+        Ok(())
+    }
+}
+
+fn check_name(name: &[u8]) -> Result<()> {
+    if name.is_empty() || name.contains(&0) {
+        bail!(Invalid, "a name in a ZAP is not empty and has no zero byte");
+    }
+    Ok(())
 }
 
 /// What an entry of a micro ZAP's index takes, give or take.
@@ -213,7 +247,7 @@ impl Zap {
     /// The object cannot be written.
     pub fn initialize(objset: &Objset, tx: &Tx, dnode: Arc<Dnode>, spec: &ZapSpec) -> Result<Zap> {
         let zap = Self::of(dnode)?;
-        let salt = objset.context().host.random() | 1;
+        let salt = spec.salt.unwrap_or_else(|| Self::new_salt(objset));
         let blocks = Writing { dnode: &zap.dnode, tx };
         if spec.flags == 0 {
             create_micro(&blocks, salt, spec.normalization)?;
@@ -221,6 +255,30 @@ impl Zap {
             create_fat(&blocks, salt, spec.normalization, spec.flags)?;
         }
         Ok(zap)
+    }
+
+    /// A salt for a new ZAP.
+    pub fn new_salt(objset: &Objset) -> u64 {
+        objset.context().host.random() | 1
+    }
+
+    /// Whether all these names would find room in a new ZAP with this salt.
+    ///
+    /// # Errors
+    /// `NoSpace`: too many of them have nearly the same hash.
+    pub fn check_room_in_new<N: AsRef<[u8]>>(names: &[N], salt: u64, normalization: Normalization) -> Result<()> {
+        crowd::check_new(names, salt, normalization)
+    }
+
+    /// Whether all these names, with a word each, would find room beside what is there. Room on the disk is another matter.
+    ///
+    /// # Errors
+    /// `NoSpace`: too many of them have nearly the same hash; the object cannot be read.
+    pub fn check_room<N: AsRef<[u8]>>(&self, names: &[N]) -> Result<()> {
+        self.reading(|form, blocks| match form {
+            Form::Micro(micro) => crowd::check_micro(micro, names),
+            Form::Fat(fat) => crowd::check_fat(fat, blocks, names),
+        })
     }
 
     /// The object's number.
@@ -454,34 +512,49 @@ impl Zap {
     }
 
     fn put(&self, tx: &Tx, name: &[u8], value: Integers<'_>, replace: bool) -> Result<()> {
-        if name.is_empty() || name.contains(&0) {
-            bail!(Invalid, "a name in a ZAP is not empty and has no zero byte");
-        }
+        check_name(name)?;
         self.writing(tx, |form, blocks| {
-            if let Form::Micro(micro) = form {
-                let key = micro.key(name);
-                let block = blocks.read(0)?;
-                let there = micro.lookup(&block, &key, Match::Exact).is_some();
-                drop(block);
-                if there && !replace {
-                    bail!(Exists, "the entry {} exists already", String::from_utf8_lossy(name));
-                }
-                let slot_fits = name.len() <= zap_micro::NAME_MAX && (there || micro.leaf_would_hold(key.hash));
-                match value.single_word().filter(|_| slot_fits) {
-                    Some(word) if there => return micro.update(blocks, &key, word),
-                    Some(word) if !micro.is_full() => return micro.add(blocks, &key, word),
-                    Some(word) if blocks.block_size() + 512 <= blocks.micro_max() => {
-                        micro.grow(blocks)?;
-                        return micro.add(blocks, &key, word);
-                    }
-                    _ => {}
-                }
-                *form = Form::Fat(upgrade(blocks, micro)?);
+            let there = form.has(blocks, name)?;
+            if there && !replace {
+                bail!(Exists, "the entry {} exists already", String::from_utf8_lossy(name));
             }
+            form.make_slot(blocks, name, value.single_word().is_some(), there)?;
+            match (form, value.single_word()) {
+                (Form::Micro(micro), Some(word)) if there => micro.update(blocks, &micro.key(name), word),
+                (Form::Micro(micro), Some(word)) => micro.add(blocks, &micro.key(name), word),
+                (Form::Fat(fat), _) => fat.put(blocks, &fat.name_key(name)?, None, value, replace),
+                (Form::Micro(_), None) => unreachable!("it was made fat"),
+            }
+        })
+    }
+
+    /// Makes everything ready for adding an entry of one word, perhaps after one of this name was removed. Afterwards neither can fail in
+    /// this transaction, as long as nobody else adds names: all blocks are there and have room.
+    ///
+    /// # Errors
+    /// See [`Zap::add`]; no entry has changed.
+    pub fn prepare_to_add(&self, tx: &Tx, name: impl AsRef<[u8]>) -> Result<()> {
+        let name = name.as_ref();
+        check_name(name)?;
+        self.writing(tx, |form, blocks| {
+            let there = form.has(blocks, name)?;
+            form.make_slot(blocks, name, true, there)?;
             match form {
-                Form::Fat(fat) => fat.put(blocks, &fat.name_key(name)?, None, value, replace),
-                Form::Micro(_) => unreachable!("upgraded above"),
+                Form::Micro(_) => blocks.modify(0, |_| Ok(())),
+                Form::Fat(fat) => fat.prepare(blocks, &fat.name_key(name)?, true),
             }
+        })
+    }
+
+    /// Makes everything ready for removing an entry: see [`Zap::prepare_to_add`].
+    ///
+    /// # Errors
+    /// See [`Zap::remove`]; no entry has changed.
+    pub fn prepare_to_remove(&self, tx: &Tx, name: impl AsRef<[u8]>) -> Result<()> {
+        let name = name.as_ref();
+        self.writing(tx, |form, blocks| match form {
+            Form::Micro(_) => blocks.modify(0, |_| Ok(())),
+            Form::Fat(fat) => fat.prepare(blocks, &fat.name_key(name)?, false),
         })
     }
 

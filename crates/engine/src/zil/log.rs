@@ -313,6 +313,11 @@ impl Zil {
         self.set_dirty(txg);
     }
 
+    /// Whether a record is being replayed.
+    pub fn is_replaying(&self) -> bool {
+        self.replaying.load(Ordering::Acquire) != 0
+    }
+
     /// If a record is being replayed, notes that `tx` did it. `true`: so the operation is not to be logged.
     pub fn note(&self, tx: &Tx) -> bool {
         let sequence = self.replaying.load(Ordering::Acquire);

@@ -224,6 +224,11 @@ impl BlockDevices for SharedVdevs {
     fn flush(&self) -> Result<()> {
         loop {
             match self.0.flush_all() {
+                // To flush again would say nothing of what the first one has lost.
+                Err(error) if self.0.has_lost_writes() => {
+                    self.0.gate().end_after(&error);
+                    return Err(error);
+                }
                 Err(error) if self.0.gate().wait_after(&error) => {}
                 done => return done,
             }

@@ -76,6 +76,8 @@ pub(super) struct NewNode {
     pub(super) links: u64,
     /// What is not to be chosen anew: of a file that a log makes again.
     pub(super) fixed: Option<Fixed>,
+    /// Of a directory: the salt of its hashes, if it was chosen before.
+    pub(super) salt: Option<u64>,
 }
 
 /// What makes a file the same file.
@@ -105,7 +107,7 @@ impl Maker<'_> {
     /// Makes the object and its attributes.
     pub(super) fn make(&self, tx: &Tx, new: &NewNode) -> Result<Inode> {
         let kind = FileKind::of_mode(new.mode);
-        let dnode = self.allocate(tx, kind, new.fixed)?;
+        let dnode = self.allocate(tx, kind, new.fixed, new.salt)?;
         let object = dnode.object();
         let place = SetPlace { objset: self.objset, dnode: &dnode, tables: self.tables, tx };
         let mut attributes = Attributes::empty();
@@ -127,13 +129,13 @@ impl Maker<'_> {
         Inode::new(object, dnode, attributes, self.tables)
     }
 
-    fn allocate(&self, tx: &Tx, kind: FileKind, fixed: Option<Fixed>) -> Result<Arc<Dnode>> {
+    fn allocate(&self, tx: &Tx, kind: FileKind, fixed: Option<Fixed>, salt: Option<u64>) -> Result<Arc<Dnode>> {
         let slots = fixed.map_or((self.objset.settings().dnode_bytes / 512).clamp(1, 32) as u8, |fixed| fixed.slots);
         let (bonus_type, bonus_length) = if self.uses_attributes() { (ObjectType::SA, 8) } else { (ObjectType::ZNODE, znode::ZNODE_SIZE) };
         let object_type = if kind == FileKind::Directory { ObjectType::DIRECTORY_CONTENTS } else { ObjectType::PLAIN_FILE_CONTENTS };
         let dnode = DnodeSpec { slots, ..DnodeSpec::new(object_type, 0).with_bonus(bonus_type, bonus_length) };
         if kind == FileKind::Directory {
-            let spec = ZapSpec { dnode, normalization: self.normalization, flags: 0 };
+            let spec = ZapSpec { dnode, normalization: self.normalization, flags: 0, salt };
             let zap = match fixed {
                 Some(fixed) => Zap::create_at(self.objset, tx, fixed.object, &spec)?,
                 None => Zap::create(self.objset, tx, &spec)?,
@@ -154,7 +156,7 @@ impl Maker<'_> {
         if has_fuids {
             flags |= znode::FLAG_ARCHIVE | znode::FLAG_AV_MODIFIED;
         }
-        if self.uses_attributes() && self.project_ids && (directory || kind == FileKind::Regular) {
+        if self.uses_attributes() && self.project_ids {
             flags |= znode::FLAG_PROJECT_ID;
         }
         if acl::is_trivial(&new.acl) {
@@ -319,18 +321,21 @@ impl FileSystem {
             acl,
             links: if directory { 2 } else { 1 },
             fixed: None,
+            salt: None,
         })
     }
 }
 
 impl FileSystem {
-    /// What a new file of this kind has of its directory: the mark that passes the project on, and the project.
+    /// What a new file of this kind has of its directory: the mark that passes the project on, if it can have that, and the project. Links and
+    /// devices belong to it as well: else they could not be moved within it.
     pub(super) fn inherited_project(&self, directory: &Stat, kind: FileKind) -> (u64, u64) {
         let inherits = directory.flags & znode::FLAG_PROJECT_INHERIT;
-        if inherits == 0 || !matches!(kind, FileKind::Directory | FileKind::Regular) {
+        if inherits == 0 {
             return (0, 0);
         }
-        (inherits, if self.gives_project_ids() { directory.project } else { 0 })
+        let mark = if matches!(kind, FileKind::Directory | FileKind::Regular) { inherits } else { 0 };
+        (mark, if self.gives_project_ids() { directory.project } else { 0 })
     }
 }
 
@@ -388,6 +393,7 @@ pub fn initialize(objset: &Objset, tx: &Tx, new: &NewFileSystem) -> Result<()> {
             acl: acl::trivial(mode.into(), true),
             links: 2,
             fixed: None,
+            salt: None,
         },
     )?;
     master.add_u64(tx, znode::ROOT_NAME, root.object)

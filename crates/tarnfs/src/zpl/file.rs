@@ -247,18 +247,20 @@ impl FileSystem {
         Ok(offset)
     }
 
-    /// Gives a file these contents in place of its own, in one transaction: they are few.
-    pub(super) fn replace_contents(&self, inode: &Inode, data: &[u8]) -> Result<()> {
-        self.check_quota_to_write(inode)?;
-        let _guard = inode.ranges.write_all();
+    /// Worst case of what [`FileSystem::replace_contents`] writes.
+    pub(super) fn room_to_replace(data: &[u8]) -> u64 {
+        data.len() as u64 + METADATA
+    }
+
+    /// Gives a file these contents in place of its own: they are few. The whole file is locked, or nobody knows it yet. To the log it is nothing
+    /// that can be done again: in several records, it could be there by halves.
+    pub(super) fn replace_contents(&self, inode: &Inode, tx: &OpenTx, data: &[u8]) -> Result<()> {
         let length = data.len() as u64;
-        let tx = OpenTx::assign(&self.objset, length + METADATA)?;
-        inode.dnode.free_range(&tx, 0, u64::MAX)?;
-        self.grow_block(inode, &tx, 0, length)?;
-        inode.dnode.write(&tx, 0, data)?;
-        self.contents_changed(&mut inode.edit(self, &tx), length, true)?;
-        self.log(&tx, Done::Freed { inode, offset: 0, length: 0 })?;
-        if length > 0 { self.log(&tx, Done::Wrote { inode, offset: 0, length }) } else { Ok(()) }
+        inode.dnode.free_range(tx, 0, u64::MAX)?;
+        self.grow_block(inode, tx, 0, length)?;
+        inode.dnode.write(tx, 0, data)?;
+        self.contents_changed(&mut inode.edit(self, tx), length, true)?;
+        self.log(tx, Done::Other)
     }
 
     /// Locks a range to be written, or the whole file (`true`) if its block may have to grow, or if somebody wants to know its end.
@@ -333,12 +335,12 @@ impl FileSystem {
         self.set_size(&inode, size, credentials)
     }
 
-    pub(super) fn set_size(&self, inode: &Inode, size: u64, credentials: &Credentials) -> Result<()> {
-        self.change_size(inode, size, false, credentials)
+    fn set_size(&self, inode: &Inode, size: u64, credentials: &Credentials) -> Result<()> {
+        self.change_size(inode, size, false, true, credentials)
     }
 
-    /// `only_grow`: a file that is longer stays as it is.
-    fn change_size(&self, inode: &Inode, size: u64, only_grow: bool, credentials: &Credentials) -> Result<()> {
+    /// `only_grow`: a file that is longer stays as it is. `is_all`: nothing else follows that belongs to the same record of a log.
+    pub(super) fn change_size(&self, inode: &Inode, size: u64, only_grow: bool, is_all: bool, credentials: &Credentials) -> Result<()> {
         inode.check_regular()?;
         self.check_writable()?;
         if size > SIZE_MAX {
@@ -353,7 +355,7 @@ impl FileSystem {
             return Ok(());
         }
         if size < old {
-            self.free_in_steps(inode, size)?;
+            self.free_in_steps_until(inode, size, true, &AtomicBool::new(false))?;
         }
         let tx = if size <= old { OpenTx::assign_freeing(&self.objset)? } else { OpenTx::assign(&self.objset, METADATA)? };
         if size < old {
@@ -362,6 +364,10 @@ impl FileSystem {
             self.grow_block(inode, &tx, old, size)?;
         }
         let changed = self.contents_changed(&mut inode.edit(self, &tx), size, credentials.uid == 0)?;
+        // A record that is noted is not done again: a crash now must not leave the rest of it undone.
+        if !is_all && self.is_replaying() {
+            return Ok(());
+        }
         self.log_contents_changed(&tx, inode, changed, Done::Freed { inode, offset: size, length: 0 })
     }
 
@@ -373,13 +379,15 @@ impl FileSystem {
         self.log(tx, done)
     }
 
-    /// Frees the contents behind `size`, but for the first step behind it, in transactions of bounded size.
-    pub(super) fn free_in_steps(&self, inode: &Inode, size: u64) -> Result<()> {
-        self.free_in_steps_until(inode, size, &AtomicBool::new(false)).map(|_| ())
+    /// Frees the contents of a file without a name, but for the first step, in transactions of bounded size. Between them `stop` may be set:
+    /// then it is false that all is done.
+    pub(super) fn free_contents(&self, inode: &Inode, stop: &AtomicBool) -> Result<bool> {
+        self.free_in_steps_until(inode, 0, false, stop)
     }
 
-    /// As above, between the steps of which `stop` may be set: then it is false that all is done.
-    pub(super) fn free_in_steps_until(&self, inode: &Inode, size: u64, stop: &AtomicBool) -> Result<bool> {
+    /// Frees the contents behind `size`. With `shortens` the file is as long after each step as it has contents: a crash between two steps, or an
+    /// error, must not leave a file that is as long as it was, with a hole where its data were.
+    fn free_in_steps_until(&self, inode: &Inode, size: u64, shortens: bool, stop: &AtomicBool) -> Result<bool> {
         let step = inode.dnode.block_bytes().saturating_mul(FREE_STEP_BLOCKS);
         loop {
             let end = (inode.dnode.max_block() + 1).saturating_mul(inode.dnode.block_bytes());
@@ -392,6 +400,11 @@ impl FileSystem {
             }
             let tx = OpenTx::assign_freeing(&self.objset)?;
             inode.dnode.free_range(&tx, start, u64::MAX)?;
+            if shortens {
+                let mut edit = inode.edit(self, &tx);
+                let left = edit.word(Attribute::Size)?.min(start);
+                edit.set(&[(Attribute::Size, &left.to_le_bytes())])?;
+            }
         }
     }
 
@@ -507,7 +520,7 @@ impl FileSystem {
     /// # Errors
     /// See [`FileSystem::truncate`].
     pub fn extend(&self, inode: InodeNumber, size: u64, credentials: &Credentials) -> Result<()> {
-        self.change_size(&*self.inode(inode)?, size, true, credentials)
+        self.change_size(&*self.inode(inode)?, size, true, true, credentials)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Making and removing names.
 
 use engine::dmu::{OpenTx, Tx};
-use engine::error::{ErrorKind, Result};
+use engine::error::{Error, ErrorKind, Result};
 use engine::zap::Integers;
 use engine::{bail, error};
 use ondisk::feature::Feature;
@@ -52,6 +52,27 @@ impl FileSystem {
         ])
     }
 
+    /// Reads all that it takes to add the entry `name` to a directory, or to remove it: afterwards neither fails. To be called before the
+    /// first change, since what is half done is neither what was nor what was wanted.
+    pub(super) fn prepare_entry(&self, tx: &Tx, directory: &Inode, name: &[u8], change: Change) -> Result<()> {
+        directory.stat(&self.tables)?;
+        let zap = self.directory_zap(directory)?;
+        match change {
+            Change::Added => zap.prepare_to_add(tx, name),
+            Change::Removed => zap.prepare_to_remove(tx, name),
+        }
+    }
+
+    /// What was prepared and fails all the same must not reach the disk by halves: the pool stops, and on disk is what was there before.
+    pub(super) fn whole<T>(&self, done: Result<T>) -> Result<T> {
+        done.map_err(|error| {
+            let name = self.objset.name();
+            let error = Error::new(ErrorKind::Suspended, format!("{name}: an operation could not be done to its end, and is undone by stopping the pool: {error}"));
+            self.objset.context().groups.fail(error.clone());
+            error
+        })
+    }
+
     /// Adds the entry `name` for `inode`, whose link count already counts it.
     pub(super) fn add_entry(&self, tx: &Tx, directory: &Inode, name: &[u8], inode: &Inode) -> Result<()> {
         let mode = inode.word(&self.tables, Attribute::Mode)?;
@@ -60,24 +81,26 @@ impl FileSystem {
         if name.len() > NAME_MAX {
             self.objset.owner().uses(Feature::Longname);
         }
-        self.entry_changed(tx, directory, inode.kind, Change::Added)
+        self.whole(self.entry_changed(tx, directory, inode.kind, Change::Added))
     }
 
     /// Removes the entry `name`, which names a file of `kind`.
     pub(super) fn remove_entry(&self, tx: &Tx, directory: &Inode, name: &[u8], kind: FileKind) -> Result<()> {
         self.directory_zap(directory)?.remove_matching(tx, name, self.matching)?;
-        self.entry_changed(tx, directory, kind, Change::Removed)
+        self.whole(self.entry_changed(tx, directory, kind, Change::Removed))
     }
 
-    /// Takes one link from `inode`; without any it goes to the delete queue.
+    /// Takes one link from `inode`; without any it goes to the delete queue. It fails before anything has changed, or not at all.
     pub(super) fn drop_link(&self, tx: &Tx, inode: &Inode) -> Result<()> {
         let mut edit = inode.edit(self, tx);
         let links = edit.word(Attribute::Links)?;
         let left = if inode.kind == FileKind::Directory { 0 } else { links.saturating_sub(1) };
         let now = self.now().to_bytes();
         let flags = self.touched_flags(edit.word(Attribute::Flags)?, false);
-        edit.set(&[(Attribute::Links, &left.to_le_bytes()), (Attribute::ChangeTime, &now), (Attribute::Flags, &flags.to_le_bytes())])?;
-        if left == 0 { self.queue_for_deletion(tx, inode.object) } else { Ok(()) }
+        if left == 0 {
+            self.queue_for_deletion(tx, inode.object)?;
+        }
+        self.whole(edit.set(&[(Attribute::Links, &left.to_le_bytes()), (Attribute::ChangeTime, &now), (Attribute::Flags, &flags.to_le_bytes())]))
     }
 
     /// Puts a file without links into the delete queue.
@@ -90,7 +113,7 @@ impl FileSystem {
     }
 
     /// Checks that `directory` may get the entry `name`, which it does not have.
-    fn check_new_entry(&self, directory: &Inode, name: &[u8]) -> Result<()> {
+    pub(super) fn check_new_entry(&self, directory: &Inode, name: &[u8]) -> Result<()> {
         // Extended attributes may be called what files may not: `user.a/b`.
         match directory.word(&self.tables, Attribute::Flags)? & znode::FLAG_XATTR {
             0 => self.check_name(name)?,
@@ -114,7 +137,12 @@ impl FileSystem {
         if FileKind::of_mode(mode) == FileKind::Unknown || mode & TYPE_MASK == TYPE_LINK {
             bail!(Invalid, "a file of mode {mode:o} cannot be made");
         }
-        self.create_with(directory, name, mode, device, credentials, None)
+        self.create_with(directory, name, mode, device, credentials, None, None)
+    }
+
+    /// As [`FileSystem::create`], of a directory with a certain salt.
+    pub(super) fn mkdir_salted(&self, directory: InodeNumber, name: &[u8], mode: u32, credentials: &Credentials, salt: u64) -> Result<Stat> {
+        self.create_with(directory, name, TYPE_DIRECTORY | mode & !TYPE_MASK, 0, credentials, None, Some(salt))
     }
 
     /// Makes a directory. The inode is counted as known to the kernel.
@@ -133,9 +161,10 @@ impl FileSystem {
         if target.len() > TARGET_MAX {
             bail!(NameTooLong, "a target of {} bytes is longer than {TARGET_MAX}", target.len());
         }
-        self.create_with(directory, name, TYPE_LINK | 0o777, 0, credentials, Some(target))
+        self.create_with(directory, name, TYPE_LINK | 0o777, 0, credentials, Some(target), None)
     }
 
+    #[expect(clippy::too_many_arguments, reason = "what makes a file; the public verbs have fewer")]
     fn create_with(
         &self,
         directory: InodeNumber,
@@ -144,6 +173,7 @@ impl FileSystem {
         device: u64,
         credentials: &Credentials,
         target: Option<&[u8]>,
+        salt: Option<u64>,
     ) -> Result<Stat> {
         let directory = self.inode(directory)?;
         directory.check_directory()?;
@@ -151,7 +181,7 @@ impl FileSystem {
         let _names = directory.names.write();
         self.check_new_entry(&directory, name)?;
         let (mode, lists) = self.begin_lists(&directory, mode, credentials)?;
-        let new = self.new_node(&directory, mode, device, credentials)?;
+        let new = NewNode { salt, ..self.new_node(&directory, mode, device, credentials)? };
         self.check_quota_to_own(Some(new.uid.into()), Some(new.gid.into()), Some(new.project))?;
         let inode = self.make_entry(&directory, name, &new, target, &lists)?;
         self.put_new_lists_aside(&inode, &lists)?;
@@ -175,7 +205,7 @@ impl FileSystem {
         let made = made.and_then(|()| self.put_new_lists(&tx, &inode, lists)).and_then(|()| self.add_entry(&tx, directory, name, &inode));
         if let Err(error) = made {
             // The object is nobody's: nothing names it.
-            self.objset.free(&tx, inode.object)?;
+            self.whole(self.objset.free(&tx, inode.object))?;
             return Err(error);
         }
         let inode = self.insert_inode(inode);
@@ -207,7 +237,7 @@ impl FileSystem {
         let inode = self.maker().make(&tx, &new)?;
         let made = self.put_new_lists(&tx, &inode, &lists).and_then(|()| self.queue_for_deletion(&tx, inode.object));
         if let Err(error) = made {
-            self.objset.free_held(&tx, &inode.dnode)?;
+            self.whole(self.objset.free_held(&tx, &inode.dnode))?;
             return Err(error);
         }
         let inode = self.insert_inode(inode);
@@ -282,6 +312,8 @@ impl FileSystem {
         self.check_not_sealed(&inode)?;
         self.check_project(&inode, &directory)?;
         let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+        self.prepare_entry(&tx, &directory, name, Change::Added)?;
+        inode.stat(&self.tables)?;
         let mut edit = inode.edit(self, &tx);
         let links = edit.word(Attribute::Links)?;
         let Some(more) = links.checked_add(1) else { bail!(TooManyLinks, "inode {} has {links} names", inode.object) };
@@ -294,17 +326,14 @@ impl FileSystem {
         }
         let now = self.now().to_bytes();
         let flags = self.touched_flags(edit.word(Attribute::Flags)?, false);
-        edit.set(&[
+        let linked = edit.set(&[
             (Attribute::Links, &more.to_le_bytes()),
             (Attribute::ChangeTime, &now),
             (Attribute::Flags, &flags.to_le_bytes()),
-        ])?;
+            (Attribute::Parent, &directory.object.to_le_bytes()),
+        ]);
         drop(edit);
-        if let Err(error) = self.add_entry(&tx, &directory, name, &inode) {
-            // It has no more names than before.
-            return self.drop_link(&tx, &inode).and(Err(error));
-        }
-        inode.edit(self, &tx).set(&[(Attribute::Parent, &directory.object.to_le_bytes())])?;
+        self.whole(linked.and_then(|()| self.add_entry(&tx, &directory, name, &inode)))?;
         // A file that had no name is in no log either.
         let done = if links == 0 { Done::Other } else { Done::Linked { directory: &directory, inode: &inode, name } };
         self.log(&tx, done)?;
@@ -313,6 +342,14 @@ impl FileSystem {
         let stat = stat?;
         inode.give_to_kernel();
         Ok(stat)
+    }
+
+    /// Removes the entry `name`, and the link of `inode` that it is.
+    pub(super) fn remove_name(&self, tx: &Tx, directory: &Inode, name: &[u8], inode: &Inode) -> Result<()> {
+        self.prepare_entry(tx, directory, name, Change::Removed)?;
+        inode.stat(&self.tables)?;
+        self.drop_link(tx, inode)?;
+        self.whole(self.remove_entry(tx, directory, name, inode.kind))
     }
 
     /// Removes a name of a file that is no directory.
@@ -331,8 +368,7 @@ impl FileSystem {
         }
         self.check_removable(&inode)?;
         let tx = OpenTx::assign_freeing(&self.objset)?;
-        self.remove_entry(&tx, &directory, name, inode.kind)?;
-        self.drop_link(&tx, &inode)?;
+        self.remove_name(&tx, &directory, name, &inode)?;
         let gone = inode.word(&self.tables, Attribute::Links)? == 0;
         self.log(&tx, Done::Removed { directory: &directory, name, inode: &inode, gone })?;
         drop(tx);
@@ -366,8 +402,7 @@ impl FileSystem {
             bail!(NotEmpty, "directory {:?} has entries", String::from_utf8_lossy(name));
         }
         let tx = OpenTx::assign_freeing(&self.objset)?;
-        self.remove_entry(&tx, &directory, name, FileKind::Directory)?;
-        self.drop_link(&tx, &inode)?;
+        self.remove_name(&tx, &directory, name, &inode)?;
         self.log(&tx, Done::Removed { directory: &directory, name, inode: &inode, gone: true })
     }
 

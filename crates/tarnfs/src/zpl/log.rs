@@ -100,12 +100,17 @@ impl FileSystem {
             zil.unlogged(tx);
             return Ok(());
         }
-        let logged = self.log_done(zil, tx, done);
-        if logged.is_err() {
-            // It was done all the same, and what comes after it builds upon it.
+        if let Err(error) = self.log_done(zil, tx, done) {
+            // It was done all the same, and what comes after it builds upon it: who wants it durable waits for the group.
+            tracing::warn!("{}: an operation cannot be described to the log: {error}", self.objset.name());
             zil.unlogged(tx);
         }
-        logged
+        Ok(())
+    }
+
+    /// A record of the log is being done again.
+    pub(super) fn is_replaying(&self) -> bool {
+        self.zil.as_ref().is_some_and(|zil| zil.is_replaying())
     }
 
     fn log_done(&self, zil: &Zil, tx: &Tx, done: Done<'_>) -> Result<()> {

@@ -195,19 +195,22 @@ impl FileSystem {
             self.check_quota_to_own(Some(left.uid.into()), Some(left.gid.into()), Some(left.project))?;
         }
         let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
-        if let Some(replaced) = replaced {
-            self.remove_entry(&tx, new.directory, new.name, replaced.kind)?;
-            self.drop_link(&tx, replaced)?;
+        self.prepare_entry(&tx, new.directory, new.name, Change::Added)?;
+        self.prepare_entry(&tx, old.directory, old.name, if left.is_some() { Change::Added } else { Change::Removed })?;
+        moved.stat(&self.tables)?;
+        let left_inode = match &left {
+            Some(left) => Some(self.maker().make(&tx, left)?),
+            None => None,
+        };
+        if let Some(replaced) = replaced
+            && let Err(error) = replaced.stat(&self.tables).and_then(|_| self.drop_link(&tx, replaced))
+        {
+            if let Some(left) = &left_inode {
+                self.whole(self.objset.free_held(&tx, &left.dnode))?;
+            }
+            return Err(error);
         }
-        self.add_entry(&tx, new.directory, new.name, moved)?;
-        self.remove_entry(&tx, old.directory, old.name, moved.kind)?;
-        let mut left_inode = None;
-        if let Some(left) = &left {
-            let left = self.maker().make(&tx, left)?;
-            self.add_entry(&tx, old.directory, old.name, &left)?;
-            left_inode = Some(left);
-        }
-        self.moved(&tx, moved, new.directory)?;
+        self.whole(self.move_names(&tx, old, moved, new, replaced, left_inode.as_ref()))?;
         match &left_inode {
             Some(left) => self.log(&tx, Done::LeftWhiteout { from: old.directory, name: old.name, to: new.directory, new_name: new.name, moved, left }),
             None => self.log_rename(&tx, RecordType::Rename, old, new, moved),
@@ -219,6 +222,19 @@ impl FileSystem {
             zil.forget(replaced.object);
         }
         Ok(())
+    }
+
+    /// All changes of the names, which were prepared.
+    fn move_names(&self, tx: &Tx, old: &Side<'_>, moved: &Inode, new: &Side<'_>, replaced: Option<&Inode>, left: Option<&Inode>) -> Result<()> {
+        if let Some(replaced) = replaced {
+            self.remove_entry(tx, new.directory, new.name, replaced.kind)?;
+        }
+        self.add_entry(tx, new.directory, new.name, moved)?;
+        self.remove_entry(tx, old.directory, old.name, moved.kind)?;
+        if let Some(left) = left {
+            self.add_entry(tx, old.directory, old.name, left)?;
+        }
+        self.moved(tx, moved, new.directory)
     }
 
     fn log_rename(&self, tx: &Tx, kind: RecordType, old: &Side<'_>, new: &Side<'_>, moved: &Inode) -> Result<()> {
@@ -258,9 +274,12 @@ impl FileSystem {
             return Ok(());
         }
         let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
-        self.remove_entry(&tx, old.directory, old.name, moved.kind)?;
-        self.add_entry(&tx, new.directory, new.name, moved)?;
-        self.moved(&tx, moved, new.directory)?;
+        self.prepare_entry(&tx, old.directory, old.name, Change::Removed)?;
+        self.prepare_entry(&tx, new.directory, new.name, Change::Added)?;
+        moved.stat(&self.tables)?;
+        let renamed = self.remove_entry(&tx, old.directory, old.name, moved.kind);
+        let renamed = renamed.and_then(|()| self.add_entry(&tx, new.directory, new.name, moved));
+        self.whole(renamed.and_then(|()| self.moved(&tx, moved, new.directory)))?;
         self.log_rename(&tx, RecordType::Rename, old, new, moved)
     }
 
@@ -276,7 +295,11 @@ impl FileSystem {
         self.check_project_to_move(other, new.directory, old.directory)?;
         self.check_entries_may_go(new.directory)?;
         let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
-        for (side, gone, comes) in [(old, moved, other), (new, other, moved)] {
+        for (side, comes) in [(old, other), (new, moved)] {
+            self.prepare_entry(&tx, side.directory, side.name, Change::Added)?;
+            comes.stat(&self.tables)?;
+        }
+        let exchange = |side: &Side<'_>, gone: &Inode, comes: &Inode| {
             let mode = comes.word(&self.tables, Attribute::Mode)?;
             let value = self.entry_value(comes.object, mode);
             let zap = self.directory_zap(side.directory)?;
@@ -284,8 +307,9 @@ impl FileSystem {
             zap.add_u64(&tx, side.name, value)?;
             self.entry_changed(&tx, side.directory, gone.kind, Change::Removed)?;
             self.entry_changed(&tx, side.directory, comes.kind, Change::Added)?;
-            self.moved(&tx, comes, side.directory)?;
-        }
+            self.moved(&tx, comes, side.directory)
+        };
+        self.whole(exchange(old, moved, other).and_then(|()| exchange(new, other, moved)))?;
         if let Some(zil) = &self.zil {
             zil.bring_forward(other.object);
         }

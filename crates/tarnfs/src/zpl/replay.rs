@@ -183,7 +183,7 @@ impl FileReplay<'_> {
         let fixed = fixed(record.object.get(), record.generation.get(), record.created);
         if kind == T::MakeXattrDir {
             let owner = self.0.inode(record.dir.get())?;
-            return self.0.make_xattr_directory(&owner, Some(fixed)).map(drop);
+            return self.0.make_xattr_directory(&owner, Some(fixed), None).map(drop);
         }
         let (uid, gid) = (record.uid.get(), record.gid.get());
         let (mut rest, mut flags, mut entries) = (rest, None, None);

@@ -101,11 +101,13 @@ impl FileSystem {
         } else if times.iter().any(Option::is_some) && inode.word(&self.tables, Attribute::Flags)? & znode::FLAG_IMMUTABLE != 0 {
             bail!(Denied, "inode {} is marked not to be changed", inode.object);
         }
+        let only_size = *set == SetAttributes { size: set.size, ..SetAttributes::default() };
         if let Some(size) = set.size {
-            self.set_size(&inode, size, credentials)?;
+            self.change_size(&inode, size, false, only_size, credentials)?;
         }
-        let _xattrs = set.mode.is_some().then(|| inode.xattrs.write());
-        if *set != (SetAttributes { size: set.size, ..SetAttributes::default() }) {
+        // A mode changes access control lists, too. And of two changes the later one must be the later one in the log.
+        let _xattrs = (!only_size).then(|| inode.xattrs.write());
+        if !only_size {
             let entries = self.changed_acl(&inode, set)?;
             let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
             let mut edit = inode.edit(self, &tx);
@@ -117,6 +119,8 @@ impl FileSystem {
             drop(edit);
             self.hidden_directory_follows(&tx, &inode, set)?;
             self.log_attributes(&tx, &inode, set, changed)?;
+            drop(tx);
+            self.hidden_files_follow(&inode, set)?;
         }
         if let Some(mode) = set.mode {
             self.mode_changed(&inode, mode.into())?;
@@ -190,6 +194,30 @@ impl FileSystem {
             Some(project) => self.set_project(&directory, &mut edit, project),
             None => Ok(()),
         }
+    }
+
+    /// And so do the files in it, which count towards its quotas.
+    #[doc(alias = "zfs_setattr_dir")]
+    fn hidden_files_follow(&self, inode: &Inode, set: &SetAttributes) -> Result<()> {
+        if set.uid.is_none() && set.gid.is_none() && set.project.is_none() {
+            return Ok(());
+        }
+        let Some(directory) = self.xattr_directory(inode)? else { return Ok(()) };
+        let whose = directory.stat(&self.tables)?;
+        for entry in self.directory_zap(&directory)?.entries()? {
+            let file = self.inode(znode::entry_object(entry.value.first()))?;
+            let stat = file.stat(&self.tables)?;
+            if (stat.uid, stat.gid, stat.project) == (whose.uid, whose.gid, whose.project) {
+                continue;
+            }
+            let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+            let mut edit = file.edit(self, &tx);
+            edit.set(&[(Attribute::Uid, &u64::from(whose.uid).to_le_bytes()), (Attribute::Gid, &u64::from(whose.gid).to_le_bytes())])?;
+            if stat.project != whose.project {
+                self.set_project(&file, &mut edit, whose.project)?;
+            }
+        }
+        Ok(())
     }
 
     /// Flags and projects have no record of ours.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::dmu::OpenTx;
 use engine::error::{ErrorKind, Result};
-use engine::zap::Cursor;
+use engine::zap::{Cursor, int_name};
 use ondisk::sa::Attribute;
 use ondisk::znode;
 
@@ -24,7 +24,7 @@ impl FileSystem {
             self.empty_xattr_directory(inode)?;
         }
         if inode.kind == FileKind::Regular {
-            self.free_in_steps(inode, 0)?;
+            self.free_contents(inode, &AtomicBool::new(false))?;
         }
         let xattr_directory = inode.maybe_word(&self.tables, Attribute::ExtendedAttributes)?.unwrap_or(0);
         // Released after the transaction: it is freed then.
@@ -45,18 +45,24 @@ impl FileSystem {
             _ => None,
         };
         let tx = OpenTx::assign_freeing(&self.objset)?;
+        // A number in the queue whose object is gone would be that of another file soon.
+        self.delete_queue.prepare_to_remove(&tx, int_name(inode.object))?;
+        if let Some(directory) = &xattr_directory {
+            directory.stat(&self.tables)?;
+            self.delete_queue.prepare_to_add(&tx, int_name(directory.object))?;
+        }
         // First: whoever was slower than another one in freeing it must not touch what has its number since.
         match self.objset.free_held(&tx, &inode.dnode) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             other => other?,
         }
         if let Some(directory) = &xattr_directory {
-            directory.edit(self, &tx).set(&[(Attribute::Links, &0u64.to_le_bytes())])?;
-            self.queue_for_deletion(&tx, directory.object)?;
+            let unnamed = directory.edit(self, &tx).set(&[(Attribute::Links, &0u64.to_le_bytes())]);
+            self.whole(unnamed.and_then(|()| self.queue_for_deletion(&tx, directory.object)))?;
         }
         match self.delete_queue.remove_int(&tx, inode.object) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            other => other?,
+            other => self.whole(other)?,
         }
         if let Some(object) = self.external_acl(inode) {
             self.objset.free(&tx, object)?;
@@ -107,7 +113,7 @@ impl FileSystem {
             match self.inode_even_unlinked(object) {
                 Ok(inode) => {
                     let is_left = inode.word(&self.tables, Attribute::Links)? == 0;
-                    if is_left && inode.kind == FileKind::Regular && !self.free_in_steps_until(&inode, 0, stop)? {
+                    if is_left && inode.kind == FileKind::Regular && !self.free_contents(&inode, stop)? {
                         inode.leave();
                         break;
                     }

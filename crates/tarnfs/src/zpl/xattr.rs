@@ -40,6 +40,8 @@ const NAMESPACES: [&[u8]; 4] = [b"user.", b"system.", b"security.", b"trusted."]
 const NAME_MAX: usize = 255;
 /// Largest value that goes into the list.
 const LISTED_VALUE_MAX: usize = 32 << 10;
+/// What an entry of the list takes beside its name and value, at the most.
+const LISTED_EXTRA: usize = 64;
 /// Largest list.
 const LIST_MAX: usize = 64 << 10;
 /// Largest value at all.
@@ -146,6 +148,19 @@ impl FileSystem {
     /// Whether new extended attributes of a file belong among its attributes, if they are small enough.
     pub(super) fn lists_xattrs(&self, inode: &Inode) -> bool {
         self.uses_attributes && self.options().xattr_in_attributes && !inode.attributes.read().is_znode()
+    }
+
+    /// Whether attributes with names and values of these lengths will all be in the list of the file; `None`: of a new one.
+    pub(super) fn would_list(&self, inode: Option<&Inode>, mut lengths: impl Iterator<Item = (usize, usize)>) -> Result<bool> {
+        let (lists, mut total) = match inode {
+            Some(inode) => (self.lists_xattrs(inode), self.xattr_list(inode)?.encode_xdr().len()),
+            None => (self.uses_attributes && self.options().xattr_in_attributes, 0),
+        };
+        let fits = lengths.all(|(name, value)| {
+            total += LISTED_EXTRA + name + value;
+            value <= LISTED_VALUE_MAX && total < LIST_MAX
+        });
+        Ok(lists && fits)
     }
 
     /// Sets an extended attribute. The caller holds the lock of the extended attributes.

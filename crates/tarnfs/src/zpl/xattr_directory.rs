@@ -65,11 +65,12 @@ impl FileSystem {
         }
     }
 
-    pub(super) fn make_xattr_directory(&self, inode: &Inode, fixed: Option<Fixed>) -> Result<InodeRef<'_>> {
+    pub(super) fn make_xattr_directory(&self, inode: &Inode, fixed: Option<Fixed>, salt: Option<u64>) -> Result<InodeRef<'_>> {
         let stat = inode.stat(&self.tables)?;
         let credentials = Credentials { uid: stat.uid, gid: stat.gid, ..Credentials::default() };
         let mut new = self.new_node(inode, DIRECTORY_MODE, 0, &credentials)?;
         new.fixed = fixed;
+        new.salt = salt;
         new.mode = DIRECTORY_MODE;
         new.gid = stat.gid;
         new.flags |= znode::FLAG_XATTR;
@@ -86,25 +87,42 @@ impl FileSystem {
     pub(super) fn write_xattr_file(&self, inode: &Inode, name: &[u8], value: &[u8]) -> Result<()> {
         let directory = match self.xattr_directory(inode)? {
             Some(directory) => directory,
-            None => self.make_xattr_directory(inode, None)?,
+            None => self.make_xattr_directory(inode, None, None)?,
         };
         let stat = directory.stat(&self.tables)?;
         let credentials = Credentials { uid: stat.uid, gid: stat.gid, ..Credentials::default() };
-        let file: InodeNumber = match self.find_entry(&directory, name)? {
-            Some((object, _)) => object,
-            None => {
-                let stat = self.create(directory.object, name, FILE_MODE, 0, &credentials)?;
-                self.forget(stat.inode, 1);
-                stat.inode
+        match self.find_entry(&directory, name)? {
+            Some((object, _)) => {
+                let file = self.inode(object)?;
+                if file.kind != FileKind::Regular {
+                    bail!(Corrupt, "the extended attribute {} is no file", String::from_utf8_lossy(name));
+                }
+                self.check_quota_to_write(&file)?;
+                let _guard = file.ranges.write_all();
+                let tx = OpenTx::assign(&self.objset, Self::room_to_replace(value))?;
+                self.replace_contents(&file, &tx, value)?;
             }
-        };
-        let file = self.inode(file)?;
-        if file.kind != FileKind::Regular {
-            bail!(Corrupt, "the extended attribute {} is no file", String::from_utf8_lossy(name));
+            None => self.make_xattr_file(&directory, name, value, &credentials)?,
         }
-        self.replace_contents(&file, value)?;
         let tx = OpenTx::assign(&self.objset, 0)?;
         inode.edit(self, &tx).set(&[(Attribute::ChangeTime, &self.now().to_bytes())])
+    }
+
+    /// Makes a file with its value in one transaction: no crash leaves an attribute without the one or the other.
+    fn make_xattr_file(&self, directory: &Inode, name: &[u8], value: &[u8], credentials: &Credentials) -> Result<()> {
+        let _names = directory.names.write();
+        self.check_new_entry(directory, name)?;
+        let new = self.new_node(directory, FILE_MODE, 0, credentials)?;
+        self.check_quota_to_own(Some(new.uid.into()), Some(new.gid.into()), Some(new.project))?;
+        let tx = OpenTx::assign(&self.objset, NAME_CHANGE + Self::room_to_replace(value))?;
+        let file = self.maker().make(&tx, &new)?;
+        let made = self.replace_contents(&file, &tx, value).and_then(|()| self.add_entry(&tx, directory, name, &file));
+        if let Err(error) = made {
+            self.whole(self.objset.free_held(&tx, &file.dnode))?;
+            return Err(error);
+        }
+        drop(self.insert_inode(file));
+        Ok(())
     }
 
     pub(super) fn remove_xattr_file(&self, inode: &Inode, name: &[u8]) -> Result<()> {
@@ -121,8 +139,7 @@ impl FileSystem {
         while let Some(entry) = zap.next(&mut cursor)? {
             let file = self.inode_even_unlinked(znode::entry_object(entry.value.first()))?;
             let tx = OpenTx::assign_freeing(&self.objset)?;
-            self.remove_entry(&tx, directory, &entry.name, file.kind)?;
-            self.drop_link(&tx, &file)?;
+            self.remove_name(&tx, directory, &entry.name, &file)?;
             drop(tx);
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! The POSIX layer on a disk in memory.
 
 mod acl;
+mod halves;
 mod memory;
 mod model;
 mod quota;
@@ -615,4 +616,92 @@ fn a_dnode_without_room_for_attributes_is_damage() {
     assert_eq!(inode.word(&fs.tables, Attribute::Mode).unwrap(), 0o100_644);
     let error = inode.edit(&fs, &tx).set(&[(Attribute::ChangeTime, &[0; 16])]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
+}
+
+/// Of a large file the end was freed first, in groups of its own, and its size changed at last: who lost power between, or could not read
+/// some indirect block, had a file of the old size with zeros where data had been.
+#[test]
+fn a_file_that_is_cut_in_steps_is_never_longer_than_its_contents() {
+    let (rig, fs) = Rig::new(&NewFileSystem::default(), ObjsetSettings { record_bytes: 512, ..ObjsetSettings::dataset_default(true) });
+    let inode = file(&fs, "f").inode;
+    let data: Vec<u8> = (0..24 << 20).map(|at: u32| (at / 512 % 251 + 1) as u8).collect();
+    for (number, piece) in data.chunks(1 << 20).enumerate() {
+        fs.write(inode, WriteMode::At((number as u64) << 20), piece, &root()).unwrap();
+        rig.sync(fs.objset());
+    }
+    drop(fs);
+    let (mut nth, mut between) = (1, 0);
+    loop {
+        let fs = rig.reopen();
+        rig.context.cache.set_limit(0);
+        fs.getattr(inode).unwrap();
+        rig.disk.faults.fail_reads_from(nth);
+        let result = fs.truncate(inode, 100, &root());
+        rig.disk.faults.break_reads(false);
+        rig.context.cache.set_limit(4 << 20);
+        nth += 1 + nth / 2;
+        if result.is_ok() {
+            break;
+        }
+        rig.sync(fs.objset());
+        drop(fs);
+        let fs = rig.reopen();
+        let size = fs.getattr(inode).unwrap().size;
+        between += u32::from(size < data.len() as u64);
+        assert_eq!(fs.seek(inode, 0, Seek::Hole).unwrap(), Some(size), "a hole where data were");
+        let end = size.saturating_sub(5000);
+        assert!(fs.read(inode, end, data.len()).unwrap() == data[end as usize..size as usize], "{size} bytes, and not those that were there");
+    }
+    assert!(between > 0, "no error came between two steps");
+}
+
+/// A file's attributes in files of their own count towards the quotas of its owner, also after it was given away.
+#[test]
+fn extended_attributes_in_files_follow_their_file() {
+    let (rig, fs) = new();
+    fs.set_options(MountOptions { xattr_in_attributes: false, ..fs.options() });
+    let inode = file(&fs, "f").inode;
+    for name in ["user.a", "user.b"] {
+        fs.setxattr(inode, name.as_bytes(), &[7; 3000], XattrMode::Any).unwrap();
+    }
+    fs.setattr(inode, &SetAttributes { uid: Some(1000), gid: Some(1001), project: Some(9), ..SetAttributes::default() }, &root()).unwrap();
+    rig.sync(fs.objset());
+    drop(fs);
+    let fs = rig.reopen();
+    let of_file = fs.inode(inode).unwrap();
+    let directory = fs.xattr_directory(&of_file).unwrap().unwrap();
+    let objects: Vec<InodeNumber> = fs.directory_zap(&directory).unwrap().entries().unwrap().iter().map(|entry| znode::entry_object(entry.value.first())).collect();
+    assert_eq!(objects.len(), 2);
+    for object in [directory.object].into_iter().chain(objects) {
+        let stat = fs.inode(object).unwrap().stat(&fs.tables).unwrap();
+        assert_eq!((stat.uid, stat.gid, stat.project), (1000, 1001, 9), "object {object}");
+    }
+    rig.check();
+}
+
+/// They had no project, so that in a directory that passes its own on they could be linked nowhere, and moved to none of its directories.
+#[test]
+fn links_and_devices_inherit_the_project_too() {
+    let (rig, fs) = new();
+    let directory = fs.mkdir(fs.root(), b"d", 0o755, &root()).unwrap().inode;
+    let mark = SetAttributes { project: Some(7), flags: Some((znode::FLAG_PROJECT_INHERIT, 0)), ..SetAttributes::default() };
+    fs.setattr(directory, &mark, &root()).unwrap();
+    let below = fs.mkdir(directory, b"below", 0o755, &root()).unwrap().inode;
+    fs.symlink(directory, b"link", b"a target", &root()).unwrap();
+    fs.create(directory, b"device", 0o020_600, 259, &root()).unwrap();
+    fs.create(directory, b"pipe", 0o010_600, 0, &root()).unwrap();
+    rig.sync(fs.objset());
+    drop(fs);
+    let fs = rig.reopen();
+    for name in [&b"link"[..], b"device", b"pipe"] {
+        let stat = fs.lookup(directory, name).unwrap();
+        // As in OpenZFS: the project, but not the mark.
+        assert_eq!((stat.project, stat.flags & znode::FLAG_PROJECT_INHERIT), (7, 0));
+        fs.rename(directory, name, below, name, RenameMode::Replace).unwrap();
+    }
+    let link = fs.lookup(below, b"link").unwrap().inode;
+    assert_eq!(fs.readlink(link).unwrap(), b"a target");
+    assert_eq!(fs.lookup(below, b"device").unwrap().device, 259);
+    rig.sync(fs.objset());
+    rig.check();
 }

@@ -21,7 +21,7 @@ use crate::zpl::{FileSystem, MountOptions, NewFileSystem, file_owner, initialize
 const METASLAB_BYTES: u64 = 16 << 20;
 const METASLABS: u64 = 16;
 
-struct MemDevice(MemDisk);
+struct MemDevice(Arc<MemDisk>);
 
 impl BlockDevice for MemDevice {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
@@ -93,6 +93,7 @@ impl SpaceOwner for FreesAtOnce {
 
 pub(in crate::zpl) struct Rig {
     pub(super) context: Arc<DmuContext>,
+    pub(super) disk: Arc<MemDisk>,
     group: Arc<Group>,
     free: Arc<FreeOnDisk>,
     settings: ObjsetSettings,
@@ -103,7 +104,8 @@ impl Rig {
     /// A disk, and a new file system on it.
     pub(in crate::zpl) fn new(new: &NewFileSystem, settings: ObjsetSettings) -> (Rig, FileSystem) {
         let host = RealHost::shared();
-        let device = Arc::new(MemDevice(MemDisk::new("mem", METASLAB_BYTES * METASLABS)));
+        let disk = Arc::new(MemDisk::new("mem", METASLAB_BYTES * METASLABS));
+        let device = Arc::new(MemDevice(disk.clone()));
         let allocator = Arc::new(Allocator::new(2));
         let whole = |id| {
             let mut tree = RangeTree::new();
@@ -137,7 +139,7 @@ impl Rig {
             tunables: Tunables::default(),
             read_only: false,
         });
-        let rig = Rig { context, group, free, settings, root: Mutex::new(BlkPtr::ZERO) };
+        let rig = Rig { context, disk, group, free, settings, root: Mutex::new(BlkPtr::ZERO) };
         let frees = Mutex::new(Vec::new());
         let objset = {
             let tx = SyncTx::new(&rig.context, 4, 1, &frees);
@@ -168,7 +170,7 @@ impl Rig {
     }
 
     /// Writes the open group.
-    pub(super) fn sync(&self, objset: &Objset) {
+    pub(in crate::zpl) fn sync(&self, objset: &Objset) {
         let groups = &self.context.groups;
         let txg = groups.quiesce();
         assert_eq!(groups.begin_sync(), Some(txg));
@@ -200,7 +202,7 @@ impl Rig {
     }
 
     /// Everything reads, and is exactly what is allocated.
-    pub(super) fn check(&self) {
+    pub(in crate::zpl) fn check(&self) {
         let progress = |_| ();
         let mut walker = Walker::new(&self.context.io, CheckOptions { verify_data: true, ..CheckOptions::default() }, &progress);
         walker.walk_objset(&self.root.lock(), 7, 0);

@@ -11,6 +11,7 @@ use engine::error::{Error, ErrorKind, Result};
 use engine::bail;
 
 use super::change::{NameChange, Place};
+use super::names_fit::Salts;
 use super::node::{Node, PIECE};
 use super::{Durability, NodeId, OWN, Transaction};
 use crate::zpl::link::NAME_CHANGE;
@@ -37,6 +38,7 @@ impl Transaction {
         let txg = loop {
             let alone = fs.gate.close();
             self.check()?;
+            let salts = self.check_names_fit()?;
             if self.is_empty() {
                 drop(alone);
                 // What it has seen is to be on disk, too.
@@ -52,7 +54,7 @@ impl Transaction {
                 Together::wait(&fs.objset, room)?;
                 continue;
             };
-            if let Err(error) = self.apply(&mut made) {
+            if let Err(error) = self.apply(&mut made, &salts) {
                 let name = fs.objset.name();
                 let error = Error::new(ErrorKind::Suspended, format!("{name}: a transaction could not be done to its end, and is undone by stopping the pool: {error}"));
                 together.give_up(&fs.objset, error.clone());
@@ -129,34 +131,35 @@ impl Transaction {
         Ok(())
     }
 
-    fn apply(&self, made: &mut HashMap<NodeId, InodeNumber>) -> Result<()> {
+    fn apply(&self, made: &mut HashMap<NodeId, InodeNumber>, salts: &Salts) -> Result<()> {
         #[cfg_attr(not(test), expect(clippy::unused_enumerate_index, reason = "a test counts the changes"))]
         for (_nth, change) in self.names.iter().enumerate() {
             #[cfg(test)]
             if self.fail_at == Some(_nth) {
                 bail!(Io, "a test wants this change to fail");
             }
-            self.apply_name(change, made)?;
+            self.apply_name(change, made, salts)?;
         }
         let mut ids: Vec<NodeId> = self.nodes.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
             let node = &self.nodes[&id];
             if node.stat.links > 0 && node.is_changed() {
-                self.apply_node(node, number(made, id))?;
+                self.apply_node(node, number(made, id), salts.of_xattrs.get(&id).copied())?;
             }
         }
         Ok(())
     }
 
-    fn apply_name(&self, change: &NameChange, made: &mut HashMap<NodeId, InodeNumber>) -> Result<()> {
+    fn apply_name(&self, change: &NameChange, made: &mut HashMap<NodeId, InodeNumber>, salts: &Salts) -> Result<()> {
         let fs = &self.fs;
         match change {
             NameChange::Make { place, node, mode, device, credentials } => {
                 let directory = number(made, place.directory);
-                let stat = match &self.nodes[node].target {
-                    Some(target) => fs.symlink(directory, &place.name, target, credentials)?,
-                    None => fs.create(directory, &place.name, *mode, *device, credentials)?,
+                let stat = match (&self.nodes[node].target, salts.of_directories.get(node)) {
+                    (Some(target), _) => fs.symlink(directory, &place.name, target, credentials)?,
+                    (None, Some(salt)) => fs.mkdir_salted(directory, &place.name, *mode, credentials, *salt)?,
+                    (None, None) => fs.create(directory, &place.name, *mode, *device, credentials)?,
                 };
                 made.insert(*node, stat.inode);
                 Ok(())
@@ -175,13 +178,16 @@ impl Transaction {
         }
     }
 
-    fn apply_node(&self, node: &Node, inode: InodeNumber) -> Result<()> {
+    fn apply_node(&self, node: &Node, inode: InodeNumber, salt: Option<u64>) -> Result<()> {
         let (fs, root) = (&self.fs, Credentials::root());
         if node.patch.exists {
             self.apply_patch(node, inode)?;
         }
         if node.attributes != SetAttributes::default() {
             fs.setattr(inode, &node.attributes, &root)?;
+        }
+        if let Some(salt) = salt {
+            fs.make_xattr_directory(&*fs.inode(inode)?, None, Some(salt))?;
         }
         for (name, value) in &node.xattrs {
             match value {

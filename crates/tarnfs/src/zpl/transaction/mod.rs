@@ -26,6 +26,7 @@ mod change;
 mod changed;
 mod commit;
 mod contents;
+mod names_fit;
 mod node;
 mod view;
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use engine::dmu::ObjsetSettings;
 use engine::error::{ErrorKind, Result};
+use ondisk::zap_hash;
 
 use crate::zpl::tests::rig::Rig;
 use crate::zpl::{Credentials, Durability, FileSystem, NewFileSystem, RenameMode, SetAttributes, Transaction, WriteMode, XattrMode};
@@ -409,4 +410,102 @@ fn attributes_in_files_do_not_stop_the_pool() {
             commits_or_is_refused(&fs, ErrorKind::NotText, |tx| tx.setxattr(inode, b"user.\xff", b"value", XattrMode::Any));
         }
     }
+}
+
+/// Names of 12 bytes whose hashes share so many bits, whatever the salt: a CRC is linear, so what changes no bit of it alone changes none in a sum.
+fn names_of_one_hash(bits: u32, count: usize) -> Vec<Vec<u8>> {
+    let flip = |name: &mut [u8; 12], bit: usize| name[bit / 4] ^= 1 << (bit % 4);
+    let hash = |name: &[u8]| zap_hash::index(zap_hash::hash_name(1, 0, name), bits);
+    let plain = [0x60; 12];
+    // Which bits of the hash each bit of the name changes, and which bits of the name were taken together for that.
+    let mut rows: Vec<(u64, u64)> = Vec::new();
+    let mut kernel = Vec::new();
+    for bit in 0..48 {
+        let mut name = plain;
+        flip(&mut name, bit);
+        let (mut changes, mut bits) = (hash(&name) ^ hash(&plain), 1u64 << bit);
+        for (other, others) in &rows {
+            if changes & (1 << other.ilog2()) != 0 {
+                (changes, bits) = (changes ^ other, bits ^ others);
+            }
+        }
+        if changes == 0 { kernel.push(bits) } else { rows.push((changes, bits)) }
+    }
+    (0..count)
+        .map(|number| {
+            let bits = kernel.iter().enumerate().filter(|(at, _)| number >> at & 1 == 1).fold(0, |bits, (_, more)| bits ^ more);
+            let mut name = plain;
+            (0..48).filter(|bit| bits >> bit & 1 == 1).for_each(|bit| flip(&mut name, bit));
+            name.to_vec()
+        })
+        .collect()
+}
+
+#[test]
+fn names_of_one_hash_are_refused_before_anything_happens() {
+    let names = names_of_one_hash(28, 300);
+    assert!(names.iter().all(|name| zap_hash::hash_name(77, 0, name) == zap_hash::hash_name(77, 0, &names[0])));
+    let (rig, fs) = new();
+    let after = |what: &str| {
+        // The pool goes on.
+        file(&fs, what, b"x");
+        rig.sync(&fs.objset);
+        assert_eq!(fs.lookup(fs.root(), what.as_bytes()).unwrap().size, 1);
+    };
+    // In a directory that is there, in one that the same transaction makes, and as extended attributes of a file.
+    let mut tx = fs.begin().unwrap();
+    let at = tx.root();
+    for name in &names {
+        tx.create(at, name, 0o100_644, 0, &root()).unwrap();
+    }
+    assert_eq!(kind(tx.commit(Durability::Soon)), ErrorKind::NoSpace);
+    after("1");
+    let mut tx = fs.begin().unwrap();
+    let made = tx.mkdir(at, b"d", 0o755, &root()).unwrap().inode;
+    for name in &names {
+        tx.create(made, name, 0o100_644, 0, &root()).unwrap();
+    }
+    assert_eq!(kind(tx.commit(Durability::Soon)), ErrorKind::NoSpace);
+    after("2");
+    fs.set_options(crate::zpl::MountOptions { xattr_in_attributes: false, ..fs.options() });
+    let mut tx = fs.begin().unwrap();
+    let made = tx.create(at, b"f", 0o100_644, 0, &root()).unwrap().inode;
+    for name in &names {
+        tx.setxattr(made, &[b"user.", name.as_slice()].concat(), b"v", XattrMode::Any).unwrap();
+    }
+    assert_eq!(kind(tx.commit(Durability::Soon)), ErrorKind::NoSpace);
+    after("3");
+    assert!(fs.lookup(fs.root(), b"d").is_err() && fs.lookup(fs.root(), b"f").is_err());
+    // One by one there is room for some, and a transaction knows of those.
+    let fit = names.iter().take_while(|name| fs.create(fs.root(), name, 0o100_644, 0, &root()).is_ok()).count();
+    assert!((100..300).contains(&fit), "{fit}");
+    let mut tx = fs.begin().unwrap();
+    tx.create(at, &names[fit], 0o100_644, 0, &root()).unwrap();
+    assert_eq!(kind(tx.commit(Durability::Soon)), ErrorKind::NoSpace);
+    after("4");
+    // Half of them come in one transaction, into a directory of their own.
+    let mut tx = fs.begin().unwrap();
+    let made = tx.mkdir(at, b"d", 0o755, &root()).unwrap().inode;
+    for name in names.iter().take(100) {
+        tx.create(made, name, 0o100_644, 0, &root()).unwrap();
+    }
+    tx.commit(Durability::Soon).unwrap();
+    rig.sync(&fs.objset);
+    assert_eq!(fs.getattr(fs.lookup(fs.root(), b"d").unwrap().inode).unwrap().size, 102);
+    rig.check();
+}
+
+#[test]
+fn a_directory_that_cannot_become_a_larger_one_keeps_its_names() {
+    let names = names_of_one_hash(16, 1000);
+    let (rig, fs) = new();
+    let made = names.iter().take_while(|name| fs.create(fs.root(), name, 0o100_644, 0, &root()).is_ok()).count();
+    assert!(made >= 100, "{made}");
+    // A long name needs the other form of a directory. Whether it finds room or not, the others are there.
+    let long = [b'n'; 100];
+    let size = 2 + made as u64 + u64::from(fs.create(fs.root(), &long, 0o100_644, 0, &root()).is_ok());
+    assert!(names[..made].iter().all(|name| fs.lookup(fs.root(), name).is_ok()));
+    assert_eq!(fs.getattr(fs.root()).unwrap().size, size);
+    rig.sync(&fs.objset);
+    rig.check();
 }
