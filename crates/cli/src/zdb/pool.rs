@@ -39,7 +39,8 @@ fn leaf_paths(vdev: &VdevStatus, paths: &mut Vec<PathBuf>) {
 /// Where to look: as told, or at the devices of the imported pool of that name, or below `/dev`.
 fn places(session: &mut Session<'_>, flags: &Flags, name: &str) -> Vec<PathBuf> {
     if !flags.paths.is_empty() {
-        return flags.paths.clone();
+        // Devices are called by whole paths; what is not one is taken from the pool, and may be from another machine.
+        return flags.paths.iter().map(|path| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())).collect();
     }
     let mut paths = Vec::new();
     let pool = name.split(['/', '@']).next().unwrap_or(name).to_owned();

@@ -154,9 +154,6 @@ impl Pool {
         context.io.set_writable(!options.read_only);
         let meta = Meta::new(mos.clone(), features, config.version, context.clone());
         let dsl = Dsl::open(meta, &config.name, space, options.file_owner)?;
-        if !options.read_only {
-            checkpoint::refuse(&mos, &vdevs)?;
-        }
         let space_maps = match open_space_maps(&context, &vdevs, &mos, &dsl) {
             Ok(maps) => Some(maps),
             Err(_) if options.read_only => None,
@@ -196,6 +193,7 @@ impl Pool {
     }
 
     fn begin_writing(self: &Arc<Self>, host: &HostRef, forget_log: bool) -> Result<()> {
+        checkpoint::refuse(&self.dsl.meta.mos, &self.vdevs)?;
         self.claim_logs(forget_log)?;
         self.obey_stored_properties()?;
         self.claim(host);
