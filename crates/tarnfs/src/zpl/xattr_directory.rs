@@ -18,7 +18,7 @@ use super::file_system::{Credentials, FileSystem};
 use super::inode::{Inode, InodeRef};
 use super::link::NAME_CHANGE;
 use super::log::Done;
-use super::{FileKind, InodeNumber};
+use super::FileKind;
 
 const DIRECTORY_MODE: u32 = 0o041_777;
 const FILE_MODE: u32 = 0o100_644;
