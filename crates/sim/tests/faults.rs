@@ -49,11 +49,14 @@ fn state_of(pool: &Arc<Pool>) -> Result<String, Error> {
     Ok(out)
 }
 
-/// Syncs of one run: which were acknowledged, and what the pool was then.
+/// Syncs of one run, of the pool and of files: which were acknowledged, and what the pool was then.
 #[derive(Default)]
 struct Syncs {
     begun: usize,
+    /// The last one of the pool.
     done: usize,
+    /// The last one of either kind: what is there when the log was replayed.
+    safe: usize,
     /// Filled by the run without faults.
     states: Vec<String>,
     record: bool,
@@ -63,7 +66,18 @@ impl Syncs {
     fn sync(&mut self, pool: &Arc<Pool>) -> Result<(), Error> {
         self.begun += 1;
         pool.sync()?;
-        self.done += 1;
+        (self.done, self.safe) = (self.begun, self.begun);
+        if self.record {
+            self.states.push(state_of(pool)?);
+        }
+        Ok(())
+    }
+
+    /// The file is all that has changed since the sync before.
+    fn fsync(&mut self, pool: &Arc<Pool>, fs: &FileSystem, file: InodeNumber) -> Result<(), Error> {
+        self.begun += 1;
+        fs.fsync(file)?;
+        self.safe = self.begun;
         if self.record {
             self.states.push(state_of(pool)?);
         }
@@ -95,6 +109,12 @@ fn work(pool: &Arc<Pool>, syncs: &mut Syncs) -> Result<(), Error> {
         make(directory, &format!("a-name-that-is-too-long-for-a-small-directory-because-it-has-more-than-fifty-bytes-{number}"), b"x")?;
     }
     syncs.sync(pool)?;
+    for round in 0..3u64 {
+        let stat = fs.create(fs.root(), format!("safe{round}").as_bytes(), 0o100_644, 0, &user)?;
+        fs.write(stat.inode, WriteMode::At(0), &contents(20 + round, [100, 30_000, 200_000][round as usize], 0), &user)?;
+        syncs.fsync(pool, &fs, stat.inode)?;
+        fs.forget(stat.inode, 1);
+    }
     pool.create_file_system("tank/child", Vec::new())?;
     fs.truncate(changed, 1000, &user)?;
     fs.forget(changed, 1);
@@ -159,6 +179,9 @@ impl Story {
         let may = &self.states[syncs.done..=(syncs.begun).min(self.states.len() - 1)];
         assert!(may.contains(&found), "{what}: {} syncs of {} were acknowledged, and this is there:\n{found}", syncs.done, syncs.begun);
         let again = after.import(false).unwrap_or_else(|error| panic!("{what}: import for writing: {error}"));
+        let replayed = state_of(&again).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let may = &self.states[syncs.safe..=(syncs.begun).min(self.states.len() - 1)];
+        assert!(may.contains(&replayed), "{what}: sync {} of {} was acknowledged, and this is there after the log was replayed:\n{replayed}", syncs.safe, syncs.begun);
         again.export().unwrap_or_else(|error| panic!("{what}: the pool cannot be written afterwards: {error}"));
         result.is_ok()
     }

@@ -169,9 +169,12 @@ fn an_attribute_that_is_a_file_is_synced_with_its_file() {
         move |_, fs| {
             let file = make(fs, "file");
             fs.setxattr(file, b"user.large", &value, tarnfs::XattrMode::Any).unwrap();
+            // That has no record, and waits for the group. What comes later is in the log.
             fs.fsync(file).unwrap();
+            fs.fsync(make(fs, "later")).unwrap();
         },
         move |fs| {
+            fs.lookup(fs.root(), b"later").unwrap();
             let file = fs.lookup(fs.root(), b"file").unwrap();
             assert!(fs.getxattr(file.inode, b"user.large").unwrap() == wanted);
         },
@@ -244,4 +247,39 @@ fn an_fsync_of_a_file_on_disk_makes_names_safe_too() {
         },
         |fs| assert_eq!(names(fs), ["clean", "first", "name"]),
     );
+}
+
+/// The file of the attribute was made, and its value came in another record, which the log may have lost.
+#[test]
+fn an_attribute_in_a_file_is_there_with_its_value_or_not_at_all() {
+    for writes in 0..12 {
+        let disk = CutDisk::new(vec![0; DISK_BYTES]);
+        let pool = create(&disk);
+        let fs = file_system(&pool);
+        fs.set_options(tarnfs::zpl::MountOptions { xattr_in_attributes: false, ..fs.options() });
+        let first = make(&fs, "first");
+        fs.fsync(first).unwrap();
+        disk.arm(writes, writes);
+        for name in [&b"user.a"[..], b"user.b"] {
+            fs.setxattr(first, name, &[7; 20_000], tarnfs::XattrMode::Any).unwrap();
+        }
+        fs.setxattr(first, b"user.a", &[8; 9000], tarnfs::XattrMode::Any).unwrap();
+        fs.fsync(first).unwrap();
+        let cut = disk.cut(writes);
+        fs.release_all();
+        drop(fs);
+        pool.abandon();
+        let disk = CutDisk::new(cut.image);
+        let pool = open(&disk, false);
+        let fs = file_system(&pool);
+        fs.drain_delete_queue().unwrap();
+        replay(&pool, &fs, "an attribute in a file");
+        for name in fs.listxattr(first).unwrap() {
+            let value = fs.getxattr(first, &name).unwrap();
+            assert!(value == [7; 20_000] || value == [8; 9000], "{}: {} bytes", String::from_utf8_lossy(&name), value.len());
+        }
+        fs.release_all();
+        drop(fs);
+        pool.abandon();
+    }
 }

@@ -485,3 +485,26 @@ fn an_old_pool_whose_vdevs_have_no_zaps_does_not_log() {
     }
     assert_eq!(pool.logs(), 0);
 }
+
+/// The real `zdb` takes it that each log has a histogram, and calls a pool damaged whose feature for those is off.
+#[test]
+fn a_pool_without_histograms_does_not_begin_to_log() {
+    let mut rng = ChaCha8Rng::seed_from_u64(23);
+    let mut pool = Pool::create(false, false);
+    pool.features.logged.store(true, Ordering::Relaxed);
+    for _ in 0..5 {
+        pool.change(&mut rng, 2500, 400);
+        pool.sync();
+        pool.check();
+        pool = pool.reopen();
+    }
+    assert_eq!(pool.logs(), 0);
+    // With them it does.
+    pool.features.histogram.store(true, Ordering::Relaxed);
+    for _ in 0..3 {
+        pool.change(&mut rng, 2500, 400);
+        pool.sync();
+        pool.check();
+    }
+    assert!(pool.logs() > 0);
+}
