@@ -137,8 +137,9 @@ fn what_a_failed_flush_may_have_lost_is_never_taken_for_written() {
         (0..4).for_each(|_| pool.sync_all().unwrap());
         pool.vdevs.gate().set_mode(crate::vdev::FailureMode::Wait);
         let synced = pool.context.groups.synced_txg();
-        pool.change_config(|config| config.comment = Some("changed".into()));
+        // In this order: the group begins with the change.
         disk.0.faults.fail_flush(nth);
+        pool.change_config(|config| config.comment = Some("changed".into()));
         let clearing = {
             let pool = pool.clone();
             std::thread::spawn(move || {
@@ -151,7 +152,8 @@ fn what_a_failed_flush_may_have_lost_is_never_taken_for_written() {
         let result = pool.sync_all();
         clearing.join().unwrap();
         if nth > 1 {
-            result.unwrap();
+            // Who waited may have looked while the pool waited to be cleared.
+            pool.sync_all().unwrap_or_else(|error| panic!("flush {nth}: {error}"));
             pool.export().unwrap();
             continue;
         }

@@ -444,8 +444,10 @@ impl Backend for Pools {
         if unmount.unload_key {
             return Err(not_yet("encryption is"));
         }
-        // The kernel would hand over what it has, and wait for the devices.
-        self.check_running(&unmount.name)?;
+        if !unmount.force {
+            // The kernel would hand over what it has, and wait for the devices.
+            self.check_running(&unmount.name)?;
+        }
         self.mounter.unmount(&unmount.name, unmount.force)
     }
 
