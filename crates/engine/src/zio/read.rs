@@ -32,7 +32,7 @@ pub(super) enum Intent<'a> {
     NeededWhile(WhileThere<'a>),
     /// Nothing: who asks does not know whether the block is still there. To whoever needs it they are left, by an error.
     Ahead,
-    /// If no copy is right, the block was never written, and nobody is to blame.
+    /// If no copy is right, the block was never written; if only some are, its writing was cut off. Nobody is to blame for either.
     PerhapsUnwritten,
 }
 
@@ -187,6 +187,7 @@ impl BlockIo {
                         Intent::Ahead if !damages.is_empty() => bail!(Checksum, "block {at}: a copy of it is wrong"),
                         _ if damages.is_empty() => {}
                         Intent::NeededWhile(while_there) => while_there(&mut || self.mend(&damages, &bytes, at)),
+                        Intent::PerhapsUnwritten => self.heal(&damages, &bytes, at),
                         _ => self.mend(&damages, &bytes, at),
                     }
                     return Ok(bytes);

@@ -333,6 +333,22 @@ fn a_failed_write_leaves_nothing_allocated() {
     assert_eq!(changes(&io, 10), (8192, 0));
 }
 
+/// A program that was killed while it wrote the last block of a log had written it to one side of a mirror: the others were reported to have errors.
+#[test]
+fn a_write_that_was_cut_off_is_no_error_of_a_device() {
+    let Bench { io, mirrors } = bench(1, 3);
+    let pointer = io.write(request(noise(3, 8192), 1), 10).unwrap();
+    let place = data_pointer(&pointer).dvas()[0].offset;
+    for side in [0, 1] {
+        mirrors[0].sides[side].corrupt(place, 512);
+    }
+    assert_eq!(io.read_if_written(&pointer, &HERE).unwrap(), noise(3, 8192));
+    assert_eq!((mirrors[0].checksum_errors.get(), io.counters.checksum_errors.get()), (0, 0));
+    let mut bytes = vec![0; 8192];
+    mirrors[0].sides[1].read_at(&mut bytes, place).unwrap();
+    assert_eq!(bytes, noise(3, 8192), "all sides have it now");
+}
+
 /// A disk that turns lost a turn for each 128 KiB of a file, as the next ones were written when those were done.
 #[test]
 fn slow_devices_get_large_writes_and_several_small_ones_at_a_time() {
