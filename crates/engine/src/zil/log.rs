@@ -127,35 +127,40 @@ impl Chain {
         self.blocks.front().filter(|front| !self.is_lost(front)).map_or(BlkPtr::ZERO, |front| front.pointer)
     }
 
-    /// Drops the blocks that nobody needs when `txg` is on disk.
-    fn drop_blocks(&mut self, tx: &SyncTx<'_>) {
-        let txg = tx.txg();
+    /// The block is being written. Its place is not to be given to others, who would be written over: its records may all be on disk with a group before the one
+    /// in which the round was placed, and that does not wait for it.
+    fn is_being_written(&self, block: &ChainBlock) -> bool {
+        block.round != 0 && self.rounds.iter().any(|(round, _, done)| *round == block.round && !done)
+    }
+
+    /// Takes out the blocks that nobody needs when `txg` is on disk.
+    fn drop_blocks(&mut self, txg: Txg) -> Vec<BlkPtr> {
+        let mut dropped = Vec::new();
         while let Some(front) = self.blocks.front() {
             let is_tail = self.blocks.len() == 1 && self.broken.is_none();
             let lost = self.is_lost(front);
-            if is_tail || front.allocated > txg || (front.newest > txg && !lost) {
+            if is_tail || front.allocated > txg || (front.newest > txg && !lost) || self.is_being_written(front) {
                 break;
             }
-            tx.free(&front.pointer);
+            dropped.push(front.pointer);
             self.blocks.pop_front();
         }
         if self.broken.is_none() {
-            return;
+            return dropped;
         }
         // What is behind a block that could not be written cannot be reached, and would be lost for ever after a crash.
         let first_lost = self.blocks.iter().position(|block| self.is_lost(block));
-        let mut index = 0;
-        self.blocks.retain(|block| {
-            let stays = first_lost.is_none_or(|lost| index <= lost) || block.allocated > txg;
-            if !stays {
-                tx.free(&block.pointer);
+        for (index, block) in std::mem::take(&mut self.blocks).into_iter().enumerate() {
+            if first_lost.is_none_or(|lost| index <= lost) || block.allocated > txg || self.is_being_written(&block) {
+                self.blocks.push_back(block);
+            } else {
+                dropped.push(block.pointer);
             }
-            index += 1;
-            stays
-        });
+        }
         if self.blocks.is_empty() {
             self.broken = None;
         }
+        dropped
     }
 }
 
@@ -349,7 +354,7 @@ impl ObjsetLog for Zil {
             tx.free(&block);
         }
         if !chain.is_claimed() {
-            chain.drop_blocks(tx);
+            chain.drop_blocks(tx.txg()).iter().for_each(|block| tx.free(block));
             chain.header.log = chain.first();
         }
         let has_chain = !chain.header.log.is_hole() && !chain.is_claimed();
@@ -380,5 +385,41 @@ impl ObjsetLog for Zil {
         drop(chain);
         objset.set_zil_header(tx, [0; ondisk::objset::ZIL_HEADER_BYTES]);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(round: u64, newest: Txg) -> ChainBlock {
+        ChainBlock { pointer: BlkPtr::ZERO, allocated: 5, newest, round }
+    }
+
+    fn chain(blocks: &[ChainBlock], under_way: &[u64]) -> Chain {
+        let mut chain = Chain::of(empty_header());
+        chain.blocks.extend(blocks);
+        chain.rounds.extend((1..=3).map(|round| (round, round, !under_way.contains(&round))));
+        chain
+    }
+
+    /// The records of group 5 are written by a round that was placed in group 6. When 5 is on disk nobody needs the block, but it is still being written: in
+    /// a pool that is nearly full, where what is freed can be used at once, it was written over what others had put there.
+    #[test]
+    fn a_block_that_is_being_written_stays() {
+        let blocks = [block(1, 5), block(2, 5), block(3, 5), block(0, 0)];
+        let left = |under_way: &[u64], broken| {
+            let mut chain = chain(&blocks, under_way);
+            chain.broken = broken;
+            let dropped = chain.drop_blocks(5).len();
+            (dropped, chain.blocks.iter().map(|block| block.round).collect::<Vec<_>>())
+        };
+        assert_eq!(left(&[], None), (3, vec![0]));
+        assert_eq!(left(&[1], None), (0, vec![1, 2, 3, 0]));
+        assert_eq!(left(&[2], None), (1, vec![2, 3, 0]));
+        // The second round could not be written. What is behind it goes, when it is written.
+        assert_eq!(left(&[], Some(2)), (4, vec![]));
+        assert_eq!(left(&[3], Some(2)), (3, vec![3]));
+        assert_eq!(left(&[1, 3], Some(2)), (1, vec![1, 2, 3]));
     }
 }
