@@ -240,6 +240,11 @@ impl Zil {
         queue.rounds == round.number && queue.waiting.is_empty() && !self.itxs.is_pending(object)
     }
 
+    /// A group after `synced` has something that has no record.
+    pub(super) fn has_unlogged_after(&self, synced: Txg) -> bool {
+        self.unlogged.load(Ordering::Acquire) > synced
+    }
+
     pub(super) fn note_unlogged(&self, txg: Txg) {
         self.unlogged.fetch_max(txg, Ordering::AcqRel);
     }

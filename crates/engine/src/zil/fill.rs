@@ -88,6 +88,12 @@ impl Zil {
     pub(super) fn fill(&self, round: &Round, source: &dyn LogSource) -> Filled {
         let mut filled = Filled::default();
         let synced = self.context.groups.synced_txg();
+        // What has no record may have come since this commit began, before some of these: they must not be there after a crash without it. Who
+        // committed them waits for groups anyway.
+        if self.has_unlogged_after(synced) {
+            self.note_unlogged(round.records.iter().map(|itx| itx.txg).max().unwrap_or(0));
+            return filled;
+        }
         for itx in round.records.iter().filter(|itx| itx.txg > synced) {
             match &itx.content {
                 Content::Bytes(bytes) if bytes.len() <= LOG_BLOCK_MAX - LINK_BYTES => filled.push(itx.txg, bytes),

@@ -57,13 +57,21 @@ pub(crate) struct CutDisk {
     /// Places are worth to be prepared; which were.
     pub(crate) gains: AtomicBool,
     pub(crate) prepared: Mutex<Vec<(u64, u64)>>,
+    /// Whoever holds it keeps writes from coming that are not durable by themselves: those of groups.
+    pub(crate) groups: Mutex<()>,
+    /// The power goes behind the next durable write.
+    pub(crate) cut_when_durable: AtomicBool,
+    /// Happens during the next flush.
+    pub(crate) at_flush: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// The next flush fails, and what was to be flushed is gone.
+    pub(crate) loses: AtomicBool,
 }
 
 impl CutDisk {
     pub(crate) fn new(image: Vec<u8>) -> Arc<Self> {
         let size = image.len() as u64;
         let state = State { current: image.clone(), stable: image, pending: Vec::new(), fuse: None, cut: None, writes: 0, broken: false };
-        Arc::new(CutDisk { state: Mutex::new(state), size, progress: AtomicUsize::new(0), slow_us: AtomicU64::new(0), under_way: Mutex::default(), largest: AtomicUsize::new(0), gains: AtomicBool::new(false), prepared: Mutex::default() })
+        Arc::new(CutDisk { state: Mutex::new(state), size, progress: AtomicUsize::new(0), slow_us: AtomicU64::new(0), under_way: Mutex::default(), largest: AtomicUsize::new(0), gains: AtomicBool::new(false), prepared: Mutex::default(), groups: Mutex::default(), cut_when_durable: AtomicBool::new(false), at_flush: Mutex::default(), loses: AtomicBool::new(false) })
     }
 
     /// The power goes after so many more writes.
@@ -111,6 +119,9 @@ impl CutDisk {
     fn write(&self, bufs: &[&[u8]], offset: u64, durable: bool) -> io::Result<()> {
         let bytes = bufs.concat();
         let offset = offset as usize;
+        if !durable {
+            drop(self.groups.lock());
+        }
         let mut state = self.state.lock();
         if state.broken {
             return Err(io::Error::other("broken"));
@@ -134,6 +145,9 @@ impl CutDisk {
             } else {
                 *left -= 1;
             }
+        }
+        if durable && self.cut_when_durable.swap(false, Ordering::Relaxed) {
+            state.cut = Some(self.leftover(&state, 0));
         }
         Ok(())
     }
@@ -176,7 +190,15 @@ impl Disk for CutDisk {
     }
 
     fn flush(&self) -> io::Result<()> {
+        let first = self.at_flush.lock().take();
+        if let Some(first) = first {
+            first();
+        }
         let mut state = self.state.lock();
+        if self.loses.swap(false, Ordering::Relaxed) {
+            state.pending.clear();
+            return Err(io::Error::other("lost"));
+        }
         let State { stable, pending, .. } = &mut *state;
         for write in pending.drain(..) {
             stable[write.offset..write.offset + write.bytes.len()].copy_from_slice(&write.bytes);

@@ -1,6 +1,7 @@
 //! Who asks for durability may wait for others, but never for somebody who waits for him.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -148,4 +149,41 @@ fn what_is_removed_during_a_commit_is_not_what_it_was_before() {
             assert!(found == new, "open: {is_open}: {} bytes, of which the last is {:?}", found.len(), found.last());
         }
     }
+}
+
+/// A file that had no name got one, for which there is no record, while a commit waited for its log to begin; and what came after that was in the log: with
+/// the power gone the later name was there, and the earlier one was not.
+#[test]
+fn what_comes_after_something_without_a_record_is_not_in_the_log_before_it() {
+    let disk = CutDisk::new(vec![0; DISK_BYTES]);
+    let pool = create(&disk);
+    let fs = Arc::new(file_system(&pool));
+    let unnamed = fs.create_unnamed(fs.root(), 0o644, &Credentials::root()).unwrap().inode;
+    let first = make(&fs, "first");
+    let groups = fs.objset().context().groups.clone();
+    let group = groups.open_txg();
+    let held = disk.groups.lock();
+    let (syncing, (done, wait)) = (fs.clone(), channel());
+    std::thread::spawn(move || done.send(syncing.fsync(first)));
+    while groups.open_txg() == group {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    fs.forget(fs.link(unnamed, fs.root(), b"earlier").unwrap().inode, 1);
+    make(&fs, "later");
+    disk.cut_when_durable.store(true, Ordering::Relaxed);
+    drop(held);
+    wait.recv_timeout(LONG).unwrap().unwrap();
+    let image = disk.cut(0).image;
+    fs.release_all();
+    drop(fs);
+    pool.abandon();
+    let disk = CutDisk::new(image);
+    let pool = open(&disk, false);
+    let fs = file_system(&pool);
+    replay(&pool, &fs, "a name without a record");
+    let there = ["earlier", "later"].map(|name| fs.lookup(fs.root(), name.as_bytes()).is_ok());
+    assert!(there[0] || !there[1], "the later name is there, the earlier one is not");
+    fs.release_all();
+    drop(fs);
+    pool.abandon();
 }
