@@ -6,7 +6,7 @@
 //! a device as an unmap. A writer takes a lock: on a file `flock`, on a block device `O_EXCL`, which also keeps out mounts and swap.
 
 use crate::direct::Direct;
-use crate::{Disk, DiskKind, check_range};
+use crate::{Disk, DiskKind, check_range, failed_flush};
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock, seek};
 use rustix::io::{ReadWriteFlags, pwritev2};
 use std::fs::{File, OpenOptions};
@@ -152,6 +152,22 @@ fn sector_sizes(file: &File) -> io::Result<(u64, u64)> {
     Ok((logical, physical.max(logical)))
 }
 
+/// What is left to do when a write that was to be durable at once is done (`false`: in part). Where the kernel or the file system does not know the flag: all of
+/// it, in two steps. Not after an error: the kernel may have told us what became of somebody else's write, and would not say so again.
+fn settle(at_once: io::Result<bool>, write: impl FnOnce() -> io::Result<()>, flush: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let failure = match at_once {
+        Ok(true) => return Ok(()),
+        Ok(false) => None,
+        Err(error) => Some(error).filter(|error| !matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS | libc::EINTR))),
+    };
+    // What cannot be written was not written before either: then nothing was flushed.
+    write()?;
+    match failure {
+        Some(error) => Err(failed_flush(error)),
+        None => flush().map_err(failed_flush),
+    }
+}
+
 impl Disk for FileDisk {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         check_range(offset, buf.len(), self.size)?;
@@ -202,19 +218,14 @@ impl Disk for FileDisk {
     fn write_durable_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
         let total: usize = bufs.iter().map(|b| b.len()).sum();
         check_range(offset, total, self.size)?;
-        let is_done = match &self.direct {
-            Some(direct) => direct.write(&self.file, bufs, offset, ReadWriteFlags::DSYNC).is_ok(),
+        let at_once = match &self.direct {
+            Some(direct) => direct.write(&self.file, bufs, offset, ReadWriteFlags::DSYNC).map(|()| true),
             None => {
                 let slices: Vec<io::IoSlice<'_>> = bufs.iter().map(|b| io::IoSlice::new(b)).collect();
-                pwritev2(&self.file, &slices, offset, ReadWriteFlags::DSYNC) == Ok(total)
+                pwritev2(&self.file, &slices, offset, ReadWriteFlags::DSYNC).map(|written| written == total).map_err(io::Error::from)
             }
         };
-        if is_done {
-            return Ok(());
-        }
-        // A short write, a kernel or file system without the flag: in two steps.
-        self.write_vectored_at(bufs, offset)?;
-        self.flush()
+        settle(at_once, || self.write_vectored_at(bufs, offset), || self.flush())
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -319,6 +330,25 @@ mod tests {
         assert!(back.iter().enumerate().all(|(at, byte)| *byte == if written.contains(&at) { 7 } else { 0 }));
         disk.prepare(10 << 20, 0).unwrap();
         assert_eq!(disk.prepare(15 << 20, 2 << 20).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    /// The kernel reports once, to whoever asks first, what it could not write. A durable write that was told so was made again, and flushed, and
+    /// nobody ever knew: what it had been told of was the data of a group.
+    #[test]
+    fn an_error_of_a_durable_write_is_passed_on() {
+        let errno = io::Error::from_raw_os_error;
+        let done = || Ok(());
+        assert!(settle(Ok(true), || unreachable!(), || unreachable!()).is_ok());
+        assert!(settle(Ok(false), done, done).is_ok());
+        assert!(settle(Err(errno(libc::EOPNOTSUPP)), done, done).is_ok());
+        for number in [libc::EIO, libc::ENOSPC, libc::EDQUOT] {
+            let error = settle(Err(errno(number)), done, || unreachable!("it would say that all is well")).unwrap_err();
+            assert!(crate::is_failed_flush(&error), "{error}");
+            // It was the write that failed.
+            let error = settle(Err(errno(number)), || Err(errno(number)), || unreachable!()).unwrap_err();
+            assert!(!crate::is_failed_flush(&error), "{error}");
+        }
+        assert!(crate::is_failed_flush(&settle(Ok(false), done, || Err(errno(libc::EIO))).unwrap_err()));
     }
 
     #[test]

@@ -58,10 +58,11 @@ pub trait Disk: Send + Sync {
         Ok(())
     }
 
-    /// Writes the buffers one behind the other at `offset`, and makes just that durable.
+    /// Writes the buffers one behind the other at `offset`, and makes just that durable. An error may be that of what somebody else has written
+    /// before ([`is_failed_flush`]).
     fn write_durable_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
         self.write_vectored_at(bufs, offset)?;
-        self.flush()
+        self.flush().map_err(failed_flush)
     }
 
     /// Makes durable what was written before.
@@ -108,6 +109,29 @@ impl fmt::Debug for dyn Disk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Disk({}, {} bytes)", self.name(), self.size_bytes())
     }
+}
+
+/// What was written could not be made durable.
+#[derive(Debug)]
+struct FailedFlush(io::Error);
+
+impl fmt::Display for FailedFlush {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not durable: {}", self.0)
+    }
+}
+
+impl std::error::Error for FailedFlush {}
+
+/// The error of a write that was made, and could not be made durable.
+pub(crate) fn failed_flush(cause: io::Error) -> io::Error {
+    io::Error::new(cause.kind(), FailedFlush(cause))
+}
+
+/// Does the error of a durable write say that a flush failed? The system reports once, to any caller, what it could not write, and drops it: so that may
+/// be whatever was written since the flush before.
+pub fn is_failed_flush(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|cause| cause.is::<FailedFlush>())
 }
 
 /// Refuses a range that is not inside a disk of `size` bytes (invariant 1).

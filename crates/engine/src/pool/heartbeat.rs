@@ -29,7 +29,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::host::Host;
 use crate::tunables::Tunables;
 use crate::vdev::{TopVdev, key};
-use crate::vdev::label::{DeviceLabels, write_heartbeat};
+use crate::vdev::label::{DeviceLabels, flush_disk, write_heartbeat};
 use crate::{bail, error};
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -156,7 +156,7 @@ impl Pool {
         }
     }
 
-    fn beat(&self, delay_min_ns: u64) {
+    pub(super) fn beat(&self, delay_min_ns: u64) {
         let (host, tunables) = (&self.context.host, &self.context.tunables);
         if self.context.groups.failure().is_some() {
             return;
@@ -176,8 +176,10 @@ impl Pool {
             state.next_leaf = state.next_leaf.wrapping_add(1);
             (state.next_leaf, state.last_ns)
         };
-        let written = leaves.get(turn % leaves.len().max(1)).and_then(|(leaf, ashift)| Some((leaf.disk()?, *ashift))).is_some_and(|(disk, ashift)| {
-            write_heartbeat(&*disk, ashift, &uberblock, Some((host.random() % LABELS as u64) as usize)).is_ok()
+        let written = leaves.get(turn % leaves.len().max(1)).and_then(|(leaf, ashift)| Some((leaf, leaf.disk()?, *ashift))).is_some_and(|(leaf, disk, ashift)| {
+            let written = write_heartbeat(&*disk, ashift, &uberblock, Some((host.random() % LABELS as u64) as usize));
+            // The leaf's own: what fails may have lost more than the heartbeat.
+            written.and_then(|()| leaf.flush()).is_ok()
         });
         let now = host.now_ns();
         if written {
@@ -282,7 +284,7 @@ fn claim_pool(candidate: &Candidate, host: &dyn Host, first: &Uberblock, interva
     let write = |uberblock: &Uberblock| {
         let mut result = Err(error!(NoDevice, "pool {}: no device can be written", candidate.config.name));
         for device in &candidate.devices {
-            let written = write_heartbeat(&*device.disk, device_ashift(device), uberblock, None);
+            let written = write_heartbeat(&*device.disk, device_ashift(device), uberblock, None).and_then(|()| flush_disk(&*device.disk));
             if written.is_ok() || result.is_err() {
                 result = written;
             }

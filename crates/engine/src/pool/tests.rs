@@ -166,6 +166,22 @@ fn what_a_failed_flush_may_have_lost_is_never_taken_for_written() {
     }
 }
 
+/// A heartbeat flushed past all book-keeping: what that was told of, a group never heard.
+#[test]
+fn what_the_flush_of_a_heartbeat_may_have_lost_is_not_taken_for_written() {
+    let (disk, pool) = meddled();
+    (0..4).for_each(|_| pool.sync_all().unwrap());
+    let top = pool.vdevs.top(0).unwrap();
+    // As a group does, somewhere at the end.
+    top.write(top.asize() - 4096, &[1; 4096]).unwrap();
+    disk.0.faults.fail_flush(1);
+    pool.beat(0);
+    assert!(pool.vdevs.has_lost_writes());
+    pool.change_config(|config| config.comment = Some("changed".into()));
+    assert!(pool.sync_all().is_err());
+    assert!(pool.export().is_err());
+}
+
 /// A disk that does something else at the next flush.
 struct MeddlingDisk(disk::MemDisk, parking_lot::Mutex<Option<Box<dyn FnOnce() + Send>>>);
 

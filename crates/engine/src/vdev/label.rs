@@ -10,6 +10,7 @@
 //! # On disk
 //! `ondisk::label`, `ondisk::uberblock`.
 
+use super::flush::FlushMark;
 use super::{Leaf, TopVdev};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{bail, error};
@@ -144,7 +145,12 @@ pub fn init_labels(disk: &dyn Disk, config: &NvList) -> Result<()> {
         // The first 8 KiB are not ours: a partition table or a boot block may be there.
         disk.write_at(&bytes[boot..], start + label::BOOT_ENVIRONMENT_OFFSET).map_err(|e| io_error(disk, &e))?;
     }
-    disk.flush().map_err(|e| io_error(disk, &e))
+    flush_disk(disk)
+}
+
+/// Makes durable what was written to the labels of a device that no open pool has: a failure is nobody else's.
+pub fn flush_disk(disk: &dyn Disk) -> Result<()> {
+    disk.flush().map_err(|cause| io_error(disk, &cause))
 }
 
 /// Overwrites all four labels with zeros.
@@ -157,7 +163,7 @@ pub fn clear_labels(disk: &dyn Disk) -> Result<()> {
         let start = label::label_offset(disk.size_bytes(), index);
         disk.write_at(&zeros, start).map_err(|e| io_error(disk, &e))?;
     }
-    disk.flush().map_err(|e| io_error(disk, &e))
+    flush_disk(disk)
 }
 
 /// What [`sync_labels`] writes.
@@ -185,22 +191,28 @@ pub fn sync_labels(sync: &LabelSync<'_>) -> Result<()> {
 /// Writes the even (0, 2) or odd (1, 3) labels of the vdevs that changed, and flushes them. A vdev of which no device
 /// could be written is an error, unless it is a log.
 fn sync_config(sync: &LabelSync<'_>, parity: usize) -> Result<()> {
+    let mut written = Vec::new();
     for top in sync.dirty.iter().filter(|top| !top.is_placeholder()) {
         let mut good = 0;
         let mut last = error!(NoDevice, "vdev {}: no device can be written", top.id());
-        for leaf in top.leaves() {
+        let mut mark = top.flush_mark();
+        for (number, leaf) in top.leaves().iter().enumerate() {
             let Some(disk) = leaf.disk().filter(|_| leaf.is_open()) else { continue };
             let packed = pack(&(sync.config)(top, leaf), leaf.name())?;
             match write_configs(&*disk, packed, parity) {
                 Ok(()) => good += 1,
-                Err(cause) => last = note_failure(leaf, &*disk, &cause),
+                Err(cause) => {
+                    last = note_failure(leaf, &*disk, &cause);
+                    mark.leave_out(number);
+                }
             }
         }
         if good == 0 && !top.is_log() {
             return Err(last);
         }
+        written.push((top, mark));
     }
-    flush(sync.dirty)
+    flush(&written)
 }
 
 /// Writes one configuration to two labels. One that was written is enough: either tells what is needed.
@@ -221,32 +233,48 @@ fn write_configs(disk: &dyn Disk, mut packed: Vec<u8>, parity: usize) -> std::io
 /// vdev that is in use already is enough, if that is not for the log: a pool is imported without those.
 fn sync_uberblock(sync: &LabelSync<'_>) -> Result<()> {
     let mut good = 0;
+    let mut written = Vec::new();
     let mut last = error!(NoDevice, "uberblock: no device can be written");
     for top in sync.uberblock_tops.iter().filter(|top| !top.is_placeholder()) {
         let ring = Ring::new(top.ashift());
         let mut bytes = vec![0; ring.slot_bytes()];
         bytes[..Uberblock::BYTES].copy_from_slice(&sync.uberblock.encode());
         let slot = ring.slot_offset(ring.slot_of(sync.uberblock.txg, sync.multihost));
-        for leaf in top.leaves() {
+        let mut mark = top.flush_mark();
+        let (mut without, mut anywhere) = (Vec::new(), false);
+        for (number, leaf) in top.leaves().iter().enumerate() {
             let Some(disk) = leaf.disk().filter(|_| leaf.is_open()) else { continue };
+            let mut labels = 0;
             for index in 0..LABELS {
                 let at = label::label_offset(disk.size_bytes(), index) + slot;
                 seal(&mut bytes, at);
                 match disk.write_at(&bytes, at) {
-                    Ok(()) if top.metaslab_array() != 0 && !top.is_log() => good += 1,
-                    Ok(()) => {}
+                    Ok(()) => labels += 1,
                     Err(cause) => last = note_failure(leaf, &*disk, &cause),
                 }
             }
+            anywhere |= labels > 0;
+            if labels == 0 {
+                without.push(number);
+            }
+            if top.metaslab_array() != 0 && !top.is_log() {
+                good += labels;
+            }
         }
+        // Of a vdev where nobody has it, others do.
+        if anywhere {
+            without.into_iter().for_each(|number| mark.leave_out(number));
+        }
+        written.push((top, mark));
     }
     if good == 0 {
         return Err(last);
     }
-    flush(sync.uberblock_tops)
+    flush(&written)
 }
 
-/// Writes a heartbeat of multihost protection: an uberblock in the last slot of the ring of one label, or of all.
+/// Writes a heartbeat of multihost protection: an uberblock in the last slot of the ring of one label, or of all. It is durable when the device was
+/// flushed.
 pub fn write_heartbeat(disk: &dyn Disk, ashift: u32, uberblock: &Uberblock, label: Option<usize>) -> Result<()> {
     let ring = Ring::new(ashift);
     if label::data_bytes(disk.size_bytes()).is_none() {
@@ -259,7 +287,7 @@ pub fn write_heartbeat(disk: &dyn Disk, ashift: u32, uberblock: &Uberblock, labe
         seal(&mut bytes, at);
         disk.write_at(&bytes, at).map_err(|cause| io_error(disk, &cause))?;
     }
-    disk.flush().map_err(|cause| io_error(disk, &cause))
+    Ok(())
 }
 
 fn note_failure(leaf: &Leaf, disk: &dyn Disk, cause: &std::io::Error) -> Error {
@@ -267,9 +295,9 @@ fn note_failure(leaf: &Leaf, disk: &dyn Disk, cause: &std::io::Error) -> Error {
     io_error(disk, cause)
 }
 
-fn flush(tops: &[Arc<TopVdev>]) -> Result<()> {
-    for top in tops {
-        match top.flush() {
+fn flush(written: &[(&Arc<TopVdev>, FlushMark)]) -> Result<()> {
+    for (top, mark) in written {
+        match top.flush_since(mark) {
             Err(error) if !top.is_log() => return Err(error),
             _ => {}
         }

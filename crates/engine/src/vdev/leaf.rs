@@ -42,8 +42,12 @@ pub struct Leaf {
     state: AtomicU8,
     reason: AtomicU8,
     behind: AtomicBool,
-    /// Something was written since the last flush.
-    unflushed: AtomicBool,
+    /// Beginnings and ends of writes that are safe with a flush only.
+    written: AtomicU64,
+    /// As many of those as came before the last flush that worked.
+    flushed: AtomicU64,
+    /// How often something could not be made durable. The system says so to one caller, whoever wrote what is lost.
+    failed_flushes: AtomicU64,
     /// A flush failed: what was written before it may be gone, and no later flush will say so.
     lost: AtomicBool,
     /// The txgs whose writes it missed, half-open and ascending. guarded by: itself
@@ -91,7 +95,9 @@ impl Leaf {
             state: AtomicU8::new(state as u8),
             reason: AtomicU8::new(reason as u8),
             behind: AtomicBool::new(false),
-            unflushed: AtomicBool::new(false),
+            written: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
+            failed_flushes: AtomicU64::new(0),
             lost: AtomicBool::new(false),
             missing: Mutex::default(),
             unsaved: AtomicBool::new(false),
@@ -259,24 +265,27 @@ impl Leaf {
 
     /// Writes data. What fails leaves the leaf degraded and behind.
     pub fn write(&self, offset: u64, bufs: &[&[u8]]) -> Result<()> {
-        self.write_with(RequestKind::Write, offset, bufs, |disk, at| disk.write_vectored_at(bufs, at))
+        // Before and after: a flush may come in between.
+        self.written.fetch_add(1, SeqCst);
+        let result = self.write_with(RequestKind::Write, offset, bufs, |disk, at| disk.write_vectored_at(bufs, at));
+        self.written.fetch_add(1, SeqCst);
+        result
     }
 
     /// Writes data and makes just that durable.
     pub fn write_durable(&self, offset: u64, bufs: &[&[u8]]) -> Result<()> {
-        self.write_with(RequestKind::LogWrite, offset, bufs, |disk, at| disk.write_durable_at(bufs, at))
+        self.while_no_flush_fails(|| {
+            self.write_with(RequestKind::LogWrite, offset, bufs, |disk, at| self.heed_flush(disk.write_durable_at(bufs, at)))
+        })
     }
 
     fn write_with(&self, kind: RequestKind, offset: u64, bufs: &[&[u8]], write: impl FnOnce(&DiskRef, u64) -> std::io::Result<()>) -> Result<()> {
         let length: usize = bufs.iter().map(|b| b.len()).sum();
-        // Before and after: a flush may come in between.
-        self.unflushed.store(true, SeqCst);
         let result = self.place(offset, length as u64).and_then(|at| {
             let _pending = Pending::new(&self.stats.pending);
             let _under_way = self.traffic.begin(kind, length, bufs.len());
             self.with_disk("write", |disk| write(disk, at))
         });
-        self.unflushed.store(true, SeqCst);
         count(&result, &self.stats.writes, &self.stats.written_bytes, &self.stats.write_errors, length);
         if result.is_err() {
             self.note_write_failure();
@@ -287,14 +296,59 @@ impl Leaf {
     /// Makes durable what was written. What fails leaves the leaf degraded and behind: nobody knows what it lost. A second flush may well
     /// succeed then: the system has reported the error, and dropped what it could not write.
     pub fn flush(&self) -> Result<()> {
-        let wrote = self.unflushed.swap(false, SeqCst);
-        let result = self.traffic.flush(|| self.with_disk("flush", |disk| disk.flush()));
-        if result.is_err() {
-            self.lost.fetch_or(wrote, SeqCst);
-            self.stats.write_errors.fetch_add(1, Relaxed);
-            self.note_write_failure();
+        let written = self.written.load(SeqCst);
+        let result = self.while_no_flush_fails(|| {
+            let result = self.traffic.flush(|| self.with_disk("flush", |disk| disk.flush()));
+            if result.is_err() {
+                self.note_failed_flush();
+            }
+            result
+        });
+        match &result {
+            Ok(()) => {
+                self.flushed.fetch_max(written, SeqCst);
+            }
+            Err(_) => {
+                self.stats.write_errors.fetch_add(1, Relaxed);
+                self.note_write_failure();
+            }
         }
         result
+    }
+
+    /// How often something could not be made durable here.
+    pub(super) fn failed_flushes(&self) -> u64 {
+        self.failed_flushes.load(SeqCst)
+    }
+
+    /// Does what makes something durable. If meanwhile somebody else was told of an error, it may have been ours.
+    fn while_no_flush_fails(&self, flush: impl FnOnce() -> Result<()>) -> Result<()> {
+        let before = self.failed_flushes();
+        flush().and_then(|()| self.check_flushes_since(before))
+    }
+
+    /// Fails if a flush has, since there were so many that did.
+    pub(super) fn check_flushes_since(&self, failed_flushes: u64) -> Result<()> {
+        if self.failed_flushes() != failed_flushes {
+            bail!(Io, "{}: another flush failed at the same time", self.name);
+        }
+        Ok(())
+    }
+
+    /// Passes on how something went, and notes it if it was a flush that failed.
+    fn heed_flush<T>(&self, result: std::io::Result<T>) -> std::io::Result<T> {
+        result.inspect_err(|error| {
+            if disk::is_failed_flush(error) {
+                self.note_failed_flush();
+            }
+        })
+    }
+
+    /// What was written since the last flush may be gone. It is counted when everything else is known.
+    fn note_failed_flush(&self) {
+        self.note_write_failure();
+        self.lost.fetch_or(self.written.load(SeqCst) > self.flushed.load(SeqCst), SeqCst);
+        self.failed_flushes.fetch_add(1, SeqCst);
     }
 
     /// Is what it has written perhaps not durable before a flush?
@@ -323,7 +377,7 @@ impl Leaf {
     /// Prepares a range, of which nothing is needed, for durable writes.
     pub fn prepare(&self, offset: u64, length: u64) -> Result<()> {
         let at = self.place(offset, length)?;
-        self.with_disk("prepare", |disk| disk.prepare(at, length))
+        self.with_disk("prepare", |disk| self.heed_flush(disk.prepare(at, length)))
     }
 
     /// Gives back space. Best effort.

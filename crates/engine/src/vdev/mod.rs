@@ -17,13 +17,14 @@
 //! # Invariants
 //! 1. Data I/O never touches labels: offsets count from behind the front labels and end before the back ones.
 //! 2. A write succeeded if one leaf has it, and every leaf that has not is behind from then on.
-//! 3. A leaf that is behind never makes a flush succeed, unless all are.
+//! 3. A leaf that is behind never makes a flush succeed, unless all are; nor does one of which anybody has been told since the write that a flush failed.
 //!
 //! # Path
 //! Called by zio (data) and pool (labels), calls `disk`.
 
 mod config;
 mod create;
+mod flush;
 mod gate;
 mod health;
 mod indirect;
@@ -36,10 +37,13 @@ mod traffic;
 mod tree;
 
 #[cfg(test)]
+mod flush_tests;
+#[cfg(test)]
 mod tests;
 
 pub use config::{VdevConfig, VdevKind, key};
 pub use create::{NewLeaf, NewTop};
+pub use flush::LogMark;
 pub use gate::{FailureMode, Gate};
 pub use health::{Reason, VdevState, VdevStatus};
 pub use indirect::IndirectMap;

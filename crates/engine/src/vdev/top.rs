@@ -1,7 +1,7 @@
 //! A top-level vdev: a set of leaves that hold the same bytes.
 
 use super::{Gate, IndirectMap, Leaf, VdevConfig, VdevKind, VdevState, key, mirror};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::host::{HostRef, on_each};
 use crate::{bail, error};
 use ondisk::label;
@@ -254,7 +254,7 @@ impl TopVdev {
         })
     }
 
-    fn no_device(&self, done: &str) -> Error {
+    pub(super) fn no_device(&self, done: &str) -> Error {
         error!(NoDevice, "vdev {}: no device can be {done}", self.id)
     }
 
@@ -263,17 +263,12 @@ impl TopVdev {
         self.leaves.iter().find_map(|leaf| leaf.traffic.beside_writes())
     }
 
-    /// As [`TopVdev::beside_writes`], of flushes.
-    pub fn beside_flushes(&self) -> Option<&HostRef> {
-        self.leaves.iter().find_map(|leaf| leaf.traffic.beside_flushes())
-    }
-
     /// Writes several buffers one behind the other and makes just that durable, on as many leaves as [`TopVdev::flush`] asks for.
     pub fn write_durable(&self, offset: u64, bufs: &[&[u8]]) -> Result<()> {
         self.check(offset, bufs.iter().map(|b| b.len()).sum())?;
-        let before: Vec<_> = self.leaves.iter().map(|leaf| leaf.view()).collect();
+        let mark = self.flush_mark();
         let written = self.write_each(|leaf| leaf.write_durable(offset, bufs));
-        self.is_enough(&before, written, "written")
+        self.is_enough(&mark, written, "written")
     }
 
     /// Writes good data over a copy that was found bad.
@@ -287,29 +282,6 @@ impl TopVdev {
         if let Some(leaf) = self.leaves.get(copy) {
             leaf.note_checksum_error();
         }
-    }
-
-    /// Makes durable what was written.
-    pub fn flush(&self) -> Result<()> {
-        if self.is_placeholder() {
-            return Ok(());
-        }
-        let before: Vec<_> = self.leaves.iter().map(|leaf| leaf.view()).collect();
-        let flush = |leaf: &Arc<Leaf>| if leaf.is_open() { leaf.flush() } else { Err(self.no_device("flushed")) };
-        let flushed = on_each(self.beside_flushes(), &self.leaves, flush);
-        self.is_enough(&before, flushed, "flushed")
-    }
-
-    /// What was done on these leaves made everything durable, or why not.
-    fn is_enough(&self, before: &[mirror::View], done: Vec<Result<()>>, what: &str) -> Result<()> {
-        let good: Vec<bool> = done.iter().map(Result::is_ok).collect();
-        if mirror::flush_is_enough(before, &good) { Ok(()) } else { self.failure(done, what) }
-    }
-
-    /// Of several answers the one that says most.
-    fn failure(&self, done: Vec<Result<()>>, what: &str) -> Result<()> {
-        let failure = done.into_iter().rev().find(|result| matches!(result, Err(error) if error.kind() != ErrorKind::NoDevice));
-        failure.unwrap_or_else(|| Err(self.no_device(what)))
     }
 
     /// Is it worth while to prepare places on one of the leaves?

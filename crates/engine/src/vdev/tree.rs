@@ -198,7 +198,8 @@ impl VdevTree {
         flush_each(&self.data_tops(), |top| match top.flush() {
             Err(error) if !top.is_log() => Err(error),
             _ => Ok(()),
-        })
+        })?;
+        self.check_nothing_lost()
     }
 
     /// As [`VdevTree::flush_all`], for a commit of the log: devices of the log count, unless they are gone.
@@ -206,7 +207,8 @@ impl VdevTree {
         self.check_nothing_lost()?;
         let mut tops = self.data_tops();
         tops.retain(|top| !top.is_log() || top.state().is_readable());
-        flush_each(&tops, |top| top.flush())
+        flush_each(&tops, |top| top.flush())?;
+        self.check_nothing_lost()
     }
 
     /// The description of the whole tree.

@@ -36,6 +36,7 @@ use crate::dmu::ObjectId;
 use crate::bail;
 use crate::error::Result;
 use crate::txg::{Txg, slot};
+use crate::vdev::LogMark;
 use ondisk::blkptr::BlkPtr;
 
 /// Bytes that one round fetches at most, about.
@@ -270,12 +271,14 @@ impl Zil {
         let encoded = |(pointer, next, part): &(BlkPtr, BlkPtr, std::ops::Range<usize>)| Ok((*pointer, block::encode(pointer, next, &filled.bytes[part.clone()])?));
         let blocks: Result<Vec<_>> = placed.blocks.iter().map(encoded).collect();
         let began = self.context.host.now_ns();
+        // One block is durable by itself.
+        let mark = if may_be_durable && placed.blocks.len() == 1 { LogMark::default() } else { self.context.io.log_mark() };
         let durable = blocks.and_then(|blocks| self.context.io.write_log(&blocks, may_be_durable)).unwrap_or_else(|error| {
             self.note_unlogged(filled.newest);
             self.break_chain(round.number, &error);
             false
         });
-        if !durable && !careless && let Err(error) = self.flusher.flush(|| self.context.io.flush_log()) {
+        if !durable && !careless && let Err(error) = self.flusher.flush(|| self.context.io.flush_log()).and_then(|()| mark.check()) {
             self.break_chain(round.number, &error);
         }
         let took = self.context.host.now_ns().saturating_sub(began);

@@ -17,6 +17,7 @@ use crate::bail;
 use crate::error::Result;
 use crate::host::HostRef;
 use crate::stats::Counter;
+use crate::vdev::LogMark;
 
 /// What the pool's features allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -193,6 +194,11 @@ impl BlockIo {
     /// Those of the devices, of the log's own too.
     pub fn flush_log(&self) -> Result<()> {
         self.devices.flush_with_logs()
+    }
+
+    /// For who is about to write what [`BlockIo::flush_log`] is to make durable.
+    pub fn log_mark(&self) -> LogMark {
+        self.devices.log_mark()
     }
 
     /// Is what one of the devices has written perhaps not durable before a flush?

@@ -14,7 +14,7 @@ use ondisk::dva::Dva;
 use crate::bail;
 use crate::error::{Error, Result};
 use crate::host::HostRef;
-use crate::vdev::{RemovedVdev, TopVdev, VdevKind, VdevTree};
+use crate::vdev::{LogMark, RemovedVdev, TopVdev, VdevKind, VdevTree};
 
 /// A top-level vdev.
 pub trait BlockDevice: Send + Sync {
@@ -85,6 +85,10 @@ pub trait BlockDevices: Send + Sync {
     /// As `flush`, where devices for the intent log alone may not fail.
     fn flush_with_logs(&self) -> Result<()> {
         self.flush()
+    }
+    /// For who is about to write what [`BlockDevices::flush_with_logs`] is to make durable.
+    fn log_mark(&self) -> LogMark {
+        LogMark::default()
     }
     /// The places where the bytes of an address are: others, if its vdev was removed.
     fn resolve(&self, dva: Dva) -> Result<Vec<Dva>> {
@@ -253,6 +257,10 @@ impl BlockDevices for SharedVdevs {
 
     fn flush_with_logs(&self) -> Result<()> {
         self.0.flush_with_logs()
+    }
+
+    fn log_mark(&self) -> LogMark {
+        self.0.log_mark()
     }
 
     fn resolve(&self, dva: Dva) -> Result<Vec<Dva>> {

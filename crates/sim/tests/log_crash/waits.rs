@@ -14,7 +14,7 @@ use tarnfs::{Credentials, WriteMode};
 
 use crate::directed::make;
 use crate::disk::CutDisk;
-use crate::{DISK_BYTES, check, create, create_on, file_system, open, replay};
+use crate::{DISK_BYTES, Mode, check, create, create_on, create_with, file_system, file_system_in, open, open_all, replay, top};
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(60);
@@ -183,6 +183,40 @@ fn what_comes_after_something_without_a_record_is_not_in_the_log_before_it() {
     replay(&pool, &fs, "a name without a record");
     let there = ["earlier", "later"].map(|name| fs.lookup(fs.root(), name.as_bytes()).is_ok());
     assert!(there[0] || !there[1], "the later name is there, the earlier one is not");
+    fs.release_all();
+    drop(fs);
+    pool.abandon();
+}
+
+/// A group flushes the log's device too, and can do without it: it was told of the error, took no notice, and the commit that flushed it
+/// again was told that all was well.
+#[test]
+fn what_a_log_device_has_lost_in_the_flush_of_a_group_is_not_safe() {
+    let mode = Mode { throughput: true, ..Mode::default() };
+    let (disk, log) = (CutDisk::new(vec![0; DISK_BYTES]), CutDisk::new(vec![0; DISK_BYTES]));
+    let pool = create_with(vec![top(&disk, "/cut", false), top(&log, "/log", true)], mode);
+    let fs = file_system_in(&pool, mode);
+    let file = make(&fs, "file");
+    fs.write(file, WriteMode::At(0), &[1; 256 << 10], &Credentials::root()).unwrap();
+    fs.fsync(file).unwrap();
+    fs.write(file, WriteMode::At(0), &[2; 256 << 10], &Credentials::root()).unwrap();
+    // When the commit has written, and flushes.
+    let (flushing, losing) = (pool.clone(), log.clone());
+    *disk.at_flush.lock() = Some(Box::new(move || {
+        losing.loses.store(true, Ordering::Relaxed);
+        flushing.vdevs.flush_all().unwrap();
+    }));
+    fs.fsync(file).unwrap();
+    assert!(disk.at_flush.lock().is_none() && !log.loses.load(Ordering::Relaxed), "nobody flushed");
+    let images = [disk.cut(0).image, log.cut(0).image];
+    fs.release_all();
+    drop(fs);
+    pool.abandon();
+    let pool = open_all(&images.map(CutDisk::new), false);
+    let fs = file_system(&pool);
+    replay(&pool, &fs, "a log device that has lost something");
+    let found = fs.lookup(fs.root(), b"file").unwrap();
+    assert!(fs.read(found.inode, 0, 1 << 20).unwrap() == [2; 256 << 10], "what was acknowledged is gone");
     fs.release_all();
     drop(fs);
     pool.abandon();

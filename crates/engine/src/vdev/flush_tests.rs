@@ -1,0 +1,156 @@
+//! Flushes that fail: the system says so once, to whoever flushes next, and has dropped what it could not write.
+
+use super::label::{LabelSync, sync_labels};
+use super::{NewLeaf, NewTop, TopVdev, VdevTree, key};
+use crate::host::RealHost;
+use disk::{Disk, DiskKind, MemDisk};
+use ondisk::nvlist::NvList;
+use ondisk::uberblock::Uberblock;
+use parking_lot::Mutex;
+use std::io;
+use std::sync::Arc;
+
+const SIZE: u64 = 64 << 20;
+
+/// A disk on which something else happens during the next flush, or the next durable write.
+struct Meddling {
+    memory: MemDisk,
+    meddle: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Meddling {
+    fn new(name: &str) -> Arc<Meddling> {
+        Arc::new(Meddling { memory: MemDisk::new(name, SIZE), meddle: Mutex::new(None) })
+    }
+
+    fn meddle(&self) {
+        let meddle = self.meddle.lock().take();
+        if let Some(meddle) = meddle {
+            meddle();
+        }
+    }
+
+    /// During the next flush somebody else flushes `top`, and is told of an error.
+    fn tell_another(self: &Arc<Self>, top: &Arc<TopVdev>) {
+        let (disk, top) = (self.clone(), top.clone());
+        *self.meddle.lock() = Some(Box::new(move || {
+            disk.memory.faults.fail_flush(1);
+            let _ = top.flush();
+        }));
+    }
+}
+
+impl Disk for Meddling {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.memory.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.memory.write_at(buf, offset)
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.meddle();
+        self.memory.flush()
+    }
+    fn discard(&self, _: u64, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+    fn size_bytes(&self) -> u64 {
+        SIZE
+    }
+    fn sector_bytes(&self) -> u64 {
+        512
+    }
+    fn kind(&self) -> DiskKind {
+        DiskKind::File
+    }
+    fn name(&self) -> &str {
+        self.memory.name()
+    }
+}
+
+/// A vdev of these disks.
+fn tree_of(disks: &[&Arc<Meddling>]) -> (VdevTree, Arc<TopVdev>) {
+    let leaf = |disk: &&Arc<Meddling>| NewLeaf { disk: (*disk).clone(), path: disk.name().to_owned(), whole_disk: false };
+    let new = NewTop { leaves: disks.iter().map(leaf).collect(), ashift: None, is_log: false };
+    let tree = VdevTree::create(&RealHost, vec![new], 4).unwrap();
+    let top = tree.top(0).unwrap();
+    top.update_config(|config| config.set(key::METASLAB_ARRAY, 1));
+    top.flush().unwrap();
+    (tree, top)
+}
+
+/// A write of the log that is made durable at once is told of the error that a block of a group had: then the flush of the group succeeded, and the
+/// group was taken for written.
+#[test]
+fn what_a_durable_write_is_told_of_is_lost_for_the_group_too() {
+    let disk = Meddling::new("d");
+    let (tree, top) = tree_of(&[&disk]);
+    top.write(0, &[1; 4096]).unwrap();
+    disk.memory.faults.fail_flush(1);
+    assert!(top.write_durable(8192, &[&[2; 4096]]).is_err());
+    assert!(tree.has_lost_writes());
+    assert!(tree.flush_all().is_err());
+}
+
+/// Where nothing was lost but what the caller knows of, a durable write that fails stops nothing: the log goes on with its group.
+#[test]
+fn a_durable_write_that_fails_alone_loses_nothing_else() {
+    let disk = Meddling::new("d");
+    let (tree, top) = tree_of(&[&disk]);
+    top.write(0, &[1; 4096]).unwrap();
+    tree.flush_all().unwrap();
+    top.write_durable(8192, &[&[2; 4096]]).unwrap();
+    disk.memory.faults.fail_flush(1);
+    assert!(top.write_durable(16384, &[&[3; 4096]]).is_err());
+    disk.memory.faults.fail_write(1);
+    assert!(top.write_durable(16384, &[&[3; 4096]]).is_err());
+    assert!(!tree.has_lost_writes());
+    tree.flush_all().unwrap();
+}
+
+/// Of two flushes at a time only one was told: the other one, that of a group, succeeded.
+#[test]
+fn a_flush_during_which_another_one_fails_has_failed() {
+    let disk = Meddling::new("d");
+    let (tree, top) = tree_of(&[&disk]);
+    top.write(0, &[1; 4096]).unwrap();
+    disk.tell_another(&top);
+    assert!(tree.flush_all().is_err());
+    assert!(tree.has_lost_writes());
+    // The good side of a mirror is enough.
+    let sides = [Meddling::new("a"), Meddling::new("b")];
+    let (tree, top) = tree_of(&[&sides[0], &sides[1]]);
+    top.write(0, &[1; 4096]).unwrap();
+    sides[0].tell_another(&top);
+    tree.flush_all().unwrap();
+    assert!(top.leaves()[0].is_behind() && !top.leaves()[1].is_behind());
+}
+
+/// The labels, or an uberblock, were written and lost, and it was a commit of the log that was told so: the group was taken for committed.
+#[test]
+fn labels_that_another_flush_may_have_lost_are_not_written() {
+    for nth in 0..3 {
+        let disk = Meddling::new("d");
+        let (tree, top) = tree_of(&[&disk]);
+        let uberblock = Uberblock { txg: 5, ..Uberblock::empty() };
+        let tops = tree.tops();
+        let label = |_: &TopVdev, _: &super::Leaf| {
+            let mut list = NvList::new();
+            list.set("txg", 5);
+            list
+        };
+        let sync = LabelSync { uberblock: &uberblock, dirty: &tops, uberblock_tops: &tops, multihost: false, config: &label };
+        // Among the flushes of the labels, after so many.
+        fn after(disk: &Arc<Meddling>, top: &Arc<TopVdev>, flushes: u32) {
+            if flushes == 0 {
+                return disk.tell_another(top);
+            }
+            let (next, top) = (disk.clone(), top.clone());
+            *disk.meddle.lock() = Some(Box::new(move || after(&next, &top, flushes - 1)));
+        }
+        after(&disk, &top, nth);
+        assert!(sync_labels(&sync).is_err(), "flush {nth}");
+        assert!(!tree.has_lost_writes(), "labels are written again");
+        sync_labels(&sync).unwrap();
+    }
+}
