@@ -311,6 +311,9 @@ impl Allocator {
             must_succeed,
         };
         let offset = group.allocate(request, loader)?;
+        if offset.is_some() {
+            group.note_taken(request.txg, size);
+        }
         Ok(offset.map(|offset| Dva::new(group.config().vdev, offset, size)))
     }
 
@@ -355,6 +358,11 @@ impl Allocator {
     /// How much of a class is used.
     pub fn space_use(&self, class: ClassKind) -> SpaceUse {
         self.class_groups(class).iter().fold(SpaceUse::default(), |sum, group| sum.plus(group.space_use()))
+    }
+
+    /// What groups that are not on disk have allocated of a class: [`SpaceUse`] does not have it yet.
+    pub fn taken(&self, class: ClassKind) -> u64 {
+        self.class_groups(class).iter().map(|group| group.taken()).sum()
     }
 
     /// Percent of fragmentation of a class, weighted by the sizes of its groups.

@@ -105,6 +105,8 @@ pub struct Group {
     /// Metaslabs that a txg has changed.
     dirty: [Mutex<BTreeSet<u64>>; TXG_SLOTS],
     allocated: AtomicI64,
+    /// What txgs that are not on disk have allocated: not in `allocated` yet.
+    taken: [AtomicI64; TXG_SLOTS],
     deferred: AtomicI64,
     usable: AtomicBool,
     /// Sizes from which on there was no room, with an ordinary search and with one that must succeed: there is no need to
@@ -124,6 +126,7 @@ impl Group {
             log_area: RwLock::default(),
             dirty: Default::default(),
             allocated: AtomicI64::new(0),
+            taken: Default::default(),
             deferred: AtomicI64::new(0),
             usable: AtomicBool::new(true),
             refused: [AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)],
@@ -178,6 +181,7 @@ impl Group {
     /// the first of `txg`, so that it is this that makes the sync come by.
     pub fn take_log_piece(&self, area: &LogArea, txg: u64) -> Option<Piece> {
         let piece = area.take_piece(txg)?;
+        self.note_taken(txg, piece.size);
         self.mark_dirty(area.metaslab().id, txg);
         Some(piece)
     }
@@ -330,6 +334,7 @@ impl Group {
 
     pub(super) fn unallocate(&self, offset: u64, size: u64, txg: u64) -> Result<()> {
         self.metaslab_at(offset)?.unallocate(offset, size, txg)?;
+        self.taken[txg as usize % TXG_SLOTS].fetch_sub(size.cast_signed(), Ordering::Relaxed);
         // Not before: who looks in between and finds nothing would be right, and all after him wrong.
         self.forget_refusals();
         Ok(())
@@ -349,7 +354,23 @@ impl Group {
         if metaslab.claim(offset, size, txg)? {
             self.mark_dirty(metaslab.id, txg);
         }
+        self.note_taken(txg, size);
         Ok(())
+    }
+
+    /// `txg` has allocated so many bytes.
+    pub(super) fn note_taken(&self, txg: u64, size: u64) {
+        self.taken[txg as usize % TXG_SLOTS].fetch_add(size.cast_signed(), Ordering::Relaxed);
+    }
+
+    /// What txgs that are not on disk have allocated.
+    pub fn taken(&self) -> u64 {
+        self.taken.iter().map(|taken| taken.load(Ordering::Relaxed)).sum::<i64>().max(0).cast_unsigned()
+    }
+
+    /// The txg is on disk: what it has allocated has been counted ([`Group::count_sync_done`]).
+    pub fn forget_taken(&self, txg: u64) {
+        self.taken[txg as usize % TXG_SLOTS].store(0, Ordering::Relaxed);
     }
 
     /// Makes the sync of `txg` come by metaslab `id`.

@@ -6,7 +6,7 @@ use crate::arc::BlockCache;
 use crate::host::HostRef;
 use crate::tunables::Tunables;
 use crate::txg::{DirtyBytes, Txg, TxgGroups};
-use crate::zio::BlockIo;
+use crate::zio::{BlockIo, LogRoom};
 
 /// The layers below, and the transaction groups. One per pool.
 pub struct DmuContext {
@@ -40,6 +40,18 @@ impl DmuContext {
         }
         let part = u128::from(max) * u128::from(limit) / u128::from(all);
         (part as u64).max(DIRTY_BYTES_MIN).min(max)
+    }
+
+    /// Whether the log may take `bytes` more in `txg`. Where that is soon all that it may have, the group is asked for.
+    pub(crate) fn has_log_room(&self, txg: Txg, bytes: u64) -> bool {
+        match self.io.log_room(bytes, self.dirty.total()) {
+            LogRoom::Enough => true,
+            LogRoom::Little => {
+                self.groups.kick(txg);
+                true
+            }
+            LogRoom::None => false,
+        }
     }
 
     /// A change of `txg` weighs `bytes` until it is on disk; the cache leaves room for it.

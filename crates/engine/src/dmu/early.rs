@@ -106,6 +106,10 @@ impl Objset {
             no_embed: true,
             bookmark: dnode.bookmark(0, *block),
         };
+        let bytes = wanted.iter().map(|(_, data)| data.len() as u64).sum::<u64>() * u64::from(policy.copies.max(1));
+        if bytes > 0 && !self.context().has_log_room(txg, bytes) {
+            return placed;
+        }
         let results = self.context().io.try_write_many(wanted.iter().map(request).collect(), txg);
         let mut early = dnode.early.lock();
         for ((block, data), result) in wanted.into_iter().zip(results) {

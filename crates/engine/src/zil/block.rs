@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use ondisk::algorithm::ChecksumAlgorithm;
 use ondisk::blkptr::{BlkPtr, DataPointer};
+use ondisk::dva::Dva;
 use ondisk::object_type::ObjectType;
 use ondisk::zil::{CHECKSUM_SEQUENCE, ChainPhys, LOG_BLOCK_MIN, RecordHeader, WriteRecord};
 use transform::checksum::{ZILOG2, embedded};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::ahead::look_ahead;
+use crate::alloc::ClassKind;
 use crate::bail;
 use crate::dmu::DmuContext;
 use crate::error::Result;
@@ -52,6 +54,10 @@ impl Sizes {
 /// Allocates a block; its checksum words say where in the chain it is.
 pub(super) fn allocate(context: &Arc<DmuContext>, bytes: usize, words: [u64; 4], txg: Txg) -> Result<BlkPtr> {
     let dvas = context.io.allocate_log(bytes as u64, 1, txg)?;
+    if !has_room(context, &dvas, txg) {
+        dvas.iter().try_for_each(|dva| context.io.allocator().unallocate(*dva, txg))?;
+        bail!(NoSpace, "the intent log would take what groups need");
+    }
     let mut pointer = DataPointer::new(&dvas, ObjectType::INTENT_LOG, 0, txg);
     pointer.logical_size = bytes as u64;
     pointer.physical_size = bytes as u64;
@@ -61,6 +67,12 @@ pub(super) fn allocate(context: &Arc<DmuContext>, bytes: usize, words: [u64; 4],
     let pointer = pointer.encode();
     look_ahead(context, &pointer, txg);
     Ok(pointer)
+}
+
+/// Whether the log may have these places.
+fn has_room(context: &DmuContext, dvas: &[Dva], txg: Txg) -> bool {
+    let for_log_alone = |dva: &Dva| context.io.allocator().group(dva.vdev).is_ok_and(|group| group.config().class == ClassKind::Log);
+    dvas.iter().all(for_log_alone) || context.has_log_room(txg, 0)
 }
 
 /// The words of the block after that of `words`.

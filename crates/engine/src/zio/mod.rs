@@ -34,6 +34,7 @@ mod devices;
 mod executor;
 mod free;
 mod gang;
+mod log_room;
 mod log_write;
 mod read;
 mod spaces;
@@ -46,6 +47,7 @@ pub use block_io::{BlockCounters, BlockFeatures, BlockIo, BlockThreads};
 pub use devices::{BlockDevice, BlockDevices, SharedVdevs};
 pub use executor::Executor;
 pub use free::BlockTables;
+pub use log_room::LogRoom;
 pub use read::WhileThere;
 
 /// Which block of which object this is: for error messages and for the verifier of some checksums.

@@ -14,6 +14,7 @@ mod crowd;
 mod devices;
 mod directed;
 mod disk;
+mod full;
 mod past;
 mod threads;
 mod volume;

@@ -338,6 +338,7 @@ impl SpaceMaps {
             let done = metaslab.sync_done(txg, may_defer, header)?;
             maps.group.count_sync_done(id, txg, done);
         }
+        self.all_vdevs().iter().for_each(|maps| maps.group.forget_taken(txg));
         self.allocator.rebalance();
         Ok(())
     }

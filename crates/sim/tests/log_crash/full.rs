@@ -1,0 +1,121 @@
+//! Pools that are full: what is synced again and again must leave room for the groups.
+
+use engine::error::ErrorKind;
+use rand::{RngCore, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tarnfs::{Credentials, WriteMode};
+
+use crate::directed::make;
+use crate::disk::CutDisk;
+use crate::{DISK_BYTES, Mode, check, create_with, file_system_in, open, replay, top};
+
+const PIECE: usize = 256 << 10;
+
+/// A file of a full pool is written over and synced, in steps of so many bytes, until twice the size of the pool has gone by. (`throughput`: the blocks
+/// themselves, each time to another place.)
+fn synced_again_and_again(throughput: bool, bytes: usize) {
+    let disk = CutDisk::new(vec![0; DISK_BYTES]);
+    let mode = Mode { throughput, ..Mode::default() };
+    let pool = create_with(vec![top(&disk, "/cut", false)], mode);
+    let fs = file_system_in(&pool, mode);
+    let mut random = ChaCha8Rng::seed_from_u64(7);
+    let mut piece = vec![0; PIECE];
+    let (small, large) = (make(&fs, "small"), make(&fs, "large"));
+    fs.write(small, WriteMode::At(0), &vec![7; 4 * PIECE], &Credentials::root()).unwrap();
+    fs.fsync(small).unwrap();
+    let mut pieces = 0;
+    loop {
+        random.fill_bytes(&mut piece);
+        match fs.write(large, WriteMode::At(pieces * PIECE as u64), &piece, &Credentials::root()) {
+            Err(error) if error.kind() == ErrorKind::NoSpace => break,
+            other => drop(other.unwrap()),
+        }
+        pieces += 1;
+    }
+    pool.sync_all().unwrap();
+    fs.truncate(large, (pieces - 4) * PIECE as u64, &Credentials::root()).unwrap();
+    pool.sync_all().unwrap();
+    let mut piece = vec![0; bytes];
+    for number in 0..2 * DISK_BYTES / bytes.max(4096) {
+        random.fill_bytes(&mut piece);
+        while let Err(error) = fs.write(small, WriteMode::At(0), &piece, &Credentials::root()) {
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "write {number}: {error}");
+            pool.sync_all().unwrap();
+        }
+        fs.fsync(small).unwrap_or_else(|error| panic!("fsync {number}: {error}"));
+    }
+    let image = disk.cut(0).image;
+    pool.sync_all().unwrap();
+    fs.unlink(fs.root(), b"large").unwrap();
+    fs.release_all();
+    drop(fs);
+    pool.sync_all().unwrap();
+    check(&pool, "a full pool");
+    pool.export().unwrap();
+    let disk = CutDisk::new(image);
+    let pool = open(&disk, false);
+    let fs = file_system_in(&pool, mode);
+    replay(&pool, &fs, "a full pool");
+    let found = fs.lookup(fs.root(), b"small").unwrap();
+    assert!(fs.read(found.inode, 0, bytes).unwrap() == piece, "what was acknowledged is gone");
+    fs.release_all();
+    drop(fs);
+    check(&pool, "a full pool after a crash");
+    pool.export().unwrap();
+}
+
+#[test]
+fn the_log_leaves_room_for_the_groups() {
+    synced_again_and_again(false, PIECE);
+    synced_again_and_again(false, 2000);
+}
+
+#[test]
+fn blocks_that_are_written_early_leave_room_for_the_groups() {
+    synced_again_and_again(true, PIECE);
+}
+
+/// Somebody has written much, for which there was room; others synced the same 256 KiB again and again until the log had all that was left: then the group found
+/// no place for what had been accepted, and the pool stopped. With the power gone it could not be imported, as the log had all its space.
+fn accepted_before_the_log_filled_the_pool(throughput: bool) {
+    const DIRTY: usize = 12 << 20;
+    let disk = CutDisk::new(vec![0; DISK_BYTES]);
+    let mode = Mode { throughput, ..Mode::default() };
+    let pool = create_with(vec![top(&disk, "/cut", false)], mode);
+    let fs = file_system_in(&pool, mode);
+    let (small, large) = (make(&fs, "small"), make(&fs, "large"));
+    fs.fsync(small).unwrap();
+    let mut bytes = vec![0; DIRTY];
+    ChaCha8Rng::seed_from_u64(8).fill_bytes(&mut bytes);
+    fs.write(large, WriteMode::At(0), &bytes, &Credentials::root()).unwrap();
+    for number in 0..2 * DISK_BYTES / PIECE {
+        fs.write(small, WriteMode::At(0), &bytes[number..number + PIECE], &Credentials::root()).unwrap();
+        fs.fsync(small).unwrap_or_else(|error| panic!("fsync {number}: {error}"));
+    }
+    let image = disk.cut(0).image;
+    fs.release_all();
+    drop(fs);
+    pool.sync_all().unwrap();
+    check(&pool, "much was accepted, and more synced");
+    pool.export().unwrap();
+    let pool = open(&CutDisk::new(image), false);
+    let fs = file_system_in(&pool, mode);
+    replay(&pool, &fs, "a log that had much");
+    let found = fs.lookup(fs.root(), b"small").unwrap();
+    let last = 2 * DISK_BYTES / PIECE - 1;
+    assert!(fs.read(found.inode, 0, PIECE).unwrap() == bytes[last..last + PIECE], "what was acknowledged is gone");
+    fs.release_all();
+    drop(fs);
+    check(&pool, "after a replay of much");
+    pool.export().unwrap();
+}
+
+#[test]
+fn the_log_leaves_room_for_what_was_accepted() {
+    accepted_before_the_log_filled_the_pool(false);
+}
+
+#[test]
+fn early_blocks_leave_room_for_what_was_accepted() {
+    accepted_before_the_log_filled_the_pool(true);
+}
