@@ -193,13 +193,15 @@ impl ControlSocket {
 }
 
 /// Checks who calls, and starts a thread for them.
-fn admit<B: Service>(stream: UnixStream, served: &Served<B>) -> io::Result<()> {
+fn admit<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Result<()> {
     let switch = &served.switch;
     let peer = socket_peercred(&stream)?;
     if !peer.uid.is_root() && peer.uid != geteuid() {
         return Err(io::Error::new(ErrorKind::PermissionDenied, format!("user {}", peer.uid.as_raw())));
     }
     if switch.connections.load(Ordering::SeqCst) >= CONNECTIONS_MAX {
+        let failure = Failure::with(FailureKind::NoDaemon, format!("the tarn daemon serves {CONNECTIONS_MAX} other commands"));
+        write_message(&mut stream, &Reply::Failed(failure))?;
         return Err(io::Error::other("too many connections"));
     }
     stream.set_nonblocking(false)?;
