@@ -363,6 +363,12 @@ fn mount_8_finds_its_helper() {
     rustix::mount::unmount(rig.path("there"), rustix::mount::UnmountFlags::empty()).unwrap();
     rig.ok("zfs set mountpoint=@link tank");
     assert_eq!(rig.get("tank", "mounted"), "yes");
+    // Paths are compared by where they lead, and not by how they are spelled.
+    fs::create_dir(rig.path("there/sub")).unwrap();
+    assert_eq!(rig.ok("zfs list -H -o name @link @there @there/sub"), "tank\n".repeat(3));
+    rig.refused("zfs unmount @there/sub", "not a mountpoint");
+    rig.ok("zfs unmount @there");
+    rig.ok("zfs mount tank");
     rig.ok("zfs set mountpoint=legacy tank");
     rig.ok("mount tank @there");
     let link = rig.path("mount.fuse.tarn");
