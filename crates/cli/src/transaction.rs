@@ -11,8 +11,10 @@
 //! a reason to try again.
 
 use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 use rustix::process::{getpid, getppid};
@@ -96,7 +98,31 @@ fn one<'a>(session: &mut Session<'_>, operands: &'a [String], what: &str) -> Res
 
 fn place(session: &mut Session<'_>, dataset: &str, owner: i32) -> Result<TransactionPlace, Stop> {
     let begin = TransactionBegin { dataset: dataset.to_owned(), owner };
-    session.transaction(Request::TransactionBegin(begin)).map_err(|failure| session.failed(format_args!("cannot begin a transaction in '{dataset}'"), &failure))
+    let begun = session.transaction(Request::TransactionBegin(begin));
+    let place = begun.map_err(|failure| session.failed(format_args!("cannot begin a transaction in '{dataset}'"), &failure))?;
+    seen(session, dataset, place)
+}
+
+/// The view that the daemon has mounted, if this process sees it: in a mount namespace of its own, as a command of `run` has one, it may
+/// see the bare directory, and what it wrote there would be lost.
+fn seen(session: &mut Session<'_>, dataset: &str, place: TransactionPlace) -> Result<TransactionPlace, Stop> {
+    let device = |path: &Path| std::fs::symlink_metadata(path).map(|found| found.dev());
+    let is_mount = match (device(&place.directory), place.directory.parent().map(device)) {
+        (Ok(of_view), Some(Ok(of_parent))) => of_view != of_parent,
+        (Err(error), _) => error.kind() != io::ErrorKind::NotFound,
+        _ => true,
+    };
+    if is_mount {
+        return Ok(place);
+    }
+    let _ = end(session, place.directory.clone(), TransactionFate::Abort);
+    complain!(
+        session,
+        "cannot begin a transaction in '{dataset}': its view is mounted at {}, which cannot be seen from this mount namespace \
+         (that of a transaction's command, perhaps: one of several datasets begins them all with 'tarn transaction begin')",
+        place.directory.display()
+    );
+    Err(Stop::Code(1))
 }
 
 fn end(session: &mut Session<'_>, directory: PathBuf, fate: TransactionFate) -> Result<(), Failure> {

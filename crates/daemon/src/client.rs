@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tarnfs::control::wire::{read_message, write_message};
 use tarnfs::control::{Failure, FailureKind, Reply, Request};
@@ -17,6 +17,10 @@ const START_LIMIT: Duration = Duration::from_secs(15);
 /// How long a daemon that is ending may take until its place is free is within that too.
 const RETRY_EVERY: Duration = Duration::from_millis(10);
 
+/// How long to wait for others to hang up.
+const TURN_LIMIT: Duration = Duration::from_secs(15);
+const TURN_EVERY: Duration = Duration::from_millis(20);
+
 /// A connection to the daemon.
 #[derive(Debug)]
 pub struct Client {
@@ -26,15 +30,29 @@ pub struct Client {
 impl Client {
     /// Connects to a daemon that runs and answers; `None` if there is none, or only one that is ending.
     pub fn connect(place: &Place) -> io::Result<Option<Client>> {
-        match UnixStream::connect(place.socket()) {
-            Ok(stream) => {
-                let mut client = Client { stream };
-                let lives = client.exchange(&Request::Ping).is_ok_and(|reply| matches!(reply, Reply::Done));
-                Ok(lives.then_some(client))
+        let begin = Instant::now();
+        loop {
+            let stream = match UnixStream::connect(place.socket()) {
+                Ok(stream) => stream,
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
+                Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", place.socket().display()))),
+            };
+            let mut client = Client { stream };
+            match client.greeted() {
+                Ok(Some(Reply::Done)) => return Ok(Some(client)),
+                // It has too many callers: not to be taken for a daemon that is not there, and has no pools.
+                Ok(Some(Reply::Failed(failure))) if begin.elapsed() >= TURN_LIMIT => return Err(io::Error::other(failure.message)),
+                Ok(Some(Reply::Failed(_))) => std::thread::sleep(TURN_EVERY),
+                _ => return Ok(None),
             }
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => Ok(None),
-            Err(error) => Err(io::Error::new(error.kind(), format!("{}: {error}", place.socket().display()))),
         }
+    }
+
+    /// What it says to a call. One that listens to no more callers says so unasked, and is gone.
+    fn greeted(&mut self) -> io::Result<Option<Reply>> {
+        let asked = write_message(&mut self.stream, &Request::Ping);
+        let reply = read_message(&mut self.stream);
+        if asked.is_err() && !matches!(reply, Ok(Some(_))) { asked.map(|()| None) } else { reply }
     }
 
     /// Connects, starting `tarn daemon` (this very program) when nobody answers.

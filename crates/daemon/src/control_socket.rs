@@ -77,6 +77,8 @@ pub struct ControlSocket {
     listener: UnixListener,
     /// Locked; released when the process ends, however it ends.
     _lock: File,
+    /// A descriptor for when there are no others.
+    spare: Mutex<Option<File>>,
 }
 
 impl ControlSocket {
@@ -102,7 +104,7 @@ impl ControlSocket {
         let listener = UnixListener::bind(place.socket())?;
         fs::set_permissions(place.socket(), fs::Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
-        Ok(Some(ControlSocket { place: place.clone(), listener, _lock: lock }))
+        Ok(Some(ControlSocket { place: place.clone(), listener, _lock: lock, spare: Mutex::new(File::open("/dev/null").ok()) }))
     }
 
     /// Serves until the switch says so, or until nobody needs the daemon; then asks the backend to quit.
@@ -179,10 +181,22 @@ impl ControlSocket {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => {
                     tracing::warn!(%error, "accepting a connection failed");
+                    self.turn_away();
                     return;
                 }
             }
         }
+    }
+
+    /// There is no descriptor for one caller more: who waits is told so, with one that was kept for that.
+    fn turn_away(&self) {
+        thread::sleep(TICK);
+        *self.spare.lock() = None;
+        if let Ok((mut stream, _)) = self.listener.accept() {
+            let failure = Failure::with(FailureKind::NoDaemon, "the tarn daemon has too many files open");
+            let _ = write_message(&mut stream, &Reply::Failed(failure));
+        }
+        *self.spare.lock() = File::open("/dev/null").ok();
     }
 
     /// New commands must wait for the lock, which is released last.
@@ -193,13 +207,15 @@ impl ControlSocket {
 }
 
 /// Checks who calls, and starts a thread for them.
-fn admit<B: Service>(stream: UnixStream, served: &Served<B>) -> io::Result<()> {
+fn admit<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Result<()> {
     let switch = &served.switch;
     let peer = socket_peercred(&stream)?;
     if !peer.uid.is_root() && peer.uid != geteuid() {
         return Err(io::Error::new(ErrorKind::PermissionDenied, format!("user {}", peer.uid.as_raw())));
     }
     if switch.connections.load(Ordering::SeqCst) >= CONNECTIONS_MAX {
+        let failure = Failure::with(FailureKind::NoDaemon, format!("the tarn daemon serves {CONNECTIONS_MAX} other commands"));
+        write_message(&mut stream, &Reply::Failed(failure))?;
         return Err(io::Error::other("too many connections"));
     }
     stream.set_nonblocking(false)?;

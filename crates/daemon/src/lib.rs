@@ -32,7 +32,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use tarnfs::control::{Beside, Pools};
 
@@ -59,6 +59,7 @@ impl Service for Pools {
 
 /// `tarn daemon`: owns pools and their mounts until the last pool is exported.
 pub fn run_pools() -> ExitCode {
+    limits::raise();
     let (limits, memory_bytes) = match limits::of_environment() {
         Ok(limits) => limits,
         Err(words) => {
@@ -96,6 +97,8 @@ fn serve<S: Service>(place: &Place, make: impl FnOnce() -> S) -> io::Result<()> 
     let switch = Arc::new(Switch::default());
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let told = Arc::clone(&switch);
+    // A limit on the size of files that could not be raised: the write fails, and that is enough.
+    signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             tracing::info!(signal, "told to end");

@@ -19,6 +19,8 @@ const PART: u64 = 8;
 /// What the program itself and the buffers of a busy mount take, and which part of a small cache that may be at most.
 const BUFFERS_BYTES: u64 = 48 << 20;
 const BUFFERS_PART: u64 = 4;
+/// Descriptors, if we may.
+const FILES: u64 = 1 << 19;
 /// Less makes no sense.
 const CACHE_BYTES_MIN: u64 = 64 << 20;
 
@@ -35,6 +37,21 @@ pub(crate) fn of_environment() -> Result<(Tunables, u64), String> {
         tunables.log_commits_max = parse_count(&text).ok_or_else(|| format!("{COMMITS}={text}: a number from 1 on is expected"))?;
     }
     Ok((tunables, cache_bytes))
+}
+
+/// What the shell of whoever called first allows its programs is not for us: a mounted dataset takes a dozen descriptors, of which a shell
+/// allows 1024 by default, and its limit on the size of files would end the daemon at a write to a disk.
+pub(crate) fn raise() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    for (resource, wanted) in [(Resource::Nofile, Some(FILES)), (Resource::Fsize, None)] {
+        let allowed = getrlimit(resource);
+        // The superuser may have more than was allowed, others as much.
+        let more = wanted.zip(allowed.maximum).map(|(wanted, maximum)| wanted.max(maximum));
+        let tries = [Rlimit { current: more, maximum: more }, Rlimit { current: allowed.maximum, maximum: allowed.maximum }];
+        if !tries.into_iter().any(|limit| setrlimit(resource, limit).is_ok()) {
+            tracing::warn!(?resource, ?allowed, "the limit stays");
+        }
+    }
 }
 
 fn parse_count(text: &str) -> Option<usize> {

@@ -158,7 +158,9 @@ impl Properties {
             "noxattr" => self.ops.xattrs = false,
             // Meant for mount(8), or decided by the kernel.
             "" | "defaults" | "remount" | "async" | "silent" | "loud" | "lazytime" | "nolazytime" | "iversion" | "noiversion" | "mand" | "nomand" | "zfsutil" | "auto" | "noauto" | "_netdev" => {}
-            _ if option.starts_with("x-") || option.starts_with("zfsprops=") => {}
+            // Of lines in `/etc/fstab` that OpenZFS takes: said for whoever reads them, or decided by a property.
+            "acl" | "noacl" | "posixacl" | "casesensitive" | "caseinsensitive" | "casemixed" | "group" | "nofail" | "nostrictatime" | "comment" => {}
+            _ if ["x-", "X-", "zfsprops=", "comment="].iter().any(|start| option.starts_with(start)) => {}
             _ => return Err(Failure::with(FailureKind::MountFailed, format!("invalid mount option '{option}'"))),
         }
         Ok(())

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! 1. A dataset is mounted once at most.
-//! 2. What is mounted below a directory is unmounted before what is mounted on it.
+//! 2. What was mounted last is unmounted first: it may lie over anything that was there before, also over the directory of what is below it.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -72,6 +72,8 @@ impl Mounts {
         match mounted.session.mount_again(path, &how.mount) {
             Ok(()) => {
                 mounted.path = path.to_owned();
+                let newest = self.list.remove(at);
+                self.list.push(newest);
                 tracing::info!(dataset, path = %path.display(), "mounted again");
                 return Ok(true);
             }
@@ -163,10 +165,7 @@ impl Mounts {
     }
 
     fn unmount_where(&mut self, chosen: impl Fn(&Mounted) -> bool, force: bool) -> Result<(), Failure> {
-        // The last made of those at one path is on top; longer paths are below shorter ones.
-        let mut order: Vec<usize> = (0..self.list.len()).filter(|at| chosen(&self.list[*at])).collect();
-        order.sort_by_key(|at| (self.list[*at].path.components().count(), *at));
-        let names: Vec<String> = order.into_iter().rev().map(|at| self.list[at].dataset.clone()).collect();
+        let names: Vec<String> = self.list.iter().rev().filter(|mounted| chosen(mounted)).map(|mounted| mounted.dataset.clone()).collect();
         for name in names {
             let Some(at) = self.list.iter().position(|mounted| mounted.dataset == name) else { continue };
             let Mounted { dataset, path, session, ops } = self.list.remove(at);

@@ -175,6 +175,22 @@ fn hostile_bytes_cost_only_their_connection() {
     serving.join().unwrap();
 }
 
+/// Whoever came when 256 others were being served took the daemon for one that is not there: `zpool list` said that there are no pools.
+#[test]
+fn who_comes_when_all_lines_are_busy_waits() {
+    let (_directory, place, switch, serving) = start(Fake { needed: true, ..Fake::default() });
+    let others: Vec<Client> = (0..256).map(|_| Client::connect(&place).unwrap().unwrap()).collect();
+    thread::scope(|scope| {
+        let late = scope.spawn(|| Client::connect(&place).unwrap().is_some());
+        thread::sleep(Duration::from_millis(200));
+        assert!(!late.is_finished(), "there is no line for it");
+        drop(others);
+        assert!(late.join().unwrap(), "there is a daemon");
+    });
+    switch.end();
+    serving.join().unwrap();
+}
+
 /// Not a test by itself: the body of the processes that the next tests start.
 #[test]
 fn child() {

@@ -1,5 +1,6 @@
 //! `tarn fs cp`, `mkdir`
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
@@ -18,6 +19,8 @@ struct Copy<'a> {
     to: &'a mut dyn Tree,
     /// The directory that was made first: it is not copied itself where it is within what is copied.
     made: Option<Identity>,
+    /// Where that is in the copy which has several names.
+    linked: &'a mut HashMap<Identity, Vec<u8>>,
     failures: Vec<String>,
     buffer: Vec<u8>,
 }
@@ -35,6 +38,11 @@ impl Copy<'_> {
         let identity = self.from.identity(from);
         if entry.kind != Kind::SymbolicLink && identity.is_some() && identity == self.to.identity(to) {
             return Err(format!("'{}' and '{}' are the same file", self.from.shown(from), self.to.shown(to)));
+        }
+        let has_names = self.flags.links && entry.links > 1 && matches!(entry.kind, Kind::Regular | Kind::Special);
+        if has_names && let Some(there) = identity.as_ref().and_then(|identity| self.linked.get(identity)) {
+            let copied = self.to.identity(there);
+            return if copied.is_some() && copied == self.to.identity(to) { Ok(()) } else { self.to.make_hard_link(to, there) };
         }
         match entry.kind {
             Kind::Directory if !self.flags.recursive => return Err(format!("-r not specified; omitting directory '{}'", self.from.shown(from))),
@@ -69,15 +77,25 @@ impl Copy<'_> {
             let attributes = self.from.attributes(from)?;
             self.to.set_entry(to, &entry, &attributes)?;
         }
+        if has_names && let Some(identity) = identity {
+            self.linked.insert(identity, to.to_vec());
+        }
         Ok(())
     }
 
-    /// Zeros are not written to a file, which is empty: they become holes. On a device old contents would stay.
+    /// Holes are not read, and zeros are not written to a file, which is empty: they become holes. On a device old contents would stay.
     fn contents(&mut self, from: &[u8], to: &[u8], size: u64) -> Result<()> {
         let has_holes = self.to.entry(to)?.kind == Kind::Regular;
         let mut offset = 0;
         let mut end_written = 0;
         loop {
+            if has_holes {
+                match self.from.next_data(from, offset)? {
+                    Some(data) => offset = data,
+                    // The size may have changed since it was asked for.
+                    None => offset = offset.max(self.from.entry(from)?.size),
+                }
+            }
             let read = self.from.read(from, offset, &mut self.buffer)?;
             if read == 0 {
                 break;
@@ -115,6 +133,7 @@ fn copy_all(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'_>, s
         return Err(format!("target '{}' is not a directory", shown(target.as_bytes())));
     }
     let mut failures = Vec::new();
+    let mut linked = HashMap::new();
     for source in sources {
         let mut from = match places.open(session, source) {
             Ok(from) => from,
@@ -133,7 +152,7 @@ fn copy_all(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'_>, s
         } else {
             to.path.clone()
         };
-        let mut copy = Copy { flags, from: &mut *from.tree, to: &mut *to.tree, made: None, failures: Vec::new(), buffer: vec![0; BUFFER_BYTES] };
+        let mut copy = Copy { flags, from: &mut *from.tree, to: &mut *to.tree, made: None, linked: &mut linked, failures: Vec::new(), buffer: vec![0; BUFFER_BYTES] };
         copy.any(&from.path, &place, 0);
         failures.append(&mut copy.failures);
     }

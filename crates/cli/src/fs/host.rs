@@ -99,6 +99,16 @@ impl Tree for HostTree {
         self.done(path, read)
     }
 
+    fn next_data(&mut self, path: Path<'_>, offset: u64) -> Result<Option<u64>> {
+        use rustix::fs::{SeekFrom, seek};
+        match seek(self.file(path, false)?, SeekFrom::Data(offset)) {
+            Ok(at) => Ok(Some(at)),
+            Err(rustix::io::Errno::NXIO) => Ok(None),
+            // Not every file system knows.
+            Err(_) => Ok(Some(offset)),
+        }
+    }
+
     fn link_target(&mut self, path: Path<'_>) -> Result<Vec<u8>> {
         let target = fs::read_link(self.path(path));
         Ok(self.done(path, target)?.into_os_string().into_vec())
@@ -149,6 +159,14 @@ impl Tree for HostTree {
 
     fn make_link(&mut self, path: Path<'_>, target: &[u8]) -> Result<()> {
         self.done(path, std::os::unix::fs::symlink(OsStr::from_bytes(target), self.path(path)))
+    }
+
+    fn make_hard_link(&mut self, path: Path<'_>, there: Path<'_>) -> Result<()> {
+        if fs::symlink_metadata(self.path(path)).is_ok_and(|found| !found.is_dir()) {
+            let removed = fs::remove_file(self.path(path));
+            self.done(path, removed)?;
+        }
+        self.done(path, fs::hard_link(self.path(there), self.path(path)))
     }
 
     fn write(&mut self, path: Path<'_>, offset: u64, data: &[u8]) -> Result<()> {

@@ -11,6 +11,8 @@ use crate::session::{Session, Stop, complain, say};
 use crate::units::{history_time, listing_time};
 
 const BUFFER_BYTES: usize = 1 << 20;
+/// Directories nested deeper are not listed: each is one call more of `list_directory` within the others.
+const DEPTH_MAX: usize = 1000;
 
 /// Runs `action` on each operand; complains about those on which it fails.
 fn for_each(
@@ -114,7 +116,10 @@ fn print_lines(session: &mut Session<'_>, lines: &[Line]) {
     }
 }
 
-fn list_directory(session: &mut Session<'_>, flags: &Flags, tree: &mut dyn Tree, path: &[u8], title: Option<&[u8]>) -> Result<()> {
+fn list_directory(session: &mut Session<'_>, flags: &Flags, tree: &mut dyn Tree, path: &[u8], title: Option<&[u8]>, depth: usize) -> Result<()> {
+    if depth > DEPTH_MAX {
+        return Err(format!("'{}' is nested too deep", tree.shown(path)));
+    }
     let mut names = tree.names(path)?;
     if !flags.all {
         names.retain(|name| !name.starts_with(b"."));
@@ -133,7 +138,7 @@ fn list_directory(session: &mut Session<'_>, flags: &Flags, tree: &mut dyn Tree,
             let below = join(path, name);
             if tree.entry(&below)?.kind == Kind::Directory {
                 say!(session, "");
-                list_directory(session, flags, tree, &below, Some(&[b"/", below.as_slice()].concat()))?;
+                list_directory(session, flags, tree, &below, Some(&[b"/", below.as_slice()].concat()), depth + 1)?;
             }
         }
     }
@@ -145,7 +150,7 @@ pub(super) fn ls(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'
     for_each(session, places, operands, "ls", |session, place, operand| {
         let tree = &mut *place.tree;
         if tree.entry(&place.path)?.kind == Kind::Directory {
-            return list_directory(session, flags, tree, &place.path, many.then_some(operand.as_bytes()));
+            return list_directory(session, flags, tree, &place.path, many.then_some(operand.as_bytes()), 0);
         }
         if flags.long {
             let lines = [line(session, flags, tree, &place.path, operand.as_bytes())?];

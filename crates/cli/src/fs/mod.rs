@@ -54,6 +54,8 @@ struct Flags {
     long: bool,
     recursive: bool,
     preserve: bool,
+    /// What has several names has them in the copy, too.
+    links: bool,
     /// Names are shown to somebody: what is no text in them is escaped. A program gets them as they are.
     escape: bool,
 }
@@ -81,7 +83,7 @@ fn parse(session: &mut Session<'_>, verb: &str, given: &[OsString]) -> Result<(F
         match letter {
             'd' => flags.pool_paths.push(argument.unwrap_or_default().into()),
             'f' => flags.force = true,
-            'a' if verb == "cp" => (flags.recursive, flags.preserve) = (true, true),
+            'a' if verb == "cp" => (flags.recursive, flags.preserve, flags.links) = (true, true, true),
             'a' => flags.all = true,
             'l' => flags.long = true,
             'p' => flags.preserve = true,

@@ -1,8 +1,9 @@
 //! Files of a dataset that this process has open.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use tarnfs::{Credentials, Error, FileKind, FileSystem, InodeNumber, Pool, SetAttributes, SetTime, Stat, Time, WriteMode, XattrMode};
+use tarnfs::{Credentials, Error, FileKind, FileSystem, InodeNumber, Pool, Seek, SetAttributes, SetTime, Stat, Time, WriteMode, XattrMode};
 
 use super::tree::{Entry, Identity, Kind, Path, Result, Tree, components, join, last_name, shown};
 
@@ -16,6 +17,8 @@ pub(super) struct PoolTree {
     files: Option<Arc<FileSystem>>,
     /// The file that was used last.
     last: Option<(Vec<u8>, InodeNumber)>,
+    /// Directories that were listed: each is in one other, once. In a damaged pool one may be in itself, and who walks through would not end.
+    listed: HashSet<InodeNumber>,
     changed: bool,
 }
 
@@ -51,7 +54,7 @@ impl PoolTree {
             tarnfs::ErrorKind::NotFound => format!("{name}: dataset does not exist; 'tarn zdb -d' lists what the pool has"),
             _ => format!("{name}: {error}"),
         })?;
-        Ok(PoolTree { pool, name: name.to_owned(), files: Some(files), last: None, changed: false })
+        Ok(PoolTree { pool, name: name.to_owned(), files: Some(files), last: None, listed: HashSet::new(), changed: false })
     }
 
     fn files(&self) -> &FileSystem {
@@ -159,6 +162,9 @@ impl Tree for PoolTree {
 
     fn names(&mut self, path: Path<'_>) -> Result<Vec<Vec<u8>>> {
         let inode = self.find(path)?;
+        if !self.listed.insert(inode) {
+            return Err(format!("{}: the pool is damaged: this directory is in itself, or has two names", self.shown(path)));
+        }
         let mut names = Vec::new();
         let listed = self.files().read_directory(inode, 0, &mut |entry| {
             if !matches!(entry.name.as_slice(), b"." | b"..") {
@@ -174,6 +180,11 @@ impl Tree for PoolTree {
     fn read(&mut self, path: Path<'_>, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let inode = self.find(path)?;
         self.done(path, self.files().read_into(inode, offset, buffer))
+    }
+
+    fn next_data(&mut self, path: Path<'_>, offset: u64) -> Result<Option<u64>> {
+        let inode = self.find(path)?;
+        self.done(path, self.files().seek(inode, offset, Seek::Data))
     }
 
     fn link_target(&mut self, path: Path<'_>) -> Result<Vec<u8>> {
@@ -230,6 +241,18 @@ impl Tree for PoolTree {
     fn make_link(&mut self, path: Path<'_>, target: &[u8]) -> Result<()> {
         let (parent, name) = self.parent(path)?;
         let made = self.done(path, self.files().symlink(parent, name, target, &root()))?;
+        self.files().forget(made.inode, 1);
+        self.note_change(path, made.inode);
+        Ok(())
+    }
+
+    fn make_hard_link(&mut self, path: Path<'_>, there: Path<'_>) -> Result<()> {
+        let (parent, name) = self.parent(path)?;
+        let inode = self.walk(there)?;
+        if self.step(parent, name).is_ok_and(|old| old.kind() != FileKind::Directory) {
+            self.done(path, self.files().unlink(parent, name))?;
+        }
+        let made = self.done(path, self.files().link(inode, parent, name))?;
         self.files().forget(made.inode, 1);
         self.note_change(path, made.inode);
         Ok(())

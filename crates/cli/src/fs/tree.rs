@@ -29,7 +29,7 @@ pub(super) struct Entry {
 }
 
 /// What tells one file from all others: where it is (a dataset, a device of this system), and its number there.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Identity {
     pub(super) place: String,
     pub(super) inode: u64,
@@ -52,6 +52,8 @@ pub(super) trait Tree {
     fn names(&mut self, path: Path<'_>) -> Result<Vec<Vec<u8>>>;
     /// Reads at most a buffer; 0 is the end.
     fn read(&mut self, path: Path<'_>, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+    /// Where from here on a file has contents, and not a hole; `None`: nowhere.
+    fn next_data(&mut self, path: Path<'_>, offset: u64) -> Result<Option<u64>>;
     fn link_target(&mut self, path: Path<'_>) -> Result<Vec<u8>>;
     fn attributes(&mut self, path: Path<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
 
@@ -61,6 +63,8 @@ pub(super) trait Tree {
     /// Makes a device, a socket or a FIFO.
     fn make_special(&mut self, path: Path<'_>, mode: u32, device: u64) -> Result<()>;
     fn make_link(&mut self, path: Path<'_>, target: &[u8]) -> Result<()>;
+    /// One more name for what has a name already; what had it goes.
+    fn make_hard_link(&mut self, path: Path<'_>, there: Path<'_>) -> Result<()>;
     fn write(&mut self, path: Path<'_>, offset: u64, data: &[u8]) -> Result<()>;
     fn set_size(&mut self, path: Path<'_>, size: u64) -> Result<()>;
     /// Owner, permissions, times, extended attributes.

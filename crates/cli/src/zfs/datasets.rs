@@ -7,10 +7,11 @@
 //! dataset has not sort last whichever way round.
 
 use std::cmp::Ordering;
+use std::path::Path;
 
 use engine::dsl::prop_table::DatasetTypes;
 use jiff::tz::TimeZone;
-use tarnfs::control::{DatasetEntry, DatasetKind, DatasetKinds, DatasetList, Failure, FailureKind, PropertyValue, Request, Source, Value, Wanted};
+use tarnfs::control::{DatasetEntry, DatasetKind, DatasetKinds, DatasetList, Failure, FailureKind, Mount, PropertyValue, Request, Source, Value, Wanted};
 
 use crate::columns::{self, Column, Scope};
 use crate::display::{self, Style};
@@ -187,6 +188,14 @@ pub(crate) fn below(session: &mut Session<'_>, name: &str, kinds: DatasetKinds, 
     Ok(entries)
 }
 
+/// The mount that a file is in, whatever way leads there, and whether it is its root.
+pub(crate) fn mount_at<'a>(mounts: &'a [Mount], path: &Path) -> Option<(&'a Mount, bool)> {
+    use std::os::unix::fs::MetadataExt;
+    let place = |path: &Path| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    let (device, inode) = place(path)?;
+    mounts.iter().find_map(|mount| place(Path::new(&mount.mountpoint)).filter(|there| there.0 == device).map(|there| (mount, there.1 == inode)))
+}
+
 /// The dataset mounted at or above a path.
 fn dataset_at(session: &mut Session<'_>, path: &str) -> Result<String, Stop> {
     let Ok(real) = std::fs::canonicalize(path) else {
@@ -195,6 +204,7 @@ fn dataset_at(session: &mut Session<'_>, path: &str) -> Result<String, Stop> {
     };
     let mounts = session.mounts().map_err(|failure| session.failed(format_args!("cannot open '{path}'"), &failure))?;
     let best = mounts.iter().filter(|mount| real.starts_with(&mount.mountpoint)).max_by_key(|mount| mount.mountpoint.len());
+    let best = best.or_else(|| mount_at(&mounts, &real).map(|(mount, _)| mount));
     best.map(|mount| mount.dataset.clone()).ok_or_else(|| {
         complain!(session, "'{path}': not a ZFS filesystem");
         Stop::Code(1)

@@ -1,5 +1,7 @@
 //! `zfs unmount`
 
+use std::path::Path;
+
 use tarnfs::control::{DatasetKinds, DatasetUnmount, Request};
 
 use super::datasets;
@@ -83,9 +85,19 @@ fn unmount_named(session: &mut Session<'_>, name: &str, flags: Flags) -> Outcome
 fn unmount_path(session: &mut Session<'_>, path: &str, flags: Flags) -> Outcome {
     let mounts = session.mounts().map_err(|failure| session.failed(format_args!("cannot unmount '{path}'"), &failure))?;
     let trimmed = if path.len() > 1 { path.trim_end_matches('/') } else { path };
-    let Some(mount) = mounts.into_iter().find(|mount| mount.mountpoint == trimmed) else {
-        complain!(session, "cannot unmount '{path}': not a ZFS filesystem");
-        return Ok(1);
-    };
-    unmount_named(session, &mount.dataset, flags)
+    if let Some(mount) = mounts.iter().find(|mount| mount.mountpoint == trimmed) {
+        return unmount_named(session, &mount.dataset, flags);
+    }
+    // Another way to the same directory: through a symbolic link, or with a slash that the property has.
+    match datasets::mount_at(&mounts, Path::new(path)) {
+        Some((mount, true)) => unmount_named(session, &mount.dataset, flags),
+        Some((_, false)) => {
+            complain!(session, "cannot unmount '{path}': not a mountpoint");
+            Ok(1)
+        }
+        None => {
+            complain!(session, "cannot unmount '{path}': not a ZFS filesystem");
+            Ok(1)
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Reading a cache file, ours or OpenZFS's: `zpool import -c`.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::PathBuf;
 
 use ondisk::nvlist::NvList;
@@ -22,10 +24,15 @@ pub(super) struct Cached {
 pub(super) fn read(path: &str) -> Result<Cached, String> {
     let failed = |error: std::io::Error| format!("failed to open cache file: {}", super::vdev_spec::io_words(&error));
     let invalid = || "invalid or corrupt cache file contents: invalid or missing cache file".to_owned();
-    if std::fs::metadata(path).map_err(failed)?.len() > BYTES_MAX {
+    // A FIFO would be waited for, and a device has no end.
+    if !std::fs::metadata(path).map_err(failed)?.is_file() {
         return Err(invalid());
     }
-    let bytes = std::fs::read(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|file| file.take(BYTES_MAX + 1).read_to_end(&mut bytes)).map_err(failed)?;
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(invalid());
+    }
     parse(&bytes).ok_or_else(invalid)
 }
 

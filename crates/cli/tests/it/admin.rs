@@ -375,6 +375,21 @@ fn files_without_a_mount() {
     rig.refused("fs cp -r @tree @tree/within", "cannot copy a directory into itself");
     assert!(!rig.ok("fs find -d @ tank:/again").contains("within/sub/within"));
 
+    // Of a sparse file the holes were read, too: of this one for days.
+    let sparse = fs::File::create_new(rig.path("tree/sparse")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"end", 1 << 43).unwrap();
+    fs::hard_link(rig.path("tree/sparse"), rig.path("tree/twin")).unwrap();
+    rig.ok("fs cp -a -d @ @tree tank:/sparse");
+    rig.ok("fs cp -a -d @ tank:/sparse @sparse");
+    // What has two names has them in the copy of `-a`, too.
+    let copies = ["sparse", "twin"].map(|name| fs::metadata(rig.path("sparse").join(name)).unwrap());
+    assert!(copies[0].len() == (1 << 43) + 3 && copies[0].ino() == copies[1].ino(), "{copies:?}");
+    rig.ok("fs cp -a -d @ @tree/sparse @tree/twin tank:/sparse");
+    assert!(rig.ok("fs stat -d @ tank:/sparse/twin").contains("Links: 2"));
+    let mut end = [0; 3];
+    std::os::unix::fs::FileExt::read_exact_at(&fs::File::open(rig.path("sparse/twin")).unwrap(), &mut end, 1 << 43).unwrap();
+    assert_eq!(&end, b"end");
+
     // Pipes and devices are copied as what they are.
     rustix::fs::mknodat(rustix::fs::CWD, rig.path("tree/pipe"), rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600), 0).unwrap();
     let null = rustix::fs::makedev(1, 3);
@@ -446,5 +461,25 @@ fn a_pool_that_cannot_be_written_waits_to_be_repaired() {
         rig.ok("zpool export tank");
         rig.check_in("small", "tank");
         rig.zdb(&["small/a.img"]);
+    }
+}
+
+/// `cachefile=/dev/null` made a file of the machine's device, and removed it with the export. A FIFO given as a cache file was waited for,
+/// and `/dev/zero` read to its end.
+#[test]
+fn a_cache_file_is_a_file() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 128 * MIB);
+    let make = |name: &str, kind, device| rustix::fs::mknodat(rustix::fs::CWD, rig.path(name), kind, rustix::fs::Mode::from_raw_mode(0o666), device).unwrap();
+    make("null", rustix::fs::FileType::CharacterDevice, rustix::fs::makedev(1, 3));
+    make("zero", rustix::fs::FileType::CharacterDevice, rustix::fs::makedev(1, 5));
+    make("fifo", rustix::fs::FileType::Fifo, 0);
+    rig.ok("zpool create -o cachefile=@null -O mountpoint=none tank @a.img");
+    rig.ok("zpool set cachefile=@fifo tank");
+    rig.ok("zpool export tank");
+    let kind = |name: &str| fs::symlink_metadata(rig.path(name)).unwrap().file_type();
+    assert!(kind("null").is_char_device() && kind("fifo").is_fifo());
+    for name in ["fifo", "zero", "null"] {
+        rig.refused(&format!("zpool import -c @{name} tank"), "invalid or missing cache file");
     }
 }

@@ -358,8 +358,19 @@ fn mount_8_finds_its_helper() {
     // A mount point behind a symbolic link.
     std::os::unix::fs::symlink(rig.path("there"), rig.path("link")).unwrap();
     rustix::mount::unmount(rig.path("there"), rustix::mount::UnmountFlags::empty()).unwrap();
+    // Lines of `/etc/fstab` that OpenZFS takes.
+    rig.ok("mount tank @there -o acl,posixacl,nofail,group,comment=backup,casesensitive,X-mount.mkdir");
+    rustix::mount::unmount(rig.path("there"), rustix::mount::UnmountFlags::empty()).unwrap();
     rig.ok("zfs set mountpoint=@link tank");
     assert_eq!(rig.get("tank", "mounted"), "yes");
+    // Paths are compared by where they lead, and not by how they are spelled.
+    fs::create_dir(rig.path("there/sub")).unwrap();
+    for path in ["@link", "@there", "@there/sub"] {
+        assert_eq!(rig.ok(&format!("zfs list -H -o name {path}")), "tank\n");
+    }
+    rig.refused("zfs unmount @there/sub", "not a mountpoint");
+    rig.ok("zfs unmount @there");
+    rig.ok("zfs mount tank");
     rig.ok("zfs set mountpoint=legacy tank");
     rig.ok("mount tank @there");
     let link = rig.path("mount.fuse.tarn");
@@ -403,4 +414,26 @@ fn a_copy_of_the_mount_in_a_container() {
     container.kill().unwrap();
     container.wait().unwrap();
     rig.zdb(&["a.img"]);
+}
+
+/// `rsync --open-noatime`, `tar --atime-preserve=system` and others ask that nobody notices that they have read.
+#[test]
+fn a_backup_can_read_unnoticed() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 128 * MIB);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    let path = rig.path("mnt/file");
+    fs::write(&path, "contents").unwrap();
+    let accessed = || fs::metadata(&path).map(|found| (found.atime(), found.atime_nsec())).unwrap();
+    let before = accessed();
+    rig.ok("zpool export tank");
+    rig.ok("zpool import -d @ tank");
+    let mut text = String::new();
+    OpenOptions::new().read(true).custom_flags(libc::O_NOATIME).open(&path).unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!((text.as_str(), accessed()), ("contents", before));
+    rig.ok("zpool export tank");
+    rig.ok("zpool import -d @ tank");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "contents");
+    assert_ne!(accessed(), before);
+    rig.ok("zpool export tank");
 }

@@ -290,3 +290,50 @@ fn what_is_mounted_below_comes_back() {
     rig.ok("zpool export tank");
     rig.zdb(&["a.img"]);
 }
+
+/// A dataset whose parent was mounted later, over its mount point, was to be unmounted first, which is not possible: neither could be unmounted, nor
+/// the pool exported, not even by force.
+#[test]
+fn a_mount_below_a_later_one_is_no_obstacle() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 128 << 20);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    rig.ok("zfs create tank/above");
+    rig.ok("zfs create tank/above/below");
+    for last in ["zfs unmount tank/above", "zpool export tank", "zpool export -f tank"] {
+        rig.ok("zfs unmount tank/above");
+        rig.ok("zfs mount tank/above/below");
+        fs::write(rig.path("mnt/above/below/file"), last).unwrap();
+        rig.ok("zfs mount tank/above");
+        fs::remove_dir(rig.path("mnt/above/below")).unwrap();
+        rig.ok(last);
+        assert!(!rig.is_mounted("mnt/above/below"));
+        if last.starts_with("zpool") {
+            rig.ok("zpool import -d @ tank");
+        } else {
+            rig.ok("zfs mount -a");
+        }
+        assert_eq!(fs::read_to_string(rig.path("mnt/above/below/file")).unwrap(), last);
+    }
+    rig.ok("zpool export tank");
+}
+
+/// A daemon is started by the first command that needs it, in whatever shell that runs. With 1024 descriptors, as most allow, eighty datasets could
+/// be mounted; then the next command waited for ever. A limit on the size of files killed it at the first write behind that.
+#[test]
+fn limits_of_a_shell_are_not_the_daemons() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 128 << 20);
+    let tarn = env!("CARGO_BIN_EXE_tarn");
+    let script = format!("ulimit -S -n 100; ulimit -S -f 2000; exec {tarn} zpool create -O compression=off -m {} tank {}", rig.text("mnt"), rig.text("a.img"));
+    let status = std::process::Command::new("sh").args(["-c", &script]).env("TARN_SOCKET", rig.path("sock")).status().unwrap();
+    assert!(status.success());
+    for number in 0..20 {
+        rig.ok(&format!("zfs create tank/{number}"));
+    }
+    fs::write(rig.path("mnt/19/file"), noise(5, 9 << 20)).unwrap();
+    rig.ok("zpool sync tank");
+    assert_eq!(rig.mounts().len(), 21);
+    rig.ok("zpool export tank");
+    rig.check("tank");
+}

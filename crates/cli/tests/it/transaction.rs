@@ -245,3 +245,29 @@ fn a_transaction_ends_with_its_owner() {
     assert_eq!(rig.run("transaction run -d tank sh -ec false").code, 1);
     rig.ok("zpool export tank");
 }
+
+/// `run` within `run`, as for two datasets: the inner view was mounted where the inner command could not see it, which wrote to the bare directory
+/// below it. The commit found nothing to do and succeeded.
+#[test]
+fn a_view_that_its_user_cannot_see_is_refused() {
+    let Some(rig) = mounted() else { return };
+    rig.ok("zfs create tank/b");
+    let tarn = env!("CARGO_BIN_EXE_tarn");
+    let apart = "unshare --mount --propagation private --";
+    rig.refused(&format!("transaction run tank {apart} {tarn} transaction run tank/b touch @mnt/b/new"), "cannot be seen from this mount namespace");
+    rig.refused(&format!("transaction run tank {apart} {tarn} transaction begin tank/b"), "cannot be seen from this mount namespace");
+    assert!(!rig.path("mnt/b/new").exists());
+    let left: Vec<_> = fs::read_dir(rig.path("sock.transactions")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+    // Both at once is possible: who begins them sees them.
+    let own = std::process::id();
+    let views = ["tank", "tank/b"].map(|dataset| rig.ok(&format!("transaction begin -o {own} {dataset}")).trim_end().to_owned());
+    for view in &views {
+        fs::write(Path::new(view).join("new"), "x").unwrap();
+    }
+    for view in &views {
+        rig.ok(&format!("transaction commit {view}"));
+    }
+    assert!(rig.path("mnt/new").exists() && rig.path("mnt/b/new").exists());
+    rig.ok("zpool export tank");
+}

@@ -14,6 +14,7 @@ const COPY_STEP: usize = 1 << 20;
 /// Bytes copied in one call; the caller asks again for the rest.
 const COPY_MAX: u64 = 64 << 20;
 const O_DSYNC: u32 = libc::O_DSYNC as u32;
+const O_NOATIME: u32 = libc::O_NOATIME as u32;
 /// Where the end of a file is the kernel knows unless it was changed behind its back; then it asks before it reads, but not before it appends.
 const O_APPEND: u32 = libc::O_APPEND as u32;
 /// In the number of an open file: it is served past the kernel's cache.
@@ -108,7 +109,9 @@ impl Ops {
 
     pub(super) fn read_file(&self, read: &Read, out: &mut [u8]) -> Result<usize> {
         let (located, inode) = self.locate(Node::of(read.node))?;
-        located.filesystem().read_into(inode, read.offset, out).map_err(crate::errno::of)
+        let filesystem = located.filesystem();
+        let read_into = if read.flags & O_NOATIME == 0 { FileSystem::read_into } else { FileSystem::read_unnoticed };
+        read_into(filesystem, inode, read.offset, out).map_err(crate::errno::of)
     }
 
     pub(super) fn write_file(&self, write: &Write, data: &[u8]) -> Result<usize> {

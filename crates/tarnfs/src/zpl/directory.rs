@@ -28,6 +28,11 @@ const AT_SELF: u64 = 0;
 const AT_PARENT: u64 = 1;
 const AT_FIRST: u64 = 2;
 
+/// May something in a directory be called that?
+pub(super) fn is_a_name(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
+}
+
 impl FileSystem {
     pub(super) fn directory_zap(&self, directory: &Inode) -> Result<Zap> {
         directory.check_directory()?;
@@ -104,6 +109,10 @@ impl FileSystem {
         }
         let mut cursor = if from <= AT_FIRST { Cursor::start() } else { zap.cursor_at(from)? };
         while let Some(entry) = zap.next(&mut cursor)? {
+            // Who takes such a name for a part of a path would be led out of the directory.
+            if !is_a_name(&entry.name) {
+                bail!(Corrupt, "directory {}: an entry is called {:?}", directory.object, String::from_utf8_lossy(&entry.name));
+            }
             let value = entry.value.first();
             let entry = DirectoryEntry {
                 name: entry.name,

@@ -132,15 +132,29 @@ impl FileSystem {
     /// A block cannot be read; the file has no contents.
     pub fn read_into(&self, inode: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let inode = self.inode(inode)?;
+        let count = self.read_contents(&inode, offset, buffer)?;
+        self.accessed(&inode)?;
+        Ok(count)
+    }
+
+    /// As [`FileSystem::read_into`], but the access time stays (`O_NOATIME`).
+    ///
+    /// # Errors
+    /// A block cannot be read; the file has no contents.
+    pub fn read_unnoticed(&self, inode: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.read_contents(&*self.inode(inode)?, offset, buffer)
+    }
+
+    /// Fills a buffer, and does not say when.
+    fn read_contents(&self, inode: &Inode, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         inode.check_regular()?;
         let end = offset.saturating_add(buffer.len() as u64);
         let guard = inode.ranges.read(offset..end.max(offset.saturating_add(1)));
         let size = inode.word(&self.tables, Attribute::Size)?;
         let count = usize::try_from(size.min(end).saturating_sub(offset)).unwrap_or(0);
-        read_ahead(&inode, offset, offset + count as u64, size);
+        read_ahead(inode, offset, offset + count as u64, size);
         inode.dnode.read(offset, &mut buffer[..count])?;
         drop(guard);
-        self.accessed(&inode)?;
         Ok(count)
     }
 

@@ -12,6 +12,7 @@ use ondisk::sa::Attribute;
 use ondisk::{acl, znode};
 use parking_lot::{Mutex, RwLock};
 
+use super::directory::is_a_name;
 use super::gate::Gate;
 use super::inode_table::InodeTable;
 use super::quota::{QuotaOf, Quotas};
@@ -361,7 +362,7 @@ impl FileSystem {
 
     /// Checks a name for a new entry.
     pub(super) fn check_name(&self, name: &[u8]) -> Result<()> {
-        if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0) {
+        if !is_a_name(name) {
             bail!(Invalid, "{:?} is no name for a file", String::from_utf8_lossy(name));
         }
         if name.len() > self.name_max() {

@@ -51,6 +51,11 @@ impl Pools {
 
 #[allow(clippy::disallowed_methods)] // the file is the machine's, not a pool's
 fn replace(path: &Path, all: &NvList) -> std::io::Result<()> {
+    // `cachefile=/dev/null` means that none is wanted, and not that this system is to have a file of that name.
+    match std::fs::metadata(path) {
+        Ok(there) if !there.is_file() => return Ok(()),
+        _ => {}
+    }
     if all.iter().next().is_none() {
         return match std::fs::remove_file(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),

@@ -705,3 +705,35 @@ fn links_and_devices_inherit_the_project_too() {
     rig.sync(fs.objset());
     rig.check();
 }
+
+/// A pool may come from somebody who wants `tarn fs cp` to write elsewhere: a name is no path.
+#[test]
+fn a_name_that_leads_out_of_its_directory_is_damage() {
+    for name in [&b"a/../../etc/passwd"[..], b"..", b"."] {
+        let (_rig, fs) = new();
+        let inode = file(&fs, "a").inode;
+        let root = fs.inode(fs.root()).unwrap();
+        let tx = OpenTx::assign(fs.objset(), 1 << 20).unwrap();
+        fs.directory_zap(&root).unwrap().add(&tx, name, engine::zap::Integers::U64(&[fs.entry_value(inode, 0o100_644)])).unwrap();
+        drop(tx);
+        let mut names = Vec::new();
+        let listed = fs.read_directory(fs.root(), 0, &mut |entry| {
+            names.push(entry.name);
+            true
+        });
+        assert_eq!(listed.unwrap_err().kind(), ErrorKind::Corrupt, "{names:?}");
+    }
+}
+
+/// Who makes a backup asks for it with `O_NOATIME`.
+#[test]
+fn a_read_can_go_unnoticed() {
+    let (_rig, fs) = new();
+    let before = file(&fs, "a");
+    fs.write(before.inode, WriteMode::At(0), b"contents", &root()).unwrap();
+    let mut buffer = [0; 8];
+    assert_eq!(fs.read_unnoticed(before.inode, 0, &mut buffer).unwrap(), 8);
+    assert_eq!((&buffer, fs.getattr(before.inode).unwrap().access_time), (b"contents", before.access_time));
+    fs.read_into(before.inode, 0, &mut buffer).unwrap();
+    assert!(fs.getattr(before.inode).unwrap().access_time > before.access_time);
+}
