@@ -6,7 +6,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sim::golden::{Compare, Golden, Report, compare, open_checkpoint, open_images};
+use sim::golden::{Compare, Golden, Report, compare, findings, open_checkpoint, open_images};
 use sim::places;
 
 /// What is to happen.
@@ -204,6 +204,23 @@ fn golden_pools_are_the_same_as_their_manifests() {
     assert!(total.wrong.is_empty(), "\n{}", total.wrong.join("\n"));
     // The project has two pools of its own: a run that compared nothing is none.
     assert!(total.pools > 0 || chosen.is_some(), "no golden pool was read");
+}
+
+/// Our checker finds nothing wrong with them, as the real zdb does not. What a checkpoint keeps was called leaked.
+#[test]
+fn our_checker_finds_nothing_in_golden_pools() {
+    let mut checked = 0;
+    for (name, _) in TABLE.iter().filter(|(_, expected)| !matches!(expected, Refused(_))).chain(&[("zil", Same), ("slog", Same)]) {
+        let Some(golden) = Golden::find(name).expect("a golden pool") else {
+            places::skipped(&format!("golden pool {name}: not found"));
+            continue;
+        };
+        let found = findings(&golden.images).unwrap_or_else(|error| panic!("{name}: {error:#}"));
+        assert!(found.is_empty(), "{name}: {} findings: {:#?}", found.len(), found.iter().take(20).collect::<Vec<_>>());
+        checked += 1;
+    }
+    places::say(&format!("golden: {checked} pools checked, nothing wrong"));
+    assert!(checked > 0, "no golden pool was checked");
 }
 
 /// A pool with a checkpoint, as it was when that was made: what the real OpenZFS shows with `--rewind-to-checkpoint`.

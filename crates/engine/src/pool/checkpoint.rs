@@ -15,11 +15,13 @@ use ondisk::uberblock::Uberblock;
 use zerocopy::FromBytes;
 
 use super::Pool;
+use super::space_maps::read_frees;
+use crate::alloc::RangeTree;
 use crate::bail;
 use crate::dsl::Mos;
 use crate::dsl::meta::key;
 use crate::error::{Result, Within};
-use crate::vdev::VdevTree;
+use crate::vdev::{TopVdev, VdevTree};
 
 /// Key of the MOS's directory: the uberblock that a checkpoint keeps.
 const CHECKPOINT: &str = "com.delphix:zpool_checkpoint";
@@ -66,6 +68,16 @@ impl Pool {
         }
         let kept = uberblock(&self.dsl.meta.mos)?;
         Ok(Some(Checkpoint { discarding: kept.is_none(), time: kept.map_or(0, |uberblock| uberblock.timestamp) }))
+    }
+
+    /// What of a top-level vdev only the checkpoint keeps: freed since, and not to be given out.
+    ///
+    /// # Errors
+    /// The MOS cannot be read, or the map makes no sense.
+    pub(super) fn checkpoint_ranges(&self, top: &TopVdev) -> Result<RangeTree> {
+        let mos = &self.dsl.meta.mos;
+        let map = if top.zap() == 0 { None } else { mos.zap_u64(top.zap(), CHECKPOINT_MAP)? };
+        map.map_or_else(|| Ok(RangeTree::new()), |map| read_frees(&mos.0, map, top.asize(), top.ashift() as u8))
     }
 
     /// The bytes of a top-level vdev, named by its ZAP, that only the checkpoint keeps.

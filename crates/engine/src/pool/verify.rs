@@ -49,6 +49,14 @@ impl Pool {
         if let Some(maps) = &self.space_maps {
             for top in self.vdevs.data_tops() {
                 let vdev = top.id() as u32;
+                match self.checkpoint_ranges(&top) {
+                    Ok(kept) => {
+                        for (offset, length) in kept.segments() {
+                            walker.claims.claim_range(vdev, offset, length, "the checkpoint", &mut walker.report);
+                        }
+                    }
+                    Err(error) => walker.report.find(Finding::Unreadable { block: format!("the checkpoint's map of vdev {vdev}"), reason: error.to_string() }),
+                }
                 match maps.allocated_ranges(vdev) {
                     Ok(allocated) => walker.claims.compare(vdev, &allocated, &mut walker.report),
                     Err(error) => {

@@ -7,6 +7,7 @@ use anyhow::{Result, bail, ensure};
 use engine::dmu::Objset;
 use engine::dsl::{Dataset, Dir, PropertyValue, prop_table};
 use engine::host::RealHost;
+use engine::pool::check::CheckOptions;
 use engine::pool::examine::at_checkpoint;
 use engine::pool::import::Candidate;
 use engine::pool::{OpenOptions, Pool, import};
@@ -35,6 +36,12 @@ pub fn open_checkpoint(images: &[impl AsRef<Path>]) -> Result<Box<dyn GoldenPool
     open_candidate(&at_checkpoint(&candidate(images)?, RealHost::shared())?)
 }
 
+/// What our checker finds in the one pool that `images` hold: all of its metadata and every byte of space.
+pub fn findings(images: &[impl AsRef<Path>]) -> Result<Vec<String>> {
+    let report = Pool::open(&candidate(images)?, options())?.check(CheckOptions::default(), &|_| ())?;
+    Ok(report.findings.iter().map(ToString::to_string).collect())
+}
+
 fn candidate(images: &[impl AsRef<Path>]) -> Result<Candidate> {
     let paths: Vec<PathBuf> = images.iter().map(|image| image.as_ref().to_owned()).collect();
     // The partitions of an image of a whole disk are looked at, too, as an import does.
@@ -46,15 +53,18 @@ fn candidate(images: &[impl AsRef<Path>]) -> Result<Candidate> {
 }
 
 fn open_candidate(candidate: &Candidate) -> Result<Box<dyn GoldenPool>> {
-    let options = OpenOptions {
+    Ok(Box::new(LibraryPool { pool: Pool::open(candidate, options())? }))
+}
+
+fn options() -> OpenOptions {
+    OpenOptions {
         host: RealHost::shared(),
         tunables: Tunables { cache_bytes_max: 64 << 20, ..Tunables::default() },
         read_only: true,
         file_owner: None,
         new_name: None,
         forget_log: false,
-    };
-    Ok(Box::new(LibraryPool { pool: Pool::open(candidate, options)? }))
+    }
 }
 
 struct LibraryPool {

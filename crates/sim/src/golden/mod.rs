@@ -26,7 +26,7 @@ mod tests;
 pub use archive::{Golden, unpack};
 pub use compare::{Compare, Report, compare};
 pub use describe::{describe, describe_file};
-pub use library::{open_checkpoint, open_images};
+pub use library::{findings, open_checkpoint, open_images};
 pub use manifest::{BigDirectory, DatasetRecord, FileRecord, FileType, ImageRecord, Manifest, Volume};
 pub use mounted::MountedPool;
 pub use subject::{Attributes, DatasetEntry, DatasetType, GoldenFiles, GoldenPool, GoldenVolume, Seek};

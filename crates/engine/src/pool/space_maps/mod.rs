@@ -48,7 +48,7 @@ mod sync;
 mod vdev_maps;
 
 pub use open::{FeatureCounts, SpaceMapsOptions, VdevSpace};
-pub use ranges::read_ranges;
+pub use ranges::{read_frees, read_ranges};
 pub use sync::SpaceMaps;
 
 #[cfg(test)]

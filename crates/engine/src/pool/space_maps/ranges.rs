@@ -5,6 +5,7 @@ use ondisk::space_map::{Action, Area};
 use super::map::SpaceMap;
 use super::sync::SpaceMaps;
 use crate::alloc::RangeTree;
+use crate::bail;
 use crate::dmu::{ObjectId, Objset, SyncTx};
 use crate::error::Result;
 
@@ -28,6 +29,20 @@ pub fn read_ranges(mos: &Objset, object: ObjectId) -> Result<Vec<(u64, u64)>> {
         Ok(())
     })?;
     Ok(ranges.segments().map(|(offset, size)| (offset, offset + size)).collect())
+}
+
+/// What the frees in the space map `object` name, of a vdev of `bytes` whose sectors are of `1 << ashift` bytes.
+///
+/// # Errors
+/// It cannot be read, makes no sense, or has the same space twice.
+pub fn read_frees(mos: &Objset, object: ObjectId, bytes: u64, ashift: u8) -> Result<RangeTree> {
+    let map = SpaceMap::open(mos, object, Area { start: 0, size: bytes, shift: ashift })?;
+    let mut ranges = RangeTree::new();
+    map.replay(map.length(), |entry| match entry.action {
+        Action::Free => Ok(ranges.add(entry.offset, entry.size)?),
+        Action::Allocate => bail!(Corrupt, "space map {object}: an allocation among frees"),
+    })?;
+    Ok(ranges)
 }
 
 impl SpaceMaps {
