@@ -13,6 +13,11 @@ use transform::checksum::{self, embedded};
 use crate::bail;
 use crate::error::Result;
 
+/// Half of the words of the block's checksum are a MAC.
+pub(super) fn shares_with_mac(pointer: &DataPointer) -> bool {
+    pointer.protection != Protection::None && pointer.object_type != ObjectType::OBJSET
+}
+
 /// Whether `bytes` are what `pointer` means.
 ///
 /// # Errors
@@ -20,7 +25,7 @@ use crate::error::Result;
 pub(super) fn verify(pointer: &DataPointer, bytes: &[u8], salt: &[u8; 32]) -> Result<bool> {
     let algorithm = pointer.checksum_algorithm;
     let number = algorithm.number();
-    let shares_with_mac = pointer.protection != Protection::None && pointer.object_type != ObjectType::OBJSET;
+    let shares_with_mac = shares_with_mac(pointer);
     match algorithm {
         ChecksumAlgorithm::Off | ChecksumAlgorithm::NoParity => Ok(true),
         ChecksumAlgorithm::Zilog | ChecksumAlgorithm::Zilog2 => {

@@ -4,7 +4,8 @@
 //! The DVA of a gang block leads to a header, a small block of up to three pointers to the pieces (more where the pool has
 //! `dynamic_gang_header` and the header fills a whole unit of allocation; we write the small ones there too), each of which may be a gang again. The header
 //! carries its own checksum, made with its address and birth, as the pointer's checksum is that of all the contents.
-//! All copies of a header are the same and are made with the address of the first.
+//! All copies of a header are the same and are made with the address of the first. The header of an encrypted block has half a checksum, as the
+//! block itself has; its pieces are ordinary blocks.
 //!
 //! # On disk
 //! ```text
@@ -20,6 +21,7 @@ use transform::checksum::{GANG_HEADER, embedded};
 
 use super::Bookmark;
 use super::block_io::BlockIo;
+use super::checksum_stage::shares_with_mac;
 use super::read::Intent;
 use super::write::Placement;
 use crate::alloc::Request;
@@ -62,7 +64,8 @@ impl BlockIo {
             [size, HEADER_BYTES].into_iter().find_map(|length| {
                 let part = header.get(..length)?;
                 let found = embedded::embedded(GANG_HEADER, part, verifier).ok()?;
-                found.is_valid().then_some((length, found.byteswap))
+                let is_valid = if shares_with_mac(pointer) { found.is_valid_beside_mac(GANG_HEADER) } else { found.is_valid() };
+                is_valid.then_some((length, found.byteswap))
             })
         };
         let header = self.read_verified(pointer.dvas(), size, &|header| Ok(parts(header).is_some()), at, intent)?;
