@@ -9,6 +9,11 @@
 //!   | creation  |  ...newest >|< oldest...         |      offsets beyond `create_end` count on for ever, modulo the ring
 //! ```
 //!
+//! OpenZFS takes the first command for the creation even if so much was recorded before it that its end lies behind the ring's. Then there
+//! is no ring any more: what follows is appended for ever.
+//!
+//! A history that makes no sense is not written; nothing else depends on it.
+//!
 //! # On disk
 //! [`HistoryPhys`] in the bonus buffer; lengths are little-endian words.
 
@@ -26,7 +31,7 @@ use super::dataset::Dataset;
 use super::meta::{Meta, key};
 use super::tree::Dsl;
 use crate::dmu::SyncTx;
-use crate::error::{Result, Within};
+use crate::error::{ErrorKind, Result, Within};
 
 /// Names of the fields of a record.
 pub mod field {
@@ -53,6 +58,8 @@ pub mod field {
 /// The ring's size: a thousandth of the pool, within these bounds.
 const RING_MIN: u64 = 128 << 10;
 const RING_MAX: u64 = 1 << 30;
+/// Without a ring the object is no longer than this.
+const ENDLESS_MAX: u64 = 1 << 40;
 /// No record is longer.
 const RECORD_MAX: u64 = 16 << 20;
 
@@ -82,8 +89,11 @@ impl HistoryPhys {
     fn from_bonus(bonus: &[u8]) -> Result<Self, Corruption> {
         let (phys, _) = Self::read_from_prefix(bonus).map_err(|_| Corruption::new("history", "bonus length", bonus.len() as u64))?;
         let (begin, end) = (phys.begin.get(), phys.end.get());
-        let ring = phys.limit.get().checked_sub(phys.create_end.get()).filter(|ring| (1..=RING_MAX).contains(ring));
-        let ring = ring.ok_or(Corruption::new("history", "limit", phys.limit.get()))?;
+        let ring = phys.ring();
+        let is_endless = ring == ENDLESS_MAX && phys.limit.get() > 0 && end <= ENDLESS_MAX;
+        if !(1..=RING_MAX).contains(&ring) && !is_endless {
+            return Err(Corruption::new("history", "limit", phys.limit.get()));
+        }
         // Offsets count on for ever, but not to the end of 64 bits.
         if begin > end || end - begin > ring || end > u64::MAX / 2 {
             return Err(Corruption::new("history", "offsets", end));
@@ -91,18 +101,31 @@ impl HistoryPhys {
         Ok(phys)
     }
 
+    /// The length of the ring, or what takes its place.
+    fn ring(&self) -> u64 {
+        match self.limit.get().saturating_sub(self.create_end.get()) {
+            0 => ENDLESS_MAX,
+            ring => ring,
+        }
+    }
+
     /// Where in the object a logical offset is.
     fn place(&self, offset: u64) -> u64 {
-        let ring = self.limit.get() - self.create_end.get();
+        let ring = self.ring();
         match offset.checked_sub(self.create_end.get()) {
             Some(beyond) => beyond % ring + self.create_end.get(),
             None => offset,
         }
     }
 
+    /// Where in the object what is written begins anew.
+    fn end_of_ring(&self) -> u64 {
+        self.create_end.get() + self.ring()
+    }
+
     fn read(&self, meta: &Meta, object: u64, offset: u64, length: u64) -> Result<Vec<u8>> {
         let at = self.place(offset);
-        let first = length.min(self.limit.get() - at);
+        let first = length.min(self.end_of_ring().saturating_sub(at));
         let mut bytes = meta.mos.read(object, at, first as usize)?;
         if first < length {
             bytes.append(&mut meta.mos.read(object, self.create_end.get(), (length - first) as usize)?);
@@ -113,14 +136,14 @@ impl HistoryPhys {
     fn record_length(&self, meta: &Meta, object: u64, offset: u64) -> Result<u64> {
         let bytes = self.read(meta, object, offset, 8)?;
         let length = bytes.try_into().map_or(0, u64::from_le_bytes);
-        if length > RECORD_MAX || length > self.limit.get() {
+        if length > RECORD_MAX || length > self.ring() + self.create_end.get() {
             return Err(Corruption::new("history", "record length", length).into());
         }
         Ok(length)
     }
 
     fn append(&mut self, meta: &Meta, object: u64, bytes: &[u8], tx: &SyncTx<'_>) -> Result<()> {
-        let ring = self.limit.get() - self.create_end.get();
+        let ring = self.ring();
         while ring - (self.end.get() - self.begin.get()) <= bytes.len() as u64 {
             let oldest = self.record_length(meta, object, self.begin.get())?;
             if self.begin == self.end {
@@ -130,7 +153,7 @@ impl HistoryPhys {
             self.lost += 1;
         }
         let at = self.place(self.end.get());
-        let first = (bytes.len() as u64).min(self.limit.get() - at) as usize;
+        let first = (bytes.len() as u64).min(self.end_of_ring().saturating_sub(at)) as usize;
         meta.mos.write(object, at, &bytes[..first], tx)?;
         if first < bytes.len() {
             meta.mos.write(object, self.create_end.get(), &bytes[first..], tx)?;
@@ -166,6 +189,16 @@ impl History {
     }
 
     fn append(&self, meta: &Meta, capacity: u64, record: &NvList, tx: &SyncTx<'_>) -> Result<()> {
+        match self.try_append(meta, capacity, record, tx) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                tracing::warn!("the pool's history makes no sense, and is not written: {error}");
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn try_append(&self, meta: &Meta, capacity: u64, record: &NvList, tx: &SyncTx<'_>) -> Result<()> {
         let _order = self.lock.lock();
         let object = match self.object.load(Ordering::Relaxed) {
             0 => self.create(meta, capacity, tx)?,
@@ -175,7 +208,8 @@ impl History {
         let packed = record.encode_native();
         let bytes = [&(packed.len() as u64).to_le_bytes()[..], &packed].concat();
         phys.append(meta, object, &bytes, tx)?;
-        if phys.create_end.get() == 0 && record.contains(field::COMMAND) {
+        // A pool that went through its whole ring before the first command has no creation to keep.
+        if phys.create_end.get() == 0 && record.contains(field::COMMAND) && phys.end < phys.limit {
             phys.create_end = phys.end;
             phys.begin = phys.end;
         }
@@ -192,7 +226,10 @@ impl History {
         let phys = HistoryPhys::load(meta, object).within(|| "history")?;
         for (mut at, end) in [(0, phys.create_end.get()), (phys.begin.get(), phys.end.get())] {
             while at + 8 <= end {
-                let length = phys.record_length(meta, object, at)?;
+                let length = match phys.record_length(meta, object, at) {
+                    Err(error) if error.kind() == ErrorKind::Corrupt => break,
+                    other => other?,
+                };
                 if at + 8 + length > end {
                     break;
                 }
@@ -265,9 +302,12 @@ mod tests {
         };
         assert!(phys(500, 128 << 10, 500, 9000).is_ok());
         assert!(phys(500, 128 << 10, 1 << 40, (1 << 40) + 9000).is_ok());
+        // No ring any more.
+        assert_eq!(phys(300 << 10, 128 << 10, 300 << 10, 400 << 10).unwrap().place(390 << 10), 390 << 10);
         for (create_end, limit, begin, end) in [
             (100 << 10, 128 << 10, 100 << 10, 220 << 10),
-            (500, 500, 500, 500),
+            (500, 0, 500, 500),
+            (500, 400, 500, 1 << 41),
             (0, u64::MAX, 0, 9000),
             (500, 128 << 10, 9000, 500),
             (500, 128 << 10, u64::MAX - 8, u64::MAX),

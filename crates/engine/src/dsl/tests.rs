@@ -666,6 +666,43 @@ fn history_is_a_ring_that_keeps_the_creation() {
     rig.check();
 }
 
+/// ztest records thousands of events before the first command. The end of that command then lies behind the ring's, and a history
+/// whose ring is shorter than nothing stopped the group, and so the pool.
+#[test]
+fn a_history_without_a_ring_does_not_stop_the_pool() {
+    let rig = rig();
+    rig.create();
+    let dsl = rig.dsl();
+    let object = dsl.meta.mos.zap_u64(1, "history").unwrap().unwrap();
+    let count = || rig.dsl().history.read(&rig.dsl().meta).unwrap().len();
+    let command = |text: &str| {
+        rig.dsl().record_command(text.into(), 0).unwrap();
+        rig.next_txg();
+    };
+    let set = |words: [u64; 5]| {
+        let bonus: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        rig.dsl().queue_task(move |dsl, tx| dsl.meta.mos.set_bonus(object, &bonus, tx)).unwrap();
+        rig.next_txg();
+    };
+    // As OpenZFS left one: the creation, limit, begin, end, lost. Records are appended, and are found.
+    set([300 << 10, 128 << 10, 300 << 10, 300 << 10, 0]);
+    let before = count();
+    command("zfs create pool/a");
+    command("zfs create pool/b");
+    assert_eq!(count(), before + 2);
+    // As nobody leaves one: nothing is written, and the groups go on.
+    set([500, 0, 500, 500, 0]);
+    command("zfs create pool/c");
+    rig.check();
+    // No creation is kept where the ring was full before the first command.
+    set([0, 128 << 10, 400 << 10, 400 << 10, 0]);
+    command("zfs create pool/d");
+    command("zfs create pool/e");
+    assert_eq!(count(), 2);
+    assert_eq!(dsl.meta.mos.bonus(object).unwrap()[..8], [0; 8]);
+    rig.check();
+}
+
 /// A pointer to a block that does not exist: only its sizes and its birth count.
 fn pointer(birth: u64, sectors: u64) -> BlkPtr {
     let dva = ondisk::dva::Dva::new(0, birth << 20, sectors * 512);
