@@ -127,3 +127,22 @@ fn files_that_cannot_be_read_are_named() {
     assert!(rig.ok("zpool status -v tank").contains(&format!("        {}\n", kept.display())), "found again");
     rig.ok("zpool export tank");
 }
+
+#[test]
+fn an_image_that_was_truncated_is_named() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 128 * MIB);
+    rig.ok("zpool create -O mountpoint=none tank @a.img");
+    rig.ok("zpool export tank");
+    fs::rename(rig.path("a.img"), rig.path("b.img")).unwrap();
+    let image = fs::OpenOptions::new().write(true).open(rig.path("b.img")).unwrap();
+    image.set_len(127 * MIB).unwrap();
+    let list = rig.run("zpool import -d @b.img").out;
+    assert!(list.contains(" state: UNAVAIL") && list.contains(&format!("{}  UNAVAIL  corrupted data", rig.text("b.img"))), "{list}");
+    let said = rig.run("zpool import -d @b.img tank");
+    let message = format!("{} has been truncated: its 133169152 bytes lack", rig.text("b.img"));
+    assert!(said.code != 0 && said.err.contains("one or more devices is currently unavailable") && said.err.contains(&message), "{said:?}");
+    image.set_len(128 * MIB).unwrap();
+    rig.ok("zpool import -d @b.img tank");
+    rig.ok("zpool export tank");
+}
