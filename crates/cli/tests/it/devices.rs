@@ -76,3 +76,73 @@ fn log_devices_come_and_go_under_a_mount() {
     rig.ok("zpool export tank");
     rig.zdb(&["a.img", "b.img", "d.img"]);
 }
+
+/// Overwrites what begins with `mark` in an image.
+fn damage(rig: &Rig, image: &str, mark: &[u8]) {
+    let path = rig.path(image);
+    let mut bytes = fs::read(&path).unwrap();
+    let places: Vec<usize> = (0..bytes.len()).step_by(512).filter(|at| bytes[*at..].starts_with(mark)).collect();
+    assert!(!places.is_empty(), "it is on disk as it is");
+    places.iter().for_each(|at| bytes[*at..*at + 512].fill(0x5a));
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 96 * MIB);
+    rig.ok("zpool create -O compression=off -O mountpoint=@mnt tank @a.img");
+    rig.ok("zfs create tank/b");
+    let contents = |mark: &str| mark.bytes().cycle().take(300_000).collect::<Vec<u8>>();
+    // Block sizes that the marks do not divide, so that only the first block begins with one.
+    for (name, mark) in [("gone", "this one will be removed."), ("over", "this is written over...."), ("b/kept", "this stays as it is......")] {
+        fs::write(rig.path(&format!("mnt/{name}")), contents(mark)).unwrap();
+    }
+    rig.ok("zpool export tank");
+    for mark in ["this one will be removed.", "this is written over....", "this stays as it is......"] {
+        damage(&rig, "a.img", mark.as_bytes());
+    }
+    rig.ok("zpool import -d @a.img tank");
+    assert!(rig.ok("zpool status -v tank").contains("errors: No known data errors"), "nothing was read yet");
+    let (gone, over, kept) = (rig.path("mnt/gone"), rig.path("mnt/over"), rig.path("mnt/b/kept"));
+    for path in [&gone, &over, &kept] {
+        assert_eq!(fs::read(path).unwrap_err().raw_os_error(), Some(5), "{path:?}");
+    }
+    let status = rig.ok("zpool status -v tank");
+    assert!(status.contains("experienced an error resulting in data\n\tcorruption.  Applications may be affected."), "{status}");
+    for path in [&gone, &over, &kept] {
+        assert!(status.contains(&format!("        {}\n", path.display())), "{status}");
+    }
+    assert!(rig.ok("zpool status tank").contains("errors: 3 data errors, use '-v' for a list"));
+    fs::remove_file(&gone).unwrap();
+    fs::write(&over, contents("new")).unwrap();
+    rig.ok("zpool sync tank");
+    let status = rig.ok("zpool status -v tank");
+    assert!(status.contains(&format!("        {}\n", kept.display())), "{status}");
+    assert!(!status.contains("mnt/gone") && !status.contains("mnt/over"), "{status}");
+    assert!(rig.ok("zpool status tank").contains("errors: 1 data errors, use '-v' for a list"));
+    rig.ok("zpool clear tank");
+    assert!(rig.ok("zpool status tank").contains("errors: No known data errors"));
+    assert_eq!(fs::read(&kept).unwrap_err().raw_os_error(), Some(5));
+    assert!(rig.ok("zpool status -v tank").contains(&format!("        {}\n", kept.display())), "found again");
+    rig.ok("zpool export tank");
+}
+
+#[test]
+fn an_image_that_was_truncated_is_named() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 128 * MIB);
+    rig.ok("zpool create -O mountpoint=none tank @a.img");
+    rig.ok("zpool export tank");
+    fs::rename(rig.path("a.img"), rig.path("b.img")).unwrap();
+    let image = fs::OpenOptions::new().write(true).open(rig.path("b.img")).unwrap();
+    image.set_len(127 * MIB).unwrap();
+    let list = rig.run("zpool import -d @b.img").out;
+    assert!(list.contains(" state: UNAVAIL") && list.contains(&format!("{}  UNAVAIL  corrupted data", rig.text("b.img"))), "{list}");
+    let said = rig.run("zpool import -d @b.img tank");
+    let message = format!("{} has been truncated: its 133169152 bytes lack", rig.text("b.img"));
+    assert!(said.code != 0 && said.err.contains("one or more devices is currently unavailable") && said.err.contains(&message), "{said:?}");
+    image.set_len(128 * MIB).unwrap();
+    rig.ok("zpool import -d @b.img tank");
+    rig.ok("zpool export tank");
+}

@@ -59,6 +59,9 @@ impl Pool {
                 leaf.clear_errors();
             }
         }
+        if device.is_none() {
+            self.context.io.lost.forget();
+        }
         self.vdevs.gate().clear();
     }
 

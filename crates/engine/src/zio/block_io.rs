@@ -12,6 +12,7 @@ use super::compress_stage::ShapeRules;
 use super::devices::{BlockDevice, BlockDevices};
 use super::executor::Executor;
 use super::free::BlockTables;
+use super::lost::LostBlocks;
 use crate::alloc::{Allocator, ClassKind, Request};
 use crate::bail;
 use crate::error::Result;
@@ -88,6 +89,8 @@ pub struct BlockIo {
     tables: OnceLock<Weak<dyn BlockTables>>,
     /// What was done.
     pub counters: BlockCounters,
+    /// Blocks of which no copy was right.
+    pub lost: LostBlocks,
 }
 
 impl BlockIo {
@@ -105,6 +108,7 @@ impl BlockIo {
             writable: AtomicBool::new(false),
             tables: OnceLock::new(),
             counters: BlockCounters::default(),
+            lost: LostBlocks::default(),
         })
     }
 

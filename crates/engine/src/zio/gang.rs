@@ -68,7 +68,7 @@ impl BlockIo {
                 is_valid.then_some((length, found.byteswap))
             })
         };
-        let header = self.read_verified(pointer.dvas(), size, &|header| Ok(parts(header).is_some()), at, intent)?;
+        let header = self.read_verified(pointer, size, &|header| Ok(parts(header).is_some()), at, intent)?;
         let Some((length, swapped)) = parts(&header) else { bail!(Checksum, "block {at}: gang header") };
         let mut found = Vec::new();
         for bp in pieces(&header[..length], swapped) {

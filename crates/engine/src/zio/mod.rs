@@ -36,6 +36,7 @@ mod free;
 mod gang;
 mod log_room;
 mod log_write;
+mod lost;
 mod read;
 mod spaces;
 mod write;
@@ -48,6 +49,7 @@ pub use devices::{BlockDevice, BlockDevices, SharedVdevs};
 pub use executor::Executor;
 pub use free::BlockTables;
 pub use log_room::LogRoom;
+pub use lost::LostBlocks;
 pub use read::WhileThere;
 
 /// Which block of which object this is: for error messages and for the verifier of some checksums.

@@ -127,7 +127,7 @@ impl BlockIo {
     pub(super) fn read_plain(&self, data: &DataPointer, at: &Bookmark, intent: Intent<'_>) -> Result<Vec<u8>> {
         let salt = self.salt();
         let verify = |bytes: &[u8]| checksum_stage::verify(data, bytes, &salt);
-        self.read_verified(data.dvas(), data.physical_size as usize, &verify, at, intent)
+        self.read_verified(data, data.physical_size as usize, &verify, at, intent)
     }
 
     fn unpack(embedded: &EmbeddedPointer, at: &Bookmark) -> Result<Vec<u8>> {
@@ -160,10 +160,10 @@ impl BlockIo {
         Ok(physical)
     }
 
-    /// `size` bytes from the first of `dvas` that has some for which `verify` holds. Heals the others, as far as that is intended.
+    /// `size` bytes from the first place of `data` that has some for which `verify` holds. Heals the others, as far as that is intended.
     pub(super) fn read_verified(
         &self,
-        dvas: &[Dva],
+        data: &DataPointer,
         size: usize,
         verify: &dyn Fn(&[u8]) -> Result<bool>,
         at: &Bookmark,
@@ -172,7 +172,7 @@ impl BlockIo {
         let mut bytes = vec![0; size];
         let mut damages = Vec::new();
         let mut worst: Option<Error> = None;
-        for dva in dvas {
+        for dva in data.dvas() {
             let tried = self.device(*dva).and_then(|device| {
                 let wrong = match device.read(dva.offset, &mut bytes) {
                     Ok(_) if verify(&bytes)? => return Ok(true),
@@ -205,6 +205,7 @@ impl BlockIo {
         let mut lost = || {
             self.blame(&damages);
             self.counters.lost_blocks.add(1);
+            self.lost.note(at, data.physical_birth);
         };
         match intent {
             Intent::Needed => lost(),

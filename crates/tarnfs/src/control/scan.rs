@@ -15,8 +15,9 @@ use engine::host::RealHost;
 use engine::pool::config::{PoolConfig, PoolState as LabelState};
 use engine::pool::examine::{Examined, examine};
 use engine::pool::import::{Candidate, discover};
-use engine::vdev::{VdevConfig, VdevKind as EngineKind};
+use engine::vdev::{VdevConfig, VdevKind as EngineKind, key};
 use ondisk::feature::{Feature, FeatureFlags, Support};
+use ondisk::label;
 
 use super::auxiliary::AuxiliaryStatus;
 use super::request::{AllocationClass, PoolScan, VdevKind};
@@ -209,12 +210,31 @@ fn unsupported(config: &PoolConfig) -> Vec<UnsupportedFeature> {
     unknown.map(|guid| UnsupportedFeature { guid, description: String::new() }).collect()
 }
 
+/// How many bytes a device lacks that is smaller than its labels say: an image that was truncated, a partition made smaller.
+fn cut_off(candidate: &Candidate, leaf: &VdevConfig) -> Option<u64> {
+    let device = candidate.devices.iter().find(|device| device.guid == leaf.guid)?;
+    let top = candidate.vdev_tree.children.iter().find(|top| top.leaves().iter().any(|other| other.guid == leaf.guid))?;
+    let room = label::data_bytes(device.disk.size_bytes()).unwrap_or(0);
+    Some(top.number(key::ASIZE).saturating_sub(room)).filter(|lacking| *lacking != 0)
+}
+
+/// The devices that have been cut off, in words.
+pub(super) fn devices_cut_off(candidate: &Candidate) -> Vec<String> {
+    let words = |leaf: &VdevConfig, lacking| {
+        let device = candidate.devices.iter().find(|device| device.guid == leaf.guid)?;
+        Some(format!("{} has been truncated: its {} bytes lack {lacking} or more", device.disk.name(), device.disk.size_bytes()))
+    };
+    let leaves = candidate.vdev_tree.leaves();
+    leaves.into_iter().filter_map(|leaf| words(leaf, cut_off(candidate, leaf)?)).collect()
+}
+
 fn found_leaf(candidate: &Candidate, leaf: &VdevConfig) -> LeafStatus {
     let device = candidate.devices.iter().find(|device| device.guid == leaf.guid);
     let (state, aux) = match device {
         _ if leaf.flag("offline") => (VdevState::Offline, VdevAux::None),
         _ if leaf.flag("removed") => (VdevState::Removed, VdevAux::None),
         None => (VdevState::CantOpen, VdevAux::OpenFailed),
+        Some(_) if cut_off(candidate, leaf).is_some() => (VdevState::CantOpen, VdevAux::TooSmall),
         Some(_) if leaf.flag("faulted") => (VdevState::Faulted, VdevAux::External),
         Some(_) if leaf.flag("degraded") => (VdevState::Degraded, VdevAux::TooManyErrors),
         Some(_) => (VdevState::Healthy, VdevAux::None),

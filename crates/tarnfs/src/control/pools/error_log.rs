@@ -1,4 +1,5 @@
-//! What the pool's logs of damaged blocks name: `zpool status`, and with `-v` the files.
+//! What the pool's logs of damaged blocks name: `zpool status`, and with `-v` the files. What was found since the import is in memory only
+//! ([`engine::zio::LostBlocks`]); of that, what has been removed or written over since is not named any more.
 //!
 //! # On disk
 //! Two ZAPs that the MOS's directory names. Without `head_errlog` a key is `dataset:object:level:block` in hexadecimal digits. With it
@@ -26,6 +27,9 @@ const NAMES_MAX: usize = 1000;
 /// Paths deeper than this are taken for a circle.
 const DEPTH_MAX: usize = 4096;
 
+/// Object, level, number in the level, birth.
+type Block = [u64; 4];
+
 /// The logs there are.
 fn logs(dsl: &Dsl) -> Result<Vec<u64>> {
     let mut found = Vec::new();
@@ -52,10 +56,37 @@ pub(super) fn count(pool: &Pool) -> Result<u64> {
             count += dsl.meta.mos.zap_count(log)?;
         }
     }
+    for (dataset, block) in found_since(pool) {
+        if !holders(dsl, dataset, block).is_empty() && !is_logged(dsl, dataset, block)? {
+            count += 1;
+        }
+    }
     Ok(count)
 }
 
-fn numbers(name: &str) -> Option<[u64; 4]> {
+/// Dataset and block (object, level, number, birth) of what was needed since the import and could not be read.
+fn found_since(pool: &Pool) -> impl Iterator<Item = (u64, Block)> {
+    let lost = pool.engine().context.io.lost.all();
+    lost.into_iter().map(|(at, birth)| (at.objset, [at.object, u64::from(at.level.unsigned_abs()), at.block, birth]))
+}
+
+/// One of the logs on disk names the block too.
+fn is_logged(dsl: &Dsl, dataset: u64, [object, level, block, birth]: Block) -> Result<bool> {
+    for log in logs(dsl)? {
+        let there = if is_by_head(dsl) {
+            let blocks = dsl.meta.mos.zap_u64(log, &format!("{dataset:x}"))?;
+            blocks.map(|blocks| dsl.meta.mos.zap_contains(blocks, &format!("{object:x}:{level:x}:{block:x}:{birth:x}"))).transpose()?
+        } else {
+            Some(dsl.meta.mos.zap_contains(log, &format!("{dataset:x}:{object:x}:{level:x}:{block:x}"))?)
+        };
+        if there == Some(true) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn numbers(name: &str) -> Option<Block> {
     let parts: Vec<u64> = name.split(':').map(|part| u64::from_str_radix(part, 16)).collect::<std::result::Result<_, _>>().ok()?;
     parts.try_into().ok()
 }
@@ -77,11 +108,14 @@ pub(super) fn names(pool: &Pool, mounts: &[Mount]) -> Result<Vec<String>> {
             }
         }
     }
+    for (dataset, block) in found_since(pool) {
+        damaged.extend(holders(dsl, dataset, block).into_iter().map(|dataset| (dataset, block[0])));
+    }
     Ok(damaged.into_iter().take(NAMES_MAX).map(|(dataset, object)| name_of(dsl, mounts, dataset, object)).collect())
 }
 
 /// Which of a head and its snapshots still have a block; the head where that cannot be found out.
-fn holders(dsl: &Arc<Dsl>, head: u64, [object, level, block, birth]: [u64; 4]) -> Vec<u64> {
+fn holders(dsl: &Arc<Dsl>, head: u64, [object, level, block, birth]: Block) -> Vec<u64> {
     let has = |dataset: &Arc<Dataset>| -> Result<bool> {
         let pointer = dsl.objset(dataset)?.hold(object)?.block_pointer(block)?;
         Ok(pointer.physical_birth() == birth)

@@ -58,6 +58,11 @@ impl Pools {
             return Pool::rewind_dry(candidate, options).map(|rewound| rewound.map(in_words)).map_err(|error| import_failure(&error));
         }
         let (pool, rewound) = match Pool::import_rewound(candidate, options.clone()) {
+            // The error says what could not be read; nobody guesses from that what to do.
+            Err(_) if !scan::devices_cut_off(candidate).is_empty() => {
+                let message = format!("one or more devices is currently unavailable\n\t{}", scan::devices_cut_off(candidate).join("\n\t"));
+                return Err(Failure::with(FailureKind::NoReplicas, message));
+            }
             Err(error) if rewind == Rewind::No => return Err(with_advice(import_failure(&error), candidate, options)),
             other => other.map_err(|error| import_failure(&error))?,
         };
