@@ -12,7 +12,7 @@
 //! # Path
 //! The map is set by pool when it is opened; zio asks [`VdevTree::resolve`] for whatever it reads or frees.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ondisk::dva::Dva;
 use ondisk::indirect::Mapping;
@@ -30,6 +30,8 @@ const WAYS_MAX: usize = 4096;
 #[derive(Debug, Default)]
 pub struct IndirectMap {
     runs: Vec<Mapping>,
+    /// Where the runs were moved to, in order; made when somebody asks.
+    targets: OnceLock<Vec<Dva>>,
 }
 
 impl IndirectMap {
@@ -48,6 +50,18 @@ impl IndirectMap {
     /// How many runs there are.
     pub fn runs(&self) -> usize {
         self.runs.len()
+    }
+
+    /// Something was moved to where `dva` begins.
+    fn leads_to(&self, dva: Dva) -> bool {
+        let targets = self.targets.get_or_init(|| {
+            let mut targets: Vec<Dva> = self.runs.iter().map(|run| run.target).collect();
+            targets.sort_unstable_by_key(|target| (target.vdev, target.offset));
+            targets
+        });
+        let after = targets.partition_point(|target| (target.vdev, target.offset) <= (dva.vdev, dva.offset));
+        let before = after.checked_sub(1).map(|index| targets[index]);
+        before.is_some_and(|target| target.vdev == dva.vdev && dva.offset - target.offset < target.allocated)
     }
 
     /// The places to which a range was moved, one step on.
@@ -106,6 +120,11 @@ impl VdevTree {
             }
             steps_left -= 1;
         }
+    }
+
+    /// Was something moved from a removed vdev to where `dva` begins? What is there may be known by another address too.
+    pub fn was_moved_to(&self, dva: Dva) -> bool {
+        self.tops().iter().any(|top| *top.kind() == VdevKind::Indirect && top.map().is_some_and(|map| map.leads_to(dva)))
     }
 
     /// A removed vdev, to read what was on it.

@@ -94,6 +94,10 @@ pub trait BlockDevices: Send + Sync {
     fn resolve(&self, dva: Dva) -> Result<Vec<Dva>> {
         Ok(vec![dva])
     }
+    /// Was something moved from a removed vdev to where an address begins?
+    fn was_moved_to(&self, _dva: Dva) -> bool {
+        false
+    }
     /// As [`BlockDevices::resolve`], of an address that is being freed: what it needed of the maps of removed vdevs is not
     /// needed any more.
     fn resolve_to_free(&self, dva: Dva) -> Result<Vec<Dva>> {
@@ -265,6 +269,10 @@ impl BlockDevices for SharedVdevs {
 
     fn resolve(&self, dva: Dva) -> Result<Vec<Dva>> {
         self.0.resolve(dva, &mut |_, _| ())
+    }
+
+    fn was_moved_to(&self, dva: Dva) -> bool {
+        self.0.was_moved_to(dva)
     }
 
     fn resolve_to_free(&self, dva: Dva) -> Result<Vec<Dva>> {

@@ -24,6 +24,12 @@ impl BlockIo {
         Ok(spaces)
     }
 
+    /// May the block be known by another address too, in a snapshot? So it is where it was moved from a removed vdev, and OpenZFS has since put
+    /// the new address into a pointer.
+    pub fn may_have_other_address(&self, bp: &BlkPtr) -> bool {
+        bp.dvas().any(|dva| self.devices().was_moved_to(dva))
+    }
+
     fn collect_spaces(&self, data: &DataPointer, at: &Bookmark, depth: usize, spaces: &mut Vec<Dva>) -> Result<()> {
         if depth > 8 || spaces.len() > SPACES_MAX {
             bail!(Corrupt, "block {at}: gang block of too many pieces");
