@@ -22,8 +22,12 @@ use crate::mounted::tarn;
 
 /// The name that it gives its pool, and looks for.
 const POOL: &str = "ztest";
-/// Mirrors instead of RAID-Z.
-const LAYOUT: [&str; 6] = ["-K", "raidz", "-r", "1", "-m", "2"];
+/// No RAID-Z.
+const LAYOUT: [&str; 4] = ["-K", "raidz", "-r", "1"];
+/// Mirrors instead.
+const MIRRORS: [&str; 2] = ["-m", "2"];
+/// The pool has been split or reduced to single disks. Who says then that it has mirrors has it damage the only copy of everything.
+const SINGLE: [&str; 2] = ["-m", "1"];
 /// The pool that is there, and nobody is killed: one who dies while he splits the pool leaves it without some of its disks.
 const AGAIN: [&str; 3] = ["-E", "-k", "0"];
 /// Devices of its own, with a `/dev/zfs` that is none, and then the command.
@@ -52,7 +56,7 @@ pub(crate) fn run(seconds: u64) -> Result<()> {
         println!("ztest {}: {}", more.join(" "), said.lines().last().unwrap_or("it says nothing").trim());
         Ok(())
     };
-    ztest(&[])?;
+    ztest(&MIRRORS)?;
     tarn.check("as ztest left it")?;
     tarn.run(&["zpool", "import", "-N", "-f", "-d", &images.display().to_string(), POOL])?;
     tarn.run(&["zfs", "create", "-o", &format!("mountpoint={}", mount.display()), "ztest/ours"])?;
@@ -61,7 +65,8 @@ pub(crate) fn run(seconds: u64) -> Result<()> {
     fs::remove_dir_all(mount.join("crates/cli"))?;
     tarn.run(&["zpool", "export", POOL])?;
     tarn.check("after we wrote it")?;
-    ztest(&AGAIN)?;
+    let layout = if tarn.has_single_disks()? { SINGLE } else { MIRRORS };
+    ztest(&[&layout[..], &AGAIN].concat())?;
     tarn.check("after ztest went on with it")?;
     fs::remove_dir_all(&directory)?;
     Ok(())
@@ -74,11 +79,20 @@ struct Tarn {
 }
 
 impl Tarn {
-    fn run(&self, words: &[&str]) -> Result<()> {
+    /// Is a top-level vdev one disk?
+    fn has_single_disks(&self) -> Result<bool> {
+        let output = self.run(&["zdb", "-e", "-p", &self.images.display().to_string(), "-C", POOL])?;
+        // The tree is shown by indentation: the root, top-level vdevs, disks.
+        let types: Vec<(usize, &str)> = output.lines().filter_map(|line| Some((line.find("type: ")?, line.trim()))).collect();
+        let top = types.iter().map(|(indentation, _)| *indentation).filter(|indentation| Some(*indentation) > types.first().map(|first| first.0)).min();
+        Ok(types.iter().any(|(indentation, kind)| Some(*indentation) == top && *kind == "type: 'file'"))
+    }
+
+    fn run(&self, words: &[&str]) -> Result<String> {
         let output = Command::new(&self.program).args(words).env("TARN_SOCKET", &self.socket).output()?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         ensure!(output.status.success(), "tarn {}: {}\n{}{}", words.join(" "), output.status, text(&output.stdout), text(&output.stderr));
-        Ok(())
+        Ok(text(&output.stdout))
     }
 
     /// Our checker, and for comparison the real zdb.
