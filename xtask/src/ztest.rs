@@ -102,7 +102,8 @@ impl Tarn {
         let mut images = Vec::new();
         for entry in fs::read_dir(&self.images)? {
             let path = entry?.path();
-            if is_image(&path) {
+            // A disk that was removed has no labels any more, and the real zdb minds.
+            if is_image(&path) && self.run(&["zdb", "-l", &path.display().to_string()]).is_ok() {
                 images.push(path);
             }
         }
