@@ -51,7 +51,7 @@ pub(super) struct Inode {
     pub(super) ranges: RangeLock,
     /// guards: what sequential reading was foreseen
     pub(super) read_ahead: Mutex<ReadAhead>,
-    /// How often it was changed since it is in memory; its access time does not count.
+    /// When it was changed last, by the table's clock; its access time does not count.
     pub(super) changes: AtomicU64,
     /// The kernel has handed over contents, and may be about to tell the times that go with them.
     pub(super) times_owed: AtomicBool,
@@ -90,8 +90,9 @@ impl Inode {
 
     /// Locks the attributes for a change in `tx`.
     pub(super) fn edit<'a>(&'a self, fs: &'a FileSystem, tx: &'a Tx) -> Editor<'a> {
-        self.changes.fetch_add(1, Ordering::AcqRel);
-        self.edit_quietly(fs, tx)
+        let editor = self.edit_quietly(fs, tx);
+        self.changes.store(fs.inodes.tick(), Ordering::Release);
+        editor
     }
 
     /// As [`Inode::edit`], for a change that is no reason to do anything again.

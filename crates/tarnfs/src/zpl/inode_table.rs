@@ -21,7 +21,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use engine::arc::{BlockCache, Held};
 use ondisk::sa::Attribute;
@@ -57,6 +57,8 @@ struct Shard {
     leaving: HashMap<InodeNumber, u64>,
     /// How many inodes left.
     departures: u64,
+    /// When one of those that left was changed last: whoever comes (back) may have been.
+    gone_at: u64,
     /// What `known` weighs.
     held: Held,
 }
@@ -77,11 +79,14 @@ pub(super) struct InodeTable {
     shards: [Mutex<Shard>; SHARDS],
     /// Which shard gives up inodes next.
     hand: AtomicUsize,
+    /// How many changes there have been: what was changed later has a larger number.
+    clock: AtomicU64,
 }
 
 impl Shard {
     /// Puts an inode into the table as a whole.
-    fn put(&mut self, mut inode: Inode) -> Arc<Inode> {
+    fn put(&mut self, mut inode: Inode, changed_at: u64) -> Arc<Inode> {
+        inode.changes = changed_at.into();
         let references = match self.known.get(&inode.object) {
             Some(Known::Number { references, times_owed, changes }) => {
                 inode.changes = (*changes).into();
@@ -114,6 +119,11 @@ impl Shard {
 
     fn remove(&mut self, object: InodeNumber) -> Option<Known> {
         let known = self.known.remove(&object);
+        match &known {
+            Some(Known::Whole(inode)) => self.gone_at = self.gone_at.max(inode.changes.load(Ordering::Acquire)),
+            Some(Known::Number { changes, .. }) => self.gone_at = self.gone_at.max(*changes),
+            None => {}
+        }
         if matches!(known, Some(Known::Whole(_))) {
             self.departures += 1;
             self.whole -= 1;
@@ -164,8 +174,18 @@ fn as_number(inode: &Arc<Inode>, tables: &SaTables) -> Option<Known> {
 
 impl InodeTable {
     pub(super) fn new(cache: &BlockCache) -> Self {
-        let shard = || Shard { known: HashMap::new(), order: VecDeque::new(), tickets: 0, whole: 0, leaving: HashMap::new(), departures: 0, held: cache.hold(0) };
-        InodeTable { shards: std::array::from_fn(|_| Mutex::new(shard())), hand: AtomicUsize::new(0) }
+        let shard = || Shard { known: HashMap::new(), order: VecDeque::new(), tickets: 0, whole: 0, leaving: HashMap::new(), departures: 0, gone_at: 0, held: cache.hold(0) };
+        InodeTable { shards: std::array::from_fn(|_| Mutex::new(shard())), hand: AtomicUsize::new(0), clock: AtomicU64::new(1) }
+    }
+
+    /// The time of a change.
+    pub(super) fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// The time of the last change.
+    pub(super) fn now(&self) -> u64 {
+        self.clock.load(Ordering::Acquire)
     }
 
     fn shard(&self, object: InodeNumber) -> &Mutex<Shard> {
@@ -197,7 +217,7 @@ impl InodeTable {
                 known.references.fetch_add(1, Ordering::AcqRel);
                 known.clone()
             }
-            _ => shard.put(inode),
+            _ => shard.put(inode, self.now()),
         }
     }
 
@@ -208,7 +228,8 @@ impl InodeTable {
             inode.references.fetch_add(1, Ordering::AcqRel);
             return Some(inode.clone());
         }
-        (shard.departures == departures).then(|| shard.put(inode))
+        let changed_at = shard.gone_at;
+        (shard.departures == departures).then(|| shard.put(inode, changed_at))
     }
 
     /// One more of the kernel's references to an inode that the caller has.

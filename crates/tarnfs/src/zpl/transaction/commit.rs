@@ -104,15 +104,23 @@ impl Transaction {
         for (id, node) in &self.nodes {
             if let Some(base) = &node.base {
                 base.check_rules(fs, *id)?;
-                if node.depends {
-                    base.check_unchanged(fs, *id)?;
-                }
             }
             if node.patch.exists && node.base.is_some() {
                 fs.check_quota_before_commit(&*fs.inode(*id)?)?;
             }
             if node.base.is_none() || node.attributes.uid.is_some() || node.attributes.gid.is_some() {
                 fs.check_owner_before_commit(node.stat.uid, node.stat.gid, node.base.is_none().then_some(node.stat.project))?;
+            }
+        }
+        self.check_seen_unchanged()
+    }
+
+    /// Is everything as it was seen? The gate is closed.
+    pub(super) fn check_seen_unchanged(&self) -> Result<()> {
+        let fs = &self.fs;
+        for (id, node) in self.nodes.iter().filter(|(_, node)| node.depends) {
+            if let Some(base) = &node.base {
+                base.check_unchanged(fs, *id)?;
             }
         }
         for ((directory, name), found) in &self.seen {

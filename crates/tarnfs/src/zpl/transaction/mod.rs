@@ -9,7 +9,8 @@
 //!
 //! *Conflicts* are found by what was seen: a name that was looked up must still name the same file, or nothing; a file that was
 //! read or changed must not have changed since it was first looked at, nor a directory that was listed or removed. Who comes second
-//! gets [`engine::error::ErrorKind::Conflict`], and begins anew. Reading finds conflicts too, so that nothing impossible is seen.
+//! gets [`engine::error::ErrorKind::Conflict`], and begins anew. Reading finds conflicts too, so that nothing impossible is seen: what is looked at
+//! for the first time and was changed since all the rest was seen is a reason to find out whether that rest is still so.
 //!
 //! What can go wrong is found before the first change: room, limits, names, marks. Should one of the changes fail all the same
 //! (a block of a directory cannot be read), the group is given up, and with it the pool is suspended: the disk has the state before.
@@ -75,6 +76,8 @@ pub struct Transaction {
     /// What the file system was seen to have under a name.
     seen: BTreeMap<(InodeNumber, Vec<u8>), Option<InodeNumber>>,
     next: NodeId,
+    /// All that was seen was so at this time, by the clock of the inode table.
+    seen_at: u64,
     /// What the patches take.
     bytes: u64,
     bytes_max: u64,
@@ -102,6 +105,7 @@ impl FileSystem {
             names: Vec::new(),
             seen: BTreeMap::new(),
             next: OWN,
+            seen_at: 0,
             bytes: 0,
             bytes_max: tunables.transaction_bytes_max.min(tunables.dirty_bytes_max / 4),
             names_max: tunables.transaction_names_max,
@@ -172,9 +176,24 @@ impl Transaction {
             }
             self.check_seen()?;
             let node = Node::of(&self.fs, id)?;
+            let changed_at = node.changed_at();
             self.nodes.insert(id, node);
+            self.look_again(changed_at)?;
         }
         Ok(self.nodes.get_mut(&id).expect("it was put there"))
+    }
+}
+
+impl Transaction {
+    /// Something was seen that was changed at this time: what was seen before must still be so, or never was there together with it.
+    fn look_again(&mut self, changed_at: u64) -> Result<()> {
+        if changed_at > self.seen_at {
+            let fs = self.fs.clone();
+            let _alone = fs.gate.close();
+            self.check_seen_unchanged()?;
+            self.seen_at = fs.inodes.now();
+        }
+        Ok(())
     }
 }
 

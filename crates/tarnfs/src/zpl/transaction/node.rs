@@ -36,7 +36,7 @@ pub(super) struct Node {
 /// What a file of the file system was when a transaction first looked at it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Base {
-    /// How often it had been changed.
+    /// When it had been changed last.
     changes: u64,
     /// Marks that forbid changes.
     marks: u64,
@@ -82,7 +82,7 @@ pub(super) struct Patch {
 impl Node {
     /// A file of the file system.
     pub(super) fn of(fs: &FileSystem, inode: InodeNumber) -> Result<Node> {
-        // The count first: a change in between is a conflict, not something unseen.
+        // The time first: a change in between is a conflict, not something unseen.
         let changes = fs.inode(inode)?.changes.load(Ordering::Acquire);
         let stat = fs.lookup_inode(inode)?;
         // Nobody else holds it in memory if it was loaded just now.
@@ -93,6 +93,11 @@ impl Node {
         }
         let base = Base { changes, marks: stat.flags & MARKS, parent: stat.parent, links: stat.links, project: stat.project };
         Ok(Node { base: Some(base), ..Node::new(stat) })
+    }
+
+    /// When the file system's file had been changed last.
+    pub(super) fn changed_at(&self) -> u64 {
+        self.base.map_or(0, |base| base.changes)
     }
 
     /// One that the transaction has made.

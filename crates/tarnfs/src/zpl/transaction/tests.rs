@@ -218,6 +218,45 @@ fn what_is_forbidden_meanwhile_is_a_conflict() {
     assert!(fs.objset().context().groups.failure().is_none());
 }
 
+/// A reader that was kept waiting between two files saw one as it was before a commit and the other as it was after it, and only its own commit
+/// would have told (found by the next test, on a busy machine).
+#[test]
+fn what_was_never_there_together_is_not_seen() {
+    let (_rig, fs) = new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| file(&fs, name, b"old"));
+    let change = |files: &[crate::InodeNumber], names: &[&[u8]]| {
+        let change = |tx: &mut Transaction| {
+            files.iter().try_for_each(|inode| tx.write(*inode, 0, b"new"))?;
+            let at = tx.root();
+            names.iter().try_for_each(|name| tx.create(at, name, 0o100_644, 0, &root()).map(drop))
+        };
+        fs.transaction(Durability::Soon, change).unwrap();
+    };
+    let mut tx = fs.begin().unwrap();
+    assert_eq!(tx.read(a, 0, 3).unwrap(), b"old");
+    change(&[a, b], &[]);
+    assert_eq!(kind(tx.read(b, 0, 3)), ErrorKind::Conflict);
+    // Names, too.
+    let mut tx = fs.begin().unwrap();
+    let at = tx.root();
+    assert_eq!(kind(tx.lookup(at, b"x")), ErrorKind::NotFound);
+    change(&[], &[b"x", b"y"]);
+    assert_eq!(kind(tx.lookup(at, b"y")), ErrorKind::Conflict);
+    // Or a file and a name.
+    let mut tx = fs.begin().unwrap();
+    assert_eq!(tx.read(a, 0, 3).unwrap(), b"new");
+    change(&[a], &[b"z"]);
+    assert_eq!(kind(tx.lookup(at, b"z")), ErrorKind::Conflict);
+    // What others do elsewhere does not matter, and is seen.
+    let mut tx = fs.begin().unwrap();
+    tx.write(a, 0, b"our").unwrap();
+    change(&[c], &[b"other"]);
+    assert_eq!(tx.read(c, 0, 3).unwrap(), b"new");
+    assert!(tx.lookup(at, b"other").is_ok());
+    tx.commit(Durability::Soon).unwrap();
+    assert_eq!(fs.read(a, 0, 3).unwrap(), b"our");
+}
+
 /// Two threads count in two files, others look: no count is lost, and nobody ever sees the two differ.
 #[test]
 #[allow(clippy::disallowed_methods)] // what is tested is what threads do to each other

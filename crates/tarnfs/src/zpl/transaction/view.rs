@@ -1,6 +1,7 @@
 //! Reading in a transaction.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 use engine::error::{ErrorKind, Result};
 use engine::{bail, error};
@@ -46,6 +47,8 @@ impl Transaction {
         if *before != found {
             bail!(Conflict, "{}: {:?} was changed by somebody else", self.fs.objset().name(), String::from_utf8_lossy(name));
         }
+        let changed_at = self.fs.inode(directory)?.changes.load(Ordering::Acquire);
+        self.look_again(changed_at)?;
         Ok(found)
     }
 
