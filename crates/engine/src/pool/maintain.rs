@@ -62,6 +62,7 @@ impl Pool {
         if device.is_none() {
             self.context.io.lost.forget();
         }
+        self.context.io.try_log_devices_again();
         self.vdevs.gate().clear();
     }
 

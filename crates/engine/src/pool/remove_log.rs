@@ -57,6 +57,7 @@ impl Pool {
         }
         let group = self.context.io.allocator().group(top.id() as u32)?;
         group.set_usable(false);
+        self.context.io.give_up_log_device(top.id() as u32);
         let removed = self.empty_log(&group).and_then(|()| {
             let (pool, gone, empty) = (self.clone(), top.clone(), group.clone());
             let check = move |_: &Arc<crate::dsl::Dsl>| check_empty(&empty);

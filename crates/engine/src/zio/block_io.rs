@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ondisk::blkptr::{BlkPtr, DataPointer};
 use ondisk::dva::Dva;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use super::compress_stage::ShapeRules;
 use super::devices::{BlockDevice, BlockDevices};
@@ -91,6 +91,8 @@ pub struct BlockIo {
     pub counters: BlockCounters,
     /// Blocks of which no copy was right.
     pub lost: LostBlocks,
+    /// Log devices that failed and are not used. guarded by its lock, which is a leaf
+    avoided: Mutex<Vec<u32>>,
 }
 
 impl BlockIo {
@@ -109,6 +111,7 @@ impl BlockIo {
             tables: OnceLock::new(),
             counters: BlockCounters::default(),
             lost: LostBlocks::default(),
+            avoided: Mutex::default(),
         })
     }
 
@@ -295,8 +298,22 @@ impl BlockIo {
                 && group.config().class == ClassKind::Log
             {
                 group.set_usable(false);
+                self.avoided.lock().push(dva.vdev);
             }
         }
+    }
+
+    /// Somebody has repaired what there was to repair: log devices that failed are used again.
+    pub fn try_log_devices_again(&self) {
+        let avoided = std::mem::take(&mut *self.avoided.lock());
+        for group in avoided.into_iter().filter_map(|vdev| self.allocator.group(vdev).ok()) {
+            group.set_usable(true);
+        }
+    }
+
+    /// A log device is on its way out: it is not tried again.
+    pub fn give_up_log_device(&self, vdev: u32) {
+        self.avoided.lock().retain(|avoided| *avoided != vdev);
     }
 
     /// Gives back the space of a block that this same txg allocated and that is in no tree.

@@ -223,6 +223,37 @@ fn with_log_device(breaks: bool) {
     pool.export().unwrap();
 }
 
+/// A log device that had failed once was not used again before the pool was imported again, whatever `zpool clear` said.
+#[test]
+fn a_log_device_that_was_repaired_is_used_again() {
+    let (disk, log) = (CutDisk::new(vec![0; DISK_BYTES]), CutDisk::new(vec![0; DISK_BYTES]));
+    let pool = create_on(&disk, Some(&log));
+    let fs = file_system(&pool);
+    let sync = |name: &str| {
+        let file = make(&fs, name);
+        fs.write(file, WriteMode::At(0), &[1; 5000], &Credentials::root()).unwrap();
+        fs.fsync(file).unwrap();
+    };
+    ["a", "b", "c"].into_iter().for_each(sync);
+    log.break_down();
+    ["d", "e", "f"].into_iter().for_each(sync);
+    log.mend();
+    let before = log.writes();
+    ["g", "h"].into_iter().for_each(sync);
+    assert_eq!(log.writes(), before, "nobody has said that it was repaired");
+    pool.clear_errors(None);
+    // Those on the way, and the first that finds a chain elsewhere.
+    pool.sync_all().unwrap();
+    for name in 0..40 {
+        sync(&format!("i{name}"));
+    }
+    assert!(log.writes() > before + 20, "{} writes after {before}", log.writes());
+    fs.release_all();
+    drop(fs);
+    check(&pool, "a log device that was repaired");
+    pool.export().unwrap();
+}
+
 #[test]
 fn a_log_device_takes_the_synchronous_writes() {
     with_log_device(false);

@@ -89,6 +89,11 @@ impl CutDisk {
         self.state.lock().broken = true;
     }
 
+    /// It is in order again.
+    pub(crate) fn mend(&self) {
+        self.state.lock().broken = false;
+    }
+
     /// The power goes now, unless it has gone before.
     pub(crate) fn cut(&self, seed: u64) -> Cut {
         let mut state = self.state.lock();
