@@ -244,6 +244,10 @@ impl Pool {
                 _ => zil.replay(&objset, &wait_synced, &zpl::VolumeReplay(&objset))?,
             };
             tracing::info!("{name}: {} records of the intent log were replayed, {} were of objects that are gone", replayed.records, replayed.passed_over);
+            if let Some(lost) = replayed.lost {
+                // `zpool history -i` tells it, however much later somebody asks.
+                self.engine.dsl.queue_task(move |dsl, tx| dsl.record_dataset_event(&dataset, "log replay", &lost, tx))?;
+            }
         }
         Ok(())
     }

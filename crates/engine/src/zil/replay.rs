@@ -28,12 +28,14 @@ pub trait Replay {
 }
 
 /// What a replay did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Replayed {
     /// Records that were done.
     pub records: u64,
     /// Records about objects that are gone.
     pub passed_over: u64,
+    /// The record that could not be done, and why: it and those after it are lost.
+    pub lost: Option<String>,
 }
 
 impl Zil {
@@ -43,7 +45,7 @@ impl Zil {
     }
 
     /// Replays a claimed log, then frees it, and waits until both are on disk. As in OpenZFS, a record that cannot be done is
-    /// the end of the replay: what follows it is lost, and a warning says so. Not so if a device is to blame: then nothing is lost.
+    /// the end of the replay: what follows it is lost, and the result says so. Not so if a device is to blame: then nothing is lost.
     ///
     /// # Errors
     /// The pool stopped, or the log cannot be read.
@@ -78,7 +80,9 @@ impl Zil {
                     // The log stays as it is, for an import that can.
                     Err(error) if matches!(error.kind(), ErrorKind::NoDevice | ErrorKind::Io | ErrorKind::Suspended) => return Err(error),
                     Err(error) => {
-                        tracing::warn!("{name}: record {sequence} of the intent log cannot be replayed, and those after it are lost: {error}");
+                        let lost = format!("record {sequence} of the intent log cannot be replayed, and those after it are lost: {error}");
+                        tracing::warn!("{name}: {lost}");
+                        done.lost = Some(lost);
                         return Ok(ControlFlow::Break(()));
                     }
                 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use engine::pool::Pool;
-use tarnfs::zpl::FileSystem;
+use engine::zil::{Replay, Zil};
+use tarnfs::zpl::{FileReplay, FileSystem};
 use tarnfs::{CloneRange, Credentials, RenameMode, SetAttributes, WriteMode};
 
 use crate::disk::CutDisk;
@@ -220,6 +221,41 @@ fn with_log_device(breaks: bool) {
     drop(fs);
     pool.sync_all().unwrap();
     check(&pool, "with a log device: replayed");
+    pool.export().unwrap();
+}
+
+/// A record that cannot be done ended the replay, and only the daemon's log had a word of it.
+#[test]
+fn what_a_replay_loses_is_told() {
+    struct Failing<'a>(&'a FileSystem, std::cell::Cell<u32>);
+    impl Replay for Failing<'_> {
+        fn replay(&self, record: ondisk::zil::Record<'_>, data: Option<&[u8]>) -> engine::error::Result<()> {
+            self.1.set(self.1.get() + 1);
+            if self.1.get() > 2 {
+                return Err(engine::error::Error::new(engine::error::ErrorKind::Corrupt, "a test cannot do it".to_owned()));
+            }
+            FileReplay(self.0).replay(record, data)
+        }
+    }
+    let disk = CutDisk::new(vec![0; DISK_BYTES]);
+    let pool = create_on(&disk, None);
+    let fs = file_system(&pool);
+    for name in ["a", "b", "c", "d"] {
+        let file = make(&fs, name);
+        fs.fsync(file).unwrap();
+    }
+    let image = disk.cut(0).image;
+    pool.abandon();
+    let pool = open_all(&[CutDisk::new(image)], false);
+    let fs = file_system(&pool);
+    let replay = |failing: &Failing<'_>| Zil::of(fs.objset()).replay(fs.objset(), &|| pool.sync_all(), failing).unwrap();
+    let done = replay(&Failing(&fs, 0.into()));
+    let lost = done.lost.expect("it says so");
+    assert!(lost.contains("those after it are lost: a test cannot do it"), "{lost}");
+    assert_eq!(done.records, 2);
+    fs.release_all();
+    drop(fs);
+    check(&pool, "a replay that ended early");
     pool.export().unwrap();
 }
 
