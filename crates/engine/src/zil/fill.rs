@@ -90,8 +90,9 @@ impl Zil {
         let synced = self.context.groups.synced_txg();
         // What has no record may have come since this commit began, before some of these: they must not be there after a crash without it. Who
         // committed them waits for groups anyway.
+        let newest = round.records.iter().map(|itx| itx.txg).max().unwrap_or(0);
         if self.has_unlogged_after(synced) {
-            self.note_unlogged(round.records.iter().map(|itx| itx.txg).max().unwrap_or(0));
+            self.note_unlogged(newest);
             return filled;
         }
         for itx in round.records.iter().filter(|itx| itx.txg > synced) {
@@ -104,6 +105,11 @@ impl Zil {
                     self.fill_write(round, itx.txg, &wanted, source, &mut filled);
                 }
             }
+        }
+        // One of these themselves has none: then a name of a file could be there without what was in the file when it got that name.
+        if self.has_unlogged_after(synced) {
+            self.note_unlogged(newest);
+            return Filled::default();
         }
         filled
     }
