@@ -89,24 +89,29 @@ impl HistoryPhys {
     fn from_bonus(bonus: &[u8]) -> Result<Self, Corruption> {
         let (phys, _) = Self::read_from_prefix(bonus).map_err(|_| Corruption::new("history", "bonus length", bonus.len() as u64))?;
         let (begin, end) = (phys.begin.get(), phys.end.get());
-        let ring = phys.ring();
-        let is_endless = ring == ENDLESS_MAX && phys.limit.get() > 0 && end <= ENDLESS_MAX;
-        if !(1..=RING_MAX).contains(&ring) && !is_endless {
+        let has_place = if phys.is_endless() { phys.limit.get() > 0 && phys.ring() > 0 && end <= ENDLESS_MAX } else { (1..=RING_MAX).contains(&phys.ring()) };
+        if !has_place {
             return Err(Corruption::new("history", "limit", phys.limit.get()));
         }
         // Offsets count on for ever, but not to the end of 64 bits.
-        if begin > end || end - begin > ring || end > u64::MAX / 2 {
+        if begin > end || end - begin > phys.ring() || end > u64::MAX / 2 {
             return Err(Corruption::new("history", "offsets", end));
         }
         Ok(phys)
     }
 
-    /// The length of the ring, or what takes its place.
+    fn is_endless(&self) -> bool {
+        self.create_end > self.limit
+    }
+
+    /// Where in the object what is written begins anew.
+    fn ring_end(&self) -> u64 {
+        if self.is_endless() { ENDLESS_MAX } else { self.limit.get() }
+    }
+
+    /// The length of the ring.
     fn ring(&self) -> u64 {
-        match self.limit.get().saturating_sub(self.create_end.get()) {
-            0 => ENDLESS_MAX,
-            ring => ring,
-        }
+        self.ring_end().saturating_sub(self.create_end.get())
     }
 
     /// Where in the object a logical offset is.
@@ -118,14 +123,9 @@ impl HistoryPhys {
         }
     }
 
-    /// Where in the object what is written begins anew.
-    fn end_of_ring(&self) -> u64 {
-        self.create_end.get() + self.ring()
-    }
-
     fn read(&self, meta: &Meta, object: u64, offset: u64, length: u64) -> Result<Vec<u8>> {
         let at = self.place(offset);
-        let first = length.min(self.end_of_ring().saturating_sub(at));
+        let first = length.min(self.ring_end() - at);
         let mut bytes = meta.mos.read(object, at, first as usize)?;
         if first < length {
             bytes.append(&mut meta.mos.read(object, self.create_end.get(), (length - first) as usize)?);
@@ -136,7 +136,7 @@ impl HistoryPhys {
     fn record_length(&self, meta: &Meta, object: u64, offset: u64) -> Result<u64> {
         let bytes = self.read(meta, object, offset, 8)?;
         let length = bytes.try_into().map_or(0, u64::from_le_bytes);
-        if length > RECORD_MAX || length > self.ring() + self.create_end.get() {
+        if length > RECORD_MAX || length > self.ring_end() {
             return Err(Corruption::new("history", "record length", length).into());
         }
         Ok(length)
@@ -153,7 +153,7 @@ impl HistoryPhys {
             self.lost += 1;
         }
         let at = self.place(self.end.get());
-        let first = (bytes.len() as u64).min(self.end_of_ring().saturating_sub(at)) as usize;
+        let first = (bytes.len() as u64).min(self.ring_end() - at) as usize;
         meta.mos.write(object, at, &bytes[..first], tx)?;
         if first < bytes.len() {
             meta.mos.write(object, self.create_end.get(), &bytes[first..], tx)?;
@@ -306,8 +306,11 @@ mod tests {
         assert_eq!(phys(300 << 10, 128 << 10, 300 << 10, 400 << 10).unwrap().place(390 << 10), 390 << 10);
         for (create_end, limit, begin, end) in [
             (100 << 10, 128 << 10, 100 << 10, 220 << 10),
+            (500, 500, 500, 500),
             (500, 0, 500, 500),
             (500, 400, 500, 1 << 41),
+            (u64::MAX, 1, 0, 0),
+            (1 << 40, 1, 0, 0),
             (0, u64::MAX, 0, 9000),
             (500, 128 << 10, 9000, 500),
             (500, 128 << 10, u64::MAX - 8, u64::MAX),
