@@ -31,16 +31,15 @@ fn synced_file(round: u64) -> (String, Vec<u8>) {
     (format!("safe{round}"), contents(20 + round, [100, 30_000, 200_000][round as usize], 0))
 }
 
-/// Is `found` what was there before, and the beginning of what a round was making safe when it failed: its file, with none or the
+/// Is `found` what was there `before`, and the beginning of what was being made safe when it failed: the next file, with none or the
 /// first of its bytes? The log has as much of it as was written.
 fn is_beginning_of_a_round(found: &str, before: &str) -> bool {
-    let added: Vec<&str> = found.lines().filter(|line| !before.lines().any(|other| other == *line)).collect();
-    let kept = found.lines().filter(|line| !added.contains(line)).count();
+    let is_there = |name: &str| before.lines().any(|line| line.starts_with(&format!("/{name} ")));
+    let Some((name, data)) = (0..SYNCED_FILES).map(synced_file).find(|(name, _)| !is_there(name)) else { return false };
+    let (added, kept): (Vec<&str>, Vec<&str>) = found.lines().partition(|line| line.starts_with(&format!("/{name} ")));
     let [line] = added[..] else { return false };
-    (0..SYNCED_FILES).map(synced_file).any(|(name, data)| {
-        let bytes = line.split(' ').nth(2).and_then(|size| size.parse().ok()).and_then(|size: usize| data.get(..size));
-        bytes.is_some_and(|bytes| line == format!("/{name} 100644 {} 1 {:x} 0", bytes.len(), sum_of(bytes)))
-    }) && kept == before.lines().count()
+    let bytes = line.split(' ').nth(2).and_then(|size| size.parse().ok()).and_then(|size: usize| data.get(..size));
+    kept == before.lines().collect::<Vec<_>>() && bytes.is_some_and(|bytes| line == format!("/{name} 100644 {} 1 {:x} 0", bytes.len(), sum_of(bytes)))
 }
 
 /// What a file system holds, in words.

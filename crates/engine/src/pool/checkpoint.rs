@@ -18,6 +18,7 @@ use super::Pool;
 use super::space_maps::read_frees;
 use crate::alloc::RangeTree;
 use crate::bail;
+use crate::dmu::ObjectId;
 use crate::dsl::Mos;
 use crate::dsl::meta::key;
 use crate::error::{Result, Within};
@@ -75,9 +76,15 @@ impl Pool {
     /// # Errors
     /// The MOS cannot be read, or the map makes no sense.
     pub(super) fn checkpoint_ranges(&self, top: &TopVdev) -> Result<RangeTree> {
-        let mos = &self.dsl.meta.mos;
-        let map = if top.zap() == 0 { None } else { mos.zap_u64(top.zap(), CHECKPOINT_MAP)? };
-        map.map_or_else(|| Ok(RangeTree::new()), |map| read_frees(&mos.0, map, top.asize(), top.ashift() as u8))
+        match self.checkpoint_map(top.zap())? {
+            Some(map) => read_frees(&self.dsl.meta.mos.0, map, top.asize(), top.ashift() as u8),
+            None => Ok(RangeTree::new()),
+        }
+    }
+
+    /// The space map of what only the checkpoint keeps of a top-level vdev, named by its ZAP.
+    fn checkpoint_map(&self, top_zap: ObjectId) -> Result<Option<ObjectId>> {
+        if top_zap == 0 { Ok(None) } else { self.dsl.meta.mos.zap_u64(top_zap, CHECKPOINT_MAP) }
     }
 
     /// The bytes of a top-level vdev, named by its ZAP, that only the checkpoint keeps.
@@ -85,10 +92,8 @@ impl Pool {
     /// # Errors
     /// The MOS cannot be read.
     pub fn checkpoint_bytes(&self, top_zap: u64) -> Result<u64> {
-        let mos = &self.dsl.meta.mos;
-        let map = if top_zap == 0 { None } else { mos.zap_u64(top_zap, CHECKPOINT_MAP)? };
-        let Some(map) = map else { return Ok(0) };
-        let mut bonus = mos.bonus(map)?.to_vec();
+        let Some(map) = self.checkpoint_map(top_zap)? else { return Ok(0) };
+        let mut bonus = self.dsl.meta.mos.bonus(map)?.to_vec();
         bonus.resize(bonus.len().max(size_of::<SpaceMapPhys>()), 0);
         let header = SpaceMapPhys::read_from_prefix(&bonus).map_or(0, |(header, _)| header.allocated.get());
         Ok(header.min(0).unsigned_abs())

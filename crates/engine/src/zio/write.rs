@@ -256,10 +256,10 @@ impl Batch {
         }
         // What others are shaping or placing just now may belong to the same write.
         let all_placed = !state.placing && state.next_place == self.requests.len();
-        if !self.slow || all_placed {
-            if let Some(work) = self.issue_next(&mut state) {
-                return work;
-            }
+        if (!self.slow || all_placed)
+            && let Some(work) = self.issue_next(&mut state)
+        {
+            return work;
         }
         if state.done == self.requests.len() {
             return Work::End;

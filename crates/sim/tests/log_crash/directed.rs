@@ -182,6 +182,13 @@ fn an_attribute_that_is_a_file_is_synced_with_its_file() {
     );
 }
 
+/// Makes a file of 5,000 bytes `byte`, and syncs it.
+fn make_synced(fs: &FileSystem, name: &str, byte: u8) {
+    let file = make(fs, name);
+    fs.write(file, WriteMode::At(0), &[byte; 5000], &Credentials::root()).unwrap();
+    fs.fsync(file).unwrap();
+}
+
 /// Files are written and synced, alternately before and after the log device breaks down, if it does.
 fn with_log_device(breaks: bool) {
     let (disk, log) = (CutDisk::new(vec![0; DISK_BYTES]), CutDisk::new(vec![0; DISK_BYTES]));
@@ -189,9 +196,7 @@ fn with_log_device(breaks: bool) {
     let fs = file_system(&pool);
     // The first one waits for a group, the second one finds a block that is too small.
     for name in ["first", "second"] {
-        let file = make(&fs, name);
-        fs.write(file, WriteMode::At(0), &[1; 5000], &Credentials::root()).unwrap();
-        fs.fsync(file).unwrap();
+        make_synced(&fs, name, 1);
     }
     let (before, of_log) = (disk.writes(), log.writes());
     for number in 0..10u8 {
@@ -199,9 +204,7 @@ fn with_log_device(breaks: bool) {
             assert_eq!((disk.writes(), log.writes()), (before, of_log + 5), "a synchronous write is one write, to the log device");
             log.break_down();
         }
-        let file = make(&fs, &format!("file{number}"));
-        fs.write(file, WriteMode::At(0), &[number; 5000], &Credentials::root()).unwrap();
-        fs.fsync(file).unwrap();
+        make_synced(&fs, &format!("file{number}"), number);
     }
     if !breaks {
         assert_eq!((disk.writes(), log.writes()), (before, of_log + 10), "a synchronous write is one write, to the log device");
@@ -248,8 +251,7 @@ fn what_a_replay_loses_is_told() {
     pool.abandon();
     let pool = open_all(&[CutDisk::new(image)], false);
     let fs = file_system(&pool);
-    let replay = |failing: &Failing<'_>| Zil::of(fs.objset()).replay(fs.objset(), &|| pool.sync_all(), failing).unwrap();
-    let done = replay(&Failing(&fs, 0.into()));
+    let done = Zil::of(fs.objset()).replay(fs.objset(), &|| pool.sync_all(), &Failing(&fs, 0.into())).unwrap();
     let lost = done.lost.expect("it says so");
     assert!(lost.contains("those after it are lost: a test cannot do it"), "{lost}");
     assert_eq!(done.records, 2);
@@ -265,11 +267,7 @@ fn a_log_device_that_was_repaired_is_used_again() {
     let (disk, log) = (CutDisk::new(vec![0; DISK_BYTES]), CutDisk::new(vec![0; DISK_BYTES]));
     let pool = create_on(&disk, Some(&log));
     let fs = file_system(&pool);
-    let sync = |name: &str| {
-        let file = make(&fs, name);
-        fs.write(file, WriteMode::At(0), &[1; 5000], &Credentials::root()).unwrap();
-        fs.fsync(file).unwrap();
-    };
+    let sync = |name: &str| make_synced(&fs, name, 1);
     ["a", "b", "c"].into_iter().for_each(sync);
     log.break_down();
     ["d", "e", "f"].into_iter().for_each(sync);

@@ -52,7 +52,7 @@ pub(super) struct Inode {
     /// guards: what sequential reading was foreseen
     pub(super) read_ahead: Mutex<ReadAhead>,
     /// When it was changed last, by the table's clock; its access time does not count.
-    pub(super) changes: AtomicU64,
+    pub(super) changed_at: AtomicU64,
     /// The kernel has handed over contents, and may be about to tell the times that go with them.
     pub(super) times_owed: AtomicBool,
     /// guarded by: the shard of the table
@@ -80,7 +80,7 @@ impl Inode {
             xattrs: RwLock::new(()),
             ranges: RangeLock::new(),
             read_ahead: Mutex::default(),
-            changes: AtomicU64::new(0),
+            changed_at: AtomicU64::new(0),
             times_owed: AtomicBool::new(false),
             references: AtomicU64::new(0),
             used: AtomicBool::new(false),
@@ -91,7 +91,7 @@ impl Inode {
     /// Locks the attributes for a change in `tx`.
     pub(super) fn edit<'a>(&'a self, fs: &'a FileSystem, tx: &'a Tx) -> Editor<'a> {
         let editor = self.edit_quietly(fs, tx);
-        self.changes.store(fs.inodes.tick(), Ordering::Release);
+        self.changed_at.store(fs.inodes.tick(), Ordering::Release);
         editor
     }
 

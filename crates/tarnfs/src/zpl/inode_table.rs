@@ -43,7 +43,7 @@ const ENTRY_BYTES: usize = size_of::<(InodeNumber, Known)>() + 1;
 #[derive(Debug)]
 enum Known {
     Whole(Arc<Inode>),
-    Number { references: u32, times_owed: bool, changes: u64 },
+    Number { references: u32, times_owed: bool, changed_at: u64 },
 }
 
 #[derive(Debug)]
@@ -86,10 +86,10 @@ pub(super) struct InodeTable {
 impl Shard {
     /// Puts an inode into the table as a whole.
     fn put(&mut self, mut inode: Inode, changed_at: u64) -> Arc<Inode> {
-        inode.changes = changed_at.into();
+        inode.changed_at = changed_at.into();
         let references = match self.known.get(&inode.object) {
-            Some(Known::Number { references, times_owed, changes }) => {
-                inode.changes = (*changes).into();
+            Some(Known::Number { references, times_owed, changed_at }) => {
+                inode.changed_at = (*changed_at).into();
                 inode.times_owed = (*times_owed).into();
                 u64::from(*references)
             }
@@ -120,13 +120,13 @@ impl Shard {
     fn remove(&mut self, object: InodeNumber) -> Option<Known> {
         let known = self.known.remove(&object);
         match &known {
-            Some(Known::Whole(inode)) => self.gone_at = self.gone_at.max(inode.changes.load(Ordering::Acquire)),
-            Some(Known::Number { changes, .. }) => self.gone_at = self.gone_at.max(*changes),
+            Some(Known::Whole(inode)) => {
+                self.gone_at = self.gone_at.max(inode.changed_at.load(Ordering::Acquire));
+                self.departures += 1;
+                self.whole -= 1;
+            }
+            Some(Known::Number { changed_at, .. }) => self.gone_at = self.gone_at.max(*changed_at),
             None => {}
-        }
-        if matches!(known, Some(Known::Whole(_))) {
-            self.departures += 1;
-            self.whole -= 1;
         }
         if self.known.len() * 8 < self.known.capacity() && self.known.capacity() > 1024 {
             self.known.shrink_to(self.known.len() * 2);
@@ -168,7 +168,7 @@ fn as_number(inode: &Arc<Inode>, tables: &SaTables) -> Option<Known> {
     }
     let references = u32::try_from(inode.references.load(Ordering::Acquire)).ok()?;
     let links = inode.attributes.try_read()?.word(tables, Attribute::Links)?;
-    let number = Known::Number { references, times_owed: inode.times_owed.load(Ordering::Acquire), changes: inode.changes.load(Ordering::Acquire) };
+    let number = Known::Number { references, times_owed: inode.times_owed.load(Ordering::Acquire), changed_at: inode.changed_at.load(Ordering::Acquire) };
     (links > 0).then_some(number)
 }
 

@@ -58,13 +58,18 @@ impl Pools {
             return Pool::rewind_dry(candidate, options).map(|rewound| rewound.map(in_words)).map_err(|error| import_failure(&error));
         }
         let (pool, rewound) = match Pool::import_rewound(candidate, options.clone()) {
-            // The error says what could not be read; nobody guesses from that what to do.
-            Err(_) if !scan::devices_cut_off(candidate).is_empty() => {
-                let message = format!("one or more devices is currently unavailable\n\t{}", scan::devices_cut_off(candidate).join("\n\t"));
-                return Err(Failure::with(FailureKind::NoReplicas, message));
+            Ok(imported) => imported,
+            Err(error) => {
+                let cut_off = scan::devices_cut_off(candidate);
+                return Err(match rewind {
+                    // The error says what could not be read; nobody guesses from that what to do.
+                    _ if !cut_off.is_empty() => {
+                        Failure::with(FailureKind::NoReplicas, format!("one or more devices is currently unavailable\n\t{}", cut_off.join("\n\t")))
+                    }
+                    Rewind::No => with_advice(import_failure(&error), candidate, options),
+                    _ => import_failure(&error),
+                });
             }
-            Err(error) if rewind == Rewind::No => return Err(with_advice(import_failure(&error), candidate, options)),
-            other => other.map_err(|error| import_failure(&error))?,
         };
         let mut imported = Imported::new(pool);
         match Auxiliary::read(&imported.pool.engine().dsl.meta.mos) {

@@ -182,9 +182,7 @@ impl Transaction {
         }
         Ok(self.nodes.get_mut(&id).expect("it was put there"))
     }
-}
 
-impl Transaction {
     /// Something was seen that was changed at this time: what was seen before must still be so, or never was there together with it.
     fn look_again(&mut self, changed_at: u64) -> Result<()> {
         if changed_at > self.seen_at {

@@ -37,7 +37,7 @@ pub(super) struct Node {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Base {
     /// When it had been changed last.
-    changes: u64,
+    changed_at: u64,
     /// Marks that forbid changes.
     marks: u64,
     parent: InodeNumber,
@@ -48,7 +48,7 @@ pub(super) struct Base {
 impl Base {
     /// The file system's file is still what it was.
     pub(super) fn check_unchanged(&self, fs: &FileSystem, inode: InodeNumber) -> Result<()> {
-        if fs.inode(inode)?.changes.load(Ordering::Acquire) != self.changes {
+        if fs.inode(inode)?.changed_at.load(Ordering::Acquire) != self.changed_at {
             bail!(Conflict, "{}: inode {inode} was changed by somebody else", fs.objset().name());
         }
         Ok(())
@@ -83,21 +83,21 @@ impl Node {
     /// A file of the file system.
     pub(super) fn of(fs: &FileSystem, inode: InodeNumber) -> Result<Node> {
         // The time first: a change in between is a conflict, not something unseen.
-        let changes = fs.inode(inode)?.changes.load(Ordering::Acquire);
+        let changed_at = fs.inode(inode)?.changed_at.load(Ordering::Acquire);
         let stat = fs.lookup_inode(inode)?;
         // Nobody else holds it in memory if it was loaded just now.
-        let now = fs.inode(inode)?.changes.load(Ordering::Acquire);
-        if now != changes {
+        let now = fs.inode(inode)?.changed_at.load(Ordering::Acquire);
+        if now != changed_at {
             fs.forget(inode, 1);
             bail!(Conflict, "inode {inode} is being changed by somebody else");
         }
-        let base = Base { changes, marks: stat.flags & MARKS, parent: stat.parent, links: stat.links, project: stat.project };
+        let base = Base { changed_at, marks: stat.flags & MARKS, parent: stat.parent, links: stat.links, project: stat.project };
         Ok(Node { base: Some(base), ..Node::new(stat) })
     }
 
     /// When the file system's file had been changed last.
     pub(super) fn changed_at(&self) -> u64 {
-        self.base.map_or(0, |base| base.changes)
+        self.base.map_or(0, |base| base.changed_at)
     }
 
     /// One that the transaction has made.

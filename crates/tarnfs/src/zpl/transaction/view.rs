@@ -47,7 +47,7 @@ impl Transaction {
         if *before != found {
             bail!(Conflict, "{}: {:?} was changed by somebody else", self.fs.objset().name(), String::from_utf8_lossy(name));
         }
-        let changed_at = self.fs.inode(directory)?.changes.load(Ordering::Acquire);
+        let changed_at = self.fs.inode(directory)?.changed_at.load(Ordering::Acquire);
         self.look_again(changed_at)?;
         Ok(found)
     }
