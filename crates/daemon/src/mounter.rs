@@ -247,6 +247,8 @@ fn split(options: &[String]) -> Vec<String> {
 impl FuseMounter {
     /// Nothing is mounted.
     pub fn new() -> FuseMounter {
+        // What threads of mounts start is not to give way as they do.
+        tarnfs::before_spawn(fuse::claim_cpu);
         FuseMounter::default()
     }
 

@@ -4,7 +4,7 @@
 //! The engine asks a [`Host`] for everything that differs from run to run, so that a simulation can give a virtual
 //! clock, seeded randomness and no threads at all. `clippy.toml` bans the direct calls elsewhere.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -48,6 +48,20 @@ pub(crate) fn on_each<T: Sync, R: Send>(host: Option<&HostRef>, items: &[T], act
     results.into_iter().map(|result| result.unwrap_or_else(|| unreachable!("all jobs are done"))).collect()
 }
 
+/// What a thread does before it makes another.
+static BEFORE_SPAWN: OnceLock<fn()> = OnceLock::new();
+
+/// What a thread of this process does before it makes another one, which begins as its maker is at that moment: in the same class of the scheduler, which for
+/// those that serve mounts may be one that has no claim to a CPU. Said once.
+pub fn before_spawn(act: fn()) {
+    let _ = BEFORE_SPAWN.set(act);
+}
+
+/// A thread is about to be made.
+fn prepare_to_spawn() {
+    BEFORE_SPAWN.get().iter().for_each(|act| act());
+}
+
 /// Lets this thread run where the program may. A thread begins tied to the CPU that its maker is tied to, as those are that serve requests of
 /// the kernel; it would work there beside them, and beside whom they serve, while other CPUs are idle.
 fn run_anywhere() {
@@ -74,7 +88,6 @@ impl RealHost {
 #[allow(clippy::disallowed_methods)] // this is the one place where they are called
 impl Host for RealHost {
     fn now_ns(&self) -> u64 {
-        use std::sync::OnceLock;
         use std::time::Instant;
         static START: OnceLock<Instant> = OnceLock::new();
         START.get_or_init(Instant::now).elapsed().as_nanos() as u64
@@ -106,6 +119,7 @@ impl Host for RealHost {
             run_anywhere();
             body();
         };
+        prepare_to_spawn();
         std::thread::Builder::new().name(name.to_owned()).spawn(anywhere).is_ok()
     }
 
@@ -114,6 +128,7 @@ impl Host for RealHost {
         let own = jobs.pop();
         let others: Vec<_> = jobs.into_iter().map(|job| Mutex::new(Some(job))).collect();
         let take = |job: &Mutex<Option<Job<'a>>>| job.lock().take();
+        prepare_to_spawn();
         std::thread::scope(|scope| {
             for other in &others {
                 let body = move || {
@@ -175,6 +190,18 @@ mod tests {
             assert_eq!(told.recv().unwrap(), all.count());
         });
         maker.join().unwrap();
+    }
+
+    /// Who makes a thread is asked to prepare himself, in his own thread.
+    #[test]
+    fn a_thread_prepares_to_make_another() {
+        use std::cell::Cell;
+        thread_local!(static PREPARED: Cell<u32> = const { Cell::new(0) });
+        before_spawn(|| PREPARED.set(PREPARED.get() + 1));
+        assert!(RealHost.spawn("test", Box::new(|| {})));
+        assert_eq!(PREPARED.get(), 1);
+        on_each(Some(&RealHost::shared()), &[1, 2, 3], |_| ());
+        assert_eq!(PREPARED.get(), 2, "for all of them");
     }
 
     /// None of them comes past the barrier alone.

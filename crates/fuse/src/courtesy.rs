@@ -11,6 +11,9 @@
 //! of the ordinary class, asks every [`TICK`]; without an answer, or at the end of the burst, it takes the threads back. So a
 //! request is served late by two ticks at most, once, when others begin to use the CPU in the middle of a burst.
 //!
+//! A thread is made in the class of its maker. So whoever is about to make one leaves the idle class first ([`claim_cpu`]): nobody would take back a
+//! thread that serves no queue, and the rest of the machine could keep it from the CPU for as long as it liked, whatever it holds.
+//!
 //! A thread of the idle class must have the CPU to end, too: killed on a machine where others want it, the process would stay, with the
 //! disks that it has locked. So the canary is of this class only while it is asked.
 //!
@@ -24,6 +27,7 @@
 //! 2. A member's thread lives as long as it is in the list of its queue.
 //! 3. The canary is asked again only when it has answered.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
@@ -74,6 +78,17 @@ struct Member {
     gives_way: AtomicBool,
 }
 
+thread_local! {
+    /// The calling thread, if it serves a queue.
+    static OWN: RefCell<Option<Arc<Member>>> = const { RefCell::new(None) };
+}
+
+/// The calling thread does not make way for others any more, until its next request: for who is about to start another thread, which would be of the same
+/// class for ever.
+pub fn claim_cpu() {
+    OWN.with_borrow(|own| own.iter().for_each(|member| member.stop_giving_way()));
+}
+
 /// The membership of the thread that has it.
 pub(crate) struct Membership {
     courtesy: &'static Courtesy,
@@ -112,6 +127,7 @@ impl Courtesy {
     pub(crate) fn join(&'static self, queue: u16) -> Option<Membership> {
         let member = Arc::new(Member { thread: gettid().as_raw_nonzero().get(), gives_way: AtomicBool::new(false) });
         self.queues.get(usize::from(queue))?.members().push(Arc::clone(&member));
+        OWN.set(Some(Arc::clone(&member)));
         Some(Membership { courtesy: self, queue, member })
     }
 
@@ -131,6 +147,15 @@ impl Courtesy {
             while self.sleeps.load(Ordering::SeqCst) {
                 thread::park();
             }
+        }
+    }
+}
+
+impl Member {
+    /// It is of the ordinary class again.
+    fn stop_giving_way(&self) {
+        if self.gives_way.load(Ordering::SeqCst) && set_class(self.thread, libc::SCHED_OTHER) {
+            self.gives_way.store(false, Ordering::SeqCst);
         }
     }
 }
@@ -167,11 +192,7 @@ impl Queue {
 
     /// All threads are of the ordinary class again.
     fn take_back(&self) {
-        for member in self.members().iter().filter(|member| member.gives_way.load(Ordering::SeqCst)) {
-            if set_class(member.thread, libc::SCHED_OTHER) {
-                member.gives_way.store(false, Ordering::SeqCst);
-            }
-        }
+        self.members().iter().for_each(|member| member.stop_giving_way());
     }
 
     /// The canary.
@@ -212,8 +233,8 @@ impl Membership {
         self.member.gives_way.store(true, Ordering::SeqCst);
         set_class(0, libc::SCHED_IDLE);
         // The guard may have looked in between.
-        if !queue.gives_way.load(Ordering::SeqCst) && set_class(0, libc::SCHED_OTHER) {
-            self.member.gives_way.store(false, Ordering::SeqCst);
+        if !queue.gives_way.load(Ordering::SeqCst) {
+            self.member.stop_giving_way();
         }
     }
 }
@@ -221,9 +242,8 @@ impl Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         self.courtesy.queues[usize::from(self.queue)].members().retain(|member| !Arc::ptr_eq(member, &self.member));
-        if self.member.gives_way.load(Ordering::SeqCst) {
-            set_class(0, libc::SCHED_OTHER);
-        }
+        self.member.stop_giving_way();
+        OWN.set(None);
     }
 }
 
@@ -314,5 +334,34 @@ mod tests {
         ends.store(true, Ordering::SeqCst);
         thread.join().expect("the thread ends");
         assert!(courtesy.queues[0].members().is_empty());
+    }
+
+    /// Found on a machine where many compiled: what a mount's thread had started, another of its kind, or one that writes ahead of the log and
+    /// holds a group meanwhile, was of the idle class for ever, and came to nothing.
+    #[test]
+    fn who_is_started_in_a_burst_does_not_give_way_for_ever() {
+        if !can_be_taken_back() {
+            println!("SKIPPED: threads that make way: this process may not leave the idle class");
+            return;
+        }
+        let courtesy = Courtesy::start(1).expect("threads can be started");
+        let class_of_new = || thread::spawn(|| class(0)).join().expect("it ends");
+        thread::spawn(move || {
+            let membership = courtesy.join(0).expect("there is a queue");
+            let make_way = || {
+                until("the thread does not make way in a burst", || {
+                    (0..2 * BURST).for_each(|_| membership.request());
+                    class(0) == libc::SCHED_IDLE
+                });
+            };
+            make_way();
+            claim_cpu();
+            assert_eq!((class(0), class_of_new()), (libc::SCHED_OTHER, libc::SCHED_OTHER));
+            make_way();
+        })
+        .join()
+        .expect("it says nothing else");
+        claim_cpu();
+        assert_eq!(class(0), libc::SCHED_OTHER, "a thread that serves nobody is what it was");
     }
 }

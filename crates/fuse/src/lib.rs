@@ -30,6 +30,7 @@ pub mod uring;
 pub mod witness;
 
 pub use backing::HELD_BYTES;
+pub use courtesy::claim_cpu;
 pub use devfuse::before_blocking;
 pub use directory::{DirectoryPlusWriter, DirectoryWriter, EntryKind};
 pub use errno::{Errno, Result};

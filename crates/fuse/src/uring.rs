@@ -11,7 +11,8 @@
 //! last, so that one thread per CPU stays warm and does all the work while nothing blocks; an operation that waits for
 //! a disk just leaves the next request to the next thread. Nothing is handed over between threads. Whoever takes a request and
 //! leaves few for the next ones makes another entry first, up to a limit: a hundred who wait for a disk may wait for it together.
-//! Few and not none, as the kernel does not look at what waits already when an entry is new.
+//! Few and not none, as the kernel does not look at what waits already when an entry is new: a request that finds no entry waits until one of the
+//! others has answered, which may be long. So whoever took the last one begins when the next one is there.
 //!
 //! That is right for a caller that waits. It is wrong for write-back and read-ahead ([`dispatch::is_bulk`]): there the kernel
 //! has many requests under way in one queue, nobody waits for a single one, and all of them would be served by the one CPU on
@@ -38,7 +39,7 @@ use rustix::io::Errno as Os;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::courtesy::Courtesy;
+use crate::courtesy::{self, Courtesy};
 use crate::buffer::{Buffer, PAGE};
 use crate::devfuse::send;
 use crate::dispatch::{self, Outcome, Request, SMALL_REPLY};
@@ -61,8 +62,11 @@ const FIRST_ENTRIES: usize = 32;
 const FIRST_OF_QUEUE: std::ops::RangeInclusive<usize> = 4..=16;
 /// and may get so many each, whatever the others have. One that had a large request keeps its memory.
 const MORE_ENTRIES: usize = 16;
-/// So many are to be idle.
+/// So many are to be idle, or on their way.
 const IDLE_ENTRIES: usize = 4;
+/// How often to look whether one has come, and how many times at most.
+const LOOK_EVERY: Duration = Duration::from_micros(100);
+const LOOKS_MAX: u32 = 10_000;
 /// Offsets in a submission entry.
 const SQE_ADDRESS: usize = 16;
 const SQE_LEN: usize = 24;
@@ -110,7 +114,9 @@ struct Crew {
 #[derive(Default)]
 struct Queue {
     all: AtomicUsize,
-    /// Those that have no request.
+    /// Those that the kernel does not have yet.
+    coming: AtomicUsize,
+    /// Those that the kernel has, and no request for.
     idle: AtomicUsize,
 }
 
@@ -154,42 +160,79 @@ impl Crew {
         let counts = &self.queues[usize::from(queue)];
         let number = counts.all.fetch_add(1, Ordering::Relaxed);
         self.all.fetch_add(1, Ordering::Relaxed);
-        counts.idle.fetch_add(1, Ordering::Relaxed);
+        counts.coming.fetch_add(1, Ordering::Relaxed);
         let made = Entry::new(self, queue).and_then(|entry| {
             let name = format!("{}-q{queue}.{number}", self.shared.options.name);
+            courtesy::claim_cpu();
             thread::Builder::new().name(name).spawn(move || entry.run())
         });
         match made {
             Ok(thread) => self.keep(thread),
             Err(error) => {
-                counts.idle.fetch_sub(1, Ordering::Relaxed);
-                counts.all.fetch_sub(1, Ordering::Relaxed);
-                self.all.fetch_sub(1, Ordering::Relaxed);
+                self.gave_up(queue);
                 return Err(error);
             }
         }
         Ok(())
     }
 
+    /// An entry does not come.
+    fn gave_up(&self, queue: u16) {
+        let counts = &self.queues[usize::from(queue)];
+        counts.coming.fetch_sub(1, Ordering::Relaxed);
+        counts.all.fetch_sub(1, Ordering::Relaxed);
+        self.all.fetch_sub(1, Ordering::Relaxed);
+    }
+
     fn keep(&self, thread: JoinHandle<()>) {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+    }
+
+    /// The kernel has the entry.
+    fn came(&self, queue: u16) {
+        let counts = &self.queues[usize::from(queue)];
+        counts.idle.fetch_add(1, Ordering::Relaxed);
+        counts.coming.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The kernel has not got the entry any more; it comes again.
+    fn lost(&self, queue: u16) {
+        let counts = &self.queues[usize::from(queue)];
+        counts.coming.fetch_add(1, Ordering::Relaxed);
+        counts.idle.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// An entry has got a request. The next ones are to find others.
     fn took(self: &Arc<Self>, queue: u16) {
         let counts = &self.queues[usize::from(queue)];
-        let few = counts.idle.fetch_sub(1, Ordering::Relaxed) <= IDLE_ENTRIES;
+        let others = counts.idle.fetch_sub(1, Ordering::Relaxed) - 1;
+        let few = others + counts.coming.load(Ordering::Relaxed) < IDLE_ENTRIES;
         let may_grow = || {
             counts.all.load(Ordering::Relaxed) < MORE_ENTRIES || self.all.load(Ordering::Relaxed) < self.shared.options.threads_max
         };
         if few && may_grow() && let Err(error) = self.add(queue) {
             tracing::debug!(%error, queue, "no further FUSE ring");
         }
+        if others == 0 {
+            counts.wait_for_next();
+        }
     }
 
     /// An entry has answered.
     fn answered(&self, queue: u16) {
         self.queues[usize::from(queue)].idle.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Queue {
+    /// Until the kernel has an entry for the next request, if one is coming. A thread starts within a millisecond, on a busy machine within some dozens.
+    fn wait_for_next(&self) {
+        for _ in 0..LOOKS_MAX {
+            if self.idle.load(Ordering::Relaxed) > 0 || self.coming.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
     }
 }
 
@@ -202,6 +245,8 @@ struct Entry {
     payload: Buffer,
     /// Copy of names that arrive in the payload area when the reply goes there too.
     names: Vec<u8>,
+    /// The kernel has it.
+    registered: bool,
     /// The thread stays on the queue's CPU.
     pinned: bool,
     /// All CPUs that the process may use.
@@ -215,7 +260,7 @@ impl Entry {
         let header = Buffer::new(size_of::<RingHeader>())?;
         // Not this thread's: it may be tied to a queue's CPU.
         let any_cpu = sched_getaffinity(Some(rustix::process::getpid()))?;
-        Ok(Entry { shared: Arc::clone(shared), crew: Arc::clone(crew), queue, header, payload, names: Vec::new(), pinned: false, any_cpu })
+        Ok(Entry { shared: Arc::clone(shared), crew: Arc::clone(crew), queue, header, payload, names: Vec::new(), registered: false, pinned: false, any_cpu })
     }
 
     fn run(mut self) {
@@ -230,14 +275,15 @@ impl Entry {
                 return;
             }
             tracing::error!(%error, queue = self.queue, "a FUSE ring failed; a new one is made");
-            let idle = &self.crew.queues[usize::from(self.queue)].idle;
-            idle.fetch_sub(1, Ordering::Relaxed);
+            if std::mem::take(&mut self.registered) {
+                self.crew.lost(self.queue);
+            }
             thread::sleep(RETRY_AFTER);
-            idle.fetch_add(1, Ordering::Relaxed);
             match (Buffer::new(self.header.len()), Buffer::new(self.payload.len())) {
                 (Ok(header), Ok(payload)) => (self.header, self.payload) = (header, payload),
                 (Err(error), _) | (_, Err(error)) => {
                     tracing::error!(%error, queue = self.queue, "no memory for a new FUSE ring; its thread ends");
+                    self.crew.gave_up(self.queue);
                     return;
                 }
             }
@@ -266,9 +312,12 @@ impl Entry {
             .map(|(base, len)| libc::iovec { iov_base: base.cast(), iov_len: len })
             .collect::<Vec<_>>();
         let register = RingCommand { queue: self.queue, ..RingCommand::default() };
-        let mut submission = self.submission(RING_REGISTER, &register, Some(&segments));
+        push(&mut ring, &self.submission(RING_REGISTER, &register, Some(&segments)))?;
+        ring.submit()?;
+        self.registered = true;
+        self.crew.came(self.queue);
         loop {
-            match submit_and_wait(&mut ring, &submission)? {
+            match wait(&mut ring)? {
                 0 => {}
                 error if [-libc::ENOTCONN, -libc::ECANCELED, -libc::ECONNABORTED].contains(&error) => {
                     self.shared.end();
@@ -284,7 +333,7 @@ impl Entry {
             let commit_id = self.answer();
             self.crew.answered(self.queue);
             let command = RingCommand { commit_id, queue: self.queue, ..RingCommand::default() };
-            submission = self.submission(RING_COMMIT_AND_FETCH, &command, None);
+            push(&mut ring, &self.submission(RING_COMMIT_AND_FETCH, &command, None))?;
         }
     }
 
@@ -348,11 +397,15 @@ impl Entry {
     }
 }
 
-/// Submits one entry and waits for one completion; its result.
-fn submit_and_wait(ring: &mut Ring, submission: &squeue::Entry128) -> io::Result<i32> {
+/// Leaves an entry to be submitted.
+fn push(ring: &mut Ring, submission: &squeue::Entry128) -> io::Result<()> {
     // SAFETY: the areas that the entry names are unmapped only after the kernel has given the entry back: if the ring fails, they
     // stay (`Entry::run`). The segment list is read while the entry is submitted, and lives longer.
-    unsafe { ring.submission().push(submission) }.map_err(|_| io::Error::other("io_uring submission queue full"))?;
+    unsafe { ring.submission().push(submission) }.map_err(|_| io::Error::other("io_uring submission queue full"))
+}
+
+/// Submits what there is to submit, and waits for one completion; its result.
+fn wait(ring: &mut Ring) -> io::Result<i32> {
     loop {
         match ring.submit_and_wait(1) {
             Ok(_) => {}

@@ -9,6 +9,7 @@ pub use pool::{CreateOptions, ImportOptions, Pool, VdevPaths, find_pools};
 pub use rewind::{Rewind, Rewound};
 pub use engine::dsl::PropertyChange;
 pub use engine::error::{Error, ErrorKind};
+pub use engine::host::before_spawn;
 pub use engine::tunables::{MemoryPressure, Tunables};
 pub use zpl::{
     AccessTime, AclKind, AclRules, AclType, Changed, CloneRange, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, MountOptions, MountUse, OwnerKind, QuotaOf, RenameMode, Seek,
