@@ -31,10 +31,7 @@ pub(super) fn writer(kill_suidgid: bool) -> Credentials {
 /// Before contents change. The kernel does this itself where the data goes through its cache; past it, and in a file that is emptied as it is
 /// opened, it leaves it to us.
 fn end_capabilities(filesystem: &FileSystem, inode: InodeNumber) -> Result<()> {
-    match filesystem.getxattr(inode, CAPABILITIES) {
-        Ok(_) => filesystem.removexattr(inode, CAPABILITIES).map_err(crate::errno::of),
-        Err(_) => Ok(()),
-    }
+    if filesystem.has_xattr(inode, CAPABILITIES).unwrap_or(false) { filesystem.removexattr(inode, CAPABILITIES).map_err(crate::errno::of) } else { Ok(()) }
 }
 
 fn may_write(flags: u32) -> bool {

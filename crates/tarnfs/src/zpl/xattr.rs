@@ -112,6 +112,16 @@ impl FileSystem {
         found.map(|(_, bytes, _)| bytes).ok_or_else(|| error!(NoAttribute, "inode {} has no attribute {}", inode.object, String::from_utf8_lossy(name)))
     }
 
+    /// Is there such an extended attribute?
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn has_xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<bool> {
+        let inode = self.inode(inode)?;
+        let _xattrs = inode.xattrs.read();
+        Ok(self.find_xattr(&inode, name)?.is_some())
+    }
+
     /// The names of all extended attributes.
     ///
     /// # Errors
