@@ -140,7 +140,7 @@ pub(super) fn read(session: &mut Session<'_>, pool: &Pool, text: &str) -> Result
     let mut data = vec![0; wanted.physical as usize];
     let done = match copy {
         Some(copy) => top.read_copy(copy, wanted.offset, &mut data),
-        None => top.read(wanted.offset, &mut data).map(drop),
+        None => top.read(wanted.offset, &mut data, engine::vdev::BIRTH_UNKNOWN).map(drop),
     };
     if let Err(error) = done {
         complain!(session, "Read of {text} failed: {error}");

@@ -28,7 +28,7 @@ const METASLABS: u64 = 16;
 struct MemDevice(MemDisk);
 
 impl BlockDevice for MemDevice {
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    fn read(&self, offset: u64, buf: &mut [u8], _: u64) -> Result<usize> {
         self.read_copy(0, offset, buf).map(|()| 0)
     }
     fn copies(&self, _offset: u64, _length: usize) -> usize {
@@ -482,7 +482,7 @@ fn a_slow_reader_leaves_places_alone_that_are_others_by_now() {
     };
     let is_damaged = |offset| {
         let mut now = vec![0; 512];
-        device.read(offset, &mut now).unwrap();
+        device.read(offset, &mut now, 0).unwrap();
         now == [0xee; 512]
     };
     dnode.write(&tx, 0, &noise(1)).unwrap();

@@ -33,7 +33,7 @@ const METASLABS: u64 = 32;
 struct MemDevice(MemDisk);
 
 impl BlockDevice for MemDevice {
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    fn read(&self, offset: u64, buf: &mut [u8], _: u64) -> Result<usize> {
         self.read_copy(0, offset, buf).map(|()| 0)
     }
     fn copies(&self, _offset: u64, _length: usize) -> usize {

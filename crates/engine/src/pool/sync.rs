@@ -28,7 +28,7 @@ use crate::canary::Canary;
 use crate::dmu::SyncTx;
 use crate::dsl::FreeBudget;
 use crate::error::{Result, Within};
-use crate::txg::Txg;
+use crate::txg::{Txg, bug};
 use crate::vdev::label::{LabelSync, sync_labels};
 use crate::{bail, error};
 
@@ -48,7 +48,12 @@ impl Pool {
         for (name, body) in bodies {
             let pool = self.clone();
             let run = move || {
-                body(&pool);
+                // A bug must not leave everybody waiting for a thread that is gone.
+                if catch_unwind(AssertUnwindSafe(|| body(&pool))).is_err() {
+                    let failure = bug(format_args!("ended the thread {name}"));
+                    tracing::error!("pool {}: suspended: {failure}", pool.name());
+                    pool.context.groups.fail(failure);
+                }
                 *pool.threads.lock() -= 1;
                 pool.thread_ended.notify_all();
             };
@@ -71,9 +76,7 @@ impl Pool {
 
     fn sync_thread(&self) {
         while let Some(txg) = self.context.groups.begin_sync() {
-            // A bug must not leave everybody waiting for a thread that is gone.
-            let result = catch_unwind(AssertUnwindSafe(|| self.sync_group(txg)));
-            let result = result.unwrap_or_else(|_| Err(error!(Suspended, "txg {txg}: a bug ended the thread that writes it")));
+            let result = self.sync_group(txg);
             if let Err(error) = &result {
                 tracing::error!("pool {}: suspended: txg {txg}: {error}", self.name());
             }

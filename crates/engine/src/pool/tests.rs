@@ -244,6 +244,87 @@ fn a_panic_in_the_sync_thread_is_heard() {
     assert!(pool.export().is_err());
 }
 
+/// The real host, but a bug ends who asks for the time in a thread of this name.
+struct BuggyHost(&'static str);
+
+impl crate::host::Host for BuggyHost {
+    fn now_ns(&self) -> u64 {
+        RealHost.now_ns()
+    }
+    fn wall_clock(&self) -> (u64, u32) {
+        assert_ne!(std::thread::current().name(), Some(self.0), "a bug, on purpose");
+        RealHost.wall_clock()
+    }
+    fn random(&self) -> u64 {
+        RealHost.random()
+    }
+    fn sleep(&self, duration: std::time::Duration) {
+        RealHost.sleep(duration);
+    }
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> bool {
+        RealHost.spawn(name, body)
+    }
+    fn processors(&self) -> usize {
+        1
+    }
+    fn host_name(&self) -> String {
+        "host".into()
+    }
+    fn host_id(&self) -> u32 {
+        1
+    }
+}
+
+/// The thread that shows other hosts that the pool is in use was gone, and the pool went on: another host may take it.
+#[test]
+#[allow(clippy::disallowed_methods)] // this test is about threads
+fn a_panic_in_any_of_the_threads_stops_the_pool() {
+    let disk = Arc::new(disk::MemDisk::new("heartbeat", 256 << 20));
+    let host: crate::host::HostRef = Arc::new(BuggyHost("heartbeat"));
+    let pool = Pool::create(new_on(&disk), OpenOptions { host, ..options(false) }).unwrap();
+    pool.set_multihost(true).unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while pool.context.groups.failure().is_none() && std::time::Instant::now() < until {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    pool.change_config(|config| config.comment = Some("changed".into()));
+    let error = pool.sync_all().expect_err("nobody shows that the pool is in use");
+    assert!(error.message().contains("heartbeat"), "{error}");
+    assert!(pool.export().is_err());
+}
+
+/// Both sides of a mirror refused the same write, which was repeated after 'zpool clear'; and both were behind for ever, though neither has missed anything.
+#[test]
+#[allow(clippy::disallowed_methods)] // this test is about threads
+fn a_write_that_no_side_took_and_that_was_repeated_is_missed_by_none() {
+    let sides = ["left", "right"].map(|name| Arc::new(disk::MemDisk::new(name, 256 << 20)));
+    let leaf = |disk: &Arc<disk::MemDisk>| NewLeaf { disk: disk.clone(), path: format!("/{}", disk::Disk::name(&**disk)), whole_disk: false };
+    let mut new = new_on(&sides[0]);
+    new.vdevs[0].leaves = sides.iter().map(leaf).collect();
+    let pool = Pool::create(new, options(false)).unwrap();
+    pool.sync_all().unwrap();
+    pool.vdevs.gate().set_mode(crate::vdev::FailureMode::Wait);
+    sides.iter().for_each(|side| side.faults.break_writes(true));
+    pool.change_config(|config| config.comment = Some("changed".into()));
+    pool.context.groups.kick(pool.context.groups.open_txg());
+    while pool.vdevs.gate().failure().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_eq!(pool.vdevs.state(), crate::vdev::VdevState::Degraded);
+    sides.iter().for_each(|side| side.faults.break_writes(false));
+    pool.clear_errors(None);
+    pool.sync_all().unwrap();
+    pool.clear_errors(None);
+    pool.sync_all().unwrap();
+    for leaf in pool.vdevs.leaves() {
+        assert!(!leaf.is_behind() && leaf.missing_txgs().is_empty(), "{}: {:?}", leaf.name(), leaf.missing_txgs());
+    }
+    assert_eq!(pool.vdevs.state(), crate::vdev::VdevState::Online);
+    let report = pool.check(CheckOptions { verify_data: true, ..CheckOptions::default() }, &|_| ()).unwrap();
+    assert!(report.is_clean(), "{:?}", report.findings);
+    pool.export().unwrap();
+}
+
 /// The comment was set while a group was being written, after its MOS: the labels of that group had it, and the MOS, which counts
 /// when a pool is opened, never got it.
 #[test]

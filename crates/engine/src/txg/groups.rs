@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::{TXG_SIZE, Txg, slot};
-use crate::bail;
+use crate::{bail, error};
 use crate::error::{Error, Result};
 
 const SHARDS: usize = 16;
@@ -46,7 +46,7 @@ pub struct TxgGroups {
     changed: Condvar,
 }
 
-/// Membership of one group; the group is not synced before it is dropped.
+/// Membership of one group; the group is not synced before it is dropped. Where a panic drops it, it never is: the pool stops.
 pub struct TxgHold {
     groups: Arc<TxgGroups>,
     shard: usize,
@@ -62,6 +62,10 @@ impl TxgHold {
 
 impl Drop for TxgHold {
     fn drop(&mut self) {
+        // Before the group can be written.
+        if std::thread::panicking() {
+            self.groups.fail(bug(format_args!("ended a thread that was changing something in txg {}", self.txg)));
+        }
         let mut holds = self.groups.shards[self.shard].holds.lock();
         let count = &mut holds[slot(self.txg)];
         *count -= 1;
@@ -73,6 +77,11 @@ impl Drop for TxgHold {
             self.groups.changed.notify_all();
         }
     }
+}
+
+/// What a pool stops with after a bug: half of a change may be in memory, which must not reach the disk.
+pub(crate) fn bug(what: std::fmt::Arguments<'_>) -> Error {
+    error!(Suspended, "a bug {what} (the messages before this say where); what is on disk is whole: export the pool (zpool export -f) and import it again")
 }
 
 fn own_shard() -> usize {
@@ -344,7 +353,6 @@ impl TxgGroups {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error;
 
     /// A group is being closed, its holder waits for a device: who would wait for the next group gives up when the pool waits for
     /// somebody, and gets it when the holder is done.
@@ -426,5 +434,23 @@ mod tests {
         assert!(groups.wait_synced(5).is_err());
         groups.stop();
         assert!(have_ended(&threads), "they wait for each other");
+    }
+
+    /// A thread that was changing something died of a bug, and the half of what it did went to disk with its group.
+    #[test]
+    #[allow(clippy::disallowed_methods)] // this test is about threads
+    fn a_group_in_which_somebody_panicked_is_not_written() {
+        let groups = TxgGroups::new(4);
+        drop(groups.hold());
+        assert!(groups.failure().is_none());
+        let member = groups.clone();
+        let died = std::thread::spawn(move || {
+            let _hold = member.hold();
+            panic!("a bug");
+        });
+        assert!(died.join().is_err());
+        let failure = groups.failure().expect("half of a change is in the group");
+        assert!(failure.to_string().contains("txg 5"), "{failure}");
+        assert!(groups.wait_synced(5).is_err());
     }
 }

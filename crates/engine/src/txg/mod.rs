@@ -18,6 +18,7 @@ mod dirty;
 mod groups;
 
 pub use dirty::DirtyBytes;
+pub(crate) use groups::bug;
 pub use groups::{TxgGroups, TxgHold};
 
 /// A transaction group's number.

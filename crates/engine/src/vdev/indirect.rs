@@ -158,11 +158,11 @@ impl RemovedVdev<'_> {
     }
 
     /// Reads each part in the way that is best just now; says which way that was.
-    pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    pub(crate) fn read(&self, offset: u64, buf: &mut [u8], birth: u64) -> Result<usize> {
         let parts = self.parts(offset, buf.len())?;
         let (mut way, mut weight) = (0_usize, 1_usize);
         for (top, at, range) in parts {
-            let copy = top.read(at, &mut buf[range])?;
+            let copy = top.read(at, &mut buf[range], birth)?;
             way = way.saturating_add(copy.saturating_mul(weight));
             weight = weight.saturating_mul(top.copies().max(1));
         }

@@ -151,6 +151,11 @@ impl Leaf {
         self.state().is_readable() && self.disk.read().is_some()
     }
 
+    /// Whether it has missed what was written in a group, as far as is known.
+    pub(super) fn has_missed(&self, txg: u64) -> bool {
+        self.is_behind() && self.missing.lock().iter().any(|(start, end)| (*start..*end).contains(&txg))
+    }
+
     /// Whether it has missed writes.
     pub fn is_behind(&self) -> bool {
         self.behind.load(Relaxed)
@@ -263,7 +268,7 @@ impl Leaf {
         result
     }
 
-    /// Writes data. What fails leaves the leaf degraded and behind.
+    /// Writes data. What fails leaves the leaf degraded; whether it has missed something then, who writes to the others knows.
     pub fn write(&self, offset: u64, bufs: &[&[u8]]) -> Result<()> {
         // Before and after: a flush may come in between.
         self.written.fetch_add(1, SeqCst);
@@ -288,7 +293,7 @@ impl Leaf {
         });
         count(&result, &self.stats.writes, &self.stats.written_bytes, &self.stats.write_errors, length);
         if result.is_err() {
-            self.note_write_failure();
+            self.degrade();
         }
         result
     }
@@ -388,6 +393,10 @@ impl Leaf {
 
     fn note_write_failure(&self) {
         self.note_missed_write();
+        self.degrade();
+    }
+
+    fn degrade(&self) {
         if self.state() == VdevState::Online {
             self.state.store(VdevState::Degraded as u8, Relaxed);
             self.reason.store(Reason::Errors as u8, Relaxed);

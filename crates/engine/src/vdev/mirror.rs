@@ -3,7 +3,8 @@
 //! # Theory
 //! Reads go to the leaf with the shortest queue. Where that does not decide, the address does, in regions of 2 MiB:
 //! neighbouring reads then stay on one device, which may read ahead, while different regions use all devices.
-//! A leaf that is behind comes last.
+//! A leaf that is behind comes last. Where all are, the one comes first that has not missed the group in which the data was written: two sides
+//! that each missed something have everything together, and where nothing has a checksum only this tells which of them has what.
 
 /// log2 of the region that one leaf serves.
 const REGION_SHIFT: u32 = 21;
@@ -19,12 +20,12 @@ pub(super) struct View {
     pub(super) pending: u64,
 }
 
-/// The leaves to read from, best first; those that cannot be read are left out.
-pub(super) fn read_order(offset: u64, leaves: &[View]) -> Vec<usize> {
+/// The leaves to read from, best first; those that cannot be read are left out. With each: has it missed what is to be read?
+pub(super) fn read_order(offset: u64, leaves: &[(bool, View)]) -> Vec<usize> {
     let count = leaves.len() as u64;
-    let mut order: Vec<usize> = (0..leaves.len()).filter(|&i| leaves[i].readable).collect();
+    let mut order: Vec<usize> = (0..leaves.len()).filter(|&i| leaves[i].1.readable).collect();
     let turn = |i: usize| (i as u64 + count - (offset >> REGION_SHIFT) % count) % count;
-    order.sort_by_key(|&i| (leaves[i].behind, leaves[i].pending, turn(i)));
+    order.sort_by_key(|&i| (leaves[i].0, leaves[i].1.behind, leaves[i].1.pending, turn(i)));
     order
 }
 
@@ -46,7 +47,7 @@ mod tests {
 
     #[test]
     fn regions_take_turns() {
-        let leaves = [IDLE; 3];
+        let leaves = [(false, IDLE); 3];
         assert_eq!(read_order(0, &leaves), [0, 1, 2]);
         assert_eq!(read_order((1 << 21) - 1, &leaves), [0, 1, 2]);
         assert_eq!(read_order(1 << 21, &leaves), [1, 2, 0]);
@@ -58,9 +59,11 @@ mod tests {
         let busy = View { pending: 3, ..IDLE };
         let stale = View { behind: true, ..IDLE };
         let gone = View { readable: false, ..IDLE };
-        assert_eq!(read_order(0, &[busy, IDLE, stale, gone]), [1, 0, 2]);
-        assert_eq!(read_order(0, &[stale, gone]), [0]);
-        assert_eq!(read_order(0, &[gone]), [0usize; 0]);
+        let has = |view| (false, view);
+        assert_eq!(read_order(0, &[busy, IDLE, stale, gone].map(has)), [1, 0, 2]);
+        assert_eq!(read_order(0, &[stale, gone].map(has)), [0]);
+        assert_eq!(read_order(0, &[has(gone)]), [0usize; 0]);
+        assert_eq!(read_order(0, &[(true, stale), (false, stale)]), [1, 0]);
         assert_eq!(read_order(0, &[]), [0usize; 0]);
     }
 

@@ -7,8 +7,8 @@
 //! devices, the *leaves*, that hold the same bytes ([`TopVdev`]). Which leaf to read is decided by pure functions
 //! (`mirror.rs`), done by `top.rs` and `leaf.rs`.
 //!
-//! A leaf that missed a write is *behind*: it is written as before but only read when nothing else is left, and the
-//! checksum above finds what is stale.
+//! A leaf that missed a write is *behind*: it is written as before but only read when nothing else is left (or all others are behind and
+//! have missed just what is wanted), and the checksum above finds what is stale.
 //!
 //! # On disk
 //! The description of the tree ([`VdevConfig`]) is an nvlist in every label and in the MOS; labels and the rings of
@@ -35,6 +35,9 @@ mod size;
 mod top;
 mod traffic;
 mod tree;
+
+/// For who reads what nobody knows the group of.
+pub const BIRTH_UNKNOWN: u64 = u64::MAX;
 
 #[cfg(test)]
 mod flush_tests;

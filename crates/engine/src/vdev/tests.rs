@@ -75,7 +75,7 @@ fn data_never_touches_labels() {
     top.write(end - 512, &[2; 512]).unwrap();
     for (offset, length) in [(end - 511, 512), (end, 1), (u64::MAX, 1), (u64::MAX - 511, 512)] {
         assert!(top.write(offset, &vec![3; length]).is_err());
-        assert!(top.read(offset, &mut vec![3; length]).is_err());
+        assert!(top.read(offset, &mut vec![3; length], 7).is_err());
     }
     let mut bytes = [0; 512];
     disks[0].read_at(&mut bytes, layout::START_BYTES).unwrap();
@@ -86,6 +86,29 @@ fn data_never_touches_labels() {
     assert_eq!(bytes, [0; 512]);
 }
 
+/// Each side missed something that the other has. Where nothing had a checksum, old contents were read from the one that was asked first.
+#[test]
+fn two_sides_that_are_behind_have_everything_together() {
+    let disks = disks(2);
+    let (tree, top) = mirror(&disks);
+    for (number, txg) in [(0_usize, 7), (1, 17)] {
+        tree.set_writing_txg(txg);
+        disks[number].faults.fail_write(1);
+        top.write(number as u64 * 4096, &[number as u8 + 1; 4096]).unwrap();
+    }
+    assert_eq!([0, 1].map(|leaf| top.leaves()[leaf].missing_txgs()), [[(7, 10)], [(17, 20)]]);
+    let mut buf = [0; 4096];
+    for region in [0, 2 << 20] {
+        top.write(region + 8192, &[9; 4096]).unwrap();
+        assert_eq!(top.read(0, &mut buf, 7).unwrap(), 1);
+        assert_eq!(buf, [1; 4096]);
+        assert_eq!(top.read(4096, &mut buf, 17).unwrap(), 0);
+        assert_eq!(buf, [2; 4096]);
+        top.read(region + 8192, &mut buf, 25).unwrap();
+        assert_eq!(buf, [9; 4096]);
+    }
+}
+
 #[test]
 fn a_mirror_survives_a_bad_leaf() {
     let disks = disks(2);
@@ -94,7 +117,7 @@ fn a_mirror_survives_a_bad_leaf() {
     top.write(0, &[1; 1024]).unwrap();
     let mut buf = [0; 1024];
     disks[0].faults.break_reads(true);
-    assert_eq!(top.read(0, &mut buf).unwrap(), 1);
+    assert_eq!(top.read(0, &mut buf, 7).unwrap(), 1);
     assert_eq!(top.leaves()[0].stats.read_errors.load(Relaxed), 1);
     disks[0].faults.break_reads(false);
     // A leaf that misses a write is behind, and is not read any more.
@@ -103,7 +126,7 @@ fn a_mirror_survives_a_bad_leaf() {
     assert!(top.leaves()[0].is_behind() && !top.leaves()[1].is_behind());
     assert_eq!(top.leaves()[0].missing_txgs(), [(7, 10)]);
     assert_eq!((top.leaves()[0].state(), top.state()), (VdevState::Degraded, VdevState::Degraded));
-    assert_eq!(top.read(0, &mut buf).unwrap(), 1);
+    assert_eq!(top.read(0, &mut buf, 7).unwrap(), 1);
     assert_eq!(buf, [2; 1024]);
     top.read_copy(0, 0, &mut buf).unwrap();
     assert_eq!(buf, [1; 1024]);

@@ -207,14 +207,14 @@ impl TopVdev {
         self.leaves.len()
     }
 
-    /// Reads from the best leaf, and from the next if it cannot. Returns which copy it was, for
+    /// Reads what was written in the group `birth` from the best leaf, and from the next if it cannot. Returns which copy it was, for
     /// [`TopVdev::note_checksum_error`] and [`TopVdev::repair_copy`].
-    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    pub fn read(&self, offset: u64, buf: &mut [u8], birth: u64) -> Result<usize> {
         self.check(offset, buf.len())?;
         if let [leaf] = self.leaves.as_slice() {
             return leaf.read(offset, buf).map(|()| 0);
         }
-        let views: Vec<_> = self.leaves.iter().map(|leaf| leaf.view()).collect();
+        let views: Vec<_> = self.leaves.iter().map(|leaf| (leaf.has_missed(birth), leaf.view())).collect();
         let mut last = error!(NoDevice, "vdev {}: no device can be read", self.id);
         for copy in mirror::read_order(offset, &views) {
             match self.leaves[copy].read(offset, buf) {
@@ -243,15 +243,15 @@ impl TopVdev {
         if written.iter().any(Result::is_ok) { Ok(()) } else { self.failure(written, "written") }
     }
 
-    /// Does a write on each leaf, where it is to be had; those where it is not have missed it.
+    /// Does a write on each leaf, where it is to be had. If one of them has it, the others have missed it; what nobody has is written again, or needed by nobody.
     fn write_each(&self, write: impl Fn(&Leaf) -> Result<()> + Sync) -> Vec<Result<()>> {
-        on_each(self.beside_writes(), &self.leaves, |leaf| {
-            if leaf.is_open() {
-                return write(leaf);
-            }
-            leaf.note_missed_write();
-            Err(self.no_device("written"))
-        })
+        let one = |leaf: &Arc<Leaf>| if leaf.is_open() { write(leaf) } else { Err(self.no_device("written")) };
+        let written = on_each(self.beside_writes(), &self.leaves, one);
+        if written.iter().any(Result::is_ok) {
+            let failed = self.leaves.iter().zip(&written).filter(|(_, written)| written.is_err());
+            failed.for_each(|(leaf, _)| leaf.note_missed_write());
+        }
+        written
     }
 
     pub(super) fn no_device(&self, done: &str) -> Error {

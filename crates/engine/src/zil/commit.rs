@@ -35,7 +35,7 @@ use crate::canary::Canary;
 use crate::dmu::ObjectId;
 use crate::bail;
 use crate::error::Result;
-use crate::txg::{Txg, slot};
+use crate::txg::{Txg, bug, slot};
 use crate::vdev::LogMark;
 use ondisk::blkptr::BlkPtr;
 
@@ -93,10 +93,11 @@ impl Zil {
         if let Some(failure) = groups.failure() {
             return Err(failure);
         }
+        let _alarm = Alarm(self);
         self.wait_unlogged()?;
         if self.itxs.is_empty_after(groups.synced_txg()) {
             // Others may be writing what was.
-            self.wait_stable(self.queued());
+            self.wait_stable(self.queued())?;
             return self.wait_unlogged();
         }
         if self.is_cheaper_in_place(object, source) || !self.prepare_chain()? {
@@ -122,7 +123,7 @@ impl Zil {
             chain.commits -= 1;
             self.waiting.one_may_begin(&chain, self.commits_max());
         }
-        self.wait_stable(target);
+        self.wait_stable(target)?;
         self.wait_unlogged()
     }
 
@@ -293,7 +294,7 @@ impl Zil {
             let mut chain = self.chain.lock();
             // One chain may have been given up, and another begun, since this commit saw that there is one: a header leads to it only when its group
             // is on disk.
-            if chain.broken.is_some() || chain.usable_from > synced {
+            if chain.broken.is_some() || chain.usable_from > synced || chain.is_over {
                 return None;
             }
             chain.sizes.note(filled.bytes.len());
@@ -402,8 +403,13 @@ impl Zil {
         self.waiting.became_stable(stable);
     }
 
-    fn wait_stable(&self, target: u64) {
-        self.waiting.for_stable(target, &mut self.chain.lock());
+    fn wait_stable(&self, target: u64) -> Result<()> {
+        let mut chain = self.chain.lock();
+        self.waiting.for_stable(target, &mut chain);
+        if chain.stable < target {
+            return Err(self.context.groups.failure().unwrap_or_else(|| bug(format_args!("ended the log of dataset {}", self.dataset))));
+        }
+        Ok(())
     }
 
     /// Waits until everything that was placed in `txg` is written (invariant 2).
@@ -411,6 +417,19 @@ impl Zil {
         let mut chain = self.chain.lock();
         self.waiting.for_written(slot(txg), &mut chain);
         chain
+    }
+}
+
+/// Stops the pool when its owner panics, before those who wait for him go on.
+struct Alarm<'a>(&'a Zil);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.context.groups.fail(bug(format_args!("ended a thread that wrote the log of dataset {}", self.0.dataset)));
+            self.0.chain.lock().is_over = true;
+            self.0.waiting.is_over();
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::{Error, Result};
+use crate::txg::bug;
 
 #[derive(Debug, Default)]
 struct State {
@@ -41,17 +42,31 @@ impl Flusher {
             }
             state.running = true;
             state.begun += 1;
-            let number = state.begun;
+            let mut own = Own { flusher: self, number: state.begun, result: Err(bug(format_args!("ended a thread that flushed the log"))) };
             drop(state);
-            let result = flush();
+            own.result = flush();
+            drop(own);
             state = self.state.lock();
-            state.running = false;
-            state.ended = number;
-            if let Err(error) = &result {
-                state.failed = Some((number, error.clone()));
-            }
-            self.ended.notify_all();
         }
+    }
+}
+
+/// A flush that has begun. It ends when this is dropped, by a panic too.
+struct Own<'a> {
+    flusher: &'a Flusher,
+    number: u64,
+    result: Result<()>,
+}
+
+impl Drop for Own<'_> {
+    fn drop(&mut self) {
+        let mut state = self.flusher.state.lock();
+        state.running = false;
+        state.ended = self.number;
+        if let Err(error) = &self.result {
+            state.failed = Some((self.number, error.clone()));
+        }
+        self.flusher.ended.notify_all();
     }
 }
 
@@ -84,5 +99,21 @@ mod tests {
             }
         });
         assert!(flushes.load(Ordering::SeqCst) <= 1600);
+    }
+
+    /// Who flushed for all others died of a bug, and they waited for ever.
+    #[test]
+    #[allow(clippy::disallowed_methods)] // this test is about threads
+    fn a_bug_while_flushing_leaves_nobody_waiting() {
+        let flusher = std::sync::Arc::new(Flusher::default());
+        let buggy = flusher.clone();
+        let died = std::thread::spawn(move || buggy.flush(|| panic!("a bug")));
+        assert!(died.join().is_err());
+        let (tell, told) = std::sync::mpsc::channel();
+        let next = flusher.clone();
+        std::thread::spawn(move || tell.send(next.flush(|| Ok(())).is_ok()));
+        assert_eq!(told.recv_timeout(std::time::Duration::from_secs(20)), Ok(true));
+        // Who had to do with the first one is told that.
+        assert_eq!(flusher.state.lock().failed.as_ref().map(|(number, _)| *number), Some(1));
     }
 }

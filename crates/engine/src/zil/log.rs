@@ -55,6 +55,8 @@ pub(super) struct Chain {
     pub(super) placed: [usize; TXG_SIZE],
     /// The first round that could not be written.
     pub(super) broken: Option<u64>,
+    /// A bug ended a commit, and the pool has stopped: what that had taken will never be placed, written, or stable.
+    pub(super) is_over: bool,
 }
 
 /// A block of the chain.
@@ -87,6 +89,7 @@ impl Chain {
             candidates: Vec::new(),
             placed: [0; TXG_SIZE],
             broken: None,
+            is_over: false,
         };
         if !chain.is_claimed() {
             chain.begin_at(header.log);

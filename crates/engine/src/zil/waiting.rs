@@ -11,6 +11,8 @@
 //! committers are served soonest if each writes his own block at once; with many, that is a device write for each, where two commits
 //! at a time, of which one fills up while the other is written, would carry dozens. A disk that turns is another thing ([`super::gather`]).
 //!
+//! A commit that panics will never come to its end. Whoever waits for it, or will, goes on at once (`Chain::is_over`), and finds that the pool has stopped.
+//!
 //! # Locks
 //! All of it goes with the lock of the chain (`Zil::chain`).
 
@@ -49,7 +51,7 @@ fn place(number: u64) -> usize {
 impl Waiting {
     /// Until it is the turn of round `number`.
     pub(super) fn for_turn(&self, number: u64, chain: &mut MutexGuard<'_, Chain>) {
-        while chain.turn != number {
+        while chain.turn != number && !chain.is_over {
             self.turns[place(number)].wait(chain);
         }
     }
@@ -61,7 +63,7 @@ impl Waiting {
 
     /// Until everything up to the record `target` is stable.
     pub(super) fn for_stable(&self, target: u64, chain: &mut MutexGuard<'_, Chain>) {
-        while chain.stable < target {
+        while chain.stable < target && !chain.is_over {
             self.stable[place(target)].wait(chain);
         }
     }
@@ -76,7 +78,7 @@ impl Waiting {
     /// Until another commit may be under way, which is the caller's then; `max` at a time at most. `false`: others have taken everything up to
     /// the record `target`.
     pub(super) fn for_permit(&self, target: u64, max: usize, chain: &mut MutexGuard<'_, Chain>) -> bool {
-        let must_wait = |chain: &Chain| chain.taken() < target && !may_begin(chain, max);
+        let must_wait = |chain: &Chain| chain.taken() < target && !may_begin(chain, max) && !chain.is_over;
         if must_wait(chain) {
             chain.candidates.push(target);
             while must_wait(chain) {
@@ -102,8 +104,15 @@ impl Waiting {
 
     /// Until all that was placed in the group at `slot` is written.
     pub(super) fn for_written(&self, slot: usize, chain: &mut MutexGuard<'_, Chain>) {
-        while chain.placed[slot] > 0 {
+        while chain.placed[slot] > 0 && !chain.is_over {
             self.written.wait(chain);
+        }
+    }
+
+    /// Nothing will happen any more.
+    pub(super) fn is_over(&self) {
+        for place in self.turns.iter().chain(&self.stable).chain([&self.written]) {
+            place.notify_all();
         }
     }
 

@@ -18,9 +18,9 @@ use crate::vdev::{LogMark, RemovedVdev, TopVdev, VdevKind, VdevTree};
 
 /// A top-level vdev.
 pub trait BlockDevice: Send + Sync {
-    /// Fills `buf` from `offset`, in the way that is best just now, and says which it was. Mirrors and RAIDZ get around
-    /// disks that fail.
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
+    /// Fills `buf` from `offset`, where something was written in the group `birth`, in the way that is best just now, and says which it was.
+    /// Mirrors and RAIDZ get around disks that fail, or missed that.
+    fn read(&self, offset: u64, buf: &mut [u8], birth: u64) -> Result<usize>;
     /// How many ways there are to read `length` bytes at `offset`.
     fn copies(&self, offset: u64, length: usize) -> usize;
     /// Fills `buf` from `offset` in the given way.
@@ -106,8 +106,8 @@ pub trait BlockDevices: Send + Sync {
 }
 
 impl BlockDevice for TopVdev {
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.read(offset, buf)
+    fn read(&self, offset: u64, buf: &mut [u8], birth: u64) -> Result<usize> {
+        self.read(offset, buf, birth)
     }
 
     fn copies(&self, _offset: u64, _length: usize) -> usize {
@@ -181,8 +181,8 @@ impl Removed {
 }
 
 impl BlockDevice for Removed {
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.vdev().read(offset, buf)
+    fn read(&self, offset: u64, buf: &mut [u8], birth: u64) -> Result<usize> {
+        self.vdev().read(offset, buf, birth)
     }
 
     fn copies(&self, offset: u64, length: usize) -> usize {

@@ -174,7 +174,7 @@ impl BlockIo {
         let mut worst: Option<Error> = None;
         for dva in data.dvas() {
             let tried = self.device(*dva).and_then(|device| {
-                let wrong = match device.read(dva.offset, &mut bytes) {
+                let wrong = match device.read(dva.offset, &mut bytes, data.physical_birth) {
                     Ok(_) if verify(&bytes)? => return Ok(true),
                     Ok(copy) => Some(copy),
                     Err(_) => None,

@@ -33,6 +33,8 @@ struct Mirror {
 #[derive(Default)]
 struct Slow {
     is_slow: AtomicBool,
+    /// Writing panics.
+    is_broken: AtomicBool,
     /// Sizes of the writes so far.
     writes: Mutex<Vec<usize>>,
     /// How many were under way at the same time, now and at most.
@@ -43,6 +45,7 @@ struct Slow {
 impl Slow {
     /// A write takes until two others are under way, or long enough for them to come.
     fn pass(&self, bytes: usize) {
+        assert!(!self.is_broken.load(Ordering::Relaxed), "a bug");
         if !self.is_slow.load(Ordering::Relaxed) {
             return;
         }
@@ -57,7 +60,7 @@ impl Slow {
 }
 
 impl BlockDevice for Mirror {
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    fn read(&self, offset: u64, buf: &mut [u8], _: u64) -> Result<usize> {
         let mut result = Err(crate::error!(Io, "no side"));
         for copy in 0..self.sides.len() {
             result = self.read_copy(copy, offset, buf).map(|()| copy);
@@ -131,6 +134,15 @@ impl LoadSpaceMap for Holes {
             free.add((metaslab << METASLAB_SHIFT) + (unit << 13), 1 << ASHIFT)?;
         }
         Ok(free)
+    }
+}
+
+/// A bug where blocks are placed.
+struct Buggy;
+
+impl LoadSpaceMap for Buggy {
+    fn load(&self, _: u32, _: u64) -> Result<RangeTree> {
+        panic!("a bug");
     }
 }
 
@@ -641,4 +653,25 @@ fn what_was_freed_while_it_was_read_is_not_repaired() {
     mirror.sides[0].read_at(&mut there, offset).unwrap();
     assert_eq!(there, new);
     assert_eq!((io.counters.healed.get(), io.counters.checksum_errors.get()), (0, 0));
+}
+
+/// Whoever placed blocks, or wrote them, had them in hand when a bug ended him, and all others waited for them for ever.
+#[test]
+#[allow(clippy::disallowed_methods)] // this test is about threads
+fn a_bug_in_a_batch_leaves_nobody_waiting() {
+    for is_slow in [false, true] {
+        for places in [false, true] {
+            let Bench { io, mirrors } = if places { bench_on(1, 1, Arc::new(Buggy)) } else { bench(1, 1) };
+            mirrors[0].slow.is_slow.store(is_slow, Ordering::Relaxed);
+            mirrors[0].slow.is_broken.store(!places, Ordering::Relaxed);
+            let (tell, told) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                let requests = (0..20).map(|number| request(noise(number, 131_072), 1)).collect();
+                let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| io.write_many(requests, 10)));
+                tell.send(written.is_ok_and(|results| results.iter().all(Result::is_ok)))
+            });
+            let done = told.recv_timeout(Duration::from_secs(20));
+            assert_eq!(done, Ok(false), "slow: {is_slow}, while placing: {places}");
+        }
+    }
 }

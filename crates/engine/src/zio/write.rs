@@ -12,6 +12,7 @@
 //! # Invariants
 //! 1. A request that fails leaves nothing allocated.
 //! 2. A block is written over in place only if it was born in this same txg and has exactly the same physical size.
+//! 3. Nobody waits for one who panicked: all go home, and who shared the work out panics too ([`super::executor`]).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -83,6 +84,8 @@ struct State {
     /// Large writes under way.
     large: usize,
     done: usize,
+    /// A bug ended somebody, and what he had in hand is never done.
+    is_broken: bool,
 }
 
 struct Batch {
@@ -134,6 +137,7 @@ impl BlockIo {
             ready_bytes: 0,
             large: 0,
             done: 0,
+            is_broken: false,
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
         let batch = Arc::new(Batch { io: Arc::clone(self), requests, rules, patient, slow, state, changed });
@@ -201,6 +205,7 @@ impl BlockIo {
 impl Batch {
     /// Works until nothing is left to do. Every worker and the one who waits run this.
     fn work(&self) {
+        let _alarm = Alarm(self);
         loop {
             match self.next() {
                 Work::Shape(some) => {
@@ -240,6 +245,9 @@ impl Batch {
     /// What is most urgent: get bytes to the disks (to slow ones not few of them), else give places, else shape.
     fn next(&self) -> Work {
         let mut state = self.state.lock();
+        if state.is_broken {
+            return Work::End;
+        }
         if !self.slow || state.ready_bytes >= RUN_BYTES_MAX {
             if let Some(work) = self.issue_next(&mut state) {
                 return work;
@@ -424,6 +432,18 @@ impl Batch {
         pointer.checksum_algorithm = placement.checksum;
         pointer.checksum = checksum_stage::compute(placement.checksum, bytes, &self.io.salt())?;
         Ok(pointer.encode())
+    }
+}
+
+/// Sends all others home when its owner panics (invariant 3).
+struct Alarm<'a>(&'a Batch);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.state.lock().is_broken = true;
+            self.0.changed.notify_all();
+        }
     }
 }
 

@@ -60,6 +60,51 @@ fn a_commit_waits_for_no_writer_while_a_group_waits_for_it() {
     pool.export().unwrap();
 }
 
+/// A bug while the bytes of the first round are fetched, when a second commit waits for its turn behind it.
+struct Buggy {
+    fs: Arc<FileSystem>,
+    second: Arc<std::sync::Barrier>,
+}
+
+impl LogSource for Buggy {
+    fn fetch(&self, _: &WantedWrite, _: &mut Vec<u8>) -> Result<()> {
+        self.second.wait();
+        // The other one has taken its round, and waits for this one's.
+        std::thread::sleep(Duration::from_millis(300));
+        panic!("a bug, in {}", self.fs.objset().name());
+    }
+}
+
+/// Who fetched the bytes of a round died of a bug: all who had something in the log behind it, and the group, waited for ever.
+#[test]
+fn a_bug_in_a_commit_leaves_nobody_waiting() {
+    let disk = CutDisk::new(vec![0; DISK_BYTES]);
+    let pool = create(&disk);
+    let fs = Arc::new(file_system(&pool));
+    fs.fsync(make(&fs, "first")).unwrap();
+    let (file, other) = (make(&fs, "file"), make(&fs, "other"));
+    fs.write(file, WriteMode::At(0), &[7; 100], &Credentials::root()).unwrap();
+    let second = Arc::new(std::sync::Barrier::new(2));
+    let source = Buggy { fs: fs.clone(), second: second.clone() };
+    let buggy = std::thread::spawn(move || Zil::of(source.fs.objset()).commit(Some(file), &source));
+    second.wait();
+    fs.write(other, WriteMode::At(0), &[8; 100], &Credentials::root()).unwrap();
+    let syncing = fs.clone();
+    let refused = within_reason("a commit behind one that died", move || syncing.fsync(other)).unwrap_err();
+    assert!(refused.to_string().contains("a bug"), "{refused}");
+    assert!(buggy.join().is_err());
+    let whole = pool.clone();
+    within_reason("the group", move || whole.sync_all()).unwrap_err();
+    let image = disk.cut(0).image;
+    fs.release_all();
+    drop(fs);
+    within_reason("closing", move || pool.abandon());
+    let disk = CutDisk::new(image);
+    let pool = open(&disk, false);
+    check(&pool, "after a bug in a commit");
+    pool.abandon();
+}
+
 /// A device for the log alone that fails is done without: the pool does not wait for somebody to repair it.
 #[test]
 fn a_log_device_that_fails_suspends_nothing() {

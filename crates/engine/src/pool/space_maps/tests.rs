@@ -36,7 +36,7 @@ struct Memory {
 }
 
 impl BlockDevice for Memory {
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    fn read(&self, offset: u64, buf: &mut [u8], _: u64) -> Result<usize> {
         buf.copy_from_slice(&self.bytes.lock()[offset as usize..][..buf.len()]);
         Ok(0)
     }
@@ -44,7 +44,7 @@ impl BlockDevice for Memory {
         1
     }
     fn read_copy(&self, _copy: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.read(offset, buf).map(|_| ())
+        self.read(offset, buf, 0).map(|_| ())
     }
     fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
         let data = buffers.concat();
