@@ -227,6 +227,41 @@ fn with_log_device(breaks: bool) {
     pool.export().unwrap();
 }
 
+/// What an import could not replay is to be found in the pool's history by who comes later.
+#[test]
+fn what_a_replay_loses_is_in_the_history() {
+    use engine::dsl::history::field;
+    let disk = CutDisk::new(vec![0; DISK_BYTES]);
+    let pool = create(&disk);
+    let fs = file_system(&pool);
+    let kept = make(&fs, "kept");
+    fs.fsync(kept).unwrap();
+    {
+        let tx = engine::dmu::OpenTx::assign(fs.objset(), 4096).unwrap();
+        // A record of a kind that nobody knows.
+        Zil::of(fs.objset()).log(&tx, 77, None, vec![0; 32]);
+    }
+    let lost = make(&fs, "lost");
+    fs.fsync(lost).unwrap();
+    let image = disk.cut(0).image;
+    pool.abandon();
+    let pool = tarnfs::Pool::import_disks(vec![CutDisk::new(image)], tarnfs::ImportOptions::default()).unwrap();
+    let fs = pool.file_system("tank").unwrap();
+    assert_eq!(names(&fs), ["kept"]);
+    fs.release_all();
+    drop(fs);
+    let dsl = &pool.engine().dsl;
+    dsl.wait_for_tasks().unwrap();
+    let records = dsl.history.read(&dsl.meta).unwrap();
+    let told: Vec<_> = records.iter().filter(|record| record.str(field::EVENT) == Some("log replay")).collect();
+    let [told] = told.as_slice() else { panic!("{} records of it", told.len()) };
+    let details = told.str(field::DETAILS).unwrap();
+    assert!(details.contains("cannot be replayed, and those after it are lost"), "{details}");
+    assert_eq!(told.str(field::DATASET), Some("tank"));
+    check(pool.engine(), "a replay that ended early");
+    pool.export().unwrap();
+}
+
 /// A record that cannot be done ended the replay, and only the daemon's log had a word of it.
 #[test]
 fn what_a_replay_loses_is_told() {
