@@ -3,7 +3,7 @@
 //! # Theory
 //! One thread accepts; each connection has a thread, which reads requests one after the other. Requests of all
 //! connections take turns at the backend: administrative verbs change one thing at a time. Those that only look at pools, and `zpool
-//! clear`, are answered beside one that takes long ([`Beside`]): it may be waiting for just that. File operations do not come this way.
+//! clear`, need no turn ([`Beside`]): one that takes long may be waiting for just that, and looking may take long itself. File operations do not come this way.
 //!
 //! Only the daemon's own user and root are listened to.
 
@@ -258,9 +258,9 @@ struct Served<B> {
 impl<B: Service> Served<B> {
     /// What may wait for the pool is done without the lock; the others need not wait for it.
     fn carry_out(&self, request: Request) -> Reply {
-        if self.backend.is_locked()
-            && let Some(reply) = self.beside.as_ref().and_then(|beside| beside.answer(&request))
-        {
+        // Who has the turn may have it for long: then nobody knows what is mounted where.
+        let mounts = || self.backend.try_lock().and_then(|mut backend| backend.mount_list().ok()).unwrap_or_default();
+        if let Some(reply) = self.beside.as_ref().and_then(|beside| beside.answer(&request, mounts)) {
             return reply;
         }
         let job = match request {

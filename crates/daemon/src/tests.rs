@@ -19,6 +19,7 @@ use super::*;
 #[derive(Default)]
 struct Fake {
     needed: bool,
+    beside: Option<Beside>,
     quits: Arc<Mutex<u32>>,
     syncs: u32,
 }
@@ -76,6 +77,25 @@ impl Service for Fake {
     fn is_needed(&self) -> bool {
         self.needed
     }
+
+    fn beside(&self) -> Option<Beside> {
+        self.beside.clone()
+    }
+}
+
+/// While 'zpool status' looked for the files of ten thousand damaged blocks it had the turn, and everybody else waited.
+#[test]
+fn who_only_looks_at_pools_takes_no_turn() {
+    let beside = Some(Pools::default().beside());
+    let (_directory, place, switch, serving) = start(Fake { needed: true, beside, ..Fake::default() });
+    let select = PoolSelect { name: None, properties: Wanted::All };
+    let call = |request: Request| Client::connect(&place).unwrap().unwrap().call(&request);
+    // Who has the turn would say that there is no such pool.
+    assert_eq!(call(Request::PoolStatus(select.clone())), Reply::Status(Vec::new()));
+    assert_eq!(call(Request::PoolList(select.clone())), Reply::Pools(Vec::new()));
+    assert_eq!(call(Request::PoolHistory(select)), Reply::History(Vec::new()));
+    switch.end();
+    serving.join().unwrap();
 }
 
 fn sync(pool: &str) -> Request {

@@ -3,7 +3,8 @@
 //! # Theory
 //! Administrative verbs take turns. One of them may take long: an export waits for what the kernel still has, and that waits for the
 //! devices. If a pool stops meanwhile it waits for `zpool clear`, which must not wait for its turn then, nor must whoever
-//! wants to know what is going on, in this pool or another. So the table of pools can be seen without a turn, as it was when the
+//! wants to know what is going on, in this pool or another. Nor is somebody to wait for who only looks: to find the files of ten thousand damaged
+//! blocks takes long. So the table of pools can be seen without a turn, as it was when the
 //! last pool came or went, and these requests need no more: the engine has locks of its own.
 
 use std::collections::BTreeMap;
@@ -27,12 +28,13 @@ impl Beside {
         self.0.lock().clone_from(table);
     }
 
-    /// The answer to a request that needs no turn; `None`: it needs one.
+    /// The answer to a request that needs no turn; `None`: it needs one. `mounts`: what is mounted, as far as is known.
     #[must_use]
-    pub fn answer(&self, request: &Request) -> Option<Reply> {
+    pub fn answer(&self, request: &Request, mounts: impl FnOnce() -> Vec<Mount>) -> Option<Reply> {
         let table = || self.0.lock().clone();
         let answer = match request {
-            Request::PoolStatus(select) => statuses(&table(), select.name.as_deref(), &[]).map(Reply::Status),
+            Request::PoolStatus(select) => statuses(&table(), select.name.as_deref(), &mounts()).map(Reply::Status),
+            Request::PoolHistory(select) => maintenance::histories(&table(), select).map(Reply::History),
             Request::PoolList(select) | Request::PoolGet(select) => pool_properties::entries(&table(), select).map(Reply::Pools),
             Request::PoolClear(clear) => maintenance::clear(&table(), clear).map(|()| Reply::Done),
             _ => return None,

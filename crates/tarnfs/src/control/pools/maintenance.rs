@@ -4,7 +4,7 @@ use engine::dsl::history::field;
 use engine::error::ErrorKind;
 use ondisk::nvlist::{NvList, Value};
 
-use super::beside::Table;
+use super::beside::{self, Table};
 use super::{Failure, FailureKind, Pools};
 use crate::control::{
     HistoryRecord, HistoryWhat, PoolClear, PoolHistory, PoolRecord, PoolReguid, PoolSelect, PoolUpgrade,
@@ -20,20 +20,20 @@ const OLD_EVENT: &str = "history internal event";
 const CALL: &str = "ioctl";
 const ELAPSED: &str = "elapsed_ns";
 
-impl Pools {
-    pub(super) fn histories(&self, select: &PoolSelect) -> Result<Vec<PoolHistory>, Failure> {
-        let pools = self.select(select.name.as_deref())?;
-        let histories = pools.into_iter().map(|(name, imported)| {
-            let dsl = &imported.pool.engine().dsl;
-            // The command before this one is in it. Of a pool that waits for a device, what is on disk is shown.
-            let _ = dsl.wait_for_tasks();
-            let mut records = dsl.history.read(&dsl.meta).map_err(|error| Failure::about_pool(&error))?;
-            records.drain(1.min(records.len())..records.len().saturating_sub(RECORDS_MAX).max(1.min(records.len())));
-            Ok(PoolHistory { name: name.clone(), records: records.iter().map(HistoryRecord::of).collect() })
-        });
-        histories.collect()
-    }
+/// `zpool history`
+pub(super) fn histories(table: &Table, select: &PoolSelect) -> Result<Vec<PoolHistory>, Failure> {
+    let histories = beside::select(table, select.name.as_deref())?.into_iter().map(|(name, imported)| {
+        let dsl = &imported.pool.engine().dsl;
+        // The command before this one is in it. Of a pool that waits for a device, what is on disk is shown.
+        let _ = dsl.wait_for_tasks();
+        let mut records = dsl.history.read(&dsl.meta).map_err(|error| Failure::about_pool(&error))?;
+        records.drain(1.min(records.len())..records.len().saturating_sub(RECORDS_MAX).max(1.min(records.len())));
+        Ok(PoolHistory { name: name.clone(), records: records.iter().map(HistoryRecord::of).collect() })
+    });
+    histories.collect()
+}
 
+impl Pools {
     /// A command is recorded soon; nobody waits for it.
     pub(super) fn record(&self, record: &PoolRecord) -> Result<(), Failure> {
         let imported = self.find(&record.pool)?;

@@ -370,7 +370,7 @@ impl Backend for Pools {
     }
 
     fn pool_history(&mut self, select: PoolSelect) -> Result<Vec<PoolHistory>, Failure> {
-        self.histories(&select)
+        maintenance::histories(&self.pools, &select)
     }
 
     fn pool_record(&mut self, record: PoolRecord) -> Result<(), Failure> {
