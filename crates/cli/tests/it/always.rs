@@ -221,6 +221,51 @@ print("flushed", flush=True)
 time.sleep(1000)
 "#;
 
+/// Changes a page of mapped memory, and another by writing; when told to, makes the one safe, and writes again.
+const LATE: &str = r#"
+import mmap, os, sys
+file = os.open(sys.argv[1] + "/mapped", os.O_RDWR)
+mapped = mmap.mmap(file, 8192)
+mapped[0:5] = b"early"
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    os.pwrite(file, b"late!", 4096)
+    print("written", flush=True)
+except OSError as error:
+    print(error.errno, flush=True)
+mapped.flush()
+print("safe", flush=True)
+"#;
+
+/// What a program had written into mapped memory was refused when `readonly` was set before the kernel handed it over, and lost.
+#[test]
+fn what_was_mapped_before_readonly_was_set_is_kept() {
+    let Some(rig) = Rig::new() else { return };
+    if !has_program("python3") {
+        return;
+    }
+    rig.image("a.img", 128 << 20);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    fs::write(rig.path("mnt/mapped"), vec![b'-'; 8192]).unwrap();
+    let mut mapper = Command::new("python3").args(["-c", LATE]).arg(rig.path("mnt")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(mapper.stdout.take().unwrap()).lines();
+    if lines.next().is_none() {
+        let _ = mapper.wait();
+        return skipped("mapped memory: python3 has no module mmap");
+    }
+    rig.ok("zfs set readonly=on tank");
+    drop(mapper.stdin.take());
+    let said: Vec<String> = lines.map(|line| line.unwrap()).collect();
+    assert!(mapper.wait().unwrap().success() && said == ["30", "safe"], "{said:?}");
+    rig.ok("zpool export tank");
+    rig.ok("zpool import -d @a.img tank");
+    let found = fs::read(rig.path("mnt/mapped")).unwrap();
+    assert!(found.starts_with(b"early-") && found[4096..].iter().all(|byte| *byte == b'-'), "what was mapped is gone");
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+}
+
 #[test]
 fn what_msync_wrote_survives_the_death_of_the_daemon() {
     let Some(rig) = Rig::new() else { return };

@@ -123,7 +123,11 @@ impl Ops {
                 end_capabilities(filesystem, inode)?;
             }
             let mut went_to = write.offset;
-            let mode = if write.flags & O_APPEND != 0 && !from_cache { WriteMode::Append } else { WriteMode::At(write.offset) };
+            let mode = match write.flags & O_APPEND != 0 {
+                _ if from_cache => WriteMode::Mapped(write.offset),
+                true => WriteMode::Append,
+                false => WriteMode::At(write.offset),
+            };
             let write_all = || filesystem.write(inode, mode, data, &writer(kill)).map(|offset| went_to = offset);
             self.ending_set_ids(write.node, (filesystem, inode), kill, write_all)?;
             if went_to != write.offset {

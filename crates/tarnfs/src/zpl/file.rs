@@ -51,6 +51,9 @@ pub enum WriteMode {
     /// To this offset, some time after a program wrote it: a kernel collected it. It keeps the file's times itself and tells them
     /// ([`FileSystem::setattr`]), and what it was allowed to take must not be refused for what was changed since.
     Collected(u64),
+    /// To this offset, some time after a program wrote it into memory that is mapped: as [`WriteMode::At`], but it is not refused for what was
+    /// changed since: nobody would be told, and the page would be lost.
+    Mapped(u64),
 }
 
 /// What to look for.
@@ -210,14 +213,17 @@ impl FileSystem {
         let inode = self.inode(inode)?;
         inode.check_regular()?;
         let collected = matches!(mode, WriteMode::Collected(_));
+        let is_late = collected || matches!(mode, WriteMode::Mapped(_));
         if collected {
             inode.times_owed.store(true, Ordering::Relaxed);
+        }
+        if is_late {
             self.check_not_frozen()?;
         } else {
             self.check_writable()?;
         }
         let guess = match mode {
-            WriteMode::At(offset) | WriteMode::Collected(offset) => offset,
+            WriteMode::At(offset) | WriteMode::Collected(offset) | WriteMode::Mapped(offset) => offset,
             WriteMode::Append => 0,
         };
         if data.is_empty() {
@@ -231,7 +237,7 @@ impl FileSystem {
             bail!(TooBig, "a file of {end} bytes is larger than {SIZE_MAX}");
         }
         let flags = inode.word(&self.tables, Attribute::Flags)?;
-        if !collected && flags & znode::FLAG_IMMUTABLE != 0 || (!collected && flags & znode::FLAG_APPEND_ONLY != 0 && offset < size) {
+        if !is_late && (flags & znode::FLAG_IMMUTABLE != 0 || flags & znode::FLAG_APPEND_ONLY != 0 && offset < size) {
             bail!(Denied, "inode {} is marked not to be written there", inode.object);
         }
         self.check_quota_to_write(&inode)?;
