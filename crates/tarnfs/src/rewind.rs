@@ -37,7 +37,7 @@ pub enum Rewind {
         /// Any.
         extreme: bool,
     },
-    /// That of this txg, or the last one before it (`-T`).
+    /// That of this txg, or the last one before it (`-T`). For good: one that can be read. Read-only: whatever of it can be read.
     To(u64),
     /// What the checkpoint keeps, read-only.
     ToCheckpoint,
@@ -83,20 +83,24 @@ pub(crate) fn choose(candidate: Candidate, options: &ImportOptions) -> Result<(C
         let rewound = Rewound { txg: now.txg, timestamp: now.timestamp, lost_seconds: newest.timestamp.saturating_sub(now.timestamp) };
         (chosen, Some(rewound))
     };
-    let extreme = match options.rewind {
+    let (extreme, mut txg_max) = match options.rewind {
         Rewind::No => return Ok((candidate, None)),
-        Rewind::To(txg) => return before(&candidate, txg).map(outcome),
+        Rewind::To(txg) if options.read_only => return before(&candidate, txg).map(outcome),
+        Rewind::To(txg) => (true, txg),
         Rewind::ToCheckpoint if !options.read_only => {
             bail!(Unsupported, "going back to a checkpoint for good is OpenZFS's: with -o readonly=on it can be looked at")
         }
         Rewind::ToCheckpoint => return at_checkpoint(&candidate, RealHost::shared()).map(outcome),
-        Rewind::ToReadable { extreme } => extreme,
+        Rewind::ToReadable { extreme } => (extreme, u64::MAX),
     };
     let oldest = if extreme { 0 } else { newest.txg.saturating_sub(SAFE_GROUPS) };
     let mut first_reason = None;
-    let mut txg_max = u64::MAX;
     loop {
-        let Ok(chosen) = before(&candidate, txg_max) else { break };
+        let chosen = match before(&candidate, txg_max) {
+            Ok(chosen) => chosen,
+            Err(_) if first_reason.is_some() => break,
+            Err(error) => return Err(error),
+        };
         let txg = chosen.uberblock().txg;
         if txg < oldest {
             break;

@@ -264,7 +264,8 @@ fn report(session: &mut Session<'_>, found: &FoundPool, action: &str, failure: &
     if failure.kind == FailureKind::OtherHost {
         complain!(session, "Export the pool on the other system, then run 'zpool import'.");
     }
-    if matches!(failure.kind, FailureKind::Io | FailureKind::Checksum) {
+    // Where there is other advice, that comes first.
+    if matches!(failure.kind, FailureKind::Io | FailureKind::Checksum) && !failure.message.contains('\n') {
         say!(session, "\tDestroy and re-create the pool from\n\ta backup source.");
     }
     stop

@@ -228,6 +228,12 @@ pub(super) fn devices_cut_off(candidate: &Candidate) -> Vec<String> {
     leaves.into_iter().filter_map(|leaf| words(leaf, cut_off(candidate, leaf)?)).collect()
 }
 
+/// Where the devices were that are not there.
+pub(super) fn devices_missing(candidate: &Candidate) -> Vec<String> {
+    let is_missing = |leaf: &&VdevConfig| candidate.devices.iter().all(|device| device.guid != leaf.guid);
+    candidate.vdev_tree.leaves().into_iter().filter(is_missing).filter_map(|leaf| leaf.string("path")).collect()
+}
+
 fn found_leaf(candidate: &Candidate, leaf: &VdevConfig) -> LeafStatus {
     let device = candidate.devices.iter().find(|device| device.guid == leaf.guid);
     let (state, aux) = match device {

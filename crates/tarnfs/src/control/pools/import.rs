@@ -32,7 +32,7 @@ impl Pools {
             return Err(Failure::with(FailureKind::PoolExists, "a pool with that name already exists"));
         }
         let settings = PoolSettings::of(&import.properties, When::Importing)?;
-        let rewind = rewind_of(import, settings.read_only)?;
+        let rewind = rewind_of(import);
         let candidates = self.candidates(&import.paths, import.destroyed);
         let Some(candidate) = candidates.iter().find(|candidate| candidate.config.guid == import.guid) else {
             return Err(Failure::with(FailureKind::NoSuchPool, "no such pool available"));
@@ -98,19 +98,13 @@ impl Pools {
     }
 }
 
-/// Which state is asked for. Going back is for ever, so it takes a word more than `-T`.
-fn rewind_of(import: &PoolImport, read_only: bool) -> Result<Rewind, Failure> {
-    if import.rewind_to_checkpoint {
-        return Ok(Rewind::ToCheckpoint);
-    }
+/// Which state is asked for. As in OpenZFS, `-T` needs no `-F`.
+fn rewind_of(import: &PoolImport) -> Rewind {
     match import.txg_max {
-        Some(txg) if read_only || import.rewind => Ok(Rewind::To(txg)),
-        Some(_) => Err(Failure::with(
-            FailureKind::PoolNotSupported,
-            "-T gives up everything after that transaction group: use it with '-o readonly=on' to look, or with '-F' to do it",
-        )),
-        None if import.rewind => Ok(Rewind::ToReadable { extreme: import.extreme }),
-        None => Ok(Rewind::No),
+        _ if import.rewind_to_checkpoint => Rewind::ToCheckpoint,
+        Some(txg) => Rewind::To(txg),
+        None if import.rewind => Rewind::ToReadable { extreme: import.extreme },
+        None => Rewind::No,
     }
 }
 
@@ -118,10 +112,14 @@ fn in_words(rewound: Rewound) -> ImportRewound {
     ImportRewound { txg: rewound.txg, timestamp: rewound.timestamp, lost_seconds: rewound.lost_seconds }
 }
 
-/// A pool that cannot be read as it is can perhaps be read as it was a moment ago.
+/// A pool that cannot be read can perhaps be read with the devices that are missing (the other side of a mirror missed writes), or as it was a moment ago.
 fn with_advice(mut failure: Failure, candidate: &Candidate, mut options: ImportOptions) -> Failure {
     if !matches!(failure.kind, FailureKind::Io | FailureKind::Checksum) {
         return failure;
+    }
+    let missing = scan::devices_missing(candidate);
+    if !missing.is_empty() {
+        failure.message.push_str(&format!("\n\tWhat is missing may have what cannot be read here: bring it back, and try again:\n\t  {}", missing.join("\n\t  ")));
     }
     options.rewind = Rewind::ToReadable { extreme: false };
     if let Ok(Some(rewound)) = Pool::rewind_dry(candidate, options) {
