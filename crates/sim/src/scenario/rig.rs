@@ -131,9 +131,13 @@ impl Rig {
 
     /// A golden pool, imported for writing. `None` if it is not there.
     pub fn golden(name: &str) -> Option<Rig> {
-        let golden = Golden::find(name).unwrap_or_else(|error| panic!("{name}: {error:#}"))?;
+        Golden::find(name).unwrap_or_else(|error| panic!("{name}: {error:#}")).map(Self::of_golden)
+    }
+
+    /// An unpacked golden pool, imported for writing.
+    pub fn of_golden(golden: Golden) -> Rig {
         let pool_name = golden.manifest.pool.name.clone();
-        Some(Self::imported(Place::Golden(Box::new(golden)), pool_name))
+        Self::imported(Place::Golden(Box::new(golden)), pool_name)
     }
 
     /// A copy of the pool on these images, imported for writing.
