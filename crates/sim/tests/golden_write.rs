@@ -232,6 +232,7 @@ fn write_in_phases(mut rig: Rig, name: &str, phases: &[&str], replayed_since: Op
 fn pools_of_the_project_can_be_written() {
     write("xattr");
     write("acl");
+    write("v1");
 }
 
 /// Pools, and the feature for which one may not be written by us.

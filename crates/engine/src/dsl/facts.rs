@@ -7,11 +7,12 @@
 
 use std::sync::Arc;
 
-use ondisk::dsl::{DATASET_FLAG_DEFER_DESTROY, UsedKind, crypto_field, dataset_field, dir_field};
+use ondisk::dsl::{DATASET_FLAG_DEFER_DESTROY, DIR_FLAG_USED_BREAKDOWN, UsedKind, crypto_field, dataset_field, dir_field};
 use ondisk::object_type::ObjectType;
 use ondisk::objset::ObjsetType;
 
 use super::dataset::Dataset;
+use super::dir::Dir;
 use super::prop::{PropertyValue, Source};
 use super::prop_table::find;
 use crate::error::Result;
@@ -70,7 +71,18 @@ impl Dataset {
             };
             return Ok(Some((PropertyValue::Number(number), source)));
         }
-        self.property(name)
+        let stored = self.property(name)?;
+        let limit = match name {
+            "quota" => self.dir.phys().quota.get(),
+            "reservation" => self.dir.phys().reserved.get(),
+            _ => return Ok(stored),
+        };
+        // The record is what holds. Pools from before version 22 have these two nowhere else.
+        Ok(match stored {
+            Some((PropertyValue::Number(number), source)) if number == limit => Some((PropertyValue::Number(number), source)),
+            _ if self.is_snapshot => stored,
+            _ => Some((PropertyValue::Number(limit), Source::Local)),
+        })
     }
 
     /// Facts of the records.
@@ -94,9 +106,16 @@ impl Dataset {
                 ratio(space.uncompressed, space.compressed)
             }
             "compressratio" | "refcompressratio" => ratio(referenced.uncompressed, referenced.compressed),
-            "written" => self.written()?,
+            // Pools from before version 11 have nothing before the first snapshot; there is no answer then, as in OpenZFS.
+            "written" => return if phys.prev_snapshot.get() == 0 { Ok(None) } else { self.written().map(Some) },
             "logicalreferenced" => referenced.uncompressed,
             "logicalused" if head => self.dir.space().uncompressed,
+            // Pools from before version 13 do not keep these apart.
+            "usedbysnapshots" | "usedbydataset" | "usedbychildren" | "usedbyrefreservation"
+                if self.dir.phys().flags.get() & DIR_FLAG_USED_BREAKDOWN == 0 =>
+            {
+                return Ok(None);
+            }
             "usedbysnapshots" if head => self.dir.used_by(UsedKind::Snapshot),
             "usedbydataset" if head => self.dir.used_by(UsedKind::Head),
             "usedbychildren" if head => self.dir.used_by(UsedKind::Child).saturating_add(self.dir.used_by(UsedKind::ChildReservation)),
@@ -184,9 +203,23 @@ impl Dataset {
                 let clone = self.dsl.dataset_record(value.first())?;
                 names.push(self.dsl.dir(clone.dir.get(), None)?.full_name());
             }
+        } else if self.phys().children.get() > 1 {
+            // Pools from before version 11 have no list of them.
+            self.clones_below(&self.dsl.root_dir()?, &mut names)?;
         }
         names.sort();
         Ok(names)
+    }
+
+    /// Of the datasets in and below `dir`, those that were made of this snapshot.
+    fn clones_below(&self, dir: &Arc<Dir>, names: &mut Vec<String>) -> Result<()> {
+        if dir.phys().origin.get() == self.object {
+            names.push(dir.full_name());
+        }
+        for (name, object) in self.dsl.children(dir)? {
+            self.clones_below(&self.dsl.dir(object, Some(&name))?, names)?;
+        }
+        Ok(())
     }
 
     /// What is written in the object set itself.

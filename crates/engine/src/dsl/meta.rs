@@ -43,6 +43,8 @@ pub mod key {
     pub const BPTREE: &str = "bptree_obj";
     /// The shared empty bpobj.
     pub const EMPTY_BPOBJ: &str = "empty_bpobj";
+    /// What scrubs have seen.
+    pub const LAST_SCRUBBED_TXG: &str = "last_scrubbed_txg";
     /// Temporary holds.
     pub const TMP_USERREFS: &str = "tmp_userrefs";
     /// The salt of salted checksums.

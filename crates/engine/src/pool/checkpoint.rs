@@ -82,6 +82,14 @@ impl Pool {
         }
     }
 
+    /// The same of all vdevs, in bytes.
+    pub(super) fn kept_by_checkpoint(&self) -> Result<u64> {
+        if !self.dsl.meta.features.is_active(Feature::PoolCheckpoint) {
+            return Ok(0);
+        }
+        self.vdevs.data_tops().iter().try_fold(0, |sum: u64, top| Ok(sum.saturating_add(self.checkpoint_bytes(top.zap())?)))
+    }
+
     /// The space map of what only the checkpoint keeps of a top-level vdev, named by its ZAP.
     fn checkpoint_map(&self, top_zap: ObjectId) -> Result<Option<ObjectId>> {
         if top_zap == 0 { Ok(None) } else { self.dsl.meta.mos.zap_u64(top_zap, CHECKPOINT_MAP) }

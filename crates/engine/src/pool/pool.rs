@@ -14,6 +14,7 @@ use super::space_maps::{FeatureCounts, SpaceMaps};
 use crate::alloc::ClassKind;
 use crate::dmu::{DmuContext, SyncTx};
 use crate::dsl::bpobj::Bpobj;
+use crate::dsl::meta::key;
 use crate::dsl::{Dsl, PoolSpace};
 use crate::error::{Result, Within};
 use crate::txg::Txg;
@@ -122,6 +123,14 @@ impl Pool {
         capacity
     }
 
+    /// The newest group that a scrub of OpenZFS's has seen to the end; 0: none.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn last_scrubbed_txg(&self) -> Result<u64> {
+        Ok(self.dsl.meta.mos.zap_u64(key::DIRECTORY, key::LAST_SCRUBBED_TXG)?.unwrap_or(0))
+    }
+
     /// What deduplication and cloning do for the pool.
     pub fn shared_space(&self) -> (DedupSpace, CloneSpace) {
         self.shared.as_ref().map_or_else(Default::default, |shared| (shared.dedup_space(), shared.clone_space()))
@@ -137,7 +146,7 @@ impl Pool {
             capacity: normal.space,
             elsewhere: elsewhere.iter().sum::<u64>() + self.shared.as_ref().map_or(0, |shared| shared.saved_bytes()),
             embedded_log: allocator.embedded_log_bytes(),
-            withheld: waiting.map_or(0, |space| space.used),
+            withheld: waiting.map_or(0, |space| space.used) + self.kept_by_checkpoint().unwrap_or(0),
             deferred: normal.deferred,
         });
     }
