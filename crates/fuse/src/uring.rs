@@ -202,8 +202,8 @@ impl Crew {
         counts.idle.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// An entry has got a request. The next ones are to find others.
-    fn took(self: &Arc<Self>, queue: u16) {
+    /// An entry has got a request. The next ones are to find others. Returns how many are under way in this queue.
+    fn took(self: &Arc<Self>, queue: u16) -> usize {
         let counts = &self.queues[usize::from(queue)];
         let others = counts.idle.fetch_sub(1, Ordering::Relaxed) - 1;
         let few = others + counts.coming.load(Ordering::Relaxed) < IDLE_ENTRIES;
@@ -216,6 +216,8 @@ impl Crew {
         if others == 0 {
             counts.wait_for_next();
         }
+        let (all, coming, idle) = (counts.all.load(Ordering::Relaxed), counts.coming.load(Ordering::Relaxed), counts.idle.load(Ordering::Relaxed));
+        all.saturating_sub(coming + idle)
     }
 
     /// An entry has answered.
@@ -326,10 +328,10 @@ impl Entry {
                 // The reply was for a request that was aborted meanwhile, or is malformed; the kernel has taken the entry back.
                 error => return Err(io::Error::from_raw_os_error(-error)),
             }
+            let under_way = self.crew.took(self.queue);
             if let Some(membership) = &membership {
-                membership.request();
+                membership.request(under_way);
             }
-            self.crew.took(self.queue);
             let commit_id = self.answer();
             self.crew.answered(self.queue);
             let command = RingCommand { commit_id, queue: self.queue, ..RingCommand::default() };
