@@ -281,13 +281,14 @@ fn one_side_of_a_mirror_is_imported_as_it_is_or_the_other_is_asked_for() {
     rig.ok("zpool create -O mountpoint=@mnt tank mirror @a.img @b.img");
     fs::write(rig.path("mnt/old"), b"old").unwrap();
     rig.ok("zpool export tank");
-    fs::rename(rig.path("b.img"), rig.path("away")).unwrap();
+    fs::create_dir(rig.path("apart")).unwrap();
+    fs::rename(rig.path("b.img"), rig.path("apart/b.img")).unwrap();
     rig.ok("zpool import -d @ tank");
     (0..4).for_each(|_| drop(rig.ok("zpool sync tank")));
     fs::write(rig.path("mnt/new"), b"new").unwrap();
     rig.ok("zpool export tank");
-    fs::rename(rig.path("a.img"), rig.path("good")).unwrap();
-    fs::rename(rig.path("away"), rig.path("b.img")).unwrap();
+    fs::rename(rig.path("a.img"), rig.path("apart/a.img")).unwrap();
+    fs::rename(rig.path("apart/b.img"), rig.path("b.img")).unwrap();
     // As OpenZFS does.
     rig.ok("zpool import -d @b.img -o readonly=on tank");
     assert!(rig.ok("zpool status tank").contains("DEGRADED"));
@@ -297,7 +298,7 @@ fn one_side_of_a_mirror_is_imported_as_it_is_or_the_other_is_asked_for() {
     let said = rig.run("zpool import -d @b.img tank");
     assert!(said.code != 0 && said.err.contains("bring it back") && said.err.contains(&rig.text("a.img")), "{said:?}");
     assert!(!said.out.contains("Destroy and re-create"), "{said:?}");
-    fs::rename(rig.path("good"), rig.path("a.img")).unwrap();
+    fs::rename(rig.path("apart/a.img"), rig.path("a.img")).unwrap();
     rig.ok("zpool import -d @a.img tank");
     assert!(rig.path("mnt/old").exists() && rig.path("mnt/new").exists());
     rig.ok("zpool export tank");
