@@ -121,7 +121,7 @@ impl Zil {
         if permit {
             let mut chain = self.chain.lock();
             chain.commits -= 1;
-            self.waiting.one_may_begin(&chain, self.commits_max());
+            self.waiting.one_may_begin(&mut chain, self.commits_max());
         }
         self.wait_stable(target)?;
         self.wait_unlogged()
@@ -177,7 +177,7 @@ impl Zil {
         if *permit {
             return self.take_round(target);
         }
-        *permit = self.waiting.for_permit(target, self.commits_max(), &mut self.chain.lock());
+        *permit = self.waiting.for_permit(target, self.commits_max(), &self.chain);
         if !*permit {
             return None;
         }
@@ -404,9 +404,7 @@ impl Zil {
     }
 
     fn wait_stable(&self, target: u64) -> Result<()> {
-        let mut chain = self.chain.lock();
-        self.waiting.for_stable(target, &mut chain);
-        if chain.stable < target {
+        if !self.waiting.for_stable(target) {
             return Err(self.context.groups.failure().unwrap_or_else(|| bug(format_args!("ended the log of dataset {}", self.dataset))));
         }
         Ok(())

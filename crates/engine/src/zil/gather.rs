@@ -88,7 +88,7 @@ impl Zil {
     pub(super) fn gathered(&self, has_gathered: bool) {
         let mut chain = self.chain.lock();
         chain.gathering.now &= !has_gathered;
-        self.waiting.one_may_begin(&chain, self.commits_max());
+        self.waiting.one_may_begin(&mut chain, self.commits_max());
     }
 }
 

@@ -14,11 +14,13 @@
 //! A commit that panics will never come to its end. Whoever waits for it, or will, goes on at once (`Chain::is_over`), and finds that the pool has stopped.
 //!
 //! # Locks
-//! All of it goes with the lock of the chain (`Zil::chain`).
+//! What is waited for changes with the lock of the chain (`Zil::chain`). Dozens become stable together, and would all want that lock when they are
+//! woken, one after the other: so what they look at then is known without it, and each place has a lock of its own.
 
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::{Condvar, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::log::Chain;
 
@@ -33,14 +35,47 @@ const FEW_RECORDS: u64 = 8;
 #[derive(Debug)]
 pub(super) struct Waiting {
     turns: [Condvar; PLACES],
-    stable: [Condvar; PLACES],
+    /// As `Chain::stable` and `Chain::is_over`, which change first.
+    stable: AtomicU64,
+    is_over: AtomicBool,
+    ends: [Place; PLACES],
     written: Condvar,
+}
+
+/// Where those wait for whom some records have to be stable.
+#[derive(Debug, Default)]
+struct Place {
+    lock: Mutex<()>,
+    woken: Condvar,
+    /// How often somebody here was told that he may begin, perhaps.
+    calls: AtomicU64,
 }
 
 impl Default for Waiting {
     fn default() -> Self {
         let places = || std::array::from_fn(|_| Condvar::new());
-        Waiting { turns: places(), stable: places(), written: Condvar::new() }
+        Waiting {
+            turns: places(),
+            stable: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            ends: std::array::from_fn(|_| Place::default()),
+            written: Condvar::new(),
+        }
+    }
+}
+
+impl Place {
+    fn wait_until(&self, condition: impl Fn() -> bool) {
+        let mut guard = self.lock.lock();
+        while !condition() {
+            self.woken.wait(&mut guard);
+        }
+    }
+
+    /// What they wait for has changed. Whoever looked before that waits by now.
+    fn wake(&self) {
+        drop(self.lock.lock());
+        self.woken.notify_all();
     }
 }
 
@@ -61,44 +96,61 @@ impl Waiting {
         self.turns[place(number)].notify_all();
     }
 
-    /// Until everything up to the record `target` is stable.
-    pub(super) fn for_stable(&self, target: u64, chain: &mut MutexGuard<'_, Chain>) {
-        while chain.stable < target && !chain.is_over {
-            self.stable[place(target)].wait(chain);
+    /// Until everything up to the record `target` is stable. `false`: it never will be.
+    pub(super) fn for_stable(&self, target: u64) -> bool {
+        if !self.is_stable(target) {
+            self.ends[place(target)].wait_until(|| self.is_stable(target) || self.is_over.load(Ordering::Acquire));
         }
+        self.is_stable(target)
+    }
+
+    fn is_stable(&self, target: u64) -> bool {
+        self.stable.load(Ordering::Acquire) >= target
     }
 
     /// These records have become stable.
     pub(super) fn became_stable(&self, records: RangeInclusive<u64>) {
+        self.stable.fetch_max(*records.end(), Ordering::AcqRel);
         for number in records.take(PLACES) {
-            self.stable[place(number)].notify_all();
+            self.ends[place(number)].wake();
         }
     }
 
     /// Until another commit may be under way, which is the caller's then; `max` at a time at most. `false`: others have taken everything up to
     /// the record `target`.
-    pub(super) fn for_permit(&self, target: u64, max: usize, chain: &mut MutexGuard<'_, Chain>) -> bool {
-        let must_wait = |chain: &Chain| chain.taken() < target && !may_begin(chain, max) && !chain.is_over;
-        if must_wait(chain) {
-            chain.candidates.push(target);
-            while must_wait(chain) {
-                self.stable[place(target)].wait(chain);
-            }
-            if let Some(own) = chain.candidates.iter().position(|candidate| *candidate == target) {
-                chain.candidates.swap_remove(own);
+    pub(super) fn for_permit(&self, target: u64, max: usize, chain: &Mutex<Chain>) -> bool {
+        let place = &self.ends[place(target)];
+        loop {
+            let calls = {
+                let mut chain = chain.lock();
+                if chain.taken() >= target {
+                    return false;
+                }
+                chain.candidates.retain(|candidate| *candidate != target);
+                if may_begin(&chain, max) || chain.is_over {
+                    chain.commits += 1;
+                    return true;
+                }
+                chain.candidates.push(target);
+                place.calls.load(Ordering::Acquire)
+            };
+            place.wait_until(|| self.is_stable(target) || place.calls.load(Ordering::Acquire) != calls || self.is_over.load(Ordering::Acquire));
+            if self.is_stable(target) {
+                return false;
             }
         }
-        let permitted = chain.taken() < target;
-        chain.commits += usize::from(permitted);
-        permitted
     }
 
     /// `chain` says that another commit may begin now, perhaps: who is to go next, if anybody?
-    pub(super) fn one_may_begin(&self, chain: &Chain, max: usize) {
+    pub(super) fn one_may_begin(&self, chain: &mut Chain, max: usize) {
+        let taken = chain.taken();
+        chain.candidates.retain(|target| *target > taken);
         if may_begin(chain, max)
-            && let Some(target) = chain.candidates.iter().max().filter(|target| **target > chain.taken())
+            && let Some(target) = chain.candidates.iter().max()
         {
-            self.stable[place(*target)].notify_all();
+            let place = &self.ends[place(*target)];
+            place.calls.fetch_add(1, Ordering::AcqRel);
+            place.wake();
         }
     }
 
@@ -111,7 +163,9 @@ impl Waiting {
 
     /// Nothing will happen any more.
     pub(super) fn is_over(&self) {
-        for place in self.turns.iter().chain(&self.stable).chain([&self.written]) {
+        self.is_over.store(true, Ordering::Release);
+        self.ends.iter().for_each(Place::wake);
+        for place in self.turns.iter().chain([&self.written]) {
             place.notify_all();
         }
     }
