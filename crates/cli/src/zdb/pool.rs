@@ -242,11 +242,7 @@ fn datasets(pool: &Pool) -> Result<Vec<DatasetLine>, Error> {
     while let Some((dir, children_done)) = waiting.pop() {
         if !children_done {
             waiting.push((dir.clone(), true));
-            for (name, object) in dsl.children(&dir)? {
-                if !name.starts_with('$') {
-                    waiting.push((dsl.dir(object, Some(&name))?, false));
-                }
-            }
+            waiting.extend(dsl.children(&dir)?.into_iter().map(|(_, child)| (child, false)));
             continue;
         }
         let head = dir.phys().head_dataset.get();

@@ -216,8 +216,8 @@ impl Dataset {
         if dir.phys().origin.get() == self.object {
             names.push(dir.full_name());
         }
-        for (name, object) in self.dsl.children(dir)? {
-            self.clones_below(&self.dsl.dir(object, Some(&name))?, names)?;
+        for (_, child) in self.dsl.children(dir)? {
+            self.clones_below(&child, names)?;
         }
         Ok(())
     }

@@ -132,8 +132,8 @@ impl Dsl {
             if head.snapshots()?.iter().any(|(snapshot, _)| name.len() + 1 + snapshot.len() > NAME_BYTES_MAX) {
                 return Err(too_long());
             }
-            for (child, object) in self.children(&dir)? {
-                waiting.push((self.dir(object, Some(&child))?, format!("{name}/{child}")));
+            for (child, child_dir) in self.children(&dir)? {
+                waiting.push((child_dir, format!("{name}/{child}")));
             }
         }
         Ok(())
@@ -198,8 +198,8 @@ impl Dsl {
     /// What is below `dir`, written down there and in everything below it where it is not yet.
     fn ensure_counts(self: &Arc<Self>, dir: &Arc<Dir>, tx: &SyncTx<'_>) -> Result<Counts> {
         let mut counts = Counts::default();
-        for (child, object) in self.children(dir)? {
-            let below = self.ensure_counts(&self.dir(object, Some(&child))?, tx)?;
+        for (_, child) in self.children(dir)? {
+            let below = self.ensure_counts(&child, tx)?;
             counts.file_systems += below.file_systems + 1;
             counts.snapshots += below.snapshots;
         }
@@ -254,9 +254,7 @@ impl Dsl {
                 found.push((head, object));
             }
             if recursive {
-                for (child, object) in self.children(&dir)? {
-                    waiting.push(self.dir(object, Some(&child))?);
-                }
+                waiting.extend(self.children(&dir)?.into_iter().map(|(_, child)| child));
             }
         }
         if found.is_empty() {

@@ -523,6 +523,33 @@ fn snapshots_say_when_they_were_renamed() {
     rig.check();
 }
 
+/// A dataset below itself, one in two places, and two below one another: who listed them all did not come to an end.
+#[test]
+fn a_hostile_tree_of_datasets_is_listed_in_bounded_time() {
+    fn list(dsl: &Arc<Dsl>, dir: &Dir) -> Result<usize> {
+        dsl.children(dir)?.iter().try_fold(1, |count, (_, child)| Ok(count + list(dsl, child)?))
+    }
+    for (above, entry, below) in [("pool/a", "self", "pool/a"), ("pool/a", "again", "pool/a/b"), ("pool/a/b", "up", "pool/a"), ("pool/c", "other", "pool/a/b")] {
+        let rig = rig();
+        rig.create();
+        rig.context.groups.wait_quiesced(0);
+        for name in ["pool/a", "pool/a/b", "pool/c"] {
+            rig.with_syncs(|dsl| dsl.create_dataset(new_dataset(name))).unwrap();
+        }
+        rig.with_syncs(|dsl| {
+            let root = dsl.root_dir()?;
+            assert_eq!(list(dsl, &root)?, 4);
+            let (map, object) = (dsl.dir_by_name(above)?.phys().child_dirs.get(), dsl.dir_by_name(below)?.object);
+            dsl.queue_task(move |dsl, tx| dsl.meta.mos.zap_add_u64(map, entry, object, tx))?;
+            dsl.wait_for_tasks()
+        })
+        .unwrap();
+        rig.reopen();
+        let dsl = rig.dsl();
+        assert_eq!(list(&dsl, &dsl.root_dir().unwrap()).unwrap_err().kind(), ErrorKind::Corrupt, "{above}/{entry} is {below}");
+    }
+}
+
 #[test]
 fn a_volume_has_no_children() {
     let rig = rig();

@@ -13,7 +13,7 @@
 //! `config`: readers look names up, sync tasks write. Then the tables, one at a time; but under that of object sets the one of datasets
 //! and a dataset's state.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -264,12 +264,23 @@ impl Dsl {
     }
 
     /// The children of a directory, by name. The pool's own (`$MOS` and so on) are left out.
-    pub fn children(&self, dir: &Dir) -> Result<Vec<(String, u64)>> {
+    ///
+    /// # Errors
+    /// One of them cannot be read, or is in more than one place: who goes down from child to child comes to an end.
+    pub fn children(&self, dir: &Dir) -> Result<Vec<(String, Arc<Dir>)>> {
         let entries = self.meta.mos.zap_entries(dir.phys().child_dirs.get())?;
         let mut children: Vec<_> = entries.into_iter().map(|(name, value)| (name, value.first())).collect();
         children.retain(|(name, _)| !name.starts_with('$'));
         children.sort();
-        Ok(children)
+        let mut seen = HashSet::new();
+        let mut load = |(name, object): (String, u64)| {
+            let child = self.dir(object, Some(&name))?;
+            if child.phys().parent.get() != dir.object || !seen.insert(object) {
+                bail!(Corrupt, "{}/{name}: directory {object} is in more than one place", dir.full_name());
+            }
+            Ok((name, child))
+        };
+        children.into_iter().map(&mut load).collect()
     }
 
     /// The child of that name.

@@ -61,24 +61,21 @@ pub fn look(pool: &Pool) {
 fn datasets(pool: &Pool) -> Vec<String> {
     let mut names = Vec::new();
     if let Ok(root) = pool.engine().dsl.root_dir() {
-        list(pool, &root, 0, &mut names);
+        list(pool, &root, &mut names);
     }
     names
 }
 
-fn list(pool: &Pool, dir: &Arc<Dir>, depth: usize, names: &mut Vec<String>) {
+fn list(pool: &Pool, dir: &Arc<Dir>, names: &mut Vec<String>) {
     let dsl = &pool.engine().dsl;
     let name = dir.full_name();
     if let Ok(head) = dsl.dataset_by_name(&name) {
         names.extend(head.snapshots().unwrap_or_default().iter().map(|(snapshot, _)| format!("{name}@{snapshot}")));
     }
     names.push(name);
-    for (child, object) in dsl.children(dir).unwrap_or_default() {
-        if depth < DEPTH_MAX
-            && names.len() < DATASETS_MAX
-            && let Ok(child) = dsl.dir(object, Some(&child))
-        {
-            list(pool, &child, depth + 1, names);
+    for (_, child) in dsl.children(dir).unwrap_or_default() {
+        if names.len() < DATASETS_MAX {
+            list(pool, &child, names);
         }
     }
 }

@@ -90,10 +90,10 @@ impl LibraryPool {
         for bookmark in self.bookmarks(&head)? {
             entries.push(DatasetEntry { name: format!("{name}#{bookmark}"), kind: DatasetType::Bookmark });
         }
-        for (child, object) in dsl.children(dir)? {
+        for (name, child) in dsl.children(dir)? {
             // Names that no user can give are the pool's own.
-            if !child.starts_with(['$', '%']) {
-                self.list(&dsl.dir(object, Some(&child))?, entries)?;
+            if !name.starts_with(['$', '%']) {
+                self.list(&child, entries)?;
             }
         }
         Ok(())

@@ -169,11 +169,7 @@ fn file_systems(pool: &Pool) -> Result<Vec<String>> {
         if pool.file_system(&name).is_ok() {
             found.push(name);
         }
-        for (child, object) in dsl.children(&dir)? {
-            if !child.starts_with(['$', '%']) {
-                waiting.push(dsl.dir(object, Some(&child))?);
-            }
-        }
+        waiting.extend(dsl.children(&dir)?.into_iter().filter(|(child, _)| !child.starts_with(['$', '%'])).map(|(_, child)| child));
     }
     Ok(found)
 }

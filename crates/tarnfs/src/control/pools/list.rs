@@ -166,8 +166,7 @@ impl<'a> Walk<'a> {
         }
         drop(dataset);
         // What is received beside a file system has no name for users.
-        for (child, object) in self.dsl.children(dir)?.into_iter().filter(|(child, _)| !child.contains('%')) {
-            let child_dir = self.dsl.dir(object, Some(&child))?;
+        for (child, child_dir) in self.dsl.children(dir)?.into_iter().filter(|(child, _)| !child.contains('%')) {
             self.below(&child_dir, &format!("{name}/{child}"), depth + 1)?;
         }
         Ok(())
