@@ -7,9 +7,9 @@
 //!
 //! Only the daemon's own user and root are listened to.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub struct ControlSocket {
     place: Place,
     listener: UnixListener,
     /// Locked; released when the process ends, however it ends.
-    _lock: File,
+    lock: File,
     /// A descriptor for when there are no others.
     spare: Mutex<Option<File>>,
 }
@@ -104,7 +104,7 @@ impl ControlSocket {
         let listener = UnixListener::bind(place.socket())?;
         fs::set_permissions(place.socket(), fs::Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
-        Ok(Some(ControlSocket { place: place.clone(), listener, _lock: lock, spare: Mutex::new(File::open("/dev/null").ok()) }))
+        Ok(Some(ControlSocket { place: place.clone(), listener, lock, spare: Mutex::new(File::open("/dev/null").ok()) }))
     }
 
     /// Serves until the switch says so, or until nobody needs the daemon; then asks the backend to quit.
@@ -130,7 +130,7 @@ impl ControlSocket {
             idle = if needed || switch.connections.load(Ordering::SeqCst) > 0 { 0 } else { idle + 1 };
             if idle > limit {
                 // From now on new commands find no socket; who came at the last moment is still served.
-                let _ = fs::remove_file(self.place.socket());
+                self.remove_socket();
                 self.accept_all(&served);
                 while switch.connections.load(Ordering::SeqCst) > 0 {
                     thread::sleep(Duration::from_millis(5));
@@ -145,6 +145,14 @@ impl ControlSocket {
             self.wait();
         }
         self.finish(backend)
+    }
+
+    /// If somebody removed the directory with the lock and the socket, another daemon may be there by now, and the socket is his.
+    fn remove_socket(&self) {
+        let identity = |found: io::Result<Metadata>| found.ok().map(|found| (found.dev(), found.ino()));
+        if identity(self.lock.metadata()) == identity(fs::metadata(self.place.lock())) {
+            let _ = fs::remove_file(self.place.socket());
+        }
     }
 
     fn rebind(&mut self) -> Result<(), Failure> {
@@ -201,7 +209,7 @@ impl ControlSocket {
 
     /// New commands must wait for the lock, which is released last.
     fn finish<B: Service>(self, backend: &Arc<Mutex<B>>) -> Result<(), Failure> {
-        let _ = fs::remove_file(self.place.socket());
+        self.remove_socket();
         backend.lock().quit()
     }
 }

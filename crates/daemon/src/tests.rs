@@ -155,6 +155,19 @@ fn one_daemon_for_a_place() {
     assert!(ControlSocket::claim(&place).unwrap().is_some());
 }
 
+/// A script removed its directory while the daemon in it was ending, and began anew there: the second daemon could not be reached any more, and its pool
+/// was mounted for ever.
+#[test]
+fn a_daemon_that_ends_leaves_the_socket_of_the_next_one() {
+    let (directory, place, switch, serving) = start(Fake { needed: true, ..Fake::default() });
+    std::fs::remove_dir_all(directory.path().join("run")).unwrap();
+    let next = ControlSocket::claim(&place).unwrap();
+    assert!(next.is_some() && place.socket().exists());
+    switch.end();
+    serving.join().unwrap();
+    assert!(place.socket().exists());
+}
+
 #[test]
 fn ends_when_nobody_needs_it() {
     let (_directory, place, _switch, serving) = start(Fake::default());

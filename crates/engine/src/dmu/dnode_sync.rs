@@ -383,6 +383,7 @@ impl DnodeSync {
             compression: if again && context.tx.pass >= PASS_DO_NOT_COMPRESS { 2 } else { policy.compression },
             compression_level: policy.compression_level,
             copies: policy.copies,
+            small_bytes: policy.small_bytes,
             previous,
             rewrite: again && context.tx.pass >= PASS_REWRITE,
             no_embed: false,

@@ -101,6 +101,7 @@ impl Objset {
             compression: policy.compression,
             compression_level: policy.compression_level,
             copies: policy.copies,
+            small_bytes: policy.small_bytes,
             previous: BlkPtr::ZERO,
             rewrite: false,
             no_embed: true,

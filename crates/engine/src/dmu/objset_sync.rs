@@ -242,6 +242,7 @@ impl Objset {
             compression: policy.compression,
             compression_level: 0,
             copies: policy.copies,
+            small_bytes: policy.small_bytes,
             previous,
             rewrite: again && tx.pass >= PASS_REWRITE,
             no_embed: true,

@@ -49,6 +49,8 @@ pub struct ObjsetSettings {
     pub compression_level: u8,
     /// Copies of data.
     pub copies: u8,
+    /// Largest physical size of blocks of files that go to special devices (`special_small_blocks`); 0: none do.
+    pub small_bytes: u64,
     /// Copies of metadata.
     pub redundant_metadata: RedundantMetadata,
     /// Largest block of a new file.
@@ -69,6 +71,7 @@ impl ObjsetSettings {
             compression: if lz4 { LZ4 } else { LZJB },
             compression_level: 0,
             copies: 3,
+            small_bytes: 0,
             redundant_metadata: RedundantMetadata::All,
             record_bytes: 128 << 10,
             lz4_metadata: lz4,
@@ -90,6 +93,7 @@ pub(super) struct WritePolicy {
     pub(super) compression: u8,
     pub(super) compression_level: u8,
     pub(super) copies: u8,
+    pub(super) small_bytes: u64,
 }
 
 /// Checksums that detect corruption well enough for metadata (`ZCHECKSUM_FLAG_METADATA`).
@@ -127,5 +131,5 @@ pub(super) fn write_policy(
     if settings.is_mos && own_compression == COMPRESS_OFF && level == 0 {
         compression = COMPRESS_OFF;
     }
-    WritePolicy { checksum, compression, compression_level: settings.compression_level, copies: copies.min(3) }
+    WritePolicy { checksum, compression, compression_level: settings.compression_level, copies: copies.min(3), small_bytes: settings.small_bytes }
 }

@@ -383,6 +383,7 @@ fn a_search_in_an_endless_file_ends() {
             compression: 2,
             compression_level: 0,
             copies: 1,
+            small_bytes: 0,
             previous: BlkPtr::ZERO,
             rewrite: false,
             no_embed: true,

@@ -54,6 +54,7 @@ impl Dataset {
             compression,
             compression_level,
             copies: self.number_property("copies")?.clamp(1, 3) as u8,
+            small_bytes: self.number_property("special_small_blocks")?,
             redundant_metadata: match self.number_property("redundant_metadata")? {
                 1 => RedundantMetadata::Most,
                 2 => RedundantMetadata::Some,

@@ -432,6 +432,7 @@ fn plain_block(fill: u8) -> crate::zio::WriteRequest {
         compression: 2,
         compression_level: 0,
         copies: 1,
+        small_bytes: 0,
         previous: ondisk::blkptr::BlkPtr::ZERO,
         rewrite: false,
         no_embed: true,

@@ -143,6 +143,7 @@ mod tests {
             compression: Compression::Lz4.number(),
             compression_level: 0,
             copies: 1,
+            small_bytes: 0,
             previous: BlkPtr::ZERO,
             rewrite: false,
             no_embed: false,

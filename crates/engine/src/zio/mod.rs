@@ -88,6 +88,8 @@ pub struct WriteRequest {
     pub compression_level: u8,
     /// How many DVAs: 1 to 3.
     pub copies: u8,
+    /// Up to this physical size it goes to the special devices, while those have room (`special_small_blocks`); 0: it does not.
+    pub small_bytes: u64,
     /// What this block replaces (a hole if nothing): its birth decides hole birth; with `rewrite` its DVAs are used again.
     pub previous: BlkPtr,
     /// `previous` was born in this same txg: if the physical size fits exactly, write over it instead of allocating.

@@ -151,14 +151,14 @@ struct Bench {
     mirrors: Vec<Arc<Mirror>>,
 }
 
-fn bench_on(vdevs: u32, sides: usize, free: Arc<dyn LoadSpaceMap>) -> Bench {
+fn bench_of(classes: &[ClassKind], sides: usize, free: Arc<dyn LoadSpaceMap>) -> Bench {
     let allocator = Allocator::new(1);
     allocator.set_loader(free);
     let (mut mirrors, slow) = (Vec::new(), Arc::<Slow>::default());
-    for vdev in 0..vdevs {
+    for (vdev, class) in (0..).zip(classes) {
         let config = GroupConfig {
             vdev,
-            class: ClassKind::Normal,
+            class: *class,
             ashift: ASHIFT,
             metaslab_shift: METASLAB_SHIFT,
             data_disks: 1,
@@ -179,6 +179,10 @@ fn bench_on(vdevs: u32, sides: usize, free: Arc<dyn LoadSpaceMap>) -> Bench {
     io.set_features(BlockFeatures { embedded_data: true, hole_birth: true, ..BlockFeatures::default() });
     io.set_writable(true);
     Bench { io, mirrors }
+}
+
+fn bench_on(vdevs: u32, sides: usize, free: Arc<dyn LoadSpaceMap>) -> Bench {
+    bench_of(&vec![ClassKind::Normal; vdevs as usize], sides, free)
 }
 
 fn bench(vdevs: u32, sides: usize) -> Bench {
@@ -214,6 +218,7 @@ fn request(data: Vec<u8>, copies: u8) -> WriteRequest {
         compression: Compression::Lz4.number(),
         compression_level: 0,
         copies,
+        small_bytes: 0,
         previous: BlkPtr::ZERO,
         rewrite: false,
         no_embed: false,
@@ -262,6 +267,28 @@ fn what_is_written_is_read_whatever_the_algorithms() {
             assert_eq!((block.logical_birth, block.fill), (10, 1));
         }
     }
+}
+
+/// `special_small_blocks`: what of a file is small when it is compressed goes where metadata goes, as long as a quarter is left for that.
+#[test]
+fn small_blocks_of_files_go_to_special_devices() {
+    let Bench { io, .. } = bench_of(&[ClassKind::Normal, ClassKind::Special], 1, Arc::new(AllFree));
+    let vdev_of = |data: Vec<u8>, small_bytes, object_type| {
+        let pointer = io.write(WriteRequest { small_bytes, object_type, ..request(data, 1) }, 10).unwrap();
+        pointer.first_dva().unwrap().vdev
+    };
+    let file = ObjectType::PLAIN_FILE_CONTENTS;
+    assert_eq!(vdev_of(noise(1, 4096), 4096, file), 1);
+    assert_eq!(vdev_of(noise(2, 8192), 4096, file), 0);
+    assert_eq!(vdev_of(noise(3, 512), 0, file), 0);
+    let compresses = [noise(4, 3000), vec![0; 8192 - 3000]].concat();
+    assert_eq!(vdev_of(compresses, 4096, file), 1);
+
+    let small = 16 << 10;
+    let space = METASLABS << METASLAB_SHIFT;
+    let taken = (0..space / small).take_while(|seed| vdev_of(noise(*seed, small as usize), small, file) == 1).count() as u64 * small;
+    assert!(taken > space / 10 * 7 && taken <= space / 4 * 3, "{taken} of {space}");
+    assert_eq!(vdev_of(noise(5, small as usize), 0, ObjectType::DNODE), 1);
 }
 
 #[test]

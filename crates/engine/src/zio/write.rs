@@ -40,6 +40,9 @@ const RUN_BLOCKS_MAX: usize = 256;
 /// A slow device does not do more than a few writes of this size at a time, beside those of the log.
 const LARGE_BYTES: usize = 256 << 10;
 
+/// Of special devices this part is for metadata alone (`zfs_special_class_metadata_reserve_pct`).
+const METADATA_RESERVE_PERCENT: u64 = 25;
+
 /// Bytes that one thread shapes at a time, and that make a helper worth waking.
 const TURN_BYTES: usize = 128 << 10;
 
@@ -181,24 +184,35 @@ impl BlockIo {
         Ok(())
     }
 
-    /// The class for a block.
-    fn class_of(&self, object_type: ObjectType, level: u8) -> ClassKind {
+    /// The class for a block of so many physical bytes.
+    #[doc(alias = "spa_preferred_class")]
+    fn class_of(&self, request: &WriteRequest, physical: usize) -> ClassKind {
         let exists = |class| !self.allocator().class_groups(class).is_empty();
-        if object_type == ObjectType::DDT_ZAP && exists(ClassKind::Dedup) {
-            ClassKind::Dedup
-        } else if (object_type.is_metadata() || level > 0) && exists(ClassKind::Special) {
+        if request.object_type == ObjectType::DDT_ZAP && exists(ClassKind::Dedup) {
+            return ClassKind::Dedup;
+        }
+        let is_metadata = request.object_type.is_metadata() || request.level > 0;
+        let is_small = physical as u64 <= request.small_bytes;
+        if (is_metadata || is_small) && exists(ClassKind::Special) && (is_metadata || self.has_room_for_small()) {
             ClassKind::Special
         } else {
             ClassKind::Normal
         }
     }
 
-    fn placement(&self, request: &WriteRequest, txg: u64) -> Result<Placement> {
+    /// Special devices have more than what is kept for metadata alone.
+    fn has_room_for_small(&self) -> bool {
+        let allocator = self.allocator();
+        let (space, taken) = (allocator.space_use(ClassKind::Special), allocator.taken(ClassKind::Special));
+        space.allocated + taken < space.space / 100 * (100 - METADATA_RESERVE_PERCENT)
+    }
+
+    fn placement(&self, request: &WriteRequest, physical: usize, txg: u64) -> Result<Placement> {
         let Some(checksum) = ChecksumAlgorithm::from_number(request.checksum) else {
             bail!(Invalid, "block {}: checksum {} is none to write with", request.bookmark, request.checksum);
         };
         let copies = usize::from(request.copies).clamp(1, 3);
-        Ok(Placement { class: self.class_of(request.object_type, request.level), copies, checksum, txg })
+        Ok(Placement { class: self.class_of(request, physical), copies, checksum, txg })
     }
 }
 
@@ -349,8 +363,8 @@ impl Batch {
         let Shaped::Physical { contents, compression } = shaped else {
             bail!(Invalid, "block {} needs no place", request.bookmark);
         };
-        let placement = self.io.placement(request, self.rules.txg)?;
         let bytes = contents.bytes();
+        let placement = self.io.placement(request, bytes.len(), self.rules.txg)?;
         if let Some(dvas) = self.own_place(request, bytes.len(), &placement) {
             return Ok(Ready { index, contents, compression, dvas, issued: false, reused: true });
         }
@@ -423,8 +437,8 @@ impl Batch {
 
     fn pointer_to(&self, ready: &Ready) -> Result<BlkPtr> {
         let request = &self.requests[ready.index];
-        let placement = self.io.placement(request, self.rules.txg)?;
         let bytes = ready.contents.bytes();
+        let placement = self.io.placement(request, bytes.len(), self.rules.txg)?;
         let mut pointer = DataPointer::new(&ready.dvas, request.object_type, request.level, self.rules.txg);
         pointer.logical_size = request.data.len() as u64;
         pointer.physical_size = bytes.len() as u64;
