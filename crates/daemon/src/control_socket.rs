@@ -274,6 +274,7 @@ impl<B: Service> Served<B> {
         let job = match request {
             Request::TransactionEnd(end) => self.backend.lock().transaction_end(end),
             Request::PoolSync(select) => self.backend.lock().pool_sync(select),
+            Request::DatasetUnmount(unmount) => self.backend.lock().dataset_unmount(unmount),
             request => return execute(&mut *self.backend.lock(), request),
         };
         job.and_then(|job| job()).map_or_else(Reply::Failed, |()| Reply::Done)

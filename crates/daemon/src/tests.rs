@@ -69,7 +69,7 @@ impl Backend for Fake {
         dataset_set(DatasetSet) -> ();
         dataset_inherit(DatasetInherit) -> ();
         dataset_mount(DatasetMount) -> ();
-        dataset_unmount(DatasetUnmount) -> ();
+        dataset_unmount(DatasetUnmount) -> Job;
     }
 }
 

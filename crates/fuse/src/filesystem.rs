@@ -316,6 +316,9 @@ pub trait Filesystem: Send + Sync + 'static {
     /// The mount is ready to be used.
     fn init(&self, negotiated: &Negotiated) {}
 
+    /// The kernel has ended the mount; operations may be under way still. Called once, and must not wait.
+    fn ended(&self) {}
+
     /// The mount is gone; called once, after the last operation.
     fn destroy(&self) {}
 

@@ -114,7 +114,9 @@ pub(crate) struct Shared {
 impl Shared {
     /// The kernel ended the mount.
     pub(crate) fn end(&self) {
-        self.ended.store(true, Ordering::SeqCst);
+        if !self.ended.swap(true, Ordering::SeqCst) {
+            self.filesystem.ended();
+        }
     }
 
     pub(crate) fn is_ended(&self) -> bool {

@@ -219,8 +219,8 @@ impl Backend for FakeBackend {
         Ok(())
     }
 
-    fn dataset_unmount(&mut self, unmount: DatasetUnmount) -> Done {
-        self.find(&unmount.name).map(|_| ())
+    fn dataset_unmount(&mut self, unmount: DatasetUnmount) -> Result<Job, Failure> {
+        self.find(&unmount.name).map(|_| Box::new(|| Ok(())) as Job)
     }
 
     fn mount_list(&mut self) -> Result<Vec<Mount>, Failure> {

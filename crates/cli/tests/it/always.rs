@@ -266,6 +266,22 @@ fn what_was_mapped_before_readonly_was_set_is_kept() {
     rig.zdb(&["a.img"]);
 }
 
+/// As OpenZFS: who has unmounted has everything on disk.
+#[test]
+fn what_was_unmounted_survives_the_death_of_the_daemon() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 128 << 20);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    rig.ok("zpool sync tank");
+    fs::write(rig.path("mnt/file"), vec![b'x'; 300_000]).unwrap();
+    rig.ok("zfs unmount tank");
+    rig.kill();
+    rig.ok("zpool import -d @a.img tank");
+    assert!(fs::read(rig.path("mnt/file")).is_ok_and(|bytes| bytes.len() == 300_000), "what was unmounted is gone");
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+}
+
 #[test]
 fn what_msync_wrote_survives_the_death_of_the_daemon() {
     let Some(rig) = Rig::new() else { return };

@@ -211,6 +211,10 @@ impl Filesystem for Ops {
         self.may_be_direct.store(!collects && negotiated.minor >= MINOR_DIRECT_IS_COHERENT, Ordering::Relaxed);
     }
 
+    fn ended(&self) {
+        self.filesystem.write_soon();
+    }
+
     fn destroy(&self) {
         self.collected.end();
         self.replaced.end();

@@ -8,7 +8,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
+use engine::tunables::Tunables;
 use fuse::TransportChoice;
 use rand::{Rng, SeedableRng};
 use rig::{Rig, can_mount, zdb};
@@ -268,6 +270,31 @@ fn a_crash_keeps_what_was_synced() {
     assert!(fs::read(rig.path("synced")).unwrap() == pattern(1_000_000, 7));
     rig.close();
     zdb(&rig.image());
+}
+
+/// Who unmounts has everything on disk a moment later, and not when the group's time is over, as it was: the kernel does not wait for us, so it begins at
+/// once. (Found by test 520 of xfstests' generic group.)
+#[test]
+fn what_was_unmounted_is_written() {
+    if !can_mount() {
+        return;
+    }
+    for transport in [TransportChoice::DevFuse, TransportChoice::Auto] {
+        let rig = &mut Rig::with(256 << 20, Tunables { txg_timeout_ns: 3_600_000_000_000, ..Tunables::default() });
+        rig.mount(true, transport);
+        fs::write(rig.path("file"), pattern(100_000, 9)).unwrap();
+        let groups = rig.pool().context.groups.clone();
+        let group = groups.open_txg();
+        assert!(groups.synced_txg() < group);
+        rustix::mount::unmount(rig.root(), rustix::mount::UnmountFlags::empty()).unwrap();
+        let begun = Instant::now();
+        while groups.synced_txg() < group {
+            assert!(begun.elapsed() < Duration::from_secs(30), "{transport:?}: group {group} is not on disk");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        rig.mounts.tidy();
+        rig.close();
+    }
 }
 
 /// What a rollback or a program with the library changes in a mounted file system is seen through the mount: contents that are cached,

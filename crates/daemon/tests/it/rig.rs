@@ -22,8 +22,8 @@ pub(crate) struct Rig {
     pub(crate) mounts: Mounts,
 }
 
-fn options() -> engine::pool::OpenOptions {
-    engine::pool::OpenOptions { host: RealHost::shared(), tunables: Tunables::default(), read_only: false, file_owner: Some(tarnfs::zpl::file_owner), new_name: None, forget_log: false }
+fn options(tunables: Tunables) -> engine::pool::OpenOptions {
+    engine::pool::OpenOptions { host: RealHost::shared(), tunables, read_only: false, file_owner: Some(tarnfs::zpl::file_owner), new_name: None, forget_log: false }
 }
 
 /// Can this machine mount?
@@ -37,6 +37,10 @@ pub(crate) fn can_mount() -> bool {
 
 impl Rig {
     pub(crate) fn new(bytes: u64) -> Rig {
+        Rig::with(bytes, Tunables::default())
+    }
+
+    pub(crate) fn with(bytes: u64, tunables: Tunables) -> Rig {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk.img");
         let disk = Arc::new(FileDisk::create(&path, bytes).unwrap());
@@ -50,7 +54,7 @@ impl Rig {
             command: "zpool create tank disk.img".into(),
             configure: Box::new(|_| ()),
         };
-        let pool = Pool::create(new, options()).unwrap();
+        let pool = Pool::create(new, options(tunables)).unwrap();
         Rig { directory, pool: Some(pool), mounts: Mounts::default() }
     }
 
@@ -102,7 +106,7 @@ impl Rig {
     pub(crate) fn open(&mut self) {
         let disks = vec![disk::open(&self.image().display().to_string(), Access::Write).unwrap()];
         let candidates = discover(disks);
-        self.pool = Some(Pool::open(select(&candidates, "tank", false).unwrap(), options()).unwrap());
+        self.pool = Some(Pool::open(select(&candidates, "tank", false).unwrap(), options(Tunables::default())).unwrap());
     }
 
     /// Unmounts, checks, exports.

@@ -163,6 +163,14 @@ impl Pool {
         self.wait_synced(txg)
     }
 
+    /// Waits until everything is on disk that somebody has asked for.
+    ///
+    /// # Errors
+    /// What stopped the pool, or what it waits for.
+    pub fn wait_wanted(&self) -> Result<()> {
+        self.wait_synced(self.context.groups.wanted_txg())
+    }
+
     /// Waits until `txg` is on disk; writes it in this thread if the host has no others.
     ///
     /// # Errors

@@ -285,6 +285,11 @@ impl TxgGroups {
         }
     }
 
+    /// The newest group that somebody has asked for ([`TxgGroups::kick`]); 0: none.
+    pub fn wanted_txg(&self) -> Txg {
+        self.state.lock().sync_wanted
+    }
+
     /// Waits until `txg` is on disk.
     ///
     /// # Errors

@@ -102,8 +102,8 @@ pub trait Backend {
     fn dataset_inherit(&mut self, inherit: DatasetInherit) -> Result<(), Failure>;
     /// `zfs mount`
     fn dataset_mount(&mut self, mount: DatasetMount) -> Result<(), Failure>;
-    /// `zfs unmount`
-    fn dataset_unmount(&mut self, unmount: DatasetUnmount) -> Result<(), Failure>;
+    /// `zfs unmount`; the rest is to wait until what was changed is on disk.
+    fn dataset_unmount(&mut self, unmount: DatasetUnmount) -> Result<Job, Failure>;
     /// What is mounted.
     fn mount_list(&mut self) -> Result<Vec<Mount>, Failure>;
 
@@ -150,7 +150,7 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::DatasetSet(set) => done(backend.dataset_set(set)),
         Request::DatasetInherit(inherit) => done(backend.dataset_inherit(inherit)),
         Request::DatasetMount(mount) => done(backend.dataset_mount(mount)),
-        Request::DatasetUnmount(unmount) => done(backend.dataset_unmount(unmount)),
+        Request::DatasetUnmount(unmount) => done(backend.dataset_unmount(unmount).and_then(|job| job())),
         Request::MountList => backend.mount_list().map(Reply::Mounts),
         Request::TransactionBegin(begin) => backend.transaction_begin(begin).map(Reply::Transaction),
         Request::TransactionEnd(end) => done(backend.transaction_end(end).and_then(|job| job())),

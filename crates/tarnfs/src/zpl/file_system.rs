@@ -432,6 +432,16 @@ impl FileSystem {
         groups.wait_synced(groups.open_txg())
     }
 
+    /// Has what was changed written at once, if anything was, and does not wait for that: a mount has ended.
+    #[doc(alias = "zfsvfs_teardown")]
+    pub fn write_soon(&self) {
+        let groups = &self.objset.context().groups;
+        let newest = groups.open_txg();
+        if !self.never_writes() && (groups.synced_txg() + 1..=newest).any(|txg| self.objset.is_dirty(txg)) {
+            groups.kick(newest);
+        }
+    }
+
     /// The flag word of a file after its contents (`modified`) or only its attributes changed.
     pub(super) fn touched_flags(&self, flags: u64, modified: bool) -> u64 {
         match (self.version >= znode::VERSION_FUID, modified) {

@@ -440,7 +440,7 @@ impl Backend for Pools {
         self.mount(&mount)
     }
 
-    fn dataset_unmount(&mut self, unmount: DatasetUnmount) -> Result<(), Failure> {
+    fn dataset_unmount(&mut self, unmount: DatasetUnmount) -> Result<Job, Failure> {
         if unmount.unload_key {
             return Err(not_yet("encryption is"));
         }
@@ -448,7 +448,13 @@ impl Backend for Pools {
             // The kernel would hand over what it has, and wait for the devices.
             self.check_running(&unmount.name)?;
         }
-        self.mounter.unmount(&unmount.name, unmount.force)
+        let pool = self.pool_of(&unmount.name)?.pool.clone();
+        self.mounter.unmount(&unmount.name, unmount.force)?;
+        Ok(Box::new(move || match pool.engine().wait_wanted() {
+            // Nobody who forces it wants to wait for devices that are gone.
+            Err(error) if !unmount.force => Err(Failure::about_pool(&error)),
+            _ => Ok(()),
+        }))
     }
 
     fn mount_list(&mut self) -> Result<Vec<Mount>, Failure> {
