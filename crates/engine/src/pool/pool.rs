@@ -145,7 +145,7 @@ impl Pool {
         let elsewhere = [ClassKind::Special, ClassKind::Dedup].map(used);
         let waiting = self.deferred.and_then(|list| list.space(&self.dsl.meta).ok());
         self.dsl.set_pool_space(PoolSpace {
-            capacity: normal.space,
+            capacity: allocator.data_bytes(ClassKind::Normal),
             elsewhere: elsewhere.iter().sum::<u64>() + self.shared.as_ref().map_or(0, |shared| shared.saved_bytes()),
             embedded_log: allocator.embedded_log_bytes(),
             withheld: waiting.map_or(0, |space| space.used) + self.kept_by_checkpoint().unwrap_or(0),
