@@ -125,7 +125,7 @@ fn compare_golden(golden: &Golden) -> Option<Vec<String>> {
 #[test]
 fn properties_of_golden_pools() {
     let names = [
-        "acl", "xattr", "v1", "bclone", "bigdir", "cache", "checkpoint", "checksum", "compress", "copies", "dedup-fast", "dedup-legacy", "degraded-mir",
+        "acl", "xattr", "v1", "noalloc", "bclone", "bigdir", "cache", "checkpoint", "checksum", "compress", "copies", "dedup-fast", "dedup-legacy", "degraded-mir",
         "disktype", "dnodesize", "draid2", "encrypt", "errors", "everything", "expand", "full", "gang-a12", "gang-a9", "holes", "labels",
         "mirror2", "mirror3", "mirrors", "names", "nofeat", "quota", "raidz1", "raidz2", "raidz3", "recordsize", "remove", "rewrite",
         "single-a12", "single-a9", "snap", "special", "streams", "stripe2", "stripe4", "uberblock", "upgraded", "v28", "zvol",
