@@ -180,6 +180,15 @@ fn what_the_last_scrub_has_seen_is_known() {
     }
 }
 
+/// What OpenZFS is filling is online there.
+#[test]
+fn a_pool_that_is_being_resilvered_is_online() {
+    let Some(golden) = Golden::find("resilver").unwrap() else { return crate::places::skipped("golden pool resilver: not found") };
+    let pool = open(&golden).unwrap();
+    assert_eq!(pool.vdevs.state().name(), golden.manifest.pool.props["health"].value());
+    assert!(pool.vdevs.leaves().iter().any(|leaf| leaf.is_behind()));
+}
+
 /// Entries of a dedup table that are only in its log count too.
 #[test]
 fn what_deduplication_and_cloning_save_in_golden_pools() {
