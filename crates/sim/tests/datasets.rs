@@ -116,3 +116,19 @@ fn a_destroy_goes_on_after_a_crash() {
     pool.sync().unwrap();
     rig.close_and_judge(pool, "after going on");
 }
+
+/// From 65 metaslabs on one is the log's, which is no space for data: OpenZFS 2.4.4 says so of a pool on a device of this size.
+#[test]
+fn what_is_set_aside_for_the_log_is_not_available() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("tank.img");
+    std::fs::File::create(&image).unwrap().set_len(40 << 30).unwrap();
+    let vdevs = [VdevPaths { paths: vec![image], is_log: false }];
+    let pool = Pool::create("tank", &vdevs, CreateOptions { ashift: Some(12), ..CreateOptions::default() }).unwrap();
+    pool.sync().unwrap();
+    let dsl = &pool.engine().dsl;
+    let root = dsl.root_dir().unwrap();
+    assert_eq!(pool.engine().capacity().size, 42_412_802_048);
+    assert_eq!(dsl.available(&root, true) + root.space().used, 41_103_798_272 + 380_928);
+    pool.export().unwrap();
+}

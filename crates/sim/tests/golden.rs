@@ -28,6 +28,7 @@ const TABLE: &[(&str, Expected)] = &[
     ("acl", Same),
     ("xattr", Same),
     ("v1", Same),
+    ("noalloc", Same),
     // What this version must read.
     ("single-a9", Same),
     ("single-a12", Same),

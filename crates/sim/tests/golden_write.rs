@@ -233,6 +233,7 @@ fn pools_of_the_project_can_be_written() {
     write("xattr");
     write("acl");
     write("v1");
+    write("noalloc");
 }
 
 /// Pools, and the feature for which one may not be written by us.
@@ -311,6 +312,31 @@ fn blocks_of_removed_vdevs_that_have_two_addresses_are_not_shared() {
     rig.zdb("remove: cloned", true);
     places::say(&format!("golden write: remove: {shared} files shared, {copied} to be copied, clean"));
     assert!(shared > 0 && copied > 0, "{shared} shared, {copied} to be copied");
+}
+
+/// `zpool set allocating=off` on the second of three vdevs.
+#[test]
+fn nothing_new_goes_where_allocating_is_off() {
+    let mut rig = Rig::golden("noalloc").expect("it is in the project");
+    let used = |rig: &Rig| {
+        let allocator = rig.pool().engine().context.io.allocator().clone();
+        [0, 1, 2].map(|vdev| allocator.group(vdev).unwrap().space_use().allocated)
+    };
+    let before = used(&rig);
+    let name = writable(rig.golden_pool())[0].name.clone();
+    let fs = rig.pool().file_system(&name).unwrap();
+    let mut editor = Editor { fs: &fs, user: Credentials::root(), touched: BTreeSet::new() };
+    editor.add(1, 60);
+    editor.file(fs.root(), "tarn-wrote-synced", &contents(2, 600_000, 0));
+    fs.fsync(fs.root()).unwrap();
+    fs.release_all();
+    drop(fs);
+    rig.export();
+    rig.check("noalloc");
+    rig.zdb("noalloc", true);
+    rig.import();
+    let after = used(&rig);
+    assert!(after[0] > before[0] && after[2] > before[2] && after[1] <= before[1], "{before:?} became {after:?}");
 }
 
 /// The refusal names the feature.

@@ -275,8 +275,12 @@ impl Writer<'_> {
 
     fn removal(&self, object: &mut Object) {
         let Some(removal) = &self.status.removal else { return };
-        let mut stats = Object::new();
-        stats.insert("name".into(), removal::name(self.status, removal).into());
+        let name = removal::name(self.status, removal);
+        let mut stats = match self.status.root.children.iter().find(|vdev| vdev.id == removal.vdev) {
+            // What has no path is not found by the name that it has here.
+            Some(vdev) if vdev.path.is_some() => vdev_head(vdev, &name, self.flags.as_int),
+            _ => Object::from_iter([("name".to_owned(), name.into())]),
+        };
         stats.insert("state".into(), scan_state_word(removal.state).into());
         for (key, value, unit) in [
             ("removing_vdev", removal.vdev, Unit::Exact),

@@ -360,6 +360,18 @@ impl Allocator {
         self.class_groups(class).iter().fold(SpaceUse::default(), |sum, group| sum.plus(group.space_use()))
     }
 
+    /// The same of the vdevs where new blocks may go.
+    pub fn open_space(&self, class: ClassKind) -> SpaceUse {
+        let groups = self.class_groups(class);
+        groups.iter().filter(|group| group.is_usable()).fold(SpaceUse::default(), |sum, group| sum.plus(group.space_use()))
+    }
+
+    /// Bytes of the vdevs where new blocks may go, without what is set aside for the intent log.
+    pub fn data_bytes(&self, class: ClassKind) -> u64 {
+        let groups = self.class_groups(class);
+        groups.iter().filter(|group| group.is_usable()).map(|group| group.space_use().space.saturating_sub(group.embedded_log_bytes())).sum()
+    }
+
     /// What groups that are not on disk have allocated of a class: [`SpaceUse`] does not have it yet.
     pub fn taken(&self, class: ClassKind) -> u64 {
         self.class_groups(class).iter().map(|group| group.taken()).sum()

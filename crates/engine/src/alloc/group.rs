@@ -196,6 +196,10 @@ impl Group {
         self.usable.store(usable, Ordering::Relaxed);
     }
 
+    pub(super) fn is_usable(&self) -> bool {
+        self.usable.load(Ordering::Relaxed)
+    }
+
     /// Its metaslabs, in order.
     pub fn metaslabs(&self) -> Vec<Arc<Metaslab>> {
         self.metaslabs.read().clone()
@@ -216,7 +220,7 @@ impl Group {
 
     pub(super) fn is_candidate(&self, size: u64, must_succeed: bool) -> bool {
         let refused = &self.refused[usize::from(must_succeed)];
-        self.usable.load(Ordering::Relaxed) && size < refused.load(Ordering::Relaxed)
+        self.is_usable() && size < refused.load(Ordering::Relaxed)
     }
 
     /// Bytes to be written here before the next group has its turn.
@@ -410,9 +414,10 @@ impl Group {
         }
     }
 
-    /// Bytes set aside for the intent log.
+    /// Bytes set aside for the intent log, on a vdev that has other uses.
     pub fn embedded_log_bytes(&self) -> u64 {
-        self.log_area().filter(|_| self.log_area_is_set_aside()).map_or(0, |area| area.metaslab().size)
+        let is_shared = matches!(self.config.class, ClassKind::Normal | ClassKind::Special);
+        self.log_area().filter(|_| is_shared && self.log_area_is_set_aside()).map_or(0, |area| area.metaslab().size)
     }
 
     /// Percent of fragmentation of its free space, weighted by how much is free where.

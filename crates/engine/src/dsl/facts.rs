@@ -182,6 +182,7 @@ impl Dataset {
                 Some(prev) => prev.name().map(Some),
                 None => Ok(None),
             },
+            "receive_resume_token" => self.resume_token(),
             _ => Ok(None),
         }
     }

@@ -39,6 +39,7 @@ mod prop;
 pub(crate) mod prop_sync;
 pub mod prop_table;
 mod rename_sync;
+mod resume;
 mod scan_sync;
 mod settings;
 mod space;

@@ -58,7 +58,7 @@ pub(super) struct PoolSize {
 /// What `pool` tells about its size. All without the share of parity.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PoolSpace {
-    /// All space of the normal class.
+    /// All space of the normal class where new blocks may go, without what is set aside for the intent log.
     pub capacity: u64,
     /// Space that is used beyond that: what is allocated in other classes, what dedup and cloning save.
     pub elsewhere: u64,

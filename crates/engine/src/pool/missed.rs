@@ -45,7 +45,9 @@ pub(super) fn load(mos: &Mos, vdevs: &Arc<VdevTree>, candidate: &Candidate) -> R
             }
         }
         note_absences(&top, candidate);
-        for leaf in top.leaves().iter().filter(|leaf| leaf.is_behind() && leaf.state() == VdevState::Online) {
+        // As in OpenZFS, what is being filled is no worse than the rest: that it is being filled is said.
+        let is_worse = |leaf: &&Arc<Leaf>| leaf.is_behind() && leaf.state() == VdevState::Online && !is_filling(&top, leaf);
+        for leaf in top.leaves().iter().filter(is_worse) {
             leaf.set_state(VdevState::Degraded, Reason::Behind);
         }
     }

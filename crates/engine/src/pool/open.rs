@@ -31,6 +31,7 @@ use crate::error::{Result, Within};
 use crate::host::HostRef;
 use crate::tunables::Tunables;
 use crate::txg::{DirtyBytes, TxgGroups};
+use crate::vdev::key as vdev_key;
 use crate::vdev::{TopVdev, VdevConfig, VdevTree};
 use crate::zio::{BlockFeatures, BlockIo, BlockTables, BlockThreads, SharedVdevs};
 use crate::{bail, error};
@@ -318,6 +319,7 @@ pub(super) fn vdev_space(top: &Arc<TopVdev>, mos: &Mos) -> Result<VdevSpace> {
         bytes: top.asize(),
         metaslab_array: top.metaslab_array(),
         top_zap: top.zap(),
+        is_closed: top.config().number(vdev_key::NON_ALLOCATING) != 0,
     })
 }
 

@@ -136,14 +136,16 @@ impl Pool {
         self.shared.as_ref().map_or_else(Default::default, |shared| (shared.dedup_space(), shared.clone_space()))
     }
 
-    /// Tells the DSL how much space there is.
+    /// Tells the DSL how much space there is. Of a pool that may only be read OpenZFS does not load what is allocated: what special and
+    /// dedup devices hold does not count as space there.
     pub(super) fn refresh_space(&self) {
         let allocator = self.context.io.allocator();
         let normal = allocator.space_use(ClassKind::Normal);
-        let elsewhere = [ClassKind::Special, ClassKind::Dedup].map(|class| allocator.space_use(class).allocated);
+        let used = |class| if self.is_read_only() { 0 } else { allocator.space_use(class).allocated };
+        let elsewhere = [ClassKind::Special, ClassKind::Dedup].map(used);
         let waiting = self.deferred.and_then(|list| list.space(&self.dsl.meta).ok());
         self.dsl.set_pool_space(PoolSpace {
-            capacity: normal.space,
+            capacity: allocator.data_bytes(ClassKind::Normal),
             elsewhere: elsewhere.iter().sum::<u64>() + self.shared.as_ref().map_or(0, |shared| shared.saved_bytes()),
             embedded_log: allocator.embedded_log_bytes(),
             withheld: waiting.map_or(0, |space| space.used) + self.kept_by_checkpoint().unwrap_or(0),

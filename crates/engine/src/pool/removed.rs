@@ -95,6 +95,16 @@ pub struct Removal {
 }
 
 impl Pool {
+    /// The vdev that is being removed, if there is one, and what has been copied of it.
+    pub(super) fn half_removed(&self) -> Result<Option<(u32, IndirectMap)>> {
+        let mos = &self.dsl.meta.mos;
+        let Some(value) = mos.zap_get(key::DIRECTORY, REMOVING)? else { return Ok(None) };
+        let removal = RemovalPhys::from_words(&value.to_u64s())?;
+        let top = self.vdevs.top(removal.vdev).filter(|top| removal.state == REMOVAL_ACTIVE && *top.kind() != VdevKind::Indirect);
+        let Some((top, object)) = top.map(|top| (top.id() as u32, top.config().number(MAPPING_OBJECT))).filter(|(_, object)| *object != 0) else { return Ok(None) };
+        Ok(Some((top, read_map(mos, object).within(|| format!("vdev {top}, which is being removed"))?)))
+    }
+
     /// The last removal, if there was one.
     ///
     /// # Errors

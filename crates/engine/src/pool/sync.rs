@@ -248,7 +248,7 @@ impl Pool {
     /// Freed space waits two groups before it is used again, unless there is hardly any other.
     fn may_defer(&self) -> bool {
         let allocator = self.context.io.allocator();
-        let normal = allocator.space_use(ClassKind::Normal);
+        let normal = allocator.open_space(ClassKind::Normal);
         normal.free() > slop_bytes(normal.space, allocator.embedded_log_bytes())
     }
 

@@ -12,12 +12,14 @@ use zerocopy::FromBytes;
 
 use super::Pool;
 use super::check::{CheckOptions, CheckReport, Finding, Walker};
+use super::space_maps::SpaceMaps;
 use crate::dsl::bpobj::Bpobj;
 use crate::dsl::bptree::Bptree;
 use crate::dsl::deadlist::Deadlist;
 use crate::dsl::Traversal;
 use crate::dsl::meta::key;
 use crate::error::Result;
+use crate::vdev::IndirectMap;
 use crate::zio::Bookmark;
 
 impl Pool {
@@ -47,6 +49,7 @@ impl Pool {
         }
         self.claim_waiting(&mut walker)?;
         if let Some(maps) = &self.space_maps {
+            self.claim_copies(maps, &mut walker);
             for top in self.vdevs.data_tops() {
                 let vdev = top.id() as u32;
                 match self.checkpoint_ranges(&top) {
@@ -67,6 +70,22 @@ impl Pool {
             std::mem::take(&mut walker.claims).finish(&mut walker.report);
         }
         Ok(walker.report)
+    }
+
+    /// Of a vdev that is being removed: what has been copied is in two places, and blocks still name the old one.
+    fn claim_copies(&self, maps: &SpaceMaps, walker: &mut Walker<'_>) {
+        let copies = |(vdev, map): (u32, IndirectMap)| -> Result<Vec<Dva>> {
+            let allocated = maps.allocated_ranges(vdev)?;
+            Ok(allocated.segments().flat_map(|(offset, length)| map.copied(offset, length)).collect())
+        };
+        match self.half_removed().and_then(|found| found.map_or_else(|| Ok(Vec::new()), copies)) {
+            Ok(copies) => {
+                for copy in copies {
+                    walker.claims.claim_range(copy.vdev, copy.offset, copy.allocated, "the vdev that is being removed", &mut walker.report);
+                }
+            }
+            Err(error) => walker.report.find(Finding::Unreadable { block: "what was copied of a vdev that is being removed".to_owned(), reason: error.to_string() }),
+        }
     }
 
     /// Blocks that nothing refers to any more and that are still to be freed.

@@ -26,6 +26,8 @@ pub mod key {
     pub const ASIZE: &str = "asize";
     pub const MIN_ALLOC: &str = "min_alloc";
     pub const IS_LOG: &str = "is_log";
+    pub const NON_ALLOCATING: &str = "non_allocating";
+    pub const REMOVING: &str = "removing";
     pub const DTL: &str = "DTL";
     pub const CREATE_TXG: &str = "create_txg";
     pub const LEAF_ZAP: &str = "com.delphix:vdev_zap_leaf";
@@ -68,8 +70,8 @@ const ORDER: [&str; 44] = [
     key::ASIZE,
     key::MIN_ALLOC,
     key::IS_LOG,
-    "non_allocating",
-    "removing",
+    key::NON_ALLOCATING,
+    key::REMOVING,
     key::DTL,
     "com.delphix:indirect_object",
     "com.delphix:indirect_births",

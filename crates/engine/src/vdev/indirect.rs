@@ -64,6 +64,18 @@ impl IndirectMap {
         before.is_some_and(|target| target.vdev == dva.vdev && dva.offset - target.offset < target.allocated)
     }
 
+    /// The places to which parts of a range were copied; the rest of it has not been.
+    pub fn copied(&self, offset: u64, length: u64) -> Vec<Dva> {
+        let end = offset.saturating_add(length);
+        let first = self.runs.partition_point(|run| run.source + run.target.allocated <= offset);
+        let runs = self.runs.iter().skip(first).take_while(|run| run.source < end);
+        runs.map(|run| {
+            let (from, to) = (run.source.max(offset), (run.source + run.target.allocated).min(end));
+            Dva::new(run.target.vdev, run.target.offset + (from - run.source), to - from)
+        })
+        .collect()
+    }
+
     /// The places to which a range was moved, one step on.
     fn pieces(&self, offset: u64, length: u64) -> Option<Vec<Dva>> {
         let end = offset.checked_add(length)?;

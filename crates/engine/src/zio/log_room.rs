@@ -26,7 +26,7 @@ impl BlockIo {
     /// What is left for the log where it takes `bytes` more, and so much is `accepted` that is still to be written.
     pub fn log_room(&self, bytes: u64, accepted: u64) -> LogRoom {
         let allocator = self.allocator();
-        let normal = allocator.space_use(ClassKind::Normal);
+        let normal = allocator.open_space(ClassKind::Normal);
         let left_alone = slop_bytes(normal.space, allocator.embedded_log_bytes()) / 2 + accepted.saturating_mul(2);
         let left = normal.free().saturating_sub(allocator.taken(ClassKind::Normal));
         match left.checked_sub(left_alone.saturating_add(bytes)) {

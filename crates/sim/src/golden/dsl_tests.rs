@@ -15,8 +15,7 @@ use super::manifest::Property;
 use super::{DatasetRecord, Golden};
 
 /// The host has no say in these: what the library alone cannot know, or knows otherwise than the machine that made the manifest.
-const NOT_OURS: [&str; 7] =
-    ["mounted", "mountpoint", "keystatus", "encryption", "encryptionroot", "redact_snaps", "receive_resume_token"];
+const NOT_OURS: [&str; 6] = ["mounted", "mountpoint", "keystatus", "encryption", "encryptionroot", "redact_snaps"];
 
 fn open(golden: &Golden) -> Result<Arc<Pool>> {
     let disks = golden.images.iter().map(|image| Arc::new(FileDisk::open(image, Access::Inspect).unwrap()) as disk::DiskRef).collect();
@@ -73,10 +72,7 @@ fn compare_property(dataset: &Arc<Dataset>, name: &str, expected: &Property) -> 
 /// Facts that old pools do not have: then OpenZFS shows no line.
 const LATER_FACTS: [&str; 5] = ["usedbysnapshots", "usedbydataset", "usedbychildren", "usedbyrefreservation", "written"];
 
-/// Which class a vdev is of counts for the available space; that is not known to the byte yet.
-const WITHOUT_AVAILABLE: [&str; 6] = ["encrypt", "gang-a12", "gang-a9", "special", "upgraded", "v28"];
-
-fn compare_dataset(pool: &str, dsl: &Arc<Dsl>, record: &DatasetRecord, differences: &mut Vec<String>) -> usize {
+fn compare_dataset(dsl: &Arc<Dsl>, record: &DatasetRecord, differences: &mut Vec<String>) -> usize {
     let dataset = match dsl.open_dataset(&record.name) {
         Ok(dataset) => dataset,
         Err(error) => {
@@ -86,8 +82,7 @@ fn compare_dataset(pool: &str, dsl: &Arc<Dsl>, record: &DatasetRecord, differenc
     };
     let mut compared = 0;
     for (name, expected) in &record.props {
-        let known = name != "available" || !WITHOUT_AVAILABLE.contains(&pool);
-        let ours = known && !NOT_OURS.contains(&name.as_str()) && (find(name).is_some() || is_user_property(name));
+        let ours = !NOT_OURS.contains(&name.as_str()) && (find(name).is_some() || is_user_property(name));
         if ours {
             compared += 1;
             if let Err(difference) = compare_property(&dataset, name, expected) {
@@ -106,8 +101,12 @@ fn compare_dataset(pool: &str, dsl: &Arc<Dsl>, record: &DatasetRecord, differenc
 
 /// Compares all datasets; `None`: there is no such golden pool here.
 fn compare_pool(name: &str) -> Option<Vec<String>> {
-    let golden = Golden::find(name).unwrap()?;
-    let pool = match open(&golden) {
+    compare_golden(&Golden::find(name).unwrap()?)
+}
+
+fn compare_golden(golden: &Golden) -> Option<Vec<String>> {
+    let name = golden.name.as_str();
+    let pool = match open(golden) {
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             println!("skipped: {error}");
             return None;
@@ -117,7 +116,7 @@ fn compare_pool(name: &str) -> Option<Vec<String>> {
     let mut differences = Vec::new();
     let mut compared = 0;
     for record in golden.manifest.datasets.iter().filter(|record| record.kind != "bookmark") {
-        compared += compare_dataset(name, &pool.dsl, record, &mut differences);
+        compared += compare_dataset(&pool.dsl, record, &mut differences);
     }
     assert!(compared > 40, "{name}: {compared} properties compared");
     Some(differences)
@@ -126,10 +125,10 @@ fn compare_pool(name: &str) -> Option<Vec<String>> {
 #[test]
 fn properties_of_golden_pools() {
     let names = [
-        "acl", "xattr", "v1", "bclone", "bigdir", "cache", "checkpoint", "checksum", "compress", "copies", "dedup-fast", "dedup-legacy", "degraded-mir",
+        "acl", "xattr", "v1", "noalloc", "bclone", "bigdir", "cache", "checkpoint", "checksum", "compress", "copies", "dedup-fast", "dedup-legacy", "degraded-mir",
         "disktype", "dnodesize", "draid2", "encrypt", "errors", "everything", "expand", "full", "gang-a12", "gang-a9", "holes", "labels",
         "mirror2", "mirror3", "mirrors", "names", "nofeat", "quota", "raidz1", "raidz2", "raidz3", "recordsize", "remove", "rewrite",
-        "single-a12", "single-a9", "snap", "special", "stripe2", "stripe4", "uberblock", "upgraded", "v28", "zvol",
+        "single-a12", "single-a9", "snap", "special", "streams", "stripe2", "stripe4", "uberblock", "upgraded", "v28", "zvol",
     ];
     let mut seen = 0;
     let mut all = Vec::new();
@@ -146,6 +145,28 @@ fn properties_of_golden_pools() {
     assert!(all.is_empty(), "{} differences\n{}", all.len(), all.join("\n"));
 }
 
+/// All pools in `TARN_GOLDEN_DIR`, as `golden_write` reads them (`TARN_GOLDEN=name,name`: these).
+#[test]
+#[ignore = "needs TARN_GOLDEN_DIR"]
+fn properties_of_pools_elsewhere() {
+    let Some(place) = std::env::var_os("TARN_GOLDEN_DIR") else { return crate::places::skipped("pools elsewhere: TARN_GOLDEN_DIR is not set") };
+    let chosen = std::env::var("TARN_GOLDEN").ok();
+    let is_chosen = |name: &str| chosen.as_deref().is_none_or(|chosen| chosen.split(',').any(|one| one == name));
+    let entries = std::fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().path());
+    let mut places: Vec<_> = entries.filter(|path| path.join("manifest.json.zst").exists()).collect();
+    places.sort();
+    let mut all = Vec::new();
+    for path in places.iter().filter(|path| is_chosen(&path.file_name().unwrap().to_string_lossy())) {
+        let golden = super::unpack(path).unwrap();
+        match std::panic::catch_unwind(|| compare_golden(&golden)) {
+            Ok(Some(differences)) => all.extend(differences),
+            Ok(None) => {}
+            Err(_) => all.push(format!("{}: panicked", golden.name)),
+        }
+    }
+    assert!(all.is_empty(), "{} differences\n{}", all.len(), all.join("\n"));
+}
+
 #[test]
 fn what_the_last_scrub_has_seen_is_known() {
     for name in ["errors", "rewrite"] {
@@ -157,6 +178,15 @@ fn what_the_last_scrub_has_seen_is_known() {
         assert_eq!(seen.to_string(), golden.manifest.pool.props["last_scrubbed_txg"].value(), "{name}");
         assert!(seen > 0, "{name}");
     }
+}
+
+/// What OpenZFS is filling is online there.
+#[test]
+fn a_pool_that_is_being_resilvered_is_online() {
+    let Some(golden) = Golden::find("resilver").unwrap() else { return crate::places::skipped("golden pool resilver: not found") };
+    let pool = open(&golden).unwrap();
+    assert_eq!(pool.vdevs.state().name(), golden.manifest.pool.props["health"].value());
+    assert!(pool.vdevs.leaves().iter().any(|leaf| leaf.is_behind()));
 }
 
 /// Entries of a dedup table that are only in its log count too.

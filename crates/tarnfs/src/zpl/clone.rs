@@ -21,7 +21,7 @@ use super::log::Done;
 
 /// Blocks shared in one transaction.
 const STEP_BLOCKS: u64 = 1024;
-/// Worst case of the metadata that a step writes: indirect blocks, mostly.
+/// Worst case of the metadata that a step writes: indirect blocks, mostly. What is shared takes no room.
 const METADATA: u64 = 512 << 10;
 /// How often unwritten contents are waited for; then somebody writes all the time, and copying is quicker.
 const WAITS_MAX: u32 = 2;
@@ -106,7 +106,7 @@ impl FileSystem {
         if length == 0 || !from.is_multiple_of(block) || !to.is_multiple_of(block) || odd || to.checked_add(length).is_none() {
             return Ok(Step::Shared(0));
         }
-        let tx = OpenTx::assign(&self.objset, length + METADATA)?;
+        let tx = OpenTx::assign(&self.objset, METADATA)?;
         let first = from / block;
         let Some(pointers) = source.dnode.synced_pointers(first..first + length.div_ceil(block))? else { return Ok(Step::Unwritten) };
         // A pointer can be older than a change of the block size.

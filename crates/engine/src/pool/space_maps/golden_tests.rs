@@ -112,7 +112,7 @@ impl Golden {
                 allocated_size: Box::new(move |physical| own.allocated_size(physical)),
             };
             let top_zap = children[top.id() as usize].u64(key::TOP_ZAP).unwrap_or(0);
-            VdevSpace { group, bytes: top.asize(), metaslab_array: top.metaslab_array(), top_zap }
+            VdevSpace { group, bytes: top.asize(), metaslab_array: top.metaslab_array(), top_zap, is_closed: false }
         };
         let vdevs: Vec<VdevSpace> = tops.iter().filter(|top| !top.is_placeholder()).map(space).collect();
         let directory_zap = Zap::open(&mos, MOS_DIRECTORY).unwrap();

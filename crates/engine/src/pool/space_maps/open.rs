@@ -12,7 +12,7 @@ use super::log::{Log, LogInfo};
 use super::map::SpaceMap;
 use super::sync::{Loader, SpaceMaps};
 use super::vdev_maps::{VdevMaps, block_bytes};
-use crate::alloc::{Allocator, Group, GroupConfig, Metaslab};
+use crate::alloc::{Allocator, ClassKind, Group, GroupConfig, Metaslab};
 use crate::bail;
 use crate::dmu::{Dnode, ObjectId, Objset, SyncTx};
 use crate::error::{Result, Within};
@@ -50,6 +50,8 @@ pub struct VdevSpace {
     pub metaslab_array: ObjectId,
     /// Label: `com.delphix:vdev_zap_top`; 0: none.
     pub top_zap: ObjectId,
+    /// Label: `non_allocating`: nothing new goes there (`zpool set allocating=off`, and while it is being removed).
+    pub is_closed: bool,
 }
 
 /// What it takes to open the space maps.
@@ -74,8 +76,11 @@ impl SpaceMaps {
     pub fn open(options: SpaceMapsOptions) -> Result<Arc<Self>> {
         let SpaceMapsOptions { mos, allocator, features, vdevs, top_level_vdevs } = options;
         let mut opened = BTreeMap::new();
-        for vdev in vdevs {
+        // OpenZFS does not close the last one.
+        let any_open = vdevs.iter().any(|vdev| vdev.group.class == ClassKind::Normal && !vdev.is_closed);
+        for mut vdev in vdevs {
             let id = vdev.group.vdev;
+            vdev.is_closed &= any_open;
             let maps = open_vdev(&mos, features.as_ref(), &allocator, vdev).within(|| format!("vdev {id}"))?;
             opened.insert(id, Arc::new(maps));
         }
@@ -147,7 +152,7 @@ fn open_vdev(
     allocator: &Allocator,
     vdev: VdevSpace,
 ) -> Result<VdevMaps> {
-    let VdevSpace { group: config, bytes, metaslab_array, top_zap } = vdev;
+    let VdevSpace { group: config, bytes, metaslab_array, top_zap, is_closed } = vdev;
     if !(9..=16).contains(&config.ashift) || !(config.ashift + 1..63).contains(&config.metaslab_shift) {
         bail!(Corrupt, "sectors of 2^{} and metaslabs of 2^{} bytes", config.ashift, config.metaslab_shift);
     }
@@ -166,6 +171,7 @@ fn open_vdev(
         flush_txgs: Mutex::new(flush_txgs),
         maps: (0..count).map(|_| Mutex::default()).collect(),
     };
+    maps.group.set_usable(!is_closed);
     let map_block_bytes = block_bytes(features.is_enabled(Feature::LogSpacemap));
     for (id, slot) in (0_u64..).zip(&maps.maps) {
         let word = |words: &Option<Vec<u64>>| words.as_ref().and_then(|words| words.get(id as usize)).copied();

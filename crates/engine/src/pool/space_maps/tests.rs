@@ -187,7 +187,7 @@ fn vdev_space(vdev: u32, metaslab_array: u64, top_zap: u64) -> VdevSpace {
         data_disks: 1,
         allocated_size: Box::new(|physical| physical.next_multiple_of(512)),
     };
-    VdevSpace { group, bytes: (METASLABS << METASLAB_SHIFT) + 4096, metaslab_array, top_zap }
+    VdevSpace { group, bytes: (METASLABS << METASLAB_SHIFT) + 4096, metaslab_array, top_zap, is_closed: false }
 }
 
 impl Pool {

@@ -107,6 +107,10 @@ fn add_traffic(vdev: &mut VdevStatus) {
 /// What the allocator knows of a top-level vdev.
 fn add_space(pool: &Pool, top: &mut VdevStatus, config: &VdevConfig) {
     set_ashift(top, config.number(key::ASHIFT));
+    top.stats.removing = config.number(key::REMOVING) != 0;
+    if config.number(key::NON_ALLOCATING) != 0 {
+        set_closed(top);
+    }
     let allocator = pool.engine().context.io.allocator();
     let Some(group) = u32::try_from(config.id).ok().and_then(|id| allocator.group(id).ok()) else { return };
     let class = match group.config().class {
@@ -129,6 +133,12 @@ fn set_replacement_size(vdev: &mut VdevStatus, space: u64) {
     let labels = if vdev.children.is_empty() { label::START_BYTES + label::END_BYTES } else { 0 };
     vdev.stats.replacement_size = space + labels;
     vdev.children.iter_mut().for_each(|child| set_replacement_size(child, space));
+}
+
+/// Nothing new goes to a vdev, nor to any below it.
+fn set_closed(vdev: &mut VdevStatus) {
+    vdev.stats.not_allocating = true;
+    vdev.children.iter_mut().for_each(set_closed);
 }
 
 /// The configuration says so of logs only; of others their ZAP does.
