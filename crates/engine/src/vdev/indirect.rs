@@ -73,24 +73,15 @@ impl IndirectMap {
             let (from, to) = (run.source.max(offset), (run.source + run.target.allocated).min(end));
             Dva::new(run.target.vdev, run.target.offset + (from - run.source), to - from)
         })
+        .filter(|piece| piece.allocated > 0)
         .collect()
     }
 
-    /// The places to which a range was moved, one step on.
+    /// The places to which a range was moved, one step on; `None`: not all of it was.
     fn pieces(&self, offset: u64, length: u64) -> Option<Vec<Dva>> {
-        let end = offset.checked_add(length)?;
-        let mut at = offset;
-        let mut index = self.runs.partition_point(|run| run.source + run.target.allocated <= offset);
-        let mut pieces = Vec::new();
-        while at < end {
-            let run = self.runs.get(index).filter(|run| run.source <= at)?;
-            let inside = at - run.source;
-            let taken = (run.target.allocated - inside).min(end - at);
-            pieces.push(Dva::new(run.target.vdev, run.target.offset + inside, taken));
-            at += taken;
-            index += 1;
-        }
-        Some(pieces)
+        let pieces = self.copied(offset, length);
+        // They do not overlap: all of it was moved if they are as long together.
+        (pieces.iter().map(|piece| piece.allocated).sum::<u64>() == length).then_some(pieces)
     }
 }
 

@@ -60,6 +60,7 @@ struct Ready {
     index: usize,
     contents: Contents,
     compression: Compression,
+    checksum: ChecksumAlgorithm,
     dvas: Vec<Dva>,
     /// The bytes are on disk already: gang blocks are written while they are placed.
     issued: bool,
@@ -365,11 +366,12 @@ impl Batch {
         };
         let bytes = contents.bytes();
         let placement = self.io.placement(request, bytes.len(), self.rules.txg)?;
+        let checksum = placement.checksum;
         if let Some(dvas) = self.own_place(request, bytes.len(), &placement) {
-            return Ok(Ready { index, contents, compression, dvas, issued: false, reused: true });
+            return Ok(Ready { index, contents, compression, checksum, dvas, issued: false, reused: true });
         }
         if let Some(dvas) = self.own_gang(request, bytes, &placement)? {
-            return Ok(Ready { index, contents, compression, dvas, issued: true, reused: true });
+            return Ok(Ready { index, contents, compression, checksum, dvas, issued: true, reused: true });
         }
         let wanted = Request::new(placement.class, bytes.len() as u64, placement.copies, placement.txg);
         let (dvas, issued) = match self.io.allocator().allocate(&wanted) {
@@ -379,7 +381,7 @@ impl Batch {
             }
             Err(error) => return Err(error.within(format!("block {}", request.bookmark))),
         };
-        Ok(Ready { index, contents, compression, dvas, issued, reused: false })
+        Ok(Ready { index, contents, compression, checksum, dvas, issued, reused: false })
     }
 
     /// The addresses of the block of an earlier pass, if it can be written over (invariant 2).
@@ -438,13 +440,12 @@ impl Batch {
     fn pointer_to(&self, ready: &Ready) -> Result<BlkPtr> {
         let request = &self.requests[ready.index];
         let bytes = ready.contents.bytes();
-        let placement = self.io.placement(request, bytes.len(), self.rules.txg)?;
         let mut pointer = DataPointer::new(&ready.dvas, request.object_type, request.level, self.rules.txg);
         pointer.logical_size = request.data.len() as u64;
         pointer.physical_size = bytes.len() as u64;
         pointer.compression = ready.compression;
-        pointer.checksum_algorithm = placement.checksum;
-        pointer.checksum = checksum_stage::compute(placement.checksum, bytes, &self.io.salt())?;
+        pointer.checksum_algorithm = ready.checksum;
+        pointer.checksum = checksum_stage::compute(ready.checksum, bytes, &self.io.salt())?;
         Ok(pointer.encode())
     }
 }

@@ -59,6 +59,27 @@ impl Golden {
     }
 }
 
+/// Where somebody else's golden pools are, in the order of their names: those in the directory `TARN_GOLDEN_DIR` (`TARN_GOLDEN=name,name`: these
+/// of them). `None`: it is not set.
+///
+/// # Errors
+/// The directory cannot be read, or has none of them.
+pub fn elsewhere() -> Result<Option<Vec<PathBuf>>> {
+    let Some(directory) = std::env::var_os("TARN_GOLDEN_DIR").map(PathBuf::from) else { return Ok(None) };
+    let chosen = std::env::var("TARN_GOLDEN").ok();
+    let is_chosen = |name: &str| chosen.as_deref().is_none_or(|chosen| chosen.split(',').any(|one| one == name));
+    let mut found = Vec::new();
+    for entry in directory.read_dir().with_context(|| directory.display().to_string())? {
+        let entry = entry?;
+        if entry.path().join("manifest.json.zst").exists() && is_chosen(&entry.file_name().to_string_lossy()) {
+            found.push(entry.path());
+        }
+    }
+    ensure!(!found.is_empty(), "no pool in {}", directory.display());
+    found.sort();
+    Ok(Some(found))
+}
+
 /// Unpacks the golden pool in `place` (a directory with `images.tar.zst` and `manifest.json.zst`) into a directory of its
 /// own, which lives as long as the value.
 pub fn unpack(place: &Path) -> Result<Golden> {

@@ -149,15 +149,10 @@ fn properties_of_golden_pools() {
 #[test]
 #[ignore = "needs TARN_GOLDEN_DIR"]
 fn properties_of_pools_elsewhere() {
-    let Some(place) = std::env::var_os("TARN_GOLDEN_DIR") else { return crate::places::skipped("pools elsewhere: TARN_GOLDEN_DIR is not set") };
-    let chosen = std::env::var("TARN_GOLDEN").ok();
-    let is_chosen = |name: &str| chosen.as_deref().is_none_or(|chosen| chosen.split(',').any(|one| one == name));
-    let entries = std::fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().path());
-    let mut places: Vec<_> = entries.filter(|path| path.join("manifest.json.zst").exists()).collect();
-    places.sort();
+    let Some(places) = super::elsewhere().unwrap() else { return crate::places::skipped("pools elsewhere: TARN_GOLDEN_DIR is not set") };
     let mut all = Vec::new();
-    for path in places.iter().filter(|path| is_chosen(&path.file_name().unwrap().to_string_lossy())) {
-        let golden = super::unpack(path).unwrap();
+    for path in places {
+        let golden = super::unpack(&path).unwrap();
         match std::panic::catch_unwind(|| compare_golden(&golden)) {
             Ok(Some(differences)) => all.extend(differences),
             Ok(None) => {}

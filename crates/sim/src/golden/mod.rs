@@ -23,7 +23,7 @@ mod subject;
 #[cfg(test)]
 mod tests;
 
-pub use archive::{Golden, unpack};
+pub use archive::{Golden, elsewhere, unpack};
 pub use compare::{Compare, Report, compare};
 pub use describe::{describe, describe_file};
 pub use library::{findings, open_checkpoint, open_images};
