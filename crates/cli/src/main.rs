@@ -73,6 +73,9 @@ fn main() -> ExitCode {
     if program == own::WITNESS {
         return own::witness(rest);
     }
+    if program == own::ERRAND {
+        return fuse::errand::run(given.get(2..).unwrap_or_default());
+    }
     if program == "try" {
         return try_it::run(rest);
     }

@@ -7,6 +7,9 @@ use crate::session::{Session, complain, say};
 /// Called by the daemon only, with its process id.
 pub(crate) const WITNESS: &str = "daemon-witness";
 
+/// Called by the daemon only, with what is to be done.
+pub(crate) const ERRAND: &str = "daemon-errand";
+
 const USAGE: &str = "usage: tarn command args ...
 where 'command' is one of the following:
 
@@ -45,14 +48,17 @@ pub(crate) fn run(session: &mut Session<'_>, verb: &str, words: &[String]) -> u8
 
 /// `tarn daemon`: owns pools in this process until the last one is exported.
 pub(crate) fn daemon() -> ExitCode {
-    fuse::witness::enable(|| {
-        // The program's file may have been replaced.
-        let program = std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| "/proc/self/exe".into());
-        let mut command = Command::new(program);
-        command.args([WITNESS, &std::process::id().to_string()]);
-        command
-    });
+    fuse::witness::enable(|| this_program(&[WITNESS, &std::process::id().to_string()]));
+    fuse::errand::enable(|| this_program(&[ERRAND]));
     daemon::run_pools()
+}
+
+fn this_program(words: &[&str]) -> Command {
+    // The program's file may have been replaced.
+    let program = std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| "/proc/self/exe".into());
+    let mut command = Command::new(program);
+    command.args(words);
+    command
 }
 
 /// What [`fuse::witness`] needs: nobody calls it.

@@ -175,6 +175,7 @@ impl Properties {
         MountOptions {
             source: dataset.to_owned(),
             subtype: SUBTYPE.to_owned(),
+            durable: !chosen("plain"),
             allow_other: geteuid().is_root() || fuse::mount::users_may_allow_others(),
             default_permissions: true,
             read_only: self.read_only,
@@ -263,7 +264,7 @@ impl FuseMounter {
     fn fetch_writes(&self, dataset: &str) {
         let collects = self.mounts.ops(dataset).is_some_and(|ops| ops.collects_writes());
         let Some(path) = self.mounts.path(dataset).filter(|_| collects) else { return };
-        if let Err(error) = std::fs::File::open(path).and_then(|root| Ok(rustix::fs::syncfs(&root)?)) {
+        if let Err(error) = fuse::errand::sync(&[path.to_owned()]) {
             tracing::warn!(dataset, %error, "what the kernel has in its cache could not be had");
         }
     }
@@ -408,12 +409,10 @@ impl Mounter for FuseMounter {
         let name = pool.name();
         let of_pool = |mount: &Mount| mount.dataset.split(['/', '@']).next() == Some(&name);
         let mounts = self.mounts.list().into_iter().filter(of_pool);
-        let places: Vec<(String, PathBuf)> = mounts.filter_map(|mount| Some((mount.dataset.clone(), self.mounts.path(&mount.dataset)?.to_owned()))).collect();
+        let places: Vec<PathBuf> = mounts.filter_map(|mount| Some(self.mounts.path(&mount.dataset)?.to_owned())).collect();
         Box::new(move || {
-            for (dataset, path) in places {
-                if let Err(error) = std::fs::File::open(path).and_then(|root| Ok(rustix::fs::syncfs(&root)?)) {
-                    tracing::warn!(dataset, %error, "what the kernel has in its cache could not be had");
-                }
+            if let Err(error) = fuse::errand::sync(&places) {
+                tracing::warn!(pool = name, %error, "what the kernel has in its cache could not be had");
             }
         })
     }
@@ -435,7 +434,7 @@ impl Mounter for FuseMounter {
         let properties = Properties::of(pool, dataset, self.asked.get(dataset).map_or(&[], Vec::as_slice))?;
         self.fetch_writes(dataset);
         let how = ViewHow {
-            mount: MountOptions { source: format!("{dataset}(transaction)"), ..properties.for_kernel(dataset) },
+            mount: MountOptions { source: format!("{dataset}(transaction)"), durable: false, ..properties.for_kernel(dataset) },
             session: SessionOptions {
                 transport: TransportChoice::DevFuse,
                 no_opens: true,

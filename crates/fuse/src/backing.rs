@@ -19,7 +19,8 @@ const DIRTY_PERCENT: &str = "40";
 /// Sets the knobs of the mount at `path`, which must be served.
 pub(crate) fn relax(path: &Path) {
     let Some((major, minor)) = crate::mount::device_at(path) else { return };
-    let knobs = format!("/sys/class/bdi/{major}:{minor}");
+    // The device of an anonymous mount has the major number 0; behind a block device's number the kernel puts a word.
+    let knobs = format!("/sys/class/bdi/{major}:{minor}{}", if major == 0 { "" } else { "-fuseblk" });
     let held = HELD_BYTES.to_string();
     for (knob, value) in [("read_ahead_kb", READ_AHEAD_KIB), ("max_ratio", DIRTY_PERCENT), ("max_bytes", &held), ("strict_limit", "1")] {
         if let Err(error) = fs::write(format!("{knobs}/{knob}"), value) {

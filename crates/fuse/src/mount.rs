@@ -1,5 +1,7 @@
 //! Makes and ends mounts: by `mount(2)` as root, by the set-user-id helper `fusermount3` as anybody else.
 //!
+//! Root's mounts are on block devices ([`Partition`]) where that makes `sync` and `umount` wait for the server.
+//!
 //! The helper opens `/dev/fuse`, mounts it, and passes the descriptor back over a Unix socket whose number it finds in
 //! the environment.
 
@@ -18,6 +20,9 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, statx};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair};
 
+use crate::errand;
+use crate::partition::Partition;
+
 /// How long a mount that is ended by force may take to write what the kernel has of it.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 
@@ -26,8 +31,10 @@ const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 pub struct MountOptions {
     /// First column of `/proc/mounts`.
     pub source: String,
-    /// The type is `fuse.` and this.
+    /// The type is `fuse.` or `fuseblk.` and this.
     pub subtype: String,
+    /// `sync`, `syncfs` and `umount` wait for the server, where the kernel can do that.
+    pub durable: bool,
     /// Users other than the one who mounts may enter.
     pub allow_other: bool,
     /// The kernel checks permissions from the attributes.
@@ -53,6 +60,7 @@ impl Default for MountOptions {
         MountOptions {
             source: "fuse".to_owned(),
             subtype: "tarn".to_owned(),
+            durable: false,
             allow_other: true,
             default_permissions: true,
             read_only: false,
@@ -71,14 +79,29 @@ impl Default for MountOptions {
 pub struct Mount {
     pub(crate) device: OwnedFd,
     path: PathBuf,
+    pub(crate) partition: Option<Partition>,
 }
 
 impl Mount {
     /// Mounts on the directory `path`.
     pub fn new(path: &Path, options: &MountOptions) -> io::Result<Mount> {
         let path = path.canonicalize()?;
-        let device = if rustix::process::geteuid().is_root() { mount_as_root(&path, options)? } else { mount_as_user(&path, options)? };
-        Ok(Mount { device, path })
+        if !rustix::process::geteuid().is_root() {
+            return Ok(Mount { device: mount_as_user(&path, options)?, path, partition: None });
+        }
+        let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        if options.durable && passes_sync_on() {
+            match Partition::new()
+                .and_then(|partition| mount_device(&device, &path, options, Some(&partition)).map(|()| partition))
+            {
+                Ok(partition) => return Ok(Mount { device, path, partition: Some(partition) }),
+                Err(error) => {
+                    tracing::info!(path = %path.display(), %error, "no block device for the mount: sync and umount do not wait")
+                }
+            }
+        }
+        mount_device(&device, &path, options, None)?;
+        Ok(Mount { device, path, partition: None })
     }
 
     /// Where.
@@ -87,14 +110,25 @@ impl Mount {
     }
 }
 
-fn mount_as_root(path: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
-    let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    mount_device(&device, path, options)?;
-    Ok(device)
+/// Linux tells servers of mounts on block devices of `sync` and `syncfs` since 6.18.
+fn passes_sync_on() -> bool {
+    let system = rustix::system::uname();
+    let mut numbers = system
+        .release()
+        .to_str()
+        .unwrap_or_default()
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|word| word.parse::<u32>().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 18)
 }
 
 /// Mounts what is served over `device`, which may be mounted already: then the kernel gives it one more place.
-pub(crate) fn mount_device(device: &OwnedFd, path: &Path, options: &MountOptions) -> io::Result<()> {
+pub(crate) fn mount_device(
+    device: &OwnedFd,
+    path: &Path,
+    options: &MountOptions,
+    partition: Option<&Partition>,
+) -> io::Result<()> {
     let root_mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(path)?) & libc::S_IFMT;
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let mut data = format!("fd={},rootmode={root_mode:o},user_id={uid},group_id={gid},max_read={}", device.as_raw_fd(), options.max_read);
@@ -114,9 +148,21 @@ pub(crate) fn mount_device(device: &OwnedFd, path: &Path, options: &MountOptions
     ] {
         flags.set(flag, wanted);
     }
-    let data = CString::new(data)?;
-    rustix::mount::mount(options.source.as_str(), path, format!("fuse.{}", options.subtype).as_str(), flags, Some(data.as_c_str()))?;
-    Ok(())
+    let Some(partition) = partition else {
+        rustix::mount::mount(
+            options.source.as_str(),
+            path,
+            format!("fuse.{}", options.subtype).as_str(),
+            flags,
+            Some(CString::new(data)?.as_c_str()),
+        )?;
+        return Ok(());
+    };
+    data.push_str(",blksize=4096");
+    let (data, kind) = (CString::new(data)?, format!("fuseblk.{}", options.subtype));
+    let mount =
+        |source: &str| rustix::mount::mount(source, path, kind.as_str(), flags, Some(data.as_c_str())).map_err(io::Error::from);
+    partition.named(&options.source, mount)
 }
 
 /// Backslash before what separates options.
@@ -199,7 +245,7 @@ fn receive_descriptor(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
 pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
         let flags = UnmountFlags::NOFOLLOW | if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-        return rustix::mount::unmount(path, flags).map_err(io::Error::from);
+        return errand::unmount(path, flags);
     }
     let mut command = helper();
     command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(path).stdin(Stdio::null());
@@ -217,17 +263,14 @@ pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
 pub(crate) fn abort(path: &Path) {
     let ((written, is_written), place) = (mpsc::channel(), path.to_owned());
     let write = move || {
-        if let Ok(root) = rustix::fs::open(&place, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
-            let _ = rustix::fs::syncfs(&root);
-        }
-        let _ = written.send(());
+        let _ = written.send(errand::sync(&[place]));
     };
     if std::thread::Builder::new().name("fuse-write".to_owned()).spawn(write).is_ok() {
         let _ = is_written.recv_timeout(WRITTEN_WITHIN);
     }
     if rustix::process::geteuid().is_root() {
         // Fails when it is in use, but has ended the connection.
-        let _ = rustix::mount::unmount(path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
+        let _ = errand::unmount(path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
         return;
     }
     if let Some((_, minor)) = device_at(path) {
@@ -241,7 +284,7 @@ pub(crate) fn device_at(path: &Path) -> Option<(u32, u32)> {
     Some((stat.stx_dev_major, stat.stx_dev_minor))
 }
 
-/// Ends a mount if there is one whose server died: the entry of `/proc/mounts` for `path` of type `fuse.SUBTYPE` answers "not connected".
+/// Ends a mount if there is one whose server died: the entry of `/proc/mounts` for `path` of our type answers "not connected".
 pub fn clear_dead(path: &Path, subtype: &str) -> io::Result<bool> {
     if !is_mounted(path, subtype)? {
         return Ok(false);
@@ -262,13 +305,14 @@ pub(crate) fn is_mounted_at(path: &Path) -> bool {
     })
 }
 
-/// Is there a mount of type `fuse.SUBTYPE` at exactly this path?
+/// Is there a mount of type `fuse.SUBTYPE` or `fuseblk.SUBTYPE` at exactly this path?
 pub fn is_mounted(path: &Path, subtype: &str) -> io::Result<bool> {
-    let kind = format!("fuse.{subtype}");
+    let kinds = ["fuse", "fuseblk"].map(|kind| format!("{kind}.{subtype}"));
     let table = std::fs::read_to_string("/proc/self/mounts")?;
     Ok(table.lines().any(|line| {
         let mut words = line.split(' ').skip(1);
-        words.next().is_some_and(|mounted| unescape(mounted) == path.as_os_str().as_bytes()) && words.next() == Some(&kind)
+        words.next().is_some_and(|mounted| unescape(mounted) == path.as_os_str().as_bytes())
+            && words.next().is_some_and(|kind| kinds.iter().any(|ours| ours == kind))
     }))
 }
 

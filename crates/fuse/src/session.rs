@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::buffer::Buffer;
+use crate::partition::Partition;
 use crate::protocol::{InHeader, InitFlags, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, Opcode, OutHeader};
 use crate::witness::Watched;
 use crate::{Filesystem, Mount, MountOptions, Negotiated, Notifier, devfuse, mount, uring};
@@ -160,6 +161,8 @@ pub struct Session {
     transport: Option<Transport>,
     kind: TransportKind,
     watched: Option<Watched>,
+    /// What it is mounted on, if `sync` and `umount` wait for us.
+    partition: Option<Partition>,
 }
 
 impl std::fmt::Debug for Session {
@@ -180,7 +183,7 @@ impl Session {
 
     fn start_inner(mount: Mount, filesystem: Arc<dyn Filesystem>, options: SessionOptions) -> io::Result<Session> {
         let path = mount.path().to_owned();
-        let device = Arc::new(mount.device);
+        let (device, partition) = (Arc::new(mount.device), mount.partition);
         let may_use_rings = options.transport != TransportChoice::DevFuse && uring::is_available();
         if options.transport == TransportChoice::IoUring && !may_use_rings {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "FUSE over io_uring is not enabled in this kernel"));
@@ -203,7 +206,7 @@ impl Session {
         };
         let device = mount::device_at(&path);
         let watched = Watched::begin(device);
-        Ok(Session { path, device, shared, transport: Some(transport), kind, watched })
+        Ok(Session { path, device, shared, transport: Some(transport), kind, watched, partition })
     }
 
     /// Where it is mounted.
@@ -214,6 +217,11 @@ impl Session {
     /// Lets the kernel read ahead further and collect more writes than it grants to servers that it does not trust. Takes root.
     pub fn relax_cache(&self) {
         crate::backing::relax(&self.path);
+    }
+
+    /// Do `sync`, `syncfs` and `umount` wait for us?
+    pub fn is_durable(&self) -> bool {
+        self.partition.is_some()
     }
 
     /// How requests arrive.
@@ -235,7 +243,7 @@ impl Session {
     /// copies), or lazily while it was in use; so the kernel still has the file system and all that it knows of it. Only root can.
     pub fn mount_again(&mut self, path: &Path, options: &MountOptions) -> io::Result<()> {
         let path = path.canonicalize()?;
-        mount::mount_device(&self.shared.device, &path, options)?;
+        mount::mount_device(&self.shared.device, &path, options, self.partition.as_ref())?;
         self.path = path;
         Ok(())
     }
@@ -294,7 +302,7 @@ impl Session {
         }
         if !mount::is_mounted_at(&self.path) || !self.is_on_top() {
             // It lives on in another mount namespace, or below another mount. A connection is ended through a mount.
-            let _ = mount::mount_device(&self.shared.device, &self.path, &MountOptions::default());
+            let _ = mount::mount_device(&self.shared.device, &self.path, &MountOptions::default(), self.partition.as_ref());
         }
         if self.is_on_top() {
             mount::abort(&self.path);

@@ -48,7 +48,9 @@ impl Watched {
     /// The connection that is the device `major`, `minor` to whoever looks at the mount. `None`: nobody is to know.
     pub(crate) fn begin(device: Option<(u32, u32)>) -> Option<Watched> {
         PROGRAM.get()?;
-        let (0, number) = device? else { return None };
+        // As the kernel numbers devices inside.
+        let (major, minor) = device?;
+        let number = major << 20 | minor;
         let mut witness = WITNESS.lock().unwrap_or_else(PoisonError::into_inner);
         witness.connections.insert(number);
         witness.tell('+', number);

@@ -397,7 +397,7 @@ fn a_copy_of_the_mount_in_a_container() {
     rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
     fs::write(rig.path("mnt/file"), "one").unwrap();
     // It lets go of the mounts of tests that run beside this one: their exports would find them busy.
-    let script = r#"awk -v ours="$1" '$3 == "fuse.tarn" && index($2, ours) != 1 { print $2 }' /proc/self/mounts | xargs -r umount; exec sleep 1000"#;
+    let script = r#"awk -v ours="$1" '$3 ~ /^fuse(blk)?\.tarn$/ && index($2, ours) != 1 { print $2 }' /proc/self/mounts | xargs -r umount; exec sleep 1000"#;
     let words = ["--mount", "--propagation", "private", "sh", "-c", script, "sh", &rig.text("")];
     let mut container = Command::new("unshare").args(words).spawn().unwrap();
     let copied = || fs::read_to_string(format!("/proc/{}/mounts", container.id())).is_ok_and(|table| table.contains(&rig.text("mnt")));

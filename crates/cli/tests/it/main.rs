@@ -6,6 +6,7 @@ mod admin;
 mod always;
 mod devices;
 mod directories;
+mod durable;
 mod kill;
 mod laboratory;
 mod memory;

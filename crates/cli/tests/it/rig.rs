@@ -189,8 +189,9 @@ impl Rig {
     }
 
     pub(crate) fn is_mounted(&self, name: &str) -> bool {
-        let place = format!(" {} fuse.tarn ", self.text(name));
-        fs::read_to_string("/proc/self/mounts").unwrap().contains(&place)
+        let places = ["fuse", "fuseblk"].map(|kind| format!(" {} {kind}.tarn ", self.text(name)));
+        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        places.iter().any(|place| table.contains(place))
     }
 
     /// Waits until something has come about.

@@ -2,11 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::process::Command;
 use std::thread::{JoinHandle, spawn};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 
-use crate::rig::Rig;
+use crate::durable;
+use crate::rig::{LIMIT, Rig, run_for};
 
 const MIB: u64 = 1 << 20;
 /// Pieces of a MiB that the program writes.
@@ -80,6 +82,12 @@ fn a_device_that_refuses_writes_is_waited_for() {
     full.wait_for_suspension();
     full.rig.refused("zpool export -f tank", "suspended");
     full.rig.refused("zpool sync tank", "");
+    // Nor does `sync` wait, which the kernel has ask all file systems: whoever calls it may have nothing to do with this pool.
+    durable::others("sync", &[]);
+    if durable::is_durable(&full.rig) {
+        let refused = run_for(Command::new("sync").args(["-f", &full.rig.text("mnt")]), LIMIT).expect("sync -f hung");
+        assert_ne!(refused.code, 0, "nothing of it is safe");
+    }
     // Cleared too early: it is suspended again.
     full.rig.run("zpool clear tank");
     full.wait_for_suspension();

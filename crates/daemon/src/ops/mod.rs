@@ -327,7 +327,8 @@ impl Filesystem for Ops {
     }
 
     fn syncfs(&self, _: &Context) -> Result<()> {
-        self.filesystem.sync().map_err(crate::errno::of)
+        fuse::before_blocking();
+        self.filesystem.sync_changes().map_err(crate::errno::of)
     }
 
     fn opendir(&self, _: &Context, _: u64, _: u32) -> Result<Opened> {

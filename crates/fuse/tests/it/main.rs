@@ -1,5 +1,6 @@
 //! The in-memory file system, mounted: once for each transport that this machine has.
 #![allow(unsafe_code)] // mmap
+mod durable;
 mod memory;
 mod witness;
 
@@ -23,12 +24,22 @@ struct Fixture {
 impl Fixture {
     /// `None`, and a line that says why, when this machine cannot mount.
     fn new(options: SessionOptions) -> Option<Fixture> {
+        Fixture::mounted(options, false)
+    }
+
+    /// `durable`: see [`MountOptions::durable`].
+    fn mounted(options: SessionOptions, durable: bool) -> Option<Fixture> {
         if !Path::new("/dev/fuse").exists() || OpenOptions::new().read(true).write(true).open("/dev/fuse").is_err() {
             eprintln!("SKIPPED: no usable /dev/fuse on this machine");
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
-        let mount_options = MountOptions { source: "test/data".to_owned(), allow_other: rustix::process::geteuid().is_root(), ..MountOptions::default() };
+        let mount_options = MountOptions {
+            source: "test/data".to_owned(),
+            durable,
+            allow_other: rustix::process::geteuid().is_root(),
+            ..MountOptions::default()
+        };
         let mount = match Mount::new(directory.path(), &mount_options) {
             Ok(mount) => mount,
             Err(error) => {

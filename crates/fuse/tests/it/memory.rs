@@ -75,6 +75,8 @@ pub(crate) struct MemoryFs {
     names: Mutex<()>,
     pub(crate) forgotten: AtomicU64,
     pub(crate) destroyed: AtomicU64,
+    /// Times that all was made durable.
+    pub(crate) synced: AtomicU64,
     /// Reads of files that begin with "slow" wait here.
     pub(crate) gate: Gate,
     /// Answers `ENOSYS` to opens.
@@ -95,6 +97,7 @@ impl Default for MemoryFs {
             names: Mutex::default(),
             forgotten: AtomicU64::new(0),
             destroyed: AtomicU64::new(0),
+            synced: AtomicU64::new(0),
             gate: Gate::default(),
             no_opens: false,
         };
@@ -219,6 +222,13 @@ impl MemoryFs {
 impl Filesystem for MemoryFs {
     fn destroy(&self) {
         self.destroyed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn syncfs(&self, _: &Context) -> Result<()> {
+        // Whoever does not wait for the answer looks before this is over.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        self.synced.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     fn lookup(&self, _: &Context, parent: u64, name: &[u8]) -> Result<Entry> {

@@ -28,6 +28,7 @@ pub enum Op {
     /// The contents of a file are shared by another, which is not longer.
     Clone { from: String, to: String },
     Fsync { path: String },
+    /// `sync(2)` of the mounted file system.
     Sync,
     /// Several of the others as one transaction of a program.
     Transaction { ops: Vec<Op>, end: End },
@@ -163,7 +164,8 @@ impl<'a> Doer<'a> {
             Op::RemoveXattr { path, name } => fs.removexattr(self.inode(path)?, name.as_bytes()),
             Op::Clone { from, to } => self.share(from, to),
             Op::Fsync { path } if self.log => fs.fsync(self.inode(path)?),
-            Op::Fsync { .. } | Op::Sync => self.pool.sync(),
+            Op::Fsync { .. } => self.pool.sync(),
+            Op::Sync => self.fs.sync_changes(),
             Op::Transaction { ops, end } => super::transaction::run(self.fs, ops, *end),
         }
     }

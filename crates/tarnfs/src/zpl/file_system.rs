@@ -432,6 +432,26 @@ impl FileSystem {
         groups.wait_synced(groups.open_txg())
     }
 
+    /// As [`FileSystem::sync`], for `sync(2)` and `umount(2)`: where nothing was changed it is over at once, and a suspended pool is not waited for, since
+    /// whoever calls `sync` may have nothing to do with it.
+    ///
+    /// # Errors
+    /// What stopped the pool, or what it waits for.
+    #[doc(alias = "zfs_sync")]
+    pub fn sync_changes(&self) -> Result<()> {
+        if self.never_writes() {
+            return Ok(());
+        }
+        let context = self.objset.context();
+        let open = context.groups.open_txg();
+        // Older groups are waited for in any case: one that is being written may have what was changed before.
+        let newest = if self.objset.is_dirty(open) { open } else { open - 1 };
+        if newest <= context.groups.synced_txg() {
+            return Ok(());
+        }
+        context.groups.wait_synced_unless(newest, &|| context.io.devices().suspension())
+    }
+
     /// Has what was changed written at once, if anything was, and does not wait for that: a mount has ended.
     #[doc(alias = "zfsvfs_teardown")]
     pub fn write_soon(&self) {

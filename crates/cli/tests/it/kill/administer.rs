@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -28,6 +29,16 @@ pub(super) struct Datasets {
 /// What the file of dataset `number` has in it.
 fn contents(number: u64) -> Vec<u8> {
     fill(number, 1, 0, RECORDS)
+}
+
+/// The root of our mount, if `syncfs` waits for us there.
+fn durable_root(mount: &Path) -> Option<File> {
+    let table = fs::read_to_string("/proc/self/mounts").ok()?;
+    let is_durable = table.contains(&format!(" {} fuseblk.tarn ", mount.display()));
+    let root = File::open(mount).ok().filter(|_| is_durable)?;
+    // Not that of what is below, if it was unmounted meanwhile.
+    let is_mounted = root.metadata().ok()?.dev() != fs::metadata(mount.parent()?).ok()?.dev();
+    is_mounted.then_some(root)
 }
 
 impl Datasets {
@@ -73,8 +84,11 @@ impl Datasets {
                     run(rig, &format!("zfs set recordsize={size} tank"));
                 }
                 4 => {
+                    // All that is journaled is in this one file system.
+                    let root = if random.random_bool(0.5) { durable_root(mount) } else { None };
                     journal.begin(ADMINISTRATOR, &Op::SyncPool);
-                    if run(rig, "zpool sync tank") {
+                    let synced = root.map_or_else(|| run(rig, "zpool sync tank"), |root| rustix::fs::syncfs(&root).is_ok());
+                    if synced {
                         journal.done(ADMINISTRATOR, 0);
                     }
                 }

@@ -1,0 +1,56 @@
+//! What `sync(1)` and `umount(8)` say is safe is safe.
+
+use std::fs;
+use std::process::Command;
+
+use crate::rig::{LIMIT, Rig, run_for};
+
+const MIB: u64 = 1 << 20;
+
+/// Runs somebody else's command; it must not hang.
+#[track_caller]
+pub(crate) fn others(program: &str, words: &[&str]) {
+    let said = run_for(Command::new(program).args(words), LIMIT).unwrap_or_else(|| panic!("{program} {words:?} hung"));
+    assert_eq!(said.code, 0, "{program} {words:?}: {}", said.err);
+}
+
+pub(crate) fn is_durable(rig: &Rig) -> bool {
+    let durable = fs::read_to_string("/proc/self/mounts").unwrap().contains(&format!(" {} fuseblk.tarn ", rig.text("mnt")));
+    if !durable {
+        sim::places::skipped("sync and umount: that they wait takes root, Linux 6.18 and loop devices");
+    }
+    durable
+}
+
+/// The kernel told us nothing of `sync`, `syncfs` and `umount`, so that a crash lost what they had been asked to save.
+#[test]
+fn what_sync_and_umount_ended_survives_a_kill() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 128 * MIB);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    if !is_durable(&rig) {
+        return;
+    }
+    let device = rustix::fs::stat(rig.path("mnt")).unwrap().st_dev;
+    let device = format!("/sys/dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    assert!(fs::exists(&device).unwrap(), "{device}");
+    for (round, ending) in ["sync", "sync -f", "umount"].iter().enumerate() {
+        let name = rig.path(&format!("mnt/file{round}"));
+        fs::write(&name, format!("round {round}")).unwrap();
+        fs::rename(&name, rig.path(&format!("mnt/renamed{round}"))).unwrap();
+        match *ending {
+            "sync" => others("sync", &[]),
+            "sync -f" => others("sync", &["-f", &rig.text("mnt")]),
+            _ => others("umount", &[&rig.text("mnt")]),
+        }
+        rig.kill();
+        rig.unmount_all();
+        if round == 0 {
+            rig.wait("the end of the block device that the killed daemon had made", || !fs::exists(&device).unwrap());
+        }
+        rig.ok("zpool import -d @. tank");
+        assert_eq!(fs::read_to_string(rig.path(&format!("mnt/renamed{round}"))).unwrap(), format!("round {round}"), "{ending}");
+    }
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+}
