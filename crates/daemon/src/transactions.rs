@@ -176,7 +176,7 @@ impl Transactions {
         let owner = pidfd_open(Pid::from_raw(begin.owner).ok_or_else(no_owner)?, PidfdFlags::empty()).map_err(|_| no_owner())?;
         let transaction = ops.filesystem().begin().map_err(|error| refused(&error))?;
         let directory = self.make_directory(place).map_err(|error| failed(&error))?;
-        let view = Arc::new(View::new(transaction, how.block_size));
+        let view = Arc::new(View::new(transaction, how.block_size, ops.xattrs_in_use()));
         let mounted = FuseMount::new(&directory, &how.mount).and_then(|mount| Session::start(mount, Arc::clone(&view) as Arc<dyn fuse::Filesystem>, how.session));
         let session = mounted.map_err(|error| {
             let _ = fs::remove_dir(&directory);

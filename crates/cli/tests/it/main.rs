@@ -4,6 +4,7 @@
 mod files;
 mod admin;
 mod always;
+mod callers;
 mod devices;
 mod directories;
 mod durable;

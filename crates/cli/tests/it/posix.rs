@@ -369,6 +369,26 @@ fn attributes_without_a_namespace_are_refused() {
     assert_eq!(rustix::fs::listxattr(&path, &mut [0; 100][..]), Ok(0));
 }
 
+/// A call copied 64 MiB, whatever it was asked for. Most ask again for the rest; OpenZFS's own programs, and others, take what is missing for a failure.
+#[test]
+fn one_call_copies_all_that_it_is_asked_for() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 2048 * MIB);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    let (from, to) = (rig.path("mnt/from"), rig.path("mnt/to"));
+    File::create(&from).unwrap().set_len(300 * MIB).unwrap();
+    let (from, to) = (File::open(&from).unwrap(), File::create(&to).unwrap());
+    // The first can be shared, the second cannot: its blocks lie elsewhere.
+    for place in [0, 512 * MIB + 1] {
+        let (mut offset_in, mut offset_out) = (0, place);
+        let copied = rustix::fs::copy_file_range(&from, Some(&mut offset_in), &to, Some(&mut offset_out), 300 << 20).unwrap();
+        assert_eq!((copied, to.metadata().unwrap().len()), (300 << 20, place + 300 * MIB));
+    }
+    drop((from, to));
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+}
+
 #[test]
 fn properties_of_the_mount_are_obeyed_at_once() {
     let Some(rig) = pool("-O atime=on -O relatime=off") else { return };
@@ -419,10 +439,16 @@ fn properties_of_the_mount_are_obeyed_at_once() {
     assert!(!read_after("atime=off"));
     assert!(read_after("atime=on"));
     assert!(read_after("relatime=on"), "older than a day");
-    rig.ok("zfs set snapdir=visible tank");
+    // The kernel remembers the listing, and how many directories are in the root: with `.zfs` if that is shown, as in OpenZFS.
     let snapdir = |rig: &Rig| fs::read_dir(rig.path("mnt")).unwrap().any(|entry| entry.unwrap().file_name() == ".zfs");
+    let links = |rig: &Rig| fs::metadata(rig.path("mnt")).unwrap().nlink();
+    let hidden = links(&rig);
+    assert!(!snapdir(&rig));
+    rig.ok("zfs set snapdir=visible tank");
     assert!(snapdir(&rig));
+    assert_eq!(links(&rig), hidden + 1);
     rig.ok("zfs set snapdir=hidden tank");
+    assert_eq!(links(&rig), hidden);
     assert!(!snapdir(&rig) && rig.path("mnt/.zfs/snapshot").is_dir());
     assert_eq!(fs::metadata(rig.path("mnt/.zfs")).unwrap().ino(), 0xffff_ffff_ffff);
     rig.ok("zpool export tank");

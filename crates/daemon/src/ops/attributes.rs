@@ -1,8 +1,9 @@
 //! Attributes: from the library's form into the kernel's, and changes of them.
 
 use fuse::{Attr, Attributes, Context, Entry, Errno, Result, SetAttr, StatFs, StatX, Timestamp};
-use tarnfs::{FileSystem, InodeNumber, SetAttributes, SetTime, Stat, Time};
+use tarnfs::{FileKind, FileSystem, InodeNumber, SetAttributes, SetTime, Stat, Time};
 
+use super::files::{SET_IDS, writer};
 use super::node::{Node, number};
 use super::{LONG, Ops, SETTLES_AFTER, SHORT};
 
@@ -49,6 +50,12 @@ pub(super) fn attr_of(inode: u64, stat: &Stat) -> Attr {
         device: device_to_kernel(stat.device),
         block_size: u32::try_from(stat.block_size).unwrap_or(1 << 20),
     }
+}
+
+/// Set-id bits go when somebody else changes the file, and the kernel, which leaves that to us, goes on believing in the mode that it knows. So of
+/// such a file it is to believe nothing: who runs it has it asked.
+pub(super) fn acts_for_its_owner(stat: &Stat) -> bool {
+    stat.mode & SET_IDS != 0 && stat.kind() != FileKind::Directory
 }
 
 /// What the kernel wants to be changed.
@@ -105,7 +112,7 @@ impl Ops {
             Node::Root => Ok((&self.filesystem, self.filesystem.root())),
             Node::Head(inode) => Ok((&self.filesystem, inode)),
             Node::Snapshot(..) => Err(Errno::EROFS),
-            Node::Control | Node::Snapshots => Err(Errno::EPERM),
+            Node::Control | Node::Snapshots => Err(super::rights::CONTROL_DIRECTORY_IS_FIXED),
             Node::Foreign => Err(Errno::ESTALE),
         }
     }
@@ -133,11 +140,15 @@ impl Ops {
     }
 
     fn attr(&self, slot: u16, stat: &Stat) -> (Attr, std::time::Duration) {
-        let attr = attr_of(Self::shown_inode(slot, stat.inode), stat);
+        let mut attr = attr_of(Self::shown_inode(slot, stat.inode), stat);
+        if slot == 0 && stat.inode == self.filesystem.root() && self.shows_control_directory(Node::Root) {
+            // `.zfs` is a directory in it, and counts as one, as in OpenZFS.
+            attr.links = attr.links.saturating_add(1);
+        }
         let settled = slot != 0 || seconds_now() - stat.change_time.seconds > SETTLES_AFTER;
         let life = match settled {
             // See there: who is about to write is to ask.
-            _ if slot == 0 && (self.asks_before_writes() || self.is_being_changed()) => std::time::Duration::ZERO,
+            _ if slot == 0 && (self.asks_before_writes() || self.is_being_changed() || acts_for_its_owner(stat)) => std::time::Duration::ZERO,
             true => LONG,
             false => SHORT,
         };
@@ -167,12 +178,15 @@ impl Ops {
     pub(super) fn change_attributes(&self, cx: &Context, node: Node, changes: &SetAttr) -> Result<Attributes> {
         let (filesystem, inode) = self.locate_for_change(node)?;
         let set = set_of(changes);
+        let old = filesystem.getattr(inode).map_err(crate::errno::of)?;
+        // Whoever changes the owner, the kernel says that the bits must go: not so all of them.
+        let must_go = (set.uid.is_none() && set.gid.is_none()).then_some(changes.kill_suidgid);
         // All that remains here of `chown(-1, -1)`, which takes set-id bits as any chown does; of a stranger the kernel lets it pass, too. It is also
         // all that there is of a write to a file that had capabilities: then the superuser's takes them, which it need not.
-        if set == SetAttributes::default() && (cx.uid == 0 || filesystem.getattr(inode).is_ok_and(|stat| stat.uid == cx.uid)) {
-            filesystem.clear_set_id(inode).map_err(crate::errno::of)?;
+        if set == SetAttributes::default() && (cx.uid == 0 || old.uid == cx.uid) {
+            filesystem.clear_set_id(inode, &writer(cx, old.mode, None)).map_err(crate::errno::of)?;
         }
-        let stat = filesystem.setattr(inode, &set, &super::files::writer(changes.kill_suidgid)).map_err(crate::errno::of)?;
+        let stat = filesystem.setattr(inode, &set, &writer(cx, old.mode, must_go)).map_err(crate::errno::of)?;
         let (attr, valid) = self.attr(0, &stat);
         Ok(Attributes { attr, valid })
     }

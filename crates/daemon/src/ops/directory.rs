@@ -10,7 +10,7 @@ use super::Ops;
 const CONTROL_COOKIE: u64 = i64::MAX as u64;
 
 impl Ops {
-    fn shows_control_directory(&self, node: Node) -> bool {
+    pub(super) fn shows_control_directory(&self, node: Node) -> bool {
         self.has_control_directory(node) && self.options.read().snapdir_visible
     }
 

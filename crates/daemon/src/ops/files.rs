@@ -1,18 +1,22 @@
 //! Contents of files: read, written, synced, allocated, copied.
 
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use fuse::{Context, CopyRange, Errno, Fallocate, Opened, OpenedFlags, Read, Result, Write, WriteFlags};
 use tarnfs::{CloneRange, Credentials, FileSystem, InodeNumber, WriteMode};
 
-use super::node::Node;
+use super::caller::{CAP_FSETID, Rights};
 use super::collected::{Forget, WRITER};
+use super::node::Node;
 use super::{Ops, SyncPolicy};
 
 /// Bytes copied in one step of `copy_file_range`.
 const COPY_STEP: usize = 1 << 20;
-/// Bytes copied in one call; the caller asks again for the rest.
-const COPY_MAX: u64 = 64 << 20;
+/// Bytes copied in one call; the caller asks again for the rest. Not all do.
+const COPY_MAX: u64 = 1 << 30;
+/// After so long a call returns with what was copied: meanwhile no signal ends it.
+const COPY_TIME: Duration = Duration::from_secs(10);
 const O_DSYNC: u32 = libc::O_DSYNC as u32;
 const O_NOATIME: u32 = libc::O_NOATIME as u32;
 /// Where the end of a file is the kernel knows unless it was changed behind its back; then it asks before it reads, but not before it appends.
@@ -21,11 +25,18 @@ const O_APPEND: u32 = libc::O_APPEND as u32;
 const PAST_CACHE: u64 = 2;
 /// What a program may do whoever runs it.
 const CAPABILITIES: &[u8] = b"security.capability";
-const SET_IDS: u32 = libc::S_ISUID | libc::S_ISGID;
+pub(super) const SET_IDS: u32 = libc::S_ISUID | libc::S_ISGID;
 
-/// Who writes: the kernel has decided whether set-id bits must go, and the library keeps them for the superuser.
-pub(super) fn writer(kill_suidgid: bool) -> Credentials {
-    Credentials { uid: u32::from(kill_suidgid), ..Credentials::default() }
+/// Who changes a file of this mode, as the library wants to know it: the superuser if set-id bits may stay. `must_go` is what the kernel says of that;
+/// `None`: it says nothing, and the caller's capability decides.
+pub(super) fn writer(cx: &Context, mode: u32, must_go: Option<bool>) -> Credentials {
+    // Few files have such bits: only then more is found out than a request says.
+    let rights = (mode & SET_IDS != 0).then(|| Rights::of(cx));
+    let may_stay = must_go.map_or_else(|| rights.as_ref().map_or(cx.uid == 0, |rights| rights.has(CAP_FSETID)), |must_go| !must_go);
+    if may_stay {
+        return Credentials::root();
+    }
+    Credentials { uid: cx.uid.max(1), gid: cx.gid, groups: rights.map_or(Vec::new(), |rights| rights.groups), umask: 0 }
 }
 
 /// Before contents change. The kernel does this itself where the data goes through its cache; past it, and in a file that is emptied as it is
@@ -69,28 +80,16 @@ impl Ops {
         opened
     }
 
-    /// Changes contents, and with them set-id bits if the kernel says so. It goes on believing the mode that it knows, until it is told.
-    fn ending_set_ids(
-        &self,
-        number: u64,
-        (filesystem, inode): (&FileSystem, InodeNumber),
-        kill_suidgid: bool,
-        change: impl FnOnce() -> std::result::Result<(), tarnfs::Error>,
-    ) -> Result<()> {
-        const ATTRIBUTES_ONLY: i64 = -1;
-        let had_set_ids = kill_suidgid && filesystem.getattr(inode).map_err(crate::errno::of)?.mode & SET_IDS != 0;
-        change().map_err(crate::errno::of)?;
-        if had_set_ids
-            && let Some(notifier) = self.notifier.lock().clone()
-            // The kernel takes no lock for this that it holds while it waits for our answer.
-            && let Err(error) = notifier.inval_inode(number, ATTRIBUTES_ONLY, 0)
-        {
-            tracing::debug!(number, %error, "the kernel was not told that set-id bits are gone");
+    /// As [`writer`], of a file that is not known yet.
+    pub(super) fn writer_of(&self, cx: &Context, (filesystem, inode): (&FileSystem, InodeNumber), must_go: Option<bool>) -> Result<Credentials> {
+        if must_go == Some(false) {
+            return Ok(Credentials::root());
         }
-        Ok(())
+        let stat = filesystem.getattr(inode).map_err(crate::errno::of)?;
+        Ok(writer(cx, stat.mode, must_go))
     }
 
-    pub(super) fn open_file(&self, number: u64, flags: u32, kill_suidgid: bool) -> Result<Opened> {
+    pub(super) fn open_file(&self, cx: &Context, number: u64, flags: u32, kill_suidgid: bool) -> Result<Opened> {
         let node = Node::of(number);
         if may_write(flags) {
             self.check_may_write(node, flags)?;
@@ -98,7 +97,8 @@ impl Ops {
         if flags & libc::O_TRUNC as u32 != 0 {
             let (filesystem, inode) = self.locate_for_change(node)?;
             end_capabilities(filesystem, inode)?;
-            self.ending_set_ids(number, (filesystem, inode), kill_suidgid, || filesystem.truncate(inode, 0, &writer(kill_suidgid)))?;
+            let whose = self.writer_of(cx, (filesystem, inode), Some(kill_suidgid))?;
+            filesystem.truncate(inode, 0, &whose).map_err(crate::errno::of)?;
         }
         let stat = || self.locate(node).and_then(|(located, inode)| located.filesystem().getattr(inode).map_err(crate::errno::of));
         Ok(self.opened(number, flags, || stat().is_ok_and(|stat| stat.size == 0)))
@@ -111,25 +111,24 @@ impl Ops {
         read_into(filesystem, inode, read.offset, out).map_err(crate::errno::of)
     }
 
-    pub(super) fn write_file(&self, write: &Write, data: &[u8]) -> Result<usize> {
+    pub(super) fn write_file(&self, cx: &Context, write: &Write, data: &[u8]) -> Result<usize> {
         let (filesystem, inode) = self.locate_for_change(Node::of(write.node))?;
         let kill = write.write_flags.contains(WriteFlags::KILL_SUIDGID);
         let from_cache = write.write_flags.contains(WriteFlags::CACHE);
         if from_cache && self.collected.is_agreed() {
-            let written = filesystem.write(inode, WriteMode::Collected(write.offset), data, &writer(false)).map_err(crate::errno::of);
+            let written = filesystem.write(inode, WriteMode::Collected(write.offset), data, &Credentials::root()).map_err(crate::errno::of);
             self.collected_write(write.node, data.len(), written.map(|_| ()))?;
         } else {
             if write.handle & PAST_CACHE != 0 {
                 end_capabilities(filesystem, inode)?;
             }
-            let mut went_to = write.offset;
             let mode = match write.flags & O_APPEND != 0 {
                 _ if from_cache => WriteMode::Mapped(write.offset),
                 true => WriteMode::Append,
                 false => WriteMode::At(write.offset),
             };
-            let write_all = || filesystem.write(inode, mode, data, &writer(kill)).map(|offset| went_to = offset);
-            self.ending_set_ids(write.node, (filesystem, inode), kill, write_all)?;
+            let whose = self.writer_of(cx, (filesystem, inode), Some(kill))?;
+            let went_to = filesystem.write(inode, mode, data, &whose).map_err(crate::errno::of)?;
             if went_to != write.offset {
                 // It has put the data where it took the end for.
                 self.collected.forget(Forget::Contents(write.node));
@@ -165,8 +164,7 @@ impl Ops {
         const ZERO_KEEP: u32 = ZERO | KEEP_SIZE;
         let (filesystem, inode) = self.locate_for_change(node)?;
         let (offset, length) = (fallocate.offset, fallocate.length);
-        // Here the kernel does not say whether set-id bits must go.
-        let cx = writer(cx.uid != 0);
+        let cx = self.writer_of(cx, (filesystem, inode), None)?;
         let result = match fallocate.mode {
             0 | KEEP_SIZE => filesystem.allocate(inode, offset, length, fallocate.mode == KEEP_SIZE, &cx),
             PUNCH | ZERO_KEEP => filesystem.punch_hole(inode, offset, length, &cx),
@@ -176,15 +174,17 @@ impl Ops {
         result.map_err(crate::errno::of)
     }
 
+    #[allow(clippy::disallowed_methods)] // how long a caller waits is no matter of replay
     pub(super) fn copy_range(&self, cx: &Context, from: Node, copy: &CopyRange) -> Result<u64> {
         let (located, source) = self.locate(from)?;
         let (filesystem, target) = self.locate_for_change(Node::of(copy.node_out))?;
-        let cx = writer(cx.uid != 0);
+        let cx = self.writer_of(cx, (filesystem, target), None)?;
         let wanted = copy.length.min(COPY_MAX);
         // What can be shared need not be copied; a failure is met again by the copy.
         let range = CloneRange { source, from: copy.offset_in, target, to: copy.offset_out, length: wanted };
         let mut copied = filesystem.clone_range(located.filesystem(), &range, &cx).unwrap_or(0);
-        while copied < wanted {
+        let begun = Instant::now();
+        while copied < wanted && (copied == 0 || begun.elapsed() < COPY_TIME) {
             let step = usize::try_from(wanted - copied).unwrap_or(COPY_STEP).min(COPY_STEP);
             let done = located
                 .filesystem()

@@ -2,23 +2,25 @@
 //!
 //! # Theory
 //! Linux has two requests for the same: the older one passes a word of flags, the newer one a structure with the project. The kernel
-//! checks who may; it passes on both, for its own system calls of that purpose too.
+//! checks who may; it passes on both, for its own system calls of that purpose too. The older one has a second number, for 32-bit programs,
+//! which the kernel translates before it checks; whoever sends that number itself is not checked, and is refused ([`super::rights`]).
 
-use fuse::{Errno, Ioctl, Result};
+use fuse::{Context, Errno, Ioctl, Result};
 use ondisk::znode::{FLAG_APPEND_ONLY, FLAG_IMMUTABLE, FLAG_NO_DUMP, FLAG_PROJECT_INHERIT};
 use tarnfs::{Credentials, SetAttributes, Stat};
 
 use super::Ops;
 use super::node::Node;
+use super::rights::{self, Request};
 
 /// Commands: direction, size of the argument, family and number in one word, as the system's headers make them.
-const GET_FLAGS: u32 = 0x8008_6601;
-const SET_FLAGS: u32 = 0x4008_6602;
-const GET_FLAGS_32: u32 = 0x8004_6601;
-const SET_FLAGS_32: u32 = 0x4004_6602;
-const GET_VERSION: u32 = 0x8008_7601;
-const GET_XATTR: u32 = 0x801c_581f;
-const SET_XATTR: u32 = 0x401c_5820;
+pub(super) const GET_FLAGS: u32 = 0x8008_6601;
+pub(super) const SET_FLAGS: u32 = 0x4008_6602;
+pub(super) const GET_FLAGS_32: u32 = 0x8004_6601;
+pub(super) const SET_FLAGS_32: u32 = 0x4004_6602;
+pub(super) const GET_VERSION: u32 = 0x8008_7601;
+pub(super) const GET_XATTR: u32 = 0x801c_581f;
+pub(super) const SET_XATTR: u32 = 0x401c_5820;
 /// The structure of the newer request; the flags are its first word, the project its fourth.
 const XATTR_BYTES: usize = 28;
 const PROJECT_AT: usize = 12;
@@ -67,25 +69,32 @@ fn put(out: &mut [u8], bytes: &[u8]) -> Result<usize> {
 
 /// Does this request change something?
 pub(super) fn changes(command: u32) -> bool {
-    matches!(command, SET_FLAGS | SET_FLAGS_32 | SET_XATTR)
+    matches!(command, SET_FLAGS | SET_XATTR)
+}
+
+/// Answers a request that only asks; returns how many bytes of answer there are.
+pub(super) fn say(command: u32, stat: &Stat, out: &mut [u8]) -> Result<usize> {
+    match command {
+        GET_FLAGS => put(out, &Form::Word.encode(stat.flags).to_ne_bytes()),
+        GET_VERSION => put(out, &(stat.generation as u32).to_ne_bytes()),
+        GET_XATTR => {
+            let mut bytes = [0; XATTR_BYTES];
+            bytes[..4].copy_from_slice(&Form::Structure.encode(stat.flags).to_ne_bytes());
+            bytes[PROJECT_AT..PROJECT_AT + 4].copy_from_slice(&(stat.project as u32).to_ne_bytes());
+            put(out, &bytes)
+        }
+        _ => Err(Errno::ENOTTY),
+    }
 }
 
 impl Ops {
     /// Runs one request; returns how many bytes of answer there are.
-    pub(super) fn control(&self, node: Node, ioctl: &Ioctl<'_>, out: &mut [u8]) -> Result<usize> {
+    pub(super) fn control(&self, cx: &Context, node: Node, ioctl: &Ioctl<'_>, out: &mut [u8]) -> Result<usize> {
+        rights::check(cx, Request::Control(ioctl.command))?;
         match ioctl.command {
-            GET_FLAGS | GET_FLAGS_32 => put(out, &Form::Word.encode(self.stat_of(node)?.flags).to_ne_bytes()),
-            GET_VERSION => put(out, &(self.stat_of(node)?.generation as u32).to_ne_bytes()),
-            GET_XATTR => {
-                let stat = self.stat_of(node)?;
-                let mut bytes = [0; XATTR_BYTES];
-                bytes[..4].copy_from_slice(&Form::Structure.encode(stat.flags).to_ne_bytes());
-                bytes[PROJECT_AT..PROJECT_AT + 4].copy_from_slice(&(stat.project as u32).to_ne_bytes());
-                put(out, &bytes)
-            }
-            SET_FLAGS | SET_FLAGS_32 => self.mark(node, Form::Word, word(ioctl.input, 0)?, None),
+            SET_FLAGS => self.mark(node, Form::Word, word(ioctl.input, 0)?, None),
             SET_XATTR => self.mark(node, Form::Structure, word(ioctl.input, 0)?, Some(word(ioctl.input, PROJECT_AT)?)),
-            _ => Err(Errno::ENOTTY),
+            command => say(command, &self.stat_of(node)?, out),
         }
     }
 

@@ -21,6 +21,7 @@
 //! `fuse::dispatch` → `impl Filesystem for Ops` → one file here for each family → `tarnfs::FileSystem`
 
 mod attributes;
+mod caller;
 mod collected;
 mod control_directory;
 mod directory;
@@ -30,6 +31,7 @@ mod left_behind;
 mod names;
 mod node;
 mod replaced;
+mod rights;
 mod seek;
 mod slots;
 mod view;
@@ -47,8 +49,10 @@ use fuse::{
 use parking_lot::{Mutex, RwLock};
 use tarnfs::{FileSystem, MountUse};
 
+pub use rights::{RULES, Rule};
 pub use slots::{SnapshotInfo, Snapshots};
 pub use view::View;
+pub use xattr::XattrsInUse;
 
 use collected::Collected;
 use left_behind::LeftBehind;
@@ -149,7 +153,15 @@ impl Ops {
 
     /// Properties changed.
     pub fn set_options(&self, options: OpsOptions) {
-        *self.options.write() = options;
+        let shows = options.snapdir_visible;
+        let before = std::mem::replace(&mut *self.options.write(), options);
+        // What the kernel remembers of the root directory has `.zfs` in it, or has not.
+        if before.snapdir_visible != shows
+            && let Some(notifier) = self.notifier.lock().clone()
+            && let Err(error) = notifier.inval_inode(fuse::ROOT_NODE, 0, 0)
+        {
+            tracing::debug!(%error, "the kernel was not told that .zfs is shown or is not");
+        }
     }
 
     /// With what to tell the kernel of changes that it did not make.
@@ -280,11 +292,11 @@ impl Filesystem for Ops {
         self.settled(self.add_link(Node::of(node), Node::of(new_parent), new_name))
     }
 
-    fn open(&self, _: &Context, node: u64, flags: u32, kill_suidgid: bool) -> Result<Opened> {
+    fn open(&self, cx: &Context, node: u64, flags: u32, kill_suidgid: bool) -> Result<Opened> {
         if !self.announces_opens() {
             return Err(Errno::ENOSYS);
         }
-        let opened = self.open_file(node, flags, kill_suidgid);
+        let opened = self.open_file(cx, node, flags, kill_suidgid);
         if flags & libc::O_TRUNC as u32 != 0 { self.settled(opened) } else { opened }
     }
 
@@ -307,8 +319,8 @@ impl Filesystem for Ops {
         self.read_file(read, out)
     }
 
-    fn write(&self, _: &Context, write: &Write, data: &[u8]) -> Result<usize> {
-        self.write_file(write, data)
+    fn write(&self, cx: &Context, write: &Write, data: &[u8]) -> Result<usize> {
+        self.write_file(cx, write, data)
     }
 
     fn release(&self, _: &Context, node: u64, handle: u64, _: u32, _: Owner) -> Result<()> {
@@ -348,32 +360,34 @@ impl Filesystem for Ops {
         self.space(Node::of(node))
     }
 
-    fn setxattr(&self, _: &Context, node: u64, attribute: &ExtendedAttribute<'_>) -> Result<()> {
-        self.settled(self.set_xattr(Node::of(node), attribute))
+    fn setxattr(&self, cx: &Context, node: u64, attribute: &ExtendedAttribute<'_>) -> Result<()> {
+        self.settled(self.set_xattr(cx, Node::of(node), attribute))
     }
 
-    fn getxattr(&self, _: &Context, node: u64, name: &[u8], out: &mut [u8]) -> Result<usize> {
-        self.get_xattr(Node::of(node), name, out)
+    fn getxattr(&self, cx: &Context, node: u64, name: &[u8], out: &mut [u8]) -> Result<usize> {
+        self.get_xattr(cx, Node::of(node), name, out)
     }
 
     fn listxattr(&self, cx: &Context, node: u64, out: &mut [u8]) -> Result<usize> {
         self.list_xattrs(cx, Node::of(node), out)
     }
 
-    fn removexattr(&self, _: &Context, node: u64, name: &[u8]) -> Result<()> {
-        self.settled(self.remove_xattr(Node::of(node), name))
+    fn removexattr(&self, cx: &Context, node: u64, name: &[u8]) -> Result<()> {
+        self.settled(self.remove_xattr(cx, Node::of(node), name))
     }
 
-    fn ioctl(&self, _: &Context, node: u64, ioctl: &Ioctl<'_>, out: &mut [u8]) -> Result<(i32, usize)> {
-        let done = self.control(Node::of(node), ioctl, out).map(|len| (0, len));
+    fn ioctl(&self, cx: &Context, node: u64, ioctl: &Ioctl<'_>, out: &mut [u8]) -> Result<(i32, usize)> {
+        let done = self.control(cx, Node::of(node), ioctl, out).map(|len| (0, len));
         if flags::changes(ioctl.command) { self.settled(done) } else { done }
     }
 
     fn fallocate(&self, cx: &Context, node: u64, fallocate: &Fallocate) -> Result<()> {
+        rights::check(cx, rights::Request::Fallocate)?;
         self.settled(self.allocate(cx, Node::of(node), fallocate))
     }
 
-    fn lseek(&self, _: &Context, node: u64, _: u64, offset: u64, whence: u32) -> Result<u64> {
+    fn lseek(&self, cx: &Context, node: u64, _: u64, offset: u64, whence: u32) -> Result<u64> {
+        rights::check(cx, rights::Request::Seek)?;
         if !self.fetch_writes(node) {
             // The kernel does not ask again: all is data then, up to the size that it knows. Better than a hole where data is.
             return Err(Errno::ENOSYS);
@@ -382,6 +396,7 @@ impl Filesystem for Ops {
     }
 
     fn copy_file_range(&self, cx: &Context, node_in: u64, copy: &CopyRange) -> Result<u64> {
+        rights::check(cx, rights::Request::CopyRange)?;
         self.settled(self.copy_range(cx, Node::of(node_in), copy))
     }
 }

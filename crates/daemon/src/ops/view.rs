@@ -16,26 +16,25 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use fuse::{
     Attributes, Context, DirectoryPlusWriter, DirectoryWriter, Entry, EntryKind, Errno, ExtendedAttribute, Fallocate, Filesystem, Ioctl, Opened, Read, Result, SetAttr, StatFs,
     Write, WriteFlags,
 };
 use parking_lot::Mutex;
-use tarnfs::{AclKind, Error, ErrorKind, FileKind, NodeId, RenameMode, SetAttributes, Stat, Transaction, XattrMode};
+use tarnfs::{Error, ErrorKind, NodeId, RenameMode, SetAttributes, Stat, Transaction};
 
-use super::LONG;
-use super::attributes::{attr_of, device_from_kernel, room_at, set_of};
+use super::{LONG, flags};
+use super::attributes::{acts_for_its_owner, attr_of, device_from_kernel, room_at, set_of};
+use super::control_directory::CONTROL_NAME;
+use super::files::writer;
 use super::names::credentials;
-use super::xattr::check_namespace;
+use super::rights::{self, Request};
+use super::xattr::{XattrsInUse, answer, mode_of};
 
 /// Directories that may be open at a time: each holds its listing.
 const LISTINGS_MAX: usize = 256;
-/// Bits of a mode that change who runs a program.
-const SET_UID: u32 = libc::S_ISUID;
-const SET_GID: u32 = libc::S_ISGID;
-const GROUP_RUNS: u32 = libc::S_IXGRP;
-
 /// One name of a listing.
 struct Listed {
     inode: u64,
@@ -59,6 +58,7 @@ pub struct View {
     abandoned: AtomicBool,
     root: NodeId,
     block_size: u32,
+    xattrs: XattrsInUse,
 }
 
 impl std::fmt::Debug for View {
@@ -73,18 +73,12 @@ fn ends_it(kind: ErrorKind) -> bool {
     matches!(kind, TooBig | Conflict | Stale | NoSpace | Quota | Io | Checksum | Corrupt | Suspended)
 }
 
-/// The mode without the bits that a change of contents or owner takes away.
-fn without_set_id(mode: u32) -> u32 {
-    let group = if mode & GROUP_RUNS != 0 { SET_GID } else { 0 };
-    mode & !(SET_UID | group)
-}
-
 impl View {
     /// Shows a transaction.
-    pub fn new(transaction: Transaction, block_size: u32) -> View {
+    pub fn new(transaction: Transaction, block_size: u32, xattrs: XattrsInUse) -> View {
         let root = transaction.root();
         let state = State { transaction: Some(transaction), failed: None, listings: HashMap::new(), next_listing: 1 };
-        View { state: Mutex::new(state), abandoned: AtomicBool::new(false), root, block_size: block_size.max(512) }
+        View { state: Mutex::new(state), abandoned: AtomicBool::new(false), root, block_size: block_size.max(512), xattrs }
     }
 
     /// Takes the transaction out: from now on every operation fails. The error says why it must not be committed.
@@ -137,7 +131,7 @@ impl View {
         let mut attr = attr_of(stat.inode, stat);
         // New contents have no blocks yet; programs that look for holes must not take all of a file for one.
         attr.blocks = attr.blocks.max(stat.size.div_ceil(512));
-        Attributes { attr, valid: LONG }
+        Attributes { attr, valid: if acts_for_its_owner(stat) { Duration::ZERO } else { LONG } }
     }
 
     fn entry(&self, stat: &Stat) -> Entry {
@@ -145,17 +139,36 @@ impl View {
         Entry { node: self.node(stat.inode), generation: stat.generation, attr, entry_valid: LONG, attr_valid: valid }
     }
 
+    /// In the root directory of the dataset this name is `.zfs`'s, and what had it would be hidden for ever.
+    fn check_name(&self, parent: u64, name: &[u8], refusal: Errno) -> Result<()> {
+        if name == CONTROL_NAME && self.id(parent) == self.root { Err(refusal) } else { Ok(()) }
+    }
+
     fn made(&self, work: impl FnOnce(&mut Transaction) -> std::result::Result<Stat, Error>) -> Result<Entry> {
         self.with(work).map(|stat| self.entry(&stat))
     }
 }
 
-/// Contents or owner are changed by somebody for whom set-id bits must go.
-fn drop_set_id(transaction: &mut Transaction, id: NodeId) -> std::result::Result<(), Error> {
+/// What changes a file, for its set-id bits.
+#[derive(Clone, Copy)]
+enum Change {
+    /// Contents. Whether the bits must go is as the kernel says, or as the caller's capability does.
+    Contents(Option<bool>),
+    Owner,
+}
+
+/// Takes the set-id bits that this change ends.
+fn end_set_ids(transaction: &mut Transaction, cx: &Context, id: NodeId, change: Change) -> std::result::Result<(), Error> {
     let stat = transaction.getattr(id)?;
-    let mode = without_set_id(stat.mode);
-    if stat.kind() != FileKind::Directory && mode != stat.mode {
-        transaction.setattr(id, &SetAttributes { mode: Some(mode & 0o7777), ..SetAttributes::default() })?;
+    if !acts_for_its_owner(&stat) {
+        return Ok(());
+    }
+    let ended = match change {
+        Change::Contents(must_go) => writer(cx, stat.mode, must_go).set_ids_ended_by_write(stat.mode, stat.gid),
+        Change::Owner => writer(cx, stat.mode, None).set_ids_ended_by_chown(stat.mode, stat.gid),
+    };
+    if ended != 0 {
+        transaction.setattr(id, &SetAttributes { mode: Some(stat.mode & 0o7777 & !ended), ..SetAttributes::default() })?;
     }
     Ok(())
 }
@@ -174,14 +187,17 @@ impl Filesystem for View {
         self.with(|transaction| transaction.getattr(self.id(node))).map(|stat| View::attributes(&stat))
     }
 
-    fn setattr(&self, _: &Context, node: u64, changes: &SetAttr) -> Result<Attributes> {
+    fn setattr(&self, cx: &Context, node: u64, changes: &SetAttr) -> Result<Attributes> {
         let id = self.id(node);
         let mut set = set_of(changes);
         set.change_time = None;
         let owner = set.uid.is_some() || set.gid.is_some();
         let stat = self.with(|transaction| {
-            if changes.kill_suidgid || (owner && set.mode.is_none()) {
-                drop_set_id(transaction, id)?;
+            // Whoever changes the owner, the kernel says that the bits must go: not so all of them.
+            if owner && set.mode.is_none() {
+                end_set_ids(transaction, cx, id, Change::Owner)?;
+            } else if changes.kill_suidgid {
+                end_set_ids(transaction, cx, id, Change::Contents(Some(true)))?;
             }
             transaction.setattr(id, &set)
         });
@@ -193,15 +209,18 @@ impl Filesystem for View {
     }
 
     fn symlink(&self, cx: &Context, parent: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
+        self.check_name(parent, name, Errno::EEXIST)?;
         self.made(|transaction| transaction.symlink(self.id(parent), name, target, &credentials(cx, 0)))
     }
 
     fn mknod(&self, cx: &Context, parent: u64, name: &[u8], mode: u32, device: u32, umask: u32) -> Result<Entry> {
+        self.check_name(parent, name, Errno::EEXIST)?;
         let mode = if mode & libc::S_IFMT == 0 { mode | libc::S_IFREG } else { mode };
         self.made(|transaction| transaction.create(self.id(parent), name, mode, device_from_kernel(device), &credentials(cx, umask)))
     }
 
     fn mkdir(&self, cx: &Context, parent: u64, name: &[u8], mode: u32, umask: u32) -> Result<Entry> {
+        self.check_name(parent, name, Errno::EEXIST)?;
         self.made(|transaction| transaction.mkdir(self.id(parent), name, mode, &credentials(cx, umask)))
     }
 
@@ -214,6 +233,7 @@ impl Filesystem for View {
     }
 
     fn rename(&self, _: &Context, parent: u64, name: &[u8], new_parent: u64, new_name: &[u8], flags: u32) -> Result<()> {
+        self.check_name(new_parent, new_name, Errno::EPERM)?;
         let mode = match flags {
             0 => RenameMode::Replace,
             libc::RENAME_NOREPLACE => RenameMode::NoReplace,
@@ -224,6 +244,7 @@ impl Filesystem for View {
     }
 
     fn link(&self, _: &Context, node: u64, new_parent: u64, new_name: &[u8]) -> Result<Entry> {
+        self.check_name(new_parent, new_name, Errno::EEXIST)?;
         self.made(|transaction| transaction.link(self.id(node), self.id(new_parent), new_name))
     }
 
@@ -233,11 +254,11 @@ impl Filesystem for View {
         Ok(data.len())
     }
 
-    fn write(&self, _: &Context, write: &Write, data: &[u8]) -> Result<usize> {
+    fn write(&self, cx: &Context, write: &Write, data: &[u8]) -> Result<usize> {
         let id = self.id(write.node);
         self.with(|transaction| {
             if write.write_flags.contains(WriteFlags::KILL_SUIDGID) {
-                drop_set_id(transaction, id)?;
+                end_set_ids(transaction, cx, id, Change::Contents(Some(true)))?;
             }
             transaction.write(id, write.offset, data)
         })?;
@@ -290,42 +311,40 @@ impl Filesystem for View {
         room_at(&filesystem, self.root, self.block_size)
     }
 
-    fn setxattr(&self, _: &Context, node: u64, attribute: &ExtendedAttribute<'_>) -> Result<()> {
-        let mode = match attribute.flags.cast_signed() {
-            0 => XattrMode::Any,
-            libc::XATTR_CREATE => XattrMode::Create,
-            libc::XATTR_REPLACE => XattrMode::Replace,
-            _ => return Err(Errno::EINVAL),
-        };
-        // Access control lists cannot be changed in a transaction.
-        check_namespace(attribute.name)?;
+    fn setxattr(&self, cx: &Context, node: u64, attribute: &ExtendedAttribute<'_>) -> Result<()> {
+        self.xattrs.check(cx, attribute.name, true)?;
+        let mode = mode_of(attribute)?;
         self.with(|transaction| transaction.setxattr(self.id(node), attribute.name, attribute.value, mode))
     }
 
-    fn getxattr(&self, _: &Context, node: u64, name: &[u8], out: &mut [u8]) -> Result<usize> {
-        if AclKind::of_name(name).is_none() {
-            check_namespace(name)?;
-        }
+    fn getxattr(&self, cx: &Context, node: u64, name: &[u8], out: &mut [u8]) -> Result<usize> {
+        self.xattrs.check(cx, name, false)?;
         let value = self.with(|transaction| transaction.getxattr(self.id(node), name))?;
-        super::xattr::answer(&value, out)
+        answer(&value, out)
     }
 
-    fn listxattr(&self, _: &Context, node: u64, out: &mut [u8]) -> Result<usize> {
+    fn listxattr(&self, cx: &Context, node: u64, out: &mut [u8]) -> Result<usize> {
         let names = self.with(|transaction| transaction.listxattr(self.id(node)))?;
-        let list: Vec<u8> = names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect();
-        super::xattr::answer(&list, out)
+        answer(&self.xattrs.list(cx, names), out)
     }
 
-    fn removexattr(&self, _: &Context, node: u64, name: &[u8]) -> Result<()> {
-        check_namespace(name)?;
+    fn removexattr(&self, cx: &Context, node: u64, name: &[u8]) -> Result<()> {
+        self.xattrs.check(cx, name, true)?;
         self.with(|transaction| transaction.removexattr(self.id(node), name))
     }
 
-    fn ioctl(&self, _: &Context, _: u64, _: &Ioctl<'_>, _: &mut [u8]) -> Result<(i32, usize)> {
-        Err(Errno::ENOTTY)
+    /// Marks are shown. They cannot be changed in a transaction.
+    fn ioctl(&self, cx: &Context, node: u64, ioctl: &Ioctl<'_>, out: &mut [u8]) -> Result<(i32, usize)> {
+        rights::check(cx, Request::Control(ioctl.command))?;
+        if flags::changes(ioctl.command) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let stat = self.with(|transaction| transaction.getattr(self.id(node)))?;
+        flags::say(ioctl.command, &stat, out).map(|length| (0, length))
     }
 
-    fn fallocate(&self, _: &Context, node: u64, fallocate: &Fallocate) -> Result<()> {
+    fn fallocate(&self, cx: &Context, node: u64, fallocate: &Fallocate) -> Result<()> {
+        rights::check(cx, Request::Fallocate)?;
         const KEEP_SIZE: u32 = libc::FALLOC_FL_KEEP_SIZE as u32;
         const PUNCH: u32 = libc::FALLOC_FL_PUNCH_HOLE as u32;
         const ZERO: u32 = libc::FALLOC_FL_ZERO_RANGE as u32;
@@ -335,6 +354,8 @@ impl Filesystem for View {
         }
         let end = fallocate.offset.checked_add(fallocate.length).ok_or(Errno::EFBIG)?;
         self.with(|transaction| {
+            transaction.check_changeable(id)?;
+            end_set_ids(transaction, cx, id, Change::Contents(None))?;
             if zeroes {
                 transaction.zero(id, fallocate.offset, fallocate.length)?;
             }

@@ -3,54 +3,83 @@
 use fuse::{Context, Errno, ExtendedAttribute, Result};
 use tarnfs::{AclKind, AclType, XattrMode};
 
-use super::node::Node;
 use super::Ops;
+use super::node::Node;
+use super::rights::{self, Namespace, Request};
 
-const USER: &[u8] = b"user.";
-const TRUSTED: &[u8] = b"trusted.";
-const SECURITY: &[u8] = b"security.";
-const SYSTEM: &[u8] = b"system.";
+/// Which extended attributes a mount has.
+#[derive(Debug, Clone, Copy)]
+pub struct XattrsInUse {
+    /// Those of users: not with the property `xattr=off`, which is about no others, as in OpenZFS.
+    pub users: bool,
+    /// Access control lists.
+    pub lists: bool,
+}
+
+impl XattrsInUse {
+    fn has(self, namespace: Namespace) -> bool {
+        match namespace {
+            Namespace::User => self.users,
+            Namespace::Lists => self.lists,
+            Namespace::Trusted | Namespace::Security | Namespace::System | Namespace::None => true,
+        }
+    }
+
+    /// Fails unless the caller may read or change an attribute of this name.
+    pub(super) fn check(self, cx: &Context, name: &[u8], changes: bool) -> Result<()> {
+        let namespace = Namespace::of(name);
+        rights::check(cx, if changes { Request::ChangeXattr(namespace) } else { Request::ReadXattr(namespace) })?;
+        if name.ends_with(b".") && name.iter().filter(|byte| **byte == b'.').count() == 1 {
+            return Err(Errno::EINVAL);
+        }
+        if self.has(namespace) { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
+    }
+
+    /// Of these names those that the caller may know, as `listxattr` has them.
+    pub(super) fn list(self, cx: &Context, names: Vec<Vec<u8>>) -> Vec<u8> {
+        let shown = |name: &Vec<u8>| {
+            let namespace = Namespace::of(name);
+            self.has(namespace) && rights::check(cx, Request::NameXattr(namespace)).is_ok()
+        };
+        names.into_iter().filter(shown).flat_map(|name| name.into_iter().chain([0])).collect()
+    }
+}
+
+/// The mode that a program has given as a number.
+pub(super) fn mode_of(attribute: &ExtendedAttribute<'_>) -> Result<XattrMode> {
+    match attribute.flags.cast_signed() {
+        0 => Ok(XattrMode::Any),
+        libc::XATTR_CREATE => Ok(XattrMode::Create),
+        libc::XATTR_REPLACE => Ok(XattrMode::Replace),
+        _ => Err(Errno::EINVAL),
+    }
+}
 
 impl Ops {
-    /// Whether names like this one can be used. The property `xattr=off` is about those of users only, as in OpenZFS; of those of the
-    /// system we know access control lists alone.
-    fn is_in_use(&self, name: &[u8]) -> bool {
-        if name.starts_with(SYSTEM) {
-            return AclKind::of_name(name).is_some() && self.has_posix_acls() && self.filesystem.options().acl_type == AclType::Posix;
-        }
-        !name.starts_with(USER) || self.options.read().xattrs
+    /// Which extended attributes this mount has.
+    pub fn xattrs_in_use(&self) -> XattrsInUse {
+        let lists = self.has_posix_acls() && self.filesystem.options().acl_type == AclType::Posix;
+        XattrsInUse { users: self.options.read().xattrs, lists }
     }
 
-    fn check_xattr(&self, name: &[u8]) -> Result<()> {
-        if !name.starts_with(SYSTEM) {
-            check_namespace(name)?;
-        }
-        if self.is_in_use(name) { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
-    }
-
-    pub(super) fn set_xattr(&self, node: Node, attribute: &ExtendedAttribute<'_>) -> Result<()> {
-        self.check_xattr(attribute.name)?;
+    pub(super) fn set_xattr(&self, cx: &Context, node: Node, attribute: &ExtendedAttribute<'_>) -> Result<()> {
+        self.xattrs_in_use().check(cx, attribute.name, true)?;
         if let Some(kind) = AclKind::of_name(attribute.name) {
             let (filesystem, inode) = self.locate_for_change(node)?;
             return filesystem.set_posix_acl(inode, kind, Some(attribute.value), attribute.kill_sgid).map_err(crate::errno::of);
         }
-        let mode = match attribute.flags.cast_signed() {
-            0 => XattrMode::Any,
-            libc::XATTR_CREATE => XattrMode::Create,
-            libc::XATTR_REPLACE => XattrMode::Replace,
-            _ => return Err(Errno::EINVAL),
-        };
+        let mode = mode_of(attribute)?;
         let (filesystem, inode) = self.locate_for_change(node)?;
         filesystem.setxattr(inode, attribute.name, attribute.value, mode).map_err(crate::errno::of)
     }
 
-    pub(super) fn get_xattr(&self, node: Node, name: &[u8], out: &mut [u8]) -> Result<usize> {
+    pub(super) fn get_xattr(&self, cx: &Context, node: Node, name: &[u8], out: &mut [u8]) -> Result<usize> {
         // A kernel that was told to obey lists asks for them before each access; there are none now.
-        let no_list = AclKind::of_name(name).is_some() && self.has_posix_acls() && !self.is_in_use(name);
+        let no_list = AclKind::of_name(name).is_some() && self.has_posix_acls() && !self.xattrs_in_use().lists;
         if no_list || matches!(node, Node::Control | Node::Snapshots) {
             return Err(Errno::ENODATA);
         }
-        self.check_xattr(name)?;
+        self.xattrs_in_use().check(cx, name, false)?;
         let (located, inode) = self.locate(node)?;
         answer(&located.filesystem().getxattr(inode, name).map_err(crate::errno::of)?, out)
     }
@@ -61,25 +90,13 @@ impl Ops {
         }
         let (located, inode) = self.locate(node)?;
         let names = located.filesystem().listxattr(inode).map_err(crate::errno::of)?;
-        let shown = |name: &Vec<u8>| self.is_in_use(name) && (cx.uid == 0 || !name.starts_with(TRUSTED));
-        let list: Vec<u8> = names.into_iter().filter(shown).flat_map(|name| name.into_iter().chain([0])).collect();
-        answer(&list, out)
+        answer(&self.xattrs_in_use().list(cx, names), out)
     }
 
-    pub(super) fn remove_xattr(&self, node: Node, name: &[u8]) -> Result<()> {
-        self.check_xattr(name)?;
+    pub(super) fn remove_xattr(&self, cx: &Context, node: Node, name: &[u8]) -> Result<()> {
+        self.xattrs_in_use().check(cx, name, true)?;
         let (filesystem, inode) = self.locate_for_change(node)?;
         filesystem.removexattr(inode, name).map_err(crate::errno::of)
-    }
-}
-
-/// Fails for names that files have not on Linux, and for a namespace alone. Stored as they are, the former would come back as those
-/// of users: that is how other systems store these.
-pub(super) fn check_namespace(name: &[u8]) -> Result<()> {
-    match [USER, TRUSTED, SECURITY].into_iter().find_map(|namespace| name.strip_prefix(namespace)) {
-        Some([]) => Err(Errno::EINVAL),
-        Some(_) => Ok(()),
-        None => Err(Errno::EOPNOTSUPP),
     }
 }
 

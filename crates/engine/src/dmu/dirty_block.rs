@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ondisk::blkptr::BlkPtr;
 use parking_lot::Mutex;
+use transform::compress::is_zero;
 
 use super::patch::Patch;
 use crate::txg::Txg;
@@ -57,6 +58,15 @@ impl DirtyBlock {
     /// Whether the newest version is contents, not "freed"; `None` if there is no version.
     pub(super) fn has_data(&self) -> Option<bool> {
         self.versions.lock().last().map(|(_, contents)| !matches!(contents, Contents::Freed))
+    }
+
+    /// Whether the newest version is contents, and nothing but zeros.
+    pub(super) fn is_zeros(&self) -> bool {
+        match self.versions.lock().last() {
+            Some((_, Contents::Data(data))) => is_zero(data),
+            Some((_, Contents::Patch(patch))) => patch.writes_zeros() && is_zero(&patch.whole()),
+            _ => false,
+        }
     }
 
     /// What `txg` made of it.

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use ondisk::blkptr::BlkPtr;
 
 use super::dirty_block::Contents;
-use super::settings::write_policy;
+use super::settings::{COMPRESS_OFF, write_policy};
 use super::{Dnode, Objset};
 use crate::txg::Txg;
 use crate::zio::WriteRequest;
@@ -76,6 +76,12 @@ impl Dnode {
 }
 
 impl Objset {
+    /// Whether contents of zeros become holes when they are written: not where they are not compressed.
+    pub fn makes_holes(&self, dnode: &Dnode) -> bool {
+        let header = dnode.state.read().header.clone();
+        write_policy(&self.settings(), header.object_type, 0, false, header.checksum, header.compression).compression != COMPRESS_OFF
+    }
+
     /// Writes those of these blocks of `dnode` that `txg` has changed, which the caller holds, and returns where they are. Some may be missing: they
     /// have no data of this group, cannot be told from what was there, or could not be written: these are written with the group.
     /// The caller keeps writers away from them, and makes them durable.

@@ -13,6 +13,8 @@
 
 use std::sync::Arc;
 
+use transform::compress::is_zero;
+
 /// Blocks smaller than this are copied: that is as cheap.
 pub(super) const PATCHED_BLOCK_MIN: u64 = 16 << 10;
 /// Beyond this number of pieces, looking at each costs more than a copy of the block.
@@ -84,6 +86,11 @@ impl Patch {
     /// How many bytes are new.
     pub(super) fn own_bytes(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.bytes.len() as u64).sum()
+    }
+
+    /// Whether no new byte is anything but zero.
+    pub(super) fn writes_zeros(&self) -> bool {
+        self.pieces.iter().all(|piece| is_zero(&piece.bytes))
     }
 
     /// Fills `out` with what is at `start`; zeros beyond the end.

@@ -54,6 +54,38 @@ impl Dnode {
     /// # Errors
     /// An indirect block cannot be read.
     pub fn next_hole_block(&self, block: u64) -> Result<u64> {
+        self.find_hole(block, false)
+    }
+
+    /// As [`Dnode::next_data_block`], but blocks of zeros that are not on disk yet are holes, as they will be there where they are compressed.
+    ///
+    /// # Errors
+    /// An indirect block cannot be read.
+    pub fn next_data_block_to_be(&self, block: u64) -> Result<Option<u64>> {
+        let mut from = block;
+        while let Some(found) = self.next_data_block(from)? {
+            if !self.is_zeros_in_memory(found) {
+                return Ok(Some(found));
+            }
+            from = found + 1;
+        }
+        Ok(None)
+    }
+
+    /// As [`Dnode::next_hole_block`], in the same way.
+    ///
+    /// # Errors
+    /// An indirect block cannot be read.
+    pub fn next_hole_block_to_be(&self, block: u64) -> Result<u64> {
+        self.find_hole(block, true)
+    }
+
+    fn is_zeros_in_memory(&self, block: u64) -> bool {
+        let dirty = self.blocks.read().get(&block).cloned();
+        dirty.is_some_and(|dirty| dirty.is_zeros())
+    }
+
+    fn find_hole(&self, block: u64, or_zeros: bool) -> Result<u64> {
         let (mut at, end) = (block, self.max_block().saturating_add(1));
         for _ in 0..INDIRECT_MAX {
             if at >= end {
@@ -62,7 +94,7 @@ impl Dnode {
             let (siblings, pointers) = self.synced_siblings(at)?;
             let is_hole = |block: u64| {
                 let on_disk = || entry(&pointers, (block - siblings.start) as usize).is_none_or(|pointer| pointer.is_hole());
-                self.is_hole_in_memory(block).unwrap_or_else(on_disk)
+                self.is_hole_in_memory(block).unwrap_or_else(on_disk) || or_zeros && self.is_zeros_in_memory(block)
             };
             if let Some(hole) = (at..siblings.end.min(end)).find(|&block| is_hole(block)) {
                 return Ok(hole);

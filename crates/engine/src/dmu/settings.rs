@@ -9,7 +9,7 @@ const LZ4: u8 = 15;
 /// `ZIO_COMPRESS_LZJB`.
 const LZJB: u8 = 3;
 /// `ZIO_COMPRESS_OFF`.
-const COMPRESS_OFF: u8 = 2;
+pub(super) const COMPRESS_OFF: u8 = 2;
 
 /// The property `redundant_metadata`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

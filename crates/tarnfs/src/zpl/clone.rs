@@ -122,7 +122,7 @@ impl FileSystem {
             return Ok(Step::Shared(0));
         }
         let mut edit = target.edit(self, &tx);
-        let changed = self.contents_changed(&mut edit, target_size.max(to + length), credentials.uid == 0)?;
+        let changed = self.contents_changed(&mut edit, target_size.max(to + length), credentials)?;
         drop(edit);
         self.log_contents_changed(&tx, target, changed, Done::Cloned { inode: target, offset: to, length, block, pointers: &pointers })?;
         Ok(Step::Shared(length))

@@ -23,9 +23,6 @@ use super::{FileKind, InodeNumber};
 
 /// Largest size of a file.
 const SIZE_MAX: u64 = i64::MAX as u64;
-const SET_USER_ID: u64 = 0o4000;
-const SET_GROUP_ID: u64 = 0o2000;
-const GROUP_EXECUTE: u64 = 0o010;
 /// Bytes freed in one transaction: as many as a few indirect blocks name.
 const FREE_STEP_BLOCKS: u64 = 16 << 10;
 /// Worst case of the metadata that a change of contents writes.
@@ -259,7 +256,7 @@ impl FileSystem {
                 edit.set(&[(Attribute::Size, &size.to_le_bytes()), (Attribute::Flags, &flags.to_le_bytes())])?;
                 ChangedAttributes::default()
             } else {
-                self.contents_changed(&mut edit, size, credentials.uid == 0)?
+                self.contents_changed(&mut edit, size, credentials)?
             };
             drop(edit);
             self.log_contents_changed(&tx, &inode, changed, Done::Wrote { inode: &inode, offset: at, length: piece.len() as u64 })?;
@@ -279,7 +276,7 @@ impl FileSystem {
         inode.dnode.free_range(tx, 0, u64::MAX)?;
         self.grow_block(inode, tx, 0, length)?;
         inode.dnode.write(tx, 0, data)?;
-        self.contents_changed(&mut inode.edit(self, tx), length, true)?;
+        self.contents_changed(&mut inode.edit(self, tx), length, &Credentials::root())?;
         self.log(tx, Done::Other)
     }
 
@@ -324,19 +321,14 @@ impl FileSystem {
         }
     }
 
-    /// Size, times and flags after the contents changed. Set-id bits go unless the superuser wrote, as Linux has it: set-group-id without
-    /// the right for the group to execute is no such bit (xfstests generic/193). Returns the mode if they went: for the log, which replays
-    /// what was written as the superuser.
-    pub(super) fn contents_changed(&self, edit: &mut Editor<'_>, size: u64, keep_ids: bool) -> Result<ChangedAttributes> {
+    /// Size, times and flags after somebody changed the contents, and the mode without the set-id bits that this ended. Returns the mode if there
+    /// were any: for the log, which replays what was written as the superuser.
+    pub(super) fn contents_changed(&self, edit: &mut Editor<'_>, size: u64, whose: &Credentials) -> Result<ChangedAttributes> {
         let now = self.now().to_bytes();
-        let (mode, flags) = (edit.word(Attribute::Mode)?, edit.word(Attribute::Flags)?);
-        let flags = self.touched_flags(flags, true);
-        let mut changed = ChangedAttributes::default();
-        if !keep_ids && lost_bits(mode) != 0 {
-            let mode = mode & !lost_bits(mode);
-            edit.set(&[(Attribute::Mode, &mode.to_le_bytes())])?;
-            changed.mode = Some(mode as u32);
-        }
+        let flags = self.touched_flags(edit.word(Attribute::Flags)?, true);
+        let mode = edit.word(Attribute::Mode)? as u32;
+        let ended = whose.set_ids_ended_by_write(mode, edit.word(Attribute::Gid)? as u32);
+        let changed = self.end_set_ids(edit, ended)?;
         edit.set(&[
             (Attribute::ModificationTime, &now),
             (Attribute::ChangeTime, &now),
@@ -344,6 +336,16 @@ impl FileSystem {
             (Attribute::Flags, &flags.to_le_bytes()),
         ])?;
         Ok(changed)
+    }
+
+    /// Takes bits from a mode; says so to the log if there are any.
+    fn end_set_ids(&self, edit: &mut Editor<'_>, ended: u32) -> Result<ChangedAttributes> {
+        if ended == 0 {
+            return Ok(ChangedAttributes::default());
+        }
+        let mode = edit.word(Attribute::Mode)? & !u64::from(ended);
+        edit.set(&[(Attribute::Mode, &mode.to_le_bytes())])?;
+        Ok(ChangedAttributes { mode: Some(mode as u32), ..ChangedAttributes::default() })
     }
 
     /// Changes the size of a file.
@@ -366,7 +368,9 @@ impl FileSystem {
         if size > SIZE_MAX {
             bail!(TooBig, "a file of {size} bytes is larger than {SIZE_MAX}");
         }
-        if inode.word(&self.tables, Attribute::Flags)? & (znode::FLAG_IMMUTABLE | znode::FLAG_APPEND_ONLY) != 0 {
+        // What may only grow may be made longer, unless the size is what is asked for.
+        let forbids = znode::FLAG_IMMUTABLE | if only_grow { 0 } else { znode::FLAG_APPEND_ONLY };
+        if inode.word(&self.tables, Attribute::Flags)? & forbids != 0 {
             bail!(Denied, "inode {} is marked not to be written", inode.object);
         }
         let _guard = inode.ranges.write_all();
@@ -383,7 +387,7 @@ impl FileSystem {
         } else if self.block_would_grow(inode, size) {
             self.grow_block(inode, &tx, old, size)?;
         }
-        let changed = self.contents_changed(&mut inode.edit(self, &tx), size, credentials.uid == 0)?;
+        let changed = self.contents_changed(&mut inode.edit(self, &tx), size, credentials)?;
         // A record that is noted is not done again: a crash now must not leave the rest of it undone.
         if !is_all && self.is_replaying() {
             return Ok(());
@@ -449,7 +453,7 @@ impl FileSystem {
         let mut edit = inode.edit(self, &tx);
         // Somebody may have written behind the range, and made the file longer.
         let size_now = edit.word(Attribute::Size)?;
-        let changed = self.contents_changed(&mut edit, size_now, credentials.uid == 0)?;
+        let changed = self.contents_changed(&mut edit, size_now, credentials)?;
         drop(edit);
         match end.min(size).saturating_sub(offset) {
             // To the log, a hole of no bytes would be one to the end.
@@ -479,12 +483,17 @@ impl FileSystem {
                 Seek::Hole => Some(block.min(size).max(offset)),
             });
         }
+        // What is not on disk yet is looked at as it will be there.
+        let (dnode, first, to_be) = (&inode.dnode, offset / block, self.objset.makes_holes(&inode.dnode));
         let found = match wanted {
-            Seek::Data => match inode.dnode.next_data_block(offset / block)? {
+            Seek::Data => match if to_be { dnode.next_data_block_to_be(first)? } else { dnode.next_data_block(first)? } {
                 Some(data) => data.saturating_mul(block).max(offset),
                 None => return Ok(None),
             },
-            Seek::Hole => inode.dnode.next_hole_block(offset / block)?.saturating_mul(block).max(offset).min(size),
+            Seek::Hole => {
+                let hole = if to_be { dnode.next_hole_block_to_be(first)? } else { dnode.next_hole_block(first)? };
+                hole.saturating_mul(block).max(offset).min(size)
+            }
         };
         Ok(Some(found).filter(|&found| found < size || wanted == Seek::Hole))
     }
@@ -503,9 +512,11 @@ impl FileSystem {
         if length > available / ALLOCATE_PERCENT * 100 {
             bail!(NoSpace, "{}: {length} bytes for inode {} are more than fit into the {available} that are available", self.objset.name(), inode.object);
         }
-        if credentials.uid != 0 {
-            self.drop_set_id(&inode)?;
+        if inode.word(&self.tables, Attribute::Flags)? & znode::FLAG_IMMUTABLE != 0 {
+            bail!(Denied, "inode {} is marked not to be changed", inode.object);
         }
+        let (mode, gid) = self.mode_and_group(&inode)?;
+        self.drop_set_ids(&inode, credentials.set_ids_ended_by_write(mode, gid))?;
         if keep_size {
             return Ok(());
         }
@@ -513,26 +524,34 @@ impl FileSystem {
         self.extend(number, end, credentials)
     }
 
-    /// Takes the set-id bits away that a change of the contents or of the owner takes, where neither changes.
+    /// Takes the set-id bits away that a change of the owner takes, where there is none (`chown(-1, -1)`).
     ///
     /// # Errors
     /// `NoSpace`.
-    pub fn clear_set_id(&self, inode: InodeNumber) -> Result<()> {
-        self.drop_set_id(&*self.inode(inode)?)
+    pub fn clear_set_id(&self, inode: InodeNumber, whose: &Credentials) -> Result<()> {
+        let inode = self.inode(inode)?;
+        if inode.kind == FileKind::Directory {
+            return Ok(());
+        }
+        let (mode, gid) = self.mode_and_group(&inode)?;
+        self.drop_set_ids(&inode, whose.set_ids_ended_by_chown(mode, gid))
     }
 
-    fn drop_set_id(&self, inode: &Inode) -> Result<()> {
-        if inode.kind == FileKind::Directory || lost_bits(inode.word(&self.tables, Attribute::Mode)?) == 0 {
+    fn mode_and_group(&self, inode: &Inode) -> Result<(u32, u32)> {
+        Ok((inode.word(&self.tables, Attribute::Mode)? as u32, inode.word(&self.tables, Attribute::Gid)? as u32))
+    }
+
+    fn drop_set_ids(&self, inode: &Inode, ended: u32) -> Result<()> {
+        if ended == 0 {
             return Ok(());
         }
         self.check_writable()?;
         let tx = OpenTx::assign(&self.objset, METADATA)?;
         let mut edit = inode.edit(self, &tx);
-        let mode = edit.word(Attribute::Mode)?;
-        let mode = mode & !lost_bits(mode);
-        edit.set(&[(Attribute::Mode, &mode.to_le_bytes()), (Attribute::ChangeTime, &self.now().to_bytes())])?;
+        let changed = self.end_set_ids(&mut edit, ended)?;
+        edit.set(&[(Attribute::ChangeTime, &self.now().to_bytes())])?;
         drop(edit);
-        self.log(&tx, Done::Set { inode, changed: ChangedAttributes { mode: Some(mode as u32), ..ChangedAttributes::default() } })
+        self.log(&tx, Done::Set { inode, changed })
     }
 
     /// Makes a file at least `size` bytes long.
@@ -542,9 +561,4 @@ impl FileSystem {
     pub fn extend(&self, inode: InodeNumber, size: u64, credentials: &Credentials) -> Result<()> {
         self.change_size(&*self.inode(inode)?, size, true, true, credentials)
     }
-}
-
-/// The set-id bits of a mode that somebody without rights takes away by changing the contents.
-fn lost_bits(mode: u64) -> u64 {
-    mode & (SET_USER_ID | if mode & GROUP_EXECUTE != 0 { SET_GROUP_ID } else { 0 })
 }

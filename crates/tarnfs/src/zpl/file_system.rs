@@ -21,6 +21,10 @@ use super::stat::Time;
 use super::users::Users;
 use super::{InodeNumber, Stat};
 
+const SET_USER_ID: u32 = 0o4000;
+const SET_GROUP_ID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
+
 /// Who asks. Permissions were checked by the kernel; this decides who owns what is made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Credentials {
@@ -42,6 +46,18 @@ impl Credentials {
 
     pub(super) fn is_in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
+    }
+
+    /// The set-id bits that go when the contents of a file of this mode and group are changed: none if the superuser does it.
+    pub fn set_ids_ended_by_write(&self, mode: u32, gid: u32) -> u32 {
+        if self.uid == 0 { 0 } else { self.set_ids_ended_by_chown(mode, gid) }
+    }
+
+    /// Those that go when a file that is no directory is given to somebody, whoever does it. Set-group-id without the right for the group to execute
+    /// is no such bit, but goes too unless a member of the group or the superuser asks, as Linux has it since 6.2 (xfstests generic/193, 683).
+    pub fn set_ids_ended_by_chown(&self, mode: u32, gid: u32) -> u32 {
+        let is_kept = mode & GROUP_EXECUTE == 0 && (self.uid == 0 || self.is_in_group(gid));
+        mode & (SET_USER_ID | if is_kept { 0 } else { SET_GROUP_ID })
     }
 }
 

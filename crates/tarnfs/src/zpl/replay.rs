@@ -250,7 +250,7 @@ impl FileReplay<'_> {
         fs.grow_block(&inode, &tx, size, block_end.max(size))?;
         inode.dnode.write(&tx, written.offset, &written.data)?;
         let mut edit = inode.edit(fs, &tx);
-        let _ = fs.contents_changed(&mut edit, size.max(written.end), true)?;
+        let _ = fs.contents_changed(&mut edit, size.max(written.end), &Credentials::root())?;
         drop(edit);
         if is_last { fs.log(&tx, Done::Wrote { inode: &inode, offset: written.offset, length: 0 }) } else { Ok(()) }
     }
@@ -319,7 +319,7 @@ impl FileReplay<'_> {
             let tx = OpenTx::assign(&fs.objset, cloned.length + METADATA)?;
             if fs.share_blocks(&tx, &inode, size, cloned.offset, cloned.block, cloned.pointers)? {
                 let mut edit = inode.edit(fs, &tx);
-                let _ = fs.contents_changed(&mut edit, size.max(cloned.end), true)?;
+                let _ = fs.contents_changed(&mut edit, size.max(cloned.end), &Credentials::root())?;
                 drop(edit);
                 return fs.log(&tx, Done::Other);
             }

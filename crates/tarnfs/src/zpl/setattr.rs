@@ -19,8 +19,6 @@ use super::stat::Time;
 use super::{FileKind, InodeNumber, Stat};
 
 const TYPE_MASK: u32 = 0o170_000;
-const SET_USER_ID: u32 = 0o4000;
-const SET_GROUP_ID: u32 = 0o2000;
 
 /// A new time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +109,7 @@ impl FileSystem {
             let entries = self.changed_acl(&inode, set)?;
             let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
             let mut edit = inode.edit(self, &tx);
-            self.set_owner_and_mode(&inode, &mut edit, set, &entries)?;
+            self.set_owner_and_mode(&inode, &mut edit, set, &entries, credentials)?;
             if let Some(project) = set.project {
                 self.set_project(&inode, &mut edit, project)?;
             }
@@ -231,8 +229,9 @@ impl FileSystem {
         self.log(tx, Done::Set { inode, changed: ChangedAttributes { mode, uid: set.uid, gid: set.gid, ..changed } })
     }
 
-    fn set_owner_and_mode(&self, inode: &Inode, edit: &mut Editor<'_>, set: &SetAttributes, entries: &[AccessEntry]) -> Result<()> {
+    fn set_owner_and_mode(&self, inode: &Inode, edit: &mut Editor<'_>, set: &SetAttributes, entries: &[AccessEntry], whose: &Credentials) -> Result<()> {
         let old_mode = edit.word(Attribute::Mode)? as u32;
+        let old_gid = edit.word(Attribute::Gid)? as u32;
         let mut mode = set.mode.map_or(old_mode, |mode| old_mode & TYPE_MASK | mode & !TYPE_MASK);
         if let Some(uid) = set.uid {
             edit.set(&[(Attribute::Uid, &u64::from(uid).to_le_bytes())])?;
@@ -241,10 +240,7 @@ impl FileSystem {
             edit.set(&[(Attribute::Gid, &u64::from(gid).to_le_bytes())])?;
         }
         if set.mode.is_none() && (set.uid.is_some() || set.gid.is_some()) && inode.kind != FileKind::Directory {
-            mode &= !SET_USER_ID;
-            if mode & 0o010 != 0 {
-                mode &= !SET_GROUP_ID;
-            }
+            mode &= !whose.set_ids_ended_by_chown(mode, old_gid);
         }
         if set.mode.is_none() {
             return if mode == old_mode { Ok(()) } else { edit.set(&[(Attribute::Mode, &u64::from(mode).to_le_bytes())]) };

@@ -140,6 +140,30 @@ fn a_file_that_ends_at_the_end_of_numbers_is_cut_soon() {
     rig.check();
 }
 
+/// Zeros that are compressed are a hole on disk, but until they were there they were data: a program that looks for holes in what it has just written (`cp`,
+/// OpenZFS's own test of mapped files) found none. Where nothing is compressed they stay data.
+#[test]
+fn zeros_that_are_not_on_disk_yet_are_the_holes_that_they_will_be() {
+    const RECORD: u64 = 128 << 10;
+    for (compression, is_hole) in [(15, true), (2, false)] {
+        let settings = ObjsetSettings { compression, ..ObjsetSettings::dataset_default(true) };
+        let (rig, fs) = Rig::new(&NewFileSystem::default(), settings);
+        let inode = file(&fs, "a").inode;
+        fs.write(inode, WriteMode::At(0), &vec![1; 4 * RECORD as usize], &root()).unwrap();
+        rig.sync(fs.objset());
+        // A whole record, and one in two writes.
+        fs.write(inode, WriteMode::At(RECORD), &vec![0; RECORD as usize], &root()).unwrap();
+        fs.write(inode, WriteMode::At(2 * RECORD), &vec![0; RECORD as usize / 2], &root()).unwrap();
+        let found = || (fs.seek(inode, 0, Seek::Hole).unwrap(), fs.seek(inode, RECORD, Seek::Data).unwrap());
+        assert_eq!(found(), if is_hole { (Some(RECORD), Some(2 * RECORD)) } else { (Some(4 * RECORD), Some(RECORD)) });
+        fs.write(inode, WriteMode::At(2 * RECORD + RECORD / 2), &vec![0; RECORD as usize / 2], &root()).unwrap();
+        for _ in 0..2 {
+            assert_eq!(found(), if is_hole { (Some(RECORD), Some(3 * RECORD)) } else { (Some(4 * RECORD), Some(RECORD)) });
+            rig.sync(fs.objset());
+        }
+    }
+}
+
 #[test]
 fn holes_read_as_zeros_and_are_found() {
     let (rig, fs) = new();

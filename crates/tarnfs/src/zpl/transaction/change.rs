@@ -6,12 +6,14 @@ use ondisk::znode;
 
 use super::node::Node;
 use super::{NodeId, OWN, Transaction};
+use crate::zpl::create::inherited_group;
 use crate::zpl::rename::check_same_project;
 use crate::zpl::{Credentials, FileKind, RenameMode, Stat, Time};
 
 const TYPE_DIRECTORY: u32 = 0o040_000;
 const TYPE_LINK: u32 = 0o120_000;
 const TYPE_MASK: u32 = 0o170_000;
+const SET_IDS: u32 = 0o6000;
 /// Longest target of a symbolic link.
 const TARGET_MAX: usize = 4096;
 /// More directories than this one inside the other cannot be.
@@ -94,7 +96,12 @@ impl Transaction {
         let now = self.fs.now();
         let is_directory = FileKind::of_mode(mode) == FileKind::Directory;
         let block_size = self.fs.objset.settings().record_bytes;
-        let stat = new_stat(node, mode & !credentials.umask, device, if is_directory { 2 } else { 0 }, place.directory, credentials, now, block_size);
+        let parent = &self.nodes[&place.directory];
+        let (shown, gid) = inherited_group(&parent.stat, mode & !credentials.umask, credentials);
+        let mut stat = new_stat(node, shown, device, if is_directory { 2 } else { 0 }, place.directory, credentials, now, block_size);
+        stat.gid = gid;
+        // The commit changes attributes last: it would make the file in a directory that passes on what it did before.
+        let passes_on_other = parent.attributes.mode.is_some() || parent.attributes.gid.is_some();
         self.change(NameChange::Make { place: place.clone(), node, mode, device, credentials: credentials.clone() })?;
         let mut made = Node::new(stat);
         if let Some(target) = target {
@@ -102,6 +109,11 @@ impl Transaction {
             made.target = Some(target.to_vec());
         }
         made.patch.kept = 0;
+        if passes_on_other {
+            made.attributes.gid = Some(gid);
+            // A change of the group alone would end set-id bits.
+            made.attributes.mode = (is_directory || shown & SET_IDS != 0).then_some(shown & !TYPE_MASK);
+        }
         (made.stat.flags, made.stat.project) = self.fs.inherited_project(&self.nodes[&place.directory].stat, made.kind());
         let stat = made.stat.clone();
         self.nodes.insert(node, made);

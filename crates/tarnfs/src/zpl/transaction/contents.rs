@@ -27,6 +27,14 @@ impl Transaction {
         Ok(self.nodes.get_mut(&id).expect("it was loaded"))
     }
 
+    /// Whether a file may be changed at all.
+    ///
+    /// # Errors
+    /// `Denied` for files that are marked; `Conflict`.
+    pub fn check_changeable(&mut self, id: NodeId) -> Result<()> {
+        self.load_to_change(id).map(|_| ())
+    }
+
     /// Writes.
     ///
     /// # Errors

@@ -40,6 +40,7 @@ use std::sync::Arc;
 use engine::bail;
 use engine::error::Result;
 
+use super::gate::Alone;
 use super::users::TransactionUse;
 use super::{FileSystem, InodeNumber};
 use change::NameChange;
@@ -175,22 +176,24 @@ impl Transaction {
                 bail!(Stale, "there is no file {id} in this transaction");
             }
             self.check_seen()?;
-            let node = Node::of(&self.fs, id)?;
-            let changed_at = node.changed_at();
+            let mut node = Node::of(&self.fs, id)?;
+            let mut looked = Ok(());
+            if node.changed_at() > self.seen_at {
+                // Somebody may be in the middle of changing it: it is looked at while nobody is.
+                let fs = self.fs.clone();
+                let alone = fs.gate.close();
+                looked = node.read_again(&fs, id).and_then(|()| self.look_again(&alone));
+            }
             self.nodes.insert(id, node);
-            self.look_again(changed_at)?;
+            looked?;
         }
         Ok(self.nodes.get_mut(&id).expect("it was put there"))
     }
 
-    /// Something was seen that was changed at this time: what was seen before must still be so, or never was there together with it.
-    fn look_again(&mut self, changed_at: u64) -> Result<()> {
-        if changed_at > self.seen_at {
-            let fs = self.fs.clone();
-            let _alone = fs.gate.close();
-            self.check_seen_unchanged()?;
-            self.seen_at = fs.inodes.now();
-        }
+    /// Something was seen that had been changed: what was seen before must still be so, or never was there together with it.
+    fn look_again(&mut self, _: &Alone<'_>) -> Result<()> {
+        self.check_seen_unchanged()?;
+        self.seen_at = self.fs.inodes.now();
         Ok(())
     }
 }

@@ -46,6 +46,10 @@ pub(super) struct Base {
 }
 
 impl Base {
+    fn of(stat: &Stat, changed_at: u64) -> Base {
+        Base { changed_at, marks: stat.flags & MARKS, parent: stat.parent, links: stat.links, project: stat.project }
+    }
+
     /// The file system's file is still what it was.
     pub(super) fn check_unchanged(&self, fs: &FileSystem, inode: InodeNumber) -> Result<()> {
         if fs.inode(inode)?.changed_at.load(Ordering::Acquire) != self.changed_at {
@@ -91,8 +95,15 @@ impl Node {
             fs.forget(inode, 1);
             bail!(Conflict, "inode {inode} is being changed by somebody else");
         }
-        let base = Base { changed_at, marks: stat.flags & MARKS, parent: stat.parent, links: stat.links, project: stat.project };
-        Ok(Node { base: Some(base), ..Node::new(stat) })
+        Ok(Node { base: Some(Base::of(&stat, changed_at)), ..Node::new(stat) })
+    }
+
+    /// Reads it anew. Nobody is changing it: the gate is closed.
+    pub(super) fn read_again(&mut self, fs: &FileSystem, inode: InodeNumber) -> Result<()> {
+        let changed_at = fs.inode(inode)?.changed_at.load(Ordering::Acquire);
+        let stat = fs.getattr(inode)?;
+        *self = Node { base: Some(Base::of(&stat, changed_at)), ..Node::new(stat) };
+        Ok(())
     }
 
     /// When the file system's file had been changed last.

@@ -548,3 +548,72 @@ fn a_directory_that_cannot_become_a_larger_one_keeps_its_names() {
     rig.sync(&fs.objset);
     rig.check();
 }
+
+/// A view showed the group of its maker, whatever the directory said; and where the transaction itself had said it, so did the files afterwards, as attributes
+/// are changed last. (Found by the walk of callers beside ext4, `cli/tests/it/callers`.)
+#[test]
+fn a_directory_passes_its_group_on_as_it_is_in_the_transaction() {
+    let (_rig, fs) = new();
+    let joe = Credentials { uid: 7, gid: 7, groups: vec![50], umask: 0o022 };
+    let team = fs.mkdir(fs.root(), b"team", 0o775, &root()).unwrap().inode;
+    let shared = SetAttributes { mode: Some(0o2775), gid: Some(50), ..SetAttributes::default() };
+    fs.setattr(team, &shared, &root()).unwrap();
+    let alone = fs.mkdir(fs.root(), b"alone", 0o775, &root()).unwrap().inode;
+    fs.setattr(alone, &shared, &root()).unwrap();
+
+    let mut tx = fs.begin().unwrap();
+    let at = tx.root();
+    let new = tx.mkdir(at, b"new", 0o775, &joe).unwrap().inode;
+    tx.setattr(new, &shared).unwrap();
+    tx.setattr(alone, &SetAttributes { mode: Some(0o775), ..SetAttributes::default() }).unwrap();
+    let mut expected = Vec::new();
+    for (directory, gid, passed) in [(team, 50, 0o2000), (new, 50, 0o2000), (alone, 7, 0)] {
+        let file = tx.create(directory, b"program", 0o102_755, 0, &joe).unwrap();
+        let inner = tx.mkdir(directory, b"inner", 0o775, &joe).unwrap();
+        let link = tx.symlink(directory, b"link", b"to", &joe).unwrap();
+        let deep = tx.create(inner.inode, b"deep", 0o100_644, 0, &joe).unwrap();
+        assert_eq!((file.gid, file.mode & 0o7777, link.gid, deep.gid), (gid, 0o2755, gid, gid));
+        assert_eq!((inner.gid, inner.mode & 0o7777), (gid, 0o755 | passed));
+        let name = tx.list(at).unwrap().into_iter().find(|entry| entry.node == directory).unwrap().name;
+        expected.push((name, [file, inner, link], deep));
+    }
+    tx.commit(Durability::Soon).unwrap();
+    for (name, stats, deep) in expected {
+        let directory = fs.lookup(fs.root(), &name).unwrap().inode;
+        for (entry, stat) in ["program", "inner", "link"].into_iter().zip(stats) {
+            let now = fs.lookup(directory, entry.as_bytes()).unwrap();
+            assert_eq!((now.mode, now.uid, now.gid), (stat.mode, stat.uid, stat.gid), "{entry} in {}", String::from_utf8_lossy(&name));
+            if entry == "inner" {
+                assert_eq!(fs.lookup(now.inode, b"deep").unwrap().gid, deep.gid);
+            }
+        }
+    }
+}
+
+/// An operation changes several things, one after the other (a rename, the replaced file's links, names, the moved file's parent), and who looked at a file for
+/// the first time saw it in the middle of one. The commit found that, but until then the program had seen what never was.
+#[test]
+fn a_file_is_not_seen_in_the_middle_of_an_operation() {
+    let (_rig, fs) = new();
+    let inode = file(&fs, "a", b"x");
+    let (begun, begins) = std::sync::mpsc::channel();
+    let (looked, looks) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let fs = &fs;
+        scope.spawn(move || {
+            let inode = fs.inode(inode).unwrap();
+            let tx = engine::dmu::OpenTx::assign(&fs.objset, 1 << 20).unwrap();
+            let set_links = |links: u64| inode.edit(fs, &tx).set(&[(ondisk::sa::Attribute::Links, &links.to_le_bytes())]).unwrap();
+            set_links(7);
+            begun.send(()).unwrap();
+            // Whoever looks now either waits for the end of this, or is answered at once.
+            let _ = looks.recv_timeout(std::time::Duration::from_millis(500));
+            set_links(1);
+        });
+        begins.recv().unwrap();
+        let mut tx = fs.begin().unwrap();
+        let seen = tx.getattr(inode).map(|stat| stat.links);
+        let _ = looked.send(());
+        assert_eq!(seen.unwrap(), 1, "never was a file of seven names");
+    });
+}

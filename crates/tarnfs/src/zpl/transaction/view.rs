@@ -48,7 +48,10 @@ impl Transaction {
             bail!(Conflict, "{}: {:?} was changed by somebody else", self.fs.objset().name(), String::from_utf8_lossy(name));
         }
         let changed_at = self.fs.inode(directory)?.changed_at.load(Ordering::Acquire);
-        self.look_again(changed_at)?;
+        if changed_at > self.seen_at {
+            let fs = self.fs.clone();
+            self.look_again(&fs.gate.close())?;
+        }
         Ok(found)
     }
 

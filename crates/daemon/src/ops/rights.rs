@@ -1,0 +1,169 @@
+//! Who may ask for what: the table of the requests that the kernel passes on without asking, or without asking for all that matters.
+//!
+//! # Theory
+//! Modes, owners and access control lists the kernel compares itself (`default_permissions`): who names a file, opens, reads or writes it has been
+//! let in. Some requests need no more than an open file, or nothing at all; for these, the table says who is let in here.
+//! Marks (`chattr +i`, `+a`) the kernel does not know: every change asks the library for them, whoever wants it.
+//! Set-id bits that a change takes away it leaves to us: see `files::writer`.
+//!
+//! A request that is in no row is refused.
+
+use fuse::{Context, Errno, Result};
+use tarnfs::AclKind;
+
+use super::caller::{CAP_SYS_ADMIN, Rights};
+use super::flags;
+
+/// Something that can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Request {
+    /// An `ioctl` of this number.
+    Control(u32),
+    ReadXattr(Namespace),
+    ChangeXattr(Namespace),
+    /// To be told that there is one.
+    NameXattr(Namespace),
+    Fallocate,
+    Seek,
+    CopyRange,
+    /// Anything that would change `.zfs` and what is in it.
+    ChangeControlDirectory,
+}
+
+/// Where a name of an extended attribute belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Namespace {
+    User,
+    Trusted,
+    Security,
+    /// Access control lists.
+    Lists,
+    /// Others of the system's.
+    System,
+    /// Names without a namespace, which Linux has not. Stored as they are they would come back as those of users: that is how other systems store these.
+    None,
+}
+
+impl Namespace {
+    pub(super) fn of(name: &[u8]) -> Namespace {
+        let begins = |prefix: &[u8]| name.starts_with(prefix);
+        match () {
+            () if AclKind::of_name(name).is_some() => Namespace::Lists,
+            () if begins(b"user.") => Namespace::User,
+            () if begins(b"trusted.") => Namespace::Trusted,
+            () if begins(b"security.") => Namespace::Security,
+            () if begins(b"system.") => Namespace::System,
+            () => Namespace::None,
+        }
+    }
+}
+
+/// Who is let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    /// Whoever the kernel has let come so far.
+    Anybody,
+    /// Whoever has this capability.
+    Capable(u32),
+    Nobody(Errno),
+}
+
+/// Nobody changes `.zfs`, or what is in it.
+pub(super) const CONTROL_DIRECTORY_IS_FIXED: Errno = Errno::EPERM;
+
+/// A row of the table.
+#[derive(Debug)]
+pub struct Rule {
+    /// What a test that walks the table calls it.
+    pub name: &'static str,
+    request: Request,
+    who: Who,
+}
+
+const fn rule(name: &'static str, request: Request, who: Who) -> Rule {
+    Rule { name, request, who }
+}
+
+use Namespace::{Lists, Security, System, Trusted, User};
+use Request::{ChangeControlDirectory, ChangeXattr, Control, CopyRange, Fallocate, NameXattr, ReadXattr, Seek};
+use Who::{Anybody, Capable, Nobody};
+
+/// All of them. Beside each: what the kernel has asked for.
+pub const RULES: &[Rule] = &[
+    rule("mark read", Control(flags::GET_FLAGS), Anybody), // an open file
+    rule("mark read by the newer request", Control(flags::GET_XATTR), Anybody), // an open file
+    rule("mark generation read", Control(flags::GET_VERSION), Anybody), // an open file
+    rule("mark", Control(flags::SET_FLAGS), Anybody),      // its owner; CAP_LINUX_IMMUTABLE for what only that may
+    rule("mark immutable by the newer request", Control(flags::SET_XATTR), Anybody), // as above
+    rule("mark read by the 32-bit number", Control(flags::GET_FLAGS_32), Nobody(Errno::ENOTTY)), // nothing: it translates those of 32-bit programs
+    rule("mark immutable by the 32-bit number", Control(flags::SET_FLAGS_32), Nobody(Errno::ENOTTY)), // nothing
+    rule("xattr get user", ReadXattr(User), Anybody),                                            // the right to read
+    rule("xattr get trusted", ReadXattr(Trusted), Anybody),                                      // CAP_SYS_ADMIN
+    rule("xattr get security", ReadXattr(Security), Anybody), // nothing: everybody may, on any file system
+    rule("xattr get list", ReadXattr(Lists), Anybody),        // nothing, as above
+    rule("xattr get of the system", ReadXattr(System), Nobody(Errno::EOPNOTSUPP)), // nothing
+    rule("xattr get without a namespace", ReadXattr(Namespace::None), Nobody(Errno::EOPNOTSUPP)), // nothing
+    rule("xattr user", ChangeXattr(User), Anybody),           // the right to write
+    rule("xattr trusted", ChangeXattr(Trusted), Anybody),     // CAP_SYS_ADMIN
+    rule("xattr security", ChangeXattr(Security), Anybody),   // CAP_SYS_ADMIN, or CAP_SETFCAP for capabilities
+    rule("xattr list", ChangeXattr(Lists), Anybody),          // its owner
+    rule("xattr of the system", ChangeXattr(System), Nobody(Errno::EOPNOTSUPP)), // nothing
+    rule("xattr without a namespace", ChangeXattr(Namespace::None), Nobody(Errno::EOPNOTSUPP)), // nothing
+    rule("xattr names", NameXattr(User), Anybody),            // nothing: everybody may, on any file system
+    rule("xattr names: trusted", NameXattr(Trusted), Capable(CAP_SYS_ADMIN)), // nothing
+    rule("xattr names: security", NameXattr(Security), Anybody), // nothing
+    rule("xattr names: lists", NameXattr(Lists), Anybody),    // nothing
+    rule("fallocate", Fallocate, Anybody),                    // a file that is open for writing
+    rule("seek", Seek, Anybody),                              // an open file
+    rule("copy", CopyRange, Anybody),                         // one file open for reading, one for writing and not for appending
+    rule("control directory", ChangeControlDirectory, Nobody(CONTROL_DIRECTORY_IS_FIXED)), // the right to write, which the superuser has everywhere
+];
+
+/// Fails unless the table lets this caller in.
+pub(super) fn check(cx: &Context, request: Request) -> Result<()> {
+    let who = RULES.iter().find(|rule| rule.request == request).map_or(unknown(request), |rule| rule.who);
+    match who {
+        Anybody => Ok(()),
+        Capable(capability) if Rights::of(cx).has(capability) => Ok(()),
+        Capable(_) => Err(Errno::EPERM),
+        Nobody(errno) => Err(errno),
+    }
+}
+
+fn unknown(request: Request) -> Who {
+    Nobody(if matches!(request, Control(_)) { Errno::ENOTTY } else { Errno::EOPNOTSUPP })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each row is found by what it is about, no two are about the same, and what is in none is refused: to root and to others.
+    #[test]
+    fn the_table_has_one_row_for_each_request() {
+        let who = |uid| Context { unique: 0, uid, gid: uid, pid: 0, other_group: None };
+        for (at, rule) in RULES.iter().enumerate() {
+            let same = |other: &&Rule| other.request == rule.request || other.name == rule.name;
+            assert_eq!(RULES.iter().filter(same).count(), 1, "{}", rule.name);
+            assert!(RULES[..at].iter().all(|before| before.request != rule.request));
+            let (root, nobody) = (check(&who(0), rule.request), check(&who(65534), rule.request));
+            match rule.who {
+                Anybody => assert_eq!((root, nobody), (Ok(()), Ok(())), "{}", rule.name),
+                Capable(_) => assert_eq!((root, nobody), (Ok(()), Err(Errno::EPERM)), "{}", rule.name),
+                Nobody(errno) => assert_eq!((root, nobody), (Err(errno), Err(errno)), "{}", rule.name),
+            }
+        }
+        assert_eq!(check(&who(0), Control(0x1234)), Err(Errno::ENOTTY));
+        assert_eq!(check(&who(0), NameXattr(System)), Err(Errno::EOPNOTSUPP));
+    }
+
+    #[test]
+    fn names_belong_to_namespaces() {
+        let of = |name: &str| Namespace::of(name.as_bytes());
+        assert_eq!((of("user.x"), of("trusted."), of("security.capability")), (User, Trusted, Security));
+        assert_eq!(
+            (of("system.posix_acl_default"), of("system.nfs4_acl"), of("users"), of("")),
+            (Lists, System, Namespace::None, Namespace::None)
+        );
+    }
+}
