@@ -24,6 +24,7 @@ mod errno;
 mod filesystem;
 pub mod mount;
 mod notify;
+mod peer;
 pub mod protocol;
 mod session;
 pub mod uring;
@@ -40,5 +41,6 @@ pub use filesystem::{
 };
 pub use mount::{Mount, MountOptions};
 pub use notify::Notifier;
+pub use peer::peer_uid;
 pub use protocol::{OpenedFlags, ROOT_NODE, WriteFlags};
 pub use session::{Session, SessionOptions, TransportChoice, TransportKind};
