@@ -14,5 +14,6 @@ mod places;
 mod posix;
 mod rig;
 mod transaction;
+mod two_users;
 mod upgrades;
 mod vanished;
