@@ -1,8 +1,6 @@
 //! The command's side of the control socket: connects, and starts the daemon if there is none.
 
-use std::fs::OpenOptions;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,7 +8,7 @@ use std::time::{Duration, Instant};
 use tarnfs::control::wire::{read_message, write_message};
 use tarnfs::control::{Failure, FailureKind, Reply, Request};
 
-use crate::Place;
+use crate::{Place, trust};
 
 /// How long a new daemon may take to answer.
 const START_LIMIT: Duration = Duration::from_secs(15);
@@ -28,15 +26,19 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to a daemon that runs and answers; `None` if there is none, or only one that is ending.
+    /// Connects to a daemon that runs and answers; `None` if there is none, or only one that is ending. One of another user's is told nothing.
     pub fn connect(place: &Place) -> io::Result<Option<Client>> {
         let begin = Instant::now();
         loop {
+            if !place.has_socket()? {
+                return Ok(None);
+            }
             let stream = match UnixStream::connect(place.socket()) {
                 Ok(stream) => stream,
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
                 Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", place.socket().display()))),
             };
+            trust::check_peer(&stream, place.socket())?;
             let mut client = Client { stream };
             match client.greeted() {
                 Ok(Some(Reply::Done)) => return Ok(Some(client)),
@@ -102,7 +104,7 @@ impl Client {
 
 /// The daemon makes a session of its own as its first act, so that it outlives the terminal.
 fn spawn(place: &Place, mut command: Command) -> io::Result<std::process::Child> {
-    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(place.log()).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", place.log().display())))?;
+    let log = place.open_log()?;
     command.env("TARN_SOCKET", place.socket()).current_dir("/").stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     command.spawn()
 }

@@ -9,7 +9,7 @@
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,12 +18,10 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::geteuid;
 use tarnfs::control::wire::{read_message, write_message};
 use tarnfs::control::{Backend, Beside, Failure, FailureKind, Reply, Request, execute};
 
-use crate::Place;
+use crate::{Place, trust};
 
 /// Most connections at one time.
 const CONNECTIONS_MAX: usize = 256;
@@ -85,7 +83,7 @@ impl ControlSocket {
     /// Becomes the daemon of a place. `None`: another one is and stays.
     pub fn claim(place: &Place) -> io::Result<Option<ControlSocket>> {
         place.prepare()?;
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(place.lock())?;
+        let lock = trust::open_file(&place.lock(), OpenOptions::new().write(true))?;
         let mut waited = Duration::ZERO;
         while let Err(error) = lock.try_lock() {
             match error {
@@ -97,9 +95,8 @@ impl ControlSocket {
             thread::sleep(Duration::from_millis(20));
             waited += Duration::from_millis(20);
         }
-        match fs::remove_file(place.socket()) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
+        if place.has_socket()? {
+            fs::remove_file(place.socket()).map_err(trust::named(place.socket()))?;
         }
         let listener = UnixListener::bind(place.socket())?;
         fs::set_permissions(place.socket(), fs::Permissions::from_mode(0o600))?;
@@ -109,7 +106,12 @@ impl ControlSocket {
 
     /// Serves until the switch says so, or until nobody needs the daemon; then asks the backend to quit.
     pub fn serve<B: Service>(mut self, backend: &Arc<Mutex<B>>, switch: &Arc<Switch>) -> Result<(), Failure> {
-        let served = Served { backend: Arc::clone(backend), beside: backend.lock().beside(), switch: Arc::clone(switch) };
+        let served = Served {
+            place: self.place.clone(),
+            backend: Arc::clone(backend),
+            beside: backend.lock().beside(),
+            switch: Arc::clone(switch),
+        };
         let mut idle = 0;
         let mut ticks = 0u32;
         loop {
@@ -217,10 +219,7 @@ impl ControlSocket {
 /// Checks who calls, and starts a thread for them.
 fn admit<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Result<()> {
     let switch = &served.switch;
-    let peer = socket_peercred(&stream)?;
-    if !peer.uid.is_root() && peer.uid != geteuid() {
-        return Err(io::Error::new(ErrorKind::PermissionDenied, format!("user {}", peer.uid.as_raw())));
-    }
+    trust::check_peer(&stream, served.place.socket())?;
     if switch.connections.load(Ordering::SeqCst) >= CONNECTIONS_MAX {
         let failure = Failure::with(FailureKind::NoDaemon, format!("the tarn daemon serves {CONNECTIONS_MAX} other commands"));
         write_message(&mut stream, &Reply::Failed(failure))?;
@@ -228,7 +227,12 @@ fn admit<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Result<(
     }
     stream.set_nonblocking(false)?;
     switch.connections.fetch_add(1, Ordering::SeqCst);
-    let own = Served { backend: Arc::clone(&served.backend), beside: served.beside.clone(), switch: Arc::clone(switch) };
+    let own = Served {
+        place: served.place.clone(),
+        backend: Arc::clone(&served.backend),
+        beside: served.beside.clone(),
+        switch: Arc::clone(switch),
+    };
     let started = thread::Builder::new().name("control".to_owned()).spawn(move || {
         if let Err(error) = converse(stream, &own) {
             tracing::debug!(%error, "a connection ended early");
@@ -258,6 +262,7 @@ fn converse<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Resul
 
 /// Who answers, and what the daemon knows of its callers.
 struct Served<B> {
+    place: Place,
     backend: Arc<Mutex<B>>,
     beside: Option<Beside>,
     switch: Arc<Switch>,

@@ -23,6 +23,7 @@ mod mounts;
 pub mod ops;
 mod place;
 mod transactions;
+mod trust;
 
 #[cfg(test)]
 mod tests;

@@ -260,6 +260,23 @@ impl FuseMounter {
         self
     }
 
+    /// A mount over the directory of the daemon's socket would be its last: nobody could tell it anything any more, another daemon would begin on top.
+    fn refuse_to_hide_us(&self, place: &Path) -> Result<(), Failure> {
+        let own = self.transactions_at.as_deref().and_then(Path::parent);
+        let real = |path: &Path| path.canonicalize().ok();
+        match (own.and_then(real), real(place)) {
+            (Some(own), Some(place)) if own.starts_with(&place) => Err(Failure::with(
+                FailureKind::MountFailed,
+                format!(
+                    "the daemon's socket is in {}, which a mount on {} would hide: export the pool, set TARN_SOCKET to a path elsewhere, import it again",
+                    own.display(),
+                    place.display()
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Has the kernel hand over what was written to a mounted dataset, where it collects writes.
     fn fetch_writes(&self, dataset: &str) {
         let collects = self.mounts.ops(dataset).is_some_and(|ops| ops.collects_writes());
@@ -325,6 +342,7 @@ impl Mounter for FuseMounter {
     fn mount(&mut self, plan: MountPlan) -> Result<(), Failure> {
         let MountPlan { pool, dataset, path, options, overlay } = plan;
         Mounter::tidy(self);
+        self.refuse_to_hide_us(&path)?;
         let asked = split(&options);
         let mut properties = Properties::of(&pool, &dataset, &asked)?;
         let filesystem = pool.file_system(&dataset).map_err(failed)?;

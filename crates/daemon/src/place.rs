@@ -4,12 +4,14 @@
 //! `$XDG_RUNTIME_DIR/tarn/daemon.sock`, or a directory of their own in `/tmp`. The lock and the log are beside it.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
+
+use crate::trust::{self, Thing};
 
 /// Longest path that fits a socket address.
 const SOCKET_PATH_MAX: usize = 107;
@@ -24,7 +26,7 @@ impl Place {
     /// The place for this user.
     pub fn of_user() -> Place {
         if let Some(socket) = std::env::var_os("TARN_SOCKET").filter(|socket| !socket.is_empty()) {
-            return Place { socket: socket.into() };
+            return Place::at(socket);
         }
         let uid = geteuid();
         let directory = if uid.is_root() {
@@ -35,12 +37,13 @@ impl Place {
                 None => PathBuf::from(format!("/tmp/tarn-{}", uid.as_raw())),
             }
         };
-        Place { socket: directory.join("daemon.sock") }
+        Place::at(directory.join("daemon.sock"))
     }
 
-    /// A place of one's own (tests).
+    /// The place with this socket. The daemon works in another directory than its callers: a path from here is one from the root from now on.
     pub fn at(socket: impl Into<PathBuf>) -> Place {
-        Place { socket: socket.into() }
+        let socket = socket.into();
+        Place { socket: std::path::absolute(&socket).unwrap_or(socket) }
     }
 
     /// The socket.
@@ -56,8 +59,20 @@ impl Place {
     /// What the daemon has to say, unless `TARN_LOG_FILE` says otherwise.
     pub fn log(&self) -> PathBuf {
         match std::env::var_os("TARN_LOG_FILE").filter(|file| !file.is_empty()) {
-            Some(file) => file.into(),
+            Some(file) => std::path::absolute(&file).unwrap_or(file.into()),
             None => self.beside(".log"),
+        }
+    }
+
+    /// The log, to write to. What `TARN_LOG_FILE` names may be anything: a terminal, a link.
+    pub(crate) fn open_log(&self) -> io::Result<File> {
+        let log = self.log();
+        let mut options = OpenOptions::new();
+        options.append(true);
+        if log == self.beside(".log") {
+            trust::open_file(&log, &mut options)
+        } else {
+            options.create(true).mode(0o600).open(&log).map_err(trust::named(&log))
         }
     }
 
@@ -72,17 +87,23 @@ impl Place {
         name.into()
     }
 
-    /// Makes the directory, for its owner alone, and refuses one that somebody else could have made.
+    /// The directory of all of these.
+    fn directory(&self) -> &Path {
+        self.socket.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// Makes the directory, for its owner alone; refuses a place to which somebody else may write, or has.
     pub fn prepare(&self) -> io::Result<()> {
         if self.socket.as_os_str().len() > SOCKET_PATH_MAX {
             return Err(io::Error::new(ErrorKind::InvalidInput, format!("{}: the path of a socket has at most {SOCKET_PATH_MAX} bytes", self.socket.display())));
         }
-        let Some(directory) = self.socket.parent().filter(|directory| !directory.as_os_str().is_empty()) else { return Ok(()) };
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        let owner = fs::metadata(directory)?.uid();
-        if owner != geteuid().as_raw() && owner != 0 {
-            return Err(io::Error::new(ErrorKind::PermissionDenied, format!("{}: belongs to user {owner}", directory.display())));
-        }
-        Ok(())
+        trust::make_directory(self.directory())?;
+        trust::is_there(&self.socket, Thing::Socket)?;
+        trust::is_there(&self.lock(), Thing::File).map(|_| ())
+    }
+
+    /// Is there a socket? Refuses a place to which somebody else may write, or has.
+    pub(crate) fn has_socket(&self) -> io::Result<bool> {
+        Ok(trust::directory(self.directory())? && trust::is_there(&self.socket, Thing::Socket)?)
     }
 }

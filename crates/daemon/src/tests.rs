@@ -151,8 +151,12 @@ fn one_daemon_for_a_place() {
     switch.end();
     serving.join().unwrap();
     // What a killed daemon leaves behind is taken over.
+    drop(std::os::unix::net::UnixListener::bind(place.socket()).unwrap());
+    assert!(place.socket().exists() && ControlSocket::claim(&place).unwrap().is_some());
+    // What it cannot have left is not touched.
+    std::fs::remove_file(place.socket()).unwrap();
     std::fs::write(place.socket(), b"").unwrap();
-    assert!(ControlSocket::claim(&place).unwrap().is_some());
+    assert!(ControlSocket::claim(&place).unwrap_err().to_string().contains("not a socket") && place.socket().exists());
 }
 
 /// A script removed its directory while the daemon in it was ending, and began anew there: the second daemon could not be reached any more, and its pool

@@ -33,6 +33,7 @@ use tarnfs::{Durability, Error, ErrorKind};
 
 use crate::mounts::SUBTYPE;
 use crate::ops::{Ops, View};
+use crate::trust;
 
 /// Transactions that may be open at a time.
 const OPEN_MAX: usize = 64;
@@ -190,7 +191,7 @@ impl Transactions {
 
     /// A directory for a view. What a daemon that was killed has left is cleared away.
     fn make_directory(&self, place: &Path) -> io::Result<PathBuf> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(place)?;
+        trust::make_private_directory(place)?;
         let mut begun = self.begun.lock();
         if *begun == 0 {
             for left in fs::read_dir(place)?.filter_map(Result::ok) {

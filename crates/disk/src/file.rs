@@ -3,14 +3,16 @@
 //! # Theory
 //! Both are read and written at explicit offsets, a file through the page cache, a block device past it ([`crate::direct`]); `flush` is
 //! `fdatasync`, which for a block device empties the drive's own cache too. A discard punches a hole, which Linux passes on to
-//! a device as an unmap. A writer takes a lock: on a file `flock`, on a block device `O_EXCL`, which also keeps out mounts and swap.
+//! a device as an unmap. Who reads or writes a disk, and does not merely look at it, has it claimed ([`crate::claim`]).
 
+use crate::claim::{Claim, in_use};
 use crate::direct::Direct;
 use crate::{Disk, DiskKind, check_range, failed_flush};
-use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock, seek};
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, seek};
 use rustix::io::{ReadWriteFlags, pwritev2};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -20,14 +22,14 @@ pub(crate) const VECTORS_MAX: usize = 1024;
 /// What is prepared with one write.
 const PREPARED_BYTES: usize = 4 << 20;
 
-/// How often a lock is tried for again, and how long apart: a second in all.
-const LOCK_TRIES: u32 = 50;
-const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+/// How often a claim is tried for again, and how long apart: a second in all, whoever asks not at quite the same moments as another.
+const CLAIM_TRIES: u32 = 50;
+const CLAIM_PAUSE_MS: u64 = 15;
 
 /// What a disk is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// To look at it, whoever else has it: no lock.
+    /// To look at it, whoever else has it: no claim.
     Inspect,
     /// To read a pool that nobody may write meanwhile.
     Read,
@@ -47,11 +49,33 @@ pub struct FileDisk {
     has_write_cache: bool,
     /// Of a block device, unless it is one that has no such way.
     direct: Option<Direct>,
+    _claim: Claim,
 }
 
 impl FileDisk {
-    /// Opens the file or device at `path`. `ResourceBusy` if somebody else has it.
+    /// Opens the file or device at `path`. `ResourceBusy` if somebody else has it, by whatever name.
     pub fn open(path: &Path, access: Access) -> io::Result<FileDisk> {
+        FileDisk::open_part(path, 0..u64::MAX, access)
+    }
+
+    /// As [`FileDisk::open`], where of a file only a range is used: others may have the rest.
+    pub(crate) fn open_part(path: &Path, range: Range<u64>, access: Access) -> io::Result<FileDisk> {
+        // A child between fork and exec still has our descriptors, and so holds the claim of a disk that was closed a moment
+        // ago; others may just be looking whether they can have it. Who finds a disk in use looks again before it believes that.
+        let mut tries = 0;
+        loop {
+            match FileDisk::try_open(path, &range, access) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy && tries < CLAIM_TRIES => {
+                    tries += 1;
+                    let own_pace = u64::from(std::process::id() % 11);
+                    std::thread::sleep(std::time::Duration::from_millis(CLAIM_PAUSE_MS + own_pace));
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn try_open(path: &Path, range: &Range<u64>, access: Access) -> io::Result<FileDisk> {
         let mut options = OpenOptions::new();
         options.read(true).write(access == Access::Write);
         let kind = kind_of(&std::fs::metadata(path)?)?;
@@ -63,9 +87,8 @@ impl FileDisk {
         if kind_of(&file.metadata()?)? != kind {
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, "the file was replaced while it was opened"));
         }
-        if kind == DiskKind::File {
-            lock(&file, access)?;
-        }
+        // Before anything of it is read.
+        let claim = Claim::new(&file, path, range.clone(), access)?;
         // Who reads decides what to read ahead: the kernel would read twice as much as is asked for at random places.
         let _ = fadvise(&file, 0, None, Advice::Random);
         let size = file.seek(SeekFrom::End(0))?;
@@ -78,7 +101,7 @@ impl FileDisk {
         let has_write_cache = !is_direct || has_write_cache(&file);
         // Half a sector at the end cannot be written.
         let size = direct.as_ref().map_or(size, |direct| size - size % direct.sector());
-        Ok(FileDisk { file, name, kind, size, sector, physical_sector, has_write_cache, direct })
+        Ok(FileDisk { file, name, kind, size, sector, physical_sector, has_write_cache, direct, _claim: claim })
     }
 
     /// Do its requests go past the page cache?
@@ -96,10 +119,13 @@ impl FileDisk {
 
 /// Past the page cache, if the device's driver lets one.
 fn open_device(options: &mut OpenOptions, path: &Path, flags: i32) -> io::Result<(File, bool)> {
-    match options.custom_flags(flags | libc::O_DIRECT).open(path) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok((options.custom_flags(flags).open(path)?, false)),
-        opened => Ok((opened?, true)),
-    }
+    let opened = match options.custom_flags(flags | libc::O_DIRECT).open(path) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            options.custom_flags(flags).open(path).map(|file| (file, false))
+        }
+        opened => opened.map(|file| (file, true)),
+    };
+    opened.map_err(in_use)
 }
 
 /// Does the kernel send flushes to a block device? Where it does not say: yes.
@@ -119,30 +145,6 @@ fn kind_of(metadata: &std::fs::Metadata) -> io::Result<DiskKind> {
         Ok(DiskKind::Block)
     } else {
         Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device"))
-    }
-}
-
-fn lock(file: &File, access: Access) -> io::Result<()> {
-    let operation = match access {
-        Access::Inspect => return Ok(()),
-        Access::Read => FlockOperation::NonBlockingLockShared,
-        Access::Write => FlockOperation::NonBlockingLockExclusive,
-    };
-    // A child between fork and exec still has our descriptors, and so holds the lock of a file that was closed a moment
-    // ago: who finds a file locked looks again before it believes that.
-    let mut tries = 0;
-    loop {
-        match flock(file, operation) {
-            Ok(()) => return Ok(()),
-            Err(rustix::io::Errno::WOULDBLOCK) if tries < LOCK_TRIES => {
-                tries += 1;
-                std::thread::sleep(LOCK_PAUSE);
-            }
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(io::Error::new(io::ErrorKind::ResourceBusy, "in use by another program"));
-            }
-            Err(other) => return Err(other.into()),
-        }
     }
 }
 

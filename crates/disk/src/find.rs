@@ -1,8 +1,10 @@
 //! Opening disks by name, and looking for them.
 
-use crate::{Access, DiskKind, DiskRef, FileDisk, partitions};
+use crate::gpt::ranges;
+use crate::{Access, DiskKind, DiskRef, FileDisk, Footprint, SliceDisk, partitions};
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,14 +12,30 @@ use std::sync::Arc;
 pub fn open(name: &str, access: Access) -> io::Result<DiskRef> {
     match FileDisk::open(Path::new(name), access) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let Some((base, number)) = name.rsplit_once('#') else { return Err(error) };
-            let Ok(number) = number.parse::<u32>() else { return Err(error) };
-            let whole: DiskRef = Arc::new(FileDisk::open(Path::new(base), access)?);
-            let part = partitions(&whole).into_iter().find(|(n, _)| *n == number);
-            part.map(|(_, disk)| disk).ok_or(error)
+            let Some((image, range)) = partition(name)? else { return Err(error) };
+            let opened: DiskRef = Arc::new(FileDisk::open_part(image, range.clone(), access)?);
+            Ok(Arc::new(SliceDisk::new(name, opened, range.start, range.end - range.start)?))
         }
         result => result.map(|disk| Arc::new(disk) as DiskRef),
     }
+}
+
+/// The image in `name#3`, and where on it the partition lies.
+fn partition(name: &str) -> io::Result<Option<(&Path, Range<u64>)>> {
+    let Some((image, number)) = name.rsplit_once('#') else { return Ok(None) };
+    let Ok(number) = number.parse::<u32>() else { return Ok(None) };
+    let whole: DiskRef = Arc::new(FileDisk::open(Path::new(image), Access::Inspect)?);
+    let found = ranges(&whole).into_iter().find(|(other, _)| *other == number);
+    Ok(found.map(|(_, range)| (Path::new(image), range)))
+}
+
+/// What is behind a name that [`open`] takes; nothing, where there is nothing.
+pub fn footprint(name: &str) -> Footprint {
+    let (path, range) = match partition(name) {
+        Ok(Some(part)) if !Path::new(name).exists() => part,
+        _ => (Path::new(name), 0..u64::MAX),
+    };
+    std::fs::metadata(path).map(|found| Footprint::of(&found, range, path)).unwrap_or_default()
 }
 
 /// Opens, to look at, all files and block devices among `paths` and in the directories among them, and the partitions

@@ -9,6 +9,7 @@
 //! size. An entry has the type's guid (all zero: unused), at 32 the first and at 40 the last sector.
 
 use crate::{Disk, DiskRef, SliceDisk};
+use std::ops::Range;
 use std::sync::Arc;
 
 const ENTRIES_MAX: u32 = 1024;
@@ -23,10 +24,20 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 
 /// The partitions of a disk with a GUID partition table, by number from 1; none without one. The backup is not read.
 pub fn partitions(disk: &DiskRef) -> Vec<(u32, DiskRef)> {
+    let part = |(number, range): (u32, Range<u64>)| {
+        let part =
+            SliceDisk::new(format!("{}#{number}", disk.name()), Arc::clone(disk), range.start, range.end - range.start).ok()?;
+        Some((number, Arc::new(part) as Arc<dyn Disk>))
+    };
+    ranges(disk).into_iter().filter_map(part).collect()
+}
+
+/// As [`partitions`]: where they are.
+pub(crate) fn ranges(disk: &DiskRef) -> Vec<(u32, Range<u64>)> {
     [512, 4096].into_iter().find_map(|sector| table(disk, sector)).unwrap_or_default()
 }
 
-fn table(disk: &DiskRef, sector: u64) -> Option<Vec<(u32, DiskRef)>> {
+fn table(disk: &DiskRef, sector: u64) -> Option<Vec<(u32, Range<u64>)>> {
     let mut header = [0; 92];
     disk.read_at(&mut header, sector).ok()?;
     if !header.starts_with(b"EFI PART") {
@@ -47,11 +58,8 @@ fn table(disk: &DiskRef, sector: u64) -> Option<Vec<(u32, DiskRef)>> {
         }
         let first = u64_at(entry, 32)?.checked_mul(sector)?;
         let end = u64_at(entry, 40)?.checked_add(1)?.checked_mul(sector)?;
-        let name = format!("{}#{number}", disk.name());
-        if let Some(length) = end.checked_sub(first)
-            && let Ok(part) = SliceDisk::new(name, Arc::clone(disk), first, length)
-        {
-            found.push((number, Arc::new(part) as Arc<dyn Disk>));
+        if first <= end {
+            found.push((number, first..end));
         }
     }
     Some(found)

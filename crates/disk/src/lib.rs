@@ -10,12 +10,14 @@
 //!
 //! # Invariants
 //! 1. A read returns all bytes asked for or an error: past the end it is `UnexpectedEof`.
-//! 2. Who opens a disk for writing has it alone among those that open it through this crate.
+//! 2. Who opens a disk for writing has it alone among those that open it through this crate, whatever names they have for it.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+mod behind;
+mod claim;
 mod direct;
 mod file;
 mod find;
@@ -23,8 +25,9 @@ mod gpt;
 mod mem;
 mod slice;
 
+pub use behind::Footprint;
 pub use file::{Access, FileDisk};
-pub use find::{find, open};
+pub use find::{find, footprint, open};
 pub use gpt::partitions;
 pub use mem::{Faults, MemDisk};
 pub use slice::SliceDisk;

@@ -26,6 +26,7 @@ mod filesystem;
 pub mod mount;
 mod notify;
 mod partition;
+mod peer;
 pub mod protocol;
 mod session;
 pub mod uring;
@@ -42,5 +43,6 @@ pub use filesystem::{
 };
 pub use mount::{Mount, MountOptions};
 pub use notify::Notifier;
+pub use peer::peer_uid;
 pub use protocol::{OpenedFlags, ROOT_NODE, WriteFlags};
 pub use session::{Session, SessionOptions, TransportChoice, TransportKind};

@@ -105,8 +105,8 @@ fn open_options(read_only: bool, new_name: Option<String>, tunables: Option<Tuna
     }
 }
 
-/// Opens the devices of new vdevs.
-fn open_tops(vdevs: &[VdevPaths], ashift: Option<u32>) -> Result<Vec<NewTop>> {
+/// Opens the devices of new vdevs, which are nobody else's from now on.
+pub(crate) fn open_tops(vdevs: &[VdevPaths], ashift: Option<u32>) -> Result<Vec<NewTop>> {
     let open = |vdev: &VdevPaths| {
         let leaves = vdev.paths.iter().map(|path| open_leaf(path)).collect::<Result<_>>()?;
         Ok(NewTop { leaves, ashift, is_log: vdev.is_log })

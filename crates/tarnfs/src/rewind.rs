@@ -10,6 +10,7 @@
 
 use engine::error::{Result, Within};
 use engine::host::RealHost;
+use engine::pool::config::PoolState;
 use engine::pool::examine::at_checkpoint;
 use engine::pool::import::{Candidate, discover_before};
 use engine::pool::{OpenOptions, Pool as EnginePool};
@@ -61,7 +62,12 @@ pub(crate) fn open_devices(candidate: &Candidate, read_only: bool, txg_max: u64)
     for name in candidate.device_names() {
         disks.push(disk::open(&name, access).within(|| name.clone())?);
     }
-    again(candidate, disks, txg_max)
+    let opened = again(candidate, disks, txg_max)?;
+    // It was found before it was claimed: somebody may have had it meanwhile.
+    if (opened.config.state == PoolState::Destroyed) != (candidate.config.state == PoolState::Destroyed) {
+        bail!(Busy, "pool {}: somebody else has just changed whether it is destroyed: look again", candidate.config.name);
+    }
+    Ok(opened)
 }
 
 fn again(candidate: &Candidate, disks: Vec<disk::DiskRef>, txg_max: u64) -> Result<Candidate> {

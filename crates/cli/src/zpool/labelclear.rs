@@ -45,6 +45,27 @@ fn member_of(config: &NvList) -> Option<(&'static str, &str)> {
     })
 }
 
+/// May the labels of a device be cleared? The number is the exit code, if not.
+fn check(session: &mut Session<'_>, name: &str, labels: &DeviceLabels, force: bool) -> Result<String, u8> {
+    let Some(config) = labels.newest_config() else {
+        complain!(session, "failed to clear label for {name}");
+        return Err(NO_LABEL);
+    };
+    let (what, pool) = match member_of(config) {
+        Some(member) => member,
+        None if force => ("", "?"),
+        None => {
+            complain!(session, "failed to check state for {name}\nuse '-f' to clear its label whatever it says");
+            return Err(1);
+        }
+    };
+    if !what.is_empty() && !force {
+        complain!(session, "use '-f' to override the following error:\n{name} is a member of {what} pool \"{pool}\"");
+        return Err(1);
+    }
+    Ok(pool.to_owned())
+}
+
 /// The number is the exit code.
 fn clear(session: &mut Session<'_>, device: &str, force: bool) -> Result<(), u8> {
     let found = match open(device, Access::Inspect) {
@@ -60,25 +81,9 @@ fn clear(session: &mut Session<'_>, device: &str, force: bool) -> Result<(), u8>
         }
     };
     let name = found.name().to_owned();
-    let labels = DeviceLabels::read(&*found);
-    let Some(config) = labels.newest_config() else {
-        complain!(session, "failed to clear label for {name}");
-        return Err(NO_LABEL);
-    };
+    let pool = check(session, &name, &DeviceLabels::read(&*found), force)?;
     drop(found);
-    let (what, pool) = match member_of(config) {
-        Some(member) => member,
-        None if force => ("", "?"),
-        None => {
-            complain!(session, "failed to check state for {name}\nuse '-f' to clear its label whatever it says");
-            return Err(1);
-        }
-    };
-    if !what.is_empty() && !force {
-        complain!(session, "use '-f' to override the following error:\n{name} is a member of {what} pool \"{pool}\"");
-        return Err(1);
-    }
-    // Whoever has the pool imported has the device locked: force does not help against that.
+    // Whoever has the pool imported has claimed the device: force does not help against that.
     let disk = match open(&name, Access::Write) {
         Ok(disk) => disk,
         Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
@@ -90,6 +95,8 @@ fn clear(session: &mut Session<'_>, device: &str, force: bool) -> Result<(), u8>
             return Err(1);
         }
     };
+    // Now that it is ours: somebody may have had it since.
+    check(session, &name, &DeviceLabels::read(&*disk), force)?;
     if let Err(error) = clear_labels(&*disk) {
         complain!(session, "failed to clear label for {name}: {error}");
         return Err(1);

@@ -12,6 +12,9 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use disk::Footprint;
+use rustix::fs::{Access, AtFlags, CWD};
+use tarnfs::control::SAME_DEVICE;
 use tarnfs::control::scan::DEVICE_DIRECTORIES;
 use tarnfs::control::{AllocationClass, Failure, FailureKind, PoolScan, PoolSelect, PoolState, PoolStatus, Request, VdevKind, VdevSpec, VdevStatus, Wanted};
 
@@ -153,6 +156,10 @@ fn leaf(session: &mut Session<'_>, word: &str, class: AllocationClass) -> Result
         Ok(_) => return Err(refuse(session, format_args!("cannot use '{}': must be a block device or regular file", path.display()))),
         Err(error) => return Err(refuse(session, format_args!("cannot open '{}': {}", path.display(), io_words(&error)))),
     };
+    // The daemon may be more than its caller: what the caller may not write is not given to a pool.
+    if let Err(error) = rustix::fs::accessat(CWD, &path, Access::READ_OK | Access::WRITE_OK, AtFlags::EACCESS) {
+        return Err(refuse(session, format_args!("cannot open '{}': {}", path.display(), io_words(&error.into()))));
+    }
     Ok(VdevSpec { kind, path: Some(path), class, children: Vec::new() })
 }
 
@@ -204,15 +211,20 @@ fn leaves(specs: &[VdevSpec]) -> Vec<&Path> {
     paths
 }
 
-/// Is one device named twice, by whatever path?
-fn has_duplicates(specs: &[VdevSpec]) -> bool {
-    let mut real: Vec<PathBuf> = leaves(specs).into_iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
-    real.sort();
-    real.windows(2).any(|pair| pair[0] == pair[1])
+fn footprint(path: &Path) -> Footprint {
+    disk::footprint(&path.to_string_lossy())
 }
 
-fn holds(vdev: &VdevStatus, path: &Path) -> bool {
-    vdev.path.as_deref().is_some_and(|known| Path::new(known) == path) || vdev.children.iter().any(|child| holds(child, path))
+/// Is one device named twice, by whatever names?
+fn has_duplicates(specs: &[VdevSpec]) -> bool {
+    let footprints: Vec<Footprint> = leaves(specs).into_iter().map(footprint).collect();
+    footprints.iter().enumerate().any(|(at, one)| footprints[..at].iter().any(|other| one.overlaps(other)))
+}
+
+/// What the devices below a vdev of an imported pool are.
+fn held(vdev: &VdevStatus) -> Vec<Footprint> {
+    let own = vdev.path.as_deref().map(disk::footprint);
+    own.into_iter().chain(vdev.children.iter().flat_map(held)).collect()
 }
 
 /// Looks for devices in imported pools, and for labels of other pools.
@@ -220,11 +232,15 @@ fn check_use(session: &mut Session<'_>, specs: &[VdevSpec], complaints: &mut Com
     let force = complaints.force;
     let select = PoolSelect { name: None, properties: Wanted::Only(Vec::new()) };
     let imported = session.status(Request::PoolStatus(select)).unwrap_or_default();
+    let all = |pool: &PoolStatus| -> Vec<Footprint> {
+        std::iter::once(&pool.root).chain(&pool.caches).chain(&pool.spares).flat_map(held).collect()
+    };
+    let active: Vec<(&str, Vec<Footprint>)> = imported.iter().map(|pool| (pool.name.as_str(), all(pool))).collect();
     for path in leaves(specs) {
-        let mut pools = imported.iter();
-        let user = pools.find(|pool| holds(&pool.root, path) || pool.caches.iter().chain(&pool.spares).any(|vdev| holds(vdev, path)));
-        if let Some(pool) = user {
-            complaints.add(session, format_args!("{} is part of active pool '{}'", path.display(), pool.name));
+        let wanted = footprint(path);
+        let user = active.iter().find(|(_, held)| held.iter().any(|other| other.overlaps(&wanted)));
+        if let Some((pool, _)) = user {
+            complaints.add(session, format_args!("{} is part of active pool '{pool}'", path.display()));
             continue;
         }
         if force {
@@ -352,8 +368,7 @@ pub(super) fn check_possible(specs: &[VdevSpec]) -> Result<(), Failure> {
         return Err(Failure::with(FailureKind::Unsupported, format!("'{word}' vdevs are not yet supported by this version of tarn")));
     }
     if has_duplicates(specs) {
-        let words = "one or more vdevs refer to the same device, or one of\nthe devices is part of an active md or lvm device";
-        return Err(Failure::with(FailureKind::BadDevice, words));
+        return Err(Failure::with(FailureKind::BadDevice, SAME_DEVICE));
     }
     Ok(())
 }

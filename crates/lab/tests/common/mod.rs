@@ -19,11 +19,11 @@ pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A directory for everyone; in memory, if it can be: on a disk that is busy with other things each sync takes seconds.
+/// A directory for everyone, in which nobody may touch what is another's: a daemon takes no other. In memory, if it can be: on a disk that is busy with other things each sync takes seconds.
 pub(crate) fn scratch() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     let scratch = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
-    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o1777)).unwrap();
     scratch
 }
 

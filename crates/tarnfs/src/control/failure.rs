@@ -5,6 +5,10 @@ use std::fmt;
 use engine::error::ErrorKind;
 use serde::{Deserialize, Serialize};
 
+/// What OpenZFS says of a device that is given twice.
+pub const SAME_DEVICE: &str =
+    "one or more vdevs refer to the same device, or one of\nthe devices is part of an active md or lvm device";
+
 /// What kind of refusal; callers match on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FailureKind {

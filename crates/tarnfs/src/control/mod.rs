@@ -35,7 +35,7 @@ pub mod wire;
 mod tests;
 
 pub use backend::{Backend, execute};
-pub use failure::{Failure, FailureKind};
+pub use failure::{Failure, FailureKind, SAME_DEVICE};
 pub use maintenance::{
     CommandLine, DatasetRename, EventValue, HistoryRecord, HistoryWhat, ImportRewound, OwnerKind, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent,
     PoolEvents, PoolHistory, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade,

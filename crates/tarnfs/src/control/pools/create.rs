@@ -1,9 +1,9 @@
 //! `zpool create`
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use disk::Access;
+use disk::Footprint;
 use engine::dsl::PropertyValue;
 use engine::dsl::prop_table::{DatasetTypes, is_user_property};
 use engine::error::ErrorKind;
@@ -11,10 +11,12 @@ use engine::host::{Host, RealHost};
 use engine::pool::config::PoolState;
 use engine::pool::import::discover;
 use engine::pool::prop_table::find;
+use engine::vdev::{NewLeaf, NewTop};
 use ondisk::feature::{Feature, Support};
 
 use super::{Failure, FailureKind, Imported, Pools, checks, names, not_yet};
-use crate::control::{AllocationClass, FeatureChoice, PoolCreate, Setting, Value, VdevKind, VdevSpec};
+use crate::control::{AllocationClass, FeatureChoice, PoolCreate, SAME_DEVICE, Setting, Value, VdevKind, VdevSpec};
+use crate::pool::open_tops;
 use crate::{CreateOptions, Pool, VdevPaths};
 
 /// The version of pools with feature flags.
@@ -224,9 +226,7 @@ impl Pools {
         if vdevs.iter().all(|vdev| vdev.is_log) {
             return Err(Failure::new(FailureKind::BadVdevs));
         }
-        for path in vdevs.iter().flat_map(|vdev| &vdev.paths) {
-            self.check_device(path, create.force)?;
-        }
+        let tops = self.claim_devices(&vdevs, settings.ashift, create.force)?;
         let options = CreateOptions {
             ashift: settings.ashift,
             properties,
@@ -237,7 +237,7 @@ impl Pools {
             tunables: Some(self.limits.clone()),
             ..CreateOptions::default()
         };
-        let pool = Pool::create(&create.name, &vdevs, options).map_err(|error| creation_failure(&error))?;
+        let pool = Pool::create_on(&create.name, tops, options, RealHost::shared()).map_err(|error| creation_failure(&error))?;
         let name = name.to_owned();
         if !settings.stored.is_empty() {
             pool.engine().set_properties(settings.stored).map_err(|error| Failure::about_pool(&error))?;
@@ -254,12 +254,38 @@ impl Pools {
         Ok(())
     }
 
-    /// Refuses a device that belongs to a pool, or does not exist.
-    pub(super) fn check_device(&self, path: &Path, force: bool) -> Result<(), Failure> {
-        let shown = path.display();
+    /// Opens the devices of new vdevs for good, and only then looks whether they are parts of pools: what was seen before could be otherwise by now.
+    pub(super) fn claim_devices(&self, vdevs: &[VdevPaths], ashift: Option<u32>, force: bool) -> Result<Vec<NewTop>, Failure> {
         let bad = |words: String| Failure::with(FailureKind::BadDevice, words);
-        let disk = disk::open(&path.to_string_lossy(), Access::Inspect).map_err(|error| bad(format!("cannot open '{shown}': {error}")))?;
-        let found = discover(vec![disk]);
+        let mut taken: Vec<Footprint> = Vec::new();
+        for path in vdevs.iter().flat_map(|vdev| &vdev.paths) {
+            let footprint = disk::footprint(&path.to_string_lossy());
+            if let Some(owner) = self.user_of(&footprint) {
+                return Err(bad(format!("{} is part of active pool '{owner}'", path.display())));
+            }
+            if taken.iter().any(|other| other.overlaps(&footprint)) {
+                return Err(bad(SAME_DEVICE.to_owned()));
+            }
+            taken.push(footprint);
+        }
+        let tops = open_tops(vdevs, ashift).map_err(|error| creation_failure(&error))?;
+        tops.iter().flat_map(|top| &top.leaves).try_for_each(|leaf| self.check_labels(leaf, force))?;
+        Ok(tops)
+    }
+
+    /// The pool of this daemon that has a device, whatever it is called there.
+    fn user_of(&self, footprint: &Footprint) -> Option<&String> {
+        let has = |imported: &Imported| {
+            imported.pool.engine().vdevs.leaves().iter().any(|leaf| disk::footprint(leaf.name()).overlaps(footprint))
+        };
+        self.pools.iter().find(|(_, imported)| has(imported)).map(|(name, _)| name)
+    }
+
+    /// Refuses a device whose labels say that it belongs to a pool.
+    fn check_labels(&self, leaf: &NewLeaf, force: bool) -> Result<(), Failure> {
+        let shown = &leaf.path;
+        let bad = |words: String| Failure::with(FailureKind::BadDevice, words);
+        let found = discover(vec![Arc::clone(&leaf.disk)]);
         let Some(candidate) = found.first() else { return Ok(()) };
         let owner = &candidate.config.name;
         if self.pools.values().any(|imported| imported.pool.engine().guid() == candidate.config.guid) {

@@ -16,15 +16,13 @@ impl Pools {
         if vdevs.is_empty() {
             return Err(Failure::new(FailureKind::BadVdevs));
         }
-        for path in vdevs.iter().flat_map(|vdev| &vdev.paths) {
-            self.check_device(path, add.force)?;
-        }
         let stored = match add.ashift {
             None => imported.pool.engine().stored_property("ashift").map_err(|error| Failure::about_pool(&error))?,
             Some(_) => None,
         };
         let ashift = add.ashift.or_else(|| stored.and_then(|value| u32::try_from(value.number()).ok())).filter(|ashift| *ashift != 0);
-        imported.pool.add_vdevs(&vdevs, ashift, add.any_ashift).map_err(|error| match error.message().contains("the new vdev has sectors") {
+        let tops = self.claim_devices(&vdevs, ashift, add.force)?;
+        imported.pool.engine().add_vdevs(tops, add.any_ashift).map_err(|error| match error.message().contains("the new vdev has sectors") {
             true => Failure::with(FailureKind::BadVdevs, "adding devices with different physical sector sizes is not allowed"),
             false => creation_failure(&error),
         })?;
