@@ -146,6 +146,7 @@ fn finding_json(finding: &Finding) -> Json {
         Finding::DoubleAllocation { .. } => "double allocation",
         Finding::NotAllocated { .. } => "not allocated",
         Finding::Unreadable { .. } => "unreadable",
+        Finding::WrongCopy { .. } => "wrong copy",
         Finding::Accounting { .. } => "accounting",
     };
     let mut json = json!({ "kind": kind, "text": finding.to_string() });

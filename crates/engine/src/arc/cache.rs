@@ -162,7 +162,7 @@ impl BlockCache {
             return Ok(data);
         }
         self.inner.misses.add(1);
-        self.inner.load(key, bp, at, Some(while_there))
+        self.inner.load(key, bp, at, false, while_there)
     }
 
     /// The contents of a block if they are in memory.
@@ -181,8 +181,9 @@ impl BlockCache {
         }
     }
 
-    /// Reads a block in the background, if it is not here and there is a worker for it.
-    pub fn prefetch(&self, bp: &BlkPtr, at: &Bookmark) {
+    /// Reads a block in the background, if it is not here and there is a worker for it. Damage is seen to only as far as `while_there` allows:
+    /// the block may be freed, and its place be somebody else's, before the worker has its turn.
+    pub fn prefetch(&self, bp: &BlkPtr, at: &Bookmark, while_there: impl Fn(&mut dyn FnMut()) + Send + 'static) {
         let Some(key) = key_of(bp) else { return };
         let inner = Arc::clone(&self.inner);
         if inner.shards[shard_of(&key)].read().contains(&key) || inner.flights(&key).contains(&key) {
@@ -191,7 +192,7 @@ impl BlockCache {
         let (bp, at) = (*bp, *at);
         let job = move || {
             // Nobody waits for it: who needs the block reads it again and gets the error.
-            if let Err(error) = inner.load(key, &bp, &at, None) {
+            if let Err(error) = inner.load(key, &bp, &at, true, &while_there) {
                 tracing::debug!(%error, "read-ahead failed");
             }
         };
@@ -262,24 +263,20 @@ impl Inner {
         self.shards[shard_of(key)].read().get(key)
     }
 
-    /// `while_there`: `None` for who reads ahead.
-    fn load(&self, key: Key, bp: &BlkPtr, at: &Bookmark, while_there: Option<WhileThere<'_>>) -> Result<Arc<Vec<u8>>> {
-        let ahead = while_there.is_none();
+    fn load(&self, key: Key, bp: &BlkPtr, at: &Bookmark, ahead: bool, while_there: WhileThere<'_>) -> Result<Arc<Vec<u8>>> {
         let keep = |result: &Result<Arc<Vec<u8>>>| {
             if let Ok(data) = result {
                 self.insert(key, Arc::clone(data), bp.is_metadata(), ahead);
             }
         };
         let flights = self.flights(&key);
-        // Whoever frees a block cancels the reading of it; who begins to read it after that knows by himself. A job that reads ahead does not.
-        let read = || match while_there {
-            Some(while_there) => self.io.read_while(bp, at, &|see_to_it| {
-                if flights.contains(&key) {
-                    while_there(see_to_it);
-                }
-            }),
-            None => self.io.read_ahead(bp, at),
+        // Whoever frees a block cancels the reading of it; who begins to read it after that knows by himself.
+        let is_wanted: WhileThere<'_> = &|see_to_it| {
+            if flights.contains(&key) {
+                while_there(see_to_it);
+            }
         };
+        let read = || if ahead { self.io.read_ahead(bp, at, is_wanted) } else { self.io.read_while(bp, at, is_wanted) };
         let is_for_all = |result: &Result<Arc<Vec<u8>>>| !ahead || result.is_ok();
         let result = flights.run(key, || self.get(&key).map(Ok), read, keep, is_for_all);
         self.evict();

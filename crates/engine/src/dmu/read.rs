@@ -61,12 +61,14 @@ impl Dnode {
     /// Reads what `pointer` leads to, which was that of a block a moment ago. A slow reader finds that the tree has moved on, and another's block in the
     /// place: it must not be healed. While the tree is locked what it leads to is not freed.
     pub(super) fn read_synced(&self, block: u64, pointer: &BlkPtr) -> Result<Arc<Vec<u8>>> {
-        self.objset.context.cache.read_while(pointer, &self.bookmark(0, block), &|see_to_it| {
-            let tree = self.disk.read();
-            if self.walk(&tree, 0, block).is_ok_and(|now| now == *pointer) {
-                see_to_it();
-            }
-        })
+        self.objset.context.cache.read_while(pointer, &self.bookmark(0, block), &|see_to_it| self.while_there(block, pointer, see_to_it))
+    }
+
+    fn while_there(&self, block: u64, pointer: &BlkPtr, see_to_it: &mut dyn FnMut()) {
+        let tree = self.disk.read();
+        if self.walk(&tree, 0, block).is_ok_and(|now| now == *pointer) {
+            see_to_it();
+        }
     }
 
     /// A block written before the block size grew is shorter than a block now.
@@ -150,7 +152,7 @@ impl Dnode {
     }
 
     /// Starts reading what lies in `length` bytes from `offset`, without waiting; of much only the beginning.
-    pub fn prefetch(&self, offset: u64, length: u64) {
+    pub fn prefetch(self: &Arc<Self>, offset: u64, length: u64) {
         let size = self.block_bytes();
         let first = offset / size;
         let last = (offset.saturating_add(length.saturating_sub(1)) / size).min(self.max_block());
@@ -158,7 +160,9 @@ impl Dnode {
             if let Ok(pointer) = self.synced_pointer(0, block)
                 && !pointer.is_hole()
             {
-                self.objset.context.cache.prefetch(&pointer, &self.bookmark(0, block));
+                let dnode = Arc::clone(self);
+                let while_there = move |see_to_it: &mut dyn FnMut()| dnode.while_there(block, &pointer, see_to_it);
+                self.objset.context.cache.prefetch(&pointer, &self.bookmark(0, block), while_there);
             }
         }
     }

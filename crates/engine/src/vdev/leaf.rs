@@ -152,7 +152,7 @@ impl Leaf {
     }
 
     /// Whether it has missed what was written in a group, as far as is known.
-    pub(super) fn has_missed(&self, txg: u64) -> bool {
+    pub(crate) fn has_missed(&self, txg: u64) -> bool {
         self.is_behind() && self.missing.lock().iter().any(|(start, end)| (*start..*end).contains(&txg))
     }
 

@@ -140,7 +140,7 @@ pub struct Zap {
     shared: Arc<Shared>,
 }
 
-struct Reading<'a>(&'a Dnode);
+struct Reading<'a>(&'a Arc<Dnode>);
 
 struct Writing<'a> {
     dnode: &'a Arc<Dnode>,

@@ -23,6 +23,15 @@ pub trait BlockDevice: Send + Sync {
     fn read(&self, offset: u64, buf: &mut [u8], birth: u64) -> Result<usize>;
     /// How many ways there are to read `length` bytes at `offset`.
     fn copies(&self, offset: u64, length: usize) -> usize;
+    /// Should there be what was written in the group `birth`, in this way? Not on a device that is not there, or has missed it.
+    fn has_copy(&self, copy: usize, birth: u64) -> bool {
+        let _ = (copy, birth);
+        true
+    }
+    /// The device of this way, for messages.
+    fn copy_name(&self, copy: usize) -> String {
+        format!("copy {copy}")
+    }
     /// Fills `buf` from `offset` in the given way.
     fn read_copy(&self, copy: usize, offset: u64, buf: &mut [u8]) -> Result<()>;
     /// Writes all of the buffers, one behind the other, to every side.
@@ -66,6 +75,10 @@ pub trait BlockDevices: Send + Sync {
     fn device(&self, vdev: u32) -> Option<Arc<dyn BlockDevice>>;
     /// Makes durable what was written before.
     fn flush(&self) -> Result<()>;
+    /// Is every device there, and has it all that was written? What cannot be read then is lost.
+    fn is_whole(&self) -> bool {
+        true
+    }
     /// Writes take so long that it is worth while to have several under way.
     fn is_slow(&self) -> bool {
         false
@@ -112,6 +125,14 @@ impl BlockDevice for TopVdev {
 
     fn copies(&self, _offset: u64, _length: usize) -> usize {
         self.copies()
+    }
+
+    fn has_copy(&self, copy: usize, birth: u64) -> bool {
+        self.leaves().get(copy).is_some_and(|leaf| leaf.is_open() && !leaf.has_missed(birth))
+    }
+
+    fn copy_name(&self, copy: usize) -> String {
+        self.leaves().get(copy).map_or_else(|| format!("side {copy}"), |leaf| leaf.name().to_owned())
     }
 
     fn read_copy(&self, copy: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -241,6 +262,10 @@ impl BlockDevices for SharedVdevs {
                 done => return done,
             }
         }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.0.leaves().iter().all(|leaf| leaf.is_open() && !leaf.is_behind())
     }
 
     fn is_slow(&self) -> bool {

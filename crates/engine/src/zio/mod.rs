@@ -50,7 +50,7 @@ pub use executor::Executor;
 pub use free::BlockTables;
 pub use log_room::LogRoom;
 pub use lost::LostBlocks;
-pub use read::WhileThere;
+pub use read::{WhileThere, WrongCopy};
 
 /// Which block of which object this is: for error messages and for the verifier of some checksums.
 #[doc(alias = "zbookmark_phys")]

@@ -2,7 +2,8 @@
 //!
 //! # Path
 //! Called by `arc`. A hole reads as zeros, an embedded pointer is unpacked; else each copy is tried until one has the right
-//! checksum, and the wrong ones are written over with it.
+//! checksum. While none is wrong nothing else is read. Once one is, all others of the block are looked at too: what damages one place seldom
+//! damages it alone. The wrong ones are counted and written over with what is right.
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use ondisk::blkptr::{BlkPtr, BlockPointer, DataPointer, EmbeddedPointer, Protect
 use ondisk::byteswap;
 use ondisk::dva::Dva;
 use ondisk::object_type::ObjectType;
+use parking_lot::Mutex;
 use transform::compress;
 
 use super::Bookmark;
@@ -30,10 +32,21 @@ pub(super) enum Intent<'a> {
     Needed,
     /// As far as the block is still there when it is known. The place of one that is freed meanwhile is somebody else's some groups later.
     NeededWhile(WhileThere<'a>),
-    /// Nothing: who asks does not know whether the block is still there. To whoever needs it they are left, by an error.
-    Ahead,
+    /// The same for whoever reads ahead. If the block is not there any more, what was read is an error: nobody may keep it.
+    Ahead(WhileThere<'a>),
+    /// They are noted here, nothing else; all copies are looked at, whether one is wrong or not.
+    Inspect(&'a Mutex<Vec<WrongCopy>>),
     /// If no copy is right, the block was never written; if only some are, its writing was cut off. Nobody is to blame for either.
     PerhapsUnwritten,
+}
+
+/// A copy of a block that is not what it should be, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrongCopy {
+    /// The device and the address.
+    pub place: String,
+    /// What is wrong with it.
+    pub reason: &'static str,
 }
 
 /// Where wrong bytes were read.
@@ -43,6 +56,75 @@ struct Damage {
     dva: Dva,
     /// It could be read, and its checksum was wrong.
     was_read: bool,
+    /// The device has not just missed the block.
+    is_blamed: bool,
+}
+
+/// What is known of the copies of a block that is being read.
+struct Copies<'a> {
+    data: &'a DataPointer,
+    verify: &'a dyn Fn(&[u8]) -> Result<bool>,
+    /// Those that are wrong.
+    damages: Vec<Damage>,
+}
+
+impl Copies<'_> {
+    fn is_wrong(&self, dva: Dva, copy: usize) -> bool {
+        self.damages.iter().any(|damage| damage.dva == dva && damage.copy == copy)
+    }
+
+    fn note(&mut self, device: &Arc<dyn BlockDevice>, dva: Dva, copy: usize, was_read: bool) {
+        let is_blamed = was_read && device.has_copy(copy, self.data.physical_birth);
+        self.damages.push(Damage { device: Arc::clone(device), copy, dva, was_read, is_blamed });
+    }
+
+    /// Reads at one address until there are the right bytes; `Ok` says in which way that was, if in any.
+    fn find_right(&mut self, device: &Arc<dyn BlockDevice>, dva: Dva, bytes: &mut [u8]) -> Result<Option<usize>> {
+        let mut any_read = false;
+        if let Ok(copy) = device.read(dva.offset, bytes, self.data.physical_birth) {
+            if (self.verify)(bytes)? {
+                return Ok(Some(copy));
+            }
+            any_read = true;
+            self.note(device, dva, copy, true);
+        }
+        let mut failure = None;
+        for copy in 0..device.copies(dva.offset, bytes.len()) {
+            if self.is_wrong(dva, copy) {
+                continue;
+            }
+            let read = device.read_copy(copy, dva.offset, bytes);
+            let was_read = read.is_ok();
+            match read {
+                Ok(()) if (self.verify)(bytes)? => return Ok(Some(copy)),
+                Ok(()) => any_read = true,
+                Err(error) => failure = Some(error),
+            }
+            self.note(device, dva, copy, was_read);
+        }
+        match failure {
+            Some(error) if !any_read => Err(error),
+            _ => Ok(None),
+        }
+    }
+
+    /// Looks at all copies that were not looked at, but for the `right` one.
+    fn look_at_others(&mut self, io: &BlockIo, right: (Dva, usize), length: usize) {
+        let mut bytes = vec![0; length];
+        for dva in self.data.dvas() {
+            let Ok(device) = io.device(*dva) else { continue };
+            for copy in 0..device.copies(dva.offset, length) {
+                // What a device has missed is written when it catches up.
+                if (*dva, copy) == right || self.is_wrong(*dva, copy) || !device.has_copy(copy, self.data.physical_birth) {
+                    continue;
+                }
+                let read = device.read_copy(copy, dva.offset, &mut bytes);
+                if read.is_err() || !(self.verify)(&bytes).unwrap_or(true) {
+                    self.note(&device, *dva, copy, read.is_ok());
+                }
+            }
+        }
+    }
 }
 
 impl BlockIo {
@@ -63,12 +145,26 @@ impl BlockIo {
         self.read_with(bp, at, Intent::NeededWhile(while_there))
     }
 
-    /// As [`BlockIo::read`], of a block that may be gone by now and that nobody needs yet: damage is neither counted nor repaired.
+    /// As [`BlockIo::read_while`], of a block that nobody needs yet.
     ///
     /// # Errors
-    /// As [`BlockIo::read`], also if some copy is wrong.
-    pub fn read_ahead(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Arc<Vec<u8>>> {
-        self.read_with(bp, at, Intent::Ahead)
+    /// As [`BlockIo::read`], also if some copy is wrong and the block is not there any more.
+    pub fn read_ahead(&self, bp: &BlkPtr, at: &Bookmark, while_there: WhileThere<'_>) -> Result<Arc<Vec<u8>>> {
+        self.read_with(bp, at, Intent::Ahead(while_there))
+    }
+
+    /// As [`BlockIo::read`], and says which copies are wrong, of all that there should be. Nothing is counted or repaired. Of what is encrypted
+    /// the contents are left out.
+    ///
+    /// # Errors
+    /// As [`BlockIo::read`].
+    pub fn inspect(&self, bp: &BlkPtr, at: &Bookmark) -> Result<(Arc<Vec<u8>>, Vec<WrongCopy>)> {
+        let wrong = Mutex::default();
+        let contents = match bp.decode().within(|| format!("pointer to block {at}"))? {
+            BlockPointer::Data(data) if Self::is_locked(&data) => self.read_data(&data, at, Intent::Inspect(&wrong)).map(|_| Arc::default())?,
+            _ => self.read_with(bp, at, Intent::Inspect(&wrong))?,
+        };
+        Ok((contents, wrong.into_inner()))
     }
 
     fn read_with(&self, bp: &BlkPtr, at: &Bookmark, intent: Intent<'_>) -> Result<Arc<Vec<u8>>> {
@@ -77,10 +173,7 @@ impl BlockIo {
             BlockPointer::Redacted(_) => bail!(Io, "block {at} was redacted when the dataset was sent"),
             BlockPointer::Embedded(embedded) => Self::unpack(&embedded, at).map(Arc::new),
             BlockPointer::Data(data) => {
-                // Of dnodes only the bonus buffers are encrypted: the rest must be found without the key, to free it for one.
-                if let Protection::Encrypted { .. } = data.protection
-                    && data.object_type != ObjectType::DNODE
-                {
+                if Self::is_locked(&data) {
                     bail!(KeyNotLoaded, "block {at} is encrypted");
                 }
                 let physical = self.read_data(&data, at, intent)?;
@@ -111,6 +204,11 @@ impl BlockIo {
             }
             _ => self.read_physical(bp, at),
         }
+    }
+
+    /// Of dnodes only the bonus buffers are encrypted: the rest must be found without the key, to free it for one.
+    fn is_locked(data: &DataPointer) -> bool {
+        matches!(data.protection, Protection::Encrypted { .. }) && data.object_type != ObjectType::DNODE
     }
 
     fn read_data(&self, data: &DataPointer, at: &Bookmark, intent: Intent<'_>) -> Result<Vec<u8>> {
@@ -170,29 +268,18 @@ impl BlockIo {
         intent: Intent<'_>,
     ) -> Result<Vec<u8>> {
         let mut bytes = vec![0; size];
-        let mut damages = Vec::new();
+        let mut copies = Copies { data, verify, damages: Vec::new() };
         let mut worst: Option<Error> = None;
         for dva in data.dvas() {
-            let tried = self.device(*dva).and_then(|device| {
-                let wrong = match device.read(dva.offset, &mut bytes, data.physical_birth) {
-                    Ok(_) if verify(&bytes)? => return Ok(true),
-                    Ok(copy) => Some(copy),
-                    Err(_) => None,
-                };
-                self.try_copies(&device, *dva, wrong, &mut bytes, verify, &mut damages)
-            });
-            match tried {
-                Ok(true) => {
-                    match intent {
-                        Intent::Ahead if !damages.is_empty() => bail!(Checksum, "block {at}: a copy of it is wrong"),
-                        _ if damages.is_empty() => {}
-                        Intent::NeededWhile(while_there) => while_there(&mut || self.mend(&damages, &bytes, at)),
-                        Intent::PerhapsUnwritten => self.heal(&damages, &bytes, at),
-                        _ => self.mend(&damages, &bytes, at),
+            match self.device(*dva).and_then(|device| copies.find_right(&device, *dva, &mut bytes)) {
+                Ok(Some(copy)) => {
+                    if matches!(intent, Intent::Inspect(_)) || !copies.damages.is_empty() {
+                        copies.look_at_others(self, (*dva, copy), size);
+                        self.see_to(&copies.damages, &bytes, at, intent)?;
                     }
                     return Ok(bytes);
                 }
-                Ok(false) => {
+                Ok(None) => {
                     worst = Some(crate::error!(Checksum, "block {at}: no copy at {dva} has the right checksum"));
                 }
                 // A wrong checksum says more than a missing disk.
@@ -203,45 +290,40 @@ impl BlockIo {
             }
         }
         let mut lost = || {
-            self.blame(&damages);
+            self.blame(&copies.damages);
             self.counters.lost_blocks.add(1);
             self.lost.note(at, data.physical_birth);
         };
         match intent {
             Intent::Needed => lost(),
-            Intent::NeededWhile(while_there) => while_there(&mut lost),
-            Intent::Ahead | Intent::PerhapsUnwritten => {}
+            Intent::NeededWhile(while_there) | Intent::Ahead(while_there) => while_there(&mut lost),
+            Intent::Inspect(_) | Intent::PerhapsUnwritten => {}
         }
         Err(worst.unwrap_or_else(|| crate::error!(Corrupt, "block {at}: a pointer without addresses")))
     }
 
-    /// Reads in every way that there is until one gives the right bytes, and notes the ways that gave wrong ones, of
-    /// which `wrong` is known already.
-    fn try_copies(
-        &self,
-        device: &Arc<dyn BlockDevice>,
-        dva: Dva,
-        wrong: Option<usize>,
-        bytes: &mut [u8],
-        verify: &dyn Fn(&[u8]) -> Result<bool>,
-        damages: &mut Vec<Damage>,
-    ) -> Result<bool> {
-        let mut failure = None;
-        let mut any_read = false;
-        for copy in 0..device.copies(dva.offset, bytes.len()) {
-            let read = if wrong == Some(copy) { Ok(()) } else { device.read_copy(copy, dva.offset, bytes) };
-            let was_read = read.is_ok();
-            match read {
-                Ok(()) if wrong != Some(copy) && verify(bytes)? => return Ok(true),
-                Ok(()) => any_read = true,
-                Err(error) => failure = Some(error),
+    /// Some copies are wrong, and these are the right bytes.
+    fn see_to(&self, damages: &[Damage], bytes: &[u8], at: &Bookmark, intent: Intent<'_>) -> Result<()> {
+        match intent {
+            Intent::Needed => self.mend(damages, bytes, at),
+            Intent::NeededWhile(while_there) => while_there(&mut || self.mend(damages, bytes, at)),
+            Intent::Ahead(while_there) => {
+                let mut is_there = false;
+                while_there(&mut || {
+                    is_there = true;
+                    self.mend(damages, bytes, at);
+                });
+                if !is_there {
+                    bail!(Checksum, "block {at}: a copy of it is wrong, and it may have been freed");
+                }
             }
-            damages.push(Damage { device: Arc::clone(device), copy, dva, was_read });
+            Intent::PerhapsUnwritten => self.heal(damages, bytes, at),
+            Intent::Inspect(found) => found.lock().extend(damages.iter().map(|damage| WrongCopy {
+                place: format!("{}, address {}", damage.device.copy_name(damage.copy), damage.dva),
+                reason: if damage.was_read { "wrong checksum" } else { "cannot be read" },
+            })),
         }
-        match failure {
-            Some(error) if !any_read => Err(error),
-            _ => Ok(false),
-        }
+        Ok(())
     }
 
     fn mend(&self, damages: &[Damage], bytes: &[u8], at: &Bookmark) {
@@ -251,7 +333,7 @@ impl BlockIo {
 
     /// Counts copies that could be read and were wrong.
     fn blame(&self, damages: &[Damage]) {
-        for damage in damages.iter().filter(|damage| damage.was_read) {
+        for damage in damages.iter().filter(|damage| damage.is_blamed) {
             damage.device.note_checksum_error(damage.copy);
             self.counters.checksum_errors.add(1);
             tracing::warn!(dva = %damage.dva, copy = damage.copy, "wrong checksum");

@@ -66,8 +66,11 @@ impl Host for SimHost {
     }
 }
 
-/// The devices of a pool.
-pub struct MemoryDisks(Vec<Arc<MemDisk>>);
+/// The devices of a pool, in the order of its top-level vdevs, each of which has as many `sides`.
+pub struct MemoryDisks {
+    disks: Vec<Arc<MemDisk>>,
+    sides: usize,
+}
 
 impl MemoryDisks {
     /// Makes a pool `tank` and exports it.
@@ -87,7 +90,20 @@ impl MemoryDisks {
         let options = CreateOptions { properties: properties(words), command: "zpool create tank".into(), ..CreateOptions::default() };
         let pool = Pool::create_on("tank", tops, options, SimHost::new(1)).unwrap_or_else(|error| panic!("create: {error}"));
         pool.export().unwrap_or_else(|error| panic!("export: {error}"));
-        MemoryDisks(disks)
+        MemoryDisks { disks, sides: layout.sides }
+    }
+
+    /// A pool on single devices that are there as images.
+    pub fn of_images(images: &[std::path::PathBuf]) -> MemoryDisks {
+        let load = |path: &std::path::PathBuf| {
+            let bytes = std::fs::read(path).expect("an image");
+            let disk = MemDisk::new(path.display().to_string(), bytes.len() as u64);
+            for (number, chunk) in bytes.chunks(1 << 16).enumerate().filter(|(_, chunk)| chunk.iter().any(|byte| *byte != 0)) {
+                disk.write_at(chunk, (number as u64) << 16).expect("memory");
+            }
+            Arc::new(disk)
+        };
+        MemoryDisks { disks: images.iter().map(load).collect(), sides: 1 }
     }
 
     /// Imports the pool.
@@ -95,7 +111,7 @@ impl MemoryDisks {
     /// # Errors
     /// Those of the import; that nothing was found, too.
     pub fn import(&self, read_only: bool) -> Result<Arc<Pool>, Error> {
-        let candidates = discover(self.0.iter().map(|disk| disk.clone() as DiskRef).collect());
+        let candidates = discover(self.disks.iter().map(|disk| disk.clone() as DiskRef).collect());
         let Some(candidate) = candidates.into_iter().next() else { engine::bail!(NoDevice, "no pool in memory") };
         let options = ImportOptions { read_only, force: true, ..ImportOptions::default() };
         Pool::import_on(candidate, options, SimHost::new(2)).map(|(pool, _)| pool)
@@ -103,13 +119,18 @@ impl MemoryDisks {
 
     /// A disk.
     pub fn disk(&self, number: usize) -> &MemDisk {
-        &self.0[number]
+        &self.disks[number]
+    }
+
+    /// The disks of a top-level vdev.
+    pub fn sides_of(&self, top: usize) -> &[Arc<MemDisk>] {
+        &self.disks[top * self.sides..][..self.sides]
     }
 
     /// The contents as they are, without faults.
     #[must_use]
     pub fn snapshot(&self) -> MemoryDisks {
-        MemoryDisks(self.0.iter().map(|disk| Arc::new(disk.snapshot())).collect())
+        MemoryDisks { disks: self.disks.iter().map(|disk| Arc::new(disk.snapshot())).collect(), sides: self.sides }
     }
 
     /// Writes them as images, for the real `zdb`.
@@ -117,7 +138,7 @@ impl MemoryDisks {
         use std::os::unix::fs::FileExt;
         let mut paths = Vec::new();
         let mut buffer = vec![0; 1 << 16];
-        for (number, disk) in self.0.iter().enumerate() {
+        for (number, disk) in self.disks.iter().enumerate() {
             let path = directory.join(format!("d{number}.img"));
             let file = std::fs::File::create(&path).expect("an image");
             file.set_len(disk.size_bytes()).expect("an image");

@@ -11,6 +11,7 @@
 //! `Rig::create` → `Rig::actor` → operations → `Rig::judge` → ...
 
 mod actor;
+mod damage;
 mod memory;
 mod model;
 mod random;

@@ -43,6 +43,15 @@ pub enum Finding {
         /// Why.
         reason: String,
     },
+    /// A block can be read, but one of its copies is wrong.
+    WrongCopy {
+        /// Which block.
+        block: String,
+        /// The device, and where on its vdev.
+        place: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// A number that is kept does not fit what is there.
     Accounting {
         /// Whose.
@@ -65,6 +74,7 @@ impl fmt::Display for Finding {
                 write!(f, "in use but marked free: vdev {vdev}, offset {offset:#x}, size {length}")
             }
             Finding::Unreadable { block, reason } => write!(f, "{block}: {reason}"),
+            Finding::WrongCopy { block, place, reason } => write!(f, "{block}: one copy is wrong: {place}: {reason}"),
             Finding::Accounting { what, recorded, found } => write!(f, "{what}: recorded {recorded}, found {found}"),
         }
     }

@@ -13,7 +13,7 @@ use zerocopy::FromBytes;
 
 use super::{CheckReport, Claims, Finding};
 use crate::zil;
-use crate::zio::{BlockIo, Bookmark};
+use crate::zio::{BlockIo, Bookmark, WrongCopy};
 
 /// How thorough the checker is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -81,7 +81,8 @@ impl<'a> Walker<'a> {
         if root.is_hole() {
             return;
         }
-        let header = self.read(root, &at).and_then(|data| Objset::decode(&data).ok()).map(|objset| objset.zil_header);
+        // What is wrong with it was found when it was walked.
+        let header = self.io.read(root, &at).ok().and_then(|data| Objset::decode(&data).ok()).map(|objset| objset.zil_header);
         let Some((header, _)) = header.as_ref().and_then(|bytes| LogHeader::read_from_prefix(bytes).ok()) else { return };
         let io = self.io.clone();
         let log_at = Bookmark { level: -2, ..at };
@@ -129,15 +130,22 @@ impl<'a> Walker<'a> {
     }
 
     fn read(&mut self, bp: &BlkPtr, at: &Bookmark) -> Option<Arc<Vec<u8>>> {
-        match self.io.read(bp, at) {
-            Ok(data) => {
+        match self.io.inspect(bp, at) {
+            Ok((data, wrong)) => {
                 self.report.verified += 1;
+                self.wrong_copies(at, wrong);
                 Some(data)
             }
             Err(error) => {
                 self.unreadable(at, error);
                 None
             }
+        }
+    }
+
+    fn wrong_copies(&mut self, at: &Bookmark, wrong: Vec<WrongCopy>) {
+        for WrongCopy { place, reason } in wrong {
+            self.report.find(Finding::WrongCopy { block: at.to_string(), place, reason });
         }
     }
 
@@ -162,13 +170,15 @@ impl<'a> Walker<'a> {
         }
         let io = self.io.clone();
         let results = self.io.readers().map(batch, move |(bp, at)| {
-            // Of what is encrypted the checksum is verified.
-            let result = if bp.is_encrypted() { io.read_physical(&bp, &at).map(drop) } else { io.read(&bp, &at).map(drop) };
+            let result = io.inspect(&bp, &at).map(|(_, wrong)| wrong);
             (at, result)
         });
         for (at, result) in results {
             match result {
-                Ok(()) => self.report.verified += 1,
+                Ok(wrong) => {
+                    self.report.verified += 1;
+                    self.wrong_copies(&at, wrong);
+                }
                 Err(error) => self.unreadable(&at, error),
             }
         }
