@@ -196,7 +196,7 @@ impl Rig {
             }
         }
         self.sync_space(txg);
-        dsl.clear_promises(txg);
+        dsl.clear_in_flight(txg);
         self.context.dirty.clear(txg);
         dsl.close_idle_objsets();
     }
@@ -650,9 +650,9 @@ fn properties_are_set_inherited_and_limited() {
     let reserve = |bytes| objset.owner().reserve(txg, bytes).err().map(|error| error.kind());
     assert_eq!(reserve(40 << 20), None, "one transaction may go over");
     assert_eq!(reserve(1 << 20), Some(ErrorKind::Busy), "the next waits until it is known");
-    dsl.clear_promises(txg);
+    dsl.clear_in_flight(txg);
     assert_eq!(reserve(1 << 20), None);
-    dsl.clear_promises(txg);
+    dsl.clear_in_flight(txg);
     drop((objset, a));
     rig.with_syncs(|dsl| dsl.set_properties("pool/a", vec![("compression".into(), PropertyChange::Inherit)])).unwrap();
     assert_eq!(dsl.open_dataset("pool/a").unwrap().property("compression").unwrap().unwrap().1, Source::Default);
