@@ -124,7 +124,9 @@ impl Dsl {
             return Ok(());
         }
         let refused = error!(NoSpace, "out of space");
-        Err(if wanted - limit <= self.being_freed(&root) { Refusal::ForNow(refused) } else { refused.into() })
+        // Who administers a pool that waits for them does not wait for its groups.
+        let comes_free = wanted - limit <= self.being_freed(&root) && self.meta.context.io.devices().suspension().is_none();
+        Err(if comes_free { Refusal::ForNow(refused) } else { refused.into() })
     }
 
     /// Whether `txg` has changes queued.
