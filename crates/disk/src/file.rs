@@ -4,17 +4,22 @@
 //! Both are read and written at explicit offsets, a file through the page cache, a block device past it ([`crate::direct`]); `flush` is
 //! `fdatasync`, which for a block device empties the drive's own cache too. A discard punches a hole, which Linux passes on to
 //! a device as an unmap. Who reads or writes a disk, and does not merely look at it, has it claimed ([`crate::claim`]).
+//!
+//! A file can be emptied while it is written: writes succeed, as they make it longer again, and what was in it is gone. So nothing is called durable
+//! before the file was seen to be as long as it was (an `fstat`: a hundredth of what the durable write takes), and a file that was cut once takes no more.
+//! (Only the last bytes of the last label could make it as long again, and before labels there is a flush.)
 
 use crate::claim::{Claim, in_use};
 use crate::direct::Direct;
 use crate::{Disk, DiskKind, check_range, failed_flush};
-use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, seek};
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstat, seek};
 use rustix::io::{ReadWriteFlags, pwritev2};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Most buffers of one vectored write.
 pub(crate) const VECTORS_MAX: usize = 1024;
@@ -47,6 +52,8 @@ pub struct FileDisk {
     sector: u64,
     physical_sector: u64,
     has_write_cache: bool,
+    /// The file was found to be shorter than it was.
+    is_cut: AtomicBool,
     /// Of a block device, unless it is one that has no such way.
     direct: Option<Direct>,
     _claim: Claim,
@@ -101,7 +108,23 @@ impl FileDisk {
         let has_write_cache = !is_direct || has_write_cache(&file);
         // Half a sector at the end cannot be written.
         let size = direct.as_ref().map_or(size, |direct| size - size % direct.sector());
-        Ok(FileDisk { file, name, kind, size, sector, physical_sector, has_write_cache, direct, _claim: claim })
+        Ok(FileDisk { file, name, kind, size, sector, physical_sector, has_write_cache, is_cut: AtomicBool::new(false), direct, _claim: claim })
+    }
+
+    /// Fails if the file was made shorter since it was opened.
+    fn check_length(&self) -> io::Result<()> {
+        if self.kind == DiskKind::File && !self.is_cut.load(Ordering::Relaxed) {
+            let length = fstat(&self.file)?.st_size.unsigned_abs();
+            self.is_cut.store(length < self.size, Ordering::Relaxed);
+        }
+        self.check_not_cut()
+    }
+
+    fn check_not_cut(&self) -> io::Result<()> {
+        match self.is_cut.load(Ordering::Relaxed) {
+            true => Err(io::Error::other(format!("the file has been made shorter than its {} bytes while it was in use: what was in it is lost", self.size))),
+            false => Ok(()),
+        }
     }
 
     /// Do its requests go past the page cache?
@@ -181,6 +204,7 @@ impl Disk for FileDisk {
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         check_range(offset, buf.len(), self.size)?;
+        self.check_not_cut()?;
         match &self.direct {
             Some(direct) => direct.write(&self.file, &[buf], offset, ReadWriteFlags::empty()),
             None => self.file.write_all_at(buf, offset),
@@ -190,6 +214,7 @@ impl Disk for FileDisk {
     fn write_vectored_at(&self, bufs: &[&[u8]], mut offset: u64) -> io::Result<()> {
         let total = bufs.iter().map(|b| b.len()).sum();
         check_range(offset, total, self.size)?;
+        self.check_not_cut()?;
         if let Some(direct) = &self.direct {
             return direct.write(&self.file, bufs, offset, ReadWriteFlags::empty());
         }
@@ -220,6 +245,7 @@ impl Disk for FileDisk {
     fn write_durable_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
         let total: usize = bufs.iter().map(|b| b.len()).sum();
         check_range(offset, total, self.size)?;
+        self.check_not_cut()?;
         let at_once = match &self.direct {
             Some(direct) => direct.write(&self.file, bufs, offset, ReadWriteFlags::DSYNC).map(|()| true),
             None => {
@@ -227,11 +253,13 @@ impl Disk for FileDisk {
                 pwritev2(&self.file, &slices, offset, ReadWriteFlags::DSYNC).map(|written| written == total).map_err(io::Error::from)
             }
         };
-        settle(at_once, || self.write_vectored_at(bufs, offset), || self.flush())
+        settle(at_once, || self.write_vectored_at(bufs, offset), || self.flush())?;
+        self.check_length().map_err(failed_flush)
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.file.sync_data()?;
+        self.check_length()
     }
 
     fn has_write_cache(&self) -> bool {
@@ -363,6 +391,38 @@ mod tests {
         assert_eq!(disk.write_vectored_at(&[&[0], &[0]], 8191).unwrap_err().kind(), end);
         assert_eq!(disk.read_at(&mut [0; 2], u64::MAX).unwrap_err().kind(), end);
         assert_eq!(disk.file.metadata().unwrap().len(), 8192);
+    }
+
+    /// A file that was emptied while it was in use took every write, made longer by each, and said that all of it is durable: so did the log of a pool, and
+    /// what had been acknowledged before was lost with the next crash.
+    #[test]
+    fn a_file_that_was_cut_makes_nothing_durable_any_more() {
+        for at_once in [false, true] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("d0");
+            let disk = FileDisk::create(&path, 1 << 20).unwrap();
+            disk.write_durable_at(&[&[1; 4096]], 4096).unwrap();
+            disk.flush().unwrap();
+            OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
+            let error = if at_once {
+                disk.write_durable_at(&[&[2; 4096]], 8192).unwrap_err()
+            } else {
+                disk.write_at(&[2; 4096], 8192).unwrap();
+                disk.flush().unwrap_err()
+            };
+            assert!(error.to_string().contains("shorter than its 1048576 bytes"), "{error}");
+            assert_eq!(crate::is_failed_flush(&error), at_once);
+            // As long as it was again, and still without what was in it.
+            OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+            assert!(disk.write_at(&[3; 512], 0).is_err() && disk.flush().is_err());
+        }
+        // One that grows has lost nothing.
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("d0");
+        let disk = FileDisk::create(&path, 1 << 20).unwrap();
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(2 << 20).unwrap();
+        disk.write_durable_at(&[&[1; 4096]], 4096).unwrap();
+        disk.flush().unwrap();
     }
 
     #[test]

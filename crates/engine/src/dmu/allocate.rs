@@ -179,6 +179,7 @@ impl Objset {
     /// # Errors
     /// `NotFound`: it was freed before.
     pub fn free_held(&self, tx: &Tx, dnode: &Arc<Dnode>) -> Result<()> {
+        tx.note_freeing(dnode.used_bytes().max(disk::DNODE_SLOT_BYTES as u64));
         let mut state = dnode.state.write();
         if std::mem::replace(&mut state.freed, true) {
             return Err(dnode.was_freed());

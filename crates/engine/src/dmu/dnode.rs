@@ -242,6 +242,11 @@ impl Dnode {
         }
     }
 
+    /// What it takes on disk, as of the last sync.
+    pub fn used_bytes(&self) -> u64 {
+        self.disk.read().used_bytes()
+    }
+
     /// The dnode as it is on disk (inspection: zdb and the checker).
     pub fn on_disk(&self) -> disk::Dnode {
         self.disk.read().clone()

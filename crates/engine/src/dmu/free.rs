@@ -51,8 +51,10 @@ impl Dnode {
     fn free_blocks(self: &Arc<Self>, tx: &Tx, range: Range<u64>) {
         let index = slot(tx.txg());
         let mut undirtied = 0;
+        let used = self.used_bytes();
         let mut state = self.state.write();
         let size = state.header.block_bytes;
+        tx.note_freeing(used.min((range.end - range.start).saturating_mul(size)));
         // Asked here, under the lock: a writer of blocks behind the range may have come since its end was the object's.
         if state.header.max_block < range.end {
             state.header.max_block = state.header.max_block.min(range.start.saturating_sub(1));

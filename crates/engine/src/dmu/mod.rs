@@ -65,7 +65,7 @@ pub use objset::{Objset, ObjsetOptions, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_
 pub use objset_sync::AccountingChange;
 pub use settings::{FileOwner, FileOwnerOf, ObjsetSettings, RedundantMetadata};
 pub use together::Together;
-pub use tx::{OpenTx, SpaceOwner, SyncTx, Tx};
+pub use tx::{OpenTx, Refusal, SpaceOwner, SyncTx, Tx, ask_for_room};
 
 /// An object's number in its set.
 pub type ObjectId = u64;

@@ -79,11 +79,11 @@ impl LoadSpaceMap for FreeOnDisk {
 struct FreesAtOnce;
 
 impl SpaceOwner for FreesAtOnce {
-    fn reserve(&self, _: u64, _: u64) -> Result<()> {
+    fn reserve(&self, _: u64, _: u64) -> Result<(), Refusal> {
         Ok(())
     }
 
-    fn reserve_to_free(&self, _: u64) -> Result<()> {
+    fn reserve_to_free(&self, _: u64) -> Result<(), Refusal> {
         Ok(())
     }
 

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::tx::{OpenTx, UNCOUNTED_BYTES};
-use super::{Objset, SpaceOwner};
-use crate::error::{Error, ErrorKind, Result};
+use super::{Objset, Refusal, SpaceOwner};
+use crate::error::{Error, Result};
 use crate::txg::{Txg, TxgHold};
 
 /// What operations of one thread share.
@@ -78,8 +78,8 @@ impl Together {
         let reserved = if bytes == 0 { objset.owner().reserve_to_free(hold.txg()) } else { objset.owner().reserve(hold.txg(), promised) };
         match reserved {
             Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::Busy => return Ok(None),
-            Err(error) => return Err(error),
+            Err(Refusal::ForNow(_)) => return Ok(None),
+            Err(Refusal::Final(error)) => return Err(error),
         }
         let shared = Arc::new(Shared { hold, dirtied: AtomicU64::new(0) });
         CURRENT.set(Some((address(objset), shared.clone())));

@@ -17,11 +17,11 @@ use parking_lot::Mutex;
 use super::together::{self, Shared};
 use super::{DmuContext, Objset};
 use crate::bail;
-use crate::error::{ErrorKind, Result};
-use crate::txg::{Txg, TxgHold};
+use crate::error::{Error, Result};
+use crate::txg::{Txg, TxgGroups, TxgHold};
 
 /// How many groups a transaction waits for space that others were promised, or that is coming free.
-const BUSY_GROUPS_MAX: usize = 8;
+const GROUPS_WAITED_MAX: usize = 8;
 
 /// Membership of a group.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub struct Tx {
     syncing: bool,
     /// What the blocks that it was the first to change, and the indirect blocks above them, may take on disk.
     dirtied: AtomicU64,
+    /// What it frees on disk, about.
+    freeing: AtomicU64,
 }
 
 impl Tx {
@@ -39,12 +41,17 @@ impl Tx {
     }
 
     fn new(txg: Txg, syncing: bool) -> Self {
-        Tx { txg, syncing, dirtied: AtomicU64::new(0) }
+        Tx { txg, syncing, dirtied: AtomicU64::new(0), freeing: AtomicU64::new(0) }
     }
 
     /// It was the first to change something that may take `bytes` on disk.
     pub(super) fn note_dirtied(&self, bytes: u64) {
         self.dirtied.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// It frees, or leaves to be freed soon, what takes `bytes` on disk, about.
+    pub fn note_freeing(&self, bytes: u64) {
+        self.freeing.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// The group.
@@ -58,16 +65,61 @@ impl Tx {
     }
 }
 
+/// Why there is no room.
+#[derive(Debug)]
+pub enum Refusal {
+    /// There will be none.
+    Final(Error),
+    /// Only what is promised or freed and not on disk yet stands in the way: wait for the group, and ask again.
+    ForNow(Error),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Refusal::Final(error)
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Final(error) | Refusal::ForNow(error) => error,
+        }
+    }
+}
+
+/// Asks until the answer is final; in between the open group gets to disk. Hold no group. Who has waited for some takes any answer.
+///
+/// # Errors
+/// Those of `ask`; what stopped the pool.
+pub fn ask_for_room<T>(groups: &TxgGroups, mut ask: impl FnMut() -> Result<T, Refusal>) -> Result<T> {
+    for _ in 0..GROUPS_WAITED_MAX {
+        match ask() {
+            Err(Refusal::ForNow(_)) => groups.wait_synced(groups.open_txg())?,
+            answer => return Ok(answer?),
+        }
+    }
+    Ok(ask()?)
+}
+
 /// Who pays for the blocks of an object set, and decides where freed ones go (upward call: implemented by `dsl`).
 pub trait SpaceOwner: Send + Sync {
     /// May `bytes` more (worst case) be written in `txg`? Called in open context.
     ///
     /// # Errors
-    /// `NoSpace` or `Quota`; `Busy` if only what is promised and not on disk yet stands in the way: wait and try again.
-    fn reserve(&self, txg: Txg, bytes: u64) -> Result<()>;
+    /// `NoSpace` or `Quota`.
+    fn reserve(&self, txg: Txg, bytes: u64) -> Result<(), Refusal>;
     /// As `reserve`, for what frees space in the end: it may go on where nothing else can be written, but not until the pool
     /// has no room left to note in what was freed (a snapshot may keep all of it).
-    fn reserve_to_free(&self, txg: Txg) -> Result<()>;
+    fn reserve_to_free(&self, txg: Txg) -> Result<(), Refusal>;
+    /// Something that takes `bytes` on disk, about, is freed in `txg`, or soon after it. Called in open context.
+    fn will_free(&self, txg: Txg, bytes: u64) {
+        let _ = (txg, bytes);
+    }
+    /// What was told so ([`SpaceOwner::will_free`]) and is not on disk yet.
+    fn coming_free(&self) -> u64 {
+        0
+    }
     /// The transaction is over: it reserved `promised`, and has dirtied what takes `needed` at most.
     fn settle(&self, txg: Txg, promised: u64, needed: u64);
     /// A block was written.
@@ -102,6 +154,10 @@ pub(super) const UNCOUNTED_BYTES: u64 = 16 << 10;
 impl Drop for OpenTx {
     fn drop(&mut self) {
         let dirtied = self.tx.dirtied.load(Ordering::Relaxed);
+        match self.tx.freeing.load(Ordering::Relaxed) {
+            0 => {}
+            bytes => self.owner.will_free(self.tx.txg, bytes),
+        }
         match &self.hold {
             Hold::Own { .. } => self.owner.settle(self.tx.txg, self.promised, dirtied + UNCOUNTED_BYTES),
             // The whole settles.
@@ -144,24 +200,12 @@ impl OpenTx {
         Self::assign_with(objset, 0, &|txg| objset.owner().reserve_to_free(txg))
     }
 
-    fn assign_with(objset: &Objset, promised: u64, reserve: &dyn Fn(Txg) -> Result<()>) -> Result<OpenTx> {
-        let mut waits = 0;
-        loop {
+    fn assign_with(objset: &Objset, promised: u64, reserve: &dyn Fn(Txg) -> Result<(), Refusal>) -> Result<OpenTx> {
+        let hold = ask_for_room(&objset.context().groups, || {
             let hold = join(objset)?;
-            let txg = hold.txg();
-            let error = match reserve(txg) {
-                Ok(()) => return Ok(OpenTx { tx: Tx::new(txg, false), owner: objset.owner().clone(), promised, hold: Hold::Own { _hold: hold } }),
-                Err(error) => error,
-            };
-            drop(hold);
-            match error.kind() {
-                // What is promised turns out smaller, or what was freed is there, when the group is on disk.
-                ErrorKind::Busy if waits < BUSY_GROUPS_MAX => objset.context().groups.wait_synced(txg)?,
-                ErrorKind::Busy => bail!(NoSpace, "{}: out of space: {error}", objset.name()),
-                _ => return Err(error),
-            }
-            waits += 1;
-        }
+            reserve(hold.txg()).map(|()| hold)
+        })?;
+        Ok(OpenTx { tx: Tx::new(hold.txg(), false), owner: objset.owner().clone(), promised, hold: Hold::Own { _hold: hold } })
     }
 
     fn of(objset: &Objset, shared: Arc<Shared>) -> OpenTx {

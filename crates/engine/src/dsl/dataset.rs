@@ -31,6 +31,7 @@ use parking_lot::Mutex;
 
 use super::deadlist::Deadlist;
 use super::dir::Dir;
+use super::in_flight::InFlight;
 use super::meta::Space;
 use super::written_sync::CountingBookmark;
 use super::tree::Dsl;
@@ -48,6 +49,8 @@ pub struct Dataset {
     pub is_snapshot: bool,
     /// guards: the record, and what is derived from it
     pub(super) state: Mutex<DatasetState>,
+    /// What transactions that are not on disk yet free of it, about.
+    pub(super) freeing: InFlight,
 }
 
 pub(super) struct DatasetState {
@@ -127,6 +130,7 @@ impl Dataset {
                 reserved: 0,
                 quota: 0,
             }),
+            freeing: InFlight::default(),
         };
         if !is_snapshot {
             let reserved = dataset.number_property("refreservation")?;

@@ -19,7 +19,7 @@ use super::accounting_sync::count_used_space;
 use super::dataset::{Dataset, DatasetState};
 use super::dir::beyond_reservation;
 use super::meta::{Space, SpaceDelta, change};
-use crate::dmu::{Objset, SpaceOwner, SyncTx};
+use crate::dmu::{Objset, Refusal, SpaceOwner, SyncTx};
 use crate::error::Result;
 use crate::txg::Txg;
 
@@ -157,12 +157,20 @@ impl super::tree::Dsl {
 }
 
 impl SpaceOwner for Dataset {
-    fn reserve(&self, txg: Txg, bytes: u64) -> Result<()> {
+    fn reserve(&self, txg: Txg, bytes: u64) -> Result<(), Refusal> {
         self.promise(txg, bytes)
     }
 
-    fn reserve_to_free(&self, _txg: Txg) -> Result<()> {
+    fn reserve_to_free(&self, _txg: Txg) -> Result<(), Refusal> {
         self.dsl.check_room_to_free()
+    }
+
+    fn will_free(&self, txg: Txg, bytes: u64) {
+        self.note_freeing(txg, bytes);
+    }
+
+    fn coming_free(&self) -> u64 {
+        self.freeing.total()
     }
 
     fn settle(&self, txg: Txg, promised: u64, needed: u64) {

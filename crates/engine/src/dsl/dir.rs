@@ -18,13 +18,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use ondisk::dsl::{DIR_FLAG_USED_BREAKDOWN, DirPhys, USED_KINDS, UsedKind};
 use parking_lot::{Mutex, RwLock};
 
+use super::in_flight::InFlight;
 use super::meta::{Space, SpaceDelta, change};
-use crate::txg::{TXG_SIZE, Txg, slot};
+use crate::txg::Txg;
 
 /// One directory in memory.
 pub struct Dir {
@@ -38,8 +38,10 @@ pub struct Dir {
     link: RwLock<DirLink>,
     /// guards: the record
     pub(super) state: Mutex<DirState>,
-    /// Space promised to transactions that are not on disk yet, by txg.
-    in_flight: [AtomicU64; TXG_SIZE],
+    /// Space promised to transactions that are not on disk yet.
+    promised: InFlight,
+    /// Space that such transactions free, here and below, about.
+    freeing: InFlight,
 }
 
 #[derive(Debug, Clone)]
@@ -69,7 +71,8 @@ impl Dir {
             origin_txg,
             link: RwLock::new(DirLink { parent, name }),
             state: Mutex::new(DirState { phys, dirty: false }),
-            in_flight: Default::default(),
+            promised: InFlight::default(),
+            freeing: InFlight::default(),
         }
     }
 
@@ -119,23 +122,33 @@ impl Dir {
 
     /// Promises `bytes` to a transaction of `txg`.
     pub(super) fn promise(&self, txg: Txg, bytes: u64) {
-        self.in_flight[slot(txg)].fetch_add(bytes, Ordering::Relaxed);
+        self.promised.add(txg, bytes);
     }
 
     /// Takes back a part of what was promised.
     pub(super) fn take_back(&self, txg: Txg, bytes: u64) {
-        let less = |promised: u64| Some(promised.saturating_sub(bytes));
-        let _ = self.in_flight[slot(txg)].fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-    }
-
-    /// Everything promised in `txg` is on disk, or was not needed.
-    pub(super) fn clear_promises(&self, txg: Txg) {
-        self.in_flight[slot(txg)].store(0, Ordering::Relaxed);
+        self.promised.take_back(txg, bytes);
     }
 
     /// What is promised and not on disk yet.
     pub(super) fn promised(&self) -> u64 {
-        self.in_flight.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+        self.promised.total()
+    }
+
+    /// A transaction of `txg` frees `bytes`, about, here or below.
+    pub(super) fn note_freeing(&self, txg: Txg, bytes: u64) {
+        self.freeing.add(txg, bytes);
+    }
+
+    /// What is freed and not on disk yet, about.
+    pub(super) fn freeing(&self) -> u64 {
+        self.freeing.total()
+    }
+
+    /// `txg` is on disk: what it had promised it has taken or did not need, and what it frees is free.
+    pub(super) fn group_done(&self, txg: Txg) {
+        self.promised.clear(txg);
+        self.freeing.clear(txg);
     }
 }
 

@@ -31,6 +31,7 @@ pub mod feature;
 mod facts;
 mod free_sync;
 pub mod history;
+mod in_flight;
 pub mod meta;
 pub mod mos;
 pub mod names;

@@ -7,7 +7,9 @@
 //!
 //! Transactions ask before they write ([`reserve`](crate::dmu::SpaceOwner::reserve)). What they were promised counts against
 //! the limits until their txg is on disk; since a promise is a worst case, a limit that only promises exceed is no
-//! reason to fail: the caller is told to wait ([`ErrorKind::Busy`](crate::error::ErrorKind::Busy)) for the txg, and to try again.
+//! reason to fail: the caller is told to wait ([`Refusal::ForNow`]) for the txg, and to try again. The same goes for space that a
+//! transaction has freed, which counts as used until its txg is on disk: what is noted of it is a guess (a snapshot may keep the blocks), so it
+//! may be waited for, but lets nobody in.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::dataset::Dataset;
 use super::dir::{Dir, beyond_reservation};
 use super::tree::Dsl;
-use crate::bail;
+use crate::dmu::Refusal;
+use crate::error;
 use crate::error::Result;
 use crate::txg::Txg;
 
@@ -27,8 +30,11 @@ const SLOP_MIN: u64 = 128 << 20;
 const SLOP_MAX: u64 = 128 << 30;
 /// How far beyond a limit promises may go: 1/32 of it.
 const OVERCOMMIT_SHIFT: u32 = 5;
-/// And at the pool's own limit into the fourth part of what is kept back: half of it is for what frees.
+/// And at the pool's own limit into the fourth part of what is kept back (half of it is for what frees), so that the last who write do not have to wait for a
+/// group each.
 const SLOP_PARTS_PROMISED: u64 = 4;
+/// But no further than this: what is reserved by others is not to be promised.
+const BEYOND_MAX: u64 = 8 << 20;
 /// A block in the smallest pieces takes twice its size: a header for each two pieces, with one copy more.
 const PIECES_FACTOR: u64 = 2;
 
@@ -132,17 +138,27 @@ impl Dsl {
         from_above
     }
 
-    /// The txg is on disk: its promises are void.
-    pub fn clear_promises(&self, txg: Txg) {
-        for dir in self.live_dirs() {
-            dir.clear_promises(txg);
-        }
+    /// The txg is on disk: its promises are void, and what it freed is free.
+    pub fn clear_in_flight(&self, txg: Txg) {
+        self.live_dirs().iter().for_each(|dir| dir.group_done(txg));
+        self.live_datasets().iter().for_each(|dataset| dataset.freeing.clear(txg));
+    }
+
+    /// Freed, but counted as used until one of the next groups is on disk: by transactions, and what is left of destroyed datasets.
+    pub(super) fn being_freed(&self, root: &Dir) -> u64 {
+        let destroyed = match self.has_background_frees() {
+            Ok(true) => self.special.read().free.as_ref().map_or(0, |dir| dir.phys().used_bytes.get()),
+            _ => 0,
+        };
+        root.freeing().saturating_add(destroyed)
     }
 
     /// Promises `bytes` in `dir` and above. `first` has what the dataset knows: its share of `used` that a refreservation
     /// pays for, and how much of `bytes` it pays for.
-    fn promise(&self, dir: &Arc<Dir>, txg: Txg, bytes: u64, refreserved: u64, paid: u64) -> Result<()> {
+    fn promise(&self, dir: &Arc<Dir>, txg: Txg, bytes: u64, refreserved: u64, paid: u64) -> Result<(), Refusal> {
         let (mut dir, mut bytes, mut refreserved, mut paid) = (dir.clone(), bytes, refreserved, paid);
+        // Promises have taken a part of a reservation, which may pay for this when they are on disk, and were less.
+        let mut reservation_is_promised = refreserved > 0 && dir.promised() > 0;
         let mut below = Vec::new();
         loop {
             let phys = dir.phys();
@@ -153,10 +169,11 @@ impl Dsl {
             let limit = if quota == 0 || phys.head_dataset.get() == 0 { u64::MAX } else { quota };
             let refused = if limit == u64::MAX { Ok(()) } else { check_quota(&dir, used, promised, limit) };
             let refused = if parent.is_none() { refused.and_then(|()| self.check_pool(used, promised, bytes, SpaceCheck::Normal)) } else { refused };
-            if let Err(error) = refused {
+            if let Err(refusal) = refused {
                 below.iter().for_each(|(dir, bytes): &(Arc<Dir>, u64)| dir.take_back(txg, *bytes));
-                return Err(error);
+                return Err(if reservation_is_promised { Refusal::ForNow(refusal.into()) } else { refusal });
             }
+            reservation_is_promised |= phys.reserved.get() > used && promised > 0;
             below.push((dir.clone(), bytes));
             dir.promise(txg, bytes);
             let wanted = bytes.saturating_sub(std::mem::take(&mut paid)) as i64;
@@ -171,24 +188,29 @@ impl Dsl {
     /// Whether the pool has room for `bytes` more. What is promised counts twice: in the worst case all of it is written in
     /// the smallest pieces, each level of which needs headers of its own. Promises may reach a little into what is kept back,
     /// but never so far that the group could not be written.
-    fn check_pool(&self, used: u64, promised: u64, bytes: u64, check: SpaceCheck) -> Result<()> {
-        let coming_free = self.size.deferred.load(Ordering::Relaxed);
-        let limit = self.usable_space(check).saturating_sub(coming_free);
+    fn check_pool(&self, used: u64, promised: u64, bytes: u64, check: SpaceCheck) -> Result<(), Refusal> {
+        let deferred = self.size.deferred.load(Ordering::Relaxed);
+        let usable = self.usable_space(check);
+        let limit = usable.saturating_sub(deferred);
         let capacity = self.size.capacity.load(Ordering::Relaxed);
         let beyond = slop(capacity, self.size.embedded_log.load(Ordering::Relaxed)) / SLOP_PARTS_PROMISED;
+        let beyond = beyond.min(BEYOND_MAX);
         let wanted = used.saturating_add(bytes.saturating_mul(PIECES_FACTOR)).saturating_sub(beyond);
         if used < limit && wanted.saturating_add(promised.saturating_mul(PIECES_FACTOR)) <= limit {
             return Ok(());
         }
-        let name = self.root_dir()?.full_name();
+        let root = self.root_dir()?;
+        let coming_free = deferred.saturating_add(self.being_freed(&root));
+        let name = root.full_name();
         if promised == 0 && used.max(wanted) >= limit.saturating_add(coming_free) {
-            bail!(NoSpace, "{name}: out of space ({used} bytes used of {limit}, {bytes} wanted)");
+            return Err(error!(NoSpace, "{name}: out of space ({used} bytes used of {limit}, {bytes} wanted)").into());
         }
-        bail!(Busy, "{name}: space is promised or coming free ({used} bytes used and {promised} promised of {limit}, {coming_free} coming free)");
+        let why = format_args!("{used} bytes used and {promised} promised of {limit}, {coming_free} coming free");
+        Err(Refusal::ForNow(error!(NoSpace, "{name}: out of space ({why})")))
     }
 
     /// Whether there is room left to note in what is freed.
-    pub(super) fn check_room_to_free(&self) -> Result<()> {
+    pub(super) fn check_room_to_free(&self) -> Result<(), Refusal> {
         let root = self.root_dir()?;
         self.check_pool(root.phys().used_bytes.get(), root.promised(), 0, SpaceCheck::Reserved)
     }
@@ -203,12 +225,14 @@ impl Dsl {
     }
 }
 
-fn check_quota(dir: &Dir, used: u64, promised: u64, limit: u64) -> Result<()> {
-    if used >= limit {
-        bail!(Quota, "{}: quota exceeded ({used} bytes used of {limit})", dir.full_name());
+fn check_quota(dir: &Dir, used: u64, promised: u64, limit: u64) -> Result<(), Refusal> {
+    let freeing = dir.freeing();
+    let over = || error!(Quota, "{}: quota exceeded ({used} bytes used and {promised} promised of {limit}, {freeing} coming free)", dir.full_name());
+    if used.saturating_sub(freeing) >= limit {
+        return Err(over().into());
     }
-    if used.saturating_add(promised) >= limit.saturating_add(limit >> OVERCOMMIT_SHIFT) {
-        bail!(Busy, "{}: too much is promised ({used} bytes used and {promised} promised of {limit})", dir.full_name());
+    if used >= limit || used.saturating_add(promised) >= limit.saturating_add(limit >> OVERCOMMIT_SHIFT) {
+        return Err(Refusal::ForNow(over()));
     }
     Ok(())
 }
@@ -226,7 +250,7 @@ impl Dataset {
     }
 
     /// Promises `bytes` to a transaction of `txg`.
-    pub(super) fn promise(&self, txg: Txg, bytes: u64) -> Result<()> {
+    pub(super) fn promise(&self, txg: Txg, bytes: u64) -> Result<(), Refusal> {
         if bytes == 0 {
             return Ok(());
         }
@@ -243,13 +267,23 @@ impl Dataset {
             }
             let referenced = state.phys.referenced_bytes.get();
             if state.quota != 0 && referenced.saturating_add(promised) >= state.quota {
-                if promised > 0 || referenced < state.quota {
-                    bail!(Busy, "{}: too much is promised", self.dir.full_name());
-                }
-                bail!(Quota, "{}: refquota exceeded", self.dir.full_name());
+                let freeing = self.freeing.total();
+                let over = error!(Quota, "{}: refquota exceeded ({referenced} bytes used of {}, {freeing} coming free)", self.dir.full_name(), state.quota);
+                let is_for_now = promised > 0 || referenced.saturating_sub(freeing) < state.quota;
+                return Err(if is_for_now { Refusal::ForNow(over) } else { over.into() });
             }
         }
         self.dsl.promise(&self.dir, txg, bytes, refreserved, paid)
+    }
+
+    /// A transaction of `txg` frees `bytes` of it, about.
+    pub(super) fn note_freeing(&self, txg: Txg, bytes: u64) {
+        self.freeing.add(txg, bytes);
+        let mut at = Some(self.dir.clone());
+        while let Some(dir) = at {
+            dir.note_freeing(txg, bytes);
+            at = dir.parent();
+        }
     }
 
     /// `bytes` of what was promised to a transaction of `txg` were not needed. Where a reservation pays for a part, the

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use super::space::SpaceCheck;
 use super::tree::Dsl;
-use crate::dmu::SyncTx;
+use crate::dmu::{Refusal, SyncTx, ask_for_room};
 use crate::error::{Error, ErrorKind, Result};
 use crate::txg::{TXG_SIZE, Txg, slot};
 use crate::{bail, error};
@@ -55,16 +55,11 @@ impl Dsl {
         if context.read_only {
             bail!(ReadOnly, "the pool is read-only");
         }
-        loop {
-            {
-                let _names = self.lock_names();
-                check(self)?;
-            }
-            match self.check_space(blocks, space) {
-                Err(error) if error.kind() == ErrorKind::Busy => context.groups.wait_synced(context.groups.open_txg())?,
-                other => break other?,
-            }
-        }
+        ask_for_room(&context.groups, || {
+            let _names = self.lock_names();
+            check(self)?;
+            self.check_space(blocks, space)
+        })?;
         let answer: Arc<Mutex<Option<Result<T>>>> = Arc::default();
         let put = answer.clone();
         let work: Work = Box::new(move |dsl, tx| {
@@ -118,16 +113,20 @@ impl Dsl {
         }
     }
 
-    fn check_space(&self, blocks: u64, check: SpaceCheck) -> Result<()> {
+    fn check_space(&self, blocks: u64, check: SpaceCheck) -> Result<(), Refusal> {
         if check == SpaceCheck::None {
             return Ok(());
         }
-        let used = self.root_dir()?.phys().used_bytes.get();
+        let root = self.root_dir()?;
+        let wanted = root.phys().used_bytes.get().saturating_add(blocks.saturating_mul(BYTES_PER_BLOCK));
         let limit = self.usable_space(check);
-        if used.saturating_add(blocks.saturating_mul(BYTES_PER_BLOCK)) > limit {
-            bail!(NoSpace, "out of space");
+        if wanted <= limit {
+            return Ok(());
         }
-        Ok(())
+        let refused = error!(NoSpace, "out of space");
+        // Who administers a pool that waits for them does not wait for its groups.
+        let comes_free = wanted - limit <= self.being_freed(&root) && self.meta.context.io.devices().suspension().is_none();
+        Err(if comes_free { Refusal::ForNow(refused) } else { refused.into() })
     }
 
     /// Whether `txg` has changes queued.

@@ -19,7 +19,7 @@ use super::feature::Features;
 use super::*;
 use crate::alloc::{Allocator, ClassKind, Group, GroupConfig, LoadSpaceMap, Metaslab, RangeTree};
 use crate::arc::BlockCache;
-use crate::dmu::{DmuContext, DnodeSpec, FileOwner, Objset, ObjsetOptions, ObjsetSettings, OpenTx, SyncTx};
+use crate::dmu::{DmuContext, DnodeSpec, FileOwner, Objset, ObjsetOptions, ObjsetSettings, OpenTx, Refusal, SyncTx};
 use crate::error::{ErrorKind, Result};
 use crate::host::RealHost;
 use crate::pool::check::{CheckOptions, Walker};
@@ -196,7 +196,7 @@ impl Rig {
             }
         }
         self.sync_space(txg);
-        dsl.clear_promises(txg);
+        dsl.clear_in_flight(txg);
         self.context.dirty.clear(txg);
         dsl.close_idle_objsets();
     }
@@ -647,12 +647,13 @@ fn properties_are_set_inherited_and_limited() {
     assert!(a.available() <= 65 << 20);
     set("refquota", PropertyValue::Number(33 << 20)).unwrap();
     let txg = rig.context.groups.open_txg();
-    let reserve = |bytes| objset.owner().reserve(txg, bytes).err().map(|error| error.kind());
-    assert_eq!(reserve(40 << 20), None, "one transaction may go over");
-    assert_eq!(reserve(1 << 20), Some(ErrorKind::Busy), "the next waits until it is known");
-    dsl.clear_promises(txg);
-    assert_eq!(reserve(1 << 20), None);
-    dsl.clear_promises(txg);
+    let reserve = |bytes| objset.owner().reserve(txg, bytes);
+    assert!(reserve(40 << 20).is_ok(), "one transaction may go over");
+    let next = reserve(1 << 20);
+    assert!(matches!(&next, Err(Refusal::ForNow(error)) if error.kind() == ErrorKind::Quota), "the next waits until it is known: {next:?}");
+    dsl.clear_in_flight(txg);
+    assert!(reserve(1 << 20).is_ok());
+    dsl.clear_in_flight(txg);
     drop((objset, a));
     rig.with_syncs(|dsl| dsl.set_properties("pool/a", vec![("compression".into(), PropertyChange::Inherit)])).unwrap();
     assert_eq!(dsl.open_dataset("pool/a").unwrap().property("compression").unwrap().unwrap().1, Source::Default);

@@ -31,7 +31,7 @@ use super::meta::{Meta, SpaceDelta, key};
 use super::names::{DatasetName, NESTING_MAX};
 use super::space::PoolSize;
 use super::synctask::SyncTasks;
-use crate::dmu::{FileOwnerOf, Objset, SpaceOwner, SyncTx};
+use crate::dmu::{FileOwnerOf, Objset, Refusal, SpaceOwner, SyncTx};
 use crate::error::{Result, Within};
 use crate::txg::Txg;
 use crate::{bail, error};
@@ -112,11 +112,11 @@ impl MosSpace {
 }
 
 impl SpaceOwner for MosSpace {
-    fn reserve(&self, _txg: Txg, _bytes: u64) -> Result<()> {
+    fn reserve(&self, _txg: Txg, _bytes: u64) -> Result<(), Refusal> {
         Ok(())
     }
 
-    fn reserve_to_free(&self, _: u64) -> Result<()> {
+    fn reserve_to_free(&self, _: u64) -> Result<(), Refusal> {
         Ok(())
     }
 

@@ -257,7 +257,7 @@ impl Pool {
         if let Some(maps) = &self.space_maps {
             maps.sync_done(txg, self.may_defer())?;
         }
-        self.dsl.clear_promises(txg);
+        self.dsl.clear_in_flight(txg);
         tracing::debug!(txg, dirty = self.context.dirty.total(), cache = ?self.context.cache.stats(), "a group is on disk");
         self.context.dirty.clear(txg);
         self.refresh_space();

@@ -1,14 +1,18 @@
 //! Flushes that fail: the system says so once, to whoever flushes next, and has dropped what it could not write.
 
 use super::label::{LabelSync, sync_labels};
+use super::traffic::RequestKind;
 use super::{NewLeaf, NewTop, TopVdev, VdevTree, key};
 use crate::host::RealHost;
 use disk::{Disk, DiskKind, MemDisk};
+use ondisk::label::{LABEL_BYTES, LABELS, label_offset};
 use ondisk::nvlist::NvList;
 use ondisk::uberblock::Uberblock;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::io;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 const SIZE: u64 = 64 << 20;
 
@@ -16,11 +20,24 @@ const SIZE: u64 = 64 << 20;
 struct Meddling {
     memory: MemDisk,
     meddle: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// What happens at each write and flush, from when it is set on.
+    each: OnceLock<Box<dyn Fn(Request) + Send + Sync>>,
+}
+
+/// What is asked of a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Request {
+    Write(u64),
+    Flush,
 }
 
 impl Meddling {
     fn new(name: &str) -> Arc<Meddling> {
-        Arc::new(Meddling { memory: MemDisk::new(name, SIZE), meddle: Mutex::new(None) })
+        Arc::new(Meddling { memory: MemDisk::new(name, SIZE), meddle: Mutex::new(None), each: OnceLock::new() })
+    }
+
+    fn each(&self, request: Request) {
+        self.each.get().iter().for_each(|each| each(request));
     }
 
     fn meddle(&self) {
@@ -45,9 +62,11 @@ impl Disk for Meddling {
         self.memory.read_at(buf, offset)
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.each(Request::Write(offset));
         self.memory.write_at(buf, offset)
     }
     fn flush(&self) -> io::Result<()> {
+        self.each(Request::Flush);
         self.meddle();
         self.memory.flush()
     }
@@ -152,5 +171,74 @@ fn labels_that_another_flush_may_have_lost_are_not_written() {
         assert!(sync_labels(&sync).is_err(), "flush {nth}");
         assert!(!tree.has_lost_writes(), "labels are written again");
         sync_labels(&sync).unwrap();
+    }
+}
+
+/// Requests of several disks that are to be under way together: the nth of one waits for the nth of each other.
+struct Meeting {
+    begun: Mutex<Vec<Vec<Request>>>,
+    changed: Condvar,
+    alone: AtomicBool,
+}
+
+impl Meeting {
+    fn meet(&self, disk: usize, request: Request) {
+        let mut begun = self.begun.lock();
+        begun[disk].push(request);
+        let number = begun[disk].len();
+        self.changed.notify_all();
+        while begun.iter().any(|requests| requests.len() < number) && !self.alone.load(Ordering::Relaxed) {
+            if self.changed.wait_for(&mut begun, Duration::from_secs(20)).timed_out() {
+                self.alone.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// The labels of devices were written one after the other, and each flush waited for that of the device before: a group of a pool of many disks that turn
+/// took as many turns for each of the three steps as there were disks. All devices are in the same step at the same time, and the steps keep their order.
+#[test]
+#[allow(clippy::disallowed_methods)] // a device that takes long
+fn labels_of_all_devices_are_written_at_the_same_time() {
+    const SLOW: Duration = Duration::from_millis(2);
+    let disks = ["a", "b", "c"].map(Meddling::new);
+    let new = |disk: &Arc<Meddling>| NewLeaf { disk: disk.clone(), path: disk.name().to_owned(), whole_disk: false };
+    let tops = vec![
+        NewTop { leaves: disks[..2].iter().map(new).collect(), ashift: None, is_log: false },
+        NewTop { leaves: vec![new(&disks[2])], ashift: None, is_log: false },
+    ];
+    let tree = VdevTree::create(&RealHost, tops, 4).unwrap();
+    let tops = tree.tops();
+    for top in &tops {
+        top.update_config(|config| config.set(key::METASLAB_ARRAY, 1));
+        for leaf in top.leaves() {
+            leaf.traffic.set_clock(&RealHost::shared());
+            // One that took long is enough to be known as slow.
+            let under_way = leaf.traffic.begin(RequestKind::Write, 1, 1);
+            std::thread::sleep(SLOW);
+            drop(under_way);
+            leaf.traffic.flush(|| std::thread::sleep(SLOW));
+        }
+    }
+    let meeting = Arc::new(Meeting { begun: Mutex::new(vec![Vec::new(); 3]), changed: Condvar::new(), alone: AtomicBool::new(false) });
+    for (number, disk) in disks.iter().enumerate() {
+        let meeting = meeting.clone();
+        let _ = disk.each.set(Box::new(move |request| meeting.meet(number, request)));
+    }
+    let uberblock = Uberblock { txg: 5, ..Uberblock::empty() };
+    let label = |_: &TopVdev, _: &super::Leaf| {
+        let mut list = NvList::new();
+        list.set("txg", 5);
+        list
+    };
+    sync_labels(&LabelSync { uberblock: &uberblock, dirty: &tops, uberblock_tops: &tops, multihost: false, config: &label }).unwrap();
+    assert!(!meeting.alone.load(Ordering::Relaxed), "a device waited for another one: {:?}", meeting.begun.lock());
+    let label_of = |request: &Request| match request {
+        Request::Write(at) => (0..LABELS).find(|label| (label_offset(SIZE, *label)..label_offset(SIZE, *label) + LABEL_BYTES).contains(at)),
+        Request::Flush => None,
+    };
+    for requests in &*meeting.begun.lock() {
+        let steps: Vec<Option<usize>> = requests.iter().map(label_of).collect();
+        assert_eq!(steps, [Some(0), Some(2), None, Some(0), Some(1), Some(2), Some(3), None, Some(1), Some(3), None]);
     }
 }

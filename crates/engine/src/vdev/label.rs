@@ -7,14 +7,17 @@
 //! after it, labels 0 and 2 fit the new one. A label says its txg, so that the one that is newer than the uberblock can
 //! be told.
 //!
+//! Each of these steps is done on all devices at the same time, if they are slow: a pool of twelve disks that turn would wait for a turn of each.
+//!
 //! # On disk
 //! `ondisk::label`, `ondisk::uberblock`.
 
 use super::flush::FlushMark;
 use super::{Leaf, TopVdev};
 use crate::error::{Error, ErrorKind, Result};
+use crate::host::on_each;
 use crate::{bail, error};
-use disk::Disk;
+use disk::{Disk, DiskRef};
 use ondisk::label::{self, LABELS, Ring};
 use ondisk::nvlist::NvList;
 use ondisk::uberblock::Uberblock;
@@ -188,31 +191,63 @@ pub fn sync_labels(sync: &LabelSync<'_>) -> Result<()> {
     sync_config(sync, 1)
 }
 
+/// One device of a vdev, and what its labels are to get.
+struct LabelWrite<'a> {
+    /// Index in the vdevs that are written.
+    top: usize,
+    /// Index in that vdev.
+    number: usize,
+    leaf: &'a Leaf,
+    disk: DiskRef,
+    bytes: Vec<u8>,
+}
+
+/// The vdevs that are there, and how they were before anything was written.
+fn with_marks(tops: &[Arc<TopVdev>]) -> Vec<(&Arc<TopVdev>, FlushMark)> {
+    tops.iter().filter(|top| !top.is_placeholder()).map(|top| (top, top.flush_mark())).collect()
+}
+
+/// What each device that is there is to get, as `bytes` says.
+fn writes_to<'a>(tops: &[(&'a Arc<TopVdev>, FlushMark)], bytes: impl Fn(&TopVdev, &Leaf) -> Result<Vec<u8>>) -> Result<Vec<LabelWrite<'a>>> {
+    let mut writes = Vec::new();
+    for (at, (top, _)) in tops.iter().enumerate() {
+        for (number, leaf) in top.leaves().iter().enumerate() {
+            if let Some(disk) = leaf.disk().filter(|_| leaf.is_open()) {
+                writes.push(LabelWrite { top: at, number, leaf, disk, bytes: bytes(top, leaf)? });
+            }
+        }
+    }
+    Ok(writes)
+}
+
+/// Writes to all devices, to one beside the other if they take long.
+fn write_each<R: Send>(tops: &[(&Arc<TopVdev>, FlushMark)], writes: &[LabelWrite<'_>], write: impl Fn(&LabelWrite<'_>) -> R + Sync) -> Vec<R> {
+    on_each(tops.iter().find_map(|(top, _)| top.beside_writes()), writes, write)
+}
+
 /// Writes the even (0, 2) or odd (1, 3) labels of the vdevs that changed, and flushes them. A vdev of which no device
 /// could be written is an error, unless it is a log.
 fn sync_config(sync: &LabelSync<'_>, parity: usize) -> Result<()> {
-    let mut written = Vec::new();
-    for top in sync.dirty.iter().filter(|top| !top.is_placeholder()) {
-        let mut good = 0;
-        let mut last = error!(NoDevice, "vdev {}: no device can be written", top.id());
-        let mut mark = top.flush_mark();
-        for (number, leaf) in top.leaves().iter().enumerate() {
-            let Some(disk) = leaf.disk().filter(|_| leaf.is_open()) else { continue };
-            let packed = pack(&(sync.config)(top, leaf), leaf.name())?;
-            match write_configs(&*disk, packed, parity) {
-                Ok(()) => good += 1,
-                Err(cause) => {
-                    last = note_failure(leaf, &*disk, &cause);
-                    mark.leave_out(number);
-                }
+    let mut tops = with_marks(sync.dirty);
+    let writes = writes_to(&tops, |top, leaf| pack(&(sync.config)(top, leaf), leaf.name()))?;
+    let results = write_each(&tops, &writes, |write| write_configs(&*write.disk, write.bytes.clone(), parity));
+    let mut good = vec![0; tops.len()];
+    let mut last: Vec<Error> = tops.iter().map(|(top, _)| error!(NoDevice, "vdev {}: no device can be written", top.id())).collect();
+    for (write, result) in writes.iter().zip(results) {
+        match result {
+            Ok(()) => good[write.top] += 1,
+            Err(cause) => {
+                last[write.top] = note_failure(write.leaf, &*write.disk, &cause);
+                tops[write.top].1.leave_out(write.number);
             }
         }
+    }
+    for (((top, _), good), last) in tops.iter().zip(good).zip(last) {
         if good == 0 && !top.is_log() {
             return Err(last);
         }
-        written.push((top, mark));
     }
-    flush(&written)
+    flush(&tops)
 }
 
 /// Writes one configuration to two labels. One that was written is enough: either tells what is needed.
@@ -232,45 +267,56 @@ fn write_configs(disk: &dyn Disk, mut packed: Vec<u8>, parity: usize) -> std::io
 /// Writes the uberblock to all four labels of all devices of some vdevs, and flushes them. One that was written on a
 /// vdev that is in use already is enough, if that is not for the log: a pool is imported without those.
 fn sync_uberblock(sync: &LabelSync<'_>) -> Result<()> {
-    let mut good = 0;
-    let mut written = Vec::new();
-    let mut last = error!(NoDevice, "uberblock: no device can be written");
-    for top in sync.uberblock_tops.iter().filter(|top| !top.is_placeholder()) {
-        let ring = Ring::new(top.ashift());
-        let mut bytes = vec![0; ring.slot_bytes()];
+    let mut tops = with_marks(sync.uberblock_tops);
+    let writes = writes_to(&tops, |top, _| {
+        let mut bytes = vec![0; Ring::new(top.ashift()).slot_bytes()];
         bytes[..Uberblock::BYTES].copy_from_slice(&sync.uberblock.encode());
-        let slot = ring.slot_offset(ring.slot_of(sync.uberblock.txg, sync.multihost));
-        let mut mark = top.flush_mark();
-        let (mut without, mut anywhere) = (Vec::new(), false);
-        for (number, leaf) in top.leaves().iter().enumerate() {
-            let Some(disk) = leaf.disk().filter(|_| leaf.is_open()) else { continue };
-            let mut labels = 0;
-            for index in 0..LABELS {
-                let at = label::label_offset(disk.size_bytes(), index) + slot;
-                seal(&mut bytes, at);
-                match disk.write_at(&bytes, at) {
-                    Ok(()) => labels += 1,
-                    Err(cause) => last = note_failure(leaf, &*disk, &cause),
-                }
-            }
-            anywhere |= labels > 0;
-            if labels == 0 {
-                without.push(number);
-            }
-            if top.metaslab_array() != 0 && !top.is_log() {
-                good += labels;
-            }
+        Ok(bytes)
+    })?;
+    let (txg, multihost) = (sync.uberblock.txg, sync.multihost);
+    let results = write_each(&tops, &writes, |write| {
+        let ring = Ring::new(tops[write.top].0.ashift());
+        write_ring(&*write.disk, &write.bytes, ring.slot_offset(ring.slot_of(txg, multihost)))
+    });
+    let (mut good, mut last) = (0, error!(NoDevice, "uberblock: no device can be written"));
+    let mut without = vec![Vec::new(); tops.len()];
+    let mut anywhere = vec![false; tops.len()];
+    for (write, (labels, failures)) in writes.iter().zip(results) {
+        for cause in failures {
+            last = note_failure(write.leaf, &*write.disk, &cause);
         }
-        // Of a vdev where nobody has it, others do.
-        if anywhere {
-            without.into_iter().for_each(|number| mark.leave_out(number));
+        let (top, _) = &tops[write.top];
+        if top.metaslab_array() != 0 && !top.is_log() {
+            good += labels;
         }
-        written.push((top, mark));
+        match labels {
+            0 => without[write.top].push(write.number),
+            _ => anywhere[write.top] = true,
+        }
+    }
+    // Of a vdev where nobody has it, others do.
+    for (((_, mark), without), _) in tops.iter_mut().zip(without).zip(anywhere).filter(|(_, anywhere)| *anywhere) {
+        without.into_iter().for_each(|number| mark.leave_out(number));
     }
     if good == 0 {
         return Err(last);
     }
-    flush(&written)
+    flush(&tops)
+}
+
+/// Writes an uberblock to its slot in all four labels; returns how many have it, and why others have not.
+fn write_ring(disk: &dyn Disk, bytes: &[u8], slot: u64) -> (usize, Vec<std::io::Error>) {
+    let mut bytes = bytes.to_vec();
+    let (mut labels, mut failures) = (0, Vec::new());
+    for index in 0..LABELS {
+        let at = label::label_offset(disk.size_bytes(), index) + slot;
+        seal(&mut bytes, at);
+        match disk.write_at(&bytes, at) {
+            Ok(()) => labels += 1,
+            Err(cause) => failures.push(cause),
+        }
+    }
+    (labels, failures)
 }
 
 /// Writes a heartbeat of multihost protection: an uberblock in the last slot of the ring of one label, or of all. It is durable when the device was
@@ -295,12 +341,9 @@ fn note_failure(leaf: &Leaf, disk: &dyn Disk, cause: &std::io::Error) -> Error {
     io_error(disk, cause)
 }
 
+/// Makes durable what was written, on one vdev beside the other if that takes long.
 fn flush(written: &[(&Arc<TopVdev>, FlushMark)]) -> Result<()> {
-    for (top, mark) in written {
-        match top.flush_since(mark) {
-            Err(error) if !top.is_log() => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
+    let flushed = on_each(written.iter().find_map(|(top, _)| top.beside_flushes()), written, |(top, mark)| top.flush_since(mark));
+    let failed = |(result, (top, _)): (Result<()>, &(&Arc<TopVdev>, FlushMark))| if top.is_log() { Ok(()) } else { result };
+    flushed.into_iter().zip(written).try_for_each(failed)
 }

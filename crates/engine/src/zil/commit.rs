@@ -110,6 +110,8 @@ impl Zil {
             self.itxs.take(groups.synced_txg(), &mut queue.waiting);
             queue.queued += (queue.waiting.len() - before) as u64;
             queue.bytes += queue.waiting.range(before..).map(bytes_of).sum::<usize>();
+            // On their way: who waits for them is held up by that.
+            queue.waiting.range(before..).for_each(|itx| self.context.dirty.remove(itx.txg, itx.memory()));
             queue.queued
         };
         let mut permit = false;

@@ -5,6 +5,9 @@
 //! names are in order; those of one file's contents wait in the file's list. A write is remembered by where it went, not by its
 //! bytes: those are read when the record is written. So writes that follow each other become one record, and a file that is
 //! written a thousand times costs a few words.
+//!
+//! Records take memory until their group is on disk or a commit has taken them: they count as what is dirty ([`crate::txg::DirtyBytes`]), or a pool that
+//! cannot be written would let its users go on until there is no memory left.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -82,6 +85,12 @@ impl Records {
 }
 
 impl Itx {
+    /// What it takes in memory.
+    pub(super) fn memory(&self) -> u64 {
+        let own = if let Content::Bytes(bytes) = &self.content { bytes.len() } else { 0 };
+        (size_of::<Itx>() + own) as u64
+    }
+
     /// Bytes to be fetched.
     fn write_bytes(&self) -> u64 {
         match self.content {
@@ -92,18 +101,19 @@ impl Itx {
 }
 
 impl Itxs {
-    /// Returns how many bytes the record has that is now the last of its list, if it is one of a write.
-    pub(super) fn add(&self, txg: Txg, object: Option<ObjectId>, content: Content) -> u64 {
+    /// Returns how many bytes the record has that is now the last of its list, if it is one of a write, and how much more memory records take.
+    pub(super) fn add(&self, txg: Txg, object: Option<ObjectId>, content: Content) -> (u64, u64) {
         let mut records = self.groups[slot(txg)].lock();
         let records = records.of(txg);
         let list = match object {
             None => &mut records.common,
             Some(object) => records.by_object.entry(object).or_default(),
         };
-        if object.is_none() || !Records::extend(list, &content) {
+        let is_new = object.is_none() || !Records::extend(list, &content);
+        if is_new {
             list.push(Itx { txg, content });
         }
-        list.last().map_or(0, Itx::write_bytes)
+        list.last().map_or((0, 0), |last| (last.write_bytes(), if is_new { last.memory() } else { 0 }))
     }
 
     /// How many bytes written to `object` (`None`: to all) the groups after `synced` have.
@@ -204,12 +214,14 @@ impl Zil {
     /// Remembers what `tx` did: `bytes` is the record, its header still empty. `object`: it is about the contents or attributes of
     /// this object alone; `None`: about names.
     pub fn log(&self, tx: &Tx, record_type: u64, object: Option<ObjectId>, bytes: Vec<u8>) {
-        self.itxs.add(tx.txg(), object, Content::Bytes(finish(record_type, bytes)));
+        let (_, memory) = self.itxs.add(tx.txg(), object, Content::Bytes(finish(record_type, bytes)));
+        self.context.dirty.add(tx.txg(), memory);
     }
 
     /// Remembers a write to `object`. `list` as the object of [`Zil::log`].
     pub fn log_write(&self, tx: &Tx, list: Option<ObjectId>, object: ObjectId, generation: u64, offset: u64, length: u64) {
-        let bytes = self.itxs.add(tx.txg(), list, Content::Write { object, generation, offset, length });
+        let (bytes, memory) = self.itxs.add(tx.txg(), list, Content::Write { object, generation, offset, length });
+        self.context.dirty.add(tx.txg(), memory);
         if bytes >= self.context.tunables.early_write_bytes {
             // Who writes so much at a stretch may want it to be safe soon, and the disk is idle meanwhile.
             self.context.groups.kick(tx.txg());
@@ -284,10 +296,10 @@ mod tests {
     #[test]
     fn what_a_commit_would_write_is_known_before() {
         let itxs = Itxs::default();
-        assert_eq!(itxs.add(5, Some(7), write(0, 10)), 10);
-        assert_eq!(itxs.add(5, Some(7), write(10, 10)), 20);
-        assert_eq!(itxs.add(6, Some(7), write(50, 5)), 5);
-        assert_eq!(itxs.add(6, Some(8), Content::Write { object: 8, generation: 1, offset: 0, length: 100 }), 100);
+        assert_eq!(itxs.add(5, Some(7), write(0, 10)), (10, size_of::<Itx>() as u64));
+        assert_eq!(itxs.add(5, Some(7), write(10, 10)), (20, 0));
+        assert_eq!(itxs.add(6, Some(7), write(50, 5)).0, 5);
+        assert_eq!(itxs.add(6, Some(8), Content::Write { object: 8, generation: 1, offset: 0, length: 100 }).0, 100);
         assert_eq!((itxs.pending_bytes(Some(7), 4), itxs.pending_bytes(Some(7), 5), itxs.pending_bytes(Some(9), 4)), (25, 5, 0));
         assert_eq!((itxs.pending_bytes(None, 4), itxs.pending_bytes(None, 6)), (125, 0));
         assert_eq!((itxs.pending_spans(Some(8), 4), itxs.pending_spans(Some(8), 6), itxs.pending_spans(None, 4)), (vec![0..100], vec![], vec![]));

@@ -260,8 +260,8 @@ impl<'a> World<'a> {
             let mixed = history.renamed.iter().any(|at| *at > since && *at <= until && possible.clone().any(|(index, _)| index > at));
             let piece = if self.mode.record_bytes < LOG_WRITE_MIN as u64 { 1 } else { LOG_WRITE_MIN };
             let torn = possible.clone().enumerate().any(|(at, (_, new))| possible.clone().take(at).any(|(_, old)| is_torn(old, new, &now, piece)));
-            let blended = self.mode.throughput && is_blend(&possible.clone().map(|(_, version)| version).collect::<Vec<_>>(), &now);
-            let fits = torn || blended || possible.clone().any(|(_, version)| *version == now || (mixed && version.contents.len() == now.contents.len()));
+            let blended = (self.mode.throughput || mixed) && is_blend(&possible.clone().map(|(_, version)| version).collect::<Vec<_>>(), &now);
+            let fits = torn || blended || possible.clone().any(|(_, version)| *version == now);
             if !fits {
                 self.tell();
                 let closest: Vec<_> = possible.map(|(index, v)| (*index, v.contents.len(), v.contents == now.contents, v.mode == now.mode, v.xattr == now.xattr)).collect();
@@ -288,7 +288,8 @@ fn is_torn(old: &Version, new: &Version, now: &Version, piece: usize) -> bool {
 }
 
 /// With `logbias=throughput` a record brings back the whole block that it touched, as it was when the record was written: with writes that
-/// came after it, and whose own records may be lost with the rest of a log that nobody was told of. So each byte is that of some version.
+/// came after it, and whose own records may be lost with the rest of a log that nobody was told of. So each byte is that of some version. The same goes
+/// for a file that was renamed or linked: its earlier writes go to the log with that, and with them bytes that later ones put there.
 fn is_blend(versions: &[&Version], now: &Version) -> bool {
     let lengths = versions.iter().map(|version| version.contents.len());
     let (least, most) = (lengths.clone().min().unwrap_or(0), lengths.max().unwrap_or(0));

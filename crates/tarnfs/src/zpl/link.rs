@@ -4,6 +4,7 @@ use engine::dmu::{OpenTx, Tx};
 use engine::error::{Error, ErrorKind, Result};
 use engine::zap::Integers;
 use engine::{bail, error};
+use ondisk::dnode::DNODE_SLOT_BYTES;
 use ondisk::feature::Feature;
 use ondisk::sa::Attribute;
 use ondisk::zil::RecordType;
@@ -98,6 +99,8 @@ impl FileSystem {
         let now = self.now().to_bytes();
         let flags = self.touched_flags(edit.word(Attribute::Flags)?, false);
         if left == 0 {
+            // Freed when nobody has it open any more, which may be in a group after this one.
+            tx.note_freeing(inode.dnode.used_bytes().max(DNODE_SLOT_BYTES as u64));
             self.queue_for_deletion(tx, inode.object)?;
         }
         self.whole(edit.set(&[(Attribute::Links, &left.to_le_bytes()), (Attribute::ChangeTime, &now), (Attribute::Flags, &flags.to_le_bytes())]))

@@ -163,9 +163,12 @@ impl List {
     }
 }
 
+/// One list of a new file, as it is stored.
+type NewList = (AclKind, Vec<u8>);
+
 /// The lists that a new file begins with.
 #[derive(Default)]
-pub(super) struct NewLists(Vec<(AclKind, Vec<u8>)>);
+pub(super) struct NewLists(Vec<NewList>);
 
 impl FileSystem {
     fn has_posix_lists(&self) -> bool {
@@ -264,13 +267,24 @@ impl FileSystem {
         Ok((mode & !(PERMISSIONS as u32) | begins.bits as u32, lists))
     }
 
-    /// Gives a file that was just made its lists, if they belong among its attributes.
+    /// Which of the lists of a file that was just made go among its attributes: as many as there is room for. The others go into files of their own.
+    fn place_new_lists<'a>(&self, inode: &Inode, lists: &'a NewLists) -> Result<(&'a [NewList], &'a [NewList])> {
+        let lengths = |lists: &'a [NewList]| lists.iter().map(|(kind, bytes)| (kind.name().len(), bytes.len()));
+        let mut listed = lists.0.len();
+        while listed > 0 && !self.would_list(None, lengths(&lists.0[..listed]))? {
+            listed -= 1;
+        }
+        Ok(lists.0.split_at(if self.lists_xattrs(inode) { listed } else { 0 }))
+    }
+
+    /// Gives a file that was just made those of its lists that go among its attributes.
     pub(super) fn put_new_lists(&self, tx: &Tx, inode: &Inode, lists: &NewLists) -> Result<()> {
-        if lists.0.is_empty() || !self.lists_xattrs(inode) {
+        let (listed, _) = self.place_new_lists(inode, lists)?;
+        if listed.is_empty() {
             return Ok(());
         }
         let mut list = NvList::new();
-        for (kind, bytes) in &lists.0 {
+        for (kind, bytes) in listed {
             list.push(NvString::from_bytes(kind.name().to_vec()), Value::ByteArray(bytes.clone()));
         }
         inode.edit(self, tx).set(&[(Attribute::ExtendedAttributeList, &list.encode_xdr())])
@@ -278,19 +292,18 @@ impl FileSystem {
 
     /// What [`FileSystem::put_new_lists`] did is logged among the names: a new file does not come back without them.
     pub(super) fn log_new_lists(&self, tx: &Tx, inode: &Inode, lists: &NewLists) -> Result<()> {
-        if !self.lists_xattrs(inode) {
-            return Ok(());
-        }
-        lists.0.iter().try_for_each(|(kind, bytes)| self.log(tx, Done::SetXattrOfNew { inode, name: kind.name(), value: bytes }))
+        let (listed, _) = self.place_new_lists(inode, lists)?;
+        listed.iter().try_for_each(|(kind, bytes)| self.log(tx, Done::SetXattrOfNew { inode, name: kind.name(), value: bytes }))
     }
 
-    /// As [`FileSystem::put_new_lists`], if they belong in files of their own: these take transactions of their own.
+    /// As [`FileSystem::put_new_lists`], those that go into files of their own: these take transactions of their own.
     pub(super) fn put_new_lists_aside(&self, inode: &Inode, lists: &NewLists) -> Result<()> {
-        if lists.0.is_empty() || self.lists_xattrs(inode) {
+        let (_, aside) = self.place_new_lists(inode, lists)?;
+        if aside.is_empty() {
             return Ok(());
         }
         let _xattrs = inode.xattrs.write();
-        lists.0.iter().try_for_each(|(kind, bytes)| self.put_xattr(inode, kind.name(), bytes, XattrMode::Any))
+        aside.iter().try_for_each(|(kind, bytes)| self.write_xattr_file(inode, kind.name(), bytes))
     }
 }
 

@@ -10,10 +10,10 @@
 //! The entry `userquota@` (and so on) of the master node names a ZAP from the id in hexadecimal to the limit. An id that is
 //! not in it has the default of the dataset, another entry of the master node; 0 and no entry mean no limit.
 
-use engine::bail;
-use engine::dmu::{Objset, OpenTx, Tx, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER};
+use engine::dmu::{Objset, OpenTx, Refusal, Tx, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER, ask_for_room};
 use engine::error::{ErrorKind, Result};
 use engine::zap::{Zap, ZapSpec};
+use engine::{bail, error};
 use ondisk::object_type::ObjectType;
 use ondisk::objset::{FLAG_PROJECT_QUOTA_COMPLETE, FLAG_USER_ACCOUNTING_COMPLETE, FLAG_USER_OBJECT_ACCOUNTING_COMPLETE};
 use ondisk::sa::Attribute;
@@ -259,14 +259,16 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Whether an owner has reached a limit.
-    fn is_over(&self, quotas: &Quotas, kind: OwnerKind, of: QuotaOf, id: u64) -> Result<bool> {
+    /// How far beyond a limit an owner is, who has reached it.
+    fn beyond(&self, quotas: &Quotas, kind: OwnerKind, of: QuotaOf, id: u64) -> Result<Option<u64>> {
         let limits = &quotas.limits[kind as usize][of as usize];
         if !limits.exist() || !self.counts(kind, of) {
-            return Ok(false);
+            return Ok(None);
         }
-        let limit = limits.of(id)?;
-        Ok(limit != 0 && space_used_by(&self.objset, kind, of, id)? >= limit)
+        match limits.of(id)? {
+            0 => Ok(None),
+            limit => Ok(space_used_by(&self.objset, kind, of, id)?.checked_sub(limit)),
+        }
     }
 
     /// What a project uses and may use, if that is limited.
@@ -278,11 +280,15 @@ impl FileSystem {
         Ok(Some((space_used_by(&self.objset, OwnerKind::Project, of, project)?, quota)))
     }
 
-    fn check_owner(&self, kind: OwnerKind, id: u64, what: &[QuotaOf]) -> Result<()> {
+    /// What was freed is counted when its group is on disk.
+    fn check_owner(&self, kind: OwnerKind, id: u64, what: &[QuotaOf]) -> Result<(), Refusal> {
         let quotas = self.quotas.read();
         for of in what {
-            if self.is_over(&quotas, kind, *of, id)? {
-                bail!(Quota, "{}: {} {id} has reached its quota", self.objset.name(), kind.word());
+            if let Some(beyond) = self.beyond(&quotas, kind, *of, id)? {
+                let over = error!(Quota, "{}: {} {id} has reached its quota", self.objset.name(), kind.word());
+                let freeing = self.objset.owner().coming_free();
+                let may_suffice = freeing > if *of == QuotaOf::Bytes { beyond } else { 0 };
+                return Err(if may_suffice { Refusal::ForNow(over) } else { over.into() });
             }
         }
         Ok(())
@@ -291,15 +297,15 @@ impl FileSystem {
     /// Fails if one of those to whom a file would belong may have no more. To be asked before joining a transaction.
     pub(super) fn check_quota_to_own(&self, user: Option<u64>, group: Option<u64>, project: Option<u64>) -> Result<()> {
         // The commit of a transaction has asked before its first change.
-        if self.gate.is_alone() { Ok(()) } else { self.check_to_own(user, group, project) }
+        if self.gate.is_alone() { Ok(()) } else { ask_for_room(&self.objset.context().groups, || self.check_to_own(user, group, project)) }
     }
 
     /// As [`FileSystem::check_quota_to_own`], for the commit of a transaction.
-    pub(super) fn check_owner_before_commit(&self, uid: u32, gid: u32, project: Option<u64>) -> Result<()> {
+    pub(super) fn check_owner_before_commit(&self, uid: u32, gid: u32, project: Option<u64>) -> Result<(), Refusal> {
         self.check_to_own(Some(uid.into()), Some(gid.into()), project)
     }
 
-    fn check_to_own(&self, user: Option<u64>, group: Option<u64>, project: Option<u64>) -> Result<()> {
+    fn check_to_own(&self, user: Option<u64>, group: Option<u64>, project: Option<u64>) -> Result<(), Refusal> {
         if !self.quotas.read().exist {
             return Ok(());
         }
@@ -314,11 +320,11 @@ impl FileSystem {
 
     /// Fails if one of those to whom the file belongs may write no more. To be asked before joining a transaction.
     pub(super) fn check_quota_to_write(&self, inode: &Inode) -> Result<()> {
-        if self.gate.is_alone() { Ok(()) } else { self.check_quota_before_commit(inode) }
+        if self.gate.is_alone() { Ok(()) } else { ask_for_room(&self.objset.context().groups, || self.check_quota_before_commit(inode)) }
     }
 
     /// As [`FileSystem::check_quota_to_write`], for the commit of a transaction.
-    pub(super) fn check_quota_before_commit(&self, inode: &Inode) -> Result<()> {
+    pub(super) fn check_quota_before_commit(&self, inode: &Inode) -> Result<(), Refusal> {
         if !self.quotas.read().exist {
             return Ok(());
         }

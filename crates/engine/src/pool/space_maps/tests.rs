@@ -18,7 +18,7 @@ use super::open::{LOG_TABLE, MOS_DIRECTORY};
 use super::*;
 use crate::alloc::{Allocator, ClassKind, GroupConfig, RangeTree};
 use crate::arc::BlockCache;
-use crate::dmu::{DmuContext, Dnode, DnodeSpec, Objset, ObjsetOptions, ObjsetSettings, SpaceOwner, SyncTx};
+use crate::dmu::{DmuContext, Dnode, DnodeSpec, Objset, ObjsetOptions, ObjsetSettings, Refusal, SpaceOwner, SyncTx};
 use crate::error::{ErrorKind, Result};
 use crate::host::{HostRef, RealHost};
 use crate::pool::check::{CheckOptions, Walker};
@@ -116,11 +116,11 @@ impl FeatureCounts for Features {
 struct Mos;
 
 impl SpaceOwner for Mos {
-    fn reserve(&self, _txg: Txg, _bytes: u64) -> Result<()> {
+    fn reserve(&self, _txg: Txg, _bytes: u64) -> Result<(), Refusal> {
         Ok(())
     }
 
-    fn reserve_to_free(&self, _: u64) -> Result<()> {
+    fn reserve_to_free(&self, _: u64) -> Result<(), Refusal> {
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use disk::{Disk, MemDisk};
 use engine::alloc::{Allocator, ClassKind, Group, GroupConfig, LoadSpaceMap, Metaslab, RangeTree};
 use engine::arc::BlockCache;
-use engine::dmu::{DmuContext, Objset, ObjsetOptions, ObjsetSettings, SpaceOwner, SyncTx};
+use engine::dmu::{DmuContext, Objset, ObjsetOptions, ObjsetSettings, Refusal, SpaceOwner, SyncTx};
 use engine::error::Result;
 use engine::host::RealHost;
 use engine::pool::check::{CheckOptions, Walker};
@@ -73,11 +73,11 @@ impl LoadSpaceMap for FreeOnDisk {
 struct FreesAtOnce;
 
 impl SpaceOwner for FreesAtOnce {
-    fn reserve(&self, _: u64, _: u64) -> Result<()> {
+    fn reserve(&self, _: u64, _: u64) -> Result<(), Refusal> {
         Ok(())
     }
 
-    fn reserve_to_free(&self, _: u64) -> Result<()> {
+    fn reserve_to_free(&self, _: u64) -> Result<(), Refusal> {
         Ok(())
     }
 

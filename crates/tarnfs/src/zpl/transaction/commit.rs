@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use engine::dmu::Together;
+use engine::dmu::{Refusal, Together};
 use engine::error::{Error, ErrorKind, Result};
 use engine::bail;
 
@@ -37,7 +37,16 @@ impl Transaction {
         let mut waits = 0;
         let txg = loop {
             let alone = fs.gate.close();
-            self.check()?;
+            match self.check() {
+                Err(Refusal::ForNow(_)) if waits < WAITS_MAX => {
+                    drop(alone);
+                    waits += 1;
+                    let groups = &fs.objset.context().groups;
+                    groups.wait_synced(groups.open_txg())?;
+                    continue;
+                }
+                answer => answer?,
+            }
             let salts = self.check_names_fit()?;
             if self.is_empty() {
                 drop(alone);
@@ -98,7 +107,7 @@ impl Transaction {
     }
 
     /// Is everything as it was seen, and may everything be done?
-    fn check(&self) -> Result<()> {
+    fn check(&self) -> Result<(), Refusal> {
         let fs = &self.fs;
         fs.check_writable()?;
         for (id, node) in &self.nodes {
@@ -112,7 +121,7 @@ impl Transaction {
                 fs.check_owner_before_commit(node.stat.uid, node.stat.gid, node.base.is_none().then_some(node.stat.project))?;
             }
         }
-        self.check_seen_unchanged()
+        Ok(self.check_seen_unchanged()?)
     }
 
     /// Is everything as it was seen? The gate is closed.

@@ -1,0 +1,289 @@
+//! Room: what was just freed, and what is reserved.
+//!
+//! What was freed counts as used until the group that freed it is on disk, five seconds later. Who wrote meanwhile was told that the quota is exceeded, or
+//! the pool full, though `rm` had made room: a write under `quota=50M` after 30 MB were removed, `mkdir` after `rm -rf` on a full pool. Who is refused only
+//! for that waits for the group now. Where nothing is being freed nobody waits.
+//!
+//! In these tests no group ends by itself, so that what fails does so however slow the machine is.
+
+use std::sync::Arc;
+
+use engine::error::{Error, ErrorKind, Result};
+use engine::tunables::Tunables;
+use sim::scenario::{Layout, Rig, contents};
+use tarnfs::zpl::{OwnerKind, QuotaOf};
+use tarnfs::{Credentials, FileSystem, Stat, WriteMode};
+
+const PIECE: usize = 1 << 20;
+const POOL_BYTES: u64 = 256 << 20;
+/// Nobody's uid.
+const USER: u32 = 1234;
+
+fn pool() -> Rig {
+    let tunables = Tunables { txg_timeout_ns: 3_600_000_000_000, ..Tunables::default() };
+    Rig::create_with(Layout { bytes: POOL_BYTES, ..Layout::default() }, &[("compression", "off")], tunables)
+}
+
+fn file_system(rig: &Rig, name: &str) -> Arc<FileSystem> {
+    rig.pool().file_system(name).unwrap()
+}
+
+fn user() -> Credentials {
+    Credentials { uid: USER, gid: USER, ..Credentials::default() }
+}
+
+/// Makes a file in the root, and lets go of it.
+fn make(fs: &FileSystem, name: &str, who: &Credentials) -> Result<Stat> {
+    let stat = fs.create(fs.root(), name.as_bytes(), 0o100_666, 0, who)?;
+    fs.forget(stat.inode, 1);
+    Ok(stat)
+}
+
+fn write(fs: &FileSystem, inode: u64, bytes: usize, who: &Credentials) -> Result<()> {
+    for piece in 0..bytes.div_ceil(PIECE) {
+        let part = contents((inode << 16) + piece as u64, PIECE.min(bytes - piece * PIECE), 0);
+        fs.write(inode, WriteMode::At((piece * PIECE) as u64), &part, who)?;
+    }
+    Ok(())
+}
+
+/// Files of ten pieces each, until no more goes in and all of it is on disk.
+fn fill(rig: &Rig, fs: &FileSystem, who: &Credentials) -> Vec<String> {
+    let mut names = Vec::new();
+    loop {
+        let name = format!("f{}", names.len());
+        let result = make(fs, &name, who).and_then(|stat| {
+            names.push(name);
+            write(fs, stat.inode, 10 * PIECE, who)
+        });
+        if let Err(error) = result {
+            assert_full(&error);
+            break;
+        }
+        assert!(names.len() < 100, "nothing limits it");
+    }
+    rig.sync();
+    // What only promises had refused fits now, and at last even a byte does not.
+    let last = fs.lookup(fs.root(), names[names.len() - 1].as_bytes()).unwrap();
+    let mut end = last.size.next_multiple_of(PIECE as u64);
+    loop {
+        match fs.write(last.inode, WriteMode::At(end), &contents(end, PIECE / 8, 0), who) {
+            Ok(_) => end += PIECE as u64 / 8,
+            Err(error) => break assert_full(&error),
+        }
+        rig.sync();
+    }
+    fs.forget(last.inode, 1);
+    names
+}
+
+#[track_caller]
+fn assert_full(error: &Error) {
+    assert!(matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Quota), "{error}");
+}
+
+fn remove(fs: &FileSystem, names: &[String]) {
+    names.iter().for_each(|name| fs.unlink(fs.root(), name.as_bytes()).unwrap());
+}
+
+/// Fills, removes three files in four, and asks that `act` is let in at once.
+fn freed_by_removing<T>(rig: &mut Rig, name: &str, who: &Credentials, what: &str, act: impl FnOnce(&FileSystem) -> Result<T>) {
+    let fs = file_system(rig, name);
+    let names = fill(rig, &fs, who);
+    remove(&fs, &names[..names.len() * 3 / 4]);
+    act(&fs).unwrap_or_else(|error| panic!("{what}: {error}"));
+    fs.release_all();
+    drop(fs);
+    end(rig, what);
+}
+
+fn end(rig: &mut Rig, what: &str) {
+    rig.export();
+    rig.check(what);
+    rig.zdb(what, false);
+}
+
+fn one_byte(fs: &FileSystem, who: &Credentials) -> Result<()> {
+    let stat = make(fs, "new", who)?;
+    write(fs, stat.inode, 1, who)
+}
+
+#[test]
+fn a_quota_takes_what_was_freed() {
+    let root = Credentials::root();
+    for (limit, of, at) in [("quota", "tank/q", "tank/q"), ("refquota", "tank/q", "tank/q"), ("quota", "tank/q", "tank/q/below")] {
+        let mut rig = pool();
+        rig.create_file_system("tank/q", &[]);
+        if at != of {
+            rig.create_file_system(at, &[]);
+        }
+        rig.set(of, &[(limit, "50M")]);
+        freed_by_removing(&mut rig, at, &root, &format!("{limit} of {of}, written in {at}"), |fs| one_byte(fs, &root));
+    }
+}
+
+#[test]
+fn the_quota_of_a_user_takes_what_was_freed() {
+    for (kind, of, limit) in [
+        (OwnerKind::User, QuotaOf::Bytes, 50 << 20),
+        (OwnerKind::Group, QuotaOf::Bytes, 50 << 20),
+        (OwnerKind::User, QuotaOf::Objects, 5),
+    ] {
+        let mut rig = pool();
+        file_system(&rig, "tank").set_quota(kind, of, USER.into(), limit).unwrap();
+        rig.sync();
+        let who = user();
+        let fs = file_system(&rig, "tank");
+        let mut names = Vec::new();
+        loop {
+            let name = format!("f{}", names.len());
+            let Ok(stat) = make(&fs, &name, &who) else { break };
+            names.push(name);
+            let _ = write(&fs, stat.inode, 10 * PIECE, &who);
+            rig.sync();
+            assert!(names.len() < 20, "nothing limits it");
+        }
+        remove(&fs, &names[1..]);
+        one_byte(&fs, &who).unwrap_or_else(|error| panic!("{kind:?} {of:?}: {error}"));
+        fs.release_all();
+        drop(fs);
+        end(&mut rig, "an owner with a limit");
+    }
+}
+
+#[test]
+fn a_full_pool_takes_what_was_freed() {
+    let root = Credentials::root();
+    let new_directory = |fs: &FileSystem| fs.mkdir(fs.root(), b"new", 0o755, &root);
+    freed_by_removing(&mut pool(), "tank", &root, "mkdir in a full pool", new_directory);
+    let mut rig = pool();
+    let pool = rig.pool().clone();
+    freed_by_removing(&mut rig, "tank", &root, "zfs create in a full pool", |_| pool.create_file_system("tank/new", Vec::new()));
+}
+
+#[test]
+fn what_a_destroyed_file_system_had_can_be_used() {
+    let mut rig = pool();
+    rig.create_file_system("tank/a", &[]);
+    let fs = file_system(&rig, "tank/a");
+    fill(&rig, &fs, &Credentials::root());
+    fs.release_all();
+    drop(fs);
+    rig.destroy_file_system("tank/a");
+    let fs = file_system(&rig, "tank");
+    one_byte(&fs, &Credentials::root()).unwrap();
+    fs.release_all();
+    drop(fs);
+    end(&mut rig, "a destroyed file system");
+}
+
+#[test]
+fn what_was_cut_off_or_punched_out_can_be_used() {
+    let root = Credentials::root();
+    for punch in [false, true] {
+        let mut rig = pool();
+        rig.create_file_system("tank/q", &[("quota", "50M")]);
+        let fs = file_system(&rig, "tank/q");
+        let names = fill(&rig, &fs, &root);
+        for name in &names[..3] {
+            let stat = fs.lookup(fs.root(), name.as_bytes()).unwrap();
+            if punch {
+                fs.punch_hole(stat.inode, PIECE as u64, 9 * PIECE as u64, &root).unwrap();
+            } else {
+                fs.truncate(stat.inode, PIECE as u64, &root).unwrap();
+            }
+            fs.forget(stat.inode, 1);
+        }
+        one_byte(&fs, &root).unwrap_or_else(|error| panic!("punched: {punch}: {error}"));
+        fs.release_all();
+        drop(fs);
+        end(&mut rig, "cut files");
+    }
+}
+
+/// Somebody has a removed file open: it takes space as long as that lasts, and the refusal comes, if after a group or two. Nobody waits for what frees
+/// too little, or where nothing is freed at all.
+#[test]
+fn nobody_waits_where_nothing_comes_free() {
+    let root = Credentials::root();
+    let mut rig = pool();
+    rig.create_file_system("tank/q", &[("quota", "50M")]);
+    let fs = file_system(&rig, "tank/q");
+    let names = fill(&rig, &fs, &root);
+    rig.sync();
+    let groups = rig.pool().engine().context.groups.clone();
+    let at = groups.open_txg();
+    let refused = one_byte(&fs, &root).unwrap_err();
+    assert_eq!((refused.kind(), groups.open_txg()), (ErrorKind::Quota, at), "{refused}");
+    let open = fs.lookup(fs.root(), names[0].as_bytes()).unwrap();
+    remove(&fs, &names[..1]);
+    let refused = one_byte(&fs, &root).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Quota, "{refused}");
+    assert!(groups.open_txg() <= at + 3, "it waited for {} groups", groups.open_txg() - at);
+    fs.forget(open.inode, 1);
+    one_byte(&fs, &root).unwrap();
+    fs.release_all();
+    drop(fs);
+    end(&mut rig, "a file that was open");
+}
+
+/// A file in a file system with a refreservation could not be as large as that, though all of it came to less on disk (it was full of zeros): what was promised
+/// and not yet written took the rest of the reservation, and above it there is a quota that had no room. What only promises exceed is waited for.
+#[test]
+fn a_refreservation_can_be_filled() {
+    let root = Credentials::root();
+    let mut rig = pool();
+    rig.create_file_system("tank/q", &[("quota", "25M"), ("compression", "on")]);
+    rig.set("tank/q", &[("refreservation", "15M")]);
+    rig.create_file_system("tank/q/sub", &[]);
+    let available = rig.pool().engine().dsl.open_dataset("tank/q/sub").unwrap().available();
+    assert!((8 << 20..11 << 20).contains(&available), "{available}");
+    rig.set("tank/q/sub", &[("refreservation", &available.to_string())]);
+    let fs = file_system(&rig, "tank/q/sub");
+    let stat = make(&fs, "zeros", &root).unwrap();
+    let zeros = vec![0; 8 << 10];
+    for at in (0..available).step_by(zeros.len()) {
+        let length = zeros.len().min((available - at) as usize);
+        fs.write(stat.inode, WriteMode::At(at), &zeros[..length], &root).unwrap_or_else(|error| panic!("{at} of {available}: {error}"));
+    }
+    fs.release_all();
+    drop(fs);
+    end(&mut rig, "a refreservation");
+}
+
+/// Beside a reservation 20.0M were said to be available, and 26.2 MB could be written, of a larger pool twice as much: promises were let in as far as a fourth of what
+/// the pool keeps back. What was said to be available can be written, and a little more (what is promised is written smaller or larger than was
+/// thought), but no more than some MiB, however large the pool is.
+#[test]
+fn what_is_available_beside_a_reservation_is_what_can_be_written() {
+    const BEYOND: u64 = 6 << 20;
+    let root = Credentials::root();
+    for bytes in [256 << 20, 4 << 30] {
+        let tunables = Tunables { txg_timeout_ns: 3_600_000_000_000, ..Tunables::default() };
+        let mut rig = Rig::create_with(Layout { bytes, ..Layout::default() }, &[("compression", "off")], tunables);
+        rig.create_file_system("tank/reserved", &[]);
+        let available = || rig.pool().engine().dsl.open_dataset("tank").unwrap().available();
+        rig.set("tank/reserved", &[("reservation", &(available() - (20 << 20)).to_string())]);
+        let said = available();
+        assert!((19 << 20..=21 << 20).contains(&said), "{said}");
+        let fs = file_system(&rig, "tank");
+        let stat = make(&fs, "f", &root).unwrap();
+        let mut written = 0;
+        while written < said + 4 * BEYOND {
+            match fs.write(stat.inode, WriteMode::At(written), &contents(written, PIECE / 2, 0), &root) {
+                Ok(_) => written += PIECE as u64 / 2,
+                Err(error) => {
+                    assert_full(&error);
+                    break;
+                }
+            }
+        }
+        assert!(written + (2 << 20) >= said && written <= said + BEYOND, "{written} of {said} that are available were written, in a pool of {bytes}");
+        // What is reserved is there.
+        let reserved = file_system(&rig, "tank/reserved");
+        let stat = make(&reserved, "f", &root).unwrap();
+        write(&reserved, stat.inode, 10 * PIECE, &root).unwrap();
+        [fs, reserved].iter().for_each(|fs| fs.release_all());
+        end(&mut rig, "beside a reservation");
+    }
+}
