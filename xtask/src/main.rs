@@ -8,6 +8,7 @@ mod programs;
 mod words;
 mod xfstests;
 mod ztest;
+mod zts;
 mod fuzz;
 
 use std::path::{Path, PathBuf};
@@ -40,18 +41,21 @@ fn main() -> ExitCode {
         Some((&"oracle", ["ztest", seconds])) => seconds.parse().context("SECONDS").and_then(ztest::run),
         Some((&"oracle", images)) => oracle(images),
         Some((&"fuzz", [name])) => fuzz::run(&root(), name, 60),
-        Some((&"fuzz", [name, seconds])) => seconds.parse().context("SECONDS").and_then(|seconds| fuzz::run(&root(), name, seconds)),
+        Some((&"fuzz", [name, seconds])) => {
+            seconds.parse().context("SECONDS").and_then(|seconds| fuzz::run(&root(), name, seconds))
+        }
         Some((&"golden", [])) => list_golden(),
         Some((&"golden", [name])) => golden(name, None),
         Some((&"explore", words)) => explore::run(words),
         Some((&"fsx", words)) => fsx::run(words),
         Some((&"programs", words)) => programs::run(words),
         Some((&"xfstests", words)) => xfstests::run(words),
+        Some((&"zts", words)) => zts::run(words),
         Some((&"golden", [name, directory])) => golden(name, Some(Path::new(directory))),
         Some((&"pjdfstest", [])) => pjdfstest::run(None),
         Some((&"pjdfstest", ["--on", name])) => pjdfstest::run(Some(name)),
         _ => {
-            print!("{HELP}{}{}{}{}", explore::HELP, fsx::HELP, xfstests::HELP, programs::HELP);
+            print!("{HELP}{}{}{}{}{}", explore::HELP, fsx::HELP, xfstests::HELP, zts::HELP, programs::HELP);
             return ExitCode::from(u8::from(!arguments.is_empty() && arguments != ["help"]));
         }
     };

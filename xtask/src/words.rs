@@ -21,6 +21,13 @@ impl<'a> Words<'a> {
         Ok(Some(self.left.remove(at)))
     }
 
+    /// Is `option` there?
+    pub(crate) fn flag(&mut self, option: &str) -> bool {
+        let before = self.left.len();
+        self.left.retain(|word| *word != option);
+        self.left.len() < before
+    }
+
     /// As a number.
     pub(crate) fn number<T: FromStr>(&mut self, option: &str) -> Result<Option<T>> {
         let Some(text) = self.value(option)? else { return Ok(None) };

@@ -1,0 +1,254 @@
+//! One run of the suite's runner: started, watched, ended in time, cleared away.
+//!
+//! # Theory
+//! All that the runner starts lives in a process namespace of its own, whose first process dies with the runner; so ending the runner ends all,
+//! and the mounts with it, and it dies with us (`setpriv`). It writes into files: a daemon that a script left holds no pipe that anybody reads.
+//! What the kernel does not let die is not waited for. Loop devices are the machine's, so those over our files are let go of here.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use lab::process;
+
+/// What a script did.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Passed,
+    /// It says that it cannot run here.
+    Declined,
+    /// With its last words.
+    Failed(String),
+}
+
+pub(super) struct Run<'a> {
+    pub(super) scripts: &'a [String],
+    pub(super) tarn: PathBuf,
+    /// For all.
+    pub(super) limit: Duration,
+    /// Seconds for a script.
+    pub(super) each: u64,
+    /// Disks are loop devices rather than files.
+    pub(super) loops: bool,
+    /// Where to work, if it is to stay.
+    pub(super) keep: Option<PathBuf>,
+}
+
+pub(super) enum Ended {
+    Done(BTreeMap<String, Verdict>),
+    Skipped(&'static str),
+}
+
+/// How many loop devices the suite needs.
+const LOOPS: u32 = 4;
+/// Programs that do not end when they are killed are given up after this.
+const GRACE: Duration = Duration::from_secs(20);
+const GLANCE: Duration = Duration::from_millis(200);
+
+fn rootfs() -> PathBuf {
+    std::env::var_os("ORACLE_ROOTFS").map_or_else(|| PathBuf::from("/var/tmp/oracle/rootfs"), PathBuf::from)
+}
+
+fn runner() -> Option<PathBuf> {
+    sim::places::in_shared("oracle/zts/run")
+}
+
+/// Why it cannot run, if it cannot.
+pub(super) fn absent() -> Option<&'static str> {
+    let is_root = rustix::process::geteuid().is_root();
+    for (missing, why) in [
+        (!is_root, "root is needed"),
+        (runner().is_none(), "there is no ../shared/oracle/zts/run"),
+        (
+            !rootfs().join("usr/share/zfs/zfs-tests").is_dir(),
+            "there is no root file system with it: ../shared/oracle/vm/build -u makes one",
+        ),
+        (process::find("python3").is_none(), "there is no python3"),
+        (!Path::new("/dev/fuse").exists(), "there is no /dev/fuse"),
+    ] {
+        if missing {
+            return Some(why);
+        }
+    }
+    None
+}
+
+/// Runs the scripts.
+pub(super) fn run(run: &Run<'_>) -> Result<Ended> {
+    let work = Work::new(run.keep.as_deref())?;
+    let list = work.path.join("list");
+    fs::write(&list, run.scripts.join("\n") + "\n")?;
+    let program = runner().context("there is no runner")?;
+    let binaries = run.tarn.parent().context("the program is in a directory")?.canonicalize()?;
+    let mut command = match process::find("setpriv") {
+        Some(setpriv) => {
+            let mut command = std::process::Command::new(setpriv);
+            command.args(["--pdeathsig", "KILL", "python3"]);
+            command
+        }
+        None => process::command("python3"),
+    };
+    command.arg(program).arg(&work.path).arg(&list).arg("-b").arg(binaries).args(["-t", &run.each.to_string()]);
+    command.arg("-r").arg(rootfs());
+    if run.loops {
+        let first = free_loops().context("no loop devices are free")?;
+        command.args(["-L", &format!("{first}-{}", first + LOOPS - 1)]);
+    }
+    let said = work.path.join("said");
+    let output = File::create(&said)?;
+    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    let child = command.spawn().context("the runner cannot be started")?;
+    let ended = watch(child, run, &work.path)?;
+    if matches!(ended, Ended::Done(_))
+        && let Ok(words) = fs::read_to_string(&said)
+    {
+        print!("{words}");
+    }
+    Ok(ended)
+}
+
+/// Looks at what comes until it ends, or must.
+fn watch(mut child: Child, run: &Run<'_>, work: &Path) -> Result<Ended> {
+    let started = Instant::now();
+    let mut told = HashSet::new();
+    loop {
+        let ended = process::wait(&mut child, GLANCE)?;
+        let verdicts = verdicts(work);
+        for (script, verdict) in &verdicts {
+            if let Verdict::Failed(why) = verdict
+                && told.insert(script.clone())
+            {
+                println!("{script}: {why}");
+            }
+        }
+        let said = fs::read_to_string(work.join("said")).unwrap_or_default();
+        if said.contains("apt-get failed") {
+            end(&mut child)?;
+            return Ok(Ended::Skipped("the programs that it uses cannot be installed: no network?"));
+        }
+        match ended {
+            Some(0) => return Ok(Ended::Done(verdicts)),
+            Some(code) => bail!("the runner ended with {code}: {}", process::in_a_line(&said)),
+            None if started.elapsed() >= run.limit => {
+                end(&mut child)?;
+                println!(
+                    "ended after {} s, its limit: {} of {} scripts were done",
+                    run.limit.as_secs(),
+                    verdicts.len(),
+                    run.scripts.len()
+                );
+                return Ok(Ended::Done(verdicts));
+            }
+            None => {}
+        }
+    }
+}
+
+fn end(child: &mut Child) -> Result<()> {
+    child.kill()?;
+    process::wait(child, GRACE)?;
+    Ok(())
+}
+
+/// What is there of `results.tsv`: result, script, seconds, words.
+fn verdicts(work: &Path) -> BTreeMap<String, Verdict> {
+    let bytes = fs::read(work.join("results.tsv")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    let line = |line: &str| {
+        let mut fields = line.split('\t');
+        let (result, script, seconds) = (fields.next()?, fields.next()?, fields.next()?);
+        let words = fields.next().unwrap_or_default();
+        let verdict = match result {
+            "PASS" => Verdict::Passed,
+            "SKIP" => Verdict::Declined,
+            _ => Verdict::Failed(format!("{result} after {seconds} s: {}", process::in_a_line(words))),
+        };
+        Some((script.to_owned(), verdict))
+    };
+    whole.lines().filter_map(line).collect()
+}
+
+/// The first of some loop devices that nobody uses, beyond those that `losetup -f` takes. Two runs at once begin at different places.
+fn free_loops() -> Option<u32> {
+    let offset = std::process::id() % 40;
+    let free = |number: u32| !Path::new(&format!("/sys/block/loop{number}/loop")).exists();
+    (0..40).map(|step| 40 + (offset + step) % 40 * LOOPS).find(|first| (*first..first + LOOPS).all(free))
+}
+
+/// A directory that is cleared away with all that hangs on it, unless it is to stay.
+struct Work {
+    path: PathBuf,
+    stays: bool,
+}
+
+impl Work {
+    /// Not below `/tmp`, which is another one for the scripts.
+    fn new(keep: Option<&Path>) -> Result<Work> {
+        let path = keep.map_or_else(|| PathBuf::from(format!("/var/tmp/tarn-zts-{}", std::process::id())), Path::to_path_buf);
+        fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
+        Ok(Work { path: path.canonicalize()?, stays: keep.is_some() })
+    }
+
+    fn let_go_of_loops(&self) {
+        for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+            let file = fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
+            if Path::new(file.trim_end()).starts_with(&self.path) {
+                let device = Path::new("/dev").join(entry.file_name());
+                let _ = process::attended(process::command("losetup").arg("-d").arg(device), GRACE);
+            }
+        }
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.let_go_of_loops();
+        if !self.stays
+            && let Err(error) = fs::remove_dir_all(&self.path)
+        {
+            eprintln!("{}: stays: {error}", self.path.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_read_as_far_as_they_are_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = "PASS\tg/a\t0.5\t\nFAIL\tg/b\t1.5\tERROR: no\nSKIP\tg/c\t0\t\nKILLED\tg/d\t60\t\nPASS\tg/e\t";
+        fs::write(directory.path().join("results.tsv"), text).unwrap();
+        let verdicts = verdicts(directory.path());
+        let failed = |words: &str| Verdict::Failed(words.to_owned());
+        let expected = [
+            ("g/a", Verdict::Passed),
+            ("g/b", failed("FAIL after 1.5 s: ERROR: no")),
+            ("g/c", Verdict::Declined),
+            ("g/d", failed("KILLED after 60 s: ")),
+        ];
+        assert_eq!(verdicts, expected.map(|(script, verdict)| (script.to_owned(), verdict)).into());
+    }
+
+    /// Whatever the runner does, it ends within the limit, and what it leaves is cleared away.
+    #[test]
+    fn a_runner_that_does_not_end_is_ended() {
+        let work = Work::new(Some(tempfile::tempdir().unwrap().path())).unwrap();
+        let path = work.path.clone();
+        let scripts = ["g/a".to_owned()];
+        let run =
+            Run { scripts: &scripts, tarn: PathBuf::new(), limit: Duration::from_millis(300), each: 1, loops: false, keep: None };
+        let child = process::command("sleep").arg("600").spawn().unwrap();
+        let id = child.id();
+        let Ended::Done(verdicts) = watch(child, &run, &path).unwrap() else { panic!("not skipped") };
+        assert!(verdicts.is_empty());
+        assert!(!Path::new(&format!("/proc/{id}")).exists(), "it lives on");
+        drop(Work { path: path.clone(), stays: false });
+        assert!(!path.exists());
+    }
+}
