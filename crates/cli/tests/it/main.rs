@@ -4,6 +4,7 @@
 mod files;
 mod admin;
 mod always;
+mod as_openzfs;
 mod devices;
 mod directories;
 mod kill;
