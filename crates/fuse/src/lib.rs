@@ -26,7 +26,10 @@ pub mod mount;
 mod notify;
 pub mod protocol;
 mod session;
+mod standing;
+mod table;
 pub mod uring;
+mod users;
 pub mod witness;
 
 pub use backing::HELD_BYTES;
@@ -42,3 +45,5 @@ pub use mount::{Mount, MountOptions};
 pub use notify::Notifier;
 pub use protocol::{OpenedFlags, ROOT_NODE, WriteFlags};
 pub use session::{Session, SessionOptions, TransportChoice, TransportKind};
+pub use standing::Standing;
+pub use table::Sight;

@@ -3,11 +3,9 @@
 //! The helper opens `/dev/fuse`, mounts it, and passes the descriptor back over a Unix socket whose number it finds in
 //! the environment.
 
-use std::ffi::CString;
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,8 +13,11 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, statx};
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MoveMountFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount};
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair};
+
+use crate::standing::{self, Standing};
+use crate::table;
 
 /// How long a mount that is ended by force may take to write what the kernel has of it.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
@@ -71,14 +72,20 @@ impl Default for MountOptions {
 pub struct Mount {
     pub(crate) device: OwnedFd,
     path: PathBuf,
+    pub(crate) standing: Option<Standing>,
 }
 
 impl Mount {
     /// Mounts on the directory `path`.
     pub fn new(path: &Path, options: &MountOptions) -> io::Result<Mount> {
         let path = path.canonicalize()?;
-        let device = if rustix::process::geteuid().is_root() { mount_as_root(&path, options)? } else { mount_as_user(&path, options)? };
-        Ok(Mount { device, path })
+        let (device, standing) = if rustix::process::geteuid().is_root() {
+            mount_as_root(&path, options)?
+        } else {
+            let device = mount_as_user(&path, options)?;
+            (device, Standing::at(&path).ok())
+        };
+        Ok(Mount { device, path, standing })
     }
 
     /// Where.
@@ -87,36 +94,39 @@ impl Mount {
     }
 }
 
-fn mount_as_root(path: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+fn mount_as_root(path: &Path, options: &MountOptions) -> io::Result<(OwnedFd, Option<Standing>)> {
     let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    mount_device(&device, path, options)?;
-    Ok(device)
+    let standing = mount_device(&device, path, options)?;
+    Ok((device, Some(standing)))
 }
 
-/// Mounts what is served over `device`, which may be mounted already: then the kernel gives it one more place.
-pub(crate) fn mount_device(device: &OwnedFd, path: &Path, options: &MountOptions) -> io::Result<()> {
+/// Mounts what is served over `device`, which may be mounted already: then the kernel gives it one more place. The file system itself can be
+/// written to; where it must not be, the mount says so, which can be changed for each place.
+pub(crate) fn mount_device(device: &OwnedFd, path: &Path, options: &MountOptions) -> io::Result<Standing> {
     let root_mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(path)?) & libc::S_IFMT;
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    let mut data = format!("fd={},rootmode={root_mode:o},user_id={uid},group_id={gid},max_read={}", device.as_raw_fd(), options.max_read);
-    for (wanted, word) in [(options.allow_other, ",allow_other"), (options.default_permissions, ",default_permissions")] {
+    let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    let settings = [
+        ("source", options.source.clone()),
+        ("subtype", options.subtype.clone()),
+        ("fd", device.as_raw_fd().to_string()),
+        ("rootmode", format!("{root_mode:o}")),
+        ("user_id", uid.to_string()),
+        ("group_id", gid.to_string()),
+        ("max_read", options.max_read.to_string()),
+    ];
+    for (key, value) in &settings {
+        fsconfig_set_string(&context, *key, value.as_str())?;
+    }
+    for (wanted, flag) in [(options.allow_other, "allow_other"), (options.default_permissions, "default_permissions")] {
         if wanted {
-            data.push_str(word);
+            fsconfig_set_flag(&context, flag)?;
         }
     }
-    let mut flags = MountFlags::empty();
-    for (wanted, flag) in [
-        (options.read_only, MountFlags::RDONLY),
-        (options.no_suid, MountFlags::NOSUID),
-        (options.no_dev, MountFlags::NODEV),
-        (options.no_exec, MountFlags::NOEXEC),
-        (options.no_atime, MountFlags::NOATIME),
-        (options.no_directory_atime, MountFlags::NODIRATIME),
-    ] {
-        flags.set(flag, wanted);
-    }
-    let data = CString::new(data)?;
-    rustix::mount::mount(options.source.as_str(), path, format!("fuse.{}", options.subtype).as_str(), flags, Some(data.as_c_str()))?;
-    Ok(())
+    fsconfig_create(&context)?;
+    let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, standing::attributes(options))?;
+    move_mount(&mount, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    Standing::of(&mount, path)
 }
 
 /// Backslash before what separates options.
@@ -195,7 +205,7 @@ fn receive_descriptor(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     Ok(received)
 }
 
-/// Ends a mount. `lazy`: take it out of sight now, end it when nobody uses it any more. Otherwise a mount in use is [`ErrorKind::ResourceBusy`].
+/// Ends a mount. `lazy`: take it out of sight now, end it when nobody uses it any more. Otherwise a mount in use is [`ErrorKind::ResourceBusy`], without words.
 pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
         let flags = UnmountFlags::NOFOLLOW | if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
@@ -208,8 +218,7 @@ pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
         return Ok(());
     }
     let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    let kind = if text.contains("busy") { ErrorKind::ResourceBusy } else { ErrorKind::Other };
-    Err(io::Error::new(kind, text))
+    Err(if text.contains("busy") { ErrorKind::ResourceBusy.into() } else { io::Error::other(text) })
 }
 
 /// Ends the connection behind a mount, after what the kernel holds back is written, if that does not take long: who serves the mount may
@@ -253,36 +262,10 @@ pub fn clear_dead(path: &Path, subtype: &str) -> io::Result<bool> {
     }
 }
 
-/// Is anything of FUSE mounted at exactly this path?
-pub(crate) fn is_mounted_at(path: &Path) -> bool {
-    let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    table.lines().any(|line| {
-        let mut words = line.split(' ').skip(1);
-        words.next().is_some_and(|mounted| unescape(mounted) == path.as_os_str().as_bytes()) && words.next().is_some_and(|kind| kind.starts_with("fuse"))
-    })
-}
-
 /// Is there a mount of type `fuse.SUBTYPE` at exactly this path?
 pub fn is_mounted(path: &Path, subtype: &str) -> io::Result<bool> {
     let kind = format!("fuse.{subtype}");
-    let table = std::fs::read_to_string("/proc/self/mounts")?;
-    Ok(table.lines().any(|line| {
-        let mut words = line.split(' ').skip(1);
-        words.next().is_some_and(|mounted| unescape(mounted) == path.as_os_str().as_bytes()) && words.next() == Some(&kind)
-    }))
-}
-
-/// `/proc/mounts` writes white space and backslashes as three octal digits.
-fn unescape(word: &str) -> Vec<u8> {
-    let bytes = word.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let octal = (bytes[at] == b'\\').then(|| word.get(at + 1..at + 4).and_then(|digits| u8::from_str_radix(digits, 8).ok())).flatten();
-        out.push(octal.unwrap_or(bytes[at]));
-        at += if octal.is_some() { 4 } else { 1 };
-    }
-    out
+    Ok(table::own()?.iter().any(|line| line.place == path && line.kind == kind))
 }
 
 #[cfg(test)]
@@ -292,7 +275,6 @@ mod tests {
     #[test]
     fn words_are_escaped() {
         assert_eq!(escape(r"a,b\c"), r"a\,b\\c");
-        assert_eq!(unescape(r"/a\040b\134c\"), b"/a b\\c\\");
         let options = MountOptions { source: "tank/a,b".to_owned(), ..MountOptions::default() };
         assert_eq!(helper_options(&options), r"fsname=tank/a\,b,subtype=tarn,max_read=1048576,allow_other,default_permissions,nosuid,nodev");
     }

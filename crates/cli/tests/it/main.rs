@@ -7,6 +7,7 @@ mod always;
 mod as_openzfs;
 mod devices;
 mod directories;
+mod foreign_mounts;
 mod kill;
 mod laboratory;
 mod memory;

@@ -369,7 +369,10 @@ pub struct DatasetMount {
 pub struct DatasetUnmount {
     /// The file system.
     pub name: String,
-    /// Although in use.
+    /// From this place alone.
+    #[serde(default)]
+    pub at: Option<String>,
+    /// Although transactions are under way on it, or its pool is suspended. Of any other pool, what is in use stays mounted.
     pub force: bool,
     /// Unload its key after (`-u`).
     pub unload_key: bool,
