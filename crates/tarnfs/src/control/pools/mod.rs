@@ -29,6 +29,7 @@ mod owners;
 mod pool_properties;
 mod quotas;
 mod rename;
+mod rights;
 mod set;
 mod vdevs;
 
@@ -48,6 +49,7 @@ use super::failure::{Failure, FailureKind};
 use super::maintenance::*;
 use super::reply::{Datasets, Mount, PoolEntry};
 use super::request::*;
+use super::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
 use super::status::{FoundPool, PoolStatus};
 pub use beside::Beside;
 use super::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
@@ -431,6 +433,14 @@ impl Backend for Pools {
 
     fn owner_space(&mut self, space: OwnerSpace) -> Result<Vec<OwnerUse>, Failure> {
         self.space_by_owner(&space)
+    }
+
+    fn snapshot_holds(&mut self, holds: SnapshotHolds) -> Result<Vec<Hold>, Failure> {
+        self.holds(&holds)
+    }
+
+    fn dataset_grants(&mut self, grants: DatasetGrants) -> Result<Vec<Grant>, Failure> {
+        self.grants(&grants)
     }
 
     fn dataset_create(&mut self, create: DatasetCreate) -> Result<(), Failure> {
