@@ -3,7 +3,7 @@
 //! # Theory
 //!
 //! Short options may be combined (`-Hp`), an argument may follow at once or as the next word (`-oname`, `-o name`),
-//! operands and options may be mixed, and `--` ends the options. A specification is getopt's own: the letters, each
+//! operands and options may be mixed unless `POSIXLY_CORRECT` is set, and `--` ends the options. A specification is getopt's own: the letters, each
 //! with `:` behind it when it takes an argument; a leading `:` tells a missing argument from an unknown letter.
 //! Options are handed out one by one, in order, because a command complains about the first wrong one.
 
@@ -27,6 +27,8 @@ pub(crate) struct Options<'a> {
     next: usize,
     /// Rest of a word of combined letters.
     rest: &'a str,
+    /// The first operand ends the options.
+    posix: bool,
     /// Where the operands are among the words.
     operands: Vec<usize>,
 }
@@ -34,7 +36,8 @@ pub(crate) struct Options<'a> {
 impl<'a> Options<'a> {
     /// The words after the command's name; the letters; the long options (none of ours takes an argument).
     pub(crate) fn new(words: &'a [String], short: &'static str, long: &'static [Long]) -> Options<'a> {
-        Options { words, short, long, next: 0, rest: "", operands: Vec::new() }
+        let posix = std::env::var_os("POSIXLY_CORRECT").is_some();
+        Options { words, short, long, next: 0, rest: "", posix, operands: Vec::new() }
     }
 
     fn letter(&mut self, letter: char) -> Result<(char, Option<String>), Wrong> {
@@ -99,6 +102,10 @@ impl Iterator for Options<'_> {
             }
             match word.strip_prefix('-') {
                 Some(letters) if !letters.is_empty() => self.rest = letters,
+                _ if self.posix => {
+                    self.next -= 1;
+                    return None;
+                }
                 _ => self.operands.push(self.next - 1),
             }
         }
@@ -132,6 +139,14 @@ mod tests {
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(options, [Ok(('H', None)), Ok(('p', None)), Ok(('o', some("used"))), Ok(('o', some("name")))]);
         assert_eq!(operands, ["tank", "b", "-r"]);
+    }
+
+    #[test]
+    fn posix_wants_options_first() {
+        let words = ["-H", "tank", "-p", "--", "-r"].map(str::to_owned);
+        let mut options = Options { posix: true, ..Options::new(&words, ":Hpr", &[]) };
+        assert_eq!(options.by_ref().collect::<Vec<_>>(), [Ok(('H', None))]);
+        assert_eq!(options.operands(), ["tank", "-p", "--", "-r"]);
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod owners;
 mod remote;
 mod session;
 mod settings;
+mod shares;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -4,9 +4,16 @@
 //!
 //! `mount -t TYPE FILESYSTEM DIRECTORY`, and so `/etc/fstab`, runs `/sbin/mount.TYPE FILESYSTEM DIRECTORY -o OPTIONS`. A link of
 //! such a name to `tarn` makes it that program. Like OpenZFS's helper it takes only file systems whose `mountpoint` is `legacy`,
-//! since for others the property says where, unless the option `zfsutil` says that whoever calls knows that.
+//! since for others the property says where, unless the option `zfsutil` says that whoever calls knows that. A device of a pool stands for
+//! the pool's root.
 //! The exit codes are those of `mount(8)`, which passes them on.
 
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use disk::Access;
+use engine::vdev::label::DeviceLabels;
 use tarnfs::control::{DatasetKind, DatasetKinds, DatasetMount, Request};
 
 use crate::getopt::Options;
@@ -32,6 +39,8 @@ struct Wanted {
     zfsutil: bool,
     fake: bool,
     verbose: bool,
+    /// Options that nobody knows are passed over.
+    sloppy: bool,
 }
 
 fn parse(words: &[String]) -> Option<Wanted> {
@@ -41,6 +50,7 @@ fn parse(words: &[String]) -> Option<Wanted> {
         match option.ok()? {
             ('f', _) => wanted.fake = true,
             ('v', _) => wanted.verbose = true,
+            ('s', _) => wanted.sloppy = true,
             ('r', _) => wanted.options.push("ro".to_owned()),
             ('o', Some(list)) => wanted.options.extend(list.split(',').filter(|option| !option.is_empty()).map(str::to_owned)),
             // Nothing is written to a table of mounts, and options that we do not know are refused by the daemon.
@@ -63,7 +73,10 @@ pub(crate) fn run(session: &mut Session<'_>, words: &[String]) -> u8 {
         complain!(session, "{USAGE_TEXT}");
         return USAGE;
     };
-    let name = &wanted.filesystem;
+    let name = &match pool_on(&wanted.filesystem) {
+        Some(pool) => pool,
+        None => wanted.filesystem.clone(),
+    };
     let Ok(entry) = datasets::open(session, name, FILESYSTEM, mount::PROPERTIES) else { return FAILURE };
     debug_assert_eq!(entry.kind, DatasetKind::Filesystem, "no other was asked for");
     if mount::mountpoint(&entry) != "legacy" && !wanted.zfsutil && !wanted.options.iter().any(|option| option == "remount") {
@@ -78,10 +91,20 @@ pub(crate) fn run(session: &mut Session<'_>, words: &[String]) -> u8 {
             return FAILURE;
         }
     };
+    // Where a mount point is missing it is made by `zfs mount`, but not by mount(8), which may be told one that is misspelt.
+    let obstacle = match std::fs::metadata(&directory) {
+        Ok(found) if found.is_dir() => None,
+        Ok(_) => Some(ErrorKind::NotADirectory.into()),
+        Err(error) => Some(error),
+    };
+    if let Some(error) = obstacle {
+        complain!(session, "filesystem '{name}' cannot be mounted at '{directory}': {}", words_of(&error));
+        return FAILURE;
+    }
     if wanted.fake {
         return 0;
     }
-    let request = DatasetMount {
+    let mut request = DatasetMount {
         name: name.clone(),
         options: wanted.options,
         // As mount(8) always does.
@@ -90,14 +113,40 @@ pub(crate) fn run(session: &mut Session<'_>, words: &[String]) -> u8 {
         load_key: false,
         at: Some(directory.clone()),
     };
-    if let Err(failure) = session.perform(Request::DatasetMount(request)) {
-        complain!(session, "cannot mount '{name}' on '{directory}': {failure}");
-        return FAILURE;
+    while let Err(failure) = session.perform(Request::DatasetMount(request.clone())) {
+        let unknown = request.options.iter().position(|option| failure.message == format!("invalid mount option '{option}'"));
+        match unknown.filter(|_| wanted.sloppy) {
+            Some(at) => drop(request.options.remove(at)),
+            None => {
+                complain!(session, "cannot mount '{name}' on '{directory}': {failure}");
+                return FAILURE;
+            }
+        }
     }
     if wanted.verbose {
         say!(session, "{name} mounted on {directory}");
     }
     0
+}
+
+/// What the system calls an error.
+fn words_of(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::NotFound => "No such file or directory",
+        ErrorKind::NotADirectory => "Not a directory",
+        ErrorKind::PermissionDenied => "Permission denied",
+        _ => "it cannot be looked at",
+    }
+}
+
+/// The pool that a device is of, whose root is meant where it is named instead of a file system.
+fn pool_on(device: &str) -> Option<String> {
+    let path = Path::new(device);
+    if !path.is_absolute() || !std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
+        return None;
+    }
+    let labels = DeviceLabels::read(&*disk::open(device, Access::Inspect).ok()?);
+    labels.newest_config()?.string("name").map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned())
 }
 
 #[cfg(test)]

@@ -197,6 +197,16 @@ impl Session<'_> {
         self.ask(request, |reply| if let Reply::Owners(owners) = reply { Some(owners) } else { None })
     }
 
+    /// Sends a request for the holds of a snapshot.
+    pub(crate) fn holds(&mut self, request: Request) -> Result<Vec<tarnfs::control::Hold>, Failure> {
+        self.ask(request, |reply| if let Reply::Holds(holds) = reply { Some(holds) } else { None })
+    }
+
+    /// Sends a request for what is granted.
+    pub(crate) fn grants(&mut self, request: Request) -> Result<Vec<tarnfs::control::Grant>, Failure> {
+        self.ask(request, |reply| if let Reply::Grants(grants) = reply { Some(grants) } else { None })
+    }
+
     /// Sends a request about datasets.
     pub(crate) fn datasets(&mut self, request: Request) -> Result<tarnfs::control::Datasets, Failure> {
         self.ask(request, |reply| if let Reply::Datasets(datasets) = reply { Some(datasets) } else { None })

@@ -4,6 +4,7 @@ use engine::dsl::prop_table::{self, DatasetTypes, Property, PropertyKind};
 use tarnfs::control::{Failure, FailureKind, Setting, Value};
 
 use crate::names;
+use crate::shares;
 use crate::units;
 
 /// Largest block, and the largest value of `special_small_blocks`.
@@ -114,6 +115,8 @@ fn check_dataset_value(property: &Property, name: &str, value: &Value) -> Result
             Err(bad(format!("invalid '{name}' property: must be between zero and {}", units::nice_bytes(BLOCK_SIZE_MAX))))
         }
         "mlslabel" => Err(bad("mlslabels are unsupported")),
+        "sharenfs" if !shares::is_nfs(text) => Err(bad(format!("'{name}' cannot be set to invalid options"))),
+        "sharesmb" if !shares::is_smb(text) => Err(bad(format!("'{name}' cannot be set to invalid options"))),
         "mountpoint" if text != "none" && text != "legacy" => names::check_mountpoint(text).map_err(|why| {
             if why.starts_with("component") { bad(format!("component of '{name}' is too long")) } else { bad(format!("'{name}' {why}")) }
         }),
@@ -257,6 +260,9 @@ mod tests {
             ("recordsize", "100K", "'recordsize' must be power of 2 from 512B to 16M"),
             ("mountpoint", "a/b", "'mountpoint' must be an absolute path, 'none', or 'legacy'"),
             ("refreservation", "auto", "'refreservation=auto' only allowed on volumes"),
+            ("sharenfs", "junk,,,", "'sharenfs' cannot be set to invalid options"),
+            ("sharenfs", "", "'sharenfs' cannot be set to invalid options"),
+            ("sharesmb", "rw", "'sharesmb' cannot be set to invalid options"),
             ("userused@1", "1", "'userused@1' is readonly"),
             ("written@a", "1", "'written@a' is readonly"),
         ] {

@@ -15,12 +15,11 @@
 //! `fsync`, `close`, `umount` and [`Mounter::flush`] bring it there, and the kernel itself after half a minute. So a crash may cost a
 //! file that stays open that half minute and one transaction group; a file that was closed, one transaction group.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fuse::{Errno, MountOptions, SessionOptions, Timestamp, TransportChoice};
-use rustix::mount::MountFlags;
+use fuse::{Errno, MountOptions, SessionOptions, Standing, Timestamp, TransportChoice};
 use rustix::process::geteuid;
 use tarnfs::control::{Failure, FailureKind, Flush, Job, Mount, MountPlan, Mounter, TransactionBegin, TransactionEnd, TransactionPlace};
 use tarnfs::{AccessTime, Error, FileSystem, Pool};
@@ -189,24 +188,13 @@ impl Properties {
     }
 }
 
-/// Tells the kernel of changed options.
-fn change_flags(path: &Path, options: &MountOptions) -> std::io::Result<()> {
+/// Tells the kernel of changed options. Nobody but root may change a mount; for others the file system itself refuses writes where it is
+/// read-only.
+fn change(standing: &Standing, options: &MountOptions) -> Result<(), Failure> {
     if !geteuid().is_root() {
-        // Nobody else may change a mount; the file system itself refuses writes where it is read-only.
         return Ok(());
     }
-    let mut flags = MountFlags::empty();
-    for (given, flag) in [
-        (options.read_only, MountFlags::RDONLY),
-        (options.no_suid, MountFlags::NOSUID),
-        (options.no_dev, MountFlags::NODEV),
-        (options.no_exec, MountFlags::NOEXEC),
-        (options.no_atime, MountFlags::NOATIME),
-        (options.no_directory_atime, MountFlags::NODIRATIME),
-    ] {
-        flags.set(flag, given);
-    }
-    rustix::mount::mount_remount(path, flags, "").map_err(std::io::Error::from)
+    standing.change(options).map_err(|error| Failure::with(FailureKind::MountFailed, error.to_string()))
 }
 
 fn failed(error: Error) -> Failure {
@@ -288,15 +276,17 @@ impl FuseMounter {
 
     fn follow(&self, pool: &Pool, dataset: &str, asked: &[String]) -> Result<(), Failure> {
         let properties = Properties::of(pool, dataset, asked)?;
-        let Some(path) = self.mounts.path(dataset) else { return Ok(()) };
         let filesystem = pool.file_system(dataset).map_err(failed)?;
         properties.tell(&filesystem);
-        change_flags(path, &properties.for_kernel(dataset)).map_err(|error| Failure::with(FailureKind::MountFailed, error.to_string()))?;
+        let mut done = self.mounts.standing(dataset).map_or(Ok(()), |standing| change(standing, &properties.for_kernel(dataset)));
+        for (standing, asked) in self.mounts.also(dataset) {
+            done = done.and(change(standing, &Properties::of(pool, dataset, asked)?.for_kernel(dataset)));
+        }
         if let Some(ops) = self.mounts.ops(dataset) {
             // These two were agreed with the kernel at the mount.
             ops.set_options(OpsOptions { announce_opens: ops.announces_opens(), posix_acls: ops.has_posix_acls(), ..properties.ops });
         }
-        Ok(())
+        done
     }
 
     /// Whether the kernel obeys access control lists it is told at the mount: if the property says otherwise now, that takes
@@ -307,32 +297,34 @@ impl FuseMounter {
         if ops.has_posix_acls() == wanted {
             return Ok(());
         }
-        let again = self.mounted_within(pool, &path);
+        let again = self.mounted_within(pool, dataset, &path);
         let may_go = match &again {
             Some(again) => self.transactions.before_unmount(|other| again.iter().any(|plan| plan.dataset == other), false),
             None => Err(Failure::with(FailureKind::DatasetBusy, "file systems of another pool are mounted in it")),
         };
         if let Err(failure) = may_go.and_then(|()| self.mounts.unmount(dataset, false)) {
-            tracing::warn!(dataset, %failure, "the property acltype takes effect at the next mount");
+            tracing::warn!(dataset, %failure, "the property acltype takes effect when it is mounted anew");
         }
         // The others too that were unmounted, whether or not all could be.
         let mut done = Ok(());
+        let left = self.mounts.list();
         for plan in again.into_iter().flatten() {
-            if !self.mounts.is_mounted(&plan.dataset) {
+            if !left.iter().any(|mount| mount.dataset == plan.dataset && Path::new(&mount.mountpoint) == plan.path) {
                 done = done.and(self.mount(plan));
             }
         }
         done
     }
 
-    /// What is mounted at a place and below it, as it is to be mounted again, in the order in which it was. `None`: not of this pool alone.
-    fn mounted_within(&self, pool: &Arc<Pool>, place: &Path) -> Option<Vec<MountPlan>> {
+    /// Where a dataset is mounted, and what is mounted there and below, as it is to be mounted again, in the order in which it was. `None`: not of
+    /// this pool alone.
+    fn mounted_within(&self, pool: &Arc<Pool>, dataset: &str, place: &Path) -> Option<Vec<MountPlan>> {
         let name = pool.name();
-        let within = self.mounts.list().into_iter().filter(|mount| Path::new(&mount.mountpoint).starts_with(place));
+        let within = self.mounts.list().into_iter().filter(|mount| mount.dataset == dataset || Path::new(&mount.mountpoint).starts_with(place));
         let plan = |Mount { dataset, mountpoint }: Mount| {
-            let options = self.asked.get(&dataset).cloned().unwrap_or_default();
+            let options = self.options_at(&dataset, Path::new(&mountpoint));
             let is_ours = dataset.split(['/', '@']).next() == Some(&name);
-            is_ours.then(|| MountPlan { pool: Arc::clone(pool), dataset, path: mountpoint.into(), options, overlay: true })
+            is_ours.then(|| MountPlan { pool: Arc::clone(pool), dataset, path: mountpoint.into(), options, overlay: true, also: true })
         };
         within.map(plan).collect()
     }
@@ -340,7 +332,7 @@ impl FuseMounter {
 
 impl Mounter for FuseMounter {
     fn mount(&mut self, plan: MountPlan) -> Result<(), Failure> {
-        let MountPlan { pool, dataset, path, options, overlay } = plan;
+        let MountPlan { pool, dataset, path, options, overlay, also } = plan;
         Mounter::tidy(self);
         self.refuse_to_hide_us(&path)?;
         let asked = split(&options);
@@ -349,6 +341,9 @@ impl Mounter for FuseMounter {
         properties.read_only |= filesystem.is_read_only();
         properties.tell(&filesystem);
         let how = MountHow { mount: properties.for_kernel(&dataset), session: session_options(&properties.ops), overlay };
+        if also && self.mounts.mount_also(&dataset, &path, &how, &asked)? {
+            return Ok(());
+        }
         if self.mounts.mount_again(&dataset, &path, &how)? {
             self.follow(&pool, &dataset, &asked)?;
             self.asked.insert(dataset, asked);
@@ -382,6 +377,19 @@ impl Mounter for FuseMounter {
         self.mounts.unmount(dataset, force)
     }
 
+    fn put_away(&mut self, dataset: &str, at: Option<&Path>, end_transactions: bool) -> Result<(), Failure> {
+        let below = at.or(self.mounts.path(dataset)).map(Path::to_owned);
+        let is_below = |other: &str| other == dataset || below.as_ref().is_some_and(|below| self.mounts.path(other).is_some_and(|path| path.starts_with(below)));
+        self.transactions.before_unmount(is_below, end_transactions)?;
+        // What the kernel has of it, it hands over of itself only if the file system ends with this.
+        self.fetch_writes(dataset);
+        self.mounts.put_away(dataset, at)
+    }
+
+    fn has(&self, dataset: &str) -> bool {
+        self.mounts.has(dataset)
+    }
+
     fn unmount_tree(&mut self, root: &str, force: bool) -> Result<(), Failure> {
         let is_below = |dataset: &str| dataset == root || dataset.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
         self.transactions.before_unmount(is_below, force)?;
@@ -404,6 +412,11 @@ impl Mounter for FuseMounter {
 
     fn options(&self, dataset: &str) -> Vec<String> {
         self.asked.get(dataset).cloned().unwrap_or_default()
+    }
+
+    fn options_at(&self, dataset: &str, place: &Path) -> Vec<String> {
+        let own = self.mounts.also(dataset).iter().find(|(standing, _)| standing.path() == place).map(|(_, asked)| asked.clone());
+        own.unwrap_or_else(|| self.options(dataset))
     }
 
     fn list(&self) -> Vec<Mount> {
@@ -438,7 +451,8 @@ impl Mounter for FuseMounter {
     fn tidy(&mut self) {
         self.transactions.tidy();
         self.mounts.tidy();
-        self.asked.retain(|dataset, _| self.mounts.is_mounted(dataset));
+        let in_sight: BTreeSet<String> = self.mounts.list().into_iter().map(|mount| mount.dataset).collect();
+        self.asked.retain(|dataset, _| in_sight.contains(dataset));
     }
 
     fn begin_transaction(&mut self, pool: &Arc<Pool>, begin: &TransactionBegin) -> Result<TransactionPlace, Failure> {

@@ -1,7 +1,12 @@
 //! Which datasets are mounted, where, and who serves them.
 //!
+//! # Theory
+//! A dataset has one session, which the kernel may show in several places: where the dataset's properties say, where somebody asked for one more
+//! (`mount -t tarn`), where somebody bound it. One that is in no place of this mount namespace lives on as long as another one, of a container, has
+//! a copy: it is not mounted, but the dataset is in use; mounted again, it is the same session.
+//!
 //! # Invariants
-//! 1. A dataset is mounted once at most.
+//! 1. A dataset has one session at most.
 //! 2. What was mounted last is unmounted first: it may lie over anything that was there before, also over the directory of what is below it.
 
 use std::fs;
@@ -10,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuse::{Filesystem, Mount as FuseMount, MountOptions, Session, SessionOptions};
+use fuse::{Filesystem, Mount as FuseMount, MountOptions, Session, SessionOptions, Sight, Standing};
 use tarnfs::control::{Failure, FailureKind, Mount};
 
 use crate::ops::Ops;
@@ -28,13 +33,20 @@ struct Mounted {
     path: PathBuf,
     session: Session,
     ops: Option<Arc<Ops>>,
+    /// Places that somebody asked for beside the first, with his options.
+    also: Vec<(Standing, Vec<String>)>,
 }
 
 impl Mounted {
     /// Nobody unmounted it; not even so that only other namespaces still have it.
-    fn is_in_sight(&self) -> bool {
-        // The session knows the path as the table has it, without symbolic links.
-        !self.session.is_ended() && fuse::mount::is_mounted(self.session.path(), SUBTYPE).unwrap_or(true)
+    fn is_in_sight(&self, sight: &Sight) -> bool {
+        !self.session.is_ended() && !self.session.places(sight).is_empty()
+    }
+
+    /// Where it is in sight, as the user knows it: the session knows the first place without symbolic links.
+    fn places(&self, sight: &Sight) -> Vec<PathBuf> {
+        let given = |place: PathBuf| if place == self.session.path() { self.path.clone() } else { place };
+        if self.session.is_ended() { Vec::new() } else { self.session.places(sight).into_iter().map(given).collect() }
     }
 }
 
@@ -58,13 +70,50 @@ pub struct MountHow {
 impl Mounts {
     /// Is this dataset mounted?
     pub fn is_mounted(&self, dataset: &str) -> bool {
-        self.list.iter().any(|mounted| mounted.dataset == dataset && mounted.is_in_sight())
+        let mut same = self.list.iter().filter(|mounted| mounted.dataset == dataset).peekable();
+        same.peek().is_some() && same.any(|mounted| mounted.is_in_sight(&Sight::now()))
+    }
+
+    /// Has a dataset a session, in sight or not?
+    pub fn has(&self, dataset: &str) -> bool {
+        self.list.iter().any(|mounted| mounted.dataset == dataset)
+    }
+
+    /// Mounts what is in sight in one more place, which becomes the first if that is gone. `false`: it is not in sight.
+    pub fn mount_also(&mut self, dataset: &str, path: &Path, how: &MountHow, asked: &[String]) -> Result<bool, Failure> {
+        let sight = Sight::now();
+        let Some(mounted) = self.list.iter_mut().find(|mounted| mounted.dataset == dataset && mounted.is_in_sight(&sight)) else { return Ok(false) };
+        prepare(path, how.overlay)?;
+        if path.canonicalize().is_ok_and(|path| mounted.session.places(&sight).contains(&path)) {
+            return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted"));
+        }
+        let failed = |error: io::Error| Failure::with(FailureKind::MountFailed, error.to_string());
+        mounted.also.retain(|(standing, _)| standing.is_there());
+        if mounted.session.standing().is_some_and(Standing::is_there) {
+            let standing = mounted.session.mount_also(path, &how.mount).map_err(failed)?;
+            mounted.also.push((standing, asked.to_vec()));
+        } else {
+            mounted.session.mount_again(path, &how.mount).map_err(failed)?;
+            mounted.path = path.to_owned();
+        }
+        tracing::info!(dataset, path = %path.display(), "mounted in one more place");
+        Ok(true)
+    }
+
+    /// The places of a dataset that have options of their own.
+    pub fn also(&self, dataset: &str) -> &[(Standing, Vec<String>)] {
+        self.list.iter().find(|mounted| mounted.dataset == dataset).map_or(&[], |mounted| &mounted.also)
+    }
+
+    /// The first place of a dataset, as the kernel knows it.
+    pub fn standing(&self, dataset: &str) -> Option<&Standing> {
+        self.list.iter().find(|mounted| mounted.dataset == dataset)?.session.standing()
     }
 
     /// Mounts again what somebody unmounted, but not everywhere (see [`Session::mount_again`]). `false`: there is no such session.
     pub fn mount_again(&mut self, dataset: &str, path: &Path, how: &MountHow) -> Result<bool, Failure> {
         let Some(at) = self.list.iter().position(|mounted| mounted.dataset == dataset) else { return Ok(false) };
-        if self.list[at].is_in_sight() {
+        if self.list[at].is_in_sight(&Sight::now()) {
             return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted"));
         }
         prepare(path, how.overlay)?;
@@ -139,17 +188,67 @@ impl Mounts {
             ops.set_notifier(session.notifier());
         }
         tracing::info!(dataset, path = %path.display(), transport = ?session.transport(), "mounted");
-        self.list.push(Mounted { dataset: dataset.to_owned(), path: path.to_owned(), session, ops });
+        self.list.push(Mounted { dataset: dataset.to_owned(), path: path.to_owned(), session, ops, also: Vec::new() });
         Ok(())
     }
 
-    /// Unmounts a dataset and what is mounted below it. `force`: although it is in use.
+    /// Unmounts a dataset everywhere, until nobody has it any more, and what is mounted below it. `force`: although it is in use.
     pub fn unmount(&mut self, dataset: &str, force: bool) -> Result<(), Failure> {
         self.tidy();
-        let Some(place) = self.list.iter().find(|mounted| mounted.dataset == dataset).map(|mounted| mounted.path.clone()) else {
-            return Err(Failure::with(FailureKind::UnmountFailed, "not currently mounted"));
+        let Some(place) = self.path(dataset).map(Path::to_owned) else { return Err(not_mounted()) };
+        for (name, place) in self.within(dataset, place).into_iter().rev() {
+            if force || name == dataset {
+                self.unmount_where(|mounted| mounted.dataset == name, force)?;
+            } else {
+                self.put_away_one(&name, &place)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a dataset out of sight, with what is mounted below it: from one place, or from that where it was mounted first. Other places, and other
+    /// mount namespaces, keep it.
+    pub fn put_away(&mut self, dataset: &str, at: Option<&Path>) -> Result<(), Failure> {
+        self.tidy();
+        let Some(mounted) = self.list.iter().find(|mounted| mounted.dataset == dataset) else { return Err(not_mounted()) };
+        let places = mounted.places(&Sight::now());
+        let place = match at {
+            Some(at) => places.iter().rev().find(|place| *place == at),
+            None => places.iter().find(|place| **place == mounted.path).or(places.last()),
         };
-        self.unmount_where(|mounted| mounted.path.starts_with(&place), force)
+        let Some(place) = place.cloned() else { return Err(not_mounted()) };
+        self.within(dataset, place).into_iter().rev().try_for_each(|(name, place)| self.put_away_one(&name, &place))
+    }
+
+    /// A dataset at a place, and what is in sight on it and below it, in the order in which they were mounted. What it lies on itself stays.
+    fn within(&self, dataset: &str, place: PathBuf) -> Vec<(String, PathBuf)> {
+        let sight = Sight::now();
+        let mut within = Vec::new();
+        let mut lies_on_it = false;
+        for mounted in &self.list {
+            if mounted.dataset == dataset {
+                within.push((dataset.to_owned(), place.clone()));
+                lies_on_it = true;
+                continue;
+            }
+            let belongs = |other: &PathBuf| other.starts_with(&place) && (lies_on_it || *other != place);
+            within.extend(mounted.places(&sight).into_iter().filter(belongs).map(|other| (mounted.dataset.clone(), other)));
+        }
+        within
+    }
+
+    fn put_away_one(&mut self, dataset: &str, place: &Path) -> Result<(), Failure> {
+        let Some(at) = self.list.iter().position(|mounted| mounted.dataset == dataset) else { return Ok(()) };
+        let mounted = &mut self.list[at];
+        let real = if place == mounted.path { mounted.session.path().to_owned() } else { place.to_owned() };
+        mounted.session.unmount_at(&real, false).map_err(|error| busy_or(place, &error))?;
+        mounted.also.retain(|(standing, _)| standing.is_there());
+        if !mounted.is_in_sight(&Sight::now()) && mounted.session.ends() {
+            mounted.session.wait_for_threads();
+            self.list.remove(at);
+        }
+        tracing::info!(dataset, path = %place.display(), "unmounted");
+        Ok(())
     }
 
     /// Unmounts all datasets of a pool, or below and including a dataset.
@@ -168,15 +267,13 @@ impl Mounts {
         let names: Vec<String> = self.list.iter().rev().filter(|mounted| chosen(mounted)).map(|mounted| mounted.dataset.clone()).collect();
         for name in names {
             let Some(at) = self.list.iter().position(|mounted| mounted.dataset == name) else { continue };
-            let Mounted { dataset, path, session, ops } = self.list.remove(at);
+            let Mounted { dataset, path, session, ops, also } = self.list.remove(at);
             let ended = if force { session.unmount_forced() } else { session.unmount(false) };
             match ended {
                 Ok(()) => tracing::info!(dataset, path = %path.display(), "unmounted"),
                 Err((session, error)) => {
-                    let busy = error.kind() == ErrorKind::ResourceBusy;
-                    let message = if busy { format!("cannot unmount '{}': pool or dataset is busy", path.display()) } else { error.to_string() };
-                    let failure = Failure::with(if busy { FailureKind::DatasetBusy } else { FailureKind::UnmountFailed }, message);
-                    self.list.insert(at, Mounted { dataset, path, session, ops });
+                    let failure = busy_or(&path, &error);
+                    self.list.insert(at, Mounted { dataset, path, session, ops, also });
                     return Err(failure);
                 }
             }
@@ -213,8 +310,9 @@ impl Mounts {
 
     /// For `zfs mount`.
     pub fn list(&self) -> Vec<Mount> {
-        let living = self.list.iter().filter(|mounted| mounted.is_in_sight());
-        living.map(|mounted| Mount { dataset: mounted.dataset.clone(), mountpoint: mounted.path.to_string_lossy().into_owned() }).collect()
+        let sight = Sight::now();
+        let of = |mounted: &Mounted, place: PathBuf| Mount { dataset: mounted.dataset.clone(), mountpoint: place.to_string_lossy().into_owned() };
+        self.list.iter().flat_map(|mounted| mounted.places(&sight).into_iter().map(|place| of(mounted, place))).collect()
     }
 }
 
@@ -222,6 +320,22 @@ impl Mounts {
 pub(crate) fn renamed(dataset: &str, from: &str, to: &str) -> Option<String> {
     let rest = dataset.strip_prefix(from).filter(|rest| rest.is_empty() || rest.starts_with(['/', '@']))?;
     Some(format!("{to}{rest}"))
+}
+
+fn not_mounted() -> Failure {
+    Failure::with(FailureKind::UnmountFailed, "not currently mounted")
+}
+
+/// Why a place could not be taken away; of what is in use the error may say by whom.
+fn busy_or(place: &Path, error: &io::Error) -> Failure {
+    if error.kind() != ErrorKind::ResourceBusy {
+        return Failure::with(FailureKind::UnmountFailed, error.to_string());
+    }
+    let mut message = format!("cannot unmount '{}': pool or dataset is busy", place.display());
+    if error.get_ref().is_some() {
+        message = format!("{message}: {error}");
+    }
+    Failure::with(FailureKind::DatasetBusy, message)
 }
 
 /// Makes the directory, and refuses one that has entries. A mount that a killed daemon left behind is cleared away first.

@@ -7,7 +7,6 @@
 //! have to refuse it later.
 
 use std::fs;
-use std::path::Path;
 
 /// Read-ahead, in KiB: as much as one request carries.
 const READ_AHEAD_KIB: &str = "1024";
@@ -16,9 +15,8 @@ pub const HELD_BYTES: u64 = 512 << 20;
 /// Percentage of all dirty memory that may be of this mount, where that is less.
 const DIRTY_PERCENT: &str = "40";
 
-/// Sets the knobs of the mount at `path`, which must be served.
-pub(crate) fn relax(path: &Path) {
-    let Some((major, minor)) = crate::mount::device_at(path) else { return };
+/// Sets the knobs of a file system, which must be served.
+pub(crate) fn relax((major, minor): (u32, u32)) {
     // The device of an anonymous mount has the major number 0; behind a block device's number the kernel puts a word.
     let knobs = format!("/sys/class/bdi/{major}:{minor}{}", if major == 0 { "" } else { "-fuseblk" });
     let held = HELD_BYTES.to_string();

@@ -29,7 +29,10 @@ mod partition;
 mod peer;
 pub mod protocol;
 mod session;
+mod standing;
+mod table;
 pub mod uring;
+mod users;
 pub mod witness;
 
 pub use backing::HELD_BYTES;
@@ -46,3 +49,5 @@ pub use notify::Notifier;
 pub use peer::peer_uid;
 pub use protocol::{OpenedFlags, ROOT_NODE, WriteFlags};
 pub use session::{Session, SessionOptions, TransportChoice, TransportKind};
+pub use standing::Standing;
+pub use table::Sight;

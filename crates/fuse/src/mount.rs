@@ -5,11 +5,9 @@
 //! The helper opens `/dev/fuse`, mounts it, and passes the descriptor back over a Unix socket whose number it finds in
 //! the environment.
 
-use std::ffi::CString;
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,11 +15,13 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, statx};
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MoveMountFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount};
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair};
 
 use crate::errand;
 use crate::partition::Partition;
+use crate::standing::{self, Standing};
+use crate::table;
 
 /// How long a mount that is ended by force may take to write what the kernel has of it.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
@@ -80,6 +80,7 @@ pub struct Mount {
     pub(crate) device: OwnedFd,
     path: PathBuf,
     pub(crate) partition: Option<Partition>,
+    pub(crate) standing: Option<Standing>,
 }
 
 impl Mount {
@@ -87,21 +88,19 @@ impl Mount {
     pub fn new(path: &Path, options: &MountOptions) -> io::Result<Mount> {
         let path = path.canonicalize()?;
         if !rustix::process::geteuid().is_root() {
-            return Ok(Mount { device: mount_as_user(&path, options)?, path, partition: None });
+            let device = mount_as_user(&path, options)?;
+            return Ok(Mount { device, standing: Standing::at(&path).ok(), path, partition: None });
         }
         let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         if options.durable && passes_sync_on() {
-            match Partition::new()
-                .and_then(|partition| mount_device(&device, &path, options, Some(&partition)).map(|()| partition))
-            {
-                Ok(partition) => return Ok(Mount { device, path, partition: Some(partition) }),
-                Err(error) => {
-                    tracing::info!(path = %path.display(), %error, "no block device for the mount: sync and umount do not wait")
-                }
+            let on_partition = Partition::new().and_then(|partition| Ok((mount_device(&device, &path, options, Some(&partition))?, partition)));
+            match on_partition {
+                Ok((standing, partition)) => return Ok(Mount { device, path, partition: Some(partition), standing: Some(standing) }),
+                Err(error) => tracing::info!(path = %path.display(), %error, "no block device for the mount: sync and umount do not wait"),
             }
         }
-        mount_device(&device, &path, options, None)?;
-        Ok(Mount { device, path, partition: None })
+        let standing = Some(mount_device(&device, &path, options, None)?);
+        Ok(Mount { device, path, partition: None, standing })
     }
 
     /// Where.
@@ -113,56 +112,47 @@ impl Mount {
 /// Linux tells servers of mounts on block devices of `sync` and `syncfs` since 6.18.
 fn passes_sync_on() -> bool {
     let system = rustix::system::uname();
-    let mut numbers = system
-        .release()
-        .to_str()
-        .unwrap_or_default()
-        .split(|c: char| !c.is_ascii_digit())
-        .map(|word| word.parse::<u32>().unwrap_or(0));
+    let release = system.release().to_str().unwrap_or_default();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|word| word.parse::<u32>().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 18)
 }
 
-/// Mounts what is served over `device`, which may be mounted already: then the kernel gives it one more place.
-pub(crate) fn mount_device(
-    device: &OwnedFd,
-    path: &Path,
-    options: &MountOptions,
-    partition: Option<&Partition>,
-) -> io::Result<()> {
+/// Mounts what is served over `device`, which may be mounted already: then the kernel gives it one more place. The file system itself can be
+/// written to; where it must not be, the mount says so, which can be changed for each place.
+pub(crate) fn mount_device(device: &OwnedFd, path: &Path, options: &MountOptions, partition: Option<&Partition>) -> io::Result<Standing> {
     let root_mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(path)?) & libc::S_IFMT;
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    let mut data = format!("fd={},rootmode={root_mode:o},user_id={uid},group_id={gid},max_read={}", device.as_raw_fd(), options.max_read);
-    for (wanted, word) in [(options.allow_other, ",allow_other"), (options.default_permissions, ",default_permissions")] {
+    let context = fsopen(if partition.is_some() { "fuseblk" } else { "fuse" }, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    let mut settings = vec![
+        ("subtype", options.subtype.clone()),
+        ("fd", device.as_raw_fd().to_string()),
+        ("rootmode", format!("{root_mode:o}")),
+        ("user_id", uid.to_string()),
+        ("group_id", gid.to_string()),
+        ("max_read", options.max_read.to_string()),
+    ];
+    if partition.is_some() {
+        settings.push(("blksize", "4096".to_owned()));
+    }
+    for (key, value) in &settings {
+        fsconfig_set_string(&context, *key, value.as_str())?;
+    }
+    for (wanted, flag) in [(options.allow_other, "allow_other"), (options.default_permissions, "default_permissions")] {
         if wanted {
-            data.push_str(word);
+            fsconfig_set_flag(&context, flag)?;
         }
     }
-    let mut flags = MountFlags::empty();
-    for (wanted, flag) in [
-        (options.read_only, MountFlags::RDONLY),
-        (options.no_suid, MountFlags::NOSUID),
-        (options.no_dev, MountFlags::NODEV),
-        (options.no_exec, MountFlags::NOEXEC),
-        (options.no_atime, MountFlags::NOATIME),
-        (options.no_directory_atime, MountFlags::NODIRATIME),
-    ] {
-        flags.set(flag, wanted);
-    }
-    let Some(partition) = partition else {
-        rustix::mount::mount(
-            options.source.as_str(),
-            path,
-            format!("fuse.{}", options.subtype).as_str(),
-            flags,
-            Some(CString::new(data)?.as_c_str()),
-        )?;
-        return Ok(());
+    let create = |source: &str| -> io::Result<()> {
+        fsconfig_set_string(&context, "source", source)?;
+        Ok(fsconfig_create(&context)?)
     };
-    data.push_str(",blksize=4096");
-    let (data, kind) = (CString::new(data)?, format!("fuseblk.{}", options.subtype));
-    let mount =
-        |source: &str| rustix::mount::mount(source, path, kind.as_str(), flags, Some(data.as_c_str())).map_err(io::Error::from);
-    partition.named(&options.source, mount)
+    match partition {
+        Some(partition) => partition.named(&options.source, create)?,
+        None => create(&options.source)?,
+    }
+    let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, standing::attributes(options))?;
+    move_mount(&mount, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    Standing::of(&mount, path)
 }
 
 /// Backslash before what separates options.
@@ -241,7 +231,7 @@ fn receive_descriptor(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     Ok(received)
 }
 
-/// Ends a mount. `lazy`: take it out of sight now, end it when nobody uses it any more. Otherwise a mount in use is [`ErrorKind::ResourceBusy`].
+/// Ends a mount. `lazy`: take it out of sight now, end it when nobody uses it any more. Otherwise a mount in use is [`ErrorKind::ResourceBusy`], without words.
 pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
         let flags = UnmountFlags::NOFOLLOW | if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
@@ -254,8 +244,7 @@ pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
         return Ok(());
     }
     let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    let kind = if text.contains("busy") { ErrorKind::ResourceBusy } else { ErrorKind::Other };
-    Err(io::Error::new(kind, text))
+    Err(if text.contains("busy") { ErrorKind::ResourceBusy.into() } else { io::Error::other(text) })
 }
 
 /// Ends the connection behind a mount, after what the kernel holds back is written, if that does not take long: who serves the mount may
@@ -296,37 +285,10 @@ pub fn clear_dead(path: &Path, subtype: &str) -> io::Result<bool> {
     }
 }
 
-/// Is anything of FUSE mounted at exactly this path?
-pub(crate) fn is_mounted_at(path: &Path) -> bool {
-    let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    table.lines().any(|line| {
-        let mut words = line.split(' ').skip(1);
-        words.next().is_some_and(|mounted| unescape(mounted) == path.as_os_str().as_bytes()) && words.next().is_some_and(|kind| kind.starts_with("fuse"))
-    })
-}
-
 /// Is there a mount of type `fuse.SUBTYPE` or `fuseblk.SUBTYPE` at exactly this path?
 pub fn is_mounted(path: &Path, subtype: &str) -> io::Result<bool> {
     let kinds = ["fuse", "fuseblk"].map(|kind| format!("{kind}.{subtype}"));
-    let table = std::fs::read_to_string("/proc/self/mounts")?;
-    Ok(table.lines().any(|line| {
-        let mut words = line.split(' ').skip(1);
-        words.next().is_some_and(|mounted| unescape(mounted) == path.as_os_str().as_bytes())
-            && words.next().is_some_and(|kind| kinds.iter().any(|ours| ours == kind))
-    }))
-}
-
-/// `/proc/mounts` writes white space and backslashes as three octal digits.
-fn unescape(word: &str) -> Vec<u8> {
-    let bytes = word.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let octal = (bytes[at] == b'\\').then(|| word.get(at + 1..at + 4).and_then(|digits| u8::from_str_radix(digits, 8).ok())).flatten();
-        out.push(octal.unwrap_or(bytes[at]));
-        at += if octal.is_some() { 4 } else { 1 };
-    }
-    out
+    Ok(table::own()?.iter().any(|line| line.place == path && kinds.contains(&line.kind)))
 }
 
 #[cfg(test)]
@@ -336,7 +298,6 @@ mod tests {
     #[test]
     fn words_are_escaped() {
         assert_eq!(escape(r"a,b\c"), r"a\,b\\c");
-        assert_eq!(unescape(r"/a\040b\134c\"), b"/a b\\c\\");
         let options = MountOptions { source: "tank/a,b".to_owned(), ..MountOptions::default() };
         assert_eq!(helper_options(&options), r"fsname=tank/a\,b,subtype=tarn,max_read=1048576,allow_other,default_permissions,nosuid,nodev");
     }

@@ -18,13 +18,18 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::buffer::Buffer;
 use crate::partition::Partition;
 use crate::protocol::{InHeader, InitFlags, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, Opcode, OutHeader};
+use crate::standing::Standing;
+use crate::table::Sight;
+use crate::users::Keepers;
 use crate::witness::Watched;
 use crate::{Filesystem, Mount, MountOptions, Negotiated, Notifier, devfuse, mount, uring};
 
 /// How long the threads may take to leave a mount that has ended.
 const LEAVES_WITHIN: Duration = Duration::from_secs(5);
-/// After the last `umount` the kernel ends a connection at once; a busy machine may take a while to run us.
+/// The kernel has ended a connection; a busy machine may take a while to run our threads.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
+/// The kernel ends a connection before the last `umount` returns, unless somebody is just looking at another copy of the mount.
+const ENDED_BY_KERNEL_WITHIN: Duration = Duration::from_millis(200);
 /// Who uses a mount that is to end may be about to leave it.
 const USERS_LEAVE_WITHIN: Duration = Duration::from_millis(500);
 
@@ -157,6 +162,8 @@ pub struct Session {
     path: PathBuf,
     /// Of the mounted file system.
     device: Option<(u32, u32)>,
+    /// The mount at `path`.
+    standing: Option<Standing>,
     shared: Arc<Shared>,
     transport: Option<Transport>,
     kind: TransportKind,
@@ -183,7 +190,7 @@ impl Session {
 
     fn start_inner(mount: Mount, filesystem: Arc<dyn Filesystem>, options: SessionOptions) -> io::Result<Session> {
         let path = mount.path().to_owned();
-        let (device, partition) = (Arc::new(mount.device), mount.partition);
+        let (device, partition, standing) = (Arc::new(mount.device), mount.partition, mount.standing);
         let may_use_rings = options.transport != TransportChoice::DevFuse && uring::is_available();
         if options.transport == TransportChoice::IoUring && !may_use_rings {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "FUSE over io_uring is not enabled in this kernel"));
@@ -204,9 +211,9 @@ impl Session {
         } else {
             (Transport::DevFuse(devfuse::DevFuse::start(&shared)?), TransportKind::DevFuse)
         };
-        let device = mount::device_at(&path);
+        let device = standing.as_ref().map(Standing::device).or_else(|| mount::device_at(&path));
         let watched = Watched::begin(device);
-        Ok(Session { path, device, shared, transport: Some(transport), kind, watched, partition })
+        Ok(Session { path, device, standing, shared, transport: Some(transport), kind, watched, partition })
     }
 
     /// Where it is mounted.
@@ -216,7 +223,7 @@ impl Session {
 
     /// Lets the kernel read ahead further and collect more writes than it grants to servers that it does not trust. Takes root.
     pub fn relax_cache(&self) {
-        crate::backing::relax(&self.path);
+        self.device.into_iter().for_each(crate::backing::relax);
     }
 
     /// Do `sync`, `syncfs` and `umount` wait for us?
@@ -243,74 +250,112 @@ impl Session {
     /// copies), or lazily while it was in use; so the kernel still has the file system and all that it knows of it. Only root can.
     pub fn mount_again(&mut self, path: &Path, options: &MountOptions) -> io::Result<()> {
         let path = path.canonicalize()?;
-        mount::mount_device(&self.shared.device, &path, options, self.partition.as_ref())?;
+        self.standing = Some(self.mount_also(&path, options)?);
         self.path = path;
         Ok(())
     }
 
-    /// Unmounts and waits until the last operation is done, some seconds at most. In use and not `lazy`: the session comes back with the
-    /// error.
+    /// Gives it one more place. Only root can.
+    pub fn mount_also(&self, path: &Path, options: &MountOptions) -> io::Result<Standing> {
+        mount::mount_device(&self.shared.device, &path.canonicalize()?, options, self.partition.as_ref())
+    }
+
+    /// The mount that was made first, or made again; `None`: the kernel has no numbers for mounts.
+    pub fn standing(&self) -> Option<&Standing> {
+        self.standing.as_ref()
+    }
+
+    /// Where all of it is mounted, by whomever, the newest place last.
+    pub fn places(&self, sight: &Sight) -> Vec<PathBuf> {
+        self.device.and_then(|device| sight.places(device)).map_or_else(|| vec![self.path.clone()], <[PathBuf]>::to_vec)
+    }
+
+    /// Unmounts it everywhere and waits until the last operation is done, some seconds at most. In use and not `lazy`: the session comes back
+    /// with the error, which says by whom if not by processes that are inside. Copies of the mount in other mount namespaces, of which nobody uses
+    /// anything, end with it.
     pub fn unmount(mut self, lazy: bool) -> Result<(), (Session, io::Error)> {
         if let Err(error) = self.detach(lazy)
             && !self.is_ended()
-            && error.raw_os_error() != Some(libc::EINVAL)
         {
             return Err((self, error));
         }
         if lazy {
             self.wait_for_end();
-        } else if self.ends_within(ENDS_WITHIN) {
+        } else if self.ends() {
             self.wait_for_threads();
         } else {
-            let error = io::Error::new(io::ErrorKind::ResourceBusy, "it is still in use in another mount namespace");
-            return Err((self, error));
+            let keepers = self.device.map(Keepers::of).unwrap_or_default();
+            if keepers.user.is_none() && keepers.copy.is_some() && rustix::process::geteuid().is_root() {
+                tracing::info!(path = %self.path.display(), copy = keepers.copy, "unmounted where nobody uses it, too");
+                return self.end_everywhere();
+            }
+            let words = keepers.user.or(keepers.copy).unwrap_or_else(|| "it is still in use in another mount namespace".to_owned());
+            return Err((self, io::Error::new(io::ErrorKind::ResourceBusy, words)));
         }
         Ok(())
     }
 
     /// What is mounted at the path is this, and not something that somebody has mounted over it, or in its place: that is not ours to take away.
-    fn is_on_top(&self) -> bool {
-        match (self.device, mount::device_at(&self.path)) {
+    fn is_on_top(&self, place: &Path) -> bool {
+        match (self.device, mount::device_at(place)) {
             (Some(own), Some(there)) => own == there,
             _ => true,
         }
     }
 
     /// Unmounts what is at the path, if that is this.
-    fn unmount_there(&self, lazy: bool) -> io::Result<()> {
-        if self.is_on_top() { mount::unmount(&self.path, lazy) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
+    fn unmount_there(&self, place: &Path, lazy: bool) -> io::Result<()> {
+        if self.is_on_top(place) {
+            return mount::unmount(place, lazy);
+        }
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("something else is mounted over it, on {}", place.display())))
     }
 
-    /// Takes the mount away; not lazy, it waits a little for who leaves. Somebody who just ran a program in a mount, or who looks at all mounts,
+    /// Takes one place away; not lazy, it waits a little for who leaves. Somebody who just ran a program in a mount, or who looks at all mounts,
     /// keeps it in use a moment longer than he knows: a program that is about to be started has its starter's files open.
-    fn detach(&self, lazy: bool) -> io::Result<()> {
+    pub fn unmount_at(&self, place: &Path, lazy: bool) -> io::Result<()> {
         let since = Instant::now();
         loop {
-            match if self.is_ended() { Ok(()) } else { self.unmount_there(lazy) } {
-                Err(error) if error.kind() == io::ErrorKind::ResourceBusy && since.elapsed() < USERS_LEAVE_WITHIN => std::thread::sleep(Duration::from_millis(10)),
+            match if self.is_ended() { Ok(()) } else { self.unmount_there(place, lazy) } {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy && error.get_ref().is_none() && since.elapsed() < USERS_LEAVE_WITHIN => std::thread::sleep(Duration::from_millis(10)),
+                // Somebody else was faster.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(()),
                 done => return done,
             }
         }
     }
 
+    /// Takes all places away, the newest first.
+    fn detach(&self, lazy: bool) -> io::Result<()> {
+        self.places(&Sight::now()).iter().rev().try_for_each(|place| self.unmount_at(place, lazy))
+    }
+
     /// Unmounts although the file system is in use: writes back what the kernel holds, then ends the connection. Who has a
     /// file open gets errors from then on. Only root can end a connection; for others this is a lazy unmount.
     pub fn unmount_forced(mut self) -> Result<(), (Session, io::Error)> {
-        if self.is_ended() || (self.unmount_there(false).is_ok() && self.ends_within(ENDS_WITHIN / 10)) {
+        if self.is_ended() || (self.detach(false).is_ok() && self.ends()) {
             self.wait_for_threads();
             return Ok(());
         }
-        if !mount::is_mounted_at(&self.path) || !self.is_on_top() {
-            // It lives on in another mount namespace, or below another mount. A connection is ended through a mount.
-            let _ = mount::mount_device(&self.shared.device, &self.path, &MountOptions::default(), self.partition.as_ref());
+        self.end_everywhere()
+    }
+
+    /// Ends the connection, and so all mounts of it.
+    fn end_everywhere(mut self) -> Result<(), (Session, io::Error)> {
+        let mut places = self.places(&Sight::now());
+        if !places.iter().any(|place| self.is_on_top(place)) && self.mount_also(&self.path, &MountOptions::default()).is_ok() {
+            // It lived on in another mount namespace, or below another mount. A connection is ended through a mount.
+            places.push(self.path.clone());
         }
-        if self.is_on_top() {
-            mount::abort(&self.path);
+        if let Some(place) = places.iter().rev().find(|place| self.is_on_top(place)) {
+            mount::abort(place);
         }
-        if let Err(error) = self.unmount_there(true)
-            && error.raw_os_error() != Some(libc::EINVAL)
-        {
-            return Err((self, error));
+        for place in places.iter().rev().filter(|place| self.is_on_top(place)) {
+            if let Err(error) = mount::unmount(place, true)
+                && error.raw_os_error() != Some(libc::EINVAL)
+            {
+                return Err((self, error));
+            }
         }
         self.wait_for_end();
         Ok(())
@@ -352,6 +397,26 @@ impl Session {
         self.shared.destroy();
     }
 
+    /// Has the kernel ended it, now that it is unmounted? It has not if anybody keeps it.
+    pub fn ends(&self) -> bool {
+        let since = Instant::now();
+        loop {
+            if self.is_ended() || self.is_hung_up() {
+                return self.ends_within(ENDS_WITHIN);
+            }
+            if since.elapsed() > ENDED_BY_KERNEL_WITHIN {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// The kernel says so of the descriptor before any thread of ours has noticed.
+    fn is_hung_up(&self) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(self.shared.device.as_fd(), PollFlags::empty())];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|_| fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP))
+    }
+
     /// Waits so long for the end of the mount; says whether it has ended.
     pub fn ends_within(&self, limit: Duration) -> bool {
         let mut waited = Duration::ZERO;
@@ -370,9 +435,9 @@ impl Drop for Session {
         if self.transport.is_none() {
             return;
         }
-        if !self.is_ended() && self.unmount_there(false).is_err() {
+        if !self.is_ended() && self.places(&Sight::now()).iter().rev().any(|place| self.unmount_there(place, false).is_err()) {
             // In use: take it out of sight; the threads serve until the last user leaves.
-            let _ = self.unmount_there(true);
+            let _ = self.detach(true);
         }
         self.wait_for_end();
     }

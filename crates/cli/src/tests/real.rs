@@ -102,3 +102,37 @@ fn what_was_written_since_a_snapshot_is_told() {
         assert_eq!(get(property, dataset), "-\t-\n", "{property} {dataset}");
     }
 }
+
+/// What OpenZFS had written down of holds and of permissions could not even be looked at, nor the versions of file systems.
+#[test]
+fn holds_permissions_and_versions_are_shown() {
+    let recorded = Golden { json: Json::Null, name: "g_snap".to_owned() };
+    let Some((mut real, _images)) = imported("snap", &recorded) else { return };
+    let mut run = |line: &str| {
+        let ran = sh(&mut real, line);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{line}");
+        ran.out
+    };
+    let text = run("zfs holds g_snap/a@one");
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!((lines.len(), &lines[0][..], &lines[1][..2]), (2, &["NAME", "TAG", "TIMESTAMP"][..], &["g_snap/a@one", "keep"][..]), "{text}");
+    let text = run("zfs holds -rHp g_snap/a@three");
+    assert!(text.lines().count() > 1 && text.lines().all(|line| line.split('\t').nth(1) == Some("recursive")), "{text}");
+    assert!(text.lines().all(|line| line.split('\t').nth(2).is_some_and(|time| time.parse::<u64>().is_ok_and(|time| time > 1 << 30))), "{text}");
+    assert_eq!(run("zfs holds -H g_snap/a@two"), "");
+    let user = crate::owners::name_of_user(1000).unwrap_or_else(|| "1000".to_owned());
+    let group = crate::owners::name_of_group(100).unwrap_or_else(|| "100".to_owned());
+    let of_a = format!(
+        "{:-<70}\nPermission sets:\n\t@set1 create,destroy\nCreate time permissions:\n\tmount\nDescendent permissions:\n\tgroup {group} send\n\
+         Local+Descendent permissions:\n\tuser {user} compression,mount,snapshot\n",
+        "---- Permissions on g_snap/a "
+    );
+    assert_eq!(run("zfs allow g_snap/a"), of_a);
+    assert_eq!(run("zfs allow g_snap/a/b"), format!("{:-<70}\nLocal+Descendent permissions:\n\teveryone @set1\n{of_a}", "---- Permissions on g_snap/a/b "));
+    assert_eq!(run("zfs allow g_snap"), "");
+    assert!(run("zfs upgrade").ends_with("All filesystems are formatted with the current version.\n"));
+    assert!(run("zfs upgrade -v").contains("\n 5   System attributes\n"));
+    for line in ["zfs holds g_snap/a", "zfs holds g_snap/a@nosuch", "zfs allow g_snap/nosuch", "zfs allow -u root mount g_snap", "zfs upgrade -a"] {
+        assert_ne!(sh(&mut real, line).code, 0, "{line}");
+    }
+}

@@ -1,9 +1,11 @@
 //! `zfs`: datasets.
 
+mod allow;
 mod create;
 pub(crate) mod datasets;
 mod destroy;
 mod get;
+mod holds;
 mod inherit;
 mod list;
 pub(crate) mod mount;
@@ -11,6 +13,7 @@ mod owner_space;
 mod rename;
 mod set;
 mod unmount;
+mod upgrade;
 mod usage;
 
 pub(crate) use mount::{mount_after, mount_pool, mount_root};

@@ -33,13 +33,13 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
         [] if all => unmount_all(session, flags),
         [] => Err(session.misuse("missing filesystem argument")),
         [path] if !all && path.starts_with('/') => unmount_path(session, path, flags),
-        [name] if !all => unmount_named(session, name, flags),
+        [name] if !all => unmount_named(session, name, None, flags),
         _ => Err(session.misuse("too many arguments")),
     }
 }
 
-fn unmount(session: &mut Session<'_>, name: &str, flags: Flags) -> u8 {
-    let request = DatasetUnmount { name: name.to_owned(), force: flags.force, unload_key: flags.unload_key };
+fn unmount(session: &mut Session<'_>, name: &str, at: Option<&str>, flags: Flags) -> u8 {
+    let request = DatasetUnmount { name: name.to_owned(), at: at.map(str::to_owned), force: flags.force, unload_key: flags.unload_key };
     match session.perform(Request::DatasetUnmount(request)) {
         Ok(()) => 0,
         Err(failure) => {
@@ -62,13 +62,13 @@ fn unmount_all(session: &mut Session<'_>, flags: Flags) -> Outcome {
             continue;
         };
         if mountpoint(&entry) != "legacy" && number(&entry, "canmount") != Some(CAN_MOUNT_NOAUTO) {
-            code |= unmount(session, &mount.dataset, flags);
+            code |= unmount(session, &mount.dataset, Some(&mount.mountpoint), flags);
         }
     }
     Ok(code)
 }
 
-fn unmount_named(session: &mut Session<'_>, name: &str, flags: Flags) -> Outcome {
+fn unmount_named(session: &mut Session<'_>, name: &str, at: Option<&str>, flags: Flags) -> Outcome {
     let entry = datasets::open(session, name, DatasetKinds::NONE.with(mount::KIND), mount::PROPERTIES)?;
     if mountpoint(&entry) == "legacy" {
         complain!(session, "cannot unmount '{name}': legacy mountpoint");
@@ -79,18 +79,18 @@ fn unmount_named(session: &mut Session<'_>, name: &str, flags: Flags) -> Outcome
         complain!(session, "cannot unmount '{name}': not currently mounted");
         return Ok(1);
     }
-    Ok(unmount(session, name, flags))
+    Ok(unmount(session, name, at, flags))
 }
 
 fn unmount_path(session: &mut Session<'_>, path: &str, flags: Flags) -> Outcome {
     let mounts = session.mounts().map_err(|failure| session.failed(format_args!("cannot unmount '{path}'"), &failure))?;
     let trimmed = if path.len() > 1 { path.trim_end_matches('/') } else { path };
     if let Some(mount) = mounts.iter().find(|mount| mount.mountpoint == trimmed) {
-        return unmount_named(session, &mount.dataset, flags);
+        return unmount_named(session, &mount.dataset, Some(&mount.mountpoint), flags);
     }
     // Another way to the same directory: through a symbolic link, or with a slash that the property has.
     match datasets::mount_at(&mounts, Path::new(path)) {
-        Some((mount, true)) => unmount_named(session, &mount.dataset, flags),
+        Some((mount, true)) => unmount_named(session, &mount.dataset, Some(&mount.mountpoint), flags),
         Some((_, false)) => {
             complain!(session, "cannot unmount '{path}': not a mountpoint");
             Ok(1)

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use engine::dsl::prop_table;
 
-use super::{create, destroy, get, inherit, list, mount, owner_space, rename, set, unmount};
+use super::{allow, create, destroy, get, holds, inherit, list, mount, owner_space, rename, set, unmount, upgrade};
 use crate::command::{Command, Program, Run, usage_order};
 
 const fn has(name: &'static str, usage: &'static str, run: Run) -> Command {
@@ -51,7 +51,7 @@ static COMMANDS: &[Command] = &[
     has("set", "\tset [-u] <property=value> ... <filesystem|volume|snapshot> ...\n", set::run),
     has("get", "\tget [-rHp] [-j [--json-int]] [-d max] [-o \"all\" | field[,...]]\n\t    [-t type[,...]] [-s source[,...]]\n\t    <\"all\" | property[,...]> [filesystem|volume|snapshot|bookmark] ...\n", get::run),
     has("inherit", "\tinherit [-rS] <property> <filesystem|volume|snapshot> ...\n", inherit::run),
-    not_yet("upgrade", "\tupgrade [-v]\n\tupgrade [-r] [-V version] <-a | filesystem ...>\n"),
+    has("upgrade", "\tupgrade [-v]\n\tupgrade [-r] [-V version] <-a | filesystem ...>\n", upgrade::run),
     GAP,
     has("userspace", "\tuserspace [-Hinp] [-o field[,...]] [-s field] ...\n\t    [-S field] ... [-t type[,...]] <filesystem|snapshot|path>\n", owner_space::users),
     has("groupspace", "\tgroupspace [-Hinp] [-o field[,...]] [-s field] ...\n\t    [-S field] ... [-t type[,...]] <filesystem|snapshot|path>\n", owner_space::groups),
@@ -68,11 +68,11 @@ static COMMANDS: &[Command] = &[
     not_yet("receive", "\treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ...\n\t    <filesystem|volume|snapshot>\n\treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ... \n\t    [-d | -e] <filesystem>\n\treceive -A <filesystem|volume>\n"),
     not_yet("redact", "\tredact <snapshot> <bookmark> <redaction_snapshot> ...\n"),
     GAP,
-    not_yet("allow", "\tallow <filesystem|volume>\n\tallow [-ldug] <\"everyone\"|user|group>[,...] <perm|@setname>[,...]\n\t    <filesystem|volume>\n\tallow [-ld] -e <perm|@setname>[,...] <filesystem|volume>\n\tallow -c <perm|@setname>[,...] <filesystem|volume>\n\tallow -s @setname <perm|@setname>[,...] <filesystem|volume>\n"),
+    has("allow", "\tallow <filesystem|volume>\n\tallow [-ldug] <\"everyone\"|user|group>[,...] <perm|@setname>[,...]\n\t    <filesystem|volume>\n\tallow [-ld] -e <perm|@setname>[,...] <filesystem|volume>\n\tallow -c <perm|@setname>[,...] <filesystem|volume>\n\tallow -s @setname <perm|@setname>[,...] <filesystem|volume>\n", allow::run),
     not_yet("unallow", "\tunallow [-rldug] <\"everyone\"|user|group>[,...]\n\t    [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-rld] -e [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-r] -c [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-r] -s @setname [<perm|@setname>[,...]] <filesystem|volume>\n"),
     GAP,
     not_yet("hold", "\thold [-r] <tag> <snapshot> ...\n"),
-    not_yet("holds", "\tholds [-rHp] <snapshot> ...\n"),
+    has("holds", "\tholds [-rHp] <snapshot> ...\n", holds::run),
     not_yet("release", "\trelease [-r] <tag> <snapshot> ...\n"),
     GAP,
     not_yet("load-key", "\tload-key [-rn] [-L <keylocation>] <-a | filesystem|volume>\n"),

@@ -4,10 +4,12 @@
 mod files;
 mod admin;
 mod always;
+mod as_openzfs;
 mod callers;
 mod devices;
 mod directories;
 mod durable;
+mod foreign_mounts;
 mod kill;
 mod laboratory;
 mod memory;

@@ -210,6 +210,7 @@ fn datasets_of_a_pool() {
         path: path.to_owned(),
         options: vec![options.to_owned()],
         overlay,
+        also: false,
     };
     mounts.mount(plan("tank", &top, "", false)).unwrap();
     mounts.mount(plan("tank/child", &below, "ro,noexec", false)).unwrap();

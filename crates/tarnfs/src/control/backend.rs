@@ -1,5 +1,6 @@
 //! Who answers requests.
 
+use super::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
 use super::failure::{Failure, FailureKind};
 use super::maintenance::{
     DatasetRename, ImportRewound, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent, PoolEvents, PoolHistory, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade,
@@ -90,6 +91,14 @@ pub trait Backend {
     fn owner_space(&mut self, _: OwnerSpace) -> Result<Vec<OwnerUse>, Failure> {
         not_here()
     }
+    /// `zfs holds`
+    fn snapshot_holds(&mut self, _: SnapshotHolds) -> Result<Vec<Hold>, Failure> {
+        not_here()
+    }
+    /// `zfs allow`, looking
+    fn dataset_grants(&mut self, _: DatasetGrants) -> Result<Vec<Grant>, Failure> {
+        not_here()
+    }
     /// `zfs list`
     fn dataset_list(&mut self, list: DatasetList) -> Result<Datasets, Failure>;
     /// `zfs get`
@@ -143,6 +152,8 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::PoolEvents(events) => backend.pool_events(events).map(Reply::Events),
         Request::DatasetRename(rename) => done(backend.dataset_rename(rename)),
         Request::OwnerSpace(space) => backend.owner_space(space).map(Reply::Owners),
+        Request::SnapshotHolds(holds) => backend.snapshot_holds(holds).map(Reply::Holds),
+        Request::DatasetGrants(grants) => backend.dataset_grants(grants).map(Reply::Grants),
         Request::DatasetCreate(create) => done(backend.dataset_create(create)),
         Request::DatasetDestroy(destroy) => done(backend.dataset_destroy(destroy)),
         Request::DatasetList(list) => backend.dataset_list(list).map(Reply::Datasets),

@@ -26,6 +26,7 @@ mod pools;
 mod property;
 mod reply;
 mod request;
+mod rights;
 pub mod scan;
 mod status;
 mod transaction;
@@ -47,6 +48,7 @@ pub use request::{
     AllocationClass, DatasetCreate, DatasetDestroy, DatasetInherit, DatasetList, DatasetMount, DatasetSet, DatasetUnmount, FeatureChoice,
     PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request, VdevKind, VdevSpec,
 };
+pub use rights::{DatasetGrants, Grant, Grantee, Hold, Reach, SnapshotHolds};
 pub use transaction::{Job, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
 pub use status::{
     CheckpointState, CheckpointStatus, DedupStatus, FoundPool, PoolState, PoolStatus, RemovalStatus, Requests, ScanFunction, ScanState, ScanStatus,

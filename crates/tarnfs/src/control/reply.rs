@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::rights::{Grant, Hold};
 use super::failure::Failure;
 use super::maintenance::{ImportRewound, OwnerUse, PoolEvent, PoolHistory};
 use super::property::PropertyValue;
@@ -33,6 +34,10 @@ pub enum Reply {
     Events(Vec<PoolEvent>),
     /// To `OwnerSpace`, in no order.
     Owners(Vec<OwnerUse>),
+    /// To `SnapshotHolds`.
+    Holds(Vec<Hold>),
+    /// To `DatasetGrants`: those of the dataset first, then of its ancestors.
+    Grants(Vec<Grant>),
     /// To `MountList`, in the order in which they were mounted.
     Mounts(Vec<Mount>),
     /// To `TransactionBegin`.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::rights::{DatasetGrants, SnapshotHolds};
 use super::maintenance::{CommandLine, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade};
 use super::property::{Setting, Wanted};
 use super::reply::DatasetKinds;
@@ -64,6 +65,10 @@ pub enum Request {
     DatasetRename(DatasetRename),
     /// `zfs userspace`, `groupspace`, `projectspace`
     OwnerSpace(OwnerSpace),
+    /// `zfs holds`
+    SnapshotHolds(SnapshotHolds),
+    /// `zfs allow`, looking
+    DatasetGrants(DatasetGrants),
     /// `zfs list`
     DatasetList(DatasetList),
     /// `zfs get`
@@ -369,7 +374,10 @@ pub struct DatasetMount {
 pub struct DatasetUnmount {
     /// The file system.
     pub name: String,
-    /// Although in use.
+    /// From this place alone.
+    #[serde(default)]
+    pub at: Option<String>,
+    /// Although transactions are under way on it, or its pool is suspended. Of any other pool, what is in use stays mounted.
     pub force: bool,
     /// Unload its key after (`-u`).
     pub unload_key: bool,

@@ -120,13 +120,15 @@ impl Pools {
         }
         pool.engine().dsl.open_dataset(name).map_err(|error| Failure::about_dataset(&error))?;
         let directory = self.own_mount_directory(name);
-        let before = self.mounter.list();
-        let unmounted = if self.mounter.is_mounted(name) { self.mounter.unmount(name, destroy.force) } else { Ok(()) };
-        let taken_along = self.taken_along(before, &|dataset| dataset == name);
-        if let Err(failure) = unmounted {
+        let before = self.in_sight();
+        if self.mounter.has(name)
+            && let Err(failure) = self.mounter.unmount(name, destroy.force)
+        {
+            let taken_along = self.taken_along(before, &|_| false);
             self.bring_back(&taken_along);
             return Err(failure);
         }
+        let taken_along = self.taken_along(before, &|dataset| dataset == name);
         let destroyed = pool.destroy_file_system(name);
         if destroyed.is_err() {
             self.mount_if_due(name);

@@ -79,10 +79,15 @@ impl Pools {
         self.end(&destroy.name, Ending::Destroy)
     }
 
-    /// Unmounts what is mounted of a pool, and removes the directories that it was mounted on.
+    /// Unmounts what is mounted of a pool, and removes the directories that it was mounted on. If that is not possible, all stays as it was.
     fn unmount_pool(&mut self, name: &str, force: bool) -> Result<(), Failure> {
         let directories = self.own_mount_directories(name);
-        self.mounter.unmount_tree(name, force)?;
+        let before = self.in_sight();
+        if let Err(failure) = self.mounter.unmount_tree(name, force) {
+            let gone = self.taken_along(before, &|_| false);
+            self.bring_back(&gone);
+            return Err(failure);
+        }
         for directory in directories.into_iter().rev() {
             super::mounting::remove_directory(&directory);
         }

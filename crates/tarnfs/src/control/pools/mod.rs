@@ -29,6 +29,7 @@ mod owners;
 mod pool_properties;
 mod quotas;
 mod rename;
+mod rights;
 mod set;
 mod vdevs;
 
@@ -36,7 +37,7 @@ mod vdevs;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::tunables::Tunables;
@@ -48,6 +49,7 @@ use super::failure::{Failure, FailureKind};
 use super::maintenance::*;
 use super::reply::{Datasets, Mount, PoolEntry};
 use super::request::*;
+use super::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
 use super::status::{FoundPool, PoolStatus};
 pub use beside::Beside;
 use super::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
@@ -65,6 +67,8 @@ pub struct MountPlan {
     pub options: Vec<String>,
     /// Over a directory that has entries.
     pub overlay: bool,
+    /// Although it is mounted elsewhere.
+    pub also: bool,
 }
 
 /// Shows file systems to the kernel.
@@ -81,11 +85,26 @@ pub trait Mounter: Send {
     /// It is not mounted, or the kernel refuses.
     fn remount(&mut self, pool: &Arc<Pool>, dataset: &str, options: &[String]) -> Result<(), Failure>;
 
-    /// Unmounts a dataset and what is mounted below it. `force`: although it is in use.
+    /// Unmounts a dataset everywhere, and what is mounted below it, so that nobody has it any more. `force`: although it is in use.
     ///
     /// # Errors
     /// It is not mounted, or in use.
     fn unmount(&mut self, dataset: &str, force: bool) -> Result<(), Failure>;
+
+    /// Takes a dataset out of sight, with what is mounted below it: from this place, or from the first. Who has it in another place keeps it.
+    /// `end_transactions`: although some are under way.
+    ///
+    /// # Errors
+    /// It is not mounted there, or in use.
+    fn put_away(&mut self, dataset: &str, at: Option<&Path>, end_transactions: bool) -> Result<(), Failure> {
+        let _ = at;
+        self.unmount(dataset, end_transactions)
+    }
+
+    /// Does anybody have it mounted, in sight or not?
+    fn has(&self, dataset: &str) -> bool {
+        self.is_mounted(dataset)
+    }
 
     /// Unmounts a dataset and all below it in the tree of names.
     ///
@@ -114,6 +133,12 @@ pub trait Mounter: Send {
     fn options(&self, dataset: &str) -> Vec<String> {
         let _ = dataset;
         Vec::new()
+    }
+
+    /// What was asked for when it was mounted at this place, which may not be its first.
+    fn options_at(&self, dataset: &str, place: &Path) -> Vec<String> {
+        let _ = place;
+        self.options(dataset)
     }
 
     /// What is mounted, in the order in which it was.
@@ -410,6 +435,14 @@ impl Backend for Pools {
         self.space_by_owner(&space)
     }
 
+    fn snapshot_holds(&mut self, holds: SnapshotHolds) -> Result<Vec<Hold>, Failure> {
+        self.holds(&holds)
+    }
+
+    fn dataset_grants(&mut self, grants: DatasetGrants) -> Result<Vec<Grant>, Failure> {
+        self.grants(&grants)
+    }
+
     fn dataset_create(&mut self, create: DatasetCreate) -> Result<(), Failure> {
         self.check_running(&create.name)?;
         self.create_dataset(&create)
@@ -449,7 +482,12 @@ impl Backend for Pools {
             self.check_running(&unmount.name)?;
         }
         let pool = self.pool_of(&unmount.name)?.pool.clone();
-        self.mounter.unmount(&unmount.name, unmount.force)?;
+        if unmount.force && pool.engine().vdevs.gate().failure().is_some() {
+            // Who uses it waits for the devices, and would never let go of it.
+            self.mounter.unmount(&unmount.name, true)?;
+        } else {
+            self.mounter.put_away(&unmount.name, unmount.at.as_deref().map(Path::new), unmount.force)?;
+        }
         Ok(Box::new(move || match pool.engine().wait_wanted() {
             // Nobody who forces it wants to wait for devices that are gone.
             Err(error) if !unmount.force => Err(Failure::about_pool(&error)),

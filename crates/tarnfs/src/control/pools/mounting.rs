@@ -62,7 +62,8 @@ impl Pools {
         }
         let overlay = mount.overlay || dataset.number_property("overlay").map_err(failed)? != 0;
         drop(dataset);
-        self.mounter.mount(MountPlan { pool, dataset: mount.name.clone(), path: path.into(), options: mount.options.clone(), overlay })
+        let also = mount.at.is_some();
+        self.mounter.mount(MountPlan { pool, dataset: mount.name.clone(), path: path.into(), options: mount.options.clone(), overlay, also })
     }
 
     /// Mounts a file system if its properties say so. A failure is logged: it is not what was asked for.
@@ -85,10 +86,14 @@ impl Pools {
             && dataset.number_property("zoned").map_err(failed)? == 0
             && !super::datasets::is_volume(dataset.objset_type().map_err(failed)?);
         drop(dataset);
-        if !due || self.mounter.is_mounted(name) || !self.mountpoint(name)?.0.starts_with('/') {
+        let (place, _) = self.mountpoint(name)?;
+        // What was mounted may still be in places that do not move.
+        let is_there = |mounts: Vec<Mount>| mounts.iter().any(|mount| mount.dataset == name && (!was_mounted || mount.mountpoint == place));
+        if !due || !place.starts_with('/') || is_there(self.mounter.list()) {
             return Ok(());
         }
-        let mount = DatasetMount { name: name.to_owned(), options: Vec::new(), overlay: false, force: false, load_key: false, at: None };
+        let at = was_mounted.then_some(place);
+        let mount = DatasetMount { name: name.to_owned(), options: Vec::new(), overlay: false, force: false, load_key: false, at };
         self.mount(&mount)
     }
 
@@ -109,7 +114,7 @@ impl Pools {
         }
         let mounted: Vec<String> = self.mounter.list().into_iter().map(|mount| mount.dataset).filter(|dataset| is_below(dataset)).collect();
         if changed("mountpoint").is_some() {
-            moving.gains_place = !self.mountpoint(name)?.0.starts_with('/');
+            moving.mounts_all = true;
             for dataset in mounted {
                 if dataset == name || self.inherits_place(&dataset, name)? {
                     moving.datasets.push(dataset);
@@ -119,17 +124,18 @@ impl Pools {
             moving.datasets.extend(mounted.into_iter().filter(|dataset| dataset == name));
         }
         moving.datasets.sort();
-        let before = self.mounter.list();
+        moving.datasets.dedup();
+        let before = self.in_sight();
         for at in (0..moving.datasets.len()).rev() {
             let dataset = &moving.datasets[at];
             let own = self.own_mount_directory(dataset);
             // Unmounting its parent may have taken it along.
             if self.mounter.is_mounted(dataset)
-                && let Err(failure) = self.mounter.unmount(dataset, false)
+                && let Err(failure) = self.mounter.put_away(dataset, None, false)
             {
                 moving.datasets.drain(..=at);
                 moving.taken_along = self.taken_along(before, &|dataset| moving.datasets.iter().any(|other| other == dataset));
-                moving.gains_place = false;
+                moving.mounts_all = false;
                 self.end_move(name, &moving);
                 return Err(failure);
             }
@@ -139,16 +145,23 @@ impl Pools {
         Ok(moving)
     }
 
+    /// What is mounted, with what was asked for.
+    pub(super) fn in_sight(&self) -> Vec<InSight> {
+        let with_options = |mount: Mount| InSight { options: self.mounter.options_at(&mount.dataset, Path::new(&mount.mountpoint)), mount };
+        self.mounter.list().into_iter().map(with_options).collect()
+    }
+
     /// What was mounted before something was unmounted, and is not any more, although nobody meant it: it was mounted below.
-    pub(super) fn taken_along(&self, before: Vec<Mount>, is_meant: &dyn Fn(&str) -> bool) -> Vec<Mount> {
-        before.into_iter().filter(|mount| !is_meant(&mount.dataset) && !self.mounter.is_mounted(&mount.dataset)).collect()
+    pub(super) fn taken_along(&self, before: Vec<InSight>, is_meant: &dyn Fn(&str) -> bool) -> Vec<InSight> {
+        let now = self.mounter.list();
+        before.into_iter().filter(|was| !is_meant(&was.mount.dataset) && !now.contains(&was.mount)).collect()
     }
 
     /// Mounts it where it was.
-    pub(super) fn bring_back(&mut self, taken_along: &[Mount]) {
-        for Mount { dataset, mountpoint } in taken_along {
+    pub(super) fn bring_back(&mut self, taken_along: &[InSight]) {
+        for InSight { mount: Mount { dataset, mountpoint }, options } in taken_along {
             let (name, at) = (dataset.clone(), Some(mountpoint.clone()));
-            let mount = DatasetMount { name, options: Vec::new(), overlay: true, force: false, load_key: false, at };
+            let mount = DatasetMount { name, options: options.clone(), overlay: true, force: false, load_key: false, at };
             if let Err(failure) = self.mount(&mount) {
                 tracing::warn!(dataset, %failure, "not mounted again");
             }
@@ -161,9 +174,11 @@ impl Pools {
             self.mount_again(dataset, true);
         }
         self.bring_back(&moving.taken_along);
-        if moving.gains_place {
+        if moving.mounts_all {
             for dataset in self.tree_below(name).unwrap_or_default() {
-                self.mount_if_due(&dataset);
+                if dataset == name || self.inherits_place(&dataset, name).is_ok_and(|inherits| inherits) {
+                    self.mount_if_due(&dataset);
+                }
             }
         }
     }
@@ -200,9 +215,16 @@ pub(super) struct Moving {
     /// They were mounted; parents before children.
     datasets: Vec<String>,
     /// They were mounted below those, and do not move.
-    taken_along: Vec<Mount>,
-    /// There was no place, so nothing was mounted.
-    gains_place: bool,
+    taken_along: Vec<InSight>,
+    /// What has a place now is mounted there, though somebody had unmounted it.
+    mounts_all: bool,
+}
+
+/// A mount, and what was asked for when it was made.
+#[derive(Debug, Clone)]
+pub(super) struct InSight {
+    mount: Mount,
+    options: Vec<String>,
 }
 
 /// The mount point of a dataset, from its property.

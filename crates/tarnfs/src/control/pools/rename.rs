@@ -54,11 +54,11 @@ impl Pools {
         }
         self.mounter.check_rename(&rename.from)?;
         let directories = self.own_mount_directories_below(&mounted);
-        let before = self.mounter.list();
+        let before = self.in_sight();
         for dataset in mounted.iter().rev() {
             // Unmounting its parent may have taken it along.
             if self.mounter.is_mounted(dataset)
-                && let Err(failure) = self.mounter.unmount(dataset, rename.force)
+                && let Err(failure) = self.put_away(dataset, rename.force)
             {
                 self.mount_all_again(&mounted);
                 let taken_along = self.taken_along(before, &|_| false);
@@ -86,11 +86,16 @@ impl Pools {
         renamed.map_err(|error| rename_failure(&error))
     }
 
+    fn put_away(&mut self, dataset: &str, force: bool) -> Result<(), Failure> {
+        if force { self.mounter.unmount(dataset, true) } else { self.mounter.put_away(dataset, None, false) }
+    }
+
     /// What is mounted of a dataset and those below it, parents before children.
     fn mounted_below(&self, name: &str) -> Vec<String> {
         let is_below = |dataset: &str| dataset == name || dataset.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
         let mut mounted: Vec<String> = self.mounter.list().into_iter().map(|mount| mount.dataset).filter(|dataset| is_below(dataset)).collect();
         mounted.sort();
+        mounted.dedup();
         mounted
     }
 
