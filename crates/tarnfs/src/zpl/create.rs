@@ -286,7 +286,7 @@ impl FileSystem {
     pub(super) fn new_node(&self, parent: &Inode, mode: u32, device: u64, credentials: &Credentials) -> Result<NewNode> {
         let stat = parent.stat(&self.tables)?;
         let directory = FileKind::of_mode(mode) == FileKind::Directory;
-        let (mut mode, gid) = inherited_group(&stat, mode, credentials);
+        let (mut mode, gid) = inherited_group((stat.mode, stat.gid), mode, credentials);
         let inherits = stat.flags & znode::FLAG_INHERIT_ACE != 0 && stat.flags & znode::FLAG_XATTR == 0;
         let from = if inherits { self.read_acl(parent)? } else { Vec::new() };
         let child = match FileKind::of_mode(mode) {
@@ -318,11 +318,11 @@ impl FileSystem {
     }
 }
 
-/// Mode and group of a new file: a set-group-id directory passes its group on, and to directories that it does so.
-pub(super) fn inherited_group(parent: &Stat, mode: u32, credentials: &Credentials) -> (u32, u32) {
+/// Mode and group of a new file, from those of its directory: one with set-group-id passes its group on, and to directories that it does so.
+pub(super) fn inherited_group((parent_mode, parent_gid): (u32, u32), mode: u32, credentials: &Credentials) -> (u32, u32) {
     let directory = FileKind::of_mode(mode) == FileKind::Directory;
-    let passes_on = parent.mode & SET_GROUP_ID != 0;
-    let gid = if passes_on { parent.gid } else { credentials.gid };
+    let passes_on = parent_mode & SET_GROUP_ID != 0;
+    let gid = if passes_on { parent_gid } else { credentials.gid };
     match directory {
         true if passes_on => (mode | SET_GROUP_ID, gid),
         false if credentials.uid != 0 && !credentials.is_in_group(gid) => (mode & !SET_GROUP_ID, gid),

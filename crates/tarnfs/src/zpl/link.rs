@@ -232,6 +232,7 @@ impl FileSystem {
         let directory = self.inode(directory)?;
         directory.check_directory()?;
         self.check_writable()?;
+        self.check_entries_may_come(&directory)?;
         let (mode, lists) = self.begin_lists(&directory, 0o100_000 | mode & !TYPE_MASK, credentials)?;
         let mut new = self.new_node(&directory, mode, 0, credentials)?;
         new.links = 0;

@@ -144,7 +144,13 @@ const CONTROLLER: &str = r"
 
 impl Controller {
     fn new() -> Controller {
-        let mut child = Command::new("perl").args(["-e", CONTROLLER]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = Command::new("perl")
+            .args(["-e", CONTROLLER])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let answers = BufReader::new(child.stdout.take().unwrap());
         Controller { child, answers }
     }
@@ -170,7 +176,9 @@ thread_local! {
 }
 
 fn control(cell: &Cell, command: u32, argument: &str) -> Answer {
-    match CONTROLLER_OF_CALLER.with_borrow_mut(|controller| controller.get_or_insert_with(Controller::new).ask(&cell.target(), command, argument)) {
+    match CONTROLLER_OF_CALLER
+        .with_borrow_mut(|controller| controller.get_or_insert_with(Controller::new).ask(&cell.target(), command, argument))
+    {
         0 => Ok(String::new()),
         errno => Err(Errno::from_raw_os_error(errno)),
     }

@@ -29,23 +29,28 @@ struct Kind {
     is_directory: bool,
     marks: IFlags,
     capable: bool,
+    owners: &'static [u32],
 }
 
-const FILE: Kind = Kind { name: "plain", mode: 0o644, is_directory: false, marks: IFlags::empty(), capable: false };
+const BOTH: &[u32] = &[0, OWNER];
+/// For kinds where another owner would tell nothing new.
+const ONE: &[u32] = &[OWNER];
+
+const FILE: Kind = Kind { name: "plain", mode: 0o644, is_directory: false, marks: IFlags::empty(), capable: false, owners: ONE };
 const DIRECTORY: Kind = Kind { name: "directory of everybody", mode: 0o777, is_directory: true, ..FILE };
 
 const KINDS: &[Kind] = &[
-    FILE,
+    Kind { owners: BOTH, ..FILE },
     Kind { name: "everybody's", mode: 0o666, ..FILE },
-    Kind { name: "set-id program", mode: 0o6777, ..FILE },
+    Kind { name: "set-id program", mode: 0o6777, owners: BOTH, ..FILE },
     Kind { name: "set-id, not executable", mode: 0o6666, ..FILE },
     Kind { name: "set-gid, not executable", mode: 0o2666, ..FILE },
     Kind { name: "capable", mode: 0o777, capable: true, ..FILE },
-    Kind { name: "immutable", mode: 0o666, marks: IFlags::IMMUTABLE, ..FILE },
-    Kind { name: "append-only", mode: 0o666, marks: IFlags::APPEND, ..FILE },
+    Kind { name: "immutable", mode: 0o666, marks: IFlags::IMMUTABLE, owners: BOTH, ..FILE },
+    Kind { name: "append-only", mode: 0o666, marks: IFlags::APPEND, owners: BOTH, ..FILE },
     DIRECTORY,
-    Kind { name: "directory of its owner", mode: 0o755, ..DIRECTORY },
-    Kind { name: "sticky directory", mode: 0o1777, ..DIRECTORY },
+    Kind { name: "directory of its owner", mode: 0o755, owners: BOTH, ..DIRECTORY },
+    Kind { name: "sticky directory", mode: 0o1777, owners: BOTH, ..DIRECTORY },
     Kind { name: "set-gid directory", mode: 0o2777, ..DIRECTORY },
     Kind { name: "immutable directory", marks: IFlags::IMMUTABLE, ..DIRECTORY },
     Kind { name: "append-only directory", marks: IFlags::APPEND, ..DIRECTORY },
@@ -213,7 +218,13 @@ const EXCUSES: &[Excuse] = &[
     excuse("", "seek", "directory", How::Refused(libc::ENXIO), "a directory has no data"),
     excuse("view", "xattr list", "", How::Refused(libc::EOPNOTSUPP), VIEW_LISTS),
     excuse("view", "xattr remove list", "", How::Refused(libc::EOPNOTSUPP), VIEW_LISTS),
-    excuse("view", "entry made without a name", "directory", How::Refused(libc::EOPNOTSUPP), "a transaction makes no files without names"),
+    excuse(
+        "view",
+        "entry made without a name",
+        "directory",
+        How::Refused(libc::EOPNOTSUPP),
+        "a transaction makes no files without names",
+    ),
     excuse("view", "mark", "", How::Refused(libc::EOPNOTSUPP), VIEW_MARKS),
     excuse("view", "open", "immutable", How::Allowed, VIEW_OPENS),
     excuse("view", "write nothing", "immutable", How::Allowed, VIEW_OPENS),
@@ -234,7 +245,7 @@ fn everybody_may_do_what_ext4_lets_them_do() {
     fs::create_dir(rig.path("view")).unwrap();
     let people = everybody();
     let mut found = Differences::default();
-    for (number, (kind, owner)) in KINDS.iter().flat_map(|kind| [(kind, 0), (kind, OWNER)]).enumerate() {
+    for (number, (kind, owner)) in KINDS.iter().flat_map(|kind| kind.owners.iter().map(move |owner| (kind, *owner))).enumerate() {
         let what = format!("{}'s {} ({:o})", if owner == 0 { "root" } else { "owner" }, kind.name, kind.mode);
         let all = |root: PathBuf| prepare_all(&root, kind, owner, people.len());
         let right = walk(&all(reference.0.join(number.to_string())), &people);

@@ -97,11 +97,12 @@ impl Transaction {
         let is_directory = FileKind::of_mode(mode) == FileKind::Directory;
         let block_size = self.fs.objset.settings().record_bytes;
         let parent = &self.nodes[&place.directory];
-        let (shown, gid) = inherited_group(&parent.stat, mode & !credentials.umask, credentials);
+        // Of links the umask takes nothing.
+        let umask = if target.is_some() { 0 } else { credentials.umask };
+        let inherited = |parent| inherited_group(parent, mode & !umask, credentials);
+        let ((shown, gid), before) = (inherited((parent.stat.mode, parent.stat.gid)), inherited(parent.before));
         let mut stat = new_stat(node, shown, device, if is_directory { 2 } else { 0 }, place.directory, credentials, now, block_size);
         stat.gid = gid;
-        // The commit changes attributes last: it would make the file in a directory that passes on what it did before.
-        let passes_on_other = parent.attributes.mode.is_some() || parent.attributes.gid.is_some();
         self.change(NameChange::Make { place: place.clone(), node, mode, device, credentials: credentials.clone() })?;
         let mut made = Node::new(stat);
         if let Some(target) = target {
@@ -109,10 +110,11 @@ impl Transaction {
             made.target = Some(target.to_vec());
         }
         made.patch.kept = 0;
-        if passes_on_other {
+        made.before = before;
+        if (shown, gid) != before {
+            // The directory did not pass on before this transaction what it does now. A change of the group alone would end set-id bits.
             made.attributes.gid = Some(gid);
-            // A change of the group alone would end set-id bits.
-            made.attributes.mode = (is_directory || shown & SET_IDS != 0).then_some(shown & !TYPE_MASK);
+            made.attributes.mode = ((shown | before.0) & SET_IDS != 0).then_some(shown & !TYPE_MASK);
         }
         (made.stat.flags, made.stat.project) = self.fs.inherited_project(&self.nodes[&place.directory].stat, made.kind());
         let stat = made.stat.clone();

@@ -19,6 +19,8 @@ pub(super) struct Node {
     pub(super) base: Option<Base>,
     /// What is known of it, with the changes.
     pub(super) stat: Stat,
+    /// Mode and group before the commit changes attributes, which it does last.
+    pub(super) before: (u32, u32),
     /// The file system's file must be as it was.
     pub(super) depends: bool,
     /// Changed contents.
@@ -116,6 +118,7 @@ impl Node {
         let patch = Patch { kept: stat.size, ..Patch::default() };
         Node {
             base: None,
+            before: (stat.mode, stat.gid),
             stat,
             depends: false,
             patch,
