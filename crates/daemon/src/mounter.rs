@@ -273,7 +273,7 @@ impl FuseMounter {
         let Some(path) = self.mounts.path(dataset) else { return Ok(()) };
         let filesystem = pool.file_system(dataset).map_err(failed)?;
         properties.tell(&filesystem);
-        change_flags(path, &properties.for_kernel(dataset)).map_err(|error| Failure::with(FailureKind::MountFailed, error.to_string()))?;
+        change_flags(path, &properties.for_kernel(dataset)).map_err(|error| Failure::with(FailureKind::MountFailed, format!("{}: {error}", path.display())))?;
         if let Some(ops) = self.mounts.ops(dataset) {
             // These two were agreed with the kernel at the mount.
             ops.set_options(OpsOptions { announce_opens: ops.announces_opens(), posix_acls: ops.has_posix_acls(), ..properties.ops });
@@ -408,13 +408,16 @@ impl Mounter for FuseMounter {
         let name = pool.name();
         let of_pool = |mount: &Mount| mount.dataset.split(['/', '@']).next() == Some(&name);
         let mounts = self.mounts.list().into_iter().filter(of_pool);
-        let places: Vec<(String, PathBuf)> = mounts.filter_map(|mount| Some((mount.dataset.clone(), self.mounts.path(&mount.dataset)?.to_owned()))).collect();
+        let found = |mount: Mount| Some((self.mounts.path(&mount.dataset)?.to_owned(), self.mounts.ops(&mount.dataset)?.clone(), mount.dataset));
+        let places: Vec<(PathBuf, Arc<Ops>, String)> = mounts.filter_map(found).collect();
         Box::new(move || {
-            for (dataset, path) in places {
+            for (path, _, dataset) in &places {
                 if let Err(error) = std::fs::File::open(path).and_then(|root| Ok(rustix::fs::syncfs(&root)?)) {
                     tracing::warn!(dataset, %error, "what the kernel has in its cache could not be had");
                 }
             }
+            let changed: Vec<_> = places.into_iter().map(|(_, ops, _)| (ops.unsettled(), ops)).collect();
+            Box::new(move || changed.iter().for_each(|(inodes, ops)| ops.forget_space(inodes)))
         })
     }
 

@@ -123,8 +123,8 @@ impl Mounts {
         }
         prepare(path, how.overlay)?;
         let failed = |error: io::Error| match error.kind() {
-            ErrorKind::PermissionDenied => Failure::with(FailureKind::Permission, format!("Insufficient privileges: {error}")),
-            _ => Failure::with(FailureKind::MountFailed, error.to_string()),
+            ErrorKind::PermissionDenied => Failure::with(FailureKind::Permission, format!("Insufficient privileges: {}: {error}", path.display())),
+            _ => Failure::with(FailureKind::MountFailed, format!("{}: {error}", path.display())),
         };
         let mount = FuseMount::new(path, &how.mount).map_err(failed).map_err(|mut failure| {
             let is_within = self.list.iter().any(|mounted| path != mounted.path && path.starts_with(&mounted.path));
@@ -174,7 +174,7 @@ impl Mounts {
                 Ok(()) => tracing::info!(dataset, path = %path.display(), "unmounted"),
                 Err((session, error)) => {
                     let busy = error.kind() == ErrorKind::ResourceBusy;
-                    let message = if busy { format!("cannot unmount '{}': pool or dataset is busy", path.display()) } else { error.to_string() };
+                    let message = if busy { format!("cannot unmount '{}': pool or dataset is busy", path.display()) } else { format!("cannot unmount '{}': {error}", path.display()) };
                     let failure = Failure::with(if busy { FailureKind::DatasetBusy } else { FailureKind::UnmountFailed }, message);
                     self.list.insert(at, Mounted { dataset, path, session, ops });
                     return Err(failure);

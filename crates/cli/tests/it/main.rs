@@ -12,6 +12,7 @@ mod memory;
 mod mounted;
 mod posix;
 mod rig;
+mod storm;
 mod transaction;
 mod upgrades;
 mod vanished;
