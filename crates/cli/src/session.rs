@@ -10,7 +10,7 @@ use std::fmt;
 use std::io::Write;
 
 use jiff::tz::TimeZone;
-use tarnfs::control::{CommandLine, Failure, FailureKind, PoolRecord, Reply, Request};
+use tarnfs::control::{CommandLine, Failure, FailureKind, PoolRecord, Reply, Request, plain_words};
 
 /// Answers requests: the daemon behind its socket, or a backend in this process.
 pub(crate) trait Control {
@@ -107,7 +107,7 @@ impl Session<'_> {
     /// Prints a line on standard error, after what was printed before.
     pub(crate) fn complain(&mut self, words: fmt::Arguments<'_>) {
         let _ = self.out.flush();
-        let _ = writeln!(self.err, "{words}");
+        let _ = writeln!(self.err, "{}", plain_words(words.to_string()));
     }
 
     /// Complains, and asks for the usage text.

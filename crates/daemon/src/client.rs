@@ -59,7 +59,7 @@ impl Client {
 
     /// Connects, starting `tarn daemon` (this very program) when nobody answers.
     pub fn connect_or_start(place: &Place) -> io::Result<Client> {
-        let program = std::env::current_exe()?;
+        let program = std::env::current_exe().map_err(|error| io::Error::new(error.kind(), format!("this program's own file: {error}")))?;
         Client::connect_or_start_with(place, || {
             let mut command = Command::new(&program);
             command.arg("daemon");
@@ -106,5 +106,5 @@ impl Client {
 fn spawn(place: &Place, mut command: Command) -> io::Result<std::process::Child> {
     let log = place.open_log()?;
     command.env("TARN_SOCKET", place.socket()).current_dir("/").stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-    command.spawn()
+    command.spawn().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", command.get_program().display())))
 }

@@ -440,11 +440,14 @@ impl Mounter for FuseMounter {
         let name = pool.name();
         let of_pool = |mount: &Mount| mount.dataset.split(['/', '@']).next() == Some(&name);
         let mounts = self.mounts.list().into_iter().filter(of_pool);
-        let places: Vec<PathBuf> = mounts.filter_map(|mount| Some(self.mounts.path(&mount.dataset)?.to_owned())).collect();
+        let found = |mount: Mount| Some((self.mounts.path(&mount.dataset)?.to_owned(), Arc::clone(self.mounts.ops(&mount.dataset)?)));
+        let (places, all_ops): (Vec<PathBuf>, Vec<Arc<Ops>>) = mounts.filter_map(found).unzip();
         Box::new(move || {
             if let Err(error) = fuse::errand::sync(&places) {
                 tracing::warn!(pool = name, %error, "what the kernel has in its cache could not be had");
             }
+            let changed: Vec<_> = all_ops.into_iter().map(|ops| (ops.unsettled(), ops)).collect();
+            Box::new(move || changed.iter().for_each(|(inodes, ops)| ops.forget_space(inodes)))
         })
     }
 

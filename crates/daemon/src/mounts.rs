@@ -172,8 +172,8 @@ impl Mounts {
         }
         prepare(path, how.overlay)?;
         let failed = |error: io::Error| match error.kind() {
-            ErrorKind::PermissionDenied => Failure::with(FailureKind::Permission, format!("Insufficient privileges: {error}")),
-            _ => Failure::with(FailureKind::MountFailed, error.to_string()),
+            ErrorKind::PermissionDenied => Failure::with(FailureKind::Permission, format!("Insufficient privileges: {}: {error}", path.display())),
+            _ => Failure::with(FailureKind::MountFailed, format!("{}: {error}", path.display())),
         };
         let mount = FuseMount::new(path, &how.mount).map_err(failed).map_err(|mut failure| {
             let is_within = self.list.iter().any(|mounted| path != mounted.path && path.starts_with(&mounted.path));
@@ -329,7 +329,7 @@ fn not_mounted() -> Failure {
 /// Why a place could not be taken away; of what is in use the error may say by whom.
 fn busy_or(place: &Path, error: &io::Error) -> Failure {
     if error.kind() != ErrorKind::ResourceBusy {
-        return Failure::with(FailureKind::UnmountFailed, error.to_string());
+        return Failure::with(FailureKind::UnmountFailed, format!("cannot unmount '{}': {error}", place.display()));
     }
     let mut message = format!("cannot unmount '{}': pool or dataset is busy", place.display());
     if error.get_ref().is_some() {

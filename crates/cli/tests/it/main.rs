@@ -17,6 +17,7 @@ mod mounted;
 mod places;
 mod posix;
 mod rig;
+mod storm;
 mod transaction;
 mod two_users;
 mod upgrades;

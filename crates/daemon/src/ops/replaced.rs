@@ -18,6 +18,9 @@ use tarnfs::{Changed, InodeNumber};
 
 use super::Ops;
 
+/// Where the kernel is to keep contents.
+const ATTRIBUTES_ONLY: i64 = -1;
+
 /// Which files the kernel is to take for others, and whether there is a change just now.
 #[derive(Debug, Default)]
 pub(super) struct Replaced {
@@ -99,6 +102,19 @@ impl Ops {
         }
         tell();
         done
+    }
+
+    /// Files whose space on disk will be another one when their group is there.
+    pub fn unsettled(&self) -> Vec<InodeNumber> {
+        self.filesystem.objset().dirty_objects()
+    }
+
+    /// The kernel forgets what it was told of the space of these files.
+    pub fn forget_space(&self, inodes: &[InodeNumber]) {
+        let Some(notifier) = self.notifier.lock().clone() else { return };
+        for inode in inodes {
+            let _ = notifier.inval_inode(self.node_number(0, *inode), ATTRIBUTES_ONLY, 0);
+        }
     }
 
     fn forget_changed(&self, notifier: &Notifier, changed: &Changed) {

@@ -441,6 +441,14 @@ impl Objset {
         !self.shared.dirty[slot(txg)].lock().is_empty() || self.root.lock().changed || self.log().is_some_and(|log| log.is_dirty(txg))
     }
 
+    /// Objects with changes that are not on disk yet.
+    pub fn dirty_objects(&self) -> Vec<ObjectId> {
+        let mut objects: Vec<ObjectId> = self.shared.dirty.iter().flat_map(|dirty| dirty.lock().keys().copied().collect::<Vec<_>>()).collect();
+        objects.sort_unstable();
+        objects.dedup();
+        objects
+    }
+
     /// Forgets objects that nobody uses, if there are too many.
     pub fn trim(&self) {
         for shard in &self.dnodes {

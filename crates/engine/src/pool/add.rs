@@ -60,6 +60,8 @@ impl Pool {
         for top in &tops {
             self.context.io.allocator().group(top.id() as u32)?.set_usable(true);
         }
+        // The group that added them was done when they were no room yet.
+        self.refresh_space();
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 //! leaves devices that belong to no pool.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use disk::DiskRef;
 use ondisk::blkptr::BlkPtr;
@@ -114,6 +114,7 @@ impl Pool {
             threads: Mutex::new(0),
             thread_ended: Condvar::new(),
             sync_lock: Mutex::new(()),
+            written_anyway: AtomicU64::new(0),
             heartbeat: super::heartbeat::Heartbeat::default(),
             vdev_changes: Mutex::new(()),
         });

@@ -5,7 +5,7 @@
 //! to read the configuration, with the vdev tree that the labels describe, and then for good with the tree of the MOS.
 
 use std::sync::{Arc, Weak};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use ondisk::blkptr::BlkPtr;
 use ondisk::feature::Feature;
@@ -179,6 +179,7 @@ impl Pool {
             threads: Mutex::new(0),
             thread_ended: Condvar::new(),
             sync_lock: Mutex::new(()),
+            written_anyway: AtomicU64::new(0),
             heartbeat: super::heartbeat::Heartbeat::default(),
             vdev_changes: Mutex::new(()),
         });

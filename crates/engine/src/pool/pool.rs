@@ -1,7 +1,7 @@
 //! An open pool.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ondisk::feature::Feature;
 use ondisk::uberblock::Uberblock;
@@ -61,6 +61,8 @@ pub struct Pool {
     pub(super) thread_ended: Condvar,
     /// One at a time; without threads (simulation) the caller of [`Pool::sync_now`] is the sync thread.
     pub(super) sync_lock: Mutex<()>,
+    /// Groups up to this one are written even if nothing has changed.
+    pub(super) written_anyway: AtomicU64,
     pub(super) heartbeat: Heartbeat,
     /// Vdevs are added and removed one after the other.
     pub(super) vdev_changes: Mutex<()>,
@@ -163,6 +165,15 @@ impl Pool {
         }
         let txg = self.context.groups.open_txg();
         self.wait_synced(txg)
+    }
+
+    /// As [`Pool::sync_all`]; there is a new group on disk afterwards even if nothing was changed (`zpool sync`).
+    ///
+    /// # Errors
+    /// What stopped the pool.
+    pub fn write_group(&self) -> Result<()> {
+        self.written_anyway.fetch_max(self.context.groups.open_txg(), Ordering::AcqRel);
+        self.sync_all()
     }
 
     /// Waits until everything is on disk that somebody has asked for.

@@ -108,7 +108,8 @@ impl Pool {
 
     /// Whether writing `txg` would change anything.
     fn has_work(&self, txg: Txg) -> Result<bool> {
-        Ok(self.dsl.is_dirty(txg)
+        Ok(self.written_anyway.load(Ordering::Acquire) >= txg
+            || self.dsl.is_dirty(txg)
             || self.dsl.has_tasks(txg)
             || self.is_config_dirty()
             || self.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg))

@@ -122,6 +122,24 @@ impl FailureKind {
     }
 }
 
+/// What the system's errors have at their end, which says nothing to users: ` (os error 2)`.
+const NUMBER: &str = " (os error ";
+
+/// A message without the numbers of the system's errors.
+#[must_use]
+pub fn plain_words(mut message: String) -> String {
+    while let Some(at) = message.find(NUMBER) {
+        let digits = message[at + NUMBER.len()..].bytes().take_while(u8::is_ascii_digit).count();
+        let end = at + NUMBER.len() + digits;
+        match message.as_bytes().get(end) {
+            Some(b')') => message.replace_range(at..=end, ""),
+            // Somebody's own words.
+            _ => break,
+        }
+    }
+    message
+}
+
 /// A refusal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
@@ -140,7 +158,7 @@ impl Failure {
 
     /// A failure with words of its own.
     pub fn with(kind: FailureKind, message: impl Into<String>) -> Failure {
-        Failure { kind, message: message.into() }
+        Failure { kind, message: plain_words(message.into()) }
     }
 
     /// An engine error about a dataset: the phrase where OpenZFS has one, else the engine's own sentence.
@@ -198,3 +216,18 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_errors_are_not_for_users() {
+        let error = std::io::Error::from_raw_os_error(2);
+        let failure = Failure::with(FailureKind::MountFailed, format!("/a: {error}, and /b: {error}; export it"));
+        assert_eq!(failure.message, "/a: No such file or directory, and /b: No such file or directory; export it");
+        for own in ["cannot open 'a (os error 2'", " (os error )", "x (os error 2x)"] {
+            assert_eq!(plain_words(own.to_owned()), if own == " (os error )" { "" } else { own });
+        }
+    }
+}

@@ -36,12 +36,12 @@ pub mod wire;
 mod tests;
 
 pub use backend::{Backend, execute};
-pub use failure::{Failure, FailureKind, SAME_DEVICE};
+pub use failure::{Failure, FailureKind, SAME_DEVICE, plain_words};
 pub use maintenance::{
     CommandLine, DatasetRename, EventValue, HistoryRecord, HistoryWhat, ImportRewound, OwnerKind, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent,
     PoolEvents, PoolHistory, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade,
 };
-pub use pools::{Beside, Flush, MountPlan, Mounter, NoMounts, Pools, no_transaction};
+pub use pools::{Beside, Flush, MountPlan, Mounter, NoMounts, Pools, Settled, no_transaction};
 pub use property::{PropertyValue, Setting, Source, Value, Wanted};
 pub use reply::{BuildVersion, DatasetEntry, DatasetKind, DatasetKinds, Datasets, Mount, PoolEntry, Reply};
 pub use request::{

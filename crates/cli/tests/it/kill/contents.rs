@@ -2,8 +2,8 @@
 //!
 //! # Theory
 //! Contents reach the file system page by page, when the kernel likes. A record may be the one that the last acknowledged
-//! `fsync` of its file covered, or any that was written over it since, or zeros where the file has been truncated, punched or
-//! extended since.
+//! `fsync` of its file covered, or `zpool sync`, or any that was written over it since, or zeros where the file has been truncated, punched or
+//! extended since. A write is there whole or not at all, but for a large one of which nobody was told that it is safe, and for what goes through a mapping.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,16 @@ use super::promises::{ORDER, Order};
 pub(super) struct Contents {
     /// Versions that a record may have; 0: zeros. Beyond: zeros.
     may: Vec<Vec<u64>>,
+    /// Records that a write has touched of which a part may be there.
+    torn: Vec<bool>,
     now: Vec<u64>,
     size_min: u64,
     size_max: u64,
+    is_mapped: bool,
 }
+
+/// The log cuts writes of more bytes than this where its blocks end.
+const WHOLE_MAX: u64 = 100_000;
 
 impl Contents {
     pub(super) fn begin(&mut self, op: &Op) {
@@ -27,6 +33,10 @@ impl Contents {
                 let (first, end) = (*first as usize, (first + count) as usize);
                 if self.may.len() < end {
                     self.may.resize(end, vec![0]);
+                    self.torn.resize(end, false);
+                }
+                if self.is_mapped || count * Record::BYTES as u64 > WHOLE_MAX {
+                    self.torn[first..end].fill(true);
                 }
                 self.may[first..end].iter_mut().for_each(|may| may.push(*version));
                 if self.now.len() < end {
@@ -52,14 +62,19 @@ impl Contents {
         self.size_max = self.size_max.max(self.now.len() as u64);
     }
 
+    /// What it is now is safe.
+    fn synced(&mut self) {
+        self.may = self.now.iter().map(|version| vec![*version]).collect();
+        self.torn = vec![false; self.now.len()];
+        (self.size_min, self.size_max) = (self.now.len() as u64, self.now.len() as u64);
+    }
+
     pub(super) fn done(&mut self, op: &Op) {
         match op {
-            Op::Sync { .. } => {
-                self.may = self.now.iter().map(|version| vec![*version]).collect();
-                (self.size_min, self.size_max) = (self.now.len() as u64, self.now.len() as u64);
-            }
+            Op::Sync { .. } => self.synced(),
             Op::WriteThrough { first, count, version, .. } => {
                 self.may[*first as usize..(first + count) as usize].iter_mut().for_each(|may| *may = vec![*version]);
+                self.torn[*first as usize..(first + count) as usize].fill(false);
                 self.size_min = self.size_min.max(first + count);
             }
             _ => {}
@@ -69,11 +84,11 @@ impl Contents {
     /// Is it what it may be? How many records it has.
     pub(super) fn judge(&self, file: u64, bytes: &[u8]) -> Result<u64, String> {
         let size = (bytes.len() / Record::BYTES) as u64;
-        // The log cuts a large write where its blocks end, and of one that nobody synced the first pieces may be there.
-        let may_be_torn = ORDER == Order::Log;
+        // Of one that nobody synced the first pieces may be there.
+        let may_be_torn = |index: u64| ORDER == Order::Log && self.torn.get(index as usize) == Some(&true);
         let sizes = self.size_min..=self.size_max;
         let cut = !bytes.len().is_multiple_of(Record::BYTES);
-        if !sizes.contains(&size) || cut && !(may_be_torn && sizes.contains(&(size + 1))) {
+        if !sizes.contains(&size) || cut && !(may_be_torn(size) && sizes.contains(&(size + 1))) {
             return Err(format!("{} bytes, which are not {} to {} records", bytes.len(), self.size_min, self.size_max));
         }
         for (index, record) in bytes.chunks(Record::BYTES).enumerate() {
@@ -86,7 +101,7 @@ impl Contents {
                 Ok(Some(found)) => format!("{found:?}"),
                 Err(text) => text.to_string(),
             };
-            if !(may_be_torn && is_torn(file, index as u64, record, may)) {
+            if !(may_be_torn(index as u64) && is_torn(file, index as u64, record, may)) {
                 return Err(format!("record {index} of {size} of file {file} is {wrong}"));
             }
         }
@@ -110,20 +125,30 @@ fn is_torn(file: u64, index: u64, record: &[u8], may: &[u64]) -> bool {
     head.unwrap_or(0) + tail.unwrap_or(0) >= record.len()
 }
 
-/// What each file may contain.
-pub(super) fn contents(threads: &[Vec<Event>]) -> BTreeMap<u64, Contents> {
+/// What each file may contain; `pool`: the beginning of the last acknowledged sync of the pool, which makes safe what was done before.
+pub(super) fn contents(threads: &[Vec<Event>], pool: usize) -> BTreeMap<u64, Contents> {
     let mut files: BTreeMap<u64, Contents> = BTreeMap::new();
-    for event in threads.iter().flatten() {
-        let (Op::Write { file, .. } | Op::WriteThrough { file, .. } | Op::Truncate { file, .. } | Op::Punch { file, .. } | Op::Sync { file } | Op::Create { file, .. }) = &event.op else { continue };
-        let contents = files.entry(*file).or_default();
-        contents.begin(&event.op);
-        if event.done.is_some() {
-            contents.done(&event.op);
+    for (thread, events) in threads.iter().enumerate() {
+        let mut own: BTreeMap<u64, Contents> = BTreeMap::new();
+        let before = events.iter().take_while(|event| event.done.is_some_and(|done| done < pool)).count();
+        for (number, event) in events.iter().enumerate() {
+            if number == before {
+                own.values_mut().for_each(Contents::synced);
+            }
+            let (Op::Write { file, .. } | Op::WriteThrough { file, .. } | Op::Truncate { file, .. } | Op::Punch { file, .. } | Op::Sync { file } | Op::Create { file, .. }) = &event.op else { continue };
+            let contents = own.entry(*file).or_insert_with(|| Contents { is_mapped: thread as u64 == super::MAPPER, ..Contents::default() });
+            contents.begin(&event.op);
+            if event.done.is_some() {
+                contents.done(&event.op);
+            }
         }
+        if before == events.len() {
+            own.values_mut().for_each(Contents::synced);
+        }
+        files.append(&mut own);
     }
     files
 }
-
 
 /// Damage of every kind that the judge of contents must see.
 pub(super) fn canary() {
@@ -146,6 +171,10 @@ pub(super) fn canary() {
     assert_eq!(contents.judge(7, &good[..8 * Record::BYTES]), Ok(8));
     assert_eq!(contents.judge(7, &damaged(6 * Record::BYTES, vec![0; Record::BYTES])), Ok(10));
     let torn = [&fill(7, 5, 4, 1)[..77], &fill(7, 2, 4, 1)[77..]].concat();
+    // Of a small write all is there, or nothing.
+    assert!(contents.judge(7, &damaged(4 * Record::BYTES, torn.clone())).is_err());
+    assert!(contents.judge(7, &good[..8 * Record::BYTES + 100]).is_err());
+    contents.torn = vec![true; 10];
     assert_eq!(contents.judge(7, &damaged(4 * Record::BYTES, torn)), Ok(10));
     assert_eq!(contents.judge(7, &good[..8 * Record::BYTES + 100]), Ok(8));
     let torn_by_others = [&fill(7, 5, 4, 1)[..77], &fill(7, 3, 4, 1)[77..]].concat();
@@ -164,4 +193,25 @@ pub(super) fn canary() {
     ] {
         assert!(contents.judge(7, &bad).is_err_and(|text| text.contains(why)), "{why} was not seen");
     }
+    pool_canary();
+}
+
+/// What `zpool sync` acknowledged was not asked for of contents: only `fsync` was.
+fn pool_canary() {
+    let event = |op, begun, done| Event { op, begun, done, inode: 5 };
+    let write = |version, first, count| Op::Write { file: 7, first, count, version };
+    let events = vec![
+        event(Op::Create { name: "a".into(), file: 7 }, 0, Some(1)),
+        event(write(2, 0, 4), 2, Some(3)),
+        event(write(3, 0, 500), 5, Some(8)),
+        event(write(4, 1, 1), 9, None),
+    ];
+    let judge = |pool: usize, bytes: &[u8]| contents(std::slice::from_ref(&events), pool)[&7].judge(7, bytes);
+    assert_eq!(judge(0, &[]), Ok(0));
+    assert!(judge(4, &[]).is_err(), "a lost write was not seen");
+    assert_eq!(judge(6, &fill(7, 2, 0, 4)), Ok(4));
+    assert!(judge(9, &fill(7, 2, 0, 4)).is_err(), "a lost write was not seen");
+    assert_eq!(judge(9, &[fill(7, 3, 0, 1), fill(7, 4, 1, 1), fill(7, 3, 2, 498)].concat()), Ok(500));
+    let torn = [&fill(7, 3, 0, 2)[..300], &fill(7, 2, 0, 4)[300..]].concat();
+    assert_eq!(judge(6, &torn), Ok(4));
 }

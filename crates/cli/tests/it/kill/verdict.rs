@@ -62,8 +62,8 @@ pub(super) fn judge(directory: &Path, journal: &Journal, what: &str) -> Totals {
     let count = |wanted: &dyn Fn(&Op) -> bool| threads.iter().flatten().filter(|event| event.done.is_some() && wanted(&event.op)).count() as u64;
     let mut totals = Totals { rounds: 1, acknowledged: count(&|_| true), synced: count(&Op::is_sync), ..Totals::default() };
     totals.pool_synced = count(&|op| *op == Op::SyncPool);
-    let contents = contents(&threads);
     let pool = pool_synced(&threads);
+    let contents = contents(&threads, pool);
     // The last operation that is known to be there: whatever was done before it began must be.
     let mut visible = (pool, "the pool was synced".to_owned());
     let mut judged = Vec::new();

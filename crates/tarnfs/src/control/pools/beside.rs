@@ -37,6 +37,13 @@ impl Beside {
             Request::PoolHistory(select) => maintenance::histories(&table(), select).map(Reply::History),
             Request::PoolList(select) | Request::PoolGet(select) => pool_properties::entries(&table(), select).map(Reply::Pools),
             Request::PoolClear(clear) => maintenance::clear(&table(), clear).map(|()| Reply::Done),
+            // It needs its turn; but who has that may be waiting for this very pool, and waits no longer.
+            Request::PoolExport(export) if export.hard_force => {
+                if let Some(imported) = table().get(&export.name) {
+                    super::export::give_up(imported.pool.engine());
+                }
+                return None;
+            }
             _ => return None,
         };
         Some(answer.unwrap_or_else(Reply::Failed))

@@ -24,6 +24,14 @@ pub(super) fn suspended() -> Failure {
     )
 }
 
+/// Who waits for a pool that is suspended (`zpool export -F`) waits no more.
+pub(super) fn give_up(engine: &engine::pool::Pool) {
+    let gate = engine.vdevs.gate();
+    if gate.failure().is_some() {
+        gate.give_up();
+    }
+}
+
 /// Tries again while the pool is busy, for a moment: a mount that was just ended lets go of its file system when its last request is done.
 fn patiently<T>(attempt: impl Fn() -> engine::error::Result<T>) -> engine::error::Result<T> {
     let mut tries = 0;
@@ -54,8 +62,8 @@ impl Pools {
             if !export.hard_force {
                 return Err(suspended());
             }
-            // Nobody may wait any more, or the mounts could not end.
-            engine.vdevs.gate().give_up();
+            // Or the mounts could not end.
+            give_up(&engine);
         }
         let force = export.force || export.hard_force;
         self.unmount_pool(&export.name, force).map_err(|failure| match failure.kind {

@@ -151,7 +151,7 @@ pub trait Mounter: Send {
     /// and others need not wait for it.
     fn flush(&mut self, pool: &Arc<Pool>) -> Flush {
         let _ = pool;
-        Box::new(|| ())
+        Box::new(|| Box::new(|| ()))
     }
 
     /// Called now and then: forgets what somebody else unmounted, and transactions whose owner has died.
@@ -236,7 +236,10 @@ impl Imported {
 }
 
 /// See [`Mounter::flush`].
-pub type Flush = Box<dyn FnOnce() + Send>;
+pub type Flush = Box<dyn FnOnce() -> Settled + Send>;
+
+/// To be called when that is on disk: the kernel forgets what it was told of the space of files that had changed.
+pub type Settled = Box<dyn FnOnce() + Send>;
 
 /// All imported pools, and who mounts them.
 pub struct Pools {
@@ -387,8 +390,9 @@ impl Backend for Pools {
                 if let Some(failure) = pool.engine().vdevs.gate().failure() {
                     return Err(Failure::about_pool(&failure));
                 }
-                flush();
-                pool.sync().map_err(|error| Failure::about_pool(&error))?;
+                let settled = flush();
+                pool.engine().write_group().map_err(|error| Failure::about_pool(&error))?;
+                settled();
             }
             Ok(())
         }))

@@ -423,3 +423,68 @@ fn fsync_keeps_what_was_written_before_readonly_was_set() {
     after.export("tank");
     rig.export("tank");
 }
+
+/// `zpool sync` of a pool on which nothing had changed did nothing: who makes a pool's state known so (a backup of its images, a test of OpenZFS's) found the
+/// old uberblock.
+#[test]
+fn a_sync_writes_a_group_even_if_nothing_has_changed() {
+    let mut rig = Rig::new();
+    let image = rig.image("a");
+    rig.create("tank", &[&image], Vec::new()).unwrap();
+    let select = || PoolSelect { name: Some("tank".into()), properties: Wanted::All };
+    rig.pools.pool_sync(select()).unwrap()().unwrap();
+    let on_disk = |rig: &Rig| rig.pools.find("tank").unwrap().pool.engine().uberblock().txg;
+    for _ in 0..3 {
+        let before = on_disk(&rig);
+        rig.pools.pool_sync(select()).unwrap()().unwrap();
+        assert!(on_disk(&rig) > before, "{before} is still the newest");
+    }
+    rig.export("tank");
+}
+
+/// For seconds after `zpool add` nobody could use the new device: how much room there is was only looked at when a group had been written.
+#[test]
+fn room_that_is_added_is_there_at_once() {
+    let mut rig = Rig::new();
+    let (one, other) = (rig.image("a"), rig.image("b"));
+    rig.create("tank", &[&one], Vec::new()).unwrap();
+    let available = |rig: &Rig| rig.pools.find("tank").unwrap().pool.engine().dsl.open_dataset("tank").unwrap().available();
+    let before = available(&rig);
+    rig.pools.find("tank").unwrap().pool.add_vdevs(&[crate::VdevPaths { paths: vec![other], is_log: false }], None, false).unwrap();
+    assert!(available(&rig) > before + (32 << 20), "{} after {before}", available(&rig));
+    rig.export("tank");
+}
+
+/// An unmount waited for a pool that was suspended, and had the daemon's turn: `zpool export -F`, which is there to end that, waited for its own turn behind it.
+#[test]
+fn who_waits_for_a_pool_that_is_given_up_waits_no_more() {
+    let mut rig = Rig::new();
+    let image = rig.image("a");
+    rig.create("tank", &[&image], Vec::new()).unwrap();
+    let engine = rig.pools.find("tank").unwrap().pool.engine().clone();
+    engine.vdevs.gate().set_mode(engine::vdev::FailureMode::Wait);
+    let waiting = {
+        let engine = engine.clone();
+        std::thread::spawn(move || engine.vdevs.gate().wait_after(&engine::error!(Io, "the device is gone")))
+    };
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let wait_until = |is_so: &dyn Fn() -> bool| {
+        while !is_so() && std::time::Instant::now() < until {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    };
+    wait_until(&|| engine.vdevs.gate().failure().is_some());
+    // The turn is somebody else's: this is all that can be done without it.
+    let export = |hard_force| Request::PoolExport(PoolExport { name: "tank".into(), force: true, hard_force });
+    assert!(rig.pools.beside().answer(&export(false), Vec::new).is_none());
+    assert!(!waiting.is_finished(), "nobody gave it up");
+    assert!(rig.pools.beside().answer(&export(true), Vec::new).is_none());
+    wait_until(&|| waiting.is_finished());
+    if !waiting.is_finished() {
+        engine.vdevs.gate().give_up();
+        panic!("it still waits");
+    }
+    assert!(!waiting.join().unwrap());
+    drop(engine);
+    rig.pools.pool_export(PoolExport { name: "tank".into(), force: true, hard_force: true }).unwrap();
+}
