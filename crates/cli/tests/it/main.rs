@@ -10,6 +10,7 @@ mod kill;
 mod laboratory;
 mod memory;
 mod mounted;
+mod pool_verbs;
 mod posix;
 mod rig;
 mod transaction;

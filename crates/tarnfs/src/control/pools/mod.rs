@@ -50,6 +50,7 @@ use super::reply::{Datasets, Mount, PoolEntry};
 use super::request::*;
 use super::status::{FoundPool, PoolStatus};
 pub use beside::Beside;
+pub use cachefile::MACHINE_CACHEFILE;
 use super::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
 use crate::Pool;
 
@@ -220,6 +221,8 @@ pub struct Pools {
     mounter: Box<dyn Mounter>,
     events: events::EventLog,
     limits: Tunables,
+    /// Where pools are listed that say nothing of it.
+    cachefile: Option<String>,
 }
 
 impl Default for Pools {
@@ -231,7 +234,14 @@ impl Default for Pools {
 impl Pools {
     /// No pools yet.
     pub fn new(mounter: impl Mounter + 'static) -> Pools {
-        Pools { pools: BTreeMap::new(), beside: Beside::default(), mounter: Box::new(mounter), events: events::EventLog::default(), limits: Tunables::default() }
+        Pools {
+            pools: BTreeMap::new(),
+            beside: Beside::default(),
+            mounter: Box::new(mounter),
+            events: events::EventLog::default(),
+            limits: Tunables::default(),
+            cachefile: None,
+        }
     }
 
     /// The same with other limits. That of the cache is for all pools together.
