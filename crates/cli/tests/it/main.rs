@@ -16,3 +16,4 @@ mod rig;
 mod transaction;
 mod upgrades;
 mod vanished;
+mod zdb;
