@@ -1,7 +1,8 @@
 //! Property values as users write them, checked against the table before anybody is asked to store them.
 
 use engine::dsl::prop_table::{self, DatasetTypes, Property, PropertyKind};
-use tarnfs::control::{Failure, FailureKind, Setting, Value};
+use engine::pool::config::{VERSION_BEFORE_FEATURES, VERSION_FEATURES};
+use tarnfs::control::{Failure, FailureKind, Setting, Value, compatibility};
 
 use crate::names;
 use crate::shares;
@@ -188,7 +189,7 @@ fn check_pool_value(property: &Property, name: &str, value: &Value, when: When) 
     let number = value.number().unwrap_or(0);
     let text = value.text().unwrap_or("");
     match property.name {
-        "version" if number != 5000 => {
+        "version" if number != VERSION_FEATURES && !(when == When::Creating && (1..=VERSION_BEFORE_FEATURES).contains(&number)) => {
             Err(Failure::with(FailureKind::Unsupported, format!("property '{name}' number {number} is invalid.")))
         }
         "ashift" if number != 0 && !(9..=16).contains(&number) => {
@@ -204,9 +205,7 @@ fn check_pool_value(property: &Property, name: &str, value: &Value, when: When) 
         "comment" if !text.bytes().all(|b| (b' '..=b'~').contains(&b)) => Err(bad("comment may only have printable characters")),
         "comment" if text.len() > 32 => Err(bad("comment must not exceed 32 characters")),
         "readonly" if when != When::Importing => Err(bad(format!("property '{name}' can only be set at import time"))),
-        "compatibility" if !matches!(text, "off" | "legacy" | "") => {
-            Err(bad("compatibility files are not supported: use 'off' or 'legacy', and feature@ properties"))
-        }
+        "compatibility" => compatibility::load(text).map(drop),
         _ => Ok(()),
     }
 }

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
-use tarnfs::control::{Beside, Pools};
+use tarnfs::control::{Beside, MACHINE_CACHEFILE, Pools};
 
 pub use client::Client;
 pub use control_socket::{ControlSocket, Service, Switch};
@@ -73,7 +73,8 @@ pub fn run_pools() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let place = Place::of_user();
-    run(&place, || Pools::new(FuseMounter::new().with_transactions_at(place.transactions())).with_limits(limits))
+    let cachefile = place.is_the_machines().then_some(MACHINE_CACHEFILE);
+    run(&place, || Pools::new(FuseMounter::new().with_transactions_at(place.transactions())).with_limits(limits).with_cachefile(cachefile))
 }
 
 /// Runs a daemon in this process until nobody needs it. `make` is called once the place is ours.

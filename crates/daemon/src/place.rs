@@ -16,6 +16,9 @@ use crate::trust::{self, Thing};
 /// Longest path that fits a socket address.
 const SOCKET_PATH_MAX: usize = 107;
 
+/// Where root's daemon is.
+const OF_ROOT: &str = "/run/tarn";
+
 /// The places of one daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
@@ -30,7 +33,7 @@ impl Place {
         }
         let uid = geteuid();
         let directory = if uid.is_root() {
-            PathBuf::from("/run/tarn")
+            PathBuf::from(OF_ROOT)
         } else {
             match std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {
                 Some(directory) => PathBuf::from(directory).join("tarn"),
@@ -44,6 +47,11 @@ impl Place {
     pub fn at(socket: impl Into<PathBuf>) -> Place {
         let socket = socket.into();
         Place { socket: std::path::absolute(&socket).unwrap_or(socket) }
+    }
+
+    /// Is it where root's daemon is, of which there is one?
+    pub fn is_the_machines(&self) -> bool {
+        geteuid().is_root() && self.socket.parent() == Some(Path::new(OF_ROOT))
     }
 
     /// The socket.

@@ -73,7 +73,15 @@ pub enum ObjsetSize {
     V3,
 }
 
+/// The first version of pools that counts what users have.
+const VERSION_USER_ACCOUNTING: u64 = 15;
+
 impl ObjsetSize {
+    /// What object sets that are made in a pool of this version have.
+    pub fn for_pool(version: u64) -> ObjsetSize {
+        if version >= VERSION_USER_ACCOUNTING { ObjsetSize::V3 } else { ObjsetSize::V1 }
+    }
+
     /// Bytes.
     pub fn bytes(self) -> usize {
         match self {

@@ -52,15 +52,21 @@ pub struct LogHeader {
 }
 const _: () = assert!(size_of::<LogHeader>() == 192);
 
+impl LogHeader {
+    /// The header in these bytes, if they are enough.
+    pub fn from_bytes(bytes: &[u8]) -> Option<LogHeader> {
+        LogHeader::read_from_prefix(bytes).ok().map(|(header, _)| header)
+    }
+}
+
 /// Whether the log of this header has something to replay.
 pub fn header_needs_replay(header: &[u8]) -> bool {
-    LogHeader::read_from_prefix(header).is_ok_and(|(header, _)| header.flags.get() & LOG_FLAG_REPLAY_NEEDED != 0)
+    LogHeader::from_bytes(header).is_some_and(|header| header.flags.get() & LOG_FLAG_REPLAY_NEEDED != 0)
 }
 
 /// The first block of the log of this header, if there is one.
 pub fn header_first_block(header: &[u8]) -> Option<BlkPtr> {
-    let (header, _) = LogHeader::read_from_prefix(header).ok()?;
-    Some(header.log).filter(|log| !log.is_hole())
+    LogHeader::from_bytes(header).map(|header| header.log).filter(|log| !log.is_hole())
 }
 
 /// The magic number of an embedded checksum.

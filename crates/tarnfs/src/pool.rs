@@ -14,7 +14,7 @@ use engine::dsl::{MASTER_NODE_ENTRIES, NewDataset, PropertyChange, PropertyValue
 use engine::error::{ErrorKind, Result, Within};
 use engine::host::{HostRef, RealHost};
 use engine::pool::check::{CheckOptions, CheckReport};
-use engine::pool::config::PoolConfig;
+use engine::pool::config::{PoolConfig, VERSION_FEATURES};
 use engine::pool::import::{Candidate, discover, select};
 use engine::pool::{NewPool, OpenOptions};
 use engine::tunables::Tunables;
@@ -51,6 +51,8 @@ pub struct CreateOptions {
     pub features: Option<Vec<Feature>>,
     /// The command line, for the history.
     pub command: String,
+    /// The pool's version, if another than that with features.
+    pub version: Option<u64>,
     /// The pool's comment.
     pub comment: Option<String>,
     /// The pool's `compatibility`.
@@ -135,7 +137,8 @@ impl Pool {
     /// As for [`Pool::create`].
     pub fn create_on(name: &str, tops: Vec<NewTop>, options: CreateOptions, host: HostRef) -> Result<Arc<Pool>> {
         let features = options.features.unwrap_or_else(|| Feature::for_new_pools().collect());
-        let new_root = new_file_system(&options.properties, features.contains(&Feature::ProjectQuota));
+        let version = options.version.unwrap_or(VERSION_FEATURES);
+        let new_root = new_file_system(&options.properties, version, features.contains(&Feature::ProjectQuota));
         let (comment, compatibility) = (options.comment, options.compatibility);
         let new = NewPool {
             name: options.temporary_name.clone().unwrap_or_else(|| name.to_owned()),
@@ -145,6 +148,7 @@ impl Pool {
             fill: Box::new(move |objset, tx| zpl::initialize(objset, tx, &new_root)),
             command: options.command,
             configure: Box::new(move |config: &mut PoolConfig| {
+                config.version = version;
                 config.comment = comment.as_deref().map(Into::into);
                 config.compatibility = compatibility.as_deref().map(Into::into);
             }),
@@ -413,7 +417,7 @@ impl Pool {
             }
         }
         let project_ids = self.engine.dsl.meta.features.is_enabled(Feature::ProjectQuota);
-        Ok(new_file_system(&all, project_ids))
+        Ok(new_file_system(&all, self.engine.dsl.meta.version(), project_ids))
     }
 
     /// Destroys a file system without children or snapshots. It must not be open.
@@ -488,8 +492,18 @@ const LOGBIAS_THROUGHPUT: u64 = 1;
 /// The value of the property `xattr` that means system attributes.
 const XATTR_SA: u64 = 2;
 
+/// The newest version of file systems that pools of this version have.
+fn file_system_version(pool_version: u64) -> u64 {
+    match pool_version {
+        0..9 => 2,
+        9..15 => 3,
+        15..24 => 4,
+        _ => NewFileSystem::default().version,
+    }
+}
+
 /// What of a dataset's first properties is decided for ever when it is made.
-fn new_file_system(properties: &[(String, PropertyChange)], project_ids: bool) -> NewFileSystem {
+fn new_file_system(properties: &[(String, PropertyChange)], pool_version: u64, project_ids: bool) -> NewFileSystem {
     let number = |name: &str| {
         properties.iter().find(|(own, _)| own == name).map_or(0, |(_, change)| match change {
             PropertyChange::Set(value) | PropertyChange::Receive(value) => value.number(),
@@ -499,7 +513,7 @@ fn new_file_system(properties: &[(String, PropertyChange)], project_ids: bool) -
     let normalization = number("normalization");
     NewFileSystem {
         version: match number("version") {
-            0 => NewFileSystem::default().version,
+            0 => file_system_version(pool_version),
             version => version,
         },
         normalization,

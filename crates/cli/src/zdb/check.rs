@@ -107,7 +107,7 @@ fn print(session: &mut Session<'_>, flags: &Flags, report: &CheckReport) {
     let (physical, allocated) = (against(sum.physical), against(sum.allocated));
     say!(session, "\tbp physical:     {:>14}      avg: {:>6}     compression: {physical:>6.2}", sum.physical, average(sum.physical));
     say!(session, "\tbp allocated:    {:>14}      avg: {:>6}     compression: {allocated:>6.2}", sum.allocated, average(sum.allocated));
-    if flags.blocks {
+    if flags.blocks > 0 {
         print_types(session, report);
     }
 }

@@ -5,12 +5,13 @@
 //! The labels should say the same, so each different configuration and each different uberblock is shown once, where
 //! it is found first, with the labels that have it.
 
-use disk::Access;
+use disk::{Access, DiskRef};
 use engine::vdev::label::{DeviceLabels, FoundUberblock};
-use ondisk::label::LABELS;
+use ondisk::label::{LABELS, Ring};
 use ondisk::nvlist::NvList;
 use ondisk::uberblock::{Multihost, Uberblock};
 use serde_json::{Value as Json, json};
+use tarnfs::control::scan::DEVICE_DIRECTORIES;
 
 use super::{Flags, nvlist};
 use crate::json;
@@ -21,7 +22,7 @@ use crate::units::clock_time;
 const HEARTBEAT_SLOTS: u64 = 1;
 
 pub(super) fn run(session: &mut Session<'_>, flags: &Flags, device: &str) -> u8 {
-    let disk = match disk::open(device, Access::Inspect) {
+    let disk = match open(device) {
         Ok(disk) => disk,
         Err(_) if !device.starts_with('/') && !std::path::Path::new(device).exists() => {
             say!(session, "failed to find device {device}, try specifying absolute path instead");
@@ -33,15 +34,18 @@ pub(super) fn run(session: &mut Session<'_>, flags: &Flags, device: &str) -> u8 
         }
     };
     let labels = DeviceLabels::read(&*disk);
-    let configs: Vec<(usize, &NvList)> = labels.configs().collect();
+    let sealed = labels.configs().count();
+    let mut configs: Vec<(usize, &NvList)> = labels.configs().chain(labels.unsealed()).collect();
+    configs.sort_by_key(|(label, _)| *label);
     let ashift = configs.first().and_then(|(_, config)| config.nvlist("vdev_tree")?.u64("ashift")).unwrap_or(9);
-    let uberblocks = if flags.uberblock > 0 { labels.uberblocks(u32::try_from(ashift).unwrap_or(9)) } else { Vec::new() };
+    let ashift = u32::try_from(ashift).unwrap_or(9);
+    let uberblocks = if flags.uberblock > 0 { labels.uberblocks(ashift) } else { Vec::new() };
     if flags.json {
         print_json(session, device, &configs, &uberblocks);
     } else {
-        print_text(session, flags, &configs, &uberblocks);
+        print_text(session, flags, &labels, &configs, &Uberblocks { found: &uberblocks, slots: Ring::new(ashift).slots() });
     }
-    match configs.len() {
+    match sealed {
         0 => 2,
         LABELS => 0,
         _ => 1,
@@ -59,15 +63,32 @@ fn numbers(labels: &[usize]) -> String {
     labels.iter().map(|label| format!("{label} ")).collect()
 }
 
-fn print_text(session: &mut Session<'_>, flags: &Flags, configs: &[(usize, &NvList)], uberblocks: &[FoundUberblock]) {
-    let found: Vec<(usize, &Uberblock)> = uberblocks.iter().map(|found| (found.label, &found.uberblock)).collect();
-    let slots = uberblocks.iter().map(|found| found.slot + 1).max().unwrap_or(0);
+/// A name without a directory is that of a device.
+fn open(device: &str) -> std::io::Result<DiskRef> {
+    match disk::open(device, Access::Inspect) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !device.starts_with('/') => {
+            let mut found = DEVICE_DIRECTORIES.iter().map(|directory| format!("{directory}/{device}"));
+            found.find_map(|path| disk::open(&path, Access::Inspect).ok()).ok_or(error)
+        }
+        other => other,
+    }
+}
+
+/// What the rings of a device hold, and how many slots a ring has.
+struct Uberblocks<'a> {
+    found: &'a [FoundUberblock],
+    slots: u64,
+}
+
+fn print_text(session: &mut Session<'_>, flags: &Flags, all: &DeviceLabels, configs: &[(usize, &NvList)], uberblocks: &Uberblocks<'_>) {
+    let found: Vec<(usize, &Uberblock)> = uberblocks.found.iter().map(|found| (found.label, &found.uberblock)).collect();
     for label in 0..LABELS {
         let mut headed = flags.quiet;
         let mut head = |session: &mut Session<'_>| {
             if !std::mem::replace(&mut headed, true) {
                 let line = "------------------------------------";
-                say!(session, "{line}\nLABEL {label} \n{line}");
+                let bad = if all.unsealed().any(|(at, _)| at == label) { "(Bad label cksum)" } else { "" };
+                say!(session, "{line}\nLABEL {label} {bad}\n{line}");
             }
         };
         match configs.iter().find(|(at, _)| *at == label) {
@@ -82,14 +103,21 @@ fn print_text(session: &mut Session<'_>, flags: &Flags, configs: &[(usize, &NvLi
             }
             _ => {}
         }
-        for item in uberblocks.iter().filter(|found| found.label == label) {
+        for slot in 0..uberblocks.slots {
+            let Some(item) = uberblocks.found.iter().find(|found| (found.label, found.slot) == (label, slot)) else {
+                if flags.uberblock >= 2 {
+                    head(session);
+                    say!(session, "    Uberblock[{slot}] invalid");
+                }
+                continue;
+            };
             let labels = holders(&found, &item.uberblock);
-            let heartbeat = item.slot + HEARTBEAT_SLOTS >= slots && item.uberblock.multihost.as_ref().is_some_and(|m| m.delay_ns != 0);
+            let heartbeat = slot + HEARTBEAT_SLOTS >= uberblocks.slots && item.uberblock.multihost.as_ref().is_some_and(|m| m.delay_ns != 0);
             if (flags.uberblock < 3 && labels.first() != Some(&label)) || (flags.uberblock < 4 && heartbeat) {
                 continue;
             }
             head(session);
-            say!(session, "    Uberblock[{}]", item.slot);
+            say!(session, "    Uberblock[{slot}]");
             print_uberblock(session, &item.uberblock);
             say!(session, "        labels = {}", numbers(&labels));
         }

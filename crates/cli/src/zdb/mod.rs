@@ -25,6 +25,7 @@ use std::path::PathBuf;
 
 use crate::getopt::{Long, Options};
 use crate::session::{Session, Stop, complain};
+use crate::zpool::cachefile::{self, Cached};
 
 const LONG: &[Long] = &[
     ("block-stats", 'b'),
@@ -43,30 +44,35 @@ const LONG: &[Long] = &[
     ("read-block", 'R'),
     ("embedded-block-pointer", 'E'),
     ("simulate-dedup", 'S'),
+    ("intent-logs", 'i'),
+    ("zstd-headers", 'Z'),
     ("json", 'j'),
 ];
 
-const USAGE: &str = "Usage:\tzdb [-bcCdhLmPSuv] [--json] [-e [-p <path> ...]] [<poolname>[/<dataset>] [<object> ...]]
+const USAGE: &str = "Usage:\tzdb [-bcCdhiLmPSuvZ] [--json] [-U <cache>] [-e [-p <path> ...]] [<poolname>[/<dataset>] [<object> ...]]
 \tzdb -R [-e [-p <path> ...]] <poolname> <vdev>:<offset>:<size>[:<flags>] ...
 \tzdb -E <word0>:...:<word15>
 \tzdb -l [-qu] [--json] <device> ...
 
     Options to control amount of output:
-        -b --block-stats             block statistics, leaks
+        -b --block-stats             block statistics, leaks; six times: whole block pointers
         -c --checksum                checksum all metadata (twice: all data) blocks
         -C --config                  config
         -d --datasets                dataset(s); -dd objects, -dddd what they hold, -ddddd blocks
         -E --embedded-block-pointer  what an embedded block pointer holds
         -h --history                 pool history
+        -i --intent-logs             heads of intent logs
         -l --label                   read label contents
         -m --metaslabs               metaslabs
         -R --read-block              read and show blocks; flags: b c d e g i r v
         -S --simulate-dedup          simulate dedup to measure effect
         -u --uberblock               uberblock
         -v --verbose                 verbose (applies to all others)
+        -Z --zstd-headers            with block pointers: headers of blocks that zstd compressed
     Below options are intended for use with other options:
         -e --exported                pool is not imported
         -p PATH                      look for its devices here
+        -U PATH                      its devices are where this cache file says; without a pool: show the file (-C)
         -L --disable-leak-tracking   disable leak tracking
         -P --parseable               print numbers in parseable form
         -q --skip-label              don't print label contents
@@ -76,7 +82,7 @@ const USAGE: &str = "Usage:\tzdb [-bcCdhLmPSuv] [--json] [-e [-p <path> ...]] [<
 /// What is to be shown. Some options count how often they are given.
 #[derive(Debug, Default)]
 struct Flags {
-    blocks: bool,
+    blocks: u32,
     checksum: u32,
     config: bool,
     datasets: u32,
@@ -86,6 +92,11 @@ struct Flags {
     read_block: bool,
     embedded: bool,
     simulate_dedup: bool,
+    /// The heads of intent logs.
+    logs: bool,
+    zstd_headers: bool,
+    /// Where the devices are, and what is shown of it.
+    cache_file: Option<String>,
     /// `-x`, `-k`...: named by the letter when it is used.
     unknown: Option<char>,
     force: bool,
@@ -102,13 +113,13 @@ struct Flags {
 impl Flags {
     fn choose_something(&self) -> bool {
         let shown = self.config || self.datasets > 0 || self.uberblock > 0 || self.labels > 0 || self.history > 0 || self.metaslabs;
-        shown || self.blocks || self.checksum > 0 || self.read_block || self.embedded || self.simulate_dedup
+        shown || self.blocks > 0 || self.checksum > 0 || self.read_block || self.embedded || self.simulate_dedup || self.logs
     }
 
     /// Nothing was chosen: that is all. Of that, what JSON has.
     fn choose_everything(&mut self) {
-        (self.config, self.blocks) = (true, true);
-        (self.datasets, self.uberblock) = (1, 1);
+        self.config = true;
+        (self.blocks, self.datasets, self.uberblock) = (1, 1, 1);
         if !self.json {
             (self.metaslabs, self.checksum, self.history) = (true, 1, 1);
         }
@@ -128,11 +139,11 @@ pub(crate) fn run(session: &mut Session<'_>, words: &[String]) -> u8 {
 
 fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<String>), Stop> {
     let mut flags = Flags::default();
-    let mut options = Options::new(words, "AbcCdDeEFGhiklLmMNOp:PqRrsSuvXyZU:t:o:I:T:B:K:j", LONG);
+    let mut options = Options::new(words, "AbcCdDeEFGhiklLmMNOp:PqRrsSuvXyZU:t:o:I:T:B:K:", LONG);
     for option in options.by_ref() {
         let (letter, argument) = option.map_err(|wrong| session.misuse(format_args!("zdb: {wrong}")))?;
         match letter {
-            'b' => flags.blocks = true,
+            'b' => flags.blocks += 1,
             'c' => flags.checksum += 1,
             'C' => flags.config = true,
             'd' => flags.datasets += 1,
@@ -143,7 +154,10 @@ fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<Stri
             'E' => flags.embedded = true,
             'F' | 'G' | 'A' | 'o' | 'I' => flags.force = true,
             'S' => flags.simulate_dedup = true,
-            'i' | 'U' | 't' | 'k' | 'M' | 'O' | 'r' | 'X' | 'Z' | 'y' | 's' | 'D' | 'T' | 'B' | 'K' | 'N' => flags.unknown = Some(letter),
+            'i' => flags.logs = true,
+            'U' => flags.cache_file = argument,
+            'Z' => flags.zstd_headers = true,
+            't' | 'k' | 'M' | 'O' | 'r' | 'X' | 'y' | 's' | 'D' | 'T' | 'B' | 'K' | 'N' => flags.unknown = Some(letter),
             'e' => flags.exported = true,
             'l' => flags.labels += 1,
             'L' => flags.no_leaks = true,
@@ -163,7 +177,7 @@ fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<Stri
         flags.choose_everything();
     }
     // What was asked for is shown in as much more detail.
-    for count in [&mut flags.checksum, &mut flags.datasets, &mut flags.uberblock, &mut flags.labels, &mut flags.history] {
+    for count in [&mut flags.blocks, &mut flags.checksum, &mut flags.datasets, &mut flags.uberblock, &mut flags.labels, &mut flags.history] {
         if *count > 0 {
             *count += flags.verbose;
         }
@@ -172,7 +186,7 @@ fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<Stri
 }
 
 fn run_parsed(session: &mut Session<'_>, words: &[String]) -> Result<u8, Stop> {
-    let (flags, operands) = parse(session, words)?;
+    let (mut flags, operands) = parse(session, words)?;
     if flags.labels > 0 {
         if operands.is_empty() {
             return Err(Stop::Usage);
@@ -181,6 +195,17 @@ fn run_parsed(session: &mut Session<'_>, words: &[String]) -> Result<u8, Stop> {
     }
     if !flags.exported && !flags.paths.is_empty() {
         return Err(session.misuse("-p option requires use of -e"));
+    }
+    if let Some(path) = flags.cache_file.clone() {
+        let all = cachefile::load(&path).map_err(|words| {
+            complain!(session, "zdb: {path}: {words}");
+            Stop::Code(1)
+        })?;
+        if operands.is_empty() && flags.config {
+            session.print(format_args!("{}", nvlist::text(&all, 0)));
+            return Ok(0);
+        }
+        flags.paths.extend(Cached::of(&all).map(|cached| cached.places()).unwrap_or_default());
     }
     match operands.as_slice() {
         [words] if flags.embedded => Ok(raw::embedded(session, words)),

@@ -11,10 +11,12 @@ use std::sync::Arc;
 use engine::dmu::{Dnode, Objset, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER};
 use engine::error::Error;
 use engine::zio::Bookmark;
-use ondisk::blkptr::BlkPtr;
+use ondisk::algorithm::Compression;
+use ondisk::blkptr::{BlkPtr, BlockPointer};
 use ondisk::dnode::{self, DNODE_SLOT_BYTES, DNODES_PER_BLOCK};
 use ondisk::object_type::{ByteswapClass, ObjectType};
 use ondisk::objset::ObjsetType;
+use transform::compress::zstd::{Header, header_of};
 
 use super::znode::Files;
 use super::{Flags, zap};
@@ -23,6 +25,8 @@ use crate::units::nice_number;
 
 /// log2 of the bytes of a block pointer.
 const POINTER_SHIFT: u32 = 7;
+/// From so many `-b` on, pointers are shown with all that they say.
+const WHOLE_POINTERS: u32 = 6;
 /// Compression and checksum of an object that has none of its own.
 const INHERITED: u8 = 0;
 
@@ -39,6 +43,25 @@ impl<'a> Objects<'a> {
     pub(super) fn new(objset: &'a Arc<Objset>, flags: &'a Flags) -> Objects<'a> {
         let files = (objset.objset_type() == ObjsetType::FileSystem).then(|| Files::open(objset)).flatten();
         Objects { objset, flags, files, with_heading: true }
+    }
+
+    fn pointer(&self, pointer: &BlkPtr) -> String {
+        if self.flags.blocks >= WHOLE_POINTERS { pointer.to_string() } else { compact(pointer, self.flags.datasets) }
+    }
+
+    /// `-Z`: what stands before the data of a block that zstd compressed.
+    fn zstd_header(&self, pointer: &BlkPtr, at: &Bookmark) -> String {
+        let (kind, bytes) = match pointer.decode() {
+            Ok(BlockPointer::Data(data)) if self.flags.zstd_headers && data.compression == Compression::Zstd => {
+                ("NORMAL", self.objset.context().io.read_physical(pointer, at).unwrap_or_default())
+            }
+            Ok(BlockPointer::Embedded(data)) if self.flags.zstd_headers && data.compression == Compression::Zstd => {
+                ("EMBEDDED", data.payload().to_vec())
+            }
+            _ => return String::new(),
+        };
+        let shown = |header: Header| format!(" ZSTD:size={}:version={}:level={}:{kind}", header.length, header.version, header.level);
+        header_of(&bytes).map_or_else(|| format!(" ZSTD:unreadable:{kind}"), shown)
     }
 
     fn number(&self, number: u64) -> String {
@@ -104,7 +127,7 @@ impl<'a> Objects<'a> {
         }
         if verbosity >= 5 {
             if let Some(spill) = phys.spill.as_ref().filter(|_| phys.flags & dnode::FLAG_SPILL != 0) {
-                say!(session, "\nSpill block: {}", compact(spill, verbosity));
+                say!(session, "\nSpill block: {}", self.pointer(spill));
             }
             self.show_blocks(session, object, &phys);
             self.show_segments(session, dnode, &phys)?;
@@ -178,7 +201,7 @@ impl<'a> Objects<'a> {
         for other in (-1..phys.levels.cast_signed()).rev() {
             if other == at.level { line.push_str(&format!("L{:x}", at.level)) } else { line.push(' ') }
         }
-        say!(session, "{line}{}", compact(pointer, self.flags.datasets));
+        say!(session, "{line}{}{}", self.pointer(pointer), self.zstd_header(pointer, at));
         if pointer.level() == 0 || at.level <= 0 || pointer.is_hole() {
             return;
         }

@@ -13,6 +13,7 @@ use engine::tunables::Tunables;
 use ondisk::blkptr::BlkPtr;
 use ondisk::nvlist::NvList;
 use ondisk::object_type::ObjectType;
+use ondisk::zil::LogHeader;
 use serde_json::{Value as Json, json};
 use tarnfs::control::{HistoryRecord, PoolSelect, Request, VdevStatus, Wanted};
 
@@ -23,6 +24,8 @@ use crate::json::{self, Object};
 use crate::session::{Session, Stop, complain, say};
 use crate::units::nice_number;
 
+/// What stands for the pool's own object set: no dataset is called so.
+const MOS: &str = "/mos";
 /// Largest configuration that is believed.
 const CONFIG_BYTES_MAX: usize = 64 << 20;
 
@@ -80,7 +83,7 @@ fn parse_objects(session: &mut Session<'_>, words: &[String]) -> Result<Vec<Obje
 
 /// One dataset, or some of its objects.
 fn show_dataset(session: &mut Session<'_>, flags: &Flags, pool: &Pool, name: &str, ranges: &[ObjectRange]) -> Result<(), Error> {
-    let is_mos = !name.contains(['/', '@']) && (name == "mos");
+    let is_mos = name == MOS;
     let (line, objset) = if is_mos {
         (mos_line(pool)?, pool.dsl.meta.mos.0.clone())
     } else {
@@ -88,6 +91,7 @@ fn show_dataset(session: &mut Session<'_>, flags: &Flags, pool: &Pool, name: &st
         (line(pool, dataset.object)?, pool.dsl.objset(&dataset)?)
     };
     print_line(session, flags, &line, &objset);
+    show_log(session, flags, &objset);
     let mut objects = Objects::new(&objset, flags);
     if ranges.is_empty() {
         return if flags.datasets >= 2 { objects.show_all(session) } else { Ok(()) };
@@ -162,7 +166,8 @@ pub(super) fn run(session: &mut Session<'_>, flags: &Flags, name: &str, objects:
     let pool = open(session, flags, &pool_name)?;
     if name.contains(['/', '@']) || !ranges.is_empty() {
         // Objects of a pool are those of its own object set, the MOS.
-        let name = if name.contains(['/', '@']) { name } else { "mos" };
+        // The root file system with its objects is `POOL/`.
+        let name = if name.contains(['/', '@']) { name.trim_end_matches('/') } else { MOS };
         show_dataset(session, flags, &pool, name, &ranges).map_err(|error| failed(session, name, &error))?;
         return Ok(0);
     }
@@ -190,7 +195,7 @@ pub(super) fn run(session: &mut Session<'_>, flags: &Flags, name: &str, objects:
     if flags.metaslabs {
         show_metaslabs(session, flags, &pool).map_err(|error| failed(session, name, &error))?;
     }
-    if flags.datasets > 0 {
+    if flags.datasets > 0 || flags.logs {
         let datasets = datasets(&pool).map_err(|error| failed(session, name, &error))?;
         if object.is_some() {
             print_datasets(&datasets, object.as_mut());
@@ -201,7 +206,7 @@ pub(super) fn run(session: &mut Session<'_>, flags: &Flags, name: &str, objects:
         }
     }
     let mut code = 0;
-    if flags.blocks || flags.checksum > 0 {
+    if flags.blocks > 0 || flags.checksum > 0 {
         code = check::run(session, flags, &pool, object.as_mut()).map_err(|error| failed(session, name, &error))?;
     }
     if flags.history > 0 {
@@ -290,6 +295,7 @@ fn show_one_dataset(session: &mut Session<'_>, flags: &Flags, pool: &Pool, line:
         object => pool.dsl.objset(&pool.dsl.dataset(object)?)?,
     };
     print_line(session, flags, line, &objset);
+    show_log(session, flags, &objset);
     if flags.datasets >= 2 {
         Objects::new(&objset, flags).show_all(session)?;
     }
@@ -301,6 +307,14 @@ fn print_line(session: &mut Session<'_>, flags: &Flags, line: &DatasetLine, objs
     let root = if flags.datasets >= 4 { format!(", rootbp {}", objset.pointer()) } else { String::new() };
     let DatasetLine { name, kind, id, creation_txg, objects, .. } = line;
     say!(session, "Dataset {name} [{kind}], ID {id}, cr_txg {creation_txg}, {bytes}, {objects} objects{root}");
+}
+
+/// `-i`: the head of the intent log, if there is a log.
+fn show_log(session: &mut Session<'_>, flags: &Flags, objset: &Objset) {
+    let header = LogHeader::from_bytes(&objset.zil_header()).filter(|header| flags.logs && !header.log.is_hole());
+    let Some(header) = header else { return };
+    let (claim, block, record) = (header.claim_txg, header.claim_block_sequence, header.claim_record_sequence);
+    say!(session, "\n    ZIL header: claim_txg {claim}, claim_blk_seq {block}, claim_lr_seq {record} replay_seq {}, flags 0x{:x}", header.replay_sequence, header.flags.get());
 }
 
 fn print_datasets(lines: &[DatasetLine], object: Option<&mut Object>) {

@@ -49,8 +49,9 @@ fn parse(text: &str) -> Result<Wanted, String> {
     let mut parts = text.split(':');
     let (vdev, offset) = (parts.next().unwrap_or(""), parts.next().unwrap_or("0"));
     let sizes = parts.next().and_then(|sizes| {
-        let (logical, physical) = sizes.split_once('/').unwrap_or((sizes, sizes));
-        Some((hex(logical)?, hex(physical)?)).filter(|(logical, physical)| logical >= physical && *physical > 0 && *logical <= BYTES_MAX)
+        let (logical, physical) = sizes.split_once('/').unwrap_or((sizes.trim_end_matches('P'), sizes));
+        // As pointers are printed: `4000L/200P`.
+        Some((hex(logical.trim_end_matches('L'))?, hex(physical.trim_end_matches(['L', 'P']))?)).filter(|(logical, physical)| logical >= physical && *physical > 0 && *logical <= BYTES_MAX)
     });
     let Some((logical, physical)) = sizes else { return Err(wrong("invalid size(s)")) };
     if logical % SECTOR_BYTES != 0 || physical % SECTOR_BYTES != 0 {
@@ -178,7 +179,8 @@ fn show(session: &mut Session<'_>, pool: &Pool, text: &str, wanted: &Wanted, phy
     } else if flags.raw {
         let _ = session.out.write_all(&data);
     } else if flags.indirect {
-        for pointer in BlkPtr::slice_of(&data) {
+        // As many as have room in the size that was asked for, however large the block turned out to be.
+        for pointer in BlkPtr::slice_of(&data).iter().take((wanted.logical / POINTER_BYTES) as usize) {
             say!(session, "{pointer}");
         }
     } else {
@@ -209,12 +211,16 @@ fn checksums(data: &[u8], salt: &[u8; 32]) -> Vec<(&'static str, String)> {
     all.into_iter().filter_map(|(name, algorithm)| Some((name, text(checksum(algorithm, data, false, salt)?)))).collect()
 }
 
-/// The first compression that makes sense of the bytes.
+/// The first compression that makes sense of the bytes. Where one size is given only, that of the block before compression is guessed, by those
+/// algorithms that notice a wrong guess.
 fn decompress(data: &[u8], logical: usize) -> Option<(&'static str, Vec<u8>)> {
     use ondisk::algorithm::Compression;
-    let all = [Compression::Lz4, Compression::Zstd, Compression::Gzip6, Compression::Lzjb, Compression::Zle];
-    all.into_iter().find_map(|compression| {
-        let plain = transform::compress::decompress(compression as u8, data, logical).ok()?;
+    let larger = (0..=BYTES_MAX.trailing_zeros()).map(|shift| 1 << shift).filter(|size| logical == data.len() && *size > logical);
+    let sizes: Vec<usize> = std::iter::once(logical).chain(larger).collect();
+    let exact = [Compression::Lz4, Compression::Zstd, Compression::Gzip6].into_iter().flat_map(|exact| sizes.iter().map(move |size| (exact, *size)));
+    let all = exact.chain([(Compression::Lzjb, logical), (Compression::Zle, logical)]);
+    all.into_iter().find_map(|(compression, size)| {
+        let plain = transform::compress::decompress(compression as u8, data, size).ok()?;
         Some((compression.name(), plain))
     })
 }
@@ -269,6 +275,8 @@ mod tests {
         let flags = BlockFlags { raw: true, decompress: true, ..BlockFlags::default() };
         let wanted = Wanted { vdev: "0".into(), offset: 0x1000, logical: 0x4000, physical: 0x200, flags, ignored: Vec::new() };
         assert_eq!(parse("0:1000:4000/200:dr"), Ok(wanted));
+        assert_eq!(parse("0:1000:4000L/200P:d").map(|wanted| (wanted.logical, wanted.physical)), Ok((0x4000, 0x200)));
+        assert_eq!(parse("0:1000:200P:d").map(|wanted| wanted.logical), Ok(0x200));
         assert_eq!(parse("/d0.img:0:200:vb80q").map(|wanted| (wanted.flags.pointer, wanted.ignored)), Ok((Some(0x80), vec!['q'])));
         for (bad, why) in [
             ("0:1000", "invalid size(s)"),

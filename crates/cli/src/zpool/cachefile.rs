@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ondisk::nvlist::NvList;
 
@@ -13,17 +13,47 @@ const DEPTH_MAX: usize = 16;
 
 /// What it says.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Cached {
+pub(crate) struct Cached {
     /// The pools.
     pub(super) guids: Vec<u64>,
     /// Where their devices were.
     pub(super) paths: Vec<PathBuf>,
 }
 
+impl Cached {
+    /// What is of use in a cache file; `None`: something is missing.
+    pub(crate) fn of(all: &NvList) -> Option<Cached> {
+        let mut cached = Cached::default();
+        for (name, _) in all.iter() {
+            let config = all.nvlist(&name.to_string_lossy())?;
+            cached.guids.push(config.u64("pool_guid")?);
+            leaves(config.nvlist("vdev_tree")?, 0, &mut cached.paths);
+        }
+        Some(cached)
+    }
+
+    /// Where to look: where the devices were, and what else is there. Some may have been renamed, or added since the file was written.
+    pub(crate) fn places(&self) -> Vec<PathBuf> {
+        let directories = self.paths.iter().filter_map(|path| path.parent()).map(Path::to_path_buf);
+        let mut places: Vec<PathBuf> = self.paths.iter().cloned().chain(directories).filter(|path| path.is_absolute()).collect();
+        places.sort();
+        places.dedup();
+        places
+    }
+}
+
 /// Reads the file, or says what is wrong with it.
 pub(super) fn read(path: &str) -> Result<Cached, String> {
+    Cached::of(&load(path)?).ok_or_else(invalid)
+}
+
+fn invalid() -> String {
+    "invalid or corrupt cache file contents: invalid or missing cache file".to_owned()
+}
+
+/// All that is in the file.
+pub(crate) fn load(path: &str) -> Result<NvList, String> {
     let failed = |error: std::io::Error| format!("failed to open cache file: {}", super::vdev_spec::io_words(&error));
-    let invalid = || "invalid or corrupt cache file contents: invalid or missing cache file".to_owned();
     // A FIFO would be waited for, and a device has no end.
     if !std::fs::metadata(path).map_err(failed)?.is_file() {
         return Err(invalid());
@@ -33,18 +63,7 @@ pub(super) fn read(path: &str) -> Result<Cached, String> {
     if bytes.len() as u64 > BYTES_MAX {
         return Err(invalid());
     }
-    parse(&bytes).ok_or_else(invalid)
-}
-
-fn parse(bytes: &[u8]) -> Option<Cached> {
-    let all = NvList::decode(bytes).ok()?;
-    let mut cached = Cached::default();
-    for (name, _) in all.iter() {
-        let config = all.nvlist(&name.to_string_lossy())?;
-        cached.guids.push(config.u64("pool_guid")?);
-        leaves(config.nvlist("vdev_tree")?, 0, &mut cached.paths);
-    }
-    Some(cached)
+    NvList::decode(&bytes).map_err(|_| invalid())
 }
 
 fn leaves(vdev: &NvList, depth: usize, paths: &mut Vec<PathBuf>) {
@@ -65,10 +84,9 @@ mod tests {
 
     #[test]
     fn what_is_no_cache_file_is_refused() {
-        assert_eq!(parse(b"no nvlist"), None);
         let mut bad = NvList::new();
         bad.set("tank", 5u64);
-        assert_eq!(parse(&bad.encode_xdr()), None);
-        assert_eq!(parse(&NvList::new().encode_xdr()), Some(Cached::default()));
+        assert_eq!(Cached::of(&bad), None);
+        assert_eq!(Cached::of(&NvList::new()), Some(Cached::default()));
     }
 }

@@ -1,6 +1,9 @@
 //! `zpool create`
 
 use engine::dsl::prop_table::{self, DatasetTypes};
+use engine::pool::config::VERSION_FEATURES;
+use ondisk::feature::Feature;
+use tarnfs::control::compatibility::{self, Allowed};
 use tarnfs::control::{CommandLine, Failure, FailureKind, FeatureChoice, PoolCreate, Request, Setting, VdevSpec};
 
 use super::vdev_spec::{self, io_words};
@@ -197,7 +200,7 @@ fn request(name: &str, flags: &Flags, vdevs: Vec<VdevSpec>, command: CommandLine
     }
     let dataset_properties = settings::dataset_settings(&dataset, DatasetTypes::FILESYSTEM, When::Creating)?;
     vdev_spec::check_possible(&vdevs)?;
-    let features = features(&mut properties, flags.no_features);
+    let features = features(&mut properties, flags.no_features)?;
     Ok(PoolCreate {
         command,
         name: name.to_owned(),
@@ -211,7 +214,7 @@ fn request(name: &str, flags: &Flags, vdevs: Vec<VdevSpec>, command: CommandLine
 }
 
 /// Takes the features out of the settings: which to enable.
-fn features(properties: &mut Vec<Setting>, none: bool) -> FeatureChoice {
+fn features(properties: &mut Vec<Setting>, none: bool) -> Result<FeatureChoice, Failure> {
     let mut enabled = Vec::new();
     let mut disabled = Vec::new();
     properties.retain(|setting| {
@@ -219,6 +222,15 @@ fn features(properties: &mut Vec<Setting>, none: bool) -> FeatureChoice {
         if setting.value.text() == Some("enabled") { enabled.push(feature.to_owned()) } else { disabled.push(feature.to_owned()) }
         false
     });
-    let legacy = properties.iter().any(|setting| setting.name == "compatibility" && setting.value.text() == Some("legacy"));
-    FeatureChoice { all_others: !none && !legacy, enabled, disabled }
+    let is_old = properties.iter().any(|setting| setting.name == "version" && setting.value.number() != Some(VERSION_FEATURES));
+    if none || is_old {
+        return Ok(FeatureChoice { all_others: false, enabled, disabled });
+    }
+    let compatibility = properties.iter().find(|setting| setting.name == "compatibility").and_then(|setting| setting.value.text());
+    if let Allowed::These(features) = compatibility::load(compatibility.unwrap_or(""))? {
+        let wanted = Feature::for_new_pools().filter(|feature| features.contains(feature)).map(|feature| feature.name().to_owned());
+        enabled.extend(wanted.filter(|name| !disabled.contains(name)).collect::<Vec<_>>());
+        return Ok(FeatureChoice { all_others: false, enabled, disabled });
+    }
+    Ok(FeatureChoice { all_others: true, enabled, disabled })
 }

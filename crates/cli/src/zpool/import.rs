@@ -107,7 +107,7 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
         None => None,
     };
     if let Some(cached) = &cached {
-        flags.directories = cached.paths.clone();
+        flags.directories = cached.places();
     }
     // Whoever looks may be in another directory.
     flags.directories = flags.directories.iter().map(|path| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())).collect();

@@ -156,17 +156,19 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
     flags.verbose |= !flags.vdevs.is_empty();
     let mut before: BTreeMap<u64, VdevStats> = BTreeMap::new();
     let mut round = 0;
-    let mut pools_before = 0;
+    let mut pools_before = Vec::new();
+    let (mut statuses, code) = pools::statuses(session, &operands);
     loop {
-        let (statuses, code) = pools::statuses(session, &operands);
         if statuses.is_empty() {
             complain!(session, "no pools available");
             if interval.is_none() {
                 return Ok(1);
             }
+            pools_before.clear();
         } else {
-            if pools_before != statuses.len() {
-                (round, pools_before) = (0, statuses.len());
+            let pools: Vec<u64> = statuses.iter().map(|status| status.guid).collect();
+            if pools_before != pools {
+                (round, pools_before) = (0, pools);
                 before.clear();
             }
             round += 1;
@@ -180,13 +182,22 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
             if skipped {
                 let _ = session.out.flush();
                 pools::pause(session, interval.as_ref());
+                statuses = still_there(session, &operands);
                 continue;
             }
         }
         if !pools::next_round(session, &mut interval) {
             return Ok(code);
         }
+        statuses = still_there(session, &operands);
     }
+}
+
+/// The pools named, or all, that are imported now: what is watched may be exported, and come back.
+fn still_there(session: &mut Session<'_>, named: &[String]) -> Vec<PoolStatus> {
+    let (mut statuses, _) = pools::statuses(session, &[]);
+    statuses.retain(|status| named.is_empty() || named.contains(&status.name));
+    statuses
 }
 
 fn remember(vdev: &VdevStatus, age_ns: u64, before: &mut BTreeMap<u64, VdevStats>) {

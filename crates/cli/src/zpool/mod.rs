@@ -1,6 +1,6 @@
 //! `zpool`: pools.
 
-mod cachefile;
+pub(crate) mod cachefile;
 mod create;
 mod destroy;
 mod device_contents;

@@ -1,9 +1,10 @@
 //! `zpool set`
 
-use tarnfs::control::{PoolSet, Request};
+use ondisk::feature::Feature;
+use tarnfs::control::{PoolSelect, PoolSet, Request, Wanted, compatibility};
 
 use super::pools;
-use crate::session::{Outcome, Session, complain};
+use crate::session::{Outcome, Session, Stop, complain};
 use crate::settings::{self, When};
 
 /// `EINVAL`, which is what this command exits with when the pool is none.
@@ -31,10 +32,27 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
         complain!(session, "cannot open '{name}': is not a pool");
         return Ok(NOT_A_POOL);
     }
+    check_compatibility(session, name, property)?;
     let checked = settings::pool_settings(&[(property.to_owned(), value.to_owned())], When::Existing);
     let done = checked.and_then(|settings| session.perform(Request::PoolSet(PoolSet { name: name.clone(), settings })));
     match done {
         Ok(()) => Ok(0),
+        Err(failure) => Err(session.failed(format_args!("cannot set property for '{name}'"), &failure)),
+    }
+}
+
+/// A feature that the pool's `compatibility` does not allow is not enabled by itself either.
+fn check_compatibility(session: &mut Session<'_>, name: &str, property: &str) -> Result<(), Stop> {
+    let Some(feature) = property.strip_prefix("feature@").and_then(Feature::from_name) else { return Ok(()) };
+    let select = PoolSelect { name: Some(name.to_owned()), properties: Wanted::Only(vec!["compatibility".to_owned()]) };
+    let pools = session.pools(Request::PoolGet(select)).unwrap_or_default();
+    let Some(value) = pools.iter().flat_map(|pool| &pool.properties).find_map(|property| property.value.text()) else { return Ok(()) };
+    match compatibility::load(value) {
+        Ok(allowed) if allowed.allows(feature) => Ok(()),
+        Ok(_) => {
+            complain!(session, "cannot set property for '{name}': '{property}' is not in the features that its 'compatibility' allows ({value})");
+            Err(Stop::Code(1))
+        }
         Err(failure) => Err(session.failed(format_args!("cannot set property for '{name}'"), &failure)),
     }
 }

@@ -1,6 +1,7 @@
 //! `zpool upgrade`
 
 use ondisk::feature::{Feature, FeatureFlags, Support};
+use tarnfs::control::compatibility::{self, Allowed};
 use tarnfs::control::{PoolEntry, PoolSet, PoolUpgrade, Request, Setting, Wanted};
 
 use super::pools;
@@ -132,6 +133,16 @@ fn is_not_automatic(feature: Feature) -> bool {
     feature.info().flags.contains(FeatureFlags::NO_UPGRADE)
 }
 
+fn compatibility_of(entry: &PoolEntry) -> Option<&str> {
+    entry.properties.iter().find(|property| property.name == "compatibility").and_then(|property| property.value.text())
+}
+
+/// What the pool may be upgraded with.
+fn allowed(session: &mut Session<'_>, entry: &PoolEntry) -> Result<Allowed, Stop> {
+    let value = compatibility_of(entry).unwrap_or("");
+    compatibility::load(value).map_err(|failure| session.failed(format_args!("cannot upgrade '{}'", entry.name), &failure))
+}
+
 /// Which pools could be upgraded.
 fn list(session: &mut Session<'_>, entries: &[PoolEntry]) {
     let old: Vec<&PoolEntry> = entries.iter().filter(|entry| entry.status.version < VERSION_FEATURES).collect();
@@ -150,7 +161,8 @@ fn list(session: &mut Session<'_>, entries: &[PoolEntry]) {
     }
     let mut first = true;
     for entry in entries.iter().filter(|entry| entry.status.version >= VERSION_FEATURES) {
-        let missing: Vec<Feature> = known().filter(|feature| !is_enabled(entry, *feature)).collect();
+        let allowed = compatibility_of(entry).map_or(Allowed::All, |value| compatibility::load(value).unwrap_or(Allowed::All));
+        let missing: Vec<Feature> = known().filter(|feature| allowed.allows(*feature) && !is_enabled(entry, *feature)).collect();
         if missing.is_empty() {
             continue;
         }
@@ -193,17 +205,18 @@ fn upgrade(session: &mut Session<'_>, entry: &PoolEntry, version: u64, all: bool
     if version < VERSION_FEATURES {
         return Ok(true);
     }
-    let missing: Vec<Feature> = known().filter(|feature| !is_not_automatic(*feature) && !is_enabled(entry, *feature)).collect();
+    let allowed = allowed(session, entry)?;
+    if allowed == Allowed::These(Vec::new()) {
+        complain!(session, "cannot upgrade '{name}': its property 'compatibility' allows no features; set it to 'off' first");
+        return Err(Stop::Code(1));
+    }
+    let wanted = |feature: &Feature| !is_not_automatic(*feature) && allowed.allows(*feature) && !is_enabled(entry, *feature);
+    let missing: Vec<Feature> = known().filter(wanted).collect();
     if missing.is_empty() {
         if !all && now == VERSION_FEATURES {
             say!(session, "Pool '{name}' already has all supported and requested features enabled.");
         }
         return Ok(now < version);
-    }
-    let compatibility = entry.properties.iter().find(|property| property.name == "compatibility").and_then(|property| property.value.text());
-    if let Some(set) = compatibility.filter(|set| !matches!(*set, "" | "off")) {
-        complain!(session, "cannot upgrade '{name}': its property 'compatibility' is '{set}'; set it to 'off' first");
-        return Err(Stop::Code(1));
     }
     let settings = missing.iter().map(|feature| Setting::new(format!("feature@{}", feature.name()), "enabled")).collect();
     let done = session.perform(Request::PoolSet(PoolSet { name: name.clone(), settings }));

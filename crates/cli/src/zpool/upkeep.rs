@@ -24,7 +24,7 @@ pub(super) fn reguid(session: &mut Session<'_>, words: &[String]) -> Outcome {
     for option in options.by_ref() {
         let (_, argument) = option.map_err(|wrong| session.misuse(wrong))?;
         let argument = argument.unwrap_or_default();
-        guid = Some(argument.parse::<u64>().map_err(|_| session.misuse(format_args!("invalid GUID: {argument}")))?);
+        guid = Some(parse_guid(&argument).ok_or_else(|| session.misuse(format_args!("invalid GUID: {argument}")))?);
     }
     let operands = options.operands();
     let [name] = operands.as_slice() else {
@@ -37,6 +37,16 @@ pub(super) fn reguid(session: &mut Session<'_>, words: &[String]) -> Outcome {
         Stop::Code(255)
     })?;
     Ok(0)
+}
+
+/// A number as C's `strtoull` reads it: a sign may stand before it, and what is negative counts from the end.
+fn parse_guid(word: &str) -> Option<u64> {
+    let word = word.trim_start();
+    match word.strip_prefix('-') {
+        Some(digits) if !digits.starts_with('+') => digits.parse::<u64>().ok().map(u64::wrapping_neg),
+        Some(_) => None,
+        None => word.parse().ok(),
+    }
 }
 
 pub(super) fn clear(session: &mut Session<'_>, words: &[String]) -> Outcome {

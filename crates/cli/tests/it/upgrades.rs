@@ -76,7 +76,7 @@ fn features_are_enabled_while_the_pool_is_used() {
     rig.ok("zpool set feature@lz4_compress=enabled bare");
     assert!(matches!(state("lz4_compress").as_str(), "enabled" | "active"));
     rig.ok("zpool set compatibility=legacy bare");
-    rig.refused("zpool upgrade bare", "cannot upgrade 'bare': its property 'compatibility' is 'legacy'");
+    rig.refused("zpool upgrade bare", "cannot upgrade 'bare': its property 'compatibility' allows no features");
     rig.ok("zpool set compatibility=off bare");
     busy.goes_on(&rig);
     let said = rig.ok("zpool upgrade bare");

@@ -205,7 +205,7 @@ impl Dsl {
         fill: Fill,
         tx: &SyncTx<'_>,
     ) -> Result<()> {
-        let size = if self.meta.version() >= 15 { ObjsetSize::V3 } else { ObjsetSize::V1 };
+        let size = ObjsetSize::for_pool(self.meta.version());
         let objset = Objset::create(dataset.objset_options()?, tx, objset_type, size);
         if objset_type == ObjsetType::FileSystem && size >= ObjsetSize::V3 {
             let mut flags = ondisk::objset::FLAG_USER_ACCOUNTING_COMPLETE;

@@ -7,7 +7,9 @@
 
 use std::sync::Arc;
 
+use ondisk::algorithm::Compression;
 use ondisk::dsl::UsedKind;
+use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 use ondisk::zap_fat;
 
@@ -22,6 +24,9 @@ use crate::bail;
 use crate::dmu::SyncTx;
 use crate::error::Result;
 use crate::zap::Integers;
+
+/// What the low bits of `compression` say: the rest is a level.
+const COMPRESSION_MASK: u64 = 0x7f;
 
 /// How a property is to be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +47,14 @@ fn unknown_to_others(name: &str, value: &PropertyValue) -> bool {
         "redundant_metadata" => matches!(value.number(), 2 | 3),
         "snapdir" => value.number() == 2,
         _ => false,
+    }
+}
+
+/// Does it choose zstd, at whatever level?
+fn is_zstd(change: &PropertyChange) -> bool {
+    match change {
+        PropertyChange::Set(value) | PropertyChange::Receive(value) => value.number() & COMPRESSION_MASK == Compression::Zstd as u64,
+        PropertyChange::Inherit | PropertyChange::Revert => false,
     }
 }
 
@@ -180,6 +193,10 @@ impl Dataset {
                 self.state.lock().quota = value;
             }
             "refreservation" => self.set_refreservation(self.number_property(name)?),
+            // Who knows no zstd must not take the value for something else, even if no block has it yet.
+            "compression" if is_zstd(change) && self.dsl.meta.features.is_enabled(Feature::ZstdCompress) => {
+                self.activate_feature(Feature::ZstdCompress, tx)?;
+            }
             _ => {}
         }
         let (event, details) = match change {

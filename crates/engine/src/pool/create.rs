@@ -17,7 +17,7 @@ use ondisk::uberblock::Uberblock;
 use parking_lot::{Condvar, Mutex};
 
 use super::config::{PoolConfig, VERSION_FEATURES};
-use super::open::{make_context, mos_options, open_shared, open_space_maps, set_block_features};
+use super::open::{check_version, make_context, mos_options, open_shared, open_space_maps, set_block_features};
 use super::{OpenOptions, Pool, vdev_zaps};
 use crate::dmu::{Objset, ObjsetSettings, SyncTx};
 use crate::dsl::bpobj::Bpobj;
@@ -33,6 +33,8 @@ use crate::vdev::{NewTop, VdevTree};
 const CREATION_VERSION: &str = "creation_version";
 /// In the MOS directory: used space is counted without the share of parity.
 const DEFLATE: &str = "deflate";
+/// The first version that counts so.
+const VERSION_DEFLATE: u64 = 3;
 /// Block size of the configuration object.
 const CONFIG_BLOCK_BYTES: u64 = 16 << 10;
 
@@ -45,7 +47,7 @@ pub struct NewPool {
     pub name: String,
     /// Its top-level vdevs.
     pub vdevs: Vec<NewVdev>,
-    /// Features to enable.
+    /// Features to enable, of a pool that has such.
     pub features: Vec<Feature>,
     /// Properties of the root file system.
     pub properties: Vec<(String, PropertyChange)>,
@@ -53,7 +55,7 @@ pub struct NewPool {
     pub fill: Fill,
     /// The command line, for the history; it may be recorded later.
     pub command: String,
-    /// Changes to the configuration (comment, compatibility).
+    /// Changes to the configuration (version, comment, compatibility).
     pub configure: Box<dyn FnOnce(&mut PoolConfig) + Send>,
 }
 
@@ -76,6 +78,8 @@ impl Pool {
         vdevs.update_root_config(|root| root.guid = guid);
         let mut config = PoolConfig::new(&name, guid, VERSION_FEATURES);
         configure(&mut config);
+        let version = config.version;
+        check_version(version)?;
         write_first_labels(&vdevs, &config, disks.len())?;
 
         let mut making = Making::new(&vdevs);
@@ -84,13 +88,13 @@ impl Pool {
         let frees = Mutex::new(Vec::new());
         let tx = SyncTx::new(&context, TXG_INITIAL, 1, &frees);
         let space = Arc::new(MosSpace::default());
-        let mos = Mos(Objset::create(mos_options(&context, space.clone()), &tx, ObjsetType::Meta, ObjsetSize::V3));
-        let meta = Meta::new(mos.clone(), Features::default(), VERSION_FEATURES, context.clone());
+        let mos = Mos(Objset::create(mos_options(&context, space.clone()), &tx, ObjsetType::Meta, ObjsetSize::for_pool(version)));
+        let meta = Meta::new(mos.clone(), Features::default(), version, context.clone());
         let tree = NewTree { pool: name, features, properties, fill };
         let dsl = making.holds(Dsl::create(meta, tree, space, options.file_owner, &tx)?);
         mos.0.set_settings(ObjsetSettings::mos(dsl.meta.features.is_enabled(Feature::Lz4Compress)));
         let config_object = create_pool_objects(&dsl, &vdevs, &tx)?;
-        set_block_features(&context, &mos, &dsl.meta.features)?;
+        set_block_features(&context, &dsl.meta)?;
         dsl.meta.features.take_label_is_stale();
         for feature in dsl.meta.features.for_label() {
             config.set_feature_for_read(feature, true);
@@ -192,12 +196,17 @@ fn create_pool_objects(dsl: &Arc<Dsl>, vdevs: &VdevTree, tx: &SyncTx<'_>) -> Res
     let mos = &dsl.meta.mos;
     let config = mos.allocate(ObjectType::PACKED_NVLIST, CONFIG_BLOCK_BYTES, ObjectType::PACKED_NVLIST_SIZE, 8, tx)?;
     mos.zap_add_u64(key::DIRECTORY, key::CONFIG, config, tx)?;
-    mos.zap_add_u64(key::DIRECTORY, CREATION_VERSION, VERSION_FEATURES, tx)?;
+    mos.zap_add_u64(key::DIRECTORY, CREATION_VERSION, dsl.meta.version(), tx)?;
     let deferred = Bpobj::create(&dsl.meta, tx)?;
     mos.zap_add_u64(key::DIRECTORY, key::DEFERRED_BPOBJ, deferred.0, tx)?;
-    mos.zap_add_u64(key::DIRECTORY, DEFLATE, 1, tx)?;
-    create_salt(dsl, tx)?;
+    if dsl.meta.version() >= VERSION_DEFLATE {
+        mos.zap_add_u64(key::DIRECTORY, DEFLATE, 1, tx)?;
+    }
+    if dsl.meta.version() >= VERSION_FEATURES {
+        create_salt(dsl, tx)?;
+    }
     vdev_zaps::create_all(mos, vdevs, tx)?;
+    vdev_zaps::create_for_root(&dsl.meta, vdevs, tx)?;
     Ok(config)
 }
 

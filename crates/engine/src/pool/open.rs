@@ -150,10 +150,9 @@ impl Pool {
         check_version(config.version)?;
         let (features, unsupported) = load_features(&mos, &options)?;
         mos.0.set_settings(ObjsetSettings::mos(features.is_enabled(Feature::Lz4Compress)));
-        set_block_features(&context, &mos, &features)?;
-        context.io.set_features(BlockFeatures { old_log: config.version < VERSION_NEW_LOG, ..context.io.features() });
-        context.io.set_writable(!options.read_only);
         let meta = Meta::new(mos.clone(), features, config.version, context.clone());
+        set_block_features(&context, &meta)?;
+        context.io.set_writable(!options.read_only);
         let dsl = Dsl::open(meta, &config.name, space, options.file_owner)?;
         let space_maps = match open_space_maps(&context, &vdevs, &mos, &dsl) {
             Ok(maps) => Some(maps),
@@ -248,7 +247,7 @@ impl Pool {
     }
 }
 
-fn check_version(version: u64) -> Result<()> {
+pub(super) fn check_version(version: u64) -> Result<()> {
     match version {
         1..=28 | 5000 => Ok(()),
         other => bail!(Unsupported, "version {other} is not supported"),
@@ -271,15 +270,16 @@ fn load_features(mos: &Mos, options: &OpenOptions) -> Result<(Features, Vec<crat
 }
 
 /// Tells the block layer what the features allow, and the salt.
-pub(super) fn set_block_features(context: &DmuContext, mos: &Mos, features: &Features) -> Result<()> {
+pub(super) fn set_block_features(context: &DmuContext, meta: &Meta) -> Result<()> {
+    let features = &meta.features;
     context.io.set_features(BlockFeatures {
         embedded_data: features.is_enabled(Feature::EmbeddedData),
         hole_birth: features.is_active(Feature::HoleBirth),
         block_cloning: features.is_enabled(Feature::BlockCloning),
         dynamic_gang_header: features.is_active(Feature::DynamicGangHeader),
-        old_log: false,
+        old_log: meta.version() < VERSION_NEW_LOG,
     });
-    if let Some(value) = mos.zap_get(key::DIRECTORY, key::CHECKSUM_SALT)? {
+    if let Some(value) = meta.mos.zap_get(key::DIRECTORY, key::CHECKSUM_SALT)? {
         let bytes = value.to_le_bytes();
         let Ok(salt) = <[u8; 32]>::try_from(bytes.as_slice()) else { bail!(Corrupt, "checksum salt of {} bytes", bytes.len()) };
         context.io.set_salt(salt);

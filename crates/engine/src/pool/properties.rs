@@ -9,10 +9,12 @@
 //! The ZAP named `pool_props` in the MOS directory: numbers as one `u64`, text as bytes with a final zero; `bootfs` is the
 //! number of a dataset.
 
+use std::sync::Arc;
+
 use ondisk::feature::{Feature, Support};
 use ondisk::object_type::ObjectType;
 
-use super::Pool;
+use super::{Pool, vdev_zaps};
 use crate::bail;
 use crate::dmu::SyncTx;
 use crate::dsl::meta::key;
@@ -104,15 +106,19 @@ impl Pool {
     ///
     /// # Errors
     /// `NotSupported`: this program cannot write pools that have it.
-    pub fn enable_features(&self, features: Vec<Feature>) -> Result<()> {
+    pub fn enable_features(self: &Arc<Self>, features: Vec<Feature>) -> Result<()> {
         let unsupported = features.iter().find(|feature| feature.info().support != Support::ReadWrite);
         if let Some(feature) = unsupported {
             bail!(NotSupported, "feature '{}' is not supported", feature.name());
         }
+        let pool = self.clone();
         self.dsl.run_task(8, SpaceCheck::ExtraReserved, |_| Ok(()), move |dsl, tx| {
             for feature in features {
                 dsl.meta.features.enable(&dsl.meta.mos, feature, tx)?;
                 dsl.record_event("set", &format!("feature@{}=enabled", feature.name()), tx)?;
+            }
+            if pool.config().has_vdev_zaps && vdev_zaps::create_for_root(&dsl.meta, &pool.vdevs, tx)? {
+                pool.set_config_dirty();
             }
             Self::obey_features(dsl)
         })

@@ -74,6 +74,6 @@ impl Pool {
     pub(super) fn obey_features(dsl: &Dsl) -> Result<()> {
         let (meta, context) = (&dsl.meta, &dsl.meta.context);
         meta.mos.0.set_settings(ObjsetSettings::mos(meta.features.is_enabled(Feature::Lz4Compress)));
-        set_block_features(context, &meta.mos, &meta.features)
+        set_block_features(context, meta)
     }
 }

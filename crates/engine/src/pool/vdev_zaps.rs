@@ -3,10 +3,11 @@
 //! # On disk
 //! The MOS's directory names a ZAP of all of them, by their own numbers; the configuration in the MOS says which is whose.
 
+use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 
 use crate::dmu::SyncTx;
-use crate::dsl::Mos;
+use crate::dsl::{Meta, Mos};
 use crate::dsl::meta::key;
 use crate::error::{Result, Within};
 use crate::vdev::{TopVdev, VdevTree, key as vdev_key};
@@ -25,6 +26,22 @@ pub(super) fn create_all(mos: &Mos, vdevs: &VdevTree, tx: &SyncTx<'_>) -> Result
     let all = Zap::create(&mos.0, tx, &ZapSpec::new(ObjectType::ZAP_METADATA))?;
     mos.zap_add_u64(key::DIRECTORY, VDEV_ZAP_MAP, all.object(), tx)?;
     vdevs.tops().iter().try_for_each(|top| create_in(mos, &all, top, tx))
+}
+
+/// Makes that of the root vdev, where the pool is to have one (`vdev_zaps_v2`) and has none yet; whether there was something to do.
+pub(super) fn create_for_root(meta: &Meta, vdevs: &VdevTree, tx: &SyncTx<'_>) -> Result<bool> {
+    let there = vdevs.config().get(vdev_key::ROOT_ZAP).is_some_and(|zap| zap != 0);
+    if there || !meta.features.is_enabled(Feature::VdevZapsV2) {
+        return Ok(false);
+    }
+    let (mos, all) = (&meta.mos, list(&meta.mos)?);
+    let zap = Zap::create(&mos.0, tx, &ZapSpec::new(ObjectType::ZAP_METADATA))?;
+    all.add_int(tx, zap.object())?;
+    vdevs.update_root_config(|root| root.set(vdev_key::ROOT_ZAP, zap.object()));
+    if !meta.features.is_active(Feature::VdevZapsV2) {
+        meta.features.increment(mos, Feature::VdevZapsV2, tx)?;
+    }
+    Ok(true)
 }
 
 /// Makes those of a vdev that is added.

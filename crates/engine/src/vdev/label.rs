@@ -28,6 +28,7 @@ use transform::checksum::{LABEL, embedded};
 #[derive(Debug)]
 pub struct DeviceLabels {
     configs: [Option<NvList>; LABELS],
+    unsealed: [Option<NvList>; LABELS],
     rings: [Option<Vec<u8>>; LABELS],
     device_bytes: u64,
 }
@@ -55,7 +56,7 @@ impl DeviceLabels {
     /// Reads what can be read. A device that is too small has no labels.
     pub fn read(disk: &dyn Disk) -> DeviceLabels {
         let device_bytes = disk.size_bytes();
-        let mut labels = DeviceLabels { configs: Default::default(), rings: Default::default(), device_bytes };
+        let mut labels = DeviceLabels { configs: Default::default(), unsealed: Default::default(), rings: Default::default(), device_bytes };
         if label::data_bytes(device_bytes).is_none() {
             return labels;
         }
@@ -63,8 +64,9 @@ impl DeviceLabels {
             let start = label::label_offset(device_bytes, index);
             let mut config = vec![0; label::CONFIG_BYTES];
             let at = start + label::CONFIG_OFFSET;
-            if disk.read_at(&mut config, at).is_ok() && verified(&config, at) {
-                labels.configs[index] = NvList::decode(&config[..label::CONFIG_NVLIST_BYTES]).ok();
+            if disk.read_at(&mut config, at).is_ok() {
+                let which = if verified(&config, at) { &mut labels.configs } else { &mut labels.unsealed };
+                which[index] = NvList::decode(&config[..label::CONFIG_NVLIST_BYTES]).ok();
             }
             let mut ring = vec![0; label::RING_BYTES as usize];
             if disk.read_at(&mut ring, start + label::RING_OFFSET).is_ok() {
@@ -77,6 +79,11 @@ impl DeviceLabels {
     /// The configuration of each label that has one.
     pub fn configs(&self) -> impl Iterator<Item = (usize, &NvList)> {
         self.configs.iter().enumerate().filter_map(|(index, config)| Some((index, config.as_ref()?)))
+    }
+
+    /// What labels seem to say whose checksum is wrong: to be shown, and not to be believed.
+    pub fn unsealed(&self) -> impl Iterator<Item = (usize, &NvList)> {
+        self.unsealed.iter().enumerate().filter_map(|(index, config)| Some((index, config.as_ref()?)))
     }
 
     /// The newest configuration that is not newer than `txg`. Labels without a txg (spares, cache devices, vdevs that

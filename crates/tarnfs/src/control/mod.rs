@@ -19,6 +19,7 @@
 
 mod auxiliary;
 mod backend;
+pub mod compatibility;
 mod failure;
 mod maintenance;
 pub mod mountpoint;
@@ -41,7 +42,7 @@ pub use maintenance::{
     CommandLine, DatasetRename, EventValue, HistoryRecord, HistoryWhat, ImportRewound, OwnerKind, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent,
     PoolEvents, PoolHistory, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade,
 };
-pub use pools::{Beside, Flush, MountPlan, Mounter, NoMounts, Pools, Settled, no_transaction};
+pub use pools::{Beside, Flush, MACHINE_CACHEFILE, MountPlan, Mounter, NoMounts, Pools, Settled, no_transaction};
 pub use property::{PropertyValue, Setting, Source, Value, Wanted};
 pub use reply::{BuildVersion, DatasetEntry, DatasetKind, DatasetKinds, Datasets, Mount, PoolEntry, Reply};
 pub use request::{

@@ -18,8 +18,10 @@ use engine::pool::import::{Candidate, discover};
 use engine::vdev::{VdevConfig, VdevKind as EngineKind, key};
 use ondisk::feature::{Feature, FeatureFlags, Support};
 use ondisk::label;
+use ondisk::nvlist::NvString;
 
 use super::auxiliary::AuxiliaryStatus;
+use super::compatibility;
 use super::request::{AllocationClass, PoolScan, VdevKind};
 use super::status::{FoundPool, PoolState, PoolStatus, UnsupportedFeature, VdevAux, VdevState, VdevStats, VdevStatus};
 
@@ -111,7 +113,7 @@ pub fn found_pool(candidate: &Candidate, our_host_id: u32) -> FoundPool {
             dedup: None,
             error_count: None,
             errors: Vec::new(),
-            features_disabled: findings.features_disabled && config.compatibility.is_none(),
+            features_disabled: findings.features_disabled,
             suspended: None,
         },
         comment: config.comment.as_ref().map(|comment| comment.to_string_lossy().into_owned()),
@@ -158,7 +160,7 @@ impl Findings {
         let root = tree_status(&examined.vdevs.config(), &|leaf| found_leaf(candidate, leaf));
         let mut findings = Findings::new(root);
         findings.auxiliary = AuxiliaryStatus::find(candidate, &examined.auxiliary);
-        findings.features_disabled = lacks_features(&|feature| examined.features.is_enabled(feature));
+        findings.features_disabled = lacks_features(candidate.config.compatibility.as_ref(), &|feature| examined.features.is_enabled(feature));
         if examined.unsupported.is_empty() {
             return findings;
         }
@@ -195,11 +197,14 @@ impl Findings {
     }
 }
 
-/// Is there a feature that an upgrade would enable?
-pub(super) fn lacks_features(is_enabled: &dyn Fn(Feature) -> bool) -> bool {
+/// Is there a feature that an upgrade would enable? None that the pool's `compatibility` forbids, and none if nobody can tell.
+pub(super) fn lacks_features(compatibility: Option<&NvString>, is_enabled: &dyn Fn(Feature) -> bool) -> bool {
+    let value = compatibility.map(NvString::to_string).unwrap_or_default();
+    let Ok(allowed) = compatibility::load(&value) else { return false };
     Feature::all().any(|feature| {
         let info = feature.info();
-        info.support == Support::ReadWrite && !info.flags.contains(FeatureFlags::NO_UPGRADE) && !is_enabled(feature)
+        let is_wanted = info.support == Support::ReadWrite && !info.flags.contains(FeatureFlags::NO_UPGRADE);
+        is_wanted && allowed.allows(feature) && !is_enabled(feature)
     })
 }
 

@@ -64,20 +64,37 @@ pub fn stored_level(level: i32) -> Option<u8> {
     Some(LEVEL_FAST_1 + u8::try_from(index).ok()?)
 }
 
+/// What stands before the data of a compressed block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Bytes of the data.
+    pub length: u32,
+    /// Of the library that compressed it: 10405 is 1.4.5.
+    pub version: u32,
+    /// See [`level_of`].
+    pub level: u8,
+}
+
+/// The header of a compressed block.
+#[must_use]
+pub fn header_of(source: &[u8]) -> Option<Header> {
+    let [a, b, c, d, first, second, third, last] = *source.first_chunk::<HEADER_BYTES>()?;
+    // The top byte of the version is zero, and where it is tells the layout.
+    let (level, version) = match (last, third, second, first) {
+        (0, ..) => (first, [0, last, third, second]),
+        (_, 0, ..) => (last, [0, third, second, first]),
+        (_, _, 0, _) => (first, [0, second, third, last]),
+        (.., 0) => (last, [0, first, second, third]),
+        _ => return None,
+    };
+    let header = Header { length: u32::from_be_bytes([a, b, c, d]), version: u32::from_be_bytes(version), level };
+    (level != LEVEL_DEFAULT && library_level(level).is_some()).then_some(header)
+}
+
 /// The stored level of a compressed block.
 #[must_use]
 pub fn level_of(source: &[u8]) -> Option<u8> {
-    let bytes: &[u8; HEADER_BYTES] = source.first_chunk()?;
-    let [_, _, _, _, first, second, third, last] = *bytes;
-    // The top byte of the version is zero, and where it is tells the layout.
-    let level = match (last, third, second, first) {
-        (0, ..) => first,
-        (_, 0, ..) => last,
-        (_, _, 0, _) => first,
-        (.., 0) => last,
-        _ => return None,
-    };
-    (level != LEVEL_DEFAULT && library_level(level).is_some()).then_some(level)
+    header_of(source).map(|header| header.level)
 }
 
 pub(super) fn compress(level: u8, source: &[u8], destination: &mut [u8]) -> Option<usize> {

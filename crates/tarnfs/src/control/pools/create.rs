@@ -8,19 +8,16 @@ use engine::dsl::PropertyValue;
 use engine::dsl::prop_table::{DatasetTypes, is_user_property};
 use engine::error::ErrorKind;
 use engine::host::{Host, RealHost};
-use engine::pool::config::PoolState;
+use engine::pool::config::{PoolState, VERSION_BEFORE_FEATURES, VERSION_FEATURES};
 use engine::pool::import::discover;
 use engine::pool::prop_table::find;
 use engine::vdev::{NewLeaf, NewTop};
 use ondisk::feature::{Feature, Support};
 
-use super::{Failure, FailureKind, Imported, Pools, checks, names, not_yet};
+use super::{Failure, FailureKind, Imported, Pools, checks, names, not_yet, quotas};
 use crate::control::{AllocationClass, FeatureChoice, PoolCreate, SAME_DEVICE, Setting, Value, VdevKind, VdevSpec};
 use crate::pool::open_tops;
 use crate::{CreateOptions, Pool, VdevPaths};
-
-/// The version of pools with feature flags.
-const VERSION_FEATURES: u64 = 5000;
 
 /// Pool properties taken apart by where they go.
 #[derive(Debug, Default, PartialEq)]
@@ -28,6 +25,8 @@ pub(super) struct PoolSettings {
     pub(super) altroot: Option<String>,
     pub(super) cachefile: Option<String>,
     pub(super) ashift: Option<u32>,
+    /// Of a new pool.
+    pub(super) version: Option<u64>,
     pub(super) comment: Option<String>,
     pub(super) compatibility: Option<String>,
     pub(super) read_only: bool,
@@ -116,6 +115,10 @@ impl PoolSettings {
         let bad = |words: String| Err(Failure::with(FailureKind::BadProperty, words));
         match name {
             "version" if number == VERSION_FEATURES => Ok(()),
+            "version" if when == When::Creating && (1..=VERSION_BEFORE_FEATURES).contains(&number) => {
+                self.version = Some(number);
+                Ok(())
+            }
             "version" => Err(Failure::with(FailureKind::Unsupported, format!("property 'version' number {number} is invalid."))),
             "ashift" if number != 0 && !(9..=16).contains(&number) => {
                 bad(format!("property 'ashift' number {number} is invalid, only values between 9 and 16 are allowed."))
@@ -220,8 +223,10 @@ impl Pools {
             return Err(Failure::new(FailureKind::PoolExists));
         }
         let settings = PoolSettings::of(&create.properties, When::Creating)?;
-        let features = chosen_features(&create.features)?;
-        let properties = checks::changes(&create.dataset_properties, DatasetTypes::FILESYSTEM, true, &|feature| features.contains(&feature))?;
+        let features = if settings.version.is_some() { Vec::new() } else { chosen_features(&create.features)? };
+        // Quotas of users, groups and projects are the file system's own, which there must be first.
+        let (quotas, dataset_settings) = quotas::split(&create.dataset_properties)?;
+        let properties = checks::changes(&dataset_settings, DatasetTypes::FILESYSTEM, true, &|feature| features.contains(&feature))?;
         let vdevs = vdev_paths(&create.vdevs)?;
         if vdevs.iter().all(|vdev| vdev.is_log) {
             return Err(Failure::new(FailureKind::BadVdevs));
@@ -229,6 +234,7 @@ impl Pools {
         let tops = self.claim_devices(&vdevs, settings.ashift, create.force)?;
         let options = CreateOptions {
             ashift: settings.ashift,
+            version: settings.version,
             properties,
             features: Some(features),
             comment: settings.comment,
@@ -239,6 +245,10 @@ impl Pools {
         };
         let pool = Pool::create_on(&create.name, tops, options, RealHost::shared()).map_err(|error| creation_failure(&error))?;
         let name = name.to_owned();
+        if let Err(failure) = quotas::set(&pool, &name, DatasetTypes::FILESYSTEM, &quotas) {
+            pool.destroy().map_err(|error| Failure::about_pool(&error))?;
+            return Err(failure);
+        }
         if !settings.stored.is_empty() {
             pool.engine().set_properties(settings.stored).map_err(|error| Failure::about_pool(&error))?;
         }

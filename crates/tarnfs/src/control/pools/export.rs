@@ -119,7 +119,10 @@ impl Pools {
             result => {
                 if let Some(gone) = self.pools.remove(name) {
                     self.beside.show(&self.pools);
-                    self.forget_in_cachefile(gone.cachefile.lock().as_deref());
+                    // What was given up is as after a crash: the file still says where it is.
+                    if how != Ending::HardExport {
+                        self.forget_in_cachefile(gone.cachefile.lock().as_deref());
+                    }
                     let_go(gone);
                 }
                 result.map_err(|error| Failure::about_pool(&error))

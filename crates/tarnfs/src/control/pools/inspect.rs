@@ -51,7 +51,7 @@ fn status_of(name: &str, pool: &Pool) -> Result<PoolStatus> {
         dedup: None,
         error_count: if suspended { None } else { Some(error_log::count(pool)?) },
         errors: Vec::new(),
-        features_disabled: config.compatibility.is_none() && scan::lacks_features(&|feature| engine.dsl.meta.features.is_enabled(feature)),
+        features_disabled: scan::lacks_features(config.compatibility.as_ref(), &|feature| engine.dsl.meta.features.is_enabled(feature)),
         suspended: suspended.then_some(u64::from(engine.vdevs.gate().refusal().is_some())),
     })
 }

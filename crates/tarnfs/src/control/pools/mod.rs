@@ -52,6 +52,7 @@ use super::request::*;
 use super::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
 use super::status::{FoundPool, PoolStatus};
 pub use beside::Beside;
+pub use cachefile::MACHINE_CACHEFILE;
 use super::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
 use crate::Pool;
 
@@ -248,6 +249,8 @@ pub struct Pools {
     mounter: Box<dyn Mounter>,
     events: events::EventLog,
     limits: Tunables,
+    /// Where pools are listed that say nothing of it.
+    cachefile: Option<String>,
 }
 
 impl Default for Pools {
@@ -259,7 +262,14 @@ impl Default for Pools {
 impl Pools {
     /// No pools yet.
     pub fn new(mounter: impl Mounter + 'static) -> Pools {
-        Pools { pools: BTreeMap::new(), beside: Beside::default(), mounter: Box::new(mounter), events: events::EventLog::default(), limits: Tunables::default() }
+        Pools {
+            pools: BTreeMap::new(),
+            beside: Beside::default(),
+            mounter: Box::new(mounter),
+            events: events::EventLog::default(),
+            limits: Tunables::default(),
+            cachefile: None,
+        }
     }
 
     /// The same with other limits. That of the cache is for all pools together.

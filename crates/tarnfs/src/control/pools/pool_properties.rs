@@ -9,11 +9,13 @@ use ondisk::feature::Feature;
 
 use super::create::{PoolSettings, When};
 use super::beside::{self, Table};
-use super::{Failure, FailureKind, Imported, Pools, inspect};
+use super::{Failure, FailureKind, Imported, Pools, cachefile, inspect};
 use crate::control::{PoolEntry, PoolSelect, PoolSet, PoolStatus, PropertyValue, Source, Value, Wanted};
 
 /// Nothing is deduplicated or cloned: 1.00x.
 const RATIO_NONE: u64 = 100;
+/// The first version of pools that can say what they are booted from.
+const VERSION_BOOTFS: u64 = 6;
 /// Fragmentation that is not known.
 const UNKNOWN: u64 = u64::MAX;
 /// The largest block and dnode with all features.
@@ -45,6 +47,9 @@ impl Pools {
         let mut values = settings.stored;
         for (name, value) in &mut values {
             if let ("bootfs", Stored::Text(dataset)) = (name.as_str(), &*value) {
+                if engine.config().version < VERSION_BOOTFS {
+                    return Err(Failure::with(FailureKind::PoolNotSupported, "pool must be upgraded to set this property or value"));
+                }
                 *value = if dataset.is_empty() { Stored::Text(String::new()) } else { Stored::Number(boot_dataset(imported, dataset)?) };
             }
         }
@@ -209,7 +214,7 @@ impl View<'_> {
         let local = |text: Option<String>| text.filter(|text| !text.is_empty()).map(|text| (Value::Text(text), Source::Local));
         Ok(match name {
             "altroot" => local(self.imported.altroot.clone()),
-            "cachefile" => local(self.imported.cachefile.lock().clone()),
+            "cachefile" => local(cachefile::shown(self.imported.cachefile.lock().as_deref())),
             "comment" => local(config.comment.map(|text| text.to_string())),
             "compatibility" => local(config.compatibility.map(|text| text.to_string())),
             "bootfs" => match self.stored(name) {

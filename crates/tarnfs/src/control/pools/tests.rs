@@ -488,3 +488,31 @@ fn who_waits_for_a_pool_that_is_given_up_waits_no_more() {
     drop(engine);
     rig.pools.pool_export(PoolExport { name: "tank".into(), force: true, hard_force: true }).unwrap();
 }
+
+/// The usual file was never written, and shown as the property's value.
+#[test]
+fn a_pool_that_says_nothing_is_in_the_usual_cache_file() {
+    let mut rig = Rig::new();
+    let usual = rig.directory.path().join("usual");
+    rig.pools = std::mem::take(&mut rig.pools).with_cachefile(usual.to_str());
+    let lists = |pool: &str| std::fs::read(&usual).is_ok_and(|bytes| ondisk::nvlist::NvList::decode(&bytes).unwrap().contains(pool));
+    let (one, two) = (rig.image("a.img"), rig.image("b.img"));
+    rig.create("one", &[&one], Vec::new()).unwrap();
+    assert!(lists("one"));
+    assert_eq!(rig.pool_property("one", "cachefile"), None, "it is what is usual");
+    rig.create("two", &[&two], vec![Setting::new("cachefile", "none")]).unwrap();
+    assert!(lists("one") && !lists("two"));
+    let set = |rig: &mut Rig, value: &str| rig.pools.pool_set(PoolSet { name: "one".into(), settings: vec![Setting::new("cachefile", value)] }).unwrap();
+    set(&mut rig, "none");
+    assert!(!usual.exists(), "no pool is in it");
+    set(&mut rig, super::MACHINE_CACHEFILE);
+    assert!(lists("one"));
+    assert_eq!(rig.pool_property("one", "cachefile"), None, "it is what is usual");
+    let own = rig.directory.path().join("own");
+    set(&mut rig, own.to_str().unwrap());
+    assert!(!usual.exists() && own.exists());
+    set(&mut rig, "");
+    assert!(lists("one") && !own.exists());
+    rig.pools.export_all().unwrap();
+    assert!(!usual.exists());
+}
