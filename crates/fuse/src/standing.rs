@@ -26,6 +26,9 @@ use crate::table;
 /// Longest handle of a file that the kernel gives.
 const HANDLE_BYTES: usize = 128;
 
+/// The kernel reports changes of its table; should one be missed, it is looked at again all the same.
+const LOOK_AGAIN_AFTER: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+
 /// The kernel's name for a file: `struct file_handle`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -116,8 +119,7 @@ impl Standing {
                 }
             }
             let mut fds = [PollFd::new(&table, PollFlags::PRI)];
-            let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
-            let _ = poll(&mut fds, Some(&limit));
+            let _ = poll(&mut fds, Some(&LOOK_AGAIN_AFTER));
         }
     }
 
