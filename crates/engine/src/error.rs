@@ -99,6 +99,11 @@ impl Error {
         self.0.kind
     }
 
+    /// What was to be read cannot be: no copy of it is right, or what is there makes no sense.
+    pub fn is_loss(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Io | ErrorKind::Checksum | ErrorKind::Corrupt)
+    }
+
     /// The sentence, without the place in the source.
     pub fn message(&self) -> &str {
         &self.0.message

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use engine::vdev::Leaf;
 use ondisk::blkptr::BlkPtr;
-use sim::scenario::{Layout, MemoryDisks, Rig, contents};
+use sim::scenario::{Layout, MemoryDisks, Rig, contents, found_pool, import_of};
+use tarnfs::control::{Backend, PoolEvents, PoolExport, Pools};
 use tarnfs::{Credentials, Pool, WriteMode};
 
 const BYTES: usize = 12 << 20;
@@ -162,4 +163,18 @@ fn the_checker_looks_at_every_copy() {
         assert_eq!(checksum_errors(&pool)[0], u64::from(copy == 0));
         pool.export().unwrap();
     }
+}
+
+/// What an import meets is told too: whoever looked at events for the first time after it heard of nothing, as what had been counted by then was taken for old.
+#[test]
+fn what_an_import_meets_is_an_event() {
+    let disks = mirror();
+    disks.damage_range(0, 5 << 20..u64::MAX);
+    let directory = tempfile::tempdir().unwrap();
+    let paths = disks.to_images(directory.path());
+    let mut pools = Pools::default();
+    pools.pool_import(import_of(&found_pool(&paths), &paths)).unwrap();
+    let events = pools.pool_events(PoolEvents { after: 0, clear: false }).unwrap();
+    assert!(events.iter().any(|event| event.class == "ereport.fs.zfs.checksum"), "{events:?}");
+    pools.pool_export(PoolExport { name: "tank".into(), force: false, hard_force: false }).unwrap();
 }

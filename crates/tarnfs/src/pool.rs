@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use disk::DiskRef;
-use engine::dmu::DnodeSpec;
+use engine::dmu::{DnodeSpec, Objset};
 use engine::dsl::{MASTER_NODE_ENTRIES, NewDataset, PropertyChange, PropertyValue};
 use engine::error::{ErrorKind, Result, Within};
 use engine::host::{HostRef, RealHost};
@@ -20,7 +20,7 @@ use engine::pool::{NewPool, OpenOptions};
 use engine::tunables::Tunables;
 use engine::vdev::{NewLeaf, NewTop};
 use engine::zap::{Zap, ZapSpec};
-use engine::zil::Zil;
+use engine::zil::{Replayed, Zil};
 use engine::bail;
 use ondisk::acl::{InheritRule, ModeRule};
 use ondisk::feature::Feature;
@@ -236,16 +236,13 @@ impl Pool {
                 continue;
             }
             let name = dataset.name()?;
-            let wait_synced = || self.engine.sync_all();
-            let replayed = match objset.objset_type() {
-                ObjsetType::FileSystem => {
-                    let options = MountOptions { read_only: false, access_time: AccessTime::Off, ..self.mount_options(&name)? };
-                    let file_system = FileSystem::open(objset.clone(), options, || (0, 0))?;
-                    // What was being removed is removed before what came after it is done, as in OpenZFS.
-                    file_system.drain_delete_queue()?;
-                    zil.replay(&objset, &wait_synced, &zpl::FileReplay(&file_system))?
+            let replayed = match self.replay_log(&name, &objset, &zil) {
+                // The other datasets go on without it; its log is kept.
+                Err(error) if error.is_loss() => {
+                    tracing::error!("{name}: its intent log cannot be replayed: {error}");
+                    continue;
                 }
-                _ => zil.replay(&objset, &wait_synced, &zpl::VolumeReplay(&objset))?,
+                replayed => replayed?,
             };
             tracing::info!("{name}: {} records of the intent log were replayed, {} were of objects that are gone", replayed.records, replayed.passed_over);
             if let Some(lost) = replayed.lost {
@@ -254,6 +251,18 @@ impl Pool {
             }
         }
         Ok(())
+    }
+
+    fn replay_log(&self, name: &str, objset: &Arc<Objset>, zil: &Arc<Zil>) -> Result<Replayed> {
+        let wait_synced = || self.engine.sync_all();
+        if objset.objset_type() != ObjsetType::FileSystem {
+            return zil.replay(objset, &wait_synced, &zpl::VolumeReplay(objset));
+        }
+        let options = MountOptions { read_only: false, access_time: AccessTime::Off, ..self.mount_options(name)? };
+        let file_system = FileSystem::open(objset.clone(), options, || (0, 0))?;
+        // What was being removed is removed before what came after it is done, as in OpenZFS.
+        file_system.drain_delete_queue()?;
+        zil.replay(objset, &wait_synced, &zpl::FileReplay(&file_system))
     }
 
     /// Imports the one pool that `disks` are: for devices that are no files, as those of a program's own.

@@ -126,7 +126,12 @@ impl Objset {
                 return Ok(self.insert_fresh(tx, object, spec));
             }
             let next = self.next_block_with_room(&mut allocator, slots)?;
-            allocator.current = Some((next, self.taken_slots(next)?));
+            match self.taken_slots(next) {
+                Ok(taken) => allocator.current = Some((next, taken)),
+                // Nobody knows what is in it, and nothing new is put there.
+                Err(error) if error.is_loss() && !tx.is_syncing() => tracing::warn!("{}: no new objects in a block of dnodes: {error}", self.name()),
+                Err(error) => return Err(error),
+            }
         }
     }
 
@@ -219,7 +224,13 @@ impl Objset {
             if block * disk::DNODES_PER_BLOCK >= disk::OBJECTS_MAX {
                 bail!(NoSpace, "{}: no object numbers left", self.name());
             }
-            let pointer = meta.synced_pointer(0, block)?;
+            let pointer = match meta.synced_pointer(0, block) {
+                Err(error) if error.is_loss() => {
+                    allocator.forward = meta.end_of_lost(block).ok_or(error)?;
+                    continue;
+                }
+                pointer => pointer?,
+            };
             if pointer.is_hole() || pointer.fill().saturating_add(1).saturating_mul(slots.into()) <= disk::DNODES_PER_BLOCK {
                 return Ok(block);
             }

@@ -22,7 +22,7 @@ use super::settings::write_policy;
 use super::tree::{entry, fanout_shift, span_shift};
 use super::{Dnode, SyncTx};
 use crate::error::Result;
-use crate::txg::slot;
+use crate::txg::{Txg, slot};
 use crate::zio::WriteRequest;
 
 /// Passes from which a block born in this group is written over in place.
@@ -31,22 +31,24 @@ pub(super) const PASS_REWRITE: u32 = 2;
 pub(super) const PASS_DO_NOT_COMPRESS: u32 = 8;
 
 /// An indirect block being changed.
-struct Indirect {
-    data: Vec<u8>,
+pub(super) struct Indirect {
+    pub(super) data: Vec<u8>,
     changed: bool,
 }
 
 /// One object on its way to disk.
 pub(super) struct DnodeSync {
     pub(super) dnode: Arc<Dnode>,
-    dirty: Box<DnodeDirty>,
+    pub(super) dirty: Box<DnodeDirty>,
     frees: BlockRanges,
     /// The tree being built.
-    tree: disk::Dnode,
-    indirect: BTreeMap<(u8, u64), Indirect>,
+    pub(super) tree: disk::Dnode,
+    pub(super) indirect: BTreeMap<(u8, u64), Indirect>,
     /// Blocks that are on disk already.
     early: BTreeMap<u64, EarlyBlock>,
     used_before: u64,
+    /// When the indirect blocks were born that were freed and could not be read.
+    pub(super) lost: Vec<Txg>,
     /// Bytes of data blocks that were written.
     written_bytes: u64,
 }
@@ -61,7 +63,7 @@ impl DnodeSync {
         drop(state);
         let tree = dnode.disk.read().clone();
         let used_before = tree.used_bytes();
-        Some(DnodeSync { dnode: dnode.clone(), dirty, frees, tree, indirect: BTreeMap::new(), early: BTreeMap::new(), used_before, written_bytes: 0 })
+        Some(DnodeSync { dnode: dnode.clone(), dirty, frees, tree, indirect: BTreeMap::new(), early: BTreeMap::new(), used_before, lost: Vec::new(), written_bytes: 0 })
     }
 
     /// Whether the object ends here.
@@ -104,6 +106,7 @@ impl DnodeSync {
             self.free_blocks(context, start, end)?;
         }
         self.frees = frees;
+        self.note_leaks(context);
         self.tree.max_block = header.max_block;
         self.grow(header.max_block);
         Ok(())
@@ -145,7 +148,7 @@ impl DnodeSync {
     }
 
     /// The pointer to a block, in the tree being built.
-    fn pointer(&mut self, context: &SyncContext<'_>, level: u8, block: u64) -> Result<BlkPtr> {
+    pub(super) fn pointer(&mut self, context: &SyncContext<'_>, level: u8, block: u64) -> Result<BlkPtr> {
         if level + 1 >= self.tree.levels {
             return Ok(usize::try_from(block).ok().and_then(|b| self.tree.pointers.get(b).copied()).unwrap_or(BlkPtr::ZERO));
         }
@@ -156,7 +159,7 @@ impl DnodeSync {
     }
 
     /// An indirect block, read (or made) if need be.
-    fn load(&mut self, context: &SyncContext<'_>, level: u8, block: u64) -> Result<&mut Indirect> {
+    pub(super) fn load(&mut self, context: &SyncContext<'_>, level: u8, block: u64) -> Result<&mut Indirect> {
         if !self.indirect.contains_key(&(level, block)) {
             let pointer = self.pointer(context, level, block)?;
             let data = if pointer.is_hole() {
@@ -188,7 +191,7 @@ impl DnodeSync {
     }
 
     /// Changes a pointer in the tree being built.
-    fn set_pointer(&mut self, context: &SyncContext<'_>, level: u8, block: u64, pointer: &BlkPtr) -> Result<()> {
+    pub(super) fn set_pointer(&mut self, context: &SyncContext<'_>, level: u8, block: u64, pointer: &BlkPtr) -> Result<()> {
         if level + 1 >= self.tree.levels {
             if let Some(root) = usize::try_from(block).ok().and_then(|b| self.tree.pointers.get_mut(b)) {
                 *root = *pointer;
@@ -204,77 +207,15 @@ impl DnodeSync {
     }
 
     /// A block goes: its owner is told, its space no longer counts.
-    fn kill(&mut self, context: &SyncContext<'_>, pointer: &BlkPtr) -> Result<()> {
+    pub(super) fn kill(&mut self, context: &SyncContext<'_>, pointer: &BlkPtr) -> Result<()> {
         let size = context.tx.context.io.deflated_size(pointer);
         self.tree.used = self.tree.used.saturating_sub(size);
         context.owner.killed(context.tx, pointer)
     }
 
     /// What takes the place of a freed block.
-    fn hole_after(&self, context: &SyncContext<'_>, level: u8) -> BlkPtr {
+    pub(super) fn hole_after(&self, context: &SyncContext<'_>, level: u8) -> BlkPtr {
         if context.hole_birth { self.hole_at(level, context.tx.txg()) } else { BlkPtr::ZERO }
-    }
-
-    fn free_blocks(&mut self, context: &SyncContext<'_>, start: u64, end: u64) -> Result<()> {
-        let top = self.tree.levels - 1;
-        let span = if top == 0 { 0 } else { span_shift(self.tree.indirect_shift, top) };
-        for root in 0..self.tree.pointers.len() as u64 {
-            let first = root << span;
-            if first < end && first + (1u64 << span.min(62)) > start {
-                self.free_in(context, top, root, start, end)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Frees what of `start..end` lies below block `block` of `level`.
-    fn free_in(&mut self, context: &SyncContext<'_>, level: u8, block: u64, start: u64, end: u64) -> Result<()> {
-        let pointer = self.pointer(context, level, block)?;
-        if pointer.is_hole() && !self.indirect.contains_key(&(level, block)) {
-            return Ok(());
-        }
-        let span = if level == 0 { 0 } else { span_shift(self.tree.indirect_shift, level) };
-        let first = block << span;
-        let last = first.saturating_add(1u64 << span.min(62));
-        let whole = start <= first && last <= end;
-        if level > 0 {
-            let shift = fanout_shift(self.tree.indirect_shift);
-            let below = span - shift;
-            let from = start.max(first) >> below;
-            let to = (end.min(last) - 1) >> below;
-            // A child is looked at only if it is there: a whole hole costs nothing.
-            let present: Vec<u64> = {
-                let data = &self.load(context, level, block)?.data;
-                (from..=to).filter(|child| entry(data, (child & ((1 << shift) - 1)) as usize).is_some_and(|bp| !bp.is_hole())).collect()
-            };
-            for child in present {
-                self.free_in(context, level - 1, child, start, end)?;
-            }
-            let empty = BlkPtr::slice_of(&self.load(context, level, block)?.data).iter().all(BlkPtr::is_hole);
-            if !whole && !empty {
-                return Ok(());
-            }
-            self.indirect.remove(&(level, block));
-        }
-        if !pointer.is_hole() {
-            self.kill(context, &pointer)?;
-        }
-        let hole = self.hole_after(context, level);
-        self.set_pointer(context, level, block, &hole)
-    }
-
-    fn free_everything(&mut self, context: &SyncContext<'_>) -> Result<()> {
-        if self.tree.object_type != ObjectType::NONE {
-            self.free_blocks(context, 0, u64::MAX >> 1)?;
-            if let Some(spill) = self.tree.spill.take() {
-                self.kill(context, &spill)?;
-            }
-        }
-        self.dirty.blocks.clear();
-        self.indirect.clear();
-        let slots = self.tree.slots;
-        self.tree = disk::Dnode { slots, ..disk::Dnode::free() };
-        Ok(())
     }
 
     /// The blocks to write at `level`, with their numbers. Level 0 comes with the spill block, as number `u64::MAX`.
@@ -286,6 +227,9 @@ impl DnodeSync {
         if level == 0 {
             let blocks: Vec<u64> = self.dirty.blocks.iter().copied().collect();
             for block in blocks {
+                if !self.has_place(context, block)? {
+                    continue;
+                }
                 if let Some(EarlyBlock { data, pointer }) = self.early.remove(&block) {
                     self.written(context, 0, block, &data, pointer)?;
                     continue;
@@ -319,6 +263,19 @@ impl DnodeSync {
             out.push((block, self.request(context, level, block, Arc::new(data), previous)));
         }
         Ok(out)
+    }
+
+    /// Is there a place for a block's pointer? An indirect block that was there when the block was changed may be lost by now: then the block is, too.
+    fn has_place(&mut self, context: &SyncContext<'_>, block: u64) -> Result<bool> {
+        let is_users = self.is_users();
+        match self.pointer(context, 0, block) {
+            Err(error) if is_users && context.tx.context.io.is_lost(&error) => {
+                tracing::error!("block {block} of object {} is lost: {error}", self.dnode.object);
+                self.early.remove(&block).iter().for_each(|early| context.tx.free(&early.pointer));
+                Ok(false)
+            }
+            pointer => pointer.map(|_| true),
+        }
     }
 
     /// A block of another object becomes this one's too.
@@ -461,6 +418,13 @@ impl DnodeSync {
         let mut out = vec![0; usize::from(self.tree.slots) * disk::DNODE_SLOT_BYTES];
         self.tree.encode(&mut out);
         out
+    }
+
+    /// What the group changed is lost, as there is no way to where it would stand: the object stays as it was.
+    pub(super) fn give_up(self, tx: &SyncTx<'_>) {
+        let (early, stale) = self.dnode.take_early(tx.txg());
+        early.iter().map(|(_, early)| &early.pointer).chain(&stale).for_each(|pointer| tx.free(pointer));
+        self.install(tx);
     }
 
     /// Shows readers the new tree, and forgets what is on disk now.

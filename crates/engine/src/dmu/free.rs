@@ -14,7 +14,8 @@ impl Dnode {
     /// Frees `length` bytes at `offset` (`u64::MAX`: to the end). Parts of blocks are overwritten with zeros.
     ///
     /// # Errors
-    /// A block that is covered in part cannot be read.
+    /// A block that is covered in part cannot be read. (An indirect block of which everything goes need not be readable: what is below it is
+    /// leaked.)
     pub fn free_range(self: &Arc<Self>, tx: &Tx, offset: u64, length: u64) -> Result<()> {
         self.check_alive()?;
         let size = self.block_bytes();
@@ -25,6 +26,10 @@ impl Dnode {
         }
         let first = offset.div_ceil(size);
         let last = end / size;
+        self.check_border(tx, first)?;
+        if last <= self.max_block() {
+            self.check_border(tx, last)?;
+        }
         if first > last {
             // Inside one block.
             return self.zero_part(tx, offset / size, (offset % size) as usize..(end % size) as usize);

@@ -39,6 +39,7 @@ mod clone;
 mod context;
 mod dirty_block;
 mod dnode;
+mod dnode_free;
 mod dnode_sync;
 mod early;
 mod free;
@@ -65,7 +66,7 @@ pub use objset::{Objset, ObjsetOptions, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_
 pub use objset_sync::AccountingChange;
 pub use settings::{FileOwner, FileOwnerOf, ObjsetSettings, RedundantMetadata};
 pub use together::Together;
-pub use tx::{OpenTx, Refusal, SpaceOwner, SyncTx, Tx, ask_for_room};
+pub use tx::{LostTree, OpenTx, Refusal, SpaceOwner, SyncTx, Tx, ask_for_room};
 
 /// An object's number in its set.
 pub type ObjectId = u64;

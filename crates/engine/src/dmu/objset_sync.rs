@@ -56,7 +56,7 @@ impl Objset {
             if batch.is_empty() {
                 break;
             }
-            for sync in self.sync_objects(&context, batch)? {
+            for sync in self.sync_objects(&context, self.with_place(tx, batch))? {
                 self.finish_object(tx, sync)?;
             }
         }
@@ -97,6 +97,37 @@ impl Objset {
             dirty.remove(&dnode.object);
         }
         batch
+    }
+
+    /// Those of the objects that have a place in the meta-dnode. It was there when they were changed; if it is lost by now, so are they, and the pool
+    /// goes on.
+    fn with_place(&self, tx: &SyncTx<'_>, batch: Vec<Arc<Dnode>>) -> Vec<Arc<Dnode>> {
+        if self.dataset() == 0 {
+            return batch;
+        }
+        let meta = self.meta();
+        let mut looked_at = None;
+        let has_place = |dnode: &Arc<Dnode>| {
+            let block = dnode.object / disk::DNODES_PER_BLOCK;
+            if let Some((known, has_place)) = looked_at
+                && known == block
+            {
+                return has_place;
+            }
+            let found = if meta.blocks.read().contains_key(&block) { meta.synced_pointer(0, block).map(drop) } else { meta.block(block).map(drop) };
+            let has_place = match found {
+                Err(error) if tx.context.io.is_lost(&error) => {
+                    tracing::error!("{}: changes of objects are lost with the block of dnodes that they stand in: {error}", self.name());
+                    false
+                }
+                _ => true,
+            };
+            looked_at = Some((block, has_place));
+            has_place
+        };
+        let (with_place, lost): (Vec<_>, Vec<_>) = batch.into_iter().partition(has_place);
+        lost.iter().filter_map(|dnode| DnodeSync::take(dnode, tx)).for_each(|sync| sync.give_up(tx));
+        with_place
     }
 
     /// Frees and writes all levels of the objects.

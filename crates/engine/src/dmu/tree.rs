@@ -1,9 +1,11 @@
 //! The way from an object's roots down to one block pointer.
 
+use std::ops::Range;
+
 use ondisk::blkptr::BlkPtr;
 use ondisk::dnode as disk;
 
-use super::Dnode;
+use super::{Dnode, Tx};
 use crate::error::{Result, Within};
 use crate::{bail, error};
 
@@ -52,6 +54,65 @@ impl Dnode {
                 .ok_or_else(|| error!(Corrupt, "{}: indirect block is too short", self.bookmark(at as i8, block)))?;
         }
         Ok(pointer)
+    }
+
+    /// Fails if an indirect block above `block` cannot be read. That of a user's object is asked for before it is changed: to whoever wants to
+    /// change it, it is an error; in the sync thread it would be everybody's.
+    pub(super) fn check_reachable(&self, tx: &Tx, block: u64) -> Result<()> {
+        if tx.is_syncing() {
+            return Ok(());
+        }
+        self.synced_pointer(0, block).map(drop)
+    }
+
+    /// The same for the indirect blocks of which only a part lies before (or behind) the border in front of `block`.
+    pub(super) fn check_border(&self, tx: &Tx, block: u64) -> Result<()> {
+        if tx.is_syncing() {
+            return Ok(());
+        }
+        let disk = self.disk.read();
+        let is_inside = |level: &u8| block & ((1 << span_shift(disk.indirect_shift.max(8), *level)) - 1) != 0;
+        match (1..disk.levels).find(is_inside) {
+            Some(level) => {
+                let below = level - 1;
+                let shift = if below == 0 { 0 } else { span_shift(disk.indirect_shift.max(8), below) };
+                self.walk(&disk, below, block >> shift).map(drop)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The blocks on disk in a range of data blocks that have levels below `level`, as far as there is a way to them; at most `max`.
+    pub fn blocks_within(&self, range: &Range<u64>, level: u8, max: usize) -> Vec<BlkPtr> {
+        let tree = self.disk.read().clone();
+        let top = tree.levels.saturating_sub(1);
+        let mut waiting: Vec<(u8, u64, BlkPtr)> = tree.pointers.iter().enumerate().map(|(block, pointer)| (top, block as u64, *pointer)).collect();
+        let mut found = Vec::new();
+        while let Some((at, block, pointer)) = waiting.pop() {
+            let span = if at == 0 { 0 } else { span_shift(tree.indirect_shift, at) };
+            let (first, end) = (block << span, (block + 1).checked_shl(span).unwrap_or(u64::MAX));
+            if pointer.is_hole() || first >= range.end || end <= range.start || found.len() >= max {
+                continue;
+            }
+            if at < level {
+                found.push(pointer);
+            }
+            if at > 0
+                && let Ok(data) = self.read_indirect(&tree, &pointer, at, block)
+            {
+                let children = BlkPtr::slice_of(&data);
+                waiting.extend(children.iter().enumerate().map(|(index, child)| (at - 1, block * children.len() as u64 + index as u64, *child)));
+            }
+        }
+        found
+    }
+
+    /// The end of what lies below the highest indirect block above `block` that cannot be read; `None`: they all can, or nothing is behind it.
+    pub(super) fn end_of_lost(&self, block: u64) -> Option<u64> {
+        let disk = self.disk.read();
+        let span = |level: u8| if level == 0 { 0 } else { span_shift(disk.indirect_shift.max(8), level) };
+        let level = (1..disk.levels).rev().find(|level| self.walk(&disk, level - 1, block >> span(level - 1)).is_err())?;
+        ((block >> span(level)) + 1).checked_shl(span(level)).filter(|end| *end > block)
     }
 
     /// Reads an indirect block, and refuses one that cannot belong there.

@@ -5,7 +5,7 @@
 //! it. [`SyncTx`] exists only while the sync thread writes a group. Both lend a [`Tx`], which is all that a change needs;
 //! functions that may run only while syncing take `&SyncTx`, so that the wrong call does not compile.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use ondisk::feature::Feature;
 use parking_lot::Mutex;
 
 use super::together::{self, Shared};
-use super::{DmuContext, Objset};
+use super::{DmuContext, ObjectId, Objset};
 use crate::bail;
 use crate::error::{Error, Result};
 use crate::txg::{Txg, TxgGroups, TxgHold};
@@ -102,6 +102,17 @@ pub fn ask_for_room<T>(groups: &TxgGroups, mut ask: impl FnMut() -> Result<T, Re
     Ok(ask()?)
 }
 
+/// What an indirect block led to that cannot be read.
+#[derive(Debug, Clone)]
+pub struct LostTree {
+    /// Whose it was.
+    pub object: ObjectId,
+    /// Its level: what is below it has lower ones.
+    pub level: u8,
+    /// The data blocks below it.
+    pub blocks: Range<u64>,
+}
+
 /// Who pays for the blocks of an object set, and decides where freed ones go (upward call: implemented by `dsl`).
 pub trait SpaceOwner: Send + Sync {
     /// May `bytes` more (worst case) be written in `txg`? Called in open context.
@@ -126,6 +137,15 @@ pub trait SpaceOwner: Send + Sync {
     fn born(&self, tx: &SyncTx<'_>, bp: &BlkPtr) -> Result<()>;
     /// A block is no longer needed by the head: free it ([`SyncTx::free`]) or keep it on the deadlist.
     fn killed(&self, tx: &SyncTx<'_>, bp: &BlkPtr) -> Result<()>;
+    /// Blocks below a lost indirect block that the owner knows from elsewhere: a snapshot that has them too can still lead to them.
+    fn known_below(&self, lost: &LostTree) -> Vec<BlkPtr> {
+        let _ = lost;
+        Vec::new()
+    }
+    /// Blocks that take `bytes` are no longer needed, and nobody can find them: what led to them, a block born in `birth`, cannot be read.
+    fn leaked(&self, bytes: u64, birth: Txg) {
+        let _ = (bytes, birth);
+    }
     /// Something that needs `feature` to be understood is being written: the owner is to say so on disk, in this group or the
     /// one before.
     fn uses(&self, feature: Feature) {

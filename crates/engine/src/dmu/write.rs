@@ -43,7 +43,7 @@ impl Dnode {
     /// Replaces a whole block.
     ///
     /// # Errors
-    /// The object was freed.
+    /// The object was freed, or an indirect block above the block cannot be read.
     ///
     /// # Panics
     /// If `contents` is not one block long.
@@ -54,6 +54,9 @@ impl Dnode {
 
     /// Makes `contents` the newest version of a block.
     pub(super) fn put_version(self: &Arc<Self>, tx: &Tx, block: u64, contents: Contents) -> Result<()> {
+        if !self.blocks.read().contains_key(&block) {
+            self.check_reachable(tx, block)?;
+        }
         let dirty = self.dirty_block(block);
         let mut versions = dirty.versions.lock();
         let fresh = versions.last().is_none_or(|(txg, _)| *txg != tx.txg());

@@ -11,7 +11,7 @@ use ondisk::object_type::ObjectType;
 use ondisk::objset::FLAG_PROJECT_QUOTA_COMPLETE;
 
 use crate::dmu::{Objset, SyncTx, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::zap::{Zap, ZapSpec};
 
 /// Names the number of objects.
@@ -34,6 +34,8 @@ pub(super) fn count_used_space(objset: &Arc<Objset>, tx: &SyncTx<'_>) -> Result<
         }
     }
     let mut changed = false;
+    // What cannot be read is not counted in. Nobody's files wait for that.
+    let passed_over = |error: Error| if tx.context.io.is_lost(&error) { Ok(tracing::error!("{}: space used is not counted: {error}", objset.name())) } else { Err(error) };
     let mut zaps: BTreeMap<u64, Zap> = BTreeMap::new();
     for ((object, name), delta) in sums {
         if delta == 0 {
@@ -41,9 +43,15 @@ pub(super) fn count_used_space(objset: &Arc<Objset>, tx: &SyncTx<'_>) -> Result<
         }
         let zap = match zaps.remove(&object) {
             Some(zap) => zap,
-            None => open_or_create(objset, object, tx)?,
+            None => match open_or_create(objset, object, tx) {
+                Ok(zap) => zap,
+                Err(error) => {
+                    passed_over(error)?;
+                    continue;
+                }
+            },
         };
-        zap.increment(tx, name, delta)?;
+        zap.increment(tx, name, delta).map(drop).or_else(passed_over)?;
         zaps.insert(object, zap);
         changed = true;
     }

@@ -8,7 +8,8 @@
 //!
 //! With a refreservation, part of the space was accounted for in the directory before it was used.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use ondisk::blkptr::BlkPtr;
@@ -19,12 +20,14 @@ use super::accounting_sync::count_used_space;
 use super::dataset::{Dataset, DatasetState};
 use super::dir::beyond_reservation;
 use super::meta::{Space, SpaceDelta, change};
-use crate::dmu::{Objset, Refusal, SpaceOwner, SyncTx};
+use crate::dmu::{LostTree, Objset, Refusal, SpaceOwner, SyncTx};
 use crate::error::Result;
 use crate::txg::Txg;
 
 /// Blocks above this size need a feature.
 const OLD_BLOCK_BYTES_MAX: u64 = 128 << 10;
+/// So many blocks below a lost one are looked for in a snapshot.
+const SHARED_BLOCKS_MAX: usize = 1 << 18;
 /// Where a block pointer has the numbers of its algorithms.
 const COMPRESSION_BYTE: usize = 0x34;
 const CHECKSUM_BYTE: usize = 0x35;
@@ -60,6 +63,50 @@ fn change_unique(state: &mut DatasetState, delta: i64) -> i64 {
 }
 
 impl Dataset {
+    /// Blocks that nobody can find any more, `bytes` of them. If what led to them was born before the last snapshot, so were they, and they are that one's.
+    fn leak(&self, bytes: u64, birth: Txg) {
+        let space = Space { used: bytes, compressed: bytes, uncompressed: bytes };
+        let less = space.negative();
+        let mut state = self.state.lock();
+        add_to_references(&mut state, less);
+        if birth <= state.phys.prev_snapshot_txg.get() {
+            drop(state);
+            if birth > self.dir.origin_txg {
+                self.dsl.transfer(&self.dir, space.positive().used, UsedKind::Head, UsedKind::Snapshot);
+            }
+            return;
+        }
+        let seen = change_unique(&mut state, less.used);
+        drop(state);
+        let delta = SpaceDelta { used: seen, ..less };
+        self.dsl.did_use_and_transfer(&self.dir, delta, less.used, UsedKind::RefReservation, UsedKind::Head);
+        self.dsl.leak(space);
+    }
+
+    /// The last snapshot's blocks below a lost block of the head, but for those that the head has freed since. They are all that the two share there, as far
+    /// as there is a way to them in the snapshot.
+    fn shared_below(&self, lost: &LostTree) -> Result<Vec<BlkPtr>> {
+        let Some(prev) = self.prev().filter(|prev| Some(prev.object) != self.dsl.origin_snapshot()) else { return Ok(Vec::new()) };
+        let dnode = self.dsl.objset(&prev)?.hold(lost.object)?;
+        let mut shared = dnode.blocks_within(&lost.blocks, lost.level, SHARED_BLOCKS_MAX);
+        let identity = |bp: &BlkPtr| (bp.first_dva(), bp.birth());
+        let mut known: HashSet<_> = shared.iter().map(identity).collect();
+        let meta = &self.dsl.meta;
+        let (deadlist, pending) = {
+            let state = self.state.lock();
+            (state.deadlist.clone(), state.pending_dead.iter().map(identity).collect::<HashSet<_>>())
+        };
+        for list in deadlist.lists(meta)? {
+            list.for_each(meta, |bp, _| {
+                known.remove(&identity(bp));
+                Ok(ControlFlow::Continue(()))
+            })?;
+        }
+        known.retain(|identity| !pending.contains(identity));
+        shared.retain(|bp| !bp.is_embedded() && known.contains(&identity(bp)));
+        Ok(shared)
+    }
+
     /// Runs `work` on the record and remembers to write it.
     pub(super) fn change<T>(self: &Arc<Self>, work: impl FnOnce(&mut DatasetState) -> T) -> T {
         let mut state = self.state.lock();
@@ -120,7 +167,11 @@ impl Dataset {
             let new: Vec<Feature> = std::mem::take(&mut state.new_features).difference(&state.features).copied().collect();
             (std::mem::take(&mut state.pending_dead), state.deadlist.clone(), new)
         });
-        deadlist.insert(&self.dsl.meta, &dead, tx)?;
+        match deadlist.insert(&self.dsl.meta, &dead, tx) {
+            // The snapshots have them; when those go they are not found.
+            Err(error) if tx.context.io.is_lost(&error) => tracing::error!("{}: blocks of its snapshots are not noted: {error}", self.dir.full_name()),
+            inserted => inserted?,
+        }
         self.finish_bookmarks(tx)?;
         for feature in used_features {
             self.activate_feature(feature, tx)?;
@@ -204,6 +255,18 @@ impl SpaceOwner for Dataset {
             self.kill(tx, bp, self.dsl.meta.space_of(bp));
         }
         Ok(())
+    }
+
+    fn known_below(&self, lost: &LostTree) -> Vec<BlkPtr> {
+        self.shared_below(lost).unwrap_or_else(|error| {
+            tracing::error!("{}: blocks of its snapshots are not noted: {error}", self.dir.full_name());
+            Vec::new()
+        })
+    }
+
+    fn leaked(&self, bytes: u64, birth: Txg) {
+        tracing::error!("{}: {bytes} bytes are leaked: what led to them cannot be read", self.dir.full_name());
+        self.leak(bytes, birth);
     }
 
     fn uses(&self, feature: Feature) {

@@ -23,7 +23,7 @@ use super::traverse::Traversal;
 use super::tree::Dsl;
 use crate::dmu::{SpaceOwner, SyncTx};
 use crate::error;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 impl Dsl {
     /// Destroys a file system or volume that has no snapshots and no children, and waits until that is on disk.
@@ -59,7 +59,11 @@ impl Dsl {
         if dataset.phys().block.is_hole() {
             return Ok(dataset);
         }
-        let objset = self.objset(&dataset)?;
+        let objset = match self.objset(&dataset) {
+            // All below it is leaked, and nobody can have it open.
+            Err(error) if self.meta.context.io.is_lost(&error) => return Ok(dataset),
+            objset => objset?,
+        };
         if ondisk::zil::header_needs_replay(&objset.zil_header()) {
             return Err(refuse("its intent log is not replayed", ErrorKind::Busy));
         }
@@ -81,7 +85,10 @@ impl Dsl {
             dataset.set_refreservation(0);
         }
         if !dataset.phys().block.is_hole() {
-            self.objset(dataset)?.destroy_log(tx)?;
+            match self.objset(dataset) {
+                Err(error) if tx.context.io.is_lost(&error) => tracing::error!("{}: destroyed, and what it held is leaked: {error}", dataset.dir.full_name()),
+                objset => objset?.destroy_log(tx)?,
+            }
         }
         for feature in dataset.features() {
             dataset.deactivate_feature(feature, tx)?;
@@ -156,15 +163,19 @@ impl Dsl {
     /// All blocks are freed now.
     fn free_blocks(&self, dataset: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
         let phys = dataset.phys();
-        let walk = Traversal::new(&self.meta.context, dataset.object, phys.prev_snapshot_txg.get()).children_first();
+        let is_lost = |error: &Error| tx.context.io.is_lost(error);
+        let walk = Traversal::new(&self.meta.context, dataset.object, phys.prev_snapshot_txg.get()).children_first().pass_over(&is_lost);
         walk.run(&phys.block, &mut |block| {
             if !block.pointer.is_embedded() {
                 dataset.killed(tx, block.pointer)?;
             }
             Ok(ControlFlow::Continue(()))
         })?;
-        // Embedded blocks have an uncompressed size only, which is all that is left.
+        // Embedded blocks have an uncompressed size only, which is all that is left, but for what could not be found.
         let left = dataset.dir.space();
+        if left.used > 0 {
+            self.leak(left);
+        }
         self.did_use(&dataset.dir, UsedKind::Head, left.negative());
         Ok(())
     }

@@ -8,8 +8,8 @@ use ondisk::object_type::ObjectType;
 use zerocopy::IntoBytes;
 
 use super::dir::{Dir, DirChange, DirState};
-use super::meta::SpaceDelta;
-use super::tree::Dsl;
+use super::meta::{Space, SpaceDelta};
+use super::tree::{Dsl, LEAK_DIR};
 use crate::dmu::SyncTx;
 use crate::error::Result;
 
@@ -52,6 +52,29 @@ impl Dsl {
         self.change_dir(dir, |state| state.transfer(bytes, from, to));
     }
 
+    /// Space is lost to blocks that cannot be read: it is still allocated, and no dataset's.
+    #[doc(alias = "dp_leak_dir")]
+    pub(super) fn leak(&self, space: Space) {
+        self.leaked.lock().add(space.positive());
+    }
+
+    fn count_leaks(&self, tx: &SyncTx<'_>) -> Result<()> {
+        let pieces = self.meta.context.io.take_leaked();
+        self.leak(Space { used: pieces, compressed: pieces, uncompressed: pieces });
+        let leaked = std::mem::take(&mut *self.leaked.lock());
+        // There are no such directories in the oldest pools.
+        if leaked.is_zero() || self.special.read().mos.is_none() {
+            return Ok(());
+        }
+        let root = self.root_dir()?;
+        let dir = match self.find_child(&root, LEAK_DIR)? {
+            Some(dir) => dir,
+            None => self.dir(self.create_dir_sync(Some(&root), LEAK_DIR, tx)?, Some(LEAK_DIR))?,
+        };
+        self.did_use(&dir, UsedKind::Head, leaked);
+        Ok(())
+    }
+
     /// Counts the MOS's own space, and writes all records that changed into the MOS. Called in each pass, before the MOS is
     /// written.
     pub fn flush(&self, tx: &SyncTx<'_>) -> Result<()> {
@@ -62,6 +85,7 @@ impl Dsl {
         {
             self.did_use(&mos_dir, UsedKind::Head, delta);
         }
+        self.count_leaks(tx)?;
         self.flush_records(tx)
     }
 
@@ -90,7 +114,7 @@ impl Dsl {
     /// Whether a record changed since the last flush, or the MOS's space is to be counted.
     pub fn has_dirty_records(&self) -> bool {
         let dirty = self.dirty.lock();
-        !dirty.dirs.is_empty() || !dirty.datasets.is_empty()
+        !dirty.dirs.is_empty() || !dirty.datasets.is_empty() || !self.leaked.lock().is_zero() || self.meta.context.io.has_leaked()
     }
 
     /// Makes an object of the DSL a ZAP too, so that it can have more fields.

@@ -223,8 +223,15 @@ impl Dataset {
         Ok(())
     }
 
-    /// What is written in the object set itself.
+    /// What is written in the object set itself. Nothing if that is lost: everything else about the dataset can still be said.
     fn content_fact(self: &Arc<Self>, name: &str) -> Result<Option<u64>> {
+        match self.read_content_fact(name) {
+            Err(error) if error.is_loss() => Ok(None),
+            fact => fact,
+        }
+    }
+
+    fn read_content_fact(self: &Arc<Self>, name: &str) -> Result<Option<u64>> {
         if name == "volsize" || name == "volblocksize" {
             if self.objset_type()? != ObjsetType::Volume {
                 return Ok(None);

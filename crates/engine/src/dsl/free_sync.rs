@@ -20,7 +20,7 @@ use super::traverse::{SPILL_BLOCK, Traversal};
 use super::tree::Dsl;
 use crate::dmu::SyncTx;
 use crate::error;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 
 /// How much may be freed in one txg.
 #[derive(Debug, Clone, Copy)]
@@ -56,11 +56,25 @@ impl Meter {
 impl Dsl {
     /// Whether something is left to free in the background: the pool should go on syncing.
     pub fn has_background_frees(&self) -> Result<bool> {
-        let listed = match self.free_bpobj() {
-            Some(list) => !list.is_empty(&self.meta)?,
-            None => false,
-        };
-        Ok(listed || self.bptree.load(Ordering::Relaxed) != 0)
+        Ok(self.has_listed_frees()? || self.bptree.load(Ordering::Relaxed) != 0)
+    }
+
+    fn has_listed_frees(&self) -> Result<bool> {
+        if self.is_free_list_lost.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let listed = self.free_bpobj().map_or(Ok(false), |list| Ok(!list.is_empty(&self.meta)?));
+        listed.or_else(|error| self.give_free_list_up(error).map(|()| false))
+    }
+
+    /// The list cannot be read: what is on it stays in `$FREE`.
+    fn give_free_list_up(&self, error: Error) -> Result<()> {
+        if !self.meta.context.io.is_lost(&error) {
+            return Err(error);
+        }
+        tracing::error!("the list of blocks to free cannot be read: {error}");
+        self.is_free_list_lost.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Frees some of what is to be freed. Called once per txg, in pass 1, after [`Dsl::sync_pass`].
@@ -70,22 +84,40 @@ impl Dsl {
     pub fn free_in_background(self: &Arc<Self>, budget: FreeBudget, tx: &SyncTx<'_>) -> Result<()> {
         let meter = Meter { left: Cell::new(budget.blocks), deadline: self.meta.context.host.now_ns().saturating_add(budget.ns) };
         if let Some(list) = self.free_bpobj()
-            && !list.is_empty(&self.meta)?
+            && self.has_listed_frees()?
         {
             let mut freed = SpaceDelta::default();
-            list.drain(&self.meta, tx, |bp, _| {
+            let drained = list.drain(&self.meta, tx, |bp, _| {
                 if meter.is_used_up(self) {
                     return Ok(ControlFlow::Break(()));
                 }
                 self.free_one(bp, &mut freed, tx);
                 Ok(ControlFlow::Continue(()))
-            })?;
+            });
+            drained.map(drop).or_else(|error| self.give_free_list_up(error))?;
             self.freed_space(freed)?;
         }
         match self.bptree.load(Ordering::Relaxed) {
-            0 => Ok(()),
+            0 => self.leak_what_is_left(),
             tree => self.free_destroyed(Bptree(tree), &meter, tx),
         }
+    }
+
+    /// Nothing is to be freed any more. What still counts as being freed could not be found.
+    fn leak_what_is_left(&self) -> Result<()> {
+        let Some(free_dir) = self.special.read().free.clone() else { return Ok(()) };
+        let left = free_dir.space();
+        if left.used == 0 || self.has_listed_frees()? || self.is_free_list_lost.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        for waiting in [key::BPTREE, key::DELETED_CLONES] {
+            if self.meta.mos.zap_u64(key::DIRECTORY, waiting)?.is_some() {
+                return Ok(());
+            }
+        }
+        self.did_use(&free_dir, UsedKind::Head, left.negative());
+        self.leak(left);
+        Ok(())
     }
 
     fn free_one(&self, bp: &BlkPtr, freed: &mut SpaceDelta, tx: &SyncTx<'_>) {
@@ -99,8 +131,8 @@ impl Dsl {
         Ok(())
     }
 
-    /// A block of a destroyed dataset that cannot be read stays, and what is below it, until it can be: the datasets behind it do
-    /// not wait for that.
+    /// A block of a destroyed dataset of which no copy is right is freed, and what is below it is leaked. Where a device is missing, or cannot read, it stays
+    /// until it can be read: the datasets behind it do not wait for that.
     fn free_destroyed(&self, tree: Bptree, meter: &Meter, tx: &SyncTx<'_>) -> Result<()> {
         let meta = &self.meta;
         let (mut damaged, mut progress) = (false, false);
@@ -109,7 +141,8 @@ impl Dsl {
             let (mut freed, blocks) = (SpaceDelta::default(), Cell::new(0_u64));
             let pause = || blocks.get() > 0 && meter.is_used_up(self);
             let walk = Traversal::new(&meta.context, ondisk::bpobj::DESTROYED_OBJSET, entry.birth_txg.get());
-            let walk = walk.children_first().resume(&entry.resume).pause_if(&pause);
+            let is_lost = |error: &Error| error.is_loss() && error.kind() != ErrorKind::Io && meta.context.io.devices().is_whole();
+            let walk = walk.children_first().resume(&entry.resume).pause_if(&pause).pass_over(&is_lost);
             let result = walk.run(&entry.block, &mut |block| {
                 // OpenZFS would pass over a spill block that it is to go on at.
                 let data = block.at.level == 0 && block.at.object != 0 && block.at.block != SPILL_BLOCK;
@@ -147,6 +180,6 @@ impl Dsl {
         meta.mos.zap_remove(key::DIRECTORY, key::BPTREE, tx)?;
         meta.mos.free(tree.0, tx)?;
         self.bptree.store(0, Ordering::Relaxed);
-        Ok(())
+        self.leak_what_is_left()
     }
 }

@@ -69,6 +69,10 @@ impl BlockDevices for OneDevice {
     fn flush(&self) -> Result<()> {
         Ok(())
     }
+    /// What cannot be read may come back.
+    fn is_whole(&self) -> bool {
+        false
+    }
 }
 
 struct FreeOnDisk(Mutex<Vec<RangeTree>>);

@@ -24,7 +24,7 @@ use ondisk::object_type::ObjectType;
 use ondisk::objset::Objset as DiskObjset;
 
 use crate::dmu::{DmuContext, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER};
-use crate::error::{Result, Within};
+use crate::error::{Error, Result, Within};
 use crate::zio::Bookmark;
 
 /// The number under which the spill block of an object is visited.
@@ -56,6 +56,7 @@ pub struct Traversal<'a> {
     /// A block of dnodes that is to be visited, but not what is below it.
     done_below: Option<u64>,
     pause: Option<&'a dyn Fn() -> bool>,
+    is_lost: Option<&'a dyn Fn(&Error) -> bool>,
     /// Where a block could not be read.
     failed: Cell<Option<Position>>,
 }
@@ -90,6 +91,7 @@ impl<'a> Traversal<'a> {
             resume: None,
             done_below: None,
             pause: None,
+            is_lost: None,
             failed: Cell::new(None),
         }
     }
@@ -120,6 +122,25 @@ impl<'a> Traversal<'a> {
         self
     }
 
+    /// Asked about a block that cannot be read or makes no sense: `true`, and it is visited without what is below it.
+    #[must_use]
+    #[doc(alias = "TRAVERSE_HARD")]
+    pub fn pass_over(mut self, is_lost: &'a dyn Fn(&Error) -> bool) -> Self {
+        self.is_lost = Some(is_lost);
+        self
+    }
+
+    /// What could be read, and nothing if it is lost and to be passed over.
+    fn unless_lost<T>(&self, read: Result<T>) -> Result<Option<T>> {
+        match read {
+            Err(error) if self.is_lost.is_some_and(|is_lost| is_lost(&error)) => {
+                tracing::error!("passed over, with all below it: {error}");
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
+    }
+
     /// After an error: where to go on if the block that could not be read can be read again. All before it was visited.
     /// `None`: where the traversal began.
     pub fn failed_at(&self) -> Option<BlockBookmarkPhys> {
@@ -137,8 +158,8 @@ impl<'a> Traversal<'a> {
         }
         let root = Visited { pointer: root, at, dnode: None };
         let flow = self.visit_around(&root, visit, |visit| {
-            let data = self.context.cache.read(root.pointer, &at).within(|| at)?;
-            let phys = DiskObjset::decode(&data).within(|| at)?;
+            let read = self.context.cache.read(root.pointer, &at).and_then(|data| Ok(DiskObjset::decode(&data)?)).within(|| at);
+            let Some(phys) = self.unless_lost(read)? else { return Ok(ControlFlow::Continue(())) };
             let parts = [
                 (0, &phys.meta),
                 (USED_BY_PROJECT, &phys.project_used),
@@ -264,8 +285,10 @@ impl<'a> Traversal<'a> {
     }
 
     fn visit_indirect<'v>(&self, dnode: &Dnode, block: &Visited<'_>, visit: &mut Visit<'v>) -> Result<Flow> {
-        let read = self.context.cache.read(block.pointer, &block.at).within(|| block.at);
-        let data = read.inspect_err(|_| self.note_failure(self.position_before(&block.at, dnode)))?;
+        let read = self.unless_lost(self.context.cache.read(block.pointer, &block.at).within(|| block.at));
+        let Some(data) = read.inspect_err(|_| self.note_failure(self.position_before(&block.at, dnode)))? else {
+            return Ok(ControlFlow::Continue(()));
+        };
         let children = BlkPtr::slice_of(&data);
         let first = block.at.block.saturating_mul(children.len() as u64);
         for (index, pointer) in children.iter().enumerate() {
@@ -278,14 +301,17 @@ impl<'a> Traversal<'a> {
     }
 
     fn visit_dnodes<'v>(&self, meta: &Dnode, block: &Visited<'_>, visit: &mut Visit<'v>) -> Result<Flow> {
-        let read = self.context.cache.read(block.pointer, &block.at).within(|| block.at);
-        let data = read.inspect_err(|_| self.note_failure(self.position_before(&block.at, meta)))?;
+        let read = self.unless_lost(self.context.cache.read(block.pointer, &block.at).within(|| block.at));
+        let Some(data) = read.inspect_err(|_| self.note_failure(self.position_before(&block.at, meta)))? else {
+            return Ok(ControlFlow::Continue(()));
+        };
         let mut slot = 0;
         while let Some(bytes) = data.get(slot * DNODE_SLOT_BYTES..).filter(|bytes| bytes.len() >= DNODE_SLOT_BYTES) {
             let object = block.at.block.saturating_mul(DNODES_PER_BLOCK).saturating_add(slot as u64);
             if !Dnode::peek_free(bytes) && object != 0 {
-                let dnode = Dnode::decode(bytes).within(|| block.at).inspect_err(|_| self.note_failure(Position { object, block: 0 }))?;
-                if let stop @ ControlFlow::Break(_) = self.visit_object(object, &dnode, visit)? {
+                let decoded = self.unless_lost(Dnode::decode(bytes).within(|| block.at));
+                if let Some(dnode) = decoded.inspect_err(|_| self.note_failure(Position { object, block: 0 }))?
+                    && let stop @ ControlFlow::Break(_) = self.visit_object(object, &dnode, visit)? {
                     return Ok(stop);
                 }
             }

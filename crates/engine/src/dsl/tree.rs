@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use ondisk::blkptr::BlkPtr;
@@ -79,6 +79,10 @@ pub struct Dsl {
     objsets: Mutex<BTreeMap<u64, (Arc<Dataset>, Arc<Objset>)>>,
     pub(super) dirty: Mutex<Dirty>,
     pub(super) bptree: AtomicU64,
+    /// The list of blocks to free cannot be read: it is not tried again before the pool is next opened.
+    pub(super) is_free_list_lost: AtomicBool,
+    /// Space to be counted in [`LEAK_DIR`]. guarded by its lock, which is a leaf
+    pub(super) leaked: Mutex<SpaceDelta>,
     pub(super) tasks: SyncTasks,
     pub(super) size: PoolSize,
 }
@@ -149,6 +153,8 @@ impl Dsl {
             objsets: Mutex::default(),
             dirty: Mutex::default(),
             bptree: AtomicU64::new(0),
+            is_free_list_lost: AtomicBool::new(false),
+            leaked: Mutex::default(),
             tasks: SyncTasks::default(),
             size: PoolSize::default(),
         })

@@ -228,7 +228,7 @@ impl Pool {
         })
     }
 
-    /// Calls `each` for the object set of every dataset that is no snapshot.
+    /// Calls `each` for the object set of every dataset that is no snapshot, but for those that are lost.
     pub(super) fn each_head(&self, mut each: impl FnMut(&Arc<Objset>) -> Result<()>) -> Result<()> {
         let mos = &self.dsl.meta.mos.0;
         let mut object = 0;
@@ -239,8 +239,13 @@ impl Pool {
                 continue;
             }
             let dataset = self.dsl.dataset(object)?;
-            if !dataset.is_snapshot && !dataset.phys().block.is_hole() {
-                each(&self.dsl.objset(&dataset)?)?;
+            if dataset.is_snapshot || dataset.phys().block.is_hole() {
+                continue;
+            }
+            match self.dsl.objset(&dataset) {
+                // The others go on without it.
+                Err(error) if error.is_loss() => tracing::error!("pool {}: {}: {error}", self.name(), dataset.dir.full_name()),
+                objset => each(&objset?)?,
             }
         }
         Ok(())

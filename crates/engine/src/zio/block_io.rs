@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use ondisk::blkptr::{BlkPtr, DataPointer};
 use ondisk::dva::Dva;
@@ -15,7 +15,7 @@ use super::free::BlockTables;
 use super::lost::LostBlocks;
 use crate::alloc::{Allocator, ClassKind, Request};
 use crate::bail;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::host::HostRef;
 use crate::stats::Counter;
 use crate::vdev::LogMark;
@@ -91,6 +91,8 @@ pub struct BlockIo {
     pub counters: BlockCounters,
     /// Blocks of which no copy was right.
     pub lost: LostBlocks,
+    /// Space of pieces of blocks that were freed and could not be found, since [`BlockIo::take_leaked`].
+    leaked: AtomicU64,
     /// Log devices that failed and are not used. guarded by its lock, which is a leaf
     avoided: Mutex<Vec<u32>>,
 }
@@ -111,6 +113,7 @@ impl BlockIo {
             tables: OnceLock::new(),
             counters: BlockCounters::default(),
             lost: LostBlocks::default(),
+            leaked: AtomicU64::new(0),
             avoided: Mutex::default(),
         })
     }
@@ -247,6 +250,26 @@ impl BlockIo {
     #[doc(alias = "bp_get_dsize")]
     pub fn deflated_size(&self, bp: &BlkPtr) -> u64 {
         bp.dvas().map(|dva| self.deflated(dva)).sum()
+    }
+
+    /// Is what could not be read gone for good? Not if a device answers to nothing any more: it may come back, and what it has with it.
+    pub fn is_lost(&self, error: &Error) -> bool {
+        error.is_loss() && (error.kind() != ErrorKind::Io || self.devices.answer())
+    }
+
+    /// Space is allocated, and nobody can find any more what is in it.
+    pub(super) fn note_leak(&self, dva: Dva) {
+        self.leaked.fetch_add(self.deflated(dva), Ordering::Relaxed);
+    }
+
+    /// Has [`BlockIo::take_leaked`] something?
+    pub fn has_leaked(&self) -> bool {
+        self.leaked.load(Ordering::Relaxed) != 0
+    }
+
+    /// How much space was leaked since this was last asked, without the share of parity.
+    pub fn take_leaked(&self) -> u64 {
+        self.leaked.swap(0, Ordering::Relaxed)
     }
 
     fn deflated(&self, dva: Dva) -> u64 {

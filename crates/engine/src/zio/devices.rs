@@ -16,6 +16,9 @@ use crate::error::{Error, Result};
 use crate::host::HostRef;
 use crate::vdev::{LogMark, RemovedVdev, TopVdev, VdevKind, VdevTree};
 
+/// Read to find out whether a device can be read: whole sectors of any size.
+const PROBE_BYTES: usize = 8 << 10;
+
 /// A top-level vdev.
 pub trait BlockDevice: Send + Sync {
     /// Fills `buf` from `offset`, where something was written in the group `birth`, in the way that is best just now, and says which it was.
@@ -75,6 +78,10 @@ pub trait BlockDevices: Send + Sync {
     fn device(&self, vdev: u32) -> Option<Arc<dyn BlockDevice>>;
     /// Makes durable what was written before.
     fn flush(&self) -> Result<()>;
+    /// Do the devices that are there let anything be read at all?
+    fn answer(&self) -> bool {
+        true
+    }
     /// Is every device there, and has it all that was written? What cannot be read then is lost.
     fn is_whole(&self) -> bool {
         true
@@ -262,6 +269,10 @@ impl BlockDevices for SharedVdevs {
                 done => return done,
             }
         }
+    }
+
+    fn answer(&self) -> bool {
+        self.0.leaves().iter().filter_map(|leaf| leaf.disk()).all(|disk| disk.read_at(&mut [0; PROBE_BYTES], 0).is_ok())
     }
 
     fn is_whole(&self) -> bool {

@@ -131,12 +131,23 @@ impl BlockIo {
         Ok(())
     }
 
-    /// Frees the pieces of a gang block, but not its header.
+    /// Frees the pieces of a gang block, but not its header. If that cannot be read, nobody knows where they are: they are leaked.
     pub(super) fn free_gang(&self, pointer: &DataPointer, txg: u64, depth: usize, pieces: &mut usize) -> Result<()> {
         if depth > DEPTH_MAX {
             bail!(Corrupt, "gang block of more than {DEPTH_MAX} levels");
         }
-        for piece in self.gang_pieces(pointer, &Bookmark::default(), Intent::Needed)? {
+        let listed = match self.gang_pieces(pointer, &Bookmark::default(), Intent::Needed) {
+            Err(error) if self.is_lost(&error) => {
+                tracing::error!("the pieces of a gang block are leaked: {error}");
+                for dva in pointer.dvas() {
+                    let header = self.own_space(*dva)?.allocated;
+                    self.note_leak(Dva { allocated: dva.allocated.saturating_sub(header), ..*dva });
+                }
+                return Ok(());
+            }
+            listed => listed?,
+        };
+        for piece in listed {
             *pieces += 1;
             if *pieces > ALL_PIECES_MAX {
                 bail!(Corrupt, "gang block of more than {ALL_PIECES_MAX} pieces");

@@ -75,9 +75,14 @@ pub struct MemoryDisks {
 impl MemoryDisks {
     /// Makes a pool `tank` and exports it.
     pub fn create(layout: Layout, words: &[(&str, &str)]) -> MemoryDisks {
+        Self::create_with_logs(layout, 0, words)
+    }
+
+    /// The same with so many log devices more, which are like the others.
+    pub fn create_with_logs(layout: Layout, logs: usize, words: &[(&str, &str)]) -> MemoryDisks {
         let mut disks = Vec::new();
         let mut tops = Vec::new();
-        for _ in 0..layout.tops {
+        for top in 0..layout.tops + logs {
             let mut leaves = Vec::new();
             for _ in 0..layout.sides {
                 let name = format!("/memory/d{}", disks.len());
@@ -85,7 +90,7 @@ impl MemoryDisks {
                 leaves.push(NewLeaf { disk: disk.clone(), path: name, whole_disk: false });
                 disks.push(disk);
             }
-            tops.push(NewTop { leaves, ashift: Some(layout.ashift), is_log: false });
+            tops.push(NewTop { leaves, ashift: Some(layout.ashift), is_log: top >= layout.tops });
         }
         let options = CreateOptions { properties: properties(words), command: "zpool create tank".into(), ..CreateOptions::default() };
         let pool = Pool::create_on("tank", tops, options, SimHost::new(1)).unwrap_or_else(|error| panic!("create: {error}"));

@@ -11,6 +11,7 @@
 //! `Rig::create` → `Rig::actor` → operations → `Rig::judge` → ...
 
 mod actor;
+mod control;
 mod damage;
 mod memory;
 mod model;
@@ -18,6 +19,7 @@ mod random;
 mod rig;
 
 pub use actor::Actor;
+pub use control::{found_pool, import_of};
 pub use memory::{MemoryDisks, SimHost};
 pub use model::{Entry, Model, Node, NodeId};
 pub use random::{Mix, RandomSteps};

@@ -219,6 +219,10 @@ fn unsupported(config: &PoolConfig) -> Vec<UnsupportedFeature> {
 fn cut_off(candidate: &Candidate, leaf: &VdevConfig) -> Option<u64> {
     let device = candidate.devices.iter().find(|device| device.guid == leaf.guid)?;
     let top = candidate.vdev_tree.children.iter().find(|top| top.leaves().iter().any(|other| other.guid == leaf.guid))?;
+    // How much a device of a kind that we cannot read must have is not known.
+    if matches!(top.kind, EngineKind::Other(_)) {
+        return None;
+    }
     let room = label::data_bytes(device.disk.size_bytes()).unwrap_or(0);
     Some(top.number(key::ASIZE).saturating_sub(room)).filter(|lacking| *lacking != 0)
 }

@@ -413,9 +413,15 @@ impl FileSystem {
     /// error, must not leave a file that is as long as it was, with a hole where its data were.
     fn free_in_steps_until(&self, inode: &Inode, size: u64, shortens: bool, stop: &AtomicBool) -> Result<bool> {
         let step = inode.dnode.block_bytes().saturating_mul(FREE_STEP_BLOCKS);
+        // A file without a name is freed at once if that cannot be done in steps: what cannot be found of it is leaked.
+        let is_lost = |error: &Error| !shortens && error.is_loss();
         loop {
             let end = (inode.dnode.max_block() + 1).saturating_mul(inode.dnode.block_bytes());
-            let start = end.saturating_sub(span_to_free(inode, size, end, step)?).next_multiple_of(inode.dnode.block_bytes());
+            let span = match span_to_free(inode, size, end, step) {
+                Err(error) if is_lost(&error) => return Ok(true),
+                span => span?,
+            };
+            let start = end.saturating_sub(span).next_multiple_of(inode.dnode.block_bytes());
             if start <= size || end <= step {
                 return Ok(true);
             }
@@ -423,7 +429,10 @@ impl FileSystem {
                 return Ok(false);
             }
             let tx = OpenTx::assign_freeing(&self.objset)?;
-            inode.dnode.free_range(&tx, start, u64::MAX)?;
+            match inode.dnode.free_range(&tx, start, u64::MAX) {
+                Err(error) if is_lost(&error) => return Ok(true),
+                freed => freed?,
+            }
             if shortens {
                 let mut edit = inode.edit(self, &tx);
                 let left = edit.word(Attribute::Size)?.min(start);

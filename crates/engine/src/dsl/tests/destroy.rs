@@ -121,7 +121,7 @@ fn destroying_many_empty_files_takes_several_txgs() {
     assert!(!rig.dsl().meta.features.is_active(Feature::AsyncDestroy));
 }
 
-/// Some block cannot be read: the others of that dataset are freed up to there, other datasets as a whole; and all of it when the block
+/// Some block cannot be read, and a device is missing that may have it: the others of that dataset are freed up to there, other datasets as a whole; and all of it when the block
 /// is there again. The pool does not stop for that.
 #[test]
 fn a_damaged_block_does_not_stop_the_pool() {

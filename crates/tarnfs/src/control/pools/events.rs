@@ -82,7 +82,8 @@ impl Pools {
             leaves(&status, &mut found);
             for leaf in found {
                 let now = Watched { state: leaf.state as u64, errors: [leaf.read_errors, leaf.write_errors, leaf.checksum_errors] };
-                let Some(before) = imported.watched.lock().insert(leaf.guid, now) else { continue };
+                // One that is met for the first time had no errors when it was opened, and nobody was told of what it has by now.
+                let before = imported.watched.lock().insert(leaf.guid, now).unwrap_or(Watched { errors: [0; 3], ..now });
                 for (index, class) in ["ereport.fs.zfs.io", "ereport.fs.zfs.io", "ereport.fs.zfs.checksum"].into_iter().enumerate() {
                     let grown = now.errors[index].saturating_sub(before.errors[index]);
                     if grown > 0 {

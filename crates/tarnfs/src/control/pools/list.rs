@@ -49,10 +49,15 @@ fn kind_of(dataset: &Arc<Dataset>) -> Result<DatasetKind> {
     if dataset.is_snapshot {
         return Ok(DatasetKind::Snapshot);
     }
-    Ok(match dataset.objset_type()? {
-        ObjsetType::Volume => DatasetKind::Volume,
-        _ => DatasetKind::Filesystem,
-    })
+    Ok(if is_volume(dataset)? { DatasetKind::Volume } else { DatasetKind::Filesystem })
+}
+
+/// What has lost its object set goes for a file system: it is still listed, beside all others.
+fn is_volume(dataset: &Arc<Dataset>) -> Result<bool> {
+    match dataset.objset_type() {
+        Err(error) if error.is_loss() => Ok(false),
+        kind => Ok(kind? == ObjsetType::Volume),
+    }
 }
 
 /// Of a snapshot only what its file system or volume has too, or what only snapshots have.
@@ -61,8 +66,7 @@ fn applies_to_head(property: &Property, snapshot: &Arc<Dataset>) -> Result<bool>
     if !heads.into_iter().any(|head| property.applies_to(head)) {
         return Ok(true);
     }
-    let is_volume = snapshot.objset_type()? == ObjsetType::Volume;
-    Ok(property.applies_to(heads[usize::from(is_volume)]))
+    Ok(property.applies_to(heads[usize::from(is_volume(snapshot)?)]))
 }
 
 impl Pools {
