@@ -2,19 +2,11 @@
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
 
-use disk::MemDisk;
-use engine::host::RealHost;
 use engine::tunables::Tunables;
-use engine::vdev::{FailureMode, NewLeaf, NewTop};
 use sim::scenario::contents;
-use tarnfs::{CreateOptions, Credentials, FileSystem, ImportOptions, Pool, SetAttributes, VdevPaths, WriteMode};
-
-/// Nothing here takes so long.
-const LONG: Duration = Duration::from_secs(120);
+use tarnfs::{CreateOptions, Credentials, FileSystem, ImportOptions, Pool, VdevPaths, WriteMode};
 
 /// No group ends by itself.
 fn tunables() -> Tunables {
@@ -91,54 +83,4 @@ fn a_pool_whose_image_was_emptied_says_so() {
     let error = pool.sync().expect_err("it is not on disk");
     assert!(error.to_string().contains("data.img") && error.to_string().contains("shorter"), "{error}");
     pool.abandon();
-}
-
-/// The records of the log were not counted as memory: on a pool that waits for its device (`failmode=wait`), a loop of `chmod`, which changes the same few
-/// bytes again and again but makes a record each time, grew by gigabytes.
-#[test]
-#[allow(clippy::disallowed_methods)] // this test is about threads
-fn changes_of_a_pool_that_waits_take_no_more_memory_than_is_dirty_at_most() {
-    // Their records are more than may be dirty.
-    const CHANGES: u32 = 100_000;
-    const COUNTED: u64 = 4 << 20;
-    let memory = Arc::new(MemDisk::new("/memory/d0", 128 << 20));
-    let top = NewTop { leaves: vec![NewLeaf { disk: memory.clone(), path: "/memory/d0".into(), whole_disk: false }], ashift: None, is_log: false };
-    let tunables = Tunables { dirty_bytes_max: 16 << 20, delay_ns_max: 10_000, ..tunables() };
-    let options = CreateOptions { tunables: Some(tunables), ..CreateOptions::default() };
-    let pool = Pool::create_on("tank", vec![top], options, RealHost::shared()).unwrap();
-    pool.engine().vdevs.gate().set_mode(FailureMode::Wait);
-    let fs = pool.file_system("tank").unwrap();
-    let file = synced_file(&fs, 0);
-    pool.sync().unwrap();
-    memory.faults.break_writes(true);
-    let (changed, ended) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
-    let work = {
-        let (fs, changed, ended) = (fs.clone(), changed.clone(), ended.clone());
-        move || {
-            for number in 0..CHANGES {
-                let mode = SetAttributes { mode: Some(0o600 | number & 0o77), ..SetAttributes::default() };
-                fs.setattr(file, &mode, &Credentials::root()).unwrap();
-                changed.store(number + 1, Ordering::SeqCst);
-            }
-            ended.store(true, Ordering::SeqCst);
-        }
-    };
-    let worker = std::thread::spawn(work);
-    let wait_until = |what: &str, is_so: &dyn Fn() -> bool| {
-        let until = Instant::now() + LONG;
-        while !is_so() {
-            assert!(Instant::now() < until, "{what}: not after {LONG:?}; {} changes", changed.load(Ordering::SeqCst));
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    };
-    let dirty = &pool.engine().context.dirty;
-    // (Other pools of this process have their part of what may be dirty.)
-    wait_until("records are counted, or all is done", &|| dirty.total() >= COUNTED || ended.load(Ordering::SeqCst));
-    assert!(!ended.load(Ordering::SeqCst), "{CHANGES} changes were taken of a pool that cannot be written, {} bytes of them counted", dirty.total());
-    memory.faults.break_writes(false);
-    pool.engine().clear_errors(None);
-    wait_until("the device is back", &|| ended.load(Ordering::SeqCst));
-    worker.join().unwrap();
-    drop(fs);
-    pool.export().unwrap();
 }
