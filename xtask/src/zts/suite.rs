@@ -238,8 +238,11 @@ mod tests {
     /// Whatever the runner does, it ends within the limit, and what it leaves is cleared away.
     #[test]
     fn a_runner_that_does_not_end_is_ended() {
-        let work = Work::new(Some(tempfile::tempdir().unwrap().path())).unwrap();
-        let path = work.path.clone();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("work");
+        let work = Work { path: path.clone(), stays: false };
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("left"), "by the runner").unwrap();
         let scripts = ["g/a".to_owned()];
         let run =
             Run { scripts: &scripts, tarn: PathBuf::new(), limit: Duration::from_millis(300), each: 1, loops: false, keep: None };
@@ -248,7 +251,7 @@ mod tests {
         let Ended::Done(verdicts) = watch(child, &run, &path).unwrap() else { panic!("not skipped") };
         assert!(verdicts.is_empty());
         assert!(!Path::new(&format!("/proc/{id}")).exists(), "it lives on");
-        drop(Work { path: path.clone(), stays: false });
+        drop(work);
         assert!(!path.exists());
     }
 }
