@@ -51,7 +51,7 @@ fn grants_of(dsl: &Dsl, dir: &Dir) -> Result<Vec<Grant>, crate::Error> {
         let permissions = dsl.meta.mos.zap_entries(list)?.into_iter().map(|(permission, _)| permission);
         found.entry(who).or_default().extend(permissions);
     }
-    let dataset = dir.name();
+    let dataset = dir.full_name();
     let grant = |((reach, to), mut permissions): ((Reach, Grantee), Vec<String>)| {
         permissions.sort();
         Grant { dataset: dataset.clone(), to, reach, permissions }
