@@ -87,9 +87,23 @@ impl Mount {
     }
 }
 
+/// The kernel's side of all mounts.
+const DEVICE: &str = "/dev/fuse";
+
+/// Opens it. Where that fails nothing can be mounted, and who reads of it has perhaps never heard of it.
+pub(crate) fn open_device() -> io::Result<OwnedFd> {
+    rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|error| {
+        let (error, instead) = (io::Error::from(error), "a container has to be given it, as with '--device /dev/fuse', else load it with 'modprobe fuse'");
+        io::Error::new(error.kind(), format!("{DEVICE}: {error}; nothing can be mounted without it: {instead}"))
+    })
+}
+
 fn mount_as_root(path: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
-    let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    mount_device(&device, path, options)?;
+    let device = open_device()?;
+    mount_device(&device, path, options).map_err(|error| match error.kind() {
+        ErrorKind::PermissionDenied => io::Error::new(error.kind(), format!("{error}; mounting takes the capability CAP_SYS_ADMIN, which a container has to be given")),
+        _ => error,
+    })?;
     Ok(device)
 }
 
@@ -148,7 +162,14 @@ pub fn users_may_allow_others() -> bool {
     std::fs::read_to_string("/etc/fuse.conf").is_ok_and(|text| text.lines().any(|line| line.trim() == "user_allow_other"))
 }
 
+/// The set-user-id program is not here.
+fn no_helper(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("fusermount3: {error}; users who are not root mount through it: install the package fuse3"))
+}
+
 fn mount_as_user(path: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+    // The helper would say that there is no device, and not which.
+    drop(open_device()?);
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     let number = theirs.as_raw_fd();
     let mut command = helper();
@@ -160,7 +181,7 @@ fn mount_as_user(path: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
             rustix::io::fcntl_setfd(kept, rustix::io::FdFlags::empty()).map_err(io::Error::from)
         });
     }
-    let child = command.spawn().map_err(|error| io::Error::new(error.kind(), format!("fusermount3: {error}")))?;
+    let child = command.spawn().map_err(|error| no_helper(&error))?;
     drop(theirs);
     let received = receive_descriptor(&ours);
     let output = child.wait_with_output()?;
@@ -203,7 +224,7 @@ pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
     }
     let mut command = helper();
     command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(path).stdin(Stdio::null());
-    let output = command.output()?;
+    let output = command.output().map_err(|error| no_helper(&error))?;
     if output.status.success() {
         return Ok(());
     }
