@@ -27,6 +27,8 @@ pub(crate) struct Session<'a> {
     pub(crate) now: u64,
     pub(crate) zone: TimeZone,
     pub(crate) history: History,
+    /// What may help, for the end of what is said: below a long usage text it is seen.
+    pub(crate) hints: Vec<String>,
 }
 
 /// What a pool's history gets of this run: the command line, in each pool that it changed.
@@ -107,7 +109,12 @@ impl Session<'_> {
     /// Prints a line on standard error, after what was printed before.
     pub(crate) fn complain(&mut self, words: fmt::Arguments<'_>) {
         let _ = self.out.flush();
-        let _ = writeln!(self.err, "{words}");
+        let _ = writeln!(self.err, "{}", plain(&words.to_string()));
+    }
+
+    /// A line for the end of what is said.
+    pub(crate) fn hint(&mut self, words: impl Into<String>) {
+        self.hints.push(words.into());
     }
 
     /// Complains, and asks for the usage text.
@@ -213,7 +220,35 @@ impl Session<'_> {
     }
 }
 
+/// A message without the system's numbers of errors, `(os error 13)`: nobody can look them up.
+pub(crate) fn plain(words: &str) -> String {
+    let mut parts = words.split(" (os error ");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let after = part.trim_start_matches(|c: char| c.is_ascii_digit());
+        match after.strip_prefix(')').filter(|_| after.len() < part.len()) {
+            Some(rest) => text.push_str(rest),
+            None => text.extend([" (os error ", part]),
+        }
+    }
+    text
+}
+
 /// Puts the exit codes of several steps together as OpenZFS does: any failure makes the whole fail.
 pub(crate) fn worst(a: u8, b: u8) -> u8 {
     a | b
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn numbers_of_the_system_are_left_out() {
+        let error = std::io::Error::from_raw_os_error(13);
+        assert_eq!(plain(&format!("/a: {error}, /b: {error}; see c")), "/a: Permission denied, /b: Permission denied; see c");
+        for kept in ["", "no such pool", "a (os error x)", "a (os error )", "a (os error 1"] {
+            assert_eq!(plain(kept), kept);
+        }
+    }
 }

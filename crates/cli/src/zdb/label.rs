@@ -14,7 +14,7 @@ use serde_json::{Value as Json, json};
 
 use super::{Flags, nvlist};
 use crate::json;
-use crate::session::{Session, say};
+use crate::session::{Session, plain, say};
 use crate::units::clock_time;
 
 /// Slots at the end of the ring that multihost heartbeats use.
@@ -28,7 +28,7 @@ pub(super) fn run(session: &mut Session<'_>, flags: &Flags, device: &str) -> u8 
             return 1;
         }
         Err(error) => {
-            say!(session, "cannot open '{device}': {}", error.to_string().split(" (os error").next().unwrap_or(""));
+            say!(session, "{}", plain(&format!("cannot open '{device}': {error}")));
             return 1;
         }
     };

@@ -22,8 +22,8 @@ pub(super) struct Cached {
 
 /// Reads the file, or says what is wrong with it.
 pub(super) fn read(path: &str) -> Result<Cached, String> {
-    let failed = |error: std::io::Error| format!("failed to open cache file: {}", super::vdev_spec::io_words(&error));
-    let invalid = || "invalid or corrupt cache file contents: invalid or missing cache file".to_owned();
+    let failed = |error: std::io::Error| format!("failed to open cache file '{path}': {error}");
+    let invalid = || format!("invalid or corrupt cache file contents: invalid or missing cache file '{path}'");
     // A FIFO would be waited for, and a device has no end.
     if !std::fs::metadata(path).map_err(failed)?.is_file() {
         return Err(invalid());

@@ -4,6 +4,7 @@
 mod files;
 mod admin;
 mod always;
+mod contact;
 mod devices;
 mod directories;
 mod kill;
