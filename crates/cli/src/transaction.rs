@@ -233,7 +233,7 @@ fn exit_code(status: ExitStatus) -> u8 {
 }
 
 fn run_command(session: &mut Session<'_>, words: &[OsString]) -> Outcome {
-    let Some(wanted) = wanted(words) else { return Err(Stop::Usage) };
+    let Some(wanted) = wanted(words) else { return Err(session.misuse("a filesystem and a command are expected, after options that are known")) };
     let called = wanted.command[0].display();
     let place = place(session, &wanted.dataset, getpid().as_raw_nonzero().get())?;
     let code = match process(&wanted, &place).status() {

@@ -296,7 +296,10 @@ pub(crate) fn parse_kinds(session: &mut Session<'_>, text: &str) -> Result<Datas
             "snapshot" | "snap" => kinds.with(DatasetKind::Snapshot),
             "bookmark" => kinds.with(DatasetKind::Bookmark),
             "all" => DatasetKinds::ALL,
-            _ => return Err(session.misuse(format_args!("invalid type '{word}'"))),
+            _ => {
+                suggest::closest(word, ["filesystem", "volume", "snapshot", "bookmark", "all"]).iter().for_each(|meant| session.hint(suggest::line(meant)));
+                return Err(session.misuse(format_args!("invalid type '{word}'")));
+            }
         };
     }
     Ok(kinds)

@@ -188,6 +188,7 @@ fn a_mistyped_word_is_answered_with_what_was_meant() {
         (&["transaction", "comit"], "unrecognized command 'comit'\n", "did you mean 'commit'?"),
         (&["help", "zpool", "creat"], "unrecognized command 'creat'\n", "did you mean 'create'?"),
         (&["zfs", "list", "-o", "nmae,usd"], "bad property list: invalid property 'nmae'\n", "did you mean 'name'?"),
+        (&["zfs", "list", "-t", "snpashot"], "invalid type 'snpashot'\n", "did you mean 'snapshot'?"),
         (&["zfs", "list", "-s", "usd"], "invalid property 'usd'\n", "did you mean 'used'?"),
         (&["zfs", "inherit", "compresion", "tank"], "invalid property 'compresion'\n", "did you mean 'compression'?"),
         (&["zpool", "list", "-o", "healt"], "bad property list: invalid property 'healt'\n", "did you mean 'health'?"),
@@ -313,8 +314,12 @@ fn a_user_learns_how_to_mount_the_pool_that_was_made() {
             .current_dir(rig.path("own"));
         run_for(&mut command, LIMIT).unwrap_or_else(|| panic!("{words} hangs"))
     };
+    if run("version").code != 0 {
+        skipped("a user's first pool: another user cannot enter the temporary directory");
+        return;
+    }
     let place = rig.text("roots/tank");
-    let said = run(&format!("zpool create -m {place} tank @a.img"));
+    let said = run("zpool create -m @roots/tank tank @a.img");
     let expected = format!(
         "cannot mount 'tank': failed to create mountpoint {place}: Permission denied
 the pool 'tank' was created and is imported, but its file system is not mounted
