@@ -11,6 +11,7 @@ use engine::pool::prop_table as pool_table;
 use tarnfs::control::Wanted;
 
 use crate::session::{Session, Stop, complain};
+use crate::suggest;
 
 /// Whose properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,11 +89,39 @@ pub(crate) fn parse(session: &mut Session<'_>, fields: &str, scope: Scope) -> Re
             _ => &[field],
         };
         for name in names {
-            let column = named(name, scope).ok_or_else(|| complaint(session, &format!("invalid property '{name}'")))?;
-            columns.push(column);
+            match named(name, scope) {
+                Some(column) => columns.push(column),
+                None => {
+                    let stop = complaint(session, &format!("invalid property '{name}'"));
+                    hint(session, name, scope);
+                    return Err(stop);
+                }
+            }
         }
     }
     Ok(Some(columns))
+}
+
+/// Says which property may have been meant by a name that is none of `scope`.
+pub(crate) fn hint(session: &mut Session<'_>, name: &str, scope: Scope) {
+    if let Some(words) = meant(name, scope) {
+        session.hint(words);
+    }
+}
+
+/// The line for it.
+pub(crate) fn meant(name: &str, scope: Scope) -> Option<String> {
+    let (table, other) = match scope {
+        Scope::Dataset => (prop_table::PROPERTIES, Scope::Pool),
+        Scope::Pool => (pool_table::PROPERTIES, Scope::Dataset),
+    };
+    let (of_file_systems, of_pools) = (prop_table::find(name).is_some_and(Property::is_visible), pool_table::find(name).is_some_and(Property::is_visible));
+    match other {
+        Scope::Dataset if of_file_systems => return Some(format!("'{name}' is a property of file systems: 'zfs get', 'zfs set', '-O' of 'zpool create'")),
+        Scope::Pool if of_pools => return Some(format!("'{name}' is a property of pools: 'zpool get', 'zpool set', '-o' of 'zpool create'")),
+        _ => {}
+    }
+    suggest::closest(name, table.iter().filter(|property| property.is_visible() || property.name == "name").map(|property| property.name)).map(suggest::line)
 }
 
 /// The column called `name`, if there can be one.

@@ -8,10 +8,12 @@
 //! Options are handed out one by one, in order, because a command complains about the first wrong one.
 
 /// What is wrong with an option.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wrong {
     /// No such option.
     Unknown(char),
+    /// No such long option, or several that begin so.
+    UnknownWord(String),
     /// It needs an argument.
     Missing(char),
 }
@@ -64,7 +66,7 @@ impl<'a> Options<'a> {
         letters.dedup();
         match letters.as_slice() {
             [letter] => Ok((*letter, None)),
-            _ => Err(Wrong::Unknown('\0')),
+            _ => Err(Wrong::UnknownWord(format!("--{name}"))),
         }
     }
 
@@ -95,9 +97,7 @@ impl Iterator for Options<'_> {
             if word == "--" {
                 return None;
             }
-            if let Some(name) = word.strip_prefix("--")
-                && !self.long.is_empty()
-            {
+            if let Some(name) = word.strip_prefix("--") {
                 return Some(self.named(name));
             }
             match word.strip_prefix('-') {
@@ -115,7 +115,7 @@ impl Iterator for Options<'_> {
 impl std::fmt::Display for Wrong {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Wrong::Unknown('\0') => write!(f, "invalid option ''"),
+            Wrong::UnknownWord(word) => write!(f, "invalid option '{word}'"),
             Wrong::Unknown(letter) => write!(f, "invalid option '{letter}'"),
             Wrong::Missing(letter) => write!(f, "missing argument for '{letter}' option"),
         }
@@ -161,6 +161,7 @@ mod tests {
     #[test]
     fn long_options_may_be_shortened() {
         const LONG: &[Long] = &[("json", 'j'), ("json-int", 'J')];
-        assert_eq!(read(&["--json", "--json-i", "--js"], "j", LONG).0, [Ok(('j', None)), Ok(('J', None)), Err(Wrong::Unknown('\0'))]);
+        assert_eq!(read(&["--json", "--json-i", "--js"], "j", LONG).0, [Ok(('j', None)), Ok(('J', None)), Err(Wrong::UnknownWord("--js".into()))]);
+        assert_eq!(read(&["--help"], "j", &[]).0, [Err(Wrong::UnknownWord("--help".into()))]);
     }
 }

@@ -9,6 +9,7 @@
 mod columns;
 mod command;
 mod display;
+mod effectless;
 mod fs;
 mod getopt;
 mod history;
@@ -21,6 +22,7 @@ mod remote;
 mod session;
 mod settings;
 mod shares;
+mod suggest;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -57,28 +59,24 @@ fn texts(given: &[OsString]) -> Vec<String> {
 }
 
 fn main() -> ExitCode {
-    let given: Vec<OsString> = std::env::args_os().collect();
-    let words = texts(&given);
-    let called = words.first().map_or("tarn", String::as_str);
-    let called = Path::new(called).file_name().and_then(|name| name.to_str()).unwrap_or("tarn").to_owned();
-    let rest = words.get(1..).unwrap_or_default();
-    let (program, rest) = match (called.as_str(), rest.split_first()) {
-        ("zpool" | "zfs" | "zdb", _) => (called.as_str(), rest),
-        (called, _) if mount_helper::NAMES.contains(&called) => ("mount", rest),
-        (_, Some((first, rest))) => (first.as_str(), rest),
-        (_, None) => ("--help", rest),
+    let mut given: Vec<OsString> = std::env::args_os().collect();
+    let called = given.first().map(Path::new).and_then(Path::file_name).and_then(|name| name.to_str()).unwrap_or("tarn").to_owned();
+    // A link's name is the first word.
+    let linked = match called.as_str() {
+        "zpool" | "zfs" | "zdb" => Some(called.as_str()),
+        name if mount_helper::NAMES.contains(&name) => Some("mount"),
+        _ => None,
     };
-    if program == "daemon" {
-        return own::daemon();
+    given.splice(..given.len().min(1), linked.map(OsString::from));
+    if given.is_empty() {
+        given.push("help".into());
     }
-    if program == own::WITNESS {
-        return own::witness(rest);
+    let words = texts(&given);
+    if words[0] == own::WITNESS {
+        return own::witness(&words[1..]);
     }
-    if program == own::ERRAND {
-        return fuse::errand::run(given.get(2..).unwrap_or_default());
-    }
-    if program == "try" {
-        return try_it::run(rest);
+    if words[0] == own::ERRAND {
+        return fuse::errand::run(&given[1..]);
     }
     let mut remote = Remote::new();
     let mut out = BufWriter::new(std::io::stdout());
@@ -89,17 +87,10 @@ fn main() -> ExitCode {
         err: &mut err,
         now: u64::try_from(Timestamp::now().as_second()).unwrap_or(0),
         zone: TimeZone::system(),
-        history: History::of_words(program, rest),
+        history: History::of_words(&words[0], &words[1..]),
+        hints: Vec::new(),
     };
-    let code = match program {
-        "zpool" => zpool::PROGRAM.run(&mut session, rest),
-        "zfs" => zfs::PROGRAM.run(&mut session, rest),
-        "zdb" => zdb::run(&mut session, rest),
-        "mount" => mount_helper::run(&mut session, rest),
-        "fs" => fs::run(&mut session, &given[given.len() - rest.len()..]),
-        "transaction" => transaction::run(&mut session, &given[given.len() - rest.len()..]),
-        verb => own::run(&mut session, verb, rest),
-    };
+    let code = own::PROGRAM.run(&mut session, &given);
     let _ = out.flush();
     ExitCode::from(code)
 }

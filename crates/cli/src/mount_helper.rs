@@ -28,7 +28,16 @@ const FILESYSTEM: DatasetKinds = DatasetKinds { filesystem: true, volume: false,
 const USAGE: u8 = 1;
 const FAILURE: u8 = 32;
 
-const USAGE_TEXT: &str = "usage: mount.tarn [-fnrsvw] [-o options] <filesystem> <directory>";
+/// For `tarn help mount`.
+pub(crate) const USAGE_LINE: &str = "\tmount [-fnrsvw] [-o options] <filesystem> <directory>\n";
+pub(crate) const NOTES: &str = "\
+Mounts a file system whose property 'mountpoint' is 'legacy' on a directory; with the
+option zfsutil, any. Through a link /sbin/mount.tarn to tarn, 'mount -t tarn' and
+/etc/fstab do it too. Others are mounted by 'tarn zfs mount'.
+
+    -f  do all but the mount    -r  read-only    -v  say what was mounted
+    -o  options, with commas between them, as in: -o ro,noatime
+";
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
@@ -70,7 +79,7 @@ fn parse(words: &[String]) -> Option<Wanted> {
 /// Runs it.
 pub(crate) fn run(session: &mut Session<'_>, words: &[String]) -> u8 {
     let Some(wanted) = parse(words) else {
-        complain!(session, "{USAGE_TEXT}");
+        complain!(session, "usage:\n{}", USAGE_LINE.trim_end());
         return USAGE;
     };
     let name = &match pool_on(&wanted.filesystem) {

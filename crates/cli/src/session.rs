@@ -27,6 +27,8 @@ pub(crate) struct Session<'a> {
     pub(crate) now: u64,
     pub(crate) zone: TimeZone,
     pub(crate) history: History,
+    /// What may help, for the end of what is said: below a long usage text it is seen.
+    pub(crate) hints: Vec<String>,
 }
 
 /// What a pool's history gets of this run: the command line, in each pool that it changed.
@@ -108,6 +110,11 @@ impl Session<'_> {
     pub(crate) fn complain(&mut self, words: fmt::Arguments<'_>) {
         let _ = self.out.flush();
         let _ = writeln!(self.err, "{}", plain_words(words.to_string()));
+    }
+
+    /// A line for the end of what is said.
+    pub(crate) fn hint(&mut self, words: impl Into<String>) {
+        self.hints.push(words.into());
     }
 
     /// Complains, and asks for the usage text.

@@ -4,6 +4,7 @@ use engine::dsl::prop_table::{self, DatasetTypes, Property, PropertyKind};
 use engine::pool::config::{VERSION_BEFORE_FEATURES, VERSION_FEATURES};
 use tarnfs::control::{Failure, FailureKind, Setting, Value, compatibility};
 
+use crate::columns::{self, Scope};
 use crate::names;
 use crate::shares;
 use crate::units;
@@ -15,6 +16,11 @@ const TEXT_LENGTH_MAX: usize = 8192;
 
 fn bad(words: impl Into<String>) -> Failure {
     Failure::with(FailureKind::BadProperty, words)
+}
+
+fn no_property(name: &str, scope: Scope) -> Failure {
+    let meant = columns::meant(name, scope).map(|line| format!("\n{line}"));
+    bad(format!("invalid property '{name}'{}", meant.unwrap_or_default()))
 }
 
 /// When a value is being set.
@@ -59,7 +65,7 @@ fn dataset_setting(name: &str, text: &str, types: DatasetTypes, when: When) -> R
         if prop_table::is_written_property(name) {
             return Err(read_only());
         }
-        return Err(bad(format!("invalid property '{name}'")));
+        return Err(no_property(name, Scope::Dataset));
     };
     if !property.applies_to(types) {
         return Err(Failure::with(FailureKind::PropertyType, format!("'{name}' does not apply to datasets of this type")));
@@ -163,7 +169,7 @@ fn pool_setting(name: &str, text: &str, when: When) -> Result<Setting, Failure> 
         }
         return Ok(Setting::new(name, text));
     }
-    let property = property.ok_or_else(|| bad(format!("invalid property '{name}'")))?;
+    let property = property.ok_or_else(|| no_property(name, Scope::Pool))?;
     if property.rule == prop_table::Rule::ReadOnly {
         return Err(Failure::with(FailureKind::ReadOnlyProperty, format!("'{name}' is readonly")));
     }

@@ -15,11 +15,12 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Command as Process, ExitStatus};
 
 use rustix::process::{getpid, getppid};
 use tarnfs::control::{Failure, FailureKind, Request, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
 
+use crate::command::{Action, Command, Program};
 use crate::getopt::Options;
 use crate::session::{Outcome, Session, Stop, complain, say};
 
@@ -33,49 +34,41 @@ const VARIABLE: &str = "TARN_TRANSACTION";
 /// In the new mount namespace: the view over the dataset, the working directory anew, since it may be in there.
 const ENTER: &str = r#"mount --bind "$1" "$2" && cd "$3" && shift 3 && exec "$@""#;
 
-const USAGE: &str = "usage: tarn transaction command args ...
-where 'command' is one of the following:
+/// The program.
+pub(crate) static PROGRAM: Program =
+    Program { name: "tarn transaction", commands: COMMANDS, aliases: &[], command_notes, notes: NOTES, is_openzfs: false };
 
-\trun [-ds] <filesystem> [--] <command> [argument] ...
-\tbegin [-o pid] <filesystem>
-\tcommit [-s] <directory>
-\tabort <directory>
+const fn verb(name: &'static str, usage: &'static str, action: Action) -> Command {
+    Command { name, usage, about: "", action }
+}
 
+static COMMANDS: &[Command] = &[
+    verb("run", "\trun [-ds] <filesystem> [--] <command> [argument] ...\n", Action::RunRaw(run_command)),
+    verb("begin", "\tbegin [-o pid] <filesystem>\n", Action::Run(begin)),
+    verb("commit", "\tcommit [-s] <directory>\n", Action::Run(commit)),
+    verb("abort", "\tabort <directory>\n", Action::Run(abort)),
+];
+
+const NOTES: &str = "
 run       runs the command with a private view of the mounted file system. If it
           succeeds, all its changes are done at once and are on disk; else none.
           Exit code 75: somebody else changed the same; nothing has happened.
           -d: the view is in $TARN_TRANSACTION only, where the command starts, and
           not at the place of the file system (always so without being root).
+          -s: the changes are on disk soon, without waiting for the disk.
 begin     prints the directory of a new view. It is forgotten when the process
           -o ends, which is the caller otherwise.
 commit    does all changes. -s: soon, without waiting for the disk.
 abort     forgets them.
 ";
 
-/// Runs the command; the words are those after `transaction`.
-pub(crate) fn run(session: &mut Session<'_>, given: &[OsString]) -> u8 {
-    let words = crate::texts(given);
-    let outcome = match words.split_first() {
-        None => Err(Stop::Usage),
-        Some((verb, rest)) => match verb.as_str() {
-            "run" => run_command(session, &given[1..]),
-            "begin" => begin(session, rest),
-            "commit" => commit(session, rest),
-            "abort" => abort(session, rest),
-            "help" | "--help" | "-h" | "-?" => {
-                session.print(format_args!("{USAGE}"));
-                Ok(0)
-            }
-            _ => Err(session.misuse(format_args!("unrecognized command '{verb}'"))),
-        },
-    };
-    match outcome {
-        Ok(code) | Err(Stop::Code(code)) => code,
-        Err(Stop::Usage) => {
-            complain!(session, "{}", USAGE.trim_end());
-            2
-        }
-    }
+/// Of one command: its part of the notes.
+fn command_notes(name: &str) -> String {
+    let begins = |line: &str| line.starts_with(|first: char| !first.is_whitespace());
+    let mut lines = NOTES.lines().skip_while(|line| !line.starts_with(name));
+    let first = lines.next().into_iter();
+    let part: Vec<&str> = first.chain(lines.take_while(|line| !begins(line))).collect();
+    format!("\n{}\n", part.join("\n"))
 }
 
 /// The letters that were given, and the rest.
@@ -99,7 +92,15 @@ fn one<'a>(session: &mut Session<'_>, operands: &'a [String], what: &str) -> Res
 fn place(session: &mut Session<'_>, dataset: &str, owner: i32) -> Result<TransactionPlace, Stop> {
     let begin = TransactionBegin { dataset: dataset.to_owned(), owner };
     let begun = session.transaction(Request::TransactionBegin(begin));
-    let place = begun.map_err(|failure| session.failed(format_args!("cannot begin a transaction in '{dataset}'"), &failure))?;
+    let place = begun.map_err(|failure| {
+        let stop = session.failed(format_args!("cannot begin a transaction in '{dataset}'"), &failure);
+        if failure.kind == FailureKind::NoSuchDataset {
+            crate::zfs::datasets::hint(session, dataset);
+        } else if failure.message == "not currently mounted" {
+            session.hint(format!("to mount it: tarn zfs mount {dataset}"));
+        }
+        stop
+    })?;
     seen(session, dataset, place)
 }
 
@@ -209,14 +210,14 @@ fn wanted(words: &[OsString]) -> Option<Wanted> {
 }
 
 /// The command, with the view where it is to be.
-fn command(wanted: &Wanted, place: &TransactionPlace) -> Command {
+fn process(wanted: &Wanted, place: &TransactionPlace) -> Process {
     let mut command = if wanted.beside || !rustix::process::geteuid().is_root() {
-        let mut command = Command::new(&wanted.command[0]);
+        let mut command = Process::new(&wanted.command[0]);
         command.args(&wanted.command[1..]).current_dir(&place.directory);
         command
     } else {
         let here = std::env::current_dir().unwrap_or_else(|_| "/".into());
-        let mut command = Command::new("unshare");
+        let mut command = Process::new("unshare");
         command.args(["--mount", "--propagation", "slave", "--", "sh", "-c", ENTER, "sh"]);
         command.arg(&place.directory).arg(&place.mountpoint).arg(here).args(&wanted.command);
         command
@@ -232,10 +233,10 @@ fn exit_code(status: ExitStatus) -> u8 {
 }
 
 fn run_command(session: &mut Session<'_>, words: &[OsString]) -> Outcome {
-    let Some(wanted) = wanted(words) else { return Err(Stop::Usage) };
+    let Some(wanted) = wanted(words) else { return Err(session.misuse("a filesystem and a command are expected, after options that are known")) };
     let called = wanted.command[0].display();
     let place = place(session, &wanted.dataset, getpid().as_raw_nonzero().get())?;
-    let code = match command(&wanted, &place).status() {
+    let code = match process(&wanted, &place).status() {
         Ok(status) => exit_code(status),
         Err(error) => {
             complain!(session, "cannot run '{called}': {error}");

@@ -340,7 +340,7 @@ fn busy_or(place: &Path, error: &io::Error) -> Failure {
 
 /// Makes the directory, and refuses one that has entries. A mount that a killed daemon left behind is cleared away first.
 fn prepare(path: &Path, overlay: bool) -> Result<(), Failure> {
-    let failed = |error: io::Error| Failure::with(FailureKind::MountFailed, format!("failed to create mountpoint: {error}"));
+    let failed = |error: io::Error| Failure::with(FailureKind::MountFailed, format!("failed to create mountpoint {}: {error}", path.display()));
     if fuse::mount::clear_dead(path, SUBTYPE).map_err(failed)? {
         tracing::warn!(path = %path.display(), "cleared a mount whose daemon had died");
     }

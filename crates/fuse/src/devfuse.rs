@@ -34,7 +34,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno as Os;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -155,7 +154,7 @@ impl DevFuse {
 
 /// A second queue onto the same mount.
 fn clone_device(device: &OwnedFd) -> io::Result<OwnedFd> {
-    let new = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let new = crate::mount::open_device()?;
     let number = u32::try_from(device.as_raw_fd()).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: this ioctl reads one u32, which outlives the call.
     let result = unsafe { libc::ioctl(new.as_raw_fd(), DEV_IOC_CLONE, &raw const number) };

@@ -91,7 +91,7 @@ impl Mount {
             let device = mount_as_user(&path, options)?;
             return Ok(Mount { device, standing: Standing::at(&path).ok(), path, partition: None });
         }
-        let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let device = open_device()?;
         if options.durable && passes_sync_on() {
             let on_partition = Partition::new().and_then(|partition| Ok((mount_device(&device, &path, options, Some(&partition))?, partition)));
             match on_partition {
@@ -99,7 +99,7 @@ impl Mount {
                 Err(error) => tracing::info!(path = %path.display(), %error, "no block device for the mount: sync and umount do not wait"),
             }
         }
-        let standing = Some(mount_device(&device, &path, options, None)?);
+        let standing = Some(mount_device(&device, &path, options, None).map_err(explain)?);
         Ok(Mount { device, path, partition: None, standing })
     }
 
@@ -115,6 +115,25 @@ fn passes_sync_on() -> bool {
     let release = system.release().to_str().unwrap_or_default();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|word| word.parse::<u32>().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 18)
+}
+
+/// The kernel's side of all mounts.
+const DEVICE: &str = "/dev/fuse";
+
+/// Opens it. Where that fails nothing can be mounted, and who reads of it has perhaps never heard of it.
+pub(crate) fn open_device() -> io::Result<OwnedFd> {
+    rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|error| {
+        let (error, instead) = (io::Error::from(error), "a container has to be given it, as with '--device /dev/fuse', else load it with 'modprobe fuse'");
+        io::Error::new(error.kind(), format!("{DEVICE}: {error}; nothing can be mounted without it: {instead}"))
+    })
+}
+
+/// What a container lacks that may not mount.
+fn explain(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::PermissionDenied => io::Error::new(error.kind(), format!("{error}; mounting takes the capability CAP_SYS_ADMIN, which a container has to be given")),
+        _ => error,
+    }
 }
 
 /// Mounts what is served over `device`, which may be mounted already: then the kernel gives it one more place. The file system itself can be
@@ -184,7 +203,14 @@ pub fn users_may_allow_others() -> bool {
     std::fs::read_to_string("/etc/fuse.conf").is_ok_and(|text| text.lines().any(|line| line.trim() == "user_allow_other"))
 }
 
+/// The set-user-id program is not here.
+fn no_helper(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("fusermount3: {error}; users who are not root mount through it: install the package fuse3"))
+}
+
 fn mount_as_user(path: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+    // The helper would say that there is no device, and not which.
+    drop(open_device()?);
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     let number = theirs.as_raw_fd();
     let mut command = helper();
@@ -196,7 +222,7 @@ fn mount_as_user(path: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
             rustix::io::fcntl_setfd(kept, rustix::io::FdFlags::empty()).map_err(io::Error::from)
         });
     }
-    let child = command.spawn().map_err(|error| io::Error::new(error.kind(), format!("fusermount3: {error}")))?;
+    let child = command.spawn().map_err(|error| no_helper(&error))?;
     drop(theirs);
     let received = receive_descriptor(&ours);
     let output = child.wait_with_output()?;
@@ -239,7 +265,7 @@ pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
     }
     let mut command = helper();
     command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(path).stdin(Stdio::null());
-    let output = command.output()?;
+    let output = command.output().map_err(|error| no_helper(&error))?;
     if output.status.success() {
         return Ok(());
     }

@@ -9,8 +9,15 @@
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 static FAILED: Mutex<Option<String>> = Mutex::new(None);
+static UNREAD: AtomicBool = AtomicBool::new(false);
+
+/// Has the reader of the standard output gone away? Who works for nobody else may end.
+pub fn is_unread() -> bool {
+    UNREAD.load(Ordering::Relaxed)
+}
 
 /// Why something could not be printed, if it was not that nobody reads it.
 pub fn failure() -> Option<String> {
@@ -18,18 +25,19 @@ pub fn failure() -> Option<String> {
 }
 
 fn write_to(mut stream: impl Write, text: fmt::Arguments<'_>) -> io::Result<()> {
-    match stream.write_fmt(text).and_then(|()| stream.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        done => done,
-    }
+    stream.write_fmt(text).and_then(|()| stream.flush())
 }
 
 /// For the macros: to the standard output.
 pub fn print(text: fmt::Arguments<'_>) {
-    if let Err(error) = write_to(io::stdout().lock(), text)
-        && let Ok(mut failed) = FAILED.lock()
-    {
-        failed.get_or_insert(error.to_string());
+    match write_to(io::stdout().lock(), text) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => UNREAD.store(true, Ordering::Relaxed),
+        Err(error) => {
+            if let Ok(mut failed) = FAILED.lock() {
+                failed.get_or_insert(error.to_string());
+            }
+        }
     }
 }
 

@@ -160,7 +160,7 @@ fn copy_all(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'_>, s
     Ok(failures)
 }
 
-pub(super) fn mkdir(session: &mut Session<'_>, places: &mut Places<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
+pub(super) fn mkdir(session: &mut Session<'_>, _: &Flags, places: &mut Places<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
     let mut code = 0;
     for operand in operands {
         let made = places.will_write(session, operand).and_then(|()| places.open(session, operand)).and_then(|mut place| {

@@ -31,8 +31,7 @@ impl HostTree {
     }
 
     fn failed(&self, path: Path<'_>, error: &io::Error) -> String {
-        let words = error.to_string();
-        format!("{}: {}", self.shown(path), words.split(" (os error").next().unwrap_or(&words))
+        format!("{}: {error}", self.shown(path))
     }
 
     fn done<T>(&self, path: Path<'_>, result: io::Result<T>) -> Result<T> {

@@ -133,7 +133,7 @@ fn list_directory(session: &mut Session<'_>, flags: &Flags, tree: &mut dyn Tree,
     } else {
         names.iter().for_each(|name| say_bytes(session, &printed(flags, name)));
     }
-    if flags.recursive {
+    if flags.recursive && session.hand_over() {
         for name in &names {
             let below = join(path, name);
             if tree.entry(&below)?.kind == Kind::Directory {
@@ -162,7 +162,7 @@ pub(super) fn ls(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'
     })
 }
 
-pub(super) fn cat(session: &mut Session<'_>, places: &mut Places<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
+pub(super) fn cat(session: &mut Session<'_>, _: &Flags, places: &mut Places<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
     let mut buffer = vec![0; BUFFER_BYTES];
     for_each(session, places, operands, "cat", |session, place, operand| {
         let operand = shown(operand.as_bytes());
@@ -178,13 +178,17 @@ pub(super) fn cat(session: &mut Session<'_>, places: &mut Places<'_>, operands: 
             if read == 0 {
                 return Ok(());
             }
-            session.out.write_all(&buffer[..read]).map_err(|error| format!("standard output: {error}"))?;
+            match session.out.write_all(&buffer[..read]) {
+                // As with text.
+                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
+                done => done.map_err(|error| format!("standard output: {error}"))?,
+            }
             offset += read as u64;
         }
     })
 }
 
-pub(super) fn stat(session: &mut Session<'_>, places: &mut Places<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
+pub(super) fn stat(session: &mut Session<'_>, _: &Flags, places: &mut Places<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
     for_each(session, places, operands, "stat", |session, place, operand| {
         let entry = place.tree.entry(&place.path)?;
         let kind = match entry.kind {
@@ -217,6 +221,9 @@ pub(super) fn find(session: &mut Session<'_>, flags: &Flags, places: &mut Places
         while let Some(path) = waiting.pop() {
             say_bytes(session, &[&b"/"[..], &printed(flags, &path)].concat());
             if place.tree.entry(&path)?.kind == Kind::Directory {
+                if !session.hand_over() {
+                    return Ok(());
+                }
                 let names = place.tree.names(&path)?;
                 waiting.extend(names.iter().rev().map(|name| join(&path, name)));
             }

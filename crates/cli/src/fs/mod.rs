@@ -17,23 +17,41 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
+use crate::command::{Action, Command, Program, RunRaw};
 use crate::getopt::{Long, Options};
-use crate::session::{Session, Stop, complain};
+use crate::session::{Outcome, Session, Stop, complain};
 
-const USAGE: &str = "usage: tarn fs command [-d dir|device] ... [-f] args ...
-where 'command' is one of the following:
+/// The program.
+pub(crate) static PROGRAM: Program = Program {
+    name: "tarn fs",
+    commands: COMMANDS,
+    aliases: &[],
+    command_notes: |_| NOTES.to_owned(),
+    notes: NOTES,
+    is_openzfs: false,
+};
 
-\tls [-alR] <place> ...
-\tcat <place> ...
-\tstat <place> ...
-\tfind <place> ...
-\tcp [-apr] <place> ... <place>
-\tmkdir <place> ...
+const fn verb(name: &'static str, usage: &'static str, run: RunRaw) -> Command {
+    Command { name, usage, about: "", action: Action::RunRaw(run) }
+}
 
+static COMMANDS: &[Command] = &[
+    verb("ls", "\tls [-alR] [-d dir|device] ... [-f] <place> ...\n", |session, words| on_places(session, "ls", words, list::ls)),
+    verb("cat", "\tcat [-d dir|device] ... [-f] <place> ...\n", |session, words| on_places(session, "cat", words, list::cat)),
+    verb("stat", "\tstat [-d dir|device] ... [-f] <place> ...\n", |session, words| on_places(session, "stat", words, list::stat)),
+    verb("find", "\tfind [-d dir|device] ... [-f] <place> ...\n", |session, words| on_places(session, "find", words, list::find)),
+    verb("cp", "\tcp [-apr] [-d dir|device] ... [-f] <place> ... <place>\n", |session, words| on_places(session, "cp", words, copy::run)),
+    verb("mkdir", "\tmkdir [-d dir|device] ... [-f] <place> ...\n", |session, words| on_places(session, "mkdir", words, copy::mkdir)),
+];
+
+const NOTES: &str = "
 A place is a path on this system, or <pool/dataset>[@<snapshot>]:/<path> in a pool,
 as in 'tarn fs cp -r -d /images tank/home:/joe /tmp'. The pool need not be imported:
 -d (--pool-dir) says where its devices are; without it they are looked for in /dev.
 -f opens a pool that another system used last.
+
+    ls:  -a  hidden names too   -l  long lines     -R  what is below, too
+    cp:  -r  directories        -p  owners, modes, times, attributes   -a  all of it, links too
 ";
 
 const LONG: &[Long] = &[
@@ -93,42 +111,17 @@ fn parse(session: &mut Session<'_>, verb: &str, given: &[OsString]) -> Result<(F
     Ok((flags, options.places().into_iter().map(|place| plain[place].clone()).collect()))
 }
 
-/// Runs the command; the words are those after `fs`.
-pub(crate) fn run(session: &mut Session<'_>, words: &[OsString]) -> u8 {
-    let outcome = match words.split_first() {
-        None => Err(Stop::Usage),
-        Some((verb, words)) => match &*verb.to_string_lossy() {
-            "help" | "--help" | "-h" | "-?" => {
-                session.print(format_args!("{USAGE}"));
-                Ok(0)
-            }
-            verb => run_verb(session, verb, words),
-        },
-    };
-    match outcome {
-        Ok(code) | Err(Stop::Code(code)) => code,
-        Err(Stop::Usage) => {
-            complain!(session, "{}", USAGE.trim_end());
-            2
-        }
-    }
-}
+/// A verb on places that were looked up.
+type OnPlaces = fn(&mut Session<'_>, &Flags, &mut place::Places<'_>, &[OsString]) -> Outcome;
 
-fn run_verb(session: &mut Session<'_>, verb: &str, words: &[OsString]) -> Result<u8, Stop> {
+/// Runs a verb, and lets go of the pools that it used.
+fn on_places(session: &mut Session<'_>, verb: &str, words: &[OsString], run: OnPlaces) -> Outcome {
     let (flags, operands) = parse(session, verb, words)?;
     if operands.is_empty() {
         return Err(session.misuse("missing place"));
     }
     let mut places = place::Places::new(&flags);
-    let outcome = match verb {
-        "ls" => list::ls(session, &flags, &mut places, &operands),
-        "cat" => list::cat(session, &mut places, &operands),
-        "stat" => list::stat(session, &mut places, &operands),
-        "find" => list::find(session, &flags, &mut places, &operands),
-        "cp" => copy::run(session, &flags, &mut places, &operands),
-        "mkdir" => copy::mkdir(session, &mut places, &operands),
-        _ => Err(session.misuse(format_args!("unrecognized command '{verb}'"))),
-    };
+    let outcome = run(session, &flags, &mut places, &operands);
     match places.close(session) {
         Err(words) => {
             complain!(session, "tarn fs {verb}: {words}");

@@ -5,6 +5,7 @@
 
 mod fake;
 mod golden;
+mod advice;
 mod random;
 mod real;
 mod upkeep;
@@ -33,9 +34,9 @@ struct Ran {
 
 /// Runs a command line: `zpool list -H`.
 fn run(backend: &mut dyn Control, line: &[&str]) -> Ran {
-    let words: Vec<String> = line[1..].iter().map(|word| (*word).to_owned()).collect();
+    let words: Vec<std::ffi::OsString> = line[1..].iter().map(|word| (*word).into()).collect();
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut session = Session { control: backend, out: &mut out, err: &mut err, now: 1_795_180_000, zone: TimeZone::UTC, history: crate::session::History::default() };
+    let mut session = Session { control: backend, out: &mut out, err: &mut err, now: 1_795_180_000, zone: TimeZone::UTC, history: crate::session::History::default(), hints: Vec::new() };
     let code = match line[0] {
         "zpool" => crate::zpool::PROGRAM.run(&mut session, &words),
         "zfs" => crate::zfs::PROGRAM.run(&mut session, &words),

@@ -28,8 +28,13 @@ fn status_in_json_is_what_openzfs_recorded() {
     for golden in goldens() {
         let mut backend = golden.backend();
         let ran = sh(&mut backend, "zpool status -vj --json-int");
-        let ours: Json = serde_json::from_str(&ran.out).expect("JSON");
-        assert_eq!(ours.to_string(), golden.json["status"].to_string(), "{}", golden.name);
+        let mut ours: Json = serde_json::from_str(&ran.out).expect("JSON");
+        let mut theirs = golden.json["status"].clone();
+        // What to do is to be done with this program.
+        for pools in [&mut ours["pools"], &mut theirs["pools"]] {
+            pools.as_object_mut().expect("pools").values_mut().filter_map(|pool| pool.get_mut("action")).for_each(|action| *action = Json::Null);
+        }
+        assert_eq!(ours.to_string(), theirs.to_string(), "{}", golden.name);
         assert_eq!(ran.code, 0);
     }
 }
@@ -92,7 +97,8 @@ fn status_of_pools_in_trouble() {
  state: DEGRADED
 status: One or more devices could not be opened.  Sufficient replicas exist for
 \tthe pool to continue functioning in a degraded state.
-action: Attach the missing device and online it using 'zpool online'.
+action: Make the missing device accessible again, then export the pool and
+\timport it.
    see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-2Q
 config:
 
@@ -240,7 +246,10 @@ config:
         .replace(".img    ", ".img  ")
         .as_str(),
     );
-    complains(&mut FakeBackend::default(), "zpool import", 0, "no pools available to import\n");
+    let in_dev = "pools were looked for in /dev: '-d DIRECTORY' looks for those on images there\n";
+    complains(&mut FakeBackend::default(), "zpool import", 0, &format!("no pools available to import\n{in_dev}"));
+    complains(&mut FakeBackend::default(), "zpool import -d /nonexistent", 0, "no pools available to import\nthere is no '/nonexistent'\n");
+    complains(&mut backend, "zpool import g_degraded_of", 1, "cannot import 'g_degraded_of': no such pool available\ndid you mean 'g_degraded_off'?\n");
     complains(&mut backend, "zpool import nosuch", 1, "cannot import 'nosuch': no such pool available\n");
     complains(&mut backend, "zpool import -n g_degraded_off", 2, &usage_after(&mut FakeBackend::default(), "zpool import -n x"));
     prints(&mut backend, "zpool import -o readonly=on -R /mnt g_degraded_off tank", "");

@@ -18,10 +18,11 @@ mod tour;
 mod tree;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
-use clap::Parser;
-use lab::interrupt;
+use clap::{CommandFactory, Parser};
+use lab::{errln, interrupt, out};
+
+use tarnfs::control::plain_words;
 
 /// Makes a pool on sparse files, copies a real tree into it, compares and checks it, and measures it beside this
 /// machine's own file system with the fourteen unit tests. Takes about two minutes and leaves nothing behind.
@@ -45,25 +46,38 @@ struct Arguments {
     program: Option<PathBuf>,
 }
 
+/// What it says about itself.
+pub(crate) fn help() -> String {
+    Arguments::command().render_help().to_string()
+}
+
+/// As of a program that a signal ended.
+const STOPPED: u8 = 130;
+
 /// Runs the tour; the words are those after `try`.
-pub(crate) fn run(words: &[String]) -> ExitCode {
+pub(crate) fn run(words: &[String]) -> u8 {
     let arguments = match Arguments::try_parse_from(std::iter::once("tarn try").chain(words.iter().map(String::as_str))) {
         Ok(arguments) => arguments,
         Err(error) => {
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+            return if error.use_stderr() { 2 } else { 0 };
         }
     };
     match interrupt::guard(|| tour::run(&arguments)) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(right) => match out::failure() {
+            None => u8::from(!right),
+            Some(why) => {
+                errln!("tarn try: cannot write the output: {why}");
+                1
+            }
+        },
         Err(error) if interrupt::caused(&error) => {
-            eprintln!("\nStopped, and cleaned up.");
-            ExitCode::from(130)
+            errln!("\nStopped, and cleaned up.");
+            STOPPED
         }
         Err(error) => {
-            eprintln!("\ntarn try: {error:#}");
-            ExitCode::FAILURE
+            errln!("\ntarn try: {}", plain_words(format!("{error:#}")));
+            1
         }
     }
 }

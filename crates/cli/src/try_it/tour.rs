@@ -18,6 +18,7 @@ use lab::target::{HostDirectory, Prepared, Target};
 use lab::undo::{self, Undo};
 use lab::workload::rounds::{self, Observer, Plan, Progress};
 use lab::workload::{Workload, unit};
+use lab::{errln, out, outln};
 
 use super::tree::{Bounds, Tree};
 use super::{Arguments, check, place};
@@ -62,12 +63,12 @@ fn bar(length: u64, template: &str) -> Result<ProgressBar> {
 /// Shows a command as one would type it.
 fn show(command: &Command) {
     let words = command.get_args().map(|word| word.to_string_lossy().into_owned());
-    println!("   $ tarn {}", words.collect::<Vec<_>>().join(" "));
+    outln!("   $ tarn {}", words.collect::<Vec<_>>().join(" "));
 }
 
 fn indent(text: &str) {
     for line in text.lines() {
-        println!("   {line}");
+        outln!("   {line}");
     }
 }
 
@@ -78,11 +79,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<bool> {
     let mut undo = Undo::new();
     let directory = undo::scratch_directory(&parent, "tarn-try-", &mut undo)?;
     let kind = system::mount_of(&directory).map_or_else(|| "host".to_owned(), |mount| mount.kind);
-    println!("TarnFS, tried out in about two minutes. It all happens in {} ({kind}),", directory.display());
-    println!("and nothing of it stays, also if you press Ctrl-C.");
+    outln!("TarnFS, tried out in about two minutes. It all happens in {} ({kind}),", directory.display());
+    outln!("and nothing of it stays, also if you press Ctrl-C.");
 
     let mut outcome = Tour::begin(arguments, &directory).and_then(|mut tour| tour.go(arguments, &kind).map(|()| tour));
-    if outcome.is_err() && !interrupt::pending() {
+    if outcome.as_ref().is_err_and(|error| !interrupt::pending() && !interrupt::caused(error)) {
         show_log(&directory);
     }
     // First the pool, its daemon and its mount, then the directory.
@@ -90,21 +91,21 @@ pub(super) fn run(arguments: &Arguments) -> Result<bool> {
     let error = outcome.err();
     let remains = undo.run();
     if let Some(error) = error {
-        remains.iter().for_each(|remains| eprintln!("warning: {remains}"));
+        remains.iter().for_each(|remains| errln!("warning: {remains}"));
         // Whatever failed then, failed because of it.
         return Err(if interrupt::pending() { interrupt::Interrupted.into() } else { error });
     }
-    println!();
+    outln!("");
     for remains in &remains {
-        println!("{remains}");
+        outln!("{remains}");
     }
     if remains.is_empty() {
-        println!("Pool, daemon, mount and files are gone again. That took {:.0} seconds.", whole.1);
+        outln!("Pool, daemon, mount and files are gone again. That took {:.0} seconds.", whole.1);
     }
     match whole.0 {
         0 => {}
-        1 => println!("One thing was not as it should be; see above."),
-        faults => println!("{faults} things were not as they should be; see above."),
+        1 => outln!("One thing was not as it should be; see above."),
+        faults => outln!("{faults} things were not as they should be; see above."),
     }
     Ok(whole.0 == 0 && remains.is_empty())
 }
@@ -114,8 +115,8 @@ fn show_log(directory: &Path) {
     let Ok(log) = fs::read_to_string(directory.join("socket.log")) else { return };
     let lines: Vec<&str> = log.lines().collect();
     if !lines.is_empty() {
-        eprintln!("\nThe daemon's log ends with:");
-        lines[lines.len().saturating_sub(10)..].iter().for_each(|line| eprintln!("   {line}"));
+        errln!("\nThe daemon's log ends with:");
+        lines[lines.len().saturating_sub(10)..].iter().for_each(|line| errln!("   {line}"));
     }
 }
 
@@ -143,35 +144,37 @@ impl Tour {
             socket: directory.join("socket"),
             words: Vec::new(),
         };
-        println!("\n1. A pool on {DISKS} sparse files of {}", nice_bytes(DISK_BYTES));
+        outln!("\n1. A pool on {DISKS} sparse files of {}", nice_bytes(DISK_BYTES));
         show(&Pool::create_command_of(&layout));
         let mounted = layout.mounted.clone();
         let (pool, seconds) = timed(|| Pool::create(layout))?;
         let free = system::free_space_bytes(&mounted).map_or_else(|| "?".to_owned(), nice_bytes);
-        println!("   Made and mounted in {seconds:.1} s; {free} free.");
+        outln!("   Made and mounted in {seconds:.1} s; {free} free.");
         Ok(Tour { pool: std::rc::Rc::new(pool), directory: directory.to_owned(), faults: 0, step: 1, started })
     }
 
-    fn headline(&mut self, words: &str) {
+    /// Fails if nobody reads it: nobody waits for the tour's figures, then.
+    fn headline(&mut self, words: &str) -> Result<()> {
         self.step += 1;
-        println!("\n{}. {words}", self.step);
+        outln!("\n{}. {words}", self.step);
+        if out::is_unread() { Err(interrupt::Interrupted.into()) } else { Ok(()) }
     }
 
     fn fault(&mut self, words: &str) {
         self.faults += 1;
-        println!("   WRONG: {words}");
+        outln!("   WRONG: {words}");
     }
 
     fn go(&mut self, arguments: &Arguments, kind: &str) -> Result<()> {
         let copies = self.copy(arguments)?;
         self.show_properties(&copies)?;
-        self.headline("Let go of it, check it, take it back");
+        self.headline("Let go of it, check it, take it back")?;
         self.export_and_check()?;
         self.import()?;
         self.compare(&copies)?;
         if !arguments.no_tests {
             self.measure(arguments, kind)?;
-            self.headline("Checked once more, after the tests");
+            self.headline("Checked once more, after the tests")?;
             self.export_and_check()?;
         }
         Ok(())
@@ -199,12 +202,12 @@ impl Tour {
     }
 
     fn copy(&mut self, arguments: &Arguments) -> Result<Vec<(PathBuf, Tree)>> {
-        self.headline("Real files in it");
+        self.headline("Real files in it")?;
         let trees = Self::trees(arguments)?;
         let (files, bytes) = trees.iter().fold((0, 0), |sum, (_, tree)| (sum.0 + tree.files, sum.1 + tree.bytes));
         for (_, tree) in &trees {
             let cut = if tree.cut { " (the first part of it)" } else { "" };
-            println!("   {}: {} files, {}{cut}", tree.root.display(), tree.files, nice_bytes(tree.bytes));
+            outln!("   {}: {} files, {}{cut}", tree.root.display(), tree.files, nice_bytes(tree.bytes));
         }
         let bar = bar(bytes, "   copying [{bar:40}] {bytes}/{total_bytes}, {eta} left")?;
         let mut copies = Vec::new();
@@ -218,12 +221,12 @@ impl Tour {
         })?;
         bar.finish_and_clear();
         let speed = bytes as f64 / f64::from(1 << 20) / seconds.max(1e-3);
-        println!("   Copied in {seconds:.1} s, on disk included: {:.0} files/s, {speed:.0} MB/s.", files as f64 / seconds.max(1e-3));
+        outln!("   Copied in {seconds:.1} s, on disk included: {:.0} files/s, {speed:.0} MB/s.", files as f64 / seconds.max(1e-3));
         Ok(copies)
     }
 
     fn show_properties(&mut self, copies: &[(PathBuf, Tree)]) -> Result<()> {
-        self.headline("What the pool says about them");
+        self.headline("What the pool says about them")?;
         let mut command = self.pool.command(&["zfs", "get", "-o", "property,value,source", PROPERTIES, POOL]);
         show(&command);
         indent(&process::succeed(&mut command)?);
@@ -234,7 +237,7 @@ impl Tour {
         let (used, logical) = (number("used")?, number("logicalused")?);
         let ratio = self.pool.get("compressratio")?;
         let bytes: u64 = copies.iter().map(|(_, tree)| tree.bytes).sum();
-        println!("   {} of files are {} of blocks, which take {} on disk; compression: {}x.", nice_bytes(bytes), nice_bytes(logical), nice_bytes(used), ratio.trim_end_matches('x'));
+        outln!("   {} of files are {} of blocks, which take {} on disk; compression: {}x.", nice_bytes(bytes), nice_bytes(logical), nice_bytes(used), ratio.trim_end_matches('x'));
         Ok(())
     }
 
@@ -250,7 +253,7 @@ impl Tour {
         spinner.finish_and_clear();
         let (verdict, seconds) = outcome?;
         indent(&verdict.words.join("\n"));
-        println!("   Checked in {seconds:.1} s.");
+        outln!("   Checked in {seconds:.1} s.");
         if !verdict.clean {
             self.fault("the checker found something.");
         }
@@ -261,7 +264,7 @@ impl Tour {
         interrupt::check()?;
         show(&self.pool.command(&["zpool", "import", "-d", &self.pool.folder()?.display().to_string(), POOL]));
         let ((), seconds) = timed(|| self.pool.import())?;
-        println!("   Imported and mounted in {seconds:.1} s.");
+        outln!("   Imported and mounted in {seconds:.1} s.");
         Ok(())
     }
 
@@ -277,21 +280,21 @@ impl Tour {
         let bytes: u64 = comparisons.iter().map(|comparison| comparison.bytes).sum();
         let changed: usize = comparisons.iter().map(|comparison| comparison.changed_meanwhile).sum();
         let differences: Vec<&String> = comparisons.iter().flat_map(|comparison| &comparison.differences).collect();
-        println!("   Compared {files} files ({}) and {others} directories and links with their originals in {seconds:.1} s:", nice_bytes(bytes));
+        outln!("   Compared {files} files ({}) and {others} directories and links with their originals in {seconds:.1} s:", nice_bytes(bytes));
         if changed > 0 {
-            println!("   {changed} originals have changed meanwhile and were left out.");
+            outln!("   {changed} originals have changed meanwhile and were left out.");
         }
         if differences.is_empty() {
-            println!("   every byte, every mode, every time is the same.");
+            outln!("   every byte, every mode, every time is the same.");
         } else {
-            differences.iter().take(5).for_each(|difference| println!("   - {difference}"));
+            differences.iter().take(5).for_each(|difference| outln!("   - {difference}"));
             self.fault(&format!("{} of the copies differ.", differences.len()));
         }
         Ok(())
     }
 
     fn measure(&mut self, arguments: &Arguments, kind: &str) -> Result<()> {
-        self.headline(&format!("The fourteen unit tests, beside {kind}, taking turns"));
+        self.headline(&format!("The fourteen unit tests, beside {kind}, taking turns"))?;
         let work = self.pool.layout().mounted.join("tests");
         fs::create_dir(&work)?;
         let pool = std::rc::Rc::clone(&self.pool);
@@ -317,10 +320,10 @@ impl Tour {
     }
 
     fn show_results(&mut self, record: &Record, kind: &str) {
-        println!("   {}.", system::describe());
-        println!("   tarn runs in user space, and its disks are files on that {kind}: what it writes goes through both.\n");
+        outln!("   {}.", system::describe());
+        outln!("   tarn runs in user space, and its disks are files on that {kind}: what it writes goes through both.\n");
         indent(&table::summary(record));
-        println!();
+        outln!("");
         indent(&table::score(record));
         indent(&table::legend(record));
         let failures = record.workloads.iter().filter(|outcome| outcome.columns[0].failure.is_some()).count();

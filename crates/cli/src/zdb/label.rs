@@ -15,6 +15,8 @@ use tarnfs::control::scan::DEVICE_DIRECTORIES;
 
 use super::{Flags, nvlist};
 use crate::json;
+use tarnfs::control::plain_words;
+
 use crate::session::{Session, say};
 use crate::units::clock_time;
 
@@ -29,7 +31,7 @@ pub(super) fn run(session: &mut Session<'_>, flags: &Flags, device: &str) -> u8 
             return 1;
         }
         Err(error) => {
-            say!(session, "cannot open '{device}': {}", error.to_string().split(" (os error").next().unwrap_or(""));
+            say!(session, "{}", plain_words(format!("cannot open '{device}': {error}")));
             return 1;
         }
     };

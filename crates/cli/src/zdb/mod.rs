@@ -49,7 +49,8 @@ const LONG: &[Long] = &[
     ("json", 'j'),
 ];
 
-const USAGE: &str = "Usage:\tzdb [-bcCdhiLmPSuvZ] [--json] [-U <cache>] [-e [-p <path> ...]] [<poolname>[/<dataset>] [<object> ...]]
+/// What it says about itself.
+pub(crate) const USAGE: &str = "Usage:\tzdb [-bcCdhiLmPSuvZ] [--json] [-U <cache>] [-e [-p <path> ...]] [<poolname>[/<dataset>] [<object> ...]]
 \tzdb -R [-e [-p <path> ...]] <poolname> <vdev>:<offset>:<size>[:<flags>] ...
 \tzdb -E <word0>:...:<word15>
 \tzdb -l [-qu] [--json] <device> ...

@@ -78,6 +78,9 @@ impl<'a> Objects<'a> {
         }
         let (mut object, mut slots, mut last) = (0, 0, 0);
         while let Some(next) = self.objset.next_object(object)? {
+            if !session.hand_over() {
+                return Ok(());
+            }
             object = next;
             match self.objset.hold(object) {
                 Ok(dnode) => {

@@ -69,7 +69,12 @@ fn open(session: &mut Session<'_>, flags: &Flags, name: &str) -> Result<Arc<Pool
         new_name: None,
         forget_log: false,
     };
-    let candidate = select(&candidates, name, false).map_err(|error| failed(session, name, &error))?;
+    let candidate = select(&candidates, name, false).map_err(|error| {
+        if flags.paths.is_empty() && error.kind() == ErrorKind::NotFound {
+            session.hint("its devices were looked for in /dev: '-e -p DIRECTORY' looks for them there");
+        }
+        failed(session, name, &error)
+    })?;
     Pool::open(candidate, options).map_err(|error| failed(session, name, &error))
 }
 

@@ -14,7 +14,7 @@ impl Control for Nobody {
 fn run(words: &[&str]) -> (u8, String, String) {
     let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut session = Session { control: &mut Nobody, out: &mut out, err: &mut err, now: 0, zone: TimeZone::UTC, history: crate::session::History::default() };
+    let mut session = Session { control: &mut Nobody, out: &mut out, err: &mut err, now: 0, zone: TimeZone::UTC, history: crate::session::History::default(), hints: Vec::new() };
     let code = super::run(&mut session, &words);
     (code, String::from_utf8(out).expect("UTF-8"), String::from_utf8(err).expect("UTF-8"))
 }

@@ -3,7 +3,9 @@
 use engine::dsl::prop_table::DatasetTypes;
 use tarnfs::control::{DatasetCreate, DatasetKind, DatasetKinds, DatasetList, Failure, FailureKind, Request, Setting, Wanted};
 
-use super::mount_after;
+use super::{datasets, mount_after};
+use crate::columns::Scope;
+use crate::effectless;
 use crate::getopt::Options;
 use crate::names;
 use crate::session::{Outcome, Session, Stop, complain, say};
@@ -121,7 +123,17 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
     }
     let checked = name_is_valid.and_then(|()| names::check_nesting(name)).and_then(|()| check_parents(session, name, flags.parents));
     let made = checked.and_then(|()| session.perform(Request::DatasetCreate(create)));
-    made.map_err(|failure| session.failed(&action, &failure))?;
+    made.map_err(|failure| {
+        let stop = session.failed(&action, &failure);
+        if let Some((parent, _)) = name.rsplit_once('/').filter(|_| is_absent(&failure)) {
+            datasets::hint(session, parent);
+        }
+        stop
+    })?;
+    effectless::warn(session, Scope::Dataset, &flags.pairs);
+    if is_volume {
+        complain!(session, "warning: '{name}' is kept for OpenZFS: this version of tarn makes no block device of a volume");
+    }
     if !flags.no_mount && !is_volume {
         // A dataset that cannot be mounted has been created all the same.
         let _ = mount_after(session, name);

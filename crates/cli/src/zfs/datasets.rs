@@ -11,12 +11,13 @@ use std::path::Path;
 
 use engine::dsl::prop_table::DatasetTypes;
 use jiff::tz::TimeZone;
-use tarnfs::control::{DatasetEntry, DatasetKind, DatasetKinds, DatasetList, Failure, FailureKind, Mount, PropertyValue, Request, Source, Value, Wanted};
+use tarnfs::control::{DatasetEntry, DatasetKind, DatasetKinds, DatasetList, Failure, FailureKind, Mount, PoolSelect, PropertyValue, Request, Source, Value, Wanted};
 
 use crate::columns::{self, Column, Scope};
 use crate::display::{self, Style};
 use crate::names;
 use crate::session::{Session, Stop, complain};
+use crate::suggest;
 
 /// What to gather.
 pub(crate) struct Query {
@@ -158,7 +159,39 @@ pub(crate) fn open_failed(session: &mut Session<'_>, name: &str, mut failure: Fa
     if failure.kind == FailureKind::NoSuchDataset && name.contains('#') {
         failure.message = "no such pool or dataset".to_owned();
     }
-    session.failed(format_args!("cannot open '{name}'"), &failure)
+    let stop = session.failed(format_args!("cannot open '{name}'"), &failure);
+    if failure.kind == FailureKind::NoSuchDataset {
+        hint(session, name);
+    }
+    stop
+}
+
+/// Says which dataset may have been meant by a name that none has.
+pub(crate) fn hint(session: &mut Session<'_>, name: &str) {
+    if let Some(meant) = meant(session, name) {
+        session.hint(suggest::line(&meant));
+    }
+}
+
+/// The way down to it, each step what it is or what it was meant to be.
+fn meant(session: &mut Session<'_>, name: &str) -> Option<String> {
+    let head = name.split(['@', '#']).next().unwrap_or(name);
+    let mut found = String::new();
+    for part in head.split('/') {
+        let names: Vec<String> = if found.is_empty() {
+            let select = PoolSelect { name: None, properties: Wanted::Only(Vec::new()) };
+            session.pools(Request::PoolGet(select)).ok()?.into_iter().map(|pool| pool.name).collect()
+        } else {
+            let query = Query::new(DatasetKinds::HEADS, Wanted::Only(Vec::new()));
+            let datasets = session.datasets(Request::DatasetList(request(&query, Some(&found), Some(1)))).ok()?;
+            let below = datasets.entries.iter().filter_map(|entry| entry.name.strip_prefix(&found)?.strip_prefix('/'));
+            below.map(str::to_owned).collect()
+        };
+        let is_there = names.iter().any(|name| name == part);
+        let step = if is_there { part } else { suggest::closest(part, names.iter().map(String::as_str))? };
+        found = if found.is_empty() { step.to_owned() } else { format!("{found}/{step}") };
+    }
+    (found != head).then_some(found)
 }
 
 /// Opens one dataset that must be of one of `kinds`, with some properties.
@@ -263,7 +296,10 @@ pub(crate) fn parse_kinds(session: &mut Session<'_>, text: &str) -> Result<Datas
             "snapshot" | "snap" => kinds.with(DatasetKind::Snapshot),
             "bookmark" => kinds.with(DatasetKind::Bookmark),
             "all" => DatasetKinds::ALL,
-            _ => return Err(session.misuse(format_args!("invalid type '{word}'"))),
+            _ => {
+                suggest::closest(word, ["filesystem", "volume", "snapshot", "bookmark", "all"]).iter().for_each(|meant| session.hint(suggest::line(meant)));
+                return Err(session.misuse(format_args!("invalid type '{word}'")));
+            }
         };
     }
     Ok(kinds)

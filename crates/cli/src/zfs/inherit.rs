@@ -4,6 +4,7 @@ use engine::dsl::prop_table;
 use tarnfs::control::{DatasetInherit, DatasetKinds, Failure, FailureKind, Request, Wanted};
 
 use super::datasets::{self, Query};
+use crate::columns::{self, Scope};
 use crate::getopt::Options;
 use crate::session::{Outcome, Session, Stop, complain};
 
@@ -53,7 +54,9 @@ fn check(session: &mut Session<'_>, name: &str, received: bool) -> Result<(), St
         if prop_table::is_user_property(name) {
             return Ok(());
         }
-        return Err(session.misuse(format_args!("invalid property '{name}'")));
+        let stop = session.misuse(format_args!("invalid property '{name}'"));
+        columns::hint(session, name, Scope::Dataset);
+        return Err(stop);
     };
     if property.is_read_only() {
         complain!(session, "{name} property is read-only");

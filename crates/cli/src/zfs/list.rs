@@ -45,7 +45,12 @@ fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<Stri
             'H' => flags.scripted = true,
             's' | 'S' => {
                 let column = SortColumn::new(&argument, letter == 'S');
-                flags.sort.push(column.ok_or_else(|| session.misuse(format_args!("invalid property '{argument}'")))?);
+                let Some(column) = column else {
+                    let stop = session.misuse(format_args!("invalid property '{argument}'"));
+                    columns::hint(session, &argument, Scope::Dataset);
+                    return Err(stop);
+                };
+                flags.sort.push(column);
             }
             _ => flags.kinds = Some(datasets::parse_kinds(session, &argument)?),
         }

@@ -174,6 +174,9 @@ fn mount_one(session: &mut Session<'_>, entry: &DatasetEntry, flags: &Flags, exp
             // What is in the way is in a directory.
             let what = if failure.message == "directory is not empty" { mountpoint(entry) } else { &entry.name };
             session.failed(format_args!("cannot mount '{what}'"), &failure);
+            if explicit && failure.message.starts_with("failed to create mountpoint") {
+                session.hint(elsewhere(&entry.name));
+            }
             Ok(1)
         }
     }
@@ -188,8 +191,20 @@ pub(crate) fn mount_after(session: &mut Session<'_>, name: &str) -> Outcome {
     let code = mount_one(session, &entry, &Flags::default(), false)?;
     if code != 0 {
         complain!(session, "filesystem successfully created, but not mounted");
+        say_how(session, &entry);
     }
     Ok(code)
+}
+
+/// How to mount what could not be mounted when it was made.
+fn say_how(session: &mut Session<'_>, entry: &DatasetEntry) {
+    let (name, place) = (&entry.name, mountpoint(entry));
+    complain!(session, "to mount it on {place}, when that can be: tarn zfs mount {name}");
+    complain!(session, "{}", elsewhere(name));
+}
+
+fn elsewhere(name: &str) -> String {
+    format!("to mount it on another directory: tarn zfs set -u mountpoint=DIRECTORY {name} && tarn zfs mount {name}")
 }
 
 /// Mounts the root of a pool that was just made; its failure is the command's.
@@ -198,7 +213,12 @@ pub(crate) fn mount_root(session: &mut Session<'_>, pool: &str) -> Outcome {
     if obstacle(&entry, &Flags::default(), false).is_some() {
         return Ok(0);
     }
-    mount_one(session, &entry, &Flags::default(), false)
+    let code = mount_one(session, &entry, &Flags::default(), false)?;
+    if code != 0 {
+        complain!(session, "the pool '{pool}' was created and is imported, but its file system is not mounted");
+        say_how(session, &entry);
+    }
+    Ok(code)
 }
 
 /// Mounts every file system of a pool that is to be mounted without being named; says whether all could be.

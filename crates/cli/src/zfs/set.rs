@@ -4,6 +4,8 @@ use tarnfs::control::{DatasetKinds, DatasetSet, Request};
 
 use super::create::add_pair;
 use super::datasets;
+use crate::columns::Scope;
+use crate::effectless;
 use crate::getopt::Options;
 use crate::session::{Outcome, Session, Stop, worst};
 use crate::settings::{self, When};
@@ -40,6 +42,9 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
             Err(Stop::Code(code)) => code,
             Err(Stop::Usage) => return Err(Stop::Usage),
         });
+    }
+    if code == 0 {
+        effectless::warn(session, Scope::Dataset, &pairs);
     }
     Ok(code)
 }

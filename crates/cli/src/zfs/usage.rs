@@ -5,17 +5,7 @@ use std::fmt::Write;
 use engine::dsl::prop_table;
 
 use super::{allow, create, destroy, get, holds, inherit, list, mount, owner_space, rename, set, unmount, upgrade};
-use crate::command::{Command, Program, Run, usage_order};
-
-const fn has(name: &'static str, usage: &'static str, run: Run) -> Command {
-    Command { name, usage, run: Some(run) }
-}
-
-const fn not_yet(name: &'static str, usage: &'static str) -> Command {
-    Command { name, usage, run: None }
-}
-
-const GAP: Command = not_yet("", "");
+use crate::command::{Command, GAP, Program, has, not_yet, not_yet_but, usage_order};
 
 /// The program.
 pub(crate) static PROGRAM: Program = Program {
@@ -26,9 +16,9 @@ pub(crate) static PROGRAM: Program = Program {
     notes: concat!(
         "\nEach dataset is of the form: pool/[dataset/]*dataset[@name]\n",
         "\nFor the property list, run: zfs set|get\n",
-        "\nFor the delegated permission list, run: zfs allow|unallow\n",
         "\nFor further help on a command or topic, run: zfs help [<topic>]\n",
     ),
+    is_openzfs: true,
 };
 
 #[rustfmt::skip]
@@ -57,11 +47,11 @@ static COMMANDS: &[Command] = &[
     has("groupspace", "\tgroupspace [-Hinp] [-o field[,...]] [-s field] ...\n\t    [-S field] ... [-t type[,...]] <filesystem|snapshot|path>\n", owner_space::groups),
     has("projectspace", "\tprojectspace [-Hp] [-o field[,...]] [-s field] ... \n\t    [-S field] ... <filesystem|snapshot|path>\n", owner_space::projects),
     GAP,
-    not_yet("project", "\tproject [-d|-r] <directory|file ...>\n\tproject -c [-0] [-d|-r] [-p id] <directory|file ...>\n\tproject -C [-k] [-r] <directory ...>\n\tproject [-p id] [-r] [-s] <directory ...>\n"),
+    not_yet_but("project", "\tproject [-d|-r] <directory|file ...>\n\tproject -c [-0] [-d|-r] [-p id] <directory|file ...>\n\tproject -C [-k] [-r] <directory ...>\n\tproject [-p id] [-r] [-s] <directory ...>\n", "chattr -p and lsattr -p set and show the projects of files"),
     GAP,
-    has("mount", "\tmount [-j]\n\tmount [-flvO] [-o opts] <-a|-R filesystem|filesystem>\n", mount::run),
-    has("unmount", "\tunmount [-fu] <-a | filesystem|mountpoint>\n", unmount::run),
-    not_yet("share", "\tshare [-l] <-a [nfs|smb] | filesystem>\n"),
+    has("mount", "\tmount [-j]\n\tmount [-fvO] [-o opts] <-a|-R filesystem|filesystem>\n", mount::run),
+    has("unmount", "\tunmount [-f] <-a | filesystem|mountpoint>\n", unmount::run),
+    not_yet_but("share", "\tshare [-l] <-a [nfs|smb] | filesystem>\n", "mounts of tarn are shared as any directory is: exportfs(8), or smb.conf(5)"),
     not_yet("unshare", "\tunshare <-a [nfs|smb] | filesystem|mountpoint>\n"),
     GAP,
     not_yet("send", "\tsend [-DLPbcehnpsVvw] [-i|-I snapshot]\n\t     [-R [-X dataset[,dataset]...]]     <snapshot>\n\tsend [-DnVvPLecw] [-i snapshot|bookmark] <filesystem|volume|snapshot>\n\tsend [-DnPpVvLec] [-i bookmark|snapshot] --redact <bookmark> <snapshot>\n\tsend [-nVvPe] -t <receive_resume_token>\n\tsend [-PnVv] --saved filesystem\n"),
@@ -92,7 +82,6 @@ fn command_notes(command: &str) -> String {
     if !matches!(command, "set" | "get" | "inherit" | "list") {
         return concat!(
             "\nFor the property list, run: zfs set|get\n",
-            "\nFor the delegated permission list, run: zfs allow|unallow\n",
             "\nFor further help on a command or topic, run: zfs help [<topic>]\n",
         )
         .to_owned();

@@ -44,16 +44,17 @@ impl Cached {
 
 /// Reads the file, or says what is wrong with it.
 pub(super) fn read(path: &str) -> Result<Cached, String> {
-    Cached::of(&load(path)?).ok_or_else(invalid)
+    Cached::of(&load(path)?).ok_or_else(|| invalid(path))
 }
 
-fn invalid() -> String {
-    "invalid or corrupt cache file contents: invalid or missing cache file".to_owned()
+fn invalid(path: &str) -> String {
+    format!("invalid or corrupt cache file contents: invalid or missing cache file '{path}'")
 }
 
 /// All that is in the file.
 pub(crate) fn load(path: &str) -> Result<NvList, String> {
-    let failed = |error: std::io::Error| format!("failed to open cache file: {}", super::vdev_spec::io_words(&error));
+    let failed = |error: std::io::Error| format!("failed to open cache file '{path}': {error}");
+    let invalid = || invalid(path);
     // A FIFO would be waited for, and a device has no end.
     if !std::fs::metadata(path).map_err(failed)?.is_file() {
         return Err(invalid());

@@ -6,7 +6,9 @@ use ondisk::feature::Feature;
 use tarnfs::control::compatibility::{self, Allowed};
 use tarnfs::control::{CommandLine, Failure, FailureKind, FeatureChoice, PoolCreate, Request, Setting, VdevSpec};
 
-use super::vdev_spec::{self, io_words};
+use super::vdev_spec;
+use crate::columns::{self, Scope};
+use crate::effectless;
 use crate::getopt::Options;
 use crate::names;
 use crate::session::{Outcome, Session, Stop, complain, say};
@@ -38,13 +40,19 @@ fn add(session: &mut Session<'_>, pairs: &mut Vec<(String, String)>, name: &str,
     Ok(())
 }
 
+fn no_property(session: &mut Session<'_>, name: &str, scope: Scope, what: &str) -> Stop {
+    let stop = stop(session, format_args!("property '{name}' is not a valid {what} property"));
+    columns::hint(session, name, scope);
+    stop
+}
+
 /// A pool property of `-o`, of create and import.
 pub(super) fn add_pool(session: &mut Session<'_>, pairs: &mut Vec<(String, String)>, name: &str, value: &str) -> Result<(), Stop> {
     let is_feature = name.starts_with("feature@");
     let full = match engine::pool::prop_table::find(name) {
         Some(property) => property.name,
         None if is_feature => name,
-        None => return Err(stop(session, format_args!("property '{name}' is not a valid pool or vdev property"))),
+        None => return Err(no_property(session, name, Scope::Pool, "pool or vdev")),
     };
     let given = |wanted: &dyn Fn(&str) -> bool| pairs.iter().any(|(known, _)| wanted(known));
     if (is_feature && given(&|known| known == "version")) || (full == "version" && given(&|known| known.starts_with("feature@"))) {
@@ -69,7 +77,7 @@ fn add_dataset(session: &mut Session<'_>, flags: &mut Flags, name: &str, value: 
     let full = match property {
         Some(property) => property.name,
         None if prop_table::is_user_property(name) || prop_table::is_space_property(name) => name,
-        None => return Err(stop(session, format_args!("property '{name}' is not a valid filesystem property"))),
+        None => return Err(no_property(session, name, Scope::Dataset, "filesystem")),
     };
     add(session, &mut flags.dataset, full, name, value)
 }
@@ -145,6 +153,8 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
         }
         return Err(stop);
     }
+    effectless::warn(session, Scope::Pool, &flags.pool);
+    effectless::warn(session, Scope::Dataset, &flags.dataset);
     let root = flags.temporary_name.as_deref().unwrap_or(name);
     crate::zfs::mount_root(session, root)
 }
@@ -185,7 +195,7 @@ fn check_mountpoint(session: &mut Session<'_>, name: &str, flags: &Flags) -> Res
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => {
-            complain!(session, "mountpoint '{path}' : {}", io_words(&error));
+            complain!(session, "mountpoint '{path}' : {}", error);
             Err(stop(session, format_args!("use '-m' option to provide a different default")))
         }
     }

@@ -14,6 +14,8 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
         let stop = session.failed(format_args!("cannot open '{name}'"), &failure);
         if name.contains('/') {
             complain!(session, "use 'zfs destroy' to destroy a dataset");
+        } else if failure.kind == FailureKind::NoSuchPool {
+            pools::hint(session, &name);
         }
         return Err(stop);
     }

@@ -89,6 +89,7 @@ fn check_pools(session: &mut Session<'_>, operands: &[String]) -> Result<(), Sto
     let Some(first) = operands.first() else { return Ok(()) };
     if !pools::exists(session, first) {
         complain!(session, "Cannot get properties of {first}: no such pool available.");
+        pools::hint(session, first);
         return Err(Stop::Code(1));
     }
     let others: Vec<&String> = operands[1..].iter().filter(|name| !pools::exists(session, name)).collect();

@@ -8,13 +8,17 @@ use tarnfs::control::{Failure, FailureKind, FoundPool, ImportRewound, PoolImport
 use super::create::{add_default, add_pool};
 use super::vdev_name::Naming;
 use super::{cachefile, found};
+use crate::columns::Scope;
+use crate::effectless;
 use crate::getopt::{Long, Options};
 use crate::names;
 use crate::session::{Outcome, Session, Stop, complain, say};
 use crate::settings::{self, When};
+use crate::suggest;
 use crate::units::clock_time;
 
 const LONG: &[Long] = &[("rewind-to-checkpoint", 'k')];
+const LOOKED_IN_DEV: &str = "pools were looked for in /dev: '-d DIRECTORY' looks for those on images there";
 
 #[derive(Default)]
 struct Flags {
@@ -126,21 +130,32 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
                 }
                 found::print(session, pool);
             }
-            complain_if_none(session, &found);
+            complain_if_none(session, &found, &flags.directories);
             Ok(0)
         }
         [wanted, rest @ ..] => import_one(session, &flags, &found, wanted, rest.first().map(String::as_str)),
     }
 }
 
-fn complain_if_none(session: &mut Session<'_>, found: &[FoundPool]) {
+fn complain_if_none(session: &mut Session<'_>, found: &[FoundPool], directories: &[PathBuf]) {
     if found.is_empty() {
         complain!(session, "no pools available to import");
+        say_where(session, directories);
+    }
+}
+
+/// Where nothing was found.
+fn say_where(session: &mut Session<'_>, directories: &[PathBuf]) {
+    if directories.is_empty() {
+        session.hint(LOOKED_IN_DEV);
+    }
+    for missing in directories.iter().filter(|directory| !directory.exists()) {
+        session.hint(format!("there is no '{}'", missing.display()));
     }
 }
 
 fn import_all(session: &mut Session<'_>, flags: &Flags, found: &[FoundPool]) -> Outcome {
-    complain_if_none(session, found);
+    complain_if_none(session, found, &flags.directories);
     let mut code = 0;
     for pool in found {
         code |= match import(session, flags, pool, None) {
@@ -171,6 +186,11 @@ fn import_one(session: &mut Session<'_>, flags: &Flags, found: &[FoundPool], wan
     match (matching.next(), matching.next()) {
         (None, _) => {
             complain!(session, "cannot import '{wanted}': no such pool available");
+            if let Some(meant) = suggest::closest(wanted, found.iter().map(|pool| pool.status.name.as_str())) {
+                session.hint(suggest::line(meant));
+            } else if found.is_empty() {
+                say_where(session, &flags.directories);
+            }
             Ok(1)
         }
         (Some(_), Some(_)) => {
@@ -206,6 +226,7 @@ fn import(session: &mut Session<'_>, flags: &Flags, found: &FoundPool, new_name:
     if flags.dry_run {
         return Ok(0);
     }
+    effectless::warn(session, Scope::Pool, &flags.pool);
     if flags.no_mount {
         return Ok(0);
     }

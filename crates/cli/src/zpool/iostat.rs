@@ -136,6 +136,9 @@ fn take_vdevs(session: &mut Session<'_>, flags: &mut Flags, operands: &mut Vec<S
         return Err(Stop::Usage);
     }
     complain!(session, "Unable to parse pools/vdevs list.\n");
+    for word in operands.iter().filter(|word| !is_pool(word)) {
+        session.hint(format!("'{word}' is no pool that is imported, and no device of one"));
+    }
     Err(Stop::Code(1))
 }
 

@@ -8,7 +8,6 @@ use engine::vdev::label::{DeviceLabels, clear_labels};
 use ondisk::nvlist::NvList;
 
 use super::pools;
-use super::vdev_spec::io_words;
 use crate::session::{Outcome, Session, complain};
 
 /// `-1`, which is what this command exits with where there is nothing to clear.
@@ -75,7 +74,7 @@ fn clear(session: &mut Session<'_>, device: &str, force: bool) -> Result<(), u8>
             return Err(1);
         }
         Err(error) => {
-            let words = if Path::new(device).is_dir() { "Is a directory".to_owned() } else { io_words(&error) };
+            let words = if Path::new(device).is_dir() { "Is a directory".to_owned() } else { error.to_string() };
             complain!(session, "failed to open {device}: {words}");
             return Err(1);
         }
@@ -91,7 +90,7 @@ fn clear(session: &mut Session<'_>, device: &str, force: bool) -> Result<(), u8>
             return Err(1);
         }
         Err(error) => {
-            complain!(session, "failed to open {name}: {}", io_words(&error));
+            complain!(session, "failed to open {name}: {}", error);
             return Err(1);
         }
     };

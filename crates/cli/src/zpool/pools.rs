@@ -5,6 +5,7 @@ use tarnfs::control::{Failure, FailureKind, PoolEntry, PoolSelect, PoolStatus, R
 use crate::getopt::Options;
 use crate::names;
 use crate::session::{Session, Stop};
+use crate::suggest;
 
 /// A name, checked, or a complaint that the pool cannot be opened.
 fn check(session: &mut Session<'_>, name: &str) -> Result<(), Stop> {
@@ -15,9 +16,22 @@ fn open_failed(session: &mut Session<'_>, name: Option<&str>, mut failure: Failu
     if failure.kind == FailureKind::NoSuchPool {
         failure = Failure::new(FailureKind::NoSuchPool);
     }
-    match name {
-        Some(name) => session.failed(format_args!("cannot open '{name}'"), &failure),
-        None => session.failed("cannot list pools", &failure),
+    let Some(name) = name else { return session.failed("cannot list pools", &failure) };
+    let stop = session.failed(format_args!("cannot open '{name}'"), &failure);
+    if failure.kind == FailureKind::NoSuchPool {
+        hint(session, name);
+    }
+    stop
+}
+
+/// Says which pool may have been meant by a name that none has.
+pub(super) fn hint(session: &mut Session<'_>, name: &str) {
+    let select = PoolSelect { name: None, properties: Wanted::Only(Vec::new()) };
+    let Ok(pools) = session.pools(Request::PoolGet(select)) else { return };
+    if pools.is_empty() {
+        session.hint("no pool is imported: 'tarn zpool import' lists those that can be, with '-d DIRECTORY' those on images there");
+    } else if let Some(meant) = suggest::closest(name, pools.iter().map(|pool| pool.name.as_str())) {
+        session.hint(suggest::line(meant));
     }
 }
 
@@ -143,8 +157,7 @@ pub(super) fn parse_timestamp(session: &mut Session<'_>, text: &str) -> Result<T
         Some('u') => Ok(Timestamp::Seconds),
         Some('d') => Ok(Timestamp::Date),
         _ => {
-            let _ = session;
-            Err(Stop::Usage)
+            Err(session.misuse(format_args!("invalid argument '{text}' of -T: it is u or d")))
         }
     }
 }

@@ -4,6 +4,8 @@ use ondisk::feature::Feature;
 use tarnfs::control::{PoolSelect, PoolSet, Request, Wanted, compatibility};
 
 use super::pools;
+use crate::columns::Scope;
+use crate::effectless;
 use crate::session::{Outcome, Session, Stop, complain};
 use crate::settings::{self, When};
 
@@ -30,13 +32,18 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
     };
     if !pools::exists(session, name) {
         complain!(session, "cannot open '{name}': is not a pool");
+        pools::hint(session, name);
         return Ok(NOT_A_POOL);
     }
     check_compatibility(session, name, property)?;
-    let checked = settings::pool_settings(&[(property.to_owned(), value.to_owned())], When::Existing);
+    let pairs = [(property.to_owned(), value.to_owned())];
+    let checked = settings::pool_settings(&pairs, When::Existing);
     let done = checked.and_then(|settings| session.perform(Request::PoolSet(PoolSet { name: name.clone(), settings })));
     match done {
-        Ok(()) => Ok(0),
+        Ok(()) => {
+            effectless::warn(session, Scope::Pool, &pairs);
+            Ok(0)
+        }
         Err(failure) => Err(session.failed(format_args!("cannot set property for '{name}'"), &failure)),
     }
 }

@@ -5,17 +5,7 @@ use std::fmt::Write;
 use engine::pool::prop_table;
 
 use super::{create, destroy, devices, events, export, get, history, import, iostat, labelclear, list, set, status, sync, upgrade, upkeep};
-use crate::command::{Command, Program, Run, usage_order};
-
-const fn has(name: &'static str, usage: &'static str, run: Run) -> Command {
-    Command { name, usage, run: Some(run) }
-}
-
-const fn not_yet(name: &'static str, usage: &'static str) -> Command {
-    Command { name, usage, run: None }
-}
-
-const GAP: Command = not_yet("", "");
+use crate::command::{Command, GAP, Program, has, not_yet, not_yet_but, usage_order};
 
 /// The program.
 pub(crate) static PROGRAM: Program = Program {
@@ -24,16 +14,17 @@ pub(crate) static PROGRAM: Program = Program {
     aliases: &[],
     command_notes,
     notes: "\nFor further help on a command or topic, run: zpool help [<topic>]\n",
+    is_openzfs: true,
 };
 
 #[rustfmt::skip]
 static COMMANDS: &[Command] = &[
     has("version", "\tversion [-j]\n", |session, words| crate::version::run(session, words, "zpool")),
     GAP,
-    has("create", "\tcreate [-fnd] [-o property=value] ... \n\t    [-O file-system-property=value] ... \n\t    [-m mountpoint] [-R root] <pool> <vdev> ...\n", create::run),
+    has("create", "\tcreate [-fnd] [-o property=value] ... \n\t    [-O file-system-property=value] ... \n\t    [-m mountpoint] [-R root] [-t tempname] <pool> <vdev> ...\n", create::run),
     has("destroy", "\tdestroy [-f] <pool>\n", destroy::run),
     GAP,
-    has("add", "\tadd [-afgLnP] [-o property=value] <pool> <vdev> ...\n", devices::add),
+    has("add", "\tadd [-fgLnP] [--allow-in-use] [--allow-replication-mismatch]\n\t    [--allow-ashift-mismatch] [-o property=value] <pool> <vdev> ...\n", devices::add),
     has("remove", "\tremove [-npsw] <pool> <device> ...\n", devices::remove),
     GAP,
     has("labelclear", "\tlabelclear [-f] <vdev>\n", labelclear::run),
@@ -42,25 +33,25 @@ static COMMANDS: &[Command] = &[
     not_yet("prefetch", "\tprefetch [-t <type>] <pool>\n"),
     GAP,
     has("list", "\tlist [-gHLpPv] [-o property[,...]] [-j [--json-int, --json-pool-key-guid]] ...\n\t    [-T d|u] [pool] [interval [count]]\n", list::run),
-    has("iostat", "\tiostat [[[-c [script1,script2,...][-lq]]|[-rw]] [-T d | u] [-ghHLpPvy]\n\t    [[pool ...]|[pool vdev ...]|[vdev ...]] [[-n] interval [count]]\n", iostat::run),
-    has("status", "\tstatus [-DdegiLPpstvx] [-c script1[,script2,...]] ...\n\t    [-j|--json [--json-flat-vdevs] [--json-int] [--json-pool-key-guid]] ...\n\t    [-T d|u] [--power] [pool] [interval [count]]\n", status::run),
+    has("iostat", "\tiostat [[-lq]|[-rw]] [-T d | u] [-gHLpPvy]\n\t    [[pool ...]|[pool vdev ...]|[vdev ...]] [[-n] interval [count]]\n", iostat::run),
+    has("status", "\tstatus [-DdegiLPpstvx]\n\t    [-j|--json [--json-flat-vdevs] [--json-int] [--json-pool-key-guid]] ...\n\t    [-T d|u] [--power] [pool] [interval [count]]\n", status::run),
     GAP,
-    not_yet("online", "\tonline [--power][-e] <pool> <device> ...\n"),
+    not_yet_but("online", "\tonline [--power][-e] <pool> <device> ...\n", "'zpool export' and 'zpool import' open all devices anew"),
     not_yet("offline", "\toffline [--power]|[[-f][-t]] <pool> <device> ...\n"),
-    has("clear", "\tclear [[--power]|[-nF]] <pool> [device]\n", upkeep::clear),
-    not_yet("reopen", "\treopen [-n] <pool>\n"),
+    has("clear", "\tclear <pool> [device]\n", upkeep::clear),
+    not_yet_but("reopen", "\treopen [-n] <pool>\n", "'zpool export' and 'zpool import' open the devices anew"),
     GAP,
-    not_yet("attach", "\tattach [-fsw] [-o property=value] <pool> <vdev> <new-device>\n"),
+    not_yet_but("attach", "\tattach [-fsw] [-o property=value] <pool> <vdev> <new-device>\n", "OpenZFS attaches devices: 'zpool export' here, then import the pool there"),
     not_yet("detach", "\tdetach <pool> <device>\n"),
-    not_yet("replace", "\treplace [-fsw] [-o property=value] <pool> <device> [new-device]\n"),
+    not_yet_but("replace", "\treplace [-fsw] [-o property=value] <pool> <device> [new-device]\n", "OpenZFS replaces devices: 'zpool export' here, then import the pool there"),
     not_yet("split", "\tsplit [-gLnPl] [-R altroot] [-o mntopts]\n\t    [-o property=value] <pool> <newpool> [<device> ...]\n"),
     GAP,
     not_yet("initialize", "\tinitialize [-c | -s | -u] [-w] <-a | <pool> [<device> ...]>\n"),
     not_yet("resilver", "\tresilver <pool> ...\n"),
-    not_yet("scrub", "\tscrub [-e | -s | -p | -C | -E | -S] [-w] <-a | <pool> [<pool> ...]>\n"),
+    not_yet_but("scrub", "\tscrub [-e | -s | -p | -C | -E | -S] [-w] <-a | <pool> [<pool> ...]>\n", "'tarn zdb -c <pool>' reads every block and verifies its checksum"),
     not_yet("trim", "\ttrim [-dw] [-r <rate>] [-c | -s] <-a | <pool> [<device> ...]>\n"),
     GAP,
-    has("import", "\timport [-d dir] [-D]\n\timport [-o mntopts] [-o property=value] ... \n\t    [-d dir | -c cachefile] [-D] [-l] [-f] [-m] [-N] [-R root] [-F [-n]] -a\n\timport [-o mntopts] [-o property=value] ... \n\t    [-d dir | -c cachefile] [-D] [-l] [-f] [-m] [-N] [-R root] [-F [-n]]\n\t    [--rewind-to-checkpoint] <pool | id> [newpool]\n", import::run),
+    has("import", "\timport [-d dir] [-D]\n\timport [-o mntopts] [-o property=value] ... \n\t    [-d dir | -c cachefile] [-D] [-f] [-m] [-N] [-R root] [-F [-n]] [-T txg] -a\n\timport [-o mntopts] [-o property=value] ... \n\t    [-d dir | -c cachefile] [-D] [-f] [-m] [-N] [-R root] [-F [-n]]\n\t    [-T txg] [--rewind-to-checkpoint] [-t] <pool | id> [newpool]\n", import::run),
     has("export", "\texport [-af] <pool> ...\n", export::run),
     has("upgrade", "\tupgrade\n\tupgrade -v\n\tupgrade [-V version] <-a | pool ...>\n", upgrade::run),
     has("reguid", "\treguid [-g guid] <pool>\n", upkeep::reguid),
@@ -69,10 +60,10 @@ static COMMANDS: &[Command] = &[
     has("events", "\tevents [-vHf [pool] | -c]\n", events::run),
     GAP,
     has("get", "\tget [-Hp] [-j [--json-int, --json-pool-key-guid]] ...\n\t    [-o \"all\" | field[,...]] <\"all\" | property[,...]> <pool> ...\n", get::run),
-    has("set", "\tset <property=value> <pool>\n\tset <vdev_property=value> <pool> <vdev>\n", set::run),
+    has("set", "\tset <property=value> <pool>\n", set::run),
     has("sync", "\tsync [pool] ...\n", sync::run),
     GAP,
-    has("wait", "\twait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]\n", upkeep::wait),
+    has("wait", "\twait [-t <activity>[,...]] <pool>\n", upkeep::wait),
     GAP,
     not_yet("ddtprune", "\tddtprune -d|-p <amount> <pool>\n"),
 ];

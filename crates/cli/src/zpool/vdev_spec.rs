@@ -147,6 +147,9 @@ fn leaf(session: &mut Session<'_>, word: &str, class: AllocationClass) -> Result
         let found = below.into_iter().find(|path| !word.is_empty() && path.exists());
         found.ok_or_else(|| {
             complain!(session, "cannot open '{word}': no such device in /dev");
+            if let Ok(here) = fs::canonicalize(word) {
+                session.hint(format!("for the file in this directory: {}", here.display()));
+            }
             refuse(session, format_args!("must be a full path or shorthand device name"))
         })?
     };
@@ -154,19 +157,13 @@ fn leaf(session: &mut Session<'_>, word: &str, class: AllocationClass) -> Result
         Ok(metadata) if metadata.file_type().is_block_device() => VdevKind::Disk,
         Ok(metadata) if metadata.is_file() => VdevKind::File,
         Ok(_) => return Err(refuse(session, format_args!("cannot use '{}': must be a block device or regular file", path.display()))),
-        Err(error) => return Err(refuse(session, format_args!("cannot open '{}': {}", path.display(), io_words(&error)))),
+        Err(error) => return Err(refuse(session, format_args!("cannot open '{}': {}", path.display(), error))),
     };
     // The daemon may be more than its caller: what the caller may not write is not given to a pool.
     if let Err(error) = rustix::fs::accessat(CWD, &path, Access::READ_OK | Access::WRITE_OK, AtFlags::EACCESS) {
-        return Err(refuse(session, format_args!("cannot open '{}': {}", path.display(), io_words(&error.into()))));
+        return Err(refuse(session, format_args!("cannot open '{}': {}", path.display(), std::io::Error::from(error))));
     }
     Ok(VdevSpec { kind, path: Some(path), class, children: Vec::new() })
-}
-
-/// An I/O error as C's `strerror` has it.
-pub(super) fn io_words(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 /// Complaints that are gathered under one heading.
@@ -177,9 +174,14 @@ struct Complaints {
 
 impl Complaints {
     fn add(&mut self, session: &mut Session<'_>, words: std::fmt::Arguments<'_>) {
+        self.add_any(session, !self.force, words);
+    }
+
+    /// `yields`: force helps against it.
+    fn add_any(&mut self, session: &mut Session<'_>, yields: bool, words: std::fmt::Arguments<'_>) {
         if !std::mem::replace(&mut self.any, true) {
             complain!(session, "invalid vdev specification");
-            let words = if self.force { "the following errors must be manually repaired:" } else { "use '-f' to override the following errors:" };
+            let words = if !yields { "the following errors must be manually repaired:" } else { "use '-f' to override the following errors:" };
             complain!(session, "{words}");
         }
         complain!(session, "{words}");
@@ -240,7 +242,7 @@ fn check_use(session: &mut Session<'_>, specs: &[VdevSpec], complaints: &mut Com
         let wanted = footprint(path);
         let user = active.iter().find(|(_, held)| held.iter().any(|other| other.overlaps(&wanted)));
         if let Some((pool, _)) = user {
-            complaints.add(session, format_args!("{} is part of active pool '{pool}'", path.display()));
+            complaints.add_any(session, false, format_args!("{} is part of active pool '{pool}'", path.display()));
             continue;
         }
         if force {

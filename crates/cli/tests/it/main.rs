@@ -6,6 +6,7 @@ mod admin;
 mod always;
 mod as_openzfs;
 mod callers;
+mod contact;
 mod devices;
 mod directories;
 mod durable;
