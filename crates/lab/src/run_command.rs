@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use lab::record::{LeftOut, Record, System};
+use lab::report::verdicts::Verdicts;
 use lab::report::{csv, table};
 use lab::target::Target;
 use lab::workload::rounds::{self, Outcome, Plan};
@@ -32,7 +33,7 @@ EXAMPLES
   The fourteen unit tests on a directory of your own disk, a sixteenth of the published sizes:
       fsperf run unit --on /srv --scale 16
   TarnFS beside the kernel's file systems, results for later:
-      sudo fsperf run unit postmark sync-sweep --on tarn,ext4,xfs,btrfs --scale 8 --rounds 5 -o results.json
+      sudo fsperf run unit postmark sync-sweep --on tarn,ext4,xfs,btrfs --scale 8 -o results.json
       fsperf report results.json -o results.html
   Synchronous writers on a simulated 7,200 rpm drive:
       sudo fsperf run sync-sweep --on tarn,ext4 --disk sata-7200 --set sync-sweep.to=64 --set sync-sweep.seconds=5
@@ -55,8 +56,8 @@ pub(crate) struct Arguments {
     /// Give a parameter of a workload another value, after the scale
     #[arg(long, value_name = "WORKLOAD.NAME=VALUE")]
     set: Vec<String>,
-    /// Rounds of each workload on each target
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    /// Rounds of each workload on each target; of fewer than 5 there are no verdicts
+    #[arg(long, value_name = "N", default_value_t = rounds::ROUNDS)]
     rounds: u32,
 }
 
@@ -184,13 +185,23 @@ pub(crate) fn carry_out(order: &Order<'_>) -> Result<()> {
     }
     match order.common.csv {
         true => lab::out!("{}", csv::csv(&record)?),
-        false => lab::outln!("\n{}\n{}{}", table::summary(&record), table::legend(&record), table::score(&record)),
+        false => say_results(&record),
     }
     saved?;
     outcome?;
     let failures = record.failures();
     ensure!(failures.is_empty(), "failed: {}; the rest was measured", failures.join("; "));
     Ok(())
+}
+
+fn say_results(record: &Record) {
+    let verdicts = Verdicts::of(record);
+    lab::outln!(
+        "\n{}\n{}{}",
+        table::summary(record, &verdicts),
+        table::legend(record, &verdicts),
+        table::score(record, &verdicts)
+    );
 }
 
 fn system(target: &dyn Target) -> System {
@@ -223,9 +234,9 @@ fn measure(
         }
         let mut outcome = Outcome::begin(workload.as_ref(), targets, plan);
         let ended = rounds::run_into(&mut outcome, workload.as_ref(), targets, looking_on);
-        let one_figure = outcome.columns.iter().all(|column| column.samples.len() <= 1);
+        let one_figure = outcome.rates().len() <= 1;
         if !quiet && !one_figure {
-            looking_on.say(&format!("\n{}", table::table(&outcome)));
+            looking_on.say(&format!("\n{}", table::table(&outcome, None)));
         }
         record.workloads.push(outcome);
         ended?;
@@ -269,7 +280,15 @@ mod tests {
         let workloads = chosen(&words(&["unit", "unit04", "postmark"]), 8, &words(&["postmark.files=7"])).unwrap();
         assert_eq!(workloads.len(), 15);
         assert_eq!((workloads[14].parameters().get("files"), workloads[3].parameters().get("bytes")), (7, 128 << 20));
-        for wrong in ["postmark.files", "postmark=3", "unit01.bytes=3", "postmark.files=x", "postmark.files=0", "postmark.bias-read=11", "postmark.largest=499"] {
+        for wrong in [
+            "postmark.files",
+            "postmark=3",
+            "unit01.bytes=3",
+            "postmark.files=x",
+            "postmark.files=0",
+            "postmark.bias-read=11",
+            "postmark.largest=499",
+        ] {
             assert!(chosen(&words(&["postmark"]), 1, &words(&[wrong])).is_err(), "{wrong}");
         }
     }

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use clap::Args;
+use lab::workload::rounds;
 
 use crate::run_command::{self, CommonArguments, Order};
 use crate::targets_command::TargetArguments;
@@ -21,8 +22,8 @@ pub(crate) struct Arguments {
     /// Only these tests
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
     only: Vec<u8>,
-    /// Rounds of each test on each target
-    #[arg(long, visible_alias = "rounds", value_name = "N", default_value_t = 3)]
+    /// Rounds of each test on each target; of fewer than 5 there are no verdicts
+    #[arg(long, visible_alias = "rounds", value_name = "N", default_value_t = rounds::ROUNDS)]
     repetitions: u32,
     /// Test 8's file, in MB, before the division; half of the free memory otherwise
     #[arg(long, value_name = "MB")]

@@ -151,7 +151,7 @@ fn a_tool_that_is_not_there_is_named_with_its_package() {
         assert!(output.status.success(), "{tool}: {}", said(&output));
         assert_eq!(said(&output).trim(), package);
         let csv = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(csv.lines().count() == 2 && csv.contains("unit02,"), "figures alone: {csv}");
+        assert!(csv.lines().count() == 6 && csv.contains("unit02,") && csv.contains("p99.9"), "figures alone: {csv}");
         assert_nothing_is_left(scratch.path().join("work").as_path());
         assert_eq!(names_in(scratch.path()), ["work"]);
     }
@@ -293,9 +293,9 @@ fn results_go_all_the_way() {
     run(&["report", &results, "--findings", &path("findings")]);
     assert_eq!(names_in(Path::new(&path("findings"))), ["README.md", "index.html", "results.json"]);
     let csv = run(&["report", &results, "--csv"]);
-    // One figure of unit03 and ten of metadata, three rounds each, and the head.
-    assert_eq!(csv.lines().count(), 1 + 11 * 3, "{csv}");
-    assert!(run(&["compare", &results, &results]).contains("11 figures: 0 better, 0 worse"));
+    // One figure of unit03 and ten of metadata, four percentiles of a call and of each of eight phases, seven rounds of all, and the head.
+    assert_eq!(csv.lines().count(), 1 + (11 + 4 * 9) * 7, "{csv}");
+    assert!(run(&["compare", &results, &results]).contains("20 figures: 0 better, 0 worse"));
     let other = path("other.json");
     run(&["run", "unit02", "--on", &work, "--scale", "1000", "-o", &other]);
     refuses(&["compare", &results, &other], "the two runs have no figure in common");
