@@ -14,6 +14,13 @@ use lab::workload::{self, Workload, source_tree};
 use crate::looking_on::LookingOn;
 use crate::targets_command::{TargetArguments, Targets};
 
+/// Nobody waits for more; their product with the number of file systems is counted in 32 bits.
+const MOST_ROUNDS: u32 = 100_000;
+
+pub(crate) fn rounds_parser() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(MOST_ROUNDS))
+}
+
 /// How one asks for several workloads at once.
 const GROUPS: [(&str, &[&str]); 3] = [
     (
@@ -57,7 +64,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "WORKLOAD.NAME=VALUE")]
     set: Vec<String>,
     /// Rounds of each workload on each target; of fewer than 5 there are no verdicts
-    #[arg(long, value_name = "N", default_value_t = rounds::ROUNDS)]
+    #[arg(long, value_name = "N", default_value_t = rounds::ROUNDS, value_parser = rounds_parser())]
     rounds: u32,
 }
 
@@ -65,7 +72,7 @@ pub(crate) struct Arguments {
 #[derive(Args)]
 pub(crate) struct CommonArguments {
     /// Rounds before those, which do not count
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=i64::from(MOST_ROUNDS)))]
     warm_up: u32,
     /// Decides everything that is random
     #[arg(long, default_value_t = 42)]
@@ -149,7 +156,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 pub(crate) fn carry_out(order: &Order<'_>) -> Result<()> {
-    ensure!(order.rounds > 0 && order.scale > 0, "rounds and scale are at least 1");
+    ensure!(order.scale > 0, "--scale is at least 1");
     if let Some(tree) = &order.common.tree {
         source_tree::set_tree(tree.clone());
     }
