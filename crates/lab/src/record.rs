@@ -79,6 +79,21 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+/// Writes a file, whole or not at all: on a full disk what was there before stays. Into what is no file, such as a terminal, as it comes.
+pub fn write_whole(path: &Path, text: &str) -> Result<()> {
+    let name = || format!("cannot write {}", path.display());
+    if path.metadata().is_ok_and(|there| !there.is_file()) {
+        return fs::write(path, text).with_context(name);
+    }
+    let file = tempfile::NamedTempFile::new_in(folder_of(path)).with_context(name)?;
+    fs::write(file.path(), text).with_context(name)?;
+    // Temporary files are their owner's alone; results are for everyone.
+    let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    fs::set_permissions(file.path(), everyone).with_context(name)?;
+    file.persist(path).with_context(name)?;
+    Ok(())
+}
+
 impl Record {
     /// Nothing measured yet.
     pub fn begin(plan: Plan) -> Record {
@@ -125,15 +140,7 @@ impl Record {
 
     /// Writes it, whole or not at all.
     pub fn save(&self, path: &Path) -> Result<()> {
-        let name = || format!("cannot write {}", path.display());
-        let text = serde_json::to_string_pretty(self)? + "\n";
-        let file = tempfile::NamedTempFile::new_in(folder_of(path)).with_context(name)?;
-        fs::write(file.path(), text).with_context(name)?;
-        // Temporary files are their owner's alone; results are for everyone.
-        let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-        fs::set_permissions(file.path(), everyone).with_context(name)?;
-        file.persist(path).with_context(name)?;
-        Ok(())
+        write_whole(path, &(serde_json::to_string_pretty(self)? + "\n"))
     }
 
     /// Reads one.

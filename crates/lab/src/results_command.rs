@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use lab::flame;
-use lab::record::Record;
+use lab::record::{Record, write_whole};
 use lab::report::verdicts::Verdicts;
 use lab::report::{changes, csv, findings, html, shape, table};
 
@@ -94,16 +94,13 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<()> {
     let record = load(&arguments.files)?;
     let before = arguments.before.as_deref().map(Record::load).transpose()?;
     if let Some(path) = &arguments.output {
-        return fs::write(path, html::page(&record, before.as_ref())?)
-            .with_context(|| format!("cannot write {}", path.display()));
+        return write_whole(path, &html::page(&record, before.as_ref())?);
     }
     if let Some(directory) = &arguments.findings {
-        let name = || format!("cannot write into {}", directory.display());
-        fs::create_dir_all(directory).with_context(name)?;
+        fs::create_dir_all(directory).with_context(|| format!("cannot write into {}", directory.display()))?;
         record.save(&directory.join("results.json"))?;
-        fs::write(directory.join("index.html"), html::page(&record, before.as_ref())?).with_context(name)?;
-        return fs::write(directory.join("README.md"), findings::markdown(&record, "results.json", "index.html"))
-            .with_context(name);
+        write_whole(&directory.join("index.html"), &html::page(&record, before.as_ref())?)?;
+        return write_whole(&directory.join("README.md"), &findings::markdown(&record, "results.json", "index.html"));
     }
     if let Some(path) = &arguments.merged {
         return record.save(path);

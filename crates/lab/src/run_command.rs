@@ -1,6 +1,6 @@
 //! `fsperf run` and `fsperf list`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -186,7 +186,7 @@ pub(crate) fn carry_out(order: &Order<'_>) -> Result<()> {
     let outcome = measure(&workloads, &borrowed, plan, &mut record, &looking_on, order.common.csv);
     looking_on.over();
     record.interrupted = outcome.is_err();
-    let saved = order.common.output.as_deref().map_or(Ok(()), |path| record.save(path));
+    let saved = order.common.output.as_deref().map_or(Ok(()), |path| save(&record, path));
     if record.workloads.is_empty() && outcome.is_ok() {
         bail!("nothing was measured");
     }
@@ -199,6 +199,16 @@ pub(crate) fn carry_out(order: &Order<'_>) -> Result<()> {
     let failures = record.failures();
     ensure!(failures.is_empty(), "failed: {}; the rest was measured", failures.join("; "));
     Ok(())
+}
+
+/// Where it was asked for, or, so that a night is not lost, among the temporary files.
+fn save(record: &Record, path: &Path) -> Result<()> {
+    let Err(error) = record.save(path) else { return Ok(()) };
+    let elsewhere = std::env::temp_dir().join(format!("fsperf-{}.json", std::process::id()));
+    match record.save(&elsewhere) {
+        Ok(()) => Err(error.context(format!("the results are in {}, as they could not be kept where they were to be", elsewhere.display()))),
+        Err(_) => Err(error),
+    }
 }
 
 fn say_results(record: &Record) {

@@ -400,6 +400,39 @@ fn results_go_all_the_way() {
     assert_eq!(names_in(Path::new(&work)), Vec::<String>::new());
 }
 
+/// A report on a full disk left an empty page where a good one had been; a run lost its results; what --watch could not keep was not told.
+#[test]
+fn a_full_disk_costs_nothing_that_was_there() {
+    if !rustix::process::geteuid().is_root() || lab::process::find("unshare").is_none() {
+        sim::places::skipped("a full disk: a file system of its own takes root and unshare");
+        return;
+    }
+    let scratch = scratch();
+    let script = r#"
+        set -e; cd "$2"; mkdir full work temporary; mount -t tmpfs -o size=256k none full; export TMPDIR=$2/temporary
+        run() { "$1" run metadata --on work --rounds 1 --set metadata.files=16 --set metadata.to=1 $2; }
+        run "$1" "-o results.json" > /dev/null
+        echo good > full/page.html; head -c 1M /dev/zero > full/rest 2> /dev/null || true
+        "$1" report results.json -o full/page.html && exit 9
+        cat full/page.html
+        : > full/rest; run "$1" "-o full/new.json --watch /dev/full" > /dev/null
+        head -c 1M /dev/zero > full/rest 2> /dev/null || true
+        : > full/one; run "$1" "-o full/new2.json" > /dev/null && exit 9
+        ls temporary"#;
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_fsperf")]).arg(scratch.path());
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let (text, told) = (String::from_utf8_lossy(&output.stdout).into_owned(), said(&output));
+    assert!(output.status.success(), "{}: {text}{told}", output.status);
+    assert!(told.contains("cannot write full/page.html: No space left on device"), "{told}");
+    assert!(told.contains("--watch: nothing more is kept: No space left on device"), "{told}");
+    let [good, kept] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}{told}") };
+    assert!(good == "good" && kept.starts_with("fsperf-") && kept.ends_with(".json"), "{text}");
+    let kept = scratch.path().join("temporary").join(kept);
+    assert!(told.contains(&format!("the results are in {}", kept.display())), "{told}");
+    assert_eq!(Record::load(&kept).unwrap().workloads.len(), 1);
+}
+
 /// It ended as if all were well, with nothing said and nothing measured.
 #[test]
 fn what_takes_a_mount_is_left_out_aloud_where_there_is_none() {
