@@ -27,7 +27,7 @@ pub(crate) enum Command {
         #[arg(long = "in", value_name = "DIR", default_value = ".")]
         place: PathBuf,
         /// Seconds for each measurement
-        #[arg(long, default_value_t = 4)]
+        #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=3600))]
         seconds: u64,
     },
     /// Make a block device that behaves like the disk, until Ctrl-C; takes root
@@ -36,10 +36,13 @@ pub(crate) enum Command {
         /// The file that holds the data; made if it does not exist
         file: PathBuf,
         /// Of a new file, in MB
-        #[arg(long, value_name = "MB", default_value_t = 4096)]
+        #[arg(long, value_name = "MB", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..))]
         size: u64,
     },
 }
+
+/// Of a file that is a disk: the way to it is measured on it.
+const SMALLEST_BYTES: u64 = 1 << 20;
 
 fn find(name: &str) -> Result<Model> {
     disk::model(name).map_err(|error| anyhow!("there is no disk model {error}"))
@@ -100,15 +103,21 @@ fn words(row: &Row) -> String {
 /// Measures one, and says whether it keeps its time everywhere.
 fn check_one(model: &Model, place: &std::path::Path, each: Duration) -> Result<bool> {
     let mut undo = Undo::new();
-    let folder = undo::scratch_directory(&place.canonicalize()?, ".fsperf-disk-", &mut undo)?;
+    let place = place.canonicalize().with_context(|| format!("--in {}", place.display()))?;
+    let folder = undo::scratch_directory(&place, ".fsperf-disk-", &mut undo)?;
     let file = folder.join("image");
     let bytes = 2 << 30;
-    File::create_new(&file)?.set_len(bytes)?;
+    File::create_new(&file).and_then(|new| new.set_len(bytes)).with_context(|| format!("cannot make {}", file.display()))?;
     let (device, clock, way) = comparator::simulated_anyway(&file, model, &mut undo)?;
     let rows = check::check(model, &device, bytes, &clock, &way, each)?;
     let overload = rows.iter().find(|row| row.together).and_then(|row| model.overload(row.measured));
     let refusal = model.refusal(&way).or(overload);
-    outln!("{}: the way to it takes {:.0} us for 4K, {:.0} us for 128K", model.name, way.whole_small * 1e6, way.whole_large * 1e6);
+    outln!(
+        "{}: the way to it takes {:.0} us for 4K, {:.0} us for 128K",
+        model.name,
+        way.whole_small * 1e6,
+        way.whole_large * 1e6
+    );
     let width = rows.iter().map(|row| row.what.len()).max().unwrap_or(0) + 1;
     rows.iter().for_each(|row| outln!("    {:width$} {}", format!("{}:", row.what), words(row)));
     refusal.iter().for_each(|why| outln!("    refused: {why}"));
@@ -139,8 +148,14 @@ fn serve(model: &Model, file: &std::path::Path, megabytes: u64) -> Result<()> {
     expect_root()?;
     if !file.exists() {
         let bytes = megabytes.checked_mul(1 << 20).context("--size is too large")?;
-        File::create_new(file)?.set_len(bytes).with_context(|| format!("cannot make {}", file.display()))?;
+        File::create_new(file).and_then(|new| new.set_len(bytes)).with_context(|| format!("cannot make {}", file.display()))?;
     }
+    let bytes = file.metadata().with_context(|| format!("cannot look at {}", file.display()))?.len();
+    let name = file.display();
+    ensure!(
+        bytes >= SMALLEST_BYTES,
+        "{name} has {bytes} bytes, and a disk has {SMALLEST_BYTES} at least; remove it, or name another file, and --size is that of the new one"
+    );
     let mut undo = Undo::new();
     let device = comparator::simulated(&file.canonicalize()?, model, &mut undo)?;
     outln!("{} behaves like {}; Ctrl-C ends it", device.display(), model.about);

@@ -18,8 +18,8 @@ const POOL: &str = "  zpool iostat | ";
 
 pub(crate) struct LookingOn {
     bar: ProgressBar,
-    /// guards: the file for samples, if there is one
-    samples: Option<Mutex<File>>,
+    /// guards: the file for samples, if there is one and it can be written
+    samples: Mutex<Option<File>>,
     to_terminal: bool,
     /// guards: the workload that runs, and what is said of it
     state: Mutex<State>,
@@ -43,13 +43,11 @@ impl LookingOn {
         let bar = ProgressBar::new(workloads as u64 * PARTS).with_style(style);
         let to_terminal = samples.is_some_and(|path| path == Path::new("-"));
         let file = match samples.filter(|_| !to_terminal) {
-            Some(path) => {
-                Some(Mutex::new(File::create(path).with_context(|| format!("--watch: cannot write {}", path.display()))?))
-            }
+            Some(path) => Some(File::create(path).with_context(|| format!("--watch: cannot write {}", path.display()))?),
             None => None,
         };
         let flames = flames.map(Path::to_owned);
-        Ok(LookingOn { bar, samples: file, to_terminal, state: Mutex::default(), flames, sampling: Mutex::default() })
+        Ok(LookingOn { bar, samples: Mutex::new(file), to_terminal, state: Mutex::default(), flames, sampling: Mutex::default() })
     }
 
     /// A workload begins.
@@ -67,6 +65,21 @@ impl LookingOn {
         self.bar.suspend(|| lab::errln!("{text}"));
     }
 
+    /// Lines for whoever watches. Where they cannot be kept any more that is said, once.
+    fn watched(&self, text: &str) {
+        if self.to_terminal {
+            self.say(text);
+        }
+        let mut samples = self.samples.lock();
+        if let Some(file) = samples.as_mut()
+            && let Err(error) = writeln!(file, "{text}")
+        {
+            *samples = None;
+            drop(samples);
+            self.complain(&format!("--watch: nothing more is kept: {error}"));
+        }
+    }
+
     /// The bar goes away.
     pub(crate) fn over(&self) {
         self.bar.finish_and_clear();
@@ -75,16 +88,15 @@ impl LookingOn {
 
 impl Observer for LookingOn {
     fn turn(&self, progress: &Progress<'_>) {
-        let mut state = self.state.lock();
-        state.words = format!("{} on {}", progress.workload, progress.target);
-        self.bar.set_position(state.workload * PARTS + u64::from(progress.done) * PARTS / u64::from(progress.total.max(1)));
-        self.bar.set_message(state.words.clone());
-        if let Some(samples) = &self.samples {
-            let _ = writeln!(samples.lock(), "{}\n{}", state.words, DeviceUse::HEAD);
-        }
-        if self.to_terminal {
-            self.bar.suspend(|| lab::outln!("{}\n{}", state.words, DeviceUse::HEAD));
-        }
+        let words = format!("{} on {}", progress.workload, progress.target);
+        let workload = {
+            let mut state = self.state.lock();
+            state.words.clone_from(&words);
+            state.workload
+        };
+        self.bar.set_position(workload * PARTS + u64::from(progress.done) * PARTS / u64::from(progress.total.max(1)));
+        self.bar.set_message(words.clone());
+        self.watched(&format!("{words}\n{}", DeviceUse::HEAD));
     }
 
     fn begin(&self, workload: &'static str, target: &str, process: Option<u32>) {
@@ -107,16 +119,11 @@ impl Observer for LookingOn {
     }
 
     fn wants_pool_lines(&self) -> bool {
-        self.samples.is_some() || self.to_terminal
+        self.samples.lock().is_some() || self.to_terminal
     }
 
     fn pool_line(&self, line: &str) {
-        if let Some(samples) = &self.samples {
-            let _ = writeln!(samples.lock(), "{POOL}{line}");
-        }
-        if self.to_terminal {
-            self.bar.suspend(|| lab::outln!("{POOL}{line}"));
-        }
+        self.watched(&format!("{POOL}{line}"));
     }
 
     fn sample(&self, sample: &[DeviceUse]) {
@@ -124,11 +131,8 @@ impl Observer for LookingOn {
         let (read, written) = (sum(|device| device.read_kilobytes_per_second), sum(|device| device.written_kilobytes_per_second));
         self.bar.set_message(format!("{}  disk: {read:.0} MB/s read, {written:.0} MB/s written", self.state.lock().words));
         let lines: Vec<String> = sample.iter().map(DeviceUse::line).collect();
-        if let Some(samples) = &self.samples {
-            let _ = writeln!(samples.lock(), "{}", lines.join("\n"));
-        }
-        if self.to_terminal && !lines.is_empty() {
-            self.bar.suspend(|| lab::outln!("{}", lines.join("\n")));
+        if !lines.is_empty() {
+            self.watched(&lines.join("\n"));
         }
     }
 }

@@ -23,9 +23,9 @@ pub(crate) struct CompletionArguments {
 pub(crate) fn man(arguments: &ManArguments) -> Result<()> {
     let command = crate::Arguments::command();
     if let Some(directory) = &arguments.directory {
-        fs::create_dir_all(directory)?;
-        return clap_mangen::generate_to(command, directory)
-            .with_context(|| format!("cannot write into {}", directory.display()));
+        let name = || format!("cannot write into {}", directory.display());
+        fs::create_dir_all(directory).with_context(name)?;
+        return clap_mangen::generate_to(command, directory).with_context(name);
     }
     let mut page = Vec::new();
     clap_mangen::Man::new(command).render(&mut page)?;

@@ -4,8 +4,9 @@
 //!
 //! One JSON object. `format` is `fsperf-results`, `version` is [`VERSION`]; a program that knows only another version
 //! refuses the file. `workloads[].columns[]` holds what each target came to: `samples[]` with the figure's `name`, its
-//! `unit`, whether `higher` or `lower` is `better`, and its `values`, one for each round; `costs[]` and `devices[]`, one
-//! for each round too; `failure`, if there was one. `docs/fsperf.md` lists every field.
+//! `unit`, whether `higher` or `lower` is `better`, and its `values`, one for each round; `percentile`, if it is one of the
+//! times of single operations; `costs[]` and `devices[]`, one for each round too; `failure`, if there was one.
+//! `docs/fsperf.md` lists every field.
 
 use std::fs;
 use std::path::Path;
@@ -13,10 +14,9 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::statistics;
 use crate::system;
-use crate::workload::Better;
-use crate::workload::rounds::{Outcome, Plan, Sample};
+use crate::workload::latency;
+use crate::workload::rounds::{Outcome, Plan};
 
 /// Of the format; it changes when a reader of the old one would misunderstand the new one.
 pub const VERSION: u32 = 1;
@@ -64,6 +64,9 @@ pub struct Record {
     pub left_out: Vec<LeftOut>,
     /// Was it cut off, by Ctrl-C or an error?
     pub interrupted: bool,
+    /// What it took to take the time, before and after each operation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_nanoseconds: Option<f64>,
 }
 
 /// As a shell takes it for one word.
@@ -76,11 +79,27 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+/// Writes a file, whole or not at all: on a full disk what was there before stays. Into what is no file, such as a terminal, as it comes.
+pub fn write_whole(path: &Path, text: &str) -> Result<()> {
+    let name = || format!("cannot write {}", path.display());
+    if path.metadata().is_ok_and(|there| !there.is_file()) {
+        return fs::write(path, text).with_context(name);
+    }
+    let file = tempfile::NamedTempFile::new_in(folder_of(path)).with_context(name)?;
+    fs::write(file.path(), text).with_context(name)?;
+    // Temporary files are their owner's alone; results are for everyone.
+    let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    fs::set_permissions(file.path(), everyone).with_context(name)?;
+    file.persist(path).with_context(name)?;
+    Ok(())
+}
+
 impl Record {
     /// Nothing measured yet.
     pub fn begin(plan: Plan) -> Record {
         // By its name: where the program lies is nobody's business.
-        let program = |word: String| Path::new(&word).file_name().map_or(word.clone(), |name| name.to_string_lossy().into_owned());
+        let program =
+            |word: String| Path::new(&word).file_name().map_or(word.clone(), |name| name.to_string_lossy().into_owned());
         let mut words = std::env::args();
         let command: Vec<String> = words.next().map(program).into_iter().chain(words.map(quoted)).collect();
         Record {
@@ -99,6 +118,7 @@ impl Record {
             workloads: Vec::new(),
             left_out: Vec::new(),
             interrupted: false,
+            clock_nanoseconds: Some(latency::clock_nanoseconds()),
         }
     }
 
@@ -120,15 +140,7 @@ impl Record {
 
     /// Writes it, whole or not at all.
     pub fn save(&self, path: &Path) -> Result<()> {
-        let name = || format!("cannot write {}", path.display());
-        let text = serde_json::to_string_pretty(self)? + "\n";
-        let file = tempfile::NamedTempFile::new_in(folder_of(path)).with_context(name)?;
-        fs::write(file.path(), text).with_context(name)?;
-        // Temporary files are their owner's alone; results are for everyone.
-        let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-        fs::set_permissions(file.path(), everyone).with_context(name)?;
-        file.persist(path).with_context(name)?;
-        Ok(())
+        write_whole(path, &(serde_json::to_string_pretty(self)? + "\n"))
     }
 
     /// Reads one.
@@ -179,6 +191,8 @@ impl Record {
         }
         self.command = format!("{}; {}", self.command, other.command);
         self.interrupted |= other.interrupted;
+        // Of two goes at the same clock the slower one: it is a bound.
+        self.clock_nanoseconds = self.clock_nanoseconds.into_iter().chain(other.clock_nanoseconds).reduce(f64::max);
         Ok(())
     }
 
@@ -186,7 +200,9 @@ impl Record {
     pub fn failures(&self) -> Vec<String> {
         let columns = self.workloads.iter().flat_map(|outcome| outcome.columns.iter().map(move |column| (outcome, column)));
         columns
-            .filter_map(|(outcome, column)| Some(format!("{} on {}: {}", outcome.workload, column.target, column.failure.as_ref()?)))
+            .filter_map(|(outcome, column)| {
+                Some(format!("{} on {}: {}", outcome.workload, column.target, column.failure.as_ref()?))
+            })
             .collect()
     }
 
@@ -194,15 +210,6 @@ impl Record {
     pub fn workload(&self, name: &str) -> Option<&Outcome> {
         self.workloads.iter().find(|outcome| outcome.workload == name)
     }
-}
-
-/// How much better `first` is than `other`: above 1 it is, whichever way the figure is meant to go.
-pub fn advantage(first: &Sample, other: &Sample) -> (Option<statistics::Ratio>, statistics::Verdict) {
-    let (above, below) = match first.better {
-        Better::Higher => (&first.values, &other.values),
-        Better::Lower => (&other.values, &first.values),
-    };
-    (statistics::ratio(above, below), statistics::verdict(above, below))
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use lab::flame;
-use lab::record::Record;
+use lab::record::{Record, write_whole};
+use lab::report::verdicts::Verdicts;
 use lab::report::{changes, csv, findings, html, shape, table};
 
 #[derive(Args)]
@@ -35,7 +36,7 @@ pub(crate) struct ReportArguments {
     /// Comma-separated values: a line for each round of each figure
     #[arg(long, conflicts_with = "output")]
     csv: bool,
-    /// A table in Markdown: each workload in a line, medians and who is ahead
+    /// A table in Markdown: each workload in a line, medians, the first system beside each of the others, and who is first of all
     #[arg(long, conflicts_with_all = ["output", "csv"])]
     markdown: bool,
     /// Compare the sync-sweep of two targets, BEFORE and AFTER, with what the published rework gained; fails where it is off by more than a quarter
@@ -45,7 +46,7 @@ pub(crate) struct ReportArguments {
 
 #[derive(Args)]
 #[command(after_long_help = "\
-Figures are compared where both runs have the same workload, target and figure. Each line says whether + or - is better; \"better\" and \"WORSE\" are said only outside of the noise of the rounds.")]
+Figures are compared where both runs have the same workload, target and figure. Each line says whether + or - is better; \"better\" and \"WORSE\" are said only where an exact rank-sum test, corrected for all figures together, finds a difference: it takes five rounds of both runs.")]
 pub(crate) struct CompareArguments {
     /// The earlier run
     #[arg(value_name = "BEFORE.json")]
@@ -93,16 +94,13 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<()> {
     let record = load(&arguments.files)?;
     let before = arguments.before.as_deref().map(Record::load).transpose()?;
     if let Some(path) = &arguments.output {
-        return fs::write(path, html::page(&record, before.as_ref())?)
-            .with_context(|| format!("cannot write {}", path.display()));
+        return write_whole(path, &html::page(&record, before.as_ref())?);
     }
     if let Some(directory) = &arguments.findings {
-        let name = || format!("cannot write into {}", directory.display());
-        fs::create_dir_all(directory).with_context(name)?;
+        fs::create_dir_all(directory).with_context(|| format!("cannot write into {}", directory.display()))?;
         record.save(&directory.join("results.json"))?;
-        fs::write(directory.join("index.html"), html::page(&record, before.as_ref())?).with_context(name)?;
-        return fs::write(directory.join("README.md"), findings::markdown(&record, "results.json", "index.html"))
-            .with_context(name);
+        write_whole(&directory.join("index.html"), &html::page(&record, before.as_ref())?)?;
+        return write_whole(&directory.join("README.md"), &findings::markdown(&record, "results.json", "index.html"));
     }
     if let Some(path) = &arguments.merged {
         return record.save(path);
@@ -111,8 +109,9 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<()> {
         lab::out!("{}", csv::csv(&record)?);
         return Ok(());
     }
+    let verdicts = Verdicts::of(&record);
     if arguments.markdown {
-        lab::out!("{}\n{}", findings::summary(&record), table::score(&record));
+        lab::out!("{}\n{}", findings::summary(&record, &verdicts), table::score(&record, &verdicts));
         return Ok(());
     }
     if !arguments.shape.is_empty() {
@@ -126,15 +125,23 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<()> {
     record.systems.iter().for_each(|system| lab::outln!("{}: {}", system.name, system.description));
     record.left_out.iter().for_each(|left| lab::outln!("left out: {}: {}", left.what, left.why));
     for outcome in &record.workloads {
-        lab::outln!("\n{}", table::table(outcome));
+        lab::outln!("\n{}", table::table(outcome, Some(&verdicts)));
     }
-    lab::outln!("\n{}\n{}{}", table::summary(&record), table::legend(&record), table::score(&record));
+    lab::outln!(
+        "\n{}\n{}{}",
+        table::summary(&record, &verdicts),
+        table::legend(&record, &verdicts),
+        table::score(&record, &verdicts)
+    );
     Ok(())
 }
 
 pub(crate) fn compare(arguments: &CompareArguments) -> Result<()> {
     let (before, after) = (Record::load(&arguments.before)?, Record::load(&arguments.after)?);
     lab::out!("{}", changes::table(&before, &after));
-    ensure!(!changes::changes(&before, &after).is_empty(), "the two runs have no figure in common: no workload ran on the same file system in both");
+    ensure!(
+        !changes::changes(&before, &after).is_empty(),
+        "the two runs have no figure in common: no workload ran on the same file system in both"
+    );
     Ok(())
 }

@@ -1,10 +1,11 @@
 //! `fsperf run` and `fsperf list`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use lab::record::{LeftOut, Record, System};
+use lab::report::verdicts::Verdicts;
 use lab::report::{csv, table};
 use lab::target::Target;
 use lab::workload::rounds::{self, Outcome, Plan};
@@ -12,6 +13,13 @@ use lab::workload::{self, Workload, source_tree};
 
 use crate::looking_on::LookingOn;
 use crate::targets_command::{TargetArguments, Targets};
+
+/// Nobody waits for more; their product with the number of file systems is counted in 32 bits.
+const MOST_ROUNDS: u32 = 100_000;
+
+pub(crate) fn rounds_parser() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(MOST_ROUNDS))
+}
 
 /// How one asks for several workloads at once.
 const GROUPS: [(&str, &[&str]); 3] = [
@@ -32,7 +40,7 @@ EXAMPLES
   The fourteen unit tests on a directory of your own disk, a sixteenth of the published sizes:
       fsperf run unit --on /srv --scale 16
   TarnFS beside the kernel's file systems, results for later:
-      sudo fsperf run unit postmark sync-sweep --on tarn,ext4,xfs,btrfs --scale 8 --rounds 5 -o results.json
+      sudo fsperf run unit postmark sync-sweep --on tarn,ext4,xfs,btrfs --scale 8 -o results.json
       fsperf report results.json -o results.html
   Synchronous writers on a simulated 7,200 rpm drive:
       sudo fsperf run sync-sweep --on tarn,ext4 --disk sata-7200 --set sync-sweep.to=64 --set sync-sweep.seconds=5
@@ -55,8 +63,8 @@ pub(crate) struct Arguments {
     /// Give a parameter of a workload another value, after the scale
     #[arg(long, value_name = "WORKLOAD.NAME=VALUE")]
     set: Vec<String>,
-    /// Rounds of each workload on each target
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    /// Rounds of each workload on each target; of fewer than 5 there are no verdicts
+    #[arg(long, value_name = "N", default_value_t = rounds::ROUNDS, value_parser = rounds_parser())]
     rounds: u32,
 }
 
@@ -64,7 +72,7 @@ pub(crate) struct Arguments {
 #[derive(Args)]
 pub(crate) struct CommonArguments {
     /// Rounds before those, which do not count
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=i64::from(MOST_ROUNDS)))]
     warm_up: u32,
     /// Decides everything that is random
     #[arg(long, default_value_t = 42)]
@@ -148,7 +156,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 pub(crate) fn carry_out(order: &Order<'_>) -> Result<()> {
-    ensure!(order.rounds > 0 && order.scale > 0, "rounds and scale are at least 1");
+    ensure!(order.scale > 0, "--scale is at least 1");
     if let Some(tree) = &order.common.tree {
         source_tree::set_tree(tree.clone());
     }
@@ -178,19 +186,39 @@ pub(crate) fn carry_out(order: &Order<'_>) -> Result<()> {
     let outcome = measure(&workloads, &borrowed, plan, &mut record, &looking_on, order.common.csv);
     looking_on.over();
     record.interrupted = outcome.is_err();
-    let saved = order.common.output.as_deref().map_or(Ok(()), |path| record.save(path));
+    let saved = order.common.output.as_deref().map_or(Ok(()), |path| save(&record, path));
     if record.workloads.is_empty() && outcome.is_ok() {
         bail!("nothing was measured");
     }
     match order.common.csv {
         true => lab::out!("{}", csv::csv(&record)?),
-        false => lab::outln!("\n{}\n{}{}", table::summary(&record), table::legend(&record), table::score(&record)),
+        false => say_results(&record),
     }
     saved?;
     outcome?;
     let failures = record.failures();
     ensure!(failures.is_empty(), "failed: {}; the rest was measured", failures.join("; "));
     Ok(())
+}
+
+/// Where it was asked for, or, so that a night is not lost, among the temporary files.
+fn save(record: &Record, path: &Path) -> Result<()> {
+    let Err(error) = record.save(path) else { return Ok(()) };
+    let elsewhere = std::env::temp_dir().join(format!("fsperf-{}.json", std::process::id()));
+    match record.save(&elsewhere) {
+        Ok(()) => Err(error.context(format!("the results are in {}, as they could not be kept where they were to be", elsewhere.display()))),
+        Err(_) => Err(error),
+    }
+}
+
+fn say_results(record: &Record) {
+    let verdicts = Verdicts::of(record);
+    lab::outln!(
+        "\n{}\n{}{}",
+        table::summary(record, &verdicts),
+        table::legend(record, &verdicts),
+        table::score(record, &verdicts)
+    );
 }
 
 fn system(target: &dyn Target) -> System {
@@ -223,9 +251,9 @@ fn measure(
         }
         let mut outcome = Outcome::begin(workload.as_ref(), targets, plan);
         let ended = rounds::run_into(&mut outcome, workload.as_ref(), targets, looking_on);
-        let one_figure = outcome.columns.iter().all(|column| column.samples.len() <= 1);
+        let one_figure = outcome.rates().len() <= 1;
         if !quiet && !one_figure {
-            looking_on.say(&format!("\n{}", table::table(&outcome)));
+            looking_on.say(&format!("\n{}", table::table(&outcome, None)));
         }
         record.workloads.push(outcome);
         ended?;
@@ -269,7 +297,15 @@ mod tests {
         let workloads = chosen(&words(&["unit", "unit04", "postmark"]), 8, &words(&["postmark.files=7"])).unwrap();
         assert_eq!(workloads.len(), 15);
         assert_eq!((workloads[14].parameters().get("files"), workloads[3].parameters().get("bytes")), (7, 128 << 20));
-        for wrong in ["postmark.files", "postmark=3", "unit01.bytes=3", "postmark.files=x", "postmark.files=0", "postmark.bias-read=11", "postmark.largest=499"] {
+        for wrong in [
+            "postmark.files",
+            "postmark=3",
+            "unit01.bytes=3",
+            "postmark.files=x",
+            "postmark.files=0",
+            "postmark.bias-read=11",
+            "postmark.largest=499",
+        ] {
             assert!(chosen(&words(&["postmark"]), 1, &words(&[wrong])).is_err(), "{wrong}");
         }
     }

@@ -22,7 +22,7 @@ pub(crate) struct TargetArguments {
     #[arg(long = "in", value_name = "DIR", default_value = ".")]
     place: PathBuf,
     /// Size of each file system, in MB; what the workloads need otherwise
-    #[arg(long, value_name = "MB")]
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..))]
     image: Option<u64>,
     /// Disks that each file system gets, which share that size; of several numbers (1,2,4,8) each makes file systems of its own, called NAME:N
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
@@ -69,7 +69,9 @@ impl TargetArguments {
         }
         for (index, order) in orders.iter().enumerate() {
             let place = Path::new(&order.word).canonicalize().ok().filter(|_| !is_name(&order.word));
-            let again = |other: &Order| other.label == order.label || place.is_some() && place == Path::new(&other.word).canonicalize().ok();
+            let again = |other: &Order| {
+                other.label == order.label || place.is_some() && place == Path::new(&other.word).canonicalize().ok()
+            };
             ensure!(!orders[..index].iter().any(again), "--on: {} is there twice", order.label);
         }
         Ok(orders)
@@ -80,6 +82,9 @@ impl TargetArguments {
         let beside = || std::env::current_exe().ok().map(|program| program.with_file_name("tarn"));
         let tarn = self.tarn.clone().or_else(beside).unwrap_or_else(|| PathBuf::from("tarn"));
         ensure!(self.disks.iter().all(|disks| (1..=MOST_DISKS).contains(disks)), "--disks is 1 to {MOST_DISKS}");
+        for (place, disks) in self.disks.iter().enumerate() {
+            ensure!(!self.disks[..place].contains(disks), "--disks: {disks} is there twice");
+        }
         for property in &self.properties {
             ensure!(property.contains('='), "--property {property}: it must be NAME=VALUE");
         }
@@ -103,6 +108,7 @@ impl TargetArguments {
 
     /// Refuses words that are neither names nor directories, before anything is made.
     fn check(&self) -> Result<()> {
+        ensure!(!self.on.iter().any(String::is_empty), "--on: there is an empty name; a comma too many?");
         for word in self.on.iter().filter(|word| !is_name(word)) {
             ensure!(
                 Path::new(word).is_dir(),
@@ -113,10 +119,26 @@ impl TargetArguments {
         Ok(())
     }
 
+    /// Refuses what changes what is measured, and would have no effect: a directory is measured as it is.
+    fn expect_use(&self, orders: &[Order]) -> Result<()> {
+        let given =
+            [("--disk", self.disk.is_some()), ("--disks", self.disks != [1]), ("--property", !self.properties.is_empty())];
+        if !orders.iter().any(|order| is_name(&order.word))
+            && let Some((option, _)) = given.iter().find(|(_, given)| *given)
+        {
+            bail!(
+                "{option} is for file systems that fsperf makes, and there are only directories here, which are measured as they are; --on takes {}",
+                comparator::NAMES.join(", ")
+            );
+        }
+        Ok(())
+    }
+
     /// Brings up what was asked for. `space_bytes` is what the workloads need.
     pub(crate) fn targets(&self, space_bytes: u64) -> Result<Targets> {
         self.check()?;
         let orders = self.orders()?;
+        self.expect_use(&orders)?;
         let place = self.place(space_bytes, &orders)?;
         let mut all: Vec<Box<dyn Target>> = Vec::new();
         let mut left_out = Vec::new();
@@ -127,7 +149,8 @@ impl TargetArguments {
             }
             for disks in &self.disks {
                 lab::interrupt::check()?;
-                let (place, label) = (order.place(&place, *disks, self.disks.len() > 1), order.label(*disks, self.disks.len() > 1));
+                let (place, label) =
+                    (order.place(&place, *disks, self.disks.len() > 1), order.label(*disks, self.disks.len() > 1));
                 match comparator::prepare(&order.word, &place) {
                     Ok(Attempt::Ready(target)) => all.push(target),
                     Ok(Attempt::Skipped(reason)) => {

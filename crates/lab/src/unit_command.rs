@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use clap::Args;
+use lab::workload::rounds;
 
 use crate::run_command::{self, CommonArguments, Order};
 use crate::targets_command::TargetArguments;
@@ -21,11 +22,11 @@ pub(crate) struct Arguments {
     /// Only these tests
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
     only: Vec<u8>,
-    /// Rounds of each test on each target
-    #[arg(long, visible_alias = "rounds", value_name = "N", default_value_t = 3)]
+    /// Rounds of each test on each target; of fewer than 5 there are no verdicts
+    #[arg(long, visible_alias = "rounds", value_name = "N", default_value_t = rounds::ROUNDS, value_parser = run_command::rounds_parser())]
     repetitions: u32,
     /// Test 8's file, in MB, before the division; half of the free memory otherwise
-    #[arg(long, value_name = "MB")]
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     memory: Option<u64>,
     /// Cut a measurement short after so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 8)]
@@ -42,7 +43,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let words: Vec<String> = ids.iter().map(|id| format!("unit{id:02}")).collect();
     let mut settings: Vec<String> = words.iter().map(|word| format!("{word}.limit={}", arguments.limit)).collect();
     if let Some(megabytes) = arguments.memory.filter(|_| ids.contains(&8)) {
-        settings.push(format!("unit08.bytes={}", megabytes.saturating_mul(1 << 20) / scale));
+        settings.push(format!("unit08.bytes={}", (megabytes.saturating_mul(1 << 20) / scale).max(1 << 20)));
     }
     let Arguments { targets, common, repetitions, .. } = arguments;
     run_command::carry_out(&Order { words: &words, scale, settings: &settings, rounds: *repetitions, targets, common })

@@ -12,7 +12,7 @@ use lab::record::{LeftOut, Record, System};
 use lab::report::html;
 use lab::watch::DeviceUse;
 use lab::workload::rounds::{Column, Outcome, Plan, Sample, Setting};
-use lab::workload::{Better, Point};
+use lab::workload::{Better, Percentile, Point};
 use sim::places::skipped;
 
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
@@ -60,7 +60,8 @@ fn record() -> Record {
         })
         .to_vec();
     record.left_out = vec![LeftOut { what: "zfs".into(), why: "this kernel has no OpenZFS (apt-get install zfs-dkms)".into() }];
-    for (workload, about) in [("unit07", "rewrite of a cached file in writes of 1 to 8K"), ("sync-sweep", "synchronous writers")] {
+    for (workload, about) in [("unit07", "rewrite of a cached file in writes of 1 to 8K"), ("sync-sweep", "synchronous writers")]
+    {
         let column = |(index, name): (usize, &&str)| Column {
             target: (*name).into(),
             description: String::new(),
@@ -68,7 +69,8 @@ fn record() -> Record {
             costs: vec![Cost { machine_seconds: 1.5, written_bytes: Some(3 << 20), ..Cost::default() }; 3],
             devices: vec![vec![device(name)]; 3],
             remarks: vec!["cut short after 3 s; the figure is for the 31 MB moved until then".into()],
-            failure: (index == 5).then(|| "cannot write /a/long/path/to/a/file/that/is/not/there/any/more: No space left on device".into()),
+            failure: (index == 5)
+                .then(|| "cannot write /a/long/path/to/a/file/that/is/not/there/any/more: No space left on device".into()),
         };
         record.workloads.push(Outcome {
             workload: workload.into(),
@@ -85,10 +87,16 @@ fn record() -> Record {
 fn samples(workload: &str, factor: f64) -> Vec<Sample> {
     let sample = |name: String, unit: &'static str, value: f64, point| {
         let better = if unit == "us" { Better::Lower } else { Better::Higher };
-        Sample { name: name.into(), unit: unit.into(), better, values: vec![value, value * 1.04, value * 0.97], point }
+        let values = [1.0, 1.04, 0.97, 1.01, 0.99, 1.02, 1.0].map(|noise| value * noise).to_vec();
+        Sample { name: name.into(), unit: unit.into(), better, values, point, percentile: None }
     };
     if workload == "unit07" {
-        return vec![sample("throughput".into(), "MB/s", 123.0 * factor, None)];
+        let percentile = |(name, value): (&'static str, f64)| Sample {
+            percentile: Some(Percentile { of: "a call".into(), name: name.into() }),
+            ..sample(format!("a call, {name}"), "us", value / factor, None)
+        };
+        let percentiles = [("p50", 12.3), ("p99", 345.6), ("p99.9", 4567.8), ("max", 98_765.4)].map(percentile);
+        return [vec![sample("throughput".into(), "MB/s", 123.0 * factor, None)], percentiles.to_vec()].concat();
     }
     let at = |curve: &'static str, threads: f64| Some(Point { curve: curve.into(), axis: "threads".into(), at: threads });
     let threads = (0..8).map(|power| f64::from(1 << power));
@@ -154,7 +162,8 @@ fn theme(dark: bool) -> String {
 fn luminance(colour: &str) -> f64 {
     let parts: Vec<f64> =
         colour.trim_start_matches("rgb(").trim_end_matches(')').split(", ").map(|part| part.parse().unwrap()).collect();
-    let linear = |part: f64| if part <= 0.03928 * 255.0 { part / 255.0 / 12.92 } else { ((part / 255.0 + 0.055) / 1.055).powf(2.4) };
+    let linear =
+        |part: f64| if part <= 0.03928 * 255.0 { part / 255.0 / 12.92 } else { ((part / 255.0 + 0.055) / 1.055).powf(2.4) };
     0.2126 * linear(parts[0]) + 0.7152 * linear(parts[1]) + 0.0722 * linear(parts[2])
 }
 
@@ -201,9 +210,12 @@ fn pictures_are_kept_for_whoever_asks() {
         Some(path) => fs::read_to_string(path).unwrap(),
         None => html::page(&record(), Some(&record())).unwrap(),
     };
-    for (name, width, height, dark) in
-        [("wide", DESK, 2600, false), ("dark", DESK, 2600, true), ("phone", PHONE, 2600, false), ("phone-dark", PHONE, 2600, true)]
-    {
+    for (name, width, height, dark) in [
+        ("wide", DESK, 2600, false),
+        ("dark", DESK, 2600, true),
+        ("phone", PHONE, 2600, false),
+        ("phone-dark", PHONE, 2600, true),
+    ] {
         let wrapper = scratch.path().join("wrapper.html");
         fs::write(&wrapper, framed(&page, width, height, false)).unwrap();
         let picture = directory.join(format!("{name}.png"));

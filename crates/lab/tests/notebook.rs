@@ -48,13 +48,20 @@ fn the_example_reads_what_a_run_writes() {
     assert!(output.status.success(), "{}", said(&output));
     let notebook = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/fsperf-example.ipynb");
     let mut command = Command::new(python);
-    command.args(["-c", RUN, notebook]).env("FSPERF_RESULTS", &results).env("MPLBACKEND", "Agg").env("MPLCONFIGDIR", scratch.path());
+    command
+        .args(["-c", RUN, notebook])
+        .env("FSPERF_RESULTS", &results)
+        .env("MPLBACKEND", "Agg")
+        .env("MPLCONFIGDIR", scratch.path());
     let output = command.stdin(Stdio::null()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}{}", said(&output));
-    // One figure of unit02 and ten of metadata, three rounds each.
-    assert!(text.contains("rows 33"), "{text}");
+    // One figure of unit02 and ten of metadata, and four percentiles each of a call and of eight phases, seven rounds of all.
+    assert!(text.contains(&format!("rows {}", (1 + 10 + 4 * 9) * 7)), "{text}");
     if text.contains("missing") {
-        skipped(&format!("the charts of the example notebook: {}", text.lines().filter(|line| line.starts_with("missing")).collect::<Vec<_>>().join(", ")));
+        skipped(&format!(
+            "the charts of the example notebook: {}",
+            text.lines().filter(|line| line.starts_with("missing")).collect::<Vec<_>>().join(", ")
+        ));
     }
 }

@@ -13,6 +13,8 @@ use lab::interrupt;
 use lab::process;
 use lab::record::{Record, System};
 use lab::report::table;
+use lab::report::verdicts::Verdicts;
+use lab::statistics;
 use lab::system;
 use lab::target::{HostDirectory, Prepared, Target};
 use lab::undo::{self, Undo};
@@ -301,7 +303,7 @@ impl Tour {
         let tarn = Prepared::new("tarn", "", work, move || pool.drop_caches(), Undo::new());
         let host = HostDirectory::new(kind, &self.directory)?;
         let targets: [&dyn Target; 2] = [&tarn, &host];
-        let plan = Plan { scale: SCALE, enough_milliseconds: Some(ENOUGH_MILLISECONDS), ..Plan::default() };
+        let plan = Plan { rounds: statistics::FEWEST as u32, scale: SCALE, enough_milliseconds: Some(ENOUGH_MILLISECONDS), ..Plan::default() };
         let mut record = Record::begin(plan);
         let system = |name: &str| System { name: name.to_owned(), description: String::new(), facts: Vec::new() };
         record.systems = vec![system("tarn"), system(kind)];
@@ -322,10 +324,11 @@ impl Tour {
     fn show_results(&mut self, record: &Record, kind: &str) {
         outln!("   {}.", system::describe());
         outln!("   tarn runs in user space, and its disks are files on that {kind}: what it writes goes through both.\n");
-        indent(&table::summary(record));
+        let verdicts = Verdicts::of(record);
+        indent(&table::summary(record, &verdicts));
         outln!("");
-        indent(&table::score(record));
-        indent(&table::legend(record));
+        indent(&table::score(record, &verdicts));
+        indent(&table::legend(record, &verdicts));
         let failures = record.workloads.iter().filter(|outcome| outcome.columns[0].failure.is_some()).count();
         if failures > 0 {
             self.fault(&format!("{failures} tests failed on tarn."));

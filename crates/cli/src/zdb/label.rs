@@ -11,12 +11,11 @@ use ondisk::label::{LABELS, Ring};
 use ondisk::nvlist::NvList;
 use ondisk::uberblock::{Multihost, Uberblock};
 use serde_json::{Value as Json, json};
+use tarnfs::control::plain_words;
 use tarnfs::control::scan::DEVICE_DIRECTORIES;
 
 use super::{Flags, nvlist};
 use crate::json;
-use tarnfs::control::plain_words;
-
 use crate::session::{Session, say};
 use crate::units::clock_time;
 

@@ -22,7 +22,7 @@ fn mkfs_words(name: &str, disks: usize) -> &'static [&'static str] {
 pub(super) fn prepare(name: &str, place: &Place) -> Result<Attempt> {
     let skipped = |reason: String| Ok(Attempt::Skipped(format!("{name}: {reason}")));
     if !is_root() {
-        return skipped("mounting a loop device takes root".to_owned());
+        return skipped("mounting a loop device takes root (sudo); a directory that is there does not".to_owned());
     }
     let mkfs = format!("mkfs.{name}");
     if let Some(program) = missing(&[&mkfs, "losetup", "mount", "umount"]) {

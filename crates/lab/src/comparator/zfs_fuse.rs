@@ -94,7 +94,7 @@ fn start(undo: &mut Undo) -> Result<u32> {
 pub(super) fn prepare(place: &Place) -> Result<Attempt> {
     let skipped = |reason: &str| Ok(Attempt::Skipped(format!("zfs-fuse: {reason}")));
     if !is_root() {
-        return skipped("it takes root");
+        return skipped("it takes root (sudo)");
     }
     if let Some(program) = missing(&["zfs-fuse", "zpool"]) {
         return skipped(&install(program).replace("zfsutils-linux", "zfs-fuse"));

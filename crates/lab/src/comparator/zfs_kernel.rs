@@ -16,7 +16,7 @@ pub(super) fn prepare(place: &Place) -> Result<Attempt> {
         return skipped("this kernel has no OpenZFS (apt-get install zfs-dkms, then modprobe zfs)");
     }
     if !is_root() {
-        return skipped("making a pool takes root");
+        return skipped("making a pool takes root (sudo)");
     }
     if let Some(program) = missing(&["zpool"]) {
         return skipped(&install(program));

@@ -12,6 +12,7 @@ use plotters::prelude::*;
 const COLOURS: usize = 8;
 const WIDTH: u32 = 480;
 const HEIGHT: u32 = 320;
+const SPAN_OF_LOGARITHMS: f64 = 100.0;
 
 /// A line: its name, and its points.
 pub(super) struct Line {
@@ -79,6 +80,9 @@ pub(super) fn draw(chart: &Chart) -> Result<String> {
     }
     let (left, right) = range(points.iter().map(|point| point.0), chart.log_across);
     let (bottom, top) = range(points.iter().map(|point| point.1), chart.log_up);
+    // Within two powers of ten a logarithmic axis has one number at most, or none.
+    let log_up = chart.log_up && top / bottom >= SPAN_OF_LOGARITHMS;
+    let (bottom, top) = if log_up { (bottom, top) } else { range(points.iter().map(|point| point.1), false) };
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
@@ -111,7 +115,7 @@ pub(super) fn draw(chart: &Chart) -> Result<String> {
                 }
             }};
         }
-        match (chart.log_across, chart.log_up) {
+        match (chart.log_across, log_up) {
             (true, true) => on!((left..right).log_scale().base(2.0), (bottom..top).log_scale()),
             (true, false) => on!((left..right).log_scale().base(2.0), bottom..top),
             (false, true) => on!(left..right, (bottom..top).log_scale()),
@@ -147,6 +151,17 @@ mod tests {
         assert!(svg.contains("var(--series-1)") && svg.contains("var(--ink)") && svg.contains("threads"), "{svg}");
         assert!(!svg.contains("\"#"), "{svg}");
         assert!(draw(&chart(Vec::new())).is_err());
+    }
+
+    /// Once a chart from 2,000 to 9,000 had no number on its axis.
+    #[test]
+    fn each_axis_has_numbers() {
+        for (low, high) in [(2000.0, 9000.0), (2.0, 9.0), (0.5, 80.0), (10.0, 5000.0), (3.0, 3.0)] {
+            let svg = draw(&chart(vec![(1.0, low), (2.0, high)])).unwrap();
+            // Those that stand beside the axis on the left are aligned to their ends.
+            let beside = svg.split("<text").filter(|text| text.contains("text-anchor=\"end\"")).count();
+            assert!(beside >= 2, "{low} to {high}: {beside} numbers: {svg}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub mod findings;
 pub mod html;
 pub mod shape;
 pub mod table;
+pub mod verdicts;
 
 mod chart;
 

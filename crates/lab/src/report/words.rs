@@ -29,6 +29,18 @@ pub(super) fn spread_words(sample: Option<&Sample>) -> String {
     sample.and_then(Sample::spread_percent).map_or_else(String::new, |percent| format!(" ±{percent:.0}%"))
 }
 
+/// The percentiles of an operation on a target, in the order of [`PERCENTILES`]; `-` for none.
+pub(super) fn percentile_words(column: Option<&Column>, of: &str) -> String {
+    let all = column.map(|column| column.percentiles(of)).unwrap_or_default();
+    if all.is_empty() {
+        return figure(None);
+    }
+    all.iter().map(|(_, sample)| figure(sample.median())).collect::<Vec<_>>().join(" / ")
+}
+
+/// What [`percentile_words`] are.
+pub(super) const PERCENTILES: &str = "p50 / p99 / p99.9 / max";
+
 /// About three digits; `-` for none. What is very large or very small has its power of ten.
 pub(super) fn figure(value: Option<f64>) -> String {
     match value {
@@ -70,7 +82,10 @@ mod tests {
     fn figures_are_short() {
         let all = [0.0, 0.000_01, 0.012_34, 0.5, 1.0, 12.34, 999.96, 1234.5, 12_345_678.0, 1e9, 2.5e15, f64::INFINITY];
         let words = all.map(|value| figure(Some(value)));
-        assert_eq!(words, ["0.00", "1.0e-5", "0.0123", "0.50", "1.00", "12.3", "1000.0", "1234", "12345678", "1.0e9", "2.5e15", "∞"]);
+        assert_eq!(
+            words,
+            ["0.00", "1.0e-5", "0.0123", "0.50", "1.00", "12.3", "1000.0", "1234", "12345678", "1.0e9", "2.5e15", "∞"]
+        );
         assert_eq!(figure(None), "-");
     }
 }

@@ -20,6 +20,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Gamma};
 
 use super::contents::Contents;
+use super::latency::Latencies;
 use super::together::Ground;
 use super::{Figure, MOST_FILES, Parameter, Parameters, Published, Round, Workload, described};
 use crate::interrupt;
@@ -69,6 +70,9 @@ struct Store<'a> {
     present: Vec<(u64, u64)>,
     /// Numbers of those that do not, in the order in which they will come: scattered over the tree.
     absent: Vec<u64>,
+    written: Latencies,
+    read: Latencies,
+    deleted: Latencies,
 }
 
 impl<'a> Store<'a> {
@@ -78,7 +82,19 @@ impl<'a> Store<'a> {
         absent.shuffle(&mut random);
         let sizes = Gamma::new(SHAPE, SCALE).expect("both parameters are above 0");
         let (leaf, total) = (parameters.get("leaf").max(2), parameters.get("files"));
-        Store { ground, contents: Contents::new(ground.seed), random, sizes, leaf, total, present: Vec::new(), absent }
+        Store {
+            ground,
+            contents: Contents::new(ground.seed),
+            random,
+            sizes,
+            leaf,
+            total,
+            present: Vec::new(),
+            absent,
+            written: Latencies::default(),
+            read: Latencies::default(),
+            deleted: Latencies::default(),
+        }
     }
 
     /// Below the directory, a level for each power of the leaf's size.
@@ -112,11 +128,13 @@ impl<'a> Store<'a> {
             let Some(number) = self.absent.pop() else { break };
             let (path, size) = (self.path(number), self.size());
             let name = || format!("cannot write {}", path.display());
+            let piece = self.contents.piece(&mut self.random, size as usize);
+            let began = Instant::now();
             if let Some(parent) = path.parent() {
                 fs::create_dir_all(parent).with_context(name)?;
             }
-            let piece = self.contents.piece(&mut self.random, size as usize);
             File::create(&path).with_context(name)?.write_all(piece).with_context(name)?;
+            self.written.add(began.elapsed());
             self.present.push((number, size));
             phase.files += 1;
             phase.bytes += size;
@@ -138,8 +156,8 @@ impl<'a> Store<'a> {
             let (number, size) = self.present[self.random.random_range(0..self.present.len())];
             let path = self.path(number);
             buffer.clear();
-            File::open(&path)
-                .and_then(|mut file| file.read_to_end(&mut buffer))
+            self.read
+                .time(|| File::open(&path).and_then(|mut file| file.read_to_end(&mut buffer)))
                 .with_context(|| format!("cannot read {}", path.display()))?;
             ensure!(buffer.len() as u64 == size, "{} has {} bytes instead of {size}", path.display(), buffer.len());
             phase.files += 1;
@@ -155,7 +173,7 @@ impl<'a> Store<'a> {
             interrupt::check()?;
             let (number, size) = self.present.swap_remove(self.random.random_range(0..self.present.len()));
             let path = self.path(number);
-            fs::remove_file(&path).with_context(|| format!("cannot delete {}", path.display()))?;
+            self.deleted.time(|| fs::remove_file(&path)).with_context(|| format!("cannot delete {}", path.display()))?;
             self.absent.push(number);
             phase.files += 1;
             phase.bytes += size;
@@ -210,6 +228,11 @@ impl Images {
         }
         let mut figures = vec![speed("written, filling".to_owned(), &all[0]), speed("read, filling".to_owned(), &all[1])];
         figures.append(&mut points);
+        for (of, latencies) in
+            [("an image written", &store.written), ("an image read", &store.read), ("an image deleted", &store.deleted)]
+        {
+            figures.extend(latencies.figures(of));
+        }
         Ok(figures)
     }
 }
@@ -257,7 +280,8 @@ mod tests {
         let figures = workload.run(&Round::new(&host, host.directory(), 0, 3)).unwrap();
         let names: Vec<&str> = figures.iter().map(|figure| figure.name.as_ref()).collect();
         assert_eq!(names[..4], ["written, filling", "read, filling", "written at 33 %", "read at 33 %"]);
-        assert_eq!(names[8..], ["deleted, purge 1", "written after purge 1", "read after purge 1"]);
+        assert_eq!(names[8..11], ["deleted, purge 1", "written after purge 1", "read after purge 1"]);
+        assert_eq!(names[11..].iter().filter(|name| name.ends_with(", p99.9")).count(), 3, "written, read, deleted");
         let sizes = files(host.directory());
         assert_eq!(sizes.len(), 300, "what was deleted has been written again");
         assert!(sizes.iter().all(|size| (10 << 10..=150 << 10).contains(size)));

@@ -23,7 +23,8 @@ use anyhow::{Context, Result};
 use rand::Rng;
 
 use super::contents::Contents;
-use super::together::{Ground, Time, percentile, together};
+use super::latency::Latencies;
+use super::together::{Ground, Time, together};
 use super::{Figure, MOST_FILES, MOST_THREADS, Parameter, Parameters, Published, Round, Workload, described};
 use crate::interrupt;
 
@@ -53,8 +54,9 @@ struct Tally {
     read: u64,
     bytes_read: u64,
     deleted: u64,
-    /// Of each delivery, in milliseconds.
-    milliseconds: Vec<f64>,
+    /// How long each took.
+    deliveries: Latencies,
+    reads: Latencies,
 }
 
 /// Where the mail is.
@@ -121,9 +123,10 @@ impl Server<'_> {
             }
             let length = random.random_range(sizes.clone());
             let text = self.contents.piece(&mut random, length);
+            let mailbox = random.random_range(0..self.boxes);
             let started = Instant::now();
-            self.deliver(number, text, random.random_range(0..self.boxes), &mut tally)?;
-            tally.milliseconds.push(started.elapsed().as_secs_f64() * 1e3);
+            self.deliver(number, text, mailbox, &mut tally)?;
+            tally.deliveries.add(started.elapsed());
         }
     }
 
@@ -131,11 +134,13 @@ impl Server<'_> {
         let (new, cur) = (self.mailbox(mailbox, "new"), self.mailbox(mailbox, "cur"));
         for entry in fs::read_dir(&new)? {
             let name = entry?.file_name();
+            let started = Instant::now();
             // Another reader may have been here first.
             let Ok(text) = fs::read(new.join(&name)) else { continue };
             if fs::rename(new.join(&name), cur.join(&name)).is_err() {
                 continue;
             }
+            tally.reads.add(started.elapsed());
             tally.read += 1;
             tally.bytes_read += text.len() as u64;
             if delete && fs::remove_file(cur.join(&name)).is_ok() {
@@ -195,14 +200,15 @@ impl Mail {
         interrupt::check()?;
         let seconds = delivered.seconds();
         let mut tally = Tally::default();
-        for mut one in tallies {
+        for one in tallies {
             tally.delivered += one.delivered;
             tally.syncs += one.syncs;
             tally.bytes_written += one.bytes_written;
             tally.read += one.read;
             tally.bytes_read += one.bytes_read;
             tally.deleted += one.deleted;
-            tally.milliseconds.append(&mut one.milliseconds);
+            tally.deliveries.join(&one.deliveries);
+            tally.reads.join(&one.reads);
         }
         Ok((tally, seconds))
     }
@@ -229,15 +235,15 @@ impl Workload for Mail {
     }
 
     fn measure(&self, round: &Round<'_>) -> Result<Vec<Figure>> {
-        let (mut tally, seconds) = self.run(&self.server(round))?;
-        let p99 = percentile(&mut tally.milliseconds, 99.0);
-        Ok(vec![
+        let (tally, seconds) = self.run(&self.server(round))?;
+        let mut figures = vec![
             Figure::rate("delivered", "/s", tally.delivered as f64 / seconds),
-            Figure::time("half of the deliveries take at most", "ms", percentile(&mut tally.milliseconds, 50.0)),
-            Figure::time("99 % of the deliveries take at most", "ms", p99),
             Figure::rate("read", "/s", tally.read as f64 / seconds),
             Figure::rate("made stable", "/s", tally.syncs as f64 / seconds),
-        ])
+        ];
+        figures.extend(tally.deliveries.figures("a delivery"));
+        figures.extend(tally.reads.figures("a message read"));
+        Ok(figures)
     }
 }
 
@@ -257,7 +263,8 @@ mod tests {
         workload.prepare(&round).unwrap();
         let server = workload.server(&round);
         let (tally, _) = workload.run(&server).unwrap();
-        assert_eq!((tally.delivered, tally.syncs, tally.milliseconds.len()), (60, 240, 60));
+        assert_eq!((tally.delivered, tally.syncs, tally.deliveries.count()), (60, 240, 60));
+        assert_eq!(tally.reads.count(), tally.read);
         let count =
             |part: &str| (0..5).map(|number| fs::read_dir(server.mailbox(number, part)).unwrap().count() as u64).sum::<u64>();
         assert_eq!(count("new") + count("cur") + tally.deleted, 60);

@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
+use super::latency::Latencies;
 use super::together::{Ground, together};
 use super::{Figure, MOST_THREADS, Parameter, Parameters, Published, Round, Workload, described};
 use crate::interrupt;
@@ -57,27 +58,36 @@ fn directory(ground: Ground<'_>, thread: u64) -> PathBuf {
     ground.directory.join(format!("t{thread}"))
 }
 
-/// Does a phase to a thread's share. Returns how many files it met.
-fn perform(phase: Phase, ground: Ground<'_>, thread: u64, files: u64) -> Result<u64> {
+/// Does a phase to a thread's share. Returns how many files it met, and how long each took; to list is one call for many files.
+fn perform(phase: Phase, ground: Ground<'_>, thread: u64, files: u64) -> Result<(u64, Latencies)> {
+    let mut latencies = Latencies::default();
     let directory = directory(ground, thread);
     let name = |prefix: &str, number: u64| directory.join(format!("{prefix}{number}"));
     if phase == Phase::List {
         let entries = fs::read_dir(&directory)?.try_fold(0, |count, entry| entry.map(|_| count + 1))?;
         ensure!(entries == files, "{} has {entries} files instead of {files}", directory.display());
-        return Ok(entries);
+        return Ok((entries, latencies));
     }
     for number in 0..files {
         interrupt::check()?;
         let (path, renamed) = (name("f", number), name("g", number));
-        let outcome = match phase {
+        let outcome = latencies.time(|| match phase {
             Phase::Create => File::create_new(&path).map(drop),
             Phase::Stat => look_at(&path),
             Phase::Rename => fs::rename(&path, &renamed),
             Phase::Remove | Phase::List => fs::remove_file(&renamed),
-        };
+        });
         outcome.with_context(|| format!("{phase:?} of {}", path.display()))?;
     }
-    Ok(files)
+    Ok((files, latencies))
+}
+
+/// What a phase with some number of threads came to.
+struct Done {
+    name: &'static str,
+    met: u64,
+    seconds: f64,
+    latencies: Latencies,
 }
 
 impl Default for Metadata {
@@ -98,18 +108,21 @@ impl Metadata {
             .take_while(move |threads| *threads <= last)
     }
 
-    /// All phases with so many threads: files a second of each, and how many files it met.
-    fn run(&self, ground: Ground<'_>, threads: u64) -> Result<Vec<(&'static str, f64, u64)>> {
+    /// All phases with so many threads.
+    fn run(&self, ground: Ground<'_>, threads: u64) -> Result<Vec<Done>> {
         let share = self.parameters.get("files") / threads;
         (0..threads).try_for_each(|thread| fs::create_dir(directory(ground, thread)))?;
-        let mut rates = Vec::new();
+        let mut all = Vec::new();
         for (phase, name) in PHASES {
             let started = Instant::now();
-            let met: u64 = together(threads, |thread| perform(phase, ground, thread, share))?.iter().sum();
-            rates.push((name, met as f64 / started.elapsed().as_secs_f64().max(1e-9), met));
+            let done = together(threads, |thread| perform(phase, ground, thread, share))?;
+            let seconds = started.elapsed().as_secs_f64().max(1e-9);
+            let met: u64 = done.iter().map(|(met, _)| met).sum();
+            let latencies = Latencies::all(done.iter().map(|(_, latencies)| latencies));
+            all.push(Done { name, met, seconds, latencies });
         }
         (0..threads).try_for_each(|thread| fs::remove_dir(directory(ground, thread)))?;
-        Ok(rates)
+        Ok(all)
     }
 }
 
@@ -126,13 +139,15 @@ impl Workload for Metadata {
     }
 
     fn measure(&self, round: &Round<'_>) -> Result<Vec<Figure>> {
-        let mut figures = Vec::new();
+        let (mut figures, mut percentiles) = (Vec::new(), Vec::new());
         for threads in self.threads() {
-            for (name, rate, _) in self.run(Ground::from(round), threads)? {
+            for Done { name, met, seconds, latencies } in self.run(Ground::from(round), threads)? {
                 let label = if threads == 1 { format!("{name}, 1 thread") } else { format!("{name}, {threads} threads") };
-                figures.push(Figure::rate(label, "/s", rate).on(name, "threads", threads as f64));
+                percentiles.extend(latencies.figures(&label));
+                figures.push(Figure::rate(label, "/s", met as f64 / seconds).on(name, "threads", threads as f64));
             }
         }
+        figures.extend(percentiles);
         Ok(figures)
     }
 }
@@ -149,9 +164,10 @@ mod tests {
         let host = HostDirectory::new("host", &std::env::temp_dir()).unwrap();
         let round = Round::new(&host, host.directory(), 0, 3);
         let phases = workload.run(Ground::from(&round), 4).unwrap();
-        assert_eq!(phases.iter().map(|phase| phase.2).collect::<Vec<_>>(), [48; 5]);
+        assert_eq!(phases.iter().map(|phase| phase.met).collect::<Vec<_>>(), [48; 5]);
+        assert_eq!(phases.iter().map(|phase| phase.latencies.count()).collect::<Vec<_>>(), [48, 48, 0, 48, 48]);
         assert_eq!(fs::read_dir(host.directory()).unwrap().count(), 0);
-        assert_eq!(workload.measure(&round).unwrap().len(), 25);
+        assert_eq!(workload.measure(&round).unwrap().len(), 25 + 5 * 4 * 4);
     }
 
     /// The calls that a thread makes for a file, as they leave the directory after each phase.

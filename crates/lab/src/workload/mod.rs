@@ -15,6 +15,7 @@ pub mod dd;
 pub mod filebench;
 pub mod fio_mixed;
 pub mod images;
+pub mod latency;
 pub mod mail;
 pub mod metadata;
 pub mod oltp;
@@ -26,6 +27,7 @@ pub mod unit;
 pub mod videoserver;
 
 mod contents;
+mod fio;
 mod together;
 
 use std::borrow::Cow;
@@ -55,6 +57,17 @@ pub struct Figure {
     pub value: f64,
     /// Where it stands on a curve, if it is one of several.
     pub point: Option<Point>,
+    /// What it is of the times of single operations, if it is one of those.
+    pub percentile: Option<Percentile>,
+}
+
+/// One of the times of single operations.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Percentile {
+    /// Of which operations.
+    pub of: Cow<'static, str>,
+    /// `p50`, `p99`, `p99.9` or `max`.
+    pub name: Cow<'static, str>,
 }
 
 /// A place on a curve.
@@ -75,7 +88,7 @@ impl Figure {
 
     /// So many of `unit`, the more the better.
     pub fn rate(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
-        Figure { name: name.into(), unit, better: Better::Higher, value, point: None }
+        Figure { name: name.into(), unit, better: Better::Higher, value, point: None, percentile: None }
     }
 
     /// A time in seconds.
@@ -83,9 +96,15 @@ impl Figure {
         Figure::time(name, "s", value)
     }
 
+    /// That percentile of the times of the operations called `of`.
+    pub fn percentile(of: &str, name: &'static str, microseconds: f64) -> Figure {
+        let percentile = Some(Percentile { of: of.to_owned().into(), name: name.into() });
+        Figure { percentile, ..Figure::time(format!("{of}, {name}"), "us", microseconds) }
+    }
+
     /// A time in `unit`.
     pub fn time(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
-        Figure { name: name.into(), unit, better: Better::Lower, value, point: None }
+        Figure { name: name.into(), unit, better: Better::Lower, value, point: None, percentile: None }
     }
 }
 

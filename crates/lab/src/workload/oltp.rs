@@ -21,6 +21,7 @@ use rand_chacha::ChaCha8Rng;
 use std::time::Duration;
 
 use super::contents::{Contents, LONGEST};
+use super::latency::Latencies;
 use super::together::{Ground, Time, together};
 use super::{Figure, MOST_SECONDS, MOST_THREADS, Parameter, Parameters, Published, Round, Workload, described};
 use crate::aligned::Aligned;
@@ -59,11 +60,12 @@ struct Posts {
     most: u64,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What was done, and how long each of it took.
+#[derive(Debug, Clone, Default)]
 struct Tally {
-    reads: u64,
-    database_writes: u64,
-    log_writes: u64,
+    reads: Latencies,
+    database_writes: Latencies,
+    log_writes: Latencies,
 }
 
 impl Posts {
@@ -138,11 +140,11 @@ impl Oltp {
         let (files, mut random) = (self.open(ground, false)?, ground.random(thread));
         let (io, size) = (self.parameters.get("io"), self.parameters.get("size"));
         let mut buffer = Aligned::new(io as usize);
-        let mut reads = 0;
+        let mut reads = Latencies::default();
         while !time.is_over() {
             let file = &files[random.random_range(0..files.len())];
-            file.read_exact_at(&mut buffer, self.place(&mut random, io, size))?;
-            reads += 1;
+            let place = self.place(&mut random, io, size);
+            reads.time(|| file.read_exact_at(&mut buffer, place))?;
             hog(self.parameters.get("hog"));
             posts.iter().for_each(|posts| posts.post(time));
         }
@@ -152,13 +154,13 @@ impl Oltp {
     fn database_writer(&self, ground: Ground<'_>, time: &Time, posts: &Posts, contents: &Contents, thread: u64) -> Result<Tally> {
         let (files, mut random) = (self.open(ground, true)?, ground.random(thread));
         let (io, size) = (self.parameters.get("io"), self.parameters.get("size"));
-        let mut database_writes = 0;
+        let mut database_writes = Latencies::default();
         while posts.take(time) {
             for _ in 0..WRITES_A_TURN {
                 let file = &files[random.random_range(0..files.len())];
                 let place = self.place(&mut random, io, size);
-                file.write_all_at(contents.piece(&mut random, io as usize), place)?;
-                database_writes += 1;
+                let piece = contents.piece(&mut random, io as usize);
+                database_writes.time(|| file.write_all_at(piece, place))?;
             }
         }
         Ok(Tally { database_writes, ..Tally::default() })
@@ -166,11 +168,11 @@ impl Oltp {
 
     fn log_writer(&self, ground: Ground<'_>, time: &Time, posts: &Posts, contents: &Contents) -> Result<Tally> {
         let log = OpenOptions::new().write(true).custom_flags(WRITE_THROUGH).open(Self::log(ground))?;
-        let (mut random, mut log_writes) = (ground.random(0), 0);
+        let (mut random, mut log_writes) = (ground.random(0), Latencies::default());
         while posts.take(time) {
             let place = self.place(&mut random, LOG_WRITE, self.parameters.get("log"));
-            log.write_all_at(contents.piece(&mut random, LOG_WRITE as usize), place)?;
-            log_writes += 1;
+            let piece = contents.piece(&mut random, LOG_WRITE as usize);
+            log_writes.time(|| log.write_all_at(piece, place))?;
         }
         Ok(Tally { log_writes, ..Tally::default() })
     }
@@ -189,11 +191,10 @@ impl Oltp {
             outcome.inspect_err(|_| time.end())
         })?;
         interrupt::check()?;
-        let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum();
         let tally = Tally {
-            reads: sum(|one| one.reads),
-            database_writes: sum(|one| one.database_writes),
-            log_writes: sum(|one| one.log_writes),
+            reads: Latencies::all(tallies.iter().map(|one| &one.reads)),
+            database_writes: Latencies::all(tallies.iter().map(|one| &one.database_writes)),
+            log_writes: Latencies::all(tallies.iter().map(|one| &one.log_writes)),
         };
         Ok((tally, time.seconds()))
     }
@@ -231,12 +232,17 @@ impl Workload for Oltp {
     fn measure(&self, round: &Round<'_>) -> Result<Vec<Figure>> {
         let (tally, seconds) = self.run(Ground::from(round))?;
         let rate = |name: &'static str, count: u64| Figure::rate(name, "/s", count as f64 / seconds);
-        Ok(vec![
-            rate("operations", tally.reads + tally.database_writes + tally.log_writes),
-            rate("reads", tally.reads),
-            rate("database writes", tally.database_writes),
-            rate("log writes", tally.log_writes),
-        ])
+        let Tally { reads, database_writes, log_writes } = &tally;
+        let mut figures = vec![
+            rate("operations", reads.count() + database_writes.count() + log_writes.count()),
+            rate("reads", reads.count()),
+            rate("database writes", database_writes.count()),
+            rate("log writes", log_writes.count()),
+        ];
+        for (of, latencies) in [("a read", reads), ("a database write", database_writes), ("a log write", log_writes)] {
+            figures.extend(latencies.figures(of));
+        }
+        Ok(figures)
     }
 }
 
@@ -256,9 +262,10 @@ mod tests {
         let round = Round::new(&host, host.directory(), 0, 3);
         workload.prepare(&round).unwrap();
         let (tally, _) = workload.run(Ground::from(&round)).unwrap();
-        let turns = tally.database_writes / WRITES_A_TURN;
-        assert_eq!(tally.database_writes % WRITES_A_TURN, 0);
-        assert!(tally.reads >= turns * 1000 && tally.reads <= turns * 1000 + 2000 + 8 + 999, "{tally:?}");
-        assert!(turns > 1 && tally.log_writes.abs_diff(tally.reads / 3200) <= 2, "{tally:?}");
+        let (reads, writes, log_writes) = (tally.reads.count(), tally.database_writes.count(), tally.log_writes.count());
+        let turns = writes / WRITES_A_TURN;
+        assert_eq!(writes % WRITES_A_TURN, 0);
+        assert!(reads >= turns * 1000 && reads <= turns * 1000 + 2000 + 8 + 999, "{reads} {writes}");
+        assert!(turns > 1 && log_writes.abs_diff(reads / 3200) <= 2, "{reads} {log_writes}");
     }
 }

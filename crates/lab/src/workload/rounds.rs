@@ -13,14 +13,18 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::{Better, Figure, Point, Round, Workload};
+use super::latency;
+use super::{Better, Figure, Percentile, Point, Round, Workload};
 use crate::cost::{Cost, Meter};
 use crate::interrupt;
-use crate::process;
 use crate::pool_watch;
+use crate::process;
 use crate::statistics;
 use crate::target::Target;
 use crate::watch::{self, DeviceUse};
+
+/// Unless told otherwise: of seven rounds one may go wrong without hiding a difference.
+pub const ROUNDS: u32 = 7;
 
 /// How often, and with which random numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +41,7 @@ pub struct Plan {
 
 impl Default for Plan {
     fn default() -> Plan {
-        Plan { rounds: 3, warm_up: 0, seed: 42, scale: 1, enough_milliseconds: None }
+        Plan { rounds: ROUNDS, warm_up: 0, seed: 42, scale: 1, enough_milliseconds: None }
     }
 }
 
@@ -51,6 +55,9 @@ pub struct Sample {
     /// Where it stands on a curve, if it is one of several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point: Option<Point>,
+    /// What it is of the times of single operations, if it is one of those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percentile: Option<Percentile>,
 }
 
 impl Sample {
@@ -141,13 +148,19 @@ impl Column {
         self.samples.iter().find(|sample| sample.name == name)
     }
 
+    /// The percentiles of the operations called `of`, each with its name, in their order.
+    pub fn percentiles(&self, of: &str) -> Vec<(&str, &Sample)> {
+        let all = self.samples.iter().filter_map(|sample| Some((sample.percentile.as_ref()?, sample)));
+        all.filter(|(percentile, _)| percentile.of == of).map(|(percentile, sample)| (percentile.name.as_ref(), sample)).collect()
+    }
+
     fn add(&mut self, measured: Measured) {
-        for Figure { name, unit, better, value, point } in measured.figures {
+        for Figure { name, unit, better, value, point, percentile } in measured.figures {
             match self.samples.iter_mut().find(|sample| sample.name == name) {
                 // Kept as JSON, which has no such numbers; a round that has none is said.
                 _ if !value.is_finite() => self.remarks.push(format!("{name}: a round came to no number ({value})")),
                 Some(sample) => sample.values.push(value),
-                None => self.samples.push(Sample { name, unit: unit.into(), better, values: vec![value], point }),
+                None => self.samples.push(Sample { name, unit: unit.into(), better, values: vec![value], point, percentile }),
             }
         }
         self.costs.push(measured.cost);
@@ -170,6 +183,17 @@ impl Outcome {
             }
         }
         all
+    }
+
+    /// The figures that have a row of their own: all but the times of single operations.
+    pub fn rates(&self) -> Vec<&Sample> {
+        self.figures().into_iter().filter(|sample| sample.percentile.is_none()).collect()
+    }
+
+    /// The operations that were timed one by one; of each, the percentile that is compared.
+    pub fn timed(&self) -> Vec<(&Percentile, &Sample)> {
+        let all = self.figures().into_iter().filter_map(|sample| Some((sample.percentile.as_ref()?, sample)));
+        all.filter(|(percentile, _)| percentile.name == latency::COMPARED).collect()
     }
 
     /// The figure that decides who is ahead: the first.
@@ -279,8 +303,7 @@ fn one_round(workload: &dyn Workload, target: &dyn Target, number: u32, seed: u6
     // Also after a failure: the next workload needs the room.
     let outcome = in_directory(workload, &Round::new(target, &directory, number, seed), observer);
     // Not what lies below a mount that is gone.
-    let removed =
-        target.check().and_then(|()| target.storage().remove_directory(&directory)).and_then(|()| target.settle());
+    let removed = target.check().and_then(|()| target.storage().remove_directory(&directory)).and_then(|()| target.settle());
     let outcome = outcome?;
     removed?;
     Ok(outcome)
@@ -292,8 +315,7 @@ fn in_directory(workload: &dyn Workload, round: &Round<'_>, observer: &dyn Obser
     round.target.settle()?;
     observer.begin(workload.name(), round.target.name(), round.target.process());
     let meter = Meter::start(round.target);
-    let watched =
-        || watch::during(&watch::devices(round.target), &|sample| observer.sample(sample), || workload.measure(round));
+    let watched = || watch::during(&watch::devices(round.target), &|sample| observer.sample(sample), || workload.measure(round));
     let (figures, devices) = match round.target.pool_statistics().filter(|_| observer.wants_pool_lines()) {
         Some(command) => pool_watch::during(&command, round.target.directory(), &|line| observer.pool_line(line), watched),
         None => watched(),

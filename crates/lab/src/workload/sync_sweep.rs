@@ -11,8 +11,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 
+use super::fio;
 use super::{Figure, MOST_SECONDS, MOST_THREADS, Parameter, Parameters, Published, Round, Workload};
 use crate::process;
 use crate::watch;
@@ -60,7 +60,8 @@ static PUBLISHED: [[[Published; 2]; 4]; 11] = {
         while disks < 4 {
             let mut age = 0;
             while age < 2 {
-                all[row][disks][age] = Published { figure: RATES[row].0, system: SYSTEMS[disks][age], value: RATES[row].1[disks][age] };
+                all[row][disks][age] =
+                    Published { figure: RATES[row].0, system: SYSTEMS[disks][age], value: RATES[row].1[disks][age] };
                 age += 1;
             }
             disks += 1;
@@ -78,10 +79,11 @@ pub fn published_rates(threads: u64, disks: usize) -> Option<(f64, f64)> {
 }
 
 /// What fio found with one number of threads.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 struct Cell {
     operations_per_second: f64,
     latency_microseconds: f64,
+    percentiles: Vec<Figure>,
 }
 
 fn job(seconds: u64) -> String {
@@ -102,11 +104,9 @@ fn job(seconds: u64) -> String {
     format!("[global]\n{}\n\n[zfs-workload]\n", global.join("\n"))
 }
 
-/// Takes the two figures out of fio's JSON, which older versions keep in microseconds and newer ones in nanoseconds.
-fn parse(output: &str) -> Result<Cell> {
-    // Warnings come before the object.
-    let json = output.find('{').map_or(output, |start| &output[start..]);
-    let report: Value = serde_json::from_str(json).context("fio's report is no JSON")?;
+/// Takes the figures out of fio's JSON, which older versions keep in microseconds and newer ones in nanoseconds.
+fn parse(output: &str, threads: u64) -> Result<Cell> {
+    let report = fio::report(output)?;
     let write = &report["jobs"][0]["write"];
     let operations_per_second = write["iops"].as_f64().context("fio's report has no jobs[0].write.iops")?;
     let latency = match (write["lat_ns"]["mean"].as_f64(), write["lat"]["mean"].as_f64()) {
@@ -114,7 +114,8 @@ fn parse(output: &str) -> Result<Cell> {
         (None, Some(microseconds)) => microseconds,
         (None, None) => bail!("fio's report has no mean latency"),
     };
-    Ok(Cell { operations_per_second, latency_microseconds: latency })
+    let percentiles = fio::percentiles(&report, "write", &label(threads))?;
+    Ok(Cell { operations_per_second, latency_microseconds: latency, percentiles })
 }
 
 impl Default for SyncSweep {
@@ -150,7 +151,7 @@ impl SyncSweep {
             .arg(&file);
         let limit = Duration::from_secs(seconds.saturating_mul(4).saturating_add(120));
         process::attended_success(command.stdin(Stdio::null()), limit).with_context(|| format!("fio with {threads} threads"))?;
-        let cell = parse(&fs::read_to_string(&report)?)?;
+        let cell = parse(&fs::read_to_string(&report)?, threads)?;
         for entry in fs::read_dir(round.directory)? {
             fs::remove_file(entry?.path())?;
         }
@@ -193,7 +194,7 @@ impl Workload for SyncSweep {
     }
 
     fn measure(&self, round: &Round<'_>) -> Result<Vec<Figure>> {
-        let (mut rates, mut latencies, mut busy) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut rates, mut latencies, mut busy, mut percentiles) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let devices = watch::devices(round.target);
         for threads in self.threads() {
             let (cell, used) = watch::during(&devices, &|_| (), || self.cell(round, threads));
@@ -201,6 +202,7 @@ impl Workload for SyncSweep {
             rates.push(Figure::rate(label(threads), "/s", cell.operations_per_second).on("operations", "threads", at));
             let latency = Figure::time(format!("{}, latency", label(threads)), "us", cell.latency_microseconds);
             latencies.push(latency.on("latency", "threads", at));
+            percentiles.extend(cell.percentiles);
             if !used.is_empty() {
                 let percent = used.iter().map(|device| device.busy_percent).sum::<f64>() / used.len() as f64;
                 // A disk that is busier is neither better nor worse; the one that is idle waits for something else.
@@ -209,6 +211,7 @@ impl Workload for SyncSweep {
         }
         rates.extend(latencies);
         rates.extend(busy);
+        rates.extend(percentiles);
         Ok(rates)
     }
 }
@@ -216,17 +219,19 @@ impl Workload for SyncSweep {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sim::places::skipped;
     use crate::target::{HostDirectory, Target};
+    use sim::places::skipped;
 
     #[test]
     fn both_ages_of_fio() {
-        let new = r#"{"jobs":[{"write":{"iops":1234.5,"lat_ns":{"mean":81000.0}}}]}"#;
+        let new = r#"{"jobs":[{"write":{"iops":1234.5,"lat_ns":{"mean":81000.0},"clat_ns":{"max":9000,"percentile":{"50.000000":7000,"99.000000":8000,"99.900000":9000}}}}]}"#;
         let old = r#"fio: a warning
-{"jobs":[{"write":{"iops":1234.5,"lat":{"mean":81.0}}}]}"#;
-        let expected = Cell { operations_per_second: 1234.5, latency_microseconds: 81.0 };
-        assert_eq!((parse(new).unwrap(), parse(old).unwrap()), (expected, expected));
-        assert!(parse("{}").is_err() && parse("nonsense").is_err());
+{"jobs":[{"write":{"iops":1234.5,"lat":{"mean":81.0},"clat":{"max":9,"percentile":{"50.000000":7,"99.000000":8,"99.900000":9}}}}]}"#;
+        let percentiles = [("p50", 7.0), ("p99", 8.0), ("p99.9", 9.0), ("max", 9.0)]
+            .map(|(name, value)| Figure::percentile("2 threads", name, value));
+        let expected = Cell { operations_per_second: 1234.5, latency_microseconds: 81.0, percentiles: percentiles.to_vec() };
+        assert_eq!((parse(new, 2).unwrap(), parse(old, 2).unwrap()), (expected.clone(), expected));
+        assert!(parse("{}", 1).is_err() && parse("nonsense", 1).is_err());
     }
 
     /// Word for word.

@@ -76,20 +76,3 @@ impl Time {
         self.started.elapsed().as_secs_f64().max(1e-9)
     }
 }
-
-/// The smallest value that so many percent of the others do not exceed.
-pub(super) fn percentile(values: &mut [f64], percent: f64) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let index = (values.len() as f64 * percent / 100.0).ceil() as usize;
-    values.get(index.saturating_sub(1).min(values.len().saturating_sub(1))).copied().unwrap_or(0.0)
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn percentiles() {
-        let mut values: Vec<f64> = (1..=100).rev().map(f64::from).collect();
-        assert_eq!((super::percentile(&mut values, 99.0), super::percentile(&mut values, 50.0)), (99.0, 50.0));
-        assert_eq!((super::percentile(&mut [7.0], 99.0), super::percentile(&mut [], 99.0)), (7.0, 0.0));
-    }
-}

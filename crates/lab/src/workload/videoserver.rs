@@ -18,6 +18,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use super::contents::{Contents, LONGEST};
+use super::latency::Latencies;
 use super::together::{Ground, Time, together};
 use super::{Figure, LONGEST_CALL, MOST_SECONDS, MOST_THREADS, Parameter, Parameters, Published, Round, Workload, described};
 use crate::aligned::Aligned;
@@ -61,12 +62,13 @@ struct Tally {
     bytes_written: u64,
 }
 
-/// What all of them did, and how long it took.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+/// What all of them did, and how long it and each read took.
+#[derive(Debug, Clone, Default)]
 struct Outcome {
     tally: Tally,
     operations: u64,
     seconds: f64,
+    reads: Latencies,
 }
 
 impl Default for Videoserver {
@@ -109,11 +111,11 @@ impl Videoserver {
         Ok(written)
     }
 
-    fn read(&self, ground: Ground<'_>, time: &Time, thread: u64) -> Result<Tally> {
+    fn read(&self, ground: Ground<'_>, time: &Time, thread: u64) -> Result<(Tally, Latencies)> {
         let mut random = ground.random(thread);
         let mut buffer = Aligned::new(self.parameters.get("read") as usize);
         let (rate, threads) = (self.parameters.get("rate"), self.parameters.get("threads"));
-        let mut tally = Tally::default();
+        let (mut tally, mut latencies) = (Tally::default(), Latencies::default());
         let started = Instant::now();
         while !time.is_over() {
             let path = Self::active(ground, random.random_range(0..self.parameters.get("active")));
@@ -126,16 +128,18 @@ impl Videoserver {
                         continue;
                     }
                 }
+                let began = Instant::now();
                 match file.read(&mut buffer)? {
                     0 => break,
                     got => {
+                        latencies.add(began.elapsed());
                         tally.reads += 1;
                         tally.bytes_read += got as u64;
                     }
                 }
             }
         }
-        Ok(tally)
+        Ok((tally, latencies))
     }
 
     fn replace(&self, ground: Ground<'_>, time: &Time) -> Result<Tally> {
@@ -165,19 +169,21 @@ impl Videoserver {
     fn run(&self, ground: Ground<'_>) -> Result<Outcome> {
         let time = Time::new(self.parameters.get("seconds"));
         let tallies = together(self.parameters.get("threads") + 1, |thread| {
-            let outcome = if thread == 0 { self.replace(ground, &time) } else { self.read(ground, &time, thread) };
+            let replaced = || Ok((self.replace(ground, &time)?, Latencies::default()));
+            let outcome = if thread == 0 { replaced() } else { self.read(ground, &time, thread) };
             outcome.inspect_err(|_| time.end())
         })?;
         interrupt::check()?;
+        let reads = Latencies::all(tallies.iter().map(|(_, latencies)| latencies));
         let mut tally = Tally::default();
-        for one in tallies {
+        for (one, _) in tallies {
             tally.reads += one.reads;
             tally.bytes_read += one.bytes_read;
             tally.replaced += one.replaced;
             tally.bytes_written += one.bytes_written;
         }
         // Delete, create, write whole, close.
-        Ok(Outcome { tally, operations: tally.reads + 4 * tally.replaced, seconds: time.seconds() })
+        Ok(Outcome { tally, operations: tally.reads + 4 * tally.replaced, seconds: time.seconds(), reads })
     }
 }
 
@@ -206,14 +212,16 @@ impl Workload for Videoserver {
     }
 
     fn measure(&self, round: &Round<'_>) -> Result<Vec<Figure>> {
-        let Outcome { tally, operations, seconds } = self.run(Ground::from(round))?;
+        let Outcome { tally, operations, seconds, reads } = self.run(Ground::from(round))?;
         let megabytes = |bytes: u64| bytes as f64 / f64::from(1 << 20) / seconds;
-        Ok(vec![
+        let mut figures = vec![
             Figure::rate("throughput", "MB/s", megabytes(tally.bytes_read + tally.bytes_written)),
             Figure::rate("operations", "/s", operations as f64 / seconds),
             Figure::rate("read", "MB/s", megabytes(tally.bytes_read)),
             Figure::rate("written", "MB/s", megabytes(tally.bytes_written)),
-        ])
+        ];
+        figures.extend(reads.figures("a read"));
+        Ok(figures)
     }
 }
 
@@ -245,6 +253,7 @@ mod tests {
         assert_eq!((sizes("active"), sizes("passive")), (vec![3 << 20; 4], vec![3 << 20; 2]));
         let outcome = workload.run(Ground::from(&round)).unwrap();
         let tally = outcome.tally;
+        assert_eq!(outcome.reads.count(), tally.reads, "each read is timed");
         // The last one may be cut off, before its first byte too.
         assert!(tally.replaced > 1 && tally.bytes_written >= (tally.replaced - 1) * (3 << 20), "{tally:?}");
         assert!(tally.reads > 12 && tally.bytes_read == tally.reads * (256 << 10), "a video is a multiple of a read: {tally:?}");

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::curves::{curves_of, drawn, is_logarithmic, samples_of};
 use super::{colour_of, figure};
 use crate::record::Record;
-use crate::report::changes::{Change, changes, differences};
+use crate::report::changes::{Change, changes, differences, method};
 use crate::report::chart::{Chart, Line};
 
 fn line(change: &Change<'_>) -> Markup {
@@ -62,6 +62,7 @@ pub(super) fn section(before: &Record, after: &Record) -> Result<Markup> {
         h2 { "What changed since " (before.began) }
         p.quiet { "Before: " code { (before.command) } }
         @for difference in differences(before, after) { p.bad { "Note: " (difference) } }
+        p.quiet { (method(all.len())) }
         div.grid { @for chart in &charts { (chart) } }
         div.wide { table {
             thead { tr { th { "" } th { "before" } th { "after" } th { "" } th { "change" } th { "the sign" } th { "" } } }

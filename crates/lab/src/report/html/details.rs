@@ -2,9 +2,10 @@
 
 use maud::{Markup, html};
 
-use super::{better_words, figure, winner_words};
+use super::{beside_first, better_words, figure, first_words};
 use crate::record::Record;
-use crate::report::words::{COSTS, median_cost, spread_words};
+use crate::report::verdicts::Verdicts;
+use crate::report::words::{COSTS, PERCENTILES, median_cost, percentile_words, spread_words};
 use crate::watch::DeviceUse;
 use crate::workload::rounds::{Column, Outcome, Sample};
 
@@ -13,30 +14,47 @@ fn published(outcome: &Outcome, name: &str) -> String {
     of.map(|published| format!("{} {}", published.system, figure(Some(published.value)))).collect::<Vec<_>>().join(", ")
 }
 
-fn table(record: &Record, outcome: &Outcome) -> Markup {
+fn table(record: &Record, verdicts: &Verdicts<'_>, outcome: &Outcome) -> Markup {
     let has_published = !outcome.published.is_empty();
     html! {
         div.wide { table {
             thead { tr {
                 th { "figure" }
                 @for system in &record.systems { th { (system.name) } }
-                th { "winner" } th { "" }
+                th { "first" } th { "" }
                 @if has_published { th { "published" } }
             } }
             tbody {
-                @for sample in outcome.figures() {
+                @for sample in outcome.rates() {
                     tr {
                         td { (sample.name) ", " (sample.unit) }
-                        @for system in &record.systems {
+                        @for (place, system) in record.systems.iter().enumerate() {
                             @let own = outcome.sample(&system.name, &sample.name);
-                            td { (figure(own.and_then(Sample::median))) span.quiet { (spread_words(own)) } }
+                            td {
+                                (figure(own.and_then(Sample::median))) span.quiet { (spread_words(own)) }
+                                (beside_first(record, verdicts, outcome, &sample.name, place))
+                            }
                         }
-                        td { (winner_words(outcome, &sample.name)) }
+                        td { (first_words(verdicts, outcome, &sample.name)) }
                         td.quiet { (better_words(sample.better)) }
                         @if has_published { td { (published(outcome, &sample.name)) } }
                     }
                 }
-                @for (name, of) in COSTS {
+                @for (percentile, sample) in outcome.timed() {
+                    tr {
+                        td { (percentile.of) br; small { (PERCENTILES) ", " (sample.unit) } }
+                        @for (place, system) in record.systems.iter().enumerate() {
+                            td {
+                                (percentile_words(outcome.column(&system.name), &percentile.of))
+                                (beside_first(record, verdicts, outcome, &sample.name, place))
+                            }
+                        }
+                        td { (first_words(verdicts, outcome, &sample.name)) }
+                        td.quiet { (better_words(sample.better)) ", by p99" }
+                        @if has_published { td {} }
+                    }
+                }
+                @for (name, of) in COSTS.into_iter().filter(|(_, of)| outcome.columns.iter().any(|column| median_cost(column, *of).is_some())) {
                     tr {
                         td.quiet { (name) }
                         @for system in &record.systems {
@@ -77,6 +95,9 @@ fn device_rows(column: &Column) -> Vec<&DeviceUse> {
 }
 
 fn devices(outcome: &Outcome) -> Markup {
+    if outcome.columns.iter().all(|column| device_rows(column).is_empty()) {
+        return html! {};
+    }
     html! {
         details {
             summary { "disks, averages of the last round" }
@@ -100,7 +121,7 @@ fn devices(outcome: &Outcome) -> Markup {
     }
 }
 
-fn workload(record: &Record, outcome: &Outcome) -> Markup {
+fn workload(record: &Record, verdicts: &Verdicts<'_>, outcome: &Outcome) -> Markup {
     html! {
         h3 id=(outcome.workload) { (outcome.workload) }
         p { (outcome.about) }
@@ -109,7 +130,7 @@ fn workload(record: &Record, outcome: &Outcome) -> Markup {
             "seed " (outcome.plan.seed)
             @if outcome.plan.scale > 1 { "; sizes 1/" (outcome.plan.scale) " of the published ones" }
         }
-        (table(record, outcome))
+        (table(record, verdicts, outcome))
         @for column in &outcome.columns {
             @for remark in &column.remarks { p.quiet { (column.target) ": " (remark) } }
             @if let Some(failure) = &column.failure { p.bad { (column.target) " failed: " (failure) } }
@@ -119,7 +140,7 @@ fn workload(record: &Record, outcome: &Outcome) -> Markup {
     }
 }
 
-pub(super) fn section(record: &Record) -> Markup {
+pub(super) fn section(record: &Record, verdicts: &Verdicts<'_>) -> Markup {
     html! {
         h2 { "The file systems" }
         ul {
@@ -131,6 +152,6 @@ pub(super) fn section(record: &Record) -> Markup {
             }
         }
         h2 { "Every figure" }
-        @for outcome in &record.workloads { (workload(record, outcome)) }
+        @for outcome in &record.workloads { (workload(record, verdicts, outcome)) }
     }
 }

@@ -6,7 +6,7 @@ use crate::workload::Point;
 
 fn sweep(factor: f64) -> Record {
     let mut record =
-        record(&[("1 thread", "/s", [10.0 * factor; 3]), ("2 threads", "/s", [19.0 * factor; 3]), ("total", "us", [5.0; 3])]);
+        record(&[("1 thread", "/s", [10.0 * factor; 5]), ("2 threads", "/s", [19.0 * factor; 5]), ("total", "us", [5.0; 5])]);
     record.systems.push(crate::record::System { name: "tarn".into(), description: "a <pool>".into(), facts: Vec::new() });
     for (sample, at) in record.workloads[0].columns[0].samples.iter_mut().zip([1.0, 2.0]) {
         sample.point = Some(Point { curve: "operations".into(), axis: "threads".into(), at });
@@ -33,5 +33,11 @@ fn the_page_needs_no_network() {
 #[test]
 fn changes_come_with_their_meaning() {
     let text = page(&sweep(1.5), Some(&sweep(1.0))).unwrap();
-    assert!(text.contains("+50.0 %") && text.contains("+ is better") && text.contains("% change of operations"), "{text}");
+    assert!(
+        text.contains("+50.0 %")
+            && text.contains(">better<")
+            && text.contains("+ is better")
+            && text.contains("% change of operations"),
+        "{text}"
+    );
 }

@@ -4,12 +4,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::iter::Sum;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::super::Parameters;
+use super::super::latency::Latencies;
 use super::super::metadata::look_at;
 use super::Step;
 use super::file_set::FileSet;
@@ -61,6 +63,7 @@ pub(super) struct Runner<'a> {
     append_bytes: u64,
     open: Option<(usize, File)>,
     tally: Tally,
+    latencies: Latencies,
 }
 
 impl<'a> Runner<'a> {
@@ -73,17 +76,23 @@ impl<'a> Runner<'a> {
             append_bytes: parameters.get("append"),
             open: None,
             tally: Tally::default(),
+            latencies: Latencies::default(),
         }
     }
 
     /// Goes through the steps again and again until it is over; the loop that it is in is cut off.
-    pub(super) fn run(&mut self, steps: &[Step], over: &AtomicBool) -> Result<Tally> {
+    pub(super) fn run(mut self, steps: &[Step], over: &AtomicBool) -> Result<(Tally, Latencies)> {
         loop {
             for step in steps {
                 if over.load(Ordering::Relaxed) {
-                    return Ok(self.tally);
+                    return Ok((self.tally, self.latencies));
                 }
+                let (done, started) = (self.tally.operations(), Instant::now());
                 self.step(*step)?;
+                // One that found no file is none.
+                if self.tally.operations() > done {
+                    self.latencies.add(started.elapsed());
+                }
             }
         }
     }

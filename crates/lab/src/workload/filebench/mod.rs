@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 
+use super::latency::Latencies;
 use super::{Figure, LONGEST_CALL, MOST_FILES, MOST_SECONDS, MOST_THREADS, Parameter, Parameters, Published, Round, Workload};
 use crate::interrupt;
 use file_set::FileSet;
@@ -129,16 +130,16 @@ impl Filebench {
         FileSet::new(round.directory, &self.parameters, round.seed)
     }
 
-    fn run(&self, round: &Round<'_>) -> Result<(Tally, f64)> {
+    fn run(&self, round: &Round<'_>) -> Result<(Tally, f64, Latencies)> {
         let files = self.file_set(round).found_on_disk()?;
         let log = self.personality.steps.contains(&AppendLog).then(|| files.open_log()).transpose()?;
         let over = AtomicBool::new(false);
         let started = Instant::now();
         let length = Duration::from_secs(self.parameters.get("seconds"));
-        let tally = thread::scope(|scope| {
+        let tallies = thread::scope(|scope| {
             let threads: Vec<_> = (0..self.parameters.get("threads"))
                 .map(|number| {
-                    let mut runner =
+                    let runner =
                         Runner::new(&files, log.as_ref(), &self.parameters, round.seed.wrapping_mul(1009).wrapping_add(number));
                     let (over, steps) = (&over, self.personality.steps);
                     scope.spawn(move || runner.run(steps, over))
@@ -152,10 +153,12 @@ impl Filebench {
             }
             over.store(true, Ordering::Relaxed);
             let joined = threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?);
-            joined.sum::<Result<Tally>>()
+            joined.collect::<Result<Vec<(Tally, Latencies)>>>()
         })?;
         interrupt::check()?;
-        Ok((tally, started.elapsed().as_secs_f64()))
+        let seconds = started.elapsed().as_secs_f64();
+        let latencies = Latencies::all(tallies.iter().map(|(_, latencies)| latencies));
+        Ok((tallies.into_iter().map(|(tally, _)| tally).sum(), seconds, latencies))
     }
 }
 
@@ -191,15 +194,17 @@ impl Workload for Filebench {
     }
 
     fn measure(&self, round: &Round<'_>) -> Result<Vec<Figure>> {
-        let (tally, seconds) = self.run(round)?;
+        let (tally, seconds, latencies) = self.run(round)?;
         let megabytes = |bytes: u64| bytes as f64 / f64::from(1 << 20) / seconds;
         let operations = tally.operations();
         let threads = self.parameters.get("threads") as f64;
-        Ok(vec![
+        let mut figures = vec![
             Figure::rate("operations", "/s", operations as f64 / seconds),
             Figure::rate("read", "MB/s", megabytes(tally.bytes_read)),
             Figure::rate("written", "MB/s", megabytes(tally.bytes_written)),
             Figure::time("an operation takes", "us", threads * seconds * 1e6 / operations.max(1) as f64),
-        ])
+        ];
+        figures.extend(latencies.figures("an operation"));
+        Ok(figures)
     }
 }

@@ -25,7 +25,8 @@ fn each_runs_and_leaves_whole_loops_in_proportion() {
         let workload = filebench(personality.name);
         let round = Round::new(&host, host.directory(), 0, 5);
         workload.prepare(&round).unwrap();
-        let (tally, _) = workload.run(&round).unwrap();
+        let (tally, _, latencies) = workload.run(&round).unwrap();
+        assert_eq!(latencies.count(), tally.operations(), "each operation is timed");
         let steps = |wanted: &[Step]| personality.steps.iter().filter(|step| wanted.contains(step)).count() as u64;
         // Each of the four threads may be somewhere in its last loop.
         let loops = tally.closes / steps(&[Close]);

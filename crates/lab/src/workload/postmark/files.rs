@@ -4,12 +4,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::interrupt;
 use super::super::Parameters;
+use super::super::latency::Latencies;
 use super::choices::Operation;
+use crate::interrupt;
 
 /// No preferred block makes the buffer larger than this.
 const LARGEST_BUFFER: u64 = 1 << 20;
@@ -32,6 +34,16 @@ pub(super) struct Files<'a> {
     write_bytes: usize,
     subdirectories: u64,
     pub(super) counts: Counts,
+    pub(super) latencies: Times,
+}
+
+/// How long each kind of operation takes.
+#[derive(Debug, Default)]
+pub(super) struct Times {
+    pub(super) creation: Latencies,
+    pub(super) read: Latencies,
+    pub(super) append: Latencies,
+    pub(super) deletion: Latencies,
 }
 
 fn buffer_bytes(file: &File) -> Result<usize> {
@@ -47,6 +59,7 @@ impl<'a> Files<'a> {
             write_bytes: parameters.get("write") as usize,
             subdirectories: parameters.get("subdirectories"),
             counts: Counts::default(),
+            latencies: Times::default(),
         }
     }
 
@@ -66,13 +79,23 @@ impl<'a> Files<'a> {
     }
 
     pub(super) fn perform(&mut self, operation: &Operation) -> Result<()> {
+        let started = Instant::now();
         match operation {
             Operation::Create { name, bytes } => self.create(name, *bytes).with_context(|| format!("cannot create {name}")),
             Operation::Read { name, bytes } => self.read(name, *bytes).with_context(|| format!("cannot read {name}")),
             Operation::Append { name, bytes } => self.append(name, *bytes).with_context(|| format!("cannot append to {name}")),
             Operation::Delete { name } => self.delete(name).with_context(|| format!("cannot delete {name}")),
             Operation::Nothing => Ok(()),
+        }?;
+        let took = started.elapsed();
+        match operation {
+            Operation::Create { .. } => self.latencies.creation.add(took),
+            Operation::Read { .. } => self.latencies.read.add(took),
+            Operation::Append { .. } => self.latencies.append.add(took),
+            Operation::Delete { .. } => self.latencies.deletion.add(took),
+            Operation::Nothing => {}
         }
+        Ok(())
     }
 
     fn write(&mut self, file: File, bytes: u64) -> Result<()> {

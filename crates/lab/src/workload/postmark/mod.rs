@@ -23,10 +23,11 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
+use super::latency::Latencies;
 use super::{Figure, LONGEST_CALL, MOST_FILES, Parameter, Parameters, Published, Round, Workload};
 use crate::interrupt;
 use choices::Choices;
-use files::{Counts, Files};
+use files::{Counts, Files, Times};
 
 /// The workload.
 pub struct Postmark {
@@ -86,6 +87,8 @@ struct Outcome {
     after_creation: Counts,
     after_transactions: Counts,
     counts: Counts,
+    transactions: Latencies,
+    latencies: Times,
 }
 
 impl Default for Postmark {
@@ -119,11 +122,14 @@ impl Postmark {
         }
         self.sync(round)?;
         let (created, after_creation) = (since(), files.counts);
+        let mut transactions = Latencies::default();
         for _ in 0..self.parameters.get("transactions") {
             interrupt::check()?;
             ensure!(!choices.depleted(), "out of files: it takes more files or fewer transactions");
-            files.perform(&choices.read_or_append())?;
-            files.perform(&choices.create_or_delete())?;
+            transactions.time(|| {
+                files.perform(&choices.read_or_append())?;
+                files.perform(&choices.create_or_delete())
+            })?;
         }
         self.sync(round)?;
         let (transacted, after_transactions) = (since(), files.counts);
@@ -134,7 +140,8 @@ impl Postmark {
         }
         let total = since();
         files.remove_subdirectories()?;
-        Ok(Outcome { created, transacted, total, after_creation, after_transactions, counts: files.counts })
+        let Files { counts, latencies, .. } = files;
+        Ok(Outcome { created, transacted, total, after_creation, after_transactions, counts, transactions, latencies })
     }
 }
 
@@ -166,11 +173,12 @@ impl Workload for Postmark {
     }
 
     fn measure(&self, round: &Round<'_>) -> Result<Vec<Figure>> {
-        let Outcome { created, transacted, total, after_creation, after_transactions, counts } = self.run(round)?;
+        let Outcome { created, transacted, total, after_creation, after_transactions, counts, transactions, latencies } =
+            self.run(round)?;
         let mixed = transacted - created;
         let rate = |name, number: u64, seconds: f64| Figure::rate(name, "/s", number as f64 / seconds.max(1e-9));
         let bytes = |name, bytes: u64| Figure::rate(name, "MB/s", bytes as f64 / f64::from(1 << 20) / total.max(1e-9));
-        Ok(vec![
+        let mut figures = vec![
             rate("transactions", self.parameters.get("transactions"), mixed),
             Figure::seconds("total", total),
             rate("created alone", after_creation.created, created),
@@ -181,6 +189,16 @@ impl Workload for Postmark {
             rate("deleted mixed", after_transactions.deleted, mixed),
             bytes("bytes read", counts.bytes_read),
             bytes("bytes written", counts.bytes_written),
-        ])
+        ];
+        let Times { creation, read, append, deletion } = &latencies;
+        let operations = [
+            ("a transaction", &transactions),
+            ("a creation", creation),
+            ("a read", read),
+            ("an append", append),
+            ("a deletion", deletion),
+        ];
+        figures.extend(operations.into_iter().flat_map(|(name, latencies)| latencies.figures(name)));
+        Ok(figures)
     }
 }

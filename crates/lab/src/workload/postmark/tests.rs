@@ -24,6 +24,12 @@ fn compare(seed: u64, subdirectories: u64, report: &Report) {
     let counts = outcome.counts;
     assert_eq!((counts.created, counts.read, counts.appended), (report.created, report.read, report.appended));
     assert_eq!(counts.deleted, report.created);
+    let times = &outcome.latencies;
+    assert_eq!(
+        (times.creation.count(), times.read.count(), times.append.count()),
+        (report.created, report.read, report.appended)
+    );
+    assert_eq!((times.deletion.count(), outcome.transactions.count()), (report.created, 1000));
     assert_eq!(counts.deleted - outcome.after_transactions.deleted, report.deleted_alone);
     let megabytes = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 20));
     assert_eq!(megabytes(counts.bytes_read), report.megabytes_read);

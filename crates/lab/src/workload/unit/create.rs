@@ -31,8 +31,9 @@ pub(super) fn small_writes(job: &Job<'_>) -> Result<u64> {
         if unsynced >= BETWEEN_SYNCS {
             file.sync()?;
             unsynced = 0;
+            return Ok(true);
         }
-        Ok(())
+        Ok(false)
     })?;
     if unsynced > 0 {
         file.sync()?;
@@ -40,8 +41,8 @@ pub(super) fn small_writes(job: &Job<'_>) -> Result<u64> {
     Ok(written)
 }
 
-/// Writes small pieces from where the file stands; `after` is told the length of each.
-pub(super) fn small_pass(job: &Job<'_>, file: &dyn Handle, mut after: impl FnMut(u64) -> Result<()>) -> Result<u64> {
+/// Writes small pieces from where the file stands; `after` is told the length of each, and says whether it synced the file.
+pub(super) fn small_pass(job: &Job<'_>, file: &dyn Handle, mut after: impl FnMut(u64) -> Result<bool>) -> Result<u64> {
     let mut random = job.random(0);
     let mut meter = job.meter(job.moved_bytes);
     for number in 0.. {
@@ -51,7 +52,9 @@ pub(super) fn small_pass(job: &Job<'_>, file: &dyn Handle, mut after: impl FnMut
         }
         file.write(job.piece(number, length))?;
         meter.add(length);
-        after(length as u64)?;
+        if after(length as u64)? {
+            meter.called();
+        }
     }
     Ok(meter.done())
 }

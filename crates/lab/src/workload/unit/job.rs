@@ -4,16 +4,15 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Result;
+use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::super::latency::Latencies;
 use super::MIB;
 use crate::aligned::Aligned;
 use crate::interrupt;
 use crate::storage::{Handle, Open, Storage};
-
-/// Every so many calls the clock is read.
-const CALLS_PER_LOOK: u32 = 16;
 
 /// Random bytes to write. Longer than any record, so that no two pieces inside one record are alike.
 pub(super) struct Data {
@@ -48,6 +47,8 @@ pub(super) struct Job<'a> {
     pub(super) seed: u64,
     pub(super) data: &'a Data,
     pub(super) deadline: Instant,
+    /// guards: how long the calls of all threads took
+    pub(super) latencies: Mutex<Latencies>,
 }
 
 impl Job<'_> {
@@ -62,8 +63,9 @@ impl Job<'_> {
     }
 
     /// Counts towards `goal_bytes`.
-    pub(super) fn meter(&self, goal_bytes: u64) -> Meter {
-        Meter { goal: goal_bytes, done: 0, calls: 0, deadline: self.deadline }
+    pub(super) fn meter(&self, goal_bytes: u64) -> Meter<'_> {
+        let (deadline, all) = (self.deadline, &self.latencies);
+        Meter { goal: goal_bytes, done: 0, deadline, looked: Instant::now(), latencies: Latencies::default(), all }
     }
 
     pub(super) fn open(&self, how: Open) -> Result<Box<dyn Handle>> {
@@ -71,32 +73,48 @@ impl Job<'_> {
     }
 }
 
-/// Bytes done, bytes to do, and the time limit.
-pub(super) struct Meter {
+/// Bytes done, bytes to do, and the time limit. The clock is read once for a call, at its end: what lies between two calls is a few
+/// nanoseconds of choosing what comes next.
+pub(super) struct Meter<'a> {
     goal: u64,
     done: u64,
-    calls: u32,
     deadline: Instant,
+    /// When the call before ended.
+    looked: Instant,
+    latencies: Latencies,
+    all: &'a Mutex<Latencies>,
 }
 
-impl Meter {
+impl Meter<'_> {
     /// Bytes that the next call may move, `wanted` at most; 0 when the goal or the time limit is reached.
     pub(super) fn next(&mut self, wanted: u64) -> Result<usize> {
         interrupt::check()?;
-        let look = self.calls.is_multiple_of(CALLS_PER_LOOK) || wanted >= MIB;
-        if look && Instant::now() >= self.deadline {
+        if self.looked >= self.deadline {
             return Ok(0);
         }
-        self.calls = self.calls.wrapping_add(1);
         Ok(wanted.min(self.goal - self.done) as usize)
     }
 
     /// A call moved `bytes`.
     pub(super) fn add(&mut self, bytes: usize) {
         self.done += bytes as u64;
+        self.called();
+    }
+
+    /// A call ended that moved nothing: the file was synced.
+    pub(super) fn called(&mut self) {
+        let now = Instant::now();
+        self.latencies.add(now - self.looked);
+        self.looked = now;
     }
 
     pub(super) fn done(&self) -> u64 {
         self.done
+    }
+}
+
+impl Drop for Meter<'_> {
+    fn drop(&mut self) {
+        self.all.lock().join(&self.latencies);
     }
 }

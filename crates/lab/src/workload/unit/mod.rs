@@ -35,7 +35,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use job::{Data, Job};
+use parking_lot::Mutex;
 
+use super::latency::Latencies;
 use super::{Figure, MOST_SECONDS, Parameter, Parameters, Published, Round, Workload};
 use crate::aligned::Aligned;
 use crate::interrupt;
@@ -254,8 +256,8 @@ impl Unit {
         Ok(())
     }
 
-    /// Runs it: the bytes that went through the calls, and the seconds from open to close.
-    fn run(&self, round: &Round<'_>) -> Result<(u64, f64)> {
+    /// Runs it: the bytes that went through the calls, the seconds from open to close, and how long each call took.
+    fn run(&self, round: &Round<'_>) -> Result<(u64, f64, Latencies)> {
         let data = Data::new(round.seed);
         let path = Self::path(round);
         let seed = round.seed.wrapping_mul(1009).wrapping_add(u64::from(round.number) * 17 + u64::from(self.test.id));
@@ -268,9 +270,10 @@ impl Unit {
             seed,
             data: &data,
             deadline: started + Duration::from_secs(self.parameters.get("limit")),
+            latencies: Mutex::default(),
         };
         let bytes = (self.test.run)(&job)?;
-        Ok((bytes, started.elapsed().as_secs_f64()))
+        Ok((bytes, started.elapsed().as_secs_f64(), job.latencies.into_inner()))
     }
 }
 
@@ -317,12 +320,14 @@ impl Workload for Unit {
     }
 
     fn measure(&self, round: &Round<'_>) -> Result<Vec<Figure>> {
-        let (bytes, seconds) = self.run(round)?;
+        let (bytes, seconds, latencies) = self.run(round)?;
         let expected = self.moved_bytes() * self.test.times;
         if bytes < expected {
             let limit = self.parameters.get("limit");
             round.remark(format!("cut short after {limit} s; the figure is for the {} MB moved until then", bytes / MIB));
         }
-        Ok(vec![Figure::rate(THROUGHPUT, "MB/s", bytes as f64 / MIB as f64 / seconds.max(1e-9))])
+        let mut figures = vec![Figure::rate(THROUGHPUT, "MB/s", bytes as f64 / MIB as f64 / seconds.max(1e-9))];
+        figures.extend(latencies.figures("a call"));
+        Ok(figures)
     }
 }

@@ -37,6 +37,7 @@ pub(super) fn writes(job: &Job<'_>) -> Result<u64> {
         meter.add(length);
     }
     file.sync()?;
+    meter.called();
     Ok(meter.done())
 }
 

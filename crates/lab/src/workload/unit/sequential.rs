@@ -20,7 +20,7 @@ pub(super) fn rewrite_synchronous(job: &Job<'_>) -> Result<u64> {
 
 /// Test 7: small writes over what is there, close.
 pub(super) fn rewrite_small(job: &Job<'_>) -> Result<u64> {
-    small_pass(job, job.open(Open::Existing)?.as_ref(), |_| Ok(()))
+    small_pass(job, job.open(Open::Existing)?.as_ref(), |_| Ok(false))
 }
 
 /// Reads `bytes` from where the file stands, `length` a call.
