@@ -443,10 +443,12 @@ impl Mounter for FuseMounter {
         let found = |mount: Mount| Some((self.mounts.path(&mount.dataset)?.to_owned(), Arc::clone(self.mounts.ops(&mount.dataset)?)));
         let (places, all_ops): (Vec<PathBuf>, Vec<Arc<Ops>>) = mounts.filter_map(found).unzip();
         Box::new(move || {
+            // Before and after: where `sync` waits for us all of it is settled afterwards, and what was in mapped memory is not there before.
+            let before: Vec<_> = all_ops.iter().map(|ops| ops.unsettled()).collect();
             if let Err(error) = fuse::errand::sync(&places) {
                 tracing::warn!(pool = name, %error, "what the kernel has in its cache could not be had");
             }
-            let changed: Vec<_> = all_ops.into_iter().map(|ops| (ops.unsettled(), ops)).collect();
+            let changed: Vec<_> = all_ops.into_iter().zip(before).map(|(ops, before)| ([before, ops.unsettled()].concat(), ops)).collect();
             Box::new(move || changed.iter().for_each(|(inodes, ops)| ops.forget_space(inodes)))
         })
     }

@@ -115,7 +115,9 @@ fn nothing_is_advised_that_is_refused() {
             let text = fs::read_to_string(&path).expect("text");
             let shipped = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
             for line in shipped.lines().filter(|line| line.contains(['"', '\\']) && !line.trim_start().starts_with("//")) {
-                for (program, verb) in verbs(line) {
+                // OpenZFS's words of what an upgrade means; they ask for nothing.
+                let asks = !line.contains("'zfs send' streams generated from");
+                for (program, verb) in verbs(line).into_iter().filter(|_| asks) {
                     let program = if program == "zpool" { &crate::zpool::PROGRAM } else { &crate::zfs::PROGRAM };
                     let Some(command) = program.find(&verb) else { continue };
                     assert!(!matches!(command.action, Action::NotYet(_)), "{}: {line}", path.display());

@@ -381,9 +381,9 @@ fn without_the_device_each_verb_that_mounts_names_it() {
         return;
     }
     let told = |said: &Said, what: &str| {
-        let words = format!("{what}/dev/fuse: No such file or directory; nothing can be mounted without it: ");
+        let words = "/dev/fuse: No such file or directory; nothing can be mounted without it: ";
         assert!(
-            said.err.starts_with(&words) && said.err.contains("--device /dev/fuse") && said.err.contains("modprobe fuse"),
+            said.err.starts_with(what) && said.err.contains(words) && said.err.contains("--device /dev/fuse") && said.err.contains("modprobe fuse"),
             "{said:?}"
         );
         assert!(!said.err.contains("os error"), "{said:?}");

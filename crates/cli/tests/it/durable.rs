@@ -22,6 +22,15 @@ pub(crate) fn is_durable(rig: &Rig) -> bool {
     durable
 }
 
+/// Is it mounted in another mount namespace?
+fn has_copies(rig: &Rig) -> bool {
+    let (place, own) = (format!(" {} ", rig.text("mnt")), fs::read_link("/proc/self/ns/mnt").ok());
+    let copied = |process: &std::path::Path| {
+        fs::read_link(process.join("ns/mnt")).ok() != own && fs::read_to_string(process.join("mountinfo")).is_ok_and(|table| table.contains(&place))
+    };
+    fs::read_dir("/proc").unwrap().flatten().any(|process| copied(&process.path()))
+}
+
 /// The kernel told us nothing of `sync`, `syncfs` and `umount`, so that a crash lost what they had been asked to save.
 #[test]
 fn what_sync_and_umount_ended_survives_a_kill() {
@@ -41,7 +50,15 @@ fn what_sync_and_umount_ended_survives_a_kill() {
         match *ending {
             "sync" => others("sync", &[]),
             "sync -f" => others("sync", &["-f", &rig.text("mnt")]),
-            _ => others("umount", &[&rig.text("mnt")]),
+            // While somebody makes a mount namespace, as tests beside this one do, it has a copy of the mount, and `umount` ends nothing.
+            _ => {
+                rig.wait("the end of copies of the mount", || !has_copies(&rig));
+                others("umount", &[&rig.text("mnt")]);
+                if has_copies(&rig) {
+                    sim::places::skipped("what umount ends: another process made a copy of the mount");
+                    break;
+                }
+            }
         }
         rig.kill();
         rig.unmount_all();

@@ -296,8 +296,9 @@ impl BlockIo {
         };
         match intent {
             Intent::Needed => lost(),
-            Intent::NeededWhile(while_there) | Intent::Ahead(while_there) => while_there(&mut lost),
-            Intent::Inspect(_) | Intent::PerhapsUnwritten => {}
+            Intent::NeededWhile(while_there) => while_there(&mut lost),
+            // A block that is lost is lost to whoever asks for it: he finds out, and it counts once.
+            Intent::Ahead(_) | Intent::Inspect(_) | Intent::PerhapsUnwritten => {}
         }
         Err(worst.unwrap_or_else(|| crate::error!(Corrupt, "block {at}: a pointer without addresses")))
     }

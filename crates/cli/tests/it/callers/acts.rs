@@ -39,7 +39,7 @@ impl Cell {
     }
 
     fn open(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
-        open(self.target(), flags | OFlags::NONBLOCK, Mode::from_raw_mode(0o666))
+        open(self.target(), flags | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::from_raw_mode(0o666))
     }
 }
 
@@ -117,7 +117,7 @@ fn listed(path: &Path) -> Answer {
 
 /// Changes these marks, and leaves others, which each file system has of its own.
 pub(super) fn mark(path: &Path, marks: IFlags) -> Result<(), Errno> {
-    let file = open(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
+    let file = open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
     ioctl_setflags(&file, ioctl_getflags(&file)? - MARKS | marks)
 }
 
@@ -185,8 +185,8 @@ fn control(cell: &Cell, command: u32, argument: &str) -> Answer {
 }
 
 fn copied(cell: &Cell, from: &Path, to: &Path, at: u64) -> Answer {
-    let from = open(from, OFlags::RDONLY, Mode::empty())?;
-    let to = open(to, OFlags::WRONLY | OFlags::CREATE, Mode::from_raw_mode(0o666))?;
+    let from = open(from, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let to = open(to, OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC, Mode::from_raw_mode(0o666))?;
     let _ = cell;
     let (mut offset_in, mut offset_out) = (0, at);
     copy_file_range(&from, Some(&mut offset_in), &to, Some(&mut offset_out), 4096).map(|count| count.to_string())
@@ -300,7 +300,7 @@ pub(super) const ACTS: &[Act] = acts! {
     "entry made: a directory" => |cell| done(mkdir(cell.target().join("d"), Mode::from_raw_mode(0o700))),
     "entry made: a link" => |cell| done(symlink("to", cell.target().join("l"))),
     "entry made: a device" => |cell| done(mknodat(CWD, cell.target().join("c"), FileType::CharacterDevice, Mode::from_raw_mode(0o600), rustix::fs::makedev(1, 3))),
-    "entry made without a name" => |cell| done(open(cell.target(), OFlags::TMPFILE | OFlags::RDWR, Mode::from_raw_mode(0o600))),
+    "entry made without a name" => |cell| done(open(cell.target(), OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::from_raw_mode(0o600))),
     "entry removed" => |cell| done(unlink(cell.target().join("e"))),
     "entry renamed" => |cell| done(renameat_with(CWD, cell.target().join("e"), CWD, cell.target().join("g"), RenameFlags::empty())),
 };

@@ -283,7 +283,12 @@ fn walk_view(rig: &Rig, name: &str, what: &str, right: &[Outcome], people: &[Som
     let ours = walk(&cells(rig.path("view").join(name)), people);
     found.compare("view", what, right, &ours, people);
     drop(shown);
-    rig.ok(&format!("transaction commit {view}"));
+    // A test beside this one may be about to start a process, with our files, in a mount namespace with a copy of the view.
+    rig.wait("the commit", || {
+        let said = rig.run(&format!("transaction commit {view}"));
+        assert!(said.code == 0 || said.err.contains("is in use"), "{said:?}");
+        said.code == 0
+    });
     let committed: Vec<Outcome> =
         cells(rig.path("mnt").join(name)).iter().zip(ours).map(|(cell, (answer, _))| (answer, seen(cell))).collect();
     found.compare("view, committed", what, right, &committed, people);

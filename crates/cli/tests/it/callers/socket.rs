@@ -114,6 +114,9 @@ fn a_daemon_listens_to_root_and_its_own_user() {
     open_to_everybody(&socket);
     let people = everybody();
     strangers_are_not_heard(&socket, &people[1..].iter().collect::<Vec<_>>());
+    // Commands do not go where everybody may write.
+    fs::set_permissions(rig.path("."), fs::Permissions::from_mode(0o700)).unwrap();
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).unwrap();
     assert_eq!((rig.get("tank", "readonly").as_str(), rig.ok("zpool get -H -o value comment tank").trim()), ("off", "-"));
     assert!(rig.is_mounted("mnt") && rig.ok("zfs list -H -o name").contains("tank/kept"));
     assert!(!rig.ok("zpool history tank").contains("theirs"));
