@@ -129,7 +129,8 @@ fn run(filesystem: &dyn Filesystem, request: &Request<'_>, out: &mut [u8]) -> Ha
         OpenDir | ReadDir | ReadDirPlus | ReleaseDir | FsyncDir | SyncFs => directories(filesystem, request, out),
         SetXattr | GetXattr | ListXattr | RemoveXattr => attributes(filesystem, request, out),
         GetLock | SetLock | SetLockWait | Interrupt | Ioctl => control(filesystem, request, out),
-        Destroy => Ok(Some(0)),
+        // `umount` waits for the answer, if the mount is on a block device; no other is asked.
+        Destroy => filesystem.syncfs(&context(request.header)).or(Ok(())).map(|()| Some(0)),
         NotifyReply => Ok(None),
         Init => Err(Errno::EIO), // once only, before the transport starts
         BlockMap | Poll => Err(Errno::ENOSYS),

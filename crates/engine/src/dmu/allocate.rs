@@ -14,7 +14,7 @@ use ondisk::object_type::ObjectType;
 
 use super::{Dnode, ObjectId, Objset, Tx};
 use crate::bail;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// What a new object is to be.
 #[derive(Debug, Clone)]
@@ -117,19 +117,34 @@ impl Objset {
     pub fn allocate(&self, tx: &Tx, spec: &DnodeSpec) -> Result<Arc<Dnode>> {
         let slots = u32::from(spec.slots.clamp(1, disk::DNODE_SLOTS_MAX as u8));
         let mut allocator = self.allocator.lock();
+        let (begun, mut lost) = (allocator.forward, None);
+        let object = self.free_number(tx, &mut allocator, slots, &mut lost).map_err(|error| match lost {
+            // What could not be read may be read the next time.
+            Some(loss) => {
+                allocator.forward = begun;
+                loss
+            }
+            None => error,
+        })?;
+        Ok(self.insert_fresh(tx, object, spec))
+    }
+
+    /// A number that no object has. `lost`: why blocks of dnodes were passed over; nobody knows what is in them, and nothing new is put there.
+    fn free_number(&self, tx: &Tx, allocator: &mut Allocator, slots: u32, lost: &mut Option<Error>) -> Result<ObjectId> {
         loop {
             if let Some((block, taken)) = allocator.current
                 && let Some(at) = find_run(taken, slots)
             {
                 allocator.current = Some((block, taken | slot_mask(at, slots)));
-                let object = block * disk::DNODES_PER_BLOCK + u64::from(at);
-                return Ok(self.insert_fresh(tx, object, spec));
+                return Ok(block * disk::DNODES_PER_BLOCK + u64::from(at));
             }
-            let next = self.next_block_with_room(&mut allocator, slots)?;
+            let next = self.next_block_with_room(allocator, slots, lost)?;
             match self.taken_slots(next) {
                 Ok(taken) => allocator.current = Some((next, taken)),
-                // Nobody knows what is in it, and nothing new is put there.
-                Err(error) if error.is_loss() && !tx.is_syncing() => tracing::warn!("{}: no new objects in a block of dnodes: {error}", self.name()),
+                Err(error) if error.is_loss() && !tx.is_syncing() => {
+                    tracing::warn!("{}: no new objects in a block of dnodes: {error}", self.name());
+                    *lost = Some(error);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -211,7 +226,7 @@ impl Objset {
 
     /// Of a block in which nothing was freed we know how many dnodes are in it, but not how large they are: it is taken to be full if it would
     /// be with dnodes as large as the new one. (A set of large ones would be read from its start otherwise, for the first new object.)
-    fn next_block_with_room(&self, allocator: &mut Allocator, slots: u32) -> Result<u64> {
+    fn next_block_with_room(&self, allocator: &mut Allocator, slots: u32, lost: &mut Option<Error>) -> Result<u64> {
         while let Some(block) = allocator.with_room.pop_first() {
             if allocator.current.is_none_or(|(current, _)| current != block) {
                 return Ok(block);
@@ -226,7 +241,9 @@ impl Objset {
             }
             let pointer = match meta.synced_pointer(0, block) {
                 Err(error) if error.is_loss() => {
-                    allocator.forward = meta.end_of_lost(block).ok_or(error)?;
+                    let Some(end) = meta.end_of_lost(block) else { return Err(error) };
+                    allocator.forward = end;
+                    *lost = Some(error);
                     continue;
                 }
                 pointer => pointer?,
