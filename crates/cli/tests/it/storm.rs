@@ -49,10 +49,10 @@ fn errors_of_commands_name_the_thing() {
     for (words, said) in &all {
         // (What was made and is gone before it could be mounted was made all the same.)
         assert!(said.code == 0 || !said.err.is_empty(), "{words}: {said:?}");
-        for line in said.err.lines() {
-            assert!(!line.contains("os error"), "{words}: {line}");
-            assert!(line.contains("tank/n") || line.contains(&rig.text("mnt")), "{words}: names nothing: {line}");
-        }
+        assert!(!said.err.contains("os error"), "{words}: {said:?}");
+        // OpenZFS says in a line of its own that a file system was created but not mounted; why, and which, is in another.
+        let names = said.err.contains("tank/n") || said.err.contains(&rig.text("mnt"));
+        assert!(said.err.is_empty() || names, "{words}: names nothing: {said:?}");
     }
     let failed = all.iter().filter(|(_, said)| said.code != 0).count();
     assert!(failed > 0 && failed < all.len(), "{failed} of {} failed: they were not in each other's way", all.len());
