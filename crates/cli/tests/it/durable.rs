@@ -1,6 +1,7 @@
 //! What `sync(1)` and `umount(8)` say is safe is safe.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use crate::rig::{LIMIT, Rig, run_for};
@@ -14,8 +15,13 @@ pub(crate) fn others(program: &str, words: &[&str]) {
     assert_eq!(said.code, 0, "{program} {words:?}: {}", said.err);
 }
 
+/// Is this a mount of ours whose `sync` and `umount` wait?
+pub(crate) fn is_on_block_device(place: &Path) -> bool {
+    fs::read_to_string("/proc/self/mounts").unwrap().contains(&format!(" {} fuseblk.tarn ", place.display()))
+}
+
 pub(crate) fn is_durable(rig: &Rig) -> bool {
-    let durable = fs::read_to_string("/proc/self/mounts").unwrap().contains(&format!(" {} fuseblk.tarn ", rig.text("mnt")));
+    let durable = is_on_block_device(&rig.path("mnt"));
     if !durable {
         sim::places::skipped("sync and umount: that they wait takes root, Linux 6.18 and loop devices");
     }
@@ -25,7 +31,7 @@ pub(crate) fn is_durable(rig: &Rig) -> bool {
 /// Is it mounted in another mount namespace?
 fn has_copies(rig: &Rig) -> bool {
     let (place, own) = (format!(" {} ", rig.text("mnt")), fs::read_link("/proc/self/ns/mnt").ok());
-    let copied = |process: &std::path::Path| {
+    let copied = |process: &Path| {
         fs::read_link(process.join("ns/mnt")).ok() != own && fs::read_to_string(process.join("mountinfo")).is_ok_and(|table| table.contains(&place))
     };
     fs::read_dir("/proc").unwrap().flatten().any(|process| copied(&process.path()))

@@ -13,6 +13,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::journal::{Journal, Op, fill};
 use super::ADMINISTRATOR;
+use crate::durable::is_on_block_device;
 use crate::rig::Rig;
 
 /// Records of the file in each dataset.
@@ -33,9 +34,7 @@ fn contents(number: u64) -> Vec<u8> {
 
 /// The root of our mount, if `syncfs` waits for us there.
 fn durable_root(mount: &Path) -> Option<File> {
-    let table = fs::read_to_string("/proc/self/mounts").ok()?;
-    let is_durable = table.contains(&format!(" {} fuseblk.tarn ", mount.display()));
-    let root = File::open(mount).ok().filter(|_| is_durable)?;
+    let root = File::open(mount).ok().filter(|_| is_on_block_device(mount))?;
     // Not that of what is below, if it was unmounted meanwhile.
     let is_mounted = root.metadata().ok()?.dev() != fs::metadata(mount.parent()?).ok()?.dev();
     is_mounted.then_some(root)
