@@ -4,7 +4,7 @@
 //! `disk` is held for reading across I/O, so that closing a device waits for what is under way.
 
 use super::traffic::{RequestKind, Traffic};
-use super::{Reason, VdevState, mirror::View};
+use super::{Reason, VdevState, map::View};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{bail, error};
 use disk::DiskRef;
@@ -202,7 +202,7 @@ impl Leaf {
     }
 
     /// A write is not on this leaf: from now on it is behind (invariant 2 of the module). Which group it belongs to is not known here.
-    pub(super) fn note_missed_write(&self) {
+    pub(crate) fn note_missed_write(&self) {
         let txg = self.writing_txg.load(Relaxed);
         self.note_missed(txg, txg + GROUPS);
     }
@@ -232,9 +232,11 @@ impl Leaf {
         }
     }
 
-    pub(super) fn view(&self) -> View {
+    /// How it is for who wants to read what was written in the group `birth`.
+    pub(super) fn view(&self, birth: u64) -> View {
         View {
             readable: self.is_open(),
+            missed: self.has_missed(birth),
             behind: self.is_behind(),
             pending: self.stats.pending.load(Relaxed),
         }

@@ -273,11 +273,7 @@ impl BlockIo {
     }
 
     fn deflated(&self, dva: Dva) -> u64 {
-        const SAMPLE: u64 = 128 << 10;
-        let Some(device) = self.devices.device(dva.vdev) else { return dva.allocated };
-        // Bytes of contents for each sector of space, of a block of 128 KiB.
-        let ratio = SAMPLE.checked_div(device.allocated_size(SAMPLE) >> 9).unwrap_or(512);
-        (dva.allocated >> 9) * ratio
+        self.devices.device(dva.vdev).map_or(dva.allocated, |device| device.deflated_size(dva.allocated))
     }
 
     /// Space for a block of the intent log of `physical` bytes, not written yet.
@@ -311,7 +307,9 @@ impl BlockIo {
     /// # Errors
     /// Those of the device.
     pub fn prepare(&self, vdev: u32, offset: u64, length: u64) -> Result<()> {
-        self.device(Dva::new(vdev, offset, length))?.prepare(offset, length)
+        let device = self.device(Dva::new(vdev, offset, length))?;
+        let map = device.io_map(offset, length as usize)?;
+        map.sides().try_for_each(|(_, column, side)| device.prepare_leaf(side.leaf, side.offset, column.length as u64))
     }
 
     /// Blocks of the intent log could not be written: if they are on a device for the log alone, the next ones go elsewhere.

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use ondisk::blkptr::{BlkPtr, BlockPointer};
 use ondisk::dva::Dva;
 
-use super::BlockIo;
+use super::{BlockIo, write_range_durable};
 use crate::bail;
 use crate::error::{Result, Within};
 use crate::host::on_each;
@@ -46,7 +46,7 @@ impl BlockIo {
         if !durable {
             return self.write_run(&run.dvas, &run.parts, false);
         }
-        run.dvas.iter().try_for_each(|dva| self.device(*dva)?.write_durable(dva.offset, &run.parts).within(|| format!("block at {dva}")))
+        run.dvas.iter().try_for_each(|dva| write_range_durable(&*self.device(*dva)?, dva.offset, &run.parts).within(|| format!("block at {dva}")))
     }
 }
 

@@ -26,6 +26,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::block_io::BlockIo;
 use super::compress_stage::{Contents, ShapeRules, Shaped, shape};
+use super::leaf_io::write_range;
 use super::{WriteRequest, checksum_stage};
 use crate::alloc::{ClassKind, Request};
 use crate::bail;
@@ -175,7 +176,12 @@ impl BlockIo {
         let devices: Vec<_> = dvas.iter().map(|dva| Ok((*dva, self.device(*dva)?))).collect::<Result<_>>()?;
         let host = devices.iter().find_map(|(_, device)| device.beside_writes());
         let written = on_each(host, &devices, |(dva, device)| {
-            let written = if patient { device.write(dva.offset, blocks) } else { device.try_write(dva.offset, blocks) };
+            let written = loop {
+                match write_range(&**device, dva.offset, blocks) {
+                    Err(error) if patient && device.wait_after(&error) => {}
+                    done => break done,
+                }
+            };
             written.within(|| format!("block at {dva}"))
         });
         written.into_iter().collect::<Result<()>>()?;
