@@ -140,7 +140,7 @@ pub(super) fn read(session: &mut Session<'_>, pool: &Pool, text: &str) -> Result
     }
     let mut data = vec![0; wanted.physical as usize];
     let done = match copy {
-        Some(copy) => top.leaves()[copy].read(wanted.offset, &mut data),
+        Some(copy) => top.leaves()[copy].read(engine::vdev::Class::SyncRead, wanted.offset, &mut data),
         None => engine::zio::read_range(&(top.clone() as Arc<dyn engine::zio::BlockDevice>), wanted.offset, &mut data, engine::vdev::BIRTH_UNKNOWN),
     };
     if let Err(error) = done {

@@ -20,8 +20,8 @@ use crate::host::RealHost;
 use crate::pool::check::{CheckOptions, Walker};
 use crate::tunables::Tunables;
 use crate::txg::{DirtyBytes, TxgGroups};
-use crate::vdev::LeafId;
-use crate::zio::{BlockDevice, BlockDevices, BlockFeatures, BlockIo, BlockThreads, WriteKind};
+use crate::vdev::{Class, LeafId};
+use crate::zio::{BlockDevice, BlockDevices, BlockFeatures, BlockIo, BlockThreads};
 
 const METASLAB_BYTES: u64 = 16 << 20;
 const METASLABS: u64 = 16;
@@ -29,10 +29,10 @@ const METASLABS: u64 = 16;
 struct MemDevice(MemDisk);
 
 impl BlockDevice for MemDevice {
-    fn read_leaf(&self, _: LeafId, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_leaf(&self, _: LeafId, _: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
         Ok(self.0.read_at(buf, offset)?)
     }
-    fn write_leaf(&self, _: LeafId, offset: u64, buffers: &[&[u8]], _: WriteKind) -> Result<()> {
+    fn write_leaf(&self, _: LeafId, _: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
         Ok(self.0.write_vectored_at(buffers, offset)?)
     }
     fn ashift(&self) -> u32 {
@@ -465,7 +465,7 @@ fn a_slow_reader_leaves_places_alone_that_are_others_by_now() {
     let damage = |pointer: &BlkPtr| {
         let copies: Vec<_> = pointer.dvas().collect();
         assert_eq!(copies.len(), 2, "metadata is there twice");
-        crate::zio::write_range(&*device, copies[0].offset, &[&[0xee; 512]]).unwrap();
+        crate::zio::write_range(&device, Class::AsyncWrite, copies[0].offset, &[&[0xee; 512]]).unwrap();
         rig.context.cache.invalidate(pointer);
         copies[0].offset
     };

@@ -25,8 +25,8 @@ use crate::host::RealHost;
 use crate::pool::check::{CheckOptions, Walker};
 use crate::tunables::Tunables;
 use crate::txg::{DirtyBytes, TXG_INITIAL, TxgGroups};
-use crate::vdev::LeafId;
-use crate::zio::{BlockDevice, BlockDevices, BlockFeatures, BlockIo, BlockThreads, WriteKind};
+use crate::vdev::{Class, LeafId};
+use crate::zio::{BlockDevice, BlockDevices, BlockFeatures, BlockIo, BlockThreads};
 
 const METASLAB_BYTES: u64 = 16 << 20;
 const METASLABS: u64 = 32;
@@ -34,10 +34,10 @@ const METASLABS: u64 = 32;
 struct MemDevice(MemDisk);
 
 impl BlockDevice for MemDevice {
-    fn read_leaf(&self, _: LeafId, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_leaf(&self, _: LeafId, _: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
         Ok(self.0.read_at(buf, offset)?)
     }
-    fn write_leaf(&self, _: LeafId, offset: u64, buffers: &[&[u8]], _: WriteKind) -> Result<()> {
+    fn write_leaf(&self, _: LeafId, _: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
         Ok(self.0.write_vectored_at(buffers, offset)?)
     }
     fn ashift(&self) -> u32 {

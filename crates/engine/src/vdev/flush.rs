@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::map::{View, mirror};
 use super::{BIRTH_UNKNOWN, Leaf, TopVdev, VdevTree};
 use crate::error::{ErrorKind, Result};
-use crate::host::{HostRef, on_each};
+use crate::sync::Executor;
 
 /// How the leaves of a vdev were before something was written.
 #[derive(Debug, Clone, Default)]
@@ -41,8 +41,8 @@ impl TopVdev {
         FlushMark(self.leaves().iter().map(|leaf| Marked { failed_flushes: leaf.failed_flushes(), view: leaf.view(BIRTH_UNKNOWN) }).collect())
     }
 
-    /// Who starts threads for several flushes at a time, if one of the devices is slow enough for that.
-    pub fn beside_flushes(&self) -> Option<&HostRef> {
+    /// The threads for several flushes at a time, if one of the devices is slow enough for that.
+    pub fn beside_flushes(&self) -> Option<&Arc<Executor>> {
         self.leaves().iter().find_map(|leaf| leaf.traffic.beside_flushes())
     }
 
@@ -56,8 +56,9 @@ impl TopVdev {
         if self.is_placeholder() {
             return Ok(());
         }
-        let flush = |leaf: &Arc<Leaf>| if leaf.is_open() { leaf.flush() } else { Err(self.no_device("flushed")) };
-        let flushed = on_each(self.beside_flushes(), self.leaves(), flush);
+        let gone = self.no_device("flushed");
+        let flush = move |leaf: Arc<Leaf>| if leaf.is_open() { leaf.flush() } else { Err(gone.clone()) };
+        let flushed = Executor::map_with(self.beside_flushes(), self.leaves().to_vec(), flush);
         self.is_enough(mark, flushed, "flushed")
     }
 

@@ -3,6 +3,7 @@
 //! # Locks
 //! `disk` is held for reading across I/O, so that closing a device waits for what is under way.
 
+use super::queue::{Class, Queue};
 use super::traffic::{RequestKind, Traffic};
 use super::{Reason, VdevState, map::View};
 use crate::error::{Error, ErrorKind, Result};
@@ -60,6 +61,7 @@ pub struct Leaf {
     pub stats: LeafStats,
     /// How that went.
     pub traffic: Traffic,
+    queue: Queue,
 }
 
 /// Counts an I/O as pending while it lives.
@@ -104,6 +106,7 @@ impl Leaf {
             writing_txg,
             stats: LeafStats::default(),
             traffic: Traffic::default(),
+            queue: Queue::default(),
         }
     }
 
@@ -258,12 +261,14 @@ impl Leaf {
     }
 
     /// Reads data.
-    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+    pub fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
         if !self.is_open() {
             bail!(NoDevice, "{}: {}", self.name, self.state());
         }
         let at = self.place(offset, buf.len() as u64)?;
         let _pending = Pending::new(&self.stats.pending);
+        let now = || self.traffic.now_ns();
+        let _turn = self.queue.enter(class, buf.len(), &now);
         let _under_way = self.traffic.begin(RequestKind::Read, buf.len(), 1);
         let result = self.with_disk("read", |disk| disk.read_at(buf, at));
         count(&result, &self.stats.reads, &self.stats.read_bytes, &self.stats.read_errors, buf.len());
@@ -271,10 +276,10 @@ impl Leaf {
     }
 
     /// Writes data. What fails leaves the leaf degraded; whether it has missed something then, who writes to the others knows.
-    pub fn write(&self, offset: u64, bufs: &[&[u8]]) -> Result<()> {
+    pub fn write(&self, class: Class, offset: u64, bufs: &[&[u8]]) -> Result<()> {
         // Before and after: a flush may come in between.
         self.written.fetch_add(1, SeqCst);
-        let result = self.write_with(RequestKind::Write, offset, bufs, |disk, at| disk.write_vectored_at(bufs, at));
+        let result = self.write_with(class, RequestKind::Write, offset, bufs, |disk, at| disk.write_vectored_at(bufs, at));
         self.written.fetch_add(1, SeqCst);
         result
     }
@@ -282,14 +287,23 @@ impl Leaf {
     /// Writes data and makes just that durable.
     pub fn write_durable(&self, offset: u64, bufs: &[&[u8]]) -> Result<()> {
         self.while_no_flush_fails(|| {
-            self.write_with(RequestKind::LogWrite, offset, bufs, |disk, at| self.heed_flush(disk.write_durable_at(bufs, at)))
+            self.write_with(Class::SyncWrite, RequestKind::LogWrite, offset, bufs, |disk, at| self.heed_flush(disk.write_durable_at(bufs, at)))
         })
     }
 
-    fn write_with(&self, kind: RequestKind, offset: u64, bufs: &[&[u8]], write: impl FnOnce(&DiskRef, u64) -> std::io::Result<()>) -> Result<()> {
+    fn write_with(
+        &self,
+        class: Class,
+        kind: RequestKind,
+        offset: u64,
+        bufs: &[&[u8]],
+        write: impl FnOnce(&DiskRef, u64) -> std::io::Result<()>,
+    ) -> Result<()> {
         let length: usize = bufs.iter().map(|b| b.len()).sum();
         let result = self.place(offset, length as u64).and_then(|at| {
             let _pending = Pending::new(&self.stats.pending);
+            let now = || self.traffic.now_ns();
+            let _turn = self.queue.enter(class, length, &now);
             let _under_way = self.traffic.begin(kind, length, bufs.len());
             self.with_disk("write", |disk| write(disk, at))
         });
@@ -384,13 +398,9 @@ impl Leaf {
     /// Prepares a range, of which nothing is needed, for durable writes.
     pub fn prepare(&self, offset: u64, length: u64) -> Result<()> {
         let at = self.place(offset, length)?;
+        let now = || self.traffic.now_ns();
+        let _turn = self.queue.enter(Class::Initialize, length as usize, &now);
         self.with_disk("prepare", |disk| self.heed_flush(disk.prepare(at, length)))
-    }
-
-    /// Gives back space. Best effort.
-    pub fn discard(&self, offset: u64, length: u64) -> Result<()> {
-        let at = self.place(offset, length)?;
-        self.with_disk("discard", |disk| disk.discard(at, length))
     }
 
     fn note_write_failure(&self) {

@@ -5,7 +5,7 @@
 use super::map::{IoMap, LeafId, View};
 use super::{Gate, IndirectMap, Layout, Leaf, VdevConfig, VdevKind, VdevState, key};
 use crate::error::{Error, Result};
-use crate::host::HostRef;
+use crate::sync::Executor;
 use crate::{bail, error};
 use ondisk::label;
 use parking_lot::{Mutex, RwLock};
@@ -219,6 +219,18 @@ impl TopVdev {
         self.leaves.get(id.leaf as usize).ok_or_else(|| error!(Invalid, "vdev {}: no leaf {}", self.id, id.leaf))
     }
 
+    /// One of its leaves that can be written.
+    ///
+    /// # Errors
+    /// There is none of that number, or no device.
+    pub fn open_leaf(&self, id: LeafId) -> Result<&Arc<Leaf>> {
+        let leaf = self.leaf(id)?;
+        if !leaf.is_open() {
+            bail!(NoDevice, "vdev {}: {} cannot be written: {}", self.id, leaf.name(), leaf.state());
+        }
+        Ok(leaf)
+    }
+
     /// What is known of a leaf, for who wants to read what was written in the group `birth`.
     pub fn view(&self, id: LeafId, birth: u64) -> View {
         let gone = View { readable: false, ..View::IDLE };
@@ -229,8 +241,8 @@ impl TopVdev {
         error!(NoDevice, "vdev {}: no device can be {done}", self.id)
     }
 
-    /// Who starts threads for several writes at a time, if one of the devices is slow enough for that.
-    pub fn beside_writes(&self) -> Option<&HostRef> {
+    /// The threads for several writes at a time, if one of the devices is slow enough for that.
+    pub fn beside_writes(&self) -> Option<&Arc<Executor>> {
         self.leaves.iter().find_map(|leaf| leaf.traffic.beside_writes())
     }
 

@@ -12,21 +12,12 @@ use ondisk::dva::Dva;
 
 use crate::bail;
 use crate::error::{Error, Result};
-use crate::host::HostRef;
+use crate::sync::Executor;
 use crate::vdev::map::deflated_size;
-use crate::vdev::{FlushMark, IoMap, LeafId, LogMark, TopVdev, VdevKind, VdevTree, View};
+use crate::vdev::{Class, FlushMark, IoMap, LeafId, LogMark, TopVdev, VdevKind, VdevTree, View};
 
 /// Read to find out whether a device can be read: whole sectors of any size.
 const PROBE_BYTES: usize = 8 << 10;
-
-/// What a write is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WriteKind {
-    /// A transaction group.
-    Group,
-    /// The intent log: durable when it is done.
-    Durable,
-}
 
 /// A top-level vdev.
 pub trait BlockDevice: Send + Sync {
@@ -44,9 +35,13 @@ pub trait BlockDevice: Send + Sync {
         format!("side {}", leaf.leaf)
     }
     /// Fills `buf` from `offset` of a leaf.
-    fn read_leaf(&self, leaf: LeafId, offset: u64, buf: &mut [u8]) -> Result<()>;
+    fn read_leaf(&self, leaf: LeafId, class: Class, offset: u64, buf: &mut [u8]) -> Result<()>;
     /// Writes the buffers one behind the other to a leaf.
-    fn write_leaf(&self, leaf: LeafId, offset: u64, buffers: &[&[u8]], kind: WriteKind) -> Result<()>;
+    fn write_leaf(&self, leaf: LeafId, class: Class, offset: u64, buffers: &[&[u8]]) -> Result<()>;
+    /// As [`BlockDevice::write_leaf`], and makes just that durable.
+    fn write_leaf_durable(&self, leaf: LeafId, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        self.write_leaf(leaf, Class::SyncWrite, offset, buffers)
+    }
     /// Counts a checksum error against a leaf.
     fn note_checksum_error(&self, leaf: LeafId) {
         let _ = leaf;
@@ -78,8 +73,8 @@ pub trait BlockDevice: Send + Sync {
         let _ = (leaf, offset, length);
         Ok(())
     }
-    /// Who starts threads for several writes at a time, if one of the devices is slow enough for that.
-    fn beside_writes(&self) -> Option<&HostRef> {
+    /// The threads for several writes at a time, if one of the devices is slow enough for that.
+    fn beside_writes(&self) -> Option<&Arc<Executor>> {
         None
     }
     /// log2 of the smallest unit that is allocated.
@@ -98,6 +93,8 @@ pub trait BlockDevice: Send + Sync {
 
 /// The vdev tree of a pool.
 pub trait BlockDevices: Send + Sync {
+    /// Where devices are slow, these threads make several I/Os at a time.
+    fn set_crew(&self, _crew: &Arc<Executor>) {}
     /// The top-level vdev with the given id.
     fn device(&self, vdev: u32) -> Option<Arc<dyn BlockDevice>>;
     /// Makes durable what was written before.
@@ -162,19 +159,16 @@ impl BlockDevice for TopVdev {
         self.leaf(leaf).map_or_else(|_| format!("leaf {}", leaf.leaf), |leaf| leaf.name().to_owned())
     }
 
-    fn read_leaf(&self, leaf: LeafId, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.leaf(leaf)?.read(offset, buf)
+    fn read_leaf(&self, leaf: LeafId, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.leaf(leaf)?.read(class, offset, buf)
     }
 
-    fn write_leaf(&self, leaf: LeafId, offset: u64, buffers: &[&[u8]], kind: WriteKind) -> Result<()> {
-        let leaf = self.leaf(leaf)?;
-        if !leaf.is_open() {
-            bail!(NoDevice, "vdev {}: {} cannot be written: {}", self.id(), leaf.name(), leaf.state());
-        }
-        match kind {
-            WriteKind::Group => leaf.write(offset, buffers),
-            WriteKind::Durable => leaf.write_durable(offset, buffers),
-        }
+    fn write_leaf(&self, leaf: LeafId, class: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        self.open_leaf(leaf)?.write(class, offset, buffers)
+    }
+
+    fn write_leaf_durable(&self, leaf: LeafId, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        self.open_leaf(leaf)?.write_durable(offset, buffers)
     }
 
     fn note_checksum_error(&self, leaf: LeafId) {
@@ -217,7 +211,7 @@ impl BlockDevice for TopVdev {
         if leaf.is_open() { leaf.prepare(offset, length) } else { Ok(()) }
     }
 
-    fn beside_writes(&self) -> Option<&HostRef> {
+    fn beside_writes(&self) -> Option<&Arc<Executor>> {
         self.beside_writes()
     }
 
@@ -260,13 +254,13 @@ impl BlockDevice for Removed {
         self.owner(leaf).map_or_else(|error| error.to_string(), |top| BlockDevice::leaf_name(&*top, leaf))
     }
 
-    fn read_leaf(&self, leaf: LeafId, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.owner(leaf)?.read_leaf(leaf, offset, buf)
+    fn read_leaf(&self, leaf: LeafId, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.owner(leaf)?.read_leaf(leaf, class, offset, buf)
     }
 
     /// Only what is right may be written over what is wrong.
-    fn write_leaf(&self, leaf: LeafId, offset: u64, buffers: &[&[u8]], kind: WriteKind) -> Result<()> {
-        self.owner(leaf)?.write_leaf(leaf, offset, buffers, kind)
+    fn write_leaf(&self, leaf: LeafId, class: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        self.owner(leaf)?.write_leaf(leaf, class, offset, buffers)
     }
 
     fn note_checksum_error(&self, leaf: LeafId) {
@@ -292,6 +286,10 @@ impl BlockDevice for Removed {
 pub struct SharedVdevs(pub Arc<VdevTree>);
 
 impl BlockDevices for SharedVdevs {
+    fn set_crew(&self, crew: &Arc<Executor>) {
+        self.0.set_crew(crew);
+    }
+
     fn device(&self, vdev: u32) -> Option<Arc<dyn BlockDevice>> {
         let top = self.0.top(vdev.into())?;
         if *top.kind() == VdevKind::Indirect {

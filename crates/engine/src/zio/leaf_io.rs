@@ -2,7 +2,8 @@
 //!
 //! # Theory
 //! The vdev says what an I/O is in I/Os of its leaves, and what their answers are worth ([`crate::vdev::map`]). Here they
-//! are made. Who waits for one read makes it in its own thread.
+//! are made. Who waits for one I/O makes it in its own thread. Several writes are made one after the other, or, where the
+//! leaves are slow enough for that, by the pool's crew too: then what is written is owned by the I/O until all are done.
 //!
 //! # Path
 //! Called by the stages that read and write blocks, and by whoever looks at a range without a checksum; calls [`BlockDevice`].
@@ -11,17 +12,18 @@ use std::sync::Arc;
 
 use ondisk::dva::Dva;
 
-use super::devices::{BlockDevice, WriteKind};
-use crate::bail;
-use crate::error::{Error, Result};
-use crate::host::on_each;
+use super::devices::BlockDevice;
+use crate::error::{Error, ErrorKind, Result};
+use crate::sync::Executor;
 use crate::vdev::map::{Answer, Ask, Position, Reading, Verdict};
-use crate::vdev::{IoMap, LeafId};
+use crate::vdev::{Class, IoMap, LeafId};
+use crate::{bail, error};
 
 /// One place of a block that is being read, and what is known of the sides of its columns.
 pub(super) struct PlaceRead {
     pub(super) device: Arc<dyn BlockDevice>,
     pub(super) dva: Dva,
+    class: Class,
     map: IoMap,
     reading: Reading,
     /// Why the last side that could not be read could not be.
@@ -40,10 +42,10 @@ pub(super) struct Damage {
 
 impl PlaceRead {
     /// For `length` bytes at an address, written in the group `birth`.
-    pub(super) fn new(device: Arc<dyn BlockDevice>, dva: Dva, length: usize, birth: u64) -> Result<PlaceRead> {
+    pub(super) fn new(device: Arc<dyn BlockDevice>, class: Class, dva: Dva, length: usize, birth: u64) -> Result<PlaceRead> {
         let map = device.io_map(dva.offset, length)?;
         let reading = Reading::new(&map, dva.offset, |leaf| device.view(leaf, birth));
-        Ok(PlaceRead { device, dva, map, reading, failure: None })
+        Ok(PlaceRead { device, dva, class, map, reading, failure: None })
     }
 
     /// Reads until the buffer is right. `false`: it cannot be made right from here.
@@ -78,10 +80,10 @@ impl PlaceRead {
         let (column, side) = self.map.at(ask.at);
         let range = column.range().filter(|_| ask.in_place);
         let answer = match range {
-            Some(range) => self.device.read_leaf(side.leaf, side.offset, &mut buf[range]).map(|()| Answer::InPlace),
+            Some(range) => self.device.read_leaf(side.leaf, self.class, side.offset, &mut buf[range]).map(|()| Answer::InPlace),
             None => {
                 let mut bytes = vec![0; column.length];
-                self.device.read_leaf(side.leaf, side.offset, &mut bytes).map(|()| Answer::Bytes(bytes))
+                self.device.read_leaf(side.leaf, self.class, side.offset, &mut bytes).map(|()| Answer::Bytes(bytes))
             }
         };
         let answer = answer.unwrap_or_else(|error| {
@@ -117,7 +119,7 @@ impl PlaceRead {
     pub(super) fn repair(&self, damage: &Damage, right: &[u8]) -> Result<()> {
         let bytes = self.map.bytes_of(damage.at.row, damage.at.column, right);
         let (_, side) = self.map.at(damage.at);
-        self.device.write_leaf(side.leaf, side.offset, &[&bytes], WriteKind::Group)
+        self.device.write_leaf(side.leaf, Class::AsyncWrite, side.offset, &[&bytes])
     }
 }
 
@@ -127,16 +129,16 @@ impl PlaceRead {
 /// Those of the leaves.
 pub fn read_range(device: &Arc<dyn BlockDevice>, offset: u64, buf: &mut [u8], birth: u64) -> Result<()> {
     let dva = Dva::new(0, offset, buf.len() as u64);
-    PlaceRead::new(device.clone(), dva, buf.len(), birth)?.find_right(buf, &mut |_| Ok(true)).map(|_| ())
+    PlaceRead::new(device.clone(), Class::SyncRead, dva, buf.len(), birth)?.find_right(buf, &mut |_| Ok(true)).map(|_| ())
 }
 
 /// Writes the buffers one behind the other. It is done if all of it can be read again; leaves that have not what they should have are behind then.
 ///
 /// # Errors
 /// Those of the leaves.
-pub fn write_range(device: &dyn BlockDevice, offset: u64, buffers: &[&[u8]]) -> Result<()> {
-    let map = device.io_map(offset, buffers.iter().map(|buffer| buffer.len()).sum())?;
-    let done = write_sides(device, &map, buffers, WriteKind::Group);
+pub fn write_range(device: &Arc<dyn BlockDevice>, class: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+    let map = Arc::new(device.io_map(offset, length_of(buffers))?);
+    let done = write_sides(device, &map, buffers, move |device, leaf, offset, buffers| device.write_leaf(leaf, class, offset, buffers));
     if is_written(&map, &done) { Ok(()) } else { Err(worst(done)) }
 }
 
@@ -144,11 +146,15 @@ pub fn write_range(device: &dyn BlockDevice, offset: u64, buffers: &[&[u8]]) -> 
 ///
 /// # Errors
 /// Those of the leaves.
-pub fn write_range_durable(device: &dyn BlockDevice, offset: u64, buffers: &[&[u8]]) -> Result<()> {
-    let map = device.io_map(offset, buffers.iter().map(|buffer| buffer.len()).sum())?;
+pub fn write_range_durable(device: &Arc<dyn BlockDevice>, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+    let map = Arc::new(device.io_map(offset, length_of(buffers))?);
     let mark = device.flush_mark();
-    let done = write_sides(device, &map, buffers, WriteKind::Durable);
+    let done = write_sides(device, &map, buffers, |device, leaf, offset, buffers| device.write_leaf_durable(leaf, offset, buffers));
     device.is_durable(&mark, done.into_iter().map(|(at, done)| (map.at(at).1.leaf, done)).collect())
+}
+
+fn length_of(buffers: &[&[u8]]) -> usize {
+    buffers.iter().map(|buffer| buffer.len()).sum()
 }
 
 type Done = Vec<(Position, Result<()>)>;
@@ -158,18 +164,27 @@ fn is_written(map: &IoMap, done: &Done) -> bool {
 }
 
 /// Writes every side. If that is enough to read it again, leaves that failed have missed it; what cannot be read again is written again, or needed by nobody.
-fn write_sides(device: &dyn BlockDevice, map: &IoMap, buffers: &[&[u8]], kind: WriteKind) -> Done {
-    let whole = if map.is_plain() { Vec::new() } else { buffers.concat() };
-    let write = |at: &Position| {
-        let side = map.at(*at).1;
-        if map.is_plain() {
-            return device.write_leaf(side.leaf, side.offset, buffers, kind);
-        }
-        device.write_leaf(side.leaf, side.offset, &[&map.bytes_of(at.row, at.column, &whole)], kind)
-    };
+fn write_sides(
+    device: &Arc<dyn BlockDevice>,
+    map: &Arc<IoMap>,
+    buffers: &[&[u8]],
+    write: impl Fn(&dyn BlockDevice, LeafId, u64, &[&[u8]]) -> Result<()> + Send + Sync + 'static,
+) -> Done {
     let sides: Vec<Position> = map.sides().map(|(at, ..)| at).collect();
-    let results = on_each(device.beside_writes(), &sides, write);
-    let done: Done = sides.into_iter().zip(results).collect();
+    let crew = device.beside_writes().filter(|_| sides.len() > 1);
+    let done: Done = if map.is_plain() && crew.is_none() {
+        let one = |at: Position| {
+            let side = map.at(at).1;
+            (at, write(&**device, side.leaf, side.offset, buffers))
+        };
+        sides.into_iter().map(one).collect()
+    } else {
+        let (owned, map, device) = (Arc::new(buffers.concat()), map.clone(), device.clone());
+        Executor::map_with(crew.cloned().as_ref(), sides, move |at| {
+            let side = map.at(at).1;
+            (at, write(&*device, side.leaf, side.offset, &[&map.bytes_of(at.row, at.column, &owned)]))
+        })
+    };
     if done.iter().any(|(_, done)| done.is_err()) && is_written(map, &done) {
         let failed = done.iter().filter(|(_, done)| done.is_err());
         failed.for_each(|(at, _)| device.note_missed_write(map.at(*at).1.leaf));
@@ -180,9 +195,9 @@ fn write_sides(device: &dyn BlockDevice, map: &IoMap, buffers: &[&[u8]], kind: W
 /// Of several answers the error that says most.
 fn worst(done: Done) -> Error {
     let mut errors: Vec<Error> = done.into_iter().filter_map(|(_, done)| done.err()).collect();
-    let says_more = errors.iter().rposition(|error| error.kind() != crate::error::ErrorKind::NoDevice);
+    let says_more = errors.iter().rposition(|error| error.kind() != ErrorKind::NoDevice);
     match says_more.or(errors.len().checked_sub(1)) {
         Some(index) => errors.swap_remove(index),
-        None => crate::error!(NoDevice, "a vdev without devices cannot be written"),
+        None => error!(NoDevice, "a vdev without devices cannot be written"),
     }
 }

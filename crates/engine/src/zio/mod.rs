@@ -31,7 +31,6 @@ mod block_io;
 mod checksum_stage;
 mod compress_stage;
 mod devices;
-mod executor;
 mod free;
 mod gang;
 mod leaf_io;
@@ -46,8 +45,8 @@ mod write;
 mod tests;
 
 pub use block_io::{BlockCounters, BlockFeatures, BlockIo, BlockThreads};
-pub use devices::{BlockDevice, BlockDevices, SharedVdevs, WriteKind};
-pub use executor::Executor;
+pub use devices::{BlockDevice, BlockDevices, SharedVdevs};
+pub use crate::sync::Executor;
 pub use free::BlockTables;
 pub use leaf_io::{read_range, write_range, write_range_durable};
 pub use log_room::LogRoom;

@@ -21,6 +21,7 @@ use super::checksum_stage;
 use super::leaf_io::{Damage, PlaceRead};
 use crate::bail;
 use crate::error::{Error, ErrorKind, Result, Within};
+use crate::vdev::Class;
 
 /// Calls what it is given if the block is still there, and keeps it from being freed meanwhile.
 pub type WhileThere<'a> = &'a dyn Fn(&mut dyn FnMut());
@@ -38,6 +39,16 @@ pub(super) enum Intent<'a> {
     Inspect(&'a Mutex<Vec<WrongCopy>>),
     /// If no copy is right, the block was never written; if only some are, its writing was cut off. Nobody is to blame for either.
     PerhapsUnwritten,
+}
+
+impl Intent<'_> {
+    fn class(self) -> Class {
+        match self {
+            Intent::Needed | Intent::NeededWhile(_) | Intent::PerhapsUnwritten => Class::SyncRead,
+            Intent::Ahead(_) => Class::AsyncRead,
+            Intent::Inspect(_) => Class::Scrub,
+        }
+    }
 }
 
 /// A copy of a block that is not what it should be, in words.
@@ -195,7 +206,7 @@ impl BlockIo {
         let mut places: Vec<PlaceRead> = Vec::new();
         let mut worst: Option<Error> = None;
         for dva in data.dvas() {
-            let found = self.place(*dva, size, data).and_then(|mut place| {
+            let found = self.place(*dva, size, data, intent).and_then(|mut place| {
                 let found = place.find_right(&mut bytes, &mut |bytes| verify(bytes));
                 places.push(place);
                 found
@@ -232,15 +243,15 @@ impl BlockIo {
         Err(worst.unwrap_or_else(|| crate::error!(Corrupt, "block {at}: a pointer without addresses")))
     }
 
-    fn place(&self, dva: Dva, size: usize, data: &DataPointer) -> Result<PlaceRead> {
-        PlaceRead::new(self.device(dva)?, dva, size, data.physical_birth)
+    fn place(&self, dva: Dva, size: usize, data: &DataPointer, intent: Intent<'_>) -> Result<PlaceRead> {
+        PlaceRead::new(self.device(dva)?, intent.class(), dva, size, data.physical_birth)
     }
 
     /// Something may be wrong: reads every copy that there should be, and sees to those that are not right.
     fn look_at_all(&self, places: &mut Vec<PlaceRead>, data: &DataPointer, right: &[u8], verify: Verify<'_>, at: &Bookmark, intent: Intent<'_>) -> Result<()> {
         for dva in data.dvas() {
             if places.iter().all(|place| place.dva != *dva)
-                && let Ok(place) = self.place(*dva, right.len(), data)
+                && let Ok(place) = self.place(*dva, right.len(), data, intent)
             {
                 places.push(place);
             }

@@ -18,7 +18,7 @@ use crate::alloc::{Allocator, ClassKind, Group, GroupConfig, LoadSpaceMap, Metas
 use crate::arc::BlockCache;
 use crate::error::{ErrorKind, Result};
 use crate::host::RealHost;
-use crate::vdev::{IoMap, LeafId};
+use crate::vdev::{Class, IoMap, LeafId};
 
 const ASHIFT: u8 = 12;
 const METASLAB_SHIFT: u8 = 20;
@@ -64,10 +64,10 @@ impl BlockDevice for Mirror {
     fn io_map(&self, offset: u64, length: usize) -> Result<IoMap> {
         Ok(IoMap::mirror((0..self.sides.len() as u32).map(|leaf| LeafId { vdev: 0, leaf }), offset, length))
     }
-    fn read_leaf(&self, leaf: LeafId, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_leaf(&self, leaf: LeafId, _: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
         Ok(self.sides[leaf.leaf as usize].read_at(buf, offset)?)
     }
-    fn write_leaf(&self, leaf: LeafId, offset: u64, buffers: &[&[u8]], _: WriteKind) -> Result<()> {
+    fn write_leaf(&self, leaf: LeafId, _: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
         if leaf.leaf == 0 {
             self.slow.pass(buffers.iter().map(|buffer| buffer.len()).sum());
         }

@@ -25,8 +25,8 @@ use crate::pool::check::{CheckOptions, Walker};
 use crate::tunables::Tunables;
 use crate::txg::{DirtyBytes, Txg, TxgGroups};
 use crate::zap::{Zap, ZapSpec};
-use crate::vdev::LeafId;
-use crate::zio::{BlockDevice, BlockDevices, BlockIo, BlockThreads, WriteKind};
+use crate::vdev::{Class, LeafId};
+use crate::zio::{BlockDevice, BlockDevices, BlockIo, BlockThreads};
 
 const METASLAB_SHIFT: u8 = 20;
 const METASLABS: u64 = 24;
@@ -37,11 +37,11 @@ struct Memory {
 }
 
 impl BlockDevice for Memory {
-    fn read_leaf(&self, _: LeafId, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_leaf(&self, _: LeafId, _: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
         buf.copy_from_slice(&self.bytes.lock()[offset as usize..][..buf.len()]);
         Ok(())
     }
-    fn write_leaf(&self, _: LeafId, offset: u64, buffers: &[&[u8]], _: WriteKind) -> Result<()> {
+    fn write_leaf(&self, _: LeafId, _: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
         let data = buffers.concat();
         self.bytes.lock()[offset as usize..][..data.len()].copy_from_slice(&data);
         Ok(())

@@ -11,8 +11,8 @@ use engine::host::RealHost;
 use engine::pool::check::{CheckOptions, Walker};
 use engine::tunables::Tunables;
 use engine::txg::{DirtyBytes, TxgGroups};
-use engine::vdev::LeafId;
-use engine::zio::{BlockDevice, BlockDevices, BlockFeatures, BlockIo, BlockThreads, WriteKind};
+use engine::vdev::{Class, LeafId};
+use engine::zio::{BlockDevice, BlockDevices, BlockFeatures, BlockIo, BlockThreads};
 use ondisk::blkptr::BlkPtr;
 use ondisk::objset::{ObjsetSize, ObjsetType};
 use parking_lot::Mutex;
@@ -25,10 +25,10 @@ const METASLABS: u64 = 16;
 struct MemDevice(Arc<MemDisk>);
 
 impl BlockDevice for MemDevice {
-    fn read_leaf(&self, _: LeafId, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_leaf(&self, _: LeafId, _: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
         Ok(self.0.read_at(buf, offset)?)
     }
-    fn write_leaf(&self, _: LeafId, offset: u64, buffers: &[&[u8]], _: WriteKind) -> Result<()> {
+    fn write_leaf(&self, _: LeafId, _: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
         Ok(self.0.write_vectored_at(buffers, offset)?)
     }
     fn ashift(&self) -> u32 {
