@@ -279,9 +279,25 @@ impl Leaf {
     pub fn write(&self, class: Class, offset: u64, bufs: &[&[u8]]) -> Result<()> {
         // Before and after: a flush may come in between.
         self.written.fetch_add(1, SeqCst);
-        let result = self.write_with(class, RequestKind::Write, offset, bufs, |disk, at| disk.write_vectored_at(bufs, at));
+        let result = self.write_pieces(class, offset, bufs);
         self.written.fetch_add(1, SeqCst);
         result
+    }
+
+    /// Writes as much at a time as the queue allows.
+    fn write_pieces(&self, class: Class, offset: u64, bufs: &[&[u8]]) -> Result<()> {
+        let now = || self.traffic.now_ns();
+        let mut left = Pieces { bufs, gone: 0 };
+        let mut at = offset;
+        loop {
+            let most = if self.traffic.turns() { usize::MAX } else { self.queue.piece_bytes(class, &now) };
+            let piece = left.take(most);
+            self.write_with(class, RequestKind::Write, at, &piece, |disk, at| disk.write_vectored_at(&piece, at))?;
+            at += piece.iter().map(|buf| buf.len() as u64).sum::<u64>();
+            if left.bufs.is_empty() {
+                return Ok(());
+            }
+        }
     }
 
     /// Writes data and makes just that durable.
@@ -426,10 +442,56 @@ impl Leaf {
     }
 }
 
+/// Goes through several buffers.
+struct Pieces<'a> {
+    bufs: &'a [&'a [u8]],
+    /// Bytes of the first of them that are gone.
+    gone: usize,
+}
+
+impl<'a> Pieces<'a> {
+    /// The next `most` bytes, or what is left.
+    fn take(&mut self, most: usize) -> Vec<&'a [u8]> {
+        let (mut taken, mut room) = (Vec::new(), most);
+        while let Some((first, rest)) = self.bufs.split_first().filter(|_| room > 0) {
+            let part = &first[self.gone..];
+            let part = &part[..part.len().min(room)];
+            taken.push(part);
+            room -= part.len();
+            self.gone += part.len();
+            if self.gone == first.len() {
+                (self.bufs, self.gone) = (rest, 0);
+            }
+        }
+        taken
+    }
+}
+
 fn count(result: &Result<()>, operations: &AtomicU64, bytes: &AtomicU64, errors: &AtomicU64, length: usize) {
     operations.fetch_add(1, Relaxed);
     match result {
         Ok(()) => bytes.fetch_add(length as u64, Relaxed),
         Err(_) => errors.fetch_add(1, Relaxed),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_all_the_bytes_in_order() {
+        let bufs: Vec<Vec<u8>> = [0, 5, 0, 3, 1, 0].map(|length| (0..length).collect()).into();
+        let slices: Vec<&[u8]> = bufs.iter().map(Vec::as_slice).collect();
+        for most in [1, 2, 3, 4, 8, 9, usize::MAX] {
+            let mut left = Pieces { bufs: &slices, gone: 0 };
+            let mut all = Vec::new();
+            while !left.bufs.is_empty() {
+                let piece = left.take(most).concat();
+                assert!(piece.len() <= most);
+                all.extend(piece);
+            }
+            assert_eq!(all, bufs.concat());
+        }
+    }
 }

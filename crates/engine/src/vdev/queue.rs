@@ -3,8 +3,11 @@
 //! # Theory
 //! Somebody waits for a *sync* read or write, which goes to the device at once. All other I/O can wait, and a device that
 //! is given much of it keeps those waiting for whom somebody waits: so of each other class only so much is under way. Its
-//! *limit* keeps the device busy; beside durable writes, and a moment after one as another will follow, it is only the *floor*:
-//! a group of a gigabyte is written beside a lone writer of the log who hardly notices.
+//! *limit* keeps the device busy; beside durable writes, and a moment after one as another will follow, it is only the *floor*.
+//! Then a group is also written in small *pieces*: whoever makes something durable waits for what the device has just been
+//! given, and for all that lies in its cache. Written 1 MiB at a time three at once, a group leaves a lone writer of the log a
+//! hundredth of what he does alone; 1 MiB one after the other a third, 128 KiB two thirds and more, and the group still has a
+//! gigabyte a second there. A disk that turns would miss its place between pieces: there writes stay whole.
 //!
 //! A thread that has an I/O waits here for its turn and then makes it itself. What lies side by side is one I/O before it
 //! comes here (`zio/write.rs`), of a bounded size. A large I/O counts as several.
@@ -49,10 +52,12 @@ struct Bounds {
     limit: u32,
 }
 
-/// An I/O of so many bytes is large,
-const LARGE_BYTES: usize = 256 << 10;
-/// and counts as so many.
+/// Each of so many bytes count as one I/O,
+const UNIT_BYTES: usize = 32 << 10;
+/// up to so many: a large one.
 const LARGE: u32 = 4;
+/// Beside durable writes a group is written in pieces of so many bytes.
+const PIECE_BYTES: usize = LARGE as usize * UNIT_BYTES;
 /// Beside durable writes is also what comes so soon after one, in nanoseconds.
 const SOON_NS: u64 = 20_000_000;
 
@@ -66,7 +71,7 @@ impl Class {
             Class::SyncRead | Class::SyncWrite => None,
             // As many as there are readers ahead.
             Class::AsyncRead => bounds(4, 16),
-            Class::AsyncWrite => bounds(LARGE, 3 * LARGE),
+            Class::AsyncWrite => bounds(LARGE, 2 * LARGE),
             Class::Scrub | Class::Rebuild => bounds(1, 2 * LARGE),
             Class::Trim | Class::Initialize => bounds(1, 2),
         }
@@ -96,7 +101,7 @@ pub(super) struct Turn<'a> {
 impl Queue {
     /// Waits until an I/O of so many bytes may go to the device. `now` is the time in nanoseconds, 0 where there is no clock.
     pub(super) fn enter<'a>(&'a self, class: Class, bytes: usize, now: &'a dyn Fn() -> u64) -> Turn<'a> {
-        let counts = if bytes >= LARGE_BYTES { LARGE } else { 1 };
+        let counts = (bytes / UNIT_BYTES).clamp(1, LARGE as usize) as u32;
         if class == Class::SyncWrite {
             self.durable.fetch_add(1, Relaxed);
         }
@@ -110,10 +115,18 @@ impl Queue {
         Turn { queue: self, class, counts, now }
     }
 
+    /// So many bytes of an I/O are made at a time just now.
+    pub(super) fn piece_bytes(&self, class: Class, now: &dyn Fn() -> u64) -> usize {
+        if class == Class::AsyncWrite && self.is_beside_durable(now) { PIECE_BYTES } else { usize::MAX }
+    }
+
     fn allowed(&self, bounds: Bounds, now: &dyn Fn() -> u64) -> u32 {
+        if self.is_beside_durable(now) { bounds.floor } else { bounds.limit }
+    }
+
+    fn is_beside_durable(&self, now: &dyn Fn() -> u64) -> bool {
         let ended = self.durable_ended.load(Relaxed);
-        let is_beside = self.durable.load(Relaxed) > 0 || ended > 0 && now().saturating_sub(ended) < SOON_NS;
-        if is_beside { bounds.floor } else { bounds.limit }
+        self.durable.load(Relaxed) > 0 || ended > 0 && now().saturating_sub(ended) < SOON_NS
     }
 }
 
@@ -156,11 +169,12 @@ mod tests {
         let queue = Queue::default();
         let clock = AtomicU64::new(5);
         let now = || clock.load(Relaxed);
-        assert_eq!(most_at_once(&queue, &now), 3);
+        assert_eq!((most_at_once(&queue, &now), queue.piece_bytes(Class::AsyncWrite, &now)), (2, usize::MAX));
         drop(queue.enter(Class::SyncWrite, 4096, &now));
         assert_eq!(most_at_once(&queue, &now), 1, "a moment after one");
+        assert_eq!([Class::AsyncWrite, Class::SyncWrite].map(|class| queue.piece_bytes(class, &now)), [PIECE_BYTES, usize::MAX]);
         clock.store(5 + SOON_NS, Relaxed);
-        assert_eq!(most_at_once(&queue, &now), 3);
+        assert_eq!(most_at_once(&queue, &now), 2);
         let _under_way = queue.enter(Class::SyncWrite, 4096, &now);
         assert_eq!(most_at_once(&queue, &now), 1, "beside one");
     }

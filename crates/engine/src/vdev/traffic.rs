@@ -68,6 +68,8 @@ impl Default for Counters {
 const REMEMBERED: u64 = 8;
 /// A device whose requests take longer than this, in nanoseconds, beside the time for their bytes, is worth a thread for each that is to be done.
 const SLOW_NS: u64 = 500_000;
+/// One that takes so long turns.
+const TURNS_NS: u64 = 3_000_000;
 /// Even a fast device takes so long for a byte.
 const BYTE_NS: u64 = 1;
 
@@ -155,6 +157,11 @@ impl Traffic {
     /// There are threads for several requests at a time.
     pub(super) fn set_crew(&self, crew: &Arc<Executor>) {
         let _ = self.crew.set(crew.clone());
+    }
+
+    /// Writes take as long as on a disk that turns.
+    pub(super) fn turns(&self) -> bool {
+        self.writes.0.load(Relaxed) >= TURNS_NS
     }
 
     /// The threads for several writes at a time, if writes take long enough.
