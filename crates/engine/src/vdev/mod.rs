@@ -16,7 +16,7 @@
 //!
 //! # Invariants
 //! 1. Data I/O never touches labels: offsets count from behind the front labels and end before the back ones.
-//! 2. A write succeeded if one leaf has it, and every leaf that has not is behind from then on.
+//! 2. A write succeeded if it can be read again (of a mirror, if one leaf has it), and every leaf that failed is behind from then on.
 //! 3. A leaf that is behind never makes a flush succeed, unless all are; nor does one of which anybody has been told since the write that a flush failed.
 //!
 //! # Path

@@ -1,11 +1,11 @@
 //! The queue of a leaf: which I/O may go to the device now.
 //!
 //! # Theory
-//! Somebody waits for a *sync* read or write, which goes to the device at once. All other I/O can wait, and a device that
-//! is given much of it keeps those waiting for whom somebody waits: so of each other class only so much is under way. Its
+//! A caller waits for a *sync* read or write, which goes to the device at once. All other I/O can wait, and a device that
+//! is given much of it keeps callers waiting: so of each other class only so much is under way. Its
 //! *limit* keeps the device busy; beside durable writes, and a moment after one as another will follow, it is only the *floor*.
-//! Then a group is also written in small *pieces*: whoever makes something durable waits for what the device has just been
-//! given, and for all that lies in its cache. Written 1 MiB at a time three at once, a group leaves a lone writer of the log a
+//! Then a group is also written in small *pieces*: a durable write waits for what the device has just been given, and for
+//! all that lies in its cache. Written 1 MiB at a time three at once, a group leaves a lone writer of the log a
 //! hundredth of what he does alone; 1 MiB one after the other a third, 128 KiB two thirds and more, and the group still has a
 //! gigabyte a second there. A disk that turns would miss its place between pieces: there writes stay whole.
 //!
@@ -13,7 +13,7 @@
 //! comes here (`zio/write.rs`), of a bounded size. A large I/O counts as several.
 //!
 //! # Invariants
-//! 1. Who waits, waits for I/O of its own class that is under way, which waits for the device only: so it ends.
+//! 1. A thread waits for I/O of its own class that is under way, which waits for the device only: so the wait ends.
 //! 2. Of each class one may always be under way, whatever it counts.
 //!
 //! # Locks
@@ -23,15 +23,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Condvar, Mutex};
 
-/// Who wants an I/O, the most urgent first.
+/// What an I/O is for, the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "zio_priority_t")]
 pub enum Class {
-    /// Somebody waits for the bytes.
+    /// A caller waits for the bytes.
     SyncRead,
-    /// Somebody waits until it is durable.
+    /// A caller waits until it is durable.
     SyncWrite,
-    /// Somebody may want the bytes soon.
+    /// A reader may want the bytes soon.
     AsyncRead,
     /// A transaction group.
     AsyncWrite,
@@ -184,7 +184,8 @@ mod tests {
         let queue = Queue::default();
         let none = || 0;
         let _group = queue.enter(Class::AsyncWrite, 64 << 20, &none);
-        let all: Vec<Turn<'_>> = (0..100).map(|n| queue.enter(if n % 2 == 0 { Class::SyncRead } else { Class::SyncWrite }, 4096, &none)).collect();
+        let sync = |n: u32| if n % 2 == 0 { Class::SyncRead } else { Class::SyncWrite };
+        let all: Vec<Turn<'_>> = (0..100).map(|n| queue.enter(sync(n), 4096, &none)).collect();
         drop(all);
         assert_eq!(queue.durable.load(Relaxed), 0);
         // Of each class one may always begin.

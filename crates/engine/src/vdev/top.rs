@@ -231,7 +231,7 @@ impl TopVdev {
         Ok(leaf)
     }
 
-    /// What is known of a leaf, for who wants to read what was written in the group `birth`.
+    /// What is known of a leaf, for a read of what was written in the group `birth`.
     pub fn view(&self, id: LeafId, birth: u64) -> View {
         let gone = View { readable: false, ..View::IDLE };
         self.leaves.get(id.leaf as usize).map_or(gone, |leaf| leaf.view(birth))

@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //! A top-level vdev presents one space of bytes, and says what an I/O of it is in I/Os of its leaves ([`IoMap`]), which
-//! zio makes ([`super::leaf_io`]): only the one who knows the checksum can tell which answer is right.
+//! zio makes ([`super::leaf_io`]): only where the checksum is known can be told which answer is right.
 //!
 //! This is a trait so that the layer can be tested on plain memory.
 
@@ -25,7 +25,7 @@ pub trait BlockDevice: Send + Sync {
     fn io_map(&self, offset: u64, length: usize) -> Result<IoMap> {
         Ok(IoMap::mirror([LeafId { vdev: 0, leaf: 0 }], offset, length))
     }
-    /// What is known of a leaf, for who reads what was written in the group `birth`.
+    /// What is known of a leaf, for a read of what was written in the group `birth`.
     fn view(&self, leaf: LeafId, birth: u64) -> View {
         let _ = (leaf, birth);
         View::IDLE

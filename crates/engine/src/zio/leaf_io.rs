@@ -2,11 +2,11 @@
 //!
 //! # Theory
 //! The vdev says what an I/O is in I/Os of its leaves, and what their answers are worth ([`crate::vdev::map`]). Here they
-//! are made. Who waits for one I/O makes it in its own thread. Several writes are made one after the other, or, where the
+//! are made. A thread that waits for one I/O makes it itself. Several writes are made one after the other, or, where the
 //! leaves are slow enough for that, by the pool's crew too: then what is written is owned by the I/O until all are done.
 //!
 //! # Path
-//! Called by the stages that read and write blocks, and by whoever looks at a range without a checksum; calls [`BlockDevice`].
+//! Called by the stages that read and write blocks, and to look at a range without a checksum; calls [`BlockDevice`].
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ impl PlaceRead {
         self.reading.others().into_iter().for_each(|ask| self.ask(ask, &mut []));
     }
 
-    /// Sides are read one after the other, in the thread of whoever waits.
+    /// Sides are read one after the other, in the thread that waits.
     fn ask(&mut self, ask: Ask, buf: &mut [u8]) {
         let (column, side) = self.map.at(ask.at);
         let range = column.range().filter(|_| ask.in_place);
@@ -132,7 +132,7 @@ pub fn read_range(device: &Arc<dyn BlockDevice>, offset: u64, buf: &mut [u8], bi
     PlaceRead::new(device.clone(), Class::SyncRead, dva, buf.len(), birth)?.find_right(buf, &mut |_| Ok(true)).map(|_| ())
 }
 
-/// Writes the buffers one behind the other. It is done if all of it can be read again; leaves that have not what they should have are behind then.
+/// Writes the buffers one behind the other. It is done if all of it can be read again; leaves that failed are behind then.
 ///
 /// # Errors
 /// Those of the leaves.
@@ -163,7 +163,8 @@ fn is_written(map: &IoMap, done: &Done) -> bool {
     map.is_written(|at| done.iter().any(|(other, done)| *other == at && done.is_ok()))
 }
 
-/// Writes every side. If that is enough to read it again, leaves that failed have missed it; what cannot be read again is written again, or needed by nobody.
+/// Writes every side. If that is enough to read it again, leaves that failed have missed it; what cannot be read again is
+/// written again, or needed by nobody.
 fn write_sides(
     device: &Arc<dyn BlockDevice>,
     map: &Arc<IoMap>,

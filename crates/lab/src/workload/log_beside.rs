@@ -1,8 +1,8 @@
-//! A lone writer of a log, alone and beside somebody who writes a large file.
+//! A lone writer of a log, alone and beside a writer of a large file.
 //!
 //! # Theory
 //!
-//! Whoever writes a log waits for each write to be stable, and for nothing else; a bulk writer waits for nothing and keeps the
+//! The writer of a log waits for each write to be stable, and for nothing else; a bulk writer waits for nothing and keeps the
 //! device busy with what it has written before. What the one keeps of its rate beside the other says whether a file system
 //! knows who is waiting. Nobody has published this; the first figure is the part that is kept.
 

@@ -73,7 +73,10 @@ impl Layout {
             }
             Form::Raidz(raidz, children) => {
                 let columns = raidz.columns(offset, length as u64).into_iter();
-                let columns = columns.map(|part| Column { content: part.content, length: part.length, sides: sides(&children[part.child], part.offset) });
+                let columns = columns.map(|part| {
+                    let sides = sides(&children[part.child], part.offset);
+                    Column { content: part.content, length: part.length, sides }
+                });
                 IoMap { rows: vec![Row { columns: columns.collect() }], length }
             }
         }
