@@ -1,10 +1,11 @@
-//! Requests to a block device past the kernel's page cache.
+//! Requests past the kernel's page cache.
 //!
 //! # Theory
 //! What the pool keeps in memory the kernel need not keep too; and in the page cache writes of a log wait for each other that have nothing
-//! to do with each other: those of one page while it is written back, and all of them while the kernel holds writers back. So block
-//! devices are opened `O_DIRECT`, all of their I/O: a page that is dirty through the cache beside a direct write would make the kernel
-//! doubt the device (`EIO` at the next flush).
+//! to do with each other: those of one page while it is written back, all of one file while one of them copies its bytes, and all while the
+//! kernel holds writers back, or writes out at once what a group has left in the cache. A durable write beside a group did a tenth of what it does alone. So
+//! devices, and files where the file system says how (`statx`), are used `O_DIRECT`, all of their I/O: a page that is dirty through the cache beside a
+//! direct write would make the kernel doubt the device (`EIO` at the next flush).
 //!
 //! The kernel then takes only whole sectors, in memory that is aligned. A request that is neither goes through a buffer of ours:
 //! its outer sectors are read first if it covers them in part only. The engine's requests are whole sectors, mostly in memory
@@ -18,7 +19,7 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{AtFlags, StatxFlags, statx};
+use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, statx};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
 use crate::file::VECTORS_MAX;
@@ -68,12 +69,29 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What the kernel says of memory and offsets of direct requests, if it does.
+fn alignment(file: &File) -> Option<(usize, usize)> {
+    let told = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok();
+    let told = told.filter(|stat| stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0 && stat.stx_dio_offset_align != 0);
+    told.map(|stat| (stat.stx_dio_mem_align as usize, stat.stx_dio_offset_align as usize))
+}
+
 impl Direct {
+    /// For a regular file whose requests are to go past the cache from now on. `None`: its file system does not say how, or wants larger units
+    /// than `sector`, which would be read before they are written.
+    pub(crate) fn of_file(file: &File, sector: u64) -> Option<Direct> {
+        let (_, offset) = alignment(file)?;
+        if offset as u64 > sector {
+            return None;
+        }
+        let flags = fcntl_getfl(file).ok()?;
+        fcntl_setfl(file, flags | OFlags::DIRECT).ok()?;
+        Some(Direct::new(file, sector))
+    }
+
     /// For a device that was opened `O_DIRECT`.
     pub(crate) fn new(file: &File, sector: u64) -> Direct {
-        let told = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok();
-        let told = told.filter(|stat| stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0 && stat.stx_dio_offset_align != 0);
-        let (memory, offset) = told.map_or((0, 0), |stat| (stat.stx_dio_mem_align as usize, stat.stx_dio_offset_align as usize));
+        let (memory, offset) = alignment(file).unwrap_or((0, 0));
         let sound = |align: usize| Some(align).filter(|align| align.is_power_of_two() && *align <= PIECE);
         Direct {
             sector: (sector as usize).max(sound(offset).unwrap_or(512)),

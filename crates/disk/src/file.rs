@@ -1,7 +1,7 @@
 //! Regular files and block devices.
 //!
 //! # Theory
-//! Both are read and written at explicit offsets, a file through the page cache, a block device past it ([`crate::direct`]); `flush` is
+//! Both are read and written at explicit offsets, past the page cache where that can be ([`crate::direct`]); `flush` is
 //! `fdatasync`, which for a block device empties the drive's own cache too. A discard punches a hole, which Linux passes on to
 //! a device as an unmap. Who reads or writes a disk, and does not merely look at it, has it claimed ([`crate::claim`]).
 //!
@@ -54,7 +54,7 @@ pub struct FileDisk {
     has_write_cache: bool,
     /// The file was found to be shorter than it was.
     is_cut: AtomicBool,
-    /// Of a block device, unless it is one that has no such way.
+    /// Its requests go past the page cache.
     direct: Option<Direct>,
     _claim: Claim,
 }
@@ -104,7 +104,12 @@ impl FileDisk {
             DiskKind::Block => sector_sizes(&file)?,
         };
         let name = path.to_string_lossy().into_owned();
-        let direct = is_direct.then(|| Direct::new(&file, sector));
+        let direct = match kind {
+            DiskKind::Block => is_direct.then(|| Direct::new(&file, sector)),
+            // Who only looks reads what others have just written, and little of it twice.
+            DiskKind::File if access == Access::Inspect => None,
+            DiskKind::File => Direct::of_file(&file, sector),
+        };
         let has_write_cache = !is_direct || has_write_cache(&file);
         // Half a sector at the end cannot be written.
         let size = direct.as_ref().map_or(size, |direct| size - size % direct.sector());

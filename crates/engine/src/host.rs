@@ -7,7 +7,6 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
 /// What the engine needs of its surroundings.
@@ -22,30 +21,12 @@ pub trait Host: Send + Sync {
     fn sleep(&self, duration: Duration);
     /// Starts a named thread. `false`: this host has none, the caller works in its own (simulation).
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> bool;
-    /// Does all of these, the one beside the other if there are threads, and returns when all are done. Worth while for what waits longer than it takes
-    /// to start a thread.
-    fn side_by_side<'a>(&self, jobs: Vec<Job<'a>>) {
-        jobs.into_iter().for_each(|job| job());
-    }
     /// How many workers are worth having.
     fn processors(&self) -> usize;
     /// The host's name (labels).
     fn host_name(&self) -> String;
     /// The host's id (labels; 0 where there is none).
     fn host_id(&self) -> u32;
-}
-
-/// What is to be done, by whom it may be.
-pub type Job<'a> = Box<dyn FnOnce() + Send + 'a>;
-
-/// `act` on each of `items`, the one beside the other where there is a host; the results are in their order.
-pub(crate) fn on_each<T: Sync, R: Send>(host: Option<&HostRef>, items: &[T], act: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let Some(host) = host.filter(|_| items.len() > 1) else { return items.iter().map(act).collect() };
-    let act = &act;
-    let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
-    let jobs = items.iter().zip(&mut results).map(|(item, result)| Box::new(move || *result = Some(act(item))) as Job<'_>).collect();
-    host.side_by_side(jobs);
-    results.into_iter().map(|result| result.unwrap_or_else(|| unreachable!("all jobs are done"))).collect()
 }
 
 /// What a thread does before it makes another.
@@ -123,29 +104,6 @@ impl Host for RealHost {
         std::thread::Builder::new().name(name.to_owned()).spawn(anywhere).is_ok()
     }
 
-    fn side_by_side<'a>(&self, mut jobs: Vec<Job<'a>>) {
-        // What no thread can be had for is done here.
-        let own = jobs.pop();
-        let others: Vec<_> = jobs.into_iter().map(|job| Mutex::new(Some(job))).collect();
-        let take = |job: &Mutex<Option<Job<'a>>>| job.lock().take();
-        prepare_to_spawn();
-        std::thread::scope(|scope| {
-            for other in &others {
-                let body = move || {
-                    run_anywhere();
-                    if let Some(job) = take(other) {
-                        job();
-                    }
-                };
-                let _ = std::thread::Builder::new().name("beside".to_owned()).spawn_scoped(scope, body);
-            }
-            if let Some(job) = own {
-                job();
-            }
-        });
-        others.iter().filter_map(take).for_each(|job| job());
-    }
-
     fn processors(&self) -> usize {
         std::thread::available_parallelism().map_or(1, usize::from)
     }
@@ -173,7 +131,6 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use rustix::thread::CpuSet;
-    use std::sync::Barrier;
 
     use super::*;
 
@@ -200,20 +157,5 @@ mod tests {
         before_spawn(|| PREPARED.set(PREPARED.get() + 1));
         assert!(RealHost.spawn("test", Box::new(|| {})));
         assert_eq!(PREPARED.get(), 1);
-        on_each(Some(&RealHost::shared()), &[1, 2, 3], |_| ());
-        assert_eq!(PREPARED.get(), 2, "for all of them");
-    }
-
-    /// None of them comes past the barrier alone.
-    #[test]
-    fn what_is_done_side_by_side_is_done_at_the_same_time() {
-        let (host, barrier) = (RealHost::shared(), Barrier::new(3));
-        let wait = |number: &u32| {
-            barrier.wait();
-            number * 2
-        };
-        assert_eq!(on_each(Some(&host), &[1, 2, 3], wait), [2, 4, 6]);
-        assert_eq!(on_each(None, &[1, 2, 3], |number| number * 2), [2, 4, 6]);
-        assert_eq!(on_each(Some(&host), &[] as &[u32], wait), [0; 0]);
     }
 }

@@ -20,13 +20,14 @@ use rustix::process::{Pid, Signal, kill_process, set_child_subreaper};
 /// All that can be made here; `.` is a directory.
 const SYSTEMS: [&str; 7] = ["tarn", "tarn-embedded", "ext4", "xfs", "btrfs", "zfs-fuse", "."];
 /// Small, each so that a round takes a second or so.
-const WORKLOADS: [(&str, &[&str]); 18] = [
+const WORKLOADS: [(&str, &[&str]); 19] = [
     ("unit01", &[]),
     ("unit02", &[]),
     ("unit05", &["unit05.bytes=33554432"]),
     ("unit11", &["unit11.file=8388608"]),
     ("sync-sweep", &["sync-sweep.to=8", "sync-sweep.seconds=60"]),
     ("fio-mixed", &["fio-mixed.size=8388608", "fio-mixed.seconds=60"]),
+    ("log-beside", &["log-beside.log=8388608", "log-beside.bulk=67108864", "log-beside.seconds=60"]),
     ("dd", &["dd.megabytes=64"]),
     ("bonnie++", &["bonnie++.megabytes=16", "bonnie++.memory=8", "bonnie++.files=1"]),
     ("postmark", &[]),

@@ -144,6 +144,16 @@ fn mail_is_stable_at_each_stage() {
     assert!(sizes(&calls, &WRITES, "/queue/m").iter().all(|bytes| (500..=4000).contains(bytes)));
 }
 
+/// Each write of the log is of its size; the large file is written once, and made stable.
+#[test]
+fn a_log_is_written_beside_a_large_file() {
+    let Some(calls) = calls("log-beside", &["log=2097152", "bulk=8388608", "seconds=1"]) else { return };
+    let logged: Vec<i64> = sizes(&calls, &WRITES, "/log>").into_iter().filter(|bytes| *bytes == 2048).collect();
+    assert!(logged.len() > 10, "{}", logged.len());
+    assert_eq!(sizes(&calls, &WRITES, "/bulk>"), [1 << 20; 8]);
+    assert_eq!((count(&calls, &["fsync"], "/bulk>"), count(&calls, &["fsync"], "/log>")), (1, 1));
+}
+
 #[test]
 fn varmail_makes_each_append_stable() {
     let settings = ["files=40", "threads=2", "seconds=1", "size=3000"];

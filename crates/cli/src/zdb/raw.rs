@@ -140,8 +140,8 @@ pub(super) fn read(session: &mut Session<'_>, pool: &Pool, text: &str) -> Result
     }
     let mut data = vec![0; wanted.physical as usize];
     let done = match copy {
-        Some(copy) => top.read_copy(copy, wanted.offset, &mut data),
-        None => top.read(wanted.offset, &mut data, engine::vdev::BIRTH_UNKNOWN).map(drop),
+        Some(copy) => top.leaves()[copy].read(engine::vdev::Class::SyncRead, wanted.offset, &mut data),
+        None => engine::zio::read_range(&(top.clone() as Arc<dyn engine::zio::BlockDevice>), wanted.offset, &mut data, engine::vdev::BIRTH_UNKNOWN),
     };
     if let Err(error) = done {
         complain!(session, "Read of {text} failed: {error}");

@@ -20,7 +20,8 @@ use crate::host::RealHost;
 use crate::pool::check::{CheckOptions, Walker};
 use crate::tunables::Tunables;
 use crate::txg::{DirtyBytes, TxgGroups};
-use crate::zio::{BlockFeatures, BlockIo, BlockThreads, BlockDevice, BlockDevices};
+use crate::vdev::{Class, LeafId};
+use crate::zio::{BlockDevice, BlockDevices, BlockFeatures, BlockIo, BlockThreads};
 
 const METASLAB_BYTES: u64 = 16 << 20;
 const METASLABS: u64 = 16;
@@ -28,27 +29,14 @@ const METASLABS: u64 = 16;
 struct MemDevice(MemDisk);
 
 impl BlockDevice for MemDevice {
-    fn read(&self, offset: u64, buf: &mut [u8], _: u64) -> Result<usize> {
-        self.read_copy(0, offset, buf).map(|()| 0)
-    }
-    fn copies(&self, _offset: u64, _length: usize) -> usize {
-        1
-    }
-    fn read_copy(&self, _: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_leaf(&self, _: LeafId, _: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
         Ok(self.0.read_at(buf, offset)?)
     }
-    fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+    fn write_leaf(&self, _: LeafId, _: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
         Ok(self.0.write_vectored_at(buffers, offset)?)
     }
-    fn repair_copy(&self, _: usize, offset: u64, data: &[u8]) -> Result<()> {
-        self.write(offset, &[data])
-    }
-    fn note_checksum_error(&self, _: usize) {}
     fn ashift(&self) -> u32 {
         9
-    }
-    fn allocated_size(&self, physical: u64) -> u64 {
-        physical.next_multiple_of(512)
     }
     fn size_bytes(&self) -> u64 {
         METASLAB_BYTES * METASLABS
@@ -477,13 +465,13 @@ fn a_slow_reader_leaves_places_alone_that_are_others_by_now() {
     let damage = |pointer: &BlkPtr| {
         let copies: Vec<_> = pointer.dvas().collect();
         assert_eq!(copies.len(), 2, "metadata is there twice");
-        device.write(copies[0].offset, &[&[0xee; 512]]).unwrap();
+        crate::zio::write_range(&device, Class::AsyncWrite, copies[0].offset, &[&[0xee; 512]]).unwrap();
         rig.context.cache.invalidate(pointer);
         copies[0].offset
     };
     let is_damaged = |offset| {
         let mut now = vec![0; 512];
-        device.read(offset, &mut now, 0).unwrap();
+        crate::zio::read_range(&device, offset, &mut now, 0).unwrap();
         now == [0xee; 512]
     };
     dnode.write(&tx, 0, &noise(1)).unwrap();

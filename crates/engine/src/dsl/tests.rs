@@ -25,6 +25,7 @@ use crate::host::RealHost;
 use crate::pool::check::{CheckOptions, Walker};
 use crate::tunables::Tunables;
 use crate::txg::{DirtyBytes, TXG_INITIAL, TxgGroups};
+use crate::vdev::{Class, LeafId};
 use crate::zio::{BlockDevice, BlockDevices, BlockFeatures, BlockIo, BlockThreads};
 
 const METASLAB_BYTES: u64 = 16 << 20;
@@ -33,27 +34,14 @@ const METASLABS: u64 = 32;
 struct MemDevice(MemDisk);
 
 impl BlockDevice for MemDevice {
-    fn read(&self, offset: u64, buf: &mut [u8], _: u64) -> Result<usize> {
-        self.read_copy(0, offset, buf).map(|()| 0)
-    }
-    fn copies(&self, _offset: u64, _length: usize) -> usize {
-        1
-    }
-    fn read_copy(&self, _: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_leaf(&self, _: LeafId, _: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
         Ok(self.0.read_at(buf, offset)?)
     }
-    fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+    fn write_leaf(&self, _: LeafId, _: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
         Ok(self.0.write_vectored_at(buffers, offset)?)
     }
-    fn repair_copy(&self, _: usize, offset: u64, data: &[u8]) -> Result<()> {
-        self.write(offset, &[data])
-    }
-    fn note_checksum_error(&self, _: usize) {}
     fn ashift(&self) -> u32 {
         9
-    }
-    fn allocated_size(&self, physical: u64) -> u64 {
-        physical.next_multiple_of(512)
     }
     fn size_bytes(&self) -> u64 {
         METASLAB_BYTES * METASLABS
@@ -304,8 +292,8 @@ impl Rig {
         self.context.cache.invalidate(bp);
         let places = bp.dvas().map(|dva| {
             let mut good = vec![0; 512];
-            self.device.read_copy(0, dva.offset, &mut good).unwrap();
-            self.device.write(dva.offset, &[&[0xab; 512]]).unwrap();
+            self.device.0.read_at(&mut good, dva.offset).unwrap();
+            self.device.0.write_at(&[0xab; 512], dva.offset).unwrap();
             good
         });
         places.collect()
@@ -314,7 +302,7 @@ impl Rig {
     /// They are what they were.
     fn repair(&self, bp: &BlkPtr, good: &[Vec<u8>]) {
         for (dva, good) in bp.dvas().zip(good) {
-            self.device.write(dva.offset, &[good]).unwrap();
+            self.device.0.write_at(good, dva.offset).unwrap();
         }
     }
 

@@ -320,7 +320,7 @@ pub(super) fn vdev_space(top: &Arc<TopVdev>, mos: &Mos) -> Result<VdevSpace> {
             ashift: narrow("ashift", top.ashift().into())?,
             metaslab_shift: narrow("metaslab shift", top.metaslab_shift().into())?,
             data_disks: 1,
-            allocated_size: Box::new(move |physical| sizing.allocated_size(physical)),
+            allocated_size: Box::new(move |physical| sizing.layout().allocated_size(physical)),
         },
         bytes: top.asize(),
         metaslab_array: top.metaslab_array(),

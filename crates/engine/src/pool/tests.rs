@@ -173,7 +173,8 @@ fn what_the_flush_of_a_heartbeat_may_have_lost_is_not_taken_for_written() {
     (0..4).for_each(|_| pool.sync_all().unwrap());
     let top = pool.vdevs.top(0).unwrap();
     // As a group does, somewhere at the end.
-    top.write(top.asize() - 4096, &[1; 4096]).unwrap();
+    let end = top.asize();
+    crate::zio::write_range(&(top as Arc<dyn crate::zio::BlockDevice>), crate::vdev::Class::AsyncWrite, end - 4096, &[&[1; 4096]]).unwrap();
     disk.0.faults.fail_flush(1);
     pool.beat(0);
     assert!(pool.vdevs.has_lost_writes());

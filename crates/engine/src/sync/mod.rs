@@ -1,5 +1,7 @@
-//! Locks: the order in which they are taken, and range locks.
+//! What threads share: range locks, and work.
 
+mod executor;
 mod range_lock;
 
+pub use executor::{Executor, Lent};
 pub use range_lock::{RangeGuard, RangeLock};

@@ -5,6 +5,7 @@
 //! the list anew whenever it writes it, in a fixed order; so do we, so that what one wrote and the other writes again
 //! differs only where something changed. What we do not know is kept.
 
+use super::map::Node;
 use crate::error::Result;
 use crate::{bail, error};
 use ondisk::nvlist::{NvList, NvString, Value};
@@ -313,6 +314,19 @@ impl VdevConfig {
             return vec![self];
         }
         self.children.iter().flat_map(VdevConfig::leaves).collect()
+    }
+
+    /// The tree for I/O, with the leaves numbered as in [`VdevConfig::leaves`].
+    pub(super) fn node(&self) -> Node {
+        self.numbered(&mut 0)
+    }
+
+    fn numbered(&self, next: &mut u32) -> Node {
+        if self.kind.is_leaf() {
+            *next += 1;
+            return Node::Leaf(*next - 1);
+        }
+        Node::Same(self.children.iter().map(|child| child.numbered(next)).collect())
     }
 
     /// The vdev with this guid, from here down.

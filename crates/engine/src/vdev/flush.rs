@@ -10,14 +10,14 @@
 
 use std::sync::Arc;
 
-use super::mirror::{self, View};
-use super::{Leaf, TopVdev, VdevTree};
+use super::map::{View, mirror};
+use super::{BIRTH_UNKNOWN, Leaf, TopVdev, VdevTree};
 use crate::error::{ErrorKind, Result};
-use crate::host::{HostRef, on_each};
+use crate::sync::Executor;
 
 /// How the leaves of a vdev were before something was written.
-#[derive(Debug, Clone)]
-pub(super) struct FlushMark(Vec<Marked>);
+#[derive(Debug, Clone, Default)]
+pub struct FlushMark(Vec<Marked>);
 
 #[derive(Debug, Clone, Copy)]
 struct Marked {
@@ -36,13 +36,13 @@ impl FlushMark {
 
 impl TopVdev {
     /// For who is about to write.
-    pub(super) fn flush_mark(&self) -> FlushMark {
+    pub fn flush_mark(&self) -> FlushMark {
         // In this order (invariant 1).
-        FlushMark(self.leaves().iter().map(|leaf| Marked { failed_flushes: leaf.failed_flushes(), view: leaf.view() }).collect())
+        FlushMark(self.leaves().iter().map(|leaf| Marked { failed_flushes: leaf.failed_flushes(), view: leaf.view(BIRTH_UNKNOWN) }).collect())
     }
 
-    /// Who starts threads for several flushes at a time, if one of the devices is slow enough for that.
-    pub fn beside_flushes(&self) -> Option<&HostRef> {
+    /// The threads for several flushes at a time, if one of the devices is slow enough for that.
+    pub fn beside_flushes(&self) -> Option<&Arc<Executor>> {
         self.leaves().iter().find_map(|leaf| leaf.traffic.beside_flushes())
     }
 
@@ -56,22 +56,34 @@ impl TopVdev {
         if self.is_placeholder() {
             return Ok(());
         }
-        let flush = |leaf: &Arc<Leaf>| if leaf.is_open() { leaf.flush() } else { Err(self.no_device("flushed")) };
-        let flushed = on_each(self.beside_flushes(), self.leaves(), flush);
+        let gone = self.no_device("flushed");
+        let flush = move |leaf: Arc<Leaf>| if leaf.is_open() { leaf.flush() } else { Err(gone.clone()) };
+        let flushed = Executor::map_with(self.beside_flushes(), self.leaves().to_vec(), flush);
         self.is_enough(mark, flushed, "flushed")
     }
 
     /// What was done on these leaves since `mark` made everything durable, or why not.
-    pub(super) fn is_enough(&self, mark: &FlushMark, done: Vec<Result<()>>, what: &str) -> Result<()> {
+    ///
+    /// # Errors
+    /// What made a leaf fail without which something is not durable.
+    pub fn is_enough(&self, mark: &FlushMark, done: Vec<Result<()>>, what: &str) -> Result<()> {
         let unharmed = |((done, leaf), marked): ((Result<()>, &Arc<Leaf>), &Marked)| done.and_then(|()| leaf.check_flushes_since(marked.failed_flushes));
         let done: Vec<Result<()>> = done.into_iter().zip(self.leaves()).zip(&mark.0).map(unharmed).collect();
         let views: Vec<View> = mark.0.iter().map(|marked| marked.view).collect();
         let good: Vec<bool> = done.iter().map(Result::is_ok).collect();
-        if mirror::flush_is_enough(&views, &good) { Ok(()) } else { self.failure(done, what) }
+        let (columns, parity) = self.layout().columns();
+        let is_durable = |leaves: &Vec<usize>| {
+            let (views, good): (Vec<View>, Vec<bool>) = leaves.iter().filter_map(|&leaf| Some((*views.get(leaf)?, *good.get(leaf)?))).unzip();
+            mirror::flush_is_enough(&views, &good)
+        };
+        if columns.iter().filter(|leaves| !is_durable(leaves)).count() <= parity { Ok(()) } else { self.failure(done, what) }
     }
 
     /// Of several answers the one that says most.
-    pub(super) fn failure(&self, done: Vec<Result<()>>, what: &str) -> Result<()> {
+    ///
+    /// # Errors
+    /// Always.
+    pub fn failure(&self, done: Vec<Result<()>>, what: &str) -> Result<()> {
         let failure = done.into_iter().rev().find(|result| matches!(result, Err(error) if error.kind() != ErrorKind::NoDevice));
         failure.unwrap_or_else(|| Err(self.no_device(what)))
     }
@@ -98,3 +110,6 @@ impl VdevTree {
         LogMark(logs.map(|top| (top.clone(), top.flush_mark())).collect())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,14 +17,12 @@ use std::sync::{Arc, OnceLock};
 use ondisk::dva::Dva;
 use ondisk::indirect::Mapping;
 
-use super::{TopVdev, VdevKind, VdevTree};
+use super::{IoMap, TopVdev, VdevKind, VdevTree};
 use crate::bail;
 use crate::error::Result;
 
 /// Most places that one block is believed to be in.
 const PIECES_MAX: usize = 1 << 16;
-/// Most ways that are tried to put a block together that went to several mirrors.
-const WAYS_MAX: usize = 4096;
 
 /// Where what was on a removed vdev is now.
 #[derive(Debug, Default)]
@@ -130,72 +128,17 @@ impl VdevTree {
         self.tops().iter().any(|top| *top.kind() == VdevKind::Indirect && top.map().is_some_and(|map| map.leads_to(dva)))
     }
 
-    /// A removed vdev, to read what was on it.
-    pub(crate) fn removed(&self, top: &Arc<TopVdev>) -> RemovedVdev<'_> {
-        RemovedVdev { tree: self, vdev: top.id() as u32 }
-    }
-}
-
-/// A removed vdev as something to read from. Where a block went to several mirrors, a *way* to read it is one side of each:
-/// the digits of a number.
-pub(crate) struct RemovedVdev<'a> {
-    tree: &'a VdevTree,
-    vdev: u32,
-}
-
-/// One part of a range: on this vdev, at this offset, these bytes of the range.
-type Part = (Arc<TopVdev>, u64, std::ops::Range<usize>);
-
-impl RemovedVdev<'_> {
-    fn parts(&self, offset: u64, length: usize) -> Result<Vec<Part>> {
-        let places = self.tree.resolve(Dva::new(self.vdev, offset, length as u64), &mut |_, _| ())?;
-        let mut at = 0;
-        let mut parts = Vec::with_capacity(places.len());
-        for place in places {
-            let Some(top) = self.tree.top(place.vdev.into()) else { bail!(Corrupt, "address {place}: there is no such vdev") };
-            let end = at + place.allocated as usize;
-            parts.push((top, place.offset, at..end));
-            at = end;
+    /// What an I/O of a removed vdev is in I/Os of the leaves that have now what was on it.
+    ///
+    /// # Errors
+    /// The address leads nowhere.
+    pub(crate) fn map_removed(&self, top: &TopVdev, offset: u64, length: usize) -> Result<IoMap> {
+        let mut map = IoMap::default();
+        for place in self.resolve(Dva::new(top.id() as u32, offset, length as u64), &mut |_, _| ())? {
+            let Some(top) = self.top(place.vdev.into()) else { bail!(Corrupt, "address {place}: there is no such vdev") };
+            map.append(top.io_map(place.offset, place.allocated as usize)?);
         }
-        Ok(parts)
-    }
-
-    /// Reads each part in the way that is best just now; says which way that was.
-    pub(crate) fn read(&self, offset: u64, buf: &mut [u8], birth: u64) -> Result<usize> {
-        let parts = self.parts(offset, buf.len())?;
-        let (mut way, mut weight) = (0_usize, 1_usize);
-        for (top, at, range) in parts {
-            let copy = top.read(at, &mut buf[range], birth)?;
-            way = way.saturating_add(copy.saturating_mul(weight));
-            weight = weight.saturating_mul(top.copies().max(1));
-        }
-        Ok(way)
-    }
-
-    /// How many ways there are to read a range.
-    pub(crate) fn ways(&self, offset: u64, length: usize) -> usize {
-        let parts = self.parts(offset, length).unwrap_or_default();
-        parts.iter().fold(1, |ways: usize, (top, ..)| ways.saturating_mul(top.copies().max(1))).min(WAYS_MAX)
-    }
-
-    /// Reads in one way.
-    pub(crate) fn read_way(&self, mut way: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
-        for (top, at, range) in self.parts(offset, buf.len())? {
-            let sides = top.copies().max(1);
-            top.read_copy(way % sides, at, &mut buf[range])?;
-            way /= sides;
-        }
-        Ok(())
-    }
-
-    /// Writes what is right over what was read in one way.
-    pub(crate) fn repair_way(&self, mut way: usize, offset: u64, data: &[u8]) -> Result<()> {
-        for (top, at, range) in self.parts(offset, data.len())? {
-            let sides = top.copies().max(1);
-            top.repair_copy(way % sides, at, &data[range])?;
-            way /= sides;
-        }
-        Ok(())
+        Ok(map)
     }
 }
 

@@ -15,7 +15,7 @@
 use super::flush::FlushMark;
 use super::{Leaf, TopVdev};
 use crate::error::{Error, ErrorKind, Result};
-use crate::host::on_each;
+use crate::sync::Executor;
 use crate::{bail, error};
 use disk::{Disk, DiskRef};
 use ondisk::label::{self, LABELS, Ring};
@@ -199,28 +199,29 @@ pub fn sync_labels(sync: &LabelSync<'_>) -> Result<()> {
 }
 
 /// One device of a vdev, and what its labels are to get.
-struct LabelWrite<'a> {
+struct LabelWrite {
     /// Index in the vdevs that are written.
     top: usize,
     /// Index in that vdev.
     number: usize,
-    leaf: &'a Leaf,
+    leaf: Arc<Leaf>,
+    ashift: u32,
     disk: DiskRef,
     bytes: Vec<u8>,
 }
 
 /// The vdevs that are there, and how they were before anything was written.
-fn with_marks(tops: &[Arc<TopVdev>]) -> Vec<(&Arc<TopVdev>, FlushMark)> {
-    tops.iter().filter(|top| !top.is_placeholder()).map(|top| (top, top.flush_mark())).collect()
+fn with_marks(tops: &[Arc<TopVdev>]) -> Vec<(Arc<TopVdev>, FlushMark)> {
+    tops.iter().filter(|top| !top.is_placeholder()).map(|top| (top.clone(), top.flush_mark())).collect()
 }
 
 /// What each device that is there is to get, as `bytes` says.
-fn writes_to<'a>(tops: &[(&'a Arc<TopVdev>, FlushMark)], bytes: impl Fn(&TopVdev, &Leaf) -> Result<Vec<u8>>) -> Result<Vec<LabelWrite<'a>>> {
+fn writes_to(tops: &[(Arc<TopVdev>, FlushMark)], bytes: impl Fn(&TopVdev, &Leaf) -> Result<Vec<u8>>) -> Result<Vec<LabelWrite>> {
     let mut writes = Vec::new();
     for (at, (top, _)) in tops.iter().enumerate() {
         for (number, leaf) in top.leaves().iter().enumerate() {
             if let Some(disk) = leaf.disk().filter(|_| leaf.is_open()) {
-                writes.push(LabelWrite { top: at, number, leaf, disk, bytes: bytes(top, leaf)? });
+                writes.push(LabelWrite { top: at, number, leaf: leaf.clone(), ashift: top.ashift(), disk, bytes: bytes(top, leaf)? });
             }
         }
     }
@@ -228,8 +229,16 @@ fn writes_to<'a>(tops: &[(&'a Arc<TopVdev>, FlushMark)], bytes: impl Fn(&TopVdev
 }
 
 /// Writes to all devices, to one beside the other if they take long.
-fn write_each<R: Send>(tops: &[(&Arc<TopVdev>, FlushMark)], writes: &[LabelWrite<'_>], write: impl Fn(&LabelWrite<'_>) -> R + Sync) -> Vec<R> {
-    on_each(tops.iter().find_map(|(top, _)| top.beside_writes()), writes, write)
+fn write_each<R: Send + 'static>(
+    tops: &[(Arc<TopVdev>, FlushMark)],
+    writes: Vec<LabelWrite>,
+    write: impl Fn(&mut LabelWrite) -> R + Send + Sync + 'static,
+) -> Vec<(LabelWrite, R)> {
+    let crew = tops.iter().find_map(|(top, _)| top.beside_writes());
+    Executor::map_with(crew, writes, move |mut label| {
+        let result = write(&mut label);
+        (label, result)
+    })
 }
 
 /// Writes the even (0, 2) or odd (1, 3) labels of the vdevs that changed, and flushes them. A vdev of which no device
@@ -237,14 +246,14 @@ fn write_each<R: Send>(tops: &[(&Arc<TopVdev>, FlushMark)], writes: &[LabelWrite
 fn sync_config(sync: &LabelSync<'_>, parity: usize) -> Result<()> {
     let mut tops = with_marks(sync.dirty);
     let writes = writes_to(&tops, |top, leaf| pack(&(sync.config)(top, leaf), leaf.name()))?;
-    let results = write_each(&tops, &writes, |write| write_configs(&*write.disk, write.bytes.clone(), parity));
+    let written = write_each(&tops, writes, move |write| write_configs(&*write.disk, &mut write.bytes, parity));
     let mut good = vec![0; tops.len()];
     let mut last: Vec<Error> = tops.iter().map(|(top, _)| error!(NoDevice, "vdev {}: no device can be written", top.id())).collect();
-    for (write, result) in writes.iter().zip(results) {
+    for (write, result) in written {
         match result {
             Ok(()) => good[write.top] += 1,
             Err(cause) => {
-                last[write.top] = note_failure(write.leaf, &*write.disk, &cause);
+                last[write.top] = note_failure(&write.leaf, &*write.disk, &cause);
                 tops[write.top].1.leave_out(write.number);
             }
         }
@@ -258,12 +267,12 @@ fn sync_config(sync: &LabelSync<'_>, parity: usize) -> Result<()> {
 }
 
 /// Writes one configuration to two labels. One that was written is enough: either tells what is needed.
-fn write_configs(disk: &dyn Disk, mut packed: Vec<u8>, parity: usize) -> std::io::Result<()> {
+fn write_configs(disk: &dyn Disk, packed: &mut [u8], parity: usize) -> std::io::Result<()> {
     let mut result = Err(std::io::Error::other("no label"));
     for index in (parity..LABELS).step_by(2) {
         let at = label::label_offset(disk.size_bytes(), index) + label::CONFIG_OFFSET;
-        seal(&mut packed, at);
-        let written = disk.write_at(&packed, at);
+        seal(packed, at);
+        let written = disk.write_at(packed, at);
         if written.is_ok() || result.is_err() {
             result = written;
         }
@@ -281,16 +290,16 @@ fn sync_uberblock(sync: &LabelSync<'_>) -> Result<()> {
         Ok(bytes)
     })?;
     let (txg, multihost) = (sync.uberblock.txg, sync.multihost);
-    let results = write_each(&tops, &writes, |write| {
-        let ring = Ring::new(tops[write.top].0.ashift());
+    let written = write_each(&tops, writes, move |write| {
+        let ring = Ring::new(write.ashift);
         write_ring(&*write.disk, &write.bytes, ring.slot_offset(ring.slot_of(txg, multihost)))
     });
     let (mut good, mut last) = (0, error!(NoDevice, "uberblock: no device can be written"));
     let mut without = vec![Vec::new(); tops.len()];
     let mut anywhere = vec![false; tops.len()];
-    for (write, (labels, failures)) in writes.iter().zip(results) {
+    for (write, (labels, failures)) in written {
         for cause in failures {
-            last = note_failure(write.leaf, &*write.disk, &cause);
+            last = note_failure(&write.leaf, &*write.disk, &cause);
         }
         let (top, _) = &tops[write.top];
         if top.metaslab_array() != 0 && !top.is_log() {
@@ -349,8 +358,9 @@ fn note_failure(leaf: &Leaf, disk: &dyn Disk, cause: &std::io::Error) -> Error {
 }
 
 /// Makes durable what was written, on one vdev beside the other if that takes long.
-fn flush(written: &[(&Arc<TopVdev>, FlushMark)]) -> Result<()> {
-    let flushed = on_each(written.iter().find_map(|(top, _)| top.beside_flushes()), written, |(top, mark)| top.flush_since(mark));
-    let failed = |(result, (top, _)): (Result<()>, &(&Arc<TopVdev>, FlushMark))| if top.is_log() { Ok(()) } else { result };
+fn flush(written: &[(Arc<TopVdev>, FlushMark)]) -> Result<()> {
+    let crew = written.iter().find_map(|(top, _)| top.beside_flushes());
+    let flushed = Executor::map_with(crew, written.to_vec(), |(top, mark)| top.flush_since(&mark));
+    let failed = |(result, (top, _)): (Result<()>, &(Arc<TopVdev>, FlushMark))| if top.is_log() { Ok(()) } else { result };
     flushed.into_iter().zip(written).try_for_each(failed)
 }

@@ -3,8 +3,9 @@
 //! # Locks
 //! `disk` is held for reading across I/O, so that closing a device waits for what is under way.
 
+use super::queue::{Class, Queue};
 use super::traffic::{RequestKind, Traffic};
-use super::{Reason, VdevState, mirror::View};
+use super::{Reason, VdevState, map::View};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{bail, error};
 use disk::DiskRef;
@@ -60,6 +61,7 @@ pub struct Leaf {
     pub stats: LeafStats,
     /// How that went.
     pub traffic: Traffic,
+    queue: Queue,
 }
 
 /// Counts an I/O as pending while it lives.
@@ -104,6 +106,7 @@ impl Leaf {
             writing_txg,
             stats: LeafStats::default(),
             traffic: Traffic::default(),
+            queue: Queue::default(),
         }
     }
 
@@ -202,7 +205,7 @@ impl Leaf {
     }
 
     /// A write is not on this leaf: from now on it is behind (invariant 2 of the module). Which group it belongs to is not known here.
-    pub(super) fn note_missed_write(&self) {
+    pub(crate) fn note_missed_write(&self) {
         let txg = self.writing_txg.load(Relaxed);
         self.note_missed(txg, txg + GROUPS);
     }
@@ -232,9 +235,11 @@ impl Leaf {
         }
     }
 
-    pub(super) fn view(&self) -> View {
+    /// How it is for who wants to read what was written in the group `birth`.
+    pub(super) fn view(&self, birth: u64) -> View {
         View {
             readable: self.is_open(),
+            missed: self.has_missed(birth),
             behind: self.is_behind(),
             pending: self.stats.pending.load(Relaxed),
         }
@@ -256,12 +261,14 @@ impl Leaf {
     }
 
     /// Reads data.
-    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+    pub fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
         if !self.is_open() {
             bail!(NoDevice, "{}: {}", self.name, self.state());
         }
         let at = self.place(offset, buf.len() as u64)?;
         let _pending = Pending::new(&self.stats.pending);
+        let now = || self.traffic.now_ns();
+        let _turn = self.queue.enter(class, buf.len(), &now);
         let _under_way = self.traffic.begin(RequestKind::Read, buf.len(), 1);
         let result = self.with_disk("read", |disk| disk.read_at(buf, at));
         count(&result, &self.stats.reads, &self.stats.read_bytes, &self.stats.read_errors, buf.len());
@@ -269,25 +276,50 @@ impl Leaf {
     }
 
     /// Writes data. What fails leaves the leaf degraded; whether it has missed something then, who writes to the others knows.
-    pub fn write(&self, offset: u64, bufs: &[&[u8]]) -> Result<()> {
+    pub fn write(&self, class: Class, offset: u64, bufs: &[&[u8]]) -> Result<()> {
         // Before and after: a flush may come in between.
         self.written.fetch_add(1, SeqCst);
-        let result = self.write_with(RequestKind::Write, offset, bufs, |disk, at| disk.write_vectored_at(bufs, at));
+        let result = self.write_pieces(class, offset, bufs);
         self.written.fetch_add(1, SeqCst);
         result
+    }
+
+    /// Writes as much at a time as the queue allows.
+    fn write_pieces(&self, class: Class, offset: u64, bufs: &[&[u8]]) -> Result<()> {
+        let now = || self.traffic.now_ns();
+        let mut left = Pieces { bufs, gone: 0 };
+        let mut at = offset;
+        loop {
+            let most = if self.traffic.turns() { usize::MAX } else { self.queue.piece_bytes(class, &now) };
+            let piece = left.take(most);
+            self.write_with(class, RequestKind::Write, at, &piece, |disk, at| disk.write_vectored_at(&piece, at))?;
+            at += piece.iter().map(|buf| buf.len() as u64).sum::<u64>();
+            if left.bufs.is_empty() {
+                return Ok(());
+            }
+        }
     }
 
     /// Writes data and makes just that durable.
     pub fn write_durable(&self, offset: u64, bufs: &[&[u8]]) -> Result<()> {
         self.while_no_flush_fails(|| {
-            self.write_with(RequestKind::LogWrite, offset, bufs, |disk, at| self.heed_flush(disk.write_durable_at(bufs, at)))
+            self.write_with(Class::SyncWrite, RequestKind::LogWrite, offset, bufs, |disk, at| self.heed_flush(disk.write_durable_at(bufs, at)))
         })
     }
 
-    fn write_with(&self, kind: RequestKind, offset: u64, bufs: &[&[u8]], write: impl FnOnce(&DiskRef, u64) -> std::io::Result<()>) -> Result<()> {
+    fn write_with(
+        &self,
+        class: Class,
+        kind: RequestKind,
+        offset: u64,
+        bufs: &[&[u8]],
+        write: impl FnOnce(&DiskRef, u64) -> std::io::Result<()>,
+    ) -> Result<()> {
         let length: usize = bufs.iter().map(|b| b.len()).sum();
         let result = self.place(offset, length as u64).and_then(|at| {
             let _pending = Pending::new(&self.stats.pending);
+            let now = || self.traffic.now_ns();
+            let _turn = self.queue.enter(class, length, &now);
             let _under_way = self.traffic.begin(kind, length, bufs.len());
             self.with_disk("write", |disk| write(disk, at))
         });
@@ -382,13 +414,9 @@ impl Leaf {
     /// Prepares a range, of which nothing is needed, for durable writes.
     pub fn prepare(&self, offset: u64, length: u64) -> Result<()> {
         let at = self.place(offset, length)?;
+        let now = || self.traffic.now_ns();
+        let _turn = self.queue.enter(Class::Initialize, length as usize, &now);
         self.with_disk("prepare", |disk| self.heed_flush(disk.prepare(at, length)))
-    }
-
-    /// Gives back space. Best effort.
-    pub fn discard(&self, offset: u64, length: u64) -> Result<()> {
-        let at = self.place(offset, length)?;
-        self.with_disk("discard", |disk| disk.discard(at, length))
     }
 
     fn note_write_failure(&self) {
@@ -414,10 +442,56 @@ impl Leaf {
     }
 }
 
+/// Goes through several buffers.
+struct Pieces<'a> {
+    bufs: &'a [&'a [u8]],
+    /// Bytes of the first of them that are gone.
+    gone: usize,
+}
+
+impl<'a> Pieces<'a> {
+    /// The next `most` bytes, or what is left.
+    fn take(&mut self, most: usize) -> Vec<&'a [u8]> {
+        let (mut taken, mut room) = (Vec::new(), most);
+        while let Some((first, rest)) = self.bufs.split_first().filter(|_| room > 0) {
+            let part = &first[self.gone..];
+            let part = &part[..part.len().min(room)];
+            taken.push(part);
+            room -= part.len();
+            self.gone += part.len();
+            if self.gone == first.len() {
+                (self.bufs, self.gone) = (rest, 0);
+            }
+        }
+        taken
+    }
+}
+
 fn count(result: &Result<()>, operations: &AtomicU64, bytes: &AtomicU64, errors: &AtomicU64, length: usize) {
     operations.fetch_add(1, Relaxed);
     match result {
         Ok(()) => bytes.fetch_add(length as u64, Relaxed),
         Err(_) => errors.fetch_add(1, Relaxed),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_all_the_bytes_in_order() {
+        let bufs: Vec<Vec<u8>> = [0, 5, 0, 3, 1, 0].map(|length| (0..length).collect()).into();
+        let slices: Vec<&[u8]> = bufs.iter().map(Vec::as_slice).collect();
+        for most in [1, 2, 3, 4, 8, 9, usize::MAX] {
+            let mut left = Pieces { bufs: &slices, gone: 0 };
+            let mut all = Vec::new();
+            while !left.bufs.is_empty() {
+                let piece = left.take(most).concat();
+                assert!(piece.len() <= most);
+                all.extend(piece);
+            }
+            assert_eq!(all, bufs.concat());
+        }
+    }
 }

@@ -2,10 +2,10 @@
 //!
 //! # Theory
 //! A pool's storage is a tree. Its root has *top-level* vdevs, numbered from 0; a DVA names one of them and an offset
-//! in it. A top-level vdev is a device or a mirror of devices, and in a mirror any member may be on its way in or out
-//! (`replacing`, `spare`), which is a mirror again. For reading and writing all of these are the same: a set of
-//! devices, the *leaves*, that hold the same bytes ([`TopVdev`]). Which leaf to read is decided by pure functions
-//! (`mirror.rs`), done by `top.rs` and `leaf.rs`.
+//! in it. A top-level vdev is a device, a *leaf*, or a tree of them: a mirror, in which any member may be on its way in
+//! or out (`replacing`, `spare`). What an I/O of a top-level vdev is in I/Os of leaves, and what the answers of leaves
+//! are worth, pure functions say ([`map`]); zio makes the I/Os. Flushes and labels go to every leaf as they are, and
+//! are made here.
 //!
 //! A leaf that missed a write is *behind*: it is written as before but only read when nothing else is left (or all others are behind and
 //! have missed just what is wanted), and the checksum above finds what is stale.
@@ -16,7 +16,7 @@
 //!
 //! # Invariants
 //! 1. Data I/O never touches labels: offsets count from behind the front labels and end before the back ones.
-//! 2. A write succeeded if one leaf has it, and every leaf that has not is behind from then on.
+//! 2. A write succeeded if it can be read again (of a mirror, if one leaf has it), and every leaf that failed is behind from then on.
 //! 3. A leaf that is behind never makes a flush succeed, unless all are; nor does one of which anybody has been told since the write that a flush failed.
 //!
 //! # Path
@@ -30,7 +30,8 @@ mod health;
 mod indirect;
 pub mod label;
 mod leaf;
-mod mirror;
+pub mod map;
+mod queue;
 mod size;
 mod top;
 mod traffic;
@@ -40,18 +41,17 @@ mod tree;
 pub const BIRTH_UNKNOWN: u64 = u64::MAX;
 
 #[cfg(test)]
-mod flush_tests;
-#[cfg(test)]
 mod tests;
 
 pub use config::{VdevConfig, VdevKind, key};
 pub use create::{NewLeaf, NewTop};
-pub use flush::LogMark;
+pub use flush::{FlushMark, LogMark};
 pub use gate::{FailureMode, Gate};
 pub use health::{Reason, VdevState, VdevStatus};
 pub use indirect::IndirectMap;
-pub(crate) use indirect::RemovedVdev;
 pub use leaf::{Leaf, LeafStats};
+pub use map::{IoMap, Layout, LeafId, Node, View};
+pub use queue::Class;
 pub use traffic::{RequestKind, Requests, Traffic};
 pub use size::{ASHIFT_MAX, ASHIFT_MIN, default_ashift, metaslab_shift};
 pub use top::TopVdev;

@@ -2,6 +2,7 @@ use super::label::{DeviceLabels, LabelSync, clear_labels, init_labels, sync_labe
 use super::*;
 use crate::error::ErrorKind;
 use crate::host::RealHost;
+use crate::zio::{BlockDevice, read_range, write_range, write_range_durable};
 use disk::{Disk, DiskKind, DiskRef, MemDisk};
 use ondisk::label as layout;
 use ondisk::nvlist::NvList;
@@ -28,6 +29,22 @@ fn mirror(disks: &[Arc<MemDisk>]) -> (VdevTree, Arc<TopVdev>) {
     (tree, top)
 }
 
+fn device(top: &Arc<TopVdev>) -> Arc<dyn BlockDevice> {
+    top.clone()
+}
+
+fn side(leaf: u32) -> LeafId {
+    LeafId { vdev: 0, leaf }
+}
+
+/// Reads as zio does; says which leaf that was.
+fn read(top: &Arc<TopVdev>, offset: u64, buf: &mut [u8], birth: u64) -> crate::error::Result<usize> {
+    let reads = |leaf: &Arc<Leaf>| leaf.stats.read_bytes.load(Relaxed);
+    let before: Vec<u64> = top.leaves().iter().map(reads).collect();
+    read_range(&device(top), offset, buf, birth)?;
+    Ok(top.leaves().iter().zip(before).position(|(leaf, before)| reads(leaf) > before).unwrap())
+}
+
 #[test]
 fn a_new_tree_describes_itself() {
     let disks = disks(3);
@@ -38,7 +55,7 @@ fn a_new_tree_describes_itself() {
     assert_eq!(config.children[1].children[1].number(key::CREATE_TXG), 4);
     let top = tree.top(1).unwrap();
     assert_eq!((top.ashift(), top.asize(), top.metaslab_shift(), top.metaslab_count()), (9, 62_390_272, 24, 3));
-    assert_eq!((top.allocated_size(1), top.deflate_ratio(), top.deflated_size(4096)), (512, 512, 4096));
+    assert_eq!((top.layout().allocated_size(1), top.layout().deflated_size(4096)), (512, 4096));
     assert!(tree.top(2).is_none() && tree.top(u64::MAX).is_none());
     assert_eq!(tree.state(), VdevState::Online);
     // The same again from its own description, on the same devices.
@@ -71,11 +88,11 @@ fn data_never_touches_labels() {
     let disks = disks(1);
     let (_, top) = mirror(&disks);
     let end = top.asize();
-    top.write(0, &[1; 512]).unwrap();
-    top.write(end - 512, &[2; 512]).unwrap();
+    write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 512]]).unwrap();
+    write_range(&device(&top), Class::AsyncWrite, end - 512, &[&[2; 512]]).unwrap();
     for (offset, length) in [(end - 511, 512), (end, 1), (u64::MAX, 1), (u64::MAX - 511, 512)] {
-        assert!(top.write(offset, &vec![3; length]).is_err());
-        assert!(top.read(offset, &mut vec![3; length], 7).is_err());
+        assert!(write_range(&device(&top), Class::AsyncWrite, offset, &[&vec![3; length]]).is_err());
+        assert!(read(&top, offset, &mut vec![3; length], 7).is_err());
     }
     let mut bytes = [0; 512];
     disks[0].read_at(&mut bytes, layout::START_BYTES).unwrap();
@@ -94,17 +111,17 @@ fn two_sides_that_are_behind_have_everything_together() {
     for (number, txg) in [(0_usize, 7), (1, 17)] {
         tree.set_writing_txg(txg);
         disks[number].faults.fail_write(1);
-        top.write(number as u64 * 4096, &[number as u8 + 1; 4096]).unwrap();
+        write_range(&device(&top), Class::AsyncWrite, number as u64 * 4096, &[&[number as u8 + 1; 4096]]).unwrap();
     }
     assert_eq!([0, 1].map(|leaf| top.leaves()[leaf].missing_txgs()), [[(7, 10)], [(17, 20)]]);
     let mut buf = [0; 4096];
     for region in [0, 2 << 20] {
-        top.write(region + 8192, &[9; 4096]).unwrap();
-        assert_eq!(top.read(0, &mut buf, 7).unwrap(), 1);
+        write_range(&device(&top), Class::AsyncWrite, region + 8192, &[&[9; 4096]]).unwrap();
+        assert_eq!(read(&top, 0, &mut buf, 7).unwrap(), 1);
         assert_eq!(buf, [1; 4096]);
-        assert_eq!(top.read(4096, &mut buf, 17).unwrap(), 0);
+        assert_eq!(read(&top, 4096, &mut buf, 17).unwrap(), 0);
         assert_eq!(buf, [2; 4096]);
-        top.read(region + 8192, &mut buf, 25).unwrap();
+        read(&top, region + 8192, &mut buf, 25).unwrap();
         assert_eq!(buf, [9; 4096]);
     }
 }
@@ -114,27 +131,27 @@ fn a_mirror_survives_a_bad_leaf() {
     let disks = disks(2);
     let (tree, top) = mirror(&disks);
     tree.set_writing_txg(7);
-    top.write(0, &[1; 1024]).unwrap();
+    write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 1024]]).unwrap();
     let mut buf = [0; 1024];
     disks[0].faults.break_reads(true);
-    assert_eq!(top.read(0, &mut buf, 7).unwrap(), 1);
+    assert_eq!(read(&top, 0, &mut buf, 7).unwrap(), 1);
     assert_eq!(top.leaves()[0].stats.read_errors.load(Relaxed), 1);
     disks[0].faults.break_reads(false);
     // A leaf that misses a write is behind, and is not read any more.
     disks[0].faults.fail_write(1);
-    top.write(0, &[2; 1024]).unwrap();
+    write_range(&device(&top), Class::AsyncWrite, 0, &[&[2; 1024]]).unwrap();
     assert!(top.leaves()[0].is_behind() && !top.leaves()[1].is_behind());
     assert_eq!(top.leaves()[0].missing_txgs(), [(7, 10)]);
     assert_eq!((top.leaves()[0].state(), top.state()), (VdevState::Degraded, VdevState::Degraded));
-    assert_eq!(top.read(0, &mut buf, 7).unwrap(), 1);
+    assert_eq!(read(&top, 0, &mut buf, 7).unwrap(), 1);
     assert_eq!(buf, [2; 1024]);
-    top.read_copy(0, 0, &mut buf).unwrap();
+    top.read_leaf(side(0), Class::SyncRead, 0, &mut buf).unwrap();
     assert_eq!(buf, [1; 1024]);
-    top.note_checksum_error(0);
-    top.repair_copy(0, 0, &[2; 1024]).unwrap();
-    top.read_copy(0, 0, &mut buf).unwrap();
+    BlockDevice::note_checksum_error(&*top, side(0));
+    top.write_leaf(side(0), Class::AsyncWrite, 0, &[&[2; 1024]]).unwrap();
+    top.read_leaf(side(0), Class::SyncRead, 0, &mut buf).unwrap();
     assert_eq!(buf, [2; 1024]);
-    assert!(top.read_copy(2, 0, &mut buf).is_err());
+    assert!(top.read_leaf(side(2), Class::SyncRead, 0, &mut buf).is_err());
     let status = tree.status();
     let leaf = &status.children[0].children[0];
     assert_eq!((leaf.read_errors, leaf.write_errors, leaf.checksum_errors, leaf.is_behind), (1, 1, 1, true));
@@ -142,7 +159,7 @@ fn a_mirror_survives_a_bad_leaf() {
     disks[1].faults.break_writes(true);
     assert_eq!(top.flush().unwrap_err().kind(), ErrorKind::Io);
     disks[0].faults.break_writes(true);
-    assert_eq!(top.write(0, &[3; 512]).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(write_range(&device(&top), Class::AsyncWrite, 0, &[&[3; 512]]).unwrap_err().kind(), ErrorKind::Io);
     assert!(tree.flush_all().is_err());
 }
 
@@ -159,8 +176,8 @@ fn a_missing_leaf_is_noted_for_its_time_log() {
     assert_eq!(top.leaves()[0].state(), VdevState::Unavailable);
     for txg in [5, 6, 20] {
         tree.set_writing_txg(txg);
-        top.write(0, &[1; 512]).unwrap();
-        top.write(512, &[1; 512]).unwrap();
+        write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 512]]).unwrap();
+        write_range(&device(&top), Class::AsyncWrite, 512, &[&[1; 512]]).unwrap();
     }
     assert_eq!(top.leaves()[0].missing_txgs(), [(5, 9), (20, 23)]);
     top.flush().unwrap();
@@ -429,22 +446,23 @@ fn the_sides_of_a_slow_mirror_are_written_at_the_same_time() {
     let top = tree.top(0).unwrap();
     let met = || most.swap(0, Relaxed);
     met();
-    top.write_durable(0, &[&[1; 4096]]).unwrap();
+    write_range_durable(&device(&top), 0, &[&[1; 4096]]).unwrap();
     assert_eq!(met(), 1, "nothing is known of how slow they are, and nobody has threads");
     tree.set_clock(&RealHost::shared());
-    top.write(0, &[1; 4096]).unwrap();
+    tree.set_crew(&Arc::new(crate::sync::Executor::new(&RealHost::shared(), "test", 2)));
+    write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 4096]]).unwrap();
     top.flush().unwrap();
     met();
     is_not_alone.store(true, Relaxed);
-    top.write(0, &[2; 4096]).unwrap();
+    write_range(&device(&top), Class::AsyncWrite, 0, &[&[2; 4096]]).unwrap();
     assert_eq!(met(), 2);
-    top.write_durable(4096, &[&[3; 4096]]).unwrap();
+    write_range_durable(&device(&top), 4096, &[&[3; 4096]]).unwrap();
     assert_eq!(met(), 2);
     top.flush().unwrap();
     assert_eq!(met(), 2);
-    for side in 0..2 {
+    for number in 0..2 {
         let mut bytes = [0; 8192];
-        top.read_copy(side, 0, &mut bytes).unwrap();
+        top.read_leaf(side(number), Class::SyncRead, 0, &mut bytes).unwrap();
         assert!(bytes[..4096] == [2; 4096] && bytes[4096..] == [3; 4096]);
     }
 }

@@ -1,8 +1,11 @@
-//! A top-level vdev: a set of leaves that hold the same bytes.
+//! A top-level vdev: its leaves, and how bytes lie on them.
+//!
+//! It does no I/O of data: it says what an I/O is in I/Os of its leaves ([`TopVdev::io_map`]), which zio makes.
 
-use super::{Gate, IndirectMap, Leaf, VdevConfig, VdevKind, VdevState, key, mirror};
+use super::map::{IoMap, LeafId, View};
+use super::{Gate, IndirectMap, Layout, Leaf, VdevConfig, VdevKind, VdevState, key};
 use crate::error::{Error, Result};
-use crate::host::{HostRef, on_each};
+use crate::sync::Executor;
 use crate::{bail, error};
 use ondisk::label;
 use parking_lot::{Mutex, RwLock};
@@ -19,6 +22,8 @@ pub struct TopVdev {
     kind: VdevKind,
     /// immutable
     ashift: u32,
+    /// immutable
+    layout: Layout,
     /// immutable
     leaves: Vec<Arc<Leaf>>,
     /// guarded by: itself
@@ -38,11 +43,13 @@ pub struct TopVdev {
 impl TopVdev {
     /// A top-level vdev of these leaves, in the order of `config`.
     pub(super) fn new(config: VdevConfig, leaves: Vec<Arc<Leaf>>) -> TopVdev {
+        let ashift = u32::try_from(config.number(key::ASHIFT)).unwrap_or(0);
         TopVdev {
             id: config.id,
             guid: config.guid,
             kind: config.kind.clone(),
-            ashift: u32::try_from(config.number(key::ASHIFT)).unwrap_or(0),
+            ashift,
+            layout: Layout::same(config.id as u32, ashift, config.node()),
             leaves,
             asize: AtomicU64::new(config.number(key::ASIZE)),
             config: RwLock::new(config),
@@ -177,21 +184,9 @@ impl TopVdev {
         &self.leaves
     }
 
-    /// What `physical` bytes take on disk.
-    pub fn allocated_size(&self, physical: u64) -> u64 {
-        physical.next_multiple_of(1 << self.ashift)
-    }
-
-    /// Of how much logical space 512 allocated bytes are the place. 512 where nothing is added for parity.
-    #[doc(alias = "vdev_deflate_ratio")]
-    pub fn deflate_ratio(&self) -> u64 {
-        const TYPICAL_BLOCK: u64 = 128 << 10;
-        TYPICAL_BLOCK / (self.allocated_size(TYPICAL_BLOCK) / 512).max(1)
-    }
-
-    /// What `allocated` bytes count in quotas and statistics.
-    pub fn deflated_size(&self, allocated: u64) -> u64 {
-        allocated / 512 * self.deflate_ratio()
+    /// How bytes lie on its leaves, and what they take there.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     /// How it is: as good as what its leaves can do together.
@@ -202,118 +197,58 @@ impl TopVdev {
         state_of_mirror(self.leaves.iter().map(|leaf| leaf.state()))
     }
 
-    /// How many copies of everything there are: one on each leaf.
-    pub fn copies(&self) -> usize {
-        self.leaves.len()
-    }
-
-    /// Reads what was written in the group `birth` from the best leaf, and from the next if it cannot. Returns which copy it was, for
-    /// [`TopVdev::note_checksum_error`] and [`TopVdev::repair_copy`].
-    pub fn read(&self, offset: u64, buf: &mut [u8], birth: u64) -> Result<usize> {
-        self.check(offset, buf.len())?;
-        if let [leaf] = self.leaves.as_slice() {
-            return leaf.read(offset, buf).map(|()| 0);
+    /// What an I/O of `length` bytes at `offset` is in I/Os of its leaves.
+    ///
+    /// # Errors
+    /// It has no devices, or not so much space.
+    pub fn io_map(&self, offset: u64, length: usize) -> Result<IoMap> {
+        if self.is_placeholder() {
+            bail!(NoDevice, "vdev {}: {}", self.id, self.kind);
         }
-        let views: Vec<_> = self.leaves.iter().map(|leaf| (leaf.has_missed(birth), leaf.view())).collect();
-        let mut last = error!(NoDevice, "vdev {}: no device can be read", self.id);
-        for copy in mirror::read_order(offset, &views) {
-            match self.leaves[copy].read(offset, buf) {
-                Ok(()) => return Ok(copy),
-                Err(error) => last = error,
-            }
+        match offset.checked_add(length as u64) {
+            Some(end) if end <= self.asize() => Ok(self.layout.map(offset, length)),
+            _ => bail!(Io, "vdev {}: {length} bytes at {offset:#x} are past its end", self.id),
         }
-        Err(last)
     }
 
-    /// Reads from one leaf.
-    pub fn read_copy(&self, copy: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.check(offset, buf.len())?;
-        self.leaf(copy)?.read(offset, buf)
+    /// One of its leaves.
+    ///
+    /// # Errors
+    /// There is none of that number.
+    pub fn leaf(&self, id: LeafId) -> Result<&Arc<Leaf>> {
+        self.leaves.get(id.leaf as usize).ok_or_else(|| error!(Invalid, "vdev {}: no leaf {}", self.id, id.leaf))
     }
 
-    /// Writes to all leaves. Succeeds if one has it; the others are behind then.
-    pub fn write(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        self.write_vectored(offset, &[buf])
-    }
-
-    /// Writes several buffers one behind the other.
-    pub fn write_vectored(&self, offset: u64, bufs: &[&[u8]]) -> Result<()> {
-        self.check(offset, bufs.iter().map(|b| b.len()).sum())?;
-        let written = self.write_each(|leaf| leaf.write(offset, bufs));
-        if written.iter().any(Result::is_ok) { Ok(()) } else { self.failure(written, "written") }
-    }
-
-    /// Does a write on each leaf, where it is to be had. If one of them has it, the others have missed it; what nobody has is written again, or needed by nobody.
-    fn write_each(&self, write: impl Fn(&Leaf) -> Result<()> + Sync) -> Vec<Result<()>> {
-        let one = |leaf: &Arc<Leaf>| if leaf.is_open() { write(leaf) } else { Err(self.no_device("written")) };
-        let written = on_each(self.beside_writes(), &self.leaves, one);
-        if written.iter().any(Result::is_ok) {
-            let failed = self.leaves.iter().zip(&written).filter(|(_, written)| written.is_err());
-            failed.for_each(|(leaf, _)| leaf.note_missed_write());
+    /// One of its leaves that can be written.
+    ///
+    /// # Errors
+    /// There is none of that number, or no device.
+    pub fn open_leaf(&self, id: LeafId) -> Result<&Arc<Leaf>> {
+        let leaf = self.leaf(id)?;
+        if !leaf.is_open() {
+            bail!(NoDevice, "vdev {}: {} cannot be written: {}", self.id, leaf.name(), leaf.state());
         }
-        written
+        Ok(leaf)
+    }
+
+    /// What is known of a leaf, for a read of what was written in the group `birth`.
+    pub fn view(&self, id: LeafId, birth: u64) -> View {
+        let gone = View { readable: false, ..View::IDLE };
+        self.leaves.get(id.leaf as usize).map_or(gone, |leaf| leaf.view(birth))
     }
 
     pub(super) fn no_device(&self, done: &str) -> Error {
         error!(NoDevice, "vdev {}: no device can be {done}", self.id)
     }
 
-    /// Who starts threads for several writes at a time, if one of the devices is slow enough for that.
-    pub fn beside_writes(&self) -> Option<&HostRef> {
+    /// The threads for several writes at a time, if one of the devices is slow enough for that.
+    pub fn beside_writes(&self) -> Option<&Arc<Executor>> {
         self.leaves.iter().find_map(|leaf| leaf.traffic.beside_writes())
-    }
-
-    /// Writes several buffers one behind the other and makes just that durable, on as many leaves as [`TopVdev::flush`] asks for.
-    pub fn write_durable(&self, offset: u64, bufs: &[&[u8]]) -> Result<()> {
-        self.check(offset, bufs.iter().map(|b| b.len()).sum())?;
-        let mark = self.flush_mark();
-        let written = self.write_each(|leaf| leaf.write_durable(offset, bufs));
-        self.is_enough(&mark, written, "written")
-    }
-
-    /// Writes good data over a copy that was found bad.
-    pub fn repair_copy(&self, copy: usize, offset: u64, buf: &[u8]) -> Result<()> {
-        self.check(offset, buf.len())?;
-        self.leaf(copy)?.write(offset, &[buf])
-    }
-
-    /// Counts a block that one leaf gave back wrong.
-    pub fn note_checksum_error(&self, copy: usize) {
-        if let Some(leaf) = self.leaves.get(copy) {
-            leaf.note_checksum_error();
-        }
     }
 
     /// Is it worth while to prepare places on one of the leaves?
     pub fn gains_by_preparing(&self) -> bool {
         self.leaves.iter().any(|leaf| leaf.gains_by_preparing())
-    }
-
-    /// Prepares a range, of which nothing is needed, for durable writes. What fails is met again by who writes there.
-    pub fn prepare(&self, offset: u64, length: u64) -> Result<()> {
-        self.check(offset, length as usize)?;
-        self.leaves.iter().filter(|leaf| leaf.is_open()).try_for_each(|leaf| leaf.prepare(offset, length))
-    }
-
-    /// Gives back space on all leaves. Best effort: errors do not matter.
-    pub fn discard(&self, offset: u64, length: u64) {
-        for leaf in &self.leaves {
-            let _ = leaf.discard(offset, length);
-        }
-    }
-
-    fn leaf(&self, copy: usize) -> Result<&Arc<Leaf>> {
-        self.leaves.get(copy).ok_or_else(|| error!(Invalid, "vdev {}: no copy {copy}", self.id))
-    }
-
-    fn check(&self, offset: u64, length: usize) -> Result<()> {
-        if self.is_placeholder() {
-            bail!(NoDevice, "vdev {}: {}", self.id, self.kind);
-        }
-        match offset.checked_add(length as u64) {
-            Some(end) if end <= self.asize() => Ok(()),
-            _ => bail!(Io, "vdev {}: {length} bytes at {offset:#x} are past its end", self.id),
-        }
     }
 
     /// The largest size that all leaves which are there have room for.

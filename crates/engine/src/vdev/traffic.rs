@@ -1,8 +1,8 @@
 //! How long the requests of a device took, and how large they were: what `zpool iostat -l -q -r -w` shows.
 //!
 //! # Theory
-//! A thread that has a request makes it itself: there is no queue before a device, so no request waits for another, and the
-//! time at the device is all there is. Of the kinds that OpenZFS tells apart, three exist here: reads, writes of the
+//! A thread that has a request makes it itself, when its turn has come ([`super::queue`]); the time at the device is what is
+//! measured. Of the kinds that OpenZFS tells apart, three exist here: reads, writes of the
 //! intent log (somebody waits for them) and all other writes. Read-ahead and checks are reads like any other. A request
 //! that carries several blocks, which lie side by side, is a *joined* one.
 //!
@@ -10,10 +10,11 @@
 //! 1. Bucket `n` of a time counts requests that took 2ⁿ up to 2ⁿ⁺¹ nanoseconds, of a size those of 2ⁿ up to 2ⁿ⁺¹ bytes;
 //!    the last bucket also has what is beyond it.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::host::HostRef;
+use crate::sync::Executor;
 
 /// Buckets of times: the last begins at 69 seconds.
 const WAIT_BUCKETS: usize = 37;
@@ -65,8 +66,12 @@ impl Default for Counters {
 
 /// Times are remembered of so many requests, about.
 const REMEMBERED: u64 = 8;
-/// A device whose requests take longer than this, in nanoseconds, is worth a thread for each that is to be done.
+/// A device whose requests take longer than this, in nanoseconds, beside the time for their bytes, is worth a thread for each that is to be done.
 const SLOW_NS: u64 = 500_000;
+/// One that takes so long turns.
+const TURNS_NS: u64 = 3_000_000;
+/// Even a fast device takes so long for a byte.
+const BYTE_NS: u64 = 1;
 
 /// What requests take lately, in nanoseconds: the mean of the last ones, of which newer ones count more. Racing notes may lose one another.
 #[derive(Default)]
@@ -92,6 +97,8 @@ impl Pace {
 pub struct Traffic {
     /// Without one, nothing is measured.
     clock: OnceLock<HostRef>,
+    /// Threads for several requests at a time.
+    crew: OnceLock<Arc<Executor>>,
     kinds: [Counters; 3],
     writes: Pace,
     flushes: Pace,
@@ -101,6 +108,7 @@ pub struct Traffic {
 pub(super) struct UnderWay<'a> {
     counters: &'a Counters,
     pace: Option<&'a Pace>,
+    bytes: u64,
     clock: Option<(&'a HostRef, u64)>,
 }
 
@@ -111,7 +119,7 @@ impl Drop for UnderWay<'_> {
             let took = host.now_ns().saturating_sub(begun);
             count(&self.counters.wait, took);
             if let Some(pace) = self.pace {
-                pace.note(took);
+                pace.note(took.saturating_sub(self.bytes.saturating_mul(BYTE_NS)));
             }
         }
     }
@@ -129,7 +137,7 @@ impl Traffic {
         counters.active.fetch_add(1, Relaxed);
         count(if blocks > 1 { &counters.joined } else { &counters.single }, bytes as u64);
         let pace = (kind != RequestKind::Read).then_some(&self.writes);
-        UnderWay { counters, pace, clock: self.clock.get().map(|host| (host, host.now_ns())) }
+        UnderWay { counters, pace, bytes: bytes as u64, clock: self.clock.get().map(|host| (host, host.now_ns())) }
     }
 
     /// Does a flush, and measures what it takes.
@@ -141,14 +149,29 @@ impl Traffic {
         done
     }
 
-    /// Who starts threads for several writes at a time, if writes take long enough.
-    pub(super) fn beside_writes(&self) -> Option<&HostRef> {
-        self.clock.get().filter(|_| self.writes.is_slow())
+    /// The time in nanoseconds; 0 without a clock.
+    pub(super) fn now_ns(&self) -> u64 {
+        self.clock.get().map_or(0, |host| host.now_ns())
     }
 
-    /// Who starts threads for several flushes at a time, if flushes take long enough.
-    pub(super) fn beside_flushes(&self) -> Option<&HostRef> {
-        self.clock.get().filter(|_| self.flushes.is_slow())
+    /// There are threads for several requests at a time.
+    pub(super) fn set_crew(&self, crew: &Arc<Executor>) {
+        let _ = self.crew.set(crew.clone());
+    }
+
+    /// Writes take as long as on a disk that turns.
+    pub(super) fn turns(&self) -> bool {
+        self.writes.0.load(Relaxed) >= TURNS_NS
+    }
+
+    /// The threads for several writes at a time, if writes take long enough.
+    pub(super) fn beside_writes(&self) -> Option<&Arc<Executor>> {
+        self.crew.get().filter(|_| self.writes.is_slow())
+    }
+
+    /// The threads for several flushes at a time, if flushes take long enough.
+    pub(super) fn beside_flushes(&self) -> Option<&Arc<Executor>> {
+        self.crew.get().filter(|_| self.flushes.is_slow())
     }
 
     /// The counters of a kind.

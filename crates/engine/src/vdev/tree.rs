@@ -7,7 +7,8 @@ use super::top::state_of_mirror;
 use super::{ASHIFT_MAX, ASHIFT_MIN, Gate, Leaf, Reason, RequestKind, Requests, TopVdev, VdevConfig, VdevKind, VdevState, VdevStatus, key, metaslab_shift};
 use crate::bail;
 use crate::error::{Result, Within};
-use crate::host::{HostRef, on_each};
+use crate::host::HostRef;
+use crate::sync::Executor;
 use disk::DiskRef;
 use ondisk::label;
 use ondisk::nvlist::NvList;
@@ -58,6 +59,8 @@ pub struct VdevTree {
     writing_txg: Arc<AtomicU64>,
     /// For devices that come later too.
     clock: OnceLock<HostRef>,
+    /// For devices that come later too.
+    crew: OnceLock<Arc<Executor>>,
     /// Where writers wait while nothing can be written.
     gate: Arc<Gate>,
 }
@@ -92,13 +95,19 @@ impl VdevTree {
         }
         let gate = Arc::new(Gate::default());
         tops.iter().for_each(|top| top.set_gate(&gate));
-        Ok(VdevTree { root: RwLock::new(root), tops: RwLock::new(tops), writing_txg, clock: OnceLock::new(), gate })
+        Ok(VdevTree { root: RwLock::new(root), tops: RwLock::new(tops), writing_txg, clock: OnceLock::new(), crew: OnceLock::new(), gate })
     }
 
     /// From now on the devices measure how long their requests take.
     pub fn set_clock(&self, host: &HostRef) {
         let _ = self.clock.set(host.clone());
         self.leaves().iter().for_each(|leaf| leaf.traffic.set_clock(host));
+    }
+
+    /// Where devices are slow, these threads make several requests at a time.
+    pub fn set_crew(&self, crew: &Arc<Executor>) {
+        let _ = self.crew.set(crew.clone());
+        self.leaves().iter().for_each(|leaf| leaf.traffic.set_crew(crew));
     }
 
     /// The pool's guid.
@@ -133,6 +142,9 @@ impl VdevTree {
             let leaf = Leaf::new(guid, name, Some(disk), VdevState::Online, Reason::None, txg);
             if let Some(host) = self.clock.get() {
                 leaf.traffic.set_clock(host);
+            }
+            if let Some(crew) = self.crew.get() {
+                leaf.traffic.set_crew(crew);
             }
             Arc::new(leaf)
         });
@@ -292,9 +304,9 @@ impl VdevTree {
 }
 
 /// Flushes, the one vdev beside the other if that takes long.
-fn flush_each(tops: &[Arc<TopVdev>], flush: impl Fn(&Arc<TopVdev>) -> Result<()> + Sync) -> Result<()> {
-    let host = tops.iter().find_map(|top| top.beside_flushes());
-    on_each(host, tops, flush).into_iter().collect()
+fn flush_each(tops: &[Arc<TopVdev>], flush: fn(&TopVdev) -> Result<()>) -> Result<()> {
+    let crew = tops.iter().find_map(|top| top.beside_flushes());
+    Executor::map_with(crew, tops.to_vec(), move |top| flush(&top)).into_iter().collect()
 }
 
 /// Refuses numbers that would make arithmetic go wrong later.

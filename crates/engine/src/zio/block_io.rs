@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ondisk::blkptr::{BlkPtr, DataPointer};
 use ondisk::dva::Dva;
@@ -10,7 +10,6 @@ use parking_lot::{Mutex, RwLock};
 
 use super::compress_stage::ShapeRules;
 use super::devices::{BlockDevice, BlockDevices};
-use super::executor::Executor;
 use super::free::BlockTables;
 use super::lost::LostBlocks;
 use crate::alloc::{Allocator, ClassKind, Request};
@@ -18,6 +17,7 @@ use crate::bail;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::HostRef;
 use crate::stats::Counter;
+use crate::sync::Executor;
 use crate::vdev::LogMark;
 
 /// What the pool's features allow.
@@ -54,12 +54,8 @@ pub struct BlockCounters {
     pub lost_blocks: Counter,
 }
 
-/// Writes of one batch that are under way at a time, of copies several each, where devices are slow.
-const SLOW_WRITES: usize = 8;
-/// Of those, so many for each vdev are large; a disk goes on from one to the next,
-const LARGE_WRITES: usize = 2;
-/// and so many if somebody waits for the log: between one and the next the arm goes there.
-const LARGE_WRITES_BESIDE_LOG: usize = 1;
+/// Threads that make I/Os of leaves beside those that wait for them.
+const CREW: usize = 8;
 
 /// How many threads a pool's block I/O has.
 #[derive(Debug, Clone, Copy)]
@@ -77,12 +73,10 @@ pub struct BlockIo {
     /// immutable
     allocator: Arc<Allocator>,
     writers: Executor,
-    waiters: Executor,
+    crew: Arc<Executor>,
     readers: Executor,
     /// guarded by their locks, which are leaves
     salt: RwLock<[u8; 32]>,
-    /// Writes of intent logs under way.
-    pub(super) log_writes: AtomicUsize,
     features: RwLock<BlockFeatures>,
     writable: AtomicBool,
     /// Weak, as the tables are objects that are read and written through this.
@@ -100,14 +94,15 @@ pub struct BlockIo {
 impl BlockIo {
     /// Block I/O on `devices`, with space from `allocator`. The pool may not be written before `set_writable`.
     pub fn new(host: &HostRef, devices: Arc<dyn BlockDevices>, allocator: Arc<Allocator>, threads: BlockThreads) -> Arc<Self> {
+        let crew = Arc::new(Executor::new(host, "vdev-io", CREW));
+        devices.set_crew(&crew);
         Arc::new(BlockIo {
             devices,
             allocator,
             writers: Executor::new(host, "zio-write", threads.writers),
-            waiters: Executor::new(host, "zio-wait", SLOW_WRITES - 1),
+            crew,
             readers: Executor::new(host, "zio-read", threads.readers),
             salt: RwLock::new([0; 32]),
-            log_writes: AtomicUsize::new(0),
             features: RwLock::default(),
             writable: AtomicBool::new(false),
             tables: OnceLock::new(),
@@ -174,15 +169,9 @@ impl BlockIo {
         &self.writers
     }
 
-    /// The threads that do the same where devices are slow: they mostly wait.
-    pub(super) fn waiters(&self) -> &Executor {
-        &self.waiters
-    }
-
-    /// Large writes of a batch that may be under way at a time where devices are slow.
-    pub(super) fn large_writes_max(&self) -> usize {
-        let each = if self.log_writes.load(Ordering::Relaxed) > 0 { LARGE_WRITES_BESIDE_LOG } else { LARGE_WRITES };
-        each * self.allocator.class_groups(ClassKind::Normal).len().max(1)
+    /// The threads that make I/Os of leaves, and mostly wait.
+    pub(super) fn crew(&self) -> &Arc<Executor> {
+        &self.crew
     }
 
     /// The threads that read ahead.
@@ -273,11 +262,7 @@ impl BlockIo {
     }
 
     fn deflated(&self, dva: Dva) -> u64 {
-        const SAMPLE: u64 = 128 << 10;
-        let Some(device) = self.devices.device(dva.vdev) else { return dva.allocated };
-        // Bytes of contents for each sector of space, of a block of 128 KiB.
-        let ratio = SAMPLE.checked_div(device.allocated_size(SAMPLE) >> 9).unwrap_or(512);
-        (dva.allocated >> 9) * ratio
+        self.devices.device(dva.vdev).map_or(dva.allocated, |device| device.deflated_size(dva.allocated))
     }
 
     /// Space for a block of the intent log of `physical` bytes, not written yet.
@@ -311,7 +296,9 @@ impl BlockIo {
     /// # Errors
     /// Those of the device.
     pub fn prepare(&self, vdev: u32, offset: u64, length: u64) -> Result<()> {
-        self.device(Dva::new(vdev, offset, length))?.prepare(offset, length)
+        let device = self.device(Dva::new(vdev, offset, length))?;
+        let map = device.io_map(offset, length as usize)?;
+        map.sides().try_for_each(|(_, column, side)| device.prepare_leaf(side.leaf, side.offset, column.length as u64))
     }
 
     /// Blocks of the intent log could not be written: if they are on a device for the log alone, the next ones go elsewhere.

@@ -1,9 +1,8 @@
 //! What zio needs of the vdevs.
 //!
 //! # Theory
-//! A top-level vdev presents one space of bytes, and one or more ways to read the same bytes: the sides of a mirror, or
-//! the combinations of columns from which a RAIDZ row can be computed. Only the one who knows the checksum can tell which of
-//! them is right, so they are numbered and zio asks for them one by one when the ordinary read gave the wrong bytes.
+//! A top-level vdev presents one space of bytes, and says what an I/O of it is in I/Os of its leaves ([`IoMap`]), which
+//! zio makes ([`super::leaf_io`]): only where the checksum is known can be told which answer is right.
 //!
 //! This is a trait so that the layer can be tested on plain memory.
 
@@ -13,67 +12,89 @@ use ondisk::dva::Dva;
 
 use crate::bail;
 use crate::error::{Error, Result};
-use crate::host::HostRef;
-use crate::vdev::{LogMark, RemovedVdev, TopVdev, VdevKind, VdevTree};
+use crate::sync::Executor;
+use crate::vdev::map::deflated_size;
+use crate::vdev::{Class, FlushMark, IoMap, LeafId, LogMark, TopVdev, VdevKind, VdevTree, View};
 
 /// Read to find out whether a device can be read: whole sectors of any size.
 const PROBE_BYTES: usize = 8 << 10;
 
 /// A top-level vdev.
 pub trait BlockDevice: Send + Sync {
-    /// Fills `buf` from `offset`, where something was written in the group `birth`, in the way that is best just now, and says which it was.
-    /// Mirrors and RAIDZ get around disks that fail, or missed that.
-    fn read(&self, offset: u64, buf: &mut [u8], birth: u64) -> Result<usize>;
-    /// How many ways there are to read `length` bytes at `offset`.
-    fn copies(&self, offset: u64, length: usize) -> usize;
-    /// Should there be what was written in the group `birth`, in this way? Not on a device that is not there, or has missed it.
-    fn has_copy(&self, copy: usize, birth: u64) -> bool {
-        let _ = (copy, birth);
-        true
+    /// What an I/O of `length` bytes at `offset` is in I/Os of leaves. Where nothing else is said: of one leaf that has everything.
+    fn io_map(&self, offset: u64, length: usize) -> Result<IoMap> {
+        Ok(IoMap::mirror([LeafId { vdev: 0, leaf: 0 }], offset, length))
     }
-    /// The device of this way, for messages.
-    fn copy_name(&self, copy: usize) -> String {
-        format!("copy {copy}")
+    /// What is known of a leaf, for a read of what was written in the group `birth`.
+    fn view(&self, leaf: LeafId, birth: u64) -> View {
+        let _ = (leaf, birth);
+        View::IDLE
     }
-    /// Fills `buf` from `offset` in the given way.
-    fn read_copy(&self, copy: usize, offset: u64, buf: &mut [u8]) -> Result<()>;
-    /// Writes all of the buffers, one behind the other, to every side.
-    fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()>;
-    /// As [`BlockDevice::write`], but a failure is an answer: nobody waits until the pool is repaired.
-    fn try_write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
-        self.write(offset, buffers)
+    /// The leaf, for messages.
+    fn leaf_name(&self, leaf: LeafId) -> String {
+        format!("side {}", leaf.leaf)
     }
-    /// As `write`, and makes just that durable.
-    fn write_durable(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
-        self.write(offset, buffers)
+    /// Fills `buf` from `offset` of a leaf.
+    fn read_leaf(&self, leaf: LeafId, class: Class, offset: u64, buf: &mut [u8]) -> Result<()>;
+    /// Writes the buffers one behind the other to a leaf.
+    fn write_leaf(&self, leaf: LeafId, class: Class, offset: u64, buffers: &[&[u8]]) -> Result<()>;
+    /// As [`BlockDevice::write_leaf`], and makes just that durable.
+    fn write_leaf_durable(&self, leaf: LeafId, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        self.write_leaf(leaf, Class::SyncWrite, offset, buffers)
+    }
+    /// Counts a checksum error against a leaf.
+    fn note_checksum_error(&self, leaf: LeafId) {
+        let _ = leaf;
+    }
+    /// A leaf has not what others have.
+    fn note_missed_write(&self, leaf: LeafId) {
+        let _ = leaf;
+    }
+    /// How the leaves are before something is written that is to be durable.
+    fn flush_mark(&self) -> FlushMark {
+        FlushMark::default()
+    }
+    /// Is what these leaves did since `mark`, one after the other, enough to make it durable?
+    fn is_durable(&self, mark: &FlushMark, done: Vec<(LeafId, Result<()>)>) -> Result<()> {
+        let _ = mark;
+        done.into_iter().try_for_each(|(_, done)| done)
+    }
+    /// No leaf took a write: waits until it is worth trying again. `false`: it is not.
+    fn wait_after(&self, error: &Error) -> bool {
+        let _ = error;
+        false
     }
     /// Is it worth while to prepare places for durable writes?
     fn gains_by_preparing(&self) -> bool {
         false
     }
-    /// Prepares a range, of which nothing is needed, for durable writes.
-    fn prepare(&self, offset: u64, length: u64) -> Result<()> {
-        let _ = (offset, length);
+    /// Prepares a range of a leaf, of which nothing is needed, for durable writes.
+    fn prepare_leaf(&self, leaf: LeafId, offset: u64, length: u64) -> Result<()> {
+        let _ = (leaf, offset, length);
         Ok(())
     }
-    /// Writes what is right over what `read_copy` in the given way has read.
-    fn repair_copy(&self, copy: usize, offset: u64, data: &[u8]) -> Result<()>;
-    /// Counts a checksum error against the disks of the given way.
-    fn note_checksum_error(&self, copy: usize);
-    /// Who starts threads for several writes at a time, if one of the devices is slow enough for that.
-    fn beside_writes(&self) -> Option<&HostRef> {
+    /// The threads for several writes at a time, if one of the devices is slow enough for that.
+    fn beside_writes(&self) -> Option<&Arc<Executor>> {
         None
     }
     /// log2 of the smallest unit that is allocated.
     fn ashift(&self) -> u32;
     /// Bytes that `physical` bytes take here.
-    fn allocated_size(&self, physical: u64) -> u64;
+    fn allocated_size(&self, physical: u64) -> u64 {
+        physical.next_multiple_of(1 << self.ashift())
+    }
+    /// What `allocated` bytes count in quotas and statistics.
+    fn deflated_size(&self, allocated: u64) -> u64 {
+        deflated_size(allocated, |physical| self.allocated_size(physical))
+    }
     /// Bytes of space. A DVA that ends beyond them is corrupt.
     fn size_bytes(&self) -> u64;
 }
 
 /// The vdev tree of a pool.
 pub trait BlockDevices: Send + Sync {
+    /// Where devices are slow, these threads make several I/Os at a time.
+    fn set_crew(&self, _crew: &Arc<Executor>) {}
     /// The top-level vdev with the given id.
     fn device(&self, vdev: u32) -> Option<Arc<dyn BlockDevice>>;
     /// Makes durable what was written before.
@@ -126,60 +147,71 @@ pub trait BlockDevices: Send + Sync {
 }
 
 impl BlockDevice for TopVdev {
-    fn read(&self, offset: u64, buf: &mut [u8], birth: u64) -> Result<usize> {
-        self.read(offset, buf, birth)
+    fn io_map(&self, offset: u64, length: usize) -> Result<IoMap> {
+        self.io_map(offset, length)
     }
 
-    fn copies(&self, _offset: u64, _length: usize) -> usize {
-        self.copies()
+    fn view(&self, leaf: LeafId, birth: u64) -> View {
+        self.view(leaf, birth)
     }
 
-    fn has_copy(&self, copy: usize, birth: u64) -> bool {
-        self.leaves().get(copy).is_some_and(|leaf| leaf.is_open() && !leaf.has_missed(birth))
+    fn leaf_name(&self, leaf: LeafId) -> String {
+        self.leaf(leaf).map_or_else(|_| format!("leaf {}", leaf.leaf), |leaf| leaf.name().to_owned())
     }
 
-    fn copy_name(&self, copy: usize) -> String {
-        self.leaves().get(copy).map_or_else(|| format!("side {copy}"), |leaf| leaf.name().to_owned())
+    fn read_leaf(&self, leaf: LeafId, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.leaf(leaf)?.read(class, offset, buf)
     }
 
-    fn read_copy(&self, copy: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.read_copy(copy, offset, buf)
+    fn write_leaf(&self, leaf: LeafId, class: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        self.open_leaf(leaf)?.write(class, offset, buffers)
     }
 
-    fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
-        loop {
-            match self.write_vectored(offset, buffers) {
-                Err(error) if self.wait_after(&error) => {}
-                done => return done,
-            }
+    fn write_leaf_durable(&self, leaf: LeafId, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        self.open_leaf(leaf)?.write_durable(offset, buffers)
+    }
+
+    fn note_checksum_error(&self, leaf: LeafId) {
+        if let Ok(leaf) = self.leaf(leaf) {
+            leaf.note_checksum_error();
         }
     }
 
-    fn try_write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
-        self.write_vectored(offset, buffers)
+    fn note_missed_write(&self, leaf: LeafId) {
+        if let Ok(leaf) = self.leaf(leaf) {
+            leaf.note_missed_write();
+        }
     }
 
-    fn write_durable(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
-        self.write_durable(offset, buffers)
+    fn flush_mark(&self) -> FlushMark {
+        self.flush_mark()
+    }
+
+    fn is_durable(&self, mark: &FlushMark, done: Vec<(LeafId, Result<()>)>) -> Result<()> {
+        // A leaf that got nothing has lost nothing.
+        let mut by_leaf: Vec<Result<()>> = self.leaves().iter().map(|_| Ok(())).collect();
+        for (leaf, done) in done {
+            if let Some(found) = by_leaf.get_mut(leaf.leaf as usize).filter(|found| found.is_ok()) {
+                *found = done;
+            }
+        }
+        self.is_enough(mark, by_leaf, "written")
+    }
+
+    fn wait_after(&self, error: &Error) -> bool {
+        self.wait_after(error)
     }
 
     fn gains_by_preparing(&self) -> bool {
         self.gains_by_preparing()
     }
 
-    fn prepare(&self, offset: u64, length: u64) -> Result<()> {
-        self.prepare(offset, length)
+    fn prepare_leaf(&self, leaf: LeafId, offset: u64, length: u64) -> Result<()> {
+        let leaf = self.leaf(leaf)?;
+        if leaf.is_open() { leaf.prepare(offset, length) } else { Ok(()) }
     }
 
-    fn repair_copy(&self, copy: usize, offset: u64, data: &[u8]) -> Result<()> {
-        self.repair_copy(copy, offset, data)
-    }
-
-    fn note_checksum_error(&self, copy: usize) {
-        self.note_checksum_error(copy);
-    }
-
-    fn beside_writes(&self) -> Option<&HostRef> {
+    fn beside_writes(&self) -> Option<&Arc<Executor>> {
         self.beside_writes()
     }
 
@@ -188,7 +220,7 @@ impl BlockDevice for TopVdev {
     }
 
     fn allocated_size(&self, physical: u64) -> u64 {
-        self.allocated_size(physical)
+        self.layout().allocated_size(physical)
     }
 
     fn size_bytes(&self) -> u64 {
@@ -196,48 +228,53 @@ impl BlockDevice for TopVdev {
     }
 }
 
-/// A removed vdev, read through its map.
+/// A removed vdev, read through its map: its leaves are those of other vdevs.
 struct Removed {
     tree: Arc<VdevTree>,
     top: Arc<TopVdev>,
 }
 
 impl Removed {
-    fn vdev(&self) -> RemovedVdev<'_> {
-        self.tree.removed(&self.top)
+    fn owner(&self, leaf: LeafId) -> Result<Arc<TopVdev>> {
+        let Some(top) = self.tree.top(leaf.vdev.into()) else { bail!(Corrupt, "there is no vdev {}", leaf.vdev) };
+        Ok(top)
     }
 }
 
 impl BlockDevice for Removed {
-    fn read(&self, offset: u64, buf: &mut [u8], birth: u64) -> Result<usize> {
-        self.vdev().read(offset, buf, birth)
+    fn io_map(&self, offset: u64, length: usize) -> Result<IoMap> {
+        self.tree.map_removed(&self.top, offset, length)
     }
 
-    fn copies(&self, offset: u64, length: usize) -> usize {
-        self.vdev().ways(offset, length)
+    fn view(&self, leaf: LeafId, birth: u64) -> View {
+        self.owner(leaf).map_or(View { readable: false, ..View::IDLE }, |top| top.view(leaf, birth))
     }
 
-    fn read_copy(&self, copy: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.vdev().read_way(copy, offset, buf)
+    fn leaf_name(&self, leaf: LeafId) -> String {
+        self.owner(leaf).map_or_else(|error| error.to_string(), |top| BlockDevice::leaf_name(&*top, leaf))
     }
 
-    fn write(&self, offset: u64, _buffers: &[&[u8]]) -> Result<()> {
-        bail!(Io, "vdev {} was removed: nothing can be written at {offset:#x}", self.top.id())
+    fn read_leaf(&self, leaf: LeafId, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.owner(leaf)?.read_leaf(leaf, class, offset, buf)
     }
 
-    fn repair_copy(&self, copy: usize, offset: u64, data: &[u8]) -> Result<()> {
-        self.vdev().repair_way(copy, offset, data)
+    /// Only what is right may be written over what is wrong.
+    fn write_leaf(&self, leaf: LeafId, class: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        self.owner(leaf)?.write_leaf(leaf, class, offset, buffers)
     }
 
-    /// Which of the parts was wrong is not known.
-    fn note_checksum_error(&self, _copy: usize) {}
+    fn note_checksum_error(&self, leaf: LeafId) {
+        if let Ok(top) = self.owner(leaf) {
+            BlockDevice::note_checksum_error(&*top, leaf);
+        }
+    }
 
     fn ashift(&self) -> u32 {
         self.top.ashift()
     }
 
     fn allocated_size(&self, physical: u64) -> u64 {
-        self.top.allocated_size(physical)
+        self.top.layout().allocated_size(physical)
     }
 
     fn size_bytes(&self) -> u64 {
@@ -249,6 +286,10 @@ impl BlockDevice for Removed {
 pub struct SharedVdevs(pub Arc<VdevTree>);
 
 impl BlockDevices for SharedVdevs {
+    fn set_crew(&self, crew: &Arc<Executor>) {
+        self.0.set_crew(crew);
+    }
+
     fn device(&self, vdev: u32) -> Option<Arc<dyn BlockDevice>> {
         let top = self.0.top(vdev.into())?;
         if *top.kind() == VdevKind::Indirect {

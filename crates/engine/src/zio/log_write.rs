@@ -4,15 +4,15 @@
 //! Somebody waits for them. Blocks that lie one behind the other are one write: a disk that turns would let each wait for a turn of its
 //! own (five turns for 64 writers of 8 KiB on a drive without a write cache).
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
 use ondisk::blkptr::{BlkPtr, BlockPointer};
 use ondisk::dva::Dva;
 
-use super::BlockIo;
+use super::{BlockIo, write_range_durable};
 use crate::bail;
 use crate::error::{Result, Within};
-use crate::host::on_each;
+use crate::vdev::Class;
 
 impl BlockIo {
     /// Writes the beginning of each of these blocks of the intent log, which have their pointers already. `durable`: makes just that
@@ -20,7 +20,7 @@ impl BlockIo {
     ///
     /// # Errors
     /// `Invalid` when a pointer is to no plain block of that length, and those of the devices.
-    pub fn write_log(&self, blocks: &[(BlkPtr, Vec<u8>)], durable: bool) -> Result<bool> {
+    pub fn write_log(self: &Arc<Self>, blocks: &[(BlkPtr, Vec<u8>)], durable: bool) -> Result<bool> {
         let mut runs: Vec<LogRun<'_>> = Vec::new();
         for (bp, bytes) in blocks {
             let dvas = match bp.decode()? {
@@ -33,20 +33,24 @@ impl BlockIo {
         }
         let at_once = durable && runs.len() == 1;
         let device = runs.first().and_then(|run| self.device(*run.dvas.first()?).ok());
-        let host = device.as_ref().and_then(|device| device.beside_writes());
-        self.log_writes.fetch_add(1, Ordering::Relaxed);
-        let written = on_each(host, &runs, |run| self.write_log_run(run, at_once).inspect_err(|_| self.avoid_log_device(&run.dvas)));
-        self.log_writes.fetch_sub(1, Ordering::Relaxed);
-        written.into_iter().collect::<Result<()>>()?;
+        match device.as_ref().and_then(|device| device.beside_writes()).filter(|_| runs.len() > 1) {
+            None => runs.iter().map(|run| self.write_log_run(&run.dvas, &run.parts, at_once)).collect::<Vec<_>>(),
+            Some(crew) => {
+                let owned = runs.iter().map(|run| (run.dvas.clone(), run.parts.concat())).collect();
+                let io = self.clone();
+                crew.map(owned, move |(dvas, bytes): (Vec<Dva>, Vec<u8>)| io.write_log_run(&dvas, &[&bytes], at_once))
+            }
+        }
+        .into_iter()
+        .collect::<Result<()>>()?;
         Ok(at_once)
     }
 
     /// When a device fails, that is the answer: there is another way to be safe.
-    fn write_log_run(&self, run: &LogRun<'_>, durable: bool) -> Result<()> {
-        if !durable {
-            return self.write_run(&run.dvas, &run.parts, false);
-        }
-        run.dvas.iter().try_for_each(|dva| self.device(*dva)?.write_durable(dva.offset, &run.parts).within(|| format!("block at {dva}")))
+    fn write_log_run(self: &Arc<Self>, dvas: &[Dva], parts: &[&[u8]], durable: bool) -> Result<()> {
+        let write = |dva: &Dva| write_range_durable(&self.device(*dva)?, dva.offset, parts).within(|| format!("block at {dva}"));
+        let written = if durable { dvas.iter().try_for_each(write) } else { self.write_run(dvas, parts, Class::SyncWrite, false) };
+        written.inspect_err(|_| self.avoid_log_device(dvas))
     }
 }
 

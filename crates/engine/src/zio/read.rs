@@ -18,9 +18,10 @@ use transform::compress;
 use super::Bookmark;
 use super::block_io::BlockIo;
 use super::checksum_stage;
-use super::devices::BlockDevice;
+use super::leaf_io::{Damage, PlaceRead};
 use crate::bail;
 use crate::error::{Error, ErrorKind, Result, Within};
+use crate::vdev::Class;
 
 /// Calls what it is given if the block is still there, and keeps it from being freed meanwhile.
 pub type WhileThere<'a> = &'a dyn Fn(&mut dyn FnMut());
@@ -40,6 +41,16 @@ pub(super) enum Intent<'a> {
     PerhapsUnwritten,
 }
 
+impl Intent<'_> {
+    fn class(self) -> Class {
+        match self {
+            Intent::Needed | Intent::NeededWhile(_) | Intent::PerhapsUnwritten => Class::SyncRead,
+            Intent::Ahead(_) => Class::AsyncRead,
+            Intent::Inspect(_) => Class::Scrub,
+        }
+    }
+}
+
 /// A copy of a block that is not what it should be, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrongCopy {
@@ -49,82 +60,13 @@ pub struct WrongCopy {
     pub reason: &'static str,
 }
 
-/// Where wrong bytes were read.
-struct Damage {
-    device: Arc<dyn BlockDevice>,
-    copy: usize,
-    dva: Dva,
-    /// It could be read, and its checksum was wrong.
-    was_read: bool,
-    /// The device has not just missed the block.
-    is_blamed: bool,
-}
+/// Does `verify` hold for what was read?
+type Verify<'a> = &'a dyn Fn(&[u8]) -> Result<bool>;
 
-/// What is known of the copies of a block that is being read.
-struct Copies<'a> {
-    data: &'a DataPointer,
-    verify: &'a dyn Fn(&[u8]) -> Result<bool>,
-    /// Those that are wrong.
-    damages: Vec<Damage>,
-}
-
-impl Copies<'_> {
-    fn is_wrong(&self, dva: Dva, copy: usize) -> bool {
-        self.damages.iter().any(|damage| damage.dva == dva && damage.copy == copy)
-    }
-
-    fn note(&mut self, device: &Arc<dyn BlockDevice>, dva: Dva, copy: usize, was_read: bool) {
-        let is_blamed = was_read && device.has_copy(copy, self.data.physical_birth);
-        self.damages.push(Damage { device: Arc::clone(device), copy, dva, was_read, is_blamed });
-    }
-
-    /// Reads at one address until there are the right bytes; `Ok` says in which way that was, if in any.
-    fn find_right(&mut self, device: &Arc<dyn BlockDevice>, dva: Dva, bytes: &mut [u8]) -> Result<Option<usize>> {
-        let mut any_read = false;
-        if let Ok(copy) = device.read(dva.offset, bytes, self.data.physical_birth) {
-            if (self.verify)(bytes)? {
-                return Ok(Some(copy));
-            }
-            any_read = true;
-            self.note(device, dva, copy, true);
-        }
-        let mut failure = None;
-        for copy in 0..device.copies(dva.offset, bytes.len()) {
-            if self.is_wrong(dva, copy) {
-                continue;
-            }
-            let read = device.read_copy(copy, dva.offset, bytes);
-            let was_read = read.is_ok();
-            match read {
-                Ok(()) if (self.verify)(bytes)? => return Ok(Some(copy)),
-                Ok(()) => any_read = true,
-                Err(error) => failure = Some(error),
-            }
-            self.note(device, dva, copy, was_read);
-        }
-        match failure {
-            Some(error) if !any_read => Err(error),
-            _ => Ok(None),
-        }
-    }
-
-    /// Looks at all copies that were not looked at, but for the `right` one.
-    fn look_at_others(&mut self, io: &BlockIo, right: (Dva, usize), length: usize) {
-        let mut bytes = vec![0; length];
-        for dva in self.data.dvas() {
-            let Ok(device) = io.device(*dva) else { continue };
-            for copy in 0..device.copies(dva.offset, length) {
-                // What a device has missed is written when it catches up.
-                if (*dva, copy) == right || self.is_wrong(*dva, copy) || !device.has_copy(copy, self.data.physical_birth) {
-                    continue;
-                }
-                let read = device.read_copy(copy, dva.offset, &mut bytes);
-                if read.is_err() || !(self.verify)(&bytes).unwrap_or(true) {
-                    self.note(&device, *dva, copy, read.is_ok());
-                }
-            }
-        }
-    }
+/// What is wrong in one place of a block, where the right bytes are known or where there are none.
+struct Damaged<'a> {
+    place: &'a PlaceRead,
+    sides: Vec<Damage>,
 }
 
 impl BlockIo {
@@ -259,27 +201,25 @@ impl BlockIo {
     }
 
     /// `size` bytes from the first place of `data` that has some for which `verify` holds. Heals the others, as far as that is intended.
-    pub(super) fn read_verified(
-        &self,
-        data: &DataPointer,
-        size: usize,
-        verify: &dyn Fn(&[u8]) -> Result<bool>,
-        at: &Bookmark,
-        intent: Intent<'_>,
-    ) -> Result<Vec<u8>> {
+    pub(super) fn read_verified(&self, data: &DataPointer, size: usize, verify: Verify<'_>, at: &Bookmark, intent: Intent<'_>) -> Result<Vec<u8>> {
         let mut bytes = vec![0; size];
-        let mut copies = Copies { data, verify, damages: Vec::new() };
+        let mut places: Vec<PlaceRead> = Vec::new();
         let mut worst: Option<Error> = None;
         for dva in data.dvas() {
-            match self.device(*dva).and_then(|device| copies.find_right(&device, *dva, &mut bytes)) {
-                Ok(Some(copy)) => {
-                    if matches!(intent, Intent::Inspect(_)) || !copies.damages.is_empty() {
-                        copies.look_at_others(self, (*dva, copy), size);
-                        self.see_to(&copies.damages, &bytes, at, intent)?;
+            let found = self.place(*dva, size, data, intent).and_then(|mut place| {
+                let found = place.find_right(&mut bytes, &mut |bytes| verify(bytes));
+                places.push(place);
+                found
+            });
+            match found {
+                Ok(true) => {
+                    let is_suspicious = places.len() > 1 || places.iter().any(PlaceRead::is_suspicious);
+                    if is_suspicious || matches!(intent, Intent::Inspect(_)) {
+                        self.look_at_all(&mut places, data, &bytes, verify, at, intent)?;
                     }
                     return Ok(bytes);
                 }
-                Ok(None) => {
+                Ok(false) => {
                     worst = Some(crate::error!(Checksum, "block {at}: no copy at {dva} has the right checksum"));
                 }
                 // A wrong checksum says more than a missing disk.
@@ -290,7 +230,7 @@ impl BlockIo {
             }
         }
         let mut lost = || {
-            self.blame(&copies.damages);
+            self.blame(&damaged(&places, None, verify));
             self.counters.lost_blocks.add(1);
             self.lost.note(at, data.physical_birth);
         };
@@ -303,56 +243,88 @@ impl BlockIo {
         Err(worst.unwrap_or_else(|| crate::error!(Corrupt, "block {at}: a pointer without addresses")))
     }
 
+    fn place(&self, dva: Dva, size: usize, data: &DataPointer, intent: Intent<'_>) -> Result<PlaceRead> {
+        PlaceRead::new(self.device(dva)?, intent.class(), dva, size, data.physical_birth)
+    }
+
+    /// Something may be wrong: reads every copy that there should be, and sees to those that are not right.
+    fn look_at_all(&self, places: &mut Vec<PlaceRead>, data: &DataPointer, right: &[u8], verify: Verify<'_>, at: &Bookmark, intent: Intent<'_>) -> Result<()> {
+        for dva in data.dvas() {
+            if places.iter().all(|place| place.dva != *dva)
+                && let Ok(place) = self.place(*dva, right.len(), data, intent)
+            {
+                places.push(place);
+            }
+        }
+        if !matches!(intent, Intent::Inspect(_)) && damaged(places, Some(right), verify).is_empty() {
+            return Ok(());
+        }
+        places.iter_mut().for_each(PlaceRead::look_at_others);
+        self.see_to(&damaged(places, Some(right), verify), right, at, intent)
+    }
+
     /// Some copies are wrong, and these are the right bytes.
-    fn see_to(&self, damages: &[Damage], bytes: &[u8], at: &Bookmark, intent: Intent<'_>) -> Result<()> {
+    fn see_to(&self, damaged: &[Damaged<'_>], right: &[u8], at: &Bookmark, intent: Intent<'_>) -> Result<()> {
         match intent {
-            Intent::Needed => self.mend(damages, bytes, at),
-            Intent::NeededWhile(while_there) => while_there(&mut || self.mend(damages, bytes, at)),
+            Intent::Needed => self.mend(damaged, right, at),
+            Intent::NeededWhile(while_there) => while_there(&mut || self.mend(damaged, right, at)),
             Intent::Ahead(while_there) => {
                 let mut is_there = false;
                 while_there(&mut || {
                     is_there = true;
-                    self.mend(damages, bytes, at);
+                    self.mend(damaged, right, at);
                 });
                 if !is_there {
                     bail!(Checksum, "block {at}: a copy of it is wrong, and it may have been freed");
                 }
             }
-            Intent::PerhapsUnwritten => self.heal(damages, bytes, at),
-            Intent::Inspect(found) => found.lock().extend(damages.iter().map(|damage| WrongCopy {
-                place: format!("{}, address {}", damage.device.copy_name(damage.copy), damage.dva),
-                reason: if damage.was_read { "wrong checksum" } else { "cannot be read" },
+            Intent::PerhapsUnwritten => self.heal(damaged, right, at),
+            Intent::Inspect(found) => found.lock().extend(damaged.iter().flat_map(|Damaged { place, sides }| {
+                sides.iter().map(|side| WrongCopy {
+                    place: format!("{}, address {}", place.device.leaf_name(side.leaf), place.dva),
+                    reason: if side.was_read { "wrong checksum" } else { "cannot be read" },
+                })
             })),
         }
         Ok(())
     }
 
-    fn mend(&self, damages: &[Damage], bytes: &[u8], at: &Bookmark) {
-        self.blame(damages);
-        self.heal(damages, bytes, at);
+    fn mend(&self, damaged: &[Damaged<'_>], right: &[u8], at: &Bookmark) {
+        self.blame(damaged);
+        self.heal(damaged, right, at);
     }
 
-    /// Counts copies that could be read and were wrong.
-    fn blame(&self, damages: &[Damage]) {
-        for damage in damages.iter().filter(|damage| damage.is_blamed) {
-            damage.device.note_checksum_error(damage.copy);
-            self.counters.checksum_errors.add(1);
-            tracing::warn!(dva = %damage.dva, copy = damage.copy, "wrong checksum");
-        }
-    }
-
-    /// Writes the right bytes over the wrong ones, where the pool may be written. A failure to do so is not the reader's.
-    fn heal(&self, damages: &[Damage], bytes: &[u8], at: &Bookmark) {
-        if !self.is_writable() {
-            return;
-        }
-        for damage in damages {
-            match damage.device.repair_copy(damage.copy, damage.dva.offset, bytes) {
-                Ok(()) => self.counters.healed.add(1),
-                Err(error) => tracing::warn!(%error, block = %at, "a damaged copy could not be repaired"),
+    /// Counts sides that gave what is wrong, and have not just missed it.
+    fn blame(&self, damaged: &[Damaged<'_>]) {
+        for Damaged { place, sides } in damaged {
+            for side in sides.iter().filter(|side| side.was_read && !side.has_missed) {
+                place.device.note_checksum_error(side.leaf);
+                self.counters.checksum_errors.add(1);
+                tracing::warn!(dva = %place.dva, leaf = place.device.leaf_name(side.leaf), "wrong checksum");
             }
         }
     }
+
+    /// Writes what is right over what is wrong, where the pool may be written. A failure to do so is not the reader's.
+    fn heal(&self, damaged: &[Damaged<'_>], right: &[u8], at: &Bookmark) {
+        if !self.is_writable() {
+            return;
+        }
+        for Damaged { place, sides } in damaged {
+            for side in sides {
+                match place.repair(side, right) {
+                    Ok(()) => self.counters.healed.add(1),
+                    Err(error) => tracing::warn!(%error, block = %at, "a damaged copy could not be repaired"),
+                }
+            }
+        }
+    }
+}
+
+/// The places where something is wrong.
+fn damaged<'a>(places: &'a [PlaceRead], right: Option<&[u8]>, verify: Verify<'_>) -> Vec<Damaged<'a>> {
+    let of = |place: &'a PlaceRead| Damaged { place, sides: place.damages(right, &mut |bytes| verify(bytes)) };
+    places.iter().map(of).filter(|damaged| !damaged.sides.is_empty()).collect()
 }
 
 /// Turns contents that a big-endian machine wrote around.

@@ -18,6 +18,7 @@ use crate::alloc::{Allocator, ClassKind, Group, GroupConfig, LoadSpaceMap, Metas
 use crate::arc::BlockCache;
 use crate::error::{ErrorKind, Result};
 use crate::host::RealHost;
+use crate::vdev::{Class, IoMap, LeafId};
 
 const ASHIFT: u8 = 12;
 const METASLAB_SHIFT: u8 = 20;
@@ -60,40 +61,23 @@ impl Slow {
 }
 
 impl BlockDevice for Mirror {
-    fn read(&self, offset: u64, buf: &mut [u8], _: u64) -> Result<usize> {
-        let mut result = Err(crate::error!(Io, "no side"));
-        for copy in 0..self.sides.len() {
-            result = self.read_copy(copy, offset, buf).map(|()| copy);
-            if result.is_ok() {
-                break;
-            }
+    fn io_map(&self, offset: u64, length: usize) -> Result<IoMap> {
+        Ok(IoMap::mirror((0..self.sides.len() as u32).map(|leaf| LeafId { vdev: 0, leaf }), offset, length))
+    }
+    fn read_leaf(&self, leaf: LeafId, _: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
+        Ok(self.sides[leaf.leaf as usize].read_at(buf, offset)?)
+    }
+    fn write_leaf(&self, leaf: LeafId, _: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        if leaf.leaf == 0 {
+            self.slow.pass(buffers.iter().map(|buffer| buffer.len()).sum());
         }
-        result
+        Ok(self.sides[leaf.leaf as usize].write_vectored_at(buffers, offset)?)
     }
-    fn copies(&self, _offset: u64, _length: usize) -> usize {
-        self.sides.len()
-    }
-    fn read_copy(&self, copy: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
-        Ok(self.sides[copy].read_at(buf, offset)?)
-    }
-    fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
-        self.slow.pass(buffers.iter().map(|buffer| buffer.len()).sum());
-        for side in &self.sides {
-            side.write_vectored_at(buffers, offset)?;
-        }
-        Ok(())
-    }
-    fn repair_copy(&self, copy: usize, offset: u64, data: &[u8]) -> Result<()> {
-        Ok(self.sides[copy].write_at(data, offset)?)
-    }
-    fn note_checksum_error(&self, _: usize) {
+    fn note_checksum_error(&self, _: LeafId) {
         self.checksum_errors.add(1);
     }
     fn ashift(&self) -> u32 {
         ASHIFT.into()
-    }
-    fn allocated_size(&self, physical: u64) -> u64 {
-        physical.next_multiple_of(1 << ASHIFT)
     }
     fn size_bytes(&self) -> u64 {
         METASLABS << METASLAB_SHIFT

@@ -1,9 +1,12 @@
 //! Writing blocks: shape, allocate, checksum, issue.
 //!
 //! # Theory
-//! Shaping (compression) and issuing (checksum and I/O) of different blocks are independent, and all workers do both. Only
+//! Shaping (compression) and issuing (checksum and I/O) of different blocks are independent. Workers shape, and issue when
+//! nothing is left to shape; threads of the pool's crew, who mostly wait for devices, issue meanwhile. Only
 //! allocation is in the order of the requests, so that a file is laid out in the order of its blocks: whoever has shaped
-//! a block allocates for as many of the next blocks in order as are shaped by then.
+//! a block allocates for as many of the next blocks in order as are shaped by then. Blocks that follow each other are issued
+//! as one write when there is enough for a large one, or when no more is to come. How many writes a device is given at a time,
+//! its queue decides.
 //!
 //! ```text
 //! waiting ──shape──> shaped ──place, in order──> ready ──issue──> done
@@ -25,20 +28,22 @@ use ondisk::object_type::ObjectType;
 use parking_lot::{Condvar, Mutex};
 
 use super::block_io::BlockIo;
+use super::devices::BlockDevice;
 use super::compress_stage::{Contents, ShapeRules, Shaped, shape};
+use super::leaf_io::write_range;
 use super::{WriteRequest, checksum_stage};
 use crate::alloc::{ClassKind, Request};
 use crate::bail;
 use crate::error::{Error, ErrorKind, Result, Within};
-use crate::host::on_each;
+use crate::vdev::Class;
 
 /// Small blocks that follow each other are written together up to this size.
 const RUN_BYTES_MAX: usize = 1 << 20;
 /// And up to this number.
 const RUN_BLOCKS_MAX: usize = 256;
 
-/// A slow device does not do more than a few writes of this size at a time, beside those of the log.
-const LARGE_BYTES: usize = 256 << 10;
+/// What has a place and waits to be issued: beyond this who shapes issues too.
+const READY_BYTES_MAX: usize = 8 << 20;
 
 /// Of special devices this part is for metadata alone (`zfs_special_class_metadata_reserve_pct`).
 const METADATA_RESERVE_PERCENT: u64 = 25;
@@ -85,8 +90,6 @@ struct State {
     ready: VecDeque<Ready>,
     /// The bytes of those.
     ready_bytes: usize,
-    /// Large writes under way.
-    large: usize,
     done: usize,
     /// A bug ended somebody, and what he had in hand is never done.
     is_broken: bool,
@@ -98,8 +101,8 @@ struct Batch {
     rules: ShapeRules,
     /// When a device fails, the pool's repair is waited for.
     patient: bool,
-    /// The devices are slow: large writes, and several of them at a time, are worth more than an early one.
-    slow: bool,
+    /// Others issue what is ready.
+    has_issuers: bool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -128,8 +131,9 @@ impl BlockIo {
     fn write_batch(self: &Arc<Self>, requests: Vec<WriteRequest>, txg: u64, patient: bool) -> Vec<Result<BlkPtr>> {
         let count = requests.len();
         // A small batch is done before another thread would have woken up.
-        let helpers = requests.iter().map(|request| request.data.len()).sum::<usize>() / TURN_BYTES;
-        let slow = self.devices().is_slow();
+        let bytes: usize = requests.iter().map(|request| request.data.len()).sum();
+        // Some of the crew is left for others: for the sides of mirrors.
+        let issuers = if self.devices().is_slow() { count.saturating_sub(1) } else { bytes / RUN_BYTES_MAX }.min(self.crew().workers() / 2);
         let rules = self.shape_rules(txg);
         let state = State {
             stages: (0..count).map(|_| Stage::Waiting).collect(),
@@ -139,17 +143,15 @@ impl BlockIo {
             placing: false,
             ready: VecDeque::new(),
             ready_bytes: 0,
-            large: 0,
             done: 0,
             is_broken: false,
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        let batch = Arc::new(Batch { io: Arc::clone(self), requests, rules, patient, slow, state, changed });
-        let shared = Arc::clone(&batch);
-        match slow {
-            true => self.waiters().share(count.saturating_sub(1), move || shared.work()),
-            false => self.writers().share(helpers, move || shared.work()),
-        }
+        let batch = Arc::new(Batch { io: Arc::clone(self), requests, rules, patient, has_issuers: issuers > 0, state, changed });
+        let (shared, issued) = (Arc::clone(&batch), Arc::clone(&batch));
+        let issuers = self.crew().lend(issuers, move || issued.issue_all());
+        self.writers().share(bytes / TURN_BYTES, move || shared.work());
+        issuers.finish();
         let results = std::mem::take(&mut batch.state.lock().results);
         results.into_iter().map(|result| result.unwrap_or_else(|| bail!(Io, "a block was not written"))).collect()
     }
@@ -167,18 +169,21 @@ impl BlockIo {
     /// # Errors
     /// Those of the devices, with the address.
     pub(super) fn write_copies(&self, dvas: &[Dva], bytes: &[u8]) -> Result<()> {
-        self.write_run(dvas, &[bytes], true)
+        self.write_run(dvas, &[bytes], Class::AsyncWrite, true)
     }
 
     /// Writes blocks that follow each other, the first of which has these addresses.
-    pub(super) fn write_run(&self, dvas: &[Dva], blocks: &[&[u8]], patient: bool) -> Result<()> {
+    pub(super) fn write_run(&self, dvas: &[Dva], blocks: &[&[u8]], class: Class, patient: bool) -> Result<()> {
         let devices: Vec<_> = dvas.iter().map(|dva| Ok((*dva, self.device(*dva)?))).collect::<Result<_>>()?;
-        let host = devices.iter().find_map(|(_, device)| device.beside_writes());
-        let written = on_each(host, &devices, |(dva, device)| {
-            let written = if patient { device.write(dva.offset, blocks) } else { device.try_write(dva.offset, blocks) };
-            written.within(|| format!("block at {dva}"))
-        });
-        written.into_iter().collect::<Result<()>>()?;
+        let crew = devices.iter().find_map(|(_, device)| device.beside_writes()).filter(|_| devices.len() > 1).cloned();
+        match crew {
+            None => devices.iter().try_for_each(|(dva, device)| write_place(device, *dva, blocks, class, patient))?,
+            Some(crew) => {
+                let owned = blocks.concat();
+                let write = move |(dva, device): (Dva, Arc<dyn BlockDevice>)| write_place(&device, dva, &[&owned], class, patient);
+                crew.map(devices, write).into_iter().collect::<Result<()>>()?;
+            }
+        }
         let bytes: usize = blocks.iter().map(|block| block.len()).sum();
         self.counters.writes.add((blocks.len() * dvas.len()) as u64);
         self.counters.written_bytes.add((bytes * dvas.len()) as u64);
@@ -217,6 +222,16 @@ impl BlockIo {
     }
 }
 
+/// Writes to one place. `patient`: if no device takes it, the pool's repair is waited for.
+fn write_place(device: &Arc<dyn BlockDevice>, dva: Dva, blocks: &[&[u8]], class: Class, patient: bool) -> Result<()> {
+    loop {
+        match write_range(device, class, dva.offset, blocks) {
+            Err(error) if patient && device.wait_after(&error) => {}
+            written => return written.within(|| format!("block at {dva}")),
+        }
+    }
+}
+
 impl Batch {
     /// Works until nothing is left to do. Every worker and the one who waits run this.
     fn work(&self) {
@@ -236,15 +251,7 @@ impl Batch {
                     self.changed.notify_all();
                 }
                 Work::Place => self.place_in_order(),
-                Work::Issue(run) => {
-                    let results = self.issue(&run);
-                    let mut state = self.state.lock();
-                    state.large -= usize::from(self.is_large(bytes_of(&run)));
-                    for (ready, result) in run.iter().zip(results) {
-                        Self::finish(&mut state, ready.index, result);
-                    }
-                    self.changed.notify_all();
-                }
+                Work::Issue(run) => self.issue_run(&run),
                 Work::Wait => {}
                 Work::End => return,
             }
@@ -257,16 +264,42 @@ impl Batch {
         state.done += 1;
     }
 
-    /// What is most urgent: get bytes to the disks (to slow ones not few of them), else give places, else shape.
+    /// Issues what is ready until all is done: the crew runs this.
+    fn issue_all(&self) {
+        let _alarm = Alarm(self);
+        let mut state = self.state.lock();
+        while !state.is_broken && state.done < self.requests.len() {
+            match self.issue_next(&mut state, RUN_BYTES_MAX) {
+                Some(run) => {
+                    drop(state);
+                    self.issue_run(&run);
+                    state = self.state.lock();
+                }
+                None => self.changed.wait(&mut state),
+            }
+        }
+    }
+
+    fn issue_run(&self, run: &[Ready]) {
+        let results = self.issue(run);
+        let mut state = self.state.lock();
+        for (ready, result) in run.iter().zip(results) {
+            Self::finish(&mut state, ready.index, result);
+        }
+        self.changed.notify_all();
+    }
+
+    /// What is most urgent: give places, else shape, else get bytes to the disks, few and large ones.
     fn next(&self) -> Work {
         let mut state = self.state.lock();
         if state.is_broken {
             return Work::End;
         }
-        if !self.slow || state.ready_bytes >= RUN_BYTES_MAX {
-            if let Some(work) = self.issue_next(&mut state) {
-                return work;
-            }
+        let enough = if self.has_issuers { READY_BYTES_MAX } else { RUN_BYTES_MAX };
+        if state.ready_bytes >= enough
+            && let Some(run) = self.issue_next(&mut state, enough)
+        {
+            return Work::Issue(run);
         }
         if !state.placing && self.can_place(&mut state) {
             state.placing = true;
@@ -277,12 +310,8 @@ impl Batch {
             state.next_shape = some.end;
             return Work::Shape(some);
         }
-        // What others are shaping or placing just now may belong to the same write.
-        let all_placed = !state.placing && state.next_place == self.requests.len();
-        if (!self.slow || all_placed)
-            && let Some(work) = self.issue_next(&mut state)
-        {
-            return work;
+        if let Some(run) = self.issue_next(&mut state, RUN_BYTES_MAX) {
+            return Work::Issue(run);
         }
         if state.done == self.requests.len() {
             return Work::End;
@@ -291,23 +320,16 @@ impl Batch {
         Work::Wait
     }
 
-    /// The next write, if it may begin.
-    fn issue_next(&self, state: &mut State) -> Option<Work> {
-        let run = take_run(&mut state.ready)?;
-        let bytes = bytes_of(&run);
-        let is_large = self.is_large(bytes);
-        if is_large && state.large >= self.io.large_writes_max() {
-            run.into_iter().rev().for_each(|ready| state.ready.push_front(ready));
+    /// The next write, if so much is ready, or all there is: what others are shaping or placing just now may belong to the same write.
+    fn issue_next(&self, state: &mut State, enough: usize) -> Option<Vec<Ready>> {
+        let can_place = self.can_place(state);
+        let all_placed = !can_place && !state.placing && state.next_place == self.requests.len();
+        if !all_placed && state.ready_bytes < enough {
             return None;
         }
-        state.ready_bytes -= bytes;
-        state.large += usize::from(is_large);
-        Some(Work::Issue(run))
-    }
-
-    /// Others wait for a slow device while it does this.
-    fn is_large(&self, bytes: usize) -> bool {
-        self.slow && bytes >= LARGE_BYTES
+        let run = take_run(&mut state.ready)?;
+        state.ready_bytes -= run.iter().map(|ready| ready.contents.bytes().len()).sum::<usize>();
+        Some(run)
     }
 
     /// As many of the next requests as are worth one turn under the lock.
@@ -415,7 +437,7 @@ impl Batch {
         let written = pointers.and_then(|pointers| {
             let blocks: Vec<&[u8]> = run.iter().map(|ready| ready.contents.bytes()).collect();
             match run {
-                [first, ..] if !first.issued => self.io.write_run(&first.dvas, &blocks, self.patient).map(|()| pointers),
+                [first, ..] if !first.issued => self.io.write_run(&first.dvas, &blocks, Class::AsyncWrite, self.patient).map(|()| pointers),
                 _ => Ok(pointers),
             }
         });
@@ -460,10 +482,6 @@ impl Drop for Alarm<'_> {
             self.0.changed.notify_all();
         }
     }
-}
-
-fn bytes_of(run: &[Ready]) -> usize {
-    run.iter().map(|ready| ready.contents.bytes().len()).sum()
 }
 
 /// Takes the first block from the queue and those that follow it on disk in every copy, so that small blocks make one large write.

@@ -16,6 +16,7 @@ pub mod filebench;
 pub mod fio_mixed;
 pub mod images;
 pub mod latency;
+pub mod log_beside;
 pub mod mail;
 pub mod metadata;
 pub mod oltp;
@@ -305,6 +306,7 @@ pub fn all() -> Vec<Box<dyn Workload>> {
     all.extend(unit::all().into_iter().map(|unit| Box::new(unit) as Box<dyn Workload>));
     all.push(Box::new(sync_sweep::SyncSweep::new()));
     all.push(Box::new(fio_mixed::FioMixed::new()));
+    all.push(Box::new(log_beside::LogBeside::new()));
     all.push(Box::new(dd::Dd::new()));
     all.push(Box::new(bonnie::Bonnie::new()));
     all.push(Box::new(postmark::Postmark::new()));

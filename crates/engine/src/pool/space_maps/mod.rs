@@ -56,3 +56,5 @@ mod tests;
 
 #[cfg(test)]
 mod golden_tests;
+#[cfg(test)]
+mod raidz_golden_tests;

@@ -25,6 +25,7 @@ use crate::pool::check::{CheckOptions, Walker};
 use crate::tunables::Tunables;
 use crate::txg::{DirtyBytes, Txg, TxgGroups};
 use crate::zap::{Zap, ZapSpec};
+use crate::vdev::{Class, LeafId};
 use crate::zio::{BlockDevice, BlockDevices, BlockIo, BlockThreads};
 
 const METASLAB_SHIFT: u8 = 20;
@@ -36,30 +37,17 @@ struct Memory {
 }
 
 impl BlockDevice for Memory {
-    fn read(&self, offset: u64, buf: &mut [u8], _: u64) -> Result<usize> {
+    fn read_leaf(&self, _: LeafId, _: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
         buf.copy_from_slice(&self.bytes.lock()[offset as usize..][..buf.len()]);
-        Ok(0)
+        Ok(())
     }
-    fn copies(&self, _offset: u64, _length: usize) -> usize {
-        1
-    }
-    fn read_copy(&self, _copy: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.read(offset, buf, 0).map(|_| ())
-    }
-    fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+    fn write_leaf(&self, _: LeafId, _: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
         let data = buffers.concat();
         self.bytes.lock()[offset as usize..][..data.len()].copy_from_slice(&data);
         Ok(())
     }
-    fn repair_copy(&self, _copy: usize, offset: u64, data: &[u8]) -> Result<()> {
-        self.write(offset, &[data])
-    }
-    fn note_checksum_error(&self, _copy: usize) {}
     fn ashift(&self) -> u32 {
         9
-    }
-    fn allocated_size(&self, physical: u64) -> u64 {
-        physical.next_multiple_of(512)
     }
     fn size_bytes(&self) -> u64 {
         METASLABS << METASLAB_SHIFT

@@ -11,6 +11,7 @@ use engine::host::RealHost;
 use engine::pool::check::{CheckOptions, Walker};
 use engine::tunables::Tunables;
 use engine::txg::{DirtyBytes, TxgGroups};
+use engine::vdev::{Class, LeafId};
 use engine::zio::{BlockDevice, BlockDevices, BlockFeatures, BlockIo, BlockThreads};
 use ondisk::blkptr::BlkPtr;
 use ondisk::objset::{ObjsetSize, ObjsetType};
@@ -24,27 +25,14 @@ const METASLABS: u64 = 16;
 struct MemDevice(Arc<MemDisk>);
 
 impl BlockDevice for MemDevice {
-    fn read(&self, offset: u64, buf: &mut [u8], _: u64) -> Result<usize> {
-        self.read_copy(0, offset, buf).map(|()| 0)
-    }
-    fn copies(&self, _offset: u64, _length: usize) -> usize {
-        1
-    }
-    fn read_copy(&self, _: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_leaf(&self, _: LeafId, _: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
         Ok(self.0.read_at(buf, offset)?)
     }
-    fn write(&self, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+    fn write_leaf(&self, _: LeafId, _: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
         Ok(self.0.write_vectored_at(buffers, offset)?)
     }
-    fn repair_copy(&self, _: usize, offset: u64, data: &[u8]) -> Result<()> {
-        self.write(offset, &[data])
-    }
-    fn note_checksum_error(&self, _: usize) {}
     fn ashift(&self) -> u32 {
         9
-    }
-    fn allocated_size(&self, physical: u64) -> u64 {
-        physical.next_multiple_of(512)
     }
     fn size_bytes(&self) -> u64 {
         METASLAB_BYTES * METASLABS

@@ -1,4 +1,4 @@
-//! Which of several equal leaves to use: pure functions.
+//! Which of several sides of a column to use.
 //!
 //! # Theory
 //! Reads go to the leaf with the shortest queue. Where that does not decide, the address does, in regions of 2 MiB:
@@ -9,28 +9,34 @@
 /// log2 of the region that one leaf serves.
 const REGION_SHIFT: u32 = 21;
 
-/// What the choice depends on.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct View {
+/// What is known of a leaf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct View {
     /// It can be read.
-    pub(super) readable: bool,
+    pub readable: bool,
+    /// It has missed the group of what is to be read.
+    pub missed: bool,
     /// It has missed writes.
-    pub(super) behind: bool,
+    pub behind: bool,
     /// I/O that it has not done yet.
-    pub(super) pending: u64,
+    pub pending: u64,
 }
 
-/// The leaves to read from, best first; those that cannot be read are left out. With each: has it missed what is to be read?
-pub(super) fn read_order(offset: u64, leaves: &[(bool, View)]) -> Vec<usize> {
-    let count = leaves.len() as u64;
-    let mut order: Vec<usize> = (0..leaves.len()).filter(|&i| leaves[i].1.readable).collect();
-    let turn = |i: usize| (i as u64 + count - (offset >> REGION_SHIFT) % count) % count;
-    order.sort_by_key(|&i| (leaves[i].0, leaves[i].1.behind, leaves[i].1.pending, turn(i)));
-    order
+impl View {
+    /// It can be read, has everything, and does nothing.
+    pub const IDLE: View = View { readable: true, missed: false, behind: false, pending: 0 };
 }
 
-/// Whether a flush that worked on `flushed` made everything durable (invariant 3 of the module).
-pub(super) fn flush_is_enough(leaves: &[View], flushed: &[bool]) -> bool {
+/// The best side to read what is at `offset` from, of those that can be read.
+pub(super) fn best(offset: u64, sides: &[View], is_candidate: impl Fn(usize) -> bool) -> Option<usize> {
+    let count = sides.len().max(1) as u64;
+    let turn = |side: usize| (side as u64 + count - (offset >> REGION_SHIFT) % count) % count;
+    let candidates = (0..sides.len()).filter(|&side| sides[side].readable && is_candidate(side));
+    candidates.min_by_key(|&side| (sides[side].missed, sides[side].behind, sides[side].pending, turn(side)))
+}
+
+/// Whether a flush of these sides of a column, that worked on `flushed`, made the column durable (invariant 3 of vdev).
+pub(in crate::vdev) fn flush_is_enough(leaves: &[View], flushed: &[bool]) -> bool {
     let open = || leaves.iter().zip(flushed).filter(|(leaf, _)| leaf.readable);
     if open().any(|(leaf, _)| !leaf.behind) {
         open().any(|(leaf, &done)| !leaf.behind && done)
@@ -43,11 +49,19 @@ pub(super) fn flush_is_enough(leaves: &[View], flushed: &[bool]) -> bool {
 mod tests {
     use super::*;
 
-    const IDLE: View = View { readable: true, behind: false, pending: 0 };
+    const IDLE: View = View::IDLE;
+
+    fn read_order(offset: u64, sides: &[View]) -> Vec<usize> {
+        let mut order = Vec::new();
+        while let Some(next) = best(offset, sides, |side| !order.contains(&side)) {
+            order.push(next);
+        }
+        order
+    }
 
     #[test]
     fn regions_take_turns() {
-        let leaves = [(false, IDLE); 3];
+        let leaves = [IDLE; 3];
         assert_eq!(read_order(0, &leaves), [0, 1, 2]);
         assert_eq!(read_order((1 << 21) - 1, &leaves), [0, 1, 2]);
         assert_eq!(read_order(1 << 21, &leaves), [1, 2, 0]);
@@ -59,11 +73,10 @@ mod tests {
         let busy = View { pending: 3, ..IDLE };
         let stale = View { behind: true, ..IDLE };
         let gone = View { readable: false, ..IDLE };
-        let has = |view| (false, view);
-        assert_eq!(read_order(0, &[busy, IDLE, stale, gone].map(has)), [1, 0, 2]);
-        assert_eq!(read_order(0, &[stale, gone].map(has)), [0]);
-        assert_eq!(read_order(0, &[has(gone)]), [0usize; 0]);
-        assert_eq!(read_order(0, &[(true, stale), (false, stale)]), [1, 0]);
+        assert_eq!(read_order(0, &[busy, IDLE, stale, gone]), [1, 0, 2]);
+        assert_eq!(read_order(0, &[stale, gone]), [0]);
+        assert_eq!(read_order(0, &[gone]), [0usize; 0]);
+        assert_eq!(read_order(0, &[View { missed: true, ..stale }, stale]), [1, 0]);
         assert_eq!(read_order(0, &[]), [0usize; 0]);
     }
 

@@ -1,8 +1,9 @@
 //! Flushes that fail: the system says so once, to whoever flushes next, and has dropped what it could not write.
 
-use super::label::{LabelSync, sync_labels};
-use super::traffic::RequestKind;
-use super::{NewLeaf, NewTop, TopVdev, VdevTree, key};
+use crate::vdev::label::{LabelSync, sync_labels};
+use crate::vdev::traffic::RequestKind;
+use crate::vdev::{Class, Leaf, NewLeaf, NewTop, TopVdev, VdevTree, key};
+use crate::zio::{BlockDevice, write_range, write_range_durable};
 use crate::host::RealHost;
 use disk::{Disk, DiskKind, MemDisk};
 use ondisk::label::{LABEL_BYTES, LABELS, label_offset};
@@ -87,6 +88,10 @@ impl Disk for Meddling {
     }
 }
 
+fn device(top: &Arc<TopVdev>) -> Arc<dyn BlockDevice> {
+    top.clone()
+}
+
 /// A vdev of these disks.
 fn tree_of(disks: &[&Arc<Meddling>]) -> (VdevTree, Arc<TopVdev>) {
     let leaf = |disk: &&Arc<Meddling>| NewLeaf { disk: (*disk).clone(), path: disk.name().to_owned(), whole_disk: false };
@@ -104,9 +109,9 @@ fn tree_of(disks: &[&Arc<Meddling>]) -> (VdevTree, Arc<TopVdev>) {
 fn what_a_durable_write_is_told_of_is_lost_for_the_group_too() {
     let disk = Meddling::new("d");
     let (tree, top) = tree_of(&[&disk]);
-    top.write(0, &[1; 4096]).unwrap();
+    write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 4096]]).unwrap();
     disk.memory.faults.fail_flush(1);
-    assert!(top.write_durable(8192, &[&[2; 4096]]).is_err());
+    assert!(write_range_durable(&device(&top), 8192, &[&[2; 4096]]).is_err());
     assert!(tree.has_lost_writes());
     assert!(tree.flush_all().is_err());
 }
@@ -116,13 +121,13 @@ fn what_a_durable_write_is_told_of_is_lost_for_the_group_too() {
 fn a_durable_write_that_fails_alone_loses_nothing_else() {
     let disk = Meddling::new("d");
     let (tree, top) = tree_of(&[&disk]);
-    top.write(0, &[1; 4096]).unwrap();
+    write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 4096]]).unwrap();
     tree.flush_all().unwrap();
-    top.write_durable(8192, &[&[2; 4096]]).unwrap();
+    write_range_durable(&device(&top), 8192, &[&[2; 4096]]).unwrap();
     disk.memory.faults.fail_flush(1);
-    assert!(top.write_durable(16384, &[&[3; 4096]]).is_err());
+    assert!(write_range_durable(&device(&top), 16384, &[&[3; 4096]]).is_err());
     disk.memory.faults.fail_write(1);
-    assert!(top.write_durable(16384, &[&[3; 4096]]).is_err());
+    assert!(write_range_durable(&device(&top), 16384, &[&[3; 4096]]).is_err());
     assert!(!tree.has_lost_writes());
     tree.flush_all().unwrap();
 }
@@ -132,14 +137,14 @@ fn a_durable_write_that_fails_alone_loses_nothing_else() {
 fn a_flush_during_which_another_one_fails_has_failed() {
     let disk = Meddling::new("d");
     let (tree, top) = tree_of(&[&disk]);
-    top.write(0, &[1; 4096]).unwrap();
+    write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 4096]]).unwrap();
     disk.tell_another(&top);
     assert!(tree.flush_all().is_err());
     assert!(tree.has_lost_writes());
     // The good side of a mirror is enough.
     let sides = [Meddling::new("a"), Meddling::new("b")];
     let (tree, top) = tree_of(&[&sides[0], &sides[1]]);
-    top.write(0, &[1; 4096]).unwrap();
+    write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 4096]]).unwrap();
     sides[0].tell_another(&top);
     tree.flush_all().unwrap();
     assert!(top.leaves()[0].is_behind() && !top.leaves()[1].is_behind());
@@ -153,7 +158,7 @@ fn labels_that_another_flush_may_have_lost_are_not_written() {
         let (tree, top) = tree_of(&[&disk]);
         let uberblock = Uberblock { txg: 5, ..Uberblock::empty() };
         let tops = tree.tops();
-        let label = |_: &TopVdev, _: &super::Leaf| {
+        let label = |_: &TopVdev, _: &Leaf| {
             let mut list = NvList::new();
             list.set("txg", 5);
             list
@@ -209,6 +214,7 @@ fn labels_of_all_devices_are_written_at_the_same_time() {
     ];
     let tree = VdevTree::create(&RealHost, tops, 4).unwrap();
     let tops = tree.tops();
+    tree.set_crew(&Arc::new(crate::sync::Executor::new(&RealHost::shared(), "test", 3)));
     for top in &tops {
         top.update_config(|config| config.set(key::METASLAB_ARRAY, 1));
         for leaf in top.leaves() {
@@ -226,7 +232,7 @@ fn labels_of_all_devices_are_written_at_the_same_time() {
         let _ = disk.each.set(Box::new(move |request| meeting.meet(number, request)));
     }
     let uberblock = Uberblock { txg: 5, ..Uberblock::empty() };
-    let label = |_: &TopVdev, _: &super::Leaf| {
+    let label = |_: &TopVdev, _: &Leaf| {
         let mut list = NvList::new();
         list.set("txg", 5);
         list

@@ -1,4 +1,4 @@
-//! The worker threads that compress, checksum, and read ahead.
+//! Worker threads: those that compress and checksum, that make I/Os of leaves, that read ahead.
 //!
 //! # Theory
 //! Threads take jobs from one bounded queue. Whoever has work to share puts *helpers* into the queue and does the work
@@ -67,6 +67,13 @@ impl Executor {
     /// Runs `step` on this thread and on up to `helpers` workers, and returns when this
     /// thread and all helpers that began have ended.
     pub fn share(&self, helpers: usize, step: impl Fn() + Send + Sync + 'static) {
+        let lent = self.lend(helpers, step);
+        (lent.0.step)();
+        lent.finish();
+    }
+
+    /// Runs `step` on up to `helpers` workers while the caller does something else. It waits for those that began, when it is done.
+    pub fn lend<F: Fn() + Send + Sync + 'static>(&self, helpers: usize, step: F) -> Lent<F> {
         let team = Arc::new(Team { step, state: Mutex::new(TeamState::default()), ended: Condvar::new() });
         for _ in 0..helpers.min(self.workers) {
             let team = Arc::clone(&team);
@@ -74,13 +81,19 @@ impl Executor {
                 break;
             }
         }
-        (team.step)();
-        let mut state = team.state.lock();
-        state.closed = true;
-        while state.running > 0 {
-            team.ended.wait(&mut state);
+        Lent(team)
+    }
+
+    /// As [`Executor::map`], where there are threads to be had; else the caller does it all.
+    pub fn map_with<T, R>(crew: Option<&Arc<Executor>>, items: Vec<T>, work: impl Fn(T) -> R + Send + Sync + 'static) -> Vec<R>
+    where
+        T: Send + 'static,
+        R: Send + 'static,
+    {
+        match crew {
+            Some(crew) => crew.map(items, work),
+            None => items.into_iter().map(work).collect(),
         }
-        assert!(!state.panicked, "a worker panicked");
     }
 
     /// `work` for each of `items`, in parallel; the results are in the order of the items.
@@ -123,6 +136,26 @@ struct TeamState {
     panicked: bool,
 }
 
+/// Workers that help somebody. Dropped, they are waited for.
+pub struct Lent<F: Fn()>(Arc<Team<F>>);
+
+impl<F: Fn()> Lent<F> {
+    /// Waits for those that began; nobody begins any more.
+    ///
+    /// # Panics
+    /// One of them has.
+    pub fn finish(self) {
+        let panicked = self.0.close();
+        assert!(!panicked, "a worker panicked");
+    }
+}
+
+impl<F: Fn()> Drop for Lent<F> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 struct Team<F> {
     step: F,
     state: Mutex<TeamState>,
@@ -130,6 +163,16 @@ struct Team<F> {
 }
 
 impl<F: Fn()> Team<F> {
+    /// Nobody begins any more, and nobody is at work. Has one panicked?
+    fn close(&self) -> bool {
+        let mut state = self.state.lock();
+        state.closed = true;
+        while state.running > 0 {
+            self.ended.wait(&mut state);
+        }
+        state.panicked
+    }
+
     fn help(&self) {
         {
             let mut state = self.state.lock();
@@ -180,6 +223,19 @@ mod tests {
             counted.fetch_add(inner_sum, Ordering::Relaxed);
         });
         assert_eq!(sum.load(Ordering::Relaxed), 20 * 49 * 50 / 2);
+    }
+
+    /// None of them comes past the barrier alone.
+    #[test]
+    fn what_is_mapped_is_done_at_the_same_time() {
+        let executor = Executor::new(&RealHost::shared(), "test", 2);
+        let barrier = std::sync::Barrier::new(3);
+        let wait = move |number: u32| {
+            barrier.wait();
+            number * 2
+        };
+        assert_eq!(executor.map(vec![1, 2, 3], wait), [2, 4, 6]);
+        assert_eq!(Executor::inline().map(vec![1, 2, 3], |number| number * 2), [2, 4, 6]);
     }
 
     #[test]

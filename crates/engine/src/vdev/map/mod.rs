@@ -1,0 +1,196 @@
+//! What an I/O of a top-level vdev is in I/Os of its leaves: pure functions.
+//!
+//! # Theory
+//! A top-level vdev is a tree: leaves, and groups whose layout says how the bytes of the group lie on its children
+//! ([`Layout`]). Whatever is in the tree, an I/O of it comes to the same form, an [`IoMap`]: *rows*, one behind the other
+//! in the buffer; a row has *columns*; a column of data is a part of the buffer, and a column of parity is computed from
+//! the columns of data of its row. A column has *sides*: leaves that hold the same bytes of it. So an I/O of a mirror is a
+//! row of one column that has a side on each member, and one of RAID-Z is a row of columns that have a side each, or
+//! several where a child is being replaced. A block of a removed vdev is the rows of all places that it was moved to.
+//!
+//! Reading is a conversation: [`Reading`] says which sides to ask, is told what they gave, and finds the combination of
+//! answers for which the checksum is right. Only then each side is judged ([`Verdict`]): by comparing what it gave with
+//! what is right, never by having been part of a combination that was wrong.
+//!
+//! Writing needs one side of every column, except for as many columns of a row as it has parity ([`IoMap::is_written`]).
+//!
+//! # Invariants
+//! 1. The columns of data of all rows are the buffer, each byte once.
+//! 2. The columns of parity stand in front of those of data in a row.
+//! 3. Nothing here does I/O, takes a lock or reads a clock.
+//!
+//! # Path
+//! `TopVdev` and the maps of removed vdevs make maps; zio executes them.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+mod layout;
+pub(super) mod mirror;
+mod parity;
+mod raidz;
+mod reading;
+
+#[cfg(test)]
+mod tests;
+
+pub use layout::{Layout, Node, deflated_size};
+pub use mirror::View;
+pub use raidz::Raidz;
+pub use reading::{Answer, Ask, Reading, Verdict};
+
+/// A leaf of the pool: its top-level vdev, and its number among the leaves of that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeafId {
+    /// The number of the top-level vdev.
+    pub vdev: u32,
+    /// Which of its leaves.
+    pub leaf: u32,
+}
+
+/// A leaf that has the bytes of a column, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Side {
+    /// The leaf.
+    pub leaf: LeafId,
+    /// The offset of the column in the data of the leaf.
+    pub offset: u64,
+}
+
+/// What a column holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// This part of the buffer, and zeros behind it up to the length of the column.
+    Data(Range<usize>),
+    /// The parity of this number (0: the exclusive or) of the row.
+    Parity(usize),
+}
+
+/// What one leaf holds of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// What it is.
+    pub content: Content,
+    /// Its bytes on disk.
+    pub length: usize,
+    /// The leaves that have it.
+    pub sides: Vec<Side>,
+}
+
+impl Column {
+    /// The part of the buffer that the column is, if it is data.
+    pub fn range(&self) -> Option<Range<usize>> {
+        match &self.content {
+            Content::Data(range) => Some(range.clone()),
+            Content::Parity(_) => None,
+        }
+    }
+
+    fn is_data(&self) -> bool {
+        matches!(self.content, Content::Data(_))
+    }
+}
+
+/// Columns that are protected together.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Row {
+    /// Parity, then data.
+    pub columns: Vec<Column>,
+}
+
+impl Row {
+    /// How many columns of parity there are.
+    pub fn parity(&self) -> usize {
+        self.columns.iter().filter(|column| !column.is_data()).count()
+    }
+}
+
+/// Where a column's side stands in a map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// Index of the row.
+    pub row: usize,
+    /// Index of the column in the row.
+    pub column: usize,
+    /// Index of the side in the column.
+    pub side: usize,
+}
+
+/// One I/O of a top-level vdev, as I/Os of leaves.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct IoMap {
+    /// One behind the other.
+    pub rows: Vec<Row>,
+    /// Bytes of the buffer.
+    pub length: usize,
+}
+
+impl IoMap {
+    /// The same `length` bytes at `offset` of each of these leaves.
+    pub fn mirror(leaves: impl IntoIterator<Item = LeafId>, offset: u64, length: usize) -> IoMap {
+        let sides = leaves.into_iter().map(|leaf| Side { leaf, offset }).collect();
+        let column = Column { content: Content::Data(0..length), length, sides };
+        IoMap { rows: vec![Row { columns: vec![column] }], length }
+    }
+
+    /// Puts the rows of another I/O behind these: the bytes of both are one buffer.
+    pub fn append(&mut self, other: IoMap) {
+        let start = self.length;
+        self.length += other.length;
+        self.rows.extend(other.rows.into_iter().map(|mut row| {
+            for column in &mut row.columns {
+                if let Content::Data(range) = &mut column.content {
+                    *range = range.start + start..range.end + start;
+                }
+            }
+            row
+        }));
+    }
+
+    /// Every side of every column.
+    pub fn sides(&self) -> impl Iterator<Item = (Position, &Column, Side)> {
+        self.rows.iter().enumerate().flat_map(|(row, columns)| {
+            columns.columns.iter().enumerate().flat_map(move |(column, found)| {
+                let at = move |side| Position { row, column, side };
+                found.sides.iter().enumerate().map(move |(side, place)| (at(side), found, *place))
+            })
+        })
+    }
+
+    /// The column and the side of a position of this map.
+    pub fn at(&self, at: Position) -> (&Column, Side) {
+        let column = &self.rows[at.row].columns[at.column];
+        (column, column.sides[at.side])
+    }
+
+    /// What a column has to hold where the buffer is `data`.
+    pub fn bytes_of<'a>(&self, row: usize, column: usize, data: &'a [u8]) -> Cow<'a, [u8]> {
+        let (row, column) = (&self.rows[row], &self.rows[row].columns[column]);
+        match &column.content {
+            Content::Data(range) if range.len() == column.length => Cow::Borrowed(&data[range.clone()]),
+            Content::Data(range) => {
+                let mut bytes = data[range.clone()].to_vec();
+                bytes.resize(column.length, 0);
+                Cow::Owned(bytes)
+            }
+            Content::Parity(number) => {
+                let parts: Vec<&[u8]> = row.columns.iter().filter_map(Column::range).map(|range| &data[range]).collect();
+                Cow::Owned(parity::of(*number, &parts, column.length))
+            }
+        }
+    }
+
+    /// Is the buffer all of one column, whose bytes need no other form?
+    pub fn is_plain(&self) -> bool {
+        matches!(self.rows.as_slice(), [row] if matches!(row.columns.as_slice(), [column] if column.length == self.length))
+    }
+
+    /// Can all be read again, where just these sides have been written?
+    pub fn is_written(&self, has: impl Fn(Position) -> bool) -> bool {
+        self.rows.iter().enumerate().all(|(row, columns)| {
+            let is_on_a_side = |(column, found): (usize, &Column)| (0..found.sides.len()).any(|side| has(Position { row, column, side }));
+            let absent = columns.columns.iter().enumerate().filter(|found| !is_on_a_side(*found)).count();
+            absent <= columns.parity()
+        })
+    }
+}

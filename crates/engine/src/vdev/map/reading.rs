@@ -1,0 +1,371 @@
+//! A read of a mapped I/O: which sides to ask, what is right, and which side was wrong.
+//!
+//! # Theory
+//! At first the best side of each column of data is asked, another one of it where that fails, and parity only in place
+//! of columns that no side has. While the checksum is right, that is all. Else every other side is asked, those last
+//! that have missed what is wanted, and what was given is combined: for each column of data one of the answers, or what
+//! parity makes of the other columns. Combinations that rebuild few columns are tried first.
+//!
+//! With the right bytes known each answer is compared with them. A checksum may leave out a part of a block, as that of
+//! an intent log does: an answer that differs is right too, if it is so in the place of what is known to be right.
+//!
+//! # Invariants
+//! 1. A side is asked once, so that the conversation ends.
+//! 2. At most [`COMBINATIONS_MAX`] combinations are tried each time that something new is known.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::{Content, IoMap, Position, Row, View, mirror, parity};
+
+/// The most combinations of answers that are tried: a checksum of each is computed.
+const COMBINATIONS_MAX: usize = 4096;
+
+/// A question to a leaf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ask {
+    /// Which side of which column.
+    pub at: Position,
+    /// The answer may be put where it belongs in the buffer ([`Answer::InPlace`]).
+    pub in_place: bool,
+}
+
+/// What came back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// The column, which is in its place in the buffer.
+    InPlace,
+    /// The column.
+    Bytes(Vec<u8>),
+    /// It could not be read.
+    Failed,
+}
+
+/// What is known of a side when the right bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was not asked.
+    NotAsked,
+    /// It gave what is right.
+    Right,
+    /// It gave something else.
+    Wrong,
+    /// It gave nothing.
+    Missing,
+}
+
+/// Whom to ask next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// As few sides as can have everything.
+    Few,
+    /// All others that should have it.
+    Others,
+    /// Those that have missed it.
+    Stale,
+    Over,
+}
+
+#[derive(Debug)]
+struct Known {
+    at: Position,
+    view: View,
+    answer: Option<Answer>,
+}
+
+/// The state of a read. It is told of the same map each time.
+#[derive(Debug)]
+pub struct Reading {
+    offset: u64,
+    sides: Vec<Known>,
+    stage: Stage,
+}
+
+/// Where the bytes of a column come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pick {
+    /// This answer.
+    Given(usize),
+    /// Parity and the other columns.
+    Rebuilt,
+    /// It is parity that is not needed.
+    Unused,
+}
+
+impl Reading {
+    /// A read of what `map` says of the I/O at `offset`, where each leaf is as `view` says.
+    pub fn new(map: &IoMap, offset: u64, view: impl Fn(super::LeafId) -> View) -> Reading {
+        let sides = map.sides().map(|(at, _, side)| Known { at, view: view(side.leaf), answer: None });
+        Reading { offset, sides: sides.collect(), stage: Stage::Few }
+    }
+
+    /// The next sides to ask. None: what was not found is not to be had.
+    pub fn next(&mut self, map: &IoMap) -> Vec<Ask> {
+        if self.stage == Stage::Few {
+            let asks = self.few(map);
+            if !asks.is_empty() {
+                return asks;
+            }
+            self.stage = Stage::Others;
+        }
+        if self.stage == Stage::Others {
+            self.stage = Stage::Stale;
+            let asks = self.others();
+            if !asks.is_empty() {
+                return asks;
+            }
+        }
+        if self.stage == Stage::Stale {
+            self.stage = Stage::Over;
+            return self.unasked(|_| true);
+        }
+        Vec::new()
+    }
+
+    /// All sides that should have it and were not asked: of what is read from another place, or to look at all copies.
+    pub fn others(&self) -> Vec<Ask> {
+        self.unasked(|view| !view.missed)
+    }
+
+    fn unasked(&self, is_meant: impl Fn(&View) -> bool) -> Vec<Ask> {
+        let meant = self.sides.iter().filter(|known| known.answer.is_none() && known.view.readable && is_meant(&known.view));
+        meant.map(|known| Ask { at: known.at, in_place: false }).collect()
+    }
+
+    /// For each column of data of which there is nothing its best side, and as much parity as there are columns without any.
+    fn few(&self, map: &IoMap) -> Vec<Ask> {
+        let mut asks = Vec::new();
+        for (row, found) in map.rows.iter().enumerate() {
+            let mut absent = 0_usize;
+            for (column, part) in found.columns.iter().enumerate() {
+                let Some(range) = part.range() else { continue };
+                if self.of(row, column).iter().any(Known::has_bytes) {
+                    continue;
+                }
+                match self.best(row, column) {
+                    Some(at) => asks.push(Ask { at, in_place: range.len() == part.length }),
+                    None => absent += 1,
+                }
+            }
+            for column in 0..found.parity() {
+                if absent == 0 {
+                    break;
+                }
+                absent -= 1;
+                if !self.of(row, column).iter().any(Known::has_bytes) {
+                    match self.best(row, column) {
+                        Some(at) => asks.push(Ask { at, in_place: false }),
+                        None => absent += 1,
+                    }
+                }
+            }
+        }
+        asks
+    }
+
+    /// The sides of a column are those of these indices: the map has them in order.
+    fn indices(&self, row: usize, column: usize) -> Range<usize> {
+        let before = |(other, of): (usize, usize)| self.sides.partition_point(|known| (known.at.row, known.at.column) < (other, of));
+        before((row, column))..before((row, column + 1))
+    }
+
+    fn of(&self, row: usize, column: usize) -> &[Known] {
+        &self.sides[self.indices(row, column)]
+    }
+
+    fn best(&self, row: usize, column: usize) -> Option<Position> {
+        if let [only] = self.sides.as_slice() {
+            return (only.answer.is_none() && only.view.readable).then_some(only.at);
+        }
+        let sides = self.of(row, column);
+        let views: Vec<View> = sides.iter().map(|known| known.view).collect();
+        mirror::best(self.offset, &views, |side| sides[side].answer.is_none()).map(|side| sides[side].at)
+    }
+
+    /// What a side gave when it was asked.
+    pub fn answer(&mut self, at: Position, answer: Answer) {
+        let index = self.indices(at.row, at.column).start + at.side;
+        self.sides[index].answer = Some(answer);
+    }
+
+    /// Did any side give anything?
+    pub fn has_any(&self) -> bool {
+        self.sides.iter().any(Known::has_bytes)
+    }
+
+    /// Something else was right than what was given at first: the other sides are worth a look.
+    pub fn is_suspicious(&self) -> bool {
+        self.stage != Stage::Few
+    }
+
+    /// Makes the buffer what it has to be, if the answers are enough for that.
+    ///
+    /// # Errors
+    /// Those of `verify`, which says whether the contents of the buffer are right.
+    pub fn solve<E>(&mut self, map: &IoMap, buf: &mut [u8], verify: &mut dyn FnMut(&[u8]) -> Result<bool, E>) -> Result<bool, E> {
+        let in_place = self.sides.iter().filter(|known| known.answer == Some(Answer::InPlace)).count();
+        if in_place > 0 {
+            let data = map.rows.iter().flat_map(|row| &row.columns).filter(|column| column.is_data()).count();
+            if in_place == data && verify(buf)? {
+                return Ok(true);
+            }
+            self.take_out(map, buf);
+            if in_place == data {
+                // The same once more would be as wrong.
+                return Ok(false);
+            }
+        }
+        let Some(rows) = self.choices(map) else { return Ok(false) };
+        let mut turn = vec![0; rows.len()];
+        for _ in 0..COMBINATIONS_MAX {
+            for ((row, choices), turn) in map.rows.iter().zip(&rows).zip(&turn) {
+                self.assemble(row, &choices[*turn], buf);
+            }
+            if verify(buf)? {
+                return Ok(true);
+            }
+            // The next combination, as a number whose digits are the choices.
+            let Some(digit) = (0..turn.len()).find(|digit| turn[*digit] + 1 < rows[*digit].len()) else { return Ok(false) };
+            turn[..digit].fill(0);
+            turn[digit] += 1;
+        }
+        Ok(false)
+    }
+
+    /// The buffer is needed for combinations: what is in place in it is kept elsewhere.
+    fn take_out(&mut self, map: &IoMap, buf: &[u8]) {
+        for known in &mut self.sides {
+            if known.answer == Some(Answer::InPlace) {
+                let range = map.at(known.at).0.range().unwrap_or(0..0);
+                known.answer = Some(Answer::Bytes(buf[range].to_vec()));
+            }
+        }
+    }
+
+    /// For each row the ways to have all its columns, those first that rebuild few. `None`: some row has no way.
+    fn choices(&self, map: &IoMap) -> Option<Vec<Vec<Vec<Pick>>>> {
+        let of_row = |(index, row): (usize, &Row)| {
+            let given = |column| self.different(index, column);
+            let columns: Vec<Vec<usize>> = (0..row.columns.len()).map(given).collect();
+            let parity = (0..row.parity()).take_while(|column| !columns[*column].is_empty()).count();
+            let mut ways = Vec::new();
+            for rebuilt in 0..=parity {
+                pick(row, &columns, rebuilt, &mut Vec::new(), &mut ways);
+            }
+            Some(ways).filter(|ways| !ways.is_empty())
+        };
+        map.rows.iter().enumerate().map(of_row).collect()
+    }
+
+    /// The answers of a column that are not the same: indices of sides.
+    fn different(&self, row: usize, column: usize) -> Vec<usize> {
+        let mut found: Vec<usize> = Vec::new();
+        for index in self.indices(row, column) {
+            if let Some(bytes) = self.sides[index].bytes()
+                && !found.iter().any(|other| self.sides[*other].bytes() == Some(bytes))
+            {
+                found.push(index);
+            }
+        }
+        found
+    }
+
+    /// Puts the columns of data of a row where they belong.
+    fn assemble(&self, row: &Row, picks: &[Pick], buf: &mut [u8]) {
+        let given = |pick: &Pick| if let Pick::Given(index) = pick { self.sides[*index].bytes() } else { None };
+        for (column, pick) in row.columns.iter().zip(picks) {
+            let Some(range) = column.range() else { continue };
+            let bytes = match given(pick) {
+                Some(bytes) => Cow::Borrowed(bytes),
+                None => {
+                    let parity = picks[..row.parity()].iter().find_map(given).unwrap_or_default();
+                    let others: Vec<&[u8]> = picks[row.parity()..].iter().filter_map(given).collect();
+                    Cow::Owned(parity::missing_column(parity, &others, column.length))
+                }
+            };
+            let length = range.len();
+            buf[range].copy_from_slice(&bytes[..length]);
+        }
+    }
+
+    /// What each side is worth, where `right` is what the buffer has to be.
+    pub fn verdicts<E>(&self, map: &IoMap, right: &[u8], verify: &mut dyn FnMut(&[u8]) -> Result<bool, E>) -> Vec<(Position, Verdict)> {
+        let mut verdict = |known: &Known| match &known.answer {
+            None => Verdict::NotAsked,
+            Some(Answer::Failed) => Verdict::Missing,
+            Some(Answer::InPlace) => Verdict::Right,
+            Some(Answer::Bytes(bytes)) => {
+                let is_right = match &map.at(known.at).0.content {
+                    Content::Data(range) => bytes[..range.len()] == right[range.clone()] || is_right_too(bytes, range, right, verify),
+                    Content::Parity(_) => *bytes == *map.bytes_of(known.at.row, known.at.column, right),
+                };
+                if is_right { Verdict::Right } else { Verdict::Wrong }
+            }
+        };
+        self.sides.iter().map(|known| (known.at, verdict(known))).collect()
+    }
+
+    /// What each side is worth where nothing right was found: it is known only of those that gave all of the buffer.
+    pub fn verdicts_of_lost(&self, map: &IoMap) -> Vec<(Position, Verdict)> {
+        let verdict = |known: &Known| match &known.answer {
+            Some(Answer::Failed) => Verdict::Missing,
+            Some(_) if map.is_plain() => Verdict::Wrong,
+            _ => Verdict::NotAsked,
+        };
+        self.sides.iter().map(|known| (known.at, verdict(known))).collect()
+    }
+
+    /// Has the side missed what was read?
+    pub fn has_missed(&self, at: Position) -> bool {
+        self.of(at.row, at.column)[at.side].view.missed
+    }
+}
+
+/// Would `bytes` be right in this place? If that cannot be said, nobody is blamed.
+fn is_right_too<E>(bytes: &[u8], range: &Range<usize>, right: &[u8], verify: &mut dyn FnMut(&[u8]) -> Result<bool, E>) -> bool {
+    let mut other = right.to_vec();
+    other[range.clone()].copy_from_slice(&bytes[..range.len()]);
+    verify(&other).unwrap_or(true)
+}
+
+impl Known {
+    fn bytes(&self) -> Option<&[u8]> {
+        if let Some(Answer::Bytes(bytes)) = &self.answer { Some(bytes) } else { None }
+    }
+
+    fn has_bytes(&self) -> bool {
+        matches!(self.answer, Some(Answer::Bytes(_) | Answer::InPlace))
+    }
+}
+
+/// All ways to have the columns of a row, from the one that comes after those `picked`, where just so many are rebuilt. `columns`
+/// are the answers of each.
+fn pick(row: &Row, columns: &[Vec<usize>], rebuilt: usize, picked: &mut Vec<Pick>, ways: &mut Vec<Vec<Pick>>) {
+    let at = picked.len();
+    if ways.len() >= COMBINATIONS_MAX {
+        return;
+    }
+    if at == row.columns.len() {
+        if picked.iter().filter(|pick| **pick == Pick::Rebuilt).count() == rebuilt {
+            ways.push(picked.clone());
+        }
+        return;
+    }
+    let is_parity = at < row.parity();
+    let mut options: Vec<Pick> = columns[at].iter().map(|index| Pick::Given(*index)).collect();
+    if is_parity && at >= rebuilt {
+        options = vec![Pick::Unused];
+    }
+    let so_far = picked.iter().filter(|pick| **pick == Pick::Rebuilt).count();
+    if rebuilt > so_far + (row.columns.len() - at) {
+        return;
+    }
+    if !is_parity && so_far < rebuilt {
+        options.push(Pick::Rebuilt);
+    }
+    for option in options {
+        picked.push(option);
+        pick(row, columns, rebuilt, picked, ways);
+        picked.pop();
+    }
+}

@@ -1,0 +1,204 @@
+//! I/Os of top-level vdevs, made as I/Os of leaves.
+//!
+//! # Theory
+//! The vdev says what an I/O is in I/Os of its leaves, and what their answers are worth ([`crate::vdev::map`]). Here they
+//! are made. A thread that waits for one I/O makes it itself. Several writes are made one after the other, or, where the
+//! leaves are slow enough for that, by the pool's crew too: then what is written is owned by the I/O until all are done.
+//!
+//! # Path
+//! Called by the stages that read and write blocks, and to look at a range without a checksum; calls [`BlockDevice`].
+
+use std::sync::Arc;
+
+use ondisk::dva::Dva;
+
+use super::devices::BlockDevice;
+use crate::error::{Error, ErrorKind, Result};
+use crate::sync::Executor;
+use crate::vdev::map::{Answer, Ask, Position, Reading, Verdict};
+use crate::vdev::{Class, IoMap, LeafId};
+use crate::{bail, error};
+
+/// One place of a block that is being read, and what is known of the sides of its columns.
+pub(super) struct PlaceRead {
+    pub(super) device: Arc<dyn BlockDevice>,
+    pub(super) dva: Dva,
+    class: Class,
+    map: IoMap,
+    reading: Reading,
+    /// Why the last side that could not be read could not be.
+    failure: Option<Error>,
+}
+
+/// A side that gave nothing, or something wrong.
+pub(super) struct Damage {
+    at: Position,
+    pub(super) leaf: LeafId,
+    /// It gave something.
+    pub(super) was_read: bool,
+    /// It was not there when that was written.
+    pub(super) has_missed: bool,
+}
+
+impl PlaceRead {
+    /// For `length` bytes at an address, written in the group `birth`.
+    pub(super) fn new(device: Arc<dyn BlockDevice>, class: Class, dva: Dva, length: usize, birth: u64) -> Result<PlaceRead> {
+        let map = device.io_map(dva.offset, length)?;
+        let reading = Reading::new(&map, dva.offset, |leaf| device.view(leaf, birth));
+        Ok(PlaceRead { device, dva, class, map, reading, failure: None })
+    }
+
+    /// Reads until the buffer is right. `false`: it cannot be made right from here.
+    ///
+    /// # Errors
+    /// Nothing could be read at all, or those of `verify`.
+    pub(super) fn find_right(&mut self, buf: &mut [u8], verify: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<bool> {
+        loop {
+            let asks = self.reading.next(&self.map);
+            if asks.is_empty() {
+                break;
+            }
+            asks.into_iter().for_each(|ask| self.ask(ask, buf));
+            if self.reading.solve(&self.map, buf, verify)? {
+                return Ok(true);
+            }
+        }
+        match self.failure.take() {
+            Some(failure) if !self.reading.has_any() => Err(failure),
+            None if !self.reading.has_any() => bail!(NoDevice, "vdev {}: no device can be read", self.dva.vdev),
+            _ => Ok(false),
+        }
+    }
+
+    /// Reads all sides that were not read and should have it.
+    pub(super) fn look_at_others(&mut self) {
+        self.reading.others().into_iter().for_each(|ask| self.ask(ask, &mut []));
+    }
+
+    /// Sides are read one after the other, in the thread that waits.
+    fn ask(&mut self, ask: Ask, buf: &mut [u8]) {
+        let (column, side) = self.map.at(ask.at);
+        let range = column.range().filter(|_| ask.in_place);
+        let answer = match range {
+            Some(range) => self.device.read_leaf(side.leaf, self.class, side.offset, &mut buf[range]).map(|()| Answer::InPlace),
+            None => {
+                let mut bytes = vec![0; column.length];
+                self.device.read_leaf(side.leaf, self.class, side.offset, &mut bytes).map(|()| Answer::Bytes(bytes))
+            }
+        };
+        let answer = answer.unwrap_or_else(|error| {
+            self.failure = Some(error);
+            Answer::Failed
+        });
+        self.reading.answer(ask.at, answer);
+    }
+
+    /// Where the buffer has to be `right` (`None`: nobody knows), the sides that are not.
+    pub(super) fn damages(&self, right: Option<&[u8]>, verify: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Vec<Damage> {
+        let verdicts = match right {
+            Some(right) => self.reading.verdicts(&self.map, right, verify),
+            None => self.reading.verdicts_of_lost(&self.map),
+        };
+        let damaged = verdicts.into_iter().filter(|(_, verdict)| matches!(verdict, Verdict::Wrong | Verdict::Missing));
+        damaged
+            .map(|(at, verdict)| Damage {
+                at,
+                leaf: self.map.at(at).1.leaf,
+                was_read: verdict == Verdict::Wrong,
+                has_missed: self.reading.has_missed(at),
+            })
+            .collect()
+    }
+
+    /// Was something wrong? Then all other sides are worth a look.
+    pub(super) fn is_suspicious(&self) -> bool {
+        self.reading.is_suspicious()
+    }
+
+    /// Writes what is right over what a side has.
+    pub(super) fn repair(&self, damage: &Damage, right: &[u8]) -> Result<()> {
+        let bytes = self.map.bytes_of(damage.at.row, damage.at.column, right);
+        let (_, side) = self.map.at(damage.at);
+        self.device.write_leaf(side.leaf, Class::AsyncWrite, side.offset, &[&bytes])
+    }
+}
+
+/// Reads a range of a vdev from the best of its leaves that can be read, whatever is in it.
+///
+/// # Errors
+/// Those of the leaves.
+pub fn read_range(device: &Arc<dyn BlockDevice>, offset: u64, buf: &mut [u8], birth: u64) -> Result<()> {
+    let dva = Dva::new(0, offset, buf.len() as u64);
+    PlaceRead::new(device.clone(), Class::SyncRead, dva, buf.len(), birth)?.find_right(buf, &mut |_| Ok(true)).map(|_| ())
+}
+
+/// Writes the buffers one behind the other. It is done if all of it can be read again; leaves that failed are behind then.
+///
+/// # Errors
+/// Those of the leaves.
+pub fn write_range(device: &Arc<dyn BlockDevice>, class: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+    let map = Arc::new(device.io_map(offset, length_of(buffers))?);
+    let done = write_sides(device, &map, buffers, move |device, leaf, offset, buffers| device.write_leaf(leaf, class, offset, buffers));
+    if is_written(&map, &done) { Ok(()) } else { Err(worst(done)) }
+}
+
+/// As [`write_range`], and makes just that durable.
+///
+/// # Errors
+/// Those of the leaves.
+pub fn write_range_durable(device: &Arc<dyn BlockDevice>, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+    let map = Arc::new(device.io_map(offset, length_of(buffers))?);
+    let mark = device.flush_mark();
+    let done = write_sides(device, &map, buffers, |device, leaf, offset, buffers| device.write_leaf_durable(leaf, offset, buffers));
+    device.is_durable(&mark, done.into_iter().map(|(at, done)| (map.at(at).1.leaf, done)).collect())
+}
+
+fn length_of(buffers: &[&[u8]]) -> usize {
+    buffers.iter().map(|buffer| buffer.len()).sum()
+}
+
+type Done = Vec<(Position, Result<()>)>;
+
+fn is_written(map: &IoMap, done: &Done) -> bool {
+    map.is_written(|at| done.iter().any(|(other, done)| *other == at && done.is_ok()))
+}
+
+/// Writes every side. If that is enough to read it again, leaves that failed have missed it; what cannot be read again is
+/// written again, or needed by nobody.
+fn write_sides(
+    device: &Arc<dyn BlockDevice>,
+    map: &Arc<IoMap>,
+    buffers: &[&[u8]],
+    write: impl Fn(&dyn BlockDevice, LeafId, u64, &[&[u8]]) -> Result<()> + Send + Sync + 'static,
+) -> Done {
+    let sides: Vec<Position> = map.sides().map(|(at, ..)| at).collect();
+    let crew = device.beside_writes().filter(|_| sides.len() > 1);
+    let done: Done = if map.is_plain() && crew.is_none() {
+        let one = |at: Position| {
+            let side = map.at(at).1;
+            (at, write(&**device, side.leaf, side.offset, buffers))
+        };
+        sides.into_iter().map(one).collect()
+    } else {
+        let (owned, map, device) = (Arc::new(buffers.concat()), map.clone(), device.clone());
+        Executor::map_with(crew.cloned().as_ref(), sides, move |at| {
+            let side = map.at(at).1;
+            (at, write(&*device, side.leaf, side.offset, &[&map.bytes_of(at.row, at.column, &owned)]))
+        })
+    };
+    if done.iter().any(|(_, done)| done.is_err()) && is_written(map, &done) {
+        let failed = done.iter().filter(|(_, done)| done.is_err());
+        failed.for_each(|(at, _)| device.note_missed_write(map.at(*at).1.leaf));
+    }
+    done
+}
+
+/// Of several answers the error that says most.
+fn worst(done: Done) -> Error {
+    let mut errors: Vec<Error> = done.into_iter().filter_map(|(_, done)| done.err()).collect();
+    let says_more = errors.iter().rposition(|error| error.kind() != ErrorKind::NoDevice);
+    match says_more.or(errors.len().checked_sub(1)) {
+        Some(index) => errors.swap_remove(index),
+        None => error!(NoDevice, "a vdev without devices cannot be written"),
+    }
+}
