@@ -111,7 +111,7 @@ pub(crate) fn unmount(path: &Path, flags: UnmountFlags) -> io::Result<()> {
 pub fn sync(places: &[PathBuf]) -> io::Result<()> {
     match PROGRAM.get() {
         // Each of them, whatever becomes of another; what a process may be told is bounded.
-        Some(program) => places.chunks(PLACES).fold(Ok(()), |done, places| done.and(send(program().arg("sync").args(places)))),
+        Some(program) => places.chunks(PLACES).map(|places| send(program().arg("sync").args(places))).fold(Ok(()), io::Result::and),
         None => sync_here(places),
     }
 }

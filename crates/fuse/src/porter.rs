@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use io_uring::{opcode, squeue, types};
 use rustix::event::{EventfdFlags, eventfd};
+use zerocopy::IntoBytes;
 
 use crate::crew::{Job, crew};
 use crate::entry::{self, Entry, Ring, new_ring};
@@ -86,7 +87,7 @@ fn send(message: Message) {
     let is_first = inbox.len() == 1;
     drop(inbox);
     if is_first {
-        let _ = rustix::io::write(&porter.wake, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&porter.wake, 1u64.as_bytes());
     }
 }
 
