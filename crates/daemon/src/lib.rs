@@ -18,6 +18,7 @@ mod errno;
 mod limits;
 mod logging;
 mod memory;
+mod mounted;
 mod mounter;
 mod mounts;
 pub mod ops;

@@ -39,7 +39,7 @@ pub(crate) fn of_environment() -> Result<(Tunables, u64), String> {
     Ok((tunables, cache_bytes))
 }
 
-/// What the shell of whoever called first allows its programs is not for us: a mounted dataset takes a dozen descriptors, of which a shell
+/// What the shell of whoever called first allows its programs is not for us: each mounted dataset takes a descriptor, of which a shell
 /// allows 1024 by default, and its limit on the size of files would end the daemon at a write to a disk.
 pub(crate) fn raise() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -42,7 +42,7 @@ const TRANSFER_BYTES: u32 = 1 << 20;
 #[derive(Debug, Default)]
 pub struct FuseMounter {
     mounts: Mounts,
-    /// Options of one mount only, by dataset.
+    /// Options of one mount only, by dataset; those with some.
     asked: BTreeMap<String, Vec<String>>,
     transactions: Arc<Transactions>,
     /// Where views of transactions are mounted; `None`: nowhere.
@@ -265,6 +265,14 @@ impl FuseMounter {
         }
     }
 
+    fn remember(&mut self, dataset: String, asked: Vec<String>) {
+        if asked.is_empty() {
+            self.asked.remove(&dataset);
+        } else {
+            self.asked.insert(dataset, asked);
+        }
+    }
+
     /// Has the kernel hand over what was written to a mounted dataset, where it collects writes.
     fn fetch_writes(&self, dataset: &str) {
         let collects = self.mounts.ops(dataset).is_some_and(|ops| ops.collects_writes());
@@ -333,7 +341,9 @@ impl FuseMounter {
 impl Mounter for FuseMounter {
     fn mount(&mut self, plan: MountPlan) -> Result<(), Failure> {
         let MountPlan { pool, dataset, path, options, overlay, also } = plan;
-        Mounter::tidy(self);
+        if self.mounts.tidy_one(&dataset) {
+            self.asked.remove(&dataset);
+        }
         self.refuse_to_hide_us(&path)?;
         let asked = split(&options);
         let mut properties = Properties::of(&pool, &dataset, &asked)?;
@@ -346,7 +356,7 @@ impl Mounter for FuseMounter {
         }
         if self.mounts.mount_again(&dataset, &path, &how)? {
             self.follow(&pool, &dataset, &asked)?;
-            self.asked.insert(dataset, asked);
+            self.remember(dataset, asked);
             return Ok(());
         }
         let object = pool.engine().dsl.open_dataset(&dataset).map_err(failed)?.object;
@@ -356,7 +366,7 @@ impl Mounter for FuseMounter {
             ops.free_left_behind();
         }
         self.mounts.mount_ops(&dataset, &path, ops, how)?;
-        self.asked.insert(dataset, asked);
+        self.remember(dataset, asked);
         Ok(())
     }
 
@@ -366,7 +376,7 @@ impl Mounter for FuseMounter {
         }
         let asked = split(options);
         self.follow(pool, dataset, &asked)?;
-        self.asked.insert(dataset.to_owned(), asked);
+        self.remember(dataset.to_owned(), asked);
         Ok(())
     }
 
@@ -423,6 +433,10 @@ impl Mounter for FuseMounter {
         self.mounts.list()
     }
 
+    fn places(&self, dataset: &str) -> Vec<Mount> {
+        self.mounts.places(dataset)
+    }
+
     fn refresh(&mut self, pool: &Arc<Pool>) {
         let name = pool.name();
         for Mount { dataset, .. } in self.mounts.list() {
@@ -456,6 +470,9 @@ impl Mounter for FuseMounter {
     fn tidy(&mut self) {
         self.transactions.tidy();
         self.mounts.tidy();
+        if self.asked.is_empty() {
+            return;
+        }
         let in_sight: BTreeSet<String> = self.mounts.list().into_iter().map(|mount| mount.dataset).collect();
         self.asked.retain(|dataset, _| in_sight.contains(dataset));
     }

@@ -18,6 +18,7 @@ use std::time::Duration;
 use fuse::{Filesystem, Mount as FuseMount, MountOptions, Session, SessionOptions, Sight, Standing};
 use tarnfs::control::{Failure, FailureKind, Mount};
 
+use crate::mounted::{List, Mounted};
 use crate::ops::Ops;
 
 /// Type of our mounts is `fuse.` and this.
@@ -26,34 +27,10 @@ pub(crate) const SUBTYPE: &str = "tarn";
 /// How long after `umount` a session may take to notice.
 const UNMOUNT_SEEN_WITHIN: Duration = Duration::from_secs(5);
 
-/// A mounted dataset.
-#[derive(Debug)]
-struct Mounted {
-    dataset: String,
-    path: PathBuf,
-    session: Session,
-    ops: Option<Arc<Ops>>,
-    /// Places that somebody asked for beside the first, with his options.
-    also: Vec<(Standing, Vec<String>)>,
-}
-
-impl Mounted {
-    /// Nobody unmounted it; not even so that only other namespaces still have it.
-    fn is_in_sight(&self, sight: &Sight) -> bool {
-        !self.session.is_ended() && !self.session.places(sight).is_empty()
-    }
-
-    /// Where it is in sight, as the user knows it: the session knows the first place without symbolic links.
-    fn places(&self, sight: &Sight) -> Vec<PathBuf> {
-        let given = |place: PathBuf| if place == self.session.path() { self.path.clone() } else { place };
-        if self.session.is_ended() { Vec::new() } else { self.session.places(sight).into_iter().map(given).collect() }
-    }
-}
-
 /// All mounts of this daemon, in the order in which they were made.
 #[derive(Debug, Default)]
 pub struct Mounts {
-    list: Vec<Mounted>,
+    list: List,
 }
 
 /// How to mount one dataset.
@@ -70,19 +47,21 @@ pub struct MountHow {
 impl Mounts {
     /// Is this dataset mounted?
     pub fn is_mounted(&self, dataset: &str) -> bool {
-        let mut same = self.list.iter().filter(|mounted| mounted.dataset == dataset).peekable();
-        same.peek().is_some() && same.any(|mounted| mounted.is_in_sight(&Sight::now()))
+        self.list.get(dataset).is_some_and(|mounted| mounted.is_in_sight(&Sight::now()))
     }
 
     /// Has a dataset a session, in sight or not?
     pub fn has(&self, dataset: &str) -> bool {
-        self.list.iter().any(|mounted| mounted.dataset == dataset)
+        self.list.get(dataset).is_some()
     }
 
     /// Mounts what is in sight in one more place, which becomes the first if that is gone. `false`: it is not in sight.
     pub fn mount_also(&mut self, dataset: &str, path: &Path, how: &MountHow, asked: &[String]) -> Result<bool, Failure> {
+        let Some(mounted) = self.list.get_mut(dataset) else { return Ok(false) };
         let sight = Sight::now();
-        let Some(mounted) = self.list.iter_mut().find(|mounted| mounted.dataset == dataset && mounted.is_in_sight(&sight)) else { return Ok(false) };
+        if !mounted.is_in_sight(&sight) {
+            return Ok(false);
+        }
         prepare(path, how.overlay)?;
         if path.canonicalize().is_ok_and(|path| mounted.session.places(&sight).contains(&path)) {
             return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted"));
@@ -102,27 +81,27 @@ impl Mounts {
 
     /// The places of a dataset that have options of their own.
     pub fn also(&self, dataset: &str) -> &[(Standing, Vec<String>)] {
-        self.list.iter().find(|mounted| mounted.dataset == dataset).map_or(&[], |mounted| &mounted.also)
+        self.list.get(dataset).map_or(&[], |mounted| &mounted.also)
     }
 
     /// The first place of a dataset, as the kernel knows it.
     pub fn standing(&self, dataset: &str) -> Option<&Standing> {
-        self.list.iter().find(|mounted| mounted.dataset == dataset)?.session.standing()
+        self.list.get(dataset)?.session.standing()
     }
 
     /// Mounts again what somebody unmounted, but not everywhere (see [`Session::mount_again`]). `false`: there is no such session.
     pub fn mount_again(&mut self, dataset: &str, path: &Path, how: &MountHow) -> Result<bool, Failure> {
-        let Some(at) = self.list.iter().position(|mounted| mounted.dataset == dataset) else { return Ok(false) };
-        if self.list[at].is_in_sight(&Sight::now()) {
+        let Some(mounted) = self.list.get_mut(dataset) else { return Ok(false) };
+        if mounted.is_in_sight(&Sight::now()) {
             return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted"));
         }
         prepare(path, how.overlay)?;
-        let mounted = &mut self.list[at];
         match mounted.session.mount_again(path, &how.mount) {
             Ok(()) => {
                 mounted.path = path.to_owned();
-                let newest = self.list.remove(at);
-                self.list.push(newest);
+                if let Some((_, newest)) = self.list.take(dataset) {
+                    self.list.push(newest);
+                }
                 tracing::info!(dataset, path = %path.display(), "mounted again");
                 return Ok(true);
             }
@@ -132,18 +111,17 @@ impl Mounts {
         if !mounted.session.ends_within(UNMOUNT_SEEN_WITHIN) {
             return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted, in another mount namespace"));
         }
-        self.tidy();
+        self.tidy_one(dataset);
         Ok(false)
     }
 
     /// A dataset was renamed, and those below it with it.
     pub fn renamed(&mut self, from: &str, to: &str) {
-        for mounted in &mut self.list {
-            if let Some(name) = renamed(&mounted.dataset, from, to) {
-                tracing::info!(dataset = mounted.dataset, path = %mounted.path.display(), name, "renamed");
-                mounted.dataset = name;
-            }
-        }
+        self.list.rename(|mounted| {
+            let name = renamed(&mounted.dataset, from, to)?;
+            tracing::info!(dataset = mounted.dataset, path = %mounted.path.display(), name, "renamed");
+            Some(name)
+        });
     }
 
     /// Is anything?
@@ -153,7 +131,7 @@ impl Mounts {
 
     /// Where a dataset is mounted.
     pub fn path(&self, dataset: &str) -> Option<&Path> {
-        self.list.iter().find(|mounted| mounted.dataset == dataset).map(|mounted| mounted.path.as_path())
+        self.list.get(dataset).map(|mounted| mounted.path.as_path())
     }
 
     /// Mounts a dataset on `path`, which is made if it does not exist.
@@ -167,7 +145,9 @@ impl Mounts {
     }
 
     fn mount_any(&mut self, dataset: &str, path: &Path, filesystem: Arc<dyn Filesystem>, ops: Option<Arc<Ops>>, how: MountHow) -> Result<(), Failure> {
-        if self.is_mounted(dataset) {
+        self.tidy_one(dataset);
+        // In sight or not: there is one session of a dataset.
+        if self.has(dataset) {
             return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted"));
         }
         prepare(path, how.overlay)?;
@@ -194,11 +174,11 @@ impl Mounts {
 
     /// Unmounts a dataset everywhere, until nobody has it any more, and what is mounted below it. `force`: although it is in use.
     pub fn unmount(&mut self, dataset: &str, force: bool) -> Result<(), Failure> {
-        self.tidy();
+        self.tidy_one(dataset);
         let Some(place) = self.path(dataset).map(Path::to_owned) else { return Err(not_mounted()) };
         for (name, place) in self.within(dataset, place).into_iter().rev() {
             if force || name == dataset {
-                self.unmount_where(|mounted| mounted.dataset == name, force)?;
+                self.unmount_each(vec![name], force)?;
             } else {
                 self.put_away_one(&name, &place)?;
             }
@@ -209,8 +189,12 @@ impl Mounts {
     /// Takes a dataset out of sight, with what is mounted below it: from one place, or from that where it was mounted first. Other places, and other
     /// mount namespaces, keep it.
     pub fn put_away(&mut self, dataset: &str, at: Option<&Path>) -> Result<(), Failure> {
-        self.tidy();
-        let Some(mounted) = self.list.iter().find(|mounted| mounted.dataset == dataset) else { return Err(not_mounted()) };
+        self.tidy_one(dataset);
+        let Some(mounted) = self.list.get(dataset) else { return Err(not_mounted()) };
+        if at.is_none_or(|at| at == mounted.path) && self.list.stands_alone(dataset) {
+            let place = mounted.path.clone();
+            return self.put_away_one(dataset, &place);
+        }
         let places = mounted.places(&Sight::now());
         let place = match at {
             Some(at) => places.iter().rev().find(|place| *place == at),
@@ -222,10 +206,13 @@ impl Mounts {
 
     /// A dataset at a place, and what is in sight on it and below it, in the order in which they were mounted. What it lies on itself stays.
     fn within(&self, dataset: &str, place: PathBuf) -> Vec<(String, PathBuf)> {
+        if self.list.get(dataset).is_some_and(|mounted| mounted.path == place) && self.list.stands_alone(dataset) {
+            return vec![(dataset.to_owned(), place)];
+        }
         let sight = Sight::now();
         let mut within = Vec::new();
         let mut lies_on_it = false;
-        for mounted in &self.list {
+        for mounted in self.list.iter() {
             if mounted.dataset == dataset {
                 within.push((dataset.to_owned(), place.clone()));
                 lies_on_it = true;
@@ -238,14 +225,13 @@ impl Mounts {
     }
 
     fn put_away_one(&mut self, dataset: &str, place: &Path) -> Result<(), Failure> {
-        let Some(at) = self.list.iter().position(|mounted| mounted.dataset == dataset) else { return Ok(()) };
-        let mounted = &mut self.list[at];
+        let Some(mounted) = self.list.get_mut(dataset) else { return Ok(()) };
         let real = if place == mounted.path { mounted.session.path().to_owned() } else { place.to_owned() };
         mounted.session.unmount_at(&real, false).map_err(|error| busy_or(place, &error))?;
         mounted.also.retain(|(standing, _)| standing.is_there());
-        if !mounted.is_in_sight(&Sight::now()) && mounted.session.ends() {
+        if mounted.session.has_ended() || !mounted.is_in_sight(&Sight::now()) && mounted.session.ends() {
             mounted.session.wait_for_threads();
-            self.list.remove(at);
+            self.list.take(dataset);
         }
         tracing::info!(dataset, path = %place.display(), "unmounted");
         Ok(())
@@ -264,16 +250,23 @@ impl Mounts {
     }
 
     fn unmount_where(&mut self, chosen: impl Fn(&Mounted) -> bool, force: bool) -> Result<(), Failure> {
-        let names: Vec<String> = self.list.iter().rev().filter(|mounted| chosen(mounted)).map(|mounted| mounted.dataset.clone()).collect();
+        let names = self.list.iter().rev().filter(|mounted| chosen(mounted)).map(|mounted| mounted.dataset.clone()).collect();
+        self.unmount_each(names, force)
+    }
+
+    /// In this order.
+    fn unmount_each(&mut self, names: Vec<String>, force: bool) -> Result<(), Failure> {
+        // Looked at once: to look takes as long as there are mounts. One that somebody makes meanwhile keeps its file system in use.
+        let sight = Sight::now();
         for name in names {
-            let Some(at) = self.list.iter().position(|mounted| mounted.dataset == name) else { continue };
-            let Mounted { dataset, path, session, ops, also } = self.list.remove(at);
-            let ended = if force { session.unmount_forced() } else { session.unmount(false) };
+            let Some((at, mounted)) = self.list.take(&name) else { continue };
+            let Mounted { dataset, path, session, ops, also } = mounted;
+            let ended = if force { session.unmount_forced_seen(&sight) } else { session.unmount_seen(false, &sight) };
             match ended {
                 Ok(()) => tracing::info!(dataset, path = %path.display(), "unmounted"),
                 Err((session, error)) => {
                     let failure = busy_or(&path, &error);
-                    self.list.insert(at, Mounted { dataset, path, session, ops, also });
+                    self.list.put(at, Mounted { dataset, path, session, ops, also });
                     return Err(failure);
                 }
             }
@@ -283,19 +276,24 @@ impl Mounts {
 
     /// Forgets what somebody unmounted without us. Returns the names.
     pub fn tidy(&mut self) -> Vec<String> {
-        let mut gone = Vec::new();
-        self.list.retain_mut(|mounted| {
-            let ended = mounted.session.is_ended();
-            if ended {
-                mounted.session.wait_for_threads();
-                gone.push(mounted.dataset.clone());
-            }
-            !ended
-        });
+        fuse::errand::rest();
+        let gone: Vec<String> = self.list.iter().filter(|mounted| mounted.session.is_ended()).map(|mounted| mounted.dataset.clone()).collect();
+        for dataset in &gone {
+            self.tidy_one(dataset);
+        }
         for (_, ops) in self.all_ops() {
             ops.tidy();
         }
         gone
+    }
+
+    /// The same for one dataset; `true`: somebody did.
+    pub fn tidy_one(&mut self, dataset: &str) -> bool {
+        let is_gone = self.list.get(dataset).is_some_and(|mounted| mounted.session.is_ended());
+        if is_gone && let Some((_, mut mounted)) = self.list.take(dataset) {
+            mounted.session.wait_for_threads();
+        }
+        is_gone
     }
 
     /// The operations of mounted datasets.
@@ -305,15 +303,24 @@ impl Mounts {
 
     /// The operations of a mounted dataset.
     pub fn ops(&self, dataset: &str) -> Option<&Arc<Ops>> {
-        self.all_ops().find(|(name, _)| *name == dataset).map(|(_, ops)| ops)
+        self.list.get(dataset)?.ops.as_ref()
+    }
+
+    /// Where one dataset is.
+    pub fn places(&self, dataset: &str) -> Vec<Mount> {
+        self.list.get(dataset).map_or(Vec::new(), |mounted| mounts_of(mounted, &Sight::now()))
     }
 
     /// For `zfs mount`.
     pub fn list(&self) -> Vec<Mount> {
         let sight = Sight::now();
-        let of = |mounted: &Mounted, place: PathBuf| Mount { dataset: mounted.dataset.clone(), mountpoint: place.to_string_lossy().into_owned() };
-        self.list.iter().flat_map(|mounted| mounted.places(&sight).into_iter().map(|place| of(mounted, place))).collect()
+        self.list.iter().flat_map(|mounted| mounts_of(mounted, &sight)).collect()
     }
+}
+
+fn mounts_of(mounted: &Mounted, sight: &Sight) -> Vec<Mount> {
+    let of = |place: PathBuf| Mount { dataset: mounted.dataset.clone(), mountpoint: place.to_string_lossy().into_owned() };
+    mounted.places(sight).into_iter().map(of).collect()
 }
 
 /// The new name of a dataset, if it is the one that was renamed or is below it.

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// Page size assumed by the layout of requests; the kernel's may be larger, which costs alignment only.
 pub(crate) const PAGE: usize = 4096;
@@ -23,6 +23,9 @@ impl Buffer {
         let len = len.next_multiple_of(PAGE).max(PAGE);
         // SAFETY: a fresh private anonymous mapping at an address that the kernel chooses touches nothing of ours.
         let address = unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE) }?;
+        // Else the kernel takes two megabytes for the first byte that is touched, where mappings lie side by side.
+        // SAFETY: the pages are those of the new mapping; it changes only how large they are. Where that cannot be said, they are small.
+        let _ = unsafe { madvise(address, len, Advice::LinuxNoHugepage) };
         let start = NonNull::new(address.cast::<u8>()).ok_or(std::io::ErrorKind::OutOfMemory)?;
         Ok(Buffer { start, len, kept: false })
     }
@@ -30,6 +33,15 @@ impl Buffer {
     /// Address for the kernel, which writes there while no reference of ours exists.
     pub(crate) fn as_mut_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
+    }
+
+    /// Gives the memory from `start` on, which is the start of a page, back to the system: it reads as zeros. Nobody else may be using it, not even the kernel.
+    pub(crate) fn give_back(&mut self, start: usize) {
+        let Some(length) = self.len.checked_sub(start).filter(|length| *length > 0) else { return };
+        debug_assert!(start.is_multiple_of(PAGE));
+        // SAFETY: these pages are of this mapping, which `&mut self` borrows alone, and any contents of bytes are valid.
+        let result = unsafe { madvise(self.start.as_ptr().wrapping_add(start).cast(), length, Advice::LinuxDontNeed) };
+        debug_assert!(result.is_ok(), "madvise of a buffer of ours failed: {result:?}");
     }
 
     /// The mapping stays as long as the process lives: somebody may still write there.
@@ -76,6 +88,15 @@ mod tests {
             let number = |text| usize::from_str_radix(text, 16).expect("an address");
             (number(start)..number(end)).contains(&address)
         })
+    }
+
+    #[test]
+    fn what_is_given_back_reads_as_zeros() {
+        let mut buffer = Buffer::new(3 * PAGE).expect("a mapping");
+        buffer.fill(7);
+        buffer.give_back(PAGE);
+        assert!(buffer[..PAGE].iter().all(|byte| *byte == 7) && buffer[PAGE..].iter().all(|byte| *byte == 0));
+        buffer.give_back(buffer.len());
     }
 
     /// An error of io_uring_enter once unmapped an entry that the kernel still had.

@@ -1,7 +1,7 @@
-//! The transport over `/dev/fuse`: `read` a request, `writev` the reply.
+//! The threads of a hot mount that is served over `/dev/fuse`: `read` a request, `writev` the reply.
 //!
 //! # Theory
-//! The cheapest way to serve is one thread that reads, works and replies, because the kernel then wakes a thread that
+//! A mount that is not hot has none ([`listener`](crate::listener)). The cheapest way to serve is one thread that reads, works and replies, because the kernel then wakes a thread that
 //! is warm and often on the caller's CPU; but one thread that waits for a disk stops everybody. So the threads of a
 //! *crew* share a role: the *leader* alone waits in `read`, and works on what it read while still leading.
 //! It hands the role to the follower that was idle most recently (or to a new thread)
@@ -19,7 +19,7 @@
 //!                   working, not leading ──── done ────> waiting
 //! ```
 //!
-//! Several crews, each on its own clone of the descriptor, read side by side on machines with many CPUs.
+//! Each crew has a clone of the descriptor; several read side by side on machines with many CPUs.
 //!
 //! The buffer is placed so that the data of a write begins on a page.
 //!
@@ -50,7 +50,7 @@ const QUIET_TICKS: u32 = 20;
 /// Nobody leads.
 const NOBODY: usize = usize::MAX;
 /// Where a request is read to, so that the data of a write begins on a page.
-const READ_AT: usize = PAGE - size_of::<InHeader>() - size_of::<WriteIn>();
+pub(crate) const READ_AT: usize = PAGE - size_of::<InHeader>() - size_of::<WriteIn>();
 
 thread_local! {
     static MEMBERSHIP: RefCell<Option<(Arc<Crew>, usize)>> = const { RefCell::new(None) };
@@ -68,7 +68,7 @@ pub fn before_blocking() {
     });
 }
 
-/// The threads of one session.
+/// The threads of one mount.
 pub(crate) struct DevFuse {
     crews: Vec<Arc<Crew>>,
     watchman: JoinHandle<()>,
@@ -114,7 +114,8 @@ impl DevFuse {
         let count = shared.options.readers.max(1);
         let mut crews = Vec::with_capacity(count);
         for number in 0..count {
-            let device = if number == 0 { Arc::clone(&shared.device) } else { Arc::new(clone_device(&shared.device)?) };
+            // A read of the mount's own descriptor does not wait.
+            let device = Arc::new(clone_device(&shared.device)?);
             let crew = Arc::new(Crew {
                 device,
                 shared: Arc::clone(shared),
@@ -347,29 +348,42 @@ impl Crew {
             }
             Err(errno) => Outcome::Error(errno),
         };
-        self.reply(&header, outcome, output);
+        reply(&self.device, &header, outcome, output);
         phase.is_some_and(|phase| self.close_phase(phase))
-    }
-
-    fn reply(&self, request: &InHeader, outcome: Outcome, output: &[u8]) {
-        let (error, len) = match outcome {
-            Outcome::Silent => return,
-            Outcome::Error(errno) => (errno.raw(), 0),
-            Outcome::Reply(len) => (0, len),
-        };
-        if let Err(error) = send(&self.device, request.unique, error, &output[..len])
-            && error != Errno::ENOENT
-            && error != Errno::ENODEV
-        {
-            tracing::warn!(%error, opcode = request.opcode, len, "the kernel refused a reply");
-            // Better an error than a caller that waits for ever.
-            let _ = send(&self.device, request.unique, Errno::EIO.raw(), &[]);
-        }
     }
 }
 
+fn reply(device: &OwnedFd, request: &InHeader, outcome: Outcome, output: &[u8]) {
+    let (error, len) = match outcome {
+        Outcome::Silent => return,
+        Outcome::Error(errno) => (errno.raw(), 0),
+        Outcome::Reply(len) => (0, len),
+    };
+    if let Err(error) = send(device, request.unique, error, &output[..len])
+        && error != Errno::ENOENT
+        && error != Errno::ENODEV
+    {
+        tracing::warn!(%error, opcode = request.opcode, len, "the kernel refused a reply");
+        // Better an error than a caller that waits for ever.
+        let _ = send(device, request.unique, Errno::EIO.raw(), &[]);
+    }
+}
+
+/// Runs one request that was read from a mount's own descriptor, and replies.
+pub(crate) fn serve_plain(shared: &Shared, message: &[u8], output: &mut [u8]) {
+    let Ok((header, body)) = InHeader::read_from_prefix(message) else {
+        tracing::error!(len = message.len(), "short FUSE request");
+        return;
+    };
+    let outcome = match Request::parse(&header, body) {
+        Ok(request) => dispatch::handle(&*shared.filesystem, &request, output),
+        Err(errno) => Outcome::Error(errno),
+    };
+    reply(&shared.device, &header, outcome, output);
+}
+
 /// `ENOENT`: the request was interrupted and nobody waits.
-pub(crate) fn send(device: &OwnedFd, unique: u64, error: i32, body: &[u8]) -> crate::Result<()> {
+fn send(device: &OwnedFd, unique: u64, error: i32, body: &[u8]) -> crate::Result<()> {
     let len = u32::try_from(size_of::<OutHeader>() + body.len()).map_err(|_| Errno::EIO)?;
     let header = OutHeader { len, error: -error, unique };
     loop {

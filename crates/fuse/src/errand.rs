@@ -5,19 +5,87 @@
 //! cannot be killed meanwhile. If that is a thread of the server, and all of the server is killed at that moment, it stays for
 //! good with its descriptors, sockets and locks. So another process makes the call; the server waits for that process, which a kill ends. Then
 //! the server's descriptors are closed, the kernel ends the connection, and the other process has its answer.
+//!
+//! To start a process takes longer than to unmount. So one that has unmounted waits for the next errand on a pipe, until nobody had one for a
+//! second ([`rest`]), or the server is gone and the pipe is closed.
 
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
-use std::sync::OnceLock;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::UnmountFlags;
 
 /// How the process is started: set once, by a program that calls [`run`] there.
 static PROGRAM: OnceLock<fn() -> Command> = OnceLock::new();
+
+/// Places that one process is told.
+const PLACES: usize = 256;
+/// How long a process without an errand stays.
+const RESTS_AFTER: Duration = Duration::from_secs(1);
+/// Longest path that a process is sent.
+const PATH_MAX: usize = 1 << 16;
+
+/// guards: processes that wait for an errand
+static IDLE: Mutex<Vec<Servant>> = Mutex::new(Vec::new());
+
+/// A process that unmounts, one thing after the other.
+struct Servant {
+    process: Child,
+    /// `None` when it is to end.
+    input: Option<ChildStdin>,
+    output: ChildStdout,
+    since: Instant,
+}
+
+impl Servant {
+    fn start(mut command: Command) -> io::Result<Servant> {
+        let mut process = command.arg("serve").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let (input, output) = (process.stdin.take(), process.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?);
+        Ok(Servant { process, input, output, since: now() })
+    }
+
+    /// Sends it; the answer is an errno, or 0.
+    fn unmount(&mut self, path: &Path, flags: UnmountFlags) -> io::Result<u8> {
+        let path = path.as_os_str().as_bytes();
+        let message = [&flags.bits().to_le_bytes()[..], &(path.len() as u32).to_le_bytes(), path].concat();
+        self.input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?.write_all(&message)?;
+        let mut answer = [0];
+        self.output.read_exact(&mut answer)?;
+        Ok(answer[0])
+    }
+}
+
+impl Drop for Servant {
+    fn drop(&mut self) {
+        self.input.take();
+        let _ = self.process.wait();
+    }
+}
+
+#[allow(clippy::disallowed_methods)] // the real clock
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn idle() -> MutexGuard<'static, Vec<Servant>> {
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends processes that nobody has needed for a while. To be called now and then.
+pub fn rest() {
+    let ending: Vec<Servant> = {
+        let mut idle = idle();
+        let (stays, ends) = idle.drain(..).partition(|servant: &Servant| servant.since.elapsed() < RESTS_AFTER);
+        *idle = stays;
+        ends
+    };
+    drop(ending);
+}
 
 /// From now on errands go to another process. `program` starts it: one that calls [`run`] with the arguments that are added.
 pub fn enable(program: fn() -> Command) {
@@ -27,7 +95,14 @@ pub fn enable(program: fn() -> Command) {
 /// Ends a mount, as root.
 pub(crate) fn unmount(path: &Path, flags: UnmountFlags) -> io::Result<()> {
     match PROGRAM.get() {
-        Some(program) => send(program().arg("unmount").arg(flags.bits().to_string()).arg(path)),
+        Some(program) => {
+            let free = idle().pop();
+            let mut servant = free.map_or_else(|| Servant::start(program()), Ok)?;
+            let errno = servant.unmount(path, flags).map_err(|error| io::Error::other(format!("the process that was to do it was ended: {error}")))?;
+            servant.since = now();
+            idle().push(servant);
+            if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno.into())) }
+        }
         None => rustix::mount::unmount(path, flags).map_err(io::Error::from),
     }
 }
@@ -35,8 +110,8 @@ pub(crate) fn unmount(path: &Path, flags: UnmountFlags) -> io::Result<()> {
 /// Makes what was changed in these mounts durable.
 pub fn sync(places: &[PathBuf]) -> io::Result<()> {
     match PROGRAM.get() {
-        Some(program) if !places.is_empty() => send(program().arg("sync").args(places)),
-        Some(_) => Ok(()),
+        // Each of them, whatever becomes of another; what a process may be told is bounded.
+        Some(program) => places.chunks(PLACES).map(|places| send(program().arg("sync").args(places))).fold(Ok(()), io::Result::and),
         None => sync_here(places),
     }
 }
@@ -63,15 +138,49 @@ fn send(command: &mut Command) -> io::Result<()> {
 pub fn run(words: &[impl AsRef<OsStr>]) -> ExitCode {
     let words: Vec<&OsStr> = words.iter().map(AsRef::as_ref).collect();
     let done = match words.split_first().map(|(verb, rest)| (verb.as_bytes(), rest)) {
-        Some((b"unmount", [flags, path])) => {
-            let flags = flags.to_str().and_then(|flags| flags.parse().ok()).and_then(UnmountFlags::from_bits);
-            flags.map_or(Err(io::Error::from_raw_os_error(libc::EINVAL)), |flags| {
-                rustix::mount::unmount(Path::new(path), flags).map_err(io::Error::from)
-            })
-        }
+        Some((b"serve", [])) => serve(&mut io::stdin().lock(), &mut io::stdout().lock()),
         Some((b"sync", places)) => sync_here(places),
         _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
     };
+    ExitCode::from(errno_of(done))
+}
+
+fn errno_of(done: io::Result<()>) -> u8 {
     let errno = done.err().map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
-    ExitCode::from(u8::try_from(errno).unwrap_or(u8::MAX))
+    u8::try_from(errno).unwrap_or(u8::MAX)
+}
+
+/// The life of a process that unmounts: until there is no more input.
+fn serve(input: &mut impl Read, output: &mut impl Write) -> io::Result<()> {
+    loop {
+        let mut head = [[0; 4]; 2];
+        match input.read_exact(head.as_flattened_mut()) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            read => read?,
+        }
+        let [flags, length] = head.map(u32::from_le_bytes);
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let Some(flags) = UnmountFlags::from_bits(flags).filter(|_| length <= PATH_MAX) else { return Err(io::ErrorKind::InvalidData.into()) };
+        let mut path = vec![0; length];
+        input.read_exact(&mut path)?;
+        let done = rustix::mount::unmount(Path::new(OsStr::from_bytes(&path)), flags).map_err(io::Error::from);
+        output.write_all(&[errno_of(done)])?;
+        output.flush()?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errands_are_answered_one_after_the_other() {
+        let message = |path: &[u8]| [&UnmountFlags::NOFOLLOW.bits().to_le_bytes()[..], &(path.len() as u32).to_le_bytes(), path].concat();
+        let (mut input, mut output) = ([message(b"/nowhere/at all"), message(b"/proc/self/comm")].concat(), Vec::new());
+        serve(&mut input.as_slice(), &mut output).unwrap();
+        assert_eq!(output, [libc::ENOENT as u8, libc::EINVAL as u8]);
+        input.truncate(input.len() - 1);
+        assert!(serve(&mut input.as_slice(), &mut output).is_err(), "half a message");
+        assert!(serve(&mut [[0xff; 8], [0; 8]].concat().as_slice(), &mut output).is_err(), "a length that nobody sends");
+    }
 }

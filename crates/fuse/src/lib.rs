@@ -2,31 +2,36 @@
 //!
 //! # Theory
 //! The kernel turns system calls on a mounted file system into numbered requests. A *transport* fetches them and
-//! carries the replies back: [`devfuse`] by `read` and `writev` on `/dev/fuse`, [`uring`] through one io_uring queue
-//! for each CPU. Both call the same function, [`dispatch::handle`], which decodes the request, calls one method of the
+//! carries the replies back: [`listener`] and [`devfuse`] by `read` and `writev` on `/dev/fuse`, [`uring`] through one io_uring queue
+//! for each CPU. The [`crew`] has the threads for all mounts of the process. All call the same function, [`dispatch::handle`], which decodes the request, calls one method of the
 //! [`Filesystem`] and encodes what it returns. A [`Session`] is one mounted file system with its transport.
 //!
 //! Operations run on the thread that fetched them, because two wake-ups of another thread cost more than most
 //! operations. An operation that waits for a disk must not stop the others: see the theory in each transport.
 //!
 //! # Path
-//! kernel → `devfuse`/`uring` → `dispatch::handle` → `Filesystem::{lookup, read, ...}` → kernel
+//! kernel → `listener`/`porter` → `crew` → `dispatch::handle` → `Filesystem::{lookup, read, ...}` → kernel
 #![warn(missing_docs)]
 #![allow(unsafe_code)] // system calls, and memory shared with the kernel
 
 mod backing;
 mod buffer;
 mod courtesy;
+mod crew;
 pub mod devfuse;
 mod directory;
 pub mod dispatch;
+mod entry;
 mod errno;
 pub mod errand;
 mod filesystem;
+mod heat;
+mod listener;
 pub mod mount;
 mod notify;
 mod partition;
 mod peer;
+mod porter;
 pub mod protocol;
 mod session;
 mod standing;

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags, statx};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MoveMountFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount};
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair};
 
@@ -299,6 +299,15 @@ pub(crate) fn device_at(path: &Path) -> Option<(u32, u32)> {
     Some((stat.stx_dev_major, stat.stx_dev_minor))
 }
 
+/// Is something mounted at exactly this path? `None`: the kernel does not say.
+fn is_root_of_mount(path: &Path) -> Option<bool> {
+    match statx(CWD, path, AtFlags::STATX_DONT_SYNC | AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty()) {
+        Ok(stat) => stat.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT).then(|| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
+        Err(rustix::io::Errno::NOENT) => Some(false),
+        Err(_) => None,
+    }
+}
+
 /// Ends a mount if there is one whose server died: the entry of `/proc/mounts` for `path` of our type answers "not connected".
 pub fn clear_dead(path: &Path, subtype: &str) -> io::Result<bool> {
     if !is_mounted(path, subtype)? {
@@ -313,6 +322,9 @@ pub fn clear_dead(path: &Path, subtype: &str) -> io::Result<bool> {
 
 /// Is there a mount of type `fuse.SUBTYPE` or `fuseblk.SUBTYPE` at exactly this path?
 pub fn is_mounted(path: &Path, subtype: &str) -> io::Result<bool> {
+    if is_root_of_mount(path) == Some(false) {
+        return Ok(false);
+    }
     let kinds = ["fuse", "fuseblk"].map(|kind| format!("{kind}.{subtype}"));
     Ok(table::own()?.iter().any(|line| line.place == path && kinds.contains(&line.kind)))
 }

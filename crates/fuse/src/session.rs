@@ -2,14 +2,15 @@
 //!
 //! # Theory
 //! The kernel's first request is `INIT`. It is read and answered here, on the caller's thread, so that the session
-//! knows what was agreed before any transport thread runs. The transport is chosen at the same moment, because io_uring
+//! knows what was agreed before anybody serves it. The transport is chosen at the same moment, because io_uring
 //! has to be agreed on too; once agreed, the kernel waits for the queues and `/dev/fuse` carries only `FORGET`.
+//! Requests are served by threads that all sessions share ([`crew`](crate::crew)).
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -22,7 +23,9 @@ use crate::standing::Standing;
 use crate::table::Sight;
 use crate::users::Keepers;
 use crate::witness::Watched;
-use crate::{Filesystem, Mount, MountOptions, Negotiated, Notifier, devfuse, mount, uring};
+use crate::listener::DeviceMount;
+use crate::uring::RingMount;
+use crate::{Filesystem, Mount, MountOptions, Negotiated, Notifier, mount, uring};
 
 /// How long the threads may take to leave a mount that has ended.
 const LEAVES_WITHIN: Duration = Duration::from_secs(5);
@@ -76,9 +79,9 @@ pub struct SessionOptions {
     pub max_readahead: u32,
     /// Most requests in the background (read-ahead, write-back) at one time.
     pub max_background: u16,
-    /// Most threads for `/dev/fuse`, or for all io_uring queues together (each may have some). They are made when they are needed.
+    /// Most requests that are served at a time (each io_uring queue may have some, whatever the others have).
     pub threads_max: usize,
-    /// Threads that wait on `/dev/fuse` at one time.
+    /// Threads that wait on `/dev/fuse` at one time, of a mount that is busy.
     pub readers: usize,
     /// Threads make way for whoever has his answer (io_uring only; see [`courtesy`](crate::courtesy)).
     pub courteous: bool,
@@ -114,7 +117,33 @@ pub(crate) struct Shared {
     pub(crate) options: SessionOptions,
     pub(crate) max_write: u32,
     pub(crate) ended: AtomicBool,
+    /// Requests that threads of the crew have.
+    pub(crate) under_way: AtomicUsize,
     destroyed: AtomicBool,
+    /// guards: how many [`Seat`]s there are
+    seats: Mutex<usize>,
+    /// Nobody has a seat, or the mount has ended.
+    changed: Condvar,
+}
+
+/// Somebody serves the mount, or has what the kernel may use to ask for something.
+pub(crate) struct Seat(Arc<Shared>);
+
+impl Seat {
+    pub(crate) fn take(shared: &Arc<Shared>) -> Seat {
+        *shared.seats.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        Seat(Arc::clone(shared))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut seats = self.0.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        *seats -= 1;
+        if *seats == 0 {
+            self.0.changed.notify_all();
+        }
+    }
 }
 
 impl Shared {
@@ -122,11 +151,27 @@ impl Shared {
     pub(crate) fn end(&self) {
         if !self.ended.swap(true, Ordering::SeqCst) {
             self.filesystem.ended();
+            // Whoever looked before this waits by now.
+            let _seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+            self.changed.notify_all();
         }
+    }
+
+    /// Waits so long for the end.
+    fn ends_within(&self, limit: Duration) -> bool {
+        let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.changed.wait_timeout_while(seats, limit, |_| !self.is_ended()));
+        self.is_ended()
     }
 
     pub(crate) fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Waits until nobody serves it.
+    fn wait_until_left(&self) {
+        let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.changed.wait_while(seats, |seats| *seats > 0));
     }
 
     fn destroy(&self) {
@@ -143,17 +188,16 @@ impl Drop for Shared {
     }
 }
 
-enum Transport {
-    DevFuse(devfuse::DevFuse),
-    Uring(uring::Rings),
+/// Who serves it.
+struct Service {
+    shared: Arc<Shared>,
+    device: Arc<DeviceMount>,
 }
 
-impl Transport {
+impl Service {
     fn join(self) {
-        match self {
-            Transport::DevFuse(threads) => threads.join(),
-            Transport::Uring(rings) => rings.join(),
-        }
+        self.shared.wait_until_left();
+        self.device.join();
     }
 }
 
@@ -165,7 +209,7 @@ pub struct Session {
     /// The mount at `path`.
     standing: Option<Standing>,
     shared: Arc<Shared>,
-    transport: Option<Transport>,
+    service: Option<Service>,
     kind: TransportKind,
     watched: Option<Watched>,
     /// What it is mounted on, if `sync` and `umount` wait for us.
@@ -195,7 +239,9 @@ impl Session {
         if options.transport == TransportChoice::IoUring && !may_use_rings {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "FUSE over io_uring is not enabled in this kernel"));
         }
-        let negotiated = negotiate(&device, &options, may_use_rings)?;
+        // Before it is agreed with the kernel, which then waits for the queues.
+        let share = may_use_rings.then(uring::Share::take).flatten();
+        let negotiated = negotiate(&device, &options, share.is_some())?;
         tracing::debug!(path = %path.display(), minor = negotiated.minor, flags = ?negotiated.flags, "FUSE session agreed");
         filesystem.init(&negotiated);
         let shared = Arc::new(Shared {
@@ -204,16 +250,17 @@ impl Session {
             options,
             max_write: negotiated.max_write,
             ended: AtomicBool::new(false),
+            under_way: AtomicUsize::new(0),
             destroyed: AtomicBool::new(false),
+            seats: Mutex::new(0),
+            changed: Condvar::new(),
         });
-        let (transport, kind) = if negotiated.flags.contains(InitFlags::OVER_IO_URING) {
-            (Transport::Uring(uring::Rings::start(&shared)?), TransportKind::IoUring)
-        } else {
-            (Transport::DevFuse(devfuse::DevFuse::start(&shared)?), TransportKind::DevFuse)
-        };
+        let rings = share.filter(|_| negotiated.flags.contains(InitFlags::OVER_IO_URING)).map(|share| RingMount::start(&shared, share));
+        let kind = if rings.is_some() { TransportKind::IoUring } else { TransportKind::DevFuse };
+        let service = Service { shared: Arc::clone(&shared), device: DeviceMount::start(&shared, rings)? };
         let device = standing.as_ref().map(Standing::device).or_else(|| mount::device_at(&path));
         let watched = Watched::begin(device);
-        Ok(Session { path, device, standing, shared, transport: Some(transport), kind, watched, partition })
+        Ok(Session { path, device, standing, shared, service: Some(service), kind, watched, partition })
     }
 
     /// Where it is mounted.
@@ -273,8 +320,13 @@ impl Session {
     /// Unmounts it everywhere and waits until the last operation is done, some seconds at most. In use and not `lazy`: the session comes back
     /// with the error, which says by whom if not by processes that are inside. Copies of the mount in other mount namespaces, of which nobody uses
     /// anything, end with it.
-    pub fn unmount(mut self, lazy: bool) -> Result<(), (Session, io::Error)> {
-        if let Err(error) = self.detach(lazy)
+    pub fn unmount(self, lazy: bool) -> Result<(), (Session, io::Error)> {
+        self.unmount_seen(lazy, &Sight::now())
+    }
+
+    /// As [`Session::unmount`], for whoever has looked already where all of them are.
+    pub fn unmount_seen(mut self, lazy: bool, sight: &Sight) -> Result<(), (Session, io::Error)> {
+        if let Err(error) = self.detach(lazy, sight)
             && !self.is_ended()
         {
             return Err((self, error));
@@ -326,14 +378,19 @@ impl Session {
     }
 
     /// Takes all places away, the newest first.
-    fn detach(&self, lazy: bool) -> io::Result<()> {
-        self.places(&Sight::now()).iter().rev().try_for_each(|place| self.unmount_at(place, lazy))
+    fn detach(&self, lazy: bool, sight: &Sight) -> io::Result<()> {
+        self.places(sight).iter().rev().try_for_each(|place| self.unmount_at(place, lazy))
     }
 
     /// Unmounts although the file system is in use: writes back what the kernel holds, then ends the connection. Who has a
     /// file open gets errors from then on. Only root can end a connection; for others this is a lazy unmount.
-    pub fn unmount_forced(mut self) -> Result<(), (Session, io::Error)> {
-        if self.is_ended() || (self.detach(false).is_ok() && self.ends()) {
+    pub fn unmount_forced(self) -> Result<(), (Session, io::Error)> {
+        self.unmount_forced_seen(&Sight::now())
+    }
+
+    /// As [`Session::unmount_forced`], for whoever has looked already where all of them are.
+    pub fn unmount_forced_seen(mut self, sight: &Sight) -> Result<(), (Session, io::Error)> {
+        if self.is_ended() || (self.detach(false, sight).is_ok() && self.ends()) {
             self.wait_for_threads();
             return Ok(());
         }
@@ -366,18 +423,18 @@ impl Session {
         if self.ends_within(Duration::from_millis(200)) {
             self.wait_for_threads();
         } else {
-            self.transport.take();
+            self.service.take();
         }
     }
 
     /// The mount has ended, and its threads are about to leave. Nobody waits for one that does not come back, because the file system itself
     /// waits (for a device that is gone): whoever could help it is perhaps who would wait here.
     pub fn wait_for_threads(&mut self) {
-        let Some(transport) = self.transport.take() else { return };
+        let Some(service) = self.service.take() else { return };
         let (shared, (done, is_done)) = (Arc::clone(&self.shared), mpsc::channel());
         let watched = self.watched.take();
         let join = move || {
-            transport.join();
+            service.join();
             drop(watched);
             shared.destroy();
             // Who goes on may destroy what the file system is of.
@@ -392,9 +449,19 @@ impl Session {
 
     /// Waits until somebody unmounts.
     pub fn join(&mut self) {
-        let Some(transport) = self.transport.take() else { return };
-        transport.join();
+        let Some(service) = self.service.take() else { return };
+        service.join();
         self.shared.destroy();
+    }
+
+    /// Is it uncovered where it was mounted first, with nothing mounted below it?
+    pub fn stands_alone(&self) -> bool {
+        self.standing.as_ref().is_some_and(Standing::is_alone)
+    }
+
+    /// Has the kernel ended it already?
+    pub fn has_ended(&self) -> bool {
+        (self.is_ended() || self.is_hung_up()) && self.ends_within(ENDS_WITHIN)
     }
 
     /// Has the kernel ended it, now that it is unmounted? It has not if anybody keeps it.
@@ -419,25 +486,18 @@ impl Session {
 
     /// Waits so long for the end of the mount; says whether it has ended.
     pub fn ends_within(&self, limit: Duration) -> bool {
-        let mut waited = Duration::ZERO;
-        let mut step = Duration::from_millis(1);
-        while !self.is_ended() && waited < limit {
-            std::thread::sleep(step);
-            waited += step;
-            step = (step * 2).min(Duration::from_millis(50));
-        }
-        self.is_ended()
+        self.shared.ends_within(limit)
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if self.transport.is_none() {
+        if self.service.is_none() {
             return;
         }
         if !self.is_ended() && self.places(&Sight::now()).iter().rev().any(|place| self.unmount_there(place, false).is_err()) {
             // In use: take it out of sight; the threads serve until the last user leaves.
-            let _ = self.detach(true);
+            let _ = self.detach(true, &Sight::now());
         }
         self.wait_for_end();
     }

@@ -26,6 +26,9 @@ use crate::table;
 /// Longest handle of a file that the kernel gives.
 const HANDLE_BYTES: usize = 128;
 
+/// The number of the call `listmount`, on all architectures.
+const LISTMOUNT: libc::c_long = 458;
+
 /// The kernel reports changes of its table; should one be missed, it is looked at again all the same.
 const LOOK_AGAIN_AFTER: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
@@ -84,6 +87,14 @@ impl Standing {
     /// Is it still there?
     pub fn is_there(&self) -> bool {
         table::own().is_ok_and(|table| table.iter().any(|line| line.id == self.id && line.device == self.device))
+    }
+
+    /// Is it what is seen at its place, with nothing mounted in it? `false` where nobody can tell without reading the table of all mounts.
+    pub(crate) fn is_alone(&self) -> bool {
+        let unique = rustix::path::Arg::into_with_c_str(self.path.as_path(), |path| Ok(number_with(CWD, path, unique_number())));
+        let is_on_top = rustix::path::Arg::into_with_c_str(self.path.as_path(), |path| Ok(number(CWD, path))).ok().flatten() == Some((self.id, self.device));
+        let unique = unique.ok().flatten().map(|(id, _)| id);
+        is_on_top && unique.is_some_and(|id| has_mounts_below(id).is_ok_and(|has| !has))
     }
 
     /// Gives the mount other options: now, or when what lies on it is gone.
@@ -191,9 +202,37 @@ pub(crate) fn attributes(options: &MountOptions) -> MountAttrFlags {
 
 /// Which mount, of which file system, a file is in. Nothing else is asked for, so that no server is.
 fn number(directory: rustix::fd::BorrowedFd<'_>, path: &CStr) -> Option<(u64, (u32, u32))> {
+    number_with(directory, path, StatxFlags::MNT_ID)
+}
+
+fn number_with(directory: rustix::fd::BorrowedFd<'_>, path: &CStr, wanted: StatxFlags) -> Option<(u64, (u32, u32))> {
     let flags = AtFlags::STATX_DONT_SYNC | if path.is_empty() { AtFlags::EMPTY_PATH } else { AtFlags::empty() };
-    let found = statx(directory, path, flags, StatxFlags::MNT_ID).ok()?;
-    (found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some((found.stx_mnt_id, (found.stx_dev_major, found.stx_dev_minor)))
+    let found = statx(directory, path, flags, wanted).ok()?;
+    (found.stx_mask & wanted.bits() != 0).then_some((found.stx_mnt_id, (found.stx_dev_major, found.stx_dev_minor)))
+}
+
+/// The number of a mount that is given to no other after it (Linux 6.8): `STATX_MNT_ID_UNIQUE`.
+fn unique_number() -> StatxFlags {
+    StatxFlags::from_bits_retain(0x4000)
+}
+
+/// What `listmount` is asked: `struct mnt_id_req`.
+#[repr(C)]
+struct Question {
+    size: u32,
+    namespace_descriptor: u32,
+    mount: u64,
+    last: u64,
+    namespace: u64,
+}
+
+/// Is anything mounted in a mount, by its unique number? Linux says since 6.8.
+fn has_mounts_below(mount: u64) -> io::Result<bool> {
+    let question = Question { size: size_of::<Question>() as u32, namespace_descriptor: 0, mount, last: 0, namespace: 0 };
+    let mut found = [0u64; 1];
+    // SAFETY: the kernel reads as many bytes of the question as that says, and writes one number at most, for which there is room.
+    let count = unsafe { libc::syscall(LISTMOUNT, &raw const question, found.as_mut_ptr(), found.len(), 0) };
+    check(count).map(|count| count > 0)
 }
 
 /// To open a directory or a file for reading does nothing else; a device may do anything.

@@ -13,6 +13,7 @@ mod durable;
 mod foreign_mounts;
 mod kill;
 mod laboratory;
+mod many_mounts;
 mod memory;
 mod mounted;
 mod places;

@@ -23,7 +23,6 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
 
 use fuse::{Errno, Notifier, Result};
 use parking_lot::Mutex;
@@ -31,6 +30,7 @@ use tarnfs::FileSystem;
 
 use super::Ops;
 use super::node::Node;
+use super::teller::{Forget, Teller};
 
 /// In the number of an open file: it may be written.
 pub(super) const WRITER: u64 = 1;
@@ -42,16 +42,6 @@ const CPUS: usize = 64;
 pub(super) const SHORT_BYTES: u64 = 2 * fuse::HELD_BYTES;
 /// After so many bytes it is looked how much room there is.
 const LOOK_EVERY: u64 = 1 << 20;
-
-/// What the kernel is to forget.
-pub(super) enum Forget {
-    /// The attributes of a file.
-    One(u64),
-    /// Those of all files.
-    All,
-    /// Attributes and contents of a file.
-    Contents(u64),
-}
 
 /// What is known of the writes that the kernel collects in one mount.
 #[derive(Debug, Default)]
@@ -65,7 +55,7 @@ pub(super) struct Collected {
     room_is_short: AtomicBool,
     since_looked: AtomicU64,
     fetchers: Fetchers,
-    forgetting: Mutex<Option<Sender<Forget>>>,
+    teller: Teller,
 }
 
 /// How many calls on each CPU fetch from the kernel.
@@ -116,25 +106,16 @@ impl Collected {
     }
 
     pub(super) fn forget(&self, whose: Forget) {
-        if let Some(sender) = &*self.forgetting.lock() {
-            // The thread ends after the mount only.
-            let _ = sender.send(whose);
-        }
+        self.teller.forget(whose);
     }
 
-    /// Starts the thread that tells the kernel.
-    pub(super) fn start(&self, notifier: Notifier, nodes: impl Fn() -> Vec<u64> + Send + 'static) {
-        let (sender, receiver) = channel();
-        #[allow(clippy::disallowed_methods)] // the engine does not see this thread
-        let thread = std::thread::Builder::new().name("tarn-fuse-tell".to_owned()).spawn(move || tell(&receiver, &notifier, nodes));
-        match thread {
-            Ok(_) => *self.forgetting.lock() = Some(sender),
-            Err(error) => tracing::warn!(%error, "no thread to tell the kernel what to forget: a full disk is reported at close only"),
-        }
+    /// From now on the kernel can be told what to forget.
+    pub(super) fn start(&self, notifier: Notifier, nodes: impl Fn() -> Vec<u64> + Send + Sync + 'static) {
+        self.teller.start(notifier, nodes);
     }
 
     pub(super) fn end(&self) {
-        self.forgetting.lock().take();
+        self.teller.end();
     }
 
     /// Enters the calls that fetch, unless there are too many on this CPU.
@@ -154,22 +135,6 @@ pub(super) struct Fetching<'a>(&'a AtomicU32);
 impl Drop for Fetching<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-fn tell(receiver: &Receiver<Forget>, notifier: &Notifier, nodes: impl Fn() -> Vec<u64>) {
-    const ATTRIBUTES_ONLY: i64 = -1;
-    while let Ok(whose) = receiver.recv() {
-        let (whose, offset) = match whose {
-            Forget::One(node) => (vec![node], ATTRIBUTES_ONLY),
-            Forget::All => (nodes(), ATTRIBUTES_ONLY),
-            Forget::Contents(node) => (vec![node], 0),
-        };
-        for node in whose {
-            if let Err(error) = notifier.inval_inode(node, offset, 0) {
-                tracing::debug!(node, %error, "the kernel was not told what to forget");
-            }
-        }
     }
 }
 

@@ -7,7 +7,8 @@ use fuse::{Context, CopyRange, Errno, Fallocate, Opened, OpenedFlags, Read, Resu
 use tarnfs::{CloneRange, Credentials, FileSystem, InodeNumber, WriteMode};
 
 use super::caller::{CAP_FSETID, Rights};
-use super::collected::{Forget, WRITER};
+use super::collected::WRITER;
+use super::teller::Forget;
 use super::node::Node;
 use super::{Ops, SyncPolicy};
 

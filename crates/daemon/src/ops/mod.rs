@@ -34,6 +34,7 @@ mod replaced;
 mod rights;
 mod seek;
 mod slots;
+mod teller;
 mod view;
 mod xattr;
 

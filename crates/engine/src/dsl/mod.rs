@@ -20,6 +20,7 @@
 mod accounting_sync;
 pub mod bpobj;
 pub mod bptree;
+mod child_names;
 mod create_sync;
 mod dataset;
 mod dataset_sync;

@@ -24,6 +24,7 @@ use ondisk::object_type::ObjectType;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::bpobj::Bpobj;
+use super::child_names::ChildNames;
 use super::dataset::Dataset;
 use super::dir::Dir;
 use super::history::History;
@@ -75,6 +76,7 @@ pub struct Dsl {
     config: RwLock<()>,
     pub(super) special: RwLock<Special>,
     dirs: Mutex<HashMap<u64, Weak<Dir>>>,
+    child_names: ChildNames,
     datasets: Mutex<HashMap<u64, Weak<Dataset>>>,
     objsets: Mutex<BTreeMap<u64, (Arc<Dataset>, Arc<Objset>)>>,
     pub(super) dirty: Mutex<Dirty>,
@@ -149,6 +151,7 @@ impl Dsl {
             config: RwLock::new(()),
             special: RwLock::default(),
             dirs: Mutex::default(),
+            child_names: ChildNames::default(),
             datasets: Mutex::default(),
             objsets: Mutex::default(),
             dirty: Mutex::default(),
@@ -244,7 +247,7 @@ impl Dsl {
                 let parent = self.load_dir(above, None, depth + 1)?;
                 let name = match name {
                     Some(name) => name.to_owned(),
-                    None => self.meta.mos.zap_name_of(parent.phys().child_dirs.get(), object).within(named)?,
+                    None => self.child_names.name_of(&self.meta.mos, parent.phys().child_dirs.get(), object).within(named)?,
                 };
                 (Some(parent), name)
             }

@@ -145,6 +145,11 @@ pub trait Mounter: Send {
     /// What is mounted, in the order in which it was.
     fn list(&self) -> Vec<Mount>;
 
+    /// Where one dataset is mounted.
+    fn places(&self, dataset: &str) -> Vec<Mount> {
+        self.list().into_iter().filter(|mount| mount.dataset == dataset).collect()
+    }
+
     /// Properties of datasets of a pool changed.
     fn refresh(&mut self, pool: &Arc<Pool>);
 

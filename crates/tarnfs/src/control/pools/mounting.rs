@@ -88,8 +88,8 @@ impl Pools {
         drop(dataset);
         let (place, _) = self.mountpoint(name)?;
         // What was mounted may still be in places that do not move.
-        let is_there = |mounts: Vec<Mount>| mounts.iter().any(|mount| mount.dataset == name && (!was_mounted || mount.mountpoint == place));
-        if !due || !place.starts_with('/') || is_there(self.mounter.list()) {
+        let is_there = |mounts: Vec<Mount>| mounts.iter().any(|mount| !was_mounted || mount.mountpoint == place);
+        if !due || !place.starts_with('/') || is_there(self.mounter.places(name)) {
             return Ok(());
         }
         let at = was_mounted.then_some(place);

@@ -1,0 +1,109 @@
+//! What a mount costs when there are many.
+
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::rig::{Rig, run_for};
+
+/// Threads of a daemon, whatever is mounted, when nothing happens.
+const THREADS_MAX: u64 = 100;
+/// Memory of the daemon for each mounted file system.
+const BYTES_MAX: u64 = 50 << 10;
+/// Commands beside one another that make file systems.
+const MAKERS: usize = 8;
+/// The import of ten thousand.
+const IMPORT_SECONDS: f64 = 20.0;
+/// The allocator gives back what was not used for so long.
+const GIVEN_BACK_AFTER: Duration = Duration::from_secs(15);
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// A number in `/proc/PID/status`.
+fn status(rig: &Rig, word: &str) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{}/status", rig.daemon().as_raw_nonzero())).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(':')).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// Bytes in memory and locked.
+fn memory(rig: &Rig) -> u64 {
+    (status(rig, "VmRSS") + status(rig, "VmLck")) << 10
+}
+
+fn make(rig: &Rig, count: usize) {
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..MAKERS {
+            scope.spawn(|| {
+                let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed)).take_while(|number| *number < count);
+                numbers.for_each(|number| drop(rig.ok(&format!("zfs create -u tank/fs{number}"))));
+            });
+        }
+    });
+}
+
+/// Makes so many file systems, imports them and looks; returns how long the import took, and the export.
+fn many(rig: &Rig, count: usize) -> (f64, f64) {
+    rig.image("a.img", 1 << 30 | (count as u64) << 18);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    make(rig, count);
+    let timed = |words: &str| {
+        let begun = Instant::now();
+        let said = run_for(&mut rig.command(words), LIMIT).unwrap_or_else(|| panic!("{words} hangs"));
+        assert!(said.code == 0 && said.err.is_empty(), "{words}: {said:?}\n{}", rig.log());
+        begun.elapsed().as_secs_f64()
+    };
+    timed("zpool export tank");
+    timed("zpool import -N -d @a.img tank");
+    // What is cached of the pool is there before, and after: it is not the mounts'.
+    timed("zfs mount -a");
+    timed("zfs unmount -a");
+    assert!(rig.mounts().is_empty());
+    thread::sleep(GIVEN_BACK_AFTER);
+    let before = memory(rig);
+    timed("zfs mount -a");
+    assert_eq!(rig.mounts().len(), count + 1);
+    let (threads, bytes) = (status(rig, "Threads"), memory(rig).saturating_sub(before) / count as u64);
+    println!("{count} mounted: {threads} threads, {bytes} bytes each of {} MB", memory(rig) >> 20);
+    assert!(threads <= THREADS_MAX, "{threads} threads for {count} mounts");
+    assert!(bytes <= BYTES_MAX, "{bytes} bytes for each of {count} mounts");
+    // Each of them is served, also when all are asked at once.
+    let places = rig.mounts();
+    thread::scope(|scope| {
+        for part in places.chunks(places.len().div_ceil(MAKERS)) {
+            scope.spawn(move || {
+                for place in part {
+                    fs::write(place.join("file"), place.as_os_str().as_encoded_bytes()).unwrap();
+                    assert_eq!(fs::read(place.join("file")).unwrap(), place.as_os_str().as_encoded_bytes());
+                }
+            });
+        }
+    });
+    println!("all used: {} threads, {} bytes each", status(rig, "Threads"), memory(rig).saturating_sub(before) / count as u64);
+    assert!(status(rig, "Threads") <= THREADS_MAX, "{} threads after each was used", status(rig, "Threads"));
+    timed("zpool export tank");
+    assert!(rig.mounts().is_empty());
+    let import = timed("zpool import -d @a.img tank");
+    assert_eq!(rig.mounts().len(), count + 1);
+    assert_eq!(fs::read(rig.path("mnt/fs0/file")).unwrap(), rig.text("mnt/fs0").into_bytes());
+    let export = timed("zpool export tank");
+    println!("import {import:.1} s, export {export:.1} s");
+    (import, export)
+}
+
+/// Each mount had threads and rings of its own: two hundred took 6,861 threads and 3 MB each, and a thousand could not be mounted.
+#[test]
+fn a_mount_costs_next_to_nothing() {
+    let Some(rig) = Rig::new() else { return };
+    many(&rig, 300);
+    rig.zdb(&["a.img"]);
+}
+
+#[test]
+#[ignore = "takes ten minutes"]
+fn ten_thousand_mounts() {
+    let Some(rig) = Rig::new() else { return };
+    let (import, _) = many(&rig, 10_000);
+    assert!(import < IMPORT_SECONDS, "the import took {import:.1} s");
+}

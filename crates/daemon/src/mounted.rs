@@ -1,0 +1,97 @@
+//! The mounted datasets, in the order in which they were mounted.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fuse::{Session, Sight, Standing};
+
+use crate::ops::Ops;
+
+/// A mounted dataset.
+#[derive(Debug)]
+pub(crate) struct Mounted {
+    pub(crate) dataset: String,
+    pub(crate) path: PathBuf,
+    pub(crate) session: Session,
+    pub(crate) ops: Option<Arc<Ops>>,
+    /// Places that somebody asked for beside the first, with his options.
+    pub(crate) also: Vec<(Standing, Vec<String>)>,
+}
+
+impl Mounted {
+    /// Nobody unmounted it; not even so that only other namespaces still have it.
+    pub(crate) fn is_in_sight(&self, sight: &Sight) -> bool {
+        !self.session.is_ended() && !self.session.places(sight).is_empty()
+    }
+
+    /// Where it is in sight, as the user knows it: the session knows the first place without symbolic links.
+    pub(crate) fn places(&self, sight: &Sight) -> Vec<PathBuf> {
+        let given = |place: PathBuf| if place == self.session.path() { self.path.clone() } else { place };
+        if self.session.is_ended() { Vec::new() } else { self.session.places(sight).into_iter().map(given).collect() }
+    }
+}
+
+/// All of them. A dataset is there once at most.
+#[derive(Debug, Default)]
+pub(crate) struct List {
+    in_order: BTreeMap<u64, Mounted>,
+    by_name: HashMap<String, u64>,
+    last: u64,
+}
+
+impl List {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.in_order.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Mounted> {
+        self.in_order.values()
+    }
+
+    pub(crate) fn get(&self, dataset: &str) -> Option<&Mounted> {
+        self.in_order.get(self.by_name.get(dataset)?)
+    }
+
+    pub(crate) fn get_mut(&mut self, dataset: &str) -> Option<&mut Mounted> {
+        self.in_order.get_mut(self.by_name.get(dataset)?)
+    }
+
+    /// Is a dataset uncovered where it was mounted first, with nothing mounted in it, and nothing that it covers? `false` where nobody can tell without reading the
+    /// kernel's table of all mounts, which takes as long as there are mounts.
+    pub(crate) fn stands_alone(&self, dataset: &str) -> bool {
+        let Some(own) = self.get(dataset) else { return false };
+        let starts = |other: &Path, own: &Path| other.as_os_str().as_encoded_bytes().starts_with(own.as_os_str().as_encoded_bytes());
+        let is_apart = |other: &Mounted| !starts(&other.path, &own.path) && !starts(other.session.path(), own.session.path()) && other.also.is_empty();
+        own.also.is_empty() && self.iter().all(|other| other.dataset == dataset || is_apart(other)) && own.session.stands_alone()
+    }
+
+    /// The newest of them.
+    pub(crate) fn push(&mut self, mounted: Mounted) {
+        self.last += 1;
+        self.put(self.last, mounted);
+    }
+
+    /// Back where it was.
+    pub(crate) fn put(&mut self, at: u64, mounted: Mounted) {
+        self.by_name.insert(mounted.dataset.clone(), at);
+        self.in_order.insert(at, mounted);
+    }
+
+    /// It, and where it was.
+    pub(crate) fn take(&mut self, dataset: &str) -> Option<(u64, Mounted)> {
+        let at = self.by_name.remove(dataset)?;
+        Some((at, self.in_order.remove(&at)?))
+    }
+
+    /// Gives new names to those that `new_name` has one for.
+    pub(crate) fn rename(&mut self, new_name: impl Fn(&Mounted) -> Option<String>) {
+        for (at, mounted) in &mut self.in_order {
+            if let Some(name) = new_name(mounted) {
+                self.by_name.remove(&mounted.dataset);
+                mounted.dataset = name;
+            }
+            self.by_name.insert(mounted.dataset.clone(), *at);
+        }
+    }
+}
