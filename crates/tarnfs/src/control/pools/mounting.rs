@@ -8,7 +8,7 @@ use engine::dsl::PropertyValue;
 use super::list::source_of;
 use super::{Failure, FailureKind, MountPlan, Pools};
 use crate::PropertyChange;
-use crate::control::{DatasetMount, Mount, Source, mountpoint};
+use crate::control::{DatasetMount, DatasetUnmount, Mount, Source, mountpoint};
 
 /// Numbers of the words of `canmount`.
 const CAN_MOUNT_OFF: u64 = 0;
@@ -143,6 +143,31 @@ impl Pools {
         }
         moving.taken_along = self.taken_along(before, &|dataset| moving.datasets.iter().any(|other| other == dataset));
         Ok(moving)
+    }
+
+    /// Unmounts a file system, and what is below it if that is asked for; all of it, or nothing.
+    pub(super) fn unmount(&mut self, unmount: &DatasetUnmount, is_suspended: bool) -> Result<(), Failure> {
+        if unmount.force && is_suspended {
+            // Who uses it waits for the devices, and would never let go of it.
+            return if unmount.tree { self.mounter.unmount_tree(&unmount.name, true) } else { self.mounter.unmount(&unmount.name, true) };
+        }
+        let before = self.in_sight();
+        let mut below: Vec<Mount> = before.iter().map(|seen| seen.mount.clone()).collect();
+        let prefix = format!("{}/", unmount.name);
+        below.retain(|mount| unmount.tree && mount.dataset.starts_with(&prefix) && !mount.dataset.contains('@'));
+        below.sort_by(|one, other| other.mountpoint.cmp(&one.mountpoint));
+        let mut put_away = || {
+            for mount in &below {
+                self.mounter.put_away(&mount.dataset, Some(Path::new(&mount.mountpoint)), unmount.force)?;
+            }
+            self.mounter.put_away(&unmount.name, unmount.at.as_deref().map(Path::new), unmount.force)
+        };
+        let result = put_away();
+        if result.is_err() && !below.is_empty() {
+            let gone = self.taken_along(before, &|_| false);
+            self.bring_back(&gone);
+        }
+        result
     }
 
     /// What is mounted, with what was asked for.
