@@ -47,7 +47,8 @@ impl Dsl {
 
     fn has_remap_deadlist(&self, dataset: u64) -> Result<bool> {
         let mos = &self.meta.mos;
-        Ok(mos.info(dataset)?.object_type == ObjectType::ZAP_METADATA && mos.zap_contains(dataset, dataset_field::REMAP_DEADLIST)?)
+        Ok(mos.info(dataset)?.object_type == ObjectType::ZAP_METADATA
+            && mos.zap_contains(dataset, dataset_field::REMAP_DEADLIST)?)
     }
 
     /// Destroys a snapshot without clones and holds. Checked before.

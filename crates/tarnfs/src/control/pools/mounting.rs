@@ -152,18 +152,27 @@ impl Pools {
             return if unmount.tree { self.mounter.unmount_tree(&unmount.name, true) } else { self.mounter.unmount(&unmount.name, true) };
         }
         let before = self.in_sight();
-        let mut below: Vec<Mount> = before.iter().map(|seen| seen.mount.clone()).collect();
         let prefix = format!("{}/", unmount.name);
-        below.retain(|mount| unmount.tree && mount.dataset.starts_with(&prefix) && !mount.dataset.contains('@'));
-        below.sort_by(|one, other| other.mountpoint.cmp(&one.mountpoint));
-        let mut put_away = || {
-            for mount in &below {
-                self.mounter.put_away(&mount.dataset, Some(Path::new(&mount.mountpoint)), unmount.force)?;
+        let is_below = |mount: &Mount| unmount.tree && mount.dataset.starts_with(&prefix) && !mount.dataset.contains('@');
+        // What was mounted last may lie over what was mounted before.
+        let mut places: Vec<(String, Option<String>)> = Vec::new();
+        for InSight { mount, .. } in before.iter().rev() {
+            if is_below(mount) {
+                places.push((mount.dataset.clone(), Some(mount.mountpoint.clone())));
+            } else if mount.dataset == unmount.name && unmount.at.as_ref().is_none_or(|at| *at == mount.mountpoint) {
+                places.push((unmount.name.clone(), unmount.at.clone()));
             }
-            self.mounter.put_away(&unmount.name, unmount.at.as_deref().map(Path::new), unmount.force)
-        };
+        }
+        // Where it is mounted several times, one of them is meant; and it may be out of sight.
+        let own = places.iter().rposition(|(dataset, _)| *dataset == unmount.name);
+        let mut at = 0..;
+        places.retain(|(dataset, _)| at.next() == own || *dataset != unmount.name);
+        if own.is_none() {
+            places.push((unmount.name.clone(), unmount.at.clone()));
+        }
+        let mut put_away = || places.iter().try_for_each(|(dataset, at)| self.mounter.put_away(dataset, at.as_deref().map(Path::new), unmount.force));
         let result = put_away();
-        if result.is_err() && !below.is_empty() {
+        if result.is_err() && places.len() > 1 {
             let gone = self.taken_along(before, &|_| false);
             self.bring_back(&gone);
         }
