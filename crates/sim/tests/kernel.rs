@@ -227,6 +227,36 @@ fn cloned(name: &'static str) {
     assert_eq!((made.uses(Feature::BlockCloning), made.uses(Feature::BlockCloningEndian)), (0, 0), "tables without entries are left");
 }
 
+/// A snapshot that OpenZFS destroyed while it had clones goes with the last of them.
+#[test]
+#[ignore = "a virtual machine"]
+fn marked_snapshots_go_with_their_last_clone() {
+    let Some(mut made) = open("deferred") else { return };
+    let exists = |made: &Made, snapshot: &str| made.rig.pool().engine().dsl.open_dataset(&format!("deferred/{snapshot}")).is_ok();
+    // Clone, the snapshot that goes with it, one that stays.
+    for (clone, goes, stays) in [
+        ("ofclone", "ca@1", "a@1"),
+        ("ca", "a@1", "a@2"),
+        ("cb", "b@2", "b@3"),
+        ("later", "", "b@3"),
+        ("cc", "c@3", "c@2"),
+        ("cd", "", "d@2"),
+        ("twin", "d@2", "d@3"),
+        ("ce", "e@2", ""),
+    ] {
+        assert!([goes, stays].iter().all(|snapshot| snapshot.is_empty() || exists(&made, snapshot)), "before {clone} goes");
+        let dataset = format!("deferred/{clone}");
+        made.sums.retain(|(of, _), _| *of != dataset);
+        made.rig.destroy_file_system(&dataset);
+        made.judge(&format!("{clone} destroyed"));
+        assert!(goes.is_empty() || !exists(&made, goes), "{goes} goes with {clone}");
+        assert!(stays.is_empty() || exists(&made, stays), "{stays} stays when {clone} goes");
+        made.write(u64::from(clone.len() as u8) * 10);
+    }
+    made.remove(|path| !path.starts_with("new"));
+    made.judge("the heads' files removed");
+}
+
 #[test]
 #[ignore = "a virtual machine"]
 fn clone_tables_count() {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use engine::error::{Error, ErrorKind, Result};
 use engine::tunables::Tunables;
 use sim::scenario::{Layout, Rig, contents};
-use tarnfs::zpl::{OwnerKind, QuotaOf};
+use tarnfs::zpl::{OwnerKind, QuotaOf, space_used_by};
 use tarnfs::{Credentials, FileSystem, Stat, WriteMode};
 
 const PIECE: usize = 1 << 20;
@@ -151,6 +151,32 @@ fn the_quota_of_a_user_takes_what_was_freed() {
     }
 }
 
+/// Within one group anything could be written beyond the quota of a user, a group or a project; the first to know was the next group.
+#[test]
+fn a_quota_of_an_owner_holds_within_one_group() {
+    const LIMIT: u64 = 8 << 20;
+    for kind in [OwnerKind::User, OwnerKind::Group] {
+        let mut rig = pool();
+        let fs = file_system(&rig, "tank");
+        fs.set_quota(kind, QuotaOf::Bytes, USER.into(), LIMIT).unwrap();
+        let who = user();
+        let stat = make(&fs, "f", &who).unwrap();
+        // However long it is already.
+        fs.write(stat.inode, WriteMode::At(8 * LIMIT - 1), &[1], &who).unwrap();
+        let full = write(&fs, stat.inode, 8 * LIMIT as usize, &who).expect_err("eight times the quota");
+        assert_full(&full);
+        rig.sync();
+        let used = space_used_by(fs.objset(), kind, QuotaOf::Bytes, USER.into()).unwrap();
+        assert!((LIMIT..LIMIT + LIMIT / 2).contains(&used), "{kind:?}: {used} of {LIMIT}");
+        // What does not grow is not in the way of others, nor of itself.
+        let other = make(&fs, "other", &Credentials::root()).unwrap();
+        write(&fs, other.inode, 2 * LIMIT as usize, &Credentials::root()).unwrap();
+        fs.release_all();
+        drop(fs);
+        end(&mut rig, "a quota within one group");
+    }
+}
+
 #[test]
 fn a_full_pool_takes_what_was_freed() {
     let root = Credentials::root();
@@ -227,6 +253,31 @@ fn nobody_waits_where_nothing_comes_free() {
     end(&mut rig, "a file that was open");
 }
 
+/// Nor could it be as large where it is not compressed: each small write asked the quota above for all that its block may take, and what it did not need
+/// came back to the reservation only. The group that was then waited for left the file's blocks on disk, and one of them to be written once more.
+#[test]
+fn small_writes_fill_a_refreservation() {
+    let root = Credentials::root();
+    let tunables = Tunables { txg_timeout_ns: 3_600_000_000_000, ..Tunables::default() };
+    let mut rig = Rig::create_with(Layout { bytes: 1 << 30, ..Layout::default() }, &[("compression", "off")], tunables);
+    rig.create_file_system("tank/q", &[("quota", "25M")]);
+    rig.set("tank/q", &[("refreservation", "15M")]);
+    rig.create_file_system("tank/q/sub", &[]);
+    let available = rig.pool().engine().dsl.open_dataset("tank/q/sub").unwrap().available();
+    rig.set("tank/q/sub", &[("refreservation", &available.to_string())]);
+    let fs = file_system(&rig, "tank/q/sub");
+    let stat = make(&fs, "f", &root).unwrap();
+    fs.write(stat.inode, WriteMode::At(available - 1), &[1], &root).unwrap();
+    let piece = vec![1; 4 << 10];
+    for at in (0..available).step_by(piece.len()) {
+        let length = piece.len().min((available - at) as usize);
+        fs.write(stat.inode, WriteMode::At(at), &piece[..length], &root).unwrap_or_else(|error| panic!("{at} of {available}: {error}"));
+    }
+    fs.release_all();
+    drop(fs);
+    end(&mut rig, "a refreservation, uncompressed");
+}
+
 /// A file in a file system with a refreservation could not be as large as that, though all of it came to less on disk (it was full of zeros): what was promised
 /// and not yet written took the rest of the reservation, and above it there is a quota that had no room. What only promises exceed is waited for.
 #[test]
@@ -249,6 +300,30 @@ fn a_refreservation_can_be_filled() {
     fs.release_all();
     drop(fs);
     end(&mut rig, "a refreservation");
+}
+
+/// What was written is known soon where it comes near to a limit, though no group ends by itself.
+#[test]
+fn what_is_near_a_quota_is_known_soon() {
+    let root = Credentials::root();
+    for limit in ["quota", "refquota"] {
+        let mut rig = pool();
+        rig.create_file_system("tank/q", &[(limit, "25M")]);
+        let fs = file_system(&rig, "tank/q");
+        let stat = make(&fs, "f", &root).unwrap();
+        write(&fs, stat.inode, 20 * PIECE, &root).unwrap();
+        let referenced = || rig.pool().engine().dsl.open_dataset("tank/q").unwrap().referenced().used;
+        for _ in 0..500 {
+            if referenced() > 10 << 20 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        assert!(referenced() > 10 << 20, "{limit}: {} bytes are known", referenced());
+        fs.release_all();
+        drop(fs);
+        end(&mut rig, "a limit");
+    }
 }
 
 /// Beside a reservation 20.0M were said to be available, and 26.2 MB could be written, of a larger pool twice as much: promises were let in as far as a fourth of what

@@ -1,4 +1,4 @@
-//! The lists of scripts: all, and of those the excluded, the waiting and the quick ones.
+//! The lists of scripts: all, and of those the excluded, the waiting, the first and the quick ones.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 
 const EXCLUDED: &str = include_str!("../../zts/excluded");
 const WAITING: &str = include_str!("../../zts/waiting");
+const FIRST: &str = include_str!("../../zts/first");
 const QUICK: &str = include_str!("../../zts/quick");
 
 /// The scripts that test us, in the suite's order, and what we know of them.
@@ -34,12 +35,23 @@ fn reasons(text: &'static str) -> BTreeMap<&'static str, &'static str> {
     lines.filter_map(|line| line.split_once(char::is_whitespace)).map(|(script, why)| (script, why.trim())).collect()
 }
 
+/// As they are listed, but for those that come first in their group.
+fn in_order<'a>(listed: impl Iterator<Item = &'a str>, first: &BTreeMap<&str, &str>) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for script in listed {
+        let group = parts(script).0;
+        let start = all.iter().position(|other| parts(other).0 == group).filter(|_| first.contains_key(script));
+        all.insert(start.unwrap_or(all.len()), script.to_owned());
+    }
+    all
+}
+
 impl Lists {
     pub(super) fn read() -> Result<Lists> {
         let path = sim::places::in_shared("oracle/zts/scripts").context("there is no ../shared/oracle/zts/scripts")?;
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         Ok(Lists {
-            all: lines(&text).map(str::to_owned).collect(),
+            all: in_order(lines(&text), &reasons(FIRST)),
             excluded: reasons(EXCLUDED),
             waiting: reasons(WAITING),
             quick: lines(QUICK).collect(),
@@ -89,7 +101,7 @@ mod tests {
     /// An exclusion that is misspelt excludes nothing, one without a reason hides a failure, and a script in two lists has two stories.
     #[test]
     fn each_entry_has_a_reason_and_is_there_once() {
-        for (name, text) in [("excluded", EXCLUDED), ("waiting", WAITING)] {
+        for (name, text) in [("excluded", EXCLUDED), ("waiting", WAITING), ("first", FIRST)] {
             let count = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count();
             let entries = reasons(text);
             assert_eq!(
@@ -122,9 +134,16 @@ mod tests {
             sim::places::skipped("the lists of OpenZFS's test suite: there is no ../shared/oracle/zts/scripts");
             return;
         };
-        let entries = lists.excluded.keys().chain(lists.waiting.keys()).chain(&lists.quick);
+        let first = reasons(FIRST);
+        let entries = lists.excluded.keys().chain(lists.waiting.keys()).chain(first.keys()).chain(&lists.quick);
         let unknown: Vec<_> = entries.filter(|script| !lists.all.iter().any(|known| known == *script)).collect();
         assert!(unknown.is_empty(), "not in ../shared/oracle/zts/scripts: {unknown:?}");
+    }
+
+    #[test]
+    fn some_come_first_in_their_group() {
+        let first = BTreeMap::from([("h/c", "x"), ("h/d", "x")]);
+        assert_eq!(in_order(["g/a", "h/a", "h/c", "h/d", "i/a"].into_iter(), &first).join(" "), "g/a h/d h/c h/a i/a");
     }
 
     #[test]

@@ -29,7 +29,7 @@ cargo xtask zts [--quick] [--limit SECONDS] [--each SECONDS] [--files] [--keep D
 /// Seconds for the quick part, for all, and for a script.
 const QUICK_LIMIT: u64 = 300;
 const LIMIT: u64 = 6 * 3600;
-const EACH: u64 = 90;
+const EACH: u64 = 240;
 const EACH_QUICK: u64 = 30;
 
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {

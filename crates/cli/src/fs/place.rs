@@ -142,7 +142,7 @@ impl<'a> Places<'a> {
     pub(super) fn close(self, session: &mut Session<'_>) -> Result<()> {
         let mut result = Ok(());
         for (name, directory) in self.mounts {
-            let unmount = DatasetUnmount { name: name.clone(), at: None, force: false, unload_key: false };
+            let unmount = DatasetUnmount { name: name.clone(), at: None, tree: false, force: false, unload_key: false };
             match session.perform(Request::DatasetUnmount(unmount)) {
                 Ok(()) => drop(directory),
                 Err(failure) => {

@@ -41,6 +41,7 @@ const LONG: &[Long] = &[
     ("verbose", 'v'),
     ("history", 'h'),
     ("metaslabs", 'm'),
+    ("object-lookups", 'O'),
     ("read-block", 'R'),
     ("embedded-block-pointer", 'E'),
     ("simulate-dedup", 'S'),
@@ -49,8 +50,12 @@ const LONG: &[Long] = &[
     ("json", 'j'),
 ];
 
+/// `-O` shows as much of an object as `-ddd`.
+const PATH_DETAIL: u32 = 3;
+
 /// What it says about itself.
 pub(crate) const USAGE: &str = "Usage:\tzdb [-bcCdhiLmPSuvZ] [--json] [-U <cache>] [-e [-p <path> ...]] [<poolname>[/<dataset>] [<object> ...]]
+\tzdb -O [-v] [-e [-p <path> ...]] <dataset> <path>
 \tzdb -R [-e [-p <path> ...]] <poolname> <vdev>:<offset>:<size>[:<flags>] ...
 \tzdb -E <word0>:...:<word15>
 \tzdb -l [-qu] [--json] <device> ...
@@ -65,6 +70,7 @@ pub(crate) const USAGE: &str = "Usage:\tzdb [-bcCdhiLmPSuvZ] [--json] [-U <cache
         -i --intent-logs             heads of intent logs
         -l --label                   read label contents
         -m --metaslabs               metaslabs
+        -O --object-lookups          the object of a path; -v: more of it
         -R --read-block              read and show blocks; flags: b c d e g i r v
         -S --simulate-dedup          simulate dedup to measure effect
         -u --uberblock               uberblock
@@ -90,6 +96,8 @@ struct Flags {
     verbose: u32,
     history: u32,
     metaslabs: bool,
+    /// The object that a path leads to.
+    path: bool,
     read_block: bool,
     embedded: bool,
     simulate_dedup: bool,
@@ -114,7 +122,7 @@ struct Flags {
 impl Flags {
     fn choose_something(&self) -> bool {
         let shown = self.config || self.datasets > 0 || self.uberblock > 0 || self.labels > 0 || self.history > 0 || self.metaslabs;
-        shown || self.blocks > 0 || self.checksum > 0 || self.read_block || self.embedded || self.simulate_dedup || self.logs
+        shown || self.blocks > 0 || self.checksum > 0 || self.read_block || self.embedded || self.path || self.simulate_dedup || self.logs
     }
 
     /// Nothing was chosen: that is all. Of that, what JSON has.
@@ -151,6 +159,7 @@ fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<Stri
             'v' => flags.verbose += 1,
             'h' => flags.history += 1,
             'm' => flags.metaslabs = true,
+            'O' => flags.path = true,
             'R' => flags.read_block = true,
             'E' => flags.embedded = true,
             'F' | 'G' | 'A' | 'o' | 'I' => flags.force = true,
@@ -158,7 +167,7 @@ fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<Stri
             'i' => flags.logs = true,
             'U' => flags.cache_file = argument,
             'Z' => flags.zstd_headers = true,
-            't' | 'k' | 'M' | 'O' | 'r' | 'X' | 'y' | 's' | 'D' | 'T' | 'B' | 'K' | 'N' => flags.unknown = Some(letter),
+            't' | 'k' | 'M' | 'r' | 'X' | 'y' | 's' | 'D' | 'T' | 'B' | 'K' | 'N' => flags.unknown = Some(letter),
             'e' => flags.exported = true,
             'l' => flags.labels += 1,
             'L' => flags.no_leaks = true,
@@ -176,6 +185,9 @@ fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<Stri
     }
     if !flags.choose_something() {
         flags.choose_everything();
+    }
+    if flags.path {
+        flags.datasets = PATH_DETAIL;
     }
     // What was asked for is shown in as much more detail.
     for count in [&mut flags.blocks, &mut flags.checksum, &mut flags.datasets, &mut flags.uberblock, &mut flags.labels, &mut flags.history] {
@@ -210,8 +222,9 @@ fn run_parsed(session: &mut Session<'_>, words: &[String]) -> Result<u8, Stop> {
     }
     match operands.as_slice() {
         [words] if flags.embedded => Ok(raw::embedded(session, words)),
+        [name, path] if flags.path => pool::show_path(session, &flags, name, path),
         [name, blocks @ ..] if flags.read_block && !blocks.is_empty() => pool::read_blocks(session, &flags, name, blocks),
-        _ if flags.read_block || flags.embedded => Err(Stop::Usage),
+        _ if flags.path || flags.read_block || flags.embedded => Err(Stop::Usage),
         [name, objects @ ..] => pool::run(session, &flags, name, objects),
         _ => Err(Stop::Usage),
     }

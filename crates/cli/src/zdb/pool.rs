@@ -165,6 +165,23 @@ pub(super) fn read_blocks(session: &mut Session<'_>, flags: &Flags, name: &str, 
     Ok(code)
 }
 
+/// `-O`: the object that a path in a dataset leads to.
+pub(super) fn show_path(session: &mut Session<'_>, flags: &Flags, name: &str, path: &str) -> Result<u8, Stop> {
+    let pool = open(session, flags, name.split(['/', '@']).next().unwrap_or(name))?;
+    let show = |session: &mut Session<'_>| {
+        let objset = pool.dsl.objset(&pool.dsl.open_dataset(name)?)?;
+        let mut objects = Objects::new(&objset, flags);
+        let files = objects.files.as_ref().ok_or_else(|| Error::new(ErrorKind::Invalid, "it is no file system"))?;
+        let object = files.object_at(path)?;
+        objects.show_one(session, object)
+    };
+    show(session).map_err(|error| {
+        complain!(session, "zdb: can't show '{path}' of '{name}': {error}");
+        Stop::Code(1)
+    })?;
+    Ok(0)
+}
+
 pub(super) fn run(session: &mut Session<'_>, flags: &Flags, name: &str, objects: &[String]) -> Result<u8, Stop> {
     let ranges = parse_objects(session, objects)?;
     let pool_name = name.split(['/', '@']).next().unwrap_or(name).to_owned();

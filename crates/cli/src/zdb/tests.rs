@@ -170,6 +170,16 @@ fn single_objects_and_blocks() {
     assert!(code == 0 && ["MOS Configuration:", "Uberblock:", "Metaslabs:", "rootbp DVA[0]=", "\tmicrozap: ", "No leaks", "History:"].iter().all(|words| out.contains(words)));
     let (code, out, _) = run(&words(&["-vvv", "g_acl/sa", "1"]));
     assert!(code == 0 && out.contains("\t\tVERSION = 5"), "{out}");
+    // By its path: as by its number, without the dataset's line.
+    let (code, out, err) = run(&words(&["-Ovv", "g_acl/sa", "/"]));
+    let (_, whole, _) = run(&words(&["-ddddd", "g_acl/sa", "34"]));
+    assert!(code == 0 && out.contains("ZFS directory") && out.trim().len() > 300 && whole.trim_end().ends_with(out.trim()), "{out}{err}");
+    let name = whole.lines().find_map(|line| line.strip_prefix("\t\t")?.strip_suffix(" (type: Regular File)")).expect("a file");
+    let (path, number) = name.split_once(" = ").expect("a name and an object");
+    let (code, out, err) = run(&[&words(&["-vv", "g_acl/sa", "-O"])[..], &[path]].concat());
+    assert!(code == 0 && out.contains(&format!("\n{number:>10} ")) && out.contains("ZFS plain file"), "{out}{err}");
+    let (code, _, err) = run(&words(&["-O", "g_acl/sa", "nosuch"]));
+    assert!(code == 1 && err.starts_with("zdb: can't show 'nosuch' of 'g_acl/sa': "), "{err}");
     let (code, out, _) = run(&words(&["-h", "g_acl"]));
     assert!(code == 0 && out.contains("zpool create"), "{out}");
     let (code, out, _) = run(&words(&["-m", "g_acl"]));

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use engine::dmu::Objset;
+use engine::error::Error;
 use engine::zap::Zap;
 use ondisk::nvlist::Value;
 use ondisk::znode::{self, FLAG_XATTR};
@@ -59,6 +60,12 @@ impl Files {
     pub(super) fn open(objset: &Arc<Objset>) -> Option<Files> {
         let files = FileSystem::open(objset.clone(), MountOptions { read_only: true, ..MountOptions::default() }, || (0, 0)).ok()?;
         Some(Files { objset: objset.clone(), files, names: HashMap::new() })
+    }
+
+    /// The object that a path leads to, from the root; symbolic links are not followed.
+    pub(super) fn object_at(&self, path: &str) -> Result<u64, Error> {
+        let names = path.split('/').filter(|name| !name.is_empty());
+        names.into_iter().try_fold(self.files.root(), |directory, name| Ok(self.files.lookup(directory, name.as_bytes())?.inode))
     }
 
     fn name_in(&mut self, directory: u64, object: u64) -> Option<String> {

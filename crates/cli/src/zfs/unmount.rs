@@ -38,8 +38,9 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
     }
 }
 
-fn unmount(session: &mut Session<'_>, name: &str, at: Option<&str>, flags: Flags) -> u8 {
-    let request = DatasetUnmount { name: name.to_owned(), at: at.map(str::to_owned), force: flags.force, unload_key: flags.unload_key };
+fn unmount(session: &mut Session<'_>, name: &str, at: Option<&str>, tree: bool, flags: Flags) -> u8 {
+    let at = at.map(str::to_owned);
+    let request = DatasetUnmount { name: name.to_owned(), at, tree, force: flags.force, unload_key: flags.unload_key };
     match session.perform(Request::DatasetUnmount(request)) {
         Ok(()) => 0,
         Err(failure) => {
@@ -62,7 +63,7 @@ fn unmount_all(session: &mut Session<'_>, flags: Flags) -> Outcome {
             continue;
         };
         if mountpoint(&entry) != "legacy" && number(&entry, "canmount") != Some(CAN_MOUNT_NOAUTO) {
-            code |= unmount(session, &mount.dataset, Some(&mount.mountpoint), flags);
+            code |= unmount(session, &mount.dataset, Some(&mount.mountpoint), false, flags);
         }
     }
     Ok(code)
@@ -79,7 +80,7 @@ fn unmount_named(session: &mut Session<'_>, name: &str, at: Option<&str>, flags:
         complain!(session, "cannot unmount '{name}': not currently mounted");
         return Ok(1);
     }
-    Ok(unmount(session, name, at, flags))
+    Ok(unmount(session, name, at, true, flags))
 }
 
 fn unmount_path(session: &mut Session<'_>, path: &str, flags: Flags) -> Outcome {

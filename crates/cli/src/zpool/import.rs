@@ -1,12 +1,13 @@
 //! `zpool import`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tarnfs::control::scan::missing_logs;
-use tarnfs::control::{Failure, FailureKind, FoundPool, ImportRewound, PoolImport, PoolScan, PoolSelect, PoolState, Request, Wanted};
+use tarnfs::control::{Failure, FailureKind, FoundPool, ImportRewound, PoolImport, PoolScan, PoolSelect, PoolState, Request, VdevStatus, Wanted};
 
 use super::create::{add_default, add_pool};
 use super::vdev_name::Naming;
+use super::vdev_spec::check_access;
 use super::{cachefile, found};
 use crate::columns::Scope;
 use crate::effectless;
@@ -202,6 +203,15 @@ fn import_one(session: &mut Session<'_>, flags: &Flags, found: &[FoundPool], wan
     }
 }
 
+/// A device that the caller may not use.
+fn forbidden(vdev: &VdevStatus, read_only: bool) -> Option<&str> {
+    let is_denied = |path: &&String| {
+        check_access(Path::new(path), read_only).is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+    };
+    let own = vdev.path.as_ref().filter(is_denied).map(String::as_str);
+    own.or_else(|| vdev.children.iter().find_map(|child| forbidden(child, read_only)))
+}
+
 fn import(session: &mut Session<'_>, flags: &Flags, found: &FoundPool, new_name: Option<&str>) -> Outcome {
     let status = &found.status;
     if found.other_host && status.state != PoolState::Exported && !flags.force {
@@ -217,6 +227,11 @@ fn import(session: &mut Session<'_>, flags: &Flags, found: &FoundPool, new_name:
         Some(new) => format!("cannot import '{}' as '{new}'", status.name),
         None => format!("cannot import '{name}'"),
     };
+    let read_only = flags.pool.iter().any(|(name, value)| name == "readonly" && value == "on");
+    if let Some(path) = forbidden(&status.root, read_only) {
+        complain!(session, "{action}: cannot open '{path}': Permission denied");
+        return Ok(1);
+    }
     let request = request(flags, found, new_name).map_err(|failure| match (failure.kind, new_name) {
         (FailureKind::InvalidName, Some(new)) => session.failed(format_args!("cannot import '{new}'"), &failure),
         _ => session.failed(format_args!("cannot import pool '{}'", status.name), &failure),

@@ -159,11 +159,16 @@ fn leaf(session: &mut Session<'_>, word: &str, class: AllocationClass) -> Result
         Ok(_) => return Err(refuse(session, format_args!("cannot use '{}': must be a block device or regular file", path.display()))),
         Err(error) => return Err(refuse(session, format_args!("cannot open '{}': {}", path.display(), error))),
     };
-    // The daemon may be more than its caller: what the caller may not write is not given to a pool.
-    if let Err(error) = rustix::fs::accessat(CWD, &path, Access::READ_OK | Access::WRITE_OK, AtFlags::EACCESS) {
-        return Err(refuse(session, format_args!("cannot open '{}': {}", path.display(), std::io::Error::from(error))));
+    if let Err(error) = check_access(&path, false) {
+        return Err(refuse(session, format_args!("cannot open '{}': {error}", path.display())));
     }
     Ok(VdevSpec { kind, path: Some(path), class, children: Vec::new() })
+}
+
+/// Whether the caller may use a device. The daemon may be more than its caller: what the caller may not write is not given to a pool.
+pub(super) fn check_access(path: &Path, read_only: bool) -> std::io::Result<()> {
+    let wanted = if read_only { Access::READ_OK } else { Access::READ_OK | Access::WRITE_OK };
+    Ok(rustix::fs::accessat(CWD, path, wanted, AtFlags::EACCESS)?)
 }
 
 /// Complaints that are gathered under one heading.

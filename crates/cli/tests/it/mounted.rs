@@ -127,6 +127,33 @@ fn what_is_in_use_is_let_go_by_force_only() {
     rig.ok("zpool export tank");
 }
 
+/// What is mounted below in the tree goes along, wherever it is mounted, or nothing does.
+#[test]
+fn a_file_system_is_unmounted_with_those_below() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 256 * MIB);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    rig.ok("zfs create tank/a");
+    rig.ok("zfs create -o mountpoint=@own tank/a/own");
+    rig.ok("zfs create tank/a/sub");
+    rig.ok("zfs create tank/ab");
+    let all = ["mnt", "mnt/a", "own", "mnt/a/sub", "mnt/ab"];
+    let mounted = || all.map(|place| rig.is_mounted(place));
+    let file = File::create(rig.path("mnt/a/sub/open")).unwrap();
+    rig.refused("zfs unmount tank/a", "pool or dataset is busy");
+    assert_eq!(mounted(), [true; 5], "nothing is half done");
+    drop(file);
+    rig.ok("zfs unmount tank/a");
+    assert_eq!(mounted(), [true, false, false, false, true]);
+    rig.ok("zfs mount -a");
+    rig.ok("zfs unmount @mnt");
+    assert_eq!(mounted(), [false; 5]);
+    rig.ok("zfs mount -a");
+    rig.ok("zfs unmount -a");
+    assert_eq!(mounted(), [false; 5]);
+    rig.ok("zpool export tank");
+}
+
 #[test]
 fn mountpoints_and_options() {
     let Some(rig) = Rig::new() else { return };

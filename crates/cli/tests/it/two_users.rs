@@ -337,8 +337,17 @@ fn what_the_caller_may_not_write_is_no_device() {
     if !has_program("setpriv") {
         return;
     }
-    rig.image("own.img", 96 * MIB);
+    let own = rig.image("own.img", 96 * MIB);
     rig.ok("zpool create -m none own @own.img");
+    let without_rights = |words: &str| {
+        let inner = rig.command(words);
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", "-dac_override,-dac_read_search"]).arg(inner.get_program()).args(inner.get_args());
+        inner.get_envs().for_each(|(name, value)| {
+            command.env(name, value.unwrap_or_default());
+        });
+        run_for(&mut command, LIMIT).expect("it ends")
+    };
     let image = rig.image("theirs.img", 96 * MIB);
     fs::write(&image, vec![7; 96 << 20]).unwrap();
     std::os::unix::fs::chown(&image, Some(61_234), None).unwrap();
@@ -349,16 +358,20 @@ fn what_the_caller_may_not_write_is_no_device() {
             format!("zpool add -f own {image}"),
             format!("zpool labelclear -f {image}"),
         ] {
-            let inner = rig.command(&words);
-            let mut command = Command::new("setpriv");
-            command.args(["--bounding-set", "-dac_override,-dac_read_search"]).arg(inner.get_program()).args(inner.get_args());
-            inner.get_envs().for_each(|(name, value)| {
-                command.env(name, value.unwrap_or_default());
-            });
-            let said = run_for(&mut command, LIMIT).expect("it ends");
+            let said = without_rights(&words);
             let denied = said.err.contains(&image) && (said.err.contains("Permission denied") || words.contains("labelclear"));
             assert!(said.code != 0 && denied, "{words}, mode {mode:o}: {said:?}");
         }
     }
     assert!(fs::read(&image).unwrap().iter().all(|byte| *byte == 7), "nothing was written to it");
+    // Nor is a pool on such a file imported.
+    rig.ok("zpool export own");
+    std::os::unix::fs::chown(&own, Some(61_234), None).unwrap();
+    let import = format!("zpool import -N -d {own} own");
+    for mode in [0o000, 0o444] {
+        fs::set_permissions(&own, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        let said = without_rights(&import);
+        assert!(said.code == 1 && said.err.contains(&format!("cannot open '{own}': Permission denied")), "mode {mode:o}: {said:?}");
+    }
+    rig.ok(&import);
 }

@@ -30,7 +30,7 @@ fn time(timestamp: Timestamp) -> Time {
 }
 
 #[allow(clippy::disallowed_methods)] // how long the kernel may cache is no matter of replay
-fn seconds_now() -> i64 {
+pub(super) fn seconds_now() -> i64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed())
 }
 

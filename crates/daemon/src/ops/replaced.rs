@@ -16,7 +16,8 @@ use fuse::Notifier;
 use parking_lot::Mutex;
 use tarnfs::{Changed, InodeNumber};
 
-use super::Ops;
+use super::attributes::seconds_now;
+use super::{Ops, SHORT};
 
 /// Where the kernel is to keep contents.
 const ATTRIBUTES_ONLY: i64 = -1;
@@ -104,9 +105,10 @@ impl Ops {
         done
     }
 
-    /// Files whose space on disk will be another one when their group is there.
+    /// Files whose space on disk will be another one when their group is there; and those of which the kernel may still believe what it was told before.
     pub fn unsettled(&self) -> Vec<InodeNumber> {
-        self.filesystem.objset().dirty_objects()
+        let recent = seconds_now() - SHORT.as_secs().cast_signed() - 1;
+        [self.filesystem.objset().dirty_objects(), self.filesystem.changed_since(recent)].concat()
     }
 
     /// The kernel forgets what it was told of the space of these files.

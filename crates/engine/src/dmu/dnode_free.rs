@@ -43,6 +43,7 @@ impl DnodeSync {
         let first = block << span;
         let last = first.saturating_add(1u64 << span.min(62));
         let whole = start <= first && last <= end;
+        let mut gone = None;
         if level > 0 {
             let below = span - fanout_shift(self.tree.indirect_shift);
             let from = start.max(first) >> below;
@@ -58,13 +59,20 @@ impl DnodeSync {
             if !whole && !empty {
                 return Ok(());
             }
-            self.indirect.remove(&(level, block));
+            gone = self.indirect.remove(&(level, block));
         }
         if !pointer.is_hole() {
             self.kill(context, &pointer)?;
         }
         let hole = self.hole_after(context, level);
-        self.set_pointer(context, level, block, &hole)
+        self.set_pointer(context, level, block, &hole)?;
+        // Made anew of the hole, all below it would be holes of this group; what never had data has none to lose.
+        if let Some(Indirect { data, .. }) = gone
+            && self.dirty.blocks.range(first..last).next().is_some()
+        {
+            self.indirect.insert((level, block), Indirect { data, changed: false });
+        }
+        Ok(())
     }
 
     /// Which of the blocks `wanted` below an indirect block are there: a whole hole costs nothing. `None`: it is lost, and so is the way to them.

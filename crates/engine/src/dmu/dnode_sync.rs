@@ -33,7 +33,7 @@ pub(super) const PASS_DO_NOT_COMPRESS: u32 = 8;
 /// An indirect block being changed.
 pub(super) struct Indirect {
     pub(super) data: Vec<u8>,
-    changed: bool,
+    pub(super) changed: bool,
 }
 
 /// One object on its way to disk.

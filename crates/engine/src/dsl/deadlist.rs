@@ -189,6 +189,38 @@ impl Deadlist {
         })
     }
 
+    /// Moves the entries of blocks born after `key` to `target`.
+    #[doc(alias = "dsl_deadlist_move_bpobj")]
+    pub fn move_born_after(&self, meta: &Meta, key: u64, target: Bpobj, tx: &SyncTx<'_>) -> Result<()> {
+        let moved = self.space_born_in(meta, key, u64::MAX)?;
+        self.with_entries(meta, |entries| {
+            for (key, list) in entries.split_off(&key) {
+                target.adopt(meta, list, tx)?;
+                meta.mos.zap_remove(self.object, &number_key(key), tx)?;
+            }
+            Ok(())
+        })?;
+        self.change_space(meta, moved.negative(), tx)
+    }
+
+    /// Takes over the entries of another one, which has none after that.
+    #[doc(alias = "dsl_deadlist_merge")]
+    pub fn merge(&self, meta: &Meta, other: &Deadlist, tx: &SyncTx<'_>) -> Result<()> {
+        let more = other.space(meta)?;
+        let theirs = other.with_entries(meta, |entries| Ok(std::mem::take(entries)))?;
+        self.with_entries(meta, |entries| {
+            for (key, list) in theirs {
+                let Some((before, into)) = entries.range_mut(..=key).next_back() else {
+                    bail!(Corrupt, "deadlist {}: no entry for blocks born after {key}", self.object)
+                };
+                self.take_over(meta, *before, into, list, tx)?;
+                meta.mos.zap_remove(other.object, &number_key(key), tx)?;
+            }
+            Ok(())
+        })?;
+        self.change_space(meta, more.positive(), tx)
+    }
+
     /// `into` gets what is in `list`; if it is the shared empty list, it becomes `list`.
     fn take_over(&self, meta: &Meta, key: u64, into: &mut Bpobj, list: Bpobj, tx: &SyncTx<'_>) -> Result<()> {
         if into.is_shared_empty(meta) {

@@ -56,6 +56,12 @@ impl Dsl {
         if self.meta.mos.zap_count(dataset.dir.phys().child_dirs.get())? != 0 {
             return Err(refuse("filesystem has children", ErrorKind::Exists));
         }
+        if let Some(origin) = dataset.prev()
+            && self.goes_with_last_clone(&origin)?
+            && self.is_open(&origin)
+        {
+            return Err(refuse("its origin, which goes with it, is busy", ErrorKind::Busy));
+        }
         if dataset.phys().block.is_hole() {
             return Ok(dataset);
         }
@@ -95,6 +101,10 @@ impl Dsl {
         }
         dataset.remove_livelist(tx)?;
         self.forget_in_scan(dataset.object, tx)?;
+        let origin = match dataset.prev() {
+            Some(origin) if self.goes_with_last_clone(&origin)? => Some(origin),
+            _ => None,
+        };
         self.unlink_from_origin(dataset, tx)?;
         // What is on the deadlist the origin still refers to; that it has no other snapshots was checked.
         Deadlist::destroy(&self.meta, dataset.phys().deadlist.get(), tx)?;
@@ -111,7 +121,8 @@ impl Dsl {
         self.change_dir(&dataset.dir, |state| state.phys.head_dataset = 0.into());
         self.forget_dataset(dataset.object);
         self.free_zapified(dataset.object, tx)?;
-        self.destroy_dir_sync(&dataset.dir, tx)
+        self.destroy_dir_sync(&dataset.dir, tx)?;
+        origin.map_or(Ok(()), |origin| self.destroy_snapshot_sync(&origin, tx))
     }
 
     /// A head that is a clone is one no more.
@@ -207,7 +218,7 @@ impl Dsl {
     }
 
     /// The pool's property `bootfs` does not name a dataset that is gone.
-    fn clear_boot_dataset(&self, object: u64, tx: &SyncTx<'_>) -> Result<()> {
+    pub(super) fn clear_boot_dataset(&self, object: u64, tx: &SyncTx<'_>) -> Result<()> {
         let Some(props) = self.meta.mos.zap_u64(key::DIRECTORY, key::PROPS)? else { return Ok(()) };
         if self.meta.mos.zap_u64(props, "bootfs")? == Some(object) {
             self.meta.mos.zap_remove(props, "bootfs", tx)?;

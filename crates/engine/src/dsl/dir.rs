@@ -40,6 +40,10 @@ pub struct Dir {
     pub(super) state: Mutex<DirState>,
     /// Space promised to transactions that are not on disk yet.
     promised: InFlight,
+    /// Of that, what a reservation pays for: the directory above knows nothing of it.
+    kept: InFlight,
+    /// guards: that `promised` and `kept` change together, where a reservation pays for a part
+    sharing: Mutex<()>,
     /// Space that such transactions free, here and below, about.
     freeing: InFlight,
 }
@@ -72,6 +76,8 @@ impl Dir {
             link: RwLock::new(DirLink { parent, name }),
             state: Mutex::new(DirState { phys, dirty: false }),
             promised: InFlight::default(),
+            kept: InFlight::default(),
+            sharing: Mutex::new(()),
             freeing: InFlight::default(),
         }
     }
@@ -120,14 +126,35 @@ impl Dir {
         self.phys().used_breakdown.get(kind as usize).map_or(0, |used| used.get())
     }
 
-    /// Promises `bytes` to a transaction of `txg`.
-    pub(super) fn promise(&self, txg: Txg, bytes: u64) {
+    /// Promises `bytes` to a transaction of `txg`. A reservation pays for `kept` of them, so that the directory above need not.
+    pub(super) fn promise(&self, txg: Txg, bytes: u64, kept: u64) {
+        if kept == 0 {
+            return self.promised.add(txg, bytes);
+        }
+        let _together = self.sharing.lock();
         self.promised.add(txg, bytes);
+        self.kept.add(txg, kept);
     }
 
-    /// Takes back a part of what was promised.
-    pub(super) fn take_back(&self, txg: Txg, bytes: u64) {
+    /// Takes back a part of what was promised, first of what is beyond the reservation. Returns that: the directory above takes it back too.
+    #[must_use]
+    pub(super) fn take_back(&self, txg: Txg, bytes: u64) -> u64 {
+        if self.kept.of(txg) == 0 {
+            self.promised.take_back(txg, bytes);
+            return bytes;
+        }
+        let _together = self.sharing.lock();
+        let beyond = self.promised.of(txg).saturating_sub(self.kept.of(txg)).min(bytes);
         self.promised.take_back(txg, bytes);
+        self.kept.take_back(txg, bytes - beyond);
+        beyond
+    }
+
+    /// Takes a promise back as it was made.
+    pub(super) fn withdraw(&self, txg: Txg, bytes: u64, kept: u64) {
+        let _together = self.sharing.lock();
+        self.promised.take_back(txg, bytes);
+        self.kept.take_back(txg, kept);
     }
 
     /// What is promised and not on disk yet.
@@ -148,6 +175,7 @@ impl Dir {
     /// `txg` is on disk: what it had promised it has taken or did not need, and what it frees is free.
     pub(super) fn group_done(&self, txg: Txg) {
         self.promised.clear(txg);
+        self.kept.clear(txg);
         self.freeing.clear(txg);
     }
 }

@@ -25,6 +25,11 @@ impl InFlight {
         self.0[slot(txg)].store(0, Ordering::Relaxed);
     }
 
+    /// Those of one group.
+    pub(super) fn of(&self, txg: Txg) -> u64 {
+        self.0[slot(txg)].load(Ordering::Relaxed)
+    }
+
     /// Those of all groups.
     pub(super) fn total(&self) -> u64 {
         self.0.iter().map(|bytes| bytes.load(Ordering::Relaxed)).fold(0, u64::saturating_add)

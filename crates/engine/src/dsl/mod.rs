@@ -44,6 +44,7 @@ mod rename_sync;
 mod resume;
 mod scan_sync;
 mod settings;
+mod snapshot_destroy_sync;
 mod space;
 mod sync;
 mod synctask;

@@ -18,6 +18,10 @@ use crate::error::Result;
 const STATE: usize = 1;
 const QUEUE: usize = 2;
 const BOOKMARK: std::ops::Range<usize> = 19..23;
+/// What a scan is still to do.
+const FLAGS: usize = 23;
+/// Of the flags: the dataset of the bookmark is to be looked at once more.
+const VISIT_AGAIN: u64 = 1;
 /// How many words the record has.
 const WORDS: usize = 24;
 /// A scan is under way, or paused.
@@ -41,6 +45,28 @@ impl Dsl {
         }
         if words[QUEUE] != 0 {
             mos.zap_remove(words[QUEUE], &number_key(dataset), tx)?;
+        }
+        Ok(())
+    }
+
+    /// A snapshot is destroyed: a scan looks at the one after it instead.
+    pub(super) fn replace_in_scan(&self, snapshot: u64, next: u64, tx: &SyncTx<'_>) -> Result<()> {
+        let mos = &self.meta.mos;
+        let Some(record) = mos.zap_get(key::DIRECTORY, key::SCAN)? else { return Ok(()) };
+        let mut words = record.to_u64s();
+        if words.len() < WORDS || words[STATE] != SCANNING {
+            return Ok(());
+        }
+        if words[BOOKMARK.start] == snapshot {
+            words[BOOKMARK.start] = next;
+            words[FLAGS] |= VISIT_AGAIN;
+            mos.zap_set_numbers(key::DIRECTORY, key::SCAN, &words, tx)?;
+        }
+        if words[QUEUE] != 0
+            && let Some(since) = mos.zap_u64(words[QUEUE], &number_key(snapshot))?
+        {
+            mos.zap_remove(words[QUEUE], &number_key(snapshot), tx)?;
+            mos.zap_set_u64(words[QUEUE], &number_key(next), since, tx)?;
         }
         Ok(())
     }

@@ -35,8 +35,14 @@ const OVERCOMMIT_SHIFT: u32 = 5;
 const SLOP_PARTS_PROMISED: u64 = 4;
 /// But no further than this: what is reserved by others is not to be promised.
 const BEYOND_MAX: u64 = 8 << 20;
+/// For fewer promised bytes no group is written early.
+const KNOWN_MIN: u64 = 4 << 20;
 /// A block in the smallest pieces takes twice its size: a header for each two pieces, with one copy more.
 const PIECES_FACTOR: u64 = 2;
+
+/// A reservation is for what is on disk in the end: promises, which think of the worst for each indirect block, may go this much further beyond a limit
+/// above it.
+const RESERVED_BEYOND: u64 = 2 << 20;
 
 /// How much of the slop an operation may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,21 +173,38 @@ impl Dsl {
             let quota = phys.quota.get();
             let parent = dir.parent();
             let limit = if quota == 0 || phys.head_dataset.get() == 0 { u64::MAX } else { quota };
-            let refused = if limit == u64::MAX { Ok(()) } else { check_quota(&dir, used, promised, limit) };
+            let refused = if limit == u64::MAX {
+                Ok(())
+            } else {
+                let beyond = if reservation_is_promised { RESERVED_BEYOND } else { 0 };
+                check_quota(&dir, used, promised, limit, beyond)
+            };
             let refused = if parent.is_none() { refused.and_then(|()| self.check_pool(used, promised, bytes, SpaceCheck::Normal)) } else { refused };
+            if limit != u64::MAX {
+                self.keep_known(used, promised, limit, txg);
+            }
             if let Err(refusal) = refused {
-                below.iter().for_each(|(dir, bytes): &(Arc<Dir>, u64)| dir.take_back(txg, *bytes));
+                below.iter().for_each(|(dir, bytes, kept): &(Arc<Dir>, u64, u64)| dir.withdraw(txg, *bytes, *kept));
                 return Err(if reservation_is_promised { Refusal::ForNow(refusal.into()) } else { refusal });
             }
             reservation_is_promised |= phys.reserved.get() > used && promised > 0;
-            below.push((dir.clone(), bytes));
-            dir.promise(txg, bytes);
             let wanted = bytes.saturating_sub(std::mem::take(&mut paid)) as i64;
-            bytes = beyond_reservation(used.saturating_add(promised), phys.reserved.get(), wanted).max(0) as u64;
+            let beyond = beyond_reservation(used.saturating_add(promised), phys.reserved.get(), wanted).max(0) as u64;
+            let kept = bytes.saturating_sub(beyond);
+            dir.promise(txg, bytes, kept);
+            below.push((dir.clone(), bytes, kept));
+            bytes = beyond;
             match parent {
                 Some(above) if bytes > 0 => dir = above,
                 _ => return Ok(()),
             }
+        }
+    }
+
+    /// Where much of what is left below a limit is promised, the group is to be written soon: then what is used is known, and fewer are in its way.
+    fn keep_known(&self, used: u64, promised: u64, limit: u64, txg: Txg) {
+        if promised >= KNOWN_MIN && promised > limit.saturating_sub(used) / 2 {
+            self.meta.context.groups.kick(txg);
         }
     }
 
@@ -219,19 +242,20 @@ impl Dsl {
     pub(super) fn promise_more(&self, dir: &Arc<Dir>, txg: Txg, bytes: u64) {
         let mut at = Some(dir.clone());
         while let Some(dir) = at {
-            dir.promise(txg, bytes);
+            dir.promise(txg, bytes, 0);
             at = dir.parent();
         }
     }
 }
 
-fn check_quota(dir: &Dir, used: u64, promised: u64, limit: u64) -> Result<(), Refusal> {
+/// Promises may go `beyond` the limit, and a small part of it.
+fn check_quota(dir: &Dir, used: u64, promised: u64, limit: u64, beyond: u64) -> Result<(), Refusal> {
     let freeing = dir.freeing();
     let over = || error!(Quota, "{}: quota exceeded ({used} bytes used and {promised} promised of {limit}, {freeing} coming free)", dir.full_name());
     if used.saturating_sub(freeing) >= limit {
         return Err(over().into());
     }
-    if used >= limit || used.saturating_add(promised) >= limit.saturating_add(limit >> OVERCOMMIT_SHIFT) {
+    if used >= limit || used.saturating_add(promised) >= limit.saturating_add(limit >> OVERCOMMIT_SHIFT).saturating_add(beyond) {
         return Err(Refusal::ForNow(over()));
     }
     Ok(())
@@ -266,6 +290,9 @@ impl Dataset {
                 paid = bytes - bytes.min(seen);
             }
             let referenced = state.phys.referenced_bytes.get();
+            if state.quota != 0 {
+                self.dsl.keep_known(referenced, promised, state.quota, txg);
+            }
             if state.quota != 0 && referenced.saturating_add(promised) >= state.quota {
                 let freeing = self.freeing.total();
                 let over = error!(Quota, "{}: refquota exceeded ({referenced} bytes used of {}, {freeing} coming free)", self.dir.full_name(), state.quota);
@@ -286,15 +313,12 @@ impl Dataset {
         }
     }
 
-    /// `bytes` of what was promised to a transaction of `txg` were not needed. Where a reservation pays for a part, the
-    /// directories above keep their promises until the group is on disk: they do not know what their share was.
-    pub(super) fn take_back(&self, txg: Txg, bytes: u64) {
-        let mut has_reservation = self.state.lock().reserved != 0;
+    /// `bytes` of what was promised to a transaction of `txg` were not needed.
+    pub(super) fn take_back(&self, txg: Txg, mut bytes: u64) {
         let mut at = Some(self.dir.clone());
-        while let Some(dir) = at {
-            dir.take_back(txg, bytes);
-            has_reservation |= dir.phys().reserved.get() != 0;
-            at = if has_reservation { None } else { dir.parent() };
+        while let Some(dir) = at.filter(|_| bytes > 0) {
+            bytes = dir.take_back(txg, bytes);
+            at = dir.parent();
         }
     }
 }

@@ -415,6 +415,11 @@ impl Dsl {
         self.dirty.lock().dirs.remove(&object);
     }
 
+    /// Whether somebody uses the object set of a dataset.
+    pub(super) fn is_open(&self, dataset: &Dataset) -> bool {
+        self.objsets.lock().get(&dataset.object).is_some_and(|(_, objset)| Arc::strong_count(objset) > 1)
+    }
+
     /// Datasets whose object sets are open.
     pub fn open_objsets(&self) -> Vec<(Arc<Dataset>, Arc<Objset>)> {
         self.objsets.lock().values().cloned().collect()

@@ -41,6 +41,11 @@ fn add(sum: &mut U64<LittleEndian>, bytes: u64) {
 }
 
 impl CountingBookmark {
+    /// The txg of the snapshot that it was made from.
+    pub(super) fn creation_txg(&self) -> u64 {
+        self.phys.creation_txg.get()
+    }
+
     /// A block of `birth` was freed.
     pub(super) fn killed(&mut self, birth: u64, space: Space) {
         if birth <= self.phys.creation_txg.get() {

@@ -68,6 +68,36 @@ for pool in ddtold ddtnew ddtlog; do
 done
 echo 4294967295 >$PARAMETERS/zfs_dedup_log_flush_entries_max
 
+# Snapshots that were destroyed while they had clones: first, between others, last, the only one; one that a clone has, one of two clones.
+begin deferred 1 deferred /dev/shm/deferred-d0.img
+for d in a b c d e; do
+  zfs create -o recordsize=16k deferred/$d
+  files /mnt/k/deferred/$d 20 "$d"
+  for s in 1 2 3; do
+    [ $d != e ] || [ $s = 2 ] || continue
+    zpool sync deferred
+    zfs snapshot deferred/$d@$s
+    rm /mnt/k/deferred/$d/f$s /mnt/k/deferred/$d/f1$s
+    head -c 300000 /dev/urandom >/mnt/k/deferred/$d/since$s
+    [ $s != 3 ] || rm /mnt/k/deferred/$d/since1
+  done
+done
+for from in a@1 b@2 c@3 d@2 e@2; do
+  clone=c${from%@*}
+  zfs clone deferred/$from deferred/$clone
+  files /mnt/k/deferred/$clone 5 "$clone"
+done
+zfs set refreservation=20M deferred/c
+zfs clone deferred/b@3 deferred/later
+rm /mnt/k/deferred/later/f5
+zfs clone deferred/d@2 deferred/twin
+zfs snapshot deferred/ca@1
+zfs clone deferred/ca@1 deferred/ofclone
+rm /mnt/k/deferred/ca/f4 /mnt/k/deferred/ofclone/f5
+zfs destroy -d deferred/ca@1
+for from in a@1 b@2 c@3 d@2 e@2; do zfs destroy -d deferred/$from; done
+end deferred
+
 # Cloned blocks: the table with numbers, and the older one with bytes.
 for pool in brtnew brtold; do
   options=()

@@ -377,6 +377,9 @@ pub struct DatasetUnmount {
     /// From this place alone.
     #[serde(default)]
     pub at: Option<String>,
+    /// And all below it, wherever that is mounted.
+    #[serde(default)]
+    pub tree: bool,
     /// Although transactions are under way on it, or its pool is suspended. Of any other pool, what is in use stays mounted.
     pub force: bool,
     /// Unload its key after (`-u`).

@@ -243,8 +243,10 @@ impl FileSystem {
             // A block that is written in part is written anew as a whole.
             let block = if whole { self.grown_block(&inode, size, end.max(size)) } else { inode.dnode.block_bytes() };
             let blocks = at / block..(at + piece.len() as u64).div_ceil(block);
-            let more = inode.dnode.blocks_not_dirty(blocks).saturating_mul(block);
+            let more = inode.dnode.blocks_not_dirty(blocks.clone()).saturating_mul(block);
+            let growth = if more == 0 { 0 } else { self.growth(&inode, blocks, block) };
             let tx = OpenTx::assign(&self.objset, more.saturating_add(METADATA))?;
+            self.note_growth(&inode, tx.txg(), growth)?;
             if whole && number == 0 {
                 self.grow_block(&inode, &tx, size, end.max(size))?;
             }

@@ -270,6 +270,12 @@ impl FileSystem {
         self.inodes.all()
     }
 
+    /// Files in memory that changed at that second or later.
+    pub fn changed_since(&self, seconds: i64) -> Vec<InodeNumber> {
+        let is_recent = |inode: &Arc<Inode>| inode.stat(&self.tables).is_ok_and(|stat| stat.change_time.seconds >= seconds);
+        self.inodes.whole().into_iter().filter(is_recent).map(|inode| inode.object).collect()
+    }
+
     /// The kernel forgets the inode `count` times.
     pub fn forget(&self, inode: InodeNumber, count: u64) {
         self.release(inode, count);

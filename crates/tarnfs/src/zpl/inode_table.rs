@@ -295,6 +295,12 @@ impl InodeTable {
         self.shards.iter().flat_map(|shard| shard.lock().known.keys().copied().collect::<Vec<_>>()).collect()
     }
 
+    /// Those that are whole.
+    pub(super) fn whole(&self) -> Vec<Arc<Inode>> {
+        let whole = |known: &Known| if let Known::Whole(inode) = known { Some(inode.clone()) } else { None };
+        self.shards.iter().flat_map(|shard| shard.lock().known.values().filter_map(whole).collect::<Vec<_>>()).collect()
+    }
+
     #[cfg(test)]
     pub(super) fn is_whole(&self, object: InodeNumber) -> bool {
         matches!(self.shard(object).lock().known.get(&object), Some(Known::Whole(_)))

@@ -2,27 +2,35 @@
 //!
 //! # Theory
 //! What is used is counted when a transaction group is written (`engine::dsl::accounting_sync`), so what is known lags behind by
-//! what is not on disk yet. A change is refused once the *known* use has reached the quota, not when it would cross it: whoever
-//! writes fast gets some seconds' worth beyond it, as with OpenZFS. Writing asks for bytes only; making a file and giving
-//! it away ask for bytes and for the number of objects.
+//! what is not on disk yet. A change is refused once the *known* use has reached the quota, not when it would cross it. By how much files
+//! have grown on disk since is remembered for owners with limits: where that may be well beyond the quota the group is waited for, and then the
+//! use is known. Writing asks for bytes only; making a file and giving it away ask for bytes and for the number of objects.
 //!
 //! # On disk
 //! The entry `userquota@` (and so on) of the master node names a ZAP from the id in hexadecimal to the limit. An id that is
 //! not in it has the default of the dataset, another entry of the master node; 0 and no entry mean no limit.
 
+use std::collections::HashMap;
+use std::ops::Range;
+
 use engine::dmu::{Objset, OpenTx, Refusal, Tx, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER, ask_for_room};
 use engine::error::{ErrorKind, Result};
+use engine::txg::Txg;
 use engine::zap::{Zap, ZapSpec};
 use engine::{bail, error};
 use ondisk::object_type::ObjectType;
 use ondisk::objset::{FLAG_PROJECT_QUOTA_COMPLETE, FLAG_USER_ACCOUNTING_COMPLETE, FLAG_USER_OBJECT_ACCOUNTING_COMPLETE};
 use ondisk::sa::Attribute;
 use ondisk::znode;
+use parking_lot::Mutex;
 
 use super::file_system::FileSystem;
 use super::inode::Inode;
 use super::link::NAME_CHANGE;
 
+/// What is not on disk yet may go beyond a limit by an eighth of it and some blocks: whole blocks are counted, and a file as long as the quota is to fit.
+const BEYOND_SHIFT: u32 = 3;
+const BEYOND_BYTES: u64 = 256 << 10;
 /// Names the number of objects among what is used.
 const OBJECTS_PREFIX: &str = "obj-";
 /// The project of what has none.
@@ -31,7 +39,7 @@ const DEFAULT_PROJECT: u64 = 0;
 const INVALID_PROJECT: u64 = u32::MAX as u64;
 
 /// Whose space it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OwnerKind {
     /// A user's.
     User,
@@ -122,6 +130,33 @@ pub(super) struct Quotas {
     limits: [[Limits; 2]; 3],
     /// There is any.
     exist: bool,
+    growth: Growth,
+}
+
+/// By how many bytes the files of an owner have grown in groups that are not on disk yet.
+#[derive(Default)]
+struct Growth(Mutex<HashMap<(OwnerKind, u64), Vec<(Txg, u64)>>>);
+
+impl Growth {
+    /// `synced` is on disk, and counted.
+    fn add(&self, owner: (OwnerKind, u64), txg: Txg, bytes: u64, synced: Txg) {
+        let mut owners = self.0.lock();
+        if !owners.contains_key(&owner) {
+            owners.retain(|_, groups| groups.iter().any(|(group, _)| *group > synced));
+        }
+        let groups = owners.entry(owner).or_default();
+        groups.retain(|(group, _)| *group > synced);
+        match groups.iter_mut().find(|(group, _)| *group == txg) {
+            Some((_, sum)) => *sum = sum.saturating_add(bytes),
+            None => groups.push((txg, bytes)),
+        }
+    }
+
+    fn of(&self, owner: (OwnerKind, u64), synced: Txg) -> u64 {
+        let owners = self.0.lock();
+        let groups = owners.get(&owner).into_iter().flatten();
+        groups.filter(|(group, _)| *group > synced).fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+    }
 }
 
 impl Quotas {
@@ -259,16 +294,46 @@ impl FileSystem {
         Ok(())
     }
 
-    /// How far beyond a limit an owner is, who has reached it.
-    fn beyond(&self, quotas: &Quotas, kind: OwnerKind, of: QuotaOf, id: u64) -> Result<Option<u64>> {
+    /// The limit of an owner, and what is known to be used of it.
+    fn known(&self, quotas: &Quotas, kind: OwnerKind, of: QuotaOf, id: u64) -> Result<Option<(u64, u64)>> {
         let limits = &quotas.limits[kind as usize][of as usize];
         if !limits.exist() || !self.counts(kind, of) {
             return Ok(None);
         }
         match limits.of(id)? {
             0 => Ok(None),
-            limit => Ok(space_used_by(&self.objset, kind, of, id)?.checked_sub(limit)),
+            limit => Ok(Some((limit, space_used_by(&self.objset, kind, of, id)?))),
         }
+    }
+
+    /// By how much a file grows on disk if these blocks are written, where anybody has a limit.
+    pub(super) fn growth(&self, inode: &Inode, blocks: Range<u64>, block_bytes: u64) -> u64 {
+        if !self.has_owner_quotas() {
+            return 0;
+        }
+        let holes = blocks.filter(|block| inode.dnode.is_hole(*block).unwrap_or(false)).count() as u64;
+        holes.saturating_mul(block_bytes)
+    }
+
+    /// A file grows by `bytes` in `txg`.
+    pub(super) fn note_growth(&self, inode: &Inode, txg: Txg, bytes: u64) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let quotas = self.quotas.read();
+        if !quotas.exist {
+            return Ok(());
+        }
+        let synced = self.objset.context().groups.synced_txg();
+        let user = inode.word(&self.tables, Attribute::Uid)?;
+        let group = inode.word(&self.tables, Attribute::Gid)?;
+        let project = inode.project(&self.tables)?;
+        for (kind, id) in [(OwnerKind::User, user), (OwnerKind::Group, group), (OwnerKind::Project, project)] {
+            if quotas.limits[kind as usize][QuotaOf::Bytes as usize].exist() {
+                quotas.growth.add((kind, id), txg, bytes, synced);
+            }
+        }
+        Ok(())
     }
 
     /// What a project uses and may use, if that is limited.
@@ -280,15 +345,20 @@ impl FileSystem {
         Ok(Some((space_used_by(&self.objset, OwnerKind::Project, of, project)?, quota)))
     }
 
-    /// What was freed is counted when its group is on disk.
+    /// What was freed or written is counted when its group is on disk.
     fn check_owner(&self, kind: OwnerKind, id: u64, what: &[QuotaOf]) -> Result<(), Refusal> {
         let quotas = self.quotas.read();
         for of in what {
-            if let Some(beyond) = self.beyond(&quotas, kind, *of, id)? {
-                let over = error!(Quota, "{}: {} {id} has reached its quota", self.objset.name(), kind.word());
+            let Some((limit, used)) = self.known(&quotas, kind, *of, id)? else { continue };
+            let over = || error!(Quota, "{}: {} {id} has reached its quota", self.objset.name(), kind.word());
+            if let Some(beyond) = used.checked_sub(limit) {
                 let freeing = self.objset.owner().coming_free();
                 let may_suffice = freeing > if *of == QuotaOf::Bytes { beyond } else { 0 };
-                return Err(if may_suffice { Refusal::ForNow(over) } else { over.into() });
+                return Err(if may_suffice { Refusal::ForNow(over()) } else { over().into() });
+            }
+            let synced = self.objset.context().groups.synced_txg();
+            if *of == QuotaOf::Bytes && used.saturating_add(quotas.growth.of((kind, id), synced)) >= limit.saturating_add(limit >> BEYOND_SHIFT).saturating_add(BEYOND_BYTES) {
+                return Err(Refusal::ForNow(over()));
             }
         }
         Ok(())

@@ -36,7 +36,7 @@ fn requests() -> Vec<Request> {
         Request::PoolDestroy(PoolDestroy { name: name(), force: true }),
         Request::PoolExport(PoolExport { name: name(), force: true, hard_force: false }),
         Request::DatasetDestroy(DatasetDestroy { names: vec!["tank/kept".to_owned()], defer: false, force: true }),
-        Request::DatasetUnmount(DatasetUnmount { name: name(), at: None, force: true, unload_key: false }),
+        Request::DatasetUnmount(DatasetUnmount { name: name(), at: None, tree: false, force: true, unload_key: false }),
         Request::DatasetSet(DatasetSet { name: name(), settings: vec![Setting::new("readonly", "on")], no_remount: false }),
         Request::PoolSet(PoolSet { name: name(), settings: vec![Setting::new("comment", "theirs")] }),
         Request::TransactionBegin(TransactionBegin { dataset: name(), owner: std::process::id().cast_signed() }),

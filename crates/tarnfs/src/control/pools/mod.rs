@@ -501,12 +501,7 @@ impl Backend for Pools {
             self.check_running(&unmount.name)?;
         }
         let pool = self.pool_of(&unmount.name)?.pool.clone();
-        if unmount.force && pool.engine().vdevs.gate().failure().is_some() {
-            // Who uses it waits for the devices, and would never let go of it.
-            self.mounter.unmount(&unmount.name, true)?;
-        } else {
-            self.mounter.put_away(&unmount.name, unmount.at.as_deref().map(Path::new), unmount.force)?;
-        }
+        self.unmount(&unmount, pool.engine().vdevs.gate().failure().is_some())?;
         Ok(Box::new(move || match pool.engine().wait_wanted() {
             // Nobody who forces it wants to wait for devices that are gone.
             Err(error) if !unmount.force => Err(Failure::about_pool(&error)),

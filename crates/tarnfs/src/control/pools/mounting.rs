@@ -8,7 +8,7 @@ use engine::dsl::PropertyValue;
 use super::list::source_of;
 use super::{Failure, FailureKind, MountPlan, Pools};
 use crate::PropertyChange;
-use crate::control::{DatasetMount, Mount, Source, mountpoint};
+use crate::control::{DatasetMount, DatasetUnmount, Mount, Source, mountpoint};
 
 /// Numbers of the words of `canmount`.
 const CAN_MOUNT_OFF: u64 = 0;
@@ -143,6 +143,40 @@ impl Pools {
         }
         moving.taken_along = self.taken_along(before, &|dataset| moving.datasets.iter().any(|other| other == dataset));
         Ok(moving)
+    }
+
+    /// Unmounts a file system, and what is below it if that is asked for; all of it, or nothing.
+    pub(super) fn unmount(&mut self, unmount: &DatasetUnmount, is_suspended: bool) -> Result<(), Failure> {
+        if unmount.force && is_suspended {
+            // Who uses it waits for the devices, and would never let go of it.
+            return if unmount.tree { self.mounter.unmount_tree(&unmount.name, true) } else { self.mounter.unmount(&unmount.name, true) };
+        }
+        let before = self.in_sight();
+        let prefix = format!("{}/", unmount.name);
+        let is_below = |mount: &Mount| unmount.tree && mount.dataset.starts_with(&prefix) && !mount.dataset.contains('@');
+        // What was mounted last may lie over what was mounted before.
+        let mut places: Vec<(String, Option<String>)> = Vec::new();
+        for InSight { mount, .. } in before.iter().rev() {
+            if is_below(mount) {
+                places.push((mount.dataset.clone(), Some(mount.mountpoint.clone())));
+            } else if mount.dataset == unmount.name && unmount.at.as_ref().is_none_or(|at| *at == mount.mountpoint) {
+                places.push((unmount.name.clone(), unmount.at.clone()));
+            }
+        }
+        // Where it is mounted several times, one of them is meant; and it may be out of sight.
+        let own = places.iter().rposition(|(dataset, _)| *dataset == unmount.name);
+        let mut at = 0..;
+        places.retain(|(dataset, _)| at.next() == own || *dataset != unmount.name);
+        if own.is_none() {
+            places.push((unmount.name.clone(), unmount.at.clone()));
+        }
+        let mut put_away = || places.iter().try_for_each(|(dataset, at)| self.mounter.put_away(dataset, at.as_deref().map(Path::new), unmount.force));
+        let result = put_away();
+        if result.is_err() && places.len() > 1 {
+            let gone = self.taken_along(before, &|_| false);
+            self.bring_back(&gone);
+        }
+        result
     }
 
     /// What is mounted, with what was asked for.
