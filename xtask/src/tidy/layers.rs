@@ -23,7 +23,8 @@ const LAYERS: [&[&str]; 11] = [
 ];
 
 /// What each crate may use of ours. `lab` may use the library for its embedded rows and `fuse` for its simulated disks, `cli`, `sim` and `fuzz` use what they inspect.
-const CRATES: [(&str, &[&str]); 12] = [
+const CRATES: [(&str, &[&str]); 13] = [
+    ("locks", &[]),
     ("ondisk", &[]),
     ("transform", &[]),
     ("disk", &[]),
