@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use disk::{DiskRef, MemDisk};
 use engine::host::RealHost;
-use engine::pool::{NewLeaf, NewTop};
+use engine::vdev::{NewLeaf, NewTop};
 use tarnfs::{CreateOptions, Credentials, FileSystem, InodeNumber, Pool, Tunables, WriteMode};
 
 const BLOCK: u64 = 4096;
@@ -46,6 +46,10 @@ fn write(at: &Place, offset: u64, length: usize) {
     at.fs.write(at.file, WriteMode::At(offset), &data[..length], &Credentials::root()).expect("write");
 }
 
+fn write_durably(at: &Place, nth: u64) {
+    at.fs.write_durably(at.file, WriteMode::At(anywhere(nth, BLOCK)), &[7; 4096], &Credentials::root()).expect("write");
+}
+
 fn read(at: &Place, offset: u64, length: usize) {
     let mut buffer = [0; 8192];
     at.fs.read_into(at.file, offset, &mut buffer[..length]).expect("read");
@@ -64,7 +68,7 @@ fn unlink(at: &Place, nth: u64) {
     at.fs.unlink(at.fs.root(), own_name(at, nth).as_bytes()).expect("unlink");
 }
 
-const OPERATIONS: [Operation; 11] = [
+const OPERATIONS: [Operation; 12] = [
     Operation { name: "read 4 KB, cached", times: TIMES, before: nothing, run: |at, nth| read(at, anywhere(nth, BLOCK), 4096) },
     Operation { name: "read 2 KB, cached", times: TIMES, before: nothing, run: |at, nth| read(at, anywhere(nth, 2048), 2048) },
     Operation { name: "stat", times: TIMES, before: nothing, run: |at, _| drop(at.fs.getattr(at.file).expect("stat")) },
@@ -76,7 +80,12 @@ const OPERATIONS: [Operation; 11] = [
     Operation { name: "unlink", times: 5000, before: nothing, run: unlink },
     Operation { name: "fsync, nothing to do", times: 20_000, before: nothing, run: |at, _| at.fs.fsync(at.file).expect("fsync") },
     Operation { name: "fsync after 4 KB", times: 5000, before: |at, nth| write(at, anywhere(nth, BLOCK), 4096), run: |at, _| at.fs.fsync(at.file).expect("fsync") },
+    Operation { name: "write 4 KB, durably", times: 5000, before: nothing, run: write_durably },
 ];
+
+/// So many locks an operation may take, and none of the pool.
+const LOCKS_MAX: [(&str, usize); 5] =
+    [("read 4 KB, cached", 10), ("stat", 5), ("write 4 KB, dirty block", 15), ("write 4 KB, anywhere", 20), ("write 1 to 8 KB, anywhere", 15)];
 
 #[allow(clippy::disallowed_methods)] // a program that measures
 fn nanoseconds(operation: &Operation, at: &Place, first: u64) -> u64 {
@@ -163,11 +172,16 @@ fn main() {
     let (neighbour, other) = (place(&pool, "costs", "neighbour"), place(&pool, "costs/other", "other"));
     pool.sync().expect("sync");
     println!("{:<28}{:>8}{:>8}{:>8}{:>8}{:>8}{:>10}", "", "ns", "locks", "file", "pool", "allocs", "bytes");
+    let mut too_many = Vec::new();
     for operation in &OPERATIONS {
         let counted = count(operation, [&own, &neighbour, &other], 1 << 32);
         let took = nanoseconds(operation, &own, 0);
         let Counted { locks, with_file, with_pool, allocations, allocated, .. } = counted;
         println!("{:<28}{took:>8}{locks:>8}{with_file:>8}{with_pool:>8}{allocations:>8}{allocated:>10}", operation.name);
+        let limit = LOCKS_MAX.iter().find(|(name, _)| *name == operation.name);
+        if limit.is_some_and(|(_, max)| locks > *max || with_pool > 0) {
+            too_many.push(operation.name);
+        }
         if is_verbose {
             for (place, (times, is_shared)) in &counted.places {
                 println!("    {times:>3}  {place}{}", if *is_shared { "  (pool)" } else { "" });
@@ -176,4 +190,5 @@ fn main() {
     }
     drop((own, neighbour, other));
     pool.export().expect("export");
+    assert!(too_many.is_empty(), "more locks than LOCKS_MAX allows: {too_many:?}");
 }

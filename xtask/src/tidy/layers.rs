@@ -8,7 +8,7 @@
 use super::{Findings, Tree};
 
 /// The engine's modules, lowest first; one line is one layer. `docs/architecture.md` has the reasons.
-const LAYERS: [&[&str]; 11] = [
+const LAYERS: [&[&str]; 12] = [
     &["error", "host", "canary", "tunables", "stats", "sync", "keystore"],
     &["vdev"],
     &["alloc"],
@@ -19,6 +19,7 @@ const LAYERS: [&[&str]; 11] = [
     &["zap"],
     &["dsl"],
     &["zil"],
+    &["logged"],
     &["pool"],
 ];
 

@@ -38,6 +38,15 @@ const BEYOND_MAX: u64 = 8 << 20;
 /// A block in the smallest pieces takes twice its size: a header for each two pieces, with one copy more.
 const PIECES_FACTOR: u64 = 2;
 
+/// What a dataset knows of its directory's numbers.
+#[derive(Debug, Clone, Copy, Default)]
+struct Share {
+    /// What of the space that is used a refreservation pays for.
+    refreserved: u64,
+    /// How much of what is wanted it pays for.
+    paid: u64,
+}
+
 /// How much of the slop an operation may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpaceCheck {
@@ -153,36 +162,28 @@ impl Dsl {
         root.freeing().saturating_add(destroyed)
     }
 
-    /// Promises `bytes` in `dir` and above. `first` has what the dataset knows: its share of `used` that a refreservation
-    /// pays for, and how much of `bytes` it pays for.
-    fn promise(&self, dir: &Arc<Dir>, txg: Txg, bytes: u64, refreserved: u64, paid: u64) -> Result<(), Refusal> {
-        let (mut dir, mut bytes, mut refreserved, mut paid) = (dir.clone(), bytes, refreserved, paid);
-        // Promises have taken a part of a reservation, which may pay for this when they are on disk, and were less.
-        let mut reservation_is_promised = refreserved > 0 && dir.promised() > 0;
-        let mut below = Vec::new();
-        loop {
-            let phys = dir.phys();
-            let promised = dir.promised();
-            let used = phys.used_bytes.get().saturating_sub(std::mem::take(&mut refreserved));
-            let quota = phys.quota.get();
-            let parent = dir.parent();
-            let limit = if quota == 0 || phys.head_dataset.get() == 0 { u64::MAX } else { quota };
-            let refused = if limit == u64::MAX { Ok(()) } else { check_quota(&dir, used, promised, limit) };
-            let refused = if parent.is_none() { refused.and_then(|()| self.check_pool(used, promised, bytes, SpaceCheck::Normal)) } else { refused };
-            if let Err(refusal) = refused {
-                below.iter().for_each(|(dir, bytes): &(Arc<Dir>, u64)| dir.take_back(txg, *bytes));
-                return Err(if reservation_is_promised { Refusal::ForNow(refusal.into()) } else { refusal });
-            }
-            reservation_is_promised |= phys.reserved.get() > used && promised > 0;
-            below.push((dir.clone(), bytes));
-            dir.promise(txg, bytes);
-            let wanted = bytes.saturating_sub(std::mem::take(&mut paid)) as i64;
-            bytes = beyond_reservation(used.saturating_add(promised), phys.reserved.get(), wanted).max(0) as u64;
-            match parent {
-                Some(above) if bytes > 0 => dir = above,
-                _ => return Ok(()),
-            }
+    /// Promises `bytes` in `dir` and above. `share` has what is known below of its share.
+    fn promise(&self, dir: &Dir, txg: Txg, bytes: u64, share: Share) -> Result<(), Refusal> {
+        let (limits, promised) = (dir.limits(), dir.promised());
+        let (used, reserved) = (limits.used().saturating_sub(share.refreserved), limits.reserved());
+        if let Some(limit) = limits.quota() {
+            check_quota(dir, used, promised, limit)?;
         }
+        if dir.is_root() {
+            self.check_pool(used, promised, bytes, SpaceCheck::Normal)?;
+        }
+        dir.promise(txg, bytes);
+        let wanted = bytes.saturating_sub(share.paid) as i64;
+        let above = beyond_reservation(used.saturating_add(promised), reserved, wanted).max(0) as u64;
+        if above == 0 {
+            return Ok(());
+        }
+        let refused = dir.with_parent(|parent| self.promise(parent, txg, above, Share::default())).unwrap_or(Ok(()));
+        refused.map_err(|refusal| {
+            dir.take_back(txg, bytes);
+            // Promises have taken a part of a reservation, which may pay for this when they are on disk, and were less.
+            if reserved > used && promised > 0 { Refusal::ForNow(refusal.into()) } else { refusal }
+        })
     }
 
     /// Whether the pool has room for `bytes` more. What is promised counts twice: in the worst case all of it is written in
@@ -216,12 +217,11 @@ impl Dsl {
     }
 
     /// A transaction has dirtied more than it was promised: nobody can refuse it any more, but those who come next should know.
-    pub(super) fn promise_more(&self, dir: &Arc<Dir>, txg: Txg, bytes: u64) {
-        let mut at = Some(dir.clone());
-        while let Some(dir) = at {
+    pub(super) fn promise_more(dir: &Dir, txg: Txg, bytes: u64) {
+        dir.upwards(&mut |dir| {
             dir.promise(txg, bytes);
-            at = dir.parent();
-        }
+            true
+        });
     }
 }
 
@@ -255,47 +255,45 @@ impl Dataset {
             return Ok(());
         }
         let promised = self.dir.promised();
-        let (mut refreserved, mut paid) = (0, 0);
-        {
-            let state = self.state.lock();
-            let unique = state.phys.unique_bytes.get();
-            if state.reserved > unique {
-                refreserved = state.reserved - unique;
-                let wanted = (bytes + promised) as i64;
-                let seen = beyond_reservation(unique, state.reserved, wanted).max(0) as u64;
-                paid = bytes - bytes.min(seen);
-            }
-            let referenced = state.phys.referenced_bytes.get();
-            if state.quota != 0 && referenced.saturating_add(promised) >= state.quota {
-                let freeing = self.freeing.total();
-                let over = error!(Quota, "{}: refquota exceeded ({referenced} bytes used of {}, {freeing} coming free)", self.dir.full_name(), state.quota);
-                let is_for_now = promised > 0 || referenced.saturating_sub(freeing) < state.quota;
-                return Err(if is_for_now { Refusal::ForNow(over) } else { over.into() });
-            }
+        let limits = self.state.published();
+        let (unique, reserved, referenced, quota) = (limits.unique(), limits.reserved(), limits.referenced(), limits.quota());
+        let mut share = Share::default();
+        if reserved > unique {
+            share.refreserved = reserved - unique;
+            let wanted = (bytes + promised) as i64;
+            let seen = beyond_reservation(unique, reserved, wanted).max(0) as u64;
+            share.paid = bytes - bytes.min(seen);
         }
-        self.dsl.promise(&self.dir, txg, bytes, refreserved, paid)
+        if quota != 0 && referenced.saturating_add(promised) >= quota {
+            let freeing = self.freeing.total();
+            let over = error!(Quota, "{}: refquota exceeded ({referenced} bytes used of {quota}, {freeing} coming free)", self.dir.full_name());
+            let is_for_now = promised > 0 || referenced.saturating_sub(freeing) < quota;
+            return Err(if is_for_now { Refusal::ForNow(over) } else { over.into() });
+        }
+        self.dsl.promise(&self.dir, txg, bytes, share).map_err(|refusal| {
+            // As of a reservation of a directory.
+            if share.refreserved > 0 && promised > 0 { Refusal::ForNow(refusal.into()) } else { refusal }
+        })
     }
 
     /// A transaction of `txg` frees `bytes` of it, about.
     pub(super) fn note_freeing(&self, txg: Txg, bytes: u64) {
         self.freeing.add(txg, bytes);
-        let mut at = Some(self.dir.clone());
-        while let Some(dir) = at {
+        self.dir.upwards(&mut |dir| {
             dir.note_freeing(txg, bytes);
-            at = dir.parent();
-        }
+            true
+        });
     }
 
     /// `bytes` of what was promised to a transaction of `txg` were not needed. Where a reservation pays for a part, the
     /// directories above keep their promises until the group is on disk: they do not know what their share was.
     pub(super) fn take_back(&self, txg: Txg, bytes: u64) {
-        let mut has_reservation = self.state.lock().reserved != 0;
-        let mut at = Some(self.dir.clone());
-        while let Some(dir) = at {
+        let mut has_reservation = self.state.published().reserved() != 0;
+        self.dir.upwards(&mut |dir| {
             dir.take_back(txg, bytes);
-            has_reservation |= dir.phys().reserved.get() != 0;
-            at = if has_reservation { None } else { dir.parent() };
-        }
+            has_reservation |= dir.limits().reserved() != 0;
+            !has_reservation
+        });
     }
 }
 

@@ -10,8 +10,11 @@
 //! The entry `userquota@` (and so on) of the master node names a ZAP from the id in hexadecimal to the limit. An id that is
 //! not in it has the default of the dataset, another entry of the master node; 0 and no entry mean no limit.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use engine::dmu::{Objset, OpenTx, Refusal, Tx, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER, ask_for_room};
 use engine::error::{ErrorKind, Result};
+use engine::sync::Publish;
 use engine::zap::{Zap, ZapSpec};
 use engine::{bail, error};
 use ondisk::object_type::ObjectType;
@@ -124,6 +127,15 @@ pub(super) struct Quotas {
     exist: bool,
 }
 
+impl Publish for Quotas {
+    /// There is any.
+    type Published = AtomicBool;
+
+    fn publish(&self, exist: &AtomicBool) {
+        exist.store(self.exist, Ordering::Release);
+    }
+}
+
 impl Quotas {
     pub(super) fn load(objset: &Objset, master: &Zap) -> Result<Quotas> {
         let mut quotas = Quotas::default();
@@ -189,7 +201,7 @@ impl FileSystem {
 
     /// Whether users, groups or projects have limits here.
     pub fn has_owner_quotas(&self) -> bool {
-        self.quotas.read().exist
+        self.quotas.published().load(Ordering::Acquire)
     }
 
     /// The limit set for an owner, or the default; 0: none.
@@ -213,7 +225,7 @@ impl FileSystem {
         if kind == OwnerKind::Project && id >= INVALID_PROJECT {
             bail!(Invalid, "{id} is no project");
         }
-        let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+        let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
         let mut quotas = self.quotas.write();
         let limits = &mut quotas.limits[kind as usize][of as usize];
         let zap = match &limits.zap {
@@ -244,7 +256,7 @@ impl FileSystem {
     /// `NoSpace`; `ReadOnly`.
     pub fn set_default_quota(&self, kind: OwnerKind, of: QuotaOf, limit: u64) -> Result<()> {
         self.check_writable()?;
-        let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+        let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
         let mut quotas = self.quotas.write();
         let master = Zap::open(&self.objset, znode::MASTER_NODE)?;
         match limit {
@@ -297,7 +309,7 @@ impl FileSystem {
     /// Fails if one of those to whom a file would belong may have no more. To be asked before joining a transaction.
     pub(super) fn check_quota_to_own(&self, user: Option<u64>, group: Option<u64>, project: Option<u64>) -> Result<()> {
         // The commit of a transaction has asked before its first change.
-        if self.gate.is_alone() { Ok(()) } else { ask_for_room(&self.objset.context().groups, || self.check_to_own(user, group, project)) }
+        if self.is_alone() { Ok(()) } else { ask_for_room(&self.objset.context().groups, || self.check_to_own(user, group, project)) }
     }
 
     /// As [`FileSystem::check_quota_to_own`], for the commit of a transaction.
@@ -306,7 +318,7 @@ impl FileSystem {
     }
 
     fn check_to_own(&self, user: Option<u64>, group: Option<u64>, project: Option<u64>) -> Result<(), Refusal> {
-        if !self.quotas.read().exist {
+        if !self.quotas.published().load(Ordering::Acquire) {
             return Ok(());
         }
         let project = project.filter(|project| !matches!(*project, DEFAULT_PROJECT | INVALID_PROJECT));
@@ -320,12 +332,12 @@ impl FileSystem {
 
     /// Fails if one of those to whom the file belongs may write no more. To be asked before joining a transaction.
     pub(super) fn check_quota_to_write(&self, inode: &Inode) -> Result<()> {
-        if self.gate.is_alone() { Ok(()) } else { ask_for_room(&self.objset.context().groups, || self.check_quota_before_commit(inode)) }
+        if self.is_alone() { Ok(()) } else { ask_for_room(&self.objset.context().groups, || self.check_quota_before_commit(inode)) }
     }
 
     /// As [`FileSystem::check_quota_to_write`], for the commit of a transaction.
     pub(super) fn check_quota_before_commit(&self, inode: &Inode) -> Result<(), Refusal> {
-        if !self.quotas.read().exist {
+        if !self.quotas.published().load(Ordering::Acquire) {
             return Ok(());
         }
         let project = inode.project(&self.tables)?;
