@@ -1,4 +1,4 @@
-//! The transactional engine: pool, vdev, zio, arc, txg, dmu, zap, dsl, zil, in layer order.
+//! The transactional engine: pool, vdev, zio, arc, txg, dmu, zap, dsl, zil, logged, in layer order.
 
 pub mod error;
 pub mod host;
@@ -15,4 +15,5 @@ pub mod dmu;
 pub mod zap;
 pub mod dsl;
 pub mod zil;
+pub mod logged;
 pub mod pool;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use engine::dmu::{DmuContext, OpenTx};
+use engine::dmu::{DmuContext, Membership, OpenTx};
 use engine::error::Result;
 use engine::zil::{LogSource, WantedWrite, Zil};
 use sim::scenario::{Layout, Rig};
@@ -46,7 +46,8 @@ fn a_group_does_not_wait_for_what_a_commit_has_yet_to_fetch() {
     let (objset, zil) = (filesystem.objset().clone(), Zil::of(filesystem.objset()));
     let source = Busy { context: objset.context().clone(), asked: AtomicBool::new(false), in_vain: AtomicBool::new(false) };
     let log = |offset: u64, length: u64| {
-        let tx = OpenTx::assign(&objset, 0).unwrap();
+        let member = Membership::single(objset.clone());
+        let tx = OpenTx::assign(&member, 0).unwrap();
         zil.log_write(&tx, Some(OBJECT), OBJECT, 1, offset, length);
     };
     // So that there is a chain.

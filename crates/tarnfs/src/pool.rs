@@ -9,22 +9,21 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use disk::DiskRef;
-use engine::dmu::{DnodeSpec, Objset};
+use engine::dmu::Objset;
 use engine::dsl::{MASTER_NODE_ENTRIES, NewDataset, PropertyChange, PropertyValue};
 use engine::error::{ErrorKind, Result, Within};
 use engine::host::{HostRef, RealHost};
+use engine::logged::{Volume, VolumeReplay, create_volume_objects};
 use engine::pool::check::{CheckOptions, CheckReport};
 use engine::pool::config::{PoolConfig, VERSION_FEATURES};
 use engine::pool::import::{Candidate, discover, select};
 use engine::pool::{NewPool, OpenOptions};
 use engine::tunables::Tunables;
 use engine::vdev::{NewLeaf, NewTop};
-use engine::zap::{Zap, ZapSpec};
 use engine::zil::{Replayed, Zil};
 use engine::bail;
 use ondisk::acl::{InheritRule, ModeRule};
 use ondisk::feature::Feature;
-use ondisk::object_type::ObjectType;
 use ondisk::objset::ObjsetType;
 use parking_lot::Mutex;
 
@@ -256,7 +255,7 @@ impl Pool {
     fn replay_log(&self, name: &str, objset: &Arc<Objset>, zil: &Arc<Zil>) -> Result<Replayed> {
         let wait_synced = || self.engine.sync_all();
         if objset.objset_type() != ObjsetType::FileSystem {
-            return zil.replay(objset, &wait_synced, &zpl::VolumeReplay(objset));
+            return zil.replay(objset, &wait_synced, &VolumeReplay(&Volume::open(objset.clone())?));
         }
         let options = MountOptions { read_only: false, access_time: AccessTime::Off, ..self.mount_options(name)? };
         let file_system = FileSystem::open(objset.clone(), options, || (0, 0))?;
@@ -403,9 +402,7 @@ impl Pool {
             case_insensitive: false,
             properties,
             fill: Box::new(move |objset, tx| {
-                objset.claim(tx, VOLUME_DATA, &DnodeSpec::new(ObjectType::ZVOL, block_bytes))?;
-                let facts = Zap::create_at(objset, tx, VOLUME_ZAP, &ZapSpec::new(ObjectType::ZVOL_PROP))?;
-                facts.add_u64(tx, "size", bytes)
+                create_volume_objects(objset, tx, bytes, block_bytes)
             }),
         })
     }
@@ -491,9 +488,6 @@ impl Pool {
     }
 }
 
-/// The objects of a volume: its data, and the ZAP that has its size.
-const VOLUME_DATA: u64 = 1;
-const VOLUME_ZAP: u64 = 2;
 /// The value of the property `sync` that means that nobody waits.
 const SYNC_DISABLED: u64 = 2;
 /// The value of the property `logbias` that means that the log has pointers, not bytes.

@@ -8,7 +8,7 @@
 use super::{Findings, Tree};
 
 /// The engine's modules, lowest first; one line is one layer. `docs/architecture.md` has the reasons.
-const LAYERS: [&[&str]; 11] = [
+const LAYERS: [&[&str]; 12] = [
     &["error", "host", "canary", "tunables", "stats", "sync", "keystore"],
     &["vdev"],
     &["alloc"],
@@ -19,11 +19,13 @@ const LAYERS: [&[&str]; 11] = [
     &["zap"],
     &["dsl"],
     &["zil"],
+    &["logged"],
     &["pool"],
 ];
 
 /// What each crate may use of ours. `lab` may use the library for its embedded rows and `fuse` for its simulated disks, `cli`, `sim` and `fuzz` use what they inspect.
-const CRATES: [(&str, &[&str]); 12] = [
+const CRATES: [(&str, &[&str]); 13] = [
+    ("locks", &[]),
     ("ondisk", &[]),
     ("transform", &[]),
     ("disk", &[]),

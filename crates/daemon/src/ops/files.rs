@@ -116,9 +116,19 @@ impl Ops {
         let (filesystem, inode) = self.locate_for_change(Node::of(write.node))?;
         let kill = write.write_flags.contains(WriteFlags::KILL_SUIDGID);
         let from_cache = write.write_flags.contains(WriteFlags::CACHE);
+        // A write from the page cache is synced by the kernel when its writer asked for that.
+        let asked = write.flags & O_DSYNC != 0 && !from_cache;
+        let is_durable = match self.options.read().sync {
+            SyncPolicy::Always => true,
+            SyncPolicy::Standard => asked,
+            SyncPolicy::Disabled => false,
+        };
         if from_cache && self.collected.is_agreed() {
             let written = filesystem.write(inode, WriteMode::Collected(write.offset), data, &Credentials::root()).map_err(crate::errno::of);
             self.collected_write(write.node, data.len(), written.map(|_| ()))?;
+            if is_durable {
+                self.sync_inode(filesystem, inode)?;
+            }
         } else {
             if write.handle & PAST_CACHE != 0 {
                 end_capabilities(filesystem, inode)?;
@@ -129,18 +139,15 @@ impl Ops {
                 false => WriteMode::At(write.offset),
             };
             let whose = self.writer_of(cx, (filesystem, inode), Some(kill))?;
-            let went_to = filesystem.write(inode, mode, data, &whose).map_err(crate::errno::of)?;
+            if is_durable {
+                fuse::before_blocking();
+            }
+            let write_as_asked = if is_durable { FileSystem::write_durably } else { FileSystem::write };
+            let went_to = write_as_asked(filesystem, inode, mode, data, &whose).map_err(crate::errno::of)?;
             if went_to != write.offset {
                 // It has put the data where it took the end for.
                 self.collected.forget(Forget::Contents(write.node));
             }
-        }
-        // A write from the page cache is synced by the kernel when its writer asked for that.
-        let asked = write.flags & O_DSYNC != 0 && !from_cache;
-        match self.options.read().sync {
-            SyncPolicy::Always => self.sync_inode(filesystem, inode)?,
-            SyncPolicy::Standard if asked => self.sync_inode(filesystem, inode)?,
-            SyncPolicy::Standard | SyncPolicy::Disabled => {}
         }
         Ok(data.len())
     }

@@ -10,13 +10,14 @@
 //!
 //! # Locks
 //!
-//! `groups` is locked for the time of a lookup only.
+//! None: the list of groups is replaced as a whole.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwap;
 use ondisk::dva::Dva;
-use parking_lot::RwLock;
+
 
 use super::group::{Group, GroupRequest, SpaceUse};
 use super::{LoadSpaceMap, Metaslab};
@@ -89,7 +90,7 @@ struct Rotor {
 
 #[derive(Default)]
 struct Class {
-    groups: RwLock<Arc<Vec<Arc<Group>>>>,
+    groups: ArcSwap<Vec<Arc<Group>>>,
     rotors: Vec<Rotor>,
 }
 
@@ -152,7 +153,7 @@ impl Allocator {
     pub fn new(streams: usize) -> Self {
         let streams = streams.max(1);
         let class = || Class {
-            groups: RwLock::default(),
+            groups: ArcSwap::default(),
             rotors: (0..streams).map(|_| Rotor::default()).collect(),
         };
         Self { faults: AllocationFaults::default(), classes: std::array::from_fn(|_| class()), loader: OnceLock::new(), streams }
@@ -179,26 +180,33 @@ impl Allocator {
     /// Adds a top-level vdev.
     pub fn add_group(&self, group: Arc<Group>) {
         let class = &self.classes[group.config().class as usize];
-        let mut groups = class.groups.write();
-        let mut new = Vec::clone(&groups);
-        new.push(group);
-        new.sort_by_key(|group| group.config().vdev);
-        *groups = Arc::new(new);
+        class.groups.rcu(|groups| {
+            let mut new = Vec::clone(groups);
+            new.push(group.clone());
+            new.sort_by_key(|group| group.config().vdev);
+            new
+        });
     }
 
     /// Removes a top-level vdev.
     pub fn remove_group(&self, vdev: u32) {
         for class in &self.classes {
-            let mut groups = class.groups.write();
-            let mut new = Vec::clone(&groups);
-            new.retain(|group| group.config().vdev != vdev);
-            *groups = Arc::new(new);
+            class.groups.rcu(|groups| {
+                let mut new = Vec::clone(groups);
+                new.retain(|group| group.config().vdev != vdev);
+                new
+            });
         }
     }
 
     /// The groups of a class, by vdev.
     pub fn class_groups(&self, class: ClassKind) -> Arc<Vec<Arc<Group>>> {
-        Arc::clone(&self.classes[class as usize].groups.read())
+        self.classes[class as usize].groups.load_full()
+    }
+
+    /// The largest unit of allocation of a class, in bytes.
+    pub fn unit_max(&self, class: ClassKind) -> u64 {
+        1 << self.classes[class as usize].groups.load().iter().map(|group| group.config().ashift).max().unwrap_or(9)
     }
 
     /// All groups.
@@ -209,7 +217,7 @@ impl Allocator {
     /// The group of a top-level vdev.
     pub fn group(&self, vdev: u32) -> Result<Arc<Group>> {
         for class in &self.classes {
-            let groups = class.groups.read();
+            let groups = class.groups.load();
             if let Ok(at) = groups.binary_search_by_key(&vdev, |group| group.config().vdev) {
                 return Ok(Arc::clone(&groups[at]));
             }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use ondisk::dnode as disk;
@@ -17,6 +17,7 @@ use super::objset::ObjsetShared;
 use super::{DnodeSpec, ObjectId, Tx};
 use crate::arc::Held;
 use crate::error::{Error, Result, Within};
+use crate::sync::{Publish, Published};
 use crate::txg::{TXG_SIZE, slot};
 use crate::zio::Bookmark;
 use crate::{bail, error};
@@ -72,17 +73,49 @@ pub(super) struct State {
     pub(super) frees: [BlockRanges; TXG_SIZE],
 }
 
+/// What of [`State`] is read without its lock.
+#[derive(Debug, Default)]
+pub(super) struct Shape {
+    block_bytes: AtomicU64,
+    max_block: AtomicU64,
+    freed: AtomicBool,
+}
+
+impl Publish for State {
+    type Published = Shape;
+
+    fn publish(&self, shape: &Shape) {
+        shape.block_bytes.store(self.header.block_bytes, Ordering::Release);
+        shape.max_block.store(self.header.max_block, Ordering::Release);
+        shape.freed.store(self.freed, Ordering::Release);
+    }
+}
+
+/// Blocks with unsynced versions.
+pub(super) type DirtyBlocks = BTreeMap<u64, Arc<DirtyBlock>>;
+
+impl Publish for DirtyBlocks {
+    /// How many there are.
+    type Published = AtomicUsize;
+
+    fn publish(&self, count: &AtomicUsize) {
+        count.store(self.len(), Ordering::Release);
+    }
+}
+
 /// One object. Obtained from [`super::Objset::hold`] or [`super::Objset::allocate`].
 pub struct Dnode {
     pub(super) objset: Arc<ObjsetShared>,
     pub(super) object: ObjectId,
     pub(super) slots: u8,
     /// guards: what open context changes
-    pub(super) state: RwLock<State>,
+    pub(super) state: Published<State>,
+    /// Most bytes that the bonus can have, without a spill block.
+    bonus_bytes_max: usize,
     /// The tree on disk. guarded by itself; readers hold it across the I/O of indirect blocks, the sync thread replaces it
     pub(super) disk: RwLock<disk::Dnode>,
     /// Blocks with unsynced versions.
-    pub(super) blocks: RwLock<BTreeMap<u64, Arc<DirtyBlock>>>,
+    pub(super) blocks: Published<DirtyBlocks>,
     /// How many of `State::frees` are not empty (a hint that saves readers the lock).
     pub(super) pending_frees: AtomicU64,
     /// Blocks that are on disk before their group is.
@@ -180,7 +213,8 @@ impl Dnode {
             objset,
             object,
             slots: on_disk.slots,
-            state: RwLock::new(State {
+            bonus_bytes_max: disk::Dnode::bonus_bytes_max(on_disk.slots.into(), on_disk.pointers.len()),
+            state: Published::new(State {
                 header,
                 spill: None,
                 spill_known: on_disk.spill.is_none(),
@@ -189,7 +223,7 @@ impl Dnode {
                 frees: Default::default(),
             }),
             disk: RwLock::new(on_disk),
-            blocks: RwLock::new(BTreeMap::new()),
+            blocks: Published::default(),
             pending_frees: AtomicU64::new(0),
             early: Mutex::default(),
             attachment: OnceLock::new(),
@@ -207,9 +241,14 @@ impl Dnode {
         self.objset.dataset
     }
 
+    /// How many slots of 512 bytes it takes in its block of dnodes.
+    pub fn slots(&self) -> u8 {
+        self.slots
+    }
+
     /// Bytes of a block.
     pub fn block_bytes(&self) -> u64 {
-        self.state.read().header.block_bytes
+        self.state.published().block_bytes.load(Ordering::Acquire)
     }
 
     /// What the object is.
@@ -219,7 +258,7 @@ impl Dnode {
 
     /// Highest block id.
     pub fn max_block(&self) -> u64 {
-        self.state.read().header.max_block
+        self.state.published().max_block.load(Ordering::Acquire)
     }
 
     /// Facts, as of now (`levels`, `used_bytes` and `flags` as of the last sync).
@@ -264,8 +303,7 @@ impl Dnode {
 
     /// Most bytes that the bonus can have, without a spill block.
     pub fn bonus_bytes_max(&self) -> usize {
-        let pointers = self.disk.read().pointers.len();
-        disk::Dnode::bonus_bytes_max(self.slots.into(), pointers)
+        self.bonus_bytes_max
     }
 
     /// Replaces the bonus data (its length too).
@@ -449,6 +487,14 @@ impl Dnode {
         any.downcast::<T>().unwrap_or_else(|_| panic!("object {}: two kinds of attachment", self.object))
     }
 
+    /// The unsynced versions of a block, if it has any.
+    pub(super) fn unsynced(&self, block: u64) -> Option<Arc<DirtyBlock>> {
+        if self.blocks.published().load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.blocks.read().get(&block).cloned()
+    }
+
     /// Whether some group freed `block` and that is not on disk yet.
     pub(super) fn is_pending_free(&self, block: u64) -> bool {
         self.pending_frees.load(Ordering::Acquire) > 0
@@ -457,7 +503,7 @@ impl Dnode {
 
     /// Fails if the object was freed.
     pub(super) fn check_alive(&self) -> Result<()> {
-        if self.state.read().freed { Err(self.was_freed()) } else { Ok(()) }
+        if self.state.published().freed.load(Ordering::Acquire) { Err(self.was_freed()) } else { Ok(()) }
     }
 
     pub(super) fn was_freed(&self) -> Error {

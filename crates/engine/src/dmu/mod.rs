@@ -44,13 +44,13 @@ mod dnode_sync;
 mod early;
 mod free;
 mod log;
+mod membership;
 mod objset;
 mod objset_sync;
 mod patch;
 mod read;
 mod seek;
 mod settings;
-mod together;
 mod tree;
 mod tx;
 mod write;
@@ -62,10 +62,10 @@ pub use allocate::DnodeSpec;
 pub use context::DmuContext;
 pub use dnode::{Dnode, DnodeInfo};
 pub use log::ObjsetLog;
+pub use membership::Membership;
 pub use objset::{Objset, ObjsetOptions, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER};
 pub use objset_sync::AccountingChange;
 pub use settings::{FileOwner, FileOwnerOf, ObjsetSettings, RedundantMetadata};
-pub use together::Together;
 pub use tx::{LostTree, OpenTx, Refusal, SpaceOwner, SyncTx, Tx, ask_for_room};
 
 /// An object's number in its set.

@@ -7,6 +7,7 @@ use ondisk::blkptr::BlkPtr;
 use ondisk::dnode as disk;
 use ondisk::objset::{Objset as DiskObjset, ObjsetSize, ObjsetType};
 use ondisk::object_type::ObjectType;
+use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 
 use super::allocate::Allocator;
@@ -35,7 +36,7 @@ const SHARDS: usize = 16;
 pub(super) struct ObjsetShared {
     pub(super) context: Arc<DmuContext>,
     pub(super) dataset: u64,
-    pub(super) settings: RwLock<ObjsetSettings>,
+    pub(super) settings: ArcSwap<ObjsetSettings>,
     pub(super) file_owner: Option<FileOwnerOf>,
     /// Objects that each group changed.
     pub(super) dirty: [Mutex<BTreeMap<ObjectId, Arc<Dnode>>>; TXG_SIZE],
@@ -54,7 +55,7 @@ impl ObjsetShared {
     /// The most that `bytes` in blocks of `block_bytes` can take on disk.
     #[doc(alias = "spa_get_worst_case_asize")]
     pub(super) fn worst_case(&self, bytes: u64, block_bytes: u64) -> u64 {
-        let copies = u64::from(self.settings.read().copies).clamp(1, 3);
+        let copies = u64::from(self.settings.load().copies).clamp(1, 3);
         // Allocations are in units.
         let (block, unit) = (block_bytes.max(512), self.context.io.unit_max());
         bytes.saturating_mul(block.next_multiple_of(unit)) / block * copies
@@ -202,7 +203,7 @@ impl Objset {
             shared: Arc::new(ObjsetShared {
                 context: options.context,
                 dataset: options.dataset,
-                settings: RwLock::new(options.settings),
+                settings: ArcSwap::from_pointee(options.settings),
                 file_owner: options.file_owner,
                 dirty: Default::default(),
             }),
@@ -268,12 +269,12 @@ impl Objset {
 
     /// What properties say.
     pub fn settings(&self) -> ObjsetSettings {
-        *self.shared.settings.read()
+        **self.shared.settings.load()
     }
 
     /// A property changed: for blocks written from now on.
     pub fn set_settings(&self, settings: ObjsetSettings) {
-        *self.shared.settings.write() = settings;
+        self.shared.settings.store(Arc::new(settings));
     }
 
     /// What the set is.

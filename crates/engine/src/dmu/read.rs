@@ -18,7 +18,7 @@ impl Dnode {
     /// # Errors
     /// The block cannot be read, or the object was freed.
     pub fn block(&self, block: u64) -> Result<Arc<Vec<u8>>> {
-        let dirty = self.blocks.read().get(&block).cloned();
+        let dirty = self.unsynced(block);
         match dirty.and_then(|dirty| dirty.newest()) {
             Some(Contents::Data(data)) => return Ok(data),
             Some(Contents::Patch(patch)) => return Ok(Arc::new(patch.whole())),
@@ -30,6 +30,11 @@ impl Dnode {
             }
             None => {}
         }
+        self.unversioned(block)
+    }
+
+    /// The contents of a block that has no unsynced version.
+    pub(super) fn unversioned(&self, block: u64) -> Result<Arc<Vec<u8>>> {
         if self.is_pending_free(block) {
             return Ok(self.zeros());
         }
@@ -108,7 +113,7 @@ impl Dnode {
     }
 
     fn read_within(&self, block: u64, within: usize, part: &mut [u8]) -> Result<()> {
-        let dirty = self.blocks.read().get(&block).cloned();
+        let dirty = self.unsynced(block);
         if let Some(dirty) = dirty {
             let mut is_clone = false;
             // Copied under the lock: a reference to the version would make the next writer copy the whole block.

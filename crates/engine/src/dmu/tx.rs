@@ -14,7 +14,7 @@ use ondisk::blkptr::BlkPtr;
 use ondisk::feature::Feature;
 use parking_lot::Mutex;
 
-use super::together::{self, Shared};
+use super::membership::{Membership, Whole};
 use super::{DmuContext, ObjectId, Objset};
 use crate::bail;
 use crate::error::{Error, Result};
@@ -154,24 +154,24 @@ pub trait SpaceOwner: Send + Sync {
 }
 
 /// A user's transaction; dropping it is its end.
-pub struct OpenTx {
+pub struct OpenTx<'a> {
     tx: Tx,
     /// Who promised how much space.
-    owner: Arc<dyn SpaceOwner>,
+    owner: &'a dyn SpaceOwner,
     promised: u64,
-    hold: Hold,
+    hold: Hold<'a>,
 }
 
-/// Membership of its own, or that of a whole of several operations.
-enum Hold {
+/// A hold of its own, or that of a whole of several operations.
+enum Hold<'a> {
     Own { _hold: TxgHold },
-    Shared(Arc<Shared>),
+    Whole(&'a Whole),
 }
 
 /// What any change dirties besides the blocks that are counted: a dnode, what leads to it.
 pub(super) const UNCOUNTED_BYTES: u64 = 16 << 10;
 
-impl Drop for OpenTx {
+impl Drop for OpenTx<'_> {
     fn drop(&mut self) {
         let dirtied = self.tx.dirtied.load(Ordering::Relaxed);
         match self.tx.freeing.load(Ordering::Relaxed) {
@@ -181,12 +181,12 @@ impl Drop for OpenTx {
         match &self.hold {
             Hold::Own { .. } => self.owner.settle(self.tx.txg, self.promised, dirtied + UNCOUNTED_BYTES),
             // The whole settles.
-            Hold::Shared(shared) => shared.note_dirtied(dirtied),
+            Hold::Whole(whole) => whole.note_dirtied(dirtied),
         }
     }
 }
 
-impl Deref for OpenTx {
+impl Deref for OpenTx<'_> {
     type Target = Tx;
 
     fn deref(&self) -> &Tx {
@@ -194,15 +194,16 @@ impl Deref for OpenTx {
     }
 }
 
-impl OpenTx {
+impl<'a> OpenTx<'a> {
     /// Joins the open group to write at most `bytes` of new data and metadata; waits while too much is dirty or promised.
     /// Take no lock that the sync thread wants while calling this.
     ///
     /// # Errors
     /// `NoSpace`, `Quota`, `ReadOnly`, or what stopped the pool.
-    pub fn assign(objset: &Objset, bytes: u64) -> Result<OpenTx> {
-        if let Some(shared) = together::current(objset) {
-            return Ok(Self::of(objset, shared));
+    pub fn assign(membership: &'a Membership, bytes: u64) -> Result<Self> {
+        let objset = membership.objset();
+        if let Some(whole) = membership.whole() {
+            return Ok(Self::of(objset, whole));
         }
         let bytes = objset.worst_case(bytes, objset.settings().record_bytes);
         Self::assign_with(objset, bytes, &|txg| objset.owner().reserve(txg, bytes))
@@ -213,23 +214,24 @@ impl OpenTx {
     ///
     /// # Errors
     /// `NoSpace` if even what is kept back for this is used up; `ReadOnly`, or what stopped the pool.
-    pub fn assign_freeing(objset: &Objset) -> Result<OpenTx> {
-        if let Some(shared) = together::current(objset) {
-            return Ok(Self::of(objset, shared));
+    pub fn assign_freeing(membership: &'a Membership) -> Result<Self> {
+        let objset = membership.objset();
+        if let Some(whole) = membership.whole() {
+            return Ok(Self::of(objset, whole));
         }
         Self::assign_with(objset, 0, &|txg| objset.owner().reserve_to_free(txg))
     }
 
-    fn assign_with(objset: &Objset, promised: u64, reserve: &dyn Fn(Txg) -> Result<(), Refusal>) -> Result<OpenTx> {
+    fn assign_with(objset: &'a Objset, promised: u64, reserve: &dyn Fn(Txg) -> Result<(), Refusal>) -> Result<Self> {
         let hold = ask_for_room(&objset.context().groups, || {
             let hold = join(objset)?;
             reserve(hold.txg()).map(|()| hold)
         })?;
-        Ok(OpenTx { tx: Tx::new(hold.txg(), false), owner: objset.owner().clone(), promised, hold: Hold::Own { _hold: hold } })
+        Ok(OpenTx { tx: Tx::new(hold.txg(), false), owner: objset.owner().as_ref(), promised, hold: Hold::Own { _hold: hold } })
     }
 
-    fn of(objset: &Objset, shared: Arc<Shared>) -> OpenTx {
-        OpenTx { tx: Tx::new(shared.txg(), false), owner: objset.owner().clone(), promised: 0, hold: Hold::Shared(shared) }
+    fn of(objset: &'a Objset, whole: &'a Whole) -> Self {
+        OpenTx { tx: Tx::new(whole.txg(), false), owner: objset.owner().as_ref(), promised: 0, hold: Hold::Whole(whole) }
     }
 
     /// Joins the open group if that needs no waiting.

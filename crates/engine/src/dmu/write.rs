@@ -57,7 +57,7 @@ impl Dnode {
         if !self.blocks.read().contains_key(&block) {
             self.check_reachable(tx, block)?;
         }
-        let dirty = self.dirty_block(block);
+        let (dirty, _) = self.dirty_block(block);
         let mut versions = dirty.versions.lock();
         let fresh = versions.last().is_none_or(|(txg, _)| *txg != tx.txg());
         if fresh {
@@ -113,8 +113,9 @@ impl Dnode {
     /// Changes the group's version of a block. If there is none it is made: it begins as the contents before it, shared with
     /// whoever has them. `change` meets [`Contents::Data`] or [`Contents::Patch`].
     fn change_block<R>(self: &Arc<Self>, tx: &Tx, block: u64, change: impl FnOnce(&mut Contents) -> R) -> Result<R> {
-        let dirty = self.dirty_block(block);
-        let mut read = None;
+        let (dirty, is_new) = self.dirty_block(block);
+        // Read without the lock: the block's readers and writers are kept apart above (invariant 4), and the sync thread does not read here.
+        let mut read = if is_new { Some(self.unversioned(block)?) } else { None };
         loop {
             let mut versions = dirty.versions.lock();
             let fresh = versions.last().is_none_or(|(txg, _)| *txg != tx.txg());
@@ -122,13 +123,12 @@ impl Dnode {
                 Some((_, Contents::Freed)) => Some(self.zeros()),
                 Some((_, Contents::Data(_) | Contents::Patch(_))) if !fresh => None,
                 Some((_, older @ (Contents::Data(_) | Contents::Patch(_)))) => older.whole().map(|older| self.fit(older)),
-                Some((_, Contents::Cloned(_))) | None => match read.take() {
+                last @ (Some((_, Contents::Cloned(_))) | None) => match read.take() {
                     Some(contents) => Some(contents),
                     None => {
+                        let is_cloned = last.is_some();
                         drop(versions);
-                        // Read without the lock: the block's readers and writers are kept apart above (invariant 4), and the
-                        // sync thread does not read here.
-                        read = Some(self.block(block)?);
+                        read = Some(if is_cloned { self.block(block)? } else { self.unversioned(block)? });
                         continue;
                     }
                 },
@@ -157,14 +157,14 @@ impl Dnode {
         all.saturating_sub(dirty.map_or(0, |dirty| dirty.blocks.range(blocks).count() as u64))
     }
 
-    /// The entry of `block` in the table of dirty blocks, made if need be.
-    fn dirty_block(&self, block: u64) -> Arc<DirtyBlock> {
-        if let Some(dirty) = self.blocks.read().get(&block) {
-            return dirty.clone();
+    /// The entry of `block` in the table of dirty blocks, and whether it was made for this.
+    fn dirty_block(&self, block: u64) -> (Arc<DirtyBlock>, bool) {
+        if let Some(dirty) = self.unsynced(block) {
+            return (dirty, false);
         }
         match self.blocks.write().entry(block) {
-            Entry::Occupied(entry) => entry.get().clone(),
-            Entry::Vacant(entry) => entry.insert(Arc::default()).clone(),
+            Entry::Occupied(entry) => (entry.get().clone(), false),
+            Entry::Vacant(entry) => (entry.insert(Arc::default()).clone(), true),
         }
     }
 

@@ -22,12 +22,12 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ondisk::blkptr::BlkPtr;
 use ondisk::dsl::{DATASET_FLAG_INCONSISTENT, DatasetPhys};
 use ondisk::feature::{Feature, FeatureFlags};
 use ondisk::object_type::ObjectType;
-use parking_lot::Mutex;
 
 use super::deadlist::Deadlist;
 use super::dir::Dir;
@@ -37,6 +37,7 @@ use super::written_sync::CountingBookmark;
 use super::tree::Dsl;
 use crate::bail;
 use crate::error::{Result, Within};
+use crate::sync::{Publish, Published};
 
 /// One dataset in memory.
 pub struct Dataset {
@@ -48,7 +49,7 @@ pub struct Dataset {
     /// Read-only for ever. immutable
     pub is_snapshot: bool,
     /// guards: the record, and what is derived from it
-    pub(super) state: Mutex<DatasetState>,
+    pub(super) state: Published<DatasetState>,
     /// What transactions that are not on disk yet free of it, about.
     pub(super) freeing: InFlight,
 }
@@ -72,6 +73,48 @@ pub(super) struct DatasetState {
     pub(super) reserved: u64,
     /// The property `refquota` (of a head).
     pub(super) quota: u64,
+}
+
+/// Those numbers that a promise of space is measured by.
+#[derive(Debug, Default)]
+pub(super) struct DatasetLimits {
+    unique: AtomicU64,
+    referenced: AtomicU64,
+    reserved: AtomicU64,
+    quota: AtomicU64,
+}
+
+impl DatasetLimits {
+    /// Space that only it refers to.
+    pub(super) fn unique(&self) -> u64 {
+        self.unique.load(Ordering::Acquire)
+    }
+
+    /// Space that it refers to.
+    pub(super) fn referenced(&self) -> u64 {
+        self.referenced.load(Ordering::Acquire)
+    }
+
+    /// The property `refreservation`.
+    pub(super) fn reserved(&self) -> u64 {
+        self.reserved.load(Ordering::Acquire)
+    }
+
+    /// The property `refquota`; 0: none.
+    pub(super) fn quota(&self) -> u64 {
+        self.quota.load(Ordering::Acquire)
+    }
+}
+
+impl Publish for DatasetState {
+    type Published = DatasetLimits;
+
+    fn publish(&self, limits: &DatasetLimits) {
+        limits.unique.store(self.phys.unique_bytes.get(), Ordering::Release);
+        limits.referenced.store(self.phys.referenced_bytes.get(), Ordering::Release);
+        limits.reserved.store(self.reserved, Ordering::Release);
+        limits.quota.store(self.quota, Ordering::Release);
+    }
 }
 
 impl fmt::Debug for Dataset {
@@ -118,7 +161,7 @@ impl Dataset {
             object,
             dir,
             is_snapshot,
-            state: Mutex::new(DatasetState {
+            state: Published::new(DatasetState {
                 phys,
                 dirty: false,
                 prev,
@@ -148,22 +191,22 @@ impl Dataset {
 
     /// The record.
     pub fn phys(&self) -> DatasetPhys {
-        self.state.lock().phys
+        self.state.read().phys
     }
 
     /// The snapshot before a head.
     pub fn prev(&self) -> Option<Arc<Dataset>> {
-        self.state.lock().prev.clone()
+        self.state.read().prev.clone()
     }
 
     /// The deadlist.
     pub fn deadlist(&self) -> Arc<Deadlist> {
-        self.state.lock().deadlist.clone()
+        self.state.read().deadlist.clone()
     }
 
     /// Features that its ZAP names.
     pub fn features(&self) -> BTreeSet<Feature> {
-        self.state.lock().features.clone()
+        self.state.read().features.clone()
     }
 
     /// Whether it is being received or destroyed.

@@ -20,6 +20,7 @@ use super::accounting_sync::count_used_space;
 use super::dataset::{Dataset, DatasetState};
 use super::dir::beyond_reservation;
 use super::meta::{Space, SpaceDelta, change};
+use super::tree::Dsl;
 use crate::dmu::{LostTree, Objset, Refusal, SpaceOwner, SyncTx};
 use crate::error::Result;
 use crate::txg::Txg;
@@ -226,7 +227,7 @@ impl SpaceOwner for Dataset {
 
     fn settle(&self, txg: Txg, promised: u64, needed: u64) {
         if needed > promised {
-            self.dsl.promise_more(&self.dir, txg, needed - promised);
+            Dsl::promise_more(&self.dir, txg, needed - promised);
         } else {
             self.take_back(txg, promised - needed);
         }

@@ -18,12 +18,15 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 
 use ondisk::dsl::{DIR_FLAG_USED_BREAKDOWN, DirPhys, USED_KINDS, UsedKind};
-use parking_lot::{Mutex, RwLock};
-
 use super::in_flight::InFlight;
 use super::meta::{Space, SpaceDelta, change};
+use crate::sync::{Publish, Published};
 use crate::txg::Txg;
 
 /// One directory in memory.
@@ -34,10 +37,10 @@ pub struct Dir {
     pub crypto_key: u64,
     /// If its head is a clone: the txg of the snapshot that it is a clone of. Else 0. immutable
     pub origin_txg: u64,
-    /// guards: place in the tree; changed by rename only
-    link: RwLock<DirLink>,
+    /// Place in the tree; changed by rename only.
+    link: ArcSwap<DirLink>,
     /// guards: the record
-    pub(super) state: Mutex<DirState>,
+    pub(super) state: Published<DirState>,
     /// Space promised to transactions that are not on disk yet.
     promised: InFlight,
     /// Of that, what a reservation pays for: the directory above knows nothing of it.
@@ -61,6 +64,43 @@ pub(super) struct DirState {
     pub(super) dirty: bool,
 }
 
+/// Those numbers of the record that a promise of space is measured by.
+#[derive(Debug, Default)]
+pub(super) struct DirLimits {
+    used: AtomicU64,
+    reserved: AtomicU64,
+    quota: AtomicU64,
+    has_head: AtomicBool,
+}
+
+impl DirLimits {
+    /// Space of everything below.
+    pub(super) fn used(&self) -> u64 {
+        self.used.load(Ordering::Acquire)
+    }
+
+    /// The property `reservation`.
+    pub(super) fn reserved(&self) -> u64 {
+        self.reserved.load(Ordering::Acquire)
+    }
+
+    /// What quota limits, if one does.
+    pub(super) fn quota(&self) -> Option<u64> {
+        Some(self.quota.load(Ordering::Acquire)).filter(|quota| *quota != 0 && self.has_head.load(Ordering::Acquire))
+    }
+}
+
+impl Publish for DirState {
+    type Published = DirLimits;
+
+    fn publish(&self, limits: &DirLimits) {
+        limits.used.store(self.phys.used_bytes.get(), Ordering::Release);
+        limits.reserved.store(self.phys.reserved.get(), Ordering::Release);
+        limits.quota.store(self.phys.quota.get(), Ordering::Release);
+        limits.has_head.store(self.phys.head_dataset.get() != 0, Ordering::Release);
+    }
+}
+
 impl fmt::Debug for Dir {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dir").field("object", &self.object).field("name", &self.full_name()).finish_non_exhaustive()
@@ -73,8 +113,8 @@ impl Dir {
             object,
             crypto_key,
             origin_txg,
-            link: RwLock::new(DirLink { parent, name }),
-            state: Mutex::new(DirState { phys, dirty: false }),
+            link: ArcSwap::from_pointee(DirLink { parent, name }),
+            state: Published::new(DirState { phys, dirty: false }),
             promised: InFlight::default(),
             kept: InFlight::default(),
             sharing: Mutex::new(()),
@@ -84,31 +124,53 @@ impl Dir {
 
     /// The directory above; none for the root.
     pub fn parent(&self) -> Option<Arc<Dir>> {
-        self.link.read().parent.clone()
+        self.link.load().parent.clone()
     }
 
     /// The last component of its name.
     pub fn name(&self) -> String {
-        self.link.read().name.clone()
+        self.link.load().name.clone()
     }
 
     /// Its name from the pool's on.
     pub fn full_name(&self) -> String {
-        let link = self.link.read().clone();
-        match link.parent {
+        let link = self.link.load_full();
+        match &link.parent {
             Some(parent) => format!("{}/{}", parent.full_name(), link.name),
-            None => link.name,
+            None => link.name.clone(),
         }
     }
 
     /// It is elsewhere in the tree now. Called by rename.
     pub fn relink(&self, parent: Option<Arc<Dir>>, name: String) {
-        *self.link.write() = DirLink { parent, name };
+        self.link.store(Arc::new(DirLink { parent, name }));
     }
 
     /// The record.
     pub fn phys(&self) -> DirPhys {
-        self.state.lock().phys
+        self.state.read().phys
+    }
+
+    /// What a promise of space is measured by, without a lock.
+    pub(super) fn limits(&self) -> &DirLimits {
+        self.state.published()
+    }
+
+    /// It is the root of the tree.
+    pub(super) fn is_root(&self) -> bool {
+        self.link.load().parent.is_none()
+    }
+
+    /// Calls `visit` with the directory above, if there is one.
+    pub(super) fn with_parent<T>(&self, visit: impl FnOnce(&Dir) -> T) -> Option<T> {
+        self.link.load().parent.as_deref().map(visit)
+    }
+
+    /// Calls `visit` with the directory and those above it, upwards, as long as it says so.
+    pub(super) fn upwards(&self, visit: &mut dyn FnMut(&Dir) -> bool) {
+        if visit(self) {
+            self.with_parent(|parent| parent.upwards(visit));
+        }
     }
 
     /// Space of everything below.

@@ -43,6 +43,16 @@ const PIECES_FACTOR: u64 = 2;
 /// A reservation is for what is on disk in the end: promises, which think of the worst for each indirect block, may go this much further beyond a limit
 /// above it.
 const RESERVED_BEYOND: u64 = 2 << 20;
+/// What a dataset knows of its directory's numbers.
+#[derive(Debug, Clone, Copy, Default)]
+struct Share {
+    /// What of the space that is used a refreservation pays for.
+    refreserved: u64,
+    /// How much of what is wanted it pays for.
+    paid: u64,
+    /// Promises have taken a part of a reservation, which may pay for this when they are on disk, and were less.
+    reservation_is_promised: bool,
+}
 
 /// How much of the slop an operation may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,46 +169,30 @@ impl Dsl {
         root.freeing().saturating_add(destroyed)
     }
 
-    /// Promises `bytes` in `dir` and above. `first` has what the dataset knows: its share of `used` that a refreservation
-    /// pays for, and how much of `bytes` it pays for.
-    fn promise(&self, dir: &Arc<Dir>, txg: Txg, bytes: u64, refreserved: u64, paid: u64) -> Result<(), Refusal> {
-        let (mut dir, mut bytes, mut refreserved, mut paid) = (dir.clone(), bytes, refreserved, paid);
-        // Promises have taken a part of a reservation, which may pay for this when they are on disk, and were less.
-        let mut reservation_is_promised = refreserved > 0 && dir.promised() > 0;
-        let mut below = Vec::new();
-        loop {
-            let phys = dir.phys();
-            let promised = dir.promised();
-            let used = phys.used_bytes.get().saturating_sub(std::mem::take(&mut refreserved));
-            let quota = phys.quota.get();
-            let parent = dir.parent();
-            let limit = if quota == 0 || phys.head_dataset.get() == 0 { u64::MAX } else { quota };
-            let refused = if limit == u64::MAX {
-                Ok(())
-            } else {
-                let beyond = if reservation_is_promised { RESERVED_BEYOND } else { 0 };
-                check_quota(&dir, used, promised, limit, beyond)
-            };
-            let refused = if parent.is_none() { refused.and_then(|()| self.check_pool(used, promised, bytes, SpaceCheck::Normal)) } else { refused };
-            if limit != u64::MAX {
-                self.keep_known(used, promised, limit, txg);
-            }
-            if let Err(refusal) = refused {
-                below.iter().for_each(|(dir, bytes, kept): &(Arc<Dir>, u64, u64)| dir.withdraw(txg, *bytes, *kept));
-                return Err(if reservation_is_promised { Refusal::ForNow(refusal.into()) } else { refusal });
-            }
-            reservation_is_promised |= phys.reserved.get() > used && promised > 0;
-            let wanted = bytes.saturating_sub(std::mem::take(&mut paid)) as i64;
-            let beyond = beyond_reservation(used.saturating_add(promised), phys.reserved.get(), wanted).max(0) as u64;
-            let kept = bytes.saturating_sub(beyond);
-            dir.promise(txg, bytes, kept);
-            below.push((dir.clone(), bytes, kept));
-            bytes = beyond;
-            match parent {
-                Some(above) if bytes > 0 => dir = above,
-                _ => return Ok(()),
-            }
+    /// Promises `bytes` in `dir` and above. `share` has what is known below of its share.
+    fn promise(&self, dir: &Dir, txg: Txg, bytes: u64, share: Share) -> Result<(), Refusal> {
+        let (limits, promised) = (dir.limits(), dir.promised());
+        let (used, reserved) = (limits.used().saturating_sub(share.refreserved), limits.reserved());
+        let for_now = |refusal: Refusal| if share.reservation_is_promised { Refusal::ForNow(refusal.into()) } else { refusal };
+        if let Some(limit) = limits.quota() {
+            self.keep_known(used, promised, limit, txg);
+            let beyond = if share.reservation_is_promised { RESERVED_BEYOND } else { 0 };
+            check_quota(dir, used, promised, limit, beyond).map_err(for_now)?;
         }
+        if dir.is_root() {
+            self.check_pool(used, promised, bytes, SpaceCheck::Normal).map_err(for_now)?;
+        }
+        let wanted = bytes.saturating_sub(share.paid) as i64;
+        let above = beyond_reservation(used.saturating_add(promised), reserved, wanted).max(0) as u64;
+        let kept = bytes.saturating_sub(above);
+        dir.promise(txg, bytes, kept);
+        if above == 0 {
+            return Ok(());
+        }
+        let reservation_is_promised = share.reservation_is_promised || reserved > used && promised > 0;
+        let share = Share { reservation_is_promised, ..Share::default() };
+        let promised = dir.with_parent(|parent| self.promise(parent, txg, above, share)).unwrap_or(Ok(()));
+        promised.inspect_err(|_| dir.withdraw(txg, bytes, kept))
     }
 
     /// Where much of what is left below a limit is promised, the group is to be written soon: then what is used is known, and fewer are in its way.
@@ -239,12 +233,11 @@ impl Dsl {
     }
 
     /// A transaction has dirtied more than it was promised: nobody can refuse it any more, but those who come next should know.
-    pub(super) fn promise_more(&self, dir: &Arc<Dir>, txg: Txg, bytes: u64) {
-        let mut at = Some(dir.clone());
-        while let Some(dir) = at {
+    pub(super) fn promise_more(dir: &Dir, txg: Txg, bytes: u64) {
+        dir.upwards(&mut |dir| {
             dir.promise(txg, bytes, 0);
-            at = dir.parent();
-        }
+            true
+        });
     }
 }
 
@@ -279,47 +272,44 @@ impl Dataset {
             return Ok(());
         }
         let promised = self.dir.promised();
-        let (mut refreserved, mut paid) = (0, 0);
-        {
-            let state = self.state.lock();
-            let unique = state.phys.unique_bytes.get();
-            if state.reserved > unique {
-                refreserved = state.reserved - unique;
-                let wanted = (bytes + promised) as i64;
-                let seen = beyond_reservation(unique, state.reserved, wanted).max(0) as u64;
-                paid = bytes - bytes.min(seen);
-            }
-            let referenced = state.phys.referenced_bytes.get();
-            if state.quota != 0 {
-                self.dsl.keep_known(referenced, promised, state.quota, txg);
-            }
-            if state.quota != 0 && referenced.saturating_add(promised) >= state.quota {
-                let freeing = self.freeing.total();
-                let over = error!(Quota, "{}: refquota exceeded ({referenced} bytes used of {}, {freeing} coming free)", self.dir.full_name(), state.quota);
-                let is_for_now = promised > 0 || referenced.saturating_sub(freeing) < state.quota;
-                return Err(if is_for_now { Refusal::ForNow(over) } else { over.into() });
-            }
+        let limits = self.state.published();
+        let (unique, reserved, referenced, quota) = (limits.unique(), limits.reserved(), limits.referenced(), limits.quota());
+        let mut share = Share::default();
+        if reserved > unique {
+            share.refreserved = reserved - unique;
+            let wanted = (bytes + promised) as i64;
+            let seen = beyond_reservation(unique, reserved, wanted).max(0) as u64;
+            share.paid = bytes - bytes.min(seen);
+            share.reservation_is_promised = promised > 0;
         }
-        self.dsl.promise(&self.dir, txg, bytes, refreserved, paid)
+        if quota != 0 {
+            self.dsl.keep_known(referenced, promised, quota, txg);
+        }
+        if quota != 0 && referenced.saturating_add(promised) >= quota {
+            let freeing = self.freeing.total();
+            let over = error!(Quota, "{}: refquota exceeded ({referenced} bytes used of {quota}, {freeing} coming free)", self.dir.full_name());
+            let is_for_now = promised > 0 || referenced.saturating_sub(freeing) < quota;
+            return Err(if is_for_now { Refusal::ForNow(over) } else { over.into() });
+        }
+        self.dsl.promise(&self.dir, txg, bytes, share)
     }
 
     /// A transaction of `txg` frees `bytes` of it, about.
     pub(super) fn note_freeing(&self, txg: Txg, bytes: u64) {
         self.freeing.add(txg, bytes);
-        let mut at = Some(self.dir.clone());
-        while let Some(dir) = at {
+        self.dir.upwards(&mut |dir| {
             dir.note_freeing(txg, bytes);
-            at = dir.parent();
-        }
+            true
+        });
     }
 
     /// `bytes` of what was promised to a transaction of `txg` were not needed.
-    pub(super) fn take_back(&self, txg: Txg, mut bytes: u64) {
-        let mut at = Some(self.dir.clone());
-        while let Some(dir) = at.filter(|_| bytes > 0) {
-            bytes = dir.take_back(txg, bytes);
-            at = dir.parent();
-        }
+    pub(super) fn take_back(&self, txg: Txg, bytes: u64) {
+        let mut left = bytes;
+        self.dir.upwards(&mut |dir| {
+            left = dir.take_back(txg, left);
+            left > 0
+        });
     }
 }
 

@@ -19,7 +19,7 @@ use super::feature::Features;
 use super::*;
 use crate::alloc::{Allocator, ClassKind, Group, GroupConfig, LoadSpaceMap, Metaslab, RangeTree};
 use crate::arc::BlockCache;
-use crate::dmu::{DmuContext, DnodeSpec, FileOwner, Objset, ObjsetOptions, ObjsetSettings, OpenTx, Refusal, SyncTx};
+use crate::dmu::{DmuContext, DnodeSpec, FileOwner, Membership, Objset, ObjsetOptions, ObjsetSettings, OpenTx, Refusal, SyncTx};
 use crate::error::{ErrorKind, Result};
 use crate::host::RealHost;
 use crate::pool::check::{CheckOptions, Walker};
@@ -389,7 +389,8 @@ fn datasets_come_and_go() {
     let objset = dsl.objset(&b).unwrap();
     let before = b.referenced();
     {
-        let tx = OpenTx::assign(&objset, 1 << 20).unwrap();
+        let member = Membership::single(objset.clone());
+        let tx = OpenTx::assign(&member, 1 << 20).unwrap();
         let file = objset.hold(1).unwrap();
         file.write(&tx, 1 << 20, &[7; 4096]).unwrap();
     }
@@ -628,7 +629,8 @@ fn properties_are_set_inherited_and_limited() {
     let above = root.phys().used_bytes.get();
     let objset = dsl.objset(&a).unwrap();
     {
-        let tx = OpenTx::assign(&objset, 1 << 20).unwrap();
+        let member = Membership::single(objset.clone());
+        let tx = OpenTx::assign(&member, 1 << 20).unwrap();
         objset.hold(1).unwrap().write(&tx, 1 << 20, &[7; 100_000]).unwrap();
     }
     let mos = root.used_by(UsedKind::Child);
@@ -890,9 +892,11 @@ fn an_object_set_that_was_written_meanwhile_is_opened_again() {
     let kept = dsl.keep_objset(&dataset, early.clone(), &root).unwrap().unwrap();
     assert!(Arc::ptr_eq(&kept, &early) && Arc::ptr_eq(&dsl.objset(&dataset).unwrap(), &early));
     assert!(Arc::ptr_eq(&dsl.keep_objset(&dataset, open(root), &root).unwrap().unwrap(), &early));
-    let tx = OpenTx::assign(&early, 1 << 20).unwrap();
+    let member = Membership::single(early.clone());
+    let tx = OpenTx::assign(&member, 1 << 20).unwrap();
     early.hold(1).unwrap().write(&tx, 0, &[7; 4096]).unwrap();
-    drop((tx, kept, early));
+    drop(tx);
+    drop((member, kept, early));
     rig.next_txg();
     rig.next_txg();
     assert_ne!(dataset.phys().block, root);

@@ -23,6 +23,8 @@ pub struct DirtyBytes {
     total: AtomicU64,
     by_txg: [AtomicU64; TXG_SIZE],
     ripe: [AtomicU64; TXG_SIZE],
+    /// How many wait for room. guarded by: `full` (to change)
+    waiting: AtomicU64,
     full: Mutex<()>,
     room: Condvar,
 }
@@ -45,8 +47,9 @@ impl DirtyBytes {
         // In one step: two that took the same bytes would leave less than nothing, which is a number without end.
         let before = own.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |own| Some(own.saturating_sub(bytes)));
         let taken = before.unwrap_or(0).min(bytes);
-        self.total.fetch_sub(taken, Ordering::Relaxed);
-        if taken > 0 {
+        // Before it is asked whether anybody waits; who waits has said so before asking for the total.
+        self.total.fetch_sub(taken, Ordering::SeqCst);
+        if taken > 0 && self.waiting.load(Ordering::SeqCst) > 0 {
             drop(self.full.lock());
             self.room.notify_all();
         }
@@ -85,11 +88,15 @@ impl DirtyBytes {
 
     /// Waits until there is room, for 100 ms at the most; `false` if there is still none.
     pub fn wait_for_room(&self, max: u64) -> bool {
-        let mut guard = self.full.lock();
         if self.total() < max {
             return true;
         }
-        self.room.wait_for(&mut guard, std::time::Duration::from_millis(100));
+        let mut guard = self.full.lock();
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        if self.total.load(Ordering::SeqCst) >= max {
+            self.room.wait_for(&mut guard, std::time::Duration::from_millis(100));
+        }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
         self.total() < max
     }
 }

@@ -1,8 +1,7 @@
 //! The states of the groups, and who holds them.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -44,6 +43,10 @@ pub struct TxgGroups {
     shards: [Shard; SHARDS],
     state: Mutex<State>,
     changed: Condvar,
+    /// `State::synced`, `State::sync_wanted` and whether there is a `State::failed`, for those who have not its lock. Stored under it.
+    synced: AtomicU64,
+    sync_wanted: AtomicU64,
+    has_failed: AtomicBool,
 }
 
 /// Membership of one group; the group is not synced before it is dropped. Where a panic drops it, it never is: the pool stops.
@@ -85,11 +88,8 @@ pub(crate) fn bug(what: std::fmt::Arguments<'_>) -> Error {
 }
 
 fn own_shard() -> usize {
-    thread_local!(static SHARD: usize = {
-        let mut hasher = DefaultHasher::new();
-        std::thread::current().id().hash(&mut hasher);
-        hasher.finish() as usize % SHARDS
-    });
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static SHARD: usize = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS);
     SHARD.with(|shard| *shard)
 }
 
@@ -110,6 +110,9 @@ impl TxgGroups {
                 failed: None,
             }),
             changed: Condvar::new(),
+            synced: AtomicU64::new(synced),
+            sync_wanted: AtomicU64::new(0),
+            has_failed: AtomicBool::new(false),
         })
     }
 
@@ -120,7 +123,7 @@ impl TxgGroups {
 
     /// The newest group that is on disk.
     pub fn synced_txg(&self) -> Txg {
-        self.state.lock().synced
+        self.synced.load(Ordering::Acquire)
     }
 
     /// The group being written, if one is.
@@ -262,8 +265,14 @@ impl TxgGroups {
         assert_eq!(state.syncing, Some(txg), "txg {txg} was not syncing");
         state.syncing = None;
         match result {
-            Ok(()) => state.synced = txg,
-            Err(error) => state.failed = Some(error),
+            Ok(()) => {
+                state.synced = txg;
+                self.synced.store(txg, Ordering::Release);
+            }
+            Err(error) => {
+                state.failed = Some(error);
+                self.has_failed.store(true, Ordering::Release);
+            }
         }
         drop(state);
         self.changed.notify_all();
@@ -271,15 +280,23 @@ impl TxgGroups {
 
     /// Nothing more may be written: what comes from outside the sync thread and stops the pool.
     pub fn fail(&self, error: Error) {
-        self.state.lock().failed.get_or_insert(error);
+        {
+            let mut state = self.state.lock();
+            state.failed.get_or_insert(error);
+            self.has_failed.store(true, Ordering::Release);
+        }
         self.changed.notify_all();
     }
 
     /// Asks that `txg` be closed and written soon; returns at once.
     pub fn kick(&self, txg: Txg) {
+        if self.sync_wanted.load(Ordering::Acquire) >= txg {
+            return;
+        }
         let mut state = self.state.lock();
         if state.sync_wanted < txg {
             state.sync_wanted = txg;
+            self.sync_wanted.store(txg, Ordering::Release);
             drop(state);
             self.changed.notify_all();
         }
@@ -345,7 +362,7 @@ impl TxgGroups {
 
     /// What stopped the pool, if something did.
     pub fn failure(&self) -> Option<Error> {
-        self.state.lock().failed.clone()
+        if self.has_failed.load(Ordering::Acquire) { self.state.lock().failed.clone() } else { None }
     }
 
     /// The threads are to end after what is wanted on disk is there.

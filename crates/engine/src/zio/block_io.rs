@@ -226,8 +226,7 @@ impl BlockIo {
 
     /// Bytes of the smallest allocation on the vdev where that is largest.
     pub fn unit_max(&self) -> u64 {
-        let groups = self.allocator.class_groups(ClassKind::Normal);
-        1 << groups.iter().map(|group| group.config().ashift).max().unwrap_or(9)
+        self.allocator.unit_max(ClassKind::Normal)
     }
 
     pub(super) fn shape_rules(&self, txg: u64) -> ShapeRules {

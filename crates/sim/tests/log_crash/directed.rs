@@ -237,7 +237,8 @@ fn what_a_replay_loses_is_in_the_history() {
     let kept = make(&fs, "kept");
     fs.fsync(kept).unwrap();
     {
-        let tx = engine::dmu::OpenTx::assign(fs.objset(), 4096).unwrap();
+        let member = engine::dmu::Membership::single(fs.objset().clone());
+        let tx = engine::dmu::OpenTx::assign(&member, 4096).unwrap();
         // A record of a kind that nobody knows.
         Zil::of(fs.objset()).log(&tx, 77, None, vec![0; 32]);
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use engine::bail;
 use engine::dmu::OpenTx;
+use engine::logged::clone_blocks;
 use engine::error::{ErrorKind, Result};
 use ondisk::blkptr::BlkPtr;
 use ondisk::sa::Attribute;
@@ -90,11 +91,11 @@ impl FileSystem {
         // Of two files the one with the lower number first, as whoever copies the other way does.
         let place = |fs: &FileSystem, inode: &Inode| (fs.objset.dataset(), inode.object);
         let source_first = place(other, source) < place(self, target);
-        let before = (source_first && !same).then(|| source.ranges.read(0..u64::MAX));
-        let _target = target.ranges.write_all();
-        let _source = (!source_first && !same).then(|| source.ranges.read(0..u64::MAX)).or(before);
+        let before = (source_first && !same).then(|| source.contents.lock_to_read(0..u64::MAX));
+        let _target = target.contents.lock_whole();
+        let _source = (!source_first && !same).then(|| source.contents.lock_to_read(0..u64::MAX)).or(before);
 
-        let block = source.dnode.block_bytes();
+        let block = source.contents.dnode.block_bytes();
         let (source_size, target_size) = (source.word(&other.tables, Attribute::Size)?, target.word(&self.tables, Attribute::Size)?);
         let mut length = range.length.min(source_size.saturating_sub(from)).min(STEP_BLOCKS * block);
         // The last block of the source may be shared only where the target ends too.
@@ -106,9 +107,9 @@ impl FileSystem {
         if length == 0 || !from.is_multiple_of(block) || !to.is_multiple_of(block) || odd || to.checked_add(length).is_none() {
             return Ok(Step::Shared(0));
         }
-        let tx = OpenTx::assign(&self.objset, METADATA)?;
+        let tx = OpenTx::assign(&self.membership, METADATA)?;
         let first = from / block;
-        let Some(pointers) = source.dnode.synced_pointers(first..first + length.div_ceil(block))? else { return Ok(Step::Unwritten) };
+        let Some(pointers) = source.contents.dnode.synced_pointers(first..first + length.div_ceil(block))? else { return Ok(Step::Unwritten) };
         // A pointer can be older than a change of the block size.
         if pointers.iter().any(|pointer| !pointer.is_hole() && pointer.logical_size() != block) {
             return Ok(Step::Shared(0));
@@ -129,23 +130,17 @@ impl FileSystem {
     }
 
     /// Puts `pointers` in place of the blocks of `block` bytes from `to` on. `false`: the blocks of the file have another size.
-    pub(super) fn share_blocks(&self, tx: &OpenTx, target: &Inode, size: u64, to: u64, block: u64, pointers: &[BlkPtr]) -> Result<bool> {
-        if target.dnode.block_bytes() != block {
-            if size > target.dnode.block_bytes().min(block) {
+    pub(super) fn share_blocks(&self, tx: &OpenTx<'_>, target: &Inode, size: u64, to: u64, block: u64, pointers: &[BlkPtr]) -> Result<bool> {
+        if target.contents.dnode.block_bytes() != block {
+            if size > target.contents.dnode.block_bytes().min(block) {
                 return Ok(false);
             }
-            match target.dnode.set_block_bytes(tx, block, None) {
+            match target.contents.dnode.set_block_bytes(tx, block, None) {
                 Err(error) if error.kind() == ErrorKind::Invalid => return Ok(false),
                 other => other?,
             }
         }
-        for (index, pointer) in (to / block..).zip(pointers) {
-            if pointer.is_hole() {
-                target.dnode.free_range(tx, index * block, block)?;
-            } else {
-                target.dnode.clone_block(tx, index, pointer)?;
-            }
-        }
+        clone_blocks(&target.contents.dnode, tx, to, pointers)?;
         Ok(true)
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn is_a_name(name: &[u8]) -> bool {
 impl FileSystem {
     pub(super) fn directory_zap(&self, directory: &Inode) -> Result<Zap> {
         directory.check_directory()?;
-        Zap::of(directory.dnode.clone())
+        Zap::of(directory.contents.dnode.clone())
     }
 
     /// What `name` names, and the name as it is stored.

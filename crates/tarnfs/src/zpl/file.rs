@@ -1,38 +1,28 @@
 //! Contents: reading, writing, changing the size, holes.
 //!
 //! # Theory
-//! A file that fits one block has a block of its own size, in sectors; when it outgrows that, the block grows with it up to
-//! the property `recordsize`, and from the second block on the block size is fixed. A write that would make the block grow
-//! locks the whole file, any other only its range, so that each write is atomic for readers.
+//! How an object's contents are locked, read, written, freed and logged is said in [`engine::logged`]. Here is what makes them those of a file: marks, quotas,
+//! the size and the times among the attributes, set-id bits, which a change of contents ends.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use engine::dmu::{OpenTx, Tx};
-use engine::error::{Error, ErrorKind, Result};
+use engine::error::Result;
 use engine::bail;
-use engine::sync::RangeGuard;
+use engine::logged::METADATA_BYTES;
 use ondisk::sa::Attribute;
 use ondisk::znode;
 
+use super::attributes::Attributes;
 use super::file_system::{AccessTime, Credentials, FileSystem};
-use super::inode::{Editor, Inode, ReadAhead};
+use super::inode::{Editor, Inode};
 use super::log::{ChangedAttributes, Done};
 use super::stat::Time;
 use super::{FileKind, InodeNumber};
 
 /// Largest size of a file.
 const SIZE_MAX: u64 = i64::MAX as u64;
-/// Bytes freed in one transaction: as many as a few indirect blocks name.
-const FREE_STEP_BLOCKS: u64 = 16 << 10;
-/// Worst case of the metadata that a change of contents writes.
-const METADATA: u64 = 128 << 10;
-/// Larger writes are several transactions: one is let in if there is any room at all, whatever its own size.
-const PIECE_BYTES: usize = 1 << 20;
-/// Reads this near to where the last one ended are sequential.
-const READ_AHEAD_SLACK: u64 = 2 << 20;
-const READ_AHEAD_MIN: u64 = 256 << 10;
-const READ_AHEAD_MAX: u64 = 8 << 20;
 /// So much must be available for 100 bytes to be allocated: metadata comes on top.
 const ALLOCATE_PERCENT: u64 = 110;
 /// How long an access time stays good enough, in seconds (as Linux's `relatime`).
@@ -62,27 +52,10 @@ pub enum Seek {
     Hole,
 }
 
-/// How much of the end of a file to free in one transaction: `step` bytes, or more as long as there is nothing in it. (A file may
-/// end at 2^63 and have nothing but holes: step by step nobody would live to see its end.)
-fn span_to_free(inode: &Inode, size: u64, end: u64, step: u64) -> Result<u64> {
-    let has_data = |from: u64| Ok::<bool, Error>(inode.dnode.next_data_block(from.div_ceil(inode.dnode.block_bytes()))?.is_some());
-    let (mut data, mut holes) = (size, end.saturating_sub(step));
-    if holes <= size || has_data(holes.saturating_sub(step))? {
-        return Ok(step);
-    }
-    if !has_data(data)? {
-        return Ok(end - size);
-    }
-    // There are data behind `data`, and none behind `holes`.
-    while holes - data > step {
-        let middle = data + (holes - data) / 2;
-        if has_data(middle)? {
-            data = middle;
-        } else {
-            holes = middle;
-        }
-    }
-    Ok(end - holes)
+/// The share of a part of the written data in the growth of the file.
+fn growth_of(growth: u64, range: &Range<u64>, data: &[u8]) -> u64 {
+    let share = u128::from(growth) * u128::from(range.end - range.start) / (data.len().max(1) as u128);
+    share as u64
 }
 
 /// What of a file may be written, however its mode is.
@@ -92,25 +65,6 @@ pub struct WriteMarks {
     pub immutable: bool,
     /// Only behind its end.
     pub append_only: bool,
-}
-
-/// Starts reading what comes next, if the reads of the file follow each other. The kernel asks in several pieces at
-/// once, so "follow" is taken loosely.
-fn read_ahead(inode: &Inode, offset: u64, end: u64, size: u64) {
-    let mut state = inode.read_ahead.lock();
-    if offset.abs_diff(state.next) > READ_AHEAD_SLACK {
-        *state = ReadAhead { next: end, window: 0, requested: end };
-        return;
-    }
-    state.next = state.next.max(end);
-    state.window = (state.window * 2).clamp(READ_AHEAD_MIN, READ_AHEAD_MAX);
-    let (from, to) = (state.requested.max(end), (end + state.window).min(size));
-    // Not for less than half a window, so that there is one request for many reads.
-    if to > from && (to - from >= state.window / 2 || to == size) {
-        state.requested = to;
-        drop(state);
-        inode.dnode.prefetch(from, to - from);
-    }
 }
 
 impl FileSystem {
@@ -132,8 +86,10 @@ impl FileSystem {
     /// A block cannot be read; the file has no contents.
     pub fn read_into(&self, inode: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let inode = self.inode(inode)?;
-        let count = self.read_contents(&inode, offset, buffer)?;
-        self.accessed(&inode)?;
+        let (count, is_noticed) = self.read_contents(&inode, offset, buffer)?;
+        if is_noticed {
+            self.accessed(&inode)?;
+        }
         Ok(count)
     }
 
@@ -142,42 +98,44 @@ impl FileSystem {
     /// # Errors
     /// A block cannot be read; the file has no contents.
     pub fn read_unnoticed(&self, inode: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.read_contents(&*self.inode(inode)?, offset, buffer)
+        Ok(self.read_contents(&*self.inode(inode)?, offset, buffer)?.0)
     }
 
-    /// Fills a buffer, and does not say when.
-    fn read_contents(&self, inode: &Inode, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    /// Fills a buffer, and does not say when; `true`: that is to be said ([`FileSystem::accessed`]).
+    fn read_contents(&self, inode: &Inode, offset: u64, buffer: &mut [u8]) -> Result<(usize, bool)> {
         inode.check_regular()?;
-        let end = offset.saturating_add(buffer.len() as u64);
-        let guard = inode.ranges.read(offset..end.max(offset.saturating_add(1)));
-        let size = inode.word(&self.tables, Attribute::Size)?;
-        let count = usize::try_from(size.min(end).saturating_sub(offset)).unwrap_or(0);
-        read_ahead(inode, offset, offset + count as u64, size);
-        inode.dnode.read(offset, &mut buffer[..count])?;
-        drop(guard);
-        Ok(count)
+        let mut is_noticed = false;
+        let count = inode.contents.read(offset, buffer, || {
+            let mut look = inode.look(&self.tables);
+            is_noticed = self.notices_access(inode, look.attributes()).is_some();
+            look.word(Attribute::Size)
+        })?;
+        Ok((count, is_noticed))
+    }
+
+    /// The new access time after a read, if mount options want one.
+    fn notices_access(&self, inode: &Inode, attributes: &Attributes) -> Option<Time> {
+        let (policy, of_directories) = {
+            let options = self.mount_options();
+            (options.access_time, options.directory_access_time)
+        };
+        let is_passed_over = inode.kind == FileKind::Directory && !of_directories;
+        if policy == AccessTime::Off || is_passed_over || self.is_read_only() {
+            return None;
+        }
+        let now = self.now();
+        let time = |attribute| attributes.two_words(&self.tables, attribute).map_or(Time::default(), Time::from_words);
+        let access = time(Attribute::AccessTime);
+        let newest_change = time(Attribute::ModificationTime).max(time(Attribute::ChangeTime));
+        let is_good = policy == AccessTime::Relative && access > newest_change && now.seconds - access.seconds < ACCESS_TIME_GOOD;
+        (!is_good).then_some(now)
     }
 
     /// Changes the access time after a read, if the mount options say so.
     pub(super) fn accessed(&self, inode: &Inode) -> Result<()> {
-        let options = self.options();
-        let policy = options.access_time;
-        let passed_over = inode.kind == FileKind::Directory && !options.directory_access_time;
-        if policy == AccessTime::Off || passed_over || self.is_read_only() {
-            return Ok(());
-        }
-        let now = self.now();
-        {
-            let attributes = inode.attributes.read();
-            let time = |attribute| attributes.two_words(&self.tables, attribute).map_or(Time::default(), Time::from_words);
-            let access = time(Attribute::AccessTime);
-            let newest_change = time(Attribute::ModificationTime).max(time(Attribute::ChangeTime));
-            if policy == AccessTime::Relative && access > newest_change && now.seconds - access.seconds < ACCESS_TIME_GOOD {
-                return Ok(());
-            }
-        }
+        let Some(now) = self.notices_access(inode, &inode.attributes.read()) else { return Ok(()) };
         // A full pool must not make files unreadable.
-        let Ok(tx) = OpenTx::assign(&self.objset, 0) else {
+        let Ok(tx) = OpenTx::assign(&self.membership, 0) else {
             return Ok(());
         };
         inode.edit_quietly(self, &tx).set(&[(Attribute::AccessTime, &now.to_bytes())])
@@ -199,7 +157,7 @@ impl FileSystem {
     pub fn check_room_to_write(&self, inode: InodeNumber) -> Result<()> {
         self.check_writable()?;
         self.check_quota_to_write(&*self.inode(inode)?)?;
-        OpenTx::assign(&self.objset, self.objset.settings().record_bytes + METADATA).map(|_| ())
+        OpenTx::assign(&self.membership, self.objset.settings().record_bytes + METADATA_BYTES).map(|_| ())
     }
 
     /// Writes; returns where the data went.
@@ -207,7 +165,21 @@ impl FileSystem {
     /// # Errors
     /// `NoSpace`; `TooBig`; `Denied` for files that are marked.
     pub fn write(&self, inode: InodeNumber, mode: WriteMode, data: &[u8], credentials: &Credentials) -> Result<u64> {
+        self.write_contents(&*self.inode(inode)?, mode, data, credentials)
+    }
+
+    /// As [`FileSystem::write`] and [`FileSystem::fsync`]: returns when what was written is safe.
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn write_durably(&self, inode: InodeNumber, mode: WriteMode, data: &[u8], credentials: &Credentials) -> Result<u64> {
         let inode = self.inode(inode)?;
+        let offset = self.write_contents(&inode, mode, data, credentials)?;
+        self.commit_file(&inode)?;
+        Ok(offset)
+    }
+
+    fn write_contents(&self, inode: &Inode, mode: WriteMode, data: &[u8], credentials: &Credentials) -> Result<u64> {
         inode.check_regular()?;
         let collected = matches!(mode, WriteMode::Collected(_));
         let is_late = collected || matches!(mode, WriteMode::Mapped(_));
@@ -226,33 +198,29 @@ impl FileSystem {
         if data.is_empty() {
             return Ok(guess);
         }
-        let (whole, _guard) = self.lock_to_write(&inode, mode == WriteMode::Append, guess..guess.saturating_add(data.len() as u64));
-        let size = inode.word(&self.tables, Attribute::Size)?;
+        let contents = &inode.contents;
+        let lock = match mode {
+            WriteMode::Append => contents.lock_whole(),
+            _ => contents.lock_to_write(&self.objset, guess..guess.saturating_add(data.len() as u64)),
+        };
+        let (size, flags) = {
+            let mut look = inode.look(&self.tables);
+            (look.word(Attribute::Size)?, look.word(Attribute::Flags)?)
+        };
         let offset = if mode == WriteMode::Append { size } else { guess };
         let end = offset.saturating_add(data.len() as u64);
         if end > SIZE_MAX {
             bail!(TooBig, "a file of {end} bytes is larger than {SIZE_MAX}");
         }
-        let flags = inode.word(&self.tables, Attribute::Flags)?;
         if !is_late && (flags & znode::FLAG_IMMUTABLE != 0 || flags & znode::FLAG_APPEND_ONLY != 0 && offset < size) {
             bail!(Denied, "inode {} is marked not to be written there", inode.object);
         }
-        self.check_quota_to_write(&inode)?;
-        for (number, piece) in data.chunks(PIECE_BYTES).enumerate() {
-            let at = offset + (number * PIECE_BYTES) as u64;
-            // A block that is written in part is written anew as a whole.
-            let block = if whole { self.grown_block(&inode, size, end.max(size)) } else { inode.dnode.block_bytes() };
-            let blocks = at / block..(at + piece.len() as u64).div_ceil(block);
-            let more = inode.dnode.blocks_not_dirty(blocks.clone()).saturating_mul(block);
-            let growth = if more == 0 { 0 } else { self.growth(&inode, blocks, block) };
-            let tx = OpenTx::assign(&self.objset, more.saturating_add(METADATA))?;
-            self.note_growth(&inode, tx.txg(), growth)?;
-            if whole && number == 0 {
-                self.grow_block(&inode, &tx, size, end.max(size))?;
-            }
-            inode.dnode.write(&tx, at, piece)?;
-            let mut edit = inode.edit(self, &tx);
-            let size = edit.word(Attribute::Size)?.max(at + piece.len() as u64);
+        self.check_quota_to_write(inode)?;
+        let growth = self.growth(inode, offset..end);
+        contents.write(&lock, &self.membership, size, offset, data, |tx, range| {
+            self.note_growth(inode, tx.txg(), growth_of(growth, &range, data))?;
+            let mut edit = inode.edit(self, tx);
+            let size = edit.word(Attribute::Size)?.max(range.end);
             let changed = if collected {
                 let flags = self.touched_flags(edit.word(Attribute::Flags)?, true);
                 edit.set(&[(Attribute::Size, &size.to_le_bytes()), (Attribute::Flags, &flags.to_le_bytes())])?;
@@ -260,67 +228,27 @@ impl FileSystem {
             } else {
                 self.contents_changed(&mut edit, size, credentials)?
             };
+            let facts = edit.facts()?;
             drop(edit);
-            self.log_contents_changed(&tx, &inode, changed, Done::Wrote { inode: &inode, offset: at, length: piece.len() as u64 })?;
-        }
+            self.log_written(tx, inode, &facts, changed, range)
+        })?;
         Ok(offset)
     }
 
     /// Worst case of what [`FileSystem::replace_contents`] writes.
     pub(super) fn room_to_replace(data: &[u8]) -> u64 {
-        data.len() as u64 + METADATA
+        data.len() as u64 + METADATA_BYTES
     }
 
     /// Gives a file these contents in place of its own: they are few. The whole file is locked, or nobody knows it yet. To the log it is nothing
     /// that can be done again: in several records, it could be there by halves.
-    pub(super) fn replace_contents(&self, inode: &Inode, tx: &OpenTx, data: &[u8]) -> Result<()> {
+    pub(super) fn replace_contents(&self, inode: &Inode, tx: &OpenTx<'_>, data: &[u8]) -> Result<()> {
         let length = data.len() as u64;
-        inode.dnode.free_range(tx, 0, u64::MAX)?;
-        self.grow_block(inode, tx, 0, length)?;
-        inode.dnode.write(tx, 0, data)?;
+        inode.contents.dnode.free_range(tx, 0, u64::MAX)?;
+        inode.contents.grow_block(&self.objset, tx, 0, length)?;
+        inode.contents.dnode.write(tx, 0, data)?;
         self.contents_changed(&mut inode.edit(self, tx), length, &Credentials::root())?;
         self.log(tx, Done::Other)
-    }
-
-    /// Locks a range to be written, or the whole file (`true`) if its block may have to grow, or if somebody wants to know its end.
-    fn lock_to_write<'a>(&self, inode: &'a Inode, append: bool, range: Range<u64>) -> (bool, RangeGuard<'a>) {
-        if !append && !self.block_would_grow(inode, range.end) {
-            let guard = inode.ranges.write(range.clone());
-            // Who had it before may have made one small block of the file.
-            if !self.block_would_grow(inode, range.end) {
-                return (false, guard);
-            }
-        }
-        (true, inode.ranges.write_all())
-    }
-
-    /// Whether contents up to `end` may need a larger block.
-    fn block_would_grow(&self, inode: &Inode, end: u64) -> bool {
-        let block = inode.dnode.block_bytes();
-        end > block && inode.dnode.max_block() == 0 && (!block.is_power_of_two() || block < self.objset.settings().record_bytes)
-    }
-
-    /// The block that contents up to `end` deserve.
-    fn grown_block(&self, inode: &Inode, size: u64, end: u64) -> u64 {
-        let (block, record) = (inode.dnode.block_bytes(), self.objset.settings().record_bytes);
-        if size > block {
-            return block;
-        }
-        // A block that is larger than `recordsize` (which was lowered) may still become a power of two.
-        let limit = if block > record && !block.is_power_of_two() { block.next_power_of_two() } else { record };
-        limit.min(end.next_multiple_of(512)).max(block)
-    }
-
-    /// Gives a file of one block the block that contents up to `end` deserve. The whole file is locked.
-    pub(super) fn grow_block(&self, inode: &Inode, tx: &OpenTx, size: u64, end: u64) -> Result<()> {
-        let wanted = self.grown_block(inode, size, end);
-        if wanted == inode.dnode.block_bytes() {
-            return Ok(());
-        }
-        match inode.dnode.set_block_bytes(tx, wanted, None) {
-            Err(error) if error.kind() == ErrorKind::Invalid => Ok(()),
-            other => other,
-        }
     }
 
     /// Size, times and flags after somebody changed the contents, and the mode without the set-id bits that this ended. Returns the mode if there
@@ -375,26 +303,24 @@ impl FileSystem {
         if inode.word(&self.tables, Attribute::Flags)? & forbids != 0 {
             bail!(Denied, "inode {} is marked not to be written", inode.object);
         }
-        let _guard = inode.ranges.write_all();
+        let whole = inode.contents.lock_whole();
         let old = inode.word(&self.tables, Attribute::Size)?;
         if only_grow && size <= old {
             return Ok(());
         }
-        if size < old {
-            self.free_in_steps_until(inode, size, true, &AtomicBool::new(false))?;
-        }
-        let tx = if size <= old { OpenTx::assign_freeing(&self.objset)? } else { OpenTx::assign(&self.objset, METADATA)? };
-        if size < old {
-            inode.dnode.free_range(&tx, size, u64::MAX)?;
-        } else if self.block_would_grow(inode, size) {
-            self.grow_block(inode, &tx, old, size)?;
-        }
-        let changed = self.contents_changed(&mut inode.edit(self, &tx), size, credentials)?;
-        // A record that is noted is not done again: a crash now must not leave the rest of it undone.
-        if !is_all && self.is_replaying() {
-            return Ok(());
-        }
-        self.log_contents_changed(&tx, inode, changed, Done::Freed { inode, offset: size, length: 0 })
+        let stepped = |tx: &OpenTx<'_>, end: u64| {
+            let mut edit = inode.edit(self, tx);
+            let left = edit.word(Attribute::Size)?.min(end);
+            edit.set(&[(Attribute::Size, &left.to_le_bytes())])
+        };
+        inode.contents.set_size(&whole, &self.membership, old, size, stepped, |tx| {
+            let changed = self.contents_changed(&mut inode.edit(self, tx), size, credentials)?;
+            // A record that is noted is not done again: a crash now must not leave the rest of it undone.
+            if !is_all && self.is_replaying() {
+                return Ok(());
+            }
+            self.log_contents_changed(tx, inode, changed, Done::Freed { inode, offset: size, length: 0 })
+        })
     }
 
     /// Logs a change of contents, and what it took of the mode.
@@ -403,44 +329,6 @@ impl FileSystem {
             self.log(tx, Done::Set { inode, changed })?;
         }
         self.log(tx, done)
-    }
-
-    /// Frees the contents of a file without a name, but for the first step, in transactions of bounded size. Between them `stop` may be set:
-    /// then it is false that all is done.
-    pub(super) fn free_contents(&self, inode: &Inode, stop: &AtomicBool) -> Result<bool> {
-        self.free_in_steps_until(inode, 0, false, stop)
-    }
-
-    /// Frees the contents behind `size`. With `shortens` the file is as long after each step as it has contents: a crash between two steps, or an
-    /// error, must not leave a file that is as long as it was, with a hole where its data were.
-    fn free_in_steps_until(&self, inode: &Inode, size: u64, shortens: bool, stop: &AtomicBool) -> Result<bool> {
-        let step = inode.dnode.block_bytes().saturating_mul(FREE_STEP_BLOCKS);
-        // A file without a name is freed at once if that cannot be done in steps: what cannot be found of it is leaked.
-        let is_lost = |error: &Error| !shortens && error.is_loss();
-        loop {
-            let end = (inode.dnode.max_block() + 1).saturating_mul(inode.dnode.block_bytes());
-            let span = match span_to_free(inode, size, end, step) {
-                Err(error) if is_lost(&error) => return Ok(true),
-                span => span?,
-            };
-            let start = end.saturating_sub(span).next_multiple_of(inode.dnode.block_bytes());
-            if start <= size || end <= step {
-                return Ok(true);
-            }
-            if stop.load(Ordering::Relaxed) {
-                return Ok(false);
-            }
-            let tx = OpenTx::assign_freeing(&self.objset)?;
-            match inode.dnode.free_range(&tx, start, u64::MAX) {
-                Err(error) if is_lost(&error) => return Ok(true),
-                freed => freed?,
-            }
-            if shortens {
-                let mut edit = inode.edit(self, &tx);
-                let left = edit.word(Attribute::Size)?.min(start);
-                edit.set(&[(Attribute::Size, &left.to_le_bytes())])?;
-            }
-        }
     }
 
     /// Makes `length` bytes at `offset` a hole; the size stays.
@@ -453,25 +341,21 @@ impl FileSystem {
         self.check_writable()?;
         self.check_not_sealed(&inode)?;
         let end = offset.saturating_add(length);
-        let _guard = inode.ranges.write(offset..end.max(offset.saturating_add(1)));
+        let lock = inode.contents.lock_range(offset..end.max(offset.saturating_add(1)));
         let size = inode.word(&self.tables, Attribute::Size)?;
-        let block = inode.dnode.block_bytes();
-        let frees_blocks = offset.checked_next_multiple_of(block).is_some_and(|first| end.min(size) >= first.saturating_add(block));
-        let tx = if frees_blocks { OpenTx::assign_freeing(&self.objset)? } else { OpenTx::assign(&self.objset, METADATA + 2 * block)? };
-        if offset < size {
-            inode.dnode.free_range(&tx, offset, end.min(size) - offset)?;
-        }
-        let mut edit = inode.edit(self, &tx);
-        // Somebody may have written behind the range, and made the file longer.
-        let size_now = edit.word(Attribute::Size)?;
-        let changed = self.contents_changed(&mut edit, size_now, credentials)?;
-        drop(edit);
-        match end.min(size).saturating_sub(offset) {
-            // To the log, a hole of no bytes would be one to the end.
-            0 if changed.mode.is_some() => self.log(&tx, Done::Set { inode: &inode, changed }),
-            0 => Ok(()),
-            length => self.log_contents_changed(&tx, &inode, changed, Done::Freed { inode: &inode, offset, length }),
-        }
+        inode.contents.punch(&lock, &self.membership, offset..end, size, |tx, freed| {
+            let mut edit = inode.edit(self, tx);
+            // Somebody may have written behind the range, and made the file longer.
+            let size_now = edit.word(Attribute::Size)?;
+            let changed = self.contents_changed(&mut edit, size_now, credentials)?;
+            drop(edit);
+            match freed.end - freed.start {
+                // To the log, a hole of no bytes would be one to the end.
+                0 if changed.mode.is_some() => self.log(tx, Done::Set { inode: &inode, changed }),
+                0 => Ok(()),
+                length => self.log_contents_changed(tx, &inode, changed, Done::Freed { inode: &inode, offset, length }),
+            }
+        })
     }
 
     /// The next offset at or after `offset` where there is data or a hole; `None` behind the last.
@@ -481,12 +365,12 @@ impl FileSystem {
     pub fn seek(&self, inode: InodeNumber, offset: u64, wanted: Seek) -> Result<Option<u64>> {
         let inode = self.inode(inode)?;
         inode.check_regular()?;
-        let _guard = inode.ranges.read(0..u64::MAX);
+        let _guard = inode.contents.lock_to_read(0..u64::MAX);
         let size = inode.word(&self.tables, Attribute::Size)?;
         if offset >= size {
             return Ok(None);
         }
-        let block = inode.dnode.block_bytes();
+        let block = inode.contents.dnode.block_bytes();
         // A single block of an odd size counts as data, whatever is in it.
         if !block.is_power_of_two() {
             return Ok(match wanted {
@@ -495,7 +379,7 @@ impl FileSystem {
             });
         }
         // What is not on disk yet is looked at as it will be there.
-        let (dnode, first, to_be) = (&inode.dnode, offset / block, self.objset.makes_holes(&inode.dnode));
+        let (dnode, first, to_be) = (&inode.contents.dnode, offset / block, self.objset.makes_holes(&inode.contents.dnode));
         let found = match wanted {
             Seek::Data => match if to_be { dnode.next_data_block_to_be(first)? } else { dnode.next_data_block(first)? } {
                 Some(data) => data.saturating_mul(block).max(offset),
@@ -557,7 +441,7 @@ impl FileSystem {
             return Ok(());
         }
         self.check_writable()?;
-        let tx = OpenTx::assign(&self.objset, METADATA)?;
+        let tx = OpenTx::assign(&self.membership, METADATA_BYTES)?;
         let mut edit = inode.edit(self, &tx);
         let changed = self.end_set_ids(&mut edit, ended)?;
         edit.set(&[(Attribute::ChangeTime, &self.now().to_bytes())])?;

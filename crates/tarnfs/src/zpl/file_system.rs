@@ -1,20 +1,25 @@
 //! One mounted dataset.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
-use engine::dmu::Objset;
+use arc_swap::ArcSwap;
+use engine::dmu::{Membership, Objset};
 use engine::error::{Result, Within};
+use engine::sync::Published;
 use engine::zap::{Match, Normalization, Zap};
 use engine::zil::Zil;
 use engine::{bail, error};
 use ondisk::dnode::OBJECTS_MAX;
 use ondisk::sa::Attribute;
 use ondisk::{acl, znode};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 use super::directory::is_a_name;
-use super::gate::Gate;
+use super::gate::{Alone, Entered, Gate};
+use super::inode::InodeRef;
 use super::inode_table::InodeTable;
+use super::log::FileSource;
 use super::quota::{QuotaOf, Quotas};
 use super::sa_tables::SaTables;
 use super::stat::Time;
@@ -164,8 +169,25 @@ const OBJECT_BYTES: u64 = 512;
 /// Says how many bytes the dataset refers to, and how many it may still write.
 pub(super) type SpaceOf = Box<dyn Fn() -> (u64, u64) + Send + Sync>;
 
-/// A mounted dataset.
+/// A mounted dataset. Most who have one are among others in it; the commit of a transaction is alone ([`AloneFileSystem`]).
 pub struct FileSystem {
+    mounted: Arc<Mounted>,
+    /// What all its operations begin with.
+    pub(super) membership: Membership,
+    /// The gate is closed, by whoever has this.
+    is_alone: bool,
+}
+
+impl Deref for FileSystem {
+    type Target = Mounted;
+
+    fn deref(&self) -> &Mounted {
+        &self.mounted
+    }
+}
+
+/// What all who use a mounted dataset share.
+pub struct Mounted {
     pub(super) objset: Arc<Objset>,
     pub(super) version: u64,
     pub(super) root: InodeNumber,
@@ -182,12 +204,35 @@ pub struct FileSystem {
     pub(super) gate: Gate,
     /// guards: which directory is in which; taken first
     pub(super) tree: Mutex<()>,
-    options: RwLock<MountOptions>,
+    options: ArcSwap<MountOptions>,
     /// guards: the limits of users, groups and projects; taken for moments, inside a transaction too
-    pub(super) quotas: RwLock<Quotas>,
+    pub(super) quotas: Published<Quotas>,
     space: SpaceOf,
     /// The intent log; `None` where nothing can be changed.
     pub(super) zil: Option<Arc<Zil>>,
+}
+
+/// A file system whose gate is closed: nobody else is inside. All that is done through it joins one group, from [`AloneFileSystem::begin`] on.
+pub(super) struct AloneFileSystem<'a> {
+    /// Dropped before the gate is opened.
+    fs: FileSystem,
+    _closed: Alone<'a>,
+}
+
+impl Deref for AloneFileSystem<'_> {
+    type Target = FileSystem;
+
+    fn deref(&self) -> &FileSystem {
+        &self.fs
+    }
+}
+
+impl AloneFileSystem<'_> {
+    /// Joins the open group with all operations to come, which write at most so much. `false`: that would mean to wait.
+    pub(super) fn begin(&mut self, room: u64) -> Result<bool> {
+        let whole = Membership::try_whole(&self.fs.objset, room)?;
+        Ok(whole.map(|whole| self.fs.membership = whole).is_some())
+    }
 }
 
 impl std::fmt::Debug for FileSystem {
@@ -238,7 +283,7 @@ impl FileSystem {
         let sa_master = if uses_attributes { Some(master.get_u64(znode::SA_ATTRS_NAME)?) } else { None };
         let writable = !objset.is_snapshot() && !objset.context().read_only;
         let zil = writable.then(|| Zil::of(&objset));
-        let fs = FileSystem {
+        let mounted = Mounted {
             version,
             root: master.get_u64(znode::ROOT_NAME)?,
             delete_queue: Zap::open(&objset, master.get_u64(znode::DELETE_QUEUE_NAME)?)?,
@@ -251,15 +296,33 @@ impl FileSystem {
             users: Mutex::default(),
             gate: Gate::default(),
             tree: Mutex::new(()),
-            options: RwLock::new(options),
-            quotas: RwLock::new(Quotas::load(&objset, &master)?),
+            options: ArcSwap::from_pointee(options),
+            quotas: Published::new(Quotas::load(&objset, &master)?),
             space,
             zil,
-            objset,
+            objset: objset.clone(),
         };
+        let fs = FileSystem { mounted: Arc::new(mounted), membership: Membership::single(objset), is_alone: false };
         fs.tell_log();
         fs.inode(fs.root)?.check_directory()?;
         Ok(fs)
+    }
+
+    /// Has the file system alone: waits until nobody is inside.
+    pub(super) fn alone(&self) -> AloneFileSystem<'_> {
+        let closed = self.gate.close();
+        let fs = FileSystem { mounted: self.mounted.clone(), membership: Membership::single(self.objset.clone()), is_alone: true };
+        AloneFileSystem { fs, _closed: closed }
+    }
+
+    /// The gate is closed: nobody else is inside.
+    pub(super) fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
+    /// For an operation: passes the gate.
+    pub(super) fn enter(&self) -> Entered<'_> {
+        if self.is_alone { Entered::alone() } else { self.gate.enter() }
     }
 
     /// The object set.
@@ -284,19 +347,24 @@ impl FileSystem {
 
     /// How it is mounted.
     pub fn options(&self) -> MountOptions {
-        self.options.read().clone()
+        MountOptions::clone(&self.options.load())
+    }
+
+    /// How it is mounted, without a copy. To be given back soon.
+    pub(super) fn mount_options(&self) -> arc_swap::Guard<Arc<MountOptions>> {
+        self.options.load()
     }
 
     /// A property changed.
     pub fn set_options(&self, options: MountOptions) {
-        *self.options.write() = options;
+        self.options.store(Arc::new(options));
         self.tell_log();
     }
 
     /// The log learns what the properties say.
     fn tell_log(&self) {
         if let Some(zil) = &self.zil {
-            let options = self.options.read();
+            let options = self.options.load();
             zil.set_disabled(options.sync_disabled);
             zil.set_throughput(options.log_throughput);
         }
@@ -304,7 +372,7 @@ impl FileSystem {
 
     /// Nothing may be changed.
     pub fn is_read_only(&self) -> bool {
-        self.options.read().read_only || self.never_writes()
+        self.options.load().read_only || self.never_writes()
     }
 
     /// Nothing could be changed since it was opened. Where the property `readonly` was set meanwhile, there may be what was written before.
@@ -368,12 +436,12 @@ impl FileSystem {
 
     /// Longest name in bytes.
     pub fn name_max(&self) -> usize {
-        if self.options.read().long_names { LONG_NAME_MAX } else { NAME_MAX }
+        if self.options.load().long_names { LONG_NAME_MAX } else { NAME_MAX }
     }
 
     /// Whether new files say which project they belong to.
     pub(super) fn gives_project_ids(&self) -> bool {
-        self.uses_attributes && self.options.read().project_ids && self.objset.phys_size() == ondisk::objset::ObjsetSize::V3
+        self.uses_attributes && self.options.load().project_ids && self.objset.phys_size() == ondisk::objset::ObjsetSize::V3
     }
 
     /// Checks a name for a new entry.
@@ -414,12 +482,15 @@ impl FileSystem {
     /// # Errors
     /// What stopped the pool.
     pub fn fsync(&self, inode: InodeNumber) -> Result<()> {
-        self.inode(inode)?;
+        self.commit_file(&self.inode(inode)?)
+    }
+
+    /// As [`FileSystem::fsync`], of a file that the caller has. No transaction is committed meanwhile, as the reference has passed the gate: what comes
+    /// after it must not be in the log before its group is on disk.
+    pub(super) fn commit_file(&self, inode: &InodeRef<'_>) -> Result<()> {
         // Whether this file is on disk does not matter: as in OpenZFS, all names that were changed before become safe too.
         let Some(zil) = self.zil.as_ref().filter(|_| !self.never_writes()) else { return Ok(()) };
-        // No transaction is committed meanwhile: what comes after it must not be in the log before its group is on disk.
-        let _entered = self.gate.enter();
-        zil.commit(Some(inode), self)
+        zil.commit(Some(inode.object), &FileSource { fs: self, known: Some(inode) })
     }
 
     /// Waits until everything that was done to the file system is safe: in the intent log, or on disk.
@@ -429,7 +500,7 @@ impl FileSystem {
     pub fn commit(&self) -> Result<()> {
         match self.zil.as_ref().filter(|_| !self.never_writes()) {
             Some(zil) => {
-                let _entered = self.gate.enter();
+                let _entered = self.enter();
                 zil.commit(None, self)
             }
             None => Ok(()),

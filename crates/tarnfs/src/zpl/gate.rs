@@ -7,15 +7,13 @@
 //!
 //! # Locks
 //! First of all: who enters holds no group. Who waits to commit is not passed by those who come later; but who is inside
-//! may enter again, and the thread of a commit always may.
+//! may enter again. A commit does not enter: see `AloneFileSystem`.
 
 use std::cell::Cell;
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 thread_local! {
-    /// The gate (its address) that this thread has closed behind itself.
-    static ALONE_IN: Cell<usize> = const { Cell::new(0) };
     /// How often this thread is inside of gates.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
@@ -26,7 +24,8 @@ pub(super) struct Gate(RwLock<()>);
 
 /// An operation is inside.
 pub(super) struct Entered<'a> {
-    _inside: Option<RwLockReadGuard<'a, ()>>,
+    /// Nothing for the one who closed the gate.
+    inside: Option<RwLockReadGuard<'a, ()>>,
 }
 
 /// A commit is alone inside.
@@ -34,44 +33,32 @@ pub(super) struct Alone<'a> {
     _inside: RwLockWriteGuard<'a, ()>,
 }
 
+impl Entered<'_> {
+    /// For an operation of the one who closed the gate.
+    pub(super) fn alone() -> Self {
+        Entered { inside: None }
+    }
+}
+
 impl Gate {
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
-    }
-
-    /// This thread commits.
-    pub(super) fn is_alone(&self) -> bool {
-        ALONE_IN.get() == self.address()
-    }
-
     /// For an operation.
     pub(super) fn enter(&self) -> Entered<'_> {
         let depth = DEPTH.get();
-        let inside = match (self.is_alone(), depth) {
-            (true, _) => None,
-            (false, 0) => Some(self.0.read()),
-            (false, _) => Some(self.0.read_recursive()),
-        };
+        let inside = if depth == 0 { self.0.read() } else { self.0.read_recursive() };
         DEPTH.set(depth + 1);
-        Entered { _inside: inside }
+        Entered { inside: Some(inside) }
     }
 
     /// For a commit; waits until nobody is inside.
     pub(super) fn close(&self) -> Alone<'_> {
-        let inside = self.0.write();
-        ALONE_IN.set(self.address());
-        Alone { _inside: inside }
+        Alone { _inside: self.0.write() }
     }
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        DEPTH.set(DEPTH.get() - 1);
-    }
-}
-
-impl Drop for Alone<'_> {
-    fn drop(&mut self) {
-        ALONE_IN.set(0);
+        if self.inside.is_some() {
+            DEPTH.set(DEPTH.get() - 1);
+        }
     }
 }

@@ -12,50 +12,40 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use engine::arc::Held;
 use engine::dmu::{Dnode, Tx};
 use engine::error::{Result, Within};
-use engine::sync::RangeLock;
+use engine::logged::LoggedObject;
 use engine::{bail, error};
 use ondisk::sa::Attribute;
-use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+use parking_lot::{RwLock, RwLockWriteGuard};
 
 use super::attributes::{Attributes, SetPlace};
 use super::file_system::FileSystem;
 use super::gate::Entered;
-use super::inode_table::Found;
+use super::inode_table::{Found, InodeTable};
+use super::log::LogFacts;
 use super::sa_tables::SaTables;
 use super::{FileKind, InodeNumber};
 
 /// What an inode weighs beside its object: itself, the index of its attributes, a copy of them.
 const INODE_BYTES: usize = size_of::<Inode>() + 1024;
 
-/// Where the next read is expected, and what was read before it is asked for.
-#[derive(Debug, Default)]
-pub(super) struct ReadAhead {
-    pub(super) next: u64,
-    pub(super) window: u64,
-    pub(super) requested: u64,
-}
-
 /// A file in memory.
 #[derive(Debug)]
 pub(super) struct Inode {
     pub(super) object: InodeNumber,
     pub(super) kind: FileKind,
-    pub(super) dnode: Arc<Dnode>,
+    /// The object: what the file contains, or a directory's entries.
+    pub(super) contents: LoggedObject,
     /// guards: the attributes
     pub(super) attributes: RwLock<Attributes>,
     /// guards: the entries (directories only)
     pub(super) names: RwLock<()>,
     /// guards: the extended attributes
     pub(super) xattrs: RwLock<()>,
-    /// guards: the contents and the block size
-    pub(super) ranges: RangeLock,
-    /// guards: what sequential reading was foreseen
-    pub(super) read_ahead: Mutex<ReadAhead>,
     /// When it was changed last, by the table's clock; its access time does not count.
     pub(super) changed_at: AtomicU64,
     /// The kernel has handed over contents, and may be about to tell the times that go with them.
     pub(super) times_owed: AtomicBool,
-    /// guarded by: the shard of the table
+    /// Who has none adds one under the shard's lock, and the last one is taken away under it.
     pub(super) references: AtomicU64,
     /// Somebody asked for it since the table's hand came by.
     pub(super) used: AtomicBool,
@@ -74,12 +64,10 @@ impl Inode {
             object,
             kind: FileKind::of_mode(mode as u32),
             _held: dnode.hold_memory(INODE_BYTES as u64),
-            dnode,
+            contents: LoggedObject::new(dnode),
             attributes: RwLock::new(attributes),
             names: RwLock::new(()),
             xattrs: RwLock::new(()),
-            ranges: RangeLock::new(),
-            read_ahead: Mutex::default(),
             changed_at: AtomicU64::new(0),
             times_owed: AtomicBool::new(false),
             references: AtomicU64::new(0),
@@ -97,7 +85,7 @@ impl Inode {
 
     /// As [`Inode::edit`], for a change that is no reason to do anything again.
     pub(super) fn edit_quietly<'a>(&'a self, fs: &'a FileSystem, tx: &'a Tx) -> Editor<'a> {
-        let place = SetPlace { objset: &fs.objset, dnode: &self.dnode, tables: &fs.tables, tx };
+        let place = SetPlace { objset: &fs.objset, dnode: &self.contents.dnode, tables: &fs.tables, tx };
         Editor { attributes: self.attributes.write(), place }
     }
 
@@ -137,6 +125,12 @@ impl Editor<'_> {
         Ok(self.attributes.word(self.place.tables, attribute))
     }
 
+    /// What the intent log wants to know.
+    pub(super) fn facts(&mut self) -> Result<LogFacts> {
+        let links = self.word(Attribute::Links)?;
+        Ok(LogFacts { links, flags: self.word(Attribute::Flags)?, generation: self.word(Attribute::Generation)? })
+    }
+
     /// Sets attributes.
     pub(super) fn set(&mut self, changes: &[(Attribute, &[u8])]) -> Result<()> {
         self.attributes.set(&self.place, changes)
@@ -163,8 +157,12 @@ impl Deref for InodeRef<'_> {
 
 impl Drop for InodeRef<'_> {
     fn drop(&mut self) {
-        if !self.leaves {
-            self.fs.release(self.inode.object, 1);
+        if self.leaves || InodeTable::release_one_of_several(&self.inode) {
+            return;
+        }
+        // The gate is passed: see `_entered`.
+        if let Some(inode) = self.fs.inodes.release(self.inode.object, 1, &self.fs.tables) {
+            self.fs.released(&inode);
         }
     }
 }
@@ -180,7 +178,7 @@ impl InodeRef<'_> {
 
     /// The reference is the kernel's from now on.
     pub(super) fn give_to_kernel(self) {
-        self.fs.inodes.refer(&self.inode);
+        InodeTable::refer(&self.inode);
     }
 }
 
@@ -195,7 +193,7 @@ impl FileSystem {
     }
 
     fn inode_if(&self, object: InodeNumber, even_unlinked: bool) -> Result<InodeRef<'_>> {
-        let entered = self.gate.enter();
+        let entered = self.enter();
         let mut was_known = None;
         loop {
             let departures = match self.inodes.find(object) {
@@ -229,7 +227,7 @@ impl FileSystem {
 
     /// Puts a new file's inode into the table.
     pub(super) fn insert_inode(&self, inode: Inode) -> InodeRef<'_> {
-        let inode = InodeRef { fs: self, inode: self.inodes.insert_new(inode), _entered: self.gate.enter(), leaves: false };
+        let inode = InodeRef { fs: self, inode: self.inodes.insert_new(inode), _entered: self.enter(), leaves: false };
         self.make_room();
         inode
     }
@@ -237,14 +235,14 @@ impl FileSystem {
     /// Gives up inodes that were not used lately, if there are too many.
     fn make_room(&self) {
         for inode in self.inodes.sweep(&self.objset.context().cache, &self.tables) {
-            let dnode = inode.dnode.clone();
+            let dnode = inode.contents.dnode.clone();
             drop(inode);
             self.objset.let_go(dnode);
         }
     }
 
     fn release(&self, object: InodeNumber, count: u64) {
-        let _entered = self.gate.enter();
+        let _entered = self.enter();
         if let Some(inode) = self.inodes.release(object, count, &self.tables) {
             self.released(&inode);
         }

@@ -21,7 +21,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 use engine::arc::{BlockCache, Held};
 use ondisk::sa::Attribute;
@@ -166,6 +166,8 @@ fn as_number(inode: &Arc<Inode>, tables: &SaTables) -> Option<Known> {
     if Arc::strong_count(inode) > 1 {
         return None;
     }
+    // Who let go of it has given back its reference before.
+    fence(Ordering::Acquire);
     let references = u32::try_from(inode.references.load(Ordering::Acquire)).ok()?;
     let links = inode.attributes.try_read()?.word(tables, Attribute::Links)?;
     let number = Known::Number { references, times_owed: inode.times_owed.load(Ordering::Acquire), changed_at: inode.changed_at.load(Ordering::Acquire) };
@@ -213,7 +215,7 @@ impl InodeTable {
     pub(super) fn insert_new(&self, inode: Inode) -> Arc<Inode> {
         let mut shard = self.shard(inode.object).lock();
         match shard.known.get(&inode.object) {
-            Some(Known::Whole(known)) if Arc::ptr_eq(&known.dnode, &inode.dnode) => {
+            Some(Known::Whole(known)) if Arc::ptr_eq(&known.contents.dnode, &inode.contents.dnode) => {
                 known.references.fetch_add(1, Ordering::AcqRel);
                 known.clone()
             }
@@ -233,9 +235,13 @@ impl InodeTable {
     }
 
     /// One more of the kernel's references to an inode that the caller has.
-    pub(super) fn refer(&self, inode: &Inode) {
-        let _shard = self.shard(inode.object).lock();
+    pub(super) fn refer(inode: &Inode) {
         inode.references.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Takes back a reference without a lock, unless it is the last one.
+    pub(super) fn release_one_of_several(inode: &Inode) -> bool {
+        inode.references.fetch_update(Ordering::AcqRel, Ordering::Acquire, |references| (references > 1).then(|| references - 1)).is_ok()
     }
 
     /// After one came: others may have to go, if all are too many. They go from one shard after the other.
@@ -253,9 +259,8 @@ impl InodeTable {
         let mut shard = self.shard(object).lock();
         let left = match shard.known.get_mut(&object)? {
             Known::Whole(inode) => {
-                let left = inode.references.load(Ordering::Acquire).saturating_sub(count);
-                inode.references.store(left, Ordering::Release);
-                left
+                let less = |references: u64| Some(references.saturating_sub(count));
+                inode.references.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).map_or(0, |before| before.saturating_sub(count))
             }
             Known::Number { references, .. } => {
                 *references = u64::from(*references).saturating_sub(count) as u32;

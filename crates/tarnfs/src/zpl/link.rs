@@ -100,7 +100,7 @@ impl FileSystem {
         let flags = self.touched_flags(edit.word(Attribute::Flags)?, false);
         if left == 0 {
             // Freed when nobody has it open any more, which may be in a group after this one.
-            tx.note_freeing(inode.dnode.used_bytes().max(DNODE_SLOT_BYTES as u64));
+            tx.note_freeing(inode.contents.dnode.used_bytes().max(DNODE_SLOT_BYTES as u64));
             self.queue_for_deletion(tx, inode.object)?;
         }
         self.whole(edit.set(&[(Attribute::Links, &left.to_le_bytes()), (Attribute::ChangeTime, &now), (Attribute::Flags, &flags.to_le_bytes())]))
@@ -202,7 +202,7 @@ impl FileSystem {
         target: Option<&[u8]>,
         lists: &NewLists,
     ) -> Result<InodeRef<'_>> {
-        let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+        let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
         let inode = self.maker().make(&tx, new)?;
         let made = target.map_or(Ok(()), |target| self.set_target(&tx, &inode, target));
         let made = made.and_then(|()| self.put_new_lists(&tx, &inode, lists)).and_then(|()| self.add_entry(&tx, directory, name, &inode));
@@ -237,11 +237,11 @@ impl FileSystem {
         let mut new = self.new_node(&directory, mode, 0, credentials)?;
         new.links = 0;
         self.check_quota_to_own(Some(new.uid.into()), Some(new.gid.into()), Some(new.project))?;
-        let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+        let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
         let inode = self.maker().make(&tx, &new)?;
         let made = self.put_new_lists(&tx, &inode, &lists).and_then(|()| self.queue_for_deletion(&tx, inode.object));
         if let Err(error) = made {
-            self.whole(self.objset.free_held(&tx, &inode.dnode))?;
+            self.whole(self.objset.free_held(&tx, &inode.contents.dnode))?;
             return Err(error);
         }
         let inode = self.insert_inode(inode);
@@ -258,12 +258,12 @@ impl FileSystem {
         if !edit.attributes.is_znode() {
             return edit.set(&[(Attribute::SymbolicLink, target), (Attribute::Size, &size)]);
         }
-        if znode::ZNODE_SIZE + target.len() <= inode.dnode.bonus_bytes_max() {
+        if znode::ZNODE_SIZE + target.len() <= inode.contents.dnode.bonus_bytes_max() {
             let place = edit.place;
             edit.attributes.set_after_znode(&place, target);
         } else {
-            inode.dnode.set_block_bytes(tx, target.len().next_multiple_of(512) as u64, None)?;
-            inode.dnode.write(tx, 0, target)?;
+            inode.contents.dnode.set_block_bytes(tx, target.len().next_multiple_of(512) as u64, None)?;
+            inode.contents.dnode.write(tx, 0, target)?;
         }
         edit.set(&[(Attribute::Size, &size)])
     }
@@ -281,7 +281,7 @@ impl FileSystem {
         let mut attributes = inode.attributes.write();
         if !attributes.is_znode() {
             if attributes.get(&self.tables, Attribute::SymbolicLink).is_none() {
-                attributes.load_spill(&inode.dnode, &self.tables)?;
+                attributes.load_spill(&inode.contents.dnode, &self.tables)?;
             }
             let target = attributes.get(&self.tables, Attribute::SymbolicLink);
             return target.map(<[u8]>::to_vec).ok_or_else(|| error!(Corrupt, "symbolic link {} has no target", inode.object));
@@ -291,7 +291,7 @@ impl FileSystem {
             return Ok(target.to_vec());
         }
         let mut target = vec![0; size];
-        inode.dnode.read(0, &mut target)?;
+        inode.contents.dnode.read(0, &mut target)?;
         Ok(target)
     }
 
@@ -315,7 +315,7 @@ impl FileSystem {
         }
         self.check_not_sealed(&inode)?;
         self.check_project(&inode, &directory)?;
-        let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+        let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
         self.prepare_entry(&tx, &directory, name, Change::Added)?;
         inode.stat(&self.tables)?;
         let mut edit = inode.edit(self, &tx);
@@ -371,7 +371,7 @@ impl FileSystem {
             bail!(IsDirectory, "{:?} is a directory", String::from_utf8_lossy(name));
         }
         self.check_removable(&inode)?;
-        let tx = OpenTx::assign_freeing(&self.objset)?;
+        let tx = OpenTx::assign_freeing(&self.membership)?;
         self.remove_name(&tx, &directory, name, &inode)?;
         let gone = inode.word(&self.tables, Attribute::Links)? == 0;
         self.log(&tx, Done::Removed { directory: &directory, name, inode: &inode, gone })?;
@@ -405,7 +405,7 @@ impl FileSystem {
         if !self.is_empty(&inode)? {
             bail!(NotEmpty, "directory {:?} has entries", String::from_utf8_lossy(name));
         }
-        let tx = OpenTx::assign_freeing(&self.objset)?;
+        let tx = OpenTx::assign_freeing(&self.membership)?;
         self.remove_name(&tx, &directory, name, &inode)?;
         self.log(&tx, Done::Removed { directory: &directory, name, inode: &inode, gone: true })
     }

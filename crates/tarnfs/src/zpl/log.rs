@@ -13,6 +13,8 @@
 //! # Path
 //! called by every file here that changes something; calls [`engine::zil`].
 
+use std::ops::{Deref, Range};
+
 use engine::dmu::Tx;
 use engine::error::{ErrorKind, Result};
 use engine::txg::Txg;
@@ -20,7 +22,7 @@ use engine::zil::{LogSource, PlacedBlock, WantedWrite, Zil};
 use ondisk::blkptr::BlkPtr;
 use ondisk::sa::Attribute;
 use ondisk::zil::{
-    CloneRangeRecord, CreateRecord, LinkRecord, RecordHeader, RecordType, RemoveRecord, RenameRecord, RenameWhiteoutRecord, SetAttrRecord, SetSaXattrRecord, TruncateRecord, object_with_slots,
+    CloneRangeRecord, CreateRecord, LinkRecord, RecordHeader, RecordType, RemoveRecord, RenameRecord, RenameWhiteoutRecord, SetAttrRecord, SetSaXattrRecord, object_with_slots,
 };
 use ondisk::znode;
 use zerocopy::{FromZeros, IntoBytes};
@@ -58,6 +60,14 @@ pub(super) struct ChangedAttributes {
     pub(super) modified: Option<Time>,
 }
 
+/// What decides how a change of contents or attributes of a file is logged.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LogFacts {
+    pub(super) links: u64,
+    pub(super) flags: u64,
+    pub(super) generation: u64,
+}
+
 /// An operation that was done.
 #[derive(Clone, Copy)]
 pub(super) enum Done<'a> {
@@ -87,20 +97,44 @@ pub(super) enum Done<'a> {
     Other,
 }
 
+impl LogFacts {
+    /// The list of the log's records that the file's go in. Nobody syncs an extended attribute: what one is goes with the names.
+    fn list_of(&self, inode: &Inode) -> Option<InodeNumber> {
+        (self.flags & znode::FLAG_XATTR == 0).then_some(inode.object)
+    }
+}
+
 impl FileSystem {
     /// Remembers for the intent log what was done in `tx`.
     pub(super) fn log(&self, tx: &Tx, done: Done<'_>) -> Result<()> {
+        self.log_if_wanted(tx, |zil| self.log_done(zil, tx, done))
+    }
+
+    /// As [`FileSystem::log`] of a write to `inode`, of which these facts are known, and which took so much of its mode.
+    pub(super) fn log_written(&self, tx: &Tx, inode: &Inode, facts: &LogFacts, changed: ChangedAttributes, range: Range<u64>) -> Result<()> {
+        if changed.mode.is_some() {
+            self.log(tx, Done::Set { inode, changed })?;
+        }
+        self.log_if_wanted(tx, |zil| {
+            if self.is_to_be_logged(inode, facts)? {
+                zil.log_write(tx, facts.list_of(inode), inode.object, facts.generation, range.start, range.end - range.start);
+            }
+            Ok(())
+        })
+    }
+
+    fn log_if_wanted(&self, tx: &Tx, describe: impl FnOnce(&Zil) -> Result<()>) -> Result<()> {
         let Some(zil) = &self.zil else { return Ok(()) };
         if zil.note(tx) {
             return Ok(());
         }
         // A transaction of a program is whole with its group. In the log it could be there by halves; so who wants something
         // durable that came after it waits for the group.
-        if zil.is_disabled() || self.gate.is_alone() {
+        if zil.is_disabled() || self.is_alone() {
             zil.unlogged(tx);
             return Ok(());
         }
-        if let Err(error) = self.log_done(zil, tx, done) {
+        if let Err(error) = describe(zil) {
             // It was done all the same, and what comes after it builds upon it: who wants it durable waits for the group.
             tracing::warn!("{}: an operation cannot be described to the log: {error}", self.objset.name());
             zil.unlogged(tx);
@@ -162,28 +196,31 @@ impl FileSystem {
                 }
             }
             Done::Wrote { inode, .. } | Done::Freed { inode, .. } | Done::Set { inode, .. } | Done::SetXattr { inode, .. } => {
-                if inode.word(&self.tables, Attribute::Links)? != 0 && !self.is_of_removed(inode)? {
-                    self.log_contents(tx, inode, done)?;
+                let facts = inode.look(&self.tables).facts()?;
+                if self.is_to_be_logged(inode, &facts)? {
+                    self.log_contents(tx, inode, &facts, done)?;
                 }
             }
         }
         Ok(())
     }
 
+    /// Whether what was done to the contents or attributes of a file is to be logged: not where nobody will look for it again.
+    fn is_to_be_logged(&self, inode: &Inode, facts: &LogFacts) -> Result<bool> {
+        Ok(facts.links != 0 && (facts.flags & znode::FLAG_XATTR == 0 || !self.is_of_removed(inode)?))
+    }
+
     /// Operations on one file that has a name.
-    fn log_contents(&self, tx: &Tx, inode: &Inode, done: Done<'_>) -> Result<()> {
+    fn log_contents(&self, tx: &Tx, inode: &Inode, facts: &LogFacts, done: Done<'_>) -> Result<()> {
         let Some(zil) = &self.zil else { return Ok(()) };
-        let (header, object) = (RecordHeader::new_zeroed(), inode.object);
-        // Nobody syncs an extended attribute: what one is goes with the names.
-        let list = (inode.word(&self.tables, Attribute::Flags)? & znode::FLAG_XATTR == 0).then_some(object);
+        let object = inode.object;
+        let list = facts.list_of(inode);
         match done {
             Done::Wrote { offset, length, .. } => {
-                let generation = inode.word(&self.tables, Attribute::Generation)?;
-                zil.log_write(tx, list, object, generation, offset, length);
+                zil.log_write(tx, list, object, facts.generation, offset, length);
             }
             Done::Freed { offset, length, .. } => {
-                let record = TruncateRecord { header, object: object.into(), offset: offset.into(), length: length.into() };
-                zil.log(tx, RecordType::Truncate as u64, list, record.as_bytes().to_vec());
+                inode.contents.log_freed(zil, tx, list, offset, length);
             }
             Done::Set { changed, .. } => {
                 zil.log(tx, RecordType::SetAttr as u64, list, set_attributes(object, &changed).as_bytes().to_vec());
@@ -249,7 +286,7 @@ impl FileSystem {
             header: RecordHeader::new_zeroed(),
             from_dir: from.object.into(),
             to_dir: to.object.into(),
-            object: object_with_slots(left.object, left.dnode.info().slots.into()).into(),
+            object: object_with_slots(left.object, left.contents.dnode.info().slots.into()).into(),
             mode: u64::from(stat.mode).into(),
             uid: u64::from(stat.uid).into(),
             gid: u64::from(stat.gid).into(),
@@ -266,7 +303,7 @@ impl FileSystem {
         let record = CreateRecord {
             header: RecordHeader::new_zeroed(),
             dir: directory.object.into(),
-            object: object_with_slots(inode.object, inode.dnode.info().slots.into()).into(),
+            object: object_with_slots(inode.object, inode.contents.dnode.info().slots.into()).into(),
             mode: u64::from(stat.mode).into(),
             uid: u64::from(stat.uid).into(),
             gid: u64::from(stat.gid).into(),
@@ -294,66 +331,81 @@ impl FileSystem {
     }
 }
 
-impl FileSystem {
+/// Where a commit of the log gets the bytes of writes from.
+pub(super) struct FileSource<'a> {
+    pub(super) fs: &'a FileSystem,
+    /// The file that the commit is for, which need not be looked up.
+    pub(super) known: Option<&'a Inode>,
+}
+
+/// A file that a write went to.
+enum FileOfWrite<'a> {
+    Known(&'a Inode),
+    Found(InodeRef<'a>),
+}
+
+impl Deref for FileOfWrite<'_> {
+    type Target = Inode;
+
+    fn deref(&self) -> &Inode {
+        match self {
+            FileOfWrite::Known(inode) => inode,
+            FileOfWrite::Found(inode) => inode,
+        }
+    }
+}
+
+impl FileSource<'_> {
+    fn find(&self, object: InodeNumber) -> Result<FileOfWrite<'_>> {
+        match self.known.filter(|known| known.object == object) {
+            Some(known) => Ok(FileOfWrite::Known(known)),
+            None => self.fs.inode_even_unlinked(object).map(FileOfWrite::Found),
+        }
+    }
+
     /// The file that a write went to, if it is there still; one without a name, too, if somebody has it: that it has none may be logged after the write.
-    fn file_of(&self, write: &WantedWrite) -> Result<Option<InodeRef<'_>>> {
-        let inode = match self.inode_even_unlinked(write.object) {
+    fn file_of(&self, write: &WantedWrite) -> Result<Option<FileOfWrite<'_>>> {
+        let inode = match self.find(write.object) {
             Ok(inode) => inode,
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Stale) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let word = |attribute| inode.word(&self.tables, attribute);
+        let word = |attribute| inode.word(&self.fs.tables, attribute);
         let is_it = inode.kind == FileKind::Regular && word(Attribute::Generation)? == write.generation;
         Ok(is_it.then_some(inode))
     }
 }
 
-impl LogSource for FileSystem {
+impl LogSource for FileSource<'_> {
     fn fetch(&self, write: &WantedWrite, out: &mut Vec<u8>) -> Result<()> {
         let Some(inode) = self.file_of(write)? else { return Ok(()) };
-        let _guard = inode.ranges.read(write.offset..write.offset + write.length as u64);
-        let left = inode.word(&self.tables, Attribute::Size)?.saturating_sub(write.offset);
-        let count = write.length.min(usize::try_from(left).unwrap_or(usize::MAX));
-        let start = out.len();
-        out.resize(start + count, 0);
-        inode.dnode.read(write.offset, &mut out[start..])
+        inode.contents.fetch(write, || inode.word(&self.fs.tables, Attribute::Size), out)
     }
 
     fn block_bytes(&self, object: InodeNumber) -> Option<u64> {
-        Some(self.inode_even_unlinked(object).ok()?.dnode.block_bytes())
+        Some(self.find(object).ok()?.contents.dnode.block_bytes())
     }
 
     fn place(&self, write: &WantedWrite, txg: Txg, all: bool) -> Result<Vec<PlacedBlock>> {
         let Some(inode) = self.file_of(write)? else { return Ok(Vec::new()) };
-        if inode.word(&self.tables, Attribute::Links)? == 0 {
+        if inode.word(&self.fs.tables, Attribute::Links)? == 0 {
             return Ok(Vec::new());
         }
-        let block = inode.dnode.block_bytes();
-        let end = write.offset + write.length as u64;
-        let whole = write.offset / block * block..end.next_multiple_of(block);
-        let _guard = inode.ranges.read(whole);
-        let size = inode.word(&self.tables, Attribute::Size)?;
-        let end = end.min(size);
-        if inode.dnode.block_bytes() != block || write.offset >= end {
-            return Ok(Vec::new());
-        }
-        // Not a block that reaches beyond the end of the file: OpenZFS, when it replays such a record, makes the file as long as the
-        // block (seen: a file of 13 blocks to the byte, where 12 and a part had been written).
-        let (first, last) = match all {
-            true => (write.offset / block, end.div_ceil(block).min(size / block)),
-            false => (write.offset.div_ceil(block), end / block),
-        };
-        // A group that is closed already is being written: what it has is copied.
-        let hold = self.objset.context().groups.hold();
-        if first >= last || hold.txg() != txg {
-            return Ok(Vec::new());
-        }
-        let placed = self.objset.write_early(&inode.dnode, first..last, hold.txg());
-        let part = |(number, pointer): (u64, BlkPtr)| {
-            let offset = (number * block).max(write.offset);
-            PlacedBlock { offset, length: ((number + 1) * block).min(end) - offset, pointer }
-        };
-        Ok(placed.into_iter().map(part).collect())
+        inode.contents.place(&self.fs.objset, write, || inode.word(&self.fs.tables, Attribute::Size), txg, all)
+    }
+}
+
+impl LogSource for FileSystem {
+    fn fetch(&self, write: &WantedWrite, out: &mut Vec<u8>) -> Result<()> {
+        FileSource { fs: self, known: None }.fetch(write, out)
+    }
+
+    fn block_bytes(&self, object: InodeNumber) -> Option<u64> {
+        FileSource { fs: self, known: None }.block_bytes(object)
+    }
+
+    fn place(&self, write: &WantedWrite, txg: Txg, all: bool) -> Result<Vec<PlacedBlock>> {
+        FileSource { fs: self, known: None }.place(write, txg, all)
     }
 }
 

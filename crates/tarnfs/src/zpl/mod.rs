@@ -60,7 +60,7 @@ pub use inspect::RawXattrs;
 pub use posix_acl::AclKind;
 pub use quota::{OwnerKind, QuotaOf, own_quota_of, space_used_by};
 pub use rename::RenameMode;
-pub use replay::{FileReplay, VolumeReplay};
+pub use replay::FileReplay;
 pub use setattr::{SetAttributes, SetTime};
 pub use transaction::{Changed, Durability, Listed, NodeId, Transaction};
 pub use stat::{FileKind, Stat, Time, file_owner};

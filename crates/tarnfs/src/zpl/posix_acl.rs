@@ -217,7 +217,7 @@ impl FileSystem {
 
     /// Changes the permission bits of the mode and nothing else.
     fn set_permissions(&self, inode: &Inode, bits: u64, kill_set_group_id: bool) -> Result<()> {
-        let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+        let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
         let mut edit = inode.edit(self, &tx);
         let old = edit.word(Attribute::Mode)?;
         let mode = (old & !PERMISSIONS | bits) & if kill_set_group_id { !SET_GROUP_ID } else { !0 };

@@ -12,9 +12,11 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::dmu::{Objset, OpenTx, Refusal, Tx, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER, ask_for_room};
 use engine::error::{ErrorKind, Result};
+use engine::sync::Publish;
 use engine::txg::Txg;
 use engine::zap::{Zap, ZapSpec};
 use engine::{bail, error};
@@ -159,6 +161,15 @@ impl Growth {
     }
 }
 
+impl Publish for Quotas {
+    /// There is any.
+    type Published = AtomicBool;
+
+    fn publish(&self, exist: &AtomicBool) {
+        exist.store(self.exist, Ordering::Release);
+    }
+}
+
 impl Quotas {
     pub(super) fn load(objset: &Objset, master: &Zap) -> Result<Quotas> {
         let mut quotas = Quotas::default();
@@ -224,7 +235,7 @@ impl FileSystem {
 
     /// Whether users, groups or projects have limits here.
     pub fn has_owner_quotas(&self) -> bool {
-        self.quotas.read().exist
+        self.quotas.published().load(Ordering::Acquire)
     }
 
     /// The limit set for an owner, or the default; 0: none.
@@ -248,7 +259,7 @@ impl FileSystem {
         if kind == OwnerKind::Project && id >= INVALID_PROJECT {
             bail!(Invalid, "{id} is no project");
         }
-        let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+        let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
         let mut quotas = self.quotas.write();
         let limits = &mut quotas.limits[kind as usize][of as usize];
         let zap = match &limits.zap {
@@ -279,7 +290,7 @@ impl FileSystem {
     /// `NoSpace`; `ReadOnly`.
     pub fn set_default_quota(&self, kind: OwnerKind, of: QuotaOf, limit: u64) -> Result<()> {
         self.check_writable()?;
-        let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+        let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
         let mut quotas = self.quotas.write();
         let master = Zap::open(&self.objset, znode::MASTER_NODE)?;
         match limit {
@@ -306,13 +317,18 @@ impl FileSystem {
         }
     }
 
-    /// By how much a file grows on disk if these blocks are written, where anybody has a limit.
-    pub(super) fn growth(&self, inode: &Inode, blocks: Range<u64>, block_bytes: u64) -> u64 {
+    /// By how much a file grows on disk if these bytes are written, where anybody has a limit.
+    pub(super) fn growth(&self, inode: &Inode, range: Range<u64>) -> u64 {
         if !self.has_owner_quotas() {
             return 0;
         }
-        let holes = blocks.filter(|block| inode.dnode.is_hole(*block).unwrap_or(false)).count() as u64;
-        holes.saturating_mul(block_bytes)
+        let dnode = &inode.contents.dnode;
+        let would_grow = inode.contents.block_would_grow(&self.objset, range.end);
+        let block = if would_grow { self.objset.settings().record_bytes } else { dnode.block_bytes() };
+        let blocks = range.start / block..range.end.div_ceil(block);
+        // Of an object whose block grows there is one block.
+        let holes = blocks.filter(|number| if would_grow { *number > 0 } else { dnode.is_hole(*number).unwrap_or(false) }).count() as u64;
+        holes.saturating_mul(block).max(if would_grow { range.end - range.start } else { 0 })
     }
 
     /// A file grows by `bytes` in `txg`.
@@ -367,7 +383,7 @@ impl FileSystem {
     /// Fails if one of those to whom a file would belong may have no more. To be asked before joining a transaction.
     pub(super) fn check_quota_to_own(&self, user: Option<u64>, group: Option<u64>, project: Option<u64>) -> Result<()> {
         // The commit of a transaction has asked before its first change.
-        if self.gate.is_alone() { Ok(()) } else { ask_for_room(&self.objset.context().groups, || self.check_to_own(user, group, project)) }
+        if self.is_alone() { Ok(()) } else { ask_for_room(&self.objset.context().groups, || self.check_to_own(user, group, project)) }
     }
 
     /// As [`FileSystem::check_quota_to_own`], for the commit of a transaction.
@@ -376,7 +392,7 @@ impl FileSystem {
     }
 
     fn check_to_own(&self, user: Option<u64>, group: Option<u64>, project: Option<u64>) -> Result<(), Refusal> {
-        if !self.quotas.read().exist {
+        if !self.quotas.published().load(Ordering::Acquire) {
             return Ok(());
         }
         let project = project.filter(|project| !matches!(*project, DEFAULT_PROJECT | INVALID_PROJECT));
@@ -390,12 +406,12 @@ impl FileSystem {
 
     /// Fails if one of those to whom the file belongs may write no more. To be asked before joining a transaction.
     pub(super) fn check_quota_to_write(&self, inode: &Inode) -> Result<()> {
-        if self.gate.is_alone() { Ok(()) } else { ask_for_room(&self.objset.context().groups, || self.check_quota_before_commit(inode)) }
+        if self.is_alone() { Ok(()) } else { ask_for_room(&self.objset.context().groups, || self.check_quota_before_commit(inode)) }
     }
 
     /// As [`FileSystem::check_quota_to_write`], for the commit of a transaction.
     pub(super) fn check_quota_before_commit(&self, inode: &Inode) -> Result<(), Refusal> {
-        if !self.quotas.read().exist {
+        if !self.quotas.published().load(Ordering::Acquire) {
             return Ok(());
         }
         let project = inode.project(&self.tables)?;

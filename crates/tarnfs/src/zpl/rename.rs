@@ -194,7 +194,7 @@ impl FileSystem {
         if let Some(left) = left.as_ref().filter(|left| left.fixed.is_none()) {
             self.check_quota_to_own(Some(left.uid.into()), Some(left.gid.into()), Some(left.project))?;
         }
-        let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+        let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
         self.prepare_entry(&tx, new.directory, new.name, Change::Added)?;
         self.prepare_entry(&tx, old.directory, old.name, if left.is_some() { Change::Added } else { Change::Removed })?;
         moved.stat(&self.tables)?;
@@ -206,7 +206,7 @@ impl FileSystem {
             && let Err(error) = replaced.stat(&self.tables).and_then(|_| self.drop_link(&tx, replaced))
         {
             if let Some(left) = &left_inode {
-                self.whole(self.objset.free_held(&tx, &left.dnode))?;
+                self.whole(self.objset.free_held(&tx, &left.contents.dnode))?;
             }
             return Err(error);
         }
@@ -273,7 +273,7 @@ impl FileSystem {
         if stored(old)? != stored(new)? {
             return Ok(());
         }
-        let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+        let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
         self.prepare_entry(&tx, old.directory, old.name, Change::Removed)?;
         self.prepare_entry(&tx, new.directory, new.name, Change::Added)?;
         moved.stat(&self.tables)?;
@@ -294,7 +294,7 @@ impl FileSystem {
         self.check_project_to_move(moved, old.directory, new.directory)?;
         self.check_project_to_move(other, new.directory, old.directory)?;
         self.check_entries_may_go(new.directory)?;
-        let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+        let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
         for (side, comes) in [(old, other), (new, moved)] {
             self.prepare_entry(&tx, side.directory, side.name, Change::Added)?;
             comes.stat(&self.tables)?;

@@ -8,19 +8,16 @@
 //! # Path
 //! called by the library when a pool is imported, through [`engine::zil::Replay`].
 
-use std::sync::Arc;
-
-use engine::dmu::{Objset, OpenTx};
+use engine::dmu::OpenTx;
 use engine::error::Result;
-use engine::zil::{Replay, Zil};
-use engine::zio::Bookmark;
+use engine::logged::{Cloned, METADATA_BYTES, Written};
+use engine::zil::Replay;
 use engine::{bail, error};
 use ondisk::acl;
-use ondisk::blkptr::BlkPtr;
 use ondisk::corruption::Corruption;
 use ondisk::sa::Attribute;
 use ondisk::zil::{
-    AclRecord, AttrEndPhys, AttrPhys, CloneRangeRecord, CreateAclPhys, CreateRecord, Record, RecordType, RenameWhiteoutRecord, SetAttrRecord, WriteRecord,
+    AclRecord, AttrEndPhys, AttrPhys, CloneRangeRecord, CreateAclPhys, CreateRecord, Record, RecordType, RenameWhiteoutRecord, SetAttrRecord,
     c_string, object_of, slots_of,
 };
 use ondisk::znode;
@@ -34,9 +31,6 @@ use super::rename::{RenameMode, Whiteout};
 use super::setattr::{SetAttributes, SetTime};
 use super::stat::Time;
 use super::InodeNumber;
-
-/// Worst case of the metadata that a change of contents writes.
-const METADATA: u64 = 128 << 10;
 
 /// Bits of a record's attributes, and the flags that they stand for.
 const FLAGS: [(u64, u64); 8] = [
@@ -55,9 +49,6 @@ const ATTRIBUTE_PROJECT: u64 = ondisk::zil::ATTRIBUTE_PROJECT as u64;
 /// Replays the log of a file system.
 pub struct FileReplay<'a>(pub &'a FileSystem);
 
-/// Replays the log of a volume, whose contents are object 1.
-pub struct VolumeReplay<'a>(pub &'a Arc<Objset>);
-
 fn short(what: &'static str, found: usize) -> engine::error::Error {
     Corruption::new("log record", what, found as u64).into()
 }
@@ -73,33 +64,6 @@ fn time(words: [zerocopy::little_endian::U64; 2]) -> Time {
 /// What makes a new file the file that it was.
 fn fixed(object: u64, generation: u64, created: [zerocopy::little_endian::U64; 2]) -> Fixed {
     Fixed { object: object_of(object), slots: slots_of(object).clamp(1, 32) as u8, generation, created: time(created) }
-}
-
-/// The data of a record of a write, and where they belong: a whole block if they are in a block of their own.
-struct Written<'a> {
-    offset: u64,
-    data: std::borrow::Cow<'a, [u8]>,
-    /// Where the contents end that the record is about; what follows in the block is older.
-    end: u64,
-}
-
-fn written<'a>(record: &WriteRecord, rest: &'a [u8], block: Option<&'a [u8]>) -> Result<Written<'a>> {
-    let (offset, length) = (record.offset.get(), record.length.get());
-    let end = offset.checked_add(length).ok_or_else(|| short("length", 0))?;
-    let count = usize::try_from(length).map_err(|_| short("length", 0))?;
-    let Some(block) = block else {
-        let data = rest.get(..count).ok_or_else(|| short("data", rest.len()))?;
-        return Ok(Written { offset, data: data.into(), end });
-    };
-    let size = block.len() as u64;
-    if size == 0 {
-        if length > 1 << 30 {
-            return Err(short("length", count));
-        }
-        return Ok(Written { offset, data: vec![0; count].into(), end });
-    }
-    let offset = if length < size { offset - offset % size } else { offset };
-    Ok(Written { offset, data: block.into(), end })
 }
 
 /// Flags that are set and cleared, and the project, of the extended attributes in a record; and what follows them.
@@ -156,7 +120,7 @@ impl Replay for FileReplay<'_> {
             }
             Record::RenameWhiteout(record, rest) => self.rename_whiteout(&record, rest),
             Record::Write(RecordType::Write2, record, _) => self.lengthen(record.object.get(), record.offset.get().saturating_add(record.length.get())),
-            Record::Write(_, record, rest) => self.write(record.object.get(), &written(&record, rest, data)?, true),
+            Record::Write(_, record, rest) => self.write(record.object.get(), &Written::of(&record, rest, data)?, true),
             Record::Truncate(record) => self.truncate(record.object.get(), record.offset.get(), record.length.get()),
             Record::SetAttr(record, rest) => self.set_attributes(&record, rest),
             Record::SetSaXattr(record, rest) => {
@@ -243,22 +207,20 @@ impl FileReplay<'_> {
         let fs = self.0;
         let inode = fs.inode(object)?;
         inode.check_regular()?;
-        let _guard = inode.ranges.write_all();
+        let whole = inode.contents.lock_whole();
         let size = inode.word(&fs.tables, Attribute::Size)?;
-        let tx = OpenTx::assign(&fs.objset, written.data.len() as u64 + METADATA)?;
-        let block_end = written.offset.saturating_add(written.data.len() as u64);
-        fs.grow_block(&inode, &tx, size, block_end.max(size))?;
-        inode.dnode.write(&tx, written.offset, &written.data)?;
-        let mut edit = inode.edit(fs, &tx);
-        let _ = fs.contents_changed(&mut edit, size.max(written.end), &Credentials::root())?;
-        drop(edit);
-        if is_last { fs.log(&tx, Done::Wrote { inode: &inode, offset: written.offset, length: 0 }) } else { Ok(()) }
+        inode.contents.replay_write(&whole, &fs.membership, size, written, |tx| {
+            let mut edit = inode.edit(fs, tx);
+            let _ = fs.contents_changed(&mut edit, size.max(written.end), &Credentials::root())?;
+            drop(edit);
+            if is_last { fs.log(tx, Done::Wrote { inode: &inode, offset: written.offset, length: 0 }) } else { Ok(()) }
+        })
     }
 
     fn lengthen(&self, object: InodeNumber, end: u64) -> Result<()> {
         let inode = self.0.inode(object)?;
-        let _guard = inode.ranges.write_all();
-        let tx = OpenTx::assign(&self.0.objset, METADATA)?;
+        let _guard = inode.contents.lock_whole();
+        let tx = OpenTx::assign(&self.0.membership, METADATA_BYTES)?;
         let mut edit = inode.edit(self.0, &tx);
         let size = edit.word(Attribute::Size)?.max(end);
         edit.set(&[(Attribute::Size, &size.to_le_bytes())])?;
@@ -297,7 +259,7 @@ impl FileReplay<'_> {
     fn set_acl(&self, object: InodeNumber, count: u64, rest: &[u8]) -> Result<()> {
         let entries = acl::decode_logged(usize::try_from(count).unwrap_or(usize::MAX), rest)?;
         let inode = self.0.inode(object)?;
-        let tx = OpenTx::assign(&self.0.objset, METADATA)?;
+        let tx = OpenTx::assign(&self.0.membership, METADATA_BYTES)?;
         let mut edit = inode.edit(self.0, &tx);
         let (mode, uid, gid) = (edit.word(Attribute::Mode)?, edit.word(Attribute::Uid)?, edit.word(Attribute::Gid)?);
         let (permissions, _) = acl::mode(&entries, uid, gid);
@@ -314,9 +276,9 @@ impl FileReplay<'_> {
         if cloned.is_whole() {
             let inode = fs.inode(object)?;
             inode.check_regular()?;
-            let _guard = inode.ranges.write_all();
+            let _guard = inode.contents.lock_whole();
             let size = inode.word(&fs.tables, Attribute::Size)?;
-            let tx = OpenTx::assign(&fs.objset, cloned.length + METADATA)?;
+            let tx = OpenTx::assign(&fs.membership, cloned.length + METADATA_BYTES)?;
             if fs.share_blocks(&tx, &inode, size, cloned.offset, cloned.block, cloned.pointers)? {
                 let mut edit = inode.edit(fs, &tx);
                 let _ = fs.contents_changed(&mut edit, size.max(cloned.end), &Credentials::root())?;
@@ -331,93 +293,5 @@ impl FileReplay<'_> {
             self.write(object, &Written { offset, data: data.into(), end }, index + 1 == count)?;
         }
         Ok(())
-    }
-}
-
-/// What a record of a clone says.
-struct Cloned<'a> {
-    offset: u64,
-    length: u64,
-    end: u64,
-    /// Bytes of a block.
-    block: u64,
-    pointers: &'a [BlkPtr],
-}
-
-impl<'a> Cloned<'a> {
-    fn of(record: &CloneRangeRecord, rest: &'a [u8]) -> Result<Self> {
-        let (offset, length, block) = (record.offset.get(), record.length.get(), record.block_size.get());
-        let count = usize::try_from(record.count.get()).unwrap_or(usize::MAX);
-        if block == 0 || block > 16 << 20 {
-            return Err(short("block size", block as usize));
-        }
-        let end = offset.checked_add(length).ok_or_else(|| short("offset", 0))?;
-        let pointers = rest.get(..count.saturating_mul(size_of::<BlkPtr>())).ok_or_else(|| short("block pointers", count))?;
-        Ok(Cloned { offset, length, end, block, pointers: BlkPtr::slice_of(pointers) })
-    }
-
-    /// It is made of whole blocks that a file can share.
-    fn is_whole(&self) -> bool {
-        let fits = |pointer: &BlkPtr| pointer.is_hole() || pointer.logical_size() == self.block;
-        self.offset.is_multiple_of(self.block) && self.length.div_ceil(self.block) == self.pointers.len() as u64 && self.pointers.iter().all(fits)
-    }
-
-    /// What is in one of its blocks, and where that goes.
-    fn read(&self, objset: &Objset, object: InodeNumber, index: usize) -> Result<(u64, Vec<u8>)> {
-        let (pointer, start) = (&self.pointers[index], (index as u64).saturating_mul(self.block));
-        let at = Bookmark { objset: objset.dataset(), object, level: 0, block: self.offset / self.block };
-        let mut data = if pointer.is_hole() { Vec::new() } else { objset.context().io.read(pointer, &at)?.to_vec() };
-        data.resize(self.length.saturating_sub(start).min(self.block) as usize, 0);
-        Ok((self.offset.saturating_add(start), data))
-    }
-}
-
-impl VolumeReplay<'_> {
-    /// As in a file. A volume's blocks are all of one size.
-    fn clone_range(&self, record: &CloneRangeRecord, rest: &[u8]) -> Result<()> {
-        let (objset, object) = (self.0, record.object.get());
-        let cloned = Cloned::of(record, rest)?;
-        let volume = objset.hold(object)?;
-        let tx = OpenTx::assign(objset, cloned.length + METADATA)?;
-        if cloned.is_whole() && volume.block_bytes() == cloned.block {
-            for (block, pointer) in (cloned.offset / cloned.block..).zip(cloned.pointers) {
-                match pointer.is_hole() {
-                    true => volume.free_range(&tx, block * cloned.block, cloned.block)?,
-                    false => volume.clone_block(&tx, block, pointer)?,
-                }
-            }
-        } else {
-            for index in 0..cloned.pointers.len() {
-                let (offset, data) = cloned.read(objset, object, index)?;
-                volume.write(&tx, offset, &data)?;
-            }
-        }
-        Zil::of(objset).note(&tx);
-        Ok(())
-    }
-}
-
-impl Replay for VolumeReplay<'_> {
-    fn replay(&self, record: Record<'_>, data: Option<&[u8]>) -> Result<()> {
-        let (objset, zil) = (self.0, Zil::of(self.0));
-        match record {
-            Record::Write(RecordType::Write, record, rest) => {
-                let written = written(&record, rest, data)?;
-                let volume = objset.hold(record.object.get())?;
-                let tx = OpenTx::assign(objset, written.data.len() as u64 + METADATA)?;
-                volume.write(&tx, written.offset, &written.data)?;
-                zil.note(&tx);
-                Ok(())
-            }
-            Record::Truncate(record) => {
-                let volume = objset.hold(record.object.get())?;
-                let tx = OpenTx::assign(objset, METADATA)?;
-                volume.free_range(&tx, record.offset.get(), record.length.get())?;
-                zil.note(&tx);
-                Ok(())
-            }
-            Record::CloneRange(record, rest) => self.clone_range(&record, rest),
-            _ => bail!(Corrupt, "a record that a volume cannot have"),
-        }
     }
 }

@@ -5,7 +5,7 @@
 //! written when the first file needs it; the registry is written with the first file that is made.
 //!
 //! # Locks
-//! One read-write lock, taken last.
+//! What numbers attributes have never changes. The layouts have a read-write lock, taken last.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,14 +21,19 @@ use parking_lot::RwLock;
 /// A layout: attribute numbers in order.
 pub(super) type Layout = Arc<[u16]>;
 
+/// What numbers the attributes have.
+#[derive(Debug)]
+struct Numbers {
+    /// The number of each [`Attribute`].
+    of: [u16; sa::ATTRIBUTE_COUNT],
+    /// By number, also those of attributes that we do not know.
+    registered: BTreeMap<u16, Registration>,
+}
+
 #[derive(Debug)]
 struct Tables {
     registry_object: Option<ObjectId>,
     layouts_object: Option<ObjectId>,
-    /// The number of each [`Attribute`].
-    numbers: [u16; sa::ATTRIBUTE_COUNT],
-    /// By number, also those of attributes that we do not know.
-    registered: BTreeMap<u16, Registration>,
     /// Some of our attributes are not in the registry yet.
     incomplete: bool,
     layouts: BTreeMap<u16, Layout>,
@@ -39,6 +44,7 @@ struct Tables {
 pub(super) struct SaTables {
     /// The SA master node; none before version 5.
     master: Option<ObjectId>,
+    numbers: Numbers,
     tables: RwLock<Tables>,
 }
 
@@ -48,11 +54,10 @@ impl SaTables {
         let mut tables = Tables {
             registry_object: None,
             layouts_object: None,
-            numbers: [0; sa::ATTRIBUTE_COUNT],
-            registered: BTreeMap::new(),
             incomplete: true,
             layouts: BTreeMap::new(),
         };
+        let mut numbers = Numbers { of: [0; sa::ATTRIBUTE_COUNT], registered: BTreeMap::new() };
         let mut by_name = BTreeMap::new();
         if let Some(master) = master {
             let master = Zap::open(objset, master)?;
@@ -62,11 +67,11 @@ impl SaTables {
         if let Some(registry) = tables.registry_object {
             for entry in Zap::open(objset, registry)?.entries()? {
                 let registration = Registration::decode(entry.value.first())?;
-                tables.registered.insert(registration.number, registration);
+                numbers.registered.insert(registration.number, registration);
                 by_name.insert(entry.text(), registration);
             }
         }
-        tables.give_numbers(&by_name);
+        tables.incomplete = numbers.give(&by_name);
         if let Some(layouts) = tables.layouts_object {
             for entry in Zap::open(objset, layouts)?.entries()? {
                 let number = entry.text().parse::<u16>().ok().filter(|&number| number <= sa::LAYOUT_MAX);
@@ -76,17 +81,17 @@ impl SaTables {
         }
         tables.layouts.insert(sa::LAYOUT_ZNODE, (0..LEGACY_COUNT as u16).collect());
         tables.layouts.insert(sa::LAYOUT_EMPTY, Arc::new([]));
-        Ok(SaTables { master, tables: RwLock::new(tables) })
+        Ok(SaTables { master, numbers, tables: RwLock::new(tables) })
     }
 
     /// The dataset's number of `attribute`.
     pub(super) fn number(&self, attribute: Attribute) -> u16 {
-        self.tables.read().numbers[attribute as usize]
+        self.numbers.of[attribute as usize]
     }
 
     /// Length (0: variable) and byte order class of attribute `number`.
     pub(super) fn registration(&self, number: u16) -> Option<Registration> {
-        self.tables.read().registered.get(&number).copied()
+        self.numbers.registered.get(&number).copied()
     }
 
     /// Layout `number`.
@@ -143,7 +148,7 @@ impl SaTables {
                 zap
             }
         };
-        for (kind, number) in ATTRIBUTES.iter().zip(tables.numbers) {
+        for (kind, number) in ATTRIBUTES.iter().zip(self.numbers.of) {
             if zap.contains(kind.name)? {
                 continue;
             }
@@ -162,16 +167,16 @@ impl SaTables {
     }
 }
 
-impl Tables {
-    /// Numbers for our attributes: the fixed ones, those of the registry, and new ones after all registered.
-    fn give_numbers(&mut self, by_name: &BTreeMap<String, Registration>) {
+impl Numbers {
+    /// Numbers for our attributes: the fixed ones, those of the registry, and new ones after all registered. `true`: not all are registered.
+    fn give(&mut self, by_name: &BTreeMap<String, Registration>) -> bool {
         let count = u16::try_from(by_name.len()).unwrap_or(u16::MAX);
         let mut next = if count == 0 { LEGACY_COUNT as u16 } else { count };
         next = next.max(self.registered.last_key_value().map_or(0, |(last, _)| last.saturating_add(1)));
-        self.incomplete = false;
+        let mut incomplete = false;
         for (index, kind) in ATTRIBUTES.iter().enumerate() {
             let found = by_name.get(kind.name).copied();
-            self.incomplete |= found.is_none();
+            incomplete |= found.is_none();
             let number = match found {
                 _ if index < LEGACY_COUNT => index as u16,
                 Some(registration) => registration.number,
@@ -180,9 +185,10 @@ impl Tables {
                     next - 1
                 }
             };
-            self.numbers[index] = number;
+            self.of[index] = number;
             let ours = Registration { number, length: kind.length, class: kind.class };
             self.registered.entry(number).or_insert(ours);
         }
+        incomplete
     }
 }

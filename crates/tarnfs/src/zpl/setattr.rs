@@ -107,7 +107,7 @@ impl FileSystem {
         let _xattrs = (!only_size).then(|| inode.xattrs.write());
         if !only_size {
             let entries = self.changed_acl(&inode, set)?;
-            let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+            let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
             let mut edit = inode.edit(self, &tx);
             self.set_owner_and_mode(&inode, &mut edit, set, &entries, credentials)?;
             if let Some(project) = set.project {
@@ -129,7 +129,7 @@ impl FileSystem {
     /// Times of contents that the kernel has taken and handed over: they are due even if the file was marked meanwhile.
     fn keep_times(&self, inode: &Inode, set: &SetAttributes) -> Result<Stat> {
         // On a full disk too: it takes no room, and would make `close` fail although all contents are stored.
-        let tx = OpenTx::assign_freeing(&self.objset)?;
+        let tx = OpenTx::assign_freeing(&self.membership)?;
         let changed = self.set_times_and_flags(&mut inode.edit(self, &tx), set)?;
         self.log_attributes(&tx, inode, set, changed)?;
         drop(tx);
@@ -170,7 +170,7 @@ impl FileSystem {
             return Ok(acl::trivial(mode.into(), directory));
         }
         // The commit of a transaction has asked before its first change.
-        if !self.gate.is_alone() {
+        if !self.is_alone() {
             self.check_mode_may_change(inode.object, inode.word(&self.tables, Attribute::Flags)?)?;
         }
         Ok(acl::change_mode(&self.read_acl(inode)?, mode.into(), directory, true, rule == ModeRule::GroupMask))
@@ -208,7 +208,7 @@ impl FileSystem {
             if (stat.uid, stat.gid, stat.project) == (whose.uid, whose.gid, whose.project) {
                 continue;
             }
-            let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+            let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
             let mut edit = file.edit(self, &tx);
             edit.set(&[(Attribute::Uid, &u64::from(whose.uid).to_le_bytes()), (Attribute::Gid, &u64::from(whose.gid).to_le_bytes())])?;
             if stat.project != whose.project {
@@ -318,7 +318,7 @@ impl FileSystem {
             return self.read_znode_acl(inode, attributes.get(&self.tables, Attribute::ZnodeAcl).unwrap_or(&[]));
         }
         if attributes.get(&self.tables, Attribute::AclEntries).is_none() {
-            attributes.load_spill(&inode.dnode, &self.tables)?;
+            attributes.load_spill(&inode.contents.dnode, &self.tables)?;
         }
         let count = attributes.word(&self.tables, Attribute::AclCount).unwrap_or(0);
         let bytes = attributes.get(&self.tables, Attribute::AclEntries).unwrap_or(&[]);

@@ -6,9 +6,12 @@ use ondisk::corruption::Corruption;
 use ondisk::object_type::ObjectType;
 use ondisk::sa::{self, Attribute};
 use ondisk::znode;
+use parking_lot::RwLockReadGuard;
 
 use super::InodeNumber;
+use super::attributes::Attributes;
 use super::inode::Inode;
+use super::log::LogFacts;
 use super::sa_tables::SaTables;
 
 /// A point in time, since 1970.
@@ -135,68 +138,103 @@ fn local_id(id: u64) -> u32 {
     u32::try_from(id).unwrap_or(NOBODY)
 }
 
-impl Inode {
+/// A look at the attributes of an inode: what is read belongs together.
+pub(super) struct Look<'a> {
+    inode: &'a Inode,
+    tables: &'a SaTables,
+    attributes: RwLockReadGuard<'a, Attributes>,
+}
+
+impl Look<'_> {
     /// A word that every file has.
-    pub(super) fn word(&self, tables: &SaTables, attribute: Attribute) -> Result<u64> {
-        self.maybe_word(tables, attribute)?.ok_or_else(|| {
+    pub(super) fn word(&mut self, attribute: Attribute) -> Result<u64> {
+        self.maybe_word(attribute)?.ok_or_else(|| {
             let field = ondisk::sa::ATTRIBUTES[attribute as usize].name;
-            Corruption::new("file attributes", field, self.object).into()
+            Corruption::new("file attributes", field, self.inode.object).into()
         })
     }
 
     /// A word that a file may have.
-    pub(super) fn maybe_word(&self, tables: &SaTables, attribute: Attribute) -> Result<Option<u64>> {
-        {
-            let attributes = self.attributes.read();
-            let word = attributes.word(tables, attribute);
-            if word.is_some() || !attributes.spill_unread() {
-                return Ok(word);
-            }
+    pub(super) fn maybe_word(&mut self, attribute: Attribute) -> Result<Option<u64>> {
+        let word = self.attributes.word(self.tables, attribute);
+        if word.is_some() || !self.attributes.spill_unread() {
+            return Ok(word);
         }
-        let mut attributes = self.attributes.write();
-        attributes.load_spill(&self.dnode, tables)?;
-        Ok(attributes.word(tables, attribute))
+        RwLockReadGuard::unlocked(&mut self.attributes, || self.inode.attributes.write().load_spill(&self.inode.contents.dnode, self.tables))?;
+        Ok(self.attributes.word(self.tables, attribute))
     }
 
-    fn time(&self, tables: &SaTables, attribute: Attribute) -> Time {
-        self.attributes.read().two_words(tables, attribute).map_or(Time::default(), Time::from_words)
+    /// All that was read so far.
+    pub(super) fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    fn time(&self, attribute: Attribute) -> Time {
+        self.attributes.two_words(self.tables, attribute).map_or(Time::default(), Time::from_words)
+    }
+
+    /// The project that the file belongs to; 0 if it says none.
+    pub(super) fn project(&mut self) -> Result<u64> {
+        let has_one = self.word(Attribute::Flags)? & znode::FLAG_PROJECT_ID != 0;
+        Ok(if has_one { self.maybe_word(Attribute::ProjectId)?.unwrap_or(0) } else { 0 })
+    }
+
+    /// What the intent log wants to know.
+    pub(super) fn facts(&mut self) -> Result<LogFacts> {
+        let links = self.word(Attribute::Links)?;
+        Ok(LogFacts { links, flags: self.word(Attribute::Flags)?, generation: self.word(Attribute::Generation)? })
+    }
+}
+
+impl Inode {
+    /// Looks at the attributes.
+    pub(super) fn look<'a>(&'a self, tables: &'a SaTables) -> Look<'a> {
+        Look { inode: self, tables, attributes: self.attributes.read() }
+    }
+
+    /// A word that every file has.
+    pub(super) fn word(&self, tables: &SaTables, attribute: Attribute) -> Result<u64> {
+        self.look(tables).word(attribute)
+    }
+
+    /// A word that a file may have.
+    pub(super) fn maybe_word(&self, tables: &SaTables, attribute: Attribute) -> Result<Option<u64>> {
+        self.look(tables).maybe_word(attribute)
     }
 
     /// The project that the file belongs to; 0 if it says none.
     pub(super) fn project(&self, tables: &SaTables) -> Result<u64> {
-        let has_one = self.word(tables, Attribute::Flags)? & znode::FLAG_PROJECT_ID != 0;
-        Ok(if has_one { self.maybe_word(tables, Attribute::ProjectId)?.unwrap_or(0) } else { 0 })
+        self.look(tables).project()
     }
 
     /// Everything that `stat` says.
     pub(super) fn stat(&self, tables: &SaTables) -> Result<Stat> {
-        let mode = self.word(tables, Attribute::Mode)? as u32;
-        let flags = self.word(tables, Attribute::Flags)?;
+        let allocated = self.contents.dnode.used_bytes().next_multiple_of(512) + u64::from(self.contents.dnode.slots()) * 512;
+        let mut look = self.look(tables);
+        let mode = look.word(Attribute::Mode)? as u32;
         let kind = FileKind::of_mode(mode);
         let device = match kind {
-            FileKind::BlockDevice | FileKind::CharacterDevice => self.maybe_word(tables, Attribute::Device)?.unwrap_or(0),
+            FileKind::BlockDevice | FileKind::CharacterDevice => look.maybe_word(Attribute::Device)?.unwrap_or(0),
             _ => 0,
         };
-        let project = self.project(tables)?;
-        let info = self.dnode.info();
         Ok(Stat {
             inode: self.object,
-            generation: self.word(tables, Attribute::Generation)?,
+            generation: look.word(Attribute::Generation)?,
             mode,
-            links: self.word(tables, Attribute::Links)?,
-            uid: local_id(self.word(tables, Attribute::Uid)?),
-            gid: local_id(self.word(tables, Attribute::Gid)?),
+            links: look.word(Attribute::Links)?,
+            uid: local_id(look.word(Attribute::Uid)?),
+            gid: local_id(look.word(Attribute::Gid)?),
             device,
-            size: self.word(tables, Attribute::Size)?,
-            allocated: info.used_bytes.next_multiple_of(512) + u64::from(info.slots) * 512,
-            block_size: info.block_bytes,
-            access_time: self.time(tables, Attribute::AccessTime),
-            modification_time: self.time(tables, Attribute::ModificationTime),
-            change_time: self.time(tables, Attribute::ChangeTime),
-            creation_time: self.time(tables, Attribute::CreationTime),
-            parent: self.word(tables, Attribute::Parent)?,
-            flags,
-            project,
+            size: look.word(Attribute::Size)?,
+            allocated,
+            block_size: self.contents.dnode.block_bytes(),
+            access_time: look.time(Attribute::AccessTime),
+            modification_time: look.time(Attribute::ModificationTime),
+            change_time: look.time(Attribute::ChangeTime),
+            creation_time: look.time(Attribute::CreationTime),
+            parent: look.word(Attribute::Parent)?,
+            flags: look.word(Attribute::Flags)?,
+            project: look.project()?,
         })
     }
 }

@@ -24,7 +24,7 @@ impl FileSystem {
             self.empty_xattr_directory(inode)?;
         }
         if inode.kind == FileKind::Regular {
-            self.free_contents(inode, &AtomicBool::new(false))?;
+            inode.contents.free_most(&self.membership, &AtomicBool::new(false))?;
         }
         let xattr_directory = inode.maybe_word(&self.tables, Attribute::ExtendedAttributes)?.unwrap_or(0);
         // Released after the transaction: it is freed then.
@@ -44,7 +44,7 @@ impl FileSystem {
             Some(directory) if is_hidden(&directory)? => Some(directory),
             _ => None,
         };
-        let tx = OpenTx::assign_freeing(&self.objset)?;
+        let tx = OpenTx::assign_freeing(&self.membership)?;
         // A number in the queue whose object is gone would be that of another file soon.
         self.delete_queue.prepare_to_remove(&tx, int_name(inode.object))?;
         if let Some(directory) = &xattr_directory {
@@ -52,7 +52,7 @@ impl FileSystem {
             self.delete_queue.prepare_to_add(&tx, int_name(directory.object))?;
         }
         // First: whoever was slower than another one in freeing it must not touch what has its number since.
-        match self.objset.free_held(&tx, &inode.dnode) {
+        match self.objset.free_held(&tx, &inode.contents.dnode) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             other => other?,
         }
@@ -113,7 +113,7 @@ impl FileSystem {
             match self.inode_even_unlinked(object) {
                 Ok(inode) => {
                     let is_left = inode.word(&self.tables, Attribute::Links)? == 0;
-                    if is_left && inode.kind == FileKind::Regular && !self.free_contents(&inode, stop)? {
+                    if is_left && inode.kind == FileKind::Regular && !inode.contents.free_most(&self.membership, stop)? {
                         inode.leave();
                         break;
                     }
@@ -121,7 +121,7 @@ impl FileSystem {
                     freed += usize::from(is_left);
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    let tx = OpenTx::assign_freeing(&self.objset)?;
+                    let tx = OpenTx::assign_freeing(&self.membership)?;
                     self.delete_queue.remove_int(&tx, object)?;
                 }
                 // Somebody else is about to free it.

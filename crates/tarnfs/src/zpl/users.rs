@@ -58,7 +58,7 @@ impl FileSystem {
     /// Lets go of all inodes, as at an unmount: files that were removed while open are freed. Stops when somebody comes who counts anew.
     pub fn release_all(&self) {
         for object in self.inodes.all() {
-            let _entered = self.gate.enter();
+            let _entered = self.enter();
             let released = {
                 let users = self.users.lock();
                 if !users.are_gone() {

@@ -61,7 +61,7 @@ impl FileSystem {
     fn xattr_list(&self, inode: &Inode) -> Result<NvList> {
         let mut attributes = inode.attributes.write();
         if attributes.get(&self.tables, Attribute::ExtendedAttributeList).is_none() {
-            attributes.load_spill(&inode.dnode, &self.tables)?;
+            attributes.load_spill(&inode.contents.dnode, &self.tables)?;
         }
         match attributes.get(&self.tables, Attribute::ExtendedAttributeList) {
             Some(bytes) if !bytes.is_empty() => Ok(NvList::decode(bytes)?),
@@ -75,7 +75,7 @@ impl FileSystem {
         if bytes.len() >= LIST_MAX {
             bail!(TooBig, "the extended attributes of inode {} are larger than {LIST_MAX} bytes", inode.object);
         }
-        let tx = OpenTx::assign(&self.objset, NAME_CHANGE + bytes.len() as u64)?;
+        let tx = OpenTx::assign(&self.membership, NAME_CHANGE + bytes.len() as u64)?;
         let now = self.now().to_bytes();
         let mut edit = inode.edit(self, &tx);
         let flags = self.touched_flags(edit.word(Attribute::Flags)?, false);

@@ -54,7 +54,7 @@ impl FileSystem {
         let size = file.word(&self.tables, Attribute::Size)?;
         let size = usize::try_from(size).ok().filter(|&size| size <= max).ok_or_else(|| error!(TooBig, "an extended attribute of {size} bytes"))?;
         let mut bytes = vec![0; size];
-        file.dnode.read(0, &mut bytes)?;
+        file.contents.dnode.read(0, &mut bytes)?;
         Ok(Some(bytes))
     }
 
@@ -75,7 +75,7 @@ impl FileSystem {
         new.gid = stat.gid;
         new.flags |= znode::FLAG_XATTR;
         new.acl = acl::trivial(DIRECTORY_MODE.into(), true);
-        let tx = OpenTx::assign(&self.objset, NAME_CHANGE)?;
+        let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
         let directory = self.maker().make(&tx, &new)?;
         inode.edit(self, &tx).set(&[(Attribute::ExtendedAttributes, &directory.object.to_le_bytes())])?;
         let directory = self.insert_inode(directory);
@@ -98,13 +98,13 @@ impl FileSystem {
                     bail!(Corrupt, "the extended attribute {} is no file", String::from_utf8_lossy(name));
                 }
                 self.check_quota_to_write(&file)?;
-                let _guard = file.ranges.write_all();
-                let tx = OpenTx::assign(&self.objset, Self::room_to_replace(value))?;
+                let _guard = file.contents.lock_whole();
+                let tx = OpenTx::assign(&self.membership, Self::room_to_replace(value))?;
                 self.replace_contents(&file, &tx, value)?;
             }
             None => self.make_xattr_file(&directory, name, value, &credentials)?,
         }
-        let tx = OpenTx::assign(&self.objset, 0)?;
+        let tx = OpenTx::assign(&self.membership, 0)?;
         inode.edit(self, &tx).set(&[(Attribute::ChangeTime, &self.now().to_bytes())])
     }
 
@@ -114,11 +114,11 @@ impl FileSystem {
         self.check_new_entry(directory, name)?;
         let new = self.new_node(directory, FILE_MODE, 0, credentials)?;
         self.check_quota_to_own(Some(new.uid.into()), Some(new.gid.into()), Some(new.project))?;
-        let tx = OpenTx::assign(&self.objset, NAME_CHANGE + Self::room_to_replace(value))?;
+        let tx = OpenTx::assign(&self.membership, NAME_CHANGE + Self::room_to_replace(value))?;
         let file = self.maker().make(&tx, &new)?;
         let made = self.replace_contents(&file, &tx, value).and_then(|()| self.add_entry(&tx, directory, name, &file));
         if let Err(error) = made {
-            self.whole(self.objset.free_held(&tx, &file.dnode))?;
+            self.whole(self.objset.free_held(&tx, &file.contents.dnode))?;
             return Err(error);
         }
         drop(self.insert_inode(file));
@@ -138,7 +138,7 @@ impl FileSystem {
         let mut cursor = Cursor::start();
         while let Some(entry) = zap.next(&mut cursor)? {
             let file = self.inode_even_unlinked(znode::entry_object(entry.value.first()))?;
-            let tx = OpenTx::assign_freeing(&self.objset)?;
+            let tx = OpenTx::assign_freeing(&self.membership)?;
             self.remove_name(&tx, directory, &entry.name, &file)?;
             drop(tx);
         }

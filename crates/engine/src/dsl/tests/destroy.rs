@@ -245,7 +245,8 @@ fn a_file_that_is_counted_stays_counted() {
         set.set_flags(tx, set.flags() & !ondisk::objset::FLAG_USER_OBJECT_ACCOUNTING_COMPLETE);
         Ok(())
     });
-    let tx = OpenTx::assign(&objset, 1 << 20).unwrap();
+    let member = Membership::single(objset.clone());
+    let tx = OpenTx::assign(&member, 1 << 20).unwrap();
     objset.hold(1).unwrap().write(&tx, 1 << 20, &[7; 4096]).unwrap();
     drop(tx);
     rig.next_txg();

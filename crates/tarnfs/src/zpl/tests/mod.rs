@@ -103,7 +103,7 @@ fn a_file_whose_hidden_directory_was_removed_can_be_used() {
     fs.setxattr(inode, b"user.large", &[7; 40_000], XattrMode::Any).unwrap();
     rig.sync(fs.objset());
     let hidden = fs.inode(inode).unwrap().maybe_word(&fs.tables, Attribute::ExtendedAttributes).unwrap().unwrap();
-    let tx = OpenTx::assign_freeing(fs.objset()).unwrap();
+    let tx = OpenTx::assign_freeing(&fs.membership).unwrap();
     fs.objset().free(&tx, hidden).unwrap();
     drop(tx);
     rig.sync(fs.objset());
@@ -193,12 +193,12 @@ fn a_hole_does_not_make_a_file_shorter() {
     fs.write(inode, WriteMode::At(0), &[1; 300 << 10], &root()).unwrap();
     let held = fs.inode(inode).unwrap();
     // The writer is in its transaction; who comes later waits for room.
-    let tx = OpenTx::assign(fs.objset(), 1 << 20).unwrap();
+    let tx = OpenTx::assign(&fs.membership, 1 << 20).unwrap();
     rig.context.dirty.add(tx.txg() + 1, 1 << 40);
     std::thread::scope(|scope| {
         scope.spawn(|| fs.punch_hole(inode, 100 << 10, 200 << 10, &root()).unwrap());
         std::thread::sleep(std::time::Duration::from_millis(100));
-        held.dnode.write(&tx, 384 << 10, &[2; 10]).unwrap();
+        held.contents.dnode.write(&tx, 384 << 10, &[2; 10]).unwrap();
         held.edit(&fs, &tx).set(&[(Attribute::Size, &((384u64 << 10) + 10).to_le_bytes())]).unwrap();
         rig.context.dirty.clear(tx.txg() + 1);
     });
@@ -219,7 +219,7 @@ fn a_block_of_an_odd_size_stays_the_only_one() {
     let settings = fs.objset().settings();
     fs.objset().set_settings(ObjsetSettings { record_bytes: 1 << 20, ..settings });
     let held = fs.inode(inode).unwrap();
-    let reader = held.ranges.read(0..1);
+    let reader = held.contents.lock_to_read(0..1);
     let in_turn = || std::thread::sleep(std::time::Duration::from_millis(100));
     std::thread::scope(|scope| {
         scope.spawn(|| fs.truncate(inode, 0, &root()).unwrap());
@@ -230,7 +230,7 @@ fn a_block_of_an_odd_size_stays_the_only_one() {
         in_turn();
         drop(reader);
     });
-    assert!(held.dnode.block_bytes().is_power_of_two(), "{} blocks of {} bytes", held.dnode.max_block() + 1, held.dnode.block_bytes());
+    assert!(held.contents.dnode.block_bytes().is_power_of_two(), "{} blocks of {} bytes", held.contents.dnode.max_block() + 1, held.contents.dnode.block_bytes());
     drop(held);
     rig.sync(fs.objset());
     let again = rig.reopen();
@@ -573,7 +573,7 @@ fn an_attribute_that_an_old_file_gets_is_registered() {
         open(tables.get_u64(ondisk::sa::REGISTRY_NAME).unwrap())
     };
     let name = ondisk::sa::ATTRIBUTES[Attribute::ExtendedAttributeList as usize].name;
-    let tx = OpenTx::assign(fs.objset(), 1 << 20).unwrap();
+    let tx = OpenTx::assign(&fs.membership, 1 << 20).unwrap();
     find(&fs).remove(&tx, name).unwrap();
     drop(tx);
     rig.sync(fs.objset());
@@ -628,7 +628,7 @@ fn a_dnode_without_room_for_attributes_is_damage() {
     let sample = file(&fs, "a").inode;
     let bonus = fs.objset().hold(sample).unwrap().bonus();
     let words = [Attribute::Mode, Attribute::Size, Attribute::Generation, Attribute::Uid, Attribute::Gid, Attribute::Parent, Attribute::Flags];
-    let tx = OpenTx::assign(fs.objset(), 1 << 20).unwrap();
+    let tx = OpenTx::assign(&fs.membership, 1 << 20).unwrap();
     let numbers: Vec<u16> = words.iter().map(|word| fs.tables.number(*word)).collect();
     let layout = fs.tables.layout_number(fs.objset(), &tx, &numbers).unwrap();
     let dnode = fs.objset().allocate(&tx, &engine::dmu::DnodeSpec::new(ondisk::object_type::ObjectType::PLAIN_FILE_CONTENTS, 512)).unwrap();
@@ -737,7 +737,7 @@ fn a_name_that_leads_out_of_its_directory_is_damage() {
         let (_rig, fs) = new();
         let inode = file(&fs, "a").inode;
         let root = fs.inode(fs.root()).unwrap();
-        let tx = OpenTx::assign(fs.objset(), 1 << 20).unwrap();
+        let tx = OpenTx::assign(&fs.membership, 1 << 20).unwrap();
         fs.directory_zap(&root).unwrap().add(&tx, name, engine::zap::Integers::U64(&[fs.entry_value(inode, 0o100_644)])).unwrap();
         drop(tx);
         let mut names = Vec::new();

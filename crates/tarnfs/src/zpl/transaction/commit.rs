@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use engine::dmu::{Refusal, Together};
+use engine::dmu::{Membership, Refusal};
 use engine::error::{Error, ErrorKind, Result};
 use engine::bail;
 
@@ -14,6 +14,7 @@ use super::change::{NameChange, Place};
 use super::names_fit::Salts;
 use super::node::{Node, PIECE};
 use super::{Durability, NodeId, OWN, Transaction};
+use crate::zpl::file_system::AloneFileSystem;
 use crate::zpl::link::NAME_CHANGE;
 use crate::zpl::{Credentials, InodeNumber, SetAttributes, WriteMode, XattrMode};
 
@@ -36,8 +37,8 @@ impl Transaction {
         let mut made = HashMap::new();
         let mut waits = 0;
         let txg = loop {
-            let alone = fs.gate.close();
-            match self.check() {
+            let mut alone = fs.alone();
+            match self.check(&alone) {
                 Err(Refusal::ForNow(_)) if waits < WAITS_MAX => {
                     drop(alone);
                     waits += 1;
@@ -47,29 +48,29 @@ impl Transaction {
                 }
                 answer => answer?,
             }
-            let salts = self.check_names_fit()?;
+            let salts = self.check_names_fit(&alone)?;
             if self.is_empty() {
                 drop(alone);
                 // What it has seen is to be on disk, too.
                 let groups = &fs.objset.context().groups;
                 return if durability == Durability::Now { groups.wait_synced(groups.open_txg()) } else { Ok(()) };
             }
-            let Some(together) = Together::try_begin(&fs.objset, room)? else {
+            if !alone.begin(room)? {
                 drop(alone);
                 if waits == WAITS_MAX {
                     bail!(NoSpace, "{}: there is no room for a transaction of {room} bytes", fs.objset.name());
                 }
                 waits += 1;
-                Together::wait(&fs.objset, room)?;
+                Membership::wait(&fs.objset, room)?;
                 continue;
-            };
-            if let Err(error) = self.apply(&mut made, &salts) {
+            }
+            if let Err(error) = self.apply(&alone, &mut made, &salts) {
                 let name = fs.objset.name();
                 let error = Error::new(ErrorKind::Suspended, format!("{name}: a transaction could not be done to its end, and is undone by stopping the pool: {error}"));
-                together.give_up(&fs.objset, error.clone());
+                alone.membership.give_up(error.clone());
                 return Err(error);
             }
-            break together.txg();
+            break alone.membership.txg().unwrap_or_default();
         };
         for inode in made.into_values() {
             fs.forget(inode, 1);
@@ -107,8 +108,7 @@ impl Transaction {
     }
 
     /// Is everything as it was seen, and may everything be done?
-    fn check(&self) -> Result<(), Refusal> {
-        let fs = &self.fs;
+    fn check(&self, fs: &AloneFileSystem<'_>) -> Result<(), Refusal> {
         fs.check_writable()?;
         for (id, node) in &self.nodes {
             if let Some(base) = &node.base {
@@ -121,12 +121,11 @@ impl Transaction {
                 fs.check_owner_before_commit(node.stat.uid, node.stat.gid, node.base.is_none().then_some(node.stat.project))?;
             }
         }
-        Ok(self.check_seen_unchanged()?)
+        Ok(self.check_seen_unchanged(fs)?)
     }
 
-    /// Is everything as it was seen? The gate is closed.
-    pub(super) fn check_seen_unchanged(&self) -> Result<()> {
-        let fs = &self.fs;
+    /// Is everything as it was seen?
+    pub(super) fn check_seen_unchanged(&self, fs: &AloneFileSystem<'_>) -> Result<()> {
         for (id, node) in self.nodes.iter().filter(|(_, node)| node.depends) {
             if let Some(base) = &node.base {
                 base.check_unchanged(fs, *id)?;
@@ -148,28 +147,27 @@ impl Transaction {
         Ok(())
     }
 
-    fn apply(&self, made: &mut HashMap<NodeId, InodeNumber>, salts: &Salts) -> Result<()> {
+    fn apply(&self, fs: &AloneFileSystem<'_>, made: &mut HashMap<NodeId, InodeNumber>, salts: &Salts) -> Result<()> {
         #[cfg_attr(not(test), expect(clippy::unused_enumerate_index, reason = "a test counts the changes"))]
         for (_nth, change) in self.names.iter().enumerate() {
             #[cfg(test)]
             if self.fail_at == Some(_nth) {
                 bail!(Io, "a test wants this change to fail");
             }
-            self.apply_name(change, made, salts)?;
+            self.apply_name(fs, change, made, salts)?;
         }
         let mut ids: Vec<NodeId> = self.nodes.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
             let node = &self.nodes[&id];
             if node.stat.links > 0 && node.is_changed() {
-                self.apply_node(node, number(made, id), salts.of_xattrs.get(&id).copied())?;
+                self.apply_node(fs, node, number(made, id), salts.of_xattrs.get(&id).copied())?;
             }
         }
         Ok(())
     }
 
-    fn apply_name(&self, change: &NameChange, made: &mut HashMap<NodeId, InodeNumber>, salts: &Salts) -> Result<()> {
-        let fs = &self.fs;
+    fn apply_name(&self, fs: &AloneFileSystem<'_>, change: &NameChange, made: &mut HashMap<NodeId, InodeNumber>, salts: &Salts) -> Result<()> {
         match change {
             NameChange::Make { place, node, mode, device, credentials } => {
                 let directory = number(made, place.directory);
@@ -195,10 +193,10 @@ impl Transaction {
         }
     }
 
-    fn apply_node(&self, node: &Node, inode: InodeNumber, salt: Option<u64>) -> Result<()> {
-        let (fs, root) = (&self.fs, Credentials::root());
+    fn apply_node(&self, fs: &AloneFileSystem<'_>, node: &Node, inode: InodeNumber, salt: Option<u64>) -> Result<()> {
+        let root = Credentials::root();
         if node.patch.exists {
-            self.apply_patch(node, inode)?;
+            self.apply_patch(fs, node, inode)?;
         }
         if node.attributes != SetAttributes::default() {
             fs.setattr(inode, &node.attributes, &root)?;
@@ -215,8 +213,8 @@ impl Transaction {
         Ok(())
     }
 
-    fn apply_patch(&self, node: &Node, inode: InodeNumber) -> Result<()> {
-        let (fs, root, size) = (&self.fs, Credentials::root(), node.stat.size);
+    fn apply_patch(&self, fs: &AloneFileSystem<'_>, node: &Node, inode: InodeNumber) -> Result<()> {
+        let (root, size) = (Credentials::root(), node.stat.size);
         if fs.getattr(inode)?.size > node.patch.kept {
             fs.truncate(inode, node.patch.kept, &root)?;
         }

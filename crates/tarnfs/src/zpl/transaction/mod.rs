@@ -5,7 +5,7 @@
 //! contents, names that came and went, in their order; what was not changed is read through. Nobody else sees any of it.
 //! [`Transaction::commit`] closes the file system's gate, so that nobody is in the middle of anything; finds out whether
 //! what the transaction has seen is still so; and then does the changes with the ordinary operations, all of them in one transaction group
-//! ([`engine::dmu::Together`]). A group reaches the disk whole or not at all, so that is what becomes of the transaction.
+//! ([`engine::dmu::Membership`]). A group reaches the disk whole or not at all, so that is what becomes of the transaction.
 //!
 //! *Conflicts* are found by what was seen: a name that was looked up must still name the same file, or nothing; a file that was
 //! read or changed must not have changed since it was first looked at, nor a directory that was listed or removed. Who comes second
@@ -40,7 +40,7 @@ use std::sync::Arc;
 use engine::bail;
 use engine::error::Result;
 
-use super::gate::Alone;
+use super::file_system::AloneFileSystem;
 use super::users::TransactionUse;
 use super::{FileSystem, InodeNumber};
 use change::NameChange;
@@ -181,8 +181,8 @@ impl Transaction {
             if node.changed_at() > self.seen_at {
                 // Somebody may be in the middle of changing it: it is looked at while nobody is.
                 let fs = self.fs.clone();
-                let alone = fs.gate.close();
-                looked = node.read_again(&fs, id).and_then(|()| self.look_again(&alone));
+                let alone = fs.alone();
+                looked = node.read_again(&alone, id).and_then(|()| self.look_again(&alone));
             }
             self.nodes.insert(id, node);
             looked?;
@@ -191,8 +191,8 @@ impl Transaction {
     }
 
     /// Something was seen that had been changed: what was seen before must still be so, or never was there together with it.
-    fn look_again(&mut self, _: &Alone<'_>) -> Result<()> {
-        self.check_seen_unchanged()?;
+    fn look_again(&mut self, fs: &AloneFileSystem<'_>) -> Result<()> {
+        self.check_seen_unchanged(fs)?;
         self.seen_at = self.fs.inodes.now();
         Ok(())
     }

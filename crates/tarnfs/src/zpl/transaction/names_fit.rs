@@ -14,6 +14,7 @@ use engine::zap::{Normalization, Zap};
 
 use super::change::NameChange;
 use super::node::Node;
+use crate::zpl::file_system::AloneFileSystem;
 use super::{NodeId, OWN, Transaction};
 
 /// So many names of whatever hash always find room in a new directory.
@@ -31,7 +32,7 @@ pub(super) struct Salts {
 
 impl Transaction {
     /// Fails unless every name that is to be added will find room.
-    pub(super) fn check_names_fit(&self) -> Result<Salts> {
+    pub(super) fn check_names_fit(&self, fs: &AloneFileSystem<'_>) -> Result<Salts> {
         let mut added: HashMap<NodeId, Vec<&[u8]>> = HashMap::new();
         for change in &self.names {
             // A name that is exchanged is there already.
@@ -42,32 +43,32 @@ impl Transaction {
         let mut salts = Salts::default();
         for (directory, names) in added {
             let checked = if directory < OWN {
-                self.fs.inode(directory).and_then(|inode| self.fs.directory_zap(&inode)?.check_room(&names))
+                fs.inode(directory).and_then(|inode| fs.directory_zap(&inode)?.check_room(&names))
             } else {
                 self.salt_for(&names).map(|salt| salts.of_directories.extend(salt.map(|salt| (directory, salt))))
             };
             checked.map_err(|error| self.refused(error, &format!("directory {directory}")))?;
         }
         for (id, node) in &self.nodes {
-            let checked = self.xattr_names_fit(*id, node).map(|salt| salts.of_xattrs.extend(salt.map(|salt| (*id, salt))));
+            let checked = self.xattr_names_fit(fs, *id, node).map(|salt| salts.of_xattrs.extend(salt.map(|salt| (*id, salt))));
             checked.map_err(|error| self.refused(error, &format!("the extended attributes of inode {id}")))?;
         }
         Ok(salts)
     }
 
     /// Of the attributes that may come to the hidden directory; the salt with which that is to be made, if it matters.
-    fn xattr_names_fit(&self, id: NodeId, node: &Node) -> Result<Option<u64>> {
+    fn xattr_names_fit(&self, fs: &AloneFileSystem<'_>, id: NodeId, node: &Node) -> Result<Option<u64>> {
         let names: Vec<&[u8]> = node.xattrs.iter().filter(|(_, value)| value.is_some()).map(|(name, _)| name.as_slice()).collect();
         if names.is_empty() || node.stat.links == 0 {
             return Ok(None);
         }
-        let base = if id < OWN { Some(self.fs.inode(id)?) } else { None };
-        if self.fs.would_list(base.as_deref(), node.xattrs.iter().filter_map(|(name, value)| Some((name.len(), value.as_ref()?.len()))))? {
+        let base = if id < OWN { Some(fs.inode(id)?) } else { None };
+        if fs.would_list(base.as_deref(), node.xattrs.iter().filter_map(|(name, value)| Some((name.len(), value.as_ref()?.len()))))? {
             return Ok(None);
         }
         if let Some(inode) = &base {
-            if let Some(directory) = self.fs.xattr_directory(inode)? {
-                return self.fs.directory_zap(&directory)?.check_room(&names).map(|()| None);
+            if let Some(directory) = fs.xattr_directory(inode)? {
+                return fs.directory_zap(&directory)?.check_room(&names).map(|()| None);
             }
         }
         self.salt_for(&names)

@@ -421,7 +421,7 @@ fn a_list_that_stays_does_not_stop_the_pool() {
         let mut entries = acl::trivial(mode.into(), false);
         let flags = acl::FILE_INHERIT | acl::DIRECTORY_INHERIT;
         entries.insert(0, AccessEntry { kind: acl::ALLOW, flags, mask: 1, who: 1000, object_types: None });
-        let tx = engine::dmu::OpenTx::assign(fs.objset(), 1 << 20).unwrap();
+        let tx = engine::dmu::OpenTx::assign(&fs.membership, 1 << 20).unwrap();
         fs.set_acl(&mut inode.edit(&fs, &tx), mode, &entries).unwrap();
     }
     let acl_rules = crate::zpl::AclRules { mode: acl::ModeRule::Restricted, ..Default::default() };
@@ -602,7 +602,7 @@ fn a_file_is_not_seen_in_the_middle_of_an_operation() {
         let fs = &fs;
         scope.spawn(move || {
             let inode = fs.inode(inode).unwrap();
-            let tx = engine::dmu::OpenTx::assign(&fs.objset, 1 << 20).unwrap();
+            let tx = engine::dmu::OpenTx::assign(&fs.membership, 1 << 20).unwrap();
             let set_links = |links: u64| inode.edit(fs, &tx).set(&[(ondisk::sa::Attribute::Links, &links.to_le_bytes())]).unwrap();
             set_links(7);
             begun.send(()).unwrap();

@@ -50,7 +50,7 @@ impl Transaction {
         let changed_at = self.fs.inode(directory)?.changed_at.load(Ordering::Acquire);
         if changed_at > self.seen_at {
             let fs = self.fs.clone();
-            self.look_again(&fs.gate.close())?;
+            self.look_again(&fs.alone())?;
         }
         Ok(found)
     }

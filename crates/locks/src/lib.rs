@@ -1,0 +1,18 @@
+//! Mutexes and read-write locks, which a benchmark can count.
+//!
+//! # Theory
+//! All crates use `parking_lot` under its own name, which the workspace's manifest turns into this crate. It is `parking_lot`, re-exported,
+//! and costs nothing. With the feature `count`, `Mutex` and `RwLock` are wrappers that note each acquisition, where it is in the source and
+//! which lock it takes, for the thread that asked for that ([`counting::record`]).
+//!
+//! # Path
+//! `crates/tarnfs/benches/costs.rs`; [docs/performance.md](../../../docs/performance.md).
+
+#[cfg(feature = "count")]
+pub mod counting;
+
+#[cfg(feature = "count")]
+pub use counting::{Mutex, RwLock};
+pub use parking_lot::{Condvar, MutexGuard, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult};
+#[cfg(not(feature = "count"))]
+pub use parking_lot::{Mutex, RwLock};
