@@ -170,8 +170,15 @@ impl Pools {
         if own.is_none() {
             places.push((unmount.name.clone(), unmount.at.clone()));
         }
-        let mut put_away = || places.iter().try_for_each(|(dataset, at)| self.mounter.put_away(dataset, at.as_deref().map(Path::new), unmount.force));
-        let result = put_away();
+        let mut result = Ok(());
+        for (dataset, at) in &places {
+            result = self.mounter.put_away(dataset, at.as_deref().map(Path::new), unmount.force);
+            // What lay below another one may have gone along.
+            if result.is_err() && (*dataset == unmount.name || self.mounter.is_mounted(dataset)) {
+                break;
+            }
+            result = Ok(());
+        }
         if result.is_err() && places.len() > 1 {
             let gone = self.taken_along(before, &|_| false);
             self.bring_back(&gone);
