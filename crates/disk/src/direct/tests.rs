@@ -110,6 +110,22 @@ fn neighbours(subject: &dyn Subject, sector: usize) {
     }
 }
 
+/// A durable write waited for the lock of the file while a group was copied into the page cache, and for all that lay there.
+#[test]
+fn a_file_is_past_the_cache_where_its_file_system_says_how() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("d0");
+    let disk = FileDisk::create(&path, BYTES as u64).unwrap();
+    if super::alignment(&File::open(&path).unwrap()).is_none_or(|(_, offset)| offset > 512) {
+        assert!(!disk.is_direct());
+        skipped(&format!("files past the cache: {} does not say how", scratch.path().display()));
+        return;
+    }
+    assert!(disk.is_direct());
+    assert!(!FileDisk::open(&path, Access::Inspect).unwrap().is_direct());
+    against_memory(&disk, seed(), 400);
+}
+
 #[test]
 fn a_file_past_the_cache() {
     let scratch = tempfile::tempdir().unwrap();
