@@ -318,6 +318,10 @@ fn a_user_learns_how_to_mount_the_pool_that_was_made() {
         skipped("a user's first pool: another user cannot enter the temporary directory");
         return;
     }
+    if fs::metadata("/dev/fuse").is_ok_and(|found| found.permissions().mode() & 0o006 != 0o006) {
+        skipped("a user's first pool: /dev/fuse is root's alone here");
+        return;
+    }
     let place = rig.text("roots/tank");
     let said = run("zpool create -m @roots/tank tank @a.img");
     let expected = format!(
