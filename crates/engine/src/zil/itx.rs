@@ -180,15 +180,17 @@ impl Itxs {
         }
     }
 
-    /// Takes the common lists of the groups after `synced`, oldest first.
+    /// Takes the common lists of the groups after `synced`, oldest first: as they are at one moment. One after the other, a record of the next group would be
+    /// taken without one of this group that was there before it.
     pub(super) fn take(&self, synced: Txg, into: &mut VecDeque<Itx>) {
         let mut lists: Vec<(Txg, Vec<Itx>)> = Vec::with_capacity(TXG_SIZE);
-        for records in &self.groups {
-            let mut records = records.lock();
+        let mut groups = self.groups.each_ref().map(|records| records.lock());
+        for records in &mut groups {
             if records.txg > synced {
                 lists.push((records.txg, std::mem::take(&mut records.common)));
             }
         }
+        drop(groups);
         lists.sort_unstable_by_key(|(txg, _)| *txg);
         into.extend(lists.into_iter().flat_map(|(_, list)| list));
     }
@@ -311,5 +313,37 @@ mod tests {
         assert_eq!(bytes.len(), 40);
         assert_eq!(bytes[8..16], 40u64.to_le_bytes());
         assert_eq!(bytes[37..], [0; 3]);
+    }
+
+    /// A name that was made in the next group came with a commit, one that another thread had made before it did not: its group's list had been looked at.
+    #[test]
+    fn what_is_taken_has_all_that_came_before_it() {
+        const RECORDS: u64 = 300_000;
+        const FIRST: Txg = 100;
+        let itxs = Itxs::default();
+        let taken = std::sync::atomic::AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..RECORDS {
+                    while number >= taken.load(std::sync::atomic::Ordering::Acquire) + (TXG_SIZE as u64 - 1) {
+                        std::thread::yield_now();
+                    }
+                    itxs.add(FIRST + number, None, Content::Bytes(Vec::new()));
+                }
+            });
+            let (mut next, mut queue) = (FIRST, VecDeque::new());
+            while next < FIRST + RECORDS {
+                itxs.take(0, &mut queue);
+                for itx in queue.drain(..) {
+                    if itx.txg != next {
+                        // The other thread is not to wait.
+                        taken.store(RECORDS, std::sync::atomic::Ordering::Release);
+                    }
+                    assert_eq!(itx.txg, next, "a record was passed over");
+                    next += 1;
+                }
+                taken.store(next - FIRST, std::sync::atomic::Ordering::Release);
+            }
+        });
     }
 }
