@@ -27,7 +27,7 @@ const CACHE_BYTES_MIN: u64 = 64 << 20;
 /// The limits that the environment asks for, and how many bytes all of the process may have in memory.
 pub(crate) fn of_environment() -> Result<(Tunables, u64), String> {
     let cache_bytes = match std::env::var(VARIABLE) {
-        Ok(text) => parse(&text).ok_or_else(|| format!("{VARIABLE}={text}: a size is expected, as 512M or 4G, of {} MB at least", CACHE_BYTES_MIN >> 20))?,
+        Ok(text) => parse_cache(&text).ok_or_else(|| format!("{VARIABLE}={text}: a size is expected, as 512M or 4G, of {} MB at least", CACHE_BYTES_MIN >> 20))?,
         Err(_) => (memory_bytes() / PART).max(CACHE_BYTES_MIN),
     };
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
@@ -58,19 +58,8 @@ fn parse_count(text: &str) -> Option<usize> {
     text.trim().parse().ok().filter(|count| *count > 0)
 }
 
-fn parse(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let shift = match text[digits..].to_ascii_uppercase().trim_end_matches('B').trim_end_matches('I') {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return None,
-    };
-    let bytes = text[..digits].parse::<u64>().ok()?.checked_mul(1 << shift)?;
-    (bytes >= CACHE_BYTES_MIN).then_some(bytes)
+fn parse_cache(text: &str) -> Option<u64> {
+    tarnfs::control::parse_size(text.trim()).ok().filter(|bytes| *bytes >= CACHE_BYTES_MIN)
 }
 
 /// Memory of the machine, or of the container that we are in.
@@ -86,12 +75,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_have_suffixes() {
-        for (text, bytes) in [("67108864", 64 << 20), ("512M", 512 << 20), ("512mb", 512 << 20), (" 4GiB ", 4 << 30), ("1t", 1 << 40)] {
-            assert_eq!(parse(text), Some(bytes), "{text}");
+    fn small_caches_are_refused() {
+        for (text, bytes) in [("67108864", 64 << 20), ("512M", 512 << 20), ("512mb", 512 << 20), (" 4GiB ", 4 << 30), ("1t", 1 << 40), ("1.5G", 3 << 29)] {
+            assert_eq!(parse_cache(text), Some(bytes), "{text}");
         }
-        for text in ["", "G", "63M", "4 G", "-1G", "1.5G", "99999999999T", "4X"] {
-            assert_eq!(parse(text), None, "{text}");
+        for text in ["", "G", "63M", "4 G", "-1G", "99999999999T", "4X"] {
+            assert_eq!(parse_cache(text), None, "{text}");
         }
     }
 
