@@ -1,13 +1,14 @@
-//! What is asked of our own mounts by another process of ours.
+//! Calls on our own mounts that another process of ours makes.
 //!
 //! # Theory
-//! The kernel asks the server before it ends a mount on a block device, or makes it durable, and the thread that called it
-//! cannot be killed meanwhile. If that is a thread of the server, and all of the server is killed at that moment, it stays for
-//! good with its descriptors, sockets and locks. So another process makes the call; the server waits for that process, which a kill ends. Then
-//! the server's descriptors are closed, the kernel ends the connection, and the other process has its answer.
+//! The kernel asks the server before it ends a mount on a block device, or makes it durable, and the thread that called
+//! it cannot be killed meanwhile. If that thread belongs to the server, and the whole server is killed at that moment,
+//! the thread stays for good with its descriptors, sockets and locks. So another process makes the call, and the server
+//! waits for that process, which a kill interrupts. Then the kernel closes the server's descriptors and ends the
+//! connection, and the other process gets its answer.
 //!
-//! To start a process takes longer than to unmount. So one that has unmounted waits for the next errand on a pipe, until nobody had one for a
-//! second ([`rest`]), or the server is gone and the pipe is closed.
+//! Starting a process takes longer than unmounting. So a process that has unmounted waits on a pipe for the next
+//! errand, until none came for a second ([`rest`]), or until the server is gone and the pipe is closed.
 
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
@@ -23,7 +24,7 @@ use rustix::mount::UnmountFlags;
 /// How the process is started: set once, by a program that calls [`run`] there.
 static PROGRAM: OnceLock<fn() -> Command> = OnceLock::new();
 
-/// Places that one process is told.
+/// The most places that one process is told.
 const PLACES: usize = 256;
 /// How long a process without an errand stays.
 const RESTS_AFTER: Duration = Duration::from_secs(1);
@@ -110,7 +111,7 @@ pub(crate) fn unmount(path: &Path, flags: UnmountFlags) -> io::Result<()> {
 /// Makes what was changed in these mounts durable.
 pub fn sync(places: &[PathBuf]) -> io::Result<()> {
     match PROGRAM.get() {
-        // Each of them, whatever becomes of another; what a process may be told is bounded.
+        // A failure for one mount does not keep the others from being synced. The length of a command line is bounded.
         Some(program) => places.chunks(PLACES).map(|places| send(program().arg("sync").args(places))).fold(Ok(()), io::Result::and),
         None => sync_here(places),
     }
@@ -121,8 +122,8 @@ fn sync_here(places: impl IntoIterator<Item = impl AsRef<Path>>) -> io::Result<(
         let root = rustix::fs::open(place, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(rustix::fs::syncfs(&root)?)
     };
-    // Each of them, whatever becomes of another.
-    places.into_iter().fold(Ok(()), |done, place| done.and(sync(place.as_ref())))
+    // A failure for one mount does not keep the others from being synced.
+    places.into_iter().map(|place| sync(place.as_ref())).fold(Ok(()), io::Result::and)
 }
 
 fn send(command: &mut Command) -> io::Result<()> {
