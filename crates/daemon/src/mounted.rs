@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fuse::{Session, Sight, Standing};
+use fuse::{Session, MountPoints, Standing};
 
 use crate::ops::Ops;
 
@@ -21,14 +21,14 @@ pub(crate) struct Mounted {
 
 impl Mounted {
     /// Nobody unmounted it; not even so that only other namespaces still have it.
-    pub(crate) fn is_in_sight(&self, sight: &Sight) -> bool {
-        !self.session.is_ended() && !self.session.places(sight).is_empty()
+    pub(crate) fn is_visible(&self, points: &MountPoints) -> bool {
+        !self.session.is_ended() && !self.session.places(points).is_empty()
     }
 
     /// Where it is in sight, as the user knows it: the session knows the first place without symbolic links.
-    pub(crate) fn places(&self, sight: &Sight) -> Vec<PathBuf> {
+    pub(crate) fn places(&self, points: &MountPoints) -> Vec<PathBuf> {
         let given = |place: PathBuf| if place == self.session.path() { self.path.clone() } else { place };
-        if self.session.is_ended() { Vec::new() } else { self.session.places(sight).into_iter().map(given).collect() }
+        if self.session.is_ended() { Vec::new() } else { self.session.places(points).into_iter().map(given).collect() }
     }
 }
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuse::{Filesystem, Mount as FuseMount, MountOptions, Session, SessionOptions, Sight, Standing};
+use fuse::{Filesystem, Mount as FuseMount, MountOptions, Session, SessionOptions, MountPoints, Standing};
 use tarnfs::control::{Failure, FailureKind, Mount};
 
 use crate::mounted::{List, Mounted};
@@ -47,7 +47,7 @@ pub struct MountHow {
 impl Mounts {
     /// Is this dataset mounted?
     pub fn is_mounted(&self, dataset: &str) -> bool {
-        self.list.get(dataset).is_some_and(|mounted| mounted.is_in_sight(&Sight::now()))
+        self.list.get(dataset).is_some_and(|mounted| mounted.is_visible(&MountPoints::now()))
     }
 
     /// Has a dataset a session, in sight or not?
@@ -58,12 +58,12 @@ impl Mounts {
     /// Mounts what is in sight in one more place, which becomes the first if that is gone. `false`: it is not in sight.
     pub fn mount_also(&mut self, dataset: &str, path: &Path, how: &MountHow, asked: &[String]) -> Result<bool, Failure> {
         let Some(mounted) = self.list.get_mut(dataset) else { return Ok(false) };
-        let sight = Sight::now();
-        if !mounted.is_in_sight(&sight) {
+        let points = MountPoints::now();
+        if !mounted.is_visible(&points) {
             return Ok(false);
         }
         prepare(path, how.overlay)?;
-        if path.canonicalize().is_ok_and(|path| mounted.session.places(&sight).contains(&path)) {
+        if path.canonicalize().is_ok_and(|path| mounted.session.places(&points).contains(&path)) {
             return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted"));
         }
         let failed = |error: io::Error| Failure::with(FailureKind::MountFailed, error.to_string());
@@ -92,7 +92,7 @@ impl Mounts {
     /// Mounts again what somebody unmounted, but not everywhere (see [`Session::mount_again`]). `false`: there is no such session.
     pub fn mount_again(&mut self, dataset: &str, path: &Path, how: &MountHow) -> Result<bool, Failure> {
         let Some(mounted) = self.list.get_mut(dataset) else { return Ok(false) };
-        if mounted.is_in_sight(&Sight::now()) {
+        if mounted.is_visible(&MountPoints::now()) {
             return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted"));
         }
         prepare(path, how.overlay)?;
@@ -195,7 +195,7 @@ impl Mounts {
             let place = mounted.path.clone();
             return self.put_away_one(dataset, &place);
         }
-        let places = mounted.places(&Sight::now());
+        let places = mounted.places(&MountPoints::now());
         let place = match at {
             Some(at) => places.iter().rev().find(|place| *place == at),
             None => places.iter().find(|place| **place == mounted.path).or(places.last()),
@@ -209,7 +209,7 @@ impl Mounts {
         if self.list.get(dataset).is_some_and(|mounted| mounted.path == place) && self.list.stands_alone(dataset) {
             return vec![(dataset.to_owned(), place)];
         }
-        let sight = Sight::now();
+        let points = MountPoints::now();
         let mut within = Vec::new();
         let mut lies_on_it = false;
         for mounted in self.list.iter() {
@@ -219,7 +219,7 @@ impl Mounts {
                 continue;
             }
             let belongs = |other: &PathBuf| other.starts_with(&place) && (lies_on_it || *other != place);
-            within.extend(mounted.places(&sight).into_iter().filter(belongs).map(|other| (mounted.dataset.clone(), other)));
+            within.extend(mounted.places(&points).into_iter().filter(belongs).map(|other| (mounted.dataset.clone(), other)));
         }
         within
     }
@@ -229,7 +229,7 @@ impl Mounts {
         let real = if place == mounted.path { mounted.session.path().to_owned() } else { place.to_owned() };
         mounted.session.unmount_at(&real, false).map_err(|error| busy_or(place, &error))?;
         mounted.also.retain(|(standing, _)| standing.is_there());
-        if mounted.session.has_ended() || !mounted.is_in_sight(&Sight::now()) && mounted.session.ends() {
+        if mounted.session.has_ended() || !mounted.is_visible(&MountPoints::now()) && mounted.session.ends() {
             mounted.session.wait_for_threads();
             self.list.take(dataset);
         }
@@ -257,11 +257,11 @@ impl Mounts {
     /// In this order.
     fn unmount_each(&mut self, names: Vec<String>, force: bool) -> Result<(), Failure> {
         // Looked at once: to look takes as long as there are mounts. One that somebody makes meanwhile keeps its file system in use.
-        let sight = Sight::now();
+        let points = MountPoints::now();
         for name in names {
             let Some((at, mounted)) = self.list.take(&name) else { continue };
             let Mounted { dataset, path, session, ops, also } = mounted;
-            let ended = if force { session.unmount_forced_seen(&sight) } else { session.unmount_seen(false, &sight) };
+            let ended = if force { session.unmount_forced_from(&points) } else { session.unmount_from(false, &points) };
             match ended {
                 Ok(()) => tracing::info!(dataset, path = %path.display(), "unmounted"),
                 Err((session, error)) => {
@@ -308,19 +308,19 @@ impl Mounts {
 
     /// Where one dataset is.
     pub fn places(&self, dataset: &str) -> Vec<Mount> {
-        self.list.get(dataset).map_or(Vec::new(), |mounted| mounts_of(mounted, &Sight::now()))
+        self.list.get(dataset).map_or(Vec::new(), |mounted| mounts_of(mounted, &MountPoints::now()))
     }
 
     /// For `zfs mount`.
     pub fn list(&self) -> Vec<Mount> {
-        let sight = Sight::now();
-        self.list.iter().flat_map(|mounted| mounts_of(mounted, &sight)).collect()
+        let points = MountPoints::now();
+        self.list.iter().flat_map(|mounted| mounts_of(mounted, &points)).collect()
     }
 }
 
-fn mounts_of(mounted: &Mounted, sight: &Sight) -> Vec<Mount> {
+fn mounts_of(mounted: &Mounted, points: &MountPoints) -> Vec<Mount> {
     let of = |place: PathBuf| Mount { dataset: mounted.dataset.clone(), mountpoint: place.to_string_lossy().into_owned() };
-    mounted.places(sight).into_iter().map(of).collect()
+    mounted.places(points).into_iter().map(of).collect()
 }
 
 /// The new name of a dataset, if it is the one that was renamed or is below it.

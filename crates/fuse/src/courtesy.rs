@@ -1,34 +1,38 @@
-//! Threads that answer requests make way for whoever asked, while CPUs are not short.
+//! Server threads that yield their CPU to the caller they have just answered, while CPUs are plentiful.
 //!
 //! # Theory
-//! Who has his answer is woken on a CPU that has nothing to do, if there is one; and the one on which he asked has something to do: it
-//! runs us. So in a burst of requests the caller is sent from CPU to CPU, and each time one has to be woken that sleeps, which takes a
-//! virtual machine 30 to 50 µs, several times what the request itself costs. But a CPU that only runs threads of the idle class
-//! (`SCHED_IDLE`) counts as one that has nothing to do: answered by such a thread, the caller stays where he is and goes on at once.
+//! The scheduler wakes an answered caller on an idle CPU if there is one. The CPU on which the caller asked is not
+//! idle: it runs the server thread. So in a burst of requests the caller moves from CPU to CPU, and each move wakes a
+//! sleeping CPU, which takes a virtual machine 30 to 50 µs, several times the cost of the request. But a CPU that only
+//! runs threads of the idle class (`SCHED_IDLE`) counts as idle: a caller answered by such a thread stays where it is
+//! and goes on at once.
 //!
-//! A thread of the idle class may have to wait very long where others want the CPU. So the threads of a queue are in it only
-//! during a burst, and only as long as a *canary*, a thread of this class on the same CPU, runs whenever it is asked to. A guard, which is
-//! of the ordinary class, asks every [`TICK`]; without an answer, or at the end of the burst, it takes the threads back. So a
-//! request is served late by two ticks at most, once, when others begin to use the CPU in the middle of a burst.
+//! A thread of the idle class may wait very long when others want the CPU. So the threads of a queue are in that class
+//! only during a burst, and only while a *probe*, a thread of the same class on the same CPU, runs whenever it is
+//! asked to. A guard thread of the ordinary class asks it every [`TICK`]. Without an answer, or at the end of the
+//! burst, the guard takes the threads back. So when others begin to use the CPU in the middle of a burst, one request
+//! is at most two ticks late.
 //!
-//! Where many ask at the same time no CPU has nothing to do, whoever answers. There it only costs: changing the class of dozens of threads, which then wait for
-//! all others. (64 and 128 synchronous writers on two CPUs, beside programs that compile: 1.5 and 1.9 times as many writes without.)
+//! When many callers ask at the same time, no CPU is idle, and yielding only costs: dozens of threads change class and
+//! then wait for all others. (64 and 128 synchronous writers on two CPUs, beside compilers, did 1.5 and 1.9 times as
+//! many writes without it.)
 //!
-//! A thread is made in the class of its maker. So whoever is about to make one leaves the idle class first ([`claim_cpu`]): nobody would take back a
-//! thread that serves no queue, and the rest of the machine could keep it from the CPU for as long as it liked, whatever it holds.
+//! A new thread inherits the class of its creator. So a thread leaves the idle class before it creates another one
+//! ([`claim_cpu`]): the guard does not know threads that serve no queue, and one left in the idle class could be kept
+//! from the CPU for ever with everything that it holds.
 //!
-//! A thread of the idle class must have the CPU to end, too: killed on a machine where others want it, the process would stay, with the
-//! disks that it has locked. So the canary is of this class only while it is asked.
+//! A thread also needs the CPU to end. A probe left in the idle class on a busy machine would keep a killed process
+//! alive, with the disks that it has locked. So a probe is in that class only while it is asked.
 //!
-//! To take a thread back takes a right (`CAP_SYS_NICE`, or `RLIMIT_NICE`): without it nothing is done.
+//! To take a thread back needs a right (`CAP_SYS_NICE` or `RLIMIT_NICE`). Without it no thread ever yields.
 //!
-//! Measured on two virtual CPUs: a request and its answer took 35 to 45 µs without, 9 to 12 µs with it.
+//! Measured on two virtual CPUs: a request with its answer took 35 to 45 µs without yielding, 9 to 12 µs with it.
 //!
 //! # Invariants
-//! 1. A thread that is in the idle class, or about to be, says so ([`Member::gives_way`]) before it is; the guard does not sleep while one
-//!    does.
-//! 2. A member's thread lives as long as it is in the list of its queue.
-//! 3. The canary is asked again only when it has answered.
+//! 1. A thread says that it is in the idle class ([`Member::gives_way`]) before it enters it. The guard does not sleep
+//!    while any thread says so.
+//! 2. A member's thread lives as long as the member is in its queue's list.
+//! 3. The probe is asked again only after it has answered.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
@@ -38,21 +42,22 @@ use std::time::Duration;
 
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
-/// How often the guard looks.
+/// The interval between two looks of the guard.
 const TICK: Duration = Duration::from_millis(4);
-/// So many requests of one queue between two looks begin a burst; so many wake the guard. Requests that come slower wait for disks:
-/// there is little to gain, and on a busy machine a thread that wakes up in the idle class waits for the guard.
+/// The requests of one queue between two looks that begin a burst, and also the number that wakes the guard. Slower
+/// requests wait for disks: there is little to gain, and on a busy machine a thread that wakes up in the idle class
+/// waits for the guard.
 const BURST: u64 = 12;
-/// Fewer end it.
+/// The requests between two looks below which a burst ends.
 const BURST_MIN: u64 = 6;
-/// A queue of which more requests are under way is a crowd's.
+/// The most requests under way in a queue with which its threads still yield.
 const CROWD: usize = 3;
 /// Looks without any request after which a burst has ended.
 const QUIET_TICKS: u32 = 3;
-/// Looks that the canary must have answered, one after the other, before threads make way again.
+/// Consecutive looks that the probe must have answered before threads yield again.
 const CALM_TICKS: u32 = 3;
 
-/// The guard's view of all queues; one for the process, which lasts as long as it.
+/// The guard's view of all queues. There is one for the process, and it is never dropped.
 #[derive(Debug)]
 pub(crate) struct Courtesy {
     queues: Vec<Queue>,
@@ -61,19 +66,20 @@ pub(crate) struct Courtesy {
     sleeps: AtomicBool,
 }
 
-/// The requests of one CPU, and the threads that serve them. On cache lines of its own: it is written at every request.
+/// The requests of one CPU, and the threads that serve them. Every request writes here, so each queue has cache lines
+/// of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Queue {
     requests: AtomicU64,
-    /// The most that were under way at a time since the guard's last look.
+    /// The most requests under way at a time since the guard's last look.
     crowd: AtomicUsize,
     /// Its threads are to be in the idle class.
     gives_way: AtomicBool,
     members: Mutex<Vec<Arc<Member>>>,
-    canary: OnceLock<Thread>,
-    /// The canary's number; 0: there is none that could answer.
-    canary_thread: AtomicI32,
+    probe: OnceLock<Thread>,
+    /// The probe's thread id; 0 if there is no probe that could answer.
+    probe_thread: AtomicI32,
     asked: AtomicU64,
     answered: AtomicU64,
 }
@@ -90,13 +96,13 @@ thread_local! {
     static OWN: RefCell<Option<Arc<Member>>> = const { RefCell::new(None) };
 }
 
-/// The calling thread does not make way for others any more, until its next request: for who is about to start another thread, which would be of the same
-/// class for ever.
+/// Keeps the calling thread from yielding until its next request. For a thread that is about to start another one,
+/// which would inherit the idle class for good.
 pub fn claim_cpu() {
     OWN.with_borrow(|own| own.iter().for_each(|member| member.stop_giving_way()));
 }
 
-/// The membership of the thread that has it.
+/// A thread's membership in its queue; the thread leaves the queue when this is dropped.
 pub(crate) struct Membership {
     courtesy: &'static Courtesy,
     queue: u16,
@@ -112,7 +118,8 @@ struct Watch {
 }
 
 impl Courtesy {
-    /// That of this process, for machines with up to so many CPUs; `None` where it would be of no use, or cannot be.
+    /// The courtesy of this process, for machines with up to `cpus` CPUs. `None` where yielding is of no use or not
+    /// allowed.
     pub(crate) fn shared(cpus: u16) -> Option<&'static Courtesy> {
         static SHARED: OnceLock<Option<&'static Courtesy>> = OnceLock::new();
         *SHARED.get_or_init(|| (cpus > 1 && can_be_taken_back()).then(|| Courtesy::start(cpus)).flatten())
@@ -122,8 +129,8 @@ impl Courtesy {
         let queues = (0..cpus).map(|_| Queue::default()).collect();
         let courtesy: &'static Courtesy = Box::leak(Box::new(Courtesy { queues, guard: OnceLock::new(), sleeps: AtomicBool::new(false) }));
         for (number, queue) in courtesy.queues.iter().enumerate() {
-            let canary = thread::Builder::new().name(format!("canary-{number}")).spawn(move || queue.sing(number));
-            let _ = queue.canary.set(canary.ok()?.thread().clone());
+            let probe = thread::Builder::new().name(format!("probe-{number}")).spawn(move || queue.answer(number));
+            let _ = queue.probe.set(probe.ok()?.thread().clone());
         }
         let guard = thread::Builder::new().name("fuse-guard".to_owned()).spawn(|| courtesy.watch());
         let _ = courtesy.guard.set(guard.ok()?.thread().clone());
@@ -138,7 +145,7 @@ impl Courtesy {
         Some(Membership { courtesy: self, queue, member })
     }
 
-    /// The guard.
+    /// The guard thread.
     fn watch(&self) {
         let mut watches: Vec<Watch> = self.queues.iter().map(|_| Watch::default()).collect();
         loop {
@@ -159,7 +166,7 @@ impl Courtesy {
 }
 
 impl Member {
-    /// It is of the ordinary class again.
+    /// Puts the thread back into the ordinary class.
     fn stop_giving_way(&self) {
         if self.gives_way.load(Ordering::SeqCst) && set_class(self.thread, libc::SCHED_OTHER) {
             self.gives_way.store(false, Ordering::SeqCst);
@@ -172,25 +179,25 @@ impl Queue {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One look of the guard; says whether there must be a next one.
+    /// One look of the guard. Returns whether it must look again.
     fn look(&self, watch: &mut Watch) -> bool {
         let requests = self.requests.load(Ordering::Relaxed);
         let came = requests - std::mem::replace(&mut watch.requests, requests);
         watch.quiet = if came == 0 { watch.quiet + 1 } else { 0 };
-        let (asked, canary) = (self.asked.load(Ordering::Relaxed), self.canary_thread.load(Ordering::Acquire));
+        let (asked, probe) = (self.asked.load(Ordering::Relaxed), self.probe_thread.load(Ordering::Acquire));
         watch.calm = if self.answered.load(Ordering::Acquire) == asked { watch.calm + 1 } else { 0 };
-        if watch.calm == 0 && canary != 0 {
-            // It waits for the CPU: others want it.
-            set_class(canary, libc::SCHED_OTHER);
+        if watch.calm == 0 && probe != 0 {
+            // The probe waits for the CPU: others want it.
+            set_class(probe, libc::SCHED_OTHER);
         }
         let burst = watch.quiet < QUIET_TICKS;
         let is_crowd = self.crowd.swap(0, Ordering::Relaxed) > CROWD;
         let may = watch.calm >= CALM_TICKS && !is_crowd;
-        let gives_way = canary != 0 && may && burst && (came >= BURST || came >= BURST_MIN && self.gives_way.load(Ordering::Relaxed));
+        let gives_way = probe != 0 && may && burst && (came >= BURST || came >= BURST_MIN && self.gives_way.load(Ordering::Relaxed));
         self.gives_way.store(gives_way, Ordering::SeqCst);
-        if burst && watch.calm > 0 && canary != 0 && set_class(canary, libc::SCHED_IDLE) {
+        if burst && watch.calm > 0 && probe != 0 && set_class(probe, libc::SCHED_IDLE) {
             self.asked.store(asked + 1, Ordering::Release);
-            self.canary.get().inspect(|canary| canary.unpark());
+            self.probe.get().inspect(|probe| probe.unpark());
         }
         if !gives_way {
             self.take_back();
@@ -198,20 +205,20 @@ impl Queue {
         burst || self.members().iter().any(|member| member.gives_way.load(Ordering::SeqCst))
     }
 
-    /// All threads are of the ordinary class again.
+    /// Puts all threads back into the ordinary class.
     fn take_back(&self) {
         self.members().iter().for_each(|member| member.stop_giving_way());
     }
 
-    /// The canary.
-    fn sing(&self, cpu: usize) {
+    /// The probe thread.
+    fn answer(&self, cpu: usize) {
         let mut own = CpuSet::new();
         own.set(cpu);
-        // On a CPU that is offline nobody answers: threads stay as they are.
+        // No probe answers on a CPU that is offline, so threads there never yield.
         if sched_setaffinity(None, &own).is_err() {
             return;
         }
-        self.canary_thread.store(gettid().as_raw_nonzero().get(), Ordering::Release);
+        self.probe_thread.store(gettid().as_raw_nonzero().get(), Ordering::Release);
         loop {
             thread::park();
             let asked = self.asked.load(Ordering::Acquire);
@@ -224,7 +231,7 @@ impl Queue {
 }
 
 impl Membership {
-    /// A request came, and is to be answered by this thread; so many of its queue are under way.
+    /// Counts a request that this thread is to answer; `under_way` requests of its queue are under way.
     pub(crate) fn request(&self, under_way: usize) {
         let queue = &self.courtesy.queues[usize::from(self.queue)];
         if under_way > queue.crowd.load(Ordering::Relaxed) {
@@ -265,7 +272,7 @@ fn can_be_taken_back() -> bool {
     tried.join().unwrap_or(false)
 }
 
-/// Puts a thread of this process (0: the calling one) into a class; says whether it is there.
+/// Puts a thread of this process (0: the calling one) into a class. Returns whether that worked.
 fn set_class(thread: libc::pid_t, class: libc::c_int) -> bool {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: the kernel reads the parameters during the call.
@@ -292,7 +299,7 @@ mod tests {
         unsafe { libc::sched_getscheduler(thread) }
     }
 
-    /// A thread that is asked all the time, and its number.
+    /// A thread that is asked all the time, and its id.
     fn served(courtesy: &'static Courtesy, ends: &Arc<AtomicBool>, pause: &Arc<AtomicBool>) -> (thread::JoinHandle<()>, libc::pid_t) {
         let (ends, pause, (tell, told)) = (Arc::clone(ends), Arc::clone(pause), std::sync::mpsc::channel());
         let thread = thread::spawn(move || {
@@ -322,10 +329,11 @@ mod tests {
         pause.store(true, Ordering::SeqCst);
         until("the thread stays in the idle class after the burst", || class(number) == libc::SCHED_OTHER);
         until("the guard does not sleep", || courtesy.sleeps.load(Ordering::SeqCst));
-        // Found with a hundred programs beside it: the daemon, killed, lived on for minutes, since the canary had to have the CPU to end.
-        let canary = courtesy.queues[0].canary_thread.load(Ordering::SeqCst);
-        assert!(canary != 0);
-        until("the canary stays in the idle class", || class(canary) == libc::SCHED_OTHER);
+        // Once, beside a hundred busy programs, a killed daemon lived on for minutes, because its probe needed the CPU
+        // to end.
+        let probe = courtesy.queues[0].probe_thread.load(Ordering::SeqCst);
+        assert!(probe != 0);
+        until("the probe stays in the idle class", || class(probe) == libc::SCHED_OTHER);
         pause.store(false, Ordering::SeqCst);
         until("the thread does not make way in a second burst", || class(number) == libc::SCHED_IDLE);
         let wanted = Arc::clone(&hog);
@@ -370,8 +378,8 @@ mod tests {
         .expect("it says nothing else");
     }
 
-    /// Found on a machine where many compiled: what a mount's thread had started, another of its kind, or one that writes ahead of the log and
-    /// holds a group meanwhile, was of the idle class for ever, and came to nothing.
+    /// On a machine full of compilers, threads that a mount's thread had started inherited the idle class for good and
+    /// made no progress. One of them prepared the log's blocks and held a group meanwhile.
     #[test]
     fn who_is_started_in_a_burst_does_not_give_way_for_ever() {
         if !can_be_taken_back() {

@@ -1,16 +1,19 @@
 //! The threads that serve all mounts of this process.
 //!
 //! # Theory
-//! Ten thousand mounts of which a few are busy need as many threads as there are requests under way, and no more. So no thread belongs to a
-//! mount. Requests arrive at two threads that never run one, and so never wait for anything but the kernel: the [`porter`](crate::porter) has
-//! the entries of all io_uring queues, the [`listener`](crate::listener) the descriptors of `/dev/fuse`. Both give what has come to a thread of
-//! the crew, one that is idle, best one that is on the caller's CPU, or a new one.
+//! Ten thousand mounts of which a few are busy need as many threads as there are requests under way, and no more. So no
+//! thread belongs to a mount. Requests arrive at two threads that run no operation and wait only for the kernel: the
+//! [`porter`](crate::porter) has the entries of all io_uring queues, the [`listener`](crate::listener) the descriptors
+//! of `/dev/fuse`. Both give each request to a thread of the crew: an idle one, best one on the caller's CPU, or a new
+//! one.
 //!
-//! To be woken twice for a request is dear. So a thread that serves a *hot* mount ([`Heat`](crate::heat)) keeps its entry: it waits for the next
-//! request on a ring of its own, as long as the mount is hot, without the porter ([`uring`](crate::uring) says why that is fast).
+//! Two wake-ups for a request are expensive. So a thread that serves a *hot* mount ([`Heat`](crate::heat)) keeps its
+//! entry: while the mount is hot it waits for the next request on its own ring, without the porter
+//! ([`uring`](crate::uring) says why that is fast).
 //!
-//! Each operation may take long, and may wait for another one. So the crew grows by what waits. When it is as large as it may be, the next
-//! request waits for a thread; except that of each mount some are always served, so that one whose disk is gone stops no other.
+//! Each operation may take long, and may wait for another one. So the crew grows with the requests that wait. When it
+//! has reached its limit, the next request waits for a thread. A few requests of each mount are always served, so that
+//! a mount whose disk is gone stops no other.
 //!
 //! # Invariants
 //! 1. The porter and the listener run no operation.
@@ -34,24 +37,24 @@ use crate::entry::{self, Entry, Ring, new_ring};
 use crate::listener::DeviceMount;
 use crate::porter;
 
-/// Threads for all mounts; more only so that each mount has [`ALWAYS_SERVED`].
+/// The most threads for all mounts, unless a mount would have fewer than [`ALWAYS_SERVED`].
 const THREADS_MAX: usize = 1024;
-/// So many requests of a mount are under way at the same time, however many threads there are.
+/// Requests of one mount that are served at the same time however many threads there are.
 const ALWAYS_SERVED: usize = 4;
-/// Threads that may keep an entry of a hot mount. What comes for other hot mounts goes through the porter.
+/// Threads that may keep an entry of a hot mount. Requests for further hot mounts go through the porter.
 const KEEPERS_MAX: usize = 512;
-/// From so many on it is looked whether their mounts are still hot.
+/// With this many keepers it is checked whether their mounts are still hot.
 const KEEPERS_MANY: usize = 48;
 /// How long a thread without work stays.
 const IDLE_FOR: Duration = Duration::from_secs(5);
 /// Entries that a thread's own ring can have under way: it has one.
 const OWN_RING: u32 = 2;
-/// After a ring failed.
+/// The pause after a ring failed.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// What a thread of the crew is given.
 pub(crate) enum Job {
-    /// An entry with a request; so many others of its queue were idle when it came.
+    /// An entry with a request, and how many others of its queue were idle when the request came.
     Answer(Entry, usize),
     /// A mount of which something can be read.
     Read(Arc<DeviceMount>),
@@ -74,7 +77,7 @@ impl Job {
     }
 }
 
-/// The threads.
+/// All threads of the process that serve mounts.
 #[derive(Default)]
 pub(crate) struct Crew {
     state: Mutex<State>,
@@ -86,7 +89,7 @@ pub(crate) struct Crew {
 
 #[derive(Default)]
 struct State {
-    /// Those without work, the most recent last.
+    /// Threads without work, the most recent last.
     idle: Vec<Idle>,
     alive: usize,
     /// Threads ever started.
@@ -101,7 +104,7 @@ struct Idle {
     cpu: Option<u16>,
 }
 
-/// That of this process.
+/// The crew of this process.
 pub(crate) fn crew() -> &'static Crew {
     static CREW: std::sync::OnceLock<Crew> = std::sync::OnceLock::new();
     CREW.get_or_init(Crew::default)
@@ -112,7 +115,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Crew {
-    /// Gives a job to a thread, or leaves it for the next that has none. Called by the porter and the listener alone, whose CPU and class threads inherit.
+    /// Gives a job to a thread, or leaves it for the next idle one. Only the porter and the listener call this, as new
+    /// threads inherit the caller's CPU and class.
     pub(crate) fn give(&'static self, job: Job) {
         let mut state = lock(&self.state);
         self.place(&mut state, job);
@@ -141,7 +145,7 @@ impl Crew {
         self.is_short.store(true, Ordering::Relaxed);
     }
 
-    /// One more thread. The job comes back if there is none to be had.
+    /// Starts one more thread. Returns the job if no thread can be started.
     fn start(&'static self, state: &mut State, job: Job) -> Result<(), Job> {
         let given = Arc::new(Mutex::new(Some(job)));
         let own = Arc::clone(&given);
@@ -160,12 +164,12 @@ impl Crew {
         }
     }
 
-    /// Do jobs wait for a thread? Then whoever could start one is to come back.
+    /// Whether jobs wait for a thread. The caller then tries again later.
     pub(crate) fn is_short(&self) -> bool {
         self.is_short.load(Ordering::Relaxed)
     }
 
-    /// Looks whether jobs that wait can be given to somebody now.
+    /// Gives waiting jobs to threads, where that is possible now.
     pub(crate) fn try_again(&'static self) {
         let mut state = lock(&self.state);
         self.is_short.store(false, Ordering::Relaxed);
@@ -177,7 +181,7 @@ impl Crew {
     }
 }
 
-/// A request of a mount that a thread has: one less when this is dropped.
+/// A request of a mount that a thread serves; counted until this is dropped.
 struct UnderWay<'a>(&'a AtomicUsize);
 
 impl Drop for UnderWay<'_> {
@@ -186,7 +190,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// A place among those who keep an entry.
+/// A thread's place among the keepers of entries.
 struct Keeper {
     crew: &'static Crew,
     membership: Option<Membership>,
@@ -224,7 +228,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     fn new(crew: &'static Crew, given: Arc<Mutex<Option<Job>>>) -> Worker {
-        // Not this thread's: its maker may be tied to a CPU.
+        // The process's mask, not this thread's: the thread's creator may be pinned to a CPU.
         let any_cpu = sched_getaffinity(Some(rustix::process::getpid())).ok();
         Worker { crew, given, ring: None, cpu: None, any_cpu, buffers: None }
     }
@@ -317,8 +321,8 @@ impl Worker {
                     mount.shared.end();
                     return;
                 }
-                // The reply was for a request that was aborted meanwhile, or is malformed, and the kernel has taken the entry back; or nobody can ask the ring any
-                // more, and does not know whether the kernel still has the entry.
+                // Either the reply was for a request that was aborted meanwhile, or is malformed, and the kernel has
+                // taken the entry back; or the ring can no longer be asked and the kernel may still have the entry.
                 failed => {
                     drop(keeper);
                     self.ring = None;

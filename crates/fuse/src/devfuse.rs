@@ -1,10 +1,11 @@
 //! The threads of a hot mount that is served over `/dev/fuse`: `read` a request, `writev` the reply.
 //!
 //! # Theory
-//! A mount that is not hot has none ([`listener`](crate::listener)). The cheapest way to serve is one thread that reads, works and replies, because the kernel then wakes a thread that
-//! is warm and often on the caller's CPU; but one thread that waits for a disk stops everybody. So the threads of a
-//! *crew* share a role: the *leader* alone waits in `read`, and works on what it read while still leading.
-//! It hands the role to the follower that was idle most recently (or to a new thread)
+//! A mount that is not hot has none of these threads ([`listener`](crate::listener)). The cheapest way to serve is one
+//! thread that reads, works and replies, because the kernel then wakes a thread that is warm and often on the caller's
+//! CPU. But one thread that waits for a disk stops all callers. So the threads of a *crew* share a role: only the
+//! *leader* waits in `read`, and it works on a request while still leading. It hands the role to the follower that was
+//! idle most recently (or to a new thread)
 //!  - before an operation that [`dispatch::is_heavy`] believes to be slow,
 //!  - when the file system says so, by [`before_blocking`],
 //!  - when the *watchman* finds it in the same operation for a tick or more.
@@ -279,7 +280,7 @@ impl Crew {
                     state.idle.retain(|(waiting, _)| *waiting != me);
                     return !ended;
                 }
-                // Whoever was chosen, and lost the role again before it woke up, is no longer in the list.
+                // A thread that was chosen, and lost the role again before it woke up, is no longer in the list.
                 if !state.idle.iter().any(|(waiting, _)| *waiting == me) {
                     state.idle.push((me, thread::current()));
                 }
@@ -322,7 +323,7 @@ impl Crew {
                 }
             }
         }
-        // The end may have been noticed elsewhere (an io_uring queue): then nobody has told those who wait here.
+        // If the end was noticed elsewhere (an io_uring queue), the waiting threads have not been told.
         self.end();
         MEMBERSHIP.set(None);
     }

@@ -28,7 +28,7 @@ pub(crate) fn new_ring(entries: u32, completions: u32) -> io::Result<Ring> {
     IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_cqsize(completions).build(entries)
 }
 
-/// One entry of one queue of a mount. Whoever has it answers the request that is in it, or waits on his ring for the next one.
+/// One entry of one queue of a mount. Its owner answers the request in it, or waits on its ring for the next one.
 pub(crate) struct Entry {
     pub(crate) mount: Arc<RingMount>,
     pub(crate) queue: u16,
@@ -146,7 +146,7 @@ pub(crate) fn command(shared: &Shared, operation: u32, command: &RingCommand, se
     unsafe { transmute::<[u8; 128], squeue::Entry128>(bytes) }
 }
 
-/// Leaves a submission to be submitted.
+/// Queues a submission; it is not submitted yet.
 pub(crate) fn push(ring: &mut Ring, submission: &squeue::Entry128) -> io::Result<()> {
     // SAFETY: the areas that an entry names are unmapped only after the kernel has given the entry back, or never ([`Entry::abandon`]); the
     // list of segments lives as long as the entry. Other submissions of ours name no memory.

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-/// So many requests within a window make a mount hot.
+/// Requests within a window that make a mount hot.
 const HOT_REQUESTS: u32 = 32;
 /// A mount with fewer requests in a whole window is hot no more.
 const WINDOW_MILLISECONDS: u64 = 1000;

@@ -28,6 +28,7 @@ mod filesystem;
 mod heat;
 mod listener;
 pub mod mount;
+pub mod mount_table;
 mod notify;
 mod partition;
 mod peer;
@@ -35,7 +36,6 @@ mod porter;
 pub mod protocol;
 mod session;
 mod standing;
-mod table;
 pub mod uring;
 mod users;
 pub mod witness;
@@ -50,9 +50,9 @@ pub use filesystem::{
     SetTime, StatFs, StatX, Timestamp, Write,
 };
 pub use mount::{Mount, MountOptions};
+pub use mount_table::MountPoints;
 pub use notify::Notifier;
 pub use peer::peer_uid;
 pub use protocol::{OpenedFlags, ROOT_NODE, WriteFlags};
 pub use session::{Session, SessionOptions, TransportChoice, TransportKind};
 pub use standing::Standing;
-pub use table::Sight;

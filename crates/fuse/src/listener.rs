@@ -1,11 +1,12 @@
 //! The thread that waits on `/dev/fuse` for all mounts.
 //!
 //! # Theory
-//! Of a mount that is not hot nobody waits in `read`: this thread waits for all of them, and has a thread of the [`crew`](crate::crew) read what has come.
-//! That thread asks to be told of the next request before it runs what it has read, so that one that takes long keeps no other waiting.
-//! A hot mount gets threads of its own ([`devfuse`](crate::devfuse)), which wait in `read`; they stay until it ends.
+//! No thread waits in `read` for a mount that is not hot. This thread waits for all of them, and has a thread of the
+//! [`crew`](crate::crew) read each request. That thread asks to be told of the next request before it runs the one that
+//! it has read, so that a slow operation keeps no other waiting. A hot mount gets threads of its own
+//! ([`devfuse`](crate::devfuse)), which wait in `read` and stay until the mount ends.
 //!
-//! Of a mount that is served through io_uring only `FORGET` and interrupts come here. They are left to gather for some milliseconds.
+//! A mount that is served through io_uring sends only `FORGET` and interrupts here. They gather for some milliseconds.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -26,13 +27,13 @@ use crate::heat::Heat;
 use crate::session::{Seat, Shared};
 use crate::uring::RingMount;
 
-/// How long what nobody waits for gathers.
+/// How long messages gather that need no answer.
 const GATHERS_FOR: Duration = Duration::from_millis(20);
-/// Mounts with threads of their own.
+/// The most mounts with threads of their own.
 const OWN_THREADS_MAX: usize = 32;
-/// Events at a time.
+/// The most events fetched at a time.
 const EVENTS: usize = 64;
-/// When no thread could be had.
+/// The pause when no thread could be started.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// Mounts that have threads of their own.
@@ -42,12 +43,12 @@ static WITH_THREADS: AtomicUsize = AtomicUsize::new(0);
 pub(crate) struct DeviceMount {
     pub(crate) shared: Arc<Shared>,
     number: u64,
-    /// Requests come here only when an entry of these could not be had.
+    /// Set for a mount with queues. It sends requests here only if an entry was refused.
     rings: Option<Arc<RingMount>>,
     heat: Heat,
     /// Requests that are run.
     running: AtomicUsize,
-    /// Too many: nobody is told of the next one before one of them has ended.
+    /// Too many requests run: the next one is not announced before one of them has ended.
     is_full: AtomicBool,
     /// guards: the threads that it has of its own
     own: Mutex<Option<DevFuse>>,
@@ -63,7 +64,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// That of this process; it is started when it is first asked for.
+/// The listener of this process. The first call starts it.
 fn listener() -> io::Result<&'static Listener> {
     static LISTENER: OnceLock<Listener> = OnceLock::new();
     static STARTING: Mutex<()> = Mutex::new(());

@@ -21,7 +21,7 @@ use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, Recv
 use crate::errand;
 use crate::partition::Partition;
 use crate::standing::{self, Standing};
-use crate::table;
+use crate::mount_table;
 
 /// How long a mount that is ended by force may take to write what the kernel has of it.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ pub struct MountOptions {
     pub subtype: String,
     /// `sync`, `syncfs` and `umount` wait for the server, where the kernel can do that.
     pub durable: bool,
-    /// Users other than the one who mounts may enter.
+    /// Users other than the one that mounts may enter.
     pub allow_other: bool,
     /// The kernel checks permissions from the attributes.
     pub default_permissions: bool,
@@ -326,7 +326,7 @@ pub fn is_mounted(path: &Path, subtype: &str) -> io::Result<bool> {
         return Ok(false);
     }
     let kinds = ["fuse", "fuseblk"].map(|kind| format!("{kind}.{subtype}"));
-    Ok(table::own()?.iter().any(|line| line.place == path && kinds.contains(&line.kind)))
+    Ok(mount_table::own()?.iter().any(|entry| entry.mount_point == path && kinds.contains(&entry.kind)))
 }
 
 #[cfg(test)]

@@ -8,68 +8,71 @@ use std::path::{Path, PathBuf};
 
 /// A line of `/proc/PID/mountinfo`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Line {
+pub struct MountEntry {
     /// The kernel's number of the mount.
-    pub(crate) id: u64,
+    pub id: u64,
     /// Device number of the file system.
-    pub(crate) device: (u32, u32),
+    pub device: (u32, u32),
     /// The directory of the file system that is mounted; `/` for all of it.
-    pub(crate) root: PathBuf,
-    /// Where.
-    pub(crate) place: PathBuf,
+    pub root: PathBuf,
+    /// Where it is mounted.
+    pub mount_point: PathBuf,
     /// Type of the file system.
-    pub(crate) kind: String,
+    pub kind: String,
+    /// The device, or what the file system calls its source.
+    pub source: String,
 }
 
 /// All mounts that this process sees, in the order in which they were made.
-pub(crate) fn own() -> io::Result<Vec<Line>> {
+pub fn own() -> io::Result<Vec<MountEntry>> {
     read(Path::new("/proc/self/mountinfo"))
 }
 
-/// Where file systems of FUSE were mounted when somebody looked: read once, asked about many.
+/// The mount points of all FUSE file systems at one moment: the table is read once and asked for many mounts.
 #[derive(Debug)]
-pub struct Sight(Option<HashMap<(u32, u32), Vec<PathBuf>>>);
+pub struct MountPoints(Option<HashMap<(u32, u32), Vec<PathBuf>>>);
 
-impl Sight {
-    /// As this process sees it.
-    pub fn now() -> Sight {
-        let mut places: HashMap<(u32, u32), Vec<PathBuf>> = HashMap::new();
-        let whole = |line: &Line| line.kind.starts_with("fuse") && line.root == Path::new("/");
-        let Ok(table) = own() else { return Sight(None) };
-        for line in table.into_iter().filter(whole) {
-            places.entry(line.device).or_default().push(line.place);
+impl MountPoints {
+    /// Those that this process sees now.
+    pub fn now() -> MountPoints {
+        let mut points: HashMap<(u32, u32), Vec<PathBuf>> = HashMap::new();
+        let whole = |entry: &MountEntry| entry.kind.starts_with("fuse") && entry.root == Path::new("/");
+        let Ok(table) = own() else { return MountPoints(None) };
+        for entry in table.into_iter().filter(whole) {
+            points.entry(entry.device).or_default().push(entry.mount_point);
         }
-        Sight(Some(places))
+        MountPoints(Some(points))
     }
 
-    /// `None`: nobody knows, as there is no table.
-    pub(crate) fn places(&self, device: (u32, u32)) -> Option<&[PathBuf]> {
-        self.0.as_ref().map(|places| places.get(&device).map_or(&[][..], Vec::as_slice))
+    /// The mount points of one file system; `None` if the table could not be read.
+    pub(crate) fn of(&self, device: (u32, u32)) -> Option<&[PathBuf]> {
+        self.0.as_ref().map(|points| points.get(&device).map_or(&[][..], Vec::as_slice))
     }
 }
 
-/// Those of such a file.
-pub(crate) fn read(file: &Path) -> io::Result<Vec<Line>> {
-    Ok(std::fs::read(file)?.split(|byte| *byte == b'\n').filter_map(line).collect())
+/// The mounts in a file such as `/proc/PID/mountinfo`.
+pub(crate) fn read(file: &Path) -> io::Result<Vec<MountEntry>> {
+    Ok(std::fs::read(file)?.split(|byte| *byte == b'\n').filter_map(entry).collect())
 }
 
-fn line(bytes: &[u8]) -> Option<Line> {
-    let words: Vec<&[u8]> = bytes.split(|byte| *byte == b' ').collect();
+fn entry(line: &[u8]) -> Option<MountEntry> {
+    let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     let text = |at: usize| words.get(at).and_then(|word| std::str::from_utf8(word).ok());
     let path = |at: usize| words.get(at).map(|word| PathBuf::from(OsString::from_vec(unescape(word))));
     let (major, minor) = text(2)?.split_once(':')?;
-    // Fields that may or may not be there end with a dash.
+    // A dash ends the optional fields.
     let dash = words.iter().skip(6).position(|word| *word == b"-")? + 6;
-    Some(Line {
+    Some(MountEntry {
         id: text(0)?.parse().ok()?,
         device: (major.parse().ok()?, minor.parse().ok()?),
         root: path(3)?,
-        place: path(4)?,
+        mount_point: path(4)?,
         kind: text(dash + 1)?.to_owned(),
+        source: path(dash + 2)?.to_string_lossy().into_owned(),
     })
 }
 
-/// White space and backslashes are written as three octal digits.
+/// The kernel writes white space and backslashes as three octal digits.
 fn unescape(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
@@ -90,12 +93,13 @@ mod tests {
     #[test]
     fn lines_are_read() {
         assert_eq!(unescape(br"/a\040b\134c\"), br"/a b\c\");
-        let text = br"36 35 0:53 / /mnt\040x rw,nosuid shared:1 master:2 - fuse.tarn tank/a rw,user_id=0";
-        let wanted = Line { id: 36, device: (0, 53), root: "/".into(), place: "/mnt x".into(), kind: "fuse.tarn".to_owned() };
-        assert_eq!(line(text), Some(wanted));
-        for broken in [&b""[..], b"x", b"36 35 053 / /mnt rw - fuse", b"36 35 0:53 / /mnt rw fuse.tarn"] {
-            assert_eq!(line(broken), None);
+        let text = br"36 35 0:53 / /mnt\040x rw,nosuid shared:1 master:2 - fuse.tarn tank/a\134b rw,user_id=0";
+        let (root, mount_point) = ("/".into(), "/mnt x".into());
+        let (kind, source) = ("fuse.tarn".to_owned(), r"tank/a\b".to_owned());
+        assert_eq!(entry(text), Some(MountEntry { id: 36, device: (0, 53), root, mount_point, kind, source }));
+        for broken in [&b""[..], b"x", b"36 35 053 / /mnt rw - fuse x", b"36 35 0:53 / /mnt rw fuse.tarn", b"36 35 0:53 / /mnt rw - fuse"] {
+            assert_eq!(entry(broken), None);
         }
-        assert!(own().unwrap().iter().any(|line| line.place == Path::new("/proc")));
+        assert!(own().unwrap().iter().any(|entry| entry.mount_point == Path::new("/proc")));
     }
 }

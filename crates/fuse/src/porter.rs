@@ -24,10 +24,10 @@ use crate::uring::RingMount;
 const SUBMISSIONS: u32 = 256;
 /// Completions for which there is room; the kernel keeps more until they are fetched.
 const COMPLETIONS: u32 = 4096;
-/// What the completion says of the descriptor by which the porter is woken, and of refusals.
+/// The completion of the descriptor that wakes the porter, and of refusals.
 const WOKEN: u64 = u64::MAX;
 const REFUSED: u64 = u64::MAX - 1;
-/// After an entry failed, or when no thread could be had.
+/// The pause after an entry failed, or when no thread could be started.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// What others ask of the porter.
@@ -47,7 +47,7 @@ struct Porter {
 
 static PORTER: OnceLock<Option<Porter>> = OnceLock::new();
 
-/// Is there a porter? It is started when somebody asks first.
+/// Whether there is a porter. The first call starts it.
 pub(crate) fn is_there() -> bool {
     let start = || -> io::Result<Porter> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -75,7 +75,7 @@ pub(crate) fn commit(entry: Entry, commit_id: u64) {
     send(Message::Commit(entry, commit_id));
 }
 
-/// The mount was to have entries and cannot: the kernel goes back to `/dev/fuse`.
+/// Tells the kernel that the mount cannot have entries, so that it goes back to `/dev/fuse`.
 pub(crate) fn refuse(shared: &Arc<Shared>) {
     send(Message::Refuse(Arc::clone(shared)));
 }
@@ -120,7 +120,7 @@ impl Work {
             if let Some(Some(porter)) = PORTER.get() {
                 break porter;
             }
-            // Whoever started us is about to say that we are here.
+            // The starter is about to set the porter.
             thread::sleep(Duration::from_millis(1));
         };
         loop {

@@ -21,7 +21,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, open, statx};
 use rustix::mount::MountAttrFlags;
 
 use crate::mount::MountOptions;
-use crate::table;
+use crate::mount_table;
 
 /// Longest handle of a file that the kernel gives.
 const HANDLE_BYTES: usize = 128;
@@ -86,7 +86,7 @@ impl Standing {
 
     /// Is it still there?
     pub fn is_there(&self) -> bool {
-        table::own().is_ok_and(|table| table.iter().any(|line| line.id == self.id && line.device == self.device))
+        mount_table::own().is_ok_and(|table| table.iter().any(|entry| entry.id == self.id && entry.device == self.device))
     }
 
     /// Is it what is seen at its place, with nothing mounted in it? `false` where nobody can tell without reading the table of all mounts.
@@ -147,7 +147,7 @@ impl Standing {
         let root = self.root.as_ref()?;
         // Where the mount has moved to, if that is what has happened.
         let moved =
-            table::own().ok()?.into_iter().find(|line| line.id == self.id && line.device == self.device).map(|line| line.place);
+            mount_table::own().ok()?.into_iter().find(|entry| entry.id == self.id && entry.device == self.device).map(|entry| entry.mount_point);
         moved.into_iter().chain(crate::users::open_files()).find_map(|file| {
             let inside = rustix::path::Arg::into_with_c_str(file.as_path(), |file| Ok(number(CWD, file))).ok()?;
             let is_inside = inside == Some((self.id, self.device)) && is_harmless(&file);

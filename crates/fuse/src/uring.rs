@@ -1,27 +1,32 @@
 //! The transport over io_uring (Linux 6.14 and later, when root has set `fuse.enable_uring`).
 //!
 //! # Theory
-//! The kernel has one queue of requests for each CPU that may exist, and puts a request into the queue of the CPU on
-//! which the caller runs. We offer *entries* ([`entry`](crate::entry)): a header area and a payload area. A mount that is not hot has a few in
-//! each queue, all with the [`porter`](crate::porter): they cost next to nothing, as their memory is untouched until it is used.
+//! The kernel has one queue of requests for each possible CPU, and puts a request into the queue of the CPU on which
+//! the caller runs. We offer *entries* ([`entry`](crate::entry)), each a header area and a payload area. A mount that
+//! is not hot has a few in each queue, all with the [`porter`](crate::porter). They cost next to nothing, as their
+//! memory is untouched until it is used.
 //!
-//! A thread that serves a hot mount keeps its entry. To answer and to wait for the next request is one system call then, and a caller and its server share a
-//! CPU, so that the wake-up is cheap. The thread has its own ring, pinned to the queue's CPU, so a ring has a single issuer and runs
-//! its completions when that thread asks (`DEFER_TASKRUN`). The kernel gives a request to the entry that became free
-//! last, so that one thread per CPU stays warm and does all the work while nothing blocks; an operation that waits for
-//! a disk just leaves the next request to the next entry. Whoever takes a request and
-//! leaves few for the next ones makes another entry first, up to a limit: a hundred who wait for a disk may wait for it together.
-//! Few and not none, as the kernel does not look at what waits already when an entry is new: a request that finds no entry waits until one of the
-//! others has answered, which may be long. So whoever took the last one begins when the next one is there.
+//! A thread that serves a hot mount keeps its entry. Then one system call both answers and waits for the next request,
+//! and the caller and its server share a CPU, so that the wake-up is cheap. The thread has its own ring and is pinned
+//! to the queue's CPU, so a ring has a single issuer and runs its completions when that thread asks (`DEFER_TASKRUN`).
+//! The kernel gives a request to the entry that became free last, so that one thread per CPU stays warm and does all
+//! the work while nothing blocks. An operation that waits for a disk leaves the next request to the next entry.
 //!
-//! That is right for a caller that waits. It is wrong for write-back and read-ahead ([`dispatch::is_bulk`](crate::dispatch::is_bulk)): there the kernel
-//! has many requests under way in one queue, nobody waits for a single one, and all of them would be served by the one CPU on
-//! which the caller is busy. So a thread that was given such a request lets go of its CPU, until it is given one of the others.
+//! A thread that takes a request and leaves few idle entries makes another one first, up to a limit, so that a hundred
+//! requests may wait for a disk together. It keeps a few and not none, because the kernel does not hand a waiting
+//! request to a new entry: a request that finds no entry waits until one of the others has answered, which may be long.
+//! So the thread that took the last entry begins when the next one is there.
 //!
-//! Who has his answer should go on where he is, not on another CPU that must be woken first: [`courtesy`](crate::courtesy).
+//! That is right for a caller that waits, and wrong for write-back and read-ahead
+//! ([`dispatch::is_bulk`](crate::dispatch::is_bulk)). There the kernel has many requests under way in one queue and
+//! waits for no single one of them, and the one CPU on which the caller is busy would serve them all. So a thread that
+//! is given such a request leaves its CPU until it is given one of the other kind.
 //!
-//! `/dev/fuse` still carries `FORGET`, which nobody waits for, and interrupts: the [`listener`](crate::listener) collects those every few
-//! milliseconds rather than having a thread woken for each.
+//! An answered caller should go on where it is, not on another CPU that must be woken first:
+//! [`courtesy`](crate::courtesy).
+//!
+//! `/dev/fuse` still carries `FORGET`, which needs no answer, and interrupts. The [`listener`](crate::listener)
+//! collects those every few milliseconds, so that no thread is woken for each.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -35,37 +40,39 @@ use crate::heat::Heat;
 use crate::porter;
 use crate::session::Shared;
 
-/// The kernel's switch.
+/// The kernel's switch for FUSE over io_uring.
 const ENABLE: &str = "/sys/module/fuse/parameters/enable_uring";
-/// Each queue begins with so many entries,
+/// The entries with which each queue begins.
 const FIRST_OF_QUEUE: usize = 2;
-/// and may get so many, whatever the others have. One that had a large request keeps its memory while its mount is hot.
+/// The entries that each queue may have, whatever the others have. An entry that had a large request keeps its memory
+/// while its mount is hot.
 const MORE_ENTRIES: usize = 16;
-/// So many are to be idle, or on their way, of a hot mount, and of another one.
+/// The entries of a hot mount's queue, and of any other's, that are kept idle or on their way.
 const IDLE_ENTRIES: usize = 4;
 const IDLE_ENTRIES_COLD: usize = 1;
-/// Queues of all mounts. What is mounted beyond that is served over `/dev/fuse`: a queue takes 5 KB of the kernel's memory.
+/// The most queues of all mounts. Further mounts are served over `/dev/fuse`: a queue takes 5 KB of the kernel's
+/// memory.
 const QUEUES_MAX: usize = 1 << 15;
-/// How often to look whether one has come, and how many times at most.
+/// The interval between looks for a new entry, and the most looks.
 const LOOK_EVERY: Duration = Duration::from_micros(100);
 const LOOKS_MAX: u32 = 10_000;
 
-/// Queues that mounts of this process have.
+/// The queues of all mounts of this process.
 static QUEUES: AtomicUsize = AtomicUsize::new(0);
 
-/// May this process use FUSE over io_uring here?
+/// Whether this process may use FUSE over io_uring here.
 pub fn is_available() -> bool {
     static HAS_RINGS: OnceLock<bool> = OnceLock::new();
     let enabled = std::fs::read_to_string(ENABLE).is_ok_and(|text| matches!(text.trim(), "Y" | "1"));
     enabled && *HAS_RINGS.get_or_init(|| new_ring(2, 4).is_ok()) && possible_cpus().is_some()
 }
 
-/// Turns FUSE over io_uring on for mounts made from now on, as root may. False: it stays off.
+/// Turns FUSE over io_uring on for mounts made from now on, as root may. Returns whether it is on.
 pub fn enable() -> bool {
     is_available() || std::fs::write(ENABLE, "Y").is_ok() && is_available()
 }
 
-/// Number of CPUs that may exist, which is the number of queues.
+/// The number of possible CPUs, which is the number of queues.
 fn possible_cpus() -> Option<u16> {
     static POSSIBLE: OnceLock<Option<u16>> = OnceLock::new();
     *POSSIBLE.get_or_init(|| {
@@ -75,12 +82,12 @@ fn possible_cpus() -> Option<u16> {
     })
 }
 
-/// What is set aside for the queues of one mount.
+/// The queues that one mount has of [`QUEUES_MAX`].
 #[derive(Debug)]
 pub(crate) struct Share(usize);
 
 impl Share {
-    /// `None`: there is no porter, or there are too many queues already.
+    /// Takes a share. `None` if there is no porter, or if too many queues exist.
     pub(crate) fn take() -> Option<Share> {
         let queues = usize::from(possible_cpus()?);
         let share = Share(queues);
@@ -101,9 +108,9 @@ pub(crate) struct RingMount {
     pub(crate) heat: Heat,
     pub(crate) courtesy: Option<&'static Courtesy>,
     queues: Vec<Queue>,
-    /// Entries of all queues.
+    /// The entries of all queues.
     all: AtomicUsize,
-    /// The kernel may send requests over `/dev/fuse`, too.
+    /// The kernel may send requests over `/dev/fuse` too.
     lacks_entries: AtomicBool,
     _share: Share,
 }
@@ -112,9 +119,9 @@ pub(crate) struct RingMount {
 #[derive(Default)]
 struct Queue {
     all: AtomicUsize,
-    /// Those that the kernel does not have yet.
+    /// Entries that the kernel does not have yet.
     coming: AtomicUsize,
-    /// Those that the kernel has, and no request for.
+    /// Entries that the kernel has without a request.
     idle: AtomicUsize,
 }
 
@@ -142,7 +149,7 @@ impl RingMount {
         mount
     }
 
-    /// One more entry, with the porter.
+    /// Gives one more entry of a queue to the porter.
     pub(crate) fn add(self: &Arc<Self>, queue: u16) -> io::Result<()> {
         let entry = Entry::new(self, queue)?;
         let counts = &self.queues[usize::from(queue)];
@@ -153,14 +160,14 @@ impl RingMount {
         Ok(())
     }
 
-    /// The kernel has the entry.
+    /// Notes that the kernel has the entry.
     pub(crate) fn came(&self, queue: u16) {
         let counts = &self.queues[usize::from(queue)];
         counts.idle.fetch_add(1, Ordering::Relaxed);
         counts.coming.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The kernel has not got the entry any more, for no good reason. `true`: the mount still needs one instead.
+    /// Notes that the kernel has lost the entry by an error. Returns whether the mount still needs one instead.
     pub(crate) fn lost(&self, entry: Entry, error: &io::Error) -> bool {
         let counts = &self.queues[usize::from(entry.queue)];
         counts.idle.fetch_sub(1, Ordering::Relaxed);
@@ -169,28 +176,29 @@ impl RingMount {
         if !self.shared.is_ended() {
             tracing::error!(%error, queue = entry.queue, "an entry of FUSE over io_uring failed");
         }
-        // Who cannot ask the ring any more does not know whether the kernel still has the entry. It may write there until it has
-        // taken the ring apart, which nobody hears of.
+        // The ring can no longer be asked, so the kernel may still have the entry, and may write to it until it has
+        // taken the ring apart. Nothing reports that.
         entry.abandon();
         !self.shared.is_ended()
     }
 
-    /// An entry was refused: the kernel may send requests over `/dev/fuse`.
+    /// Notes that an entry was refused: the kernel may send requests over `/dev/fuse`.
     pub(crate) fn has_fewer(&self) {
         self.lacks_entries.store(true, Ordering::Relaxed);
     }
 
-    /// Must whatever comes over `/dev/fuse` be read at once?
+    /// Whether requests from `/dev/fuse` must be read at once.
     pub(crate) fn lacks_entries(&self) -> bool {
         self.lacks_entries.load(Ordering::Relaxed)
     }
 
-    /// An entry has got a request. Returns how many others of its queue have none.
+    /// Notes that an entry has got a request. Returns how many others of its queue have none.
     pub(crate) fn given(&self, queue: u16) -> usize {
         self.queues[usize::from(queue)].idle.fetch_sub(1, Ordering::Relaxed).saturating_sub(1)
     }
 
-    /// Before the request in an entry is run that left so many others for the next ones. Returns how many are under way in this queue.
+    /// Adds an entry if the request to be run left only `others` idle ones. Returns how many requests are under way in
+    /// this queue.
     pub(crate) fn make_room(self: &Arc<Self>, queue: u16, others: usize, is_hot: bool) -> usize {
         let counts = &self.queues[usize::from(queue)];
         let few = others + counts.coming.load(Ordering::Relaxed) < if is_hot { IDLE_ENTRIES } else { IDLE_ENTRIES_COLD };
@@ -207,14 +215,15 @@ impl RingMount {
         all.saturating_sub(coming + idle)
     }
 
-    /// An entry has answered.
+    /// Notes that an entry has answered.
     pub(crate) fn answered(&self, queue: u16) {
         self.queues[usize::from(queue)].idle.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl Queue {
-    /// Until the kernel has an entry for the next request, if one is coming. The porter takes some microseconds, on a busy machine some milliseconds.
+    /// Waits until the kernel has an entry for the next request, if one is coming. The porter takes some microseconds,
+    /// on a busy machine some milliseconds.
     fn wait_for_next(&self) {
         for _ in 0..LOOKS_MAX {
             if self.idle.load(Ordering::Relaxed) > 0 || self.coming.load(Ordering::Relaxed) == 0 {

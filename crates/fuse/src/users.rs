@@ -1,4 +1,4 @@
-//! Who keeps a file system in use.
+//! The processes and mounts that keep a file system in use.
 
 use std::collections::HashSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
-use crate::table;
+use crate::mount_table::{self, MountEntry};
 
 /// Processes, by number.
 fn processes() -> impl Iterator<Item = u32> {
@@ -25,7 +25,7 @@ pub(crate) fn open_files() -> impl Iterator<Item = PathBuf> {
     processes().flat_map(files_of)
 }
 
-/// Who keeps a file system alive that was unmounted.
+/// What keeps an unmounted file system alive.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Keepers {
     /// In words: a process that uses a file of it, or where in this mount namespace it is bound.
@@ -35,10 +35,10 @@ pub(crate) struct Keepers {
 }
 
 impl Keepers {
-    /// Those that can be seen.
+    /// The keepers that this process can see.
     pub(crate) fn of(device: (u32, u32)) -> Keepers {
-        let mounted = |table: Vec<table::Line>| table.into_iter().find(|line| line.device == device).map(|line| line.place);
-        if let Some(place) = table::own().ok().and_then(mounted) {
+        let mounted = |table: Vec<MountEntry>| table.into_iter().find(|entry| entry.device == device).map(|entry| entry.mount_point);
+        if let Some(place) = mount_table::own().ok().and_then(mounted) {
             return Keepers { user: Some(format!("it is mounted on {} too", place.display())), copy: None };
         }
         let user = processes().find_map(|process| Some((process, used_by(process, device)?)));
@@ -47,7 +47,7 @@ impl Keepers {
         let copy = processes().find_map(|process| {
             let is_new = fs::read_link(format!("/proc/{process}/ns/mnt")).is_ok_and(|namespace| seen.insert(namespace));
             let place =
-                is_new.then(|| table::read(Path::new(&format!("/proc/{process}/mountinfo"))).ok().and_then(mounted)).flatten()?;
+                is_new.then(|| mount_table::read(Path::new(&format!("/proc/{process}/mountinfo"))).ok().and_then(mounted)).flatten()?;
             Some(format!(
                 "process {process} ({}) has it mounted on {}, in a mount namespace of its own",
                 name(process),

@@ -45,7 +45,7 @@ pub fn enable(program: fn() -> Command) {
 pub(crate) struct Watched(u32);
 
 impl Watched {
-    /// The connection that is the device `major`, `minor` to whoever looks at the mount. `None`: nobody is to know.
+    /// Begins watching the connection that `stat` shows as the device `major`, `minor`. `None`: there is no witness.
     pub(crate) fn begin(device: Option<(u32, u32)>) -> Option<Watched> {
         PROGRAM.get()?;
         // As the kernel numbers devices inside.
@@ -136,7 +136,7 @@ fn is_dead(server: u32) -> bool {
     line.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
-/// Ends a connection of ours: whoever waits for an answer has an error.
+/// Ends a connection of ours: callers that wait for an answer get an error.
 fn end(number: u32) {
     let switch = format!("{CONNECTIONS}/{number}/abort");
     // In a container nobody may have mounted it.

@@ -67,6 +67,6 @@ fn a_comparator_that_dies_in_a_run_is_told_and_taken_down() {
     assert_eq!(column.samples[0].values, [1.0], "only the round before it");
     assert!(column.failure.is_some(), "the failure is told");
     drop(target);
-    assert!(!lab::system::mounts().iter().any(|mount| mount.directory.starts_with(scratch.path())), "it stays mounted");
+    assert!(!lab::system::mounts().iter().any(|mount| mount.mount_point.starts_with(scratch.path())), "it stays mounted");
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0, "files stay");
 }
