@@ -1,21 +1,25 @@
-//! Waiting for what happens to a log.
+//! Where commits of a log wait.
 //!
 //! # Theory
-//! Many commits are under way at a time, and each waits for something of its own: its turn to be placed, the end of those before it.
-//! Whoever is woken by every step of everybody spends more time on waking than on writing: with `n` commits that is `n` wake-ups for
-//! each. So who waits stands at a place that goes by the number for which he waits, and only those at the places that are meant are woken.
-//! Two numbers may share a place; so everybody looks again.
+//! Many commits are under way at a time, and each waits for something of its own: its turn to be placed, or the end of
+//! the commits before it. If every step woke all of them, `n` commits would make `n` wake-ups each, and spend more time
+//! on waking than on writing. So a commit waits in the slot that its number selects, and a step wakes only the slots
+//! that it concerns. Two numbers may share a slot, so a woken commit checks its condition again.
 //!
-//! Who finds too many commits under way stands where he would wait for the end anyway. When one ends, he who wants most goes next, and takes
-//! what all the others want with him: they are woken once, when it is stable. How many are too many depends on what they carry: a few
-//! committers are served soonest if each writes his own block at once; with many, that is a device write for each, where two commits
-//! at a time, of which one fills up while the other is written, would carry dozens. A disk that turns is another thing ([`super::gather`]).
+//! A commit that finds too many others under way waits in the slot where it would wait for its records to be stable
+//! anyway. When a commit ends, the waiting one with the highest target goes next and takes the records of all the
+//! others with it; they are woken once, when those are stable. The limit depends on what the commits carry. A few
+//! committers are served soonest if each writes its own block at once. With many committers that is a device write for
+//! each, where two commits at a time, one filling while the other is written, carry dozens. Rotating disks follow other
+//! rules ([`super::gather`]).
 //!
-//! A commit that panics will never come to its end. Whoever waits for it, or will, goes on at once (`Chain::is_over`), and finds that the pool has stopped.
+//! A commit that panics never ends. Its waiters, and those that come later, go on at once (`Chain::is_over`) and find
+//! that the pool has stopped.
 //!
 //! # Locks
-//! What is waited for changes with the lock of the chain (`Zil::chain`). Dozens become stable together, and would all want that lock when they are
-//! woken, one after the other: so what they look at then is known without it, and each place has a lock of its own.
+//! The awaited state changes under the chain's lock (`Zil::chain`). Dozens of commits become stable together, and would
+//! queue for that lock when they are woken. So the state that they check is copied into atomics, and each slot has a
+//! lock of its own.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,47 +28,47 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::log::Chain;
 
-/// Places for numbers of one kind.
-const PLACES: usize = 64;
-/// So many commits may be under way, whatever they carry.
+/// Slots for the numbers of one kind.
+const SLOTS: usize = 64;
+/// Commits that may always be under way, whatever they carry.
 const ALWAYS: usize = 2;
-/// More than [`ALWAYS`] only while fewer records than this are under way.
+/// More than [`ALWAYS`] commits may be under way only while they carry fewer records than this.
 const FEW_RECORDS: u64 = 8;
 
-/// Those who wait.
+/// All waiting commits of one log.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    turns: [Condvar; PLACES],
-    /// As `Chain::stable` and `Chain::is_over`, which change first.
+    turns: [Condvar; SLOTS],
+    /// Copies of `Chain::stable` and `Chain::is_over`, which change first.
     stable: AtomicU64,
     is_over: AtomicBool,
-    ends: [Place; PLACES],
+    ends: [Slot; SLOTS],
     written: Condvar,
 }
 
-/// Where those wait for whom some records have to be stable.
+/// A slot where commits wait until some records are stable.
 #[derive(Debug, Default)]
-struct Place {
+struct Slot {
     lock: Mutex<()>,
     woken: Condvar,
-    /// How often somebody here was told that he may begin, perhaps.
+    /// How often a commit in this slot was told that it may begin.
     calls: AtomicU64,
 }
 
 impl Default for Waiting {
     fn default() -> Self {
-        let places = || std::array::from_fn(|_| Condvar::new());
+        let conditions = || std::array::from_fn(|_| Condvar::new());
         Waiting {
-            turns: places(),
+            turns: conditions(),
             stable: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
-            ends: std::array::from_fn(|_| Place::default()),
+            ends: std::array::from_fn(|_| Slot::default()),
             written: Condvar::new(),
         }
     }
 }
 
-impl Place {
+impl Slot {
     fn wait_until(&self, condition: impl Fn() -> bool) {
         let mut guard = self.lock.lock();
         while !condition() {
@@ -72,34 +76,34 @@ impl Place {
         }
     }
 
-    /// What they wait for has changed. Whoever looked before that waits by now.
+    /// The awaited state has changed. A waiter that checked before that is in its wait by now, as the lock was free.
     fn wake(&self) {
         drop(self.lock.lock());
         self.woken.notify_all();
     }
 }
 
-fn place(number: u64) -> usize {
-    (number % PLACES as u64) as usize
+fn slot_of(number: u64) -> usize {
+    (number % SLOTS as u64) as usize
 }
 
 impl Waiting {
-    /// Until it is the turn of round `number`.
+    /// Waits for the turn of round `number`.
     pub(super) fn for_turn(&self, number: u64, chain: &mut MutexGuard<'_, Chain>) {
         while chain.turn != number && !chain.is_over {
-            self.turns[place(number)].wait(chain);
+            self.turns[slot_of(number)].wait(chain);
         }
     }
 
-    /// It is the turn of round `number`.
+    /// Wakes round `number`: its turn has come.
     pub(super) fn turn_came(&self, number: u64) {
-        self.turns[place(number)].notify_all();
+        self.turns[slot_of(number)].notify_all();
     }
 
-    /// Until everything up to the record `target` is stable. `false`: it never will be.
+    /// Waits until all records up to `target` are stable. Returns `false` if they never will be.
     pub(super) fn for_stable(&self, target: u64) -> bool {
         if !self.is_stable(target) {
-            self.ends[place(target)].wait_until(|| self.is_stable(target) || self.is_over.load(Ordering::Acquire));
+            self.ends[slot_of(target)].wait_until(|| self.is_stable(target) || self.is_over.load(Ordering::Acquire));
         }
         self.is_stable(target)
     }
@@ -108,18 +112,18 @@ impl Waiting {
         self.stable.load(Ordering::Acquire) >= target
     }
 
-    /// These records have become stable.
+    /// Publishes that these records are stable, and wakes those that wait for them.
     pub(super) fn became_stable(&self, records: RangeInclusive<u64>) {
         self.stable.fetch_max(*records.end(), Ordering::AcqRel);
-        for number in records.take(PLACES) {
-            self.ends[place(number)].wake();
+        for number in records.take(SLOTS) {
+            self.ends[slot_of(number)].wake();
         }
     }
 
-    /// Until another commit may be under way, which is the caller's then; `max` at a time at most. `false`: others have taken everything up to
-    /// the record `target`.
+    /// Waits until one more commit may be under way, `max` at most, and counts the caller's in. Returns `false` if
+    /// other commits have taken all records up to `target`.
     pub(super) fn for_permit(&self, target: u64, max: usize, chain: &Mutex<Chain>) -> bool {
-        let place = &self.ends[place(target)];
+        let slot = &self.ends[slot_of(target)];
         loop {
             let calls = {
                 let mut chain = chain.lock();
@@ -132,45 +136,45 @@ impl Waiting {
                     return true;
                 }
                 chain.candidates.push(target);
-                place.calls.load(Ordering::Acquire)
+                slot.calls.load(Ordering::Acquire)
             };
-            place.wait_until(|| self.is_stable(target) || place.calls.load(Ordering::Acquire) != calls || self.is_over.load(Ordering::Acquire));
+            slot.wait_until(|| self.is_stable(target) || slot.calls.load(Ordering::Acquire) != calls || self.is_over.load(Ordering::Acquire));
             if self.is_stable(target) {
                 return false;
             }
         }
     }
 
-    /// `chain` says that another commit may begin now, perhaps: who is to go next, if anybody?
+    /// Wakes the candidate with the highest target if one more commit may begin now.
     pub(super) fn one_may_begin(&self, chain: &mut Chain, max: usize) {
         let taken = chain.taken();
         chain.candidates.retain(|target| *target > taken);
         if may_begin(chain, max)
             && let Some(target) = chain.candidates.iter().max()
         {
-            let place = &self.ends[place(*target)];
-            place.calls.fetch_add(1, Ordering::AcqRel);
-            place.wake();
+            let slot = &self.ends[slot_of(*target)];
+            slot.calls.fetch_add(1, Ordering::AcqRel);
+            slot.wake();
         }
     }
 
-    /// Until all that was placed in the group at `slot` is written.
+    /// Waits until all blocks placed in the group at `slot` are written.
     pub(super) fn for_written(&self, slot: usize, chain: &mut MutexGuard<'_, Chain>) {
         while chain.placed[slot] > 0 && !chain.is_over {
             self.written.wait(chain);
         }
     }
 
-    /// Nothing will happen any more.
+    /// Ends all waits: nothing will happen any more.
     pub(super) fn is_over(&self) {
         self.is_over.store(true, Ordering::Release);
-        self.ends.iter().for_each(Place::wake);
-        for place in self.turns.iter().chain([&self.written]) {
-            place.notify_all();
+        self.ends.iter().for_each(Slot::wake);
+        for condition in self.turns.iter().chain([&self.written]) {
+            condition.notify_all();
         }
     }
 
-    /// All that was placed in a group is written.
+    /// Wakes those that wait for a group: all blocks placed in it are written.
     pub(super) fn group_written(&self) {
         self.written.notify_all();
     }
