@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
-use lab::comparator::{self, Attempt, Place};
+use lab::comparator::{self, Attempt, Setup};
 use lab::disk;
 use lab::process;
 use lab::record::LeftOut;
@@ -77,7 +77,7 @@ impl TargetArguments {
         Ok(orders)
     }
 
-    fn place(&self, space_bytes: u64, orders: &[Order]) -> Result<Place> {
+    fn setup(&self, space_bytes: u64, orders: &[Order]) -> Result<Setup> {
         let directory = self.place.canonicalize().with_context(|| format!("--in {}", self.place.display()))?;
         let beside = || std::env::current_exe().ok().map(|program| program.with_file_name("tarn"));
         let tarn = self.tarn.clone().or_else(beside).unwrap_or_else(|| PathBuf::from("tarn"));
@@ -103,7 +103,7 @@ impl TargetArguments {
                 image_bytes >> 20
             );
         }
-        Ok(Place { model: self.model()?, properties: self.properties.clone(), ..Place::new(directory, image_bytes, tarn) })
+        Ok(Setup { model: self.model()?, properties: self.properties.clone(), ..Setup::new(directory, image_bytes, tarn) })
     }
 
     /// Refuses words that are neither names nor directories, before anything is made.
@@ -139,7 +139,7 @@ impl TargetArguments {
         self.check()?;
         let orders = self.orders()?;
         self.expect_use(&orders)?;
-        let place = self.place(space_bytes, &orders)?;
+        let setup = self.setup(space_bytes, &orders)?;
         let mut all: Vec<Box<dyn Target>> = Vec::new();
         let mut left_out = Vec::new();
         for order in &orders {
@@ -149,9 +149,9 @@ impl TargetArguments {
             }
             for disks in &self.disks {
                 lab::interrupt::check()?;
-                let (place, label) =
-                    (order.place(&place, *disks, self.disks.len() > 1), order.label(*disks, self.disks.len() > 1));
-                match comparator::prepare(&order.word, &place) {
+                let (setup, label) =
+                    (order.setup(&setup, *disks, self.disks.len() > 1), order.label(*disks, self.disks.len() > 1));
+                match comparator::prepare(&order.word, &setup) {
                     Ok(Attempt::Ready(target)) => all.push(target),
                     Ok(Attempt::Skipped(reason)) => {
                         let why = reason.strip_prefix(&format!("{}: ", order.word)).unwrap_or(&reason).to_owned();
@@ -201,13 +201,13 @@ impl Order {
         if several || disks > 1 { format!("{}:{disks}", self.label) } else { self.label.clone() }
     }
 
-    fn place(&self, place: &Place, disks: usize, several: bool) -> Place {
-        Place {
+    fn setup(&self, setup: &Setup, disks: usize, several: bool) -> Setup {
+        Setup {
             disks,
             label: Some(self.label(disks, several)),
-            tarn: self.program.clone().unwrap_or_else(|| place.tarn.clone()),
+            tarn: self.program.clone().unwrap_or_else(|| setup.tarn.clone()),
             environment: self.environment.iter().cloned().collect(),
-            ..place.clone()
+            ..setup.clone()
         }
     }
 }
