@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use tarnfs::control::wire::{read_message, write_message};
 use tarnfs::control::{Failure, FailureKind, Reply, Request};
 
-use crate::{Place, trust};
+use crate::{DaemonPaths, trust};
 
-/// How long a new daemon may take to answer.
+/// How long a new daemon may take to answer. A daemon that is ending must have left its paths by then too.
 const START_LIMIT: Duration = Duration::from_secs(15);
-/// How long a daemon that is ending may take until its place is free is within that too.
+/// The interval between tries.
 const RETRY_EVERY: Duration = Duration::from_millis(10);
 
-/// How long to wait for others to hang up.
+/// How long to wait for other callers to hang up.
 const TURN_LIMIT: Duration = Duration::from_secs(15);
 const TURN_EVERY: Duration = Duration::from_millis(20);
 
@@ -26,23 +26,24 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to a daemon that runs and answers; `None` if there is none, or only one that is ending. One of another user's is told nothing.
-    pub fn connect(place: &Place) -> io::Result<Option<Client>> {
+    /// Connects to a daemon that runs and answers. `None` if there is none, or only one that is ending. Nothing is sent
+    /// to another user's daemon.
+    pub fn connect(paths: &DaemonPaths) -> io::Result<Option<Client>> {
         let begin = Instant::now();
         loop {
-            if !place.has_socket()? {
+            if !paths.has_socket()? {
                 return Ok(None);
             }
-            let stream = match UnixStream::connect(place.socket()) {
+            let stream = match UnixStream::connect(paths.socket()) {
                 Ok(stream) => stream,
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
-                Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", place.socket().display()))),
+                Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", paths.socket().display()))),
             };
-            trust::check_peer(&stream, place.socket())?;
+            trust::check_peer(&stream, paths.socket())?;
             let mut client = Client { stream };
             match client.greeted() {
                 Ok(Some(Reply::Done)) => return Ok(Some(client)),
-                // It has too many callers: not to be taken for a daemon that is not there, and has no pools.
+                // It has too many callers. That must not look like a daemon that is not there and has no pools.
                 Ok(Some(Reply::Failed(failure))) if begin.elapsed() >= TURN_LIMIT => return Err(io::Error::other(failure.message)),
                 Ok(Some(Reply::Failed(_))) => std::thread::sleep(TURN_EVERY),
                 _ => return Ok(None),
@@ -50,17 +51,17 @@ impl Client {
         }
     }
 
-    /// What it says to a call. One that listens to no more callers says so unasked, and is gone.
+    /// The daemon's answer to the call. A daemon with too many callers answers unasked and closes.
     fn greeted(&mut self) -> io::Result<Option<Reply>> {
         let asked = write_message(&mut self.stream, &Request::Ping);
         let reply = read_message(&mut self.stream);
         if asked.is_err() && !matches!(reply, Ok(Some(_))) { asked.map(|()| None) } else { reply }
     }
 
-    /// Connects, starting `tarn daemon` (this very program) when nobody answers.
-    pub fn connect_or_start(place: &Place) -> io::Result<Client> {
+    /// Connects; starts `tarn daemon` (this very program) if none answers.
+    pub fn connect_or_start(paths: &DaemonPaths) -> io::Result<Client> {
         let program = std::env::current_exe().map_err(|error| io::Error::new(error.kind(), format!("this program's own file: {error}")))?;
-        Client::connect_or_start_with(place, || {
+        Client::connect_or_start_with(paths, || {
             let mut command = Command::new(&program);
             command.arg("daemon");
             command
@@ -68,11 +69,11 @@ impl Client {
     }
 
     /// As [`Client::connect_or_start`], with the command that starts a daemon.
-    pub fn connect_or_start_with(place: &Place, command: impl Fn() -> Command) -> io::Result<Client> {
-        place.prepare()?;
+    pub fn connect_or_start_with(paths: &DaemonPaths, command: impl Fn() -> Command) -> io::Result<Client> {
+        paths.prepare()?;
         let mut started = None;
         for _ in 0..START_LIMIT.as_millis() / RETRY_EVERY.as_millis() {
-            if let Some(client) = Client::connect(place)? {
+            if let Some(client) = Client::connect(paths)? {
                 return Ok(client);
             }
             let gone = match &mut started {
@@ -81,13 +82,13 @@ impl Client {
             };
             if gone {
                 if started.is_some() {
-                    return Err(io::Error::other(format!("the daemon ended at once; see {}", place.log().display())));
+                    return Err(io::Error::other(format!("the daemon ended at once; see {}", paths.log().display())));
                 }
-                started = Some(spawn(place, command())?);
+                started = Some(spawn(paths, command())?);
             }
             std::thread::sleep(RETRY_EVERY);
         }
-        Err(io::Error::new(ErrorKind::TimedOut, format!("the daemon does not answer; see {}", place.log().display())))
+        Err(io::Error::new(ErrorKind::TimedOut, format!("the daemon does not answer; see {}", paths.log().display())))
     }
 
     /// Sends one request and waits for its reply, whatever time it takes.
@@ -103,8 +104,8 @@ impl Client {
 }
 
 /// The daemon makes a session of its own as its first act, so that it outlives the terminal.
-fn spawn(place: &Place, mut command: Command) -> io::Result<std::process::Child> {
-    let log = place.open_log()?;
-    command.env("TARN_SOCKET", place.socket()).current_dir("/").stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+fn spawn(paths: &DaemonPaths, mut command: Command) -> io::Result<std::process::Child> {
+    let log = paths.open_log()?;
+    command.env("TARN_SOCKET", paths.socket()).current_dir("/").stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     command.spawn().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", command.get_program().display())))
 }

@@ -2,10 +2,11 @@
 //!
 //! # Theory
 //! One thread accepts; each connection has a thread, which reads requests one after the other. Requests of all
-//! connections take turns at the backend: administrative verbs change one thing at a time. Those that only look at pools, and `zpool
-//! clear`, need no turn ([`Beside`]): one that takes long may be waiting for just that, and looking may take long itself. File operations do not come this way.
+//! connections take turns at the backend: administrative verbs change one thing at a time. Requests that only look at
+//! pools, and `zpool clear`, take no turn ([`Beside`]): the one that has the turn may be waiting for just that, and
+//! looking may take long itself. File operations do not come this way.
 //!
-//! Only the daemon's own user and root are listened to.
+//! The daemon listens only to its own user and to root.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -21,15 +22,15 @@ use parking_lot::Mutex;
 use tarnfs::control::wire::{read_message, write_message};
 use tarnfs::control::{Backend, Beside, Failure, FailureKind, Reply, Request, execute};
 
-use crate::{Place, trust};
+use crate::{DaemonPaths, trust};
 
 /// Most connections at one time.
 const CONNECTIONS_MAX: usize = 256;
-/// How often the daemon looks whether it is still needed.
+/// How often the daemon checks whether it is still needed.
 const TICK: Duration = Duration::from_millis(100);
-/// Ticks without connection and pool after which a daemon ends.
+/// Ticks without a connection or pool after which a daemon ends.
 const IDLE_TICKS: u32 = 10;
-/// As above, for one that nobody has ever called.
+/// The same for a daemon that has never been called.
 const FIRST_CALL_TICKS: u32 = 100;
 /// How long to wait for a daemon that is ending.
 const LOCK_LIMIT: Duration = Duration::from_secs(10);
@@ -39,16 +40,16 @@ pub trait Service: Backend + Send + 'static {
     /// Are there pools, or is there work, for which the daemon must stay?
     fn is_needed(&self) -> bool;
 
-    /// Called every second or so: file systems that somebody unmounted, snapshots that nobody uses.
+    /// Called every second or so: forgets file systems that were unmounted and snapshots that are not in use.
     fn tidy(&mut self) {}
 
-    /// Who answers while a request has its turn.
+    /// Answers requests while another one has the turn.
     fn beside(&self) -> Option<Beside> {
         None
     }
 }
 
-/// What the outside may tell a running daemon.
+/// Tells a running daemon to end.
 #[derive(Debug, Default)]
 pub struct Switch {
     ending: AtomicBool,
@@ -68,46 +69,46 @@ impl Switch {
     }
 }
 
-/// The lock of a place, and its socket.
+/// The lock and the socket of a daemon's paths.
 #[derive(Debug)]
 pub struct ControlSocket {
-    place: Place,
+    paths: DaemonPaths,
     listener: UnixListener,
     /// Locked; released when the process ends, however it ends.
     lock: File,
-    /// A descriptor for when there are no others.
+    /// A descriptor in reserve, for when there are no others.
     spare: Mutex<Option<File>>,
 }
 
 impl ControlSocket {
-    /// Becomes the daemon of a place. `None`: another one is and stays.
-    pub fn claim(place: &Place) -> io::Result<Option<ControlSocket>> {
-        place.prepare()?;
-        let lock = trust::open_file(&place.lock(), OpenOptions::new().write(true))?;
+    /// Becomes the daemon of these paths. `None`: another one is, and stays.
+    pub fn claim(paths: &DaemonPaths) -> io::Result<Option<ControlSocket>> {
+        paths.prepare()?;
+        let lock = trust::open_file(&paths.lock(), OpenOptions::new().write(true))?;
         let mut waited = Duration::ZERO;
         while let Err(error) = lock.try_lock() {
             match error {
                 fs::TryLockError::Error(error) => return Err(error),
                 // A daemon that answers stays; one that does not is ending.
-                fs::TryLockError::WouldBlock if UnixStream::connect(place.socket()).is_ok() || waited >= LOCK_LIMIT => return Ok(None),
+                fs::TryLockError::WouldBlock if UnixStream::connect(paths.socket()).is_ok() || waited >= LOCK_LIMIT => return Ok(None),
                 fs::TryLockError::WouldBlock => {}
             }
             thread::sleep(Duration::from_millis(20));
             waited += Duration::from_millis(20);
         }
-        if place.has_socket()? {
-            fs::remove_file(place.socket()).map_err(trust::named(place.socket()))?;
+        if paths.has_socket()? {
+            fs::remove_file(paths.socket()).map_err(trust::named(paths.socket()))?;
         }
-        let listener = UnixListener::bind(place.socket())?;
-        fs::set_permissions(place.socket(), fs::Permissions::from_mode(0o600))?;
+        let listener = UnixListener::bind(paths.socket())?;
+        fs::set_permissions(paths.socket(), fs::Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
-        Ok(Some(ControlSocket { place: place.clone(), listener, lock, spare: Mutex::new(File::open("/dev/null").ok()) }))
+        Ok(Some(ControlSocket { paths: paths.clone(), listener, lock, spare: Mutex::new(File::open("/dev/null").ok()) }))
     }
 
-    /// Serves until the switch says so, or until nobody needs the daemon; then asks the backend to quit.
+    /// Serves until the switch says so, or until the daemon is not needed; then asks the backend to quit.
     pub fn serve<B: Service>(mut self, backend: &Arc<Mutex<B>>, switch: &Arc<Switch>) -> Result<(), Failure> {
         let served = Served {
-            place: self.place.clone(),
+            paths: self.paths.clone(),
             backend: Arc::clone(backend),
             beside: backend.lock().beside(),
             switch: Arc::clone(switch),
@@ -131,7 +132,7 @@ impl ControlSocket {
             let limit = if switch.calls.load(Ordering::Relaxed) == 0 { FIRST_CALL_TICKS } else { IDLE_TICKS };
             idle = if needed || switch.connections.load(Ordering::SeqCst) > 0 { 0 } else { idle + 1 };
             if idle > limit {
-                // From now on new commands find no socket; who came at the last moment is still served.
+                // From now on new commands find no socket; a caller that came at the last moment is still served.
                 self.remove_socket();
                 self.accept_all(&served);
                 while switch.connections.load(Ordering::SeqCst) > 0 {
@@ -149,21 +150,22 @@ impl ControlSocket {
         self.finish(backend)
     }
 
-    /// If somebody removed the directory with the lock and the socket, another daemon may be there by now, and the socket is his.
+    /// If the directory with the lock and the socket was removed, another daemon may have made its own there by now.
+    /// Then the socket is that daemon's.
     fn remove_socket(&self) {
         let identity = |found: io::Result<Metadata>| found.ok().map(|found| (found.dev(), found.ino()));
-        if identity(self.lock.metadata()) == identity(fs::metadata(self.place.lock())) {
-            let _ = fs::remove_file(self.place.socket());
+        if identity(self.lock.metadata()) == identity(fs::metadata(self.paths.lock())) {
+            let _ = fs::remove_file(self.paths.socket());
         }
     }
 
     fn rebind(&mut self) -> Result<(), Failure> {
-        let bound = UnixListener::bind(self.place.socket()).and_then(|listener| {
+        let bound = UnixListener::bind(self.paths.socket()).and_then(|listener| {
             listener.set_nonblocking(true)?;
-            fs::set_permissions(self.place.socket(), fs::Permissions::from_mode(0o600))?;
+            fs::set_permissions(self.paths.socket(), fs::Permissions::from_mode(0o600))?;
             Ok(listener)
         });
-        self.listener = bound.map_err(|error| Failure::with(FailureKind::Other, format!("{}: {error}", self.place.socket().display())))?;
+        self.listener = bound.map_err(|error| Failure::with(FailureKind::Other, format!("{}: {error}", self.paths.socket().display())))?;
         Ok(())
     }
 
@@ -198,7 +200,7 @@ impl ControlSocket {
         }
     }
 
-    /// There is no descriptor for one caller more: who waits is told so, with one that was kept for that.
+    /// Tells a waiting caller that there is no descriptor for its connection, over one that was kept for that.
     fn turn_away(&self) {
         thread::sleep(TICK);
         *self.spare.lock() = None;
@@ -216,10 +218,10 @@ impl ControlSocket {
     }
 }
 
-/// Checks who calls, and starts a thread for them.
+/// Checks the caller, and starts a thread for it.
 fn admit<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Result<()> {
     let switch = &served.switch;
-    trust::check_peer(&stream, served.place.socket())?;
+    trust::check_peer(&stream, served.paths.socket())?;
     if switch.connections.load(Ordering::SeqCst) >= CONNECTIONS_MAX {
         let failure = Failure::with(FailureKind::NoDaemon, format!("the tarn daemon serves {CONNECTIONS_MAX} other commands"));
         write_message(&mut stream, &Reply::Failed(failure))?;
@@ -228,7 +230,7 @@ fn admit<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Result<(
     stream.set_nonblocking(false)?;
     switch.connections.fetch_add(1, Ordering::SeqCst);
     let own = Served {
-        place: served.place.clone(),
+        paths: served.paths.clone(),
         backend: Arc::clone(&served.backend),
         beside: served.beside.clone(),
         switch: Arc::clone(switch),
@@ -260,18 +262,18 @@ fn converse<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Resul
     Ok(())
 }
 
-/// Who answers, and what the daemon knows of its callers.
+/// The backend, and what the daemon knows of its callers.
 struct Served<B> {
-    place: Place,
+    paths: DaemonPaths,
     backend: Arc<Mutex<B>>,
     beside: Option<Beside>,
     switch: Arc<Switch>,
 }
 
 impl<B: Service> Served<B> {
-    /// What may wait for the pool is done without the lock; the others need not wait for it.
+    /// A request that may wait for the pool is carried out without the lock, so that others need not wait for it.
     fn carry_out(&self, request: Request) -> Reply {
-        // Who has the turn may have it for long: then nobody knows what is mounted where.
+        // If another request has the turn, which may be long, the mounts are not known.
         let mounts = || self.backend.try_lock().and_then(|mut backend| backend.mount_list().ok()).unwrap_or_default();
         if let Some(reply) = self.beside.as_ref().and_then(|beside| beside.answer(&request, mounts)) {
             return reply;

@@ -15,24 +15,24 @@ pub(crate) struct Mounted {
     pub(crate) path: PathBuf,
     pub(crate) session: Session,
     pub(crate) ops: Option<Arc<Ops>>,
-    /// Places that somebody asked for beside the first, with his options.
+    /// Further places that were asked for, with their options.
     pub(crate) also: Vec<(Standing, Vec<String>)>,
 }
 
 impl Mounted {
-    /// Nobody unmounted it; not even so that only other namespaces still have it.
+    /// Whether it has a mount point in this namespace. It may be mounted in other namespaces only.
     pub(crate) fn is_visible(&self, points: &MountPoints) -> bool {
         !self.session.is_ended() && !self.session.places(points).is_empty()
     }
 
-    /// Where it is in sight, as the user knows it: the session knows the first place without symbolic links.
+    /// Its visible mount points, as the user wrote them: the session knows the first one without symbolic links.
     pub(crate) fn places(&self, points: &MountPoints) -> Vec<PathBuf> {
         let given = |place: PathBuf| if place == self.session.path() { self.path.clone() } else { place };
         if self.session.is_ended() { Vec::new() } else { self.session.places(points).into_iter().map(given).collect() }
     }
 }
 
-/// All of them. A dataset is there once at most.
+/// All mounted datasets. Each is there at most once.
 #[derive(Debug, Default)]
 pub(crate) struct List {
     in_order: BTreeMap<u64, Mounted>,
@@ -57,8 +57,8 @@ impl List {
         self.in_order.get_mut(self.by_name.get(dataset)?)
     }
 
-    /// Is a dataset uncovered where it was mounted first, with nothing mounted in it, and nothing that it covers? `false` where nobody can tell without reading the
-    /// kernel's table of all mounts, which takes as long as there are mounts.
+    /// Whether a dataset is uncovered at its first mount point, has nothing mounted in it and covers nothing. `false`
+    /// where that takes reading the kernel's table of mounts, whose length is the number of mounts.
     pub(crate) fn stands_alone(&self, dataset: &str) -> bool {
         let Some(own) = self.get(dataset) else { return false };
         let starts = |other: &Path, own: &Path| other.as_os_str().as_encoded_bytes().starts_with(own.as_os_str().as_encoded_bytes());
@@ -66,19 +66,19 @@ impl List {
         own.also.is_empty() && self.iter().all(|other| other.dataset == dataset || is_apart(other)) && own.session.stands_alone()
     }
 
-    /// The newest of them.
+    /// Adds it as the newest.
     pub(crate) fn push(&mut self, mounted: Mounted) {
         self.last += 1;
         self.put(self.last, mounted);
     }
 
-    /// Back where it was.
+    /// Puts it back where it was.
     pub(crate) fn put(&mut self, at: u64, mounted: Mounted) {
         self.by_name.insert(mounted.dataset.clone(), at);
         self.in_order.insert(at, mounted);
     }
 
-    /// It, and where it was.
+    /// Takes it out; also returns where it was.
     pub(crate) fn take(&mut self, dataset: &str) -> Option<(u64, Mounted)> {
         let at = self.by_name.remove(dataset)?;
         Some((at, self.in_order.remove(&at)?))

@@ -1,19 +1,20 @@
 //! Mounts datasets: puts a pool's file system, the operations on it and a FUSE session together.
 //!
 //! # Theory
-//! What a mount does is decided in three places: by options of the kernel's mount (`exec`, `setuid`, `devices`, `readonly`), by
-//! the library's file system (`atime`, `readonly`, `xattr`), and by the operations (`sync`, `snapdir`). When properties change,
-//! all three follow while the file system stays mounted.
+//! A mount's behaviour is decided in three places: by options of the kernel's mount (`exec`, `setuid`, `devices`,
+//! `readonly`), by the library's file system (`atime`, `readonly`, `xattr`), and by the operations (`sync`, `snapdir`).
+//! When properties change, all three follow while the file system stays mounted.
 //!
-//! `TARN_FUSE` chooses among ways to serve, as words between commas: `devfuse` or `uring` (instead of the better one that
-//! there is), `writeback` (the kernel collects writes), `no-opens` (the kernel does not tell us of opens: 8 % more transactions
-//! of PostMark, a third of test 11, where four threads write one file with `O_DSYNC`), `ordinary` (threads that serve do not make
-//! way for callers: `fuse::courtesy`).
+//! `TARN_FUSE` chooses among ways to serve, as words between commas: `devfuse` or `uring` (instead of the better one
+//! that there is), `writeback` (the kernel has a write-back cache), `no-opens` (the kernel does not tell us of opens: 8
+//! % more transactions of PostMark, a third of test 11, where four threads write one file with `O_DSYNC`), `ordinary`
+//! (server threads do not yield to callers: `fuse::courtesy`).
 //!
-//! Where the kernel collects writes (`ops::collected`) a small one costs what it costs on any file system, and we get whole records; but
-//! each file that was written costs one request more when it is closed. What `write` left in the kernel's cache is not in the pool yet:
-//! `fsync`, `close`, `umount` and [`Mounter::flush`] bring it there, and the kernel itself after half a minute. So a crash may cost a
-//! file that stays open that half minute and one transaction group; a file that was closed, one transaction group.
+//! With a write-back cache (`ops::writeback`) a small write costs what it costs on any file system, and we get whole
+//! records; but each file that was written costs one request more when it is closed. Data that `write` left in the
+//! kernel's cache is not in the pool yet: `fsync`, `close`, `umount` and [`Mounter::flush`] bring it there, and the
+//! kernel itself does so after half a minute. So a crash may cost a file that stays open that half minute and one
+//! transaction group; a file that was closed, one transaction group.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -42,10 +43,10 @@ const TRANSFER_BYTES: u32 = 1 << 20;
 #[derive(Debug, Default)]
 pub struct FuseMounter {
     mounts: Mounts,
-    /// Options of one mount only, by dataset; those with some.
+    /// Options of one mount only, by dataset, for datasets that have some.
     asked: BTreeMap<String, Vec<String>>,
     transactions: Arc<Transactions>,
-    /// Where views of transactions are mounted; `None`: nowhere.
+    /// The directory below which views of transactions are mounted; `None`: nowhere.
     transactions_at: Option<PathBuf>,
 }
 
@@ -56,7 +57,7 @@ struct Properties {
     setuid: bool,
     devices: bool,
     exec: bool,
-    /// For the library: what the kernel is told of it, it does not do.
+    /// For the library. The kernel is not told to update access times, so it does not.
     access_time: AccessTime,
     directory_access_time: bool,
     snapshots: bool,
@@ -87,7 +88,7 @@ impl Snapshots for PoolSnapshots {
     }
 
     fn open(&self, name: &str) -> fuse::Result<Arc<FileSystem>> {
-        // What a name that contains these would say is not a snapshot of this dataset.
+        // A name with these characters is not that of a snapshot of this dataset.
         if name.contains(['@', '/', '%']) {
             return Err(Errno::ENOENT);
         }
@@ -97,7 +98,7 @@ impl Snapshots for PoolSnapshots {
 }
 
 impl Properties {
-    /// As they are stored, with what was asked for this mount instead.
+    /// The stored properties, overridden by the options of this mount.
     fn of(pool: &Pool, dataset: &str, asked: &[String]) -> Result<Properties, Failure> {
         let mut properties = Properties::stored(pool, dataset).map_err(failed)?;
         for option in asked {
@@ -139,7 +140,7 @@ impl Properties {
     fn apply(&mut self, option: &str) -> Result<(), Failure> {
         match option {
             "ro" | "readonly" => self.read_only = true,
-            // Writing where the property, the pool or the dataset forbids it is not to be had by asking.
+            // An option cannot allow writing where the property, the pool or the dataset forbids it.
             "rw" => {}
             "suid" | "setuid" => self.setuid = true,
             "nosuid" | "nosetuid" => self.setuid = false,
@@ -157,7 +158,7 @@ impl Properties {
             "noxattr" => self.ops.xattrs = false,
             // Meant for mount(8), or decided by the kernel.
             "" | "defaults" | "remount" | "async" | "silent" | "loud" | "lazytime" | "nolazytime" | "iversion" | "noiversion" | "mand" | "nomand" | "zfsutil" | "auto" | "noauto" | "_netdev" => {}
-            // Of lines in `/etc/fstab` that OpenZFS takes: said for whoever reads them, or decided by a property.
+            // OpenZFS accepts these in `/etc/fstab`. They inform its readers, or a property decides.
             "acl" | "noacl" | "posixacl" | "casesensitive" | "caseinsensitive" | "casemixed" | "group" | "nofail" | "nostrictatime" | "comment" => {}
             _ if ["x-", "X-", "zfsprops=", "comment="].iter().any(|start| option.starts_with(start)) => {}
             _ => return Err(Failure::with(FailureKind::MountFailed, format!("invalid mount option '{option}'"))),
@@ -165,7 +166,7 @@ impl Properties {
         Ok(())
     }
 
-    /// Tells the library's file system what may differ, for this mount, from what is stored.
+    /// Tells the library's file system where this mount differs from the stored properties.
     fn tell(&self, filesystem: &FileSystem) {
         filesystem.set_options(tarnfs::MountOptions { access_time: self.access_time, directory_access_time: self.directory_access_time, ..filesystem.options() });
     }
@@ -188,8 +189,8 @@ impl Properties {
     }
 }
 
-/// Tells the kernel of changed options. Nobody but root may change a mount; for others the file system itself refuses writes where it is
-/// read-only.
+/// Tells the kernel of changed options. Only root may change a mount; for others the file system itself refuses writes
+/// where it is read-only.
 fn change(standing: &Standing, options: &MountOptions) -> Result<(), Failure> {
     if !geteuid().is_root() {
         return Ok(());
@@ -201,7 +202,7 @@ fn failed(error: Error) -> Failure {
     Failure::about_dataset(&error)
 }
 
-/// Was this word given in `TARN_FUSE`?
+/// Whether `TARN_FUSE` has this word.
 fn chosen(wanted: &str) -> bool {
     std::env::var("TARN_FUSE").is_ok_and(|text| text.split(',').any(|word| word.trim() == wanted))
 }
@@ -228,15 +229,15 @@ fn session_options(ops: &OpsOptions) -> SessionOptions {
     }
 }
 
-/// Options may come several in one word.
+/// Splits words that have several options.
 fn split(options: &[String]) -> Vec<String> {
     options.iter().flat_map(|word| word.split(',')).filter(|option| *option != "remount").map(str::to_owned).collect()
 }
 
 impl FuseMounter {
-    /// Nothing is mounted.
+    /// A mounter without mounts.
     pub fn new() -> FuseMounter {
-        // What threads of mounts start is not to give way as they do.
+        // Threads that a mount's thread starts must not inherit its idle class.
         tarnfs::before_spawn(fuse::claim_cpu);
         FuseMounter::default()
     }
@@ -248,7 +249,8 @@ impl FuseMounter {
         self
     }
 
-    /// A mount over the directory of the daemon's socket would be its last: nobody could tell it anything any more, another daemon would begin on top.
+    /// Refuses a mount over the directory of the daemon's socket: no command could reach the daemon any more, and
+    /// another one would begin on top.
     fn refuse_to_hide_us(&self, place: &Path) -> Result<(), Failure> {
         let own = self.transactions_at.as_deref().and_then(Path::parent);
         let real = |path: &Path| path.canonicalize().ok();
@@ -273,9 +275,9 @@ impl FuseMounter {
         }
     }
 
-    /// Has the kernel hand over what was written to a mounted dataset, where it collects writes.
+    /// Has the kernel write back what it holds of a mounted dataset, if it has a write-back cache.
     fn fetch_writes(&self, dataset: &str) {
-        let collects = self.mounts.ops(dataset).is_some_and(|ops| ops.collects_writes());
+        let collects = self.mounts.ops(dataset).is_some_and(|ops| ops.has_writeback_cache());
         let Some(path) = self.mounts.path(dataset).filter(|_| collects) else { return };
         if let Err(error) = fuse::errand::sync(&[path.to_owned()]) {
             tracing::warn!(dataset, %error, "what the kernel has in its cache could not be had");
@@ -297,8 +299,8 @@ impl FuseMounter {
         done
     }
 
-    /// Whether the kernel obeys access control lists it is told at the mount: if the property says otherwise now, that takes
-    /// a new mount, and one of what is mounted below. One that is in use stays as it is.
+    /// Mounts a dataset again if `acltype` changed: the kernel learns at the mount whether to obey access control
+    /// lists. That takes new mounts of what is mounted below, too. A mount in use stays as it is.
     fn mount_anew(&mut self, pool: &Arc<Pool>, dataset: &str, options: Vec<String>) -> Result<(), Failure> {
         let wanted = Properties::of(pool, dataset, &options)?.ops.posix_acls;
         let (Some(path), Some(ops)) = (self.mounts.path(dataset).map(Path::to_owned), self.mounts.ops(dataset)) else { return Ok(()) };
@@ -313,7 +315,7 @@ impl FuseMounter {
         if let Err(failure) = may_go.and_then(|()| self.mounts.unmount(dataset, false)) {
             tracing::warn!(dataset, %failure, "the property acltype takes effect when it is mounted anew");
         }
-        // The others too that were unmounted, whether or not all could be.
+        // Mount everything again that was unmounted, whether or not all could be.
         let mut done = Ok(());
         let left = self.mounts.list();
         for plan in again.into_iter().flatten() {
@@ -324,8 +326,8 @@ impl FuseMounter {
         done
     }
 
-    /// Where a dataset is mounted, and what is mounted there and below, as it is to be mounted again, in the order in which it was. `None`: not of
-    /// this pool alone.
+    /// What is mounted at `place` and below, as it is to be mounted again, in the order in which it was. `None`: not
+    /// all of it is of this pool.
     fn mounted_within(&self, pool: &Arc<Pool>, dataset: &str, place: &Path) -> Option<Vec<MountPlan>> {
         let name = pool.name();
         let within = self.mounts.list().into_iter().filter(|mount| mount.dataset == dataset || Path::new(&mount.mountpoint).starts_with(place));
@@ -391,7 +393,7 @@ impl Mounter for FuseMounter {
         let below = at.or(self.mounts.path(dataset)).map(Path::to_owned);
         let is_below = |other: &str| other == dataset || below.as_ref().is_some_and(|below| self.mounts.path(other).is_some_and(|path| path.starts_with(below)));
         self.transactions.before_unmount(is_below, end_transactions)?;
-        // What the kernel has of it, it hands over of itself only if the file system ends with this.
+        // The kernel writes back by itself only if the file system ends with this mount.
         self.fetch_writes(dataset);
         self.mounts.put_away(dataset, at)
     }
@@ -457,7 +459,8 @@ impl Mounter for FuseMounter {
         let found = |mount: Mount| Some((self.mounts.path(&mount.dataset)?.to_owned(), Arc::clone(self.mounts.ops(&mount.dataset)?)));
         let (places, all_ops): (Vec<PathBuf>, Vec<Arc<Ops>>) = mounts.filter_map(found).unzip();
         Box::new(move || {
-            // Before and after: where `sync` waits for us all of it is settled afterwards, and what was in mapped memory is not there before.
+            // Before and after: where `sync` waits for us everything is settled afterwards, but data of mapped memory
+            // arrives only with it.
             let before: Vec<_> = all_ops.iter().map(|ops| ops.unsettled()).collect();
             if let Err(error) = fuse::errand::sync(&places) {
                 tracing::warn!(pool = name, %error, "what the kernel has in its cache could not be had");

@@ -1,13 +1,15 @@
-//! Which datasets are mounted, where, and who serves them.
+//! The mounted datasets, their mount points, and their sessions.
 //!
 //! # Theory
-//! A dataset has one session, which the kernel may show in several places: where the dataset's properties say, where somebody asked for one more
-//! (`mount -t tarn`), where somebody bound it. One that is in no place of this mount namespace lives on as long as another one, of a container, has
-//! a copy: it is not mounted, but the dataset is in use; mounted again, it is the same session.
+//! A dataset has one session, which the kernel may show in several places: where the dataset's properties say, where
+//! one more was asked for (`mount -t tarn`), and where it was bound. A session without a place in this mount namespace
+//! lives on while another namespace, of a container, has a copy: the dataset is not mounted, but in use; mounted again,
+//! it is the same session.
 //!
 //! # Invariants
 //! 1. A dataset has one session at most.
-//! 2. What was mounted last is unmounted first: it may lie over anything that was there before, also over the directory of what is below it.
+//! 2. What was mounted last is unmounted first: it may lie over anything that was there before, also over the directory
+//!    of mounts below it.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -21,7 +23,7 @@ use tarnfs::control::{Failure, FailureKind, Mount};
 use crate::mounted::{List, Mounted};
 use crate::ops::Ops;
 
-/// Type of our mounts is `fuse.` and this.
+/// The subtype of our mounts, whose type is `fuse.` and this.
 pub(crate) const SUBTYPE: &str = "tarn";
 
 /// How long after `umount` a session may take to notice.
@@ -50,12 +52,13 @@ impl Mounts {
         self.list.get(dataset).is_some_and(|mounted| mounted.is_visible(&MountPoints::now()))
     }
 
-    /// Has a dataset a session, in sight or not?
+    /// Whether a dataset has a session, visible or not.
     pub fn has(&self, dataset: &str) -> bool {
         self.list.get(dataset).is_some()
     }
 
-    /// Mounts what is in sight in one more place, which becomes the first if that is gone. `false`: it is not in sight.
+    /// Mounts a visible dataset in one more place, which becomes the first if that one is gone. `false`: it is not
+    /// visible.
     pub fn mount_also(&mut self, dataset: &str, path: &Path, how: &MountHow, asked: &[String]) -> Result<bool, Failure> {
         let Some(mounted) = self.list.get_mut(dataset) else { return Ok(false) };
         let points = MountPoints::now();
@@ -89,7 +92,8 @@ impl Mounts {
         self.list.get(dataset)?.session.standing()
     }
 
-    /// Mounts again what somebody unmounted, but not everywhere (see [`Session::mount_again`]). `false`: there is no such session.
+    /// Mounts a session again that was unmounted, but not everywhere (see [`Session::mount_again`]). `false`: there is
+    /// no such session.
     pub fn mount_again(&mut self, dataset: &str, path: &Path, how: &MountHow) -> Result<bool, Failure> {
         let Some(mounted) = self.list.get_mut(dataset) else { return Ok(false) };
         if mounted.is_visible(&MountPoints::now()) {
@@ -124,12 +128,12 @@ impl Mounts {
         });
     }
 
-    /// Is anything?
+    /// Whether nothing is mounted.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Where a dataset is mounted.
+    /// The first mount point of a dataset.
     pub fn path(&self, dataset: &str) -> Option<&Path> {
         self.list.get(dataset).map(|mounted| mounted.path.as_path())
     }
@@ -146,7 +150,7 @@ impl Mounts {
 
     fn mount_any(&mut self, dataset: &str, path: &Path, filesystem: Arc<dyn Filesystem>, ops: Option<Arc<Ops>>, how: MountHow) -> Result<(), Failure> {
         self.tidy_one(dataset);
-        // In sight or not: there is one session of a dataset.
+        // There is one session for a dataset, visible or not.
         if self.has(dataset) {
             return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted"));
         }
@@ -172,7 +176,7 @@ impl Mounts {
         Ok(())
     }
 
-    /// Unmounts a dataset everywhere, until nobody has it any more, and what is mounted below it. `force`: although it is in use.
+    /// Unmounts a dataset, and what is mounted below it, everywhere. `force`: even if it is in use.
     pub fn unmount(&mut self, dataset: &str, force: bool) -> Result<(), Failure> {
         self.tidy_one(dataset);
         let Some(place) = self.path(dataset).map(Path::to_owned) else { return Err(not_mounted()) };
@@ -186,8 +190,8 @@ impl Mounts {
         Ok(())
     }
 
-    /// Takes a dataset out of sight, with what is mounted below it: from one place, or from that where it was mounted first. Other places, and other
-    /// mount namespaces, keep it.
+    /// Takes a dataset, and what is mounted below it, from one place, or from its first mount point. Other places and
+    /// other mount namespaces keep it.
     pub fn put_away(&mut self, dataset: &str, at: Option<&Path>) -> Result<(), Failure> {
         self.tidy_one(dataset);
         let Some(mounted) = self.list.get(dataset) else { return Err(not_mounted()) };
@@ -204,7 +208,8 @@ impl Mounts {
         self.within(dataset, place).into_iter().rev().try_for_each(|(name, place)| self.put_away_one(&name, &place))
     }
 
-    /// A dataset at a place, and what is in sight on it and below it, in the order in which they were mounted. What it lies on itself stays.
+    /// The dataset at a place and the visible mounts on it and below it, in the order in which they were made. Mounts
+    /// below the place that it lies on itself stay.
     fn within(&self, dataset: &str, place: PathBuf) -> Vec<(String, PathBuf)> {
         if self.list.get(dataset).is_some_and(|mounted| mounted.path == place) && self.list.stands_alone(dataset) {
             return vec![(dataset.to_owned(), place)];
@@ -237,7 +242,7 @@ impl Mounts {
         Ok(())
     }
 
-    /// Unmounts all datasets of a pool, or below and including a dataset.
+    /// Unmounts all datasets of a pool, or a dataset and those below it.
     pub fn unmount_tree(&mut self, root: &str, force: bool) -> Result<(), Failure> {
         self.tidy();
         self.unmount_where(|mounted| mounted.dataset == root || mounted.dataset.strip_prefix(root).is_some_and(|rest| rest.starts_with(['/', '@'])), force)
@@ -254,9 +259,10 @@ impl Mounts {
         self.unmount_each(names, force)
     }
 
-    /// In this order.
+    /// Unmounts datasets in this order.
     fn unmount_each(&mut self, names: Vec<String>, force: bool) -> Result<(), Failure> {
-        // Looked at once: to look takes as long as there are mounts. One that somebody makes meanwhile keeps its file system in use.
+        // The table is read once, as it is as long as there are mounts. A mount that is made meanwhile keeps its file
+        // system in use.
         let points = MountPoints::now();
         for name in names {
             let Some((at, mounted)) = self.list.take(&name) else { continue };
@@ -274,7 +280,7 @@ impl Mounts {
         Ok(())
     }
 
-    /// Forgets what somebody unmounted without us. Returns the names.
+    /// Forgets sessions that ended without us. Returns their names.
     pub fn tidy(&mut self) -> Vec<String> {
         fuse::errand::rest();
         let gone: Vec<String> = self.list.iter().filter(|mounted| mounted.session.is_ended()).map(|mounted| mounted.dataset.clone()).collect();
@@ -287,7 +293,7 @@ impl Mounts {
         gone
     }
 
-    /// The same for one dataset; `true`: somebody did.
+    /// The same for one dataset. `true`: it had ended.
     pub fn tidy_one(&mut self, dataset: &str) -> bool {
         let is_gone = self.list.get(dataset).is_some_and(|mounted| mounted.session.is_ended());
         if is_gone && let Some((_, mut mounted)) = self.list.take(dataset) {
@@ -306,12 +312,12 @@ impl Mounts {
         self.list.get(dataset)?.ops.as_ref()
     }
 
-    /// Where one dataset is.
+    /// The mount points of one dataset.
     pub fn places(&self, dataset: &str) -> Vec<Mount> {
         self.list.get(dataset).map_or(Vec::new(), |mounted| mounts_of(mounted, &MountPoints::now()))
     }
 
-    /// For `zfs mount`.
+    /// All mounts, for `zfs mount`.
     pub fn list(&self) -> Vec<Mount> {
         let points = MountPoints::now();
         self.list.iter().flat_map(|mounted| mounts_of(mounted, &points)).collect()
@@ -333,7 +339,7 @@ fn not_mounted() -> Failure {
     Failure::with(FailureKind::UnmountFailed, "not currently mounted")
 }
 
-/// Why a place could not be taken away; of what is in use the error may say by whom.
+/// Why a place could not be taken away. If it is in use the error may name the user.
 fn busy_or(place: &Path, error: &io::Error) -> Failure {
     if error.kind() != ErrorKind::ResourceBusy {
         return Failure::with(FailureKind::UnmountFailed, format!("cannot unmount '{}': {error}", place.display()));

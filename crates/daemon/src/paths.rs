@@ -1,4 +1,4 @@
-//! Where the daemon's socket, lock and log are.
+//! The paths of the daemon's socket, lock and log.
 //!
 //! `TARN_SOCKET` names the socket. Otherwise root has `/run/tarn/daemon.sock` and anybody else
 //! `$XDG_RUNTIME_DIR/tarn/daemon.sock`, or a directory of their own in `/tmp`. The lock and the log are beside it.
@@ -16,20 +16,20 @@ use crate::trust::{self, Thing};
 /// Longest path that fits a socket address.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// Where root's daemon is.
+/// The directory of root's daemon.
 const OF_ROOT: &str = "/run/tarn";
 
-/// The places of one daemon.
+/// The paths of one daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct DaemonPaths {
     socket: PathBuf,
 }
 
-impl Place {
-    /// The place for this user.
-    pub fn of_user() -> Place {
+impl DaemonPaths {
+    /// The paths for this user.
+    pub fn of_user() -> DaemonPaths {
         if let Some(socket) = std::env::var_os("TARN_SOCKET").filter(|socket| !socket.is_empty()) {
-            return Place::at(socket);
+            return DaemonPaths::at(socket);
         }
         let uid = geteuid();
         let directory = if uid.is_root() {
@@ -40,16 +40,17 @@ impl Place {
                 None => PathBuf::from(format!("/tmp/tarn-{}", uid.as_raw())),
             }
         };
-        Place::at(directory.join("daemon.sock"))
+        DaemonPaths::at(directory.join("daemon.sock"))
     }
 
-    /// The place with this socket. The daemon works in another directory than its callers: a path from here is one from the root from now on.
-    pub fn at(socket: impl Into<PathBuf>) -> Place {
+    /// The paths beside this socket. The daemon's working directory is not its callers', so the path becomes absolute
+    /// here.
+    pub fn at(socket: impl Into<PathBuf>) -> DaemonPaths {
         let socket = socket.into();
-        Place { socket: std::path::absolute(&socket).unwrap_or(socket) }
+        DaemonPaths { socket: std::path::absolute(&socket).unwrap_or(socket) }
     }
 
-    /// Is it where root's daemon is, of which there is one?
+    /// Whether these are the paths of root's daemon, of which there is one.
     pub fn is_the_machines(&self) -> bool {
         geteuid().is_root() && self.socket.parent() == Some(Path::new(OF_ROOT))
     }
@@ -64,7 +65,7 @@ impl Place {
         self.beside(".lock")
     }
 
-    /// What the daemon has to say, unless `TARN_LOG_FILE` says otherwise.
+    /// The daemon's log, unless `TARN_LOG_FILE` names another one.
     pub fn log(&self) -> PathBuf {
         match std::env::var_os("TARN_LOG_FILE").filter(|file| !file.is_empty()) {
             Some(file) => std::path::absolute(&file).unwrap_or(file.into()),
@@ -72,7 +73,7 @@ impl Place {
         }
     }
 
-    /// The log, to write to. What `TARN_LOG_FILE` names may be anything: a terminal, a link.
+    /// Opens the log for writing. `TARN_LOG_FILE` may name anything: a terminal, a link.
     pub(crate) fn open_log(&self) -> io::Result<File> {
         let log = self.log();
         let mut options = OpenOptions::new();
@@ -84,7 +85,7 @@ impl Place {
         }
     }
 
-    /// Where the views of transactions are mounted.
+    /// The directory in which the views of transactions are mounted.
     pub fn transactions(&self) -> PathBuf {
         self.beside(".transactions")
     }
@@ -100,7 +101,7 @@ impl Place {
         self.socket.parent().unwrap_or(Path::new("/"))
     }
 
-    /// Makes the directory, for its owner alone; refuses a place to which somebody else may write, or has.
+    /// Makes the directory, for its owner alone. Refuses one to which another user may write, or has written.
     pub fn prepare(&self) -> io::Result<()> {
         if self.socket.as_os_str().len() > SOCKET_PATH_MAX {
             return Err(io::Error::new(ErrorKind::InvalidInput, format!("{}: the path of a socket has at most {SOCKET_PATH_MAX} bytes", self.socket.display())));
@@ -110,7 +111,7 @@ impl Place {
         trust::is_there(&self.lock(), Thing::File).map(|_| ())
     }
 
-    /// Is there a socket? Refuses a place to which somebody else may write, or has.
+    /// Whether there is a socket. Refuses a directory to which another user may write, or has written.
     pub(crate) fn has_socket(&self) -> io::Result<bool> {
         Ok(trust::directory(self.directory())? && trust::is_there(&self.socket, Thing::Socket)?)
     }

@@ -1,17 +1,17 @@
-//! Transactions of programs over the mount: views that are mounted, who they belong to, how they end.
+//! Transactions of programs over the mount: their mounted views, their owners, their ends.
 //!
 //! # Theory
-//! A transaction is a [`View`], mounted on a directory of its own beside the daemon's socket. It has an *owner*, a process: when that has
-//! ended and nobody committed, the transaction is forgotten, so that nothing is left behind by who crashes. So it is when the
-//! daemon ends, however it ends.
+//! A transaction is a [`View`], mounted on a directory of its own beside the daemon's socket. It has an *owner*, a
+//! process: when the owner ends without a commit, the transaction is forgotten, so that a crash leaves nothing behind.
+//! The same happens when the daemon ends, however it ends.
 //!
-//! The commit first unmounts the view: the kernel hands over what is mapped or cached, and nobody can be in the middle of a change. A view
-//! in use cannot be committed; it stays. Then everything else the kernel knows of the dataset's files is brought in order around
-//! the commit itself ([`crate::ops::Ops::change_behind`]).
+//! The commit first unmounts the view: the kernel hands over what is mapped or cached, and no change is under way. A
+//! view in use cannot be committed; it stays. Then everything else the kernel knows of the dataset's files is brought
+//! in order around the commit itself ([`crate::ops::Ops::change_behind`]).
 //!
 //! # Locks
-//! Ending a transaction may wait for the pool, and so it is a [`Job`] that runs when the table of pools is free for others: what
-//! the pool waits for may be their `zpool clear`.
+//! Ending a transaction may wait for the pool. So it is a [`Job`] that runs without the table of pools, as the pool may
+//! be waiting for a `zpool clear`.
 //!
 //! # Path
 //! `tarn transaction` → control socket → `FuseMounter` → here → [`View::take`] → `tarnfs::Transaction::commit`
@@ -38,7 +38,7 @@ use crate::trust;
 /// Transactions that may be open at a time.
 const OPEN_MAX: usize = 64;
 
-/// Who forces an unmount waits so often, so long, for a commit that is under way.
+/// How often, and how long each time, a forced unmount waits for a commit that is under way.
 const LOOKS: u32 = 100;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -57,7 +57,7 @@ struct Open {
 #[derive(Default)]
 pub(crate) struct Transactions {
     open: Mutex<Vec<Open>>,
-    /// Datasets of those that are being committed.
+    /// The datasets of transactions that are being committed.
     ending: Mutex<Vec<String>>,
     begun: Mutex<u64>,
 }
@@ -85,7 +85,7 @@ fn failed(error: &io::Error) -> Failure {
 /// An engine error in the words of a command.
 fn refused(error: &Error) -> Failure {
     match error.kind() {
-        // These name what is in the way, and what to do.
+        // The messages of these name the obstacle and the remedy.
         ErrorKind::TooBig | ErrorKind::NoSpace | ErrorKind::Quota | ErrorKind::Suspended => Failure::with(FailureKind::Other, error.message()),
         _ => Failure::about_dataset(error),
     }
@@ -97,10 +97,10 @@ impl Open {
         poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
     }
 
-    /// Forgets it, whoever is using the view. The error is why it could not have been committed.
+    /// Forgets it even if the view is in use. The error says why it could not have been committed.
     fn abort(self, why: &str) -> Option<Error> {
         let Open { dataset, directory, view, session, .. } = self;
-        // First, so that nothing of the dataset is held by who does not let go of the view.
+        // First, so that users that keep the view hold nothing of the dataset.
         let failed = view.abandon();
         if let Err((_, error)) = session.unmount_forced() {
             tracing::warn!(dataset, directory = %directory.display(), %error, "the view of an aborted transaction stays mounted");
@@ -132,7 +132,7 @@ impl Open {
             return Err(over(Failure::with(FailureKind::Conflict, format!("{dataset} was unmounted meanwhile"))));
         }
         let changed = transaction.changed();
-        // Everybody sees the changes before they are on disk: so the kernel, too, is told before there is waited for that.
+        // Programs see the changes before they are on disk, so the kernel is told before the wait for the disk.
         let committed = ops.change_behind(&changed, || transaction.commit(Durability::Soon)).and_then(|()| match durability {
             Durability::Now => ops.filesystem().sync(),
             Durability::Soon => Ok(()),
@@ -145,7 +145,7 @@ impl Open {
     }
 }
 
-/// While it lives, a transaction of its dataset is being committed.
+/// Marks that a transaction of its dataset is being committed, until this is dropped.
 struct Ending {
     all: Arc<Transactions>,
     dataset: String,
@@ -168,7 +168,7 @@ impl Drop for Ending {
 }
 
 impl Transactions {
-    /// Begins one on a mounted dataset, whose operations are `ops`.
+    /// Begins a transaction on a mounted dataset, whose operations are `ops`.
     pub(crate) fn begin(&self, place: &Path, begin: &TransactionBegin, ops: Arc<Ops>, mountpoint: &Path, how: ViewHow) -> Result<TransactionPlace, Failure> {
         if self.open.lock().len() >= OPEN_MAX {
             return Err(Failure::with(FailureKind::Other, format!("{OPEN_MAX} transactions are open, and more cannot be")));
@@ -189,7 +189,7 @@ impl Transactions {
         Ok(TransactionPlace { directory, mountpoint: mountpoint.to_owned() })
     }
 
-    /// A directory for a view. What a daemon that was killed has left is cleared away.
+    /// Makes a directory for a view. Remains of a killed daemon are cleared away.
     fn make_directory(&self, place: &Path) -> io::Result<PathBuf> {
         trust::make_private_directory(place)?;
         let mut begun = self.begun.lock();
@@ -205,7 +205,7 @@ impl Transactions {
         Ok(directory)
     }
 
-    /// What is left to be done to end a transaction.
+    /// Takes a transaction out, and returns the job that ends it.
     pub(crate) fn end(self: &Arc<Self>, end: TransactionEnd) -> Result<Job, Failure> {
         let open = {
             let mut all = self.open.lock();
@@ -215,7 +215,7 @@ impl Transactions {
         let all = Arc::clone(self);
         let TransactionFate::Commit { durable } = end.fate else {
             return Ok(Box::new(move || {
-                // A conflict is worth knowing: then one may begin anew.
+                // A conflict is reported, as it may make the caller try again.
                 match open.abort("somebody said so").map(|error| refused(&error)) {
                     Some(failure) if failure.kind == FailureKind::Conflict => Err(failure),
                     _ => Ok(()),
@@ -231,12 +231,12 @@ impl Transactions {
         }))
     }
 
-    /// Forgets those whose owner has ended.
+    /// Forgets transactions whose owner has ended.
     pub(crate) fn tidy(&self) {
         self.abort_where(|open| open.owner_has_ended(), "its owner has ended");
     }
 
-    /// Before datasets are unmounted: open transactions are in the way, or are forgotten.
+    /// Called before datasets are unmounted: open transactions make that fail, or are forgotten with `force`.
     pub(crate) fn before_unmount(&self, chosen: impl Fn(&str) -> bool, force: bool) -> Result<(), Failure> {
         self.tidy();
         if force {

@@ -1,16 +1,19 @@
-//! Whose the places are in which a daemon and its callers meet.
+//! Checks the owners of the paths where a daemon and its callers meet.
 //!
 //! # Theory
-//! A command does what its daemon says (it runs a program in the directory that it is told), and a daemon does what its callers say. Whoever can put
-//! something into the place where they meet can stand in for either, or have them write where a link leads. So each directory and each link on the way, and
-//! what stands there, must belong to us or to root, and nobody else may write there: then nobody else can have changed it, and nobody can
-//! between the look and the use. In a sticky directory (`/tmp`) everybody may make things and nobody touch another's; there the owner of what is there decides.
+//! A command does what its daemon says (it runs a program in the directory that it is told), and a daemon does what its
+//! callers say. A user that can put something into the directory where they meet can stand in for either, or have them
+//! write where a link leads. So each directory and each link on the way, and the file at its end, must belong to us or
+//! to root and be writable by no one else: then no other user can have changed it, or can change it between the check
+//! and the use. In a sticky directory (`/tmp`) anyone may make files and no one may touch another's; there the owner of
+//! the file decides.
 //!
-//! A group of one's own, which has the user's number and by custom no other member, counts as oneself.
-//! In a user namespace what belongs to nobody there (root of the machine, mostly) has one common number: such directories are taken as root's.
+//! A user's own group, which has the user's number and by custom no other member, counts as the user. In a user
+//! namespace all owners that are unknown there (mostly root of the machine) share one number: their directories are
+//! taken as root's.
 //!
 //! # Path
-//! [`Place`](crate::Place), [`Client`](crate::Client), [`ControlSocket`](crate::ControlSocket) → here
+//! [`DaemonPaths`](crate::DaemonPaths), [`Client`](crate::Client), [`ControlSocket`](crate::ControlSocket) → here
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
@@ -21,7 +24,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::process::geteuid;
 
-/// Links on one way, as for the kernel.
+/// The most links on one way, as in the kernel.
 const LINKS_MAX: usize = 40;
 const STICKY: u32 = 0o1000;
 const GROUP_WRITES: u32 = 0o020;
@@ -29,7 +32,7 @@ const OTHERS_WRITE: u32 = 0o002;
 /// What a user should do about it.
 const REMEDY: &str = "remove it, or set TARN_SOCKET to a path in a directory of yours that nobody else may write to (another user's daemon answers that user only)";
 
-/// What should stand at a place.
+/// What should stand at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Thing {
     Socket,
@@ -40,7 +43,7 @@ fn refusal(path: &Path, why: impl std::fmt::Display) -> io::Error {
     io::Error::new(ErrorKind::PermissionDenied, format!("{}: {why}; {REMEDY}", path.display()))
 }
 
-/// An error of the system, with the name of what it is about.
+/// Adds the path to an error of the system.
 pub(crate) fn named(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     let path = path.to_owned();
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
@@ -50,7 +53,7 @@ fn is_ours(uid: u32) -> bool {
     uid == 0 || uid == geteuid().as_raw()
 }
 
-/// Is it the number that all owners without one in this user namespace have?
+/// Whether this is the number of all owners that are unknown in this user namespace.
 fn is_unmapped(uid: u32) -> bool {
     let overflow = fs::read_to_string("/proc/sys/kernel/overflowuid").ok().and_then(|text| text.trim().parse().ok());
     let maps = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
@@ -68,7 +71,7 @@ fn check_owner(path: &Path, found: &Metadata) -> io::Result<()> {
     Err(refusal(path, format_args!("it belongs to user {}", found.uid())))
 }
 
-/// Can nobody else write to it? An access control list shows as rights of the group.
+/// Whether no other user can write to it. An access control list shows as rights of the group.
 fn is_closed(path: &Path, found: &Metadata) -> bool {
     let has_list = || rustix::fs::lgetxattr(path, c"system.posix_acl_access", &mut [0u8; 0]).is_ok_and(|bytes| bytes > 0);
     let group_may = found.mode() & GROUP_WRITES != 0 && (found.gid() != found.uid() || has_list());
@@ -84,7 +87,7 @@ fn names_of(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
     path.components().filter_map(name).collect::<Vec<_>>().into_iter()
 }
 
-/// What stands at a path; what is missing is made as a directory for its owner alone, if it may be.
+/// The metadata of a path. If it is missing and `make`, it is made as a directory for its owner alone.
 fn look(path: &Path, make: bool) -> io::Result<Option<Metadata>> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound && make => match DirBuilder::new().mode(0o700).create(path) {
@@ -96,7 +99,8 @@ fn look(path: &Path, make: bool) -> io::Result<Option<Metadata>> {
     }
 }
 
-/// Goes the way to a directory; `make`: makes it, where it is missing. Where it really is and what it is; `None`: it is not there.
+/// Follows the way to a directory; `make`: makes it where it is missing. Returns its real path and metadata; `None`: it
+/// is not there.
 fn walk(path: &Path, make: bool) -> io::Result<Option<(PathBuf, Metadata)>> {
     let mut at = PathBuf::from("/");
     let mut left: Vec<OsString> = names_of(path).rev().collect();
@@ -134,7 +138,7 @@ fn walk(path: &Path, make: bool) -> io::Result<Option<(PathBuf, Metadata)>> {
     Ok(Some((at, last)))
 }
 
-/// Is the directory there, and the way to it ours?
+/// Whether the directory is there, and the way to it is safe.
 pub(crate) fn directory(path: &Path) -> io::Result<bool> {
     walk(path, false).map(|found| found.is_some())
 }
@@ -159,20 +163,20 @@ fn check_thing(path: &Path, found: &Metadata, thing: Thing) -> io::Result<()> {
         _ if kind.is_symlink() => return Err(refusal(path, "it is a symbolic link")),
         Thing::Socket if !kind.is_socket() => return Err(refusal(path, "it is not a socket")),
         Thing::File if !kind.is_file() => return Err(refusal(path, "it is not a regular file")),
-        // Somebody made it one name of a file that is dear to us.
+        // It may be a hard link to a file that matters to us.
         Thing::File if found.nlink() > 1 => return Err(refusal(path, "it has another name")),
         Thing::Socket | Thing::File => {}
     }
     check_owner(path, found)
 }
 
-/// What stands at the end of a way that was looked at; `false`: nothing.
+/// Whether a thing stands at the end of a checked way.
 pub(crate) fn is_there(path: &Path, thing: Thing) -> io::Result<bool> {
     let Some(found) = look(path, false)? else { return Ok(false) };
     check_thing(path, &found, thing).map(|()| true)
 }
 
-/// Opens a file at the end of a way that was looked at, or makes it, for its owner alone.
+/// Opens a file at the end of a checked way, or makes it, for its owner alone.
 pub(crate) fn open_file(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     is_there(path, Thing::File)?;
     let file =
@@ -181,7 +185,7 @@ pub(crate) fn open_file(path: &Path, options: &mut OpenOptions) -> io::Result<Fi
     Ok(file)
 }
 
-/// May what is at the other end be told anything, and listened to?
+/// Checks that the process at the other end runs as a user that may be trusted.
 pub(crate) fn check_peer(stream: &UnixStream, socket: &Path) -> io::Result<()> {
     let uid = fuse::peer_uid(stream)?;
     if is_ours(uid) { Ok(()) } else { Err(refusal(socket, format_args!("a process of user {uid} is at the other end"))) }

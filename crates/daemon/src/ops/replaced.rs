@@ -1,13 +1,15 @@
-//! What was changed behind the kernel's back, and how it learns of that.
+//! Files that were changed without the kernel, and how it learns of that.
 //!
 //! # Theory
-//! The kernel may remember names, attributes and contents for long, since nobody else changes them. Where somebody does (a rollback, the
-//! commit of a transaction), it is told to forget. Telling takes a while, and what it asks for meanwhile would be remembered again: so
-//! until it was told everything, answers are not to be remembered. Contents cannot be given out in that way: a page that is read
-//! between the first telling and the change stays until the second, an instant after the change.
+//! The kernel may remember names, attributes and contents for long, since only it changes them. When something else
+//! does (a rollback, the commit of a transaction), the kernel is told to forget. Telling takes a while, and answers
+//! that it gets meanwhile would be remembered again: so until it was told everything, answers are not to be remembered.
+//! Contents cannot be given out in that way: a page that is read between the first telling and the change stays until
+//! the second, an instant after the change.
 //!
-//! A kernel that collects writes believes nobody about the sizes of files that it knows: to it the changed ones become other files, and
-//! who has one open gets errors. What it had collected must have been handed over before the change, or it goes over the new contents.
+//! A kernel with a write-back cache keeps its own sizes of files that it knows. So changed files become other files to
+//! it, and programs that have one open get errors. Its dirty data must have been written back before the change, or it
+//! goes over the new contents.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -19,10 +21,10 @@ use tarnfs::{Changed, InodeNumber};
 use super::attributes::seconds_now;
 use super::{Ops, SHORT};
 
-/// Where the kernel is to keep contents.
+/// Tells the kernel to keep the contents.
 const ATTRIBUTES_ONLY: i64 = -1;
 
-/// Which files the kernel is to take for others, and whether there is a change just now.
+/// The files that the kernel is to take for other ones, and whether a change is under way.
 #[derive(Debug, Default)]
 pub(super) struct Replaced {
     /// How often all contents were replaced.
@@ -43,7 +45,7 @@ impl Replaced {
     }
 }
 
-/// While it lives, the kernel remembers nothing that it is told.
+/// While this lives, the kernel does not remember what it is told.
 struct UnderWay<'a>(&'a AtomicU32);
 
 impl Drop for UnderWay<'_> {
@@ -53,7 +55,7 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Ops {
-    /// The mount is gone. What was known of its files was forgotten then, changes too.
+    /// Whether the mount is gone. The kernel forgot all of its files then.
     pub fn is_ended(&self) -> bool {
         self.replaced.ended.load(Ordering::Acquire)
     }
@@ -62,7 +64,7 @@ impl Ops {
         self.replaced.under_way.load(Ordering::Acquire) > 0
     }
 
-    /// To be added to the generation of a file.
+    /// The number to be added to the generation of a file.
     pub(super) fn times_replaced(&self, inode: InodeNumber) -> u64 {
         let all = self.replaced.all.load(Ordering::Relaxed);
         if !self.replaced.some.load(Ordering::Acquire) {
@@ -74,7 +76,7 @@ impl Ops {
     /// Contents, attributes and names may have changed (rollback, receive, a program with the library): what the kernel has
     /// cached, mapped pages too, goes. Never to be called by an operation of this mount.
     pub fn contents_replaced(&self) {
-        self.replaced.all.fetch_add(u64::from(self.collects_writes()), Ordering::Relaxed);
+        self.replaced.all.fetch_add(u64::from(self.has_writeback_cache()), Ordering::Relaxed);
         let Some(notifier) = self.notifier.lock().clone() else { return };
         if let Err(error) = notifier.forget_names() {
             tracing::warn!(dataset = self.filesystem.objset().name(), ?error, "this kernel may believe old names for a while");
@@ -94,7 +96,7 @@ impl Ops {
         let tell = || notifier.iter().for_each(|notifier| self.forget_changed(notifier, changed));
         tell();
         let done = change();
-        if self.collects_writes() {
+        if self.has_writeback_cache() {
             let mut files = self.replaced.files.lock();
             for inode in &changed.inodes {
                 *files.entry(*inode).or_default() += 1;
@@ -105,7 +107,8 @@ impl Ops {
         done
     }
 
-    /// Files whose space on disk will be another one when their group is there; and those of which the kernel may still believe what it was told before.
+    /// Files whose space on disk will change when their group is synced, and those of which the kernel may still
+    /// believe an earlier answer.
     pub fn unsettled(&self) -> Vec<InodeNumber> {
         let recent = seconds_now() - SHORT.as_secs().cast_signed() - 1;
         [self.filesystem.objset().dirty_objects(), self.filesystem.changed_since(recent)].concat()
@@ -129,8 +132,8 @@ impl Ops {
         }
     }
 
-    /// Does the kernel collect writes?
-    pub fn collects_writes(&self) -> bool {
-        self.collected.is_agreed()
+    /// Whether the kernel has a write-back cache.
+    pub fn has_writeback_cache(&self) -> bool {
+        self.writeback.is_agreed()
     }
 }

@@ -1,11 +1,13 @@
-//! Where the data and the holes of a file are.
+//! Finds the data and the holes of a file.
 //!
 //! # Theory
-//! What a program has written to memory that it has mapped is in the kernel's pages, and nobody has asked us for room: here there is a hole where
-//! data are, and who copies a file would leave them out. So before a hole of a file that may be mapped is believed in, the kernel is asked for
-//! what it has there; as in [`super::collected`], which has all of a file fetched where writes are collected. Asked for is a hole, of which the kernel
-//! has few pages, so that it loses little that it has cached; and of data the first block, which may be zeros by now: who looks for data in a file
-//! that somebody is writing learns of them as with OpenZFS. To call zeros data is right, too, and so they are in the other blocks.
+//! Data that a program has written to mapped memory is in the kernel's pages, and no room for it has been asked of us.
+//! Here there is a hole where data are, and a copy of the file would leave them out. So before a hole of a file that
+//! may be mapped is reported, the kernel is asked to write back what it has there; [`super::writeback`] fetches all of
+//! a file with a write-back cache. It is asked for the hole, of which it has few pages, so that it loses little that it
+//! has cached; and for the first block of data, which may be zeros by now, so that a search for data in a file that is
+//! being written sees them as with OpenZFS. Calling zeros data is right too, and that is how they count in the other
+//! blocks.
 
 use fuse::{Errno, Result};
 use tarnfs::{Seek, Stat};
@@ -13,7 +15,7 @@ use tarnfs::{Seek, Stat};
 use super::Ops;
 use super::node::Node;
 
-/// So many ranges are looked into; a hole that is behind more than these, which were none, is not believed in.
+/// The most ranges that are fetched; a hole behind more ranges than this is not reported.
 const LOOKS: usize = 16;
 /// To the end of the file.
 const TO_END: i64 = 0;
@@ -27,7 +29,7 @@ impl Ops {
             _ => return Err(Errno::EINVAL),
         };
         let mut found = self.find(number, offset, wanted)?;
-        if self.collects_writes() || !self.collected.may_have_more(number) {
+        if self.has_writeback_cache() || !self.writeback.may_have_more(number) {
             return found.ok_or(Errno::ENXIO);
         }
         for _ in 0..LOOKS {
@@ -41,7 +43,7 @@ impl Ops {
             }
             found = again;
         }
-        // All is data: that is never wrong.
+        // To call everything data is never wrong.
         let size = self.stat_to_seek(number)?.size;
         let everything = if wanted == Seek::Data { offset } else { size };
         if offset < size { Ok(everything) } else { Err(Errno::ENXIO) }
@@ -57,7 +59,8 @@ impl Ops {
         located.filesystem().getattr(inode).map_err(crate::errno::of)
     }
 
-    /// The range that an answer depends on: from where to where, `None` to the end. `None`: on none.
+    /// The range that an answer depends on: its start and its end, `None` for the end of the file. `None`: the answer
+    /// depends on none.
     fn doubted(&self, number: u64, offset: u64, wanted: Seek, found: Option<u64>) -> Result<Option<(u64, Option<u64>)>> {
         let stat = self.stat_to_seek(number)?;
         let (from, to) = match (wanted, found) {
@@ -68,10 +71,10 @@ impl Ops {
         Ok((from < to.unwrap_or(stat.size)).then_some((from, to)))
     }
 
-    /// Has the kernel hand over what it has in a range. `false`: not now.
+    /// Has the kernel write back a range. `false`: not now.
     fn fetch_range(&self, number: u64, from: u64, to: Option<u64>) -> bool {
         let Some(notifier) = self.notifier.lock().clone() else { return true };
-        let Some(_fetching) = self.collected.fetching() else { return false };
+        let Some(_fetching) = self.writeback.fetching() else { return false };
         fuse::before_blocking();
         let length = to.map_or(TO_END, |to| (to - from).cast_signed());
         if let Err(error) = notifier.inval_inode(number, from.cast_signed(), length) {

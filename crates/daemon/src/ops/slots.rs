@@ -1,4 +1,4 @@
-//! Snapshots that are open because somebody entered them through `.zfs/snapshot`.
+//! Snapshots that are open because a program entered them through `.zfs/snapshot`.
 //!
 //! # Invariants
 //! 1. A slot is given to another snapshot only when the kernel has forgotten all nodes of the first one.
@@ -28,7 +28,7 @@ pub struct SnapshotInfo {
     pub created: Timestamp,
 }
 
-/// Where snapshots come from.
+/// The source of snapshots.
 pub trait Snapshots: Send + Sync {
     /// All snapshots of the dataset, oldest first.
     fn list(&self) -> Result<Vec<SnapshotInfo>>;
@@ -38,7 +38,7 @@ pub trait Snapshots: Send + Sync {
 
 struct Open {
     name: String,
-    /// `None`: closed under those who are inside.
+    /// `None`: closed while in use.
     filesystem: Option<Arc<FileSystem>>,
     /// Nodes that the kernel knows, counted as often as it was told of them.
     known: AtomicU64,
@@ -69,7 +69,7 @@ impl Slots {
         self.open.lock().get(&slot).and_then(|open| open.filesystem.clone()).ok_or(Errno::ESTALE)
     }
 
-    /// The slot of a snapshot, which is opened if it is not.
+    /// The slot of a snapshot, which is opened if need be.
     pub(super) fn enter(&self, name: &str) -> Result<(u16, Arc<FileSystem>)> {
         let mut slots = self.open.lock();
         let found = slots.iter_mut().find(|(_, open)| open.name == name && open.filesystem.is_some());
@@ -85,7 +85,7 @@ impl Slots {
         Ok((slot, filesystem))
     }
 
-    /// The kernel was told of a node.
+    /// Notes that the kernel was told of a node.
     pub(super) fn known(&self, slot: u16) {
         if let Some(open) = self.open.lock().get_mut(&slot) {
             open.known.fetch_add(1, Ordering::Relaxed);
@@ -93,7 +93,7 @@ impl Slots {
         }
     }
 
-    /// The kernel forgot a node so many times.
+    /// Notes that the kernel forgot a node `count` times.
     pub(super) fn forgotten(&self, slot: u16, count: u64) {
         let mut slots = self.open.lock();
         if let Some(open) = slots.get(&slot) {
@@ -105,7 +105,7 @@ impl Slots {
         }
     }
 
-    /// Closes a snapshot, whoever is inside.
+    /// Closes a snapshot even if it is in use.
     pub(super) fn close(&self, name: &str) {
         self.open.lock().retain(|_, open| {
             if open.name == name {

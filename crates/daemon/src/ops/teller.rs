@@ -1,7 +1,8 @@
 //! Tells the kernel what to forget, beside the operations.
 //!
 //! # Theory
-//! Most mounts never have anything to tell. So the thread is started when there is something, and ends when there was nothing for a while.
+//! Most mounts never have anything to tell. So the thread starts when there is something, and ends when there was
+//! nothing for a while.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -27,7 +28,7 @@ pub(super) enum Forget {
 #[derive(Default)]
 pub(super) struct Teller(Mutex<Option<Arc<Mount>>>);
 
-/// Whom to tell.
+/// The mount to be told.
 struct Mount {
     notifier: Notifier,
     nodes: Box<dyn Fn() -> Vec<u64> + Send + Sync>,
@@ -42,12 +43,12 @@ impl std::fmt::Debug for Teller {
 }
 
 impl Teller {
-    /// From now on the kernel is told. `nodes` are all that it may know of.
+    /// Begins telling the kernel. `nodes` are all nodes that it may know.
     pub(super) fn start(&self, notifier: Notifier, nodes: impl Fn() -> Vec<u64> + Send + Sync + 'static) {
         *self.0.lock() = Some(Arc::new(Mount { notifier, nodes: Box::new(nodes), thread: Mutex::default() }));
     }
 
-    /// The mount has ended. A thread that tells something ends with that.
+    /// The mount has ended. A running thread ends with its present message.
     pub(super) fn end(&self) {
         if let Some(mount) = self.0.lock().take() {
             mount.thread.lock().take();

@@ -1,25 +1,28 @@
-//! What it takes that the kernel collects writes.
+//! What a write-back cache in the kernel requires of us.
 //!
 //! # Theory
-//! With a write-back cache a `write` ends in the kernel's memory. We are handed the data when the file is closed or synced, when memory is
-//! short, or after half a minute. Then it may be too late to refuse it: the kernel reports what could not be stored at the next
-//! `fsync` or at the `close`, and goes on taking. So it must be rare, and it must end:
+//! With a write-back cache a `write` ends in the kernel's memory. We get the data when the file is closed or synced,
+//! when memory is short, or after half a minute. Then it may be too late to refuse it: the kernel reports data that
+//! could not be stored at the next `fsync` or at the `close`, and goes on accepting writes. So that must be rare, and
+//! it must end:
 //!
-//! 1. What the kernel holds back is bounded ([`fuse::HELD_BYTES`]), and while there is less room than that may need, or quotas of users,
-//!    groups or projects may be in the way, it is told to believe no attributes. Then it asks for them before each write, and says
-//!    through which open file. We fetch what was written before and see whether there is room for more; if not the answer is
-//!    the error, and so the `write` fails. Only a single `write` that is larger than the room is taken and cannot be stored.
-//! 2. When data is refused that was collected before, the kernel is told to forget the file's attributes, and its next writer gets
-//!    the error in the same way. So nobody writes for ever onto a full disk.
+//! 1. The dirty data in the kernel is bounded ([`fuse::HELD_BYTES`]). While there is less room than that may need, or
+//!    quotas of users, groups or projects may be in the way, the kernel is told to cache no attributes. Then it asks
+//!    for them before each write, and says through which open file. We fetch what was written before and check whether
+//!    there is room for more; if not, the answer is the error, and so the `write` fails. Only a single `write` that is
+//!    larger than the room is accepted and cannot be stored.
+//! 2. When written-back data is refused, the kernel is told to forget the file's attributes, and its next writer gets
+//!    the error in the same way. So no program writes for ever onto a full disk.
 //!
-//! To serve such files without the cache would be simpler, but the kernel keeps the times of all files and does not change them for
-//! writes past its cache. For the same reason data that it hands over leaves the times alone: it tells them.
+//! Serving such files without the cache would be simpler, but the kernel keeps the times of all files and does not
+//! change them for writes past its cache. For the same reason written-back data leaves the times alone: the kernel
+//! sends them.
 //!
 //! # Invariants
-//! 1. Nothing is fetched from the kernel by more than [`FETCHERS_MAX`] calls at a time on one CPU: each waits until others have served
-//!    the writes that it causes.
-//! 2. The kernel is told to forget attributes by a thread of its own, never from within an operation: it may wait there for the
-//!    operation's end.
+//! 1. At most [`FETCHERS_MAX`] calls on one CPU fetch from the kernel at a time: each waits until other threads have
+//!    served the writes that it causes.
+//! 2. A thread of its own tells the kernel to forget attributes, never an operation: the kernel may hold a lock until
+//!    the operation ends.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -32,25 +35,25 @@ use super::Ops;
 use super::node::Node;
 use super::teller::{Forget, Teller};
 
-/// In the number of an open file: it may be written.
+/// Flag in the handle of an open file: it may be written.
 pub(super) const WRITER: u64 = 1;
 /// Calls on one CPU that may fetch from the kernel at a time.
 const FETCHERS_MAX: u32 = 1;
-/// CPUs that are told apart.
+/// The number of counters for CPUs.
 const CPUS: usize = 64;
-/// Room is short below so many bytes: with two copies of each block, all that the kernel may hold just fits.
+/// Room is short below this: with two copies of each block, all dirty data in the kernel just fits.
 pub(super) const SHORT_BYTES: u64 = 2 * fuse::HELD_BYTES;
-/// After so many bytes it is looked how much room there is.
+/// The free room is checked after this many bytes.
 const LOOK_EVERY: u64 = 1 << 20;
 
-/// What is known of the writes that the kernel collects in one mount.
+/// The state of write-back in one mount.
 #[derive(Debug, Default)]
-pub(super) struct Collected {
-    /// It does, in this mount.
+pub(super) struct Writeback {
+    /// The kernel has a write-back cache for this mount.
     agreed: AtomicBool,
     /// Open files that may be written, for each node.
     writers: Mutex<HashMap<u64, u32>>,
-    /// What could not be stored, until its writer is told.
+    /// The errors of refused data, until the writers are told.
     refused: Mutex<HashMap<u64, Errno>>,
     room_is_short: AtomicBool,
     since_looked: AtomicU64,
@@ -68,7 +71,7 @@ impl Default for Fetchers {
     }
 }
 
-impl Collected {
+impl Writeback {
     pub(super) fn agree(&self, agreed: bool) {
         self.agreed.store(agreed, Ordering::Relaxed);
     }
@@ -96,7 +99,7 @@ impl Collected {
         }
     }
 
-    /// Somebody has it open for writing.
+    /// Whether the file is open for writing, so that the kernel may have more of it.
     pub(super) fn may_have_more(&self, node: u64) -> bool {
         self.writers.lock().contains_key(&node)
     }
@@ -109,7 +112,7 @@ impl Collected {
         self.teller.forget(whose);
     }
 
-    /// From now on the kernel can be told what to forget.
+    /// Begins telling the kernel what to forget.
     pub(super) fn start(&self, notifier: Notifier, nodes: impl Fn() -> Vec<u64> + Send + Sync + 'static) {
         self.teller.start(notifier, nodes);
     }
@@ -118,7 +121,7 @@ impl Collected {
         self.teller.end();
     }
 
-    /// Enters the calls that fetch, unless there are too many on this CPU.
+    /// Begins a fetch, unless too many are under way on this CPU.
     pub(super) fn fetching(&self) -> Option<Fetching<'_>> {
         let count = &self.fetchers.0[rustix::thread::sched_getcpu() % CPUS];
         if count.fetch_add(1, Ordering::AcqRel) < FETCHERS_MAX {
@@ -139,66 +142,66 @@ impl Drop for Fetching<'_> {
 }
 
 impl Ops {
-    /// Looks how much room there is; says whether it is little.
+    /// Checks the free room. Returns whether it is short.
     pub(super) fn look_for_room(&self) -> bool {
         let available = self.filesystem.space().available;
         let short = available < self.options.read().short_of_room;
-        if short && !self.collected.room_is_short.swap(true, Ordering::Relaxed) {
+        if short && !self.writeback.room_is_short.swap(true, Ordering::Relaxed) {
             tracing::debug!(dataset = self.filesystem.objset().name(), available, "little room: writes are not collected any more");
-            self.collected.forget(Forget::All);
+            self.writeback.forget(Forget::All);
         } else if !short {
-            self.collected.room_is_short.store(false, Ordering::Relaxed);
+            self.writeback.room_is_short.store(false, Ordering::Relaxed);
         }
         short
     }
 
-    /// Before a file is made whose first attributes say how long they may be believed.
-    pub(super) fn look_for_room_to_collect(&self) {
-        if self.collected.is_agreed() {
+    /// Checks the room before a file is made, as its first attributes say how long they may be cached.
+    pub(super) fn look_for_room_to_write_back(&self) {
+        if self.writeback.is_agreed() {
             self.look_for_room();
         }
     }
 
-    /// After `len` collected bytes were written, or not.
-    pub(super) fn collected_write(&self, node: u64, len: usize, result: Result<()>) -> Result<()> {
-        if self.collected.since_looked.fetch_add(len as u64, Ordering::Relaxed) + len as u64 >= LOOK_EVERY {
-            self.collected.since_looked.store(0, Ordering::Relaxed);
+    /// Notes that `len` bytes of written-back data were stored, or refused.
+    pub(super) fn written_back(&self, node: u64, len: usize, result: Result<()>) -> Result<()> {
+        if self.writeback.since_looked.fetch_add(len as u64, Ordering::Relaxed) + len as u64 >= LOOK_EVERY {
+            self.writeback.since_looked.store(0, Ordering::Relaxed);
             self.look_for_room();
         }
         if let Err(errno) = result {
             tracing::warn!(dataset = self.filesystem.objset().name(), node, %errno, len, "data that the kernel had collected cannot be stored");
-            self.collected.refused.lock().insert(node, errno);
-            self.collected.forget(Forget::One(node));
+            self.writeback.refused.lock().insert(node, errno);
+            self.writeback.forget(Forget::One(node));
         }
         result
     }
 
-    /// Must the kernel ask before each write?
+    /// Whether the kernel must ask before each write.
     pub(super) fn asks_before_writes(&self) -> bool {
-        self.collected.is_agreed() && (self.collected.room_is_short() || self.filesystem.has_owner_quotas())
+        self.writeback.is_agreed() && (self.writeback.room_is_short() || self.filesystem.has_owner_quotas())
     }
 
-    /// Somebody is about to write, and the kernel does not believe what it knows of the file.
+    /// Called when the kernel asks before a write.
     pub(super) fn before_write(&self, number: u64) -> Result<()> {
-        self.collected.refusal(number)?;
+        self.writeback.refusal(number)?;
         if !self.asks_before_writes() || !(self.look_for_room() || self.filesystem.has_owner_quotas()) {
             return Ok(());
         }
-        // Too many at once: then the error comes with a later write.
+        // If too many are fetching, the error comes with a later write.
         self.fetch_writes(number);
-        self.collected.refusal(number)?;
+        self.writeback.refusal(number)?;
         let (filesystem, inode) = self.locate_for_change(Node::of(number))?;
         filesystem.check_room_to_write(inode).map_err(crate::errno::of)
     }
 
-    /// Has the kernel hand over what was written to a file. To forget the contents is the one way to ask for that; it takes no
-    /// lock that the kernel holds while it waits for our answer. `false`: not now.
+    /// Has the kernel write back its data of a file. Invalidating the contents is the one way to ask for that; it takes
+    /// no lock that the kernel holds while it waits for our answer. `false`: not now.
     pub(super) fn fetch_writes(&self, node: u64) -> bool {
-        if !self.collected.is_agreed() || !self.collected.may_have_more(node) {
+        if !self.writeback.is_agreed() || !self.writeback.may_have_more(node) {
             return true;
         }
         let Some(notifier) = self.notifier.lock().clone() else { return true };
-        let Some(_fetching) = self.collected.fetching() else { return false };
+        let Some(_fetching) = self.writeback.fetching() else { return false };
         fuse::before_blocking();
         if let Err(error) = notifier.inval_inode(node, 0, 0) {
             tracing::warn!(node, %error, "the kernel may know of more contents");
@@ -206,14 +209,15 @@ impl Ops {
         true
     }
 
-    /// Before a file is opened for writing: the kernel does not know of marks, and would take what must not be written.
+    /// Checks marks before a file is opened for writing: the kernel does not know them, and would accept writes that
+    /// they forbid.
     pub(super) fn check_may_write(&self, node: Node, flags: u32) -> Result<()> {
         let (filesystem, inode) = self.locate_for_change(node)?;
         let marks = filesystem.write_marks(inode).map_err(crate::errno::of)?;
         if marks.immutable || marks.append_only && flags & libc::O_APPEND as u32 == 0 {
             return Err(Errno::EPERM);
         }
-        if self.collected.is_agreed() {
+        if self.writeback.is_agreed() {
             self.look_for_room();
         }
         Ok(())

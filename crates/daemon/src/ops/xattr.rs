@@ -35,7 +35,7 @@ impl XattrsInUse {
         if self.has(namespace) { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
     }
 
-    /// Of these names those that the caller may know, as `listxattr` has them.
+    /// Those of `names` that the caller may know, as `listxattr` has them.
     pub(super) fn list(self, cx: &Context, names: Vec<Vec<u8>>) -> Vec<u8> {
         let shown = |name: &Vec<u8>| {
             let namespace = Namespace::of(name);

@@ -1,4 +1,4 @@
-//! Mounts where the kernel collects writes: nothing may be lost that `write`, `fsync` or `close` did not report.
+//! Mounts with a write-back cache: nothing may be lost that `write`, `fsync` or `close` did not report.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -36,7 +36,7 @@ fn times_are_those_of_the_write() {
     }
     for transport in TRANSPORTS {
         let mut rig = Rig::new(128 * MIB);
-        let ops = rig.mount_collecting(transport);
+        let ops = rig.mount_with_writeback(transport);
         let mut seen = Vec::new();
         for number in 0..20u64 {
             let path = rig.path(&format!("f{number}"));
@@ -63,7 +63,7 @@ fn times_are_those_of_the_write() {
         }
         drop(ops);
         rig.reopen();
-        rig.mount_collecting(transport);
+        rig.mount_with_writeback(transport);
         for one in seen {
             let there = fs::metadata(&one.0).unwrap();
             assert_eq!(one, (one.0.clone(), there.mtime(), there.mtime_nsec(), there.ctime(), there.ctime_nsec(), there.size()), "{transport:?}");
@@ -100,7 +100,8 @@ fn wait_for_room(rig: &Rig, ops: &Ops) {
     panic!("there is no room although all was removed: {:?}", ops.filesystem().space());
 }
 
-/// A program that never looks at `close` must not write for ever onto a full disk; who has not lost anything must not hear of it.
+/// A program that ignores `close` must not write for ever onto a full disk; a program that has lost nothing must not
+/// get an error.
 #[test]
 fn a_full_disk_ends_a_writer() {
     if !can_mount() {
@@ -108,7 +109,7 @@ fn a_full_disk_ends_a_writer() {
     }
     for transport in TRANSPORTS {
         let mut rig = Rig::new(128 * MIB);
-        let ops = rig.mount_collecting(transport);
+        let ops = rig.mount_with_writeback(transport);
         // So that writes are collected although the disk is small: then they are refused too late.
         ops.set_options(OpsOptions { announce_opens: true, short_of_room: 0, ..OpsOptions::default() });
         fs::write(rig.path("other"), pattern(100_000, 1)).unwrap();
@@ -151,7 +152,7 @@ fn what_was_taken_is_kept() {
         return;
     }
     let mut rig = Rig::new(128 * MIB);
-    let ops = rig.mount_collecting(TransportChoice::Auto);
+    let ops = rig.mount_with_writeback(TransportChoice::Auto);
     let paths = ["frozen", "immutable", "append-only"].map(|name| rig.path(name));
     let mut files = paths.clone().map(|path| File::create(path).unwrap());
     for file in &mut files {
@@ -192,7 +193,7 @@ fn holes_of_what_is_not_handed_over() {
     }
     for transport in TRANSPORTS {
         let mut rig = Rig::new(128 * MIB);
-        rig.mount_collecting(transport);
+        rig.mount_with_writeback(transport);
         let file = File::create(rig.path("sparse")).unwrap();
         file.write_all_at(&[1; 4096], 10 * MIB).unwrap();
         let data = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)).unwrap();
@@ -221,14 +222,15 @@ fn holes_of_what_is_not_handed_over() {
     }
 }
 
-/// A rollback under a kernel that believes itself about sizes: by its path a file is what it is now; who had it open is told.
+/// A rollback under a kernel that keeps its own sizes: by its path a file has its new contents; a program that had it
+/// open gets an error.
 #[test]
 fn replaced_contents_are_seen_by_path() {
     if !can_mount() {
         return;
     }
     let mut rig = Rig::new(128 * MIB);
-    let ops = rig.mount_collecting(TransportChoice::Auto);
+    let ops = rig.mount_with_writeback(TransportChoice::Auto);
     fs::create_dir(rig.path("dir")).unwrap();
     let path = rig.path("dir/changed");
     fs::write(&path, pattern(300_000, 1)).unwrap();
