@@ -120,7 +120,7 @@ fn passes_sync_on() -> bool {
 /// The kernel's side of all mounts.
 const DEVICE: &str = "/dev/fuse";
 
-/// Opens it. Where that fails nothing can be mounted, and who reads of it has perhaps never heard of it.
+/// Opens it. The error explains what the device is for: without it nothing can be mounted, and few users know of it.
 pub(crate) fn open_device() -> io::Result<OwnedFd> {
     rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|error| {
         let (error, instead) = (io::Error::from(error), "a container has to be given it, as with '--device /dev/fuse', else load it with 'modprobe fuse'");
@@ -273,8 +273,8 @@ pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
     Err(if text.contains("busy") { ErrorKind::ResourceBusy.into() } else { io::Error::other(text) })
 }
 
-/// Ends the connection behind a mount, after what the kernel holds back is written, if that does not take long: who serves the mount may
-/// wait for whoever is here. As far as that is possible: who is not root needs `/sys/fs/fuse`.
+/// Ends the connection behind a mount, after the kernel has written back what it holds, if that does not take long: the
+/// mount's server may itself wait for this caller. Callers other than root need `/sys/fs/fuse`.
 pub(crate) fn abort(path: &Path) {
     let ((written, is_written), place) = (mpsc::channel(), path.to_owned());
     let write = move || {

@@ -431,8 +431,8 @@ impl Session {
         }
     }
 
-    /// The mount has ended, and its threads are about to leave. Nobody waits for one that does not come back, because the file system itself
-    /// waits (for a device that is gone): whoever could help it is perhaps who would wait here.
+    /// Waits a while for the threads to leave a mount that has ended. It does not wait for a thread that the file system keeps
+    /// (for a device that is gone): the caller may be the one that could help.
     pub fn wait_for_threads(&mut self) {
         let Some(service) = self.service.take() else { return };
         let (shared, (done, is_done)) = (Arc::clone(&self.shared), mpsc::channel());
@@ -441,7 +441,7 @@ impl Session {
             service.join();
             drop(watched);
             shared.destroy();
-            // Who goes on may destroy what the file system is of.
+            // The caller may go on to destroy the dataset.
             drop(shared);
             let _ = done.send(());
         };

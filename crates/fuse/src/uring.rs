@@ -47,14 +47,16 @@ const FIRST_OF_QUEUE: usize = 2;
 /// The entries that each queue may have, whatever the others have. An entry that had a large request keeps its memory
 /// while its mount is hot.
 const MORE_ENTRIES: usize = 16;
-/// The entries of a hot mount's queue, and of any other's, that are kept idle or on their way.
+/// The entries of a hot mount's queue that are kept idle or on their way.
 const IDLE_ENTRIES: usize = 4;
+/// The same for a mount that is not hot.
 const IDLE_ENTRIES_COLD: usize = 1;
 /// The most queues of all mounts. Further mounts are served over `/dev/fuse`: a queue takes 5 KB of the kernel's
 /// memory.
 const QUEUES_MAX: usize = 1 << 15;
-/// The interval between looks for a new entry, and the most looks.
+/// The interval between looks for a new entry.
 const LOOK_EVERY: Duration = Duration::from_micros(100);
+/// The most looks for one.
 const LOOKS_MAX: u32 = 10_000;
 
 /// The queues of all mounts of this process.

@@ -1,24 +1,25 @@
 //! Making records durable.
 //!
 //! # Theory
-//! A committer takes what is in the common list, in *rounds* of bounded size, fetches the bytes of its writes, and only then asks for its
-//! place in the chain: rounds are placed in the order in which they were taken, so that a record never comes before one that it
-//! builds upon. Placing is short: it allocates the blocks, and the one after them for whoever comes next. Writing needs no lock:
-//! several committers have blocks in flight, each on its own thread, and each is done when its own round and all before it are stable.
+//! A commit takes the queued records in *rounds* of bounded size, fetches the bytes of its writes, and only then asks
+//! for its place in the chain. Rounds are placed in the order in which they were taken, so that a record never comes
+//! before one that it builds upon. Placing is short: it allocates the round's blocks, and the block after them for the
+//! next round. Writing needs no lock: several commits have blocks in flight, each on its own thread, and each ends when
+//! its own round and all before it are stable.
 //!
 //! ```text
 //!  take (issuer) -> fetch bytes (range locks) -> place, in turn (chain, group) -> write, flush -> stable -> answer
 //! ```
 //!
-//! A commit of many megabytes may wait for its group instead ([`super::cost`]): the bytes are written once then, not twice.
-//! What cannot be logged (no space, a device that fails, bytes that cannot be read) is durable when its group is on disk; whoever
-//! builds upon it waits for that too.
+//! A commit of many megabytes may wait for its group instead ([`super::cost`]): then the bytes are written once, not
+//! twice. Records that cannot be logged (no space, a device that fails, bytes that cannot be read) are durable when
+//! their group is on disk, and commits that build upon them wait for that too.
 //!
 //! # Invariants
-//! 1. While a group is held, nobody is waited for but groups before it.
-//! 2. What a round has allocated in a group is written before the group is (`Chain::placed`).
-//! 3. Between its place and its end a round waits for devices only. The group waits for it, and who holds the range of bytes that the next
-//!    round wants may wait for the group: so each round is made durable before the next one begins.
+//! 1. While a commit holds a group, it waits only for earlier groups.
+//! 2. The blocks that a round allocates in a group are written before the group is (`Chain::placed`).
+//! 3. Between its place and its end a round waits for devices only. The group waits for it, and the holder of the range
+//!    that the next round wants may wait for the group; so each round is made durable before the next one begins.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -46,14 +47,14 @@ const ROOM_MAX: usize = LOG_BLOCK_MAX - LINK_BYTES;
 /// A write that does not fit into one round is cut at a multiple of this.
 const CUT_BYTES: u64 = 1 << 20;
 
-/// What waits to be taken. guarded by: `Zil::issuer`
+/// Records that wait to be taken. guarded by: `Zil::issuer`
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     waiting: VecDeque<Itx>,
-    /// How many records have ever been queued, and taken.
+    /// How many records have ever been queued.
     queued: u64,
     taken: u64,
-    /// Bytes of what waits, about.
+    /// Bytes of the waiting records, about.
     bytes: usize,
     /// How many rounds there have been.
     rounds: u64,
@@ -66,7 +67,7 @@ pub(super) struct Round {
     pub(super) records: Vec<Itx>,
 }
 
-/// A round that has its place.
+/// A round that has its place in the chain.
 struct Placed {
     /// Each block, the one after it, and its part of the bytes.
     blocks: Vec<(BlkPtr, BlkPtr, std::ops::Range<usize>)>,
@@ -74,7 +75,7 @@ struct Placed {
     txg: Txg,
 }
 
-/// What a record takes in the log, about.
+/// The bytes that a record takes in the log, about.
 fn bytes_of(itx: &Itx) -> usize {
     let written = if let Content::Write { length, .. } = &itx.content { *length as usize } else { 0 };
     written + size_of::<WriteRecord>()
@@ -96,7 +97,7 @@ impl Zil {
         let _alarm = Alarm(self);
         self.wait_unlogged()?;
         if self.itxs.is_empty_after(groups.synced_txg()) {
-            // Others may be writing what was.
+            // Other commits may be writing the earlier records.
             self.wait_stable(self.queued())?;
             return self.wait_unlogged();
         }
@@ -110,7 +111,7 @@ impl Zil {
             self.itxs.take(groups.synced_txg(), &mut queue.waiting);
             queue.queued += (queue.waiting.len() - before) as u64;
             queue.bytes += queue.waiting.range(before..).map(bytes_of).sum::<usize>();
-            // On their way: who waits for them is held up by that.
+            // These records are on their way and no longer count as dirty: this commit itself holds its callers up.
             queue.waiting.range(before..).for_each(|itx| self.context.dirty.remove(itx.txg, itx.memory()));
             queue.queued
         };
@@ -129,7 +130,7 @@ impl Zil {
         self.wait_unlogged()
     }
 
-    /// Waits for groups that hold what has no record.
+    /// Waits for the groups that hold changes without records.
     fn wait_unlogged(&self) -> Result<()> {
         let groups = &self.context.groups;
         match self.unlogged.load(Ordering::Acquire) {
@@ -138,7 +139,7 @@ impl Zil {
         }
     }
 
-    /// Sees to it that there is a chain, and that its header is on disk. `false`: there can be none.
+    /// Ensures that there is a chain and that its header is on disk. `false`: there can be none.
     fn prepare_chain(&self) -> Result<bool> {
         if self.context.io.features().old_log {
             return Ok(false);
@@ -173,8 +174,8 @@ impl Zil {
         }
     }
 
-    /// Takes the next round of what is queued before `target`. The first one waits until not too many commits are under way, and perhaps
-    /// for others to come.
+    /// Takes the next round of the records queued before `target`. The first round waits until few enough commits are
+    /// under way, and perhaps for more records.
     fn next_round(&self, target: u64, permit: &mut bool) -> Option<Round> {
         if *permit {
             return self.take_round(target);
@@ -194,7 +195,7 @@ impl Zil {
         self.issuer.lock().queued
     }
 
-    /// What waits to be taken fills a block.
+    /// Whether the waiting records fill a block.
     pub(super) fn fills_a_block(&self) -> bool {
         self.issuer.lock().bytes >= ROOM_MAX
     }
@@ -207,7 +208,7 @@ impl Zil {
         }
         let (mut records, mut bytes) = (Vec::new(), 0);
         while bytes < ROUND_BYTES {
-            // A block that is full goes, and what comes after it goes beside it.
+            // A full block goes at once, and the records after it go beside it.
             let is_full = |next: &Itx| streams && bytes > 0 && bytes + bytes_of(next) > ROOM_MAX;
             if queue.waiting.front().is_some_and(is_full) {
                 break;
@@ -215,7 +216,7 @@ impl Zil {
             let Some(mut itx) = queue.waiting.pop_front() else { break };
             if let Content::Write { object, generation, offset, length } = &mut itx.content {
                 let room = (ROUND_BYTES - bytes) as u64;
-                // Blocks are not cut, if that can be.
+                // Blocks are not cut if that can be avoided.
                 let room = room - Some((*offset + room) % CUT_BYTES).filter(|over| *over < room).unwrap_or(0);
                 if *length > room {
                     let rest = Content::Write { object: *object, generation: *generation, offset: *offset + room, length: *length - room };
@@ -238,13 +239,13 @@ impl Zil {
         Some(Round { number, records })
     }
 
-    /// Nothing is logged after what is in this round, of names or of `object`.
+    /// Whether nothing is logged after this round's records, of names or of `object`.
     pub(super) fn is_last_word(&self, round: &Round, object: ObjectId) -> bool {
         let queue = self.issuer.lock();
         queue.rounds == round.number && queue.waiting.is_empty() && !self.itxs.is_pending(object)
     }
 
-    /// A group after `synced` has something that has no record.
+    /// Whether a group after `synced` has a change without a record.
     pub(super) fn has_unlogged_after(&self, synced: Txg) -> bool {
         self.unlogged.load(Ordering::Acquire) > synced
     }
@@ -253,7 +254,7 @@ impl Zil {
         self.unlogged.fetch_max(txg, Ordering::AcqRel);
     }
 
-    /// Places a round, whose turn it may have to wait for, and writes it durably. Returns the group that it was placed in.
+    /// Places a round, after waiting for its turn, and writes it durably. Returns the group that it was placed in.
     fn write_round(&self, round: &Round, mut filled: Filled) -> Option<Txg> {
         self.waiting.for_turn(round.number, &mut self.chain.lock());
         let placed = if filled.lengths.is_empty() { None } else { self.place(round.number, &filled) };
@@ -294,8 +295,8 @@ impl Zil {
         let synced = self.context.groups.synced_txg();
         let (tail, predicted) = {
             let mut chain = self.chain.lock();
-            // One chain may have been given up, and another begun, since this commit saw that there is one: a header leads to it only when its group
-            // is on disk.
+            // Since this commit saw a chain, that one may have been given up and another begun, to which a header leads
+            // only when its group is on disk.
             if chain.broken.is_some() || chain.usable_from > synced || chain.is_over {
                 return None;
             }
@@ -342,14 +343,15 @@ impl Zil {
         Some(Placed { blocks, first_sequence, txg })
     }
 
-    /// `txg`, which the caller holds, frees blocks that it allocated and that are in no chain.
+    /// Has `txg`, which the caller holds, free blocks that it allocated and that are in no chain.
     fn give_back(&self, chain: &mut Chain, blocks: &[BlkPtr], txg: Txg) {
         blocks.iter().for_each(|block| chain.free_in(txg, *block));
         self.set_dirty(txg);
     }
 
-    /// The chain ends with what is in it, and goes when its records are on disk; the next commit begins another. Until then commits
-    /// wait for groups. For a device that is to be emptied: whatever the log has there is freed by one of the next groups.
+    /// Ends the chain with its present records; it is freed when they are on disk, and the next commit begins another.
+    /// Until then commits wait for groups. For a device that is to be emptied: one of the next groups frees all that
+    /// the log has there.
     ///
     /// # Errors
     /// The log is that of another import and was not replayed.
@@ -368,7 +370,8 @@ impl Zil {
         Ok(())
     }
 
-    /// A round could not be written: the chain ends before it, and begins anew when all that is before it is superfluous.
+    /// Gives up a round that could not be written: the chain ends before it, and a new one begins when no record before
+    /// it is needed.
     fn break_chain(&self, round: u64, error: &crate::error::Error) {
         tracing::warn!("dataset {}: the intent log cannot be written, transaction groups are waited for instead: {error}", self.dataset);
         let mut chain = self.chain.lock();
@@ -378,12 +381,12 @@ impl Zil {
         self.note_unlogged(newest);
     }
 
-    /// So many commits may be under way at a time.
+    /// The most commits that may be under way at a time.
     pub(super) fn commits_max(&self) -> usize {
         self.context.tunables.log_commits_max.max(1)
     }
 
-    /// A round is written and flushed, or given up; `placed`: in this group.
+    /// Notes that a round is written and flushed, or given up. `placed`: the group that it was placed in.
     fn round_done(&self, number: u64, placed: Option<Txg>) {
         let mut chain = self.chain.lock();
         if let Some(round) = chain.rounds.iter_mut().find(|(other, ..)| *other == number) {
@@ -412,7 +415,7 @@ impl Zil {
         Ok(())
     }
 
-    /// Waits until everything that was placed in `txg` is written (invariant 2).
+    /// Waits until all that was placed in `txg` is written (invariant 2).
     pub(super) fn wait_written<'a>(&'a self, txg: Txg) -> parking_lot::MutexGuard<'a, Chain> {
         let mut chain = self.chain.lock();
         self.waiting.for_written(slot(txg), &mut chain);
@@ -420,7 +423,7 @@ impl Zil {
     }
 }
 
-/// Stops the pool when its owner panics, before those who wait for him go on.
+/// Stops the pool if its owner panics, before those that wait for the owner go on.
 struct Alarm<'a>(&'a Zil);
 
 impl Drop for Alarm<'_> {

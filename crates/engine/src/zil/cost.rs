@@ -1,10 +1,10 @@
-//! Whether much that is to be durable costs less in the log or with its transaction group.
+//! Whether a large durable write costs less in the log or with its transaction group.
 //!
 //! # Theory
-//! Up to [`log_bytes_max`](crate::tunables::Tunables::log_bytes_max) the log is always quicker than a group. Beyond it, what counts is how
-//! much is written before the answer: in the log the bytes themselves; with the group, once and for all, every block that one of
-//! them is in. Whoever wrote a file from one end to the other has both the same, and the group is the better way. Whoever wrote 8 KiB
-//! here and there in records of 128 KiB waits for sixteen times as much if it waits for the group.
+//! Up to [`log_bytes_max`](crate::tunables::Tunables::log_bytes_max) the log is always quicker than a group. Beyond it,
+//! the amount that is written before the answer decides: in the log the bytes themselves; with the group, once and for
+//! all, every block that one of them is in. A file written from one end to the other has both the same, and the group
+//! is the better way. Writes of 8 KiB here and there in records of 128 KiB cost sixteen times as much with the group.
 
 use std::ops::Range;
 

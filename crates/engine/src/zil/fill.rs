@@ -1,15 +1,16 @@
 //! The bytes of records: what a commit fetches before it asks for a place.
 //!
 //! # Theory
-//! A write is remembered by where it went. When it is to be durable, either its bytes go into the log, and into the file once more
-//! when the group is synced; or the blocks of the file are written at once, to where they stay, and the log has their pointers. The
-//! second is cheaper for blocks that are written whole: their bytes are on disk once instead of twice. For parts of blocks
-//! the whole block would be written now, and perhaps again; and a device for the log alone is faster than the others. So blocks that are
-//! covered are placed, in large writes and without a log device; with `logbias=throughput` all are, as in OpenZFS. Where a place that is
-//! written for the first time costs more than many bytes do ([`crate::alloc::LogArea`]), they are placed in very large writes only.
+//! A write is remembered by its range. To make it durable, either its bytes go into the log, and into the file once
+//! more when the group is synced; or the blocks of the file are written at once, to where they stay, and the log has
+//! their pointers. The second is cheaper for blocks that are written whole: their bytes are on disk once instead of
+//! twice. For parts of blocks the whole block would be written now, and perhaps again; and a device for the log alone
+//! is faster than the others. So covered blocks are placed, in large writes and without a log device; with
+//! `logbias=throughput` all blocks are, as in OpenZFS. Where a place that is written for the first time costs more than
+//! many bytes do ([`crate::alloc::LogArea`]), blocks are placed in very large writes only.
 //!
-//! A record and the block that it leads to are durable together, with one flush. After a crash between the two, a
-//! block that is not there is the end of the log, which nobody was told of ([`super::claim`]).
+//! A record and the block that it points to are durable together, with one flush. After a crash between the two, a
+//! missing block ends the log, and no commit behind it was acknowledged ([`super::claim`]).
 
 use ondisk::blkptr::BlkPtr;
 use ondisk::zil::{RecordHeader, RecordType, WriteRecord};
@@ -37,7 +38,7 @@ pub struct WantedWrite {
     pub length: usize,
 }
 
-/// Who has the bytes of writes (upward call: implemented by the layer of files).
+/// Supplies the bytes of writes (upward call: implemented by the layer of files).
 pub trait LogSource {
     /// Appends the bytes to `out`, fewer at the end of the file, none if the file is gone.
     ///
@@ -88,8 +89,8 @@ impl Zil {
     pub(super) fn fill(&self, round: &Round, source: &dyn LogSource) -> Filled {
         let mut filled = Filled::default();
         let synced = self.context.groups.synced_txg();
-        // What has no record may have come since this commit began, before some of these: they must not be there after a crash without it. Who
-        // committed them waits for groups anyway.
+        // A change without a record may have come since this commit began, before some of these records. After a crash
+        // without it they must not be there. Commits of these records wait for groups anyway.
         let newest = round.records.iter().map(|itx| itx.txg).max().unwrap_or(0);
         if self.has_unlogged_after(synced) {
             self.note_unlogged(newest);

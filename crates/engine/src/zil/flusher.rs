@@ -1,8 +1,9 @@
-//! One flush for all who need one.
+//! One flush for all threads that need one.
 //!
 //! # Theory
-//! A flush makes durable what was written before it began. So one that is under way is of no use to who has just written, but the
-//! next one serves all who wait for it: at most two flushes are between a write and its safety, however many threads there are.
+//! A flush makes durable what was written before it began. So a flush under way is of no use to a write that has just
+//! ended, but the next one serves all that wait for it: at most two flushes are between a write and its safety, however
+//! many threads there are.
 
 use parking_lot::{Condvar, Mutex};
 
@@ -101,7 +102,7 @@ mod tests {
         assert!(flushes.load(Ordering::SeqCst) <= 1600);
     }
 
-    /// Who flushed for all others died of a bug, and they waited for ever.
+    /// The thread that flushed for all others died of a bug, and they waited for ever.
     #[test]
     #[allow(clippy::disallowed_methods)] // this test is about threads
     fn a_bug_while_flushing_leaves_nobody_waiting() {
@@ -113,7 +114,7 @@ mod tests {
         let next = flusher.clone();
         std::thread::spawn(move || tell.send(next.flush(|| Ok(())).is_ok()));
         assert_eq!(told.recv_timeout(std::time::Duration::from_secs(20)), Ok(true));
-        // Who had to do with the first one is told that.
+        // Waiters of the first flush learn that it failed.
         assert_eq!(flusher.state.lock().failed.as_ref().map(|(number, _)| *number), Some(1));
     }
 }

@@ -1,42 +1,44 @@
-//! Waiting a moment for others before a commit takes what there is.
+//! A short wait for other commits before a commit takes the queued records.
 //!
 //! # Theory
-//! Those whose records became stable together come with the next ones together, or nearly so: each must first be answered, and ask. Whoever
-//! of them is the first, and begins at once, has a write of the device for himself, and all others wait for another one: `n` writers on a
-//! disk that turns get `n / 2` records a turn. Where a write takes milliseconds, a small part of that is waited first, and again as long as
-//! more come. Meanwhile nobody else begins, who would only have his records taken. (The rework of 2017 does the same with a tenth of what the last
-//! block took.) Where a write takes less than that is worth, nobody waits: blocks fill while others are written.
+//! Commits whose records became stable together come back together, or nearly so: each must first be answered, and ask
+//! again. If the first of them began at once, it would have a write of the device for itself, and all others would wait
+//! for another one: `n` writers on a rotating disk would get `n / 2` records a turn. So where a write takes
+//! milliseconds, the commit first waits for a small part of that, and again as long as more records come. Meanwhile no
+//! other commit begins, as this one would take its records. (The rework of 2017 waits a tenth of what the last block
+//! took.) Where a write takes less, no commit waits: blocks fill while others are written.
 //!
-//! A slow disk without a write cache turns. Whoever comes a moment too late for the place behind the last block waits for a whole turn,
-//! however much he brings; who comes while it is still writing what lies before that place waits for nothing. So there the log *streams*: a block that is
-//! full goes at once, many are under way, one behind the other, and those that the first ones carried are back with the next before the last one is written.
+//! A slow disk without a write cache rotates. A write that comes a moment too late for the place behind the last block
+//! waits for a whole turn, however large it is; one that comes while the disk is still writing what lies before that
+//! place waits for nothing. So there the log *streams*: a full block goes at once, many are under way one behind the
+//! other, and the commits that the first ones carried come back with their next records before the last one is written.
 
 use std::time::Duration;
 
 use super::Zil;
 
-/// Worth while from here on.
+/// A write that takes at least this long is worth waiting for others.
 const SLOW_NS: u64 = 1_000_000;
-/// Of what a write takes, this part is waited at a time,
+/// The part of a write's duration that each step waits.
 const STEP: u64 = 32;
-/// so many times at most.
+/// The most steps that a commit waits.
 const STEPS: u32 = 8;
-/// What a write takes is the mean of so many, about.
+/// The number of writes, about, over which the mean duration is taken.
 const REMEMBERED: u64 = 8;
 
-/// What writes to a log take, and who waits for others.
+/// How long writes to a log take, and whether a commit waits for others.
 #[derive(Debug, Default)]
 pub(super) struct Gathering {
-    /// Somebody waits for others.
+    /// A commit waits for others.
     pub(super) now: bool,
     /// What a durable write takes, in nanoseconds.
     write_ns: u64,
-    /// Blocks go as soon as they are full, to so many vdevs; 0: they do not.
+    /// The number of vdevs to which full blocks go at once; 0: they do not.
     pub(super) streams: usize,
 }
 
 impl Gathering {
-    /// A durable write took so long.
+    /// Notes the duration of a durable write.
     pub(super) fn note(&mut self, nanoseconds: u64) {
         self.write_ns = match self.write_ns {
             0 => nanoseconds,
@@ -55,7 +57,8 @@ impl Gathering {
 }
 
 impl Zil {
-    /// Waits as long as others come, if that is worth while. `true`: nobody else begins until [`Zil::gathered`].
+    /// Waits as long as more commits come, if that is worth while. `true`: no other commit begins until
+    /// [`Zil::gathered`].
     pub(super) fn gather(&self) -> bool {
         // One commit at a time is the old way, for comparison.
         if self.commits_max() <= 1 {
@@ -84,7 +87,7 @@ impl Zil {
         true
     }
 
-    /// What had come is taken: others may begin.
+    /// The queued records are taken: other commits may begin.
     pub(super) fn gathered(&self, has_gathered: bool) {
         let mut chain = self.chain.lock();
         chain.gathering.now &= !has_gathered;
