@@ -12,19 +12,13 @@
 //! `cli` → [`Client`] → [`ControlSocket`] → `tarnfs::control::execute` → [`Backend`](tarnfs::control::Backend);
 //! kernel → `fuse` → [`ops`] → `tarnfs::FileSystem`
 
-mod client;
-mod control_socket;
 mod errno;
 mod limits;
 mod logging;
 mod memory;
-mod mounted;
-mod mounter;
-mod mounts;
+mod mounting;
 pub mod ops;
-mod paths;
-mod transactions;
-mod trust;
+mod socket;
 
 #[cfg(test)]
 mod tests;
@@ -38,12 +32,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use tarnfs::control::{Beside, MACHINE_CACHEFILE, Pools};
 
-pub use client::Client;
-pub use control_socket::{ControlSocket, Service, Switch};
+pub use socket::client::Client;
+pub use socket::control_socket::{ControlSocket, Service, Switch};
 pub use errno::errno;
-pub use mounter::FuseMounter;
-pub use mounts::{MountHow, Mounts};
-pub use paths::DaemonPaths;
+pub use mounting::mounter::FuseMounter;
+pub use mounting::mounts::{MountHow, Mounts};
+pub use socket::paths::DaemonPaths;
 
 impl Service for Pools {
     fn is_needed(&self) -> bool {

@@ -4,7 +4,7 @@
 //! The kernel's first request is `INIT`. It is read and answered here, on the caller's thread, so that the session
 //! knows what was agreed before anybody serves it. The transport is chosen at the same moment, because io_uring
 //! has to be agreed on too; once agreed, the kernel waits for the queues and `/dev/fuse` carries only `FORGET`.
-//! Requests are served by threads that all sessions share ([`crew`](crate::crew)).
+//! Requests are served by threads that all sessions share ([`crew`](crate::transport::crew)).
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,15 +16,15 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::buffer::Buffer;
-use crate::partition::Partition;
+use crate::transport::buffer::Buffer;
+use crate::mounting::partition::Partition;
 use crate::protocol::{InHeader, InitFlags, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, Opcode, OutHeader};
-use crate::standing::Standing;
-use crate::mount_table::MountPoints;
-use crate::users::Keepers;
-use crate::witness::Watched;
-use crate::listener::DeviceMount;
-use crate::uring::RingMount;
+use crate::mounting::standing::Standing;
+use crate::mounting::mount_table::MountPoints;
+use crate::mounting::users::Keepers;
+use crate::mounting::witness::Watched;
+use crate::transport::listener::DeviceMount;
+use crate::transport::uring::RingMount;
 use crate::{Filesystem, Mount, MountOptions, Negotiated, Notifier, mount, uring};
 
 /// How long the threads may take to leave a mount that has ended.
@@ -84,7 +84,7 @@ pub struct SessionOptions {
     pub threads_max: usize,
     /// Threads that wait on `/dev/fuse` at one time, of a mount that is busy.
     pub readers: usize,
-    /// Threads yield to the callers they have answered (io_uring only; see [`courtesy`](crate::courtesy)).
+    /// Threads yield to the callers they have answered (io_uring only; see [`courtesy`](crate::transport::courtesy)).
     pub courteous: bool,
     /// Name of the threads.
     pub name: String,
@@ -271,7 +271,7 @@ impl Session {
 
     /// Lets the kernel read ahead further and collect more writes than it grants to servers that it does not trust. Takes root.
     pub fn relax_cache(&self) {
-        self.device.into_iter().for_each(crate::backing::relax);
+        self.device.into_iter().for_each(crate::mounting::backing::relax);
     }
 
     /// Do `sync`, `syncfs` and `umount` wait for us?
@@ -314,7 +314,7 @@ impl Session {
         self.standing.as_ref()
     }
 
-    /// All mount points of the whole file system, whoever mounted it, the newest last.
+    /// All mount points of the whole file system, by any mounter, the newest last.
     pub fn places(&self, points: &MountPoints) -> Vec<PathBuf> {
         self.device.and_then(|device| points.of(device)).map_or_else(|| vec![self.path.clone()], <[PathBuf]>::to_vec)
     }

@@ -68,7 +68,7 @@ pub fn forget_file(path: &Path) -> Result<()> {
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).with_context(name)
 }
 
-/// Drops what the kernel caches, if we may. Whoever may not has [`forget_file`] for the contents of files.
+/// Drops what the kernel caches, if we may. A user that may not has [`forget_file`] for the contents of files.
 pub fn drop_kernel_caches() -> bool {
     fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
 }

@@ -4,7 +4,7 @@ use fuse::{Attr, Attributes, Context, Entry, Errno, Result, SetAttr, StatFs, Sta
 use tarnfs::{FileKind, FileSystem, InodeNumber, SetAttributes, SetTime, Stat, Time};
 
 use super::files::{SET_IDS, writer};
-use super::node::{Node, number};
+use super::nodes::node::{Node, number};
 use super::{LONG, Ops, SETTLES_AFTER, SHORT};
 
 /// Bits of a minor device number, in memory and on disk.

@@ -7,9 +7,9 @@ use fuse::{Context, CopyRange, Errno, Fallocate, Opened, OpenedFlags, Read, Resu
 use tarnfs::{CloneRange, Credentials, FileSystem, InodeNumber, WriteMode};
 
 use super::caller::{CAP_FSETID, Rights};
-use super::writeback::WRITER;
-use super::teller::Forget;
-use super::node::Node;
+use super::cache::writeback::WRITER;
+use super::cache::teller::Forget;
+use super::nodes::node::Node;
 use super::{Ops, SyncPolicy};
 
 /// Bytes copied in one step of `copy_file_range`.

@@ -11,7 +11,7 @@ use ondisk::znode::{FLAG_APPEND_ONLY, FLAG_IMMUTABLE, FLAG_NO_DUMP, FLAG_PROJECT
 use tarnfs::{Credentials, SetAttributes, Stat};
 
 use super::Ops;
-use super::node::Node;
+use super::nodes::node::Node;
 use super::rights::{self, Request};
 
 /// Commands: direction, size of the argument, family and number in one word, as the system's headers make them.

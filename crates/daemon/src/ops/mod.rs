@@ -15,26 +15,21 @@
 //! The kernel tells us of each open ([`OpsOptions::announce_opens`]), so that files can be served past its cache where
 //! that is better: a durable write (`O_DSYNC`) is one request then, and several of one file are under way at a time; a
 //! file that is only filled (`creat`, `>`) is not copied into the cache as well. With a write-back cache
-//! ([`writeback`]) it must tell us, so that we know the writers.
+//! ([`cache::writeback`]) it must tell us, so that we know the writers.
 //!
 //! # Path
 //! `fuse::dispatch` → `impl Filesystem for Ops` → one file here for each family → `tarnfs::FileSystem`
 
 mod attributes;
+mod cache;
 mod caller;
-mod writeback;
-mod control_directory;
 mod directory;
 mod files;
 mod flags;
 mod left_behind;
 mod names;
-mod node;
-mod replaced;
+mod nodes;
 mod rights;
-mod seek;
-mod slots;
-mod teller;
 mod view;
 mod xattr;
 
@@ -51,15 +46,15 @@ use parking_lot::{Mutex, RwLock};
 use tarnfs::{FileSystem, MountUse};
 
 pub use rights::{RULES, Rule};
-pub use slots::{SnapshotInfo, Snapshots};
+pub use nodes::slots::{SnapshotInfo, Snapshots};
 pub use view::View;
 pub use xattr::XattrsInUse;
 
-use writeback::Writeback;
+use cache::writeback::Writeback;
 use left_behind::LeftBehind;
-use node::Node;
-use replaced::Replaced;
-use slots::Slots;
+use nodes::node::Node;
+use cache::replaced::Replaced;
+use nodes::slots::Slots;
 
 /// How long the kernel may believe what only it can change.
 const LONG: Duration = Duration::from_secs(3600);
@@ -108,7 +103,7 @@ impl Default for OpsOptions {
             record_bytes: 128 << 10,
             posix_acls: false,
             announce_opens: false,
-            short_of_room: writeback::SHORT_BYTES,
+            short_of_room: cache::writeback::SHORT_BYTES,
         }
     }
 }
@@ -168,7 +163,7 @@ impl Ops {
     /// With what to tell the kernel of changes that it did not make.
     pub fn set_notifier(&self, notifier: Notifier) {
         let filesystem = Arc::downgrade(&self.filesystem);
-        self.writeback.start(notifier.clone(), move || filesystem.upgrade().map_or(Vec::new(), |filesystem| writeback::nodes_of(&filesystem)));
+        self.writeback.start(notifier.clone(), move || filesystem.upgrade().map_or(Vec::new(), |filesystem| cache::writeback::nodes_of(&filesystem)));
         *self.notifier.lock() = Some(notifier);
     }
 
@@ -185,12 +180,12 @@ impl Ops {
     /// Closes a snapshot, so that it can be destroyed or renamed; its users get `ESTALE`.
     pub fn close_snapshot(&self, name: &str) {
         self.slots.close(name);
-        self.forget_name(node::SNAPSHOT_DIRECTORY, name.as_bytes());
+        self.forget_name(nodes::node::SNAPSHOT_DIRECTORY, name.as_bytes());
     }
 
     /// A snapshot was made: the kernel may have remembered that its name does not exist.
     pub fn snapshot_made(&self, name: &str) {
-        self.forget_name(node::SNAPSHOT_DIRECTORY, name.as_bytes());
+        self.forget_name(nodes::node::SNAPSHOT_DIRECTORY, name.as_bytes());
     }
 
     fn forget_name(&self, parent: u64, name: &[u8]) {
@@ -247,7 +242,7 @@ impl Filesystem for Ops {
     }
 
     fn getattr(&self, _: &Context, node: u64, handle: Option<u64>) -> Result<Attributes> {
-        if handle.is_some_and(|handle| handle & writeback::WRITER != 0) && self.writeback.is_agreed() {
+        if handle.is_some_and(|handle| handle & cache::writeback::WRITER != 0) && self.writeback.is_agreed() {
             self.before_write(node)?;
         }
         self.attributes(Node::of(node))
@@ -325,7 +320,7 @@ impl Filesystem for Ops {
     }
 
     fn release(&self, _: &Context, node: u64, handle: u64, _: u32, _: Owner) -> Result<()> {
-        if handle & writeback::WRITER != 0 {
+        if handle & cache::writeback::WRITER != 0 {
             self.writeback.closed(node);
         }
         Ok(())

@@ -4,8 +4,8 @@ use fuse::{Context, Entry, Errno, Result};
 use tarnfs::{Credentials, ErrorKind, InodeNumber, RenameMode};
 
 use super::attributes::{Located, device_from_kernel};
-use super::control_directory::CONTROL_NAME;
-use super::node::Node;
+use super::nodes::control_directory::CONTROL_NAME;
+use super::nodes::node::Node;
 use super::Ops;
 
 /// The caller's credentials. The kernel sends only those of its groups that matter.

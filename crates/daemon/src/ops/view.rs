@@ -13,7 +13,7 @@
 //! not depend on all that it lists.
 //!
 //! # Path
-//! kernel → `fuse::dispatch` → [`View`] → [`tarnfs::Transaction`]; `crate::transactions` mounts it and ends it.
+//! kernel → `fuse::dispatch` → [`View`] → [`tarnfs::Transaction`]; `crate::mounting::transactions` mounts it and ends it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ use tarnfs::{Error, ErrorKind, NodeId, RenameMode, SetAttributes, Stat, Transact
 
 use super::{LONG, flags};
 use super::attributes::{acts_for_its_owner, attr_of, device_from_kernel, room_at, set_of};
-use super::control_directory::CONTROL_NAME;
+use super::nodes::control_directory::CONTROL_NAME;
 use super::files::writer;
 use super::names::credentials;
 use super::rights::{self, Request};

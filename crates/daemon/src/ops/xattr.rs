@@ -4,7 +4,7 @@ use fuse::{Context, Errno, ExtendedAttribute, Result};
 use tarnfs::{AclKind, AclType, XattrMode};
 
 use super::Ops;
-use super::node::Node;
+use super::nodes::node::Node;
 use super::rights::{self, Namespace, Request};
 
 /// Which extended attributes a mount has.

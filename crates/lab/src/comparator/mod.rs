@@ -173,7 +173,7 @@ fn eventually(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Unmounts, with patience for whoever just looks at it.
+/// Unmounts; waits a little for processes that just look at it.
 fn unmount(directory: &Path) -> Result<()> {
     let mut last = None;
     for _ in 0..20 {
