@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
-use lab::comparator::{Attempt, Place, prepare};
+use lab::comparator::{Attempt, Setup, prepare};
 use lab::process;
 
 const IMAGE_BYTES: u64 = 512 << 20;
@@ -75,8 +75,8 @@ fn run_on(name: &str, suite: &Path) -> Result<Outcomes> {
         crate::cargo(&["build", "-p", "cli", "--bin", "tarn"], &[])?;
     }
     // Not in the scratch directory: a socket's path may have a hundred bytes only, and the suite needs most of them.
-    let place = Place::new(std::env::temp_dir(), IMAGE_BYTES, tarn);
-    let mounted = match prepare(name, &place)? {
+    let setup = Setup::new(std::env::temp_dir(), IMAGE_BYTES, tarn);
+    let mounted = match prepare(name, &setup)? {
         Attempt::Ready(mounted) => mounted,
         Attempt::Skipped(reason) => bail!("{name} cannot be tested: {reason}"),
     };

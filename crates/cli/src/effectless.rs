@@ -1,4 +1,4 @@
-//! Settings that are kept and do nothing: whoever makes one is told.
+//! Settings that are kept and do nothing. The user that makes one is told.
 //!
 //! # Theory
 //!

@@ -42,6 +42,11 @@ impl<'a> Options<'a> {
         Options { words, short, long, next: 0, rest: "", posix, operands: Vec::new() }
     }
 
+    /// The same for a command that runs another one: the first operand ends the options, as those after it are the other command's.
+    pub(crate) fn leading(words: &'a [String], short: &'static str) -> Options<'a> {
+        Options { posix: true, ..Options::new(words, short, &[]) }
+    }
+
     fn letter(&mut self, letter: char) -> Result<(char, Option<String>), Wrong> {
         let colon = self.short.starts_with(':');
         let spec = self.short.trim_start_matches(':');
@@ -144,7 +149,7 @@ mod tests {
     #[test]
     fn posix_wants_options_first() {
         let words = ["-H", "tank", "-p", "--", "-r"].map(str::to_owned);
-        let mut options = Options { posix: true, ..Options::new(&words, ":Hpr", &[]) };
+        let mut options = Options::leading(&words, ":Hpr");
         assert_eq!(options.by_ref().collect::<Vec<_>>(), [Ok(('H', None))]);
         assert_eq!(options.operands(), ["tank", "-p", "--", "-r"]);
     }

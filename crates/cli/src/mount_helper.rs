@@ -4,7 +4,7 @@
 //!
 //! `mount -t TYPE FILESYSTEM DIRECTORY`, and so `/etc/fstab`, runs `/sbin/mount.TYPE FILESYSTEM DIRECTORY -o OPTIONS`. A link of
 //! such a name to `tarn` makes it that program. Like OpenZFS's helper it takes only file systems whose `mountpoint` is `legacy`,
-//! since for others the property says where, unless the option `zfsutil` says that whoever calls knows that. A device of a pool stands for
+//! since for others the property says where, unless the option `zfsutil` says that the caller knows that. A device of a pool stands for
 //! the pool's root.
 //! The exit codes are those of `mount(8)`, which passes them on.
 

@@ -6,7 +6,7 @@
 //! runs, and when none runs the answer is known without it: no pool is imported. So listing, in a script or a prompt,
 //! leaves no process behind; neither does looking for pools on devices, which this process does itself.
 
-use daemon::{Client, Place};
+use daemon::{Client, DaemonPaths};
 use engine::host::{Host, RealHost};
 use tarnfs::control::{Datasets, Failure, FailureKind, PoolSelect, Reply, Request};
 
@@ -14,13 +14,13 @@ use crate::session::Control;
 
 /// Talks to the daemon of this user, when it has to.
 pub(crate) struct Remote {
-    place: Place,
+    paths: DaemonPaths,
     client: Option<Client>,
 }
 
 impl Remote {
     pub(crate) fn new() -> Remote {
-        Remote { place: Place::of_user(), client: None }
+        Remote { paths: DaemonPaths::of_user(), client: None }
     }
 }
 
@@ -51,7 +51,7 @@ fn answer_alone(request: &Request) -> Reply {
 impl Control for Remote {
     fn call(&mut self, request: Request) -> Reply {
         if self.client.is_none() {
-            let connected = if needs_daemon(&request) { Client::connect_or_start(&self.place).map(Some) } else { Client::connect(&self.place) };
+            let connected = if needs_daemon(&request) { Client::connect_or_start(&self.paths).map(Some) } else { Client::connect(&self.paths) };
             match connected {
                 Ok(client) => self.client = client,
                 Err(error) => return Reply::Failed(Failure::with(FailureKind::NoDaemon, format!("the tarn daemon cannot be reached: {error}"))),

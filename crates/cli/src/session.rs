@@ -101,7 +101,7 @@ impl Session<'_> {
         let _ = self.out.write_fmt(words);
     }
 
-    /// Hands over what was printed; `false`: nobody reads it, and whoever prints again and again must end.
+    /// Hands over what was printed; `false`: the reader is gone, and a verb that prints again and again must end.
     pub(crate) fn hand_over(&mut self) -> bool {
         self.out.flush().is_ok()
     }

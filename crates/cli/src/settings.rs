@@ -79,7 +79,7 @@ fn dataset_setting(name: &str, text: &str, types: DatasetTypes, when: When) -> R
 }
 
 fn quota_number(text: &str) -> Result<u64, Failure> {
-    if text == "none" { Ok(0) } else { units::parse_size(text).map_err(bad) }
+    if text == "none" { Ok(0) } else { tarnfs::control::parse_size(text).map_err(bad) }
 }
 
 /// A value by the kind of its property.
@@ -103,7 +103,7 @@ fn parse_number(property: &Property, name: &str, text: &str, types: DatasetTypes
         ("auto", _) => return Err(bad(format!("'auto' is invalid value for '{name}'"))),
         _ => {}
     }
-    let number = units::parse_size(text).map_err(bad)?;
+    let number = tarnfs::control::parse_size(text).map_err(bad)?;
     match property.name {
         "quota" | "refquota" if number == 0 => Err(bad("use 'none' to disable quota/refquota")),
         "dedup_table_quota" if number == 0 => Err(bad("use 'none' to disable ddt table quota")),

@@ -182,31 +182,24 @@ struct Wanted {
     command: Vec<OsString>,
 }
 
-/// Options end at the dataset: those after it are the command's.
-fn wanted(words: &[OsString]) -> Option<Wanted> {
+/// Reads the words of `run`. The command need not be UTF-8; what comes before it is.
+fn wanted(words: &[OsString]) -> Result<Wanted, String> {
+    let texts: Vec<String> = words.iter().map_while(|word| word.to_str().map(str::to_owned)).collect();
     let mut wanted = Wanted::default();
-    let mut words = words.iter();
-    let dataset = loop {
-        let word = words.next()?.to_str()?;
-        match word.strip_prefix('-') {
-            Some(letters) if !letters.is_empty() => {
-                for letter in letters.chars() {
-                    match letter {
-                        'd' => wanted.beside = true,
-                        's' => wanted.soon = true,
-                        _ => return None,
-                    }
-                }
-            }
-            _ => break word,
+    let mut options = Options::leading(&texts, "ds");
+    for option in options.by_ref() {
+        match option.map_err(|wrong| wrong.to_string())? {
+            ('d', _) => wanted.beside = true,
+            _ => wanted.soon = true,
         }
-    };
-    dataset.clone_into(&mut wanted.dataset);
-    wanted.command = words.cloned().collect();
+    }
+    let first = options.places().first().copied().ok_or("missing filesystem argument")?;
+    texts[first].clone_into(&mut wanted.dataset);
+    wanted.command = words[first + 1..].to_vec();
     if wanted.command.first().is_some_and(|word| word == "--") {
         wanted.command.remove(0);
     }
-    (!wanted.command.is_empty()).then_some(wanted)
+    if wanted.command.is_empty() { Err("missing command argument".to_owned()) } else { Ok(wanted) }
 }
 
 /// The command, with the view where it is to be.
@@ -233,7 +226,7 @@ fn exit_code(status: ExitStatus) -> u8 {
 }
 
 fn run_command(session: &mut Session<'_>, words: &[OsString]) -> Outcome {
-    let Some(wanted) = wanted(words) else { return Err(session.misuse("a filesystem and a command are expected, after options that are known")) };
+    let wanted = wanted(words).map_err(|wrong| session.misuse(wrong))?;
     let called = wanted.command[0].display();
     let place = place(session, &wanted.dataset, getpid().as_raw_nonzero().get())?;
     let code = match process(&wanted, &place).status() {
@@ -264,7 +257,7 @@ fn run_command(session: &mut Session<'_>, words: &[OsString]) -> Outcome {
 mod tests {
     use super::*;
 
-    fn of(words: &str) -> Option<Wanted> {
+    fn of(words: &str) -> Result<Wanted, String> {
         wanted(&words.split_whitespace().map(OsString::from).collect::<Vec<_>>())
     }
 
@@ -288,8 +281,12 @@ mod tests {
         assert_eq!((run.beside, run.soon, run.dataset.as_str()), (false, true, "tank/etc"));
         assert_eq!(run.command, ["sh", "-d", "x"]);
         assert_eq!(of("-ds tank -- ls --").unwrap().command, ["ls", "--"]);
-        for wrong in ["", "tank", "-x tank ls", "tank --", "-d"] {
-            assert_eq!(of(wrong), None, "{wrong}");
+        assert_eq!(of("-d -- tank ls").unwrap().dataset, "tank");
+        for (wrong, message) in [
+            ("", "missing filesystem argument"), ("-d", "missing filesystem argument"), ("tank", "missing command argument"),
+            ("tank --", "missing command argument"), ("-x tank ls", "invalid option 'x'"),
+        ] {
+            assert_eq!(of(wrong), Err(message.to_owned()), "{wrong}");
         }
     }
 }

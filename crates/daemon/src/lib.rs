@@ -1,9 +1,9 @@
 //! The daemon: owns pools, serves mounts and the control socket.
 //!
 //! # Theory
-//! While a pool is imported, one process has it open: the daemon of the user who imported it. The commands reach it
-//! through a Unix socket ([`Client`]), and start it when it is not there; it ends when the last pool is exported.
-//! Each mounted dataset is a FUSE session, whose operations ([`ops`]) call `tarnfs::FileSystem`.
+//! While a pool is imported, one process has it open: the daemon of the user that imported it. The commands reach it
+//! through a Unix socket ([`Client`]), and start it when it is not there; it ends when the last pool is exported. Each
+//! mounted dataset is a FUSE session, whose operations ([`ops`]) call `tarnfs::FileSystem`.
 //!
 //! A daemon that is told to end exports its pools. One that is killed leaves pools as a power failure would, and the
 //! on-disk format survives that.
@@ -12,19 +12,13 @@
 //! `cli` → [`Client`] → [`ControlSocket`] → `tarnfs::control::execute` → [`Backend`](tarnfs::control::Backend);
 //! kernel → `fuse` → [`ops`] → `tarnfs::FileSystem`
 
-mod client;
-mod control_socket;
 mod errno;
 mod limits;
 mod logging;
 mod memory;
-mod mounted;
-mod mounter;
-mod mounts;
+mod mounting;
 pub mod ops;
-mod place;
-mod transactions;
-mod trust;
+mod socket;
 
 #[cfg(test)]
 mod tests;
@@ -38,12 +32,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use tarnfs::control::{Beside, MACHINE_CACHEFILE, Pools};
 
-pub use client::Client;
-pub use control_socket::{ControlSocket, Service, Switch};
+pub use socket::client::Client;
+pub use socket::control_socket::{ControlSocket, Service, Switch};
 pub use errno::errno;
-pub use mounter::FuseMounter;
-pub use mounts::{MountHow, Mounts};
-pub use place::Place;
+pub use mounting::mounter::FuseMounter;
+pub use mounting::mounts::{MountHow, Mounts};
+pub use socket::paths::DaemonPaths;
 
 impl Service for Pools {
     fn is_needed(&self) -> bool {
@@ -73,17 +67,17 @@ pub fn run_pools() -> ExitCode {
         eprintln!("tarn daemon: {error}");
         return ExitCode::FAILURE;
     }
-    let place = Place::of_user();
-    let cachefile = place.is_the_machines().then_some(MACHINE_CACHEFILE);
-    run(&place, || Pools::new(FuseMounter::new().with_transactions_at(place.transactions())).with_limits(limits).with_cachefile(cachefile))
+    let paths = DaemonPaths::of_user();
+    let cachefile = paths.is_the_machines().then_some(MACHINE_CACHEFILE);
+    run(&paths, || Pools::new(FuseMounter::new().with_transactions_at(paths.transactions())).with_limits(limits).with_cachefile(cachefile))
 }
 
-/// Runs a daemon in this process until nobody needs it. `make` is called once the place is ours.
-pub fn run<S: Service>(place: &Place, make: impl FnOnce() -> S) -> ExitCode {
+/// Runs a daemon in this process until it is not needed. `make` is called once the paths are ours.
+pub fn run<S: Service>(paths: &DaemonPaths, make: impl FnOnce() -> S) -> ExitCode {
     logging::start();
     // Fails when we lead a process group already, as under a supervisor; then we stay in its session.
     let _ = rustix::process::setsid();
-    match serve(place, make) {
+    match serve(paths, make) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(%error, "the daemon ends");
@@ -92,9 +86,9 @@ pub fn run<S: Service>(place: &Place, make: impl FnOnce() -> S) -> ExitCode {
     }
 }
 
-fn serve<S: Service>(place: &Place, make: impl FnOnce() -> S) -> io::Result<()> {
-    let Some(socket) = ControlSocket::claim(place)? else {
-        tracing::info!(socket = %place.socket().display(), "another daemon is here already");
+fn serve<S: Service>(paths: &DaemonPaths, make: impl FnOnce() -> S) -> io::Result<()> {
+    let Some(socket) = ControlSocket::claim(paths)? else {
+        tracing::info!(socket = %paths.socket().display(), "another daemon is here already");
         return Ok(());
     };
     let switch = Arc::new(Switch::default());
@@ -108,7 +102,7 @@ fn serve<S: Service>(place: &Place, make: impl FnOnce() -> S) -> io::Result<()> 
             told.end();
         }
     })?;
-    tracing::info!(socket = %place.socket().display(), "serving");
+    tracing::info!(socket = %paths.socket().display(), "serving");
     let backend = Arc::new(Mutex::new(make()));
     socket.serve(&backend, &switch).map_err(|failure| io::Error::other(failure.to_string()))
 }

@@ -1,33 +1,35 @@
 //! How much memory the daemon uses, and how much it does at a time.
 //!
-//! `TARN_CACHE` says how many bytes it may have in memory, for all pools together, as `512M`, `4G` or a plain
-//! number; otherwise it is an eighth of the memory that there is. Most of it is for blocks; data that waits to be written, what is known
-//! of files, and the buffers of the mounts count, too.
-//! `TARN_LOG_COMMITS` says how many commits of an intent log may be under way at a time: with 1 each waits for the one before, to
-//! measure what is gained when it does not.
+//! `TARN_CACHE` is the number of bytes that it may have in memory for all pools together, as `512M`, `4G` or a plain
+//! number; the default is an eighth of the machine's memory. Most of it is for blocks. Data that waits to be written,
+//! cached inodes, and the buffers of the mounts count too.
+//!
+//! `TARN_LOG_COMMITS` is the number of commits of an intent log that may be under way at a time. With 1 each commit
+//! waits for the one before: a way to measure what concurrency gains.
 
 use std::fs;
 
 use tarnfs::Tunables;
 
-/// Names the limit.
+/// The variable for the cache.
 const VARIABLE: &str = "TARN_CACHE";
-/// The other one.
+/// The variable for the commits.
 const COMMITS: &str = "TARN_LOG_COMMITS";
-/// What part of the memory is ours if nobody says otherwise: the kernel caches files as well.
+/// The default cache's part of the memory. It is small because the kernel caches files as well.
 const PART: u64 = 8;
-/// What the program itself and the buffers of a busy mount take, and which part of a small cache that may be at most.
+/// What the program itself and the buffers of a busy mount take.
 const BUFFERS_BYTES: u64 = 48 << 20;
+/// The largest part of a small cache that is set aside for them.
 const BUFFERS_PART: u64 = 4;
-/// Descriptors, if we may.
+/// The limit on open descriptors, if we may raise it.
 const FILES: u64 = 1 << 19;
-/// Less makes no sense.
+/// The smallest useful cache.
 const CACHE_BYTES_MIN: u64 = 64 << 20;
 
-/// The limits that the environment asks for, and how many bytes all of the process may have in memory.
+/// The limits that the environment asks for, and the bytes that the whole process may have in memory.
 pub(crate) fn of_environment() -> Result<(Tunables, u64), String> {
     let cache_bytes = match std::env::var(VARIABLE) {
-        Ok(text) => parse(&text).ok_or_else(|| format!("{VARIABLE}={text}: a size is expected, as 512M or 4G, of {} MB at least", CACHE_BYTES_MIN >> 20))?,
+        Ok(text) => parse_cache(&text).ok_or_else(|| format!("{VARIABLE}={text}: a size is expected, as 512M or 4G, of {} MB at least", CACHE_BYTES_MIN >> 20))?,
         Err(_) => (memory_bytes() / PART).max(CACHE_BYTES_MIN),
     };
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
@@ -39,8 +41,8 @@ pub(crate) fn of_environment() -> Result<(Tunables, u64), String> {
     Ok((tunables, cache_bytes))
 }
 
-/// What the shell of whoever called first allows its programs is not for us: each mounted dataset takes a descriptor, of which a shell
-/// allows 1024 by default, and its limit on the size of files would end the daemon at a write to a disk.
+/// Raises the limits that the shell of the first caller has set. Each mounted dataset takes a descriptor, of which a
+/// shell allows 1024 by default; and a limit on the size of files would end the daemon at a write to a disk.
 pub(crate) fn raise() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     for (resource, wanted) in [(Resource::Nofile, Some(FILES)), (Resource::Fsize, None)] {
@@ -58,19 +60,8 @@ fn parse_count(text: &str) -> Option<usize> {
     text.trim().parse().ok().filter(|count| *count > 0)
 }
 
-fn parse(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let shift = match text[digits..].to_ascii_uppercase().trim_end_matches('B').trim_end_matches('I') {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return None,
-    };
-    let bytes = text[..digits].parse::<u64>().ok()?.checked_mul(1 << shift)?;
-    (bytes >= CACHE_BYTES_MIN).then_some(bytes)
+fn parse_cache(text: &str) -> Option<u64> {
+    tarnfs::control::parse_size(text.trim()).ok().filter(|bytes| *bytes >= CACHE_BYTES_MIN)
 }
 
 /// Memory of the machine, or of the container that we are in.
@@ -86,12 +77,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_have_suffixes() {
-        for (text, bytes) in [("67108864", 64 << 20), ("512M", 512 << 20), ("512mb", 512 << 20), (" 4GiB ", 4 << 30), ("1t", 1 << 40)] {
-            assert_eq!(parse(text), Some(bytes), "{text}");
+    fn small_caches_are_refused() {
+        for (text, bytes) in [("67108864", 64 << 20), ("512M", 512 << 20), ("512mb", 512 << 20), (" 4GiB ", 4 << 30), ("1t", 1 << 40), ("1.5G", 3 << 29)] {
+            assert_eq!(parse_cache(text), Some(bytes), "{text}");
         }
-        for text in ["", "G", "63M", "4 G", "-1G", "1.5G", "99999999999T", "4X"] {
-            assert_eq!(parse(text), None, "{text}");
+        for text in ["", "G", "63M", "4 G", "-1G", "99999999999T", "4X"] {
+            assert_eq!(parse_cache(text), None, "{text}");
         }
     }
 

@@ -1,10 +1,10 @@
-//! Keeps the memory of the whole process near what was configured.
+//! Keeps the memory of the whole process near its limit.
 //!
 //! # Theory
-//! The caches know what they keep, and what is dirty. They do not know of the buffers of mounts, of blocks on their way through
-//! compression, of what the allocator rounds up, and of what it keeps because it was freed a moment ago. So somebody looks, twice
-//! a second, at what the process has in memory, and while that is too much the caches are told to do with less ([`MemoryPressure`]).
-//! What they give up is used again at once, but returned to the system late: so the pressure rises slowly.
+//! The caches know their own size and what is dirty. They do not know of the buffers of mounts, of blocks on their way
+//! through compression, of what the allocator rounds up, and of what it keeps after a free. So a thread looks twice a
+//! second at the memory of the process, and while that is too much the caches are told to shrink ([`MemoryPressure`]).
+//! Memory that they give up is used again at once, but returned to the system late: so the pressure rises slowly.
 
 use std::fs;
 use std::thread;
@@ -14,23 +14,23 @@ use tarnfs::MemoryPressure;
 
 /// How often to look.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// In hundredths of what was configured: from here on the caches do with less.
+/// The caches shrink from here on, in hundredths of the limit.
 const SHRINK_AT: u64 = 108;
-/// Below this they may have more again.
+/// The caches may grow again below this, in hundredths of the limit.
 const GROW_BELOW: u64 = 102;
-/// What part of the excess they have to give up each time.
+/// The part of the excess that the caches give up each time.
 const SHRINK_PART: u64 = 4;
 
-/// What is decided each time.
+/// Decides how far the caches shrink.
 #[derive(Debug)]
 struct Watch {
-    /// What was configured.
+    /// The limit on the memory of the process.
     limit: u64,
     pressure: MemoryPressure,
 }
 
 impl Watch {
-    /// So much is in memory.
+    /// One look: `resident` bytes are in memory.
     fn look(&self, resident: u64) {
         let hundredths = resident.saturating_mul(100) / self.limit.max(1);
         if hundredths >= SHRINK_AT {
@@ -48,7 +48,7 @@ fn resident() -> Option<u64> {
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// Looks as long as the process lives.
+/// Starts the thread that looks as long as the process lives.
 pub(crate) fn watch(limit: u64, pressure: MemoryPressure) -> std::io::Result<()> {
     let watch = Watch { limit, pressure };
     let run = move || {

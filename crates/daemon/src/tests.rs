@@ -83,14 +83,15 @@ impl Service for Fake {
     }
 }
 
-/// While 'zpool status' looked for the files of ten thousand damaged blocks it had the turn, and everybody else waited.
+/// While 'zpool status' looked for the files of ten thousand damaged blocks it had the turn, and all other callers
+/// waited.
 #[test]
 fn who_only_looks_at_pools_takes_no_turn() {
     let beside = Some(Pools::default().beside());
-    let (_directory, place, switch, serving) = start(Fake { needed: true, beside, ..Fake::default() });
+    let (_directory, paths, switch, serving) = start(Fake { needed: true, beside, ..Fake::default() });
     let select = PoolSelect { name: None, properties: Wanted::All };
-    let call = |request: Request| Client::connect(&place).unwrap().unwrap().call(&request);
-    // Who has the turn would say that there is no such pool.
+    let call = |request: Request| Client::connect(&paths).unwrap().unwrap().call(&request);
+    // The backend, which has the turn, would say that there is no such pool.
     assert_eq!(call(Request::PoolStatus(select.clone())), Reply::Status(Vec::new()));
     assert_eq!(call(Request::PoolList(select.clone())), Reply::Pools(Vec::new()));
     assert_eq!(call(Request::PoolHistory(select)), Reply::History(Vec::new()));
@@ -110,89 +111,89 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// A place, and a daemon in this process.
-fn start<S: Service>(fake: S) -> (tempfile::TempDir, Place, Arc<Switch>, thread::JoinHandle<()>) {
+/// Paths, and a daemon in this process.
+fn start<S: Service>(fake: S) -> (tempfile::TempDir, DaemonPaths, Arc<Switch>, thread::JoinHandle<()>) {
     let directory = tempfile::tempdir().unwrap();
-    let place = Place::at(directory.path().join("run/daemon.sock"));
-    let socket = ControlSocket::claim(&place).unwrap().expect("the place is free");
+    let paths = DaemonPaths::at(directory.path().join("run/daemon.sock"));
+    let socket = ControlSocket::claim(&paths).unwrap().expect("the place is free");
     let switch = Arc::new(Switch::default());
     let told = Arc::clone(&switch);
     let serving = thread::spawn(move || socket.serve(&Arc::new(Mutex::new(fake)), &told).unwrap());
-    (directory, place, switch, serving)
+    (directory, paths, switch, serving)
 }
 
 #[test]
 fn requests_are_answered_one_at_a_time() {
-    let (_directory, place, switch, serving) = start(Fake { needed: true, ..Fake::default() });
+    let (_directory, paths, switch, serving) = start(Fake { needed: true, ..Fake::default() });
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                let mut client = Client::connect(&place).unwrap().unwrap();
+                let mut client = Client::connect(&paths).unwrap().unwrap();
                 for _ in 0..10 {
                     assert_eq!(client.call(&sync("tank")), Reply::Done);
                 }
             });
         }
     });
-    let mut client = Client::connect(&place).unwrap().unwrap();
+    let mut client = Client::connect(&paths).unwrap().unwrap();
     assert!(matches!(client.call(&Request::MountList), Reply::Mounts(mounts) if mounts[0].dataset == "80"));
     assert!(matches!(client.call(&sync("panic")), Reply::Failed(failure) if failure.kind == FailureKind::Other));
     assert_eq!(client.call(&Request::Ping), Reply::Done);
     switch.end();
     serving.join().unwrap();
-    assert!(Client::connect(&place).unwrap().is_none());
+    assert!(Client::connect(&paths).unwrap().is_none());
 }
 
 #[test]
 fn one_daemon_for_a_place() {
-    let (_directory, place, switch, serving) = start(Fake { needed: true, ..Fake::default() });
-    assert!(ControlSocket::claim(&place).unwrap().is_none());
-    assert_eq!(std::fs::metadata(place.socket()).unwrap().permissions().mode() & 0o777, 0o600);
+    let (_directory, paths, switch, serving) = start(Fake { needed: true, ..Fake::default() });
+    assert!(ControlSocket::claim(&paths).unwrap().is_none());
+    assert_eq!(std::fs::metadata(paths.socket()).unwrap().permissions().mode() & 0o777, 0o600);
     switch.end();
     serving.join().unwrap();
-    // What a killed daemon leaves behind is taken over.
-    drop(std::os::unix::net::UnixListener::bind(place.socket()).unwrap());
-    assert!(place.socket().exists() && ControlSocket::claim(&place).unwrap().is_some());
-    // What it cannot have left is not touched.
-    std::fs::remove_file(place.socket()).unwrap();
-    std::fs::write(place.socket(), b"").unwrap();
-    assert!(ControlSocket::claim(&place).unwrap_err().to_string().contains("not a socket") && place.socket().exists());
+    // Files that a killed daemon leaves behind are taken over.
+    drop(std::os::unix::net::UnixListener::bind(paths.socket()).unwrap());
+    assert!(paths.socket().exists() && ControlSocket::claim(&paths).unwrap().is_some());
+    // Files that it cannot have left are not touched.
+    std::fs::remove_file(paths.socket()).unwrap();
+    std::fs::write(paths.socket(), b"").unwrap();
+    assert!(ControlSocket::claim(&paths).unwrap_err().to_string().contains("not a socket") && paths.socket().exists());
 }
 
 /// A script removed its directory while the daemon in it was ending, and began anew there: the second daemon could not be reached any more, and its pool
 /// was mounted for ever.
 #[test]
 fn a_daemon_that_ends_leaves_the_socket_of_the_next_one() {
-    let (directory, place, switch, serving) = start(Fake { needed: true, ..Fake::default() });
+    let (directory, paths, switch, serving) = start(Fake { needed: true, ..Fake::default() });
     std::fs::remove_dir_all(directory.path().join("run")).unwrap();
-    let next = ControlSocket::claim(&place).unwrap();
-    assert!(next.is_some() && place.socket().exists());
+    let next = ControlSocket::claim(&paths).unwrap();
+    assert!(next.is_some() && paths.socket().exists());
     switch.end();
     serving.join().unwrap();
-    assert!(place.socket().exists());
+    assert!(paths.socket().exists());
 }
 
 #[test]
 fn ends_when_nobody_needs_it() {
-    let (_directory, place, _switch, serving) = start(Fake::default());
-    let mut client = Client::connect(&place).unwrap().unwrap();
+    let (_directory, paths, _switch, serving) = start(Fake::default());
+    let mut client = Client::connect(&paths).unwrap().unwrap();
     assert_eq!(client.call(&sync("stay")), Reply::Done);
     drop(client);
     thread::sleep(Duration::from_millis(1500));
-    let mut client = Client::connect(&place).unwrap().expect("it has a pool and stays");
+    let mut client = Client::connect(&paths).unwrap().expect("it has a pool and stays");
     assert_eq!(client.call(&sync("go")), Reply::Done);
     thread::sleep(Duration::from_millis(1500));
     assert_eq!(client.call(&Request::Ping), Reply::Done, "it has a client and stays");
     drop(client);
     serving.join().unwrap();
-    assert!(!place.socket().exists());
+    assert!(!paths.socket().exists());
 }
 
 #[test]
 fn quit_ends_it() {
     let quits = Arc::new(Mutex::new(0));
-    let (_directory, place, _switch, serving) = start(Fake { needed: true, quits: Arc::clone(&quits), ..Fake::default() });
-    let mut client = Client::connect(&place).unwrap().unwrap();
+    let (_directory, paths, _switch, serving) = start(Fake { needed: true, quits: Arc::clone(&quits), ..Fake::default() });
+    let mut client = Client::connect(&paths).unwrap().unwrap();
     assert_eq!(client.call(&Request::Quit), Reply::Done);
     serving.join().unwrap();
     assert!(*quits.lock() >= 1);
@@ -201,24 +202,25 @@ fn quit_ends_it() {
 #[test]
 fn hostile_bytes_cost_only_their_connection() {
     use std::io::Write;
-    let (_directory, place, switch, serving) = start(Fake { needed: true, ..Fake::default() });
+    let (_directory, paths, switch, serving) = start(Fake { needed: true, ..Fake::default() });
     for bytes in [&[0xff; 64][..], b"\x04\0\0\0Ping", b"\x01", b""] {
-        let mut stream = UnixStream::connect(place.socket()).unwrap();
+        let mut stream = UnixStream::connect(paths.socket()).unwrap();
         stream.write_all(bytes).unwrap();
     }
-    let mut client = Client::connect(&place).unwrap().unwrap();
+    let mut client = Client::connect(&paths).unwrap().unwrap();
     assert_eq!(client.call(&Request::Ping), Reply::Done);
     switch.end();
     serving.join().unwrap();
 }
 
-/// Whoever came when 256 others were being served took the daemon for one that is not there: `zpool list` said that there are no pools.
+/// A caller that came while 256 others were served took the daemon for absent: `zpool list` said that there are no
+/// pools.
 #[test]
 fn who_comes_when_all_lines_are_busy_waits() {
-    let (_directory, place, switch, serving) = start(Fake { needed: true, ..Fake::default() });
-    let others: Vec<Client> = (0..256).map(|_| Client::connect(&place).unwrap().unwrap()).collect();
+    let (_directory, paths, switch, serving) = start(Fake { needed: true, ..Fake::default() });
+    let others: Vec<Client> = (0..256).map(|_| Client::connect(&paths).unwrap().unwrap()).collect();
     thread::scope(|scope| {
-        let late = scope.spawn(|| Client::connect(&place).unwrap().is_some());
+        let late = scope.spawn(|| Client::connect(&paths).unwrap().is_some());
         thread::sleep(Duration::from_millis(200));
         assert!(!late.is_finished(), "there is no line for it");
         drop(others);
@@ -232,7 +234,7 @@ fn who_comes_when_all_lines_are_busy_waits() {
 #[test]
 fn child() {
     if std::env::var_os("TARN_TEST_CHILD").is_some() {
-        let code = run(&Place::of_user(), || Fake { needed: true, ..Fake::default() });
+        let code = run(&DaemonPaths::of_user(), || Fake { needed: true, ..Fake::default() });
         assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::SUCCESS));
     }
 }
@@ -246,47 +248,47 @@ fn child_command() -> Command {
 #[test]
 fn commands_start_it_once() {
     let directory = tempfile::tempdir().unwrap();
-    let place = Place::at(directory.path().join("daemon.sock"));
+    let paths = DaemonPaths::at(directory.path().join("daemon.sock"));
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let mut client = Client::connect_or_start_with(&place, child_command).unwrap();
+                let mut client = Client::connect_or_start_with(&paths, child_command).unwrap();
                 assert_eq!(client.call(&sync("tank")), Reply::Done);
             });
         }
     });
-    let mut client = Client::connect(&place).unwrap().unwrap();
+    let mut client = Client::connect(&paths).unwrap().unwrap();
     // All four were answered by the same daemon.
     assert!(matches!(client.call(&Request::MountList), Reply::Mounts(mounts) if mounts[0].dataset == "4"));
     assert_eq!(client.call(&Request::Quit), Reply::Done);
     let gone = || {
-        // On a busy machine a daemon that somebody started in vain may come so late that it finds the place free.
-        if let Ok(Some(mut late)) = Client::connect(&place) {
+        // On a busy machine a daemon that was started in vain may come so late that it finds the paths free.
+        if let Ok(Some(mut late)) = Client::connect(&paths) {
             late.call(&Request::Quit);
         }
-        !place.socket().exists()
+        !paths.socket().exists()
     };
     wait_until("the socket goes away", gone);
-    let free = || std::fs::OpenOptions::new().write(true).open(place.lock()).unwrap().try_lock().is_ok();
+    let free = || std::fs::OpenOptions::new().write(true).open(paths.lock()).unwrap().try_lock().is_ok();
     wait_until("the lock is free", free);
 }
 
 #[test]
 fn a_signal_ends_it_in_good_order() {
     let directory = tempfile::tempdir().unwrap();
-    let place = Place::at(directory.path().join("daemon.sock"));
-    let mut child = child_command().env("TARN_SOCKET", place.socket()).stdout(Stdio::null()).spawn().unwrap();
-    wait_until("it answers", || Client::connect(&place).unwrap().is_some_and(|mut client| client.call(&Request::Ping) == Reply::Done));
+    let paths = DaemonPaths::at(directory.path().join("daemon.sock"));
+    let mut child = child_command().env("TARN_SOCKET", paths.socket()).stdout(Stdio::null()).spawn().unwrap();
+    wait_until("it answers", || Client::connect(&paths).unwrap().is_some_and(|mut client| client.call(&Request::Ping) == Reply::Done));
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).unwrap();
     assert!(child.wait().unwrap().success());
-    assert!(!place.socket().exists());
+    assert!(!paths.socket().exists());
 }
 
 #[test]
 fn a_daemon_that_cannot_start_is_reported() {
     let directory = tempfile::tempdir().unwrap();
-    let place = Place::at(directory.path().join("daemon.sock"));
-    let error = Client::connect_or_start_with(&place, || Command::new("false")).unwrap_err();
+    let paths = DaemonPaths::at(directory.path().join("daemon.sock"));
+    let error = Client::connect_or_start_with(&paths, || Command::new("false")).unwrap_err();
     assert!(error.to_string().contains("ended at once"), "{error}");
 }
 
@@ -355,14 +357,14 @@ fn create(directory: &std::path::Path, name: &str) -> Request {
     })
 }
 
-/// While 'zpool sync' or 'zpool export' waited for the kernel and that for the devices of a pool, nobody could ask for the status of any
-/// pool, and 'zpool clear', which the devices waited for, waited for them.
+/// While 'zpool sync' or 'zpool export' waited for the kernel, and the kernel for the devices of a pool, no pool's
+/// status could be had; and 'zpool clear', which the devices waited for, waited for them.
 #[test]
 fn what_waits_for_a_pool_holds_nobody_up() {
     let ((begun, has_begun), (release, released)) = (channel(), channel());
     let stuck = Stuck { begun, release: Arc::new(Mutex::new(released)) };
-    let (directory, place, switch, serving) = start(Pools::new(stuck));
-    let call = |request: &Request| Client::connect(&place).unwrap().unwrap().call(request);
+    let (directory, paths, switch, serving) = start(Pools::new(stuck));
+    let call = |request: &Request| Client::connect(&paths).unwrap().unwrap().call(request);
     for name in ["tank", "other"] {
         assert_eq!(call(&create(directory.path(), name)), Reply::Done);
     }

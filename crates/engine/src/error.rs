@@ -13,7 +13,7 @@ use ondisk::corruption::Corruption;
 /// The result of everything in the engine that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Who must act, and how.
+/// The kind of an error: the party that must act, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// A device refused a read or a write.
@@ -94,7 +94,7 @@ impl Error {
         Error(Box::new(Inner { kind, message: message.into(), thrown_at: Location::caller() }))
     }
 
-    /// Who must act.
+    /// The party that must act.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }

@@ -149,7 +149,7 @@ mod tests {
         maker.join().unwrap();
     }
 
-    /// Who makes a thread is asked to prepare himself, in his own thread.
+    /// The maker of a thread is asked to prepare itself, in its own thread.
     #[test]
     fn a_thread_prepares_to_make_another() {
         use std::cell::Cell;

@@ -56,7 +56,7 @@ pub struct Tunables {
     pub canary: Option<Canary>,
 }
 
-/// What part of the memory of all caches is taken by something that none of them knows of, as whoever watches the process says. Clones
+/// What part of the memory of all caches is taken by something that none of them knows of, as the watcher of the process says. Clones
 /// are the same.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryPressure {

@@ -32,7 +32,7 @@ pub struct Request<'a> {
 /// What to send back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// So many bytes of `out`.
+    /// The number of bytes of `out`.
     Reply(usize),
     /// An error, without bytes.
     Error(Errno),
@@ -48,7 +48,7 @@ impl<'a> Request<'a> {
         Ok(Request { header, opcode, fixed, payload })
     }
 
-    /// Must `out` be as long as the caller of the system call asked for?
+    /// Whether `out` must be as long as the caller of the system call asked for.
     pub fn has_long_reply(&self) -> bool {
         is_long_reply(self.opcode)
     }
@@ -76,7 +76,8 @@ pub fn is_long_reply(opcode: Opcode) -> bool {
     matches!(opcode, Read | ReadDir | ReadDirPlus | ReadLink | GetXattr | ListXattr | Ioctl)
 }
 
-/// Is this operation likely to wait for a disk, or to take long? A hint: transports then make room for the others first.
+/// Whether this operation is likely to wait for a disk, or to take long. A hint: transports then make room for the
+/// others first.
 pub fn is_heavy(request: &Request<'_>) -> bool {
     const LARGE: u32 = 128 << 10;
     match request.opcode {
@@ -87,7 +88,7 @@ pub fn is_heavy(request: &Request<'_>) -> bool {
     }
 }
 
-/// Does this operation move so many bytes that it is better done on another CPU, beside whoever asked for it? True of what the
+/// Whether this operation moves so many bytes that it is better done on another CPU than its caller's. True of what the
 /// kernel asks for in advance, several requests at a time: write-back and read-ahead.
 pub fn is_bulk(request: &Request<'_>) -> bool {
     const LARGE: u32 = 64 << 10;

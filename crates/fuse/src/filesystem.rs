@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::protocol::{OpenedFlags, WriteFlags};
 use crate::{DirectoryPlusWriter, DirectoryWriter, Errno, Result};
 
-/// Who asks.
+/// The caller of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Context {
     /// Number of the request.
@@ -22,7 +22,7 @@ pub struct Context {
     pub gid: u32,
     /// Thread id of the caller; 0 when it is in no process namespace of ours, or for write-back.
     pub pid: u32,
-    /// Where something is made: the group of the directory, if the caller is in it as one of several.
+    /// The group among the caller's further groups that matters when something is made: that of the directory.
     pub other_group: Option<u32>,
 }
 
@@ -89,7 +89,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// "There is no such name", to be remembered for so long.
+    /// "There is no such name"; the kernel may remember that for this long.
     pub fn negative(valid: Duration) -> Entry {
         Entry { node: 0, generation: 0, attr: Attr::default(), entry_valid: valid, attr_valid: Duration::ZERO }
     }
@@ -118,7 +118,7 @@ pub struct Created {
 pub enum SetTime {
     /// The present.
     Now,
-    /// This.
+    /// This time.
     At(Timestamp),
 }
 
@@ -148,11 +148,11 @@ pub struct SetAttr {
 /// A read.
 #[derive(Debug, Clone, Copy)]
 pub struct Read {
-    /// Of this node,
+    /// The node.
     pub node: u64,
-    /// opened as this,
+    /// The handle of the open file.
     pub handle: u64,
-    /// from here.
+    /// The position.
     pub offset: u64,
     /// `O_*` flags of the open file.
     pub flags: u32,
@@ -161,11 +161,11 @@ pub struct Read {
 /// A write.
 #[derive(Debug, Clone, Copy)]
 pub struct Write {
-    /// To this node,
+    /// The node.
     pub node: u64,
-    /// opened as this,
+    /// The handle of the open file.
     pub handle: u64,
-    /// from here.
+    /// The position.
     pub offset: u64,
     /// `O_*` flags of the open file.
     pub flags: u32,
@@ -173,7 +173,7 @@ pub struct Write {
     pub write_flags: WriteFlags,
 }
 
-/// Who holds a lock.
+/// The owner of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner(pub u64);
 
@@ -195,9 +195,9 @@ pub struct FileLock {
 pub struct LockRequest {
     /// Open file.
     pub handle: u64,
-    /// For whom.
+    /// The owner of the lock.
     pub owner: Owner,
-    /// What.
+    /// The lock.
     pub lock: FileLock,
     /// `flock` rather than a byte-range lock.
     pub flock: bool,
@@ -223,9 +223,9 @@ pub struct ExtendedAttribute<'a> {
 pub struct Fallocate {
     /// Open file.
     pub handle: u64,
-    /// From here,
+    /// The first byte.
     pub offset: u64,
-    /// so far.
+    /// The number of bytes.
     pub length: u64,
     /// `FALLOC_FL_*`.
     pub mode: u32,

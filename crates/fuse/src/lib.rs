@@ -2,8 +2,8 @@
 //!
 //! # Theory
 //! The kernel turns system calls on a mounted file system into numbered requests. A *transport* fetches them and
-//! carries the replies back: [`listener`] and [`devfuse`] by `read` and `writev` on `/dev/fuse`, [`uring`] through one io_uring queue
-//! for each CPU. The [`crew`] has the threads for all mounts of the process. All call the same function, [`dispatch::handle`], which decodes the request, calls one method of the
+//! carries the replies back: [`listener`](transport::listener) and [`devfuse`] by `read` and `writev` on `/dev/fuse`, [`uring`] through one io_uring queue
+//! for each CPU. The [`crew`](transport::crew) has the threads for all mounts of the process. All call the same function, [`dispatch::handle`], which decodes the request, calls one method of the
 //! [`Filesystem`] and encodes what it returns. A [`Session`] is one mounted file system with its transport.
 //!
 //! Operations run on the thread that fetched them, because two wake-ups of another thread cost more than most
@@ -14,34 +14,22 @@
 #![warn(missing_docs)]
 #![allow(unsafe_code)] // system calls, and memory shared with the kernel
 
-mod backing;
-mod buffer;
-mod courtesy;
-mod crew;
-pub mod devfuse;
 mod directory;
 pub mod dispatch;
-mod entry;
 mod errno;
-pub mod errand;
 mod filesystem;
-mod heat;
-mod listener;
-pub mod mount;
+mod mounting;
 mod notify;
-mod partition;
 mod peer;
-mod porter;
 pub mod protocol;
 mod session;
-mod standing;
-mod table;
-pub mod uring;
-mod users;
-pub mod witness;
+mod transport;
 
-pub use backing::HELD_BYTES;
-pub use courtesy::claim_cpu;
+pub use mounting::{errand, mount, mount_table, witness};
+pub use transport::{devfuse, uring};
+
+pub use mounting::backing::HELD_BYTES;
+pub use transport::courtesy::claim_cpu;
 pub use devfuse::before_blocking;
 pub use directory::{DirectoryPlusWriter, DirectoryWriter, EntryKind};
 pub use errno::{Errno, Result};
@@ -50,9 +38,9 @@ pub use filesystem::{
     SetTime, StatFs, StatX, Timestamp, Write,
 };
 pub use mount::{Mount, MountOptions};
+pub use mount_table::MountPoints;
 pub use notify::Notifier;
 pub use peer::peer_uid;
 pub use protocol::{OpenedFlags, ROOT_NODE, WriteFlags};
 pub use session::{Session, SessionOptions, TransportChoice, TransportKind};
-pub use standing::Standing;
-pub use table::Sight;
+pub use mounting::standing::Standing;

@@ -1,11 +1,11 @@
-//! Who is at the other end of a socket.
+//! The user at the other end of a socket.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The user who connected, or who listened when we connected. A process of another namespace has no number in ours, which is why rustix cannot be asked: it
-/// takes each process to have one.
+/// The user that connected, or that listened when we connected. A process of another namespace has no number in ours;
+/// rustix cannot be asked, because it expects one.
 ///
 /// # Errors
 /// It is no socket of this machine.

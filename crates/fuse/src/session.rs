@@ -4,7 +4,7 @@
 //! The kernel's first request is `INIT`. It is read and answered here, on the caller's thread, so that the session
 //! knows what was agreed before anybody serves it. The transport is chosen at the same moment, because io_uring
 //! has to be agreed on too; once agreed, the kernel waits for the queues and `/dev/fuse` carries only `FORGET`.
-//! Requests are served by threads that all sessions share ([`crew`](crate::crew)).
+//! Requests are served by threads that all sessions share ([`crew`](crate::transport::crew)).
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,15 +16,15 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::buffer::Buffer;
-use crate::partition::Partition;
+use crate::transport::buffer::Buffer;
+use crate::mounting::partition::Partition;
 use crate::protocol::{InHeader, InitFlags, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, Opcode, OutHeader};
-use crate::standing::Standing;
-use crate::table::Sight;
-use crate::users::Keepers;
-use crate::witness::Watched;
-use crate::listener::DeviceMount;
-use crate::uring::RingMount;
+use crate::mounting::standing::Standing;
+use crate::mounting::mount_table::MountPoints;
+use crate::mounting::users::Keepers;
+use crate::mounting::witness::Watched;
+use crate::transport::listener::DeviceMount;
+use crate::transport::uring::RingMount;
 use crate::{Filesystem, Mount, MountOptions, Negotiated, Notifier, mount, uring};
 
 /// How long the threads may take to leave a mount that has ended.
@@ -33,7 +33,7 @@ const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 /// The kernel ends a connection before the last `umount` returns, unless somebody is just looking at another copy of the mount.
 const ENDED_BY_KERNEL_WITHIN: Duration = Duration::from_millis(200);
-/// Who uses a mount that is to end may be about to leave it.
+/// How long a mount may stay in use before its unmount fails: its users may be about to leave.
 const USERS_LEAVE_WITHIN: Duration = Duration::from_millis(500);
 
 /// Which transport to use.
@@ -69,9 +69,10 @@ pub struct SessionOptions {
     pub remote_locks: bool,
     /// The file system answers `ENOSYS` to opens: then the kernel truncates by itself before it "opens".
     pub no_opens: bool,
-    /// Who uses `libaio` or a loop device past the page cache has many requests under way. Only for files that nobody reads through that
-    /// cache: behind such a write the kernel does not throw away what somebody read into it in the meantime (as file systems on
-    /// devices do), so that old contents are read from then on (xfstests generic/451).
+    /// Direct I/O of several requests is submitted together, as `libaio` and loop devices do. Only for files that are
+    /// not also read through the page cache: after such a write the kernel does not drop what was read into that cache
+    /// in the meantime (as file systems on devices do), and old contents would be read from then on (xfstests
+    /// generic/451).
     pub async_direct_io: bool,
     /// Largest write in bytes, a multiple of the page size.
     pub max_write: u32,
@@ -79,11 +80,11 @@ pub struct SessionOptions {
     pub max_readahead: u32,
     /// Most requests in the background (read-ahead, write-back) at one time.
     pub max_background: u16,
-    /// Most requests that are served at a time (each io_uring queue may have some, whatever the others have).
+    /// Most requests that are served at a time. Each io_uring queue may have some, whatever the others have.
     pub threads_max: usize,
     /// Threads that wait on `/dev/fuse` at one time, of a mount that is busy.
     pub readers: usize,
-    /// Threads make way for whoever has his answer (io_uring only; see [`courtesy`](crate::courtesy)).
+    /// Threads yield to the callers they have answered (io_uring only; see [`courtesy`](crate::transport::courtesy)).
     pub courteous: bool,
     /// Name of the threads.
     pub name: String,
@@ -126,7 +127,7 @@ pub(crate) struct Shared {
     changed: Condvar,
 }
 
-/// Somebody serves the mount, or has what the kernel may use to ask for something.
+/// A right to serve the mount, or to hold something through which the kernel may send requests.
 pub(crate) struct Seat(Arc<Shared>);
 
 impl Seat {
@@ -151,7 +152,7 @@ impl Shared {
     pub(crate) fn end(&self) {
         if !self.ended.swap(true, Ordering::SeqCst) {
             self.filesystem.ended();
-            // Whoever looked before this waits by now.
+            // A thread that checked before this is in its wait by now.
             let _seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
             self.changed.notify_all();
         }
@@ -188,7 +189,7 @@ impl Drop for Shared {
     }
 }
 
-/// Who serves it.
+/// The threads that serve a mount.
 struct Service {
     shared: Arc<Shared>,
     device: Arc<DeviceMount>,
@@ -270,7 +271,7 @@ impl Session {
 
     /// Lets the kernel read ahead further and collect more writes than it grants to servers that it does not trust. Takes root.
     pub fn relax_cache(&self) {
-        self.device.into_iter().for_each(crate::backing::relax);
+        self.device.into_iter().for_each(crate::mounting::backing::relax);
     }
 
     /// Do `sync`, `syncfs` and `umount` wait for us?
@@ -283,7 +284,7 @@ impl Session {
         self.kind
     }
 
-    /// For telling the kernel what changed behind its back.
+    /// Tells the kernel of changes that it did not make.
     pub fn notifier(&self) -> Notifier {
         Notifier { device: Arc::clone(&self.shared.device) }
     }
@@ -293,8 +294,9 @@ impl Session {
         self.shared.is_ended()
     }
 
-    /// Gives a session that is out of sight a place again. Somebody unmounted it, but not in all mount namespaces (containers have
-    /// copies), or lazily while it was in use; so the kernel still has the file system and all that it knows of it. Only root can.
+    /// Gives a session without a visible mount point one again. It was unmounted, but not in all mount namespaces
+    /// (containers have copies), or lazily while in use, so the kernel still has the file system and all that it knows
+    /// of it. Only root can.
     pub fn mount_again(&mut self, path: &Path, options: &MountOptions) -> io::Result<()> {
         let path = path.canonicalize()?;
         self.standing = Some(self.mount_also(&path, options)?);
@@ -312,21 +314,21 @@ impl Session {
         self.standing.as_ref()
     }
 
-    /// Where all of it is mounted, by whomever, the newest place last.
-    pub fn places(&self, sight: &Sight) -> Vec<PathBuf> {
-        self.device.and_then(|device| sight.places(device)).map_or_else(|| vec![self.path.clone()], <[PathBuf]>::to_vec)
+    /// All mount points of the whole file system, by any mounter, the newest last.
+    pub fn places(&self, points: &MountPoints) -> Vec<PathBuf> {
+        self.device.and_then(|device| points.of(device)).map_or_else(|| vec![self.path.clone()], <[PathBuf]>::to_vec)
     }
 
-    /// Unmounts it everywhere and waits until the last operation is done, some seconds at most. In use and not `lazy`: the session comes back
-    /// with the error, which says by whom if not by processes that are inside. Copies of the mount in other mount namespaces, of which nobody uses
-    /// anything, end with it.
+    /// Unmounts it everywhere and waits until the last operation is done, some seconds at most. If it is in use and not
+    /// `lazy`, the session comes back with the error, which names the user unless processes are inside. Copies of the
+    /// mount in other mount namespaces end with it if nothing in them is in use.
     pub fn unmount(self, lazy: bool) -> Result<(), (Session, io::Error)> {
-        self.unmount_seen(lazy, &Sight::now())
+        self.unmount_from(lazy, &MountPoints::now())
     }
 
-    /// As [`Session::unmount`], for whoever has looked already where all of them are.
-    pub fn unmount_seen(mut self, lazy: bool, sight: &Sight) -> Result<(), (Session, io::Error)> {
-        if let Err(error) = self.detach(lazy, sight)
+    /// As [`Session::unmount`], for a caller that has read the mount points.
+    pub fn unmount_from(mut self, lazy: bool, points: &MountPoints) -> Result<(), (Session, io::Error)> {
+        if let Err(error) = self.detach(lazy, points)
             && !self.is_ended()
         {
             return Err((self, error));
@@ -363,14 +365,16 @@ impl Session {
         Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("something else is mounted over it, on {}", place.display())))
     }
 
-    /// Takes one place away; not lazy, it waits a little for who leaves. Somebody who just ran a program in a mount, or who looks at all mounts,
-    /// keeps it in use a moment longer than he knows: a program that is about to be started has its starter's files open.
+    /// Takes one place away. Unless `lazy`, it waits a little for users to leave. A program that was just run in a
+    /// mount, or a look at all mounts, keeps it in use a moment longer: a program that is being started has its
+    /// starter's files open.
+    #[allow(clippy::disallowed_methods)] // the real clock: other processes leave in it
     pub fn unmount_at(&self, place: &Path, lazy: bool) -> io::Result<()> {
         let since = Instant::now();
         loop {
             match if self.is_ended() { Ok(()) } else { self.unmount_there(place, lazy) } {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy && error.get_ref().is_none() && since.elapsed() < USERS_LEAVE_WITHIN => std::thread::sleep(Duration::from_millis(10)),
-                // Somebody else was faster.
+                // It was unmounted by another process meanwhile.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(()),
                 done => return done,
             }
@@ -378,19 +382,19 @@ impl Session {
     }
 
     /// Takes all places away, the newest first.
-    fn detach(&self, lazy: bool, sight: &Sight) -> io::Result<()> {
-        self.places(sight).iter().rev().try_for_each(|place| self.unmount_at(place, lazy))
+    fn detach(&self, lazy: bool, points: &MountPoints) -> io::Result<()> {
+        self.places(points).iter().rev().try_for_each(|place| self.unmount_at(place, lazy))
     }
 
-    /// Unmounts although the file system is in use: writes back what the kernel holds, then ends the connection. Who has a
-    /// file open gets errors from then on. Only root can end a connection; for others this is a lazy unmount.
+    /// Unmounts although the file system is in use: writes back what the kernel holds, then ends the connection. Users
+    /// of open files get errors from then on. Only root can end a connection; for others this is a lazy unmount.
     pub fn unmount_forced(self) -> Result<(), (Session, io::Error)> {
-        self.unmount_forced_seen(&Sight::now())
+        self.unmount_forced_from(&MountPoints::now())
     }
 
-    /// As [`Session::unmount_forced`], for whoever has looked already where all of them are.
-    pub fn unmount_forced_seen(mut self, sight: &Sight) -> Result<(), (Session, io::Error)> {
-        if self.is_ended() || (self.detach(false, sight).is_ok() && self.ends()) {
+    /// As [`Session::unmount_forced`], for a caller that has read the mount points.
+    pub fn unmount_forced_from(mut self, points: &MountPoints) -> Result<(), (Session, io::Error)> {
+        if self.is_ended() || (self.detach(false, points).is_ok() && self.ends()) {
             self.wait_for_threads();
             return Ok(());
         }
@@ -399,7 +403,7 @@ impl Session {
 
     /// Ends the connection, and so all mounts of it.
     fn end_everywhere(mut self) -> Result<(), (Session, io::Error)> {
-        let mut places = self.places(&Sight::now());
+        let mut places = self.places(&MountPoints::now());
         if !places.iter().any(|place| self.is_on_top(place)) && self.mount_also(&self.path, &MountOptions::default()).is_ok() {
             // It lived on in another mount namespace, or below another mount. A connection is ended through a mount.
             places.push(self.path.clone());
@@ -427,8 +431,8 @@ impl Session {
         }
     }
 
-    /// The mount has ended, and its threads are about to leave. Nobody waits for one that does not come back, because the file system itself
-    /// waits (for a device that is gone): whoever could help it is perhaps who would wait here.
+    /// Waits a while for the threads to leave a mount that has ended. It does not wait for a thread that the file system keeps
+    /// (for a device that is gone): the caller may be the one that could help.
     pub fn wait_for_threads(&mut self) {
         let Some(service) = self.service.take() else { return };
         let (shared, (done, is_done)) = (Arc::clone(&self.shared), mpsc::channel());
@@ -437,7 +441,7 @@ impl Session {
             service.join();
             drop(watched);
             shared.destroy();
-            // Who goes on may destroy what the file system is of.
+            // The caller may go on to destroy the dataset.
             drop(shared);
             let _ = done.send(());
         };
@@ -465,6 +469,7 @@ impl Session {
     }
 
     /// Has the kernel ended it, now that it is unmounted? It has not if anybody keeps it.
+    #[allow(clippy::disallowed_methods)] // the real clock: the kernel ends it in it
     pub fn ends(&self) -> bool {
         let since = Instant::now();
         loop {
@@ -495,9 +500,9 @@ impl Drop for Session {
         if self.service.is_none() {
             return;
         }
-        if !self.is_ended() && self.places(&Sight::now()).iter().rev().any(|place| self.unmount_there(place, false).is_err()) {
+        if !self.is_ended() && self.places(&MountPoints::now()).iter().rev().any(|place| self.unmount_there(place, false).is_err()) {
             // In use: take it out of sight; the threads serve until the last user leaves.
-            let _ = self.detach(true, &Sight::now());
+            let _ = self.detach(true, &MountPoints::now());
         }
         self.wait_for_end();
     }

@@ -15,12 +15,10 @@
 
 pub mod aligned;
 pub mod comparator;
-pub mod cost;
 pub mod disk;
-pub mod flame;
 pub mod interrupt;
+mod measure;
 pub mod out;
-pub mod pool_watch;
 pub mod process;
 pub mod record;
 pub mod report;
@@ -29,5 +27,6 @@ pub mod storage;
 pub mod system;
 pub mod target;
 pub mod undo;
-pub mod watch;
 pub mod workload;
+
+pub use measure::{cost, flame, pool_watch, watch};

@@ -1,16 +1,12 @@
 //! `fsperf`: the laboratory as a program.
 
-mod disk_command;
-mod looking_on;
-mod manual;
-mod results_command;
-mod run_command;
-mod targets_command;
-mod unit_command;
+mod commands;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::commands::{disk, manual, results, run, unit};
 
 /// Which file system, for which work, on this machine, at what cost.
 ///
@@ -25,20 +21,20 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Run workloads and compare the file systems that they run on
-    Run(run_command::Arguments),
+    Run(run::Arguments),
     /// List the workloads with their parameters and what they were published with
     List,
     /// The fourteen data-intensive unit tests, in short: `run unit`
-    Unit(unit_command::Arguments),
+    Unit(unit::Arguments),
     /// Show the results of a run: tables, a page for browsers, comma-separated values
-    Report(results_command::ReportArguments),
+    Report(results::ReportArguments),
     /// Two runs beside each other: what became better, and what became worse
-    Compare(results_command::CompareArguments),
+    Compare(results::CompareArguments),
     /// Two builds' flame graphs side by side, and as a difference
-    Flames(results_command::FlamesArguments),
+    Flames(results::FlamesArguments),
     /// Simulated disks: list them, check them against their arithmetic, have one
     #[command(subcommand)]
-    Disk(disk_command::Command),
+    Disk(disk::Command),
     /// Print the manual page, or write one for each command
     Man(manual::ManArguments),
     /// Print what completes fsperf's words in a shell
@@ -47,19 +43,19 @@ enum Command {
 
 fn run(command: &Command) -> anyhow::Result<()> {
     match command {
-        Command::Run(arguments) => run_command::run(arguments),
-        Command::Unit(arguments) => unit_command::run(arguments),
-        Command::Report(arguments) => results_command::report(arguments),
-        Command::Compare(arguments) => results_command::compare(arguments),
-        Command::Flames(arguments) => results_command::flames(arguments),
-        Command::Disk(command) => disk_command::run(command),
+        Command::Run(arguments) => run::run(arguments),
+        Command::Unit(arguments) => unit::run(arguments),
+        Command::Report(arguments) => results::report(arguments),
+        Command::Compare(arguments) => results::compare(arguments),
+        Command::Flames(arguments) => results::flames(arguments),
+        Command::Disk(command) => disk::run(command),
         Command::Man(arguments) => manual::man(arguments),
         Command::Completion(arguments) => {
             manual::completion(arguments);
             Ok(())
         }
         Command::List => {
-            run_command::list();
+            run::list();
             Ok(())
         }
     }

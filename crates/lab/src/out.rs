@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //!
-//! Whoever reads may go away: `fsperf list | head`. What is printed after that goes nowhere, and what is being measured or taken down
+//! A reader may go away: `fsperf list | head`. What is printed after that goes nowhere, and what is being measured or taken down
 //! goes on; a panic in the middle of it, as the standard macros have it, would leave things behind. Any other failure (the disk is
 //! full) is remembered, for the exit status.
 

@@ -68,7 +68,7 @@ pub fn forget_file(path: &Path) -> Result<()> {
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).with_context(name)
 }
 
-/// Drops what the kernel caches, if we may. Whoever may not has [`forget_file`] for the contents of files.
+/// Drops what the kernel caches, if we may. A user that may not has [`forget_file`] for the contents of files.
 pub fn drop_kernel_caches() -> bool {
     fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
 }
@@ -123,7 +123,7 @@ impl Target for HostDirectory {
 
     fn description(&self) -> String {
         match system::mount_of(self.directory.path()) {
-            Some(mount) => format!("{} on {}, mounted on {}", mount.kind, mount.source, mount.directory.display()),
+            Some(mount) => format!("{} on {}, mounted on {}", mount.kind, mount.source, mount.mount_point.display()),
             None => self.directory.path().display().to_string(),
         }
     }
@@ -157,7 +157,7 @@ impl Prepared {
         Prepared {
             name: name.into(),
             description: description.into(),
-            mounted: system::mount_of(&directory).map(|mount| mount.directory),
+            mounted: system::mount_of(&directory).map(|mount| mount.mount_point),
             directory,
             drop_caches: Box::new(drop_caches),
             process: Box::new(|| None),
@@ -200,7 +200,7 @@ impl Target for Prepared {
     }
 
     fn check(&self) -> Result<()> {
-        let mounted = system::mount_of(&self.directory).map(|mount| mount.directory);
+        let mounted = system::mount_of(&self.directory).map(|mount| mount.mount_point);
         ensure!(mounted == self.mounted, "{} is not mounted any more on {}", self.name, self.directory.display());
         Ok(())
     }

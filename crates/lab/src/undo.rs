@@ -50,7 +50,7 @@ pub fn scratch_directory(parent: &Path, prefix: &str, undo: &mut Undo) -> Result
     let gone = path.clone();
     undo.push(format!("remove {}", path.display()), move || {
         // Never through a mount: what is still mounted there is kept, and told.
-        if system::mounts().iter().any(|mount| mount.directory.starts_with(&gone)) {
+        if system::mounts().iter().any(|mount| mount.mount_point.starts_with(&gone)) {
             bail!("something is still mounted in it");
         }
         Ok(fs::remove_dir_all(&gone)?)

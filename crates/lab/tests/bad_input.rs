@@ -107,7 +107,7 @@ fn what_is_wrong_with_a_simulated_disk_is_named() {
     refuses(&["disk", "check", "nvme", "--seconds", "0"], "invalid value '0' for '--seconds <SECONDS>'");
 }
 
-/// `fsperf list | head -1` panicked when `head` went away. Whoever prints ends quietly then; a full disk is told.
+/// `fsperf list | head -1` panicked when `head` went away. A program that prints ends quietly then; a full disk is reported.
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let scratch = scratch();

@@ -1,30 +1,22 @@
 //! The OpenZFS on-disk format, and nothing else: no I/O, no policy, no `unsafe`.
 
-pub mod bits;
-pub mod label;
-pub mod uberblock;
-pub mod blkptr;
-pub mod dva;
-pub mod dnode;
-pub mod objset;
-pub mod zap_micro;
-pub mod zap_fat;
-pub mod zap_hash;
-pub mod zap_leaf;
-pub mod dsl;
-pub mod bpobj;
-pub mod indirect;
-pub mod ddt;
-pub mod brt;
-pub mod space_map;
-pub mod zil;
-pub mod sa;
-pub mod znode;
-pub mod acl;
-pub mod nvlist;
-pub mod stream;
-pub mod object_type;
-pub mod algorithm;
-pub mod feature;
-pub mod byteswap;
+mod block;
+mod file;
+mod pool;
+mod space;
+mod zap;
+
 pub mod corruption;
+pub mod dnode;
+pub mod dsl;
+pub mod nvlist;
+pub mod object_type;
+pub mod objset;
+pub mod stream;
+pub mod zil;
+
+pub use block::{algorithm, bits, blkptr, byteswap, dva};
+pub use file::{acl, sa, znode};
+pub use pool::{feature, label, uberblock};
+pub use space::{bpobj, brt, ddt, indirect, space_map};
+pub use zap::{fat as zap_fat, hash as zap_hash, leaf as zap_leaf, micro as zap_micro};

@@ -5,7 +5,7 @@
 //! machine of the other byte order, whether they are metadata (kept in more copies, cached apart), and whether
 //! they are encrypted in an encrypted dataset. Types below 54 are numbers with a meaning each and are listed here. Later
 //! types are self-describing: bit 7 set, then metadata (6), encrypted (5), and the byte-swap class in bits 0-4; new kinds
-//! of object share those and are told apart by who points to them.
+//! of object share those and are told apart by what points to them.
 
 use std::fmt;
 

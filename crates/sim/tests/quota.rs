@@ -1,4 +1,4 @@
-//! Who uses what: as OpenZFS counted it, and as it is counted anew from the files.
+//! Space by owner: as OpenZFS counted it, and as it is counted anew from the files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

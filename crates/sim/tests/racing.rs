@@ -154,7 +154,7 @@ impl Tale {
             let seen = Seen::read_below(&fs, directory(&fs, thread)).unwrap_or_else(|error| panic!("{what}: thread {thread}: {error}"));
             let promises = self.promises(thread, cut);
             promises.allow_replayed(story, &seen).unwrap_or_else(|reason| {
-                // Where it would have been right to stop, for who looks for the reason.
+                // Where it would have been right to stop, to help find the reason.
                 let fits = |begun: &usize| Promises { begun: *begun, ended: 0 }.allow_replayed(story, &seen).is_ok();
                 let before = (0..=promises.begun).find(fits);
                 let ops: String = story.ops.iter().take(promises.begun).enumerate().map(|(number, op)| format!("\n    {number}: {op:?}")).collect();

@@ -165,7 +165,7 @@ fn the_checker_looks_at_every_copy() {
     }
 }
 
-/// What an import meets is told too: whoever looked at events for the first time after it heard of nothing, as what had been counted by then was taken for old.
+/// What an import meets is told too: a program that looked at events for the first time after it heard of nothing, as what had been counted by then was taken for old.
 #[test]
 fn what_an_import_meets_is_an_event() {
     let disks = mirror();

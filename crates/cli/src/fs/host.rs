@@ -182,7 +182,7 @@ impl Tree for HostTree {
         use rustix::fs::{AtFlags, Timespec, Timestamps, XattrFlags, lsetxattr, utimensat};
         let place = self.path(path);
         self.open = None;
-        // Who is not root keeps what is theirs.
+        // Users other than root remain the owners of what they copy.
         let _ = std::os::unix::fs::lchown(&place, Some(entry.uid), Some(entry.gid));
         for (name, value) in attributes {
             let _ = lsetxattr(&place, OsStr::from_bytes(name), value, XattrFlags::empty());

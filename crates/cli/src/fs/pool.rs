@@ -17,7 +17,7 @@ pub(super) struct PoolTree {
     files: Option<Arc<FileSystem>>,
     /// The file that was used last.
     last: Option<(Vec<u8>, InodeNumber)>,
-    /// Directories that were listed: each is in one other, once. In a damaged pool one may be in itself, and who walks through would not end.
+    /// Directories that were listed: each is in one other, once. In a damaged pool one may be in itself, and a walk would not end.
     listed: HashSet<InodeNumber>,
     changed: bool,
 }

@@ -4,10 +4,11 @@
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use tarnfs::control::parse_size;
 
 use super::fake::FakeBackend;
 use super::run;
-use crate::units::{nice_bytes, nice_number, parse_size};
+use crate::units::{nice_bytes, nice_number};
 
 const LINES: usize = 20_000;
 

@@ -10,7 +10,6 @@ use crate::getopt::Options;
 use crate::names;
 use crate::session::{Outcome, Session, Stop, complain, say};
 use crate::settings::{self, When};
-use crate::units;
 
 /// Block size of a volume that nobody chose.
 const VOLUME_BLOCK_SIZE: u64 = 16 << 10;
@@ -60,7 +59,7 @@ fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<Stri
 }
 
 fn size(session: &mut Session<'_>, what: &str, text: &str) -> Result<u64, Stop> {
-    units::parse_size(text).map_err(|why| {
+    tarnfs::control::parse_size(text).map_err(|why| {
         complain!(session, "bad {what} '{text}': {why}");
         Stop::Code(1)
     })

@@ -161,7 +161,7 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
 
 fn check_ashift(session: &mut Session<'_>, flags: &Flags) -> Result<(), Stop> {
     let Some((_, text)) = flags.pool.iter().find(|(name, _)| name == "ashift") else { return Ok(()) };
-    match crate::units::parse_size(text) {
+    match tarnfs::control::parse_size(text) {
         Err(_) => Err(stop(session, format_args!("ashift must be a number."))),
         Ok(shift) if shift != 0 && !(9..=16).contains(&shift) => {
             Err(stop(session, format_args!("invalid 'ashift={shift}' property: only values between 9 and 16 are allowed.")))

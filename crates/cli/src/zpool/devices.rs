@@ -62,7 +62,7 @@ fn ashift(session: &mut Session<'_>, text: &str) -> Result<u32, Stop> {
         complain!(session, "{words}");
         Err(Stop::Code(1))
     };
-    match crate::units::parse_size(value) {
+    match tarnfs::control::parse_size(value) {
         Err(_) => refuse(session, "ashift must be a number."),
         Ok(shift) if shift == 0 || (9..=16).contains(&shift) => Ok(u32::try_from(shift).unwrap_or(0)),
         Ok(_) => refuse(session, &format!("invalid 'ashift={value}' property: only values between 9 and 16 are allowed.")),

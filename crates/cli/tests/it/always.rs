@@ -266,7 +266,7 @@ fn what_was_mapped_before_readonly_was_set_is_kept() {
     rig.zdb(&["a.img"]);
 }
 
-/// As OpenZFS: who has unmounted has everything on disk.
+/// As OpenZFS: after an unmount everything is on disk.
 #[test]
 fn what_was_unmounted_survives_the_death_of_the_daemon() {
     let Some(rig) = Rig::new() else { return };

@@ -4,7 +4,7 @@ use crate::rig::{LIMIT, Rig, run_for};
 
 const MIB: u64 = 1 << 20;
 
-/// Who sets `POSIXLY_CORRECT` wants options before operands, as the C library reads them for OpenZFS; they were taken everywhere.
+/// With `POSIXLY_CORRECT` options come before operands, as the C library reads them for OpenZFS; they were taken everywhere.
 #[test]
 fn options_end_where_posix_says() {
     let Some(rig) = Rig::new() else { return };

@@ -257,7 +257,7 @@ fn every_option_that_is_listed_is_taken() {
     desk.is_untouched();
 }
 
-/// `tarn try | head` panicked. Whoever reads may go away: that is no failure of the verb's, and least of all a panic.
+/// `tarn try | head` panicked. A reader may go away: that is no failure of the verb's, and least of all a panic.
 #[test]
 fn nobody_reads_to_the_end() {
     let desk = Desk::new();
@@ -392,7 +392,7 @@ fn without_the_device_each_verb_that_mounts_names_it() {
         );
         assert!(!said.err.contains("os error"), "{said:?}");
     };
-    // The first one starts the daemon, which so has no device either, whoever asks it.
+    // The first one starts the daemon, which so has no device either, for any caller.
     let said = without("zpool create -m @mnt tank @a.img");
     told(&said, "cannot mount 'tank': ");
     assert!(said.code == 1 && said.err.contains("\nthe pool 'tank' was created and is imported"), "{said:?}");

@@ -256,7 +256,7 @@ fn names_from(directory: &File, from: u64, most: usize) -> Vec<(String, u64)> {
     found
 }
 
-/// Positions stay good while names come and go: what was there all the time is listed once, whoever changes the directory meanwhile.
+/// Positions stay good while names come and go: what was there all the time is listed once, whatever changes in the directory meanwhile.
 fn directory_positions(path: &Path, count: usize) {
     fs::create_dir(path).unwrap();
     // From a directory in one block into one with many, while somebody reads it.

@@ -99,7 +99,7 @@ fn properties_change_our_mount_and_not_what_lies_on_it() {
     rig.ok("zfs set readonly=on setuid=off exec=off devices=off tank/a");
     assert_eq!(options(&rig, "mnt/a", "tmpfs"), before);
     assert!(has(&options(&rig, "mnt/a", "fuse.tarn")[0], &all), "{:?}", options(&rig, "mnt/a", "fuse.tarn"));
-    // Who is inside sees it.
+    // A process inside sees it.
     let made = openat(inside.as_fd(), "file", OFlags::CREATE | OFlags::WRONLY, Mode::RUSR);
     assert_eq!(made.unwrap_err(), rustix::io::Errno::ROFS);
     rig.ok("zfs set readonly=off exec=on tank/a");
@@ -150,7 +150,7 @@ fn who_uses_a_copy_in_another_namespace_is_named() {
     rig.ok("zfs unmount tank/a");
     assert_eq!(rig.get("tank/a", "mounted"), "no");
     assert!(!rig.is_mounted("mnt/a") && rig.is_mounted("mnt"));
-    // Whoever has the copy reads on.
+    // The namespace with the copy reads on.
     let there = format!("/proc/{}/cwd/file", elsewhere.0.id());
     assert_eq!(fs::read_to_string(&there).unwrap(), "x");
     rig.refused("zfs destroy tank/a", &process);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use lab::comparator::{Attempt, Place, prepare};
+use lab::comparator::{Attempt, Setup, prepare};
 use lab::workload::rounds::{self, Plan};
 use lab::workload::{Figure, Parameters, Published, Round, Workload};
 use rustix::process::{Pid, Signal, kill_process};
@@ -60,13 +60,13 @@ fn a_comparator_that_dies_in_a_run_is_told_and_taken_down() {
         return;
     }
     let scratch = tempfile::tempdir().unwrap();
-    let place = Place::new(scratch.path().to_owned(), 128 << 20, env!("CARGO_BIN_EXE_tarn").into());
-    let Attempt::Ready(target) = prepare("tarn", &place).unwrap() else { panic!("left out") };
+    let setup = Setup::new(scratch.path().to_owned(), 128 << 20, env!("CARGO_BIN_EXE_tarn").into());
+    let Attempt::Ready(target) = prepare("tarn", &setup).unwrap() else { panic!("left out") };
     let outcome = rounds::run(&Murder(Parameters::new(&[])), &[target.as_ref()], Plan::default(), &()).unwrap();
     let column = &outcome.columns[0];
     assert_eq!(column.samples[0].values, [1.0], "only the round before it");
     assert!(column.failure.is_some(), "the failure is told");
     drop(target);
-    assert!(!lab::system::mounts().iter().any(|mount| mount.directory.starts_with(scratch.path())), "it stays mounted");
+    assert!(!lab::system::mounts().iter().any(|mount| mount.mount_point.starts_with(scratch.path())), "it stays mounted");
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0, "files stay");
 }

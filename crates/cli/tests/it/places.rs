@@ -1,6 +1,6 @@
 //! Places in which a command could meet another user's daemon instead of its own.
 //!
-//! Without a runtime directory the place is `/tmp/tarn-UID`, and `TARN_SOCKET` may name one in any directory: whoever could write there put a daemon of
+//! Without a runtime directory the place is `/tmp/tarn-UID`, and `TARN_SOCKET` may name one in any directory: a user that could write there put a daemon of
 //! their own into it, which told `tarn transaction run` where to run the caller's command; or made the log a link, the lock a pipe, the
 //! directory of the views their own, and the caller's daemon wrote where the link led, waited for ever, handed out what was not committed.
 
@@ -157,7 +157,7 @@ fn nobody_is_led_to_a_strangers_daemon() {
     assert_eq!(squatted.bytes_heard() + other.bytes_heard(), 0, "not a byte was said to them");
 }
 
-/// The socket may be ours and who listens behind it not: it was bound for somebody else.
+/// The socket may be ours and its listener another user's: it was bound for them.
 #[test]
 fn who_answers_is_looked_at_before_a_byte_is_said() {
     let Some(rig) = Rig::new() else { return };

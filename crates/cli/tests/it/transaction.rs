@@ -165,7 +165,7 @@ fn an_installation_is_killed_at_every_step() {
     killed(1..=STEPS, 60, seed());
 }
 
-/// Who looks sees nothing until the commit, and then everything; who is disturbed is told so; what is too large is refused.
+/// Other programs see nothing until the commit, and then everything; a conflict is reported; what is too large is refused.
 #[test]
 fn a_transaction_is_alone_until_it_is_committed() {
     let Some(rig) = mounted() else { return };
@@ -259,7 +259,7 @@ fn a_view_that_its_user_cannot_see_is_refused() {
     assert!(!rig.path("mnt/b/new").exists());
     let left: Vec<_> = fs::read_dir(rig.path("sock.transactions")).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
-    // Both at once is possible: who begins them sees them.
+    // Both at once is possible: their beginner sees them.
     let own = std::process::id();
     let views = ["tank", "tank/b"].map(|dataset| rig.ok(&format!("transaction begin -o {own} {dataset}")).trim_end().to_owned());
     for view in &views {

@@ -330,7 +330,7 @@ fn of_two_at_once_one_wins() {
     }
 }
 
-/// The daemon may more than who calls it: a file that its caller could not even read became a device. (Root without the right to pass over modes.)
+/// The daemon may do more than its caller: a file that its caller could not even read became a device. (Root without the right to pass over modes.)
 #[test]
 fn what_the_caller_may_not_write_is_no_device() {
     let Some(rig) = Rig::new() else { return };

@@ -82,7 +82,7 @@ fn a_device_that_refuses_writes_is_waited_for() {
     full.wait_for_suspension();
     full.rig.refused("zpool export -f tank", "suspended");
     full.rig.refused("zpool sync tank", "");
-    // Nor does `sync` wait, which the kernel has ask all file systems: whoever calls it may have nothing to do with this pool.
+    // Nor does `sync` wait, which the kernel has ask all file systems: its caller may have nothing to do with this pool.
     durable::others("sync", &[]);
     if durable::is_durable(&full.rig) {
         let refused = run_for(Command::new("sync").args(["-f", &full.rig.text("mnt")]), LIMIT).expect("sync -f hung");

@@ -4,7 +4,7 @@ use fuse::{Attr, Attributes, Context, Entry, Errno, Result, SetAttr, StatFs, Sta
 use tarnfs::{FileKind, FileSystem, InodeNumber, SetAttributes, SetTime, Stat, Time};
 
 use super::files::{SET_IDS, writer};
-use super::node::{Node, number};
+use super::nodes::node::{Node, number};
 use super::{LONG, Ops, SETTLES_AFTER, SHORT};
 
 /// Bits of a minor device number, in memory and on disk.
@@ -34,7 +34,7 @@ pub(super) fn seconds_now() -> i64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed())
 }
 
-/// What the kernel is told of a file that `stat` shows with the number `inode`.
+/// The kernel's form of the attributes of a file that `stat` shows with the number `inode`.
 pub(super) fn attr_of(inode: u64, stat: &Stat) -> Attr {
     Attr {
         inode,
@@ -52,8 +52,9 @@ pub(super) fn attr_of(inode: u64, stat: &Stat) -> Attr {
     }
 }
 
-/// Set-id bits go when somebody else changes the file, and the kernel, which leaves that to us, goes on believing in the mode that it knows. So of
-/// such a file it is to believe nothing: who runs it has it asked.
+/// Whether the file has set-id bits. They go when another user changes the file; the kernel leaves that to us and goes
+/// on believing in the mode that it knows. So it is told not to cache such a file's attributes, and asks for them when
+/// the file is run.
 pub(super) fn acts_for_its_owner(stat: &Stat) -> bool {
     stat.mode & SET_IDS != 0 && stat.kind() != FileKind::Directory
 }
@@ -77,7 +78,7 @@ pub(super) fn set_of(changes: &SetAttr) -> SetAttributes {
     }
 }
 
-/// How much room there is, at a file, in units of `block_size`.
+/// The room at a file, in units of `block_size`.
 pub(super) fn room_at(filesystem: &FileSystem, inode: InodeNumber, block_size: u32) -> Result<StatFs> {
     let space = filesystem.space_at(inode).map_err(crate::errno::of)?;
     let unit = u64::from(block_size);
@@ -95,7 +96,7 @@ pub(super) fn room_at(filesystem: &FileSystem, inode: InodeNumber, block_size: u
 }
 
 impl Ops {
-    /// Which file system and inode a node is. Nodes of `.zfs` have none.
+    /// The file system and inode of a node. Nodes of `.zfs` have none.
     pub(super) fn locate(&self, node: Node) -> Result<(Located<'_>, InodeNumber)> {
         match node {
             Node::Root => Ok((Located::Head(&self.filesystem), self.filesystem.root())),
@@ -147,7 +148,7 @@ impl Ops {
         }
         let settled = slot != 0 || seconds_now() - stat.change_time.seconds > SETTLES_AFTER;
         let life = match settled {
-            // See there: who is about to write is to ask.
+            // A writer is to ask first: see [`Ops::before_write`].
             _ if slot == 0 && (self.asks_before_writes() || self.is_being_changed() || acts_for_its_owner(stat)) => std::time::Duration::ZERO,
             true => LONG,
             false => SHORT,
@@ -179,10 +180,11 @@ impl Ops {
         let (filesystem, inode) = self.locate_for_change(node)?;
         let set = set_of(changes);
         let old = filesystem.getattr(inode).map_err(crate::errno::of)?;
-        // Whoever changes the owner, the kernel says that the bits must go: not so all of them.
+        // The kernel says for every change of the owner that the bits must go, but not all of them must.
         let must_go = (set.uid.is_none() && set.gid.is_none()).then_some(changes.kill_suidgid);
-        // All that remains here of `chown(-1, -1)`, which takes set-id bits as any chown does; of a stranger the kernel lets it pass, too. It is also
-        // all that there is of a write to a file that had capabilities: then the superuser's takes them, which it need not.
+        // A change of nothing is what remains of `chown(-1, -1)`, which takes set-id bits as any chown does; the kernel
+        // lets a stranger's pass too. It is also what remains of a write to a file that had capabilities: then the
+        // superuser's write takes the bits, which it need not.
         if set == SetAttributes::default() && (cx.uid == 0 || old.uid == cx.uid) {
             filesystem.clear_set_id(inode, &writer(cx, old.mode, None)).map_err(crate::errno::of)?;
         }

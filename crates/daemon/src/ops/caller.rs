@@ -1,17 +1,18 @@
-//! What the kernel does not say of who asks: their groups and capabilities, as `/proc` has them.
+//! The groups and capabilities of a request's caller, which the kernel leaves out, from `/proc`.
 //!
 //! # Theory
-//! A request names the file-system user and group of a thread, and the thread, which waits for the answer, so that it is still there.
-//! Capabilities count where the daemon is: in a user namespace of their own everybody has all of them. A thread that cannot be seen from here (in a
-//! namespace of processes beside ours) has what its user has: the superuser everything, others nothing.
+//! A request names its thread and the thread's file-system user and group. The thread waits for the answer, so it is
+//! still there. Capabilities count where the daemon is: in a user namespace of its own every process has all of them. A
+//! thread that cannot be seen from here (in a process namespace beside ours) has the rights of its user: the superuser
+//! all, others none.
 
 use std::fs;
 
 use fuse::Context;
 
-/// To see and change what is the administrator's.
+/// The capability to see and change what is the administrator's.
 pub(super) const CAP_SYS_ADMIN: u32 = 21;
-/// To keep set-id bits.
+/// The capability to keep set-id bits.
 pub(super) const CAP_FSETID: u32 = 4;
 
 /// What a thread may do, beyond what its user and its first group may.
@@ -22,7 +23,7 @@ pub(super) struct Rights {
 }
 
 impl Rights {
-    /// Those of whoever sent a request. Costs some system calls: only for what is rare.
+    /// The rights of the thread that sent a request. Costs some system calls, so it is for rare requests only.
     pub(super) fn of(cx: &Context) -> Rights {
         let thread = |file: &str| format!("/proc/{}/{file}", cx.pid);
         let known =
@@ -41,7 +42,7 @@ impl Rights {
     fn parse(status: &str, uid: u32) -> Option<Rights> {
         let words =
             |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::split_whitespace);
-        // Real, effective, saved, of the file system.
+        // The numbers are the real, effective, saved and file-system user.
         if words("Uid")?.nth(3)?.parse() != Ok(uid) {
             return None;
         }

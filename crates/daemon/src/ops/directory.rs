@@ -2,8 +2,8 @@
 
 use fuse::{DirectoryPlusWriter, DirectoryWriter, EntryKind, Result};
 
-use super::control_directory::{CONTROL_NAME, KIND, SHOWN_CONTROL};
-use super::node::Node;
+use super::nodes::control_directory::{CONTROL_NAME, KIND, SHOWN_CONTROL};
+use super::nodes::node::Node;
 use super::Ops;
 
 /// The cookie of `.zfs` in the root, shown after everything else; no position of a ZAP is as high.

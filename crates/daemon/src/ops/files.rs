@@ -7,31 +7,32 @@ use fuse::{Context, CopyRange, Errno, Fallocate, Opened, OpenedFlags, Read, Resu
 use tarnfs::{CloneRange, Credentials, FileSystem, InodeNumber, WriteMode};
 
 use super::caller::{CAP_FSETID, Rights};
-use super::collected::WRITER;
-use super::teller::Forget;
-use super::node::Node;
+use super::cache::writeback::WRITER;
+use super::cache::teller::Forget;
+use super::nodes::node::Node;
 use super::{Ops, SyncPolicy};
 
 /// Bytes copied in one step of `copy_file_range`.
 const COPY_STEP: usize = 1 << 20;
-/// Bytes copied in one call; the caller asks again for the rest. Not all do.
+/// The most bytes copied in one call; the caller asks again for the rest, though not all callers do.
 const COPY_MAX: u64 = 1 << 30;
-/// After so long a call returns with what was copied: meanwhile no signal ends it.
+/// A call returns after this time with what it has copied, as no signal ends it.
 const COPY_TIME: Duration = Duration::from_secs(10);
 const O_DSYNC: u32 = libc::O_DSYNC as u32;
 const O_NOATIME: u32 = libc::O_NOATIME as u32;
-/// Where the end of a file is the kernel knows unless it was changed behind its back; then it asks before it reads, but not before it appends.
+/// The kernel knows the end of a file unless another program changed it. Then it asks before it reads, but not before
+/// it appends.
 const O_APPEND: u32 = libc::O_APPEND as u32;
-/// In the number of an open file: it is served past the kernel's cache.
+/// Flag in the handle of an open file: it is served past the kernel's cache.
 const PAST_CACHE: u64 = 2;
-/// What a program may do whoever runs it.
+/// The attribute with the capabilities that a program gives to any user that runs it.
 const CAPABILITIES: &[u8] = b"security.capability";
 pub(super) const SET_IDS: u32 = libc::S_ISUID | libc::S_ISGID;
 
-/// Who changes a file of this mode, as the library wants to know it: the superuser if set-id bits may stay. `must_go` is what the kernel says of that;
-/// `None`: it says nothing, and the caller's capability decides.
+/// The credentials with which the library sees a change to a file of this mode: the superuser's if set-id bits may
+/// stay. `must_go` is what the kernel says of that; if `None`, the caller's capability decides.
 pub(super) fn writer(cx: &Context, mode: u32, must_go: Option<bool>) -> Credentials {
-    // Few files have such bits: only then more is found out than a request says.
+    // Few files have such bits, so only for them more is found out than the request says.
     let rights = (mode & SET_IDS != 0).then(|| Rights::of(cx));
     let may_stay = must_go.map_or_else(|| rights.as_ref().map_or(cx.uid == 0, |rights| rights.has(CAP_FSETID)), |must_go| !must_go);
     if may_stay {
@@ -40,8 +41,8 @@ pub(super) fn writer(cx: &Context, mode: u32, must_go: Option<bool>) -> Credenti
     Credentials { uid: cx.uid.max(1), gid: cx.gid, groups: rights.map_or(Vec::new(), |rights| rights.groups), umask: 0 }
 }
 
-/// Before contents change. The kernel does this itself where the data goes through its cache; past it, and in a file that is emptied as it is
-/// opened, it leaves it to us.
+/// Removes the file's capabilities before its contents change. The kernel does so itself for writes through its cache;
+/// for writes past it, and for a file that is emptied as it is opened, it leaves that to us.
 fn end_capabilities(filesystem: &FileSystem, inode: InodeNumber) -> Result<()> {
     if filesystem.has_xattr(inode, CAPABILITIES).unwrap_or(false) { filesystem.removexattr(inode, CAPABILITIES).map_err(crate::errno::of) } else { Ok(()) }
 }
@@ -50,13 +51,14 @@ fn may_write(flags: u32) -> bool {
     flags & libc::O_ACCMODE as u32 != libc::O_RDONLY as u32
 }
 
-/// Who opens this file had better be served past the kernel's cache.
+/// Whether a file opened in this way is better served past the kernel's cache.
 fn goes_past_cache(flags: u32, is_empty: impl FnOnce() -> bool) -> bool {
     const O_EXCL: u32 = libc::O_EXCL as u32;
     // One request for each write that is to be durable, instead of a write and a sync.
     let durable = may_write(flags) && flags & O_DSYNC != 0;
-    // What is written from the beginning and cannot be read through this descriptor is copied once instead of twice. Not so what is made as a
-    // file that must be new: who does that unpacks a tree, of small files that will be read soon.
+    // A file that is written from its beginning and cannot be read through this descriptor is copied once instead of
+    // twice. Not so a file that must be new (`O_EXCL`): that is how small files of a tree are unpacked, which will be
+    // read soon.
     let may_be_poured = flags & libc::O_ACCMODE as u32 == libc::O_WRONLY as u32 && flags & O_EXCL == 0;
     durable || may_be_poured && is_empty()
 }
@@ -67,11 +69,11 @@ impl Ops {
         self.opened(node, flags, || true)
     }
 
-    /// What is cached stays cached, since nobody changes files behind the kernel's back.
+    /// What is cached stays cached, since only the kernel changes files.
     fn opened(&self, node: u64, flags: u32, is_empty: impl FnOnce() -> bool) -> Opened {
         let mut opened = Opened { handle: 0, flags: OpenedFlags::KEEP_CACHE | OpenedFlags::NO_FLUSH };
         if may_write(flags) {
-            self.collected.opened(node);
+            self.writeback.opened(node);
             opened.handle = WRITER;
         }
         if self.may_be_direct.load(Ordering::Relaxed) && goes_past_cache(flags, is_empty) {
@@ -123,9 +125,9 @@ impl Ops {
             SyncPolicy::Standard => asked,
             SyncPolicy::Disabled => false,
         };
-        if from_cache && self.collected.is_agreed() {
+        if from_cache && self.writeback.is_agreed() {
             let written = filesystem.write(inode, WriteMode::Collected(write.offset), data, &Credentials::root()).map_err(crate::errno::of);
-            self.collected_write(write.node, data.len(), written.map(|_| ()))?;
+            self.written_back(write.node, data.len(), written.map(|_| ()))?;
             if is_durable {
                 self.sync_inode(filesystem, inode)?;
             }
@@ -145,8 +147,8 @@ impl Ops {
             let write_as_asked = if is_durable { FileSystem::write_durably } else { FileSystem::write };
             let went_to = write_as_asked(filesystem, inode, mode, data, &whose).map_err(crate::errno::of)?;
             if went_to != write.offset {
-                // It has put the data where it took the end for.
-                self.collected.forget(Forget::Contents(write.node));
+                // The kernel has put the data where it took the end for.
+                self.writeback.forget(Forget::Contents(write.node));
             }
         }
         Ok(data.len())
@@ -188,7 +190,7 @@ impl Ops {
         let (filesystem, target) = self.locate_for_change(Node::of(copy.node_out))?;
         let cx = self.writer_of(cx, (filesystem, target), None)?;
         let wanted = copy.length.min(COPY_MAX);
-        // What can be shared need not be copied; a failure is met again by the copy.
+        // Blocks that can be shared need not be copied. A failure is met again by the copy.
         let range = CloneRange { source, from: copy.offset_in, target, to: copy.offset_out, length: wanted };
         let mut copied = filesystem.clone_range(located.filesystem(), &range, &cx).unwrap_or(0);
         let begun = Instant::now();

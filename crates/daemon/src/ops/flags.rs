@@ -1,16 +1,17 @@
 //! Marks of files (`chattr`, `lsattr`) and their projects, which programs ask for with `ioctl`.
 //!
 //! # Theory
-//! Linux has two requests for the same: the older one passes a word of flags, the newer one a structure with the project. The kernel
-//! checks who may; it passes on both, for its own system calls of that purpose too. The older one has a second number, for 32-bit programs,
-//! which the kernel translates before it checks; whoever sends that number itself is not checked, and is refused ([`super::rights`]).
+//! Linux has two requests for the same: the older one passes a word of flags, the newer one a structure with the
+//! project. The kernel checks the caller's right to either, and passes both on, for its own system calls of that
+//! purpose too. The older one has a second number, for 32-bit programs, which the kernel translates before it checks.
+//! It does not check a caller that sends that number itself, so that number is refused ([`super::rights`]).
 
 use fuse::{Context, Errno, Ioctl, Result};
 use ondisk::znode::{FLAG_APPEND_ONLY, FLAG_IMMUTABLE, FLAG_NO_DUMP, FLAG_PROJECT_INHERIT};
 use tarnfs::{Credentials, SetAttributes, Stat};
 
 use super::Ops;
-use super::node::Node;
+use super::nodes::node::Node;
 use super::rights::{self, Request};
 
 /// Commands: direction, size of the argument, family and number in one word, as the system's headers make them.
@@ -29,7 +30,7 @@ const PROJECT_AT: usize = 12;
 const FLAGS: [(u64, u32, u32); 4] =
     [(FLAG_IMMUTABLE, 0x10, 0x8), (FLAG_APPEND_ONLY, 0x20, 0x10), (FLAG_NO_DUMP, 0x40, 0x80), (FLAG_PROJECT_INHERIT, 0x2000_0000, 0x200)];
 
-/// Which of the two.
+/// Which of the two requests.
 #[derive(Clone, Copy)]
 enum Form {
     Word,
@@ -48,7 +49,7 @@ impl Form {
         FLAGS.iter().filter(|flag| stored & flag.0 != 0).fold(0, |word, flag| word | self.of(flag))
     }
 
-    /// What is to be added and removed; `None` for flags that we have not.
+    /// The flags to be added and removed; `None` for flags that we do not have.
     fn decode(self, word: u32) -> Option<(u64, u64)> {
         let known = FLAGS.iter().fold(0, |known, flag| known | self.of(flag));
         let added = FLAGS.iter().filter(|flag| word & self.of(flag) != 0).fold(0, |all, flag| all | flag.0);
@@ -109,7 +110,7 @@ impl Ops {
         if project == Some(u32::MAX) {
             return Err(Errno::EINVAL);
         }
-        // What has always been of project 0 need not say so: so that flags can be set where projects cannot.
+        // A file that has always been of project 0 need not say so, so that flags can be set where projects cannot.
         let old = filesystem.getattr(inode).map_err(crate::errno::of)?;
         let project = project.map(u64::from).filter(|project| *project != old.project);
         let set = SetAttributes { flags: Some(flags), project, ..SetAttributes::default() };

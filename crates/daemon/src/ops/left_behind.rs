@@ -1,8 +1,9 @@
 //! Files without a name that a crash left behind, freed beside the work of the mount.
 //!
 //! # Theory
-//! A file that was removed while open is freed when it is closed; after a crash, when its dataset is mounted. Freeing a large one takes
-//! long, and nobody can open it, so the mount does not wait: a thread does it, and is told to stop at the unmount.
+//! A file that was removed while open is freed when it is closed; after a crash, when its dataset is mounted. Freeing a
+//! large one takes long, and no program can open it, so the mount does not wait: a thread frees it, and is told to stop
+//! at the unmount.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

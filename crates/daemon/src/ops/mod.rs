@@ -1,8 +1,8 @@
 //! FUSE operations onto one mounted dataset.
 //!
 //! # Theory
-//! The kernel's node number says which file system is meant and which inode of it: the upper 16 bits are a *slot*,
-//! the lower 48 the object. Slot 0 is the dataset itself; further slots are snapshots that somebody entered through
+//! The kernel's node number says which file system is meant and which inode of it: the upper 16 bits are a *slot*, the
+//! lower 48 the object. Slot 0 is the dataset itself; further slots are snapshots that were entered through
 //! `.zfs/snapshot`; the last slot holds the nodes of the `.zfs` directory, which exist nowhere else.
 //! Object numbers are below 2^48 by the format. The root is node 1 to FUSE, and object 1 is never a file.
 //!
@@ -12,29 +12,24 @@
 //! second only.
 //!
 //! The kernel checks permissions (`default_permissions`), keeps file locks, and truncates before it opens.
-//! The kernel tells us of each open ([`OpsOptions::announce_opens`]), so that files can be served past its cache where that is better: a
-//! durable write (`O_DSYNC`) is one request then, and several of one file are under way at a time; a file that is only poured full
-//! (`creat`, `>`) is not copied into the cache as well. Where it collects writes ([`collected`])
-//! it must, so that we know who writes.
+//! The kernel tells us of each open ([`OpsOptions::announce_opens`]), so that files can be served past its cache where
+//! that is better: a durable write (`O_DSYNC`) is one request then, and several of one file are under way at a time; a
+//! file that is only filled (`creat`, `>`) is not copied into the cache as well. With a write-back cache
+//! ([`cache::writeback`]) it must tell us, so that we know the writers.
 //!
 //! # Path
 //! `fuse::dispatch` → `impl Filesystem for Ops` → one file here for each family → `tarnfs::FileSystem`
 
 mod attributes;
+mod cache;
 mod caller;
-mod collected;
-mod control_directory;
 mod directory;
 mod files;
 mod flags;
 mod left_behind;
 mod names;
-mod node;
-mod replaced;
+mod nodes;
 mod rights;
-mod seek;
-mod slots;
-mod teller;
 mod view;
 mod xattr;
 
@@ -51,15 +46,15 @@ use parking_lot::{Mutex, RwLock};
 use tarnfs::{FileSystem, MountUse};
 
 pub use rights::{RULES, Rule};
-pub use slots::{SnapshotInfo, Snapshots};
+pub use nodes::slots::{SnapshotInfo, Snapshots};
 pub use view::View;
 pub use xattr::XattrsInUse;
 
-use collected::Collected;
+use cache::writeback::Writeback;
 use left_behind::LeftBehind;
-use node::Node;
-use replaced::Replaced;
-use slots::Slots;
+use nodes::node::Node;
+use cache::replaced::Replaced;
+use nodes::slots::Slots;
 
 /// How long the kernel may believe what only it can change.
 const LONG: Duration = Duration::from_secs(3600);
@@ -95,7 +90,7 @@ pub struct OpsOptions {
     pub posix_acls: bool,
     /// Tell us of each open: costs a round trip, allows direct I/O for files where that is better.
     pub announce_opens: bool,
-    /// With less room than this nothing is left to be written later.
+    /// With less room than this no write is left in the kernel's cache.
     pub short_of_room: u64,
 }
 
@@ -108,7 +103,7 @@ impl Default for OpsOptions {
             record_bytes: 128 << 10,
             posix_acls: false,
             announce_opens: false,
-            short_of_room: collected::SHORT_BYTES,
+            short_of_room: cache::writeback::SHORT_BYTES,
         }
     }
 }
@@ -122,10 +117,10 @@ pub struct Ops {
     options: RwLock<OpsOptions>,
     notifier: Mutex<Option<Notifier>>,
     left_behind: Mutex<Option<LeftBehind>>,
-    collected: Collected,
+    writeback: Writeback,
     replaced: Replaced,
-    /// Files may be served past the kernel's cache. Not by a kernel that has old contents in its cache then, and not where it keeps the
-    /// times, which direct writes would not change.
+    /// Files may be served past the kernel's cache. Not by a kernel that may have old contents in its cache afterwards,
+    /// and not with a write-back cache, where the kernel keeps the times, which direct writes would not change.
     may_be_direct: AtomicBool,
 }
 
@@ -143,8 +138,8 @@ impl Ops {
         let _ = filesystem.lookup_inode(filesystem.root());
         let slots = Slots::new(snapshots);
         let (options, notifier, left_behind) = (RwLock::new(options), Mutex::default(), Mutex::default());
-        let (collected, replaced, may_be_direct) = (Collected::default(), Replaced::default(), AtomicBool::new(false));
-        Ops { filesystem, in_use, slots, options, notifier, left_behind, collected, replaced, may_be_direct }
+        let (writeback, replaced, may_be_direct) = (Writeback::default(), Replaced::default(), AtomicBool::new(false));
+        Ops { filesystem, in_use, slots, options, notifier, left_behind, writeback, replaced, may_be_direct }
     }
 
     /// The dataset.
@@ -168,29 +163,29 @@ impl Ops {
     /// With what to tell the kernel of changes that it did not make.
     pub fn set_notifier(&self, notifier: Notifier) {
         let filesystem = Arc::downgrade(&self.filesystem);
-        self.collected.start(notifier.clone(), move || filesystem.upgrade().map_or(Vec::new(), |filesystem| collected::nodes_of(&filesystem)));
+        self.writeback.start(notifier.clone(), move || filesystem.upgrade().map_or(Vec::new(), |filesystem| cache::writeback::nodes_of(&filesystem)));
         *self.notifier.lock() = Some(notifier);
     }
 
-    /// Begins to free what was removed while open, before a crash. Once, before the mount.
+    /// Begins to free files that were removed while open, before a crash. Called once, before the mount.
     pub fn free_left_behind(&self) {
         *self.left_behind.lock() = LeftBehind::start(&self.filesystem);
     }
 
-    /// Closes snapshots that nobody has looked at for a while.
+    /// Closes snapshots that have not been used for a while.
     pub fn tidy(&self) {
         self.slots.close_idle();
     }
 
-    /// Closes a snapshot, so that it can be destroyed or renamed; who is inside gets `ESTALE`.
+    /// Closes a snapshot, so that it can be destroyed or renamed; its users get `ESTALE`.
     pub fn close_snapshot(&self, name: &str) {
         self.slots.close(name);
-        self.forget_name(node::SNAPSHOT_DIRECTORY, name.as_bytes());
+        self.forget_name(nodes::node::SNAPSHOT_DIRECTORY, name.as_bytes());
     }
 
     /// A snapshot was made: the kernel may have remembered that its name does not exist.
     pub fn snapshot_made(&self, name: &str) {
-        self.forget_name(node::SNAPSHOT_DIRECTORY, name.as_bytes());
+        self.forget_name(nodes::node::SNAPSHOT_DIRECTORY, name.as_bytes());
     }
 
     fn forget_name(&self, parent: u64, name: &[u8]) {
@@ -220,7 +215,7 @@ impl Ops {
 impl Filesystem for Ops {
     fn init(&self, negotiated: &Negotiated) {
         let collects = negotiated.flags.contains(InitFlags::WRITEBACK_CACHE);
-        self.collected.agree(collects);
+        self.writeback.agree(collects);
         self.may_be_direct.store(!collects && negotiated.minor >= MINOR_DIRECT_IS_COHERENT, Ordering::Relaxed);
     }
 
@@ -229,7 +224,7 @@ impl Filesystem for Ops {
     }
 
     fn destroy(&self) {
-        self.collected.end();
+        self.writeback.end();
         self.replaced.end();
         self.slots.close_all();
         self.left_behind.lock().take();
@@ -247,7 +242,7 @@ impl Filesystem for Ops {
     }
 
     fn getattr(&self, _: &Context, node: u64, handle: Option<u64>) -> Result<Attributes> {
-        if handle.is_some_and(|handle| handle & collected::WRITER != 0) && self.collected.is_agreed() {
+        if handle.is_some_and(|handle| handle & cache::writeback::WRITER != 0) && self.writeback.is_agreed() {
             self.before_write(node)?;
         }
         self.attributes(Node::of(node))
@@ -305,13 +300,13 @@ impl Filesystem for Ops {
         if !self.announces_opens() {
             return Err(Errno::ENOSYS);
         }
-        self.look_for_room_to_collect();
+        self.look_for_room_to_write_back();
         let entry = self.settled(self.make_file(cx, Node::of(parent), name, mode, umask, 0))?;
         Ok(Created { entry, opened: self.opened_new(entry.node, flags) })
     }
 
     fn tmpfile(&self, cx: &Context, parent: u64, mode: u32, umask: u32, flags: u32) -> Result<Created> {
-        self.look_for_room_to_collect();
+        self.look_for_room_to_write_back();
         let entry = self.settled(self.make_unnamed(cx, Node::of(parent), mode, umask))?;
         Ok(Created { entry, opened: self.opened_new(entry.node, flags) })
     }
@@ -325,8 +320,8 @@ impl Filesystem for Ops {
     }
 
     fn release(&self, _: &Context, node: u64, handle: u64, _: u32, _: Owner) -> Result<()> {
-        if handle & collected::WRITER != 0 {
-            self.collected.closed(node);
+        if handle & cache::writeback::WRITER != 0 {
+            self.writeback.closed(node);
         }
         Ok(())
     }

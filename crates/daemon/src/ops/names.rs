@@ -4,11 +4,11 @@ use fuse::{Context, Entry, Errno, Result};
 use tarnfs::{Credentials, ErrorKind, InodeNumber, RenameMode};
 
 use super::attributes::{Located, device_from_kernel};
-use super::control_directory::CONTROL_NAME;
-use super::node::Node;
+use super::nodes::control_directory::CONTROL_NAME;
+use super::nodes::node::Node;
 use super::Ops;
 
-/// Of the caller's groups the kernel names those only that matter.
+/// The caller's credentials. The kernel sends only those of its groups that matter.
 pub(super) fn credentials(cx: &Context, umask: u32) -> Credentials {
     Credentials { uid: cx.uid, gid: cx.gid, groups: cx.other_group.into_iter().collect(), umask }
 }
@@ -41,8 +41,8 @@ impl Ops {
         }
     }
 
-    /// A file by its number: the kernel asks when somebody comes with a handle (an NFS client, `open_by_handle_at`) for what it has
-    /// forgotten. The number may be of a file that is gone, or of another object by now.
+    /// A file by its number: the kernel asks when a handle (of an NFS client, or in `open_by_handle_at`) names a file
+    /// that it has forgotten. The file may be gone, or its number may be another object's by now.
     fn look_up_number(&self, located: &Located<'_>, inode: InodeNumber) -> Result<Entry> {
         let stat = located.filesystem().lookup_inode(inode).map_err(|error| match error.kind() {
             ErrorKind::Io | ErrorKind::Checksum | ErrorKind::Suspended => crate::errno::of(error),

@@ -1,10 +1,10 @@
-//! Who may ask for what: the table of the requests that the kernel passes on without asking, or without asking for all that matters.
+//! Which callers may send which requests: the table of those that the kernel passes on unchecked, or not fully checked.
 //!
 //! # Theory
-//! Modes, owners and access control lists the kernel compares itself (`default_permissions`): who names a file, opens, reads or writes it has been
-//! let in. Some requests need no more than an open file, or nothing at all; for these, the table says who is let in here.
-//! Marks (`chattr +i`, `+a`) the kernel does not know: every change asks the library for them, whoever wants it.
-//! Set-id bits that a change takes away it leaves to us: see `files::writer`.
+//! The kernel checks modes, owners and access control lists itself (`default_permissions`): a caller that names a file,
+//! opens, reads or writes it has passed. Some requests need no more than an open file, or nothing at all; for these,
+//! the table says which callers pass. The kernel does not know marks (`chattr +i`, `+a`): the library checks them at
+//! every change, for every caller. It leaves to us the set-id bits that a change takes away: see `files::writer`.
 //!
 //! A request that is in no row is refused.
 
@@ -21,7 +21,7 @@ pub(super) enum Request {
     Control(u32),
     ReadXattr(Namespace),
     ChangeXattr(Namespace),
-    /// To be told that there is one.
+    /// To learn that there is one.
     NameXattr(Namespace),
     Fallocate,
     Seek,
@@ -40,7 +40,8 @@ pub(super) enum Namespace {
     Lists,
     /// Others of the system's.
     System,
-    /// Names without a namespace, which Linux has not. Stored as they are they would come back as those of users: that is how other systems store these.
+    /// Names without a namespace, which Linux does not have. Stored as they are they would come back as users'
+    /// attributes: that is how other systems store these.
     None,
 }
 
@@ -58,17 +59,17 @@ impl Namespace {
     }
 }
 
-/// Who is let in.
+/// The callers that pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Who {
-    /// Whoever the kernel has let come so far.
+    /// All callers that the kernel lets pass.
     Anybody,
-    /// Whoever has this capability.
+    /// Callers with this capability.
     Capable(u32),
     Nobody(Errno),
 }
 
-/// Nobody changes `.zfs`, or what is in it.
+/// `.zfs` and what is in it cannot be changed.
 pub(super) const CONTROL_DIRECTORY_IS_FIXED: Errno = Errno::EPERM;
 
 /// A row of the table.
@@ -88,7 +89,7 @@ use Namespace::{Lists, Security, System, Trusted, User};
 use Request::{ChangeControlDirectory, ChangeXattr, Control, CopyRange, Fallocate, NameXattr, ReadXattr, Seek};
 use Who::{Anybody, Capable, Nobody};
 
-/// All of them. Beside each: what the kernel has asked for.
+/// All rules. Beside each: what the kernel has checked.
 pub const RULES: &[Rule] = &[
     rule("mark read", Control(flags::GET_FLAGS), Anybody), // an open file
     rule("mark read by the newer request", Control(flags::GET_XATTR), Anybody), // an open file

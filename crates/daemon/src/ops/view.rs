@@ -1,18 +1,19 @@
 //! A program's transaction as a file system of its own: FUSE operations onto one [`Transaction`].
 //!
 //! # Theory
-//! The view shows the dataset with the transaction's changes; nobody else sees those. Numbers of files are those of the dataset, new files
-//! have numbers from 2^47 on until the commit. The kernel may remember everything for long: who changes files in the view is the kernel, and
-//! what others change in the dataset is a conflict.
+//! The view shows the dataset with the transaction's changes, which only it sees. Files have the numbers of the
+//! dataset; new files have numbers from 2^47 on until the commit. The kernel may remember everything for long: only it
+//! changes files in the view, and a change in the dataset by others is a conflict.
 //!
-//! *Syncing* does nothing: what is durable, and when, the commit says. After an error that a script might not look at (too big,
-//! conflict, no room, unreadable) there is no commit any more, since half of what was meant would be done.
+//! *Syncing* does nothing: the commit decides what is durable, and when. After an error that a script might ignore (too
+//! big, conflict, no room, unreadable) the transaction cannot be committed, since half of what was meant would be done.
 //!
-//! *Listings* are taken when a directory is opened, so that removing entries while one reads does not move the others. Attributes are
-//! not given with them: whoever looks at a file depends on it, and a listing should not depend on all that it lists.
+//! *Listings* are taken when a directory is opened, so that removing entries during a listing does not move the others.
+//! They come without attributes: a read of attributes makes the transaction depend on the file, and a listing should
+//! not depend on all that it lists.
 //!
 //! # Path
-//! kernel → `fuse::dispatch` → [`View`] → [`tarnfs::Transaction`]; `crate::transactions` mounts it and ends it.
+//! kernel → `fuse::dispatch` → [`View`] → [`tarnfs::Transaction`]; `crate::mounting::transactions` mounts it and ends it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +28,7 @@ use tarnfs::{Error, ErrorKind, NodeId, RenameMode, SetAttributes, Stat, Transact
 
 use super::{LONG, flags};
 use super::attributes::{acts_for_its_owner, attr_of, device_from_kernel, room_at, set_of};
-use super::control_directory::CONTROL_NAME;
+use super::nodes::control_directory::CONTROL_NAME;
 use super::files::writer;
 use super::names::credentials;
 use super::rights::{self, Request};
@@ -51,10 +52,10 @@ struct State {
     next_listing: u64,
 }
 
-/// See the module.
+/// A view of one transaction.
 pub struct View {
     state: Mutex<State>,
-    /// Whoever has the state is to forget the transaction when they are done with it.
+    /// The holder of the state is to forget the transaction when it is done.
     abandoned: AtomicBool,
     root: NodeId,
     block_size: u32,
@@ -67,7 +68,7 @@ impl std::fmt::Debug for View {
     }
 }
 
-/// Does an operation that fails like this leave something undone that a program may not notice?
+/// Whether an error of this kind leaves something undone that a program may not notice.
 fn ends_it(kind: ErrorKind) -> bool {
     use ErrorKind::{Checksum, Conflict, Corrupt, Io, NoSpace, Quota, Stale, Suspended, TooBig};
     matches!(kind, TooBig | Conflict | Stale | NoSpace | Quota | Io | Checksum | Corrupt | Suspended)
@@ -129,7 +130,7 @@ impl View {
 
     fn attributes(stat: &Stat) -> Attributes {
         let mut attr = attr_of(stat.inode, stat);
-        // New contents have no blocks yet; programs that look for holes must not take all of a file for one.
+        // New contents have no blocks yet; programs that look for holes must not take the whole file for one.
         attr.blocks = attr.blocks.max(stat.size.div_ceil(512));
         Attributes { attr, valid: if acts_for_its_owner(stat) { Duration::ZERO } else { LONG } }
     }
@@ -139,7 +140,7 @@ impl View {
         Entry { node: self.node(stat.inode), generation: stat.generation, attr, entry_valid: LONG, attr_valid: valid }
     }
 
-    /// In the root directory of the dataset this name is `.zfs`'s, and what had it would be hidden for ever.
+    /// Refuses the name `.zfs` in the root directory of the dataset, where `.zfs` would hide the file for ever.
     fn check_name(&self, parent: u64, name: &[u8], refusal: Errno) -> Result<()> {
         if name == CONTROL_NAME && self.id(parent) == self.root { Err(refusal) } else { Ok(()) }
     }
@@ -149,7 +150,7 @@ impl View {
     }
 }
 
-/// What changes a file, for its set-id bits.
+/// The part of a file that a change concerns, for its set-id bits.
 #[derive(Clone, Copy)]
 enum Change {
     /// Contents. Whether the bits must go is as the kernel says, or as the caller's capability does.
@@ -193,7 +194,7 @@ impl Filesystem for View {
         set.change_time = None;
         let owner = set.uid.is_some() || set.gid.is_some();
         let stat = self.with(|transaction| {
-            // Whoever changes the owner, the kernel says that the bits must go: not so all of them.
+            // The kernel says for every change of the owner that the bits must go, but not all of them must.
             if owner && set.mode.is_none() {
                 end_set_ids(transaction, cx, id, Change::Owner)?;
             } else if changes.kill_suidgid {
@@ -333,7 +334,7 @@ impl Filesystem for View {
         self.with(|transaction| transaction.removexattr(self.id(node), name))
     }
 
-    /// Marks are shown. They cannot be changed in a transaction.
+    /// Marks are shown, but cannot be changed in a transaction.
     fn ioctl(&self, cx: &Context, node: u64, ioctl: &Ioctl<'_>, out: &mut [u8]) -> Result<(i32, usize)> {
         rights::check(cx, Request::Control(ioctl.command))?;
         if flags::changes(ioctl.command) {

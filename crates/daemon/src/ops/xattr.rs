@@ -4,7 +4,7 @@ use fuse::{Context, Errno, ExtendedAttribute, Result};
 use tarnfs::{AclKind, AclType, XattrMode};
 
 use super::Ops;
-use super::node::Node;
+use super::nodes::node::Node;
 use super::rights::{self, Namespace, Request};
 
 /// Which extended attributes a mount has.
@@ -35,7 +35,7 @@ impl XattrsInUse {
         if self.has(namespace) { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
     }
 
-    /// Of these names those that the caller may know, as `listxattr` has them.
+    /// Those of `names` that the caller may know, as `listxattr` has them.
     pub(super) fn list(self, cx: &Context, names: Vec<Vec<u8>>) -> Vec<u8> {
         let shown = |name: &Vec<u8>| {
             let namespace = Namespace::of(name);

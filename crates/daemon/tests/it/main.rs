@@ -1,6 +1,6 @@
 //! A mounted pool: what programs do with files, then the checkers.
 #![allow(clippy::disallowed_methods)] // outside the engine
-mod collected;
+mod writeback;
 mod poured;
 mod rig;
 
@@ -273,8 +273,8 @@ fn a_crash_keeps_what_was_synced() {
     zdb(&rig.image());
 }
 
-/// Who unmounts has everything on disk a moment later, and not when the group's time is over, as it was: the kernel does not wait for us, so it begins at
-/// once. (Found by test 520 of xfstests' generic group.)
+/// After an unmount everything is on disk a moment later. It used to be when the group's time was over. The kernel does not wait for us, so the group is
+/// synced at once. (Found by test 520 of xfstests' generic group.)
 #[test]
 fn what_was_unmounted_is_written() {
     if !can_mount() {

@@ -1,4 +1,5 @@
-//! Files that are served past the kernel's cache while they are written: whoever reads or maps them meanwhile sees what was written.
+//! Files that are served past the kernel's cache while they are written: other programs that read or map them meanwhile
+//! see what was written.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};

@@ -76,7 +76,7 @@ impl Rig {
     }
 
     /// Mounts the root dataset, with writes that the kernel collects.
-    pub(crate) fn mount_collecting(&mut self, transport: TransportChoice) -> Arc<Ops> {
+    pub(crate) fn mount_with_writeback(&mut self, transport: TransportChoice) -> Arc<Ops> {
         self.mount_with(SessionOptions { transport, writeback_cache: true, ..SessionOptions::default() })
     }
 

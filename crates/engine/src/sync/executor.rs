@@ -1,7 +1,7 @@
 //! Worker threads: those that compress and checksum, that make I/Os of leaves, that read ahead.
 //!
 //! # Theory
-//! Threads take jobs from one bounded queue. Whoever has work to share puts *helpers* into the queue and does the work
+//! Threads take jobs from one bounded queue. A thread with work to share puts *helpers* into the queue and does the work
 //! too: so it is done even when every worker is busy or the host has no threads (the simulation), and nobody waits for a
 //! job that is still in the queue. A helper that comes late finds nothing left to do and goes home.
 //!

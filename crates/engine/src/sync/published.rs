@@ -1,7 +1,7 @@
 //! What a lock guards, and what of it can be read without the lock.
 //!
 //! # Theory
-//! Some numbers are read by every operation and changed seldom, or by the sync thread alone. They stay where they are, under their lock; whoever gives the
+//! Some numbers are read by every operation and changed seldom, or by the sync thread alone. They stay where they are, under their lock; the thread that gives the
 //! lock back after a change publishes them, as atomics ([`Publish`]), before the lock is open. A reader of the atomics sees each number as it was or as it is,
 //! not all of them as of one moment: what must be seen together is read under the lock.
 

@@ -47,7 +47,7 @@ impl DirtyBytes {
         // In one step: two that took the same bytes would leave less than nothing, which is a number without end.
         let before = own.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |own| Some(own.saturating_sub(bytes)));
         let taken = before.unwrap_or(0).min(bytes);
-        // Before it is asked whether anybody waits; who waits has said so before asking for the total.
+        // Subtracted before the check for waiters; a waiter registers before it reads the total.
         self.total.fetch_sub(taken, Ordering::SeqCst);
         if taken > 0 && self.waiting.load(Ordering::SeqCst) > 0 {
             drop(self.full.lock());

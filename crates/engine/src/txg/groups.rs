@@ -1,4 +1,4 @@
-//! The states of the groups, and who holds them.
+//! The states of the groups, and their holders.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -32,7 +32,7 @@ struct State {
     failed: Option<Error>,
 }
 
-/// How often somebody who waits looks whether that makes sense.
+/// How often a waiter checks whether its wait still makes sense.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The transaction groups of one pool.
@@ -43,7 +43,8 @@ pub struct TxgGroups {
     shards: [Shard; SHARDS],
     state: Mutex<State>,
     changed: Condvar,
-    /// `State::synced`, `State::sync_wanted` and whether there is a `State::failed`, for those who have not its lock. Stored under it.
+    /// Copies of `State::synced`, `State::sync_wanted` and whether there is a `State::failed`, for readers without the
+    /// lock. Stored under it.
     synced: AtomicU64,
     sync_wanted: AtomicU64,
     has_failed: AtomicBool,
@@ -133,7 +134,7 @@ impl TxgGroups {
 
     /// Joins the open group. While the group before it still has holders, waits for them: so the changes of one group
     /// all come before those of the next, and no object is changed for an older group after a newer one.
-    /// Whoever holds a group must therefore wait for nothing that is held across a call of this.
+    /// So the holder of a group must not wait for anything that is held across a call of this.
     pub fn hold(self: &Arc<Self>) -> TxgHold {
         let shard = own_shard();
         let mut holds = self.shards[shard].holds.lock();
@@ -164,8 +165,8 @@ impl TxgGroups {
         Some(TxgHold { groups: self.clone(), shard, txg })
     }
 
-    /// As [`TxgGroups::hold`], but gives up when `suspension` says that the pool waits for somebody: who administers it must not
-    /// wait for themselves.
+    /// As [`TxgGroups::hold`], but gives up when `suspension` says that the pool waits for an administrator: the caller may be
+    /// the one that it waits for.
     ///
     /// # Errors
     /// What stopped the pool, or what it waits for.
@@ -326,8 +327,8 @@ impl TxgGroups {
         Ok(())
     }
 
-    /// As [`TxgGroups::wait_synced`], but gives up when `suspension` says that the pool waits for somebody: who administers it
-    /// must not wait for themselves.
+    /// As [`TxgGroups::wait_synced`], but gives up when `suspension` says that the pool waits for an administrator: the caller
+    /// may be the one that it waits for.
     ///
     /// # Errors
     /// What stopped the pool, or what it waits for.
@@ -376,11 +377,11 @@ impl TxgGroups {
 mod tests {
     use super::*;
 
-    /// A group is being closed, its holder waits for a device: who would wait for the next group gives up when the pool waits for
-    /// somebody, and gets it when the holder is done.
+    /// A group is being closed while its holder waits for a device. A waiter for the next group gives up when the pool waits for
+    /// an administrator, and gets the group when the holder is done.
     #[test]
     #[allow(clippy::disallowed_methods)] // this test is about threads
-    fn who_administers_does_not_wait_for_a_group_that_cannot_be_closed() {
+    fn an_administrator_does_not_wait_for_a_group_that_cannot_be_closed() {
         let groups = TxgGroups::new(4);
         let held = groups.hold();
         let closing = { let groups = groups.clone(); std::thread::spawn(move || groups.quiesce()) };

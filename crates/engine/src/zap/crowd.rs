@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //! A leaf that is full is split by one more bit of its hashes, but a table of pointers has only so many bits (see `fat_grow`). So a
-//! ZAP can refuse a name, of which many others have the hash. Who adds several names and must not fail in the middle asks before.
+//! ZAP can refuse a name, of which many others have the hash. A caller that adds several names and must not fail in the middle asks before.
 //! All names that share the bits that a table may always use are taken together: if these fit one leaf, each finds room.
 
 use std::collections::BTreeMap;

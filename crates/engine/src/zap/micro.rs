@@ -52,7 +52,7 @@ impl Micro {
             while micro.index.contains_key(&(hash, collision)) {
                 collision = collision.wrapping_add(0x1_0000);
             }
-            // There is no position behind such an entry: whoever lists the directory would see it again and again.
+            // There is no position behind such an entry: a listing of the directory would see it again and again.
             if collision >= zap_hash::collision_limit(0) - 1 {
                 return Err(Corruption::new("micro ZAP", "collision number", collision.into()).into());
             }

@@ -1,9 +1,9 @@
-//! What lies ahead of the log is prepared before the log gets there.
+//! Prepares the places that the log will write to next.
 //!
 //! # Theory
-//! See [`crate::alloc::LogArea`]. Who allocates a block of the log and finds that the prepared part comes to its end starts a thread that
-//! prepares the next piece. A piece is allocated while it is written with zeros, so that nobody else has it, by a group that is held
-//! until it has been given back: so nothing on disk ever says that it was.
+//! See [`crate::alloc::LogArea`]. A commit that allocates a block near the end of the prepared part starts a thread
+//! that prepares the next piece. That thread allocates the piece while it writes zeros to it, so that nothing else gets
+//! it, and holds a group until it has given the piece back. So nothing on disk ever says that the piece was allocated.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::dmu::DmuContext;
 use crate::error::Result;
 use crate::txg::Txg;
 
-/// `txg` has allocated a block of the log.
+/// Notes that `txg` has allocated a block of the log, and prepares the next piece if it is time.
 pub(super) fn look_ahead(context: &Arc<DmuContext>, block: &BlkPtr, txg: Txg) {
     for dva in block.dvas() {
         let Ok(area) = context.io.allocator().group(dva.vdev).map(|group| group.log_area()) else { continue };
@@ -36,7 +36,7 @@ fn start(context: &Arc<DmuContext>, vdev: u32, area: Arc<LogArea>) {
     }
     let (shared, prepared) = (Arc::clone(context), Arc::clone(&area));
     let body = move || {
-        // What fails here is met by who writes there.
+        // The commit that writes there meets the same failure.
         let done = prepare_piece(&shared, vdev, &prepared).unwrap_or(false);
         prepared.end_preparing(!done);
     };

@@ -19,19 +19,19 @@ use crate::txg::Txg;
 
 /// The largest log block.
 pub(super) const LOG_BLOCK_MAX: usize = 128 << 10;
-/// What of a block is not records.
+/// The bytes of a block that are not records.
 pub(super) const LINK_BYTES: usize = size_of::<ChainPhys>();
 /// The most bytes that a record of a write can have besides its own fields, so that it fits a block.
 pub(super) const DATA_BYTES_MAX: usize = LOG_BLOCK_MAX - LINK_BYTES - size_of::<WriteRecord>();
 /// How many commits are remembered.
 const HISTORY: usize = 8;
 
-/// The size of a block for so many bytes of records.
+/// The size of a block for `records` bytes of records.
 pub(super) fn block_bytes(records: usize) -> usize {
     (records + LINK_BYTES).next_multiple_of(LOG_BLOCK_MIN).min(LOG_BLOCK_MAX)
 }
 
-/// How large the blocks were that the last commits would have liked to begin with.
+/// The sizes of first block that the last commits would have needed.
 #[derive(Debug, Default)]
 pub(super) struct Sizes {
     last: [usize; HISTORY],
@@ -39,13 +39,13 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// A commit of so many bytes of records.
+    /// Notes a commit of `records` bytes.
     pub(super) fn note(&mut self, records: usize) {
         self.last[self.next % HISTORY] = block_bytes(records);
         self.next += 1;
     }
 
-    /// What the next commit will like, going by the last ones.
+    /// The predicted size for the next commit.
     pub(super) fn predicted(&self) -> usize {
         self.last.iter().copied().max().unwrap_or(0).max(LOG_BLOCK_MIN)
     }
@@ -81,7 +81,7 @@ pub(super) fn following(mut words: [u64; 4]) -> [u64; 4] {
     words
 }
 
-/// Which bytes of `records`, whose single lengths are `lengths`, go into which block: the first has room for `first` bytes.
+/// Divides `records`, whose single lengths are `lengths`, among blocks; the first has room for `first` bytes.
 pub(super) fn divide(lengths: &[usize], first: usize) -> Vec<std::ops::Range<usize>> {
     let (mut blocks, mut start, mut end, mut room) = (Vec::new(), 0, 0, first);
     for length in lengths {
@@ -96,7 +96,7 @@ pub(super) fn divide(lengths: &[usize], first: usize) -> Vec<std::ops::Range<usi
     blocks
 }
 
-/// The bytes of a block: its link, then records; as many whole units as are used.
+/// The bytes of a block: its link, then records, in as many units as are used.
 pub(super) fn encode(block: &BlkPtr, next: &BlkPtr, records: &[u8]) -> Result<Vec<u8>> {
     let used = LINK_BYTES + records.len();
     let mut bytes = Vec::with_capacity(used.next_multiple_of(LOG_BLOCK_MIN));

@@ -1,20 +1,22 @@
-//! Claiming a log: making sure, when a pool is opened, that what a log leads to is not given to others.
+//! Claiming a log: when a pool is opened, the blocks of its logs are kept from being allocated again.
 //!
 //! # Theory
-//! Log blocks are allocated in open context and written at once; the space maps on disk learn of it only with the next group. After a
-//! crash, a block at the end of the chain (and a data block that a record points to) is therefore free by the space maps and in
-//! use by the log. Before anything else is allocated, all such blocks are taken; how far the log could be followed is noted in
-//! the header, so that all later readers see exactly the same log, whatever devices are there then.
+//! Log blocks are allocated in open context and written at once; the space maps on disk learn of it only with the next
+//! group. After a crash, a block at the end of the chain (and a data block that a record points to) is therefore free
+//! by the space maps and in use by the log. All such blocks are allocated before anything else is. The header then says
+//! how far the log could be followed, so that all later readers see exactly the same log, whatever devices are there
+//! then.
 //!
-//! Blocks that a record shares with a file are in use by that file; lest an earlier record free them, they are referred to once more.
+//! Blocks that a record shares with a file are in use by that file. They get one more reference, so that an earlier
+//! record cannot free them.
 //!
-//! Who goes back in time gives up what came later: the log too. What it leads to was written later, or is where others wrote later; and the space
-//! maps of that time do not have it.
+//! A pool that goes back in time also gives up its logs. Their blocks were written later, or lie where others wrote
+//! later, and the space maps of that time do not have them.
 //!
 //! # Invariants
 //! 1. Claiming is the first thing that allocates.
-//! 2. Where a record's data were not written, the log ends: its writer has not been told that they were safe. A device that cannot be read says nothing
-//!    of that: then the log is not claimed.
+//! 2. A record whose data were not written ends the log: its commit was never acknowledged. A device that cannot be
+//!    read proves nothing of that; then the log is not claimed.
 //! 3. What is freed with a log was allocated: by the space maps, or by claiming it.
 
 use std::collections::HashSet;
@@ -42,7 +44,7 @@ struct Extents {
     record_sequence: u64,
     /// Blocks that were seen, by the place of their first copy.
     seen: HashSet<(u32, u64)>,
-    /// What was free by the space maps.
+    /// Space that was free by the space maps.
     taken: Vec<Dva>,
     /// Blocks that records share with files.
     shared: Vec<BlkPtr>,
@@ -71,7 +73,7 @@ fn shared_blocks(record: &[u8]) -> impl Iterator<Item = BlkPtr> {
     pointers.into_iter().filter(|pointer| !pointer.is_hole() && !pointer.is_embedded())
 }
 
-/// Claims the log of `objset` in `txg`, the first group of this import; returns whether there is something to replay.
+/// Claims the log of `objset` in `txg`, the first group of this import. Returns whether there is something to replay.
 /// `forget_unreadable`: a log whose device is missing is given up.
 ///
 /// # Errors
@@ -119,8 +121,9 @@ pub fn claim(objset: &Objset, txg: Txg, forget_unreadable: bool) -> Result<bool>
     Ok(needed)
 }
 
-/// Gives up the log of `objset` in `txg`, the first group of this import, as the pool went back in time: `first` is the first group that is not on
-/// disk any more. A log that was claimed by then is left to [`claim`]: nobody has written to it since.
+/// Gives up the log of `objset` in `txg`, the first group of this import, because the pool went back in time; `first`
+/// is the first group that is no longer on disk. A log that was already claimed then is left to [`claim`]: nothing has
+/// been written to it since.
 ///
 /// # Errors
 /// The header makes no sense.
@@ -145,7 +148,7 @@ pub fn give_up_later(objset: &Objset, first: Txg, txg: Txg) -> Result<()> {
     Ok(())
 }
 
-/// The space maps do not have the block, or not all of it.
+/// Whether the space maps lack the block, or part of it.
 fn is_free(io: &BlockIo, dataset: u64, pointer: &BlkPtr) -> bool {
     let spaces = io.spaces_of(pointer, &bookmark(dataset, 0)).unwrap_or_default();
     spaces.into_iter().any(|space| io.allocator().is_free(space).unwrap_or(false))
@@ -179,14 +182,14 @@ fn follow(io: &BlockIo, dataset: u64, header: &LogHeader, txg: Txg, found: &mut 
         found.block_sequence = block.sequence;
         for record in records(&block) {
             let Ok((head, bytes)) = record else { return Ok(ControlFlow::Break(())) };
-            // What is in the pointer itself is there if the pointer is.
+            // Embedded data is there if the pointer is.
             if let Some(pointer) = data_block(bytes)
                 && pointer.birth() >= txg
                 && !pointer.is_embedded()
             {
                 match io.read_if_written(&pointer, &bookmark(dataset, block.sequence)) {
                     Ok(_) => {}
-                    // Nobody knows whether it is there: as with the blocks of the log itself.
+                    // As with the log's own blocks, it is unknown whether the data are there.
                     Err(error) if matches!(error.kind(), ErrorKind::NoDevice | ErrorKind::Io) => return Err(error),
                     Err(_) => return Ok(ControlFlow::Break(())),
                 }
@@ -206,7 +209,7 @@ fn follow(io: &BlockIo, dataset: u64, header: &LogHeader, txg: Txg, found: &mut 
     })
 }
 
-/// Takes the space of a block that is not on disk as allocated. `Break`: somebody else has it, so that the log ends before it.
+/// Allocates the space of a block that is not on disk. `Break`: the space is in use, so the log ends before this block.
 fn claim_block(io: &BlockIo, dataset: u64, pointer: &BlkPtr, txg: Txg, found: &mut Extents) -> Result<ControlFlow<()>> {
     if pointer.is_hole() || pointer.is_embedded() || pointer.birth() < txg {
         return Ok(ControlFlow::Continue(()));

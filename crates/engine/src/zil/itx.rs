@@ -25,7 +25,7 @@ use crate::txg::{TXG_SIZE, Txg, slot};
 pub(super) enum Content {
     /// The whole record; its txg and sequence number are not in it yet.
     Bytes(Vec<u8>),
-    /// A write whose bytes are still to be fetched.
+    /// A write; its bytes are fetched later.
     Write {
         /// To which file.
         object: ObjectId,
@@ -225,7 +225,7 @@ impl Zil {
         let (bytes, memory) = self.itxs.add(tx.txg(), list, Content::Write { object, generation, offset, length });
         self.context.dirty.add(tx.txg(), memory);
         if bytes >= self.context.tunables.early_write_bytes {
-            // Who writes so much at a stretch may want it to be safe soon, and the disk is idle meanwhile.
+            // A writer of so much at a stretch may want it to be safe soon, and the disk is idle meanwhile.
             self.context.groups.kick(tx.txg());
         }
     }

@@ -15,10 +15,10 @@ use super::claim::decode_header;
 use super::block::Sizes;
 use super::commit::Issuer;
 use super::empty_header;
-use super::flusher::Flusher;
-use super::gather::Gathering;
+use super::commit::flusher::Flusher;
+use super::commit::gather::Gathering;
 use super::itx::Itxs;
-use super::waiting::Waiting;
+use super::commit::waiting::Waiting;
 use crate::dmu::{DmuContext, Objset, ObjsetLog, SyncTx, Tx};
 use crate::error::Result;
 use crate::txg::{TXG_SIZE, Txg, slot};
@@ -41,21 +41,22 @@ pub(super) struct Chain {
     pub(super) sizes: Sizes,
     /// Rounds in order: number, how many records had been taken with it, and whether it is stable.
     pub(super) rounds: VecDeque<(u64, u64, bool)>,
-    /// So many records are stable.
+    /// The number of records that are stable.
     pub(super) stable: u64,
     /// The round that may be placed.
     pub(super) turn: u64,
     /// Commits under way.
     pub(super) commits: usize,
-    /// Whether one of them waits for others first.
+    /// Whether a commit waits for others first.
     pub(super) gathering: Gathering,
-    /// The last records of those that may not begin yet, as too many are under way.
+    /// The last records of the commits that may not begin yet, because too many are under way.
     pub(super) candidates: Vec<u64>,
     /// How many rounds were placed in each group and are not written.
     pub(super) placed: [usize; TXG_SIZE],
     /// The first round that could not be written.
     pub(super) broken: Option<u64>,
-    /// A bug ended a commit, and the pool has stopped: what that had taken will never be placed, written, or stable.
+    /// A bug ended a commit, and the pool has stopped: the records that it had taken will never be placed, written, or
+    /// stable.
     pub(super) is_over: bool,
 }
 
@@ -97,7 +98,7 @@ impl Chain {
         chain
     }
 
-    /// A block that is allocated and not written begins the chain.
+    /// Begins the chain with a block that is allocated and not written.
     fn begin_at(&mut self, block: BlkPtr) {
         self.blocks.clear();
         if !block.is_hole() {
@@ -105,38 +106,40 @@ impl Chain {
         }
     }
 
-    /// So many records have been taken by commits.
+    /// The number of records that commits have taken.
     pub(super) fn taken(&self) -> u64 {
         self.rounds.back().map_or(self.stable, |(_, taken, _)| *taken)
     }
 
-    /// The log is that of another import, and not replayed yet.
+    /// Whether the log is that of another import, and not replayed yet.
     pub(super) fn is_claimed(&self) -> bool {
         self.header.claim_txg.get() != 0
     }
 
-    /// `txg`, which the caller holds, frees the block.
+    /// Has `txg`, which the caller holds, free the block.
     pub(super) fn free_in(&mut self, txg: Txg, block: BlkPtr) {
         self.free[slot(txg)].push(block);
     }
 
-    /// Nobody relies on the block: it could not be written, or is behind one that could not.
+    /// Whether the block is useless: it could not be written, or is behind one that could not.
     fn is_lost(&self, block: &ChainBlock) -> bool {
         self.broken.is_some_and(|broken| block.round == 0 || block.round >= broken)
     }
 
-    /// The block that the header is to lead to. What is behind one that could not be written must not be replayed without that.
+    /// The block that the header is to point to. Blocks behind one that could not be written must not be replayed
+    /// without that one.
     fn first(&self) -> BlkPtr {
         self.blocks.front().filter(|front| !self.is_lost(front)).map_or(BlkPtr::ZERO, |front| front.pointer)
     }
 
-    /// The block is being written. Its place is not to be given to others, who would be written over: its records may all be on disk with a group before the one
-    /// in which the round was placed, and that does not wait for it.
+    /// Whether the block is being written. Its space must not be given away meanwhile, as the write would destroy the
+    /// new contents. All its records may be on disk with a group before the one in which the round was placed, and that
+    /// group does not wait for the write.
     fn is_being_written(&self, block: &ChainBlock) -> bool {
         block.round != 0 && self.rounds.iter().any(|(round, _, done)| *round == block.round && !done)
     }
 
-    /// Takes out the blocks that nobody needs when `txg` is on disk.
+    /// Takes out the blocks that are not needed when `txg` is on disk.
     fn drop_blocks(&mut self, txg: Txg) -> Vec<BlkPtr> {
         let mut dropped = Vec::new();
         while let Some(front) = self.blocks.front() {
@@ -175,16 +178,16 @@ pub struct Zil {
     dirty: [AtomicBool; TXG_SIZE],
     /// guards: header and blocks
     pub(super) chain: Mutex<Chain>,
-    /// Who waits for a change of the chain.
+    /// The commits that wait for a change of the chain.
     pub(super) waiting: Waiting,
-    /// guards: what waits to be taken; taken before `chain`
+    /// guards: the records that wait to be taken; taken before `chain`
     pub(super) issuer: Issuer,
     pub(super) flusher: Flusher,
     /// The record that is being replayed; 0: none.
     pub(super) replaying: AtomicU64,
     /// The last record that each group replays.
     replayed: [AtomicU64; TXG_SIZE],
-    /// What is not on disk.
+    /// Records that are not on disk.
     pub(super) itxs: Itxs,
     /// The last group with a change that has no record.
     pub(super) unlogged: AtomicU64,

@@ -1,10 +1,10 @@
-//! What a crash may not lose.
+//! The intent log: what a crash may not lose.
 //!
 //! # Theory
-//! A program that asks for durability (`fsync`) cannot wait for a transaction group to be written. So every operation is also described
-//! in a *record*, kept in memory until its group is on disk; when somebody asks, the records that matter are written to the object
-//! set's intent log, a chain of blocks that starts in the set's own block. After a crash the log is *claimed* when the pool is
-//! opened, and *replayed* when the file system is: what it describes is done again.
+//! A program that asks for durability (`fsync`) cannot wait for a transaction group to be written. So every operation
+//! is also described in a *record*, kept in memory until its group is on disk. A commit writes the needed records to
+//! the object set's intent log, a chain of blocks that starts in the set's own block. After a crash the log is
+//! *claimed* and then *replayed* when the pool is imported: the operations that it describes are done again.
 //!
 //! Records of names (create, remove, rename, link) are in one list, in their order. Records of one file's contents and attributes are
 //! in a list of that file's own, and join the common list when this file is synced, or is renamed: so that an `fsync` writes little.
@@ -22,13 +22,13 @@
 //! # Invariants
 //! 1. A block that a group allocates can be reached from the header that is written with this group or an earlier one: the group
 //!    is not written before all blocks that lead there are stable.
-//! 2. Whoever is told that his records are stable has all records before them in the log too.
+//! 2. A commit whose records are stable has all records before them in the log too.
 //! 3. A block is freed by the first group that has all its records on disk, and that follows its own allocation.
 //! 4. The chain of a header that was claimed is never written to.
 //!
 //! # Locks
-//! `Zil::issuer`, then one list of records; `Zil::chain` alone, for moments. None is held while a range lock is waited for
-//! or a group is joined: who holds a range may wait for a group, and the group for the log.
+//! `Zil::issuer`, then one list of records; `Zil::chain` alone, for moments. None is held while a range lock is waited
+//! for or a group is joined: the holder of a range may wait for a group, and the group for the log.
 //!
 //! # Path
 //! called by tarnfs::zpl (log, commit, replay), pool (claim), dsl through [`crate::dmu::ObjsetLog`]; calls dmu, zio.
@@ -37,18 +37,13 @@ mod ahead;
 mod block;
 mod claim;
 mod commit;
-mod cost;
-mod fill;
-mod flusher;
-mod gather;
 mod itx;
 mod log;
 mod replay;
-mod waiting;
 mod walk;
 
 pub use claim::{claim, claimed_blocks, give_up_later, refuse_encrypted};
-pub use fill::{LogSource, PlacedBlock, WantedWrite};
+pub use commit::fill::{LogSource, PlacedBlock, WantedWrite};
 pub use log::Zil;
 pub(crate) use log::header_of;
 pub use replay::{Replay, Replayed};

@@ -1,10 +1,11 @@
-//! Doing again what a log says was done.
+//! Replay: the operations that a log describes are done again.
 //!
 //! # Theory
-//! The records are handed, one by one and in order, to who knows what they mean ([`Replay`]). Each of his transactions notes, through
-//! [`Zil::note`], which record it belongs to, and the number of the last one stands in the header that is written with the same group:
-//! so a crash in the midst of a replay repeats nothing and leaves nothing out. Some records may be in the log although their object
-//! is gone, since a file's own records are logged apart from those of names: they are passed over.
+//! The records are handed, one by one and in order, to the layer that knows what they mean ([`Replay`]). Each of its
+//! transactions notes, through [`Zil::note`], which record it belongs to, and the header that is written with the same
+//! group has the number of the last one. So a crash in the midst of a replay repeats nothing and leaves nothing out.
+//! Some records may be in the log although their object is gone, since a file's own records are logged apart from those
+//! of names: they are passed over.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use super::walk::{Extent, LogBlock, bookmark, records, walk};
 use crate::dmu::Objset;
 use crate::error::{ErrorKind, Result, Within};
 
-/// Who knows what records mean (upward call: implemented by the layer of files).
+/// The layer that knows what records mean (upward call: implemented by the layer of files).
 pub trait Replay {
     /// Does what the record says. `data`: the block that a record of a write points to.
     ///
@@ -30,11 +31,11 @@ pub trait Replay {
 /// What a replay did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// Records that were done.
+    /// Records that were replayed.
     pub records: u64,
     /// Records about objects that are gone.
     pub passed_over: u64,
-    /// The record that could not be done, and why: it and those after it are lost.
+    /// The first record that could not be replayed, and why; it and those after it are lost.
     pub lost: Option<String>,
 }
 
@@ -77,7 +78,7 @@ impl Zil {
                 match result {
                     Ok(true) => done.records += 1,
                     Ok(false) => done.passed_over += 1,
-                    // The log stays as it is, for an import that can.
+                    // The log stays as it is, for an import that can read it.
                     Err(error) if matches!(error.kind(), ErrorKind::NoDevice | ErrorKind::Io | ErrorKind::Suspended) => return Err(error),
                     Err(error) => {
                         let lost = format!("record {sequence} of the intent log cannot be replayed, and those after it are lost: {error}");

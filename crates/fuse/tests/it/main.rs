@@ -362,7 +362,7 @@ fn what_is_mounted_over_it_stays() {
     assert!(fs::read_dir(fixture.directory.path()).unwrap().next().is_none());
 }
 
-/// Somebody runs `umount -f` on a mount whose server waits for a device: who looks after mounts is who could be told of a new device, and
+/// Somebody runs `umount -f` on a mount whose server waits for a device: the process that looks after mounts is the one that could be told of a new device, and
 /// waited for that operation, too.
 #[test]
 fn an_operation_that_does_not_come_back_is_not_waited_for() {

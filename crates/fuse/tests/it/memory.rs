@@ -38,7 +38,7 @@ struct Node {
     lookups: AtomicU64,
 }
 
-/// Who comes waits until it is opened.
+/// Operations that come wait until it is opened.
 #[derive(Default)]
 pub(crate) struct Gate {
     /// How many wait; whether it is open.
@@ -225,7 +225,7 @@ impl Filesystem for MemoryFs {
     }
 
     fn syncfs(&self, _: &Context) -> Result<()> {
-        // Whoever does not wait for the answer looks before this is over.
+        // A test that does not wait for the answer looks before this is over.
         std::thread::sleep(std::time::Duration::from_millis(100));
         self.synced.fetch_add(1, Ordering::Relaxed);
         Ok(())

@@ -15,7 +15,7 @@ use tarnfs::{
     AccessTime, CreateOptions, Credentials, FileKind, FileSystem, ImportOptions, InodeNumber, Pool, VdevPaths, WriteMode,
 };
 
-use super::{Attempt, Place, Stand, folder};
+use super::{Attempt, Setup, Stand, folder};
 use crate::storage::{Handle, Open, Storage};
 use crate::target::{self, Target};
 use crate::undo::Undo;
@@ -61,18 +61,18 @@ fn open(pool: Arc<Pool>) -> Result<Opened> {
     Ok(Opened { pool, files })
 }
 
-pub(super) fn prepare(place: &Place) -> Result<Attempt> {
-    if !place.properties.is_empty() {
+pub(super) fn prepare(setup: &Setup) -> Result<Attempt> {
+    if !setup.properties.is_empty() {
         return Ok(Attempt::Skipped("tarn-embedded: it has no zpool command to take properties".to_owned()));
     }
     let mut undo = Undo::new();
-    let folder = folder(place, "tarn-embedded", &mut undo)?;
-    let Stand { paths: files, words, .. } = place.stand(&folder, &mut undo)?;
+    let folder = folder(setup, "tarn-embedded", &mut undo)?;
+    let Stand { paths: files, words, .. } = setup.stand(&folder, &mut undo)?;
     let vdevs: Vec<VdevPaths> = files.iter().map(|file| VdevPaths { paths: vec![file.clone()], is_log: false }).collect();
     let pool = Pool::create(POOL, &vdevs, CreateOptions::default()).map_err(plain)?;
     let library = Library { opened: RwLock::new(Some(open(pool)?)) };
     let description = format!("the TarnFS library {} without a mount, {words}, atime=off", env!("CARGO_PKG_VERSION"));
-    Ok(Attempt::Ready(Box::new(Embedded { name: place.label("tarn-embedded"), files, description, library, _undo: undo })))
+    Ok(Attempt::Ready(Box::new(Embedded { name: setup.label("tarn-embedded"), files, description, library, _undo: undo })))
 }
 
 impl Library {

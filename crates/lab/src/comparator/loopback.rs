@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-use super::{Attempt, Place, folder, install, is_root, missing, unmount, version_of};
+use super::{Attempt, Setup, folder, install, is_root, missing, unmount, version_of};
 use crate::interrupt;
 use crate::process;
 use crate::target::{self, Prepared};
@@ -19,7 +19,7 @@ fn mkfs_words(name: &str, disks: usize) -> &'static [&'static str] {
     }
 }
 
-pub(super) fn prepare(name: &str, place: &Place) -> Result<Attempt> {
+pub(super) fn prepare(name: &str, setup: &Setup) -> Result<Attempt> {
     let skipped = |reason: String| Ok(Attempt::Skipped(format!("{name}: {reason}")));
     if !is_root() {
         return skipped("mounting a loop device takes root (sudo); a directory that is there does not".to_owned());
@@ -32,19 +32,19 @@ pub(super) fn prepare(name: &str, place: &Place) -> Result<Attempt> {
     if !kernel.split_whitespace().any(|word| word == name) && process::run("modprobe", [name]).is_err() {
         return skipped("this kernel does not have it".to_owned());
     }
-    if place.disks > 1 && name != "btrfs" {
+    if setup.disks > 1 && name != "btrfs" {
         return skipped(format!(
             "it has one disk; {} take the kernel's md or device mapper, which fsperf does not set up",
-            place.disks
+            setup.disks
         ));
     }
     let mut undo = Undo::new();
-    let folder = folder(place, name, &mut undo)?;
+    let folder = folder(setup, name, &mut undo)?;
     let mounted = folder.join("mounted");
     fs::create_dir(&mounted)?;
-    let stand = place.block_devices(&folder, &mut undo)?;
+    let stand = setup.block_devices(&folder, &mut undo)?;
     interrupt::check()?;
-    let words = mkfs_words(name, place.disks);
+    let words = mkfs_words(name, setup.disks);
     process::succeed(process::command(&mkfs).args(words).args(&stand.devices))?;
     let mount = ["-t", name, "-o", "noatime"];
     process::succeed(process::command("mount").args(mount).arg(&stand.devices[0]).arg(&mounted))
@@ -60,7 +60,7 @@ pub(super) fn prepare(name: &str, place: &Place) -> Result<Attempt> {
         target::drop_kernel_caches();
         files.iter().try_for_each(|file| target::forget_file(file))
     };
-    let target = Prepared::new(place.label(name), description, mounted, drop_caches, undo)
+    let target = Prepared::new(setup.label(name), description, mounted, drop_caches, undo)
         .on_devices(stand.devices)
         .fact("version", crate::system::kernel())
         .fact("format program", version_of(&mkfs, if name == "btrfs" { &["--version"] } else { &["-V"] }))

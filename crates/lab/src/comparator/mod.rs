@@ -35,9 +35,9 @@ pub use stand::{simulated, simulated_anyway};
 /// The names that [`prepare`] knows.
 pub const NAMES: [&str; 7] = ["tarn", "tarn-embedded", "ext4", "xfs", "btrfs", "zfs-fuse", "zfs"];
 
-/// Where comparators put what they need.
+/// What all comparators of a run are made with.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct Setup {
     /// A directory on the file system that carries the images.
     pub directory: PathBuf,
     /// Of all disks of a file system together.
@@ -62,10 +62,10 @@ pub enum Attempt {
     Skipped(String),
 }
 
-impl Place {
+impl Setup {
     /// One disk for each, as fast as the machine has it.
-    pub fn new(directory: PathBuf, image_bytes: u64, tarn: PathBuf) -> Place {
-        Place {
+    pub fn new(directory: PathBuf, image_bytes: u64, tarn: PathBuf) -> Setup {
+        Setup {
             directory,
             image_bytes,
             tarn,
@@ -93,13 +93,13 @@ impl Place {
 }
 
 /// Brings up the file system called `name`.
-pub fn prepare(name: &str, place: &Place) -> Result<Attempt> {
+pub fn prepare(name: &str, setup: &Setup) -> Result<Attempt> {
     match name {
-        "tarn" => tarn::prepare(place),
-        "tarn-embedded" => embedded::prepare(place),
-        "ext4" | "xfs" | "btrfs" => loopback::prepare(name, place),
-        "zfs-fuse" => zfs_fuse::prepare(place),
-        "zfs" => zfs_kernel::prepare(place),
+        "tarn" => tarn::prepare(setup),
+        "tarn-embedded" => embedded::prepare(setup),
+        "ext4" | "xfs" | "btrfs" => loopback::prepare(name, setup),
+        "zfs-fuse" => zfs_fuse::prepare(setup),
+        "zfs" => zfs_kernel::prepare(setup),
         _ => bail!("no comparator is called {name}; there are {}", NAMES.join(", ")),
     }
 }
@@ -149,8 +149,8 @@ fn missing<'a>(programs: &[&'a str]) -> Option<&'a str> {
 }
 
 /// A folder for one comparator, removed at the end.
-fn folder(place: &Place, name: &str, undo: &mut Undo) -> Result<PathBuf> {
-    undo::scratch_directory(&place.directory, &format!(".fsperf-{name}-"), undo)
+fn folder(setup: &Setup, name: &str, undo: &mut Undo) -> Result<PathBuf> {
+    undo::scratch_directory(&setup.directory, &format!(".fsperf-{name}-"), undo)
 }
 
 /// A file whose blocks are all there.
@@ -173,7 +173,7 @@ fn eventually(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Unmounts, with patience for whoever just looks at it.
+/// Unmounts; waits a little for processes that just look at it.
 fn unmount(directory: &Path) -> Result<()> {
     let mut last = None;
     for _ in 0..20 {

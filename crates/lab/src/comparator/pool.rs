@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::stand::Stand;
-use super::{Place, eventually, pool_name, unmount};
+use super::{Setup, eventually, pool_name, unmount};
 use crate::process;
 use crate::system;
 use crate::target;
@@ -25,11 +25,11 @@ pub(super) struct ForeignPool {
 
 impl ForeignPool {
     /// Makes it on the stand in `folder`; `undo` destroys it.
-    pub(super) fn create(owner: &'static str, place: &Place, folder: &Path, stand: &Stand, undo: &mut Undo) -> Result<ForeignPool> {
+    pub(super) fn create(owner: &'static str, setup: &Setup, folder: &Path, stand: &Stand, undo: &mut Undo) -> Result<ForeignPool> {
         let Stand { paths, files, .. } = stand;
         let (name, mounted) = (pool_name(), folder.join("mounted"));
         let mut words = ["create", "-f", "-o", "cachefile=none"].map(str::to_owned).to_vec();
-        words.extend(place.property_words());
+        words.extend(setup.property_words());
         process::succeed(process::command("zpool").args(&words).arg("-m").arg(&mounted).arg(&name).args(paths))?;
         let (gone, directory) = (name.clone(), mounted.clone());
         undo.push(format!("destroy {owner}'s pool {name}"), move || {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::{Place, image};
+use super::{Setup, image};
 use crate::disk::Model;
 use crate::disk::served::{Clock, Served};
 use crate::disk::way::Way;
@@ -30,7 +30,7 @@ pub(super) struct Stand {
     pub(super) words: String,
 }
 
-impl Place {
+impl Setup {
     fn in_words(&self, block_devices: bool) -> String {
         let megabytes = (self.image_bytes / self.disks as u64) >> 20;
         let file = self.model.as_ref().map_or("file".to_owned(), |model| format!("simulated disk ({})", model.name));

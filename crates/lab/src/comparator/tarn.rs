@@ -26,7 +26,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
-use super::{Attempt, Place, eventually, folder, no_fuse, pool_name, unmount, version_of};
+use super::{Attempt, Setup, eventually, folder, no_fuse, pool_name, unmount, version_of};
 use crate::interrupt;
 use crate::process;
 use crate::system;
@@ -210,28 +210,28 @@ impl Drop for Pool {
 }
 
 /// A comparator.
-pub(super) fn prepare(place: &Place) -> Result<Attempt> {
-    if process::find(&place.tarn.to_string_lossy()).is_none() {
-        return Ok(Attempt::Skipped(format!("tarn: there is no {} (see --tarn)", place.tarn.display())));
+pub(super) fn prepare(setup: &Setup) -> Result<Attempt> {
+    if process::find(&setup.tarn.to_string_lossy()).is_none() {
+        return Ok(Attempt::Skipped(format!("tarn: there is no {} (see --tarn)", setup.tarn.display())));
     }
     if let Some(why) = no_fuse() {
         return Ok(Attempt::Skipped(format!("tarn: {why}")));
     }
     let mut undo = Undo::new();
-    let folder = folder(place, "tarn", &mut undo)?;
+    let folder = folder(setup, "tarn", &mut undo)?;
     let mounted = folder.join("mounted");
     fs::create_dir(&mounted)?;
-    let stand = place.stand(&folder, &mut undo)?;
-    let words: Vec<String> = ["-f".to_owned()].into_iter().chain(place.property_words()).collect();
+    let stand = setup.stand(&folder, &mut undo)?;
+    let words: Vec<String> = ["-f".to_owned()].into_iter().chain(setup.property_words()).collect();
     let pool = Pool::create(Layout {
-        program: place.tarn.clone(),
+        program: setup.tarn.clone(),
         name: pool_name(),
         vdevs: stand.paths.iter().map(|path| path.display().to_string()).collect(),
         files: stand.paths,
         mounted: mounted.clone(),
         socket: folder.join("socket"),
         words: words.clone(),
-        environment: place.environment.clone(),
+        environment: setup.environment.clone(),
     })?;
     let pool = Rc::new(pool);
     let dropped = Rc::clone(&pool);
@@ -240,17 +240,17 @@ pub(super) fn prepare(place: &Place) -> Result<Attempt> {
         Ok(())
     });
     let socket = dropped.layout.socket.clone();
-    let environment: Vec<String> = place.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let environment: Vec<String> = setup.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let with = if environment.is_empty() { String::new() } else { format!(" with {}", environment.join(" ")) };
-    let description = format!("TarnFS{with} {}, {}", stand.words, place.properties_in_words());
+    let description = format!("TarnFS{with} {}, {}", stand.words, setup.properties_in_words());
     let watched = Rc::downgrade(&dropped);
     let iostat = move || watched.upgrade().map_or_else(|| Command::new("false"), |pool| pool.command(&["zpool", "iostat", &pool.layout.name, "1"]));
     let process = move || u32::try_from(daemon_of(&socket)?.as_raw_nonzero().get()).ok();
-    let target = Prepared::new(place.label("tarn"), description, mounted, move || dropped.drop_caches(), undo)
+    let target = Prepared::new(setup.label("tarn"), description, mounted, move || dropped.drop_caches(), undo)
         .served_by(process)
         .watched_by(iostat)
         .on_devices(stand.devices)
-        .fact("version", version_of(&place.tarn.to_string_lossy(), &["--version"]))
+        .fact("version", version_of(&setup.tarn.to_string_lossy(), &["--version"]))
         .fact("format options", words.join(" "));
     Ok(Attempt::Ready(Box::new(target)))
 }

@@ -15,7 +15,7 @@ use anyhow::{Result, bail};
 use rustix::process::{Pid, Signal};
 
 use super::pool::ForeignPool;
-use super::{Attempt, Place, eventually, folder, install, is_root, missing, no_fuse, version_of};
+use super::{Attempt, Setup, eventually, folder, install, is_root, missing, no_fuse, version_of};
 use crate::interrupt;
 use crate::process;
 use crate::target::Prepared;
@@ -91,7 +91,7 @@ fn start(undo: &mut Undo) -> Result<u32> {
     Ok(child.id())
 }
 
-pub(super) fn prepare(place: &Place) -> Result<Attempt> {
+pub(super) fn prepare(setup: &Setup) -> Result<Attempt> {
     let skipped = |reason: &str| Ok(Attempt::Skipped(format!("zfs-fuse: {reason}")));
     if !is_root() {
         return skipped("it takes root (sudo)");
@@ -109,13 +109,13 @@ pub(super) fn prepare(place: &Place) -> Result<Attempt> {
         return skipped("one is running here already, and there can be only one");
     }
     let mut undo = Undo::new();
-    let folder = folder(place, "zfs-fuse", &mut undo)?;
-    let stand = place.stand(&folder, &mut undo)?;
+    let folder = folder(setup, "zfs-fuse", &mut undo)?;
+    let stand = setup.stand(&folder, &mut undo)?;
     let process = start(&mut undo)?;
-    let pool = ForeignPool::create("zfs-fuse", place, &folder, &stand, &mut undo)?;
-    let description = format!("zfs-fuse {}, {}", stand.words, place.properties_in_words());
+    let pool = ForeignPool::create("zfs-fuse", setup, &folder, &stand, &mut undo)?;
+    let description = format!("zfs-fuse {}, {}", stand.words, setup.properties_in_words());
     let (mounted, name, words) = (pool.mounted().to_owned(), pool.name().to_owned(), pool.words());
-    let target = Prepared::new(place.label("zfs-fuse"), description, mounted, move || pool.drop_caches(), undo)
+    let target = Prepared::new(setup.label("zfs-fuse"), description, mounted, move || pool.drop_caches(), undo)
         .watched_by(move || ForeignPool::iostat(&name))
         .served_by(move || Some(process))
         .on_devices(stand.devices)

@@ -6,11 +6,11 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::pool::ForeignPool;
-use super::{Attempt, Place, folder, install, is_root, missing};
+use super::{Attempt, Setup, folder, install, is_root, missing};
 use crate::target::Prepared;
 use crate::undo::Undo;
 
-pub(super) fn prepare(place: &Place) -> Result<Attempt> {
+pub(super) fn prepare(setup: &Setup) -> Result<Attempt> {
     let skipped = |reason: &str| Ok(Attempt::Skipped(format!("zfs: {reason}")));
     if !Path::new("/dev/zfs").exists() {
         return skipped("this kernel has no OpenZFS (apt-get install zfs-dkms, then modprobe zfs)");
@@ -22,13 +22,13 @@ pub(super) fn prepare(place: &Place) -> Result<Attempt> {
         return skipped(&install(program));
     }
     let mut undo = Undo::new();
-    let folder = folder(place, "zfs", &mut undo)?;
-    let stand = place.stand(&folder, &mut undo)?;
-    let pool = ForeignPool::create("OpenZFS", place, &folder, &stand, &mut undo)?;
+    let folder = folder(setup, "zfs", &mut undo)?;
+    let stand = setup.stand(&folder, &mut undo)?;
+    let pool = ForeignPool::create("OpenZFS", setup, &folder, &stand, &mut undo)?;
     let version = fs::read_to_string("/sys/module/zfs/version").unwrap_or_default();
-    let description = format!("OpenZFS {} {}, {}", version.trim(), stand.words, place.properties_in_words());
+    let description = format!("OpenZFS {} {}, {}", version.trim(), stand.words, setup.properties_in_words());
     let (mounted, name, words) = (pool.mounted().to_owned(), pool.name().to_owned(), pool.words());
-    let target = Prepared::new(place.label("zfs"), description, mounted, move || pool.drop_caches(), undo)
+    let target = Prepared::new(setup.label("zfs"), description, mounted, move || pool.drop_caches(), undo)
         .watched_by(move || ForeignPool::iostat(&name))
         .on_devices(stand.devices)
         .fact("version", version.trim())

@@ -19,7 +19,7 @@
 //!
 //! # Invariants
 //!
-//! 1. Who uses the disk has its answers when the model says, on average; the way to the disk ([`way`]) is part of that time. Where the way
+//! 1. A user of the disk has its answers when the model says, on average; the way to the disk ([`way`]) is part of that time. Where the way
 //!    takes longer than the model, or cannot carry as many requests at a time as the model works on, the model is refused: its figures
 //!    would be those of a slower disk.
 

@@ -89,7 +89,7 @@ fn a_held_up_reader_finds_what_was_read_ahead() {
     assert!(seconds(0.050) > undisturbed + 10.0 * 0.030, "{} of {undisturbed}", seconds(0.050));
 }
 
-/// Whoever writes the next sector after hearing of the last one has just missed it.
+/// A writer that waits for each sector before it writes the next one has just missed it.
 #[test]
 fn a_synchronous_writer_waits_for_a_turn_each_time() {
     let disk = rotating("scsi-15k");

@@ -2,11 +2,11 @@
 //!
 //! # Theory
 //!
-//! Whoever asks for something is held until it is done. For a rotating disk one thread is the arm: it looks at what
+//! A request is held until it is done. For a rotating disk one thread is the arm: it looks at what
 //! waits, takes the request that it reaches first, says when that will be done, and sleeps until then. Times are kept as the
 //! model has them, so a sleep that takes too long delays one request and not all that follow.
 //!
-//! Who uses the disk also waits for the way to it and back ([`Way`]), which is no part of any model. It has been measured: a request
+//! A user of the disk also waits for the way to it and back ([`Way`]), which is no part of any model. It has been measured: a request
 //! is taken to have come earlier by one half of it, and is answered earlier by the other half. A request that takes less than the way
 //! cannot be made as fast as it ought to be. Sleepers wake late; they are woken earlier by what that usually comes to, and look at the clock for the rest.
 //!

@@ -48,7 +48,7 @@ fn first_words(verdicts: &Verdicts<'_>, outcome: &Outcome, name: &str) -> Markup
     }
 }
 
-/// How many times better the first system does than the one in whose cell it stands; its interval is shown to whoever points at it.
+/// How many times better the first system does than the one in whose cell it stands; its interval is shown under the pointer.
 fn beside(comparison: Option<Comparison>) -> Markup {
     let Some(comparison) = comparison else { return html! {} };
     let class = match comparison.verdict {

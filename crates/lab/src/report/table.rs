@@ -121,7 +121,7 @@ pub fn table(outcome: &Outcome, verdicts: Option<&Verdicts<'_>>) -> String {
     text
 }
 
-/// Who is ahead in the figure that decides.
+/// The system that is ahead in the deciding figure.
 fn verdict_lines(outcome: &Outcome, verdicts: &Verdicts<'_>) -> String {
     let mut text = String::new();
     let Some((name, deciding)) = outcome.columns.first().map(|column| &column.target).zip(outcome.deciding()) else {

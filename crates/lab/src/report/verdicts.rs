@@ -23,7 +23,7 @@ pub struct Verdicts<'a> {
     all: HashMap<[&'a str; 4], Comparison>,
 }
 
-/// Who is first in a figure.
+/// The system that is first in a figure.
 #[derive(Debug, Clone, PartialEq)]
 pub enum First {
     /// Its name, and how many times better than the next, if that can be said.
@@ -79,7 +79,7 @@ impl<'a> Verdicts<'a> {
         found(first, other).or_else(|| found(other, first).map(Comparison::reversed))
     }
 
-    /// Who does best in the figure called `name`.
+    /// The system that does best in the figure called `name`.
     pub fn first(&self, outcome: &Outcome, name: &str) -> First {
         let samples = outcome.columns.iter().filter_map(|column| Some((column, column.sample(name)?)));
         let mut ranked: Vec<(&Column, &Sample)> = samples.filter(|(_, sample)| !sample.values.is_empty()).collect();
@@ -108,7 +108,7 @@ impl<'a> Verdicts<'a> {
         First::Shared([vec![best.target.clone()], beside].concat())
     }
 
-    /// Who is first, in words.
+    /// The first system, in words.
     pub(super) fn first_words(&self, outcome: &Outcome, name: &str) -> String {
         match self.first(outcome, name) {
             First::Alone(target, None) => target,
@@ -125,7 +125,7 @@ impl<'a> Verdicts<'a> {
         (judged, self.all.values().filter(|comparison| matches!(comparison.verdict, Verdict::Above | Verdict::Below)).count())
     }
 
-    /// How the verdicts came about, for whoever reads them.
+    /// How the verdicts came about, for their readers.
     pub fn words(&self) -> String {
         let mut text = String::from(METHOD);
         let (judged, apart) = self.counts();

@@ -10,26 +10,24 @@
 //! 1. A round begins in an empty directory, with nothing of the round before left to be written.
 //! 2. What a round does depends on its parameters, its seed and nothing else: each target gets the same calls.
 
+mod applications;
 pub mod bonnie;
 pub mod dd;
 pub mod filebench;
 pub mod fio_mixed;
-pub mod images;
 pub mod latency;
 pub mod log_beside;
-pub mod mail;
 pub mod metadata;
-pub mod oltp;
 pub mod postmark;
 pub mod rounds;
-pub mod source_tree;
 pub mod sync_sweep;
 pub mod unit;
-pub mod videoserver;
 
 mod contents;
 mod fio;
 mod together;
+
+pub use applications::{images, mail, oltp, source_tree, videoserver};
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -238,7 +236,7 @@ impl<'a> Round<'a> {
         Round { target, directory, number, seed, remarks: RefCell::default() }
     }
 
-    /// Something that whoever reads the figures must know.
+    /// Something that a reader of the figures must know.
     pub fn remark(&self, remark: String) {
         self.remarks.borrow_mut().push(remark);
     }

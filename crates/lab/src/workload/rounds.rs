@@ -121,7 +121,7 @@ pub struct Progress<'a> {
     pub target: &'a str,
 }
 
-/// Whoever looks on.
+/// An observer of a run.
 pub trait Observer: Sync {
     /// A turn begins.
     fn turn(&self, _progress: &Progress<'_>) {}

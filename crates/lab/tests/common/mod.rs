@@ -55,7 +55,7 @@ pub(crate) fn loop_devices(directory: &Path) -> Vec<String> {
 
 #[track_caller]
 pub(crate) fn assert_nothing_is_left(place: &Path) {
-    let mounted: Vec<_> = lab::system::mounts().into_iter().filter(|mount| mount.directory.starts_with(place)).collect();
+    let mounted: Vec<_> = lab::system::mounts().into_iter().filter(|mount| mount.mount_point.starts_with(place)).collect();
     assert!(mounted.is_empty(), "{mounted:?}");
     assert_eq!(loop_devices(place), Vec::<String>::new());
     assert_eq!(names_in(place), Vec::<String>::new());

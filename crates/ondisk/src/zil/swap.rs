@@ -3,7 +3,7 @@
 //! # Theory
 //! A log is written in the byte order of its machine; the byte order of a block's pointer says which that was. Numbers are
 //! swapped, each as large as it is; names, targets, values and data are bytes, and stay. So each type of record has to be known,
-//! and an unknown one is left after its header: who decodes it refuses it anyway.
+//! and an unknown one is left after its header: the decoder refuses it anyway.
 //!
 //! # Invariants
 //! 1. Whatever the bytes are: the result is not longer than they are, and a record that does not fit ends it.

@@ -147,7 +147,7 @@ impl SeenNode {
 fn data_fits(seen: &SeenNode, is_root: bool, data: &Data) -> bool {
     let same_attributes = seen.data.uid == data.uid && seen.data.gid == data.gid && seen.data.mode == data.mode;
     let is_file = seen.shape == Shape::File;
-    // The root directory belongs to whoever runs the tests.
+    // The root directory belongs to the user that runs the tests.
     (same_attributes || is_root)
         && seen.data.xattrs == data.xattrs
         && seen.data.contents == data.contents
@@ -230,7 +230,7 @@ impl Promises {
         if !story.log {
             return self.allow_group(story, seen);
         }
-        // Who syncs one file has all names before it safe, whatever was left to do for this file.
+        // An `fsync` of one file makes all earlier names safe, whatever was left to do for this file.
         let is_promise = |number: &usize| match story.effects[*number] {
             Effect::Fsync(_) => true,
             ref effect => effect.makes_safe(),

@@ -82,7 +82,7 @@ impl Opened {
         Self::import_as(2, images, read_only, recorder, canary, vices)
     }
 
-    /// As [`Opened::import`], with the randomness of `seed`: who imports a pool again must not draw the same numbers.
+    /// As [`Opened::import`], with the randomness of `seed`: a second import must not draw the same numbers.
     ///
     /// # Errors
     /// Those of an import; that no pool is found, too.

@@ -66,7 +66,7 @@ pub struct World {
     nodes: Vec<Node>,
 }
 
-/// What an operation was, for who must know what may be lost.
+/// What an operation was, to tell what may be lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// It changed names. A rename takes what was done to the file with it, an exchange what was done to both.

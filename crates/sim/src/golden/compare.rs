@@ -41,7 +41,7 @@ impl Compare {
         Compare { inodes: true, allocated: true, segments: true, changed: true, projects: true, properties: &[] };
     /// As [`Compare::STRICT`], and what can be listed of a dataset without its key.
     pub const LISTED: Compare = Compare { properties: LISTED_PROPERTIES, ..Compare::STRICT };
-    /// What is the same in any copy of the tree, whoever wrote it.
+    /// What is the same in any copy of the tree, by any writer.
     pub const CONTENTS: Compare =
         Compare { inodes: false, allocated: false, segments: false, changed: false, projects: true, properties: &[] };
     /// What can be seen through a mount.

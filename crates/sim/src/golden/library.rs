@@ -26,7 +26,7 @@ const SNAPSHOT_ROOTS: u64 = (1 << 48) - 4;
 /// The name under which a dataset has its bookmarks.
 const BOOKMARKS: &str = "com.delphix:bookmarks";
 
-/// Opens the one pool that `images` hold, read-only, whoever had it last.
+/// Opens the one pool that `images` hold, read-only, even if another host had it last.
 pub fn open_images(images: &[impl AsRef<Path>]) -> Result<Box<dyn GoldenPool>> {
     open_candidate(&candidate(images)?)
 }

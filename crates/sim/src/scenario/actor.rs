@@ -15,7 +15,7 @@ pub struct Actor<'a> {
     pub fs: &'a FileSystem,
     /// Its model.
     pub model: &'a mut Model,
-    /// Who does it all.
+    /// The user that does it all.
     pub user: Credentials,
 }
 

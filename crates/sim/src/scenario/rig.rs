@@ -36,15 +36,15 @@ impl Default for Layout {
     }
 }
 
-/// Where the images are.
-enum Place {
+/// The images of the pool, and what removes them.
+enum Images {
     Own(tempfile::TempDir),
     Golden(Box<Golden>),
 }
 
 /// A pool, its images and the models of its file systems.
 pub struct Rig {
-    place: Place,
+    images: Images,
     name: String,
     pool: Option<Arc<Pool>>,
     models: BTreeMap<String, Model>,
@@ -126,7 +126,7 @@ impl Rig {
         };
         let pool = Pool::create("tank", &vdevs, options).unwrap_or_else(|error| panic!("creating the pool: {error}"));
         let models = BTreeMap::from([("tank".to_owned(), Model::new())]);
-        Rig { place: Place::Own(directory), name: "tank".into(), pool: Some(pool), models, open: BTreeMap::new(), tunables, judged: 0 }
+        Rig { images: Images::Own(directory), name: "tank".into(), pool: Some(pool), models, open: BTreeMap::new(), tunables, judged: 0 }
     }
 
     /// A golden pool, imported for writing. `None` if it is not there.
@@ -137,7 +137,7 @@ impl Rig {
     /// An unpacked golden pool, imported for writing.
     pub fn of_golden(golden: Golden) -> Rig {
         let pool_name = golden.manifest.pool.name.clone();
-        Self::imported(Place::Golden(Box::new(golden)), pool_name)
+        Self::imported(Images::Golden(Box::new(golden)), pool_name)
     }
 
     /// A copy of the pool on these images, imported for writing.
@@ -147,37 +147,37 @@ impl Rig {
             let copied = std::process::Command::new("cp").arg("--sparse=always").arg(image).arg(directory.path()).status();
             assert!(copied.is_ok_and(|status| status.success()), "copying {}", image.display());
         }
-        Self::imported(Place::Own(directory), name.to_owned())
+        Self::imported(Images::Own(directory), name.to_owned())
     }
 
     /// A pool that is there already.
-    fn imported(place: Place, name: String) -> Rig {
+    fn imported(images: Images, name: String) -> Rig {
         let (models, open) = (BTreeMap::new(), BTreeMap::new());
-        let mut rig = Rig { place, name, pool: None, models, open, tunables: Tunables::default(), judged: 0 };
+        let mut rig = Rig { images, name, pool: None, models, open, tunables: Tunables::default(), judged: 0 };
         rig.import();
         rig
     }
 
     /// The golden pool under this rig.
     pub fn golden_pool(&self) -> &Golden {
-        match &self.place {
-            Place::Golden(golden) => golden,
-            Place::Own(_) => panic!("not a golden pool"),
+        match &self.images {
+            Images::Golden(golden) => golden,
+            Images::Own(_) => panic!("not a golden pool"),
         }
     }
 
     fn directory(&self) -> &Path {
-        match &self.place {
-            Place::Own(directory) => directory.path(),
-            Place::Golden(golden) => golden.directory(),
+        match &self.images {
+            Images::Own(directory) => directory.path(),
+            Images::Golden(golden) => golden.directory(),
         }
     }
 
     /// The images, in the order of their names.
     pub fn images(&self) -> Vec<PathBuf> {
-        match &self.place {
-            Place::Golden(golden) => golden.images.clone(),
-            Place::Own(directory) => {
+        match &self.images {
+            Images::Golden(golden) => golden.images.clone(),
+            Images::Own(directory) => {
                 let listed = std::fs::read_dir(directory.path()).expect("the images");
                 let mut images: Vec<PathBuf> = listed.map(|entry| entry.expect("an image").path()).collect();
                 images.sort();

@@ -28,7 +28,7 @@ pub(crate) fn run(disk: &Arc<CutDisk>, commits: usize, writes: u64, seed: u64) {
     fs.fsync(make(&fs, "first")).unwrap();
     disk.arm(writes, seed);
     disk.slow_us.store(if seed % 8 < 4 { 2000 } else { TURNS_US }, Ordering::Relaxed);
-    // Who was told what, in order; the disk notes how long this was when the power went.
+    // The acknowledgements in order; the disk notes how long this was when the power went.
     let told = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -77,7 +77,7 @@ fn what_many_threads_were_told_is_there() {
 }
 
 /// On a disk that turns a block that is full does not wait for others: several are under way, one behind the other. They were one long write of
-/// all who waited, and who came back from it waited for the next turn.
+/// all that waited, and those that came back from it waited for the next turn.
 #[test]
 fn on_a_disk_that_turns_full_blocks_go_beside_each_other() {
     const MANY: u64 = 48;

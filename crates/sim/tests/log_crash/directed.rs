@@ -15,7 +15,7 @@ fn story(what: &str, work: impl FnOnce(&Arc<Pool>, &FileSystem), judge: impl FnO
     let disk = CutDisk::new(vec![0; DISK_BYTES]);
     let pool = create(&disk);
     let fs = file_system(&pool);
-    // Whoever begins a log waits for the group in which it begins.
+    // The commit that begins a log waits for the group in which it begins.
     let first = make(&fs, "first");
     fs.fsync(first).unwrap();
     work(&pool, &fs);
@@ -227,7 +227,7 @@ fn with_log_device(breaks: bool) {
     pool.export().unwrap();
 }
 
-/// What an import could not replay is to be found in the pool's history by who comes later.
+/// What an import could not replay is to be found in the pool's history later.
 #[test]
 fn what_a_replay_loses_is_in_the_history() {
     use engine::dsl::history::field;

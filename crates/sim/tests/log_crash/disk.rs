@@ -57,7 +57,7 @@ pub(crate) struct CutDisk {
     /// Places are worth to be prepared; which were.
     pub(crate) gains: AtomicBool,
     pub(crate) prepared: Mutex<Vec<(u64, u64)>>,
-    /// Whoever holds it keeps writes from coming that are not durable by themselves: those of groups.
+    /// A holder keeps writes from coming that are not durable by themselves: those of groups.
     pub(crate) groups: Mutex<()>,
     /// The power goes behind the next durable write.
     pub(crate) cut_when_durable: AtomicBool,

@@ -63,7 +63,7 @@ fn a_clone_in_a_volume_is_replayed() {
     volume.write(&tx, 0, &data).unwrap();
     zil.log(&tx, RecordType::Truncate as u64, Some(DATA), record(&[DATA, 1 << 30, BLOCK]));
     drop(tx);
-    // Whoever begins a log waits for the group in which it begins.
+    // The commit that begins a log waits for the group in which it begins.
     zil.commit(Some(DATA), &Nobody).unwrap();
     let pointers = volume.synced_pointers(0..BLOCKS).unwrap().expect("they are on disk");
     let tx = OpenTx::assign(&member, 0).unwrap();
@@ -139,7 +139,7 @@ fn a_volume_is_replayed() {
         model[offset..offset + length].copy_from_slice(&data);
         volume.write(offset as u64, &data).unwrap();
     };
-    // Whoever begins a log waits for the group in which it begins.
+    // The commit that begins a log waits for the group in which it begins.
     write(&mut model, &mut random, 900 * 4096, 4096);
     volume.commit().unwrap();
     // As `zilops.py` does it to the golden pool's volume, where Linux makes pages of what is written.

@@ -1,4 +1,4 @@
-//! Who asks for durability may wait for others, but never for somebody who waits for him.
+//! A commit may wait for other threads, but never for one that waits for it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -75,7 +75,7 @@ impl LogSource for Buggy {
     }
 }
 
-/// Who fetched the bytes of a round died of a bug: all who had something in the log behind it, and the group, waited for ever.
+/// The thread that fetched the bytes of a round died of a bug: all with records in the log behind it, and the group, waited for ever.
 #[test]
 fn a_bug_in_a_commit_leaves_nobody_waiting() {
     let disk = CutDisk::new(vec![0; DISK_BYTES]);

@@ -69,7 +69,7 @@ impl<'a> World<'a> {
         self.names.last().unwrap()
     }
 
-    /// Everything is on disk. That counts as an operation: whoever was cut in the midst of it was told nothing.
+    /// Everything is on disk. That counts as an operation: one that was cut in the midst was not acknowledged.
     pub(crate) fn all_safe(&mut self) {
         let names = self.now().clone();
         self.did(names);

@@ -29,6 +29,7 @@ mod reply;
 mod request;
 mod rights;
 pub mod scan;
+mod size;
 mod status;
 mod transaction;
 pub mod wire;
@@ -51,6 +52,7 @@ pub use request::{
 };
 pub use rights::{DatasetGrants, Grant, Grantee, Hold, Reach, SnapshotHolds};
 pub use transaction::{Job, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
+pub use size::parse_size;
 pub use status::{
     CheckpointState, CheckpointStatus, DedupStatus, FoundPool, PoolState, PoolStatus, RemovalStatus, Requests, ScanFunction, ScanState, ScanStatus,
     UnsupportedFeature, VdevAux, VdevState, VdevStats, VdevStatus,

@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //! A block pointer holds the checksum of the *physical* bytes it points to, and a bit that says in which byte order they were written.
-//! Words in a block pointer have been brought to host order by whoever decoded it; `byteswap` says that the *block* was written in
+//! Words in a block pointer are in host order since it was decoded; `byteswap` says that the *block* was written in
 //! the other order (for us: big-endian). Fletcher sums machine words, so the order changes the arithmetic. The cryptographic
 //! hashes see bytes; there the order only decides how the digest is cut into words. SHA-256 is the exception: its digest
 //! is big-endian on every machine.

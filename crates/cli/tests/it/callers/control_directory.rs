@@ -1,4 +1,4 @@
-//! Who may do what to `.zfs`, which is on no disk: everybody may look, and nobody changes anything.
+//! The rights on `.zfs`, which is on no disk: all users may look, and none may change anything.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

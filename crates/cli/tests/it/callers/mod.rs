@@ -1,4 +1,4 @@
-//! Who may do what to whose files: each act of [`acts::ACTS`] by each of four callers on files of two owners and of every kind, on ext4, on a
+//! The rights of users on files: each act of [`acts::ACTS`] by each of four callers on files of two owners and of every kind, on ext4, on a
 //! mount of ours and in the view of a transaction. What ext4 answers, and what the file is afterwards, is right.
 
 mod acts;
@@ -126,7 +126,7 @@ fn prepare_all(root: &Path, kind: &Kind, owner: u32, callers: usize) -> Vec<Cell
 
 type Outcome = (Answer, String);
 
-/// Who asks what, in the order of the cells.
+/// The callers and their acts, in the order of the cells.
 fn asked(people: &[Somebody]) -> impl Iterator<Item = (&Act, &Somebody)> {
     ACTS.iter().flat_map(move |act| people.iter().map(move |caller| (act, caller)))
 }
@@ -253,7 +253,7 @@ fn everybody_may_do_what_ext4_lets_them_do() {
     compare_with_ext4(&everybody(), |kind| kind.owners, &[]);
 }
 
-/// Capabilities count one by one: who has one of them, or the superuser's number and none, may what ext4 lets them.
+/// Capabilities count one by one: a caller with one of them, or with the superuser's number and none, may do what ext4 lets it do.
 #[test]
 fn capabilities_count_one_by_one() {
     compare_with_ext4(&capable(), |_| ONE, CAPABLE_EXCUSES);

@@ -25,7 +25,7 @@ pub(super) struct Somebody {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Who somebody is, and the capabilities that they have; `None`: those of their user.
+/// A caller's user and capabilities; `None`: those of the user.
 type Person = (&'static str, u32, &'static [u32], Option<CapabilitySet>);
 
 const MEMBERSHIPS: &[u32] = &[STRANGER + 1, GROUP];

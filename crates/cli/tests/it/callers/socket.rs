@@ -1,4 +1,4 @@
-//! Who may do what over the control socket: every request, by everybody, to root's daemon and to a user's.
+//! The rights over the control socket: every request, by every kind of caller, to root's daemon and to a user's.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -101,7 +101,7 @@ impl Drop for Killed {
     }
 }
 
-/// Even when the modes of the socket and its directory let everybody in: who calls is asked of the kernel, before a byte of theirs is read.
+/// Even when the modes of the socket and its directory let all users in: the daemon asks the kernel for the caller before it reads a byte.
 #[test]
 fn a_daemon_listens_to_root_and_its_own_user() {
     let Some(rig) = Rig::new() else { return };

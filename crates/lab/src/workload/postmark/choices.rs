@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! 1. Numbers are drawn in the order of the published program, one for each choice that it makes and no more.
-//! 2. The table has twice as many places as there are files at the beginning; a place is free if its size is 0.
+//! 2. The table has twice as many entries as there are files at the beginning; an entry is free if its size is 0.
 
 use super::super::Parameters;
 use super::twister::Twister;
@@ -15,7 +15,7 @@ const FIRST_CHARACTER: u8 = b' ';
 const CHARACTERS: u64 = 95;
 
 #[derive(Clone, Default)]
-struct Place {
+struct FileEntry {
     name: String,
     size: u64,
 }
@@ -37,14 +37,14 @@ pub(super) enum Operation {
     Delete {
         name: String,
     },
-    /// No place is free, or the file drawn for an append is as large as files get.
+    /// No entry is free, or the file drawn for an append is as large as files get.
     Nothing,
 }
 
 pub(super) struct Choices {
     twister: Twister,
-    places: Vec<Place>,
-    /// Where the next file goes, if that place is free.
+    entries: Vec<FileEntry>,
+    /// The entry that the next file gets, if it is free.
     next: usize,
     smallest: u64,
     largest: u64,
@@ -63,7 +63,7 @@ impl Choices {
         let contents = (0..2 * largest).map(|_| FIRST_CHARACTER + twister.below(CHARACTERS) as u8).collect();
         let choices = Choices {
             twister,
-            places: vec![Place::default(); 2 * parameters.get("files") as usize],
+            entries: vec![FileEntry::default(); 2 * parameters.get("files") as usize],
             next: 0,
             smallest: parameters.get("smallest"),
             largest,
@@ -76,18 +76,18 @@ impl Choices {
         (choices, contents)
     }
 
-    fn free_place(&mut self) -> Option<usize> {
-        let here = self.places.get(self.next).is_some_and(|place| place.size == 0);
-        let free = if here { self.next } else { self.places.iter().position(|place| place.size == 0)? };
+    fn free_entry(&mut self) -> Option<usize> {
+        let here = self.entries.get(self.next).is_some_and(|entry| entry.size == 0);
+        let free = if here { self.next } else { self.entries.iter().position(|entry| entry.size == 0)? };
         self.next = free + 1;
         Some(free)
     }
 
-    /// Some place that is taken. There must be one.
-    fn taken_place(&mut self) -> usize {
+    /// An entry that is in use. There must be one.
+    fn taken_entry(&mut self) -> usize {
         loop {
-            let number = self.twister.below(self.places.len() as u64) as usize;
-            if self.places[number].size > 0 {
+            let number = self.twister.below(self.entries.len() as u64) as usize;
+            if self.entries[number].size > 0 {
                 return number;
             }
         }
@@ -108,18 +108,18 @@ impl Choices {
     }
 
     pub(super) fn create(&mut self) -> Operation {
-        let Some(free) = self.free_place() else { return Operation::Nothing };
+        let Some(free) = self.free_entry() else { return Operation::Nothing };
         let name = self.new_name();
         let bytes = self.smallest + self.twister.below(self.largest.saturating_sub(self.smallest));
-        self.places[free] = Place { name: name.clone(), size: bytes };
+        self.entries[free] = FileEntry { name: name.clone(), size: bytes };
         Operation::Create { name, bytes }
     }
 
     /// The first half of a transaction.
     pub(super) fn read_or_append(&mut self) -> Operation {
         let read = self.twister.below(TENTHS) < self.bias_read;
-        let number = self.taken_place();
-        let Place { name, size } = self.places[number].clone();
+        let number = self.taken_entry();
+        let FileEntry { name, size } = self.entries[number].clone();
         if read {
             return Operation::Read { name, bytes: size };
         }
@@ -127,7 +127,7 @@ impl Choices {
             return Operation::Nothing;
         }
         let bytes = self.twister.below(self.largest - size) + 1;
-        self.places[number].size += bytes;
+        self.entries[number].size += bytes;
         Operation::Append { name, bytes }
     }
 
@@ -136,19 +136,19 @@ impl Choices {
         if self.twister.below(TENTHS) < self.bias_create {
             return self.create();
         }
-        let number = self.taken_place();
+        let number = self.taken_entry();
         self.delete(number)
     }
 
     fn delete(&mut self, number: usize) -> Operation {
-        let place = std::mem::take(&mut self.places[number]);
+        let entry = std::mem::take(&mut self.entries[number]);
         self.deleted += 1;
-        Operation::Delete { name: place.name }
+        Operation::Delete { name: entry.name }
     }
 
     /// Deletes the next file that is left, in the order of the table.
     pub(super) fn delete_one_of_the_rest(&mut self, from: &mut usize) -> Option<Operation> {
-        let taken = (*from..self.places.len()).find(|number| self.places[*number].size > 0)?;
+        let taken = (*from..self.entries.len()).find(|number| self.entries[*number].size > 0)?;
         *from = taken + 1;
         Some(self.delete(taken))
     }

@@ -125,8 +125,8 @@ fn the_time_limit_is_told() {
 #[test]
 fn all_fourteen_run_on_the_library() {
     let scratch = tempfile::tempdir().unwrap();
-    let place = crate::comparator::Place::new(scratch.path().to_owned(), 1 << 30, "tarn".into());
-    let crate::comparator::Attempt::Ready(target) = crate::comparator::prepare("tarn-embedded", &place).unwrap() else {
+    let setup = crate::comparator::Setup::new(scratch.path().to_owned(), 1 << 30, "tarn".into());
+    let crate::comparator::Attempt::Ready(target) = crate::comparator::prepare("tarn-embedded", &setup).unwrap() else {
         panic!("left out")
     };
     for unit in tiny() {

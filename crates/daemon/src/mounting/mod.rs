@@ -1,0 +1,6 @@
+//! The mounts of datasets, and of the views of transactions.
+
+pub(crate) mod mounted;
+pub(crate) mod mounter;
+pub(crate) mod mounts;
+pub(crate) mod transactions;

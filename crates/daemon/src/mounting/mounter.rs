@@ -1,0 +1,511 @@
+//! Mounts datasets: puts a pool's file system, the operations on it and a FUSE session together.
+//!
+//! # Theory
+//! A mount's behaviour is decided in three places: by options of the kernel's mount (`exec`, `setuid`, `devices`,
+//! `readonly`), by the library's file system (`atime`, `readonly`, `xattr`), and by the operations (`sync`, `snapdir`).
+//! When properties change, all three follow while the file system stays mounted.
+//!
+//! `TARN_FUSE` chooses among ways to serve, as words between commas: `devfuse` or `uring` (instead of the better one
+//! that there is), `writeback` (the kernel has a write-back cache), `no-opens` (the kernel does not tell us of opens: 8
+//! % more transactions of PostMark, a third of test 11, where four threads write one file with `O_DSYNC`), `ordinary`
+//! (server threads do not yield to callers: `fuse::courtesy`).
+//!
+//! With a write-back cache (`ops::writeback`) a small write costs what it costs on any file system, and we get whole
+//! records; but each file that was written costs one request more when it is closed. Data that `write` left in the
+//! kernel's cache is not in the pool yet: `fsync`, `close`, `umount` and [`Mounter::flush`] bring it there, and the
+//! kernel itself does so after half a minute. So a crash may cost a file that stays open that half minute and one
+//! transaction group; a file that was closed, one transaction group.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fuse::{Errno, MountOptions, SessionOptions, Standing, Timestamp, TransportChoice};
+use rustix::process::geteuid;
+use tarnfs::control::{Failure, FailureKind, Flush, Job, Mount, MountPlan, Mounter, TransactionBegin, TransactionEnd, TransactionPlace};
+use tarnfs::{AccessTime, Error, FileSystem, Pool};
+
+use crate::mounting::mounts::{MountHow, Mounts, SUBTYPE, renamed};
+use crate::ops::{Ops, OpsOptions, SnapshotInfo, Snapshots, SyncPolicy};
+use crate::mounting::transactions::{Transactions, ViewHow};
+
+/// Values of properties.
+const SYNC_ALWAYS: u64 = 1;
+const SYNC_DISABLED: u64 = 2;
+const SNAPDIR_VISIBLE: u64 = 1;
+const SNAPDIR_DISABLED: u64 = 2;
+const XATTR_OFF: u64 = 0;
+const ACL_TYPE_POSIX: u64 = 1;
+/// Largest read and write.
+const TRANSFER_BYTES: u32 = 1 << 20;
+
+/// Mounts datasets through FUSE.
+#[derive(Debug, Default)]
+pub struct FuseMounter {
+    mounts: Mounts,
+    /// Options of one mount only, by dataset, for datasets that have some.
+    asked: BTreeMap<String, Vec<String>>,
+    transactions: Arc<Transactions>,
+    /// The directory below which views of transactions are mounted; `None`: nowhere.
+    transactions_at: Option<PathBuf>,
+}
+
+/// Properties of one dataset, as the mount needs them.
+struct Properties {
+    ops: OpsOptions,
+    read_only: bool,
+    setuid: bool,
+    devices: bool,
+    exec: bool,
+    /// For the library. The kernel is not told to update access times, so it does not.
+    access_time: AccessTime,
+    directory_access_time: bool,
+    snapshots: bool,
+}
+
+/// Snapshots of a dataset, for `.zfs/snapshot`.
+struct PoolSnapshots {
+    pool: Arc<Pool>,
+    /// Its object: the name may change while it is mounted.
+    dataset: u64,
+}
+
+impl PoolSnapshots {
+    fn info(&self, name: String, object: u64) -> Result<SnapshotInfo, Error> {
+        let record = self.pool.engine().dsl.dataset_record(object)?;
+        let created = Timestamp { seconds: record.creation_time.get().cast_signed(), nanoseconds: 0 };
+        Ok(SnapshotInfo { name, id: object, created })
+    }
+}
+
+impl Snapshots for PoolSnapshots {
+    fn list(&self) -> fuse::Result<Vec<SnapshotInfo>> {
+        let list = || -> Result<Vec<SnapshotInfo>, Error> {
+            let dataset = self.pool.engine().dsl.dataset(self.dataset)?;
+            dataset.snapshots()?.into_iter().map(|(name, object)| self.info(name, object)).collect()
+        };
+        list().map_err(crate::errno::of)
+    }
+
+    fn open(&self, name: &str) -> fuse::Result<Arc<FileSystem>> {
+        // A name with these characters is not that of a snapshot of this dataset.
+        if name.contains(['@', '/', '%']) {
+            return Err(Errno::ENOENT);
+        }
+        let open = || self.pool.file_system(&format!("{}@{name}", self.pool.engine().dsl.dataset(self.dataset)?.name()?));
+        open().map_err(crate::errno::of)
+    }
+}
+
+impl Properties {
+    /// The stored properties, overridden by the options of this mount.
+    fn of(pool: &Pool, dataset: &str, asked: &[String]) -> Result<Properties, Failure> {
+        let mut properties = Properties::stored(pool, dataset).map_err(failed)?;
+        for option in asked {
+            properties.apply(option)?;
+        }
+        Ok(properties)
+    }
+
+    fn stored(pool: &Pool, dataset: &str) -> Result<Properties, Error> {
+        let opened = pool.engine().dsl.open_dataset(dataset)?;
+        let number = |name: &str| opened.number_property(name);
+        let options = pool.mount_options(dataset)?;
+        let snapdir = number("snapdir")?;
+        let sync = match number("sync")? {
+            SYNC_ALWAYS => SyncPolicy::Always,
+            SYNC_DISABLED => SyncPolicy::Disabled,
+            _ => SyncPolicy::Standard,
+        };
+        Ok(Properties {
+            ops: OpsOptions {
+                sync,
+                snapdir_visible: snapdir == SNAPDIR_VISIBLE,
+                xattrs: number("xattr")? != XATTR_OFF,
+                posix_acls: number("acltype")? == ACL_TYPE_POSIX,
+                record_bytes: u32::try_from(number("recordsize")?).ok().filter(|bytes| *bytes > 0).unwrap_or(128 << 10),
+                announce_opens: !chosen("no-opens") || chosen("writeback"),
+                ..OpsOptions::default()
+            },
+            read_only: options.read_only,
+            setuid: number("setuid")? != 0,
+            devices: number("devices")? != 0,
+            exec: number("exec")? != 0,
+            access_time: options.access_time,
+            directory_access_time: true,
+            snapshots: snapdir != SNAPDIR_DISABLED && !dataset.contains('@'),
+        })
+    }
+
+    fn apply(&mut self, option: &str) -> Result<(), Failure> {
+        match option {
+            "ro" | "readonly" => self.read_only = true,
+            // An option cannot allow writing where the property, the pool or the dataset forbids it.
+            "rw" => {}
+            "suid" | "setuid" => self.setuid = true,
+            "nosuid" | "nosetuid" => self.setuid = false,
+            "dev" | "devices" => self.devices = true,
+            "nodev" | "nodevices" => self.devices = false,
+            "exec" => self.exec = true,
+            "noexec" => self.exec = false,
+            "atime" | "relatime" => self.access_time = AccessTime::Relative,
+            "noatime" => self.access_time = AccessTime::Off,
+            "norelatime" | "strictatime" => self.access_time = AccessTime::Strict,
+            "diratime" => self.directory_access_time = true,
+            "nodiratime" => self.directory_access_time = false,
+            "sync" => self.ops.sync = SyncPolicy::Always,
+            "xattr" | "saxattr" | "dirxattr" => self.ops.xattrs = true,
+            "noxattr" => self.ops.xattrs = false,
+            // Meant for mount(8), or decided by the kernel.
+            "" | "defaults" | "remount" | "async" | "silent" | "loud" | "lazytime" | "nolazytime" | "iversion" | "noiversion" | "mand" | "nomand" | "zfsutil" | "auto" | "noauto" | "_netdev" => {}
+            // OpenZFS accepts these in `/etc/fstab`. They inform its readers, or a property decides.
+            "acl" | "noacl" | "posixacl" | "casesensitive" | "caseinsensitive" | "casemixed" | "group" | "nofail" | "nostrictatime" | "comment" => {}
+            _ if ["x-", "X-", "zfsprops=", "comment="].iter().any(|start| option.starts_with(start)) => {}
+            _ => return Err(Failure::with(FailureKind::MountFailed, format!("invalid mount option '{option}'"))),
+        }
+        Ok(())
+    }
+
+    /// Tells the library's file system where this mount differs from the stored properties.
+    fn tell(&self, filesystem: &FileSystem) {
+        filesystem.set_options(tarnfs::MountOptions { access_time: self.access_time, directory_access_time: self.directory_access_time, ..filesystem.options() });
+    }
+
+    fn for_kernel(&self, dataset: &str) -> MountOptions {
+        MountOptions {
+            source: dataset.to_owned(),
+            subtype: SUBTYPE.to_owned(),
+            durable: !chosen("plain"),
+            allow_other: geteuid().is_root() || fuse::mount::users_may_allow_others(),
+            default_permissions: true,
+            read_only: self.read_only,
+            no_suid: !self.setuid,
+            no_dev: !self.devices,
+            no_exec: !self.exec,
+            no_atime: self.access_time == AccessTime::Off,
+            no_directory_atime: !self.directory_access_time,
+            max_read: TRANSFER_BYTES,
+        }
+    }
+}
+
+/// Tells the kernel of changed options. Only root may change a mount; for others the file system itself refuses writes
+/// where it is read-only.
+fn change(standing: &Standing, options: &MountOptions) -> Result<(), Failure> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    standing.change(options).map_err(|error| Failure::with(FailureKind::MountFailed, error.to_string()))
+}
+
+fn failed(error: Error) -> Failure {
+    Failure::about_dataset(&error)
+}
+
+/// Whether `TARN_FUSE` has this word.
+fn chosen(wanted: &str) -> bool {
+    std::env::var("TARN_FUSE").is_ok_and(|text| text.split(',').any(|word| word.trim() == wanted))
+}
+
+fn session_options(ops: &OpsOptions) -> SessionOptions {
+    let transport = if chosen("devfuse") {
+        TransportChoice::DevFuse
+    } else {
+        if geteuid().is_root() && !fuse::uring::enable() {
+            tracing::info!("this kernel has no FUSE over io_uring");
+        }
+        if chosen("uring") { TransportChoice::IoUring } else { TransportChoice::Auto }
+    };
+    let name = "tarn-fuse".to_owned();
+    SessionOptions {
+        transport,
+        writeback_cache: chosen("writeback"),
+        no_opens: !ops.announce_opens,
+        posix_acl: ops.posix_acls,
+        max_write: TRANSFER_BYTES,
+        courteous: !chosen("ordinary"),
+        name,
+        ..SessionOptions::default()
+    }
+}
+
+/// Splits words that have several options.
+fn split(options: &[String]) -> Vec<String> {
+    options.iter().flat_map(|word| word.split(',')).filter(|option| *option != "remount").map(str::to_owned).collect()
+}
+
+impl FuseMounter {
+    /// A mounter without mounts.
+    pub fn new() -> FuseMounter {
+        // Threads that a mount's thread starts must not inherit its idle class.
+        tarnfs::before_spawn(fuse::claim_cpu);
+        FuseMounter::default()
+    }
+
+    /// The same, with transactions whose views are mounted below a directory.
+    #[must_use]
+    pub fn with_transactions_at(mut self, directory: PathBuf) -> FuseMounter {
+        self.transactions_at = Some(directory);
+        self
+    }
+
+    /// Refuses a mount over the directory of the daemon's socket: no command could reach the daemon any more, and
+    /// another one would begin on top.
+    fn refuse_to_hide_us(&self, place: &Path) -> Result<(), Failure> {
+        let own = self.transactions_at.as_deref().and_then(Path::parent);
+        let real = |path: &Path| path.canonicalize().ok();
+        match (own.and_then(real), real(place)) {
+            (Some(own), Some(place)) if own.starts_with(&place) => Err(Failure::with(
+                FailureKind::MountFailed,
+                format!(
+                    "the daemon's socket is in {}, which a mount on {} would hide: export the pool, set TARN_SOCKET to a path elsewhere, import it again",
+                    own.display(),
+                    place.display()
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn remember(&mut self, dataset: String, asked: Vec<String>) {
+        if asked.is_empty() {
+            self.asked.remove(&dataset);
+        } else {
+            self.asked.insert(dataset, asked);
+        }
+    }
+
+    /// Has the kernel write back what it holds of a mounted dataset, if it has a write-back cache.
+    fn fetch_writes(&self, dataset: &str) {
+        let collects = self.mounts.ops(dataset).is_some_and(|ops| ops.has_writeback_cache());
+        let Some(path) = self.mounts.path(dataset).filter(|_| collects) else { return };
+        if let Err(error) = fuse::errand::sync(&[path.to_owned()]) {
+            tracing::warn!(dataset, %error, "what the kernel has in its cache could not be had");
+        }
+    }
+
+    fn follow(&self, pool: &Pool, dataset: &str, asked: &[String]) -> Result<(), Failure> {
+        let properties = Properties::of(pool, dataset, asked)?;
+        let filesystem = pool.file_system(dataset).map_err(failed)?;
+        properties.tell(&filesystem);
+        let mut done = self.mounts.standing(dataset).map_or(Ok(()), |standing| change(standing, &properties.for_kernel(dataset)));
+        for (standing, asked) in self.mounts.also(dataset) {
+            done = done.and(change(standing, &Properties::of(pool, dataset, asked)?.for_kernel(dataset)));
+        }
+        if let Some(ops) = self.mounts.ops(dataset) {
+            // These two were agreed with the kernel at the mount.
+            ops.set_options(OpsOptions { announce_opens: ops.announces_opens(), posix_acls: ops.has_posix_acls(), ..properties.ops });
+        }
+        done
+    }
+
+    /// Mounts a dataset again if `acltype` changed: the kernel learns at the mount whether to obey access control
+    /// lists. That takes new mounts of what is mounted below, too. A mount in use stays as it is.
+    fn mount_anew(&mut self, pool: &Arc<Pool>, dataset: &str, options: Vec<String>) -> Result<(), Failure> {
+        let wanted = Properties::of(pool, dataset, &options)?.ops.posix_acls;
+        let (Some(path), Some(ops)) = (self.mounts.path(dataset).map(Path::to_owned), self.mounts.ops(dataset)) else { return Ok(()) };
+        if ops.has_posix_acls() == wanted {
+            return Ok(());
+        }
+        let again = self.mounted_within(pool, dataset, &path);
+        let may_go = match &again {
+            Some(again) => self.transactions.before_unmount(|other| again.iter().any(|plan| plan.dataset == other), false),
+            None => Err(Failure::with(FailureKind::DatasetBusy, "file systems of another pool are mounted in it")),
+        };
+        if let Err(failure) = may_go.and_then(|()| self.mounts.unmount(dataset, false)) {
+            tracing::warn!(dataset, %failure, "the property acltype takes effect when it is mounted anew");
+        }
+        // Mount everything again that was unmounted, whether or not all could be.
+        let mut done = Ok(());
+        let left = self.mounts.list();
+        for plan in again.into_iter().flatten() {
+            if !left.iter().any(|mount| mount.dataset == plan.dataset && Path::new(&mount.mountpoint) == plan.path) {
+                done = done.and(self.mount(plan));
+            }
+        }
+        done
+    }
+
+    /// What is mounted at `place` and below, as it is to be mounted again, in the order in which it was. `None`: not
+    /// all of it is of this pool.
+    fn mounted_within(&self, pool: &Arc<Pool>, dataset: &str, place: &Path) -> Option<Vec<MountPlan>> {
+        let name = pool.name();
+        let within = self.mounts.list().into_iter().filter(|mount| mount.dataset == dataset || Path::new(&mount.mountpoint).starts_with(place));
+        let plan = |Mount { dataset, mountpoint }: Mount| {
+            let options = self.options_at(&dataset, Path::new(&mountpoint));
+            let is_ours = dataset.split(['/', '@']).next() == Some(&name);
+            is_ours.then(|| MountPlan { pool: Arc::clone(pool), dataset, path: mountpoint.into(), options, overlay: true, also: true })
+        };
+        within.map(plan).collect()
+    }
+}
+
+impl Mounter for FuseMounter {
+    fn mount(&mut self, plan: MountPlan) -> Result<(), Failure> {
+        let MountPlan { pool, dataset, path, options, overlay, also } = plan;
+        if self.mounts.tidy_one(&dataset) {
+            self.asked.remove(&dataset);
+        }
+        self.refuse_to_hide_us(&path)?;
+        let asked = split(&options);
+        let mut properties = Properties::of(&pool, &dataset, &asked)?;
+        let filesystem = pool.file_system(&dataset).map_err(failed)?;
+        properties.read_only |= filesystem.is_read_only();
+        properties.tell(&filesystem);
+        let how = MountHow { mount: properties.for_kernel(&dataset), session: session_options(&properties.ops), overlay };
+        if also && self.mounts.mount_also(&dataset, &path, &how, &asked)? {
+            return Ok(());
+        }
+        if self.mounts.mount_again(&dataset, &path, &how)? {
+            self.follow(&pool, &dataset, &asked)?;
+            self.remember(dataset, asked);
+            return Ok(());
+        }
+        let object = pool.engine().dsl.open_dataset(&dataset).map_err(failed)?.object;
+        let snapshots = properties.snapshots.then(|| Box::new(PoolSnapshots { pool: Arc::clone(&pool), dataset: object }) as Box<dyn Snapshots>);
+        let ops = Arc::new(Ops::new(filesystem, snapshots, properties.ops));
+        if !properties.read_only {
+            ops.free_left_behind();
+        }
+        self.mounts.mount_ops(&dataset, &path, ops, how)?;
+        self.remember(dataset, asked);
+        Ok(())
+    }
+
+    fn remount(&mut self, pool: &Arc<Pool>, dataset: &str, options: &[String]) -> Result<(), Failure> {
+        if !self.mounts.is_mounted(dataset) {
+            return Err(Failure::with(FailureKind::MountFailed, "not currently mounted"));
+        }
+        let asked = split(options);
+        self.follow(pool, dataset, &asked)?;
+        self.remember(dataset.to_owned(), asked);
+        Ok(())
+    }
+
+    fn unmount(&mut self, dataset: &str, force: bool) -> Result<(), Failure> {
+        let below = self.mounts.path(dataset).map(Path::to_owned);
+        let is_below = |other: &str| other == dataset || below.as_ref().is_some_and(|below| self.mounts.path(other).is_some_and(|path| path.starts_with(below)));
+        self.transactions.before_unmount(is_below, force)?;
+        self.mounts.unmount(dataset, force)
+    }
+
+    fn put_away(&mut self, dataset: &str, at: Option<&Path>, end_transactions: bool) -> Result<(), Failure> {
+        let below = at.or(self.mounts.path(dataset)).map(Path::to_owned);
+        let is_below = |other: &str| other == dataset || below.as_ref().is_some_and(|below| self.mounts.path(other).is_some_and(|path| path.starts_with(below)));
+        self.transactions.before_unmount(is_below, end_transactions)?;
+        // The kernel writes back by itself only if the file system ends with this mount.
+        self.fetch_writes(dataset);
+        self.mounts.put_away(dataset, at)
+    }
+
+    fn has(&self, dataset: &str) -> bool {
+        self.mounts.has(dataset)
+    }
+
+    fn unmount_tree(&mut self, root: &str, force: bool) -> Result<(), Failure> {
+        let is_below = |dataset: &str| dataset == root || dataset.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
+        self.transactions.before_unmount(is_below, force)?;
+        self.mounts.unmount_tree(root, force)
+    }
+
+    fn check_rename(&self, from: &str) -> Result<(), Failure> {
+        self.transactions.before_unmount(|dataset| renamed(dataset, from, "").is_some(), false)
+    }
+
+    fn renamed(&mut self, from: &str, to: &str) {
+        self.mounts.renamed(from, to);
+        let asked = std::mem::take(&mut self.asked);
+        self.asked = asked.into_iter().map(|(dataset, options)| (renamed(&dataset, from, to).unwrap_or(dataset), options)).collect();
+    }
+
+    fn is_mounted(&self, dataset: &str) -> bool {
+        self.mounts.is_mounted(dataset)
+    }
+
+    fn options(&self, dataset: &str) -> Vec<String> {
+        self.asked.get(dataset).cloned().unwrap_or_default()
+    }
+
+    fn options_at(&self, dataset: &str, place: &Path) -> Vec<String> {
+        let own = self.mounts.also(dataset).iter().find(|(standing, _)| standing.path() == place).map(|(_, asked)| asked.clone());
+        own.unwrap_or_else(|| self.options(dataset))
+    }
+
+    fn list(&self) -> Vec<Mount> {
+        self.mounts.list()
+    }
+
+    fn places(&self, dataset: &str) -> Vec<Mount> {
+        self.mounts.places(dataset)
+    }
+
+    fn refresh(&mut self, pool: &Arc<Pool>) {
+        let name = pool.name();
+        for Mount { dataset, .. } in self.mounts.list() {
+            if dataset.split(['/', '@']).next() != Some(&name) {
+                continue;
+            }
+            let asked = self.asked.get(&dataset).cloned().unwrap_or_default();
+            if let Err(failure) = self.follow(pool, &dataset, &asked).and_then(|()| self.mount_anew(pool, &dataset, asked)) {
+                tracing::warn!(dataset, %failure, "the mount did not follow its properties");
+            }
+        }
+    }
+
+    fn flush(&mut self, pool: &Arc<Pool>) -> Flush {
+        let name = pool.name();
+        let of_pool = |mount: &Mount| mount.dataset.split(['/', '@']).next() == Some(&name);
+        let mounts = self.mounts.list().into_iter().filter(of_pool);
+        let found = |mount: Mount| Some((self.mounts.path(&mount.dataset)?.to_owned(), Arc::clone(self.mounts.ops(&mount.dataset)?)));
+        let (places, all_ops): (Vec<PathBuf>, Vec<Arc<Ops>>) = mounts.filter_map(found).unzip();
+        Box::new(move || {
+            // Before and after: where `sync` waits for us everything is settled afterwards, but data of mapped memory
+            // arrives only with it.
+            let before: Vec<_> = all_ops.iter().map(|ops| ops.unsettled()).collect();
+            if let Err(error) = fuse::errand::sync(&places) {
+                tracing::warn!(pool = name, %error, "what the kernel has in its cache could not be had");
+            }
+            let changed: Vec<_> = all_ops.into_iter().zip(before).map(|(ops, before)| ([before, ops.unsettled()].concat(), ops)).collect();
+            Box::new(move || changed.iter().for_each(|(inodes, ops)| ops.forget_space(inodes)))
+        })
+    }
+
+    fn tidy(&mut self) {
+        self.transactions.tidy();
+        self.mounts.tidy();
+        if self.asked.is_empty() {
+            return;
+        }
+        let in_sight: BTreeSet<String> = self.mounts.list().into_iter().map(|mount| mount.dataset).collect();
+        self.asked.retain(|dataset, _| in_sight.contains(dataset));
+    }
+
+    fn begin_transaction(&mut self, pool: &Arc<Pool>, begin: &TransactionBegin) -> Result<TransactionPlace, Failure> {
+        let dataset = begin.dataset.as_str();
+        let (Some(place), Some(ops), Some(path)) = (&self.transactions_at, self.mounts.ops(dataset), self.mounts.path(dataset)) else {
+            return Err(Failure::with(FailureKind::MountFailed, "not currently mounted"));
+        };
+        if ops.is_ended() {
+            return Err(Failure::with(FailureKind::MountFailed, "not currently mounted"));
+        }
+        let properties = Properties::of(pool, dataset, self.asked.get(dataset).map_or(&[], Vec::as_slice))?;
+        self.fetch_writes(dataset);
+        let how = ViewHow {
+            mount: MountOptions { source: format!("{dataset}(transaction)"), durable: false, ..properties.for_kernel(dataset) },
+            session: SessionOptions {
+                transport: TransportChoice::DevFuse,
+                no_opens: true,
+                posix_acl: ops.has_posix_acls(),
+                max_write: TRANSFER_BYTES,
+                name: "tarn-view".to_owned(),
+                ..SessionOptions::default()
+            },
+            block_size: properties.ops.record_bytes,
+        };
+        self.transactions.begin(place, begin, Arc::clone(ops), path, how)
+    }
+
+    fn end_transaction(&mut self, end: TransactionEnd) -> Result<Job, Failure> {
+        self.transactions.end(end)
+    }
+}

@@ -1,0 +1,106 @@
+//! The `.zfs` directory: `.zfs/snapshot/NAME` is the root of a snapshot. Nothing here is on disk.
+
+use fuse::{Attr, Attributes, Entry, EntryKind, Errno, Result, ROOT_NODE, Timestamp};
+
+use crate::ops::nodes::node::{CONTROL_DIRECTORY, Node, SNAPSHOT_DIRECTORY};
+use crate::ops::nodes::slots::SnapshotInfo;
+use crate::ops::{LONG, Ops, SHORT};
+
+/// The name in the root directory.
+pub(in crate::ops) const CONTROL_NAME: &[u8] = b".zfs";
+const SNAPSHOT_NAME: &[u8] = b"snapshot";
+/// Cookies of a listing: "." and "..", then the entries.
+const COOKIE_FIRST: u64 = 2;
+
+/// Inode numbers that `stat` shows, as OpenZFS on Linux has them: of `.zfs`, of `snapshot` in it, and from where those of the
+/// snapshots in that are counted down.
+pub(in crate::ops) const SHOWN_CONTROL: u64 = 0xffff_ffff_ffff;
+const SHOWN_SNAPSHOTS: u64 = 0xffff_ffff_fffd;
+const SHOWN_SNAPSHOT: u64 = 0xffff_ffff_fffc;
+
+/// A line of a listing.
+pub(in crate::ops) struct ControlEntry {
+    pub(in crate::ops) inode: u64,
+    pub(in crate::ops) next: u64,
+    pub(in crate::ops) name: Vec<u8>,
+}
+
+impl Ops {
+    /// Does `.zfs` exist in this directory?
+    pub(in crate::ops) fn has_control_directory(&self, parent: Node) -> bool {
+        parent == Node::Root && self.slots.exist()
+    }
+
+    pub(in crate::ops) fn control_entry(&self) -> Entry {
+        let attr = self.control_attr(SHOWN_CONTROL, 3, Timestamp::default());
+        Entry { node: CONTROL_DIRECTORY, generation: 0, attr, entry_valid: LONG, attr_valid: LONG }
+    }
+
+    fn control_attr(&self, inode: u64, links: u32, time: Timestamp) -> Attr {
+        Attr { inode, size: u64::from(links), atime: time, mtime: time, ctime: time, mode: libc::S_IFDIR | 0o555, links, block_size: 512, ..Attr::default() }
+    }
+
+    pub(in crate::ops) fn control_attributes(&self, node: Node) -> Result<Attributes> {
+        match node {
+            Node::Control => Ok(Attributes { attr: self.control_attr(SHOWN_CONTROL, 3, Timestamp::default()), valid: LONG }),
+            Node::Snapshots => {
+                let list = self.slots.source()?.list()?;
+                let newest = list.iter().map(|snapshot| snapshot.created).max().unwrap_or_default();
+                let links = u32::try_from(list.len()).unwrap_or(u32::MAX).saturating_add(2);
+                Ok(Attributes { attr: self.control_attr(SHOWN_SNAPSHOTS, links, newest), valid: SHORT })
+            }
+            _ => Err(Errno::ESTALE),
+        }
+    }
+
+    pub(in crate::ops) fn look_up_control(&self, parent: Node, name: &[u8]) -> Result<Entry> {
+        match (parent, name) {
+            (Node::Control, b"..") => self.look_up(Node::Root, b"."),
+            (Node::Control, b".") | (Node::Snapshots, b"..") => Ok(self.control_entry()),
+            (Node::Control, SNAPSHOT_NAME) | (Node::Snapshots, b".") => {
+                let attributes = self.control_attributes(Node::Snapshots)?;
+                Ok(Entry { node: SNAPSHOT_DIRECTORY, generation: 0, attr: attributes.attr, entry_valid: LONG, attr_valid: attributes.valid })
+            }
+            (Node::Snapshots, _) => self.enter_snapshot(name),
+            _ => Ok(Entry::negative(LONG)),
+        }
+    }
+
+    fn enter_snapshot(&self, name: &[u8]) -> Result<Entry> {
+        let Ok(name) = std::str::from_utf8(name) else { return Err(Errno::ENOENT) };
+        let (slot, filesystem) = self.slots.enter(name)?;
+        let stat = filesystem.lookup_inode(filesystem.root()).map_err(crate::errno::of)?;
+        // Not for long: a snapshot may be destroyed and another be made under its name.
+        let entry = self.entry(slot, &stat);
+        self.slots.known(slot);
+        Ok(Entry { entry_valid: SHORT, ..entry })
+    }
+
+    /// The entries from a cookie on.
+    pub(in crate::ops) fn control_list(&self, node: Node, offset: u64) -> Result<Vec<ControlEntry>> {
+        let (inode, parent) = match node {
+            Node::Control => (SHOWN_CONTROL, self.filesystem.root()),
+            _ => (SHOWN_SNAPSHOTS, SHOWN_CONTROL),
+        };
+        let mut all = vec![(inode, b".".to_vec()), (parent, b"..".to_vec())];
+        debug_assert_eq!(all.len() as u64, COOKIE_FIRST);
+        if node == Node::Control {
+            all.push((SHOWN_SNAPSHOTS, SNAPSHOT_NAME.to_vec()));
+        } else {
+            // An inode number that does not depend on whether the snapshot is open.
+            let entry = |snapshot: SnapshotInfo| (SHOWN_SNAPSHOT.saturating_sub(snapshot.id), snapshot.name.into_bytes());
+            all.extend(self.slots.source()?.list()?.into_iter().map(entry));
+        }
+        let numbered = all.into_iter().enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX));
+        Ok(numbered.map(|(at, (inode, name))| ControlEntry { inode, next: at as u64 + 1, name }).collect())
+    }
+
+    /// What `..` is of the root of a snapshot.
+    pub(in crate::ops) fn is_snapshot_root(&self, node: Node) -> bool {
+        matches!(node, Node::Snapshot(slot, inode) if self.slots.get(slot).is_ok_and(|filesystem| filesystem.root() == inode))
+    }
+}
+
+/// All entries of `.zfs` are directories.
+pub(in crate::ops) const KIND: EntryKind = EntryKind(4);
+const _: () = assert!(ROOT_NODE == 1);

@@ -1,0 +1,6 @@
+//! How commands reach the daemon.
+
+pub(crate) mod client;
+pub(crate) mod control_socket;
+pub(crate) mod paths;
+pub(crate) mod trust;

@@ -1,0 +1,5 @@
+//! Attributes of files.
+
+pub mod acl;
+pub mod sa;
+pub mod znode;

@@ -1,0 +1,6 @@
+//! ZAPs: micro, and fat with its leaves.
+
+pub mod fat;
+pub mod hash;
+pub mod leaf;
+pub mod micro;
