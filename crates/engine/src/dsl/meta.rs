@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ondisk::blkptr::BlkPtr;
 use zerocopy::little_endian::U64;
 
-use super::feature::Features;
-use super::mos::Mos;
+use crate::dsl::feature::Features;
+use crate::dsl::mos::Mos;
 use crate::dmu::DmuContext;
 
 /// Keys of the MOS's object directory, which is object 1.

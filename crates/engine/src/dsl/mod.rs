@@ -17,54 +17,35 @@
 //! called by pool and `tarnfs`; calls dmu, zap. `pool/sync.rs` drives: [`Dsl::sync_datasets`], [`Dsl::free_in_background`],
 //! [`Dsl::flush`], [`Dsl::run_tasks`].
 
-mod accounting_sync;
-pub mod bpobj;
-pub mod bptree;
-mod child_names;
-mod create_sync;
-mod dataset;
-mod dataset_sync;
-pub mod deadlist;
-mod destroy_sync;
-mod dir;
-mod dir_sync;
+mod dead;
 pub mod feature;
-mod facts;
-mod free_sync;
-pub mod history;
-mod in_flight;
 pub mod meta;
 pub mod mos;
-pub mod names;
 mod new_pool;
-mod prop;
-pub(crate) mod prop_sync;
-pub mod prop_table;
-mod rename_sync;
-mod resume;
-mod scan_sync;
-mod settings;
-mod snapshot_destroy_sync;
+mod props;
+mod snapshots;
 mod space;
 mod sync;
-mod synctask;
-mod traverse;
+mod tasks;
 mod tree;
-mod written_sync;
 
 #[cfg(test)]
 mod tests;
 
-pub use create_sync::{Fill, NewDataset};
-pub use dataset::Dataset;
-pub use dir::Dir;
-pub use facts::MASTER_NODE_ENTRIES;
-pub use free_sync::FreeBudget;
+pub use dead::free_sync::FreeBudget;
+pub use dead::traverse::{SPILL_BLOCK, Traversal, Visit, Visited};
+pub use dead::{bpobj, bptree, deadlist};
 pub use meta::{Meta, Space, SpaceDelta};
 pub use mos::Mos;
 pub use new_pool::NewTree;
-pub use prop::{PropertyValue, Source};
-pub use prop_sync::PropertyChange;
-pub use space::{PoolSpace, SpaceCheck};
-pub use traverse::{SPILL_BLOCK, Traversal, Visit, Visited};
-pub use tree::{Dsl, FREE_DIR, LEAK_DIR, MOS_DIR, MosSpace, ORIGIN_DIR};
+pub use props::prop::{PropertyValue, Source};
+pub use props::prop_sync::PropertyChange;
+pub(crate) use props::prop_sync;
+pub use props::{MASTER_NODE_ENTRIES, prop_table};
+pub use space::room::{PoolSpace, SpaceCheck};
+pub use tasks::history;
+pub use tree::create_sync::{Fill, NewDataset};
+pub use tree::dataset::Dataset;
+pub use tree::dir::Dir;
+pub use tree::names;
+pub use tree::tree::{Dsl, FREE_DIR, LEAK_DIR, MOS_DIR, MosSpace, ORIGIN_DIR};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ondisk::blkptr::BlkPtr;
 
-use super::tree::Dsl;
+use crate::dsl::tree::tree::Dsl;
 use crate::dmu::SyncTx;
 use crate::error::Result;
 

@@ -25,7 +25,7 @@ use ondisk::dnode::OBJECTS_MAX;
 use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 
-use super::meta::{Meta, Space, key};
+use crate::dsl::meta::{Meta, Space, key};
 use crate::dmu::SyncTx;
 use crate::bail;
 use crate::error::{Result, Within};

@@ -18,15 +18,15 @@ use ondisk::object_type::ObjectType;
 use ondisk::objset::{ObjsetSize, ObjsetType};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::dataset::Dataset;
-use super::deadlist::Deadlist;
-use super::dir::Dir;
-use super::meta::key;
-use super::names::{DatasetName, split_parent};
-use super::prop_sync::{PropertyChange, check_fits};
-use super::space::SpaceCheck;
-use super::synctask::cannot;
-use super::tree::Dsl;
+use crate::dsl::tree::dataset::Dataset;
+use crate::dsl::dead::deadlist::Deadlist;
+use crate::dsl::tree::dir::Dir;
+use crate::dsl::meta::key;
+use crate::dsl::tree::names::{DatasetName, split_parent};
+use crate::dsl::props::prop_sync::{PropertyChange, check_fits};
+use crate::dsl::space::room::SpaceCheck;
+use crate::dsl::tasks::sync_tasks::cannot;
+use crate::dsl::tree::tree::Dsl;
 use crate::bail;
 use crate::dmu::{Objset, SyncTx};
 use crate::error::{ErrorKind, Result};
@@ -51,7 +51,7 @@ pub struct NewDataset {
 
 impl Dsl {
     /// Makes a directory below `parent`, or (none) the root. Returns its object.
-    pub(super) fn create_dir_sync(&self, parent: Option<&Arc<Dir>>, name: &str, tx: &SyncTx<'_>) -> Result<u64> {
+    pub(in crate::dsl) fn create_dir_sync(&self, parent: Option<&Arc<Dir>>, name: &str, tx: &SyncTx<'_>) -> Result<u64> {
         let mos = &self.meta.mos;
         let object = mos.allocate(ObjectType::DSL_DIR, 0, ObjectType::DSL_DIR, size_of::<DirPhys>(), tx)?;
         let mut phys = DirPhys::new_zeroed();
@@ -75,7 +75,7 @@ impl Dsl {
 
     /// Makes the head dataset of a directory: a clone of `origin`, or of the empty snapshot, or (when that is being made)
     /// of nothing. Returns its object.
-    pub(super) fn create_head_sync(
+    pub(in crate::dsl) fn create_head_sync(
         self: &Arc<Self>,
         dir: &Arc<Dir>,
         origin: Option<&Arc<Dataset>>,
@@ -106,7 +106,7 @@ impl Dsl {
     }
 
     /// A record with new guids.
-    pub(super) fn new_dataset_phys(&self, dir: &Dir) -> DatasetPhys {
+    pub(in crate::dsl) fn new_dataset_phys(&self, dir: &Dir) -> DatasetPhys {
         let host = &self.meta.context.host;
         let mut phys = DatasetPhys::new_zeroed();
         phys.dir = dir.object.into();
@@ -179,7 +179,7 @@ impl Dsl {
     }
 
     /// Makes a directory and its head below `parent`.
-    pub(super) fn create_dataset_sync(
+    pub(in crate::dsl) fn create_dataset_sync(
         self: &Arc<Self>,
         parent: &Arc<Dir>,
         name: &str,
@@ -198,7 +198,7 @@ impl Dsl {
     }
 
     /// Makes the object set of a new head, and has it filled.
-    pub(super) fn create_objset_sync(
+    pub(in crate::dsl) fn create_objset_sync(
         self: &Arc<Self>,
         dataset: &Arc<Dataset>,
         objset_type: ObjsetType,
@@ -251,7 +251,7 @@ impl Dsl {
     }
 
     /// The parent and the last component of a name that is not taken.
-    pub(super) fn check_new_name(self: &Arc<Self>, verb: &str, name: &str) -> Result<(Arc<Dir>, String)> {
+    pub(in crate::dsl) fn check_new_name(self: &Arc<Self>, verb: &str, name: &str) -> Result<(Arc<Dir>, String)> {
         let parsed = DatasetName::parse(name)?;
         let invalid = |why| cannot(verb, name, why, ErrorKind::Invalid);
         let Some((parent, last)) = split_parent(parsed.dir).filter(|_| parsed.snapshot.is_none()) else {

@@ -7,15 +7,15 @@ use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 use zerocopy::IntoBytes;
 
-use super::dir::{Dir, DirChange, DirState};
-use super::meta::{Space, SpaceDelta};
-use super::tree::{Dsl, LEAK_DIR};
+use crate::dsl::tree::dir::{Dir, DirChange, DirState};
+use crate::dsl::meta::{Space, SpaceDelta};
+use crate::dsl::tree::tree::{Dsl, LEAK_DIR};
 use crate::dmu::SyncTx;
 use crate::error::Result;
 
 impl Dsl {
     /// Runs `change` on a directory's record and remembers to write it.
-    pub(super) fn change_dir<T>(&self, dir: &Arc<Dir>, change: impl FnOnce(&mut DirState) -> T) -> T {
+    pub(in crate::dsl) fn change_dir<T>(&self, dir: &Arc<Dir>, change: impl FnOnce(&mut DirState) -> T) -> T {
         let mut state = dir.state.lock();
         let result = change(&mut state);
         let first = !std::mem::replace(&mut state.dirty, true);
@@ -27,12 +27,12 @@ impl Dsl {
     }
 
     /// `dir` uses more (or less) space of one kind; so do all above it.
-    pub(super) fn did_use(&self, dir: &Arc<Dir>, kind: UsedKind, delta: SpaceDelta) {
+    pub(in crate::dsl) fn did_use(&self, dir: &Arc<Dir>, kind: UsedKind, delta: SpaceDelta) {
         self.did_change(dir, delta, DirChange::One(kind));
     }
 
     /// `dir` uses `delta` more; of that `to_new` is of the kind `to`, the rest of the kind `from`.
-    pub(super) fn did_use_and_transfer(&self, dir: &Arc<Dir>, delta: SpaceDelta, to_new: i64, from: UsedKind, to: UsedKind) {
+    pub(in crate::dsl) fn did_use_and_transfer(&self, dir: &Arc<Dir>, delta: SpaceDelta, to_new: i64, from: UsedKind, to: UsedKind) {
         self.did_change(dir, delta, DirChange::Moved { to_new, from, to });
     }
 
@@ -48,13 +48,13 @@ impl Dsl {
     }
 
     /// Space of `dir` changes its kind.
-    pub(super) fn transfer(&self, dir: &Arc<Dir>, bytes: i64, from: UsedKind, to: UsedKind) {
+    pub(in crate::dsl) fn transfer(&self, dir: &Arc<Dir>, bytes: i64, from: UsedKind, to: UsedKind) {
         self.change_dir(dir, |state| state.transfer(bytes, from, to));
     }
 
     /// Space is lost to blocks that cannot be read: it is still allocated, and no dataset's.
     #[doc(alias = "dp_leak_dir")]
-    pub(super) fn leak(&self, space: Space) {
+    pub(in crate::dsl) fn leak(&self, space: Space) {
         self.leaked.lock().add(space.positive());
     }
 
@@ -90,7 +90,7 @@ impl Dsl {
     }
 
     /// Writes all records that changed into the MOS.
-    pub(super) fn flush_records(&self, tx: &SyncTx<'_>) -> Result<()> {
+    pub(in crate::dsl) fn flush_records(&self, tx: &SyncTx<'_>) -> Result<()> {
         let dirty = std::mem::take(&mut *self.dirty.lock());
         for dir in dirty.dirs.values() {
             let phys = {
@@ -118,7 +118,7 @@ impl Dsl {
     }
 
     /// Makes an object of the DSL a ZAP too, so that it can have more fields.
-    pub(super) fn zapify(&self, object: u64, tx: &SyncTx<'_>) -> Result<()> {
+    pub(in crate::dsl) fn zapify(&self, object: u64, tx: &SyncTx<'_>) -> Result<()> {
         if self.meta.mos.zapify(object, tx)? {
             self.meta.features.increment(&self.meta.mos, Feature::ExtensibleDataset, tx)?;
         }
@@ -126,7 +126,7 @@ impl Dsl {
     }
 
     /// Frees an object of the DSL that may be a ZAP.
-    pub(super) fn free_zapified(&self, object: u64, tx: &SyncTx<'_>) -> Result<()> {
+    pub(in crate::dsl) fn free_zapified(&self, object: u64, tx: &SyncTx<'_>) -> Result<()> {
         if self.meta.mos.info(object)?.object_type == ObjectType::ZAP_METADATA {
             self.meta.features.decrement(&self.meta.mos, Feature::ExtensibleDataset, tx)?;
         }
@@ -135,7 +135,7 @@ impl Dsl {
 
     /// A snapshot of a directory's head was made, destroyed or renamed.
     #[doc(alias = "dsl_dir_snap_cmtime_update")]
-    pub(super) fn note_snapshots_changed(&self, dir: &Dir, tx: &SyncTx<'_>) -> Result<()> {
+    pub(in crate::dsl) fn note_snapshots_changed(&self, dir: &Dir, tx: &SyncTx<'_>) -> Result<()> {
         if !self.meta.features.is_enabled(Feature::ExtensibleDataset) {
             return Ok(());
         }
@@ -145,7 +145,7 @@ impl Dsl {
     }
 
     /// Changes the count of file systems or snapshots (`field`) from `dir` upwards, as far as counts are kept.
-    pub(super) fn adjust_count(&self, dir: &Arc<Dir>, field: &str, delta: i64, tx: &SyncTx<'_>) -> Result<()> {
+    pub(in crate::dsl) fn adjust_count(&self, dir: &Arc<Dir>, field: &str, delta: i64, tx: &SyncTx<'_>) -> Result<()> {
         if delta == 0 || (field == dir_field::FILESYSTEM_COUNT && dir.name().starts_with('$')) {
             return Ok(());
         }

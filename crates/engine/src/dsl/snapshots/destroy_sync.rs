@@ -13,10 +13,10 @@ use std::sync::Arc;
 use ondisk::dsl::{DATASET_FLAG_DEFER_DESTROY, DATASET_FLAG_UNIQUE_ACCURATE, UsedKind, dataset_field, dir_field, number_key};
 use ondisk::object_type::ObjectType;
 
-use super::dataset::Dataset;
-use super::deadlist::Deadlist;
-use super::meta::{SpaceDelta, change};
-use super::tree::Dsl;
+use crate::dsl::tree::dataset::Dataset;
+use crate::dsl::dead::deadlist::Deadlist;
+use crate::dsl::meta::{SpaceDelta, change};
+use crate::dsl::tree::tree::Dsl;
 use crate::dmu::SyncTx;
 use crate::error;
 use crate::error::Result;
@@ -26,7 +26,7 @@ const KEYED_VERSION: u64 = 26;
 
 impl Dsl {
     /// Whether a snapshot goes when the clone goes that is to be destroyed. One that something else still counts on stays marked.
-    pub(super) fn goes_with_last_clone(self: &Arc<Self>, snapshot: &Arc<Dataset>) -> Result<bool> {
+    pub(in crate::dsl) fn goes_with_last_clone(self: &Arc<Self>, snapshot: &Arc<Dataset>) -> Result<bool> {
         let phys = snapshot.phys();
         // The other child is the snapshot or head after it.
         if phys.flags.get() & DATASET_FLAG_DEFER_DESTROY == 0 || phys.children.get() != 2 || self.meta.version() < KEYED_VERSION {
@@ -53,7 +53,7 @@ impl Dsl {
 
     /// Destroys a snapshot without clones and holds. Checked before.
     #[doc(alias = "dsl_destroy_snapshot_sync_impl")]
-    pub(super) fn destroy_snapshot_sync(self: &Arc<Self>, snapshot: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
+    pub(in crate::dsl) fn destroy_snapshot_sync(self: &Arc<Self>, snapshot: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
         let mos = &self.meta.mos;
         self.record_dataset_event(snapshot, "destroy", " ", tx)?;
         let phys = snapshot.phys();

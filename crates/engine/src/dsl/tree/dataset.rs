@@ -29,19 +29,19 @@ use ondisk::dsl::{DATASET_FLAG_INCONSISTENT, DatasetPhys};
 use ondisk::feature::{Feature, FeatureFlags};
 use ondisk::object_type::ObjectType;
 
-use super::deadlist::Deadlist;
-use super::dir::Dir;
-use super::in_flight::InFlight;
-use super::meta::Space;
-use super::written_sync::CountingBookmark;
-use super::tree::Dsl;
+use crate::dsl::dead::deadlist::Deadlist;
+use crate::dsl::tree::dir::Dir;
+use crate::dsl::space::in_flight::InFlight;
+use crate::dsl::meta::Space;
+use crate::dsl::snapshots::written_sync::CountingBookmark;
+use crate::dsl::tree::tree::Dsl;
 use crate::bail;
 use crate::error::{Result, Within};
 use crate::sync::{Publish, Published};
 
 /// One dataset in memory.
 pub struct Dataset {
-    pub(super) dsl: Arc<Dsl>,
+    pub(in crate::dsl) dsl: Arc<Dsl>,
     /// Its object in the MOS. immutable
     pub object: u64,
     /// The directory it belongs to. immutable
@@ -49,35 +49,35 @@ pub struct Dataset {
     /// Read-only for ever. immutable
     pub is_snapshot: bool,
     /// guards: the record, and what is derived from it
-    pub(super) state: Published<DatasetState>,
+    pub(in crate::dsl) state: Published<DatasetState>,
     /// What transactions that are not on disk yet free of it, about.
-    pub(super) freeing: InFlight,
+    pub(in crate::dsl) freeing: InFlight,
 }
 
-pub(super) struct DatasetState {
-    pub(super) phys: DatasetPhys,
+pub(in crate::dsl) struct DatasetState {
+    pub(in crate::dsl) phys: DatasetPhys,
     /// The record in the MOS is older than this one.
-    pub(super) dirty: bool,
+    pub(in crate::dsl) dirty: bool,
     /// The snapshot before (of a head).
-    pub(super) prev: Option<Arc<Dataset>>,
-    pub(super) deadlist: Arc<Deadlist>,
+    pub(in crate::dsl) prev: Option<Arc<Dataset>>,
+    pub(in crate::dsl) deadlist: Arc<Deadlist>,
     /// Blocks that go on the deadlist when the object set has been written.
-    pub(super) pending_dead: Vec<BlkPtr>,
+    pub(in crate::dsl) pending_dead: Vec<BlkPtr>,
     /// Bookmarks that count what is freed, while the object set is being written.
-    pub(super) bookmarks: Vec<CountingBookmark>,
+    pub(in crate::dsl) bookmarks: Vec<CountingBookmark>,
     /// Features that its ZAP names.
-    pub(super) features: BTreeSet<Feature>,
+    pub(in crate::dsl) features: BTreeSet<Feature>,
     /// Features that blocks written in this txg use.
-    pub(super) new_features: BTreeSet<Feature>,
+    pub(in crate::dsl) new_features: BTreeSet<Feature>,
     /// The property `refreservation` (of a head).
-    pub(super) reserved: u64,
+    pub(in crate::dsl) reserved: u64,
     /// The property `refquota` (of a head).
-    pub(super) quota: u64,
+    pub(in crate::dsl) quota: u64,
 }
 
 /// Those numbers that a promise of space is measured by.
 #[derive(Debug, Default)]
-pub(super) struct DatasetLimits {
+pub(in crate::dsl) struct DatasetLimits {
     unique: AtomicU64,
     referenced: AtomicU64,
     reserved: AtomicU64,
@@ -86,22 +86,22 @@ pub(super) struct DatasetLimits {
 
 impl DatasetLimits {
     /// Space that only it refers to.
-    pub(super) fn unique(&self) -> u64 {
+    pub(in crate::dsl) fn unique(&self) -> u64 {
         self.unique.load(Ordering::Acquire)
     }
 
     /// Space that it refers to.
-    pub(super) fn referenced(&self) -> u64 {
+    pub(in crate::dsl) fn referenced(&self) -> u64 {
         self.referenced.load(Ordering::Acquire)
     }
 
     /// The property `refreservation`.
-    pub(super) fn reserved(&self) -> u64 {
+    pub(in crate::dsl) fn reserved(&self) -> u64 {
         self.reserved.load(Ordering::Acquire)
     }
 
     /// The property `refquota`; 0: none.
-    pub(super) fn quota(&self) -> u64 {
+    pub(in crate::dsl) fn quota(&self) -> u64 {
         self.quota.load(Ordering::Acquire)
     }
 }
@@ -125,7 +125,7 @@ impl fmt::Debug for Dataset {
 
 impl Dataset {
     /// Reads the dataset in `object`. Called by [`Dsl::dataset`], which keeps it.
-    pub(super) fn load(dsl: &Arc<Dsl>, object: u64) -> Result<Self> {
+    pub(in crate::dsl) fn load(dsl: &Arc<Dsl>, object: u64) -> Result<Self> {
         let named = || format!("dataset {object}");
         let info = dsl.meta.mos.info(object).within(named)?;
         if info.bonus_type != ObjectType::DSL_DATASET {

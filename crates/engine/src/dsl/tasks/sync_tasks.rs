@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::space::SpaceCheck;
-use super::tree::Dsl;
+use crate::dsl::space::room::SpaceCheck;
+use crate::dsl::tree::tree::Dsl;
 use crate::dmu::{Refusal, SyncTx, ask_for_room};
 use crate::error::{Error, ErrorKind, Result};
 use crate::txg::{TXG_SIZE, Txg, slot};
@@ -28,7 +28,7 @@ type Work = Box<dyn FnOnce(&Arc<Dsl>, &SyncTx<'_>) -> Result<()> + Send>;
 
 /// Changes queued for each txg.
 #[derive(Default)]
-pub(super) struct SyncTasks {
+pub(in crate::dsl) struct SyncTasks {
     queues: [Mutex<Vec<Work>>; TXG_SIZE],
     /// The last txg that one was queued for.
     newest: AtomicU64,
@@ -152,7 +152,7 @@ impl Dsl {
     }
 
     /// Whether a check is the second one, in the sync thread.
-    pub(super) fn is_making_changes(&self) -> bool {
+    pub(in crate::dsl) fn is_making_changes(&self) -> bool {
         self.tasks.running.load(Ordering::Relaxed)
     }
 
@@ -165,6 +165,6 @@ impl Dsl {
 }
 
 /// Names the dataset in an error of a change.
-pub(super) fn cannot(verb: &str, name: &str, why: &str, kind: ErrorKind) -> Error {
+pub(in crate::dsl) fn cannot(verb: &str, name: &str, why: &str, kind: ErrorKind) -> Error {
     Error::new(kind, format!("cannot {verb} '{name}': {why}"))
 }

@@ -26,8 +26,8 @@ use ondisk::object_type::ObjectType;
 use parking_lot::Mutex;
 use zerocopy::IntoBytes;
 
-use super::bpobj::Bpobj;
-use super::meta::{Meta, Space, SpaceDelta};
+use crate::dsl::dead::bpobj::Bpobj;
+use crate::dsl::meta::{Meta, Space, SpaceDelta};
 use crate::bail;
 use crate::dmu::SyncTx;
 use crate::error::{Result, Within};

@@ -9,8 +9,8 @@
 
 use ondisk::dsl::number_key;
 
-use super::meta::key;
-use super::tree::Dsl;
+use crate::dsl::meta::key;
+use crate::dsl::tree::tree::Dsl;
 use crate::dmu::SyncTx;
 use crate::error::Result;
 
@@ -32,7 +32,7 @@ const DESTROYED: [u64; 4] = [u64::MAX, 0, 0, 0];
 impl Dsl {
     /// A head is destroyed: no scan is to look for it.
     #[doc(alias = "dsl_scan_ds_destroyed")]
-    pub(super) fn forget_in_scan(&self, dataset: u64, tx: &SyncTx<'_>) -> Result<()> {
+    pub(in crate::dsl) fn forget_in_scan(&self, dataset: u64, tx: &SyncTx<'_>) -> Result<()> {
         let mos = &self.meta.mos;
         let Some(record) = mos.zap_get(key::DIRECTORY, key::SCAN)? else { return Ok(()) };
         let mut words = record.to_u64s();
@@ -50,7 +50,7 @@ impl Dsl {
     }
 
     /// A snapshot is destroyed: a scan looks at the one after it instead.
-    pub(super) fn replace_in_scan(&self, snapshot: u64, next: u64, tx: &SyncTx<'_>) -> Result<()> {
+    pub(in crate::dsl) fn replace_in_scan(&self, snapshot: u64, next: u64, tx: &SyncTx<'_>) -> Result<()> {
         let mos = &self.meta.mos;
         let Some(record) = mos.zap_get(key::DIRECTORY, key::SCAN)? else { return Ok(()) };
         let mut words = record.to_u64s();

@@ -18,7 +18,7 @@ use crate::zap::{Zap, ZapSpec};
 const OBJECTS_PREFIX: &str = "obj-";
 
 /// Writes down what [`Objset::sync`] found that files use more or less. `true`: something changed, to be synced again.
-pub(super) fn count_used_space(objset: &Arc<Objset>, tx: &SyncTx<'_>) -> Result<bool> {
+pub(in crate::dsl) fn count_used_space(objset: &Arc<Objset>, tx: &SyncTx<'_>) -> Result<bool> {
     let changes = objset.take_accounting();
     if changes.is_empty() {
         return Ok(false);

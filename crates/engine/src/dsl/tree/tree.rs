@@ -23,15 +23,15 @@ use ondisk::dsl::{DatasetPhys, DirPhys, dir_field};
 use ondisk::object_type::ObjectType;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::bpobj::Bpobj;
-use super::child_names::ChildNames;
-use super::dataset::Dataset;
-use super::dir::Dir;
-use super::history::History;
-use super::meta::{Meta, SpaceDelta, key};
-use super::names::{DatasetName, NESTING_MAX};
-use super::space::PoolSize;
-use super::synctask::SyncTasks;
+use crate::dsl::dead::bpobj::Bpobj;
+use crate::dsl::tree::child_names::ChildNames;
+use crate::dsl::tree::dataset::Dataset;
+use crate::dsl::tree::dir::Dir;
+use crate::dsl::tasks::history::History;
+use crate::dsl::meta::{Meta, SpaceDelta, key};
+use crate::dsl::tree::names::{DatasetName, NESTING_MAX};
+use crate::dsl::space::room::PoolSize;
+use crate::dsl::tasks::sync_tasks::SyncTasks;
 use crate::dmu::{FileOwnerOf, Objset, Refusal, SpaceOwner, SyncTx};
 use crate::error::{Result, Within};
 use crate::txg::Txg;
@@ -48,20 +48,20 @@ pub const LEAK_DIR: &str = "$LEAK";
 
 /// Directories and lists that every pool has.
 #[derive(Debug, Default)]
-pub(super) struct Special {
-    pub(super) root: Option<Arc<Dir>>,
-    pub(super) mos: Option<Arc<Dir>>,
-    pub(super) free: Option<Arc<Dir>>,
-    pub(super) free_bpobj: Option<Bpobj>,
+pub(in crate::dsl) struct Special {
+    pub(in crate::dsl) root: Option<Arc<Dir>>,
+    pub(in crate::dsl) mos: Option<Arc<Dir>>,
+    pub(in crate::dsl) free: Option<Arc<Dir>>,
+    pub(in crate::dsl) free_bpobj: Option<Bpobj>,
     /// `$ORIGIN@$ORIGIN`
-    pub(super) origin_snapshot: Option<u64>,
+    pub(in crate::dsl) origin_snapshot: Option<u64>,
 }
 
 /// Records that are newer than the MOS's.
 #[derive(Debug, Default)]
-pub(super) struct Dirty {
-    pub(super) dirs: BTreeMap<u64, Arc<Dir>>,
-    pub(super) datasets: BTreeMap<u64, Arc<Dataset>>,
+pub(in crate::dsl) struct Dirty {
+    pub(in crate::dsl) dirs: BTreeMap<u64, Arc<Dir>>,
+    pub(in crate::dsl) datasets: BTreeMap<u64, Arc<Dataset>>,
 }
 
 /// See the module.
@@ -70,23 +70,23 @@ pub struct Dsl {
     pub meta: Meta,
     /// The pool's history.
     pub history: History,
-    pub(super) mos_space: Arc<MosSpace>,
+    pub(in crate::dsl) mos_space: Arc<MosSpace>,
     file_owner: Option<FileOwnerOf>,
     /// guards: names and links on disk; held for writing by sync tasks
     config: RwLock<()>,
-    pub(super) special: RwLock<Special>,
+    pub(in crate::dsl) special: RwLock<Special>,
     dirs: Mutex<HashMap<u64, Weak<Dir>>>,
     child_names: ChildNames,
     datasets: Mutex<HashMap<u64, Weak<Dataset>>>,
     objsets: Mutex<BTreeMap<u64, (Arc<Dataset>, Arc<Objset>)>>,
-    pub(super) dirty: Mutex<Dirty>,
-    pub(super) bptree: AtomicU64,
+    pub(in crate::dsl) dirty: Mutex<Dirty>,
+    pub(in crate::dsl) bptree: AtomicU64,
     /// The list of blocks to free cannot be read: it is not tried again before the pool is next opened.
-    pub(super) is_free_list_lost: AtomicBool,
+    pub(in crate::dsl) is_free_list_lost: AtomicBool,
     /// Space to be counted in [`LEAK_DIR`]. guarded by its lock, which is a leaf
-    pub(super) leaked: Mutex<SpaceDelta>,
-    pub(super) tasks: SyncTasks,
-    pub(super) size: PoolSize,
+    pub(in crate::dsl) leaked: Mutex<SpaceDelta>,
+    pub(in crate::dsl) tasks: SyncTasks,
+    pub(in crate::dsl) size: PoolSize,
 }
 
 impl fmt::Debug for Dsl {
@@ -112,7 +112,7 @@ impl MosSpace {
     }
 
     /// What has been summed up, and starts again from nothing.
-    pub(super) fn take(&self) -> SpaceDelta {
+    pub(in crate::dsl) fn take(&self) -> SpaceDelta {
         std::mem::take(&mut self.delta.lock())
     }
 }
@@ -142,7 +142,7 @@ impl SpaceOwner for MosSpace {
 
 impl Dsl {
     /// With nothing opened yet. `mos_space` is the owner that the MOS was opened with.
-    pub(super) fn new(meta: Meta, mos_space: Arc<MosSpace>, file_owner: Option<FileOwnerOf>) -> Arc<Self> {
+    pub(in crate::dsl) fn new(meta: Meta, mos_space: Arc<MosSpace>, file_owner: Option<FileOwnerOf>) -> Arc<Self> {
         Arc::new(Dsl {
             meta,
             history: History::default(),
@@ -204,7 +204,7 @@ impl Dsl {
         self.config.read()
     }
 
-    pub(super) fn lock_config(&self) -> RwLockWriteGuard<'_, ()> {
+    pub(in crate::dsl) fn lock_config(&self) -> RwLockWriteGuard<'_, ()> {
         self.config.write()
     }
 
@@ -383,7 +383,7 @@ impl Dsl {
 
     /// The object set that was opened at `root`, or the one that another thread has opened. `None`: it was open meanwhile, was written, and
     /// is closed again, so that what was opened here is old. The dataset may be destroyed by now.
-    pub(super) fn keep_objset(&self, dataset: &Arc<Dataset>, opened: Arc<Objset>, root: &BlkPtr) -> Result<Option<Arc<Objset>>> {
+    pub(in crate::dsl) fn keep_objset(&self, dataset: &Arc<Dataset>, opened: Arc<Objset>, root: &BlkPtr) -> Result<Option<Arc<Objset>>> {
         let mut objsets = self.objsets.lock();
         if !objsets.contains_key(&dataset.object) {
             if self.datasets.lock().get(&dataset.object).map(Weak::as_ptr) != Some(Arc::as_ptr(dataset)) {
@@ -397,12 +397,12 @@ impl Dsl {
     }
 
     /// An object set was just created for a dataset.
-    pub(super) fn insert_objset(&self, dataset: &Arc<Dataset>, objset: &Arc<Objset>) {
+    pub(in crate::dsl) fn insert_objset(&self, dataset: &Arc<Dataset>, objset: &Arc<Objset>) {
         self.objsets.lock().insert(dataset.object, (dataset.clone(), objset.clone()));
     }
 
     /// A dataset is destroyed.
-    pub(super) fn forget_dataset(&self, object: u64) {
+    pub(in crate::dsl) fn forget_dataset(&self, object: u64) {
         // In this order: who opens an object set looks whether the dataset lives before it is put into the table.
         self.datasets.lock().remove(&object);
         self.objsets.lock().remove(&object);
@@ -410,13 +410,13 @@ impl Dsl {
     }
 
     /// A directory is destroyed.
-    pub(super) fn forget_dir(&self, object: u64) {
+    pub(in crate::dsl) fn forget_dir(&self, object: u64) {
         self.dirs.lock().remove(&object);
         self.dirty.lock().dirs.remove(&object);
     }
 
     /// Whether somebody uses the object set of a dataset.
-    pub(super) fn is_open(&self, dataset: &Dataset) -> bool {
+    pub(in crate::dsl) fn is_open(&self, dataset: &Dataset) -> bool {
         self.objsets.lock().get(&dataset.object).is_some_and(|(_, objset)| Arc::strong_count(objset) > 1)
     }
 
@@ -438,7 +438,7 @@ impl Dsl {
     }
 
     /// Directories that are in memory.
-    pub(super) fn live_dirs(&self) -> Vec<Arc<Dir>> {
+    pub(in crate::dsl) fn live_dirs(&self) -> Vec<Arc<Dir>> {
         self.dirs.lock().values().filter_map(Weak::upgrade).collect()
     }
 
@@ -455,7 +455,7 @@ impl Dsl {
     }
 
     /// Finds the owner of a file.
-    pub(super) fn file_owner(&self) -> Option<FileOwnerOf> {
+    pub(in crate::dsl) fn file_owner(&self) -> Option<FileOwnerOf> {
         self.file_owner
     }
 }

@@ -13,13 +13,13 @@ use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 use ondisk::zap_fat;
 
-use super::dataset::Dataset;
-use super::dir::Dir;
-use super::meta::SpaceDelta;
-use super::prop::{HAS_RECEIVED, INHERIT, PropertyValue, RECEIVED, UNKNOWN_TO_OTHERS};
-use super::prop_table::{NAME_LENGTH_MAX, Property, find, is_user_property};
-use super::space::SpaceCheck;
-use super::tree::Dsl;
+use crate::dsl::tree::dataset::Dataset;
+use crate::dsl::tree::dir::Dir;
+use crate::dsl::meta::SpaceDelta;
+use crate::dsl::props::prop::{HAS_RECEIVED, INHERIT, PropertyValue, RECEIVED, UNKNOWN_TO_OTHERS};
+use crate::dsl::props::prop_table::{NAME_LENGTH_MAX, Property, find, is_user_property};
+use crate::dsl::space::room::SpaceCheck;
+use crate::dsl::tree::tree::Dsl;
 use crate::bail;
 use crate::dmu::SyncTx;
 use crate::error::Result;
@@ -248,7 +248,7 @@ impl Dataset {
     }
 
     /// The dataset has this much for itself alone.
-    pub(super) fn set_refreservation(self: &Arc<Self>, value: u64) {
+    pub(in crate::dsl) fn set_refreservation(self: &Arc<Self>, value: u64) {
         let delta = self.change(|state| {
             let unique = state.phys.unique_bytes.get();
             let before = state.reserved.saturating_sub(unique);
@@ -261,7 +261,7 @@ impl Dataset {
 
 impl Dsl {
     /// `dir` and what is below it have this much.
-    pub(super) fn set_reservation(&self, dir: &Arc<Dir>, value: u64) {
+    pub(in crate::dsl) fn set_reservation(&self, dir: &Arc<Dir>, value: u64) {
         let delta = self.change_dir(dir, |state| {
             let used = state.phys.used_bytes.get();
             let before = used.max(state.phys.reserved.get());

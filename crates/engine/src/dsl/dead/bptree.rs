@@ -10,7 +10,7 @@ use ondisk::bpobj::{BlockBookmarkPhys, BptreeEntryPhys, BptreePhys};
 use ondisk::object_type::ObjectType;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::meta::{Meta, Space, SpaceDelta};
+use crate::dsl::meta::{Meta, Space, SpaceDelta};
 use crate::dmu::SyncTx;
 use crate::error::{Result, Within};
 use crate::{bail, error};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ondisk::feature::Feature;
 
-use super::dataset::Dataset;
-use super::tree::Dsl;
+use crate::dsl::tree::dataset::Dataset;
+use crate::dsl::tree::tree::Dsl;
 use crate::dmu::{ObjsetOptions, ObjsetSettings, RedundantMetadata};
 use crate::error::Result;
 
@@ -73,7 +73,7 @@ impl Dataset {
     }
 
     /// How to open its object set.
-    pub(super) fn objset_options(self: &Arc<Self>) -> Result<ObjsetOptions> {
+    pub(in crate::dsl) fn objset_options(self: &Arc<Self>) -> Result<ObjsetOptions> {
         Ok(ObjsetOptions {
             context: self.dsl().meta.context.clone(),
             dataset: self.object,
@@ -88,7 +88,7 @@ impl Dataset {
 
 impl Dsl {
     /// A property was changed or something was renamed: open object sets learn of it.
-    pub(super) fn refresh_settings(&self) -> Result<()> {
+    pub(in crate::dsl) fn refresh_settings(&self) -> Result<()> {
         for (dataset, objset) in self.open_objsets() {
             objset.set_settings(dataset.settings()?);
             objset.set_name(&dataset.name()?);

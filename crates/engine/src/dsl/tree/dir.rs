@@ -24,8 +24,8 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use ondisk::dsl::{DIR_FLAG_USED_BREAKDOWN, DirPhys, USED_KINDS, UsedKind};
-use super::in_flight::InFlight;
-use super::meta::{Space, SpaceDelta, change};
+use crate::dsl::space::in_flight::InFlight;
+use crate::dsl::meta::{Space, SpaceDelta, change};
 use crate::sync::{Publish, Published};
 use crate::txg::Txg;
 
@@ -40,7 +40,7 @@ pub struct Dir {
     /// Place in the tree; changed by rename only.
     link: ArcSwap<DirLink>,
     /// guards: the record
-    pub(super) state: Published<DirState>,
+    pub(in crate::dsl) state: Published<DirState>,
     /// Space promised to transactions that are not on disk yet.
     promised: InFlight,
     /// Of that, what a reservation pays for: the directory above knows nothing of it.
@@ -58,15 +58,15 @@ struct DirLink {
 }
 
 #[derive(Debug)]
-pub(super) struct DirState {
-    pub(super) phys: DirPhys,
+pub(in crate::dsl) struct DirState {
+    pub(in crate::dsl) phys: DirPhys,
     /// The record in the MOS is older than this one.
-    pub(super) dirty: bool,
+    pub(in crate::dsl) dirty: bool,
 }
 
 /// Those numbers of the record that a promise of space is measured by.
 #[derive(Debug, Default)]
-pub(super) struct DirLimits {
+pub(in crate::dsl) struct DirLimits {
     used: AtomicU64,
     reserved: AtomicU64,
     quota: AtomicU64,
@@ -75,17 +75,17 @@ pub(super) struct DirLimits {
 
 impl DirLimits {
     /// Space of everything below.
-    pub(super) fn used(&self) -> u64 {
+    pub(in crate::dsl) fn used(&self) -> u64 {
         self.used.load(Ordering::Acquire)
     }
 
     /// The property `reservation`.
-    pub(super) fn reserved(&self) -> u64 {
+    pub(in crate::dsl) fn reserved(&self) -> u64 {
         self.reserved.load(Ordering::Acquire)
     }
 
     /// What quota limits, if one does.
-    pub(super) fn quota(&self) -> Option<u64> {
+    pub(in crate::dsl) fn quota(&self) -> Option<u64> {
         Some(self.quota.load(Ordering::Acquire)).filter(|quota| *quota != 0 && self.has_head.load(Ordering::Acquire))
     }
 }
@@ -108,7 +108,7 @@ impl fmt::Debug for Dir {
 }
 
 impl Dir {
-    pub(super) fn new(object: u64, parent: Option<Arc<Dir>>, name: String, phys: DirPhys, crypto_key: u64, origin_txg: u64) -> Self {
+    pub(in crate::dsl) fn new(object: u64, parent: Option<Arc<Dir>>, name: String, phys: DirPhys, crypto_key: u64, origin_txg: u64) -> Self {
         Dir {
             object,
             crypto_key,
@@ -152,22 +152,22 @@ impl Dir {
     }
 
     /// What a promise of space is measured by, without a lock.
-    pub(super) fn limits(&self) -> &DirLimits {
+    pub(in crate::dsl) fn limits(&self) -> &DirLimits {
         self.state.published()
     }
 
     /// It is the root of the tree.
-    pub(super) fn is_root(&self) -> bool {
+    pub(in crate::dsl) fn is_root(&self) -> bool {
         self.link.load().parent.is_none()
     }
 
     /// Calls `visit` with the directory above, if there is one.
-    pub(super) fn with_parent<T>(&self, visit: impl FnOnce(&Dir) -> T) -> Option<T> {
+    pub(in crate::dsl) fn with_parent<T>(&self, visit: impl FnOnce(&Dir) -> T) -> Option<T> {
         self.link.load().parent.as_deref().map(visit)
     }
 
     /// Calls `visit` with the directory and those above it, upwards, as long as it says so.
-    pub(super) fn upwards(&self, visit: &mut dyn FnMut(&Dir) -> bool) {
+    pub(in crate::dsl) fn upwards(&self, visit: &mut dyn FnMut(&Dir) -> bool) {
         if visit(self) {
             self.with_parent(|parent| parent.upwards(visit));
         }
@@ -189,7 +189,7 @@ impl Dir {
     }
 
     /// Promises `bytes` to a transaction of `txg`. A reservation pays for `kept` of them, so that the directory above need not.
-    pub(super) fn promise(&self, txg: Txg, bytes: u64, kept: u64) {
+    pub(in crate::dsl) fn promise(&self, txg: Txg, bytes: u64, kept: u64) {
         if kept == 0 {
             return self.promised.add(txg, bytes);
         }
@@ -200,7 +200,7 @@ impl Dir {
 
     /// Takes back a part of what was promised, first of what is beyond the reservation. Returns that: the directory above takes it back too.
     #[must_use]
-    pub(super) fn take_back(&self, txg: Txg, bytes: u64) -> u64 {
+    pub(in crate::dsl) fn take_back(&self, txg: Txg, bytes: u64) -> u64 {
         if self.kept.of(txg) == 0 {
             self.promised.take_back(txg, bytes);
             return bytes;
@@ -213,29 +213,29 @@ impl Dir {
     }
 
     /// Takes a promise back as it was made.
-    pub(super) fn withdraw(&self, txg: Txg, bytes: u64, kept: u64) {
+    pub(in crate::dsl) fn withdraw(&self, txg: Txg, bytes: u64, kept: u64) {
         let _together = self.sharing.lock();
         self.promised.take_back(txg, bytes);
         self.kept.take_back(txg, kept);
     }
 
     /// What is promised and not on disk yet.
-    pub(super) fn promised(&self) -> u64 {
+    pub(in crate::dsl) fn promised(&self) -> u64 {
         self.promised.total()
     }
 
     /// A transaction of `txg` frees `bytes`, about, here or below.
-    pub(super) fn note_freeing(&self, txg: Txg, bytes: u64) {
+    pub(in crate::dsl) fn note_freeing(&self, txg: Txg, bytes: u64) {
         self.freeing.add(txg, bytes);
     }
 
     /// What is freed and not on disk yet, about.
-    pub(super) fn freeing(&self) -> u64 {
+    pub(in crate::dsl) fn freeing(&self) -> u64 {
         self.freeing.total()
     }
 
     /// `txg` is on disk: what it had promised it has taken or did not need, and what it frees is free.
-    pub(super) fn group_done(&self, txg: Txg) {
+    pub(in crate::dsl) fn group_done(&self, txg: Txg) {
         self.promised.clear(txg);
         self.kept.clear(txg);
         self.freeing.clear(txg);
@@ -243,7 +243,7 @@ impl Dir {
 }
 
 /// How much of a change the level above sees: space up to the reservation is accounted for there already.
-pub(super) fn beyond_reservation(used: u64, reserved: u64, delta: i64) -> i64 {
+pub(in crate::dsl) fn beyond_reservation(used: u64, reserved: u64, delta: i64) -> i64 {
     let before = used.max(reserved);
     let after = used.saturating_add_signed(delta).max(reserved);
     after.wrapping_sub(before) as i64
@@ -251,7 +251,7 @@ pub(super) fn beyond_reservation(used: u64, reserved: u64, delta: i64) -> i64 {
 
 /// A change to one directory's record.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum DirChange {
+pub(in crate::dsl) enum DirChange {
     /// All of the change is of one kind.
     One(UsedKind),
     /// `to_new` goes to the kind `to`; what that is more than the whole change comes from the kind `from`.
@@ -260,7 +260,7 @@ pub(super) enum DirChange {
 
 impl DirState {
     /// Applies a change; returns what of `delta.used` the parent sees.
-    pub(super) fn change(&mut self, delta: SpaceDelta, how: DirChange) -> i64 {
+    pub(in crate::dsl) fn change(&mut self, delta: SpaceDelta, how: DirChange) -> i64 {
         let phys = &mut self.phys;
         let above = beyond_reservation(phys.used_bytes.get(), phys.reserved.get(), delta.used);
         delta.apply(&mut phys.used_bytes, &mut phys.compressed_bytes, &mut phys.uncompressed_bytes);
@@ -278,7 +278,7 @@ impl DirState {
     }
 
     /// Moves space from one kind to another.
-    pub(super) fn transfer(&mut self, bytes: i64, from: UsedKind, to: UsedKind) -> bool {
+    pub(in crate::dsl) fn transfer(&mut self, bytes: i64, from: UsedKind, to: UsedKind) -> bool {
         if bytes == 0 || self.phys.flags.get() & DIR_FLAG_USED_BREAKDOWN == 0 {
             return false;
         }

@@ -9,19 +9,19 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-use super::mos::Mos;
+use crate::dsl::mos::Mos;
 use crate::error::Result;
 
 /// Names that a search has come by.
 #[derive(Debug, Default)]
-pub(super) struct ChildNames {
+pub(in crate::dsl) struct ChildNames {
     /// guards: the table that was searched last, and what was in it
     last: Mutex<(u64, HashMap<u64, String>)>,
 }
 
 impl ChildNames {
     /// The name of a directory in the table of its parent's children.
-    pub(super) fn name_of(&self, mos: &Mos, table: u64, directory: u64) -> Result<String> {
+    pub(in crate::dsl) fn name_of(&self, mos: &Mos, table: u64, directory: u64) -> Result<String> {
         let remembered = {
             let last = self.last.lock();
             last.1.get(&directory).filter(|_| last.0 == table).cloned()

@@ -19,8 +19,8 @@ use ondisk::object_type::ObjectType;
 use transform::checksum::fletcher4;
 use transform::compress::{GZIP_9, LEVEL_DEFAULT, compress};
 
-use super::dataset::Dataset;
-use super::mos::Mos;
+use crate::dsl::tree::dataset::Dataset;
+use crate::dsl::mos::Mos;
 use crate::error::Result;
 
 /// The child that an incremental stream is received into.
@@ -53,7 +53,7 @@ const GUIDS: [(&str, fn() -> &'static str); 2] =
 
 impl Dataset {
     /// What `zfs send -t` needs to go on; `None`: nothing was interrupted here.
-    pub(super) fn resume_token(&self) -> Result<Option<String>> {
+    pub(in crate::dsl) fn resume_token(&self) -> Result<Option<String>> {
         if self.is_snapshot {
             return Ok(None);
         }

@@ -27,9 +27,9 @@ use parking_lot::Mutex;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::dataset::Dataset;
-use super::meta::{Meta, key};
-use super::tree::Dsl;
+use crate::dsl::tree::dataset::Dataset;
+use crate::dsl::meta::{Meta, key};
+use crate::dsl::tree::tree::Dsl;
 use crate::dmu::SyncTx;
 use crate::error::{ErrorKind, Result, Within};
 
@@ -173,12 +173,12 @@ pub struct History {
 
 impl History {
     /// The history is in `object`; 0: there is none yet.
-    pub(super) fn open(&self, object: u64) {
+    pub(in crate::dsl) fn open(&self, object: u64) {
         self.object.store(object, Ordering::Relaxed);
     }
 
     /// Makes the history object, for a pool of so many bytes.
-    pub(super) fn create(&self, meta: &Meta, capacity: u64, tx: &SyncTx<'_>) -> Result<u64> {
+    pub(in crate::dsl) fn create(&self, meta: &Meta, capacity: u64, tx: &SyncTx<'_>) -> Result<u64> {
         let bonus = size_of::<HistoryPhys>();
         let object = meta.mos.allocate(ObjectType::SPA_HISTORY, 128 << 10, ObjectType::SPA_HISTORY_OFFSETS, bonus, tx)?;
         let phys = HistoryPhys { limit: (capacity / 1000).clamp(RING_MIN, RING_MAX).into(), ..HistoryPhys::default() };
@@ -247,7 +247,7 @@ impl History {
 impl Dsl {
     fn append_history(&self, mut record: NvList, tx: &SyncTx<'_>) -> Result<()> {
         record.set(field::HOST, self.meta.context.host.host_name().as_str());
-        self.history.append(&self.meta, self.usable_space(super::space::SpaceCheck::None), &record, tx)
+        self.history.append(&self.meta, self.usable_space(crate::dsl::space::room::SpaceCheck::None), &record, tx)
     }
 
     /// Records a command line, while syncing.

@@ -11,10 +11,10 @@ use ondisk::dsl::{DATASET_FLAG_DEFER_DESTROY, DIR_FLAG_USED_BREAKDOWN, UsedKind,
 use ondisk::object_type::ObjectType;
 use ondisk::objset::ObjsetType;
 
-use super::dataset::Dataset;
-use super::dir::Dir;
-use super::prop::{PropertyValue, Source};
-use super::prop_table::find;
+use crate::dsl::tree::dataset::Dataset;
+use crate::dsl::tree::dir::Dir;
+use crate::dsl::props::prop::{PropertyValue, Source};
+use crate::dsl::props::prop_table::find;
 use crate::error::Result;
 use crate::zap::Zap;
 
@@ -63,7 +63,7 @@ impl Dataset {
             return Ok(None);
         }
         if let Some(number) = self.content_fact(name)? {
-            let default = find(name).map(super::prop_table::Property::default_number);
+            let default = find(name).map(crate::dsl::props::prop_table::Property::default_number);
             let source = match name {
                 "volsize" => Source::Local,
                 _ if default == Some(number) => Source::Default,

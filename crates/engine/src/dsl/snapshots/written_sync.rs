@@ -21,16 +21,16 @@ use ondisk::object_type::ObjectType;
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::{LittleEndian, U64};
 
-use super::dataset::Dataset;
-use super::deadlist::Deadlist;
-use super::meta::Space;
-use super::tree::Dsl;
+use crate::dsl::tree::dataset::Dataset;
+use crate::dsl::dead::deadlist::Deadlist;
+use crate::dsl::meta::Space;
+use crate::dsl::tree::tree::Dsl;
 use crate::dmu::SyncTx;
 use crate::error::{Result, Within};
 
 /// A bookmark that counts, while its dataset is written.
 #[derive(Debug, Clone)]
-pub(super) struct CountingBookmark {
+pub(in crate::dsl) struct CountingBookmark {
     name: String,
     phys: BookmarkPhys,
     changed: bool,
@@ -42,12 +42,12 @@ fn add(sum: &mut U64<LittleEndian>, bytes: u64) {
 
 impl CountingBookmark {
     /// The txg of the snapshot that it was made from.
-    pub(super) fn creation_txg(&self) -> u64 {
+    pub(in crate::dsl) fn creation_txg(&self) -> u64 {
         self.phys.creation_txg.get()
     }
 
     /// A block of `birth` was freed.
-    pub(super) fn killed(&mut self, birth: u64, space: Space) {
+    pub(in crate::dsl) fn killed(&mut self, birth: u64, space: Space) {
         if birth <= self.phys.creation_txg.get() {
             add(&mut self.phys.referenced_freed_before_next, space.used);
             add(&mut self.phys.compressed_freed_before_next, space.compressed);
@@ -59,7 +59,7 @@ impl CountingBookmark {
 
 impl Dsl {
     /// The bookmarks of a dataset: their object, and those that count.
-    pub(super) fn counting_bookmarks(&self, dataset: u64) -> Result<Option<(u64, Vec<CountingBookmark>)>> {
+    pub(in crate::dsl) fn counting_bookmarks(&self, dataset: u64) -> Result<Option<(u64, Vec<CountingBookmark>)>> {
         let mos = &self.meta.mos;
         if !self.meta.features.is_active(Feature::BookmarkWritten) || mos.info(dataset)?.object_type != ObjectType::ZAP_METADATA {
             return Ok(None);
@@ -78,7 +78,7 @@ impl Dsl {
 
 impl Dataset {
     /// Before the object set is written.
-    pub(super) fn prepare_sync(self: &Arc<Self>, tx: &SyncTx<'_>) -> Result<()> {
+    pub(in crate::dsl) fn prepare_sync(self: &Arc<Self>, tx: &SyncTx<'_>) -> Result<()> {
         self.remove_livelist(tx)?;
         if let Some((_, mut bookmarks)) = self.dsl.counting_bookmarks(self.object)? {
             let mut state = self.state.lock();
@@ -90,7 +90,7 @@ impl Dataset {
     }
 
     /// After it: what the bookmarks counted.
-    pub(super) fn finish_bookmarks(&self, tx: &SyncTx<'_>) -> Result<()> {
+    pub(in crate::dsl) fn finish_bookmarks(&self, tx: &SyncTx<'_>) -> Result<()> {
         let changed: Vec<CountingBookmark> = std::mem::take(&mut self.state.lock().bookmarks).into_iter().filter(|bookmark| bookmark.changed).collect();
         if changed.is_empty() {
             return Ok(());
@@ -107,7 +107,7 @@ impl Dataset {
 
     /// Takes away the list of the clone's own blocks, not the blocks.
     #[doc(alias = "dsl_dir_remove_livelist")]
-    pub(super) fn remove_livelist(&self, tx: &SyncTx<'_>) -> Result<()> {
+    pub(in crate::dsl) fn remove_livelist(&self, tx: &SyncTx<'_>) -> Result<()> {
         let (meta, dir) = (&self.dsl.meta, self.dir.object);
         if !meta.features.is_active(Feature::Livelist) || meta.mos.info(dir)?.object_type != ObjectType::ZAP_METADATA {
             return Ok(());

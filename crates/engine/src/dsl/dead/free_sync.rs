@@ -14,10 +14,10 @@ use ondisk::blkptr::BlkPtr;
 use ondisk::dsl::UsedKind;
 use ondisk::feature::Feature;
 
-use super::bptree::Bptree;
-use super::meta::{SpaceDelta, key};
-use super::traverse::{SPILL_BLOCK, Traversal};
-use super::tree::Dsl;
+use crate::dsl::dead::bptree::Bptree;
+use crate::dsl::meta::{SpaceDelta, key};
+use crate::dsl::dead::traverse::{SPILL_BLOCK, Traversal};
+use crate::dsl::tree::tree::Dsl;
 use crate::dmu::SyncTx;
 use crate::error;
 use crate::error::{Error, ErrorKind, Result};

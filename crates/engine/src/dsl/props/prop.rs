@@ -18,22 +18,22 @@
 
 use std::sync::Arc;
 
-use super::dataset::Dataset;
-use super::dir::Dir;
-use super::meta::Meta;
-use super::prop_table::{Property, PropertyKind, find};
+use crate::dsl::tree::dataset::Dataset;
+use crate::dsl::tree::dir::Dir;
+use crate::dsl::meta::Meta;
+use crate::dsl::props::prop_table::{Property, PropertyKind, find};
 use crate::bail;
 use crate::error::Result;
 use crate::zap::Value;
 
 /// Ends the key of a received value.
-pub(super) const RECEIVED: &str = "$recvd";
+pub(in crate::dsl) const RECEIVED: &str = "$recvd";
 /// Ends the key that says "inherit".
-pub(super) const INHERIT: &str = "$inherit";
+pub(in crate::dsl) const INHERIT: &str = "$inherit";
 /// Ends the key of a value that older programs do not know.
-pub(super) const UNKNOWN_TO_OTHERS: &str = "$iuv";
+pub(in crate::dsl) const UNKNOWN_TO_OTHERS: &str = "$iuv";
 /// The entry of a dictionary into which properties were received.
-pub(super) const HAS_RECEIVED: &str = "$hasrecvd";
+pub(in crate::dsl) const HAS_RECEIVED: &str = "$hasrecvd";
 
 /// A property's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +113,7 @@ fn look(meta: &Meta, dictionary: u64, name: &str, property: Option<&Property>) -
 
 /// The value of `name` for a directory (`of_snapshot`: for one of its snapshots), and its source.
 /// `None`: a property of the user's that is not set anywhere, or a fact that is not stored.
-pub(super) fn dir_property(meta: &Meta, dir: &Arc<Dir>, name: &str, of_snapshot: bool) -> Result<Option<(PropertyValue, Source)>> {
+pub(in crate::dsl) fn dir_property(meta: &Meta, dir: &Arc<Dir>, name: &str, of_snapshot: bool) -> Result<Option<(PropertyValue, Source)>> {
     let property = find(name);
     let inheritable = property.is_none_or(Property::is_inheritable);
     let mut at = Some(dir.clone());
@@ -179,7 +179,7 @@ impl Dataset {
             if dictionary != 0 {
                 for (key, _) in self.dsl.meta.mos.zap_entries(dictionary)? {
                     let name = key.split('$').next().unwrap_or_default();
-                    if super::prop_table::is_user_property(name) {
+                    if crate::dsl::props::prop_table::is_user_property(name) {
                         names.insert(name.to_owned());
                     }
                 }

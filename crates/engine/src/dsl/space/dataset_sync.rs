@@ -16,11 +16,11 @@ use ondisk::blkptr::BlkPtr;
 use ondisk::dsl::UsedKind;
 use ondisk::feature::Feature;
 
-use super::accounting_sync::count_used_space;
-use super::dataset::{Dataset, DatasetState};
-use super::dir::beyond_reservation;
-use super::meta::{Space, SpaceDelta, change};
-use super::tree::Dsl;
+use crate::dsl::space::accounting_sync::count_used_space;
+use crate::dsl::tree::dataset::{Dataset, DatasetState};
+use crate::dsl::tree::dir::beyond_reservation;
+use crate::dsl::meta::{Space, SpaceDelta, change};
+use crate::dsl::tree::tree::Dsl;
 use crate::dmu::{LostTree, Objset, Refusal, SpaceOwner, SyncTx};
 use crate::error::Result;
 use crate::txg::Txg;
@@ -109,7 +109,7 @@ impl Dataset {
     }
 
     /// Runs `work` on the record and remembers to write it.
-    pub(super) fn change<T>(self: &Arc<Self>, work: impl FnOnce(&mut DatasetState) -> T) -> T {
+    pub(in crate::dsl) fn change<T>(self: &Arc<Self>, work: impl FnOnce(&mut DatasetState) -> T) -> T {
         let mut state = self.state.lock();
         let result = work(&mut state);
         let first = !std::mem::replace(&mut state.dirty, true);
@@ -161,7 +161,7 @@ impl Dataset {
     }
 
     /// The object set has been written: its new place is noted, dead blocks go on the deadlist, features become active.
-    pub(super) fn synced(self: &Arc<Self>, objset: &Objset, tx: &SyncTx<'_>) -> Result<()> {
+    pub(in crate::dsl) fn synced(self: &Arc<Self>, objset: &Objset, tx: &SyncTx<'_>) -> Result<()> {
         let pointer = objset.pointer();
         let (dead, deadlist, used_features) = self.change(|state| {
             state.phys.block = pointer;
@@ -191,7 +191,7 @@ impl Dataset {
     }
 
     /// Takes back what [`Dataset::activate_feature`] said.
-    pub(super) fn deactivate_feature(&self, feature: Feature, tx: &SyncTx<'_>) -> Result<()> {
+    pub(in crate::dsl) fn deactivate_feature(&self, feature: Feature, tx: &SyncTx<'_>) -> Result<()> {
         self.dsl.meta.mos.zap_remove(self.object, feature.guid(), tx)?;
         self.dsl.meta.features.decrement(&self.dsl.meta.mos, feature, tx)?;
         self.state.lock().features.remove(&feature);
@@ -199,9 +199,9 @@ impl Dataset {
     }
 }
 
-impl super::tree::Dsl {
+impl crate::dsl::tree::tree::Dsl {
     /// Says in a dataset's ZAP that it uses a feature.
-    pub(super) fn activate_feature(&self, object: u64, feature: Feature, tx: &SyncTx<'_>) -> Result<()> {
+    pub(in crate::dsl) fn activate_feature(&self, object: u64, feature: Feature, tx: &SyncTx<'_>) -> Result<()> {
         self.meta.features.increment(&self.meta.mos, feature, tx)?;
         self.zapify(object, tx)?;
         self.meta.mos.zap_add_u64(object, feature.guid(), 0, tx)

@@ -12,15 +12,15 @@ use ondisk::dsl::{UsedKind, crypto_field, dataset_field, dir_field};
 use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 
-use super::bptree::Bptree;
-use super::dataset::Dataset;
-use super::deadlist::Deadlist;
-use super::dir::Dir;
-use super::meta::{Space, key};
-use super::space::SpaceCheck;
-use super::synctask::cannot;
-use super::traverse::Traversal;
-use super::tree::Dsl;
+use crate::dsl::dead::bptree::Bptree;
+use crate::dsl::tree::dataset::Dataset;
+use crate::dsl::dead::deadlist::Deadlist;
+use crate::dsl::tree::dir::Dir;
+use crate::dsl::meta::{Space, key};
+use crate::dsl::space::room::SpaceCheck;
+use crate::dsl::tasks::sync_tasks::cannot;
+use crate::dsl::dead::traverse::Traversal;
+use crate::dsl::tree::tree::Dsl;
 use crate::dmu::{SpaceOwner, SyncTx};
 use crate::error;
 use crate::error::{Error, ErrorKind, Result};
@@ -81,7 +81,7 @@ impl Dsl {
     }
 
     /// Destroys a head without snapshots, and its directory. Checked before.
-    pub(super) fn destroy_head_sync(self: &Arc<Self>, dataset: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
+    pub(in crate::dsl) fn destroy_head_sync(self: &Arc<Self>, dataset: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
         let mos = &self.meta.mos;
         let after = dataset.phys().prev_snapshot_txg.get();
         let is_async = self.meta.features.is_enabled(Feature::AsyncDestroy);
@@ -218,7 +218,7 @@ impl Dsl {
     }
 
     /// The pool's property `bootfs` does not name a dataset that is gone.
-    pub(super) fn clear_boot_dataset(&self, object: u64, tx: &SyncTx<'_>) -> Result<()> {
+    pub(in crate::dsl) fn clear_boot_dataset(&self, object: u64, tx: &SyncTx<'_>) -> Result<()> {
         let Some(props) = self.meta.mos.zap_u64(key::DIRECTORY, key::PROPS)? else { return Ok(()) };
         if self.meta.mos.zap_u64(props, "bootfs")? == Some(object) {
             self.meta.mos.zap_remove(props, "bootfs", tx)?;

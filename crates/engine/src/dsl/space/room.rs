@@ -14,9 +14,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::dataset::Dataset;
-use super::dir::{Dir, beyond_reservation};
-use super::tree::Dsl;
+use crate::dsl::tree::dataset::Dataset;
+use crate::dsl::tree::dir::{Dir, beyond_reservation};
+use crate::dsl::tree::tree::Dsl;
 use crate::dmu::Refusal;
 use crate::error;
 use crate::error::Result;
@@ -69,7 +69,7 @@ pub enum SpaceCheck {
 
 /// The pool's size, as `pool` last told it.
 #[derive(Debug, Default)]
-pub(super) struct PoolSize {
+pub(in crate::dsl) struct PoolSize {
     capacity: AtomicU64,
     elsewhere: AtomicU64,
     embedded_log: AtomicU64,
@@ -128,7 +128,7 @@ impl Dsl {
     }
 
     /// The same if `freed` bytes that it and all above it use came free, and if its own quota were another one (0: none).
-    pub(super) fn available_with(&self, dir: &Arc<Dir>, on_disk_only: bool, freed: u64, own_quota: Option<u64>) -> u64 {
+    pub(in crate::dsl) fn available_with(&self, dir: &Arc<Dir>, on_disk_only: bool, freed: u64, own_quota: Option<u64>) -> u64 {
         let mut path = vec![dir.clone()];
         while let Some(parent) = path.last().and_then(|dir| dir.parent()) {
             path.push(parent);
@@ -161,7 +161,7 @@ impl Dsl {
     }
 
     /// Freed, but counted as used until one of the next groups is on disk: by transactions, and what is left of destroyed datasets.
-    pub(super) fn being_freed(&self, root: &Dir) -> u64 {
+    pub(in crate::dsl) fn being_freed(&self, root: &Dir) -> u64 {
         let destroyed = match self.has_background_frees() {
             Ok(true) => self.special.read().free.as_ref().map_or(0, |dir| dir.phys().used_bytes.get()),
             _ => 0,
@@ -227,13 +227,13 @@ impl Dsl {
     }
 
     /// Whether there is room left to note in what is freed.
-    pub(super) fn check_room_to_free(&self) -> Result<(), Refusal> {
+    pub(in crate::dsl) fn check_room_to_free(&self) -> Result<(), Refusal> {
         let root = self.root_dir()?;
         self.check_pool(root.phys().used_bytes.get(), root.promised(), 0, SpaceCheck::Reserved)
     }
 
     /// A transaction has dirtied more than it was promised: nobody can refuse it any more, but those who come next should know.
-    pub(super) fn promise_more(dir: &Dir, txg: Txg, bytes: u64) {
+    pub(in crate::dsl) fn promise_more(dir: &Dir, txg: Txg, bytes: u64) {
         dir.upwards(&mut |dir| {
             dir.promise(txg, bytes, 0);
             true
@@ -267,7 +267,7 @@ impl Dataset {
     }
 
     /// Promises `bytes` to a transaction of `txg`.
-    pub(super) fn promise(&self, txg: Txg, bytes: u64) -> Result<(), Refusal> {
+    pub(in crate::dsl) fn promise(&self, txg: Txg, bytes: u64) -> Result<(), Refusal> {
         if bytes == 0 {
             return Ok(());
         }
@@ -295,7 +295,7 @@ impl Dataset {
     }
 
     /// A transaction of `txg` frees `bytes` of it, about.
-    pub(super) fn note_freeing(&self, txg: Txg, bytes: u64) {
+    pub(in crate::dsl) fn note_freeing(&self, txg: Txg, bytes: u64) {
         self.freeing.add(txg, bytes);
         self.dir.upwards(&mut |dir| {
             dir.note_freeing(txg, bytes);
@@ -304,7 +304,7 @@ impl Dataset {
     }
 
     /// `bytes` of what was promised to a transaction of `txg` were not needed.
-    pub(super) fn take_back(&self, txg: Txg, bytes: u64) {
+    pub(in crate::dsl) fn take_back(&self, txg: Txg, bytes: u64) {
         let mut left = bytes;
         self.dir.upwards(&mut |dir| {
             left = dir.take_back(txg, left);

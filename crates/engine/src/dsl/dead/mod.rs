@@ -1,0 +1,8 @@
+//! Blocks that die: the lists they are on, and freeing them.
+
+pub mod bpobj;
+pub mod bptree;
+pub mod deadlist;
+pub(in crate::dsl) mod free_sync;
+mod scan_sync;
+pub(in crate::dsl) mod traverse;
