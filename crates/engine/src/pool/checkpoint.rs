@@ -14,8 +14,8 @@ use ondisk::space_map::SpaceMapPhys;
 use ondisk::uberblock::Uberblock;
 use zerocopy::FromBytes;
 
-use super::Pool;
-use super::space_maps::read_frees;
+use crate::pool::Pool;
+use crate::pool::space_maps::read_frees;
 use crate::alloc::RangeTree;
 use crate::bail;
 use crate::dmu::ObjectId;
@@ -40,7 +40,7 @@ pub struct Checkpoint {
 }
 
 /// The uberblock of the checkpoint.
-pub(super) fn uberblock(mos: &Mos) -> Result<Option<Uberblock>> {
+pub(in crate::pool) fn uberblock(mos: &Mos) -> Result<Option<Uberblock>> {
     let Some(value) = mos.zap_get(key::DIRECTORY, CHECKPOINT)? else { return Ok(None) };
     // Older ones are shorter: what they lack is zero.
     let mut bytes = value.to_le_bytes();
@@ -49,7 +49,7 @@ pub(super) fn uberblock(mos: &Mos) -> Result<Option<Uberblock>> {
 }
 
 /// Refuses to write a pool that has a checkpoint: what was freed since would be given out.
-pub(super) fn refuse(mos: &Mos, vdevs: &VdevTree) -> Result<()> {
+pub(in crate::pool) fn refuse(mos: &Mos, vdevs: &VdevTree) -> Result<()> {
     for top in vdevs.data_tops() {
         if top.zap() != 0 && mos.zap_contains(top.zap(), CHECKPOINT_MAP)? {
             bail!(Unsupported, "the pool has a checkpoint: discard it with OpenZFS first");
@@ -75,7 +75,7 @@ impl Pool {
     ///
     /// # Errors
     /// The MOS cannot be read, or the map makes no sense.
-    pub(super) fn checkpoint_ranges(&self, top: &TopVdev) -> Result<RangeTree> {
+    pub(in crate::pool) fn checkpoint_ranges(&self, top: &TopVdev) -> Result<RangeTree> {
         match self.checkpoint_map(top.zap())? {
             Some(map) => read_frees(&self.dsl.meta.mos.0, map, top.asize(), top.ashift() as u8),
             None => Ok(RangeTree::new()),
@@ -83,7 +83,7 @@ impl Pool {
     }
 
     /// The same of all vdevs, in bytes.
-    pub(super) fn kept_by_checkpoint(&self) -> Result<u64> {
+    pub(in crate::pool) fn kept_by_checkpoint(&self) -> Result<u64> {
         if !self.dsl.meta.features.is_active(Feature::PoolCheckpoint) {
             return Ok(0);
         }

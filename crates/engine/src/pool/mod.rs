@@ -8,40 +8,26 @@
 //! # Path
 //! called by tarnfs; calls everything.
 
-mod add;
 pub mod check;
-mod close;
-pub mod config;
-mod create;
-mod maintain;
-pub mod auxiliary;
 pub mod checkpoint;
-pub mod examine;
-mod heartbeat;
-pub mod import;
-mod missed;
+pub mod config;
+mod devices;
+mod maintenance;
 mod open;
 #[allow(clippy::module_inception)]
 mod pool;
-pub mod prop_table;
-mod properties;
-mod raise;
-mod remove_log;
-mod removed;
 pub mod shared_blocks;
 pub mod space_maps;
 mod sync;
-mod sync_config;
-mod vdev_zaps;
-mod verify;
 
-#[cfg(test)]
-mod import_tests;
 #[cfg(test)]
 mod tests;
 
-pub use create::{NewPool, NewVdev};
-pub use heartbeat::check_not_in_use;
-pub use open::OpenOptions;
+pub use config::prop_table;
+pub use devices::auxiliary;
+pub use devices::removed::Removal;
+pub use open::create::{NewPool, NewVdev};
+pub use open::open::OpenOptions;
+pub use open::{examine, import};
 pub use pool::{Pool, PoolCapacity};
-pub use removed::Removal;
+pub use sync::heartbeat::check_not_in_use;

@@ -7,10 +7,10 @@ use ondisk::feature::Feature;
 use ondisk::uberblock::Uberblock;
 use parking_lot::{Condvar, Mutex};
 
-use super::config::PoolConfig;
-use super::heartbeat::Heartbeat;
-use super::shared_blocks::{CloneSpace, DedupSpace, SharedBlocks};
-use super::space_maps::{FeatureCounts, SpaceMaps};
+use crate::pool::config::pool_config::PoolConfig;
+use crate::pool::sync::heartbeat::Heartbeat;
+use crate::pool::shared_blocks::{CloneSpace, DedupSpace, SharedBlocks};
+use crate::pool::space_maps::{FeatureCounts, SpaceMaps};
 use crate::alloc::ClassKind;
 use crate::dmu::{DmuContext, SyncTx};
 use crate::dsl::bpobj::Bpobj;
@@ -42,30 +42,30 @@ pub struct Pool {
     /// Which space is in use; `None` in a pool opened only for reading whose space maps we cannot read.
     pub space_maps: Option<Arc<SpaceMaps>>,
     /// Blocks with several pointers; `None` in a pool opened only for reading.
-    pub(super) shared: Option<Arc<SharedBlocks>>,
+    pub(in crate::pool) shared: Option<Arc<SharedBlocks>>,
     /// Features in use that this program can only read past: the reason why the pool is read-only.
     pub unsupported: Vec<crate::dsl::feature::Unsupported>,
     /// guards: what labels and the MOS say of the pool
-    pub(super) config: Mutex<PoolConfig>,
+    pub(in crate::pool) config: Mutex<PoolConfig>,
     /// guards: the last one written
-    pub(super) uberblock: Mutex<Uberblock>,
+    pub(in crate::pool) uberblock: Mutex<Uberblock>,
     /// The MOS object with the configuration.
-    pub(super) config_object: u64,
+    pub(in crate::pool) config_object: u64,
     /// Blocks freed late in a group, to be freed in the next.
-    pub(super) deferred: Option<Bpobj>,
-    pub(super) config_dirty: AtomicBool,
+    pub(in crate::pool) deferred: Option<Bpobj>,
+    pub(in crate::pool) config_dirty: AtomicBool,
     /// The group that is being written has a new configuration: labels say it, too.
-    pub(super) labels_due: AtomicBool,
+    pub(in crate::pool) labels_due: AtomicBool,
     /// How many of the two threads are running.
-    pub(super) threads: Mutex<u32>,
-    pub(super) thread_ended: Condvar,
+    pub(in crate::pool) threads: Mutex<u32>,
+    pub(in crate::pool) thread_ended: Condvar,
     /// One at a time; without threads (simulation) the caller of [`Pool::sync_now`] is the sync thread.
-    pub(super) sync_lock: Mutex<()>,
+    pub(in crate::pool) sync_lock: Mutex<()>,
     /// Groups up to this one are written even if nothing has changed.
-    pub(super) written_anyway: AtomicU64,
-    pub(super) heartbeat: Heartbeat,
+    pub(in crate::pool) written_anyway: AtomicU64,
+    pub(in crate::pool) heartbeat: Heartbeat,
     /// Vdevs are added and removed one after the other.
-    pub(super) vdev_changes: Mutex<()>,
+    pub(in crate::pool) vdev_changes: Mutex<()>,
 }
 
 impl Pool {
@@ -109,7 +109,7 @@ impl Pool {
         self.context.read_only
     }
 
-    pub(super) fn set_config_dirty(&self) {
+    pub(in crate::pool) fn set_config_dirty(&self) {
         self.config_dirty.store(true, Ordering::Release);
     }
 
@@ -140,7 +140,7 @@ impl Pool {
 
     /// Tells the DSL how much space there is. Of a pool that may only be read OpenZFS does not load what is allocated: what special and
     /// dedup devices hold does not count as space there.
-    pub(super) fn refresh_space(&self) {
+    pub(in crate::pool) fn refresh_space(&self) {
         let allocator = self.context.io.allocator();
         let normal = allocator.space_use(ClassKind::Normal);
         let used = |class| if self.is_read_only() { 0 } else { allocator.space_use(class).allocated };
@@ -204,7 +204,7 @@ impl Pool {
 }
 
 /// The features as the space maps see them.
-pub(super) struct DslFeatures(pub(super) Arc<Dsl>);
+pub(in crate::pool) struct DslFeatures(pub(in crate::pool) Arc<Dsl>);
 
 impl FeatureCounts for DslFeatures {
     fn is_enabled(&self, feature: Feature) -> bool {

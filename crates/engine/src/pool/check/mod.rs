@@ -16,6 +16,7 @@
 mod claims;
 mod report;
 mod same;
+mod verify;
 mod walk;
 
 pub use claims::Claims;

@@ -22,7 +22,7 @@ use ondisk::feature::Feature;
 use ondisk::uberblock::Uberblock;
 use parking_lot::Mutex;
 
-use super::Pool;
+use crate::pool::Pool;
 use crate::alloc::{ClassKind, slop_bytes};
 use crate::canary::Canary;
 use crate::dmu::SyncTx;
@@ -41,7 +41,7 @@ const SOFTWARE_VERSION: u64 = 5000;
 
 impl Pool {
     /// Starts the threads, if the host has threads.
-    pub(super) fn start_threads(self: &Arc<Self>) {
+    pub(in crate::pool) fn start_threads(self: &Arc<Self>) {
         let mut threads = self.threads.lock();
         let bodies: [(&str, fn(&Pool)); 3] =
             [("txg_quiesce", Pool::quiesce_thread), ("txg_sync", Pool::sync_thread), ("heartbeat", Pool::heartbeat_thread)];

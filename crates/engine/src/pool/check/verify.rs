@@ -10,9 +10,9 @@ use ondisk::dva::Dva;
 use ondisk::feature::Feature;
 use zerocopy::FromBytes;
 
-use super::Pool;
-use super::check::{CheckOptions, CheckReport, Finding, Walker};
-use super::space_maps::SpaceMaps;
+use crate::pool::Pool;
+use crate::pool::check::{CheckOptions, CheckReport, Finding, Walker};
+use crate::pool::space_maps::SpaceMaps;
 use crate::dsl::bpobj::Bpobj;
 use crate::dsl::bptree::Bptree;
 use crate::dsl::deadlist::Deadlist;

@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use ondisk::feature::Feature;
 
-use super::Pool;
-use super::config::{VERSION_BEFORE_FEATURES, VERSION_FEATURES};
-use super::create::create_salt;
-use super::open::set_block_features;
+use crate::pool::Pool;
+use crate::pool::config::pool_config::{VERSION_BEFORE_FEATURES, VERSION_FEATURES};
+use crate::pool::open::create::create_salt;
+use crate::pool::open::open::set_block_features;
 use crate::bail;
 use crate::dmu::ObjsetSettings;
 use crate::dsl::meta::key;
@@ -71,7 +71,7 @@ impl Pool {
 
     /// Features were enabled: blocks are written as they allow from now on. In the same group, since a hole that is made later
     /// without a birth would count as one from before `hole_birth`, and be missed by incremental streams.
-    pub(super) fn obey_features(dsl: &Dsl) -> Result<()> {
+    pub(in crate::pool) fn obey_features(dsl: &Dsl) -> Result<()> {
         let (meta, context) = (&dsl.meta, &dsl.meta.context);
         meta.mos.0.set_settings(ObjsetSettings::mos(meta.features.is_enabled(Feature::Lz4Compress)));
         set_block_features(context, meta)

@@ -13,13 +13,15 @@ use ondisk::nvlist::NvList;
 use ondisk::uberblock::Uberblock;
 use parking_lot::{Condvar, Mutex};
 
-use super::config::{PoolConfig, PoolState};
-use super::import::Candidate;
-use super::vdev_zaps::ALLOCATION_BIAS;
-use super::{checkpoint, missed, removed};
-use super::pool::{DslFeatures, Pool};
-use super::shared_blocks::SharedBlocks;
-use super::space_maps::{SpaceMaps, SpaceMapsOptions, VdevSpace};
+use crate::pool::config::pool_config::{PoolConfig, PoolState};
+use crate::pool::open::import::Candidate;
+use crate::pool::devices::vdev_zaps::ALLOCATION_BIAS;
+use crate::pool::checkpoint;
+use crate::pool::devices::dirty_time_log;
+use crate::pool::devices::removed;
+use crate::pool::pool::{DslFeatures, Pool};
+use crate::pool::shared_blocks::SharedBlocks;
+use crate::pool::space_maps::{SpaceMaps, SpaceMapsOptions, VdevSpace};
 use crate::alloc::{Allocator, ClassKind, GroupConfig};
 use crate::arc::BlockCache;
 use crate::dmu::{DmuContext, FileOwnerOf, Objset, ObjsetOptions, ObjsetSettings};
@@ -59,7 +61,7 @@ const VERSION_NEW_LOG: u64 = 26;
 const CONFIG_BYTES_MAX: u64 = 64 << 20;
 
 /// Makes the layers up to the dmu.
-pub(super) fn make_context(options: &OpenOptions, vdevs: &Arc<VdevTree>, synced: u64) -> Arc<DmuContext> {
+pub(in crate::pool) fn make_context(options: &OpenOptions, vdevs: &Arc<VdevTree>, synced: u64) -> Arc<DmuContext> {
     vdevs.set_clock(&options.host);
     vdevs.set_writing_txg(synced);
     let workers = options.tunables.write_workers;
@@ -77,13 +79,13 @@ pub(super) fn make_context(options: &OpenOptions, vdevs: &Arc<VdevTree>, synced:
     })
 }
 
-pub(super) fn open_mos(context: &Arc<DmuContext>, uberblock: &Uberblock, space: Arc<MosSpace>) -> Result<Mos> {
+pub(in crate::pool) fn open_mos(context: &Arc<DmuContext>, uberblock: &Uberblock, space: Arc<MosSpace>) -> Result<Mos> {
     let Some(pointer) = BlkPtr::from_bytes(&uberblock.root) else { bail!(Corrupt, "uberblock: no root pointer") };
     Ok(Mos(Objset::open(mos_options(context, space), pointer)?))
 }
 
 /// How the MOS is opened, and made.
-pub(super) fn mos_options(context: &Arc<DmuContext>, space: Arc<MosSpace>) -> ObjsetOptions {
+pub(in crate::pool) fn mos_options(context: &Arc<DmuContext>, space: Arc<MosSpace>) -> ObjsetOptions {
     ObjsetOptions {
         context: context.clone(),
         dataset: 0,
@@ -96,13 +98,13 @@ pub(super) fn mos_options(context: &Arc<DmuContext>, space: Arc<MosSpace>) -> Ob
 }
 
 /// Reads the configuration that is in the MOS.
-pub(super) fn read_config(mos: &Mos) -> Result<(u64, NvList)> {
+pub(in crate::pool) fn read_config(mos: &Mos) -> Result<(u64, NvList)> {
     let object = mos.zap_u64(key::DIRECTORY, key::CONFIG)?.ok_or_else(|| error!(Corrupt, "the MOS has no configuration"))?;
     Ok((object, read_packed(mos, object).within(|| "configuration")?))
 }
 
 /// Reads an nvlist that is an object of its own.
-pub(super) fn read_packed(mos: &Mos, object: u64) -> Result<NvList> {
+pub(in crate::pool) fn read_packed(mos: &Mos, object: u64) -> Result<NvList> {
     let bonus = mos.bonus(object)?;
     let size = bonus.get(..8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes);
     if size == 0 || size > CONFIG_BYTES_MAX {
@@ -140,7 +142,7 @@ impl Pool {
         let space = Arc::new(MosSpace::default());
         let mos = open_mos(&context, &uberblock, space.clone())?;
         removed::load_maps(&mos, &vdevs, options.read_only)?;
-        missed::load(&mos, &vdevs, candidate)?;
+        dirty_time_log::load(&mos, &vdevs, candidate)?;
         let (config_object, stored) = read_config(&mos)?;
         let mut config = PoolConfig::from_nvlist(&stored)?;
         config.version = uberblock.version;
@@ -179,7 +181,7 @@ impl Pool {
             thread_ended: Condvar::new(),
             sync_lock: Mutex::new(()),
             written_anyway: AtomicU64::new(0),
-            heartbeat: super::heartbeat::Heartbeat::default(),
+            heartbeat: crate::pool::sync::heartbeat::Heartbeat::default(),
             vdev_changes: Mutex::new(()),
         });
         pool.refresh_space();
@@ -203,7 +205,7 @@ impl Pool {
     }
 
     /// The labels are to say that the pool is ours and in use.
-    pub(super) fn claim(&self, host: &HostRef) {
+    pub(in crate::pool) fn claim(&self, host: &HostRef) {
         self.change_config(|config| {
             config.host_id = host.host_id().into();
             config.host_name = host.host_name().as_str().into();
@@ -229,7 +231,7 @@ impl Pool {
     }
 
     /// Calls `each` for the object set of every dataset that is no snapshot, but for those that are lost.
-    pub(super) fn each_head(&self, mut each: impl FnMut(&Arc<Objset>) -> Result<()>) -> Result<()> {
+    pub(in crate::pool) fn each_head(&self, mut each: impl FnMut(&Arc<Objset>) -> Result<()>) -> Result<()> {
         let mos = &self.dsl.meta.mos.0;
         let mut object = 0;
         while let Some(next) = mos.next_object(object)? {
@@ -252,7 +254,7 @@ impl Pool {
     }
 }
 
-pub(super) fn check_version(version: u64) -> Result<()> {
+pub(in crate::pool) fn check_version(version: u64) -> Result<()> {
     match version {
         1..=28 | 5000 => Ok(()),
         other => bail!(Unsupported, "version {other} is not supported"),
@@ -275,7 +277,7 @@ fn load_features(mos: &Mos, options: &OpenOptions) -> Result<(Features, Vec<crat
 }
 
 /// Tells the block layer what the features allow, and the salt.
-pub(super) fn set_block_features(context: &DmuContext, meta: &Meta) -> Result<()> {
+pub(in crate::pool) fn set_block_features(context: &DmuContext, meta: &Meta) -> Result<()> {
     let features = &meta.features;
     context.io.set_features(BlockFeatures {
         embedded_data: features.is_enabled(Feature::EmbeddedData),
@@ -309,7 +311,7 @@ fn vdev_spaces(vdevs: &VdevTree, mos: &Mos) -> Result<Vec<VdevSpace>> {
 }
 
 /// What the allocator needs to know of a vdev.
-pub(super) fn vdev_space(top: &Arc<TopVdev>, mos: &Mos) -> Result<VdevSpace> {
+pub(in crate::pool) fn vdev_space(top: &Arc<TopVdev>, mos: &Mos) -> Result<VdevSpace> {
     let narrow = |what: &str, number: u64| u8::try_from(number).map_err(|_| error!(Corrupt, "vdev {}: bad {what} ({number})", top.id()));
     let sizing = top.clone();
     let class = if top.is_log() { ClassKind::Log } else { allocation_class(mos, top.zap())? };
@@ -329,13 +331,13 @@ pub(super) fn vdev_space(top: &Arc<TopVdev>, mos: &Mos) -> Result<VdevSpace> {
     })
 }
 
-pub(super) fn open_shared(context: &DmuContext, vdevs: &Arc<VdevTree>, dsl: &Arc<Dsl>) -> Result<Arc<SharedBlocks>> {
+pub(in crate::pool) fn open_shared(context: &DmuContext, vdevs: &Arc<VdevTree>, dsl: &Arc<Dsl>) -> Result<Arc<SharedBlocks>> {
     let shared = SharedBlocks::open(dsl, vdevs)?;
     context.io.set_tables(Arc::downgrade(&shared) as Weak<dyn BlockTables>);
     Ok(shared)
 }
 
-pub(super) fn open_space_maps(context: &Arc<DmuContext>, vdevs: &Arc<VdevTree>, mos: &Mos, dsl: &Arc<Dsl>) -> Result<Arc<SpaceMaps>> {
+pub(in crate::pool) fn open_space_maps(context: &Arc<DmuContext>, vdevs: &Arc<VdevTree>, mos: &Mos, dsl: &Arc<Dsl>) -> Result<Arc<SpaceMaps>> {
     SpaceMaps::open(SpaceMapsOptions {
         mos: mos.0.clone(),
         allocator: context.io.allocator().clone(),

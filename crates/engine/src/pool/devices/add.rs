@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use ondisk::feature::Feature;
 
-use super::open::vdev_space;
-use super::{Pool, vdev_zaps};
+use crate::pool::open::open::vdev_space;
+use crate::pool::Pool;
+use crate::pool::devices::vdev_zaps;
 use crate::bail;
 use crate::dmu::SyncTx;
 use crate::dsl::SpaceCheck;

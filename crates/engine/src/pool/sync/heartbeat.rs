@@ -22,9 +22,9 @@ use ondisk::label::LABELS;
 use ondisk::uberblock::{Multihost, Uberblock};
 use parking_lot::{Condvar, Mutex};
 
-use super::Pool;
-use super::config::PoolState;
-use super::import::Candidate;
+use crate::pool::Pool;
+use crate::pool::config::pool_config::PoolState;
+use crate::pool::open::import::Candidate;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::Host;
 use crate::tunables::Tunables;
@@ -59,14 +59,14 @@ struct HeartbeatState {
 
 /// What a pool knows of its heartbeats.
 #[derive(Debug, Default)]
-pub(super) struct Heartbeat {
+pub(in crate::pool) struct Heartbeat {
     state: Mutex<HeartbeatState>,
     changed: Condvar,
 }
 
 impl Heartbeat {
     /// Multihost protection is on or off from now on.
-    pub(super) fn turn(&self, on: bool, now_ns: u64, interval_ns: u64) {
+    pub(in crate::pool) fn turn(&self, on: bool, now_ns: u64, interval_ns: u64) {
         let mut state = self.state.lock();
         if on && !state.is_on {
             (state.last_ns, state.delay_ns) = (now_ns, interval_ns);
@@ -76,24 +76,24 @@ impl Heartbeat {
         self.changed.notify_all();
     }
 
-    pub(super) fn is_on(&self) -> bool {
+    pub(in crate::pool) fn is_on(&self) -> bool {
         self.state.lock().is_on
     }
 
     /// The thread ends.
-    pub(super) fn end(&self) {
+    pub(in crate::pool) fn end(&self) {
         self.state.lock().is_ending = true;
         self.changed.notify_all();
     }
 
     /// What the uberblock of a group says of it.
-    pub(super) fn of_group(&self, tunables: &Tunables) -> Multihost {
+    pub(in crate::pool) fn of_group(&self, tunables: &Tunables) -> Multihost {
         let state = self.state.lock();
         if state.is_on { tunables.heartbeat(state.delay_ns, 0) } else { Multihost::default() }
     }
 
     /// A heartbeat or a group is on disk.
-    pub(super) fn note_written(&self, now_ns: u64, delay_min_ns: u64, is_group: bool) {
+    pub(in crate::pool) fn note_written(&self, now_ns: u64, delay_min_ns: u64, is_group: bool) {
         let mut state = self.state.lock();
         let passed = now_ns.saturating_sub(state.last_ns);
         state.delay_ns = if passed >= state.delay_ns {
@@ -133,7 +133,7 @@ impl Pool {
     }
 
     /// Writes a heartbeat on one device after the other, as long as the pool is open.
-    pub(super) fn heartbeat_thread(&self) {
+    pub(in crate::pool) fn heartbeat_thread(&self) {
         let interval = self.context.tunables.multihost_interval_ns();
         loop {
             let leaves = self.vdevs.leaves().iter().filter(|leaf| leaf.is_open()).count().max(1) as u64;
@@ -156,7 +156,7 @@ impl Pool {
         }
     }
 
-    pub(super) fn beat(&self, delay_min_ns: u64) {
+    pub(in crate::pool) fn beat(&self, delay_min_ns: u64) {
         let (host, tunables) = (&self.context.host, &self.context.tunables);
         if self.context.groups.failure().is_some() {
             return;
@@ -215,7 +215,7 @@ fn look_ns(multihost: &Multihost, tunables: &Tunables) -> u64 {
     }
 }
 
-fn device_ashift(device: &super::import::FoundDevice) -> u32 {
+fn device_ashift(device: &crate::pool::open::import::FoundDevice) -> u32 {
     let ashift = device.config.nvlist("vdev_tree").and_then(|tree| tree.u64(key::ASHIFT)).unwrap_or(9);
     u32::try_from(ashift).unwrap_or(9)
 }

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use ondisk::feature::{Feature, Support};
 use ondisk::object_type::ObjectType;
 
-use super::{Pool, vdev_zaps};
+use crate::pool::Pool;
+use crate::pool::devices::vdev_zaps;
 use crate::bail;
 use crate::dmu::SyncTx;
 use crate::dsl::meta::key;
@@ -95,7 +96,7 @@ impl Pool {
     }
 
     /// Does what the stored properties ask of an open pool.
-    pub(super) fn obey_stored_properties(&self) -> Result<()> {
+    pub(in crate::pool) fn obey_stored_properties(&self) -> Result<()> {
         match self.stored_property(MULTIHOST)? {
             Some(value) => self.set_multihost(value.number() != 0),
             None => Ok(()),

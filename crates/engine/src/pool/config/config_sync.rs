@@ -2,14 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Pool;
+use crate::pool::Pool;
 use crate::dmu::SyncTx;
 use crate::error::Result;
 use crate::vdev::key;
 
 impl Pool {
     /// The description of a new vdev gets the number of its array of space maps.
-    pub(super) fn note_metaslab_arrays(&self) {
+    pub(in crate::pool) fn note_metaslab_arrays(&self) {
         let Some(maps) = &self.space_maps else { return };
         for top in self.vdevs.data_tops().into_iter().filter(|top| top.metaslab_array() == 0) {
             let array = maps.metaslab_array(top.id() as u32);
@@ -21,7 +21,7 @@ impl Pool {
     }
 
     /// The configuration, or the description of a vdev, is not as it is in the MOS.
-    pub(super) fn is_config_dirty(&self) -> bool {
+    pub(in crate::pool) fn is_config_dirty(&self) -> bool {
         self.config_dirty.load(Ordering::Acquire) || self.vdevs.tops().iter().any(|top| top.is_config_dirty())
     }
 
@@ -33,7 +33,7 @@ impl Pool {
 
     /// Writes the configuration if it changed (`spa_sync_config_object`); then the labels are written with the group, too. What is
     /// changed after that stays to be written with the next group: only the MOS has all of it.
-    pub(super) fn sync_config(&self, tx: &SyncTx<'_>) -> Result<()> {
+    pub(in crate::pool) fn sync_config(&self, tx: &SyncTx<'_>) -> Result<()> {
         let features = &self.dsl.meta.features;
         if features.take_label_is_stale() {
             let active = features.for_label();

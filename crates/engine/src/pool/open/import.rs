@@ -13,7 +13,7 @@
 //! # Path
 //! Called with opened devices; opening them, and looking for them, is `disk`'s.
 
-use super::config::{PoolConfig, PoolState};
+use crate::pool::config::pool_config::{PoolConfig, PoolState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::vdev::label::DeviceLabels;
 use crate::vdev::{Devices, VdevConfig, VdevKind, VdevTree, key};

@@ -13,7 +13,7 @@ use ondisk::feature::Feature;
 use ondisk::indirect::{CONDENSING, MAPPING_OBJECT, MappingHeaderPhys, MappingPhys, NO_VDEV, PREVIOUS_VDEV, REMOVAL_ACTIVE, REMOVAL_NONE, REMOVING, RemovalPhys};
 use zerocopy::FromBytes;
 
-use super::Pool;
+use crate::pool::Pool;
 use crate::bail;
 use crate::dmu::SyncTx;
 use crate::dsl::Mos;
@@ -31,7 +31,7 @@ const RUNS_PER_STEP: usize = 1 << 14;
 ///
 /// # Errors
 /// A map cannot be read or makes no sense; for writing, also a removal that goes on.
-pub(super) fn load_maps(mos: &Mos, vdevs: &Arc<VdevTree>, read_only: bool) -> Result<()> {
+pub(in crate::pool) fn load_maps(mos: &Mos, vdevs: &Arc<VdevTree>, read_only: bool) -> Result<()> {
     let Some(value) = mos.zap_get(key::DIRECTORY, REMOVING)? else { return Ok(()) };
     let removal = RemovalPhys::from_words(&value.to_u64s())?;
     if !read_only && removal.state == REMOVAL_ACTIVE {
@@ -96,7 +96,7 @@ pub struct Removal {
 
 impl Pool {
     /// The vdev that is being removed, if there is one, and what has been copied of it.
-    pub(super) fn half_removed(&self) -> Result<Option<(u32, IndirectMap)>> {
+    pub(in crate::pool) fn half_removed(&self) -> Result<Option<(u32, IndirectMap)>> {
         let mos = &self.dsl.meta.mos;
         let Some(value) = mos.zap_get(key::DIRECTORY, REMOVING)? else { return Ok(None) };
         let removal = RemovalPhys::from_words(&value.to_u64s())?;
@@ -117,12 +117,12 @@ impl Pool {
     }
 
     /// Whether [`Pool::sync_obsolete`] has something to write.
-    pub(super) fn has_obsolete(&self) -> bool {
+    pub(in crate::pool) fn has_obsolete(&self) -> bool {
         self.vdevs.tops().iter().any(|top| top.has_obsolete())
     }
 
     /// Notes what is no longer needed of the maps of removed vdevs.
-    pub(super) fn sync_obsolete(&self, tx: &SyncTx<'_>) -> Result<()> {
+    pub(in crate::pool) fn sync_obsolete(&self, tx: &SyncTx<'_>) -> Result<()> {
         let Some(maps) = &self.space_maps else { return Ok(()) };
         for top in self.vdevs.tops() {
             let ranges = top.take_obsolete();

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 
 use disk::DiskRef;
 
-use super::config::PoolState;
-use super::open::read_packed;
+use crate::pool::config::pool_config::PoolState;
+use crate::pool::open::open::read_packed;
 use crate::dsl::Mos;
 use crate::dsl::meta::key;
 use crate::error::{Result, Within};

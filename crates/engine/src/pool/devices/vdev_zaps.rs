@@ -17,19 +17,19 @@ use crate::{bail, error};
 /// In the MOS directory: all ZAPs of vdevs.
 const VDEV_ZAP_MAP: &str = "com.delphix:vdev_zap_map";
 /// In a top-level vdev's ZAP: what it is for.
-pub(super) const ALLOCATION_BIAS: &str = "org.zfsonlinux:allocation_bias";
+pub(in crate::pool) const ALLOCATION_BIAS: &str = "org.zfsonlinux:allocation_bias";
 /// The word for a log device.
 const FOR_LOG: &[u8] = b"log\0";
 
 /// Makes those of a new pool.
-pub(super) fn create_all(mos: &Mos, vdevs: &VdevTree, tx: &SyncTx<'_>) -> Result<()> {
+pub(in crate::pool) fn create_all(mos: &Mos, vdevs: &VdevTree, tx: &SyncTx<'_>) -> Result<()> {
     let all = Zap::create(&mos.0, tx, &ZapSpec::new(ObjectType::ZAP_METADATA))?;
     mos.zap_add_u64(key::DIRECTORY, VDEV_ZAP_MAP, all.object(), tx)?;
     vdevs.tops().iter().try_for_each(|top| create_in(mos, &all, top, tx))
 }
 
 /// Makes that of the root vdev, where the pool is to have one (`vdev_zaps_v2`) and has none yet; whether there was something to do.
-pub(super) fn create_for_root(meta: &Meta, vdevs: &VdevTree, tx: &SyncTx<'_>) -> Result<bool> {
+pub(in crate::pool) fn create_for_root(meta: &Meta, vdevs: &VdevTree, tx: &SyncTx<'_>) -> Result<bool> {
     let there = vdevs.config().get(vdev_key::ROOT_ZAP).is_some_and(|zap| zap != 0);
     if there || !meta.features.is_enabled(Feature::VdevZapsV2) {
         return Ok(false);
@@ -48,7 +48,7 @@ pub(super) fn create_for_root(meta: &Meta, vdevs: &VdevTree, tx: &SyncTx<'_>) ->
 ///
 /// # Errors
 /// The pool has none for its other vdevs.
-pub(super) fn create(mos: &Mos, top: &TopVdev, tx: &SyncTx<'_>) -> Result<()> {
+pub(in crate::pool) fn create(mos: &Mos, top: &TopVdev, tx: &SyncTx<'_>) -> Result<()> {
     create_in(mos, &list(mos)?, top, tx)
 }
 
@@ -83,7 +83,7 @@ fn create_in(mos: &Mos, all: &Zap, top: &TopVdev, tx: &SyncTx<'_>) -> Result<()>
 ///
 /// # Errors
 /// One of them is not in the list, or cannot be freed.
-pub(super) fn free(mos: &Mos, top: &TopVdev, tx: &SyncTx<'_>) -> Result<()> {
+pub(in crate::pool) fn free(mos: &Mos, top: &TopVdev, tx: &SyncTx<'_>) -> Result<()> {
     let config = top.config();
     let of_leaves = config.leaves().into_iter().filter_map(|leaf| leaf.get(vdev_key::LEAF_ZAP));
     let zaps: Vec<u64> = of_leaves.chain(config.get(vdev_key::TOP_ZAP)).filter(|zap| *zap != 0).collect();

@@ -1,7 +1,7 @@
 //! Discovery, on pools of our own making and on pools made by OpenZFS.
 
-use super::config::{PoolConfig, PoolState};
-use super::import::{Candidate, discover, select};
+use crate::pool::config::pool_config::{PoolConfig, PoolState};
+use crate::pool::open::import::{Candidate, discover, select};
 use crate::error::ErrorKind;
 use crate::host::RealHost;
 use crate::vdev::label::{DeviceLabels, LabelSync, init_labels, sync_labels};

@@ -15,9 +15,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Pool;
-use super::import::Candidate;
-use super::space_maps::read_ranges;
+use crate::pool::Pool;
+use crate::pool::open::import::Candidate;
+use crate::pool::space_maps::read_ranges;
 use crate::dmu::SyncTx;
 use crate::dsl::Mos;
 use crate::error::{Result, Within};
@@ -35,7 +35,7 @@ fn log_of(top: &TopVdev, leaf: &Leaf) -> u64 {
 ///
 /// # Errors
 /// A log cannot be read.
-pub(super) fn load(mos: &Mos, vdevs: &Arc<VdevTree>, candidate: &Candidate) -> Result<()> {
+pub(in crate::pool) fn load(mos: &Mos, vdevs: &Arc<VdevTree>, candidate: &Candidate) -> Result<()> {
     for top in vdevs.data_tops() {
         for leaf in top.leaves() {
             let log = log_of(&top, leaf);
@@ -80,12 +80,12 @@ fn note_absences(top: &TopVdev, candidate: &Candidate) {
 
 impl Pool {
     /// Whether a device missed something that is not written down.
-    pub(super) fn has_missed(&self) -> bool {
+    pub(in crate::pool) fn has_missed(&self) -> bool {
         self.vdevs.leaves().iter().any(|leaf| leaf.has_unsaved_missed())
     }
 
     /// Writes down what each device missed, this group included: who is not there misses it.
-    pub(super) fn sync_missed(&self, tx: &SyncTx<'_>) -> Result<()> {
+    pub(in crate::pool) fn sync_missed(&self, tx: &SyncTx<'_>) -> Result<()> {
         let Some(maps) = &self.space_maps else { return Ok(()) };
         for top in self.vdevs.data_tops() {
             for leaf in top.leaves() {

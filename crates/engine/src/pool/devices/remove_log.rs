@@ -10,7 +10,8 @@
 
 use std::sync::Arc;
 
-use super::{Pool, vdev_zaps};
+use crate::pool::Pool;
+use crate::pool::devices::vdev_zaps;
 use crate::alloc::Group;
 use crate::bail;
 use crate::dmu::{Objset, SyncTx};

@@ -1,7 +1,7 @@
 //! Closing a pool.
 
-use super::Pool;
-use super::config::PoolState;
+use crate::pool::Pool;
+use crate::pool::config::pool_config::PoolState;
 use crate::error;
 use crate::error::Result;
 

@@ -16,9 +16,11 @@ use ondisk::objset::{ObjsetSize, ObjsetType};
 use ondisk::uberblock::Uberblock;
 use parking_lot::{Condvar, Mutex};
 
-use super::config::{PoolConfig, VERSION_FEATURES};
-use super::open::{check_version, make_context, mos_options, open_shared, open_space_maps, set_block_features};
-use super::{OpenOptions, Pool, vdev_zaps};
+use crate::pool::config::pool_config::{PoolConfig, VERSION_FEATURES};
+use crate::pool::open::open::{check_version, make_context, mos_options, open_shared, open_space_maps, set_block_features};
+use crate::pool::OpenOptions;
+use crate::pool::Pool;
+use crate::pool::devices::vdev_zaps;
 use crate::dmu::{Objset, ObjsetSettings, SyncTx};
 use crate::dsl::bpobj::Bpobj;
 use crate::dsl::feature::Features;
@@ -119,7 +121,7 @@ impl Pool {
             thread_ended: Condvar::new(),
             sync_lock: Mutex::new(()),
             written_anyway: AtomicU64::new(0),
-            heartbeat: super::heartbeat::Heartbeat::default(),
+            heartbeat: crate::pool::sync::heartbeat::Heartbeat::default(),
             vdev_changes: Mutex::new(()),
         });
         pool.refresh_space();
@@ -210,7 +212,7 @@ fn create_pool_objects(dsl: &Arc<Dsl>, vdevs: &VdevTree, tx: &SyncTx<'_>) -> Res
     Ok(config)
 }
 
-pub(super) fn create_salt(dsl: &Dsl, tx: &SyncTx<'_>) -> Result<()> {
+pub(in crate::pool) fn create_salt(dsl: &Dsl, tx: &SyncTx<'_>) -> Result<()> {
     let host = &dsl.meta.context.host;
     let salt: Vec<u8> = (0..4).flat_map(|_| host.random().to_le_bytes()).collect();
     let directory = dsl.meta.mos.zap(key::DIRECTORY)?;

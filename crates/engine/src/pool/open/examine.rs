@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 
-use super::OpenOptions;
-use super::import::Candidate;
-use super::auxiliary::Auxiliary;
-use super::{checkpoint, removed};
-use super::open::{make_context, open_mos, read_config};
+use crate::pool::OpenOptions;
+use crate::pool::open::import::Candidate;
+use crate::pool::devices::auxiliary::Auxiliary;
+use crate::pool::checkpoint;
+use crate::pool::devices::removed;
+use crate::pool::open::open::{make_context, open_mos, read_config};
 use crate::bail;
 use crate::dsl::Mos;
 use crate::dsl::feature::{Features, Unsupported};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Pool;
+use crate::pool::Pool;
 use crate::dmu::SyncTx;
 use crate::dsl::SpaceCheck;
 use crate::error::Result;
@@ -67,7 +67,7 @@ impl Pool {
     }
 
     /// Says in the history that this program made or imported the pool.
-    pub(super) fn record_version(&self, what: &str, tx: &SyncTx<'_>) -> Result<()> {
+    pub(in crate::pool) fn record_version(&self, what: &str, tx: &SyncTx<'_>) -> Result<()> {
         self.dsl.record_event(what, &self.version_words(), tx)
     }
 
