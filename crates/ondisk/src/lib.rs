@@ -13,6 +13,8 @@ pub mod zap_hash;
 pub mod zap_leaf;
 pub mod dsl;
 pub mod bpobj;
+pub mod history;
+pub mod scan;
 pub mod indirect;
 pub mod ddt;
 pub mod brt;

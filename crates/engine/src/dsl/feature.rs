@@ -20,8 +20,8 @@ use ondisk::feature::{Feature, FeatureFlags, Support};
 use ondisk::object_type::ObjectType;
 use parking_lot::RwLock;
 
-use crate::dsl::meta::key;
-use crate::dsl::mos::Mos;
+use super::meta::key;
+use super::mos::Mos;
 use crate::bail;
 use crate::dmu::SyncTx;
 use crate::error::{Result, Within};

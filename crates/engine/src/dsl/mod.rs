@@ -6,18 +6,21 @@
 //! its successor does not), the lists of what is still to be freed, the features, and the history.
 //!
 //! ```text
-//!   Dsl (tree.rs)      finds directories and datasets, keeps the open object sets
-//!     Dir              name, properties, quota, space of everything below
-//!       Dataset        where the object set is, what it refers to; pays for its blocks (dataset_sync.rs)
-//!         Deadlist     blocks that go when the snapshot before goes; made of Bpobj
-//!   SyncTasks          administrative changes, done by the sync thread (synctask.rs)
+//!   Dsl                puts the parts together (dsl.rs); what can be done with it (verbs.rs)
+//!     Parts            lowest first: Meta, Records, Ledger, Frees, Room, OpenObjsets, Tree, History
+//!     SyncTasks        administrative changes, done by the sync thread (tasks)
+//!   Dir                name, properties, quota, space of everything below (tree)
+//!     Dataset          where the object set is, what it refers to; pays for its blocks (dataset)
+//!       Deadlist       blocks that go when the snapshot before goes; made of Bpobj (dead)
 //! ```
 //!
 //! # Path
-//! called by pool and `tarnfs`; calls dmu, zap. `pool/sync.rs` drives: [`Dsl::sync_datasets`], [`Dsl::free_in_background`],
-//! [`Dsl::flush`], [`Dsl::run_tasks`].
+//! called by pool and `tarnfs`; calls dmu, zap. `pool/sync` drives: [`Dsl::sync_pass`], [`Dsl::free_in_background`].
 
+mod dataset;
 mod dead;
+#[allow(clippy::module_inception)]
+mod dsl;
 pub mod feature;
 pub mod meta;
 pub mod mos;
@@ -28,24 +31,35 @@ mod space;
 mod sync;
 mod tasks;
 mod tree;
+mod verbs;
 
 #[cfg(test)]
 mod tests;
 
-pub use dead::free_sync::FreeBudget;
+pub use dataset::Dataset;
+pub use dead::frees_sync::FreeBudget;
 pub use dead::traverse::{SPILL_BLOCK, Traversal, Visit, Visited};
 pub use dead::{bpobj, bptree, deadlist};
+pub use dsl::Dsl;
 pub use meta::{Meta, Space, SpaceDelta};
 pub use mos::Mos;
 pub use new_pool::NewTree;
 pub use props::prop::{PropertyValue, Source};
-pub use props::prop_sync::PropertyChange;
 pub(crate) use props::prop_sync;
+pub use props::prop_sync::PropertyChange;
 pub use props::{MASTER_NODE_ENTRIES, prop_table};
+pub use space::mos_space::MosSpace;
 pub use space::room::{PoolSpace, SpaceCheck};
 pub use tasks::history;
 pub use tree::create_sync::{Fill, NewDataset};
-pub use tree::dataset::Dataset;
 pub use tree::dir::Dir;
 pub use tree::names;
-pub use tree::tree::{Dsl, FREE_DIR, LEAK_DIR, MOS_DIR, MosSpace, ORIGIN_DIR};
+
+/// The directory that the MOS's own space is counted in.
+pub const MOS_DIR: &str = "$MOS";
+/// The directory that space being freed in the background is counted in.
+pub const FREE_DIR: &str = "$FREE";
+/// The directory of the empty snapshot that every file system is a clone of.
+pub const ORIGIN_DIR: &str = "$ORIGIN";
+/// The directory that space lost to unreadable blocks is counted in.
+pub const LEAK_DIR: &str = "$LEAK";

@@ -25,9 +25,9 @@ use ondisk::dnode::OBJECTS_MAX;
 use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 
-use crate::dsl::meta::{Meta, Space, key};
-use crate::dmu::SyncTx;
 use crate::bail;
+use crate::dmu::SyncTx;
+use crate::dsl::meta::{Meta, Space, key};
 use crate::error::{Result, Within};
 
 /// Bytes of a block pointer.

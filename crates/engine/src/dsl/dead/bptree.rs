@@ -10,8 +10,8 @@ use ondisk::bpobj::{BlockBookmarkPhys, BptreeEntryPhys, BptreePhys};
 use ondisk::object_type::ObjectType;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::dsl::meta::{Meta, Space, SpaceDelta};
 use crate::dmu::SyncTx;
+use crate::dsl::meta::{Meta, Space, SpaceDelta};
 use crate::error::{Result, Within};
 use crate::{bail, error};
 

@@ -26,10 +26,10 @@ use ondisk::object_type::ObjectType;
 use parking_lot::Mutex;
 use zerocopy::IntoBytes;
 
-use crate::dsl::dead::bpobj::Bpobj;
-use crate::dsl::meta::{Meta, Space, SpaceDelta};
+use super::bpobj::Bpobj;
 use crate::bail;
 use crate::dmu::SyncTx;
+use crate::dsl::meta::{Meta, Space, SpaceDelta};
 use crate::error::{Result, Within};
 
 /// One deadlist; a dataset has one handle of it.

@@ -3,6 +3,7 @@
 pub mod bpobj;
 pub mod bptree;
 pub mod deadlist;
-pub(in crate::dsl) mod free_sync;
-mod scan_sync;
+pub(in crate::dsl) mod frees_sync;
+pub(in crate::dsl) mod livelist_sync;
+pub(in crate::dsl) mod scan_sync;
 pub(in crate::dsl) mod traverse;

@@ -11,10 +11,10 @@ use ondisk::dsl::{DATASET_FLAG_DEFER_DESTROY, DIR_FLAG_USED_BREAKDOWN, UsedKind,
 use ondisk::object_type::ObjectType;
 use ondisk::objset::ObjsetType;
 
-use crate::dsl::tree::dataset::Dataset;
+use super::prop::{PropertyValue, Source};
+use super::prop_table::find;
+use crate::dsl::dataset::Dataset;
 use crate::dsl::tree::dir::Dir;
-use crate::dsl::props::prop::{PropertyValue, Source};
-use crate::dsl::props::prop_table::find;
 use crate::error::Result;
 use crate::zap::Zap;
 
@@ -124,7 +124,7 @@ impl Dataset {
             "defer_destroy" if !head => u64::from(phys.flags.get() & DATASET_FLAG_DEFER_DESTROY != 0),
             "userrefs" if !head => match phys.user_holds.get() {
                 0 => 0,
-                holds => self.dsl.meta.mos.zap_count(holds)?,
+                holds => self.meta().mos.zap_count(holds)?,
             },
             "filesystem_count" if head => self.dir_field(dir_field::FILESYSTEM_COUNT)?.unwrap_or(u64::MAX),
             "snapshot_count" if head => self.dir_field(dir_field::SNAPSHOT_COUNT)?.unwrap_or(u64::MAX),
@@ -134,7 +134,7 @@ impl Dataset {
     }
 
     fn dir_field(&self, field: &str) -> Result<Option<u64>> {
-        let mos = &self.dsl.meta.mos;
+        let mos = &self.meta().mos;
         if mos.info(self.dir.object)?.object_type != ObjectType::ZAP_METADATA {
             return Ok(None);
         }
@@ -143,7 +143,7 @@ impl Dataset {
 
     /// What is known of a key that is not loaded. The record of the key is below the directory, so snapshots have it too.
     fn encryption_fact(&self, name: &str) -> Result<Option<PropertyValue>> {
-        let (mos, key) = (&self.dsl.meta.mos, self.dir.crypto_key);
+        let (mos, key) = (&self.meta().mos, self.dir.crypto_key);
         if key == 0 {
             return Ok(None);
         }
@@ -157,7 +157,7 @@ impl Dataset {
             }
             "encryptionroot" => {
                 let Some(root) = mos.zap_u64(key, crypto_field::ROOT_DIR)? else { return Ok(None) };
-                return Ok(Some(PropertyValue::Text(self.dsl.dir(root, None)?.full_name())));
+                return Ok(Some(PropertyValue::Text(self.tree().dir(root, None)?.full_name())));
             }
             _ => None,
         };
@@ -178,7 +178,7 @@ impl Dataset {
             )),
             "origin" => self.origin()?.map(|origin| origin.name()).transpose(),
             "clones" if self.is_snapshot => self.clones().map(|names| Some(names.join(",")).filter(|names| !names.is_empty())),
-            "prevsnap" => match self.prev().filter(|prev| Some(prev.object) != self.dsl.origin_snapshot()) {
+            "prevsnap" => match self.prev().filter(|prev| Some(prev.object) != self.tree().origin_snapshot()) {
                 Some(prev) => prev.name().map(Some),
                 None => Ok(None),
             },
@@ -192,7 +192,7 @@ impl Dataset {
         if self.phys().block.is_hole() {
             return Ok(ObjsetType::None);
         }
-        Ok(self.dsl.objset(self)?.objset_type())
+        Ok(self.objset()?.objset_type())
     }
 
     /// The names of a snapshot's clones.
@@ -200,13 +200,13 @@ impl Dataset {
         let clones = self.phys().next_clones.get();
         let mut names = Vec::new();
         if clones != 0 {
-            for (_, value) in self.dsl.meta.mos.zap_entries(clones)? {
-                let clone = self.dsl.dataset_record(value.first())?;
-                names.push(self.dsl.dir(clone.dir.get(), None)?.full_name());
+            for (_, value) in self.meta().mos.zap_entries(clones)? {
+                let clone = self.tree().dataset_record(value.first())?;
+                names.push(self.tree().dir(clone.dir.get(), None)?.full_name());
             }
         } else if self.phys().children.get() > 1 {
             // Pools from before version 11 have no list of them.
-            self.clones_below(&self.dsl.root_dir()?, &mut names)?;
+            self.clones_below(&self.tree().root_dir()?, &mut names)?;
         }
         names.sort();
         Ok(names)
@@ -217,7 +217,7 @@ impl Dataset {
         if dir.phys().origin.get() == self.object {
             names.push(dir.full_name());
         }
-        for (_, child) in self.dsl.children(dir)? {
+        for (_, child) in self.tree().children(dir)? {
             self.clones_below(&child, names)?;
         }
         Ok(())
@@ -236,7 +236,7 @@ impl Dataset {
             if self.objset_type()? != ObjsetType::Volume {
                 return Ok(None);
             }
-            let objset = self.dsl.objset(self)?;
+            let objset = self.objset()?;
             return match name {
                 "volsize" => Zap::open(&objset, VOLUME_ZAP)?.lookup_u64("size"),
                 _ => Ok(Some(objset.hold(VOLUME_DATA)?.block_bytes())),
@@ -246,7 +246,7 @@ impl Dataset {
             return Ok(None);
         }
         let entry = if name == "version" { "VERSION" } else { name };
-        let objset = self.dsl.objset(self)?;
+        let objset = self.objset()?;
         let number = Zap::open(&objset, MASTER_NODE)?.lookup_u64(entry)?;
         Ok(Some(number.unwrap_or(0)))
     }

@@ -5,6 +5,5 @@ pub(in crate::dsl) mod prop;
 pub(crate) mod prop_sync;
 pub mod prop_table;
 mod resume;
-mod settings;
 
 pub use facts::MASTER_NODE_ENTRIES;

@@ -18,11 +18,11 @@
 
 use std::sync::Arc;
 
-use crate::dsl::tree::dataset::Dataset;
-use crate::dsl::tree::dir::Dir;
-use crate::dsl::meta::Meta;
-use crate::dsl::props::prop_table::{Property, PropertyKind, find};
+use super::prop_table::{Property, PropertyKind, find};
 use crate::bail;
+use crate::dsl::dataset::Dataset;
+use crate::dsl::meta::Meta;
+use crate::dsl::tree::dir::Dir;
 use crate::error::Result;
 use crate::zap::Value;
 
@@ -144,13 +144,13 @@ impl Dataset {
         // The key is the property's name even if it was asked for by its heading.
         let name = property.map_or(name, |p| p.name);
         if own != 0 {
-            match look(&self.dsl.meta, own, name, property)? {
+            match look(self.meta(), own, name, property)? {
                 Found::Here(value) => return Ok(Some((value_of(property, &value), Source::Local))),
                 Found::Received(value) => return Ok(Some((value_of(property, &value), Source::Received))),
                 Found::Nothing => {}
             }
         }
-        dir_property(&self.dsl.meta, &self.dir, name, self.is_snapshot)
+        dir_property(self.meta(), &self.dir, name, self.is_snapshot)
     }
 
     /// The number that a property of the table has here.
@@ -168,7 +168,7 @@ impl Dataset {
         if dictionary == 0 {
             return Ok(None);
         }
-        let value = self.dsl.meta.mos.zap_get(dictionary, &format!("{name}{RECEIVED}"))?;
+        let value = self.meta().mos.zap_get(dictionary, &format!("{name}{RECEIVED}"))?;
         Ok(value.map(|value| value_of(find(name), &value)))
     }
 
@@ -177,7 +177,7 @@ impl Dataset {
         let mut names = std::collections::BTreeSet::new();
         let mut collect = |dictionary: u64| -> Result<()> {
             if dictionary != 0 {
-                for (key, _) in self.dsl.meta.mos.zap_entries(dictionary)? {
+                for (key, _) in self.meta().mos.zap_entries(dictionary)? {
                     let name = key.split('$').next().unwrap_or_default();
                     if crate::dsl::props::prop_table::is_user_property(name) {
                         names.insert(name.to_owned());

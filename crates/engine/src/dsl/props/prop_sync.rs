@@ -8,20 +8,18 @@
 use std::sync::Arc;
 
 use ondisk::algorithm::Compression;
-use ondisk::dsl::UsedKind;
 use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 use ondisk::zap_fat;
 
-use crate::dsl::tree::dataset::Dataset;
-use crate::dsl::tree::dir::Dir;
-use crate::dsl::meta::SpaceDelta;
-use crate::dsl::props::prop::{HAS_RECEIVED, INHERIT, PropertyValue, RECEIVED, UNKNOWN_TO_OTHERS};
-use crate::dsl::props::prop_table::{NAME_LENGTH_MAX, Property, find, is_user_property};
-use crate::dsl::space::room::SpaceCheck;
-use crate::dsl::tree::tree::Dsl;
+use super::prop::{HAS_RECEIVED, INHERIT, PropertyValue, RECEIVED, UNKNOWN_TO_OTHERS};
+use super::prop_table::{NAME_LENGTH_MAX, Property, find, is_user_property};
 use crate::bail;
 use crate::dmu::SyncTx;
+use crate::dsl::dataset::Dataset;
+use crate::dsl::dsl::Parts;
+use crate::dsl::mos::Mos;
+use crate::dsl::space::room::SpaceCheck;
 use crate::error::Result;
 use crate::zap::Integers;
 
@@ -58,13 +56,13 @@ fn is_zstd(change: &PropertyChange) -> bool {
     }
 }
 
-fn put(dsl: &Dsl, dictionary: u64, key: &str, value: &PropertyValue, tx: &SyncTx<'_>) -> Result<()> {
+fn put(mos: &Mos, dictionary: u64, key: &str, value: &PropertyValue, tx: &SyncTx<'_>) -> Result<()> {
     match value {
-        PropertyValue::Number(number) => dsl.meta.mos.zap_set_u64(dictionary, key, *number, tx),
+        PropertyValue::Number(number) => mos.zap_set_u64(dictionary, key, *number, tx),
         PropertyValue::Text(text) => {
             // What is there may be of the other kind; an update replaces both.
             let bytes = [text.as_bytes(), &[0]].concat();
-            dsl.meta.mos.zap(dictionary)?.update(tx, key, Integers::U8(&bytes))
+            mos.zap(dictionary)?.update(tx, key, Integers::U8(&bytes))
         }
     }
 }
@@ -84,26 +82,19 @@ pub(crate) fn check_fits(name: &str, value: &PropertyValue) -> Result<()> {
     Ok(())
 }
 
-impl Dsl {
-    /// Changes properties of a dataset, and waits until that is on disk.
-    ///
-    /// # Errors
-    /// `NotFound`, `Invalid`, `NoSpace` (a quota below what is used, a reservation beyond what there is).
-    pub fn set_properties(self: &Arc<Self>, name: &str, changes: Vec<(String, PropertyChange)>) -> Result<()> {
-        let (name, changes) = (name.to_owned(), Arc::new(changes));
-        let (checked_name, checked) = (name.clone(), changes.clone());
-        let check = move |dsl: &Arc<Dsl>| {
-            let dataset = dsl.dataset_by_name(&checked_name)?;
-            checked.iter().try_for_each(|(property, change)| dataset.check_property(property, change, &checked))
-        };
-        self.run_task(1 + changes.len() as u64, SpaceCheck::Reserved, check, move |dsl, tx| {
-            let dataset = dsl.dataset_by_name(&name)?;
-            for (property, change) in changes.iter() {
-                dataset.change_property_sync(property, change, tx)?;
-            }
-            dsl.refresh_settings()
-        })
+/// Whether all the changes make sense for the dataset called `name`.
+pub(in crate::dsl) fn check_properties(parts: &Parts, name: &str, changes: &[(String, PropertyChange)]) -> Result<()> {
+    let dataset = parts.tree.dataset_by_name(name)?;
+    changes.iter().try_for_each(|(property, change)| dataset.check_property(property, change, changes))
+}
+
+/// Changes properties of the dataset called `name`. Checked before.
+pub(in crate::dsl) fn set_properties_sync(parts: &Parts, name: &str, changes: &[(String, PropertyChange)], tx: &SyncTx<'_>) -> Result<()> {
+    let dataset = parts.tree.dataset_by_name(name)?;
+    for (property, change) in changes {
+        change_property_sync(parts, &dataset, property, change, tx)?;
     }
+    parts.objsets.refresh_settings()
 }
 
 impl Dataset {
@@ -137,10 +128,8 @@ impl Dataset {
             _ => None,
         });
         let phys = self.dir.phys();
-        let (unique, reserved, refquota) = {
-            let state = self.state.lock();
-            (state.phys.unique_bytes.get(), state.reserved, state.quota)
-        };
+        let limits = self.limits();
+        let (unique, reserved, refquota) = (limits.unique(), limits.reserved(), limits.quota());
         match name {
             "quota" if value != 0 => {
                 let given_up = changed("refreservation").map_or(0, |new| unique.max(reserved).saturating_sub(unique.max(new)));
@@ -156,8 +145,8 @@ impl Dataset {
                 let used = phys.used_bytes.get();
                 let more = used.max(value).saturating_sub(used.max(phys.reserved.get()));
                 let above = match self.dir.parent() {
-                    Some(parent) => self.dsl.available(&parent, false),
-                    None => self.dsl.usable_space(SpaceCheck::Normal).saturating_sub(used),
+                    Some(parent) => self.room().available(&parent, false),
+                    None => self.room().usable_space(SpaceCheck::Normal).saturating_sub(used),
                 };
                 let quota = changed("quota").unwrap_or(phys.quota.get());
                 let over_quota = quota != 0 && value > quota;
@@ -169,7 +158,7 @@ impl Dataset {
                 let more = unique.max(value).saturating_sub(unique.max(reserved));
                 let refquota = changed("refquota").unwrap_or(refquota);
                 let over_quota = refquota != 0 && value > refquota;
-                if more > 0 && (over_quota || more > self.dsl.available_with(&self.dir, true, 0, changed("quota"))) {
+                if more > 0 && (over_quota || more > self.room().available_with(&self.dir, true, 0, changed("quota"))) {
                     bail!(NoSpace, "size is greater than available space");
                 }
             }
@@ -178,44 +167,16 @@ impl Dataset {
         Ok(())
     }
 
-    /// Changes one property, with all that hangs on it. Checked before.
-    pub fn change_property_sync(self: &Arc<Self>, name: &str, change: &PropertyChange, tx: &SyncTx<'_>) -> Result<()> {
-        let name = find(name).map_or(name, |property| property.name);
-        self.store_property(name, change, tx)?;
-        match name {
-            "quota" => {
-                let value = self.number_property(name)?;
-                self.dsl.change_dir(&self.dir, |state| state.phys.quota = value.into());
-            }
-            "reservation" => self.dsl.set_reservation(&self.dir, self.number_property(name)?),
-            "refquota" => {
-                let value = self.number_property(name)?;
-                self.state.lock().quota = value;
-            }
-            "refreservation" => self.set_refreservation(self.number_property(name)?),
-            // Who knows no zstd must not take the value for something else, even if no block has it yet.
-            "compression" if is_zstd(change) && self.dsl.meta.features.is_enabled(Feature::ZstdCompress) => {
-                self.activate_feature(Feature::ZstdCompress, tx)?;
-            }
-            _ => {}
-        }
-        let (event, details) = match change {
-            PropertyChange::Set(value) | PropertyChange::Receive(value) => ("set", format!("{name}={}", printed(name, value))),
-            PropertyChange::Inherit | PropertyChange::Revert => ("inherit", name.to_owned()),
-        };
-        self.dsl.record_dataset_event(self, event, &details, tx)
-    }
-
     /// The entries of the dictionary.
     fn store_property(self: &Arc<Self>, name: &str, change: &PropertyChange, tx: &SyncTx<'_>) -> Result<()> {
-        let mos = &self.dsl.meta.mos;
+        let mos = &self.meta().mos;
         let mut dictionary = if self.is_snapshot { self.phys().props.get() } else { self.dir.phys().props.get() };
         if dictionary == 0 {
             if matches!(change, PropertyChange::Inherit | PropertyChange::Revert) {
                 return Ok(());
             }
             dictionary = mos.zap_create(ObjectType::DSL_PROPS, tx)?;
-            self.change(|state| state.phys.props = dictionary.into());
+            self.change(|state| state.phys_mut().props = dictionary.into());
         }
         let (inherit, received) = (format!("{name}{INHERIT}"), format!("{name}{RECEIVED}"));
         let unknown = format!("{name}{UNKNOWN_TO_OTHERS}");
@@ -224,13 +185,13 @@ impl Dataset {
                 mos.zap_remove(dictionary, &inherit, tx)?;
                 if unknown_to_others(name, value) {
                     let default = PropertyValue::Number(find(name).map_or(0, Property::default_number));
-                    put(&self.dsl, dictionary, &unknown, value, tx)?;
-                    return put(&self.dsl, dictionary, name, &default, tx);
+                    put(mos, dictionary, &unknown, value, tx)?;
+                    return put(mos, dictionary, name, &default, tx);
                 }
                 mos.zap_remove(dictionary, &unknown, tx)?;
-                put(&self.dsl, dictionary, name, value, tx)
+                put(mos, dictionary, name, value, tx)
             }
-            PropertyChange::Receive(value) => put(&self.dsl, dictionary, &received, value, tx),
+            PropertyChange::Receive(value) => put(mos, dictionary, &received, value, tx),
             PropertyChange::Revert => {
                 mos.zap_remove(dictionary, name, tx)?;
                 mos.zap_remove(dictionary, &inherit, tx).map(|_| ())
@@ -239,39 +200,38 @@ impl Dataset {
                 mos.zap_remove(dictionary, name, tx)?;
                 mos.zap_remove(dictionary, &unknown, tx)?;
                 let fits = inherit.len() < zap_fat::NAME_MAX;
-                if fits && self.dsl.meta.version() >= 22 && mos.zap_contains(dictionary, HAS_RECEIVED)? {
+                if fits && self.meta().version() >= 22 && mos.zap_contains(dictionary, HAS_RECEIVED)? {
                     mos.zap_set_u64(dictionary, &inherit, 0, tx)?;
                 }
                 Ok(())
             }
         }
     }
-
-    /// The dataset has this much for itself alone.
-    pub(in crate::dsl) fn set_refreservation(self: &Arc<Self>, value: u64) {
-        let delta = self.change(|state| {
-            let unique = state.phys.unique_bytes.get();
-            let before = state.reserved.saturating_sub(unique);
-            state.reserved = value;
-            value.saturating_sub(unique) as i64 - before as i64
-        });
-        self.dsl.did_use(&self.dir, UsedKind::RefReservation, SpaceDelta { used: delta, ..SpaceDelta::default() });
-    }
 }
 
-impl Dsl {
-    /// `dir` and what is below it have this much.
-    pub(in crate::dsl) fn set_reservation(&self, dir: &Arc<Dir>, value: u64) {
-        let delta = self.change_dir(dir, |state| {
-            let used = state.phys.used_bytes.get();
-            let before = used.max(state.phys.reserved.get());
-            state.phys.reserved = value.into();
-            used.max(value) as i64 - before as i64
-        });
-        if let Some(parent) = dir.parent() {
-            self.did_use(&parent, UsedKind::ChildReservation, SpaceDelta { used: delta, ..SpaceDelta::default() });
+/// Changes one property, with all that hangs on it. Checked before.
+pub(in crate::dsl) fn change_property_sync(parts: &Parts, dataset: &Arc<Dataset>, name: &str, change: &PropertyChange, tx: &SyncTx<'_>) -> Result<()> {
+    let name = find(name).map_or(name, |property| property.name);
+    dataset.store_property(name, change, tx)?;
+    match name {
+        "quota" => {
+            let value = dataset.number_property(name)?;
+            parts.ledger.change_dir(&dataset.dir, |state| state.phys_mut().quota = value.into());
         }
+        "reservation" => parts.ledger.set_reservation(&dataset.dir, dataset.number_property(name)?),
+        "refquota" => dataset.set_refquota(dataset.number_property(name)?),
+        "refreservation" => dataset.set_refreservation(dataset.number_property(name)?),
+        // A program without zstd must not take the value for something else, even if no block has it yet.
+        "compression" if is_zstd(change) && parts.meta.features.is_enabled(Feature::ZstdCompress) => {
+            dataset.activate_feature(Feature::ZstdCompress, tx)?;
+        }
+        _ => {}
     }
+    let (event, details) = match change {
+        PropertyChange::Set(value) | PropertyChange::Receive(value) => ("set", format!("{name}={}", printed(name, value))),
+        PropertyChange::Inherit | PropertyChange::Revert => ("inherit", name.to_owned()),
+    };
+    parts.record_dataset_event(dataset, event, &details, tx)
 }
 
 fn printed(name: &str, value: &PropertyValue) -> String {

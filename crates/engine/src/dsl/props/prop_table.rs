@@ -3,7 +3,7 @@
 //! # Theory
 //!
 //! A property is a name with a kind (number, text, or one of a few words that stand for a number), a default, and a
-//! rule saying who may set it and whether children inherit it. Everything that differs between two properties is a
+//! rule saying how it may be set and whether children inherit it. Everything that differs between two properties is a
 //! column of this table; code asks the table and never the name. The pool's own properties use the same [`Property`]
 //! type (`pool::prop_table`).
 //!
@@ -56,7 +56,7 @@ pub enum PropertyKind {
     Index { default: u64, words: &'static [(&'static str, u64)] },
 }
 
-/// Who sets it, and does it pass to children.
+/// How it is set, and whether it passes to children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// Computed; nobody sets it.

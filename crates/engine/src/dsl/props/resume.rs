@@ -19,7 +19,7 @@ use ondisk::object_type::ObjectType;
 use transform::checksum::fletcher4;
 use transform::compress::{GZIP_9, LEVEL_DEFAULT, compress};
 
-use crate::dsl::tree::dataset::Dataset;
+use crate::dsl::dataset::Dataset;
 use crate::dsl::mos::Mos;
 use crate::error::Result;
 
@@ -57,11 +57,11 @@ impl Dataset {
         if self.is_snapshot {
             return Ok(None);
         }
-        let mos = &self.dsl.meta.mos;
+        let mos = &self.meta().mos;
         if let Some(list) = interrupted(mos, self.object)? {
             return Ok(token(&list));
         }
-        let Some(below) = self.dsl.find_child(&self.dir, RECEIVED_BELOW)? else { return Ok(None) };
+        let Some(below) = self.tree().find_child(&self.dir, RECEIVED_BELOW)? else { return Ok(None) };
         Ok(interrupted(mos, below.phys().head_dataset.get())?.as_ref().and_then(token))
     }
 }

@@ -1,4 +1,4 @@
-//! Snapshots: destroying them, and what else refers to them.
+//! Snapshots, and what refers to them.
 
-mod destroy_sync;
-pub(in crate::dsl) mod written_sync;
+pub(in crate::dsl) mod bookmarks_sync;
+pub(in crate::dsl) mod destroy_sync;

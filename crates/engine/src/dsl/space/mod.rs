@@ -1,7 +1,6 @@
-//! Space: what is used, and how much may still be.
+//! Space: what is used ([`ledger_sync`]), and how much may still be ([`room`]).
 
-mod accounting_sync;
-mod dataset_sync;
 pub(in crate::dsl) mod in_flight;
-mod ledger_sync;
+pub(in crate::dsl) mod ledger_sync;
+pub(in crate::dsl) mod mos_space;
 pub(in crate::dsl) mod room;

@@ -14,10 +14,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::dsl::tree::dataset::Dataset;
-use crate::dsl::tree::dir::{Dir, beyond_reservation};
-use crate::dsl::tree::tree::Dsl;
 use crate::dmu::Refusal;
+use crate::dsl::dead::frees_sync::Frees;
+use crate::dsl::meta::Meta;
+use crate::dsl::tree::dir::{Dir, beyond_reservation};
 use crate::error;
 use crate::error::Result;
 use crate::txg::Txg;
@@ -30,28 +30,30 @@ const SLOP_MIN: u64 = 128 << 20;
 const SLOP_MAX: u64 = 128 << 30;
 /// How far beyond a limit promises may go: 1/32 of it.
 const OVERCOMMIT_SHIFT: u32 = 5;
-/// And at the pool's own limit into the fourth part of what is kept back (half of it is for what frees), so that the last who write do not have to wait for a
-/// group each.
+/// At the pool's own limit promises may take a fourth of what is kept back, so that the last writers need not wait for a group each.
+/// (Half of it is for what frees.)
 const SLOP_PARTS_PROMISED: u64 = 4;
-/// But no further than this: what is reserved by others is not to be promised.
+/// Promises take no more than this of what is kept back: others have reserved it.
 const BEYOND_MAX: u64 = 8 << 20;
 /// For fewer promised bytes no group is written early.
 const KNOWN_MIN: u64 = 4 << 20;
 /// A block in the smallest pieces takes twice its size: a header for each two pieces, with one copy more.
 const PIECES_FACTOR: u64 = 2;
 
-/// A reservation is for what is on disk in the end: promises, which think of the worst for each indirect block, may go this much further beyond a limit
-/// above it.
+/// Promises that a reservation pays for may go this much further beyond a limit above it: they count the worst for each indirect block.
 const RESERVED_BEYOND: u64 = 2 << 20;
+/// Space that an administrative change may need, for each block that it modifies: three copies of a block and of its parents.
+const BYTES_PER_BLOCK: u64 = (128 << 10) * 3 * 2;
+
 /// What a dataset knows of its directory's numbers.
 #[derive(Debug, Clone, Copy, Default)]
-struct Share {
+pub(in crate::dsl) struct Share {
     /// What of the space that is used a refreservation pays for.
-    refreserved: u64,
+    pub(in crate::dsl) refreserved: u64,
     /// How much of what is wanted it pays for.
-    paid: u64,
+    pub(in crate::dsl) paid: u64,
     /// Promises have taken a part of a reservation, which may pay for this when they are on disk, and were less.
-    reservation_is_promised: bool,
+    pub(in crate::dsl) reservation_is_promised: bool,
 }
 
 /// How much of the slop an operation may use.
@@ -67,9 +69,16 @@ pub enum SpaceCheck {
     None,
 }
 
+/// See the module.
+pub(in crate::dsl) struct Room {
+    meta: Arc<Meta>,
+    frees: Arc<Frees>,
+    size: PoolSize,
+}
+
 /// The pool's size, as `pool` last told it.
 #[derive(Debug, Default)]
-pub(in crate::dsl) struct PoolSize {
+struct PoolSize {
     capacity: AtomicU64,
     elsewhere: AtomicU64,
     embedded_log: AtomicU64,
@@ -98,9 +107,14 @@ fn slop(capacity: u64, embedded_log: u64) -> u64 {
     part.max((capacity >> 1).min(SLOP_MIN))
 }
 
-impl Dsl {
+impl Room {
+    /// Of a pool whose size is not known yet.
+    pub(in crate::dsl) fn new(meta: Arc<Meta>, frees: Arc<Frees>) -> Self {
+        Room { meta, frees, size: PoolSize::default() }
+    }
+
     /// The pool's size changed. Called when the pool is opened and after each txg.
-    pub fn set_pool_space(&self, space: PoolSpace) {
+    pub(in crate::dsl) fn set_pool_space(&self, space: PoolSpace) {
         self.size.capacity.store(space.capacity, Ordering::Relaxed);
         self.size.elsewhere.store(space.elsewhere, Ordering::Relaxed);
         self.size.embedded_log.store(space.embedded_log, Ordering::Relaxed);
@@ -109,7 +123,7 @@ impl Dsl {
     }
 
     /// The space that datasets may use altogether.
-    pub fn usable_space(&self, check: SpaceCheck) -> u64 {
+    pub(in crate::dsl) fn usable_space(&self, check: SpaceCheck) -> u64 {
         let capacity = self.size.capacity.load(Ordering::Relaxed);
         let slop = slop(capacity, self.size.embedded_log.load(Ordering::Relaxed));
         let kept_back = match check {
@@ -123,7 +137,7 @@ impl Dsl {
     }
 
     /// What a directory may still use. With `on_disk_only`, promises are not counted.
-    pub fn available(&self, dir: &Arc<Dir>, on_disk_only: bool) -> u64 {
+    pub(in crate::dsl) fn available(&self, dir: &Arc<Dir>, on_disk_only: bool) -> u64 {
         self.available_with(dir, on_disk_only, 0, None)
     }
 
@@ -154,23 +168,13 @@ impl Dsl {
         from_above
     }
 
-    /// The txg is on disk: its promises are void, and what it freed is free.
-    pub fn clear_in_flight(&self, txg: Txg) {
-        self.live_dirs().iter().for_each(|dir| dir.group_done(txg));
-        self.live_datasets().iter().for_each(|dataset| dataset.freeing.clear(txg));
-    }
-
     /// Freed, but counted as used until one of the next groups is on disk: by transactions, and what is left of destroyed datasets.
-    pub(in crate::dsl) fn being_freed(&self, root: &Dir) -> u64 {
-        let destroyed = match self.has_background_frees() {
-            Ok(true) => self.special.read().free.as_ref().map_or(0, |dir| dir.phys().used_bytes.get()),
-            _ => 0,
-        };
-        root.freeing().saturating_add(destroyed)
+    fn being_freed(&self, root: &Dir) -> u64 {
+        root.freeing().saturating_add(self.frees.being_freed())
     }
 
     /// Promises `bytes` in `dir` and above. `share` has what is known below of its share.
-    fn promise(&self, dir: &Dir, txg: Txg, bytes: u64, share: Share) -> Result<(), Refusal> {
+    pub(in crate::dsl) fn promise(&self, dir: &Dir, txg: Txg, bytes: u64, share: Share) -> Result<(), Refusal> {
         let (limits, promised) = (dir.limits(), dir.promised());
         let (used, reserved) = (limits.used().saturating_sub(share.refreserved), limits.reserved());
         let for_now = |refusal: Refusal| if share.reservation_is_promised { Refusal::ForNow(refusal.into()) } else { refusal };
@@ -180,7 +184,7 @@ impl Dsl {
             check_quota(dir, used, promised, limit, beyond).map_err(for_now)?;
         }
         if dir.is_root() {
-            self.check_pool(used, promised, bytes, SpaceCheck::Normal).map_err(for_now)?;
+            self.check_pool(dir, used, promised, bytes, SpaceCheck::Normal).map_err(for_now)?;
         }
         let wanted = bytes.saturating_sub(share.paid) as i64;
         let above = beyond_reservation(used.saturating_add(promised), reserved, wanted).max(0) as u64;
@@ -196,7 +200,7 @@ impl Dsl {
     }
 
     /// Where much of what is left below a limit is promised, the group is to be written soon: then what is used is known, and fewer are in its way.
-    fn keep_known(&self, used: u64, promised: u64, limit: u64, txg: Txg) {
+    pub(in crate::dsl) fn keep_known(&self, used: u64, promised: u64, limit: u64, txg: Txg) {
         if promised >= KNOWN_MIN && promised > limit.saturating_sub(used) / 2 {
             self.meta.context.groups.kick(txg);
         }
@@ -205,7 +209,7 @@ impl Dsl {
     /// Whether the pool has room for `bytes` more. What is promised counts twice: in the worst case all of it is written in
     /// the smallest pieces, each level of which needs headers of its own. Promises may reach a little into what is kept back,
     /// but never so far that the group could not be written.
-    fn check_pool(&self, used: u64, promised: u64, bytes: u64, check: SpaceCheck) -> Result<(), Refusal> {
+    fn check_pool(&self, root: &Dir, used: u64, promised: u64, bytes: u64, check: SpaceCheck) -> Result<(), Refusal> {
         let deferred = self.size.deferred.load(Ordering::Relaxed);
         let usable = self.usable_space(check);
         let limit = usable.saturating_sub(deferred);
@@ -216,8 +220,7 @@ impl Dsl {
         if used < limit && wanted.saturating_add(promised.saturating_mul(PIECES_FACTOR)) <= limit {
             return Ok(());
         }
-        let root = self.root_dir()?;
-        let coming_free = deferred.saturating_add(self.being_freed(&root));
+        let coming_free = deferred.saturating_add(self.being_freed(root));
         let name = root.full_name();
         if promised == 0 && used.max(wanted) >= limit.saturating_add(coming_free) {
             return Err(error!(NoSpace, "{name}: out of space ({used} bytes used of {limit}, {bytes} wanted)").into());
@@ -226,13 +229,28 @@ impl Dsl {
         Err(Refusal::ForNow(error!(NoSpace, "{name}: out of space ({why})")))
     }
 
-    /// Whether there is room left to note in what is freed.
-    pub(in crate::dsl) fn check_room_to_free(&self) -> Result<(), Refusal> {
-        let root = self.root_dir()?;
-        self.check_pool(root.phys().used_bytes.get(), root.promised(), 0, SpaceCheck::Reserved)
+    /// Whether there is room left to note in what is freed, by the root that is above `dir`.
+    pub(in crate::dsl) fn check_room_to_free(&self, dir: &Dir) -> Result<(), Refusal> {
+        match dir.with_parent(|parent| self.check_room_to_free(parent)) {
+            Some(checked) => checked,
+            None => self.check_pool(dir, dir.phys().used_bytes.get(), dir.promised(), 0, SpaceCheck::Reserved),
+        }
     }
 
-    /// A transaction has dirtied more than it was promised: nobody can refuse it any more, but those who come next should know.
+    /// Whether an administrative change that modifies about so many `blocks` has room.
+    pub(in crate::dsl) fn check_change(&self, root: &Dir, blocks: u64, check: SpaceCheck) -> Result<(), Refusal> {
+        let wanted = root.phys().used_bytes.get().saturating_add(blocks.saturating_mul(BYTES_PER_BLOCK));
+        let limit = self.usable_space(check);
+        if wanted <= limit {
+            return Ok(());
+        }
+        let refused = error!(NoSpace, "out of space");
+        // Whoever administers a pool that waits for them does not wait for its groups.
+        let comes_free = wanted - limit <= self.being_freed(root) && self.meta.context.io.devices().suspension().is_none();
+        Err(if comes_free { Refusal::ForNow(refused) } else { refused.into() })
+    }
+
+    /// A transaction has dirtied more than it was promised: that cannot be refused any more, but counts for the next ones.
     pub(in crate::dsl) fn promise_more(dir: &Dir, txg: Txg, bytes: u64) {
         dir.upwards(&mut |dir| {
             dir.promise(txg, bytes, 0);
@@ -252,65 +270,6 @@ fn check_quota(dir: &Dir, used: u64, promised: u64, limit: u64, beyond: u64) -> 
         return Err(Refusal::ForNow(over()));
     }
     Ok(())
-}
-
-impl Dataset {
-    /// What may still be written into it.
-    pub fn available(&self) -> u64 {
-        let mut available = self.dsl.available(&self.dir, true);
-        let state = self.state.lock();
-        available = available.saturating_add(state.reserved.saturating_sub(state.phys.unique_bytes.get()));
-        if state.quota != 0 {
-            available = available.min(state.quota.saturating_sub(state.phys.referenced_bytes.get()));
-        }
-        available
-    }
-
-    /// Promises `bytes` to a transaction of `txg`.
-    pub(in crate::dsl) fn promise(&self, txg: Txg, bytes: u64) -> Result<(), Refusal> {
-        if bytes == 0 {
-            return Ok(());
-        }
-        let promised = self.dir.promised();
-        let limits = self.state.published();
-        let (unique, reserved, referenced, quota) = (limits.unique(), limits.reserved(), limits.referenced(), limits.quota());
-        let mut share = Share::default();
-        if reserved > unique {
-            share.refreserved = reserved - unique;
-            let wanted = (bytes + promised) as i64;
-            let seen = beyond_reservation(unique, reserved, wanted).max(0) as u64;
-            share.paid = bytes - bytes.min(seen);
-            share.reservation_is_promised = promised > 0;
-        }
-        if quota != 0 {
-            self.dsl.keep_known(referenced, promised, quota, txg);
-        }
-        if quota != 0 && referenced.saturating_add(promised) >= quota {
-            let freeing = self.freeing.total();
-            let over = error!(Quota, "{}: refquota exceeded ({referenced} bytes used of {quota}, {freeing} coming free)", self.dir.full_name());
-            let is_for_now = promised > 0 || referenced.saturating_sub(freeing) < quota;
-            return Err(if is_for_now { Refusal::ForNow(over) } else { over.into() });
-        }
-        self.dsl.promise(&self.dir, txg, bytes, share)
-    }
-
-    /// A transaction of `txg` frees `bytes` of it, about.
-    pub(in crate::dsl) fn note_freeing(&self, txg: Txg, bytes: u64) {
-        self.freeing.add(txg, bytes);
-        self.dir.upwards(&mut |dir| {
-            dir.note_freeing(txg, bytes);
-            true
-        });
-    }
-
-    /// `bytes` of what was promised to a transaction of `txg` were not needed.
-    pub(in crate::dsl) fn take_back(&self, txg: Txg, bytes: u64) {
-        let mut left = bytes;
-        self.dir.upwards(&mut |dir| {
-            left = dir.take_back(txg, left);
-            left > 0
-        });
-    }
 }
 
 #[cfg(test)]

@@ -6,263 +6,207 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use ondisk::dsl::{UsedKind, crypto_field, dataset_field, dir_field};
 use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 
-use crate::dsl::dead::bptree::Bptree;
-use crate::dsl::tree::dataset::Dataset;
-use crate::dsl::dead::deadlist::Deadlist;
-use crate::dsl::tree::dir::Dir;
-use crate::dsl::meta::{Space, key};
-use crate::dsl::space::room::SpaceCheck;
-use crate::dsl::tasks::sync_tasks::cannot;
-use crate::dsl::dead::traverse::Traversal;
-use crate::dsl::tree::tree::Dsl;
+use super::adjust_count;
+use super::dir::Dir;
 use crate::dmu::{SpaceOwner, SyncTx};
-use crate::error;
+use crate::dsl::dataset::Dataset;
+use crate::dsl::dead::deadlist::Deadlist;
+use crate::dsl::dead::livelist_sync::remove_livelist;
+use crate::dsl::dead::scan_sync;
+use crate::dsl::dead::traverse::Traversal;
+use crate::dsl::dsl::Parts;
+use crate::dsl::meta::key;
+use crate::dsl::snapshots::bookmarks_sync::destroy_bookmarks;
+use crate::dsl::snapshots::destroy_sync::{destroy_snapshot_sync, goes_with_last_clone};
+use crate::dsl::tasks::sync_tasks::cannot;
 use crate::error::{Error, ErrorKind, Result};
 
-impl Dsl {
-    /// Destroys a file system or volume that has no snapshots and no children, and waits until that is on disk.
-    /// Its blocks are freed in the background.
-    ///
-    /// # Errors
-    /// `NotFound`; `Busy` (it is in use, or its intent log is not replayed); `Exists` (it has children or snapshots).
-    pub fn destroy_dataset(self: &Arc<Self>, name: &str) -> Result<()> {
-        let name = name.to_owned();
-        let checked = name.clone();
-        let check = move |dsl: &Arc<Dsl>| dsl.check_destroy(&checked).map(|_| ());
-        self.run_task(1, SpaceCheck::ExtraReserved, check, move |dsl, tx| {
-            let dataset = dsl.check_destroy(&name)?;
-            dsl.destroy_head_sync(&dataset, tx)
-        })
+/// The dataset, if it can be destroyed. `is_second`: in the sync thread, where nobody can open it meanwhile.
+pub(in crate::dsl) fn check_destroy(parts: &Parts, name: &str, is_second: bool) -> Result<Arc<Dataset>> {
+    let refuse = |why: &str, kind| cannot("destroy", name, why, kind);
+    let dataset = parts.tree.dataset_by_name(name)?;
+    if dataset.is_snapshot {
+        return Err(refuse("it is a snapshot", ErrorKind::NotSupported));
     }
-
-    fn check_destroy(self: &Arc<Self>, name: &str) -> Result<Arc<Dataset>> {
-        let refuse = |why: &str, kind| cannot("destroy", name, why, kind);
-        let dataset = self.dataset_by_name(name)?;
-        if dataset.is_snapshot {
-            return Err(refuse("it is a snapshot", ErrorKind::NotSupported));
-        }
-        if dataset.dir.parent().is_none() {
-            return Err(refuse("operation does not apply to pools", ErrorKind::Invalid));
-        }
-        if dataset.prev().is_some_and(|prev| prev.phys().next_snapshot.get() == dataset.object) {
-            return Err(refuse("filesystem has snapshots", ErrorKind::Exists));
-        }
-        if self.meta.mos.zap_count(dataset.dir.phys().child_dirs.get())? != 0 {
-            return Err(refuse("filesystem has children", ErrorKind::Exists));
-        }
-        if let Some(origin) = dataset.prev()
-            && self.goes_with_last_clone(&origin)?
-            && self.is_open(&origin)
-        {
-            return Err(refuse("its origin, which goes with it, is busy", ErrorKind::Busy));
-        }
-        if dataset.phys().block.is_hole() {
-            return Ok(dataset);
-        }
-        let objset = match self.objset(&dataset) {
-            // All below it is leaked, and nobody can have it open.
-            Err(error) if self.meta.context.io.is_lost(&error) => return Ok(dataset),
-            objset => objset?,
-        };
-        if ondisk::zil::header_needs_replay(&objset.zil_header()) {
-            return Err(refuse("its intent log is not replayed", ErrorKind::Busy));
-        }
-        // One here, one in the table of open object sets; while a txg is written, the sync thread has some too.
-        if self.is_making_changes() && Arc::strong_count(&objset) > 2 {
-            return Err(refuse("dataset is busy", ErrorKind::Busy));
-        }
-        Ok(dataset)
+    if dataset.dir.parent().is_none() {
+        return Err(refuse("operation does not apply to pools", ErrorKind::Invalid));
     }
+    if dataset.prev().is_some_and(|prev| prev.phys().next_snapshot.get() == dataset.object) {
+        return Err(refuse("filesystem has snapshots", ErrorKind::Exists));
+    }
+    if parts.meta.mos.zap_count(dataset.dir.phys().child_dirs.get())? != 0 {
+        return Err(refuse("filesystem has children", ErrorKind::Exists));
+    }
+    if let Some(origin) = dataset.prev()
+        && goes_with_last_clone(parts, &origin)?
+        && parts.objsets.is_open(&origin)
+    {
+        return Err(refuse("its origin, which goes with it, is busy", ErrorKind::Busy));
+    }
+    if dataset.phys().block.is_hole() {
+        return Ok(dataset);
+    }
+    let objset = match parts.objsets.objset(&dataset) {
+        // All below it is leaked, and nobody can have it open.
+        Err(error) if parts.meta.context.io.is_lost(&error) => return Ok(dataset),
+        objset => objset?,
+    };
+    if ondisk::zil::header_needs_replay(&objset.zil_header()) {
+        return Err(refuse("its intent log is not replayed", ErrorKind::Busy));
+    }
+    // One here, one in the table of open object sets; while a txg is written, the sync thread has some too.
+    if is_second && Arc::strong_count(&objset) > 2 {
+        return Err(refuse("dataset is busy", ErrorKind::Busy));
+    }
+    Ok(dataset)
+}
 
-    /// Destroys a head without snapshots, and its directory. Checked before.
-    pub(in crate::dsl) fn destroy_head_sync(self: &Arc<Self>, dataset: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
-        let mos = &self.meta.mos;
-        let after = dataset.phys().prev_snapshot_txg.get();
-        let is_async = self.meta.features.is_enabled(Feature::AsyncDestroy);
-        let how = if is_async { "bptree" } else { "synchronous" };
-        self.record_dataset_event(dataset, "destroy", &format!("({how}, mintxg={after})"), tx)?;
-        if dataset.state.lock().reserved != 0 {
-            dataset.set_refreservation(0);
+/// Destroys a head without snapshots, and its directory. Checked before.
+pub(in crate::dsl) fn destroy_head_sync(parts: &Parts, dataset: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
+    let mos = &parts.meta.mos;
+    let after = dataset.phys().prev_snapshot_txg.get();
+    let is_async = parts.meta.features.is_enabled(Feature::AsyncDestroy);
+    let how = if is_async { "bptree" } else { "synchronous" };
+    parts.record_dataset_event(dataset, "destroy", &format!("({how}, mintxg={after})"), tx)?;
+    if dataset.limits().reserved() != 0 {
+        dataset.set_refreservation(0);
+    }
+    if !dataset.phys().block.is_hole() {
+        match parts.objsets.objset(dataset) {
+            Err(error) if tx.context.io.is_lost(&error) => tracing::error!("{}: destroyed, and what it held is leaked: {error}", dataset.dir.full_name()),
+            objset => objset?.destroy_log(tx)?,
         }
-        if !dataset.phys().block.is_hole() {
-            match self.objset(dataset) {
-                Err(error) if tx.context.io.is_lost(&error) => tracing::error!("{}: destroyed, and what it held is leaked: {error}", dataset.dir.full_name()),
-                objset => objset?.destroy_log(tx)?,
-            }
-        }
-        for feature in dataset.features() {
-            dataset.deactivate_feature(feature, tx)?;
-        }
-        dataset.remove_livelist(tx)?;
-        self.forget_in_scan(dataset.object, tx)?;
-        let origin = match dataset.prev() {
-            Some(origin) if self.goes_with_last_clone(&origin)? => Some(origin),
-            _ => None,
-        };
-        self.unlink_from_origin(dataset, tx)?;
-        // What is on the deadlist the origin still refers to; that it has no other snapshots was checked.
-        Deadlist::destroy(&self.meta, dataset.phys().deadlist.get(), tx)?;
-        self.destroy_remap_deadlist(dataset.object, tx)?;
-        if is_async {
-            self.queue_blocks(dataset, tx)?;
-        } else {
-            self.free_blocks(dataset, tx)?;
-        }
+    }
+    for feature in dataset.features() {
+        dataset.deactivate_feature(feature, tx)?;
+    }
+    remove_livelist(&parts.meta, dataset.dir.object, tx)?;
+    scan_sync::forget(mos, dataset.object, tx)?;
+    let origin = match dataset.prev() {
+        Some(origin) if goes_with_last_clone(parts, &origin)? => Some(origin),
+        _ => None,
+    };
+    unlink_from_origin(parts, dataset, tx)?;
+    // What is on the deadlist the origin still refers to; that it has no other snapshots was checked.
+    Deadlist::destroy(&parts.meta, dataset.phys().deadlist.get(), tx)?;
+    destroy_remap_deadlist(parts, dataset.object, tx)?;
+    if is_async {
         let phys = dataset.phys();
-        mos.free(phys.snapshot_names.get(), tx)?;
-        self.destroy_bookmarks(dataset.object, tx)?;
-        self.clear_boot_dataset(dataset.object, tx)?;
-        self.change_dir(&dataset.dir, |state| state.phys.head_dataset = 0.into());
-        self.forget_dataset(dataset.object);
-        self.free_zapified(dataset.object, tx)?;
-        self.destroy_dir_sync(&dataset.dir, tx)?;
-        origin.map_or(Ok(()), |origin| self.destroy_snapshot_sync(&origin, tx))
+        parts.frees.queue_objset(&dataset.dir, phys.block, phys.prev_snapshot_txg.get(), dataset.dir.space(), tx)?;
+    } else {
+        free_blocks(parts, dataset, tx)?;
     }
+    let phys = dataset.phys();
+    mos.free(phys.snapshot_names.get(), tx)?;
+    destroy_bookmarks(&parts.meta, dataset.object, tx)?;
+    clear_boot_dataset(parts, dataset.object, tx)?;
+    parts.ledger.change_dir(&dataset.dir, |state| state.phys_mut().head_dataset = 0.into());
+    parts.forget_dataset(dataset.object);
+    parts.meta.free_zapified(dataset.object, tx)?;
+    destroy_dir_sync(parts, &dataset.dir, tx)?;
+    origin.map_or(Ok(()), |origin| destroy_snapshot_sync(parts, &origin, tx))
+}
 
-    /// A head that is a clone is one no more.
-    fn unlink_from_origin(self: &Arc<Self>, dataset: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
-        let Some(prev) = dataset.prev() else { return Ok(()) };
-        let theirs = prev.phys();
-        let key = ondisk::dsl::number_key(dataset.object);
-        if theirs.next_clones.get() != 0 {
-            self.meta.mos.zap_remove(theirs.next_clones.get(), &key, tx)?;
-        }
-        prev.change(|state| {
-            let left = state.phys.children.get().saturating_sub(1);
-            state.phys.children = left.into();
-        });
-        match prev.dir.phys().clones.get() {
-            0 => Ok(()),
-            clones => self.meta.mos.zap_remove(clones, &key, tx).map(|_| ()),
-        }
+/// A head that is a clone is one no more.
+fn unlink_from_origin(parts: &Parts, dataset: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
+    let Some(prev) = dataset.prev() else { return Ok(()) };
+    let theirs = prev.phys();
+    let key = ondisk::dsl::number_key(dataset.object);
+    if theirs.next_clones.get() != 0 {
+        parts.meta.mos.zap_remove(theirs.next_clones.get(), &key, tx)?;
     }
+    prev.change(|state| {
+        let left = state.phys_mut().children.get().saturating_sub(1);
+        state.phys_mut().children = left.into();
+    });
+    match prev.dir.phys().clones.get() {
+        0 => Ok(()),
+        clones => parts.meta.mos.zap_remove(clones, &key, tx).map(|_| ()),
+    }
+}
 
-    /// The object set goes on the bptree.
-    fn queue_blocks(&self, dataset: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
-        let free_dir = self.special.read().free.clone().ok_or_else(|| error!(Corrupt, "the pool has no $FREE"))?;
-        let phys = dataset.phys();
-        let space: Space = dataset.dir.space();
-        if phys.block.is_hole() {
-            return Ok(());
+/// All blocks are freed now.
+fn free_blocks(parts: &Parts, dataset: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
+    let phys = dataset.phys();
+    let is_lost = |error: &Error| tx.context.io.is_lost(error);
+    let walk = Traversal::new(&parts.meta.context, dataset.object, phys.prev_snapshot_txg.get()).children_first().pass_over(&is_lost);
+    walk.run(&phys.block, &mut |block| {
+        if !block.pointer.is_embedded() {
+            dataset.killed(tx, block.pointer)?;
         }
-        if self.bptree.load(Ordering::Relaxed) == 0 {
-            let tree = match self.meta.mos.zap_u64(key::DIRECTORY, key::BPTREE)? {
-                // It is counted. (Counted twice it would be in use for ever, and OpenZFS refuses a pool where it is, and no tree is.)
-                Some(stalled) => stalled,
-                None => {
-                    self.meta.features.increment(&self.meta.mos, Feature::AsyncDestroy, tx)?;
-                    let tree = Bptree::create(&self.meta, tx)?.0;
-                    self.meta.mos.zap_add_u64(key::DIRECTORY, key::BPTREE, tree, tx)?;
-                    tree
-                }
-            };
-            self.bptree.store(tree, Ordering::Relaxed);
-        }
-        let tree = Bptree(self.bptree.load(Ordering::Relaxed));
-        tree.push(&self.meta, phys.block, phys.prev_snapshot_txg.get(), space, tx)?;
-        self.did_use(&dataset.dir, UsedKind::Head, space.negative());
-        self.did_use(&free_dir, UsedKind::Head, space.positive());
-        Ok(())
+        Ok(ControlFlow::Continue(()))
+    })?;
+    // Embedded blocks have an uncompressed size only, which is all that is left, but for what could not be found.
+    let left = dataset.dir.space();
+    if left.used > 0 {
+        parts.ledger.leak(left);
     }
+    parts.ledger.did_use(&dataset.dir, UsedKind::Head, left.negative());
+    Ok(())
+}
 
-    /// All blocks are freed now.
-    fn free_blocks(&self, dataset: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
-        let phys = dataset.phys();
-        let is_lost = |error: &Error| tx.context.io.is_lost(error);
-        let walk = Traversal::new(&self.meta.context, dataset.object, phys.prev_snapshot_txg.get()).children_first().pass_over(&is_lost);
-        walk.run(&phys.block, &mut |block| {
-            if !block.pointer.is_embedded() {
-                dataset.killed(tx, block.pointer)?;
-            }
-            Ok(ControlFlow::Continue(()))
-        })?;
-        // Embedded blocks have an uncompressed size only, which is all that is left, but for what could not be found.
-        let left = dataset.dir.space();
-        if left.used > 0 {
-            self.leak(left);
-        }
-        self.did_use(&dataset.dir, UsedKind::Head, left.negative());
-        Ok(())
+/// What a device removal moved that only snapshots had: the list goes, the blocks are the snapshots'.
+#[doc(alias = "dsl_dataset_destroy_remap_deadlist")]
+fn destroy_remap_deadlist(parts: &Parts, object: u64, tx: &SyncTx<'_>) -> Result<()> {
+    let meta = &parts.meta;
+    if meta.mos.info(object)?.object_type != ObjectType::ZAP_METADATA {
+        return Ok(());
     }
+    let Some(list) = meta.mos.zap_u64(object, dataset_field::REMAP_DEADLIST)? else { return Ok(()) };
+    Deadlist::destroy(meta, list, tx)?;
+    meta.features.decrement(&meta.mos, Feature::ObsoleteCounts, tx)
+}
 
-    /// What a device removal moved that only snapshots had: the list goes, the blocks are the snapshots'.
-    #[doc(alias = "dsl_dataset_destroy_remap_deadlist")]
-    fn destroy_remap_deadlist(&self, object: u64, tx: &SyncTx<'_>) -> Result<()> {
-        let meta = &self.meta;
-        if meta.mos.info(object)?.object_type != ObjectType::ZAP_METADATA {
-            return Ok(());
-        }
-        let Some(list) = meta.mos.zap_u64(object, dataset_field::REMAP_DEADLIST)? else { return Ok(()) };
-        Deadlist::destroy(meta, list, tx)?;
-        meta.features.decrement(&meta.mos, Feature::ObsoleteCounts, tx)
+/// The pool's property `bootfs` does not name a dataset that is gone.
+pub(in crate::dsl) fn clear_boot_dataset(parts: &Parts, object: u64, tx: &SyncTx<'_>) -> Result<()> {
+    let Some(props) = parts.meta.mos.zap_u64(key::DIRECTORY, key::PROPS)? else { return Ok(()) };
+    if parts.meta.mos.zap_u64(props, "bootfs")? == Some(object) {
+        parts.meta.mos.zap_remove(props, "bootfs", tx)?;
     }
+    Ok(())
+}
 
-    fn destroy_bookmarks(&self, object: u64, tx: &SyncTx<'_>) -> Result<()> {
-        if self.meta.mos.info(object)?.object_type != ObjectType::ZAP_METADATA {
-            return Ok(());
-        }
-        for _ in self.counting_bookmarks(object)?.into_iter().flat_map(|(_, bookmarks)| bookmarks) {
-            self.meta.features.decrement(&self.meta.mos, Feature::BookmarkWritten, tx)?;
-        }
-        if let Some(bookmarks) = self.meta.mos.zap_u64(object, dataset_field::BOOKMARKS)? {
-            self.meta.mos.free(bookmarks, tx)?;
-            self.meta.features.decrement(&self.meta.mos, Feature::Bookmarks, tx)?;
-        }
-        Ok(())
+/// One directory less uses a master key (0: it is not encrypted). The last one takes it along.
+fn release_key(parts: &Parts, key: u64, tx: &SyncTx<'_>) -> Result<()> {
+    let mos = &parts.meta.mos;
+    if key == 0 {
+        return Ok(());
     }
+    match mos.zap_u64(key, crypto_field::REFERENCES)? {
+        Some(users @ 2..) => mos.zap_set_u64(key, crypto_field::REFERENCES, users - 1, tx),
+        _ => mos.free(key, tx),
+    }
+}
 
-    /// The pool's property `bootfs` does not name a dataset that is gone.
-    pub(in crate::dsl) fn clear_boot_dataset(&self, object: u64, tx: &SyncTx<'_>) -> Result<()> {
-        let Some(props) = self.meta.mos.zap_u64(key::DIRECTORY, key::PROPS)? else { return Ok(()) };
-        if self.meta.mos.zap_u64(props, "bootfs")? == Some(object) {
-            self.meta.mos.zap_remove(props, "bootfs", tx)?;
-        }
-        Ok(())
+/// Frees a directory that has neither head nor children.
+fn destroy_dir_sync(parts: &Parts, dir: &Arc<Dir>, tx: &SyncTx<'_>) -> Result<()> {
+    let mos = &parts.meta.mos;
+    parts.ledger.set_reservation(dir, 0);
+    let phys = dir.phys();
+    if phys.used_bytes.get() != 0 {
+        tracing::warn!("{}: {} bytes are still counted after it is destroyed", dir.full_name(), phys.used_bytes);
     }
-
-    /// One directory less uses a master key (0: it is not encrypted). The last one takes it along.
-    fn release_key(&self, key: u64, tx: &SyncTx<'_>) -> Result<()> {
-        let mos = &self.meta.mos;
-        if key == 0 {
-            return Ok(());
-        }
-        match mos.zap_u64(key, crypto_field::REFERENCES)? {
-            Some(users @ 2..) => mos.zap_set_u64(key, crypto_field::REFERENCES, users - 1, tx),
-            _ => mos.free(key, tx),
+    if phys.delegations.get() != 0 {
+        // One entry for each user and group, with a ZAP of what they may do.
+        for (_, permissions) in mos.zap_entries(phys.delegations.get())? {
+            mos.free(permissions.first(), tx)?;
         }
     }
-
-    /// Frees a directory that has neither head nor children.
-    fn destroy_dir_sync(&self, dir: &Arc<Dir>, tx: &SyncTx<'_>) -> Result<()> {
-        let mos = &self.meta.mos;
-        self.set_reservation(dir, 0);
-        let phys = dir.phys();
-        if phys.used_bytes.get() != 0 {
-            tracing::warn!("{}: {} bytes are still counted after it is destroyed", dir.full_name(), phys.used_bytes);
+    for zap in [phys.child_dirs, phys.props, phys.clones, phys.delegations] {
+        if zap.get() != 0 {
+            mos.free(zap.get(), tx)?;
         }
-        if phys.delegations.get() != 0 {
-            // One entry for each user and group, with a ZAP of what they may do.
-            for (_, permissions) in mos.zap_entries(phys.delegations.get())? {
-                mos.free(permissions.first(), tx)?;
-            }
-        }
-        for zap in [phys.child_dirs, phys.props, phys.clones, phys.delegations] {
-            if zap.get() != 0 {
-                mos.free(zap.get(), tx)?;
-            }
-        }
-        if let Some(parent) = dir.parent() {
-            self.adjust_count(&parent, dir_field::FILESYSTEM_COUNT, -1, tx)?;
-            mos.zap_remove(parent.phys().child_dirs.get(), &dir.name(), tx)?;
-        }
-        self.release_key(dir.crypto_key, tx)?;
-        self.forget_dir(dir.object);
-        self.free_zapified(dir.object, tx)
     }
+    if let Some(parent) = dir.parent() {
+        adjust_count(&parts.meta, &parent, dir_field::FILESYSTEM_COUNT, -1, tx)?;
+        mos.zap_remove(parent.phys().child_dirs.get(), &dir.name(), tx)?;
+    }
+    release_key(parts, dir.crypto_key, tx)?;
+    parts.forget_dir(dir.object);
+    parts.meta.free_zapified(dir.object, tx)
 }

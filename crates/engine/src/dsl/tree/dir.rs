@@ -24,8 +24,8 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use ondisk::dsl::{DIR_FLAG_USED_BREAKDOWN, DirPhys, USED_KINDS, UsedKind};
-use crate::dsl::space::in_flight::InFlight;
 use crate::dsl::meta::{Space, SpaceDelta, change};
+use crate::dsl::space::in_flight::InFlight;
 use crate::sync::{Publish, Published};
 use crate::txg::Txg;
 
@@ -40,7 +40,7 @@ pub struct Dir {
     /// Place in the tree; changed by rename only.
     link: ArcSwap<DirLink>,
     /// guards: the record
-    pub(in crate::dsl) state: Published<DirState>,
+    state: Published<DirState>,
     /// Space promised to transactions that are not on disk yet.
     promised: InFlight,
     /// Of that, what a reservation pays for: the directory above knows nothing of it.
@@ -59,9 +59,9 @@ struct DirLink {
 
 #[derive(Debug)]
 pub(in crate::dsl) struct DirState {
-    pub(in crate::dsl) phys: DirPhys,
+    phys: DirPhys,
     /// The record in the MOS is older than this one.
-    pub(in crate::dsl) dirty: bool,
+    dirty: bool,
 }
 
 /// Those numbers of the record that a promise of space is measured by.
@@ -149,6 +149,21 @@ impl Dir {
     /// The record.
     pub fn phys(&self) -> DirPhys {
         self.state.read().phys
+    }
+
+    /// Runs `change` on the record; whether it is the first change since [`Dir::take_record`], too.
+    pub(in crate::dsl) fn change<T>(&self, change: impl FnOnce(&mut DirState) -> T) -> (T, bool) {
+        let mut state = self.state.lock();
+        let result = change(&mut state);
+        let is_first = !std::mem::replace(&mut state.dirty, true);
+        (result, is_first)
+    }
+
+    /// The record, which is written into the MOS now.
+    pub(super) fn take_record(&self) -> DirPhys {
+        let mut state = self.state.lock();
+        state.dirty = false;
+        state.phys
     }
 
     /// What a promise of space is measured by, without a lock.
@@ -259,6 +274,11 @@ pub(in crate::dsl) enum DirChange {
 }
 
 impl DirState {
+    /// The record, to change it.
+    pub(in crate::dsl) fn phys_mut(&mut self) -> &mut DirPhys {
+        &mut self.phys
+    }
+
     /// Applies a change; returns what of `delta.used` the parent sees.
     pub(in crate::dsl) fn change(&mut self, delta: SpaceDelta, how: DirChange) -> i64 {
         let phys = &mut self.phys;

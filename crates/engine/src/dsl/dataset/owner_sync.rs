@@ -8,7 +8,7 @@
 //!
 //! With a refreservation, part of the space was accounted for in the directory before it was used.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -16,41 +16,20 @@ use ondisk::blkptr::BlkPtr;
 use ondisk::dsl::UsedKind;
 use ondisk::feature::Feature;
 
-use crate::dsl::space::accounting_sync::count_used_space;
-use crate::dsl::tree::dataset::{Dataset, DatasetState};
-use crate::dsl::tree::dir::beyond_reservation;
-use crate::dsl::meta::{Space, SpaceDelta, change};
-use crate::dsl::tree::tree::Dsl;
+use super::Dataset;
+use super::accounting_sync::count_used_space;
+use super::state::DatasetState;
 use crate::dmu::{LostTree, Objset, Refusal, SpaceOwner, SyncTx};
+use crate::dsl::dead::livelist_sync::remove_livelist;
+use crate::dsl::meta::{Space, SpaceDelta, change};
+use crate::dsl::snapshots::bookmarks_sync::{counting_bookmarks, write_bookmarks};
+use crate::dsl::space::room::Room;
+use crate::dsl::tree::dir::beyond_reservation;
 use crate::error::Result;
 use crate::txg::Txg;
 
-/// Blocks above this size need a feature.
-const OLD_BLOCK_BYTES_MAX: u64 = 128 << 10;
 /// So many blocks below a lost one are looked for in a snapshot.
 const SHARED_BLOCKS_MAX: usize = 1 << 18;
-/// Where a block pointer has the numbers of its algorithms.
-const COMPRESSION_BYTE: usize = 0x34;
-const CHECKSUM_BYTE: usize = 0x35;
-/// The number of zstd.
-const COMPRESSION_ZSTD: u8 = 16;
-
-/// The features that one needs to know to read a block.
-fn features_of(bp: &BlkPtr) -> impl Iterator<Item = Feature> {
-    let large = (bp.logical_size() > OLD_BLOCK_BYTES_MAX).then_some(Feature::LargeBlocks);
-    let word = bp.as_bytes();
-    let checksum = match word[CHECKSUM_BYTE] {
-        _ if bp.is_embedded() => None,
-        11 => Some(Feature::Sha512),
-        12 => Some(Feature::Skein),
-        13 => Some(Feature::Edonr),
-        14 => Some(Feature::Blake3),
-        _ => None,
-    };
-    let compression = (word[COMPRESSION_BYTE] & 0x7f == COMPRESSION_ZSTD).then_some(Feature::ZstdCompress);
-    [large, checksum, compression].into_iter().flatten()
-}
-
 fn add_to_references(state: &mut DatasetState, delta: SpaceDelta) {
     let phys = &mut state.phys;
     delta.apply(&mut phys.referenced_bytes, &mut phys.compressed_bytes, &mut phys.uncompressed_bytes);
@@ -73,26 +52,26 @@ impl Dataset {
         if birth <= state.phys.prev_snapshot_txg.get() {
             drop(state);
             if birth > self.dir.origin_txg {
-                self.dsl.transfer(&self.dir, space.positive().used, UsedKind::Head, UsedKind::Snapshot);
+                self.ledger().transfer(&self.dir, space.positive().used, UsedKind::Head, UsedKind::Snapshot);
             }
             return;
         }
         let seen = change_unique(&mut state, less.used);
         drop(state);
         let delta = SpaceDelta { used: seen, ..less };
-        self.dsl.did_use_and_transfer(&self.dir, delta, less.used, UsedKind::RefReservation, UsedKind::Head);
-        self.dsl.leak(space);
+        self.ledger().did_use_and_transfer(&self.dir, delta, less.used, UsedKind::RefReservation, UsedKind::Head);
+        self.ledger().leak(space);
     }
 
     /// The last snapshot's blocks below a lost block of the head, but for those that the head has freed since. They are all that the two share there, as far
     /// as there is a way to them in the snapshot.
     fn shared_below(&self, lost: &LostTree) -> Result<Vec<BlkPtr>> {
-        let Some(prev) = self.prev().filter(|prev| Some(prev.object) != self.dsl.origin_snapshot()) else { return Ok(Vec::new()) };
-        let dnode = self.dsl.objset(&prev)?.hold(lost.object)?;
+        let Some(prev) = self.prev().filter(|prev| Some(prev.object) != self.tree().origin_snapshot()) else { return Ok(Vec::new()) };
+        let dnode = prev.objset()?.hold(lost.object)?;
         let mut shared = dnode.blocks_within(&lost.blocks, lost.level, SHARED_BLOCKS_MAX);
         let identity = |bp: &BlkPtr| (bp.first_dva(), bp.birth());
         let mut known: HashSet<_> = shared.iter().map(identity).collect();
-        let meta = &self.dsl.meta;
+        let meta = self.meta();
         let (deadlist, pending) = {
             let state = self.state.lock();
             (state.deadlist.clone(), state.pending_dead.iter().map(identity).collect::<HashSet<_>>())
@@ -108,18 +87,6 @@ impl Dataset {
         Ok(shared)
     }
 
-    /// Runs `work` on the record and remembers to write it.
-    pub(in crate::dsl) fn change<T>(self: &Arc<Self>, work: impl FnOnce(&mut DatasetState) -> T) -> T {
-        let mut state = self.state.lock();
-        let result = work(&mut state);
-        let first = !std::mem::replace(&mut state.dirty, true);
-        drop(state);
-        if first {
-            self.dsl.dirty.lock().datasets.insert(self.object, self.clone());
-        }
-        result
-    }
-
     fn kill(&self, tx: &SyncTx<'_>, bp: &BlkPtr, space: Space) {
         let less = space.negative();
         let mut state = self.state.lock();
@@ -130,7 +97,7 @@ impl Dataset {
             add_to_references(&mut state, less);
             drop(state);
             let delta = SpaceDelta { used: seen, ..less };
-            self.dsl.did_use_and_transfer(&self.dir, delta, less.used, UsedKind::RefReservation, UsedKind::Head);
+            self.ledger().did_use_and_transfer(&self.dir, delta, less.used, UsedKind::RefReservation, UsedKind::Head);
             return;
         }
         state.pending_dead.push(*bp);
@@ -144,7 +111,7 @@ impl Dataset {
             }
         }
         if bp.birth() > self.dir.origin_txg {
-            self.dsl.transfer(&self.dir, space.positive().used, UsedKind::Head, UsedKind::Snapshot);
+            self.ledger().transfer(&self.dir, space.positive().used, UsedKind::Head, UsedKind::Snapshot);
         }
     }
 
@@ -160,6 +127,18 @@ impl Dataset {
         self.synced(objset, tx)
     }
 
+    /// Before the object set is written: what else has to know of the blocks that it frees.
+    fn prepare_sync(&self, tx: &SyncTx<'_>) -> Result<()> {
+        remove_livelist(self.meta(), self.dir.object, tx)?;
+        if let Some((_, mut bookmarks)) = counting_bookmarks(self.meta(), self.object)? {
+            let mut state = self.state.lock();
+            let newest = state.phys.prev_snapshot_txg.get();
+            bookmarks.retain(|bookmark| bookmark.creation_txg() >= newest);
+            state.bookmarks = bookmarks;
+        }
+        Ok(())
+    }
+
     /// The object set has been written: its new place is noted, dead blocks go on the deadlist, features become active.
     pub(in crate::dsl) fn synced(self: &Arc<Self>, objset: &Objset, tx: &SyncTx<'_>) -> Result<()> {
         let pointer = objset.pointer();
@@ -168,12 +147,13 @@ impl Dataset {
             let new: Vec<Feature> = std::mem::take(&mut state.new_features).difference(&state.features).copied().collect();
             (std::mem::take(&mut state.pending_dead), state.deadlist.clone(), new)
         });
-        match deadlist.insert(&self.dsl.meta, &dead, tx) {
+        match deadlist.insert(self.meta(), &dead, tx) {
             // The snapshots have them; when those go they are not found.
             Err(error) if tx.context.io.is_lost(&error) => tracing::error!("{}: blocks of its snapshots are not noted: {error}", self.dir.full_name()),
             inserted => inserted?,
         }
-        self.finish_bookmarks(tx)?;
+        let bookmarks = std::mem::take(&mut self.state.lock().bookmarks);
+        write_bookmarks(self.meta(), self.object, bookmarks, tx)?;
         for feature in used_features {
             self.activate_feature(feature, tx)?;
         }
@@ -185,26 +165,35 @@ impl Dataset {
         if self.state.lock().features.contains(&feature) {
             return Ok(());
         }
-        self.dsl.activate_feature(self.object, feature, tx)?;
+        self.meta().activate_feature(self.object, feature, tx)?;
         self.state.lock().features.insert(feature);
         Ok(())
     }
 
     /// Takes back what [`Dataset::activate_feature`] said.
     pub(in crate::dsl) fn deactivate_feature(&self, feature: Feature, tx: &SyncTx<'_>) -> Result<()> {
-        self.dsl.meta.mos.zap_remove(self.object, feature.guid(), tx)?;
-        self.dsl.meta.features.decrement(&self.dsl.meta.mos, feature, tx)?;
+        self.meta().mos.zap_remove(self.object, feature.guid(), tx)?;
+        self.meta().features.decrement(&self.meta().mos, feature, tx)?;
         self.state.lock().features.remove(&feature);
         Ok(())
     }
 }
 
-impl crate::dsl::tree::tree::Dsl {
-    /// Says in a dataset's ZAP that it uses a feature.
-    pub(in crate::dsl) fn activate_feature(&self, object: u64, feature: Feature, tx: &SyncTx<'_>) -> Result<()> {
-        self.meta.features.increment(&self.meta.mos, feature, tx)?;
-        self.zapify(object, tx)?;
-        self.meta.mos.zap_add_u64(object, feature.guid(), 0, tx)
+impl Dataset {
+    /// The dataset has this much for itself alone.
+    pub(in crate::dsl) fn set_refreservation(self: &Arc<Self>, value: u64) {
+        let delta = self.change(|state| {
+            let unique = state.phys.unique_bytes.get();
+            let before = state.reserved.saturating_sub(unique);
+            state.reserved = value;
+            value.saturating_sub(unique) as i64 - before as i64
+        });
+        self.ledger().did_use(&self.dir, UsedKind::RefReservation, SpaceDelta { used: delta, ..SpaceDelta::default() });
+    }
+
+    /// The dataset may refer to this much; 0: to any amount.
+    pub(in crate::dsl) fn set_refquota(&self, value: u64) {
+        self.state.lock().quota = value;
     }
 }
 
@@ -214,7 +203,7 @@ impl SpaceOwner for Dataset {
     }
 
     fn reserve_to_free(&self, _txg: Txg) -> Result<(), Refusal> {
-        self.dsl.check_room_to_free()
+        self.room().check_room_to_free(&self.dir)
     }
 
     fn will_free(&self, txg: Txg, bytes: u64) {
@@ -227,7 +216,7 @@ impl SpaceOwner for Dataset {
 
     fn settle(&self, txg: Txg, promised: u64, needed: u64) {
         if needed > promised {
-            Dsl::promise_more(&self.dir, txg, needed - promised);
+            Room::promise_more(&self.dir, txg, needed - promised);
         } else {
             self.take_back(txg, promised - needed);
         }
@@ -238,22 +227,21 @@ impl SpaceOwner for Dataset {
         if bp.is_hole() || bp.is_redacted() {
             return Ok(());
         }
-        let more = self.dsl.meta.space_of(bp).positive();
+        let more = self.meta().space_of(bp).positive();
         let seen = {
             let mut state = self.state.lock();
-            let known: BTreeSet<Feature> = features_of(bp).collect();
-            state.new_features.extend(known);
+            state.new_features.extend(bp.features());
             add_to_references(&mut state, more);
             change_unique(&mut state, more.used)
         };
         let delta = SpaceDelta { used: seen, ..more };
-        self.dsl.did_use_and_transfer(&self.dir, delta, more.used, UsedKind::RefReservation, UsedKind::Head);
+        self.ledger().did_use_and_transfer(&self.dir, delta, more.used, UsedKind::RefReservation, UsedKind::Head);
         Ok(())
     }
 
     fn killed(&self, tx: &SyncTx<'_>, bp: &BlkPtr) -> Result<()> {
         if !bp.is_hole() && !bp.is_redacted() {
-            self.kill(tx, bp, self.dsl.meta.space_of(bp));
+            self.kill(tx, bp, self.meta().space_of(bp));
         }
         Ok(())
     }
@@ -272,7 +260,7 @@ impl SpaceOwner for Dataset {
 
     fn uses(&self, feature: Feature) {
         // A log is as good without extended attributes in it.
-        if feature == Feature::Zilsaxattr && !self.dsl.meta.features.is_enabled(feature) {
+        if feature == Feature::Zilsaxattr && !self.meta().features.is_enabled(feature) {
             return;
         }
         let mut state = self.state.lock();

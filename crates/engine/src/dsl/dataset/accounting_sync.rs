@@ -34,8 +34,14 @@ pub(in crate::dsl) fn count_used_space(objset: &Arc<Objset>, tx: &SyncTx<'_>) ->
         }
     }
     let mut changed = false;
-    // What cannot be read is not counted in. Nobody's files wait for that.
-    let passed_over = |error: Error| if tx.context.io.is_lost(&error) { Ok(tracing::error!("{}: space used is not counted: {error}", objset.name())) } else { Err(error) };
+    // What cannot be read is not counted in; files do not wait for that.
+    let passed_over = |error: Error| {
+        if !tx.context.io.is_lost(&error) {
+            return Err(error);
+        }
+        tracing::error!("{}: space used is not counted: {error}", objset.name());
+        Ok(())
+    };
     let mut zaps: BTreeMap<u64, Zap> = BTreeMap::new();
     for ((object, name), delta) in sums {
         if delta == 0 {

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use ondisk::feature::Feature;
 
-use crate::dsl::tree::dataset::Dataset;
-use crate::dsl::tree::tree::Dsl;
-use crate::dmu::{ObjsetOptions, ObjsetSettings, RedundantMetadata};
+use super::Dataset;
+use crate::dmu::{FileOwnerOf, ObjsetOptions, ObjsetSettings, RedundantMetadata};
 use crate::error::Result;
 
 /// `checksum=on`.
@@ -47,7 +46,7 @@ fn compression(property: u64, lz4: bool) -> (u8, u8) {
 impl Dataset {
     /// What its properties mean for blocks written from now on.
     pub fn settings(&self) -> Result<ObjsetSettings> {
-        let lz4 = self.dsl().meta.features.is_active(Feature::Lz4Compress);
+        let lz4 = self.meta().features.is_active(Feature::Lz4Compress);
         let (compression, compression_level) = compression(self.number_property("compression")?, lz4);
         Ok(ObjsetSettings {
             checksum: checksum(self.number_property("checksum")?),
@@ -73,27 +72,16 @@ impl Dataset {
     }
 
     /// How to open its object set.
-    pub(in crate::dsl) fn objset_options(self: &Arc<Self>) -> Result<ObjsetOptions> {
+    pub(in crate::dsl) fn objset_options(self: &Arc<Self>, file_owner: Option<FileOwnerOf>) -> Result<ObjsetOptions> {
         Ok(ObjsetOptions {
-            context: self.dsl().meta.context.clone(),
+            context: self.meta().context.clone(),
             dataset: self.object,
             name: self.name()?,
             owner: self.clone(),
             settings: self.settings()?,
-            file_owner: self.dsl().file_owner(),
+            file_owner,
             snapshot: self.is_snapshot,
         })
-    }
-}
-
-impl Dsl {
-    /// A property was changed or something was renamed: open object sets learn of it.
-    pub(in crate::dsl) fn refresh_settings(&self) -> Result<()> {
-        for (dataset, objset) in self.open_objsets() {
-            objset.set_settings(dataset.settings()?);
-            objset.set_name(&dataset.name()?);
-        }
-        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@
 //! Older ones the snapshot still needs: they go on the deadlist.
 //!
 //! A [`Dataset`] pays for the blocks of its [`Objset`](crate::dmu::Objset): it is the `SpaceOwner`. The object sets that are
-//! open are kept by [`Dsl`], not here, so that nothing holds itself.
+//! open are kept by [`OpenObjsets`], not here, so that nothing holds itself.
 //!
 //! # On disk
 //! [`ondisk::dsl::DatasetPhys`] in the bonus buffer of a MOS object; [`ondisk::dsl::dataset_field`] and the guids of the
@@ -21,27 +21,42 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
-use ondisk::blkptr::BlkPtr;
 use ondisk::dsl::{DATASET_FLAG_INCONSISTENT, DatasetPhys};
 use ondisk::feature::{Feature, FeatureFlags};
 use ondisk::object_type::ObjectType;
 
+use super::objsets::OpenObjsets;
+use super::state::{DatasetLimits, DatasetState};
+use crate::dmu::Objset;
 use crate::dsl::dead::deadlist::Deadlist;
-use crate::dsl::tree::dir::Dir;
+use crate::dsl::meta::{Meta, Space};
 use crate::dsl::space::in_flight::InFlight;
-use crate::dsl::meta::Space;
-use crate::dsl::snapshots::written_sync::CountingBookmark;
-use crate::dsl::tree::tree::Dsl;
-use crate::bail;
+use crate::dsl::space::ledger_sync::Ledger;
+use crate::dsl::space::room::Room;
+use crate::dsl::tree::dir::Dir;
+use crate::dsl::tree::records::Records;
+use crate::dsl::tree::tree::Tree;
 use crate::error::{Result, Within};
-use crate::sync::{Publish, Published};
+use crate::sync::Published;
+use crate::txg::Txg;
+use crate::{bail, error};
+
+/// What datasets use of the DSL. Weakly what keeps datasets, so that nothing holds itself.
+#[derive(Clone)]
+pub(in crate::dsl) struct Links {
+    pub(in crate::dsl) meta: Arc<Meta>,
+    pub(in crate::dsl) ledger: Arc<Ledger>,
+    pub(in crate::dsl) room: Arc<Room>,
+    pub(in crate::dsl) records: Weak<Records>,
+    pub(in crate::dsl) objsets: Weak<OpenObjsets>,
+}
 
 /// One dataset in memory.
 pub struct Dataset {
-    pub(in crate::dsl) dsl: Arc<Dsl>,
+    tree: Arc<Tree>,
+    links: Links,
     /// Its object in the MOS. immutable
     pub object: u64,
     /// The directory it belongs to. immutable
@@ -49,72 +64,9 @@ pub struct Dataset {
     /// Read-only for ever. immutable
     pub is_snapshot: bool,
     /// guards: the record, and what is derived from it
-    pub(in crate::dsl) state: Published<DatasetState>,
+    pub(super) state: Published<DatasetState>,
     /// What transactions that are not on disk yet free of it, about.
-    pub(in crate::dsl) freeing: InFlight,
-}
-
-pub(in crate::dsl) struct DatasetState {
-    pub(in crate::dsl) phys: DatasetPhys,
-    /// The record in the MOS is older than this one.
-    pub(in crate::dsl) dirty: bool,
-    /// The snapshot before (of a head).
-    pub(in crate::dsl) prev: Option<Arc<Dataset>>,
-    pub(in crate::dsl) deadlist: Arc<Deadlist>,
-    /// Blocks that go on the deadlist when the object set has been written.
-    pub(in crate::dsl) pending_dead: Vec<BlkPtr>,
-    /// Bookmarks that count what is freed, while the object set is being written.
-    pub(in crate::dsl) bookmarks: Vec<CountingBookmark>,
-    /// Features that its ZAP names.
-    pub(in crate::dsl) features: BTreeSet<Feature>,
-    /// Features that blocks written in this txg use.
-    pub(in crate::dsl) new_features: BTreeSet<Feature>,
-    /// The property `refreservation` (of a head).
-    pub(in crate::dsl) reserved: u64,
-    /// The property `refquota` (of a head).
-    pub(in crate::dsl) quota: u64,
-}
-
-/// Those numbers that a promise of space is measured by.
-#[derive(Debug, Default)]
-pub(in crate::dsl) struct DatasetLimits {
-    unique: AtomicU64,
-    referenced: AtomicU64,
-    reserved: AtomicU64,
-    quota: AtomicU64,
-}
-
-impl DatasetLimits {
-    /// Space that only it refers to.
-    pub(in crate::dsl) fn unique(&self) -> u64 {
-        self.unique.load(Ordering::Acquire)
-    }
-
-    /// Space that it refers to.
-    pub(in crate::dsl) fn referenced(&self) -> u64 {
-        self.referenced.load(Ordering::Acquire)
-    }
-
-    /// The property `refreservation`.
-    pub(in crate::dsl) fn reserved(&self) -> u64 {
-        self.reserved.load(Ordering::Acquire)
-    }
-
-    /// The property `refquota`; 0: none.
-    pub(in crate::dsl) fn quota(&self) -> u64 {
-        self.quota.load(Ordering::Acquire)
-    }
-}
-
-impl Publish for DatasetState {
-    type Published = DatasetLimits;
-
-    fn publish(&self, limits: &DatasetLimits) {
-        limits.unique.store(self.phys.unique_bytes.get(), Ordering::Release);
-        limits.referenced.store(self.phys.referenced_bytes.get(), Ordering::Release);
-        limits.reserved.store(self.reserved, Ordering::Release);
-        limits.quota.store(self.quota, Ordering::Release);
-    }
+    pub(super) freeing: InFlight,
 }
 
 impl fmt::Debug for Dataset {
@@ -124,21 +76,22 @@ impl fmt::Debug for Dataset {
 }
 
 impl Dataset {
-    /// Reads the dataset in `object`. Called by [`Dsl::dataset`], which keeps it.
-    pub(in crate::dsl) fn load(dsl: &Arc<Dsl>, object: u64) -> Result<Self> {
+    /// Reads the dataset in `object`. Called by [`Tree::dataset`], which keeps it.
+    pub(in crate::dsl) fn load(tree: &Arc<Tree>, links: &Links, object: u64) -> Result<Self> {
         let named = || format!("dataset {object}");
-        let info = dsl.meta.mos.info(object).within(named)?;
+        let meta = &links.meta;
+        let info = meta.mos.info(object).within(named)?;
         if info.bonus_type != ObjectType::DSL_DATASET {
             bail!(Corrupt, "dataset {object}: the object is a {}", info.bonus_type);
         }
-        let phys = DatasetPhys::from_bonus(&dsl.meta.mos.bonus(object)?).within(named)?;
-        let dir = dsl.dir(phys.dir.get(), None).within(named)?;
+        let phys = DatasetPhys::from_bonus(&meta.mos.bonus(object)?).within(named)?;
+        let dir = tree.dir(phys.dir.get(), None).within(named)?;
         let is_snapshot = phys.children.get() != 0;
         let mut features = BTreeSet::new();
         if info.object_type == ObjectType::ZAP_METADATA {
             let per_dataset = |feature: &Feature| feature.info().flags.contains(FeatureFlags::PER_DATASET);
             for feature in Feature::all().filter(per_dataset) {
-                if dsl.meta.mos.zap_contains(object, feature.guid())? {
+                if meta.mos.zap_contains(object, feature.guid())? {
                     features.insert(feature);
                 }
             }
@@ -149,30 +102,20 @@ impl Dataset {
             prev if prev == object => bail!(Corrupt, "dataset {object}: it is its own snapshot"),
             prev => {
                 // Checked before it is loaded, or two records that name each other would have no end.
-                if dsl.dataset_record(prev)?.children.get() == 0 {
+                if tree.dataset_record(prev)?.children.get() == 0 {
                     bail!(Corrupt, "dataset {object}: the snapshot before it, {prev}, is none");
                 }
-                Some(dsl.dataset(prev)?)
+                Some(tree.dataset(prev)?)
             }
         };
-        let deadlist = Arc::new(Deadlist::open(&dsl.meta, phys.deadlist.get()).within(named)?);
+        let deadlist = Arc::new(Deadlist::open(meta, phys.deadlist.get()).within(named)?);
         let dataset = Dataset {
-            dsl: dsl.clone(),
+            tree: tree.clone(),
+            links: links.clone(),
             object,
             dir,
             is_snapshot,
-            state: Published::new(DatasetState {
-                phys,
-                dirty: false,
-                prev,
-                deadlist,
-                pending_dead: Vec::new(),
-                features,
-                new_features: BTreeSet::new(),
-                bookmarks: Vec::new(),
-                reserved: 0,
-                quota: 0,
-            }),
+            state: Published::new(DatasetState::new(phys, prev, deadlist, features)),
             freeing: InFlight::default(),
         };
         if !is_snapshot {
@@ -185,8 +128,56 @@ impl Dataset {
     }
 
     /// The tree it belongs to.
-    pub fn dsl(&self) -> &Arc<Dsl> {
-        &self.dsl
+    pub(in crate::dsl) fn tree(&self) -> &Arc<Tree> {
+        &self.tree
+    }
+
+    /// The MOS and the features.
+    pub(in crate::dsl) fn meta(&self) -> &Meta {
+        &self.links.meta
+    }
+
+    /// Where its space is counted.
+    pub(in crate::dsl) fn ledger(&self) -> &Ledger {
+        &self.links.ledger
+    }
+
+    /// What may still be written.
+    pub(in crate::dsl) fn room(&self) -> &Room {
+        &self.links.room
+    }
+
+    /// Its object set: opened on first use, kept while it is used or has unsynced changes.
+    pub(in crate::dsl) fn objset(self: &Arc<Self>) -> Result<Arc<Objset>> {
+        let objsets = self.links.objsets.upgrade().ok_or_else(|| error!(Suspended, "the pool is closed"))?;
+        objsets.objset(self)
+    }
+
+    /// Runs `work` on the record and remembers to write it.
+    pub(in crate::dsl) fn change<T>(self: &Arc<Self>, work: impl FnOnce(&mut DatasetState) -> T) -> T {
+        let mut state = self.state.lock();
+        let result = work(&mut state);
+        let is_first = state.note_change();
+        drop(state);
+        if is_first && let Some(records) = self.links.records.upgrade() {
+            records.note_dataset(self);
+        }
+        result
+    }
+
+    /// The record, which is written into the MOS now.
+    pub(in crate::dsl) fn take_record(&self) -> DatasetPhys {
+        self.state.lock().take_record()
+    }
+
+    /// What a promise of space is measured by, without a lock.
+    pub(in crate::dsl) fn limits(&self) -> &DatasetLimits {
+        self.state.published()
+    }
+
+    /// `txg` is on disk: what it frees is free.
+    pub(in crate::dsl) fn group_done(&self, txg: Txg) {
+        self.freeing.clear(txg);
     }
 
     /// The record.
@@ -228,8 +219,8 @@ impl Dataset {
         if !self.is_snapshot {
             return Ok(None);
         }
-        let head = self.dsl.dataset_record(self.dir.phys().head_dataset.get())?;
-        self.dsl.meta.mos.zap_name_of(head.snapshot_names.get(), self.object).map(Some)
+        let head = self.tree.dataset_record(self.dir.phys().head_dataset.get())?;
+        self.meta().mos.zap_name_of(head.snapshot_names.get(), self.object).map(Some)
     }
 
     /// The snapshots of a head, oldest first: name and object.
@@ -239,9 +230,9 @@ impl Dataset {
             return Ok(Vec::new());
         }
         let mut snapshots = Vec::new();
-        for (name, value) in self.dsl.meta.mos.zap_entries(names)? {
+        for (name, value) in self.meta().mos.zap_entries(names)? {
             let object = value.first();
-            snapshots.push((self.dsl.dataset_record(object)?.creation_txg.get(), name, object));
+            snapshots.push((self.tree.dataset_record(object)?.creation_txg.get(), name, object));
         }
         snapshots.sort();
         Ok(snapshots.into_iter().map(|(_, name, object)| (name, object)).collect())
@@ -251,7 +242,7 @@ impl Dataset {
     pub fn snapshot_object(&self, name: &str) -> Result<Option<u64>> {
         match self.phys().snapshot_names.get() {
             0 => Ok(None),
-            names => self.dsl.meta.mos.zap_u64(names, name),
+            names => self.meta().mos.zap_u64(names, name),
         }
     }
 
@@ -259,8 +250,8 @@ impl Dataset {
     pub fn origin(&self) -> Result<Option<Arc<Dataset>>> {
         match self.dir.phys().origin.get() {
             0 => Ok(None),
-            origin if Some(origin) == self.dsl.origin_snapshot() => Ok(None),
-            origin => self.dsl.dataset(origin).map(Some),
+            origin if Some(origin) == self.tree.origin_snapshot() => Ok(None),
+            origin => self.tree.dataset(origin).map(Some),
         }
     }
 
@@ -284,9 +275,9 @@ impl Dataset {
         let phys = self.phys();
         let before = match phys.prev_snapshot.get() {
             0 => 0,
-            prev => self.dsl.dataset_record(prev)?.referenced_bytes.get(),
+            prev => self.tree.dataset_record(prev)?.referenced_bytes.get(),
         };
-        let dead = self.deadlist().space(&self.dsl.meta)?.used;
+        let dead = self.deadlist().space(self.meta())?.used;
         Ok(phys.referenced_bytes.get().saturating_add(dead).saturating_sub(before))
     }
 
@@ -296,7 +287,7 @@ impl Dataset {
     /// The MOS cannot be read.
     #[doc(alias = "dsl_dataset_space_written")]
     pub fn written_since(&self, snapshot: &Dataset) -> Result<Option<u64>> {
-        let meta = &self.dsl.meta;
+        let meta = self.meta();
         let since = snapshot.phys().creation_txg.get();
         let mut total = self.phys().referenced_bytes.get().saturating_sub(snapshot.phys().referenced_bytes.get());
         let lacking = snapshot.phys().referenced_bytes.get().saturating_sub(self.phys().referenced_bytes.get());
@@ -316,7 +307,7 @@ impl Dataset {
                 return Ok(Some(total.saturating_sub(lacking)));
             }
             before = txg;
-            at = self.dsl.dataset_record(previous)?;
+            at = self.tree.dataset_record(previous)?;
         }
     }
 }
