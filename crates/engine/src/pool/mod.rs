@@ -2,8 +2,15 @@
 //!
 //! # Theory
 //! A [`Pool`] is the layers put together: vdevs, blocks, objects, datasets, space maps. It is opened from a
-//! [`import::Candidate`] (`open.rs`) or made (`create.rs`). Two threads drive its transaction groups: one closes
-//! them, one writes them (`sync.rs`). It ends with [`Pool::export`], or by being dropped, which is no different from a crash.
+//! [`import::Candidate`] or made (`open`). Two threads drive its transaction groups: one closes
+//! them, one writes them (`sync`). It ends with [`Pool::export`], or by being dropped, which is no different from a crash.
+//!
+//! ```text
+//!   Pool               puts the parts together (pool.rs); what can be done with it (verbs.rs)
+//!     GroupWriter      passes, commit point, threads, heartbeat (sync)
+//!       Configuration  what labels and the MOS say (config)
+//!       Layers         vdevs, context, DSL, space maps, shared blocks (layers.rs)
+//! ```
 //!
 //! # Path
 //! called by tarnfs; calls everything.
@@ -12,6 +19,7 @@ pub mod check;
 pub mod checkpoint;
 pub mod config;
 mod devices;
+mod layers;
 mod maintenance;
 mod open;
 #[allow(clippy::module_inception)]
@@ -19,6 +27,7 @@ mod pool;
 pub mod shared_blocks;
 pub mod space_maps;
 mod sync;
+mod verbs;
 
 #[cfg(test)]
 mod tests;

@@ -16,7 +16,7 @@
 mod claims;
 mod report;
 mod same;
-mod verify;
+pub(in crate::pool) mod verify;
 mod walk;
 
 pub use claims::Claims;

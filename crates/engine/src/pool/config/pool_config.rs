@@ -66,7 +66,7 @@ pub struct PoolConfig {
     pub comment: Option<NvString>,
     /// Which set of features the pool is kept to.
     pub compatibility: Option<NvString>,
-    /// Who has or had it; 0 if unknown.
+    /// The host that has or had it; 0 if unknown.
     pub host_id: u64,
     /// The name of that host.
     pub host_name: NvString,

@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 
 use disk::DiskRef;
 
-use crate::pool::config::pool_config::PoolState;
-use crate::pool::open::open::read_packed;
 use crate::dsl::Mos;
 use crate::dsl::meta::key;
 use crate::error::{Result, Within};
+use crate::pool::config::pool_config::PoolState;
+use crate::pool::open::open::read_packed;
 use crate::vdev::VdevConfig;
 use crate::vdev::label::DeviceLabels;
 

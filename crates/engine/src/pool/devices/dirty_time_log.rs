@@ -1,7 +1,7 @@
-//! Sides of mirrors that missed writes, remembered on disk.
+//! Dirty time logs: which writes each device missed, on disk.
 //!
 //! # Theory
-//! Who imports the pool next has to know that one side of a mirror is not what the other is: a side that comes back after it was away
+//! The next import of the pool has to know that one side of a mirror is not what the other is: a side that comes back after it was away
 //! looks whole, and where blocks have no checksums nothing else would tell. So each device has a log of the transaction groups
 //! whose writes it missed (*dirty time log*, DTL), a space map of txgs in the MOS, and its description names it. OpenZFS
 //! resilvers such a device when it imports the pool, and clears the log. Here it is read only when nothing else is left.
@@ -15,12 +15,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::pool::Pool;
-use crate::pool::open::import::Candidate;
-use crate::pool::space_maps::read_ranges;
 use crate::dmu::SyncTx;
 use crate::dsl::Mos;
 use crate::error::{Result, Within};
+use crate::pool::config::configuration::Configuration;
+use crate::pool::layers::Layers;
+use crate::pool::open::import::Candidate;
+use crate::pool::space_maps::read_ranges;
 use crate::vdev::{Leaf, Reason, TopVdev, VdevState, VdevTree, key};
 
 /// Uberblocks that a device may lack because of a crash.
@@ -78,36 +79,34 @@ fn note_absences(top: &TopVdev, candidate: &Candidate) {
     }
 }
 
-impl Pool {
-    /// Whether a device missed something that is not written down.
-    pub(in crate::pool) fn has_missed(&self) -> bool {
-        self.vdevs.leaves().iter().any(|leaf| leaf.has_unsaved_missed())
-    }
+/// Whether a device missed something that is not written down.
+pub(in crate::pool) fn has_unsaved(vdevs: &VdevTree) -> bool {
+    vdevs.leaves().iter().any(|leaf| leaf.has_unsaved_missed())
+}
 
-    /// Writes down what each device missed, this group included: who is not there misses it.
-    pub(in crate::pool) fn sync_missed(&self, tx: &SyncTx<'_>) -> Result<()> {
-        let Some(maps) = &self.space_maps else { return Ok(()) };
-        for top in self.vdevs.data_tops() {
-            for leaf in top.leaves() {
-                if tx.pass == 1 && !leaf.is_open() {
-                    leaf.note_missed(tx.txg(), tx.txg() + 1);
-                }
-                let Some(ranges) = leaf.take_unsaved_missed() else { continue };
-                let old = log_of(&top, leaf);
-                let log = maps.write_ranges(tx, old, &ranges).within(|| format!("what {} missed", leaf.name()))?;
-                if log != old {
-                    top.update_config(|config| {
-                        if let Some(config) = config.find_mut(leaf.guid()) {
-                            config.set(key::DTL, log);
-                        }
-                    });
-                    self.set_config_dirty();
-                    if tx.pass > 1 {
-                        self.sync_config(tx)?;
+/// Writes down what each device missed, this group included, which a device that is not there misses.
+pub(in crate::pool) fn sync(layers: &Layers, configuration: &Configuration, tx: &SyncTx<'_>) -> Result<()> {
+    let Some(maps) = &layers.space_maps else { return Ok(()) };
+    for top in layers.vdevs.data_tops() {
+        for leaf in top.leaves() {
+            if tx.pass == 1 && !leaf.is_open() {
+                leaf.note_missed(tx.txg(), tx.txg() + 1);
+            }
+            let Some(ranges) = leaf.take_unsaved_missed() else { continue };
+            let old = log_of(&top, leaf);
+            let log = maps.write_ranges(tx, old, &ranges).within(|| format!("what {} missed", leaf.name()))?;
+            if log != old {
+                top.update_config(|config| {
+                    if let Some(config) = config.find_mut(leaf.guid()) {
+                        config.set(key::DTL, log);
                     }
+                });
+                configuration.set_dirty();
+                if tx.pass > 1 {
+                    configuration.sync(layers.meta(), tx)?;
                 }
             }
         }
-        Ok(())
     }
+    Ok(())
 }

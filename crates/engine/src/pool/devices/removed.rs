@@ -13,12 +13,12 @@ use ondisk::feature::Feature;
 use ondisk::indirect::{CONDENSING, MAPPING_OBJECT, MappingHeaderPhys, MappingPhys, NO_VDEV, PREVIOUS_VDEV, REMOVAL_ACTIVE, REMOVAL_NONE, REMOVING, RemovalPhys};
 use zerocopy::FromBytes;
 
-use crate::pool::Pool;
 use crate::bail;
 use crate::dmu::SyncTx;
 use crate::dsl::Mos;
 use crate::dsl::meta::key;
 use crate::error::{Result, Within};
+use crate::pool::layers::Layers;
 use crate::vdev::{IndirectMap, VdevKind, VdevTree};
 
 /// Runs that a map may have (24 bytes each).
@@ -94,43 +94,41 @@ pub struct Removal {
     pub map_bytes: u64,
 }
 
-impl Pool {
-    /// The vdev that is being removed, if there is one, and what has been copied of it.
-    pub(in crate::pool) fn half_removed(&self) -> Result<Option<(u32, IndirectMap)>> {
-        let mos = &self.dsl.meta.mos;
-        let Some(value) = mos.zap_get(key::DIRECTORY, REMOVING)? else { return Ok(None) };
-        let removal = RemovalPhys::from_words(&value.to_u64s())?;
-        let top = self.vdevs.top(removal.vdev).filter(|top| removal.state == REMOVAL_ACTIVE && *top.kind() != VdevKind::Indirect);
-        let Some((top, object)) = top.map(|top| (top.id() as u32, top.config().number(MAPPING_OBJECT))).filter(|(_, object)| *object != 0) else { return Ok(None) };
-        Ok(Some((top, read_map(mos, object).within(|| format!("vdev {top}, which is being removed"))?)))
-    }
+/// The vdev that is being removed, if there is one, and what has been copied of it.
+pub(in crate::pool) fn half_removed(layers: &Layers) -> Result<Option<(u32, IndirectMap)>> {
+    let mos = layers.mos();
+    let Some(value) = mos.zap_get(key::DIRECTORY, REMOVING)? else { return Ok(None) };
+    let removal = RemovalPhys::from_words(&value.to_u64s())?;
+    let top = layers.vdevs.top(removal.vdev).filter(|top| removal.state == REMOVAL_ACTIVE && *top.kind() != VdevKind::Indirect);
+    let Some((top, object)) = top.map(|top| (top.id() as u32, top.config().number(MAPPING_OBJECT))).filter(|(_, object)| *object != 0) else { return Ok(None) };
+    Ok(Some((top, read_map(mos, object).within(|| format!("vdev {top}, which is being removed"))?)))
+}
 
-    /// The last removal, if there was one.
-    ///
-    /// # Errors
-    /// The MOS cannot be read.
-    pub fn last_removal(&self) -> Result<Option<Removal>> {
-        let Some(value) = self.dsl.meta.mos.zap_get(key::DIRECTORY, REMOVING)? else { return Ok(None) };
-        let phys = RemovalPhys::from_words(&value.to_u64s())?;
-        let runs: usize = self.vdevs.tops().iter().filter_map(|top| top.map().map(|map| map.runs())).sum();
-        Ok(Some(Removal { phys, map_bytes: (runs * size_of::<MappingPhys>()) as u64 }).filter(|_| phys.state != REMOVAL_NONE))
-    }
+/// The last removal, if there was one.
+///
+/// # Errors
+/// The MOS cannot be read.
+pub(in crate::pool) fn last_removal(layers: &Layers) -> Result<Option<Removal>> {
+    let Some(value) = layers.mos().zap_get(key::DIRECTORY, REMOVING)? else { return Ok(None) };
+    let phys = RemovalPhys::from_words(&value.to_u64s())?;
+    let runs: usize = layers.vdevs.tops().iter().filter_map(|top| top.map().map(|map| map.runs())).sum();
+    Ok(Some(Removal { phys, map_bytes: (runs * size_of::<MappingPhys>()) as u64 }).filter(|_| phys.state != REMOVAL_NONE))
+}
 
-    /// Whether [`Pool::sync_obsolete`] has something to write.
-    pub(in crate::pool) fn has_obsolete(&self) -> bool {
-        self.vdevs.tops().iter().any(|top| top.has_obsolete())
-    }
+/// Whether [`sync_obsolete`] has something to write.
+pub(in crate::pool) fn has_obsolete(vdevs: &VdevTree) -> bool {
+    vdevs.tops().iter().any(|top| top.has_obsolete())
+}
 
-    /// Notes what is no longer needed of the maps of removed vdevs.
-    pub(in crate::pool) fn sync_obsolete(&self, tx: &SyncTx<'_>) -> Result<()> {
-        let Some(maps) = &self.space_maps else { return Ok(()) };
-        for top in self.vdevs.tops() {
-            let ranges = top.take_obsolete();
-            // Without the feature nobody counts.
-            if !ranges.is_empty() && self.dsl.meta.features.is_enabled(Feature::ObsoleteCounts) {
-                maps.append_obsolete(tx, top.zap(), top.asize(), &ranges).within(|| format!("removed vdev {}", top.id()))?;
-            }
+/// Notes what is no longer needed of the maps of removed vdevs.
+pub(in crate::pool) fn sync_obsolete(layers: &Layers, tx: &SyncTx<'_>) -> Result<()> {
+    let Some(maps) = &layers.space_maps else { return Ok(()) };
+    for top in layers.vdevs.tops() {
+        let ranges = top.take_obsolete();
+        // Without the feature nobody counts.
+        if !ranges.is_empty() && layers.meta().features.is_enabled(Feature::ObsoleteCounts) {
+            maps.append_obsolete(tx, top.zap(), top.asize(), &ranges).within(|| format!("removed vdev {}", top.id()))?;
         }
-        Ok(())
     }
+    Ok(())
 }

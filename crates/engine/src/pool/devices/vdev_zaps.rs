@@ -7,8 +7,8 @@ use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 
 use crate::dmu::SyncTx;
-use crate::dsl::{Meta, Mos};
 use crate::dsl::meta::key;
+use crate::dsl::{Meta, Mos};
 use crate::error::{Result, Within};
 use crate::vdev::{TopVdev, VdevTree, key as vdev_key};
 use crate::zap::{Integers, Zap, ZapSpec};

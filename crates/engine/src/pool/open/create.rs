@@ -6,7 +6,6 @@
 //! leaves devices that belong to no pool.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use disk::DiskRef;
 use ondisk::blkptr::BlkPtr;
@@ -14,19 +13,23 @@ use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 use ondisk::objset::{ObjsetSize, ObjsetType};
 use ondisk::uberblock::Uberblock;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
-use crate::pool::config::pool_config::{PoolConfig, VERSION_FEATURES};
-use crate::pool::open::open::{check_version, make_context, mos_options, open_shared, open_space_maps, set_block_features};
-use crate::pool::OpenOptions;
-use crate::pool::Pool;
-use crate::pool::devices::vdev_zaps;
-use crate::dmu::{Objset, ObjsetSettings, SyncTx};
+use super::open::claim;
+use super::open::{check_version, make_context, mos_options, open_shared, open_space_maps, set_block_features};
+use crate::dmu::{DmuContext, Objset, ObjsetSettings, SyncTx};
 use crate::dsl::bpobj::Bpobj;
 use crate::dsl::feature::Features;
 use crate::dsl::meta::key;
 use crate::dsl::{Dsl, Fill, Meta, Mos, MosSpace, NewTree, PropertyChange};
 use crate::error::{Result, Within};
+use crate::pool::config::configuration::Configuration;
+use crate::pool::config::pool_config::{PoolConfig, VERSION_FEATURES};
+use crate::pool::devices::vdev_zaps;
+use crate::pool::layers::Layers;
+use crate::pool::maintenance::record_version;
+use crate::pool::sync::writer::GroupWriter;
+use crate::pool::{OpenOptions, Pool};
 use crate::txg::TXG_INITIAL;
 use crate::vdev::label::init_labels;
 use crate::vdev::{NewTop, VdevTree};
@@ -61,122 +64,68 @@ pub struct NewPool {
     pub configure: Box<dyn FnOnce(&mut PoolConfig) + Send>,
 }
 
-impl Pool {
-    /// Makes a pool and leaves it open.
-    ///
-    /// # Errors
-    /// A device is too small or cannot be written.
-    pub fn create(new: NewPool, options: OpenOptions) -> Result<Arc<Pool>> {
-        let name = new.name.clone();
-        Self::create_named(new, options).within(|| format!("pool {name}"))
-    }
-
-    fn create_named(new: NewPool, options: OpenOptions) -> Result<Arc<Pool>> {
-        let NewPool { name, vdevs, features, properties, fill, command, configure } = new;
-        let host = options.host.clone();
-        let disks: Vec<DiskRef> = vdevs.iter().flat_map(|top| top.leaves.iter().map(|leaf| leaf.disk.clone())).collect();
-        let vdevs = Arc::new(VdevTree::create(&*host, vdevs, TXG_INITIAL)?);
-        let guid = host.random();
-        vdevs.update_root_config(|root| root.guid = guid);
-        let mut config = PoolConfig::new(&name, guid, VERSION_FEATURES);
-        configure(&mut config);
-        let version = config.version;
-        check_version(version)?;
-        write_first_labels(&vdevs, &config, disks.len())?;
-
-        let mut making = Making::new(&vdevs);
-        let context = make_context(&options, &vdevs, TXG_INITIAL - 1);
-        context.io.set_writable(true);
-        let frees = Mutex::new(Vec::new());
-        let tx = SyncTx::new(&context, TXG_INITIAL, 1, &frees);
-        let space = Arc::new(MosSpace::default());
-        let mos = Mos(Objset::create(mos_options(&context, space.clone()), &tx, ObjsetType::Meta, ObjsetSize::for_pool(version)));
-        let meta = Meta::new(mos.clone(), Features::default(), version, context.clone());
-        let tree = NewTree { pool: name, features, properties, fill };
-        let dsl = making.holds(Dsl::create(meta, tree, space, options.file_owner, &tx)?);
-        mos.0.set_settings(ObjsetSettings::mos(dsl.meta.features.is_enabled(Feature::Lz4Compress)));
-        let config_object = create_pool_objects(&dsl, &vdevs, &tx)?;
-        set_block_features(&context, &dsl.meta)?;
-        dsl.meta.features.take_label_is_stale();
-        for feature in dsl.meta.features.for_label() {
-            config.set_feature_for_read(feature, true);
-        }
-        let space_maps = open_space_maps(&context, &vdevs, &mos, &dsl)?;
-        let shared = Some(open_shared(&context, &vdevs, &dsl)?);
-        let deferred = mos.zap_u64(key::DIRECTORY, key::DEFERRED_BPOBJ)?.map(Bpobj);
-        let pool = Arc::new(Pool {
-            vdevs,
-            context: context.clone(),
-            dsl,
-            space_maps: Some(space_maps),
-            shared,
-            unsupported: Vec::new(),
-            config: Mutex::new(config),
-            uberblock: Mutex::new(Uberblock::empty()),
-            config_object,
-            deferred,
-            config_dirty: AtomicBool::new(true),
-            labels_due: AtomicBool::new(false),
-            threads: Mutex::new(0),
-            thread_ended: Condvar::new(),
-            sync_lock: Mutex::new(()),
-            written_anyway: AtomicU64::new(0),
-            heartbeat: crate::pool::sync::heartbeat::Heartbeat::default(),
-            vdev_changes: Mutex::new(()),
-        });
-        pool.refresh_space();
-        pool.claim(&host);
-        pool.record_version("create", &tx)?;
-        if !command.is_empty() {
-            pool.dsl.record_command_sync(&command, 0, &tx)?;
-        }
-        pool.return_all(&frees)?;
-        // The first group: what was just made, and what its space maps need.
-        pool.sync_now()?;
-        pool.start_threads();
-        making.succeeded();
-        Ok(pool)
-    }
-
-    /// Objects freed while the tree was made were never written.
-    fn return_all(&self, frees: &Mutex<Vec<BlkPtr>>) -> Result<()> {
-        let freed = std::mem::take(&mut *frees.lock());
-        freed.iter().try_for_each(|bp| self.context.io.free(bp, TXG_INITIAL))
-    }
+/// Makes a pool and leaves it open.
+///
+/// # Errors
+/// A device is too small or cannot be written.
+pub(in crate::pool) fn create(new: NewPool, options: OpenOptions) -> Result<Arc<Pool>> {
+    let name = new.name.clone();
+    create_named(new, options).within(|| format!("pool {name}"))
 }
 
-/// A pool that is being made. What there is of it refers to itself in circles: if it comes to nothing, its devices would stay locked.
-struct Making {
-    vdevs: Arc<VdevTree>,
-    dsl: Option<Arc<Dsl>>,
-    has_succeeded: bool,
+fn create_named(new: NewPool, options: OpenOptions) -> Result<Arc<Pool>> {
+    let NewPool { name, vdevs, features, properties, fill, command, configure } = new;
+    let host = options.host.clone();
+    let disks: Vec<DiskRef> = vdevs.iter().flat_map(|top| top.leaves.iter().map(|leaf| leaf.disk.clone())).collect();
+    let vdevs = Arc::new(VdevTree::create(&*host, vdevs, TXG_INITIAL)?);
+    let guid = host.random();
+    vdevs.update_root_config(|root| root.guid = guid);
+    let mut config = PoolConfig::new(&name, guid, VERSION_FEATURES);
+    configure(&mut config);
+    let version = config.version;
+    check_version(version)?;
+    write_first_labels(&vdevs, &config, disks.len())?;
+
+    let context = make_context(&options, &vdevs, TXG_INITIAL - 1);
+    context.io.set_writable(true);
+    let frees = Mutex::new(Vec::new());
+    let tx = SyncTx::new(&context, TXG_INITIAL, 1, &frees);
+    let space = Arc::new(MosSpace::default());
+    let mos = Mos(Objset::create(mos_options(&context, space.clone()), &tx, ObjsetType::Meta, ObjsetSize::for_pool(version)));
+    let meta = Meta::new(mos.clone(), Features::default(), version, context.clone());
+    let tree = NewTree { pool: name, features, properties, fill };
+    let dsl = Dsl::create(meta, tree, space, options.file_owner, &tx)?;
+    mos.0.set_settings(ObjsetSettings::mos(dsl.meta.features.is_enabled(Feature::Lz4Compress)));
+    let config_object = create_pool_objects(&dsl, &vdevs, &tx)?;
+    set_block_features(&context, &dsl.meta)?;
+    dsl.meta.features.take_label_is_stale();
+    for feature in dsl.meta.features.for_label() {
+        config.set_feature_for_read(feature, true);
+    }
+    let space_maps = open_space_maps(&context, &vdevs, &mos, &dsl)?;
+    let shared = Some(open_shared(&context, &vdevs, &dsl)?);
+    let deferred = mos.zap_u64(key::DIRECTORY, key::DEFERRED_BPOBJ)?.map(Bpobj);
+    let configuration = Arc::new(Configuration::new(vdevs.clone(), config, config_object, true));
+    let layers = Layers { vdevs, context: context.clone(), dsl, space_maps: Some(space_maps), shared };
+    let writer = Arc::new(GroupWriter::new(layers, configuration.clone(), Uberblock::empty(), deferred));
+    let pool = Pool::new(writer.clone(), Vec::new());
+    writer.refresh_space();
+    claim(&configuration, &host);
+    record_version(writer.layers(), &configuration, "create", &tx)?;
+    if !command.is_empty() {
+        writer.layers().dsl.record_command_sync(&command, 0, &tx)?;
+    }
+    return_all(&context, &frees)?;
+    // The first group: what was just made, and what its space maps need.
+    writer.sync_now()?;
+    writer.start_threads();
+    Ok(pool)
 }
 
-impl Making {
-    fn new(vdevs: &Arc<VdevTree>) -> Making {
-        Making { vdevs: vdevs.clone(), dsl: None, has_succeeded: false }
-    }
-
-    /// It has got so far.
-    fn holds(&mut self, dsl: Arc<Dsl>) -> Arc<Dsl> {
-        self.dsl = Some(dsl.clone());
-        dsl
-    }
-
-    fn succeeded(mut self) {
-        self.has_succeeded = true;
-    }
-}
-
-impl Drop for Making {
-    fn drop(&mut self) {
-        if !self.has_succeeded {
-            if let Some(dsl) = &self.dsl {
-                dsl.close();
-            }
-            self.vdevs.close_all();
-        }
-    }
+/// Objects freed while the tree was made were never written.
+fn return_all(context: &DmuContext, frees: &Mutex<Vec<BlkPtr>>) -> Result<()> {
+    let freed = std::mem::take(&mut *frees.lock());
+    freed.iter().try_for_each(|bp| context.io.free(bp, TXG_INITIAL))
 }
 
 fn write_first_labels(vdevs: &VdevTree, config: &PoolConfig, expected: usize) -> Result<()> {

@@ -6,17 +6,17 @@
 
 use std::sync::Arc;
 
-use crate::pool::OpenOptions;
-use crate::pool::open::import::Candidate;
-use crate::pool::devices::auxiliary::Auxiliary;
-use crate::pool::checkpoint;
-use crate::pool::devices::removed;
-use crate::pool::open::open::{make_context, open_mos, read_config};
+use super::import::Candidate;
+use super::open::{make_context, open_mos, read_config};
 use crate::bail;
 use crate::dsl::Mos;
 use crate::dsl::feature::{Features, Unsupported};
 use crate::error::{Result, Within};
 use crate::host::HostRef;
+use crate::pool::OpenOptions;
+use crate::pool::checkpoint;
+use crate::pool::devices::auxiliary::Auxiliary;
+use crate::pool::devices::removed;
 use crate::tunables::Tunables;
 use crate::vdev::VdevTree;
 

@@ -13,8 +13,8 @@
 //! # Path
 //! Called with opened devices; opening them, and looking for them, is `disk`'s.
 
-use crate::pool::config::pool_config::{PoolConfig, PoolState};
 use crate::error::{Error, ErrorKind, Result};
+use crate::pool::config::pool_config::{PoolConfig, PoolState};
 use crate::vdev::label::DeviceLabels;
 use crate::vdev::{Devices, VdevConfig, VdevKind, VdevTree, key};
 use disk::DiskRef;

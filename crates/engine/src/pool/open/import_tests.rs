@@ -1,9 +1,9 @@
 //! Discovery, on pools of our own making and on pools made by OpenZFS.
 
-use crate::pool::config::pool_config::{PoolConfig, PoolState};
-use crate::pool::open::import::{Candidate, discover, select};
+use super::import::{Candidate, discover, select};
 use crate::error::ErrorKind;
 use crate::host::RealHost;
+use crate::pool::config::pool_config::{PoolConfig, PoolState};
 use crate::vdev::label::{DeviceLabels, LabelSync, init_labels, sync_labels};
 use crate::vdev::{NewLeaf, NewTop, VdevState, VdevTree, key};
 use disk::{Disk, DiskRef, MemDisk};

@@ -5,34 +5,39 @@
 //! to read the configuration, with the vdev tree that the labels describe, and then for good with the tree of the MOS.
 
 use std::sync::{Arc, Weak};
-use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use ondisk::blkptr::BlkPtr;
 use ondisk::feature::Feature;
 use ondisk::nvlist::NvList;
 use ondisk::uberblock::Uberblock;
-use parking_lot::{Condvar, Mutex};
+use zerocopy::FromBytes;
+use zerocopy::little_endian::U64;
 
-use crate::pool::config::pool_config::{PoolConfig, PoolState};
-use crate::pool::open::import::Candidate;
-use crate::pool::devices::vdev_zaps::ALLOCATION_BIAS;
-use crate::pool::checkpoint;
-use crate::pool::devices::dirty_time_log;
-use crate::pool::devices::removed;
-use crate::pool::pool::{DslFeatures, Pool};
-use crate::pool::shared_blocks::SharedBlocks;
-use crate::pool::space_maps::{SpaceMaps, SpaceMapsOptions, VdevSpace};
+use super::heads::each_head;
+use super::import::Candidate;
 use crate::alloc::{Allocator, ClassKind, GroupConfig};
 use crate::arc::BlockCache;
-use crate::dmu::{DmuContext, FileOwnerOf, Objset, ObjsetOptions, ObjsetSettings};
+use crate::dmu::{DmuContext, FileOwnerOf, Objset, ObjsetOptions, ObjsetSettings, SyncTx};
 use crate::dsl::bpobj::Bpobj;
 use crate::dsl::feature::Features;
 use crate::dsl::meta::key;
 use crate::dsl::{Dsl, Meta, Mos, MosSpace};
 use crate::error::{Result, Within};
 use crate::host::HostRef;
+use crate::pool::Pool;
+use crate::pool::checkpoint;
+use crate::pool::config::configuration::Configuration;
+use crate::pool::config::pool_config::{PoolConfig, PoolState};
+use crate::pool::config::properties::obey_stored_properties;
+use crate::pool::devices::dirty_time_log;
+use crate::pool::devices::removed;
+use crate::pool::devices::vdev_zaps::ALLOCATION_BIAS;
+use crate::pool::layers::Layers;
+use crate::pool::shared_blocks::SharedBlocks;
+use crate::pool::space_maps::{FeatureCounts, SpaceMaps, SpaceMapsOptions, VdevSpace};
+use crate::pool::sync::writer::GroupWriter;
 use crate::tunables::Tunables;
-use crate::txg::{DirtyBytes, TxgGroups};
+use crate::txg::{DirtyBytes, Txg, TxgGroups};
 use crate::vdev::key as vdev_key;
 use crate::vdev::{TopVdev, VdevConfig, VdevTree};
 use crate::zio::{BlockFeatures, BlockIo, BlockTables, BlockThreads, SharedVdevs};
@@ -106,7 +111,7 @@ pub(in crate::pool) fn read_config(mos: &Mos) -> Result<(u64, NvList)> {
 /// Reads an nvlist that is an object of its own.
 pub(in crate::pool) fn read_packed(mos: &Mos, object: u64) -> Result<NvList> {
     let bonus = mos.bonus(object)?;
-    let size = bonus.get(..8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes);
+    let size = U64::read_from_prefix(&bonus).map_or(0, |(size, _)| size.get());
     if size == 0 || size > CONFIG_BYTES_MAX {
         bail!(Corrupt, "{size} bytes");
     }
@@ -114,144 +119,97 @@ pub(in crate::pool) fn read_packed(mos: &Mos, object: u64) -> Result<NvList> {
     Ok(NvList::decode(&packed)?)
 }
 
-impl Pool {
-    /// Opens the pool of `candidate`, whose devices are open as `options` needs them.
-    ///
-    /// # Errors
-    /// A device is missing, a feature is not known, something cannot be read: the error names it.
-    pub fn open(candidate: &Candidate, options: OpenOptions) -> Result<Arc<Pool>> {
-        let label_name = candidate.config.name.clone();
-        Self::open_named(candidate, options).within(|| format!("pool {label_name}"))
+/// Opens the pool of `candidate`, whose devices are open as `options` needs them.
+///
+/// # Errors
+/// A device is missing, a feature is not known, something cannot be read: the error names it.
+pub(in crate::pool) fn open(candidate: &Candidate, options: OpenOptions) -> Result<Arc<Pool>> {
+    let label_name = candidate.config.name.clone();
+    open_named(candidate, options).within(|| format!("pool {label_name}"))
+}
+
+fn open_named(candidate: &Candidate, options: OpenOptions) -> Result<Arc<Pool>> {
+    candidate.config.check_features_for_read()?;
+    let uberblock = candidate.uberblock().clone();
+    let vdevs = Arc::new(candidate.open_tree()?);
+    let context = make_context(&options, &vdevs, uberblock.txg);
+    let mos = open_mos(&context, &uberblock, Arc::default())?;
+    let (_, stored) = read_config(&mos)?;
+    drop((mos, context, vdevs));
+
+    let mut tree = VdevConfig::from_nvlist(stored.require_nvlist("vdev_tree")?).within(|| "vdev tree")?;
+    candidate.correct_paths(&mut tree);
+    let vdevs = Arc::new(VdevTree::from_config(tree, &candidate.device_map())?);
+    vdevs.check_complete()?;
+    // Going back in time does not use a txg's number twice.
+    let context = make_context(&options, &vdevs, candidate.newest_txg);
+    let space = Arc::new(MosSpace::default());
+    let mos = open_mos(&context, &uberblock, space.clone())?;
+    removed::load_maps(&mos, &vdevs, options.read_only)?;
+    dirty_time_log::load(&mos, &vdevs, candidate)?;
+    let (config_object, stored) = read_config(&mos)?;
+    let mut config = PoolConfig::from_nvlist(&stored)?;
+    config.version = uberblock.version;
+    config.name = options.new_name.clone().unwrap_or_else(|| candidate.config.name.clone());
+    config.state = PoolState::Active;
+    config.features_for_read.clone_from(&candidate.config.features_for_read);
+    check_version(config.version)?;
+    let (features, unsupported) = load_features(&mos, &options)?;
+    mos.0.set_settings(ObjsetSettings::mos(features.is_enabled(Feature::Lz4Compress)));
+    let meta = Meta::new(mos.clone(), features, config.version, context.clone());
+    set_block_features(&context, &meta)?;
+    context.io.set_writable(!options.read_only);
+    let dsl = Dsl::open(meta, &config.name, space, options.file_owner)?;
+    let space_maps = match open_space_maps(&context, &vdevs, &mos, &dsl) {
+        Ok(maps) => Some(maps),
+        Err(_) if options.read_only => None,
+        Err(error) => return Err(error),
+    };
+    // What only reads wants no more of the tables than what they save.
+    let shared = if options.read_only { SharedBlocks::open(&dsl.meta, &vdevs).ok() } else { Some(open_shared(&context, &vdevs, &dsl)?) };
+    let deferred = mos.zap_u64(key::DIRECTORY, key::DEFERRED_BPOBJ)?.map(Bpobj);
+    let configuration = Arc::new(Configuration::new(vdevs.clone(), config, config_object, false));
+    let layers = Layers { vdevs, context, dsl, space_maps, shared };
+    let writer = Arc::new(GroupWriter::new(layers, configuration, uberblock, deferred));
+    let pool = Pool::new(writer, unsupported);
+    pool.groups().refresh_space();
+    if !options.read_only {
+        begin_writing(pool.groups(), &options.host, options.forget_log)?;
     }
+    Ok(pool)
+}
 
-    fn open_named(candidate: &Candidate, options: OpenOptions) -> Result<Arc<Pool>> {
-        candidate.config.check_features_for_read()?;
-        let uberblock = candidate.uberblock().clone();
-        let vdevs = Arc::new(candidate.open_tree()?);
-        let context = make_context(&options, &vdevs, uberblock.txg);
-        let mos = open_mos(&context, &uberblock, Arc::default())?;
-        let (_, stored) = read_config(&mos)?;
-        drop((mos, context, vdevs));
+fn begin_writing(writer: &Arc<GroupWriter>, host: &HostRef, forget_log: bool) -> Result<()> {
+    let layers = writer.layers();
+    checkpoint::refuse(layers.mos(), &layers.vdevs)?;
+    claim_logs(layers, writer.uberblock().txg + 1, forget_log)?;
+    obey_stored_properties(writer)?;
+    claim(writer.configuration(), host);
+    writer.start_threads();
+    Ok(())
+}
 
-        let mut tree = VdevConfig::from_nvlist(stored.require_nvlist("vdev_tree")?).within(|| "vdev tree")?;
-        candidate.correct_paths(&mut tree);
-        let vdevs = Arc::new(VdevTree::from_config(tree, &candidate.device_map())?);
-        vdevs.check_complete()?;
-        // Going back in time does not use a txg's number twice.
-        let context = make_context(&options, &vdevs, candidate.newest_txg);
-        let space = Arc::new(MosSpace::default());
-        let mos = open_mos(&context, &uberblock, space.clone())?;
-        removed::load_maps(&mos, &vdevs, options.read_only)?;
-        dirty_time_log::load(&mos, &vdevs, candidate)?;
-        let (config_object, stored) = read_config(&mos)?;
-        let mut config = PoolConfig::from_nvlist(&stored)?;
-        config.version = uberblock.version;
-        config.name = options.new_name.clone().unwrap_or_else(|| candidate.config.name.clone());
-        config.state = PoolState::Active;
-        config.features_for_read.clone_from(&candidate.config.features_for_read);
-        check_version(config.version)?;
-        let (features, unsupported) = load_features(&mos, &options)?;
-        mos.0.set_settings(ObjsetSettings::mos(features.is_enabled(Feature::Lz4Compress)));
-        let meta = Meta::new(mos.clone(), features, config.version, context.clone());
-        set_block_features(&context, &meta)?;
-        context.io.set_writable(!options.read_only);
-        let dsl = Dsl::open(meta, &config.name, space, options.file_owner)?;
-        let space_maps = match open_space_maps(&context, &vdevs, &mos, &dsl) {
-            Ok(maps) => Some(maps),
-            Err(_) if options.read_only => None,
-            Err(error) => return Err(error),
-        };
-        // What only reads wants no more of the tables than what they save.
-        let shared = if options.read_only { SharedBlocks::open(&dsl, &vdevs).ok() } else { Some(open_shared(&context, &vdevs, &dsl)?) };
-        let deferred = mos.zap_u64(key::DIRECTORY, key::DEFERRED_BPOBJ)?.map(Bpobj);
-        let pool = Arc::new(Pool {
-            vdevs,
-            context,
-            dsl,
-            space_maps,
-            shared,
-            unsupported,
-            config: Mutex::new(config),
-            uberblock: Mutex::new(uberblock),
-            config_object,
-            deferred,
-            config_dirty: AtomicBool::new(false),
-            labels_due: AtomicBool::new(false),
-            threads: Mutex::new(0),
-            thread_ended: Condvar::new(),
-            sync_lock: Mutex::new(()),
-            written_anyway: AtomicU64::new(0),
-            heartbeat: crate::pool::sync::heartbeat::Heartbeat::default(),
-            vdev_changes: Mutex::new(()),
-        });
-        pool.refresh_space();
-        if !options.read_only
-            && let Err(error) = pool.begin_writing(&options.host, options.forget_log)
-        {
-            // What was opened refers to itself in circles: without this the devices would stay locked.
-            pool.abandon();
-            return Err(error);
+/// The labels are to say that the pool is ours and in use.
+pub(in crate::pool) fn claim(configuration: &Configuration, host: &HostRef) {
+    configuration.change_on_labels(|config| {
+        config.host_id = host.host_id().into();
+        config.host_name = host.host_name().as_str().into();
+    });
+}
+
+/// Claims the intent logs of all datasets (see [`crate::zil`]), before anything else is allocated. `first` is the first group after the
+/// last that was written.
+fn claim_logs(layers: &Layers, first: Txg, forget_unreadable: bool) -> Result<()> {
+    let hold = layers.context.groups.hold();
+    each_head(&layers.dsl, |objset| {
+        if objset.pointer().uses_encryption() {
+            return crate::zil::refuse_encrypted(objset);
         }
-        Ok(pool)
-    }
-
-    fn begin_writing(self: &Arc<Self>, host: &HostRef, forget_log: bool) -> Result<()> {
-        checkpoint::refuse(&self.dsl.meta.mos, &self.vdevs)?;
-        self.claim_logs(forget_log)?;
-        self.obey_stored_properties()?;
-        self.claim(host);
-        self.start_threads();
-        Ok(())
-    }
-
-    /// The labels are to say that the pool is ours and in use.
-    pub(in crate::pool) fn claim(&self, host: &HostRef) {
-        self.change_config(|config| {
-            config.host_id = host.host_id().into();
-            config.host_name = host.host_name().as_str().into();
-        });
-        for top in self.vdevs.tops() {
-            top.set_config_dirty();
+        if first < hold.txg() {
+            return crate::zil::give_up_later(objset, first, hold.txg());
         }
-    }
-
-    /// Claims the intent logs of all datasets (see [`crate::zil`]), before anything else is allocated.
-    fn claim_logs(&self, forget_unreadable: bool) -> Result<()> {
-        let hold = self.context.groups.hold();
-        let first = self.uberblock().txg + 1;
-        self.each_head(|objset| {
-            if objset.pointer().uses_encryption() {
-                return crate::zil::refuse_encrypted(objset);
-            }
-            if first < hold.txg() {
-                return crate::zil::give_up_later(objset, first, hold.txg());
-            }
-            crate::zil::claim(objset, hold.txg(), forget_unreadable).map(|_| ())
-        })
-    }
-
-    /// Calls `each` for the object set of every dataset that is no snapshot, but for those that are lost.
-    pub(in crate::pool) fn each_head(&self, mut each: impl FnMut(&Arc<Objset>) -> Result<()>) -> Result<()> {
-        let mos = &self.dsl.meta.mos.0;
-        let mut object = 0;
-        while let Some(next) = mos.next_object(object)? {
-            object = next;
-            let dnode = mos.hold(object)?;
-            if dnode.bonus_type() != ondisk::object_type::ObjectType::DSL_DATASET {
-                continue;
-            }
-            let dataset = self.dsl.dataset(object)?;
-            if dataset.is_snapshot || dataset.phys().block.is_hole() {
-                continue;
-            }
-            match self.dsl.objset(&dataset) {
-                // The others go on without it.
-                Err(error) if error.is_loss() => tracing::error!("pool {}: {}: {error}", self.name(), dataset.dir.full_name()),
-                objset => each(&objset?)?,
-            }
-        }
-        Ok(())
-    }
+        crate::zil::claim(objset, hold.txg(), forget_unreadable).map(|_| ())
+    })
 }
 
 pub(in crate::pool) fn check_version(version: u64) -> Result<()> {
@@ -332,7 +290,7 @@ pub(in crate::pool) fn vdev_space(top: &Arc<TopVdev>, mos: &Mos) -> Result<VdevS
 }
 
 pub(in crate::pool) fn open_shared(context: &DmuContext, vdevs: &Arc<VdevTree>, dsl: &Arc<Dsl>) -> Result<Arc<SharedBlocks>> {
-    let shared = SharedBlocks::open(dsl, vdevs)?;
+    let shared = SharedBlocks::open(&dsl.meta, vdevs)?;
     context.io.set_tables(Arc::downgrade(&shared) as Weak<dyn BlockTables>);
     Ok(shared)
 }
@@ -341,8 +299,33 @@ pub(in crate::pool) fn open_space_maps(context: &Arc<DmuContext>, vdevs: &Arc<Vd
     SpaceMaps::open(SpaceMapsOptions {
         mos: mos.0.clone(),
         allocator: context.io.allocator().clone(),
-        features: Arc::new(DslFeatures(dsl.clone())),
+        features: Arc::new(CountedFeatures(dsl.meta.clone())),
         vdevs: vdev_spaces(vdevs, mos)?,
         top_level_vdevs: vdevs.tops().len() as u32,
     })
+}
+
+/// The features as the space maps see them.
+struct CountedFeatures(Arc<Meta>);
+
+impl FeatureCounts for CountedFeatures {
+    fn is_enabled(&self, feature: Feature) -> bool {
+        self.0.features.is_enabled(feature)
+    }
+
+    fn is_active(&self, feature: Feature) -> bool {
+        self.0.features.is_active(feature)
+    }
+
+    fn add(&self, tx: &SyncTx<'_>, feature: Feature, change: i64) -> Result<()> {
+        let meta = &self.0;
+        for _ in 0..change.unsigned_abs() {
+            if change > 0 {
+                meta.features.increment(&meta.mos, feature, tx)?;
+            } else {
+                meta.features.decrement(&meta.mos, feature, tx)?;
+            }
+        }
+        Ok(())
+    }
 }

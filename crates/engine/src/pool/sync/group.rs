@@ -12,23 +12,21 @@
 //! there, the pool is what it was; afterwards it is the new one.
 
 use std::ops::ControlFlow;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use ondisk::blkptr::BlkPtr;
 use ondisk::feature::Feature;
 use ondisk::uberblock::Uberblock;
 use parking_lot::Mutex;
 
-use crate::pool::Pool;
+use super::writer::GroupWriter;
 use crate::alloc::{ClassKind, slop_bytes};
 use crate::canary::Canary;
 use crate::dmu::SyncTx;
 use crate::dsl::FreeBudget;
 use crate::error::{Result, Within};
-use crate::txg::{Txg, bug};
+use crate::pool::devices::{dirty_time_log, removed};
+use crate::txg::Txg;
 use crate::vdev::label::{LabelSync, sync_labels};
 use crate::{bail, error};
 
@@ -39,67 +37,19 @@ const PASSES_MAX: u32 = 200;
 /// The software version in uberblocks.
 const SOFTWARE_VERSION: u64 = 5000;
 
-impl Pool {
-    /// Starts the threads, if the host has threads.
-    pub(in crate::pool) fn start_threads(self: &Arc<Self>) {
-        let mut threads = self.threads.lock();
-        let bodies: [(&str, fn(&Pool)); 3] =
-            [("txg_quiesce", Pool::quiesce_thread), ("txg_sync", Pool::sync_thread), ("heartbeat", Pool::heartbeat_thread)];
-        for (name, body) in bodies {
-            let pool = self.clone();
-            let run = move || {
-                // A bug must not leave everybody waiting for a thread that is gone.
-                if catch_unwind(AssertUnwindSafe(|| body(&pool))).is_err() {
-                    let failure = bug(format_args!("ended the thread {name}"));
-                    tracing::error!("pool {}: suspended: {failure}", pool.name());
-                    pool.context.groups.fail(failure);
-                }
-                *pool.threads.lock() -= 1;
-                pool.thread_ended.notify_all();
-            };
-            if self.context.host.spawn(name, Box::new(run)) {
-                *threads += 1;
-            }
-        }
-    }
-
-    fn quiesce_thread(&self) {
-        let groups = &self.context.groups;
-        let timeout = Duration::from_nanos(self.context.tunables.txg_timeout_ns);
-        while groups.wait_for_work(timeout) {
-            if groups.failure().is_some() {
-                return;
-            }
-            groups.quiesce();
-        }
-    }
-
-    fn sync_thread(&self) {
-        while let Some(txg) = self.context.groups.begin_sync() {
-            let result = self.sync_group(txg);
-            if let Err(error) = &result {
-                tracing::error!("pool {}: suspended: txg {txg}: {error}", self.name());
-            }
-            let failed = result.is_err();
-            self.context.groups.end_sync(txg, result);
-            if failed {
-                return;
-            }
-        }
-    }
-
+impl GroupWriter {
     /// Closes the open group and writes it, in this thread: where the host has no threads.
     ///
     /// # Errors
     /// What stopped the pool.
-    pub fn sync_now(&self) -> Result<()> {
+    pub(in crate::pool) fn sync_now(&self) -> Result<()> {
         let _one_at_a_time = self.sync_lock.lock();
-        let groups = &self.context.groups;
+        let groups = &self.layers.context.groups;
         if let Some(failure) = groups.failure() {
             return Err(failure);
         }
         let txg = groups.quiesce();
-        let Some(begun) = groups.begin_sync() else { bail!(Suspended, "pool {} is being closed", self.name()) };
+        let Some(begun) = groups.begin_sync() else { bail!(Suspended, "pool {} is being closed", self.configuration.name()) };
         assert_eq!(begun, txg, "somebody else syncs");
         let result = self.sync_group(txg);
         groups.end_sync(txg, result.clone());
@@ -109,18 +59,18 @@ impl Pool {
     /// Whether writing `txg` would change anything.
     fn has_work(&self, txg: Txg) -> Result<bool> {
         Ok(self.written_anyway.load(Ordering::Acquire) >= txg
-            || self.dsl.is_dirty(txg)
-            || self.dsl.has_tasks(txg)
-            || self.is_config_dirty()
-            || self.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg))
-            || self.has_missed()
-            || self.dsl.has_background_frees()?)
+            || self.layers.dsl.is_dirty(txg)
+            || self.layers.dsl.has_tasks(txg)
+            || self.configuration.is_dirty()
+            || self.layers.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg))
+            || dirty_time_log::has_unsaved(&self.layers.vdevs)
+            || self.layers.dsl.has_background_frees()?)
     }
 
     /// Writes one group.
-    fn sync_group(&self, txg: Txg) -> Result<()> {
+    pub(super) fn sync_group(&self, txg: Txg) -> Result<()> {
         // Also if there is nothing to write: the log may write for the next ones.
-        self.vdevs.set_writing_txg(txg);
+        self.layers.vdevs.set_writing_txg(txg);
         if !self.has_work(txg)? {
             return self.group_done(txg);
         }
@@ -131,7 +81,7 @@ impl Pool {
             if pass > PASSES_MAX {
                 bail!(Corrupt, "txg {txg} does not converge");
             }
-            let tx = SyncTx::new(&self.context, txg, pass, &frees);
+            let tx = SyncTx::new(&self.layers.context, txg, pass, &frees);
             self.sync_pass(&tx, &frees).within(|| format!("txg {txg}, pass {pass}"))?;
             if self.is_written(txg) {
                 break;
@@ -142,30 +92,30 @@ impl Pool {
     }
 
     fn is_written(&self, txg: Txg) -> bool {
-        let space_changed = self.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg));
-        !space_changed && !self.dsl.is_dirty(txg) && !self.has_obsolete() && !self.has_missed() && !self.shared.as_ref().is_some_and(|shared| shared.has_changes())
+        let space_changed = self.layers.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg));
+        !space_changed && !self.layers.dsl.is_dirty(txg) && !removed::has_obsolete(&self.layers.vdevs) && !dirty_time_log::has_unsaved(&self.layers.vdevs) && !self.layers.shared.as_ref().is_some_and(|shared| shared.has_changes())
     }
 
     fn sync_pass(&self, tx: &SyncTx<'_>, frees: &Mutex<Vec<BlkPtr>>) -> Result<()> {
-        let Some(space_maps) = &self.space_maps else { bail!(ReadOnly, "the space maps are not open") };
+        let Some(space_maps) = &self.layers.space_maps else { bail!(ReadOnly, "the space maps are not open") };
         if tx.pass == 1 {
             space_maps.make_arrays(tx)?;
-            self.note_metaslab_arrays();
+            self.configuration.note_metaslab_arrays(space_maps);
         }
-        self.sync_missed(tx)?;
+        dirty_time_log::sync(&self.layers, &self.configuration, tx)?;
         if tx.pass == 1 {
-            self.sync_config(tx)?;
+            self.configuration.sync(self.layers.meta(), tx)?;
         }
-        self.dsl.sync_pass(tx)?;
+        self.layers.dsl.sync_pass(tx)?;
         if tx.pass == 1 {
-            self.dsl.free_in_background(FreeBudget::default(), tx)?;
-            self.sync_config(tx)?;
+            self.layers.dsl.free_in_background(FreeBudget::default(), tx)?;
+            self.configuration.sync(self.layers.meta(), tx)?;
         }
         self.return_frees(tx, frees)?;
-        if let Some(shared) = &self.shared {
+        if let Some(shared) = &self.layers.shared {
             shared.sync_pass(tx)?;
         }
-        self.sync_obsolete(tx)?;
+        removed::sync_obsolete(&self.layers, tx)?;
         space_maps.sync_pass(tx)?;
         if tx.pass == 1 {
             self.return_deferred(tx)?;
@@ -176,21 +126,21 @@ impl Pool {
     /// Gives back what was freed in this pass, or keeps it for the next group.
     fn return_frees(&self, tx: &SyncTx<'_>, frees: &Mutex<Vec<BlkPtr>>) -> Result<()> {
         let freed = std::mem::take(&mut *frees.lock());
-        let now = tx.pass < PASS_DEFERRED_FREE || self.dsl.meta.features.is_active(Feature::LogSpacemap);
+        let now = tx.pass < PASS_DEFERRED_FREE || self.layers.dsl.meta.features.is_active(Feature::LogSpacemap);
         match (&self.deferred, now) {
-            (Some(list), false) => list.append(&self.dsl.meta, &freed, tx),
-            _ => freed.iter().try_for_each(|bp| self.context.io.free(bp, tx.txg())),
+            (Some(list), false) => list.append(&self.layers.dsl.meta, &freed, tx),
+            _ => freed.iter().try_for_each(|bp| self.layers.context.io.free(bp, tx.txg())),
         }
     }
 
     /// Gives back what the last group kept.
     fn return_deferred(&self, tx: &SyncTx<'_>) -> Result<()> {
         let Some(list) = self.deferred else { return Ok(()) };
-        if list.is_empty(&self.dsl.meta)? {
+        if list.is_empty(&self.layers.dsl.meta)? {
             return Ok(());
         }
-        list.drain(&self.dsl.meta, tx, |bp, _freed| {
-            self.context.io.free(bp, tx.txg())?;
+        list.drain(&self.layers.dsl.meta, tx, |bp, _freed| {
+            self.layers.context.io.free(bp, tx.txg())?;
             Ok(ControlFlow::Continue(()))
         })?;
         Ok(())
@@ -198,34 +148,34 @@ impl Pool {
 
     /// The commit point: flush, labels, uberblock.
     fn commit(&self, txg: Txg) -> Result<()> {
-        let pointer = self.dsl.meta.mos.0.pointer();
-        let canary = self.context.tunables.canary;
+        let pointer = self.layers.dsl.meta.mos.0.pointer();
+        let canary = self.layers.context.tunables.canary;
         if canary != Some(Canary::NoFlushBeforeUberblock) {
-            self.context.io.flush()?;
+            self.layers.context.io.flush()?;
         }
-        if let Some(failure) = self.context.groups.failure() {
+        if let Some(failure) = self.layers.context.groups.failure() {
             return Err(failure);
         }
-        let all = self.labels_due.swap(false, Ordering::AcqRel);
-        let dirty = if all { self.vdevs.data_tops() } else { Vec::new() };
-        let config = self.config();
+        let all = self.configuration.take_labels_due();
+        let dirty = if all { self.layers.vdevs.data_tops() } else { Vec::new() };
+        let config = self.configuration.get();
         let uberblock = Uberblock {
             version: config.version,
             txg,
-            guid_sum: self.vdevs.guid_sum(),
-            timestamp: self.context.host.wall_clock().0,
+            guid_sum: self.layers.vdevs.guid_sum(),
+            timestamp: self.layers.context.host.wall_clock().0,
             root: *pointer.as_bytes(),
             software_version: SOFTWARE_VERSION,
-            multihost: Some(self.heartbeat.of_group(&self.context.tunables)),
+            multihost: Some(self.heartbeat.of_group(&self.layers.context.tunables)),
             ..Uberblock::empty()
         };
-        let tops = self.vdevs.uberblock_tops(txg, all);
+        let tops = self.layers.vdevs.uberblock_tops(txg, all);
         let labels = LabelSync {
             uberblock: &uberblock,
             dirty: &dirty,
             uberblock_tops: &tops,
             multihost: self.heartbeat.is_on(),
-            config: &|top, leaf| config.label(&self.vdevs, top, leaf, txg),
+            config: &|top, leaf| config.label(&self.layers.vdevs, top, leaf, txg),
         };
         let result = loop {
             if canary == Some(Canary::NoUberblock) && txg.is_multiple_of(2) {
@@ -233,43 +183,43 @@ impl Pool {
             }
             match sync_labels(&labels) {
                 // Labels that a flush has lost can be written again, but not what else was written before that flush.
-                Err(error) if !self.vdevs.has_lost_writes() && self.vdevs.gate().wait_after(&error) => {}
+                Err(error) if !self.layers.vdevs.has_lost_writes() && self.layers.vdevs.gate().wait_after(&error) => {}
                 done => break done,
             }
         };
         if let Err(error) = result {
-            self.set_config_dirty();
+            self.configuration.set_dirty();
             return Err(error!(Suspended, "the labels cannot be written: {error}"));
         }
         *self.uberblock.lock() = uberblock;
-        self.heartbeat.note_written(self.context.host.now_ns(), 0, true);
+        self.heartbeat.note_written(self.layers.context.host.now_ns(), 0, true);
         Ok(())
     }
 
     /// Freed space waits two groups before it is used again, unless there is hardly any other.
     fn may_defer(&self) -> bool {
-        let allocator = self.context.io.allocator();
+        let allocator = self.layers.context.io.allocator();
         let normal = allocator.open_space(ClassKind::Normal);
         normal.free() > slop_bytes(normal.space, allocator.embedded_log_bytes())
     }
 
     /// The group is on disk: what it held in memory goes.
     fn group_done(&self, txg: Txg) -> Result<()> {
-        if let Some(maps) = &self.space_maps {
+        if let Some(maps) = &self.layers.space_maps {
             maps.sync_done(txg, self.may_defer())?;
         }
-        self.dsl.clear_in_flight(txg);
-        tracing::debug!(txg, dirty = self.context.dirty.total(), cache = ?self.context.cache.stats(), "a group is on disk");
-        self.context.dirty.clear(txg);
+        self.layers.dsl.clear_in_flight(txg);
+        tracing::debug!(txg, dirty = self.layers.context.dirty.total(), cache = ?self.layers.context.cache.stats(), "a group is on disk");
+        self.layers.context.dirty.clear(txg);
         self.refresh_space();
-        for (_, objset) in self.dsl.open_objsets() {
+        for (_, objset) in self.layers.dsl.open_objsets() {
             objset.trim();
             if let Some(log) = objset.log() {
                 log.synced(txg);
             }
         }
-        self.dsl.meta.mos.0.trim();
-        self.dsl.close_idle_objsets();
+        self.layers.dsl.meta.mos.0.trim();
+        self.layers.dsl.close_idle_objsets();
         Ok(())
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! # Theory
 //! A device that two hosts can reach is no longer safe by a lock of one of them. So with the property `multihost` a host writes,
-//! every second, its newest uberblock again into a slot that no transaction group uses, with a number that counts up. Who wants
-//! to import the pool looks at the newest uberblock, waits for some twenty such seconds, and looks again: if anything changed, the
+//! every second, its newest uberblock again into a slot that no transaction group uses, with a number that counts up. An
+//! import of the pool looks at the newest uberblock, waits for some twenty such seconds, and looks again: if anything changed, the
 //! pool is in use. Then it writes a random number there and waits whether that stays, in case somebody else is importing too.
 //!
 //! A host whose heartbeats do not get through for so long that another one could take the pool must not write any more: the pool is
@@ -22,14 +22,14 @@ use ondisk::label::LABELS;
 use ondisk::uberblock::{Multihost, Uberblock};
 use parking_lot::{Condvar, Mutex};
 
-use crate::pool::Pool;
-use crate::pool::config::pool_config::PoolState;
-use crate::pool::open::import::Candidate;
+use super::writer::GroupWriter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::Host;
+use crate::pool::config::pool_config::PoolState;
+use crate::pool::open::import::Candidate;
 use crate::tunables::Tunables;
-use crate::vdev::{TopVdev, key};
 use crate::vdev::label::{DeviceLabels, flush_disk, write_heartbeat};
+use crate::vdev::{TopVdev, key};
 use crate::{bail, error};
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -118,13 +118,13 @@ impl Tunables {
     }
 }
 
-impl Pool {
+impl GroupWriter {
     /// Turns multihost protection on or off, as the property says.
     ///
     /// # Errors
     /// The host has no id to tell it by.
-    pub fn set_multihost(&self, on: bool) -> Result<()> {
-        let (host, tunables) = (&self.context.host, &self.context.tunables);
+    pub(in crate::pool) fn set_multihost(&self, on: bool) -> Result<()> {
+        let (host, tunables) = (&self.layers.context.host, &self.layers.context.tunables);
         if on && host.host_id() == 0 {
             bail!(Denied, "multihost protection needs a host id, and this system has none: write one with zgenhostid(8)");
         }
@@ -133,10 +133,10 @@ impl Pool {
     }
 
     /// Writes a heartbeat on one device after the other, as long as the pool is open.
-    pub(in crate::pool) fn heartbeat_thread(&self) {
-        let interval = self.context.tunables.multihost_interval_ns();
+    pub(super) fn heartbeat_thread(&self) {
+        let interval = self.layers.context.tunables.multihost_interval_ns();
         loop {
-            let leaves = self.vdevs.leaves().iter().filter(|leaf| leaf.is_open()).count().max(1) as u64;
+            let leaves = self.layers.vdevs.leaves().iter().filter(|leaf| leaf.is_open()).count().max(1) as u64;
             {
                 let mut state = self.heartbeat.state.lock();
                 while !state.is_on && !state.is_ending {
@@ -157,13 +157,13 @@ impl Pool {
     }
 
     pub(in crate::pool) fn beat(&self, delay_min_ns: u64) {
-        let (host, tunables) = (&self.context.host, &self.context.tunables);
-        if self.context.groups.failure().is_some() {
+        let (host, tunables) = (&self.layers.context.host, &self.layers.context.tunables);
+        if self.layers.context.groups.failure().is_some() {
             return;
         }
         // A ring has slots as large as the sectors of its vdev, or more.
         let of_top = |top: &Arc<TopVdev>| top.leaves().iter().map(|leaf| (leaf.clone(), top.ashift())).collect::<Vec<_>>();
-        let leaves: Vec<_> = self.vdevs.data_tops().iter().flat_map(of_top).filter(|(leaf, _)| leaf.is_open()).collect();
+        let leaves: Vec<_> = self.layers.vdevs.data_tops().iter().flat_map(of_top).filter(|(leaf, _)| leaf.is_open()).collect();
         let mut uberblock = self.uberblock();
         let (turn, last_ns) = {
             let mut state = self.heartbeat.state.lock();
@@ -190,8 +190,8 @@ impl Pool {
         if limit > 0 && now.saturating_sub(last_ns) > limit {
             let seconds = now.saturating_sub(last_ns) / 1_000_000_000;
             let failure = error!(Suspended, "no multihost heartbeat could be written for {seconds} s: another host may take the pool");
-            tracing::error!("pool {}: suspended: {failure}", self.name());
-            self.context.groups.fail(failure);
+            tracing::error!("pool {}: suspended: {failure}", self.configuration.name());
+            self.layers.context.groups.fail(failure);
         }
     }
 }
@@ -350,7 +350,7 @@ mod tests {
     /// Heartbeats were as large as the largest sector of the pool, on every device: where sectors are smaller, over uberblocks.
     #[test]
     fn a_heartbeat_leaves_uberblocks_alone() {
-        use crate::pool::{NewPool, OpenOptions};
+        use crate::pool::{NewPool, OpenOptions, Pool};
         use crate::vdev::{NewLeaf, NewTop};
         let disks = [9, 12].map(|ashift| (ashift, Arc::new(disk::MemDisk::new(format!("sectors-{ashift}"), 128 << 20))));
         let top = |(ashift, disk): &(u32, Arc<disk::MemDisk>)| NewTop {
@@ -376,7 +376,8 @@ mod tests {
             forget_log: false,
         };
         let pool = Pool::create(new, options).unwrap();
-        pool.heartbeat.turn(true, 0, 1_000_000_000);
+        let writer = pool.groups().clone();
+        writer.heartbeat.turn(true, 0, 1_000_000_000);
         while pool.uberblock().txg < 130 {
             pool.change_config(|config| config.comment = Some("changed".into()));
             pool.sync_all().unwrap();
@@ -386,7 +387,7 @@ mod tests {
             disks.each_ref().map(|disk| of_disk(disk).into_iter().map(|found| (found.label, found.slot)).collect::<Vec<_>>())
         };
         let before = places();
-        (0..64).for_each(|_| pool.beat(0));
+        (0..64).for_each(|_| writer.beat(0));
         for ((ashift, _), (before, after)) in disks.iter().zip(before.iter().zip(places())) {
             let lost: Vec<_> = before.iter().filter(|place| !after.contains(place)).collect();
             assert!(lost.is_empty(), "sectors of 2^{ashift}: the uberblocks at {lost:?} (label, slot) are gone");
