@@ -8,8 +8,10 @@
 mod comments;
 mod docs;
 mod layers;
+mod layouts;
 mod sizes;
 mod source;
+mod spread;
 mod words;
 
 use std::path::Path;
@@ -34,6 +36,8 @@ pub fn run(root: &Path) -> Result<Findings> {
     let mut findings = Findings::default();
     layers::check(&tree, &mut findings);
     sizes::check(&tree, &mut findings);
+    spread::check(&tree, &mut findings);
+    layouts::check(&tree, &mut findings);
     words::check(&tree, &mut findings);
     docs::check(&tree, &mut findings);
     comments::check(&tree, &mut findings);

@@ -314,6 +314,12 @@ impl BookmarkPhys {
         }
         Ok(bookmark)
     }
+
+    /// The words of its ZAP entry.
+    pub fn to_words(&self) -> Vec<u64> {
+        let (words, _) = self.as_bytes().as_chunks::<8>();
+        words.iter().map(|word| u64::from_le_bytes(*word)).collect()
+    }
 }
 
 /// The start of the bonus buffer of a redaction list; the guids of `snapshots` redaction snapshots follow.

@@ -9,9 +9,11 @@ mod zap;
 pub mod corruption;
 pub mod dnode;
 pub mod dsl;
+pub mod history;
 pub mod nvlist;
 pub mod object_type;
 pub mod objset;
+pub mod scan;
 pub mod stream;
 pub mod zil;
 

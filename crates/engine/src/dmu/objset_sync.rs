@@ -1,7 +1,7 @@
 //! Writing what one group changed in a set of objects.
 //!
 //! # Path
-//! called by dsl (datasets) and pool/sync.rs (the MOS); calls [`super::dnode_sync`], zio.
+//! called by dsl (datasets) and pool/sync (the MOS); calls [`super::dnode_sync`], zio.
 
 use std::sync::Arc;
 

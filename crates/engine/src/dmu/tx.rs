@@ -302,7 +302,7 @@ impl Deref for SyncTx<'_> {
 }
 
 impl<'a> SyncTx<'a> {
-    /// Pass `pass` of `txg`; freed blocks are collected in `frees`, for the pool to return or defer. Only `pool/sync.rs`
+    /// Pass `pass` of `txg`; freed blocks are collected in `frees`, for the pool to return or defer. Only `pool/sync`
     /// and pool creation call this.
     pub fn new(context: &'a Arc<DmuContext>, txg: Txg, pass: u32, frees: &'a Mutex<Vec<BlkPtr>>) -> Self {
         SyncTx { tx: Tx::new(txg, true), pass, context, frees }

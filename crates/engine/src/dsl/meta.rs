@@ -9,11 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ondisk::blkptr::BlkPtr;
+use ondisk::feature::Feature;
+use ondisk::object_type::ObjectType;
 use zerocopy::little_endian::U64;
 
 use super::feature::Features;
 use super::mos::Mos;
-use crate::dmu::DmuContext;
+use crate::dmu::{DmuContext, SyncTx};
+use crate::error::Result;
 
 /// Keys of the MOS's object directory, which is object 1.
 pub mod key {
@@ -178,6 +181,29 @@ impl Meta {
     /// The shared empty bpobj is this; 0: there is none.
     pub fn set_empty_bpobj(&self, object: u64) {
         self.empty_bpobj.store(object, Ordering::Relaxed);
+    }
+
+    /// Makes an object of the DSL a ZAP too, so that it can have more fields.
+    pub(super) fn zapify(&self, object: u64, tx: &SyncTx<'_>) -> Result<()> {
+        if self.mos.zapify(object, tx)? {
+            self.features.increment(&self.mos, Feature::ExtensibleDataset, tx)?;
+        }
+        Ok(())
+    }
+
+    /// Frees an object of the DSL that may be a ZAP.
+    pub(super) fn free_zapified(&self, object: u64, tx: &SyncTx<'_>) -> Result<()> {
+        if self.mos.info(object)?.object_type == ObjectType::ZAP_METADATA {
+            self.features.decrement(&self.mos, Feature::ExtensibleDataset, tx)?;
+        }
+        self.mos.free(object, tx)
+    }
+
+    /// Says in a dataset's ZAP that it uses a feature.
+    pub(super) fn activate_feature(&self, object: u64, feature: Feature, tx: &SyncTx<'_>) -> Result<()> {
+        self.features.increment(&self.mos, feature, tx)?;
+        self.zapify(object, tx)?;
+        self.mos.zap_add_u64(object, feature.guid(), 0, tx)
     }
 
     /// A block's space, as it is counted.

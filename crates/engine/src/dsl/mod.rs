@@ -6,65 +6,60 @@
 //! its successor does not), the lists of what is still to be freed, the features, and the history.
 //!
 //! ```text
-//!   Dsl (tree.rs)      finds directories and datasets, keeps the open object sets
-//!     Dir              name, properties, quota, space of everything below
-//!       Dataset        where the object set is, what it refers to; pays for its blocks (dataset_sync.rs)
-//!         Deadlist     blocks that go when the snapshot before goes; made of Bpobj
-//!   SyncTasks          administrative changes, done by the sync thread (synctask.rs)
+//!   Dsl                puts the parts together (dsl.rs); what can be done with it (verbs.rs)
+//!     Parts            lowest first: Meta, Records, Ledger, Frees, Room, OpenObjsets, Tree, History
+//!     SyncTasks        administrative changes, done by the sync thread (tasks)
+//!   Dir                name, properties, quota, space of everything below (tree)
+//!     Dataset          where the object set is, what it refers to; pays for its blocks (dataset)
+//!       Deadlist       blocks that go when the snapshot before goes; made of Bpobj (dead)
 //! ```
 //!
 //! # Path
-//! called by pool and `tarnfs`; calls dmu, zap. `pool/sync.rs` drives: [`Dsl::sync_datasets`], [`Dsl::free_in_background`],
-//! [`Dsl::flush`], [`Dsl::run_tasks`].
+//! called by pool and `tarnfs`; calls dmu, zap. `pool/sync` drives: [`Dsl::sync_pass`], [`Dsl::free_in_background`].
 
-mod accounting_sync;
-pub mod bpobj;
-pub mod bptree;
-mod child_names;
-mod create_sync;
 mod dataset;
-mod dataset_sync;
-pub mod deadlist;
-mod destroy_sync;
-mod dir;
-mod dir_sync;
+mod dead;
+#[allow(clippy::module_inception)]
+mod dsl;
 pub mod feature;
-mod facts;
-mod free_sync;
-pub mod history;
-mod in_flight;
 pub mod meta;
 pub mod mos;
-pub mod names;
 mod new_pool;
-mod prop;
-pub(crate) mod prop_sync;
-pub mod prop_table;
-mod rename_sync;
-mod resume;
-mod scan_sync;
-mod settings;
-mod snapshot_destroy_sync;
+mod props;
+mod snapshots;
 mod space;
 mod sync;
-mod synctask;
-mod traverse;
+mod tasks;
 mod tree;
-mod written_sync;
+mod verbs;
 
 #[cfg(test)]
 mod tests;
 
-pub use create_sync::{Fill, NewDataset};
 pub use dataset::Dataset;
-pub use dir::Dir;
-pub use facts::MASTER_NODE_ENTRIES;
-pub use free_sync::FreeBudget;
+pub use dead::frees_sync::FreeBudget;
+pub use dead::traverse::{SPILL_BLOCK, Traversal, Visit, Visited};
+pub use dead::{bpobj, bptree, deadlist};
+pub use dsl::Dsl;
 pub use meta::{Meta, Space, SpaceDelta};
 pub use mos::Mos;
 pub use new_pool::NewTree;
-pub use prop::{PropertyValue, Source};
-pub use prop_sync::PropertyChange;
-pub use space::{PoolSpace, SpaceCheck};
-pub use traverse::{SPILL_BLOCK, Traversal, Visit, Visited};
-pub use tree::{Dsl, FREE_DIR, LEAK_DIR, MOS_DIR, MosSpace, ORIGIN_DIR};
+pub use props::prop::{PropertyValue, Source};
+pub(crate) use props::prop_sync;
+pub use props::prop_sync::PropertyChange;
+pub use props::{MASTER_NODE_ENTRIES, prop_table};
+pub use space::mos_space::MosSpace;
+pub use space::room::{PoolSpace, SpaceCheck};
+pub use tasks::history;
+pub use tree::create_sync::{Fill, NewDataset};
+pub use tree::dir::Dir;
+pub use tree::names;
+
+/// The directory that the MOS's own space is counted in.
+pub const MOS_DIR: &str = "$MOS";
+/// The directory that space being freed in the background is counted in.
+pub const FREE_DIR: &str = "$FREE";
+/// The directory of the empty snapshot that every file system is a clone of.
+pub const ORIGIN_DIR: &str = "$ORIGIN";
+/// The directory that space lost to unreadable blocks is counted in.
+pub const LEAK_DIR: &str = "$LEAK";

@@ -11,13 +11,14 @@ use ondisk::object_type::ObjectType;
 use ondisk::objset::ObjsetType;
 use zerocopy::IntoBytes;
 
-use super::bpobj::Bpobj;
-use super::create_sync::Fill;
 use super::dataset::Dataset;
-use super::deadlist::Deadlist;
+use super::dead::bpobj::Bpobj;
+use super::dead::deadlist::Deadlist;
+use super::dsl::{Dsl, Parts};
 use super::meta::{Meta, key};
-use super::prop_sync::PropertyChange;
-use super::tree::{Dsl, FREE_DIR, MOS_DIR, MosSpace, ORIGIN_DIR};
+use super::props::prop_sync::{PropertyChange, change_property_sync};
+use super::tree::create_sync::{Fill, create_dataset_sync, create_dir_sync, create_head_sync, create_objset_sync, new_dataset_phys};
+use super::{FREE_DIR, MOS_DIR, MosSpace, ORIGIN_DIR};
 use crate::dmu::{FileOwnerOf, SyncTx};
 use crate::error::Result;
 use crate::zap::{Zap, ZapSpec};
@@ -49,75 +50,76 @@ impl Dsl {
         file_owner: Option<FileOwnerOf>,
         tx: &SyncTx<'_>,
     ) -> Result<Arc<Self>> {
-        let NewTree { pool, features, properties, fill } = new;
         let dsl = Self::new(meta, mos_space, file_owner);
-        let mos = dsl.meta.mos.clone();
-        Zap::create_at(&mos.0, tx, key::DIRECTORY, &ZapSpec::new(ObjectType::OBJECT_DIRECTORY))?;
-        let root = dsl.create_dir_sync(None, &pool, tx)?;
-        let root = dsl.dir(root, Some(&pool))?;
-        dsl.special.write().root = Some(root.clone());
-        let mos_dir = dsl.create_dir_sync(Some(&root), MOS_DIR, tx)?;
-        dsl.special.write().mos = Some(dsl.dir(mos_dir, Some(MOS_DIR))?);
-        if dsl.meta.version() >= 26 {
-            let free = dsl.create_dir_sync(Some(&root), FREE_DIR, tx)?;
-            dsl.special.write().free = Some(dsl.dir(free, Some(FREE_DIR))?);
-            let list = Bpobj::create(&dsl.meta, tx)?;
-            mos.zap_add_u64(key::DIRECTORY, key::FREE_BPOBJ, list.0, tx)?;
-            dsl.special.write().free_bpobj = Some(list);
-        }
-        if dsl.meta.version() >= 11 {
-            dsl.create_origin(tx)?;
-        }
-        if dsl.meta.version() >= VERSION_FEATURES {
-            dsl.meta.features.create_objects(&mos, tx)?;
-            for feature in features {
-                dsl.meta.features.enable(&mos, feature, tx)?;
-            }
-        }
-        let head = dsl.create_head_sync(&root, None, tx)?;
-        let head = dsl.dataset(head)?;
-        for (property, change) in &properties {
-            head.change_property_sync(property, change, tx)?;
-        }
-        dsl.create_objset_sync(&head, ObjsetType::FileSystem, fill, tx)?;
+        create_tree(&dsl.parts, new, tx)?;
         Ok(dsl)
     }
+}
 
-    /// Makes `$ORIGIN` and its snapshot, which have no object set.
-    fn create_origin(self: &Arc<Self>, tx: &SyncTx<'_>) -> Result<()> {
-        let root = self.root_dir()?;
-        let head = self.create_dataset_sync(&root, ORIGIN_DIR, None, tx)?;
-        let snapshot = self.snapshot_empty_head(&head, ORIGIN_DIR, tx)?;
-        self.special.write().origin_snapshot = Some(snapshot);
-        Ok(())
+fn create_tree(parts: &Parts, new: NewTree, tx: &SyncTx<'_>) -> Result<()> {
+    let NewTree { pool, features, properties, fill } = new;
+    let Parts { meta, tree, ledger, frees, .. } = parts;
+    let mos = &meta.mos;
+    Zap::create_at(&mos.0, tx, key::DIRECTORY, &ZapSpec::new(ObjectType::OBJECT_DIRECTORY))?;
+    let root = tree.dir(create_dir_sync(parts, None, &pool, tx)?, Some(&pool))?;
+    tree.set_root(root.clone());
+    ledger.set_mos_dir(tree.dir(create_dir_sync(parts, Some(&root), MOS_DIR, tx)?, Some(MOS_DIR))?);
+    if meta.version() >= 26 {
+        frees.set_dir(tree.dir(create_dir_sync(parts, Some(&root), FREE_DIR, tx)?, Some(FREE_DIR))?);
+        let list = Bpobj::create(meta, tx)?;
+        mos.zap_add_u64(key::DIRECTORY, key::FREE_BPOBJ, list.0, tx)?;
+        frees.set_list(list);
     }
+    if meta.version() >= 11 {
+        create_origin(parts, tx)?;
+    }
+    if meta.version() >= VERSION_FEATURES {
+        meta.features.create_objects(mos, tx)?;
+        for feature in features {
+            meta.features.enable(mos, feature, tx)?;
+        }
+    }
+    let head = tree.dataset(create_head_sync(parts, &root, None, tx)?)?;
+    for (property, change) in &properties {
+        change_property_sync(parts, &head, property, change, tx)?;
+    }
+    create_objset_sync(parts, &head, ObjsetType::FileSystem, fill, tx)
+}
 
-    /// A snapshot of a head that has nothing in it. Its txg is 1: before everything else in the pool.
-    fn snapshot_empty_head(self: &Arc<Self>, head: &Arc<Dataset>, name: &str, tx: &SyncTx<'_>) -> Result<u64> {
-        let mos = &self.meta.mos;
-        let from = head.phys();
-        let object = mos.allocate(ObjectType::DSL_DATASET, 0, ObjectType::DSL_DATASET, size_of_val(&from), tx)?;
-        let mut phys = self.new_dataset_phys(&head.dir);
-        phys.next_snapshot = head.object.into();
-        phys.children = 1.into();
-        phys.creation_txg = 1.into();
-        phys.deadlist = from.deadlist;
-        phys.flags = from.flags;
-        mos.set_bonus(object, phys.as_bytes(), tx)?;
-        let deadlist = head.deadlist().clone_keys(&self.meta, u64::MAX, &[], tx)?;
-        let deadlist = Arc::new(Deadlist::open(&self.meta, deadlist)?);
-        deadlist.add_key(&self.meta, from.prev_snapshot_txg.get(), tx)?;
-        mos.zap_add_u64(from.snapshot_names.get(), name, object, tx)?;
-        let snapshot = self.dataset(object)?;
-        head.change(|state| {
-            state.phys.deadlist = deadlist.object.into();
-            state.deadlist = deadlist;
-            state.phys.prev_snapshot = object.into();
-            state.phys.prev_snapshot_txg = 1.into();
-            state.phys.unique_bytes = 0.into();
-            state.prev = Some(snapshot);
-        });
-        self.flush_records(tx)?;
-        Ok(object)
-    }
+/// Makes `$ORIGIN` and its snapshot, which have no object set.
+fn create_origin(parts: &Parts, tx: &SyncTx<'_>) -> Result<()> {
+    let root = parts.tree.root_dir()?;
+    let head = create_dataset_sync(parts, &root, ORIGIN_DIR, None, tx)?;
+    let snapshot = snapshot_empty_head(parts, &head, ORIGIN_DIR, tx)?;
+    parts.tree.set_origin_snapshot(snapshot);
+    Ok(())
+}
+
+/// A snapshot of a head that has nothing in it. Its txg is 1: before everything else in the pool.
+fn snapshot_empty_head(parts: &Parts, head: &Arc<Dataset>, name: &str, tx: &SyncTx<'_>) -> Result<u64> {
+    let mos = &parts.meta.mos;
+    let from = head.phys();
+    let object = mos.allocate(ObjectType::DSL_DATASET, 0, ObjectType::DSL_DATASET, size_of_val(&from), tx)?;
+    let mut phys = new_dataset_phys(parts, &head.dir);
+    phys.next_snapshot = head.object.into();
+    phys.children = 1.into();
+    phys.creation_txg = 1.into();
+    phys.deadlist = from.deadlist;
+    phys.flags = from.flags;
+    mos.set_bonus(object, phys.as_bytes(), tx)?;
+    let deadlist = head.deadlist().clone_keys(&parts.meta, u64::MAX, &[], tx)?;
+    let deadlist = Arc::new(Deadlist::open(&parts.meta, deadlist)?);
+    deadlist.add_key(&parts.meta, from.prev_snapshot_txg.get(), tx)?;
+    mos.zap_add_u64(from.snapshot_names.get(), name, object, tx)?;
+    let snapshot = parts.tree.dataset(object)?;
+    head.change(|state| {
+        state.set_deadlist(deadlist);
+        state.set_prev(Some(snapshot));
+        let phys = state.phys_mut();
+        phys.prev_snapshot = object.into();
+        phys.prev_snapshot_txg = 1.into();
+        phys.unique_bytes = 0.into();
+    });
+    parts.records.flush(&parts.meta.mos, tx)?;
+    Ok(object)
 }

@@ -863,7 +863,7 @@ fn destroying_after_a_stall_counts_once() {
     rig.with_syncs(|dsl| {
         dsl.destroy_dataset("pool/a").unwrap();
         // As `stall` does.
-        dsl.bptree.store(0, std::sync::atomic::Ordering::Relaxed);
+        dsl.parts.frees.set_tree(0);
     });
     let dsl = rig.dsl();
     assert_eq!(dsl.meta.features.count(Feature::AsyncDestroy), Some(1));
@@ -887,11 +887,11 @@ fn an_object_set_that_was_written_meanwhile_is_opened_again() {
     let dsl = rig.dsl();
     let dataset = dsl.open_dataset("pool/a").unwrap();
     let root = dataset.phys().block;
-    let open = |root| Objset::open(dataset.objset_options().unwrap(), root).unwrap();
+    let open = |root| Objset::open(dataset.objset_options(None).unwrap(), root).unwrap();
     let (early, late) = (open(root), open(root));
-    let kept = dsl.keep_objset(&dataset, early.clone(), &root).unwrap().unwrap();
+    let kept = dsl.parts.objsets.keep(&dataset, early.clone(), &root).unwrap().unwrap();
     assert!(Arc::ptr_eq(&kept, &early) && Arc::ptr_eq(&dsl.objset(&dataset).unwrap(), &early));
-    assert!(Arc::ptr_eq(&dsl.keep_objset(&dataset, open(root), &root).unwrap().unwrap(), &early));
+    assert!(Arc::ptr_eq(&dsl.parts.objsets.keep(&dataset, open(root), &root).unwrap().unwrap(), &early));
     let member = Membership::single(early.clone());
     let tx = OpenTx::assign(&member, 1 << 20).unwrap();
     early.hold(1).unwrap().write(&tx, 0, &[7; 4096]).unwrap();
@@ -900,8 +900,35 @@ fn an_object_set_that_was_written_meanwhile_is_opened_again() {
     rig.next_txg();
     rig.next_txg();
     assert_ne!(dataset.phys().block, root);
-    assert!(dsl.keep_objset(&dataset, late, &root).unwrap().is_none());
+    assert!(dsl.parts.objsets.keep(&dataset, late, &root).unwrap().is_none());
     let mut byte = [0];
     dsl.objset(&dataset).unwrap().hold(1).unwrap().read(9, &mut byte).unwrap();
     assert_eq!(byte, [7]);
+}
+
+/// Everything that an open pool holds goes with it, though nobody has closed it: an object set with changes, the record of its dataset.
+#[test]
+fn what_is_dropped_is_gone() {
+    let rig = rig();
+    rig.create();
+    rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/a"))).unwrap();
+    let dsl = rig.dsl.lock().take().unwrap();
+    let dataset = dsl.open_dataset("pool/a").unwrap();
+    let objset = dsl.objset(&dataset).unwrap();
+    let member = Membership::single(objset.clone());
+    let tx = OpenTx::assign(&member, 1 << 20).unwrap();
+    objset.hold(1).unwrap().write(&tx, 0, &[7; 4096]).unwrap();
+    drop(tx);
+    drop(member);
+    dataset.change(|state| state.phys_mut().flags |= 0);
+    let (open, kept, whole) = (Arc::downgrade(&objset), Arc::downgrade(&dataset), Arc::downgrade(&dsl));
+    drop((objset, dataset));
+    assert!(open.upgrade().is_some() && kept.upgrade().is_some(), "what is not on disk is kept");
+    let (records, objsets) = (Arc::downgrade(&dsl.parts.records), Arc::downgrade(&dsl.parts.objsets));
+    let (tree, meta) = (Arc::downgrade(&dsl.parts.tree), Arc::downgrade(&dsl.meta));
+    drop(dsl);
+    assert!(whole.upgrade().is_none() && records.upgrade().is_none() && objsets.upgrade().is_none());
+    assert!(open.upgrade().is_none(), "its object set is held");
+    assert!(kept.upgrade().is_none(), "its dataset is held");
+    assert!(tree.upgrade().is_none() && meta.upgrade().is_none());
 }

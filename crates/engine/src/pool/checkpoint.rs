@@ -14,7 +14,7 @@ use ondisk::space_map::SpaceMapPhys;
 use ondisk::uberblock::Uberblock;
 use zerocopy::FromBytes;
 
-use super::Pool;
+use super::layers::Layers;
 use super::space_maps::read_frees;
 use crate::alloc::RangeTree;
 use crate::bail;
@@ -40,7 +40,7 @@ pub struct Checkpoint {
 }
 
 /// The uberblock of the checkpoint.
-pub(super) fn uberblock(mos: &Mos) -> Result<Option<Uberblock>> {
+pub(in crate::pool) fn uberblock(mos: &Mos) -> Result<Option<Uberblock>> {
     let Some(value) = mos.zap_get(key::DIRECTORY, CHECKPOINT)? else { return Ok(None) };
     // Older ones are shorter: what they lack is zero.
     let mut bytes = value.to_le_bytes();
@@ -49,7 +49,7 @@ pub(super) fn uberblock(mos: &Mos) -> Result<Option<Uberblock>> {
 }
 
 /// Refuses to write a pool that has a checkpoint: what was freed since would be given out.
-pub(super) fn refuse(mos: &Mos, vdevs: &VdevTree) -> Result<()> {
+pub(in crate::pool) fn refuse(mos: &Mos, vdevs: &VdevTree) -> Result<()> {
     for top in vdevs.data_tops() {
         if top.zap() != 0 && mos.zap_contains(top.zap(), CHECKPOINT_MAP)? {
             bail!(Unsupported, "the pool has a checkpoint: discard it with OpenZFS first");
@@ -58,52 +58,50 @@ pub(super) fn refuse(mos: &Mos, vdevs: &VdevTree) -> Result<()> {
     Ok(())
 }
 
-impl Pool {
-    /// The checkpoint, if there is one.
-    ///
-    /// # Errors
-    /// The MOS cannot be read.
-    pub fn checkpoint(&self) -> Result<Option<Checkpoint>> {
-        if !self.dsl.meta.features.is_active(Feature::PoolCheckpoint) {
-            return Ok(None);
-        }
-        let kept = uberblock(&self.dsl.meta.mos)?;
-        Ok(Some(Checkpoint { discarding: kept.is_none(), time: kept.map_or(0, |uberblock| uberblock.timestamp) }))
+/// The checkpoint, if there is one.
+///
+/// # Errors
+/// The MOS cannot be read.
+pub(in crate::pool) fn checkpoint(layers: &Layers) -> Result<Option<Checkpoint>> {
+    if !layers.meta().features.is_active(Feature::PoolCheckpoint) {
+        return Ok(None);
     }
+    let kept = uberblock(layers.mos())?;
+    Ok(Some(Checkpoint { discarding: kept.is_none(), time: kept.map_or(0, |uberblock| uberblock.timestamp) }))
+}
 
-    /// What of a top-level vdev only the checkpoint keeps: freed since, and not to be given out.
-    ///
-    /// # Errors
-    /// The MOS cannot be read, or the map makes no sense.
-    pub(super) fn checkpoint_ranges(&self, top: &TopVdev) -> Result<RangeTree> {
-        match self.checkpoint_map(top.zap())? {
-            Some(map) => read_frees(&self.dsl.meta.mos.0, map, top.asize(), top.ashift() as u8),
-            None => Ok(RangeTree::new()),
-        }
+/// What of a top-level vdev only the checkpoint keeps: freed since, and not to be given out.
+///
+/// # Errors
+/// The MOS cannot be read, or the map makes no sense.
+pub(in crate::pool) fn checkpoint_ranges(layers: &Layers, top: &TopVdev) -> Result<RangeTree> {
+    match checkpoint_map(layers, top.zap())? {
+        Some(map) => read_frees(&layers.mos().0, map, top.asize(), top.ashift() as u8),
+        None => Ok(RangeTree::new()),
     }
+}
 
-    /// The same of all vdevs, in bytes.
-    pub(super) fn kept_by_checkpoint(&self) -> Result<u64> {
-        if !self.dsl.meta.features.is_active(Feature::PoolCheckpoint) {
-            return Ok(0);
-        }
-        self.vdevs.data_tops().iter().try_fold(0, |sum: u64, top| Ok(sum.saturating_add(self.checkpoint_bytes(top.zap())?)))
+/// The same of all vdevs, in bytes.
+pub(in crate::pool) fn kept_by_checkpoint(layers: &Layers) -> Result<u64> {
+    if !layers.meta().features.is_active(Feature::PoolCheckpoint) {
+        return Ok(0);
     }
+    layers.vdevs.data_tops().iter().try_fold(0, |sum: u64, top| Ok(sum.saturating_add(checkpoint_bytes(layers, top.zap())?)))
+}
 
-    /// The space map of what only the checkpoint keeps of a top-level vdev, named by its ZAP.
-    fn checkpoint_map(&self, top_zap: ObjectId) -> Result<Option<ObjectId>> {
-        if top_zap == 0 { Ok(None) } else { self.dsl.meta.mos.zap_u64(top_zap, CHECKPOINT_MAP) }
-    }
+/// The space map of what only the checkpoint keeps of a top-level vdev, named by its ZAP.
+fn checkpoint_map(layers: &Layers, top_zap: ObjectId) -> Result<Option<ObjectId>> {
+    if top_zap == 0 { Ok(None) } else { layers.mos().zap_u64(top_zap, CHECKPOINT_MAP) }
+}
 
-    /// The bytes of a top-level vdev, named by its ZAP, that only the checkpoint keeps.
-    ///
-    /// # Errors
-    /// The MOS cannot be read.
-    pub fn checkpoint_bytes(&self, top_zap: u64) -> Result<u64> {
-        let Some(map) = self.checkpoint_map(top_zap)? else { return Ok(0) };
-        let mut bonus = self.dsl.meta.mos.bonus(map)?.to_vec();
-        bonus.resize(bonus.len().max(size_of::<SpaceMapPhys>()), 0);
-        let header = SpaceMapPhys::read_from_prefix(&bonus).map_or(0, |(header, _)| header.allocated.get());
-        Ok(header.min(0).unsigned_abs())
-    }
+/// The bytes of a top-level vdev, named by its ZAP, that only the checkpoint keeps.
+///
+/// # Errors
+/// The MOS cannot be read.
+pub(in crate::pool) fn checkpoint_bytes(layers: &Layers, top_zap: u64) -> Result<u64> {
+    let Some(map) = checkpoint_map(layers, top_zap)? else { return Ok(0) };
+    let mut bonus = layers.mos().bonus(map)?.to_vec();
+    bonus.resize(bonus.len().max(size_of::<SpaceMapPhys>()), 0);
+    let header = SpaceMapPhys::read_from_prefix(&bonus).map_or(0, |(header, _)| header.allocated.get());
+    Ok(header.min(0).unsigned_abs())
 }

@@ -1,22 +1,26 @@
 //! An open pool.
+//!
+//! # Theory
+//! [`Pool`] puts the parts together and has no state of its own: layers below ([`Layers`](super::layers::Layers)), what labels say
+//! ([`Configuration`](super::config::configuration::Configuration)), what writes groups ([`GroupWriter`]). What can be done with a pool
+//! is in functions that are given the parts they need (`verbs.rs` lists them). No part knows the pool: when it is dropped, all of it goes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ondisk::feature::Feature;
 use ondisk::uberblock::Uberblock;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::config::PoolConfig;
-use super::heartbeat::Heartbeat;
-use super::shared_blocks::{CloneSpace, DedupSpace, SharedBlocks};
-use super::space_maps::{FeatureCounts, SpaceMaps};
+use super::open::close::abandon;
+use super::shared_blocks::{CloneSpace, DedupSpace};
+use super::space_maps::SpaceMaps;
+use super::sync::writer::GroupWriter;
 use crate::alloc::ClassKind;
-use crate::dmu::{DmuContext, SyncTx};
-use crate::dsl::bpobj::Bpobj;
+use crate::dmu::DmuContext;
+use crate::dsl::Dsl;
+use crate::dsl::feature::Unsupported;
 use crate::dsl::meta::key;
-use crate::dsl::{Dsl, PoolSpace};
-use crate::error::{Result, Within};
+use crate::error::Result;
 use crate::txg::Txg;
 use crate::vdev::VdevTree;
 
@@ -41,38 +45,47 @@ pub struct Pool {
     pub dsl: Arc<Dsl>,
     /// Which space is in use; `None` in a pool opened only for reading whose space maps we cannot read.
     pub space_maps: Option<Arc<SpaceMaps>>,
-    /// Blocks with several pointers; `None` in a pool opened only for reading.
-    pub(super) shared: Option<Arc<SharedBlocks>>,
     /// Features in use that this program can only read past: the reason why the pool is read-only.
-    pub unsupported: Vec<crate::dsl::feature::Unsupported>,
-    /// guards: what labels and the MOS say of the pool
-    pub(super) config: Mutex<PoolConfig>,
-    /// guards: the last one written
-    pub(super) uberblock: Mutex<Uberblock>,
-    /// The MOS object with the configuration.
-    pub(super) config_object: u64,
-    /// Blocks freed late in a group, to be freed in the next.
-    pub(super) deferred: Option<Bpobj>,
-    pub(super) config_dirty: AtomicBool,
-    /// The group that is being written has a new configuration: labels say it, too.
-    pub(super) labels_due: AtomicBool,
-    /// How many of the two threads are running.
-    pub(super) threads: Mutex<u32>,
-    pub(super) thread_ended: Condvar,
-    /// One at a time; without threads (simulation) the caller of [`Pool::sync_now`] is the sync thread.
-    pub(super) sync_lock: Mutex<()>,
-    /// Groups up to this one are written even if nothing has changed.
-    pub(super) written_anyway: AtomicU64,
-    pub(super) heartbeat: Heartbeat,
+    pub unsupported: Vec<Unsupported>,
+    groups: Arc<GroupWriter>,
     /// Vdevs are added and removed one after the other.
-    pub(super) vdev_changes: Mutex<()>,
+    vdev_changes: Mutex<()>,
+}
+
+impl Drop for Pool {
+    /// No different from a crash, if the pool was not exported before.
+    fn drop(&mut self) {
+        abandon(&self.groups);
+    }
 }
 
 impl Pool {
+    pub(super) fn new(groups: Arc<GroupWriter>, unsupported: Vec<Unsupported>) -> Arc<Self> {
+        let layers = groups.layers().clone();
+        Arc::new(Pool {
+            vdevs: layers.vdevs,
+            context: layers.context,
+            dsl: layers.dsl,
+            space_maps: layers.space_maps,
+            unsupported,
+            groups,
+            vdev_changes: Mutex::new(()),
+        })
+    }
+
+    /// What writes its groups.
+    pub(super) fn groups(&self) -> &Arc<GroupWriter> {
+        &self.groups
+    }
+
+    /// No vdev is added or removed by anybody else while this is held.
+    pub(super) fn lock_vdev_changes(&self) -> MutexGuard<'_, ()> {
+        self.vdev_changes.lock()
+    }
+
     /// The pool's name.
     pub fn name(&self) -> String {
-        let config = self.config.lock();
-        config.temporary_name.as_ref().unwrap_or(&config.name).clone()
+        self.groups.configuration().name()
     }
 
     /// The name that the pool goes by is a temporary one: on disk it is called `stored`.
@@ -85,32 +98,27 @@ impl Pool {
 
     /// The pool's guid.
     pub fn guid(&self) -> u64 {
-        self.config.lock().guid
+        self.config().guid
     }
 
     /// The pool's configuration, without the vdevs.
     pub fn config(&self) -> PoolConfig {
-        self.config.lock().clone()
+        self.groups.configuration().get()
     }
 
     /// Changes the configuration; it is written with the next group.
     pub fn change_config(&self, change: impl FnOnce(&mut PoolConfig)) {
-        change(&mut self.config.lock());
-        self.set_config_dirty();
+        self.groups.configuration().change(change);
     }
 
     /// The last uberblock written.
     pub fn uberblock(&self) -> Uberblock {
-        self.uberblock.lock().clone()
+        self.groups.uberblock()
     }
 
     /// Nothing may be changed.
     pub fn is_read_only(&self) -> bool {
         self.context.read_only
-    }
-
-    pub(super) fn set_config_dirty(&self) {
-        self.config_dirty.store(true, Ordering::Release);
     }
 
     /// How full the pool is.
@@ -135,24 +143,8 @@ impl Pool {
 
     /// What deduplication and cloning do for the pool.
     pub fn shared_space(&self) -> (DedupSpace, CloneSpace) {
-        self.shared.as_ref().map_or_else(Default::default, |shared| (shared.dedup_space(), shared.clone_space()))
-    }
-
-    /// Tells the DSL how much space there is. Of a pool that may only be read OpenZFS does not load what is allocated: what special and
-    /// dedup devices hold does not count as space there.
-    pub(super) fn refresh_space(&self) {
-        let allocator = self.context.io.allocator();
-        let normal = allocator.space_use(ClassKind::Normal);
-        let used = |class| if self.is_read_only() { 0 } else { allocator.space_use(class).allocated };
-        let elsewhere = [ClassKind::Special, ClassKind::Dedup].map(used);
-        let waiting = self.deferred.and_then(|list| list.space(&self.dsl.meta).ok());
-        self.dsl.set_pool_space(PoolSpace {
-            capacity: allocator.data_bytes(ClassKind::Normal),
-            elsewhere: elsewhere.iter().sum::<u64>() + self.shared.as_ref().map_or(0, |shared| shared.saved_bytes()),
-            embedded_log: allocator.embedded_log_bytes(),
-            withheld: waiting.map_or(0, |space| space.used) + self.kept_by_checkpoint().unwrap_or(0),
-            deferred: normal.deferred,
-        });
+        let shared = self.groups.layers().shared.as_ref();
+        shared.map_or_else(Default::default, |shared| (shared.dedup_space(), shared.clone_space()))
     }
 
     /// Waits until everything changed before this call is on disk.
@@ -160,11 +152,7 @@ impl Pool {
     /// # Errors
     /// What stopped the pool.
     pub fn sync_all(&self) -> Result<()> {
-        if self.is_read_only() {
-            return Ok(());
-        }
-        let txg = self.context.groups.open_txg();
-        self.wait_synced(txg)
+        self.groups.sync_all()
     }
 
     /// As [`Pool::sync_all`]; there is a new group on disk afterwards even if nothing was changed (`zpool sync`).
@@ -172,8 +160,7 @@ impl Pool {
     /// # Errors
     /// What stopped the pool.
     pub fn write_group(&self) -> Result<()> {
-        self.written_anyway.fetch_max(self.context.groups.open_txg(), Ordering::AcqRel);
-        self.sync_all()
+        self.groups.write_group()
     }
 
     /// Waits until everything is on disk that somebody has asked for.
@@ -181,7 +168,7 @@ impl Pool {
     /// # Errors
     /// What stopped the pool, or what it waits for.
     pub fn wait_wanted(&self) -> Result<()> {
-        self.wait_synced(self.context.groups.wanted_txg())
+        self.groups.wait_wanted()
     }
 
     /// Waits until `txg` is on disk; writes it in this thread if the host has no others.
@@ -189,41 +176,14 @@ impl Pool {
     /// # Errors
     /// What stopped the pool.
     pub fn wait_synced(&self, txg: Txg) -> Result<()> {
-        if let Some(failure) = self.context.groups.failure() {
-            return Err(failure.within(format!("pool {}", self.name())));
-        }
-        if *self.threads.lock() == 0 {
-            while self.context.groups.synced_txg() < txg {
-                self.sync_now()?;
-            }
-            return Ok(());
-        }
-        let suspension = || self.vdevs.gate().failure();
-        self.context.groups.wait_synced_unless(txg, &suspension).within(|| format!("pool {}", self.name()))
-    }
-}
-
-/// The features as the space maps see them.
-pub(super) struct DslFeatures(pub(super) Arc<Dsl>);
-
-impl FeatureCounts for DslFeatures {
-    fn is_enabled(&self, feature: Feature) -> bool {
-        self.0.meta.features.is_enabled(feature)
+        self.groups.wait_synced(txg)
     }
 
-    fn is_active(&self, feature: Feature) -> bool {
-        self.0.meta.features.is_active(feature)
-    }
-
-    fn add(&self, tx: &SyncTx<'_>, feature: Feature, change: i64) -> Result<()> {
-        let meta = &self.0.meta;
-        for _ in 0..change.unsigned_abs() {
-            if change > 0 {
-                meta.features.increment(&meta.mos, feature, tx)?;
-            } else {
-                meta.features.decrement(&meta.mos, feature, tx)?;
-            }
-        }
-        Ok(())
+    /// Closes the open group and writes it, in this thread: where the host has no threads.
+    ///
+    /// # Errors
+    /// What stopped the pool.
+    pub fn sync_now(&self) -> Result<()> {
+        self.groups.sync_now()
     }
 }

@@ -176,7 +176,7 @@ fn what_the_flush_of_a_heartbeat_may_have_lost_is_not_taken_for_written() {
     let end = top.asize();
     crate::zio::write_range(&(top as Arc<dyn crate::zio::BlockDevice>), crate::vdev::Class::AsyncWrite, end - 4096, &[&[1; 4096]]).unwrap();
     disk.0.faults.fail_flush(1);
-    pool.beat(0);
+    pool.groups().beat(0);
     assert!(pool.vdevs.has_lost_writes());
     pool.change_config(|config| config.comment = Some("changed".into()));
     assert!(pool.sync_all().is_err());
@@ -439,4 +439,34 @@ fn plain_block(fill: u8) -> crate::zio::WriteRequest {
         no_embed: true,
         bookmark: crate::zio::Bookmark::default(),
     }
+}
+
+/// Nobody has closed it, and its threads are running: all the same everything that the pool held goes with it, the devices first of all.
+#[test]
+fn what_is_dropped_is_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let leaf = new_file(directory.path(), "a.img", 256 << 20);
+    let disk = Arc::downgrade(&leaf.disk);
+    let new = NewPool {
+        name: "tank".into(),
+        vdevs: vec![NewTop { leaves: vec![leaf], ashift: Some(12), is_log: false }],
+        features: ondisk::feature::Feature::for_new_pools().collect(),
+        properties: Vec::new(),
+        fill: Box::new(|_, _| Ok(())),
+        command: "zpool create tank a.img".into(),
+        configure: Box::new(|_| ()),
+    };
+    let pool = Pool::create(new, options(false)).unwrap();
+    let objset = pool.dsl.objset(&pool.dsl.open_dataset("tank").unwrap()).unwrap();
+    pool.dsl.record_command("zfs list".into(), 0).unwrap();
+    let held = (Arc::downgrade(&pool.dsl), Arc::downgrade(&pool.vdevs), Arc::downgrade(&pool.context));
+    let (maps, writer) = (Arc::downgrade(pool.space_maps.as_ref().unwrap()), Arc::downgrade(pool.groups()));
+    drop(objset);
+    drop(pool);
+    assert!(writer.upgrade().is_none(), "a thread holds what writes groups");
+    assert!(held.0.upgrade().is_none(), "the DSL is held");
+    assert!(maps.upgrade().is_none(), "the space maps are held");
+    assert!(held.2.upgrade().is_none(), "the layers up to the dmu are held");
+    assert!(held.1.upgrade().is_none(), "the vdevs are held");
+    assert!(disk.upgrade().is_none(), "the device is held");
 }

@@ -40,6 +40,7 @@ use crate::algorithm::{ChecksumAlgorithm, Compression};
 use crate::bits;
 use crate::corruption::Corruption;
 use crate::dva::{Dva, RawDva, SECTOR_SHIFT};
+use crate::feature::Feature;
 use crate::object_type::ObjectType;
 
 #[cfg(test)]
@@ -50,6 +51,8 @@ pub const BLKPTR_BYTES: usize = 128;
 /// The largest block there can be: 16 MiB.
 #[doc(alias = "SPA_MAXBLOCKSIZE")]
 pub const BLOCK_BYTES_MAX: u64 = 16 << 20;
+/// Blocks that are larger need a feature.
+const OLD_BLOCK_BYTES_MAX: u64 = 128 << 10;
 /// The most copies of a block.
 pub const COPIES_MAX: usize = 3;
 /// The most bytes of contents in a pointer.
@@ -231,6 +234,22 @@ impl BlkPtr {
     /// The contents are in the pointer (or it is redacted).
     pub fn is_embedded(&self) -> bool {
         self.bit(39)
+    }
+
+    /// The features that a program has to know to read the block.
+    pub fn features(&self) -> impl Iterator<Item = Feature> {
+        let word = self.properties.get();
+        let large = (self.logical_size() > OLD_BLOCK_BYTES_MAX).then_some(Feature::LargeBlocks);
+        let algorithm = ChecksumAlgorithm::from_number(bits::get(word, 40, 8) as u8).filter(|_| !self.is_embedded());
+        let checksum = match algorithm {
+            Some(ChecksumAlgorithm::Sha512) => Some(Feature::Sha512),
+            Some(ChecksumAlgorithm::Skein) => Some(Feature::Skein),
+            Some(ChecksumAlgorithm::EdonR) => Some(Feature::Edonr),
+            Some(ChecksumAlgorithm::Blake3) => Some(Feature::Blake3),
+            _ => None,
+        };
+        let is_zstd = bits::get(word, 32, 7) == Compression::Zstd as u64;
+        [large, checksum, is_zstd.then_some(Feature::ZstdCompress)].into_iter().flatten()
     }
 
     /// The four words of the checksum, as they are stored.

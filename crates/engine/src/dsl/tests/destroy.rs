@@ -215,8 +215,8 @@ fn nothing_of_a_destroyed_dataset_is_left_in_the_mos() {
             let (all, of_user) = (mos.zap_create(ObjectType::DSL_PERMS, tx)?, mos.zap_create(ObjectType::DSL_PERMS, tx)?);
             mos.zap_add_u64(of_user, "mount", 0, tx)?;
             mos.zap_add_u64(all, "ul$1000", of_user, tx)?;
-            dsl.change_dir(&dataset.dir, |state| state.phys.delegations = all.into());
-            dsl.zapify(dataset.object, tx)?;
+            dsl.parts.ledger.change_dir(&dataset.dir, |state| state.phys_mut().delegations = all.into());
+            dsl.meta.zapify(dataset.object, tx)?;
             let list = deadlist::Deadlist::create(&dsl.meta, tx)?;
             deadlist::Deadlist::open(&dsl.meta, list)?.add_key(&dsl.meta, 0, tx)?;
             mos.zap_add_u64(dataset.object, dataset_field::REMAP_DEADLIST, list, tx)?;

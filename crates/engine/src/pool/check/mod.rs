@@ -16,6 +16,7 @@
 mod claims;
 mod report;
 mod same;
+pub(in crate::pool) mod verify;
 mod walk;
 
 pub use claims::Claims;

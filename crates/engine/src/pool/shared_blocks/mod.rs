@@ -3,7 +3,7 @@
 //! # Theory
 //! A block has one pointer to it, or is counted in one of two tables. The deduplication table (`ddt.rs`) knows blocks by their
 //! contents and counts all references; the clone table (`brt.rs`) knows them by their address and counts those beyond the
-//! first. Who frees a block asks here first ([`BlockTables::release`]): while references are left the space stays.
+//! first. Before a block is freed the tables are asked ([`BlockTables::release`]): while references are left the space stays.
 //!
 //! What a pass of the sync thread changes is kept in memory and written at the end of the pass ([`SharedBlocks::sync_pass`]); the
 //! space of blocks that have lost their last reference is given back then.
@@ -27,7 +27,7 @@ use ondisk::blkptr::{BlkPtr, BlockPointer};
 use parking_lot::Mutex;
 
 use crate::dmu::SyncTx;
-use crate::dsl::Dsl;
+use crate::dsl::Meta;
 use crate::error::Result;
 use crate::txg::Txg;
 use crate::vdev::VdevTree;
@@ -41,7 +41,7 @@ use ddt::DedupTables;
 
 /// All tables of a pool.
 pub struct SharedBlocks {
-    dsl: Arc<Dsl>,
+    meta: Arc<Meta>,
     vdevs: Arc<VdevTree>,
     dedup: Mutex<DedupTables>,
     clones: Mutex<CloneTable>,
@@ -52,11 +52,11 @@ impl SharedBlocks {
     ///
     /// # Errors
     /// A table cannot be read or makes no sense.
-    pub fn open(dsl: &Arc<Dsl>, vdevs: &Arc<VdevTree>) -> Result<Arc<SharedBlocks>> {
+    pub fn open(meta: &Arc<Meta>, vdevs: &Arc<VdevTree>) -> Result<Arc<SharedBlocks>> {
         Ok(Arc::new(SharedBlocks {
-            dedup: Mutex::new(DedupTables::open(&dsl.meta.mos)?),
-            clones: Mutex::new(CloneTable::open(&dsl.meta.mos)?),
-            dsl: dsl.clone(),
+            dedup: Mutex::new(DedupTables::open(&meta.mos)?),
+            clones: Mutex::new(CloneTable::open(&meta.mos)?),
+            meta: meta.clone(),
             vdevs: vdevs.clone(),
         }))
     }
@@ -74,7 +74,7 @@ impl SharedBlocks {
 
     /// What deduplication does for the pool.
     pub fn dedup_space(&self) -> DedupSpace {
-        self.dedup.lock().space(&self.dsl.meta)
+        self.dedup.lock().space(&self.meta)
     }
 
     /// What cloning does for the pool.
@@ -88,28 +88,28 @@ impl SharedBlocks {
     /// The MOS cannot be read or written.
     pub fn sync_pass(&self, tx: &SyncTx<'_>) -> Result<()> {
         let mut freed = Vec::new();
-        self.dedup.lock().sync(&self.dsl.meta, tx, &mut freed)?;
+        self.dedup.lock().sync(&self.meta, tx, &mut freed)?;
         for block in freed {
             // A block that was cloned after it had left the table is counted there.
-            if !self.clones.lock().take(&self.dsl.meta, &block.encode())? {
-                self.dsl.meta.context.io.free_place(&block, tx.txg())?;
+            if !self.clones.lock().take(&self.meta, &block.encode())? {
+                self.meta.context.io.free_place(&block, tx.txg())?;
             }
         }
-        self.clones.lock().sync(&self.dsl.meta, tx)
+        self.clones.lock().sync(&self.meta, tx)
     }
 }
 
 impl BlockTables for SharedBlocks {
     fn release(&self, bp: &BlkPtr, _txg: Txg) -> Result<bool> {
         let BlockPointer::Data(block) = bp.decode()? else { return Ok(false) };
-        if block.dedup && self.dedup.lock().release(&self.dsl.meta.mos, &block)? {
+        if block.dedup && self.dedup.lock().release(&self.meta.mos, &block)? {
             return Ok(true);
         }
-        self.clones.lock().take(&self.dsl.meta, bp)
+        self.clones.lock().take(&self.meta, bp)
     }
 
     fn add_reference(&self, bp: &BlkPtr) -> Result<()> {
-        let meta = &self.dsl.meta;
+        let meta = &self.meta;
         // A block that the deduplication table knows is counted there.
         if bp.is_dedup() && self.dedup.lock().add(&meta.mos, bp)? {
             return Ok(());

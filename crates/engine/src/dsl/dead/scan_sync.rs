@@ -1,0 +1,50 @@
+//! What a scrub or resilver that is under way has to know of datasets that are destroyed.
+//!
+//! # Theory
+//! This program scrubs nothing yet, but a pool may come with a scan of OpenZFS that was interrupted or paused, and goes back to
+//! go on with it. Which datasets are still to be scanned is on disk, by number: OpenZFS takes for granted that each of them is there.
+//!
+//! # On disk
+//! [`ondisk::scan`]
+
+use ondisk::dsl::number_key;
+use ondisk::scan::ScanRecord;
+
+use crate::dmu::SyncTx;
+use crate::dsl::meta::key;
+use crate::dsl::mos::Mos;
+use crate::error::Result;
+
+fn load(mos: &Mos) -> Result<Option<ScanRecord>> {
+    Ok(mos.zap_get(key::DIRECTORY, key::SCAN)?.and_then(|record| ScanRecord::under_way(record.to_u64s())))
+}
+
+/// A head is destroyed: no scan is to look for it.
+#[doc(alias = "dsl_scan_ds_destroyed")]
+pub(in crate::dsl) fn forget(mos: &Mos, dataset: u64, tx: &SyncTx<'_>) -> Result<()> {
+    let Some(mut scan) = load(mos)? else { return Ok(()) };
+    if scan.dataset() == dataset {
+        scan.leave_destroyed();
+        mos.zap_set_numbers(key::DIRECTORY, key::SCAN, scan.words(), tx)?;
+    }
+    if let Some(queue) = scan.queue() {
+        mos.zap_remove(queue, &number_key(dataset), tx)?;
+    }
+    Ok(())
+}
+
+/// A snapshot is destroyed: a scan looks at the one after it instead.
+pub(in crate::dsl) fn replace(mos: &Mos, snapshot: u64, next: u64, tx: &SyncTx<'_>) -> Result<()> {
+    let Some(mut scan) = load(mos)? else { return Ok(()) };
+    if scan.dataset() == snapshot {
+        scan.go_on_in(next);
+        mos.zap_set_numbers(key::DIRECTORY, key::SCAN, scan.words(), tx)?;
+    }
+    if let Some(queue) = scan.queue()
+        && let Some(since) = mos.zap_u64(queue, &number_key(snapshot))?
+    {
+        mos.zap_remove(queue, &number_key(snapshot), tx)?;
+        mos.zap_set_u64(queue, &number_key(next), since, tx)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,9 @@
+//! Properties of datasets: the table of them, their values, what they mean for blocks, and facts shown as properties.
+
+mod facts;
+pub(in crate::dsl) mod prop;
+pub(crate) mod prop_sync;
+pub mod prop_table;
+mod resume;
+
+pub use facts::MASTER_NODE_ENTRIES;

@@ -1,0 +1,171 @@
+//! Destroying a snapshot that only waited for its last clone.
+//!
+//! # Theory
+//! A snapshot that is destroyed while it has clones stays, marked, until the last of them goes; then it goes in the same txg.
+//! What only the snapshot needs is on its successor's deadlist: the blocks born after the snapshot before it. They are freed in the
+//! background. The rest of that list, and the snapshot's own, are then about the snapshot before it.
+//!
+//! # Path
+//! [`Dsl::destroy_dataset`] of a clone calls this.
+
+use std::sync::Arc;
+
+use ondisk::dsl::{DATASET_FLAG_DEFER_DESTROY, DATASET_FLAG_UNIQUE_ACCURATE, UsedKind, dataset_field, dir_field, number_key};
+use ondisk::object_type::ObjectType;
+
+use super::bookmarks_sync::counting_bookmarks;
+use crate::dmu::SyncTx;
+use crate::dsl::dataset::Dataset;
+use crate::dsl::dead::deadlist::Deadlist;
+use crate::dsl::dead::scan_sync;
+use crate::dsl::dsl::Parts;
+use crate::dsl::meta::{SpaceDelta, change};
+use crate::dsl::tree::destroy_sync::clear_boot_dataset;
+use crate::dsl::tree::{adjust_count, note_snapshots_changed};
+use crate::error;
+use crate::error::Result;
+
+/// The pool version from which deadlists have keys, and unique bytes are exact.
+const KEYED_VERSION: u64 = 26;
+
+/// Whether a snapshot goes when the clone goes that is to be destroyed. One that something else still counts on stays marked.
+pub(in crate::dsl) fn goes_with_last_clone(parts: &Parts, snapshot: &Arc<Dataset>) -> Result<bool> {
+    let phys = snapshot.phys();
+    // The other child is the snapshot or head after it.
+    if phys.flags.get() & DATASET_FLAG_DEFER_DESTROY == 0 || phys.children.get() != 2 || parts.meta.version() < KEYED_VERSION {
+        return Ok(false);
+    }
+    if phys.user_holds.get() != 0 && parts.meta.mos.zap_count(phys.user_holds.get())? != 0 {
+        return Ok(false);
+    }
+    // Bookmarks that count what is freed up to this snapshot, and what a removed vdev's blocks were moved for.
+    let head = snapshot.dir.phys().head_dataset.get();
+    let seen = phys.prev_snapshot_txg.get()..=phys.creation_txg.get();
+    let bookmarks = counting_bookmarks(&parts.meta, head)?.map_or(Vec::new(), |(_, bookmarks)| bookmarks);
+    Ok(!bookmarks.iter().any(|bookmark| seen.contains(&bookmark.creation_txg()))
+        && !has_remap_deadlist(parts, snapshot.object)?
+        && !has_remap_deadlist(parts, phys.next_snapshot.get())?
+        && !has_remap_deadlist(parts, head)?)
+}
+
+fn has_remap_deadlist(parts: &Parts, dataset: u64) -> Result<bool> {
+    let mos = &parts.meta.mos;
+    Ok(mos.info(dataset)?.object_type == ObjectType::ZAP_METADATA
+        && mos.zap_contains(dataset, dataset_field::REMAP_DEADLIST)?)
+}
+
+/// Destroys a snapshot without clones and holds. Checked before.
+#[doc(alias = "dsl_destroy_snapshot_sync_impl")]
+pub(in crate::dsl) fn destroy_snapshot_sync(parts: &Parts, snapshot: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
+    let mos = &parts.meta.mos;
+    parts.record_dataset_event(snapshot, "destroy", " ", tx)?;
+    let phys = snapshot.phys();
+    let head = parts.tree.dataset(snapshot.dir.phys().head_dataset.get())?;
+    let next = parts.tree.dataset(phys.next_snapshot.get())?;
+    scan_sync::replace(mos, snapshot.object, next.object, tx)?;
+    for feature in snapshot.features() {
+        snapshot.deactivate_feature(feature, tx)?;
+    }
+    unlink_snapshot(parts, snapshot, &next, tx)?;
+    collapse_keys(parts, snapshot, phys.creation_txg.get(), tx)?;
+    if next.is_snapshot {
+        // What the two alone had: it died after the next one, before the one after that.
+        let after = parts.tree.dataset(next.phys().next_snapshot.get())?;
+        let shared = after.deadlist().space_born_in(&parts.meta, phys.prev_snapshot_txg.get(), phys.creation_txg.get())?;
+        next.change(|state| change(&mut state.phys_mut().unique_bytes, shared.positive().used));
+        head.deadlist().remove_key(&parts.meta, phys.creation_txg.get(), tx)?;
+    } else {
+        count_unique(parts, &next)?;
+    }
+    let name = snapshot.snapshot_name()?.ok_or_else(|| error!(Corrupt, "snapshot {} has no name", snapshot.object))?;
+    mos.zap_remove(head.phys().snapshot_names.get(), &name, tx)?;
+    adjust_count(&parts.meta, &snapshot.dir, dir_field::SNAPSHOT_COUNT, -1, tx)?;
+    note_snapshots_changed(&parts.meta, &snapshot.dir, tx)?;
+    clear_boot_dataset(parts, snapshot.object, tx)?;
+    for zap in [phys.next_clones, phys.props, phys.user_holds] {
+        if zap.get() != 0 {
+            mos.free(zap.get(), tx)?;
+        }
+    }
+    parts.forget_dataset(snapshot.object);
+    parts.meta.free_zapified(snapshot.object, tx)
+}
+
+/// Takes the snapshot out of the row of snapshots, and its blocks out of the deadlists.
+fn unlink_snapshot(parts: &Parts, snapshot: &Arc<Dataset>, next: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
+    let meta = &parts.meta;
+    let phys = snapshot.phys();
+    let since = phys.prev_snapshot_txg.get();
+    let list = next.deadlist();
+    let before = match phys.prev_snapshot.get() {
+        0 => None,
+        object => Some(parts.tree.dataset(object)?),
+    };
+    if let Some(before) = &before {
+        let theirs = before.phys();
+        if theirs.next_snapshot.get() == snapshot.object {
+            let shared = list.space_born_in(meta, theirs.prev_snapshot_txg.get(), since)?;
+            before.change(|state| {
+                state.phys_mut().next_snapshot = next.object.into();
+                change(&mut state.phys_mut().unique_bytes, shared.positive().used);
+            });
+        } else if theirs.next_clones.get() != 0 {
+            // It is the first snapshot of a clone: now the one after it is.
+            meta.mos.zap_remove(theirs.next_clones.get(), &number_key(snapshot.object), tx)?;
+            meta.mos.zap_add_u64(theirs.next_clones.get(), &number_key(next.object), next.object, tx)?;
+        }
+    }
+    next.change(|state| {
+        state.phys_mut().prev_snapshot = phys.prev_snapshot;
+        state.phys_mut().prev_snapshot_txg = phys.prev_snapshot_txg;
+        if !next.is_snapshot {
+            state.set_prev(before);
+        }
+    });
+    let freed = list.space_born_in(meta, since, u64::MAX)?;
+    let free_list = parts.frees.list().ok_or_else(|| error!(Corrupt, "the pool has no list of blocks to free"))?;
+    parts.frees.take_over(&snapshot.dir, UsedKind::Snapshot, freed)?;
+    list.move_born_after(meta, since, free_list, tx)?;
+    list.merge(meta, &snapshot.deadlist(), tx)?;
+    Deadlist::destroy(meta, phys.deadlist.get(), tx)
+}
+
+/// The deadlists of clones of later snapshots no longer tell what was born before the snapshot of `txg` from what was born after it.
+#[doc(alias = "dsl_dataset_remove_clones_key")]
+fn collapse_keys(parts: &Parts, snapshot: &Arc<Dataset>, txg: u64, tx: &SyncTx<'_>) -> Result<()> {
+    let mut waiting = vec![snapshot.dir.clone()];
+    while let Some(dir) = waiting.pop() {
+        let clones = dir.phys().clones.get();
+        if clones == 0 {
+            continue;
+        }
+        for (_, clone) in parts.meta.mos.zap_entries(clones)? {
+            let clone = parts.tree.dataset(clone.first())?;
+            if clone.dir.origin_txg > txg {
+                clone.deadlist().remove_key(&parts.meta, txg, tx)?;
+                waiting.push(clone.dir.clone());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a head alone refers to, counted anew; what its refreservation had claimed for that is used now.
+#[doc(alias = "dsl_dataset_recalc_head_uniq")]
+fn count_unique(parts: &Parts, head: &Arc<Dataset>) -> Result<()> {
+    let referenced_before = head.prev().map_or(0, |prev| prev.referenced().used);
+    let dead = head.deadlist().space(&parts.meta)?.used;
+    let (gained, reserved, before) = head.change(|state| {
+        let before = state.phys_mut().unique_bytes.get();
+        let shared = referenced_before.saturating_sub(dead);
+        let unique = state.phys_mut().referenced_bytes.get().saturating_sub(shared);
+        state.phys_mut().unique_bytes = unique.into();
+        state.phys_mut().flags |= DATASET_FLAG_UNIQUE_ACCURATE;
+        (unique.saturating_sub(before), state.reserved(), before)
+    });
+    if before < reserved {
+        let claimed = gained.min(reserved - before).cast_signed();
+        parts.ledger.did_use(&head.dir, UsedKind::RefReservation, SpaceDelta { used: -claimed, ..SpaceDelta::default() });
+    }
+    Ok(())
+}

@@ -1,0 +1,4 @@
+//! Snapshots, and what refers to them.
+
+pub(in crate::dsl) mod bookmarks_sync;
+pub(in crate::dsl) mod destroy_sync;

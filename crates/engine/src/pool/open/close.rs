@@ -1,0 +1,41 @@
+//! Closing a pool.
+
+use crate::error::Result;
+use crate::pool::config::PoolState;
+use crate::pool::sync::writer::GroupWriter;
+
+/// Writes everything, says `state` on the labels, and stops. Nothing may use the pool afterwards.
+///
+/// # Errors
+/// Something could not be written; the threads are stopped all the same.
+pub(in crate::pool) fn end(writer: &GroupWriter, state: PoolState) -> Result<()> {
+    let layers = writer.layers();
+    let result = if layers.is_read_only() { Ok(()) } else { write_end(writer, state) };
+    if result.is_err() && layers.vdevs.gate().failure().is_some() {
+        // What is not written yet may still be: somebody can repair the pool.
+        return result;
+    }
+    abandon(writer);
+    result
+}
+
+fn write_end(writer: &GroupWriter, state: PoolState) -> Result<()> {
+    writer.sync_all()?;
+    if let Some(maps) = &writer.layers().space_maps {
+        maps.request_flush_all();
+    }
+    writer.configuration().change_on_labels(|config| config.state = state);
+    let written = writer.sync_all();
+    if written.is_err() {
+        // Whoever repairs the pool goes on with it.
+        writer.configuration().change_on_labels(|config| config.state = PoolState::Active);
+    }
+    written
+}
+
+/// Stops and lets go of the devices, without writing anything more: what a crash does.
+pub(in crate::pool) fn abandon(writer: &GroupWriter) {
+    writer.stop();
+    writer.layers().dsl.close();
+    writer.layers().vdevs.close_all();
+}

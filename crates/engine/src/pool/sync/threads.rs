@@ -1,0 +1,95 @@
+//! The threads of a pool: one closes groups, one writes them, one shows that the pool is in use.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::writer::GroupWriter;
+use crate::error;
+use crate::txg::bug;
+
+/// How many threads are running.
+#[derive(Default)]
+pub(super) struct Threads {
+    /// guards: their number
+    running: Mutex<u32>,
+    ended: Condvar,
+}
+
+impl Threads {
+    /// Whether there are none: whoever waits for a group writes it.
+    pub(super) fn is_none(&self) -> bool {
+        *self.running.lock() == 0
+    }
+
+    fn wait_for_end(&self) {
+        let mut running = self.running.lock();
+        while *running > 0 {
+            self.ended.wait(&mut running);
+        }
+    }
+}
+
+impl GroupWriter {
+    /// Starts the threads, if the host has threads.
+    pub(in crate::pool) fn start_threads(self: &Arc<Self>) {
+        let mut running = self.threads.running.lock();
+        let bodies: [(&str, fn(&GroupWriter)); 3] =
+            [("txg_quiesce", GroupWriter::quiesce_thread), ("txg_sync", GroupWriter::sync_thread), ("heartbeat", GroupWriter::heartbeat_thread)];
+        for (name, body) in bodies {
+            let (writer, threads) = (self.clone(), self.threads.clone());
+            let run = move || {
+                // A bug must not leave everybody waiting for a thread that is gone.
+                if catch_unwind(AssertUnwindSafe(|| body(&writer))).is_err() {
+                    let failure = bug(format_args!("ended the thread {name}"));
+                    tracing::error!("pool {}: suspended: {failure}", writer.configuration.name());
+                    writer.layers.context.groups.fail(failure);
+                }
+                // Whoever waits for the end is the only one to hold it then.
+                drop(writer);
+                *threads.running.lock() -= 1;
+                threads.ended.notify_all();
+            };
+            if self.layers.context.host.spawn(name, Box::new(run)) {
+                *running += 1;
+            }
+        }
+    }
+
+    fn quiesce_thread(&self) {
+        let groups = &self.layers.context.groups;
+        let timeout = Duration::from_nanos(self.layers.context.tunables.txg_timeout_ns);
+        while groups.wait_for_work(timeout) {
+            if groups.failure().is_some() {
+                return;
+            }
+            groups.quiesce();
+        }
+    }
+
+    fn sync_thread(&self) {
+        while let Some(txg) = self.layers.context.groups.begin_sync() {
+            let result = self.sync_group(txg);
+            if let Err(error) = &result {
+                tracing::error!("pool {}: suspended: txg {txg}: {error}", self.configuration.name());
+            }
+            let failed = result.is_err();
+            self.layers.context.groups.end_sync(txg, result);
+            if failed {
+                return;
+            }
+        }
+    }
+
+    /// Writes nothing more, and lets nobody wait for it.
+    pub(in crate::pool) fn stop(&self) {
+        self.layers.vdevs.gate().give_up();
+        self.layers.context.groups.stop();
+        self.heartbeat.end();
+        self.threads.wait_for_end();
+        // Whoever waits for a group, or comes later, is told: nobody will write one.
+        self.layers.context.groups.fail(error!(Suspended, "the pool is closed"));
+    }
+}

@@ -1,0 +1,133 @@
+//! What writes transaction groups, and waiting for them.
+//!
+//! # Theory
+//! [`GroupWriter`] is what the threads of a pool hold. It does not know the [`Pool`](crate::pool::Pool): so a pool that nobody holds any
+//! more ends, threads or not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ondisk::uberblock::Uberblock;
+use parking_lot::Mutex;
+
+use super::heartbeat::Heartbeat;
+use super::threads::Threads;
+use crate::alloc::ClassKind;
+use crate::dsl::PoolSpace;
+use crate::dsl::bpobj::Bpobj;
+use crate::error::{Result, Within};
+use crate::pool::checkpoint::kept_by_checkpoint;
+use crate::pool::config::configuration::Configuration;
+use crate::pool::layers::Layers;
+use crate::txg::Txg;
+
+/// See the module.
+pub(in crate::pool) struct GroupWriter {
+    pub(super) layers: Layers,
+    pub(super) configuration: Arc<Configuration>,
+    pub(super) heartbeat: Heartbeat,
+    pub(super) threads: Arc<Threads>,
+    /// guards: the last one written
+    pub(super) uberblock: Mutex<Uberblock>,
+    /// Blocks freed late in a group, to be freed in the next.
+    pub(super) deferred: Option<Bpobj>,
+    /// One at a time; without threads (simulation) the caller of [`GroupWriter::sync_now`] is the sync thread.
+    pub(super) sync_lock: Mutex<()>,
+    /// Groups up to this one are written even if nothing has changed.
+    pub(super) written_anyway: AtomicU64,
+}
+
+impl GroupWriter {
+    /// Of a pool whose last uberblock is this.
+    pub(in crate::pool) fn new(layers: Layers, configuration: Arc<Configuration>, uberblock: Uberblock, deferred: Option<Bpobj>) -> Self {
+        GroupWriter {
+            layers,
+            configuration,
+            heartbeat: Heartbeat::default(),
+            threads: Arc::default(),
+            uberblock: Mutex::new(uberblock),
+            deferred,
+            sync_lock: Mutex::new(()),
+            written_anyway: AtomicU64::new(0),
+        }
+    }
+
+    /// What the pool is made of.
+    pub(in crate::pool) fn layers(&self) -> &Layers {
+        &self.layers
+    }
+
+    /// What labels and the MOS are to say of the pool.
+    pub(in crate::pool) fn configuration(&self) -> &Arc<Configuration> {
+        &self.configuration
+    }
+
+    /// The last uberblock written.
+    pub(in crate::pool) fn uberblock(&self) -> Uberblock {
+        self.uberblock.lock().clone()
+    }
+
+    /// Tells the DSL how much space there is. Of a pool that may only be read OpenZFS does not load what is allocated: what special and
+    /// dedup devices hold does not count as space there.
+    pub(in crate::pool) fn refresh_space(&self) {
+        let allocator = self.layers.context.io.allocator();
+        let normal = allocator.space_use(ClassKind::Normal);
+        let used = |class| if self.layers.is_read_only() { 0 } else { allocator.space_use(class).allocated };
+        let elsewhere = [ClassKind::Special, ClassKind::Dedup].map(used);
+        let waiting = self.deferred.and_then(|list| list.space(&self.layers.dsl.meta).ok());
+        self.layers.dsl.set_pool_space(PoolSpace {
+            capacity: allocator.data_bytes(ClassKind::Normal),
+            elsewhere: elsewhere.iter().sum::<u64>() + self.layers.shared.as_ref().map_or(0, |shared| shared.saved_bytes()),
+            embedded_log: allocator.embedded_log_bytes(),
+            withheld: waiting.map_or(0, |space| space.used) + kept_by_checkpoint(&self.layers).unwrap_or(0),
+            deferred: normal.deferred,
+        });
+    }
+
+    /// Waits until everything changed before this call is on disk.
+    ///
+    /// # Errors
+    /// What stopped the pool.
+    pub(in crate::pool) fn sync_all(&self) -> Result<()> {
+        if self.layers.is_read_only() {
+            return Ok(());
+        }
+        let txg = self.layers.context.groups.open_txg();
+        self.wait_synced(txg)
+    }
+
+    /// As [`GroupWriter::sync_all`]; there is a new group on disk afterwards even if nothing was changed (`zpool sync`).
+    ///
+    /// # Errors
+    /// What stopped the pool.
+    pub(in crate::pool) fn write_group(&self) -> Result<()> {
+        self.written_anyway.fetch_max(self.layers.context.groups.open_txg(), Ordering::AcqRel);
+        self.sync_all()
+    }
+
+    /// Waits until everything is on disk that somebody has asked for.
+    ///
+    /// # Errors
+    /// What stopped the pool, or what it waits for.
+    pub(in crate::pool) fn wait_wanted(&self) -> Result<()> {
+        self.wait_synced(self.layers.context.groups.wanted_txg())
+    }
+
+    /// Waits until `txg` is on disk; writes it in this thread if the host has no others.
+    ///
+    /// # Errors
+    /// What stopped the pool.
+    pub(in crate::pool) fn wait_synced(&self, txg: Txg) -> Result<()> {
+        if let Some(failure) = self.layers.context.groups.failure() {
+            return Err(failure.within(format!("pool {}", self.configuration.name())));
+        }
+        if self.threads.is_none() {
+            while self.layers.context.groups.synced_txg() < txg {
+                self.sync_now()?;
+            }
+            return Ok(());
+        }
+        let suspension = || self.layers.vdevs.gate().failure();
+        self.layers.context.groups.wait_synced_unless(txg, &suspension).within(|| format!("pool {}", self.configuration.name()))
+    }
+}

@@ -1,0 +1,186 @@
+//! What can be done with a pool: the verbs, and where each is.
+
+use std::sync::Arc;
+
+use ondisk::feature::Feature;
+
+use super::check::{CheckOptions, CheckReport};
+use super::checkpoint::{self, Checkpoint};
+use super::config::{PoolState, properties, upgrade};
+use super::devices::removed::{self, Removal};
+use super::devices::{add, remove_log};
+use super::import::Candidate;
+use super::open::{close, create, open};
+use super::{NewPool, OpenOptions, Pool, check, maintenance};
+use crate::dsl::PropertyValue;
+use crate::error::Result;
+use crate::vdev::NewTop;
+
+impl Pool {
+    /// Makes a pool and leaves it open.
+    ///
+    /// # Errors
+    /// A device is too small or cannot be written.
+    pub fn create(new: NewPool, options: OpenOptions) -> Result<Arc<Pool>> {
+        create::create(new, options)
+    }
+
+    /// Opens the pool of `candidate`, whose devices are open as `options` needs them.
+    ///
+    /// # Errors
+    /// A device is missing, a feature is not known, something cannot be read: the error names it.
+    pub fn open(candidate: &Candidate, options: OpenOptions) -> Result<Arc<Pool>> {
+        open::open(candidate, options)
+    }
+
+    /// Writes everything, says on the labels that nobody has the pool, and stops. Nothing may use the pool afterwards.
+    ///
+    /// # Errors
+    /// Something could not be written; the threads are stopped all the same.
+    pub fn export(&self) -> Result<()> {
+        close::end(self.groups(), PoolState::Exported)
+    }
+
+    /// As [`Pool::export`], but the labels say that the pool is destroyed.
+    ///
+    /// # Errors
+    /// As for [`Pool::export`].
+    pub fn destroy(&self) -> Result<()> {
+        close::end(self.groups(), PoolState::Destroyed)
+    }
+
+    /// Stops and lets go of the devices, without writing anything more: what a crash does.
+    pub fn abandon(&self) {
+        close::abandon(self.groups());
+    }
+
+    /// Adds top-level vdevs (`zpool add`), and returns when they are in use. `any_ashift`: although their sectors are of another size
+    /// than those of the pool's other vdevs, which makes it impossible to remove one of these later.
+    ///
+    /// # Errors
+    /// A device cannot be used, or the pool cannot have such a vdev; the pool is what it was.
+    pub fn add_vdevs(&self, new: Vec<NewTop>, any_ashift: bool) -> Result<()> {
+        let _one_at_a_time = self.lock_vdev_changes();
+        add::add_vdevs(self.groups(), new, any_ashift)
+    }
+
+    /// Removes the log device, or mirror of log devices, with this guid (`zpool remove`), and returns when that is on disk.
+    ///
+    /// # Errors
+    /// It is no such device, or a log that nobody could replay is on it.
+    pub fn remove_log(&self, guid: u64) -> Result<()> {
+        let _one_at_a_time = self.lock_vdev_changes();
+        remove_log::remove_log(self.groups(), guid)
+    }
+
+    /// The last removal of a vdev, if there was one.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn last_removal(&self) -> Result<Option<Removal>> {
+        removed::last_removal(self.groups().layers())
+    }
+
+    /// The value of a property, if it is stored.
+    ///
+    /// # Errors
+    /// The dictionary cannot be read.
+    pub fn stored_property(&self, name: &str) -> Result<Option<PropertyValue>> {
+        properties::stored_property(self.groups().layers(), name)
+    }
+
+    /// All stored properties.
+    ///
+    /// # Errors
+    /// The dictionary cannot be read.
+    pub fn stored_properties(&self) -> Result<Vec<(String, PropertyValue)>> {
+        properties::stored_properties(self.groups().layers())
+    }
+
+    /// Stores properties, and waits until that is on disk. An empty text removes. `comment` and `compatibility` go into
+    /// the configuration.
+    ///
+    /// # Errors
+    /// The pool is read-only or full.
+    pub fn set_properties(&self, values: Vec<(String, PropertyValue)>) -> Result<()> {
+        properties::set_properties(self.groups(), values)
+    }
+
+    /// Enables features with all they depend on, and waits until that is on disk.
+    ///
+    /// # Errors
+    /// `NotSupported`: this program cannot write pools that have it.
+    pub fn enable_features(&self, features: Vec<Feature>) -> Result<()> {
+        properties::enable_features(self.groups().layers(), self.groups().configuration(), features)
+    }
+
+    /// Raises the version, and waits until that is on disk. Features are not enabled yet (`enable_features`).
+    ///
+    /// # Errors
+    /// `NotSupported`: the pool is older than what this program can convert, or there is no such version.
+    pub fn raise_version(&self, version: u64) -> Result<()> {
+        upgrade::raise_version(self.groups().layers(), self.groups().configuration(), version)
+    }
+
+    /// Turns multihost protection on or off, as the property says.
+    ///
+    /// # Errors
+    /// The host has no id to tell it by.
+    pub fn set_multihost(&self, on: bool) -> Result<()> {
+        self.groups().set_multihost(on)
+    }
+
+    /// Gives the pool another guid, so that a copy of its devices can be imported beside it, and waits until that is on disk.
+    ///
+    /// # Errors
+    /// A device is missing: it would no longer belong to the pool.
+    pub fn change_guid(&self, guid: Option<u64>) -> Result<()> {
+        maintenance::change_guid(self.groups().layers(), self.groups().configuration(), guid)
+    }
+
+    /// Does with failed writes what the property `failmode` says: for a program that has somebody to clear them.
+    ///
+    /// # Errors
+    /// The property cannot be read.
+    pub fn obey_failmode(&self) -> Result<()> {
+        maintenance::obey_failmode(self.groups().layers())
+    }
+
+    /// Errors are forgotten, of one device or of all; what waits to be written is tried again.
+    pub fn clear_errors(&self, device: Option<u64>) {
+        maintenance::clear_errors(self.groups().layers(), device);
+    }
+
+    /// Says in the history, in some txg soon, that this program made or imported the pool.
+    ///
+    /// # Errors
+    /// The pool is read-only or has stopped.
+    pub fn record_version_soon(&self, what: &'static str) -> Result<()> {
+        maintenance::record_version_soon(self.groups().layers(), self.groups().configuration(), what)
+    }
+
+    /// The checkpoint, if there is one.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn checkpoint(&self) -> Result<Option<Checkpoint>> {
+        checkpoint::checkpoint(self.groups().layers())
+    }
+
+    /// The bytes of a top-level vdev, named by its ZAP, that only the checkpoint keeps.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn checkpoint_bytes(&self, top_zap: u64) -> Result<u64> {
+        checkpoint::checkpoint_bytes(self.groups().layers(), top_zap)
+    }
+
+    /// Walks the pool as it was last written: every block, every checksum, every byte of space. The pool must be quiet
+    /// (opened read-only, or just synced with nobody changing it). `progress` is told the number of blocks.
+    ///
+    /// # Errors
+    /// The walk could not begin; what is wrong with the pool is in the report.
+    pub fn check(&self, options: CheckOptions, progress: &(dyn Fn(u64) + Sync)) -> Result<CheckReport> {
+        check::verify::check(self.groups().layers(), self.uberblock().txg, options, progress)
+    }
+}
