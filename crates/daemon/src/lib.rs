@@ -21,6 +21,7 @@ mod memory;
 mod mounted;
 mod mounter;
 mod mounts;
+mod parameters;
 pub mod ops;
 mod place;
 mod transactions;
@@ -71,6 +72,11 @@ pub fn run_pools() -> ExitCode {
     };
     if let Err(error) = memory::watch(memory_bytes, limits.memory_pressure.clone()) {
         eprintln!("tarn daemon: {error}");
+        return ExitCode::FAILURE;
+    }
+    logging::start();
+    if let Err(words) = parameters::watch(&limits) {
+        eprintln!("tarn daemon: {words}");
         return ExitCode::FAILURE;
     }
     let place = Place::of_user();

@@ -23,6 +23,7 @@ mod file;
 mod find;
 mod gpt;
 mod mem;
+mod room;
 mod slice;
 
 pub use behind::Footprint;

@@ -65,8 +65,8 @@ impl Pool {
 
     fn quiesce_thread(&self) {
         let groups = &self.context.groups;
-        let timeout = Duration::from_nanos(self.context.tunables.txg_timeout_ns);
-        while groups.wait_for_work(timeout) {
+        let timeout = || Duration::from_nanos(self.context.tunables.txg_timeout_ns());
+        while groups.wait_for_work(timeout()) {
             if groups.failure().is_some() {
                 return;
             }
