@@ -17,6 +17,7 @@ mod limits;
 mod logging;
 mod memory;
 mod mounting;
+mod parameters;
 pub mod ops;
 mod socket;
 
@@ -65,6 +66,11 @@ pub fn run_pools() -> ExitCode {
     };
     if let Err(error) = memory::watch(memory_bytes, limits.memory_pressure.clone()) {
         eprintln!("tarn daemon: {error}");
+        return ExitCode::FAILURE;
+    }
+    logging::start();
+    if let Err(words) = parameters::watch(&limits) {
+        eprintln!("tarn daemon: {words}");
         return ExitCode::FAILURE;
     }
     let paths = DaemonPaths::of_user();

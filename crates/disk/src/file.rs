@@ -11,12 +11,14 @@
 
 use crate::claim::{Claim, in_use};
 use crate::direct::Direct;
+use crate::room::Room;
 use crate::{Disk, DiskKind, check_range, failed_flush};
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstat, seek};
 use rustix::io::{ReadWriteFlags, pwritev2};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,6 +58,8 @@ pub struct FileDisk {
     is_cut: AtomicBool,
     /// Its requests go past the page cache.
     direct: Option<Direct>,
+    /// Of a file that is written past the cache.
+    room: Option<Room>,
     _claim: Claim,
 }
 
@@ -113,7 +117,9 @@ impl FileDisk {
         let has_write_cache = !is_direct || has_write_cache(&file);
         // Half a sector at the end cannot be written.
         let size = direct.as_ref().map_or(size, |direct| size - size % direct.sector());
-        Ok(FileDisk { file, name, kind, size, sector, physical_sector, has_write_cache, is_cut: AtomicBool::new(false), direct, _claim: claim })
+        let room = (kind == DiskKind::File && direct.is_some() && access == Access::Write).then(|| Room::new(size));
+        let is_cut = AtomicBool::new(false);
+        Ok(FileDisk { file, name, kind, size, sector, physical_sector, has_write_cache, is_cut, direct, room, _claim: claim })
     }
 
     /// Fails if the file was made shorter since it was opened.
@@ -129,6 +135,13 @@ impl FileDisk {
         match self.is_cut.load(Ordering::Relaxed) {
             true => Err(io::Error::other(format!("the file has been made shorter than its {} bytes while it was in use: what was in it is lost", self.size))),
             false => Ok(()),
+        }
+    }
+
+    /// So many bytes will be written at `offset`.
+    fn ask_for_room(&self, offset: u64, length: usize) {
+        if let Some(room) = &self.room {
+            room.ask(&self.file, offset, length);
         }
     }
 
@@ -207,9 +220,22 @@ impl Disk for FileDisk {
         }
     }
 
+    fn read_vectored_at(&self, bufs: &mut [&mut [u8]], mut offset: u64) -> io::Result<()> {
+        check_range(offset, bufs.iter().map(|b| b.len()).sum(), self.size)?;
+        if let Some(direct) = &self.direct {
+            return direct.read_vectored(&self.file, bufs, offset);
+        }
+        for buf in bufs {
+            self.file.read_exact_at(buf, offset)?;
+            offset += buf.len() as u64;
+        }
+        Ok(())
+    }
+
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         check_range(offset, buf.len(), self.size)?;
         self.check_not_cut()?;
+        self.ask_for_room(offset, buf.len());
         match &self.direct {
             Some(direct) => direct.write(&self.file, &[buf], offset, ReadWriteFlags::empty()),
             None => self.file.write_all_at(buf, offset),
@@ -220,6 +246,7 @@ impl Disk for FileDisk {
         let total = bufs.iter().map(|b| b.len()).sum();
         check_range(offset, total, self.size)?;
         self.check_not_cut()?;
+        self.ask_for_room(offset, total);
         if let Some(direct) = &self.direct {
             return direct.write(&self.file, bufs, offset, ReadWriteFlags::empty());
         }
@@ -244,6 +271,16 @@ impl Disk for FileDisk {
             offset += length as u64;
         }
         Ok(())
+    }
+
+    fn direct_target(&self, bufs: &[&[u8]], offset: u64) -> Option<(BorrowedFd<'_>, u64)> {
+        let total = bufs.iter().map(|b| b.len()).sum();
+        let takes = self.direct.as_ref().is_some_and(|direct| direct.takes_all(bufs, offset));
+        if !takes || check_range(offset, total, self.size).is_err() || self.check_not_cut().is_err() {
+            return None;
+        }
+        self.ask_for_room(offset, total);
+        Some((self.file.as_fd(), offset))
     }
 
     /// One system call, and the file's other dirty pages are left alone.

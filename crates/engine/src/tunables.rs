@@ -7,6 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::canary::Canary;
 
+mod parameters;
+
+pub use parameters::{Parameter, Parameters};
+
 /// The limits of one pool.
 #[derive(Debug, Clone)]
 pub struct Tunables {
@@ -52,6 +56,8 @@ pub struct Tunables {
     pub transaction_bytes_max: u64,
     /// Most names that one transaction of a program may make, remove or change.
     pub transaction_names_max: usize,
+    /// What was set since the pool was opened.
+    pub parameters: Parameters,
     /// A bug for a test to find; [`Canary`] says what this is for.
     pub canary: Option<Canary>,
 }
@@ -130,6 +136,7 @@ impl Default for Tunables {
             multihost_import_intervals: 20,
             transaction_bytes_max: 64 << 20,
             transaction_names_max: 10_000,
+            parameters: Parameters::default(),
             canary: None,
         }
     }

@@ -10,7 +10,7 @@ pub use rewind::{Rewind, Rewound};
 pub use engine::dsl::PropertyChange;
 pub use engine::error::{Error, ErrorKind};
 pub use engine::host::before_spawn;
-pub use engine::tunables::{MemoryPressure, Tunables};
+pub use engine::tunables::{MemoryPressure, Parameter, Parameters, Tunables};
 pub use zpl::{
     AccessTime, AclKind, AclRules, AclType, Changed, CloneRange, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, MountOptions, MountUse, OwnerKind, QuotaOf, RenameMode, Seek,
     Durability, Listed, NodeId, SetAttributes, SetTime, Space, Stat, Time, Transaction, WriteMarks, WriteMode, XattrMode,

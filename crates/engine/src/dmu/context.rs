@@ -33,7 +33,8 @@ impl DmuContext {
     /// Most bytes of changes that are not on disk yet: of what the tunables say, the part that the cache has of what they say, when several
     /// pools share it.
     pub(super) fn dirty_bytes_max(&self) -> u64 {
-        let Tunables { dirty_bytes_max: max, cache_bytes_max: all, .. } = self.tunables;
+        let all = self.tunables.cache_bytes_max;
+        let max = self.tunables.dirty_bytes_max();
         let limit = self.cache.limit();
         if limit >= all {
             return max;

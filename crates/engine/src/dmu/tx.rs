@@ -18,6 +18,7 @@ use super::membership::{Membership, Whole};
 use super::{DmuContext, ObjectId, Objset};
 use crate::bail;
 use crate::error::{Error, Result};
+use crate::tunables::Parameter;
 use crate::txg::{Txg, TxgGroups, TxgHold};
 
 /// How many groups a transaction waits for space that others were promised, or that is coming free.
@@ -265,7 +266,7 @@ fn join(objset: &Objset) -> Result<TxgHold> {
 fn throttle(context: &DmuContext) -> Result<()> {
     let open = context.groups.open_txg();
     let max = context.dirty_bytes_max();
-    let threshold = max / 100 * context.tunables.dirty_sync_percent;
+    let threshold = max / 100 * context.tunables.now(Parameter::DirtyDataSyncPercent);
     if context.dirty.ripe(open) > threshold {
         context.groups.kick(open);
     }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Condvar, Mutex};
 
 use super::{TXG_SIZE, Txg, slot};
-use crate::tunables::Tunables;
+use crate::tunables::{Parameter, Tunables};
 
 /// Bytes of changes in memory, by group.
 #[derive(Debug, Default)]
@@ -75,14 +75,14 @@ impl DirtyBytes {
     /// How long a new transaction should wait, in nanoseconds, where `max` bytes may be dirty.
     pub fn delay_ns(&self, max: u64, tunables: &Tunables) -> u64 {
         let dirty = self.total();
-        let min = max / 100 * tunables.delay_min_percent;
+        let min = max / 100 * tunables.now(Parameter::DelayMinDirtyPercent);
         if dirty <= min {
             return 0;
         }
         if dirty >= max {
             return tunables.delay_ns_max;
         }
-        let delay = u128::from(tunables.delay_scale_ns) * u128::from(dirty - min) / u128::from(max - dirty);
+        let delay = u128::from(tunables.now(Parameter::DelayScale)) * u128::from(dirty - min) / u128::from(max - dirty);
         (delay as u64).min(tunables.delay_ns_max)
     }
 

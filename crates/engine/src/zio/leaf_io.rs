@@ -137,9 +137,42 @@ pub fn read_range(device: &Arc<dyn BlockDevice>, offset: u64, buf: &mut [u8], bi
 /// # Errors
 /// Those of the leaves.
 pub fn write_range(device: &Arc<dyn BlockDevice>, class: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
-    let map = Arc::new(device.io_map(offset, length_of(buffers))?);
-    let done = write_sides(device, &map, buffers, move |device, leaf, offset, buffers| device.write_leaf(leaf, class, offset, buffers));
-    if is_written(&map, &done) { Ok(()) } else { Err(worst(done)) }
+    write_copies(device, class, &[offset], buffers).pop().unwrap_or(Ok(()))
+}
+
+/// As [`write_range`], of the same buffers at several offsets; the results are in their order. Where every side gets just these bytes,
+/// all sides of all are written at the same time.
+pub(super) fn write_copies(device: &Arc<dyn BlockDevice>, class: Class, offsets: &[u64], buffers: &[&[u8]]) -> Vec<Result<()>> {
+    let length = length_of(buffers);
+    let maps: Vec<Result<Arc<IoMap>>> = offsets.iter().map(|offset| device.io_map(*offset, length).map(Arc::new)).collect();
+    if device.beside_writes().is_some() || !maps.iter().flatten().all(|map| map.is_plain()) {
+        let one = |map: Result<Arc<IoMap>>| {
+            let map = map?;
+            let write = move |device: &dyn BlockDevice, leaf, offset, buffers: &[&[u8]]| device.write_leaf(leaf, class, offset, buffers);
+            let done = write_sides(device, &map, buffers, write);
+            if is_written(&map, &done) { Ok(()) } else { Err(worst(done)) }
+        };
+        return maps.into_iter().map(one).collect();
+    }
+    let sides = |map: &IoMap| map.sides().map(|(at, ..)| at).collect::<Vec<Position>>();
+    let place = |map: &IoMap, at: Position| (map.at(at).1.leaf, map.at(at).1.offset);
+    let places: Vec<(LeafId, u64)> = maps.iter().flatten().flat_map(|map| sides(map).into_iter().map(|at| place(map, at))).collect();
+    let mut all = device.write_leaves(&places, class, buffers).into_iter();
+    let one = |map: Result<Arc<IoMap>>| {
+        let map = map?;
+        let done: Done = sides(&map).into_iter().zip(&mut all).collect();
+        note_missed(&**device, &map, &done);
+        if is_written(&map, &done) { Ok(()) } else { Err(worst(done)) }
+    };
+    maps.into_iter().map(one).collect()
+}
+
+/// If what was written can be read again, leaves that failed have missed it.
+fn note_missed(device: &dyn BlockDevice, map: &IoMap, done: &Done) {
+    if done.iter().any(|(_, done)| done.is_err()) && is_written(map, done) {
+        let failed = done.iter().filter(|(_, done)| done.is_err());
+        failed.for_each(|(at, _)| device.note_missed_write(map.at(*at).1.leaf));
+    }
 }
 
 /// As [`write_range`], and makes just that durable.
@@ -186,10 +219,7 @@ fn write_sides(
             (at, write(&*device, side.leaf, side.offset, &[&map.bytes_of(at.row, at.column, &owned)]))
         })
     };
-    if done.iter().any(|(_, done)| done.is_err()) && is_written(map, &done) {
-        let failed = done.iter().filter(|(_, done)| done.is_err());
-        failed.for_each(|(at, _)| device.note_missed_write(map.at(*at).1.leaf));
-    }
+    note_missed(&**device, map, &done);
     done
 }
 

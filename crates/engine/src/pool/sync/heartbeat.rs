@@ -27,7 +27,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::host::Host;
 use crate::pool::config::pool_config::PoolState;
 use crate::pool::open::import::Candidate;
-use crate::tunables::Tunables;
+use crate::tunables::{Parameter, Tunables};
 use crate::vdev::label::{DeviceLabels, flush_disk, write_heartbeat};
 use crate::vdev::{TopVdev, key};
 use crate::{bail, error};
@@ -110,11 +110,11 @@ impl Heartbeat {
 
 impl Tunables {
     fn heartbeat(&self, delay_ns: u64, sequence: u16) -> Multihost {
-        Multihost::new(delay_ns.max(1), self.multihost_interval_ms, sequence, self.multihost_fail_intervals)
+        Multihost::new(delay_ns.max(1), self.now(Parameter::MultihostInterval) as u32, sequence, self.now(Parameter::MultihostFailIntervals) as u16)
     }
 
     fn multihost_interval_ns(&self) -> u64 {
-        u64::from(self.multihost_interval_ms) * NS_PER_MS
+        self.now(Parameter::MultihostInterval) * NS_PER_MS
     }
 }
 
@@ -134,8 +134,8 @@ impl GroupWriter {
 
     /// Writes a heartbeat on one device after the other, as long as the pool is open.
     pub(super) fn heartbeat_thread(&self) {
-        let interval = self.layers.context.tunables.multihost_interval_ns();
         loop {
+            let interval = self.layers.context.tunables.multihost_interval_ns();
             let leaves = self.layers.vdevs.leaves().iter().filter(|leaf| leaf.is_open()).count().max(1) as u64;
             {
                 let mut state = self.heartbeat.state.lock();
@@ -186,7 +186,7 @@ impl GroupWriter {
             self.heartbeat.note_written(now, delay_min_ns, false);
             return;
         }
-        let limit = u64::from(tunables.multihost_fail_intervals) * tunables.multihost_interval_ns();
+        let limit = tunables.now(Parameter::MultihostFailIntervals) * tunables.multihost_interval_ns();
         if limit > 0 && now.saturating_sub(last_ns) > limit {
             let seconds = now.saturating_sub(last_ns) / 1_000_000_000;
             let failure = error!(Suspended, "no multihost heartbeat could be written for {seconds} s: another host may take the pool");
@@ -206,7 +206,7 @@ fn needs_look(candidate: &Candidate, host_id: u32) -> bool {
 
 /// How long to watch.
 fn look_ns(multihost: &Multihost, tunables: &Tunables) -> u64 {
-    let rounds = u64::from(tunables.multihost_import_intervals.max(1));
+    let rounds = tunables.now(Parameter::MultihostImportIntervals).max(1);
     let least = LOOK_NS_MIN.max(rounds * tunables.multihost_interval_ns());
     match (multihost.interval_ms(), multihost.fail_intervals()) {
         (Some(interval), Some(fails)) if fails > 0 => u64::from(fails) * u64::from(interval) * NS_PER_MS * SAFETY_FACTOR,

@@ -60,8 +60,8 @@ impl GroupWriter {
 
     fn quiesce_thread(&self) {
         let groups = &self.layers.context.groups;
-        let timeout = Duration::from_nanos(self.layers.context.tunables.txg_timeout_ns);
-        while groups.wait_for_work(timeout) {
+        let timeout = || Duration::from_nanos(self.layers.context.tunables.txg_timeout_ns());
+        while groups.wait_for_work(timeout()) {
             if groups.failure().is_some() {
                 return;
             }

@@ -23,6 +23,7 @@ use crate::zil::itx::Content;
 use crate::alloc::ClassKind;
 use crate::dmu::ObjectId;
 use crate::error::Result;
+use crate::tunables::Parameter;
 use crate::txg::Txg;
 
 /// A write whose bytes are wanted.
@@ -139,12 +140,11 @@ impl Zil {
         }
         let (io, tunables) = (&self.context.io, &self.context.tunables);
         let has_log_device = !io.allocator().class_groups(ClassKind::Log).is_empty();
-        if has_log_device || bytes < tunables.log_indirect_min {
+        if has_log_device || bytes < tunables.now(Parameter::ImmediateWriteSize) {
             return None;
         }
         // The log's places are prepared, those of files are not.
-        let min = if io.gains_by_preparing() { tunables.log_indirect_unprepared_min } else { tunables.log_indirect_min };
-        (bytes >= min).then_some(false)
+        (bytes >= tunables.log_indirect_min(io.gains_by_preparing())).then_some(false)
     }
 
     fn fill_bytes(&self, round: &Round, txg: Txg, write: &WantedWrite, source: &dyn LogSource, filled: &mut Filled) {

@@ -1,0 +1,92 @@
+//! Limits that change while the daemon runs: files in the directory that `TARN_PARAMETERS` names.
+//!
+//! Each has the name that OpenZFS's module has for it, and holds a number, as in `/sys/module/zfs/parameters`. What is missing is written
+//! there as it is when the daemon starts; what is written there holds as soon as it is closed, for all pools. What is no value of
+//! a parameter changes nothing, and the log says so.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use tarnfs::{Parameter, Tunables};
+
+/// Names the directory.
+const VARIABLE: &str = "TARN_PARAMETERS";
+/// Room for the events of one look.
+const EVENTS_BYTES: usize = 4096;
+
+/// Sets what the files say, now and whenever one is written, if there is a directory.
+pub(crate) fn watch(limits: &Tunables) -> Result<(), String> {
+    let Some(directory) = std::env::var_os(VARIABLE).map(PathBuf::from) else { return Ok(()) };
+    watch_in(directory.clone(), limits).map_err(|error| format!("{VARIABLE}={}: {error}", directory.display()))
+}
+
+fn watch_in(directory: PathBuf, limits: &Tunables) -> io::Result<()> {
+    show(&directory, limits)?;
+    let events = inotify::init(CreateFlags::CLOEXEC)?;
+    inotify::add_watch(&events, &directory, WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO)?;
+    let limits = limits.clone();
+    read(&directory, &limits);
+    let run = move || {
+        let mut buffer = [MaybeUninit::uninit(); EVENTS_BYTES];
+        let mut reader = inotify::Reader::new(&events, &mut buffer);
+        // All are read, as events may be lost.
+        while reader.next().is_ok_and(|event| !event.events().contains(inotify::ReadFlags::IGNORED)) {
+            read(&directory, &limits);
+        }
+    };
+    thread::Builder::new().name("parameters".to_owned()).spawn(run).map(drop)
+}
+
+/// Writes what is not there.
+fn show(directory: &Path, limits: &Tunables) -> io::Result<()> {
+    for parameter in Parameter::all() {
+        match OpenOptions::new().write(true).create_new(true).open(directory.join(parameter.name())) {
+            Ok(mut file) => writeln!(file, "{}", limits.now(parameter))?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Sets what is said, where it is another value.
+fn read(directory: &Path, limits: &Tunables) {
+    for parameter in Parameter::all() {
+        let Ok(text) = fs::read_to_string(directory.join(parameter.name())) else { continue };
+        if text.trim() != limits.now(parameter).to_string()
+            && let Err(words) = limits.parameters.set(parameter, &text)
+        {
+            tracing::warn!("{VARIABLE}: {words}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn what_is_written_holds_and_what_makes_no_sense_does_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str| directory.path().join(name);
+        fs::write(file("zfs_txg_timeout"), "0\n").unwrap();
+        fs::write(file("zfs_vdev_async_write_max_active"), "30\n").unwrap();
+        fs::write(file("zfs_unheard_of"), "1\n").unwrap();
+        let limits = Tunables::default();
+        watch_in(directory.path().to_owned(), &limits).unwrap();
+        assert_eq!([Parameter::TxgTimeout, Parameter::AsyncWriteMax, Parameter::ReadGapLimit].map(|one| limits.now(one)), [5, 30, 32 << 10]);
+        assert_eq!(fs::read_to_string(file("zfs_vdev_read_gap_limit")).unwrap(), "32768\n");
+        fs::write(file("zfs_txg_timeout"), "1\n").unwrap();
+        let begun = Instant::now();
+        while limits.txg_timeout_ns() != 1_000_000_000 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it is not seen");
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(watch_in(file("none"), &limits).is_err());
+    }
+}
