@@ -34,6 +34,7 @@ use super::space::PoolSize;
 use super::synctask::SyncTasks;
 use crate::dmu::{FileOwnerOf, Objset, Refusal, SpaceOwner, SyncTx};
 use crate::error::{Result, Within};
+use crate::sync::insert_weak;
 use crate::txg::Txg;
 use crate::{bail, error};
 
@@ -267,8 +268,7 @@ impl Dsl {
         if let Some(other) = dirs.get(&object).and_then(Weak::upgrade) {
             return Ok(other);
         }
-        dirs.retain(|_, dir| dir.strong_count() > 0);
-        dirs.insert(object, Arc::downgrade(&made));
+        insert_weak(&mut dirs, object, &made);
         Ok(made)
     }
 
@@ -338,8 +338,7 @@ impl Dsl {
         if let Some(other) = datasets.get(&object).and_then(Weak::upgrade) {
             return Ok(other);
         }
-        datasets.retain(|_, dataset| dataset.strong_count() > 0);
-        datasets.insert(object, Arc::downgrade(&made));
+        insert_weak(&mut datasets, object, &made);
         Ok(made)
     }
 

@@ -7,6 +7,8 @@
 //!
 //! No key is ever loaded. So nothing is encrypted on the way down, and on the way up only what was not can be read.
 
+use std::borrow::Cow;
+
 use ondisk::blkptr::{DataPointer, Protection};
 use ondisk::object_type::ObjectType;
 
@@ -43,9 +45,18 @@ pub(super) fn needs_key(pointer: &DataPointer) -> bool {
 ///
 /// # Errors
 /// `KeyNotLoaded`.
-pub(super) fn decrypt(pointer: &DataPointer, physical: Vec<u8>, at: &Bookmark) -> Result<Vec<u8>> {
+pub(super) fn decrypt<'a>(pointer: &DataPointer, physical: &'a [u8], at: &Bookmark) -> Result<Cow<'a, [u8]>> {
+    check_key(pointer, at)?;
+    Ok(Cow::Borrowed(physical))
+}
+
+/// Fails if [`decrypt`] would, before anything is read.
+///
+/// # Errors
+/// `KeyNotLoaded`.
+pub(super) fn check_key(pointer: &DataPointer, at: &Bookmark) -> Result<()> {
     if needs_key(pointer) {
         bail!(KeyNotLoaded, "block {at} is encrypted");
     }
-    Ok(physical)
+    Ok(())
 }

@@ -12,7 +12,7 @@ use ondisk::dva::Dva;
 use parking_lot::Mutex;
 
 use super::block_io::BlockIo;
-use super::encrypt_stage::needs_key;
+use super::encrypt_stage::{check_key, needs_key};
 use super::{Bookmark, checksum_stage, stages};
 use super::leaf_io::{Damage, PlaceRead};
 use crate::bail;
@@ -75,22 +75,6 @@ impl BlockIo {
         self.read_with(bp, at, Intent::Needed)
     }
 
-    /// As [`BlockIo::read`], of a block that may be freed meanwhile: damage is seen to only as far as `while_there` allows.
-    ///
-    /// # Errors
-    /// As [`BlockIo::read`].
-    pub fn read_while(&self, bp: &BlkPtr, at: &Bookmark, while_there: WhileThere<'_>) -> Result<Arc<Vec<u8>>> {
-        self.read_with(bp, at, Intent::NeededWhile(while_there))
-    }
-
-    /// As [`BlockIo::read_while`], of a block that nobody needs yet.
-    ///
-    /// # Errors
-    /// As [`BlockIo::read`], also if some copy is wrong and the block is not there any more.
-    pub fn read_ahead(&self, bp: &BlkPtr, at: &Bookmark, while_there: WhileThere<'_>) -> Result<Arc<Vec<u8>>> {
-        self.read_with(bp, at, Intent::Ahead(while_there))
-    }
-
     /// As [`BlockIo::read`], and says which copies are wrong, of all that there should be. Nothing is counted or repaired. Of what is encrypted
     /// the contents are left out.
     ///
@@ -111,25 +95,69 @@ impl BlockIo {
             BlockPointer::Redacted(_) => bail!(Io, "block {at} was redacted when the dataset was sent"),
             BlockPointer::Embedded(embedded) => stages::unpack(&embedded, at).map(Arc::new),
             BlockPointer::Data(data) => {
-                if needs_key(&data) {
-                    bail!(KeyNotLoaded, "block {at} is encrypted");
-                }
+                Self::check_key(&data, at)?;
                 let physical = self.read_data(&data, at, intent)?;
-                stages::open(&data, physical, at).map(Arc::new)
+                if Self::is_same(&data) { Ok(Arc::new(physical)) } else { Self::open(&data, &physical, at).map(Arc::new) }
             }
         }
     }
 
     /// The verified bytes as they are on disk: compressed, perhaps encrypted, in the byte order of the writer. For raw
-    /// streams and scrubs.
+    /// streams and scrubs. Of a block in its pointer, what is there.
     ///
     /// # Errors
-    /// As [`BlockIo::read`]; `Invalid` when the pointer leads to no block.
+    /// As [`BlockIo::read`], but for `KeyNotLoaded`; `Invalid` when the pointer leads to no block.
     pub fn read_physical(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Vec<u8>> {
         match bp.decode().within(|| format!("pointer to block {at}"))? {
             BlockPointer::Data(data) => self.read_data(&data, at, Intent::Needed),
-            _ => bail!(Invalid, "block {at} has nothing on disk"),
+            BlockPointer::Embedded(embedded) => Ok(embedded.payload().to_vec()),
+            BlockPointer::Hole(_) | BlockPointer::Redacted(_) => bail!(Invalid, "block {at} has nothing on disk"),
         }
+    }
+
+    /// The same of a block that may be freed meanwhile: damage is seen to only as far as `while_there` allows.
+    ///
+    /// # Errors
+    /// As [`BlockIo::read_physical`].
+    pub fn read_physical_while(&self, data: &DataPointer, at: &Bookmark, while_there: WhileThere<'_>) -> Result<Vec<u8>> {
+        self.read_data(data, at, Intent::NeededWhile(while_there))
+    }
+
+    /// The same of a block that nobody needs yet.
+    ///
+    /// # Errors
+    /// As [`BlockIo::read_physical`], also if some copy is wrong and the block is not there any more.
+    pub fn read_physical_ahead(&self, data: &DataPointer, at: &Bookmark, while_there: WhileThere<'_>) -> Result<Vec<u8>> {
+        self.read_data(data, at, Intent::Ahead(while_there))
+    }
+
+    /// Is what is on disk of a block what is used?
+    pub fn is_same(data: &DataPointer) -> bool {
+        stages::is_same(data)
+    }
+
+    /// The contents of a block, from its verified bytes as they are on disk.
+    ///
+    /// # Errors
+    /// `Corrupt` when the compressed data makes no sense, `KeyNotLoaded` when the block is encrypted.
+    pub fn open(data: &DataPointer, physical: &[u8], at: &Bookmark) -> Result<Vec<u8>> {
+        stages::open(data, physical, at)
+    }
+
+    /// The same of a block of pointers, without the zeros at its end.
+    ///
+    /// # Errors
+    /// As [`BlockIo::open`].
+    pub fn open_trimmed(data: &DataPointer, physical: &[u8], at: &Bookmark) -> Result<Vec<u8>> {
+        stages::open_trimmed(data, physical, at)
+    }
+
+    /// Fails if [`BlockIo::open`] would for want of a key.
+    ///
+    /// # Errors
+    /// `KeyNotLoaded`.
+    pub fn check_key(data: &DataPointer, at: &Bookmark) -> Result<()> {
+        check_key(data, at)
     }
 
     /// As [`BlockIo::read_physical`] of a block that may never have been written, as the last one of an intent log: then that is no

@@ -5,7 +5,7 @@
 //! place, because whoever gives places may want to know the checksum: a block that is there already needs none (dedup, nop-write).
 
 use ondisk::algorithm::{ChecksumAlgorithm, Compression};
-use ondisk::blkptr::{BlkPtr, DataPointer, EmbeddedPointer, Protection};
+use ondisk::blkptr::{BLKPTR_BYTES, BlkPtr, DataPointer, EmbeddedPointer, Protection};
 use ondisk::byteswap;
 use transform::compress;
 
@@ -51,21 +51,44 @@ pub(super) fn prepare(request: &WriteRequest, rules: ShapeRules, salt: &[u8; 32]
     Ok(Prepared::Sealed(Sealed { contents, compression, protection, checksum_algorithm, checksum }))
 }
 
+/// Is what is on disk what is used? Then [`open`] would only copy it.
+pub(super) fn is_same(pointer: &DataPointer) -> bool {
+    pointer.compression == Compression::Off
+        && pointer.little_endian
+        && pointer.physical_size == pointer.logical_size
+        && !matches!(pointer.protection, Protection::Encrypted { .. })
+}
+
 /// Decrypt, decompress, turn around: the contents of a block whose physical bytes were verified.
 ///
 /// # Errors
 /// `KeyNotLoaded`, or `Corrupt` when the bytes make no sense.
-pub(super) fn open(pointer: &DataPointer, physical: Vec<u8>, at: &Bookmark) -> Result<Vec<u8>> {
-    let mut contents = decrypt(pointer, physical, at)?;
+pub(super) fn open(pointer: &DataPointer, physical: &[u8], at: &Bookmark) -> Result<Vec<u8>> {
+    let packed = decrypt(pointer, physical, at)?;
     let length = pointer.logical_size as usize;
-    if pointer.compression == Compression::Off {
-        if contents.len() < length {
-            bail!(Corrupt, "block {at}: {} bytes on disk for {length}", contents.len());
-        }
-        contents.truncate(length);
-    } else {
-        contents = decompress(pointer.compression, &contents, length, at)?;
+    let mut contents = match pointer.compression {
+        Compression::Off => match packed.get(..length) {
+            Some(contents) => contents.to_vec(),
+            None => bail!(Corrupt, "block {at}: {} bytes on disk for {length}", packed.len()),
+        },
+        compression => decompress(compression, &packed, length, at)?,
+    };
+    if !pointer.little_endian {
+        byteswap::swap_block(pointer.object_type, pointer.level, &mut contents);
     }
+    Ok(contents)
+}
+
+/// The same of a block of pointers, without the zeros at its end; its length is a multiple of that of a pointer.
+///
+/// # Errors
+/// As [`open`].
+pub(super) fn open_trimmed(pointer: &DataPointer, physical: &[u8], at: &Bookmark) -> Result<Vec<u8>> {
+    let packed = decrypt(pointer, physical, at)?;
+    let trimmed = compress::decompress_trimmed(pointer.compression.number(), &packed, pointer.logical_size as usize);
+    let mut contents = trimmed.map_err(|error| Error::new(ErrorKind::Corrupt, format!("block {at}: {error}")))?;
+    contents.resize(contents.len().next_multiple_of(BLKPTR_BYTES), 0);
+    contents.shrink_to_fit();
     if !pointer.little_endian {
         byteswap::swap_block(pointer.object_type, pointer.level, &mut contents);
     }
