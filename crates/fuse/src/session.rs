@@ -33,6 +33,8 @@ const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 /// The kernel ends a connection before the last `umount` returns, unless somebody is just looking at another copy of the mount.
 const ENDED_BY_KERNEL_WITHIN: Duration = Duration::from_millis(200);
+/// How long a mount may stay in use where no user of it is found: on a busy machine somebody may be passing through.
+const PASSERS_LEAVE_WITHIN: Duration = Duration::from_secs(3);
 /// How long a mount may stay in use before its unmount fails: its users may be about to leave.
 const USERS_LEAVE_WITHIN: Duration = Duration::from_millis(500);
 
@@ -343,7 +345,12 @@ impl Session {
                 tracing::info!(path = %self.path.display(), copy = keepers.copy, "unmounted where nobody uses it, too");
                 return self.end_everywhere();
             }
-            let words = keepers.user.or(keepers.copy).unwrap_or_else(|| "it is still in use in another mount namespace".to_owned());
+            let words = keepers.user.or(keepers.copy);
+            if words.is_none() && self.is_ended_by_kernel_within(PASSERS_LEAVE_WITHIN) {
+                self.wait_for_threads();
+                return Ok(());
+            }
+            let words = words.unwrap_or_else(|| "it is still in use in another mount namespace".to_owned());
             return Err((self, io::Error::new(io::ErrorKind::ResourceBusy, words)));
         }
         Ok(())
@@ -471,12 +478,16 @@ impl Session {
     /// Has the kernel ended it, now that it is unmounted? It has not if anybody keeps it.
     #[allow(clippy::disallowed_methods)] // the real clock: the kernel ends it in it
     pub fn ends(&self) -> bool {
+        self.is_ended_by_kernel_within(ENDED_BY_KERNEL_WITHIN)
+    }
+
+    fn is_ended_by_kernel_within(&self, limit: Duration) -> bool {
         let since = Instant::now();
         loop {
             if self.is_ended() || self.is_hung_up() {
                 return self.ends_within(ENDS_WITHIN);
             }
-            if since.elapsed() > ENDED_BY_KERNEL_WITHIN {
+            if since.elapsed() > limit {
                 return false;
             }
             std::thread::sleep(Duration::from_millis(2));

@@ -18,6 +18,7 @@ use engine::pool::check::{CheckOptions, CheckReport};
 use engine::pool::config::{PoolConfig, VERSION_FEATURES};
 use engine::pool::import::{Candidate, discover, select};
 use engine::pool::{NewPool, OpenOptions};
+use engine::sync::insert_weak;
 use engine::tunables::Tunables;
 use engine::vdev::{NewLeaf, NewTop};
 use engine::zil::{Replayed, Zil};
@@ -321,8 +322,7 @@ impl Pool {
         let options = self.mount_options(name)?;
         let of_space = dataset.clone();
         let opened = Arc::new(FileSystem::open(objset, options, move || (of_space.referenced().used, of_space.available()))?);
-        open.retain(|_, file_system| file_system.strong_count() > 0);
-        open.insert(dataset.object, Arc::downgrade(&opened));
+        insert_weak(&mut open, dataset.object, &opened);
         Ok(opened)
     }
 

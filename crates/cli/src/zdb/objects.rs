@@ -208,9 +208,9 @@ impl<'a> Objects<'a> {
         if pointer.level() == 0 || at.level <= 0 || pointer.is_hole() {
             return;
         }
-        match self.objset.context().cache.read(pointer, at) {
-            Ok(data) => {
-                for (index, below) in BlkPtr::slice_of(&data).iter().enumerate() {
+        match self.objset.context().cache.read_pointers(pointer, at) {
+            Ok(pointers) => {
+                for (index, below) in pointers.kept().iter().enumerate() {
                     let block = (at.block << per_block_shift) + index as u64;
                     self.show_pointer(session, phys, below, &Bookmark { level: at.level - 1, block, ..*at });
                 }

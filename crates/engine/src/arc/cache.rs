@@ -6,8 +6,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use ondisk::blkptr::BlkPtr;
 use parking_lot::RwLock;
 
+use super::copies::{Copies, Data};
 use super::flight::Flights;
-use super::shard::{Key, Shard};
+use super::load::{Asked, kind_of, same, trimmed};
+use super::pointers::Pointers;
+use super::shard::{Bytes, Key, Kind, Shard};
 use crate::error::Result;
 use crate::stats::Counter;
 use crate::tunables::MemoryPressure;
@@ -23,13 +26,13 @@ const HELD_PART: u64 = 8;
 /// What the cache has and has done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Reads that found their block.
+    /// Reads that found their block, perhaps compressed.
     pub hits: u64,
     /// Reads that did not.
     pub misses: u64,
     /// Blocks read ahead.
     pub prefetches: u64,
-    /// Blocks given up for others.
+    /// Copies of blocks given up for others.
     pub evictions: u64,
     /// Bytes of blocks seen once.
     pub recent_bytes: u64,
@@ -37,6 +40,15 @@ pub struct CacheStats {
     pub frequent_bytes: u64,
     /// Bytes of metadata, in either.
     pub metadata_bytes: u64,
+    /// Bytes of blocks as they are on disk.
+    #[doc(alias = "compressed_size")]
+    pub compressed_bytes: u64,
+    /// What these would be if nothing were compressed.
+    #[doc(alias = "uncompressed_size")]
+    pub uncompressed_bytes: u64,
+    /// Bytes of blocks as they are used, where that is not how they are on disk.
+    #[doc(alias = "overhead_size")]
+    pub overhead_bytes: u64,
     /// Bytes of what is known of objects and files.
     pub held_bytes: u64,
     /// Bytes that may be kept.
@@ -49,12 +61,12 @@ pub struct BlockCache {
     inner: Arc<Inner>,
 }
 
-struct Inner {
-    io: Arc<BlockIo>,
+pub(super) struct Inner {
+    pub(super) io: Arc<BlockIo>,
     /// Each guarded by its lock, which is a leaf.
     shards: Vec<RwLock<Shard>>,
     /// One for each shard; taken before the lock of the shard.
-    flights: Vec<Flights<Key, Result<Arc<Vec<u8>>>>>,
+    flights: Vec<Flights<Key, Result<Copies>>>,
     limit: AtomicU64,
     pressure: MemoryPressure,
     /// Bytes of changes that are not on disk yet. They count against the limit.
@@ -65,8 +77,8 @@ struct Inner {
     resident: AtomicU64,
     /// Which shard gives up blocks next.
     hand: AtomicUsize,
-    hits: Counter,
-    misses: Counter,
+    pub(super) hits: Counter,
+    pub(super) misses: Counter,
     prefetches: Counter,
     evictions: Counter,
 }
@@ -143,7 +155,7 @@ impl BlockCache {
         &self.inner.io
     }
 
-    /// The contents of a block: decompressed, verified, little-endian.
+    /// The contents of a block: decompressed, verified, little-endian. Of a block of pointers [`BlockCache::read_pointers`] costs less.
     ///
     /// # Errors
     /// Those of [`BlockIo::read`].
@@ -156,27 +168,56 @@ impl BlockCache {
     /// # Errors
     /// Those of [`BlockIo::read`].
     pub fn read_while(&self, bp: &BlkPtr, at: &Bookmark, while_there: WhileThere<'_>) -> Result<Arc<Vec<u8>>> {
+        let data = self.read_kept(bp, at, while_there)?;
+        Ok(if bp.level() > 0 { Arc::new(Pointers::new(data, bp.logical_size()).to_block()) } else { data })
+    }
+
+    /// The contents of a block of pointers.
+    ///
+    /// # Errors
+    /// Those of [`BlockIo::read`].
+    pub fn read_pointers(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Pointers> {
+        let data = self.read_kept(bp, at, &|see_to_it| see_to_it())?;
+        Ok(Pointers::new(data, bp.logical_size()))
+    }
+
+    /// What is kept of the contents of a block.
+    fn read_kept(&self, bp: &BlkPtr, at: &Bookmark, while_there: WhileThere<'_>) -> Result<Data> {
         let Some(key) = key_of(bp) else { return self.inner.io.read(bp, at) };
         if let Some(data) = self.inner.get(&key) {
             self.inner.hits.add(1);
             return Ok(data);
         }
-        self.inner.misses.add(1);
-        self.inner.load(key, bp, at, false, while_there)
+        self.inner.load_plain(Asked { key, bp, at, ahead: false, while_there })
     }
 
-    /// The contents of a block if they are in memory.
-    pub fn peek(&self, bp: &BlkPtr) -> Option<Arc<Vec<u8>>> {
-        let data = self.inner.get(&key_of(bp)?)?;
-        self.inner.hits.add(1);
-        Some(data)
+    /// A block as it is on disk: compressed, perhaps encrypted, in the byte order of whoever wrote it; verified. It takes no key, and is
+    /// not decompressed: for raw streams, and for what caches blocks on devices.
+    ///
+    /// # Errors
+    /// Those of [`BlockIo::read_physical`].
+    pub fn physical(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Arc<Vec<u8>>> {
+        let Some(key) = key_of(bp) else { return self.inner.io.read_physical(bp, at).map(Arc::new) };
+        self.inner.load_physical(Asked { key, bp, at, ahead: false, while_there: &|see_to_it| see_to_it() })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_here(&self, bp: &BlkPtr) -> bool {
+        key_of(bp).is_some_and(|key| self.inner.copies(&key, false).is_some())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        self.inner.resident.load(Ordering::Relaxed)
     }
 
     /// Keeps a block that was just written.
     pub fn insert(&self, bp: &BlkPtr, data: Arc<Vec<u8>>) {
         if let Some(key) = key_of(bp) {
             self.inner.flights(&key).cancel(&key);
-            self.inner.insert(key, data, bp.is_metadata(), false);
+            let is_same = bp.physical_size() == data.len() as u64 && !bp.uses_encryption();
+            let copies = if is_same { same(bp, data).worth_keeping() } else { Copies::Plain(trimmed(bp, data)) };
+            self.inner.insert(key, copies, kind_of(bp), false);
             self.inner.evict();
         }
     }
@@ -186,13 +227,13 @@ impl BlockCache {
     pub fn prefetch(&self, bp: &BlkPtr, at: &Bookmark, while_there: impl Fn(&mut dyn FnMut()) + Send + 'static) {
         let Some(key) = key_of(bp) else { return };
         let inner = Arc::clone(&self.inner);
-        if inner.shards[shard_of(&key)].read().contains(&key) || inner.flights(&key).contains(&key) {
+        if inner.shards[shard_of(&key)].read().has_plain(&key) || inner.flights(&key).contains(&key) {
             return;
         }
         let (bp, at) = (*bp, *at);
         let job = move || {
             // Nobody waits for it: who needs the block reads it again and gets the error.
-            if let Err(error) = inner.load(key, &bp, &at, true, &while_there) {
+            if let Err(error) = inner.load_plain(Asked { key, bp: &bp, at: &at, ahead: true, while_there: &while_there }) {
                 tracing::debug!(%error, "read-ahead failed");
             }
         };
@@ -248,42 +289,29 @@ impl BlockCache {
             limit_bytes: self.inner.limit.load(Ordering::Relaxed),
             ..CacheStats::default()
         };
-        for shard in &self.inner.shards {
-            let bytes = shard.read().bytes();
-            stats.recent_bytes += bytes.recent;
-            stats.frequent_bytes += bytes.frequent;
-            stats.metadata_bytes += bytes.metadata;
-        }
+        let mut bytes = Bytes::default();
+        self.inner.shards.iter().for_each(|shard| bytes.add(shard.read().bytes()));
+        stats.recent_bytes = bytes.recent;
+        stats.frequent_bytes = bytes.frequent;
+        stats.metadata_bytes = bytes.metadata;
+        stats.compressed_bytes = bytes.compressed;
+        stats.uncompressed_bytes = bytes.uncompressed;
+        stats.overhead_bytes = bytes.overhead;
         stats
     }
 }
 
 impl Inner {
-    fn get(&self, key: &Key) -> Option<Arc<Vec<u8>>> {
+    fn get(&self, key: &Key) -> Option<Data> {
         self.shards[shard_of(key)].read().get(key)
     }
 
-    fn load(&self, key: Key, bp: &BlkPtr, at: &Bookmark, ahead: bool, while_there: WhileThere<'_>) -> Result<Arc<Vec<u8>>> {
-        let keep = |result: &Result<Arc<Vec<u8>>>| {
-            if let Ok(data) = result {
-                self.insert(key, Arc::clone(data), bp.is_metadata(), ahead);
-            }
-        };
-        let flights = self.flights(&key);
-        // Whoever frees a block cancels the reading of it; who begins to read it after that knows by himself.
-        let is_wanted: WhileThere<'_> = &|see_to_it| {
-            if flights.contains(&key) {
-                while_there(see_to_it);
-            }
-        };
-        let read = || if ahead { self.io.read_ahead(bp, at, is_wanted) } else { self.io.read_while(bp, at, is_wanted) };
-        let is_for_all = |result: &Result<Arc<Vec<u8>>>| !ahead || result.is_ok();
-        let result = flights.run(key, || self.get(&key).map(Ok), read, keep, is_for_all);
-        self.evict();
-        result
+    /// What there is of a block.
+    pub(super) fn copies(&self, key: &Key, is_use: bool) -> Option<Copies> {
+        self.shards[shard_of(key)].read().copies(key, is_use)
     }
 
-    fn flights(&self, key: &Key) -> &Flights<Key, Result<Arc<Vec<u8>>>> {
+    pub(super) fn flights(&self, key: &Key) -> &Flights<Key, Result<Copies>> {
         &self.flights[shard_of(key)]
     }
 
@@ -299,9 +327,9 @@ impl Inner {
         self.pressure.room_of(limit).saturating_sub(others).max(limit / 8)
     }
 
-    fn insert(&self, key: Key, data: Arc<Vec<u8>>, metadata: bool, ahead: bool) {
+    pub(super) fn insert(&self, key: Key, copies: Copies, kind: Kind, ahead: bool) {
         let share = self.share();
-        self.change(&key, |shard| shard.insert(key, data, metadata, ahead, share));
+        self.change(&key, |shard| shard.insert(key, copies, kind, ahead, share));
     }
 
     /// Changes the shard of `key`, and keeps the sum right.
@@ -318,7 +346,7 @@ impl Inner {
     }
 
     /// Takes blocks from the shards that have more than their share, until all together have no more than the limit.
-    fn evict(&self) {
+    pub(super) fn evict(&self) {
         if self.resident.load(Ordering::Relaxed) <= self.room() {
             return;
         }

@@ -1,7 +1,13 @@
 //! Which blocks are in memory.
 //!
 //! # Theory
-//! Blocks are kept decompressed and in our byte order, under the address of their first copy and the txg in which it was
+//! Of a block there are its bytes as they are on disk (*physical*: compressed, perhaps encrypted), as they are used (*plain*: decompressed, in our byte order),
+//! or both (`copies`). What a device gives is physical, and verified; plain is made from it when somebody asks for it. The two are one copy where
+//! nothing was done to the block on its way to the disk, and what is on disk is kept only where it is smaller. Under pressure the plain one goes
+//! first, but of blocks that are used again and again the other one. A block that was just written is there as it is used. Of blocks of pointers the holes at
+//! the end are left out (`pointers`).
+//!
+//! Blocks are found under the address of their first copy and the txg in which it was
 //! written: an address is used again only in a later txg, so that pair never means two different blocks (but for a block
 //! that the sync thread writes over within one txg, which replaces what is here).
 //!
@@ -25,10 +31,14 @@
 //! Each shard has a lock for its flights and, taken under that or alone, a lock for its blocks. No I/O is done under either.
 //!
 //! # Path
-//! Called by `dmu`; calls `zio::BlockIo::read`.
+//! Called by `dmu`; calls `zio::BlockIo` (`load`).
 
 mod cache;
+mod copies;
 mod flight;
+mod load;
+mod pointers;
 mod shard;
 
 pub use cache::{BlockCache, CacheStats, Held};
+pub use pointers::Pointers;

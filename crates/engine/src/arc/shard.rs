@@ -7,6 +7,10 @@
 //! recent block says that recent blocks were given too little room, and raises it; a ghost of a frequent block lowers it.
 //! (Known as "clock with adaptive replacement", here by bytes rather than by blocks.)
 //!
+//! A third hand goes round the blocks of which there are two copies, as on disk and plain. It moves first, while the plain ones of these have more than their part of
+//! the shard: one that was not used since it last came goes, so that the block stays as it is on disk. One that was used round after round stays, and
+//! the other copy, which nobody needs, goes.
+//!
 //! Queue entries carry a ticket. An entry whose block is gone, or has moved on and has another ticket, is stale and skipped.
 
 use std::collections::VecDeque;
@@ -14,6 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use hashbrown::HashMap;
+
+use super::copies::{Copies, Data};
 
 /// First DVA's vdev and offset, and when it was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,18 +35,34 @@ enum List {
     Frequent,
 }
 
-const UNUSED: u8 = 0;
+/// Used since the hand of its list was here.
 const USED: u8 = 1;
+/// Used since the hand of the plain copies was here.
+const PLAIN_USED: u8 = 2;
 /// Read ahead: the first use is what it was read for, and says nothing about a second one.
-const AHEAD: u8 = 2;
+const AHEAD: u8 = 4;
 
 #[derive(Debug)]
 struct Block {
-    data: Arc<Vec<u8>>,
-    use_flag: AtomicU8,
-    metadata: bool,
+    copies: Copies,
+    /// What it is.
+    kind: Kind,
+    /// Bits.
+    use_flags: AtomicU8,
     list: List,
     ticket: u64,
+    /// In the queue of plain copies; 0: it is in none.
+    plain_ticket: u64,
+    /// The plain copy was used for a round.
+    is_hot: bool,
+}
+
+/// What the shard has to know of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kind {
+    pub(super) metadata: bool,
+    /// Its size when it is not compressed.
+    pub(super) logical_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -58,11 +80,72 @@ pub(super) struct Bytes {
     pub(super) recent: u64,
     pub(super) frequent: u64,
     pub(super) metadata: u64,
+    /// Copies as on disk.
+    pub(super) compressed: u64,
+    /// What these would be if they were not compressed.
+    pub(super) uncompressed: u64,
+    /// Copies that are only as they are used.
+    pub(super) overhead: u64,
+    /// Of these, copies of blocks that are there as on disk, too.
+    spare: u64,
 }
 
 impl Bytes {
     pub(super) fn resident(&self) -> u64 {
         self.recent + self.frequent
+    }
+
+    /// Those of one block.
+    fn of(list: List, kind: Kind, copies: &Copies) -> Bytes {
+        let (all, compressed) = (cost(copies), copies.physical().map(|data| data.len() as u64));
+        Bytes {
+            recent: if list == List::Recent { all } else { 0 },
+            frequent: if list == List::Frequent { all } else { 0 },
+            metadata: if kind.metadata { all } else { 0 },
+            compressed: compressed.unwrap_or(0),
+            uncompressed: compressed.map_or(0, |_| kind.logical_bytes),
+            overhead: copies.bytes() - compressed.unwrap_or(0),
+            spare: if let Copies::Both { plain, .. } = copies { plain.len() as u64 } else { 0 },
+        }
+    }
+
+    fn change(&mut self, other: Bytes, operation: fn(u64, u64) -> u64) {
+        let change = |own: &mut u64, other| *own = operation(*own, other);
+        change(&mut self.recent, other.recent);
+        change(&mut self.frequent, other.frequent);
+        change(&mut self.metadata, other.metadata);
+        change(&mut self.compressed, other.compressed);
+        change(&mut self.uncompressed, other.uncompressed);
+        change(&mut self.overhead, other.overhead);
+        change(&mut self.spare, other.spare);
+    }
+
+    pub(super) fn add(&mut self, other: Bytes) {
+        self.change(other, |own, other| own + other);
+    }
+
+    fn subtract(&mut self, other: Bytes) {
+        self.change(other, |own, other| own - other);
+    }
+}
+
+impl Block {
+    fn bytes(&self) -> Bytes {
+        Bytes::of(self.list, self.kind, &self.copies)
+    }
+
+    /// Somebody used it. Written only when it changes, so that the cache lines of hot blocks stay shared.
+    fn mark(&self) {
+        match self.use_flags.load(Ordering::Relaxed) {
+            flags if flags & AHEAD != 0 => self.use_flags.store(PLAIN_USED, Ordering::Relaxed),
+            flags if flags != USED | PLAIN_USED => self.use_flags.store(USED | PLAIN_USED, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+
+    /// Was it used since this was last asked?
+    fn take_use(&self, flag: u8) -> bool {
+        self.use_flags.fetch_and(!flag, Ordering::Relaxed) & flag != 0
     }
 }
 
@@ -72,6 +155,8 @@ pub(super) struct Shard {
     blocks: HashMap<Key, Block>,
     recent: Queue,
     frequent: Queue,
+    /// Blocks of which there are two copies.
+    plains: Queue,
     ghosts: HashMap<Key, Ghost>,
     recent_ghosts: Queue,
     frequent_ghosts: Queue,
@@ -83,29 +168,38 @@ pub(super) struct Shard {
     tickets: u64,
 }
 
+/// What part of the share plain copies may have of blocks that are there as on disk, too.
+const SPARE_PART: u64 = 2;
+/// A larger part of the share than this one of them cannot have.
+const LARGE_PART: u64 = 4;
 /// What a block costs beside its contents.
 const OVERHEAD_BYTES: u64 = 128;
 
-fn cost(data: &[u8]) -> u64 {
-    data.len() as u64 + OVERHEAD_BYTES
+fn cost(copies: &Copies) -> u64 {
+    copies.bytes() + OVERHEAD_BYTES
 }
 
 impl Shard {
-    /// The block, which is marked as used.
-    pub(super) fn get(&self, key: &Key) -> Option<Arc<Vec<u8>>> {
+    /// The plain block, if it is here; then it is marked as used.
+    pub(super) fn get(&self, key: &Key) -> Option<Data> {
         let block = self.blocks.get(key)?;
-        // Written only when it changes, so that the cache lines of hot blocks stay shared.
-        match block.use_flag.load(Ordering::Relaxed) {
-            USED => {}
-            AHEAD => block.use_flag.store(UNUSED, Ordering::Relaxed),
-            _ => block.use_flag.store(USED, Ordering::Relaxed),
-        }
-        Some(Arc::clone(&block.data))
+        let plain = block.copies.plain()?;
+        block.mark();
+        Some(Arc::clone(plain))
     }
 
-    /// Whether the block is here; does not count as a use.
-    pub(super) fn contains(&self, key: &Key) -> bool {
-        self.blocks.contains_key(key)
+    /// What there is of the block, which is marked as used if that is one.
+    pub(super) fn copies(&self, key: &Key, is_use: bool) -> Option<Copies> {
+        let block = self.blocks.get(key)?;
+        if is_use {
+            block.mark();
+        }
+        Some(block.copies.clone())
+    }
+
+    /// Whether the plain block is here; does not count as a use.
+    pub(super) fn has_plain(&self, key: &Key) -> bool {
+        self.blocks.get(key).is_some_and(|block| block.copies.plain().is_some())
     }
 
     pub(super) fn bytes(&self) -> Bytes {
@@ -123,22 +217,25 @@ impl Shard {
     }
 
     /// Keeps a block; replaces one of the same key. `share` is how many bytes this shard ought to have.
-    pub(super) fn insert(&mut self, key: Key, data: Arc<Vec<u8>>, metadata: bool, ahead: bool, share: u64) {
+    pub(super) fn insert(&mut self, key: Key, copies: Copies, kind: Kind, ahead: bool, share: u64) {
+        let is_both = matches!(copies, Copies::Both { .. });
+        let plain_ticket = if is_both { self.ticket() } else { 0 };
         if let Some(block) = self.blocks.get_mut(&key) {
-            let (old, new) = (cost(&block.data), cost(&data));
-            block.data = data;
-            let (list, was_metadata) = (block.list, block.metadata);
-            block.metadata = metadata;
-            self.account(list, was_metadata, 0, old);
-            self.account(list, metadata, new, 0);
-            return;
+            self.bytes.subtract(block.bytes());
+            (block.copies, block.kind, block.plain_ticket, block.is_hot) = (copies, kind, plain_ticket, false);
+            self.bytes.add(block.bytes());
+        } else {
+            let list = self.adapt(&key, share);
+            let ticket = self.ticket();
+            let use_flags = AtomicU8::new(if ahead { AHEAD } else { 0 });
+            let block = Block { copies, kind, use_flags, list, ticket, plain_ticket, is_hot: false };
+            self.bytes.add(block.bytes());
+            self.blocks.insert(key, block);
+            self.queue(list).push_back((key, ticket));
         }
-        let list = self.adapt(&key, share);
-        let ticket = self.ticket();
-        let use_flag = AtomicU8::new(if ahead { AHEAD } else { UNUSED });
-        self.account(list, metadata, cost(&data), 0);
-        self.blocks.insert(key, Block { data, use_flag, metadata, list, ticket });
-        self.queue(list).push_back((key, ticket));
+        if is_both {
+            self.plains.push_back((key, plain_ticket));
+        }
         self.drop_stale();
     }
 
@@ -166,49 +263,59 @@ impl Shard {
         }
     }
 
-    fn account(&mut self, list: List, metadata: bool, more: u64, less: u64) {
-        let bytes = match list {
-            List::Recent => &mut self.bytes.recent,
-            List::Frequent => &mut self.bytes.frequent,
-        };
-        *bytes = *bytes + more - less;
-        if metadata {
-            self.bytes.metadata = self.bytes.metadata + more - less;
-        }
-    }
-
     /// Forgets a block, without a ghost: it was freed.
     pub(super) fn remove(&mut self, key: &Key) {
         if let Some(block) = self.blocks.remove(key) {
-            self.account(block.list, block.metadata, 0, cost(&block.data));
+            self.bytes.subtract(block.bytes());
         }
     }
 
     /// Moves a hand by one block. `false`: nothing is left. What was evicted is pushed to `evicted`, to be dropped without
     /// the lock. `share` is how many bytes this shard ought to have.
-    pub(super) fn evict_one(&mut self, share: u64, evicted: &mut Vec<Arc<Vec<u8>>>) -> bool {
+    pub(super) fn evict_one(&mut self, share: u64, evicted: &mut Vec<Data>) -> bool {
+        if self.bytes.spare > share / SPARE_PART
+            && let Some((key, ticket)) = self.plains.pop_front()
+        {
+            self.evict_copy(key, ticket, share, evicted);
+            return true;
+        }
         let from_recent = self.bytes.recent > 0 && (self.bytes.recent > self.target.min(share) || self.bytes.frequent == 0);
         let list = if from_recent { List::Recent } else { List::Frequent };
         let Some((key, ticket)) = self.queue(list).pop_front() else { return self.resident() > 0 };
         let fresh = self.tickets + 1;
         let Some(block) = self.blocks.get_mut(&key).filter(|block| block.ticket == ticket) else { return true };
-        if block.use_flag.swap(UNUSED, Ordering::Relaxed) == USED {
+        let bytes = block.bytes();
+        if block.take_use(USED) {
             self.tickets = fresh;
             block.ticket = fresh;
             block.list = List::Frequent;
-            let (bytes, metadata) = (cost(&block.data), block.metadata);
-            self.account(list, metadata, 0, bytes);
-            self.account(List::Frequent, metadata, bytes, 0);
+            let now = block.bytes();
+            self.bytes.subtract(bytes);
+            self.bytes.add(now);
             self.frequent.push_back((key, fresh));
-            return true;
-        }
-        if let Some(block) = self.blocks.remove(&key) {
-            let bytes = cost(&block.data);
-            self.account(list, block.metadata, 0, bytes);
-            self.haunt(key, list, bytes, share);
-            evicted.push(block.data);
+        } else if let Some(block) = self.blocks.remove(&key) {
+            self.bytes.subtract(bytes);
+            self.haunt(key, list, cost(&block.copies), share);
+            evicted.extend(block.copies.into_data());
         }
         true
+    }
+
+    /// The hand of the plain copies is at a block.
+    fn evict_copy(&mut self, key: Key, ticket: u64, share: u64, evicted: &mut Vec<Data>) {
+        let Some(block) = self.blocks.get_mut(&key).filter(|block| block.plain_ticket == ticket) else { return };
+        let before = block.bytes();
+        let is_wanted = block.take_use(PLAIN_USED) && block.copies.plain().is_some_and(|plain| plain.len() as u64 <= share / LARGE_PART);
+        if is_wanted && !block.is_hot {
+            block.is_hot = true;
+            self.plains.push_back((key, ticket));
+            return;
+        }
+        evicted.extend(if is_wanted { block.copies.give_up_physical() } else { block.copies.give_up_plain() });
+        (block.plain_ticket, block.is_hot) = (0, false);
+        let after = block.bytes();
+        self.bytes.subtract(before);
+        self.bytes.add(after);
     }
 
     /// Leaves a ghost, and forgets the oldest ones beyond one share of each kind.
@@ -241,6 +348,10 @@ impl Shard {
             self.recent.retain(current);
             self.frequent.retain(current);
         }
+        if self.plains.len() > 2 * self.blocks.len() + SLACK {
+            let blocks = &self.blocks;
+            self.plains.retain(|entry| blocks.get(&entry.0).is_some_and(|block| block.plain_ticket == entry.1));
+        }
         if self.recent_ghosts.len() + self.frequent_ghosts.len() > 2 * self.ghosts.len() + SLACK {
             let ghosts = &self.ghosts;
             let current = |entry: &(Key, u64)| ghosts.get(&entry.0).is_some_and(|ghost| ghost.ticket == entry.1);
@@ -260,8 +371,16 @@ mod tests {
         Key { vdev: 0, offset, birth: 1 }
     }
 
-    fn block(size: usize) -> Arc<Vec<u8>> {
+    fn data(size: usize) -> Data {
         Arc::new(vec![7; size])
+    }
+
+    fn block(size: usize) -> Copies {
+        Copies::Plain(data(size))
+    }
+
+    fn kind(metadata: bool) -> Kind {
+        Kind { metadata, logical_bytes: 4096 }
     }
 
     fn shrink(shard: &mut Shard, share: u64) {
@@ -271,17 +390,25 @@ mod tests {
 
     impl Shard {
         fn check(&self) {
-            let sum = |list| self.blocks.values().filter(|b| b.list == list).map(|b| cost(&b.data)).sum::<u64>();
-            assert_eq!(self.bytes.recent, sum(List::Recent));
-            assert_eq!(self.bytes.frequent, sum(List::Frequent));
-            let metadata = self.blocks.values().filter(|b| b.metadata).map(|b| cost(&b.data)).sum::<u64>();
-            assert_eq!(self.bytes.metadata, metadata);
+            let sum = |of: &dyn Fn(&Block) -> u64| self.blocks.values().map(of).sum::<u64>();
+            let if_so = |is_so: bool, bytes: u64| if is_so { bytes } else { 0 };
+            assert_eq!(self.bytes.recent, sum(&|b| if_so(b.list == List::Recent, cost(&b.copies))));
+            assert_eq!(self.bytes.frequent, sum(&|b| if_so(b.list == List::Frequent, cost(&b.copies))));
+            assert_eq!(self.bytes.metadata, sum(&|b| if_so(b.kind.metadata, cost(&b.copies))));
+            assert_eq!(self.bytes.compressed, sum(&|b| b.copies.physical().map_or(0, |data| data.len() as u64)));
+            assert_eq!(self.bytes.uncompressed, sum(&|b| if_so(b.copies.physical().is_some(), b.kind.logical_bytes)));
+            let all = sum(&|b| b.copies.bytes());
+            assert_eq!(self.bytes.overhead, all - self.bytes.compressed);
+            assert_eq!(self.resident(), all + self.blocks.len() as u64 * OVERHEAD_BYTES);
+            assert_eq!(self.bytes.spare, sum(&|b| if let Copies::Both { plain, .. } = &b.copies { plain.len() as u64 } else { 0 }));
             let ghosts = |list| self.ghosts.values().filter(|g| g.list == list).map(|g| g.bytes).sum::<u64>();
             assert_eq!(self.recent_ghost_bytes, ghosts(List::Recent));
             assert_eq!(self.frequent_ghost_bytes, ghosts(List::Frequent));
             for (key, block) in &self.blocks {
                 let queue = if block.list == List::Recent { &self.recent } else { &self.frequent };
                 assert_eq!(queue.iter().filter(|entry| **entry == (*key, block.ticket)).count(), 1);
+                let (is_both, plain) = (matches!(block.copies, Copies::Both { .. }), (*key, block.plain_ticket));
+                assert_eq!(self.plains.iter().filter(|entry| **entry == plain).count(), usize::from(is_both));
                 assert!(!self.ghosts.contains_key(key));
             }
         }
@@ -294,16 +421,16 @@ mod tests {
         for round in 0..3 {
             for n in 0..50 {
                 if shard.get(&key(n)).is_none() {
-                    shard.insert(key(n), block(1000), round == 0, false, share);
+                    shard.insert(key(n), block(1000), kind(round == 0), false, share);
                     shrink(&mut shard, share);
                 }
             }
         }
         for n in 1000..11_000 {
-            shard.insert(key(n), block(1000), false, false, share);
+            shard.insert(key(n), block(1000), kind(false), false, share);
             shrink(&mut shard, share);
         }
-        let kept = (0..50).filter(|&n| shard.contains(&key(n))).count();
+        let kept = (0..50).filter(|&n| shard.blocks.contains_key(&key(n))).count();
         assert_eq!(kept, 50, "a scan pushed out blocks that are used again and again");
         shard.check();
     }
@@ -313,17 +440,49 @@ mod tests {
         let mut shard = Shard::default();
         let share = 10 * (100 + OVERHEAD_BYTES);
         for n in 0..10 {
-            shard.insert(key(n), block(100), false, true, share);
+            shard.insert(key(n), block(100), kind(false), true, share);
         }
         shard.get(&key(0));
         shard.get(&key(1));
         shard.get(&key(1));
         for n in 10..19 {
-            shard.insert(key(n), block(100), false, true, share);
+            shard.insert(key(n), block(100), kind(false), true, share);
             shrink(&mut shard, share);
         }
-        assert!(!shard.contains(&key(0)));
-        assert!(shard.contains(&key(1)));
+        assert!(!shard.blocks.contains_key(&key(0)));
+        assert!(shard.blocks.contains_key(&key(1)));
+    }
+
+    fn both(shard: &mut Shard, number: u64) {
+        shard.insert(key(number), Copies::Both { physical: data(100), plain: data(1000) }, kind(false), false, 1 << 20);
+    }
+
+    #[test]
+    fn of_two_copies_the_plain_one_goes_first() {
+        let mut shard = Shard::default();
+        (0..10).for_each(|number| both(&mut shard, number));
+        // Room for all of them as they are on disk, and one that is plain.
+        shrink(&mut shard, 10 * (100 + OVERHEAD_BYTES) + 1000);
+        let is_physical = |number| matches!(shard.copies(&key(number), false), Some(Copies::Physical(data)) if data.len() == 100);
+        assert_eq!((shard.blocks.len(), (0..10).filter(|&number| is_physical(number)).count()), (10, 9));
+        assert!(shard.ghosts.is_empty());
+        shrink(&mut shard, 5 * (100 + OVERHEAD_BYTES));
+        assert_eq!(shard.blocks.len(), 5);
+        shard.check();
+    }
+
+    #[test]
+    fn what_is_used_again_and_again_stays_plain() {
+        let mut shard = Shard::default();
+        (0..10).for_each(|number| both(&mut shard, number));
+        for steps in [10, 8] {
+            assert!((0..10).all(|number| shard.get(&key(number)).is_some()));
+            (0..steps).for_each(|_| assert!(shard.evict_one(4000, &mut Vec::new())));
+            shard.check();
+        }
+        for number in 0..8 {
+            assert!(matches!(shard.copies(&key(number), false), Some(Copies::Plain(data)) if data.len() == 1000), "{number}");
+        }
     }
 
     #[test]
@@ -338,7 +497,14 @@ mod tests {
             match random.random_range(0..10) {
                 0..5 => drop(shard.get(&at)),
                 5..9 => {
-                    shard.insert(at, block(random.random_range(0..2000)), random.random(), random.random(), share);
+                    let (small, large) = (random.random_range(0..500), random.random_range(500..2000));
+                    let copies = match random.random_range(0..4) {
+                        0 => Copies::Same(data(large)),
+                        1 => Copies::Plain(data(large)),
+                        2 => Copies::Physical(data(small)),
+                        _ => Copies::Both { physical: data(small), plain: data(large) },
+                    };
+                    shard.insert(at, copies, Kind { metadata: random.random(), logical_bytes: large as u64 }, random.random(), share);
                     shrink(&mut shard, share);
                     assert!(shard.resident() <= share);
                 }
@@ -348,7 +514,7 @@ mod tests {
                 shard.check();
             }
         }
-        assert!(shard.recent.len() < 1000 && shard.frequent.len() < 1000);
+        assert!(shard.recent.len() < 1000 && shard.frequent.len() < 1000 && shard.plains.len() < 1000);
         while shard.evict_one(share, &mut Vec::new()) {}
         assert_eq!(shard.bytes(), Bytes::default());
         shard.check();

@@ -5,7 +5,6 @@
 //! is below it is *leaked*: allocated, and in nobody's reach. How much that is follows from what the object uses, and what is left of it.
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 
 use ondisk::blkptr::BlkPtr;
 use ondisk::dnode as disk;
@@ -15,6 +14,7 @@ use super::LostTree;
 use super::dnode_sync::{DnodeSync, Indirect};
 use super::objset_sync::SyncContext;
 use super::tree::{entry, fanout_shift, span_shift};
+use crate::arc::Pointers;
 use crate::error::Result;
 
 /// So many indirect blocks are read to find out how much is left of a damaged object.
@@ -139,10 +139,10 @@ impl DnodeSync {
             }
             *steps = steps.checked_sub(1)?;
             let read = || self.dnode.read_indirect(&self.tree, &pointer, level, block).ok();
-            let data = changed.map_or_else(read, |indirect| Some(Arc::new(indirect.data.clone())))?;
-            let children = BlkPtr::slice_of(&data);
-            let below = |(index, child): (usize, &BlkPtr)| (level - 1, block * children.len() as u64 + index as u64, *child);
-            waiting.extend(children.iter().enumerate().filter(|(_, child)| !child.is_hole()).map(below));
+            let children = changed.map_or_else(read, |indirect| Some(Pointers::from(BlkPtr::slice_of(&indirect.data))))?;
+            let first = block * children.count() as u64;
+            let below = |(index, child): (usize, &BlkPtr)| (level - 1, first + index as u64, *child);
+            waiting.extend(children.kept().iter().enumerate().filter(|(_, child)| !child.is_hole()).map(below));
         }
         Some(sum)
     }

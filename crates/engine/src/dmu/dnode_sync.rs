@@ -165,7 +165,7 @@ impl DnodeSync {
             let data = if pointer.is_hole() {
                 self.recreate(level, &pointer)
             } else {
-                self.dnode.read_indirect(&self.tree, &pointer, level, block)?.to_vec()
+                self.dnode.read_indirect(&self.tree, &pointer, level, block)?.to_block()
             };
             self.indirect.insert((level, block), Indirect { data, changed: false });
         }

@@ -1,10 +1,10 @@
 //! Finding data and holes.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use super::Dnode;
-use super::tree::{entry, span_shift};
+use super::tree::span_shift;
+use crate::arc::Pointers;
 use crate::bail;
 use crate::error::Result;
 
@@ -93,7 +93,7 @@ impl Dnode {
             }
             let (siblings, pointers) = self.synced_siblings(at)?;
             let is_hole = |block: u64| {
-                let on_disk = || entry(&pointers, (block - siblings.start) as usize).is_none_or(|pointer| pointer.is_hole());
+                let on_disk = || pointers.get((block - siblings.start) as usize).is_none_or(|pointer| pointer.is_hole());
                 self.is_hole_in_memory(block).unwrap_or_else(on_disk) || or_zeros && self.is_zeros_in_memory(block)
             };
             if let Some(hole) = (at..siblings.end.min(end)).find(|&block| is_hole(block)) {
@@ -111,18 +111,17 @@ impl Dnode {
     }
 
     /// The blocks whose pointers lie beside that of `block` on disk, and these pointers; empty if they are all holes.
-    fn synced_siblings(&self, block: u64) -> Result<(Range<u64>, Arc<Vec<u8>>)> {
+    fn synced_siblings(&self, block: u64) -> Result<(Range<u64>, Pointers)> {
         let tree = self.disk.read();
         if tree.levels <= 1 {
-            let own: Vec<u8> = tree.pointers.iter().flat_map(|pointer| *pointer.as_bytes()).collect();
             // Behind the last pointer there is nothing.
-            return Ok((0..if block < tree.pointers.len() as u64 { tree.pointers.len() as u64 } else { u64::MAX }, Arc::new(own)));
+            return Ok((0..if block < tree.pointers.len() as u64 { tree.pointers.len() as u64 } else { u64::MAX }, Pointers::from(&tree.pointers[..])));
         }
         let span = span_shift(tree.indirect_shift.max(8), 1);
         let index = block >> span;
         let siblings = index << span..((index + 1) << span).max(1 << span);
         let pointer = self.walk(&tree, 1, index)?;
-        let pointers = if pointer.is_hole() { Arc::default() } else { self.read_indirect(&tree, &pointer, 1, index)? };
+        let pointers = if pointer.is_hole() { Pointers::from(&[][..]) } else { self.read_indirect(&tree, &pointer, 1, index)? };
         Ok((siblings, pointers))
     }
 
@@ -162,7 +161,9 @@ impl Dnode {
                 if level == 1 {
                     let data = self.read_indirect(&tree, &pointer, 1, at >> span)?;
                     let mask = (1u64 << span) - 1;
-                    let found = ((at & mask)..=mask).find(|&i| entry(&data, i as usize).is_some_and(|bp| !bp.is_hole()));
+                    let first = (at & mask) as usize;
+                    let beyond = data.kept().get(first..).unwrap_or_default().iter().position(|bp| !bp.is_hole());
+                    let found = beyond.map(|more| (first + more) as u64);
                     match found {
                         Some(index) if ((at & !mask) | index) <= tree.max_block => return Ok(Some((at & !mask) | index)),
                         Some(_) => return Ok(None),

@@ -419,8 +419,8 @@ fn a_block_that_is_written_early_is_not_written_again() {
     for (block, pointer) in placed {
         let stayed = dnode.disk.read().pointers.clone();
         let mut on_disk = Vec::new();
-        let indirect = rig.context.cache.read(&stayed[0], &dnode.bookmark(1, 0)).unwrap();
-        on_disk.extend_from_slice(BlkPtr::slice_of(&indirect));
+        let indirect = rig.context.cache.read_pointers(&stayed[0], &dnode.bookmark(1, 0)).unwrap();
+        on_disk.extend_from_slice(indirect.kept());
         assert_eq!(on_disk[block as usize].same_block(&pointer), !matches!(block, 3 | 6), "block {block}");
     }
     let mut back = vec![0; 7];

@@ -6,6 +6,7 @@ use ondisk::blkptr::BlkPtr;
 use ondisk::dnode as disk;
 
 use super::{Dnode, Tx};
+use crate::arc::Pointers;
 use crate::error::{Result, Within};
 use crate::{bail, error};
 
@@ -50,7 +51,8 @@ impl Dnode {
             let data = self.read_indirect(tree, &pointer, at, first >> span_shift(tree.indirect_shift, at))?;
             at -= 1;
             let index = (first >> span_shift(tree.indirect_shift, at)) & ((1 << fanout) - 1);
-            pointer = entry(&data, index as usize)
+            pointer = data
+                .get(index as usize)
                 .ok_or_else(|| error!(Corrupt, "{}: indirect block is too short", self.bookmark(at as i8, block)))?;
         }
         Ok(pointer)
@@ -100,8 +102,8 @@ impl Dnode {
             if at > 0
                 && let Ok(data) = self.read_indirect(&tree, &pointer, at, block)
             {
-                let children = BlkPtr::slice_of(&data);
-                waiting.extend(children.iter().enumerate().map(|(index, child)| (at - 1, block * children.len() as u64 + index as u64, *child)));
+                let first = block * data.count() as u64;
+                waiting.extend(data.kept().iter().enumerate().map(|(index, child)| (at - 1, first + index as u64, *child)));
             }
         }
         found
@@ -116,7 +118,7 @@ impl Dnode {
     }
 
     /// Reads an indirect block, and refuses one that cannot belong there.
-    pub(super) fn read_indirect(&self, tree: &disk::Dnode, pointer: &BlkPtr, level: u8, block: u64) -> Result<std::sync::Arc<Vec<u8>>> {
+    pub(super) fn read_indirect(&self, tree: &disk::Dnode, pointer: &BlkPtr, level: u8, block: u64) -> Result<Pointers> {
         let at = self.bookmark(level as i8, block);
         if pointer.level() != level || pointer.logical_size() != 1 << tree.indirect_shift {
             bail!(
@@ -127,7 +129,7 @@ impl Dnode {
                 1u64 << tree.indirect_shift
             );
         }
-        self.objset.context.cache.read(pointer, &at).within(|| "indirect block")
+        self.objset.context.cache.read_pointers(pointer, &at).within(|| "indirect block")
     }
 
     /// The pointer to data block `block` as it is on disk; holes too (inspection: zdb and the checker).

@@ -2,13 +2,13 @@
 //!
 //! # Theory
 //! [`BlockIo`] stands between objects, which know blocks by their pointers, and vdevs, which know bytes by their
-//! addresses. On the way down a block is compressed, given one to three places, checksummed and written; on the way up a
-//! place is read, verified, decompressed and turned into our byte order. Errors of media end here: a copy with
+//! addresses. On the way down a block is compressed, encrypted (not yet), checksummed, given one to three places and written; on the way up a
+//! place is read, verified, decrypted, decompressed and turned into our byte order. Errors of media end here: a copy with
 //! the wrong checksum is replaced by one with the right one, and only when there is none the reader hears of it.
 //!
 //! ```text
-//! write_many   shape (compress_stage) -> place (alloc, gang) -> checksum -> issue (devices)
-//! read         devices -> verify (checksum_stage) -> heal -> decompress -> byte order
+//! write_many   compress -> encrypt -> checksum (stages) -> place (alloc, gang) -> issue (devices)
+//! read         devices -> verify (checksum_stage) -> heal -> decrypt -> decompress -> byte order (stages)
 //! free         pieces of gangs, then every copy -> alloc
 //! ```
 //!
@@ -31,6 +31,7 @@ mod block_io;
 mod checksum_stage;
 mod compress_stage;
 mod devices;
+mod encrypt_stage;
 mod free;
 mod gang;
 mod leaf_io;
@@ -39,6 +40,7 @@ mod log_write;
 mod lost;
 mod read;
 mod spaces;
+mod stages;
 mod write;
 
 #[cfg(test)]

@@ -7,17 +7,13 @@
 
 use std::sync::Arc;
 
-use ondisk::algorithm::Compression;
-use ondisk::blkptr::{BlkPtr, BlockPointer, DataPointer, EmbeddedPointer, Protection};
-use ondisk::byteswap;
+use ondisk::blkptr::{BlkPtr, BlockPointer, DataPointer};
 use ondisk::dva::Dva;
-use ondisk::object_type::ObjectType;
 use parking_lot::Mutex;
-use transform::compress;
 
-use super::Bookmark;
 use super::block_io::BlockIo;
-use super::checksum_stage;
+use super::encrypt_stage::{check_key, needs_key};
+use super::{Bookmark, checksum_stage, stages};
 use super::leaf_io::{Damage, PlaceRead};
 use crate::bail;
 use crate::error::{Error, ErrorKind, Result, Within};
@@ -79,22 +75,6 @@ impl BlockIo {
         self.read_with(bp, at, Intent::Needed)
     }
 
-    /// As [`BlockIo::read`], of a block that may be freed meanwhile: damage is seen to only as far as `while_there` allows.
-    ///
-    /// # Errors
-    /// As [`BlockIo::read`].
-    pub fn read_while(&self, bp: &BlkPtr, at: &Bookmark, while_there: WhileThere<'_>) -> Result<Arc<Vec<u8>>> {
-        self.read_with(bp, at, Intent::NeededWhile(while_there))
-    }
-
-    /// As [`BlockIo::read_while`], of a block that nobody needs yet.
-    ///
-    /// # Errors
-    /// As [`BlockIo::read`], also if some copy is wrong and the block is not there any more.
-    pub fn read_ahead(&self, bp: &BlkPtr, at: &Bookmark, while_there: WhileThere<'_>) -> Result<Arc<Vec<u8>>> {
-        self.read_with(bp, at, Intent::Ahead(while_there))
-    }
-
     /// As [`BlockIo::read`], and says which copies are wrong, of all that there should be. Nothing is counted or repaired. Of what is encrypted
     /// the contents are left out.
     ///
@@ -103,7 +83,7 @@ impl BlockIo {
     pub fn inspect(&self, bp: &BlkPtr, at: &Bookmark) -> Result<(Arc<Vec<u8>>, Vec<WrongCopy>)> {
         let wrong = Mutex::default();
         let contents = match bp.decode().within(|| format!("pointer to block {at}"))? {
-            BlockPointer::Data(data) if Self::is_locked(&data) => self.read_data(&data, at, Intent::Inspect(&wrong)).map(|_| Arc::default())?,
+            BlockPointer::Data(data) if needs_key(&data) => self.read_data(&data, at, Intent::Inspect(&wrong)).map(|_| Arc::default())?,
             _ => self.read_with(bp, at, Intent::Inspect(&wrong))?,
         };
         Ok((contents, wrong.into_inner()))
@@ -113,27 +93,71 @@ impl BlockIo {
         match bp.decode().within(|| format!("pointer to block {at}"))? {
             BlockPointer::Hole(hole) => Ok(Arc::new(vec![0; hole.logical_size as usize])),
             BlockPointer::Redacted(_) => bail!(Io, "block {at} was redacted when the dataset was sent"),
-            BlockPointer::Embedded(embedded) => Self::unpack(&embedded, at).map(Arc::new),
+            BlockPointer::Embedded(embedded) => stages::unpack(&embedded, at).map(Arc::new),
             BlockPointer::Data(data) => {
-                if Self::is_locked(&data) {
-                    bail!(KeyNotLoaded, "block {at} is encrypted");
-                }
+                Self::check_key(&data, at)?;
                 let physical = self.read_data(&data, at, intent)?;
-                Self::expand(&data, physical, at).map(Arc::new)
+                if Self::is_same(&data) { Ok(Arc::new(physical)) } else { Self::open(&data, &physical, at).map(Arc::new) }
             }
         }
     }
 
     /// The verified bytes as they are on disk: compressed, perhaps encrypted, in the byte order of the writer. For raw
-    /// streams and scrubs.
+    /// streams and scrubs. Of a block in its pointer, what is there.
     ///
     /// # Errors
-    /// As [`BlockIo::read`]; `Invalid` when the pointer leads to no block.
+    /// As [`BlockIo::read`], but for `KeyNotLoaded`; `Invalid` when the pointer leads to no block.
     pub fn read_physical(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Vec<u8>> {
         match bp.decode().within(|| format!("pointer to block {at}"))? {
             BlockPointer::Data(data) => self.read_data(&data, at, Intent::Needed),
-            _ => bail!(Invalid, "block {at} has nothing on disk"),
+            BlockPointer::Embedded(embedded) => Ok(embedded.payload().to_vec()),
+            BlockPointer::Hole(_) | BlockPointer::Redacted(_) => bail!(Invalid, "block {at} has nothing on disk"),
         }
+    }
+
+    /// The same of a block that may be freed meanwhile: damage is seen to only as far as `while_there` allows.
+    ///
+    /// # Errors
+    /// As [`BlockIo::read_physical`].
+    pub fn read_physical_while(&self, data: &DataPointer, at: &Bookmark, while_there: WhileThere<'_>) -> Result<Vec<u8>> {
+        self.read_data(data, at, Intent::NeededWhile(while_there))
+    }
+
+    /// The same of a block that nobody needs yet.
+    ///
+    /// # Errors
+    /// As [`BlockIo::read_physical`], also if some copy is wrong and the block is not there any more.
+    pub fn read_physical_ahead(&self, data: &DataPointer, at: &Bookmark, while_there: WhileThere<'_>) -> Result<Vec<u8>> {
+        self.read_data(data, at, Intent::Ahead(while_there))
+    }
+
+    /// Is what is on disk of a block what is used?
+    pub fn is_same(data: &DataPointer) -> bool {
+        stages::is_same(data)
+    }
+
+    /// The contents of a block, from its verified bytes as they are on disk.
+    ///
+    /// # Errors
+    /// `Corrupt` when the compressed data makes no sense, `KeyNotLoaded` when the block is encrypted.
+    pub fn open(data: &DataPointer, physical: &[u8], at: &Bookmark) -> Result<Vec<u8>> {
+        stages::open(data, physical, at)
+    }
+
+    /// The same of a block of pointers, without the zeros at its end.
+    ///
+    /// # Errors
+    /// As [`BlockIo::open`].
+    pub fn open_trimmed(data: &DataPointer, physical: &[u8], at: &Bookmark) -> Result<Vec<u8>> {
+        stages::open_trimmed(data, physical, at)
+    }
+
+    /// Fails if [`BlockIo::open`] would for want of a key.
+    ///
+    /// # Errors
+    /// `KeyNotLoaded`.
+    pub fn check_key(data: &DataPointer, at: &Bookmark) -> Result<()> {
+        check_key(data, at)
     }
 
     /// As [`BlockIo::read_physical`] of a block that may never have been written, as the last one of an intent log: then that is no
@@ -146,11 +170,6 @@ impl BlockIo {
             }
             _ => self.read_physical(bp, at),
         }
-    }
-
-    /// Of dnodes only the bonus buffers are encrypted: the rest must be found without the key, to free it for one.
-    fn is_locked(data: &DataPointer) -> bool {
-        matches!(data.protection, Protection::Encrypted { .. }) && data.object_type != ObjectType::DNODE
     }
 
     fn read_data(&self, data: &DataPointer, at: &Bookmark, intent: Intent<'_>) -> Result<Vec<u8>> {
@@ -168,36 +187,6 @@ impl BlockIo {
         let salt = self.salt();
         let verify = |bytes: &[u8]| checksum_stage::verify(data, bytes, &salt);
         self.read_verified(data, data.physical_size as usize, &verify, at, intent)
-    }
-
-    fn unpack(embedded: &EmbeddedPointer, at: &Bookmark) -> Result<Vec<u8>> {
-        let length = embedded.logical_size as usize;
-        let mut contents = if embedded.compression == Compression::Off {
-            embedded.payload().to_vec()
-        } else {
-            compress::decompress(embedded.compression.number(), embedded.payload(), length)
-                .map_err(|error| Error::new(ErrorKind::Corrupt, format!("block {at}: {error}")))?
-        };
-        if contents.len() != length {
-            bail!(Corrupt, "block {at}: {} embedded bytes instead of {length}", contents.len());
-        }
-        in_our_byte_order(embedded.little_endian, embedded.object_type, embedded.level, &mut contents);
-        Ok(contents)
-    }
-
-    fn expand(data: &DataPointer, mut physical: Vec<u8>, at: &Bookmark) -> Result<Vec<u8>> {
-        let length = data.logical_size as usize;
-        if data.compression == Compression::Off {
-            if physical.len() < length {
-                bail!(Corrupt, "block {at}: {} bytes on disk for {length}", physical.len());
-            }
-            physical.truncate(length);
-        } else {
-            physical = compress::decompress(data.compression.number(), &physical, length)
-                .map_err(|error| Error::new(ErrorKind::Corrupt, format!("block {at}: {error}")))?;
-        }
-        in_our_byte_order(data.little_endian, data.object_type, data.level, &mut physical);
-        Ok(physical)
     }
 
     /// `size` bytes from the first place of `data` that has some for which `verify` holds. Heals the others, as far as that is intended.
@@ -325,11 +314,4 @@ impl BlockIo {
 fn damaged<'a>(places: &'a [PlaceRead], right: Option<&[u8]>, verify: Verify<'_>) -> Vec<Damaged<'a>> {
     let of = |place: &'a PlaceRead| Damaged { place, sides: place.damages(right, &mut |bytes| verify(bytes)) };
     places.iter().map(of).filter(|damaged| !damaged.sides.is_empty()).collect()
-}
-
-/// Turns contents that a big-endian machine wrote around.
-fn in_our_byte_order(little_endian: bool, object_type: ObjectType, level: u8, contents: &mut [u8]) {
-    if !little_endian {
-        byteswap::swap_block(object_type, level, contents);
-    }
 }

@@ -20,6 +20,8 @@ use crate::error::{ErrorKind, Result};
 use crate::host::RealHost;
 use crate::vdev::{Class, IoMap, LeafId};
 
+mod physical;
+
 const ASHIFT: u8 = 12;
 const METASLAB_SHIFT: u8 = 20;
 const METASLABS: u64 = 16;
@@ -520,10 +522,10 @@ fn the_cache_reads_once_and_keeps_what_was_written() {
     assert_eq!((reads(), cache.stats().hits, cache.stats().misses), (1, 1, 1));
     let written = io.write(request(noise(2, 65_536), 1), 10).unwrap();
     cache.insert(&written, Arc::new(noise(2, 65_536)));
-    assert!(cache.peek(&written).is_some());
+    assert!(cache.is_here(&written));
     assert_eq!(reads(), 1);
     cache.invalidate(&written);
-    assert!(cache.peek(&written).is_none());
+    assert!(!cache.is_here(&written));
     assert_eq!(*cache.read(&written, &HERE).unwrap(), noise(2, 65_536));
     assert_eq!(reads(), 2);
 }
@@ -622,7 +624,7 @@ fn reading_ahead_repairs_nothing_that_may_be_gone() {
     mirror.sides[0].read_at(&mut there, offset).unwrap();
     assert_eq!(there, new);
     assert_eq!((io.counters.healed.get(), io.counters.checksum_errors.get(), io.counters.lost_blocks.get()), (0, 0, 0));
-    assert!(cache.peek(&pointer).is_none(), "who needs it is to see the damage");
+    assert!(!cache.is_here(&pointer), "who needs it is to see the damage");
     assert_eq!(*cache.read(&pointer, &HERE).unwrap(), noise(3, 8192));
     assert_eq!((io.counters.healed.get(), io.counters.checksum_errors.get()), (1, 1));
 }

@@ -1,7 +1,7 @@
-//! Writing blocks: shape, allocate, checksum, issue.
+//! Writing blocks: shape (compress, encrypt, checksum), place, issue.
 //!
 //! # Theory
-//! Shaping (compression) and issuing (checksum and I/O) of different blocks are independent. Workers shape, and issue when
+//! Shaping and issuing of different blocks are independent. Workers shape, and issue when
 //! nothing is left to shape; threads of the pool's crew, who mostly wait for devices, issue meanwhile. Only
 //! allocation is in the order of the requests, so that a file is laid out in the order of its blocks: whoever has shaped
 //! a block allocates for as many of the next blocks in order as are shaped by then. Blocks that follow each other are issued
@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ondisk::algorithm::{ChecksumAlgorithm, Compression};
+use ondisk::algorithm::ChecksumAlgorithm;
 use ondisk::blkptr::{BlkPtr, BlockPointer, DataPointer};
 use ondisk::dva::Dva;
 use ondisk::object_type::ObjectType;
@@ -29,9 +29,10 @@ use parking_lot::{Condvar, Mutex};
 
 use super::block_io::BlockIo;
 use super::devices::BlockDevice;
-use super::compress_stage::{Contents, ShapeRules, Shaped, shape};
+use super::WriteRequest;
+use super::compress_stage::ShapeRules;
 use super::leaf_io::{write_copies, write_range};
-use super::{WriteRequest, checksum_stage};
+use super::stages::{Prepared, Sealed, prepare};
 use crate::alloc::{ClassKind, Request};
 use crate::bail;
 use crate::error::{Error, ErrorKind, Result, Within};
@@ -63,9 +64,7 @@ pub(super) struct Placement {
 /// A block that has a place.
 struct Ready {
     index: usize,
-    contents: Contents,
-    compression: Compression,
-    checksum: ChecksumAlgorithm,
+    sealed: Sealed,
     dvas: Vec<Dva>,
     /// The bytes are on disk already: gang blocks are written while they are placed.
     issued: bool,
@@ -75,7 +74,7 @@ struct Ready {
 
 enum Stage {
     Waiting,
-    Shaped(Shaped),
+    Shaped(Sealed),
     Gone,
 }
 
@@ -99,6 +98,7 @@ struct Batch {
     io: Arc<BlockIo>,
     requests: Vec<WriteRequest>,
     rules: ShapeRules,
+    salt: [u8; 32],
     /// When a device fails, the pool's repair is waited for.
     patient: bool,
     /// Others issue what is ready.
@@ -147,7 +147,7 @@ impl BlockIo {
             is_broken: false,
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        let batch = Arc::new(Batch { io: Arc::clone(self), requests, rules, patient, has_issuers: issuers > 0, state, changed });
+        let batch = Arc::new(Batch { io: Arc::clone(self), requests, rules, salt: self.salt(), patient, has_issuers: issuers > 0, state, changed });
         let (shared, issued) = (Arc::clone(&batch), Arc::clone(&batch));
         let issuers = self.crew().lend(issuers, move || issued.issue_all());
         self.writers().share(bytes / TURN_BYTES, move || shared.work());
@@ -224,12 +224,9 @@ impl BlockIo {
         space.allocated + taken < space.space / 100 * (100 - METADATA_RESERVE_PERCENT)
     }
 
-    fn placement(&self, request: &WriteRequest, physical: usize, txg: u64) -> Result<Placement> {
-        let Some(checksum) = ChecksumAlgorithm::from_number(request.checksum) else {
-            bail!(Invalid, "block {}: checksum {} is none to write with", request.bookmark, request.checksum);
-        };
+    fn placement(&self, request: &WriteRequest, sealed: &Sealed, txg: u64) -> Placement {
         let copies = usize::from(request.copies).clamp(1, 3);
-        Ok(Placement { class: self.class_of(request, physical), copies, checksum, txg })
+        Placement { class: self.class_of(request, sealed.contents.bytes().len()), copies, checksum: sealed.checksum_algorithm, txg }
     }
 }
 
@@ -250,12 +247,12 @@ impl Batch {
         loop {
             match self.next() {
                 Work::Shape(some) => {
-                    let shaped: Vec<_> = some.clone().map(|index| shape(&self.requests[index], self.rules)).collect();
+                    let shaped: Vec<_> = some.clone().map(|index| prepare(&self.requests[index], self.rules, &self.salt)).collect();
                     let mut state = self.state.lock();
                     for (index, shaped) in some.zip(shaped) {
                         match shaped {
-                            Ok(Shaped::Pointer(pointer)) => Self::finish(&mut state, index, Ok(pointer)),
-                            Ok(shaped) => state.stages[index] = Stage::Shaped(shaped),
+                            Ok(Prepared::Pointer(pointer)) => Self::finish(&mut state, index, Ok(pointer)),
+                            Ok(Prepared::Sealed(sealed)) => state.stages[index] = Stage::Shaped(sealed),
                             Err(error) => Self::finish(&mut state, index, Err(error)),
                         }
                     }
@@ -339,7 +336,7 @@ impl Batch {
             return None;
         }
         let run = take_run(&mut state.ready)?;
-        state.ready_bytes -= run.iter().map(|ready| ready.contents.bytes().len()).sum::<usize>();
+        state.ready_bytes -= run.iter().map(|ready| ready.sealed.contents.bytes().len()).sum::<usize>();
         Some(run)
     }
 
@@ -365,7 +362,7 @@ impl Batch {
 
     fn place_in_order(&self) {
         loop {
-            let (index, shaped) = {
+            let (index, sealed) = {
                 let mut state = self.state.lock();
                 if !self.can_place(&mut state) {
                     state.placing = false;
@@ -375,15 +372,15 @@ impl Batch {
                 let index = state.next_place;
                 state.next_place += 1;
                 match std::mem::replace(&mut state.stages[index], Stage::Gone) {
-                    Stage::Shaped(shaped) => (index, shaped),
+                    Stage::Shaped(sealed) => (index, sealed),
                     Stage::Waiting | Stage::Gone => continue,
                 }
             };
-            let placed = self.place(index, shaped);
+            let placed = self.place(index, sealed);
             let mut state = self.state.lock();
             match placed {
                 Ok(ready) => {
-                    state.ready_bytes += ready.contents.bytes().len();
+                    state.ready_bytes += ready.sealed.contents.bytes().len();
                     state.ready.push_back(ready);
                 }
                 Err(error) => Self::finish(&mut state, index, Err(error)),
@@ -392,19 +389,15 @@ impl Batch {
         }
     }
 
-    fn place(&self, index: usize, shaped: Shaped) -> Result<Ready> {
+    fn place(&self, index: usize, sealed: Sealed) -> Result<Ready> {
         let request = &self.requests[index];
-        let Shaped::Physical { contents, compression } = shaped else {
-            bail!(Invalid, "block {} needs no place", request.bookmark);
-        };
-        let bytes = contents.bytes();
-        let placement = self.io.placement(request, bytes.len(), self.rules.txg)?;
-        let checksum = placement.checksum;
+        let bytes = sealed.contents.bytes();
+        let placement = self.io.placement(request, &sealed, self.rules.txg);
         if let Some(dvas) = self.own_place(request, bytes.len(), &placement) {
-            return Ok(Ready { index, contents, compression, checksum, dvas, issued: false, reused: true });
+            return Ok(Ready { index, sealed, dvas, issued: false, reused: true });
         }
         if let Some(dvas) = self.own_gang(request, bytes, &placement)? {
-            return Ok(Ready { index, contents, compression, checksum, dvas, issued: true, reused: true });
+            return Ok(Ready { index, sealed, dvas, issued: true, reused: true });
         }
         let wanted = Request::new(placement.class, bytes.len() as u64, placement.copies, placement.txg);
         let (dvas, issued) = match self.io.allocator().allocate(&wanted) {
@@ -414,7 +407,7 @@ impl Batch {
             }
             Err(error) => return Err(error.within(format!("block {}", request.bookmark))),
         };
-        Ok(Ready { index, contents, compression, checksum, dvas, issued, reused: false })
+        Ok(Ready { index, sealed, dvas, issued, reused: false })
     }
 
     /// The addresses of the block of an earlier pass, if it can be written over (invariant 2).
@@ -444,16 +437,13 @@ impl Batch {
 
     /// Writes blocks that follow each other on disk. They all succeed or all fail.
     fn issue(&self, run: &[Ready]) -> Vec<Result<BlkPtr>> {
-        let pointers: Result<Vec<BlkPtr>> = run.iter().map(|ready| self.pointer_to(ready)).collect();
-        let written = pointers.and_then(|pointers| {
-            let blocks: Vec<&[u8]> = run.iter().map(|ready| ready.contents.bytes()).collect();
-            match run {
-                [first, ..] if !first.issued => self.io.write_run(&first.dvas, &blocks, Class::AsyncWrite, self.patient).map(|()| pointers),
-                _ => Ok(pointers),
-            }
-        });
+        let blocks: Vec<&[u8]> = run.iter().map(|ready| ready.sealed.contents.bytes()).collect();
+        let written = match run {
+            [first, ..] if !first.issued => self.io.write_run(&first.dvas, &blocks, Class::AsyncWrite, self.patient),
+            _ => Ok(()),
+        };
         match written {
-            Ok(pointers) => pointers.into_iter().map(Ok).collect(),
+            Ok(()) => run.iter().map(|ready| Ok(self.pointer_to(ready))).collect(),
             Err(error) => run.iter().map(|ready| Err(self.undo(ready, error.clone()))).collect(),
         }
     }
@@ -470,16 +460,16 @@ impl Batch {
         error.within(format!("block {}", self.requests[ready.index].bookmark))
     }
 
-    fn pointer_to(&self, ready: &Ready) -> Result<BlkPtr> {
-        let request = &self.requests[ready.index];
-        let bytes = ready.contents.bytes();
+    fn pointer_to(&self, ready: &Ready) -> BlkPtr {
+        let (request, sealed) = (&self.requests[ready.index], &ready.sealed);
         let mut pointer = DataPointer::new(&ready.dvas, request.object_type, request.level, self.rules.txg);
         pointer.logical_size = request.data.len() as u64;
-        pointer.physical_size = bytes.len() as u64;
-        pointer.compression = ready.compression;
-        pointer.checksum_algorithm = ready.checksum;
-        pointer.checksum = checksum_stage::compute(ready.checksum, bytes, &self.io.salt())?;
-        Ok(pointer.encode())
+        pointer.physical_size = sealed.contents.bytes().len() as u64;
+        pointer.compression = sealed.compression;
+        pointer.protection = sealed.protection;
+        pointer.checksum_algorithm = sealed.checksum_algorithm;
+        pointer.checksum = sealed.checksum;
+        pointer.encode()
     }
 }
 
@@ -498,10 +488,10 @@ impl Drop for Alarm<'_> {
 /// Takes the first block from the queue and those that follow it on disk in every copy, so that small blocks make one large write.
 fn take_run(queue: &mut VecDeque<Ready>) -> Option<Vec<Ready>> {
     let first = queue.pop_front()?;
-    let mut bytes = first.contents.bytes().len();
+    let mut bytes = first.sealed.contents.bytes().len();
     let mut run = vec![first];
     while let (Some(last), Some(next)) = (run.last(), queue.front()) {
-        bytes += next.contents.bytes().len();
+        bytes += next.sealed.contents.bytes().len();
         if bytes > RUN_BYTES_MAX || run.len() >= RUN_BLOCKS_MAX || !follows(last, next) {
             break;
         }
@@ -511,7 +501,7 @@ fn take_run(queue: &mut VecDeque<Ready>) -> Option<Vec<Ready>> {
 }
 
 fn follows(last: &Ready, next: &Ready) -> bool {
-    let length = last.contents.bytes().len() as u64;
+    let length = last.sealed.contents.bytes().len() as u64;
     let adjacent = |(before, after): (&Dva, &Dva)| {
         before.vdev == after.vdev && before.allocated == length && before.offset + length == after.offset
     };

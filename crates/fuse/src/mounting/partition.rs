@@ -213,6 +213,9 @@ impl Disk {
     fn add(&self) -> io::Result<Option<u32>> {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         numbers.leaving.retain(|number| self.request(DELETE, *number).is_err());
+        if numbers.used.len() + numbers.leaving.len() >= PARTITIONS as usize {
+            return Ok(None);
+        }
         let Some(number) = (1..=PARTITIONS).find(|number| !numbers.used.contains(number) && !numbers.leaving.contains(number))
         else {
             return Ok(None);

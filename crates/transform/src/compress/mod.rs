@@ -15,6 +15,7 @@
 mod gzip;
 mod lz4;
 mod lzjb;
+mod trimmed;
 mod zle;
 pub mod zstd;
 
@@ -114,6 +115,20 @@ pub fn decompress(
     }
     let mut block = vec![0; logical_size];
     decompress_into(algorithm, source, &mut block)?;
+    Ok(block)
+}
+
+/// As [`decompress`], without the zeros at the end: a block that is nearly all zeros costs next to nothing.
+pub fn decompress_trimmed(
+    algorithm: u8,
+    source: &[u8],
+    logical_size: usize,
+) -> Result<Vec<u8>, DecompressError> {
+    if algorithm == LZ4 && logical_size <= LOGICAL_BYTES_MAX {
+        return trimmed::decompress_lz4(source, logical_size);
+    }
+    let mut block = decompress(algorithm, source, logical_size)?;
+    block.truncate(trimmed::length(&block));
     Ok(block)
 }
 

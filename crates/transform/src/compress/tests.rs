@@ -338,3 +338,44 @@ fn zeros() {
     assert_eq!(compress(EMPTY, 0, &[0; 512], &mut []), Some(0));
     assert_eq!(compress(EMPTY, 0, &[1; 512], &mut [0; 512]), None);
 }
+
+/// Without the zeros at the end it is what it is with them, also of what nobody has compressed.
+#[test]
+fn what_is_trimmed_is_the_same() {
+    let mut random = random("trimmed", 0x7213);
+    let mut compared = 0;
+    for round in 0..3000 {
+        let length = random.random_range(1..200_usize) * 512;
+        let mut data = mixture(&mut random, length);
+        let kept = random.random_range(0..=length);
+        match round % 4 {
+            0 => data[kept..].fill(0),
+            1 => data[kept.min(random.random_range(0..400))..].fill(0),
+            2 => data[..kept].fill(0),
+            _ => {}
+        }
+        let algorithm = ALGORITHMS[if round % 3 == 0 { round % ALGORITHMS.len() } else { 11 }];
+        let mut packed = vec![0; length + length / 8 + 64];
+        let Some(size) = compress(algorithm, LEVEL_DEFAULT, &data, &mut packed) else { continue };
+        packed.truncate(size.next_multiple_of(512));
+        if round % 5 == 0 {
+            for _ in 0..random.random_range(1..4) {
+                let at = random.random_range(0..packed.len().min(200));
+                packed[at] = random.random();
+            }
+        }
+        let whole = decompress(algorithm, &packed, length);
+        let trimmed = decompress_trimmed(algorithm, &packed, length);
+        match (whole, trimmed) {
+            (Ok(whole), Ok(mut trimmed)) => {
+                assert!(trimmed.last() != Some(&0), "round {round}");
+                trimmed.resize(length, 0);
+                assert!(whole == trimmed, "round {round}");
+                compared += 1;
+            }
+            (Err(_), Err(_)) => assert_eq!(round % 5, 0, "round {round}"),
+            (whole, trimmed) => assert_eq!((round % 5, whole.is_ok()), (0, trimmed.is_ok()), "round {round}: only one of them fails"),
+        }
+    }
+    assert!(compared > 2000, "{compared}");
+}

@@ -285,13 +285,12 @@ impl<'a> Traversal<'a> {
     }
 
     fn visit_indirect<'v>(&self, dnode: &Dnode, block: &Visited<'_>, visit: &mut Visit<'v>) -> Result<Flow> {
-        let read = self.unless_lost(self.context.cache.read(block.pointer, &block.at).within(|| block.at));
-        let Some(data) = read.inspect_err(|_| self.note_failure(self.position_before(&block.at, dnode)))? else {
+        let read = self.unless_lost(self.context.cache.read_pointers(block.pointer, &block.at).within(|| block.at));
+        let Some(children) = read.inspect_err(|_| self.note_failure(self.position_before(&block.at, dnode)))? else {
             return Ok(ControlFlow::Continue(()));
         };
-        let children = BlkPtr::slice_of(&data);
-        let first = block.at.block.saturating_mul(children.len() as u64);
-        for (index, pointer) in children.iter().enumerate() {
+        let first = block.at.block.saturating_mul(children.count() as u64);
+        for (index, pointer) in children.kept().iter().enumerate() {
             let at = self.bookmark(block.at.object, block.at.level - 1, first.saturating_add(index as u64));
             if let stop @ ControlFlow::Break(_) = self.visit_block(dnode, pointer, at, visit)? {
                 return Ok(stop);

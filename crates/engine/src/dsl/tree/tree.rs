@@ -25,6 +25,7 @@ use crate::dsl::dataset::Dataset;
 use crate::dsl::dataset::dataset::Links;
 use crate::dsl::meta::Meta;
 use crate::error::{ErrorKind, Result, Within};
+use crate::sync::insert_weak;
 use crate::{bail, error};
 
 /// See the module.
@@ -138,8 +139,7 @@ impl Tree {
         if let Some(other) = dirs.get(&object).and_then(Weak::upgrade) {
             return Ok(other);
         }
-        dirs.retain(|_, dir| dir.strong_count() > 0);
-        dirs.insert(object, Arc::downgrade(&made));
+        insert_weak(&mut dirs, object, &made);
         Ok(made)
     }
 
@@ -209,8 +209,7 @@ impl Tree {
         if let Some(other) = datasets.get(&object).and_then(Weak::upgrade) {
             return Ok(other);
         }
-        datasets.retain(|_, dataset| dataset.strong_count() > 0);
-        datasets.insert(object, Arc::downgrade(&made));
+        insert_weak(&mut datasets, object, &made);
         Ok(made)
     }
 

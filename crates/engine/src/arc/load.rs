@@ -1,0 +1,139 @@
+//! Getting a block that is not there as it is wanted: from its other copy, or from a device.
+
+use std::sync::Arc;
+
+use ondisk::blkptr::{BlkPtr, BlockPointer, DataPointer};
+
+use super::cache::Inner;
+use super::copies::{Copies, Data};
+use super::pointers::kept_bytes;
+use super::shard::{Key, Kind};
+use crate::error::{Result, Within};
+use crate::zio::{BlockIo, Bookmark, WhileThere};
+
+/// Which copy somebody wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Plain,
+    Physical,
+}
+
+impl Wanted {
+    fn of(self, copies: &Copies) -> Option<Data> {
+        match self {
+            Wanted::Plain => copies.plain().cloned(),
+            Wanted::Physical => copies.physical().cloned(),
+        }
+    }
+}
+
+/// One block that is asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) key: Key,
+    pub(super) bp: &'a BlkPtr,
+    pub(super) at: &'a Bookmark,
+    /// Nobody needs it yet.
+    pub(super) ahead: bool,
+    pub(super) while_there: WhileThere<'a>,
+}
+
+pub(super) fn kind_of(bp: &BlkPtr) -> Kind {
+    Kind { metadata: bp.is_metadata(), logical_bytes: bp.logical_size() }
+}
+
+/// What the cache keeps of the contents of a block: of one of pointers not the holes at its end.
+pub(super) fn trimmed(bp: &BlkPtr, contents: Data) -> Data {
+    match bp.level() {
+        0 => contents,
+        // Shrunk in place, a buffer would keep the most of its pages from others.
+        _ => match kept_bytes(&contents) {
+            kept if kept < contents.len() => Arc::new(contents[..kept].to_vec()),
+            _ => contents,
+        },
+    }
+}
+
+/// A block that is on disk as it is used.
+pub(super) fn same(bp: &BlkPtr, physical: Data) -> Copies {
+    let plain = trimmed(bp, Arc::clone(&physical));
+    if Arc::ptr_eq(&plain, &physical) { Copies::Same(physical) } else { Copies::Both { physical, plain } }
+}
+
+impl Inner {
+    /// The contents of a block, which are not here.
+    pub(super) fn load_plain(&self, asked: Asked<'_>) -> Result<Data> {
+        match asked.bp.decode().within(|| format!("pointer to block {}", asked.at))? {
+            BlockPointer::Data(pointer) => {
+                BlockIo::check_key(&pointer, asked.at)?;
+                self.load(&pointer, asked, Wanted::Plain)
+            }
+            _ => self.io.read(asked.bp, asked.at),
+        }
+    }
+
+    /// A block as it is on disk.
+    pub(super) fn load_physical(&self, asked: Asked<'_>) -> Result<Data> {
+        match asked.bp.decode().within(|| format!("pointer to block {}", asked.at))? {
+            BlockPointer::Data(pointer) => self.load(&pointer, asked, Wanted::Physical),
+            _ => self.io.read_physical(asked.bp, asked.at).map(Arc::new),
+        }
+    }
+
+    fn load(&self, pointer: &DataPointer, asked: Asked<'_>, wanted: Wanted) -> Result<Data> {
+        let key = asked.key;
+        let here = self.copies(&key, !asked.ahead);
+        if !asked.ahead {
+            let is_hit = here.is_some_and(|copies| copies.physical().is_some() || wanted.of(&copies).is_some());
+            if is_hit { self.hits.add(1) } else { self.misses.add(1) }
+        }
+        let flights = self.flights(&key);
+        let cached = || self.copies(&key, !asked.ahead).filter(|copies| wanted.of(copies).is_some()).map(Ok);
+        let keep = |result: &Result<Copies>| {
+            if let Ok(copies) = result {
+                self.insert(key, copies.clone().worth_keeping(), kind_of(asked.bp), asked.ahead);
+            }
+        };
+        let is_for_all = |result: &Result<Copies>| !asked.ahead || result.is_ok();
+        let data = loop {
+            let copies = flights.run(key, cached, || self.make(pointer, asked, wanted), keep, is_for_all)?;
+            // Whoever was waited for may have wanted the other copy.
+            if let Some(data) = wanted.of(&copies) {
+                break data;
+            }
+        };
+        self.evict();
+        Ok(data)
+    }
+
+    /// From what is here, or else from a device.
+    fn make(&self, pointer: &DataPointer, asked: Asked<'_>, wanted: Wanted) -> Result<Copies> {
+        let Asked { key, bp, at, .. } = asked;
+        let here = self.copies(&key, false);
+        let physical = match here.as_ref().and_then(Copies::physical) {
+            Some(physical) => Arc::clone(physical),
+            None => Arc::new(self.read(pointer, asked)?),
+        };
+        if BlockIo::is_same(pointer) {
+            return Ok(same(bp, physical));
+        }
+        let plain = match (here.as_ref().and_then(Copies::plain), wanted) {
+            (Some(plain), _) => Arc::clone(plain),
+            (None, Wanted::Physical) => return Ok(Copies::Physical(physical)),
+            (None, Wanted::Plain) if bp.level() > 0 => Arc::new(BlockIo::open_trimmed(pointer, &physical, at)?),
+            (None, Wanted::Plain) => Arc::new(BlockIo::open(pointer, &physical, at)?),
+        };
+        Ok(Copies::Both { physical, plain })
+    }
+
+    fn read(&self, pointer: &DataPointer, asked: Asked<'_>) -> Result<Vec<u8>> {
+        let flights = self.flights(&asked.key);
+        // Whoever frees a block cancels the reading of it; who begins to read it after that knows by himself.
+        let is_wanted: WhileThere<'_> = &|see_to_it| {
+            if flights.contains(&asked.key) {
+                (asked.while_there)(see_to_it);
+            }
+        };
+        if asked.ahead { self.io.read_physical_ahead(pointer, asked.at, is_wanted) } else { self.io.read_physical_while(pointer, asked.at, is_wanted) }
+    }
+}

@@ -1,0 +1,119 @@
+//! The stages of a block that do not depend on its place: compress, encrypt, checksum on the way down; decrypt and decompress on the way up.
+//!
+//! # Theory
+//! The order is that of the format: the checksum is of what is on disk, and what is on disk is encrypted after it was compressed. All of it comes before the
+//! place, because whoever gives places may want to know the checksum: a block that is there already needs none (dedup, nop-write).
+
+use ondisk::algorithm::{ChecksumAlgorithm, Compression};
+use ondisk::blkptr::{BLKPTR_BYTES, BlkPtr, DataPointer, EmbeddedPointer, Protection};
+use ondisk::byteswap;
+use transform::compress;
+
+use super::compress_stage::{Contents, ShapeRules, Shaped, shape};
+use super::encrypt_stage::{Protected, decrypt, encrypt};
+use super::{Bookmark, WriteRequest, checksum_stage};
+use crate::bail;
+use crate::error::{Error, ErrorKind, Result};
+
+/// A block as it will be on disk; what it lacks is a place.
+#[derive(Debug)]
+pub(super) struct Sealed {
+    pub(super) contents: Contents,
+    pub(super) compression: Compression,
+    pub(super) protection: Protection,
+    pub(super) checksum_algorithm: ChecksumAlgorithm,
+    pub(super) checksum: [u64; 4],
+}
+
+/// What a block became.
+#[derive(Debug)]
+pub(super) enum Prepared {
+    /// A pointer that needs no space.
+    Pointer(BlkPtr),
+    /// Bytes that need a place.
+    Sealed(Sealed),
+}
+
+/// Compress, encrypt, checksum.
+///
+/// # Errors
+/// When the request asks for a compression or a checksum that does not exist, or for what cannot be encrypted.
+pub(super) fn prepare(request: &WriteRequest, rules: ShapeRules, salt: &[u8; 32]) -> Result<Prepared> {
+    let (contents, compression) = match shape(request, rules)? {
+        Shaped::Pointer(pointer) => return Ok(Prepared::Pointer(pointer)),
+        Shaped::Physical { contents, compression } => (contents, compression),
+    };
+    let Protected { contents, protection } = encrypt(request, contents)?;
+    let Some(checksum_algorithm) = ChecksumAlgorithm::from_number(request.checksum) else {
+        bail!(Invalid, "block {}: checksum {} is none to write with", request.bookmark, request.checksum);
+    };
+    let checksum = checksum_stage::compute(checksum_algorithm, contents.bytes(), salt)?;
+    Ok(Prepared::Sealed(Sealed { contents, compression, protection, checksum_algorithm, checksum }))
+}
+
+/// Is what is on disk what is used? Then [`open`] would only copy it.
+pub(super) fn is_same(pointer: &DataPointer) -> bool {
+    pointer.compression == Compression::Off
+        && pointer.little_endian
+        && pointer.physical_size == pointer.logical_size
+        && !matches!(pointer.protection, Protection::Encrypted { .. })
+}
+
+/// Decrypt, decompress, turn around: the contents of a block whose physical bytes were verified.
+///
+/// # Errors
+/// `KeyNotLoaded`, or `Corrupt` when the bytes make no sense.
+pub(super) fn open(pointer: &DataPointer, physical: &[u8], at: &Bookmark) -> Result<Vec<u8>> {
+    let packed = decrypt(pointer, physical, at)?;
+    let length = pointer.logical_size as usize;
+    let mut contents = match pointer.compression {
+        Compression::Off => match packed.get(..length) {
+            Some(contents) => contents.to_vec(),
+            None => bail!(Corrupt, "block {at}: {} bytes on disk for {length}", packed.len()),
+        },
+        compression => decompress(compression, &packed, length, at)?,
+    };
+    if !pointer.little_endian {
+        byteswap::swap_block(pointer.object_type, pointer.level, &mut contents);
+    }
+    Ok(contents)
+}
+
+/// The same of a block of pointers, without the zeros at its end; its length is a multiple of that of a pointer.
+///
+/// # Errors
+/// As [`open`].
+pub(super) fn open_trimmed(pointer: &DataPointer, physical: &[u8], at: &Bookmark) -> Result<Vec<u8>> {
+    let packed = decrypt(pointer, physical, at)?;
+    let trimmed = compress::decompress_trimmed(pointer.compression.number(), &packed, pointer.logical_size as usize);
+    let mut contents = trimmed.map_err(|error| Error::new(ErrorKind::Corrupt, format!("block {at}: {error}")))?;
+    contents.resize(contents.len().next_multiple_of(BLKPTR_BYTES), 0);
+    contents.shrink_to_fit();
+    if !pointer.little_endian {
+        byteswap::swap_block(pointer.object_type, pointer.level, &mut contents);
+    }
+    Ok(contents)
+}
+
+/// The contents of a block that is in its pointer.
+///
+/// # Errors
+/// `Corrupt` when the bytes make no sense.
+pub(super) fn unpack(embedded: &EmbeddedPointer, at: &Bookmark) -> Result<Vec<u8>> {
+    let length = embedded.logical_size as usize;
+    let mut contents = match embedded.compression {
+        Compression::Off => embedded.payload().to_vec(),
+        compression => decompress(compression, embedded.payload(), length, at)?,
+    };
+    if contents.len() != length {
+        bail!(Corrupt, "block {at}: {} embedded bytes instead of {length}", contents.len());
+    }
+    if !embedded.little_endian {
+        byteswap::swap_block(embedded.object_type, embedded.level, &mut contents);
+    }
+    Ok(contents)
+}
+
+fn decompress(compression: Compression, bytes: &[u8], length: usize, at: &Bookmark) -> Result<Vec<u8>> {
+    compress::decompress(compression.number(), bytes, length).map_err(|error| Error::new(ErrorKind::Corrupt, format!("block {at}: {error}")))
+}
