@@ -6,9 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use super::Flags;
 use super::place::{Place, Places};
 use super::tree::{Entry, Kind, Result, Tree, join, shown};
-use crate::owners::{name_of_group, name_of_user};
 use crate::session::{Session, Stop, complain, say};
-use crate::units::{history_time, listing_time};
+use crate::text::owners::{name_of_group, name_of_user};
+use crate::text::units::{history_time, listing_time};
 
 const BUFFER_BYTES: usize = 1 << 20;
 /// Directories nested deeper are not listed: each is one call more of `list_directory` within the others.

@@ -18,8 +18,8 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use crate::command::{Action, Command, Program, RunRaw};
-use crate::getopt::{Long, Options};
 use crate::session::{Outcome, Session, Stop, complain};
+use crate::text::getopt::{Long, Options};
 
 /// The program.
 pub(crate) static PROGRAM: Program = Program {

@@ -14,8 +14,8 @@ use super::Flags;
 use super::host::HostTree;
 use super::pool::PoolTree;
 use super::tree::{Result, Tree, components, join};
-use crate::names;
 use crate::session::Session;
+use crate::text::names;
 
 /// An operand, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]

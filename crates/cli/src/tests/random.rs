@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::fake::FakeBackend;
 use super::run;
-use crate::units::{nice_bytes, nice_number, parse_size};
+use crate::text::units::{nice_bytes, nice_number, parse_size};
 
 const LINES: usize = 20_000;
 
