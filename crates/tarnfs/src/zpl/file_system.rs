@@ -15,15 +15,15 @@ use ondisk::sa::Attribute;
 use ondisk::{acl, znode};
 use parking_lot::Mutex;
 
-use super::directory::is_a_name;
-use super::gate::{Alone, Entered, Gate};
-use super::inode::InodeRef;
-use super::inode_table::InodeTable;
-use super::log::FileSource;
-use super::quota::{QuotaOf, Quotas};
-use super::sa_tables::SaTables;
-use super::stat::Time;
-use super::users::Users;
+use super::attributes::quota::{QuotaOf, Quotas};
+use super::attributes::sa_tables::SaTables;
+use super::attributes::stat::Time;
+use super::inodes::gate::{Alone, Entered, Gate};
+use super::inodes::inode::InodeRef;
+use super::inodes::inode_table::InodeTable;
+use super::inodes::users::Users;
+use super::log::records::FileSource;
+use super::names::directory::is_a_name;
 use super::{InodeNumber, Stat};
 
 const SET_USER_ID: u32 = 0o4000;

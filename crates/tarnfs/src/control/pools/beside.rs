@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{Failure, FailureKind, Imported, error_log, inspect, maintenance, pool_properties};
+use super::zpool::{error_log, inspect, maintenance, pool_properties};
+use super::{Failure, FailureKind, Imported};
 use crate::control::{Mount, PoolStatus, Reply, Request};
 
 /// The pools by name.
@@ -40,7 +41,7 @@ impl Beside {
             // It needs its turn; but who has that may be waiting for this very pool, and waits no longer.
             Request::PoolExport(export) if export.hard_force => {
                 if let Some(imported) = table().get(&export.name) {
-                    super::export::give_up(imported.pool.engine());
+                    super::zpool::export::give_up(imported.pool.engine());
                 }
                 return None;
             }

@@ -11,27 +11,10 @@
 //! `control::execute` → [`Pools`] → [`crate::Pool`] → `engine`
 
 mod beside;
-mod cachefile;
 mod checks;
-mod create;
-mod datasets;
-mod devices;
-mod error_log;
-mod events;
-mod export;
-mod import;
-mod inspect;
-mod list;
-mod maintenance;
-mod mounting;
 mod names;
-mod owners;
-mod pool_properties;
-mod quotas;
-mod rename;
-mod rights;
-mod set;
-mod vdevs;
+mod zfs;
+mod zpool;
 
 #[cfg(test)]
 mod tests;
@@ -45,15 +28,16 @@ use parking_lot::Mutex;
 
 use super::auxiliary::AuxiliaryStatus;
 use super::backend::Backend;
-use super::failure::{Failure, FailureKind};
-use super::maintenance::*;
-use super::reply::{Datasets, Mount, PoolEntry};
-use super::request::*;
-use super::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
-use super::status::{FoundPool, PoolStatus};
+use super::protocol::failure::{Failure, FailureKind};
+use super::protocol::maintenance::*;
+use super::protocol::reply::{Datasets, Mount, PoolEntry};
+use super::protocol::request::*;
+use super::protocol::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
+use super::protocol::status::{FoundPool, PoolStatus};
 pub use beside::Beside;
-pub use cachefile::MACHINE_CACHEFILE;
-use super::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
+pub use zpool::cachefile::MACHINE_CACHEFILE;
+use zpool::{events, export, maintenance, pool_properties};
+use super::protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
 use crate::Pool;
 
 /// A file system that is to be mounted.

@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
-use crate::zpl::inode_table::Found;
+use crate::zpl::inodes::inode_table::Found;
 
 /// Each file that the kernel remembered took 3 KB: a kernel that remembered 200,000 took 600 MB, whatever the limit of the cache was.
 #[test]

@@ -6,8 +6,8 @@ use ondisk::znode;
 
 use super::node::Node;
 use super::{NodeId, OWN, Transaction};
-use crate::zpl::create::inherited_group;
-use crate::zpl::rename::check_same_project;
+use crate::zpl::names::create::inherited_group;
+use crate::zpl::names::rename::check_same_project;
 use crate::zpl::{Credentials, FileKind, RenameMode, Stat, Time};
 
 const TYPE_DIRECTORY: u32 = 0o040_000;

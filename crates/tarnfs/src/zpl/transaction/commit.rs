@@ -15,7 +15,7 @@ use super::names_fit::Salts;
 use super::node::{Node, PIECE};
 use super::{Durability, NodeId, OWN, Transaction};
 use crate::zpl::file_system::AloneFileSystem;
-use crate::zpl::link::NAME_CHANGE;
+use crate::zpl::names::link::NAME_CHANGE;
 use crate::zpl::{Credentials, InodeNumber, SetAttributes, WriteMode, XattrMode};
 
 /// Worst case of the metadata of one file's new contents.

@@ -41,7 +41,7 @@ use engine::bail;
 use engine::error::Result;
 
 use super::file_system::AloneFileSystem;
-use super::users::TransactionUse;
+use super::inodes::users::TransactionUse;
 use super::{FileSystem, InodeNumber};
 use change::NameChange;
 use node::Node;

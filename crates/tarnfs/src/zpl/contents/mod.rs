@@ -1,0 +1,4 @@
+//! Contents of files.
+
+pub(super) mod clone;
+pub(super) mod file;

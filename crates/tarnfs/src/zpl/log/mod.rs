@@ -1,0 +1,4 @@
+//! The intent log: operations as records, and records as operations.
+
+pub(super) mod records;
+pub(super) mod replay;

@@ -1,0 +1,449 @@
+//! Describing operations to the intent log.
+//!
+//! # Theory
+//! Each operation calls [`FileSystem::log`] once, inside its transaction, when it has been done. What is logged is what somebody who does
+//! it again must know: a new file's number, generation and time of creation, so that the file is the same file. While a log is
+//! replayed the same call notes instead which record was done.
+//!
+//! What has no record (a file without a name that gets one, a project) says so: then durability costs a transaction group.
+//!
+//! # On disk
+//! [`ondisk::zil`]. The bits of a change of attributes are Linux's, as OpenZFS writes them there.
+//!
+//! # Path
+//! called by every file here that changes something; calls [`engine::zil`].
+
+use std::ops::{Deref, Range};
+
+use engine::dmu::Tx;
+use engine::error::{ErrorKind, Result};
+use engine::txg::Txg;
+use engine::zil::{LogSource, PlacedBlock, WantedWrite, Zil};
+use ondisk::blkptr::BlkPtr;
+use ondisk::sa::Attribute;
+use ondisk::zil::{
+    CloneRangeRecord, CreateRecord, LinkRecord, RecordHeader, RecordType, RemoveRecord, RenameRecord, RenameWhiteoutRecord, SetAttrRecord, SetSaXattrRecord, object_with_slots,
+};
+use ondisk::znode;
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::zpl::attributes::stat::Time;
+use crate::zpl::attributes::values::Attributes;
+use crate::zpl::file_system::FileSystem;
+use crate::zpl::inodes::inode::{Inode, InodeRef};
+use crate::zpl::{FileKind, InodeNumber};
+
+/// Bits of `SetAttrRecord::mask`.
+pub(in crate::zpl) mod mask {
+    pub(in crate::zpl) const MODE: u64 = 1 << 0;
+    pub(in crate::zpl) const UID: u64 = 1 << 1;
+    pub(in crate::zpl) const GID: u64 = 1 << 2;
+    pub(in crate::zpl) const SIZE: u64 = 1 << 3;
+    pub(in crate::zpl) const ACCESSED: u64 = 1 << 4;
+    pub(in crate::zpl) const MODIFIED: u64 = 1 << 5;
+    pub(in crate::zpl) const ACCESSED_SET: u64 = 1 << 7;
+    pub(in crate::zpl) const MODIFIED_SET: u64 = 1 << 8;
+    /// Attributes as flags follow.
+    pub(in crate::zpl) const FLAGS: u64 = ondisk::zil::SET_ATTR_EXTENDED;
+}
+
+/// Blocks in one record of a clone.
+const CLONES_MAX: usize = 512;
+
+/// Attributes that were changed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::zpl) struct ChangedAttributes {
+    pub(in crate::zpl) mode: Option<u32>,
+    pub(in crate::zpl) uid: Option<u32>,
+    pub(in crate::zpl) gid: Option<u32>,
+    pub(in crate::zpl) accessed: Option<Time>,
+    pub(in crate::zpl) modified: Option<Time>,
+}
+
+/// What decides how a change of contents or attributes of a file is logged.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::zpl) struct LogFacts {
+    pub(in crate::zpl) links: u64,
+    pub(in crate::zpl) flags: u64,
+    pub(in crate::zpl) generation: u64,
+}
+
+/// An operation that was done.
+#[derive(Clone, Copy)]
+pub(in crate::zpl) enum Done<'a> {
+    /// A file of any type was made.
+    Made { kind: RecordType, directory: &'a Inode, inode: &'a Inode, name: &'a [u8], target: Option<&'a [u8]> },
+    /// A name was removed; `gone`: it was the file's last.
+    Removed { directory: &'a Inode, name: &'a [u8], inode: &'a Inode, gone: bool },
+    /// A file got one more name.
+    Linked { directory: &'a Inode, inode: &'a Inode, name: &'a [u8] },
+    /// A name was moved, or exchanged with another.
+    Renamed { kind: RecordType, from: &'a Inode, name: &'a [u8], to: &'a Inode, new_name: &'a [u8], moved: &'a Inode },
+    /// A name was moved, and `left` is in its old place.
+    LeftWhiteout { from: &'a Inode, name: &'a [u8], to: &'a Inode, new_name: &'a [u8], moved: &'a Inode, left: &'a Inode },
+    /// Contents were written.
+    Wrote { inode: &'a Inode, offset: u64, length: u64 },
+    /// Contents were freed; to the end if `length` is 0.
+    Freed { inode: &'a Inode, offset: u64, length: u64 },
+    /// Contents are the blocks of another file, each of `block` bytes, from now on.
+    Cloned { inode: &'a Inode, offset: u64, length: u64, block: u64, pointers: &'a [BlkPtr] },
+    /// Attributes were changed.
+    Set { inode: &'a Inode, changed: ChangedAttributes },
+    /// An extended attribute among the system attributes was set, or removed.
+    SetXattr { inode: &'a Inode, name: &'a [u8], value: Option<&'a [u8]> },
+    /// As above, as part of making the file.
+    SetXattrOfNew { inode: &'a Inode, name: &'a [u8], value: &'a [u8] },
+    /// Something for which there is no record.
+    Other,
+}
+
+impl LogFacts {
+    /// The list of the log's records that the file's go in. Nobody syncs an extended attribute: what one is goes with the names.
+    fn list_of(&self, inode: &Inode) -> Option<InodeNumber> {
+        (self.flags & znode::FLAG_XATTR == 0).then_some(inode.object)
+    }
+}
+
+impl FileSystem {
+    /// Remembers for the intent log what was done in `tx`.
+    pub(in crate::zpl) fn log(&self, tx: &Tx, done: Done<'_>) -> Result<()> {
+        self.log_if_wanted(tx, |zil| self.log_done(zil, tx, done))
+    }
+
+    /// As [`FileSystem::log`] of a write to `inode`, of which these facts are known, and which took so much of its mode.
+    pub(in crate::zpl) fn log_written(&self, tx: &Tx, inode: &Inode, facts: &LogFacts, changed: ChangedAttributes, range: Range<u64>) -> Result<()> {
+        if changed.mode.is_some() {
+            self.log(tx, Done::Set { inode, changed })?;
+        }
+        self.log_if_wanted(tx, |zil| {
+            if self.is_to_be_logged(inode, facts)? {
+                zil.log_write(tx, facts.list_of(inode), inode.object, facts.generation, range.start, range.end - range.start);
+            }
+            Ok(())
+        })
+    }
+
+    fn log_if_wanted(&self, tx: &Tx, describe: impl FnOnce(&Zil) -> Result<()>) -> Result<()> {
+        let Some(zil) = &self.zil else { return Ok(()) };
+        if zil.note(tx) {
+            return Ok(());
+        }
+        // A transaction of a program is whole with its group. In the log it could be there by halves; so who wants something
+        // durable that came after it waits for the group.
+        if zil.is_disabled() || self.is_alone() {
+            zil.unlogged(tx);
+            return Ok(());
+        }
+        if let Err(error) = describe(zil) {
+            // It was done all the same, and what comes after it builds upon it: who wants it durable waits for the group.
+            tracing::warn!("{}: an operation cannot be described to the log: {error}", self.objset.name());
+            zil.unlogged(tx);
+        }
+        Ok(())
+    }
+
+    /// A record of the log is being done again.
+    pub(in crate::zpl) fn is_replaying(&self) -> bool {
+        self.zil.as_ref().is_some_and(|zil| zil.is_replaying())
+    }
+
+    fn log_done(&self, zil: &Zil, tx: &Tx, done: Done<'_>) -> Result<()> {
+        match done {
+            Done::Made { kind, directory, inode, name, target } => {
+                if self.is_of_removed(directory)? {
+                    return Ok(());
+                }
+                // What somebody did to the last one of this number while it was being removed is not to be done to this one.
+                zil.forget(inode.object);
+                let bytes = self.made(directory, inode, name, target)?;
+                zil.log(tx, kind as u64, None, bytes);
+            }
+            Done::Removed { directory, name, inode, gone } => {
+                if !self.is_of_removed(directory)? {
+                    let kind = if inode.kind == FileKind::Directory { RecordType::RemoveDir } else { RecordType::Remove };
+                    let record = RemoveRecord { header: RecordHeader::new_zeroed(), dir: directory.object.into() };
+                    zil.log(tx, kind as u64, None, with_names(record.as_bytes(), &[name]));
+                }
+                // Not before: who syncs the file meanwhile finds the one or the other.
+                if gone {
+                    zil.forget(inode.object);
+                }
+            }
+            Done::Linked { directory, inode, name } => {
+                // Some publish a file by a link instead of a rename.
+                zil.bring_forward(inode.object);
+                let record = LinkRecord { header: RecordHeader::new_zeroed(), dir: directory.object.into(), object: inode.object.into() };
+                zil.log(tx, RecordType::Link as u64, None, with_names(record.as_bytes(), &[name]));
+            }
+            Done::Renamed { kind, from, name, to, new_name, moved } => {
+                // Who replaces a file by writing another and renaming it must not find the new one empty.
+                zil.bring_forward(moved.object);
+                let record = RenameRecord { header: RecordHeader::new_zeroed(), from_dir: from.object.into(), to_dir: to.object.into() };
+                zil.log(tx, kind as u64, None, with_names(record.as_bytes(), &[name, new_name]));
+            }
+            Done::LeftWhiteout { from, name, to, new_name, moved, left } => {
+                zil.bring_forward(moved.object);
+                zil.log(tx, RecordType::RenameWhiteout as u64, None, self.left_whiteout(from, name, to, new_name, left)?);
+            }
+            Done::SetXattrOfNew { inode, name, value } => match self.set_xattr_record(inode.object, name, Some(value)) {
+                Some(bytes) => zil.log(tx, RecordType::SetSaXattr as u64, None, bytes),
+                None => zil.unlogged(tx),
+            },
+            Done::Other => zil.unlogged(tx),
+            Done::Cloned { inode, offset, length, block, pointers } => {
+                if !self.is_of_removed(inode)? {
+                    self.log_clone(tx, inode.object, (offset, length), block, pointers);
+                }
+            }
+            Done::Wrote { inode, .. } | Done::Freed { inode, .. } | Done::Set { inode, .. } | Done::SetXattr { inode, .. } => {
+                let facts = inode.look(&self.tables).facts()?;
+                if self.is_to_be_logged(inode, &facts)? {
+                    self.log_contents(tx, inode, &facts, done)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether what was done to the contents or attributes of a file is to be logged: not where nobody will look for it again.
+    fn is_to_be_logged(&self, inode: &Inode, facts: &LogFacts) -> Result<bool> {
+        Ok(facts.links != 0 && (facts.flags & znode::FLAG_XATTR == 0 || !self.is_of_removed(inode)?))
+    }
+
+    /// Operations on one file that has a name.
+    fn log_contents(&self, tx: &Tx, inode: &Inode, facts: &LogFacts, done: Done<'_>) -> Result<()> {
+        let Some(zil) = &self.zil else { return Ok(()) };
+        let object = inode.object;
+        let list = facts.list_of(inode);
+        match done {
+            Done::Wrote { offset, length, .. } => {
+                zil.log_write(tx, list, object, facts.generation, offset, length);
+            }
+            Done::Freed { offset, length, .. } => {
+                inode.contents.log_freed(zil, tx, list, offset, length);
+            }
+            Done::Set { changed, .. } => {
+                zil.log(tx, RecordType::SetAttr as u64, list, set_attributes(object, &changed).as_bytes().to_vec());
+            }
+            Done::SetXattr { name, value, .. } => {
+                match self.set_xattr_record(object, name, value) {
+                    Some(bytes) => zil.log(tx, RecordType::SetSaXattr as u64, list, bytes),
+                    None => zil.unlogged(tx),
+                }
+            }
+            Done::Made { .. }
+            | Done::Removed { .. }
+            | Done::Linked { .. }
+            | Done::Renamed { .. }
+            | Done::LeftWhiteout { .. }
+            | Done::SetXattrOfNew { .. }
+            | Done::Cloned { .. }
+            | Done::Other => {}
+        }
+        Ok(())
+    }
+
+    /// Among the names, and the file's other records before it: the source may be removed later, or written over.
+    fn log_clone(&self, tx: &Tx, object: InodeNumber, (mut offset, mut length): (u64, u64), block: u64, pointers: &[BlkPtr]) {
+        let Some(zil) = &self.zil else { return };
+        // A block of a group that is not on disk yet is nothing to whom replays the log.
+        let synced = self.objset.context().groups.synced_txg();
+        if pointers.iter().any(|pointer| !pointer.is_hole() && pointer.birth() > synced) {
+            return zil.unlogged(tx);
+        }
+        zil.bring_forward(object);
+        for part in pointers.chunks(CLONES_MAX) {
+            let bytes = (part.len() as u64 * block).min(length);
+            let record = CloneRangeRecord {
+                header: RecordHeader::new_zeroed(),
+                object: object.into(),
+                offset: offset.into(),
+                length: bytes.into(),
+                block_size: block.into(),
+                count: (part.len() as u64).into(),
+            };
+            zil.log(tx, RecordType::CloneRange as u64, None, [record.as_bytes(), part.as_bytes()].concat());
+            (offset, length) = (offset + bytes, length - bytes);
+        }
+    }
+
+    /// `None`: this pool has no such records, or they cannot say it: an empty value means none.
+    fn set_xattr_record(&self, object: InodeNumber, name: &[u8], value: Option<&[u8]>) -> Option<Vec<u8>> {
+        if !self.options().log_xattrs || value.is_some_and(<[u8]>::is_empty) {
+            return None;
+        }
+        let size = value.map_or(0, <[u8]>::len) as u64;
+        let record = SetSaXattrRecord { header: RecordHeader::new_zeroed(), object: object.into(), size: size.into() };
+        let mut bytes = with_names(record.as_bytes(), &[name]);
+        bytes.extend_from_slice(value.unwrap_or_default());
+        Some(bytes)
+    }
+
+    fn left_whiteout(&self, from: &Inode, name: &[u8], to: &Inode, new_name: &[u8], left: &Inode) -> Result<Vec<u8>> {
+        let stat = left.stat(&self.tables)?;
+        let created = stat.creation_time;
+        let record = RenameWhiteoutRecord {
+            header: RecordHeader::new_zeroed(),
+            from_dir: from.object.into(),
+            to_dir: to.object.into(),
+            object: object_with_slots(left.object, left.contents.dnode.info().slots.into()).into(),
+            mode: u64::from(stat.mode).into(),
+            uid: u64::from(stat.uid).into(),
+            gid: u64::from(stat.gid).into(),
+            generation: stat.generation.into(),
+            created: [created.seconds.cast_unsigned().into(), u64::from(created.nanoseconds).into()],
+            device: 0.into(),
+        };
+        Ok(with_names(record.as_bytes(), &[name, new_name]))
+    }
+
+    fn made(&self, directory: &Inode, inode: &Inode, name: &[u8], target: Option<&[u8]>) -> Result<Vec<u8>> {
+        let stat = inode.stat(&self.tables)?;
+        let created = stat.creation_time;
+        let record = CreateRecord {
+            header: RecordHeader::new_zeroed(),
+            dir: directory.object.into(),
+            object: object_with_slots(inode.object, inode.contents.dnode.info().slots.into()).into(),
+            mode: u64::from(stat.mode).into(),
+            uid: u64::from(stat.uid).into(),
+            gid: u64::from(stat.gid).into(),
+            generation: stat.generation.into(),
+            created: [created.seconds.cast_unsigned().into(), u64::from(created.nanoseconds).into()],
+            device: stat.device.into(),
+        };
+        let names: Vec<&[u8]> = [name].into_iter().chain(target).collect();
+        Ok(with_names(record.as_bytes(), &names))
+    }
+
+    /// Whether a file was removed, or is a hidden directory or file of extended attributes of one that was: nobody will look for it again.
+    fn is_of_removed(&self, inode: &Inode) -> Result<bool> {
+        if inode.word(&self.tables, Attribute::Flags)? & znode::FLAG_XATTR == 0 {
+            return Ok(inode.word(&self.tables, Attribute::Links)? == 0);
+        }
+        // Read past the table of inodes: a reference given up here might free a file, inside a transaction.
+        let word = |object: InodeNumber, attribute| {
+            let dnode = self.objset.hold(object)?;
+            Ok::<_, engine::error::Error>(Attributes::load(&dnode, &self.tables)?.word(&self.tables, attribute).unwrap_or(0))
+        };
+        let parent = inode.word(&self.tables, Attribute::Parent)?;
+        let owner = if inode.kind == FileKind::Directory { parent } else { word(parent, Attribute::Parent)? };
+        Ok(word(owner, Attribute::Links).unwrap_or(0) == 0)
+    }
+}
+
+/// Where a commit of the log gets the bytes of writes from.
+pub(in crate::zpl) struct FileSource<'a> {
+    pub(in crate::zpl) fs: &'a FileSystem,
+    /// The file that the commit is for, which need not be looked up.
+    pub(in crate::zpl) known: Option<&'a Inode>,
+}
+
+/// A file that a write went to.
+enum FileOfWrite<'a> {
+    Known(&'a Inode),
+    Found(InodeRef<'a>),
+}
+
+impl Deref for FileOfWrite<'_> {
+    type Target = Inode;
+
+    fn deref(&self) -> &Inode {
+        match self {
+            FileOfWrite::Known(inode) => inode,
+            FileOfWrite::Found(inode) => inode,
+        }
+    }
+}
+
+impl FileSource<'_> {
+    fn find(&self, object: InodeNumber) -> Result<FileOfWrite<'_>> {
+        match self.known.filter(|known| known.object == object) {
+            Some(known) => Ok(FileOfWrite::Known(known)),
+            None => self.fs.inode_even_unlinked(object).map(FileOfWrite::Found),
+        }
+    }
+
+    /// The file that a write went to, if it is there still; one without a name, too, if somebody has it: that it has none may be logged after the write.
+    fn file_of(&self, write: &WantedWrite) -> Result<Option<FileOfWrite<'_>>> {
+        let inode = match self.find(write.object) {
+            Ok(inode) => inode,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Stale) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let word = |attribute| inode.word(&self.fs.tables, attribute);
+        let is_it = inode.kind == FileKind::Regular && word(Attribute::Generation)? == write.generation;
+        Ok(is_it.then_some(inode))
+    }
+}
+
+impl LogSource for FileSource<'_> {
+    fn fetch(&self, write: &WantedWrite, out: &mut Vec<u8>) -> Result<()> {
+        let Some(inode) = self.file_of(write)? else { return Ok(()) };
+        inode.contents.fetch(write, || inode.word(&self.fs.tables, Attribute::Size), out)
+    }
+
+    fn block_bytes(&self, object: InodeNumber) -> Option<u64> {
+        Some(self.find(object).ok()?.contents.dnode.block_bytes())
+    }
+
+    fn place(&self, write: &WantedWrite, txg: Txg, all: bool) -> Result<Vec<PlacedBlock>> {
+        let Some(inode) = self.file_of(write)? else { return Ok(Vec::new()) };
+        if inode.word(&self.fs.tables, Attribute::Links)? == 0 {
+            return Ok(Vec::new());
+        }
+        inode.contents.place(&self.fs.objset, write, || inode.word(&self.fs.tables, Attribute::Size), txg, all)
+    }
+}
+
+impl LogSource for FileSystem {
+    fn fetch(&self, write: &WantedWrite, out: &mut Vec<u8>) -> Result<()> {
+        FileSource { fs: self, known: None }.fetch(write, out)
+    }
+
+    fn block_bytes(&self, object: InodeNumber) -> Option<u64> {
+        FileSource { fs: self, known: None }.block_bytes(object)
+    }
+
+    fn place(&self, write: &WantedWrite, txg: Txg, all: bool) -> Result<Vec<PlacedBlock>> {
+        FileSource { fs: self, known: None }.place(write, txg, all)
+    }
+}
+
+fn set_attributes(object: InodeNumber, changed: &ChangedAttributes) -> SetAttrRecord {
+    let mut record = SetAttrRecord::new_zeroed();
+    let mut bits = 0;
+    record.object = object.into();
+    if let Some(mode) = changed.mode {
+        bits |= mask::MODE;
+        record.mode = u64::from(mode).into();
+    }
+    if let Some(uid) = changed.uid {
+        bits |= mask::UID;
+        record.uid = u64::from(uid).into();
+    }
+    if let Some(gid) = changed.gid {
+        bits |= mask::GID;
+        record.gid = u64::from(gid).into();
+    }
+    let words = |time: Time| [time.seconds.cast_unsigned().into(), u64::from(time.nanoseconds).into()];
+    if let Some(time) = changed.accessed {
+        bits |= mask::ACCESSED | mask::ACCESSED_SET;
+        record.accessed = words(time);
+    }
+    if let Some(time) = changed.modified {
+        bits |= mask::MODIFIED | mask::MODIFIED_SET;
+        record.modified = words(time);
+    }
+    record.mask = bits.into();
+    record
+}
+
+/// A record followed by names, each ended by a zero byte.
+fn with_names(record: &[u8], names: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = record.to_vec();
+    for name in names {
+        bytes.extend_from_slice(name);
+        bytes.push(0);
+    }
+    bytes
+}
