@@ -134,7 +134,7 @@ impl Open {
         let changed = transaction.changed();
         // Everybody sees the changes before they are on disk: so the kernel, too, is told before there is waited for that.
         let committed = ops.change_behind(&changed, || transaction.commit(Durability::Soon)).and_then(|()| match durability {
-            Durability::Now => ops.filesystem().sync(),
+            Durability::Now => ops.filesystem().sync_group(),
             Durability::Soon => Ok(()),
         });
         match &committed {

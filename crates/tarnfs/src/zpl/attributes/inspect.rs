@@ -23,9 +23,9 @@ impl FileSystem {
     pub fn raw_xattrs(&self, inode: InodeNumber) -> Result<RawXattrs> {
         let inode = self.inode(inode)?;
         let mut attributes = inode.attributes.write();
-        attributes.load_spill(&inode.contents.dnode, &self.tables)?;
-        let directory = attributes.word(&self.tables, Attribute::ExtendedAttributes).filter(|object| *object != 0);
-        let listed = match attributes.get(&self.tables, Attribute::ExtendedAttributeList) {
+        attributes.load_spill(&inode.contents.dnode)?;
+        let directory = attributes.word(Attribute::ExtendedAttributes).filter(|object| *object != 0);
+        let listed = match attributes.get(Attribute::ExtendedAttributeList) {
             Some(bytes) if !bytes.is_empty() => Some((bytes.len(), NvList::decode(bytes)?)),
             _ => None,
         };

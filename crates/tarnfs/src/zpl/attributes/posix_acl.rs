@@ -218,7 +218,7 @@ impl FileSystem {
     /// Changes the permission bits of the mode and nothing else.
     fn set_permissions(&self, inode: &Inode, bits: u64, kill_set_group_id: bool) -> Result<()> {
         let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
-        let mut edit = inode.edit(self, &tx);
+        let mut edit = inode.edit(&tx);
         let old = edit.word(Attribute::Mode)?;
         let mode = (old & !PERMISSIONS | bits) & if kill_set_group_id { !SET_GROUP_ID } else { !0 };
         if mode == old {
@@ -287,7 +287,7 @@ impl FileSystem {
         for (kind, bytes) in listed {
             list.push(NvString::from_bytes(kind.name().to_vec()), Value::ByteArray(bytes.clone()));
         }
-        inode.edit(self, tx).set(&[(Attribute::ExtendedAttributeList, &list.encode_xdr())])
+        inode.edit(tx).set(&[(Attribute::ExtendedAttributeList, &list.encode_xdr())])
     }
 
     /// What [`FileSystem::put_new_lists`] did is logged among the names: a new file does not come back without them.

@@ -12,11 +12,12 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::dmu::{Objset, OpenTx, Refusal, Tx, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER, ask_for_room};
 use engine::error::{ErrorKind, Result};
-use engine::sync::Publish;
+use engine::sync::{Publish, Published};
 use engine::txg::Txg;
 use engine::zap::{Zap, ZapSpec};
 use engine::{bail, error};
@@ -128,7 +129,7 @@ impl Limits {
 
 /// All limits of a file system.
 #[derive(Default)]
-pub(in crate::zpl) struct Quotas {
+struct AllLimits {
     limits: [[Limits; 2]; 3],
     /// There is any.
     exist: bool,
@@ -161,7 +162,7 @@ impl Growth {
     }
 }
 
-impl Publish for Quotas {
+impl Publish for AllLimits {
     /// There is any.
     type Published = AtomicBool;
 
@@ -170,9 +171,9 @@ impl Publish for Quotas {
     }
 }
 
-impl Quotas {
-    pub(in crate::zpl) fn load(objset: &Objset, master: &Zap) -> Result<Quotas> {
-        let mut quotas = Quotas::default();
+impl AllLimits {
+    fn load(objset: &Objset, master: &Zap) -> Result<Self> {
+        let mut quotas = AllLimits::default();
         for kind in OwnerKind::ALL {
             for of in BOTH {
                 let limits = &mut quotas.limits[kind as usize][of as usize];
@@ -224,7 +225,23 @@ pub fn own_quota_of(objset: &Objset, kind: OwnerKind, of: QuotaOf, id: u64) -> R
     }
 }
 
-impl FileSystem {
+/// The quotas of a mounted file system.
+pub(in crate::zpl) struct Quotas {
+    objset: Arc<Objset>,
+    /// guards: the limits; taken for moments, inside a transaction too
+    limits: Published<AllLimits>,
+}
+
+impl Quotas {
+    pub(in crate::zpl) fn load(objset: &Arc<Objset>, master: &Zap) -> Result<Self> {
+        Ok(Quotas { objset: objset.clone(), limits: Published::new(AllLimits::load(objset, master)?) })
+    }
+
+    /// There is a limit for somebody.
+    fn exist(&self) -> bool {
+        self.limits.published().load(Ordering::Acquire)
+    }
+
     fn counts(&self, kind: OwnerKind, of: QuotaOf) -> bool {
         let flags = self.objset.flags();
         let needed = FLAG_USER_ACCOUNTING_COMPLETE
@@ -233,9 +250,112 @@ impl FileSystem {
         flags & needed == needed
     }
 
+    /// The limit of an owner, and what is known to be used of it.
+    fn known(&self, quotas: &AllLimits, kind: OwnerKind, of: QuotaOf, id: u64) -> Result<Option<(u64, u64)>> {
+        let limits = &quotas.limits[kind as usize][of as usize];
+        if !limits.exist() || !self.counts(kind, of) {
+            return Ok(None);
+        }
+        match limits.of(id)? {
+            0 => Ok(None),
+            limit => Ok(Some((limit, space_used_by(&self.objset, kind, of, id)?))),
+        }
+    }
+
+    /// By how much a file grows on disk if these bytes are written, where anybody has a limit.
+    pub(in crate::zpl) fn growth(&self, inode: &Inode, range: Range<u64>) -> u64 {
+        if !self.exist() {
+            return 0;
+        }
+        let dnode = &inode.contents.dnode;
+        let would_grow = inode.contents.block_would_grow(&self.objset, range.end);
+        let block = if would_grow { self.objset.settings().record_bytes } else { dnode.block_bytes() };
+        let blocks = range.start / block..range.end.div_ceil(block);
+        // Of an object whose block grows there is one block.
+        let holes = blocks.filter(|number| if would_grow { *number > 0 } else { dnode.is_hole(*number).unwrap_or(false) }).count() as u64;
+        holes.saturating_mul(block).max(if would_grow { range.end - range.start } else { 0 })
+    }
+
+    /// A file grows by `bytes` in `txg`.
+    pub(in crate::zpl) fn note_growth(&self, inode: &Inode, txg: Txg, bytes: u64) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let quotas = self.limits.read();
+        if !quotas.exist {
+            return Ok(());
+        }
+        let synced = self.objset.context().groups.synced_txg();
+        let user = inode.word(Attribute::Uid)?;
+        let group = inode.word(Attribute::Gid)?;
+        let project = inode.project()?;
+        for (kind, id) in [(OwnerKind::User, user), (OwnerKind::Group, group), (OwnerKind::Project, project)] {
+            if quotas.limits[kind as usize][QuotaOf::Bytes as usize].exist() {
+                quotas.growth.add((kind, id), txg, bytes, synced);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a project uses and may use, if that is limited.
+    pub(in crate::zpl) fn room_of_project(&self, of: QuotaOf, project: u64) -> Result<Option<(u64, u64)>> {
+        let quota = self.limits.read().limits[OwnerKind::Project as usize][of as usize].of(project)?;
+        if quota == 0 || !self.counts(OwnerKind::Project, of) {
+            return Ok(None);
+        }
+        Ok(Some((space_used_by(&self.objset, OwnerKind::Project, of, project)?, quota)))
+    }
+
+    /// What was freed or written is counted when its group is on disk.
+    fn check_owner(&self, kind: OwnerKind, id: u64, what: &[QuotaOf]) -> Result<(), Refusal> {
+        let quotas = self.limits.read();
+        for of in what {
+            let Some((limit, used)) = self.known(&quotas, kind, *of, id)? else { continue };
+            let over = || error!(Quota, "{}: {} {id} has reached its quota", self.objset.name(), kind.word());
+            if let Some(beyond) = used.checked_sub(limit) {
+                let freeing = self.objset.owner().coming_free();
+                let may_suffice = freeing > if *of == QuotaOf::Bytes { beyond } else { 0 };
+                return Err(if may_suffice { Refusal::ForNow(over()) } else { over().into() });
+            }
+            let synced = self.objset.context().groups.synced_txg();
+            if *of == QuotaOf::Bytes && used.saturating_add(quotas.growth.of((kind, id), synced)) >= limit.saturating_add(limit >> BEYOND_SHIFT).saturating_add(BEYOND_BYTES) {
+                return Err(Refusal::ForNow(over()));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_to_own(&self, user: Option<u64>, group: Option<u64>, project: Option<u64>) -> Result<(), Refusal> {
+        if !self.exist() {
+            return Ok(());
+        }
+        let project = project.filter(|project| !matches!(*project, DEFAULT_PROJECT | INVALID_PROJECT));
+        for (kind, id) in [(OwnerKind::User, user), (OwnerKind::Group, group), (OwnerKind::Project, project)] {
+            if let Some(id) = id {
+                self.check_owner(kind, id, &BOTH)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_to_write(&self, inode: &Inode) -> Result<(), Refusal> {
+        if !self.exist() {
+            return Ok(());
+        }
+        let project = inode.project()?;
+        self.check_owner(OwnerKind::User, inode.word(Attribute::Uid)?, &[QuotaOf::Bytes])?;
+        self.check_owner(OwnerKind::Group, inode.word(Attribute::Gid)?, &[QuotaOf::Bytes])?;
+        match project {
+            DEFAULT_PROJECT => Ok(()),
+            project => self.check_owner(OwnerKind::Project, project, &[QuotaOf::Bytes]),
+        }
+    }
+}
+
+impl FileSystem {
     /// Whether users, groups or projects have limits here.
     pub fn has_owner_quotas(&self) -> bool {
-        self.quotas.published().load(Ordering::Acquire)
+        self.quotas.exist()
     }
 
     /// The limit set for an owner, or the default; 0: none.
@@ -243,7 +363,7 @@ impl FileSystem {
     /// # Errors
     /// The limits cannot be read.
     pub fn quota_of(&self, kind: OwnerKind, of: QuotaOf, id: u64) -> Result<u64> {
-        self.quotas.read().limits[kind as usize][of as usize].of(id)
+        self.quotas.limits.read().limits[kind as usize][of as usize].of(id)
     }
 
     /// Sets the limit of an owner; 0 takes it away.
@@ -260,7 +380,7 @@ impl FileSystem {
             bail!(Invalid, "{id} is no project");
         }
         let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
-        let mut quotas = self.quotas.write();
+        let mut quotas = self.quotas.limits.write();
         let limits = &mut quotas.limits[kind as usize][of as usize];
         let zap = match &limits.zap {
             Some(zap) => zap,
@@ -291,7 +411,7 @@ impl FileSystem {
     pub fn set_default_quota(&self, kind: OwnerKind, of: QuotaOf, limit: u64) -> Result<()> {
         self.check_writable()?;
         let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
-        let mut quotas = self.quotas.write();
+        let mut quotas = self.quotas.limits.write();
         let master = Zap::open(&self.objset, znode::MASTER_NODE)?;
         match limit {
             0 => match master.remove(&tx, kind.default_entry(of)) {
@@ -305,121 +425,24 @@ impl FileSystem {
         Ok(())
     }
 
-    /// The limit of an owner, and what is known to be used of it.
-    fn known(&self, quotas: &Quotas, kind: OwnerKind, of: QuotaOf, id: u64) -> Result<Option<(u64, u64)>> {
-        let limits = &quotas.limits[kind as usize][of as usize];
-        if !limits.exist() || !self.counts(kind, of) {
-            return Ok(None);
-        }
-        match limits.of(id)? {
-            0 => Ok(None),
-            limit => Ok(Some((limit, space_used_by(&self.objset, kind, of, id)?))),
-        }
-    }
-
-    /// By how much a file grows on disk if these bytes are written, where anybody has a limit.
-    pub(in crate::zpl) fn growth(&self, inode: &Inode, range: Range<u64>) -> u64 {
-        if !self.has_owner_quotas() {
-            return 0;
-        }
-        let dnode = &inode.contents.dnode;
-        let would_grow = inode.contents.block_would_grow(&self.objset, range.end);
-        let block = if would_grow { self.objset.settings().record_bytes } else { dnode.block_bytes() };
-        let blocks = range.start / block..range.end.div_ceil(block);
-        // Of an object whose block grows there is one block.
-        let holes = blocks.filter(|number| if would_grow { *number > 0 } else { dnode.is_hole(*number).unwrap_or(false) }).count() as u64;
-        holes.saturating_mul(block).max(if would_grow { range.end - range.start } else { 0 })
-    }
-
-    /// A file grows by `bytes` in `txg`.
-    pub(in crate::zpl) fn note_growth(&self, inode: &Inode, txg: Txg, bytes: u64) -> Result<()> {
-        if bytes == 0 {
-            return Ok(());
-        }
-        let quotas = self.quotas.read();
-        if !quotas.exist {
-            return Ok(());
-        }
-        let synced = self.objset.context().groups.synced_txg();
-        let user = inode.word(&self.tables, Attribute::Uid)?;
-        let group = inode.word(&self.tables, Attribute::Gid)?;
-        let project = inode.project(&self.tables)?;
-        for (kind, id) in [(OwnerKind::User, user), (OwnerKind::Group, group), (OwnerKind::Project, project)] {
-            if quotas.limits[kind as usize][QuotaOf::Bytes as usize].exist() {
-                quotas.growth.add((kind, id), txg, bytes, synced);
-            }
-        }
-        Ok(())
-    }
-
-    /// What a project uses and may use, if that is limited.
-    pub(in crate::zpl) fn project_room(&self, of: QuotaOf, project: u64) -> Result<Option<(u64, u64)>> {
-        let quota = self.quotas.read().limits[OwnerKind::Project as usize][of as usize].of(project)?;
-        if quota == 0 || !self.counts(OwnerKind::Project, of) {
-            return Ok(None);
-        }
-        Ok(Some((space_used_by(&self.objset, OwnerKind::Project, of, project)?, quota)))
-    }
-
-    /// What was freed or written is counted when its group is on disk.
-    fn check_owner(&self, kind: OwnerKind, id: u64, what: &[QuotaOf]) -> Result<(), Refusal> {
-        let quotas = self.quotas.read();
-        for of in what {
-            let Some((limit, used)) = self.known(&quotas, kind, *of, id)? else { continue };
-            let over = || error!(Quota, "{}: {} {id} has reached its quota", self.objset.name(), kind.word());
-            if let Some(beyond) = used.checked_sub(limit) {
-                let freeing = self.objset.owner().coming_free();
-                let may_suffice = freeing > if *of == QuotaOf::Bytes { beyond } else { 0 };
-                return Err(if may_suffice { Refusal::ForNow(over()) } else { over().into() });
-            }
-            let synced = self.objset.context().groups.synced_txg();
-            if *of == QuotaOf::Bytes && used.saturating_add(quotas.growth.of((kind, id), synced)) >= limit.saturating_add(limit >> BEYOND_SHIFT).saturating_add(BEYOND_BYTES) {
-                return Err(Refusal::ForNow(over()));
-            }
-        }
-        Ok(())
-    }
-
     /// Fails if one of those to whom a file would belong may have no more. To be asked before joining a transaction.
     pub(in crate::zpl) fn check_quota_to_own(&self, user: Option<u64>, group: Option<u64>, project: Option<u64>) -> Result<()> {
         // The commit of a transaction has asked before its first change.
-        if self.is_alone() { Ok(()) } else { ask_for_room(&self.objset.context().groups, || self.check_to_own(user, group, project)) }
+        if self.is_alone() { Ok(()) } else { ask_for_room(&self.objset.context().groups, || self.quotas.check_to_own(user, group, project)) }
     }
 
     /// As [`FileSystem::check_quota_to_own`], for the commit of a transaction.
     pub(in crate::zpl) fn check_owner_before_commit(&self, uid: u32, gid: u32, project: Option<u64>) -> Result<(), Refusal> {
-        self.check_to_own(Some(uid.into()), Some(gid.into()), project)
-    }
-
-    fn check_to_own(&self, user: Option<u64>, group: Option<u64>, project: Option<u64>) -> Result<(), Refusal> {
-        if !self.quotas.published().load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let project = project.filter(|project| !matches!(*project, DEFAULT_PROJECT | INVALID_PROJECT));
-        for (kind, id) in [(OwnerKind::User, user), (OwnerKind::Group, group), (OwnerKind::Project, project)] {
-            if let Some(id) = id {
-                self.check_owner(kind, id, &BOTH)?;
-            }
-        }
-        Ok(())
+        self.quotas.check_to_own(Some(uid.into()), Some(gid.into()), project)
     }
 
     /// Fails if one of those to whom the file belongs may write no more. To be asked before joining a transaction.
     pub(in crate::zpl) fn check_quota_to_write(&self, inode: &Inode) -> Result<()> {
-        if self.is_alone() { Ok(()) } else { ask_for_room(&self.objset.context().groups, || self.check_quota_before_commit(inode)) }
+        if self.is_alone() { Ok(()) } else { ask_for_room(&self.objset.context().groups, || self.quotas.check_to_write(inode)) }
     }
 
     /// As [`FileSystem::check_quota_to_write`], for the commit of a transaction.
     pub(in crate::zpl) fn check_quota_before_commit(&self, inode: &Inode) -> Result<(), Refusal> {
-        if !self.quotas.published().load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let project = inode.project(&self.tables)?;
-        self.check_owner(OwnerKind::User, inode.word(&self.tables, Attribute::Uid)?, &[QuotaOf::Bytes])?;
-        self.check_owner(OwnerKind::Group, inode.word(&self.tables, Attribute::Gid)?, &[QuotaOf::Bytes])?;
-        match project {
-            DEFAULT_PROJECT => Ok(()),
-            project => self.check_owner(OwnerKind::Project, project, &[QuotaOf::Bytes]),
-        }
+        self.quotas.check_to_write(inode)
     }
 }

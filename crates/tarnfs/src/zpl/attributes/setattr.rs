@@ -96,7 +96,7 @@ impl FileSystem {
         let to_a_time = times.iter().any(|time| matches!(time, Some(SetTime::To(_))));
         if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || to_a_time {
             self.check_not_sealed(&inode)?;
-        } else if times.iter().any(Option::is_some) && inode.word(&self.tables, Attribute::Flags)? & znode::FLAG_IMMUTABLE != 0 {
+        } else if times.iter().any(Option::is_some) && inode.word(Attribute::Flags)? & znode::FLAG_IMMUTABLE != 0 {
             bail!(Denied, "inode {} is marked not to be changed", inode.object);
         }
         let only_size = *set == SetAttributes { size: set.size, ..SetAttributes::default() };
@@ -108,7 +108,7 @@ impl FileSystem {
         if !only_size {
             let entries = self.changed_acl(&inode, set)?;
             let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
-            let mut edit = inode.edit(self, &tx);
+            let mut edit = inode.edit(&tx);
             self.set_owner_and_mode(&inode, &mut edit, set, &entries, credentials)?;
             if let Some(project) = set.project {
                 self.set_project(&inode, &mut edit, project)?;
@@ -123,22 +123,22 @@ impl FileSystem {
         if let Some(mode) = set.mode {
             self.mode_changed(&inode, mode.into())?;
         }
-        inode.stat(&self.tables)
+        inode.stat()
     }
 
     /// Times of contents that the kernel has taken and handed over: they are due even if the file was marked meanwhile.
     fn keep_times(&self, inode: &Inode, set: &SetAttributes) -> Result<Stat> {
         // On a full disk too: it takes no room, and would make `close` fail although all contents are stored.
         let tx = OpenTx::assign_freeing(&self.membership)?;
-        let changed = self.set_times_and_flags(&mut inode.edit(self, &tx), set)?;
+        let changed = self.set_times_and_flags(&mut inode.edit(&tx), set)?;
         self.log_attributes(&tx, inode, set, changed)?;
         drop(tx);
-        inode.stat(&self.tables)
+        inode.stat()
     }
 
     /// Fails for a file that is marked: it may not be changed, or may only grow.
     pub(in crate::zpl) fn check_not_sealed(&self, inode: &Inode) -> Result<()> {
-        if inode.word(&self.tables, Attribute::Flags)? & (znode::FLAG_IMMUTABLE | znode::FLAG_APPEND_ONLY) != 0 {
+        if inode.word(Attribute::Flags)? & (znode::FLAG_IMMUTABLE | znode::FLAG_APPEND_ONLY) != 0 {
             bail!(Denied, "inode {} is marked not to be changed", inode.object);
         }
         Ok(())
@@ -147,7 +147,7 @@ impl FileSystem {
     /// Fails if the file would come to belong to somebody who has reached a quota.
     fn check_new_owner(&self, inode: &Inode, set: &SetAttributes) -> Result<()> {
         let other = |attribute, id: Option<u32>| -> Result<Option<u64>> {
-            let old = inode.word(&self.tables, attribute)?;
+            let old = inode.word(attribute)?;
             Ok(id.map(u64::from).filter(|id| *id != old))
         };
         self.check_quota_to_own(other(Attribute::Uid, set.uid)?, other(Attribute::Gid, set.gid)?, set.project)
@@ -171,7 +171,7 @@ impl FileSystem {
         }
         // The commit of a transaction has asked before its first change.
         if !self.is_alone() {
-            self.check_mode_may_change(inode.object, inode.word(&self.tables, Attribute::Flags)?)?;
+            self.check_mode_may_change(inode.object, inode.word(Attribute::Flags)?)?;
         }
         Ok(acl::change_mode(&self.read_acl(inode)?, mode.into(), directory, true, rule == ModeRule::GroupMask))
     }
@@ -182,7 +182,7 @@ impl FileSystem {
             return Ok(());
         }
         let Some(directory) = self.xattr_directory(inode)? else { return Ok(()) };
-        let mut edit = directory.edit(self, tx);
+        let mut edit = directory.edit(tx);
         for (attribute, id) in [(Attribute::Uid, set.uid), (Attribute::Gid, set.gid)] {
             if let Some(id) = id {
                 edit.set(&[(attribute, &u64::from(id).to_le_bytes())])?;
@@ -201,15 +201,15 @@ impl FileSystem {
             return Ok(());
         }
         let Some(directory) = self.xattr_directory(inode)? else { return Ok(()) };
-        let whose = directory.stat(&self.tables)?;
+        let whose = directory.stat()?;
         for entry in self.directory_zap(&directory)?.entries()? {
             let file = self.inode(znode::entry_object(entry.value.first()))?;
-            let stat = file.stat(&self.tables)?;
+            let stat = file.stat()?;
             if (stat.uid, stat.gid, stat.project) == (whose.uid, whose.gid, whose.project) {
                 continue;
             }
             let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
-            let mut edit = file.edit(self, &tx);
+            let mut edit = file.edit(&tx);
             edit.set(&[(Attribute::Uid, &u64::from(whose.uid).to_le_bytes()), (Attribute::Gid, &u64::from(whose.gid).to_le_bytes())])?;
             if stat.project != whose.project {
                 self.set_project(&file, &mut edit, whose.project)?;
@@ -225,7 +225,7 @@ impl FileSystem {
         }
         let owner_or_mode = set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
         // A change of the owner may take permissions away.
-        let mode = if owner_or_mode { Some(inode.word(&self.tables, Attribute::Mode)? as u32) } else { None };
+        let mode = if owner_or_mode { Some(inode.word(Attribute::Mode)? as u32) } else { None };
         self.log(tx, Done::Set { inode, changed: ChangedAttributes { mode, uid: set.uid, gid: set.gid, ..changed } })
     }
 
@@ -278,7 +278,7 @@ impl FileSystem {
         let (mode, flags) = (u64::from(mode).to_le_bytes(), flags.to_le_bytes());
         let version = if self.version >= znode::VERSION_FUID { acl::VERSION_1 } else { acl::VERSION_0 };
         if edit.attributes.is_znode() {
-            let external = edit.attributes.get(&self.tables, Attribute::ZnodeAcl).and_then(|acl| acl.first_chunk()).map_or(0, |object| u64::from_le_bytes(*object));
+            let external = edit.attributes.get(Attribute::ZnodeAcl).and_then(|acl| acl.first_chunk()).map_or(0, |object| u64::from_le_bytes(*object));
             if external != 0 {
                 self.objset.free(edit.place.tx, external)?;
             }
@@ -315,13 +315,13 @@ impl FileSystem {
     pub(in crate::zpl) fn read_acl(&self, inode: &Inode) -> Result<Vec<AccessEntry>> {
         let mut attributes = inode.attributes.write();
         if attributes.is_znode() {
-            return self.read_znode_acl(inode, attributes.get(&self.tables, Attribute::ZnodeAcl).unwrap_or(&[]));
+            return self.read_znode_acl(inode, attributes.get(Attribute::ZnodeAcl).unwrap_or(&[]));
         }
-        if attributes.get(&self.tables, Attribute::AclEntries).is_none() {
-            attributes.load_spill(&inode.contents.dnode, &self.tables)?;
+        if attributes.get(Attribute::AclEntries).is_none() {
+            attributes.load_spill(&inode.contents.dnode)?;
         }
-        let count = attributes.word(&self.tables, Attribute::AclCount).unwrap_or(0);
-        let bytes = attributes.get(&self.tables, Attribute::AclEntries).unwrap_or(&[]);
+        let count = attributes.word(Attribute::AclCount).unwrap_or(0);
+        let bytes = attributes.get(Attribute::AclEntries).unwrap_or(&[]);
         Ok(acl::decode(acl::VERSION_1, usize::try_from(count).unwrap_or(usize::MAX), bytes)?)
     }
 

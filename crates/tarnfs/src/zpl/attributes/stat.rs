@@ -8,7 +8,6 @@ use ondisk::sa::{self, Attribute};
 use ondisk::znode;
 use parking_lot::RwLockReadGuard;
 
-use super::sa_tables::SaTables;
 use super::values::Attributes;
 use crate::zpl::InodeNumber;
 use crate::zpl::inodes::inode::Inode;
@@ -141,7 +140,6 @@ fn local_id(id: u64) -> u32 {
 /// A look at the attributes of an inode: what is read belongs together.
 pub(in crate::zpl) struct Look<'a> {
     inode: &'a Inode,
-    tables: &'a SaTables,
     attributes: RwLockReadGuard<'a, Attributes>,
 }
 
@@ -156,12 +154,12 @@ impl Look<'_> {
 
     /// A word that a file may have.
     pub(in crate::zpl) fn maybe_word(&mut self, attribute: Attribute) -> Result<Option<u64>> {
-        let word = self.attributes.word(self.tables, attribute);
+        let word = self.attributes.word(attribute);
         if word.is_some() || !self.attributes.spill_unread() {
             return Ok(word);
         }
-        RwLockReadGuard::unlocked(&mut self.attributes, || self.inode.attributes.write().load_spill(&self.inode.contents.dnode, self.tables))?;
-        Ok(self.attributes.word(self.tables, attribute))
+        RwLockReadGuard::unlocked(&mut self.attributes, || self.inode.attributes.write().load_spill(&self.inode.contents.dnode))?;
+        Ok(self.attributes.word(attribute))
     }
 
     /// All that was read so far.
@@ -170,7 +168,7 @@ impl Look<'_> {
     }
 
     fn time(&self, attribute: Attribute) -> Time {
-        self.attributes.two_words(self.tables, attribute).map_or(Time::default(), Time::from_words)
+        self.attributes.two_words(attribute).map_or(Time::default(), Time::from_words)
     }
 
     /// The project that the file belongs to; 0 if it says none.
@@ -188,29 +186,29 @@ impl Look<'_> {
 
 impl Inode {
     /// Looks at the attributes.
-    pub(in crate::zpl) fn look<'a>(&'a self, tables: &'a SaTables) -> Look<'a> {
-        Look { inode: self, tables, attributes: self.attributes.read() }
+    pub(in crate::zpl) fn look(&self) -> Look<'_> {
+        Look { inode: self, attributes: self.attributes.read() }
     }
 
     /// A word that every file has.
-    pub(in crate::zpl) fn word(&self, tables: &SaTables, attribute: Attribute) -> Result<u64> {
-        self.look(tables).word(attribute)
+    pub(in crate::zpl) fn word(&self, attribute: Attribute) -> Result<u64> {
+        self.look().word(attribute)
     }
 
     /// A word that a file may have.
-    pub(in crate::zpl) fn maybe_word(&self, tables: &SaTables, attribute: Attribute) -> Result<Option<u64>> {
-        self.look(tables).maybe_word(attribute)
+    pub(in crate::zpl) fn maybe_word(&self, attribute: Attribute) -> Result<Option<u64>> {
+        self.look().maybe_word(attribute)
     }
 
     /// The project that the file belongs to; 0 if it says none.
-    pub(in crate::zpl) fn project(&self, tables: &SaTables) -> Result<u64> {
-        self.look(tables).project()
+    pub(in crate::zpl) fn project(&self) -> Result<u64> {
+        self.look().project()
     }
 
     /// Everything that `stat` says.
-    pub(in crate::zpl) fn stat(&self, tables: &SaTables) -> Result<Stat> {
+    pub(in crate::zpl) fn stat(&self) -> Result<Stat> {
         let allocated = self.contents.dnode.used_bytes().next_multiple_of(512) + u64::from(self.contents.dnode.slots()) * 512;
-        let mut look = self.look(tables);
+        let mut look = self.look();
         let mode = look.word(Attribute::Mode)? as u32;
         let kind = FileKind::of_mode(mode);
         let device = match kind {

@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use engine::dmu::{Dnode, Objset, Tx};
+use engine::dmu::{Dnode, Tx};
 use engine::error::Result;
 use engine::{bail, error};
 use ondisk::corruption::Corruption;
@@ -23,6 +23,7 @@ use ondisk::sa::{self, Attribute, ByteOrderClass};
 use ondisk::znode::ZNODE_SIZE;
 
 use super::sa_tables::SaTables;
+use crate::zpl::inodes::file_set::FileSet;
 
 /// Size of a block pointer.
 const POINTER_SIZE: usize = 128;
@@ -178,6 +179,7 @@ type Item = (u16, Vec<u8>);
 /// The attributes of one file.
 #[derive(Debug)]
 pub(in crate::zpl) struct Attributes {
+    set: Arc<FileSet>,
     bonus: Buffer,
     spill: Option<Buffer>,
     /// The spill block was looked at.
@@ -187,19 +189,28 @@ pub(in crate::zpl) struct Attributes {
 
 impl Attributes {
     /// Those of a new object without attributes.
-    pub(in crate::zpl) fn empty() -> Self {
-        Attributes { bonus: Buffer::default(), spill: None, spill_loaded: true, is_znode: false }
+    pub(in crate::zpl) fn empty(set: &Arc<FileSet>) -> Self {
+        Attributes { set: set.clone(), bonus: Buffer::default(), spill: None, spill_loaded: true, is_znode: false }
     }
 
     /// Reads the bonus of an object.
-    pub(in crate::zpl) fn load(dnode: &Dnode, tables: &SaTables) -> Result<Self> {
+    pub(in crate::zpl) fn load(dnode: &Dnode, set: &Arc<FileSet>) -> Result<Self> {
         let bonus = dnode.bonus();
         let (bonus, is_znode) = match dnode.bonus_type() {
-            ObjectType::SA => (Buffer::parse(bonus, tables)?, false),
+            ObjectType::SA => (Buffer::parse(bonus, set.tables())?, false),
             ObjectType::ZNODE => (Buffer::of_znode(bonus)?, true),
             other => bail!(Invalid, "object {} is no file (its bonus is {})", dnode.object(), other.name()),
         };
-        Ok(Attributes { bonus, spill: None, spill_loaded: is_znode, is_znode })
+        Ok(Attributes { set: set.clone(), bonus, spill: None, spill_loaded: is_znode, is_znode })
+    }
+
+    /// What the file shares with the others of its file system.
+    pub(in crate::zpl) fn set_of_files(&self) -> &FileSet {
+        &self.set
+    }
+
+    fn number(&self, attribute: Attribute) -> u16 {
+        self.set.tables().number(attribute)
     }
 
     /// The attributes are an old znode.
@@ -208,9 +219,9 @@ impl Attributes {
     }
 
     /// Reads the spill block, if there is one and it was not read.
-    pub(in crate::zpl) fn load_spill(&mut self, dnode: &Dnode, tables: &SaTables) -> Result<()> {
+    pub(in crate::zpl) fn load_spill(&mut self, dnode: &Dnode) -> Result<()> {
         if !self.spill_loaded {
-            self.spill = dnode.spill()?.map(|bytes| Buffer::parse(bytes, tables)).transpose()?;
+            self.spill = dnode.spill()?.map(|bytes| Buffer::parse(bytes, self.set.tables())).transpose()?;
             self.spill_loaded = true;
         }
         Ok(())
@@ -222,19 +233,19 @@ impl Attributes {
     }
 
     /// A value; `None` if the file has no such attribute (in what was read).
-    pub(in crate::zpl) fn get(&self, tables: &SaTables, attribute: Attribute) -> Option<&[u8]> {
-        let number = tables.number(attribute);
+    pub(in crate::zpl) fn get(&self, attribute: Attribute) -> Option<&[u8]> {
+        let number = self.number(attribute);
         self.bonus.get(number).or_else(|| self.spill.as_ref()?.get(number))
     }
 
     /// A value of one word.
-    pub(in crate::zpl) fn word(&self, tables: &SaTables, attribute: Attribute) -> Option<u64> {
-        self.get(tables, attribute)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+    pub(in crate::zpl) fn word(&self, attribute: Attribute) -> Option<u64> {
+        self.get(attribute)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
     }
 
     /// A value of two words: seconds and nanoseconds.
-    pub(in crate::zpl) fn two_words(&self, tables: &SaTables, attribute: Attribute) -> Option<(u64, u64)> {
-        let (first, second) = self.get(tables, attribute)?.split_first_chunk()?;
+    pub(in crate::zpl) fn two_words(&self, attribute: Attribute) -> Option<(u64, u64)> {
+        let (first, second) = self.get(attribute)?.split_first_chunk()?;
         Some((u64::from_le_bytes(*first), u64::from_le_bytes(*second.first_chunk()?)))
     }
 
@@ -247,12 +258,12 @@ impl Attributes {
     pub(in crate::zpl) fn set(&mut self, place: &SetPlace<'_>, changes: &[(Attribute, &[u8])]) -> Result<()> {
         let mut structural = Vec::new();
         for (attribute, value) in changes {
-            let number = place.tables.number(*attribute);
+            let number = self.number(*attribute);
             if self.bonus.patch(number, value) {
                 continue;
             }
             if self.bonus.find(number).is_none() {
-                self.load_spill(place.dnode, place.tables)?;
+                self.load_spill(place.dnode)?;
                 if self.spill.as_mut().is_some_and(|spill| spill.patch(number, value)) {
                     continue;
                 }
@@ -275,16 +286,16 @@ impl Attributes {
 
     /// Adds an attribute that is not there right behind `before`: the project id has a fixed place.
     pub(super) fn insert_after(&mut self, place: &SetPlace<'_>, before: Attribute, attribute: Attribute, value: &[u8]) -> Result<()> {
-        let before = place.tables.number(before);
+        let before = self.number(before);
         let mut items = self.items(place)?;
         let at = items.iter().position(|(number, _)| *number == before).map_or(items.len(), |at| at + 1);
-        items.insert(at, (place.tables.number(attribute), value.to_vec()));
+        items.insert(at, (self.number(attribute), value.to_vec()));
         self.lay_out(place, &items)
     }
 
     /// Gives a new file its attributes.
     pub(in crate::zpl) fn replace_all(&mut self, place: &SetPlace<'_>, values: &[(Attribute, &[u8])]) -> Result<()> {
-        let items: Vec<Item> = values.iter().map(|(attribute, value)| (place.tables.number(*attribute), value.to_vec())).collect();
+        let items: Vec<Item> = values.iter().map(|(attribute, value)| (self.number(*attribute), value.to_vec())).collect();
         self.lay_out(place, &items)
     }
 
@@ -321,7 +332,7 @@ impl Attributes {
         if self.is_znode {
             bail!(NotSupported, "object {}: its old attributes have no room for more", place.dnode.object());
         }
-        self.load_spill(place.dnode, place.tables)?;
+        self.load_spill(place.dnode)?;
         let buffers = [Some(&self.bonus), self.spill.as_ref()];
         let items = buffers.into_iter().flatten().flat_map(|buffer| {
             buffer.places.iter().map(|place| (place.number, buffer.bytes.get(place.at..place.at + place.length).unwrap_or(&[]).to_vec()))
@@ -331,12 +342,12 @@ impl Attributes {
 
     /// Lays attributes out in bonus and spill block, and writes both.
     fn lay_out(&mut self, place: &SetPlace<'_>, items: &[Item]) -> Result<()> {
-        let sizes: Vec<(usize, bool)> = items.iter().map(|(number, value)| (value.len(), place.is_variable(*number))).collect();
+        let sizes: Vec<(usize, bool)> = items.iter().map(|(number, value)| (value.len(), is_variable(self.set.tables(), *number))).collect();
         if let Some((number, value)) = items.iter().find(|(_, value)| value.len() > usize::from(u16::MAX)) {
             bail!(TooBig, "attribute {number} of {} bytes is too long", value.len());
         }
         // A layout names attributes by their numbers in the registry.
-        place.tables.register(place.objset, place.tx)?;
+        self.set.tables().register(self.set.objset(), place.tx)?;
         let space = place.dnode.bonus_bytes_max();
         // No file has so little (one with three block pointers would).
         if space < POINTER_SIZE + sa::HEADER_MIN {
@@ -353,12 +364,12 @@ impl Attributes {
             Some(_) => space - POINTER_SIZE,
             None => bonus_plan.header_size + bonus_plan.total,
         };
-        let bonus = place.encode(in_bonus, bonus_plan.header_size, bonus_length)?;
+        let bonus = self.encode(place, in_bonus, bonus_plan.header_size, bonus_length)?;
         let spill = if in_spill.is_empty() {
             None
         } else {
             let length = (spill_plan.header_size + spill_plan.total).next_multiple_of(512);
-            Some(place.encode(in_spill, spill_plan.header_size, length)?)
+            Some(self.encode(place, in_spill, spill_plan.header_size, length)?)
         };
         // The bonus shrinks before the spill pointer comes, and grows after it is gone.
         if spill.is_some() {
@@ -375,29 +386,15 @@ impl Attributes {
         self.spill_loaded = true;
         Ok(())
     }
-}
 
-/// What a change of attributes needs.
-#[derive(Clone, Copy)]
-pub(in crate::zpl) struct SetPlace<'a> {
-    pub(in crate::zpl) objset: &'a Objset,
-    pub(in crate::zpl) dnode: &'a Arc<Dnode>,
-    pub(in crate::zpl) tables: &'a SaTables,
-    pub(in crate::zpl) tx: &'a Tx,
-}
-
-impl SetPlace<'_> {
-    fn is_variable(&self, number: u16) -> bool {
-        self.tables.registration(number).is_some_and(|kind| kind.length == 0)
-    }
-
-    fn encode(&self, items: &[Item], header_size: usize, length: usize) -> Result<Buffer> {
+    fn encode(&self, place: &SetPlace<'_>, items: &[Item], header_size: usize, length: usize) -> Result<Buffer> {
+        let tables = self.set.tables();
         let numbers: Vec<u16> = items.iter().map(|(number, _)| *number).collect();
-        let lengths: Vec<u16> = items.iter().filter(|(number, _)| self.is_variable(*number)).map(|(_, value)| value.len() as u16).collect();
+        let lengths: Vec<u16> = items.iter().filter(|(number, _)| is_variable(tables, *number)).map(|(_, value)| value.len() as u16).collect();
         if sa::header_size(lengths.len()) != header_size {
-            return Err(error!(Corrupt, "object {}: its attributes cannot be laid out", self.dnode.object()));
+            return Err(error!(Corrupt, "object {}: its attributes cannot be laid out", place.dnode.object()));
         }
-        let layout = self.tables.layout_number(self.objset, self.tx, &numbers)?;
+        let layout = tables.layout_number(self.set.objset(), place.tx, &numbers)?;
         let mut bytes = vec![0; length];
         sa::write_header(&mut bytes, layout, &lengths);
         let (mut at, mut places) = (header_size, Vec::with_capacity(items.len()));
@@ -408,6 +405,17 @@ impl SetPlace<'_> {
         }
         Ok(Buffer { bytes: Arc::new(bytes), places, dirty: false })
     }
+}
+
+/// What a change of attributes needs.
+#[derive(Clone, Copy)]
+pub(in crate::zpl) struct SetPlace<'a> {
+    pub(in crate::zpl) dnode: &'a Arc<Dnode>,
+    pub(in crate::zpl) tx: &'a Tx,
+}
+
+fn is_variable(tables: &SaTables, number: u16) -> bool {
+    tables.registration(number).is_some_and(|kind| kind.length == 0)
 }
 
 #[cfg(test)]

@@ -60,10 +60,10 @@ fn full(stored: &[u8]) -> Vec<u8> {
 impl FileSystem {
     fn xattr_list(&self, inode: &Inode) -> Result<NvList> {
         let mut attributes = inode.attributes.write();
-        if attributes.get(&self.tables, Attribute::ExtendedAttributeList).is_none() {
-            attributes.load_spill(&inode.contents.dnode, &self.tables)?;
+        if attributes.get(Attribute::ExtendedAttributeList).is_none() {
+            attributes.load_spill(&inode.contents.dnode)?;
         }
-        match attributes.get(&self.tables, Attribute::ExtendedAttributeList) {
+        match attributes.get(Attribute::ExtendedAttributeList) {
             Some(bytes) if !bytes.is_empty() => Ok(NvList::decode(bytes)?),
             _ => Ok(NvList::new()),
         }
@@ -77,7 +77,7 @@ impl FileSystem {
         }
         let tx = OpenTx::assign(&self.membership, NAME_CHANGE + bytes.len() as u64)?;
         let now = self.now().to_bytes();
-        let mut edit = inode.edit(self, &tx);
+        let mut edit = inode.edit(&tx);
         let flags = self.touched_flags(edit.word(Attribute::Flags)?, false);
         edit.set(&[(Attribute::ExtendedAttributeList, &bytes), (Attribute::ChangeTime, &now), (Attribute::Flags, &flags.to_le_bytes())])?;
         drop(edit);

@@ -26,7 +26,7 @@ const FILE_MODE: u32 = 0o100_644;
 impl FileSystem {
     /// `None` too where an old mistake of ZFS on Linux has removed the directory and not the file (OpenZFS's issue 4083).
     pub(in crate::zpl) fn xattr_directory(&self, inode: &Inode) -> Result<Option<InodeRef<'_>>> {
-        let object = inode.maybe_word(&self.tables, Attribute::ExtendedAttributes)?.unwrap_or(0);
+        let object = inode.maybe_word(Attribute::ExtendedAttributes)?.unwrap_or(0);
         if object == 0 {
             return Ok(None);
         }
@@ -51,7 +51,7 @@ impl FileSystem {
         let Some(file) = self.xattr_file(inode, name)? else {
             return Ok(None);
         };
-        let size = file.word(&self.tables, Attribute::Size)?;
+        let size = file.word(Attribute::Size)?;
         let size = usize::try_from(size).ok().filter(|&size| size <= max).ok_or_else(|| error!(TooBig, "an extended attribute of {size} bytes"))?;
         let mut bytes = vec![0; size];
         file.contents.dnode.read(0, &mut bytes)?;
@@ -66,7 +66,7 @@ impl FileSystem {
     }
 
     pub(in crate::zpl) fn make_xattr_directory(&self, inode: &Inode, fixed: Option<Fixed>, salt: Option<u64>) -> Result<InodeRef<'_>> {
-        let stat = inode.stat(&self.tables)?;
+        let stat = inode.stat()?;
         let credentials = Credentials { uid: stat.uid, gid: stat.gid, ..Credentials::default() };
         let mut new = self.new_node(inode, DIRECTORY_MODE, 0, &credentials)?;
         new.fixed = fixed;
@@ -77,7 +77,7 @@ impl FileSystem {
         new.acl = acl::trivial(DIRECTORY_MODE.into(), true);
         let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
         let directory = self.maker().make(&tx, &new)?;
-        inode.edit(self, &tx).set(&[(Attribute::ExtendedAttributes, &directory.object.to_le_bytes())])?;
+        inode.edit(&tx).set(&[(Attribute::ExtendedAttributes, &directory.object.to_le_bytes())])?;
         let directory = self.insert_inode(directory);
         self.log(&tx, Done::Made { kind: RecordType::MakeXattrDir, directory: inode, inode: &directory, name: b"", target: None })?;
         drop(tx);
@@ -89,7 +89,7 @@ impl FileSystem {
             Some(directory) => directory,
             None => self.make_xattr_directory(inode, None, None)?,
         };
-        let stat = directory.stat(&self.tables)?;
+        let stat = directory.stat()?;
         let credentials = Credentials { uid: stat.uid, gid: stat.gid, ..Credentials::default() };
         match self.find_entry(&directory, name)? {
             Some((object, _)) => {
@@ -105,7 +105,7 @@ impl FileSystem {
             None => self.make_xattr_file(&directory, name, value, &credentials)?,
         }
         let tx = OpenTx::assign(&self.membership, 0)?;
-        inode.edit(self, &tx).set(&[(Attribute::ChangeTime, &self.now().to_bytes())])
+        inode.edit(&tx).set(&[(Attribute::ChangeTime, &self.now().to_bytes())])
     }
 
     /// Makes a file with its value in one transaction: no crash leaves an attribute without the one or the other.

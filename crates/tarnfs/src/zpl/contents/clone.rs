@@ -60,7 +60,7 @@ impl FileSystem {
         if !self.objset.context().io.features().block_cloning {
             return Ok(0);
         }
-        if target.word(&self.tables, Attribute::Flags)? & (znode::FLAG_IMMUTABLE | znode::FLAG_APPEND_ONLY) != 0 {
+        if target.word(Attribute::Flags)? & (znode::FLAG_IMMUTABLE | znode::FLAG_APPEND_ONLY) != 0 {
             bail!(Denied, "inode {} is marked not to be written", target.object);
         }
         self.check_quota_to_write(&target)?;
@@ -96,7 +96,7 @@ impl FileSystem {
         let _source = (!source_first && !same).then(|| source.contents.lock_to_read(0..u64::MAX)).or(before);
 
         let block = source.contents.dnode.block_bytes();
-        let (source_size, target_size) = (source.word(&other.tables, Attribute::Size)?, target.word(&self.tables, Attribute::Size)?);
+        let (source_size, target_size) = (source.word(Attribute::Size)?, target.word(Attribute::Size)?);
         let mut length = range.length.min(source_size.saturating_sub(from)).min(STEP_BLOCKS * block);
         // The last block of the source may be shared only where the target ends too.
         let is_tail = from + length == source_size && to.saturating_add(length) >= target_size;
@@ -122,7 +122,7 @@ impl FileSystem {
         if !self.share_blocks(&tx, target, target_size, to, block, &pointers)? {
             return Ok(Step::Shared(0));
         }
-        let mut edit = target.edit(self, &tx);
+        let mut edit = target.edit(&tx);
         let changed = self.contents_changed(&mut edit, target_size.max(to + length), credentials)?;
         drop(edit);
         self.log_contents_changed(&tx, target, changed, Done::Cloned { inode: target, offset: to, length, block, pointers: &pointers })?;

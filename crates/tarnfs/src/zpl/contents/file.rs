@@ -73,7 +73,7 @@ impl FileSystem {
     /// # Errors
     /// A block cannot be read; the file has no contents.
     pub fn read(&self, inode: InodeNumber, offset: u64, length: usize) -> Result<Vec<u8>> {
-        let left = self.inode(inode)?.word(&self.tables, Attribute::Size)?.saturating_sub(offset);
+        let left = self.inode(inode)?.word(Attribute::Size)?.saturating_sub(offset);
         let mut bytes = vec![0; length.min(usize::try_from(left).unwrap_or(usize::MAX))];
         let count = self.read_into(inode, offset, &mut bytes)?;
         bytes.truncate(count);
@@ -106,7 +106,7 @@ impl FileSystem {
         inode.check_regular()?;
         let mut is_noticed = false;
         let count = inode.contents.read(offset, buffer, || {
-            let mut look = inode.look(&self.tables);
+            let mut look = inode.look();
             is_noticed = self.notices_access(inode, look.attributes()).is_some();
             look.word(Attribute::Size)
         })?;
@@ -124,7 +124,7 @@ impl FileSystem {
             return None;
         }
         let now = self.now();
-        let time = |attribute| attributes.two_words(&self.tables, attribute).map_or(Time::default(), Time::from_words);
+        let time = |attribute| attributes.two_words(attribute).map_or(Time::default(), Time::from_words);
         let access = time(Attribute::AccessTime);
         let newest_change = time(Attribute::ModificationTime).max(time(Attribute::ChangeTime));
         let is_good = policy == AccessTime::Relative && access > newest_change && now.seconds - access.seconds < ACCESS_TIME_GOOD;
@@ -138,7 +138,7 @@ impl FileSystem {
         let Ok(tx) = OpenTx::assign(&self.membership, 0) else {
             return Ok(());
         };
-        inode.edit_quietly(self, &tx).set(&[(Attribute::AccessTime, &now.to_bytes())])
+        inode.edit_quietly(&tx).set(&[(Attribute::AccessTime, &now.to_bytes())])
     }
 
     /// How a file is marked.
@@ -146,7 +146,7 @@ impl FileSystem {
     /// # Errors
     /// There is no such file.
     pub fn write_marks(&self, inode: InodeNumber) -> Result<WriteMarks> {
-        let flags = self.inode(inode)?.word(&self.tables, Attribute::Flags)?;
+        let flags = self.inode(inode)?.word(Attribute::Flags)?;
         Ok(WriteMarks { immutable: flags & znode::FLAG_IMMUTABLE != 0, append_only: flags & znode::FLAG_APPEND_ONLY != 0 })
     }
 
@@ -204,7 +204,7 @@ impl FileSystem {
             _ => contents.lock_to_write(&self.objset, guess..guess.saturating_add(data.len() as u64)),
         };
         let (size, flags) = {
-            let mut look = inode.look(&self.tables);
+            let mut look = inode.look();
             (look.word(Attribute::Size)?, look.word(Attribute::Flags)?)
         };
         let offset = if mode == WriteMode::Append { size } else { guess };
@@ -216,10 +216,10 @@ impl FileSystem {
             bail!(Denied, "inode {} is marked not to be written there", inode.object);
         }
         self.check_quota_to_write(inode)?;
-        let growth = self.growth(inode, offset..end);
+        let growth = self.quotas.growth(inode, offset..end);
         contents.write(&lock, &self.membership, size, offset, data, |tx, range| {
-            self.note_growth(inode, tx.txg(), growth_of(growth, &range, data))?;
-            let mut edit = inode.edit(self, tx);
+            self.quotas.note_growth(inode, tx.txg(), growth_of(growth, &range, data))?;
+            let mut edit = inode.edit(tx);
             let size = edit.word(Attribute::Size)?.max(range.end);
             let changed = if collected {
                 let flags = self.touched_flags(edit.word(Attribute::Flags)?, true);
@@ -247,7 +247,7 @@ impl FileSystem {
         inode.contents.dnode.free_range(tx, 0, u64::MAX)?;
         inode.contents.grow_block(&self.objset, tx, 0, length)?;
         inode.contents.dnode.write(tx, 0, data)?;
-        self.contents_changed(&mut inode.edit(self, tx), length, &Credentials::root())?;
+        self.contents_changed(&mut inode.edit(tx), length, &Credentials::root())?;
         self.log(tx, Done::Other)
     }
 
@@ -300,21 +300,21 @@ impl FileSystem {
         }
         // What may only grow may be made longer, unless the size is what is asked for.
         let forbids = znode::FLAG_IMMUTABLE | if only_grow { 0 } else { znode::FLAG_APPEND_ONLY };
-        if inode.word(&self.tables, Attribute::Flags)? & forbids != 0 {
+        if inode.word(Attribute::Flags)? & forbids != 0 {
             bail!(Denied, "inode {} is marked not to be written", inode.object);
         }
         let whole = inode.contents.lock_whole();
-        let old = inode.word(&self.tables, Attribute::Size)?;
+        let old = inode.word(Attribute::Size)?;
         if only_grow && size <= old {
             return Ok(());
         }
         let stepped = |tx: &OpenTx<'_>, end: u64| {
-            let mut edit = inode.edit(self, tx);
+            let mut edit = inode.edit(tx);
             let left = edit.word(Attribute::Size)?.min(end);
             edit.set(&[(Attribute::Size, &left.to_le_bytes())])
         };
         inode.contents.set_size(&whole, &self.membership, old, size, stepped, |tx| {
-            let changed = self.contents_changed(&mut inode.edit(self, tx), size, credentials)?;
+            let changed = self.contents_changed(&mut inode.edit(tx), size, credentials)?;
             // A record that is noted is not done again: a crash now must not leave the rest of it undone.
             if !is_all && self.is_replaying() {
                 return Ok(());
@@ -342,9 +342,9 @@ impl FileSystem {
         self.check_not_sealed(&inode)?;
         let end = offset.saturating_add(length);
         let lock = inode.contents.lock_range(offset..end.max(offset.saturating_add(1)));
-        let size = inode.word(&self.tables, Attribute::Size)?;
+        let size = inode.word(Attribute::Size)?;
         inode.contents.punch(&lock, &self.membership, offset..end, size, |tx, freed| {
-            let mut edit = inode.edit(self, tx);
+            let mut edit = inode.edit(tx);
             // Somebody may have written behind the range, and made the file longer.
             let size_now = edit.word(Attribute::Size)?;
             let changed = self.contents_changed(&mut edit, size_now, credentials)?;
@@ -366,7 +366,7 @@ impl FileSystem {
         let inode = self.inode(inode)?;
         inode.check_regular()?;
         let _guard = inode.contents.lock_to_read(0..u64::MAX);
-        let size = inode.word(&self.tables, Attribute::Size)?;
+        let size = inode.word(Attribute::Size)?;
         if offset >= size {
             return Ok(None);
         }
@@ -407,7 +407,7 @@ impl FileSystem {
         if length > available / ALLOCATE_PERCENT * 100 {
             bail!(NoSpace, "{}: {length} bytes for inode {} are more than fit into the {available} that are available", self.objset.name(), inode.object);
         }
-        if inode.word(&self.tables, Attribute::Flags)? & znode::FLAG_IMMUTABLE != 0 {
+        if inode.word(Attribute::Flags)? & znode::FLAG_IMMUTABLE != 0 {
             bail!(Denied, "inode {} is marked not to be changed", inode.object);
         }
         let (mode, gid) = self.mode_and_group(&inode)?;
@@ -433,7 +433,7 @@ impl FileSystem {
     }
 
     fn mode_and_group(&self, inode: &Inode) -> Result<(u32, u32)> {
-        Ok((inode.word(&self.tables, Attribute::Mode)? as u32, inode.word(&self.tables, Attribute::Gid)? as u32))
+        Ok((inode.word(Attribute::Mode)? as u32, inode.word(Attribute::Gid)? as u32))
     }
 
     fn drop_set_ids(&self, inode: &Inode, ended: u32) -> Result<()> {
@@ -442,7 +442,7 @@ impl FileSystem {
         }
         self.check_writable()?;
         let tx = OpenTx::assign(&self.membership, METADATA_BYTES)?;
-        let mut edit = inode.edit(self, &tx);
+        let mut edit = inode.edit(&tx);
         let changed = self.end_set_ids(&mut edit, ended)?;
         edit.set(&[(Attribute::ChangeTime, &self.now().to_bytes())])?;
         drop(edit);

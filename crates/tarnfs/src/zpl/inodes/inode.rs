@@ -19,7 +19,6 @@ use parking_lot::{RwLock, RwLockWriteGuard};
 
 use super::gate::Entered;
 use super::inode_table::{Found, InodeTable};
-use crate::zpl::attributes::sa_tables::SaTables;
 use crate::zpl::attributes::values::{Attributes, SetPlace};
 use crate::zpl::file_system::FileSystem;
 use crate::zpl::log::records::LogFacts;
@@ -56,8 +55,8 @@ pub(in crate::zpl) struct Inode {
 }
 
 impl Inode {
-    pub(in crate::zpl) fn new(object: InodeNumber, dnode: Arc<Dnode>, attributes: Attributes, tables: &SaTables) -> Result<Self> {
-        let Some(mode) = attributes.word(tables, Attribute::Mode) else {
+    pub(in crate::zpl) fn new(object: InodeNumber, dnode: Arc<Dnode>, attributes: Attributes) -> Result<Self> {
+        let Some(mode) = attributes.word(Attribute::Mode) else {
             bail!(Corrupt, "object {object} has no attributes of a file");
         };
         Ok(Inode {
@@ -77,16 +76,15 @@ impl Inode {
     }
 
     /// Locks the attributes for a change in `tx`.
-    pub(in crate::zpl) fn edit<'a>(&'a self, fs: &'a FileSystem, tx: &'a Tx) -> Editor<'a> {
-        let editor = self.edit_quietly(fs, tx);
-        self.changed_at.store(fs.inodes.tick(), Ordering::Release);
+    pub(in crate::zpl) fn edit<'a>(&'a self, tx: &'a Tx) -> Editor<'a> {
+        let editor = self.edit_quietly(tx);
+        self.changed_at.store(editor.attributes.set_of_files().tick(), Ordering::Release);
         editor
     }
 
     /// As [`Inode::edit`], for a change that is no reason to do anything again.
-    pub(in crate::zpl) fn edit_quietly<'a>(&'a self, fs: &'a FileSystem, tx: &'a Tx) -> Editor<'a> {
-        let place = SetPlace { objset: &fs.objset, dnode: &self.contents.dnode, tables: &fs.tables, tx };
-        Editor { attributes: self.attributes.write(), place }
+    pub(in crate::zpl) fn edit_quietly<'a>(&'a self, tx: &'a Tx) -> Editor<'a> {
+        Editor { attributes: self.attributes.write(), place: SetPlace { dnode: &self.contents.dnode, tx } }
     }
 
     /// Fails unless the file is a directory.
@@ -119,10 +117,10 @@ impl Editor<'_> {
 
     /// A word that a file may have.
     pub(in crate::zpl) fn maybe_word(&mut self, attribute: Attribute) -> Result<Option<u64>> {
-        if self.attributes.word(self.place.tables, attribute).is_none() {
-            self.attributes.load_spill(self.place.dnode, self.place.tables)?;
+        if self.attributes.word(attribute).is_none() {
+            self.attributes.load_spill(self.place.dnode)?;
         }
-        Ok(self.attributes.word(self.place.tables, attribute))
+        Ok(self.attributes.word(attribute))
     }
 
     /// What the intent log wants to know.
@@ -161,7 +159,7 @@ impl Drop for InodeRef<'_> {
             return;
         }
         // The gate is passed: see `_entered`.
-        if let Some(inode) = self.fs.inodes.release(self.inode.object, 1, &self.fs.tables) {
+        if let Some(inode) = self.fs.inodes.table.release(self.inode.object, 1) {
             self.fs.released(&inode);
         }
     }
@@ -171,8 +169,8 @@ impl InodeRef<'_> {
     /// Ends the reference without freeing a file that has no links: that is left to the next mount.
     pub(in crate::zpl) fn leave(mut self) {
         self.leaves = true;
-        if let Some(inode) = self.fs.inodes.release(self.inode.object, 1, &self.fs.tables) {
-            self.fs.inodes.left(&inode);
+        if let Some(inode) = self.fs.inodes.table.release(self.inode.object, 1) {
+            self.fs.inodes.table.left(&inode);
         }
     }
 
@@ -196,7 +194,7 @@ impl FileSystem {
         let entered = self.enter();
         let mut was_known = None;
         loop {
-            let departures = match self.inodes.find(object) {
+            let departures = match self.inodes.table.find(object) {
                 Found::Whole(inode) => return Ok(InodeRef { fs: self, inode, _entered: entered, leaves: false }),
                 Found::ToLoad { is_known, departures } => {
                     was_known.get_or_insert(is_known);
@@ -205,11 +203,11 @@ impl FileSystem {
                 Found::Leaving => bail!(Stale, "inode {object} was removed"),
             };
             let loaded = self.load_inode(object)?;
-            let Some(inode) = self.inodes.insert_loaded(loaded, departures) else { continue };
+            let Some(inode) = self.inodes.table.insert_loaded(loaded, departures) else { continue };
             self.make_room();
             let inode = InodeRef { fs: self, inode, _entered: entered, leaves: false };
             // One without links is alive only as long as somebody refers to it, and nobody did.
-            if !even_unlinked && was_known == Some(false) && inode.word(&self.tables, Attribute::Links)? == 0 {
+            if !even_unlinked && was_known == Some(false) && inode.word(Attribute::Links)? == 0 {
                 bail!(Stale, "inode {object} was removed");
             }
             return Ok(inode);
@@ -218,23 +216,23 @@ impl FileSystem {
 
     pub(in crate::zpl) fn load_inode(&self, object: InodeNumber) -> Result<Inode> {
         let dnode = self.objset.hold(object)?;
-        let mut attributes = Attributes::load(&dnode, &self.tables).within(|| format!("inode {object}"))?;
-        if attributes.word(&self.tables, Attribute::Mode).is_none() {
-            attributes.load_spill(&dnode, &self.tables)?;
+        let mut attributes = Attributes::load(&dnode, &self.files).within(|| format!("inode {object}"))?;
+        if attributes.word(Attribute::Mode).is_none() {
+            attributes.load_spill(&dnode)?;
         }
-        Inode::new(object, dnode, attributes, &self.tables)
+        Inode::new(object, dnode, attributes)
     }
 
     /// Puts a new file's inode into the table.
     pub(in crate::zpl) fn insert_inode(&self, inode: Inode) -> InodeRef<'_> {
-        let inode = InodeRef { fs: self, inode: self.inodes.insert_new(inode), _entered: self.enter(), leaves: false };
+        let inode = InodeRef { fs: self, inode: self.inodes.table.insert_new(inode), _entered: self.enter(), leaves: false };
         self.make_room();
         inode
     }
 
     /// Gives up inodes that were not used lately, if there are too many.
     fn make_room(&self) {
-        for inode in self.inodes.sweep(&self.objset.context().cache, &self.tables) {
+        for inode in self.inodes.table.sweep() {
             let dnode = inode.contents.dnode.clone();
             drop(inode);
             self.objset.let_go(dnode);
@@ -243,7 +241,7 @@ impl FileSystem {
 
     fn release(&self, object: InodeNumber, count: u64) {
         let _entered = self.enter();
-        if let Some(inode) = self.inodes.release(object, count, &self.tables) {
+        if let Some(inode) = self.inodes.table.release(object, count) {
             self.released(&inode);
         }
     }
@@ -251,7 +249,7 @@ impl FileSystem {
     /// The last reference to an inode was given back: a file without links goes with it.
     pub(super) fn released(&self, inode: &Inode) {
         let object = inode.object;
-        match inode.word(&self.tables, Attribute::Links) {
+        match inode.word(Attribute::Links) {
             Ok(0) if !self.is_read_only() => {
                 // What fails here stays in the delete queue, and is tried again at the next mount.
                 if let Err(error) = self.free_unlinked(inode) {
@@ -260,18 +258,18 @@ impl FileSystem {
             }
             _ => {}
         }
-        self.inodes.left(inode);
+        self.inodes.table.left(inode);
     }
 
     /// All inodes that somebody refers to.
     pub fn known_inodes(&self) -> Vec<InodeNumber> {
-        self.inodes.all()
+        self.inodes.table.all()
     }
 
     /// Files in memory that changed at that second or later.
     pub fn changed_since(&self, seconds: i64) -> Vec<InodeNumber> {
-        let is_recent = |inode: &Arc<Inode>| inode.stat(&self.tables).is_ok_and(|stat| stat.change_time.seconds >= seconds);
-        self.inodes.whole().into_iter().filter(is_recent).map(|inode| inode.object).collect()
+        let is_recent = |inode: &Arc<Inode>| inode.stat().is_ok_and(|stat| stat.change_time.seconds >= seconds);
+        self.inodes.table.whole().into_iter().filter(is_recent).map(|inode| inode.object).collect()
     }
 
     /// The kernel forgets the inode `count` times.

@@ -21,15 +21,15 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use engine::arc::{BlockCache, Held};
 use ondisk::sa::Attribute;
 use parking_lot::Mutex;
 
+use super::file_set::FileSet;
 use super::inode::Inode;
 use crate::zpl::InodeNumber;
-use crate::zpl::attributes::sa_tables::SaTables;
 
 const SHARDS: usize = 32;
 /// So many whole ones stay in each shard, however crowded it is. (In tests of this crate none: all that can be made again is.)
@@ -79,8 +79,7 @@ pub(in crate::zpl) struct InodeTable {
     shards: [Mutex<Shard>; SHARDS],
     /// Which shard gives up inodes next.
     hand: AtomicUsize,
-    /// How many changes there have been: what was changed later has a larger number.
-    clock: AtomicU64,
+    set: Arc<FileSet>,
 }
 
 impl Shard {
@@ -136,7 +135,7 @@ impl Shard {
     }
 
     /// Lets go of whole inodes that were not used lately, and that can be made again. They are to be dropped without the lock.
-    fn sweep(&mut self, cache: &BlockCache, tables: &SaTables) -> Vec<Arc<Inode>> {
+    fn sweep(&mut self, cache: &BlockCache) -> Vec<Arc<Inode>> {
         let mut gone = Vec::new();
         for _ in 0..SWEEP {
             if self.whole <= WHOLE_MIN || !cache.is_crowded() {
@@ -147,7 +146,7 @@ impl Shard {
             if inode.ticket != ticket {
                 continue;
             }
-            let Some(number) = as_number(inode, tables).filter(|_| !inode.used.swap(false, Ordering::Relaxed)) else {
+            let Some(number) = as_number(inode).filter(|_| !inode.used.swap(false, Ordering::Relaxed)) else {
                 self.order.push_back((object, ticket));
                 continue;
             };
@@ -162,32 +161,23 @@ impl Shard {
 }
 
 /// What has to stay of an inode; `None`: all of it (invariants 1 and 2).
-fn as_number(inode: &Arc<Inode>, tables: &SaTables) -> Option<Known> {
+fn as_number(inode: &Arc<Inode>) -> Option<Known> {
     if Arc::strong_count(inode) > 1 {
         return None;
     }
     // Who let go of it has given back its reference before.
     fence(Ordering::Acquire);
     let references = u32::try_from(inode.references.load(Ordering::Acquire)).ok()?;
-    let links = inode.attributes.try_read()?.word(tables, Attribute::Links)?;
+    let links = inode.attributes.try_read()?.word(Attribute::Links)?;
     let number = Known::Number { references, times_owed: inode.times_owed.load(Ordering::Acquire), changed_at: inode.changed_at.load(Ordering::Acquire) };
     (links > 0).then_some(number)
 }
 
 impl InodeTable {
-    pub(in crate::zpl) fn new(cache: &BlockCache) -> Self {
+    pub(in crate::zpl) fn new(set: Arc<FileSet>) -> Self {
+        let cache = &set.objset().context().cache;
         let shard = || Shard { known: HashMap::new(), order: VecDeque::new(), tickets: 0, whole: 0, leaving: HashMap::new(), departures: 0, gone_at: 0, held: cache.hold(0) };
-        InodeTable { shards: std::array::from_fn(|_| Mutex::new(shard())), hand: AtomicUsize::new(0), clock: AtomicU64::new(1) }
-    }
-
-    /// The time of a change.
-    pub(super) fn tick(&self) -> u64 {
-        self.clock.fetch_add(1, Ordering::AcqRel) + 1
-    }
-
-    /// The time of the last change.
-    pub(in crate::zpl) fn now(&self) -> u64 {
-        self.clock.load(Ordering::Acquire)
+        InodeTable { shards: std::array::from_fn(|_| Mutex::new(shard())), hand: AtomicUsize::new(0), set }
     }
 
     fn shard(&self, object: InodeNumber) -> &Mutex<Shard> {
@@ -219,7 +209,7 @@ impl InodeTable {
                 known.references.fetch_add(1, Ordering::AcqRel);
                 known.clone()
             }
-            _ => shard.put(inode, self.now()),
+            _ => shard.put(inode, self.set.now()),
         }
     }
 
@@ -245,17 +235,18 @@ impl InodeTable {
     }
 
     /// After one came: others may have to go, if all are too many. They go from one shard after the other.
-    pub(super) fn sweep(&self, cache: &BlockCache, tables: &SaTables) -> Vec<Arc<Inode>> {
+    pub(super) fn sweep(&self) -> Vec<Arc<Inode>> {
+        let cache = &self.set.objset().context().cache;
         if !cache.is_crowded() {
             return Vec::new();
         }
         let hand = self.hand.fetch_add(1, Ordering::Relaxed);
-        self.shards[hand % SHARDS].lock().sweep(cache, tables)
+        self.shards[hand % SHARDS].lock().sweep(cache)
     }
 
     /// Takes back `count` references; returns the inode if it was the last, and the file may have to be freed, by the caller, who says so
     /// when that is done ([`InodeTable::left`]).
-    pub(in crate::zpl) fn release(&self, object: InodeNumber, count: u64, tables: &SaTables) -> Option<Arc<Inode>> {
+    pub(in crate::zpl) fn release(&self, object: InodeNumber, count: u64) -> Option<Arc<Inode>> {
         let mut shard = self.shard(object).lock();
         let left = match shard.known.get_mut(&object)? {
             Known::Whole(inode) => {
@@ -272,7 +263,7 @@ impl InodeTable {
         }
         match shard.remove(object)? {
             Known::Whole(inode) => {
-                let links = inode.attributes.try_read().and_then(|attributes| attributes.word(tables, Attribute::Links));
+                let links = inode.attributes.try_read().and_then(|attributes| attributes.word(Attribute::Links));
                 if links.is_none_or(|links| links == 0) {
                     shard.leaving.insert(object, inode.ticket);
                 }

@@ -44,27 +44,27 @@ impl std::fmt::Debug for MountUse {
 impl FileSystem {
     /// Somebody is about to tell a kernel of inodes.
     pub fn use_mounted(self: &Arc<Self>) -> MountUse {
-        let mut users = self.users.lock();
+        let mut users = self.inodes.users.lock();
         users.mounts += 1;
         users.due = false;
         MountUse(self.clone())
     }
 
     pub(in crate::zpl) fn use_in_transaction(self: &Arc<Self>) -> TransactionUse {
-        self.users.lock().transactions += 1;
+        self.inodes.users.lock().transactions += 1;
         TransactionUse(self.clone())
     }
 
     /// Lets go of all inodes, as at an unmount: files that were removed while open are freed. Stops when somebody comes who counts anew.
     pub fn release_all(&self) {
-        for object in self.inodes.all() {
+        for object in self.inodes.table.all() {
             let _entered = self.enter();
             let released = {
-                let users = self.users.lock();
+                let users = self.inodes.users.lock();
                 if !users.are_gone() {
                     return;
                 }
-                self.inodes.release(object, u64::MAX, &self.tables)
+                self.inodes.table.release(object, u64::MAX)
             };
             if let Some(inode) = released {
                 self.released(&inode);
@@ -76,7 +76,7 @@ impl FileSystem {
 impl Drop for MountUse {
     fn drop(&mut self) {
         let last = {
-            let mut users = self.0.users.lock();
+            let mut users = self.0.inodes.users.lock();
             users.mounts -= 1;
             users.due = users.mounts == 0;
             users.are_gone()
@@ -90,7 +90,7 @@ impl Drop for MountUse {
 impl Drop for TransactionUse {
     fn drop(&mut self) {
         let last = {
-            let mut users = self.0.users.lock();
+            let mut users = self.0.inodes.users.lock();
             users.transactions -= 1;
             users.due && users.are_gone()
         };

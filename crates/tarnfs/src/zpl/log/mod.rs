@@ -2,3 +2,6 @@
 
 pub(super) mod records;
 pub(super) mod replay;
+pub(super) mod source;
+
+pub(super) use records::Log;

@@ -13,12 +13,13 @@
 //! # Path
 //! called by every file here that changes something; calls [`engine::zil`].
 
-use std::ops::{Deref, Range};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::dmu::Tx;
-use engine::error::{ErrorKind, Result};
-use engine::txg::Txg;
-use engine::zil::{LogSource, PlacedBlock, WantedWrite, Zil};
+use engine::error::Result;
+use engine::zil::Zil;
 use ondisk::blkptr::BlkPtr;
 use ondisk::sa::Attribute;
 use ondisk::zil::{
@@ -29,8 +30,10 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::zpl::attributes::stat::Time;
 use crate::zpl::attributes::values::Attributes;
-use crate::zpl::file_system::FileSystem;
-use crate::zpl::inodes::inode::{Inode, InodeRef};
+use super::source::FileSource;
+use crate::zpl::file_system::{FileSystem, MountOptions};
+use crate::zpl::inodes::file_set::FileSet;
+use crate::zpl::inodes::inode::Inode;
 use crate::zpl::{FileKind, InodeNumber};
 
 /// Bits of `SetAttrRecord::mask`.
@@ -107,7 +110,7 @@ impl LogFacts {
 impl FileSystem {
     /// Remembers for the intent log what was done in `tx`.
     pub(in crate::zpl) fn log(&self, tx: &Tx, done: Done<'_>) -> Result<()> {
-        self.log_if_wanted(tx, |zil| self.log_done(zil, tx, done))
+        self.log.note(tx, self.is_alone(), done)
     }
 
     /// As [`FileSystem::log`] of a write to `inode`, of which these facts are known, and which took so much of its mode.
@@ -115,7 +118,69 @@ impl FileSystem {
         if changed.mode.is_some() {
             self.log(tx, Done::Set { inode, changed })?;
         }
-        self.log_if_wanted(tx, |zil| {
+        self.log.note_write(tx, self.is_alone(), inode, facts, range)
+    }
+
+    /// A record of the log is being done again.
+    pub(in crate::zpl) fn is_replaying(&self) -> bool {
+        self.log.is_replaying()
+    }
+}
+
+/// The intent log of a mounted file system.
+pub(in crate::zpl) struct Log {
+    /// `None` where nothing can be changed.
+    zil: Option<Arc<Zil>>,
+    files: Arc<FileSet>,
+    /// Extended attributes among the system attributes have records.
+    logs_xattrs: AtomicBool,
+}
+
+impl Log {
+    pub(in crate::zpl) fn new(files: Arc<FileSet>) -> Self {
+        let objset = files.objset();
+        let is_writable = !objset.is_snapshot() && !objset.context().read_only;
+        Log { zil: is_writable.then(|| Zil::of(objset)), files, logs_xattrs: AtomicBool::new(false) }
+    }
+
+    /// Learns what the properties say.
+    pub(in crate::zpl) fn obey(&self, options: &MountOptions) {
+        self.logs_xattrs.store(options.log_xattrs, Ordering::Relaxed);
+        if let Some(zil) = &self.zil {
+            zil.set_disabled(options.sync_disabled);
+            zil.set_throughput(options.log_throughput);
+        }
+    }
+
+    /// Waits until what was logged is safe; of one file, and of all names, if one is given.
+    pub(in crate::zpl) fn commit(&self, object: Option<InodeNumber>, source: &FileSource<'_>) -> Result<()> {
+        self.zil.as_ref().map_or(Ok(()), |zil| zil.commit(object, source))
+    }
+
+    /// What is logged of a file that is gone need not be written.
+    pub(in crate::zpl) fn forget(&self, object: InodeNumber) {
+        if let Some(zil) = &self.zil {
+            zil.forget(object);
+        }
+    }
+
+    /// What is logged of a file comes before what is logged from now on.
+    pub(in crate::zpl) fn bring_forward(&self, object: InodeNumber) {
+        if let Some(zil) = &self.zil {
+            zil.bring_forward(object);
+        }
+    }
+
+    fn is_replaying(&self) -> bool {
+        self.zil.as_ref().is_some_and(|zil| zil.is_replaying())
+    }
+
+    fn note(&self, tx: &Tx, is_alone: bool, done: Done<'_>) -> Result<()> {
+        self.note_if_wanted(tx, is_alone, |zil| self.log_done(zil, tx, done))
+    }
+
+    fn note_write(&self, tx: &Tx, is_alone: bool, inode: &Inode, facts: &LogFacts, range: Range<u64>) -> Result<()> {
+        self.note_if_wanted(tx, is_alone, |zil| {
             if self.is_to_be_logged(inode, facts)? {
                 zil.log_write(tx, facts.list_of(inode), inode.object, facts.generation, range.start, range.end - range.start);
             }
@@ -123,28 +188,24 @@ impl FileSystem {
         })
     }
 
-    fn log_if_wanted(&self, tx: &Tx, describe: impl FnOnce(&Zil) -> Result<()>) -> Result<()> {
+    /// `is_alone`: the commit of a program's transaction does it.
+    fn note_if_wanted(&self, tx: &Tx, is_alone: bool, describe: impl FnOnce(&Zil) -> Result<()>) -> Result<()> {
         let Some(zil) = &self.zil else { return Ok(()) };
         if zil.note(tx) {
             return Ok(());
         }
         // A transaction of a program is whole with its group. In the log it could be there by halves; so who wants something
         // durable that came after it waits for the group.
-        if zil.is_disabled() || self.is_alone() {
+        if zil.is_disabled() || is_alone {
             zil.unlogged(tx);
             return Ok(());
         }
         if let Err(error) = describe(zil) {
             // It was done all the same, and what comes after it builds upon it: who wants it durable waits for the group.
-            tracing::warn!("{}: an operation cannot be described to the log: {error}", self.objset.name());
+            tracing::warn!("{}: an operation cannot be described to the log: {error}", self.files.objset().name());
             zil.unlogged(tx);
         }
         Ok(())
-    }
-
-    /// A record of the log is being done again.
-    pub(in crate::zpl) fn is_replaying(&self) -> bool {
-        self.zil.as_ref().is_some_and(|zil| zil.is_replaying())
     }
 
     fn log_done(&self, zil: &Zil, tx: &Tx, done: Done<'_>) -> Result<()> {
@@ -196,7 +257,7 @@ impl FileSystem {
                 }
             }
             Done::Wrote { inode, .. } | Done::Freed { inode, .. } | Done::Set { inode, .. } | Done::SetXattr { inode, .. } => {
-                let facts = inode.look(&self.tables).facts()?;
+                let facts = inode.look().facts()?;
                 if self.is_to_be_logged(inode, &facts)? {
                     self.log_contents(tx, inode, &facts, done)?;
                 }
@@ -247,7 +308,7 @@ impl FileSystem {
     fn log_clone(&self, tx: &Tx, object: InodeNumber, (mut offset, mut length): (u64, u64), block: u64, pointers: &[BlkPtr]) {
         let Some(zil) = &self.zil else { return };
         // A block of a group that is not on disk yet is nothing to whom replays the log.
-        let synced = self.objset.context().groups.synced_txg();
+        let synced = self.files.objset().context().groups.synced_txg();
         if pointers.iter().any(|pointer| !pointer.is_hole() && pointer.birth() > synced) {
             return zil.unlogged(tx);
         }
@@ -269,7 +330,7 @@ impl FileSystem {
 
     /// `None`: this pool has no such records, or they cannot say it: an empty value means none.
     fn set_xattr_record(&self, object: InodeNumber, name: &[u8], value: Option<&[u8]>) -> Option<Vec<u8>> {
-        if !self.options().log_xattrs || value.is_some_and(<[u8]>::is_empty) {
+        if !self.logs_xattrs.load(Ordering::Relaxed) || value.is_some_and(<[u8]>::is_empty) {
             return None;
         }
         let size = value.map_or(0, <[u8]>::len) as u64;
@@ -280,7 +341,7 @@ impl FileSystem {
     }
 
     fn left_whiteout(&self, from: &Inode, name: &[u8], to: &Inode, new_name: &[u8], left: &Inode) -> Result<Vec<u8>> {
-        let stat = left.stat(&self.tables)?;
+        let stat = left.stat()?;
         let created = stat.creation_time;
         let record = RenameWhiteoutRecord {
             header: RecordHeader::new_zeroed(),
@@ -298,7 +359,7 @@ impl FileSystem {
     }
 
     fn made(&self, directory: &Inode, inode: &Inode, name: &[u8], target: Option<&[u8]>) -> Result<Vec<u8>> {
-        let stat = inode.stat(&self.tables)?;
+        let stat = inode.stat()?;
         let created = stat.creation_time;
         let record = CreateRecord {
             header: RecordHeader::new_zeroed(),
@@ -317,95 +378,17 @@ impl FileSystem {
 
     /// Whether a file was removed, or is a hidden directory or file of extended attributes of one that was: nobody will look for it again.
     fn is_of_removed(&self, inode: &Inode) -> Result<bool> {
-        if inode.word(&self.tables, Attribute::Flags)? & znode::FLAG_XATTR == 0 {
-            return Ok(inode.word(&self.tables, Attribute::Links)? == 0);
+        if inode.word(Attribute::Flags)? & znode::FLAG_XATTR == 0 {
+            return Ok(inode.word(Attribute::Links)? == 0);
         }
         // Read past the table of inodes: a reference given up here might free a file, inside a transaction.
         let word = |object: InodeNumber, attribute| {
-            let dnode = self.objset.hold(object)?;
-            Ok::<_, engine::error::Error>(Attributes::load(&dnode, &self.tables)?.word(&self.tables, attribute).unwrap_or(0))
+            let dnode = self.files.objset().hold(object)?;
+            Ok::<_, engine::error::Error>(Attributes::load(&dnode, &self.files)?.word(attribute).unwrap_or(0))
         };
-        let parent = inode.word(&self.tables, Attribute::Parent)?;
+        let parent = inode.word(Attribute::Parent)?;
         let owner = if inode.kind == FileKind::Directory { parent } else { word(parent, Attribute::Parent)? };
         Ok(word(owner, Attribute::Links).unwrap_or(0) == 0)
-    }
-}
-
-/// Where a commit of the log gets the bytes of writes from.
-pub(in crate::zpl) struct FileSource<'a> {
-    pub(in crate::zpl) fs: &'a FileSystem,
-    /// The file that the commit is for, which need not be looked up.
-    pub(in crate::zpl) known: Option<&'a Inode>,
-}
-
-/// A file that a write went to.
-enum FileOfWrite<'a> {
-    Known(&'a Inode),
-    Found(InodeRef<'a>),
-}
-
-impl Deref for FileOfWrite<'_> {
-    type Target = Inode;
-
-    fn deref(&self) -> &Inode {
-        match self {
-            FileOfWrite::Known(inode) => inode,
-            FileOfWrite::Found(inode) => inode,
-        }
-    }
-}
-
-impl FileSource<'_> {
-    fn find(&self, object: InodeNumber) -> Result<FileOfWrite<'_>> {
-        match self.known.filter(|known| known.object == object) {
-            Some(known) => Ok(FileOfWrite::Known(known)),
-            None => self.fs.inode_even_unlinked(object).map(FileOfWrite::Found),
-        }
-    }
-
-    /// The file that a write went to, if it is there still; one without a name, too, if somebody has it: that it has none may be logged after the write.
-    fn file_of(&self, write: &WantedWrite) -> Result<Option<FileOfWrite<'_>>> {
-        let inode = match self.find(write.object) {
-            Ok(inode) => inode,
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Stale) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let word = |attribute| inode.word(&self.fs.tables, attribute);
-        let is_it = inode.kind == FileKind::Regular && word(Attribute::Generation)? == write.generation;
-        Ok(is_it.then_some(inode))
-    }
-}
-
-impl LogSource for FileSource<'_> {
-    fn fetch(&self, write: &WantedWrite, out: &mut Vec<u8>) -> Result<()> {
-        let Some(inode) = self.file_of(write)? else { return Ok(()) };
-        inode.contents.fetch(write, || inode.word(&self.fs.tables, Attribute::Size), out)
-    }
-
-    fn block_bytes(&self, object: InodeNumber) -> Option<u64> {
-        Some(self.find(object).ok()?.contents.dnode.block_bytes())
-    }
-
-    fn place(&self, write: &WantedWrite, txg: Txg, all: bool) -> Result<Vec<PlacedBlock>> {
-        let Some(inode) = self.file_of(write)? else { return Ok(Vec::new()) };
-        if inode.word(&self.fs.tables, Attribute::Links)? == 0 {
-            return Ok(Vec::new());
-        }
-        inode.contents.place(&self.fs.objset, write, || inode.word(&self.fs.tables, Attribute::Size), txg, all)
-    }
-}
-
-impl LogSource for FileSystem {
-    fn fetch(&self, write: &WantedWrite, out: &mut Vec<u8>) -> Result<()> {
-        FileSource { fs: self, known: None }.fetch(write, out)
-    }
-
-    fn block_bytes(&self, object: InodeNumber) -> Option<u64> {
-        FileSource { fs: self, known: None }.block_bytes(object)
-    }
-
-    fn place(&self, write: &WantedWrite, txg: Txg, all: bool) -> Result<Vec<PlacedBlock>> {
-        FileSource { fs: self, known: None }.place(write, txg, all)
     }
 }
 

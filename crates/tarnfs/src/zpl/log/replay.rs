@@ -208,9 +208,9 @@ impl FileReplay<'_> {
         let inode = fs.inode(object)?;
         inode.check_regular()?;
         let whole = inode.contents.lock_whole();
-        let size = inode.word(&fs.tables, Attribute::Size)?;
+        let size = inode.word(Attribute::Size)?;
         inode.contents.replay_write(&whole, &fs.membership, size, written, |tx| {
-            let mut edit = inode.edit(fs, tx);
+            let mut edit = inode.edit(tx);
             let _ = fs.contents_changed(&mut edit, size.max(written.end), &Credentials::root())?;
             drop(edit);
             if is_last { fs.log(tx, Done::Wrote { inode: &inode, offset: written.offset, length: 0 }) } else { Ok(()) }
@@ -221,7 +221,7 @@ impl FileReplay<'_> {
         let inode = self.0.inode(object)?;
         let _guard = inode.contents.lock_whole();
         let tx = OpenTx::assign(&self.0.membership, METADATA_BYTES)?;
-        let mut edit = inode.edit(self.0, &tx);
+        let mut edit = inode.edit(&tx);
         let size = edit.word(Attribute::Size)?.max(end);
         edit.set(&[(Attribute::Size, &size.to_le_bytes())])?;
         drop(edit);
@@ -260,7 +260,7 @@ impl FileReplay<'_> {
         let entries = acl::decode_logged(usize::try_from(count).unwrap_or(usize::MAX), rest)?;
         let inode = self.0.inode(object)?;
         let tx = OpenTx::assign(&self.0.membership, METADATA_BYTES)?;
-        let mut edit = inode.edit(self.0, &tx);
+        let mut edit = inode.edit(&tx);
         let (mode, uid, gid) = (edit.word(Attribute::Mode)?, edit.word(Attribute::Uid)?, edit.word(Attribute::Gid)?);
         let (permissions, _) = acl::mode(&entries, uid, gid);
         self.0.set_acl(&mut edit, (mode & !0o777 | permissions & 0o777) as u32, &entries)?;
@@ -277,10 +277,10 @@ impl FileReplay<'_> {
             let inode = fs.inode(object)?;
             inode.check_regular()?;
             let _guard = inode.contents.lock_whole();
-            let size = inode.word(&fs.tables, Attribute::Size)?;
+            let size = inode.word(Attribute::Size)?;
             let tx = OpenTx::assign(&fs.membership, cloned.length + METADATA_BYTES)?;
             if fs.share_blocks(&tx, &inode, size, cloned.offset, cloned.block, cloned.pointers)? {
-                let mut edit = inode.edit(fs, &tx);
+                let mut edit = inode.edit(&tx);
                 let _ = fs.contents_changed(&mut edit, size.max(cloned.end), &Credentials::root())?;
                 drop(edit);
                 return fs.log(&tx, Done::Other);

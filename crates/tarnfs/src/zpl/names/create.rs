@@ -14,6 +14,7 @@ use ondisk::znode;
 use std::sync::Arc;
 
 use crate::zpl::attributes::sa_tables::SaTables;
+use crate::zpl::inodes::file_set::FileSet;
 use crate::zpl::attributes::stat::{FileKind, Time};
 use crate::zpl::attributes::values::{Attributes, SetPlace};
 use crate::zpl::file_system::{Credentials, FileSystem};
@@ -91,8 +92,7 @@ pub(in crate::zpl) struct Fixed {
 
 /// What making a file needs to know of the file system.
 pub(in crate::zpl) struct Maker<'a> {
-    pub(in crate::zpl) objset: &'a Objset,
-    pub(in crate::zpl) tables: &'a SaTables,
+    set: &'a Arc<FileSet>,
     pub(in crate::zpl) version: u64,
     pub(in crate::zpl) project_ids: bool,
     pub(in crate::zpl) normalization: Normalization,
@@ -109,8 +109,8 @@ impl Maker<'_> {
         let kind = FileKind::of_mode(new.mode);
         let dnode = self.allocate(tx, kind, new.fixed, new.salt)?;
         let object = dnode.object();
-        let place = SetPlace { objset: self.objset, dnode: &dnode, tables: self.tables, tx };
-        let mut attributes = Attributes::empty();
+        let place = SetPlace { dnode: &dnode, tx };
+        let mut attributes = Attributes::empty(self.set);
         let values = self.values(tx, new, object);
         if self.uses_attributes() {
             let mut order: Vec<(Attribute, &[u8])> = values.common();
@@ -126,25 +126,25 @@ impl Maker<'_> {
         } else {
             attributes.replace_znode(&place, &values.znode_fields())?;
         }
-        Inode::new(object, dnode, attributes, self.tables)
+        Inode::new(object, dnode, attributes)
     }
 
     fn allocate(&self, tx: &Tx, kind: FileKind, fixed: Option<Fixed>, salt: Option<u64>) -> Result<Arc<Dnode>> {
-        let slots = fixed.map_or((self.objset.settings().dnode_bytes / 512).clamp(1, 32) as u8, |fixed| fixed.slots);
+        let slots = fixed.map_or((self.set.objset().settings().dnode_bytes / 512).clamp(1, 32) as u8, |fixed| fixed.slots);
         let (bonus_type, bonus_length) = if self.uses_attributes() { (ObjectType::SA, 8) } else { (ObjectType::ZNODE, znode::ZNODE_SIZE) };
         let object_type = if kind == FileKind::Directory { ObjectType::DIRECTORY_CONTENTS } else { ObjectType::PLAIN_FILE_CONTENTS };
         let dnode = DnodeSpec { slots, ..DnodeSpec::new(object_type, 0).with_bonus(bonus_type, bonus_length) };
         if kind == FileKind::Directory {
             let spec = ZapSpec { dnode, normalization: self.normalization, flags: 0, salt };
             let zap = match fixed {
-                Some(fixed) => Zap::create_at(self.objset, tx, fixed.object, &spec)?,
-                None => Zap::create(self.objset, tx, &spec)?,
+                Some(fixed) => Zap::create_at(self.set.objset(), tx, fixed.object, &spec)?,
+                None => Zap::create(self.set.objset(), tx, &spec)?,
             };
             return Ok(zap.dnode().clone());
         }
         match fixed {
-            Some(fixed) => self.objset.claim(tx, fixed.object, &dnode),
-            None => self.objset.allocate(tx, &dnode),
+            Some(fixed) => self.set.objset().claim(tx, fixed.object, &dnode),
+            None => self.set.objset().allocate(tx, &dnode),
         }
     }
 
@@ -273,18 +273,17 @@ impl Values {
 impl FileSystem {
     pub(in crate::zpl) fn maker(&self) -> Maker<'_> {
         Maker {
-            objset: &self.objset,
-            tables: &self.tables,
+            set: &self.files,
             version: self.version,
             project_ids: self.gives_project_ids(),
-            normalization: self.normalization,
+            normalization: self.names.rules.normalization(),
             now: self.now(),
         }
     }
 
     /// What a file with `mode`, made in `parent` by `credentials`, is given and inherits.
     pub(in crate::zpl) fn new_node(&self, parent: &Inode, mode: u32, device: u64, credentials: &Credentials) -> Result<NewNode> {
-        let stat = parent.stat(&self.tables)?;
+        let stat = parent.stat()?;
         let directory = FileKind::of_mode(mode) == FileKind::Directory;
         let (mut mode, gid) = inherited_group((stat.mode, stat.gid), mode, credentials);
         let inherits = stat.flags & znode::FLAG_INHERIT_ACE != 0 && stat.flags & znode::FLAG_XATTR == 0;
@@ -348,7 +347,7 @@ impl FileSystem {
 /// # Errors
 /// Objects cannot be made.
 #[doc(alias = "zfs_create_fs")]
-pub fn initialize(objset: &Objset, tx: &Tx, new: &NewFileSystem) -> Result<()> {
+pub fn initialize(objset: &Arc<Objset>, tx: &Tx, new: &NewFileSystem) -> Result<()> {
     let master = Zap::create_at(objset, tx, znode::MASTER_NODE, &ZapSpec::new(ObjectType::MASTER_NODE))?;
     let words = [("normalization", new.normalization), ("utf8only", new.utf8_only.into()), ("casesensitivity", new.case)];
     for (name, word) in words {
@@ -374,10 +373,9 @@ pub fn initialize(objset: &Objset, tx: &Tx, new: &NewFileSystem) -> Result<()> {
         normalization = normalization.ignoring_case();
     }
     let (seconds, nanoseconds) = objset.context().host.wall_clock();
-    let tables = SaTables::load(objset, sa_master)?;
+    let set = FileSet::new(objset.clone(), SaTables::load(objset, sa_master)?);
     let maker = Maker {
-        objset,
-        tables: &tables,
+        set: &set,
         version: new.version,
         project_ids: new.project_ids,
         normalization,

@@ -6,6 +6,7 @@ use engine::{bail, error};
 use ondisk::sa::Attribute;
 use ondisk::znode;
 
+use super::rules::is_a_name;
 use crate::zpl::file_system::FileSystem;
 use crate::zpl::inodes::inode::{Inode, InodeRef};
 use crate::zpl::{FileKind, InodeNumber, Stat};
@@ -28,11 +29,6 @@ const AT_SELF: u64 = 0;
 const AT_PARENT: u64 = 1;
 const AT_FIRST: u64 = 2;
 
-/// May something in a directory be called that?
-pub(in crate::zpl) fn is_a_name(name: &[u8]) -> bool {
-    !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
-}
-
 impl FileSystem {
     pub(in crate::zpl) fn directory_zap(&self, directory: &Inode) -> Result<Zap> {
         directory.check_directory()?;
@@ -42,7 +38,7 @@ impl FileSystem {
     /// What `name` names, and the name as it is stored.
     pub(in crate::zpl) fn find_entry(&self, directory: &Inode, name: &[u8]) -> Result<Option<(InodeNumber, Vec<u8>)>> {
         let zap = self.directory_zap(directory)?;
-        let found = zap.lookup_matching(name, self.matching)?;
+        let found = zap.lookup_matching(name, self.names.rules.matching())?;
         Ok(found.map(|(value, stored)| (znode::entry_object(value.first()), stored)))
     }
 
@@ -68,10 +64,10 @@ impl FileSystem {
         let _names = directory.names.read();
         let inode = match name {
             b"." => self.inode(directory.object)?,
-            b".." => self.inode(directory.word(&self.tables, Attribute::Parent)?)?,
+            b".." => self.inode(directory.word(Attribute::Parent)?)?,
             _ => self.entry(&directory, name)?,
         };
-        let stat = inode.stat(&self.tables)?;
+        let stat = inode.stat()?;
         inode.give_to_kernel();
         Ok(stat)
     }
@@ -82,7 +78,7 @@ impl FileSystem {
     /// It was removed.
     pub fn lookup_inode(&self, inode: InodeNumber) -> Result<Stat> {
         let inode = self.inode(inode)?;
-        let stat = inode.stat(&self.tables)?;
+        let stat = inode.stat()?;
         inode.give_to_kernel();
         Ok(stat)
     }
@@ -94,7 +90,7 @@ impl FileSystem {
     pub fn read_directory(&self, directory: InodeNumber, from: u64, emit: &mut dyn FnMut(DirectoryEntry) -> bool) -> Result<()> {
         let directory = self.inode(directory)?;
         let zap = self.directory_zap(&directory)?;
-        if directory.word(&self.tables, Attribute::Links)? == 0 {
+        if directory.word(Attribute::Links)? == 0 {
             return Ok(());
         }
         let special = |name: &[u8], inode, next| DirectoryEntry { name: name.to_vec(), inode, kind: FileKind::Directory, next };
@@ -102,7 +98,7 @@ impl FileSystem {
             return Ok(());
         }
         if from <= AT_PARENT {
-            let parent = directory.word(&self.tables, Attribute::Parent)?;
+            let parent = directory.word(Attribute::Parent)?;
             if !emit(special(b"..", parent, AT_FIRST)) {
                 return Ok(());
             }

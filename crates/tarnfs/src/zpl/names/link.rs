@@ -12,7 +12,8 @@ use ondisk::znode;
 
 use super::create::NewNode;
 use crate::zpl::attributes::posix_acl::NewLists;
-use crate::zpl::file_system::{Credentials, FileSystem, NAME_MAX};
+use super::rules::NAME_MAX;
+use crate::zpl::file_system::{Credentials, FileSystem};
 use crate::zpl::inodes::inode::{Inode, InodeRef};
 use crate::zpl::log::records::Done;
 use crate::zpl::{FileKind, InodeNumber, Stat};
@@ -35,7 +36,7 @@ pub(super) enum Change {
 impl FileSystem {
     /// Brings a directory's size, link count and times up to date after an entry came or went.
     pub(super) fn entry_changed(&self, tx: &Tx, directory: &Inode, kind: FileKind, change: Change) -> Result<()> {
-        let mut edit = directory.edit(self, tx);
+        let mut edit = directory.edit(tx);
         let (size, links, flags) = (edit.word(Attribute::Size)?, edit.word(Attribute::Links)?, edit.word(Attribute::Flags)?);
         let subdirectory = u64::from(kind == FileKind::Directory);
         let (size, links) = match change {
@@ -56,7 +57,7 @@ impl FileSystem {
     /// Reads all that it takes to add the entry `name` to a directory, or to remove it: afterwards neither fails. To be called before the
     /// first change, since what is half done is neither what was nor what was wanted.
     pub(super) fn prepare_entry(&self, tx: &Tx, directory: &Inode, name: &[u8], change: Change) -> Result<()> {
-        directory.stat(&self.tables)?;
+        directory.stat()?;
         let zap = self.directory_zap(directory)?;
         match change {
             Change::Added => zap.prepare_to_add(tx, name),
@@ -76,7 +77,7 @@ impl FileSystem {
 
     /// Adds the entry `name` for `inode`, whose link count already counts it.
     pub(in crate::zpl) fn add_entry(&self, tx: &Tx, directory: &Inode, name: &[u8], inode: &Inode) -> Result<()> {
-        let mode = inode.word(&self.tables, Attribute::Mode)?;
+        let mode = inode.word(Attribute::Mode)?;
         let value = self.entry_value(inode.object, mode);
         self.directory_zap(directory)?.add(tx, name, Integers::U64(&[value]))?;
         if name.len() > NAME_MAX {
@@ -87,13 +88,13 @@ impl FileSystem {
 
     /// Removes the entry `name`, which names a file of `kind`.
     pub(super) fn remove_entry(&self, tx: &Tx, directory: &Inode, name: &[u8], kind: FileKind) -> Result<()> {
-        self.directory_zap(directory)?.remove_matching(tx, name, self.matching)?;
+        self.directory_zap(directory)?.remove_matching(tx, name, self.names.rules.matching())?;
         self.whole(self.entry_changed(tx, directory, kind, Change::Removed))
     }
 
     /// Takes one link from `inode`; without any it goes to the delete queue. It fails before anything has changed, or not at all.
     pub(super) fn drop_link(&self, tx: &Tx, inode: &Inode) -> Result<()> {
-        let mut edit = inode.edit(self, tx);
+        let mut edit = inode.edit(tx);
         let links = edit.word(Attribute::Links)?;
         let left = if inode.kind == FileKind::Directory { 0 } else { links.saturating_sub(1) };
         let now = self.now().to_bytes();
@@ -101,29 +102,20 @@ impl FileSystem {
         if left == 0 {
             // Freed when nobody has it open any more, which may be in a group after this one.
             tx.note_freeing(inode.contents.dnode.used_bytes().max(DNODE_SLOT_BYTES as u64));
-            self.queue_for_deletion(tx, inode.object)?;
+            self.names.unlinked.add(tx, inode.object)?;
         }
         self.whole(edit.set(&[(Attribute::Links, &left.to_le_bytes()), (Attribute::ChangeTime, &now), (Attribute::Flags, &flags.to_le_bytes())]))
-    }
-
-    /// Puts a file without links into the delete queue.
-    pub(super) fn queue_for_deletion(&self, tx: &Tx, object: InodeNumber) -> Result<()> {
-        match self.delete_queue.add_int(tx, object) {
-            // Left there by another program; it is where it belongs.
-            Err(error) if error.kind() == ErrorKind::Exists => Ok(()),
-            other => other,
-        }
     }
 
     /// Checks that `directory` may get the entry `name`, which it does not have.
     pub(in crate::zpl) fn check_new_entry(&self, directory: &Inode, name: &[u8]) -> Result<()> {
         // Extended attributes may be called what files may not: `user.a/b`.
-        match directory.word(&self.tables, Attribute::Flags)? & znode::FLAG_XATTR {
+        match directory.word(Attribute::Flags)? & znode::FLAG_XATTR {
             0 => self.check_name(name)?,
             _ => self.check_new_text(name)?,
         }
         self.check_entries_may_come(directory)?;
-        if directory.word(&self.tables, Attribute::Links)? == 0 {
+        if directory.word(Attribute::Links)? == 0 {
             bail!(NotFound, "directory {} was removed", directory.object);
         }
         if self.find_entry(directory, name)?.is_some() {
@@ -188,7 +180,7 @@ impl FileSystem {
         self.check_quota_to_own(Some(new.uid.into()), Some(new.gid.into()), Some(new.project))?;
         let inode = self.make_entry(&directory, name, &new, target, &lists)?;
         self.put_new_lists_aside(&inode, &lists)?;
-        let stat = inode.stat(&self.tables)?;
+        let stat = inode.stat()?;
         inode.give_to_kernel();
         Ok(stat)
     }
@@ -239,7 +231,7 @@ impl FileSystem {
         self.check_quota_to_own(Some(new.uid.into()), Some(new.gid.into()), Some(new.project))?;
         let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
         let inode = self.maker().make(&tx, &new)?;
-        let made = self.put_new_lists(&tx, &inode, &lists).and_then(|()| self.queue_for_deletion(&tx, inode.object));
+        let made = self.put_new_lists(&tx, &inode, &lists).and_then(|()| self.names.unlinked.add(&tx, inode.object));
         if let Err(error) = made {
             self.whole(self.objset.free_held(&tx, &inode.contents.dnode))?;
             return Err(error);
@@ -247,14 +239,14 @@ impl FileSystem {
         let inode = self.insert_inode(inode);
         drop(tx);
         self.put_new_lists_aside(&inode, &lists)?;
-        let stat = inode.stat(&self.tables)?;
+        let stat = inode.stat()?;
         inode.give_to_kernel();
         Ok(stat)
     }
 
     fn set_target(&self, tx: &Tx, inode: &Inode, target: &[u8]) -> Result<()> {
         let size = (target.len() as u64).to_le_bytes();
-        let mut edit = inode.edit(self, tx);
+        let mut edit = inode.edit(tx);
         if !edit.attributes.is_znode() {
             return edit.set(&[(Attribute::SymbolicLink, target), (Attribute::Size, &size)]);
         }
@@ -277,13 +269,13 @@ impl FileSystem {
         if inode.kind != FileKind::SymbolicLink {
             bail!(Invalid, "inode {} is no symbolic link", inode.object);
         }
-        let size = inode.word(&self.tables, Attribute::Size)?;
+        let size = inode.word(Attribute::Size)?;
         let mut attributes = inode.attributes.write();
         if !attributes.is_znode() {
-            if attributes.get(&self.tables, Attribute::SymbolicLink).is_none() {
-                attributes.load_spill(&inode.contents.dnode, &self.tables)?;
+            if attributes.get(Attribute::SymbolicLink).is_none() {
+                attributes.load_spill(&inode.contents.dnode)?;
             }
-            let target = attributes.get(&self.tables, Attribute::SymbolicLink);
+            let target = attributes.get(Attribute::SymbolicLink);
             return target.map(<[u8]>::to_vec).ok_or_else(|| error!(Corrupt, "symbolic link {} has no target", inode.object));
         }
         let size = usize::try_from(size).ok().filter(|&size| size <= TARGET_MAX).ok_or_else(|| error!(Corrupt, "symbolic link {} is too long", inode.object))?;
@@ -309,7 +301,7 @@ impl FileSystem {
         }
         let _names = directory.names.write();
         self.check_new_entry(&directory, name)?;
-        let (of_file, of_directory) = (inode.word(&self.tables, Attribute::Flags)?, directory.word(&self.tables, Attribute::Flags)?);
+        let (of_file, of_directory) = (inode.word(Attribute::Flags)?, directory.word(Attribute::Flags)?);
         if (of_file ^ of_directory) & znode::FLAG_XATTR != 0 {
             bail!(Invalid, "a file and an extended attribute cannot share a name");
         }
@@ -317,16 +309,13 @@ impl FileSystem {
         self.check_project(&inode, &directory)?;
         let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
         self.prepare_entry(&tx, &directory, name, Change::Added)?;
-        inode.stat(&self.tables)?;
-        let mut edit = inode.edit(self, &tx);
+        inode.stat()?;
+        let mut edit = inode.edit(&tx);
         let links = edit.word(Attribute::Links)?;
         let Some(more) = links.checked_add(1) else { bail!(TooManyLinks, "inode {} has {links} names", inode.object) };
         if links == 0 {
             // Made without a name, or its last name was just removed: it may come back as long as somebody has it open.
-            match self.delete_queue.remove_int(&tx, inode.object) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                other => other?,
-            }
+            self.names.unlinked.remove(&tx, inode.object)?;
         }
         let now = self.now().to_bytes();
         let flags = self.touched_flags(edit.word(Attribute::Flags)?, false);
@@ -341,7 +330,7 @@ impl FileSystem {
         // A file that had no name is in no log either.
         let done = if links == 0 { Done::Other } else { Done::Linked { directory: &directory, inode: &inode, name } };
         self.log(&tx, done)?;
-        let stat = inode.stat(&self.tables);
+        let stat = inode.stat();
         drop(tx);
         let stat = stat?;
         inode.give_to_kernel();
@@ -351,7 +340,7 @@ impl FileSystem {
     /// Removes the entry `name`, and the link of `inode` that it is.
     pub(in crate::zpl) fn remove_name(&self, tx: &Tx, directory: &Inode, name: &[u8], inode: &Inode) -> Result<()> {
         self.prepare_entry(tx, directory, name, Change::Removed)?;
-        inode.stat(&self.tables)?;
+        inode.stat()?;
         self.drop_link(tx, inode)?;
         self.whole(self.remove_entry(tx, directory, name, inode.kind))
     }
@@ -373,7 +362,7 @@ impl FileSystem {
         self.check_removable(&inode)?;
         let tx = OpenTx::assign_freeing(&self.membership)?;
         self.remove_name(&tx, &directory, name, &inode)?;
-        let gone = inode.word(&self.tables, Attribute::Links)? == 0;
+        let gone = inode.word(Attribute::Links)? == 0;
         self.log(&tx, Done::Removed { directory: &directory, name, inode: &inode, gone })?;
         drop(tx);
         drop(names);
@@ -392,7 +381,7 @@ impl FileSystem {
             bail!(Invalid, "{:?} cannot be removed", String::from_utf8_lossy(name));
         }
         let inode: InodeRef<'_>;
-        let _tree = self.tree.lock();
+        let _tree = self.names.tree.lock();
         let _names = directory.names.write();
         inode = self.entry(&directory, name)?;
         inode.check_directory()?;
@@ -412,7 +401,7 @@ impl FileSystem {
 
     /// A directory that is marked not to be changed gets no entries.
     pub(in crate::zpl) fn check_entries_may_come(&self, directory: &Inode) -> Result<()> {
-        if directory.word(&self.tables, Attribute::Flags)? & znode::FLAG_IMMUTABLE != 0 {
+        if directory.word(Attribute::Flags)? & znode::FLAG_IMMUTABLE != 0 {
             bail!(Denied, "directory {} is marked not to be changed", directory.object);
         }
         Ok(())
@@ -424,7 +413,7 @@ impl FileSystem {
     }
 
     pub(in crate::zpl) fn check_removable(&self, inode: &Inode) -> Result<()> {
-        let flags = inode.word(&self.tables, Attribute::Flags)?;
+        let flags = inode.word(Attribute::Flags)?;
         if flags & (znode::FLAG_IMMUTABLE | znode::FLAG_NO_UNLINK | znode::FLAG_APPEND_ONLY) != 0 {
             bail!(Denied, "inode {} is marked not to be removed", inode.object);
         }

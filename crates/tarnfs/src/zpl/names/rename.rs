@@ -105,7 +105,7 @@ impl FileSystem {
         // Released last, when neither locks nor the transaction are held: a replaced file may be freed then.
         let moved: InodeRef<'_>;
         let replaced: Option<InodeRef<'_>>;
-        let _tree = self.tree.lock();
+        let _tree = self.names.tree.lock();
         let _from_names = from.names.write();
         let _to_names = (from.object != to.object).then(|| to.names.write());
         moved = self.entry(&from, name)?;
@@ -127,7 +127,7 @@ impl FileSystem {
 
     /// What has the new name.
     fn target(&self, to: &Inode, name: &[u8]) -> Result<Option<InodeRef<'_>>> {
-        if to.word(&self.tables, Attribute::Links)? == 0 {
+        if to.word(Attribute::Links)? == 0 {
             bail!(NotFound, "directory {} was removed", to.object);
         }
         match self.find_entry(to, name)? {
@@ -146,10 +146,10 @@ impl FileSystem {
             if at == moved.object {
                 bail!(Invalid, "directory {} cannot be moved into itself", moved.object);
             }
-            if at == self.root {
+            if at == self.root() {
                 return Ok(());
             }
-            let parent = self.inode(at)?.word(&self.tables, Attribute::Parent)?;
+            let parent = self.inode(at)?.word(Attribute::Parent)?;
             if parent == at {
                 return Ok(());
             }
@@ -197,13 +197,13 @@ impl FileSystem {
         let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
         self.prepare_entry(&tx, new.directory, new.name, Change::Added)?;
         self.prepare_entry(&tx, old.directory, old.name, if left.is_some() { Change::Added } else { Change::Removed })?;
-        moved.stat(&self.tables)?;
+        moved.stat()?;
         let left_inode = match &left {
             Some(left) => Some(self.maker().make(&tx, left)?),
             None => None,
         };
         if let Some(replaced) = replaced
-            && let Err(error) = replaced.stat(&self.tables).and_then(|_| self.drop_link(&tx, replaced))
+            && let Err(error) = replaced.stat().and_then(|_| self.drop_link(&tx, replaced))
         {
             if let Some(left) = &left_inode {
                 self.whole(self.objset.free_held(&tx, &left.contents.dnode))?;
@@ -216,10 +216,10 @@ impl FileSystem {
             None => self.log_rename(&tx, RecordType::Rename, old, new, moved),
         }?;
         // Not before: who syncs the replaced file meanwhile finds the one or the other.
-        if let (Some(zil), Some(replaced)) = (&self.zil, replaced)
-            && replaced.word(&self.tables, Attribute::Links)? == 0
+        if let Some(replaced) = replaced
+            && replaced.word(Attribute::Links)? == 0
         {
-            zil.forget(replaced.object);
+            self.log.forget(replaced.object);
         }
         Ok(())
     }
@@ -243,7 +243,7 @@ impl FileSystem {
 
     /// Where children inherit the project of a directory, nothing of another project comes in.
     pub(super) fn check_project(&self, inode: &Inode, directory: &Inode) -> Result<()> {
-        check_same_project(&inode.stat(&self.tables)?, &directory.stat(&self.tables)?)
+        check_same_project(&inode.stat()?, &directory.stat()?)
     }
 
     /// As [`FileSystem::check_project`]. What gets another name in its directory comes in nowhere: a symbolic link, which belongs to no project.
@@ -254,8 +254,8 @@ impl FileSystem {
     /// Parent and change time of a file that was moved.
     fn moved(&self, tx: &Tx, moved: &Inode, parent: &Inode) -> Result<()> {
         let now = self.now().to_bytes();
-        let mut edit = moved.edit(self, tx);
-        let inherited = parent.word(&self.tables, Attribute::Flags)? & znode::FLAG_PROJECT_INHERIT;
+        let mut edit = moved.edit(tx);
+        let inherited = parent.word(Attribute::Flags)? & znode::FLAG_PROJECT_INHERIT;
         let flags = self.touched_flags(edit.word(Attribute::Flags)?, true) | inherited;
         edit.set(&[
             (Attribute::Parent, &parent.object.to_le_bytes()),
@@ -276,7 +276,7 @@ impl FileSystem {
         let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
         self.prepare_entry(&tx, old.directory, old.name, Change::Removed)?;
         self.prepare_entry(&tx, new.directory, new.name, Change::Added)?;
-        moved.stat(&self.tables)?;
+        moved.stat()?;
         let renamed = self.remove_entry(&tx, old.directory, old.name, moved.kind);
         let renamed = renamed.and_then(|()| self.add_entry(&tx, new.directory, new.name, moved));
         self.whole(renamed.and_then(|()| self.moved(&tx, moved, new.directory)))?;
@@ -297,22 +297,20 @@ impl FileSystem {
         let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
         for (side, comes) in [(old, other), (new, moved)] {
             self.prepare_entry(&tx, side.directory, side.name, Change::Added)?;
-            comes.stat(&self.tables)?;
+            comes.stat()?;
         }
         let exchange = |side: &Side<'_>, gone: &Inode, comes: &Inode| {
-            let mode = comes.word(&self.tables, Attribute::Mode)?;
+            let mode = comes.word(Attribute::Mode)?;
             let value = self.entry_value(comes.object, mode);
             let zap = self.directory_zap(side.directory)?;
-            zap.remove_matching(&tx, side.name, self.matching)?;
+            zap.remove_matching(&tx, side.name, self.names.rules.matching())?;
             zap.add_u64(&tx, side.name, value)?;
             self.entry_changed(&tx, side.directory, gone.kind, Change::Removed)?;
             self.entry_changed(&tx, side.directory, comes.kind, Change::Added)?;
             self.moved(&tx, comes, side.directory)
         };
         self.whole(exchange(old, moved, other).and_then(|()| exchange(new, other, moved)))?;
-        if let Some(zil) = &self.zil {
-            zil.bring_forward(other.object);
-        }
+        self.log.bring_forward(other.object);
         self.log_rename(&tx, RecordType::RenameExchange, old, new, moved)
     }
 }

@@ -7,9 +7,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::dmu::OpenTx;
+use engine::dmu::{Objset, OpenTx, Tx};
 use engine::error::{ErrorKind, Result};
-use engine::zap::{Cursor, int_name};
+use engine::zap::{Cursor, Zap, int_name};
 use ondisk::sa::Attribute;
 use ondisk::znode;
 
@@ -17,16 +17,60 @@ use crate::zpl::file_system::FileSystem;
 use crate::zpl::inodes::inode::{Inode, InodeRef};
 use crate::zpl::{FileKind, InodeNumber};
 
+/// The delete queue: the numbers of files without links.
+pub(super) struct UnlinkedSet(Zap);
+
+impl UnlinkedSet {
+    pub(super) fn open(objset: &Objset, object: u64) -> Result<Self> {
+        Zap::open(objset, object).map(UnlinkedSet)
+    }
+
+    /// Puts a file without links into it.
+    pub(super) fn add(&self, tx: &Tx, object: InodeNumber) -> Result<()> {
+        match self.0.add_int(tx, object) {
+            // Left there by another program; it is where it belongs.
+            Err(error) if error.kind() == ErrorKind::Exists => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Takes a file out of it, if it is there.
+    pub(super) fn remove(&self, tx: &Tx, object: InodeNumber) -> Result<()> {
+        match self.0.remove_int(tx, object) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Reads what it takes to add a file: afterwards that does not fail.
+    fn prepare_to_add(&self, tx: &Tx, object: InodeNumber) -> Result<()> {
+        self.0.prepare_to_add(tx, int_name(object))
+    }
+
+    fn prepare_to_remove(&self, tx: &Tx, object: InodeNumber) -> Result<()> {
+        self.0.prepare_to_remove(tx, int_name(object))
+    }
+
+    fn all(&self) -> Result<Vec<InodeNumber>> {
+        let mut objects = Vec::new();
+        let mut cursor = Cursor::start();
+        while let Some(entry) = self.0.next(&mut cursor)? {
+            objects.push(entry.value.first());
+        }
+        Ok(objects)
+    }
+}
+
 impl FileSystem {
     /// Frees the object of a file without links to which nobody refers.
     pub(in crate::zpl) fn free_unlinked(&self, inode: &Inode) -> Result<()> {
-        if inode.kind == FileKind::Directory && inode.word(&self.tables, Attribute::Flags)? & znode::FLAG_XATTR != 0 {
+        if inode.kind == FileKind::Directory && inode.word(Attribute::Flags)? & znode::FLAG_XATTR != 0 {
             self.empty_xattr_directory(inode)?;
         }
         if inode.kind == FileKind::Regular {
             inode.contents.free_most(&self.membership, &AtomicBool::new(false))?;
         }
-        let xattr_directory = inode.maybe_word(&self.tables, Attribute::ExtendedAttributes)?.unwrap_or(0);
+        let xattr_directory = inode.maybe_word(Attribute::ExtendedAttributes)?.unwrap_or(0);
         // Released after the transaction: it is freed then.
         let xattr_directory: Option<InodeRef<'_>> = match xattr_directory {
             0 => None,
@@ -34,7 +78,7 @@ impl FileSystem {
         };
         // What is no hidden directory of this file was damaged, and is not ours to remove.
         let is_hidden = |directory: &Inode| -> Result<bool> {
-            let word = |attribute| directory.word(&self.tables, attribute);
+            let word = |attribute| directory.word(attribute);
             Ok(directory.kind == FileKind::Directory
                 && word(Attribute::Flags)? & znode::FLAG_XATTR != 0
                 && word(Attribute::Parent)? == inode.object
@@ -46,10 +90,10 @@ impl FileSystem {
         };
         let tx = OpenTx::assign_freeing(&self.membership)?;
         // A number in the queue whose object is gone would be that of another file soon.
-        self.delete_queue.prepare_to_remove(&tx, int_name(inode.object))?;
+        self.names.unlinked.prepare_to_remove(&tx, inode.object)?;
         if let Some(directory) = &xattr_directory {
-            directory.stat(&self.tables)?;
-            self.delete_queue.prepare_to_add(&tx, int_name(directory.object))?;
+            directory.stat()?;
+            self.names.unlinked.prepare_to_add(&tx, directory.object)?;
         }
         // First: whoever was slower than another one in freeing it must not touch what has its number since.
         match self.objset.free_held(&tx, &inode.contents.dnode) {
@@ -57,13 +101,10 @@ impl FileSystem {
             other => other?,
         }
         if let Some(directory) = &xattr_directory {
-            let unnamed = directory.edit(self, &tx).set(&[(Attribute::Links, &0u64.to_le_bytes())]);
-            self.whole(unnamed.and_then(|()| self.queue_for_deletion(&tx, directory.object)))?;
+            let unnamed = directory.edit(&tx).set(&[(Attribute::Links, &0u64.to_le_bytes())]);
+            self.whole(unnamed.and_then(|()| self.names.unlinked.add(&tx, directory.object)))?;
         }
-        match self.delete_queue.remove_int(&tx, inode.object) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            other => self.whole(other)?,
-        }
+        self.whole(self.names.unlinked.remove(&tx, inode.object))?;
         if let Some(object) = self.external_acl(inode) {
             self.objset.free(&tx, object)?;
         }
@@ -77,7 +118,7 @@ impl FileSystem {
         if !attributes.is_znode() {
             return None;
         }
-        let acl = attributes.get(&self.tables, Attribute::ZnodeAcl)?;
+        let acl = attributes.get(Attribute::ZnodeAcl)?;
         Some(u64::from_le_bytes(*acl.first_chunk()?)).filter(|&object| object != 0)
     }
 
@@ -87,12 +128,7 @@ impl FileSystem {
     /// # Errors
     /// The queue cannot be read.
     pub fn left_behind(&self) -> Result<Vec<InodeNumber>> {
-        let mut objects = Vec::new();
-        let mut cursor = Cursor::start();
-        while let Some(entry) = self.delete_queue.next(&mut cursor)? {
-            objects.push(entry.value.first());
-        }
-        Ok(objects)
+        self.names.unlinked.all()
     }
 
     /// Frees such files, until `stop` is set: what was not done is done after the next mount. Returns how many were freed.
@@ -112,7 +148,7 @@ impl FileSystem {
             }
             match self.inode_even_unlinked(object) {
                 Ok(inode) => {
-                    let is_left = inode.word(&self.tables, Attribute::Links)? == 0;
+                    let is_left = inode.word(Attribute::Links)? == 0;
                     if is_left && inode.kind == FileKind::Regular && !inode.contents.free_most(&self.membership, stop)? {
                         inode.leave();
                         break;
@@ -122,7 +158,7 @@ impl FileSystem {
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     let tx = OpenTx::assign_freeing(&self.membership)?;
-                    self.delete_queue.remove_int(&tx, object)?;
+                    self.names.unlinked.remove(&tx, object)?;
                 }
                 // Somebody else is about to free it.
                 Err(error) if error.kind() == ErrorKind::Stale => {}

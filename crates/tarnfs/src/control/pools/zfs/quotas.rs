@@ -110,7 +110,7 @@ pub(in crate::control::pools) fn set(pool: &Arc<Pool>, name: &str, types: Datase
                 None => filesystem.set_default_quota(*kind, *of, *limit)?,
             }
         }
-        filesystem.sync()
+        filesystem.sync_group()
     };
     set().map_err(|error| property_failure(&error))
 }
