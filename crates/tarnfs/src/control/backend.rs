@@ -1,4 +1,4 @@
-//! Who answers requests.
+//! The interface of what answers requests.
 
 use super::protocol::failure::{Failure, FailureKind};
 use super::protocol::maintenance::{

@@ -3,7 +3,6 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use engine::dmu::{Membership, Objset};
 use engine::error::{Result, Within};
 use engine::zap::Zap;
@@ -17,7 +16,7 @@ use super::attributes::sa_tables::SaTables;
 use super::attributes::stat::Time;
 use super::inodes::Inodes;
 use super::inodes::file_set::FileSet;
-use super::inodes::gate::{Alone, Entered};
+use super::inodes::commit_gate::{Alone, Entered};
 use super::inodes::inode::InodeRef;
 use super::log::Log;
 use super::log::source::FileSource;
@@ -28,7 +27,7 @@ const SET_USER_ID: u32 = 0o4000;
 const SET_GROUP_ID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
 
-/// Who asks. Permissions were checked by the kernel; this decides who owns what is made.
+/// The caller of an operation. The kernel has checked permissions; this decides the owner of what is made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Credentials {
     /// User.
@@ -56,7 +55,7 @@ impl Credentials {
         if self.uid == 0 { 0 } else { self.set_ids_ended_by_chown(mode, gid) }
     }
 
-    /// Those that go when a file that is no directory is given to somebody, whoever does it. Set-group-id without the right for the group to execute
+    /// Those that go when a file that is no directory is given to another owner, by any caller. Set-group-id without the right for the group to execute
     /// is no such bit, but goes too unless a member of the group or the superuser asks, as Linux has it since 6.2 (xfstests generic/193, 683).
     pub fn set_ids_ended_by_chown(&self, mode: u32, gid: u32) -> u32 {
         let is_kept = mode & GROUP_EXECUTE == 0 && (self.uid == 0 || self.is_in_group(gid));
@@ -167,12 +166,12 @@ const OBJECT_BYTES: u64 = 512;
 /// Says how many bytes the dataset refers to, and how many it may still write.
 pub(super) type SpaceOf = Box<dyn Fn() -> (u64, u64) + Send + Sync>;
 
-/// A mounted dataset. Most who have one are among others in it; the commit of a transaction is alone ([`AloneFileSystem`]).
+/// A mounted dataset. Operations run beside one another in it; the commit of a transaction is alone ([`AloneFileSystem`]).
 pub struct FileSystem {
     mounted: Arc<Mounted>,
     /// What all its operations begin with.
     pub(super) membership: Membership,
-    /// The gate is closed, by whoever has this.
+    /// This is a commit's, which has closed the gate.
     is_alone: bool,
 }
 
@@ -184,15 +183,12 @@ impl Deref for FileSystem {
     }
 }
 
-/// What all who use a mounted dataset share.
+/// What all handles of a mounted dataset share.
 pub struct Mounted {
     pub(super) objset: Arc<Objset>,
-    pub(super) version: u64,
     pub(super) names: Names,
     pub(super) files: Arc<FileSet>,
-    pub(super) uses_attributes: bool,
     pub(super) inodes: Inodes,
-    options: ArcSwap<MountOptions>,
     pub(super) quotas: Quotas,
     space: SpaceOf,
     pub(super) log: Log,
@@ -246,15 +242,11 @@ impl FileSystem {
         if version == 0 || version > znode::VERSION_SA {
             bail!(Unsupported, "file system version {version}");
         }
-        let uses_attributes = version >= znode::VERSION_SA;
-        let sa_master = if uses_attributes { Some(master.get_u64(znode::SA_ATTRS_NAME)?) } else { None };
-        let files = FileSet::new(objset.clone(), SaTables::load(&objset, sa_master)?);
+        let sa_master = if version >= znode::VERSION_SA { Some(master.get_u64(znode::SA_ATTRS_NAME)?) } else { None };
+        let files = FileSet::new(objset.clone(), version, SaTables::load(&objset, sa_master)?, options);
         let mounted = Mounted {
-            version,
             names: Names::load(&objset, &master)?,
-            uses_attributes,
             inodes: Inodes::new(files.clone()),
-            options: ArcSwap::from_pointee(options),
             quotas: Quotas::load(&objset, &master)?,
             space,
             log: Log::new(files.clone()),
@@ -296,48 +288,32 @@ impl FileSystem {
 
     /// The file system's version.
     pub fn version(&self) -> u64 {
-        self.version
+        self.files.version()
     }
 
     /// How it is mounted.
     pub fn options(&self) -> MountOptions {
-        MountOptions::clone(&self.options.load())
+        MountOptions::clone(&self.files.options())
     }
 
     /// How it is mounted, without a copy. To be given back soon.
     pub(super) fn mount_options(&self) -> arc_swap::Guard<Arc<MountOptions>> {
-        self.options.load()
+        self.files.options()
     }
 
     /// A property changed.
     pub fn set_options(&self, options: MountOptions) {
-        self.options.store(Arc::new(options));
+        self.files.set_options(options);
         self.log.obey(&self.mount_options());
     }
 
     /// Nothing may be changed.
     pub fn is_read_only(&self) -> bool {
-        self.options.load().read_only || self.never_writes()
-    }
-
-    /// Nothing could be changed since it was opened. Where the property `readonly` was set meanwhile, there may be what was written before.
-    fn never_writes(&self) -> bool {
-        self.objset.is_snapshot() || self.objset.context().read_only
+        self.files.is_read_only()
     }
 
     pub(super) fn check_writable(&self) -> Result<()> {
-        if self.is_read_only() {
-            bail!(ReadOnly, "{} is read-only", self.objset.name());
-        }
-        Ok(())
-    }
-
-    /// As [`FileSystem::check_writable`], for what was written while the property `readonly` was off, wherever it was held up since.
-    pub(super) fn check_not_frozen(&self) -> Result<()> {
-        if self.never_writes() {
-            bail!(ReadOnly, "{} is read-only", self.objset.name());
-        }
-        Ok(())
+        self.files.check_writable()
     }
 
     /// How much room there is.
@@ -381,12 +357,11 @@ impl FileSystem {
 
     /// Whether new files say which project they belong to.
     pub(super) fn gives_project_ids(&self) -> bool {
-        self.uses_attributes && self.options.load().project_ids && self.objset.phys_size() == ondisk::objset::ObjsetSize::V3
+        self.files.gives_project_ids()
     }
 
     pub(super) fn now(&self) -> Time {
-        let (seconds, nanoseconds) = self.objset.context().host.wall_clock();
-        Time { seconds: seconds.cast_signed(), nanoseconds }
+        self.files.now()
     }
 
     /// Waits until everything that was done to the file is safe: in the intent log, or on disk.
@@ -418,7 +393,7 @@ impl FileSystem {
     /// # Errors
     /// What stopped the pool.
     pub fn sync_group(&self) -> Result<()> {
-        if self.never_writes() {
+        if self.files.never_writes() {
             return Ok(());
         }
         let groups = &self.objset.context().groups;
@@ -426,13 +401,13 @@ impl FileSystem {
     }
 
     /// Waits until everything that was done to the file system is on disk, for `sync(2)` and `umount(2)`: where nothing was changed it is over at once, and a suspended pool is not waited for, since
-    /// whoever calls `sync` may have nothing to do with it.
+    /// the caller of `sync` may have nothing to do with it.
     ///
     /// # Errors
     /// What stopped the pool, or what it waits for.
     #[doc(alias = "zfs_sync")]
     pub fn sync_changes(&self) -> Result<()> {
-        if self.never_writes() {
+        if self.files.never_writes() {
             return Ok(());
         }
         let context = self.objset.context();
@@ -450,17 +425,12 @@ impl FileSystem {
     pub fn write_soon(&self) {
         let groups = &self.objset.context().groups;
         let newest = groups.open_txg();
-        if !self.never_writes() && (groups.synced_txg() + 1..=newest).any(|txg| self.objset.is_dirty(txg)) {
+        if !self.files.never_writes() && (groups.synced_txg() + 1..=newest).any(|txg| self.objset.is_dirty(txg)) {
             groups.kick(newest);
         }
     }
 
-    /// The flag word of a file after its contents (`modified`) or only its attributes changed.
     pub(super) fn touched_flags(&self, flags: u64, modified: bool) -> u64 {
-        match (self.version >= znode::VERSION_FUID, modified) {
-            (false, _) => flags,
-            (true, false) => flags | znode::FLAG_ARCHIVE,
-            (true, true) => flags | znode::FLAG_ARCHIVE | znode::FLAG_AV_MODIFIED,
-        }
+        self.files.touched_flags(flags, modified)
     }
 }

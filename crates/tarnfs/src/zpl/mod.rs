@@ -9,6 +9,9 @@
 //! A [`FileSystem`] is one mounted dataset. Its methods take inode numbers, as a kernel hands them, and keep count of how often
 //! the kernel was told of each ([`FileSystem::forget`] takes that back): a removed file lives until that count is zero.
 //!
+//! Each room below has a part with private state: [`names`], [`inodes`], [`log`], the quotas in [`attributes`]; [`contents`] has none but sees no more
+//! of the file system than [`contents::Contents`] says. Operations on names and attributes are the file system's own, in their rooms.
+//!
 //! # On disk
 //! [`ondisk::znode`], [`ondisk::sa`], [`ondisk::acl`].
 //!

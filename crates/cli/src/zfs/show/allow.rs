@@ -58,7 +58,7 @@ fn print(session: &mut Session<'_>, grants: &[Grant]) {
     part("Local+Descendent permissions", local.iter().filter(|line| below.contains(line)).cloned().collect());
 }
 
-/// To whom what is granted, a line each.
+/// The grants, a line for each grantee.
 fn of_reach(grants: &[Grant], reach: Reach) -> Vec<String> {
     let line = |grant: &Grant| {
         let who = match &grant.to {

@@ -164,7 +164,7 @@ fn compare(field: Field, reverse: bool, a: &Row, b: &Row) -> Ordering {
     let is_number = |row: &Row| row.id.is_some_and(|id| row.name == id.to_string());
     let order = match field {
         Field::Type => type_words(a.kind).cmp(type_words(b.kind)),
-        // Names by their letters, numbers by their size; one of each: who has a name comes first.
+        // Names by their letters, numbers by their size; one of each: the name comes first.
         Field::Name if is_number(a) && is_number(b) => a.id.cmp(&b.id),
         Field::Name => is_number(a).cmp(&is_number(b)).then_with(|| a.name.cmp(&b.name)),
         Field::Used => a.of.used.unwrap_or(0).cmp(&b.of.used.unwrap_or(0)),

@@ -115,7 +115,7 @@ pub(in crate::zpool) fn run(session: &mut Session<'_>, words: &[String]) -> Outc
     if let Some(cached) = &cached {
         flags.directories = cached.places();
     }
-    // Whoever looks may be in another directory.
+    // The daemon may be in another directory.
     flags.directories = flags.directories.iter().map(|path| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())).collect();
     let scan = PoolScan { paths: flags.directories.clone(), destroyed: flags.destroyed };
     let mut found = session.found(Request::PoolScan(scan)).map_err(|failure| session.failed("cannot discover pools", &failure))?;

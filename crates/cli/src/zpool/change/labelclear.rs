@@ -82,7 +82,7 @@ fn clear(session: &mut Session<'_>, device: &str, force: bool) -> Result<(), u8>
     let name = found.name().to_owned();
     let pool = check(session, &name, &DeviceLabels::read(&*found), force)?;
     drop(found);
-    // Whoever has the pool imported has claimed the device: force does not help against that.
+    // The daemon that has the pool imported has claimed the device: force does not help against that.
     let disk = match open(&name, Access::Write) {
         Ok(disk) => disk,
         Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {

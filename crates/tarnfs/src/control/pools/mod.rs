@@ -5,7 +5,7 @@
 //! [`crate::Pool`] and say what they did in the words of `control`. What the kernel is to show of a pool is not the
 //! library's business: a [`Mounter`], which the daemon has, does that.
 //!
-//! Verbs take turns: whoever calls a [`Backend`] has it alone. Reading and writing files does not come this way.
+//! Verbs take turns: the caller of a [`Backend`] has it alone. Reading and writing files does not come this way.
 //!
 //! # Path
 //! `control::execute` → [`Pools`] → [`crate::Pool`] → `engine`
@@ -76,7 +76,7 @@ pub trait Mounter: Send {
     /// It is not mounted, or in use.
     fn unmount(&mut self, dataset: &str, force: bool) -> Result<(), Failure>;
 
-    /// Takes a dataset out of sight, with what is mounted below it: from this place, or from the first. Who has it in another place keeps it.
+    /// Takes a dataset out of sight, with what is mounted below it: from this place, or from the first. Another place keeps it.
     /// `end_transactions`: although some are under way.
     ///
     /// # Errors
@@ -231,7 +231,7 @@ pub type Flush = Box<dyn FnOnce() -> Settled + Send>;
 /// To be called when that is on disk: the kernel forgets what it was told of the space of files that had changed.
 pub type Settled = Box<dyn FnOnce() + Send>;
 
-/// All imported pools, and who mounts them.
+/// All imported pools, and their mounter.
 pub struct Pools {
     pools: beside::Table,
     beside: Beside,

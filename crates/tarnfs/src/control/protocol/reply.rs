@@ -44,7 +44,7 @@ pub enum Reply {
     Transaction(TransactionPlace),
 }
 
-/// Who answers.
+/// The version of the program that answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildVersion {
     /// Of the program, `0.1.0`.

@@ -1,4 +1,4 @@
-//! What is written down of snapshots that are held, and of who may do what: to be read, not yet to be changed.
+//! Holds of snapshots and delegated permissions: to be read, not yet to be changed.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ pub struct DatasetGrants {
 pub enum Grantee {
     /// A set of that name, which begins with `@`.
     Set(String),
-    /// Whoever makes a dataset, on that.
+    /// The creator of a dataset, on that.
     Creator,
     /// A user, by number.
     User(u64),

@@ -1,4 +1,4 @@
-//! Attributes: where they are, what they say, who may change them.
+//! Attributes: where they are stored, what they say, how they are changed.
 
 pub(super) mod inspect;
 pub(super) mod posix_acl;

@@ -181,7 +181,7 @@ impl FileSystem {
         found.map(|(_, bytes, _)| List::decode(&bytes)).transpose()
     }
 
-    /// Sets or takes away a list. `kill_set_group_id`: whoever does it is not in the file's group, and the set-group-id bit goes.
+    /// Sets or takes away a list. `kill_set_group_id`: the caller is not in the file's group, and the set-group-id bit goes.
     ///
     /// # Errors
     /// `NotSupported` unless the property `acltype` is `posix`, and for symbolic links; `Invalid` for a list that makes no sense, and for
@@ -189,7 +189,7 @@ impl FileSystem {
     pub fn set_posix_acl(&self, inode: InodeNumber, kind: AclKind, list: Option<&[u8]>, kill_set_group_id: bool) -> Result<()> {
         let inode = self.inode(inode)?;
         self.check_writable()?;
-        self.check_not_sealed(&inode)?;
+        inode.check_not_sealed()?;
         if !self.has_posix_lists() || inode.kind == FileKind::SymbolicLink {
             bail!(NotSupported, "inode {} has no POSIX access control lists (property acltype)", inode.object);
         }

@@ -338,6 +338,12 @@ impl Quotas {
         Ok(())
     }
 
+    /// Fails if an owner of the file may write no more. To be asked before joining a transaction; the commit of a program's has asked
+    /// before its first change.
+    pub(in crate::zpl) fn ask_to_write(&self, inode: &Inode, is_alone: bool) -> Result<()> {
+        if is_alone { Ok(()) } else { ask_for_room(&self.objset.context().groups, || self.check_to_write(inode)) }
+    }
+
     fn check_to_write(&self, inode: &Inode) -> Result<(), Refusal> {
         if !self.exist() {
             return Ok(());
@@ -373,7 +379,7 @@ impl FileSystem {
     #[doc(alias = "zfs_set_userquota")]
     pub fn set_quota(&self, kind: OwnerKind, of: QuotaOf, id: u64, limit: u64) -> Result<()> {
         self.check_writable()?;
-        if self.version < znode::VERSION_USERSPACE || (kind == OwnerKind::Project && !self.gives_project_ids()) {
+        if self.version() < znode::VERSION_USERSPACE || (kind == OwnerKind::Project && !self.gives_project_ids()) {
             bail!(NotSupported, "{}: use by {}s is not counted", self.objset.name(), kind.word());
         }
         if kind == OwnerKind::Project && id >= INVALID_PROJECT {
@@ -425,7 +431,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Fails if one of those to whom a file would belong may have no more. To be asked before joining a transaction.
+    /// Fails if an owner of a new file may have no more. To be asked before joining a transaction.
     pub(in crate::zpl) fn check_quota_to_own(&self, user: Option<u64>, group: Option<u64>, project: Option<u64>) -> Result<()> {
         // The commit of a transaction has asked before its first change.
         if self.is_alone() { Ok(()) } else { ask_for_room(&self.objset.context().groups, || self.quotas.check_to_own(user, group, project)) }
@@ -436,9 +442,9 @@ impl FileSystem {
         self.quotas.check_to_own(Some(uid.into()), Some(gid.into()), project)
     }
 
-    /// Fails if one of those to whom the file belongs may write no more. To be asked before joining a transaction.
+    /// Fails if an owner of the file may write no more. To be asked before joining a transaction.
     pub(in crate::zpl) fn check_quota_to_write(&self, inode: &Inode) -> Result<()> {
-        if self.is_alone() { Ok(()) } else { ask_for_room(&self.objset.context().groups, || self.quotas.check_to_write(inode)) }
+        self.quotas.ask_to_write(inode, self.is_alone())
     }
 
     /// As [`FileSystem::check_quota_to_write`], for the commit of a transaction.

@@ -84,24 +84,24 @@ impl FileSystem {
         self.setattr_as_allowed(inode, set, credentials)
     }
 
-    /// As [`FileSystem::setattr`], of somebody who has asked for quotas, or whom a log says to have been let.
+    /// As [`FileSystem::setattr`], after the quotas were asked, or for a record of a log.
     pub(in crate::zpl) fn setattr_as_allowed(&self, inode: InodeNumber, set: &SetAttributes, credentials: &Credentials) -> Result<Stat> {
         let inode = self.inode(inode)?;
         if set.is_told_by_kernel() && inode.times_owed.swap(false, Ordering::Relaxed) {
-            self.check_not_frozen()?;
+            self.files.check_not_frozen()?;
             return self.keep_times(&inode, set);
         }
         self.check_writable()?;
         let times = [set.access_time, set.modification_time];
         let to_a_time = times.iter().any(|time| matches!(time, Some(SetTime::To(_))));
         if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || to_a_time {
-            self.check_not_sealed(&inode)?;
+            inode.check_not_sealed()?;
         } else if times.iter().any(Option::is_some) && inode.word(Attribute::Flags)? & znode::FLAG_IMMUTABLE != 0 {
             bail!(Denied, "inode {} is marked not to be changed", inode.object);
         }
         let only_size = *set == SetAttributes { size: set.size, ..SetAttributes::default() };
         if let Some(size) = set.size {
-            self.change_size(&inode, size, false, only_size, credentials)?;
+            self.contents().change_size(&inode, size, false, only_size, credentials)?;
         }
         // A mode changes access control lists, too. And of two changes the later one must be the later one in the log.
         let _xattrs = (!only_size).then(|| inode.xattrs.write());
@@ -136,15 +136,7 @@ impl FileSystem {
         inode.stat()
     }
 
-    /// Fails for a file that is marked: it may not be changed, or may only grow.
-    pub(in crate::zpl) fn check_not_sealed(&self, inode: &Inode) -> Result<()> {
-        if inode.word(Attribute::Flags)? & (znode::FLAG_IMMUTABLE | znode::FLAG_APPEND_ONLY) != 0 {
-            bail!(Denied, "inode {} is marked not to be changed", inode.object);
-        }
-        Ok(())
-    }
-
-    /// Fails if the file would come to belong to somebody who has reached a quota.
+    /// Fails if the file would come to belong to an owner that has reached a quota.
     fn check_new_owner(&self, inode: &Inode, set: &SetAttributes) -> Result<()> {
         let other = |attribute, id: Option<u32>| -> Result<Option<u64>> {
             let old = inode.word(attribute)?;
@@ -176,7 +168,7 @@ impl FileSystem {
         Ok(acl::change_mode(&self.read_acl(inode)?, mode.into(), directory, true, rule == ModeRule::GroupMask))
     }
 
-    /// The hidden directory of extended attributes belongs to whom its file belongs to.
+    /// The hidden directory of extended attributes has its file's owner.
     fn hidden_directory_follows(&self, tx: &Tx, inode: &Inode, set: &SetAttributes) -> Result<()> {
         if set.uid.is_none() && set.gid.is_none() && set.project.is_none() {
             return Ok(());
@@ -256,8 +248,8 @@ impl FileSystem {
         if flags & znode::FLAG_PROJECT_ID != 0 {
             return edit.set(&[(Attribute::ProjectId, &project.to_le_bytes())]);
         }
-        let place = edit.place;
-        edit.attributes.insert_after(&place, Attribute::Links, Attribute::ProjectId, &project.to_le_bytes())?;
+        let writing = edit.writing;
+        edit.attributes.insert_after(&writing, Attribute::Links, Attribute::ProjectId, &project.to_le_bytes())?;
         edit.set(&[(Attribute::Flags, &(flags | znode::FLAG_PROJECT_ID).to_le_bytes())])
     }
 
@@ -276,11 +268,11 @@ impl FileSystem {
             flags |= znode::FLAG_NO_EXECUTE_DENIED;
         }
         let (mode, flags) = (u64::from(mode).to_le_bytes(), flags.to_le_bytes());
-        let version = if self.version >= znode::VERSION_FUID { acl::VERSION_1 } else { acl::VERSION_0 };
+        let version = if self.version() >= znode::VERSION_FUID { acl::VERSION_1 } else { acl::VERSION_0 };
         if edit.attributes.is_znode() {
             let external = edit.attributes.get(Attribute::ZnodeAcl).and_then(|acl| acl.first_chunk()).map_or(0, |object| u64::from_le_bytes(*object));
             if external != 0 {
-                self.objset.free(edit.place.tx, external)?;
+                self.objset.free(edit.writing.tx, external)?;
             }
             return edit.set(&[(Attribute::Mode, &mode), (Attribute::Flags, &flags), (Attribute::ZnodeAcl, &znode_acl(version, entries))]);
         }

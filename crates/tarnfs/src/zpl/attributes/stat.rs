@@ -130,7 +130,7 @@ impl Stat {
     }
 }
 
-/// Ids above 32 bits name users of foreign domains, whom this system does not know.
+/// Stands for ids above 32 bits, which name users of foreign domains.
 const NOBODY: u32 = 65534;
 
 fn local_id(id: u64) -> u32 {
@@ -237,7 +237,7 @@ impl Inode {
     }
 }
 
-/// Who owns the file with this bonus: for the accounting of used space, done where no table of attributes is at hand.
+/// The owner of the file with this bonus: for the accounting of used space, done where no table of attributes is at hand.
 #[doc(alias = "zpl_get_file_info")]
 pub fn file_owner(bonus_type: ObjectType, bonus: &[u8]) -> Option<FileOwner> {
     let owner = match bonus_type {

@@ -30,7 +30,7 @@ const POINTER_SIZE: usize = 128;
 
 /// Where an attribute is in its buffer.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct Span {
     number: u16,
     at: usize,
     length: usize,
@@ -40,27 +40,27 @@ struct Place {
 #[derive(Debug, Default)]
 struct Buffer {
     bytes: Arc<Vec<u8>>,
-    places: Vec<Place>,
+    spans: Vec<Span>,
     dirty: bool,
 }
 
 impl Buffer {
-    fn find(&self, number: u16) -> Option<Place> {
-        self.places.iter().find(|place| place.number == number).copied()
+    fn find(&self, number: u16) -> Option<Span> {
+        self.spans.iter().find(|span| span.number == number).copied()
     }
 
     fn get(&self, number: u16) -> Option<&[u8]> {
-        let place = self.find(number)?;
-        self.bytes.get(place.at..place.at + place.length)
+        let span = self.find(number)?;
+        self.bytes.get(span.at..span.at + span.length)
     }
 
     /// Overwrites a value of the same length; `false` if there is none.
     fn patch(&mut self, number: u16, value: &[u8]) -> bool {
         match self.find(number) {
-            Some(place) if place.length == value.len() => {
-                let old = self.bytes.get(place.at..place.at + place.length);
+            Some(span) if span.length == value.len() => {
+                let old = self.bytes.get(span.at..span.at + span.length);
                 if old != Some(value) {
-                    Arc::make_mut(&mut self.bytes)[place.at..place.at + place.length].copy_from_slice(value);
+                    Arc::make_mut(&mut self.bytes)[span.at..span.at + span.length].copy_from_slice(value);
                     self.dirty = true;
                 }
                 true
@@ -75,7 +75,7 @@ impl Buffer {
             return Ok(Buffer { bytes, ..Buffer::default() });
         };
         let layout = tables.layout(if header.layout == 0 { sa::LAYOUT_EMPTY } else { header.layout })?;
-        let mut places = Vec::with_capacity(layout.len());
+        let mut spans = Vec::with_capacity(layout.len());
         let (mut at, mut variable, mut lengths) = (header.size, 0, Vec::new());
         let mut classes: Vec<ByteOrderClass> = Vec::new();
         for &number in layout.iter() {
@@ -92,15 +92,15 @@ impl Buffer {
             if at + length > bytes.len() {
                 return Err(Corruption::new("SA buffer", "size", bytes.len() as u64).into());
             }
-            places.push(Place { number, at, length });
+            spans.push(Span { number, at, length });
             classes.push(kind.class);
             at += length.next_multiple_of(8);
         }
-        let mut buffer = Buffer { bytes, places, dirty: false };
+        let mut buffer = Buffer { bytes, spans, dirty: false };
         if header.swapped {
             let bytes = Arc::make_mut(&mut buffer.bytes);
-            for (place, class) in buffer.places.iter().zip(classes) {
-                class.swap(&mut bytes[place.at..place.at + place.length]);
+            for (span, class) in buffer.spans.iter().zip(classes) {
+                class.swap(&mut bytes[span.at..span.at + span.length]);
             }
             if sa::header_size(lengths.len()) <= header.size {
                 sa::write_header(bytes, header.layout, &lengths);
@@ -116,13 +116,13 @@ impl Buffer {
         }
         let mut at = 0;
         let kinds = sa::ATTRIBUTES.iter().take(sa::LEGACY_COUNT).enumerate();
-        let places = kinds.map(|(number, kind)| {
+        let spans = kinds.map(|(number, kind)| {
             let length = usize::from(kind.length);
             at += length;
-            Place { number: number as u16, at: at - length, length }
+            Span { number: number as u16, at: at - length, length }
         });
-        let places = places.collect();
-        Ok(Buffer { bytes, places, dirty: false })
+        let spans = spans.collect();
+        Ok(Buffer { bytes, spans, dirty: false })
     }
 }
 
@@ -255,7 +255,7 @@ impl Attributes {
     }
 
     /// Sets attributes; those that are not there yet are added at the end, in the order given.
-    pub(in crate::zpl) fn set(&mut self, place: &SetPlace<'_>, changes: &[(Attribute, &[u8])]) -> Result<()> {
+    pub(in crate::zpl) fn set(&mut self, writing: &Writing<'_>, changes: &[(Attribute, &[u8])]) -> Result<()> {
         let mut structural = Vec::new();
         for (attribute, value) in changes {
             let number = self.number(*attribute);
@@ -263,7 +263,7 @@ impl Attributes {
                 continue;
             }
             if self.bonus.find(number).is_none() {
-                self.load_spill(place.dnode)?;
+                self.load_spill(writing.dnode)?;
                 if self.spill.as_mut().is_some_and(|spill| spill.patch(number, value)) {
                     continue;
                 }
@@ -271,84 +271,84 @@ impl Attributes {
             structural.push((number, value.to_vec()));
         }
         if structural.is_empty() {
-            self.flush(place);
+            self.flush(writing);
             return Ok(());
         }
-        let mut items = self.items(place)?;
+        let mut items = self.items(writing)?;
         for (number, value) in structural {
             match items.iter_mut().find(|(other, _)| *other == number) {
                 Some(item) => item.1 = value,
                 None => items.push((number, value)),
             }
         }
-        self.lay_out(place, &items)
+        self.lay_out(writing, &items)
     }
 
     /// Adds an attribute that is not there right behind `before`: the project id has a fixed place.
-    pub(super) fn insert_after(&mut self, place: &SetPlace<'_>, before: Attribute, attribute: Attribute, value: &[u8]) -> Result<()> {
+    pub(super) fn insert_after(&mut self, writing: &Writing<'_>, before: Attribute, attribute: Attribute, value: &[u8]) -> Result<()> {
         let before = self.number(before);
-        let mut items = self.items(place)?;
+        let mut items = self.items(writing)?;
         let at = items.iter().position(|(number, _)| *number == before).map_or(items.len(), |at| at + 1);
         items.insert(at, (self.number(attribute), value.to_vec()));
-        self.lay_out(place, &items)
+        self.lay_out(writing, &items)
     }
 
     /// Gives a new file its attributes.
-    pub(in crate::zpl) fn replace_all(&mut self, place: &SetPlace<'_>, values: &[(Attribute, &[u8])]) -> Result<()> {
+    pub(in crate::zpl) fn replace_all(&mut self, writing: &Writing<'_>, values: &[(Attribute, &[u8])]) -> Result<()> {
         let items: Vec<Item> = values.iter().map(|(attribute, value)| (self.number(*attribute), value.to_vec())).collect();
-        self.lay_out(place, &items)
+        self.lay_out(writing, &items)
     }
 
     /// Makes the attributes an old znode, whose fields `values` are, in their order.
-    pub(in crate::zpl) fn replace_znode(&mut self, place: &SetPlace<'_>, values: &[&[u8]]) -> Result<()> {
+    pub(in crate::zpl) fn replace_znode(&mut self, writing: &Writing<'_>, values: &[&[u8]]) -> Result<()> {
         self.bonus = Buffer::of_znode(Arc::new(values.concat()))?;
         self.bonus.dirty = true;
         self.is_znode = true;
-        self.flush(place);
+        self.flush(writing);
         Ok(())
     }
 
     /// Puts bytes behind an old znode.
-    pub(in crate::zpl) fn set_after_znode(&mut self, place: &SetPlace<'_>, bytes: &[u8]) {
+    pub(in crate::zpl) fn set_after_znode(&mut self, writing: &Writing<'_>, bytes: &[u8]) {
         let bonus = Arc::make_mut(&mut self.bonus.bytes);
         bonus.truncate(ZNODE_SIZE);
         bonus.extend_from_slice(bytes);
         self.bonus.dirty = true;
-        self.flush(place);
+        self.flush(writing);
     }
 
-    fn flush(&mut self, place: &SetPlace<'_>) {
+    fn flush(&mut self, writing: &Writing<'_>) {
         if std::mem::take(&mut self.bonus.dirty) {
-            place.dnode.set_bonus(place.tx, self.bonus.bytes.to_vec());
+            writing.dnode.set_bonus(writing.tx, self.bonus.bytes.to_vec());
         }
         if let Some(spill) = self.spill.as_mut().filter(|spill| spill.dirty) {
             spill.dirty = false;
-            place.dnode.set_spill(place.tx, Some(spill.bytes.to_vec()));
+            writing.dnode.set_spill(writing.tx, Some(spill.bytes.to_vec()));
         }
     }
 
     /// All attributes, in order.
-    fn items(&mut self, place: &SetPlace<'_>) -> Result<Vec<Item>> {
+    fn items(&mut self, writing: &Writing<'_>) -> Result<Vec<Item>> {
         if self.is_znode {
-            bail!(NotSupported, "object {}: its old attributes have no room for more", place.dnode.object());
+            bail!(NotSupported, "object {}: its old attributes have no room for more", writing.dnode.object());
         }
-        self.load_spill(place.dnode)?;
+        self.load_spill(writing.dnode)?;
         let buffers = [Some(&self.bonus), self.spill.as_ref()];
         let items = buffers.into_iter().flatten().flat_map(|buffer| {
-            buffer.places.iter().map(|place| (place.number, buffer.bytes.get(place.at..place.at + place.length).unwrap_or(&[]).to_vec()))
+            buffer.spans.iter().map(|span| (span.number, buffer.bytes.get(span.at..span.at + span.length).unwrap_or(&[]).to_vec()))
         });
         Ok(items.collect())
     }
 
     /// Lays attributes out in bonus and spill block, and writes both.
-    fn lay_out(&mut self, place: &SetPlace<'_>, items: &[Item]) -> Result<()> {
+    fn lay_out(&mut self, writing: &Writing<'_>, items: &[Item]) -> Result<()> {
         let sizes: Vec<(usize, bool)> = items.iter().map(|(number, value)| (value.len(), is_variable(self.set.tables(), *number))).collect();
         if let Some((number, value)) = items.iter().find(|(_, value)| value.len() > usize::from(u16::MAX)) {
             bail!(TooBig, "attribute {number} of {} bytes is too long", value.len());
         }
         // A layout names attributes by their numbers in the registry.
-        self.set.tables().register(self.set.objset(), place.tx)?;
-        let space = place.dnode.bonus_bytes_max();
+        self.set.tables().register(self.set.objset(), writing.tx)?;
+        let space = writing.dnode.bonus_bytes_max();
         // No file has so little (one with three block pointers would).
         if space < POINTER_SIZE + sa::HEADER_MIN {
             return Err(Corruption::new("dnode of a file", "room for attributes", space as u64).into());
@@ -358,28 +358,28 @@ impl Attributes {
         let spill_sizes = sizes.get(in_bonus.len()..).unwrap_or(&[]);
         let spill_plan = plan(spill_sizes, None);
         if spill_plan.total + spill_plan.header_size > sa::SPILL_MAX {
-            bail!(TooBig, "object {}: its attributes are larger than {} bytes", place.dnode.object(), sa::SPILL_MAX);
+            bail!(TooBig, "object {}: its attributes are larger than {} bytes", writing.dnode.object(), sa::SPILL_MAX);
         }
         let bonus_length = match bonus_plan.spill_from {
             Some(_) => space - POINTER_SIZE,
             None => bonus_plan.header_size + bonus_plan.total,
         };
-        let bonus = self.encode(place, in_bonus, bonus_plan.header_size, bonus_length)?;
+        let bonus = self.encode(writing, in_bonus, bonus_plan.header_size, bonus_length)?;
         let spill = if in_spill.is_empty() {
             None
         } else {
             let length = (spill_plan.header_size + spill_plan.total).next_multiple_of(512);
-            Some(self.encode(place, in_spill, spill_plan.header_size, length)?)
+            Some(self.encode(writing, in_spill, spill_plan.header_size, length)?)
         };
         // The bonus shrinks before the spill pointer comes, and grows after it is gone.
         if spill.is_some() {
-            place.dnode.set_bonus(place.tx, bonus.bytes.to_vec());
+            writing.dnode.set_bonus(writing.tx, bonus.bytes.to_vec());
         }
         if spill.is_some() || self.spill.is_some() {
-            place.dnode.set_spill(place.tx, spill.as_ref().map(|spill| spill.bytes.to_vec()));
+            writing.dnode.set_spill(writing.tx, spill.as_ref().map(|spill| spill.bytes.to_vec()));
         }
         if spill.is_none() {
-            place.dnode.set_bonus(place.tx, bonus.bytes.to_vec());
+            writing.dnode.set_bonus(writing.tx, bonus.bytes.to_vec());
         }
         self.bonus = bonus;
         self.spill = spill;
@@ -387,29 +387,29 @@ impl Attributes {
         Ok(())
     }
 
-    fn encode(&self, place: &SetPlace<'_>, items: &[Item], header_size: usize, length: usize) -> Result<Buffer> {
+    fn encode(&self, writing: &Writing<'_>, items: &[Item], header_size: usize, length: usize) -> Result<Buffer> {
         let tables = self.set.tables();
         let numbers: Vec<u16> = items.iter().map(|(number, _)| *number).collect();
         let lengths: Vec<u16> = items.iter().filter(|(number, _)| is_variable(tables, *number)).map(|(_, value)| value.len() as u16).collect();
         if sa::header_size(lengths.len()) != header_size {
-            return Err(error!(Corrupt, "object {}: its attributes cannot be laid out", place.dnode.object()));
+            return Err(error!(Corrupt, "object {}: its attributes cannot be laid out", writing.dnode.object()));
         }
-        let layout = tables.layout_number(self.set.objset(), place.tx, &numbers)?;
+        let layout = tables.layout_number(self.set.objset(), writing.tx, &numbers)?;
         let mut bytes = vec![0; length];
         sa::write_header(&mut bytes, layout, &lengths);
-        let (mut at, mut places) = (header_size, Vec::with_capacity(items.len()));
+        let (mut at, mut spans) = (header_size, Vec::with_capacity(items.len()));
         for (number, value) in items {
             bytes[at..at + value.len()].copy_from_slice(value);
-            places.push(Place { number: *number, at, length: value.len() });
+            spans.push(Span { number: *number, at, length: value.len() });
             at += value.len().next_multiple_of(8);
         }
-        Ok(Buffer { bytes: Arc::new(bytes), places, dirty: false })
+        Ok(Buffer { bytes: Arc::new(bytes), spans, dirty: false })
     }
 }
 
-/// What a change of attributes needs.
+/// What a change of attributes is written with.
 #[derive(Clone, Copy)]
-pub(in crate::zpl) struct SetPlace<'a> {
+pub(in crate::zpl) struct Writing<'a> {
     pub(in crate::zpl) dnode: &'a Arc<Dnode>,
     pub(in crate::zpl) tx: &'a Tx,
 }

@@ -144,7 +144,7 @@ impl FileSystem {
         }
         let inode = self.inode(inode)?;
         self.check_writable()?;
-        self.check_not_sealed(&inode)?;
+        inode.check_not_sealed()?;
         if name.is_empty() || name.len() > NAME_MAX || name.contains(&0) {
             bail!(Range, "a name of {} bytes for an extended attribute", name.len());
         }
@@ -157,14 +157,14 @@ impl FileSystem {
 
     /// Whether new extended attributes of a file belong among its attributes, if they are small enough.
     pub(super) fn lists_xattrs(&self, inode: &Inode) -> bool {
-        self.uses_attributes && self.options().xattr_in_attributes && !inode.attributes.read().is_znode()
+        self.files.uses_attributes() && self.options().xattr_in_attributes && !inode.attributes.read().is_znode()
     }
 
     /// Whether attributes with names and values of these lengths will all be in the list of the file; `None`: of a new one.
     pub(in crate::zpl) fn would_list(&self, inode: Option<&Inode>, mut lengths: impl Iterator<Item = (usize, usize)>) -> Result<bool> {
         let (lists, mut total) = match inode {
             Some(inode) => (self.lists_xattrs(inode), self.xattr_list(inode)?.encode_xdr().len()),
-            None => (self.uses_attributes && self.options().xattr_in_attributes, 0),
+            None => (self.files.uses_attributes() && self.options().xattr_in_attributes, 0),
         };
         let fits = lengths.all(|(name, value)| {
             total += LISTED_EXTRA + name + value;
@@ -236,7 +236,7 @@ impl FileSystem {
         }
         let inode = self.inode(inode)?;
         self.check_writable()?;
-        self.check_not_sealed(&inode)?;
+        inode.check_not_sealed()?;
         let _xattrs = inode.xattrs.write();
         self.take_xattr(&inode, name)
     }

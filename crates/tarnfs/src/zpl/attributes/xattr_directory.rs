@@ -14,6 +14,7 @@ use ondisk::zil::RecordType;
 use ondisk::znode;
 
 use crate::zpl::FileKind;
+use crate::zpl::contents::Contents;
 use crate::zpl::file_system::{Credentials, FileSystem};
 use crate::zpl::inodes::inode::{Inode, InodeRef};
 use crate::zpl::log::records::Done;
@@ -99,8 +100,8 @@ impl FileSystem {
                 }
                 self.check_quota_to_write(&file)?;
                 let _guard = file.contents.lock_whole();
-                let tx = OpenTx::assign(&self.membership, Self::room_to_replace(value))?;
-                self.replace_contents(&file, &tx, value)?;
+                let tx = OpenTx::assign(&self.membership, Contents::room_to_replace(value))?;
+                self.contents().replace(&file, &tx, value)?;
             }
             None => self.make_xattr_file(&directory, name, value, &credentials)?,
         }
@@ -114,9 +115,9 @@ impl FileSystem {
         self.check_new_entry(directory, name)?;
         let new = self.new_node(directory, FILE_MODE, 0, credentials)?;
         self.check_quota_to_own(Some(new.uid.into()), Some(new.gid.into()), Some(new.project))?;
-        let tx = OpenTx::assign(&self.membership, NAME_CHANGE + Self::room_to_replace(value))?;
+        let tx = OpenTx::assign(&self.membership, NAME_CHANGE + Contents::room_to_replace(value))?;
         let file = self.maker().make(&tx, &new)?;
-        let made = self.replace_contents(&file, &tx, value).and_then(|()| self.add_entry(&tx, directory, name, &file));
+        let made = self.contents().replace(&file, &tx, value).and_then(|()| self.add_entry(&tx, directory, name, &file));
         if let Err(error) = made {
             self.whole(self.objset.free_held(&tx, &file.contents.dnode))?;
             return Err(error);

@@ -5,8 +5,6 @@
 //! and no space is taken. Contents that are not on disk yet are written first, which takes one group. What cannot be shared
 //! (the parts of blocks at either end, blocks of another size) is the caller's to copy.
 
-use std::sync::Arc;
-
 use engine::bail;
 use engine::dmu::OpenTx;
 use engine::logged::clone_blocks;
@@ -16,7 +14,9 @@ use ondisk::sa::Attribute;
 use ondisk::znode;
 
 use crate::zpl::InodeNumber;
-use crate::zpl::file_system::{Credentials, FileSystem};
+use super::Contents;
+use crate::zpl::file_system::Credentials;
+use crate::zpl::inodes::file_set::FileSet;
 use crate::zpl::inodes::inode::Inode;
 use crate::zpl::log::records::Done;
 
@@ -42,38 +42,29 @@ pub struct CloneRange {
     pub length: u64,
 }
 
-impl FileSystem {
-    /// Lets a range of a file of this file system share the blocks of a range of a file of `other`, which may be this one.
-    /// Returns how many bytes are shared, from the start: fewer than asked for at the end of the source, or when the rest
-    /// cannot be shared; 0 if nothing can.
-    ///
-    /// # Errors
-    /// `CrossDevice`: `other` is of another pool; else those of [`FileSystem::write`].
-    pub fn clone_range(&self, other: &FileSystem, range: &CloneRange, credentials: &Credentials) -> Result<u64> {
-        if !Arc::ptr_eq(self.objset.context(), other.objset.context()) {
-            bail!(CrossDevice, "blocks cannot be shared between pools");
-        }
-        let (source, target) = (other.inode(range.source)?, self.inode(range.target)?);
+impl Contents<'_> {
+    /// See [`FileSystem::clone_range`](crate::FileSystem::clone_range). `other`: what the source is of.
+    pub(super) fn clone_range(&self, other: &FileSet, source: &Inode, target: &Inode, range: &CloneRange, credentials: &Credentials) -> Result<u64> {
         source.check_regular()?;
         target.check_regular()?;
-        self.check_writable()?;
-        if !self.objset.context().io.features().block_cloning {
+        self.files.check_writable()?;
+        if !self.files.objset().context().io.features().block_cloning {
             return Ok(0);
         }
         if target.word(Attribute::Flags)? & (znode::FLAG_IMMUTABLE | znode::FLAG_APPEND_ONLY) != 0 {
             bail!(Denied, "inode {} is marked not to be written", target.object);
         }
-        self.check_quota_to_write(&target)?;
+        self.quotas.ask_to_write(target, self.is_alone)?;
         let mut done = 0;
         let mut waits = 0;
         while done < range.length {
             let rest = CloneRange { from: range.from + done, to: range.to + done, length: range.length - done, ..*range };
-            match self.clone_step(other, &source, &target, &rest, credentials)? {
+            match self.clone_step(other, source, target, &rest, credentials)? {
                 Step::Shared(0) => break,
                 Step::Shared(bytes) => (done, waits) = (done + bytes, 0),
                 Step::Unwritten if waits < WAITS_MAX => {
                     waits += 1;
-                    let groups = &self.objset.context().groups;
+                    let groups = &self.files.objset().context().groups;
                     groups.wait_synced(groups.open_txg())?;
                 }
                 Step::Unwritten => break,
@@ -82,15 +73,15 @@ impl FileSystem {
         Ok(done)
     }
 
-    fn clone_step(&self, other: &FileSystem, source: &Inode, target: &Inode, range: &CloneRange, credentials: &Credentials) -> Result<Step> {
+    fn clone_step(&self, other: &FileSet, source: &Inode, target: &Inode, range: &CloneRange, credentials: &Credentials) -> Result<Step> {
         let same = std::ptr::eq(source, target);
         let (from, to) = (range.from, range.to);
         if same && from < to.saturating_add(range.length) && to < from.saturating_add(range.length) {
             bail!(Invalid, "the ranges of inode {} overlap", source.object);
         }
-        // Of two files the one with the lower number first, as whoever copies the other way does.
-        let place = |fs: &FileSystem, inode: &Inode| (fs.objset.dataset(), inode.object);
-        let source_first = place(other, source) < place(self, target);
+        // Of two files the one with the lower number first, as a copy the other way does.
+        let place = |files: &FileSet, inode: &Inode| (files.objset().dataset(), inode.object);
+        let source_first = place(other, source) < place(self.files, target);
         let before = (source_first && !same).then(|| source.contents.lock_to_read(0..u64::MAX));
         let _target = target.contents.lock_whole();
         let _source = (!source_first && !same).then(|| source.contents.lock_to_read(0..u64::MAX)).or(before);
@@ -107,7 +98,7 @@ impl FileSystem {
         if length == 0 || !from.is_multiple_of(block) || !to.is_multiple_of(block) || odd || to.checked_add(length).is_none() {
             return Ok(Step::Shared(0));
         }
-        let tx = OpenTx::assign(&self.membership, METADATA)?;
+        let tx = OpenTx::assign(self.membership, METADATA)?;
         let first = from / block;
         let Some(pointers) = source.contents.dnode.synced_pointers(first..first + length.div_ceil(block))? else { return Ok(Step::Unwritten) };
         // A pointer can be older than a change of the block size.
@@ -115,7 +106,7 @@ impl FileSystem {
             return Ok(Step::Shared(0));
         }
         // The table of shared blocks would have it under one address, and a snapshot under the other: zdb takes that for a leak.
-        let io = &self.objset.context().io;
+        let io = &self.files.objset().context().io;
         if pointers.iter().any(|pointer| io.may_have_other_address(pointer)) {
             return Ok(Step::Shared(0));
         }
@@ -123,9 +114,9 @@ impl FileSystem {
             return Ok(Step::Shared(0));
         }
         let mut edit = target.edit(&tx);
-        let changed = self.contents_changed(&mut edit, target_size.max(to + length), credentials)?;
+        let changed = self.changed(&mut edit, target_size.max(to + length), credentials)?;
         drop(edit);
-        self.log_contents_changed(&tx, target, changed, Done::Cloned { inode: target, offset: to, length, block, pointers: &pointers })?;
+        self.log_changed(&tx, target, changed, Done::Cloned { inode: target, offset: to, length, block, pointers: &pointers })?;
         Ok(Step::Shared(length))
     }
 

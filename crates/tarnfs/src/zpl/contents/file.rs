@@ -16,10 +16,11 @@ use ondisk::znode;
 
 use crate::zpl::attributes::stat::Time;
 use crate::zpl::attributes::values::Attributes;
-use crate::zpl::file_system::{AccessTime, Credentials, FileSystem};
+use super::Contents;
+use crate::zpl::file_system::{AccessTime, Credentials};
 use crate::zpl::inodes::inode::{Editor, Inode};
 use crate::zpl::log::records::{ChangedAttributes, Done};
-use crate::zpl::{FileKind, InodeNumber};
+use crate::zpl::FileKind;
 
 /// Largest size of a file.
 const SIZE_MAX: u64 = i64::MAX as u64;
@@ -36,7 +37,7 @@ pub enum WriteMode {
     /// To the end.
     Append,
     /// To this offset, some time after a program wrote it: a kernel collected it. It keeps the file's times itself and tells them
-    /// ([`FileSystem::setattr`]), and what it was allowed to take must not be refused for what was changed since.
+    /// ([`FileSystem::setattr`](crate::FileSystem::setattr)), and what it was allowed to take must not be refused for what was changed since.
     Collected(u64),
     /// To this offset, some time after a program wrote it into memory that is mapped: as [`WriteMode::At`], but it is not refused for what was
     /// changed since: nobody would be told, and the page would be lost.
@@ -67,42 +68,9 @@ pub struct WriteMarks {
     pub append_only: bool,
 }
 
-impl FileSystem {
-    /// Reads at most `length` bytes at `offset`; fewer at the end of the file.
-    ///
-    /// # Errors
-    /// A block cannot be read; the file has no contents.
-    pub fn read(&self, inode: InodeNumber, offset: u64, length: usize) -> Result<Vec<u8>> {
-        let left = self.inode(inode)?.word(Attribute::Size)?.saturating_sub(offset);
-        let mut bytes = vec![0; length.min(usize::try_from(left).unwrap_or(usize::MAX))];
-        let count = self.read_into(inode, offset, &mut bytes)?;
-        bytes.truncate(count);
-        Ok(bytes)
-    }
-
-    /// Fills `buffer` from `offset`; returns how many bytes there were, fewer at the end of the file.
-    ///
-    /// # Errors
-    /// A block cannot be read; the file has no contents.
-    pub fn read_into(&self, inode: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let inode = self.inode(inode)?;
-        let (count, is_noticed) = self.read_contents(&inode, offset, buffer)?;
-        if is_noticed {
-            self.accessed(&inode)?;
-        }
-        Ok(count)
-    }
-
-    /// As [`FileSystem::read_into`], but the access time stays (`O_NOATIME`).
-    ///
-    /// # Errors
-    /// A block cannot be read; the file has no contents.
-    pub fn read_unnoticed(&self, inode: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        Ok(self.read_contents(&*self.inode(inode)?, offset, buffer)?.0)
-    }
-
-    /// Fills a buffer, and does not say when; `true`: that is to be said ([`FileSystem::accessed`]).
-    fn read_contents(&self, inode: &Inode, offset: u64, buffer: &mut [u8]) -> Result<(usize, bool)> {
+impl Contents<'_> {
+    /// Fills a buffer, and does not say when; `true`: that is to be said ([`Contents::accessed`]).
+    pub(super) fn read(&self, inode: &Inode, offset: u64, buffer: &mut [u8]) -> Result<(usize, bool)> {
         inode.check_regular()?;
         let mut is_noticed = false;
         let count = inode.contents.read(offset, buffer, || {
@@ -116,14 +84,14 @@ impl FileSystem {
     /// The new access time after a read, if mount options want one.
     fn notices_access(&self, inode: &Inode, attributes: &Attributes) -> Option<Time> {
         let (policy, of_directories) = {
-            let options = self.mount_options();
+            let options = self.files.options();
             (options.access_time, options.directory_access_time)
         };
         let is_passed_over = inode.kind == FileKind::Directory && !of_directories;
-        if policy == AccessTime::Off || is_passed_over || self.is_read_only() {
+        if policy == AccessTime::Off || is_passed_over || self.files.is_read_only() {
             return None;
         }
-        let now = self.now();
+        let now = self.files.now();
         let time = |attribute| attributes.two_words(attribute).map_or(Time::default(), Time::from_words);
         let access = time(Attribute::AccessTime);
         let newest_change = time(Attribute::ModificationTime).max(time(Attribute::ChangeTime));
@@ -135,51 +103,14 @@ impl FileSystem {
     pub(in crate::zpl) fn accessed(&self, inode: &Inode) -> Result<()> {
         let Some(now) = self.notices_access(inode, &inode.attributes.read()) else { return Ok(()) };
         // A full pool must not make files unreadable.
-        let Ok(tx) = OpenTx::assign(&self.membership, 0) else {
+        let Ok(tx) = OpenTx::assign(self.membership, 0) else {
             return Ok(());
         };
         inode.edit_quietly(&tx).set(&[(Attribute::AccessTime, &now.to_bytes())])
     }
 
-    /// How a file is marked.
-    ///
-    /// # Errors
-    /// There is no such file.
-    pub fn write_marks(&self, inode: InodeNumber) -> Result<WriteMarks> {
-        let flags = self.inode(inode)?.word(Attribute::Flags)?;
-        Ok(WriteMarks { immutable: flags & znode::FLAG_IMMUTABLE != 0, append_only: flags & znode::FLAG_APPEND_ONLY != 0 })
-    }
-
-    /// Whether a small write would be let in now.
-    ///
-    /// # Errors
-    /// `NoSpace`; `Quota`; `ReadOnly`.
-    pub fn check_room_to_write(&self, inode: InodeNumber) -> Result<()> {
-        self.check_writable()?;
-        self.check_quota_to_write(&*self.inode(inode)?)?;
-        OpenTx::assign(&self.membership, self.objset.settings().record_bytes + METADATA_BYTES).map(|_| ())
-    }
-
     /// Writes; returns where the data went.
-    ///
-    /// # Errors
-    /// `NoSpace`; `TooBig`; `Denied` for files that are marked.
-    pub fn write(&self, inode: InodeNumber, mode: WriteMode, data: &[u8], credentials: &Credentials) -> Result<u64> {
-        self.write_contents(&*self.inode(inode)?, mode, data, credentials)
-    }
-
-    /// As [`FileSystem::write`] and [`FileSystem::fsync`]: returns when what was written is safe.
-    ///
-    /// # Errors
-    /// Those of both.
-    pub fn write_durably(&self, inode: InodeNumber, mode: WriteMode, data: &[u8], credentials: &Credentials) -> Result<u64> {
-        let inode = self.inode(inode)?;
-        let offset = self.write_contents(&inode, mode, data, credentials)?;
-        self.commit_file(&inode)?;
-        Ok(offset)
-    }
-
-    fn write_contents(&self, inode: &Inode, mode: WriteMode, data: &[u8], credentials: &Credentials) -> Result<u64> {
+    pub(super) fn write(&self, inode: &Inode, mode: WriteMode, data: &[u8], credentials: &Credentials) -> Result<u64> {
         inode.check_regular()?;
         let collected = matches!(mode, WriteMode::Collected(_));
         let is_late = collected || matches!(mode, WriteMode::Mapped(_));
@@ -187,9 +118,9 @@ impl FileSystem {
             inode.times_owed.store(true, Ordering::Relaxed);
         }
         if is_late {
-            self.check_not_frozen()?;
+            self.files.check_not_frozen()?;
         } else {
-            self.check_writable()?;
+            self.files.check_writable()?;
         }
         let guess = match mode {
             WriteMode::At(offset) | WriteMode::Collected(offset) | WriteMode::Mapped(offset) => offset,
@@ -201,7 +132,7 @@ impl FileSystem {
         let contents = &inode.contents;
         let lock = match mode {
             WriteMode::Append => contents.lock_whole(),
-            _ => contents.lock_to_write(&self.objset, guess..guess.saturating_add(data.len() as u64)),
+            _ => contents.lock_to_write(self.files.objset(), guess..guess.saturating_add(data.len() as u64)),
         };
         let (size, flags) = {
             let mut look = inode.look();
@@ -215,47 +146,47 @@ impl FileSystem {
         if !is_late && (flags & znode::FLAG_IMMUTABLE != 0 || flags & znode::FLAG_APPEND_ONLY != 0 && offset < size) {
             bail!(Denied, "inode {} is marked not to be written there", inode.object);
         }
-        self.check_quota_to_write(inode)?;
+        self.quotas.ask_to_write(inode, self.is_alone)?;
         let growth = self.quotas.growth(inode, offset..end);
-        contents.write(&lock, &self.membership, size, offset, data, |tx, range| {
+        contents.write(&lock, self.membership, size, offset, data, |tx, range| {
             self.quotas.note_growth(inode, tx.txg(), growth_of(growth, &range, data))?;
             let mut edit = inode.edit(tx);
             let size = edit.word(Attribute::Size)?.max(range.end);
             let changed = if collected {
-                let flags = self.touched_flags(edit.word(Attribute::Flags)?, true);
+                let flags = self.files.touched_flags(edit.word(Attribute::Flags)?, true);
                 edit.set(&[(Attribute::Size, &size.to_le_bytes()), (Attribute::Flags, &flags.to_le_bytes())])?;
                 ChangedAttributes::default()
             } else {
-                self.contents_changed(&mut edit, size, credentials)?
+                self.changed(&mut edit, size, credentials)?
             };
             let facts = edit.facts()?;
             drop(edit);
-            self.log_written(tx, inode, &facts, changed, range)
+            self.log.note_write(tx, self.is_alone, inode, &facts, changed, range)
         })?;
         Ok(offset)
     }
 
-    /// Worst case of what [`FileSystem::replace_contents`] writes.
+    /// Worst case of what [`Contents::replace`] writes.
     pub(in crate::zpl) fn room_to_replace(data: &[u8]) -> u64 {
         data.len() as u64 + METADATA_BYTES
     }
 
     /// Gives a file these contents in place of its own: they are few. The whole file is locked, or nobody knows it yet. To the log it is nothing
     /// that can be done again: in several records, it could be there by halves.
-    pub(in crate::zpl) fn replace_contents(&self, inode: &Inode, tx: &OpenTx<'_>, data: &[u8]) -> Result<()> {
+    pub(in crate::zpl) fn replace(&self, inode: &Inode, tx: &OpenTx<'_>, data: &[u8]) -> Result<()> {
         let length = data.len() as u64;
         inode.contents.dnode.free_range(tx, 0, u64::MAX)?;
-        inode.contents.grow_block(&self.objset, tx, 0, length)?;
+        inode.contents.grow_block(self.files.objset(), tx, 0, length)?;
         inode.contents.dnode.write(tx, 0, data)?;
-        self.contents_changed(&mut inode.edit(tx), length, &Credentials::root())?;
-        self.log(tx, Done::Other)
+        self.changed(&mut inode.edit(tx), length, &Credentials::root())?;
+        self.note(tx, Done::Other)
     }
 
     /// Size, times and flags after somebody changed the contents, and the mode without the set-id bits that this ended. Returns the mode if there
     /// were any: for the log, which replays what was written as the superuser.
-    pub(in crate::zpl) fn contents_changed(&self, edit: &mut Editor<'_>, size: u64, whose: &Credentials) -> Result<ChangedAttributes> {
-        let now = self.now().to_bytes();
-        let flags = self.touched_flags(edit.word(Attribute::Flags)?, true);
+    pub(in crate::zpl) fn changed(&self, edit: &mut Editor<'_>, size: u64, whose: &Credentials) -> Result<ChangedAttributes> {
+        let now = self.files.now().to_bytes();
+        let flags = self.files.touched_flags(edit.word(Attribute::Flags)?, true);
         let mode = edit.word(Attribute::Mode)? as u32;
         let ended = whose.set_ids_ended_by_write(mode, edit.word(Attribute::Gid)? as u32);
         let changed = self.end_set_ids(edit, ended)?;
@@ -278,23 +209,10 @@ impl FileSystem {
         Ok(ChangedAttributes { mode: Some(mode as u32), ..ChangedAttributes::default() })
     }
 
-    /// Changes the size of a file.
-    ///
-    /// # Errors
-    /// `NoSpace`; `TooBig`; `Denied` for files that are marked.
-    pub fn truncate(&self, inode: InodeNumber, size: u64, credentials: &Credentials) -> Result<()> {
-        let inode = self.inode(inode)?;
-        self.set_size(&inode, size, credentials)
-    }
-
-    fn set_size(&self, inode: &Inode, size: u64, credentials: &Credentials) -> Result<()> {
-        self.change_size(inode, size, false, true, credentials)
-    }
-
     /// `only_grow`: a file that is longer stays as it is. `is_all`: nothing else follows that belongs to the same record of a log.
     pub(in crate::zpl) fn change_size(&self, inode: &Inode, size: u64, only_grow: bool, is_all: bool, credentials: &Credentials) -> Result<()> {
         inode.check_regular()?;
-        self.check_writable()?;
+        self.files.check_writable()?;
         if size > SIZE_MAX {
             bail!(TooBig, "a file of {size} bytes is larger than {SIZE_MAX}");
         }
@@ -313,57 +231,49 @@ impl FileSystem {
             let left = edit.word(Attribute::Size)?.min(end);
             edit.set(&[(Attribute::Size, &left.to_le_bytes())])
         };
-        inode.contents.set_size(&whole, &self.membership, old, size, stepped, |tx| {
-            let changed = self.contents_changed(&mut inode.edit(tx), size, credentials)?;
+        inode.contents.set_size(&whole, self.membership, old, size, stepped, |tx| {
+            let changed = self.changed(&mut inode.edit(tx), size, credentials)?;
             // A record that is noted is not done again: a crash now must not leave the rest of it undone.
-            if !is_all && self.is_replaying() {
+            if !is_all && self.log.is_replaying() {
                 return Ok(());
             }
-            self.log_contents_changed(tx, inode, changed, Done::Freed { inode, offset: size, length: 0 })
+            self.log_changed(tx, inode, changed, Done::Freed { inode, offset: size, length: 0 })
         })
     }
 
     /// Logs a change of contents, and what it took of the mode.
-    pub(super) fn log_contents_changed(&self, tx: &Tx, inode: &Inode, changed: ChangedAttributes, done: Done<'_>) -> Result<()> {
+    pub(super) fn log_changed(&self, tx: &Tx, inode: &Inode, changed: ChangedAttributes, done: Done<'_>) -> Result<()> {
         if changed.mode.is_some() {
-            self.log(tx, Done::Set { inode, changed })?;
+            self.note(tx, Done::Set { inode, changed })?;
         }
-        self.log(tx, done)
+        self.note(tx, done)
     }
 
     /// Makes `length` bytes at `offset` a hole; the size stays.
-    ///
-    /// # Errors
-    /// See [`FileSystem::truncate`].
-    pub fn punch_hole(&self, inode: InodeNumber, offset: u64, length: u64, credentials: &Credentials) -> Result<()> {
-        let inode = self.inode(inode)?;
+    pub(super) fn punch_hole(&self, inode: &Inode, offset: u64, length: u64, credentials: &Credentials) -> Result<()> {
         inode.check_regular()?;
-        self.check_writable()?;
-        self.check_not_sealed(&inode)?;
+        self.files.check_writable()?;
+        inode.check_not_sealed()?;
         let end = offset.saturating_add(length);
         let lock = inode.contents.lock_range(offset..end.max(offset.saturating_add(1)));
         let size = inode.word(Attribute::Size)?;
-        inode.contents.punch(&lock, &self.membership, offset..end, size, |tx, freed| {
+        inode.contents.punch(&lock, self.membership, offset..end, size, |tx, freed| {
             let mut edit = inode.edit(tx);
             // Somebody may have written behind the range, and made the file longer.
             let size_now = edit.word(Attribute::Size)?;
-            let changed = self.contents_changed(&mut edit, size_now, credentials)?;
+            let changed = self.changed(&mut edit, size_now, credentials)?;
             drop(edit);
             match freed.end - freed.start {
                 // To the log, a hole of no bytes would be one to the end.
-                0 if changed.mode.is_some() => self.log(tx, Done::Set { inode: &inode, changed }),
+                0 if changed.mode.is_some() => self.note(tx, Done::Set { inode, changed }),
                 0 => Ok(()),
-                length => self.log_contents_changed(tx, &inode, changed, Done::Freed { inode: &inode, offset, length }),
+                length => self.log_changed(tx, inode, changed, Done::Freed { inode, offset, length }),
             }
         })
     }
 
     /// The next offset at or after `offset` where there is data or a hole; `None` behind the last.
-    ///
-    /// # Errors
-    /// Indirect blocks cannot be read.
-    pub fn seek(&self, inode: InodeNumber, offset: u64, wanted: Seek) -> Result<Option<u64>> {
-        let inode = self.inode(inode)?;
+    pub(super) fn seek(&self, inode: &Inode, offset: u64, wanted: Seek) -> Result<Option<u64>> {
         inode.check_regular()?;
         let _guard = inode.contents.lock_to_read(0..u64::MAX);
         let size = inode.word(Attribute::Size)?;
@@ -379,7 +289,7 @@ impl FileSystem {
             });
         }
         // What is not on disk yet is looked at as it will be there.
-        let (dnode, first, to_be) = (&inode.contents.dnode, offset / block, self.objset.makes_holes(&inode.contents.dnode));
+        let (dnode, first, to_be) = (&inode.contents.dnode, offset / block, self.files.objset().makes_holes(&inode.contents.dnode));
         let found = match wanted {
             Seek::Data => match if to_be { dnode.next_data_block_to_be(first)? } else { dnode.next_data_block(first)? } {
                 Some(data) => data.saturating_mul(block).max(offset),
@@ -393,43 +303,31 @@ impl FileSystem {
         Ok(Some(found).filter(|&found| found < size || wanted == Seek::Hole))
     }
 
-    /// Reserves nothing (space cannot be promised by a file system that never overwrites) but refuses what there is no room for
-    /// now, and makes the file as long as asked, unless its size is to stay.
-    ///
-    /// # Errors
-    /// `NoSpace`; see [`FileSystem::truncate`].
-    pub fn allocate(&self, number: InodeNumber, offset: u64, length: u64, keep_size: bool, credentials: &Credentials) -> Result<()> {
-        let end = offset.saturating_add(length);
-        let inode = self.inode(number)?;
+    /// `available`: bytes that may still be written.
+    pub(super) fn allocate(&self, inode: &Inode, end: u64, length: u64, available: u64, keep_size: bool, credentials: &Credentials) -> Result<()> {
         inode.check_regular()?;
-        self.check_writable()?;
-        let available = self.space().available;
+        self.files.check_writable()?;
         if length > available / ALLOCATE_PERCENT * 100 {
-            bail!(NoSpace, "{}: {length} bytes for inode {} are more than fit into the {available} that are available", self.objset.name(), inode.object);
+            bail!(NoSpace, "{}: {length} bytes for inode {} are more than fit into the {available} that are available", self.files.objset().name(), inode.object);
         }
         if inode.word(Attribute::Flags)? & znode::FLAG_IMMUTABLE != 0 {
             bail!(Denied, "inode {} is marked not to be changed", inode.object);
         }
-        let (mode, gid) = self.mode_and_group(&inode)?;
-        self.drop_set_ids(&inode, credentials.set_ids_ended_by_write(mode, gid))?;
+        let (mode, gid) = self.mode_and_group(inode)?;
+        self.drop_set_ids(inode, credentials.set_ids_ended_by_write(mode, gid))?;
         if keep_size {
             return Ok(());
         }
-        drop(inode);
-        self.extend(number, end, credentials)
+        self.change_size(inode, end, true, true, credentials)
     }
 
-    /// Takes the set-id bits away that a change of the owner takes, where there is none (`chown(-1, -1)`).
-    ///
-    /// # Errors
-    /// `NoSpace`.
-    pub fn clear_set_id(&self, inode: InodeNumber, whose: &Credentials) -> Result<()> {
-        let inode = self.inode(inode)?;
+    /// Takes the set-id bits away that a change of the owner takes.
+    pub(super) fn clear_set_id(&self, inode: &Inode, whose: &Credentials) -> Result<()> {
         if inode.kind == FileKind::Directory {
             return Ok(());
         }
-        let (mode, gid) = self.mode_and_group(&inode)?;
-        self.drop_set_ids(&inode, whose.set_ids_ended_by_chown(mode, gid))
+        let (mode, gid) = self.mode_and_group(inode)?;
+        self.drop_set_ids(inode, whose.set_ids_ended_by_chown(mode, gid))
     }
 
     fn mode_and_group(&self, inode: &Inode) -> Result<(u32, u32)> {
@@ -440,20 +338,19 @@ impl FileSystem {
         if ended == 0 {
             return Ok(());
         }
-        self.check_writable()?;
-        let tx = OpenTx::assign(&self.membership, METADATA_BYTES)?;
+        self.files.check_writable()?;
+        let tx = OpenTx::assign(self.membership, METADATA_BYTES)?;
         let mut edit = inode.edit(&tx);
         let changed = self.end_set_ids(&mut edit, ended)?;
-        edit.set(&[(Attribute::ChangeTime, &self.now().to_bytes())])?;
+        edit.set(&[(Attribute::ChangeTime, &self.files.now().to_bytes())])?;
         drop(edit);
-        self.log(&tx, Done::Set { inode, changed })
+        self.note(&tx, Done::Set { inode, changed })
     }
 
-    /// Makes a file at least `size` bytes long.
-    ///
-    /// # Errors
-    /// See [`FileSystem::truncate`].
-    pub fn extend(&self, inode: InodeNumber, size: u64, credentials: &Credentials) -> Result<()> {
-        self.change_size(&*self.inode(inode)?, size, true, true, credentials)
+    /// Whether a small write would be let in now.
+    pub(super) fn check_room(&self, inode: &Inode) -> Result<()> {
+        self.files.check_writable()?;
+        self.quotas.ask_to_write(inode, self.is_alone)?;
+        OpenTx::assign(self.membership, self.files.objset().settings().record_bytes + METADATA_BYTES).map(|_| ())
     }
 }

@@ -1,4 +1,4 @@
-//! Files in memory, and who refers to them.
+//! Files in memory, and references to them.
 //!
 //! # Theory
 //! An [`Inode`] is in the table while somebody has a reference: the kernel (as often as it was told of the file) or a call
@@ -15,11 +15,12 @@ use engine::error::{Result, Within};
 use engine::logged::LoggedObject;
 use engine::{bail, error};
 use ondisk::sa::Attribute;
+use ondisk::znode;
 use parking_lot::{RwLock, RwLockWriteGuard};
 
-use super::gate::Entered;
+use super::commit_gate::Entered;
 use super::inode_table::{Found, InodeTable};
-use crate::zpl::attributes::values::{Attributes, SetPlace};
+use crate::zpl::attributes::values::{Attributes, Writing};
 use crate::zpl::file_system::FileSystem;
 use crate::zpl::log::records::LogFacts;
 use crate::zpl::{FileKind, InodeNumber};
@@ -44,7 +45,7 @@ pub(in crate::zpl) struct Inode {
     pub(in crate::zpl) changed_at: AtomicU64,
     /// The kernel has handed over contents, and may be about to tell the times that go with them.
     pub(in crate::zpl) times_owed: AtomicBool,
-    /// Who has none adds one under the shard's lock, and the last one is taken away under it.
+    /// The first is added under the shard's lock, and the last is taken away under it.
     pub(super) references: AtomicU64,
     /// Somebody asked for it since the table's hand came by.
     pub(in crate::zpl) used: AtomicBool,
@@ -78,18 +79,26 @@ impl Inode {
     /// Locks the attributes for a change in `tx`.
     pub(in crate::zpl) fn edit<'a>(&'a self, tx: &'a Tx) -> Editor<'a> {
         let editor = self.edit_quietly(tx);
-        self.changed_at.store(editor.attributes.set_of_files().tick(), Ordering::Release);
+        self.changed_at.store(editor.attributes.set_of_files().count_change(), Ordering::Release);
         editor
     }
 
     /// As [`Inode::edit`], for a change that is no reason to do anything again.
     pub(in crate::zpl) fn edit_quietly<'a>(&'a self, tx: &'a Tx) -> Editor<'a> {
-        Editor { attributes: self.attributes.write(), place: SetPlace { dnode: &self.contents.dnode, tx } }
+        Editor { attributes: self.attributes.write(), writing: Writing { dnode: &self.contents.dnode, tx } }
     }
 
     /// Fails unless the file is a directory.
     pub(in crate::zpl) fn check_directory(&self) -> Result<()> {
         if self.kind == FileKind::Directory { Ok(()) } else { Err(error!(NotDirectory, "inode {} is no directory", self.object)) }
+    }
+
+    /// Fails for a file that is marked: it may not be changed, or may only grow.
+    pub(in crate::zpl) fn check_not_sealed(&self) -> Result<()> {
+        if self.word(Attribute::Flags)? & (znode::FLAG_IMMUTABLE | znode::FLAG_APPEND_ONLY) != 0 {
+            bail!(Denied, "inode {} is marked not to be changed", self.object);
+        }
+        Ok(())
     }
 
     /// Fails unless the file has contents.
@@ -105,20 +114,20 @@ impl Inode {
 /// The attributes of an inode, locked for a change: what is read stays true until it is written.
 pub(in crate::zpl) struct Editor<'a> {
     pub(in crate::zpl) attributes: RwLockWriteGuard<'a, Attributes>,
-    pub(in crate::zpl) place: SetPlace<'a>,
+    pub(in crate::zpl) writing: Writing<'a>,
 }
 
 impl Editor<'_> {
     /// A word that every file has.
     pub(in crate::zpl) fn word(&mut self, attribute: Attribute) -> Result<u64> {
-        let object = self.place.dnode.object();
+        let object = self.writing.dnode.object();
         self.maybe_word(attribute)?.ok_or_else(|| error!(Corrupt, "object {object} has not the attribute {attribute:?}"))
     }
 
     /// A word that a file may have.
     pub(in crate::zpl) fn maybe_word(&mut self, attribute: Attribute) -> Result<Option<u64>> {
         if self.attributes.word(attribute).is_none() {
-            self.attributes.load_spill(self.place.dnode)?;
+            self.attributes.load_spill(self.writing.dnode)?;
         }
         Ok(self.attributes.word(attribute))
     }
@@ -131,7 +140,7 @@ impl Editor<'_> {
 
     /// Sets attributes.
     pub(in crate::zpl) fn set(&mut self, changes: &[(Attribute, &[u8])]) -> Result<()> {
-        self.attributes.set(&self.place, changes)
+        self.attributes.set(&self.writing, changes)
     }
 }
 

@@ -13,8 +13,8 @@
 //! 1. A file without links that somebody refers to is whole: so a mere number has links.
 //! 2. An inode of which a call has a reference is whole, and the only one of its file.
 //! 3. What was loaded is put into the table only if no inode left the shard meanwhile: else it might be older than what that one changed.
-//! 4. A file is freed by one only, who took the last reference. Until that is done nobody else is given its inode: who had it made again would
-//!    free it too, and perhaps the next file of that number.
+//! 4. A file is freed by one only, who took the last reference. Until that is done nobody else is given its inode: a thread that had it
+//!    made again would free it too, and perhaps the next file of that number.
 //!
 //! # Locks
 //! One for each shard; a leaf, but for the attributes of an inode that nobody else has.
@@ -57,7 +57,7 @@ struct Shard {
     leaving: HashMap<InodeNumber, u64>,
     /// How many inodes left.
     departures: u64,
-    /// When one of those that left was changed last: whoever comes (back) may have been.
+    /// When one of those that left was changed last: one that comes (back) may have been.
     gone_at: u64,
     /// What `known` weighs.
     held: Held,
@@ -98,7 +98,7 @@ impl Shard {
         inode.references = (references + 1).into();
         inode.ticket = self.tickets;
         let inode = Arc::new(inode);
-        // Who frees the file that had the number before may not have come back.
+        // The thread that frees the file that had the number before may not have come back.
         self.leaving.remove(&inode.object);
         self.known.insert(inode.object, Known::Whole(inode.clone()));
         self.order.push_back((inode.object, inode.ticket));
@@ -165,7 +165,7 @@ fn as_number(inode: &Arc<Inode>) -> Option<Known> {
     if Arc::strong_count(inode) > 1 {
         return None;
     }
-    // Who let go of it has given back its reference before.
+    // The last holder has given back its reference before.
     fence(Ordering::Acquire);
     let references = u32::try_from(inode.references.load(Ordering::Acquire)).ok()?;
     let links = inode.attributes.try_read()?.word(Attribute::Links)?;
@@ -209,7 +209,7 @@ impl InodeTable {
                 known.references.fetch_add(1, Ordering::AcqRel);
                 known.clone()
             }
-            _ => shard.put(inode, self.set.now()),
+            _ => shard.put(inode, self.set.last_change()),
         }
     }
 

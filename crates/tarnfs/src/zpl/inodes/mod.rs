@@ -1,7 +1,7 @@
-//! Files in memory, and who is at work with them.
+//! Files in memory, and the operations at work with them.
 
 pub(super) mod file_set;
-pub(super) mod gate;
+pub(super) mod commit_gate;
 pub(super) mod inode;
 pub(super) mod inode_table;
 pub(super) mod users;
@@ -12,21 +12,21 @@ use parking_lot::Mutex;
 
 use super::InodeNumber;
 use file_set::FileSet;
-use gate::{Alone, Entered, Gate};
+use commit_gate::{Alone, Entered, CommitGate};
 use inode_table::InodeTable;
 use users::Users;
 
 /// The files of a mounted file system that somebody refers to.
 pub(super) struct Inodes {
     table: InodeTable,
-    gate: Gate,
-    /// guards: who counts references to inodes
+    gate: CommitGate,
+    /// guards: how many users count references to inodes
     users: Mutex<Users>,
 }
 
 impl Inodes {
     pub(super) fn new(files: Arc<FileSet>) -> Self {
-        Inodes { table: InodeTable::new(files), gate: Gate::default(), users: Mutex::default() }
+        Inodes { table: InodeTable::new(files), gate: CommitGate::default(), users: Mutex::default() }
     }
 
     /// For an operation: passes the gate.

@@ -1,4 +1,4 @@
-//! Who keeps count of inodes: mounts, and transactions of programs.
+//! The users that count references to inodes: mounts, and transactions of programs.
 //!
 //! # Theory
 //! A kernel does not forget its inodes one by one when a mount ends, so all references are dropped then. But there may be another mount of the
@@ -55,7 +55,7 @@ impl FileSystem {
         TransactionUse(self.clone())
     }
 
-    /// Lets go of all inodes, as at an unmount: files that were removed while open are freed. Stops when somebody comes who counts anew.
+    /// Lets go of all inodes, as at an unmount: files that were removed while open are freed. Stops when a new user comes.
     pub fn release_all(&self) {
         for object in self.inodes.table.all() {
             let _entered = self.enter();

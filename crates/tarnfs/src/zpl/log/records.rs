@@ -112,19 +112,6 @@ impl FileSystem {
     pub(in crate::zpl) fn log(&self, tx: &Tx, done: Done<'_>) -> Result<()> {
         self.log.note(tx, self.is_alone(), done)
     }
-
-    /// As [`FileSystem::log`] of a write to `inode`, of which these facts are known, and which took so much of its mode.
-    pub(in crate::zpl) fn log_written(&self, tx: &Tx, inode: &Inode, facts: &LogFacts, changed: ChangedAttributes, range: Range<u64>) -> Result<()> {
-        if changed.mode.is_some() {
-            self.log(tx, Done::Set { inode, changed })?;
-        }
-        self.log.note_write(tx, self.is_alone(), inode, facts, range)
-    }
-
-    /// A record of the log is being done again.
-    pub(in crate::zpl) fn is_replaying(&self) -> bool {
-        self.log.is_replaying()
-    }
 }
 
 /// The intent log of a mounted file system.
@@ -171,15 +158,29 @@ impl Log {
         }
     }
 
-    fn is_replaying(&self) -> bool {
+    /// A record of the log is being done again.
+    pub(in crate::zpl) fn is_replaying(&self) -> bool {
         self.zil.as_ref().is_some_and(|zil| zil.is_replaying())
     }
 
-    fn note(&self, tx: &Tx, is_alone: bool, done: Done<'_>) -> Result<()> {
+    /// Remembers what was done in `tx`. `is_alone`: by the commit of a program's transaction.
+    pub(in crate::zpl) fn note(&self, tx: &Tx, is_alone: bool, done: Done<'_>) -> Result<()> {
         self.note_if_wanted(tx, is_alone, |zil| self.log_done(zil, tx, done))
     }
 
-    fn note_write(&self, tx: &Tx, is_alone: bool, inode: &Inode, facts: &LogFacts, range: Range<u64>) -> Result<()> {
+    /// As [`Log::note`] of a write to `inode`, of which these facts are known, and which took so much of its mode.
+    pub(in crate::zpl) fn note_write(
+        &self,
+        tx: &Tx,
+        is_alone: bool,
+        inode: &Inode,
+        facts: &LogFacts,
+        changed: ChangedAttributes,
+        range: Range<u64>,
+    ) -> Result<()> {
+        if changed.mode.is_some() {
+            self.note(tx, is_alone, Done::Set { inode, changed })?;
+        }
         self.note_if_wanted(tx, is_alone, |zil| {
             if self.is_to_be_logged(inode, facts)? {
                 zil.log_write(tx, facts.list_of(inode), inode.object, facts.generation, range.start, range.end - range.start);
@@ -188,20 +189,19 @@ impl Log {
         })
     }
 
-    /// `is_alone`: the commit of a program's transaction does it.
     fn note_if_wanted(&self, tx: &Tx, is_alone: bool, describe: impl FnOnce(&Zil) -> Result<()>) -> Result<()> {
         let Some(zil) = &self.zil else { return Ok(()) };
         if zil.note(tx) {
             return Ok(());
         }
-        // A transaction of a program is whole with its group. In the log it could be there by halves; so who wants something
-        // durable that came after it waits for the group.
+        // A transaction of a program is whole with its group. In the log it could be there by halves; so an `fsync`
+        // after it waits for the group.
         if zil.is_disabled() || is_alone {
             zil.unlogged(tx);
             return Ok(());
         }
         if let Err(error) = describe(zil) {
-            // It was done all the same, and what comes after it builds upon it: who wants it durable waits for the group.
+            // It was done all the same, and what comes after it builds upon it: an `fsync` waits for the group.
             tracing::warn!("{}: an operation cannot be described to the log: {error}", self.files.objset().name());
             zil.unlogged(tx);
         }
@@ -225,7 +225,7 @@ impl Log {
                     let record = RemoveRecord { header: RecordHeader::new_zeroed(), dir: directory.object.into() };
                     zil.log(tx, kind as u64, None, with_names(record.as_bytes(), &[name]));
                 }
-                // Not before: who syncs the file meanwhile finds the one or the other.
+                // Not before: an `fsync` of the file meanwhile finds the one or the other.
                 if gone {
                     zil.forget(inode.object);
                 }
@@ -237,7 +237,7 @@ impl Log {
                 zil.log(tx, RecordType::Link as u64, None, with_names(record.as_bytes(), &[name]));
             }
             Done::Renamed { kind, from, name, to, new_name, moved } => {
-                // Who replaces a file by writing another and renaming it must not find the new one empty.
+                // A file that replaces another by a rename must not be found empty.
                 zil.bring_forward(moved.object);
                 let record = RenameRecord { header: RecordHeader::new_zeroed(), from_dir: from.object.into(), to_dir: to.object.into() };
                 zil.log(tx, kind as u64, None, with_names(record.as_bytes(), &[name, new_name]));
@@ -307,7 +307,7 @@ impl Log {
     /// Among the names, and the file's other records before it: the source may be removed later, or written over.
     fn log_clone(&self, tx: &Tx, object: InodeNumber, (mut offset, mut length): (u64, u64), block: u64, pointers: &[BlkPtr]) {
         let Some(zil) = &self.zil else { return };
-        // A block of a group that is not on disk yet is nothing to whom replays the log.
+        // A block of a group that is not on disk yet is nothing to the replay of the log.
         let synced = self.files.objset().context().groups.synced_txg();
         if pointers.iter().any(|pointer| !pointer.is_hole() && pointer.birth() > synced) {
             return zil.unlogged(tx);

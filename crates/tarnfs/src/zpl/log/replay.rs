@@ -211,7 +211,7 @@ impl FileReplay<'_> {
         let size = inode.word(Attribute::Size)?;
         inode.contents.replay_write(&whole, &fs.membership, size, written, |tx| {
             let mut edit = inode.edit(tx);
-            let _ = fs.contents_changed(&mut edit, size.max(written.end), &Credentials::root())?;
+            let _ = fs.contents().changed(&mut edit, size.max(written.end), &Credentials::root())?;
             drop(edit);
             if is_last { fs.log(tx, Done::Wrote { inode: &inode, offset: written.offset, length: 0 }) } else { Ok(()) }
         })
@@ -279,9 +279,9 @@ impl FileReplay<'_> {
             let _guard = inode.contents.lock_whole();
             let size = inode.word(Attribute::Size)?;
             let tx = OpenTx::assign(&fs.membership, cloned.length + METADATA_BYTES)?;
-            if fs.share_blocks(&tx, &inode, size, cloned.offset, cloned.block, cloned.pointers)? {
+            if fs.contents().share_blocks(&tx, &inode, size, cloned.offset, cloned.block, cloned.pointers)? {
                 let mut edit = inode.edit(&tx);
-                let _ = fs.contents_changed(&mut edit, size.max(cloned.end), &Credentials::root())?;
+                let _ = fs.contents().changed(&mut edit, size.max(cloned.end), &Credentials::root())?;
                 drop(edit);
                 return fs.log(&tx, Done::Other);
             }

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use crate::zpl::attributes::sa_tables::SaTables;
 use crate::zpl::inodes::file_set::FileSet;
 use crate::zpl::attributes::stat::{FileKind, Time};
-use crate::zpl::attributes::values::{Attributes, SetPlace};
-use crate::zpl::file_system::{Credentials, FileSystem};
+use crate::zpl::attributes::values::{Attributes, Writing};
+use crate::zpl::file_system::{Credentials, FileSystem, MountOptions};
 use crate::zpl::inodes::inode::Inode;
 use crate::zpl::{InodeNumber, OwnerKind, QuotaOf, Stat};
 
@@ -93,26 +93,21 @@ pub(in crate::zpl) struct Fixed {
 /// What making a file needs to know of the file system.
 pub(in crate::zpl) struct Maker<'a> {
     set: &'a Arc<FileSet>,
-    pub(in crate::zpl) version: u64,
     pub(in crate::zpl) project_ids: bool,
     pub(in crate::zpl) normalization: Normalization,
     pub(in crate::zpl) now: Time,
 }
 
 impl Maker<'_> {
-    fn uses_attributes(&self) -> bool {
-        self.version >= znode::VERSION_SA
-    }
-
     /// Makes the object and its attributes.
     pub(in crate::zpl) fn make(&self, tx: &Tx, new: &NewNode) -> Result<Inode> {
         let kind = FileKind::of_mode(new.mode);
         let dnode = self.allocate(tx, kind, new.fixed, new.salt)?;
         let object = dnode.object();
-        let place = SetPlace { dnode: &dnode, tx };
+        let writing = Writing { dnode: &dnode, tx };
         let mut attributes = Attributes::empty(self.set);
         let values = self.values(tx, new, object);
-        if self.uses_attributes() {
+        if self.set.uses_attributes() {
             let mut order: Vec<(Attribute, &[u8])> = values.common();
             if values.flags & znode::FLAG_PROJECT_ID != 0 {
                 order.push((Attribute::ProjectId, &values.project));
@@ -122,16 +117,16 @@ impl Maker<'_> {
             }
             order.push((Attribute::AclCount, &values.acl_count));
             order.push((Attribute::AclEntries, &values.acl));
-            attributes.replace_all(&place, &order)?;
+            attributes.replace_all(&writing, &order)?;
         } else {
-            attributes.replace_znode(&place, &values.znode_fields())?;
+            attributes.replace_znode(&writing, &values.znode_fields())?;
         }
         Inode::new(object, dnode, attributes)
     }
 
     fn allocate(&self, tx: &Tx, kind: FileKind, fixed: Option<Fixed>, salt: Option<u64>) -> Result<Arc<Dnode>> {
         let slots = fixed.map_or((self.set.objset().settings().dnode_bytes / 512).clamp(1, 32) as u8, |fixed| fixed.slots);
-        let (bonus_type, bonus_length) = if self.uses_attributes() { (ObjectType::SA, 8) } else { (ObjectType::ZNODE, znode::ZNODE_SIZE) };
+        let (bonus_type, bonus_length) = if self.set.uses_attributes() { (ObjectType::SA, 8) } else { (ObjectType::ZNODE, znode::ZNODE_SIZE) };
         let object_type = if kind == FileKind::Directory { ObjectType::DIRECTORY_CONTENTS } else { ObjectType::PLAIN_FILE_CONTENTS };
         let dnode = DnodeSpec { slots, ..DnodeSpec::new(object_type, 0).with_bonus(bonus_type, bonus_length) };
         if kind == FileKind::Directory {
@@ -151,12 +146,12 @@ impl Maker<'_> {
     fn values(&self, tx: &Tx, new: &NewNode, object: InodeNumber) -> Values {
         let kind = FileKind::of_mode(new.mode);
         let directory = kind == FileKind::Directory;
-        let has_fuids = self.version >= znode::VERSION_FUID;
+        let has_fuids = self.set.version() >= znode::VERSION_FUID;
         let mut flags = new.flags;
         if has_fuids {
             flags |= znode::FLAG_ARCHIVE | znode::FLAG_AV_MODIFIED;
         }
-        if self.uses_attributes() && self.project_ids {
+        if self.set.uses_attributes() && self.project_ids {
             flags |= znode::FLAG_PROJECT_ID;
         }
         if acl::is_trivial(&new.acl) {
@@ -166,7 +161,7 @@ impl Maker<'_> {
             flags |= znode::FLAG_INHERIT_ACE;
         }
         let (_, everyone_executes) = acl::mode(&new.acl, new.uid.into(), new.gid.into());
-        if self.uses_attributes() && everyone_executes {
+        if self.set.uses_attributes() && everyone_executes {
             flags |= znode::FLAG_NO_EXECUTE_DENIED;
         }
         let acl_version = if has_fuids { acl::VERSION_1 } else { acl::VERSION_0 };
@@ -274,7 +269,6 @@ impl FileSystem {
     pub(in crate::zpl) fn maker(&self) -> Maker<'_> {
         Maker {
             set: &self.files,
-            version: self.version,
             project_ids: self.gives_project_ids(),
             normalization: self.names.rules.normalization(),
             now: self.now(),
@@ -372,14 +366,12 @@ pub fn initialize(objset: &Arc<Objset>, tx: &Tx, new: &NewFileSystem) -> Result<
     if new.case != 0 {
         normalization = normalization.ignoring_case();
     }
-    let (seconds, nanoseconds) = objset.context().host.wall_clock();
-    let set = FileSet::new(objset.clone(), SaTables::load(objset, sa_master)?);
+    let set = FileSet::new(objset.clone(), new.version, SaTables::load(objset, sa_master)?, MountOptions::default());
     let maker = Maker {
         set: &set,
-        version: new.version,
         project_ids: new.project_ids,
         normalization,
-        now: Time { seconds: seconds.cast_signed(), nanoseconds },
+        now: set.now(),
     };
     let mode = TYPE_DIRECTORY | 0o755;
     let root = maker.make(

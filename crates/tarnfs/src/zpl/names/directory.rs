@@ -105,7 +105,7 @@ impl FileSystem {
         }
         let mut cursor = if from <= AT_FIRST { Cursor::start() } else { zap.cursor_at(from)? };
         while let Some(entry) = zap.next(&mut cursor)? {
-            // Who takes such a name for a part of a path would be led out of the directory.
+            // A program that takes such a name for a part of a path would be led out of the directory.
             if !is_a_name(&entry.name) {
                 bail!(Corrupt, "directory {}: an entry is called {:?}", directory.object, String::from_utf8_lossy(&entry.name));
             }
@@ -120,7 +120,7 @@ impl FileSystem {
                 break;
             }
         }
-        self.accessed(&directory)
+        self.contents().accessed(&directory)
     }
 
     /// Whether a directory has no entries.

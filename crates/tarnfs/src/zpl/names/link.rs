@@ -251,8 +251,8 @@ impl FileSystem {
             return edit.set(&[(Attribute::SymbolicLink, target), (Attribute::Size, &size)]);
         }
         if znode::ZNODE_SIZE + target.len() <= inode.contents.dnode.bonus_bytes_max() {
-            let place = edit.place;
-            edit.attributes.set_after_znode(&place, target);
+            let writing = edit.writing;
+            edit.attributes.set_after_znode(&writing, target);
         } else {
             inode.contents.dnode.set_block_bytes(tx, target.len().next_multiple_of(512) as u64, None)?;
             inode.contents.dnode.write(tx, 0, target)?;
@@ -305,7 +305,7 @@ impl FileSystem {
         if (of_file ^ of_directory) & znode::FLAG_XATTR != 0 {
             bail!(Invalid, "a file and an extended attribute cannot share a name");
         }
-        self.check_not_sealed(&inode)?;
+        inode.check_not_sealed()?;
         self.check_project(&inode, &directory)?;
         let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
         self.prepare_entry(&tx, &directory, name, Change::Added)?;
@@ -409,7 +409,7 @@ impl FileSystem {
 
     /// Nor does it lose any; one that may only grow does not either.
     pub(in crate::zpl) fn check_entries_may_go(&self, directory: &Inode) -> Result<()> {
-        self.check_not_sealed(directory)
+        directory.check_not_sealed()
     }
 
     pub(in crate::zpl) fn check_removable(&self, inode: &Inode) -> Result<()> {

@@ -2,8 +2,8 @@
 //!
 //! # Theory
 //! All renames go one after the other (the lock of the tree), so that "is this directory below that one" stays true while a
-//! rename is at work, and so that the locks of two or three directories can be taken in any order: whoever holds more than one
-//! holds the tree.
+//! rename is at work, and so that the locks of two or three directories can be taken in any order: a thread that holds more
+//! than one holds the tree.
 
 use engine::dmu::{OpenTx, Tx};
 use engine::error::Result;
@@ -215,7 +215,7 @@ impl FileSystem {
             Some(left) => self.log(&tx, Done::LeftWhiteout { from: old.directory, name: old.name, to: new.directory, new_name: new.name, moved, left }),
             None => self.log_rename(&tx, RecordType::Rename, old, new, moved),
         }?;
-        // Not before: who syncs the replaced file meanwhile finds the one or the other.
+        // Not before: an `fsync` of the replaced file meanwhile finds the one or the other.
         if let Some(replaced) = replaced
             && replaced.word(Attribute::Links)? == 0
         {

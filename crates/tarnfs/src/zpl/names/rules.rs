@@ -96,6 +96,6 @@ impl FileSystem {
 
     /// The value of a directory entry.
     pub(in crate::zpl) fn entry_value(&self, object: InodeNumber, mode: u64) -> u64 {
-        if self.version >= znode::VERSION_DIRENT { znode::directory_entry(object, mode) } else { object }
+        if self.version() >= znode::VERSION_DIRENT { znode::directory_entry(object, mode) } else { object }
     }
 }

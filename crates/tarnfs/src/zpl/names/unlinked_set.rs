@@ -95,7 +95,7 @@ impl FileSystem {
             directory.stat()?;
             self.names.unlinked.prepare_to_add(&tx, directory.object)?;
         }
-        // First: whoever was slower than another one in freeing it must not touch what has its number since.
+        // First: a thread that was slower than another in freeing it must not touch what has its number since.
         match self.objset.free_held(&tx, &inode.contents.dnode) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             other => other?,

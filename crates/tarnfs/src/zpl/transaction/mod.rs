@@ -193,7 +193,7 @@ impl Transaction {
     /// Something was seen that had been changed: what was seen before must still be so, or never was there together with it.
     fn look_again(&mut self, fs: &AloneFileSystem<'_>) -> Result<()> {
         self.check_seen_unchanged(fs)?;
-        self.seen_at = self.fs.files.now();
+        self.seen_at = self.fs.files.last_change();
         Ok(())
     }
 }

@@ -148,7 +148,7 @@ impl Pools {
     /// Unmounts a file system, and what is below it if that is asked for; all of it, or nothing.
     pub(in crate::control::pools) fn unmount(&mut self, unmount: &DatasetUnmount, is_suspended: bool) -> Result<(), Failure> {
         if unmount.force && is_suspended {
-            // Who uses it waits for the devices, and would never let go of it.
+            // Its users wait for the devices, and would never let go of it.
             return if unmount.tree { self.mounter.unmount_tree(&unmount.name, true) } else { self.mounter.unmount(&unmount.name, true) };
         }
         let before = self.in_sight();

@@ -35,7 +35,7 @@ impl Pools {
     }
 }
 
-/// Everybody who owns something or has a quota.
+/// All owners of something, or with a quota.
 fn owners(objset: &Arc<Objset>, kind: OwnerKind) -> Result<Vec<OwnerUse>> {
     let (used, kind) = match kind {
         OwnerKind::User => (USED_BY_USER, zpl::OwnerKind::User),
@@ -54,7 +54,7 @@ fn owners(objset: &Arc<Objset>, kind: OwnerKind) -> Result<Vec<OwnerUse>> {
     let master = Zap::open(objset, MASTER_NODE)?;
     for limit in [QuotaOf::Bytes, QuotaOf::Objects] {
         let field = |of: &mut OwnerUse, quota| *if limit == QuotaOf::Objects { &mut of.object_quota } else { &mut of.quota } = Some(quota);
-        // Whoever uses something has the default, if there is one, until something else is said of him.
+        // An owner has the default, if there is one, until it has a limit of its own.
         if let Some(default) = master.lookup_u64(kind.default_entry(limit))?.filter(|default| *default != 0) {
             found.values_mut().for_each(|of| field(of, default));
         }

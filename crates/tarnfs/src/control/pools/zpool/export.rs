@@ -24,7 +24,7 @@ pub(in crate::control::pools) fn suspended() -> Failure {
     )
 }
 
-/// Who waits for a pool that is suspended (`zpool export -F`) waits no more.
+/// Requests that wait for a suspended pool wait no more (`zpool export -F`).
 pub(in crate::control::pools) fn give_up(engine: &engine::pool::Pool) {
     let gate = engine.vdevs.gate();
     if gate.failure().is_some() {
@@ -44,7 +44,7 @@ fn patiently<T>(attempt: impl Fn() -> engine::error::Result<T>) -> engine::error
     }
 }
 
-/// Who looks at the pool beside this is done in a moment; then its devices are free for the next import.
+/// A request that looks at the pool beside this is done in a moment; then its devices are free for the next import.
 fn let_go(mut gone: Arc<Imported>) {
     for _ in 0..100 {
         gone = match Arc::try_unwrap(gone) {

@@ -49,24 +49,24 @@ fn within(path: &[u8]) -> Vec<u8> {
 }
 
 /// A tree, and where in it.
-pub(super) struct Place {
+pub(super) struct TreePath {
     pub(super) tree: Box<dyn Tree>,
     pub(super) path: Vec<u8>,
     /// Is it a path of this system?
     pub(super) is_host: bool,
 }
 
-/// The pools that are open for this command.
-pub(super) struct Places<'a> {
+/// The trees that are open for this command.
+pub(super) struct OpenTrees<'a> {
     flags: &'a Flags,
     pools: BTreeMap<String, Arc<Pool>>,
     /// Datasets of the daemon's pools that were not mounted, and where they are for as long as this command runs.
     mounts: BTreeMap<String, TempDir>,
 }
 
-impl<'a> Places<'a> {
-    pub(super) fn new(flags: &'a Flags) -> Places<'a> {
-        Places { flags, pools: BTreeMap::new(), mounts: BTreeMap::new() }
+impl<'a> OpenTrees<'a> {
+    pub(super) fn new(flags: &'a Flags) -> OpenTrees<'a> {
+        OpenTrees { flags, pools: BTreeMap::new(), mounts: BTreeMap::new() }
     }
 
     /// Says, before anything is opened, which pool will be written.
@@ -79,16 +79,16 @@ impl<'a> Places<'a> {
     }
 
     /// What an operand means.
-    pub(super) fn open(&mut self, session: &mut Session<'_>, text: &OsStr) -> Result<Place> {
+    pub(super) fn open(&mut self, session: &mut Session<'_>, text: &OsStr) -> Result<TreePath> {
         match operand(text) {
-            Operand::Host(path) => Ok(Place { tree: Box::new(HostTree::new(PathBuf::from(path))), path: Vec::new(), is_host: true }),
+            Operand::Host(path) => Ok(TreePath { tree: Box::new(HostTree::new(PathBuf::from(path))), path: Vec::new(), is_host: true }),
             Operand::Dataset { name, path } => {
                 if let Some(mounted) = self.mounted(session, name)? {
-                    return Ok(Place { tree: Box::new(HostTree::new(mounted)), path: within(path), is_host: false });
+                    return Ok(TreePath { tree: Box::new(HostTree::new(mounted)), path: within(path), is_host: false });
                 }
                 let path = components(path).fold(Vec::new(), |path, name| join(&path, name));
                 let pool = self.pool(names::pool_of(name), false)?;
-                Ok(Place { tree: Box::new(PoolTree::new(pool, name)?), path, is_host: false })
+                Ok(TreePath { tree: Box::new(PoolTree::new(pool, name)?), path, is_host: false })
             }
         }
     }

@@ -2,11 +2,11 @@
 //!
 //! # Theory
 //! A commit does several operations, and nobody may see some of them done and others not. So every operation passes this gate
-//! for as long as it has an inode in hand, and a commit has the file system to itself. It never waits for a group while it has: who is
-//! inside may be waiting for one.
+//! for as long as it has an inode in hand, and a commit has the file system to itself. It never waits for a group while it has: an
+//! operation inside may be waiting for one.
 //!
 //! # Locks
-//! First of all: who enters holds no group. Who waits to commit is not passed by those who come later; but who is inside
+//! First of all: a thread that enters holds no group. A commit that waits is not passed by operations that come later; but a thread that is inside
 //! may enter again. A commit does not enter: see `AloneFileSystem`.
 
 use std::cell::Cell;
@@ -20,11 +20,11 @@ thread_local! {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(in crate::zpl) struct Gate(RwLock<()>);
+pub(in crate::zpl) struct CommitGate(RwLock<()>);
 
 /// An operation is inside.
 pub(in crate::zpl) struct Entered<'a> {
-    /// Nothing for the one who closed the gate.
+    /// Nothing for an operation of the commit.
     inside: Option<RwLockReadGuard<'a, ()>>,
 }
 
@@ -34,13 +34,13 @@ pub(in crate::zpl) struct Alone<'a> {
 }
 
 impl Entered<'_> {
-    /// For an operation of the one who closed the gate.
+    /// For an operation of the commit, which closed the gate.
     pub(in crate::zpl) fn alone() -> Self {
         Entered { inside: None }
     }
 }
 
-impl Gate {
+impl CommitGate {
     /// For an operation.
     pub(in crate::zpl) fn enter(&self) -> Entered<'_> {
         let depth = DEPTH.get();
