@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use engine::dsl::prop_table::Property;
 
 use crate::session::{Outcome, Session, Stop, complain};
-use crate::suggest;
+use crate::text::suggest;
 
 /// Carries out a command. The words are those after its name.
 pub(crate) type Run = fn(&mut Session<'_>, &[String]) -> Outcome;

@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 use ondisk::nvlist::{NvList, Value};
 use tarnfs::control::{HistoryRecord, HistoryWhat};
 
-use crate::units::history_time;
+use crate::text::units::history_time;
 use crate::zdb::nvlist;
 
 /// Events of the time when they had numbers.

@@ -6,29 +6,19 @@
 //! else, its first word chooses. A command builds requests ([`session`]), somebody answers ([`remote`]), and what is
 //! printed is OpenZFS's to the byte, because scripts read it.
 
-mod columns;
 mod command;
-mod display;
-mod effectless;
 mod fs;
-mod getopt;
 mod history;
-mod json;
 mod mount_helper;
-mod names;
 mod own;
-mod owners;
+mod properties;
 mod remote;
 mod session;
-mod settings;
-mod shares;
-mod suggest;
-mod table;
 #[cfg(test)]
 mod tests;
+mod text;
 mod transaction;
 mod try_it;
-mod units;
 mod version;
 mod zdb;
 mod zfs;

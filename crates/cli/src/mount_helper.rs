@@ -16,9 +16,10 @@ use disk::Access;
 use engine::vdev::label::DeviceLabels;
 use tarnfs::control::{DatasetKind, DatasetKinds, DatasetMount, Request};
 
-use crate::getopt::Options;
 use crate::session::{Session, complain, say};
-use crate::zfs::{datasets, mount};
+use crate::text::getopt::Options;
+use crate::zfs::change::mount;
+use crate::zfs::datasets;
 
 /// By these names the program is a helper.
 pub(crate) const NAMES: [&str; 3] = ["mount.tarn", "mount.fuse.tarn", "mount.zfs"];

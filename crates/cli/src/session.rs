@@ -52,7 +52,7 @@ impl History {
 
     /// The pool that a request changes.
     fn changed_by(request: &Request) -> Option<String> {
-        let pool = |dataset: &str| Some(crate::names::pool_of(dataset).to_owned());
+        let pool = |dataset: &str| Some(crate::text::names::pool_of(dataset).to_owned());
         match request {
             Request::PoolImport(import) => Some(import.name.clone()),
             Request::PoolSet(set) => Some(set.name.clone()),

@@ -21,8 +21,8 @@ use rustix::process::{getpid, getppid};
 use tarnfs::control::{Failure, FailureKind, Request, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
 
 use crate::command::{Action, Command, Program};
-use crate::getopt::Options;
 use crate::session::{Outcome, Session, Stop, complain, say};
+use crate::text::getopt::Options;
 
 /// "Temporary failure" among the exit codes of `sysexits.h`.
 const CONFLICT: u8 = 75;

@@ -5,9 +5,9 @@
 
 use serde_json::json;
 
-use crate::getopt::Options;
-use crate::json;
 use crate::session::{Outcome, Session, say};
+use crate::text::getopt::Options;
+use crate::text::json;
 
 /// Whose words, flags and formats these are.
 const OPENZFS: &str = "2.4.3";

@@ -145,7 +145,7 @@ fn unlinked_while_open() {
     let inode = actor.create_held("a");
     actor.write("a", 0, &contents(1, 1 << 20, 0));
     actor.unlink("a");
-    actor.fs.sync().unwrap();
+    actor.fs.sync_group().unwrap();
     assert_eq!(actor.fs.read(inode, (1 << 20) - 1, 10).unwrap().len(), 1);
     rig.judge_crash("an open file without a name");
     let fs = rig.pool().file_system("tank").unwrap();
@@ -254,7 +254,7 @@ fn a_large_write_is_not_one_transaction() {
     let error = actor.fs.write(inode, tarnfs::WriteMode::At(0), &contents(1, 12 << 20, 0), &actor.user).unwrap_err();
     assert_eq!(error.kind(), tarnfs::ErrorKind::NoSpace, "{error}");
     actor.fs.forget(inode, 1);
-    actor.fs.sync().unwrap();
+    actor.fs.sync_group().unwrap();
     let space = actor.fs.space();
     println!("{space:?}");
     actor.fs.unlink(actor.fs.root(), b"large").unwrap();

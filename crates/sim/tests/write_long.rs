@@ -217,7 +217,7 @@ fn quota() {
             Err(error) => break error,
         }
         wrote += 1;
-        actor.fs.sync().unwrap();
+        actor.fs.sync_group().unwrap();
         assert!(wrote < 40, "the quota stops nobody");
     };
     assert_eq!(error.kind(), ErrorKind::Quota, "{error}");

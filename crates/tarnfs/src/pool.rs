@@ -300,7 +300,7 @@ impl Pool {
         self.engine.name()
     }
 
-    /// Opens a file system or a snapshot of one; whoever opens the same one shares it.
+    /// Opens a file system or a snapshot of one; all openers of one share it.
     ///
     /// # Errors
     /// There is none of that name, it is a volume, its key is not loaded, or it cannot be read.
@@ -522,7 +522,7 @@ fn new_file_system(properties: &[(String, PropertyChange)], pool_version: u64, p
         normalization,
         utf8_only: number("utf8only") != 0 || normalization != 0,
         case: number("casesensitivity"),
-        // The root directory belongs to whoever makes the file system.
+        // The root directory belongs to the user that makes the file system.
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
         project_ids,

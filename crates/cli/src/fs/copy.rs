@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use super::Flags;
-use super::place::Places;
+use super::operand::OpenTrees;
 use super::tree::{Identity, Kind, Result, Tree, join, last_name, shown};
 use crate::session::{Session, Stop, complain};
 
@@ -111,11 +111,11 @@ impl Copy<'_> {
     }
 }
 
-pub(super) fn run(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
+pub(super) fn run(session: &mut Session<'_>, flags: &Flags, trees: &mut OpenTrees<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
     let Some((target, sources)) = operands.split_last().filter(|(_, sources)| !sources.is_empty()) else {
         return Err(session.misuse("missing destination"));
     };
-    let failures = match copy_all(session, flags, places, sources, target) {
+    let failures = match copy_all(session, flags, trees, sources, target) {
         Ok(failures) => failures,
         Err(words) => vec![words],
     };
@@ -125,9 +125,9 @@ pub(super) fn run(session: &mut Session<'_>, flags: &Flags, places: &mut Places<
     Ok(u8::from(!failures.is_empty()))
 }
 
-fn copy_all(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'_>, sources: &[OsString], target: &OsStr) -> Result<Vec<String>> {
-    places.will_write(session, target)?;
-    let mut to = places.open(session, target)?;
+fn copy_all(session: &mut Session<'_>, flags: &Flags, trees: &mut OpenTrees<'_>, sources: &[OsString], target: &OsStr) -> Result<Vec<String>> {
+    trees.will_write(session, target)?;
+    let mut to = trees.open(session, target)?;
     let into_directory = to.tree.entry(&to.path).is_ok_and(|entry| entry.kind == Kind::Directory);
     if sources.len() > 1 && !into_directory {
         return Err(format!("target '{}' is not a directory", shown(target.as_bytes())));
@@ -135,7 +135,7 @@ fn copy_all(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'_>, s
     let mut failures = Vec::new();
     let mut linked = HashMap::new();
     for source in sources {
-        let mut from = match places.open(session, source) {
+        let mut from = match trees.open(session, source) {
             Ok(from) => from,
             Err(words) => {
                 failures.push(words);
@@ -160,10 +160,10 @@ fn copy_all(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'_>, s
     Ok(failures)
 }
 
-pub(super) fn mkdir(session: &mut Session<'_>, _: &Flags, places: &mut Places<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
+pub(super) fn mkdir(session: &mut Session<'_>, _: &Flags, trees: &mut OpenTrees<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
     let mut code = 0;
     for operand in operands {
-        let made = places.will_write(session, operand).and_then(|()| places.open(session, operand)).and_then(|mut place| {
+        let made = trees.will_write(session, operand).and_then(|()| trees.open(session, operand)).and_then(|mut place| {
             place.tree.make_directory(&place.path, 0o755)?;
             place.tree.finish()
         });

@@ -4,11 +4,11 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use super::Flags;
-use super::place::{Place, Places};
+use super::operand::{TreePath, OpenTrees};
 use super::tree::{Entry, Kind, Result, Tree, join, shown};
-use crate::owners::{name_of_group, name_of_user};
 use crate::session::{Session, Stop, complain, say};
-use crate::units::{history_time, listing_time};
+use crate::text::owners::{name_of_group, name_of_user};
+use crate::text::units::{history_time, listing_time};
 
 const BUFFER_BYTES: usize = 1 << 20;
 /// Directories nested deeper are not listed: each is one call more of `list_directory` within the others.
@@ -17,14 +17,14 @@ const DEPTH_MAX: usize = 1000;
 /// Runs `action` on each operand; complains about those on which it fails.
 fn for_each(
     session: &mut Session<'_>,
-    places: &mut Places<'_>,
+    trees: &mut OpenTrees<'_>,
     operands: &[OsString],
     verb: &str,
-    mut action: impl FnMut(&mut Session<'_>, &mut Place, &OsStr) -> Result<()>,
+    mut action: impl FnMut(&mut Session<'_>, &mut TreePath, &OsStr) -> Result<()>,
 ) -> std::result::Result<u8, Stop> {
     let mut code = 0;
     for operand in operands {
-        let done = places.open(session, operand).and_then(|mut place| action(session, &mut place, operand));
+        let done = trees.open(session, operand).and_then(|mut place| action(session, &mut place, operand));
         if let Err(words) = done {
             complain!(session, "tarn fs {verb}: {words}");
             code = 1;
@@ -145,9 +145,9 @@ fn list_directory(session: &mut Session<'_>, flags: &Flags, tree: &mut dyn Tree,
     Ok(())
 }
 
-pub(super) fn ls(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
+pub(super) fn ls(session: &mut Session<'_>, flags: &Flags, trees: &mut OpenTrees<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
     let many = operands.len() > 1;
-    for_each(session, places, operands, "ls", |session, place, operand| {
+    for_each(session, trees, operands, "ls", |session, place, operand| {
         let tree = &mut *place.tree;
         if tree.entry(&place.path)?.kind == Kind::Directory {
             return list_directory(session, flags, tree, &place.path, many.then_some(operand.as_bytes()), 0);
@@ -162,9 +162,9 @@ pub(super) fn ls(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'
     })
 }
 
-pub(super) fn cat(session: &mut Session<'_>, _: &Flags, places: &mut Places<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
+pub(super) fn cat(session: &mut Session<'_>, _: &Flags, trees: &mut OpenTrees<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
     let mut buffer = vec![0; BUFFER_BYTES];
-    for_each(session, places, operands, "cat", |session, place, operand| {
+    for_each(session, trees, operands, "cat", |session, place, operand| {
         let operand = shown(operand.as_bytes());
         match place.tree.entry(&place.path)?.kind {
             Kind::Regular => {}
@@ -188,8 +188,8 @@ pub(super) fn cat(session: &mut Session<'_>, _: &Flags, places: &mut Places<'_>,
     })
 }
 
-pub(super) fn stat(session: &mut Session<'_>, _: &Flags, places: &mut Places<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
-    for_each(session, places, operands, "stat", |session, place, operand| {
+pub(super) fn stat(session: &mut Session<'_>, _: &Flags, trees: &mut OpenTrees<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
+    for_each(session, trees, operands, "stat", |session, place, operand| {
         let entry = place.tree.entry(&place.path)?;
         let kind = match entry.kind {
             Kind::Regular => "regular file",
@@ -215,8 +215,8 @@ pub(super) fn stat(session: &mut Session<'_>, _: &Flags, places: &mut Places<'_>
     })
 }
 
-pub(super) fn find(session: &mut Session<'_>, flags: &Flags, places: &mut Places<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
-    for_each(session, places, operands, "find", |session, place, _| {
+pub(super) fn find(session: &mut Session<'_>, flags: &Flags, trees: &mut OpenTrees<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
+    for_each(session, trees, operands, "find", |session, place, _| {
         let mut waiting = vec![place.path.clone()];
         while let Some(path) = waiting.pop() {
             say_bytes(session, &[&b"/"[..], &printed(flags, &path)].concat());

@@ -9,7 +9,7 @@
 mod copy;
 mod host;
 mod list;
-mod place;
+mod operand;
 mod pool;
 mod tree;
 
@@ -18,8 +18,8 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use crate::command::{Action, Command, Program, RunRaw};
-use crate::getopt::{Long, Options};
 use crate::session::{Outcome, Session, Stop, complain};
+use crate::text::getopt::{Long, Options};
 
 /// The program.
 pub(crate) static PROGRAM: Program = Program {
@@ -111,18 +111,18 @@ fn parse(session: &mut Session<'_>, verb: &str, given: &[OsString]) -> Result<(F
     Ok((flags, options.places().into_iter().map(|place| plain[place].clone()).collect()))
 }
 
-/// A verb on places that were looked up.
-type OnPlaces = fn(&mut Session<'_>, &Flags, &mut place::Places<'_>, &[OsString]) -> Outcome;
+/// A verb on trees.
+type OnTrees = fn(&mut Session<'_>, &Flags, &mut operand::OpenTrees<'_>, &[OsString]) -> Outcome;
 
 /// Runs a verb, and lets go of the pools that it used.
-fn on_places(session: &mut Session<'_>, verb: &str, words: &[OsString], run: OnPlaces) -> Outcome {
+fn on_places(session: &mut Session<'_>, verb: &str, words: &[OsString], run: OnTrees) -> Outcome {
     let (flags, operands) = parse(session, verb, words)?;
     if operands.is_empty() {
         return Err(session.misuse("missing place"));
     }
-    let mut places = place::Places::new(&flags);
-    let outcome = run(session, &flags, &mut places, &operands);
-    match places.close(session) {
+    let mut trees = operand::OpenTrees::new(&flags);
+    let outcome = run(session, &flags, &mut trees, &operands);
+    match trees.close(session) {
         Err(words) => {
             complain!(session, "tarn fs {verb}: {words}");
             Err(Stop::Code(1))

@@ -8,7 +8,7 @@ use tarnfs::control::parse_size;
 
 use super::fake::FakeBackend;
 use super::run;
-use crate::units::{nice_bytes, nice_number};
+use crate::text::units::{nice_bytes, nice_number};
 
 const LINES: usize = 20_000;
 

@@ -120,8 +120,8 @@ fn holds_permissions_and_versions_are_shown() {
     assert!(text.lines().count() > 1 && text.lines().all(|line| line.split('\t').nth(1) == Some("recursive")), "{text}");
     assert!(text.lines().all(|line| line.split('\t').nth(2).is_some_and(|time| time.parse::<u64>().is_ok_and(|time| time > 1 << 30))), "{text}");
     assert_eq!(run("zfs holds -H g_snap/a@two"), "");
-    let user = crate::owners::name_of_user(1000).unwrap_or_else(|| "1000".to_owned());
-    let group = crate::owners::name_of_group(100).unwrap_or_else(|| "100".to_owned());
+    let user = crate::text::owners::name_of_user(1000).unwrap_or_else(|| "1000".to_owned());
+    let group = crate::text::owners::name_of_group(100).unwrap_or_else(|| "100".to_owned());
     let of_a = format!(
         "{:-<70}\nPermission sets:\n\t@set1 create,destroy\nCreate time permissions:\n\tmount\nDescendent permissions:\n\tgroup {group} send\n\
          Local+Descendent permissions:\n\tuser {user} compression,mount,snapshot\n",

@@ -5,7 +5,7 @@ use lab::comparator::tarn::Pool;
 use lab::process;
 use serde_json::Value;
 
-use crate::units;
+use crate::text::units;
 
 /// How many findings are shown.
 const SHOWN: usize = 5;

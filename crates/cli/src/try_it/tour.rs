@@ -24,7 +24,7 @@ use lab::{errln, out, outln};
 
 use super::tree::{Bounds, Tree};
 use super::{Arguments, check, place};
-use crate::units::nice_bytes;
+use crate::text::units::nice_bytes;
 
 const POOL: &str = "try";
 const DISKS: usize = 2;

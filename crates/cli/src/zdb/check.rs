@@ -6,9 +6,9 @@ use engine::pool::check::{CheckOptions, CheckReport, Finding, SameTotals, TypeTo
 use serde_json::{Value as Json, json};
 
 use super::Flags;
-use crate::json::Object;
 use crate::session::{Session, complain, say};
-use crate::units::{nice_bytes, nice_number};
+use crate::text::json::Object;
+use crate::text::units::{nice_bytes, nice_number};
 
 /// What `zdb` exits with when something is wrong.
 const WRONG: u8 = 2;

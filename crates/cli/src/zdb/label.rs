@@ -15,9 +15,9 @@ use tarnfs::control::plain_words;
 use tarnfs::control::scan::DEVICE_DIRECTORIES;
 
 use super::{Flags, nvlist};
-use crate::json;
 use crate::session::{Session, say};
-use crate::units::clock_time;
+use crate::text::json;
+use crate::text::units::clock_time;
 
 /// Slots at the end of the ring that multihost heartbeats use.
 const HEARTBEAT_SLOTS: u64 = 1;

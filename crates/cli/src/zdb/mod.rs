@@ -23,9 +23,9 @@ mod znode;
 
 use std::path::PathBuf;
 
-use crate::getopt::{Long, Options};
 use crate::session::{Session, Stop, complain};
-use crate::zpool::cachefile::{self, Cached};
+use crate::text::getopt::{Long, Options};
+use crate::zpool::spec::cachefile::{self, Cached};
 
 const LONG: &[Long] = &[
     ("block-stats", 'b'),

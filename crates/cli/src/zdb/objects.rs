@@ -21,7 +21,7 @@ use transform::compress::zstd::{Header, header_of};
 use super::znode::Files;
 use super::{Flags, zap};
 use crate::session::{Session, say};
-use crate::units::nice_number;
+use crate::text::units::nice_number;
 
 /// log2 of the bytes of a block pointer.
 const POINTER_SHIFT: u32 = 7;

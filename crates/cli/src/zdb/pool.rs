@@ -20,9 +20,9 @@ use tarnfs::control::{HistoryRecord, PoolSelect, Request, VdevStatus, Wanted};
 use super::objects::Objects;
 use super::ranges::ObjectRange;
 use super::{Flags, check, label, nvlist, raw};
-use crate::json::{self, Object};
 use crate::session::{Session, Stop, complain, say};
-use crate::units::nice_number;
+use crate::text::json::{self, Object};
+use crate::text::units::nice_number;
 
 /// What stands for the pool's own object set: no dataset is called so.
 const MOS: &str = "/mos";

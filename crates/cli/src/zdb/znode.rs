@@ -11,7 +11,7 @@ use ondisk::znode::{self, FLAG_XATTR};
 use tarnfs::{FileKind, FileSystem, MountOptions, Stat};
 
 use crate::session::{Session, say};
-use crate::units::clock_time;
+use crate::text::units::clock_time;
 
 /// Paths deeper than this are taken for a circle.
 const DEPTH_MAX: usize = 4096;

@@ -13,11 +13,11 @@ use engine::dsl::prop_table::DatasetTypes;
 use jiff::tz::TimeZone;
 use tarnfs::control::{DatasetEntry, DatasetKind, DatasetKinds, DatasetList, Failure, FailureKind, Mount, PoolSelect, PropertyValue, Request, Source, Value, Wanted};
 
-use crate::columns::{self, Column, Scope};
-use crate::display::{self, Style};
-use crate::names;
+use crate::properties::columns::{self, Column, Scope};
+use crate::properties::display::{self, Style};
 use crate::session::{Session, Stop, complain};
-use crate::suggest;
+use crate::text::names;
+use crate::text::suggest;
 
 /// What to gather.
 pub(crate) struct Query {
@@ -316,12 +316,12 @@ pub(crate) fn parse_depth(session: &mut Session<'_>, text: &str) -> Result<u64, 
 }
 
 /// The head of a dataset in `-j`: name, type, pool, createtxg.
-pub(crate) fn json_head(entry: &DatasetEntry, as_int: bool) -> crate::json::Object {
-    let mut object = crate::json::Object::new();
+pub(crate) fn json_head(entry: &DatasetEntry, as_int: bool) -> crate::text::json::Object {
+    let mut object = crate::text::json::Object::new();
     object.insert("name".into(), entry.name.clone().into());
     object.insert("type".into(), entry.kind.word().to_uppercase().into());
     object.insert("pool".into(), names::pool_of(&entry.name).into());
-    object.insert("createtxg".into(), crate::json::number(entry.creation_txg, as_int));
+    object.insert("createtxg".into(), crate::text::json::number(entry.creation_txg, as_int));
     if let Some((dataset, snapshot)) = entry.name.split_once('@') {
         object.insert("dataset".into(), dataset.into());
         object.insert("snapshot_name".into(), snapshot.into());

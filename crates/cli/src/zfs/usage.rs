@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use engine::dsl::prop_table;
 
-use super::{allow, create, destroy, get, holds, inherit, list, mount, owner_space, rename, set, unmount, upgrade};
+use super::change::{create, destroy, inherit, mount, rename, set, unmount};
+use super::show::{allow, get, holds, list, owner_space, upgrade};
 use crate::command::{Command, GAP, Program, has, not_yet, not_yet_but, usage_order};
 
 /// The program.

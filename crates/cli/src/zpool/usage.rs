@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use engine::pool::prop_table;
 
-use super::{create, destroy, devices, events, export, get, history, import, iostat, labelclear, list, set, status, sync, upgrade, upkeep};
+use super::change::{create, destroy, devices, export, import, labelclear, set, sync, upgrade, upkeep};
+use super::show::{events, get, history, iostat, list, status};
 use crate::command::{Command, GAP, Program, has, not_yet, not_yet_but, usage_order};
 
 /// The program.

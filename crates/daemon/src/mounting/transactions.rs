@@ -134,7 +134,7 @@ impl Open {
         let changed = transaction.changed();
         // Programs see the changes before they are on disk, so the kernel is told before the wait for the disk.
         let committed = ops.change_behind(&changed, || transaction.commit(Durability::Soon)).and_then(|()| match durability {
-            Durability::Now => ops.filesystem().sync(),
+            Durability::Now => ops.filesystem().sync_group(),
             Durability::Soon => Ok(()),
         });
         match &committed {

@@ -34,7 +34,7 @@ pub(super) fn a_little_of_everything(actor: &mut Actor<'_>, base: &str, seed: u6
 
 /// Changes some of it.
 fn change(actor: &mut Actor<'_>, base: &str, seed: u64) {
-    actor.fs.sync().expect("sync");
+    actor.fs.sync_group().expect("sync");
     actor.write(&format!("{base}/f9"), 10_000, &contents(seed + 7, 300_000, 0));
     actor.truncate(&format!("{base}/f8"), 30_000);
     actor.punch(&format!("{base}/f7"), 1000, 100_000);

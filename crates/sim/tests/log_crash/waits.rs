@@ -9,7 +9,7 @@ use engine::error::Result;
 use engine::pool::Pool;
 use engine::vdev::FailureMode;
 use engine::zil::{LogSource, WantedWrite, Zil};
-use tarnfs::zpl::FileSystem;
+use tarnfs::zpl::{FileSource, FileSystem};
 use tarnfs::{Credentials, WriteMode};
 
 use crate::directed::make;
@@ -38,7 +38,7 @@ impl LogSource for Late {
         if write.offset >= self.late {
             self.pool.sync_all()?;
         }
-        self.fs.fetch(write, out)
+        FileSource::of(&self.fs).fetch(write, out)
     }
 }
 
@@ -132,7 +132,7 @@ struct Shortened<'a>(&'a FileSystem, u64);
 impl LogSource for Shortened<'_> {
     fn fetch(&self, write: &WantedWrite, out: &mut Vec<u8>) -> Result<()> {
         self.0.truncate(write.object, self.1, &Credentials::root())?;
-        self.0.fetch(write, out)
+        FileSource::of(self.0).fetch(write, out)
     }
 }
 
@@ -180,7 +180,7 @@ impl LogSource for Removed<'_> {
         if !self.1 {
             self.0.forget(write.object, 1);
         }
-        self.0.fetch(write, out)
+        FileSource::of(self.0).fetch(write, out)
     }
 }
 

@@ -11,9 +11,9 @@ use engine::pool::import::Candidate;
 use engine::vdev::{VdevConfig, key};
 use ondisk::label;
 
-use super::request::AllocationClass;
+use super::protocol::request::AllocationClass;
+use super::protocol::status::{PoolStatus, VdevAux, VdevState, VdevStats, VdevStatus};
 use super::scan::{LeafStatus, tree_status};
-use super::status::{PoolStatus, VdevAux, VdevState, VdevStats, VdevStatus};
 
 /// What is known of them when a pool is found or imported.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,17 +1,18 @@
-//! Who answers requests.
+//! The interface of what answers requests.
 
-use super::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
-use super::failure::{Failure, FailureKind};
-use super::maintenance::{
-    DatasetRename, ImportRewound, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent, PoolEvents, PoolHistory, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade,
+use super::protocol::failure::{Failure, FailureKind};
+use super::protocol::maintenance::{
+    DatasetRename, ImportRewound, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent, PoolEvents, PoolHistory,
+    PoolRecord, PoolReguid, PoolRemove, PoolUpgrade,
 };
-use super::reply::{BuildVersion, Datasets, Mount, PoolEntry, Reply};
-use super::request::{
-    DatasetCreate, DatasetDestroy, DatasetInherit, DatasetList, DatasetMount, DatasetSet, DatasetUnmount, PoolCreate, PoolDestroy,
-    PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request,
+use super::protocol::reply::{BuildVersion, Datasets, Mount, PoolEntry, Reply};
+use super::protocol::request::{
+    DatasetCreate, DatasetDestroy, DatasetInherit, DatasetList, DatasetMount, DatasetSet, DatasetUnmount, PoolCreate,
+    PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request,
 };
-use super::status::{FoundPool, PoolStatus};
-use super::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
+use super::protocol::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
+use super::protocol::status::{FoundPool, PoolStatus};
+use super::protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
 
 /// Owns pools and carries out verbs on them.
 ///

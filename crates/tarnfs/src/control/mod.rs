@@ -20,40 +20,33 @@
 mod auxiliary;
 mod backend;
 pub mod compatibility;
-mod failure;
-mod maintenance;
 pub mod mountpoint;
 mod pools;
-mod property;
-mod reply;
-mod request;
-mod rights;
+mod protocol;
 pub mod scan;
 mod size;
-mod status;
-mod transaction;
 pub mod wire;
 
 #[cfg(test)]
 mod tests;
 
 pub use backend::{Backend, execute};
-pub use failure::{Failure, FailureKind, SAME_DEVICE, plain_words};
-pub use maintenance::{
+pub use protocol::failure::{Failure, FailureKind, SAME_DEVICE, plain_words};
+pub use protocol::maintenance::{
     CommandLine, DatasetRename, EventValue, HistoryRecord, HistoryWhat, ImportRewound, OwnerKind, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent,
     PoolEvents, PoolHistory, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade,
 };
 pub use pools::{Beside, Flush, MACHINE_CACHEFILE, MountPlan, Mounter, NoMounts, Pools, Settled, no_transaction};
-pub use property::{PropertyValue, Setting, Source, Value, Wanted};
-pub use reply::{BuildVersion, DatasetEntry, DatasetKind, DatasetKinds, Datasets, Mount, PoolEntry, Reply};
-pub use request::{
+pub use protocol::property::{PropertyValue, Setting, Source, Value, Wanted};
+pub use protocol::reply::{BuildVersion, DatasetEntry, DatasetKind, DatasetKinds, Datasets, Mount, PoolEntry, Reply};
+pub use protocol::request::{
     AllocationClass, DatasetCreate, DatasetDestroy, DatasetInherit, DatasetList, DatasetMount, DatasetSet, DatasetUnmount, FeatureChoice,
     PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request, VdevKind, VdevSpec,
 };
-pub use rights::{DatasetGrants, Grant, Grantee, Hold, Reach, SnapshotHolds};
-pub use transaction::{Job, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
+pub use protocol::rights::{DatasetGrants, Grant, Grantee, Hold, Reach, SnapshotHolds};
+pub use protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
 pub use size::parse_size;
-pub use status::{
+pub use protocol::status::{
     CheckpointState, CheckpointStatus, DedupStatus, FoundPool, PoolState, PoolStatus, RemovalStatus, Requests, ScanFunction, ScanState, ScanStatus,
     UnsupportedFeature, VdevAux, VdevState, VdevStats, VdevStatus,
 };

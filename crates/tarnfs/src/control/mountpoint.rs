@@ -6,7 +6,7 @@
 //! `tank` with `/data` puts `tank/a/b` at `/data/a/b`. With nothing set anywhere the value is `/`, inherited from no
 //! dataset, so that `tank/a` is at `/tank/a`. An alternate root goes before all of it.
 
-use super::property::Source;
+use super::protocol::property::Source;
 
 /// The path for `dataset`, whose stored `mountpoint` is `value` from `source`. `none` and `legacy` stay as they are.
 #[must_use]

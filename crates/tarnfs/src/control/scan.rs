@@ -22,8 +22,8 @@ use ondisk::nvlist::NvString;
 
 use super::auxiliary::AuxiliaryStatus;
 use super::compatibility;
-use super::request::{AllocationClass, PoolScan, VdevKind};
-use super::status::{FoundPool, PoolState, PoolStatus, UnsupportedFeature, VdevAux, VdevState, VdevStats, VdevStatus};
+use super::protocol::request::{AllocationClass, PoolScan, VdevKind};
+use super::protocol::status::{FoundPool, PoolState, PoolStatus, UnsupportedFeature, VdevAux, VdevState, VdevStats, VdevStatus};
 
 /// What is known of a leaf beyond its description.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,34 +3,31 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use engine::dmu::{Membership, Objset};
 use engine::error::{Result, Within};
-use engine::sync::Published;
-use engine::zap::{Match, Normalization, Zap};
-use engine::zil::Zil;
+use engine::zap::Zap;
 use engine::{bail, error};
 use ondisk::dnode::OBJECTS_MAX;
 use ondisk::sa::Attribute;
 use ondisk::{acl, znode};
-use parking_lot::Mutex;
 
-use super::directory::is_a_name;
-use super::gate::{Alone, Entered, Gate};
-use super::inode::InodeRef;
-use super::inode_table::InodeTable;
-use super::log::FileSource;
-use super::quota::{QuotaOf, Quotas};
-use super::sa_tables::SaTables;
-use super::stat::Time;
-use super::users::Users;
+use super::attributes::quota::{QuotaOf, Quotas};
+use super::attributes::sa_tables::SaTables;
+use super::attributes::stat::Time;
+use super::inodes::Inodes;
+use super::inodes::file_set::FileSet;
+use super::inodes::commit_gate::{Alone, Entered};
+use super::inodes::inode::InodeRef;
+use super::log::Log;
+use super::log::source::FileSource;
+use super::names::Names;
 use super::{InodeNumber, Stat};
 
 const SET_USER_ID: u32 = 0o4000;
 const SET_GROUP_ID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
 
-/// Who asks. Permissions were checked by the kernel; this decides who owns what is made.
+/// The caller of an operation. The kernel has checked permissions; this decides the owner of what is made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Credentials {
     /// User.
@@ -58,7 +55,7 @@ impl Credentials {
         if self.uid == 0 { 0 } else { self.set_ids_ended_by_chown(mode, gid) }
     }
 
-    /// Those that go when a file that is no directory is given to somebody, whoever does it. Set-group-id without the right for the group to execute
+    /// Those that go when a file that is no directory is given to another owner, by any caller. Set-group-id without the right for the group to execute
     /// is no such bit, but goes too unless a member of the group or the superuser asks, as Linux has it since 6.2 (xfstests generic/193, 683).
     pub fn set_ids_ended_by_chown(&self, mode: u32, gid: u32) -> u32 {
         let is_kept = mode & GROUP_EXECUTE == 0 && (self.uid == 0 || self.is_in_group(gid));
@@ -169,12 +166,12 @@ const OBJECT_BYTES: u64 = 512;
 /// Says how many bytes the dataset refers to, and how many it may still write.
 pub(super) type SpaceOf = Box<dyn Fn() -> (u64, u64) + Send + Sync>;
 
-/// A mounted dataset. Most who have one are among others in it; the commit of a transaction is alone ([`AloneFileSystem`]).
+/// A mounted dataset. Operations run beside one another in it; the commit of a transaction is alone ([`AloneFileSystem`]).
 pub struct FileSystem {
     mounted: Arc<Mounted>,
     /// What all its operations begin with.
     pub(super) membership: Membership,
-    /// The gate is closed, by whoever has this.
+    /// This is a commit's, which has closed the gate.
     is_alone: bool,
 }
 
@@ -186,30 +183,15 @@ impl Deref for FileSystem {
     }
 }
 
-/// What all who use a mounted dataset share.
+/// What all handles of a mounted dataset share.
 pub struct Mounted {
     pub(super) objset: Arc<Objset>,
-    pub(super) version: u64,
-    pub(super) root: InodeNumber,
-    pub(super) delete_queue: Zap,
-    /// How names are compared.
-    pub(super) matching: Match,
-    pub(super) normalization: Normalization,
-    utf8_only: bool,
-    pub(super) tables: SaTables,
-    pub(super) uses_attributes: bool,
-    pub(super) inodes: InodeTable,
-    /// guards: who counts references to inodes
-    pub(super) users: Mutex<Users>,
-    pub(super) gate: Gate,
-    /// guards: which directory is in which; taken first
-    pub(super) tree: Mutex<()>,
-    options: ArcSwap<MountOptions>,
-    /// guards: the limits of users, groups and projects; taken for moments, inside a transaction too
-    pub(super) quotas: Published<Quotas>,
+    pub(super) names: Names,
+    pub(super) files: Arc<FileSet>,
+    pub(super) inodes: Inodes,
+    pub(super) quotas: Quotas,
     space: SpaceOf,
-    /// The intent log; `None` where nothing can be changed.
-    pub(super) zil: Option<Arc<Zil>>,
+    pub(super) log: Log,
 }
 
 /// A file system whose gate is closed: nobody else is inside. All that is done through it joins one group, from [`AloneFileSystem::begin`] on.
@@ -241,14 +223,6 @@ impl std::fmt::Debug for FileSystem {
     }
 }
 
-/// Longest name in bytes.
-pub(super) const NAME_MAX: usize = 255;
-/// Longest name in bytes, with the property `longname`.
-const LONG_NAME_MAX: usize = 1023;
-/// Values of the property `casesensitivity`.
-pub(crate) const CASE_INSENSITIVE: u64 = 1;
-const CASE_MIXED: u64 = 2;
-
 impl FileSystem {
     /// Opens the file system in `objset`. `space` says how many bytes it refers to and how many it may still write.
     ///
@@ -268,49 +242,26 @@ impl FileSystem {
         if version == 0 || version > znode::VERSION_SA {
             bail!(Unsupported, "file system version {version}");
         }
-        let word = |name: &str| -> Result<u64> { Ok(master.lookup_u64(name)?.unwrap_or(0)) };
-        let mut normalization = Normalization::from_flags(word("normalization")?)?;
-        let case = word("casesensitivity")?;
-        if case == CASE_INSENSITIVE || case == CASE_MIXED {
-            normalization = normalization.ignoring_case();
-        }
-        let matching = match (normalization == Normalization::NONE, case) {
-            (true, _) => Match::Exact,
-            (false, CASE_MIXED) => Match::NormalizedWithCase,
-            (false, _) => Match::Normalized,
-        };
-        let uses_attributes = version >= znode::VERSION_SA;
-        let sa_master = if uses_attributes { Some(master.get_u64(znode::SA_ATTRS_NAME)?) } else { None };
-        let writable = !objset.is_snapshot() && !objset.context().read_only;
-        let zil = writable.then(|| Zil::of(&objset));
+        let sa_master = if version >= znode::VERSION_SA { Some(master.get_u64(znode::SA_ATTRS_NAME)?) } else { None };
+        let files = FileSet::new(objset.clone(), version, SaTables::load(&objset, sa_master)?, options);
         let mounted = Mounted {
-            version,
-            root: master.get_u64(znode::ROOT_NAME)?,
-            delete_queue: Zap::open(&objset, master.get_u64(znode::DELETE_QUEUE_NAME)?)?,
-            matching,
-            normalization,
-            utf8_only: word("utf8only")? != 0,
-            tables: SaTables::load(&objset, sa_master)?,
-            uses_attributes,
-            inodes: InodeTable::new(&objset.context().cache),
-            users: Mutex::default(),
-            gate: Gate::default(),
-            tree: Mutex::new(()),
-            options: ArcSwap::from_pointee(options),
-            quotas: Published::new(Quotas::load(&objset, &master)?),
+            names: Names::load(&objset, &master)?,
+            inodes: Inodes::new(files.clone()),
+            quotas: Quotas::load(&objset, &master)?,
             space,
-            zil,
+            log: Log::new(files.clone()),
+            files,
             objset: objset.clone(),
         };
         let fs = FileSystem { mounted: Arc::new(mounted), membership: Membership::single(objset), is_alone: false };
-        fs.tell_log();
-        fs.inode(fs.root)?.check_directory()?;
+        fs.log.obey(&fs.mount_options());
+        fs.inode(fs.root())?.check_directory()?;
         Ok(fs)
     }
 
     /// Has the file system alone: waits until nobody is inside.
     pub(super) fn alone(&self) -> AloneFileSystem<'_> {
-        let closed = self.gate.close();
+        let closed = self.inodes.close();
         let fs = FileSystem { mounted: self.mounted.clone(), membership: Membership::single(self.objset.clone()), is_alone: true };
         AloneFileSystem { fs, _closed: closed }
     }
@@ -322,7 +273,12 @@ impl FileSystem {
 
     /// For an operation: passes the gate.
     pub(super) fn enter(&self) -> Entered<'_> {
-        if self.is_alone { Entered::alone() } else { self.gate.enter() }
+        if self.is_alone { Entered::alone() } else { self.inodes.enter() }
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> InodeNumber {
+        self.names.root()
     }
 
     /// The object set.
@@ -330,69 +286,34 @@ impl FileSystem {
         &self.objset
     }
 
-    /// The root directory.
-    pub fn root(&self) -> InodeNumber {
-        self.root
-    }
-
     /// The file system's version.
     pub fn version(&self) -> u64 {
-        self.version
-    }
-
-    /// Names that differ at all are different names: no property asks for case or normalisation to be ignored.
-    pub fn names_are_exact(&self) -> bool {
-        self.matching == Match::Exact
+        self.files.version()
     }
 
     /// How it is mounted.
     pub fn options(&self) -> MountOptions {
-        MountOptions::clone(&self.options.load())
+        MountOptions::clone(&self.files.options())
     }
 
     /// How it is mounted, without a copy. To be given back soon.
     pub(super) fn mount_options(&self) -> arc_swap::Guard<Arc<MountOptions>> {
-        self.options.load()
+        self.files.options()
     }
 
     /// A property changed.
     pub fn set_options(&self, options: MountOptions) {
-        self.options.store(Arc::new(options));
-        self.tell_log();
-    }
-
-    /// The log learns what the properties say.
-    fn tell_log(&self) {
-        if let Some(zil) = &self.zil {
-            let options = self.options.load();
-            zil.set_disabled(options.sync_disabled);
-            zil.set_throughput(options.log_throughput);
-        }
+        self.files.set_options(options);
+        self.log.obey(&self.mount_options());
     }
 
     /// Nothing may be changed.
     pub fn is_read_only(&self) -> bool {
-        self.options.load().read_only || self.never_writes()
-    }
-
-    /// Nothing could be changed since it was opened. Where the property `readonly` was set meanwhile, there may be what was written before.
-    fn never_writes(&self) -> bool {
-        self.objset.is_snapshot() || self.objset.context().read_only
+        self.files.is_read_only()
     }
 
     pub(super) fn check_writable(&self) -> Result<()> {
-        if self.is_read_only() {
-            bail!(ReadOnly, "{} is read-only", self.objset.name());
-        }
-        Ok(())
-    }
-
-    /// As [`FileSystem::check_writable`], for what was written while the property `readonly` was off, wherever it was held up since.
-    pub(super) fn check_not_frozen(&self) -> Result<()> {
-        if self.never_writes() {
-            bail!(ReadOnly, "{} is read-only", self.objset.name());
-        }
-        Ok(())
+        self.files.check_writable()
     }
 
     /// How much room there is.
@@ -411,15 +332,15 @@ impl FileSystem {
     pub fn space_at(&self, inode: InodeNumber) -> Result<Space> {
         let mut space = self.space();
         let inode = self.inode(inode)?;
-        let project = inode.project(&self.tables)?;
-        if project == 0 || inode.word(&self.tables, Attribute::Flags)? & znode::FLAG_PROJECT_INHERIT == 0 {
+        let project = inode.project()?;
+        if project == 0 || inode.word(Attribute::Flags)? & znode::FLAG_PROJECT_INHERIT == 0 {
             return Ok(space);
         }
-        if let Some((used, quota)) = self.project_room(QuotaOf::Bytes, project)? {
+        if let Some((used, quota)) = self.quotas.room_of_project(QuotaOf::Bytes, project)? {
             space.available = quota.saturating_sub(used);
             space.referenced = quota - space.available;
         }
-        if let Some((used, quota)) = self.project_room(QuotaOf::Objects, project)? {
+        if let Some((used, quota)) = self.quotas.room_of_project(QuotaOf::Objects, project)? {
             space.objects_available = quota.saturating_sub(used);
             space.objects = quota - space.objects_available;
         }
@@ -431,50 +352,16 @@ impl FileSystem {
     /// # Errors
     /// There is no such file.
     pub fn getattr(&self, inode: InodeNumber) -> Result<Stat> {
-        self.inode(inode)?.stat(&self.tables)
-    }
-
-    /// Longest name in bytes.
-    pub fn name_max(&self) -> usize {
-        if self.options.load().long_names { LONG_NAME_MAX } else { NAME_MAX }
+        self.inode(inode)?.stat()
     }
 
     /// Whether new files say which project they belong to.
     pub(super) fn gives_project_ids(&self) -> bool {
-        self.uses_attributes && self.options.load().project_ids && self.objset.phys_size() == ondisk::objset::ObjsetSize::V3
-    }
-
-    /// Checks a name for a new entry.
-    pub(super) fn check_name(&self, name: &[u8]) -> Result<()> {
-        if !is_a_name(name) {
-            bail!(Invalid, "{:?} is no name for a file", String::from_utf8_lossy(name));
-        }
-        if name.len() > self.name_max() {
-            bail!(NameTooLong, "a name of {} bytes is longer than {}", name.len(), self.name_max());
-        }
-        self.check_new_text(name)
-    }
-
-    /// Checks the bytes of a name for something new. Where names are normalised, OpenZFS finds only those that can be.
-    pub(super) fn check_new_text(&self, name: &[u8]) -> Result<()> {
-        self.check_encoding(name)?;
-        if self.normalization != Normalization::NONE && std::str::from_utf8(name).is_err() {
-            bail!(NotSupported, "the name {:?} is not UTF-8 and cannot be normalised (properties casesensitivity, normalization)", String::from_utf8_lossy(name));
-        }
-        Ok(())
-    }
-
-    /// Checks that a name is UTF-8 where it must be.
-    pub(super) fn check_encoding(&self, name: &[u8]) -> Result<()> {
-        if self.utf8_only && std::str::from_utf8(name).is_err() {
-            bail!(NotText, "the name {:?} is not UTF-8, which the property utf8only demands", String::from_utf8_lossy(name));
-        }
-        Ok(())
+        self.files.gives_project_ids()
     }
 
     pub(super) fn now(&self) -> Time {
-        let (seconds, nanoseconds) = self.objset.context().host.wall_clock();
-        Time { seconds: seconds.cast_signed(), nanoseconds }
+        self.files.now()
     }
 
     /// Waits until everything that was done to the file is safe: in the intent log, or on disk.
@@ -489,8 +376,7 @@ impl FileSystem {
     /// after it must not be in the log before its group is on disk.
     pub(super) fn commit_file(&self, inode: &InodeRef<'_>) -> Result<()> {
         // Whether this file is on disk does not matter: as in OpenZFS, all names that were changed before become safe too.
-        let Some(zil) = self.zil.as_ref().filter(|_| !self.never_writes()) else { return Ok(()) };
-        zil.commit(Some(inode.object), &FileSource { fs: self, known: Some(inode) })
+        self.log.commit(Some(inode.object), &FileSource::knowing(self, inode))
     }
 
     /// Waits until everything that was done to the file system is safe: in the intent log, or on disk.
@@ -498,35 +384,30 @@ impl FileSystem {
     /// # Errors
     /// What stopped the pool.
     pub fn commit(&self) -> Result<()> {
-        match self.zil.as_ref().filter(|_| !self.never_writes()) {
-            Some(zil) => {
-                let _entered = self.enter();
-                zil.commit(None, self)
-            }
-            None => Ok(()),
-        }
+        let _entered = self.enter();
+        self.log.commit(None, &FileSource::of(self))
     }
 
-    /// Waits until everything that was done to the file system is on disk.
+    /// Waits until everything that was done to the file system is on disk, by a group that is written in any case: then what is used is counted, too.
     ///
     /// # Errors
     /// What stopped the pool.
-    pub fn sync(&self) -> Result<()> {
-        if self.never_writes() {
+    pub fn sync_group(&self) -> Result<()> {
+        if self.files.never_writes() {
             return Ok(());
         }
         let groups = &self.objset.context().groups;
         groups.wait_synced(groups.open_txg())
     }
 
-    /// As [`FileSystem::sync`], for `sync(2)` and `umount(2)`: where nothing was changed it is over at once, and a suspended pool is not waited for, since
-    /// whoever calls `sync` may have nothing to do with it.
+    /// Waits until everything that was done to the file system is on disk, for `sync(2)` and `umount(2)`: where nothing was changed it is over at once, and a suspended pool is not waited for, since
+    /// the caller of `sync` may have nothing to do with it.
     ///
     /// # Errors
     /// What stopped the pool, or what it waits for.
     #[doc(alias = "zfs_sync")]
     pub fn sync_changes(&self) -> Result<()> {
-        if self.never_writes() {
+        if self.files.never_writes() {
             return Ok(());
         }
         let context = self.objset.context();
@@ -544,22 +425,12 @@ impl FileSystem {
     pub fn write_soon(&self) {
         let groups = &self.objset.context().groups;
         let newest = groups.open_txg();
-        if !self.never_writes() && (groups.synced_txg() + 1..=newest).any(|txg| self.objset.is_dirty(txg)) {
+        if !self.files.never_writes() && (groups.synced_txg() + 1..=newest).any(|txg| self.objset.is_dirty(txg)) {
             groups.kick(newest);
         }
     }
 
-    /// The flag word of a file after its contents (`modified`) or only its attributes changed.
     pub(super) fn touched_flags(&self, flags: u64, modified: bool) -> u64 {
-        match (self.version >= znode::VERSION_FUID, modified) {
-            (false, _) => flags,
-            (true, false) => flags | znode::FLAG_ARCHIVE,
-            (true, true) => flags | znode::FLAG_ARCHIVE | znode::FLAG_AV_MODIFIED,
-        }
-    }
-
-    /// The value of a directory entry.
-    pub(super) fn entry_value(&self, object: InodeNumber, mode: u64) -> u64 {
-        if self.version >= znode::VERSION_DIRENT { znode::directory_entry(object, mode) } else { object }
+        self.files.touched_flags(flags, modified)
     }
 }

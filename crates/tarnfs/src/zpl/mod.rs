@@ -9,6 +9,9 @@
 //! A [`FileSystem`] is one mounted dataset. Its methods take inode numbers, as a kernel hands them, and keep count of how often
 //! the kernel was told of each ([`FileSystem::forget`] takes that back): a removed file lives until that count is zero.
 //!
+//! Each room below has a part with private state: [`names`], [`inodes`], [`log`], the quotas in [`attributes`]; [`contents`] has none but sees no more
+//! of the file system than [`contents::Contents`] says. Operations on names and attributes are the file system's own, in their rooms.
+//!
 //! # On disk
 //! [`ondisk::znode`], [`ondisk::sa`], [`ondisk::acl`].
 //!
@@ -26,46 +29,30 @@
 //! called by the daemon, one call per request of the kernel; calls `engine::{dmu, zap}`.
 
 mod attributes;
-mod clone;
-mod create;
-mod directory;
-mod file;
+mod contents;
 mod file_system;
-mod gate;
-mod inode;
-mod inode_table;
-mod inspect;
-mod link;
+mod inodes;
 mod log;
-mod posix_acl;
-mod quota;
-mod rename;
-mod replay;
-mod sa_tables;
-mod setattr;
-mod stat;
+mod names;
 mod transaction;
-mod unlinked_set;
-mod users;
-mod xattr;
-mod xattr_directory;
 
-pub use clone::CloneRange;
-pub use create::{NewFileSystem, initialize};
-pub use directory::DirectoryEntry;
-pub use file::{Seek, WriteMarks, WriteMode};
-pub(crate) use file_system::CASE_INSENSITIVE;
+pub use contents::clone::CloneRange;
+pub use names::create::{NewFileSystem, initialize};
+pub use names::directory::DirectoryEntry;
+pub use contents::file::{Seek, WriteMarks, WriteMode};
+pub(crate) use names::CASE_INSENSITIVE;
 pub use file_system::{AccessTime, AclRules, AclType, Credentials, FileSystem, MountOptions, Space};
-pub use inspect::RawXattrs;
-pub use posix_acl::AclKind;
-pub use quota::{OwnerKind, QuotaOf, own_quota_of, space_used_by};
-pub use rename::RenameMode;
-pub use replay::FileReplay;
-pub use setattr::{SetAttributes, SetTime};
+pub use attributes::inspect::RawXattrs;
+pub use attributes::posix_acl::AclKind;
+pub use attributes::quota::{OwnerKind, QuotaOf, own_quota_of, space_used_by};
+pub use names::rename::RenameMode;
+pub use log::replay::FileReplay;
+pub use log::source::FileSource;
+pub use attributes::setattr::{SetAttributes, SetTime};
 pub use transaction::{Changed, Durability, Listed, NodeId, Transaction};
-pub use stat::{FileKind, Stat, Time, file_owner};
-pub use users::MountUse;
-pub use xattr::XattrMode;
+pub use attributes::stat::{FileKind, Stat, Time, file_owner};
+pub use inodes::users::MountUse;
+pub use attributes::xattr::XattrMode;
 
 /// An inode number: the object number of the file.
 pub type InodeNumber = u64;

@@ -18,7 +18,7 @@ use super::people::{OWNER, Somebody, everybody};
 use crate::rig::{LIMIT, Rig, wait_for};
 
 /// Where the requests are declared: also those that come later are asked.
-const DECLARED: &str = include_str!("../../../../tarnfs/src/control/request.rs");
+const DECLARED: &str = include_str!("../../../../tarnfs/src/control/protocol/request.rs");
 
 /// The names of all requests, as messages have them.
 fn names() -> Vec<&'static str> {

@@ -12,13 +12,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{Failure, FailureKind, Imported, error_log, inspect, maintenance, pool_properties};
+use super::zpool::{error_log, inspect, maintenance, pool_properties};
+use super::{Failure, FailureKind, Imported};
 use crate::control::{Mount, PoolStatus, Reply, Request};
 
 /// The pools by name.
 pub(super) type Table = BTreeMap<String, Arc<Imported>>;
 
-/// The pools, for those who do not wait for their turn.
+/// The pools, for requests that do not wait for their turn.
 #[derive(Clone, Default)]
 pub struct Beside(Arc<Mutex<Table>>);
 
@@ -37,10 +38,10 @@ impl Beside {
             Request::PoolHistory(select) => maintenance::histories(&table(), select).map(Reply::History),
             Request::PoolList(select) | Request::PoolGet(select) => pool_properties::entries(&table(), select).map(Reply::Pools),
             Request::PoolClear(clear) => maintenance::clear(&table(), clear).map(|()| Reply::Done),
-            // It needs its turn; but who has that may be waiting for this very pool, and waits no longer.
+            // It needs its turn; but the request that has it may be waiting for this very pool, and waits no longer.
             Request::PoolExport(export) if export.hard_force => {
                 if let Some(imported) = table().get(&export.name) {
-                    super::export::give_up(imported.pool.engine());
+                    super::zpool::export::give_up(imported.pool.engine());
                 }
                 return None;
             }

@@ -5,33 +5,16 @@
 //! [`crate::Pool`] and say what they did in the words of `control`. What the kernel is to show of a pool is not the
 //! library's business: a [`Mounter`], which the daemon has, does that.
 //!
-//! Verbs take turns: whoever calls a [`Backend`] has it alone. Reading and writing files does not come this way.
+//! Verbs take turns: the caller of a [`Backend`] has it alone. Reading and writing files does not come this way.
 //!
 //! # Path
 //! `control::execute` → [`Pools`] → [`crate::Pool`] → `engine`
 
 mod beside;
-mod cachefile;
 mod checks;
-mod create;
-mod datasets;
-mod devices;
-mod error_log;
-mod events;
-mod export;
-mod import;
-mod inspect;
-mod list;
-mod maintenance;
-mod mounting;
 mod names;
-mod owners;
-mod pool_properties;
-mod quotas;
-mod rename;
-mod rights;
-mod set;
-mod vdevs;
+mod zfs;
+mod zpool;
 
 #[cfg(test)]
 mod tests;
@@ -45,15 +28,16 @@ use parking_lot::Mutex;
 
 use super::auxiliary::AuxiliaryStatus;
 use super::backend::Backend;
-use super::failure::{Failure, FailureKind};
-use super::maintenance::*;
-use super::reply::{Datasets, Mount, PoolEntry};
-use super::request::*;
-use super::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
-use super::status::{FoundPool, PoolStatus};
+use super::protocol::failure::{Failure, FailureKind};
+use super::protocol::maintenance::*;
+use super::protocol::reply::{Datasets, Mount, PoolEntry};
+use super::protocol::request::*;
+use super::protocol::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
+use super::protocol::status::{FoundPool, PoolStatus};
 pub use beside::Beside;
-pub use cachefile::MACHINE_CACHEFILE;
-use super::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
+pub use zpool::cachefile::MACHINE_CACHEFILE;
+use zpool::{events, export, maintenance, pool_properties};
+use super::protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
 use crate::Pool;
 
 /// A file system that is to be mounted.
@@ -92,7 +76,7 @@ pub trait Mounter: Send {
     /// It is not mounted, or in use.
     fn unmount(&mut self, dataset: &str, force: bool) -> Result<(), Failure>;
 
-    /// Takes a dataset out of sight, with what is mounted below it: from this place, or from the first. Who has it in another place keeps it.
+    /// Takes a dataset out of sight, with what is mounted below it: from this place, or from the first. Another place keeps it.
     /// `end_transactions`: although some are under way.
     ///
     /// # Errors
@@ -247,7 +231,7 @@ pub type Flush = Box<dyn FnOnce() -> Settled + Send>;
 /// To be called when that is on disk: the kernel forgets what it was told of the space of files that had changed.
 pub type Settled = Box<dyn FnOnce() + Send>;
 
-/// All imported pools, and who mounts them.
+/// All imported pools, and their mounter.
 pub struct Pools {
     pools: beside::Table,
     beside: Beside,

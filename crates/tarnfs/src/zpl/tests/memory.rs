@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
-use crate::zpl::inode_table::Found;
+use crate::zpl::inodes::inode_table::Found;
 
 /// Each file that the kernel remembered took 3 KB: a kernel that remembered 200,000 took 600 MB, whatever the limit of the cache was.
 #[test]
@@ -17,7 +17,7 @@ fn of_files_that_only_the_kernel_remembers_a_number_is_kept() {
     let directory = fs.mkdir(fs.root(), b"d", 0o755, &root()).unwrap().inode;
     let files: Vec<Stat> = (0..500).map(|n| fs.create(directory, format!("{n}").as_bytes(), 0o100_600 | n % 8, 0, &root()).unwrap()).collect();
     rig.sync(fs.objset());
-    let (known, whole) = fs.inodes.counts();
+    let (known, whole) = fs.inodes.table().counts();
     assert_eq!(known, 501, "500 files and their directory");
     assert!(whole < 50, "{whole} whole ones");
     for stat in &files {
@@ -28,11 +28,11 @@ fn of_files_that_only_the_kernel_remembers_a_number_is_kept() {
     for stat in &files {
         fs.forget(stat.inode, 1);
     }
-    assert_eq!(fs.inodes.counts().0, 501);
+    assert_eq!(fs.inodes.table().counts().0, 501);
     for stat in &files {
         fs.forget(stat.inode, 1);
     }
-    assert_eq!(fs.inodes.counts().0, 1);
+    assert_eq!(fs.inodes.table().counts().0, 1);
     rig.check();
 }
 
@@ -77,16 +77,16 @@ fn a_removed_file_is_freed_once() {
     rig.sync(fs.objset());
     fs.unlink(fs.root(), b"a").unwrap();
     // The kernel's last reference goes, and whoever took it is not given the CPU just now.
-    let leaving = fs.inodes.release(stat.inode, 1, &fs.tables).expect("it was the last");
+    let leaving = fs.inodes.table().release(stat.inode, 1).expect("it was the last");
     let mut bytes = Vec::new();
-    fs.fetch(&WantedWrite { object: stat.inode, generation: stat.generation, offset: 0, length: 5 }, &mut bytes).unwrap();
+    FileSource::of(&fs).fetch(&WantedWrite { object: stat.inode, generation: stat.generation, offset: 0, length: 5 }, &mut bytes).unwrap();
     assert!(bytes.is_empty());
-    assert_eq!(fs.block_bytes(stat.inode), None);
+    assert_eq!(FileSource::of(&fs).block_bytes(stat.inode), None);
     assert_eq!(fs.lookup_inode(stat.inode).unwrap_err().kind(), ErrorKind::Stale);
     rig.sync(fs.objset());
     let others: Vec<InodeNumber> = (0..100).map(|n| file(&fs, &format!("{n}")).inode).collect();
     fs.free_unlinked(&leaving).unwrap();
-    fs.inodes.left(&leaving);
+    fs.inodes.table().left(&leaving);
     drop(leaving);
     rig.sync(fs.objset());
     others.iter().for_each(|inode| assert_eq!(fs.getattr(*inode).unwrap().links, 1));
@@ -122,7 +122,7 @@ fn changes_are_known_and_times_owed_although_the_inode_was_given_up() {
     let changed = changed_at();
     assert!(changed >= before + 2, "{changed} after {before}");
     (0..300).for_each(|n| drop(file(&fs, &format!("other{n}"))));
-    assert!(!fs.inodes.is_whole(inode));
+    assert!(!fs.inodes.table().is_whole(inode));
     assert_eq!(changed_at(), changed);
     // What tells the times is allowed although the file system became read-only: it is owed.
     fs.set_options(MountOptions { read_only: true, ..fs.options() });
@@ -182,7 +182,7 @@ fn what_was_loaded_before_another_inode_left_is_loaded_again() {
     let inode = file(&fs, "a").inode;
     let give_up = || {
         for n in 0.. {
-            if !fs.inodes.is_whole(inode) {
+            if !fs.inodes.table().is_whole(inode) {
                 break;
             }
             let name = format!("other{n}");
@@ -192,10 +192,10 @@ fn what_was_loaded_before_another_inode_left_is_loaded_again() {
         }
     };
     give_up();
-    let Found::ToLoad { is_known: true, departures } = fs.inodes.find(inode) else { panic!("it was given up") };
+    let Found::ToLoad { is_known: true, departures } = fs.inodes.table().find(inode) else { panic!("it was given up") };
     let old = fs.load_inode(inode).unwrap();
     fs.write(inode, WriteMode::Append, &[1; 10], &root()).unwrap();
     give_up();
-    assert!(fs.inodes.insert_loaded(old, departures).is_none());
+    assert!(fs.inodes.table().insert_loaded(old, departures).is_none());
     assert_eq!(fs.getattr(inode).unwrap().size, 10);
 }

@@ -102,7 +102,7 @@ fn a_file_whose_hidden_directory_was_removed_can_be_used() {
     let inode = file(&fs, "a").inode;
     fs.setxattr(inode, b"user.large", &[7; 40_000], XattrMode::Any).unwrap();
     rig.sync(fs.objset());
-    let hidden = fs.inode(inode).unwrap().maybe_word(&fs.tables, Attribute::ExtendedAttributes).unwrap().unwrap();
+    let hidden = fs.inode(inode).unwrap().maybe_word(Attribute::ExtendedAttributes).unwrap().unwrap();
     let tx = OpenTx::assign_freeing(&fs.membership).unwrap();
     fs.objset().free(&tx, hidden).unwrap();
     drop(tx);
@@ -199,7 +199,7 @@ fn a_hole_does_not_make_a_file_shorter() {
         scope.spawn(|| fs.punch_hole(inode, 100 << 10, 200 << 10, &root()).unwrap());
         std::thread::sleep(std::time::Duration::from_millis(100));
         held.contents.dnode.write(&tx, 384 << 10, &[2; 10]).unwrap();
-        held.edit(&fs, &tx).set(&[(Attribute::Size, &((384u64 << 10) + 10).to_le_bytes())]).unwrap();
+        held.edit(&tx).set(&[(Attribute::Size, &((384u64 << 10) + 10).to_le_bytes())]).unwrap();
         rig.context.dirty.clear(tx.txg() + 1);
     });
     drop((tx, held));
@@ -629,16 +629,16 @@ fn a_dnode_without_room_for_attributes_is_damage() {
     let bonus = fs.objset().hold(sample).unwrap().bonus();
     let words = [Attribute::Mode, Attribute::Size, Attribute::Generation, Attribute::Uid, Attribute::Gid, Attribute::Parent, Attribute::Flags];
     let tx = OpenTx::assign(&fs.membership, 1 << 20).unwrap();
-    let numbers: Vec<u16> = words.iter().map(|word| fs.tables.number(*word)).collect();
-    let layout = fs.tables.layout_number(fs.objset(), &tx, &numbers).unwrap();
+    let numbers: Vec<u16> = words.iter().map(|word| fs.files.tables().number(*word)).collect();
+    let layout = fs.files.tables().layout_number(fs.objset(), &tx, &numbers).unwrap();
     let dnode = fs.objset().allocate(&tx, &engine::dmu::DnodeSpec::new(ondisk::object_type::ObjectType::PLAIN_FILE_CONTENTS, 512)).unwrap();
     dnode.set_bonus_type(&tx, ondisk::object_type::ObjectType::SA);
     let mut bytes = bonus[..64].to_vec();
     ondisk::sa::write_header(&mut bytes, layout, &[]);
     dnode.set_bonus(&tx, bytes);
     let inode = fs.load_inode(dnode.object()).unwrap();
-    assert_eq!(inode.word(&fs.tables, Attribute::Mode).unwrap(), 0o100_644);
-    let error = inode.edit(&fs, &tx).set(&[(Attribute::ChangeTime, &[0; 16])]).unwrap_err();
+    assert_eq!(inode.word(Attribute::Mode).unwrap(), 0o100_644);
+    let error = inode.edit(&tx).set(&[(Attribute::ChangeTime, &[0; 16])]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
 }
 
@@ -697,7 +697,7 @@ fn extended_attributes_in_files_follow_their_file() {
     let objects: Vec<InodeNumber> = fs.directory_zap(&directory).unwrap().entries().unwrap().iter().map(|entry| znode::entry_object(entry.value.first())).collect();
     assert_eq!(objects.len(), 2);
     for object in [directory.object].into_iter().chain(objects) {
-        let stat = fs.inode(object).unwrap().stat(&fs.tables).unwrap();
+        let stat = fs.inode(object).unwrap().stat().unwrap();
         assert_eq!((stat.uid, stat.gid, stat.project), (1000, 1001, 9), "object {object}");
     }
     rig.check();

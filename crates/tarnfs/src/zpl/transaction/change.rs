@@ -6,8 +6,8 @@ use ondisk::znode;
 
 use super::node::Node;
 use super::{NodeId, OWN, Transaction};
-use crate::zpl::create::inherited_group;
-use crate::zpl::rename::check_same_project;
+use crate::zpl::names::create::inherited_group;
+use crate::zpl::names::rename::check_same_project;
 use crate::zpl::{Credentials, FileKind, RenameMode, Stat, Time};
 
 const TYPE_DIRECTORY: u32 = 0o040_000;
@@ -21,7 +21,7 @@ const DEPTH_MAX: usize = 1 << 20;
 
 /// A name, in a directory.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct EntryName {
     pub(super) directory: NodeId,
     pub(super) name: Vec<u8>,
 }
@@ -30,20 +30,20 @@ pub(super) struct Place {
 #[derive(Debug, Clone)]
 pub(super) enum NameChange {
     /// A new file.
-    Make { place: Place, node: NodeId, mode: u32, device: u64, credentials: Credentials },
+    Make { entry: EntryName, node: NodeId, mode: u32, device: u64, credentials: Credentials },
     /// One more name.
-    Link { node: NodeId, place: Place },
+    Link { node: NodeId, entry: EntryName },
     /// A name less, of a file or of an empty directory.
-    Remove { place: Place, directory: bool },
+    Remove { entry: EntryName, directory: bool },
     /// Another name.
-    Rename { from: Place, to: Place, mode: RenameMode },
+    Rename { from: EntryName, to: EntryName, mode: RenameMode },
 }
 
 impl Transaction {
-    fn place(&mut self, directory: NodeId, name: &[u8]) -> Result<Place> {
+    fn entry_name(&mut self, directory: NodeId, name: &[u8]) -> Result<EntryName> {
         self.fs.check_name(name)?;
         self.load(directory)?.check_directory()?;
-        Ok(Place { directory, name: name.to_vec() })
+        Ok(EntryName { directory, name: name.to_vec() })
     }
 
     /// Whether entries may come to a directory, or go.
@@ -73,12 +73,12 @@ impl Transaction {
         Ok(())
     }
 
-    fn set_entry(&mut self, place: &Place, node: Option<NodeId>) {
+    fn set_entry(&mut self, entry: &EntryName, node: Option<NodeId>) {
         let now = self.fs.now();
-        let directory = self.nodes.get_mut(&place.directory).expect("it was loaded");
+        let directory = self.nodes.get_mut(&entry.directory).expect("it was loaded");
         let added = u64::from(node.is_some());
         directory.stat.size = directory.stat.size.saturating_add(added).saturating_sub(1 - added);
-        directory.entries.insert(place.name.clone(), node);
+        directory.entries.insert(entry.name.clone(), node);
         directory.touch(now);
     }
 
@@ -87,23 +87,23 @@ impl Transaction {
         stat.links = stat.links.saturating_add_signed(change);
     }
 
-    fn make(&mut self, place: Place, mode: u32, device: u64, target: Option<&[u8]>, credentials: &Credentials) -> Result<Stat> {
-        self.check_entries(place.directory, false)?;
-        if self.find(place.directory, &place.name)?.is_some() {
-            bail!(Exists, "{:?} exists in directory {}", String::from_utf8_lossy(&place.name), place.directory);
+    fn make(&mut self, entry: EntryName, mode: u32, device: u64, target: Option<&[u8]>, credentials: &Credentials) -> Result<Stat> {
+        self.check_entries(entry.directory, false)?;
+        if self.find(entry.directory, &entry.name)?.is_some() {
+            bail!(Exists, "{:?} exists in directory {}", String::from_utf8_lossy(&entry.name), entry.directory);
         }
         let node = self.new_number();
         let now = self.fs.now();
         let is_directory = FileKind::of_mode(mode) == FileKind::Directory;
         let block_size = self.fs.objset.settings().record_bytes;
-        let parent = &self.nodes[&place.directory];
+        let parent = &self.nodes[&entry.directory];
         // Of links the umask takes nothing.
         let umask = if target.is_some() { 0 } else { credentials.umask };
         let inherited = |parent| inherited_group(parent, mode & !umask, credentials);
         let ((shown, gid), before) = (inherited((parent.stat.mode, parent.stat.gid)), inherited(parent.before));
-        let mut stat = new_stat(node, shown, device, if is_directory { 2 } else { 0 }, place.directory, credentials, now, block_size);
+        let mut stat = new_stat(node, shown, device, if is_directory { 2 } else { 0 }, entry.directory, credentials, now, block_size);
         stat.gid = gid;
-        self.change(NameChange::Make { place: place.clone(), node, mode, device, credentials: credentials.clone() })?;
+        self.change(NameChange::Make { entry: entry.clone(), node, mode, device, credentials: credentials.clone() })?;
         let mut made = Node::new(stat);
         if let Some(target) = target {
             made.stat.size = target.len() as u64;
@@ -116,12 +116,12 @@ impl Transaction {
             made.attributes.gid = Some(gid);
             made.attributes.mode = ((shown | before.0) & SET_IDS != 0).then_some(shown & !TYPE_MASK);
         }
-        (made.stat.flags, made.stat.project) = self.fs.inherited_project(&self.nodes[&place.directory].stat, made.kind());
+        (made.stat.flags, made.stat.project) = self.fs.inherited_project(&self.nodes[&entry.directory].stat, made.kind());
         let stat = made.stat.clone();
         self.nodes.insert(node, made);
-        self.set_entry(&place, Some(node));
+        self.set_entry(&entry, Some(node));
         if is_directory {
-            self.add_subdirectory(place.directory, 1);
+            self.add_subdirectory(entry.directory, 1);
         }
         Ok(stat)
     }
@@ -134,8 +134,8 @@ impl Transaction {
         if FileKind::of_mode(mode) == FileKind::Unknown || mode & TYPE_MASK == TYPE_LINK {
             bail!(Invalid, "a file of mode {mode:o} cannot be made");
         }
-        let place = self.place(directory, name)?;
-        self.make(place, mode, device, None, credentials)
+        let entry = self.entry_name(directory, name)?;
+        self.make(entry, mode, device, None, credentials)
     }
 
     /// Makes a directory.
@@ -154,8 +154,8 @@ impl Transaction {
         if target.len() > TARGET_MAX {
             bail!(NameTooLong, "a target of {} bytes is longer than {TARGET_MAX}", target.len());
         }
-        let place = self.place(directory, name)?;
-        self.make(place, TYPE_LINK | 0o777, 0, Some(target), credentials)
+        let entry = self.entry_name(directory, name)?;
+        self.make(entry, TYPE_LINK | 0o777, 0, Some(target), credentials)
     }
 
     /// Gives a file one more name.
@@ -163,7 +163,7 @@ impl Transaction {
     /// # Errors
     /// Those of [`Transaction::create`]; `Denied` for directories.
     pub fn link(&mut self, node: NodeId, directory: NodeId, name: &[u8]) -> Result<Stat> {
-        let place = self.place(directory, name)?;
+        let entry = self.entry_name(directory, name)?;
         if self.load(node)?.kind() == FileKind::Directory {
             bail!(Denied, "inode {node} is a directory, which has one name only");
         }
@@ -175,8 +175,8 @@ impl Transaction {
         if self.find(directory, name)?.is_some() {
             bail!(Exists, "{:?} exists in directory {directory}", String::from_utf8_lossy(name));
         }
-        self.change(NameChange::Link { node, place: place.clone() })?;
-        self.set_entry(&place, Some(node));
+        self.change(NameChange::Link { node, entry: entry.clone() })?;
+        self.set_entry(&entry, Some(node));
         self.count_links(node, 1);
         Ok(self.nodes[&node].stat.clone())
     }
@@ -217,31 +217,31 @@ impl Transaction {
     }
 
     fn remove(&mut self, directory: NodeId, name: &[u8], is_directory: bool) -> Result<()> {
-        let place = self.place(directory, name)?;
+        let entry = self.entry_name(directory, name)?;
         let node = self.find(directory, name)?.ok_or_else(|| error!(NotFound, "{:?} is not in directory {directory}", String::from_utf8_lossy(name)))?;
-        self.check_removal(&place, node, is_directory)?;
-        self.change(NameChange::Remove { place: place.clone(), directory: is_directory })?;
-        self.removed(&place, node, is_directory);
+        self.check_removal(&entry, node, is_directory)?;
+        self.change(NameChange::Remove { entry: entry.clone(), directory: is_directory })?;
+        self.removed(&entry, node, is_directory);
         Ok(())
     }
 
-    fn check_removal(&mut self, place: &Place, node: NodeId, is_directory: bool) -> Result<()> {
-        self.check_entries(place.directory, true)?;
+    fn check_removal(&mut self, entry: &EntryName, node: NodeId, is_directory: bool) -> Result<()> {
+        self.check_entries(entry.directory, true)?;
         match (is_directory, self.load(node)?.kind() == FileKind::Directory) {
-            (false, true) => bail!(IsDirectory, "{:?} is a directory", String::from_utf8_lossy(&place.name)),
-            (true, false) => bail!(NotDirectory, "{:?} is no directory", String::from_utf8_lossy(&place.name)),
+            (false, true) => bail!(IsDirectory, "{:?} is a directory", String::from_utf8_lossy(&entry.name)),
+            (true, false) => bail!(NotDirectory, "{:?} is no directory", String::from_utf8_lossy(&entry.name)),
             _ => {}
         }
         if is_directory && !self.list(node)?.is_empty() {
-            bail!(NotEmpty, "directory {:?} has entries", String::from_utf8_lossy(&place.name));
+            bail!(NotEmpty, "directory {:?} has entries", String::from_utf8_lossy(&entry.name));
         }
         if node < OWN { self.fs.check_removable(&*self.fs.inode(node)?) } else { Ok(()) }
     }
 
-    fn removed(&mut self, place: &Place, node: NodeId, is_directory: bool) {
-        self.set_entry(place, None);
+    fn removed(&mut self, entry: &EntryName, node: NodeId, is_directory: bool) {
+        self.set_entry(entry, None);
         if is_directory {
-            self.add_subdirectory(place.directory, -1);
+            self.add_subdirectory(entry.directory, -1);
             self.nodes.get_mut(&node).expect("it was loaded").stat.links = 0;
         } else {
             self.count_links(node, -1);
@@ -254,7 +254,7 @@ impl Transaction {
     /// `NotFound`; `Exists`; `NotEmpty`; `IsDirectory` or `NotDirectory` if one is a directory and the other is not; `Invalid` if a
     /// directory would come to be inside itself; `TooBig` beyond what a transaction may hold; `Conflict`.
     pub fn rename(&mut self, from: NodeId, name: &[u8], to: NodeId, new_name: &[u8], mode: RenameMode) -> Result<()> {
-        let (old, new) = (self.place(from, name)?, self.place(to, new_name)?);
+        let (old, new) = (self.entry_name(from, name)?, self.entry_name(to, new_name)?);
         let moved = self.find(from, name)?.ok_or_else(|| error!(NotFound, "{:?} is not in directory {from}", String::from_utf8_lossy(name)))?;
         let other = self.find(to, new_name)?;
         self.load(moved)?;

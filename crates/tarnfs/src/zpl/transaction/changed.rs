@@ -19,11 +19,11 @@ impl Transaction {
         let mut names = Vec::new();
         for change in &self.names {
             match change {
-                NameChange::Make { place, .. } | NameChange::Link { place, .. } | NameChange::Remove { place, .. } => names.push(place),
+                NameChange::Make { entry, .. } | NameChange::Link { entry, .. } | NameChange::Remove { entry, .. } => names.push(entry),
                 NameChange::Rename { from, to, .. } => names.extend([from, to]),
             }
         }
-        let mut names: Vec<_> = names.into_iter().filter(|place| place.directory < OWN).map(|place| (place.directory, place.name.clone())).collect();
+        let mut names: Vec<_> = names.into_iter().filter(|entry| entry.directory < OWN).map(|entry| (entry.directory, entry.name.clone())).collect();
         names.sort();
         names.dedup();
         let mut inodes: Vec<_> = self.nodes.iter().filter(|(id, node)| **id < OWN && node.is_touched()).map(|(id, _)| *id).collect();

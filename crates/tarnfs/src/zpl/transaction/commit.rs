@@ -10,12 +10,12 @@ use engine::dmu::{Membership, Refusal};
 use engine::error::{Error, ErrorKind, Result};
 use engine::bail;
 
-use super::change::{NameChange, Place};
+use super::change::{NameChange, EntryName};
 use super::names_fit::Salts;
 use super::node::{Node, PIECE};
 use super::{Durability, NodeId, OWN, Transaction};
 use crate::zpl::file_system::AloneFileSystem;
-use crate::zpl::link::NAME_CHANGE;
+use crate::zpl::names::link::NAME_CHANGE;
 use crate::zpl::{Credentials, InodeNumber, SetAttributes, WriteMode, XattrMode};
 
 /// Worst case of the metadata of one file's new contents.
@@ -80,7 +80,7 @@ impl Transaction {
         if durability == Durability::Now { fs.objset.context().groups.wait_synced(txg) } else { Ok(()) }
     }
 
-    /// Worst case of what the commit writes. Who only frees needs no room.
+    /// Worst case of what the commit writes. A commit that only frees needs no room.
     pub(super) fn room(&self) -> u64 {
         let only_frees = |change: &NameChange| matches!(change, NameChange::Remove { .. });
         if self.bytes == 0 && self.names.iter().all(only_frees) && self.nodes.values().all(|node| !node.is_changed()) {
@@ -169,25 +169,25 @@ impl Transaction {
 
     fn apply_name(&self, fs: &AloneFileSystem<'_>, change: &NameChange, made: &mut HashMap<NodeId, InodeNumber>, salts: &Salts) -> Result<()> {
         match change {
-            NameChange::Make { place, node, mode, device, credentials } => {
-                let directory = number(made, place.directory);
+            NameChange::Make { entry, node, mode, device, credentials } => {
+                let directory = number(made, entry.directory);
                 let stat = match (&self.nodes[node].target, salts.of_directories.get(node)) {
-                    (Some(target), _) => fs.symlink(directory, &place.name, target, credentials)?,
-                    (None, Some(salt)) => fs.mkdir_salted(directory, &place.name, *mode, credentials, *salt)?,
-                    (None, None) => fs.create(directory, &place.name, *mode, *device, credentials)?,
+                    (Some(target), _) => fs.symlink(directory, &entry.name, target, credentials)?,
+                    (None, Some(salt)) => fs.mkdir_salted(directory, &entry.name, *mode, credentials, *salt)?,
+                    (None, None) => fs.create(directory, &entry.name, *mode, *device, credentials)?,
                 };
                 made.insert(*node, stat.inode);
                 Ok(())
             }
-            NameChange::Link { node, place } => {
-                let stat = fs.link(number(made, *node), number(made, place.directory), &place.name)?;
+            NameChange::Link { node, entry } => {
+                let stat = fs.link(number(made, *node), number(made, entry.directory), &entry.name)?;
                 fs.forget(stat.inode, 1);
                 Ok(())
             }
-            NameChange::Remove { place, directory: true } => fs.rmdir(number(made, place.directory), &place.name),
-            NameChange::Remove { place, directory: false } => fs.unlink(number(made, place.directory), &place.name),
+            NameChange::Remove { entry, directory: true } => fs.rmdir(number(made, entry.directory), &entry.name),
+            NameChange::Remove { entry, directory: false } => fs.unlink(number(made, entry.directory), &entry.name),
             NameChange::Rename { from, to, mode } => {
-                let at = |place: &Place| number(made, place.directory);
+                let at = |entry: &EntryName| number(made, entry.directory);
                 fs.rename(at(from), &from.name, at(to), &to.name, *mode)
             }
         }

@@ -41,7 +41,7 @@ use engine::bail;
 use engine::error::Result;
 
 use super::file_system::AloneFileSystem;
-use super::users::TransactionUse;
+use super::inodes::users::TransactionUse;
 use super::{FileSystem, InodeNumber};
 use change::NameChange;
 use node::Node;
@@ -130,7 +130,7 @@ impl FileSystem {
 impl Transaction {
     /// The root directory.
     pub fn root(&self) -> NodeId {
-        self.fs.root
+        self.fs.root()
     }
 
     /// The file system.
@@ -193,7 +193,7 @@ impl Transaction {
     /// Something was seen that had been changed: what was seen before must still be so, or never was there together with it.
     fn look_again(&mut self, fs: &AloneFileSystem<'_>) -> Result<()> {
         self.check_seen_unchanged(fs)?;
-        self.seen_at = self.fs.inodes.now();
+        self.seen_at = self.fs.files.last_change();
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Whether all names of a transaction find room in their directories: a directory can refuse a name of which many others have the hash.
 //!
 //! # Theory
-//! Who knows the hash can make such names, so this must be found before the first change. The hash of a directory depends on its salt; that of
+//! Such names can be made on purpose, so this must be found before the first change. The hash of a directory depends on its salt; that of
 //! one that the transaction makes is chosen here, so that what is found here is true when the names come. A few names always fit.
 //!
 //! # Path
@@ -36,8 +36,8 @@ impl Transaction {
         let mut added: HashMap<NodeId, Vec<&[u8]>> = HashMap::new();
         for change in &self.names {
             // A name that is exchanged is there already.
-            if let NameChange::Make { place, .. } | NameChange::Link { place, .. } | NameChange::Rename { to: place, .. } = change {
-                added.entry(place.directory).or_default().push(&place.name);
+            if let NameChange::Make { entry, .. } | NameChange::Link { entry, .. } | NameChange::Rename { to: entry, .. } = change {
+                added.entry(entry.directory).or_default().push(&entry.name);
             }
         }
         let mut salts = Salts::default();

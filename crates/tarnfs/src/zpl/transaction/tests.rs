@@ -417,12 +417,12 @@ fn a_list_that_stays_does_not_stop_the_pool() {
     let directory = fs.mkdir(fs.root(), b"d", 0o755, &root()).unwrap().inode;
     for inode in [old, directory] {
         let inode = fs.inode(inode).unwrap();
-        let mode = inode.stat(&fs.tables).unwrap().mode;
+        let mode = inode.stat().unwrap().mode;
         let mut entries = acl::trivial(mode.into(), false);
         let flags = acl::FILE_INHERIT | acl::DIRECTORY_INHERIT;
         entries.insert(0, AccessEntry { kind: acl::ALLOW, flags, mask: 1, who: 1000, object_types: None });
         let tx = engine::dmu::OpenTx::assign(&fs.membership, 1 << 20).unwrap();
-        fs.set_acl(&mut inode.edit(&fs, &tx), mode, &entries).unwrap();
+        fs.set_acl(&mut inode.edit(&tx), mode, &entries).unwrap();
     }
     let acl_rules = crate::zpl::AclRules { mode: acl::ModeRule::Restricted, ..Default::default() };
     fs.set_options(crate::zpl::MountOptions { acl_rules, ..fs.options() });
@@ -603,7 +603,7 @@ fn a_file_is_not_seen_in_the_middle_of_an_operation() {
         scope.spawn(move || {
             let inode = fs.inode(inode).unwrap();
             let tx = engine::dmu::OpenTx::assign(&fs.membership, 1 << 20).unwrap();
-            let set_links = |links: u64| inode.edit(fs, &tx).set(&[(ondisk::sa::Attribute::Links, &links.to_le_bytes())]).unwrap();
+            let set_links = |links: u64| inode.edit(&tx).set(&[(ondisk::sa::Attribute::Links, &links.to_le_bytes())]).unwrap();
             set_links(7);
             begun.send(()).unwrap();
             // Whoever looks now either waits for the end of this, or is answered at once.

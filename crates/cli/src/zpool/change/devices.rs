@@ -1,0 +1,139 @@
+//! `zpool add`, `zpool remove`
+
+use tarnfs::control::{Failure, FailureKind, PoolAdd, PoolRemove, PoolStatus, Request};
+
+use crate::properties::settings;
+use crate::session::{Outcome, Session, Stop, complain, say};
+use crate::text::getopt::Options;
+use crate::zpool::spec::vdev_name::Naming;
+use crate::zpool::spec::{pools, vdev_spec};
+
+#[derive(Default)]
+struct Flags {
+    dry_run: bool,
+    force: bool,
+    in_use: bool,
+    any_redundancy: bool,
+    any_ashift: bool,
+    ashift: Option<u32>,
+    naming: Naming,
+}
+
+/// The pool as it is, or the complaint that it is not there.
+fn open(session: &mut Session<'_>, name: &str) -> Result<PoolStatus, Stop> {
+    match pools::statuses(session, std::slice::from_ref(&name.to_owned())) {
+        (mut found, 0) if !found.is_empty() => Ok(found.remove(0)),
+        _ => Err(Stop::Code(1)),
+    }
+}
+
+fn parse_add(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<String>), Stop> {
+    const LONG: &[(&str, char)] = &[("allow-in-use", 'U'), ("allow-replication-mismatch", 'R'), ("allow-ashift-mismatch", 'A')];
+    let mut flags = Flags::default();
+    let mut options = Options::new(words, "fgLno:P", LONG);
+    for option in options.by_ref() {
+        let (letter, argument) = option.map_err(|wrong| session.misuse(wrong))?;
+        match letter {
+            'f' => flags.force = true,
+            'g' => flags.naming.guid = true,
+            'L' => flags.naming.follow = true,
+            'P' => flags.naming.path = true,
+            'n' => flags.dry_run = true,
+            'U' => flags.in_use = true,
+            'R' => flags.any_redundancy = true,
+            'A' => flags.any_ashift = true,
+            _ => flags.ashift = Some(ashift(session, &argument.unwrap_or_default())?),
+        }
+    }
+    if flags.force && (flags.in_use || flags.any_redundancy || flags.any_ashift) {
+        return Err(session.misuse(
+            "'-f' option is not allowed with '--allow-replication-mismatch', '--allow-ashift-mismatch', or '--allow-in-use'",
+        ));
+    }
+    Ok((flags, options.operands()))
+}
+
+fn ashift(session: &mut Session<'_>, text: &str) -> Result<u32, Stop> {
+    let Some((name, value)) = settings::split(text) else { return Err(session.misuse("missing '=' for -o option")) };
+    if name != "ashift" {
+        return Err(Stop::Usage);
+    }
+    let refuse = |session: &mut Session<'_>, words: &str| {
+        complain!(session, "{words}");
+        Err(Stop::Code(1))
+    };
+    match tarnfs::control::parse_size(value) {
+        Err(_) => refuse(session, "ashift must be a number."),
+        Ok(shift) if shift == 0 || (9..=16).contains(&shift) => Ok(u32::try_from(shift).unwrap_or(0)),
+        Ok(_) => refuse(session, &format!("invalid 'ashift={value}' property: only values between 9 and 16 are allowed.")),
+    }
+}
+
+pub(in crate::zpool) fn add(session: &mut Session<'_>, words: &[String]) -> Outcome {
+    let (flags, operands) = parse_add(session, words)?;
+    let Some((name, vdevs)) = operands.split_first() else { return Err(session.misuse("missing pool name argument")) };
+    if vdevs.is_empty() {
+        return Err(session.misuse("missing vdev specification"));
+    }
+    let pool = open(session, name)?;
+    let specs = vdev_spec::parse(session, vdevs, true)?;
+    let action = format!("cannot add to '{name}'");
+    vdev_spec::check_possible(&specs).map_err(|failure| session.failed(&action, &failure))?;
+    vdev_spec::check(session, &specs, flags.force || flags.any_redundancy, Some(&pool))?;
+    if flags.dry_run {
+        say!(session, "would update '{name}' to the following configuration:\n");
+        vdev_spec::print_grown_layout(session, &pool, flags.naming, &specs);
+        return Ok(0);
+    }
+    let request = PoolAdd {
+        name: name.clone(),
+        vdevs: specs,
+        force: flags.force || flags.in_use,
+        any_ashift: flags.force || flags.any_ashift,
+        ashift: flags.ashift,
+    };
+    session.perform(Request::PoolAdd(request)).map_err(|failure| session.failed(&action, &failure))?;
+    Ok(0)
+}
+
+pub(in crate::zpool) fn remove(session: &mut Session<'_>, words: &[String]) -> Outcome {
+    let mut options = Options::new(words, "npsw", &[]);
+    let (mut dry_run, mut parsable, mut cancel) = (false, false, false);
+    for option in options.by_ref() {
+        match option.map_err(|wrong| session.misuse(wrong))?.0 {
+            'n' => dry_run = true,
+            'p' => parsable = true,
+            's' => cancel = true,
+            // A log device is gone when the command returns.
+            _ => {}
+        }
+    }
+    let operands = options.operands();
+    let Some((name, devices)) = operands.split_first() else { return Err(session.misuse("missing pool name argument")) };
+    open(session, name)?;
+    if cancel {
+        if dry_run {
+            complain!(session, "stop request ignored");
+            return Ok(0);
+        }
+        let failure = Failure::with(FailureKind::Other, "operation is not in progress");
+        return Err(session.failed("cannot cancel removal", &failure));
+    }
+    if devices.is_empty() {
+        return Err(session.misuse("missing device"));
+    }
+    let mut code = 0;
+    for device in devices {
+        if dry_run {
+            // What is known of a log device is forgotten with it.
+            if parsable { say!(session, "{device} 0") } else { say!(session, "Memory that will be used after removing {device}: 0") }
+            continue;
+        }
+        let request = PoolRemove { name: name.clone(), device: device.clone() };
+        if let Err(failure) = session.perform(Request::PoolRemove(request)) {
+            session.failed(format_args!("cannot remove {device}"), &failure);
+            code = 1;
+        }
+    }
+    Ok(code)
+}

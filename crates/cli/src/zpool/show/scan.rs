@@ -1,0 +1,86 @@
+//! The lines of `zpool status` about scrubs, resilvers and checkpoints.
+
+use tarnfs::control::{CheckpointState, CheckpointStatus, ScanFunction, ScanState, ScanStatus};
+
+use crate::session::{Session, say};
+use crate::text::units::{clock_time, duration, nice_bytes, nice_number};
+
+/// Below this rate no end is foretold.
+const RATE_MIN: u64 = 10 << 20;
+
+/// `scan: …`
+pub(in crate::zpool) fn print(session: &mut Session<'_>, scan: Option<&ScanStatus>, checkpoint: Option<&CheckpointStatus>) {
+    let Some(scan) = scan else { return };
+    let zone = session.zone.clone();
+    let (noun, verb) = match scan.function {
+        ScanFunction::Resilver => ("resilver", "resilvered"),
+        ScanFunction::Scrub | ScanFunction::ErrorScrub => ("scrub", "scrub repaired"),
+    };
+    match scan.state {
+        ScanState::Finished => {
+            let took = duration(scan.end_time.saturating_sub(scan.start_time));
+            let when = clock_time(scan.end_time, &zone);
+            say!(session, "  scan: {verb} {} in {took} with {} errors on {when}", nice_bytes(scan.processed), scan.errors);
+        }
+        ScanState::Canceled => say!(session, "  scan: {noun} canceled on {}", clock_time(scan.end_time, &zone)),
+        ScanState::Scanning => print_running(session, scan, noun),
+    }
+    if let Some(checkpoint) = checkpoint.filter(|checkpoint| checkpoint.state == CheckpointState::Exists) {
+        let running = scan.state == ScanState::Scanning;
+        if running || scan.end_time >= checkpoint.start_time {
+            let verb = if running { "skipping" } else { "skipped" };
+            say!(session, "    scan warning: {verb} blocks that are only referenced by the checkpoint.");
+        }
+    }
+}
+
+fn print_running(session: &mut Session<'_>, scan: &ScanStatus, noun: &str) {
+    let zone = session.zone.clone();
+    let is_resilver = scan.function == ScanFunction::Resilver;
+    let paused = !is_resilver && scan.pause_time != 0;
+    let since = clock_time(scan.start_time, &zone);
+    if paused {
+        say!(session, "  scan: scrub paused since {}", clock_time(scan.pause_time, &zone));
+        say!(session, "\tscrub started on {since}");
+    } else {
+        say!(session, "  scan: {noun} in progress since {since}");
+    }
+    let elapsed = session.now.saturating_sub(scan.pass_start).saturating_sub(scan.spent_paused).max(1);
+    let (found_rate, read_rate) = (scan.pass_examined / elapsed, scan.pass_issued / elapsed);
+    let total = scan.to_examine.saturating_sub(scan.skipped);
+    let rate = |rate: u64| if !paused && rate > 0 { format!(" at {}/s", nice_bytes(rate)) } else { String::new() };
+    say!(
+        session,
+        "\t{} / {} scanned{}, {} / {} issued{}",
+        nice_bytes(scan.examined),
+        nice_bytes(scan.to_examine),
+        rate(found_rate),
+        nice_bytes(scan.issued),
+        nice_bytes(total),
+        rate(read_rate)
+    );
+    let percent = 100.0 * scan.issued as f64 / total as f64;
+    let verb = if is_resilver { "resilvered" } else { "repaired" };
+    let started = if is_resilver { scan.processed > 0 } else { scan.issued > 0 };
+    let end = if paused {
+        String::new()
+    } else if total >= scan.issued && read_rate >= RATE_MIN && started {
+        format!(", {} to go", duration((total - scan.issued) / read_rate))
+    } else {
+        ", no estimated completion time".to_owned()
+    };
+    say!(session, "\t{} {verb}, {percent:.2}% done{end}", nice_bytes(scan.processed));
+}
+
+/// `checkpoint: …`
+pub(super) fn print_checkpoint(session: &mut Session<'_>, checkpoint: Option<&CheckpointStatus>) {
+    let Some(checkpoint) = checkpoint else { return };
+    let space = nice_number(checkpoint.space);
+    match checkpoint.state {
+        CheckpointState::Exists => {
+            let when = clock_time(checkpoint.start_time, &session.zone.clone());
+            say!(session, "checkpoint: created {when}, consumes {space}");
+        }
+        CheckpointState::Discarding => say!(session, "checkpoint: discarding, {space} remaining."),
+    }
+}

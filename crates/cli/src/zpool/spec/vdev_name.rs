@@ -1,0 +1,132 @@
+//! What a vdev is called, and how wide a tree of them is.
+
+use tarnfs::control::scan::DEVICE_DIRECTORIES;
+use tarnfs::control::{AllocationClass, PoolStatus, VdevKind, VdevStatus};
+
+/// How to call vdevs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::zpool) struct Naming {
+    /// `-g`: by guid
+    pub(in crate::zpool) guid: bool,
+    /// `-L`: where links lead
+    pub(in crate::zpool) follow: bool,
+    /// `-P`: by whole path
+    pub(in crate::zpool) path: bool,
+}
+
+impl Naming {
+    /// The name of a vdev; the root is called like the pool.
+    pub(in crate::zpool) fn name(self, vdev: &VdevStatus, pool: &str) -> String {
+        if vdev.kind == VdevKind::Root {
+            return pool.to_owned();
+        }
+        if vdev.not_present || self.guid {
+            return vdev.guid.to_string();
+        }
+        let Some(path) = &vdev.path else { return group_name(vdev) };
+        let real = if self.follow { std::fs::canonicalize(path).ok().map(|real| real.to_string_lossy().into_owned()) } else { None };
+        let path = real.as_deref().unwrap_or(path);
+        if self.path || vdev.kind != VdevKind::Disk {
+            return path.to_owned();
+        }
+        let short = strip_directory(path);
+        if vdev.whole_disk { strip_partition(short).to_owned() } else { short.to_owned() }
+    }
+
+    /// Width of the name column: every name with its depth.
+    pub(in crate::zpool) fn width(self, status: &PoolStatus, pool: &str) -> usize {
+        let root = self.width_of(&status.root, pool, 0);
+        let others = status.caches.iter().chain(&status.spares).map(|vdev| self.width_of(vdev, pool, 2));
+        others.fold(root, usize::max)
+    }
+
+    fn width_of(self, vdev: &VdevStatus, pool: &str, depth: usize) -> usize {
+        let own = self.name(vdev, pool).len() + depth;
+        vdev.children.iter().map(|child| self.width_of(child, pool, depth + 2)).fold(own, usize::max)
+    }
+}
+
+/// `mirror-0`, `raidz2-1`, `draid1:4d:9c:1s-0`.
+fn group_name(vdev: &VdevStatus) -> String {
+    let kind = match vdev.kind {
+        VdevKind::Raidz { parity } => format!("raidz{parity}"),
+        VdevKind::Draid { parity, data, children, spares } => format!("draid{parity}:{data}d:{children}c:{spares}s"),
+        kind => type_word(kind).to_owned(),
+    };
+    format!("{kind}-{}", vdev.id)
+}
+
+/// The word for a kind of vdev in the format.
+pub(in crate::zpool) fn type_word(kind: VdevKind) -> &'static str {
+    match kind {
+        VdevKind::Root => "root",
+        VdevKind::Disk => "disk",
+        VdevKind::File => "file",
+        VdevKind::Mirror => "mirror",
+        VdevKind::Raidz { .. } => "raidz",
+        VdevKind::Draid { .. } => "draid",
+        VdevKind::Replacing => "replacing",
+        VdevKind::Spare => "spare",
+        VdevKind::DraidSpare => "dspare",
+        VdevKind::Hole => "hole",
+        VdevKind::Indirect => "indirect",
+        VdevKind::Missing => "missing",
+    }
+}
+
+/// The word for a class in the format; normal vdevs have one only in JSON.
+pub(in crate::zpool) fn class_word(class: AllocationClass) -> &'static str {
+    match class {
+        AllocationClass::Normal => "normal",
+        AllocationClass::Log => "log",
+        AllocationClass::Special => "special",
+        AllocationClass::Dedup => "dedup",
+        AllocationClass::Cache => "l2cache",
+        AllocationClass::Spare => "spare",
+    }
+}
+
+/// The classes that are listed apart, in order, with their headings.
+pub(in crate::zpool) const CLASSES: [(AllocationClass, &str); 3] =
+    [(AllocationClass::Dedup, "dedup"), (AllocationClass::Special, "special"), (AllocationClass::Log, "logs")];
+
+fn strip_directory(path: &str) -> &str {
+    let rest = DEVICE_DIRECTORIES.iter().find_map(|directory| path.strip_prefix(directory)?.strip_prefix('/'));
+    rest.unwrap_or(path)
+}
+
+/// `sda1` to `sda`, `nvme0n1p1` to `nvme0n1`, `ata-X-part1` to `ata-X`.
+fn strip_partition(name: &str) -> &str {
+    let ends_in_digits = |at: usize| name.len() > at && name[at..].bytes().all(|b| b.is_ascii_digit());
+    if let Some(at) = name.find("-part").filter(|at| *at > 0) {
+        return if ends_in_digits(at + 5) { &name[..at] } else { name };
+    }
+    if let Some(at) = name.rfind('p').filter(|at| *at > 1 && name.as_bytes()[at - 1].is_ascii_digit()) {
+        return if ends_in_digits(at + 1) { &name[..at] } else { name };
+    }
+    if ["hd", "sd", "vd", "xvd"].iter().any(|prefix| name.starts_with(prefix)) {
+        let letters = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        if letters.bytes().all(|b| b.is_ascii_lowercase()) {
+            return letters;
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_stripped_as_linux_names_them() {
+        for (name, short) in [
+            ("sda1", "sda"), ("sda", "sda"), ("nvme0n1p1", "nvme0n1"), ("nvme0n1", "nvme0n1"), ("ata-X-part9", "ata-X"), ("ata-X-partx", "ata-X-partx"),
+            ("xvdb2", "xvdb"), ("loop0p1", "loop0"), ("mapper1", "mapper1"),
+        ] {
+            assert_eq!(strip_partition(name), short);
+        }
+        assert_eq!(strip_directory("/dev/disk/by-id/ata-X"), "ata-X");
+        assert_eq!(strip_directory("/dev/sda"), "sda");
+        assert_eq!(strip_directory("/img/d0"), "/img/d0");
+    }
+}

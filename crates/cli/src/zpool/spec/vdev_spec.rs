@@ -1,0 +1,458 @@
+//! The vdevs that `zpool create` is given: words to a checked tree.
+//!
+//! # Theory
+//!
+//! A word is a keyword that begins a group (`mirror`, `raidz2`), a keyword that says what the following vdevs are for
+//! (`log`, `special`), or a device. A device is an absolute path, or the short name of one below `/dev`. Then each is
+//! looked at: does it exist, is it in use, is the redundancy the same everywhere? The last two questions can be
+//! silenced with `-f`, except that a device of an imported pool is never taken.
+
+use std::fs::{self, File};
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use disk::Footprint;
+use rustix::fs::{Access, AtFlags, CWD};
+use tarnfs::control::SAME_DEVICE;
+use tarnfs::control::scan::DEVICE_DIRECTORIES;
+use tarnfs::control::{AllocationClass, Failure, FailureKind, PoolScan, PoolSelect, PoolState, PoolStatus, Request, VdevKind, VdevSpec, VdevStatus, Wanted};
+
+use crate::session::{Session, Stop, complain};
+
+/// Devices of a group may differ by so many bytes.
+const SIZE_DIFFERENCE_MAX: u64 = 16 << 20;
+
+fn refuse(session: &mut Session<'_>, words: std::fmt::Arguments<'_>) -> Stop {
+    complain!(session, "{words}");
+    Stop::Code(1)
+}
+
+fn invalid(session: &mut Session<'_>, words: std::fmt::Arguments<'_>) -> Stop {
+    refuse(session, format_args!("invalid vdev specification: {words}"))
+}
+
+/// A word that is not a device.
+enum Keyword {
+    Group(VdevKind),
+    Class(AllocationClass),
+}
+
+/// The number in `raidz2`: no leading zero, 1 to 3, 1 when there is none.
+fn parity(suffix: &str) -> Option<u8> {
+    match suffix {
+        "" => Some(1),
+        "1" | "2" | "3" => suffix.parse().ok(),
+        _ => None,
+    }
+}
+
+fn keyword(word: &str) -> Option<Keyword> {
+    let class = match word {
+        "mirror" => return Some(Keyword::Group(VdevKind::Mirror)),
+        "log" => AllocationClass::Log,
+        "special" => AllocationClass::Special,
+        "dedup" => AllocationClass::Dedup,
+        "cache" => AllocationClass::Cache,
+        "spare" => AllocationClass::Spare,
+        _ => {
+            if let Some(suffix) = word.strip_prefix("raidz") {
+                return parity(suffix).map(|parity| Keyword::Group(VdevKind::Raidz { parity }));
+            }
+            let suffix = word.strip_prefix("draid")?;
+            let parity = parity(suffix.split(':').next().unwrap_or(""))?;
+            return Some(Keyword::Group(VdevKind::Draid { parity, data: 0, children: 0, spares: 0 }));
+        }
+    };
+    Some(Keyword::Class(class))
+}
+
+/// The name of a group for messages, without its number.
+fn group_word(kind: VdevKind) -> &'static str {
+    super::vdev_name::type_word(kind)
+}
+
+/// Reads the words. `adding`: to a pool that has vdevs already.
+pub(in crate::zpool) fn parse(session: &mut Session<'_>, words: &[String], adding: bool) -> Result<Vec<VdevSpec>, Stop> {
+    let mut specs: Vec<VdevSpec> = Vec::new();
+    let mut class = AllocationClass::Normal;
+    let mut seen: Vec<AllocationClass> = Vec::new();
+    let mut next = 0;
+    while next < words.len() {
+        let word = &words[next];
+        next += 1;
+        match keyword(word) {
+            None => specs.push(leaf(session, word, class)?),
+            Some(Keyword::Class(new)) => {
+                let once = matches!(new, AllocationClass::Log | AllocationClass::Cache | AllocationClass::Spare);
+                if once && seen.contains(&new) {
+                    return Err(invalid(session, format_args!("'{word}' can be specified only once")));
+                }
+                seen.push(new);
+                class = new;
+            }
+            Some(Keyword::Group(kind)) => {
+                let end = words[next..].iter().position(|word| keyword(word).is_some()).map_or(words.len(), |count| next + count);
+                specs.push(group(session, word, kind, class, &words[next..end])?);
+                next = end;
+            }
+        }
+    }
+    check_presence(session, &specs, &seen, adding)?;
+    Ok(specs)
+}
+
+fn check_presence(session: &mut Session<'_>, specs: &[VdevSpec], seen: &[AllocationClass], adding: bool) -> Result<(), Stop> {
+    for (class, word) in [(AllocationClass::Log, "log"), (AllocationClass::Cache, "cache"), (AllocationClass::Spare, "spare")] {
+        if seen.contains(&class) && !specs.iter().any(|spec| spec.class == class) {
+            return Err(invalid(session, format_args!("{word} requires at least 1 device{}", if word == "log" { "" } else { "s" })));
+        }
+    }
+    if !adding && specs.is_empty() {
+        return Err(invalid(session, format_args!("at least one toplevel vdev must be specified")));
+    }
+    Ok(())
+}
+
+fn group(session: &mut Session<'_>, word: &str, kind: VdevKind, class: AllocationClass, words: &[String]) -> Result<VdevSpec, Stop> {
+    if class == AllocationClass::Log && kind != VdevKind::Mirror {
+        return Err(invalid(session, format_args!("unsupported 'log' device: {}", group_word(kind))));
+    }
+    if matches!(class, AllocationClass::Cache | AllocationClass::Spare) {
+        // A group ends the list of caches or spares.
+        return group(session, word, kind, AllocationClass::Normal, words);
+    }
+    let children: Vec<VdevSpec> = words.iter().map(|word| leaf(session, word, class)).collect::<Result<_, _>>()?;
+    let (least, most) = match kind {
+        VdevKind::Raidz { parity } | VdevKind::Draid { parity, .. } => (usize::from(parity) + 1, 255),
+        _ => (2, usize::MAX),
+    };
+    if children.len() < least {
+        return Err(invalid(session, format_args!("{word} requires at least {least} devices")));
+    }
+    if children.len() > most {
+        return Err(invalid(session, format_args!("{word} supports no more than {most} devices")));
+    }
+    Ok(VdevSpec { kind, path: None, class, children })
+}
+
+fn leaf(session: &mut Session<'_>, word: &str, class: AllocationClass) -> Result<VdevSpec, Stop> {
+    let path = if word.starts_with('/') {
+        if fs::canonicalize(word).is_err() {
+            return Err(refuse(session, format_args!("cannot resolve path '{word}'")));
+        }
+        PathBuf::from(word)
+    } else {
+        let below = DEVICE_DIRECTORIES.iter().map(|directory| Path::new(directory).join(word));
+        let found = below.into_iter().find(|path| !word.is_empty() && path.exists());
+        found.ok_or_else(|| {
+            complain!(session, "cannot open '{word}': no such device in /dev");
+            if let Ok(here) = fs::canonicalize(word) {
+                session.hint(format!("for the file in this directory: {}", here.display()));
+            }
+            refuse(session, format_args!("must be a full path or shorthand device name"))
+        })?
+    };
+    let kind = match fs::metadata(&path) {
+        Ok(metadata) if metadata.file_type().is_block_device() => VdevKind::Disk,
+        Ok(metadata) if metadata.is_file() => VdevKind::File,
+        Ok(_) => return Err(refuse(session, format_args!("cannot use '{}': must be a block device or regular file", path.display()))),
+        Err(error) => return Err(refuse(session, format_args!("cannot open '{}': {}", path.display(), error))),
+    };
+    if let Err(error) = check_access(&path, false) {
+        return Err(refuse(session, format_args!("cannot open '{}': {error}", path.display())));
+    }
+    Ok(VdevSpec { kind, path: Some(path), class, children: Vec::new() })
+}
+
+/// Whether the caller may use a device. The daemon may be more than its caller: what the caller may not write is not given to a pool.
+pub(in crate::zpool) fn check_access(path: &Path, read_only: bool) -> std::io::Result<()> {
+    let wanted = if read_only { Access::READ_OK } else { Access::READ_OK | Access::WRITE_OK };
+    Ok(rustix::fs::accessat(CWD, path, wanted, AtFlags::EACCESS)?)
+}
+
+/// Complaints that are gathered under one heading.
+struct Complaints {
+    force: bool,
+    any: bool,
+}
+
+impl Complaints {
+    fn add(&mut self, session: &mut Session<'_>, words: std::fmt::Arguments<'_>) {
+        self.add_any(session, !self.force, words);
+    }
+
+    /// `yields`: force helps against it.
+    fn add_any(&mut self, session: &mut Session<'_>, yields: bool, words: std::fmt::Arguments<'_>) {
+        if !std::mem::replace(&mut self.any, true) {
+            complain!(session, "invalid vdev specification");
+            let words = if !yields { "the following errors must be manually repaired:" } else { "use '-f' to override the following errors:" };
+            complain!(session, "{words}");
+        }
+        complain!(session, "{words}");
+    }
+}
+
+/// Refuses devices in use, and uneven redundancy unless forced. `pool`: the pool that they are added to.
+pub(in crate::zpool) fn check(session: &mut Session<'_>, specs: &[VdevSpec], force: bool, pool: Option<&PoolStatus>) -> Result<(), Stop> {
+    let mut complaints = Complaints { force, any: false };
+    check_use(session, specs, &mut complaints);
+    if !complaints.any && !force {
+        let new = check_replication(session, specs, &mut complaints);
+        if let (Some(pool), Some(new), false) = (pool, new, complaints.any) {
+            compare_with_pool(session, pool, new, &mut complaints);
+        }
+    }
+    if !complaints.any && pool.is_none() && !specs.iter().any(|spec| spec.class == AllocationClass::Normal) {
+        complaints.add(session, format_args!("at least one general top-level vdev must be specified"));
+    }
+    if complaints.any { Err(Stop::Code(1)) } else { Ok(()) }
+}
+
+fn leaves(specs: &[VdevSpec]) -> Vec<&Path> {
+    let mut paths = Vec::new();
+    for spec in specs {
+        paths.extend(spec.path.as_deref());
+        paths.extend(leaves(&spec.children));
+    }
+    paths
+}
+
+fn footprint(path: &Path) -> Footprint {
+    disk::footprint(&path.to_string_lossy())
+}
+
+/// Is one device named twice, by whatever names?
+fn has_duplicates(specs: &[VdevSpec]) -> bool {
+    let footprints: Vec<Footprint> = leaves(specs).into_iter().map(footprint).collect();
+    footprints.iter().enumerate().any(|(at, one)| footprints[..at].iter().any(|other| one.overlaps(other)))
+}
+
+/// What the devices below a vdev of an imported pool are.
+fn held(vdev: &VdevStatus) -> Vec<Footprint> {
+    let own = vdev.path.as_deref().map(disk::footprint);
+    own.into_iter().chain(vdev.children.iter().flat_map(held)).collect()
+}
+
+/// Looks for devices in imported pools, and for labels of other pools.
+fn check_use(session: &mut Session<'_>, specs: &[VdevSpec], complaints: &mut Complaints) {
+    let force = complaints.force;
+    let select = PoolSelect { name: None, properties: Wanted::Only(Vec::new()) };
+    let imported = session.status(Request::PoolStatus(select)).unwrap_or_default();
+    let all = |pool: &PoolStatus| -> Vec<Footprint> {
+        std::iter::once(&pool.root).chain(&pool.caches).chain(&pool.spares).flat_map(held).collect()
+    };
+    let active: Vec<(&str, Vec<Footprint>)> = imported.iter().map(|pool| (pool.name.as_str(), all(pool))).collect();
+    for path in leaves(specs) {
+        let wanted = footprint(path);
+        let user = active.iter().find(|(_, held)| held.iter().any(|other| other.overlaps(&wanted)));
+        if let Some((pool, _)) = user {
+            complaints.add_any(session, false, format_args!("{} is part of active pool '{pool}'", path.display()));
+            continue;
+        }
+        if force {
+            continue;
+        }
+        let scan = PoolScan { paths: vec![path.to_owned()], destroyed: false };
+        let found = session.found(Request::PoolScan(scan)).unwrap_or_default();
+        if let Some(pool) = found.first() {
+            let state = match pool.status.state {
+                PoolState::Exported => "exported",
+                PoolState::Destroyed => continue,
+                PoolState::Active | PoolState::PotentiallyActive => "potentially active",
+                PoolState::Unavailable => "unknown",
+            };
+            complaints.add(session, format_args!("{} is part of {state} pool '{}'", path.display(), pool.status.name));
+        }
+        for (device, kind) in super::device_contents::of(path) {
+            complaints.add(session, format_args!("{} contains a filesystem of type '{kind}'", device.display()));
+        }
+    }
+}
+
+fn size(path: &Path) -> Option<u64> {
+    let mut file = File::open(path).ok()?;
+    file.seek(SeekFrom::End(0)).ok().filter(|size| *size != 0)
+}
+
+/// What a vdev survives.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Redundancy {
+    word: &'static str,
+    children: usize,
+    parity: usize,
+}
+
+fn redundancy(spec: &VdevSpec) -> Redundancy {
+    let parity = match spec.kind {
+        VdevKind::Raidz { parity } | VdevKind::Draid { parity, .. } => usize::from(parity),
+        _ => 0,
+    };
+    Redundancy { word: group_word(spec.kind), children: spec.children.len().max(1), parity }
+}
+
+/// Returns what the last one survives.
+fn check_replication(session: &mut Session<'_>, specs: &[VdevSpec], complaints: &mut Complaints) -> Option<Redundancy> {
+    let mut last: Option<Redundancy> = None;
+    for spec in specs.iter().filter(|spec| matches!(spec.class, AllocationClass::Normal | AllocationClass::Special | AllocationClass::Dedup)) {
+        let this = redundancy(spec);
+        check_children(session, spec, complaints);
+        if let Some(last) = last {
+            compare(session, last, this, complaints);
+        }
+        last = Some(this);
+    }
+    last
+}
+
+/// What the vdevs of a pool survive, if that is the same for all.
+fn redundancy_of_pool(pool: &PoolStatus) -> Option<Redundancy> {
+    let of = |vdev: &VdevStatus| {
+        let parity = match vdev.kind {
+            VdevKind::Raidz { parity } | VdevKind::Draid { parity, .. } => usize::from(parity),
+            _ => 0,
+        };
+        Redundancy { word: group_word(vdev.kind), children: vdev.children.len().max(1), parity }
+    };
+    let counts = |vdev: &&VdevStatus| vdev.class != AllocationClass::Log && !matches!(vdev.kind, VdevKind::Hole | VdevKind::Indirect);
+    let mut all = pool.root.children.iter().filter(counts).map(of);
+    let first = all.next()?;
+    all.all(|other| other == first).then_some(first)
+}
+
+fn compare_with_pool(session: &mut Session<'_>, pool: &PoolStatus, new: Redundancy, complaints: &mut Complaints) {
+    const MISMATCH: &str = "mismatched replication level: pool";
+    let Some(old) = redundancy_of_pool(pool) else { return };
+    if old.word != new.word {
+        complaints.add(session, format_args!("{MISMATCH} uses {} and new vdev is {}", old.word, new.word));
+    } else if old.children != new.children {
+        complaints.add(session, format_args!("{MISMATCH} uses {}-way {} and new vdev uses {}-way {}", old.children, old.word, new.children, new.word));
+    }
+}
+
+fn check_children(session: &mut Session<'_>, spec: &VdevSpec, complaints: &mut Complaints) {
+    let word = group_word(spec.kind);
+    if spec.children.windows(2).any(|pair| pair[0].kind != pair[1].kind) {
+        complaints.add(session, format_args!("mismatched replication level: {word} contains both files and devices"));
+        return;
+    }
+    let sizes: Vec<u64> = spec.children.iter().filter_map(|child| size(child.path.as_deref()?)).collect();
+    if sizes.windows(2).any(|pair| pair[0].abs_diff(pair[1]) > SIZE_DIFFERENCE_MAX) {
+        complaints.add(session, format_args!("{word} contains devices of different sizes"));
+    }
+}
+
+fn compare(session: &mut Session<'_>, a: Redundancy, b: Redundancy, complaints: &mut Complaints) {
+    let has_parity = |redundancy: Redundancy| redundancy.parity > 0;
+    let (raidz, mirror) = if has_parity(a) { (a, b) } else { (b, a) };
+    if has_parity(raidz) && mirror.word == "mirror" {
+        if raidz.parity != mirror.children - 1 {
+            complaints.add(session, format_args!(
+                "mismatched replication level: {} and mirror vdevs with different redundancy, {} vs. {} ({}-way) are present",
+                raidz.word, raidz.parity, mirror.children - 1, mirror.children
+            ));
+        }
+    } else if has_parity(a) && has_parity(b) {
+        if a.parity != b.parity {
+            complaints.add(session, format_args!(
+                "mismatched replication level: {} and {} vdevs with different redundancy, {} vs. {} are present",
+                a.word, b.word, a.parity, b.parity
+            ));
+        }
+    } else if a.word != b.word {
+        complaints.add(session, format_args!("mismatched replication level: both {} and {} vdevs are present", a.word, b.word));
+    } else if a.children != b.children {
+        complaints.add(session, format_args!(
+            "mismatched replication level: both {}-way and {}-way {} vdevs are present",
+            a.children, b.children, b.word
+        ));
+    }
+}
+
+/// Refuses what this version cannot make yet, and a device that is named twice.
+pub(in crate::zpool) fn check_possible(specs: &[VdevSpec]) -> Result<(), Failure> {
+    if let Some(word) = unsupported(specs) {
+        return Err(Failure::with(FailureKind::Unsupported, format!("'{word}' vdevs are not yet supported by this version of tarn")));
+    }
+    if has_duplicates(specs) {
+        return Err(Failure::with(FailureKind::BadDevice, SAME_DEVICE));
+    }
+    Ok(())
+}
+
+/// What this version cannot make yet, by name.
+fn unsupported(specs: &[VdevSpec]) -> Option<String> {
+    specs.iter().find_map(|spec| {
+        let class = match spec.class {
+            AllocationClass::Normal | AllocationClass::Log => None,
+            class => Some(super::vdev_name::class_word(class).replace("l2cache", "cache")),
+        };
+        let kind = match spec.kind {
+            VdevKind::Raidz { parity } => Some(format!("raidz{parity}")),
+            VdevKind::Draid { .. } => Some("draid".to_owned()),
+            _ => None,
+        };
+        class.or(kind)
+    })
+}
+
+/// The lists of a layout, in order.
+fn headings(pool: &str) -> [(AllocationClass, &str); 6] {
+    [
+        (AllocationClass::Normal, pool),
+        (AllocationClass::Dedup, "dedup"),
+        (AllocationClass::Special, "special"),
+        (AllocationClass::Log, "logs"),
+        (AllocationClass::Cache, "cache"),
+        (AllocationClass::Spare, "spares"),
+    ]
+}
+
+/// The layout that `-n` prints of a pool with what is added to it.
+pub(in crate::zpool) fn print_grown_layout(session: &mut Session<'_>, pool: &PoolStatus, naming: super::vdev_name::Naming, specs: &[VdevSpec]) {
+    for (class, title) in headings(&pool.name) {
+        let shown = |vdev: &&VdevStatus| vdev.class == class && vdev.kind != VdevKind::Hole;
+        let old: Vec<&VdevStatus> = match class {
+            AllocationClass::Cache => pool.caches.iter().collect(),
+            AllocationClass::Spare => pool.spares.iter().collect(),
+            _ => pool.root.children.iter().filter(shown).collect(),
+        };
+        let new: Vec<&VdevSpec> = specs.iter().filter(|spec| spec.class == class).collect();
+        if !old.is_empty() || !new.is_empty() {
+            session.print(format_args!("\t{title}\n"));
+        }
+        old.into_iter().for_each(|vdev| print_existing(session, naming, vdev, 2));
+        new.into_iter().for_each(|spec| print_spec(session, spec, 2));
+    }
+}
+
+fn print_existing(session: &mut Session<'_>, naming: super::vdev_name::Naming, vdev: &VdevStatus, indent: usize) {
+    session.print(format_args!("\t{:indent$}{}\n", "", naming.name(vdev, "")));
+    vdev.children.iter().for_each(|child| print_existing(session, naming, child, indent + 2));
+}
+
+/// The layout that `-n` prints.
+pub(in crate::zpool) fn print_layout(session: &mut Session<'_>, pool: &str, specs: &[VdevSpec]) {
+    for (class, title) in headings(pool) {
+        let mut of_class = specs.iter().filter(|spec| spec.class == class).peekable();
+        if of_class.peek().is_some() {
+            session.print(format_args!("\t{title}\n"));
+        }
+        of_class.for_each(|spec| print_spec(session, spec, 2));
+    }
+}
+
+fn print_spec(session: &mut Session<'_>, spec: &VdevSpec, indent: usize) {
+    let name = match (&spec.path, spec.kind) {
+        (Some(path), VdevKind::Disk) => {
+            let text = path.display().to_string();
+            let short = DEVICE_DIRECTORIES.iter().find_map(|directory| text.strip_prefix(directory)?.strip_prefix('/'));
+            short.unwrap_or(&text).to_owned()
+        }
+        (Some(path), _) => path.display().to_string(),
+        (None, VdevKind::Raidz { parity }) => format!("raidz{parity}"),
+        (None, kind) => group_word(kind).to_owned(),
+    };
+    session.print(format_args!("\t{:indent$}{name}\n", ""));
+    spec.children.iter().for_each(|child| print_spec(session, child, indent + 2));
+}

@@ -1,0 +1,10 @@
+//! Verbs on datasets.
+
+pub(super) mod datasets;
+pub(super) mod list;
+pub(super) mod mounting;
+pub(super) mod owners;
+pub(super) mod quotas;
+pub(super) mod rename;
+pub(super) mod rights;
+pub(super) mod set;

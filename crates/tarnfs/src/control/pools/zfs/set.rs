@@ -1,0 +1,90 @@
+//! `zfs set` and `zfs inherit`
+
+use engine::dsl::prop_table::{DatasetTypes, find, is_user_property};
+use engine::error::ErrorKind;
+
+use super::datasets::volume_reservation;
+use super::quotas;
+use crate::control::pools::{Failure, FailureKind, Pools, checks};
+use crate::control::{DatasetInherit, DatasetSet, Setting, Value};
+use crate::{Pool, PropertyChange};
+
+impl Pools {
+    pub(in crate::control::pools) fn set_properties(&mut self, set: &DatasetSet) -> Result<(), Failure> {
+        let types = self.types_of(&set.name)?;
+        if types == DatasetTypes::SNAPSHOT && set.settings.iter().any(|setting| !is_user_property(&setting.name)) {
+            return Err(Failure::with(FailureKind::PropertyType, "this property can not be modified for snapshots"));
+        }
+        let pool = self.pool_of(&set.name)?.pool.clone();
+        let (limits, mut settings) = quotas::split(&set.settings)?;
+        if types == DatasetTypes::VOLUME {
+            reserve_all(&pool, &set.name, &mut settings)?;
+        }
+        let features = &pool.engine().dsl.meta.features;
+        let changes = checks::changes(&settings, types, false, &|feature| features.is_enabled(feature))?;
+        quotas::set(&pool, &set.name, types, &limits)?;
+        self.change(&set.name, changes, set.no_remount)
+    }
+
+    pub(in crate::control::pools) fn inherit_property(&mut self, inherit: &DatasetInherit) -> Result<(), Failure> {
+        let types = self.types_of(&inherit.name)?;
+        let name = match find(&inherit.property) {
+            Some(property) if property.is_read_only() => return Err(Failure::new(FailureKind::ReadOnlyProperty)),
+            Some(property) if !property.applies_to(types) => return Err(Failure::new(FailureKind::PropertyType)),
+            Some(property) if !property.is_inheritable() && !inherit.received => return Err(Failure::new(FailureKind::NotInheritable)),
+            Some(property) => property.name.to_owned(),
+            None if is_user_property(&inherit.property) => inherit.property.clone(),
+            None => return Err(Failure::with(FailureKind::BadProperty, format!("invalid property '{}'", inherit.property))),
+        };
+        let change = if inherit.received { PropertyChange::Revert } else { PropertyChange::Inherit };
+        self.change(&inherit.name, vec![(name, change)], false)
+    }
+
+    /// Changes properties; what is mounted follows.
+    fn change(&mut self, name: &str, changes: Vec<(String, PropertyChange)>, no_remount: bool) -> Result<(), Failure> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let pool = self.pool_of(name)?.pool.clone();
+        let moving = if no_remount { Default::default() } else { self.begin_move(name, &changes)? };
+        let changed = pool.engine().dsl.set_properties(name, changes).map_err(|error| property_failure(&error));
+        self.end_move(name, &moving);
+        changed?;
+        pool.refresh_mount_options().map_err(|error| Failure::about_dataset(&error))?;
+        self.mounter.refresh(&pool);
+        Ok(())
+    }
+}
+
+/// `refreservation=auto` of a volume: what all of it takes.
+fn reserve_all(pool: &Pool, name: &str, settings: &mut [Setting]) -> Result<(), Failure> {
+    let given = |settings: &[Setting], name: &str| settings.iter().find(|setting| setting.name == name).and_then(|setting| setting.value.number());
+    if given(settings, "refreservation") != Some(u64::MAX) {
+        return Ok(());
+    }
+    let of_volume = |property: &str| -> Result<u64, Failure> {
+        let dataset = pool.engine().dsl.open_dataset(name).map_err(|error| Failure::about_dataset(&error))?;
+        let value = dataset.any_property(property).map_err(|error| Failure::about_dataset(&error))?;
+        Ok(value.map_or(0, |(value, _)| value.number()))
+    };
+    let either = |property: &str| given(settings, property).map_or_else(|| of_volume(property), Ok);
+    let bytes = volume_reservation(either("volsize")?, of_volume("volblocksize")?, either("copies")?.max(1));
+    for setting in settings.iter_mut().filter(|setting| setting.name == "refreservation") {
+        setting.value = Value::Number(bytes);
+    }
+    Ok(())
+}
+
+pub(super) fn property_failure(error: &crate::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::NoSpace if error.message().contains("size is") => {
+            let words = error.message();
+            let begin = words.find("size is").unwrap_or(0);
+            Failure::with(FailureKind::PropertySpace, &words[begin..])
+        }
+        ErrorKind::Denied => Failure::with(FailureKind::ReadOnlyProperty, error.message()),
+        ErrorKind::Invalid | ErrorKind::TooBig | ErrorKind::NameTooLong => Failure::with(FailureKind::BadProperty, error.message()),
+        ErrorKind::NotSupported => Failure::with(FailureKind::PropertyType, error.message()),
+        _ => Failure::about_dataset(error),
+    }
+}

@@ -1,0 +1,325 @@
+//! `zpool create`
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use disk::Footprint;
+use engine::dsl::PropertyValue;
+use engine::dsl::prop_table::{DatasetTypes, is_user_property};
+use engine::error::ErrorKind;
+use engine::host::{Host, RealHost};
+use engine::pool::config::{PoolState, VERSION_BEFORE_FEATURES, VERSION_FEATURES};
+use engine::pool::import::discover;
+use engine::pool::prop_table::find;
+use engine::vdev::{NewLeaf, NewTop};
+use ondisk::feature::{Feature, Support};
+
+use crate::control::pools::zfs::quotas;
+use crate::control::pools::{Failure, FailureKind, Imported, Pools, checks, names, not_yet};
+use crate::control::{AllocationClass, FeatureChoice, PoolCreate, SAME_DEVICE, Setting, Value, VdevKind, VdevSpec};
+use crate::pool::open_tops;
+use crate::{CreateOptions, Pool, VdevPaths};
+
+/// Pool properties taken apart by where they go.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct PoolSettings {
+    pub(in crate::control::pools) altroot: Option<String>,
+    pub(in crate::control::pools) cachefile: Option<String>,
+    pub(in crate::control::pools) ashift: Option<u32>,
+    /// Of a new pool.
+    pub(in crate::control::pools) version: Option<u64>,
+    pub(in crate::control::pools) comment: Option<String>,
+    pub(super) compatibility: Option<String>,
+    pub(super) read_only: bool,
+    /// What is stored in the pool's dictionary.
+    pub(super) stored: Vec<(String, PropertyValue)>,
+    /// Features to enable.
+    pub(in crate::control::pools) features: Vec<Feature>,
+}
+
+/// Which verb sets pool properties.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    Creating,
+    Importing,
+    Existing,
+}
+
+impl PoolSettings {
+    /// Checks settings and sorts them.
+    pub(in crate::control::pools) fn of(settings: &[Setting], when: When) -> Result<PoolSettings, Failure> {
+        let mut sorted = PoolSettings::default();
+        settings.iter().try_for_each(|setting| sorted.take(setting, when))?;
+        Ok(sorted)
+    }
+
+    fn take(&mut self, setting: &Setting, when: When) -> Result<(), Failure> {
+        let name = setting.name.as_str();
+        let bad = |words: String| Err(Failure::with(FailureKind::BadProperty, words));
+        if let Some(feature) = name.strip_prefix("feature@") {
+            if setting.value.text() != Some("enabled") {
+                return bad(format!("property '{name}' can only be set to 'enabled'"));
+            }
+            self.features.push(writable_feature(feature)?);
+            return Ok(());
+        }
+        let Some(property) = find(name) else {
+            let Value::Text(text) = &setting.value else { return bad(format!("invalid property '{name}'")) };
+            if !is_user_property(name) {
+                return bad(format!("invalid property '{name}'"));
+            }
+            self.stored.push((name.to_owned(), PropertyValue::Text(text.clone())));
+            return Ok(());
+        };
+        let is_word = |number| property.words().is_empty() || property.number_to_word(number).is_some();
+        match (&setting.value, property.name) {
+            (Value::Text(_), _) if !property.is_text() => bad(format!("invalid value of '{name}'")),
+            (Value::Number(_), _) if property.is_text() => bad(format!("invalid value of '{name}'")),
+            (Value::Text(text), _) => self.take_text(property.name, text.clone(), when),
+            (Value::Number(number), _) if !is_word(*number) => bad(format!("invalid value of '{name}'")),
+            (Value::Number(number), _) => self.take_number(property.name, *number, when),
+        }
+    }
+
+    fn take_text(&mut self, name: &str, text: String, when: When) -> Result<(), Failure> {
+        let bad = |words: &str| Err(Failure::with(FailureKind::BadProperty, words));
+        match name {
+            "altroot" if when == When::Existing => bad("property 'altroot' can only be set during pool creation or import"),
+            "altroot" if !text.starts_with('/') => bad("bad alternate root"),
+            "altroot" => {
+                self.altroot = Some(text);
+                Ok(())
+            }
+            "cachefile" => {
+                self.cachefile = Some(text);
+                Ok(())
+            }
+            "comment" if text.len() > 32 || !text.bytes().all(|b| (b' '..=b'~').contains(&b)) => bad("comment must be at most 32 printable characters"),
+            "comment" => {
+                self.comment = Some(text);
+                Ok(())
+            }
+            "compatibility" => {
+                self.compatibility = Some(text);
+                Ok(())
+            }
+            "bootfs" if when == When::Existing => {
+                self.stored.push((name.to_owned(), PropertyValue::Text(text)));
+                Ok(())
+            }
+            "tname" => Ok(()),
+            _ => bad(&format!("property '{name}' cannot be set now")),
+        }
+    }
+
+    fn take_number(&mut self, name: &str, number: u64, when: When) -> Result<(), Failure> {
+        let bad = |words: String| Err(Failure::with(FailureKind::BadProperty, words));
+        match name {
+            "version" if number == VERSION_FEATURES => Ok(()),
+            "version" if when == When::Creating && (1..=VERSION_BEFORE_FEATURES).contains(&number) => {
+                self.version = Some(number);
+                Ok(())
+            }
+            "version" => Err(Failure::with(FailureKind::Unsupported, format!("property 'version' number {number} is invalid."))),
+            "ashift" if number != 0 && !(9..=16).contains(&number) => {
+                bad(format!("property 'ashift' number {number} is invalid, only values between 9 and 16 are allowed."))
+            }
+            "ashift" => {
+                self.ashift = u32::try_from(number).ok().filter(|ashift| *ashift != 0);
+                self.stored.push((name.to_owned(), PropertyValue::Number(number)));
+                Ok(())
+            }
+            "readonly" if when == When::Importing => {
+                self.read_only = number != 0;
+                Ok(())
+            }
+            "readonly" => bad("property 'readonly' can only be set at import time".to_owned()),
+            "multihost" if number != 0 && RealHost.host_id() == 0 => bad("requires a non-zero system hostid: write one with zgenhostid(8)".to_owned()),
+            "delegation" | "autoreplace" | "failmode" | "listsnapshots" | "autoexpand" | "multihost" | "autotrim" | "dedup_table_quota" | "dedupditto" => {
+                self.stored.push((name.to_owned(), PropertyValue::Number(number)));
+                Ok(())
+            }
+            _ => Err(Failure::with(FailureKind::ReadOnlyProperty, format!("'{name}' is readonly"))),
+        }
+    }
+}
+
+/// A feature that may be enabled.
+fn writable_feature(name: &str) -> Result<Feature, Failure> {
+    match Feature::from_name(name) {
+        None => Err(Failure::with(FailureKind::BadProperty, format!("feature '{name}' unsupported by kernel"))),
+        Some(feature) if feature.info().support != Support::ReadWrite => Err(not_yet(&format!("feature '{name}' is"))),
+        Some(feature) => Ok(feature),
+    }
+}
+
+/// The features of a new pool, with all they depend on.
+fn chosen_features(choice: &FeatureChoice) -> Result<Vec<Feature>, Failure> {
+    let mut features: Vec<Feature> = Feature::for_new_pools().filter(|feature| choice.enables(feature.name())).collect();
+    for name in &choice.enabled {
+        features.push(writable_feature(name)?);
+    }
+    let mut at = 0;
+    while at < features.len() {
+        let missing: Vec<Feature> = features[at].info().depends_on.iter().copied().filter(|needed| !features.contains(needed)).collect();
+        features.extend(missing);
+        at += 1;
+    }
+    features.sort_unstable();
+    features.dedup();
+    Ok(features)
+}
+
+/// Specifications as the library takes them.
+pub(super) fn vdev_paths(specs: &[VdevSpec]) -> Result<Vec<VdevPaths>, Failure> {
+    let mut vdevs = Vec::new();
+    for spec in specs {
+        let is_log = match spec.class {
+            AllocationClass::Normal => false,
+            AllocationClass::Log => true,
+            _ => return Err(not_yet("special, dedup, cache and spare vdevs are")),
+        };
+        let paths = match spec.kind {
+            VdevKind::Disk | VdevKind::File => vec![leaf_path(spec)?],
+            VdevKind::Mirror if !spec.children.is_empty() => spec.children.iter().map(leaf_path).collect::<Result<_, _>>()?,
+            VdevKind::Raidz { .. } | VdevKind::Draid { .. } => return Err(not_yet("raidz and draid vdevs are")),
+            _ => return Err(Failure::new(FailureKind::BadVdevs)),
+        };
+        vdevs.push(VdevPaths { paths, is_log });
+    }
+    Ok(vdevs)
+}
+
+fn leaf_path(spec: &VdevSpec) -> Result<PathBuf, Failure> {
+    let path = spec.path.clone().filter(|path| path.is_absolute() && matches!(spec.kind, VdevKind::Disk | VdevKind::File));
+    path.ok_or_else(|| Failure::new(FailureKind::BadVdevs))
+}
+
+/// The command line for the history, as far as it can be told from the request.
+fn command_line(create: &PoolCreate) -> String {
+    let mut words = vec!["zpool create".to_owned()];
+    words.extend(create.force.then(|| "-f".to_owned()));
+    for (letter, settings) in [('o', &create.properties), ('O', &create.dataset_properties)] {
+        words.extend(settings.iter().map(|setting| match &setting.value {
+            Value::Text(text) => format!("-{letter} {}={text}", setting.name),
+            Value::Number(number) => format!("-{letter} {}={number}", setting.name),
+        }));
+    }
+    words.push(create.name.clone());
+    for spec in &create.vdevs {
+        words.extend((spec.class == AllocationClass::Log).then(|| "log".to_owned()));
+        words.extend((spec.kind == VdevKind::Mirror).then(|| "mirror".to_owned()));
+        let leaves = spec.path.iter().chain(spec.children.iter().filter_map(|child| child.path.as_ref()));
+        words.extend(leaves.map(|path| path.display().to_string()));
+    }
+    words.join(" ")
+}
+
+impl Pools {
+    pub(in crate::control::pools) fn create_pool(&mut self, create: &PoolCreate) -> Result<(), Failure> {
+        names::check_pool(&create.name)?;
+        let name = create.temporary_name.as_deref().unwrap_or(&create.name);
+        names::check_pool(name)?;
+        if self.pools.contains_key(name) {
+            return Err(Failure::new(FailureKind::PoolExists));
+        }
+        let settings = PoolSettings::of(&create.properties, When::Creating)?;
+        let features = if settings.version.is_some() { Vec::new() } else { chosen_features(&create.features)? };
+        // Quotas of users, groups and projects are the file system's own, which there must be first.
+        let (quotas, dataset_settings) = quotas::split(&create.dataset_properties)?;
+        let properties = checks::changes(&dataset_settings, DatasetTypes::FILESYSTEM, true, &|feature| features.contains(&feature))?;
+        let vdevs = vdev_paths(&create.vdevs)?;
+        if vdevs.iter().all(|vdev| vdev.is_log) {
+            return Err(Failure::new(FailureKind::BadVdevs));
+        }
+        let tops = self.claim_devices(&vdevs, settings.ashift, create.force)?;
+        let options = CreateOptions {
+            ashift: settings.ashift,
+            version: settings.version,
+            properties,
+            features: Some(features),
+            comment: settings.comment,
+            compatibility: settings.compatibility.filter(|text| !text.is_empty()),
+            temporary_name: create.temporary_name.clone(),
+            tunables: Some(self.limits.clone()),
+            ..CreateOptions::default()
+        };
+        let pool = Pool::create_on(&create.name, tops, options, RealHost::shared()).map_err(|error| creation_failure(&error))?;
+        let name = name.to_owned();
+        if let Err(failure) = quotas::set(&pool, &name, DatasetTypes::FILESYSTEM, &quotas) {
+            pool.destroy().map_err(|error| Failure::about_pool(&error))?;
+            return Err(failure);
+        }
+        if !settings.stored.is_empty() {
+            pool.engine().set_properties(settings.stored).map_err(|error| Failure::about_pool(&error))?;
+        }
+        pool.engine().obey_failmode().map_err(|error| Failure::about_pool(&error))?;
+        let mut imported = Imported::new(pool);
+        imported.altroot = settings.altroot;
+        *imported.cachefile.get_mut() = settings.cachefile;
+        let words = if create.command.words.is_empty() { command_line(create) } else { create.command.words.clone() };
+        imported.pool.record_command(&words, create.command.user);
+        self.note_pool_event("pool_create", &imported);
+        self.pools.insert(name.clone(), Arc::new(imported));
+        self.write_cachefile(&name);
+        Ok(())
+    }
+
+    /// Opens the devices of new vdevs for good, and only then looks whether they are parts of pools: what was seen before could be otherwise by now.
+    pub(super) fn claim_devices(&self, vdevs: &[VdevPaths], ashift: Option<u32>, force: bool) -> Result<Vec<NewTop>, Failure> {
+        let bad = |words: String| Failure::with(FailureKind::BadDevice, words);
+        let mut taken: Vec<Footprint> = Vec::new();
+        for path in vdevs.iter().flat_map(|vdev| &vdev.paths) {
+            let footprint = disk::footprint(&path.to_string_lossy());
+            if let Some(owner) = self.user_of(&footprint) {
+                return Err(bad(format!("{} is part of active pool '{owner}'", path.display())));
+            }
+            if taken.iter().any(|other| other.overlaps(&footprint)) {
+                return Err(bad(SAME_DEVICE.to_owned()));
+            }
+            taken.push(footprint);
+        }
+        let tops = open_tops(vdevs, ashift).map_err(|error| creation_failure(&error))?;
+        tops.iter().flat_map(|top| &top.leaves).try_for_each(|leaf| self.check_labels(leaf, force))?;
+        Ok(tops)
+    }
+
+    /// The pool of this daemon that has a device, whatever it is called there.
+    fn user_of(&self, footprint: &Footprint) -> Option<&String> {
+        let has = |imported: &Imported| {
+            imported.pool.engine().vdevs.leaves().iter().any(|leaf| disk::footprint(leaf.name()).overlaps(footprint))
+        };
+        self.pools.iter().find(|(_, imported)| has(imported)).map(|(name, _)| name)
+    }
+
+    /// Refuses a device whose labels say that it belongs to a pool.
+    fn check_labels(&self, leaf: &NewLeaf, force: bool) -> Result<(), Failure> {
+        let shown = &leaf.path;
+        let bad = |words: String| Failure::with(FailureKind::BadDevice, words);
+        let found = discover(vec![Arc::clone(&leaf.disk)]);
+        let Some(candidate) = found.first() else { return Ok(()) };
+        let owner = &candidate.config.name;
+        if self.pools.values().any(|imported| imported.pool.engine().guid() == candidate.config.guid) {
+            return Err(bad(format!("{shown} is part of active pool '{owner}'")));
+        }
+        let state = match candidate.config.state {
+            _ if force => return Ok(()),
+            PoolState::Destroyed => return Ok(()),
+            PoolState::Exported => "exported",
+            PoolState::Active => "potentially active",
+            PoolState::Spare | PoolState::CacheDevice => "another",
+        };
+        Err(bad(format!("{shown} is part of {state} pool '{owner}': use force to override")))
+    }
+}
+
+/// Why a pool could not be made.
+pub(in crate::control::pools) fn creation_failure(error: &crate::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::Invalid if error.message().contains("less than the minimum of 64M") => {
+            Failure::with(FailureKind::BadDevice, "one or more devices is less than the minimum size (64M)")
+        }
+        ErrorKind::Invalid | ErrorKind::NoDevice | ErrorKind::Io | ErrorKind::Denied => Failure::with(FailureKind::BadDevice, error.message()),
+        _ => Failure::about_pool(error),
+    }
+}

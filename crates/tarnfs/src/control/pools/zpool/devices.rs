@@ -1,0 +1,94 @@
+//! `zpool add`, `zpool remove`
+
+use std::sync::Arc;
+
+use engine::error::ErrorKind;
+use engine::vdev::{TopVdev, VdevConfig, key};
+
+use super::create::{creation_failure, vdev_paths};
+use crate::control::pools::{Failure, FailureKind, Pools};
+use crate::control::{PoolAdd, PoolRemove};
+
+impl Pools {
+    pub(in crate::control::pools) fn add_vdevs(&mut self, add: &PoolAdd) -> Result<(), Failure> {
+        let imported = self.find(&add.name)?;
+        let vdevs = vdev_paths(&add.vdevs)?;
+        if vdevs.is_empty() {
+            return Err(Failure::new(FailureKind::BadVdevs));
+        }
+        let stored = match add.ashift {
+            None => imported.pool.engine().stored_property("ashift").map_err(|error| Failure::about_pool(&error))?,
+            Some(_) => None,
+        };
+        let ashift = add.ashift.or_else(|| stored.and_then(|value| u32::try_from(value.number()).ok())).filter(|ashift| *ashift != 0);
+        let tops = self.claim_devices(&vdevs, ashift, add.force)?;
+        imported.pool.engine().add_vdevs(tops, add.any_ashift).map_err(|error| match error.message().contains("the new vdev has sectors") {
+            true => Failure::with(FailureKind::BadVdevs, "adding devices with different physical sector sizes is not allowed"),
+            false => creation_failure(&error),
+        })?;
+        self.note_named_event("vdev_add", &add.name);
+        self.write_cachefile(&add.name);
+        Ok(())
+    }
+
+    pub(in crate::control::pools) fn remove_vdev(&mut self, remove: &PoolRemove) -> Result<(), Failure> {
+        let engine = self.find(&remove.name)?.pool.engine().clone();
+        let guid = find_named(&engine.vdevs.data_tops(), &remove.device)?;
+        engine.remove_log(guid).map_err(|error| match error.kind() {
+            ErrorKind::Unsupported => Failure::with(FailureKind::PoolNotSupported, "only log devices can be removed by this version of tarn"),
+            ErrorKind::Invalid => Failure::with(FailureKind::PoolNotSupported, "it is one side of a mirror: remove the mirror by its name"),
+            ErrorKind::Busy => Failure::with(FailureKind::PoolBusy, error.message()),
+            _ => Failure::about_pool(&error),
+        })?;
+        self.note_named_event("vdev_remove_dev", &remove.name);
+        self.write_cachefile(&remove.name);
+        Ok(())
+    }
+}
+
+/// The guid of the one vdev in `tops` that somebody calls `name`.
+fn find_named(tops: &[Arc<TopVdev>], name: &str) -> Result<u64, Failure> {
+    let mut found = tops.iter().filter_map(|top| named(top, name));
+    match (found.next(), found.next()) {
+        (Some(guid), None) => Ok(guid),
+        (Some(_), Some(_)) => Err(Failure::with(FailureKind::BadDevice, "several devices of the pool have that name: use the whole path or the guid")),
+        (None, _) => Err(Failure::with(FailureKind::BadDevice, "no such device in pool")),
+    }
+}
+
+/// The guid of the vdev in `top` that somebody calls `name`.
+fn named(top: &TopVdev, name: &str) -> Option<u64> {
+    let config = top.config();
+    let group = |vdev: &VdevConfig| !vdev.kind.is_leaf() && format!("{}-{}", vdev.kind, vdev.id) == name;
+    let is_called = |vdev: &VdevConfig| {
+        let path = vdev.string(key::PATH);
+        let by_path = path.as_deref().is_some_and(|path| path == name || path.rsplit('/').next() == Some(name));
+        by_path || vdev.guid.to_string() == name || group(vdev)
+    };
+    std::iter::once(&config).chain(config.leaves()).find(|vdev| is_called(vdev)).map(|vdev| vdev.guid)
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::host::RealHost;
+    use engine::vdev::{NewLeaf, NewTop, VdevTree};
+
+    use super::*;
+
+    /// Of two log devices with one name in different directories the first was removed, whichever was meant.
+    #[test]
+    fn a_name_that_two_devices_have_is_not_that_of_one() {
+        let top = |path: &str, is_log| {
+            let disk = Arc::new(disk::MemDisk::new(path, 64 << 20));
+            NewTop { leaves: vec![NewLeaf { disk, path: path.into(), whole_disk: false }], ashift: None, is_log }
+        };
+        let tree = VdevTree::create(&RealHost, vec![top("/a/data", false), top("/a/log", true), top("/b/log", true)], 4).unwrap();
+        let tops = tree.tops();
+        let find = |name: &str| find_named(&tops, name).map_err(|_| ());
+        assert_eq!(find("/b/log"), Ok(tops[2].guid()));
+        assert_eq!(find("data"), Ok(tops[0].guid()));
+        assert_eq!(find(&tops[1].guid().to_string()), Ok(tops[1].guid()));
+        assert_eq!(find("log"), Err(()));
+        assert_eq!(find("none"), Err(()));
+    }
+}

@@ -1,0 +1,112 @@
+//! What happened to the pools: `zpool events`.
+//!
+//! # Theory
+//! The last few hundred events are kept in memory, as the kernel module keeps them. What commands do is noted as it happens. What
+//! happens to devices is found out by looking, every second or so: error counters that grew and states that changed become
+//! events. So a burst of errors is one event with a count, and nothing on the path of data pays for it.
+
+use std::collections::VecDeque;
+
+use crate::control::pools::{Imported, Pools};
+use crate::control::{EventValue, PoolEvent, PoolEvents};
+use engine::vdev::VdevStatus;
+
+/// How many are kept.
+const EVENTS_MAX: usize = 512;
+
+/// The events, oldest first.
+#[derive(Debug, Default)]
+pub(in crate::control::pools) struct EventLog {
+    events: VecDeque<PoolEvent>,
+    last: u64,
+}
+
+/// A device, as it was when somebody looked last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::control::pools) struct Watched {
+    state: u64,
+    /// Reads, writes, checksums.
+    errors: [u64; 3],
+}
+
+impl EventLog {
+    fn push(&mut self, class: String, imported: &Imported, details: Vec<(String, EventValue)>) {
+        let engine = imported.pool.engine();
+        self.last += 1;
+        self.events.push_back(PoolEvent {
+            id: self.last,
+            time: engine.context.host.wall_clock(),
+            class,
+            pool: engine.name(),
+            guid: engine.guid(),
+            details,
+        });
+        if self.events.len() > EVENTS_MAX {
+            self.events.pop_front();
+        }
+    }
+}
+
+fn leaves<'a>(status: &'a VdevStatus, found: &mut Vec<&'a VdevStatus>) {
+    if status.children.is_empty() {
+        found.push(status);
+    }
+    status.children.iter().for_each(|child| leaves(child, found));
+}
+
+fn details(leaf: &VdevStatus) -> Vec<(String, EventValue)> {
+    let mut details = vec![("vdev_guid".to_owned(), EventValue::Number(leaf.guid))];
+    details.push(("vdev_state".to_owned(), EventValue::Text(leaf.state.name().to_owned())));
+    details.extend(leaf.path.clone().map(|path| ("vdev_path".to_owned(), EventValue::Text(path))));
+    details
+}
+
+impl Pools {
+    /// A pool was made, imported, exported...
+    pub(super) fn note_pool_event(&mut self, what: &str, imported: &Imported) {
+        self.events.push(format!("sysevent.fs.zfs.{what}"), imported, Vec::new());
+    }
+
+    /// As above, for a pool that is in the table.
+    pub(super) fn note_named_event(&mut self, what: &str, name: &str) {
+        if let Some(imported) = self.pools.get(name) {
+            self.events.push(format!("sysevent.fs.zfs.{what}"), imported, Vec::new());
+        }
+    }
+
+    /// Looks what happened to the devices.
+    pub(in crate::control::pools) fn watch(&mut self) {
+        for imported in self.pools.values() {
+            let status = imported.pool.engine().vdevs.status();
+            let mut found = Vec::new();
+            leaves(&status, &mut found);
+            for leaf in found {
+                let now = Watched { state: leaf.state as u64, errors: [leaf.read_errors, leaf.write_errors, leaf.checksum_errors] };
+                // One that is met for the first time had no errors when it was opened, and nobody was told of what it has by now.
+                let before = imported.watched.lock().insert(leaf.guid, now).unwrap_or(Watched { errors: [0; 3], ..now });
+                for (index, class) in ["ereport.fs.zfs.io", "ereport.fs.zfs.io", "ereport.fs.zfs.checksum"].into_iter().enumerate() {
+                    let grown = now.errors[index].saturating_sub(before.errors[index]);
+                    if grown > 0 {
+                        let mut details = details(leaf);
+                        let counter = ["vdev_read_errors", "vdev_write_errors", "vdev_cksum_errors"][index];
+                        details.push((counter.to_owned(), EventValue::Number(now.errors[index])));
+                        details.push(("new_errors".to_owned(), EventValue::Number(grown)));
+                        self.events.push(class.to_owned(), imported, details);
+                    }
+                }
+                if now.state != before.state {
+                    self.events.push("resource.fs.zfs.statechange".to_owned(), imported, details(leaf));
+                }
+            }
+        }
+    }
+
+    pub(in crate::control::pools) fn events(&mut self, wanted: &PoolEvents) -> Vec<PoolEvent> {
+        self.watch();
+        let found = self.events.events.iter().filter(|event| event.id > wanted.after).cloned().collect();
+        if wanted.clear {
+            self.events.events.clear();
+        }
+        found
+    }
+}

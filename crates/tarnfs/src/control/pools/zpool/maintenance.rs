@@ -1,0 +1,138 @@
+//! `zpool history`, `zpool reguid`, `zpool clear`, `zpool upgrade`
+
+use engine::dsl::history::field;
+use engine::error::ErrorKind;
+use ondisk::nvlist::{NvList, Value};
+
+use crate::control::pools::beside::{self, Table};
+use crate::control::pools::{Failure, FailureKind, Pools};
+use crate::control::{
+    HistoryRecord, HistoryWhat, PoolClear, PoolHistory, PoolRecord, PoolReguid, PoolSelect, PoolUpgrade,
+};
+
+/// Records of a reply, at most: what is older is left out, so that a reply stays small enough to send.
+const RECORDS_MAX: usize = 100_000;
+/// The longest command that is recorded.
+const COMMAND_BYTES_MAX: usize = 8 << 10;
+/// Names of fields that only other programs write.
+const ZONE: &str = "history zone";
+const OLD_EVENT: &str = "history internal event";
+const CALL: &str = "ioctl";
+const ELAPSED: &str = "elapsed_ns";
+
+/// `zpool history`
+pub(in crate::control::pools) fn histories(table: &Table, select: &PoolSelect) -> Result<Vec<PoolHistory>, Failure> {
+    let histories = beside::select(table, select.name.as_deref())?.into_iter().map(|(name, imported)| {
+        let dsl = &imported.pool.engine().dsl;
+        // The command before this one is in it. Of a pool that waits for a device, what is on disk is shown.
+        let _ = dsl.wait_for_tasks();
+        let mut records = dsl.history.read(&dsl.meta).map_err(|error| Failure::about_pool(&error))?;
+        records.drain(1.min(records.len())..records.len().saturating_sub(RECORDS_MAX).max(1.min(records.len())));
+        Ok(PoolHistory { name: name.clone(), records: records.iter().map(HistoryRecord::of).collect() })
+    });
+    histories.collect()
+}
+
+impl Pools {
+    /// A command is recorded soon; nobody waits for it.
+    pub(in crate::control::pools) fn record(&self, record: &PoolRecord) -> Result<(), Failure> {
+        let imported = self.find(&record.pool)?;
+        imported.pool.record_command(&record.command.words, record.command.user);
+        Ok(())
+    }
+
+    pub(in crate::control::pools) fn reguid(&mut self, reguid: &PoolReguid) -> Result<(), Failure> {
+        self.change_guid(reguid)?;
+        self.write_cachefile(&reguid.name);
+        Ok(())
+    }
+
+    fn change_guid(&self, reguid: &PoolReguid) -> Result<(), Failure> {
+        let imported = self.find(&reguid.name)?;
+        let taken = |guid| self.pools.values().any(|other| other.pool.engine().guid() == guid);
+        if let Some(guid) = reguid.guid
+            && (guid == 0 || taken(guid))
+        {
+            return Err(Failure::with(FailureKind::BadProperty, format!("guid {guid} cannot be used: it is 0, or that of an imported pool")));
+        }
+        imported.pool.engine().change_guid(reguid.guid).map_err(|error| match error.kind() {
+            ErrorKind::NoDevice => Failure::with(FailureKind::PoolUnavailable, "one or more devices is currently unavailable"),
+            _ => Failure::about_pool(&error),
+        })
+    }
+
+    pub(in crate::control::pools) fn upgrade(&mut self, upgrade: &PoolUpgrade) -> Result<(), Failure> {
+        let engine = self.find(&upgrade.name)?.pool.engine().clone();
+        if engine.is_read_only() {
+            return Err(Failure::new(FailureKind::PoolReadOnly));
+        }
+        engine.raise_version(upgrade.version).map_err(|error| Failure::about_pool(&error))?;
+        self.write_cachefile(&upgrade.name);
+        Ok(())
+    }
+}
+
+/// `zpool clear`
+pub(in crate::control::pools) fn clear(table: &Table, clear: &PoolClear) -> Result<(), Failure> {
+    let Some(imported) = table.get(&clear.name) else { return Err(Failure::new(FailureKind::NoSuchPool)) };
+    let engine = imported.pool.engine().clone();
+    let matches = |leaf: &engine::vdev::Leaf, device: &str| {
+        leaf.name() == device || leaf.guid().to_string() == device || leaf.name().rsplit('/').next() == Some(device)
+    };
+    let chosen = match &clear.device {
+        None => None,
+        Some(device) => {
+            let leaves = engine.vdevs.leaves();
+            let found = leaves.iter().find(|leaf| matches(leaf, device)).map(|leaf| leaf.guid());
+            Some(found.ok_or_else(|| Failure::with(FailureKind::BadDevice, "no such device in pool"))?)
+        }
+    };
+    if engine.is_read_only() {
+        return Err(Failure::new(FailureKind::PoolReadOnly));
+    }
+    engine.clear_errors(chosen);
+    if engine.context.groups.failure().is_some() {
+        return Err(Failure::with(
+            FailureKind::PoolUnavailable,
+            "pool I/O is currently suspended and cannot be resumed: end it with 'zpool export -F' and import it again",
+        ));
+    }
+    Ok(())
+}
+
+impl HistoryRecord {
+    /// A record in the words of `control`. Its fields may be anything.
+    #[must_use]
+    pub fn of(record: &NvList) -> HistoryRecord {
+        let text = |name: &str| record.str(name).map(str::to_owned);
+        let txg = record.u64(field::TXG).unwrap_or(0);
+        let details = text(field::DETAILS).unwrap_or_default();
+        let what = if let Some(command) = text(field::COMMAND) {
+            HistoryWhat::Command(command)
+        } else if let Some(number) = record.u64(OLD_EVENT) {
+            HistoryWhat::OldEvent { txg, number, details }
+        } else if let Some(name) = text(field::EVENT) {
+            let dataset = text(field::DATASET).map(|dataset| (dataset, record.u64(field::DATASET_OBJECT).unwrap_or(0)));
+            HistoryWhat::Event { txg, name, dataset, details }
+        } else if let Some(name) = text(CALL) {
+            HistoryWhat::Call { name, record: record.encode_xdr() }
+        } else {
+            HistoryWhat::Unknown(record.encode_xdr())
+        };
+        let elapsed_ns = record.get(ELAPSED).and_then(|value| if let Value::Int64(number) = value { Some(*number) } else { None });
+        HistoryRecord { time: record.u64(field::TIME), elapsed_ns, what, user: record.u64(field::WHO), host: text(field::HOST), zone: text(ZONE) }
+    }
+}
+
+impl crate::Pool {
+    /// Puts a command into the pool's history. That is best effort: the command was carried out already.
+    pub fn record_command(&self, words: &str, user: u32) {
+        if self.engine().is_read_only() {
+            return;
+        }
+        let words: String = words.chars().filter(|letter| *letter != '\0').take(COMMAND_BYTES_MAX).collect();
+        if let Err(error) = self.engine().dsl.record_command(words, user.into()) {
+            tracing::warn!(pool = self.name(), %error, "a command is missing from the history");
+        }
+    }
+}

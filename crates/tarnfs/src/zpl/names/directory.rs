@@ -1,0 +1,130 @@
+//! Names: looking them up and listing them.
+
+use engine::error::Result;
+use engine::zap::{Cursor, Zap};
+use engine::{bail, error};
+use ondisk::sa::Attribute;
+use ondisk::znode;
+
+use super::rules::is_a_name;
+use crate::zpl::file_system::FileSystem;
+use crate::zpl::inodes::inode::{Inode, InodeRef};
+use crate::zpl::{FileKind, InodeNumber, Stat};
+
+/// An entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// What it names.
+    pub inode: InodeNumber,
+    /// What that is; [`FileKind::Unknown`] in old file systems.
+    pub kind: FileKind,
+    /// Where to go on after this entry.
+    pub next: u64,
+}
+
+/// Positions of the two entries that are not stored; below all positions of a ZAP but the start.
+const AT_SELF: u64 = 0;
+const AT_PARENT: u64 = 1;
+const AT_FIRST: u64 = 2;
+
+impl FileSystem {
+    pub(in crate::zpl) fn directory_zap(&self, directory: &Inode) -> Result<Zap> {
+        directory.check_directory()?;
+        Zap::of(directory.contents.dnode.clone())
+    }
+
+    /// What `name` names, and the name as it is stored.
+    pub(in crate::zpl) fn find_entry(&self, directory: &Inode, name: &[u8]) -> Result<Option<(InodeNumber, Vec<u8>)>> {
+        let zap = self.directory_zap(directory)?;
+        let found = zap.lookup_matching(name, self.names.rules.matching())?;
+        Ok(found.map(|(value, stored)| (znode::entry_object(value.first()), stored)))
+    }
+
+    /// The file named `name`, for the time of a call. The caller holds the lock of the names.
+    pub(in crate::zpl) fn entry(&self, directory: &Inode, name: &[u8]) -> Result<InodeRef<'_>> {
+        let found = self.find_entry(directory, name)?;
+        // Long names that are there can be found, whatever the property says today.
+        if found.is_none() && name.len() > self.name_max() {
+            bail!(NameTooLong, "a name of {} bytes is longer than {}", name.len(), self.name_max());
+        }
+        let (object, _) = found.ok_or_else(|| error!(NotFound, "{:?} is not in directory {}", String::from_utf8_lossy(name), directory.object))?;
+        self.inode(object)
+    }
+
+    /// Looks up a name. The inode is counted as known to the kernel: see [`FileSystem::forget`].
+    ///
+    /// # Errors
+    /// `NotFound`; `NotDirectory`; `NameTooLong`; `NotText`.
+    pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<Stat> {
+        let directory = self.inode(directory)?;
+        directory.check_directory()?;
+        self.check_encoding(name)?;
+        let _names = directory.names.read();
+        let inode = match name {
+            b"." => self.inode(directory.object)?,
+            b".." => self.inode(directory.word(Attribute::Parent)?)?,
+            _ => self.entry(&directory, name)?,
+        };
+        let stat = inode.stat()?;
+        inode.give_to_kernel();
+        Ok(stat)
+    }
+
+    /// Counts an inode that was found by [`FileSystem::read_directory`] as known to the kernel.
+    ///
+    /// # Errors
+    /// It was removed.
+    pub fn lookup_inode(&self, inode: InodeNumber) -> Result<Stat> {
+        let inode = self.inode(inode)?;
+        let stat = inode.stat()?;
+        inode.give_to_kernel();
+        Ok(stat)
+    }
+
+    /// Calls `emit` with the entries from position `from` (0: the start), until it returns false.
+    ///
+    /// # Errors
+    /// `NotDirectory`; the directory cannot be read.
+    pub fn read_directory(&self, directory: InodeNumber, from: u64, emit: &mut dyn FnMut(DirectoryEntry) -> bool) -> Result<()> {
+        let directory = self.inode(directory)?;
+        let zap = self.directory_zap(&directory)?;
+        if directory.word(Attribute::Links)? == 0 {
+            return Ok(());
+        }
+        let special = |name: &[u8], inode, next| DirectoryEntry { name: name.to_vec(), inode, kind: FileKind::Directory, next };
+        if from == AT_SELF && !emit(special(b".", directory.object, AT_PARENT)) {
+            return Ok(());
+        }
+        if from <= AT_PARENT {
+            let parent = directory.word(Attribute::Parent)?;
+            if !emit(special(b"..", parent, AT_FIRST)) {
+                return Ok(());
+            }
+        }
+        let mut cursor = if from <= AT_FIRST { Cursor::start() } else { zap.cursor_at(from)? };
+        while let Some(entry) = zap.next(&mut cursor)? {
+            // A program that takes such a name for a part of a path would be led out of the directory.
+            if !is_a_name(&entry.name) {
+                bail!(Corrupt, "directory {}: an entry is called {:?}", directory.object, String::from_utf8_lossy(&entry.name));
+            }
+            let value = entry.value.first();
+            let entry = DirectoryEntry {
+                name: entry.name,
+                inode: znode::entry_object(value),
+                kind: FileKind::of_directory_type(znode::entry_type(value)),
+                next: entry.next_position,
+            };
+            if !emit(entry) {
+                break;
+            }
+        }
+        self.contents().accessed(&directory)
+    }
+
+    /// Whether a directory has no entries.
+    pub(in crate::zpl) fn is_empty(&self, directory: &Inode) -> Result<bool> {
+        self.directory_zap(directory)?.is_empty()
+    }
+}
