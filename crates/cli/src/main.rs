@@ -22,6 +22,7 @@ mod remote;
 mod session;
 mod settings;
 mod shares;
+mod stream;
 mod suggest;
 mod table;
 #[cfg(test)]
