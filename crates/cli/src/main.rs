@@ -14,6 +14,7 @@ mod own;
 mod properties;
 mod remote;
 mod session;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod text;

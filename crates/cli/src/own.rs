@@ -4,7 +4,7 @@ use std::process::{Command as Process, ExitCode};
 
 use crate::command::{Action, Command, Program, Run, RunRaw};
 use crate::session::{Outcome, Session, complain, say};
-use crate::{fs, mount_helper, transaction, try_it, zdb, zfs, zpool};
+use crate::{fs, mount_helper, stream, transaction, try_it, zdb, zfs, zpool};
 
 /// Called by the daemon only, with its process id.
 pub(crate) const WITNESS: &str = "daemon-witness";
@@ -44,6 +44,7 @@ static COMMANDS: &[Command] = &[
     part("zfs", "file systems in them, and their properties", &zfs::PROGRAM),
     verb("zdb", "", "look into a pool, check every block of it", |session, words| Ok(zdb::run(session, words))),
     part("fs", "files of a pool without mounting or importing it", &fs::PROGRAM),
+    part("stream", "what is in a send stream, and is it whole", &stream::PROGRAM),
     part("transaction", "several changes to files, all of them or none", &transaction::PROGRAM),
     verb("mount", mount_helper::USAGE_LINE, "mount a file system where one is told", |session, words| {
         Ok(mount_helper::run(session, words))

@@ -16,4 +16,5 @@ pub mod zap;
 pub mod dsl;
 pub mod zil;
 pub mod logged;
+pub mod stream;
 pub mod pool;

@@ -8,7 +8,7 @@
 use super::{Findings, Tree};
 
 /// The engine's modules, lowest first; one line is one layer. `docs/architecture.md` has the reasons.
-const LAYERS: [&[&str]; 12] = [
+const LAYERS: [&[&str]; 13] = [
     &["error", "host", "canary", "tunables", "stats", "sync"],
     &["vdev"],
     &["alloc"],
@@ -20,6 +20,7 @@ const LAYERS: [&[&str]; 12] = [
     &["dsl"],
     &["zil"],
     &["logged"],
+    &["stream"],
     &["pool"],
 ];
 

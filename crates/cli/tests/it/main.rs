@@ -21,6 +21,7 @@ mod pool_verbs;
 mod posix;
 mod rig;
 mod storm;
+mod stream;
 mod transaction;
 mod two_users;
 mod upgrades;

@@ -1,5 +1,6 @@
 //! Records in bonus buffers: lists of blocks, directories and datasets; and the records of send streams.
 
+use engine::stream::{Progress, StreamReader};
 use ondisk::bpobj::{self, BpobjPhys, BpobjVersion, BptreePhys};
 use ondisk::dsl::{BookmarkPhys, DatasetPhys, DeadlistPhys, DirPhys, RedactionListPhys, number_key, parse_number_key};
 use ondisk::dva::Dva;
@@ -51,12 +52,16 @@ pub(super) fn dsl_seeds() -> Vec<Vec<u8>> {
 
 pub(super) fn stream(bytes: &[u8]) {
     let _ = stream::stream_order(bytes);
-    if let Ok((header, _)) = stream::StreamRecordHeader::read_from_prefix(bytes) {
-        let _ = stream::StreamRecordType::from_number(header.record_type.get());
+    if let Some(record) = bytes.first_chunk() {
+        for order in [stream::StreamOrder::Little, stream::StreamOrder::Big] {
+            let _ = stream::Record::decode(record, order).map(|record| (record.payload_bytes(), record.to_guid(), record.encode(order)));
+        }
     }
-    if let Ok((begin, _)) = stream::BeginPhys::read_from_prefix(bytes) {
-        let _ = (begin.header_type(), begin.features(), begin.to_name().len());
+    let (mut reader, mut progress, mut payload) = (StreamReader::unchecked(bytes), Progress::default(), Vec::new());
+    while let Ok(Some(received)) = reader.next(&mut payload) {
+        let _ = progress.take(&received);
     }
+    let _ = progress.finish();
 }
 
 pub(super) fn stream_seeds() -> Vec<Vec<u8>> {
