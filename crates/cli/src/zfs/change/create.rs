@@ -9,7 +9,6 @@ use crate::properties::settings::{self, When};
 use crate::session::{Outcome, Session, Stop, complain, say};
 use crate::text::getopt::Options;
 use crate::text::names;
-use crate::text::units;
 use crate::zfs::{datasets, mount_after};
 
 /// Block size of a volume that nobody chose.
