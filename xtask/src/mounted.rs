@@ -103,7 +103,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // After `finish` there is nobody to be asked; after a failure the images stay, for who looks into it.
+        // After `finish` there is nobody to be asked; after a failure the images stay, to be looked into.
         if self.directory.join("sock").exists() {
             let _ = self.command(&["zpool", "export", "-f", NAME]).stderr(Stdio::null()).status();
         }

@@ -5,6 +5,7 @@
 //! what is against it. A rule that is about order (layers) has its table here, and nowhere else. An exception list may
 //! only shrink.
 
+mod comments;
 mod docs;
 mod layers;
 mod sizes;
@@ -35,5 +36,6 @@ pub fn run(root: &Path) -> Result<Findings> {
     sizes::check(&tree, &mut findings);
     words::check(&tree, &mut findings);
     docs::check(&tree, &mut findings);
+    comments::check(&tree, &mut findings);
     Ok(findings)
 }

@@ -26,7 +26,7 @@ const POOL: &str = "ztest";
 const LAYOUT: [&str; 4] = ["-K", "raidz", "-r", "1"];
 /// Mirrors instead.
 const MIRRORS: [&str; 2] = ["-m", "2"];
-/// The pool has been split or reduced to single disks. Who says then that it has mirrors has it damage the only copy of everything.
+/// The pool has been split or reduced to single disks. To say then that it has mirrors would make it damage the only copy of everything.
 const SINGLE: [&str; 2] = ["-m", "1"];
 /// The pool that is there, and nobody is killed: one who dies while he splits the pool leaves it without some of its disks.
 const AGAIN: [&str; 3] = ["-E", "-k", "0"];

@@ -1,18 +1,22 @@
 //! What the documents name must exist: functions (`Type::function`) and source files (`engine/dmu/tx.rs`).
 //!
-//! `docs/write-path.md` is a map of the code; a map that names what is gone is worse than none.
+//! A document that names what is gone is worse than none.
 
 use std::collections::HashSet;
 
 use super::{Findings, Tree};
 
-/// The documents that are maps.
-const MAPS: [&str; 3] = ["docs/write-path.md", "docs/read-path.md", "docs/on-disk.md"];
+/// The files at the root that are documents, beside all in `docs`.
+const AT_THE_ROOT: [&str; 2] = ["README.md", "CONTRIBUTING.md"];
+
+fn is_document(path: &str) -> bool {
+    AT_THE_ROOT.contains(&path) || path.starts_with("docs/") && path.ends_with(".md")
+}
 
 pub(super) fn check(tree: &Tree, findings: &mut Findings) {
     let defined = Defined::of(tree);
     let mut named = 0;
-    for (path, text) in tree.texts.iter().filter(|(path, _)| MAPS.contains(&path.as_str())) {
+    for (path, text) in tree.texts.iter().filter(|(path, _)| is_document(path)) {
         for (number, line) in text.lines().enumerate() {
             for (owner, function) in functions_named(line) {
                 named += 1;
@@ -76,10 +80,11 @@ fn functions_named(line: &str) -> Vec<(&str, &str)> {
     found
 }
 
-/// Every word that ends in `.rs`.
+/// Every word that ends in `.rs`, but for endings such as `_sync.rs`.
 fn files_named(line: &str) -> Vec<&str> {
     let is_part = |letter: char| letter.is_alphanumeric() || "_-./".contains(letter);
-    line.split(|letter: char| !is_part(letter)).filter(|word| word.ends_with(".rs") && word.len() > 3).collect()
+    let words = line.split(|letter: char| !is_part(letter));
+    words.filter(|word| word.ends_with(".rs") && word.len() > 3 && !word.starts_with('_')).collect()
 }
 
 /// A document may leave out `crates/` and `src/`: `engine/dmu/tx.rs`, or only the end: `tx.rs`.
@@ -98,7 +103,7 @@ mod tests {
         let mut tree = Tree::default();
         let text = "pub struct OpenTx;\nimpl OpenTx { pub fn assign(&self) {} }\n";
         tree.sources.push(Source::new("crates/engine/src/dmu/tx.rs".to_owned(), text.to_owned()));
-        let map = "engine/dmu/tx.rs   OpenTx::assign   joins\n`OpenTx::gone`, `Gone::assign`, `dmu/gone.rs`, ErrorKind::Io\n";
+        let map = "engine/dmu/tx.rs   OpenTx::assign   joins\n`OpenTx::gone`, `Gone::assign`, `dmu/gone.rs`, `_sync.rs`, ErrorKind::Io\n";
         tree.texts.push(("docs/write-path.md".to_owned(), map.to_owned()));
         let mut findings = Findings::default();
         check(&tree, &mut findings);

@@ -9,7 +9,7 @@ use super::{Findings, Tree};
 
 /// The engine's modules, lowest first; one line is one layer. `docs/architecture.md` has the reasons.
 const LAYERS: [&[&str]; 12] = [
-    &["error", "host", "canary", "tunables", "stats", "sync", "keystore"],
+    &["error", "host", "canary", "tunables", "stats", "sync"],
     &["vdev"],
     &["alloc"],
     &["zio"],
@@ -59,7 +59,18 @@ pub(super) fn check(tree: &Tree, findings: &mut Findings) {
         }
     }
     findings.notes.push(format!("layers: {edges} uses between the engine's modules"));
+    check_table(tree, findings);
     check_crates(tree, findings);
+}
+
+/// Every module in the table exists. Trees of tests, which lack the crate's root, are not asked.
+fn check_table(tree: &Tree, findings: &mut Findings) {
+    let modules: Vec<&str> = tree.sources.iter().filter_map(|source| module_of(&source.path)).collect();
+    if tree.sources.iter().any(|source| source.path == "crates/engine/src/lib.rs") {
+        for module in LAYERS.into_iter().flatten().filter(|module| !modules.contains(*module)) {
+            findings.violations.push(format!("the table of layers has {module}, which does not exist"));
+        }
+    }
 }
 
 /// `vdev` of `crates/engine/src/vdev/mirror.rs`; `None` for the crate's root.
@@ -166,6 +177,19 @@ mod tests {
         assert_eq!(violations(path, "// use crate::pool::open;\n").len(), 0);
         assert_eq!(violations(path, "#[cfg(test)]\nmod tests {\n    use crate::pool::open;\n}\n").len(), 0);
         assert_eq!(violations("crates/engine/src/newcomer.rs", "").len(), 1);
+    }
+
+    #[test]
+    fn a_layer_that_is_gone_is_found() {
+        let present = |gone: &str| {
+            let modules = LAYERS.into_iter().flatten().copied().filter(|module| *module != gone).chain(["lib"]);
+            let sources = modules.map(|module| Source::new(format!("crates/engine/src/{module}.rs"), String::new()));
+            let mut findings = Findings::default();
+            check(&Tree { sources: sources.collect(), ..Tree::default() }, &mut findings);
+            findings.violations
+        };
+        assert_eq!(present(""), Vec::<String>::new());
+        assert_eq!(present("zap"), ["the table of layers has zap, which does not exist"]);
     }
 
     #[test]
