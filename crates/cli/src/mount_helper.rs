@@ -96,7 +96,7 @@ pub(crate) fn run(session: &mut Session<'_>, words: &[String]) -> u8 {
     let directory = match std::path::absolute(&wanted.directory).map(|path| path.into_os_string().into_string()) {
         Ok(Ok(directory)) => directory,
         _ => {
-            complain!(session, "cannot mount '{name}': '{}' is no path that can be passed on", wanted.directory);
+            complain!(session, "cannot mount '{name}': the path '{}' is not valid UTF-8 or has no absolute form", wanted.directory);
             return FAILURE;
         }
     };

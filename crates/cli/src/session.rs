@@ -147,7 +147,7 @@ impl Session<'_> {
         }
         match reply {
             Reply::Failed(failure) => Err(failure),
-            reply => pick(reply).ok_or_else(|| Failure::with(FailureKind::Other, "the daemon gave an answer that does not fit")),
+            reply => pick(reply).ok_or_else(|| Failure::with(FailureKind::Other, "the daemon's answer does not match the request")),
         }
     }
 
