@@ -48,7 +48,7 @@ struct Wanted {
     zfsutil: bool,
     fake: bool,
     verbose: bool,
-    /// Options that nobody knows are passed over.
+    /// Unknown options are passed over.
     sloppy: bool,
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn run(session: &mut Session<'_>, words: &[String]) -> u8 {
     0
 }
 
-/// What the system calls an error.
+/// The system's words for an error.
 fn words_of(error: &std::io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::NotFound => "No such file or directory",
