@@ -31,7 +31,7 @@ pub enum StreamOrder {
 
 macro_rules! stream_records {
     ($($name:ident = $number:literal, $text:literal;)*) => {
-        /// What a record is.
+        /// The type of a record.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u32)]
         pub enum StreamRecordType {
@@ -47,7 +47,7 @@ macro_rules! stream_records {
                 }
             }
 
-            /// What it is called in the tools.
+            /// Its name in the tools.
             pub fn name(self) -> &'static str {
                 match self {
                     $(StreamRecordType::$name => $text,)*
@@ -137,7 +137,7 @@ pub struct StreamRecordHeader {
 }
 const _: () = assert!(size_of::<StreamRecordHeader>() == 8);
 
-/// What follows the header of a BEGIN record.
+/// The body of a BEGIN record.
 #[doc(alias = "drr_begin")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
