@@ -1,7 +1,7 @@
 //! Errors that name the thing.
 //!
 //! # Theory
-//! An error answers two questions: *who must act* ([`ErrorKind`], small and `Copy`, to match on) and *where*
+//! An error answers two questions: *which party must act* ([`ErrorKind`], small and `Copy`, to match on) and *where*
 //! ([`Error::message`], a sentence that names pool, dataset, object, block or device). The place in the source that
 //! threw it is kept too, for bug reports. errno does not exist here: the daemon has the one table for it.
 

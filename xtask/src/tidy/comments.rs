@@ -7,7 +7,7 @@
 use super::{Findings, Tree};
 
 /// Lines of comments with such a clause. When there are fewer, lower it.
-const NAMELESS_MAX: usize = 150;
+const NAMELESS_MAX: usize = 140;
 /// Words that give `who` no noun.
 const BEFORE: [&str; 15] = ["for", "to", "of", "by", "from", "with", "that", "than", "as", "and", "at", "what", "nor", "is", "are"];
 
