@@ -17,10 +17,10 @@ use crate::text::suggest;
 
 /// Carries out a command. The words are those after its name.
 pub(crate) type Run = fn(&mut Session<'_>, &[String]) -> Outcome;
-/// The same, with the words as they were given, whatever bytes they are.
+/// The same, with the words as given, which need not be UTF-8.
 pub(crate) type RunRaw = fn(&mut Session<'_>, &[OsString]) -> Outcome;
 
-/// What a command does.
+/// The action of a command.
 #[derive(Clone, Copy)]
 pub(crate) enum Action {
     Run(Run),
@@ -70,9 +70,9 @@ pub(crate) struct Program {
     pub(crate) commands: &'static [Command],
     /// Other names of commands.
     pub(crate) aliases: &'static [(&'static str, &'static str)],
-    /// What follows a command's own usage lines.
+    /// The text after a command's own usage lines.
     pub(crate) command_notes: fn(&str) -> String,
-    /// What follows the list of all commands.
+    /// The text after the list of all commands.
     pub(crate) notes: &'static str,
     /// Does it look as OpenZFS's program of that name to scripts? Then a version is OpenZFS's, and `-?` after a command a mistake.
     pub(crate) is_openzfs: bool,
@@ -87,7 +87,7 @@ fn is_refused(command: &Command) -> bool {
     matches!(command.action, Action::NotYet(_))
 }
 
-/// Does somebody ask how a command is used, instead of using it? Some commands have an option `-h` of their own: then it is not alone.
+/// Whether the words ask how a command is used. Some commands have an option `-h` of their own: then it is not alone.
 /// Words after an operand may be meant for another program.
 fn asks_for_help(command: &Command, words: &[String]) -> bool {
     let mut own = words.iter().take_while(|word| *word != "--");
@@ -278,7 +278,7 @@ fn elsewhere(name: &str, word: &str) -> Option<String> {
     Some(format!("{tarn}{} {word}", found.name))
 }
 
-/// Properties in the order of usage text: those that nobody sets first, each part by name.
+/// Properties in the order of usage text: read-only ones first, each part by name.
 pub(crate) fn usage_order(table: &'static [Property]) -> Vec<&'static Property> {
     use engine::dsl::prop_table::Rule;
     let mut visible: Vec<&Property> = table.iter().filter(|property| property.is_visible()).collect();

@@ -44,7 +44,7 @@ pub(crate) fn text(record: &HistoryRecord, zone: &TimeZone, timed: bool) -> Stri
     }
 }
 
-/// What went into a call and came out of it.
+/// The input and output of a call.
 fn call(record: &[u8]) -> String {
     let Ok(record) = NvList::decode(record) else { return String::new() };
     let mut text = String::new();

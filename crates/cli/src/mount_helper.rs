@@ -49,7 +49,7 @@ struct Wanted {
     zfsutil: bool,
     fake: bool,
     verbose: bool,
-    /// Options that nobody knows are passed over.
+    /// Unknown options are passed over.
     sloppy: bool,
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn run(session: &mut Session<'_>, words: &[String]) -> u8 {
     let directory = match std::path::absolute(&wanted.directory).map(|path| path.into_os_string().into_string()) {
         Ok(Ok(directory)) => directory,
         _ => {
-            complain!(session, "cannot mount '{name}': '{}' is no path that can be passed on", wanted.directory);
+            complain!(session, "cannot mount '{name}': the path '{}' is not valid UTF-8 or has no absolute form", wanted.directory);
             return FAILURE;
         }
     };
@@ -139,7 +139,7 @@ pub(crate) fn run(session: &mut Session<'_>, words: &[String]) -> u8 {
     0
 }
 
-/// What the system calls an error.
+/// The system's words for an error.
 fn words_of(error: &std::io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::NotFound => "No such file or directory",

@@ -54,7 +54,7 @@ static COMMANDS: &[Command] = &[
     verb("version", "\tversion\n", "which tarn this is", version),
 ];
 
-/// What follows the usage of each.
+/// The text after the usage of each.
 fn command_notes(verb: &str) -> String {
     match verb {
         "zdb" => zdb::USAGE.to_owned(),
@@ -98,7 +98,7 @@ fn this_program(words: &[&str]) -> Process {
     command
 }
 
-/// What [`fuse::witness`] needs: nobody calls it.
+/// The body of [`fuse::witness`]'s process. Users do not call it.
 pub(crate) fn witness(words: &[String]) -> ExitCode {
     match words {
         [server] if server.parse::<u32>().is_ok() => fuse::witness::watch(server.parse().unwrap_or(0)),

@@ -1,4 +1,4 @@
-//! What one run of a command has to work with: somebody to answer requests, two streams, the time.
+//! The surroundings of one run of a command: a backend that answers requests, two streams, the time.
 //!
 //! # Theory
 //!
@@ -27,7 +27,7 @@ pub(crate) struct Session<'a> {
     pub(crate) now: u64,
     pub(crate) zone: TimeZone,
     pub(crate) history: History,
-    /// What may help, for the end of what is said: below a long usage text it is seen.
+    /// Hints, printed last: below a long usage text they are seen.
     pub(crate) hints: Vec<String>,
 }
 
@@ -147,7 +147,7 @@ impl Session<'_> {
         }
         match reply {
             Reply::Failed(failure) => Err(failure),
-            reply => pick(reply).ok_or_else(|| Failure::with(FailureKind::Other, "the daemon gave an answer that does not fit")),
+            reply => pick(reply).ok_or_else(|| Failure::with(FailureKind::Other, "the daemon's answer does not match the request")),
         }
     }
 

@@ -2,12 +2,12 @@
 //!
 //! # Theory
 //!
-//! `begin` has the daemon mount a private view of the dataset and prints its directory; what is changed there, nobody sees and no crash
+//! `begin` has the daemon mount a private view of the dataset and prints its directory; changes there are not seen by others, and no crash
 //! keeps until `commit`. The transaction belongs to a process: when that ends first, it is forgotten. `run` puts it all
 //! together around one command. As root it gives the command a mount namespace in which the view lies over the dataset's own
-//! directory, so that a script need not know of it; `unshare` and `mount` do that, as they do for everybody.
+//! directory, so that a script need not know of it; `unshare` and `mount` do that, as they do for any program.
 //!
-//! The exit code of `run` is the command's if that failed; [`CONFLICT`] if somebody else changed what the command has seen, which is
+//! The exit code of `run` is the command's if that failed; [`CONFLICT`] if another program changed what the command has seen, which is
 //! a reason to try again.
 
 use std::ffi::OsString;
@@ -178,7 +178,7 @@ struct Wanted {
     beside: bool,
     soon: bool,
     dataset: String,
-    /// As it was given, whatever bytes that are.
+    /// As given; it need not be UTF-8.
     command: Vec<OsString>,
 }
 
@@ -241,7 +241,7 @@ fn run_command(session: &mut Session<'_>, words: &[OsString]) -> Outcome {
         let Err(failure) = committed else { return Ok(0) };
         let stop = refused(session, &format!("what '{called}' did in '{}'", wanted.dataset), &failure);
         if failure.kind == FailureKind::DatasetBusy {
-            // Somebody whom the command left behind works on.
+            // A process that the command left behind works on.
             let _ = end(session, place.directory, TransactionFate::Abort);
         }
         return Err(stop);

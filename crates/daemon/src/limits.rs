@@ -51,7 +51,7 @@ pub(crate) fn raise() {
         let more = wanted.zip(allowed.maximum).map(|(wanted, maximum)| wanted.max(maximum));
         let tries = [Rlimit { current: more, maximum: more }, Rlimit { current: allowed.maximum, maximum: allowed.maximum }];
         if !tries.into_iter().any(|limit| setrlimit(resource, limit).is_ok()) {
-            tracing::warn!(?resource, ?allowed, "the limit stays");
+            tracing::warn!(?resource, ?allowed, "the limit cannot be raised");
         }
     }
 }

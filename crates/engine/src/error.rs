@@ -1,7 +1,7 @@
 //! Errors that name the thing.
 //!
 //! # Theory
-//! An error answers two questions: *who must act* ([`ErrorKind`], small and `Copy`, to match on) and *where*
+//! An error answers two questions: *which party must act* ([`ErrorKind`], small and `Copy`, to match on) and *where*
 //! ([`Error::message`], a sentence that names pool, dataset, object, block or device). The place in the source that
 //! threw it is kept too, for bug reports. errno does not exist here: the daemon has the one table for it.
 
@@ -36,7 +36,7 @@ pub enum ErrorKind {
     Exists,
     /// In use.
     Busy,
-    /// Somebody else has changed what this depends on: it can be tried again from the start.
+    /// Another operation has changed what this one depends on: it can be tried again from the start.
     Conflict,
     /// Another host uses the pool.
     InUseElsewhere,
@@ -99,7 +99,7 @@ impl Error {
         self.0.kind
     }
 
-    /// What was to be read cannot be: no copy of it is right, or what is there makes no sense.
+    /// Whether data is lost: no copy of it is right, or its contents make no sense.
     pub fn is_loss(&self) -> bool {
         matches!(self.kind(), ErrorKind::Io | ErrorKind::Checksum | ErrorKind::Corrupt)
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
-/// What the engine needs of its surroundings.
+/// The surroundings of the engine.
 pub trait Host: Send + Sync {
     /// Nanoseconds of a clock that never goes back.
     fn now_ns(&self) -> u64;
@@ -29,25 +29,25 @@ pub trait Host: Send + Sync {
     fn host_id(&self) -> u32;
 }
 
-/// What a thread does before it makes another.
+/// Called in each thread before it makes another one.
 static BEFORE_SPAWN: OnceLock<fn()> = OnceLock::new();
 
-/// What a thread of this process does before it makes another one, which begins as its maker is at that moment: in the same class of the scheduler, which for
-/// those that serve mounts may be one that has no claim to a CPU. Said once.
+/// Sets what a thread of this process does before it makes another one. The new thread inherits its maker's class of the scheduler, and the class of threads
+/// that serve mounts may be the idle one. Set once.
 pub fn before_spawn(act: fn()) {
     let _ = BEFORE_SPAWN.set(act);
 }
 
-/// A thread is about to be made.
+/// Calls what [`before_spawn`] was given.
 fn prepare_to_spawn() {
     BEFORE_SPAWN.get().iter().for_each(|act| act());
 }
 
-/// Lets this thread run where the program may. A thread begins tied to the CPU that its maker is tied to, as those are that serve requests of
-/// the kernel; it would work there beside them, and beside whom they serve, while other CPUs are idle.
+/// Lets this thread run on every CPU that the program may use. A thread inherits its maker's CPU, and threads that serve requests of the kernel are pinned to
+/// one; it would work there beside them and their callers, while other CPUs are idle.
 fn run_anywhere() {
     if let Ok(cpus) = sched_getaffinity(Some(rustix::process::getpid())) {
-        // Then it works on that one CPU.
+        // If that fails, the thread works on that one CPU.
         let _ = sched_setaffinity(None, &cpus);
     }
 }
@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// The thread that prepared what lies ahead of the log was made by one that serves a mount, and so did its work where the writers were.
+    /// The thread that prepares the next places of the log was made by one that serves a mount, and inherited its CPU: it worked where the writers were.
     #[test]
     fn a_thread_is_not_tied_to_the_cpu_of_its_maker() {
         let maker = std::thread::spawn(|| {

@@ -14,9 +14,9 @@ pub use parameters::{Parameter, Parameters};
 /// The limits of one pool.
 #[derive(Debug, Clone)]
 pub struct Tunables {
-    /// Most bytes in memory: blocks that the cache keeps, changes that are not on disk yet, what is known of objects and files.
+    /// Most bytes in memory: cached blocks, changes that are not on disk yet, objects and files.
     pub cache_bytes_max: u64,
-    /// How much of that something else takes just now.
+    /// The part of that which other memory of the process takes at present.
     pub memory_pressure: MemoryPressure,
     /// Most bytes of changes that are not on disk yet; writers wait beyond it.
     pub dirty_bytes_max: u64,
@@ -39,12 +39,12 @@ pub struct Tunables {
     /// A commit of more bytes than this waits for its transaction group instead of writing them to the log, unless the group
     /// would have to write much more.
     pub log_bytes_max: u64,
-    /// Blocks that a write of so many bytes covers are written to their own place, not to the log.
+    /// From this size on a write's whole blocks are written to their own place, not to the log.
     #[doc(alias = "zfs_immediate_write_sz")]
     pub log_indirect_min: u64,
     /// The same, where the first durable write to a place takes longer than the next, as in files: there the log has the better places.
     pub log_indirect_unprepared_min: u64,
-    /// So many bytes written to one file in one stretch: the group is closed and written early.
+    /// A stretch of this many bytes written to one file closes the group early.
     pub early_write_bytes: u64,
     /// Milliseconds between the heartbeats of a pool with the property `multihost`.
     pub multihost_interval_ms: u32,
@@ -62,8 +62,8 @@ pub struct Tunables {
     pub canary: Option<Canary>,
 }
 
-/// What part of the memory of all caches is taken by something that none of them knows of, as the watcher of the process says. Clones
-/// are the same.
+/// The part of the memory of all caches that other memory of the process takes, as the watcher of the process says. Clones share
+/// one value.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryPressure {
     /// In parts of [`PRESSURE_PARTS`].
@@ -71,26 +71,26 @@ pub struct MemoryPressure {
 }
 
 const PRESSURE_PARTS: u64 = 1 << 10;
-/// What is left to the caches in any case is a quarter.
+/// The most pressure: a quarter is left to the caches in any case.
 const PRESSURE_MAX: u64 = PRESSURE_PARTS / 4 * 3;
-/// By how much the pressure falls when there is no reason for it.
+/// The step by which the pressure falls when there is no reason for it.
 const PRESSURE_STEP: u64 = PRESSURE_PARTS / 256;
 
 impl MemoryPressure {
-    /// `bytes` more of the `limit` of all caches are taken.
+    /// Adds pressure: other memory takes `bytes` more of the `limit` of all caches.
     pub fn add_bytes(&self, bytes: u64, limit: u64) {
         let more = u128::from(bytes) * u128::from(PRESSURE_PARTS) / u128::from(limit.max(1));
         let parts = self.parts.load(Ordering::Relaxed).saturating_add(more.min(u128::from(PRESSURE_PARTS)) as u64);
         self.parts.store(parts.min(PRESSURE_MAX), Ordering::Relaxed);
     }
 
-    /// A little less is.
+    /// Lowers the pressure by one step.
     pub fn relax(&self) {
         let parts = self.parts.load(Ordering::Relaxed);
         self.parts.store(parts.saturating_sub(PRESSURE_STEP), Ordering::Relaxed);
     }
 
-    /// What a cache of this limit may have.
+    /// The bytes that a cache of this limit may have.
     pub fn room_of(&self, limit: u64) -> u64 {
         limit - (u128::from(limit) * u128::from(self.parts.load(Ordering::Relaxed)) / u128::from(PRESSURE_PARTS)) as u64
     }
@@ -102,7 +102,7 @@ const DIRTY_BYTES: std::ops::RangeInclusive<u64> = 32 << 20..=4 << 30;
 const WRITE_WORKERS: std::ops::RangeInclusive<usize> = 2..=16;
 
 impl Tunables {
-    /// For a machine with so many processors, of whose memory so much is ours.
+    /// The defaults for a machine with this many processors, `cache_bytes` of whose memory are ours.
     pub fn for_machine(cache_bytes: u64, processors: usize) -> Self {
         Tunables {
             cache_bytes_max: cache_bytes,

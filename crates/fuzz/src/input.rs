@@ -12,7 +12,7 @@ impl<'a> Input<'a> {
         Input { rest: bytes }
     }
 
-    /// What has not been taken.
+    /// The bytes that have not been taken.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }

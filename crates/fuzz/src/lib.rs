@@ -1,4 +1,4 @@
-//! Fuzz targets: whatever the bytes are, there is an answer or an error, soon, and in bounded memory.
+//! Fuzz targets: any bytes give an answer or an error, soon, and in bounded memory.
 //!
 //! # Theory
 //! A [`Target`] is a function of bytes that reads them as one of the things that come from outside: a structure on disk, a

@@ -7,7 +7,7 @@ use ondisk::object_type::ObjectType;
 
 use crate::image::{Node, bases};
 
-/// At most so many seeds of a kind from one pool.
+/// The most seeds of a kind from one pool.
 const SEEDS_MAX: usize = 8;
 
 fn nodes(fits: impl Fn(&Node) -> bool) -> Vec<Vec<u8>> {

@@ -1,4 +1,4 @@
-//! What the programs print.
+//! The output of the programs.
 //!
 //! # Theory
 //!
@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static FAILED: Mutex<Option<String>> = Mutex::new(None);
 static UNREAD: AtomicBool = AtomicBool::new(false);
 
-/// Has the reader of the standard output gone away? Who works for nobody else may end.
+/// Whether the reader of the standard output has gone away. A program that works for no one else may end.
 pub fn is_unread() -> bool {
     UNREAD.load(Ordering::Relaxed)
 }
 
-/// Why something could not be printed, if it was not that nobody reads it.
+/// The error that kept something from being printed, unless the reader is gone.
 pub fn failure() -> Option<String> {
     FAILED.lock().ok()?.clone()
 }

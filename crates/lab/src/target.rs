@@ -19,17 +19,17 @@ pub trait Target {
     fn directory(&self) -> &Path;
     /// Afterwards neither the page cache nor the file system holds contents of files in the directory.
     fn drop_caches(&self) -> Result<()>;
-    /// Waits until nothing of what was done before is left to be written.
+    /// Waits until all earlier changes are written.
     fn settle(&self) -> Result<()> {
         rustix::fs::syncfs(&File::open(self.directory())?).context("cannot sync")
     }
-    /// What it is and what it lies on, in one line.
+    /// The file system and its storage, in one line.
     fn description(&self) -> String;
     /// The process that serves the file system, if one does.
     fn process(&self) -> Option<u32> {
         None
     }
-    /// The program that prints what its pool does each second, where there is a pool: `zpool iostat POOL 1`.
+    /// The command that prints the pool's activity each second, if there is a pool: `zpool iostat POOL 1`.
     fn pool_statistics(&self) -> Option<Command> {
         None
     }

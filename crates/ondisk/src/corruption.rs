@@ -1,4 +1,4 @@
-//! What is wrong with bytes from a disk.
+//! Errors of bytes from a disk.
 //!
 //! # Theory
 //! A decoder never trusts what it reads. What it refuses it names: which structure, which field, and the value found,

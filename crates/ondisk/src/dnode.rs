@@ -65,7 +65,7 @@ pub const FLAG_USER_OBJECTS_ACCOUNTED: u8 = 8;
 /// A dnode, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dnode {
-    /// What the object is; [`ObjectType::NONE`] for a free slot.
+    /// The type of the object; [`ObjectType::NONE`] for a free slot.
     #[doc(alias = "dn_type")]
     pub object_type: ObjectType,
     /// log2 of the size of indirect blocks.
@@ -74,7 +74,7 @@ pub struct Dnode {
     /// Height of the tree; 1 if the dnode points at data.
     #[doc(alias = "dn_nlevels")]
     pub levels: u8,
-    /// What the bonus is.
+    /// The type of the bonus.
     #[doc(alias = "dn_bonustype")]
     pub bonus_type: ObjectType,
     /// Checksum id; 0 inherits.

@@ -14,7 +14,7 @@ use crate::corruption::Corruption;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What kind of consumer a directory's space belongs to: the index into [`DirPhys::used_breakdown`].
+/// The kind of consumer that a directory's space belongs to: the index into [`DirPhys::used_breakdown`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum UsedKind {
     /// The live dataset.
@@ -23,9 +23,9 @@ pub enum UsedKind {
     Snapshot = 1,
     /// The directories below.
     Child = 2,
-    /// What the directories below have reserved, and not used.
+    /// The unused reservations of the directories below.
     ChildReservation = 3,
-    /// What the live dataset has reserved for itself, and not used.
+    /// The unused reservation of the live dataset itself.
     RefReservation = 4,
 }
 
@@ -278,13 +278,13 @@ pub struct BookmarkPhys {
     /// `BOOKMARK_FLAG_*`.
     #[doc(alias = "zbm_flags")]
     pub flags: U64,
-    /// What the snapshot referred to: bytes on disk.
+    /// The blocks that the snapshot referred to: bytes on disk.
     #[doc(alias = "zbm_referenced_bytes_refd")]
     pub referenced_bytes: U64,
-    /// What the snapshot referred to: bytes after compression.
+    /// The blocks that the snapshot referred to: bytes after compression.
     #[doc(alias = "zbm_compressed_bytes_refd")]
     pub compressed_bytes: U64,
-    /// What the snapshot referred to: bytes before compression.
+    /// The blocks that the snapshot referred to: bytes before compression.
     #[doc(alias = "zbm_uncompressed_bytes_refd")]
     pub uncompressed_bytes: U64,
     /// Freed between this bookmark and the next snapshot: bytes on disk.

@@ -43,7 +43,7 @@ fn bad(field: &'static str, found: u64) -> Corruption {
 pub struct NvString(Vec<u8>);
 
 impl NvString {
-    /// Takes the bytes; whatever follows a NUL is cut off, as any C program would.
+    /// Takes the bytes up to a NUL, as any C program would.
     pub fn from_bytes(mut bytes: Vec<u8>) -> NvString {
         if let Some(end) = bytes.iter().position(|&b| b == 0) {
             bytes.truncate(end);
@@ -320,7 +320,7 @@ impl NvList {
         self.pairs.iter_mut().find(|(n, _)| n == name).map(|(_, v)| v)
     }
 
-    /// Whether the name is there, with whatever value.
+    /// Whether the name is there, with any value.
     pub fn contains(&self, name: &str) -> bool {
         self.get(name).is_some()
     }

@@ -23,7 +23,7 @@ pub const FLAG_USER_OBJECT_ACCOUNTING_COMPLETE: u64 = 2;
 /// `OBJSET_FLAG_PROJECTQUOTA_COMPLETE`: the project-used object counts every object.
 pub const FLAG_PROJECT_QUOTA_COMPLETE: u64 = 4;
 
-/// What a set of objects is.
+/// The type of an object set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObjsetType {
     /// None yet.
@@ -77,7 +77,7 @@ pub enum ObjsetSize {
 const VERSION_USER_ACCOUNTING: u64 = 15;
 
 impl ObjsetSize {
-    /// What object sets that are made in a pool of this version have.
+    /// The size of object sets that are made in a pool of this version.
     pub fn for_pool(version: u64) -> ObjsetSize {
         if version >= VERSION_USER_ACCOUNTING { ObjsetSize::V3 } else { ObjsetSize::V1 }
     }
@@ -101,7 +101,7 @@ pub struct Objset {
     /// The intent log's header, raw (see [`crate::zil`]).
     #[doc(alias = "os_zil_header")]
     pub zil_header: [u8; ZIL_HEADER_BYTES],
-    /// What this is.
+    /// The type of the set.
     #[doc(alias = "os_type")]
     pub objset_type: ObjsetType,
     /// `FLAG_*`.

@@ -43,7 +43,7 @@ pub enum StreamOrder {
 
 macro_rules! stream_records {
     ($($name:ident = $number:literal, $text:literal;)*) => {
-        /// What a record is.
+        /// The type of a record.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u32)]
         pub enum StreamRecordType {
@@ -59,7 +59,7 @@ macro_rules! stream_records {
                 }
             }
 
-            /// What it is called in the tools.
+            /// Its name in the tools.
             pub fn name(self) -> &'static str {
                 match self {
                     $(StreamRecordType::$name => $text,)*

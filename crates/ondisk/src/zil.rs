@@ -120,7 +120,7 @@ pub const CHECKSUM_SEQUENCE: usize = 3;
 
 macro_rules! record_types {
     ($($name:ident = $number:literal, $text:literal;)*) => {
-        /// What a record does.
+        /// The type of a record.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u64)]
         pub enum RecordType {
@@ -136,7 +136,7 @@ macro_rules! record_types {
                 }
             }
 
-            /// What it is called in the tools.
+            /// Its name in the tools.
             pub fn name(self) -> &'static str {
                 match self {
                     $(RecordType::$name => $text,)*
@@ -217,7 +217,7 @@ pub fn slots_of(id: u64) -> u64 {
     (id >> 56) + 1
 }
 
-/// An object id for a record that creates an object of so many dnode slots.
+/// An object id for a record that creates an object of this many dnode slots.
 pub fn object_with_slots(object: u64, slots: u64) -> u64 {
     object_of(object) | ((slots.saturating_sub(1) & 0xff) << 56)
 }

@@ -2,8 +2,8 @@
 //!
 //! # Theory
 //! The golden pools and the oracle are far larger than the project, so they are not in it: they lie beside it, in
-//! `../shared` as seen from the workspace root, or where `TARN_SHARED` says. Whoever needs them and does not find them
-//! says so aloud, with [`skipped`], and goes on.
+//! `../shared` as seen from the workspace root, or where `TARN_SHARED` says. A test that needs them and does not find
+//! them says so aloud, with [`skipped`], and goes on.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! Room: what was just freed, and what is reserved.
 //!
-//! What was freed counts as used until the group that freed it is on disk, five seconds later. Who wrote meanwhile was told that the quota is exceeded, or
-//! the pool full, though `rm` had made room: a write under `quota=50M` after 30 MB were removed, `mkdir` after `rm -rf` on a full pool. Who is refused only
-//! for that waits for the group now. Where nothing is being freed nobody waits.
+//! What was freed counts as used until the group that freed it is on disk, five seconds later. Writers were told meanwhile that the quota is exceeded, or
+//! the pool full, though `rm` had made room: a write under `quota=50M` after 30 MB were removed, `mkdir` after `rm -rf` on a full pool. An operation that is refused only
+//! for that waits for the group now. Where nothing is being freed none waits.
 //!
 //! In these tests no group ends by itself, so that what fails does so however slow the machine is.
 

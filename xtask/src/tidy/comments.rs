@@ -1,13 +1,13 @@
 //! Comments name their subjects: a waiter is called a waiter.
 //!
 //! # Theory
-//! A relative clause without a noun before it makes the reader look for one. The words around `who` and `whoever` give
-//! such clauses away. The number of those that are left may only shrink.
+//! A relative clause without a noun before it makes the reader look for one. Its first word, and the word before that, give
+//! it away. The number of those that are left may only shrink.
 
 use super::{Findings, Tree};
 
 /// Lines of comments with such a clause. When there are fewer, lower it.
-const NAMELESS_MAX: usize = 150;
+const NAMELESS_MAX: usize = 140;
 /// Words that give `who` no noun.
 const BEFORE: [&str; 15] = ["for", "to", "of", "by", "from", "with", "that", "than", "as", "and", "at", "what", "nor", "is", "are"];
 
@@ -29,7 +29,7 @@ pub(super) fn check(tree: &Tree, findings: &mut Findings) {
     }
 }
 
-/// Has the comment a `who` or `whoever` that begins a sentence, or follows a word that is no noun?
+/// Finds the pronoun at the beginning of a sentence, or after a word that is no noun.
 fn is_nameless(comment: &str) -> bool {
     let mut before = "";
     for word in comment.split_whitespace() {

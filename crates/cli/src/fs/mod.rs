@@ -3,7 +3,7 @@
 //! # Theory
 //!
 //! A place is a path on this system, or `POOL/DATASET[@SNAPSHOT]:/PATH`. Both are a [`tree::Tree`], so that a copy goes from any to
-//! any. A pool that nobody has imported is opened for the time of the command, read-only unless something is written to it; of
+//! any. A pool that is not imported is opened for the time of the command, read-only unless something is written to it; of
 //! one that the daemon has, the files are reached through its mount.
 
 mod copy;
@@ -63,7 +63,7 @@ const LONG: &[Long] = &[
     ("archive", 'a'),
 ];
 
-/// What may be asked for.
+/// The options.
 #[derive(Debug, Default)]
 struct Flags {
     pool_paths: Vec<PathBuf>,
@@ -72,9 +72,9 @@ struct Flags {
     long: bool,
     recursive: bool,
     preserve: bool,
-    /// What has several names has them in the copy, too.
+    /// Files with several names have them in the copy, too.
     links: bool,
-    /// Names are shown to somebody: what is no text in them is escaped. A program gets them as they are.
+    /// Names go to a terminal: bytes that are no text are escaped. A program gets them as they are.
     escape: bool,
 }
 

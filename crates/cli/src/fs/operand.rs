@@ -78,7 +78,7 @@ impl<'a> OpenTrees<'a> {
         }
     }
 
-    /// What an operand means.
+    /// The meaning of an operand.
     pub(super) fn open(&mut self, session: &mut Session<'_>, text: &OsStr) -> Result<TreePath> {
         match operand(text) {
             Operand::Host(path) => Ok(TreePath { tree: Box::new(HostTree::new(PathBuf::from(path))), path: Vec::new(), is_host: true }),

@@ -1,6 +1,6 @@
 //! Files below a root, wherever they are.
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Regular,
@@ -10,7 +10,7 @@ pub(super) enum Kind {
     Special,
 }
 
-/// What is known of a file without reading it.
+/// The attributes of a file.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) kind: Kind,
@@ -28,7 +28,7 @@ pub(super) struct Entry {
     pub(super) times: [(i64, u32); 3],
 }
 
-/// What tells one file from all others: where it is (a dataset, a device of this system), and its number there.
+/// The identity of a file: its dataset, or its device of this system, and its number there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Identity {
     pub(super) place: String,
@@ -41,7 +41,7 @@ pub(super) type Result<T> = std::result::Result<T, String>;
 /// A path below the root, without a slash in front; the root is empty. Links are not followed, but in the middle.
 pub(super) type Path<'a> = &'a [u8];
 
-/// What a copy needs of a tree of files.
+/// The operations that a copy needs of a tree of files.
 pub(super) trait Tree {
     fn entry(&mut self, path: Path<'_>) -> Result<Entry>;
     /// The path as a user would name it.

@@ -1,6 +1,6 @@
 //! Options for sharing: OpenZFS's are understood, and kept; nothing is shared.
 
-/// What Linux's NFS server takes for an export, as OpenZFS passes it on; those of the second list want a value.
+/// The export options of Linux's NFS server, as OpenZFS passes them on; those of the second list take a value.
 const NFS_SWITCHES: [&str; 27] = [
     "ro",
     "rw",

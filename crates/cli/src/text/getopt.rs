@@ -7,7 +7,7 @@
 //! with `:` behind it when it takes an argument; a leading `:` tells a missing argument from an unknown letter.
 //! Options are handed out one by one, in order, because a command complains about the first wrong one.
 
-/// What is wrong with an option.
+/// The defect of an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wrong {
     /// No such option.

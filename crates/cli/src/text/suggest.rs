@@ -1,4 +1,4 @@
-//! What somebody meant who mistyped a word: "did you mean 'list'?"
+//! Suggestions for mistyped words: "did you mean 'list'?"
 //!
 //! # Theory
 //!
@@ -11,7 +11,7 @@ use strsim::osa_distance;
 /// Beginnings of fewer letters say nothing.
 const BEGINNING_MIN: usize = 3;
 
-/// How many steps a word of so many letters may be away.
+/// The most steps between a word of `letters` letters and a suggestion.
 fn steps_max(letters: usize) -> usize {
     match letters {
         0..=2 => 0,

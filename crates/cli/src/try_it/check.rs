@@ -10,7 +10,7 @@ use crate::text::units;
 /// How many findings are shown.
 const SHOWN: usize = 5;
 
-/// What the checker said.
+/// The checker's verdict.
 pub(super) struct Verdict {
     pub(super) clean: bool,
     pub(super) words: Vec<String>,

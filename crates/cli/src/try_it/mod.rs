@@ -1,4 +1,4 @@
-//! `tarn try`: a tour for somebody who has never seen it, in about two minutes, that leaves nothing behind.
+//! `tarn try`: a tour for new users, in about two minutes, that leaves nothing behind.
 //!
 //! # Theory
 //!

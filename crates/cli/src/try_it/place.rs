@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use lab::system;
 
-/// What the tour writes at its largest moment, and some room.
+/// The space that the tour needs at its largest moment.
 const NEEDED_BYTES: u64 = 3 << 30;
 
 /// Can a file system be mounted by us?

@@ -29,7 +29,7 @@ use crate::text::units::nice_bytes;
 const POOL: &str = "try";
 const DISKS: usize = 2;
 const DISK_BYTES: u64 = 8 << 30;
-/// What is copied at most.
+/// The most bytes that are copied.
 const BOUNDS: Bounds = Bounds { files: 20_000, bytes: 256 << 20 };
 /// A larger tree has at least this many files, or we look for another one.
 const LARGE_FILES: usize = 2_000;
@@ -155,7 +155,7 @@ impl Tour {
         Ok(Tour { pool: std::rc::Rc::new(pool), directory: directory.to_owned(), faults: 0, step: 1, started })
     }
 
-    /// Fails if nobody reads it: nobody waits for the tour's figures, then.
+    /// Fails if the reader is gone: the tour's figures are not wanted then.
     fn headline(&mut self, words: &str) -> Result<()> {
         self.step += 1;
         outln!("\n{}. {words}", self.step);
@@ -336,7 +336,7 @@ impl Tour {
     }
 }
 
-/// What the published sizes are divided by: less than a minute for each target.
+/// The divisor of the published sizes: less than a minute for each target.
 const SCALE: u64 = 4;
 const ENOUGH_MILLISECONDS: u64 = 2_500;
 const LIMIT_SECONDS: u64 = 8;

@@ -50,7 +50,7 @@ pub(super) struct Tree {
     entries: Vec<Entry>,
 }
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
     pub(super) files: usize,
@@ -66,7 +66,7 @@ fn entry(root: &Path, path: &Path) -> Option<Entry> {
         kind if kind.is_dir() => Kind::Directory,
         kind if kind.is_symlink() => Kind::Link { target: fs::read_link(path).ok()? },
         kind if kind.is_file() => {
-            // What we may not read we do not copy.
+            // Files that we may not read are not copied.
             File::open(path).ok()?;
             Kind::File { bytes: metadata.len() }
         }

@@ -138,7 +138,7 @@ fn show_fat(session: &mut Session<'_>, dnode: &Arc<Dnode>, first: &[u8], header:
     let mut shape = Shape::default();
     let mut seen = BTreeSet::new();
     let embedded = table.block_count.get() == 0;
-    // A table is not longer than its object, whatever its header says: what is behind that is holes.
+    // A table is not longer than its object, even if its header says so: behind that are holes.
     let beyond = dnode.max_block().saturating_add(1);
     let blocks = if embedded { 1 } else { table.block_count.get().min(beyond.saturating_sub(table.start_block.get())).min(TABLE_BLOCKS_MAX) };
     for index in 0..blocks {

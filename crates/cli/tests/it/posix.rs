@@ -315,8 +315,8 @@ fn the_group_of_a_new_file_is_one_of_its_makers() {
 }
 
 /// A program that acts for its owner, or with capabilities, must not do so with contents of somebody else's (xfstests generic/193, 093). The kernel
-/// leaves the bits to us and goes on believing the mode it knows; capabilities it leaves to us past its cache. So it was for every change by somebody
-/// who was not root: programs that asked for nothing but the mode, and exec, were told that the bits are there.
+/// leaves the bits to us and goes on believing the mode it knows; capabilities it leaves to us past its cache. So it was for every change by users other
+/// than root: programs that asked for nothing but the mode, and exec, were told that the bits are there.
 #[test]
 fn who_changes_a_program_ends_what_it_may_do() {
     let Some(rig) = pool("") else { return };

@@ -280,7 +280,7 @@ impl FuseMounter {
         let collects = self.mounts.ops(dataset).is_some_and(|ops| ops.has_writeback_cache());
         let Some(path) = self.mounts.path(dataset).filter(|_| collects) else { return };
         if let Err(error) = fuse::errand::sync(&[path.to_owned()]) {
-            tracing::warn!(dataset, %error, "what the kernel has in its cache could not be had");
+            tracing::warn!(dataset, %error, "data in the kernel's cache could not be written back");
         }
     }
 
@@ -447,7 +447,7 @@ impl Mounter for FuseMounter {
             }
             let asked = self.asked.get(&dataset).cloned().unwrap_or_default();
             if let Err(failure) = self.follow(pool, &dataset, &asked).and_then(|()| self.mount_anew(pool, &dataset, asked)) {
-                tracing::warn!(dataset, %failure, "the mount did not follow its properties");
+                tracing::warn!(dataset, %failure, "the options of the mount could not be changed");
             }
         }
     }
@@ -463,7 +463,7 @@ impl Mounter for FuseMounter {
             // arrives only with it.
             let before: Vec<_> = all_ops.iter().map(|ops| ops.unsettled()).collect();
             if let Err(error) = fuse::errand::sync(&places) {
-                tracing::warn!(pool = name, %error, "what the kernel has in its cache could not be had");
+                tracing::warn!(pool = name, %error, "data in the kernel's cache could not be written back");
             }
             let changed: Vec<_> = all_ops.into_iter().zip(before).map(|(ops, before)| ([before, ops.unsettled()].concat(), ops)).collect();
             Box::new(move || changed.iter().for_each(|(inodes, ops)| ops.forget_space(inodes)))

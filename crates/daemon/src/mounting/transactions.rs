@@ -125,7 +125,7 @@ impl Open {
         let (transaction, failed) = view.take();
         if let Some(error) = failed {
             let failure = refused(&error);
-            return Err(over(Failure::with(failure.kind, format!("an operation in it had failed: {}", failure.message))));
+            return Err(over(Failure::with(failure.kind, format!("an operation in the transaction failed: {}", failure.message))));
         }
         let Some(transaction) = transaction else { return Err(over(no_transaction(&directory))) };
         if ops.is_ended() {
@@ -171,7 +171,7 @@ impl Transactions {
     /// Begins a transaction on a mounted dataset, whose operations are `ops`.
     pub(crate) fn begin(&self, place: &Path, begin: &TransactionBegin, ops: Arc<Ops>, mountpoint: &Path, how: ViewHow) -> Result<TransactionPlace, Failure> {
         if self.open.lock().len() >= OPEN_MAX {
-            return Err(Failure::with(FailureKind::Other, format!("{OPEN_MAX} transactions are open, and more cannot be")));
+            return Err(Failure::with(FailureKind::Other, format!("{OPEN_MAX} transactions are open, which is the most: commit or abort one first")));
         }
         let no_owner = || Failure::with(FailureKind::Other, format!("there is no process {} to own the transaction", begin.owner));
         let owner = pidfd_open(Pid::from_raw(begin.owner).ok_or_else(no_owner)?, PidfdFlags::empty()).map_err(|_| no_owner())?;

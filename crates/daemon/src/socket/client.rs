@@ -61,7 +61,7 @@ impl Client {
 
     /// Connects; starts `tarn daemon` (this very program) if none answers.
     pub fn connect_or_start(paths: &DaemonPaths) -> io::Result<Client> {
-        let program = std::env::current_exe().map_err(|error| io::Error::new(error.kind(), format!("this program's own file: {error}")))?;
+        let program = std::env::current_exe().map_err(|error| io::Error::new(error.kind(), format!("cannot find this program's own file: {error}")))?;
         Client::connect_or_start_with(paths, || {
             let mut command = Command::new(&program);
             command.arg("daemon");

@@ -2,8 +2,8 @@
 //!
 //! # Theory
 //! Threads take jobs from one bounded queue. A thread with work to share puts *helpers* into the queue and does the work
-//! too: so it is done even when every worker is busy or the host has no threads (the simulation), and nobody waits for a
-//! job that is still in the queue. A helper that comes late finds nothing left to do and goes home.
+//! too: so it is done even when every worker is busy or the host has no threads (the simulation), and no thread waits for a
+//! job that is still in the queue. A helper that comes late finds nothing left to do and ends.
 //!
 //! # Invariants
 //! 1. `submit` never waits: a full queue refuses.
@@ -72,7 +72,7 @@ impl Executor {
         lent.finish();
     }
 
-    /// Runs `step` on up to `helpers` workers while the caller does something else. It waits for those that began, when it is done.
+    /// Runs `step` on up to `helpers` workers while the caller does something else. When that is done, the caller waits for the helpers that began.
     pub fn lend<F: Fn() + Send + Sync + 'static>(&self, helpers: usize, step: F) -> Lent<F> {
         let team = Arc::new(Team { step, state: Mutex::new(TeamState::default()), ended: Condvar::new() });
         for _ in 0..helpers.min(self.workers) {
@@ -84,7 +84,7 @@ impl Executor {
         Lent(team)
     }
 
-    /// As [`Executor::map`], where there are threads to be had; else the caller does it all.
+    /// As [`Executor::map`] if there is a crew; else the caller does it all.
     pub fn map_with<T, R>(crew: Option<&Arc<Executor>>, items: Vec<T>, work: impl Fn(T) -> R + Send + Sync + 'static) -> Vec<R>
     where
         T: Send + 'static,
@@ -122,7 +122,7 @@ impl Executor {
     }
 }
 
-/// A panic in a job ends the job and not the thread; `Team` tells the one who shared the work.
+/// A panic in a job ends the job and not the thread; `Team` tells the thread that shared the work.
 fn run_guarded(job: Job) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)).is_err() {
         tracing::error!("a job of the executor panicked");
@@ -136,14 +136,14 @@ struct TeamState {
     panicked: bool,
 }
 
-/// Workers that help somebody. Dropped, they are waited for.
+/// Workers that help a thread, which waits for them when this is dropped.
 pub struct Lent<F: Fn()>(Arc<Team<F>>);
 
 impl<F: Fn()> Lent<F> {
-    /// Waits for those that began; nobody begins any more.
+    /// Waits for the helpers that began; no other begins.
     ///
     /// # Panics
-    /// One of them has.
+    /// A helper panicked.
     pub fn finish(self) {
         let panicked = self.0.close();
         assert!(!panicked, "a worker panicked");
@@ -163,7 +163,7 @@ struct Team<F> {
 }
 
 impl<F: Fn()> Team<F> {
-    /// Nobody begins any more, and nobody is at work. Has one panicked?
+    /// Keeps further helpers from beginning, and waits until none is at work. Returns whether one panicked.
     fn close(&self) -> bool {
         let mut state = self.state.lock();
         state.closed = true;
@@ -218,7 +218,7 @@ mod tests {
         let inner = Arc::clone(&executor);
         let counted = Arc::clone(&sum);
         executor.map((0..50).collect(), move |n: usize| {
-            // Workers share again: the queue is full of helpers, and still nobody waits for ever.
+            // Workers share again: the queue is full of helpers, and still no thread waits for ever.
             let inner_sum: usize = inner.map(vec![n; 20], |n| n).into_iter().sum();
             counted.fetch_add(inner_sum, Ordering::Relaxed);
         });

@@ -1,4 +1,4 @@
-//! What threads share: locks on ranges of an object, what can be read without a lock, tables of what others keep, and work.
+//! Tools of threads: locks on ranges of an object, values that can be read without a lock, tables of weak references, and shared work.
 
 mod executor;
 mod published;

@@ -1,4 +1,4 @@
-//! What a lock guards, and what of it can be read without the lock.
+//! Values under a lock of which a part can be read without it.
 //!
 //! # Theory
 //! Some numbers are read by every operation and changed seldom, or by the sync thread alone. They stay where they are, under their lock; the thread that gives the
@@ -12,9 +12,9 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// A value that publishes a part of itself.
 pub trait Publish {
-    /// Atomics.
+    /// The atomics.
     type Published: Default;
-    /// Stores what is to be read without the lock.
+    /// Stores the part that can be read without the lock.
     fn publish(&self, published: &Self::Published);
 }
 
@@ -33,14 +33,14 @@ pub struct PublishedGuard<'a, T: Publish> {
 }
 
 impl<T: Publish> Published<T> {
-    /// A value that nobody has locked.
+    /// An unlocked value.
     pub fn new(value: T) -> Self {
         let published = T::Published::default();
         value.publish(&published);
         Published { value: RwLock::new(value), published }
     }
 
-    /// What can be read without the lock.
+    /// The part that can be read without the lock.
     pub fn published(&self) -> &T::Published {
         &self.published
     }

@@ -36,7 +36,7 @@ impl DirtyBytes {
         self.by_txg[slot(txg)].fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many bytes of those of `txg` are new, and not just part of a block that has some.
+    /// Notes that this many bytes of `txg` are new, and not just part of a block that has some.
     pub fn ripen(&self, txg: Txg, bytes: u64) {
         self.ripe[slot(txg)].fetch_add(bytes, Ordering::Relaxed);
     }

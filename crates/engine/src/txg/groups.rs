@@ -26,7 +26,7 @@ struct State {
     quiescing: Option<Txg>,
     syncing: Option<Txg>,
     synced: Txg,
-    /// Somebody wants this group on disk.
+    /// This group was asked to be on disk.
     sync_wanted: Txg,
     stopping: bool,
     failed: Option<Error>,
@@ -38,7 +38,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// The transaction groups of one pool.
 pub struct TxgGroups {
     open: AtomicU64,
-    /// A closed group still has holders: nobody joins the next one yet. guarded by: all shards (to set), `state` (to clear)
+    /// A closed group still has holders: the next one cannot be joined yet. guarded by: all shards (to set), `state` (to clear)
     draining: AtomicBool,
     shards: [Shard; SHARDS],
     state: Mutex<State>,
@@ -83,7 +83,7 @@ impl Drop for TxgHold {
     }
 }
 
-/// What a pool stops with after a bug: half of a change may be in memory, which must not reach the disk.
+/// The error with which a pool stops after a bug: half of a change may be in memory, which must not reach the disk.
 pub(crate) fn bug(what: std::fmt::Arguments<'_>) -> Error {
     error!(Suspended, "a bug {what} (the messages before this say where); what is on disk is whole: export the pool (zpool export -f) and import it again")
 }
@@ -201,7 +201,7 @@ impl TxgGroups {
             if state.quiesced.is_none() && is_wanted {
                 return true;
             }
-            // What is wanted is closed when the group before it has been taken.
+            // A wanted group is closed when the group before it has been taken.
             if state.stopping && (!is_wanted || state.failed.is_some()) {
                 return false;
             }
@@ -214,8 +214,8 @@ impl TxgGroups {
         }
     }
 
-    /// Closes the open group, opens the next, and waits until nobody holds the closed one. Returns it. Where
-    /// a failure has stopped the pool nobody would ever take the group, and nothing is closed.
+    /// Closes the open group, opens the next, and waits until the closed one has no holders. Returns it. If
+    /// a failure has stopped the pool the group would never be taken, and nothing is closed.
     pub fn quiesce(&self) -> Txg {
         let mut state = self.state.lock();
         // open, quiesced and syncing at the most: the slot of the group that opens must have been synced.
@@ -303,7 +303,7 @@ impl TxgGroups {
         }
     }
 
-    /// The newest group that somebody has asked for ([`TxgGroups::kick`]); 0: none.
+    /// The newest group that was asked for ([`TxgGroups::kick`]); 0: none.
     pub fn wanted_txg(&self) -> Txg {
         self.state.lock().sync_wanted
     }
@@ -427,7 +427,7 @@ mod tests {
         threads.iter().all(std::thread::JoinHandle::is_finished)
     }
 
-    /// One group was being written, one was closed, and the next was wanted: nobody closed that, and its sync was waited for, for ever.
+    /// One group was being written, one was closed, and the next was wanted: it was never closed, and the wait for its sync never ended.
     #[test]
     fn what_is_wanted_when_groups_stop_is_synced() {
         let groups = TxgGroups::new(4);

@@ -3,8 +3,8 @@
 //! # Theory
 //! Every change belongs to a transaction group (txg). Three are alive at a time: one *open* to new transactions, one
 //! *quiescing* (closed; the transactions in it finish), one *syncing* (being written). A change joins the open group with
-//! [`TxgGroups::hold`] and leaves with the drop of the guard; a group can be synced when nobody holds it. This module is
-//! passive: it calls nobody. Two threads of `pool/sync` drive it.
+//! [`TxgGroups::hold`] and leaves with the drop of the guard; a group can be synced when it has no holders. This module is
+//! passive: it calls no other. Two threads of `pool/sync` drive it.
 //!
 //! ```text
 //!   open --quiesce()--> quiescing --(last hold dropped)--> quiesced --begin_sync()--> syncing --end_sync()--> synced

@@ -1,4 +1,4 @@
-//! What a ZAP needs of the object it lives in.
+//! The interface of a ZAP to the object that holds it.
 //!
 //! Two small traits, so that the tests run a ZAP on blocks in memory.
 

@@ -14,7 +14,7 @@ use super::zap_object::Match;
 use crate::bail;
 use crate::error::Result;
 
-/// What never changes of a fat ZAP.
+/// The fixed properties of a fat ZAP.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fat {
     pub(super) block_shift: u32,

@@ -15,15 +15,15 @@ use super::fat::{Fat, leaf_error};
 use crate::bail;
 use crate::error::{ErrorKind, Result};
 
-/// Names that differ in so many upper bits of their hashes can be in different leaves, whatever the other names are.
+/// Names that differ in this many upper bits of their hashes can always be in different leaves.
 pub(super) const SURE_BITS: u32 = 16;
-/// A table of no more pointers than this grows whatever the names are.
+/// A table of no more pointers than this may always grow.
 const POINTERS_MIN: u64 = 1 << SURE_BITS;
 /// One that is larger has this many for each leaf at the most. Where names spread as they should it has a few; but who chooses names of one
 /// hash, as anybody can with a CRC, would make a table of half a gigabyte out of some hundred of them.
 const POINTERS_PER_LEAF_MAX: u64 = 1 << 10;
 
-/// How many upper bits of the hashes a table may always use that has so many leaves and `shift` now.
+/// The upper bits of the hashes that a table with this many leaves and `shift` bits may use.
 pub(super) fn sure_bits(leaf_count: u64, shift: u32, flags: u64) -> u32 {
     let of_leaves = leaf_count.saturating_mul(POINTERS_PER_LEAF_MAX).max(1).ilog2();
     // The last doublings are refused in `grow_table`.

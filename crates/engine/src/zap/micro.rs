@@ -12,7 +12,7 @@ use super::key::{Key, Normalization};
 use super::zap_object::Match;
 use crate::error::Result;
 
-/// What is known of a micro ZAP's block.
+/// The index of a micro ZAP's block.
 #[derive(Debug)]
 pub(super) struct Micro {
     pub(super) salt: u64,

@@ -22,7 +22,7 @@ struct Blocks {
     size: Cell<usize>,
     blocks: RefCell<BTreeMap<u64, Arc<Vec<u8>>>>,
     freed: Cell<u64>,
-    /// Those that cannot be read, and that nobody has read before.
+    /// Blocks that cannot be read, and that have not been read before.
     unreadable: RefCell<BTreeSet<u64>>,
 }
 

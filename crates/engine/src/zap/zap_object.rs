@@ -35,7 +35,7 @@ pub enum Match {
     NormalizedWithCase,
 }
 
-/// What a new ZAP is to be.
+/// The settings of a new ZAP.
 #[derive(Debug, Clone)]
 pub struct ZapSpec {
     /// The object.
@@ -116,7 +116,7 @@ fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// What an entry of a micro ZAP's index takes, give or take.
+/// The memory that an entry of a micro ZAP's index takes, about.
 const INDEX_ENTRY_BYTES: u64 = 40;
 
 /// The form, and what it weighs.
@@ -126,10 +126,10 @@ struct Loaded {
     held: Held,
 }
 
-/// What all handles of one object share; hangs on the dnode.
+/// The state that all handles of one object share; it hangs on the dnode.
 #[derive(Debug, Default)]
 struct Shared {
-    /// guards: the object's blocks; `None` until somebody needs it
+    /// guards: the object's blocks; `None` until it is needed
     form: RwLock<Option<Loaded>>,
 }
 
@@ -529,7 +529,7 @@ impl Zap {
     }
 
     /// Makes everything ready for adding an entry of one word, perhaps after one of this name was removed. Afterwards neither can fail in
-    /// this transaction, as long as nobody else adds names: all blocks are there and have room.
+    /// this transaction, as long as no other transaction adds names: all blocks are there and have room.
     ///
     /// # Errors
     /// See [`Zap::add`]; no entry has changed.

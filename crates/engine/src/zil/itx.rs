@@ -20,7 +20,7 @@ use super::Zil;
 use crate::dmu::{ObjectId, Tx};
 use crate::txg::{TXG_SIZE, Txg, slot};
 
-/// What a record says.
+/// The contents of a record.
 #[derive(Debug)]
 pub(super) enum Content {
     /// The whole record; its txg and sequence number are not in it yet.
@@ -85,7 +85,7 @@ impl Records {
 }
 
 impl Itx {
-    /// What it takes in memory.
+    /// The memory that it takes.
     pub(super) fn memory(&self) -> u64 {
         let own = if let Content::Bytes(bytes) = &self.content { bytes.len() } else { 0 };
         (size_of::<Itx>() + own) as u64
@@ -230,7 +230,7 @@ impl Zil {
         }
     }
 
-    /// The next commit, whatever it is for, has to write what is known of the contents of `object` (before it is renamed).
+    /// Makes the next commit, of any object, write the records of `object`'s contents (before it is renamed).
     pub fn bring_forward(&self, object: ObjectId) {
         self.itxs.bring_forward(Some(object));
     }

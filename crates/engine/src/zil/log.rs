@@ -23,7 +23,7 @@ use crate::dmu::{DmuContext, Objset, ObjsetLog, SyncTx, Tx};
 use crate::error::Result;
 use crate::txg::{TXG_SIZE, Txg, slot};
 
-/// What the log has on disk and will have.
+/// The chain of log blocks on disk, and those that are being written.
 pub(super) struct Chain {
     /// The header; its pointer to the first block follows from the chain, unless the log is claimed.
     pub(super) header: LogHeader,
@@ -154,7 +154,7 @@ impl Chain {
         if self.broken.is_none() {
             return dropped;
         }
-        // What is behind a block that could not be written cannot be reached, and would be lost for ever after a crash.
+        // Blocks behind one that could not be written cannot be reached, and would be leaked after a crash.
         let first_lost = self.blocks.iter().position(|block| self.is_lost(block));
         for (index, block) in std::mem::take(&mut self.blocks).into_iter().enumerate() {
             if first_lost.is_none_or(|lost| index <= lost) || block.allocated > txg || self.is_being_written(&block) {
@@ -244,7 +244,7 @@ impl Zil {
         })
     }
 
-    /// Nothing is to be logged, and nobody waits (property `sync`).
+    /// Sets that nothing is logged and no call waits (property `sync`).
     pub fn set_disabled(&self, disabled: bool) {
         self.disabled.store(disabled, Ordering::Release);
     }
@@ -409,7 +409,7 @@ mod tests {
         chain
     }
 
-    /// The records of group 5 are written by a round that was placed in group 6. When 5 is on disk nobody needs the block, but it is still being written: in
+    /// The records of group 5 are written by a round that was placed in group 6. When 5 is on disk the block is not needed, but it is still being written: in
     /// a pool that is nearly full, where what is freed can be used at once, it was written over what others had put there.
     #[test]
     fn a_block_that_is_being_written_stays() {

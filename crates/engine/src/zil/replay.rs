@@ -28,7 +28,7 @@ pub trait Replay {
     fn replay(&self, record: Record<'_>, data: Option<&[u8]>) -> Result<()>;
 }
 
-/// What a replay did.
+/// The result of a replay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Replayed {
     /// Records that were replayed.

@@ -20,7 +20,7 @@ const BLOCKS_MAX: u64 = 1 << 24;
 
 const LINK_BYTES: usize = size_of::<ChainPhys>();
 
-/// How far a log is followed that nobody has claimed yet.
+/// How far a log is followed that is not claimed yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// As long as its blocks are surely allocated: those born before this group, the first that is not on disk.

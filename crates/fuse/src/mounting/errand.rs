@@ -99,7 +99,7 @@ pub(crate) fn unmount(path: &Path, flags: UnmountFlags) -> io::Result<()> {
         Some(program) => {
             let free = idle().pop();
             let mut servant = free.map_or_else(|| Servant::start(program()), Ok)?;
-            let errno = servant.unmount(path, flags).map_err(|error| io::Error::other(format!("the process that was to do it was ended: {error}")))?;
+            let errno = servant.unmount(path, flags).map_err(|error| io::Error::other(format!("the process that unmounts was ended: {error}")))?;
             servant.since = now();
             idle().push(servant);
             if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno.into())) }
@@ -131,7 +131,7 @@ fn send(command: &mut Command) -> io::Result<()> {
     match status.code() {
         Some(0) => Ok(()),
         Some(errno) => Err(io::Error::from_raw_os_error(errno)),
-        None => Err(io::Error::other(format!("the process that was to do it was ended: {status}"))),
+        None => Err(io::Error::other(format!("the process that unmounts or syncs was ended: {status}"))),
     }
 }
 

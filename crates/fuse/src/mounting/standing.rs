@@ -127,7 +127,7 @@ impl Standing {
                 if reached.is_some() || !self.is_there() {
                     *waiting = None;
                     if let Some(Err(error)) = reached.map(|root| change.make(&root)) {
-                        tracing::warn!(path = %self.path.display(), %error, "the mount did not follow its properties");
+                        tracing::warn!(path = %self.path.display(), %error, "the options of the mount could not be changed");
                     }
                     return;
                 }

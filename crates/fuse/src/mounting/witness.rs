@@ -83,7 +83,7 @@ impl Witness {
                 let _ = process.stdin.as_mut().map(|pipe| pipe.write_all(all.as_bytes()));
                 self.process = Some(process);
             }
-            Err(error) => tracing::warn!(%error, "no process for the case that this one is killed while it uses its own mounts"),
+            Err(error) => tracing::warn!(%error, "no witness process: if this process is killed while it uses its own mounts, it stays"),
         }
     }
 }

@@ -177,7 +177,7 @@ impl Work {
                 let command = RingCommand { queue: u16::MAX, ..RingCommand::default() };
                 let submission = entry::command(&shared, RING_REGISTER, &command, None);
                 if let Err(error) = self.push(submission.user_data(REFUSED)).and_then(|()| self.submit()) {
-                    tracing::error!(%error, "a mount without io_uring waits for it");
+                    tracing::error!(%error, "cannot tell the kernel that a mount has no io_uring queues; the mount waits");
                 }
                 None
             }

@@ -1,7 +1,7 @@
 //! An unreplayed intent log as a machine of the other byte order would have written it.
 //!
 //! # Theory
-//! Nobody here has such a machine, and its logs are short-lived. But all that makes a log big-endian is known: a bit in the pointer to
+//! We do not have such a machine, and its logs are short-lived. But all that makes a log big-endian is known: a bit in the pointer to
 //! each block, the byte order of the numbers in it, that of its checksum. So a log that OpenZFS wrote on an ordinary machine is turned
 //! into one, block by block, and the rest of the pool is made to lead to it.
 

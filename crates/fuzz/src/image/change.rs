@@ -13,7 +13,7 @@ use transform::compress::{self, compress};
 use super::{Base, Node, data_end, walk};
 use crate::Input;
 
-/// At most so many changes in one pool.
+/// The most changes in one pool.
 const CHANGES_MAX: usize = 24;
 /// Numbers at which things go wrong.
 const EDGES: [u64; 12] = [0, 1, 2, 0xff, 0x200, 0xffff, 0x1_0000, 1 << 31, 1 << 40, 1 << 62, 1 << 63, u64::MAX];
@@ -72,7 +72,7 @@ impl Change {
     }
 }
 
-/// What is changed.
+/// The target of a change.
 #[derive(Default)]
 struct Changes {
     blocks: BTreeMap<usize, Vec<Change>>,

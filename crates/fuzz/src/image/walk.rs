@@ -13,9 +13,9 @@ use super::Base;
 /// A block.
 #[derive(Debug)]
 pub struct Node {
-    /// What points at it.
+    /// The pointer to it.
     pub pointer: DataPointer,
-    /// What is in it.
+    /// Its contents.
     pub contents: Vec<u8>,
     /// The pointers to it: block and offset, or `None` for the uberblock.
     pub(super) parents: Vec<(Option<usize>, usize)>,

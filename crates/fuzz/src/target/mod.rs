@@ -28,7 +28,7 @@ pub struct Target {
     pub body: fn(&[u8]),
     /// Inputs to start from.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// One input may take so much more memory than there was before it.
+    /// The memory that one input may take beyond what was in use before it.
     pub memory_max: usize,
     /// One input takes no longer (and very much less on a machine that is not busy).
     pub time_max: Duration,

@@ -79,7 +79,7 @@ pub(super) fn zstd_seeds() -> Vec<Vec<u8>> {
     packed(compress::ZSTD, 3)
 }
 
-/// What is compressed comes back, by each algorithm.
+/// Compressed bytes come back, by each algorithm.
 pub(super) fn round_trip(bytes: &[u8]) {
     let Some(([algorithm, level, room], block)) = bytes.split_first_chunk::<3>() else { return };
     let algorithm = compress::LZJB + algorithm % (compress::COUNT - compress::LZJB);

@@ -36,7 +36,7 @@ pub(crate) struct ReportArguments {
     /// Comma-separated values: a line for each round of each figure
     #[arg(long, conflicts_with = "output")]
     csv: bool,
-    /// A table in Markdown: each workload in a line, medians, the first system beside each of the others, and who is first of all
+    /// A table in Markdown: each workload in a line, medians, the first system beside each of the others, and which is first of all
     #[arg(long, conflicts_with_all = ["output", "csv"])]
     markdown: bool,
     /// Compare the sync-sweep of two targets, BEFORE and AFTER, with what the published rework gained; fails where it is off by more than a quarter

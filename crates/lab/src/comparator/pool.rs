@@ -13,7 +13,7 @@ use crate::system;
 use crate::target;
 use crate::undo::Undo;
 
-/// A pool of somebody else's ZFS.
+/// A pool of another ZFS.
 pub(super) struct ForeignPool {
     name: String,
     mounted: PathBuf,
@@ -57,7 +57,7 @@ impl ForeignPool {
         self.words.join(" ")
     }
 
-    /// What prints the pool's counters each second.
+    /// The command that prints the pool's counters each second.
     pub(super) fn iostat(name: &str) -> Command {
         let mut command = process::command("zpool");
         command.args(["iostat", name, "1"]);

@@ -1,4 +1,4 @@
-//! What a file system stands on: preallocated files, loop devices over them, simulated disks below these.
+//! The storage below a file system: preallocated files, loop devices over them, simulated disks below these.
 //!
 //! # Theory
 //!
@@ -20,7 +20,7 @@ use crate::undo::Undo;
 
 /// The disks of one comparator.
 pub(super) struct Stand {
-    /// What the file system is given: files, or block devices.
+    /// The files or block devices that the file system gets.
     pub(super) paths: Vec<PathBuf>,
     /// The files that hold it all.
     pub(super) files: Vec<PathBuf>,
@@ -106,7 +106,7 @@ fn say_cache(device: &Path, has_cache: bool) -> Result<()> {
     fs::write(&setting, words).with_context(|| format!("cannot say '{words}' to {}", setting.display()))
 }
 
-/// What the kernel lets one set of a block device's queue.
+/// A setting of a block device's queue.
 fn queue(device: &Path) -> PathBuf {
     Path::new("/sys/block").join(device.file_name().unwrap_or_default()).join("queue")
 }
@@ -198,7 +198,7 @@ mod tests {
         let device = attach(&file, &mut undo).unwrap();
         assert_eq!(cache_of(&device), "write back");
 
-        // Somebody who was killed left it so.
+        // A killed process left it so.
         let told = device;
         say_cache(&told, false).unwrap();
         drop(undo);

@@ -36,7 +36,7 @@ use crate::undo::Undo;
 /// How long a call may go on after Ctrl-C before its file system is taken away.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// What a pool is made of.
+/// The devices of a pool.
 #[derive(Debug, Clone)]
 pub struct Layout {
     /// The `tarn` program.
@@ -140,7 +140,7 @@ impl Pool {
         Self::program(&self.layout, words)
     }
 
-    /// What it is made of.
+    /// Its devices.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }

@@ -1,4 +1,4 @@
-//! Does a simulated disk do what its model's arithmetic says?
+//! Checks a simulated disk against its model's arithmetic.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -18,14 +18,14 @@ pub struct Row {
     pub what: String,
     pub measured: f64,
     pub expected: f64,
-    /// What the way to the disk lets through at most, were the disk to take no time; nothing where that is no limit.
+    /// The limit that the way to the disk would set for a disk that takes no time; `None` where it sets none.
     pub limit: f64,
     /// Of as many requests at a time as the disk works on.
     pub together: bool,
 }
 
 impl Row {
-    /// How far off, as a part of what is expected.
+    /// The deviation, as a part of the expected figure.
     pub fn off(&self) -> f64 {
         self.measured / self.expected - 1.0
     }
@@ -51,7 +51,7 @@ fn sequential(path: &Path, bytes: u64, each: Duration) -> Result<f64> {
     Ok((place - LARGE as u64) as f64 / 1e6 / started.elapsed().as_secs_f64())
 }
 
-/// Reads and writes past all caches, each for `each` long. What the device held is lost.
+/// Reads and writes past all caches, each for `each` long. The device loses its contents.
 pub fn check(model: &Model, path: &Path, bytes: u64, clock: &Clock, way: &Way, each: Duration) -> Result<Vec<Row>> {
     let (small, large) = (SMALL as u64, LARGE as u64);
     let one_small = 1.0 / way.whole(small);

@@ -62,7 +62,7 @@ const MB: f64 = 1e6;
 
 /// So far off a simulated disk may be: the machine adds its own time to the model's.
 pub const TOLERANCE: f64 = 0.1;
-/// Of the requests that a machine has under way when it does nothing else, so many are answered in time beside other work.
+/// The part of the requests an otherwise idle machine can have under way that is answered in time beside other work.
 const HEADROOM: f64 = 0.6;
 
 const fn microseconds(number: u64) -> Duration {
@@ -182,7 +182,7 @@ impl Model {
         1.0 / seconds
     }
 
-    /// One writer of `bytes` at random places, where that does not depend on the arm.
+    /// The rate of one writer of `bytes` at random places; `None` where that depends on the arm.
     pub fn random_writes_per_second(&self, bytes: u64) -> Option<f64> {
         match &self.kind {
             Kind::Rotating(disk) => (disk.write_cache_bytes > 0).then(|| 1.0 / disk.cached_write(bytes)),

@@ -16,7 +16,7 @@ use super::timing::INTERFACE_BYTES_PER_SECOND;
 /// Mean of the square root of the distance of two random places.
 const MEAN_ROOT: f64 = 8.0 / 15.0;
 
-/// What arithmetic may err by, in turns.
+/// The rounding error of the arithmetic, in turns.
 const ROUNDING: f64 = 1e-9;
 
 /// A rotating disk.
@@ -27,11 +27,11 @@ pub struct Rotating {
     pub shortest_seek: Duration,
     /// Between two random places.
     pub average_seek: Duration,
-    /// What passes the head.
+    /// The bytes that pass the head in a second.
     pub bytes_per_second: f64,
     /// Of the electronics, for each request.
     pub overhead: Duration,
-    /// What it reads ahead.
+    /// The bytes that it reads ahead.
     pub buffer_bytes: u64,
     /// 0: a write is done when the arm has done it.
     pub write_cache_bytes: u64,
@@ -39,14 +39,14 @@ pub struct Rotating {
     pub queue: usize,
 }
 
-/// Where the arm is, and what has passed the head since.
+/// The position of the arm, and the bytes that have passed the head since.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Arm {
     /// Where the last request ended,
     pub(super) place: u64,
     /// and when the head was there, in seconds since the disk began to turn.
     pub(super) free_at: f64,
-    /// Was that a read? Then what lies behind it is read ahead.
+    /// It was a read: the bytes behind it are read ahead.
     pub(super) reading: bool,
 }
 
@@ -81,32 +81,32 @@ impl Rotating {
         let angle = |turns: f64| turns - turns.floor();
         let wanted = angle(place as f64 / self.track_bytes());
         let wait = angle(wanted - angle(time / self.turn()));
-        // What lies right behind the last request is there now: a rounding error is not a turn.
+        // The place right behind the last request is under the head now: a rounding error must not cost a turn.
         if wait > 1.0 - ROUNDING { 0.0 } else { wait * self.turn() }
     }
 
-    /// Seconds in which so much passes the head.
+    /// The seconds in which `bytes` pass the head.
     pub fn transfer(&self, bytes: u64) -> f64 {
         bytes as f64 / self.bytes_per_second
     }
 
-    /// What one random read takes on average.
+    /// The average seconds of one random read.
     pub fn average_random_read(&self, bytes: u64) -> f64 {
         self.overhead.as_secs_f64() + self.average_seek.as_secs_f64() + self.turn() / 2.0 + self.transfer(bytes)
     }
 
-    /// What the cache takes for a write that it has room for.
+    /// The seconds of a write that the cache has room for.
     pub fn cached_write(&self, bytes: u64) -> f64 {
         self.overhead.as_secs_f64() + bytes as f64 / INTERFACE_BYTES_PER_SECOND
     }
 
-    /// When what is asked for has passed the head, if that goes on where it read last.
+    /// The moment at which the requested bytes have passed the head, if the request continues the last read.
     fn read_ahead(&self, arm: &Arm, offset: u64, bytes: u64, is_read: bool) -> Option<f64> {
         let goes_on = is_read && arm.reading && offset >= arm.place && offset - arm.place <= self.buffer_bytes;
         goes_on.then(|| arm.free_at + self.transfer(offset + bytes - arm.place))
     }
 
-    /// The arm after a request that is done at `done`. Reading ahead goes on while nobody asks, until the buffer is full: a reader that
+    /// The arm after a request that is done at `done`. Reading ahead goes on between requests, until the buffer is full: a reader that
     /// was held up finds there what has passed meanwhile.
     pub(super) fn arm_after(&self, arm: &Arm, offset: u64, bytes: u64, is_read: bool, done: f64) -> Arm {
         let passed = self.read_ahead(arm, offset, bytes, is_read);

@@ -32,7 +32,7 @@ struct Disk {
     file: File,
     bytes: u64,
     timing: Timing,
-    /// What a small and a large read take of the model.
+    /// The seconds of a small and a large read by the model.
     usual: [f64; 2],
     _awake: KeepAwake,
 }
@@ -67,7 +67,7 @@ impl Served {
             transport: TransportChoice::Auto,
             max_background: THREADS as u16,
             threads_max: THREADS,
-            // Without it the loop device has one request under way, whatever the drive could do.
+            // Without it the loop device has one request under way, even if the drive could do more.
             async_direct_io: true,
             name: "disk".to_owned(),
             ..SessionOptions::default()
@@ -83,7 +83,7 @@ impl Served {
         &self.path
     }
 
-    /// What measures and corrects its time.
+    /// Measures and corrects its time.
     pub fn clock(&self) -> Clock {
         Clock(Arc::clone(&self.disk))
     }

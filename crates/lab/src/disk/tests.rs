@@ -166,7 +166,7 @@ fn a_queue_is_sorted() {
     assert!(seconds < one_after_the_other * 0.8, "{seconds} s; alone it would be {one_after_the_other}");
 }
 
-/// What the way takes is not waited for a second time.
+/// The time of the way is not waited for a second time.
 #[test]
 fn the_way_is_part_of_the_time() {
     let timing = Timing::new(preset("sata-ssd").unwrap().clone(), DISK);

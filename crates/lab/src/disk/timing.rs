@@ -12,7 +12,7 @@
 //!
 //! # Locks
 //!
-//! One mutex holds everything; nobody sleeps, or touches the file, with it held.
+//! One mutex guards everything. No thread sleeps, or touches the file, while it holds it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -49,19 +49,19 @@ struct Request {
     bytes: u64,
     is_read: bool,
     arrival: f64,
-    /// Nobody waits for it: it is in the write cache.
+    /// It is in the write cache and was answered.
     cached: bool,
 }
 
 struct State {
     arm: Arm,
     waiting: Vec<Request>,
-    /// The one that the arm is at.
+    /// The request that the arm is at.
     current: Option<Request>,
-    /// When what the arm has chosen is done, for those who wait for it.
+    /// The moment at which the chosen request is done, for its waiter.
     decided: HashMap<u64, f64>,
     channels: Option<Channels>,
-    /// Somebody waits until the cache is empty.
+    /// A flush waits until the cache is empty.
     flushes: usize,
     next: u64,
     over: bool,
@@ -81,9 +81,9 @@ struct Shared {
     requests: AtomicU64,
     /// Every request takes so long instead: to measure the way.
     fixed: RwLock<Option<f64>>,
-    /// Somebody looks at the clock until it is time. One is enough: more would be in the way of those who work.
+    /// A thread spins on the clock until it is time. One is enough: more would be in the way of those that work.
     looking: AtomicBool,
-    /// guards: what the way takes; nothing until it was measured
+    /// guards: the time of the way; `None` until it was measured
     way: RwLock<Way>,
 }
 
@@ -136,7 +136,7 @@ impl Timing {
         *self.shared.fixed.write() = seconds;
     }
 
-    /// What the way takes was measured.
+    /// Notes the measured time of the way.
     pub(super) fn set_way(&self, way: Way) {
         *self.shared.way.write() = way;
     }
@@ -247,7 +247,7 @@ impl Shared {
         state.flushes -= 1;
     }
 
-    /// The request that the arm reaches first; what is only cached comes after what somebody waits for.
+    /// The request that the arm reaches first. Cached writes come after requests that are waited for.
     fn choose(&self, disk: &Rotating, state: &State) -> Option<usize> {
         let somebody_waits = state.flushes == 0 && state.waiting.iter().any(|request| !request.cached);
         let candidates =

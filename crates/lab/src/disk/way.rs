@@ -1,4 +1,4 @@
-//! The way to a simulated disk and back: what a request takes when the disk itself takes nothing.
+//! The way to a simulated disk and back: the time of a request when the disk itself takes none.
 //!
 //! # Theory
 //!
@@ -36,7 +36,7 @@ pub struct Way {
     /// A small read that the disk answers at once, as its user sees it.
     pub whole_small: f64,
     pub whole_large: f64,
-    /// What the answer is late if the disk answers in its usual time.
+    /// The delay of an answer that the disk gives in its usual time.
     outside_small: f64,
     outside_large: f64,
     /// By how much a thread that sleeps wakes too late.
@@ -56,7 +56,7 @@ impl Way {
         Way { whole_small: small, whole_large: large, outside_small: small, outside_large: large, wakes_late: 0.0 }
     }
 
-    /// What a request of so many bytes takes beside the disk.
+    /// The time of a request of `bytes` beside that of the disk.
     pub(super) fn outside(&self, bytes: u64) -> f64 {
         between(self.outside_small, self.outside_large, bytes)
     }
@@ -142,7 +142,7 @@ impl KeepAwake {
     }
 }
 
-/// Small random requests of so many threads for `each` long: how many a second.
+/// The small random requests a second of several threads, in `each` of time.
 pub(super) fn rate(device: &Path, bytes: u64, threads: usize, write: bool, each: Duration) -> Result<f64> {
     let file = open(device, write)?;
     let started = Instant::now();

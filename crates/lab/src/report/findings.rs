@@ -72,7 +72,7 @@ fn against(text: &mut String, record: &Record, verdicts: &Verdicts<'_>, first: &
     section(text, "Too few rounds for a verdict", &duels, Verdict::Unknown);
 }
 
-/// A table of medians: each workload in a line, by the figure that decides; the first system beside each of the others, and who is first.
+/// A table of medians: each workload in a line, by the figure that decides; the first system beside each of the others, and which is first.
 pub fn summary(record: &Record, verdicts: &Verdicts<'_>) -> String {
     let names: Vec<&str> = record.systems.iter().map(|system| system.name.as_str()).collect();
     let mut text = format!("| workload | {} | first |\n| --- |{} --- |\n", names.join(" | "), " ---: |".repeat(names.len()));

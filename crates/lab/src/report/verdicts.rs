@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //!
-//! A table shows the first system against each of the others, and who is first of all, which nobody knows before: so the
+//! A table shows the first system against each of the others, and which is first of all, which is not known before: so the
 //! comparisons of a page are those of all pairs of systems, in all figures, whether shown or not ([`statistics::judge`]).
 //! The first place belongs to the best by its median; those that cannot be told from it share it.
 //!

@@ -3,8 +3,8 @@
 //! # Theory
 //!
 //! Benjamini and Hochberg 1995: of `m` p-values in their order, the `k`-th is worth `p * m / k`, and no more than any that
-//! is larger. Whoever calls a difference where that is 5 % at most has, on average, no more than 5 % chance among what he
-//! called. Holm's and Bonferroni's stricter promise (no error on a whole page in 19 of 20) is out of reach of seven rounds:
+//! is larger. If differences are called where that is 5 % at most, then on average no more than 5 % of the calls are
+//! chance. Holm's and Bonferroni's stricter promise (no error on a whole page in 19 of 20) is out of reach of seven rounds:
 //! the smallest p-value that they can have is 2 of 3,432, and a page has hundreds of comparisons. Where nothing at all
 //! differs, the two promises are the same one.
 

@@ -213,7 +213,7 @@ const ZSTD_FAST: [u16; 21] =
 pub struct ZstdLevel(u8);
 
 impl ZstdLevel {
-    /// What plain `zstd` means: level 3.
+    /// The level of plain `zstd`: 3.
     pub const DEFAULT: ZstdLevel = ZstdLevel(3);
 
     /// The level of a number of the format.

@@ -159,7 +159,7 @@ pub struct DataPointer {
     pub fill: u64,
 }
 
-/// What the encryption of a dataset does to a block.
+/// How the encryption of a dataset protects a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protection {
     /// Nothing.
@@ -263,7 +263,7 @@ impl BlkPtr {
         (bits::get_scaled(word, 0, 25, 0, 1), bits::get_scaled(word, 25, 7, 0, 1))
     }
 
-    /// What an embedded pointer holds.
+    /// The kind of contents of an embedded pointer.
     pub fn embedded_kind(&self) -> u8 {
         bits::get(self.properties.get(), 40, 8) as u8
     }

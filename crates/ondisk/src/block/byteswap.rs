@@ -19,7 +19,7 @@ mod tests;
 
 /// Turns a decompressed big-endian block of an object of type `object_type` at `level` into a little-endian one.
 pub fn swap_block(object_type: ObjectType, level: u8, block: &mut [u8]) {
-    // Indirect blocks are arrays of pointers, whatever the object.
+    // Indirect blocks are arrays of pointers in every object.
     let class = if level > 0 { Some(ByteswapClass::U64) } else { object_type.byteswap() };
     if let Some(class) = class {
         swap(class, block);

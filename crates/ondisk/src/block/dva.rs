@@ -76,7 +76,7 @@ pub struct Dva {
     /// Bytes taken there (ASIZE); of a gang block, all its members included.
     #[doc(alias = "asize")]
     pub allocated: u64,
-    /// What is there is the header of a gang block.
+    /// It is the place of the header of a gang block.
     pub gang: bool,
 }
 

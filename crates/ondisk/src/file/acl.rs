@@ -230,8 +230,8 @@ struct ModeEntries {
 
 fn mode_entries(mode: u64, directory: bool) -> ModeEntries {
     let (user, group, other) = (mode >> 6 & 7, mode >> 3 & 7, mode & 7);
-    // What only others have, the group must be refused; what group or others have, the owner.
-    // What owner and others have but the group has not, the owner is given first.
+    // Rights that only others have are denied to the group; rights that the group or others have, to the owner.
+    // Rights of the owner and others that the group lacks are given to the owner first.
     let before = [
         (ALLOW, OWNER, permissions(user & !group & other, directory)),
         (DENY, OWNER, permissions(!user & (group | other), directory)),
@@ -336,7 +336,7 @@ impl InheritRule {
     }
 }
 
-/// What a new file is.
+/// The type of a new file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Child {
     /// A directory.
@@ -370,7 +370,7 @@ pub fn begin(parent: &[AccessEntry], child: Child, mode: u64, inheriting: Inheri
     (entries, true)
 }
 
-/// What a child inherits of a directory's list: the entries that apply to it, marked as inherited.
+/// The entries of a directory's list that a child inherits: the entries that apply to it, marked as inherited.
 fn inherit(parent: &[AccessEntry], directory: bool, mode: u64, rule: InheritRule) -> Vec<AccessEntry> {
     let applies = |entry: &&AccessEntry| {
         rule != InheritRule::Discard

@@ -14,7 +14,7 @@
 use bitflags::bitflags;
 
 bitflags! {
-    /// What a feature is like.
+    /// The attributes of a feature.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct FeatureFlags: u8 {
         /// The pool can be read by a program that does not know the feature.
@@ -33,7 +33,7 @@ bitflags! {
     }
 }
 
-/// What this program can do with pools in which a feature is active.
+/// The support of this program for pools in which a feature is active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Support {
     /// Nothing.
@@ -57,7 +57,7 @@ pub struct FeatureInfo {
     /// The name on disk.
     #[doc(alias = "fi_guid")]
     pub guid: &'static str,
-    /// What it is like.
+    /// Its attributes.
     pub flags: FeatureFlags,
     /// The features that have to be enabled with it.
     pub depends_on: &'static [Feature],

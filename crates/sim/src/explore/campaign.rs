@@ -20,18 +20,18 @@ use super::workload::{Workload, short_count};
 /// How `fsync` is meant: to write the intent log.
 pub const LOG: bool = true;
 
-/// What is explored.
+/// The sequences that are explored.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     /// The first number: the seed of the first random workload, or where to begin among all sequences.
     pub seed: u64,
-    /// It ends when so many states were looked at.
+    /// The campaign ends after this many states.
     pub states: u64,
     /// States of one random workload, at most.
     pub of_each: usize,
-    /// One state in so many is opened for writing, too.
+    /// One state in this many is opened for writing, too.
     pub write_every: u64,
-    /// One state in so many is shown to the real `zdb`; 0: none.
+    /// One state in this many is shown to the real `zdb`; 0: none.
     pub zdb_every: u64,
     /// Threads.
     pub threads: usize,
@@ -46,9 +46,9 @@ pub struct Plan {
 pub enum Kind {
     /// Random ones.
     Random,
-    /// All sequences of so many operations, in order.
+    /// All sequences of this many operations, in order.
     Short(u32),
-    /// Sequences of so many operations, at random.
+    /// Random sequences of this many operations.
     Sample(u32),
 }
 
@@ -70,7 +70,7 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// What came of a campaign.
+/// The results of a campaign.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Numbers that were used up, from [`Plan::seed`] on; the next campaign goes on after them.
@@ -85,7 +85,7 @@ pub struct Report {
     pub shown: u64,
     /// Seconds that it took.
     pub seconds: f64,
-    /// What is wrong; at most [`FAILURES_MAX`].
+    /// The failures; at most [`FAILURES_MAX`].
     pub failures: Vec<Failure>,
 }
 
@@ -121,7 +121,7 @@ impl Default for Explorer {
     }
 }
 
-/// What threads share.
+/// The state that threads share.
 struct Shared {
     next: AtomicU64,
     report: Mutex<Report>,
@@ -207,7 +207,7 @@ impl Explorer {
     fn explore_story(&self, plan: &Plan, workload: Workload, story: &Story, shared: &Shared) {
         let mut states = states(story);
         if plan.kind != Kind::Random {
-            // What is before that is the same in all of them.
+            // The states before that are the same in all of them.
             states.retain(|state| state.cut > end_of_ground(story));
         }
         let mut dice = ChaCha8Rng::seed_from_u64(workload.seed());

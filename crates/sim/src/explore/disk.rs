@@ -19,7 +19,7 @@ use rand_chacha::ChaCha8Rng;
 
 /// Unit of sharing.
 const CHUNK: usize = 4096;
-/// What is written whole or not at all.
+/// The unit that is written whole or not at all.
 pub const SECTOR: usize = 512;
 
 /// The contents of a disk; what was never written is zero.
@@ -59,7 +59,7 @@ impl Image {
     }
 }
 
-/// What came to the disks, or to the workload.
+/// An event at the disks, or in the workload.
 #[derive(Clone)]
 pub enum Event {
     /// A disk was given this.
@@ -89,7 +89,7 @@ pub enum Event {
     End(usize),
 }
 
-/// What came, in order.
+/// The events, in order.
 #[derive(Default)]
 pub struct Recorder(Mutex<Vec<Event>>);
 
@@ -112,7 +112,7 @@ impl Recorder {
     }
 }
 
-/// What a disk does wrong, on purpose.
+/// The faults of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Vices {
     /// It is this disk that does.
@@ -123,7 +123,7 @@ pub struct Vices {
     pub read_error: Option<u64>,
     /// The flush of this number fails; later ones succeed.
     pub flush_error: Option<u64>,
-    /// Every I/O takes up to so many microseconds.
+    /// Every I/O takes up to this many microseconds.
     pub slow_us: u64,
 }
 
@@ -247,7 +247,7 @@ impl Disk for SimDisk {
     }
 }
 
-/// What becomes of what was written and not flushed.
+/// The fate of writes that were not flushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
     /// Nothing of it is there.
@@ -266,13 +266,13 @@ pub enum Keep {
 pub struct Cutter<'a> {
     events: &'a [Event],
     at: usize,
-    /// What is durable.
+    /// The durable contents.
     images: Vec<Image>,
     /// Writes that are not.
     pending: Vec<usize>,
     /// Of those that are, the ones that came after the first that is not: what is older does not show where they are.
     over: Vec<usize>,
-    /// A disk that lies: of so many flushes none is done.
+    /// A disk that lies: this many flushes do nothing.
     deaf: u64,
 }
 
@@ -338,7 +338,7 @@ impl<'a> Cutter<'a> {
         self.pending.len()
     }
 
-    /// What is there when the power comes back.
+    /// The contents when the power comes back.
     pub fn cut(&self, keep: Keep, random: &mut ChaCha8Rng) -> Vec<Image> {
         let mut images = self.images.clone();
         let mut seen = vec![false; images.len()];

@@ -20,7 +20,7 @@ use super::op::Op;
 use super::run::Story;
 use super::world::{Data, Effect, Node, NodeId, Shape, World};
 
-/// What is in a real file system, in the words of the model. `Data::modified` is always there.
+/// The contents of a real file system, in the words of the model. `Data::modified` is always there.
 pub struct Seen {
     nodes: Vec<SeenNode>,
 }
@@ -155,7 +155,7 @@ fn data_fits(seen: &SeenNode, is_root: bool, data: &Data) -> bool {
         && data.modified.is_none_or(|modified| seen.data.modified == Some(modified))
 }
 
-/// What had been promised at a cut.
+/// The promises that had been made at a cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Promises {
     /// Operations that had begun.

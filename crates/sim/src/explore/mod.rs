@@ -1,4 +1,4 @@
-//! The crash explorer: every place where the power can go, and whatever can be left then.
+//! The crash explorer: every moment at which the power can go, and every state that can be left then.
 //!
 //! # Theory
 //! A workload of real operations is done by the real engine on disks in memory that remember every write and flush ([`disk`]). From what

@@ -13,7 +13,7 @@ use super::op::{Doer, Op};
 use super::world::{Effect, World};
 use crate::scenario::{SimHost, properties};
 
-/// What the pools of a campaign are made of.
+/// The devices of a campaign's pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// How it is called.
@@ -59,7 +59,7 @@ fn disks(images: &[Image], recorder: Option<&Arc<Recorder>>, vices: Vices) -> Ve
     images.iter().enumerate().map(|(number, image)| SimDisk::new(number, DISK_BYTES, image.clone(), recorder.cloned(), vices(number))).collect()
 }
 
-/// Disks with these contents, which write into a recorder, and each take up to so many microseconds for everything.
+/// Disks with these contents, which write into a recorder, and each take up to so many microseconds for every I/O.
 pub fn recording(images: &[Image], recorder: &Arc<Recorder>, slow_us: u64) -> Vec<Arc<SimDisk>> {
     let disk = |(number, image): (usize, &Image)| SimDisk::new(number, DISK_BYTES, image.clone(), Some(recorder.clone()), Vices { slow_us, ..Vices::default() });
     images.iter().enumerate().map(disk).collect()
@@ -133,23 +133,23 @@ pub fn create(layout: &Layout) -> Vec<Image> {
     disks.iter().map(|disk| disk.image()).collect()
 }
 
-/// What was done, and what the disks saw of it.
+/// A run: its operations, and what the disks saw of it.
 pub struct Story {
     /// The operations.
     pub ops: Vec<Op>,
-    /// What each of them was.
+    /// The outcome of each operation.
     pub effects: Vec<Effect>,
-    /// What there is before the first operation, after it, and so on.
+    /// The worlds before the first operation, after it, and so on.
     pub worlds: Vec<World>,
     /// The disks before.
     pub base: Vec<Image>,
-    /// What came to the disks.
+    /// The events at the disks.
     pub events: Vec<Event>,
     /// The file system's `fsync` writes to an intent log.
     pub log: bool,
     /// Others sync its files meanwhile: what they log of a file may be of several versions.
     pub is_shared: bool,
-    /// What stopped it, if the disks did.
+    /// The error that stopped it, if the disks did.
     pub stopped: Option<Error>,
 }
 
@@ -172,7 +172,7 @@ impl Story {
         Story::of(ops, world, base, recorder.take())
     }
 
-    /// What these operations do to a world.
+    /// The effect of these operations on a world.
     pub fn of(ops: Vec<Op>, world: World, base: &[Image], events: Vec<Event>) -> Story {
         let (mut worlds, mut effects) = (vec![world], Vec::new());
         for op in &ops {

@@ -14,7 +14,7 @@ use super::run::{Opened, Story};
 use super::workload::random_in;
 use crate::oracle::{self, OracleResult};
 
-/// What is kept in the variants of one cut. All later ones are [`Keep::Some`].
+/// The writes that are kept in the variants of one cut. All later ones are [`Keep::Some`].
 const VARIANTS: [Keep; 4] = [Keep::Nothing, Keep::Everything, Keep::Newest, Keep::AllButOldest];
 /// Variants of one cut.
 const VARIANTS_MAX: usize = 10;
@@ -46,7 +46,7 @@ impl State {
         ChaCha8Rng::seed_from_u64(seed ^ (self.cut as u64) << 40 ^ (self.variant as u64) << 56)
     }
 
-    /// What is there when the power comes back. The cutter is not behind the cut.
+    /// The images when the power comes back. The cutter is not behind the cut.
     pub fn images(self, cutter: &mut Cutter<'_>, seed: u64) -> Vec<Image> {
         cutter.advance(self.cut);
         cutter.cut(VARIANTS.get(self.variant).copied().unwrap_or(Keep::Some), &mut self.dice(seed))
@@ -87,7 +87,7 @@ pub struct Depth {
     pub zdb: bool,
 }
 
-/// What a state of disks that lied turned out to be.
+/// The verdict on a state of disks that lied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// All that was promised is there.
@@ -281,7 +281,7 @@ fn zdb(images: &[Image], ask: fn(&[&Path]) -> OracleResult) -> Result<(), String
     }
 }
 
-/// What is there after disks lied, or lost bits: it may be old, or not readable, but not wrong.
+/// Judges a state after disks lied, or lost bits: it may be old, or not readable, but not wrong.
 ///
 /// # Errors
 /// It is wrong.

@@ -66,7 +66,7 @@ fn s(text: &str) -> String {
     text.to_owned()
 }
 
-/// What every short sequence begins with.
+/// The beginning of every short sequence.
 fn ground() -> Vec<Op> {
     vec![
         Op::Mkdir { path: s("A") },
@@ -114,7 +114,7 @@ pub fn alphabet() -> Vec<Op> {
     all
 }
 
-/// What makes a sequence safe: a sync of one of what is there, or of everything.
+/// The ends of a sequence that make it safe: a sync of one thing that is there, or of everything.
 const SAFETY: [Option<&str>; 7] = [None, Some("foo"), Some("A/bar"), Some("new"), Some("B/new"), Some(""), Some("A")];
 
 /// How many numbers sequences of a length have.

@@ -1,4 +1,4 @@
-//! What may be in a file system, from the operations alone: nothing here asks the engine.
+//! The allowed contents of a file system, from the operations alone: nothing here asks the engine.
 //!
 //! # Theory
 //! A [`World`] is what POSIX says is there after some operations. [`World::apply`] does one, or says that it cannot be done. The
@@ -13,7 +13,7 @@ use super::op::{End, Op, bytes, split};
 /// A file of the world; 0 is the root.
 pub type NodeId = usize;
 
-/// What a file is; its names.
+/// A file and its names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shape {
     /// With entries.
@@ -24,7 +24,7 @@ pub enum Shape {
     Link(String),
 }
 
-/// What operations on the file itself change.
+/// The part of a file that operations on the file itself change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Data {
     /// Contents.
@@ -44,7 +44,7 @@ pub struct Data {
 /// One file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// What it is.
+    /// Its kind.
     pub shape: Shape,
     /// Its names; of a directory, 2 and its subdirectories.
     pub links: u64,
@@ -60,13 +60,13 @@ impl Node {
     }
 }
 
-/// What is there.
+/// All files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct World {
     nodes: Vec<Node>,
 }
 
-/// What an operation was, to tell what may be lost.
+/// The class of an operation, which tells what may be lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// It changed names. A rename takes what was done to the file with it, an exchange what was done to both.
@@ -342,7 +342,7 @@ impl World {
 mod tests {
     use super::*;
 
-    /// `random:2026112448`, state 107.5: a change of owner that nobody had synced was missed, as the transaction behind it had punched
+    /// `random:2026112448`, state 107.5: a change of owner without a sync was missed, as the transaction behind it had punched
     /// a hole into that file, which was empty.
     #[test]
     fn a_transaction_has_changed_what_is_different_behind_it() {

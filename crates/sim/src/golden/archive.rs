@@ -24,7 +24,7 @@ pub struct Golden {
     pub name: String,
     /// The vdevs' image files, in the order of their names.
     pub images: Vec<PathBuf>,
-    /// What is in it.
+    /// Its contents.
     pub manifest: Manifest,
     /// The directory with the datasets' keys, if there are any.
     pub keys: Option<PathBuf>,
@@ -59,7 +59,7 @@ impl Golden {
     }
 }
 
-/// Where somebody else's golden pools are, in the order of their names: those in the directory `TARN_GOLDEN_DIR` (`TARN_GOLDEN=name,name`: these
+/// The golden pools beside the project, in the order of their names: those in the directory `TARN_GOLDEN_DIR` (`TARN_GOLDEN=name,name`: these
 /// of them). `None`: it is not set.
 ///
 /// # Errors

@@ -41,10 +41,10 @@ impl Compare {
         Compare { inodes: true, allocated: true, segments: true, changed: true, projects: true, properties: &[] };
     /// As [`Compare::STRICT`], and what can be listed of a dataset without its key.
     pub const LISTED: Compare = Compare { properties: LISTED_PROPERTIES, ..Compare::STRICT };
-    /// What is the same in any copy of the tree, by any writer.
+    /// The aspects that are the same in any copy of the tree, by any writer.
     pub const CONTENTS: Compare =
         Compare { inodes: false, allocated: false, segments: false, changed: false, projects: true, properties: &[] };
-    /// What can be seen through a mount.
+    /// The aspects that can be seen through a mount.
     pub const MOUNTED: Compare =
         Compare { inodes: true, allocated: true, segments: true, changed: true, projects: false, properties: &[] };
 }
@@ -62,11 +62,11 @@ pub struct Report {
     pub properties_compared: u64,
     /// Datasets that could not be looked into without their key.
     pub locked: u64,
-    /// What is different: the first 20000.
+    /// The differences: the first 20000.
     pub differences: Vec<String>,
     /// How many differences there are.
     pub differences_found: u64,
-    /// What was not compared, and why.
+    /// Aspects that were not compared, and why.
     pub notes: Vec<String>,
 }
 

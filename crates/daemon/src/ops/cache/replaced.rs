@@ -79,7 +79,7 @@ impl Ops {
         self.replaced.all.fetch_add(u64::from(self.has_writeback_cache()), Ordering::Relaxed);
         let Some(notifier) = self.notifier.lock().clone() else { return };
         if let Err(error) = notifier.forget_names() {
-            tracing::warn!(dataset = self.filesystem.objset().name(), ?error, "this kernel may believe old names for a while");
+            tracing::warn!(dataset = self.filesystem.objset().name(), ?error, "the kernel may show old names for a while");
         }
         for inode in self.filesystem.known_inodes() {
             // What the kernel does not know it need not forget.

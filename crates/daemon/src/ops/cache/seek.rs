@@ -78,7 +78,7 @@ impl Ops {
         fuse::before_blocking();
         let length = to.map_or(TO_END, |to| (to - from).cast_signed());
         if let Err(error) = notifier.inval_inode(number, from.cast_signed(), length) {
-            tracing::warn!(number, %error, "the kernel may know of more contents");
+            tracing::warn!(number, %error, "data in the kernel's cache could not be written back");
         }
         true
     }

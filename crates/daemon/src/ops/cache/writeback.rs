@@ -147,7 +147,7 @@ impl Ops {
         let available = self.filesystem.space().available;
         let short = available < self.options.read().short_of_room;
         if short && !self.writeback.room_is_short.swap(true, Ordering::Relaxed) {
-            tracing::debug!(dataset = self.filesystem.objset().name(), available, "little room: writes are not collected any more");
+            tracing::debug!(dataset = self.filesystem.objset().name(), available, "little room: the kernel asks before each write");
             self.writeback.forget(Forget::All);
         } else if !short {
             self.writeback.room_is_short.store(false, Ordering::Relaxed);
@@ -169,7 +169,7 @@ impl Ops {
             self.look_for_room();
         }
         if let Err(errno) = result {
-            tracing::warn!(dataset = self.filesystem.objset().name(), node, %errno, len, "data that the kernel had collected cannot be stored");
+            tracing::warn!(dataset = self.filesystem.objset().name(), node, %errno, len, "written-back data cannot be stored");
             self.writeback.refused.lock().insert(node, errno);
             self.writeback.forget(Forget::One(node));
         }
@@ -204,7 +204,7 @@ impl Ops {
         let Some(_fetching) = self.writeback.fetching() else { return false };
         fuse::before_blocking();
         if let Err(error) = notifier.inval_inode(node, 0, 0) {
-            tracing::warn!(node, %error, "the kernel may know of more contents");
+            tracing::warn!(node, %error, "data in the kernel's cache could not be written back");
         }
         true
     }
