@@ -259,6 +259,7 @@ impl Pool {
             maps.sync_done(txg, self.may_defer())?;
         }
         self.dsl.clear_in_flight(txg);
+        self.context.cache.end_rewrites();
         tracing::debug!(txg, dirty = self.context.dirty.total(), cache = ?self.context.cache.stats(), "a group is on disk");
         self.context.dirty.clear(txg);
         self.refresh_space();
