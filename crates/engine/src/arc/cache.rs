@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use hashbrown::HashMap;
 use ondisk::blkptr::BlkPtr;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use super::copies::{Copies, Data};
 use super::flight::Flights;
@@ -67,6 +68,8 @@ pub(super) struct Inner {
     shards: Vec<RwLock<Shard>>,
     /// One for each shard; taken before the lock of the shard.
     flights: Vec<Flights<Key, Result<Copies>>>,
+    /// Blocks that the group being synced writes over in their places. guarded by its lock, which is a leaf
+    pub(super) rewritten: Mutex<HashMap<Key, Data>>,
     limit: AtomicU64,
     pressure: MemoryPressure,
     /// Bytes of changes that are not on disk yet. They count against the limit.
@@ -136,6 +139,7 @@ impl BlockCache {
             io,
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             flights: (0..SHARDS).map(|_| Flights::new()).collect(),
+            rewritten: Mutex::default(),
             limit: AtomicU64::new(limit_bytes.max(LIMIT_BYTES_MIN)),
             pressure,
             dirty: AtomicU64::new(0),
@@ -220,6 +224,21 @@ impl BlockCache {
             self.inner.insert(key, copies, kind_of(bp), false);
             self.inner.evict();
         }
+    }
+
+    /// The group being synced is about to write over a block of its own, in its place. Readers may have the pointer from before, with the checksum of what was there:
+    /// until [`BlockCache::end_rewrites`] they get `data`, whatever the limit is.
+    pub fn begin_rewrite(&self, bp: &BlkPtr, data: Arc<Vec<u8>>) {
+        if let Some(key) = key_of(bp) {
+            self.inner.rewritten.lock().insert(key, data);
+            self.inner.flights(&key).cancel(&key);
+        }
+    }
+
+    /// The group is on disk, and nobody gets a pointer from before any more.
+    pub fn end_rewrites(&self) {
+        let rewritten = std::mem::take(&mut *self.inner.rewritten.lock());
+        drop(rewritten);
     }
 
     /// Reads a block in the background, if it is not here and there is a worker for it. Damage is seen to only as far as `while_there` allows:

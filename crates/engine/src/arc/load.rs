@@ -89,17 +89,23 @@ impl Inner {
         }
         let flights = self.flights(&key);
         let cached = || self.copies(&key, !asked.ahead).filter(|copies| wanted.of(copies).is_some()).map(Ok);
-        let keep = |result: &Result<Copies>| {
+        let keep = &|result: &Result<Copies>| {
             if let Ok(copies) = result {
                 self.insert(key, copies.clone().worth_keeping(), kind_of(asked.bp), asked.ahead);
             }
         };
         let is_for_all = |result: &Result<Copies>| !asked.ahead || result.is_ok();
         let data = loop {
-            let copies = flights.run(key, cached, || self.make(pointer, asked, wanted), keep, is_for_all)?;
-            // Whoever was waited for may have wanted the other copy.
-            if let Some(data) = wanted.of(&copies) {
-                break data;
+            match flights.run(key, cached, || self.make(pointer, asked, wanted), keep, is_for_all) {
+                Ok(copies) => {
+                    // Whoever was waited for may have wanted the other copy.
+                    if let Some(data) = wanted.of(&copies) {
+                        break data;
+                    }
+                }
+                // It was read while it was written over.
+                Err(_) if wanted == Wanted::Plain && self.rewritten.lock().contains_key(&key) => {}
+                Err(error) => return Err(error),
             }
         };
         self.evict();
@@ -110,6 +116,12 @@ impl Inner {
     fn make(&self, pointer: &DataPointer, asked: Asked<'_>, wanted: Wanted) -> Result<Copies> {
         let Asked { key, bp, at, .. } = asked;
         let here = self.copies(&key, false);
+        if wanted == Wanted::Plain
+            && here.as_ref().is_none_or(|copies| copies.plain().is_none())
+            && let Some(data) = self.rewritten.lock().get(&key)
+        {
+            return Ok(Copies::Plain(trimmed(bp, Arc::clone(data))));
+        }
         let physical = match here.as_ref().and_then(Copies::physical) {
             Some(physical) => Arc::clone(physical),
             None => Arc::new(self.read(pointer, asked)?),

@@ -332,6 +332,10 @@ impl DnodeSync {
         let policy =
             write_policy(&context.settings, self.tree.object_type, level, false, self.tree.checksum, self.tree.compression);
         let again = previous.birth() == context.tx.txg() && !previous.is_hole();
+        let rewrite = again && context.tx.pass >= PASS_REWRITE;
+        if rewrite {
+            context.tx.context.cache.begin_rewrite(&previous, Arc::clone(&data));
+        }
         WriteRequest {
             data,
             object_type: self.tree.object_type,
@@ -342,7 +346,7 @@ impl DnodeSync {
             copies: policy.copies,
             small_bytes: policy.small_bytes,
             previous,
-            rewrite: again && context.tx.pass >= PASS_REWRITE,
+            rewrite,
             no_embed: false,
             bookmark: self.dnode.bookmark(level as i8, block),
         }

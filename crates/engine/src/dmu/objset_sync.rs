@@ -265,6 +265,10 @@ impl Objset {
         };
         let policy = write_policy(&context.settings, ObjectType::OBJSET, 0, false, 0, 0);
         let again = previous.birth() == tx.txg() && !previous.is_hole();
+        let rewrite = again && tx.pass >= PASS_REWRITE;
+        if rewrite {
+            tx.context.cache.begin_rewrite(&previous, Arc::clone(&data));
+        }
         let request = WriteRequest {
             data: data.clone(),
             object_type: ObjectType::OBJSET,
@@ -275,7 +279,7 @@ impl Objset {
             copies: policy.copies,
             small_bytes: policy.small_bytes,
             previous,
-            rewrite: again && tx.pass >= PASS_REWRITE,
+            rewrite,
             no_embed: true,
             bookmark: Bookmark { objset: self.dataset(), object: 0, level: -1, block: 0 },
         };

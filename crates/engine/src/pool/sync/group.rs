@@ -209,6 +209,7 @@ impl GroupWriter {
             maps.sync_done(txg, self.may_defer())?;
         }
         self.layers.dsl.clear_in_flight(txg);
+        self.layers.context.cache.end_rewrites();
         tracing::debug!(txg, dirty = self.layers.context.dirty.total(), cache = ?self.layers.context.cache.stats(), "a group is on disk");
         self.layers.context.dirty.clear(txg);
         self.refresh_space();
