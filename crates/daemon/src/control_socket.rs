@@ -5,7 +5,7 @@
 //! connections take turns at the backend: administrative verbs change one thing at a time. Those that only look at pools, and `zpool
 //! clear`, need no turn ([`Beside`]): one that takes long may be waiting for just that, and looking may take long itself. File operations do not come this way.
 //!
-//! Only the daemon's own user and root are listened to.
+//! Only the daemon's own user and root are listened to, and what they may not open is not opened for them ([`crate::caller_rights`]).
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use tarnfs::control::wire::{read_message, write_message};
 use tarnfs::control::{Backend, Beside, Failure, FailureKind, Reply, Request, execute};
 
+use crate::caller_rights::CallerRights;
 use crate::{Place, trust};
 
 /// Most connections at one time.
@@ -220,6 +221,7 @@ impl ControlSocket {
 fn admit<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Result<()> {
     let switch = &served.switch;
     trust::check_peer(&stream, served.place.socket())?;
+    let rights = CallerRights::of(&stream)?;
     if switch.connections.load(Ordering::SeqCst) >= CONNECTIONS_MAX {
         let failure = Failure::with(FailureKind::NoDaemon, format!("the tarn daemon serves {CONNECTIONS_MAX} other commands"));
         write_message(&mut stream, &Reply::Failed(failure))?;
@@ -234,7 +236,7 @@ fn admit<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Result<(
         switch: Arc::clone(switch),
     };
     let started = thread::Builder::new().name("control".to_owned()).spawn(move || {
-        if let Err(error) = converse(stream, &own) {
+        if let Err(error) = converse(stream, rights, &own) {
             tracing::debug!(%error, "a connection ended early");
         }
         own.switch.connections.fetch_sub(1, Ordering::SeqCst);
@@ -246,12 +248,12 @@ fn admit<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Result<(
     Ok(())
 }
 
-fn converse<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Result<()> {
+fn converse<B: Service>(mut stream: UnixStream, rights: CallerRights, served: &Served<B>) -> io::Result<()> {
     while let Some(request) = read_message::<Request>(&mut stream)? {
         served.switch.calls.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(?request, "request");
         let quit = request == Request::Quit;
-        let reply = served.answer(request);
+        let reply = rights.during(|| served.answer(request))?;
         if quit && matches!(reply, Reply::Done) {
             served.switch.end();
         }

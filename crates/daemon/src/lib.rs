@@ -12,6 +12,7 @@
 //! `cli` → [`Client`] → [`ControlSocket`] → `tarnfs::control::execute` → [`Backend`](tarnfs::control::Backend);
 //! kernel → `fuse` → [`ops`] → `tarnfs::FileSystem`
 
+mod caller_rights;
 mod client;
 mod control_socket;
 mod errno;

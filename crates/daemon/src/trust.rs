@@ -183,7 +183,7 @@ pub(crate) fn open_file(path: &Path, options: &mut OpenOptions) -> io::Result<Fi
 
 /// May what is at the other end be told anything, and listened to?
 pub(crate) fn check_peer(stream: &UnixStream, socket: &Path) -> io::Result<()> {
-    let uid = fuse::peer_uid(stream)?;
+    let uid = fuse::peer(stream)?.uid;
     if is_ours(uid) { Ok(()) } else { Err(refusal(socket, format_args!("a process of user {uid} is at the other end"))) }
 }
 
