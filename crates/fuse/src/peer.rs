@@ -4,12 +4,21 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The user that connected, or that listened when we connected. A process of another namespace has no number in ours;
-/// rustix cannot be asked, because it expects one.
+/// A process at the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Its user.
+    pub uid: u32,
+    /// Its number; 0 if it has none in our namespace.
+    pub pid: i32,
+}
+
+/// The process that connected, or that listened when we connected. One of another namespace has no number in ours, which is why rustix cannot be asked: it
+/// takes each process to have one.
 ///
 /// # Errors
 /// It is no socket of this machine.
-pub fn peer_uid(socket: &impl AsFd) -> io::Result<u32> {
+pub fn peer(socket: &impl AsFd) -> io::Result<Peer> {
     let mut found = MaybeUninit::<libc::ucred>::uninit();
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes to where there is room for as many.
@@ -29,5 +38,6 @@ pub fn peer_uid(socket: &impl AsFd) -> io::Result<u32> {
         return Err(io::ErrorKind::InvalidData.into());
     }
     // SAFETY: all of it was written.
-    Ok(unsafe { found.assume_init() }.uid)
+    let found = unsafe { found.assume_init() };
+    Ok(Peer { uid: found.uid, pid: found.pid })
 }

@@ -253,53 +253,44 @@ fn nobody_waits_where_nothing_comes_free() {
     end(&mut rig, "a file that was open");
 }
 
-/// Nor could it be as large where it is not compressed: each small write asked the quota above for all that its block may take, and what it did not need
-/// came back to the reservation only. The group that was then waited for left the file's blocks on disk, and one of them to be written once more.
-#[test]
-fn small_writes_fill_a_refreservation() {
+/// In a file system with a refreservation below a quota that has no other room, a file can be made as large as the reservation, in such pieces. No group ends
+/// by itself.
+fn fill_a_refreservation(compression: &str, piece: &[u8]) {
     let root = Credentials::root();
     let tunables = Tunables { txg_timeout_ns: 3_600_000_000_000, ..Tunables::default() };
-    let mut rig = Rig::create_with(Layout { bytes: 1 << 30, ..Layout::default() }, &[("compression", "off")], tunables);
+    let mut rig = Rig::create_with(Layout { bytes: 1 << 30, ..Layout::default() }, &[("compression", compression)], tunables);
     rig.create_file_system("tank/q", &[("quota", "25M")]);
-    rig.set("tank/q", &[("refreservation", "15M")]);
-    rig.create_file_system("tank/q/sub", &[]);
-    let available = rig.pool().engine().dsl.open_dataset("tank/q/sub").unwrap().available();
-    rig.set("tank/q/sub", &[("refreservation", &available.to_string())]);
-    let fs = file_system(&rig, "tank/q/sub");
-    let stat = make(&fs, "f", &root).unwrap();
-    fs.write(stat.inode, WriteMode::At(available - 1), &[1], &root).unwrap();
-    let piece = vec![1; 4 << 10];
-    for at in (0..available).step_by(piece.len()) {
-        let length = piece.len().min((available - at) as usize);
-        fs.write(stat.inode, WriteMode::At(at), &piece[..length], &root).unwrap_or_else(|error| panic!("{at} of {available}: {error}"));
-    }
-    fs.release_all();
-    drop(fs);
-    end(&mut rig, "a refreservation, uncompressed");
-}
-
-/// A file in a file system with a refreservation could not be as large as that, though all of it came to less on disk (it was full of zeros): what was promised
-/// and not yet written took the rest of the reservation, and above it there is a quota that had no room. What only promises exceed is waited for.
-#[test]
-fn a_refreservation_can_be_filled() {
-    let root = Credentials::root();
-    let mut rig = pool();
-    rig.create_file_system("tank/q", &[("quota", "25M"), ("compression", "on")]);
     rig.set("tank/q", &[("refreservation", "15M")]);
     rig.create_file_system("tank/q/sub", &[]);
     let available = rig.pool().engine().dsl.open_dataset("tank/q/sub").unwrap().available();
     assert!((8 << 20..11 << 20).contains(&available), "{available}");
     rig.set("tank/q/sub", &[("refreservation", &available.to_string())]);
     let fs = file_system(&rig, "tank/q/sub");
-    let stat = make(&fs, "zeros", &root).unwrap();
-    let zeros = vec![0; 8 << 10];
-    for at in (0..available).step_by(zeros.len()) {
-        let length = zeros.len().min((available - at) as usize);
-        fs.write(stat.inode, WriteMode::At(at), &zeros[..length], &root).unwrap_or_else(|error| panic!("{at} of {available}: {error}"));
+    let stat = make(&fs, "f", &root).unwrap();
+    if compression == "off" {
+        fs.write(stat.inode, WriteMode::At(available - 1), &[1], &root).unwrap();
+    }
+    for at in (0..available).step_by(piece.len()) {
+        let length = piece.len().min((available - at) as usize);
+        fs.write(stat.inode, WriteMode::At(at), &piece[..length], &root).unwrap_or_else(|error| panic!("{at} of {available}: {error}"));
     }
     fs.release_all();
     drop(fs);
-    end(&mut rig, "a refreservation");
+    end(&mut rig, &format!("a refreservation, compression {compression}"));
+}
+
+/// Nor could it be as large where it is not compressed: each small write asked the quota above for all that its block may take, and what it did not need
+/// came back to the reservation only. The group that was then waited for left the file's blocks on disk, and one of them to be written once more.
+#[test]
+fn small_writes_fill_a_refreservation() {
+    fill_a_refreservation("off", &[1; 4 << 10]);
+}
+
+/// A file in a file system with a refreservation could not be as large as that, though all of it came to less on disk (it was full of zeros): what was promised
+/// and not yet written took the rest of the reservation, and above it there is a quota that had no room. What only promises exceed is waited for.
+#[test]
+fn a_refreservation_can_be_filled() {
+    fill_a_refreservation("on", &[0; 8 << 10]);
 }
 
 /// What was written is known soon where it comes near to a limit, though no group ends by itself.

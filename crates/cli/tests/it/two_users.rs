@@ -10,6 +10,9 @@ use std::thread;
 
 use rustix::mount::{UnmountFlags, unmount};
 use sim::places::skipped;
+use tarnfs::control::{
+    AllocationClass, CommandLine, FeatureChoice, PoolAdd, PoolCreate, PoolImport, Reply, Request, Setting, VdevKind, VdevSpec,
+};
 
 use crate::rig::{LIMIT, Rig, Said, has_program, run_for};
 
@@ -368,10 +371,70 @@ fn what_the_caller_may_not_write_is_no_device() {
     rig.ok("zpool export own");
     std::os::unix::fs::chown(&own, Some(61_234), None).unwrap();
     let import = format!("zpool import -N -d {own} own");
-    for mode in [0o000, 0o444] {
+    // Not even its labels are read for a caller who may not.
+    for (mode, why) in [(0o000, "cannot import 'own': no such pool available".to_owned()), (0o444, format!("cannot open '{own}': Permission denied"))] {
         fs::set_permissions(&own, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
         let said = without_rights(&import);
-        assert!(said.code == 1 && said.err.contains(&format!("cannot open '{own}': Permission denied")), "mode {mode:o}: {said:?}");
+        assert!(said.code == 1 && said.err.contains(&why), "mode {mode:o}: {said:?}");
     }
     rig.ok(&import);
+}
+
+/// Sends a message and prints the answer.
+const SEND: &str = r#"use IO::Socket::UNIX; my ($to, $message) = @ARGV; my $s = IO::Socket::UNIX->new(Peer => $to) or die "connect: $!";
+print $s pack("V", length $message), $message; $s->flush; read($s, my $n, 4) == 4 or die "no answer"; read($s, my $answer, unpack("V", $n)); print $answer;"#;
+
+/// Who speaks to the daemon past the command, which looks for itself, gets no more: the daemon opens no device that its caller could not.
+#[test]
+fn nor_for_who_speaks_to_the_daemon_itself() {
+    let Some(rig) = Rig::new() else { return };
+    if !has_program("setpriv") || !has_program("perl") {
+        return;
+    }
+    let [own, theirs, _] = ["own.img", "theirs.img", "other.img"].map(|name| rig.image(name, 96 * MIB));
+    rig.ok("zpool create -m none other @other.img");
+    rig.ok("zpool create -m none own @own.img");
+    rig.ok("zpool export own");
+    let found = sim::scenario::found_pool(&[own.clone().into()]);
+    for image in [&own, &theirs] {
+        std::os::unix::fs::chown(image, Some(61_234), None).unwrap();
+        fs::set_permissions(image, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
+    }
+    let spec = |path: &str| VdevSpec { kind: VdevKind::File, path: Some(path.into()), class: AllocationClass::Normal, children: Vec::new() };
+    let requests = [
+        Request::PoolCreate(PoolCreate {
+            name: "tank".to_owned(),
+            temporary_name: None,
+            vdevs: vec![spec(&theirs)],
+            force: true,
+            properties: Vec::new(),
+            features: FeatureChoice::default(),
+            dataset_properties: vec![Setting::new("mountpoint", "none")],
+            command: CommandLine::default(),
+        }),
+        Request::PoolAdd(PoolAdd { name: "other".to_owned(), vdevs: vec![spec(&theirs)], force: true, ashift: None, any_ashift: true }),
+        Request::PoolImport(PoolImport::new(found.status.guid, "own", vec![own.clone().into()])),
+    ];
+    let send = |capabilities: &str, request: &Request| -> Reply {
+        let message = serde_json::to_string(request).unwrap();
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", capabilities, "perl", "-e", SEND]).arg(rig.path("sock")).arg(&message);
+        let said = run_for(&mut command, LIMIT).expect("it ends");
+        serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{request:?}: {error}: {said:?}"))
+    };
+    for request in &requests {
+        let reply = send("-dac_override,-dac_read_search", request);
+        assert!(matches!(reply, Reply::Failed(_)), "{request:?}: {reply:?}");
+    }
+    assert_eq!(rig.ok("zpool list -H -o name").trim(), "other");
+    for image in [&own, &theirs] {
+        assert_eq!(fs::metadata(image).unwrap().len(), 96 << 20);
+    }
+    assert!(fs::read(&theirs).unwrap().iter().all(|byte| *byte == 0), "nothing was written to it");
+    // With the right, the same requests are carried out.
+    for request in &requests[1..] {
+        let reply = send("-sys_time", request);
+        assert!(!matches!(reply, Reply::Failed(_)), "{request:?}: {reply:?}");
+    }
+    rig.ok("zpool export -a");
 }

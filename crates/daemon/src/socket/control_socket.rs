@@ -6,7 +6,7 @@
 //! pools, and `zpool clear`, take no turn ([`Beside`]): the one that has the turn may be waiting for just that, and
 //! looking may take long itself. File operations do not come this way.
 //!
-//! The daemon listens only to its own user and to root.
+//! Only the daemon's own user and root are listened to, and what they may not open is not opened for them ([`caller_rights`](super::caller_rights)).
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -23,6 +23,7 @@ use tarnfs::control::wire::{read_message, write_message};
 use tarnfs::control::{Backend, Beside, Failure, FailureKind, Reply, Request, execute};
 
 use crate::DaemonPaths;
+use crate::socket::caller_rights::CallerRights;
 use crate::socket::trust;
 
 /// Most connections at one time.
@@ -223,6 +224,7 @@ impl ControlSocket {
 fn admit<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Result<()> {
     let switch = &served.switch;
     trust::check_peer(&stream, served.paths.socket())?;
+    let rights = CallerRights::of(&stream)?;
     if switch.connections.load(Ordering::SeqCst) >= CONNECTIONS_MAX {
         let failure = Failure::with(FailureKind::NoDaemon, format!("the tarn daemon serves {CONNECTIONS_MAX} other commands"));
         write_message(&mut stream, &Reply::Failed(failure))?;
@@ -237,7 +239,7 @@ fn admit<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Result<(
         switch: Arc::clone(switch),
     };
     let started = thread::Builder::new().name("control".to_owned()).spawn(move || {
-        if let Err(error) = converse(stream, &own) {
+        if let Err(error) = converse(stream, rights, &own) {
             tracing::debug!(%error, "a connection ended early");
         }
         own.switch.connections.fetch_sub(1, Ordering::SeqCst);
@@ -249,12 +251,12 @@ fn admit<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Result<(
     Ok(())
 }
 
-fn converse<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Result<()> {
+fn converse<B: Service>(mut stream: UnixStream, rights: CallerRights, served: &Served<B>) -> io::Result<()> {
     while let Some(request) = read_message::<Request>(&mut stream)? {
         served.switch.calls.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(?request, "request");
         let quit = request == Request::Quit;
-        let reply = served.answer(request);
+        let reply = rights.during(|| served.answer(request))?;
         if quit && matches!(reply, Reply::Done) {
             served.switch.end();
         }

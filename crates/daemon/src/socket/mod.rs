@@ -1,5 +1,6 @@
 //! How commands reach the daemon.
 
+pub(crate) mod caller_rights;
 pub(crate) mod client;
 pub(crate) mod control_socket;
 pub(crate) mod paths;

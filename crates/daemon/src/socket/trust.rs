@@ -187,7 +187,7 @@ pub(crate) fn open_file(path: &Path, options: &mut OpenOptions) -> io::Result<Fi
 
 /// Checks that the process at the other end runs as a user that may be trusted.
 pub(crate) fn check_peer(stream: &UnixStream, socket: &Path) -> io::Result<()> {
-    let uid = fuse::peer_uid(stream)?;
+    let uid = fuse::peer(stream)?.uid;
     if is_ours(uid) { Ok(()) } else { Err(refusal(socket, format_args!("a process of user {uid} is at the other end"))) }
 }
 

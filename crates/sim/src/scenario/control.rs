@@ -16,20 +16,5 @@ pub fn found_pool(paths: &[PathBuf]) -> FoundPool {
 
 /// Imports that pool, mounts nothing.
 pub fn import_of(found: &FoundPool, paths: &[PathBuf]) -> PoolImport {
-    PoolImport {
-        guid: found.status.guid,
-        name: found.status.name.clone(),
-        temporary_name: false,
-        paths: paths.to_vec(),
-        properties: Vec::new(),
-        force: true,
-        destroyed: false,
-        missing_log: false,
-        rewind: false,
-        extreme: false,
-        dry_run: false,
-        txg_max: None,
-        rewind_to_checkpoint: false,
-        no_mount: true,
-    }
+    PoolImport { force: true, ..PoolImport::new(found.status.guid, &*found.status.name, paths.to_vec()) }
 }

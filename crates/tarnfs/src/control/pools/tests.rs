@@ -83,22 +83,7 @@ impl Rig {
     }
 
     fn import_from(&mut self, paths: Vec<PathBuf>, guid: u64, name: &str, temporary: bool, properties: Vec<Setting>) -> Result<(), Failure> {
-        self.pools.pool_import(PoolImport {
-            guid,
-            name: name.into(),
-            temporary_name: temporary,
-            paths,
-            properties,
-            force: false,
-            destroyed: false,
-            missing_log: false,
-            rewind: false,
-            extreme: false,
-            dry_run: false,
-            txg_max: None,
-            rewind_to_checkpoint: false,
-            no_mount: true,
-        }).map(drop)
+        self.pools.pool_import(PoolImport { temporary_name: temporary, properties, ..PoolImport::new(guid, name, paths) }).map(drop)
     }
 }
 

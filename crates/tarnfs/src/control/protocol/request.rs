@@ -259,6 +259,28 @@ pub struct PoolImport {
     pub no_mount: bool,
 }
 
+impl PoolImport {
+    /// As `zpool import -N`: nothing is forced, nothing is given up, nothing is mounted.
+    pub fn new(guid: u64, name: impl Into<String>, paths: Vec<PathBuf>) -> Self {
+        PoolImport {
+            guid,
+            name: name.into(),
+            temporary_name: false,
+            paths,
+            properties: Vec::new(),
+            force: false,
+            destroyed: false,
+            missing_log: false,
+            rewind: false,
+            extreme: false,
+            dry_run: false,
+            txg_max: None,
+            rewind_to_checkpoint: false,
+            no_mount: true,
+        }
+    }
+}
+
 /// `zpool export`. Unmounts first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolExport {
