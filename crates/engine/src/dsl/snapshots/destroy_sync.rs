@@ -6,7 +6,7 @@
 //! background. The rest of that list, and the snapshot's own, are then about the snapshot before it.
 //!
 //! # Path
-//! [`Dsl::destroy_dataset`] of a clone calls this.
+//! [`Dsl::destroy_dataset`](crate::dsl::Dsl::destroy_dataset) of a clone calls this.
 
 use std::sync::Arc;
 
