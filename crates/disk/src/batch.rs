@@ -1,9 +1,12 @@
 //! Several writes at the same time, by one thread.
 //!
 //! # Theory
-//! Whoever has several writes to make, the sides of a mirror or the copies of a block, gives them to the kernel with one call, through an
+//! Whoever has several writes to make, as the sides of a mirror, gives them to the kernel with one call, through an
 //! io_uring of the thread's own, and waits for all. What cannot go that way, and all where there is no io_uring, is made one after the
 //! other by plain calls; so is what came back in part or was to be tried again: all of it again, which is the same bytes at the same place.
+//!
+//! Measured on files on a virtual disk, with two busy processors, against plain calls one after the other: sides of 1 MiB 0.5 to 0.8 times
+//! as fast, of 128 KiB 0.5 to 1.05, of 4 KiB 1.1 to 1.2, three copies of 4 KiB 0.4 to 0.6. So it is a tunable, and off (`tarn_vdev_io_uring`).
 
 #![allow(unsafe_code)] // each block says why
 

@@ -1,6 +1,6 @@
-//! The same bytes written to several places of leaves at the same time, by one thread.
+//! The same bytes written to several places of leaves at the same time, by one thread; without an io_uring one after the other.
 //!
-//! Called by zio for the sides of a mirror and the copies of a block; calls the leaves and `disk`. What has to wait in the queue of its
+//! Called by zio for the sides of a mirror; calls the leaves and `disk`. What has to wait in the queue of its
 //! leaf is written afterwards, when nothing of this is under way any more: nobody waits in one queue while he holds a turn in another.
 
 use disk::BatchWrite;
@@ -11,13 +11,15 @@ use crate::error::Result;
 
 /// Writes to every place; the results are in their order.
 pub(crate) fn write_at_once(places: &[(&Leaf, u64)], class: Class, bufs: &[&[u8]]) -> Vec<Result<()>> {
+    if !places.first().is_some_and(|(leaf, _)| leaf.uses_ring()) {
+        return places.iter().map(|(leaf, offset)| leaf.write(class, *offset, bufs)).collect();
+    }
     let clocks: Vec<_> = places.iter().map(|(leaf, _)| move || leaf.traffic.now_ns()).collect();
     let begun: Vec<Option<Begun<'_>>> =
         places.iter().zip(&clocks).map(|((leaf, offset), clock)| leaf.begin_write(class, *offset, bufs, clock)).collect();
-    let with_ring = places.first().is_some_and(|(leaf, _)| leaf.uses_ring());
     let done = {
         let writes: Vec<BatchWrite<'_>> = begun.iter().flatten().map(|begun| begun.write(bufs)).collect();
-        disk::write_batch(&writes, with_ring)
+        disk::write_batch(&writes, true)
     };
     let mut done = done.into_iter();
     let ended: Vec<Option<Result<()>>> = begun.into_iter().map(|begun| Some(begun?.end(done.next()?))).collect();

@@ -137,34 +137,17 @@ pub fn read_range(device: &Arc<dyn BlockDevice>, offset: u64, buf: &mut [u8], bi
 /// # Errors
 /// Those of the leaves.
 pub fn write_range(device: &Arc<dyn BlockDevice>, class: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
-    write_copies(device, class, &[offset], buffers).pop().unwrap_or(Ok(()))
-}
-
-/// As [`write_range`], of the same buffers at several offsets; the results are in their order. Where every side gets just these bytes,
-/// all sides of all are written at the same time.
-pub(super) fn write_copies(device: &Arc<dyn BlockDevice>, class: Class, offsets: &[u64], buffers: &[&[u8]]) -> Vec<Result<()>> {
-    let length = length_of(buffers);
-    let maps: Vec<Result<Arc<IoMap>>> = offsets.iter().map(|offset| device.io_map(*offset, length).map(Arc::new)).collect();
-    if device.beside_writes().is_some() || !maps.iter().flatten().all(|map| map.is_plain()) {
-        let one = |map: Result<Arc<IoMap>>| {
-            let map = map?;
-            let write = move |device: &dyn BlockDevice, leaf, offset, buffers: &[&[u8]]| device.write_leaf(leaf, class, offset, buffers);
-            let done = write_sides(device, &map, buffers, write);
-            if is_written(&map, &done) { Ok(()) } else { Err(worst(done)) }
-        };
-        return maps.into_iter().map(one).collect();
-    }
-    let sides = |map: &IoMap| map.sides().map(|(at, ..)| at).collect::<Vec<Position>>();
-    let place = |map: &IoMap, at: Position| (map.at(at).1.leaf, map.at(at).1.offset);
-    let places: Vec<(LeafId, u64)> = maps.iter().flatten().flat_map(|map| sides(map).into_iter().map(|at| place(map, at))).collect();
-    let mut all = device.write_leaves(&places, class, buffers).into_iter();
-    let one = |map: Result<Arc<IoMap>>| {
-        let map = map?;
-        let done: Done = sides(&map).into_iter().zip(&mut all).collect();
+    let map = Arc::new(device.io_map(offset, length_of(buffers))?);
+    let done = if map.is_plain() && device.beside_writes().is_none() {
+        let sides: Vec<Position> = map.sides().map(|(at, ..)| at).collect();
+        let places: Vec<(LeafId, u64)> = sides.iter().map(|at| (map.at(*at).1.leaf, map.at(*at).1.offset)).collect();
+        let done: Done = sides.into_iter().zip(device.write_leaves(&places, class, buffers)).collect();
         note_missed(&**device, &map, &done);
-        if is_written(&map, &done) { Ok(()) } else { Err(worst(done)) }
+        done
+    } else {
+        write_sides(device, &map, buffers, move |device, leaf, offset, buffers| device.write_leaf(leaf, class, offset, buffers))
     };
-    maps.into_iter().map(one).collect()
+    if is_written(&map, &done) { Ok(()) } else { Err(worst(done)) }
 }
 
 /// If what was written can be read again, leaves that failed have missed it.

@@ -31,7 +31,7 @@ use super::block_io::BlockIo;
 use super::devices::BlockDevice;
 use super::WriteRequest;
 use super::compress_stage::ShapeRules;
-use super::leaf_io::{write_copies, write_range};
+use super::leaf_io::write_range;
 use super::stages::{Prepared, Sealed, prepare};
 use crate::alloc::{ClassKind, Request};
 use crate::bail;
@@ -176,18 +176,7 @@ impl BlockIo {
     pub(super) fn write_run(&self, dvas: &[Dva], blocks: &[&[u8]], class: Class, patient: bool) -> Result<()> {
         let devices: Vec<_> = dvas.iter().map(|dva| Ok((*dva, self.device(*dva)?))).collect::<Result<_>>()?;
         let crew = devices.iter().find_map(|(_, device)| device.beside_writes()).filter(|_| devices.len() > 1).cloned();
-        let is_one = devices.windows(2).all(|pair| Arc::ptr_eq(&pair[0].1, &pair[1].1));
         match crew {
-            None if is_one && devices.len() > 1 => {
-                let device = &devices[0].1;
-                let offsets: Vec<u64> = dvas.iter().map(|dva| dva.offset).collect();
-                for (dva, done) in dvas.iter().zip(write_copies(device, class, &offsets, blocks)) {
-                    match done {
-                        Err(error) if patient && device.wait_after(&error) => write_place(device, *dva, blocks, class, patient)?,
-                        done => done.within(|| format!("block at {dva}"))?,
-                    }
-                }
-            }
             None => devices.iter().try_for_each(|(dva, device)| write_place(device, *dva, blocks, class, patient))?,
             Some(crew) => {
                 let owned = blocks.concat();
