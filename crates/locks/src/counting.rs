@@ -53,6 +53,12 @@ impl<T> Mutex<T> {
     }
 }
 
+impl<T> From<T> for Mutex<T> {
+    fn from(value: T) -> Self {
+        Mutex::new(value)
+    }
+}
+
 impl<T: ?Sized> Mutex<T> {
     /// Takes it.
     #[track_caller]
@@ -96,6 +102,12 @@ impl<T> RwLock<T> {
     /// What it guards.
     pub fn into_inner(self) -> T {
         self.0.into_inner()
+    }
+}
+
+impl<T> From<T> for RwLock<T> {
+    fn from(value: T) -> Self {
+        RwLock::new(value)
     }
 }
 

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use ondisk::dnode as disk;
@@ -95,12 +95,20 @@ impl Publish for State {
 pub(super) type DirtyBlocks = BTreeMap<u64, Arc<DirtyBlock>>;
 
 impl Publish for DirtyBlocks {
-    /// How many there are.
-    type Published = AtomicUsize;
+    /// A bit for each block that may be in it, of 64 numbers one ([`bit_of`]). Whoever puts one in sets it, with the lock; all are cleared when
+    /// the last one is gone.
+    type Published = AtomicU64;
 
-    fn publish(&self, count: &AtomicUsize) {
-        count.store(self.len(), Ordering::Release);
+    fn publish(&self, bits: &AtomicU64) {
+        if self.is_empty() {
+            bits.store(0, Ordering::Release);
+        }
     }
+}
+
+/// The bit of a block among those that are published.
+pub(super) fn bit_of(block: u64) -> u64 {
+    1 << (block % u64::from(u64::BITS))
 }
 
 /// One object. Obtained from [`super::Objset::hold`] or [`super::Objset::allocate`].
@@ -489,10 +497,12 @@ impl Dnode {
 
     /// The unsynced versions of a block, if it has any.
     pub(super) fn unsynced(&self, block: u64) -> Option<Arc<DirtyBlock>> {
-        if self.blocks.published().load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        self.blocks.read().get(&block).cloned()
+        if self.may_be_unsynced(block) { self.blocks.read().get(&block).cloned() } else { None }
+    }
+
+    /// `false`: no block has unsynced versions whose number has the same rest.
+    pub(super) fn may_be_unsynced(&self, block: u64) -> bool {
+        self.blocks.published().load(Ordering::Acquire) & bit_of(block) != 0
     }
 
     /// Whether some group freed `block` and that is not on disk yet.

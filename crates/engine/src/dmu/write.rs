@@ -3,12 +3,14 @@
 use std::collections::btree_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ondisk::dnode as disk;
+use parking_lot::Mutex;
 
 use super::dirty_block::{Contents, DirtyBlock};
 use super::patch::{PATCHED_BLOCK_MIN, Patch};
-use super::dnode::Header;
+use super::dnode::{Header, bit_of};
 use super::tree::fanout_shift;
 use super::{Dnode, Tx};
 use crate::bail;
@@ -74,10 +76,9 @@ impl Dnode {
         if self.block_bytes() < PATCHED_BLOCK_MIN {
             return self.modify_block(tx, block, |contents| contents[within..within + part.len()].copy_from_slice(part));
         }
-        let place = within..within + part.len();
-        self.change_block(tx, block, |contents| match contents {
+        let mut write = |contents: &mut Contents| match contents {
             Contents::Data(data) => match Arc::get_mut(data) {
-                Some(data) => data[place].copy_from_slice(part),
+                Some(data) => data[within..within + part.len()].copy_from_slice(part),
                 None => {
                     let mut patch = Patch::over(data.clone());
                     patch.write(within, part);
@@ -90,8 +91,27 @@ impl Dnode {
                     *contents = Contents::Data(Arc::new(whole));
                 }
             }
-            Contents::Freed | Contents::Cloned(_) => unreachable!("change_block gives contents"),
-        })
+            Contents::Freed | Contents::Cloned(_) => unreachable!("there are contents"),
+        };
+        if !self.may_be_unsynced(block)
+            && let Some(own_bytes) = self.first_version(tx, block, &mut write)?
+        {
+            return self.note_dirty(tx, block, true, own_bytes);
+        }
+        self.change_block(tx, block, write)
+    }
+
+    /// Makes the first unsynced version of a block out of what is on disk, and says how many bytes are its own. `None`: there was one. `write` takes
+    /// no locks.
+    fn first_version(&self, tx: &Tx, block: u64, write: &mut dyn FnMut(&mut Contents)) -> Result<Option<u64>> {
+        let mut contents = Contents::Data(self.unversioned(block)?);
+        let mut blocks = self.blocks.write();
+        let Entry::Vacant(entry) = blocks.entry(block) else { return Ok(None) };
+        write(&mut contents);
+        let own_bytes = contents.own_bytes();
+        entry.insert(Arc::new(DirtyBlock { versions: Mutex::new(vec![(tx.txg(), contents)]) }));
+        self.blocks.published().fetch_or(bit_of(block), Ordering::Release);
+        Ok(Some(own_bytes))
     }
 
     /// Changes a block in place.
@@ -152,6 +172,9 @@ impl Dnode {
     /// How many of these blocks the open group has not changed yet: only they take more space. A guess, as the group may close.
     pub fn blocks_not_dirty(&self, blocks: Range<u64>) -> u64 {
         let all = blocks.end.saturating_sub(blocks.start);
+        if all < u64::from(u64::BITS) && !blocks.clone().any(|block| self.may_be_unsynced(block)) {
+            return all;
+        }
         let state = self.state.read();
         let dirty = state.dirty[crate::txg::slot(self.objset.context.groups.open_txg())].as_ref();
         all.saturating_sub(dirty.map_or(0, |dirty| dirty.blocks.range(blocks).count() as u64))
@@ -162,10 +185,13 @@ impl Dnode {
         if let Some(dirty) = self.unsynced(block) {
             return (dirty, false);
         }
-        match self.blocks.write().entry(block) {
+        let mut blocks = self.blocks.write();
+        let found = match blocks.entry(block) {
             Entry::Occupied(entry) => (entry.get().clone(), false),
             Entry::Vacant(entry) => (entry.insert(Arc::default()).clone(), true),
-        }
+        };
+        self.blocks.published().fetch_or(bit_of(block), Ordering::Release);
+        found
     }
 
     /// Remembers that `block` has a version of the transaction's group, which has `grown` by so many bytes of its own.
