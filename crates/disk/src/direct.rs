@@ -15,12 +15,12 @@
 //! 1. Bytes outside of a request stay what they are: two requests that write parts of one sector take turns.
 
 use std::fs::File;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, statx};
-use rustix::io::{Errno, ReadWriteFlags, pwritev2};
+use rustix::io::{Errno, ReadWriteFlags, preadv, pwritev2};
 
 use crate::file::VECTORS_MAX;
 
@@ -111,6 +111,11 @@ impl Direct {
         offset.is_multiple_of(self.sector()) && buf.len().is_multiple_of(self.sector) && buf.as_ptr().addr().is_multiple_of(self.memory)
     }
 
+    /// Does it take a write of these buffers as it is?
+    pub(crate) fn takes_all(&self, bufs: &[&[u8]], offset: u64) -> bool {
+        bufs.len() <= VECTORS_MAX && bufs.iter().all(|buf| self.takes(buf, offset))
+    }
+
     /// Runs `work` with a buffer of `length` bytes, `PIECE` at most, whose address suits the device.
     fn with_buffer<T>(&self, length: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
         let spare = locked(&self.spare).pop();
@@ -146,10 +151,41 @@ impl Direct {
         Ok(())
     }
 
+    /// Fills the buffers one behind the other from `offset`.
+    pub(crate) fn read_vectored(&self, file: &File, bufs: &mut [&mut [u8]], offset: u64) -> io::Result<()> {
+        let length: usize = bufs.iter().map(|buf| buf.len()).sum();
+        if bufs.len() <= VECTORS_MAX && bufs.iter().all(|buf| self.takes(buf, offset)) {
+            let mut slices: Vec<IoSliceMut<'_>> = bufs.iter_mut().map(|buf| IoSliceMut::new(buf)).collect();
+            match preadv(file, &mut slices, offset) {
+                Ok(read) if read == length => return Ok(()),
+                // All of it again, piece by piece.
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        } else if length <= PIECE - self.sector {
+            return self.with_buffer(length, |buffer| {
+                self.read(file, buffer, offset)?;
+                let mut rest = &*buffer;
+                for buf in bufs {
+                    let (now, later) = rest.split_at(buf.len());
+                    buf.copy_from_slice(now);
+                    rest = later;
+                }
+                Ok(())
+            });
+        }
+        let mut at = offset;
+        for buf in bufs {
+            self.read(file, buf, at)?;
+            at += buf.len() as u64;
+        }
+        Ok(())
+    }
+
     /// Writes the buffers one behind the other at `offset`; with `flags` that the kernel does not know it fails.
     pub(crate) fn write(&self, file: &File, bufs: &[&[u8]], offset: u64, flags: ReadWriteFlags) -> io::Result<()> {
         let mut left: usize = bufs.iter().map(|buf| buf.len()).sum();
-        if bufs.len() <= VECTORS_MAX && bufs.iter().all(|buf| self.takes(buf, offset)) {
+        if self.takes_all(bufs, offset) {
             let slices: Vec<IoSlice<'_>> = bufs.iter().map(|buf| IoSlice::new(buf)).collect();
             match pwritev2(file, &slices, offset, flags) {
                 Ok(written) if written == left => return Ok(()),

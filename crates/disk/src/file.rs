@@ -18,6 +18,7 @@ use rustix::io::{ReadWriteFlags, pwritev2};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -219,6 +220,18 @@ impl Disk for FileDisk {
         }
     }
 
+    fn read_vectored_at(&self, bufs: &mut [&mut [u8]], mut offset: u64) -> io::Result<()> {
+        check_range(offset, bufs.iter().map(|b| b.len()).sum(), self.size)?;
+        if let Some(direct) = &self.direct {
+            return direct.read_vectored(&self.file, bufs, offset);
+        }
+        for buf in bufs {
+            self.file.read_exact_at(buf, offset)?;
+            offset += buf.len() as u64;
+        }
+        Ok(())
+    }
+
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         check_range(offset, buf.len(), self.size)?;
         self.check_not_cut()?;
@@ -258,6 +271,16 @@ impl Disk for FileDisk {
             offset += length as u64;
         }
         Ok(())
+    }
+
+    fn direct_target(&self, bufs: &[&[u8]], offset: u64) -> Option<(BorrowedFd<'_>, u64)> {
+        let total = bufs.iter().map(|b| b.len()).sum();
+        let takes = self.direct.as_ref().is_some_and(|direct| direct.takes_all(bufs, offset));
+        if !takes || check_range(offset, total, self.size).is_err() || self.check_not_cut().is_err() {
+            return None;
+        }
+        self.ask_for_room(offset, total);
+        Some((self.file.as_fd(), offset))
     }
 
     /// One system call, and the file's other dirty pages are left alone.

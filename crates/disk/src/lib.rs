@@ -14,22 +14,27 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+mod batch;
 mod behind;
 mod claim;
 mod direct;
 mod file;
 mod find;
 mod gpt;
+mod loan;
 mod mem;
 mod room;
 mod slice;
 
+pub use batch::{BatchWrite, write_batch};
 pub use behind::Footprint;
 pub use file::{Access, FileDisk};
 pub use find::{find, footprint, open};
 pub use gpt::partitions;
+pub use loan::{Borrowed, Loan, lend, lend_mut};
 pub use mem::{Faults, MemDisk};
 pub use slice::SliceDisk;
 
@@ -50,6 +55,15 @@ pub trait Disk: Send + Sync {
     /// Fills `buf` from `offset`.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
 
+    /// Fills the buffers one behind the other from `offset`.
+    fn read_vectored_at(&self, bufs: &mut [&mut [u8]], mut offset: u64) -> io::Result<()> {
+        for buf in bufs {
+            self.read_at(buf, offset)?;
+            offset += buf.len() as u64;
+        }
+        Ok(())
+    }
+
     /// Writes all of `buf` at `offset`.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
 
@@ -60,6 +74,12 @@ pub trait Disk: Send + Sync {
             offset += buf.len() as u64;
         }
         Ok(())
+    }
+
+    /// The file to write to, and where, if the kernel takes a write of these buffers as it is. It is about to be made.
+    fn direct_target(&self, bufs: &[&[u8]], offset: u64) -> Option<(BorrowedFd<'_>, u64)> {
+        let _ = (bufs, offset);
+        None
     }
 
     /// Writes the buffers one behind the other at `offset`, and makes just that durable. An error may be that of what somebody else has written

@@ -2,6 +2,7 @@
 
 use crate::{Disk, DiskKind, DiskRef, check_range};
 use std::io;
+use std::os::fd::BorrowedFd;
 
 /// The bytes from `start` on of another disk, as a disk.
 pub struct SliceDisk {
@@ -27,6 +28,11 @@ impl Disk for SliceDisk {
         self.inner.read_at(buf, self.start + offset)
     }
 
+    fn read_vectored_at(&self, bufs: &mut [&mut [u8]], offset: u64) -> io::Result<()> {
+        check_range(offset, bufs.iter().map(|b| b.len()).sum(), self.length)?;
+        self.inner.read_vectored_at(bufs, self.start + offset)
+    }
+
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         check_range(offset, buf.len(), self.length)?;
         self.inner.write_at(buf, self.start + offset)
@@ -35,6 +41,11 @@ impl Disk for SliceDisk {
     fn write_vectored_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
         check_range(offset, bufs.iter().map(|b| b.len()).sum(), self.length)?;
         self.inner.write_vectored_at(bufs, self.start + offset)
+    }
+
+    fn direct_target(&self, bufs: &[&[u8]], offset: u64) -> Option<(BorrowedFd<'_>, u64)> {
+        check_range(offset, bufs.iter().map(|b| b.len()).sum(), self.length).ok()?;
+        self.inner.direct_target(bufs, self.start + offset)
     }
 
     fn write_durable_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
@@ -106,6 +117,10 @@ mod tests {
         assert_eq!(back, [1, 2]);
         part.read_at(&mut back, 0).unwrap();
         assert_eq!(back, [3, 4]);
+        let (mut first, mut rest) = ([0; 1], [9; 2]);
+        part.read_vectored_at(&mut [&mut first, &mut rest], 0).unwrap();
+        assert_eq!((first, rest), ([3], [4, 0]));
+        assert!(part.read_vectored_at(&mut [&mut [0], &mut [0]], 8191).is_err());
         assert!(part.write_at(&[1, 2], 8191).is_err());
         assert!(part.discard(8192, 1).is_err());
         assert!(SliceDisk::new("p", whole, 1 << 16, 1).is_err());

@@ -21,12 +21,17 @@ fn skipped(what: &str) {
 /// What a disk does, as the model asks it.
 trait Subject: Sync {
     fn read(&self, buf: &mut [u8], offset: u64);
+    fn read_pieces(&self, bufs: &mut [&mut [u8]], offset: u64);
     fn write(&self, bufs: &[&[u8]], offset: u64, durable: bool);
 }
 
 impl Subject for (&File, &Direct) {
     fn read(&self, buf: &mut [u8], offset: u64) {
         self.1.read(self.0, buf, offset).unwrap();
+    }
+
+    fn read_pieces(&self, bufs: &mut [&mut [u8]], offset: u64) {
+        self.1.read_vectored(self.0, bufs, offset).unwrap();
     }
 
     fn write(&self, bufs: &[&[u8]], offset: u64, durable: bool) {
@@ -38,6 +43,10 @@ impl Subject for (&File, &Direct) {
 impl Subject for FileDisk {
     fn read(&self, buf: &mut [u8], offset: u64) {
         self.read_at(buf, offset).unwrap();
+    }
+
+    fn read_pieces(&self, bufs: &mut [&mut [u8]], offset: u64) {
+        self.read_vectored_at(bufs, offset).unwrap();
     }
 
     fn write(&self, bufs: &[&[u8]], offset: u64, durable: bool) {
@@ -70,7 +79,14 @@ fn against_memory(subject: &dyn Subject, seed: u64, requests: usize) {
         let part = &mut memory[start..][..length.min(2 << 20)];
         let end = offset + part.len();
         if random.random_bool(0.4) {
-            subject.read(part, offset as u64);
+            part.fill(0x5a);
+            if random.random_bool(0.5) {
+                let (first, rest) = part.split_at_mut(random.random_range(0..=part.len()) / unit * unit);
+                let (second, third) = rest.split_at_mut(rest.len() / 2 / unit * unit);
+                subject.read_pieces(&mut [first, second, third], offset as u64);
+            } else {
+                subject.read(part, offset as u64);
+            }
             assert!(part == &model[offset..end], "request {number}: {} bytes at {offset}", end - offset);
             continue;
         }

@@ -61,6 +61,7 @@ const CONFIG_BYTES_MAX: u64 = 64 << 20;
 /// Makes the layers up to the dmu.
 pub(super) fn make_context(options: &OpenOptions, vdevs: &Arc<VdevTree>, synced: u64) -> Arc<DmuContext> {
     vdevs.set_clock(&options.host);
+    vdevs.set_limits(&options.tunables);
     vdevs.set_writing_txg(synced);
     let workers = options.tunables.write_workers;
     let allocator = Arc::new(Allocator::new(workers));

@@ -3,14 +3,16 @@
 //! # Locks
 //! `disk` is held for reading across I/O, so that closing a device waits for what is under way.
 
-use super::queue::{Class, Queue};
-use super::traffic::{RequestKind, Traffic};
+use super::queue::{Class, Passage, Queue, Turn, Wanted};
+use super::together;
+use super::traffic::{RequestKind, Traffic, UnderWay};
 use super::{Reason, VdevState, map::View};
 use crate::error::{Error, ErrorKind, Result};
+use crate::tunables::Tunables;
 use crate::{bail, error};
-use disk::DiskRef;
+use disk::{BatchWrite, DiskRef, Loan};
 use ondisk::label;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::{Relaxed, SeqCst}};
 
@@ -268,11 +270,62 @@ impl Leaf {
         let at = self.place(offset, buf.len() as u64)?;
         let _pending = Pending::new(&self.stats.pending);
         let now = || self.traffic.now_ns();
-        let _turn = self.queue.enter(class, buf.len(), &now);
+        let wanted = Wanted { class, is_write: false, at, length: buf.len() };
+        if let Some(_turn) = self.queue.try_enter(&wanted, &now) {
+            return self.read_now(at, buf);
+        }
+        disk::lend_mut(buf, |loan| {
+            let Some(_turn) = self.wait_in_queue(&wanted, loan, &now) else { return Ok(()) };
+            let Some(mut own) = loan.borrow() else { bail!(Io, "{}: a read does not wait any more", self.name) };
+            own.bufs_mut().into_iter().try_for_each(|buf| self.read_now(at, buf))
+        })
+    }
+
+    fn read_now(&self, at: u64, buf: &mut [u8]) -> Result<()> {
         let _under_way = self.traffic.begin(RequestKind::Read, buf.len(), 1);
         let result = self.with_disk("read", |disk| disk.read_at(buf, at));
         count(&result, &self.stats.reads, &self.stats.read_bytes, &self.stats.read_errors, buf.len());
         result
+    }
+
+    /// Waits until an I/O may be made. `None`: it has been, together with others, by this thread or another.
+    fn wait_in_queue<'a>(&'a self, wanted: &Wanted, loan: &Loan, now: &'a dyn Fn() -> u64) -> Option<Turn<'a>> {
+        let mut turn = match self.queue.wait(wanted, Some(loan), now) {
+            Passage::Made => return None,
+            Passage::Turn(turn) => turn,
+        };
+        let all = turn.together();
+        if all.is_empty() {
+            return Some(turn);
+        }
+        let (length, blocks) = (together::length(all), all.len());
+        let result = if wanted.is_write {
+            let _under_way = self.traffic.begin(RequestKind::Write, length, blocks);
+            self.with_disk("write", |disk| together::write(disk, all))
+        } else {
+            let _under_way = self.traffic.begin(RequestKind::Read, length, blocks);
+            self.with_disk("read", |disk| together::read(disk, all))
+        };
+        // What fails counts where each is made alone.
+        if result.is_ok() {
+            let stats = &self.stats;
+            let (made, bytes) = if wanted.is_write { (&stats.writes, &stats.written_bytes) } else { (&stats.reads, &stats.read_bytes) };
+            made.fetch_add(1, Relaxed);
+            bytes.fetch_add(length as u64, Relaxed);
+        }
+        turn.settle(result.is_ok());
+        result.is_err().then_some(turn)
+    }
+
+    /// The limits of the pool.
+    pub(super) fn set_limits(&self, limits: &Tunables) {
+        self.queue.set_limits(limits);
+    }
+
+    /// I/Os that wait for their turn.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.queue.waiting()
     }
 
     /// Writes data. What fails leaves the leaf degraded; whether it has missed something then, who writes to the others knows.
@@ -282,6 +335,27 @@ impl Leaf {
         let result = self.write_pieces(class, offset, bufs);
         self.written.fetch_add(1, SeqCst);
         result
+    }
+
+    /// Begins a write that is made together with others. `None`: it has to wait, or cannot be made as it is.
+    pub(super) fn begin_write<'a>(&'a self, class: Class, offset: u64, bufs: &[&[u8]], now: &'a dyn Fn() -> u64) -> Option<Begun<'a>> {
+        let length: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let at = self.place(offset, length as u64).ok()?;
+        // The same thread may have begun another one here.
+        let disk = Some(self.disk.read_recursive()).filter(|disk| disk.is_some())?;
+        if !self.traffic.turns() && self.queue.piece_bytes(class, now) < length {
+            return None;
+        }
+        let turn = self.queue.try_enter(&Wanted { class, is_write: true, at, length }, now)?;
+        self.written.fetch_add(1, SeqCst);
+        let pending = Pending::new(&self.stats.pending);
+        let under_way = self.traffic.begin(RequestKind::Write, length, bufs.len());
+        Some(Begun { leaf: self, at, length, _under_way: under_way, _turn: turn, _pending: pending, disk })
+    }
+
+    /// May several writes be made with one call?
+    pub(super) fn uses_ring(&self) -> bool {
+        self.queue.uses_ring()
     }
 
     /// Writes as much at a time as the queue allows.
@@ -316,14 +390,32 @@ impl Leaf {
         write: impl FnOnce(&DiskRef, u64) -> std::io::Result<()>,
     ) -> Result<()> {
         let length: usize = bufs.iter().map(|b| b.len()).sum();
-        let result = self.place(offset, length as u64).and_then(|at| {
+        let counted = |result: Result<()>| {
+            count(&result, &self.stats.writes, &self.stats.written_bytes, &self.stats.write_errors, length);
+            result
+        };
+        let make = |at: u64| {
+            let _under_way = self.traffic.begin(kind, length, bufs.len());
+            counted(self.with_disk("write", |disk| write(disk, at)))
+        };
+        let in_turn = |at: u64| {
             let _pending = Pending::new(&self.stats.pending);
             let now = || self.traffic.now_ns();
-            let _turn = self.queue.enter(class, length, &now);
-            let _under_way = self.traffic.begin(kind, length, bufs.len());
-            self.with_disk("write", |disk| write(disk, at))
-        });
-        count(&result, &self.stats.writes, &self.stats.written_bytes, &self.stats.write_errors, length);
+            let wanted = Wanted { class, is_write: true, at, length };
+            // What is durable when it is done is made by whoever wants it.
+            if class != Class::AsyncWrite {
+                let _turn = self.queue.enter(&wanted, &now);
+                return make(at);
+            }
+            match self.queue.try_enter(&wanted, &now) {
+                Some(_turn) => make(at),
+                None => disk::lend(bufs, |loan| self.wait_in_queue(&wanted, loan, &now).map_or(Ok(()), |_turn| make(at))),
+            }
+        };
+        let result = match self.place(offset, length as u64) {
+            Ok(at) => in_turn(at),
+            Err(error) => counted(Err(error)),
+        };
         if result.is_err() {
             self.degrade();
         }
@@ -415,7 +507,7 @@ impl Leaf {
     pub fn prepare(&self, offset: u64, length: u64) -> Result<()> {
         let at = self.place(offset, length)?;
         let now = || self.traffic.now_ns();
-        let _turn = self.queue.enter(Class::Initialize, length as usize, &now);
+        let _turn = self.queue.enter(&Wanted { class: Class::Initialize, is_write: true, at, length: length as usize }, &now);
         self.with_disk("prepare", |disk| self.heed_flush(disk.prepare(at, length)))
     }
 
@@ -439,6 +531,37 @@ impl Leaf {
         if self.state() == VdevState::Degraded && !self.is_behind() {
             self.set_state(VdevState::Online, Reason::None);
         }
+    }
+}
+
+/// A write that is made together with others.
+pub(super) struct Begun<'a> {
+    leaf: &'a Leaf,
+    at: u64,
+    length: usize,
+    _under_way: UnderWay<'a>,
+    _turn: Turn<'a>,
+    _pending: Pending<'a>,
+    disk: RwLockReadGuard<'a, Option<DiskRef>>,
+}
+
+impl Begun<'_> {
+    /// What the disk is asked for.
+    pub(super) fn write<'a>(&'a self, bufs: &'a [&'a [u8]]) -> BatchWrite<'a> {
+        let disk = self.disk.as_deref().expect("seen when it began");
+        BatchWrite { disk, offset: self.at, bufs }
+    }
+
+    /// It is done.
+    pub(super) fn end(self, result: std::io::Result<()>) -> Result<()> {
+        let leaf = self.leaf;
+        let result = result.map_err(|cause| Error::new(ErrorKind::Io, format!("{}: write: {cause}", leaf.name)));
+        count(&result, &leaf.stats.writes, &leaf.stats.written_bytes, &leaf.stats.write_errors, self.length);
+        if result.is_err() {
+            leaf.degrade();
+        }
+        leaf.written.fetch_add(1, SeqCst);
+        result
     }
 }
 

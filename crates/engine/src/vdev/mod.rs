@@ -22,6 +22,7 @@
 //! # Path
 //! Called by zio (data) and pool (labels), calls `disk`.
 
+mod at_once;
 mod config;
 mod create;
 mod flush;
@@ -33,6 +34,7 @@ mod leaf;
 pub mod map;
 mod queue;
 mod size;
+mod together;
 mod top;
 mod traffic;
 mod tree;
@@ -43,6 +45,7 @@ pub const BIRTH_UNKNOWN: u64 = u64::MAX;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use at_once::write_at_once;
 pub use config::{VdevConfig, VdevKind, key};
 pub use create::{NewLeaf, NewTop};
 pub use flush::{FlushMark, LogMark};

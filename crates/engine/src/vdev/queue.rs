@@ -1,4 +1,4 @@
-//! The queue of a leaf: which I/O may go to the device now.
+//! The queue of a leaf: which I/O may go to the device now, and what goes there as one.
 //!
 //! # Theory
 //! A caller waits for a *sync* read or write, which goes to the device at once. All other I/O can wait, and a device that
@@ -8,20 +8,28 @@
 //! all that lies in its cache. Written 1 MiB at a time three at once, a group leaves a lone writer of the log a
 //! hundredth of what he does alone; 1 MiB one after the other a third, 128 KiB two thirds and more, and the group still has a
 //! gigabyte a second there. A disk that turns would miss its place between pieces: there writes stay whole.
+//! Limits and floors are tunables, by OpenZFS's names ([`Parameter`]), and may change at any time. A large I/O counts as several.
 //!
-//! A thread that has an I/O waits here for its turn and then makes it itself. What lies side by side is one I/O before it
-//! comes here (`zio/write.rs`), of a bounded size. A large I/O counts as several.
+//! A thread that has an I/O waits here for its turn and then makes it itself. Meanwhile it lends its memory ([`disk::Loan`]): whose turn
+//! it is takes along what waits of the same class beside its own, of reads also what lies a little apart, and makes one I/O of all, in
+//! the memory of each. If that fails, each makes its own, as one bad sector is not the fault of its neighbours.
 //!
 //! # Invariants
 //! 1. A thread waits for I/O of its own class that is under way, which waits for the device only: so the wait ends.
 //! 2. Of each class one may always be under way, whatever it counts.
+//! 3. Of a class the one that waits longest is next, or is taken along before.
 //!
 //! # Locks
-//! `Queue::under_way`, and nothing below it.
+//! `Queue::state`, and nothing below it.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
+use disk::Loan;
 use parking_lot::{Condvar, Mutex};
+
+use crate::tunables::{Parameter, Tunables};
 
 /// What an I/O is for, the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,13 +53,6 @@ pub enum Class {
     Initialize,
 }
 
-/// How much of a class may be under way, of what counts as one.
-#[derive(Debug, Clone, Copy)]
-struct Bounds {
-    floor: u32,
-    limit: u32,
-}
-
 /// Each of so many bytes count as one I/O,
 const UNIT_BYTES: usize = 32 << 10;
 /// up to so many: a large one.
@@ -61,72 +62,292 @@ const PIECE_BYTES: usize = LARGE as usize * UNIT_BYTES;
 /// Beside durable writes is also what comes so soon after one, in nanoseconds.
 const SOON_NS: u64 = 20_000_000;
 
+/// Most I/Os that are made as one.
+const TOGETHER_MAX: usize = 128;
+/// A limit that is none.
+const UNBOUNDED: u32 = u32::MAX;
+
 impl Class {
     const COUNT: usize = 8;
 
-    /// What does not wait has no bounds.
-    fn bounds(self) -> Option<Bounds> {
-        let bounds = |floor, limit| Some(Bounds { floor, limit });
+    /// The floor and the limit.
+    fn bounds(self) -> (Parameter, Parameter) {
         match self {
-            Class::SyncRead | Class::SyncWrite => None,
-            // As many as there are readers ahead.
-            Class::AsyncRead => bounds(4, 16),
-            Class::AsyncWrite => bounds(LARGE, 2 * LARGE),
-            Class::Scrub | Class::Rebuild => bounds(1, 2 * LARGE),
-            Class::Trim | Class::Initialize => bounds(1, 2),
+            Class::SyncRead => (Parameter::SyncReadMin, Parameter::SyncReadMax),
+            Class::SyncWrite => (Parameter::SyncWriteMin, Parameter::SyncWriteMax),
+            Class::AsyncRead => (Parameter::AsyncReadMin, Parameter::AsyncReadMax),
+            Class::AsyncWrite => (Parameter::AsyncWriteMin, Parameter::AsyncWriteMax),
+            Class::Scrub => (Parameter::ScrubMin, Parameter::ScrubMax),
+            Class::Rebuild => (Parameter::RebuildMin, Parameter::RebuildMax),
+            Class::Trim => (Parameter::TrimMin, Parameter::TrimMax),
+            Class::Initialize => (Parameter::InitializeMin, Parameter::InitializeMax),
         }
     }
 }
 
+/// What somebody wants to do at a place of the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) class: Class,
+    pub(super) is_write: bool,
+    pub(super) at: u64,
+    pub(super) length: usize,
+}
+
+impl Wanted {
+    pub(super) fn end(&self) -> u64 {
+        self.at + self.length as u64
+    }
+
+    fn counts(&self) -> u32 {
+        counts(self.length)
+    }
+}
+
+fn counts(bytes: usize) -> u32 {
+    (bytes / UNIT_BYTES).clamp(1, LARGE as usize) as u32
+}
+
+/// An I/O that waits for its turn.
+pub(super) struct Waiting {
+    pub(super) wanted: Wanted,
+    /// Its memory, if others may make it.
+    pub(super) loan: Option<Loan>,
+    /// A [`Fate`]. guarded by: `Queue::state`
+    fate: AtomicU8,
+}
+
+/// What becomes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Waits,
+    /// Somebody makes it together with his own.
+    Taken,
+    Made,
+    /// It failed together with others, and is made alone.
+    Alone,
+}
+
+impl Waiting {
+    fn fate(&self) -> Fate {
+        [Fate::Waits, Fate::Taken, Fate::Made, Fate::Alone][usize::from(self.fate.load(Relaxed))]
+    }
+
+    fn set_fate(&self, fate: Fate) {
+        self.fate.store(fate as u8, Relaxed);
+    }
+
+    fn may_be_joined(&self, class: Class, is_write: bool) -> bool {
+        self.fate() == Fate::Waits && self.loan.is_some() && (self.wanted.class, self.wanted.is_write) == (class, is_write)
+    }
+}
+
+#[derive(Default)]
+struct State {
+    /// By class.
+    under_way: [u32; Class::COUNT],
+    /// In the order in which they came.
+    waiting: VecDeque<Arc<Waiting>>,
+}
+
+impl State {
+    fn has_room(&self, wanted: &Wanted, limit: u32) -> bool {
+        let under_way = self.under_way[wanted.class as usize];
+        under_way == 0 || under_way.saturating_add(wanted.counts()) <= limit
+    }
+
+    fn is_next(&self, me: &Arc<Waiting>) -> bool {
+        self.waiting.iter().find(|other| other.wanted.class == me.wanted.class).is_some_and(|first| Arc::ptr_eq(first, me))
+    }
+
+    /// Takes those out that make one I/O with `me`, in the order of their places: `most` bytes from end to end, up to `gap` between two.
+    fn take_neighbours(&mut self, me: &Arc<Waiting>, most: u64, gap: u64) -> Vec<Arc<Waiting>> {
+        let Wanted { class, is_write, at, .. } = me.wanted;
+        let mut near: Vec<Arc<Waiting>> = self.waiting.iter().filter(|other| other.may_be_joined(class, is_write)).cloned().collect();
+        near.sort_by_key(|other| other.wanted.at);
+        let (mut start, mut end, mut together) = (at, me.wanted.end(), VecDeque::from([me.clone()]));
+        for other in near.iter().filter(|other| other.wanted.at > at) {
+            let is_near = other.wanted.at.checked_sub(end).is_some_and(|apart| apart <= gap);
+            if !is_near || other.wanted.end() - start > most || together.len() == TOGETHER_MAX {
+                break;
+            }
+            end = other.wanted.end();
+            together.push_back(other.clone());
+        }
+        for other in near.iter().rev().filter(|other| other.wanted.at < at) {
+            let is_near = start.checked_sub(other.wanted.end()).is_some_and(|apart| apart <= gap);
+            if !is_near || end - other.wanted.at > most || together.len() == TOGETHER_MAX {
+                break;
+            }
+            start = other.wanted.at;
+            together.push_front(other.clone());
+        }
+        self.waiting.retain(|other| !together.iter().any(|taken| Arc::ptr_eq(taken, other)));
+        together.into()
+    }
+}
+
 /// What waits for one leaf, and what is under way there.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Queue {
-    /// By class. guarded by: itself
-    under_way: Mutex<[u32; Class::COUNT]>,
+    state: Mutex<State>,
     ended: Condvar,
     /// Durable writes under way.
     durable: AtomicU64,
     /// When the last one ended, in nanoseconds of the host's clock.
     durable_ended: AtomicU64,
+    limits: OnceLock<Tunables>,
 }
+
+/// The time in nanoseconds, 0 where there is no clock.
+type Clock<'a> = &'a dyn Fn() -> u64;
 
 /// An I/O whose turn it is. Dropped, it is done.
 pub(super) struct Turn<'a> {
     queue: &'a Queue,
     class: Class,
+    /// 0: it is not bounded.
     counts: u32,
-    now: &'a dyn Fn() -> u64,
+    /// This one and those that are to be made together with it, by place; none: it is alone.
+    together: Vec<Arc<Waiting>>,
+    now: Clock<'a>,
+}
+
+/// How the waiting ends.
+pub(super) enum Passage<'a> {
+    /// It may be made now.
+    Turn(Turn<'a>),
+    /// Somebody else has made it.
+    Made,
 }
 
 impl Queue {
-    /// Waits until an I/O of so many bytes may go to the device. `now` is the time in nanoseconds, 0 where there is no clock.
-    pub(super) fn enter<'a>(&'a self, class: Class, bytes: usize, now: &'a dyn Fn() -> u64) -> Turn<'a> {
-        let counts = (bytes / UNIT_BYTES).clamp(1, LARGE as usize) as u32;
-        if class == Class::SyncWrite {
+    /// The limits of the pool; once.
+    pub(super) fn set_limits(&self, limits: &Tunables) {
+        let _ = self.limits.set(limits.clone());
+    }
+
+    fn limit(&self, parameter: Parameter) -> u64 {
+        self.limits.get_or_init(Tunables::default).now(parameter)
+    }
+
+    /// Lets an I/O go if it need not wait.
+    pub(super) fn try_enter<'a>(&'a self, wanted: &Wanted, now: Clock<'a>) -> Option<Turn<'a>> {
+        let class = wanted.class;
+        let limit = self.allowed(class, now);
+        let turn = |counts| {
+            if class == Class::SyncWrite {
+                self.durable.fetch_add(1, Relaxed);
+            }
+            Turn { queue: self, class, counts, together: Vec::new(), now }
+        };
+        if limit == UNBOUNDED {
+            return Some(turn(0));
+        }
+        let mut state = self.state.lock();
+        if state.waiting.iter().any(|other| other.wanted.class == class) || !state.has_room(wanted, limit) {
+            return None;
+        }
+        state.under_way[class as usize] += wanted.counts();
+        Some(turn(wanted.counts()))
+    }
+
+    /// Waits until an I/O may go. With a loan it may be made together with others, by this thread or by another.
+    pub(super) fn wait<'a>(&'a self, wanted: &Wanted, loan: Option<&Loan>, now: Clock<'a>) -> Passage<'a> {
+        let me = Arc::new(Waiting { wanted: *wanted, loan: loan.cloned(), fate: AtomicU8::new(Fate::Waits as u8) });
+        let mut state = self.state.lock();
+        state.waiting.push_back(me.clone());
+        loop {
+            let limit = self.allowed(wanted.class, now);
+            match me.fate() {
+                Fate::Made => return Passage::Made,
+                Fate::Taken => {}
+                // From the front, as it was there already.
+                Fate::Alone if !state.waiting.iter().any(|other| Arc::ptr_eq(other, &me)) => state.waiting.push_front(me.clone()),
+                Fate::Waits | Fate::Alone => {}
+            }
+            if matches!(me.fate(), Fate::Waits | Fate::Alone) && state.is_next(&me) && state.has_room(wanted, limit) {
+                break;
+            }
+            self.ended.wait(&mut state);
+        }
+        let together = if me.fate() == Fate::Waits { self.take_together(&mut state, &me, now) } else { Vec::new() };
+        state.waiting.retain(|other| !Arc::ptr_eq(other, &me));
+        let bytes: usize = together.iter().map(|other| other.wanted.length).sum();
+        let counts = counts(bytes.max(wanted.length));
+        state.under_way[wanted.class as usize] += counts;
+        // The next one may have looked before this one went.
+        if !state.waiting.is_empty() {
+            self.ended.notify_all();
+        }
+        if wanted.class == Class::SyncWrite {
             self.durable.fetch_add(1, Relaxed);
         }
-        if let Some(bounds) = class.bounds() {
-            let mut under_way = self.under_way.lock();
-            while under_way[class as usize] > 0 && under_way[class as usize] + counts > self.allowed(bounds, now) {
-                self.ended.wait(&mut under_way);
-            }
-            under_way[class as usize] += counts;
+        Passage::Turn(Turn { queue: self, class: wanted.class, counts, together, now })
+    }
+
+    /// As [`Queue::wait`], of what nobody else makes.
+    pub(super) fn enter<'a>(&'a self, wanted: &Wanted, now: Clock<'a>) -> Turn<'a> {
+        match self.try_enter(wanted, now).map_or_else(|| self.wait(wanted, None, now), Passage::Turn) {
+            Passage::Turn(turn) => turn,
+            Passage::Made => unreachable!("nothing was lent"),
         }
-        Turn { queue: self, class, counts, now }
+    }
+
+    /// May several I/Os be made with one call?
+    pub(super) fn uses_ring(&self) -> bool {
+        self.limit(Parameter::IoUring) != 0
+    }
+
+    /// How many wait.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.state.lock().waiting.len()
+    }
+
+    fn take_together(&self, state: &mut State, me: &Arc<Waiting>, now: Clock<'_>) -> Vec<Arc<Waiting>> {
+        if me.loan.is_none() {
+            return Vec::new();
+        }
+        let Wanted { class, is_write, .. } = me.wanted;
+        let most = self.limit(Parameter::AggregationLimit).min(self.piece_bytes(class, now) as u64);
+        let gap = if is_write { 0 } else { self.limit(Parameter::ReadGapLimit) };
+        let together = state.take_neighbours(me, most, gap);
+        together.iter().for_each(|other| other.set_fate(Fate::Taken));
+        if together.len() > 1 { together } else { Vec::new() }
     }
 
     /// So many bytes of an I/O are made at a time just now.
-    pub(super) fn piece_bytes(&self, class: Class, now: &dyn Fn() -> u64) -> usize {
+    pub(super) fn piece_bytes(&self, class: Class, now: Clock<'_>) -> usize {
         if class == Class::AsyncWrite && self.is_beside_durable(now) { PIECE_BYTES } else { usize::MAX }
     }
 
-    fn allowed(&self, bounds: Bounds, now: &dyn Fn() -> u64) -> u32 {
-        if self.is_beside_durable(now) { bounds.floor } else { bounds.limit }
+    fn allowed(&self, class: Class, now: Clock<'_>) -> u32 {
+        let (floor, limit) = class.bounds();
+        // Durable writes are not beside themselves, and whoever waits for a read waits.
+        let is_urgent = matches!(class, Class::SyncRead | Class::SyncWrite);
+        let bound = if !is_urgent && self.is_beside_durable(now) { floor } else { limit };
+        u32::try_from(self.limit(bound)).unwrap_or(UNBOUNDED)
     }
 
-    fn is_beside_durable(&self, now: &dyn Fn() -> u64) -> bool {
+    fn is_beside_durable(&self, now: Clock<'_>) -> bool {
         let ended = self.durable_ended.load(Relaxed);
         self.durable.load(Relaxed) > 0 || ended > 0 && now().saturating_sub(ended) < SOON_NS
+    }
+}
+
+impl Turn<'_> {
+    /// What is to be made as one I/O, by place; empty: only what the turn was asked for.
+    pub(super) fn together(&self) -> &[Arc<Waiting>] {
+        &self.together
+    }
+
+    /// Tells the others how it went. If it failed, this one is made alone now, and so are they.
+    pub(super) fn settle(&mut self, is_made: bool) {
+        let _state = self.queue.state.lock();
+        let fate = if is_made { Fate::Made } else { Fate::Alone };
+        self.together.drain(..).for_each(|other| other.set_fate(fate));
+        self.queue.ended.notify_all();
     }
 }
 
@@ -136,9 +357,15 @@ impl Drop for Turn<'_> {
             self.queue.durable_ended.store((self.now)().max(1), Relaxed);
             self.queue.durable.fetch_sub(1, Relaxed);
         }
-        if self.class.bounds().is_some() {
-            self.queue.under_way.lock()[self.class as usize] -= self.counts;
-            self.queue.ended.notify_all();
+        if !self.together.is_empty() {
+            self.settle(false);
+        }
+        if self.counts > 0 {
+            let mut state = self.queue.state.lock();
+            state.under_way[self.class as usize] -= self.counts;
+            if !state.waiting.is_empty() {
+                self.queue.ended.notify_all();
+            }
         }
     }
 }
@@ -147,6 +374,10 @@ impl Drop for Turn<'_> {
 mod tests {
     use super::*;
 
+    fn wanted(class: Class, length: usize) -> Wanted {
+        Wanted { class, is_write: class == Class::AsyncWrite, at: 0, length }
+    }
+
     /// How many large writes of a group are under way at the same time, if eight want to be.
     #[allow(clippy::disallowed_methods)] // this test is about threads
     fn most_at_once(queue: &Queue, now: &(dyn Fn() -> u64 + Sync)) -> u64 {
@@ -154,7 +385,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
-                    let _turn = queue.enter(Class::AsyncWrite, 1 << 20, &now);
+                    let _turn = queue.enter(&wanted(Class::AsyncWrite, 1 << 20), &now);
                     most.fetch_max(inside.fetch_add(1, Relaxed) + 1, Relaxed);
                     std::thread::sleep(std::time::Duration::from_millis(20));
                     inside.fetch_sub(1, Relaxed);
@@ -170,12 +401,12 @@ mod tests {
         let clock = AtomicU64::new(5);
         let now = || clock.load(Relaxed);
         assert_eq!((most_at_once(&queue, &now), queue.piece_bytes(Class::AsyncWrite, &now)), (2, usize::MAX));
-        drop(queue.enter(Class::SyncWrite, 4096, &now));
+        drop(queue.enter(&wanted(Class::SyncWrite, 4096), &now));
         assert_eq!(most_at_once(&queue, &now), 1, "a moment after one");
         assert_eq!([Class::AsyncWrite, Class::SyncWrite].map(|class| queue.piece_bytes(class, &now)), [PIECE_BYTES, usize::MAX]);
         clock.store(5 + SOON_NS, Relaxed);
         assert_eq!(most_at_once(&queue, &now), 2);
-        let _under_way = queue.enter(Class::SyncWrite, 4096, &now);
+        let _under_way = queue.enter(&wanted(Class::SyncWrite, 4096), &now);
         assert_eq!(most_at_once(&queue, &now), 1, "beside one");
     }
 
@@ -183,15 +414,57 @@ mod tests {
     fn who_is_waited_for_does_not_wait() {
         let queue = Queue::default();
         let none = || 0;
-        let _group = queue.enter(Class::AsyncWrite, 64 << 20, &none);
+        let _group = queue.enter(&wanted(Class::AsyncWrite, 64 << 20), &none);
         let sync = |n: u32| if n % 2 == 0 { Class::SyncRead } else { Class::SyncWrite };
-        let all: Vec<Turn<'_>> = (0..100).map(|n| queue.enter(sync(n), 4096, &none)).collect();
+        let all: Vec<Turn<'_>> = (0..100).map(|n| queue.enter(&wanted(sync(n), 4096), &none)).collect();
         drop(all);
         assert_eq!(queue.durable.load(Relaxed), 0);
         // Of each class one may always begin.
         for class in [Class::AsyncRead, Class::Scrub, Class::Rebuild, Class::Trim, Class::Initialize] {
-            drop(queue.enter(class, 64 << 20, &none));
+            drop(queue.enter(&wanted(class, 64 << 20), &none));
         }
-        assert_eq!(queue.under_way.lock()[Class::AsyncWrite as usize], LARGE);
+        assert_eq!(queue.state.lock().under_way[Class::AsyncWrite as usize], LARGE);
+    }
+
+    #[test]
+    fn a_limit_may_change_and_hold_for_what_is_waited_for() {
+        let (queue, limits) = (Queue::default(), Tunables::default());
+        queue.set_limits(&limits);
+        let now = || 0;
+        assert_eq!(most_at_once(&queue, &now), 2);
+        limits.parameters.set(Parameter::AsyncWriteMax, "12").unwrap();
+        assert_eq!(most_at_once(&queue, &now), 3);
+        limits.parameters.set(Parameter::SyncReadMax, "1").unwrap();
+        let read = wanted(Class::SyncRead, 4096);
+        let first = queue.try_enter(&read, &now);
+        assert!(first.is_some() && queue.try_enter(&read, &now).is_none());
+        drop(first);
+        assert!(queue.try_enter(&read, &now).is_some());
+    }
+
+    /// Places of what is made as one: who is next, what waits beside it, most bytes, largest gap.
+    #[test]
+    fn neighbours_are_one_as_far_as_is_allowed() {
+        let at = |at: u64, length: usize| Wanted { class: Class::AsyncRead, is_write: false, at, length };
+        let taken = |all: &[Wanted], most: u64, gap: u64| {
+            disk::lend(&[], |loan| {
+                let waits = |wanted: &Wanted| Arc::new(Waiting { wanted: *wanted, loan: Some(loan.clone()), fate: AtomicU8::new(0) });
+                let mut state = State { waiting: all.iter().map(waits).collect(), ..State::default() };
+                let me = state.waiting[0].clone();
+                let together = state.take_neighbours(&me, most, gap);
+                assert_eq!(together.len() + state.waiting.len(), all.len());
+                together.iter().map(|other| other.wanted.at).collect::<Vec<_>>()
+            })
+        };
+        let all = [at(100, 10), at(110, 10), at(90, 10), at(125, 5), at(85, 3), at(200, 1)];
+        assert_eq!(taken(&all, 1000, 0), [90, 100, 110]);
+        assert_eq!(taken(&all, 1000, 5), [85, 90, 100, 110, 125]);
+        assert_eq!(taken(&all, 1000, 70), [85, 90, 100, 110, 125, 200]);
+        assert_eq!(taken(&all, 25, 5), [100, 110]);
+        assert_eq!(taken(&all, 0, 5), [100]);
+        // What overlaps, and what is of another kind.
+        let write = Wanted { is_write: true, ..at(110, 10) };
+        let scrub = Wanted { class: Class::Scrub, ..at(110, 10) };
+        assert_eq!(taken(&[at(100, 10), at(105, 10), at(100, 10), write, scrub], 1000, 5), [100]);
     }
 }

@@ -9,6 +9,7 @@ use crate::bail;
 use crate::error::{Result, Within};
 use crate::host::HostRef;
 use crate::sync::Executor;
+use crate::tunables::Tunables;
 use disk::DiskRef;
 use ondisk::label;
 use ondisk::nvlist::NvList;
@@ -61,6 +62,7 @@ pub struct VdevTree {
     clock: OnceLock<HostRef>,
     /// For devices that come later too.
     crew: OnceLock<Arc<Executor>>,
+    limits: OnceLock<Tunables>,
     /// Where writers wait while nothing can be written.
     gate: Arc<Gate>,
 }
@@ -95,13 +97,19 @@ impl VdevTree {
         }
         let gate = Arc::new(Gate::default());
         tops.iter().for_each(|top| top.set_gate(&gate));
-        Ok(VdevTree { root: RwLock::new(root), tops: RwLock::new(tops), writing_txg, clock: OnceLock::new(), crew: OnceLock::new(), gate })
+        Ok(VdevTree { root: RwLock::new(root), tops: RwLock::new(tops), writing_txg, clock: OnceLock::new(), crew: OnceLock::new(), limits: OnceLock::new(), gate })
     }
 
     /// From now on the devices measure how long their requests take.
     pub fn set_clock(&self, host: &HostRef) {
         let _ = self.clock.set(host.clone());
         self.leaves().iter().for_each(|leaf| leaf.traffic.set_clock(host));
+    }
+
+    /// How much of what may be under way on the devices.
+    pub fn set_limits(&self, limits: &Tunables) {
+        let _ = self.limits.set(limits.clone());
+        self.leaves().iter().for_each(|leaf| leaf.set_limits(limits));
     }
 
     /// Where devices are slow, these threads make several requests at a time.
@@ -145,6 +153,9 @@ impl VdevTree {
             }
             if let Some(crew) = self.crew.get() {
                 leaf.traffic.set_crew(crew);
+            }
+            if let Some(limits) = self.limits.get() {
+                leaf.set_limits(limits);
             }
             Arc::new(leaf)
         });
