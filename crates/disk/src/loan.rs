@@ -93,6 +93,7 @@ impl Borrowed<'_> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // these tests are about threads
 mod tests {
     use std::sync::mpsc::channel;
     use std::thread;

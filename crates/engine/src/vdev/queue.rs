@@ -415,7 +415,7 @@ mod tests {
         let queue = Queue::default();
         let none = || 0;
         let _group = queue.enter(&wanted(Class::AsyncWrite, 64 << 20), &none);
-        let sync = |n: u32| if n % 2 == 0 { Class::SyncRead } else { Class::SyncWrite };
+        let sync = |n: u32| if n.is_multiple_of(2) { Class::SyncRead } else { Class::SyncWrite };
         let all: Vec<Turn<'_>> = (0..100).map(|n| queue.enter(&wanted(sync(n), 4096), &none)).collect();
         drop(all);
         assert_eq!(queue.durable.load(Relaxed), 0);
