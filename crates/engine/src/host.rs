@@ -136,6 +136,7 @@ mod tests {
 
     /// The thread that prepares the next places of the log was made by one that serves a mount, and inherited its CPU: it worked where the writers were.
     #[test]
+    #[allow(clippy::disallowed_methods)] // real threads are what is tested
     fn a_thread_is_not_tied_to_the_cpu_of_its_maker() {
         let maker = std::thread::spawn(|| {
             let all = sched_getaffinity(None).unwrap();

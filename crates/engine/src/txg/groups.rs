@@ -419,6 +419,7 @@ mod tests {
         [std::thread::spawn(close), std::thread::spawn(sync)]
     }
 
+    #[allow(clippy::disallowed_methods)] // the real clock: real threads are waited for
     fn have_ended(threads: &[std::thread::JoinHandle<()>]) -> bool {
         let until = std::time::Instant::now() + Duration::from_secs(20);
         while std::time::Instant::now() < until && threads.iter().any(|thread| !thread.is_finished()) {
