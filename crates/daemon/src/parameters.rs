@@ -1,4 +1,7 @@
-//! Limits that change while the daemon runs: files in the directory that `TARN_PARAMETERS` names.
+//! Limits that change while the daemon runs: files in the directory that `TARN_PARAMETERS` names, else in the usual one.
+//!
+//! The usual one is `/sys/module/zfs/parameters`, unless OpenZFS's module is loaded, whose own it then is. OpenZFS's test suite has plain
+//! files there, for programs without a module. Nothing is made in it, and 0 is what a limit is at first.
 //!
 //! Each has the name that OpenZFS's module has for it, and holds a number, as in `/sys/module/zfs/parameters`. What is missing is written
 //! there as it is when the daemon starts; what is written there holds as soon as it is closed, for all pools. What is no value of
@@ -15,27 +18,50 @@ use tarnfs::{Parameter, Tunables};
 
 /// Names the directory.
 const VARIABLE: &str = "TARN_PARAMETERS";
+/// The directory where OpenZFS's tools look for them.
+const USUAL: &str = "/sys/module/zfs/parameters";
+/// The type of the file system that has the kernel's own.
+const SYSFS_MAGIC: u64 = 0x6265_6572;
 /// Room for the events of one look.
 const EVENTS_BYTES: usize = 4096;
 
-/// Sets what the files say, now and whenever one is written, if there is a directory.
-pub(crate) fn watch(limits: &Tunables) -> Result<(), String> {
-    let Some(directory) = std::env::var_os(VARIABLE).map(PathBuf::from) else { return Ok(()) };
-    watch_in(directory.clone(), limits).map_err(|error| format!("{VARIABLE}={}: {error}", directory.display()))
+/// The meaning of 0 in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Zero {
+    IsAValue,
+    IsUnset,
 }
 
-fn watch_in(directory: PathBuf, limits: &Tunables) -> io::Result<()> {
-    show(&directory, limits)?;
+/// Sets what the files say, now and whenever one is written, if there is a directory.
+pub(crate) fn watch(limits: &Tunables) -> Result<(), String> {
+    let Some(directory) = std::env::var_os(VARIABLE).map(PathBuf::from) else {
+        if is_plain_directory(Path::new(USUAL))
+            && let Err(error) = watch_in(PathBuf::from(USUAL), limits, Zero::IsUnset)
+        {
+            tracing::warn!("{USUAL}: {error}");
+        }
+        return Ok(());
+    };
+    let named = || show(&directory, limits).and_then(|()| watch_in(directory.clone(), limits, Zero::IsAValue));
+    named().map_err(|error| format!("{VARIABLE}={}: {error}", directory.display()))
+}
+
+/// Is it a directory that no kernel module has made?
+fn is_plain_directory(path: &Path) -> bool {
+    path.is_dir() && rustix::fs::statfs(path).is_ok_and(|found| found.f_type as u64 != SYSFS_MAGIC)
+}
+
+fn watch_in(directory: PathBuf, limits: &Tunables, zero: Zero) -> io::Result<()> {
     let events = inotify::init(CreateFlags::CLOEXEC)?;
     inotify::add_watch(&events, &directory, WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO)?;
     let limits = limits.clone();
-    read(&directory, &limits);
+    read(&directory, &limits, zero);
     let run = move || {
         let mut buffer = [MaybeUninit::uninit(); EVENTS_BYTES];
         let mut reader = inotify::Reader::new(&events, &mut buffer);
         // All are read, as events may be lost.
         while reader.next().is_ok_and(|event| !event.events().contains(inotify::ReadFlags::IGNORED)) {
-            read(&directory, &limits);
+            read(&directory, &limits, zero);
         }
     };
     thread::Builder::new().name("parameters".to_owned()).spawn(run).map(drop)
@@ -54,13 +80,15 @@ fn show(directory: &Path, limits: &Tunables) -> io::Result<()> {
 }
 
 /// Sets what is said, where it is another value.
-fn read(directory: &Path, limits: &Tunables) {
+fn read(directory: &Path, limits: &Tunables, zero: Zero) {
     for parameter in Parameter::all() {
         let Ok(text) = fs::read_to_string(directory.join(parameter.name())) else { continue };
-        if text.trim() != limits.now(parameter).to_string()
+        if zero == Zero::IsUnset && text.trim() == "0" {
+            limits.parameters.unset(parameter);
+        } else if text.trim() != limits.now(parameter).to_string()
             && let Err(words) = limits.parameters.set(parameter, &text)
         {
-            tracing::warn!("{VARIABLE}: {words}");
+            tracing::warn!("{}: {words}", directory.display());
         }
     }
 }
@@ -78,7 +106,8 @@ mod tests {
         fs::write(file("zfs_vdev_async_write_max_active"), "30\n").unwrap();
         fs::write(file("zfs_unheard_of"), "1\n").unwrap();
         let limits = Tunables::default();
-        watch_in(directory.path().to_owned(), &limits).unwrap();
+        show(directory.path(), &limits).unwrap();
+        watch_in(directory.path().to_owned(), &limits, Zero::IsAValue).unwrap();
         assert_eq!([Parameter::TxgTimeout, Parameter::AsyncWriteMax, Parameter::ReadGapLimit].map(|one| limits.now(one)), [5, 30, 32 << 10]);
         assert_eq!(fs::read_to_string(file("zfs_vdev_read_gap_limit")).unwrap(), "32768\n");
         fs::write(file("zfs_txg_timeout"), "1\n").unwrap();
@@ -87,6 +116,21 @@ mod tests {
             assert!(begun.elapsed() < Duration::from_secs(20), "it is not seen");
             thread::sleep(Duration::from_millis(1));
         }
-        assert!(watch_in(file("none"), &limits).is_err());
+        assert!(watch_in(file("none"), &limits, Zero::IsAValue).is_err());
+    }
+
+    /// A script that is through puts back what stood there before it.
+    #[test]
+    fn in_the_usual_place_zero_is_what_it_was_at_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let limits = Tunables::default();
+        let write = |text: &str| {
+            fs::write(directory.path().join("zfs_multihost_fail_intervals"), text).unwrap();
+            read(directory.path(), &limits, Zero::IsUnset);
+            limits.now(Parameter::MultihostFailIntervals)
+        };
+        let first = limits.now(Parameter::MultihostFailIntervals);
+        assert_eq!([write("0\n"), write("77\n"), write("0\n")], [first, 77, first]);
+        assert!(is_plain_directory(directory.path()) && !is_plain_directory(Path::new("/sys/module")));
     }
 }

@@ -121,6 +121,11 @@ impl Parameters {
         Ok(())
     }
 
+    /// Lets one be what it was at first.
+    pub fn unset(&self, parameter: Parameter) {
+        self.0[parameter as usize].store(UNSET, Relaxed);
+    }
+
     /// What it was set to.
     pub(super) fn get(&self, parameter: Parameter) -> Option<u64> {
         Some(self.0[parameter as usize].load(Relaxed)).filter(|value| *value != UNSET)
