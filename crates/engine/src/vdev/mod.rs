@@ -22,21 +22,15 @@
 //! # Path
 //! Called by zio (data) and pool (labels), calls `disk`.
 
-mod at_once;
 mod config;
 mod create;
 mod flush;
-mod gate;
-mod health;
 mod indirect;
 pub mod label;
 mod leaf;
 pub mod map;
-mod queue;
 mod size;
-mod together;
 mod top;
-mod traffic;
 mod tree;
 
 /// For who reads what nobody knows the group of.
@@ -45,17 +39,13 @@ pub const BIRTH_UNKNOWN: u64 = u64::MAX;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use at_once::write_at_once;
 pub use config::{VdevConfig, VdevKind, key};
 pub use create::{NewLeaf, NewTop};
 pub use flush::{FlushMark, LogMark};
-pub use gate::{FailureMode, Gate};
-pub use health::{Reason, VdevState, VdevStatus};
 pub use indirect::IndirectMap;
-pub use leaf::{Leaf, LeafStats};
+pub(crate) use leaf::write_at_once;
+pub use leaf::{Class, FailureMode, Gate, Leaf, LeafStats, Reason, RequestKind, Requests, Traffic, VdevState, VdevStatus};
 pub use map::{IoMap, Layout, LeafId, Node, View};
-pub use queue::Class;
-pub use traffic::{RequestKind, Requests, Traffic};
 pub use size::{ASHIFT_MAX, ASHIFT_MIN, default_ashift, metaslab_shift};
 pub use top::TopVdev;
 pub use tree::{Devices, VdevTree};

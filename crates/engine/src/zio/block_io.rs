@@ -8,7 +8,7 @@ use ondisk::blkptr::{BlkPtr, DataPointer};
 use ondisk::dva::Dva;
 use parking_lot::{Mutex, RwLock};
 
-use super::compress_stage::ShapeRules;
+use super::stages::compress_stage::ShapeRules;
 use super::devices::{BlockDevice, BlockDevices};
 use super::free::BlockTables;
 use super::lost::LostBlocks;

@@ -21,7 +21,7 @@ use transform::checksum::{GANG_HEADER, embedded};
 
 use super::Bookmark;
 use super::block_io::BlockIo;
-use super::checksum_stage::shares_with_mac;
+use super::stages::checksum_stage::{self, shares_with_mac};
 use super::read::Intent;
 use super::write::Placement;
 use crate::alloc::Request;
@@ -193,7 +193,7 @@ impl BlockIo {
                 return Ok(None);
             }
             piece.checksum_algorithm = placement.checksum;
-            piece.checksum = super::checksum_stage::compute(placement.checksum, part, &self.salt())?;
+            piece.checksum = checksum_stage::compute(placement.checksum, part, &self.salt())?;
             header[index * BLKPTR_BYTES..][..BLKPTR_BYTES].copy_from_slice(piece.encode().as_bytes());
         }
         self.write_header(pointer.dvas(), header, placement.txg)?;
@@ -274,7 +274,7 @@ impl BlockIo {
         piece.physical_size = part.len() as u64;
         piece.compression = Compression::Off;
         piece.checksum_algorithm = placement.checksum;
-        piece.checksum = super::checksum_stage::compute(placement.checksum, part, &self.salt())?;
+        piece.checksum = checksum_stage::compute(placement.checksum, part, &self.salt())?;
         piece.fill = 0;
         Ok(piece)
     }

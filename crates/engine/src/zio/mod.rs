@@ -28,15 +28,11 @@ use ondisk::blkptr::BlkPtr;
 use ondisk::object_type::ObjectType;
 
 mod block_io;
-mod checksum_stage;
-mod compress_stage;
 mod devices;
-mod encrypt_stage;
 mod free;
 mod gang;
 mod leaf_io;
-mod log_room;
-mod log_write;
+mod log;
 mod lost;
 mod read;
 mod spaces;
@@ -51,7 +47,7 @@ pub use devices::{BlockDevice, BlockDevices, SharedVdevs};
 pub use crate::sync::Executor;
 pub use free::BlockTables;
 pub use leaf_io::{read_range, write_range, write_range_durable};
-pub use log_room::LogRoom;
+pub use log::LogRoom;
 pub use lost::LostBlocks;
 pub use read::{WhileThere, WrongCopy};
 

@@ -12,8 +12,9 @@ use ondisk::dva::Dva;
 use parking_lot::Mutex;
 
 use super::block_io::BlockIo;
-use super::encrypt_stage::{check_key, needs_key};
-use super::{Bookmark, checksum_stage, stages};
+use super::stages::encrypt_stage::{check_key, needs_key};
+use super::stages::{self, checksum_stage};
+use super::Bookmark;
 use super::leaf_io::{Damage, PlaceRead};
 use crate::bail;
 use crate::error::{Error, ErrorKind, Result, Within};

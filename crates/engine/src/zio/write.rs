@@ -30,7 +30,7 @@ use parking_lot::{Condvar, Mutex};
 use super::block_io::BlockIo;
 use super::devices::BlockDevice;
 use super::WriteRequest;
-use super::compress_stage::ShapeRules;
+use super::stages::compress_stage::ShapeRules;
 use super::leaf_io::write_range;
 use super::stages::{Prepared, Sealed, prepare};
 use crate::alloc::{ClassKind, Request};

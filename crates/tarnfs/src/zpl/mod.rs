@@ -42,7 +42,7 @@ pub use names::directory::DirectoryEntry;
 pub use contents::file::{Seek, WriteMarks, WriteMode};
 pub(crate) use names::CASE_INSENSITIVE;
 pub use file_system::{AccessTime, AclRules, AclType, Credentials, FileSystem, MountOptions, Space};
-pub use attributes::inspect::RawXattrs;
+pub use attributes::xattr::RawXattrs;
 pub use attributes::posix_acl::AclKind;
 pub use attributes::quota::{OwnerKind, QuotaOf, own_quota_of, space_used_by};
 pub use names::rename::RenameMode;

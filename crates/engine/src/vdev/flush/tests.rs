@@ -1,7 +1,7 @@
 //! Flushes that fail: the system says so once, to whoever flushes next, and has dropped what it could not write.
 
 use crate::vdev::label::{LabelSync, sync_labels};
-use crate::vdev::traffic::RequestKind;
+use crate::vdev::RequestKind;
 use crate::vdev::{Class, Leaf, NewLeaf, NewTop, TopVdev, VdevTree, key};
 use crate::zio::{BlockDevice, write_range, write_range_durable};
 use crate::host::RealHost;

@@ -1,6 +1,5 @@
 //! Attributes: where they are stored, what they say, how they are changed.
 
-pub(super) mod inspect;
 pub(super) mod posix_acl;
 pub(super) mod quota;
 pub(super) mod sa_tables;

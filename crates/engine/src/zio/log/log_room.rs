@@ -8,7 +8,7 @@
 //!
 //! A device for the log alone may be full.
 
-use super::BlockIo;
+use crate::zio::BlockIo;
 use crate::alloc::{ClassKind, slop_bytes};
 
 /// What is left for the log.

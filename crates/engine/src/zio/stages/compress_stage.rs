@@ -12,13 +12,13 @@ use ondisk::algorithm::Compression;
 use ondisk::blkptr::{BlkPtr, EMBEDDED_BYTES_MAX, EmbeddedPointer, Hole};
 use transform::compress;
 
-use super::WriteRequest;
+use crate::zio::WriteRequest;
 use crate::bail;
 use crate::error::Result;
 
 /// The physical bytes of a block.
 #[derive(Debug, Clone)]
-pub(super) enum Contents {
+pub(in crate::zio) enum Contents {
     /// As they are.
     Plain(Arc<Vec<u8>>),
     /// Compressed and padded.
@@ -26,7 +26,7 @@ pub(super) enum Contents {
 }
 
 impl Contents {
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(in crate::zio) fn bytes(&self) -> &[u8] {
         match self {
             Contents::Plain(data) => data,
             Contents::Packed(data) => data,
@@ -36,7 +36,7 @@ impl Contents {
 
 /// What a block became.
 #[derive(Debug)]
-pub(super) enum Shaped {
+pub(in crate::zio) enum Shaped {
     /// A pointer that needs no space.
     Pointer(BlkPtr),
     /// Bytes that need a place.
@@ -45,14 +45,14 @@ pub(super) enum Shaped {
 
 /// What decides about shapes, beside the request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ShapeRules {
+pub(in crate::zio) struct ShapeRules {
     /// The pool stores contents in pointers.
-    pub(super) embedded_data: bool,
+    pub(in crate::zio) embedded_data: bool,
     /// The pool remembers when holes were punched.
-    pub(super) hole_birth: bool,
+    pub(in crate::zio) hole_birth: bool,
     /// Bytes of the smallest allocation; a power of two, and all allocations are multiples of it.
-    pub(super) unit: usize,
-    pub(super) txg: u64,
+    pub(in crate::zio) unit: usize,
+    pub(in crate::zio) txg: u64,
 }
 
 /// The most that the compressed block may have to be worth it.
@@ -78,7 +78,7 @@ fn compression_of(request: &WriteRequest) -> Result<Compression> {
 ///
 /// # Errors
 /// When the request asks for a compression that does not exist.
-pub(super) fn shape(request: &WriteRequest, rules: ShapeRules) -> Result<Shaped> {
+pub(in crate::zio) fn shape(request: &WriteRequest, rules: ShapeRules) -> Result<Shaped> {
     let compression = compression_of(request)?;
     let plain = || Shaped::Physical { contents: Contents::Plain(Arc::clone(&request.data)), compression: Compression::Off };
     if compression == Compression::Off {

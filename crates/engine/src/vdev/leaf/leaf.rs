@@ -6,9 +6,10 @@
 use super::queue::{Class, Passage, Queue, Turn, Wanted};
 use super::together;
 use super::traffic::{RequestKind, Traffic, UnderWay};
-use super::{Reason, VdevState, map::View};
+use super::{Reason, VdevState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tunables::Tunables;
+use crate::vdev::map::View;
 use crate::{bail, error};
 use disk::{BatchWrite, DiskRef, Loan};
 use ondisk::label;
@@ -84,7 +85,7 @@ impl Drop for Pending<'_> {
 
 impl Leaf {
     /// A leaf on `disk`, or without one.
-    pub(super) fn new(
+    pub(in crate::vdev) fn new(
         guid: u64,
         name: String,
         disk: Option<DiskRef>,
@@ -238,7 +239,7 @@ impl Leaf {
     }
 
     /// How it is for who wants to read what was written in the group `birth`.
-    pub(super) fn view(&self, birth: u64) -> View {
+    pub(in crate::vdev) fn view(&self, birth: u64) -> View {
         View {
             readable: self.is_open(),
             missed: self.has_missed(birth),
@@ -318,13 +319,13 @@ impl Leaf {
     }
 
     /// The limits of the pool.
-    pub(super) fn set_limits(&self, limits: &Tunables) {
+    pub(in crate::vdev) fn set_limits(&self, limits: &Tunables) {
         self.queue.set_limits(limits);
     }
 
     /// I/Os that wait for their turn.
     #[cfg(test)]
-    pub(super) fn waiting(&self) -> usize {
+    pub(in crate::vdev) fn waiting(&self) -> usize {
         self.queue.waiting()
     }
 
@@ -338,7 +339,7 @@ impl Leaf {
     }
 
     /// Begins a write that is made together with others. `None`: it has to wait, or cannot be made as it is.
-    pub(super) fn begin_write<'a>(&'a self, class: Class, offset: u64, bufs: &[&[u8]], now: &'a dyn Fn() -> u64) -> Option<Begun<'a>> {
+    pub(in crate::vdev) fn begin_write<'a>(&'a self, class: Class, offset: u64, bufs: &[&[u8]], now: &'a dyn Fn() -> u64) -> Option<Begun<'a>> {
         let length: usize = bufs.iter().map(|buf| buf.len()).sum();
         let at = self.place(offset, length as u64).ok()?;
         // The same thread may have begun another one here.
@@ -354,7 +355,7 @@ impl Leaf {
     }
 
     /// May several writes be made with one call?
-    pub(super) fn uses_ring(&self) -> bool {
+    pub(in crate::vdev) fn uses_ring(&self) -> bool {
         self.queue.uses_ring()
     }
 
@@ -446,7 +447,7 @@ impl Leaf {
     }
 
     /// How often something could not be made durable here.
-    pub(super) fn failed_flushes(&self) -> u64 {
+    pub(in crate::vdev) fn failed_flushes(&self) -> u64 {
         self.failed_flushes.load(SeqCst)
     }
 
@@ -457,7 +458,7 @@ impl Leaf {
     }
 
     /// Fails if a flush has, since there were so many that did.
-    pub(super) fn check_flushes_since(&self, failed_flushes: u64) -> Result<()> {
+    pub(in crate::vdev) fn check_flushes_since(&self, failed_flushes: u64) -> Result<()> {
         if self.failed_flushes() != failed_flushes {
             bail!(Io, "{}: another flush failed at the same time", self.name);
         }
@@ -535,7 +536,7 @@ impl Leaf {
 }
 
 /// A write that is made together with others.
-pub(super) struct Begun<'a> {
+pub(in crate::vdev) struct Begun<'a> {
     leaf: &'a Leaf,
     at: u64,
     length: usize,
@@ -547,13 +548,13 @@ pub(super) struct Begun<'a> {
 
 impl Begun<'_> {
     /// What the disk is asked for.
-    pub(super) fn write<'a>(&'a self, bufs: &'a [&'a [u8]]) -> BatchWrite<'a> {
+    pub(in crate::vdev) fn write<'a>(&'a self, bufs: &'a [&'a [u8]]) -> BatchWrite<'a> {
         let disk = self.disk.as_deref().expect("seen when it began");
         BatchWrite { disk, offset: self.at, bufs }
     }
 
     /// It is done.
-    pub(super) fn end(self, result: std::io::Result<()>) -> Result<()> {
+    pub(in crate::vdev) fn end(self, result: std::io::Result<()>) -> Result<()> {
         let leaf = self.leaf;
         let result = result.map_err(|cause| Error::new(ErrorKind::Io, format!("{}: write: {cause}", leaf.name)));
         count(&result, &leaf.stats.writes, &leaf.stats.written_bytes, &leaf.stats.write_errors, self.length);

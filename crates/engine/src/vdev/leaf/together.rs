@@ -16,7 +16,7 @@ fn borrow(all: &[Arc<Waiting>]) -> io::Result<Vec<Borrowed<'_>>> {
 }
 
 /// From the first to the end of the last, in bytes.
-pub(super) fn length(all: &[Arc<Waiting>]) -> usize {
+pub(in crate::vdev) fn length(all: &[Arc<Waiting>]) -> usize {
     match (all.first(), all.last()) {
         (Some(first), Some(last)) => (last.wanted.end() - first.wanted.at) as usize,
         _ => 0,
@@ -24,7 +24,7 @@ pub(super) fn length(all: &[Arc<Waiting>]) -> usize {
 }
 
 /// Reads all of it at once, and what lies between.
-pub(super) fn read(disk: &DiskRef, all: &[Arc<Waiting>]) -> io::Result<()> {
+pub(in crate::vdev) fn read(disk: &DiskRef, all: &[Arc<Waiting>]) -> io::Result<()> {
     let Some(first) = all.first() else { return Ok(()) };
     let apart = |pair: &[Arc<Waiting>]| (pair[1].wanted.at - pair[0].wanted.end()) as usize;
     let mut gaps: Vec<Vec<u8>> = all.windows(2).map(|pair| vec![0; apart(pair)]).collect();
@@ -39,7 +39,7 @@ pub(super) fn read(disk: &DiskRef, all: &[Arc<Waiting>]) -> io::Result<()> {
 }
 
 /// Writes all of it at once.
-pub(super) fn write(disk: &DiskRef, all: &[Arc<Waiting>]) -> io::Result<()> {
+pub(in crate::vdev) fn write(disk: &DiskRef, all: &[Arc<Waiting>]) -> io::Result<()> {
     let Some(first) = all.first() else { return Ok(()) };
     let borrowed = borrow(all)?;
     let bufs: Vec<&[u8]> = borrowed.iter().flat_map(Borrowed::bufs).collect();

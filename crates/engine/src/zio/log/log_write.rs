@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ondisk::blkptr::{BlkPtr, BlockPointer};
 use ondisk::dva::Dva;
 
-use super::{BlockIo, write_range_durable};
+use crate::zio::{BlockIo, write_range_durable};
 use crate::bail;
 use crate::error::{Result, Within};
 use crate::vdev::Class;

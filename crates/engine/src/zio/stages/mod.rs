@@ -4,30 +4,34 @@
 //! The order is that of the format: the checksum is of what is on disk, and what is on disk is encrypted after it was compressed. All of it comes before the
 //! place, because whoever gives places may want to know the checksum: a block that is there already needs none (dedup, nop-write).
 
+pub(in crate::zio) mod checksum_stage;
+pub(in crate::zio) mod compress_stage;
+pub(in crate::zio) mod encrypt_stage;
+
 use ondisk::algorithm::{ChecksumAlgorithm, Compression};
 use ondisk::blkptr::{BLKPTR_BYTES, BlkPtr, DataPointer, EmbeddedPointer, Protection};
 use ondisk::byteswap;
 use transform::compress;
 
-use super::compress_stage::{Contents, ShapeRules, Shaped, shape};
-use super::encrypt_stage::{Protected, decrypt, encrypt};
-use super::{Bookmark, WriteRequest, checksum_stage};
+use compress_stage::{Contents, ShapeRules, Shaped, shape};
+use encrypt_stage::{Protected, decrypt, encrypt};
+use super::{Bookmark, WriteRequest};
 use crate::bail;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A block as it will be on disk; what it lacks is a place.
 #[derive(Debug)]
-pub(super) struct Sealed {
-    pub(super) contents: Contents,
-    pub(super) compression: Compression,
-    pub(super) protection: Protection,
-    pub(super) checksum_algorithm: ChecksumAlgorithm,
-    pub(super) checksum: [u64; 4],
+pub(in crate::zio) struct Sealed {
+    pub(in crate::zio) contents: Contents,
+    pub(in crate::zio) compression: Compression,
+    pub(in crate::zio) protection: Protection,
+    pub(in crate::zio) checksum_algorithm: ChecksumAlgorithm,
+    pub(in crate::zio) checksum: [u64; 4],
 }
 
 /// What a block became.
 #[derive(Debug)]
-pub(super) enum Prepared {
+pub(in crate::zio) enum Prepared {
     /// A pointer that needs no space.
     Pointer(BlkPtr),
     /// Bytes that need a place.
@@ -38,7 +42,7 @@ pub(super) enum Prepared {
 ///
 /// # Errors
 /// When the request asks for a compression or a checksum that does not exist, or for what cannot be encrypted.
-pub(super) fn prepare(request: &WriteRequest, rules: ShapeRules, salt: &[u8; 32]) -> Result<Prepared> {
+pub(in crate::zio) fn prepare(request: &WriteRequest, rules: ShapeRules, salt: &[u8; 32]) -> Result<Prepared> {
     let (contents, compression) = match shape(request, rules)? {
         Shaped::Pointer(pointer) => return Ok(Prepared::Pointer(pointer)),
         Shaped::Physical { contents, compression } => (contents, compression),
@@ -52,7 +56,7 @@ pub(super) fn prepare(request: &WriteRequest, rules: ShapeRules, salt: &[u8; 32]
 }
 
 /// Is what is on disk what is used? Then [`open`] would only copy it.
-pub(super) fn is_same(pointer: &DataPointer) -> bool {
+pub(in crate::zio) fn is_same(pointer: &DataPointer) -> bool {
     pointer.compression == Compression::Off
         && pointer.little_endian
         && pointer.physical_size == pointer.logical_size
@@ -63,7 +67,7 @@ pub(super) fn is_same(pointer: &DataPointer) -> bool {
 ///
 /// # Errors
 /// `KeyNotLoaded`, or `Corrupt` when the bytes make no sense.
-pub(super) fn open(pointer: &DataPointer, physical: &[u8], at: &Bookmark) -> Result<Vec<u8>> {
+pub(in crate::zio) fn open(pointer: &DataPointer, physical: &[u8], at: &Bookmark) -> Result<Vec<u8>> {
     let packed = decrypt(pointer, physical, at)?;
     let length = pointer.logical_size as usize;
     let mut contents = match pointer.compression {
@@ -83,7 +87,7 @@ pub(super) fn open(pointer: &DataPointer, physical: &[u8], at: &Bookmark) -> Res
 ///
 /// # Errors
 /// As [`open`].
-pub(super) fn open_trimmed(pointer: &DataPointer, physical: &[u8], at: &Bookmark) -> Result<Vec<u8>> {
+pub(in crate::zio) fn open_trimmed(pointer: &DataPointer, physical: &[u8], at: &Bookmark) -> Result<Vec<u8>> {
     let packed = decrypt(pointer, physical, at)?;
     let trimmed = compress::decompress_trimmed(pointer.compression.number(), &packed, pointer.logical_size as usize);
     let mut contents = trimmed.map_err(|error| Error::new(ErrorKind::Corrupt, format!("block {at}: {error}")))?;
@@ -99,7 +103,7 @@ pub(super) fn open_trimmed(pointer: &DataPointer, physical: &[u8], at: &Bookmark
 ///
 /// # Errors
 /// `Corrupt` when the bytes make no sense.
-pub(super) fn unpack(embedded: &EmbeddedPointer, at: &Bookmark) -> Result<Vec<u8>> {
+pub(in crate::zio) fn unpack(embedded: &EmbeddedPointer, at: &Bookmark) -> Result<Vec<u8>> {
     let length = embedded.logical_size as usize;
     let mut contents = match embedded.compression {
         Compression::Off => embedded.payload().to_vec(),

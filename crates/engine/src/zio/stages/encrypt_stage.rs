@@ -13,22 +13,22 @@ use ondisk::blkptr::{DataPointer, Protection};
 use ondisk::object_type::ObjectType;
 
 use super::compress_stage::Contents;
-use super::{Bookmark, WriteRequest};
+use crate::zio::{Bookmark, WriteRequest};
 use crate::bail;
 use crate::error::Result;
 
 /// The physical bytes of a block, and what its pointer says of how they are protected.
 #[derive(Debug)]
-pub(super) struct Protected {
-    pub(super) contents: Contents,
-    pub(super) protection: Protection,
+pub(in crate::zio) struct Protected {
+    pub(in crate::zio) contents: Contents,
+    pub(in crate::zio) protection: Protection,
 }
 
 /// Encrypts what compression left of a block, where its dataset is encrypted: it is not.
 ///
 /// # Errors
 /// `KeyNotLoaded` when what the block replaces is encrypted.
-pub(super) fn encrypt(request: &WriteRequest, contents: Contents) -> Result<Protected> {
+pub(in crate::zio) fn encrypt(request: &WriteRequest, contents: Contents) -> Result<Protected> {
     if request.previous.uses_encryption() {
         bail!(KeyNotLoaded, "block {}: what it replaces is encrypted", request.bookmark);
     }
@@ -37,7 +37,7 @@ pub(super) fn encrypt(request: &WriteRequest, contents: Contents) -> Result<Prot
 
 /// Does it take a key to make the block plain? Of dnodes only the bonus buffers are encrypted: the rest must be found without the key, to free it
 /// for one.
-pub(super) fn needs_key(pointer: &DataPointer) -> bool {
+pub(in crate::zio) fn needs_key(pointer: &DataPointer) -> bool {
     matches!(pointer.protection, Protection::Encrypted { .. }) && pointer.object_type != ObjectType::DNODE
 }
 
@@ -45,7 +45,7 @@ pub(super) fn needs_key(pointer: &DataPointer) -> bool {
 ///
 /// # Errors
 /// `KeyNotLoaded`.
-pub(super) fn decrypt<'a>(pointer: &DataPointer, physical: &'a [u8], at: &Bookmark) -> Result<Cow<'a, [u8]>> {
+pub(in crate::zio) fn decrypt<'a>(pointer: &DataPointer, physical: &'a [u8], at: &Bookmark) -> Result<Cow<'a, [u8]>> {
     check_key(pointer, at)?;
     Ok(Cow::Borrowed(physical))
 }
@@ -54,7 +54,7 @@ pub(super) fn decrypt<'a>(pointer: &DataPointer, physical: &'a [u8], at: &Bookma
 ///
 /// # Errors
 /// `KeyNotLoaded`.
-pub(super) fn check_key(pointer: &DataPointer, at: &Bookmark) -> Result<()> {
+pub(in crate::zio) fn check_key(pointer: &DataPointer, at: &Bookmark) -> Result<()> {
     if needs_key(pointer) {
         bail!(KeyNotLoaded, "block {at} is encrypted");
     }

@@ -14,7 +14,7 @@ use crate::bail;
 use crate::error::Result;
 
 /// Half of the words of the block's checksum are a MAC.
-pub(super) fn shares_with_mac(pointer: &DataPointer) -> bool {
+pub(in crate::zio) fn shares_with_mac(pointer: &DataPointer) -> bool {
     pointer.protection != Protection::None && pointer.object_type != ObjectType::OBJSET
 }
 
@@ -22,7 +22,7 @@ pub(super) fn shares_with_mac(pointer: &DataPointer) -> bool {
 ///
 /// # Errors
 /// `Unsupported` when the pointer has a checksum that no block can have.
-pub(super) fn verify(pointer: &DataPointer, bytes: &[u8], salt: &[u8; 32]) -> Result<bool> {
+pub(in crate::zio) fn verify(pointer: &DataPointer, bytes: &[u8], salt: &[u8; 32]) -> Result<bool> {
     let algorithm = pointer.checksum_algorithm;
     let number = algorithm.number();
     let shares_with_mac = shares_with_mac(pointer);
@@ -53,7 +53,7 @@ pub(super) fn verify(pointer: &DataPointer, bytes: &[u8], salt: &[u8; 32]) -> Re
 ///
 /// # Errors
 /// `Unsupported` when `algorithm` is none for ordinary blocks.
-pub(super) fn compute(algorithm: ChecksumAlgorithm, bytes: &[u8], salt: &[u8; 32]) -> Result<[u64; 4]> {
+pub(in crate::zio) fn compute(algorithm: ChecksumAlgorithm, bytes: &[u8], salt: &[u8; 32]) -> Result<[u64; 4]> {
     let property = matches!(algorithm, ChecksumAlgorithm::Inherit | ChecksumAlgorithm::On);
     match checksum::checksum(algorithm.number(), bytes, false, salt) {
         Some(words) if !algorithm.is_embedded() && !property => Ok(words),

@@ -1,7 +1,7 @@
 //! How long the requests of a device took, and how large they were: what `zpool iostat -l -q -r -w` shows.
 //!
 //! # Theory
-//! A thread that has a request makes it itself, when its turn has come ([`super::queue`]); the time at the device is what is
+//! A thread that has a request makes it itself, when its turn has come ([`queue`](super::queue)); the time at the device is what is
 //! measured. Of the kinds that OpenZFS tells apart, three exist here: reads, writes of the
 //! intent log (somebody waits for them) and all other writes. Read-ahead and checks are reads like any other. A request
 //! that carries several blocks, which lie side by side, is a *joined* one.
@@ -75,7 +75,7 @@ const BYTE_NS: u64 = 1;
 
 /// What requests take lately, in nanoseconds: the mean of the last ones, of which newer ones count more. Racing notes may lose one another.
 #[derive(Default)]
-pub(super) struct Pace(AtomicU64);
+pub(in crate::vdev) struct Pace(AtomicU64);
 
 impl Pace {
     /// One took so long.
@@ -105,7 +105,7 @@ pub struct Traffic {
 }
 
 /// A request under way. Dropped, it is done.
-pub(super) struct UnderWay<'a> {
+pub(in crate::vdev) struct UnderWay<'a> {
     counters: &'a Counters,
     pace: Option<&'a Pace>,
     bytes: u64,
@@ -127,12 +127,12 @@ impl Drop for UnderWay<'_> {
 
 impl Traffic {
     /// Times are measured from now on.
-    pub(super) fn set_clock(&self, host: &HostRef) {
+    pub(in crate::vdev) fn set_clock(&self, host: &HostRef) {
         let _ = self.clock.set(host.clone());
     }
 
     /// A request of `blocks` blocks begins.
-    pub(super) fn begin(&self, kind: RequestKind, bytes: usize, blocks: usize) -> UnderWay<'_> {
+    pub(in crate::vdev) fn begin(&self, kind: RequestKind, bytes: usize, blocks: usize) -> UnderWay<'_> {
         let counters = &self.kinds[kind as usize];
         counters.active.fetch_add(1, Relaxed);
         count(if blocks > 1 { &counters.joined } else { &counters.single }, bytes as u64);
@@ -141,7 +141,7 @@ impl Traffic {
     }
 
     /// Does a flush, and measures what it takes.
-    pub(super) fn flush<T>(&self, flush: impl FnOnce() -> T) -> T {
+    pub(in crate::vdev) fn flush<T>(&self, flush: impl FnOnce() -> T) -> T {
         let Some(host) = self.clock.get() else { return flush() };
         let begun = host.now_ns();
         let done = flush();
@@ -150,27 +150,27 @@ impl Traffic {
     }
 
     /// The time in nanoseconds; 0 without a clock.
-    pub(super) fn now_ns(&self) -> u64 {
+    pub(in crate::vdev) fn now_ns(&self) -> u64 {
         self.clock.get().map_or(0, |host| host.now_ns())
     }
 
     /// There are threads for several requests at a time.
-    pub(super) fn set_crew(&self, crew: &Arc<Executor>) {
+    pub(in crate::vdev) fn set_crew(&self, crew: &Arc<Executor>) {
         let _ = self.crew.set(crew.clone());
     }
 
     /// Writes take as long as on a disk that turns.
-    pub(super) fn turns(&self) -> bool {
+    pub(in crate::vdev) fn turns(&self) -> bool {
         self.writes.0.load(Relaxed) >= TURNS_NS
     }
 
     /// The threads for several writes at a time, if writes take long enough.
-    pub(super) fn beside_writes(&self) -> Option<&Arc<Executor>> {
+    pub(in crate::vdev) fn beside_writes(&self) -> Option<&Arc<Executor>> {
         self.crew.get().filter(|_| self.writes.is_slow())
     }
 
     /// The threads for several flushes at a time, if flushes take long enough.
-    pub(super) fn beside_flushes(&self) -> Option<&Arc<Executor>> {
+    pub(in crate::vdev) fn beside_flushes(&self) -> Option<&Arc<Executor>> {
         self.crew.get().filter(|_| self.flushes.is_slow())
     }
 

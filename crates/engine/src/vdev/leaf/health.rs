@@ -1,6 +1,7 @@
 //! How vdevs are.
 
-use super::{Requests, VdevKind};
+use super::Requests;
+use crate::vdev::VdevKind;
 use std::fmt;
 
 /// How well a vdev works, worst first.
@@ -39,7 +40,7 @@ impl VdevState {
         self >= VdevState::Degraded
     }
 
-    pub(super) fn from_u8(value: u8) -> VdevState {
+    pub(in crate::vdev) fn from_u8(value: u8) -> VdevState {
         match value {
             2 => VdevState::Offline,
             3 => VdevState::Removed,
@@ -77,7 +78,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    pub(super) fn from_u8(value: u8) -> Reason {
+    pub(in crate::vdev) fn from_u8(value: u8) -> Reason {
         [Reason::None, Reason::NotFound, Reason::TooSmall, Reason::Errors, Reason::Persistent, Reason::Behind]
             .into_iter()
             .find(|reason| *reason as u8 == value)

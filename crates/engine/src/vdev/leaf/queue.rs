@@ -87,15 +87,15 @@ impl Class {
 
 /// What somebody wants to do at a place of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wanted {
-    pub(super) class: Class,
-    pub(super) is_write: bool,
-    pub(super) at: u64,
-    pub(super) length: usize,
+pub(in crate::vdev) struct Wanted {
+    pub(in crate::vdev) class: Class,
+    pub(in crate::vdev) is_write: bool,
+    pub(in crate::vdev) at: u64,
+    pub(in crate::vdev) length: usize,
 }
 
 impl Wanted {
-    pub(super) fn end(&self) -> u64 {
+    pub(in crate::vdev) fn end(&self) -> u64 {
         self.at + self.length as u64
     }
 
@@ -109,10 +109,10 @@ fn counts(bytes: usize) -> u32 {
 }
 
 /// An I/O that waits for its turn.
-pub(super) struct Waiting {
-    pub(super) wanted: Wanted,
+pub(in crate::vdev) struct Waiting {
+    pub(in crate::vdev) wanted: Wanted,
     /// Its memory, if others may make it.
-    pub(super) loan: Option<Loan>,
+    pub(in crate::vdev) loan: Option<Loan>,
     /// A [`Fate`]. guarded by: `Queue::state`
     fate: AtomicU8,
 }
@@ -189,7 +189,7 @@ impl State {
 
 /// What waits for one leaf, and what is under way there.
 #[derive(Default)]
-pub(super) struct Queue {
+pub(in crate::vdev) struct Queue {
     state: Mutex<State>,
     ended: Condvar,
     /// Durable writes under way.
@@ -203,7 +203,7 @@ pub(super) struct Queue {
 type Clock<'a> = &'a dyn Fn() -> u64;
 
 /// An I/O whose turn it is. Dropped, it is done.
-pub(super) struct Turn<'a> {
+pub(in crate::vdev) struct Turn<'a> {
     queue: &'a Queue,
     class: Class,
     /// 0: it is not bounded.
@@ -214,7 +214,7 @@ pub(super) struct Turn<'a> {
 }
 
 /// How the waiting ends.
-pub(super) enum Passage<'a> {
+pub(in crate::vdev) enum Passage<'a> {
     /// It may be made now.
     Turn(Turn<'a>),
     /// Somebody else has made it.
@@ -223,7 +223,7 @@ pub(super) enum Passage<'a> {
 
 impl Queue {
     /// The limits of the pool; once.
-    pub(super) fn set_limits(&self, limits: &Tunables) {
+    pub(in crate::vdev) fn set_limits(&self, limits: &Tunables) {
         let _ = self.limits.set(limits.clone());
     }
 
@@ -232,7 +232,7 @@ impl Queue {
     }
 
     /// Lets an I/O go if it need not wait.
-    pub(super) fn try_enter<'a>(&'a self, wanted: &Wanted, now: Clock<'a>) -> Option<Turn<'a>> {
+    pub(in crate::vdev) fn try_enter<'a>(&'a self, wanted: &Wanted, now: Clock<'a>) -> Option<Turn<'a>> {
         let class = wanted.class;
         let limit = self.allowed(class, now);
         let turn = |counts| {
@@ -253,7 +253,7 @@ impl Queue {
     }
 
     /// Waits until an I/O may go. With a loan it may be made together with others, by this thread or by another.
-    pub(super) fn wait<'a>(&'a self, wanted: &Wanted, loan: Option<&Loan>, now: Clock<'a>) -> Passage<'a> {
+    pub(in crate::vdev) fn wait<'a>(&'a self, wanted: &Wanted, loan: Option<&Loan>, now: Clock<'a>) -> Passage<'a> {
         let me = Arc::new(Waiting { wanted: *wanted, loan: loan.cloned(), fate: AtomicU8::new(Fate::Waits as u8) });
         let mut state = self.state.lock();
         state.waiting.push_back(me.clone());
@@ -287,7 +287,7 @@ impl Queue {
     }
 
     /// As [`Queue::wait`], of what nobody else makes.
-    pub(super) fn enter<'a>(&'a self, wanted: &Wanted, now: Clock<'a>) -> Turn<'a> {
+    pub(in crate::vdev) fn enter<'a>(&'a self, wanted: &Wanted, now: Clock<'a>) -> Turn<'a> {
         match self.try_enter(wanted, now).map_or_else(|| self.wait(wanted, None, now), Passage::Turn) {
             Passage::Turn(turn) => turn,
             Passage::Made => unreachable!("nothing was lent"),
@@ -295,13 +295,13 @@ impl Queue {
     }
 
     /// May several I/Os be made with one call?
-    pub(super) fn uses_ring(&self) -> bool {
+    pub(in crate::vdev) fn uses_ring(&self) -> bool {
         self.limit(Parameter::IoUring) != 0
     }
 
     /// How many wait.
     #[cfg(test)]
-    pub(super) fn waiting(&self) -> usize {
+    pub(in crate::vdev) fn waiting(&self) -> usize {
         self.state.lock().waiting.len()
     }
 
@@ -318,7 +318,7 @@ impl Queue {
     }
 
     /// So many bytes of an I/O are made at a time just now.
-    pub(super) fn piece_bytes(&self, class: Class, now: Clock<'_>) -> usize {
+    pub(in crate::vdev) fn piece_bytes(&self, class: Class, now: Clock<'_>) -> usize {
         if class == Class::AsyncWrite && self.is_beside_durable(now) { PIECE_BYTES } else { usize::MAX }
     }
 
@@ -338,12 +338,12 @@ impl Queue {
 
 impl Turn<'_> {
     /// What is to be made as one I/O, by place; empty: only what the turn was asked for.
-    pub(super) fn together(&self) -> &[Arc<Waiting>] {
+    pub(in crate::vdev) fn together(&self) -> &[Arc<Waiting>] {
         &self.together
     }
 
     /// Tells the others how it went. If it failed, this one is made alone now, and so are they.
-    pub(super) fn settle(&mut self, is_made: bool) {
+    pub(in crate::vdev) fn settle(&mut self, is_made: bool) {
         let _state = self.queue.state.lock();
         let fate = if is_made { Fate::Made } else { Fate::Alone };
         self.together.drain(..).for_each(|other| other.set_fate(fate));

@@ -1,0 +1,6 @@
+//! Blocks of the intent log: their room, and how they are written.
+
+mod log_room;
+mod log_write;
+
+pub use log_room::LogRoom;
