@@ -30,7 +30,7 @@ impl Progress {
         let place = received.place();
         let record_type = received.record.record_type();
         match (&received.record.body, self.open) {
-            (RecordBody::Begin(begin), None) if !(self.complete && !self.in_package) => {
+            (RecordBody::Begin(begin), None) if !self.complete || self.in_package => {
                 let is_package = begin.header_type() == HEADER_COMPOUND;
                 if is_package && self.in_package {
                     return Err(error!(Corrupt, "{place}: a package of streams cannot be in another"));
