@@ -648,7 +648,8 @@ fn a_dnode_without_room_for_attributes_is_damage() {
 fn a_file_that_is_cut_in_steps_is_never_longer_than_its_contents() {
     let (rig, fs) = Rig::new(&NewFileSystem::default(), ObjsetSettings { record_bytes: 512, ..ObjsetSettings::dataset_default(true) });
     let inode = file(&fs, "f").inode;
-    let data: Vec<u8> = (0..24 << 20).map(|at: u32| (at / 512 % 251 + 1) as u8).collect();
+    // More pointers, and checksums that differ more, than the smallest cache holds when they are compressed.
+    let data: Vec<u8> = (0..72 << 20).map(|at: u32| ((at / 512 + 1).wrapping_mul(0x9e37_79b1) >> (at % 4 * 8)) as u8 | 1).collect();
     for (number, piece) in data.chunks(1 << 20).enumerate() {
         fs.write(inode, WriteMode::At((number as u64) << 20), piece, &root()).unwrap();
         rig.sync(fs.objset());
