@@ -476,11 +476,11 @@ impl Session {
     }
 
     /// Has the kernel ended it, now that it is unmounted? It has not if anybody keeps it.
-    #[allow(clippy::disallowed_methods)] // the real clock: the kernel ends it in it
     pub fn ends(&self) -> bool {
         self.is_ended_by_kernel_within(ENDED_BY_KERNEL_WITHIN)
     }
 
+    #[allow(clippy::disallowed_methods)] // the real clock: the kernel ends it in it
     fn is_ended_by_kernel_within(&self, limit: Duration) -> bool {
         let since = Instant::now();
         loop {

@@ -66,10 +66,10 @@ impl Transaction {
         if fs.would_list(base.as_deref(), node.xattrs.iter().filter_map(|(name, value)| Some((name.len(), value.as_ref()?.len()))))? {
             return Ok(None);
         }
-        if let Some(inode) = &base {
-            if let Some(directory) = fs.xattr_directory(inode)? {
-                return fs.directory_zap(&directory)?.check_room(&names).map(|()| None);
-            }
+        if let Some(inode) = &base
+            && let Some(directory) = fs.xattr_directory(inode)?
+        {
+            return fs.directory_zap(&directory)?.check_room(&names).map(|()| None);
         }
         self.salt_for(&names)
     }
