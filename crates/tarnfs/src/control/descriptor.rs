@@ -123,10 +123,8 @@ impl Descriptor {
                         Open::Pipe(file) | Open::Plain(file) => file.as_fd(),
                         Open::Socket(socket) => socket.as_fd(),
                     };
-                    match poll(&mut [PollFd::new(&open, flags)], Some(&LOOK_EVERY)) {
-                        Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                        Err(error) => return Err(error.into()),
-                    }
+                    let polled = poll(&mut [PollFd::new(&open, flags)], Some(&LOOK_EVERY)).map_err(io::Error::from);
+                    polled.map(drop).or_else(|error| if error.kind() == ErrorKind::Interrupted { Ok(()) } else { Err(error) })?;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
