@@ -16,9 +16,9 @@ use std::sync::Arc;
 use transform::compress::is_zero;
 
 /// Blocks smaller than this are copied: that is as cheap.
-pub(super) const PATCHED_BLOCK_MIN: u64 = 16 << 10;
+pub(in crate::dmu) const PATCHED_BLOCK_MIN: u64 = 16 << 10;
 /// Beyond this number of pieces, looking at each costs more than a copy of the block.
-pub(super) const PIECES_MAX: usize = 64;
+pub(in crate::dmu) const PIECES_MAX: usize = 64;
 
 #[derive(Debug, Clone)]
 struct Piece {
@@ -34,14 +34,14 @@ impl Piece {
 
 /// New bytes over older contents.
 #[derive(Debug, Clone)]
-pub(super) struct Patch {
+pub(in crate::dmu) struct Patch {
     base: Arc<Vec<u8>>,
     pieces: Vec<Piece>,
 }
 
 impl Patch {
     /// `base`, unchanged.
-    pub(super) fn over(base: Arc<Vec<u8>>) -> Self {
+    pub(in crate::dmu) fn over(base: Arc<Vec<u8>>) -> Self {
         Patch { base, pieces: Vec::new() }
     }
 
@@ -49,7 +49,7 @@ impl Patch {
     ///
     /// # Panics
     /// If it does not lie inside the block.
-    pub(super) fn write(&mut self, start: usize, data: &[u8]) {
+    pub(in crate::dmu) fn write(&mut self, start: usize, data: &[u8]) {
         let end = start + data.len();
         assert!(end <= self.base.len(), "a patch of {start}..{end} in a block of {} bytes", self.base.len());
         // Those that the new bytes overlap or touch.
@@ -84,17 +84,17 @@ impl Patch {
     }
 
     /// How many bytes are new.
-    pub(super) fn own_bytes(&self) -> u64 {
+    pub(in crate::dmu) fn own_bytes(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.bytes.len() as u64).sum()
     }
 
     /// Whether no new byte is anything but zero.
-    pub(super) fn writes_zeros(&self) -> bool {
+    pub(in crate::dmu) fn writes_zeros(&self) -> bool {
         self.pieces.iter().all(|piece| is_zero(&piece.bytes))
     }
 
     /// Fills `out` with what is at `start`; zeros beyond the end.
-    pub(super) fn read(&self, start: usize, out: &mut [u8]) {
+    pub(in crate::dmu) fn read(&self, start: usize, out: &mut [u8]) {
         let old = self.base.get(start..self.base.len().min(start + out.len())).unwrap_or(&[]);
         out[..old.len()].copy_from_slice(old);
         out[old.len()..].fill(0);
@@ -111,7 +111,7 @@ impl Patch {
     }
 
     /// The whole block.
-    pub(super) fn whole(&self) -> Vec<u8> {
+    pub(in crate::dmu) fn whole(&self) -> Vec<u8> {
         if let [piece] = &self.pieces[..]
             && piece.bytes.len() == self.base.len()
         {
@@ -123,7 +123,7 @@ impl Patch {
     }
 
     /// The whole block, if there is no use any more in keeping pieces: they cover it, or there are too many.
-    pub(super) fn take_finished(&mut self) -> Option<Vec<u8>> {
+    pub(in crate::dmu) fn take_finished(&mut self) -> Option<Vec<u8>> {
         match &mut self.pieces[..] {
             [piece] if piece.bytes.len() == self.base.len() => Some(std::mem::take(&mut piece.bytes)),
             pieces if pieces.len() > PIECES_MAX => Some(self.whole()),

@@ -5,42 +5,42 @@ use ondisk::zap_fat::{self, FatHeader};
 use ondisk::zap_hash::{self, FLAG_WORD_KEYS};
 use ondisk::zap_leaf::{Entry, Found, Leaf, LeafError, LeafKey};
 
-use super::blocks::{ReadBlocks, WriteBlocks};
-use super::fat_grow::{expand_leaf, grow_if_leaf_is_nearly_full};
-use super::fat_shrink::merge_empty_leaves;
-use super::key::{Key, Normalization};
-use super::value::{Integers, Value};
-use super::zap_object::Match;
+use crate::zap::blocks::{ReadBlocks, WriteBlocks};
+use crate::zap::fat::grow::{expand_leaf, grow_if_leaf_is_nearly_full};
+use crate::zap::fat::shrink::merge_empty_leaves;
+use crate::zap::key::{Key, Normalization};
+use crate::zap::value::{Integers, Value};
+use crate::zap::zap_object::Match;
 use crate::bail;
 use crate::error::Result;
 
 /// The fixed properties of a fat ZAP.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Fat {
-    pub(super) block_shift: u32,
-    pub(super) salt: u64,
-    pub(super) normalization: Normalization,
-    pub(super) flags: u64,
+pub(in crate::zap) struct Fat {
+    pub(in crate::zap) block_shift: u32,
+    pub(in crate::zap) salt: u64,
+    pub(in crate::zap) normalization: Normalization,
+    pub(in crate::zap) flags: u64,
 }
 
 /// A key as a leaf stores it, with its hash, and how to compare it.
 #[derive(Debug)]
-pub(super) struct FatKey {
-    pub(super) hash: u64,
+pub(in crate::zap) struct FatKey {
+    pub(in crate::zap) hash: u64,
     /// The name and a zero, or big-endian words.
-    pub(super) bytes: Vec<u8>,
-    pub(super) integer_size: usize,
+    pub(in crate::zap) bytes: Vec<u8>,
+    pub(in crate::zap) integer_size: usize,
 }
 
 impl FatKey {
-    pub(super) fn leaf_key(&self) -> LeafKey<'_> {
+    pub(in crate::zap) fn leaf_key(&self) -> LeafKey<'_> {
         LeafKey { bytes: &self.bytes, integer_size: self.integer_size }
     }
 }
 
 impl Fat {
     /// Reads block 0.
-    pub(super) fn open(block: &[u8]) -> Result<Fat> {
+    pub(in crate::zap) fn open(block: &[u8]) -> Result<Fat> {
         let header = zap_fat::header(block)?;
         Ok(Fat {
             block_shift: block.len().trailing_zeros(),
@@ -50,22 +50,22 @@ impl Fat {
         })
     }
 
-    pub(super) fn has_word_keys(&self) -> bool {
+    pub(in crate::zap) fn has_word_keys(&self) -> bool {
         self.flags & FLAG_WORD_KEYS != 0
     }
 
     /// Bytes of one integer of a name.
-    pub(super) fn name_integer_size(&self) -> usize {
+    pub(in crate::zap) fn name_integer_size(&self) -> usize {
         if self.has_word_keys() { 8 } else { 1 }
     }
 
     /// Whether leaves keep their chains ordered by collision number.
-    pub(super) fn is_sorted(&self) -> bool {
+    pub(in crate::zap) fn is_sorted(&self) -> bool {
         self.normalization != Normalization::NONE
     }
 
     /// The key of a name.
-    pub(super) fn name_key(&self, name: &[u8]) -> Result<FatKey> {
+    pub(in crate::zap) fn name_key(&self, name: &[u8]) -> Result<FatKey> {
         if self.has_word_keys() {
             bail!(Invalid, "a ZAP with keys of words was asked for a name");
         }
@@ -74,7 +74,7 @@ impl Fat {
     }
 
     /// The key of words.
-    pub(super) fn word_key(&self, words: &[u64]) -> Result<FatKey> {
+    pub(in crate::zap) fn word_key(&self, words: &[u64]) -> Result<FatKey> {
         if !self.has_word_keys() {
             bail!(Invalid, "a ZAP with names was asked for a key of words");
         }
@@ -83,7 +83,7 @@ impl Fat {
     }
 
     /// The leaf of a hash: its block number.
-    pub(super) fn leaf_block(&self, blocks: &impl ReadBlocks, hash: u64) -> Result<u64> {
+    pub(in crate::zap) fn leaf_block(&self, blocks: &impl ReadBlocks, hash: u64) -> Result<u64> {
         let block = blocks.read(0)?;
         let header = zap_fat::header(&block)?;
         let index = zap_hash::index(hash, header.pointer_table.shift.get() as u32);
@@ -95,7 +95,7 @@ impl Fat {
     }
 
     /// Pointer `index` of the table.
-    pub(super) fn pointer(&self, blocks: &impl ReadBlocks, block_0: &[u8], header: &FatHeader, index: u64) -> Result<u64> {
+    pub(in crate::zap) fn pointer(&self, blocks: &impl ReadBlocks, block_0: &[u8], header: &FatHeader, index: u64) -> Result<u64> {
         let table = &header.pointer_table;
         if table.block_count.get() == 0 {
             return Ok(zap_fat::embedded_table(block_0).get(index as usize).map_or(0, |pointer| pointer.get()));
@@ -107,7 +107,7 @@ impl Fat {
     }
 
     /// Reads the leaf of a hash and passes it to `use_leaf`.
-    pub(super) fn with_leaf<T>(&self, blocks: &impl ReadBlocks, hash: u64, use_leaf: impl FnOnce(&Leaf<&[u8]>) -> Result<T>) -> Result<T> {
+    pub(in crate::zap) fn with_leaf<T>(&self, blocks: &impl ReadBlocks, hash: u64, use_leaf: impl FnOnce(&Leaf<&[u8]>) -> Result<T>) -> Result<T> {
         let number = self.leaf_block(blocks, hash)?;
         let block = blocks.read(number)?;
         let leaf = Leaf::open(block.as_slice())?;
@@ -126,7 +126,7 @@ impl Fat {
     }
 
     /// The value, and the name's bytes without the final zero.
-    pub(super) fn lookup(&self, blocks: &impl ReadBlocks, key: &FatKey, matching: Match) -> Result<Option<(Value, Vec<u8>)>> {
+    pub(in crate::zap) fn lookup(&self, blocks: &impl ReadBlocks, key: &FatKey, matching: Match) -> Result<Option<(Value, Vec<u8>)>> {
         self.with_leaf(blocks, key.hash, |leaf| {
             let Some(found) = self.find(leaf, key, matching)? else {
                 return Ok(None);
@@ -136,7 +136,7 @@ impl Fat {
     }
 
     /// The name of an entry: without the final zero, or big-endian words.
-    pub(super) fn read_name<B: AsRef<[u8]>>(&self, leaf: &Leaf<B>, entry: &Entry) -> Result<Vec<u8>> {
+    pub(in crate::zap) fn read_name<B: AsRef<[u8]>>(&self, leaf: &Leaf<B>, entry: &Entry) -> Result<Vec<u8>> {
         let mut name = leaf.name(entry, self.name_integer_size())?;
         if !self.has_word_keys() {
             name.truncate(without_zero(&name).len());
@@ -145,12 +145,12 @@ impl Fat {
     }
 
     /// Number of entries.
-    pub(super) fn len(&self, blocks: &impl ReadBlocks) -> Result<u64> {
+    pub(in crate::zap) fn len(&self, blocks: &impl ReadBlocks) -> Result<u64> {
         Ok(zap_fat::header(&blocks.read(0)?)?.entry_count.get())
     }
 
     /// Adds, or with `replace` adds or replaces. `collision` is given when an entry keeps its old one.
-    pub(super) fn put(&self, blocks: &impl WriteBlocks, key: &FatKey, collision: Option<u32>, value: Integers<'_>, replace: bool) -> Result<()> {
+    pub(in crate::zap) fn put(&self, blocks: &impl WriteBlocks, key: &FatKey, collision: Option<u32>, value: Integers<'_>, replace: bool) -> Result<()> {
         let (integer_size, value) = (value.integer_size(), value.to_be_bytes());
         self.check_sizes(blocks, key, &value)?;
         // What counts it cannot be missing when it is there.
@@ -183,7 +183,7 @@ impl Fat {
     }
 
     /// Makes everything ready for adding an entry of one word, or for removing it: its blocks belong to the group, the leaf has room.
-    pub(super) fn prepare(&self, blocks: &impl WriteBlocks, key: &FatKey, adds: bool) -> Result<()> {
+    pub(in crate::zap) fn prepare(&self, blocks: &impl WriteBlocks, key: &FatKey, adds: bool) -> Result<()> {
         self.check_sizes(blocks, key, &[0; 8])?;
         blocks.modify(0, |_| Ok(()))?;
         loop {
@@ -217,7 +217,7 @@ impl Fat {
     }
 
     /// Changes the header in block 0.
-    pub(super) fn change_header(&self, blocks: &impl WriteBlocks, change: impl FnOnce(&mut FatHeader)) -> Result<()> {
+    pub(in crate::zap) fn change_header(&self, blocks: &impl WriteBlocks, change: impl FnOnce(&mut FatHeader)) -> Result<()> {
         blocks.modify(0, |block| {
             let mut header = zap_fat::header(block)?;
             change(&mut header);
@@ -227,7 +227,7 @@ impl Fat {
     }
 
     /// Removes; `false` if there is no such entry.
-    pub(super) fn remove(&self, blocks: &impl WriteBlocks, key: &FatKey, matching: Match) -> Result<bool> {
+    pub(in crate::zap) fn remove(&self, blocks: &impl WriteBlocks, key: &FatKey, matching: Match) -> Result<bool> {
         let number = self.leaf_block(blocks, key.hash)?;
         // Looked up first, so that a name that is not there dirties nothing.
         let there = self.with_leaf(blocks, key.hash, |leaf| Ok(self.find(leaf, key, matching)?.is_some()))?;
@@ -265,7 +265,7 @@ impl Fat {
         Ok(())
     }
 
-    pub(super) fn next(&self, blocks: &impl ReadBlocks, mut hash: u64, mut collision: u32) -> Result<Option<(Entry, Vec<u8>, Value)>> {
+    pub(in crate::zap) fn next(&self, blocks: &impl ReadBlocks, mut hash: u64, mut collision: u32) -> Result<Option<(Entry, Vec<u8>, Value)>> {
         loop {
             let found = self.with_leaf(blocks, hash, |leaf| match leaf.find_next(hash, collision)? {
                 Some(entry) => {
@@ -289,11 +289,11 @@ impl Fat {
     }
 }
 
-pub(super) fn read_value<B: AsRef<[u8]>>(leaf: &Leaf<B>, entry: &Entry) -> Result<Value> {
+pub(in crate::zap) fn read_value<B: AsRef<[u8]>>(leaf: &Leaf<B>, entry: &Entry) -> Result<Value> {
     Ok(Value::new(entry.integer_size, leaf.value(entry)?))
 }
 
-pub(super) fn leaf_error(error: LeafError) -> crate::error::Error {
+pub(in crate::zap) fn leaf_error(error: LeafError) -> crate::error::Error {
     match error {
         LeafError::Corrupt(corruption) => corruption.into(),
         LeafError::TooBig => crate::error!(TooBig, "the entry is larger than a leaf"),

@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::dirty_block::Contents;
-use super::dnode::add_range;
-use super::{Dnode, Tx};
+use crate::dmu::blocks::dirty_block::Contents;
+use crate::dmu::objects::dnode::add_range;
+use crate::dmu::{Dnode, Tx};
 use crate::error::Result;
 use crate::txg::slot;
 

@@ -21,9 +21,9 @@ use std::sync::Arc;
 
 use ondisk::blkptr::BlkPtr;
 
-use super::dirty_block::Contents;
-use super::settings::{COMPRESS_OFF, write_policy};
-use super::{Dnode, Objset};
+use crate::dmu::blocks::dirty_block::Contents;
+use crate::dmu::settings::{COMPRESS_OFF, write_policy};
+use crate::dmu::{Dnode, Objset};
 use crate::txg::Txg;
 use crate::zio::WriteRequest;
 
@@ -32,14 +32,14 @@ const CHECKSUM_OFF: u8 = 2;
 
 /// A block of a group that is not synced, and where it is.
 #[derive(Debug, Clone)]
-pub(super) struct EarlyBlock {
-    pub(super) data: Arc<Vec<u8>>,
-    pub(super) pointer: BlkPtr,
+pub(in crate::dmu) struct EarlyBlock {
+    pub(in crate::dmu) data: Arc<Vec<u8>>,
+    pub(in crate::dmu) pointer: BlkPtr,
 }
 
 /// The early blocks of one object.
 #[derive(Debug, Default)]
-pub(super) struct EarlyBlocks {
+pub(in crate::dmu) struct EarlyBlocks {
     current: BTreeMap<(Txg, u64), EarlyBlock>,
     /// Places whose block was changed again in the same group.
     stale: Vec<(Txg, BlkPtr)>,
@@ -47,7 +47,7 @@ pub(super) struct EarlyBlocks {
 
 impl Dnode {
     /// Takes the early blocks of `txg`, and the places that are no longer needed.
-    pub(super) fn take_early(&self, txg: Txg) -> (Vec<(u64, EarlyBlock)>, Vec<BlkPtr>) {
+    pub(in crate::dmu) fn take_early(&self, txg: Txg) -> (Vec<(u64, EarlyBlock)>, Vec<BlkPtr>) {
         let mut early = self.early.lock();
         if early.current.is_empty() && early.stale.is_empty() {
             return Default::default();
@@ -61,7 +61,7 @@ impl Dnode {
     }
 
     /// The whole contents that `txg` gave a block, if they are its newest.
-    pub(super) fn newest_of(&self, block: u64, txg: Txg) -> Option<Arc<Vec<u8>>> {
+    pub(in crate::dmu) fn newest_of(&self, block: u64, txg: Txg) -> Option<Arc<Vec<u8>>> {
         let dirty = self.blocks.read().get(&block).cloned()?;
         let mut versions = dirty.versions.lock();
         let (_, contents) = versions.last_mut().filter(|(own, _)| *own == txg)?;

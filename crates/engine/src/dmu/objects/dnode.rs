@@ -11,10 +11,10 @@ use ondisk::dnode as disk;
 use ondisk::object_type::ObjectType;
 use parking_lot::{Mutex, RwLock};
 
-use super::dirty_block::DirtyBlock;
-use super::early::EarlyBlocks;
-use super::objset::ObjsetShared;
-use super::{DnodeSpec, ObjectId, Tx};
+use crate::dmu::blocks::dirty_block::DirtyBlock;
+use crate::dmu::blocks::early::EarlyBlocks;
+use crate::dmu::objects::objset::ObjsetShared;
+use crate::dmu::{DnodeSpec, ObjectId, Tx};
 use crate::arc::Held;
 use crate::error::{Error, Result, Within};
 use crate::sync::{Publish, Published};
@@ -24,32 +24,32 @@ use crate::{bail, error};
 
 /// The part of a dnode that open context changes as a whole.
 #[derive(Debug, Clone)]
-pub(super) struct Header {
-    pub(super) object_type: ObjectType,
-    pub(super) bonus_type: ObjectType,
-    pub(super) bonus: Arc<Vec<u8>>,
-    pub(super) block_bytes: u64,
-    pub(super) indirect_shift: u8,
-    pub(super) checksum: u8,
-    pub(super) compression: u8,
-    pub(super) max_block: u64,
+pub(in crate::dmu) struct Header {
+    pub(in crate::dmu) object_type: ObjectType,
+    pub(in crate::dmu) bonus_type: ObjectType,
+    pub(in crate::dmu) bonus: Arc<Vec<u8>>,
+    pub(in crate::dmu) block_bytes: u64,
+    pub(in crate::dmu) indirect_shift: u8,
+    pub(in crate::dmu) checksum: u8,
+    pub(in crate::dmu) compression: u8,
+    pub(in crate::dmu) max_block: u64,
 }
 
 /// What one group changed in an object.
 #[derive(Debug)]
-pub(super) struct DnodeDirty {
+pub(in crate::dmu) struct DnodeDirty {
     /// The header after the last change of the group.
-    pub(super) header: Header,
+    pub(in crate::dmu) header: Header,
     /// Blocks that have a version of this group.
-    pub(super) blocks: BTreeSet<u64>,
+    pub(in crate::dmu) blocks: BTreeSet<u64>,
     /// Blocks whose version of this group is "freed" (an older one was still unsynced).
-    pub(super) freed_versions: Vec<u64>,
+    pub(in crate::dmu) freed_versions: Vec<u64>,
     /// A new spill block (`Some(Some)`), or its removal (`Some(None)`).
-    pub(super) spill: Option<Option<Arc<Vec<u8>>>>,
+    pub(in crate::dmu) spill: Option<Option<Arc<Vec<u8>>>>,
     /// The object came to be in this group.
-    pub(super) allocated: bool,
+    pub(in crate::dmu) allocated: bool,
     /// The object was freed in this group.
-    pub(super) freed: bool,
+    pub(in crate::dmu) freed: bool,
 }
 
 /// What an object weighs in memory, beside its bonus and its pointers: itself, its place in the table, and what the allocator rounds up.
@@ -58,24 +58,24 @@ const DNODE_BYTES: usize = size_of::<Dnode>() + 256;
 const DNODE_DIRTY_BYTES: u64 = size_of::<DnodeDirty>() as u64 + 512;
 
 /// Disjoint ranges of blocks: start to end.
-pub(super) type BlockRanges = BTreeMap<u64, u64>;
+pub(in crate::dmu) type BlockRanges = BTreeMap<u64, u64>;
 
 /// The newest state, and what each group changed.
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) header: Header,
-    pub(super) spill: Option<Arc<Vec<u8>>>,
+pub(in crate::dmu) struct State {
+    pub(in crate::dmu) header: Header,
+    pub(in crate::dmu) spill: Option<Arc<Vec<u8>>>,
     /// `spill` tells the truth; otherwise the spill block is on disk.
-    pub(super) spill_known: bool,
-    pub(super) freed: bool,
-    pub(super) dirty: [Option<Box<DnodeDirty>>; TXG_SIZE],
+    pub(in crate::dmu) spill_known: bool,
+    pub(in crate::dmu) freed: bool,
+    pub(in crate::dmu) dirty: [Option<Box<DnodeDirty>>; TXG_SIZE],
     /// Ranges freed by each group, until its tree is installed.
-    pub(super) frees: [BlockRanges; TXG_SIZE],
+    pub(in crate::dmu) frees: [BlockRanges; TXG_SIZE],
 }
 
 /// What of [`State`] is read without its lock.
 #[derive(Debug, Default)]
-pub(super) struct Shape {
+pub(in crate::dmu) struct Shape {
     block_bytes: AtomicU64,
     max_block: AtomicU64,
     freed: AtomicBool,
@@ -92,7 +92,7 @@ impl Publish for State {
 }
 
 /// Blocks with unsynced versions.
-pub(super) type DirtyBlocks = BTreeMap<u64, Arc<DirtyBlock>>;
+pub(in crate::dmu) type DirtyBlocks = BTreeMap<u64, Arc<DirtyBlock>>;
 
 impl Publish for DirtyBlocks {
     /// A bit for each block that may be in it, of 64 numbers one ([`bit_of`]). Whoever puts one in sets it, with the lock; all are cleared when
@@ -107,27 +107,27 @@ impl Publish for DirtyBlocks {
 }
 
 /// The bit of a block among those that are published.
-pub(super) fn bit_of(block: u64) -> u64 {
+pub(in crate::dmu) fn bit_of(block: u64) -> u64 {
     1 << (block % u64::from(u64::BITS))
 }
 
-/// One object. Obtained from [`super::Objset::hold`] or [`super::Objset::allocate`].
+/// One object. Obtained from [`crate::dmu::Objset::hold`] or [`crate::dmu::Objset::allocate`].
 pub struct Dnode {
-    pub(super) objset: Arc<ObjsetShared>,
-    pub(super) object: ObjectId,
-    pub(super) slots: u8,
+    pub(in crate::dmu) objset: Arc<ObjsetShared>,
+    pub(in crate::dmu) object: ObjectId,
+    pub(in crate::dmu) slots: u8,
     /// guards: what open context changes
-    pub(super) state: Published<State>,
+    pub(in crate::dmu) state: Published<State>,
     /// Most bytes that the bonus can have, without a spill block.
     bonus_bytes_max: usize,
     /// The tree on disk. guarded by itself; readers hold it across the I/O of indirect blocks, the sync thread replaces it
-    pub(super) disk: RwLock<disk::Dnode>,
+    pub(in crate::dmu) disk: RwLock<disk::Dnode>,
     /// Blocks with unsynced versions.
-    pub(super) blocks: Published<DirtyBlocks>,
+    pub(in crate::dmu) blocks: Published<DirtyBlocks>,
     /// How many of `State::frees` are not empty (a hint that saves readers the lock).
-    pub(super) pending_frees: AtomicU64,
+    pub(in crate::dmu) pending_frees: AtomicU64,
     /// Blocks that are on disk before their group is.
-    pub(super) early: Mutex<EarlyBlocks>,
+    pub(in crate::dmu) early: Mutex<EarlyBlocks>,
     attachment: OnceLock<Arc<dyn Any + Send + Sync>>,
     attachment_lock: Mutex<()>,
     /// What it weighs in memory.
@@ -165,7 +165,7 @@ pub struct DnodeInfo {
 
 impl Dnode {
     /// An object as it is on disk.
-    pub(super) fn from_disk(objset: Arc<ObjsetShared>, object: ObjectId, on_disk: disk::Dnode) -> Arc<Self> {
+    pub(in crate::dmu) fn from_disk(objset: Arc<ObjsetShared>, object: ObjectId, on_disk: disk::Dnode) -> Arc<Self> {
         let header = Header {
             object_type: on_disk.object_type,
             bonus_type: on_disk.bonus_type,
@@ -180,7 +180,7 @@ impl Dnode {
     }
 
     /// An object that is not on disk yet. The caller marks it dirty.
-    pub(super) fn fresh(objset: Arc<ObjsetShared>, object: ObjectId, spec: &DnodeSpec) -> Arc<Self> {
+    pub(in crate::dmu) fn fresh(objset: Arc<ObjsetShared>, object: ObjectId, spec: &DnodeSpec) -> Arc<Self> {
         let slots = usize::from(spec.slots.max(1));
         let bonus_max = disk::Dnode::bonus_bytes_max(slots, 1);
         let bonus_length = spec.bonus_length.min(bonus_max);
@@ -344,14 +344,14 @@ impl Dnode {
     }
 
     /// Changes the header and remembers the change for the transaction's group.
-    pub(super) fn change(self: &Arc<Self>, tx: &Tx, change: impl FnOnce(&mut Header)) {
+    pub(in crate::dmu) fn change(self: &Arc<Self>, tx: &Tx, change: impl FnOnce(&mut Header)) {
         let mut state = self.state.write();
         change(&mut state.header);
         self.dirty(&mut state, tx);
     }
 
     /// What `tx`'s group changes, made if need be; its header is brought up to date.
-    pub(super) fn dirty<'s>(self: &Arc<Self>, state: &'s mut State, tx: &Tx) -> &'s mut DnodeDirty {
+    pub(in crate::dmu) fn dirty<'s>(self: &Arc<Self>, state: &'s mut State, tx: &Tx) -> &'s mut DnodeDirty {
         let index = slot(tx.txg());
         let State { header, dirty, .. } = state;
         let record = &mut dirty[index];
@@ -379,7 +379,7 @@ impl Dnode {
     }
 
     /// Marks a fresh object as allocated in the transaction's group.
-    pub(super) fn mark_allocated(self: &Arc<Self>, tx: &Tx) {
+    pub(in crate::dmu) fn mark_allocated(self: &Arc<Self>, tx: &Tx) {
         let mut state = self.state.write();
         self.dirty(&mut state, tx).allocated = true;
     }
@@ -471,7 +471,7 @@ impl Dnode {
     }
 
     /// The name of a block, for errors.
-    pub(super) fn bookmark(&self, level: i8, block: u64) -> Bookmark {
+    pub(in crate::dmu) fn bookmark(&self, level: i8, block: u64) -> Bookmark {
         Bookmark { objset: self.objset.dataset, object: self.object, level, block }
     }
 
@@ -496,38 +496,38 @@ impl Dnode {
     }
 
     /// The unsynced versions of a block, if it has any.
-    pub(super) fn unsynced(&self, block: u64) -> Option<Arc<DirtyBlock>> {
+    pub(in crate::dmu) fn unsynced(&self, block: u64) -> Option<Arc<DirtyBlock>> {
         if self.may_be_unsynced(block) { self.blocks.read().get(&block).cloned() } else { None }
     }
 
     /// `false`: no block has unsynced versions whose number has the same rest.
-    pub(super) fn may_be_unsynced(&self, block: u64) -> bool {
+    pub(in crate::dmu) fn may_be_unsynced(&self, block: u64) -> bool {
         self.blocks.published().load(Ordering::Acquire) & bit_of(block) != 0
     }
 
     /// Whether some group freed `block` and that is not on disk yet.
-    pub(super) fn is_pending_free(&self, block: u64) -> bool {
+    pub(in crate::dmu) fn is_pending_free(&self, block: u64) -> bool {
         self.pending_frees.load(Ordering::Acquire) > 0
             && self.state.read().frees.iter().any(|ranges| contains(ranges, block))
     }
 
     /// Fails if the object was freed.
-    pub(super) fn check_alive(&self) -> Result<()> {
+    pub(in crate::dmu) fn check_alive(&self) -> Result<()> {
         if self.state.published().freed.load(Ordering::Acquire) { Err(self.was_freed()) } else { Ok(()) }
     }
 
-    pub(super) fn was_freed(&self) -> Error {
+    pub(in crate::dmu) fn was_freed(&self) -> Error {
         error!(NotFound, "dataset {}: object {} was freed", self.objset.dataset, self.object)
     }
 }
 
 /// Whether `block` is in `ranges`.
-pub(super) fn contains(ranges: &BlockRanges, block: u64) -> bool {
+pub(in crate::dmu) fn contains(ranges: &BlockRanges, block: u64) -> bool {
     ranges.range(..=block).next_back().is_some_and(|(_, &end)| block < end)
 }
 
 /// Adds a range, merging with those it touches.
-pub(super) fn add_range(ranges: &mut BlockRanges, range: Range<u64>) {
+pub(in crate::dmu) fn add_range(ranges: &mut BlockRanges, range: Range<u64>) {
     let (mut start, mut end) = (range.start, range.end);
     if start >= end {
         return;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ondisk::dnode as disk;
 use ondisk::object_type::ObjectType;
 
-use super::{Dnode, ObjectId, Objset, Tx};
+use crate::dmu::{Dnode, ObjectId, Objset, Tx};
 use crate::bail;
 use crate::error::{Error, Result};
 
@@ -64,7 +64,7 @@ impl DnodeSpec {
         DnodeSpec { indirect_shift, ..self }
     }
 
-    pub(super) fn indirect_shift_or_default(&self) -> u8 {
+    pub(in crate::dmu) fn indirect_shift_or_default(&self) -> u8 {
         match self.indirect_shift {
             0 => disk::INDIRECT_SHIFT_MAX,
             shift => shift.clamp(disk::INDIRECT_SHIFT_MIN, disk::INDIRECT_SHIFT_MAX),
@@ -74,7 +74,7 @@ impl DnodeSpec {
 
 /// Where the next object goes. guarded by: `Objset::allocator`
 #[derive(Debug, Default)]
-pub(super) struct Allocator {
+pub(in crate::dmu) struct Allocator {
     /// The block being filled, and which of its slots are taken (bit per slot).
     current: Option<(u64, u32)>,
     /// The next block to look at in the way forward.
@@ -88,7 +88,7 @@ const WITH_ROOM_MAX: usize = 1 << 16;
 
 impl Allocator {
     /// The `slots` of `object` are free.
-    pub(super) fn note_freed(&mut self, object: ObjectId, slots: u8) {
+    pub(in crate::dmu) fn note_freed(&mut self, object: ObjectId, slots: u8) {
         let (block, at) = (object / disk::DNODES_PER_BLOCK, (object % disk::DNODES_PER_BLOCK) as u32);
         match &mut self.current {
             Some((current, taken)) if *current == block => *taken &= !slot_mask(at, slots.into()),
@@ -155,7 +155,7 @@ impl Objset {
     /// # Errors
     /// `Exists` if it is taken.
     pub fn claim(&self, tx: &Tx, object: ObjectId, spec: &DnodeSpec) -> Result<Arc<Dnode>> {
-        if object < super::USED_BY_PROJECT {
+        if object < crate::dmu::USED_BY_PROJECT {
             let mut allocator = self.allocator.lock();
             let (block, at) = (object / disk::DNODES_PER_BLOCK, (object % disk::DNODES_PER_BLOCK) as u32);
             let slots = u32::from(spec.slots.max(1));

@@ -10,10 +10,10 @@ use ondisk::blkptr::BlkPtr;
 use ondisk::dnode as disk;
 use ondisk::object_type::ObjectType;
 
-use super::LostTree;
-use super::dnode_sync::{DnodeSync, Indirect};
-use super::objset_sync::SyncContext;
-use super::tree::{entry, fanout_shift, span_shift};
+use crate::dmu::LostTree;
+use crate::dmu::sync::dnode_sync::{DnodeSync, Indirect};
+use crate::dmu::sync::objset_sync::SyncContext;
+use crate::dmu::objects::tree::{entry, fanout_shift, span_shift};
 use crate::arc::Pointers;
 use crate::error::Result;
 
@@ -21,7 +21,7 @@ use crate::error::Result;
 const LEFT_BLOCKS_MAX: u64 = 1 << 16;
 
 impl DnodeSync {
-    pub(super) fn free_blocks(&mut self, context: &SyncContext<'_>, start: u64, end: u64) -> Result<()> {
+    pub(in crate::dmu) fn free_blocks(&mut self, context: &SyncContext<'_>, start: u64, end: u64) -> Result<()> {
         let top = self.tree.levels - 1;
         let span = if top == 0 { 0 } else { span_shift(self.tree.indirect_shift, top) };
         for root in 0..self.tree.pointers.len() as u64 {
@@ -92,7 +92,7 @@ impl DnodeSync {
     }
 
     /// Is the object a user's, so that nothing that cannot be read in it may stop the pool?
-    pub(super) fn is_users(&self) -> bool {
+    pub(in crate::dmu) fn is_users(&self) -> bool {
         self.dnode.dataset() != 0
     }
 
@@ -114,7 +114,7 @@ impl DnodeSync {
 
     /// Says how much was below lost blocks that were freed: all that the object uses, but for what is left in it. If other parts of it cannot be read
     /// either, nobody knows; the object goes on using it, until all of it is freed.
-    pub(super) fn note_leaks(&mut self, context: &SyncContext<'_>) {
+    pub(in crate::dmu) fn note_leaks(&mut self, context: &SyncContext<'_>) {
         let Some(birth) = self.lost.iter().copied().max() else { return };
         let mut steps = LEFT_BLOCKS_MAX;
         let Some(left) = self.space_left(context, &mut steps) else { return };
@@ -147,7 +147,7 @@ impl DnodeSync {
         Some(sum)
     }
 
-    pub(super) fn free_everything(&mut self, context: &SyncContext<'_>) -> Result<()> {
+    pub(in crate::dmu) fn free_everything(&mut self, context: &SyncContext<'_>) -> Result<()> {
         if self.tree.object_type != ObjectType::NONE {
             self.free_blocks(context, 0, u64::MAX >> 1)?;
             if let Some(spill) = self.tree.spill.take() {

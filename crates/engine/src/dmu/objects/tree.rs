@@ -5,35 +5,35 @@ use std::ops::Range;
 use ondisk::blkptr::BlkPtr;
 use ondisk::dnode as disk;
 
-use super::{Dnode, Tx};
+use crate::dmu::{Dnode, Tx};
 use crate::arc::Pointers;
 use crate::error::{Result, Within};
 use crate::{bail, error};
 
 /// log2 of how many pointers an indirect block holds.
-pub(super) fn fanout_shift(indirect_shift: u8) -> u32 {
+pub(in crate::dmu) fn fanout_shift(indirect_shift: u8) -> u32 {
     u32::from(indirect_shift) - disk::BLKPTR_SHIFT
 }
 
 /// How many blocks of level 0 a pointer at `level` covers: log2, saturating at 63.
-pub(super) fn span_shift(indirect_shift: u8, level: u8) -> u32 {
+pub(in crate::dmu) fn span_shift(indirect_shift: u8, level: u8) -> u32 {
     (fanout_shift(indirect_shift) * u32::from(level)).min(63)
 }
 
 /// Entry `index` of the indirect block `data`.
-pub(super) fn entry(data: &[u8], index: usize) -> Option<BlkPtr> {
+pub(in crate::dmu) fn entry(data: &[u8], index: usize) -> Option<BlkPtr> {
     BlkPtr::slice_of(data).get(index).copied()
 }
 
 impl Dnode {
     /// The pointer to block `block` of `level`, in the tree on disk. A hole above gives that hole.
-    pub(super) fn synced_pointer(&self, level: u8, block: u64) -> Result<BlkPtr> {
+    pub(in crate::dmu) fn synced_pointer(&self, level: u8, block: u64) -> Result<BlkPtr> {
         let disk = self.disk.read();
         self.walk(&disk, level, block)
     }
 
     /// The pointer in `tree`, whose lock the caller holds.
-    pub(super) fn walk(&self, tree: &disk::Dnode, level: u8, block: u64) -> Result<BlkPtr> {
+    pub(in crate::dmu) fn walk(&self, tree: &disk::Dnode, level: u8, block: u64) -> Result<BlkPtr> {
         if level >= tree.levels {
             return Ok(BlkPtr::ZERO);
         }
@@ -60,7 +60,7 @@ impl Dnode {
 
     /// Fails if an indirect block above `block` cannot be read. That of a user's object is asked for before it is changed: to whoever wants to
     /// change it, it is an error; in the sync thread it would be everybody's.
-    pub(super) fn check_reachable(&self, tx: &Tx, block: u64) -> Result<()> {
+    pub(in crate::dmu) fn check_reachable(&self, tx: &Tx, block: u64) -> Result<()> {
         if tx.is_syncing() {
             return Ok(());
         }
@@ -68,7 +68,7 @@ impl Dnode {
     }
 
     /// The same for the indirect blocks of which only a part lies before (or behind) the border in front of `block`.
-    pub(super) fn check_border(&self, tx: &Tx, block: u64) -> Result<()> {
+    pub(in crate::dmu) fn check_border(&self, tx: &Tx, block: u64) -> Result<()> {
         if tx.is_syncing() {
             return Ok(());
         }
@@ -110,7 +110,7 @@ impl Dnode {
     }
 
     /// The end of what lies below the highest indirect block above `block` that cannot be read; `None`: they all can, or nothing is behind it.
-    pub(super) fn end_of_lost(&self, block: u64) -> Option<u64> {
+    pub(in crate::dmu) fn end_of_lost(&self, block: u64) -> Option<u64> {
         let disk = self.disk.read();
         let span = |level: u8| if level == 0 { 0 } else { span_shift(disk.indirect_shift.max(8), level) };
         let level = (1..disk.levels).rev().find(|level| self.walk(&disk, level - 1, block >> span(level - 1)).is_err())?;
@@ -118,7 +118,7 @@ impl Dnode {
     }
 
     /// Reads an indirect block, and refuses one that cannot belong there.
-    pub(super) fn read_indirect(&self, tree: &disk::Dnode, pointer: &BlkPtr, level: u8, block: u64) -> Result<Pointers> {
+    pub(in crate::dmu) fn read_indirect(&self, tree: &disk::Dnode, pointer: &BlkPtr, level: u8, block: u64) -> Result<Pointers> {
         let at = self.bookmark(level as i8, block);
         if pointer.level() != level || pointer.logical_size() != 1 << tree.indirect_shift {
             bail!(

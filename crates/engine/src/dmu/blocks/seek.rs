@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::Dnode;
-use super::tree::span_shift;
+use crate::dmu::Dnode;
+use crate::dmu::objects::tree::span_shift;
 use crate::arc::Pointers;
 use crate::bail;
 use crate::error::Result;
@@ -131,7 +131,7 @@ impl Dnode {
     }
 
     /// The first block at or after `from` that has a pointer on disk. Whole holes are stepped over.
-    pub(super) fn next_synced_data(&self, from: u64) -> Result<Option<u64>> {
+    pub(in crate::dmu) fn next_synced_data(&self, from: u64) -> Result<Option<u64>> {
         let tree = self.disk.read();
         if tree.pointers.is_empty() {
             return Ok(None);

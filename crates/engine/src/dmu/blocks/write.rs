@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 use ondisk::dnode as disk;
 use parking_lot::Mutex;
 
-use super::dirty_block::{Contents, DirtyBlock};
-use super::patch::{PATCHED_BLOCK_MIN, Patch};
-use super::dnode::{Header, bit_of};
-use super::tree::fanout_shift;
-use super::{Dnode, Tx};
+use crate::dmu::blocks::dirty_block::{Contents, DirtyBlock};
+use crate::dmu::blocks::patch::{PATCHED_BLOCK_MIN, Patch};
+use crate::dmu::objects::dnode::{Header, bit_of};
+use crate::dmu::objects::tree::fanout_shift;
+use crate::dmu::{Dnode, Tx};
 use crate::bail;
 use crate::error::Result;
 
@@ -55,7 +55,7 @@ impl Dnode {
     }
 
     /// Makes `contents` the newest version of a block.
-    pub(super) fn put_version(self: &Arc<Self>, tx: &Tx, block: u64, contents: Contents) -> Result<()> {
+    pub(in crate::dmu) fn put_version(self: &Arc<Self>, tx: &Tx, block: u64, contents: Contents) -> Result<()> {
         if !self.blocks.read().contains_key(&block) {
             self.check_reachable(tx, block)?;
         }

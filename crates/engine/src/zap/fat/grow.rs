@@ -10,13 +10,13 @@ use ondisk::zap_fat::{self, FatHeader, Pointer, PointerTable};
 use ondisk::zap_hash;
 use ondisk::zap_leaf::{self, Leaf};
 
-use super::blocks::WriteBlocks;
-use super::fat::{Fat, leaf_error};
+use crate::zap::blocks::WriteBlocks;
+use crate::zap::fat::fat_zap::{Fat, leaf_error};
 use crate::bail;
 use crate::error::{ErrorKind, Result};
 
 /// Names that differ in this many upper bits of their hashes can always be in different leaves.
-pub(super) const SURE_BITS: u32 = 16;
+pub(in crate::zap) const SURE_BITS: u32 = 16;
 /// A table of no more pointers than this may always grow.
 const POINTERS_MIN: u64 = 1 << SURE_BITS;
 /// One that is larger has this many for each leaf at the most. Where names spread as they should it has a few; but who chooses names of one
@@ -24,14 +24,14 @@ const POINTERS_MIN: u64 = 1 << SURE_BITS;
 const POINTERS_PER_LEAF_MAX: u64 = 1 << 10;
 
 /// The upper bits of the hashes that a table with this many leaves and `shift` bits may use.
-pub(super) fn sure_bits(leaf_count: u64, shift: u32, flags: u64) -> u32 {
+pub(in crate::zap) fn sure_bits(leaf_count: u64, shift: u32, flags: u64) -> u32 {
     let of_leaves = leaf_count.saturating_mul(POINTERS_PER_LEAF_MAX).max(1).ilog2();
     // The last doublings are refused in `grow_table`.
     of_leaves.max(SURE_BITS).min(zap_hash::hash_bits(flags) - 2).max(shift)
 }
 
 /// Makes room in the leaf of `hash`, which is block `number`: splits it, after growing the table if needed.
-pub(super) fn expand_leaf(fat: &Fat, blocks: &impl WriteBlocks, hash: u64, number: u64) -> Result<()> {
+pub(in crate::zap) fn expand_leaf(fat: &Fat, blocks: &impl WriteBlocks, hash: u64, number: u64) -> Result<()> {
     let prefix_length = fat.with_leaf(blocks, hash, |leaf| Ok(leaf.prefix_length()))?;
     loop {
         let shift = zap_fat::header(&blocks.read(0)?)?.pointer_table.shift.get() as u32;
@@ -82,12 +82,12 @@ fn allocate_blocks(fat: &Fat, blocks: &impl WriteBlocks, count: u64) -> Result<u
 
 /// Makes the blocks that [`set_pointers`] will change blocks of this group, with what is in them. What cannot be read is found while nothing
 /// has happened: half of a leaf's pointers changed, or its entries in a leaf that none leads to, would be damage.
-pub(super) fn prepare_pointers(fat: &Fat, blocks: &impl WriteBlocks, first: u64, count: u64) -> Result<()> {
+pub(in crate::zap) fn prepare_pointers(fat: &Fat, blocks: &impl WriteBlocks, first: u64, count: u64) -> Result<()> {
     each_part(fat, blocks, first, count, &|_, _, _| Ok(()))
 }
 
 /// Makes `count` pointers from `first` name the leaf `leaf`.
-pub(super) fn set_pointers(fat: &Fat, blocks: &impl WriteBlocks, first: u64, count: u64, leaf: u64) -> Result<()> {
+pub(in crate::zap) fn set_pointers(fat: &Fat, blocks: &impl WriteBlocks, first: u64, count: u64, leaf: u64) -> Result<()> {
     each_part(fat, blocks, first, count, &|table, first, count| fill(table, first, count, leaf))
 }
 
@@ -198,7 +198,7 @@ fn double(pointers: &[Pointer]) -> Vec<u8> {
 
 /// After an addition: continues a table copy, or begins one if the leaf at `number` will soon need it. That is only a precaution: what cannot be
 /// done now is no failure of the addition, which its caller would undo as if the entry were not there.
-pub(super) fn grow_if_leaf_is_nearly_full(fat: &Fat, blocks: &impl WriteBlocks, number: u64) {
+pub(in crate::zap) fn grow_if_leaf_is_nearly_full(fat: &Fat, blocks: &impl WriteBlocks, number: u64) {
     if let Err(error) = grow_in_time(fat, blocks, number)
         && error.kind() != ErrorKind::NoSpace
     {

@@ -1,7 +1,7 @@
 //! Writing what one group changed in a set of objects.
 //!
 //! # Path
-//! called by dsl (datasets) and pool/sync (the MOS); calls [`super::dnode_sync`], zio.
+//! called by dsl (datasets) and pool/sync (the MOS); calls [`crate::dmu::sync::dnode_sync`], zio.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 use ondisk::objset::{ObjsetSize, ObjsetType};
 
-use super::dnode_sync::{DnodeSync, PASS_REWRITE};
-use super::settings::write_policy;
-use super::{Dnode, FileOwner, ObjectId, Objset, ObjsetSettings, SpaceOwner, SyncTx, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER};
+use crate::dmu::sync::dnode_sync::{DnodeSync, PASS_REWRITE};
+use crate::dmu::settings::write_policy;
+use crate::dmu::{Dnode, FileOwner, ObjectId, Objset, ObjsetSettings, SpaceOwner, SyncTx, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER};
 use crate::error::{Result, Within};
 use crate::txg::slot;
 use crate::zio::{Bookmark, WriteRequest};
@@ -24,11 +24,11 @@ const BATCH_BYTES: u64 = 32 << 20;
 const BATCH_OBJECTS: usize = 512;
 
 /// What the sync of one object needs to know.
-pub(super) struct SyncContext<'a> {
-    pub(super) tx: &'a SyncTx<'a>,
-    pub(super) owner: &'a Arc<dyn SpaceOwner>,
-    pub(super) settings: ObjsetSettings,
-    pub(super) hole_birth: bool,
+pub(in crate::dmu) struct SyncContext<'a> {
+    pub(in crate::dmu) tx: &'a SyncTx<'a>,
+    pub(in crate::dmu) owner: &'a Arc<dyn SpaceOwner>,
+    pub(in crate::dmu) settings: ObjsetSettings,
+    pub(in crate::dmu) hole_birth: bool,
 }
 
 /// How the space that a file's owner uses changed.
@@ -244,7 +244,7 @@ impl Objset {
         if let Some(dnode) = self.special.read().get(&object) {
             return Ok(dnode.clone());
         }
-        let spec = super::DnodeSpec::new(ObjectType::USERGROUP_USED, 0);
+        let spec = crate::dmu::DnodeSpec::new(ObjectType::USERGROUP_USED, 0);
         self.claim(tx, object, &spec)
     }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ondisk::blkptr::BlkPtr;
 
-use super::Dnode;
-use super::dirty_block::Contents;
+use crate::dmu::Dnode;
+use crate::dmu::blocks::dirty_block::Contents;
 use crate::bail;
 use crate::error::Result;
 
@@ -34,7 +34,7 @@ impl Dnode {
     }
 
     /// The contents of a block that has no unsynced version.
-    pub(super) fn unversioned(&self, block: u64) -> Result<Arc<Vec<u8>>> {
+    pub(in crate::dmu) fn unversioned(&self, block: u64) -> Result<Arc<Vec<u8>>> {
         if self.is_pending_free(block) {
             return Ok(self.zeros());
         }
@@ -65,7 +65,7 @@ impl Dnode {
 
     /// Reads what `pointer` leads to, which was that of a block a moment ago. A slow reader finds that the tree has moved on, and another's block in the
     /// place: it must not be healed. While the tree is locked what it leads to is not freed.
-    pub(super) fn read_synced(&self, block: u64, pointer: &BlkPtr) -> Result<Arc<Vec<u8>>> {
+    pub(in crate::dmu) fn read_synced(&self, block: u64, pointer: &BlkPtr) -> Result<Arc<Vec<u8>>> {
         self.objset.context.cache.read_while(pointer, &self.bookmark(0, block), &|see_to_it| self.while_there(block, pointer, see_to_it))
     }
 
@@ -77,7 +77,7 @@ impl Dnode {
     }
 
     /// A block written before the block size grew is shorter than a block now.
-    pub(super) fn fit(&self, data: Arc<Vec<u8>>) -> Arc<Vec<u8>> {
+    pub(in crate::dmu) fn fit(&self, data: Arc<Vec<u8>>) -> Arc<Vec<u8>> {
         let length = self.block_bytes() as usize;
         if data.len() == length {
             return data;
@@ -87,7 +87,7 @@ impl Dnode {
         Arc::new(resized)
     }
 
-    pub(super) fn zeros(&self) -> Arc<Vec<u8>> {
+    pub(in crate::dmu) fn zeros(&self) -> Arc<Vec<u8>> {
         Arc::new(vec![0; self.block_bytes() as usize])
     }
 

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use ondisk::blkptr::BlkPtr;
 
-use super::dirty_block::Contents;
-use super::{Dnode, Tx};
+use crate::dmu::blocks::dirty_block::Contents;
+use crate::dmu::{Dnode, Tx};
 use crate::error::Result;
 
 impl Dnode {

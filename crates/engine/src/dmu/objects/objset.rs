@@ -10,9 +10,9 @@ use ondisk::object_type::ObjectType;
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 
-use super::allocate::Allocator;
-use super::settings::FileOwnerOf;
-use super::{AccountingChange, DmuContext, Dnode, DnodeSpec, ObjectId, ObjsetSettings, SpaceOwner};
+use crate::dmu::objects::allocate::Allocator;
+use crate::dmu::settings::FileOwnerOf;
+use crate::dmu::{AccountingChange, DmuContext, Dnode, DnodeSpec, ObjectId, ObjsetSettings, SpaceOwner};
 use crate::bail;
 use crate::error::{Result, Within};
 use crate::txg::{TXG_SIZE, Txg, slot};
@@ -33,18 +33,18 @@ const SHARD_DNODES_MIN: usize = 256;
 const SHARDS: usize = 16;
 
 /// What an object set shares with its objects.
-pub(super) struct ObjsetShared {
-    pub(super) context: Arc<DmuContext>,
-    pub(super) dataset: u64,
-    pub(super) settings: ArcSwap<ObjsetSettings>,
-    pub(super) file_owner: Option<FileOwnerOf>,
+pub(in crate::dmu) struct ObjsetShared {
+    pub(in crate::dmu) context: Arc<DmuContext>,
+    pub(in crate::dmu) dataset: u64,
+    pub(in crate::dmu) settings: ArcSwap<ObjsetSettings>,
+    pub(in crate::dmu) file_owner: Option<FileOwnerOf>,
     /// Objects that each group changed.
-    pub(super) dirty: [Mutex<BTreeMap<ObjectId, Arc<Dnode>>>; TXG_SIZE],
+    pub(in crate::dmu) dirty: [Mutex<BTreeMap<ObjectId, Arc<Dnode>>>; TXG_SIZE],
 }
 
 impl ObjsetShared {
     /// `true`: it is the group's first of those whose dnodes stand in the same block.
-    pub(super) fn add_dirty(&self, txg: Txg, dnode: &Arc<Dnode>) -> bool {
+    pub(in crate::dmu) fn add_dirty(&self, txg: Txg, dnode: &Arc<Dnode>) -> bool {
         let first = dnode.object - dnode.object % disk::DNODES_PER_BLOCK;
         let mut dirty = self.dirty[slot(txg)].lock();
         let is_first = dirty.range(first..=first | (disk::DNODES_PER_BLOCK - 1)).next().is_none();
@@ -54,7 +54,7 @@ impl ObjsetShared {
 
     /// The most that `bytes` in blocks of `block_bytes` can take on disk.
     #[doc(alias = "spa_get_worst_case_asize")]
-    pub(super) fn worst_case(&self, bytes: u64, block_bytes: u64) -> u64 {
+    pub(in crate::dmu) fn worst_case(&self, bytes: u64, block_bytes: u64) -> u64 {
         let copies = u64::from(self.settings.load().copies).clamp(1, 3);
         // Allocations are in units.
         let (block, unit) = (block_bytes.max(512), self.context.io.unit_max());
@@ -63,11 +63,11 @@ impl ObjsetShared {
 }
 
 /// The objset's own block, apart from the dnodes that live in [`Objset::special`].
-pub(super) struct Root {
-    pub(super) pointer: BlkPtr,
-    pub(super) phys: DiskObjset,
+pub(in crate::dmu) struct Root {
+    pub(in crate::dmu) pointer: BlkPtr,
+    pub(in crate::dmu) phys: DiskObjset,
     /// The block itself was changed (header, flags) in the group being synced.
-    pub(super) changed: bool,
+    pub(in crate::dmu) changed: bool,
 }
 
 /// Objects in memory.
@@ -109,19 +109,19 @@ impl Shard {
 
 /// A set of objects.
 pub struct Objset {
-    pub(super) shared: Arc<ObjsetShared>,
+    pub(in crate::dmu) shared: Arc<ObjsetShared>,
     name: RwLock<String>,
     owner: Arc<dyn SpaceOwner>,
     snapshot: bool,
-    pub(super) root: Mutex<Root>,
+    pub(in crate::dmu) root: Mutex<Root>,
     /// Object 0, and the accounting objects that exist.
-    pub(super) special: RwLock<HashMap<ObjectId, Arc<Dnode>>>,
+    pub(in crate::dmu) special: RwLock<HashMap<ObjectId, Arc<Dnode>>>,
     dnodes: [Mutex<Shard>; SHARDS],
     /// guards: itself; held across the I/O of dnode blocks
-    pub(super) allocator: Mutex<Allocator>,
+    pub(in crate::dmu) allocator: Mutex<Allocator>,
     /// What the last `sync` changed in the space that files use; for the dsl to write down.
-    pub(super) accounting: Mutex<Vec<AccountingChange>>,
-    pub(super) log: OnceLock<Arc<dyn super::ObjsetLog>>,
+    pub(in crate::dmu) accounting: Mutex<Vec<AccountingChange>>,
+    pub(in crate::dmu) log: OnceLock<Arc<dyn crate::dmu::ObjsetLog>>,
 }
 
 /// What [`Objset::open`] and [`Objset::create`] need to know.
@@ -171,7 +171,7 @@ impl Objset {
     }
 
     /// A new, empty set of objects, to be written with the next [`Objset::sync`] in `tx`'s group.
-    pub fn create(options: ObjsetOptions, tx: &super::Tx, objset_type: ObjsetType, size: ObjsetSize) -> Arc<Self> {
+    pub fn create(options: ObjsetOptions, tx: &crate::dmu::Tx, objset_type: ObjsetType, size: ObjsetSize) -> Arc<Self> {
         // The meta-dnode of a dataset is as high as the highest object number needs (as OpenZFS makes it).
         let mut levels = 1;
         if objset_type != ObjsetType::Meta {
@@ -220,7 +220,7 @@ impl Objset {
     }
 
     /// Makes the meta-dnode or an accounting object.
-    fn insert_special(&self, tx: &super::Tx, object: ObjectId, spec: &DnodeSpec) -> Arc<Dnode> {
+    fn insert_special(&self, tx: &crate::dmu::Tx, object: ObjectId, spec: &DnodeSpec) -> Arc<Dnode> {
         let dnode = Dnode::fresh(self.shared.clone(), object, spec);
         self.special.write().insert(object, dnode.clone());
         dnode.mark_allocated(tx);
@@ -253,7 +253,7 @@ impl Objset {
     }
 
     /// The most that `bytes` in blocks of `block_bytes` can take on disk.
-    pub(super) fn worst_case(&self, bytes: u64, block_bytes: u64) -> u64 {
+    pub(in crate::dmu) fn worst_case(&self, bytes: u64, block_bytes: u64) -> u64 {
         self.shared.worst_case(bytes, block_bytes)
     }
 
@@ -288,7 +288,7 @@ impl Objset {
     }
 
     /// Changes the flags, while syncing.
-    pub fn set_flags(&self, _tx: &super::SyncTx<'_>, flags: u64) {
+    pub fn set_flags(&self, _tx: &crate::dmu::SyncTx<'_>, flags: u64) {
         let mut root = self.root.lock();
         root.phys.flags = flags;
         root.changed = true;
@@ -300,7 +300,7 @@ impl Objset {
     }
 
     /// Changes the intent log's header, while syncing.
-    pub fn set_zil_header(&self, _tx: &super::SyncTx<'_>, header: [u8; ondisk::objset::ZIL_HEADER_BYTES]) {
+    pub fn set_zil_header(&self, _tx: &crate::dmu::SyncTx<'_>, header: [u8; ondisk::objset::ZIL_HEADER_BYTES]) {
         let mut root = self.root.lock();
         root.phys.zil_header = header;
         root.changed = true;
@@ -331,11 +331,11 @@ impl Objset {
     }
 
     /// The object, if it is in memory.
-    pub(super) fn cached(&self, object: ObjectId) -> Option<Arc<Dnode>> {
+    pub(in crate::dmu) fn cached(&self, object: ObjectId) -> Option<Arc<Dnode>> {
         self.shard(object).lock().dnodes.get(&object).cloned()
     }
 
-    pub(super) fn insert(&self, dnode: &Arc<Dnode>) {
+    pub(in crate::dmu) fn insert(&self, dnode: &Arc<Dnode>) {
         if dnode.object >= USED_BY_PROJECT || dnode.object == 0 {
             self.special.write().insert(dnode.object, dnode.clone());
         } else {
@@ -345,7 +345,7 @@ impl Objset {
         }
     }
 
-    pub(super) fn forget(&self, object: ObjectId) {
+    pub(in crate::dmu) fn forget(&self, object: ObjectId) {
         self.shard(object).lock().remove(object);
     }
 

@@ -3,7 +3,7 @@
 //! # Theory
 //! [`DnodeSync`] takes a group's changes and a copy of the object's tree, frees what was freed, then gives out the blocks
 //! to write level by level: the pointers that come back for level *n* are the contents of level *n + 1*. The caller
-//! ([`super::objset_sync`]) asks many objects at a time, so that all workers have something to do. Nothing of it is seen by
+//! ([`crate::dmu::sync::objset_sync`]) asks many objects at a time, so that all workers have something to do. Nothing of it is seen by
 //! readers before [`DnodeSync::install`].
 
 use std::collections::BTreeMap;
@@ -14,48 +14,48 @@ use ondisk::blkptr::{BlkPtr, Hole};
 use ondisk::dnode as disk;
 use ondisk::object_type::ObjectType;
 
-use super::dirty_block::Contents;
-use super::dnode::{BlockRanges, DnodeDirty};
-use super::early::EarlyBlock;
-use super::objset_sync::SyncContext;
-use super::settings::write_policy;
-use super::tree::{entry, fanout_shift, span_shift};
-use super::{Dnode, SyncTx};
+use crate::dmu::blocks::dirty_block::Contents;
+use crate::dmu::objects::dnode::{BlockRanges, DnodeDirty};
+use crate::dmu::blocks::early::EarlyBlock;
+use crate::dmu::sync::objset_sync::SyncContext;
+use crate::dmu::settings::write_policy;
+use crate::dmu::objects::tree::{entry, fanout_shift, span_shift};
+use crate::dmu::{Dnode, SyncTx};
 use crate::error::Result;
 use crate::txg::{Txg, slot};
 use crate::zio::WriteRequest;
 
 /// Passes from which a block born in this group is written over in place.
-pub(super) const PASS_REWRITE: u32 = 2;
+pub(in crate::dmu) const PASS_REWRITE: u32 = 2;
 /// Passes from which a block born in this group is no longer compressed, so that its size stays.
-pub(super) const PASS_DO_NOT_COMPRESS: u32 = 8;
+pub(in crate::dmu) const PASS_DO_NOT_COMPRESS: u32 = 8;
 
 /// An indirect block being changed.
-pub(super) struct Indirect {
-    pub(super) data: Vec<u8>,
-    pub(super) changed: bool,
+pub(in crate::dmu) struct Indirect {
+    pub(in crate::dmu) data: Vec<u8>,
+    pub(in crate::dmu) changed: bool,
 }
 
 /// One object on its way to disk.
-pub(super) struct DnodeSync {
-    pub(super) dnode: Arc<Dnode>,
-    pub(super) dirty: Box<DnodeDirty>,
+pub(in crate::dmu) struct DnodeSync {
+    pub(in crate::dmu) dnode: Arc<Dnode>,
+    pub(in crate::dmu) dirty: Box<DnodeDirty>,
     frees: BlockRanges,
     /// The tree being built.
-    pub(super) tree: disk::Dnode,
-    pub(super) indirect: BTreeMap<(u8, u64), Indirect>,
+    pub(in crate::dmu) tree: disk::Dnode,
+    pub(in crate::dmu) indirect: BTreeMap<(u8, u64), Indirect>,
     /// Blocks that are on disk already.
     early: BTreeMap<u64, EarlyBlock>,
     used_before: u64,
     /// When the indirect blocks were born that were freed and could not be read.
-    pub(super) lost: Vec<Txg>,
+    pub(in crate::dmu) lost: Vec<Txg>,
     /// Bytes of data blocks that were written.
     written_bytes: u64,
 }
 
 impl DnodeSync {
     /// Takes what `tx`'s group changed; `None` if nothing.
-    pub(super) fn take(dnode: &Arc<Dnode>, tx: &SyncTx<'_>) -> Option<Self> {
+    pub(in crate::dmu) fn take(dnode: &Arc<Dnode>, tx: &SyncTx<'_>) -> Option<Self> {
         let index = slot(tx.txg());
         let mut state = dnode.state.write();
         let dirty = state.dirty[index].take()?;
@@ -67,22 +67,22 @@ impl DnodeSync {
     }
 
     /// Whether the object ends here.
-    pub(super) fn is_freed(&self) -> bool {
+    pub(in crate::dmu) fn is_freed(&self) -> bool {
         self.dirty.freed
     }
 
     /// The new dnode (after the last level).
-    pub(super) fn tree(&self) -> &disk::Dnode {
+    pub(in crate::dmu) fn tree(&self) -> &disk::Dnode {
         &self.tree
     }
 
     /// Height of the tree.
-    pub(super) fn levels(&self) -> u8 {
+    pub(in crate::dmu) fn levels(&self) -> u8 {
         self.tree.levels
     }
 
     /// Applies header and frees; after it, level 0 can be written.
-    pub(super) fn prepare(&mut self, context: &SyncContext<'_>) -> Result<()> {
+    pub(in crate::dmu) fn prepare(&mut self, context: &SyncContext<'_>) -> Result<()> {
         if self.tree.flags & disk::FLAG_USED_BYTES == 0 {
             self.tree.used <<= 9;
             self.tree.flags |= disk::FLAG_USED_BYTES;
@@ -148,7 +148,7 @@ impl DnodeSync {
     }
 
     /// The pointer to a block, in the tree being built.
-    pub(super) fn pointer(&mut self, context: &SyncContext<'_>, level: u8, block: u64) -> Result<BlkPtr> {
+    pub(in crate::dmu) fn pointer(&mut self, context: &SyncContext<'_>, level: u8, block: u64) -> Result<BlkPtr> {
         if level + 1 >= self.tree.levels {
             return Ok(usize::try_from(block).ok().and_then(|b| self.tree.pointers.get(b).copied()).unwrap_or(BlkPtr::ZERO));
         }
@@ -159,7 +159,7 @@ impl DnodeSync {
     }
 
     /// An indirect block, read (or made) if need be.
-    pub(super) fn load(&mut self, context: &SyncContext<'_>, level: u8, block: u64) -> Result<&mut Indirect> {
+    pub(in crate::dmu) fn load(&mut self, context: &SyncContext<'_>, level: u8, block: u64) -> Result<&mut Indirect> {
         if !self.indirect.contains_key(&(level, block)) {
             let pointer = self.pointer(context, level, block)?;
             let data = if pointer.is_hole() {
@@ -191,7 +191,7 @@ impl DnodeSync {
     }
 
     /// Changes a pointer in the tree being built.
-    pub(super) fn set_pointer(&mut self, context: &SyncContext<'_>, level: u8, block: u64, pointer: &BlkPtr) -> Result<()> {
+    pub(in crate::dmu) fn set_pointer(&mut self, context: &SyncContext<'_>, level: u8, block: u64, pointer: &BlkPtr) -> Result<()> {
         if level + 1 >= self.tree.levels {
             if let Some(root) = usize::try_from(block).ok().and_then(|b| self.tree.pointers.get_mut(b)) {
                 *root = *pointer;
@@ -207,19 +207,19 @@ impl DnodeSync {
     }
 
     /// A block goes: its owner is told, its space no longer counts.
-    pub(super) fn kill(&mut self, context: &SyncContext<'_>, pointer: &BlkPtr) -> Result<()> {
+    pub(in crate::dmu) fn kill(&mut self, context: &SyncContext<'_>, pointer: &BlkPtr) -> Result<()> {
         let size = context.tx.context.io.deflated_size(pointer);
         self.tree.used = self.tree.used.saturating_sub(size);
         context.owner.killed(context.tx, pointer)
     }
 
     /// What takes the place of a freed block.
-    pub(super) fn hole_after(&self, context: &SyncContext<'_>, level: u8) -> BlkPtr {
+    pub(in crate::dmu) fn hole_after(&self, context: &SyncContext<'_>, level: u8) -> BlkPtr {
         if context.hole_birth { self.hole_at(level, context.tx.txg()) } else { BlkPtr::ZERO }
     }
 
     /// The blocks to write at `level`, with their numbers. Level 0 comes with the spill block, as number `u64::MAX`.
-    pub(super) fn requests(&mut self, context: &SyncContext<'_>, level: u8) -> Result<Vec<(u64, WriteRequest)>> {
+    pub(in crate::dmu) fn requests(&mut self, context: &SyncContext<'_>, level: u8) -> Result<Vec<(u64, WriteRequest)>> {
         let mut out = Vec::new();
         if self.dirty.freed || level >= self.tree.levels {
             return Ok(out);
@@ -353,7 +353,7 @@ impl DnodeSync {
     }
 
     /// A block of `level` was written: `pointer` is where.
-    pub(super) fn written(&mut self, context: &SyncContext<'_>, level: u8, block: u64, data: &Arc<Vec<u8>>, mut pointer: BlkPtr) -> Result<()> {
+    pub(in crate::dmu) fn written(&mut self, context: &SyncContext<'_>, level: u8, block: u64, data: &Arc<Vec<u8>>, mut pointer: BlkPtr) -> Result<()> {
         let spill = level == 0 && block == u64::MAX;
         if level == 0 {
             self.written_bytes += data.len() as u64;
@@ -398,41 +398,41 @@ impl DnodeSync {
     }
 
     /// Bytes of data blocks that were written.
-    pub(super) fn written_bytes(&self) -> u64 {
+    pub(in crate::dmu) fn written_bytes(&self) -> u64 {
         self.written_bytes
     }
 
     /// Space used before and after.
-    pub(super) fn used_change(&self) -> (u64, u64) {
+    pub(in crate::dmu) fn used_change(&self) -> (u64, u64) {
         (self.used_before, self.tree.used_bytes())
     }
 
     /// Changes the dnode's flags.
-    pub(super) fn set_flags(&mut self, set: u8) {
+    pub(in crate::dmu) fn set_flags(&mut self, set: u8) {
         self.tree.flags |= set;
     }
 
     /// The dnode as it was before, and whether the object is new.
-    pub(super) fn before(&self) -> disk::Dnode {
+    pub(in crate::dmu) fn before(&self) -> disk::Dnode {
         self.dnode.disk.read().clone()
     }
 
     /// The dnode in the form that stands in the meta-dnode.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(in crate::dmu) fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; usize::from(self.tree.slots) * disk::DNODE_SLOT_BYTES];
         self.tree.encode(&mut out);
         out
     }
 
     /// What the group changed is lost, as there is no way to where it would stand: the object stays as it was.
-    pub(super) fn give_up(self, tx: &SyncTx<'_>) {
+    pub(in crate::dmu) fn give_up(self, tx: &SyncTx<'_>) {
         let (early, stale) = self.dnode.take_early(tx.txg());
         early.iter().map(|(_, early)| &early.pointer).chain(&stale).for_each(|pointer| tx.free(pointer));
         self.install(tx);
     }
 
     /// Shows readers the new tree, and forgets what is on disk now.
-    pub(super) fn install(self, tx: &SyncTx<'_>) {
+    pub(in crate::dmu) fn install(self, tx: &SyncTx<'_>) {
         let txg = tx.txg();
         *self.dnode.disk.write() = self.tree;
         let mut state = self.dnode.state.write();

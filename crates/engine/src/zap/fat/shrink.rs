@@ -7,9 +7,9 @@
 use ondisk::zap_fat;
 use ondisk::zap_leaf::Leaf;
 
-use super::blocks::{ReadBlocks, WriteBlocks};
-use super::fat::Fat;
-use super::fat_grow::{prepare_pointers, set_pointers};
+use crate::zap::blocks::{ReadBlocks, WriteBlocks};
+use crate::zap::fat::fat_zap::Fat;
+use crate::zap::fat::grow::{prepare_pointers, set_pointers};
 use crate::error::Result;
 
 /// Prefix, its length, and number of entries of a leaf.
@@ -18,7 +18,7 @@ fn describe(fat: &Fat, blocks: &impl ReadBlocks, hash: u64) -> Result<(u64, u32,
 }
 
 /// Merges the leaf of `hash`, which is empty, with its sibling as long as that is empty too.
-pub(super) fn merge_empty_leaves(fat: &Fat, blocks: &impl WriteBlocks, hash: u64) -> Result<()> {
+pub(in crate::zap) fn merge_empty_leaves(fat: &Fat, blocks: &impl WriteBlocks, hash: u64) -> Result<()> {
     let mut freed_last = false;
     loop {
         let (prefix, length, entries) = describe(fat, blocks, hash)?;
