@@ -14,7 +14,7 @@ const TYPES: &[(&str, &str, usize)] = &[
     ("crates/engine/src/dsl/", "Dsl", 4),
     ("crates/engine/src/pool/", "GroupWriter", 4),
     ("crates/engine/src/pool/", "Pool", 2),
-    ("crates/tarnfs/src/zpl/", "FileSystem", 18),
+    ("crates/tarnfs/src/zpl/", "FileSystem", 11),
 ];
 
 /// Sources in one folder.

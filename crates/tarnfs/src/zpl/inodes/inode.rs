@@ -5,7 +5,7 @@
 //! in progress ([`InodeRef`]). When the last one goes and the file has no links, its object is freed. An inode that only the
 //! kernel refers to may be given up meanwhile, and made again: [`super::inode_table`].
 
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -13,6 +13,7 @@ use engine::arc::Held;
 use engine::dmu::{Dnode, Tx};
 use engine::error::{Result, Within};
 use engine::logged::LoggedObject;
+use engine::zap::Zap;
 use engine::{bail, error};
 use ondisk::sa::Attribute;
 use ondisk::znode;
@@ -108,6 +109,34 @@ impl Inode {
             FileKind::Directory => Err(error!(IsDirectory, "inode {} is a directory", self.object)),
             _ => Err(error!(Invalid, "inode {} has no contents", self.object)),
         }
+    }
+
+    /// A directory that is marked not to be changed gets no entries.
+    pub(in crate::zpl) fn check_entries_may_come(&self) -> Result<()> {
+        if self.word(Attribute::Flags)? & znode::FLAG_IMMUTABLE != 0 {
+            bail!(Denied, "directory {} is marked not to be changed", self.object);
+        }
+        Ok(())
+    }
+
+    /// Nor does it lose any; a directory that may only grow does not either.
+    pub(in crate::zpl) fn check_entries_may_go(&self) -> Result<()> {
+        self.check_not_sealed()
+    }
+
+    /// Fails for a file that is marked not to lose a name.
+    pub(in crate::zpl) fn check_removable(&self) -> Result<()> {
+        let flags = self.word(Attribute::Flags)?;
+        if flags & (znode::FLAG_IMMUTABLE | znode::FLAG_NO_UNLINK | znode::FLAG_APPEND_ONLY) != 0 {
+            bail!(Denied, "inode {} is marked not to be removed", self.object);
+        }
+        Ok(())
+    }
+
+    /// The entries of a directory.
+    pub(in crate::zpl) fn directory_zap(&self) -> Result<Zap> {
+        self.check_directory()?;
+        Zap::of(self.contents.dnode.clone())
     }
 }
 
@@ -256,7 +285,7 @@ impl FileSystem {
     }
 
     /// The last reference to an inode was given back: a file without links goes with it.
-    pub(super) fn released(&self, inode: &Inode) {
+    fn released(&self, inode: &Inode) {
         let object = inode.object;
         match inode.word(Attribute::Links) {
             Ok(0) if !self.is_read_only() => {
@@ -268,6 +297,17 @@ impl FileSystem {
             _ => {}
         }
         self.inodes.table.left(inode);
+    }
+
+    /// Lets go of all inodes, as at an unmount: files that were removed while open are freed. Stops when a new user comes.
+    pub fn release_all(&self) {
+        for object in self.inodes.table.all() {
+            let _entered = self.enter();
+            match self.inodes.release_unless_used(object) {
+                ControlFlow::Break(()) => return,
+                ControlFlow::Continue(released) => released.iter().for_each(|inode| self.released(inode)),
+            }
+        }
     }
 
     /// All inodes that somebody refers to.
