@@ -51,6 +51,7 @@ pub use props::{MASTER_NODE_ENTRIES, prop_table};
 pub use space::mos_space::MosSpace;
 pub use space::room::{PoolSpace, SpaceCheck};
 pub use tasks::history;
+pub use tree::clone_sync::NewClone;
 pub use tree::create_sync::{Fill, NewDataset};
 pub use tree::dir::Dir;
 pub use tree::names;

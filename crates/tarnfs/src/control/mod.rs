@@ -31,6 +31,7 @@ pub mod wire;
 mod tests;
 
 pub use backend::{Backend, execute};
+pub use protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 pub use protocol::failure::{Failure, FailureKind, SAME_DEVICE, plain_words};
 pub use protocol::maintenance::{
     CommandLine, DatasetRename, EventValue, HistoryRecord, HistoryWhat, ImportRewound, OwnerKind, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent,
