@@ -8,14 +8,21 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write;
+use std::os::fd::BorrowedFd;
 
 use jiff::tz::TimeZone;
-use tarnfs::control::{CommandLine, Failure, FailureKind, PoolRecord, Reply, Request, plain_words};
+use tarnfs::control::{CommandLine, Failure, FailureKind, PoolRecord, Reply, Request, StreamProgress, plain_words};
 
 /// Answers requests: the daemon behind its socket, or a backend in this process.
 pub(crate) trait Control {
     /// Sends `request` and waits for the answer.
     fn call(&mut self, request: Request) -> Reply;
+
+    /// Sends a request about a stream, which goes through `descriptor`; `progress` hears how far it is, every second.
+    fn call_with(&mut self, request: Request, descriptor: BorrowedFd<'_>, progress: &mut dyn FnMut(StreamProgress)) -> Reply {
+        let _ = (request, descriptor, progress);
+        Reply::Failed(Failure::new(FailureKind::PoolNotSupported))
+    }
 }
 
 /// One run of a command.

@@ -13,6 +13,7 @@ use super::protocol::request::{
 };
 use super::protocol::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
 use super::protocol::status::{FoundPool, PoolStatus};
+use super::protocol::stream::{StreamJob, StreamSend};
 use super::protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
 
 /// Owns pools and carries out verbs on them.
@@ -130,6 +131,11 @@ pub trait Backend {
     /// What is mounted.
     fn mount_list(&mut self) -> Result<Vec<Mount>, Failure>;
 
+    /// `zfs send`, one snapshot
+    fn stream_send(&mut self, _: StreamSend) -> Result<StreamJob, Failure> {
+        not_here()
+    }
+
     /// `tarn transaction begin`
     fn transaction_begin(&mut self, _: TransactionBegin) -> Result<TransactionPlace, Failure> {
         not_here()
@@ -180,10 +186,22 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::DatasetMount(mount) => done(backend.dataset_mount(mount)),
         Request::DatasetUnmount(unmount) => done(backend.dataset_unmount(unmount).and_then(|job| job())),
         Request::MountList => backend.mount_list().map(Reply::Mounts),
+        Request::StreamSend(_) => Err(Failure::with(FailureKind::Other, "no descriptor came with the request")),
         Request::TransactionBegin(begin) => backend.transaction_begin(begin).map(Reply::Transaction),
         Request::TransactionEnd(end) => done(backend.transaction_end(end).and_then(|job| job())),
     };
     outcome.unwrap_or_else(Reply::Failed)
+}
+
+/// Checks a request about a stream on `backend`; the stream itself is the job, for which the backend is not needed.
+///
+/// # Errors
+/// It is no request about a stream, or what it asks for cannot be.
+pub fn execute_stream(backend: &mut impl Backend, request: Request) -> Result<StreamJob, Failure> {
+    match request {
+        Request::StreamSend(send) => backend.stream_send(send),
+        _ => Err(Failure::with(FailureKind::Other, "a descriptor came with a request that needs none")),
+    }
 }
 
 /// What a backend answers that does not look after pools.

@@ -8,4 +8,5 @@ pub(super) mod reply;
 pub(super) mod request;
 pub(super) mod rights;
 pub(super) mod status;
+pub(super) mod stream;
 pub(super) mod transaction;

@@ -7,6 +7,7 @@ use super::failure::Failure;
 use super::maintenance::{ImportRewound, OwnerUse, PoolEvent, PoolHistory};
 use super::property::PropertyValue;
 use super::status::{FoundPool, PoolStatus};
+use super::stream::StreamProgress;
 use super::transaction::TransactionPlace;
 
 /// The answer to one request.
@@ -40,6 +41,8 @@ pub enum Reply {
     Grants(Vec<Grant>),
     /// To `MountList`, in the order in which they were mounted.
     Mounts(Vec<Mount>),
+    /// How far a stream is: every second, before the answer.
+    Progress(StreamProgress),
     /// To `TransactionBegin`.
     Transaction(TransactionPlace),
 }

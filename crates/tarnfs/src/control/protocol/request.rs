@@ -9,7 +9,9 @@ use super::rights::{DatasetGrants, SnapshotHolds};
 use super::maintenance::{CommandLine, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade};
 use super::property::{Setting, Wanted};
 use super::reply::DatasetKinds;
+use super::stream::StreamSend;
 use super::transaction::{TransactionBegin, TransactionEnd};
+use crate::control::descriptor::Way;
 
 /// One administrative verb with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,10 +93,24 @@ pub enum Request {
     /// `zfs mount` without a dataset: what is mounted?
     MountList,
 
+    /// `zfs send`, one snapshot; its descriptor is written to.
+    StreamSend(StreamSend),
+
     /// `tarn transaction begin`
     TransactionBegin(TransactionBegin),
     /// `tarn transaction commit`, `tarn transaction abort`
     TransactionEnd(TransactionEnd),
+}
+
+impl Request {
+    /// Which way the stream goes through the descriptor that comes with it; `None`: there is none.
+    #[must_use]
+    pub fn stream_way(&self) -> Option<Way> {
+        match self {
+            Request::StreamSend(_) => Some(Way::Out),
+            _ => None,
+        }
+    }
 }
 
 /// Where blocks of a top-level vdev are used.
