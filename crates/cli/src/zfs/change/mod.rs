@@ -9,4 +9,5 @@ pub(super) mod promote;
 pub(super) mod rename;
 pub(super) mod rollback;
 pub(super) mod set;
+pub(super) mod snapshot;
 pub(super) mod unmount;

@@ -4,3 +4,4 @@ pub(in crate::dsl) mod bookmark_moves_sync;
 pub(in crate::dsl) mod bookmarks_sync;
 pub(in crate::dsl) mod destroy_sync;
 pub(in crate::dsl) mod rollback_sync;
+pub(in crate::dsl) mod snapshot_sync;
