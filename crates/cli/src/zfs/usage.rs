@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use engine::dsl::prop_table;
 
-use super::change::{create, destroy, inherit, mount, rename, set, snapshot, unmount};
+use super::change::{clone, create, destroy, inherit, mount, promote, rename, rollback, set, snapshot, unmount};
 use super::show::{allow, get, holds, list, owner_space, upgrade};
 use crate::command::{Command, GAP, Program, has, not_yet, not_yet_but, usage_order};
 
@@ -30,9 +30,9 @@ static COMMANDS: &[Command] = &[
     has("destroy", "\tdestroy [-fnpRrv] <filesystem|volume>\n\tdestroy [-dnpRrv] <filesystem|volume>@<snap>[%<snap>][,...]\n\tdestroy <filesystem|volume>#<bookmark>\n", destroy::run),
     GAP,
     has("snapshot", "\tsnapshot [-r] [-o property=value] ... <filesystem|volume>@<snap> ...\n", snapshot::run),
-    not_yet("rollback", "\trollback [-rRf] <snapshot>\n"),
-    not_yet("clone", "\tclone [-pu] [-o property=value] ... <snapshot> <filesystem|volume>\n"),
-    not_yet("promote", "\tpromote <clone-filesystem>\n"),
+    has("rollback", "\trollback [-rRf] <snapshot>\n", rollback::run),
+    has("clone", "\tclone [-pu] [-o property=value] ... <snapshot> <filesystem|volume>\n", clone::run),
+    has("promote", "\tpromote <clone-filesystem>\n", promote::run),
     has("rename", "\trename [-f] <filesystem|volume|snapshot> <filesystem|volume|snapshot>\n\trename -p [-f] <filesystem|volume> <filesystem|volume>\n\trename -u [-f] <filesystem> <filesystem>\n\trename -r <snapshot> <snapshot>\n", rename::run),
     not_yet("bookmark", "\tbookmark <snapshot|bookmark> <newbookmark>\n"),
     not_yet("diff", "\tdiff [-FHth] <snapshot> [snapshot|filesystem]\n"),

@@ -52,6 +52,7 @@ pub use snapshots::snapshot_sync::{NewSnapshots, Refusals};
 pub use space::mos_space::MosSpace;
 pub use space::room::{PoolSpace, SpaceCheck};
 pub use tasks::history;
+pub use tree::clone_sync::NewClone;
 pub use tree::create_sync::{Fill, NewDataset};
 pub use tree::dir::Dir;
 pub use tree::names;

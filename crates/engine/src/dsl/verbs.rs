@@ -5,12 +5,15 @@ use std::sync::Arc;
 use super::dataset::Dataset;
 use super::dsl::Dsl;
 use super::props::prop_sync::{PropertyChange, check_properties, set_properties_sync};
+use super::snapshots::rollback_sync::{check_rollback, rollback_sync};
 use super::snapshots::snapshot_sync::{NewSnapshots, Refusals};
 use super::space::room::SpaceCheck;
 use super::tasks::history::command_record;
+use super::tree::clone_sync::{NewClone, check_clone, clone_sync};
 use super::tree::create_sync::{NewDataset, check_new_name, create_sync};
 use super::tree::destroy_sync::{check_destroy, destroy_head_sync};
 use super::tree::names::DatasetName;
+use super::tree::promote_sync::{check_promote, promote_sync};
 use super::tree::rename_sync::{check_rename, check_snapshot_rename, rename_dataset_sync, rename_snapshot_sync};
 use crate::dmu::SyncTx;
 use crate::error::{ErrorKind, Result};
@@ -25,6 +28,55 @@ impl Dsl {
         let name = new.name.clone();
         let check = move |dsl: &Arc<Dsl>| check_new_name(&dsl.parts, "create", &name).map(drop);
         self.run_task(16, SpaceCheck::Normal, check, move |dsl, tx| create_sync(&dsl.parts, new, tx))
+    }
+
+    /// Makes a file system or volume that begins as a snapshot, and waits until it is on disk.
+    ///
+    /// # Errors
+    /// `Exists`, `NotFound` (the snapshot; its parent), `Invalid`, `NameTooLong`, `NoSpace`.
+    #[doc(alias = "dmu_objset_clone")]
+    pub fn clone_dataset(self: &Arc<Self>, new: NewClone) -> Result<()> {
+        new.check_properties()?;
+        let checked = new.clone();
+        let check = move |dsl: &Arc<Dsl>| check_clone(&dsl.parts, &checked).map(drop);
+        self.run_task(6, SpaceCheck::Normal, check, move |dsl, tx| clone_sync(&dsl.parts, &new, tx))
+    }
+
+    /// Promotes a clone: it gets the snapshots that it shares with its origin, whose file system becomes a clone of the newest of them.
+    ///
+    /// # Errors
+    /// `Invalid` (it is no clone), `Exists` (it has a snapshot of the name of one of those), `Busy` (one of those is in use), `NameTooLong`, `NoSpace`.
+    #[doc(alias = "dsl_dataset_promote")]
+    pub fn promote_dataset(self: &Arc<Self>, name: &str) -> Result<()> {
+        let snapshots = self.open_dataset(name)?.snapshots()?.len() as u64;
+        let (checked, name) = (name.to_owned(), name.to_owned());
+        let check = move |dsl: &Arc<Dsl>| check_promote(&dsl.parts, &checked).map(drop);
+        self.run_task(2 + snapshots, SpaceCheck::Reserved, check, move |dsl, tx| promote_sync(&dsl.parts, &name, tx))
+    }
+
+    /// Rolls a file system or volume back to the snapshot `to` (its name after the `@`), which must be the newest one; without `to`, to the newest one,
+    /// whichever that is. All that was written since is freed in the background. Nobody may use the object set: who has it open (a mounted file
+    /// system) lets go of it before, and opens it again. A receive that is forced begins with this, too.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists` (a snapshot or bookmark is newer), `Busy` (it is in use, or was changed just now), `Quota`, `NoSpace`.
+    #[doc(alias = "dsl_dataset_rollback")]
+    pub fn roll_back(self: &Arc<Self>, name: &str, to: Option<&str>) -> Result<()> {
+        let context = &self.meta.context;
+        if context.read_only {
+            crate::bail!(ReadOnly, "the pool is read-only");
+        }
+        context.groups.wait_synced_unless(context.groups.open_txg(), &|| context.io.devices().suspension())?;
+        let (name, to) = (name.to_owned(), to.map(str::to_owned));
+        let find = move |dsl: &Dsl| {
+            let now = dsl.tasks.is_making_changes().then(|| dsl.meta.context.groups.synced_txg() + 1);
+            check_rollback(&dsl.parts, &name, to.as_deref(), now)
+        };
+        let check = {
+            let find = find.clone();
+            move |dsl: &Arc<Dsl>| find(dsl).map(drop)
+        };
+        self.run_task(1, SpaceCheck::Reserved, check, move |dsl, tx| rollback_sync(&dsl.parts, &find(dsl)?, tx))
     }
 
     /// Destroys a file system or volume that has no snapshots and no children, and waits until that is on disk.

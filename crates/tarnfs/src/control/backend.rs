@@ -1,5 +1,6 @@
 //! The interface of what answers requests.
 
+use super::protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 use super::protocol::failure::{Failure, FailureKind};
 use super::protocol::maintenance::{
     DatasetRename, ImportRewound, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent, PoolEvents, PoolHistory,
@@ -94,6 +95,18 @@ pub trait Backend {
     fn dataset_rename(&mut self, _: DatasetRename) -> Result<(), Failure> {
         not_here()
     }
+    /// `zfs clone`
+    fn dataset_clone(&mut self, _: DatasetClone) -> Result<(), Failure> {
+        not_here()
+    }
+    /// `zfs promote`
+    fn dataset_promote(&mut self, _: DatasetPromote) -> Result<(), Failure> {
+        not_here()
+    }
+    /// `zfs rollback`
+    fn dataset_rollback(&mut self, _: DatasetRollback) -> Result<(), Failure> {
+        not_here()
+    }
     /// `zfs userspace` and its like
     fn owner_space(&mut self, _: OwnerSpace) -> Result<Vec<OwnerUse>, Failure> {
         not_here()
@@ -163,6 +176,9 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::PoolUpgrade(upgrade) => done(backend.pool_upgrade(upgrade)),
         Request::PoolEvents(events) => backend.pool_events(events).map(Reply::Events),
         Request::DatasetRename(rename) => done(backend.dataset_rename(rename)),
+        Request::DatasetClone(clone) => done(backend.dataset_clone(clone)),
+        Request::DatasetPromote(promote) => done(backend.dataset_promote(promote)),
+        Request::DatasetRollback(rollback) => done(backend.dataset_rollback(rollback)),
         Request::OwnerSpace(space) => backend.owner_space(space).map(Reply::Owners),
         Request::SnapshotHolds(holds) => backend.snapshot_holds(holds).map(Reply::Holds),
         Request::DatasetGrants(grants) => backend.dataset_grants(grants).map(Reply::Grants),

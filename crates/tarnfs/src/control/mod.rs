@@ -33,6 +33,7 @@ mod tests;
 
 pub use backend::{Backend, execute, execute_stream};
 pub use descriptor::{Descriptor, Watch, Way};
+pub use protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 pub use protocol::failure::{Failure, FailureKind, SAME_DEVICE, plain_words};
 pub use protocol::maintenance::{
     CommandLine, DatasetRename, EventValue, HistoryRecord, HistoryWhat, ImportRewound, OwnerKind, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent,

@@ -54,6 +54,7 @@ pub use log::source::FileSource;
 pub use attributes::setattr::{SetAttributes, SetTime};
 pub use transaction::{Changed, Durability, Listed, NodeId, Transaction};
 pub use attributes::stat::{FileKind, Stat, Time, file_owner};
+pub use inodes::inode::Told;
 pub use inodes::users::MountUse;
 pub use attributes::xattr::XattrMode;
 

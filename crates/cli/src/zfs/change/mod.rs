@@ -1,10 +1,13 @@
 //! The verbs of `zfs` that change something.
 
+pub(super) mod clone;
 pub(super) mod create;
 pub(super) mod destroy;
 pub(super) mod inherit;
 pub(crate) mod mount;
+pub(super) mod promote;
 pub(super) mod rename;
+pub(super) mod rollback;
 pub(super) mod set;
 pub(super) mod snapshot;
 pub(super) mod unmount;

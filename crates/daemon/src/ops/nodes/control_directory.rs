@@ -79,7 +79,7 @@ impl Ops {
     /// The entries from a cookie on.
     pub(in crate::ops) fn control_list(&self, node: Node, offset: u64) -> Result<Vec<ControlEntry>> {
         let (inode, parent) = match node {
-            Node::Control => (SHOWN_CONTROL, self.filesystem.root()),
+            Node::Control => (SHOWN_CONTROL, self.head.root()),
             _ => (SHOWN_SNAPSHOTS, SHOWN_CONTROL),
         };
         let mut all = vec![(inode, b".".to_vec()), (parent, b"..".to_vec())];

@@ -163,6 +163,9 @@ fn link_to_origin(
         mos.zap(next_clones)?.add_int(tx, object)?;
     }
     parts.ledger.change_dir(dir, |state| state.phys_mut().origin = origin.object.into());
+    if Some(origin.object) != parts.tree.origin_snapshot() {
+        dir.set_origin_txg(from.creation_txg.get());
+    }
     if parts.meta.version() >= 26 {
         let clones = match origin.dir.phys().clones.get() {
             0 => mos.zap_create(ObjectType::DSL_CLONES, tx)?,

@@ -28,6 +28,7 @@ use parking_lot::Mutex;
 
 use super::auxiliary::AuxiliaryStatus;
 use super::backend::Backend;
+use super::protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 use super::protocol::failure::{Failure, FailureKind};
 use super::protocol::maintenance::*;
 use super::protocol::reply::{Datasets, Mount, PoolEntry};
@@ -110,6 +111,21 @@ pub trait Mounter: Send {
     /// A dataset was renamed, and those below it with it. What is mounted of them stays where it is.
     fn renamed(&mut self, from: &str, to: &str) {
         let _ = (from, to);
+    }
+
+    /// Snapshots of a dataset were renamed, or are its no more, or are new: whoever is inside of those leaves, and their names are looked up again.
+    fn snapshots_changed(&mut self, dataset: &str, names: &[String]) {
+        let _ = (dataset, names);
+    }
+
+    /// Does `change`, which gives a file system other contents (rollback; a receive that is forced), while nobody uses it. Where it is mounted it stays
+    /// mounted: calls of programs wait meanwhile, and go on in the new contents, or (`change` failed) in the old ones. A file that is not there any more is stale.
+    ///
+    /// # Errors
+    /// That of `change`; transactions are under way, or it cannot be opened again.
+    fn replace_contents(&mut self, pool: &Arc<Pool>, dataset: &str, change: &mut dyn FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
+        let _ = (pool, dataset);
+        change()
     }
 
     /// Is it mounted?
@@ -439,6 +455,21 @@ impl Backend for Pools {
     fn dataset_rename(&mut self, rename: DatasetRename) -> Result<(), Failure> {
         self.check_running(&rename.from)?;
         self.rename(&rename)
+    }
+
+    fn dataset_clone(&mut self, clone: DatasetClone) -> Result<(), Failure> {
+        self.check_running(&clone.name)?;
+        self.clone_snapshot(&clone)
+    }
+
+    fn dataset_promote(&mut self, promote: DatasetPromote) -> Result<(), Failure> {
+        self.check_running(&promote.name)?;
+        self.promote(&promote)
+    }
+
+    fn dataset_rollback(&mut self, rollback: DatasetRollback) -> Result<(), Failure> {
+        self.check_running(&rollback.snapshot)?;
+        self.roll_back(&rollback)
     }
 
     fn owner_space(&mut self, space: OwnerSpace) -> Result<Vec<OwnerUse>, Failure> {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 use super::rights::{DatasetGrants, SnapshotHolds};
 use super::maintenance::{CommandLine, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade};
 use super::property::{Setting, Wanted};
@@ -68,6 +69,12 @@ pub enum Request {
     DatasetDestroy(DatasetDestroy),
     /// `zfs rename`
     DatasetRename(DatasetRename),
+    /// `zfs clone`
+    DatasetClone(DatasetClone),
+    /// `zfs promote`
+    DatasetPromote(DatasetPromote),
+    /// `zfs rollback`, the last step
+    DatasetRollback(DatasetRollback),
     /// `zfs userspace`, `groupspace`, `projectspace`
     OwnerSpace(OwnerSpace),
     /// `zfs holds`

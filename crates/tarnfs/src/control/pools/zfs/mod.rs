@@ -1,5 +1,6 @@
 //! Verbs on datasets.
 
+pub(super) mod branch;
 pub(super) mod datasets;
 pub(super) mod list;
 pub(super) mod mounting;
