@@ -8,7 +8,7 @@ use super::rights::{DatasetGrants, SnapshotHolds};
 use super::maintenance::{CommandLine, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade};
 use super::property::{Setting, Wanted};
 use super::reply::DatasetKinds;
-use super::stream::StreamSend;
+use super::stream::{PackageAsk, StreamSend};
 use super::transaction::{TransactionBegin, TransactionEnd};
 use crate::control::descriptor::Way;
 
@@ -88,6 +88,10 @@ pub enum Request {
 
     /// `zfs send`, one snapshot; its descriptor is written to.
     StreamSend(StreamSend),
+    /// `zfs send -n`: about how many bytes there would be
+    StreamSize(StreamSend),
+    /// `zfs send -R`, `-p`: what a package says of its datasets
+    StreamPackage(PackageAsk),
 
     /// `tarn transaction begin`
     TransactionBegin(TransactionBegin),
