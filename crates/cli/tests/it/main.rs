@@ -21,6 +21,7 @@ mod pool_verbs;
 mod posix;
 mod rig;
 mod send;
+mod snapshots;
 mod storm;
 mod stream;
 mod transaction;

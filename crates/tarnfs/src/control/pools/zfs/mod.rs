@@ -10,3 +10,4 @@ pub(super) mod rename;
 pub(super) mod rights;
 pub(super) mod send;
 pub(super) mod set;
+pub(super) mod snapshots;
