@@ -353,7 +353,7 @@ pub struct RedactBlockPhys {
     /// The first block.
     #[doc(alias = "rbp_blkid")]
     pub block: U64,
-    /// Bits 0..48: how many blocks; bits 48..64: their size in sectors of 512 bytes.
+    /// Bits 0..48: how many blocks, less one; bits 48..64: their size in sectors of 512 bytes.
     #[doc(alias = "rbp_size_count")]
     pub size_and_count: U64,
     /// Zero.
@@ -364,7 +364,7 @@ const _: () = assert!(size_of::<RedactBlockPhys>() == 32);
 impl RedactBlockPhys {
     /// How many blocks.
     pub fn count(&self) -> u64 {
-        self.size_and_count.get() & ((1 << 48) - 1)
+        (self.size_and_count.get() & ((1 << 48) - 1)) + 1
     }
 
     /// The size of a block in bytes.

@@ -257,6 +257,11 @@ impl BlkPtr {
         self.checksum.map(|word| word.get())
     }
 
+    /// The number of the compression, known or not.
+    pub fn compression_number(&self) -> u8 {
+        bits::get(self.properties.get(), 32, 7) as u8
+    }
+
     /// Of an embedded pointer: bytes of contents, and bytes that it holds for them.
     pub fn embedded_sizes(&self) -> (u64, u64) {
         let word = self.properties.get();
