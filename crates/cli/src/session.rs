@@ -68,6 +68,7 @@ impl History {
             Request::PoolRemove(remove) => Some(remove.name.clone()),
             Request::PoolClear(clear) => Some(clear.name.clone()),
             Request::PoolUpgrade(upgrade) => Some(upgrade.name.clone()),
+            Request::SnapshotsCreate(create) => create.names.first().and_then(|name| pool(name)),
             Request::DatasetCreate(create) => pool(&create.name),
             Request::DatasetDestroy(destroy) => destroy.names.first().and_then(|name| pool(name)),
             Request::DatasetRename(rename) => pool(&rename.from),
@@ -149,7 +150,8 @@ impl Session<'_> {
             self.record(name.clone());
         }
         let reply = self.control.call(request);
-        if !matches!(reply, Reply::Failed(_)) {
+        let refused = matches!(&reply, Reply::Refused(refusals) if !refusals.is_empty());
+        if !matches!(reply, Reply::Failed(_)) && !refused {
             self.history.changed.extend(changed);
         }
         match reply {
@@ -174,6 +176,11 @@ impl Session<'_> {
     /// Sends a request that has no answer but success.
     pub(crate) fn perform(&mut self, request: Request) -> Result<(), Failure> {
         self.ask(request, |reply| matches!(reply, Reply::Done).then_some(()))
+    }
+
+    /// Sends a request about several things, which is done if nothing is refused.
+    pub(crate) fn refusals(&mut self, request: Request) -> Result<Vec<tarnfs::control::Refusal>, Failure> {
+        self.ask(request, |reply| if let Reply::Refused(refusals) = reply { Some(refusals) } else { None })
     }
 
     /// Sends a request about pools.

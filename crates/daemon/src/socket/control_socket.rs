@@ -290,6 +290,11 @@ impl<B: Service> Served<B> {
             Request::TransactionEnd(end) => self.backend.lock().transaction_end(end),
             Request::PoolSync(select) => self.backend.lock().pool_sync(select),
             Request::DatasetUnmount(unmount) => self.backend.lock().dataset_unmount(unmount),
+            // Fetching what the kernel has may be long.
+            Request::SnapshotsCreate(create) => {
+                let job = self.backend.lock().snapshots_create(create);
+                return job.and_then(|job| job()).map_or_else(Reply::Failed, Reply::Refused);
+            }
             request => return execute(&mut *self.backend.lock(), request),
         };
         job.and_then(|job| job()).map_or_else(Reply::Failed, |()| Reply::Done)

@@ -11,6 +11,7 @@ use super::protocol::request::{
     PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request,
 };
 use super::protocol::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
+use super::protocol::snapshots::{RefusalsJob, SnapshotsCreate};
 use super::protocol::status::{FoundPool, PoolStatus};
 use super::protocol::stream::{StreamJob, StreamSend};
 use super::protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
@@ -83,6 +84,10 @@ pub trait Backend {
 
     /// `zfs create`
     fn dataset_create(&mut self, create: DatasetCreate) -> Result<(), Failure>;
+    /// `zfs snapshot`
+    fn snapshots_create(&mut self, _: SnapshotsCreate) -> Result<RefusalsJob, Failure> {
+        not_here()
+    }
     /// `zfs destroy`
     fn dataset_destroy(&mut self, destroy: DatasetDestroy) -> Result<(), Failure>;
     /// `zfs rename`
@@ -162,6 +167,7 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::SnapshotHolds(holds) => backend.snapshot_holds(holds).map(Reply::Holds),
         Request::DatasetGrants(grants) => backend.dataset_grants(grants).map(Reply::Grants),
         Request::DatasetCreate(create) => done(backend.dataset_create(create)),
+        Request::SnapshotsCreate(create) => refused(backend.snapshots_create(create)),
         Request::DatasetDestroy(destroy) => done(backend.dataset_destroy(destroy)),
         Request::DatasetList(list) => backend.dataset_list(list).map(Reply::Datasets),
         Request::DatasetGet(list) => backend.dataset_get(list).map(Reply::Datasets),
@@ -191,6 +197,10 @@ pub fn execute_stream(backend: &mut impl Backend, request: Request) -> Result<St
 /// What a backend answers that does not look after pools.
 fn not_here<T>() -> Result<T, Failure> {
     Err(Failure::new(FailureKind::PoolNotSupported))
+}
+
+fn refused(outcome: Result<RefusalsJob, Failure>) -> Result<Reply, Failure> {
+    outcome.and_then(|job| job()).map(Reply::Refused)
 }
 
 fn done(outcome: Result<(), Failure>) -> Result<Reply, Failure> {

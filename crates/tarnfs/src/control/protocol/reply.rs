@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::rights::{Grant, Hold};
+use super::snapshots::Refusal;
 use super::failure::Failure;
 use super::maintenance::{ImportRewound, OwnerUse, PoolEvent, PoolHistory};
 use super::property::PropertyValue;
@@ -25,6 +26,8 @@ pub enum Reply {
     Pools(Vec<PoolEntry>),
     /// To `PoolStatus`, by name.
     Status(Vec<PoolStatus>),
+    /// To `SnapshotsCreate`: what is in the way. Nothing, if it is done.
+    Refused(Vec<Refusal>),
     /// To `DatasetList` and `DatasetGet`.
     Datasets(Datasets),
     /// To `PoolImport`: what it had to give up, if it went back in time.

@@ -8,6 +8,7 @@ use super::rights::{DatasetGrants, SnapshotHolds};
 use super::maintenance::{CommandLine, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade};
 use super::property::{Setting, Wanted};
 use super::reply::DatasetKinds;
+use super::snapshots::SnapshotsCreate;
 use super::stream::StreamSend;
 use super::transaction::{TransactionBegin, TransactionEnd};
 use crate::control::descriptor::Way;
@@ -61,6 +62,8 @@ pub enum Request {
 
     /// `zfs create`
     DatasetCreate(DatasetCreate),
+    /// `zfs snapshot`
+    SnapshotsCreate(SnapshotsCreate),
     /// `zfs destroy`, one level
     DatasetDestroy(DatasetDestroy),
     /// `zfs rename`
