@@ -4,6 +4,7 @@ pub(super) mod create;
 pub(super) mod destroy;
 pub(super) mod inherit;
 pub(crate) mod mount;
+pub(super) mod receive;
 pub(super) mod rename;
 pub(super) mod set;
 pub(super) mod snapshot;

@@ -33,6 +33,26 @@ pub(in crate::dsl) fn forget(mos: &Mos, dataset: u64, tx: &SyncTx<'_>) -> Result
     Ok(())
 }
 
+/// Two heads have changed places: a scan looks at the one instead of the other.
+#[doc(alias = "dsl_scan_ds_clone_swapped")]
+pub(in crate::dsl) fn swapped(mos: &Mos, one: u64, other: u64, tx: &SyncTx<'_>) -> Result<()> {
+    let Some(mut scan) = load(mos)? else { return Ok(()) };
+    let there = [(one, other), (other, one)].into_iter().find(|(from, _)| scan.dataset() == *from);
+    if let Some((_, to)) = there {
+        scan.go_on_in(to);
+        mos.zap_set_numbers(key::DIRECTORY, key::SCAN, scan.words(), tx)?;
+    }
+    let Some(queue) = scan.queue() else { return Ok(()) };
+    let (ones, others) = (mos.zap_u64(queue, &number_key(one))?, mos.zap_u64(queue, &number_key(other))?);
+    let (from, to, since) = match (ones, others) {
+        (Some(since), None) => (one, other, since),
+        (None, Some(since)) => (other, one, since),
+        _ => return Ok(()),
+    };
+    mos.zap_remove(queue, &number_key(from), tx)?;
+    mos.zap_set_u64(queue, &number_key(to), since, tx)
+}
+
 /// A snapshot is destroyed: a scan looks at the one after it instead.
 pub(in crate::dsl) fn replace(mos: &Mos, snapshot: u64, next: u64, tx: &SyncTx<'_>) -> Result<()> {
     let Some(mut scan) = load(mos)? else { return Ok(()) };

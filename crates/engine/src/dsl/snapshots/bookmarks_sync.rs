@@ -16,6 +16,7 @@ use ondisk::object_type::ObjectType;
 use zerocopy::byteorder::{LittleEndian, U64};
 
 use crate::dmu::SyncTx;
+use crate::dsl::dataset::Dataset;
 use crate::dsl::meta::{Meta, Space};
 use crate::error::{Result, Within};
 
@@ -74,6 +75,22 @@ pub(in crate::dsl) fn write_bookmarks(meta: &Meta, dataset: u64, mut bookmarks: 
     let Some(object) = meta.mos.zap_u64(dataset, dataset_field::BOOKMARKS)? else { return Ok(()) };
     for CountingBookmark { name, phys, .. } in bookmarks {
         meta.mos.zap_set_numbers(object, &name, &phys.to_words(), tx)?;
+    }
+    Ok(())
+}
+
+/// What comes after the last snapshot of a head is another now: the bookmarks of that snapshot count anew.
+#[doc(alias = "dsl_bookmark_next_changed")]
+pub(in crate::dsl) fn next_changed(meta: &Meta, head: &Dataset, last: &Dataset, tx: &SyncTx<'_>) -> Result<()> {
+    let Some((object, bookmarks)) = counting_bookmarks(meta, head.object)? else { return Ok(()) };
+    let freed = head.deadlist().space(meta)?;
+    for CountingBookmark { name, mut phys, .. } in bookmarks {
+        if phys.creation_txg == last.phys().creation_txg {
+            phys.referenced_freed_before_next = freed.used.into();
+            phys.compressed_freed_before_next = freed.compressed.into();
+            phys.uncompressed_freed_before_next = freed.uncompressed.into();
+            meta.mos.zap_set_numbers(object, &name, &phys.to_words(), tx)?;
+        }
     }
     Ok(())
 }

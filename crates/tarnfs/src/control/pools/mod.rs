@@ -30,6 +30,7 @@ use super::auxiliary::AuxiliaryStatus;
 use super::backend::Backend;
 use super::protocol::failure::{Failure, FailureKind};
 use super::protocol::maintenance::*;
+use super::protocol::receiving::{ReceiveAbort, StreamReceive};
 use super::protocol::reply::{Datasets, Mount, PoolEntry};
 use super::protocol::request::*;
 use super::protocol::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
@@ -38,6 +39,7 @@ use super::protocol::status::{FoundPool, PoolStatus};
 pub use beside::Beside;
 pub use zpool::cachefile::MACHINE_CACHEFILE;
 use zpool::{events, export, maintenance, pool_properties};
+use super::protocol::stream::StreamJob;
 use super::protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
 use crate::Pool;
 
@@ -510,6 +512,14 @@ impl Backend for Pools {
     fn mount_list(&mut self) -> Result<Vec<Mount>, Failure> {
         self.mounter.tidy();
         Ok(self.mounter.list())
+    }
+
+    fn stream_receive(&mut self, receive: StreamReceive) -> Result<StreamJob, Failure> {
+        self.receive(receive)
+    }
+
+    fn receive_abort(&mut self, abort: ReceiveAbort) -> Result<(), Failure> {
+        self.abort_receive(&abort)
     }
 
     fn transaction_begin(&mut self, begin: TransactionBegin) -> Result<TransactionPlace, Failure> {

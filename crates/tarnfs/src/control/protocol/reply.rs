@@ -46,6 +46,8 @@ pub enum Reply {
     Mounts(Vec<Mount>),
     /// How far a stream is: every second, before the answer.
     Progress(StreamProgress),
+    /// To `StreamReceive`: how much it was.
+    Received(StreamProgress),
     /// To `TransactionBegin`.
     Transaction(TransactionPlace),
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::rights::{DatasetGrants, SnapshotHolds};
 use super::maintenance::{CommandLine, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade};
 use super::property::{Setting, Wanted};
+use super::receiving::{ReceiveAbort, StreamReceive};
 use super::reply::DatasetKinds;
 use super::snapshots::SnapshotsCreate;
 use super::stream::StreamSend;
@@ -91,6 +92,10 @@ pub enum Request {
 
     /// `zfs send`, one snapshot; its descriptor is written to.
     StreamSend(StreamSend),
+    /// `zfs receive`, one stream; its descriptor is read from.
+    StreamReceive(StreamReceive),
+    /// `zfs receive -A`
+    ReceiveAbort(ReceiveAbort),
 
     /// `tarn transaction begin`
     TransactionBegin(TransactionBegin),
@@ -104,6 +109,7 @@ impl Request {
     pub fn stream_way(&self) -> Option<Way> {
         match self {
             Request::StreamSend(_) => Some(Way::Out),
+            Request::StreamReceive(_) => Some(Way::In),
             _ => None,
         }
     }

@@ -5,6 +5,7 @@ pub(super) mod list;
 pub(super) mod mounting;
 pub(super) mod owners;
 pub(super) mod quotas;
+pub(super) mod receive;
 pub(super) mod rename;
 pub(super) mod rights;
 pub(super) mod set;
