@@ -221,6 +221,11 @@ impl Pool {
             pool.abandon();
             return Err(error).within(|| format!("pool {name}"));
         }
+        if !pool.engine.is_read_only()
+            && let Err(error) = pool.engine.dsl.destroy_inconsistent()
+        {
+            tracing::warn!("pool {name}: what is left of streams that broke off stays: {error}");
+        }
         Ok((pool, rewound))
     }
 

@@ -19,6 +19,7 @@ mod mounted;
 mod places;
 mod pool_verbs;
 mod posix;
+mod receive;
 mod rig;
 mod send;
 mod snapshots;

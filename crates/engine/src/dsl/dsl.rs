@@ -17,6 +17,7 @@ use super::dataset::objsets::OpenObjsets;
 use super::dead::bpobj::Bpobj;
 use super::dead::frees_sync::Frees;
 use super::meta::{Meta, key};
+use super::received::Receives;
 use super::space::ledger_sync::Ledger;
 use super::space::mos_space::MosSpace;
 use super::space::room::{PoolSpace, Room, SpaceCheck};
@@ -49,6 +50,8 @@ pub(super) struct Parts {
     pub(super) tree: Arc<Tree>,
     /// What was done.
     pub(super) history: Arc<History>,
+    /// Streams that are being received.
+    pub(super) receives: Arc<Receives>,
 }
 
 impl Parts {
@@ -67,7 +70,7 @@ impl Parts {
             records: Arc::downgrade(&records),
             objsets: Arc::downgrade(&objsets),
         }));
-        Parts { meta, records, ledger, frees, room, objsets, tree, history: Arc::default() }
+        Parts { meta, records, ledger, frees, room, objsets, tree, history: Arc::default(), receives: Arc::default() }
     }
 
     /// Finds what a pool has.

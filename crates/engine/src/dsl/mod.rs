@@ -6,7 +6,7 @@
 //! its successor does not), the lists of what is still to be freed, the features, and the history.
 //!
 //! ```text
-//!   Dsl                puts the parts together (dsl.rs); what can be done with it (verbs.rs)
+//!   Dsl                puts the parts together (dsl.rs); what can be done with it (verbs.rs; received/verbs.rs)
 //!     Parts            lowest first: Meta, Records, Ledger, Frees, Room, OpenObjsets, Tree, History
 //!     SyncTasks        administrative changes, done by the sync thread (tasks)
 //!   Dir                name, properties, quota, space of everything below (tree)
@@ -26,6 +26,7 @@ pub mod meta;
 pub mod mos;
 mod new_pool;
 mod props;
+mod received;
 mod snapshots;
 mod space;
 mod sync;
@@ -48,6 +49,7 @@ pub use props::prop::{PropertyValue, Source};
 pub(crate) use props::prop_sync;
 pub use props::prop_sync::PropertyChange;
 pub use props::{MASTER_NODE_ENTRIES, prop_table};
+pub use received::{RECEIVED_BELOW, ReceiveTarget, ReceivedDataset, ResumePoint, StreamHead};
 pub use snapshots::snapshot_sync::{NewSnapshots, Refusals};
 pub use space::mos_space::MosSpace;
 pub use space::room::{PoolSpace, SpaceCheck};

@@ -85,6 +85,7 @@ impl Dsl {
     /// # Errors
     /// `NotFound`; `Busy` (it is in use, or its intent log is not replayed); `Exists` (it has children or snapshots).
     pub fn destroy_dataset(self: &Arc<Self>, name: &str) -> Result<()> {
+        self.destroy_leftover(name)?;
         let name = name.to_owned();
         let checked = name.clone();
         let find = |dsl: &Dsl, name: &str| check_destroy(&dsl.parts, name, dsl.tasks.is_making_changes());

@@ -11,6 +11,7 @@ use super::protocol::request::{
     DatasetCreate, DatasetDestroy, DatasetInherit, DatasetList, DatasetMount, DatasetSet, DatasetUnmount, PoolCreate,
     PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request,
 };
+use super::protocol::receiving::{ReceiveAbort, StreamReceive};
 use super::protocol::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
 use super::protocol::snapshots::{RefusalsJob, SnapshotsCreate};
 use super::protocol::status::{FoundPool, PoolStatus};
@@ -149,6 +150,16 @@ pub trait Backend {
         not_here()
     }
 
+    /// `zfs receive`, one stream
+    fn stream_receive(&mut self, _: StreamReceive) -> Result<StreamJob, Failure> {
+        not_here()
+    }
+
+    /// `zfs receive -A`
+    fn receive_abort(&mut self, _: ReceiveAbort) -> Result<(), Failure> {
+        not_here()
+    }
+
     /// `tarn transaction begin`
     fn transaction_begin(&mut self, _: TransactionBegin) -> Result<TransactionPlace, Failure> {
         not_here()
@@ -202,7 +213,8 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::MountList => backend.mount_list().map(Reply::Mounts),
         Request::StreamSize(send) => backend.stream_size(send).and_then(|job| job()).map(Reply::StreamSize),
         Request::StreamPackage(ask) => backend.stream_package(ask).map(Reply::StreamPackage),
-        Request::StreamSend(_) => Err(Failure::with(FailureKind::Other, "no descriptor came with the request")),
+        Request::ReceiveAbort(abort) => done(backend.receive_abort(abort)),
+        Request::StreamSend(_) | Request::StreamReceive(_) => Err(Failure::with(FailureKind::Other, "no descriptor came with the request")),
         Request::TransactionBegin(begin) => backend.transaction_begin(begin).map(Reply::Transaction),
         Request::TransactionEnd(end) => done(backend.transaction_end(end).and_then(|job| job())),
     };
@@ -216,6 +228,7 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
 pub fn execute_stream(backend: &mut impl Backend, request: Request) -> Result<StreamJob, Failure> {
     match request {
         Request::StreamSend(send) => backend.stream_send(send),
+        Request::StreamReceive(receive) => backend.stream_receive(receive),
         _ => Err(Failure::with(FailureKind::Other, "a descriptor came with a request that needs none")),
     }
 }

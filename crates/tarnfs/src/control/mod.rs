@@ -47,6 +47,7 @@ pub use protocol::request::{
     PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request, VdevKind, VdevSpec,
 };
 pub use protocol::rights::{DatasetGrants, Grant, Grantee, Hold, Reach, SnapshotHolds};
+pub use protocol::receiving::{ReceiveAbort, StreamReceive};
 pub use protocol::snapshots::{Refusal, RefusalsJob, SnapshotsCreate};
 pub use protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
 pub use protocol::stream::{Package, PackageAsk, PackageDataset, SizeJob, StreamJob, StreamProgress, StreamSend};

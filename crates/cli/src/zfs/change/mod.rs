@@ -6,6 +6,7 @@ pub(super) mod destroy;
 pub(super) mod inherit;
 pub(crate) mod mount;
 pub(super) mod promote;
+pub(super) mod receive;
 pub(super) mod rename;
 pub(super) mod rollback;
 pub(super) mod set;

@@ -196,6 +196,12 @@ pub(crate) fn mount_after(session: &mut Session<'_>, name: &str) -> Outcome {
     Ok(code)
 }
 
+/// Mounts a file system that was received, or was mounted before, if its properties say so.
+pub(crate) fn mount_received(session: &mut Session<'_>, name: &str) -> Outcome {
+    let entry = datasets::open(session, name, FILESYSTEM, PROPERTIES)?;
+    mount_one(session, &entry, &Flags::default(), false)
+}
+
 /// How to mount what could not be mounted when it was made.
 fn say_how(session: &mut Session<'_>, entry: &DatasetEntry) {
     let (name, place) = (&entry.name, mountpoint(entry));

@@ -11,9 +11,11 @@
 //! # Path
 //! `snapshots/rollback_sync.rs`; receiving.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ondisk::dsl::UsedKind;
+use ondisk::feature::Feature;
 
 use super::Dataset;
 use crate::bail;
@@ -59,7 +61,7 @@ pub(in crate::dsl) fn check_unused(parts: &Parts, verb: &str, head: &Arc<Dataset
 /// The MOS cannot be read or written.
 #[doc(alias = "dsl_dataset_clone_swap_sync_impl")]
 pub(in crate::dsl) fn swap_heads_sync(parts: &Parts, clone: &Arc<Dataset>, head: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
-    swap_features(clone, head, tx)?;
+    swap_features(parts, clone, head, tx)?;
     parts.objsets.forget(clone.object);
     parts.objsets.forget(head.object);
     let (of_clone, of_head) = (clone.phys(), head.phys());
@@ -68,17 +70,17 @@ pub(in crate::dsl) fn swap_heads_sync(parts: &Parts, clone: &Arc<Dataset>, head:
     let unclaimed = unused(of_head.unique_bytes.get()).wrapping_sub(unused(of_clone.unique_bytes.get()));
     if let Some(origin) = clone.prev() {
         let alone = clone.deadlist().space_born_in(&parts.meta, origin.phys().prev_snapshot_txg.get(), u64::MAX)?;
-        origin.change(|state| state.phys.unique_bytes = alone.used.into());
+        origin.change(|state| state.phys_mut().unique_bytes = alone.used.into());
     }
     move_space(parts, clone, head)?;
     let (clone_list, head_list) = (clone.deadlist(), head.deadlist());
     for (dataset, theirs, deadlist) in [(head, of_clone, clone_list), (clone, of_head, head_list)] {
         dataset.change(|state| {
-            state.phys.block = theirs.block;
-            state.phys.referenced_bytes = theirs.referenced_bytes;
-            state.phys.compressed_bytes = theirs.compressed_bytes;
-            state.phys.uncompressed_bytes = theirs.uncompressed_bytes;
-            state.phys.unique_bytes = theirs.unique_bytes;
+            state.phys_mut().block = theirs.block;
+            state.phys_mut().referenced_bytes = theirs.referenced_bytes;
+            state.phys_mut().compressed_bytes = theirs.compressed_bytes;
+            state.phys_mut().uncompressed_bytes = theirs.uncompressed_bytes;
+            state.phys_mut().unique_bytes = theirs.unique_bytes;
             state.set_deadlist(deadlist);
         });
     }
@@ -93,19 +95,25 @@ pub(in crate::dsl) fn swap_heads_sync(parts: &Parts, clone: &Arc<Dataset>, head:
     parts.record_dataset_event(clone, "clone swap", &format!("parent={}", head.dir.name()), tx)
 }
 
-fn swap_features(clone: &Dataset, head: &Dataset, tx: &SyncTx<'_>) -> Result<()> {
-    let (of_clone, of_head) = (clone.features(), head.features());
-    for feature in &of_clone {
-        clone.deactivate_feature(*feature, tx)?;
-    }
-    for feature in &of_head {
-        head.deactivate_feature(*feature, tx)?;
-    }
-    for feature in of_clone {
-        head.activate_feature(feature, tx)?;
-    }
-    for feature in of_head {
-        clone.activate_feature(feature, tx)?;
+/// Features of datasets go with what needs them, and with what they say.
+fn swap_features(parts: &Parts, clone: &Arc<Dataset>, head: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
+    let numbers = |dataset: &Dataset, feature: Feature| -> Result<Option<Vec<u64>>> { Ok(parts.meta.mos.zap_get(dataset.object, feature.guid())?.map(|value| value.to_u64s())) };
+    let take = |dataset: &Arc<Dataset>| -> Result<Vec<(Feature, Option<Vec<u64>>)>> {
+        let features: BTreeSet<Feature> = dataset.features();
+        features.into_iter().map(|feature| {
+            let said = numbers(dataset, feature)?;
+            dataset.deactivate_feature(feature, tx)?;
+            Ok((feature, said))
+        }).collect()
+    };
+    let (theirs, ours) = (take(clone)?, take(head)?);
+    for (dataset, features) in [(head, theirs), (clone, ours)] {
+        for (feature, said) in features {
+            dataset.activate_feature(feature, tx)?;
+            if let Some(said) = said.filter(|said| said.len() > 1 || said.first().is_some_and(|number| *number != 0)) {
+                parts.meta.mos.zap_set_numbers(dataset.object, feature.guid(), &said, tx)?;
+            }
+        }
     }
     Ok(())
 }

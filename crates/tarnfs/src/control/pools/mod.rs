@@ -31,6 +31,7 @@ use super::backend::Backend;
 use super::protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 use super::protocol::failure::{Failure, FailureKind};
 use super::protocol::maintenance::*;
+use super::protocol::receiving::{ReceiveAbort, StreamReceive};
 use super::protocol::reply::{Datasets, Mount, PoolEntry};
 use super::protocol::request::*;
 use super::protocol::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
@@ -40,6 +41,7 @@ use super::protocol::stream::{Package, PackageAsk, SizeJob, StreamJob, StreamSen
 pub use beside::Beside;
 pub use zpool::cachefile::MACHINE_CACHEFILE;
 use zpool::{events, export, maintenance, pool_properties};
+use super::protocol::stream::StreamJob;
 use super::protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
 use crate::Pool;
 
@@ -554,6 +556,14 @@ impl Backend for Pools {
 
     fn stream_package(&mut self, ask: PackageAsk) -> Result<Package, Failure> {
         self.package(&ask)
+    }
+
+    fn stream_receive(&mut self, receive: StreamReceive) -> Result<StreamJob, Failure> {
+        self.receive(receive)
+    }
+
+    fn receive_abort(&mut self, abort: ReceiveAbort) -> Result<(), Failure> {
+        self.abort_receive(&abort)
     }
 
     fn transaction_begin(&mut self, begin: TransactionBegin) -> Result<TransactionPlace, Failure> {

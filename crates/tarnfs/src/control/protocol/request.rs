@@ -8,6 +8,7 @@ use super::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 use super::rights::{DatasetGrants, SnapshotHolds};
 use super::maintenance::{CommandLine, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade};
 use super::property::{Setting, Wanted};
+use super::receiving::{ReceiveAbort, StreamReceive};
 use super::reply::DatasetKinds;
 use super::snapshots::SnapshotsCreate;
 use super::stream::{PackageAsk, StreamSend};
@@ -102,6 +103,10 @@ pub enum Request {
     StreamSize(StreamSend),
     /// `zfs send -R`, `-p`: what a package says of its datasets
     StreamPackage(PackageAsk),
+    /// `zfs receive`, one stream; its descriptor is read from.
+    StreamReceive(StreamReceive),
+    /// `zfs receive -A`
+    ReceiveAbort(ReceiveAbort),
 
     /// `tarn transaction begin`
     TransactionBegin(TransactionBegin),
@@ -115,6 +120,7 @@ impl Request {
     pub fn stream_way(&self) -> Option<Way> {
         match self {
             Request::StreamSend(_) => Some(Way::Out),
+            Request::StreamReceive(_) => Some(Way::In),
             _ => None,
         }
     }

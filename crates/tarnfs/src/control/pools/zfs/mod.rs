@@ -7,6 +7,7 @@ pub(super) mod mounting;
 pub(super) mod owners;
 pub(super) mod package;
 pub(super) mod quotas;
+pub(super) mod receive;
 pub(super) mod rename;
 pub(super) mod rights;
 pub(super) mod send;
