@@ -3,6 +3,7 @@
 pub(super) mod create;
 pub(super) mod directory;
 pub(super) mod link;
+pub(super) mod paths;
 pub(super) mod rename;
 mod rules;
 pub(super) mod unlinked_set;
@@ -29,6 +30,11 @@ pub(super) struct Names {
 }
 
 impl Names {
+    /// Files without a name.
+    pub(in crate::zpl) fn unlinked(&self) -> &UnlinkedSet {
+        &self.unlinked
+    }
+
     /// From the master node.
     pub(super) fn load(objset: &Objset, master: &Zap) -> Result<Self> {
         Ok(Names {

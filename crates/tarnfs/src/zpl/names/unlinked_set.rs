@@ -18,7 +18,7 @@ use crate::zpl::inodes::inode::{Inode, InodeRef};
 use crate::zpl::{FileKind, InodeNumber};
 
 /// The delete queue: the numbers of files without links.
-pub(super) struct UnlinkedSet(Zap);
+pub(in crate::zpl) struct UnlinkedSet(Zap);
 
 impl UnlinkedSet {
     pub(super) fn open(objset: &Objset, object: u64) -> Result<Self> {
@@ -49,6 +49,11 @@ impl UnlinkedSet {
 
     fn prepare_to_remove(&self, tx: &Tx, object: InodeNumber) -> Result<()> {
         self.0.prepare_to_remove(tx, int_name(object))
+    }
+
+    /// Is the file in it?
+    pub(in crate::zpl) fn contains(&self, object: InodeNumber) -> Result<bool> {
+        self.0.lookup_int(object).map(|found| found.is_some())
     }
 
     fn all(&self) -> Result<Vec<InodeNumber>> {
