@@ -111,6 +111,17 @@ pub trait Mounter: Send {
         let _ = (from, to);
     }
 
+    /// Snapshots of these file systems are made or destroyed. To be called when that is done: listings of them are read anew.
+    fn snapshots_changed(&mut self, heads: &[String]) -> Box<dyn FnOnce() + Send> {
+        let _ = heads;
+        Box::new(|| ())
+    }
+
+    /// A snapshot is about to be destroyed: whoever looks at it in `.zfs/snapshot` has it no more.
+    fn close_snapshot(&mut self, name: &str) {
+        let _ = name;
+    }
+
     /// Is it mounted?
     fn is_mounted(&self, dataset: &str) -> bool;
 
