@@ -6,9 +6,11 @@
 //! runs, and when none runs the answer is known without it: no pool is imported. So listing, in a script or a prompt,
 //! leaves no process behind; neither does looking for pools on devices, which this process does itself.
 
+use std::os::fd::BorrowedFd;
+
 use daemon::{Client, DaemonPaths};
 use engine::host::{Host, RealHost};
-use tarnfs::control::{Datasets, Failure, FailureKind, PoolSelect, Reply, Request};
+use tarnfs::control::{Datasets, Failure, FailureKind, PoolSelect, Reply, Request, StreamProgress};
 
 use crate::session::Control;
 
@@ -48,18 +50,31 @@ fn answer_alone(request: &Request) -> Reply {
     }
 }
 
+impl Remote {
+    /// The daemon, if one runs or is needed.
+    fn client(&mut self, request: &Request) -> Result<Option<&mut Client>, Failure> {
+        if self.client.is_none() {
+            let connected = if needs_daemon(request) { Client::connect_or_start(&self.paths).map(Some) } else { Client::connect(&self.paths) };
+            self.client = connected.map_err(|error| Failure::with(FailureKind::NoDaemon, format!("the tarn daemon cannot be reached: {error}")))?;
+        }
+        Ok(self.client.as_mut())
+    }
+}
+
 impl Control for Remote {
     fn call(&mut self, request: Request) -> Reply {
-        if self.client.is_none() {
-            let connected = if needs_daemon(&request) { Client::connect_or_start(&self.paths).map(Some) } else { Client::connect(&self.paths) };
-            match connected {
-                Ok(client) => self.client = client,
-                Err(error) => return Reply::Failed(Failure::with(FailureKind::NoDaemon, format!("the tarn daemon cannot be reached: {error}"))),
-            }
+        match self.client(&request) {
+            Ok(Some(client)) => client.call(&request),
+            Ok(None) => answer_alone(&request),
+            Err(failure) => Reply::Failed(failure),
         }
-        match &mut self.client {
-            Some(client) => client.call(&request),
-            None => answer_alone(&request),
+    }
+
+    fn call_with(&mut self, request: Request, descriptor: BorrowedFd<'_>, progress: &mut dyn FnMut(StreamProgress)) -> Reply {
+        match self.client(&request) {
+            Ok(Some(client)) => client.call_with(&request, descriptor, progress),
+            Ok(None) => answer_alone(&request),
+            Err(failure) => Reply::Failed(failure),
         }
     }
 }

@@ -22,6 +22,7 @@ mod pool_verbs;
 mod posix;
 mod rig;
 mod snapshot_mounts;
+mod snapshots;
 mod storm;
 mod stream;
 mod transaction;

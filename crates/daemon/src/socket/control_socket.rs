@@ -10,6 +10,7 @@
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,10 +21,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tarnfs::control::wire::{read_message, write_message};
-use tarnfs::control::{Backend, Beside, Failure, FailureKind, Reply, Request, execute};
+use tarnfs::control::{Backend, Beside, Failure, FailureKind, Reply, Request, execute, execute_stream};
 
 use crate::DaemonPaths;
 use crate::socket::caller_rights::CallerRights;
+use crate::socket::passing::Receiving;
+use crate::socket::streaming;
 use crate::socket::trust;
 
 /// Most connections at one time.
@@ -252,17 +255,19 @@ fn admit<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Result<(
 }
 
 fn converse<B: Service>(mut stream: UnixStream, rights: CallerRights, served: &Served<B>) -> io::Result<()> {
-    while let Some(request) = read_message::<Request>(&mut stream)? {
+    loop {
+        let mut receiving = Receiving { stream: &stream, descriptor: None };
+        let Some(request) = read_message::<Request>(&mut receiving)? else { return Ok(()) };
+        let descriptor = receiving.descriptor;
         served.switch.calls.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(?request, "request");
         let quit = request == Request::Quit;
-        let reply = rights.during(|| served.answer(request))?;
+        let reply = rights.during(|| served.answer(request, &stream, descriptor))?;
         if quit && matches!(reply, Reply::Done) {
             served.switch.end();
         }
         write_message(&mut stream, &reply)?;
     }
-    Ok(())
 }
 
 /// The backend, and what the daemon knows of its callers.
@@ -285,19 +290,32 @@ impl<B: Service> Served<B> {
             Request::TransactionEnd(end) => self.backend.lock().transaction_end(end),
             Request::PoolSync(select) => self.backend.lock().pool_sync(select),
             Request::DatasetUnmount(unmount) => self.backend.lock().dataset_unmount(unmount),
+            // Fetching what the kernel has may be long.
+            Request::SnapshotsCreate(create) => {
+                let job = self.backend.lock().snapshots_create(create);
+                return job.and_then(|job| job()).map_or_else(Reply::Failed, Reply::Refused);
+            }
             request => return execute(&mut *self.backend.lock(), request),
         };
         job.and_then(|job| job()).map_or_else(Reply::Failed, |()| Reply::Done)
     }
 
+    /// A stream may take hours, and goes without the lock.
+    fn stream(&self, request: Request, connection: &UnixStream, descriptor: Option<OwnedFd>) -> Result<Reply, Failure> {
+        let job = execute_stream(&mut *self.backend.lock(), request.clone())?;
+        streaming::stream(connection, &request, descriptor, job)
+    }
+
     /// A panic in a verb is that verb's failure; the pools stay served.
-    fn answer(&self, request: Request) -> Reply {
-        match request {
-            Request::Ping => Reply::Done,
-            request => catch_unwind(AssertUnwindSafe(|| self.carry_out(request))).unwrap_or_else(|_| {
-                tracing::error!("a request panicked");
-                Reply::Failed(Failure::with(FailureKind::Other, "internal error: the request panicked; see the daemon's log"))
-            }),
-        }
+    fn answer(&self, request: Request, connection: &UnixStream, descriptor: Option<OwnedFd>) -> Reply {
+        let answer = || match (&request, request.stream_way()) {
+            (Request::Ping, _) => Reply::Done,
+            (_, Some(_)) => self.stream(request, connection, descriptor).unwrap_or_else(Reply::Failed),
+            (_, None) => self.carry_out(request),
+        };
+        catch_unwind(AssertUnwindSafe(answer)).unwrap_or_else(|_| {
+            tracing::error!("a request panicked");
+            Reply::Failed(Failure::with(FailureKind::Other, "internal error: the request panicked; see the daemon's log"))
+        })
     }
 }

@@ -20,6 +20,7 @@
 mod auxiliary;
 mod backend;
 pub mod compatibility;
+mod descriptor;
 pub mod mountpoint;
 mod pools;
 mod protocol;
@@ -30,7 +31,8 @@ pub mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use backend::{Backend, execute};
+pub use backend::{Backend, execute, execute_stream};
+pub use descriptor::{Descriptor, Watch, Way};
 pub use protocol::failure::{Failure, FailureKind, SAME_DEVICE, plain_words};
 pub use protocol::maintenance::{
     CommandLine, DatasetRename, EventValue, HistoryRecord, HistoryWhat, ImportRewound, OwnerKind, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent,
@@ -44,7 +46,9 @@ pub use protocol::request::{
     PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request, VdevKind, VdevSpec,
 };
 pub use protocol::rights::{DatasetGrants, Grant, Grantee, Hold, Reach, SnapshotHolds};
+pub use protocol::snapshots::{Refusal, RefusalsJob, SnapshotsCreate};
 pub use protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
+pub use protocol::stream::{StreamJob, StreamProgress, StreamSend};
 pub use size::parse_size;
 pub use protocol::status::{
     CheckpointState, CheckpointStatus, DedupStatus, FoundPool, PoolState, PoolStatus, RemovalStatus, Requests, ScanFunction, ScanState, ScanStatus,
