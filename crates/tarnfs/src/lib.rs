@@ -1,6 +1,7 @@
 //! The library: pools, datasets, files.
 
 pub mod control;
+pub mod past;
 mod pool;
 mod rewind;
 pub mod zpl;

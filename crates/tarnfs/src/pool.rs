@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use disk::DiskRef;
 use engine::dmu::Objset;
-use engine::dsl::{MASTER_NODE_ENTRIES, NewClone, NewDataset, PropertyChange, PropertyValue};
+use engine::dsl::{MASTER_NODE_ENTRIES, NewClone, NewDataset, NewSnapshots, PropertyChange, PropertyValue};
 use engine::error::{ErrorKind, Result, Within};
 use engine::host::{HostRef, RealHost};
 use engine::logged::{Volume, VolumeReplay, create_volume_objects};
@@ -291,7 +291,7 @@ impl Pool {
         rewind::choose(opened, &options).map(|(_, rewound)| rewound)
     }
 
-    fn wrap(engine: Arc<engine::pool::Pool>) -> Arc<Pool> {
+    pub(crate) fn wrap(engine: Arc<engine::pool::Pool>) -> Arc<Pool> {
         Arc::new(Pool { engine, file_systems: Mutex::default() })
     }
 
@@ -465,6 +465,15 @@ impl Pool {
             bail!(Busy, "{name} is in use");
         }
         self.engine.dsl.roll_back(name, to)
+    }
+
+    /// Takes snapshots by their full names, all at the same moment, and waits until they are on disk.
+    ///
+    /// # Errors
+    /// Why one of them cannot be taken: then none is.
+    pub fn take_snapshots(&self, names: Vec<String>) -> Result<()> {
+        let refusals = self.engine.dsl.create_snapshots(NewSnapshots { names, properties: Vec::new() })?;
+        refusals.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 
     /// Waits until everything changed before this call is on disk.

@@ -6,7 +6,7 @@ use engine::dsl::prop_table;
 
 use super::change::{clone, create, destroy, inherit, mount, promote, receive, rename, rollback, set, snapshot, unmount};
 use super::send;
-use super::show::{allow, get, holds, list, owner_space, upgrade};
+use super::show::{allow, diff, get, holds, list, owner_space, upgrade};
 use crate::command::{Command, GAP, Program, has, not_yet, not_yet_but, usage_order};
 
 /// The program.
@@ -36,7 +36,7 @@ static COMMANDS: &[Command] = &[
     has("promote", "\tpromote <clone-filesystem>\n", promote::run),
     has("rename", "\trename [-f] <filesystem|volume|snapshot> <filesystem|volume|snapshot>\n\trename -p [-f] <filesystem|volume> <filesystem|volume>\n\trename -u [-f] <filesystem> <filesystem>\n\trename -r <snapshot> <snapshot>\n", rename::run),
     not_yet("bookmark", "\tbookmark <snapshot|bookmark> <newbookmark>\n"),
-    not_yet("diff", "\tdiff [-FHth] <snapshot> [snapshot|filesystem]\n"),
+    has("diff", "\tdiff [-FHth] <snapshot> [snapshot|filesystem]\n", diff::run),
     GAP,
     has("list", "\tlist [-Hp] [-j [--json-int]] [-r|-d max] [-o property[,...]] [-s property]...\n\t    [-S property]... [-t type[,...]] [filesystem|volume|snapshot] ...\n", list::run),
     GAP,

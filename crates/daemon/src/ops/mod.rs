@@ -178,11 +178,21 @@ impl Ops {
     pub fn close_snapshot(&self, name: &str) {
         self.slots.close(name);
         self.forget_name(nodes::node::SNAPSHOT_DIRECTORY, name.as_bytes());
+        self.snapshots_changed();
     }
 
-    /// A snapshot was made: the kernel may have remembered that its name does not exist.
-    pub fn snapshot_made(&self, name: &str) {
-        self.forget_name(nodes::node::SNAPSHOT_DIRECTORY, name.as_bytes());
+    /// A snapshot has another name. Who is in it stays there.
+    pub fn snapshot_renamed(&self, from: &str, to: &str) {
+        self.slots.renamed(from, to);
+        self.forget_name(nodes::node::SNAPSHOT_DIRECTORY, from.as_bytes());
+        self.snapshots_changed();
+    }
+
+    /// Snapshots were made, renamed or destroyed: the kernel has an old listing of them.
+    pub fn snapshots_changed(&self) {
+        if let Some(notifier) = self.notifier.lock().clone() {
+            let _ = notifier.inval_inode(nodes::node::SNAPSHOT_DIRECTORY, 0, 0);
+        }
     }
 
     fn forget_name(&self, parent: u64, name: &[u8]) {
@@ -285,9 +295,9 @@ impl Filesystem for Ops {
         self.settled(self.remove_file(Node::of(parent), name))
     }
 
-    fn rmdir(&self, _: &Context, parent: u64, name: &[u8]) -> Result<()> {
+    fn rmdir(&self, cx: &Context, parent: u64, name: &[u8]) -> Result<()> {
         let _inside = self.enter(parent);
-        self.settled(self.remove_directory(Node::of(parent), name))
+        self.settled(self.remove_directory(cx, Node::of(parent), name))
     }
 
     fn rename(&self, cx: &Context, parent: u64, name: &[u8], new_parent: u64, new_name: &[u8], flags: u32) -> Result<()> {

@@ -48,6 +48,7 @@ pub use options::{AccessTime, AclRules, AclType, Credentials, MountOptions};
 pub use attributes::xattr::RawXattrs;
 pub use attributes::posix_acl::AclKind;
 pub use attributes::quota::{OwnerKind, QuotaOf, own_quota_of, space_used_by};
+pub use names::paths::{Paths, Place};
 pub use names::rename::RenameMode;
 pub use log::replay::FileReplay;
 pub use log::source::FileSource;

@@ -116,11 +116,6 @@ pub trait Mounter: Send {
         let _ = (from, to);
     }
 
-    /// Snapshots of a dataset were renamed, or are its no more, or are new: whoever is inside of those leaves, and their names are looked up again.
-    fn snapshots_changed(&mut self, dataset: &str, names: &[String]) {
-        let _ = (dataset, names);
-    }
-
     /// Does `change`, which gives a file system other contents (rollback; a receive that is forced), while nobody uses it. Where it is mounted it stays
     /// mounted: calls of programs wait meanwhile, and go on in the new contents, or (`change` failed) in the old ones. A file that is not there any more is stale.
     ///
@@ -129,6 +124,17 @@ pub trait Mounter: Send {
     fn replace_contents(&mut self, pool: &Arc<Pool>, dataset: &str, change: &mut dyn FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
         let _ = (pool, dataset);
         change()
+    }
+
+    /// Snapshots of these file systems are made or destroyed. To be called when that is done: listings of them are read anew.
+    fn snapshots_changed(&mut self, heads: &[String]) -> Box<dyn FnOnce() + Send> {
+        let _ = heads;
+        Box::new(|| ())
+    }
+
+    /// A snapshot is about to be destroyed: whoever looks at it in `.zfs/snapshot` has it no more.
+    fn close_snapshot(&mut self, name: &str) {
+        let _ = name;
     }
 
     /// Is it mounted?

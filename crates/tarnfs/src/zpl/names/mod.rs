@@ -4,6 +4,7 @@ pub(super) mod create;
 pub(super) mod directory;
 pub(super) mod entries;
 pub(super) mod link;
+pub(super) mod paths;
 pub(super) mod rename;
 mod rules;
 pub(super) mod unlinked_set;
@@ -35,6 +36,11 @@ pub(super) struct Names {
 }
 
 impl Names {
+    /// Files without a name.
+    pub(in crate::zpl) fn unlinked(&self) -> &UnlinkedSet {
+        &self.unlinked
+    }
+
     /// From the master node.
     pub(super) fn load(files: &Arc<FileSet>, master: &Zap) -> Result<Self> {
         Ok(Names {

@@ -54,10 +54,11 @@ impl Pools {
         let snapshots = pool.engine().dsl.open_dataset(&old_head).and_then(|head| head.snapshots()).map_err(failed)?;
         let snapshots: Vec<String> = snapshots.into_iter().map(|(name, _)| name).collect();
         // Those that are open because somebody entered them through `.zfs` move, too.
-        self.mounter.snapshots_changed(&old_head, &snapshots);
+        let mut close = || snapshots.iter().for_each(|name| self.mounter.close_snapshot(&format!("{old_head}@{name}")));
+        close();
         let promoted = pool.engine().dsl.promote_dataset(&promote.name);
-        self.mounter.snapshots_changed(&old_head, &snapshots);
-        self.mounter.snapshots_changed(&promote.name, &snapshots);
+        close();
+        self.mounter.snapshots_changed(&[old_head.clone(), promote.name.clone()])();
         promoted.map_err(|error| match error.kind() {
             ErrorKind::Exists => Failure::with(FailureKind::DatasetExists, format!("{} from parent '{origin_name}'", last_sentence(error.message()))),
             ErrorKind::Invalid | ErrorKind::Denied => Failure::with(FailureKind::BadType, last_sentence(error.message())),
