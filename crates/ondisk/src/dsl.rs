@@ -342,6 +342,16 @@ pub struct RedactionListPhys {
 }
 const _: () = assert!(size_of::<RedactionListPhys>() == 32);
 
+impl RedactionListPhys {
+    /// The guids of the redaction snapshots, which follow it in the bonus buffer.
+    pub fn snapshot_guids(bonus: &[u8]) -> Result<Vec<u64>, Corruption> {
+        let count = Self::from_bonus(bonus)?.snapshots.get();
+        let (guids, _) = bonus.get(size_of::<Self>()..).unwrap_or_default().as_chunks::<8>();
+        let guids = usize::try_from(count).ok().and_then(|count| guids.get(..count)).ok_or(Corruption::new("redaction list", "snapshots", count))?;
+        Ok(guids.iter().map(|guid| u64::from_le_bytes(*guid)).collect())
+    }
+}
+
 /// One run of redacted blocks.
 #[doc(alias = "redact_block_phys_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -96,7 +96,10 @@ pub(super) fn key_data(dsl: &Dsl, dataset: &Dataset, objset: &Objset, from_ivset
     let missing = |what: &str| error!(Corrupt, "{}: its encryption key has no {what}", dataset.dir.full_name());
     let key = mos.zap_u64(dataset.dir.object, dir_field::CRYPTO_KEY)?.ok_or_else(|| missing("object"))?;
     let number = |object: u64, name: &'static str| mos.zap_u64(object, name)?.ok_or_else(|| missing(name));
-    let bytes = |name: &'static str| mos.zap_get(key, name)?.map(|value| value.to_le_bytes()).ok_or_else(|| missing(name));
+    let bytes = |name: &'static str| -> Result<Vec<u8>> {
+        let value = mos.zap_get(key, name)?.ok_or_else(|| missing(name))?;
+        Ok(value.integers().map(|byte| byte as u8).collect())
+    };
     let version = number(key, "DSL_CRYPTO_VERSION")?;
     if version != KEY_VERSION {
         bail!(NotSupported, "{}: encrypted in a way that cannot be sent raw", dataset.dir.full_name());
@@ -114,7 +117,7 @@ pub(super) fn key_data(dsl: &Dsl, dataset: &Dataset, objset: &Objset, from_ivset
     for name in ["DSL_CRYPTO_MASTER_KEY_1", "DSL_CRYPTO_HMAC_KEY_1", "DSL_CRYPTO_IV", "DSL_CRYPTO_MAC"] {
         list.set(name, Value::UInt8Array(bytes(name)?));
     }
-    list.set("portable_mac", Value::UInt8Array(phys.macs[..32].to_vec()));
+    list.set("portable_mac", Value::UInt8Array(phys.portable_mac().to_vec()));
     list.set("keyformat", format);
     list.set("pbkdf2iters", of_passphrase("pbkdf2iters")?);
     list.set("pbkdf2salt", of_passphrase("pbkdf2salt")?);

@@ -308,14 +308,6 @@ fn deduplication_key(record: &mut Write, data: &DataPointer) {
 
 /// Salt, initialization vector and authentication code of a pointer.
 fn secrets(pointer: &BlkPtr) -> Result<([u8; 8], [u8; 12], [u8; 16])> {
-    let (mut salt, mut iv, mut mac) = ([0; 8], [0; 12], [0; 16]);
     let BlockPointer::Data(data) = pointer.decode()? else { bail!(Corrupt, "an encrypted block has no place on disk") };
-    if let Protection::Encrypted { salt: word, iv: head, iv_tail } = data.protection {
-        salt = word.to_le_bytes();
-        iv[..8].copy_from_slice(&head.to_le_bytes());
-        iv[8..].copy_from_slice(&iv_tail.to_le_bytes());
-    }
-    mac[..8].copy_from_slice(&data.checksum[2].to_le_bytes());
-    mac[8..].copy_from_slice(&data.checksum[3].to_le_bytes());
-    Ok((salt, iv, mac))
+    Ok(data.secrets())
 }

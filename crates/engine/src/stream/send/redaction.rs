@@ -18,8 +18,6 @@ use crate::error::{Result, Within};
 const ENTRY_BYTES: usize = size_of::<RedactBlockPhys>();
 /// Entries that are read at a time.
 const ENTRIES_AT_A_TIME: u64 = 1024;
-/// More guids than a list can have.
-const SNAPSHOTS_MAX: u64 = 1 << 20;
 
 /// A list, read from its beginning to its end.
 pub(super) struct RedactionList<'a> {
@@ -40,13 +38,7 @@ pub(super) fn head(mos: &Mos, object: u64) -> Result<(u64, Vec<u64>)> {
     if (phys.last_object.get(), phys.last_block.get()) != (u64::MAX, u64::MAX) {
         bail!(Invalid, "{}: it is not complete", place());
     }
-    let count = phys.snapshots.get();
-    let guids = bonus.get(size_of::<RedactionListPhys>()..).unwrap_or_default();
-    let (guids, _) = guids.as_chunks::<8>();
-    if count > SNAPSHOTS_MAX || guids.len() < count as usize {
-        bail!(Corrupt, "{}: {count} redaction snapshots do not fit", place());
-    }
-    Ok((phys.entries.get(), guids.iter().take(count as usize).map(|guid| u64::from_le_bytes(*guid)).collect()))
+    Ok((phys.entries.get(), RedactionListPhys::snapshot_guids(&bonus).within(place)?))
 }
 
 impl<'a> RedactionList<'a> {
