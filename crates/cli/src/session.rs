@@ -66,6 +66,7 @@ impl History {
             Request::DatasetRename(rename) => pool(&rename.from),
             Request::DatasetSet(set) => pool(&set.name),
             Request::DatasetInherit(inherit) => pool(&inherit.name),
+            Request::DatasetAllow(allow) => pool(&allow.name),
             _ => None,
         }
     }

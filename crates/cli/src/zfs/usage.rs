@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use engine::dsl::prop_table;
 
-use super::change::{create, destroy, inherit, mount, rename, set, unmount};
-use super::show::{allow, get, holds, list, owner_space, upgrade};
+use super::change::{allow, create, destroy, inherit, mount, rename, set, unmount};
+use super::show::{get, holds, list, owner_space, upgrade};
 use crate::command::{Command, GAP, Program, has, not_yet, not_yet_but, usage_order};
 
 /// The program.
@@ -59,8 +59,8 @@ static COMMANDS: &[Command] = &[
     not_yet("receive", "\treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ...\n\t    <filesystem|volume|snapshot>\n\treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ... \n\t    [-d | -e] <filesystem>\n\treceive -A <filesystem|volume>\n"),
     not_yet("redact", "\tredact <snapshot> <bookmark> <redaction_snapshot> ...\n"),
     GAP,
-    has("allow", "\tallow <filesystem|volume>\n", allow::run),
-    not_yet("unallow", "\tunallow [-rldug] <\"everyone\"|user|group>[,...]\n\t    [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-rld] -e [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-r] -c [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-r] -s @setname [<perm|@setname>[,...]] <filesystem|volume>\n"),
+    has("allow", "\tallow <filesystem|volume>\n\tallow [-ldug] <\"everyone\"|user|group>[,...] <perm|@setname>[,...]\n\t    <filesystem|volume>\n\tallow [-ld] -e <perm|@setname>[,...] <filesystem|volume>\n\tallow -c <perm|@setname>[,...] <filesystem|volume>\n\tallow -s @setname <perm|@setname>[,...] <filesystem|volume>\n", allow::allow),
+    has("unallow", "\tunallow [-rldug] <\"everyone\"|user|group>[,...]\n\t    [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-rld] -e [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-r] -c [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-r] -s @setname [<perm|@setname>[,...]] <filesystem|volume>\n", allow::unallow),
     GAP,
     not_yet("hold", "\thold [-r] <tag> <snapshot> ...\n"),
     has("holds", "\tholds [-rHp] <snapshot> ...\n", holds::run),

@@ -3,5 +3,6 @@
 pub(crate) mod caller_rights;
 pub(crate) mod client;
 pub(crate) mod control_socket;
+mod crowd;
 pub(crate) mod paths;
 pub(crate) mod trust;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::dataset::Dataset;
 use super::dsl::Dsl;
+use super::props::delegation_sync::{GrantChange, check_grants, grant_sync, ungrant_sync};
 use super::props::prop_sync::{PropertyChange, check_properties, set_properties_sync};
 use super::space::room::SpaceCheck;
 use super::tasks::history::command_record;
@@ -80,6 +81,20 @@ impl Dsl {
         let check = move |dsl: &Arc<Dsl>| check_properties(&dsl.parts, &checked_name, &checked);
         self.run_task(1 + changes.len() as u64, SpaceCheck::Reserved, check, move |dsl, tx| {
             set_properties_sync(&dsl.parts, &name, &changes, tx)
+        })
+    }
+
+    /// Grants permissions on a file system or volume (`taken`: takes them away), and waits until that is on disk.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotSupported` (the pool is too old), `NameTooLong`.
+    pub fn change_grants(self: &Arc<Self>, name: &str, changes: Vec<GrantChange>, taken: bool) -> Result<()> {
+        let (name, changes) = (name.to_owned(), Arc::new(changes));
+        let (checked_name, checked) = (name.clone(), changes.clone());
+        let check = move |dsl: &Arc<Dsl>| check_grants(&dsl.parts, &checked_name, &checked);
+        self.run_task(1 + changes.len() as u64, SpaceCheck::Reserved, check, move |dsl, tx| match taken {
+            false => grant_sync(&dsl.parts, &name, &changes, tx),
+            true => ungrant_sync(&dsl.parts, &name, &changes, tx),
         })
     }
 

@@ -19,8 +19,10 @@
 
 mod auxiliary;
 mod backend;
+mod caller;
 pub mod compatibility;
 pub mod mountpoint;
+pub mod permission;
 mod pools;
 mod protocol;
 pub mod scan;
@@ -31,6 +33,7 @@ pub mod wire;
 mod tests;
 
 pub use backend::{Backend, execute};
+pub use caller::Caller;
 pub use protocol::failure::{Failure, FailureKind, SAME_DEVICE, plain_words};
 pub use protocol::maintenance::{
     CommandLine, DatasetRename, EventValue, HistoryRecord, HistoryWhat, ImportRewound, OwnerKind, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent,
@@ -43,7 +46,7 @@ pub use protocol::request::{
     AllocationClass, DatasetCreate, DatasetDestroy, DatasetInherit, DatasetList, DatasetMount, DatasetSet, DatasetUnmount, FeatureChoice,
     PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request, VdevKind, VdevSpec,
 };
-pub use protocol::rights::{DatasetGrants, Grant, Grantee, Hold, Reach, SnapshotHolds};
+pub use protocol::rights::{DatasetAllow, DatasetGrants, Grant, GrantEdit, Grantee, Hold, Reach, SnapshotHolds};
 pub use protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
 pub use size::parse_size;
 pub use protocol::status::{

@@ -10,6 +10,7 @@
 //! # Path
 //! `control::execute` → [`Pools`] → [`crate::Pool`] → `engine`
 
+mod admission;
 mod beside;
 mod checks;
 mod names;
@@ -28,11 +29,12 @@ use parking_lot::Mutex;
 
 use super::auxiliary::AuxiliaryStatus;
 use super::backend::Backend;
+use super::caller::Caller;
 use super::protocol::failure::{Failure, FailureKind};
 use super::protocol::maintenance::*;
 use super::protocol::reply::{Datasets, Mount, PoolEntry};
 use super::protocol::request::*;
-use super::protocol::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
+use super::protocol::rights::{DatasetAllow, DatasetGrants, Grant, Hold, SnapshotHolds};
 use super::protocol::status::{FoundPool, PoolStatus};
 pub use beside::Beside;
 pub use zpool::cachefile::MACHINE_CACHEFILE;
@@ -240,6 +242,8 @@ pub struct Pools {
     limits: Tunables,
     /// Where pools are listed that say nothing of it.
     cachefile: Option<String>,
+    /// For whom the request is that has its turn.
+    caller: Caller,
 }
 
 impl Default for Pools {
@@ -258,6 +262,7 @@ impl Pools {
             events: events::EventLog::default(),
             limits: Tunables::default(),
             cachefile: None,
+            caller: Caller::default(),
         }
     }
 
@@ -329,6 +334,11 @@ fn not_yet(what: &str) -> Failure {
 }
 
 impl Backend for Pools {
+    fn admit(&mut self, caller: &Caller, request: &Request) -> Result<(), Failure> {
+        self.caller = caller.clone();
+        self.check_admitted(request)
+    }
+
     fn quit(&mut self) -> Result<(), Failure> {
         self.export_all()
     }
@@ -444,6 +454,11 @@ impl Backend for Pools {
 
     fn dataset_grants(&mut self, grants: DatasetGrants) -> Result<Vec<Grant>, Failure> {
         self.grants(&grants)
+    }
+
+    fn dataset_allow(&mut self, allow: DatasetAllow) -> Result<(), Failure> {
+        self.check_running(&allow.name)?;
+        self.change_grants(&allow)
     }
 
     fn dataset_create(&mut self, create: DatasetCreate) -> Result<(), Failure> {

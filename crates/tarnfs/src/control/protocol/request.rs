@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::rights::{DatasetGrants, SnapshotHolds};
+use super::rights::{DatasetAllow, DatasetGrants, SnapshotHolds};
 use super::maintenance::{CommandLine, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade};
 use super::property::{Setting, Wanted};
 use super::reply::DatasetKinds;
@@ -69,6 +69,8 @@ pub enum Request {
     SnapshotHolds(SnapshotHolds),
     /// `zfs allow`, looking
     DatasetGrants(DatasetGrants),
+    /// `zfs allow`, `zfs unallow`, one dataset
+    DatasetAllow(DatasetAllow),
     /// `zfs list`
     DatasetList(DatasetList),
     /// `zfs get`
