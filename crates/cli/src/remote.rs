@@ -9,9 +9,11 @@
 //! A user may have a daemon of their own, and be granted something on pools of root's. What the own daemon does not know, root's is asked; of
 //! lists, both.
 
+use std::os::fd::BorrowedFd;
+
 use daemon::{Client, DaemonPaths};
 use engine::host::{Host, RealHost};
-use tarnfs::control::{Datasets, Failure, FailureKind, PoolSelect, Reply, Request};
+use tarnfs::control::{Datasets, Failure, FailureKind, PoolSelect, Reply, Request, StreamProgress};
 
 use crate::session::Control;
 
@@ -29,12 +31,13 @@ impl Remote {
         Remote { paths: DaemonPaths::of_user(), client: None, machine: DaemonPaths::of_machine(), machine_client: None }
     }
 
-    /// The answer of root's daemon; `None`: there is none.
-    fn ask_machine(&mut self, request: &Request) -> Option<Reply> {
+    /// Root's daemon, if that is to be asked, too.
+    fn machine_for(&mut self, request: &Request, own: &Reply) -> Option<&mut Client> {
+        let machine = self.machine.as_ref().filter(|_| !is_own(request) && leaves_open(own))?;
         if self.machine_client.is_none() {
-            self.machine_client = Client::connect(self.machine.as_ref()?).ok()?;
+            self.machine_client = Client::connect(machine).ok()?;
         }
-        Some(self.machine_client.as_mut()?.call(request))
+        self.machine_client.as_mut()
     }
 }
 
@@ -91,24 +94,38 @@ fn together(own: Reply, other: Reply) -> Reply {
     }
 }
 
+impl Remote {
+    /// The daemon, if one runs or is needed.
+    fn client(&mut self, request: &Request) -> Result<Option<&mut Client>, Failure> {
+        if self.client.is_none() {
+            let connected = if needs_daemon(request) { Client::connect_or_start(&self.paths).map(Some) } else { Client::connect(&self.paths) };
+            self.client = connected.map_err(|error| Failure::with(FailureKind::NoDaemon, format!("the tarn daemon cannot be reached: {error}")))?;
+        }
+        Ok(self.client.as_mut())
+    }
+}
+
 impl Control for Remote {
     fn call(&mut self, request: Request) -> Reply {
-        if self.client.is_none() {
-            let connected = if needs_daemon(&request) { Client::connect_or_start(&self.paths).map(Some) } else { Client::connect(&self.paths) };
-            match connected {
-                Ok(client) => self.client = client,
-                Err(error) => return Reply::Failed(Failure::with(FailureKind::NoDaemon, format!("the tarn daemon cannot be reached: {error}"))),
-            }
-        }
-        let own = match &mut self.client {
-            Some(client) => client.call(&request),
-            None => answer_alone(&request),
+        let own = match self.client(&request) {
+            Ok(Some(client)) => client.call(&request),
+            Ok(None) => answer_alone(&request),
+            Err(failure) => return Reply::Failed(failure),
         };
-        if self.machine.is_none() || is_own(&request) || !leaves_open(&own) {
-            return own;
+        match self.machine_for(&request, &own) {
+            Some(machine) => together(own, machine.call(&request)),
+            None => own,
         }
-        match self.ask_machine(&request) {
-            Some(other) => together(own, other),
+    }
+
+    fn call_with(&mut self, request: Request, descriptor: BorrowedFd<'_>, progress: &mut dyn FnMut(StreamProgress)) -> Reply {
+        let own = match self.client(&request) {
+            Ok(Some(client)) => client.call_with(&request, descriptor, progress),
+            Ok(None) => answer_alone(&request),
+            Err(failure) => return Reply::Failed(failure),
+        };
+        match self.machine_for(&request, &own) {
+            Some(machine) => together(own, machine.call_with(&request, descriptor, progress)),
             None => own,
         }
     }

@@ -8,14 +8,21 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write;
+use std::os::fd::BorrowedFd;
 
 use jiff::tz::TimeZone;
-use tarnfs::control::{CommandLine, Failure, FailureKind, PoolRecord, Reply, Request, plain_words};
+use tarnfs::control::{CommandLine, Failure, FailureKind, PoolRecord, Reply, Request, StreamProgress, plain_words};
 
 /// Answers requests: the daemon behind its socket, or a backend in this process.
 pub(crate) trait Control {
     /// Sends `request` and waits for the answer.
     fn call(&mut self, request: Request) -> Reply;
+
+    /// Sends a request about a stream, which goes through `descriptor`; `progress` hears how far it is, every second.
+    fn call_with(&mut self, request: Request, descriptor: BorrowedFd<'_>, progress: &mut dyn FnMut(StreamProgress)) -> Reply {
+        let _ = (request, descriptor, progress);
+        Reply::Failed(Failure::new(FailureKind::PoolNotSupported))
+    }
 }
 
 /// One run of a command.
@@ -61,6 +68,7 @@ impl History {
             Request::PoolRemove(remove) => Some(remove.name.clone()),
             Request::PoolClear(clear) => Some(clear.name.clone()),
             Request::PoolUpgrade(upgrade) => Some(upgrade.name.clone()),
+            Request::SnapshotsCreate(create) => create.names.first().and_then(|name| pool(name)),
             Request::DatasetCreate(create) => pool(&create.name),
             Request::DatasetDestroy(destroy) => destroy.names.first().and_then(|name| pool(name)),
             Request::DatasetRename(rename) => pool(&rename.from),
@@ -143,7 +151,8 @@ impl Session<'_> {
             self.record(name.clone());
         }
         let reply = self.control.call(request);
-        if !matches!(reply, Reply::Failed(_)) {
+        let refused = matches!(&reply, Reply::Refused(refusals) if !refusals.is_empty());
+        if !matches!(reply, Reply::Failed(_)) && !refused {
             self.history.changed.extend(changed);
         }
         match reply {
@@ -168,6 +177,11 @@ impl Session<'_> {
     /// Sends a request that has no answer but success.
     pub(crate) fn perform(&mut self, request: Request) -> Result<(), Failure> {
         self.ask(request, |reply| matches!(reply, Reply::Done).then_some(()))
+    }
+
+    /// Sends a request about several things, which is done if nothing is refused.
+    pub(crate) fn refusals(&mut self, request: Request) -> Result<Vec<tarnfs::control::Refusal>, Failure> {
+        self.ask(request, |reply| if let Reply::Refused(refusals) = reply { Some(refusals) } else { None })
     }
 
     /// Sends a request about pools.

@@ -67,7 +67,7 @@ fn parse_cache(text: &str) -> Option<u64> {
 /// Memory of the machine, or of the container that we are in.
 fn memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
-    let machine = u64::from(info.totalram).saturating_mul(u64::from(info.mem_unit.max(1)));
+    let machine = info.totalram.saturating_mul(u64::from(info.mem_unit.max(1)));
     let container = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
     machine.min(container.unwrap_or(u64::MAX))
 }

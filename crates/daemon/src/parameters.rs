@@ -99,6 +99,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
+    #[allow(clippy::disallowed_methods)] // the real clock: a file is watched in it
     fn what_is_written_holds_and_what_makes_no_sense_does_not() {
         let directory = tempfile::tempdir().unwrap();
         let file = |name: &str| directory.path().join(name);

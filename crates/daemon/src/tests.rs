@@ -2,6 +2,8 @@
 #![allow(clippy::disallowed_methods)] // real threads and clocks are what is tested
 
 use std::os::unix::fs::PermissionsExt;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -10,18 +12,27 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tarnfs::control::wire::{read_message, write_message};
 use tarnfs::control::*;
 use tarnfs::Pool;
 
 use super::*;
+use crate::socket::passing::Sending;
 
 /// Counts what it was asked; "panic" is a pool that makes it panic, "slow" one that takes time.
-#[derive(Default)]
 struct Fake {
     needed: bool,
     beside: Option<Beside>,
     quits: Arc<Mutex<u32>>,
     syncs: u32,
+    /// Told how each stream ended.
+    ended: Sender<String>,
+}
+
+impl Default for Fake {
+    fn default() -> Fake {
+        Fake { needed: false, beside: None, quits: Arc::default(), syncs: 0, ended: channel().0 }
+    }
 }
 
 macro_rules! refuse {
@@ -53,6 +64,23 @@ impl Backend for Fake {
         Ok(vec![Mount { dataset: self.syncs.to_string(), mountpoint: "/".to_owned() }])
     }
 
+    /// "endless" is a stream without an end; "tank@short" has five bytes.
+    fn stream_send(&mut self, send: StreamSend) -> Result<StreamJob, Failure> {
+        let ended = self.ended.clone();
+        let broken = |error: std::io::Error| Failure::with(FailureKind::Io, error.to_string());
+        Ok(Box::new(move |mut descriptor| {
+            let endless = send.snapshot == "endless";
+            let written = loop {
+                let written = descriptor.write_all(b"bytes");
+                if !endless || written.is_err() {
+                    break written;
+                }
+            };
+            ended.send(written.as_ref().map_or_else(|error| error.to_string(), |()| String::new())).unwrap();
+            written.map(|()| Reply::Done).map_err(broken)
+        }))
+    }
+
     refuse! {
         pool_create(PoolCreate) -> ();
         pool_destroy(PoolDestroy) -> ();
@@ -81,6 +109,43 @@ impl Service for Fake {
     fn beside(&self) -> Option<Beside> {
         self.beside.clone()
     }
+}
+
+/// A stream goes through the caller's own descriptor, and ends with its command, although somebody else still has the other end and
+/// does not read. Nobody waits for it meanwhile.
+#[test]
+fn a_stream_goes_through_the_callers_descriptor() {
+    let (ended, hears) = channel();
+    let (_directory, paths, switch, serving) = start(Fake { needed: true, ended, ..Fake::default() });
+    let send = |snapshot: &str| Request::StreamSend(StreamSend { snapshot: snapshot.to_owned(), ..StreamSend::default() });
+    let mut client = Client::connect(&paths).unwrap().unwrap();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    assert_eq!(client.call_with(&send("tank@short"), writer.as_fd(), &mut |_| ()), Reply::Done);
+    assert_eq!(hears.recv().unwrap(), "");
+    let mut got = [0; 5];
+    reader.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"bytes");
+    // The wrong end, and none.
+    assert!(matches!(client.call_with(&send("tank@short"), reader.as_fd(), &mut |_| ()), Reply::Failed(_)));
+    assert!(matches!(client.call(&send("tank@short")), Reply::Failed(_)));
+    assert!(matches!(client.call_with(&Request::MountList, writer.as_fd(), &mut |_| ()), Reply::Mounts(_)));
+
+    // Somebody who does not read: others are served, and it is told how far it is, until the command is killed.
+    let mut connection = UnixStream::connect(paths.socket()).unwrap();
+    write_message(&mut Sending { stream: &connection, descriptor: Some(writer.as_fd()) }, &send("endless")).unwrap();
+    let Some(Reply::Progress(progress)) = read_message(&mut connection).unwrap() else { panic!("no progress") };
+    assert!(progress.bytes >= 4096, "{progress:?}");
+    assert_eq!(client.call(&sync("tank")), Reply::Done);
+    drop(connection);
+    assert_eq!(hears.recv_timeout(Duration::from_secs(10)).unwrap(), "the command has ended");
+
+    // A reader that goes away.
+    let asking = thread::spawn(move || client.call_with(&send("endless"), writer.as_fd(), &mut |_| ()));
+    reader.read_exact(&mut got).unwrap();
+    drop(reader);
+    assert!(matches!(asking.join().unwrap(), Reply::Failed(failure) if failure.message == "Broken pipe"));
+    switch.end();
+    serving.join().unwrap();
 }
 
 /// While 'zpool status' looked for the files of ten thousand damaged blocks it had the turn, and all other callers

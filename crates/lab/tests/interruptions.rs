@@ -160,7 +160,7 @@ fn at_random_moments_nothing_is_left_behind() {
             match child.try_wait().unwrap() {
                 Some(status) => break status,
                 None => {
-                    assert!(began.elapsed() < Duration::from_secs(240), "SEED={} {words}: does not end", seed.wrapping_add(turn))
+                    assert!(began.elapsed() < Duration::from_secs(240), "SEED={} {words}: does not end", seed.wrapping_add(turn));
                 }
             }
             std::thread::sleep(Duration::from_millis(20));

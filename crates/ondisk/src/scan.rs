@@ -51,6 +51,11 @@ impl ScanRecord {
         self.0[BOOKMARK].copy_from_slice(&DESTROYED);
     }
 
+    /// A snapshot was taken of the dataset that it is in: it goes on there, at the same place.
+    pub fn is_snapshotted(&mut self, snapshot: u64) {
+        self.0[BOOKMARK.start] = snapshot;
+    }
+
     /// The dataset that it is in was destroyed; `next` is looked at instead.
     pub fn go_on_in(&mut self, next: u64) {
         self.0[BOOKMARK.start] = next;

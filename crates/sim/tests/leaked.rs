@@ -168,6 +168,7 @@ fn with_file(pool: &Arc<Pool>, change: &dyn Fn(&FileSystem, u64, &Credentials) -
 }
 
 /// What is done to the file, whose second level-1 block is lost: what that answers, how much is leaked, what is left.
+#[allow(clippy::single_range_in_vec_init)] // lists of ranges, some of one
 const OPERATIONS: [(&str, Operation, bool, u64, &[std::ops::Range<usize>]); 7] = [
     ("remove", |pool| pool.file_system("tank/d").and_then(|fs| fs.unlink(fs.root(), b"f")), true, SPAN as u64, &[]),
     ("truncate to nothing", |pool| with_file(pool, &|fs, file, user| fs.truncate(file, 0, user)), true, SPAN as u64, &[]),

@@ -1,4 +1,5 @@
 //! A pool that can write nothing, whose programs go on (`failmode=wait`): they are made to wait before their changes fill the memory.
+#![allow(clippy::disallowed_methods)] // real threads and clocks are what is tested
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -34,7 +35,6 @@ fn changes_of_attributes_wait_for_a_pool_that_cannot_write() {
 
     let (done, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let (counted, ended, changing) = (done.clone(), over.clone(), fs.clone());
-    #[allow(clippy::disallowed_methods)]
     let changes = std::thread::spawn(move || {
         while !ended.load(SeqCst) {
             let mode = 0o600 + (counted.fetch_add(1, SeqCst) % 8) as u32;

@@ -1,8 +1,10 @@
 //! Commands run on pools that OpenZFS made, without a daemon; what they print is compared with what OpenZFS printed of the same pool.
 
+use std::os::fd::BorrowedFd;
+
 use serde_json::Value as Json;
 use sim::golden::Golden as Images;
-use tarnfs::control::{Pools, Reply, Request, execute};
+use tarnfs::control::{Descriptor, Pools, Reply, Request, StreamProgress, execute, execute_stream};
 
 use super::golden::{Golden, golden};
 use super::sh;
@@ -13,6 +15,12 @@ struct Real(Pools);
 impl Control for Real {
     fn call(&mut self, request: Request) -> Reply {
         execute(&mut self.0, request)
+    }
+
+    /// As the daemon does it, without one.
+    fn call_with(&mut self, request: Request, descriptor: BorrowedFd<'_>, _: &mut dyn FnMut(StreamProgress)) -> Reply {
+        let descriptor = Descriptor::new(descriptor.try_clone_to_owned().unwrap(), request.stream_way().unwrap()).unwrap();
+        execute_stream(&mut self.0, request).and_then(|job| job(descriptor)).unwrap_or_else(Reply::Failed)
     }
 }
 

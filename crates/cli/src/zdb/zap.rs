@@ -180,8 +180,7 @@ fn show_histogram(session: &mut Session<'_>, histogram: &[u64; BUCKETS]) {
     let first = histogram.iter().enumerate().find(used).map_or(BUCKETS - 1, |(index, _)| index);
     let last = histogram.iter().enumerate().rfind(used).map_or(0, |(index, _)| index);
     let most = histogram.iter().copied().max().unwrap_or(0).max(STARS);
-    for index in first..=last {
-        let count = histogram[index];
+    for (index, count) in histogram.iter().enumerate().take(last + 1).skip(first) {
         let stars = STARS - (most - count) * STARS / most;
         say!(session, "\t\t\t{index:>3}: {count:>6} {}", "*".repeat(stars as usize));
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use engine::dsl::prop_table;
 
-use super::change::{allow, create, destroy, inherit, mount, rename, set, unmount};
+use super::change::{allow, create, destroy, inherit, mount, rename, set, snapshot, unmount};
 use super::show::{get, holds, list, owner_space, upgrade};
 use crate::command::{Command, GAP, Program, has, not_yet, not_yet_but, usage_order};
 
@@ -29,7 +29,7 @@ static COMMANDS: &[Command] = &[
     has("create", "\tcreate [-Pnpuv] [-o property=value] ... <filesystem>\n\tcreate [-Pnpsv] [-b blocksize] [-o property=value] ... -V <size> <volume>\n", create::run),
     has("destroy", "\tdestroy [-fnpRrv] <filesystem|volume>\n\tdestroy [-dnpRrv] <filesystem|volume>@<snap>[%<snap>][,...]\n\tdestroy <filesystem|volume>#<bookmark>\n", destroy::run),
     GAP,
-    not_yet("snapshot", "\tsnapshot [-r] [-o property=value] ... <filesystem|volume>@<snap> ...\n"),
+    has("snapshot", "\tsnapshot [-r] [-o property=value] ... <filesystem|volume>@<snap> ...\n", snapshot::run),
     not_yet("rollback", "\trollback [-rRf] <snapshot>\n"),
     not_yet("clone", "\tclone [-pu] [-o property=value] ... <snapshot> <filesystem|volume>\n"),
     not_yet("promote", "\tpromote <clone-filesystem>\n"),

@@ -292,7 +292,7 @@ fn iostat_follows_pools_that_come_and_go() {
     let mut child = watch("zpool iostat 0.1");
     comes(&["heading", "one"]);
     rig.ok("zpool import -d @b.img two");
-    comes(&["heading", "one", "two"].as_slice().split_at(1).1);
+    comes(["heading", "one", "two"].as_slice().split_at(1).1);
     rig.ok("zpool export one");
     comes(&["heading", "two"]);
     rig.ok("zpool export two");

@@ -470,6 +470,15 @@ impl Mounter for FuseMounter {
         })
     }
 
+    fn fetch(&mut self, datasets: &[String]) -> Box<dyn FnOnce() + Send> {
+        let places: Vec<PathBuf> = datasets.iter().filter_map(|dataset| self.mounts.path(dataset)).map(Path::to_owned).collect();
+        Box::new(move || {
+            if let Err(error) = fuse::errand::sync(&places) {
+                tracing::warn!(?places, %error, "data in the kernel's cache could not be written back");
+            }
+        })
+    }
+
     fn tidy(&mut self) {
         self.transactions.tidy();
         self.mounts.tidy();

@@ -58,6 +58,8 @@ impl Form {
     }
 }
 
+// The words of these requests are in the byte order of the machine, as a program on it made them.
+#[allow(clippy::host_endian_bytes)]
 fn word(input: &[u8], at: usize) -> Result<u32> {
     let bytes = input.get(at..at + 4).and_then(|bytes| bytes.first_chunk()).ok_or(Errno::EINVAL)?;
     Ok(u32::from_ne_bytes(*bytes))
@@ -74,6 +76,7 @@ pub(super) fn changes(command: u32) -> bool {
 }
 
 /// Answers a request that only asks; returns how many bytes of answer there are.
+#[allow(clippy::host_endian_bytes)] // as above
 pub(super) fn say(command: u32, stat: &Stat, out: &mut [u8]) -> Result<usize> {
     match command {
         GET_FLAGS => put(out, &Form::Word.encode(stat.flags).to_ne_bytes()),

@@ -1,14 +1,16 @@
 //! The command's side of the control socket: connects, and starts the daemon if there is none.
 
 use std::io::{self, ErrorKind};
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tarnfs::control::wire::{read_message, write_message};
-use tarnfs::control::{Failure, FailureKind, Reply, Request};
+use tarnfs::control::{Failure, FailureKind, Reply, Request, StreamProgress};
 
 use crate::DaemonPaths;
+use crate::socket::passing::Sending;
 use crate::socket::trust;
 
 /// How long a new daemon may take to answer. A daemon that is ending must have left its paths by then too.
@@ -29,6 +31,7 @@ pub struct Client {
 impl Client {
     /// Connects to a daemon that runs and answers. `None` if there is none, or only one that is ending. Nothing is sent
     /// to another user's daemon.
+    #[allow(clippy::disallowed_methods)] // the real clock: a command waits in it
     pub fn connect(paths: &DaemonPaths) -> io::Result<Option<Client>> {
         let begin = Instant::now();
         loop {
@@ -98,10 +101,29 @@ impl Client {
         read_message(&mut self.stream)?.ok_or_else(|| ErrorKind::UnexpectedEof.into())
     }
 
+    /// Sends a request about a stream, which goes through `descriptor`; `progress` hears how far it is, every second.
+    pub fn call_with(&mut self, request: &Request, descriptor: BorrowedFd<'_>, progress: &mut dyn FnMut(StreamProgress)) -> Reply {
+        let mut exchange = || {
+            write_message(&mut Sending { stream: &self.stream, descriptor: Some(descriptor) }, request)?;
+            loop {
+                match read_message(&mut self.stream)? {
+                    Some(Reply::Progress(so_far)) => progress(so_far),
+                    Some(reply) => return Ok(reply),
+                    None => return Err(ErrorKind::UnexpectedEof.into()),
+                }
+            }
+        };
+        exchange().unwrap_or_else(lost)
+    }
+
     /// As [`Client::exchange`], with a lost connection as a failure among others.
     pub fn call(&mut self, request: &Request) -> Reply {
-        self.exchange(request).unwrap_or_else(|error| Reply::Failed(Failure::with(FailureKind::NoDaemon, format!("the tarn daemon cannot be reached: {error}"))))
+        self.exchange(request).unwrap_or_else(lost)
     }
+}
+
+fn lost(error: io::Error) -> Reply {
+    Reply::Failed(Failure::with(FailureKind::NoDaemon, format!("the tarn daemon cannot be reached: {error}")))
 }
 
 /// The daemon makes a session of its own as its first act, so that it outlives the terminal.

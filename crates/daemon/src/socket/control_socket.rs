@@ -13,6 +13,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,11 +25,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tarnfs::control::permission::{Need, needs};
 use tarnfs::control::wire::{LENGTH_MAX, read_message_within, write_message};
-use tarnfs::control::{Backend, Beside, Caller, Failure, FailureKind, Reply, Request, execute};
+use tarnfs::control::{Backend, Beside, Caller, Failure, FailureKind, Reply, Request, execute, execute_stream};
 
 use crate::DaemonPaths;
 use crate::socket::caller_rights::CallerRights;
 use crate::socket::crowd::{Crowd, Place};
+use crate::socket::passing::Receiving;
+use crate::socket::streaming;
 use crate::socket::trust;
 
 /// Most connections at one time.
@@ -270,13 +273,16 @@ fn admit<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Result<(
 fn converse<B: Service>(mut stream: UnixStream, caller: &Caller, rights: CallerRights, served: &Served<B>) -> io::Result<()> {
     let length_max = if caller.is_superuser { LENGTH_MAX } else { OTHERS_LENGTH_MAX };
     let mut changed = BTreeSet::new();
-    while let Some(mut request) = read_message_within::<Request>(&mut stream, length_max)? {
+    loop {
+        let mut receiving = Receiving { stream: &stream, descriptor: None };
+        let Some(mut request) = read_message_within::<Request>(&mut receiving, length_max)? else { return Ok(()) };
+        let descriptor = receiving.descriptor;
         served.switch.calls.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(?request, "request");
         let quit = request == Request::Quit;
         let pool = changes(&request);
         let reply = if may_record(&mut request, caller, &changed) {
-            rights.during(|| served.answer(caller, request))?
+            rights.during(|| served.answer(caller, request, &stream, descriptor))?
         } else {
             Reply::Failed(Failure::new(FailureKind::Permission))
         };
@@ -288,7 +294,6 @@ fn converse<B: Service>(mut stream: UnixStream, caller: &Caller, rights: CallerR
         }
         write_message(&mut stream, &reply)?;
     }
-    Ok(())
 }
 
 /// The pool that a request of a delegate changes: what needs permissions changes something.
@@ -349,21 +354,39 @@ impl<B: Service> Served<B> {
                 Request::TransactionEnd(end) => backend.transaction_end(end),
                 Request::PoolSync(select) => backend.pool_sync(select),
                 Request::DatasetUnmount(unmount) => backend.dataset_unmount(unmount),
+                // Fetching what the kernel has may be long.
+                Request::SnapshotsCreate(create) => {
+                    let job = backend.snapshots_create(create);
+                    drop(backend);
+                    return job.and_then(|job| job()).map_or_else(Reply::Failed, Reply::Refused);
+                }
                 request => return execute(&mut *backend, request),
             }
         };
         job.and_then(|job| job()).map_or_else(Reply::Failed, |()| Reply::Done)
     }
 
+    /// A stream may take hours, and goes without the lock.
+    fn stream(&self, caller: &Caller, request: Request, connection: &UnixStream, descriptor: Option<OwnedFd>) -> Result<Reply, Failure> {
+        let job = {
+            let mut backend = self.backend.lock();
+            backend.admit(caller, &request)?;
+            execute_stream(&mut *backend, request.clone())?
+        };
+        streaming::stream(connection, &request, descriptor, job)
+    }
+
     /// A panic in a verb is that verb's failure; the pools stay served.
-    fn answer(&self, caller: &Caller, request: Request) -> Reply {
+    fn answer(&self, caller: &Caller, request: Request, connection: &UnixStream, descriptor: Option<OwnedFd>) -> Reply {
         let _acting = caller.act();
-        match request {
-            Request::Ping => Reply::Done,
-            request => catch_unwind(AssertUnwindSafe(|| self.carry_out(caller, request))).unwrap_or_else(|_| {
-                tracing::error!("a request panicked");
-                Reply::Failed(Failure::with(FailureKind::Other, "internal error: the request panicked; see the daemon's log"))
-            }),
-        }
+        let answer = || match (&request, request.stream_way()) {
+            (Request::Ping, _) => Reply::Done,
+            (_, Some(_)) => self.stream(caller, request, connection, descriptor).unwrap_or_else(Reply::Failed),
+            (_, None) => self.carry_out(caller, request),
+        };
+        catch_unwind(AssertUnwindSafe(answer)).unwrap_or_else(|_| {
+            tracing::error!("a request panicked");
+            Reply::Failed(Failure::with(FailureKind::Other, "internal error: the request panicked; see the daemon's log"))
+        })
     }
 }

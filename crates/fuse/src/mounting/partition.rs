@@ -252,6 +252,7 @@ mod tests {
 
     /// More than one loop device has, and all are gone afterwards.
     #[test]
+    #[allow(clippy::disallowed_methods)] // the real clock: the kernel lets go in it
     fn partitions_come_and_go() {
         let first = match Partition::new() {
             Ok(partition) => partition,

@@ -1,4 +1,5 @@
 //! The in-memory file system, mounted: once for each transport that this machine has.
+#![allow(clippy::disallowed_methods)] // real threads and clocks are what is tested
 #![allow(unsafe_code)] // mmap
 mod durable;
 mod memory;
@@ -268,7 +269,6 @@ fn many_threads() {
 /// Reads that sleep must not keep other operations waiting. Of those that wait for a disk, no more than 16 on a CPU did so at a time: the
 /// others waited for them, where they would have shared a turn of the disk, or a block of the log.
 #[test]
-#[allow(clippy::disallowed_methods)] // measures real time
 fn slow_operations_stop_nobody() {
     const SLOW: usize = 48;
     each(|fixture| {

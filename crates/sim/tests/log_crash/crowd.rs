@@ -62,7 +62,7 @@ pub(crate) fn run(disk: &Arc<CutDisk>, commits: usize, writes: u64, seed: u64) {
     pool.sync_all().unwrap();
     check(&pool, &what);
     pool.export().unwrap();
-    if seed % 8 == 0 {
+    if seed.is_multiple_of(8) {
         zdb(&disk.cut(0).image, &what);
     }
 }

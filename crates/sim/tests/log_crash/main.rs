@@ -8,6 +8,7 @@
 //! 3. our checker, and for some cuts the real `zdb`, find nothing wrong, before the replay and after it.
 //!
 //! `TARN_SEED=N cargo test -p sim --test log_crash` repeats one run; `TARN_CUTS=N` makes more of them.
+#![allow(clippy::disallowed_methods)] // real threads and clocks are what is tested
 
 mod ahead;
 mod crowd;
@@ -107,7 +108,7 @@ fn create_with(vdevs: Vec<NewTop>, mode: Mode) -> Arc<Pool> {
 }
 
 fn open(disk: &Arc<CutDisk>, read_only: bool) -> Arc<Pool> {
-    open_all(&[disk.clone()], read_only)
+    open_all(std::slice::from_ref(disk), read_only)
 }
 
 fn open_all(disks: &[Arc<CutDisk>], read_only: bool) -> Arc<Pool> {

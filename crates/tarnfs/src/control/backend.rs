@@ -12,7 +12,9 @@ use super::protocol::request::{
     PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request,
 };
 use super::protocol::rights::{DatasetAllow, DatasetGrants, Grant, Hold, SnapshotHolds};
+use super::protocol::snapshots::{RefusalsJob, SnapshotsCreate};
 use super::protocol::status::{FoundPool, PoolStatus};
+use super::protocol::stream::{StreamJob, StreamSend};
 use super::protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
 
 /// Owns pools and carries out verbs on them.
@@ -92,6 +94,10 @@ pub trait Backend {
 
     /// `zfs create`
     fn dataset_create(&mut self, create: DatasetCreate) -> Result<(), Failure>;
+    /// `zfs snapshot`
+    fn snapshots_create(&mut self, _: SnapshotsCreate) -> Result<RefusalsJob, Failure> {
+        not_here()
+    }
     /// `zfs destroy`
     fn dataset_destroy(&mut self, destroy: DatasetDestroy) -> Result<(), Failure>;
     /// `zfs rename`
@@ -130,6 +136,11 @@ pub trait Backend {
     fn dataset_unmount(&mut self, unmount: DatasetUnmount) -> Result<Job, Failure>;
     /// What is mounted.
     fn mount_list(&mut self) -> Result<Vec<Mount>, Failure>;
+
+    /// `zfs send`, one snapshot
+    fn stream_send(&mut self, _: StreamSend) -> Result<StreamJob, Failure> {
+        not_here()
+    }
 
     /// `tarn transaction begin`
     fn transaction_begin(&mut self, _: TransactionBegin) -> Result<TransactionPlace, Failure> {
@@ -171,6 +182,7 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::DatasetGrants(grants) => backend.dataset_grants(grants).map(Reply::Grants),
         Request::DatasetAllow(allow) => done(backend.dataset_allow(allow)),
         Request::DatasetCreate(create) => done(backend.dataset_create(create)),
+        Request::SnapshotsCreate(create) => refused(backend.snapshots_create(create)),
         Request::DatasetDestroy(destroy) => done(backend.dataset_destroy(destroy)),
         Request::DatasetList(list) => backend.dataset_list(list).map(Reply::Datasets),
         Request::DatasetGet(list) => backend.dataset_get(list).map(Reply::Datasets),
@@ -179,15 +191,31 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::DatasetMount(mount) => done(backend.dataset_mount(mount)),
         Request::DatasetUnmount(unmount) => done(backend.dataset_unmount(unmount).and_then(|job| job())),
         Request::MountList => backend.mount_list().map(Reply::Mounts),
+        Request::StreamSend(_) => Err(Failure::with(FailureKind::Other, "no descriptor came with the request")),
         Request::TransactionBegin(begin) => backend.transaction_begin(begin).map(Reply::Transaction),
         Request::TransactionEnd(end) => done(backend.transaction_end(end).and_then(|job| job())),
     };
     outcome.unwrap_or_else(Reply::Failed)
 }
 
+/// Checks a request about a stream on `backend`; the stream itself is the job, for which the backend is not needed.
+///
+/// # Errors
+/// It is no request about a stream, or what it asks for cannot be.
+pub fn execute_stream(backend: &mut impl Backend, request: Request) -> Result<StreamJob, Failure> {
+    match request {
+        Request::StreamSend(send) => backend.stream_send(send),
+        _ => Err(Failure::with(FailureKind::Other, "a descriptor came with a request that needs none")),
+    }
+}
+
 /// What a backend answers that does not look after pools.
 fn not_here<T>() -> Result<T, Failure> {
     Err(Failure::new(FailureKind::PoolNotSupported))
+}
+
+fn refused(outcome: Result<RefusalsJob, Failure>) -> Result<Reply, Failure> {
+    outcome.and_then(|job| job()).map(Reply::Refused)
 }
 
 fn done(outcome: Result<(), Failure>) -> Result<Reply, Failure> {

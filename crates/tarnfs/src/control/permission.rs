@@ -153,6 +153,11 @@ fn destroyed(destroy: &DatasetDestroy) -> Vec<Asked> {
     destroy.names.iter().flat_map(one).collect()
 }
 
+/// What a snapshot or bookmark is of.
+fn head_of(name: &str) -> &str {
+    name.split(['@', '#']).next().unwrap_or(name)
+}
+
 /// A property of the space of owners, for each kind of owner.
 fn owner_permissions(kind: OwnerKind) -> &'static [&'static str] {
     match kind {
@@ -200,6 +205,8 @@ pub fn needs(request: &Request) -> Need {
         Request::DatasetMount(_) => Need::SuperuserOr("Insufficient privileges"),
         Request::DatasetCreate(create) => Need::All(created(create)),
         Request::DatasetDestroy(destroy) => Need::All(destroyed(destroy)),
+        Request::SnapshotsCreate(create) => Need::All(create.names.iter().flat_map(|name| on(head_of(name), &["snapshot"])).collect()),
+        Request::StreamSend(send) => Need::All(on(&send.snapshot, &["send"])),
         Request::DatasetRename(rename) => {
             Need::All([on(&rename.from, &["rename", "mount"]), above(&rename.to, &["create", "mount"])].concat())
         }

@@ -8,4 +8,5 @@ pub(super) mod inherit;
 pub(crate) mod mount;
 pub(super) mod rename;
 pub(super) mod set;
+pub(super) mod snapshot;
 pub(super) mod unmount;

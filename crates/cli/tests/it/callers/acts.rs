@@ -118,7 +118,7 @@ fn listed(path: &Path) -> Answer {
 /// Changes these marks, and leaves others, which each file system has of its own.
 pub(super) fn mark(path: &Path, marks: IFlags) -> Result<(), Errno> {
     let file = open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
-    ioctl_setflags(&file, ioctl_getflags(&file)? - MARKS | marks)
+    ioctl_setflags(&file, (ioctl_getflags(&file)? - MARKS) | marks)
 }
 
 /// The marks that both file systems have.

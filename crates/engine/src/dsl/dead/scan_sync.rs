@@ -48,3 +48,20 @@ pub(in crate::dsl) fn replace(mos: &Mos, snapshot: u64, next: u64, tx: &SyncTx<'
     }
     Ok(())
 }
+
+/// A snapshot of a head was taken: a scan goes on in the snapshot, and comes to the head later.
+#[doc(alias = "dsl_scan_ds_snapshotted")]
+pub(in crate::dsl) fn snapshotted(mos: &Mos, head: u64, snapshot: u64, tx: &SyncTx<'_>) -> Result<()> {
+    let Some(mut scan) = load(mos)? else { return Ok(()) };
+    if scan.dataset() == head {
+        scan.is_snapshotted(snapshot);
+        mos.zap_set_numbers(key::DIRECTORY, key::SCAN, scan.words(), tx)?;
+    }
+    if let Some(queue) = scan.queue()
+        && let Some(since) = mos.zap_u64(queue, &number_key(head))?
+    {
+        mos.zap_remove(queue, &number_key(head), tx)?;
+        mos.zap_set_u64(queue, &number_key(snapshot), since, tx)?;
+    }
+    Ok(())
+}

@@ -49,9 +49,16 @@ pub(in crate::dsl) fn goes_with_last_clone(parts: &Parts, snapshot: &Arc<Dataset
 }
 
 fn has_remap_deadlist(parts: &Parts, dataset: u64) -> Result<bool> {
+    remap_deadlist(parts, dataset).map(|list| list.is_some())
+}
+
+/// The list of blocks that a device removal moved, and only snapshots have.
+pub(super) fn remap_deadlist(parts: &Parts, dataset: u64) -> Result<Option<u64>> {
     let mos = &parts.meta.mos;
-    Ok(mos.info(dataset)?.object_type == ObjectType::ZAP_METADATA
-        && mos.zap_contains(dataset, dataset_field::REMAP_DEADLIST)?)
+    if mos.info(dataset)?.object_type != ObjectType::ZAP_METADATA {
+        return Ok(None);
+    }
+    mos.zap_u64(dataset, dataset_field::REMAP_DEADLIST)
 }
 
 /// Destroys a snapshot without clones and holds. Checked before.

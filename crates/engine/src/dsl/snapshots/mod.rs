@@ -2,3 +2,4 @@
 
 pub(in crate::dsl) mod bookmarks_sync;
 pub(in crate::dsl) mod destroy_sync;
+pub(in crate::dsl) mod snapshot_sync;

@@ -176,7 +176,7 @@ fn link_to_origin(
 }
 
 /// The txgs of the snapshots before `snapshot` and before those, newest first: the keys of a deadlist.
-fn snapshot_txgs_before(parts: &Parts, snapshot: &Dataset) -> Result<Vec<u64>> {
+pub(in crate::dsl) fn snapshot_txgs_before(parts: &Parts, snapshot: &Dataset) -> Result<Vec<u64>> {
     let (mut txgs, mut phys) = (Vec::new(), snapshot.phys());
     loop {
         txgs.push(phys.prev_snapshot_txg.get());

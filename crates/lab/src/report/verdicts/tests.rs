@@ -56,7 +56,7 @@ fn page(random: &mut ChaCha8Rng, rounds: usize, noise: impl Fn(usize) -> Noise, 
     record.systems = SYSTEMS.map(|name| System { name: name.into(), description: String::new(), facts: Vec::new() }).to_vec();
     for workload in 0..WORKLOADS {
         let machine: Vec<f64> = (0..rounds).map(|_| if random.random_bool(0.2) { 0.5 } else { 1.0 }).collect();
-        let better = if workload % 3 == 0 { Better::Lower } else { Better::Higher };
+        let better = if workload.is_multiple_of(3) { Better::Lower } else { Better::Higher };
         let column = |(system, name): (usize, &&str)| {
             let truth = 100.0 * factor(workload, system);
             let values = (0..rounds).map(|round| truth * round_of(noise(workload), round, machine[round], random)).collect();
@@ -167,7 +167,7 @@ fn among_real_differences_few_are_chance() {
 fn differences_beyond_the_noise_are_all_found() {
     let mut random = ChaCha8Rng::seed_from_u64(21);
     let truth = |workload: usize, system: usize| match (workload, system) {
-        (0..10, 0) if workload % 3 == 0 => 1.0 / 1.5,
+        (0..10, 0) if workload.is_multiple_of(3) => 1.0 / 1.5,
         (0..10, 0) => 1.5,
         _ => 1.0,
     };
@@ -198,7 +198,7 @@ fn differences_in_the_noise_are_found_as_often_as_they_must_be() {
     let mut random = ChaCha8Rng::seed_from_u64(22);
     const PAGES: usize = 40;
     let truth = |workload: usize, system: usize| match (workload, system) {
-        (0..10, 0) if workload % 3 == 0 => 0.8,
+        (0..10, 0) if workload.is_multiple_of(3) => 0.8,
         (0..10, 0) => 1.25,
         _ => 1.0,
     };
@@ -248,7 +248,7 @@ fn too_few_rounds_are_said() {
             &mut random,
             rounds,
             |_| Noise::Even(0.01),
-            |workload, system| if workload % 3 == 0 { 1.0 } else { 2.0_f64.powi(system as i32) },
+            |workload, system| if workload.is_multiple_of(3) { 1.0 } else { 2.0_f64.powi(system as i32) },
         );
         let verdicts = Verdicts::of(&record);
         let words = verdicts.first_words(&record.workloads[1], "figure");

@@ -35,6 +35,7 @@ use super::protocol::maintenance::*;
 use super::protocol::reply::{Datasets, Mount, PoolEntry};
 use super::protocol::request::*;
 use super::protocol::rights::{DatasetAllow, DatasetGrants, Grant, Hold, SnapshotHolds};
+use super::protocol::snapshots::{RefusalsJob, SnapshotsCreate};
 use super::protocol::status::{FoundPool, PoolStatus};
 pub use beside::Beside;
 pub use zpool::cachefile::MACHINE_CACHEFILE;
@@ -144,6 +145,12 @@ pub trait Mounter: Send {
     fn flush(&mut self, pool: &Arc<Pool>) -> Flush {
         let _ = pool;
         Box::new(|| Box::new(|| ()))
+    }
+
+    /// What has the kernel hand over what was written to these datasets and is still in its cache.
+    fn fetch(&mut self, datasets: &[String]) -> Box<dyn FnOnce() + Send> {
+        let _ = datasets;
+        Box::new(|| ())
     }
 
     /// Called now and then: forgets what somebody else unmounted, and transactions whose owner has died.
@@ -464,6 +471,13 @@ impl Backend for Pools {
     fn dataset_create(&mut self, create: DatasetCreate) -> Result<(), Failure> {
         self.check_running(&create.name)?;
         self.create_dataset(&create)
+    }
+
+    fn snapshots_create(&mut self, create: SnapshotsCreate) -> Result<RefusalsJob, Failure> {
+        if let Some(name) = create.names.first() {
+            self.check_running(name)?;
+        }
+        self.create_snapshots(create)
     }
 
     fn dataset_destroy(&mut self, destroy: DatasetDestroy) -> Result<(), Failure> {

@@ -292,7 +292,7 @@ fn what_is_being_received_is_left_alone() {
     rig.import(guid, "tank", false, Vec::new()).unwrap();
     assert_eq!(rig.names(None, None), ["tank", "tank/a"]);
     let pool = rig.pools.pool("tank").unwrap().clone();
-    let refused = pool.file_system("tank/a").err().expect("must be refused");
+    let refused = pool.file_system("tank/a").expect_err("must be refused");
     assert_eq!(refused.kind(), crate::ErrorKind::Busy, "{refused}");
     for name in ["tank/a/%recv", "tank/a"] {
         pool.destroy_file_system(name).unwrap();

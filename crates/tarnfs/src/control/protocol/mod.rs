@@ -6,5 +6,7 @@ pub(super) mod property;
 pub(super) mod reply;
 pub(super) mod request;
 pub(super) mod rights;
+pub(super) mod snapshots;
 pub(super) mod status;
+pub(super) mod stream;
 pub(super) mod transaction;

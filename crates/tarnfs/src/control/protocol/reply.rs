@@ -3,10 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::rights::{Grant, Hold};
+use super::snapshots::Refusal;
 use super::failure::Failure;
 use super::maintenance::{ImportRewound, OwnerUse, PoolEvent, PoolHistory};
 use super::property::PropertyValue;
 use super::status::{FoundPool, PoolStatus};
+use super::stream::StreamProgress;
 use super::transaction::TransactionPlace;
 
 /// The answer to one request.
@@ -24,6 +26,8 @@ pub enum Reply {
     Pools(Vec<PoolEntry>),
     /// To `PoolStatus`, by name.
     Status(Vec<PoolStatus>),
+    /// To `SnapshotsCreate`: what is in the way. Nothing, if it is done.
+    Refused(Vec<Refusal>),
     /// To `DatasetList` and `DatasetGet`.
     Datasets(Datasets),
     /// To `PoolImport`: what it had to give up, if it went back in time.
@@ -40,6 +44,8 @@ pub enum Reply {
     Grants(Vec<Grant>),
     /// To `MountList`, in the order in which they were mounted.
     Mounts(Vec<Mount>),
+    /// How far a stream is: every second, before the answer.
+    Progress(StreamProgress),
     /// To `TransactionBegin`.
     Transaction(TransactionPlace),
 }

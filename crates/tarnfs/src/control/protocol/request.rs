@@ -8,7 +8,10 @@ use super::rights::{DatasetAllow, DatasetGrants, SnapshotHolds};
 use super::maintenance::{CommandLine, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade};
 use super::property::{Setting, Wanted};
 use super::reply::DatasetKinds;
+use super::snapshots::SnapshotsCreate;
+use super::stream::StreamSend;
 use super::transaction::{TransactionBegin, TransactionEnd};
+use crate::control::descriptor::Way;
 
 /// One administrative verb with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +62,8 @@ pub enum Request {
 
     /// `zfs create`
     DatasetCreate(DatasetCreate),
+    /// `zfs snapshot`
+    SnapshotsCreate(SnapshotsCreate),
     /// `zfs destroy`, one level
     DatasetDestroy(DatasetDestroy),
     /// `zfs rename`
@@ -86,10 +91,24 @@ pub enum Request {
     /// `zfs mount` without a dataset: what is mounted?
     MountList,
 
+    /// `zfs send`, one snapshot; its descriptor is written to.
+    StreamSend(StreamSend),
+
     /// `tarn transaction begin`
     TransactionBegin(TransactionBegin),
     /// `tarn transaction commit`, `tarn transaction abort`
     TransactionEnd(TransactionEnd),
+}
+
+impl Request {
+    /// Which way the stream goes through the descriptor that comes with it; `None`: there is none.
+    #[must_use]
+    pub fn stream_way(&self) -> Option<Way> {
+        match self {
+            Request::StreamSend(_) => Some(Way::Out),
+            _ => None,
+        }
+    }
 }
 
 /// Where blocks of a top-level vdev are used.

@@ -138,7 +138,7 @@ impl Shard {
     fn sweep(&mut self, cache: &BlockCache) -> Vec<Arc<Inode>> {
         let mut gone = Vec::new();
         for _ in 0..SWEEP {
-            if self.whole <= WHOLE_MIN || !cache.is_crowded() {
+            if self.whole < WHOLE_MIN + 1 || !cache.is_crowded() {
                 break;
             }
             let Some((object, ticket)) = self.order.pop_front() else { break };

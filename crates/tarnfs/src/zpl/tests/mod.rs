@@ -588,7 +588,7 @@ fn an_attribute_that_is_removed_is_gone_from_both_places() {
     let (_rig, fs) = new();
     let inode = file(&fs, "a").inode;
     fs.setxattr(inode, b"user.a", b"new", XattrMode::Any).unwrap();
-    fs.write_xattr_file(&*fs.inode(inode).unwrap(), b"user.a", b"old").unwrap();
+    fs.write_xattr_file(&fs.inode(inode).unwrap(), b"user.a", b"old").unwrap();
     assert_eq!(fs.getxattr(inode, b"user.a").unwrap(), b"new");
     fs.removexattr(inode, b"user.a").unwrap();
     assert_eq!(fs.getxattr(inode, b"user.a").unwrap_err().kind(), ErrorKind::NoAttribute);

@@ -8,3 +8,4 @@ pub(super) mod quotas;
 pub(super) mod rename;
 pub(super) mod rights;
 pub(super) mod set;
+pub(super) mod snapshots;

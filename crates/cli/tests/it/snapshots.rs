@@ -1,0 +1,62 @@
+//! `zfs snapshot` and what follows from it, with the words that scripts read.
+
+use std::fs;
+
+use crate::rig::Rig;
+
+const MIB: u64 = 1 << 20;
+
+/// A pool with two file systems below its root, mounted.
+fn pool() -> Option<Rig> {
+    let rig = Rig::new()?;
+    rig.image("a.img", 256 * MIB);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    rig.ok("zfs create tank/a");
+    rig.ok("zfs create tank/a/b");
+    Some(rig)
+}
+
+#[test]
+fn a_snapshot_has_what_was_written_up_to_it() {
+    let Some(rig) = pool() else { return };
+    fs::write(rig.path("mnt/a/file"), "one").unwrap();
+    rig.ok("zfs snapshot -o test:note=hello tank/a@one");
+    fs::write(rig.path("mnt/a/file"), "two").unwrap();
+    fs::write(rig.path("mnt/a/b/other"), vec![7; 300_000]).unwrap();
+    rig.ok("zfs snap -r tank@two");
+    fs::remove_file(rig.path("mnt/a/file")).unwrap();
+    fs::remove_file(rig.path("mnt/a/b/other")).unwrap();
+    let read = |path: &str| fs::read(rig.path(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    assert_eq!(read("mnt/a/.zfs/snapshot/one/file"), b"one");
+    assert_eq!(read("mnt/a/.zfs/snapshot/two/file"), b"two");
+    assert_eq!(read("mnt/a/b/.zfs/snapshot/two/other"), vec![7; 300_000]);
+    assert_eq!(rig.ok("zfs list -H -o name -t snapshot"), "tank@two\ntank/a@one\ntank/a@two\ntank/a/b@two\n");
+    assert_eq!(rig.get("tank/a@one", "test:note"), "hello");
+    let history = rig.ok("zpool history -i tank");
+    assert!(history.contains("zfs snap -r tank@two\n") && history.contains("] snapshot tank/a@one (") && history.contains("] set tank/a@one ("), "{history}");
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+    rig.ok("zpool import -d @ tank");
+    assert_eq!(read("mnt/a/.zfs/snapshot/one/file"), b"one");
+}
+
+#[test]
+fn refusals_have_the_usual_words() {
+    let Some(rig) = pool() else { return };
+    rig.ok("zfs snapshot tank/a@one");
+    let said = |words: &str, expected: &str, code: i32| {
+        let said = rig.run(words);
+        assert_eq!((said.err.as_str(), said.code), (expected, code), "{words}");
+    };
+    said("zfs snapshot tank/a@one", "cannot create snapshot 'tank/a@one': dataset already exists\n", 1);
+    let several = "cannot create snapshot 'tank/a@one': dataset already exists\nno snapshots were created\n";
+    said("zfs snapshot -r tank@one", several, 1);
+    assert_eq!(rig.ok("zfs list -H -o name -t snapshot"), "tank/a@one\n");
+    said("zfs snapshot tank/a@x tank/a@y", "cannot create snapshots : multiple snapshots of same fs not allowed\nno snapshots were created\n", 1);
+    said("zfs snapshot -o compression=lz4 tank/a@x", "cannot create snapshots : this property can not be modified for snapshots\n", 1);
+    said("zfs snapshot tank/a@x%y", "cannot create snapshot 'tank/a@x%y': invalid character % in name\n", 1);
+    for (words, begin) in [("zfs snapshot", "missing snapshot argument\nusage:\n"), ("zfs snapshot tank/a", "usage:\n"), ("zfs snapshot tank/none@a", "cannot open 'tank/none': dataset does not exist\nusage:\n")] {
+        let said = rig.run(words);
+        assert!(said.err.starts_with(begin) && said.code == 2, "{words}: {said:?}");
+    }
+}

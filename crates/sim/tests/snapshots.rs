@@ -1,0 +1,98 @@
+//! Snapshots: each reads as its file system was when it was taken, whatever happens to the file system and to other snapshots.
+//!
+//! In these tests no group ends by itself.
+
+use std::collections::BTreeMap;
+
+use engine::dsl::NewSnapshots;
+use engine::error::ErrorKind;
+use engine::tunables::Tunables;
+use sim::scenario::{Layout, Mix, Model, RandomSteps, Rig};
+
+const HEADS: [&str; 3] = ["tank", "tank/a", "tank/a/b"];
+
+fn rig() -> Rig {
+    let tunables = Tunables { txg_timeout_ns: 3_600_000_000_000, ..Tunables::default() };
+    let mut rig = Rig::create_with(Layout { bytes: 512 << 20, ..Layout::default() }, &[("compression", "lz4")], tunables);
+    rig.create_file_system("tank/a", &[("recordsize", "16384")]);
+    rig.create_file_system("tank/a/b", &[("dnodesize", "1")]);
+    rig
+}
+
+#[track_caller]
+fn take(rig: &Rig, names: &[String]) {
+    let new = NewSnapshots { names: names.to_vec(), properties: Vec::new() };
+    let refusals = rig.pool().engine().dsl.create_snapshots(new).unwrap_or_else(|error| panic!("{names:?}: {error}"));
+    assert!(refusals.is_empty(), "{refusals:?}");
+}
+
+/// Snapshots that are there, with what is in them.
+type Taken = BTreeMap<String, Model>;
+
+fn take_of_all(rig: &mut Rig, taken: &mut Taken, short: &str) {
+    let names: Vec<String> = HEADS.iter().map(|head| format!("{head}@{short}")).collect();
+    take(rig, &names);
+    for (head, name) in HEADS.iter().zip(names) {
+        taken.insert(name, rig.model(head).clone());
+    }
+}
+
+fn compare(rig: &Rig, taken: &Taken, what: &str) {
+    for (name, model) in taken {
+        let fs = rig.pool().file_system(name).unwrap_or_else(|error| panic!("{what}: {name}: {error}"));
+        model.compare(&fs, &format!("{what}: {name}"));
+        fs.release_all();
+    }
+}
+
+fn judge(rig: &mut Rig, what: &str) {
+    rig.export();
+    rig.check(what);
+    rig.zdb(what, false);
+    rig.import();
+}
+
+#[test]
+fn snapshots_keep_what_was_there() {
+    let mut rig = rig();
+    let mut steps = RandomSteps::new(1, Mix::default());
+    let mut taken = Taken::new();
+    for round in 0..6 {
+        for head in HEADS {
+            let mut actor = rig.actor(head);
+            (0..60).for_each(|_| steps.step(&mut actor));
+        }
+        take_of_all(&mut rig, &mut taken, &format!("s{round}"));
+        compare(&rig, &taken, &format!("round {round}"));
+        if round % 3 == 2 {
+            judge(&mut rig, &format!("after round {round}"));
+            compare(&rig, &taken, &format!("imported after round {round}"));
+        }
+    }
+}
+
+#[test]
+fn all_of_them_or_none() {
+    let mut rig = rig();
+    take_of_all(&mut rig, &mut Taken::new(), "one");
+    let names = |names: &[&str]| NewSnapshots { names: names.iter().map(|name| (*name).to_owned()).collect(), properties: Vec::new() };
+    let dsl = rig.pool().engine().dsl.clone();
+    let refusals = dsl.create_snapshots(names(&["tank@two", "tank/a@one", "tank/none@two"])).unwrap();
+    let kinds: Vec<_> = refusals.iter().map(|(name, error)| (name.as_str(), error.kind())).collect();
+    assert_eq!(kinds, [("tank/a@one", ErrorKind::Exists), ("tank/none@two", ErrorKind::NotFound)]);
+    assert_eq!(dsl.open_dataset("tank@two").unwrap_err().kind(), ErrorKind::NotFound);
+    let twice = dsl.create_snapshots(names(&["tank@two", "tank@three"])).unwrap_err();
+    assert_eq!(twice.kind(), ErrorKind::CrossDevice, "{twice}");
+    // Two that are asked for at the same time end in two groups.
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let dsl = dsl.clone();
+            scope.spawn(move || assert!(dsl.create_snapshots(names(&[&format!("tank@t{thread}")])).unwrap().is_empty()));
+        }
+    });
+    let mut txgs: Vec<u64> = dsl.open_dataset("tank").unwrap().snapshots().unwrap().iter().map(|(_, object)| dsl.dataset_record(*object).unwrap().creation_txg.get()).collect();
+    txgs.dedup();
+    assert_eq!(txgs.len(), 5);
+    drop(dsl);
+    judge(&mut rig, "after all or none");
+}
