@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use ondisk::delegation::GrantKey;
+
 use super::dataset::Dataset;
 use super::dsl::Dsl;
+use super::props::delegation::{self, Identity};
 use super::props::delegation_sync::{GrantChange, check_grants, grant_sync, ungrant_sync};
 use super::props::prop_sync::{PropertyChange, check_properties, set_properties_sync};
 use super::snapshots::snapshot_sync::{NewSnapshots, Refusals};
@@ -11,6 +14,7 @@ use super::space::room::SpaceCheck;
 use super::tasks::history::command_record;
 use super::tree::create_sync::{NewDataset, check_new_name, create_sync};
 use super::tree::destroy_sync::{check_destroy, destroy_head_sync};
+use super::tree::dir::Dir;
 use super::tree::names::DatasetName;
 use super::tree::rename_sync::{check_rename, check_snapshot_rename, rename_dataset_sync, rename_snapshot_sync};
 use crate::dmu::SyncTx;
@@ -130,6 +134,33 @@ impl Dsl {
             false => grant_sync(&dsl.parts, &name, &changes, tx),
             true => ungrant_sync(&dsl.parts, &name, &changes, tx),
         })
+    }
+
+    /// Whether `who` is granted `permission` on a file system, volume or snapshot.
+    ///
+    /// # Errors
+    /// `NotFound`; or it cannot be read.
+    #[doc(alias = "dsl_deleg_access")]
+    pub fn is_granted(&self, who: &Identity, name: &str, permission: &str) -> Result<bool> {
+        let _names = self.lock_names();
+        delegation::is_granted(&self.parts, who, name, permission)
+    }
+
+    /// Whether `who` will be granted `permission` on what they make below `parent`.
+    ///
+    /// # Errors
+    /// As for [`Dsl::is_granted`].
+    pub fn is_granted_below(&self, who: &Identity, parent: &str, permission: &str) -> Result<bool> {
+        let _names = self.lock_names();
+        delegation::is_granted_below(&self.parts, who, parent, permission)
+    }
+
+    /// What one directory grants, in no order. Keys that make no sense are passed over.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn grants_of(&self, dir: &Dir) -> Result<Vec<(GrantKey, Vec<String>)>> {
+        delegation::grants_of(&self.meta.mos, dir)
     }
 
     /// Records a command line, while syncing.

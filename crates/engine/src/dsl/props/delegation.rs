@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use ondisk::delegation::{GrantKey, Grantee, Reach};
 
-use crate::dsl::dsl::Dsl;
+use crate::dsl::dsl::Parts;
 use crate::dsl::mos::Mos;
 use crate::dsl::tree::dir::Dir;
 use crate::error::Result;
@@ -107,61 +107,49 @@ impl Search<'_> {
     }
 }
 
-impl Dsl {
-    /// Whether `who` is granted `permission` on a file system, volume or snapshot.
-    ///
-    /// # Errors
-    /// `NotFound`; or it cannot be read.
-    #[doc(alias = "dsl_deleg_access")]
-    pub fn is_granted(&self, who: &Identity, dataset: &str, permission: &str) -> Result<bool> {
-        let _names = self.lock_names();
-        let dataset = self.dataset_by_name(dataset)?;
-        let mut search = Search { mos: &self.meta.mos, permission, sets: BTreeMap::new() };
-        let mut reach = if dataset.is_snapshot { Reach::Descendent } else { Reach::Local };
-        for dir in dataset.dir.and_above() {
-            if search.is_granted_in(&dir, who, reach)? {
-                return Ok(true);
-            }
-            reach = Reach::Descendent;
+/// Whether `who` is granted `permission` on a file system, volume or snapshot.
+pub(in crate::dsl) fn is_granted(parts: &Parts, who: &Identity, name: &str, permission: &str) -> Result<bool> {
+    // A snapshot need not be there: what is granted on it depends on what it is of.
+    let (head, mut reach) = match name.split_once('@') {
+        Some((head, _)) => (head, Reach::Descendent),
+        None => (name, Reach::Local),
+    };
+    let mut search = Search { mos: &parts.meta.mos, permission, sets: BTreeMap::new() };
+    for dir in parts.tree.dir_by_name(head)?.and_above() {
+        if search.is_granted_in(&dir, who, reach)? {
+            return Ok(true);
         }
-        Ok(false)
+        reach = Reach::Descendent;
     }
+    Ok(false)
+}
 
-    /// Whether `who` will be granted `permission` on what they make below `parent`.
-    ///
-    /// # Errors
-    /// As for [`Dsl::is_granted`].
-    pub fn is_granted_below(&self, who: &Identity, parent: &str, permission: &str) -> Result<bool> {
-        let _names = self.lock_names();
-        let parent = self.dataset_by_name(parent)?;
-        let mut search = Search { mos: &self.meta.mos, permission, sets: BTreeMap::new() };
-        let above: Vec<_> = parent.dir.and_above().collect();
-        for delegations in above.iter().map(|dir| dir.phys().delegations.get()).filter(|delegations| *delegations != 0) {
-            if search.has(delegations, Grantee::Creator, Reach::Unsaid)? == Some(true) {
-                return Ok(true);
-            }
-            search.add_sets(delegations, Grantee::Creator, Reach::Unsaid)?;
+/// Whether `who` will be granted `permission` on what they make below `parent`.
+pub(in crate::dsl) fn is_granted_below(parts: &Parts, who: &Identity, parent: &str, permission: &str) -> Result<bool> {
+    let mut search = Search { mos: &parts.meta.mos, permission, sets: BTreeMap::new() };
+    let above: Vec<_> = parts.tree.dir_by_name(parent)?.and_above().collect();
+    for delegations in above.iter().map(|dir| dir.phys().delegations.get()).filter(|delegations| *delegations != 0) {
+        if search.has(delegations, Grantee::Creator, Reach::Unsaid)? == Some(true) {
+            return Ok(true);
         }
-        for dir in above {
-            if search.is_granted_in(&dir, who, Reach::Descendent)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        search.add_sets(delegations, Grantee::Creator, Reach::Unsaid)?;
     }
+    for dir in above {
+        if search.is_granted_in(&dir, who, Reach::Descendent)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
 
-    /// What one directory grants, in no order. Keys that make no sense are passed over.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    pub fn grants_of(&self, dir: &Dir) -> Result<Vec<(GrantKey, Vec<String>)>> {
-        let (mos, delegations) = (&self.meta.mos, dir.phys().delegations.get());
-        let entries = if delegations == 0 { Vec::new() } else { mos.zap_entries(delegations)? };
-        let mut grants = Vec::new();
-        for (key, list) in entries {
-            let (Some(key), Some(list)) = (GrantKey::parse(&key), list.integers().next()) else { continue };
-            grants.push((key, mos.zap_entries(list)?.into_iter().map(|(permission, _)| permission).collect()));
-        }
-        Ok(grants)
+/// What one directory grants. Keys that make no sense are passed over.
+pub(in crate::dsl) fn grants_of(mos: &Mos, dir: &Dir) -> Result<Vec<(GrantKey, Vec<String>)>> {
+    let delegations = dir.phys().delegations.get();
+    let entries = if delegations == 0 { Vec::new() } else { mos.zap_entries(delegations)? };
+    let mut grants = Vec::new();
+    for (key, list) in entries {
+        let (Some(key), Some(list)) = (GrantKey::parse(&key), list.integers().next()) else { continue };
+        grants.push((key, mos.zap_entries(list)?.into_iter().map(|(permission, _)| permission).collect()));
     }
+    Ok(grants)
 }
