@@ -78,6 +78,7 @@ impl History {
             Request::DatasetSet(set) => pool(&set.name),
             Request::ReceiveAbort(abort) => pool(&abort.dataset),
             Request::DatasetInherit(inherit) => pool(&inherit.name),
+            Request::DatasetAllow(allow) => pool(&allow.name),
             _ => None,
         }
     }

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use engine::dsl::prop_table;
 
-use super::change::{clone, create, destroy, inherit, mount, promote, receive, rename, rollback, set, snapshot, unmount};
+use super::change::{allow, clone, create, destroy, inherit, mount, promote, receive, rename, rollback, set, snapshot, unmount};
 use super::send;
-use super::show::{allow, diff, get, holds, list, owner_space, upgrade};
+use super::show::{diff, get, holds, list, owner_space, upgrade};
 use crate::command::{Command, GAP, Program, has, not_yet, not_yet_but, usage_order};
 
 /// The program.
@@ -60,8 +60,8 @@ static COMMANDS: &[Command] = &[
     has("receive", "\treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ...\n\t    <filesystem|volume|snapshot>\n\treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ... \n\t    [-d | -e] <filesystem>\n\treceive -A <filesystem|volume>\n", receive::run),
     not_yet("redact", "\tredact <snapshot> <bookmark> <redaction_snapshot> ...\n"),
     GAP,
-    has("allow", "\tallow <filesystem|volume>\n", allow::run),
-    not_yet("unallow", "\tunallow [-rldug] <\"everyone\"|user|group>[,...]\n\t    [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-rld] -e [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-r] -c [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-r] -s @setname [<perm|@setname>[,...]] <filesystem|volume>\n"),
+    has("allow", "\tallow <filesystem|volume>\n\tallow [-ldug] <\"everyone\"|user|group>[,...] <perm|@setname>[,...]\n\t    <filesystem|volume>\n\tallow [-ld] -e <perm|@setname>[,...] <filesystem|volume>\n\tallow -c <perm|@setname>[,...] <filesystem|volume>\n\tallow -s @setname <perm|@setname>[,...] <filesystem|volume>\n", allow::allow),
+    has("unallow", "\tunallow [-rldug] <\"everyone\"|user|group>[,...]\n\t    [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-rld] -e [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-r] -c [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-r] -s @setname [<perm|@setname>[,...]] <filesystem|volume>\n", allow::unallow),
     GAP,
     not_yet("hold", "\thold [-r] <tag> <snapshot> ...\n"),
     has("holds", "\tholds [-rHp] <snapshot> ...\n", holds::run),

@@ -21,6 +21,7 @@ use super::received::Receives;
 use super::space::ledger_sync::Ledger;
 use super::space::mos_space::MosSpace;
 use super::space::room::{PoolSpace, Room, SpaceCheck};
+use super::tasks::actor::{act_as, actor};
 use super::tasks::history::{History, event_record};
 use super::tasks::sync_tasks::SyncTasks;
 use super::tree::dir::Dir;
@@ -308,8 +309,9 @@ impl Dsl {
             }
         })?;
         let answer: Arc<Mutex<Option<Result<T>>>> = Arc::default();
-        let put = answer.clone();
+        let (put, user) = (answer.clone(), actor());
         let work = move |dsl: &Arc<Dsl>, tx: &SyncTx<'_>| {
+            let _acting = act_as(user);
             let result = check(dsl).map(|()| change(dsl, tx));
             let (result, fatal) = match result {
                 Err(refused) => (Err(refused), None),

@@ -45,6 +45,8 @@ pub use dsl::Dsl;
 pub use meta::{Meta, Space, SpaceDelta};
 pub use mos::Mos;
 pub use new_pool::NewTree;
+pub use props::delegation::Identity;
+pub use props::delegation_sync::GrantChange;
 pub use props::prop::{PropertyValue, Source};
 pub(crate) use props::prop_sync;
 pub use props::prop_sync::PropertyChange;
@@ -53,6 +55,7 @@ pub use received::{RECEIVED_BELOW, ReceiveTarget, ReceivedDataset, ResumePoint, 
 pub use snapshots::snapshot_sync::{NewSnapshots, Refusals};
 pub use space::mos_space::MosSpace;
 pub use space::room::{PoolSpace, SpaceCheck};
+pub use tasks::actor::{Acting, act_as};
 pub use tasks::history;
 pub use tree::clone_sync::NewClone;
 pub use tree::create_sync::{Fill, NewDataset};

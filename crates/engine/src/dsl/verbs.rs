@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
+use ondisk::delegation::GrantKey;
+
 use super::dataset::Dataset;
 use super::dsl::Dsl;
+use super::props::delegation::{self, Identity};
+use super::props::delegation_sync::{GrantChange, check_grants, grant_sync, ungrant_sync};
 use super::props::prop_sync::{PropertyChange, check_properties, set_properties_sync};
 use super::snapshots::rollback_sync::{check_rollback, rollback_sync};
 use super::snapshots::snapshot_sync::{NewSnapshots, Refusals};
@@ -12,6 +16,7 @@ use super::tasks::history::command_record;
 use super::tree::clone_sync::{NewClone, check_clone, clone_sync};
 use super::tree::create_sync::{NewDataset, check_new_name, create_sync};
 use super::tree::destroy_sync::{check_destroy, destroy_head_sync};
+use super::tree::dir::Dir;
 use super::tree::names::DatasetName;
 use super::tree::promote_sync::{check_promote, promote_sync};
 use super::tree::rename_sync::{check_rename, check_snapshot_rename, rename_dataset_sync, rename_snapshot_sync};
@@ -168,6 +173,47 @@ impl Dsl {
         self.run_task(1 + changes.len() as u64, SpaceCheck::Reserved, check, move |dsl, tx| {
             set_properties_sync(&dsl.parts, &name, &changes, tx)
         })
+    }
+
+    /// Grants permissions on a file system or volume (`taken`: takes them away), and waits until that is on disk.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotSupported` (the pool is too old), `NameTooLong`.
+    pub fn change_grants(self: &Arc<Self>, name: &str, changes: Vec<GrantChange>, taken: bool) -> Result<()> {
+        let (name, changes) = (name.to_owned(), Arc::new(changes));
+        let (checked_name, checked) = (name.clone(), changes.clone());
+        let check = move |dsl: &Arc<Dsl>| check_grants(&dsl.parts, &checked_name, &checked);
+        self.run_task(1 + changes.len() as u64, SpaceCheck::Reserved, check, move |dsl, tx| match taken {
+            false => grant_sync(&dsl.parts, &name, &changes, tx),
+            true => ungrant_sync(&dsl.parts, &name, &changes, tx),
+        })
+    }
+
+    /// Whether `who` is granted `permission` on a file system, volume or snapshot.
+    ///
+    /// # Errors
+    /// `NotFound`; or it cannot be read.
+    #[doc(alias = "dsl_deleg_access")]
+    pub fn is_granted(&self, who: &Identity, name: &str, permission: &str) -> Result<bool> {
+        let _names = self.lock_names();
+        delegation::is_granted(&self.parts, who, name, permission)
+    }
+
+    /// Whether `who` will be granted `permission` on what they make below `parent`.
+    ///
+    /// # Errors
+    /// As for [`Dsl::is_granted`].
+    pub fn is_granted_below(&self, who: &Identity, parent: &str, permission: &str) -> Result<bool> {
+        let _names = self.lock_names();
+        delegation::is_granted_below(&self.parts, who, parent, permission)
+    }
+
+    /// What one directory grants, in no order. Keys that make no sense are passed over.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn grants_of(&self, dir: &Dir) -> Result<Vec<(GrantKey, Vec<String>)>> {
+        delegation::grants_of(&self.meta.mos, dir)
     }
 
     /// Records a command line, while syncing.

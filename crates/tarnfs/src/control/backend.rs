@@ -1,5 +1,6 @@
 //! The interface of what answers requests.
 
+use super::caller::Caller;
 use super::protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 use super::protocol::failure::{Failure, FailureKind};
 use super::protocol::maintenance::{
@@ -12,7 +13,7 @@ use super::protocol::request::{
     PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request,
 };
 use super::protocol::receiving::{ReceiveAbort, StreamReceive};
-use super::protocol::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
+use super::protocol::rights::{DatasetAllow, DatasetGrants, Grant, Hold, SnapshotHolds};
 use super::protocol::snapshots::{RefusalsJob, SnapshotsCreate};
 use super::protocol::status::{FoundPool, PoolStatus};
 use super::protocol::stream::{Package, PackageAsk, SizeJob, StreamJob, StreamSend};
@@ -26,6 +27,15 @@ pub trait Backend {
     /// Which build answers.
     fn version(&mut self) -> BuildVersion {
         BuildVersion::current()
+    }
+
+    /// May the caller have this request carried out? Until the next call it is the caller's rights that count.
+    ///
+    /// # Errors
+    /// It may not.
+    fn admit(&mut self, caller: &Caller, request: &Request) -> Result<(), Failure> {
+        let _ = request;
+        if caller.is_superuser { Ok(()) } else { Err(Failure::new(FailureKind::Permission)) }
     }
 
     /// Exports every pool and arranges to end.
@@ -120,6 +130,10 @@ pub trait Backend {
     fn dataset_grants(&mut self, _: DatasetGrants) -> Result<Vec<Grant>, Failure> {
         not_here()
     }
+    /// `zfs allow` and `zfs unallow`
+    fn dataset_allow(&mut self, _: DatasetAllow) -> Result<(), Failure> {
+        not_here()
+    }
     /// `zfs list`
     fn dataset_list(&mut self, list: DatasetList) -> Result<Datasets, Failure>;
     /// `zfs get`
@@ -201,6 +215,7 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::OwnerSpace(space) => backend.owner_space(space).map(Reply::Owners),
         Request::SnapshotHolds(holds) => backend.snapshot_holds(holds).map(Reply::Holds),
         Request::DatasetGrants(grants) => backend.dataset_grants(grants).map(Reply::Grants),
+        Request::DatasetAllow(allow) => done(backend.dataset_allow(allow)),
         Request::DatasetCreate(create) => done(backend.dataset_create(create)),
         Request::SnapshotsCreate(create) => refused(backend.snapshots_create(create)),
         Request::DatasetDestroy(destroy) => done(backend.dataset_destroy(destroy)),

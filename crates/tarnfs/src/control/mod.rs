@@ -19,9 +19,11 @@
 
 mod auxiliary;
 mod backend;
+mod caller;
 pub mod compatibility;
 mod descriptor;
 pub mod mountpoint;
+pub mod permission;
 mod pools;
 mod protocol;
 pub mod scan;
@@ -32,6 +34,7 @@ pub mod wire;
 mod tests;
 
 pub use backend::{Backend, execute, execute_stream};
+pub use caller::Caller;
 pub use descriptor::{Descriptor, Watch, Way};
 pub use protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 pub use protocol::failure::{Failure, FailureKind, SAME_DEVICE, plain_words};
@@ -46,7 +49,7 @@ pub use protocol::request::{
     AllocationClass, DatasetCreate, DatasetDestroy, DatasetInherit, DatasetList, DatasetMount, DatasetSet, DatasetUnmount, FeatureChoice,
     PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request, VdevKind, VdevSpec,
 };
-pub use protocol::rights::{DatasetGrants, Grant, Grantee, Hold, Reach, SnapshotHolds};
+pub use protocol::rights::{DatasetAllow, DatasetGrants, Grant, GrantEdit, Grantee, Hold, Reach, SnapshotHolds};
 pub use protocol::receiving::{ReceiveAbort, StreamReceive};
 pub use protocol::snapshots::{Refusal, RefusalsJob, SnapshotsCreate};
 pub use protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};

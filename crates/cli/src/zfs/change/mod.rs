@@ -1,5 +1,7 @@
 //! The verbs of `zfs` that change something.
 
+pub(super) mod allow;
+mod allow_help;
 pub(super) mod clone;
 pub(super) mod create;
 pub(super) mod destroy;

@@ -137,6 +137,11 @@ impl Dir {
         self.link.load().parent.clone()
     }
 
+    /// The directory and those above it, upwards.
+    pub fn and_above(self: &Arc<Self>) -> impl Iterator<Item = Arc<Dir>> + use<> {
+        std::iter::successors(Some(self.clone()), |dir| dir.parent())
+    }
+
     /// The last component of its name.
     pub fn name(&self) -> String {
         self.link.load().name.clone()

@@ -10,6 +10,7 @@
 //! # Path
 //! `control::execute` → [`Pools`] → [`crate::Pool`] → `engine`
 
+mod admission;
 mod beside;
 mod checks;
 mod names;
@@ -28,13 +29,14 @@ use parking_lot::Mutex;
 
 use super::auxiliary::AuxiliaryStatus;
 use super::backend::Backend;
+use super::caller::Caller;
 use super::protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 use super::protocol::failure::{Failure, FailureKind};
 use super::protocol::maintenance::*;
 use super::protocol::receiving::{ReceiveAbort, StreamReceive};
 use super::protocol::reply::{Datasets, Mount, PoolEntry};
 use super::protocol::request::*;
-use super::protocol::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
+use super::protocol::rights::{DatasetAllow, DatasetGrants, Grant, Hold, SnapshotHolds};
 use super::protocol::snapshots::{RefusalsJob, SnapshotsCreate};
 use super::protocol::status::{FoundPool, PoolStatus};
 use super::protocol::stream::{Package, PackageAsk, SizeJob, StreamJob, StreamSend};
@@ -272,6 +274,8 @@ pub struct Pools {
     limits: Tunables,
     /// Where pools are listed that say nothing of it.
     cachefile: Option<String>,
+    /// For whom the request is that has its turn.
+    caller: Caller,
 }
 
 impl Default for Pools {
@@ -290,6 +294,7 @@ impl Pools {
             events: events::EventLog::default(),
             limits: Tunables::default(),
             cachefile: None,
+            caller: Caller::default(),
         }
     }
 
@@ -361,6 +366,11 @@ fn not_yet(what: &str) -> Failure {
 }
 
 impl Backend for Pools {
+    fn admit(&mut self, caller: &Caller, request: &Request) -> Result<(), Failure> {
+        self.caller = caller.clone();
+        self.check_admitted(request)
+    }
+
     fn quit(&mut self) -> Result<(), Failure> {
         self.export_all()
     }
@@ -491,6 +501,11 @@ impl Backend for Pools {
 
     fn dataset_grants(&mut self, grants: DatasetGrants) -> Result<Vec<Grant>, Failure> {
         self.grants(&grants)
+    }
+
+    fn dataset_allow(&mut self, allow: DatasetAllow) -> Result<(), Failure> {
+        self.check_running(&allow.name)?;
+        self.change_grants(&allow)
     }
 
     fn dataset_create(&mut self, create: DatasetCreate) -> Result<(), Failure> {

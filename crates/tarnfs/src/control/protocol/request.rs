@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::branch::{DatasetClone, DatasetPromote, DatasetRollback};
-use super::rights::{DatasetGrants, SnapshotHolds};
+use super::rights::{DatasetAllow, DatasetGrants, SnapshotHolds};
 use super::maintenance::{CommandLine, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade};
 use super::property::{Setting, Wanted};
 use super::receiving::{ReceiveAbort, StreamReceive};
@@ -82,6 +82,8 @@ pub enum Request {
     SnapshotHolds(SnapshotHolds),
     /// `zfs allow`, looking
     DatasetGrants(DatasetGrants),
+    /// `zfs allow`, `zfs unallow`, one dataset
+    DatasetAllow(DatasetAllow),
     /// `zfs list`
     DatasetList(DatasetList),
     /// `zfs get`
