@@ -43,7 +43,6 @@ use super::protocol::stream::{Package, PackageAsk, SizeJob, StreamJob, StreamSen
 pub use beside::Beside;
 pub use zpool::cachefile::MACHINE_CACHEFILE;
 use zpool::{events, export, maintenance, pool_properties};
-use super::protocol::stream::StreamJob;
 use super::protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
 use crate::Pool;
 

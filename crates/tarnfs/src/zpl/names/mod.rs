@@ -36,11 +36,6 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Files without a name.
-    pub(in crate::zpl) fn unlinked(&self) -> &UnlinkedSet {
-        &self.unlinked
-    }
-
     /// From the master node.
     pub(super) fn load(files: &Arc<FileSet>, master: &Zap) -> Result<Self> {
         Ok(Names {
