@@ -1,6 +1,5 @@
 //! Verbs on datasets.
 
-pub(super) mod branch;
 pub(super) mod datasets;
 pub(super) mod list;
 pub(super) mod mounting;
@@ -12,3 +11,4 @@ pub(super) mod rights;
 pub(super) mod send;
 pub(super) mod set;
 pub(super) mod snapshots;
+mod versions;
