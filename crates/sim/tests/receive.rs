@@ -218,8 +218,8 @@ fn what_a_cut_stream_leaves() {
     let middle = places[places.len() / 2];
     receive(&rig, stream[..middle].to_vec(), resumable).expect_err("it is cut");
     assert_eq!(receive(&rig, stream.clone(), target("tank/one@b")).expect_err("it is kept").kind(), ErrorKind::Busy);
-    rig.pool().engine().dsl.abort_receive("tank/one").expect("it is given up");
-    assert_eq!(rig.pool().engine().dsl.abort_receive("tank/one").expect_err("nothing is there").kind(), ErrorKind::Invalid);
+    rig.pool().engine().dsl.receiving().abort_receive("tank/one").expect("it is given up");
+    assert_eq!(rig.pool().engine().dsl.receiving().abort_receive("tank/one").expect_err("nothing is there").kind(), ErrorKind::Invalid);
     take(&rig, &streams, "incr-a-b", "tank/one@b");
     judge(&mut rig, &streams, "cut", &[("tank/one@a", "src@a"), ("tank/one@b", "src@b")]);
 }

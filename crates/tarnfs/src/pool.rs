@@ -222,7 +222,7 @@ impl Pool {
             return Err(error).within(|| format!("pool {name}"));
         }
         if !pool.engine.is_read_only()
-            && let Err(error) = pool.engine.dsl.destroy_inconsistent()
+            && let Err(error) = pool.engine.dsl.receiving().destroy_inconsistent()
         {
             tracing::warn!("pool {name}: what is left of streams that broke off stays: {error}");
         }

@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use engine::dsl::prop_table;
 
-use super::change::{allow, clone, create, destroy, inherit, mount, promote, receive, rename, rollback, set, snapshot, unmount};
+use super::change::delegation::allow;
+use super::change::versions::{clone, promote, rollback, snapshot};
+use super::change::{create, destroy, inherit, mount, receive, rename, set, unmount};
 use super::send;
 use super::show::{diff, get, holds, list, owner_space, upgrade};
 use crate::command::{Command, GAP, Program, has, not_yet, not_yet_but, usage_order};

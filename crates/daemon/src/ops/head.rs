@@ -28,7 +28,7 @@ type Changed<T, E> = std::result::Result<T, E>;
 #[derive(Debug)]
 pub(in crate::ops) struct Head {
     /// None while it changes, or if it could not be opened after that.
-    current: ArcSwapOption<FileSystem>,
+    current: Arc<ArcSwapOption<FileSystem>>,
     /// guards: that nobody is at work in the contents while they change
     gate: RwLock<()>,
     root: AtomicU64,
@@ -40,12 +40,18 @@ pub(in crate::ops) struct Head {
 impl Head {
     pub(in crate::ops) fn new(filesystem: Arc<FileSystem>) -> Head {
         let root = AtomicU64::new(filesystem.root());
-        Head { current: ArcSwapOption::new(Some(filesystem)), gate: RwLock::default(), root, has_stale: AtomicBool::new(false), stale: Mutex::default() }
+        Head { current: Arc::new(ArcSwapOption::new(Some(filesystem))), gate: RwLock::default(), root, has_stale: AtomicBool::new(false), stale: Mutex::default() }
     }
 
     /// The file system, unless it could not be opened again.
     pub(in crate::ops) fn current(&self) -> Option<Arc<FileSystem>> {
         self.current.load_full()
+    }
+
+    /// Finds the file system, as long as the mount is there.
+    pub(in crate::ops) fn finder(&self) -> impl Fn() -> Option<Arc<FileSystem>> + Send + Sync + 'static {
+        let current = Arc::downgrade(&self.current);
+        move || current.upgrade()?.load_full()
     }
 
     /// The number of the root directory.

@@ -34,7 +34,7 @@ mod rights;
 mod view;
 mod xattr;
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -159,8 +159,8 @@ impl Ops {
 
     /// With what to tell the kernel of changes that it did not make.
     pub fn set_notifier(&self, notifier: Notifier) {
-        let filesystem = self.head.current().map_or_else(Weak::new, |filesystem| Arc::downgrade(&filesystem));
-        self.writeback.start(notifier.clone(), move || filesystem.upgrade().map_or(Vec::new(), |filesystem| cache::writeback::nodes_of(&filesystem)));
+        let find = self.head.finder();
+        self.writeback.start(notifier.clone(), move || find().map_or(Vec::new(), |filesystem| cache::writeback::nodes_of(&filesystem)));
         *self.notifier.lock() = Some(notifier);
     }
 

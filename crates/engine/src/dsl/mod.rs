@@ -51,7 +51,7 @@ pub use props::prop::{PropertyValue, Source};
 pub(crate) use props::prop_sync;
 pub use props::prop_sync::PropertyChange;
 pub use props::{MASTER_NODE_ENTRIES, prop_table};
-pub use received::{RECEIVED_BELOW, ReceiveTarget, ReceivedDataset, ResumePoint, StreamHead};
+pub use received::{RECEIVED_BELOW, ReceiveTarget, ReceiveVerbs, ReceivedDataset, ResumePoint, ResumePoints, StreamHead};
 pub use snapshots::snapshot_sync::{NewSnapshots, Refusals};
 pub use space::mos_space::MosSpace;
 pub use space::room::{PoolSpace, SpaceCheck};

@@ -8,6 +8,7 @@ use super::dataset::Dataset;
 use super::dsl::Dsl;
 use super::props::delegation::{self, Identity};
 use super::props::delegation_sync::{GrantChange, check_grants, grant_sync, ungrant_sync};
+use super::received::ReceiveVerbs;
 use super::props::prop_sync::{PropertyChange, check_properties, set_properties_sync};
 use super::snapshots::rollback_sync::{check_rollback, rollback_sync};
 use super::snapshots::snapshot_sync::{NewSnapshots, Refusals};
@@ -84,13 +85,18 @@ impl Dsl {
         self.run_task(1, SpaceCheck::Reserved, check, move |dsl, tx| rollback_sync(&dsl.parts, &find(dsl)?, tx))
     }
 
+    /// What can be done with streams that are received.
+    pub fn receiving(self: &Arc<Self>) -> ReceiveVerbs<'_> {
+        ReceiveVerbs(self)
+    }
+
     /// Destroys a file system or volume that has no snapshots and no children, and waits until that is on disk.
     /// Its blocks are freed in the background.
     ///
     /// # Errors
     /// `NotFound`; `Busy` (it is in use, or its intent log is not replayed); `Exists` (it has children or snapshots).
     pub fn destroy_dataset(self: &Arc<Self>, name: &str) -> Result<()> {
-        self.destroy_leftover(name)?;
+        self.receiving().destroy_leftover(name)?;
         let name = name.to_owned();
         let checked = name.clone();
         let find = |dsl: &Dsl, name: &str| check_destroy(&dsl.parts, name, dsl.tasks.is_making_changes());

@@ -50,10 +50,9 @@ pub use protocol::request::{
     PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request, VdevKind, VdevSpec,
 };
 pub use protocol::rights::{DatasetAllow, DatasetGrants, Grant, GrantEdit, Grantee, Hold, Reach, SnapshotHolds};
-pub use protocol::receiving::{ReceiveAbort, StreamReceive};
 pub use protocol::snapshots::{Refusal, RefusalsJob, SnapshotsCreate};
 pub use protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
-pub use protocol::stream::{Package, PackageAsk, PackageDataset, SizeJob, StreamJob, StreamProgress, StreamSend};
+pub use protocol::stream::{Package, PackageAsk, PackageDataset, ReceiveAbort, SizeJob, StreamJob, StreamProgress, StreamReceive, StreamSend};
 pub use size::parse_size;
 pub use protocol::status::{
     CheckpointState, CheckpointStatus, DedupStatus, FoundPool, PoolState, PoolStatus, RemovalStatus, Requests, ScanFunction, ScanState, ScanStatus,

@@ -16,7 +16,7 @@ use engine::dsl::prop_table::{find, is_user_property};
 use super::protocol::branch::DatasetClone;
 use super::protocol::maintenance::OwnerKind;
 use super::protocol::property::Setting;
-use super::protocol::receiving::StreamReceive;
+use super::protocol::stream::StreamReceive;
 use super::protocol::request::{DatasetCreate, DatasetDestroy, Request};
 
 /// What may be granted beside properties, in the order in which `zfs allow -h` has them.

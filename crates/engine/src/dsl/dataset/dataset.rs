@@ -152,7 +152,7 @@ impl Dataset {
     }
 
     /// How far what is received has come.
-    pub(in crate::dsl) fn resume_points(&self) -> &ResumePoints {
+    pub fn resume_points(&self) -> &ResumePoints {
         &self.resume_points
     }
 

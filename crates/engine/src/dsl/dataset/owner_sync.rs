@@ -157,7 +157,7 @@ impl Dataset {
         for feature in used_features {
             self.activate_feature(feature, tx)?;
         }
-        self.write_resume_point(tx)
+        self.resume_points().write(&self.meta().mos, self.object, tx)
     }
 
     /// Says in the dataset's ZAP that it uses a feature.

@@ -11,7 +11,7 @@
 //! [`ondisk::dsl::DATASET_FLAG_INCONSISTENT`], `RESUME_*` in [`ondisk::dsl::dataset_field`]
 //!
 //! # Path
-//! `stream::receive` calls [`Dsl::begin_receive`](crate::dsl::Dsl::begin_receive), writes the dataset's objects, and calls the others.
+//! `stream::receive` calls [`ReceiveVerbs::begin_receive`], writes the dataset's objects, and calls the others.
 
 mod begin_sync;
 mod checks;
@@ -21,9 +21,9 @@ mod swap_check;
 mod target;
 mod verbs;
 
-pub use resume_sync::ResumePoint;
-pub(in crate::dsl) use resume_sync::ResumePoints;
+pub use resume_sync::{ResumePoint, ResumePoints};
 pub(in crate::dsl) use target::Receives;
+pub use verbs::ReceiveVerbs;
 pub use target::{ReceiveTarget, ReceivedDataset, StreamHead};
 
 /// The hidden child that a stream is received into where the file system is there already.

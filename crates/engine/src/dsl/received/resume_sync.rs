@@ -11,7 +11,7 @@ use ondisk::dsl::dataset_field as field;
 use parking_lot::Mutex;
 
 use crate::dmu::SyncTx;
-use crate::dsl::dataset::Dataset;
+use crate::dsl::mos::Mos;
 use crate::error::Result;
 use crate::txg::{TXG_SIZE, Txg, slot};
 
@@ -28,21 +28,20 @@ pub struct ResumePoint {
 
 /// The place that each group ends at.
 #[derive(Debug, Default)]
-pub(in crate::dsl) struct ResumePoints(Mutex<[Option<ResumePoint>; TXG_SIZE]>);
+pub struct ResumePoints(Mutex<[Option<ResumePoint>; TXG_SIZE]>);
 
-impl Dataset {
+impl ResumePoints {
     /// `txg` has what the stream has up to there.
-    pub fn note_received(&self, txg: Txg, point: ResumePoint) {
-        self.resume_points().0.lock()[slot(txg)] = Some(point);
+    pub fn note(&self, txg: Txg, point: ResumePoint) {
+        self.0.lock()[slot(txg)] = Some(point);
     }
 
-    /// Writes down where the group ends.
-    pub(in crate::dsl) fn write_resume_point(&self, tx: &SyncTx<'_>) -> Result<()> {
-        let point = self.resume_points().0.lock()[slot(tx.txg())].take();
+    /// Writes down where the group ends, in the ZAP of the dataset.
+    pub(in crate::dsl) fn write(&self, mos: &Mos, dataset: u64, tx: &SyncTx<'_>) -> Result<()> {
+        let point = self.0.lock()[slot(tx.txg())].take();
         let Some(ResumePoint { object, offset, bytes }) = point else { return Ok(()) };
-        let mos = &self.meta().mos;
         for (name, number) in [(field::RESUME_OBJECT, object), (field::RESUME_OFFSET, offset), (field::RESUME_BYTES, bytes)] {
-            mos.zap_set_u64(self.object, name, number, tx)?;
+            mos.zap_set_u64(dataset, name, number, tx)?;
         }
         Ok(())
     }

@@ -14,25 +14,29 @@ use crate::dsl::space::room::SpaceCheck;
 use crate::error;
 use crate::error::{ErrorKind, Result};
 
-impl Dsl {
+/// What can be done with a dataset that a stream is received into.
+#[derive(Debug)]
+pub struct ReceiveVerbs<'d>(pub(in crate::dsl) &'d Arc<Dsl>);
+
+impl ReceiveVerbs<'_> {
     /// Makes the dataset that a stream is received into, or finds the one that it goes on with, and waits until it is on disk.
     ///
     /// # Errors
     /// `Exists`, `NotFound`, `Busy`, `Mismatch` (there is no snapshot that it is incremental from), `Modified` (changed since), `NotSupported`,
     /// `Unsupported`, `Invalid`, `NoSpace`.
-    pub fn begin_receive(self: &Arc<Self>, target: ReceiveTarget, head: &StreamHead) -> Result<ReceivedDataset> {
+    pub fn begin_receive(&self, target: ReceiveTarget, head: &StreamHead) -> Result<ReceivedDataset> {
         let head = Arc::new(head.clone());
         let (checked, checked_head) = (target.clone(), head.clone());
         let check = move |dsl: &Arc<Dsl>| check_begin(&dsl.parts, &checked, &checked_head).map(drop);
-        self.run_task(5, SpaceCheck::Normal, check, move |dsl, tx| begin_sync(&dsl.parts, target, &head, tx))
+        self.0.run_task(5, SpaceCheck::Normal, check, move |dsl, tx| begin_sync(&dsl.parts, target, &head, tx))
     }
 
     /// All of a stream is there: it becomes a snapshot, and the dataset what it was received for.
     ///
     /// # Errors
     /// `Busy` (somebody uses what is replaced), `Exists`, `Modified`, `Quota`, `NoSpace`. Then nothing is changed, and
-    /// [`Dsl::abandon_receive`] cleans up.
-    pub fn end_receive(self: &Arc<Self>, received: ReceivedDataset, head: &StreamHead) -> Result<(), (crate::error::Error, ReceivedDataset)> {
+    /// [`ReceiveVerbs::abandon_receive`] cleans up.
+    pub fn end_receive(&self, received: ReceivedDataset, head: &StreamHead) -> Result<(), (crate::error::Error, ReceivedDataset)> {
         let received = Arc::new(Mutex::new(received));
         let head = Arc::new(head.clone());
         loop {
@@ -45,7 +49,7 @@ impl Dsl {
                     Err(refused) => Ok(Err(refused)),
                 }
             };
-            let answer = self.run_task(3, SpaceCheck::Normal, |_| Ok(()), change).and_then(|answer| answer);
+            let answer = self.0.run_task(3, SpaceCheck::Normal, |_| Ok(()), change).and_then(|answer| answer);
             match answer {
                 Ok(()) => return Ok(()),
                 // Another snapshot of this dataset is of the same group.
@@ -63,55 +67,55 @@ impl Dsl {
     /// # Errors
     /// It cannot be destroyed; the next import does it.
     #[doc(alias = "dmu_recv_cleanup_ds")]
-    pub fn abandon_receive(self: &Arc<Self>, received: ReceivedDataset) -> Result<()> {
-        let groups = &self.meta.context.groups;
+    pub fn abandon_receive(&self, received: ReceivedDataset) -> Result<()> {
+        let groups = &self.0.meta.context.groups;
         groups.wait_synced(groups.open_txg())?;
         let has_any = !received.dataset.phys().block.is_hole();
-        if received.target.resumable && received.should_save && has_any && has_resume_state(&self.parts, received.dataset.object)? {
+        if received.target.resumable && received.should_save && has_any && has_resume_state(&self.0.parts, received.dataset.object)? {
             return Ok(());
         }
         let name = received.dataset.name()?;
         drop(received);
-        self.destroy_dataset(&name)
+        self.0.destroy_dataset(&name)
     }
 
     /// Gives up what an interrupted receive has left to be resumed.
     ///
     /// # Errors
     /// `NotFound`; `Invalid` (there is nothing), `Busy` (it is being received).
-    pub fn abort_receive(self: &Arc<Self>, name: &str) -> Result<()> {
+    pub fn abort_receive(&self, name: &str) -> Result<()> {
         let target = {
-            let _names = self.lock_names();
-            let dataset = self.dataset_by_name(name)?;
-            match self.find_child(&dataset.dir, RECEIVED_BELOW)? {
-                Some(below) => self.dataset(below.phys().head_dataset.get())?,
+            let _names = self.0.lock_names();
+            let dataset = self.0.dataset_by_name(name)?;
+            match self.0.find_child(&dataset.dir, RECEIVED_BELOW)? {
+                Some(below) => self.0.dataset(below.phys().head_dataset.get())?,
                 None => dataset,
             }
         };
-        if target.is_snapshot || !target.is_inconsistent() || !has_resume_state(&self.parts, target.object)? {
+        if target.is_snapshot || !target.is_inconsistent() || !has_resume_state(&self.0.parts, target.object)? {
             return Err(error!(Invalid, "'{name}' does not have any resumable receive state to abort"));
         }
-        if self.parts.receives.is_under_way(target.object) {
+        if self.0.parts.receives.is_under_way(target.object) {
             return Err(error!(Busy, "'{name}': dataset is busy"));
         }
         let name = target.name()?;
         drop(target);
-        self.destroy_dataset(&name)
+        self.0.destroy_dataset(&name)
     }
 
     /// A dataset is to be destroyed: what an interrupted receive has left below it, where nobody sees it, is not in the way.
-    pub(in crate::dsl) fn destroy_leftover(self: &Arc<Self>, name: &str) -> Result<()> {
+    pub(in crate::dsl) fn destroy_leftover(&self, name: &str) -> Result<()> {
         let leftover = {
-            let _names = self.lock_names();
-            let Ok(dir) = self.dir_by_name(name) else { return Ok(()) };
-            let Some(below) = self.find_child(&dir, RECEIVED_BELOW)? else { return Ok(()) };
-            self.dataset(below.phys().head_dataset.get())?
+            let _names = self.0.lock_names();
+            let Ok(dir) = self.0.dir_by_name(name) else { return Ok(()) };
+            let Some(below) = self.0.find_child(&dir, RECEIVED_BELOW)? else { return Ok(()) };
+            self.0.dataset(below.phys().head_dataset.get())?
         };
-        if self.parts.receives.is_under_way(leftover.object) {
+        if self.0.parts.receives.is_under_way(leftover.object) {
             return Err(error!(Busy, "'{name}': dataset is busy"));
         }
         let leftover = leftover.name()?;
-        self.destroy_dataset(&leftover)
+        self.0.destroy_dataset(&leftover)
     }
 
     /// Destroys what receives left that broke off with the pool, and are not to be resumed. When a pool is opened.
@@ -119,18 +123,18 @@ impl Dsl {
     /// # Errors
     /// The tree cannot be read.
     #[doc(alias = "dsl_destroy_inconsistent")]
-    pub fn destroy_inconsistent(self: &Arc<Self>) -> Result<()> {
-        let mut waiting = vec![self.root_dir()?];
+    pub fn destroy_inconsistent(&self) -> Result<()> {
+        let mut waiting = vec![self.0.root_dir()?];
         while let Some(dir) = waiting.pop() {
-            waiting.extend(self.children(&dir)?.into_iter().map(|(_, child)| child));
+            waiting.extend(self.0.children(&dir)?.into_iter().map(|(_, child)| child));
             let Some(below) = Some(dir.phys().head_dataset.get()).filter(|head| *head != 0) else { continue };
-            let head = self.dataset(below)?;
-            if !head.is_inconsistent() || has_resume_state(&self.parts, head.object)? || self.parts.receives.is_under_way(head.object) {
+            let head = self.0.dataset(below)?;
+            if !head.is_inconsistent() || has_resume_state(&self.0.parts, head.object)? || self.0.parts.receives.is_under_way(head.object) {
                 continue;
             }
             let name = head.name()?;
             drop(head);
-            if let Err(error) = self.destroy_dataset(&name) {
+            if let Err(error) = self.0.destroy_dataset(&name) {
                 tracing::warn!("what is left of a receive that broke off is not destroyed: {error}");
             }
         }

@@ -136,7 +136,7 @@ impl<'a> Applier<'a> {
         if self.received.is_resumable() {
             // The BEGIN record itself does not count.
             let bytes = self.received.bytes_before + position + payload as u64;
-            self.received.dataset.note_received(tx.txg(), ResumePoint { object, offset, bytes });
+            self.received.dataset.resume_points().note(tx.txg(), ResumePoint { object, offset, bytes });
         }
     }
 

@@ -55,11 +55,11 @@ impl<R: Read + Send + 'static> Receiving<R> {
     /// Receives it; `after_begin` is called when the dataset is there and before anything is written to it. What was read from comes back, behind the END record or where it went wrong.
     ///
     /// # Errors
-    /// It cannot be received there ([`Dsl::begin_receive`]), or a record is wrong, or the pool has no room. What is there then is gone, or kept to be
+    /// It cannot be received there ([`ReceiveVerbs::begin_receive`](crate::dsl::ReceiveVerbs::begin_receive)), or a record is wrong, or the pool has no room. What is there then is gone, or kept to be
     /// resumed.
     pub fn receive(self, dsl: &Arc<Dsl>, target: ReceiveTarget, after_begin: impl FnOnce(&Arc<Dsl>)) -> (Option<(StreamReader<R>, Progress)>, Result<Finished>) {
         let Receiving { reader, progress, head } = self;
-        let received = match dsl.begin_receive(target, &head) {
+        let received = match dsl.receiving().begin_receive(target, &head) {
             Ok(received) => received,
             Err(error) => return (Some((reader, progress)), Err(error)),
         };
@@ -92,7 +92,7 @@ fn apply<R: Read + Send + 'static>(queue: &Queue<R>, mut applier: Applier<'_>) -
 
 /// The error is what is to be said; that what is left could not be cleaned up is for the log.
 fn give_up(dsl: &Arc<Dsl>, received: ReceivedDataset, error: crate::error::Error) -> crate::error::Error {
-    if let Err(left) = dsl.abandon_receive(received) {
+    if let Err(left) = dsl.receiving().abandon_receive(received) {
         tracing::warn!("what was received before the stream broke off is left until the next import: {left}");
     }
     error
@@ -107,10 +107,10 @@ impl Finished {
     /// The snapshot is taken, and the dataset becomes what it was received for.
     ///
     /// # Errors
-    /// Those of [`Dsl::end_receive`].
+    /// Those of [`ReceiveVerbs::end_receive`](crate::dsl::ReceiveVerbs::end_receive).
     pub fn end(self) -> Result<()> {
         let Finished { dsl, received, head } = self;
-        dsl.end_receive(received, &head).map_err(|(error, received)| give_up(&dsl, received, error))
+        dsl.receiving().end_receive(received, &head).map_err(|(error, received)| give_up(&dsl, received, error))
     }
 
     /// It is not wanted after all.

@@ -4,7 +4,6 @@ pub(super) mod branch;
 pub(super) mod failure;
 pub(super) mod maintenance;
 pub(super) mod property;
-pub(super) mod receiving;
 pub(super) mod reply;
 pub(super) mod request;
 pub(super) mod rights;

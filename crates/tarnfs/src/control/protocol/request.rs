@@ -8,10 +8,9 @@ use super::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 use super::rights::{DatasetAllow, DatasetGrants, SnapshotHolds};
 use super::maintenance::{CommandLine, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade};
 use super::property::{Setting, Wanted};
-use super::receiving::{ReceiveAbort, StreamReceive};
 use super::reply::DatasetKinds;
 use super::snapshots::SnapshotsCreate;
-use super::stream::{PackageAsk, StreamSend};
+use super::stream::{PackageAsk, ReceiveAbort, StreamReceive, StreamSend};
 use super::transaction::{TransactionBegin, TransactionEnd};
 use crate::control::descriptor::Way;
 

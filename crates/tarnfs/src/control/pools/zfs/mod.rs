@@ -1,15 +1,13 @@
 //! Verbs on datasets.
 
-pub(super) mod branch;
 pub(super) mod datasets;
 pub(super) mod list;
 pub(super) mod mounting;
 pub(super) mod owners;
-pub(super) mod package;
 pub(super) mod quotas;
-pub(super) mod receive;
 pub(super) mod rename;
 pub(super) mod rights;
-pub(super) mod send;
 pub(super) mod set;
 pub(super) mod snapshots;
+mod streams;
+mod versions;

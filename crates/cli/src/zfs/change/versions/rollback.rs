@@ -7,7 +7,7 @@
 
 use tarnfs::control::{DatasetEntry, DatasetKind, DatasetKinds, DatasetRollback, Request};
 
-use super::destroy::{self, dependents, destroy_all};
+use crate::zfs::change::destroy::{self, dependents, destroy_all};
 use crate::session::{Outcome, Session, Stop, complain};
 use crate::text::getopt::Options;
 use crate::zfs::datasets::{self, Query};

@@ -2,7 +2,7 @@
 
 use tarnfs::control::{DatasetClone, DatasetKind, DatasetKinds, Failure, FailureKind, Request};
 
-use super::create::{add_pair, check_parents, is_absent, lookup};
+use crate::zfs::change::create::{add_pair, check_parents, is_absent, lookup};
 use crate::properties::columns::Scope;
 use crate::properties::effectless;
 use crate::properties::settings::{self, When};

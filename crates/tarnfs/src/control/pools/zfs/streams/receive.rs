@@ -40,7 +40,7 @@ impl Pools {
     /// Gives up what an interrupted receive has left to be resumed.
     pub(in crate::control::pools) fn abort_receive(&mut self, abort: &ReceiveAbort) -> Result<(), Failure> {
         let dsl = self.pool_of(&abort.dataset)?.pool.engine().dsl.clone();
-        dsl.abort_receive(&abort.dataset).map_err(|error| match error.kind() {
+        dsl.receiving().abort_receive(&abort.dataset).map_err(|error| match error.kind() {
             ErrorKind::Invalid => Failure::with(FailureKind::Other, error.message()),
             _ => Failure::about_dataset(&error),
         })

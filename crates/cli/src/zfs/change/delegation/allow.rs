@@ -2,7 +2,7 @@
 
 use tarnfs::control::{DatasetAllow, DatasetKinds, FailureKind, GrantEdit, Grantee, Reach, Request};
 
-use super::allow_help::{explain, misuse};
+use super::help::{explain, misuse};
 use crate::session::{Outcome, Session, Stop, complain};
 use crate::text::getopt::{Options, Wrong};
 use crate::zfs::datasets;

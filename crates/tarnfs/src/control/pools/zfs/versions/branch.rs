@@ -3,7 +3,7 @@
 use engine::dsl::prop_table::{DatasetTypes, is_space_property};
 use engine::error::ErrorKind;
 
-use super::datasets::is_volume;
+use crate::control::pools::zfs::datasets::is_volume;
 use crate::control::pools::{Failure, FailureKind, Pools, checks, names};
 use crate::control::{DatasetClone, DatasetPromote, DatasetRollback, DatasetSet, Setting};
 
