@@ -33,7 +33,7 @@ impl Package {
 
     fn all(&self) -> impl Iterator<Item = &NvList> {
         self.list.nvlist("fss").into_iter().flat_map(NvList::iter).filter_map(|(_, value)| match value {
-            ListValue::NvList(list) => Some(list),
+            ListValue::List(list) => Some(list),
             _ => None,
         })
     }
@@ -84,7 +84,7 @@ fn settings(list: &NvList) -> Vec<Setting> {
         _ => None,
     };
     let value = |value: &ListValue| match value {
-        ListValue::NvList(list) => list.get("value").and_then(simple),
+        ListValue::List(list) => list.get("value").and_then(simple),
         other => simple(other),
     };
     list.iter().filter_map(|(name, found)| Some(Setting { name: name.to_string_lossy().into_owned(), value: value(found)? })).collect()
