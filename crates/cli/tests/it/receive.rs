@@ -95,7 +95,9 @@ fn streams_become_mounted_file_systems() {
     assert_eq!(to.rig.ok("zfs list -Ht snapshot -o name -r tank/src"), "tank/src@a\ntank/src@b\ntank/src@c\n");
     to.ok("zfs receive -u tank/named@n", "Lec");
     assert!(!to.rig.is_mounted("mnt/named"));
-    to.ok("zfs receive -d tank", "full");
+    to.rig.ok("zfs create tank/below");
+    to.ok("zfs receive -d tank/below", "full");
+    assert_eq!(to.rig.ok("zfs list -Ht snapshot -o name -r tank/below"), "tank/below/src@a\n");
     to.ok("zfs receive -e tank", "large-L");
     assert_eq!(to.rig.ok("zfs list -Ho name -t snapshot -r tank/large"), "tank/large@a\n");
     to.finish();
