@@ -35,7 +35,6 @@
 //! called by zap, dsl, zil and tarnfs::zpl; calls arc and zio.
 
 mod allocate;
-mod changed;
 mod clone;
 mod context;
 mod dirty_block;
@@ -60,7 +59,6 @@ mod write;
 mod tests;
 
 pub use allocate::DnodeSpec;
-pub use changed::{EachChanged, MaybeChanged, PassOver, changed_objects};
 pub use context::DmuContext;
 pub use dnode::{Dnode, DnodeInfo};
 pub use log::ObjsetLog;
