@@ -156,7 +156,8 @@ impl Copy<'_> {
 pub(super) fn copy_out(from: &mut dyn Tree, source: &[u8], to: &mut dyn Tree, target: &[u8]) -> Vec<String> {
     let flags = Flags { recursive: true, preserve: true, links: true, ..Flags::default() };
     let mut linked = HashMap::new();
-    let mut copy = Copy { flags: &flags, from, to, made: None, linked: &mut linked, failures: Vec::new(), buffer: vec![0; BUFFER_BYTES], salvages: true };
+    let mut copy =
+        Copy { flags: &flags, from: &mut *from, to: &mut *to, made: None, linked: &mut linked, failures: Vec::new(), buffer: vec![0; BUFFER_BYTES], salvages: true };
     copy.any(source, target, 0);
     let mut failures = copy.failures;
     failures.extend(to.finish().err());

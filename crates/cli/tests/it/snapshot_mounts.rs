@@ -129,3 +129,50 @@ fn two_places_of_a_file_system_agree() {
     rig.ok("zpool export tank");
     rig.zdb(&["a.img"]);
 }
+
+/// In `.zfs/snapshot`, `mkdir` takes a snapshot and `mv` renames one, also while somebody is in it; only the superuser may.
+#[test]
+fn snapshots_are_made_and_renamed_by_their_directory() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 256 << 20);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    rig.ok("zfs create tank/a");
+    fs::write(rig.path("mnt/a/file"), "before").unwrap();
+    let snapshots = rig.path("mnt/a/.zfs/snapshot");
+    let listed = || {
+        let mut names: Vec<String> = fs::read_dir(&snapshots).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(listed(), Vec::<String>::new());
+    fs::create_dir(snapshots.join("one")).unwrap();
+    fs::write(rig.path("mnt/a/file"), "after, and longer").unwrap();
+    assert_eq!(fs::read_to_string(snapshots.join("one/file")).unwrap(), "before");
+    assert_eq!(listed(), ["one"]);
+    assert_eq!(rig.ok("zfs list -H -o name -t snapshot"), "tank/a@one\n");
+    let changed: i64 = rig.get("tank/a", "snapshots_changed").parse().unwrap();
+    let shown = fs::metadata(&snapshots).unwrap();
+    assert_eq!((shown.mtime(), shown.ctime(), shown.nlink()), (changed, changed, 3));
+    assert_eq!(fs::create_dir(snapshots.join("one")).unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
+    assert_eq!(fs::create_dir(snapshots.join("b@d")).unwrap_err().raw_os_error(), Some(libc::EILSEQ));
+    // A listing that the kernel remembers has what a command has made since.
+    rig.ok("zfs snapshot tank/a@two");
+    assert_eq!(listed(), ["one", "two"]);
+    let open = fs::File::open(snapshots.join("one/file")).unwrap();
+    fs::create_dir(rig.path("own")).unwrap();
+    rig.ok("mount tank/a@one @own");
+    fs::rename(snapshots.join("one"), snapshots.join("uno")).unwrap();
+    assert_eq!(std::io::read_to_string(&open).unwrap(), "before");
+    assert_eq!(listed(), ["two", "uno"]);
+    assert_eq!(fs::read_to_string(snapshots.join("uno/file")).unwrap(), "before");
+    assert!(fs::rename(snapshots.join("uno"), snapshots.join("two")).is_err());
+    assert!(fs::rename(snapshots.join("uno"), rig.path("mnt/a/uno")).is_err());
+    rig.ok("zfs rename tank/a@uno @eins");
+    rig.wait("the old name's end", || !snapshots.join("uno").exists());
+    assert_eq!(fs::read_to_string(snapshots.join("eins/file")).unwrap(), "before");
+    assert_eq!(fs::read_to_string(rig.path("own/file")).unwrap(), "before");
+    drop(open);
+    rig.ok("zpool export tank");
+    assert_eq!(rig.mounts(), Vec::<std::path::PathBuf>::new());
+    rig.zdb(&["a.img"]);
+}

@@ -47,7 +47,6 @@ mod tx;
 mod tests;
 
 pub use objects::allocate::DnodeSpec;
-pub use objects::changed::{EachChanged, MaybeChanged, PassOver, changed_objects};
 pub use context::DmuContext;
 pub use objects::dnode::{Dnode, DnodeInfo};
 pub use log::ObjsetLog;

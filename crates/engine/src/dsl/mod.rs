@@ -52,6 +52,7 @@ pub(crate) use props::prop_sync;
 pub use props::prop_sync::PropertyChange;
 pub use props::{MASTER_NODE_ENTRIES, prop_table};
 pub use received::{RECEIVED_BELOW, ReceiveTarget, ReceiveVerbs, ReceivedDataset, ResumePoint, ResumePoints, StreamHead};
+pub use snapshots::changed::{EachChanged, MaybeChanged, PassOver, changed_objects};
 pub use snapshots::snapshot_sync::{NewSnapshots, Refusals};
 pub use space::mos_space::MosSpace;
 pub use space::room::{PoolSpace, SpaceCheck};

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use engine::dmu::changed_objects;
+use engine::dsl::changed_objects;
 use engine::error::Result;
 use ondisk::znode;
 

@@ -6,8 +6,7 @@
 
 use std::ops::ControlFlow;
 
-use engine::dmu::{MaybeChanged, changed_objects};
-use engine::dsl::Dataset;
+use engine::dsl::{Dataset, MaybeChanged, changed_objects};
 use engine::error::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 

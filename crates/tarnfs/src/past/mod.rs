@@ -8,7 +8,7 @@
 //! So a pool can be looked at in the past while somebody else has it imported and writes it: devices are opened without a claim, nothing
 //! is ever written, and what is read is either right or said to be gone.
 //!
-//! Two states of one file system are compared by the births of their blocks ([`engine::dmu::changed_objects`]), so only what was changed
+//! Two states of one file system are compared by the births of their blocks ([`engine::dsl::changed_objects`]), so only what was changed
 //! between them is read.
 //!
 //! # Path

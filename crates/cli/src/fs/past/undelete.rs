@@ -34,7 +34,7 @@ pub(in crate::fs) fn run(session: &mut Session<'_>, words: &[OsString]) -> Outco
 
 fn look(session: &mut Session<'_>, flags: &Flags, place: FilePlace) -> Result<(Past, FilePlace, Vec<Deleted>)> {
     let past = open(session, names::pool_of(&place.dataset), &flags.pool_paths)?;
-    let directory = [b"/", place.path.as_slice()].concat();
+    let directory = [b"/".as_slice(), place.path.as_slice()].concat();
     let deleted = past::deleted(&past, &place.dataset, &directory).map_err(|error| format!("{}: {}", place.shown(), error.message()))?;
     Ok((past, place, deleted))
 }

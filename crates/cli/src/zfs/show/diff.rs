@@ -70,8 +70,8 @@ pub(in crate::zfs) fn run(session: &mut Session<'_>, words: &[String]) -> Outcom
     let (old, new) = match operands.as_slice() {
         [] => return Err(session.misuse("must provide at least one snapshot name")),
         [old] if old.starts_with('@') => return Err(Stop::Usage),
-        [old] => (old, None),
-        [old, new] => (old, Some(new.as_str())),
+        [old] => (old.as_str(), None),
+        [old, new] => (old.as_str(), Some(new.as_str())),
         _ => return Err(session.misuse("too many arguments")),
     };
     let first = if old.starts_with('@') { new.unwrap_or(old) } else { old };

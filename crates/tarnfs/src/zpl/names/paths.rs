@@ -10,9 +10,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use engine::error::{ErrorKind, Result};
+use engine::error::Result;
 use engine::{bail, error};
-use ondisk::object_type::ObjectType;
 use ondisk::znode;
 
 use crate::zpl::file_system::FileSystem;
@@ -31,31 +30,6 @@ pub enum Place {
     Path(Vec<u8>),
     /// It has no name any more, and waits to be freed.
     Unlinked,
-}
-
-impl FileSystem {
-    /// What is known of an object, if it is a file. `None`: there is none of that number, or it is no file.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    pub fn stat_of_object(&self, object: InodeNumber) -> Result<Option<Stat>> {
-        let found = self.objset.hold(object).and_then(|dnode| {
-            let is_file = matches!(dnode.bonus_type(), ObjectType::SA | ObjectType::ZNODE);
-            if is_file { self.inode_even_unlinked(object)?.stat().map(Some) } else { Ok(None) }
-        });
-        match found {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            found => found,
-        }
-    }
-
-    /// The directory of the shares of SMB, which is no file of anybody's.
-    ///
-    /// # Errors
-    /// The master node cannot be read.
-    pub fn shares_object(&self) -> Result<Option<InodeNumber>> {
-        engine::zap::Zap::open(&self.objset, znode::MASTER_NODE)?.lookup_u64(znode::SHARES_NAME)
-    }
 }
 
 /// Finds paths in a file system that does not change meanwhile.

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use ondisk::blkptr::BlkPtr;
 use ondisk::dnode::{DNODE_SLOT_BYTES, DNODES_PER_BLOCK, Dnode as DiskDnode};
 
-use super::objset::Objset;
+use crate::dmu::Objset;
 use crate::error::{Error, Result, Within};
 use crate::zio::Bookmark;
 
