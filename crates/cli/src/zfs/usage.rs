@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use engine::dsl::prop_table;
 
-use super::change::{allow, create, destroy, inherit, mount, rename, set, snapshot, unmount};
+use super::change::{allow, allow_help, create, destroy, inherit, mount, rename, set, snapshot, unmount};
 use super::send;
 use super::show::{get, holds, list, owner_space, upgrade};
 use crate::command::{Command, GAP, Program, has, not_yet, not_yet_but, usage_order};
@@ -81,6 +81,9 @@ static COMMANDS: &[Command] = &[
 
 /// After the usage of `set`, `get`, `inherit` and `list`: the properties; after the others: where to find them.
 fn command_notes(command: &str) -> String {
+    if matches!(command, "allow" | "unallow") {
+        return allow_help::notes(command == "unallow");
+    }
     if !matches!(command, "set" | "get" | "inherit" | "list") {
         return concat!(
             "\nFor the property list, run: zfs set|get\n",

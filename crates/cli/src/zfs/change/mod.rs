@@ -1,7 +1,7 @@
 //! The verbs of `zfs` that change something.
 
 pub(super) mod allow;
-mod allow_help;
+pub(super) mod allow_help;
 pub(super) mod create;
 pub(super) mod destroy;
 pub(super) mod inherit;
