@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use engine::dsl::prop_table;
 
-use super::change::delegation::allow;
+use super::change::delegation::{allow, help as allow_help};
 use super::change::versions::{clone, promote, rollback, snapshot};
 use super::change::{create, destroy, inherit, mount, receive, rename, set, unmount};
 use super::send;
@@ -83,6 +83,9 @@ static COMMANDS: &[Command] = &[
 
 /// After the usage of `set`, `get`, `inherit` and `list`: the properties; after the others: where to find them.
 fn command_notes(command: &str) -> String {
+    if matches!(command, "allow" | "unallow") {
+        return allow_help::notes(command == "unallow");
+    }
     if !matches!(command, "set" | "get" | "inherit" | "list") {
         return concat!(
             "\nFor the property list, run: zfs set|get\n",

@@ -95,7 +95,7 @@ impl Of {
 /// A permission, and where it is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// The permission.
+    /// The permission; one of several, if `|` stands between them.
     pub permission: String,
     /// Where.
     pub of: Of,
@@ -204,6 +204,8 @@ pub fn needs(request: &Request) -> Need {
         | Request::DatasetList(_)
         | Request::DatasetGet(_)
         | Request::SnapshotHolds(_)
+        | Request::StreamSize(_)
+        | Request::StreamPackage(_)
         | Request::DatasetGrants(_)
         | Request::StreamSize(_)
         | Request::StreamPackage(_)
@@ -233,6 +235,7 @@ pub fn needs(request: &Request) -> Need {
         Request::DatasetCreate(create) => Need::All(created(create)),
         Request::DatasetDestroy(destroy) => Need::All(destroyed(destroy)),
         Request::SnapshotsCreate(create) => Need::All(create.names.iter().flat_map(|name| on(head_of(name), &["snapshot"])).collect()),
+        Request::StreamSend(send) if send.raw => Need::All(on(&send.snapshot, &["send|send:raw"])),
         Request::StreamSend(send) => Need::All(on(&send.snapshot, &["send"])),
         Request::StreamReceive(receive) => Need::All(received(receive)),
         Request::ReceiveAbort(abort) => Need::All(on(&abort.dataset, &["mount", "destroy"])),

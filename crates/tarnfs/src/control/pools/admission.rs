@@ -43,25 +43,27 @@ impl Pools {
         let imported = self.pool_of(of.name())?;
         check_delegation(imported)?;
         let (dsl, who) = (&imported.pool.engine().dsl, &self.caller.identity);
+        let any = |granted: &dyn Fn(&str) -> engine::error::Result<bool>| {
+            permission.split('|').try_fold(false, |so_far, permission| Ok::<_, crate::Error>(so_far || granted(permission)?))
+        };
         let granted = match of {
-            Of::Dataset(name) => dsl.is_granted(who, name, permission),
+            Of::Dataset(name) => any(&|permission| dsl.is_granted(who, name, permission)),
             // A stream may be received into one that is there.
-            Of::New(name) if dsl.open_dataset(name).is_ok() => dsl.is_granted(who, name, permission),
+            Of::New(name) if dsl.open_dataset(name).is_ok() => any(&|permission| dsl.is_granted(who, name, permission)),
             Of::New(name) => {
                 let (nearest, _) = self.nearest_above(name)?;
-                dsl.is_granted_below(who, &nearest, permission)
+                any(&|permission| dsl.is_granted_below(who, &nearest, permission))
             }
             Of::Origin(name) => match dsl.open_dataset(name).and_then(|clone| clone.origin()) {
-                Ok(Some(origin)) => dsl.is_granted(who, &origin.dir.full_name(), permission),
+                Ok(Some(origin)) => any(&|permission| dsl.is_granted(who, &origin.dir.full_name(), permission)),
                 // That it is no clone is said by the verb.
                 Ok(None) => Ok(true),
                 Err(error) => Err(error),
             },
             Of::Parent(name) => {
                 let (nearest, is_parent) = self.nearest_above(name)?;
-                let there = dsl.is_granted(who, &nearest, permission);
                 // What is made on the way is a parent, too.
-                if is_parent { there } else { there.and_then(|there| Ok(there && dsl.is_granted_below(who, &nearest, permission)?)) }
+                any(&|permission| Ok(dsl.is_granted(who, &nearest, permission)? && (is_parent || dsl.is_granted_below(who, &nearest, permission)?)))
             }
         };
         if granted.map_err(|error| Failure::about_dataset(&error))? { Ok(()) } else { Err(denied()) }

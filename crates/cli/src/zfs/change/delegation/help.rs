@@ -64,7 +64,12 @@ fn is_other(permission: &str) -> bool {
 
 fn text(taken: bool) -> String {
     let usage = crate::zfs::usage::PROGRAM.find(if taken { "unallow" } else { "allow" }).map_or("", |command| command.usage);
-    let mut text = format!("Usage: {usage}\nOptions:\n");
+    format!("Usage: {usage}{}", notes(taken))
+}
+
+/// The options and the permissions.
+pub(in crate::zfs) fn notes(taken: bool) -> String {
+    let mut text = "\nOptions:\n".to_owned();
     for (option, words) in &OPTIONS[..OPTIONS.len() - usize::from(!taken)] {
         let _ = writeln!(text, "  {option:<10}  {words}");
     }

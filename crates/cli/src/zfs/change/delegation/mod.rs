@@ -1,4 +1,4 @@
 //! Who may do what.
 
 pub(in crate::zfs) mod allow;
-mod help;
+pub(in crate::zfs) mod help;
