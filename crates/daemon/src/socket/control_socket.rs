@@ -351,11 +351,6 @@ impl<B: Service> Served<B> {
                 return Reply::Failed(failure);
             }
             match request {
-                Request::StreamSize(send) => {
-                    let job = backend.stream_size(send);
-                    drop(backend);
-                    return job.and_then(|job| job()).map_or_else(Reply::Failed, Reply::StreamSize);
-                }
                 Request::TransactionEnd(end) => backend.transaction_end(end),
                 Request::PoolSync(select) => backend.pool_sync(select),
                 Request::DatasetUnmount(unmount) => backend.dataset_unmount(unmount),

@@ -207,8 +207,6 @@ pub fn needs(request: &Request) -> Need {
         | Request::StreamSize(_)
         | Request::StreamPackage(_)
         | Request::DatasetGrants(_)
-        | Request::StreamSize(_)
-        | Request::StreamPackage(_)
         // Who may hand on what is asked where it is done.
         | Request::DatasetAllow(_)
         // The daemon takes only what the same caller has done.

@@ -2,7 +2,7 @@
 
 use engine::error::{ErrorKind, Result};
 use engine::zap::{Cursor, Zap};
-use engine::{bail, error};
+use engine::bail;
 use ondisk::object_type::ObjectType;
 use ondisk::sa::Attribute;
 use ondisk::znode;
