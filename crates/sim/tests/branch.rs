@@ -26,7 +26,7 @@ fn walk(fs: &FileSystem, directory: InodeNumber, path: &str, tree: &mut Tree) {
         let path = format!("{path}/{name}");
         match kind {
             FileKind::Directory => walk(fs, inode, &path, tree),
-            FileKind::File => {
+            FileKind::Regular => {
                 let size = fs.getattr(inode).unwrap_or_else(|error| panic!("{path}: {error}")).size;
                 let data = fs.read(inode, 0, size.min(1 << 20) as usize).unwrap_or_else(|error| panic!("{path}: {error}"));
                 tree.insert(path, (size, digest(&data)));
@@ -84,7 +84,7 @@ fn change(pool: &Pool, name: &str, seed: u64) {
         true
     });
     list.unwrap();
-    for (number, (file, inode, _)) in files.into_iter().filter(|(.., kind)| *kind == FileKind::File).enumerate() {
+    for (number, (file, inode, _)) in files.into_iter().filter(|(.., kind)| *kind == FileKind::Regular).enumerate() {
         match number % 3 {
             0 => fs.unlink(fs.root(), &file).unwrap(),
             1 => drop(fs.write(inode, WriteMode::At(0), &contents(seed, 40_000, 0), &Credentials::root())),
@@ -181,12 +181,13 @@ fn clones_of_every_snapshot_come_and_go() {
 
 #[test]
 fn rollbacks_of_every_dataset() {
-    for golden_name in ["snap", "everything", "bclone"] {
+    for golden_name in ["snap", "bclone", "nofeat"] {
         let Some((mut rig, _)) = golden(golden_name) else { continue };
         let before = snapshots(rig.pool());
         let mut rolled_back = 0;
         for round in 0..2 {
-            let heads: std::collections::BTreeSet<String> = before.values().filter_map(|(name, _)| Some(name.split_once('@')?.0.to_owned())).collect();
+            let mut heads: std::collections::BTreeSet<String> = before.values().filter_map(|(name, _)| Some(name.split_once('@')?.0.to_owned())).collect();
+            heads.retain(|head| !rig.pool().file_system(head).unwrap().is_read_only());
             for head in &heads {
                 change(rig.pool(), head, round);
                 if round == 1 {

@@ -254,7 +254,9 @@ fn live(seed: u64, operations: u64) -> BTreeMap<&'static str, u64> {
     life.compare(&format!("seed {seed}, at the end"));
     life.pool.take().unwrap().export().unwrap();
     let directory = tempfile::tempdir().unwrap();
-    zdb_check(&life.disks.to_images(directory.path())).expect_clean(&format!("the life of seed {seed}"));
+    let images = life.disks.to_images(directory.path());
+    let images: Vec<&std::path::Path> = images.iter().map(std::path::PathBuf::as_path).collect();
+    zdb_check(&images).expect_clean(&format!("the life of seed {seed}"));
     life.counts
 }
 
