@@ -80,6 +80,8 @@ pub enum Of {
     New(String),
     /// Of what this one lies in.
     Parent(String),
+    /// Of this one, or, if it is not there yet, of what it lies in.
+    Target(String),
     /// Of what this one is a clone of.
     Origin(String),
 }
@@ -87,7 +89,7 @@ pub enum Of {
 impl Of {
     /// The dataset, which need not be there yet.
     pub fn name(&self) -> &str {
-        let (Of::Dataset(name) | Of::New(name) | Of::Parent(name) | Of::Origin(name)) = self;
+        let (Of::Dataset(name) | Of::New(name) | Of::Parent(name) | Of::Target(name) | Of::Origin(name)) = self;
         name
     }
 }
@@ -172,8 +174,9 @@ fn promoted(clone: &str) -> Vec<Asked> {
 }
 
 fn received(receive: &StreamReceive) -> Vec<Asked> {
-    let new = |permission: &str| Asked { permission: permission.to_owned(), of: Of::New(receive.dataset.clone()) };
-    let mut asked: Vec<Asked> = ["receive", "mount", "create"].map(new).into();
+    let receive_permission = if receive.force { "receive" } else { "receive|receive:append" };
+    let target = |permission: &str| Asked { permission: permission.to_owned(), of: Of::Target(receive.dataset.clone()) };
+    let mut asked: Vec<Asked> = [receive_permission, "mount", "create"].map(target).into();
     asked.extend(set_on_new(&receive.dataset, &receive.settings));
     asked
 }
@@ -264,6 +267,7 @@ mod tests {
             Of::New(name) => format!("{permission} new {name}"),
             Of::Parent(name) => format!("{permission} above {name}"),
             Of::Origin(name) => format!("{permission} origin of {name}"),
+            Of::Target(name) => format!("{permission} target {name}"),
         });
         words.collect::<Vec<_>>().join(", ")
     }
@@ -284,6 +288,8 @@ mod tests {
         assert_eq!(asked(&Request::DatasetClone(clone)), "clone p/a@s, create above p/c, mount above p/c");
         let promote = DatasetPromote { name: "p/c".into() };
         assert_eq!(asked(&Request::DatasetPromote(promote)), "promote p/c, mount origin of p/c, promote origin of p/c");
+        let receive = StreamReceive { dataset: "p/r".into(), force: true, settings: vec![Setting::new("compression", 15u64)], ..StreamReceive::default() };
+        assert_eq!(asked(&Request::StreamReceive(receive)), "receive target p/r, mount target p/r, create target p/r, compression new p/r");
         let inherit = DatasetInherit { name: "p".into(), property: "mountpoint".into(), received: false };
         assert_eq!(asked(&Request::DatasetInherit(inherit)), "mountpoint p");
     }

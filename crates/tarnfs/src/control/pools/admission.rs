@@ -48,7 +48,8 @@ impl Pools {
         };
         let granted = match of {
             Of::Dataset(name) => any(&|permission| dsl.is_granted(who, name, permission)),
-            // A stream may be received into one that is there.
+            Of::Target(name) if dsl.open_dataset(name).is_ok() => any(&|permission| dsl.is_granted(who, name, permission)),
+            // What a stream is received into may be there: then what creators get does not count.
             Of::New(name) if dsl.open_dataset(name).is_ok() => any(&|permission| dsl.is_granted(who, name, permission)),
             Of::New(name) => {
                 let (nearest, _) = self.nearest_above(name)?;
@@ -60,7 +61,7 @@ impl Pools {
                 Ok(None) => Ok(true),
                 Err(error) => Err(error),
             },
-            Of::Parent(name) => {
+            Of::Parent(name) | Of::Target(name) => {
                 let (nearest, is_parent) = self.nearest_above(name)?;
                 // What is made on the way is a parent, too.
                 any(&|permission| Ok(dsl.is_granted(who, &nearest, permission)? && (is_parent || dsl.is_granted_below(who, &nearest, permission)?)))
