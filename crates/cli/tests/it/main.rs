@@ -5,6 +5,7 @@ mod files;
 mod admin;
 mod always;
 mod as_openzfs;
+mod branch;
 mod callers;
 mod contact;
 mod devices;
