@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use engine::dsl::prop_table;
 
-use super::change::{create, destroy, inherit, mount, rename, set, snapshot, unmount};
+use super::change::{bookmark, create, destroy, hold, inherit, mount, rename, set, snapshot, unmount};
 use super::show::{allow, get, holds, list, owner_space, upgrade};
 use crate::command::{Command, GAP, Program, has, not_yet, not_yet_but, usage_order};
 
@@ -34,7 +34,7 @@ static COMMANDS: &[Command] = &[
     not_yet("clone", "\tclone [-pu] [-o property=value] ... <snapshot> <filesystem|volume>\n"),
     not_yet("promote", "\tpromote <clone-filesystem>\n"),
     has("rename", "\trename [-f] <filesystem|volume|snapshot> <filesystem|volume|snapshot>\n\trename -p [-f] <filesystem|volume> <filesystem|volume>\n\trename -u [-f] <filesystem> <filesystem>\n\trename -r <snapshot> <snapshot>\n", rename::run),
-    not_yet("bookmark", "\tbookmark <snapshot|bookmark> <newbookmark>\n"),
+    has("bookmark", "\tbookmark <snapshot|bookmark> <newbookmark>\n", bookmark::run),
     not_yet("diff", "\tdiff [-FHth] <snapshot> [snapshot|filesystem]\n"),
     GAP,
     has("list", "\tlist [-Hp] [-j [--json-int]] [-r|-d max] [-o property[,...]] [-s property]...\n\t    [-S property]... [-t type[,...]] [filesystem|volume|snapshot] ...\n", list::run),
@@ -62,9 +62,9 @@ static COMMANDS: &[Command] = &[
     has("allow", "\tallow <filesystem|volume>\n", allow::run),
     not_yet("unallow", "\tunallow [-rldug] <\"everyone\"|user|group>[,...]\n\t    [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-rld] -e [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-r] -c [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-r] -s @setname [<perm|@setname>[,...]] <filesystem|volume>\n"),
     GAP,
-    not_yet("hold", "\thold [-r] <tag> <snapshot> ...\n"),
+    has("hold", "\thold [-r] <tag> <snapshot> ...\n", hold::hold),
     has("holds", "\tholds [-rHp] <snapshot> ...\n", holds::run),
-    not_yet("release", "\trelease [-r] <tag> <snapshot> ...\n"),
+    has("release", "\trelease [-r] <tag> <snapshot> ...\n", hold::release),
     GAP,
     not_yet("load-key", "\tload-key [-rn] [-L <keylocation>] <-a | filesystem|volume>\n"),
     not_yet("unload-key", "\tunload-key [-r] <-a | filesystem|volume>\n"),

@@ -479,6 +479,14 @@ impl Mounter for FuseMounter {
         })
     }
 
+    fn let_go(&mut self, snapshots: &[String]) {
+        for (dataset, snapshot) in snapshots.iter().filter_map(|name| name.split_once('@')) {
+            if let Some(ops) = self.mounts.ops(dataset) {
+                ops.close_snapshot(snapshot);
+            }
+        }
+    }
+
     fn tidy(&mut self) {
         self.transactions.tidy();
         self.mounts.tidy();

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tarnfs::control::wire::{read_message, write_message};
-use tarnfs::control::{Backend, Beside, Failure, FailureKind, Reply, Request, execute, execute_stream};
+use tarnfs::control::{Backend, Beside, Failure, FailureKind, Reply, Request, execute, execute_stream, refusable};
 
 use crate::DaemonPaths;
 use crate::socket::caller_rights::CallerRights;
@@ -291,8 +291,12 @@ impl<B: Service> Served<B> {
             Request::PoolSync(select) => self.backend.lock().pool_sync(select),
             Request::DatasetUnmount(unmount) => self.backend.lock().dataset_unmount(unmount),
             // Fetching what the kernel has may be long.
-            Request::SnapshotsCreate(create) => {
-                let job = self.backend.lock().snapshots_create(create);
+            request @ (Request::SnapshotsCreate(_)
+            | Request::SnapshotsDestroy(_)
+            | Request::SnapshotsHold(_)
+            | Request::SnapshotsRelease(_)
+            | Request::BookmarksCreate(_)) => {
+                let job = refusable(&mut *self.backend.lock(), request);
                 return job.and_then(|job| job()).map_or_else(Reply::Failed, Reply::Refused);
             }
             request => return execute(&mut *self.backend.lock(), request),

@@ -48,6 +48,8 @@ pub use props::prop::{PropertyValue, Source};
 pub(crate) use props::prop_sync;
 pub use props::prop_sync::PropertyChange;
 pub use props::{MASTER_NODE_ENTRIES, prop_table};
+pub use snapshots::bookmark_verbs_sync::NewBookmark;
+pub use snapshots::destroy_sync::BEING_HELD;
 pub use snapshots::snapshot_sync::{NewSnapshots, Refusals};
 pub use space::mos_space::MosSpace;
 pub use space::room::{PoolSpace, SpaceCheck};

@@ -31,7 +31,7 @@ pub mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use backend::{Backend, execute, execute_stream};
+pub use backend::{Backend, execute, execute_stream, refusable};
 pub use descriptor::{Descriptor, Watch, Way};
 pub use protocol::failure::{Failure, FailureKind, SAME_DEVICE, plain_words};
 pub use protocol::maintenance::{
@@ -46,7 +46,7 @@ pub use protocol::request::{
     PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request, VdevKind, VdevSpec,
 };
 pub use protocol::rights::{DatasetGrants, Grant, Grantee, Hold, Reach, SnapshotHolds};
-pub use protocol::snapshots::{Refusal, RefusalsJob, SnapshotsCreate};
+pub use protocol::snapshots::{BookmarksCreate, Refusal, RefusalsJob, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
 pub use protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
 pub use protocol::stream::{StreamJob, StreamProgress, StreamSend};
 pub use size::parse_size;

@@ -1,7 +1,9 @@
 //! The verbs of `zfs` that change something.
 
+pub(super) mod bookmark;
 pub(super) mod create;
 pub(super) mod destroy;
+pub(super) mod hold;
 pub(super) mod inherit;
 pub(crate) mod mount;
 pub(super) mod rename;

@@ -2,4 +2,7 @@
 
 pub(in crate::dsl) mod bookmarks_sync;
 pub(in crate::dsl) mod destroy_sync;
+pub(in crate::dsl) mod holds_sync;
+pub(in crate::dsl) mod bookmark_verbs_sync;
 pub(in crate::dsl) mod snapshot_sync;
+mod verbs;

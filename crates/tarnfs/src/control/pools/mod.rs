@@ -33,7 +33,7 @@ use super::protocol::maintenance::*;
 use super::protocol::reply::{Datasets, Mount, PoolEntry};
 use super::protocol::request::*;
 use super::protocol::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
-use super::protocol::snapshots::{RefusalsJob, SnapshotsCreate};
+use super::protocol::snapshots::{BookmarksCreate, RefusalsJob, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
 use super::protocol::status::{FoundPool, PoolStatus};
 pub use beside::Beside;
 pub use zpool::cachefile::MACHINE_CACHEFILE;
@@ -149,6 +149,11 @@ pub trait Mounter: Send {
     fn fetch(&mut self, datasets: &[String]) -> Box<dyn FnOnce() + Send> {
         let _ = datasets;
         Box::new(|| ())
+    }
+
+    /// Lets go of snapshots that it shows below `.zfs`: they are to be destroyed.
+    fn let_go(&mut self, snapshots: &[String]) {
+        let _ = snapshots;
     }
 
     /// Called now and then: forgets what somebody else unmounted, and transactions whose owner has died.
@@ -459,10 +464,27 @@ impl Backend for Pools {
     }
 
     fn snapshots_create(&mut self, create: SnapshotsCreate) -> Result<RefusalsJob, Failure> {
-        if let Some(name) = create.names.first() {
-            self.check_running(name)?;
-        }
         self.create_snapshots(create)
+    }
+
+    fn snapshots_destroy(&mut self, destroy: SnapshotsDestroy) -> Result<RefusalsJob, Failure> {
+        self.destroy_snapshots(destroy)
+    }
+
+    fn snapshots_space(&mut self, wanted: SnapshotsSpace) -> Result<u64, Failure> {
+        self.space_of_snapshots(&wanted)
+    }
+
+    fn snapshots_hold(&mut self, held: SnapshotsTag) -> Result<RefusalsJob, Failure> {
+        self.hold_snapshots(held)
+    }
+
+    fn snapshots_release(&mut self, held: SnapshotsTag) -> Result<RefusalsJob, Failure> {
+        self.release_snapshots(held)
+    }
+
+    fn bookmarks_create(&mut self, create: BookmarksCreate) -> Result<RefusalsJob, Failure> {
+        self.create_bookmarks(create)
     }
 
     fn dataset_destroy(&mut self, destroy: DatasetDestroy) -> Result<(), Failure> {
