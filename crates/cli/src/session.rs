@@ -69,6 +69,9 @@ impl History {
             Request::PoolClear(clear) => Some(clear.name.clone()),
             Request::PoolUpgrade(upgrade) => Some(upgrade.name.clone()),
             Request::SnapshotsCreate(create) => create.names.first().and_then(|name| pool(name)),
+            Request::SnapshotsDestroy(destroy) => destroy.names.first().and_then(|name| pool(name)),
+            Request::SnapshotsHold(held) | Request::SnapshotsRelease(held) => held.names.first().and_then(|name| pool(name)),
+            Request::BookmarksCreate(create) => create.pairs.first().and_then(|(name, _)| pool(name)),
             Request::DatasetCreate(create) => pool(&create.name),
             Request::DatasetDestroy(destroy) => destroy.names.first().and_then(|name| pool(name)),
             Request::DatasetRename(rename) => pool(&rename.from),
@@ -199,6 +202,11 @@ impl Session<'_> {
             Reply::Failed(failure) => Err(failure),
             _ => Err(Failure::with(FailureKind::Other, "the daemon's answer does not match the request")),
         }
+    }
+
+    /// Asks for a number of bytes.
+    pub(crate) fn space(&mut self, request: Request) -> Result<u64, Failure> {
+        self.ask(request, |reply| if let Reply::Space(bytes) = reply { Some(bytes) } else { None })
     }
 
     /// Sends a request about pools.

@@ -115,7 +115,7 @@ impl Life {
         }
         let short = format!("s{}", self.number());
         let names = heads.iter().map(|head| format!("{head}@{short}")).collect();
-        let refusals = self.pool().engine().dsl.create_snapshots(NewSnapshots { names, ..NewSnapshots::default() }).unwrap();
+        let refusals = self.pool().engine().dsl.snapshot_verbs().create_snapshots(NewSnapshots { names, ..NewSnapshots::default() }).unwrap();
         assert!(refusals.is_empty(), "{refusals:?}");
         for head in heads {
             let id = self.number();

@@ -17,7 +17,7 @@ const BLOCKS_READ_MAX: u64 = 100;
 #[track_caller]
 fn take(rig: &Rig, short: &str, heads: &[&str]) {
     let new = NewSnapshots { names: heads.iter().map(|head| format!("{head}@{short}")).collect(), properties: Vec::new() };
-    let refusals = rig.pool().engine().dsl.create_snapshots(new).unwrap();
+    let refusals = rig.pool().engine().dsl.snapshot_verbs().create_snapshots(new).unwrap();
     assert!(refusals.is_empty(), "{refusals:?}");
 }
 

@@ -472,7 +472,7 @@ impl Pool {
     /// # Errors
     /// Why one of them cannot be taken: then none is.
     pub fn take_snapshots(&self, names: Vec<String>) -> Result<()> {
-        let refusals = self.engine.dsl.create_snapshots(NewSnapshots { names, properties: Vec::new() })?;
+        let refusals = self.engine.dsl.snapshot_verbs().create_snapshots(NewSnapshots { names, properties: Vec::new() })?;
         refusals.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 

@@ -76,6 +76,7 @@ impl FakeBackend {
                     | Request::DatasetList(_)
                     | Request::DatasetGet(_)
                     | Request::MountList
+                    | Request::SnapshotsSpace(_)
                     | Request::PoolRecord(_)
             )
         };
@@ -181,6 +182,16 @@ impl Backend for FakeBackend {
         }
         self.datasets.retain(|dataset| !destroy.names.contains(&dataset.name));
         Ok(())
+    }
+
+    fn snapshots_destroy(&mut self, destroy: SnapshotsDestroy) -> Result<RefusalsJob, Failure> {
+        self.dataset_destroy(DatasetDestroy { names: destroy.names, defer: destroy.defer, force: false })?;
+        Ok(Box::new(|| Ok(Vec::new())))
+    }
+
+    fn snapshots_space(&mut self, wanted: SnapshotsSpace) -> Result<u64, Failure> {
+        let used = |name: &String| Ok(self.find(name)?.property("used").and_then(|value| value.value.number()).unwrap_or(0));
+        wanted.ranges.iter().map(|(first, _)| first).map(used).sum()
     }
 
     fn dataset_list(&mut self, list: DatasetList) -> Result<Datasets, Failure> {

@@ -214,6 +214,7 @@ fn destroy_goes_from_the_bottom_up() {
         .into_iter()
         .map(|request| match request {
             Request::DatasetDestroy(destroy) => destroy.names,
+            Request::SnapshotsDestroy(destroy) => destroy.names,
             other => panic!("{other:?}"),
         })
         .collect();

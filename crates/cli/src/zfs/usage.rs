@@ -6,7 +6,7 @@ use engine::dsl::prop_table;
 
 use super::change::delegation::{allow, help as allow_help};
 use super::change::versions::{clone, promote, rollback, snapshot};
-use super::change::{create, destroy, inherit, mount, receive, rename, set, unmount};
+use super::change::{bookmark, create, destroy, hold, inherit, mount, receive, rename, set, unmount};
 use super::send;
 use super::show::{diff, get, holds, list, owner_space, upgrade};
 use crate::command::{Command, GAP, Program, has, not_yet, not_yet_but, usage_order};
@@ -37,7 +37,7 @@ static COMMANDS: &[Command] = &[
     has("clone", "\tclone [-pu] [-o property=value] ... <snapshot> <filesystem|volume>\n", clone::run),
     has("promote", "\tpromote <clone-filesystem>\n", promote::run),
     has("rename", "\trename [-f] <filesystem|volume|snapshot> <filesystem|volume|snapshot>\n\trename -p [-f] <filesystem|volume> <filesystem|volume>\n\trename -u [-f] <filesystem> <filesystem>\n\trename -r <snapshot> <snapshot>\n", rename::run),
-    not_yet("bookmark", "\tbookmark <snapshot|bookmark> <newbookmark>\n"),
+    has("bookmark", "\tbookmark <snapshot|bookmark> <newbookmark>\n", bookmark::run),
     has("diff", "\tdiff [-FHth] <snapshot> [snapshot|filesystem]\n", diff::run),
     GAP,
     has("list", "\tlist [-Hp] [-j [--json-int]] [-r|-d max] [-o property[,...]] [-s property]...\n\t    [-S property]... [-t type[,...]] [filesystem|volume|snapshot] ...\n", list::run),
@@ -65,9 +65,9 @@ static COMMANDS: &[Command] = &[
     has("allow", "\tallow <filesystem|volume>\n\tallow [-ldug] <\"everyone\"|user|group>[,...] <perm|@setname>[,...]\n\t    <filesystem|volume>\n\tallow [-ld] -e <perm|@setname>[,...] <filesystem|volume>\n\tallow -c <perm|@setname>[,...] <filesystem|volume>\n\tallow -s @setname <perm|@setname>[,...] <filesystem|volume>\n", allow::allow),
     has("unallow", "\tunallow [-rldug] <\"everyone\"|user|group>[,...]\n\t    [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-rld] -e [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-r] -c [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-r] -s @setname [<perm|@setname>[,...]] <filesystem|volume>\n", allow::unallow),
     GAP,
-    not_yet("hold", "\thold [-r] <tag> <snapshot> ...\n"),
+    has("hold", "\thold [-r] <tag> <snapshot> ...\n", hold::hold),
     has("holds", "\tholds [-rHp] <snapshot> ...\n", holds::run),
-    not_yet("release", "\trelease [-r] <tag> <snapshot> ...\n"),
+    has("release", "\trelease [-r] <tag> <snapshot> ...\n", hold::release),
     GAP,
     not_yet("load-key", "\tload-key [-rn] [-L <keylocation>] <-a | filesystem|volume>\n"),
     not_yet("unload-key", "\tunload-key [-r] <-a | filesystem|volume>\n"),

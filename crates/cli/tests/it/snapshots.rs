@@ -60,3 +60,42 @@ fn refusals_have_the_usual_words() {
         assert!(said.err.starts_with(begin) && said.code == 2, "{words}: {said:?}");
     }
 }
+
+#[test]
+fn snapshots_are_destroyed_by_ranges() {
+    let Some(rig) = pool() else { return };
+    for name in ["a", "b", "c", "d", "e"] {
+        fs::write(rig.path("mnt/a/file"), vec![name.as_bytes()[0]; 400_000]).unwrap();
+        rig.ok(&format!("zfs snapshot -r tank@{name}"));
+    }
+    fs::remove_file(rig.path("mnt/a/file")).unwrap();
+    rig.ok("zpool sync");
+    let left = |dataset: &str| rig.ok(&format!("zfs list -H -o name -t snapshot {dataset}"));
+    let by_snapshots: u64 = rig.ok("zfs get -Hpo value usedbysnapshots tank/a").trim().parse().unwrap();
+    assert_eq!(rig.ok("zfs destroy -nvp tank/a@%"), format!("destroy\ttank/a@a\ndestroy\ttank/a@b\ndestroy\ttank/a@c\ndestroy\ttank/a@d\ndestroy\ttank/a@e\nreclaim\t{by_snapshots}\n"));
+    assert_eq!(fs::read(rig.path("mnt/a/.zfs/snapshot/b/file")).unwrap()[0], b'b');
+    let said = rig.ok("zfs destroy -v tank/a@a%b,d");
+    assert!(said.starts_with("will destroy tank/a@a\nwill destroy tank/a@b\nwill destroy tank/a@d\nwill reclaim "), "{said}");
+    assert_eq!(left("tank/a"), "tank/a@c\ntank/a@e\n");
+    rig.ok("zfs hold -r keep tank@c");
+    assert_eq!(rig.ok("zfs holds -Hr tank@c").lines().count(), 3);
+    let said = rig.run("zfs destroy tank/a@c");
+    assert_eq!(said.err, "cannot destroy snapshot tank/a@c: it's being held. Run 'zfs holds -r tank/a@c' to see holders.\n");
+    assert_eq!(rig.run("zfs hold keep tank/a@c").err, "cannot hold snapshot 'tank/a@c': tag already exists on this dataset\n");
+    assert_eq!(rig.run("zfs release other tank/a@c").err, "cannot release hold from snapshot 'tank/a@c': no such tag on this dataset\n");
+    rig.ok("zfs destroy -d tank/a@c");
+    assert_eq!((rig.get("tank/a@c", "defer_destroy").as_str(), rig.get("tank/a@c", "userrefs").as_str()), ("on", "1"));
+    rig.ok("zfs release -r keep tank@c");
+    assert_eq!(left("tank/a"), "tank/a@e\n");
+    rig.ok("zfs bookmark tank/a@e #mark");
+    rig.ok("zfs bookmark tank/a#mark #other");
+    assert_eq!(rig.run("zfs bookmark tank/a@e #mark").err, "cannot create bookmark 'tank/a#mark': bookmark exists\n");
+    assert_eq!(rig.ok("zfs list -H -o name -t bookmark tank/a"), "tank/a#mark\ntank/a#other\n");
+    rig.ok("zfs destroy tank/a#mark");
+    assert_eq!(rig.run("zfs destroy tank/a@none").err, "could not find any snapshots to destroy; check snapshot names.\n");
+    rig.ok("zfs destroy -r tank@%");
+    assert_eq!(left("-r tank"), "");
+    rig.ok("zfs destroy -r tank/a");
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+}

@@ -25,7 +25,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tarnfs::control::permission::{Need, needs};
 use tarnfs::control::wire::{LENGTH_MAX, read_message_within, write_message};
-use tarnfs::control::{Backend, Beside, Caller, Failure, FailureKind, Reply, Request, execute, execute_stream};
+use tarnfs::control::{Backend, Beside, Caller, Failure, FailureKind, Reply, Request, execute, execute_stream, refusable};
 
 use crate::DaemonPaths;
 use crate::socket::caller_rights::CallerRights;
@@ -355,8 +355,12 @@ impl<B: Service> Served<B> {
                 Request::PoolSync(select) => backend.pool_sync(select),
                 Request::DatasetUnmount(unmount) => backend.dataset_unmount(unmount),
                 // Fetching what the kernel has may be long.
-                Request::SnapshotsCreate(create) => {
-                    let job = backend.snapshots_create(create);
+                request @ (Request::SnapshotsCreate(_)
+                | Request::SnapshotsDestroy(_)
+                | Request::SnapshotsHold(_)
+                | Request::SnapshotsRelease(_)
+                | Request::BookmarksCreate(_)) => {
+                    let job = refusable(&mut *backend, request);
                     drop(backend);
                     return job.and_then(|job| job()).map_or_else(Reply::Failed, Reply::Refused);
                 }

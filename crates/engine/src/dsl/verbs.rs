@@ -10,8 +10,8 @@ use super::props::delegation::{self, Identity};
 use super::props::delegation_sync::{GrantChange, check_grants, grant_sync, ungrant_sync};
 use super::received::ReceiveVerbs;
 use super::props::prop_sync::{PropertyChange, check_properties, set_properties_sync};
+use super::snapshots::verbs::SnapshotVerbs;
 use super::snapshots::rollback_sync::{check_rollback, rollback_sync};
-use super::snapshots::snapshot_sync::{NewSnapshots, Refusals};
 use super::space::room::SpaceCheck;
 use super::tasks::history::command_record;
 use super::tree::clone_sync::{NewClone, check_clone, clone_sync};
@@ -22,7 +22,7 @@ use super::tree::names::DatasetName;
 use super::tree::promote_sync::{check_promote, promote_sync};
 use super::tree::rename_sync::{check_rename, check_snapshot_rename, rename_dataset_sync, rename_snapshot_sync};
 use crate::dmu::SyncTx;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 
 impl Dsl {
     /// Makes a file system or volume, and waits until it is on disk.
@@ -85,6 +85,11 @@ impl Dsl {
         self.run_task(1, SpaceCheck::Reserved, check, move |dsl, tx| rollback_sync(&dsl.parts, &find(dsl)?, tx))
     }
 
+    /// What can be done with snapshots, holds and bookmarks.
+    pub fn snapshot_verbs(self: &Arc<Self>) -> SnapshotVerbs<'_> {
+        SnapshotVerbs(self)
+    }
+
     /// What can be done with streams that are received.
     pub fn receiving(self: &Arc<Self>) -> ReceiveVerbs<'_> {
         ReceiveVerbs(self)
@@ -133,39 +138,6 @@ impl Dsl {
             let [head, from, to] = &names;
             rename_snapshot_sync(&dsl.parts, head, from, to, recursive, tx)
         })
-    }
-
-    /// Takes snapshots, all in one group, and waits until they are on disk. What is said of some of them says why none was taken.
-    ///
-    /// # Errors
-    /// `Invalid`, `NameTooLong`, `CrossDevice` (two of one dataset), `NotSupported` (a property that snapshots have not), `NoSpace`.
-    #[doc(alias = "dsl_dataset_snapshot")]
-    pub fn create_snapshots(self: &Arc<Self>, new: NewSnapshots) -> Result<Refusals> {
-        new.check()?;
-        // Many records share a block of the MOS.
-        let blocks = 3 + new.names.len() as u64 / 16;
-        let new = Arc::new(new);
-        let is_later = |refusals: &Refusals| refusals.iter().any(|(_, error)| error.kind() == ErrorKind::Conflict);
-        {
-            let _names = self.lock_names();
-            let refusals = new.refusals(&self.parts, None);
-            if !refusals.is_empty() {
-                return Ok(refusals);
-            }
-        }
-        loop {
-            let taking = new.clone();
-            let refusals = self.run_task(blocks, SpaceCheck::Normal, |_| Ok(()), move |dsl, tx| {
-                let refusals = taking.refusals(&dsl.parts, Some(tx.txg()));
-                if refusals.is_empty() {
-                    taking.take_sync(&dsl.parts, tx)?;
-                }
-                Ok(refusals)
-            })?;
-            if !is_later(&refusals) {
-                return Ok(refusals);
-            }
-        }
     }
 
     /// Changes properties of a dataset, and waits until that is on disk.

@@ -13,7 +13,7 @@ use super::protocol::request::{
     PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request,
 };
 use super::protocol::rights::{DatasetAllow, DatasetGrants, Grant, Hold, SnapshotHolds};
-use super::protocol::snapshots::{RefusalsJob, SnapshotsCreate};
+use super::protocol::snapshots::{BookmarksCreate, RefusalsJob, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
 use super::protocol::status::{FoundPool, PoolStatus};
 use super::protocol::stream::{Package, PackageAsk, ReceiveAbort, SizeJob, StreamJob, StreamReceive, StreamSend};
 use super::protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
@@ -97,6 +97,26 @@ pub trait Backend {
     fn dataset_create(&mut self, create: DatasetCreate) -> Result<(), Failure>;
     /// `zfs snapshot`
     fn snapshots_create(&mut self, _: SnapshotsCreate) -> Result<RefusalsJob, Failure> {
+        not_here()
+    }
+    /// `zfs destroy`, snapshots
+    fn snapshots_destroy(&mut self, _: SnapshotsDestroy) -> Result<RefusalsJob, Failure> {
+        not_here()
+    }
+    /// `zfs destroy -nv`, snapshots
+    fn snapshots_space(&mut self, _: SnapshotsSpace) -> Result<u64, Failure> {
+        not_here()
+    }
+    /// `zfs hold`
+    fn snapshots_hold(&mut self, _: SnapshotsTag) -> Result<RefusalsJob, Failure> {
+        not_here()
+    }
+    /// `zfs release`
+    fn snapshots_release(&mut self, _: SnapshotsTag) -> Result<RefusalsJob, Failure> {
+        not_here()
+    }
+    /// `zfs bookmark`
+    fn bookmarks_create(&mut self, _: BookmarksCreate) -> Result<RefusalsJob, Failure> {
         not_here()
     }
     /// `zfs destroy`
@@ -216,7 +236,12 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::DatasetGrants(grants) => backend.dataset_grants(grants).map(Reply::Grants),
         Request::DatasetAllow(allow) => done(backend.dataset_allow(allow)),
         Request::DatasetCreate(create) => done(backend.dataset_create(create)),
-        Request::SnapshotsCreate(create) => refused(backend.snapshots_create(create)),
+        request @ (Request::SnapshotsCreate(_)
+        | Request::SnapshotsDestroy(_)
+        | Request::SnapshotsHold(_)
+        | Request::SnapshotsRelease(_)
+        | Request::BookmarksCreate(_)) => refusable(backend, request).and_then(|job| job()).map(Reply::Refused),
+        Request::SnapshotsSpace(wanted) => backend.snapshots_space(wanted).map(Reply::Space),
         Request::DatasetDestroy(destroy) => done(backend.dataset_destroy(destroy)),
         Request::DatasetList(list) => backend.dataset_list(list).map(Reply::Datasets),
         Request::DatasetGet(list) => backend.dataset_get(list).map(Reply::Datasets),
@@ -252,8 +277,19 @@ fn not_here<T>() -> Result<T, Failure> {
     Err(Failure::new(FailureKind::PoolNotSupported))
 }
 
-fn refused(outcome: Result<RefusalsJob, Failure>) -> Result<Reply, Failure> {
-    outcome.and_then(|job| job()).map(Reply::Refused)
+/// What is to be done for a verb on several things; of other requests nothing.
+///
+/// # Errors
+/// Those of the verb; it is none of them.
+pub fn refusable(backend: &mut impl Backend, request: Request) -> Result<RefusalsJob, Failure> {
+    match request {
+        Request::SnapshotsCreate(create) => backend.snapshots_create(create),
+        Request::SnapshotsDestroy(destroy) => backend.snapshots_destroy(destroy),
+        Request::SnapshotsHold(held) => backend.snapshots_hold(held),
+        Request::SnapshotsRelease(held) => backend.snapshots_release(held),
+        Request::BookmarksCreate(create) => backend.bookmarks_create(create),
+        _ => not_here(),
+    }
 }
 
 fn done(outcome: Result<(), Failure>) -> Result<Reply, Failure> {

@@ -33,7 +33,7 @@ pub mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use backend::{Backend, execute, execute_stream};
+pub use backend::{Backend, execute, execute_stream, refusable};
 pub use caller::Caller;
 pub use descriptor::{Descriptor, Watch, Way};
 pub use protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
@@ -50,7 +50,7 @@ pub use protocol::request::{
     PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request, VdevKind, VdevSpec,
 };
 pub use protocol::rights::{DatasetAllow, DatasetGrants, Grant, GrantEdit, Grantee, Hold, Reach, SnapshotHolds};
-pub use protocol::snapshots::{Refusal, RefusalsJob, SnapshotsCreate};
+pub use protocol::snapshots::{BookmarksCreate, Refusal, RefusalsJob, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
 pub use protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
 pub use protocol::stream::{Package, PackageAsk, PackageDataset, ReceiveAbort, SizeJob, StreamJob, StreamProgress, StreamReceive, StreamSend};
 pub use size::parse_size;

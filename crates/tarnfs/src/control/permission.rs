@@ -207,6 +207,7 @@ pub fn needs(request: &Request) -> Need {
         | Request::DatasetList(_)
         | Request::DatasetGet(_)
         | Request::SnapshotHolds(_)
+        | Request::SnapshotsSpace(_)
         | Request::StreamSize(_)
         | Request::StreamPackage(_)
         | Request::DatasetGrants(_)
@@ -237,6 +238,10 @@ pub fn needs(request: &Request) -> Need {
         Request::DatasetDestroy(destroy) => Need::All(destroyed(destroy)),
         Request::SnapshotsCreate(create) => Need::All(create.names.iter().flat_map(|name| on(head_of(name), &["snapshot"])).collect()),
         Request::StreamSend(send) if send.raw => Need::All(on(&send.snapshot, &["send|send:raw"])),
+        Request::SnapshotsDestroy(destroy) => Need::All(destroy.names.iter().flat_map(|name| on(name, &["mount", "destroy"])).collect()),
+        Request::SnapshotsHold(held) => Need::All(held.names.iter().flat_map(|name| on(name, &["hold"])).collect()),
+        Request::SnapshotsRelease(held) => Need::All(held.names.iter().flat_map(|name| on(name, &["release"])).collect()),
+        Request::BookmarksCreate(create) => Need::All(create.pairs.iter().flat_map(|(name, _)| on(head_of(name), &["bookmark"])).collect()),
         Request::StreamSend(send) => Need::All(on(&send.snapshot, &["send"])),
         Request::StreamReceive(receive) => Need::All(received(receive)),
         Request::ReceiveAbort(abort) => Need::All(on(&abort.dataset, &["mount", "destroy"])),

@@ -6,7 +6,7 @@
 //! making, and the clones of each snapshot before the snapshot. Without `-r` (children) or `-R` (clones elsewhere) the
 //! same walk only lists what would have to go. Snapshots that follow each other go in one request, all or none.
 
-use tarnfs::control::{DatasetDestroy, DatasetEntry, DatasetKind, DatasetKinds, Request};
+use tarnfs::control::{DatasetDestroy, DatasetEntry, DatasetKind, DatasetKinds, Request, SnapshotsDestroy, SnapshotsSpace};
 
 use crate::session::{Outcome, Session, Stop, complain, say};
 use crate::text::getopt::Options;
@@ -129,9 +129,16 @@ fn destroy_batch(session: &mut Session<'_>, flags: &Flags, batch: &mut Vec<Strin
         return Ok(());
     }
     let names = std::mem::take(batch);
-    let action = if let [name] = names.as_slice() { format!("cannot destroy snapshot {name}") } else { "cannot destroy snapshots".to_owned() };
-    let request = DatasetDestroy { names, defer: flags.defer, force: flags.force };
-    session.perform(Request::DatasetDestroy(request)).map_err(|failure| session.failed(action, &failure))
+    match session.refusals(Request::SnapshotsDestroy(SnapshotsDestroy { names, defer: flags.defer })) {
+        Ok(refusals) if refusals.is_empty() => Ok(()),
+        Ok(refusals) => {
+            for refusal in refusals {
+                session.failed(format_args!("cannot destroy snapshot {}", refusal.name), &refusal.failure);
+            }
+            Err(Stop::Code(1))
+        }
+        Err(failure) => Err(session.failed("cannot destroy snapshots", &failure)),
+    }
 }
 
 /// Destroys datasets in order. The pool's root is left.
@@ -207,15 +214,19 @@ fn destroy_snapshots(session: &mut Session<'_>, flags: &Flags, dataset: &str, sp
         heads.extend(datasets::below(session, dataset, DatasetKinds::HEADS, &[])?);
     }
     let mut chosen: Vec<DatasetEntry> = Vec::new();
+    let mut ranges = Vec::new();
     for head in &heads {
-        let mut query = Query::new(DatasetKinds::NONE.with(DatasetKind::Snapshot), crate::properties::columns::wanted(Some(&[]), &["used", "clones"]));
+        let mut query = Query::new(DatasetKinds::NONE.with(DatasetKind::Snapshot), tarnfs::control::Wanted::Only(vec!["clones".to_owned()]));
         query.recurse = true;
         query.depth = Some(1);
         let (snapshots, _) = datasets::gather(session, std::slice::from_ref(&head.name), &query)?;
-        chosen.extend(pick(&snapshots, specification).into_iter().cloned());
+        let picked = pick(&snapshots, specification);
+        ranges.extend(in_a_row(&snapshots, &picked));
+        chosen.extend(picked.into_iter().cloned());
     }
     let mut clones = Vec::new();
-    for snapshot in chosen.iter().filter(|_| flags.clones || !flags.defer) {
+    let is_cloned = |entry: &&DatasetEntry| entry.property("clones").and_then(|value| value.value.text()).is_some_and(|clones| !clones.is_empty());
+    for snapshot in chosen.iter().filter(|_| flags.clones || !flags.defer).filter(is_cloned) {
         let dependents = dependents(session, &snapshot.name, DatasetKind::Snapshot, &mut Vec::new())?;
         if !flags.clones {
             check(session, flags, &snapshot.name, DatasetKind::Snapshot, &dependents)?;
@@ -229,7 +240,7 @@ fn destroy_snapshots(session: &mut Session<'_>, flags: &Flags, dataset: &str, sp
     for snapshot in &chosen {
         report(session, flags, &snapshot.name);
     }
-    report_space(session, flags, &chosen);
+    report_space(session, flags, ranges)?;
     if flags.dry_run {
         return Ok(0);
     }
@@ -241,15 +252,34 @@ fn destroy_snapshots(session: &mut Session<'_>, flags: &Flags, dataset: &str, sp
     Ok(0)
 }
 
-/// What the snapshots take by themselves. Blocks that only several of them share are not counted.
-fn report_space(session: &mut Session<'_>, flags: &Flags, chosen: &[DatasetEntry]) {
-    let used = |entry: &DatasetEntry| entry.property("used").and_then(|value| value.value.number()).unwrap_or(0);
-    let total = chosen.iter().map(used).fold(0, u64::saturating_add);
+/// The first and the last of those that follow each other: what only they have together comes free together.
+fn in_a_row(all: &[DatasetEntry], picked: &[&DatasetEntry]) -> Vec<(String, String)> {
+    let mut ranges: Vec<(String, String)> = Vec::new();
+    let mut goes_on = false;
+    for entry in all {
+        let is_picked = picked.iter().any(|picked| picked.name == entry.name);
+        match ranges.last_mut() {
+            Some((_, last)) if is_picked && goes_on => last.clone_from(&entry.name),
+            _ if is_picked => ranges.push((entry.name.clone(), entry.name.clone())),
+            _ => {}
+        }
+        goes_on = is_picked;
+    }
+    ranges
+}
+
+/// What comes free when the snapshots are gone.
+fn report_space(session: &mut Session<'_>, flags: &Flags, ranges: Vec<(String, String)>) -> Result<(), Stop> {
+    if !flags.verbose {
+        return Ok(());
+    }
+    let total = session.space(Request::SnapshotsSpace(SnapshotsSpace { ranges })).map_err(|failure| session.failed("cannot estimate space", &failure))?;
     if flags.parsable {
         say!(session, "reclaim\t{total}");
-    } else if flags.verbose {
+    } else {
         say!(session, "{} reclaim {}", if flags.dry_run { "would" } else { "will" }, units::nice_bytes(total));
     }
+    Ok(())
 }
 
 fn destroy_bookmark(session: &mut Session<'_>, flags: &Flags, name: &str) -> Outcome {

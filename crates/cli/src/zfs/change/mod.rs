@@ -1,8 +1,10 @@
 //! The verbs of `zfs` that change something.
 
+pub(super) mod bookmark;
 pub(super) mod create;
 pub(super) mod delegation;
 pub(super) mod destroy;
+pub(super) mod hold;
 pub(super) mod inherit;
 pub(crate) mod mount;
 pub(super) mod receive;

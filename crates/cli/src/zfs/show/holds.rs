@@ -47,7 +47,7 @@ pub(in crate::zfs) fn run(session: &mut Session<'_>, words: &[String]) -> Outcom
 }
 
 /// The snapshots of that name of a dataset, and of those below it.
-fn names(session: &mut Session<'_>, head: &str, snapshot: &str, recurse: bool) -> Result<Vec<String>, crate::session::Stop> {
+pub(in crate::zfs) fn names(session: &mut Session<'_>, head: &str, snapshot: &str, recurse: bool) -> Result<Vec<String>, crate::session::Stop> {
     if !recurse {
         return Ok(vec![format!("{head}@{snapshot}")]);
     }

@@ -10,12 +10,13 @@
 //! # Path
 //! [`Dataset::sync`](crate::dsl::Dataset::sync) calls these before and after its object set is written.
 
-use ondisk::dsl::{BOOKMARK_FLAG_HAS_FREED_BEFORE_NEXT, BookmarkPhys, dataset_field};
+use ondisk::dsl::{BOOKMARK_FLAG_HAS_FREED_BEFORE_NEXT, BOOKMARK_FLAG_SNAPSHOT_EXISTS, BookmarkPhys, DatasetPhys, dataset_field};
 use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 use zerocopy::byteorder::{LittleEndian, U64};
 
 use crate::dmu::SyncTx;
+use crate::dsl::dead::deadlist::Deadlist;
 use crate::dsl::meta::{Meta, Space};
 use crate::error::{Result, Within};
 
@@ -76,6 +77,30 @@ pub(in crate::dsl) fn write_bookmarks(meta: &Meta, dataset: u64, mut bookmarks: 
         meta.mos.zap_set_numbers(object, &name, &phys.to_words(), tx)?;
     }
     Ok(())
+}
+
+/// A snapshot of `head` is destroyed: bookmarks between it and the one before count what died up to the snapshot after it, `next`. Whether a
+/// bookmark is left that counts what was born up to the snapshot.
+#[doc(alias = "dsl_bookmark_ds_destroyed")]
+pub(in crate::dsl) fn snapshot_destroyed(meta: &Meta, head: u64, snapshot: &DatasetPhys, next: &Deadlist, tx: &SyncTx<'_>) -> Result<bool> {
+    let Some((object, bookmarks)) = counting_bookmarks(meta, head)? else { return Ok(false) };
+    let mut is_left = false;
+    for CountingBookmark { name, mut phys, .. } in bookmarks {
+        let txg = phys.creation_txg.get();
+        if txg == snapshot.creation_txg.get() {
+            phys.flags &= !BOOKMARK_FLAG_SNAPSHOT_EXISTS;
+            is_left = true;
+        } else if txg >= snapshot.prev_snapshot_txg.get() && txg < snapshot.creation_txg.get() {
+            let died = next.space_born_in(meta, 0, txg)?;
+            add(&mut phys.referenced_freed_before_next, died.used);
+            add(&mut phys.compressed_freed_before_next, died.compressed);
+            add(&mut phys.uncompressed_freed_before_next, died.uncompressed);
+        } else {
+            continue;
+        }
+        meta.mos.zap_set_numbers(object, &name, &phys.to_words(), tx)?;
+    }
+    Ok(is_left)
 }
 
 /// A dataset is destroyed, and its bookmarks with it.

@@ -1,19 +1,22 @@
-//! Destroying a snapshot that only waited for its last clone.
+//! Destroying snapshots.
 //!
 //! # Theory
-//! A snapshot that is destroyed while it has clones stays, marked, until the last of them goes; then it goes in the same txg.
+//! A snapshot that is destroyed while it has clones or is held may stay, marked, until the last of them goes; then it goes in the same txg.
 //! What only the snapshot needs is on its successor's deadlist: the blocks born after the snapshot before it. They are freed in the
 //! background. The rest of that list, and the snapshot's own, are then about the snapshot before it.
 //!
 //! # Path
-//! [`Dsl::destroy_dataset`](crate::dsl::Dsl::destroy_dataset) of a clone calls this.
+//! [`SnapshotVerbs::destroy_snapshots`](crate::dsl::SnapshotVerbs::destroy_snapshots), [`Dsl::destroy_dataset`](crate::dsl::Dsl::destroy_dataset) of a clone, and
+//! the release of a hold call this.
 
 use std::sync::Arc;
 
 use ondisk::dsl::{DATASET_FLAG_DEFER_DESTROY, DATASET_FLAG_UNIQUE_ACCURATE, UsedKind, dataset_field, dir_field, number_key};
 use ondisk::object_type::ObjectType;
 
-use super::bookmarks_sync::counting_bookmarks;
+use super::bookmarks_sync::snapshot_destroyed;
+use super::holds_sync;
+use super::snapshot_sync::Refusals;
 use crate::dmu::SyncTx;
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dead::deadlist::Deadlist;
@@ -21,12 +24,15 @@ use crate::dsl::dead::scan_sync;
 use crate::dsl::dsl::Parts;
 use crate::dsl::meta::{SpaceDelta, change};
 use crate::dsl::tree::destroy_sync::clear_boot_dataset;
+use crate::dsl::tree::dir::Dir;
 use crate::dsl::tree::{adjust_count, note_snapshots_changed};
-use crate::error;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
+use crate::{bail, error};
 
 /// The pool version from which deadlists have keys, and unique bytes are exact.
 const KEYED_VERSION: u64 = 26;
+/// Why a snapshot that is held is not destroyed.
+pub const BEING_HELD: &str = "it's being held";
 
 /// Whether a snapshot goes when the clone goes that is to be destroyed. One that something else still counts on stays marked.
 pub(in crate::dsl) fn goes_with_last_clone(parts: &Parts, snapshot: &Arc<Dataset>) -> Result<bool> {
@@ -35,17 +41,88 @@ pub(in crate::dsl) fn goes_with_last_clone(parts: &Parts, snapshot: &Arc<Dataset
     if phys.flags.get() & DATASET_FLAG_DEFER_DESTROY == 0 || phys.children.get() != 2 || parts.meta.version() < KEYED_VERSION {
         return Ok(false);
     }
-    if phys.user_holds.get() != 0 && parts.meta.mos.zap_count(phys.user_holds.get())? != 0 {
-        return Ok(false);
-    }
-    // Bookmarks that count what is freed up to this snapshot, and what a removed vdev's blocks were moved for.
+    Ok(holds_sync::count(parts, snapshot)? == 0 && !is_about_moved_blocks(parts, snapshot)?)
+}
+
+/// Whether a list of blocks that a device removal moved would change with it.
+fn is_about_moved_blocks(parts: &Parts, snapshot: &Dataset) -> Result<bool> {
     let head = snapshot.dir.phys().head_dataset.get();
-    let seen = phys.prev_snapshot_txg.get()..=phys.creation_txg.get();
-    let bookmarks = counting_bookmarks(&parts.meta, head)?.map_or(Vec::new(), |(_, bookmarks)| bookmarks);
-    Ok(!bookmarks.iter().any(|bookmark| seen.contains(&bookmark.creation_txg()))
-        && !has_remap_deadlist(parts, snapshot.object)?
-        && !has_remap_deadlist(parts, phys.next_snapshot.get())?
-        && !has_remap_deadlist(parts, head)?)
+    Ok(has_remap_deadlist(parts, snapshot.object)?
+        || has_remap_deadlist(parts, snapshot.phys().next_snapshot.get())?
+        || has_remap_deadlist(parts, head)?)
+}
+
+/// Snapshots to be destroyed.
+#[derive(Debug, Clone)]
+pub(in crate::dsl) struct Doomed {
+    pub(in crate::dsl) names: Vec<String>,
+    /// What is held or cloned goes later.
+    pub(in crate::dsl) defer: bool,
+}
+
+impl Doomed {
+    /// Those that are there, by name.
+    fn find(&self, parts: &Parts, name: &str) -> Result<Option<Arc<Dataset>>> {
+        match parts.tree.dataset_by_name(name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    /// Why some of them cannot be destroyed.
+    pub(in crate::dsl) fn refusals(&self, parts: &Parts) -> Refusals {
+        let check = |name: &String| match self.find(parts, name)? {
+            Some(snapshot) => check_destroy_snapshot(parts, &snapshot, self.defer),
+            None => Ok(()),
+        };
+        self.names.iter().filter_map(|name| Some((name.clone(), check(name).err()?))).collect()
+    }
+
+    /// Destroys or marks them. Checked before.
+    pub(in crate::dsl) fn destroy_sync(&self, parts: &Parts, tx: &SyncTx<'_>) -> Result<()> {
+        for name in &self.names {
+            let Some(snapshot) = self.find(parts, name)? else { continue };
+            let is_kept = holds_sync::count(parts, &snapshot)? > 0 || snapshot.phys().children.get() > 1;
+            if self.defer && is_kept {
+                snapshot.change(|state| state.phys_mut().flags |= DATASET_FLAG_DEFER_DESTROY);
+                parts.record_dataset_event(&snapshot, "defer_destroy", " ", tx)?;
+            } else {
+                destroy_snapshot_sync(parts, &snapshot, tx)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a snapshot can be destroyed now, or (`defer`) when nothing keeps it any more.
+///
+/// # Errors
+/// `Busy` (somebody looks at it, or it is held), `Exists` (it has clones), `NotSupported`.
+#[doc(alias = "dsl_destroy_snapshot_check_impl")]
+pub(in crate::dsl) fn check_destroy_snapshot(parts: &Parts, snapshot: &Arc<Dataset>, defer: bool) -> Result<()> {
+    let named = || snapshot.dir.full_name();
+    if !snapshot.is_snapshot {
+        bail!(Invalid, "{}: it is no snapshot", named());
+    }
+    if parts.meta.version() < KEYED_VERSION {
+        bail!(NotSupported, "{}: this version of tarn destroys no snapshots in pools from before version {KEYED_VERSION}", named());
+    }
+    if is_about_moved_blocks(parts, snapshot)? {
+        bail!(NotSupported, "{}: blocks of its snapshots were moved by a device removal: this version of tarn cannot destroy it", named());
+    }
+    if parts.objsets.is_open(snapshot) {
+        bail!(Busy, "{}: dataset is busy", named());
+    }
+    if defer {
+        return Ok(());
+    }
+    if holds_sync::count(parts, snapshot)? > 0 {
+        bail!(Busy, "{}: {BEING_HELD}", named());
+    }
+    if snapshot.phys().children.get() > 1 {
+        bail!(Exists, "{}: snapshot is cloned", named());
+    }
+    Ok(())
 }
 
 fn has_remap_deadlist(parts: &Parts, dataset: u64) -> Result<bool> {
@@ -70,17 +147,22 @@ pub(in crate::dsl) fn destroy_snapshot_sync(parts: &Parts, snapshot: &Arc<Datase
     let head = parts.tree.dataset(snapshot.dir.phys().head_dataset.get())?;
     let next = parts.tree.dataset(phys.next_snapshot.get())?;
     scan_sync::replace(mos, snapshot.object, next.object, tx)?;
+    let keeps_key = snapshot_destroyed(&parts.meta, head.object, &phys, &next.deadlist(), tx)?;
     for feature in snapshot.features() {
         snapshot.deactivate_feature(feature, tx)?;
     }
     unlink_snapshot(parts, snapshot, &next, tx)?;
-    collapse_keys(parts, snapshot, phys.creation_txg.get(), tx)?;
+    if !keeps_key {
+        collapse_keys(parts, &snapshot.dir, phys.creation_txg.get(), tx)?;
+    }
     if next.is_snapshot {
         // What the two alone had: it died after the next one, before the one after that.
         let after = parts.tree.dataset(next.phys().next_snapshot.get())?;
         let shared = after.deadlist().space_born_in(&parts.meta, phys.prev_snapshot_txg.get(), phys.creation_txg.get())?;
         next.change(|state| change(&mut state.phys_mut().unique_bytes, shared.positive().used));
-        head.deadlist().remove_key(&parts.meta, phys.creation_txg.get(), tx)?;
+        if !keeps_key {
+            head.deadlist().remove_key(&parts.meta, phys.creation_txg.get(), tx)?;
+        }
     } else {
         count_unique(parts, &next)?;
     }
@@ -139,8 +221,8 @@ fn unlink_snapshot(parts: &Parts, snapshot: &Arc<Dataset>, next: &Arc<Dataset>, 
 
 /// The deadlists of clones of later snapshots no longer tell what was born before the snapshot of `txg` from what was born after it.
 #[doc(alias = "dsl_dataset_remove_clones_key")]
-fn collapse_keys(parts: &Parts, snapshot: &Arc<Dataset>, txg: u64, tx: &SyncTx<'_>) -> Result<()> {
-    let mut waiting = vec![snapshot.dir.clone()];
+pub(super) fn collapse_keys(parts: &Parts, dir: &Arc<Dir>, txg: u64, tx: &SyncTx<'_>) -> Result<()> {
+    let mut waiting = vec![dir.clone()];
     while let Some(dir) = waiting.pop() {
         let clones = dir.phys().clones.get();
         if clones == 0 {

@@ -14,7 +14,7 @@
 //! 2. Nothing of a head is written in the group after its snapshot was taken: later passes write over what earlier ones have written.
 //!
 //! # Path
-//! [`Dsl::create_snapshots`](crate::dsl::Dsl::create_snapshots), receiving, and cloning call these.
+//! [`SnapshotVerbs::create_snapshots`](crate::dsl::SnapshotVerbs::create_snapshots), receiving, and cloning call these.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

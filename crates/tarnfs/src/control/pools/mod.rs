@@ -36,7 +36,7 @@ use super::protocol::maintenance::*;
 use super::protocol::reply::{Datasets, Mount, PoolEntry};
 use super::protocol::request::*;
 use super::protocol::rights::{DatasetAllow, DatasetGrants, Grant, Hold, SnapshotHolds};
-use super::protocol::snapshots::{RefusalsJob, SnapshotsCreate};
+use super::protocol::snapshots::{BookmarksCreate, RefusalsJob, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
 use super::protocol::status::{FoundPool, PoolStatus};
 use super::protocol::stream::{Package, PackageAsk, ReceiveAbort, SizeJob, StreamJob, StreamReceive, StreamSend};
 pub use beside::Beside;
@@ -512,10 +512,27 @@ impl Backend for Pools {
     }
 
     fn snapshots_create(&mut self, create: SnapshotsCreate) -> Result<RefusalsJob, Failure> {
-        if let Some(name) = create.names.first() {
-            self.check_running(name)?;
-        }
         self.create_snapshots(create)
+    }
+
+    fn snapshots_destroy(&mut self, destroy: SnapshotsDestroy) -> Result<RefusalsJob, Failure> {
+        self.destroy_snapshots(destroy)
+    }
+
+    fn snapshots_space(&mut self, wanted: SnapshotsSpace) -> Result<u64, Failure> {
+        self.space_of_snapshots(&wanted)
+    }
+
+    fn snapshots_hold(&mut self, held: SnapshotsTag) -> Result<RefusalsJob, Failure> {
+        self.hold_snapshots(held)
+    }
+
+    fn snapshots_release(&mut self, held: SnapshotsTag) -> Result<RefusalsJob, Failure> {
+        self.release_snapshots(held)
+    }
+
+    fn bookmarks_create(&mut self, create: BookmarksCreate) -> Result<RefusalsJob, Failure> {
+        self.create_bookmarks(create)
     }
 
     fn dataset_destroy(&mut self, destroy: DatasetDestroy) -> Result<(), Failure> {

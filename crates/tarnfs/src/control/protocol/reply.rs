@@ -28,6 +28,8 @@ pub enum Reply {
     Status(Vec<PoolStatus>),
     /// To `SnapshotsCreate`: what is in the way. Nothing, if it is done.
     Refused(Vec<Refusal>),
+    /// To `SnapshotsSpace`, in bytes.
+    Space(u64),
     /// To `DatasetList` and `DatasetGet`.
     Datasets(Datasets),
     /// To `PoolImport`: what it had to give up, if it went back in time.

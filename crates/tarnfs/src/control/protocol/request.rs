@@ -9,7 +9,7 @@ use super::rights::{DatasetAllow, DatasetGrants, SnapshotHolds};
 use super::maintenance::{CommandLine, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade};
 use super::property::{Setting, Wanted};
 use super::reply::DatasetKinds;
-use super::snapshots::SnapshotsCreate;
+use super::snapshots::{BookmarksCreate, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
 use super::stream::{PackageAsk, ReceiveAbort, StreamReceive, StreamSend};
 use super::transaction::{TransactionBegin, TransactionEnd};
 use crate::control::descriptor::Way;
@@ -65,6 +65,16 @@ pub enum Request {
     DatasetCreate(DatasetCreate),
     /// `zfs snapshot`
     SnapshotsCreate(SnapshotsCreate),
+    /// `zfs destroy`, snapshots
+    SnapshotsDestroy(SnapshotsDestroy),
+    /// `zfs destroy -nv`, snapshots
+    SnapshotsSpace(SnapshotsSpace),
+    /// `zfs hold`
+    SnapshotsHold(SnapshotsTag),
+    /// `zfs release`
+    SnapshotsRelease(SnapshotsTag),
+    /// `zfs bookmark`
+    BookmarksCreate(BookmarksCreate),
     /// `zfs destroy`, one level
     DatasetDestroy(DatasetDestroy),
     /// `zfs rename`
@@ -360,7 +370,7 @@ pub struct DatasetCreate {
     pub parents: bool,
 }
 
-/// `zfs destroy`, without children: either one file system or volume, or snapshots (all or none), or one bookmark.
+/// `zfs destroy`, without children: one file system or volume, or one bookmark.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatasetDestroy {
     /// Full names.

@@ -14,6 +14,38 @@ pub struct SnapshotsCreate {
     pub properties: Vec<Setting>,
 }
 
+/// `zfs destroy` of snapshots: all of them, or none. Those that are not there are passed over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotsDestroy {
+    /// Full names, of one pool.
+    pub names: Vec<String>,
+    /// Those that are held or cloned are destroyed later (`-d`).
+    pub defer: bool,
+}
+
+/// `zfs destroy -nv`: what would come free?
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotsSpace {
+    /// From one snapshot to another of the same dataset, with all between.
+    pub ranges: Vec<(String, String)>,
+}
+
+/// `zfs hold` and `zfs release`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotsTag {
+    /// Full names, of one pool.
+    pub names: Vec<String>,
+    /// What the hold is called.
+    pub tag: String,
+}
+
+/// `zfs bookmark`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BookmarksCreate {
+    /// Each new bookmark, and the snapshot or bookmark that it is made of; of one pool.
+    pub pairs: Vec<(String, String)>,
+}
+
 /// Why one of several things that were asked for cannot be done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {

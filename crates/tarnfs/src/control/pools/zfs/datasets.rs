@@ -6,7 +6,7 @@ use engine::error::ErrorKind;
 use ondisk::objset::ObjsetType;
 
 use crate::PropertyChange;
-use crate::control::pools::{Failure, FailureKind, Pools, checks, names, not_yet};
+use crate::control::pools::{Failure, FailureKind, Pools, checks, names};
 use crate::control::{DatasetCreate, DatasetDestroy, DatasetSet, Setting, Source, Value};
 use engine::dsl::PropertyValue;
 
@@ -109,14 +109,14 @@ impl Pools {
 
     pub(in crate::control::pools) fn destroy_datasets(&mut self, destroy: &DatasetDestroy) -> Result<(), Failure> {
         let [name] = destroy.names.as_slice() else {
-            return Err(not_yet("destroying snapshots is"));
+            return Err(Failure::with(FailureKind::InvalidName, "one at a time"));
         };
         let pool = self.pool_of(name)?.pool.clone();
         if name.contains('@') {
-            return Err(not_yet("destroying snapshots is"));
+            return Err(Failure::new(FailureKind::BadType));
         }
         if name.contains('#') {
-            return Err(not_yet("destroying bookmarks is"));
+            return pool.engine().dsl.snapshot_verbs().destroy_bookmarks(vec![name.clone()]).map_err(|error| Failure::about_dataset(&error));
         }
         pool.engine().dsl.open_dataset(name).map_err(|error| Failure::about_dataset(&error))?;
         let directory = self.own_mount_directory(name);

@@ -1,0 +1,128 @@
+//! Holds: what keeps a snapshot from being destroyed.
+//!
+//! # Theory
+//! A hold is a tag with the time when it was set; a snapshot has each tag once. When the last one is released of a snapshot that is only
+//! waiting to be destroyed, and it has no clones, it goes in the same group.
+//!
+//! # On disk
+//! `ondisk::dsl::DatasetPhys::user_holds`
+//!
+//! # Path
+//! [`SnapshotVerbs::hold_snapshots`](crate::dsl::SnapshotVerbs::hold_snapshots), [`SnapshotVerbs::release_snapshots`](crate::dsl::SnapshotVerbs::release_snapshots).
+
+use std::sync::Arc;
+
+use ondisk::dsl::DATASET_FLAG_DEFER_DESTROY;
+use ondisk::object_type::ObjectType;
+
+use super::destroy_sync::{check_destroy_snapshot, destroy_snapshot_sync};
+use super::snapshot_sync::Refusals;
+use crate::bail;
+use crate::dmu::SyncTx;
+use crate::dsl::dataset::Dataset;
+use crate::dsl::dsl::Parts;
+use crate::error::Result;
+
+/// Snapshots can be held from this version on.
+const HOLDS_VERSION: u64 = 18;
+/// The longest tag.
+const TAG_BYTES_MAX: usize = 255;
+
+/// A tag, and the snapshots that it is about.
+#[derive(Debug, Clone)]
+pub(in crate::dsl) struct Tagged {
+    pub(in crate::dsl) names: Vec<String>,
+    pub(in crate::dsl) tag: String,
+}
+
+/// How many holds a snapshot has.
+pub(in crate::dsl) fn count(parts: &Parts, snapshot: &Dataset) -> Result<u64> {
+    match snapshot.phys().user_holds.get() {
+        0 => Ok(0),
+        holds => parts.meta.mos.zap_count(holds),
+    }
+}
+
+impl Tagged {
+    fn each(&self, check: impl Fn(&str) -> Result<()>) -> Refusals {
+        self.names.iter().filter_map(|name| Some((name.clone(), check(name).err()?))).collect()
+    }
+
+    fn has_tag(&self, parts: &Parts, snapshot: &Dataset) -> Result<bool> {
+        match snapshot.phys().user_holds.get() {
+            0 => Ok(false),
+            holds => parts.meta.mos.zap_contains(holds, &self.tag),
+        }
+    }
+
+    /// Why some of them cannot be held.
+    pub(in crate::dsl) fn hold_refusals(&self, parts: &Parts) -> Refusals {
+        self.each(|name| {
+            let snapshot = parts.tree.dataset_by_name(name)?;
+            if !snapshot.is_snapshot || parts.meta.version() < HOLDS_VERSION {
+                bail!(NotSupported, "{name}: it cannot be held");
+            }
+            if self.tag.len() > TAG_BYTES_MAX {
+                bail!(TooBig, "{name}: tag too long");
+            }
+            if self.has_tag(parts, &snapshot)? {
+                bail!(Exists, "{name}: tag already exists on this dataset");
+            }
+            Ok(())
+        })
+    }
+
+    /// Holds them. Checked before.
+    #[doc(alias = "dsl_dataset_user_hold_sync_one_impl")]
+    pub(in crate::dsl) fn hold_sync(&self, parts: &Parts, tx: &SyncTx<'_>) -> Result<()> {
+        let now = parts.meta.context.host.wall_clock().0;
+        for name in &self.names {
+            let snapshot = parts.tree.dataset_by_name(name)?;
+            let holds = match snapshot.phys().user_holds.get() {
+                0 => parts.meta.mos.zap_create(ObjectType::USERREFS, tx)?,
+                there => there,
+            };
+            snapshot.change(|state| state.phys_mut().user_holds = holds.into());
+            parts.meta.mos.zap_add_u64(holds, &self.tag, now, tx)?;
+            let details = format!("tag={} temp=0 refs={}", self.tag, count(parts, &snapshot)?);
+            parts.record_dataset_event(&snapshot, "hold", &details, tx)?;
+        }
+        Ok(())
+    }
+
+    /// Why some of them cannot be released.
+    pub(in crate::dsl) fn release_refusals(&self, parts: &Parts) -> Refusals {
+        self.each(|name| {
+            let snapshot = parts.tree.dataset_by_name(name)?;
+            if !snapshot.is_snapshot || !self.has_tag(parts, &snapshot)? {
+                bail!(NoAttribute, "{name}: no such tag on this dataset");
+            }
+            if goes_with_last_hold(parts, &snapshot)? && parts.objsets.is_open(&snapshot) {
+                bail!(Busy, "{name}: dataset is busy");
+            }
+            Ok(())
+        })
+    }
+
+    /// Releases them. Checked before.
+    #[doc(alias = "dsl_dataset_user_release_sync_one")]
+    pub(in crate::dsl) fn release_sync(&self, parts: &Parts, tx: &SyncTx<'_>) -> Result<()> {
+        for name in &self.names {
+            let snapshot = parts.tree.dataset_by_name(name)?;
+            let is_last = goes_with_last_hold(parts, &snapshot)?;
+            parts.meta.mos.zap_remove(snapshot.phys().user_holds.get(), &self.tag, tx)?;
+            let details = format!("tag={} refs={}", self.tag, count(parts, &snapshot)?);
+            parts.record_dataset_event(&snapshot, "release", &details, tx)?;
+            if is_last && check_destroy_snapshot(parts, &snapshot, false).is_ok() {
+                destroy_snapshot_sync(parts, &snapshot, tx)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether it waits to be destroyed for one hold alone.
+fn goes_with_last_hold(parts: &Parts, snapshot: &Arc<Dataset>) -> Result<bool> {
+    let phys = snapshot.phys();
+    Ok(phys.flags.get() & DATASET_FLAG_DEFER_DESTROY != 0 && phys.children.get() == 1 && count(parts, snapshot)? == 1)
+}

@@ -1,0 +1,138 @@
+//! The administrative verbs on snapshots, holds and bookmarks: each on several things, all or none.
+
+use std::sync::Arc;
+
+use super::bookmark_verbs_sync::{NewBookmark, create_bookmarks_sync, create_refusals, destroy_bookmarks_sync};
+use super::destroy_sync::Doomed;
+use super::holds_sync::Tagged;
+use super::snapshot_sync::{NewSnapshots, Refusals};
+use crate::bail;
+use crate::dmu::SyncTx;
+use crate::dsl::Dsl;
+use crate::dsl::dsl::Parts;
+use crate::dsl::space::room::SpaceCheck;
+use crate::error::{ErrorKind, Result};
+use crate::txg::Txg;
+
+/// What can be done with snapshots, holds and bookmarks.
+#[derive(Debug)]
+pub struct SnapshotVerbs<'d>(pub(in crate::dsl) &'d Arc<Dsl>);
+
+impl SnapshotVerbs<'_> {
+    /// Makes a change of several things, unless something is refused, at once or in the sync thread.
+    fn run_refusable<T, R, C>(&self, (blocks, space): (u64, SpaceCheck), what: T, refusals: R, change: C) -> Result<Refusals>
+    where
+        T: Send + Sync + 'static,
+        R: Fn(&Parts, &T, Option<Txg>) -> Refusals + Copy + Send + 'static,
+        C: Fn(&Parts, &T, &SyncTx<'_>) -> Result<()> + Copy + Send + 'static,
+    {
+        let what = Arc::new(what);
+        {
+            let _names = self.0.lock_names();
+            let refused = refusals(&self.0.parts, &what, None);
+            if !refused.is_empty() {
+                return Ok(refused);
+            }
+        }
+        loop {
+            let changing = what.clone();
+            let refused = self.0.run_task(blocks, space, |_| Ok(()), move |dsl, tx| {
+                let refused = refusals(&dsl.parts, &changing, Some(tx.txg()));
+                if refused.is_empty() {
+                    change(&dsl.parts, &changing, tx)?;
+                }
+                Ok(refused)
+            })?;
+            // The next group may have it.
+            if !refused.iter().any(|(_, error)| error.kind() == ErrorKind::Conflict) {
+                return Ok(refused);
+            }
+        }
+    }
+
+    /// Takes snapshots, all in one group, and waits until they are on disk. What is said of some of them says why none was taken.
+    ///
+    /// # Errors
+    /// `Invalid`, `NameTooLong`, `CrossDevice` (two of one dataset), `NotSupported` (a property that snapshots have not), `NoSpace`.
+    #[doc(alias = "dsl_dataset_snapshot")]
+    pub fn create_snapshots(&self, new: NewSnapshots) -> Result<Refusals> {
+        new.check()?;
+        // Many records share a block of the MOS.
+        let cost = (3 + new.names.len() as u64 / 16, SpaceCheck::Normal);
+        self.run_refusable(cost, new, |parts, new, txg| new.refusals(parts, txg), |parts, new, tx| new.take_sync(parts, tx))
+    }
+
+    /// Destroys snapshots, all in one group; what only they have is freed in the background. Those that are not there are passed over.
+    /// `defer`: what is held or cloned is only marked, and goes when nothing keeps it any more.
+    ///
+    /// # Errors
+    /// `NoSpace`, `ReadOnly`.
+    #[doc(alias = "dsl_destroy_snapshots_nvl")]
+    pub fn destroy_snapshots(&self, names: Vec<String>, defer: bool) -> Result<Refusals> {
+        let doomed = Doomed { names, defer };
+        let cost = (1, SpaceCheck::ExtraReserved);
+        self.run_refusable(cost, doomed, |parts, doomed, _| doomed.refusals(parts), |parts, doomed, tx| doomed.destroy_sync(parts, tx))
+    }
+
+    /// What would come free if all snapshots from `first` to `last` were destroyed, which are of one dataset.
+    ///
+    /// # Errors
+    /// `NotFound`; `Invalid`: they are not of one dataset, or not in this order.
+    #[doc(alias = "dsl_dataset_space_wouldfree")]
+    pub fn space_would_free(&self, first: &str, last: &str) -> Result<u64> {
+        let _names = self.0.lock_names();
+        let (first, last) = (self.0.dataset_by_name(first)?, self.0.dataset_by_name(last)?);
+        let (begin, end) = (first.phys(), last.phys());
+        if !first.is_snapshot || !last.is_snapshot || first.dir.object != last.dir.object || begin.creation_txg.get() > end.creation_txg.get() {
+            bail!(Invalid, "{}: the snapshots are not those of one dataset, the older one first", first.dir.full_name());
+        }
+        let (mut at, mut sum) = (end.next_snapshot.get(), 0_u64);
+        let mut before = u64::MAX;
+        while at != first.object {
+            let dataset = self.0.dataset(at)?;
+            sum = sum.saturating_add(dataset.deadlist().space_born_in(&self.0.meta, begin.prev_snapshot_txg.get(), u64::MAX)?.used);
+            let phys = dataset.phys();
+            if phys.prev_snapshot.get() == 0 || phys.prev_snapshot_txg.get() >= before {
+                bail!(Corrupt, "dataset {at}: its snapshots are not in a row");
+            }
+            (at, before) = (phys.prev_snapshot.get(), phys.prev_snapshot_txg.get());
+        }
+        Ok(sum)
+    }
+
+    /// Keeps snapshots from being destroyed.
+    ///
+    /// # Errors
+    /// `NoSpace`, `ReadOnly`.
+    pub fn hold_snapshots(&self, names: Vec<String>, tag: String) -> Result<Refusals> {
+        let cost = (1 + names.len() as u64 / 16, SpaceCheck::Reserved);
+        self.run_refusable(cost, Tagged { names, tag }, |parts, held, _| held.hold_refusals(parts), |parts, held, tx| held.hold_sync(parts, tx))
+    }
+
+    /// Takes that back. One that only waited for it is destroyed.
+    ///
+    /// # Errors
+    /// `ReadOnly`.
+    pub fn release_snapshots(&self, names: Vec<String>, tag: String) -> Result<Refusals> {
+        let cost = (1, SpaceCheck::None);
+        let released = Tagged { names, tag };
+        self.run_refusable(cost, released, |parts, held, _| held.release_refusals(parts), |parts, held, tx| held.release_sync(parts, tx))
+    }
+
+    /// Makes bookmarks.
+    ///
+    /// # Errors
+    /// `NoSpace`, `ReadOnly`.
+    pub fn create_bookmarks(&self, new: Vec<NewBookmark>) -> Result<Refusals> {
+        let cost = (1 + new.len() as u64 / 16, SpaceCheck::Normal);
+        self.run_refusable(cost, new, |parts, new, _| create_refusals(parts, new), |parts, new, tx| create_bookmarks_sync(parts, new, tx))
+    }
+
+    /// Destroys bookmarks; those that are not there are passed over.
+    ///
+    /// # Errors
+    /// `Invalid`, `ReadOnly`.
+    pub fn destroy_bookmarks(&self, names: Vec<String>) -> Result<()> {
+        self.0.run_task(1, SpaceCheck::Reserved, |_| Ok(()), move |dsl, tx| destroy_bookmarks_sync(&dsl.parts, &names, tx))
+    }
+}
