@@ -11,7 +11,7 @@ use std::io::Write;
 use std::os::fd::BorrowedFd;
 
 use jiff::tz::TimeZone;
-use tarnfs::control::{CommandLine, Failure, FailureKind, PoolRecord, Reply, Request, StreamProgress, plain_words};
+use tarnfs::control::{CommandLine, Failure, FailureKind, PoolRecord, Reply, Request, StreamProgress, StreamReceive, plain_words};
 
 /// Answers requests: the daemon behind its socket, or a backend in this process.
 pub(crate) trait Control {
@@ -72,8 +72,13 @@ impl History {
             Request::DatasetCreate(create) => pool(&create.name),
             Request::DatasetDestroy(destroy) => destroy.names.first().and_then(|name| pool(name)),
             Request::DatasetRename(rename) => pool(&rename.from),
+            Request::DatasetClone(clone) => pool(&clone.name),
+            Request::DatasetPromote(promote) => pool(&promote.name),
+            Request::DatasetRollback(rollback) => pool(&rollback.snapshot),
             Request::DatasetSet(set) => pool(&set.name),
+            Request::ReceiveAbort(abort) => pool(&abort.dataset),
             Request::DatasetInherit(inherit) => pool(&inherit.name),
+            Request::DatasetAllow(allow) => pool(&allow.name),
             _ => None,
         }
     }
@@ -183,6 +188,19 @@ impl Session<'_> {
         self.ask(request, |reply| if let Reply::Refused(refusals) = reply { Some(refusals) } else { None })
     }
 
+    /// Has a stream received, which comes through `descriptor`: how many bytes were it?
+    pub(crate) fn receive(&mut self, request: StreamReceive, descriptor: BorrowedFd<'_>) -> Result<u64, Failure> {
+        let pool = crate::text::names::pool_of(&request.dataset).to_owned();
+        match self.control.call_with(Request::StreamReceive(request), descriptor, &mut |_| ()) {
+            Reply::Received(progress) => {
+                self.history.changed.insert(pool);
+                Ok(progress.bytes)
+            }
+            Reply::Failed(failure) => Err(failure),
+            _ => Err(Failure::with(FailureKind::Other, "the daemon's answer does not match the request")),
+        }
+    }
+
     /// Sends a request about pools.
     pub(crate) fn pools(&mut self, request: Request) -> Result<Vec<tarnfs::control::PoolEntry>, Failure> {
         self.ask(request, |reply| if let Reply::Pools(pools) = reply { Some(pools) } else { None })
@@ -231,6 +249,16 @@ impl Session<'_> {
     /// Sends a request about datasets.
     pub(crate) fn datasets(&mut self, request: Request) -> Result<tarnfs::control::Datasets, Failure> {
         self.ask(request, |reply| if let Reply::Datasets(datasets) = reply { Some(datasets) } else { None })
+    }
+
+    /// Sends a request for the size of a stream.
+    pub(crate) fn stream_size(&mut self, request: Request) -> Result<u64, Failure> {
+        self.ask(request, |reply| if let Reply::StreamSize(bytes) = reply { Some(bytes) } else { None })
+    }
+
+    /// Sends a request for what a package of streams says of its datasets.
+    pub(crate) fn package(&mut self, request: Request) -> Result<tarnfs::control::Package, Failure> {
+        self.ask(request, |reply| if let Reply::StreamPackage(package) = reply { Some(package) } else { None })
     }
 
     /// Begins a transaction.

@@ -18,7 +18,6 @@ use rustix::io::{ReadWriteFlags, pwritev2};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -271,16 +270,6 @@ impl Disk for FileDisk {
             offset += length as u64;
         }
         Ok(())
-    }
-
-    fn direct_target(&self, bufs: &[&[u8]], offset: u64) -> Option<(BorrowedFd<'_>, u64)> {
-        let total = bufs.iter().map(|b| b.len()).sum();
-        let takes = self.direct.as_ref().is_some_and(|direct| direct.takes_all(bufs, offset));
-        if !takes || check_range(offset, total, self.size).is_err() || self.check_not_cut().is_err() {
-            return None;
-        }
-        self.ask_for_room(offset, total);
-        Some((self.file.as_fd(), offset))
     }
 
     /// One system call, and the file's other dirty pages are left alone.

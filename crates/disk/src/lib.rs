@@ -14,10 +14,8 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-mod batch;
 mod behind;
 mod claim;
 mod direct;
@@ -29,7 +27,6 @@ mod mem;
 mod room;
 mod slice;
 
-pub use batch::{BatchWrite, write_batch};
 pub use behind::Footprint;
 pub use file::{Access, FileDisk};
 pub use find::{find, footprint, open};
@@ -74,12 +71,6 @@ pub trait Disk: Send + Sync {
             offset += buf.len() as u64;
         }
         Ok(())
-    }
-
-    /// The file to write to, and where, if the kernel takes a write of these buffers as it is. It is about to be made.
-    fn direct_target(&self, bufs: &[&[u8]], offset: u64) -> Option<(BorrowedFd<'_>, u64)> {
-        let _ = (bufs, offset);
-        None
     }
 
     /// Writes the buffers one behind the other at `offset`, and makes just that durable. An error may be that of what somebody else has written

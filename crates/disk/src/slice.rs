@@ -2,7 +2,6 @@
 
 use crate::{Disk, DiskKind, DiskRef, check_range};
 use std::io;
-use std::os::fd::BorrowedFd;
 
 /// The bytes from `start` on of another disk, as a disk.
 pub struct SliceDisk {
@@ -41,11 +40,6 @@ impl Disk for SliceDisk {
     fn write_vectored_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
         check_range(offset, bufs.iter().map(|b| b.len()).sum(), self.length)?;
         self.inner.write_vectored_at(bufs, self.start + offset)
-    }
-
-    fn direct_target(&self, bufs: &[&[u8]], offset: u64) -> Option<(BorrowedFd<'_>, u64)> {
-        check_range(offset, bufs.iter().map(|b| b.len()).sum(), self.length).ok()?;
-        self.inner.direct_target(bufs, self.start + offset)
     }
 
     fn write_durable_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {

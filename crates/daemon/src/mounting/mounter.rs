@@ -422,6 +422,15 @@ impl Mounter for FuseMounter {
         }
     }
 
+    fn replace_contents(&mut self, pool: &Arc<Pool>, dataset: &str, change: &mut dyn FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
+        let Some(ops) = self.mounts.ops(dataset).map(Arc::clone).filter(|ops| !ops.is_ended()) else { return change() };
+        self.transactions.before_unmount(|other| other == dataset, false)?;
+        self.fetch_writes(dataset);
+        ops.replace_contents(change, || pool.file_system(dataset).map_err(failed))?;
+        let asked = self.options(dataset);
+        self.follow(pool, dataset, &asked)
+    }
+
     fn is_mounted(&self, dataset: &str) -> bool {
         self.mounts.is_mounted(dataset)
     }

@@ -43,7 +43,7 @@ impl Ops {
 
     /// A file by its number: the kernel asks when a handle (of an NFS client, or in `open_by_handle_at`) names a file
     /// that it has forgotten. The file may be gone, or its number may be another object's by now.
-    fn look_up_number(&self, located: &Located<'_>, inode: InodeNumber) -> Result<Entry> {
+    fn look_up_number(&self, located: &Located, inode: InodeNumber) -> Result<Entry> {
         let stat = located.filesystem().lookup_inode(inode).map_err(|error| match error.kind() {
             ErrorKind::Io | ErrorKind::Checksum | ErrorKind::Suspended => crate::errno::of(error),
             _ => Errno::ESTALE,
@@ -57,8 +57,8 @@ impl Ops {
     pub(super) fn forget_node(&self, node: Node, count: u64) {
         match node {
             // FUSE never counts the root, but other lookups of it are counted: take those back.
-            Node::Root => self.filesystem.forget(self.filesystem.root(), count),
-            Node::Head(inode) => self.filesystem.forget(inode, count),
+            Node::Root => self.head.forget(self.head.root(), count),
+            Node::Head(inode) => self.head.forget(inode, count),
             Node::Snapshot(slot, inode) => {
                 if let Ok(filesystem) = self.slots.get(slot) {
                     filesystem.forget(inode, count);

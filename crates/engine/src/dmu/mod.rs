@@ -10,7 +10,7 @@
 //! dnode's table of *dirty blocks*, with the group's number: a block may have one version per living group, so that
 //! the next group goes on while the last is being written. Nothing above level 0 is changed in open context.
 //! The sync thread then takes what one group changed, object by object, and builds the new tree bottom up
-//! ([`Objset::sync`], `dnode_sync.rs`). When the new roots are installed, the written blocks are in the cache under their
+//! ([`Objset::sync`], `sync/dnode_sync.rs`). When the new roots are installed, the written blocks are in the cache under their
 //! new addresses, and the table forgets them.
 //!
 //! ```text
@@ -34,37 +34,25 @@
 //! # Path
 //! called by zap, dsl, zil and tarnfs::zpl; calls arc and zio.
 
-mod allocate;
-mod clone;
+mod blocks;
 mod context;
-mod dirty_block;
-mod dnode;
-mod dnode_free;
-mod dnode_sync;
-mod early;
-mod free;
 mod log;
 mod membership;
-mod objset;
-mod objset_sync;
-mod patch;
-mod read;
-mod seek;
+mod objects;
 mod settings;
-mod tree;
+mod sync;
 mod tx;
-mod write;
 
 #[cfg(test)]
 mod tests;
 
-pub use allocate::DnodeSpec;
+pub use objects::allocate::DnodeSpec;
 pub use context::DmuContext;
-pub use dnode::{Dnode, DnodeInfo};
+pub use objects::dnode::{Dnode, DnodeInfo};
 pub use log::ObjsetLog;
 pub use membership::Membership;
-pub use objset::{Objset, ObjsetOptions, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER};
-pub use objset_sync::AccountingChange;
+pub use objects::objset::{Objset, ObjsetOptions, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER};
+pub use sync::objset_sync::AccountingChange;
 pub use settings::{FileOwner, FileOwnerOf, ObjsetSettings, RedundantMetadata};
 pub use tx::{LostTree, OpenTx, Refusal, SpaceOwner, SyncTx, Tx, ask_for_room};
 

@@ -25,7 +25,6 @@ pub enum Parameter {
     MultihostImportIntervals,
     AggregationLimit,
     ReadGapLimit,
-    IoUring,
     SyncReadMin,
     SyncReadMax,
     SyncWriteMin,
@@ -49,7 +48,7 @@ use Parameter::*;
 /// I/Os that may be under way.
 const ACTIVE: RangeInclusive<u64> = 1..=u32::MAX as u64;
 const PERCENT: RangeInclusive<u64> = 1..=100;
-const COUNT: usize = 28;
+const COUNT: usize = 27;
 
 /// The name of each, and which values it takes: seconds, bytes, percent, milliseconds, numbers of I/Os.
 const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
@@ -64,7 +63,6 @@ const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
     (MultihostImportIntervals, "zfs_multihost_import_intervals", 1..=u16::MAX as u64),
     (AggregationLimit, "zfs_vdev_aggregation_limit", 0..=16 << 20),
     (ReadGapLimit, "zfs_vdev_read_gap_limit", 0..=1 << 20),
-    (IoUring, "tarn_vdev_io_uring", 0..=1),
     (SyncReadMin, "zfs_vdev_sync_read_min_active", ACTIVE),
     (SyncReadMax, "zfs_vdev_sync_read_max_active", ACTIVE),
     (SyncWriteMin, "zfs_vdev_sync_write_min_active", ACTIVE),
@@ -170,8 +168,6 @@ impl Tunables {
             MultihostImportIntervals => self.multihost_import_intervals.into(),
             AggregationLimit => 1 << 20,
             ReadGapLimit => 32 << 10,
-            // Where it was measured, on a virtual disk: no gain (disk/batch.rs).
-            IoUring => 0,
             // Somebody waits for each.
             SyncReadMin | SyncReadMax | SyncWriteMin | SyncWriteMax => *ACTIVE.end(),
             // As many as there are readers ahead.

@@ -43,7 +43,6 @@ pub use config::{VdevConfig, VdevKind, key};
 pub use create::{NewLeaf, NewTop};
 pub use flush::{FlushMark, LogMark};
 pub use indirect::IndirectMap;
-pub(crate) use leaf::write_at_once;
 pub use leaf::{Class, FailureMode, Gate, Leaf, LeafStats, Reason, RequestKind, Requests, Traffic, VdevState, VdevStatus};
 pub use map::{IoMap, Layout, LeafId, Node, View};
 pub use size::{ASHIFT_MAX, ASHIFT_MIN, default_ashift, metaslab_shift};

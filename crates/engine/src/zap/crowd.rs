@@ -1,7 +1,7 @@
 //! Whether names will find room before they are added: those that nearly share a hash have to share a leaf.
 //!
 //! # Theory
-//! A leaf that is full is split by one more bit of its hashes, but a table of pointers has only so many bits (see `fat_grow`). So a
+//! A leaf that is full is split by one more bit of its hashes, but a table of pointers has only so many bits (see `fat::grow`). So a
 //! ZAP can refuse a name, of which many others have the hash. A caller that adds several names and must not fail in the middle asks before.
 //! All names that share the bits that a table may always use are taken together: if these fit one leaf, each finds room.
 
@@ -11,8 +11,8 @@ use ondisk::zap_leaf::{array_chunks, chunk_count};
 use ondisk::{zap_fat, zap_hash};
 
 use super::blocks::ReadBlocks;
-use super::fat::Fat;
-use super::fat_grow::{SURE_BITS, sure_bits};
+use super::fat::fat_zap::Fat;
+use super::fat::grow::{SURE_BITS, sure_bits};
 use super::key::{Key, Normalization};
 use super::micro::Micro;
 use crate::bail;

@@ -7,7 +7,7 @@ use ondisk::zap_leaf;
 use ondisk::{zap_hash, zap_micro};
 
 use super::blocks::{ReadBlocks, WriteBlocks};
-use super::fat_grow::SURE_BITS;
+use super::fat::grow::SURE_BITS;
 use super::key::{Key, Normalization};
 use super::zap_object::Match;
 use crate::error::Result;

@@ -29,8 +29,6 @@ mod blocks;
 mod crowd;
 mod cursor;
 mod fat;
-mod fat_grow;
-mod fat_shrink;
 mod key;
 mod micro;
 mod upgrade;

@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::blocks::{ReadBlocks, WriteBlocks};
-use super::fat::Fat;
+use super::fat::fat_zap::Fat;
 use super::key::Normalization;
 use super::micro::Micro;
 use super::upgrade::{create_fat, create_micro, upgrade};

@@ -4,7 +4,7 @@ use ondisk::zap_leaf::Leaf;
 use ondisk::{zap_fat, zap_micro};
 
 use super::blocks::WriteBlocks;
-use super::fat::Fat;
+use super::fat::fat_zap::Fat;
 use super::key::Normalization;
 use super::micro::Micro;
 use super::value::Integers;

@@ -9,7 +9,7 @@ use parking_lot::{RwLock, RwLockWriteGuard};
 use super::blocks::{ReadBlocks, WriteBlocks};
 use super::crowd;
 use super::cursor::{Cursor, CursorEntry};
-use super::fat::Fat;
+use super::fat::fat_zap::Fat;
 use super::key::{Normalization, int_name};
 use super::micro::Micro;
 use super::upgrade::{create_fat, create_micro, upgrade};

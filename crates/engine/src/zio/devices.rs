@@ -14,7 +14,7 @@ use crate::bail;
 use crate::error::{Error, Result};
 use crate::sync::Executor;
 use crate::vdev::map::deflated_size;
-use crate::vdev::{Class, FlushMark, IoMap, Leaf, LeafId, LogMark, TopVdev, VdevKind, VdevTree, View, write_at_once};
+use crate::vdev::{Class, FlushMark, IoMap, LeafId, LogMark, TopVdev, VdevKind, VdevTree, View};
 
 /// Read to find out whether a device can be read: whole sectors of any size.
 const PROBE_BYTES: usize = 8 << 10;
@@ -38,10 +38,6 @@ pub trait BlockDevice: Send + Sync {
     fn read_leaf(&self, leaf: LeafId, class: Class, offset: u64, buf: &mut [u8]) -> Result<()>;
     /// Writes the buffers one behind the other to a leaf.
     fn write_leaf(&self, leaf: LeafId, class: Class, offset: u64, buffers: &[&[u8]]) -> Result<()>;
-    /// Writes the same buffers to several places of leaves, at the same time where that can be.
-    fn write_leaves(&self, places: &[(LeafId, u64)], class: Class, buffers: &[&[u8]]) -> Vec<Result<()>> {
-        places.iter().map(|(leaf, offset)| self.write_leaf(*leaf, class, *offset, buffers)).collect()
-    }
     /// As [`BlockDevice::write_leaf`], and makes just that durable.
     fn write_leaf_durable(&self, leaf: LeafId, offset: u64, buffers: &[&[u8]]) -> Result<()> {
         self.write_leaf(leaf, Class::SyncWrite, offset, buffers)
@@ -169,14 +165,6 @@ impl BlockDevice for TopVdev {
 
     fn write_leaf(&self, leaf: LeafId, class: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
         self.open_leaf(leaf)?.write(class, offset, buffers)
-    }
-
-    fn write_leaves(&self, places: &[(LeafId, u64)], class: Class, buffers: &[&[u8]]) -> Vec<Result<()>> {
-        let leaves: Vec<Result<&Arc<Leaf>>> = places.iter().map(|(leaf, _)| self.open_leaf(*leaf)).collect();
-        let open = leaves.iter().zip(places).filter_map(|(leaf, (_, offset))| Some((&***leaf.as_ref().ok()?, *offset)));
-        let mut done = write_at_once(&open.collect::<Vec<_>>(), class, buffers).into_iter();
-        let result = |leaf: Result<&Arc<Leaf>>| leaf.and_then(|_| done.next().unwrap_or_else(|| bail!(Io, "a write was not made")));
-        leaves.into_iter().map(result).collect()
     }
 
     fn write_leaf_durable(&self, leaf: LeafId, offset: u64, buffers: &[&[u8]]) -> Result<()> {

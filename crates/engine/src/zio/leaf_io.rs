@@ -138,24 +138,8 @@ pub fn read_range(device: &Arc<dyn BlockDevice>, offset: u64, buf: &mut [u8], bi
 /// Those of the leaves.
 pub fn write_range(device: &Arc<dyn BlockDevice>, class: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
     let map = Arc::new(device.io_map(offset, length_of(buffers))?);
-    let done = if map.is_plain() && device.beside_writes().is_none() {
-        let sides: Vec<Position> = map.sides().map(|(at, ..)| at).collect();
-        let places: Vec<(LeafId, u64)> = sides.iter().map(|at| (map.at(*at).1.leaf, map.at(*at).1.offset)).collect();
-        let done: Done = sides.into_iter().zip(device.write_leaves(&places, class, buffers)).collect();
-        note_missed(&**device, &map, &done);
-        done
-    } else {
-        write_sides(device, &map, buffers, move |device, leaf, offset, buffers| device.write_leaf(leaf, class, offset, buffers))
-    };
+    let done = write_sides(device, &map, buffers, move |device, leaf, offset, buffers| device.write_leaf(leaf, class, offset, buffers));
     if is_written(&map, &done) { Ok(()) } else { Err(worst(done)) }
-}
-
-/// If what was written can be read again, leaves that failed have missed it.
-fn note_missed(device: &dyn BlockDevice, map: &IoMap, done: &Done) {
-    if done.iter().any(|(_, done)| done.is_err()) && is_written(map, done) {
-        let failed = done.iter().filter(|(_, done)| done.is_err());
-        failed.for_each(|(at, _)| device.note_missed_write(map.at(*at).1.leaf));
-    }
 }
 
 /// As [`write_range`], and makes just that durable.
@@ -202,7 +186,10 @@ fn write_sides(
             (at, write(&*device, side.leaf, side.offset, &[&map.bytes_of(at.row, at.column, &owned)]))
         })
     };
-    note_missed(&**device, map, &done);
+    let failed: Vec<Position> = done.iter().filter(|(_, done)| done.is_err()).map(|(at, _)| *at).collect();
+    if !failed.is_empty() && is_written(map, &done) {
+        failed.iter().for_each(|at| device.note_missed_write(map.at(*at).1.leaf));
+    }
     done
 }
 

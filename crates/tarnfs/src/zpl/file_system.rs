@@ -3,149 +3,31 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use engine::dmu::{Membership, Objset};
+use engine::dmu::{Membership, Objset, Tx};
 use engine::error::{Result, Within};
 use engine::zap::Zap;
 use engine::{bail, error};
 use ondisk::dnode::OBJECTS_MAX;
 use ondisk::sa::Attribute;
-use ondisk::{acl, znode};
+use ondisk::znode;
 
-use super::attributes::quota::{QuotaOf, Quotas};
+use super::attributes::quota::{OwnerKind, QuotaOf, Quotas};
 use super::attributes::sa_tables::SaTables;
 use super::attributes::stat::Time;
+use super::contents::Contents;
 use super::inodes::Inodes;
 use super::inodes::file_set::FileSet;
 use super::inodes::commit_gate::{Alone, Entered};
 use super::inodes::inode::InodeRef;
+use super::inodes::users::MountUse;
 use super::log::Log;
+use super::log::records::Done;
 use super::log::source::FileSource;
 use super::names::Names;
+use super::names::entries::Entries;
+use super::options::MountOptions;
+use super::transaction::{Durability, Transaction};
 use super::{InodeNumber, Stat};
-
-const SET_USER_ID: u32 = 0o4000;
-const SET_GROUP_ID: u32 = 0o2000;
-const GROUP_EXECUTE: u32 = 0o010;
-
-/// The caller of an operation. The kernel has checked permissions; this decides the owner of what is made.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Credentials {
-    /// User.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Other groups.
-    pub groups: Vec<u32>,
-    /// Permissions that new files do not get, unless the default list of the directory decides.
-    pub umask: u32,
-}
-
-impl Credentials {
-    /// The superuser.
-    pub fn root() -> Self {
-        Self::default()
-    }
-
-    pub(super) fn is_in_group(&self, gid: u32) -> bool {
-        self.gid == gid || self.groups.contains(&gid)
-    }
-
-    /// The set-id bits that go when the contents of a file of this mode and group are changed: none if the superuser does it.
-    pub fn set_ids_ended_by_write(&self, mode: u32, gid: u32) -> u32 {
-        if self.uid == 0 { 0 } else { self.set_ids_ended_by_chown(mode, gid) }
-    }
-
-    /// Those that go when a file that is no directory is given to another owner, by any caller. Set-group-id without the right for the group to execute
-    /// is no such bit, but goes too unless a member of the group or the superuser asks, as Linux has it since 6.2 (xfstests generic/193, 683).
-    pub fn set_ids_ended_by_chown(&self, mode: u32, gid: u32) -> u32 {
-        let is_kept = mode & GROUP_EXECUTE == 0 && (self.uid == 0 || self.is_in_group(gid));
-        mode & (SET_USER_ID | if is_kept { 0 } else { SET_GROUP_ID })
-    }
-}
-
-/// When a read changes the access time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AccessTime {
-    /// Never.
-    Off,
-    /// When it is older than the last change or a day.
-    Relative,
-    /// Always.
-    Strict,
-}
-
-/// Property `acltype`: which access control lists users see and set. The list in the format of NFSv4 that every file has
-/// on disk is kept whatever it says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum AclType {
-    /// None.
-    #[default]
-    Off,
-    /// Those of POSIX, as extended attributes.
-    Posix,
-    /// Those of NFSv4, which Linux has no interface for.
-    Nfsv4,
-}
-
-/// What becomes of the list that every file has on disk: the numbers of the properties.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AclRules {
-    /// Property `aclmode`: at a change of the mode.
-    pub mode: acl::ModeRule,
-    /// Property `aclinherit`: for new files.
-    pub inherit: acl::InheritRule,
-}
-
-impl Default for AclRules {
-    fn default() -> Self {
-        AclRules { mode: acl::ModeRule::Discard, inherit: acl::InheritRule::Restricted }
-    }
-}
-
-/// How a dataset is mounted: properties that may change while it is.
-#[derive(Debug, Clone)]
-pub struct MountOptions {
-    /// Property `xattr`: new extended attributes go into system attributes (`sa`), else into a hidden directory.
-    pub xattr_in_attributes: bool,
-    /// Properties `atime` and `relatime`.
-    pub access_time: AccessTime,
-    /// Reading a directory changes its access time too.
-    pub directory_access_time: bool,
-    /// Nothing may be changed.
-    pub read_only: bool,
-    /// The pool has the feature project_quota: new files get a project id.
-    pub project_ids: bool,
-    /// Names longer than 255 bytes (property `longname`).
-    pub long_names: bool,
-    /// Property `acltype`.
-    pub acl_type: AclType,
-    /// Properties `aclmode` and `aclinherit`.
-    pub acl_rules: AclRules,
-    /// Property `sync=disabled`: nothing is logged, and nobody waits.
-    pub sync_disabled: bool,
-    /// Property `logbias=throughput`: what is synced goes to its own place at once, not to the log.
-    pub log_throughput: bool,
-    /// The pool has the feature zilsaxattr: extended attributes among the system attributes are logged.
-    pub log_xattrs: bool,
-}
-
-impl Default for MountOptions {
-    fn default() -> Self {
-        MountOptions {
-            xattr_in_attributes: true,
-            access_time: AccessTime::Relative,
-            directory_access_time: true,
-            read_only: false,
-            project_ids: true,
-            long_names: false,
-            acl_type: AclType::Off,
-            acl_rules: AclRules::default(),
-            sync_disabled: false,
-            log_throughput: false,
-            log_xattrs: false,
-        }
-    }
-}
 
 /// How much room there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -245,7 +127,7 @@ impl FileSystem {
         let sa_master = if version >= znode::VERSION_SA { Some(master.get_u64(znode::SA_ATTRS_NAME)?) } else { None };
         let files = FileSet::new(objset.clone(), version, SaTables::load(&objset, sa_master)?, options);
         let mounted = Mounted {
-            names: Names::load(&objset, &master)?,
+            names: Names::load(&files, &master)?,
             inodes: Inodes::new(files.clone()),
             quotas: Quotas::load(&objset, &master)?,
             space,
@@ -432,5 +314,89 @@ impl FileSystem {
 
     pub(super) fn touched_flags(&self, flags: u64, modified: bool) -> u64 {
         self.files.touched_flags(flags, modified)
+    }
+
+    /// What operations on entries need.
+    pub(super) fn entries(&self) -> Entries<'_> {
+        self.names.entries()
+    }
+
+    /// What operations on contents need.
+    pub(super) fn contents(&self) -> Contents<'_> {
+        Contents { files: &self.files, membership: &self.membership, quotas: &self.quotas, log: &self.log, is_alone: self.is_alone }
+    }
+
+    /// Remembers for the intent log what was done in `tx`.
+    pub(super) fn log(&self, tx: &Tx, done: Done<'_>) -> Result<()> {
+        self.log.note(tx, self.is_alone, done)
+    }
+
+    /// Fails if an owner of a new file may have no more. To be asked before joining a transaction.
+    pub(super) fn check_quota_to_own(&self, user: Option<u64>, group: Option<u64>, project: Option<u64>) -> Result<()> {
+        self.quotas.ask_to_own(user, group, project, self.is_alone)
+    }
+
+    /// Names that differ at all are different names: no property asks for case or normalisation to be ignored.
+    pub fn names_are_exact(&self) -> bool {
+        self.names.rules().are_exact()
+    }
+
+    /// Longest name in bytes.
+    pub fn name_max(&self) -> usize {
+        self.names.rules().name_max()
+    }
+
+    /// Whether users, groups or projects have limits here.
+    pub fn has_owner_quotas(&self) -> bool {
+        self.quotas.exist()
+    }
+
+    /// The limit set for an owner, or the default; 0: none.
+    ///
+    /// # Errors
+    /// The limits cannot be read.
+    pub fn quota_of(&self, kind: OwnerKind, of: QuotaOf, id: u64) -> Result<u64> {
+        self.quotas.of(kind, of, id)
+    }
+
+    /// Sets the limit of an owner; 0 takes it away.
+    ///
+    /// # Errors
+    /// `NotSupported` where such use is not counted; `NoSpace`.
+    #[doc(alias = "zfs_set_userquota")]
+    pub fn set_quota(&self, kind: OwnerKind, of: QuotaOf, id: u64, limit: u64) -> Result<()> {
+        self.quotas.set(&self.files, &self.membership, kind, of, id, limit)
+    }
+
+    /// Sets the limit of owners that have none of their own; 0 takes it away.
+    ///
+    /// # Errors
+    /// `NoSpace`; `ReadOnly`.
+    pub fn set_default_quota(&self, kind: OwnerKind, of: QuotaOf, limit: u64) -> Result<()> {
+        self.quotas.set_default(&self.files, &self.membership, kind, of, limit)
+    }
+
+    /// A mount is about to tell its kernel of inodes.
+    pub fn use_mounted(self: &Arc<Self>) -> MountUse {
+        MountUse::begin(self)
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `NotSupported` where `A` and `a` are one name: the view would take them for two, and its commit could not be done.
+    pub fn begin(self: &Arc<Self>) -> Result<Transaction> {
+        Transaction::begin(self)
+    }
+
+    /// Does what `body` does, all of it or nothing: nothing if it fails, or if the commit does.
+    ///
+    /// # Errors
+    /// Those of `body`; `Conflict` if somebody was faster, which is a reason to try again; those of [`Transaction::commit`].
+    pub fn transaction<T>(self: &Arc<Self>, durability: Durability, body: impl FnOnce(&mut Transaction) -> Result<T>) -> Result<T> {
+        let mut transaction = self.begin()?;
+        let result = body(&mut transaction)?;
+        transaction.commit(durability)?;
+        Ok(result)
     }
 }

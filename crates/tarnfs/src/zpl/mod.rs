@@ -10,7 +10,8 @@
 //! the kernel was told of each ([`FileSystem::forget`] takes that back): a removed file lives until that count is zero.
 //!
 //! Each room below has a part with private state: [`names`], [`inodes`], [`log`], the quotas in [`attributes`]; [`contents`] has none but sees no more
-//! of the file system than [`contents::Contents`] says. Operations on names and attributes are the file system's own, in their rooms.
+//! of the file system than [`contents::Contents`] says, and entries of directories no more than [`names::entries::Entries`]. What needs several parts is the
+//! file system's own, in the room of its noun, or a function that is given them.
 //!
 //! # On disk
 //! [`ondisk::znode`], [`ondisk::sa`], [`ondisk::acl`].
@@ -34,6 +35,7 @@ mod file_system;
 mod inodes;
 mod log;
 mod names;
+mod options;
 mod transaction;
 
 pub use contents::clone::CloneRange;
@@ -41,7 +43,8 @@ pub use names::create::{NewFileSystem, initialize};
 pub use names::directory::DirectoryEntry;
 pub use contents::file::{Seek, WriteMarks, WriteMode};
 pub(crate) use names::CASE_INSENSITIVE;
-pub use file_system::{AccessTime, AclRules, AclType, Credentials, FileSystem, MountOptions, Space};
+pub use file_system::{FileSystem, Space};
+pub use options::{AccessTime, AclRules, AclType, Credentials, MountOptions};
 pub use attributes::xattr::RawXattrs;
 pub use attributes::posix_acl::AclKind;
 pub use attributes::quota::{OwnerKind, QuotaOf, own_quota_of, space_used_by};
@@ -52,6 +55,7 @@ pub use log::source::FileSource;
 pub use attributes::setattr::{SetAttributes, SetTime};
 pub use transaction::{Changed, Durability, Listed, NodeId, Transaction};
 pub use attributes::stat::{FileKind, Stat, Time, file_owner};
+pub use inodes::inode::Told;
 pub use inodes::users::MountUse;
 pub use attributes::xattr::XattrMode;
 

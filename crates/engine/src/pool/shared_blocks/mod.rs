@@ -8,7 +8,7 @@
 //! What a pass of the sync thread changes is kept in memory and written at the end of the pass ([`SharedBlocks::sync_pass`]); the
 //! space of blocks that have lost their last reference is given back then.
 //!
-//! New blocks are written without deduplication; clones are made (`dmu/clone.rs`).
+//! New blocks are written without deduplication; clones are made (`dmu/blocks/clone.rs`).
 //!
 //! # Invariants
 //! 1. References are added before those of the same group are taken: a clone made while its source is removed is counted. (They

@@ -5,15 +5,15 @@
 
 use super::queue::{Class, Passage, Queue, Turn, Wanted};
 use super::together;
-use super::traffic::{RequestKind, Traffic, UnderWay};
+use super::traffic::{RequestKind, Traffic};
 use super::{Reason, VdevState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tunables::Tunables;
 use crate::vdev::map::View;
 use crate::{bail, error};
-use disk::{BatchWrite, DiskRef, Loan};
+use disk::{DiskRef, Loan};
 use ondisk::label;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::{Relaxed, SeqCst}};
 
@@ -338,27 +338,6 @@ impl Leaf {
         result
     }
 
-    /// Begins a write that is made together with others. `None`: it has to wait, or cannot be made as it is.
-    pub(in crate::vdev) fn begin_write<'a>(&'a self, class: Class, offset: u64, bufs: &[&[u8]], now: &'a dyn Fn() -> u64) -> Option<Begun<'a>> {
-        let length: usize = bufs.iter().map(|buf| buf.len()).sum();
-        let at = self.place(offset, length as u64).ok()?;
-        // The same thread may have begun another one here.
-        let disk = Some(self.disk.read_recursive()).filter(|disk| disk.is_some())?;
-        if !self.traffic.turns() && self.queue.piece_bytes(class, now) < length {
-            return None;
-        }
-        let turn = self.queue.try_enter(&Wanted { class, is_write: true, at, length }, now)?;
-        self.written.fetch_add(1, SeqCst);
-        let pending = Pending::new(&self.stats.pending);
-        let under_way = self.traffic.begin(RequestKind::Write, length, bufs.len());
-        Some(Begun { leaf: self, at, length, _under_way: under_way, _turn: turn, _pending: pending, disk })
-    }
-
-    /// May several writes be made with one call?
-    pub(in crate::vdev) fn uses_ring(&self) -> bool {
-        self.queue.uses_ring()
-    }
-
     /// Writes as much at a time as the queue allows.
     fn write_pieces(&self, class: Class, offset: u64, bufs: &[&[u8]]) -> Result<()> {
         let now = || self.traffic.now_ns();
@@ -532,37 +511,6 @@ impl Leaf {
         if self.state() == VdevState::Degraded && !self.is_behind() {
             self.set_state(VdevState::Online, Reason::None);
         }
-    }
-}
-
-/// A write that is made together with others.
-pub(in crate::vdev) struct Begun<'a> {
-    leaf: &'a Leaf,
-    at: u64,
-    length: usize,
-    _under_way: UnderWay<'a>,
-    _turn: Turn<'a>,
-    _pending: Pending<'a>,
-    disk: RwLockReadGuard<'a, Option<DiskRef>>,
-}
-
-impl Begun<'_> {
-    /// What the disk is asked for.
-    pub(in crate::vdev) fn write<'a>(&'a self, bufs: &'a [&'a [u8]]) -> BatchWrite<'a> {
-        let disk = self.disk.as_deref().expect("seen when it began");
-        BatchWrite { disk, offset: self.at, bufs }
-    }
-
-    /// It is done.
-    pub(in crate::vdev) fn end(self, result: std::io::Result<()>) -> Result<()> {
-        let leaf = self.leaf;
-        let result = result.map_err(|cause| Error::new(ErrorKind::Io, format!("{}: write: {cause}", leaf.name)));
-        count(&result, &leaf.stats.writes, &leaf.stats.written_bytes, &leaf.stats.write_errors, self.length);
-        if result.is_err() {
-            leaf.degrade();
-        }
-        leaf.written.fetch_add(1, SeqCst);
-        result
     }
 }
 

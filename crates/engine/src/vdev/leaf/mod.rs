@@ -1,6 +1,5 @@
 //! One device of a pool: its I/O in turns, its health, what was counted of it.
 
-mod at_once;
 mod gate;
 mod health;
 #[allow(clippy::module_inception)]
@@ -9,7 +8,6 @@ mod queue;
 mod together;
 mod traffic;
 
-pub(crate) use at_once::write_at_once;
 pub use gate::{FailureMode, Gate};
 pub use health::{Reason, VdevState, VdevStatus};
 pub use leaf::{Leaf, LeafStats};

@@ -294,11 +294,6 @@ impl Queue {
         }
     }
 
-    /// May several I/Os be made with one call?
-    pub(in crate::vdev) fn uses_ring(&self) -> bool {
-        self.limit(Parameter::IoUring) != 0
-    }
-
     /// How many wait.
     #[cfg(test)]
     pub(in crate::vdev) fn waiting(&self) -> usize {

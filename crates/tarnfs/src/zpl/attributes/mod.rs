@@ -1,5 +1,6 @@
 //! Attributes: where they are stored, what they say, how they are changed.
 
+pub(super) mod acl;
 pub(super) mod posix_acl;
 pub(super) mod quota;
 pub(super) mod sa_tables;

@@ -15,7 +15,8 @@ use engine::error::{ErrorKind, Result};
 use ondisk::nvlist::{NvList, NvString, Value};
 use ondisk::sa::Attribute;
 
-use crate::zpl::file_system::{AclType, Credentials, FileSystem};
+use crate::zpl::file_system::FileSystem;
+use crate::zpl::options::{AclType, Credentials};
 use crate::zpl::inodes::inode::Inode;
 use crate::zpl::log::records::{ChangedAttributes, Done};
 use crate::zpl::names::link::NAME_CHANGE;

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::dmu::{Objset, OpenTx, Refusal, Tx, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER, ask_for_room};
+use engine::dmu::{Membership, Objset, OpenTx, Refusal, Tx, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER, ask_for_room};
 use engine::error::{ErrorKind, Result};
 use engine::sync::{Publish, Published};
 use engine::txg::Txg;
@@ -27,7 +27,7 @@ use ondisk::sa::Attribute;
 use ondisk::znode;
 use parking_lot::Mutex;
 
-use crate::zpl::file_system::FileSystem;
+use crate::zpl::inodes::file_set::FileSet;
 use crate::zpl::inodes::inode::Inode;
 use crate::zpl::names::link::NAME_CHANGE;
 
@@ -117,7 +117,7 @@ struct Limits {
 }
 
 impl Limits {
-    fn exist(&self) -> bool {
+    pub(in crate::zpl) fn exist(&self) -> bool {
         self.zap.is_some() || self.default != 0
     }
 
@@ -238,7 +238,7 @@ impl Quotas {
     }
 
     /// There is a limit for somebody.
-    fn exist(&self) -> bool {
+    pub(in crate::zpl) fn exist(&self) -> bool {
         self.limits.published().load(Ordering::Acquire)
     }
 
@@ -325,7 +325,7 @@ impl Quotas {
         Ok(())
     }
 
-    fn check_to_own(&self, user: Option<u64>, group: Option<u64>, project: Option<u64>) -> Result<(), Refusal> {
+    pub(in crate::zpl) fn check_to_own(&self, user: Option<u64>, group: Option<u64>, project: Option<u64>) -> Result<(), Refusal> {
         if !self.exist() {
             return Ok(());
         }
@@ -344,7 +344,7 @@ impl Quotas {
         if is_alone { Ok(()) } else { ask_for_room(&self.objset.context().groups, || self.check_to_write(inode)) }
     }
 
-    fn check_to_write(&self, inode: &Inode) -> Result<(), Refusal> {
+    pub(in crate::zpl) fn check_to_write(&self, inode: &Inode) -> Result<(), Refusal> {
         if !self.exist() {
             return Ok(());
         }
@@ -356,41 +356,27 @@ impl Quotas {
             project => self.check_owner(OwnerKind::Project, project, &[QuotaOf::Bytes]),
         }
     }
-}
-
-impl FileSystem {
-    /// Whether users, groups or projects have limits here.
-    pub fn has_owner_quotas(&self) -> bool {
-        self.quotas.exist()
-    }
 
     /// The limit set for an owner, or the default; 0: none.
-    ///
-    /// # Errors
-    /// The limits cannot be read.
-    pub fn quota_of(&self, kind: OwnerKind, of: QuotaOf, id: u64) -> Result<u64> {
-        self.quotas.limits.read().limits[kind as usize][of as usize].of(id)
+    pub(in crate::zpl) fn of(&self, kind: OwnerKind, of: QuotaOf, id: u64) -> Result<u64> {
+        self.limits.read().limits[kind as usize][of as usize].of(id)
     }
 
     /// Sets the limit of an owner; 0 takes it away.
-    ///
-    /// # Errors
-    /// `NotSupported` where such use is not counted; `NoSpace`.
-    #[doc(alias = "zfs_set_userquota")]
-    pub fn set_quota(&self, kind: OwnerKind, of: QuotaOf, id: u64, limit: u64) -> Result<()> {
-        self.check_writable()?;
-        if self.version() < znode::VERSION_USERSPACE || (kind == OwnerKind::Project && !self.gives_project_ids()) {
+    pub(in crate::zpl) fn set(&self, files: &FileSet, membership: &Membership, kind: OwnerKind, of: QuotaOf, id: u64, limit: u64) -> Result<()> {
+        files.check_writable()?;
+        if files.version() < znode::VERSION_USERSPACE || (kind == OwnerKind::Project && !files.gives_project_ids()) {
             bail!(NotSupported, "{}: use by {}s is not counted", self.objset.name(), kind.word());
         }
         if kind == OwnerKind::Project && id >= INVALID_PROJECT {
             bail!(Invalid, "{id} is no project");
         }
-        let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
-        let mut quotas = self.quotas.limits.write();
+        let tx = OpenTx::assign(membership, NAME_CHANGE)?;
+        let mut quotas = self.limits.write();
         let limits = &mut quotas.limits[kind as usize][of as usize];
         let zap = match &limits.zap {
             Some(zap) => zap,
-            None => &*limits.zap.insert(self.make_quota_zap(&tx, kind, of)?),
+            None => &*limits.zap.insert(self.make_zap(&tx, kind, of)?),
         };
         let name = format!("{id:x}");
         match limit {
@@ -404,20 +390,17 @@ impl FileSystem {
         Ok(())
     }
 
-    fn make_quota_zap(&self, tx: &Tx, kind: OwnerKind, of: QuotaOf) -> Result<Zap> {
+    fn make_zap(&self, tx: &Tx, kind: OwnerKind, of: QuotaOf) -> Result<Zap> {
         let zap = Zap::create(&self.objset, tx, &ZapSpec::new(ObjectType::USERGROUP_QUOTA))?;
         Zap::open(&self.objset, znode::MASTER_NODE)?.add_u64(tx, kind.quota_entry(of), zap.object())?;
         Ok(zap)
     }
 
     /// Sets the limit of those who have none of their own; 0 takes it away.
-    ///
-    /// # Errors
-    /// `NoSpace`; `ReadOnly`.
-    pub fn set_default_quota(&self, kind: OwnerKind, of: QuotaOf, limit: u64) -> Result<()> {
-        self.check_writable()?;
-        let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
-        let mut quotas = self.quotas.limits.write();
+    pub(in crate::zpl) fn set_default(&self, files: &FileSet, membership: &Membership, kind: OwnerKind, of: QuotaOf, limit: u64) -> Result<()> {
+        files.check_writable()?;
+        let tx = OpenTx::assign(membership, NAME_CHANGE)?;
+        let mut quotas = self.limits.write();
         let master = Zap::open(&self.objset, znode::MASTER_NODE)?;
         match limit {
             0 => match master.remove(&tx, kind.default_entry(of)) {
@@ -431,24 +414,9 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Fails if an owner of a new file may have no more. To be asked before joining a transaction.
-    pub(in crate::zpl) fn check_quota_to_own(&self, user: Option<u64>, group: Option<u64>, project: Option<u64>) -> Result<()> {
-        // The commit of a transaction has asked before its first change.
-        if self.is_alone() { Ok(()) } else { ask_for_room(&self.objset.context().groups, || self.quotas.check_to_own(user, group, project)) }
-    }
-
-    /// As [`FileSystem::check_quota_to_own`], for the commit of a transaction.
-    pub(in crate::zpl) fn check_owner_before_commit(&self, uid: u32, gid: u32, project: Option<u64>) -> Result<(), Refusal> {
-        self.quotas.check_to_own(Some(uid.into()), Some(gid.into()), project)
-    }
-
-    /// Fails if an owner of the file may write no more. To be asked before joining a transaction.
-    pub(in crate::zpl) fn check_quota_to_write(&self, inode: &Inode) -> Result<()> {
-        self.quotas.ask_to_write(inode, self.is_alone())
-    }
-
-    /// As [`FileSystem::check_quota_to_write`], for the commit of a transaction.
-    pub(in crate::zpl) fn check_quota_before_commit(&self, inode: &Inode) -> Result<(), Refusal> {
-        self.quotas.check_to_write(inode)
+    /// Fails if an owner of a new file may have no more. To be asked before joining a transaction; the commit of a program's has asked
+    /// before its first change.
+    pub(in crate::zpl) fn ask_to_own(&self, user: Option<u64>, group: Option<u64>, project: Option<u64>, is_alone: bool) -> Result<()> {
+        if is_alone { Ok(()) } else { ask_for_room(&self.objset.context().groups, || self.check_to_own(user, group, project)) }
     }
 }

@@ -6,15 +6,15 @@ use engine::bail;
 use engine::dmu::{OpenTx, Tx};
 use engine::error::Result;
 use ondisk::acl::{self, AccessEntry, ModeRule};
-use ondisk::corruption::Corruption;
 use ondisk::sa::Attribute;
 use ondisk::znode;
 
+use super::acl::{read_acl, set_acl};
 use super::stat::Time;
-use crate::zpl::file_system::{Credentials, FileSystem};
+use crate::zpl::file_system::FileSystem;
+use crate::zpl::options::Credentials;
 use crate::zpl::inodes::inode::{Editor, Inode};
 use crate::zpl::log::records::{ChangedAttributes, Done};
-use crate::zpl::names::create::znode_acl;
 use crate::zpl::names::link::NAME_CHANGE;
 use crate::zpl::{FileKind, InodeNumber, Stat};
 
@@ -64,16 +64,6 @@ impl SetAttributes {
 
 /// Flags that a user may change.
 const USER_FLAGS: u64 = !0 << 32 & !(znode::FLAG_PROJECT_ID | znode::FLAG_AV_MODIFIED);
-/// Flags that say what the access control list is like.
-const ACL_FLAGS: u64 = znode::FLAG_ACL_AUTO_INHERIT
-    | znode::FLAG_ACL_DEFAULTED
-    | znode::FLAG_ACL_PROTECTED
-    | znode::FLAG_ACL_TRIVIAL
-    | znode::FLAG_INHERIT_ACE
-    | znode::FLAG_ACL_OBJECT;
-/// Those of them that survive a change of the mode.
-const LASTING_ACL_FLAGS: u64 = znode::FLAG_ACL_AUTO_INHERIT | znode::FLAG_ACL_DEFAULTED | znode::FLAG_ACL_PROTECTED;
-
 impl FileSystem {
     /// Changes attributes.
     ///
@@ -165,7 +155,7 @@ impl FileSystem {
         if !self.is_alone() {
             self.check_mode_may_change(inode.object, inode.word(Attribute::Flags)?)?;
         }
-        Ok(acl::change_mode(&self.read_acl(inode)?, mode.into(), directory, true, rule == ModeRule::GroupMask))
+        Ok(acl::change_mode(&read_acl(&self.files, inode)?, mode.into(), directory, true, rule == ModeRule::GroupMask))
     }
 
     /// The hidden directory of extended attributes has its file's owner.
@@ -194,7 +184,7 @@ impl FileSystem {
         }
         let Some(directory) = self.xattr_directory(inode)? else { return Ok(()) };
         let whose = directory.stat()?;
-        for entry in self.directory_zap(&directory)?.entries()? {
+        for entry in directory.directory_zap()?.entries()? {
             let file = self.inode(znode::entry_object(entry.value.first()))?;
             let stat = file.stat()?;
             if (stat.uid, stat.gid, stat.project) == (whose.uid, whose.gid, whose.project) {
@@ -237,7 +227,7 @@ impl FileSystem {
         if set.mode.is_none() {
             return if mode == old_mode { Ok(()) } else { edit.set(&[(Attribute::Mode, &u64::from(mode).to_le_bytes())]) };
         }
-        self.set_acl(edit, mode, entries)
+        set_acl(&self.files, edit, mode, entries)
     }
 
     fn set_project(&self, inode: &Inode, edit: &mut Editor<'_>, project: u64) -> Result<()> {
@@ -251,33 +241,6 @@ impl FileSystem {
         let writing = edit.writing;
         edit.attributes.insert_after(&writing, Attribute::Links, Attribute::ProjectId, &project.to_le_bytes())?;
         edit.set(&[(Attribute::Flags, &(flags | znode::FLAG_PROJECT_ID).to_le_bytes())])
-    }
-
-    /// Writes mode and access control list.
-    pub(in crate::zpl) fn set_acl(&self, edit: &mut Editor<'_>, mode: u32, entries: &[AccessEntry]) -> Result<()> {
-        let (uid, gid, mut flags) = (edit.word(Attribute::Uid)?, edit.word(Attribute::Gid)?, edit.word(Attribute::Flags)?);
-        let (_, everyone_executes) = acl::mode(entries, uid, gid);
-        flags &= !(ACL_FLAGS & !LASTING_ACL_FLAGS | znode::FLAG_NO_EXECUTE_DENIED);
-        if acl::is_trivial(entries) {
-            flags |= znode::FLAG_ACL_TRIVIAL;
-        }
-        if entries.iter().any(|entry| entry.flags & (acl::FILE_INHERIT | acl::DIRECTORY_INHERIT) != 0) {
-            flags |= znode::FLAG_INHERIT_ACE;
-        }
-        if everyone_executes {
-            flags |= znode::FLAG_NO_EXECUTE_DENIED;
-        }
-        let (mode, flags) = (u64::from(mode).to_le_bytes(), flags.to_le_bytes());
-        let version = if self.version() >= znode::VERSION_FUID { acl::VERSION_1 } else { acl::VERSION_0 };
-        if edit.attributes.is_znode() {
-            let external = edit.attributes.get(Attribute::ZnodeAcl).and_then(|acl| acl.first_chunk()).map_or(0, |object| u64::from_le_bytes(*object));
-            if external != 0 {
-                self.objset.free(edit.writing.tx, external)?;
-            }
-            return edit.set(&[(Attribute::Mode, &mode), (Attribute::Flags, &flags), (Attribute::ZnodeAcl, &znode_acl(version, entries))]);
-        }
-        let (bytes, count) = (acl::encode(version, entries), (entries.len() as u64).to_le_bytes());
-        edit.set(&[(Attribute::Mode, &mode), (Attribute::Flags, &flags), (Attribute::AclEntries, &bytes), (Attribute::AclCount, &count)])
     }
 
     fn set_times_and_flags(&self, edit: &mut Editor<'_>, set: &SetAttributes) -> Result<ChangedAttributes> {
@@ -301,37 +264,5 @@ impl FileSystem {
         edit.set(&[(Attribute::ChangeTime, &change.to_bytes()), (Attribute::Flags, &flags.to_le_bytes())])?;
         let (accessed, modified) = (set.access_time.map(resolve), set.modification_time.map(resolve));
         Ok(ChangedAttributes { accessed, modified, ..ChangedAttributes::default() })
-    }
-
-    /// The access control list of a file.
-    pub(in crate::zpl) fn read_acl(&self, inode: &Inode) -> Result<Vec<AccessEntry>> {
-        let mut attributes = inode.attributes.write();
-        if attributes.is_znode() {
-            return self.read_znode_acl(inode, attributes.get(Attribute::ZnodeAcl).unwrap_or(&[]));
-        }
-        if attributes.get(Attribute::AclEntries).is_none() {
-            attributes.load_spill(&inode.contents.dnode)?;
-        }
-        let count = attributes.word(Attribute::AclCount).unwrap_or(0);
-        let bytes = attributes.get(Attribute::AclEntries).unwrap_or(&[]);
-        Ok(acl::decode(acl::VERSION_1, usize::try_from(count).unwrap_or(usize::MAX), bytes)?)
-    }
-
-    fn read_znode_acl(&self, inode: &Inode, bytes: &[u8]) -> Result<Vec<AccessEntry>> {
-        let short = || Corruption::new("znode ACL", "size", bytes.len() as u64);
-        let word = |at: usize| bytes.get(at..at + 8).and_then(|bytes| bytes.first_chunk()).map(|bytes| u64::from_le_bytes(*bytes));
-        let (external, packed) = (word(0).ok_or_else(short)?, word(8).ok_or_else(short)?);
-        let (first, version, last) = (packed as u32 as usize, (packed >> 32) as u16, (packed >> 48) as usize);
-        let (size, count) = if version == acl::VERSION_0 { (first.saturating_mul(12), first) } else { (first, last) };
-        if external == 0 {
-            return Ok(acl::decode(version, count, bytes.get(16..).ok_or_else(short)?)?);
-        }
-        if size > 1 << 20 {
-            return Err(Corruption::new("znode ACL", "size", size as u64).into());
-        }
-        let mut entries = vec![0; size];
-        self.objset.hold(external)?.read(0, &mut entries)?;
-        let _ = inode;
-        Ok(acl::decode(version, count, &entries)?)
     }
 }

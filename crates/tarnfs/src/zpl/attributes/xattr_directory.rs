@@ -15,10 +15,12 @@ use ondisk::znode;
 
 use crate::zpl::FileKind;
 use crate::zpl::contents::Contents;
-use crate::zpl::file_system::{Credentials, FileSystem};
+use crate::zpl::file_system::FileSystem;
+use crate::zpl::options::Credentials;
 use crate::zpl::inodes::inode::{Inode, InodeRef};
 use crate::zpl::log::records::Done;
-use crate::zpl::names::create::Fixed;
+use crate::zpl::names::create::{Fixed, NewNode};
+use crate::zpl::names::entries::whole;
 use crate::zpl::names::link::NAME_CHANGE;
 
 const DIRECTORY_MODE: u32 = 0o041_777;
@@ -42,7 +44,7 @@ impl FileSystem {
         let Some(directory) = self.xattr_directory(inode)? else {
             return Ok(None);
         };
-        match self.find_entry(&directory, name)? {
+        match self.entries().find_entry(&directory, name)? {
             Some((object, _)) => self.inode(object).map(Some),
             None => Ok(None),
         }
@@ -61,7 +63,7 @@ impl FileSystem {
 
     pub(super) fn xattr_file_names(&self, inode: &Inode) -> Result<Vec<Vec<u8>>> {
         match self.xattr_directory(inode)? {
-            Some(directory) => Ok(self.directory_zap(&directory)?.entries()?.into_iter().map(|entry| entry.name).collect()),
+            Some(directory) => Ok(directory.directory_zap()?.entries()?.into_iter().map(|entry| entry.name).collect()),
             None => Ok(Vec::new()),
         }
     }
@@ -69,7 +71,7 @@ impl FileSystem {
     pub(in crate::zpl) fn make_xattr_directory(&self, inode: &Inode, fixed: Option<Fixed>, salt: Option<u64>) -> Result<InodeRef<'_>> {
         let stat = inode.stat()?;
         let credentials = Credentials { uid: stat.uid, gid: stat.gid, ..Credentials::default() };
-        let mut new = self.new_node(inode, DIRECTORY_MODE, 0, &credentials)?;
+        let mut new = NewNode::inherit(&self.files, inode, DIRECTORY_MODE, 0, &credentials)?;
         new.fixed = fixed;
         new.salt = salt;
         new.mode = DIRECTORY_MODE;
@@ -77,7 +79,7 @@ impl FileSystem {
         new.flags |= znode::FLAG_XATTR;
         new.acl = acl::trivial(DIRECTORY_MODE.into(), true);
         let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
-        let directory = self.maker().make(&tx, &new)?;
+        let directory = self.names.maker().make(&tx, &new)?;
         inode.edit(&tx).set(&[(Attribute::ExtendedAttributes, &directory.object.to_le_bytes())])?;
         let directory = self.insert_inode(directory);
         self.log(&tx, Done::Made { kind: RecordType::MakeXattrDir, directory: inode, inode: &directory, name: b"", target: None })?;
@@ -92,13 +94,13 @@ impl FileSystem {
         };
         let stat = directory.stat()?;
         let credentials = Credentials { uid: stat.uid, gid: stat.gid, ..Credentials::default() };
-        match self.find_entry(&directory, name)? {
+        match self.entries().find_entry(&directory, name)? {
             Some((object, _)) => {
                 let file = self.inode(object)?;
                 if file.kind != FileKind::Regular {
                     bail!(Corrupt, "the extended attribute {} is no file", String::from_utf8_lossy(name));
                 }
-                self.check_quota_to_write(&file)?;
+                self.quotas.ask_to_write(&file, self.is_alone())?;
                 let _guard = file.contents.lock_whole();
                 let tx = OpenTx::assign(&self.membership, Contents::room_to_replace(value))?;
                 self.contents().replace(&file, &tx, value)?;
@@ -112,14 +114,14 @@ impl FileSystem {
     /// Makes a file with its value in one transaction: no crash leaves an attribute without the one or the other.
     fn make_xattr_file(&self, directory: &Inode, name: &[u8], value: &[u8], credentials: &Credentials) -> Result<()> {
         let _names = directory.names.write();
-        self.check_new_entry(directory, name)?;
-        let new = self.new_node(directory, FILE_MODE, 0, credentials)?;
+        self.entries().check_new_entry(directory, name)?;
+        let new = NewNode::inherit(&self.files, directory, FILE_MODE, 0, credentials)?;
         self.check_quota_to_own(Some(new.uid.into()), Some(new.gid.into()), Some(new.project))?;
         let tx = OpenTx::assign(&self.membership, NAME_CHANGE + Contents::room_to_replace(value))?;
-        let file = self.maker().make(&tx, &new)?;
-        let made = self.contents().replace(&file, &tx, value).and_then(|()| self.add_entry(&tx, directory, name, &file));
+        let file = self.names.maker().make(&tx, &new)?;
+        let made = self.contents().replace(&file, &tx, value).and_then(|()| self.entries().add_entry(&tx, directory, name, &file));
         if let Err(error) = made {
-            self.whole(self.objset.free_held(&tx, &file.contents.dnode))?;
+            whole(&self.files, self.objset.free_held(&tx, &file.contents.dnode))?;
             return Err(error);
         }
         drop(self.insert_inode(file));
@@ -135,12 +137,12 @@ impl FileSystem {
 
     /// Removes all entries of a hidden directory whose file is being freed.
     pub(in crate::zpl) fn empty_xattr_directory(&self, directory: &Inode) -> Result<()> {
-        let zap = self.directory_zap(directory)?;
+        let zap = directory.directory_zap()?;
         let mut cursor = Cursor::start();
         while let Some(entry) = zap.next(&mut cursor)? {
             let file = self.inode_even_unlinked(znode::entry_object(entry.value.first()))?;
             let tx = OpenTx::assign_freeing(&self.membership)?;
-            self.remove_name(&tx, directory, &entry.name, &file)?;
+            self.entries().remove_name(&tx, directory, &entry.name, &file)?;
             drop(tx);
         }
         Ok(())

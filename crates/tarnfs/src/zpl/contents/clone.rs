@@ -15,7 +15,7 @@ use ondisk::znode;
 
 use crate::zpl::InodeNumber;
 use super::Contents;
-use crate::zpl::file_system::Credentials;
+use crate::zpl::options::Credentials;
 use crate::zpl::inodes::file_set::FileSet;
 use crate::zpl::inodes::inode::Inode;
 use crate::zpl::log::records::Done;

@@ -17,7 +17,7 @@ use ondisk::znode;
 use crate::zpl::attributes::stat::Time;
 use crate::zpl::attributes::values::Attributes;
 use super::Contents;
-use crate::zpl::file_system::{AccessTime, Credentials};
+use crate::zpl::options::{AccessTime, Credentials};
 use crate::zpl::inodes::inode::{Editor, Inode};
 use crate::zpl::log::records::{ChangedAttributes, Done};
 use crate::zpl::FileKind;

@@ -11,29 +11,22 @@ use engine::dmu::{Membership, Tx};
 use engine::error::Result;
 
 use super::attributes::quota::Quotas;
-use super::file_system::FileSystem;
 use super::inodes::file_set::FileSet;
 use super::log::Log;
 use super::log::records::Done;
 
 /// What operations on contents need, and no more of the file system.
 pub(super) struct Contents<'a> {
-    files: &'a FileSet,
-    membership: &'a Membership,
-    quotas: &'a Quotas,
-    log: &'a Log,
+    pub(super) files: &'a FileSet,
+    pub(super) membership: &'a Membership,
+    pub(super) quotas: &'a Quotas,
+    pub(super) log: &'a Log,
     /// The commit of a program's transaction does them.
-    is_alone: bool,
+    pub(super) is_alone: bool,
 }
 
 impl Contents<'_> {
     fn note(&self, tx: &Tx, done: Done<'_>) -> Result<()> {
         self.log.note(tx, self.is_alone, done)
-    }
-}
-
-impl FileSystem {
-    pub(super) fn contents(&self) -> Contents<'_> {
-        Contents { files: &self.files, membership: &self.membership, quotas: &self.quotas, log: &self.log, is_alone: self.is_alone() }
     }
 }

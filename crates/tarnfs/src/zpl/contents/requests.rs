@@ -10,7 +10,8 @@ use ondisk::znode;
 use super::clone::CloneRange;
 use super::file::{Seek, WriteMarks, WriteMode};
 use crate::zpl::InodeNumber;
-use crate::zpl::file_system::{Credentials, FileSystem};
+use crate::zpl::file_system::FileSystem;
+use crate::zpl::options::Credentials;
 
 impl FileSystem {
     /// Reads at most `length` bytes at `offset`; fewer at the end of the file.

@@ -12,7 +12,7 @@ use ondisk::znode;
 
 use crate::zpl::attributes::sa_tables::SaTables;
 use crate::zpl::attributes::stat::Time;
-use crate::zpl::file_system::MountOptions;
+use crate::zpl::options::MountOptions;
 
 /// The set whose objects the files are, what was decided when it was made, how it is mounted, and the clock of its changes.
 pub(in crate::zpl) struct FileSet {

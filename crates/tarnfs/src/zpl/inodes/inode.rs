@@ -5,7 +5,7 @@
 //! in progress ([`InodeRef`]). When the last one goes and the file has no links, its object is freed. An inode that only the
 //! kernel refers to may be given up meanwhile, and made again: [`super::inode_table`].
 
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -13,6 +13,7 @@ use engine::arc::Held;
 use engine::dmu::{Dnode, Tx};
 use engine::error::{Result, Within};
 use engine::logged::LoggedObject;
+use engine::zap::Zap;
 use engine::{bail, error};
 use ondisk::sa::Attribute;
 use ondisk::znode;
@@ -109,6 +110,34 @@ impl Inode {
             _ => Err(error!(Invalid, "inode {} has no contents", self.object)),
         }
     }
+
+    /// A directory that is marked not to be changed gets no entries.
+    pub(in crate::zpl) fn check_entries_may_come(&self) -> Result<()> {
+        if self.word(Attribute::Flags)? & znode::FLAG_IMMUTABLE != 0 {
+            bail!(Denied, "directory {} is marked not to be changed", self.object);
+        }
+        Ok(())
+    }
+
+    /// Nor does it lose any; a directory that may only grow does not either.
+    pub(in crate::zpl) fn check_entries_may_go(&self) -> Result<()> {
+        self.check_not_sealed()
+    }
+
+    /// Fails for a file that is marked not to lose a name.
+    pub(in crate::zpl) fn check_removable(&self) -> Result<()> {
+        let flags = self.word(Attribute::Flags)?;
+        if flags & (znode::FLAG_IMMUTABLE | znode::FLAG_NO_UNLINK | znode::FLAG_APPEND_ONLY) != 0 {
+            bail!(Denied, "inode {} is marked not to be removed", self.object);
+        }
+        Ok(())
+    }
+
+    /// The entries of a directory.
+    pub(in crate::zpl) fn directory_zap(&self) -> Result<Zap> {
+        self.check_directory()?;
+        Zap::of(self.contents.dnode.clone())
+    }
 }
 
 /// The attributes of an inode, locked for a change: what is read stays true until it is written.
@@ -189,6 +218,17 @@ impl InodeRef<'_> {
     }
 }
 
+/// What kernels were told of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    /// The file.
+    pub inode: InodeNumber,
+    /// How often.
+    pub count: u64,
+    /// Which file of that number; `None`: it has no name any more.
+    pub generation: Option<u64>,
+}
+
 impl FileSystem {
     /// The inode with number `object`.
     pub(in crate::zpl) fn inode(&self, object: InodeNumber) -> Result<InodeRef<'_>> {
@@ -256,7 +296,7 @@ impl FileSystem {
     }
 
     /// The last reference to an inode was given back: a file without links goes with it.
-    pub(super) fn released(&self, inode: &Inode) {
+    fn released(&self, inode: &Inode) {
         let object = inode.object;
         match inode.word(Attribute::Links) {
             Ok(0) if !self.is_read_only() => {
@@ -268,6 +308,38 @@ impl FileSystem {
             _ => {}
         }
         self.inodes.table.left(inode);
+    }
+
+    /// Lets go of all inodes, as at an unmount: files that were removed while open are freed. Stops when a new user comes.
+    pub fn release_all(&self) {
+        for object in self.inodes.table.all() {
+            let _entered = self.enter();
+            match self.inodes.release_unless_used(object) {
+                ControlFlow::Break(()) => return,
+                ControlFlow::Continue(released) => released.iter().for_each(|inode| self.released(inode)),
+            }
+        }
+    }
+
+    /// What kernels were told of.
+    pub fn told(&self) -> Vec<Told> {
+        let generation = |object| {
+            let inode = self.inode_even_unlinked(object).ok()?;
+            let stat = inode.stat().ok()?;
+            (stat.links > 0).then_some(stat.generation)
+        };
+        self.inodes.table.references().into_iter().map(|(inode, count)| Told { inode, count, generation: generation(inode) }).collect()
+    }
+
+    /// What a kernel was told of passes on to other contents of the dataset: counts an inode as told `count` times, if it is the file of this
+    /// generation. `false`: it is not.
+    pub fn take_over(&self, inode: InodeNumber, generation: u64, count: u64) -> bool {
+        let Ok(found) = self.inode(inode) else { return false };
+        if found.stat().map_or(true, |stat| stat.generation != generation) {
+            return false;
+        }
+        (0..count).for_each(|_| InodeTable::refer(&found.inode));
+        true
     }
 
     /// All inodes that somebody refers to.

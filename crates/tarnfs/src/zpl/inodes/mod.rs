@@ -6,12 +6,14 @@ pub(super) mod inode;
 pub(super) mod inode_table;
 pub(super) mod users;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::InodeNumber;
 use file_set::FileSet;
+use inode::Inode;
 use commit_gate::{Alone, Entered, CommitGate};
 use inode_table::InodeTable;
 use users::Users;
@@ -42,6 +44,39 @@ impl Inodes {
     /// Does somebody refer to the file?
     pub(super) fn contains(&self, object: InodeNumber) -> bool {
         self.table.contains(object)
+    }
+
+    /// One more mount counts references.
+    fn use_mounted(&self) {
+        let mut users = self.users.lock();
+        users.mounts += 1;
+        users.due = false;
+    }
+
+    /// One more transaction does.
+    fn use_in_transaction(&self) {
+        self.users.lock().transactions += 1;
+    }
+
+    /// Is it time to let go of all inodes, as the last mount has ended?
+    fn mount_ended(&self) -> bool {
+        let mut users = self.users.lock();
+        users.mounts -= 1;
+        users.due = users.mounts == 0;
+        users.are_gone()
+    }
+
+    /// As [`Inodes::mount_ended`], of a transaction after it.
+    fn transaction_ended(&self) -> bool {
+        let mut users = self.users.lock();
+        users.transactions -= 1;
+        users.due && users.are_gone()
+    }
+
+    /// Takes all references of one inode away, unless somebody uses the file system again. The inode, if these were the last.
+    fn release_unless_used(&self, object: InodeNumber) -> ControlFlow<(), Option<Arc<Inode>>> {
+        let users = self.users.lock();
+        if users.are_gone() { ControlFlow::Continue(self.table.release(object, u64::MAX)) } else { ControlFlow::Break(()) }
     }
 
     #[cfg(test)]

@@ -16,15 +16,15 @@ use crate::zpl::file_system::FileSystem;
 /// How many there are.
 #[derive(Debug, Default)]
 pub(in crate::zpl) struct Users {
-    mounts: usize,
-    transactions: usize,
+    pub(super) mounts: usize,
+    pub(super) transactions: usize,
     /// The last mount has ended, and its references are there still.
-    due: bool,
+    pub(super) due: bool,
 }
 
 impl Users {
     /// Nobody has references that count.
-    fn are_gone(&self) -> bool {
+    pub(super) fn are_gone(&self) -> bool {
         self.mounts == 0 && self.transactions == 0
     }
 }
@@ -41,47 +41,24 @@ impl std::fmt::Debug for MountUse {
     }
 }
 
-impl FileSystem {
-    /// Somebody is about to tell a kernel of inodes.
-    pub fn use_mounted(self: &Arc<Self>) -> MountUse {
-        let mut users = self.inodes.users.lock();
-        users.mounts += 1;
-        users.due = false;
-        MountUse(self.clone())
+impl MountUse {
+    /// A kernel is about to be told of inodes.
+    pub(in crate::zpl) fn begin(fs: &Arc<FileSystem>) -> Self {
+        fs.inodes.use_mounted();
+        MountUse(fs.clone())
     }
+}
 
-    pub(in crate::zpl) fn use_in_transaction(self: &Arc<Self>) -> TransactionUse {
-        self.inodes.users.lock().transactions += 1;
-        TransactionUse(self.clone())
-    }
-
-    /// Lets go of all inodes, as at an unmount: files that were removed while open are freed. Stops when a new user comes.
-    pub fn release_all(&self) {
-        for object in self.inodes.table.all() {
-            let _entered = self.enter();
-            let released = {
-                let users = self.inodes.users.lock();
-                if !users.are_gone() {
-                    return;
-                }
-                self.inodes.table.release(object, u64::MAX)
-            };
-            if let Some(inode) = released {
-                self.released(&inode);
-            }
-        }
+impl TransactionUse {
+    pub(in crate::zpl) fn begin(fs: &Arc<FileSystem>) -> Self {
+        fs.inodes.use_in_transaction();
+        TransactionUse(fs.clone())
     }
 }
 
 impl Drop for MountUse {
     fn drop(&mut self) {
-        let last = {
-            let mut users = self.0.inodes.users.lock();
-            users.mounts -= 1;
-            users.due = users.mounts == 0;
-            users.are_gone()
-        };
-        if last {
+        if self.0.inodes.mount_ended() {
             self.0.release_all();
         }
     }
@@ -89,12 +66,7 @@ impl Drop for MountUse {
 
 impl Drop for TransactionUse {
     fn drop(&mut self) {
-        let last = {
-            let mut users = self.0.inodes.users.lock();
-            users.transactions -= 1;
-            users.due && users.are_gone()
-        };
-        if last {
+        if self.0.inodes.transaction_ended() {
             self.0.release_all();
         }
     }

@@ -1,7 +1,7 @@
 //! Describing operations to the intent log.
 //!
 //! # Theory
-//! Each operation calls [`FileSystem::log`] once, inside its transaction, when it has been done. What is logged is what somebody who does
+//! Each operation calls [`Log::note`] once, inside its transaction, when it has been done. What is logged is what somebody who does
 //! it again must know: a new file's number, generation and time of creation, so that the file is the same file. While a log is
 //! replayed the same call notes instead which record was done.
 //!
@@ -31,7 +31,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::zpl::attributes::stat::Time;
 use crate::zpl::attributes::values::Attributes;
 use super::source::FileSource;
-use crate::zpl::file_system::{FileSystem, MountOptions};
+use crate::zpl::options::MountOptions;
 use crate::zpl::inodes::file_set::FileSet;
 use crate::zpl::inodes::inode::Inode;
 use crate::zpl::{FileKind, InodeNumber};
@@ -104,13 +104,6 @@ impl LogFacts {
     /// The list of the log's records that the file's go in. Nobody syncs an extended attribute: what one is goes with the names.
     fn list_of(&self, inode: &Inode) -> Option<InodeNumber> {
         (self.flags & znode::FLAG_XATTR == 0).then_some(inode.object)
-    }
-}
-
-impl FileSystem {
-    /// Remembers for the intent log what was done in `tx`.
-    pub(in crate::zpl) fn log(&self, tx: &Tx, done: Done<'_>) -> Result<()> {
-        self.log.note(tx, self.is_alone(), done)
     }
 }
 

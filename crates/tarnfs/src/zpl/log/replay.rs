@@ -25,11 +25,13 @@ use zerocopy::FromBytes;
 
 use super::records::{Done, mask};
 use crate::zpl::InodeNumber;
+use crate::zpl::attributes::acl::set_acl;
 use crate::zpl::attributes::posix_acl::NewLists;
 use crate::zpl::attributes::setattr::{SetAttributes, SetTime};
 use crate::zpl::attributes::stat::Time;
-use crate::zpl::file_system::{Credentials, FileSystem};
-use crate::zpl::names::create::Fixed;
+use crate::zpl::file_system::FileSystem;
+use crate::zpl::options::Credentials;
+use crate::zpl::names::create::{Fixed, NewNode};
 use crate::zpl::names::rename::{RenameMode, Whiteout};
 
 /// Bits of a record's attributes, and the flags that they stand for.
@@ -177,12 +179,12 @@ impl FileReplay<'_> {
         let directory = fs.inode(record.dir.get())?;
         directory.check_directory()?;
         let _names = directory.names.write();
-        if fs.find_entry(&directory, name)?.is_some() {
+        if fs.entries().find_entry(&directory, name)?.is_some() {
             bail!(Exists, "{:?} exists in directory {}", String::from_utf8_lossy(name), directory.object);
         }
         let mode = u32::try_from(record.mode.get()).map_err(|_| short("mode", 0))?;
         let credentials = Credentials { uid: id(uid)?, gid: id(gid)?, ..Credentials::root() };
-        let mut new = fs.new_node(&directory, mode, record.device.get(), &credentials)?;
+        let mut new = NewNode::inherit(&fs.files, &directory, mode, record.device.get(), &credentials)?;
         (new.mode, new.uid, new.gid, new.fixed) = (mode, credentials.uid, credentials.gid, Some(fixed));
         if let Some((set, cleared)) = flags {
             new.flags = new.flags & !cleared | set;
@@ -263,7 +265,7 @@ impl FileReplay<'_> {
         let mut edit = inode.edit(&tx);
         let (mode, uid, gid) = (edit.word(Attribute::Mode)?, edit.word(Attribute::Uid)?, edit.word(Attribute::Gid)?);
         let (permissions, _) = acl::mode(&entries, uid, gid);
-        self.0.set_acl(&mut edit, (mode & !0o777 | permissions & 0o777) as u32, &entries)?;
+        set_acl(&self.0.files, &mut edit, (mode & !0o777 | permissions & 0o777) as u32, &entries)?;
         edit.set(&[(Attribute::ChangeTime, &self.0.now().to_bytes())])?;
         drop(edit);
         self.0.log(&tx, Done::Other)

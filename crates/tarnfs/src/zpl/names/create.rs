@@ -13,11 +13,13 @@ use ondisk::sa::Attribute;
 use ondisk::znode;
 use std::sync::Arc;
 
+use super::rules::Rules;
+use crate::zpl::attributes::acl::read_acl;
 use crate::zpl::attributes::sa_tables::SaTables;
 use crate::zpl::inodes::file_set::FileSet;
 use crate::zpl::attributes::stat::{FileKind, Time};
 use crate::zpl::attributes::values::{Attributes, Writing};
-use crate::zpl::file_system::{Credentials, FileSystem, MountOptions};
+use crate::zpl::options::{Credentials, MountOptions};
 use crate::zpl::inodes::inode::Inode;
 use crate::zpl::{InodeNumber, OwnerKind, QuotaOf, Stat};
 
@@ -98,7 +100,11 @@ pub(in crate::zpl) struct Maker<'a> {
     pub(in crate::zpl) now: Time,
 }
 
-impl Maker<'_> {
+impl<'a> Maker<'a> {
+    pub(super) fn new(set: &'a Arc<FileSet>, rules: &Rules) -> Self {
+        Maker { set, project_ids: set.gives_project_ids(), normalization: rules.normalization(), now: set.now() }
+    }
+
     /// Makes the object and its attributes.
     pub(in crate::zpl) fn make(&self, tx: &Tx, new: &NewNode) -> Result<Inode> {
         let kind = FileKind::of_mode(new.mode);
@@ -265,35 +271,26 @@ impl Values {
     }
 }
 
-impl FileSystem {
-    pub(in crate::zpl) fn maker(&self) -> Maker<'_> {
-        Maker {
-            set: &self.files,
-            project_ids: self.gives_project_ids(),
-            normalization: self.names.rules.normalization(),
-            now: self.now(),
-        }
-    }
-
+impl NewNode {
     /// What a file with `mode`, made in `parent` by `credentials`, is given and inherits.
-    pub(in crate::zpl) fn new_node(&self, parent: &Inode, mode: u32, device: u64, credentials: &Credentials) -> Result<NewNode> {
+    pub(in crate::zpl) fn inherit(files: &FileSet, parent: &Inode, mode: u32, device: u64, credentials: &Credentials) -> Result<NewNode> {
         let stat = parent.stat()?;
         let directory = FileKind::of_mode(mode) == FileKind::Directory;
         let (mut mode, gid) = inherited_group((stat.mode, stat.gid), mode, credentials);
         let inherits = stat.flags & znode::FLAG_INHERIT_ACE != 0 && stat.flags & znode::FLAG_XATTR == 0;
-        let from = if inherits { self.read_acl(parent)? } else { Vec::new() };
+        let from = if inherits { read_acl(files, parent)? } else { Vec::new() };
         let child = match FileKind::of_mode(mode) {
             FileKind::Directory => acl::Child::Directory,
             FileKind::Regular => acl::Child::Regular,
             FileKind::SymbolicLink => acl::Child::SymbolicLink,
             _ => acl::Child::Other,
         };
-        let rules = self.options().acl_rules;
+        let rules = files.options().acl_rules;
         let (acl, mode_decides) = acl::begin(&from, child, mode.into(), rules.inherit, rules.mode);
         if inherits {
             mode = mode & !0o777 | acl::mode(&acl, credentials.uid.into(), gid.into()).0 as u32;
         }
-        let (inherit, project) = self.inherited_project(&stat, FileKind::of_mode(mode));
+        let (inherit, project) = inherited_project(files, &stat, FileKind::of_mode(mode));
         let flags = stat.flags & znode::FLAG_XATTR | inherit | if directory && mode_decides { znode::FLAG_ACL_AUTO_INHERIT } else { 0 };
         Ok(NewNode {
             mode,
@@ -323,17 +320,15 @@ pub(in crate::zpl) fn inherited_group((parent_mode, parent_gid): (u32, u32), mod
     }
 }
 
-impl FileSystem {
-    /// What a new file of this kind has of its directory: the mark that passes the project on, if it can have that, and the project. Links and
-    /// devices belong to it as well: else they could not be moved within it.
-    pub(in crate::zpl) fn inherited_project(&self, directory: &Stat, kind: FileKind) -> (u64, u64) {
-        let inherits = directory.flags & znode::FLAG_PROJECT_INHERIT;
-        if inherits == 0 {
-            return (0, 0);
-        }
-        let mark = if matches!(kind, FileKind::Directory | FileKind::Regular) { inherits } else { 0 };
-        (mark, if self.gives_project_ids() { directory.project } else { 0 })
+/// What a new file of this kind has of its directory: the mark that passes the project on, if it can have that, and the project. Links and
+/// devices belong to it as well: else they could not be moved within it.
+pub(in crate::zpl) fn inherited_project(files: &FileSet, directory: &Stat, kind: FileKind) -> (u64, u64) {
+    let inherits = directory.flags & znode::FLAG_PROJECT_INHERIT;
+    if inherits == 0 {
+        return (0, 0);
     }
+    let mark = if matches!(kind, FileKind::Directory | FileKind::Regular) { inherits } else { 0 };
+    (mark, if files.gives_project_ids() { directory.project } else { 0 })
 }
 
 /// Makes the file system in a new, empty object set: master node, delete queue, root directory.

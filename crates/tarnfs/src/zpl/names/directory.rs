@@ -2,7 +2,7 @@
 
 use engine::error::{ErrorKind, Result};
 use engine::zap::{Cursor, Zap};
-use engine::{bail, error};
+use engine::bail;
 use ondisk::object_type::ObjectType;
 use ondisk::sa::Attribute;
 use ondisk::znode;
@@ -31,27 +31,9 @@ const AT_PARENT: u64 = 1;
 const AT_FIRST: u64 = 2;
 
 impl FileSystem {
-    pub(in crate::zpl) fn directory_zap(&self, directory: &Inode) -> Result<Zap> {
-        directory.check_directory()?;
-        Zap::of(directory.contents.dnode.clone())
-    }
-
-    /// What `name` names, and the name as it is stored.
-    pub(in crate::zpl) fn find_entry(&self, directory: &Inode, name: &[u8]) -> Result<Option<(InodeNumber, Vec<u8>)>> {
-        let zap = self.directory_zap(directory)?;
-        let found = zap.lookup_matching(name, self.names.rules.matching())?;
-        Ok(found.map(|(value, stored)| (znode::entry_object(value.first()), stored)))
-    }
-
     /// The file named `name`, for the time of a call. The caller holds the lock of the names.
     pub(in crate::zpl) fn entry(&self, directory: &Inode, name: &[u8]) -> Result<InodeRef<'_>> {
-        let found = self.find_entry(directory, name)?;
-        // Long names that are there can be found, whatever the property says today.
-        if found.is_none() && name.len() > self.name_max() {
-            bail!(NameTooLong, "a name of {} bytes is longer than {}", name.len(), self.name_max());
-        }
-        let (object, _) = found.ok_or_else(|| error!(NotFound, "{:?} is not in directory {}", String::from_utf8_lossy(name), directory.object))?;
-        self.inode(object)
+        self.inode(self.entries().number(directory, name)?)
     }
 
     /// Looks up a name. The inode is counted as known to the kernel: see [`FileSystem::forget`].
@@ -61,7 +43,7 @@ impl FileSystem {
     pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<Stat> {
         let directory = self.inode(directory)?;
         directory.check_directory()?;
-        self.check_encoding(name)?;
+        self.names.rules().check_encoding(name)?;
         let _names = directory.names.read();
         let inode = match name {
             b"." => self.inode(directory.object)?,
@@ -90,7 +72,7 @@ impl FileSystem {
     /// `NotDirectory`; the directory cannot be read.
     pub fn read_directory(&self, directory: InodeNumber, from: u64, emit: &mut dyn FnMut(DirectoryEntry) -> bool) -> Result<()> {
         let directory = self.inode(directory)?;
-        let zap = self.directory_zap(&directory)?;
+        let zap = directory.directory_zap()?;
         if directory.word(Attribute::Links)? == 0 {
             return Ok(());
         }
@@ -149,6 +131,6 @@ impl FileSystem {
 
     /// Whether a directory has no entries.
     pub(in crate::zpl) fn is_empty(&self, directory: &Inode) -> Result<bool> {
-        self.directory_zap(directory)?.is_empty()
+        directory.directory_zap()?.is_empty()
     }
 }

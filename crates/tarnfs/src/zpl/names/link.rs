@@ -1,19 +1,17 @@
 //! Making and removing names.
 
 use engine::dmu::{OpenTx, Tx};
-use engine::error::{Error, ErrorKind, Result};
-use engine::zap::Integers;
+use engine::error::Result;
 use engine::{bail, error};
-use ondisk::dnode::DNODE_SLOT_BYTES;
-use ondisk::feature::Feature;
 use ondisk::sa::Attribute;
 use ondisk::zil::RecordType;
 use ondisk::znode;
 
 use super::create::NewNode;
+use super::entries::{Change, whole};
 use crate::zpl::attributes::posix_acl::NewLists;
-use super::rules::NAME_MAX;
-use crate::zpl::file_system::{Credentials, FileSystem};
+use crate::zpl::file_system::FileSystem;
+use crate::zpl::options::Credentials;
 use crate::zpl::inodes::inode::{Inode, InodeRef};
 use crate::zpl::log::records::Done;
 use crate::zpl::{FileKind, InodeNumber, Stat};
@@ -26,104 +24,7 @@ const TARGET_MAX: usize = 4096;
 /// Worst case of what making or removing a name writes, in bytes.
 pub(in crate::zpl) const NAME_CHANGE: u64 = 32 << 10;
 
-/// Whether an entry more or less is also a subdirectory more or less.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
-    Added,
-    Removed,
-}
-
 impl FileSystem {
-    /// Brings a directory's size, link count and times up to date after an entry came or went.
-    pub(super) fn entry_changed(&self, tx: &Tx, directory: &Inode, kind: FileKind, change: Change) -> Result<()> {
-        let mut edit = directory.edit(tx);
-        let (size, links, flags) = (edit.word(Attribute::Size)?, edit.word(Attribute::Links)?, edit.word(Attribute::Flags)?);
-        let subdirectory = u64::from(kind == FileKind::Directory);
-        let (size, links) = match change {
-            Change::Added => (size.saturating_add(1), links.saturating_add(subdirectory)),
-            Change::Removed => (size.saturating_sub(1), links.saturating_sub(subdirectory)),
-        };
-        let now = self.now().to_bytes();
-        let flags = self.touched_flags(flags, true);
-        edit.set(&[
-            (Attribute::Size, &size.to_le_bytes()),
-            (Attribute::Links, &links.to_le_bytes()),
-            (Attribute::ModificationTime, &now),
-            (Attribute::ChangeTime, &now),
-            (Attribute::Flags, &flags.to_le_bytes()),
-        ])
-    }
-
-    /// Reads all that it takes to add the entry `name` to a directory, or to remove it: afterwards neither fails. To be called before the
-    /// first change, since what is half done is neither what was nor what was wanted.
-    pub(super) fn prepare_entry(&self, tx: &Tx, directory: &Inode, name: &[u8], change: Change) -> Result<()> {
-        directory.stat()?;
-        let zap = self.directory_zap(directory)?;
-        match change {
-            Change::Added => zap.prepare_to_add(tx, name),
-            Change::Removed => zap.prepare_to_remove(tx, name),
-        }
-    }
-
-    /// What was prepared and fails all the same must not reach the disk by halves: the pool stops, and on disk is what was there before.
-    pub(in crate::zpl) fn whole<T>(&self, done: Result<T>) -> Result<T> {
-        done.map_err(|error| {
-            let name = self.objset.name();
-            let error = Error::new(ErrorKind::Suspended, format!("{name}: an operation could not be done to its end, and is undone by stopping the pool: {error}"));
-            self.objset.context().groups.fail(error.clone());
-            error
-        })
-    }
-
-    /// Adds the entry `name` for `inode`, whose link count already counts it.
-    pub(in crate::zpl) fn add_entry(&self, tx: &Tx, directory: &Inode, name: &[u8], inode: &Inode) -> Result<()> {
-        let mode = inode.word(Attribute::Mode)?;
-        let value = self.entry_value(inode.object, mode);
-        self.directory_zap(directory)?.add(tx, name, Integers::U64(&[value]))?;
-        if name.len() > NAME_MAX {
-            self.objset.owner().uses(Feature::Longname);
-        }
-        self.whole(self.entry_changed(tx, directory, inode.kind, Change::Added))
-    }
-
-    /// Removes the entry `name`, which names a file of `kind`.
-    pub(super) fn remove_entry(&self, tx: &Tx, directory: &Inode, name: &[u8], kind: FileKind) -> Result<()> {
-        self.directory_zap(directory)?.remove_matching(tx, name, self.names.rules.matching())?;
-        self.whole(self.entry_changed(tx, directory, kind, Change::Removed))
-    }
-
-    /// Takes one link from `inode`; without any it goes to the delete queue. It fails before anything has changed, or not at all.
-    pub(super) fn drop_link(&self, tx: &Tx, inode: &Inode) -> Result<()> {
-        let mut edit = inode.edit(tx);
-        let links = edit.word(Attribute::Links)?;
-        let left = if inode.kind == FileKind::Directory { 0 } else { links.saturating_sub(1) };
-        let now = self.now().to_bytes();
-        let flags = self.touched_flags(edit.word(Attribute::Flags)?, false);
-        if left == 0 {
-            // Freed when nobody has it open any more, which may be in a group after this one.
-            tx.note_freeing(inode.contents.dnode.used_bytes().max(DNODE_SLOT_BYTES as u64));
-            self.names.unlinked.add(tx, inode.object)?;
-        }
-        self.whole(edit.set(&[(Attribute::Links, &left.to_le_bytes()), (Attribute::ChangeTime, &now), (Attribute::Flags, &flags.to_le_bytes())]))
-    }
-
-    /// Checks that `directory` may get the entry `name`, which it does not have.
-    pub(in crate::zpl) fn check_new_entry(&self, directory: &Inode, name: &[u8]) -> Result<()> {
-        // Extended attributes may be called what files may not: `user.a/b`.
-        match directory.word(Attribute::Flags)? & znode::FLAG_XATTR {
-            0 => self.check_name(name)?,
-            _ => self.check_new_text(name)?,
-        }
-        self.check_entries_may_come(directory)?;
-        if directory.word(Attribute::Links)? == 0 {
-            bail!(NotFound, "directory {} was removed", directory.object);
-        }
-        if self.find_entry(directory, name)?.is_some() {
-            bail!(Exists, "{:?} exists in directory {}", String::from_utf8_lossy(name), directory.object);
-        }
-        Ok(())
-    }
-
     /// Makes a file of any type but symbolic link. The inode is counted as known to the kernel.
     ///
     /// # Errors
@@ -174,9 +75,9 @@ impl FileSystem {
         directory.check_directory()?;
         self.check_writable()?;
         let _names = directory.names.write();
-        self.check_new_entry(&directory, name)?;
+        self.entries().check_new_entry(&directory, name)?;
         let (mode, lists) = self.begin_lists(&directory, mode, credentials)?;
-        let new = NewNode { salt, ..self.new_node(&directory, mode, device, credentials)? };
+        let new = NewNode { salt, ..NewNode::inherit(&self.files, &directory, mode, device, credentials)? };
         self.check_quota_to_own(Some(new.uid.into()), Some(new.gid.into()), Some(new.project))?;
         let inode = self.make_entry(&directory, name, &new, target, &lists)?;
         self.put_new_lists_aside(&inode, &lists)?;
@@ -195,12 +96,12 @@ impl FileSystem {
         lists: &NewLists,
     ) -> Result<InodeRef<'_>> {
         let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
-        let inode = self.maker().make(&tx, new)?;
+        let inode = self.names.maker().make(&tx, new)?;
         let made = target.map_or(Ok(()), |target| self.set_target(&tx, &inode, target));
-        let made = made.and_then(|()| self.put_new_lists(&tx, &inode, lists)).and_then(|()| self.add_entry(&tx, directory, name, &inode));
+        let made = made.and_then(|()| self.put_new_lists(&tx, &inode, lists)).and_then(|()| self.entries().add_entry(&tx, directory, name, &inode));
         if let Err(error) = made {
             // The object is nobody's: nothing names it.
-            self.whole(self.objset.free(&tx, inode.object))?;
+            whole(&self.files, self.objset.free(&tx, inode.object))?;
             return Err(error);
         }
         let inode = self.insert_inode(inode);
@@ -224,16 +125,16 @@ impl FileSystem {
         let directory = self.inode(directory)?;
         directory.check_directory()?;
         self.check_writable()?;
-        self.check_entries_may_come(&directory)?;
+        directory.check_entries_may_come()?;
         let (mode, lists) = self.begin_lists(&directory, 0o100_000 | mode & !TYPE_MASK, credentials)?;
-        let mut new = self.new_node(&directory, mode, 0, credentials)?;
+        let mut new = NewNode::inherit(&self.files, &directory, mode, 0, credentials)?;
         new.links = 0;
         self.check_quota_to_own(Some(new.uid.into()), Some(new.gid.into()), Some(new.project))?;
         let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
-        let inode = self.maker().make(&tx, &new)?;
-        let made = self.put_new_lists(&tx, &inode, &lists).and_then(|()| self.names.unlinked.add(&tx, inode.object));
+        let inode = self.names.maker().make(&tx, &new)?;
+        let made = self.put_new_lists(&tx, &inode, &lists).and_then(|()| self.names.unlinked().add(&tx, inode.object));
         if let Err(error) = made {
-            self.whole(self.objset.free_held(&tx, &inode.contents.dnode))?;
+            whole(&self.files, self.objset.free_held(&tx, &inode.contents.dnode))?;
             return Err(error);
         }
         let inode = self.insert_inode(inode);
@@ -300,7 +201,7 @@ impl FileSystem {
             bail!(Denied, "inode {} is a directory, which has one name only", inode.object);
         }
         let _names = directory.names.write();
-        self.check_new_entry(&directory, name)?;
+        self.entries().check_new_entry(&directory, name)?;
         let (of_file, of_directory) = (inode.word(Attribute::Flags)?, directory.word(Attribute::Flags)?);
         if (of_file ^ of_directory) & znode::FLAG_XATTR != 0 {
             bail!(Invalid, "a file and an extended attribute cannot share a name");
@@ -308,14 +209,14 @@ impl FileSystem {
         inode.check_not_sealed()?;
         self.check_project(&inode, &directory)?;
         let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
-        self.prepare_entry(&tx, &directory, name, Change::Added)?;
+        self.entries().prepare_entry(&tx, &directory, name, Change::Added)?;
         inode.stat()?;
         let mut edit = inode.edit(&tx);
         let links = edit.word(Attribute::Links)?;
         let Some(more) = links.checked_add(1) else { bail!(TooManyLinks, "inode {} has {links} names", inode.object) };
         if links == 0 {
             // Made without a name, or its last name was just removed: it may come back as long as somebody has it open.
-            self.names.unlinked.remove(&tx, inode.object)?;
+            self.names.unlinked().remove(&tx, inode.object)?;
         }
         let now = self.now().to_bytes();
         let flags = self.touched_flags(edit.word(Attribute::Flags)?, false);
@@ -326,7 +227,7 @@ impl FileSystem {
             (Attribute::Parent, &directory.object.to_le_bytes()),
         ]);
         drop(edit);
-        self.whole(linked.and_then(|()| self.add_entry(&tx, &directory, name, &inode)))?;
+        whole(&self.files, linked.and_then(|()| self.entries().add_entry(&tx, &directory, name, &inode)))?;
         // A file that had no name is in no log either.
         let done = if links == 0 { Done::Other } else { Done::Linked { directory: &directory, inode: &inode, name } };
         self.log(&tx, done)?;
@@ -335,14 +236,6 @@ impl FileSystem {
         let stat = stat?;
         inode.give_to_kernel();
         Ok(stat)
-    }
-
-    /// Removes the entry `name`, and the link of `inode` that it is.
-    pub(in crate::zpl) fn remove_name(&self, tx: &Tx, directory: &Inode, name: &[u8], inode: &Inode) -> Result<()> {
-        self.prepare_entry(tx, directory, name, Change::Removed)?;
-        inode.stat()?;
-        self.drop_link(tx, inode)?;
-        self.whole(self.remove_entry(tx, directory, name, inode.kind))
     }
 
     /// Removes a name of a file that is no directory.
@@ -355,13 +248,13 @@ impl FileSystem {
         self.check_writable()?;
         let names = directory.names.write();
         let inode = self.entry(&directory, name)?;
-        self.check_entries_may_go(&directory)?;
+        directory.check_entries_may_go()?;
         if inode.kind == FileKind::Directory {
             bail!(IsDirectory, "{:?} is a directory", String::from_utf8_lossy(name));
         }
-        self.check_removable(&inode)?;
+        inode.check_removable()?;
         let tx = OpenTx::assign_freeing(&self.membership)?;
-        self.remove_name(&tx, &directory, name, &inode)?;
+        self.entries().remove_name(&tx, &directory, name, &inode)?;
         let gone = inode.word(Attribute::Links)? == 0;
         self.log(&tx, Done::Removed { directory: &directory, name, inode: &inode, gone })?;
         drop(tx);
@@ -381,7 +274,7 @@ impl FileSystem {
             bail!(Invalid, "{:?} cannot be removed", String::from_utf8_lossy(name));
         }
         let inode: InodeRef<'_>;
-        let _tree = self.names.tree.lock();
+        let _tree = self.names.lock_tree();
         let _names = directory.names.write();
         inode = self.entry(&directory, name)?;
         inode.check_directory()?;
@@ -389,34 +282,13 @@ impl FileSystem {
             bail!(Corrupt, "directory {} is an entry of itself", inode.object);
         }
         let _its_names = inode.names.write();
-        self.check_entries_may_go(&directory)?;
-        self.check_removable(&inode)?;
+        directory.check_entries_may_go()?;
+        inode.check_removable()?;
         if !self.is_empty(&inode)? {
             bail!(NotEmpty, "directory {:?} has entries", String::from_utf8_lossy(name));
         }
         let tx = OpenTx::assign_freeing(&self.membership)?;
-        self.remove_name(&tx, &directory, name, &inode)?;
+        self.entries().remove_name(&tx, &directory, name, &inode)?;
         self.log(&tx, Done::Removed { directory: &directory, name, inode: &inode, gone: true })
-    }
-
-    /// A directory that is marked not to be changed gets no entries.
-    pub(in crate::zpl) fn check_entries_may_come(&self, directory: &Inode) -> Result<()> {
-        if directory.word(Attribute::Flags)? & znode::FLAG_IMMUTABLE != 0 {
-            bail!(Denied, "directory {} is marked not to be changed", directory.object);
-        }
-        Ok(())
-    }
-
-    /// Nor does it lose any; one that may only grow does not either.
-    pub(in crate::zpl) fn check_entries_may_go(&self, directory: &Inode) -> Result<()> {
-        directory.check_not_sealed()
-    }
-
-    pub(in crate::zpl) fn check_removable(&self, inode: &Inode) -> Result<()> {
-        let flags = inode.word(Attribute::Flags)?;
-        if flags & (znode::FLAG_IMMUTABLE | znode::FLAG_NO_UNLINK | znode::FLAG_APPEND_ONLY) != 0 {
-            bail!(Denied, "inode {} is marked not to be removed", inode.object);
-        }
-        Ok(())
     }
 }

@@ -13,8 +13,10 @@ use ondisk::zil::RecordType;
 use ondisk::znode;
 
 use super::create::{Fixed, NewNode};
-use super::link::{Change, NAME_CHANGE};
-use crate::zpl::file_system::{Credentials, FileSystem};
+use super::entries::{Change, whole};
+use super::link::NAME_CHANGE;
+use crate::zpl::file_system::FileSystem;
+use crate::zpl::options::Credentials;
 use crate::zpl::inodes::inode::{Inode, InodeRef};
 use crate::zpl::log::records::Done;
 use crate::zpl::{FileKind, InodeNumber, Stat};
@@ -98,20 +100,20 @@ impl FileSystem {
         from.check_directory()?;
         to.check_directory()?;
         self.check_writable()?;
-        self.check_name(new_name)?;
+        self.names.rules().check_name(new_name)?;
         if name == b"." || name == b".." {
             bail!(Invalid, "{:?} cannot be moved", String::from_utf8_lossy(name));
         }
         // Released last, when neither locks nor the transaction are held: a replaced file may be freed then.
         let moved: InodeRef<'_>;
         let replaced: Option<InodeRef<'_>>;
-        let _tree = self.names.tree.lock();
+        let _tree = self.names.lock_tree();
         let _from_names = from.names.write();
         let _to_names = (from.object != to.object).then(|| to.names.write());
         moved = self.entry(&from, name)?;
         replaced = self.target(&to, new_name)?;
-        self.check_entries_may_go(&from)?;
-        self.check_entries_may_come(&to)?;
+        from.check_entries_may_go()?;
+        to.check_entries_may_come()?;
         let (old, new) = (Side { directory: &from, name }, Side { directory: &to, name: new_name });
         match (mode, &replaced) {
             (RenameMode::NoReplace, Some(other)) if other.object != moved.object || new_name != name => {
@@ -130,7 +132,7 @@ impl FileSystem {
         if to.word(Attribute::Links)? == 0 {
             bail!(NotFound, "directory {} was removed", to.object);
         }
-        match self.find_entry(to, name)? {
+        match self.entries().find_entry(to, name)? {
             Some((object, _)) => Ok(Some(self.inode(object)?)),
             None => Ok(None),
         }
@@ -160,7 +162,7 @@ impl FileSystem {
 
     fn replace(&self, old: &Side<'_>, moved: &Inode, new: &Side<'_>, replaced: Option<&Inode>, whiteout: Option<&Whiteout<'_>>) -> Result<()> {
         self.check_not_below(moved, new.directory)?;
-        self.check_removable(moved)?;
+        moved.check_removable()?;
         self.check_project_to_move(moved, old.directory, new.directory)?;
         let is_directory = moved.kind == FileKind::Directory;
         let _its_names;
@@ -170,8 +172,8 @@ impl FileSystem {
                 (false, true) => bail!(IsDirectory, "{:?} is a directory", String::from_utf8_lossy(new.name)),
                 _ => {}
             }
-            self.check_removable(replaced)?;
-            self.check_entries_may_go(new.directory)?;
+            replaced.check_removable()?;
+            new.directory.check_entries_may_go()?;
             // A directory that replaces its own parent, which is not empty, must not lock it twice.
             if replaced.object == old.directory.object || replaced.object == new.directory.object {
                 bail!(NotEmpty, "directory {:?} has entries", String::from_utf8_lossy(new.name));
@@ -185,7 +187,7 @@ impl FileSystem {
         }
         let left = match whiteout {
             Some(whiteout) => {
-                let node = self.new_node(old.directory, WHITEOUT_MODE, 0, whiteout.credentials)?;
+                let node = NewNode::inherit(&self.files, old.directory, WHITEOUT_MODE, 0, whiteout.credentials)?;
                 Some(NewNode { fixed: whiteout.fixed, ..node })
             }
             None => None,
@@ -195,22 +197,22 @@ impl FileSystem {
             self.check_quota_to_own(Some(left.uid.into()), Some(left.gid.into()), Some(left.project))?;
         }
         let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
-        self.prepare_entry(&tx, new.directory, new.name, Change::Added)?;
-        self.prepare_entry(&tx, old.directory, old.name, if left.is_some() { Change::Added } else { Change::Removed })?;
+        self.entries().prepare_entry(&tx, new.directory, new.name, Change::Added)?;
+        self.entries().prepare_entry(&tx, old.directory, old.name, if left.is_some() { Change::Added } else { Change::Removed })?;
         moved.stat()?;
         let left_inode = match &left {
-            Some(left) => Some(self.maker().make(&tx, left)?),
+            Some(left) => Some(self.names.maker().make(&tx, left)?),
             None => None,
         };
         if let Some(replaced) = replaced
-            && let Err(error) = replaced.stat().and_then(|_| self.drop_link(&tx, replaced))
+            && let Err(error) = replaced.stat().and_then(|_| self.entries().drop_link(&tx, replaced))
         {
             if let Some(left) = &left_inode {
-                self.whole(self.objset.free_held(&tx, &left.contents.dnode))?;
+                whole(&self.files, self.objset.free_held(&tx, &left.contents.dnode))?;
             }
             return Err(error);
         }
-        self.whole(self.move_names(&tx, old, moved, new, replaced, left_inode.as_ref()))?;
+        whole(&self.files, self.move_names(&tx, old, moved, new, replaced, left_inode.as_ref()))?;
         match &left_inode {
             Some(left) => self.log(&tx, Done::LeftWhiteout { from: old.directory, name: old.name, to: new.directory, new_name: new.name, moved, left }),
             None => self.log_rename(&tx, RecordType::Rename, old, new, moved),
@@ -227,12 +229,12 @@ impl FileSystem {
     /// All changes of the names, which were prepared.
     fn move_names(&self, tx: &Tx, old: &Side<'_>, moved: &Inode, new: &Side<'_>, replaced: Option<&Inode>, left: Option<&Inode>) -> Result<()> {
         if let Some(replaced) = replaced {
-            self.remove_entry(tx, new.directory, new.name, replaced.kind)?;
+            self.entries().remove_entry(tx, new.directory, new.name, replaced.kind)?;
         }
-        self.add_entry(tx, new.directory, new.name, moved)?;
-        self.remove_entry(tx, old.directory, old.name, moved.kind)?;
+        self.entries().add_entry(tx, new.directory, new.name, moved)?;
+        self.entries().remove_entry(tx, old.directory, old.name, moved.kind)?;
         if let Some(left) = left {
-            self.add_entry(tx, old.directory, old.name, left)?;
+            self.entries().add_entry(tx, old.directory, old.name, left)?;
         }
         self.moved(tx, moved, new.directory)
     }
@@ -269,17 +271,17 @@ impl FileSystem {
         if old.directory.object != new.directory.object || old.name == new.name {
             return Ok(());
         }
-        let stored = |side: &Side<'_>| Ok::<_, engine::error::Error>(self.find_entry(side.directory, side.name)?.map(|(_, stored)| stored));
+        let stored = |side: &Side<'_>| Ok::<_, engine::error::Error>(self.entries().find_entry(side.directory, side.name)?.map(|(_, stored)| stored));
         if stored(old)? != stored(new)? {
             return Ok(());
         }
         let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
-        self.prepare_entry(&tx, old.directory, old.name, Change::Removed)?;
-        self.prepare_entry(&tx, new.directory, new.name, Change::Added)?;
+        self.entries().prepare_entry(&tx, old.directory, old.name, Change::Removed)?;
+        self.entries().prepare_entry(&tx, new.directory, new.name, Change::Added)?;
         moved.stat()?;
-        let renamed = self.remove_entry(&tx, old.directory, old.name, moved.kind);
-        let renamed = renamed.and_then(|()| self.add_entry(&tx, new.directory, new.name, moved));
-        self.whole(renamed.and_then(|()| self.moved(&tx, moved, new.directory)))?;
+        let renamed = self.entries().remove_entry(&tx, old.directory, old.name, moved.kind);
+        let renamed = renamed.and_then(|()| self.entries().add_entry(&tx, new.directory, new.name, moved));
+        whole(&self.files, renamed.and_then(|()| self.moved(&tx, moved, new.directory)))?;
         self.log_rename(&tx, RecordType::Rename, old, new, moved)
     }
 
@@ -289,27 +291,27 @@ impl FileSystem {
         }
         self.check_not_below(moved, new.directory)?;
         self.check_not_below(other, old.directory)?;
-        self.check_removable(moved)?;
-        self.check_removable(other)?;
+        moved.check_removable()?;
+        other.check_removable()?;
         self.check_project_to_move(moved, old.directory, new.directory)?;
         self.check_project_to_move(other, new.directory, old.directory)?;
-        self.check_entries_may_go(new.directory)?;
+        new.directory.check_entries_may_go()?;
         let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
         for (side, comes) in [(old, other), (new, moved)] {
-            self.prepare_entry(&tx, side.directory, side.name, Change::Added)?;
+            self.entries().prepare_entry(&tx, side.directory, side.name, Change::Added)?;
             comes.stat()?;
         }
         let exchange = |side: &Side<'_>, gone: &Inode, comes: &Inode| {
             let mode = comes.word(Attribute::Mode)?;
-            let value = self.entry_value(comes.object, mode);
-            let zap = self.directory_zap(side.directory)?;
-            zap.remove_matching(&tx, side.name, self.names.rules.matching())?;
+            let value = self.entries().entry_value(comes.object, mode);
+            let zap = side.directory.directory_zap()?;
+            zap.remove_matching(&tx, side.name, self.names.rules().matching())?;
             zap.add_u64(&tx, side.name, value)?;
-            self.entry_changed(&tx, side.directory, gone.kind, Change::Removed)?;
-            self.entry_changed(&tx, side.directory, comes.kind, Change::Added)?;
+            self.entries().entry_changed(&tx, side.directory, gone.kind, Change::Removed)?;
+            self.entries().entry_changed(&tx, side.directory, comes.kind, Change::Added)?;
             self.moved(&tx, comes, side.directory)
         };
-        self.whole(exchange(old, moved, other).and_then(|()| exchange(new, other, moved)))?;
+        whole(&self.files, exchange(old, moved, other).and_then(|()| exchange(new, other, moved)))?;
         self.log.bring_forward(other.object);
         self.log_rename(&tx, RecordType::RenameExchange, old, new, moved)
     }

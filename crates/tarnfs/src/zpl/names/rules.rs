@@ -1,12 +1,12 @@
 //! Which names there may be, and which are one and the same.
 
+use std::sync::Arc;
+
 use engine::bail;
 use engine::error::Result;
 use engine::zap::{Match, Normalization, Zap};
-use ondisk::znode;
 
-use crate::zpl::InodeNumber;
-use crate::zpl::file_system::FileSystem;
+use crate::zpl::inodes::file_set::FileSet;
 
 /// Longest name in bytes.
 pub(super) const NAME_MAX: usize = 255;
@@ -22,14 +22,15 @@ pub(super) fn is_a_name(name: &[u8]) -> bool {
 }
 
 /// What was decided of names when the file system was made.
-pub(super) struct Rules {
+pub(in crate::zpl) struct Rules {
+    files: Arc<FileSet>,
     matching: Match,
     normalization: Normalization,
     utf8_only: bool,
 }
 
 impl Rules {
-    pub(super) fn load(master: &Zap) -> Result<Self> {
+    pub(super) fn load(files: Arc<FileSet>, master: &Zap) -> Result<Self> {
         let word = |name: &str| -> Result<u64> { Ok(master.lookup_u64(name)?.unwrap_or(0)) };
         let mut normalization = Normalization::from_flags(word("normalization")?)?;
         let case = word("casesensitivity")?;
@@ -41,7 +42,7 @@ impl Rules {
             (false, CASE_MIXED) => Match::NormalizedWithCase,
             (false, _) => Match::Normalized,
         };
-        Ok(Rules { matching, normalization, utf8_only: word("utf8only")? != 0 })
+        Ok(Rules { files, matching, normalization, utf8_only: word("utf8only")? != 0 })
     }
 
     /// How the names in directories are compared.
@@ -53,17 +54,15 @@ impl Rules {
     pub(super) fn normalization(&self) -> Normalization {
         self.normalization
     }
-}
 
-impl FileSystem {
     /// Names that differ at all are different names: no property asks for case or normalisation to be ignored.
-    pub fn names_are_exact(&self) -> bool {
-        self.names.rules.matching == Match::Exact
+    pub(in crate::zpl) fn are_exact(&self) -> bool {
+        self.matching == Match::Exact
     }
 
     /// Longest name in bytes.
-    pub fn name_max(&self) -> usize {
-        if self.mount_options().long_names { LONG_NAME_MAX } else { NAME_MAX }
+    pub(in crate::zpl) fn name_max(&self) -> usize {
+        if self.files.options().long_names { LONG_NAME_MAX } else { NAME_MAX }
     }
 
     /// Checks a name for a new entry.
@@ -80,7 +79,7 @@ impl FileSystem {
     /// Checks the bytes of a name for something new. Where names are normalised, OpenZFS finds only those that can be.
     pub(in crate::zpl) fn check_new_text(&self, name: &[u8]) -> Result<()> {
         self.check_encoding(name)?;
-        if self.names.rules.normalization != Normalization::NONE && std::str::from_utf8(name).is_err() {
+        if self.normalization != Normalization::NONE && std::str::from_utf8(name).is_err() {
             bail!(NotSupported, "the name {:?} is not UTF-8 and cannot be normalised (properties casesensitivity, normalization)", String::from_utf8_lossy(name));
         }
         Ok(())
@@ -88,14 +87,9 @@ impl FileSystem {
 
     /// Checks that a name is UTF-8 where it must be.
     pub(in crate::zpl) fn check_encoding(&self, name: &[u8]) -> Result<()> {
-        if self.names.rules.utf8_only && std::str::from_utf8(name).is_err() {
+        if self.utf8_only && std::str::from_utf8(name).is_err() {
             bail!(NotText, "the name {:?} is not UTF-8, which the property utf8only demands", String::from_utf8_lossy(name));
         }
         Ok(())
-    }
-
-    /// The value of a directory entry.
-    pub(in crate::zpl) fn entry_value(&self, object: InodeNumber, mode: u64) -> u64 {
-        if self.version() >= znode::VERSION_DIRENT { znode::directory_entry(object, mode) } else { object }
     }
 }

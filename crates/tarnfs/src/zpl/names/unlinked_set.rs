@@ -13,6 +13,7 @@ use engine::zap::{Cursor, Zap, int_name};
 use ondisk::sa::Attribute;
 use ondisk::znode;
 
+use super::entries::whole;
 use crate::zpl::file_system::FileSystem;
 use crate::zpl::inodes::inode::{Inode, InodeRef};
 use crate::zpl::{FileKind, InodeNumber};
@@ -95,10 +96,10 @@ impl FileSystem {
         };
         let tx = OpenTx::assign_freeing(&self.membership)?;
         // A number in the queue whose object is gone would be that of another file soon.
-        self.names.unlinked.prepare_to_remove(&tx, inode.object)?;
+        self.names.unlinked().prepare_to_remove(&tx, inode.object)?;
         if let Some(directory) = &xattr_directory {
             directory.stat()?;
-            self.names.unlinked.prepare_to_add(&tx, directory.object)?;
+            self.names.unlinked().prepare_to_add(&tx, directory.object)?;
         }
         // First: a thread that was slower than another in freeing it must not touch what has its number since.
         match self.objset.free_held(&tx, &inode.contents.dnode) {
@@ -107,9 +108,9 @@ impl FileSystem {
         }
         if let Some(directory) = &xattr_directory {
             let unnamed = directory.edit(&tx).set(&[(Attribute::Links, &0u64.to_le_bytes())]);
-            self.whole(unnamed.and_then(|()| self.names.unlinked.add(&tx, directory.object)))?;
+            whole(&self.files, unnamed.and_then(|()| self.names.unlinked().add(&tx, directory.object)))?;
         }
-        self.whole(self.names.unlinked.remove(&tx, inode.object))?;
+        whole(&self.files, self.names.unlinked().remove(&tx, inode.object))?;
         if let Some(object) = self.external_acl(inode) {
             self.objset.free(&tx, object)?;
         }
@@ -133,7 +134,7 @@ impl FileSystem {
     /// # Errors
     /// The queue cannot be read.
     pub fn left_behind(&self) -> Result<Vec<InodeNumber>> {
-        self.names.unlinked.all()
+        self.names.unlinked().all()
     }
 
     /// Frees such files, until `stop` is set: what was not done is done after the next mount. Returns how many were freed.
@@ -163,7 +164,7 @@ impl FileSystem {
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     let tx = OpenTx::assign_freeing(&self.membership)?;
-                    self.names.unlinked.remove(&tx, object)?;
+                    self.names.unlinked().remove(&tx, object)?;
                 }
                 // Somebody else is about to free it.
                 Err(error) if error.kind() == ErrorKind::Stale => {}

@@ -695,7 +695,7 @@ fn extended_attributes_in_files_follow_their_file() {
     let fs = rig.reopen();
     let of_file = fs.inode(inode).unwrap();
     let directory = fs.xattr_directory(&of_file).unwrap().unwrap();
-    let objects: Vec<InodeNumber> = fs.directory_zap(&directory).unwrap().entries().unwrap().iter().map(|entry| znode::entry_object(entry.value.first())).collect();
+    let objects: Vec<InodeNumber> = directory.directory_zap().unwrap().entries().unwrap().iter().map(|entry| znode::entry_object(entry.value.first())).collect();
     assert_eq!(objects.len(), 2);
     for object in [directory.object].into_iter().chain(objects) {
         let stat = fs.inode(object).unwrap().stat().unwrap();
@@ -739,7 +739,7 @@ fn a_name_that_leads_out_of_its_directory_is_damage() {
         let inode = file(&fs, "a").inode;
         let root = fs.inode(fs.root()).unwrap();
         let tx = OpenTx::assign(&fs.membership, 1 << 20).unwrap();
-        fs.directory_zap(&root).unwrap().add(&tx, name, engine::zap::Integers::U64(&[fs.entry_value(inode, 0o100_644)])).unwrap();
+        root.directory_zap().unwrap().add(&tx, name, engine::zap::Integers::U64(&[fs.entries().entry_value(inode, 0o100_644)])).unwrap();
         drop(tx);
         let mut names = Vec::new();
         let listed = fs.read_directory(fs.root(), 0, &mut |entry| {

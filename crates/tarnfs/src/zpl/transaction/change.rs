@@ -6,7 +6,7 @@ use ondisk::znode;
 
 use super::node::Node;
 use super::{NodeId, OWN, Transaction};
-use crate::zpl::names::create::inherited_group;
+use crate::zpl::names::create::{inherited_group, inherited_project};
 use crate::zpl::names::rename::check_same_project;
 use crate::zpl::{Credentials, FileKind, RenameMode, Stat, Time};
 
@@ -41,7 +41,7 @@ pub(super) enum NameChange {
 
 impl Transaction {
     fn entry_name(&mut self, directory: NodeId, name: &[u8]) -> Result<EntryName> {
-        self.fs.check_name(name)?;
+        self.fs.names.rules().check_name(name)?;
         self.load(directory)?.check_directory()?;
         Ok(EntryName { directory, name: name.to_vec() })
     }
@@ -56,7 +56,7 @@ impl Transaction {
             return Ok(());
         }
         let inode = self.fs.inode(directory)?;
-        if go { self.fs.check_entries_may_go(&inode) } else { self.fs.check_entries_may_come(&inode) }
+        if go { inode.check_entries_may_go() } else { inode.check_entries_may_come() }
     }
 
     /// One more change; a place for it is there.
@@ -116,7 +116,7 @@ impl Transaction {
             made.attributes.gid = Some(gid);
             made.attributes.mode = ((shown | before.0) & SET_IDS != 0).then_some(shown & !TYPE_MASK);
         }
-        (made.stat.flags, made.stat.project) = self.fs.inherited_project(&self.nodes[&entry.directory].stat, made.kind());
+        (made.stat.flags, made.stat.project) = inherited_project(&self.fs.files, &self.nodes[&entry.directory].stat, made.kind());
         let stat = made.stat.clone();
         self.nodes.insert(node, made);
         self.set_entry(&entry, Some(node));
@@ -184,7 +184,7 @@ impl Transaction {
     /// May a file come into a directory, from another one or this? What is known of them here is as it will be at the commit.
     fn check_fits(&mut self, node: NodeId, from: Option<NodeId>, directory: NodeId) -> Result<()> {
         if node < OWN {
-            self.fs.check_removable(&*self.fs.inode(node)?)?;
+            self.fs.inode(node)?.check_removable()?;
         }
         if from == Some(directory) {
             return Ok(());
@@ -235,7 +235,7 @@ impl Transaction {
         if is_directory && !self.list(node)?.is_empty() {
             bail!(NotEmpty, "directory {:?} has entries", String::from_utf8_lossy(&entry.name));
         }
-        if node < OWN { self.fs.check_removable(&*self.fs.inode(node)?) } else { Ok(()) }
+        if node < OWN { self.fs.inode(node)?.check_removable() } else { Ok(()) }
     }
 
     fn removed(&mut self, entry: &EntryName, node: NodeId, is_directory: bool) {

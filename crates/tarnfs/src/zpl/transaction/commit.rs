@@ -115,10 +115,10 @@ impl Transaction {
                 base.check_rules(fs, *id)?;
             }
             if node.patch.exists && node.base.is_some() {
-                fs.check_quota_before_commit(&*fs.inode(*id)?)?;
+                fs.quotas.check_to_write(&*fs.inode(*id)?)?;
             }
             if node.base.is_none() || node.attributes.uid.is_some() || node.attributes.gid.is_some() {
-                fs.check_owner_before_commit(node.stat.uid, node.stat.gid, node.base.is_none().then_some(node.stat.project))?;
+                fs.quotas.check_to_own(Some(node.stat.uid.into()), Some(node.stat.gid.into()), node.base.is_none().then_some(node.stat.project))?;
             }
         }
         Ok(self.check_seen_unchanged(fs)?)

@@ -169,7 +169,7 @@ impl Transaction {
         }
         check_no_list(name)?;
         // It may have to go into a file, of which this is the name.
-        self.fs.check_new_text(name)?;
+        self.fs.names.rules().check_new_text(name)?;
         let exists = match self.getxattr(id, name) {
             Ok(_) => true,
             Err(error) if error.kind() == ErrorKind::NoAttribute => false,

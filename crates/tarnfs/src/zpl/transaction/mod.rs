@@ -88,20 +88,17 @@ pub struct Transaction {
     fail_at: Option<usize>,
 }
 
-impl FileSystem {
-    /// Begins a transaction.
-    ///
-    /// # Errors
-    /// `ReadOnly`; `NotSupported` where `A` and `a` are one name: the view would take them for two, and its commit could not be done.
-    pub fn begin(self: &Arc<Self>) -> Result<Transaction> {
-        self.check_writable()?;
-        if !self.names_are_exact() {
-            bail!(NotSupported, "{}: no transactions where different spellings are one name (properties casesensitivity, normalization)", self.objset.name());
+impl Transaction {
+    /// See [`FileSystem::begin`].
+    pub(super) fn begin(fs: &Arc<FileSystem>) -> Result<Transaction> {
+        fs.check_writable()?;
+        if !fs.names_are_exact() {
+            bail!(NotSupported, "{}: no transactions where different spellings are one name (properties casesensitivity, normalization)", fs.objset.name());
         }
-        let tunables = &self.objset.context().tunables;
+        let tunables = &fs.objset.context().tunables;
         Ok(Transaction {
-            fs: self.clone(),
-            _use: self.use_in_transaction(),
+            fs: fs.clone(),
+            _use: TransactionUse::begin(fs),
             nodes: HashMap::new(),
             names: Vec::new(),
             seen: BTreeMap::new(),
@@ -115,19 +112,6 @@ impl FileSystem {
         })
     }
 
-    /// Does what `body` does, all of it or nothing: nothing if it fails, or if the commit does.
-    ///
-    /// # Errors
-    /// Those of `body`; `Conflict` if somebody was faster, which is a reason to try again; those of [`Transaction::commit`].
-    pub fn transaction<T>(self: &Arc<Self>, durability: Durability, body: impl FnOnce(&mut Transaction) -> Result<T>) -> Result<T> {
-        let mut transaction = self.begin()?;
-        let result = body(&mut transaction)?;
-        transaction.commit(durability)?;
-        Ok(result)
-    }
-}
-
-impl Transaction {
     /// The root directory.
     pub fn root(&self) -> NodeId {
         self.fs.root()

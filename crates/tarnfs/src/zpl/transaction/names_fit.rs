@@ -43,7 +43,7 @@ impl Transaction {
         let mut salts = Salts::default();
         for (directory, names) in added {
             let checked = if directory < OWN {
-                fs.inode(directory).and_then(|inode| fs.directory_zap(&inode)?.check_room(&names))
+                fs.inode(directory).and_then(|inode| inode.directory_zap()?.check_room(&names))
             } else {
                 self.salt_for(&names).map(|salt| salts.of_directories.extend(salt.map(|salt| (directory, salt))))
             };
@@ -69,7 +69,7 @@ impl Transaction {
         if let Some(inode) = &base
             && let Some(directory) = fs.xattr_directory(inode)?
         {
-            return fs.directory_zap(&directory)?.check_room(&names).map(|()| None);
+            return directory.directory_zap()?.check_room(&names).map(|()| None);
         }
         self.salt_for(&names)
     }

@@ -7,6 +7,7 @@ use engine::dmu::ObjsetSettings;
 use engine::error::{ErrorKind, Result};
 use ondisk::zap_hash;
 
+use crate::zpl::attributes::acl::set_acl;
 use crate::zpl::tests::rig::Rig;
 use crate::zpl::{Credentials, Durability, FileSystem, NewFileSystem, RenameMode, SetAttributes, Transaction, WriteMode, XattrMode};
 
@@ -422,7 +423,7 @@ fn a_list_that_stays_does_not_stop_the_pool() {
         let flags = acl::FILE_INHERIT | acl::DIRECTORY_INHERIT;
         entries.insert(0, AccessEntry { kind: acl::ALLOW, flags, mask: 1, who: 1000, object_types: None });
         let tx = engine::dmu::OpenTx::assign(&fs.membership, 1 << 20).unwrap();
-        fs.set_acl(&mut inode.edit(&tx), mode, &entries).unwrap();
+        set_acl(&fs.files, &mut inode.edit(&tx), mode, &entries).unwrap();
     }
     let acl_rules = crate::zpl::AclRules { mode: acl::ModeRule::Restricted, ..Default::default() };
     fs.set_options(crate::zpl::MountOptions { acl_rules, ..fs.options() });

@@ -9,3 +9,5 @@ pub(super) mod rename;
 pub(super) mod rights;
 pub(super) mod set;
 pub(super) mod snapshots;
+mod streams;
+mod versions;

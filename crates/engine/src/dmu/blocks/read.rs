@@ -1,0 +1,174 @@
+//! Reading an object.
+
+use std::sync::Arc;
+
+use ondisk::blkptr::BlkPtr;
+
+use crate::dmu::Dnode;
+use crate::dmu::blocks::dirty_block::Contents;
+use crate::bail;
+use crate::error::Result;
+
+/// Blocks that are looked at for one read-ahead: more than can wait to be read. A damaged pool can say that an object has 2^40.
+const PREFETCH_BLOCKS_MAX: u64 = 1 << 12;
+
+impl Dnode {
+    /// The newest contents of a block: as many bytes as [`Dnode::block_bytes`]. Shared with the cache; not copied.
+    ///
+    /// # Errors
+    /// The block cannot be read, or the object was freed.
+    pub fn block(&self, block: u64) -> Result<Arc<Vec<u8>>> {
+        let dirty = self.unsynced(block);
+        match dirty.and_then(|dirty| dirty.newest()) {
+            Some(Contents::Data(data)) => return Ok(data),
+            Some(Contents::Patch(patch)) => return Ok(Arc::new(patch.whole())),
+            Some(Contents::Freed) => return Ok(self.zeros()),
+            Some(Contents::Cloned(pointer)) => {
+                // Another's block, perhaps freed by now: who reads it there heals it.
+                let data = self.objset.context.cache.read_while(&pointer, &self.bookmark(0, block), &|_| ())?;
+                return Ok(self.fit(data));
+            }
+            None => {}
+        }
+        self.unversioned(block)
+    }
+
+    /// The contents of a block that has no unsynced version.
+    pub(in crate::dmu) fn unversioned(&self, block: u64) -> Result<Arc<Vec<u8>>> {
+        if self.is_pending_free(block) {
+            return Ok(self.zeros());
+        }
+        Ok(self.synced_contents(block)?.map_or_else(|| self.zeros(), |data| self.fit(data)))
+    }
+
+    /// The contents of a block as they are on disk; `None`: a hole. A block that was written before the block size grew is
+    /// shorter than a block is now.
+    fn synced_contents(&self, block: u64) -> Result<Option<Arc<Vec<u8>>>> {
+        let mut pointer = self.synced_pointer(0, block)?;
+        loop {
+            if pointer.is_hole() {
+                return Ok(None);
+            }
+            match self.read_synced(block, &pointer) {
+                Ok(data) => return Ok(Some(data)),
+                Err(error) => {
+                    // The tree may have moved on under a slow reader of metadata: then the new place counts.
+                    let again = self.synced_pointer(0, block)?;
+                    if again == pointer {
+                        return Err(error);
+                    }
+                    pointer = again;
+                }
+            }
+        }
+    }
+
+    /// Reads what `pointer` leads to, which was that of a block a moment ago. A slow reader finds that the tree has moved on, and another's block in the
+    /// place: it must not be healed. While the tree is locked what it leads to is not freed.
+    pub(in crate::dmu) fn read_synced(&self, block: u64, pointer: &BlkPtr) -> Result<Arc<Vec<u8>>> {
+        self.objset.context.cache.read_while(pointer, &self.bookmark(0, block), &|see_to_it| self.while_there(block, pointer, see_to_it))
+    }
+
+    fn while_there(&self, block: u64, pointer: &BlkPtr, see_to_it: &mut dyn FnMut()) {
+        let tree = self.disk.read();
+        if self.walk(&tree, 0, block).is_ok_and(|now| now == *pointer) {
+            see_to_it();
+        }
+    }
+
+    /// A block written before the block size grew is shorter than a block now.
+    pub(in crate::dmu) fn fit(&self, data: Arc<Vec<u8>>) -> Arc<Vec<u8>> {
+        let length = self.block_bytes() as usize;
+        if data.len() == length {
+            return data;
+        }
+        let mut resized = data.to_vec();
+        resized.resize(length, 0);
+        Arc::new(resized)
+    }
+
+    pub(in crate::dmu) fn zeros(&self) -> Arc<Vec<u8>> {
+        Arc::new(vec![0; self.block_bytes() as usize])
+    }
+
+    /// Reads `buf.len()` bytes at `offset`; what was never written reads as zeros.
+    ///
+    /// # Errors
+    /// A block cannot be read, or the object was freed.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let size = self.block_bytes();
+        if offset.checked_add(buf.len() as u64).is_none() {
+            bail!(Invalid, "object {}: read beyond the largest offset", self.object());
+        }
+        let (mut at, mut rest) = (offset, buf);
+        while !rest.is_empty() {
+            let (block, within) = (at / size, (at % size) as usize);
+            let count = rest.len().min(size as usize - within);
+            let (part, tail) = rest.split_at_mut(count);
+            self.read_within(block, within, part)?;
+            rest = tail;
+            at += count as u64;
+        }
+        Ok(())
+    }
+
+    fn read_within(&self, block: u64, within: usize, part: &mut [u8]) -> Result<()> {
+        let dirty = self.unsynced(block);
+        if let Some(dirty) = dirty {
+            let mut is_clone = false;
+            // Copied under the lock: a reference to the version would make the next writer copy the whole block.
+            match dirty.versions.lock().last() {
+                Some((_, Contents::Data(data))) => {
+                    let data = data.get(within..within + part.len()).unwrap_or_default();
+                    part[..data.len()].copy_from_slice(data);
+                    part[data.len()..].fill(0);
+                    return Ok(());
+                }
+                Some((_, Contents::Patch(patch))) => {
+                    patch.read(within, part);
+                    return Ok(());
+                }
+                Some((_, Contents::Freed)) => {
+                    part.fill(0);
+                    return Ok(());
+                }
+                Some((_, Contents::Cloned(_))) => is_clone = true,
+                None => {}
+            }
+            if is_clone {
+                part.copy_from_slice(&self.block(block)?[within..within + part.len()]);
+                return Ok(());
+            }
+        }
+        if self.is_pending_free(block) {
+            part.fill(0);
+            return Ok(());
+        }
+        match self.synced_contents(block)? {
+            // As `fit` would have it, without a copy of the block.
+            Some(data) => {
+                let data = data.get(within..data.len().min(within + part.len())).unwrap_or_default();
+                part[..data.len()].copy_from_slice(data);
+                part[data.len()..].fill(0);
+            }
+            None => part.fill(0),
+        }
+        Ok(())
+    }
+
+    /// Starts reading what lies in `length` bytes from `offset`, without waiting; of much only the beginning.
+    pub fn prefetch(self: &Arc<Self>, offset: u64, length: u64) {
+        let size = self.block_bytes();
+        let first = offset / size;
+        let last = (offset.saturating_add(length.saturating_sub(1)) / size).min(self.max_block());
+        for block in first..=last.min(first.saturating_add(PREFETCH_BLOCKS_MAX - 1)) {
+            if let Ok(pointer) = self.synced_pointer(0, block)
+                && !pointer.is_hole()
+            {
+                let dnode = Arc::clone(self);
+                let while_there = move |see_to_it: &mut dyn FnMut()| dnode.while_there(block, &pointer, see_to_it);
+                self.objset.context.cache.prefetch(&pointer, &self.bookmark(0, block), while_there);
+            }
+        }
+    }
+}
