@@ -152,18 +152,14 @@ impl Ops {
 
     /// As [`Ops::attr`], of a file in a slot.
     fn attr_in(&self, slot: u16, stat: &Stat) -> (Attr, std::time::Duration) {
-        match slot {
-            0 => self.attr(0, &self.filesystem, stat),
-            // A slot that was closed just now: the answer is stale anyhow.
-            slot => match self.slots.get(slot) {
-                Ok(filesystem) => self.attr(slot, &filesystem, stat),
-                Err(_) => self.attr(slot, &self.filesystem, stat),
-            },
-        }
+        // Of a file system that is closed just now the answer is stale anyhow.
+        let filesystem = if slot == 0 { self.filesystem() } else { self.slots.get(slot) };
+        self.attr(slot, filesystem.ok().as_deref(), stat)
     }
 
-    fn attr(&self, slot: u16, filesystem: &FileSystem, stat: &Stat) -> (Attr, std::time::Duration) {
-        let mut attr = attr_of(Self::shown_inode(slot, filesystem, stat.inode), stat);
+    fn attr(&self, slot: u16, filesystem: Option<&FileSystem>, stat: &Stat) -> (Attr, std::time::Duration) {
+        let shown = filesystem.map_or(number(slot, stat.inode), |filesystem| Self::shown_inode(slot, filesystem, stat.inode));
+        let mut attr = attr_of(shown, stat);
         if slot == 0 && stat.inode == self.head.root() && self.shows_control_directory(Node::Root) {
             // `.zfs` is a directory in it, and counts as one, as in OpenZFS.
             attr.links = attr.links.saturating_add(1);
@@ -184,7 +180,7 @@ impl Ops {
         }
         let (located, inode) = self.locate(node)?;
         let stat = located.filesystem().getattr(inode).map_err(crate::errno::of)?;
-        let (attr, valid) = self.attr(located.slot(), located.filesystem(), &stat);
+        let (attr, valid) = self.attr(located.slot(), Some(located.filesystem()), &stat);
         Ok(Attributes { attr, valid })
     }
 
@@ -194,7 +190,7 @@ impl Ops {
         }
         let (located, inode) = self.locate(node)?;
         let stat = located.filesystem().getattr(inode).map_err(crate::errno::of)?;
-        let (attr, valid) = self.attr(located.slot(), located.filesystem(), &stat);
+        let (attr, valid) = self.attr(located.slot(), Some(located.filesystem()), &stat);
         Ok(StatX { attributes: Attributes { attr, valid }, birth: Some(timestamp(stat.creation_time)), flags: 0, flags_mask: 0 })
     }
 
@@ -211,7 +207,7 @@ impl Ops {
             filesystem.clear_set_id(inode, &writer(cx, old.mode, None)).map_err(crate::errno::of)?;
         }
         let stat = filesystem.setattr(inode, &set, &writer(cx, old.mode, must_go)).map_err(crate::errno::of)?;
-        let (attr, valid) = self.attr(0, filesystem, &stat);
+        let (attr, valid) = self.attr(0, Some(&filesystem), &stat);
         Ok(Attributes { attr, valid })
     }
 
