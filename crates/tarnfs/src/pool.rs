@@ -476,6 +476,16 @@ impl Pool {
         refusals.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 
+    /// When a snapshot of a dataset, which is named by its object, was made, renamed or destroyed last, in seconds since 1970. 0: never, or
+    /// before pools told.
+    ///
+    /// # Errors
+    /// There is none of that number, or it cannot be read.
+    pub fn snapshots_changed(&self, dataset: u64) -> Result<u64> {
+        let found = self.engine.dsl.dataset(dataset)?.any_property("snapshots_changed")?;
+        Ok(if let Some((PropertyValue::Number(seconds), _)) = found { seconds } else { 0 })
+    }
+
     /// Waits until everything changed before this call is on disk.
     ///
     /// # Errors

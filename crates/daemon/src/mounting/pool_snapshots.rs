@@ -48,7 +48,7 @@ impl PoolSnapshots {
     }
 
     fn try_changed(&self) -> Result<Timestamp, Error> {
-        let seconds = self.pool.engine().dsl.dataset(self.dataset)?.number_property("snapshots_changed")?;
+        let seconds = self.pool.snapshots_changed(self.dataset)?;
         Ok(Timestamp { seconds: seconds.cast_signed(), nanoseconds: 0 })
     }
 

@@ -6,6 +6,7 @@ use fuse::{Attr, Attributes, Context, Entry, Errno, Result, SetAttr, StatFs, Sta
 use tarnfs::{FileKind, FileSystem, InodeNumber, SetAttributes, SetTime, Stat, Time};
 
 use super::files::{SET_IDS, writer};
+use super::nodes::control_directory::SHOWN_SNAPSHOT;
 use super::nodes::node::{Node, number};
 use super::{LONG, Ops, SETTLES_AFTER, SHORT};
 
@@ -125,8 +126,12 @@ impl Ops {
         if slot == 0 && inode == self.head.root() { fuse::ROOT_NODE } else { number(slot, inode) }
     }
 
-    /// The number that `stat` shows. One mount has one device number, so files of snapshots must not share numbers with the living ones.
-    pub(super) fn shown_inode(slot: u16, inode: InodeNumber) -> u64 {
+    /// The number that `stat` shows. One mount has one device number, so files of snapshots must not share numbers with the living ones. The root of a
+    /// snapshot has, wherever it is mounted, the number that it is listed with in `.zfs/snapshot`, as in OpenZFS.
+    pub(super) fn shown_inode(slot: u16, filesystem: &FileSystem, inode: InodeNumber) -> u64 {
+        if filesystem.objset().is_snapshot() && inode == filesystem.root() {
+            return SHOWN_SNAPSHOT.saturating_sub(filesystem.objset().dataset());
+        }
         number(slot, inode)
     }
 
@@ -134,7 +139,7 @@ impl Ops {
         if slot == 0 {
             self.head.told_of(stat);
         }
-        let (attr, attr_valid) = self.attr(slot, stat);
+        let (attr, attr_valid) = self.attr_in(slot, stat);
         let replaced = if slot == 0 { self.times_replaced(stat.inode) } else { 0 };
         let generation = stat.generation.wrapping_add(replaced);
         Entry { node: self.node_number(slot, stat.inode), generation, attr, entry_valid: self.name_life(), attr_valid }
@@ -145,8 +150,16 @@ impl Ops {
         if self.head.current().is_some_and(|filesystem| filesystem.names_are_exact()) && !self.is_being_changed() { LONG } else { std::time::Duration::ZERO }
     }
 
-    fn attr(&self, slot: u16, stat: &Stat) -> (Attr, std::time::Duration) {
-        let mut attr = attr_of(Self::shown_inode(slot, stat.inode), stat);
+    /// As [`Ops::attr`], of a file in a slot.
+    fn attr_in(&self, slot: u16, stat: &Stat) -> (Attr, std::time::Duration) {
+        // Of a file system that is closed just now the answer is stale anyhow.
+        let filesystem = if slot == 0 { self.filesystem() } else { self.slots.get(slot) };
+        self.attr(slot, filesystem.ok().as_deref(), stat)
+    }
+
+    fn attr(&self, slot: u16, filesystem: Option<&FileSystem>, stat: &Stat) -> (Attr, std::time::Duration) {
+        let shown = filesystem.map_or(number(slot, stat.inode), |filesystem| Self::shown_inode(slot, filesystem, stat.inode));
+        let mut attr = attr_of(shown, stat);
         if slot == 0 && stat.inode == self.head.root() && self.shows_control_directory(Node::Root) {
             // `.zfs` is a directory in it, and counts as one, as in OpenZFS.
             attr.links = attr.links.saturating_add(1);
@@ -167,7 +180,7 @@ impl Ops {
         }
         let (located, inode) = self.locate(node)?;
         let stat = located.filesystem().getattr(inode).map_err(crate::errno::of)?;
-        let (attr, valid) = self.attr(located.slot(), &stat);
+        let (attr, valid) = self.attr(located.slot(), Some(located.filesystem()), &stat);
         Ok(Attributes { attr, valid })
     }
 
@@ -177,7 +190,7 @@ impl Ops {
         }
         let (located, inode) = self.locate(node)?;
         let stat = located.filesystem().getattr(inode).map_err(crate::errno::of)?;
-        let (attr, valid) = self.attr(located.slot(), &stat);
+        let (attr, valid) = self.attr(located.slot(), Some(located.filesystem()), &stat);
         Ok(StatX { attributes: Attributes { attr, valid }, birth: Some(timestamp(stat.creation_time)), flags: 0, flags_mask: 0 })
     }
 
@@ -194,7 +207,7 @@ impl Ops {
             filesystem.clear_set_id(inode, &writer(cx, old.mode, None)).map_err(crate::errno::of)?;
         }
         let stat = filesystem.setattr(inode, &set, &writer(cx, old.mode, must_go)).map_err(crate::errno::of)?;
-        let (attr, valid) = self.attr(0, &stat);
+        let (attr, valid) = self.attr(0, Some(&filesystem), &stat);
         Ok(Attributes { attr, valid })
     }
 

@@ -29,7 +29,7 @@ impl Ops {
         let (located, directory) = self.locate(node)?;
         let mut full = false;
         let listed = located.filesystem().read_directory(directory, offset, &mut |entry| {
-            full = !out.push(Self::shown_inode(located.slot(), entry.inode), entry.next, EntryKind(entry.kind.directory_type()), &entry.name);
+            full = !out.push(Self::shown_inode(located.slot(), located.filesystem(), entry.inode), entry.next, EntryKind(entry.kind.directory_type()), &entry.name);
             !full
         });
         listed.map_err(crate::errno::of)?;
@@ -68,7 +68,7 @@ impl Ops {
                     }
                     out.push(entry.next, &entry.name, &self.entry(slot, &stat))
                 }
-                None => out.push_bare(Self::shown_inode(slot, entry.inode), entry.next, EntryKind(entry.kind.directory_type()), &entry.name),
+                None => out.push_bare(Self::shown_inode(slot, filesystem, entry.inode), entry.next, EntryKind(entry.kind.directory_type()), &entry.name),
             };
             assert!(pushed, "there was room");
             true

@@ -1,4 +1,4 @@
-//! The rights on `.zfs`, which is on no disk: all users may look, and none may change anything.
+//! The rights on `.zfs`, which is on no disk: all users may look, and none may change anything but the superuser, who takes snapshots.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -30,11 +30,17 @@ fn nobody_changes_the_control_directory() {
     let people = everybody();
     for (directory, name) in [(root.clone(), ".zfs"), (root.join(".zfs"), "snapshot")] {
         let cell = Cell { directory, name, source: root.join("source") };
-        let before = shown(&cell.target());
+        let mut before = shown(&cell.target());
         for act in ACTS {
             for caller in &people {
                 let (own, run) = (cell.clone(), act.run);
                 let answer = caller.act(move || run(&own));
+                if act.name == "entry made: a directory" && name == "snapshot" && caller.name == "root" {
+                    assert!(answer.is_ok(), "{answer:?}");
+                    before = shown(&cell.target());
+                    assert_eq!(before.3, ["d"]);
+                    continue;
+                }
                 let looks = LOOKS.iter().any(|look| act.name.starts_with(look));
                 assert!(answer.is_err() || looks, "{} by {} on {name}: {answer:?}", act.name, caller.name);
                 assert_eq!(shown(&cell.target()), before, "{} by {}", act.name, caller.name);

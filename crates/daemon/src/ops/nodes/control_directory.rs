@@ -27,7 +27,7 @@ const NAME_SIZE: usize = 256;
 /// snapshots in that are counted down.
 pub(in crate::ops) const SHOWN_CONTROL: u64 = 0xffff_ffff_ffff;
 const SHOWN_SNAPSHOTS: u64 = 0xffff_ffff_fffd;
-const SHOWN_SNAPSHOT: u64 = 0xffff_ffff_fffc;
+pub(in crate::ops) const SHOWN_SNAPSHOT: u64 = 0xffff_ffff_fffc;
 
 /// A line of a listing.
 pub(in crate::ops) struct ControlEntry {
