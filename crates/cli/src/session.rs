@@ -233,6 +233,16 @@ impl Session<'_> {
         self.ask(request, |reply| if let Reply::Datasets(datasets) = reply { Some(datasets) } else { None })
     }
 
+    /// Sends a request for the size of a stream.
+    pub(crate) fn stream_size(&mut self, request: Request) -> Result<u64, Failure> {
+        self.ask(request, |reply| if let Reply::StreamSize(bytes) = reply { Some(bytes) } else { None })
+    }
+
+    /// Sends a request for what a package of streams says of its datasets.
+    pub(crate) fn package(&mut self, request: Request) -> Result<tarnfs::control::Package, Failure> {
+        self.ask(request, |reply| if let Reply::StreamPackage(package) = reply { Some(package) } else { None })
+    }
+
     /// Begins a transaction.
     pub(crate) fn transaction(&mut self, request: Request) -> Result<tarnfs::control::TransactionPlace, Failure> {
         self.ask(request, |reply| if let Reply::Transaction(place) = reply { Some(place) } else { None })

@@ -342,6 +342,16 @@ pub struct RedactionListPhys {
 }
 const _: () = assert!(size_of::<RedactionListPhys>() == 32);
 
+impl RedactionListPhys {
+    /// The guids of the redaction snapshots, which follow it in the bonus buffer.
+    pub fn snapshot_guids(bonus: &[u8]) -> Result<Vec<u64>, Corruption> {
+        let count = Self::from_bonus(bonus)?.snapshots.get();
+        let (guids, _) = bonus.get(size_of::<Self>()..).unwrap_or_default().as_chunks::<8>();
+        let guids = usize::try_from(count).ok().and_then(|count| guids.get(..count)).ok_or(Corruption::new("redaction list", "snapshots", count))?;
+        Ok(guids.iter().map(|guid| u64::from_le_bytes(*guid)).collect())
+    }
+}
+
 /// One run of redacted blocks.
 #[doc(alias = "redact_block_phys_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -353,7 +363,7 @@ pub struct RedactBlockPhys {
     /// The first block.
     #[doc(alias = "rbp_blkid")]
     pub block: U64,
-    /// Bits 0..48: how many blocks; bits 48..64: their size in sectors of 512 bytes.
+    /// Bits 0..48: how many blocks, less one; bits 48..64: their size in sectors of 512 bytes.
     #[doc(alias = "rbp_size_count")]
     pub size_and_count: U64,
     /// Zero.
@@ -364,7 +374,7 @@ const _: () = assert!(size_of::<RedactBlockPhys>() == 32);
 impl RedactBlockPhys {
     /// How many blocks.
     pub fn count(&self) -> u64 {
-        self.size_and_count.get() & ((1 << 48) - 1)
+        (self.size_and_count.get() & ((1 << 48) - 1)) + 1
     }
 
     /// The size of a block in bytes.

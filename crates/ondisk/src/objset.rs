@@ -156,6 +156,12 @@ impl Objset {
         })
     }
 
+    /// The authentication code that another pool can verify, too.
+    #[doc(alias = "os_portable_mac")]
+    pub fn portable_mac(&self) -> &[u8] {
+        self.macs.get(..32).unwrap_or_default()
+    }
+
     /// Encodes into as many bytes as `size` says.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; self.size.bytes()];

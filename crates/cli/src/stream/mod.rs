@@ -15,6 +15,9 @@ use std::io::{BufReader, IsTerminal, Read};
 use crate::command::{Command, Program, has};
 use crate::session::{Session, Stop, complain};
 
+pub(crate) use nvlist::print as print_list;
+pub(crate) use token::decode as decode_token;
+
 /// The program.
 pub(crate) static PROGRAM: Program = Program {
     name: "tarn stream",

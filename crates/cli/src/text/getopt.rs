@@ -36,7 +36,7 @@ pub(crate) struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// The words after the command's name; the letters; the long options (none of ours takes an argument).
+    /// The words after the command's name; the letters; the long options, which take an argument if their letters do.
     pub(crate) fn new(words: &'a [String], short: &'static str, long: &'static [Long]) -> Options<'a> {
         let posix = std::env::var_os("POSIXLY_CORRECT").is_some();
         Options { words, short, long, next: 0, rest: "", posix, operands: Vec::new() }
@@ -63,14 +63,31 @@ impl<'a> Options<'a> {
         Ok((letter, Some(argument.clone())))
     }
 
-    fn named(&self, name: &str) -> Result<(char, Option<String>), Wrong> {
+    /// A long option. Its argument, if the letter takes one, follows behind `=` or as the next word.
+    fn named(&mut self, name: &str) -> Result<(char, Option<String>), Wrong> {
+        let (name, value) = name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value.to_owned())));
+        let letter = self.letter_of(name)?;
+        let takes = self.short.find(letter).is_some_and(|place| self.short[place + letter.len_utf8()..].starts_with(':'));
+        match value {
+            Some(_) if !takes => Err(Wrong::UnknownWord(format!("--{name}"))),
+            Some(value) => Ok((letter, Some(value))),
+            None if takes => {
+                let argument = self.words.get(self.next).ok_or(Wrong::Missing(letter))?;
+                self.next += 1;
+                Ok((letter, Some(argument.clone())))
+            }
+            None => Ok((letter, None)),
+        }
+    }
+
+    fn letter_of(&self, name: &str) -> Result<char, Wrong> {
         if let Some((_, letter)) = self.long.iter().find(|(long, _)| *long == name) {
-            return Ok((*letter, None));
+            return Ok(*letter);
         }
         let mut letters: Vec<char> = self.long.iter().filter(|(long, _)| long.starts_with(name)).map(|(_, letter)| *letter).collect();
         letters.dedup();
         match letters.as_slice() {
-            [letter] => Ok((*letter, None)),
+            [letter] => Ok(*letter),
             _ => Err(Wrong::UnknownWord(format!("--{name}"))),
         }
     }

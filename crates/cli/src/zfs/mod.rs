@@ -2,6 +2,7 @@
 
 pub(crate) mod change;
 pub(crate) mod datasets;
+mod send;
 mod show;
 mod usage;
 

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use engine::dsl::prop_table;
 
 use super::change::{create, destroy, inherit, mount, rename, set, snapshot, unmount};
+use super::send;
 use super::show::{allow, get, holds, list, owner_space, upgrade};
 use crate::command::{Command, GAP, Program, has, not_yet, not_yet_but, usage_order};
 
@@ -55,7 +56,7 @@ static COMMANDS: &[Command] = &[
     not_yet_but("share", "\tshare [-l] <-a [nfs|smb] | filesystem>\n", "mounts of tarn are shared as any directory is: exportfs(8), or smb.conf(5)"),
     not_yet("unshare", "\tunshare <-a [nfs|smb] | filesystem|mountpoint>\n"),
     GAP,
-    not_yet("send", "\tsend [-DLPbcehnpsVvw] [-i|-I snapshot]\n\t     [-R [-X dataset[,dataset]...]]     <snapshot>\n\tsend [-DnVvPLecw] [-i snapshot|bookmark] <filesystem|volume|snapshot>\n\tsend [-DnPpVvLec] [-i bookmark|snapshot] --redact <bookmark> <snapshot>\n\tsend [-nVvPe] -t <receive_resume_token>\n\tsend [-PnVv] --saved filesystem\n"),
+    has("send", "\tsend [-DLPbcehnpsVvw] [-i|-I snapshot]\n\t     [-R [-X dataset[,dataset]...]]     <snapshot>\n\tsend [-DnVvPLecw] [-i snapshot|bookmark] <filesystem|volume|snapshot>\n\tsend [-DnPpVvLec] [-i bookmark|snapshot] --redact <bookmark> <snapshot>\n\tsend [-nVvPe] -t <receive_resume_token>\n\tsend [-PnVv] --saved filesystem\n", send::run),
     not_yet("receive", "\treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ...\n\t    <filesystem|volume|snapshot>\n\treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ... \n\t    [-d | -e] <filesystem>\n\treceive -A <filesystem|volume>\n"),
     not_yet("redact", "\tredact <snapshot> <bookmark> <redaction_snapshot> ...\n"),
     GAP,

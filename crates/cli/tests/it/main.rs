@@ -20,6 +20,7 @@ mod places;
 mod pool_verbs;
 mod posix;
 mod rig;
+mod send;
 mod snapshots;
 mod storm;
 mod stream;

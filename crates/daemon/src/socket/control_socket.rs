@@ -286,6 +286,10 @@ impl<B: Service> Served<B> {
         if let Some(reply) = self.beside.as_ref().and_then(|beside| beside.answer(&request, mounts)) {
             return reply;
         }
+        if let Request::StreamSize(send) = request {
+            let job = self.backend.lock().stream_size(send);
+            return job.and_then(|job| job()).map_or_else(Reply::Failed, Reply::StreamSize);
+        }
         let job = match request {
             Request::TransactionEnd(end) => self.backend.lock().transaction_end(end),
             Request::PoolSync(select) => self.backend.lock().pool_sync(select),

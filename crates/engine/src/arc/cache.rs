@@ -205,6 +205,24 @@ impl BlockCache {
         self.inner.load_physical(Asked { key, bp, at, ahead: false, while_there: &|see_to_it| see_to_it() })
     }
 
+    /// As [`BlockCache::read`], for a caller that reads each block once: what is not here is not kept.
+    ///
+    /// # Errors
+    /// Those of [`BlockIo::read`].
+    pub fn read_once(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Arc<Vec<u8>>> {
+        let here = key_of(bp).and_then(|key| self.inner.copies(&key, false)).and_then(|copies| copies.plain().cloned());
+        here.map_or_else(|| self.inner.io.read(bp, at), Ok)
+    }
+
+    /// As [`BlockCache::physical`], for a caller that reads each block once: what is not here is not kept.
+    ///
+    /// # Errors
+    /// Those of [`BlockIo::read_physical`].
+    pub fn physical_once(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Arc<Vec<u8>>> {
+        let here = key_of(bp).and_then(|key| self.inner.copies(&key, false)).and_then(|copies| copies.physical().cloned());
+        here.map_or_else(|| self.inner.io.read_physical(bp, at).map(Arc::new), Ok)
+    }
+
     #[cfg(test)]
     pub(crate) fn is_here(&self, bp: &BlkPtr) -> bool {
         key_of(bp).is_some_and(|key| self.inner.copies(&key, false).is_some())

@@ -10,6 +10,8 @@
 
 mod progress;
 mod reader;
+mod send;
 
 pub use progress::Progress;
 pub use reader::{Received, StreamReader};
+pub use send::{SendOptions, Sender};

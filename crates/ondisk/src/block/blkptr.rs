@@ -257,6 +257,11 @@ impl BlkPtr {
         self.checksum.map(|word| word.get())
     }
 
+    /// The number of the compression, known or not.
+    pub fn compression_number(&self) -> u8 {
+        bits::get(self.properties.get(), 32, 7) as u8
+    }
+
     /// Of an embedded pointer: bytes of contents, and bytes that it holds for them.
     pub fn embedded_sizes(&self) -> (u64, u64) {
         let word = self.properties.get();
@@ -561,6 +566,20 @@ impl Hole {
 }
 
 impl DataPointer {
+    /// Salt, initialization vector and authentication code, as raw streams have them. What is only authenticated has no salt and no vector.
+    #[doc(alias = "zio_crypt_decode_params_bp")]
+    pub fn secrets(&self) -> ([u8; 8], [u8; 12], [u8; 16]) {
+        let (mut salt, mut iv, mut mac) = ([0; 8], [0; 12], [0; 16]);
+        if let Protection::Encrypted { salt: word, iv: head, iv_tail } = self.protection {
+            salt = word.to_le_bytes();
+            iv[..8].copy_from_slice(&head.to_le_bytes());
+            iv[8..].copy_from_slice(&iv_tail.to_le_bytes());
+        }
+        mac[..8].copy_from_slice(&self.checksum[2].to_le_bytes());
+        mac[8..].copy_from_slice(&self.checksum[3].to_le_bytes());
+        (salt, iv, mac)
+    }
+
     /// A pointer to plain contents, born in `birth`, with a fill count of one and no checksum yet.
     ///
     /// # Panics

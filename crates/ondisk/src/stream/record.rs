@@ -77,6 +77,13 @@ macro_rules! record {
             $($(#[$field_about])* pub $field: $kind,)*
         }
 
+        impl $name {
+            /// All zeros, for a writer to fill in.
+            pub fn zeroed() -> Self {
+                Field::read(&mut &[0; RECORD_SIZE][..], StreamOrder::Little)
+            }
+        }
+
         impl Field for $name {
             fn read(bytes: &mut &[u8], order: StreamOrder) -> Self {
                 $(let $field = <$kind as Field>::read(bytes, order);)*

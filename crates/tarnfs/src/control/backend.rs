@@ -13,7 +13,7 @@ use super::protocol::request::{
 use super::protocol::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
 use super::protocol::snapshots::{RefusalsJob, SnapshotsCreate};
 use super::protocol::status::{FoundPool, PoolStatus};
-use super::protocol::stream::{StreamJob, StreamSend};
+use super::protocol::stream::{Package, PackageAsk, SizeJob, StreamJob, StreamSend};
 use super::protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
 
 /// Owns pools and carries out verbs on them.
@@ -123,6 +123,14 @@ pub trait Backend {
     /// What is mounted.
     fn mount_list(&mut self) -> Result<Vec<Mount>, Failure>;
 
+    /// `zfs send -n`
+    fn stream_size(&mut self, _: StreamSend) -> Result<SizeJob, Failure> {
+        not_here()
+    }
+    /// `zfs send -R`, `-p`
+    fn stream_package(&mut self, _: PackageAsk) -> Result<Package, Failure> {
+        not_here()
+    }
     /// `zfs send`, one snapshot
     fn stream_send(&mut self, _: StreamSend) -> Result<StreamJob, Failure> {
         not_here()
@@ -176,6 +184,8 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::DatasetMount(mount) => done(backend.dataset_mount(mount)),
         Request::DatasetUnmount(unmount) => done(backend.dataset_unmount(unmount).and_then(|job| job())),
         Request::MountList => backend.mount_list().map(Reply::Mounts),
+        Request::StreamSize(send) => backend.stream_size(send).and_then(|job| job()).map(Reply::StreamSize),
+        Request::StreamPackage(ask) => backend.stream_package(ask).map(Reply::StreamPackage),
         Request::StreamSend(_) => Err(Failure::with(FailureKind::Other, "no descriptor came with the request")),
         Request::TransactionBegin(begin) => backend.transaction_begin(begin).map(Reply::Transaction),
         Request::TransactionEnd(end) => done(backend.transaction_end(end).and_then(|job| job())),

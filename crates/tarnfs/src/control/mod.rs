@@ -48,7 +48,7 @@ pub use protocol::request::{
 pub use protocol::rights::{DatasetGrants, Grant, Grantee, Hold, Reach, SnapshotHolds};
 pub use protocol::snapshots::{Refusal, RefusalsJob, SnapshotsCreate};
 pub use protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
-pub use protocol::stream::{StreamJob, StreamProgress, StreamSend};
+pub use protocol::stream::{Package, PackageAsk, PackageDataset, SizeJob, StreamJob, StreamProgress, StreamSend};
 pub use size::parse_size;
 pub use protocol::status::{
     CheckpointState, CheckpointStatus, DedupStatus, FoundPool, PoolState, PoolStatus, RemovalStatus, Requests, ScanFunction, ScanState, ScanStatus,

@@ -35,6 +35,7 @@ use super::protocol::request::*;
 use super::protocol::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
 use super::protocol::snapshots::{RefusalsJob, SnapshotsCreate};
 use super::protocol::status::{FoundPool, PoolStatus};
+use super::protocol::stream::{Package, PackageAsk, SizeJob, StreamJob, StreamSend};
 pub use beside::Beside;
 pub use zpool::cachefile::MACHINE_CACHEFILE;
 use zpool::{events, export, maintenance, pool_properties};
@@ -510,6 +511,18 @@ impl Backend for Pools {
     fn mount_list(&mut self) -> Result<Vec<Mount>, Failure> {
         self.mounter.tidy();
         Ok(self.mounter.list())
+    }
+
+    fn stream_send(&mut self, send: StreamSend) -> Result<StreamJob, Failure> {
+        self.send_job(&send)
+    }
+
+    fn stream_size(&mut self, send: StreamSend) -> Result<SizeJob, Failure> {
+        self.size_job(&send)
+    }
+
+    fn stream_package(&mut self, ask: PackageAsk) -> Result<Package, Failure> {
+        self.package(&ask)
     }
 
     fn transaction_begin(&mut self, begin: TransactionBegin) -> Result<TransactionPlace, Failure> {

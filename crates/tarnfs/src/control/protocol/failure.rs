@@ -72,6 +72,8 @@ pub enum FailureKind {
     Checksum,
     /// The encryption key is missing or wrong.
     Encryption,
+    /// A stream cannot be incremental from what is not older.
+    NotEarlier,
     /// Somebody else has changed what a transaction has seen.
     Conflict,
     /// The daemon cannot be reached.
@@ -115,6 +117,7 @@ impl FailureKind {
             FailureKind::Io => "I/O error",
             FailureKind::Checksum => "insufficient replicas",
             FailureKind::Encryption => "encryption failure",
+            FailureKind::NotEarlier => "not an earlier snapshot from the same fs",
             FailureKind::Conflict => "changed by somebody else",
             FailureKind::NoDaemon => "the tarn daemon cannot be reached",
             FailureKind::Other => "unknown error",

@@ -8,7 +8,7 @@ use super::failure::Failure;
 use super::maintenance::{ImportRewound, OwnerUse, PoolEvent, PoolHistory};
 use super::property::PropertyValue;
 use super::status::{FoundPool, PoolStatus};
-use super::stream::StreamProgress;
+use super::stream::{Package, StreamProgress};
 use super::transaction::TransactionPlace;
 
 /// The answer to one request.
@@ -46,6 +46,10 @@ pub enum Reply {
     Mounts(Vec<Mount>),
     /// How far a stream is: every second, before the answer.
     Progress(StreamProgress),
+    /// To `StreamSize`, in bytes.
+    StreamSize(u64),
+    /// To `StreamPackage`.
+    StreamPackage(Package),
     /// To `TransactionBegin`.
     Transaction(TransactionPlace),
 }

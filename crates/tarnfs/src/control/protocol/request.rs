@@ -9,7 +9,7 @@ use super::maintenance::{CommandLine, DatasetRename, OwnerSpace, PoolAdd, PoolCl
 use super::property::{Setting, Wanted};
 use super::reply::DatasetKinds;
 use super::snapshots::SnapshotsCreate;
-use super::stream::StreamSend;
+use super::stream::{PackageAsk, StreamSend};
 use super::transaction::{TransactionBegin, TransactionEnd};
 use crate::control::descriptor::Way;
 
@@ -91,6 +91,10 @@ pub enum Request {
 
     /// `zfs send`, one snapshot; its descriptor is written to.
     StreamSend(StreamSend),
+    /// `zfs send -n`: about how many bytes there would be
+    StreamSize(StreamSend),
+    /// `zfs send -R`, `-p`: what a package says of its datasets
+    StreamPackage(PackageAsk),
 
     /// `tarn transaction begin`
     TransactionBegin(TransactionBegin),

@@ -9,11 +9,32 @@ use crate::control::descriptor::Descriptor;
 /// `zfs send` of one snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StreamSend {
-    /// The snapshot, or a file system or volume as it is now.
+    /// The snapshot, by its full name.
     pub snapshot: String,
     /// The snapshot or bookmark that it is incremental from, by its full name.
     #[serde(default)]
     pub from: Option<String>,
+    /// `-L`
+    #[serde(default)]
+    pub large_blocks: bool,
+    /// `-e`
+    #[serde(default)]
+    pub embedded: bool,
+    /// `-c`
+    #[serde(default)]
+    pub compressed: bool,
+    /// `-w`
+    #[serde(default)]
+    pub raw: bool,
+    /// Where another stream of the same broke off: object and offset.
+    #[serde(default)]
+    pub resume: Option<(u64, u64)>,
+    /// Bytes that went before it broke off: an estimate is less by that.
+    #[serde(default)]
+    pub resumed_bytes: u64,
+    /// The redaction bookmark, without the dataset's name.
+    #[serde(default)]
+    pub redact: Option<String>,
 }
 
 /// How far a stream is. Sent while it goes, before the answer.
@@ -23,5 +44,63 @@ pub struct StreamProgress {
     pub bytes: u64,
 }
 
+/// What a package of streams (`zfs send -R`, `-p`, `-b`, `-h`) says of its datasets.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PackageAsk {
+    /// The file system or volume.
+    pub dataset: String,
+    /// The snapshot that it is incremental from, without the dataset's name.
+    pub from: Option<String>,
+    /// The snapshot, without the dataset's name.
+    pub to: String,
+    /// And all below it (`-R`).
+    pub replicate: bool,
+    /// All snapshots between the two (`-I`).
+    pub all: bool,
+    /// Properties (`-p`).
+    pub properties: bool,
+    /// Received properties instead of those in effect (`-b`).
+    pub received: bool,
+    /// Holds (`-h`).
+    pub holds: bool,
+    /// `-w`
+    pub raw: bool,
+    /// `--skip-missing`
+    pub skip_missing: bool,
+    /// `-v`
+    pub verbose: bool,
+    /// Datasets that are left out with all below them (`-X`).
+    pub exclude: Vec<String>,
+}
+
+/// One dataset of a package.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackageDataset {
+    /// Its name.
+    pub name: String,
+    /// The guid of its parent's snapshot that must be sent before it, or 0.
+    pub parent_from: u64,
+    /// The guid of the snapshot that it is a clone of.
+    pub origin: Option<u64>,
+    /// Names and guids of its snapshots, oldest first.
+    pub snapshots: Vec<(String, u64)>,
+}
+
+/// To [`PackageAsk`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Package {
+    /// The packed list of all datasets (`fss`).
+    pub list: Vec<u8>,
+    /// The datasets in its order.
+    pub datasets: Vec<PackageDataset>,
+    /// What is to be said of those that were passed over.
+    pub notes: Vec<String>,
+    /// Why there is none.
+    pub refused: Option<String>,
+}
+
 /// The rest of a request about a stream: the stream, which goes when nobody waits for the one who answers.
 pub type StreamJob = Box<dyn FnOnce(Descriptor) -> Result<Reply, Failure> + Send>;
+
+/// The rest of a request for the size of a stream.
+pub type SizeJob = Box<dyn FnOnce() -> Result<u64, Failure> + Send>;

@@ -1,0 +1,77 @@
+//! `zfs send`: one stream.
+
+use std::io::ErrorKind as IoErrorKind;
+
+use engine::error::ErrorKind;
+use engine::stream::{SendOptions, Sender};
+
+use crate::control::pools::{Failure, FailureKind, Pools};
+use crate::control::{Reply, SizeJob, StreamJob, StreamSend};
+
+fn failure(error: &engine::error::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::CrossDevice => Failure::new(FailureKind::NotEarlier),
+        ErrorKind::Invalid | ErrorKind::NotSupported => Failure::with(FailureKind::Other, error.message()),
+        _ => Failure::about_dataset(error),
+    }
+}
+
+impl Pools {
+    fn sender(&self, send: &StreamSend) -> Result<Sender, Failure> {
+        self.check_running(&send.snapshot)?;
+        let dsl = &self.pool_of(&send.snapshot)?.pool.engine().dsl;
+        let options = SendOptions {
+            large_blocks: send.large_blocks,
+            embedded: send.embedded,
+            compressed: send.compressed,
+            raw: send.raw,
+            resume: send.resume,
+            redact: send.redact.clone(),
+        };
+        Sender::new(dsl, &send.snapshot, send.from.as_deref(), &options).map_err(|error| failure(&error))
+    }
+
+    /// The snapshot is looked up now, and cannot be destroyed until the job is done.
+    pub(in crate::control::pools) fn send_job(&self, send: &StreamSend) -> Result<StreamJob, Failure> {
+        let sender = self.sender(send)?;
+        Ok(Box::new(move |mut out| {
+            let watch = out.watch().clone();
+            let mut broken = None;
+            let mut noting = Noting { out: &mut out, broken: &mut broken };
+            let sent = sender.send(&mut noting, &|| watch.is_over());
+            sent.map(|()| Reply::Done).map_err(|error| match broken {
+                // The reader is gone: that is what users know, not where it was noticed.
+                Some(words) => Failure::with(FailureKind::Io, words),
+                None => failure(&error),
+            })
+        }))
+    }
+
+    pub(in crate::control::pools) fn size_job(&self, send: &StreamSend) -> Result<SizeJob, Failure> {
+        let (sender, resumed) = (self.sender(send)?, send.resumed_bytes);
+        Ok(Box::new(move || {
+            let estimated = sender.estimate().and_then(|bytes| bytes.map_or_else(|| sender.count(&|| false), Ok));
+            estimated.map(|bytes| bytes.wrapping_sub(resumed)).map_err(|error| failure(&error))
+        }))
+    }
+}
+
+/// Keeps the system's words of why nothing can be written.
+struct Noting<'a, W> {
+    out: &'a mut W,
+    broken: &'a mut Option<String>,
+}
+
+impl<W: std::io::Write> std::io::Write for Noting<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.out.write(bytes).inspect_err(|error| {
+            if error.kind() != IoErrorKind::Interrupted {
+                *self.broken = Some(error.to_string());
+            }
+        })
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
+    }
+}
