@@ -1,11 +1,11 @@
-//! `tarn mount`, and the helper of `mount(8)`: mounts a file system where one is told.
+//! `tarn mount`, and the helper of `mount(8)`: mounts a file system or a snapshot where one is told.
 //!
 //! # Theory
 //!
 //! `mount -t TYPE FILESYSTEM DIRECTORY`, and so `/etc/fstab`, runs `/sbin/mount.TYPE FILESYSTEM DIRECTORY -o OPTIONS`. A link of
 //! such a name to `tarn` makes it that program. Like OpenZFS's helper it takes only file systems whose `mountpoint` is `legacy`,
-//! since for others the property says where, unless the option `zfsutil` says that the caller knows that. A device of a pool stands for
-//! the pool's root.
+//! since for others the property says where, unless the option `zfsutil` says that the caller knows that. A snapshot has no such
+//! property and is mounted wherever one likes, read-only. A device of a pool stands for the pool's root.
 //! The exit codes are those of `mount(8)`, which passes them on.
 
 use std::io::ErrorKind;
@@ -14,7 +14,7 @@ use std::path::Path;
 
 use disk::Access;
 use engine::vdev::label::DeviceLabels;
-use tarnfs::control::{DatasetKind, DatasetKinds, DatasetMount, Request};
+use tarnfs::control::{DatasetEntry, DatasetKind, DatasetKinds, DatasetMount, Request};
 
 use crate::session::{Session, complain, say};
 use crate::text::getopt::Options;
@@ -24,17 +24,18 @@ use crate::zfs::datasets;
 /// By these names the program is a helper.
 pub(crate) const NAMES: [&str; 3] = ["mount.tarn", "mount.fuse.tarn", "mount.zfs"];
 
-const FILESYSTEM: DatasetKinds = DatasetKinds { filesystem: true, volume: false, snapshot: false, bookmark: false };
+const MOUNTABLE: DatasetKinds = DatasetKinds { filesystem: true, volume: false, snapshot: true, bookmark: false };
 /// Exit codes of `mount(8)`: wrong usage, and a mount that failed.
 const USAGE: u8 = 1;
 const FAILURE: u8 = 32;
 
 /// For `tarn help mount`.
-pub(crate) const USAGE_LINE: &str = "\tmount [-fnrsvw] [-o options] <filesystem> <directory>\n";
+pub(crate) const USAGE_LINE: &str = "\tmount [-fnrsvw] [-o options] <filesystem|snapshot> <directory>\n";
 pub(crate) const NOTES: &str = "\
-Mounts a file system whose property 'mountpoint' is 'legacy' on a directory; with the
-option zfsutil, any. Through a link /sbin/mount.tarn to tarn, 'mount -t tarn' and
-/etc/fstab do it too. Others are mounted by 'tarn zfs mount'.
+Mounts a snapshot, or a file system whose property 'mountpoint' is 'legacy', on a
+directory; with the option zfsutil, any file system. Through links /sbin/mount.tarn and
+/sbin/mount.zfs to tarn, 'mount -t tarn', 'mount -t zfs' and /etc/fstab do it too.
+Other file systems are mounted by 'tarn zfs mount'.
 
     -f  do all but the mount    -r  read-only    -v  say what was mounted
     -o  options, with commas between them, as in: -o ro,noatime
@@ -87,11 +88,8 @@ pub(crate) fn run(session: &mut Session<'_>, words: &[String]) -> u8 {
         Some(pool) => pool,
         None => wanted.filesystem.clone(),
     };
-    let Ok(entry) = datasets::open(session, name, FILESYSTEM, mount::PROPERTIES) else { return FAILURE };
-    debug_assert_eq!(entry.kind, DatasetKind::Filesystem, "no other was asked for");
-    if mount::mountpoint(&entry) != "legacy" && !wanted.zfsutil && !wanted.options.iter().any(|option| option == "remount") {
-        complain!(session, "filesystem '{name}' cannot be mounted using 'mount'");
-        complain!(session, "Use 'zfs set mountpoint=legacy {name}' first, or 'zfs mount {name}'.");
+    let Ok(entry) = datasets::open(session, name, MOUNTABLE, mount::PROPERTIES) else { return FAILURE };
+    if !may_be_mounted_by_hand(session, &entry, &wanted) {
         return FAILURE;
     }
     let directory = match std::path::absolute(&wanted.directory).map(|path| path.into_os_string().into_string()) {
@@ -137,6 +135,22 @@ pub(crate) fn run(session: &mut Session<'_>, words: &[String]) -> u8 {
         say!(session, "{name} mounted on {directory}");
     }
     0
+}
+
+/// Complains where a property says how it is to be mounted. All snapshots count as `legacy`.
+fn may_be_mounted_by_hand(session: &mut Session<'_>, entry: &DatasetEntry, wanted: &Wanted) -> bool {
+    let (name, is_legacy) = (&entry.name, entry.kind == DatasetKind::Snapshot || mount::mountpoint(entry) == "legacy");
+    if entry.kind == DatasetKind::Snapshot && wanted.zfsutil {
+        complain!(session, "filesystem '{name}' cannot be mounted using 'zfs mount'.");
+        complain!(session, "Use 'mount -t zfs {name} {}'.", wanted.directory);
+        return false;
+    }
+    if !is_legacy && !wanted.zfsutil && !wanted.options.iter().any(|option| option == "remount") {
+        complain!(session, "filesystem '{name}' cannot be mounted using 'mount'");
+        complain!(session, "Use 'zfs set mountpoint=legacy {name}' first, or 'zfs mount {name}'.");
+        return false;
+    }
+    true
 }
 
 /// The system's words for an error.

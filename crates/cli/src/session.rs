@@ -11,7 +11,7 @@ use std::io::Write;
 use std::os::fd::BorrowedFd;
 
 use jiff::tz::TimeZone;
-use tarnfs::control::{CommandLine, Failure, FailureKind, PoolRecord, Reply, Request, StreamProgress, plain_words};
+use tarnfs::control::{CommandLine, Failure, FailureKind, PoolRecord, Reply, Request, StreamProgress, StreamReceive, plain_words};
 
 /// Answers requests: the daemon behind its socket, or a backend in this process.
 pub(crate) trait Control {
@@ -72,8 +72,13 @@ impl History {
             Request::DatasetCreate(create) => pool(&create.name),
             Request::DatasetDestroy(destroy) => destroy.names.first().and_then(|name| pool(name)),
             Request::DatasetRename(rename) => pool(&rename.from),
+            Request::DatasetClone(clone) => pool(&clone.name),
+            Request::DatasetPromote(promote) => pool(&promote.name),
+            Request::DatasetRollback(rollback) => pool(&rollback.snapshot),
             Request::DatasetSet(set) => pool(&set.name),
+            Request::ReceiveAbort(abort) => pool(&abort.dataset),
             Request::DatasetInherit(inherit) => pool(&inherit.name),
+            Request::DatasetAllow(allow) => pool(&allow.name),
             _ => None,
         }
     }
@@ -181,6 +186,19 @@ impl Session<'_> {
     /// Sends a request about several things, which is done if nothing is refused.
     pub(crate) fn refusals(&mut self, request: Request) -> Result<Vec<tarnfs::control::Refusal>, Failure> {
         self.ask(request, |reply| if let Reply::Refused(refusals) = reply { Some(refusals) } else { None })
+    }
+
+    /// Has a stream received, which comes through `descriptor`: how many bytes were it?
+    pub(crate) fn receive(&mut self, request: StreamReceive, descriptor: BorrowedFd<'_>) -> Result<u64, Failure> {
+        let pool = crate::text::names::pool_of(&request.dataset).to_owned();
+        match self.control.call_with(Request::StreamReceive(request), descriptor, &mut |_| ()) {
+            Reply::Received(progress) => {
+                self.history.changed.insert(pool);
+                Ok(progress.bytes)
+            }
+            Reply::Failed(failure) => Err(failure),
+            _ => Err(Failure::with(FailureKind::Other, "the daemon's answer does not match the request")),
+        }
     }
 
     /// Sends a request about pools.

@@ -15,6 +15,8 @@ pub fn errno(kind: ErrorKind) -> Errno {
         ErrorKind::Exists => Errno::EEXIST,
         ErrorKind::Busy | ErrorKind::InUseElsewhere => Errno::EBUSY,
         ErrorKind::Conflict => Errno::EAGAIN,
+        ErrorKind::Mismatch => Errno::ENODEV,
+        ErrorKind::Modified => Errno::EBUSY,
         ErrorKind::Invalid => Errno::EINVAL,
         ErrorKind::Quota => Errno::EDQUOT,
         ErrorKind::Denied => Errno::EPERM,

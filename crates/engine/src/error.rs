@@ -38,6 +38,10 @@ pub enum ErrorKind {
     Busy,
     /// Another operation has changed what this one depends on: it can be tried again from the start.
     Conflict,
+    /// The snapshot that something is to be put on top of is not there.
+    Mismatch,
+    /// The dataset was changed since its last snapshot.
+    Modified,
     /// Another host uses the pool.
     InUseElsewhere,
     /// The request makes no sense.

@@ -40,7 +40,7 @@ pub use filesystem::{
 pub use mount::{Mount, MountOptions};
 pub use mount_table::MountPoints;
 pub use notify::Notifier;
-pub use peer::{Peer, peer};
+pub use peer::{Peer, peer, peer_groups};
 pub use protocol::{OpenedFlags, ROOT_NODE, WriteFlags};
 pub use session::{Session, SessionOptions, TransportChoice, TransportKind};
 pub use mounting::standing::Standing;

@@ -7,6 +7,7 @@ mod space;
 mod zap;
 
 pub mod corruption;
+pub mod delegation;
 pub mod dnode;
 pub mod dsl;
 pub mod history;

@@ -51,6 +51,11 @@ impl ScanRecord {
         self.0[BOOKMARK].copy_from_slice(&DESTROYED);
     }
 
+    /// What it was looking at is another dataset's now: it goes on there, at the same place.
+    pub fn is_now_in(&mut self, dataset: u64) {
+        self.0[BOOKMARK.start] = dataset;
+    }
+
     /// A snapshot was taken of the dataset that it is in: it goes on there, at the same place.
     pub fn is_snapshotted(&mut self, snapshot: u64) {
         self.0[BOOKMARK.start] = snapshot;

@@ -1,6 +1,7 @@
 //! The library: pools, datasets, files.
 
 pub mod control;
+pub mod past;
 mod pool;
 mod rewind;
 pub mod zpl;
@@ -12,6 +13,6 @@ pub use engine::error::{Error, ErrorKind};
 pub use engine::host::before_spawn;
 pub use engine::tunables::{MemoryPressure, Parameter, Parameters, Tunables};
 pub use zpl::{
-    AccessTime, AclKind, AclRules, AclType, Changed, CloneRange, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, MountOptions, MountUse, OwnerKind, QuotaOf, RenameMode, Seek,
+    AccessTime, AclKind, AclRules, AclType, Changed, CloneRange, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, MountOptions, MountUse, OwnerKind, QuotaOf, RenameMode, Seek, Told,
     Durability, Listed, NodeId, SetAttributes, SetTime, Space, Stat, Time, Transaction, WriteMarks, WriteMode, XattrMode,
 };

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use disk::DiskRef;
 use engine::dmu::Objset;
-use engine::dsl::{MASTER_NODE_ENTRIES, NewDataset, PropertyChange, PropertyValue};
+use engine::dsl::{MASTER_NODE_ENTRIES, NewClone, NewDataset, NewSnapshots, PropertyChange, PropertyValue};
 use engine::error::{ErrorKind, Result, Within};
 use engine::host::{HostRef, RealHost};
 use engine::logged::{Volume, VolumeReplay, create_volume_objects};
@@ -221,6 +221,11 @@ impl Pool {
             pool.abandon();
             return Err(error).within(|| format!("pool {name}"));
         }
+        if !pool.engine.is_read_only()
+            && let Err(error) = pool.engine.dsl.receiving().destroy_inconsistent()
+        {
+            tracing::warn!("pool {name}: what is left of streams that broke off stays: {error}");
+        }
         Ok((pool, rewound))
     }
 
@@ -286,7 +291,7 @@ impl Pool {
         rewind::choose(opened, &options).map(|(_, rewound)| rewound)
     }
 
-    fn wrap(engine: Arc<engine::pool::Pool>) -> Arc<Pool> {
+    pub(crate) fn wrap(engine: Arc<engine::pool::Pool>) -> Arc<Pool> {
         Arc::new(Pool { engine, file_systems: Mutex::default() })
     }
 
@@ -438,6 +443,37 @@ impl Pool {
             bail!(Busy, "{name} is in use");
         }
         self.engine.dsl.destroy_dataset(name)
+    }
+
+    /// Makes a file system or volume that begins as a snapshot.
+    ///
+    /// # Errors
+    /// The name is taken or cannot be, there is no such snapshot, a property cannot have that value.
+    pub fn clone_dataset(&self, snapshot: &str, name: &str, properties: Vec<(String, PropertyChange)>) -> Result<()> {
+        self.engine.dsl.clone_dataset(NewClone { name: name.to_owned(), snapshot: snapshot.to_owned(), properties: stored_properties(properties) })
+    }
+
+    /// Rolls a file system or volume back to the snapshot `to`, which must be its newest one; without it to the newest, whichever that is.
+    ///
+    /// # Errors
+    /// It is in use: whoever has it open lets go of it, and opens it again afterwards. There is no such snapshot, or a newer one.
+    pub fn roll_back(&self, name: &str, to: Option<&str>) -> Result<()> {
+        let dataset = self.engine.dsl.open_dataset(name)?;
+        let open = self.file_systems.lock().get(&dataset.object).is_some_and(|fs| fs.strong_count() > 0);
+        drop(dataset);
+        if open {
+            bail!(Busy, "{name} is in use");
+        }
+        self.engine.dsl.roll_back(name, to)
+    }
+
+    /// Takes snapshots by their full names, all at the same moment, and waits until they are on disk.
+    ///
+    /// # Errors
+    /// Why one of them cannot be taken: then none is.
+    pub fn take_snapshots(&self, names: Vec<String>) -> Result<()> {
+        let refusals = self.engine.dsl.create_snapshots(NewSnapshots { names, properties: Vec::new() })?;
+        refusals.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 
     /// Waits until everything changed before this call is on disk.

@@ -10,6 +10,8 @@ use super::tree::{Identity, Kind, Result, Tree, join, last_name, shown};
 use crate::session::{Session, Stop, complain};
 
 const BUFFER_BYTES: usize = 1 << 20;
+/// Bytes that are tried one after the other where a buffer cannot be read.
+const PIECE_BYTES: u64 = 4096;
 /// Directories nested deeper are taken for a circle.
 const DEPTH_MAX: usize = 1000;
 
@@ -23,6 +25,8 @@ struct Copy<'a> {
     linked: &'a mut HashMap<Identity, Vec<u8>>,
     failures: Vec<String>,
     buffer: Vec<u8>,
+    /// What of a file cannot be read is left out, and the rest copied.
+    salvages: bool,
 }
 
 impl Copy<'_> {
@@ -90,13 +94,23 @@ impl Copy<'_> {
         let mut end_written = 0;
         loop {
             if has_holes {
-                match self.from.next_data(from, offset)? {
-                    Some(data) => offset = data,
+                match self.from.next_data(from, offset) {
+                    Ok(Some(data)) => offset = data,
                     // The size may have changed since it was asked for.
-                    None => offset = offset.max(self.from.entry(from)?.size),
+                    Ok(None) => offset = offset.max(self.from.entry(from)?.size),
+                    // Each part of it says so itself.
+                    Err(_) if self.salvages => {}
+                    Err(words) => return Err(words),
                 }
             }
-            let read = self.from.read(from, offset, &mut self.buffer)?;
+            let read = match self.from.read(from, offset, &mut self.buffer) {
+                Err(words) if self.salvages => {
+                    end_written = self.salvage(from, to, offset, size, end_written, &words)?;
+                    offset = size.min(offset + self.buffer.len() as u64);
+                    if offset >= size { 0 } else { continue }
+                }
+                read => read?,
+            };
             if read == 0 {
                 break;
             }
@@ -107,8 +121,47 @@ impl Copy<'_> {
             }
             offset += read as u64;
         }
-        if has_holes && end_written < offset.max(size) { self.to.set_size(to, offset) } else { Ok(()) }
+        if has_holes && end_written < offset.max(size) { self.to.set_size(to, offset.max(if self.salvages { size } else { 0 })) } else { Ok(()) }
     }
+
+    /// Copies what can be read of a buffer's length that cannot be read at once, and says what is missing. Returns the end of what was written.
+    fn salvage(&mut self, from: &[u8], to: &[u8], offset: u64, size: u64, mut end_written: u64, words: &str) -> Result<u64> {
+        let end = size.min(offset + self.buffer.len() as u64);
+        let (mut at, mut missing) = (offset, Vec::<(u64, u64)>::new());
+        while at < end {
+            let length = (end - at).min(PIECE_BYTES) as usize;
+            match self.from.read(from, at, &mut self.buffer[..length]) {
+                Ok(read) => {
+                    let data = &self.buffer[..read];
+                    if data.iter().any(|byte| *byte != 0) {
+                        self.to.write(to, at, data)?;
+                        end_written = at + read as u64;
+                    }
+                }
+                Err(_) => match missing.last_mut() {
+                    Some((_, last)) if *last == at => *last = at + length as u64,
+                    _ => missing.push((at, at + length as u64)),
+                },
+            }
+            at += length as u64;
+        }
+        for (begin, end) in missing {
+            self.failures.push(format!("{words}: bytes {begin} to {} are zeros in the copy", end - 1));
+        }
+        Ok(end_written)
+    }
+}
+
+/// Copies one thing with all that it is, and whatever can be read of it; says what could not be copied.
+pub(super) fn copy_out(from: &mut dyn Tree, source: &[u8], to: &mut dyn Tree, target: &[u8]) -> Vec<String> {
+    let flags = Flags { recursive: true, preserve: true, links: true, ..Flags::default() };
+    let mut linked = HashMap::new();
+    let mut copy =
+        Copy { flags: &flags, from: &mut *from, to: &mut *to, made: None, linked: &mut linked, failures: Vec::new(), buffer: vec![0; BUFFER_BYTES], salvages: true };
+    copy.any(source, target, 0);
+    let mut failures = copy.failures;
+    failures.extend(to.finish().err());
+    failures
 }
 
 pub(super) fn run(session: &mut Session<'_>, flags: &Flags, trees: &mut OpenTrees<'_>, operands: &[OsString]) -> std::result::Result<u8, Stop> {
@@ -152,7 +205,7 @@ fn copy_all(session: &mut Session<'_>, flags: &Flags, trees: &mut OpenTrees<'_>,
         } else {
             to.path.clone()
         };
-        let mut copy = Copy { flags, from: &mut *from.tree, to: &mut *to.tree, made: None, linked: &mut linked, failures: Vec::new(), buffer: vec![0; BUFFER_BYTES] };
+        let mut copy = Copy { flags, from: &mut *from.tree, to: &mut *to.tree, made: None, linked: &mut linked, failures: Vec::new(), buffer: vec![0; BUFFER_BYTES], salvages: false };
         copy.any(&from.path, &place, 0);
         failures.append(&mut copy.failures);
     }

@@ -10,6 +10,7 @@ mod copy;
 mod host;
 mod list;
 mod operand;
+pub(crate) mod past;
 mod pool;
 mod tree;
 
@@ -41,6 +42,10 @@ static COMMANDS: &[Command] = &[
     verb("stat", "\tstat [-d dir|device] ... [-f] <place> ...\n", |session, words| on_places(session, "stat", words, list::stat)),
     verb("find", "\tfind [-d dir|device] ... [-f] <place> ...\n", |session, words| on_places(session, "find", words, list::find)),
     verb("cp", "\tcp [-apr] [-d dir|device] ... [-f] <place> ... <place>\n", |session, words| on_places(session, "cp", words, copy::run)),
+    verb("history", "\thistory [-Hj] [-d dir|device] ... <file> ...\n", past::history::run),
+    verb("undelete", "\tundelete [-Hj] [-d dir|device] ... <file|directory> [directory]\n", past::undelete::run),
+    verb("at", "\tat [-d dir|device] ... <moment> <file> [place]\n", past::at::run),
+    verb("diff", "\tdiff [-FHjth] [-d dir|device] ... <pool/dataset>@<moment> [pool/dataset]@<moment>\n", past::changes::run),
     verb("mkdir", "\tmkdir [-d dir|device] ... [-f] <place> ...\n", |session, words| on_places(session, "mkdir", words, copy::mkdir)),
 ];
 
@@ -52,6 +57,17 @@ as in 'tarn fs cp -r -d /images tank/home:/joe /tmp'. The pool need not be impor
 
     ls:  -a  hidden names too   -l  long lines     -R  what is below, too
     cp:  -r  directories        -p  owners, modes, times, attributes   -a  all of it, links too
+
+history, undelete, at and diff look at what files were: in snapshots, and in the
+transaction groups of the last minutes, of which the space is not yet used again.
+They write nothing to the pool, imported or not. A file is named by its path where
+it is mounted, or as pool/dataset:/path. A moment is 'now', a snapshot (@name), a
+TXG, a time ('2026-11-25 14:30', 14:30) or an age (10m, 2h, 3d).
+
+    tarn fs history ~/thesis.txt           every version, and who still has it
+    tarn fs at 10m ~/thesis.txt old.txt    copies one out
+    tarn fs undelete ~ [directory]         what was deleted [and copies it there]
+    tarn fs diff tank/home@monday @now     what has changed
 ";
 
 const LONG: &[Long] = &[

@@ -19,13 +19,13 @@ use crate::text::names;
 
 /// An operand, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Operand<'a> {
+pub(in crate::fs) enum Operand<'a> {
     Host(&'a OsStr),
     Dataset { name: &'a str, path: &'a [u8] },
 }
 
 /// A colon means a dataset, unless a path of this system stands before it.
-fn operand(word: &OsStr) -> Operand<'_> {
+pub(in crate::fs) fn operand(word: &OsStr) -> Operand<'_> {
     let bytes = word.as_bytes();
     let colon = bytes.iter().position(|byte| *byte == b':').unwrap_or(0);
     let (name, path) = (std::str::from_utf8(&bytes[..colon]).unwrap_or(""), bytes.get(colon + 1..).unwrap_or(b""));
@@ -36,7 +36,7 @@ fn operand(word: &OsStr) -> Operand<'_> {
 }
 
 /// A path that does not leave the tree in which it starts: above the root is the root.
-fn within(path: &[u8]) -> Vec<u8> {
+pub(in crate::fs) fn within(path: &[u8]) -> Vec<u8> {
     let mut inside: Vec<&[u8]> = Vec::new();
     for name in components(path) {
         if name == b".." {

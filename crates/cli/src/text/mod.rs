@@ -1,5 +1,6 @@
 //! Words and numbers: as they are read from a command line, and as they are printed.
 
+pub(crate) mod difference;
 pub(crate) mod getopt;
 pub(crate) mod json;
 pub(crate) mod names;

@@ -4,9 +4,11 @@ use std::fmt::Write;
 
 use engine::dsl::prop_table;
 
-use super::change::{create, destroy, inherit, mount, rename, set, snapshot, unmount};
+use super::change::delegation::{allow, help as allow_help};
+use super::change::versions::{clone, promote, rollback, snapshot};
+use super::change::{create, destroy, inherit, mount, receive, rename, set, unmount};
 use super::send;
-use super::show::{allow, get, holds, list, owner_space, upgrade};
+use super::show::{diff, get, holds, list, owner_space, upgrade};
 use crate::command::{Command, GAP, Program, has, not_yet, not_yet_but, usage_order};
 
 /// The program.
@@ -31,12 +33,12 @@ static COMMANDS: &[Command] = &[
     has("destroy", "\tdestroy [-fnpRrv] <filesystem|volume>\n\tdestroy [-dnpRrv] <filesystem|volume>@<snap>[%<snap>][,...]\n\tdestroy <filesystem|volume>#<bookmark>\n", destroy::run),
     GAP,
     has("snapshot", "\tsnapshot [-r] [-o property=value] ... <filesystem|volume>@<snap> ...\n", snapshot::run),
-    not_yet("rollback", "\trollback [-rRf] <snapshot>\n"),
-    not_yet("clone", "\tclone [-pu] [-o property=value] ... <snapshot> <filesystem|volume>\n"),
-    not_yet("promote", "\tpromote <clone-filesystem>\n"),
+    has("rollback", "\trollback [-rRf] <snapshot>\n", rollback::run),
+    has("clone", "\tclone [-pu] [-o property=value] ... <snapshot> <filesystem|volume>\n", clone::run),
+    has("promote", "\tpromote <clone-filesystem>\n", promote::run),
     has("rename", "\trename [-f] <filesystem|volume|snapshot> <filesystem|volume|snapshot>\n\trename -p [-f] <filesystem|volume> <filesystem|volume>\n\trename -u [-f] <filesystem> <filesystem>\n\trename -r <snapshot> <snapshot>\n", rename::run),
     not_yet("bookmark", "\tbookmark <snapshot|bookmark> <newbookmark>\n"),
-    not_yet("diff", "\tdiff [-FHth] <snapshot> [snapshot|filesystem]\n"),
+    has("diff", "\tdiff [-FHth] <snapshot> [snapshot|filesystem]\n", diff::run),
     GAP,
     has("list", "\tlist [-Hp] [-j [--json-int]] [-r|-d max] [-o property[,...]] [-s property]...\n\t    [-S property]... [-t type[,...]] [filesystem|volume|snapshot] ...\n", list::run),
     GAP,
@@ -57,11 +59,11 @@ static COMMANDS: &[Command] = &[
     not_yet("unshare", "\tunshare <-a [nfs|smb] | filesystem|mountpoint>\n"),
     GAP,
     has("send", "\tsend [-DLPbcehnpsVvw] [-i|-I snapshot]\n\t     [-R [-X dataset[,dataset]...]]     <snapshot>\n\tsend [-DnVvPLecw] [-i snapshot|bookmark] <filesystem|volume|snapshot>\n\tsend [-DnPpVvLec] [-i bookmark|snapshot] --redact <bookmark> <snapshot>\n\tsend [-nVvPe] -t <receive_resume_token>\n\tsend [-PnVv] --saved filesystem\n", send::run),
-    not_yet("receive", "\treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ...\n\t    <filesystem|volume|snapshot>\n\treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ... \n\t    [-d | -e] <filesystem>\n\treceive -A <filesystem|volume>\n"),
+    has("receive", "\treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ...\n\t    <filesystem|volume|snapshot>\n\treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ... \n\t    [-d | -e] <filesystem>\n\treceive -A <filesystem|volume>\n", receive::run),
     not_yet("redact", "\tredact <snapshot> <bookmark> <redaction_snapshot> ...\n"),
     GAP,
-    has("allow", "\tallow <filesystem|volume>\n", allow::run),
-    not_yet("unallow", "\tunallow [-rldug] <\"everyone\"|user|group>[,...]\n\t    [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-rld] -e [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-r] -c [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-r] -s @setname [<perm|@setname>[,...]] <filesystem|volume>\n"),
+    has("allow", "\tallow <filesystem|volume>\n\tallow [-ldug] <\"everyone\"|user|group>[,...] <perm|@setname>[,...]\n\t    <filesystem|volume>\n\tallow [-ld] -e <perm|@setname>[,...] <filesystem|volume>\n\tallow -c <perm|@setname>[,...] <filesystem|volume>\n\tallow -s @setname <perm|@setname>[,...] <filesystem|volume>\n", allow::allow),
+    has("unallow", "\tunallow [-rldug] <\"everyone\"|user|group>[,...]\n\t    [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-rld] -e [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-r] -c [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-r] -s @setname [<perm|@setname>[,...]] <filesystem|volume>\n", allow::unallow),
     GAP,
     not_yet("hold", "\thold [-r] <tag> <snapshot> ...\n"),
     has("holds", "\tholds [-rHp] <snapshot> ...\n", holds::run),
@@ -81,6 +83,9 @@ static COMMANDS: &[Command] = &[
 
 /// After the usage of `set`, `get`, `inherit` and `list`: the properties; after the others: where to find them.
 fn command_notes(command: &str) -> String {
+    if matches!(command, "allow" | "unallow") {
+        return allow_help::notes(command == "unallow");
+    }
     if !matches!(command, "set" | "get" | "inherit" | "list") {
         return concat!(
             "\nFor the property list, run: zfs set|get\n",

@@ -21,7 +21,7 @@ fn tarn(words: &[&str], file: &Path) -> Said {
 }
 
 /// Streams of the golden set, unpacked below `dir`.
-fn golden(dir: &Path) -> Option<PathBuf> {
+pub(crate) fn golden(dir: &Path) -> Option<PathBuf> {
     let Some(archive) = in_shared("oracle/golden/out/streams/streams.tar.zst") else {
         skipped("streams of OpenZFS: no ../shared");
         return None;

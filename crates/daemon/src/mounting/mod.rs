@@ -3,4 +3,5 @@
 pub(crate) mod mounted;
 pub(crate) mod mounter;
 pub(crate) mod mounts;
+mod pool_snapshots;
 pub(crate) mod transactions;

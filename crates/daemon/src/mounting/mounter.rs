@@ -20,13 +20,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fuse::{Errno, MountOptions, SessionOptions, Standing, Timestamp, TransportChoice};
+use fuse::{MountOptions, SessionOptions, Standing, TransportChoice};
 use rustix::process::geteuid;
 use tarnfs::control::{Failure, FailureKind, Flush, Job, Mount, MountPlan, Mounter, TransactionBegin, TransactionEnd, TransactionPlace};
 use tarnfs::{AccessTime, Error, FileSystem, Pool};
 
 use crate::mounting::mounts::{MountHow, Mounts, SUBTYPE, renamed};
-use crate::ops::{Ops, OpsOptions, SnapshotInfo, Snapshots, SyncPolicy};
+use crate::mounting::pool_snapshots::{PoolSnapshots, RenamedElsewhere};
+use crate::ops::{Ops, OpsOptions, Snapshots, SyncPolicy};
 use crate::mounting::transactions::{Transactions, ViewHow};
 
 /// Values of properties.
@@ -46,6 +47,8 @@ pub struct FuseMounter {
     /// Options of one mount only, by dataset, for datasets that have some.
     asked: BTreeMap<String, Vec<String>>,
     transactions: Arc<Transactions>,
+    /// Snapshots that were renamed through `.zfs/snapshot`.
+    renamed_elsewhere: RenamedElsewhere,
     /// The directory below which views of transactions are mounted; `None`: nowhere.
     transactions_at: Option<PathBuf>,
 }
@@ -63,39 +66,6 @@ struct Properties {
     snapshots: bool,
 }
 
-/// Snapshots of a dataset, for `.zfs/snapshot`.
-struct PoolSnapshots {
-    pool: Arc<Pool>,
-    /// Its object: the name may change while it is mounted.
-    dataset: u64,
-}
-
-impl PoolSnapshots {
-    fn info(&self, name: String, object: u64) -> Result<SnapshotInfo, Error> {
-        let record = self.pool.engine().dsl.dataset_record(object)?;
-        let created = Timestamp { seconds: record.creation_time.get().cast_signed(), nanoseconds: 0 };
-        Ok(SnapshotInfo { name, id: object, created })
-    }
-}
-
-impl Snapshots for PoolSnapshots {
-    fn list(&self) -> fuse::Result<Vec<SnapshotInfo>> {
-        let list = || -> Result<Vec<SnapshotInfo>, Error> {
-            let dataset = self.pool.engine().dsl.dataset(self.dataset)?;
-            dataset.snapshots()?.into_iter().map(|(name, object)| self.info(name, object)).collect()
-        };
-        list().map_err(crate::errno::of)
-    }
-
-    fn open(&self, name: &str) -> fuse::Result<Arc<FileSystem>> {
-        // A name with these characters is not that of a snapshot of this dataset.
-        if name.contains(['@', '/', '%']) {
-            return Err(Errno::ENOENT);
-        }
-        let open = || self.pool.file_system(&format!("{}@{name}", self.pool.engine().dsl.dataset(self.dataset)?.name()?));
-        open().map_err(crate::errno::of)
-    }
-}
 
 impl Properties {
     /// The stored properties, overridden by the options of this mount.
@@ -267,6 +237,19 @@ impl FuseMounter {
         }
     }
 
+    /// Follows what was renamed without this mounter.
+    fn follow_renames(&mut self) {
+        for (from, to) in self.renamed_elsewhere.take() {
+            self.follow_rename(&from, &to);
+        }
+    }
+
+    fn follow_rename(&mut self, from: &str, to: &str) {
+        self.mounts.renamed(from, to);
+        let asked = std::mem::take(&mut self.asked);
+        self.asked = asked.into_iter().map(|(dataset, options)| (renamed(&dataset, from, to).unwrap_or(dataset), options)).collect();
+    }
+
     fn remember(&mut self, dataset: String, asked: Vec<String>) {
         if asked.is_empty() {
             self.asked.remove(&dataset);
@@ -362,7 +345,8 @@ impl Mounter for FuseMounter {
             return Ok(());
         }
         let object = pool.engine().dsl.open_dataset(&dataset).map_err(failed)?.object;
-        let snapshots = properties.snapshots.then(|| Box::new(PoolSnapshots { pool: Arc::clone(&pool), dataset: object }) as Box<dyn Snapshots>);
+        let renamed = self.renamed_elsewhere.clone();
+        let snapshots = properties.snapshots.then(|| Box::new(PoolSnapshots { pool: Arc::clone(&pool), dataset: object, renamed }) as Box<dyn Snapshots>);
         let ops = Arc::new(Ops::new(filesystem, snapshots, properties.ops));
         if !properties.read_only {
             ops.free_left_behind();
@@ -383,6 +367,7 @@ impl Mounter for FuseMounter {
     }
 
     fn unmount(&mut self, dataset: &str, force: bool) -> Result<(), Failure> {
+        self.follow_renames();
         let below = self.mounts.path(dataset).map(Path::to_owned);
         let is_below = |other: &str| other == dataset || below.as_ref().is_some_and(|below| self.mounts.path(other).is_some_and(|path| path.starts_with(below)));
         self.transactions.before_unmount(is_below, force)?;
@@ -403,6 +388,7 @@ impl Mounter for FuseMounter {
     }
 
     fn unmount_tree(&mut self, root: &str, force: bool) -> Result<(), Failure> {
+        self.follow_renames();
         let is_below = |dataset: &str| dataset == root || dataset.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
         self.transactions.before_unmount(is_below, force)?;
         self.mounts.unmount_tree(root, force)
@@ -413,9 +399,36 @@ impl Mounter for FuseMounter {
     }
 
     fn renamed(&mut self, from: &str, to: &str) {
-        self.mounts.renamed(from, to);
-        let asked = std::mem::take(&mut self.asked);
-        self.asked = asked.into_iter().map(|(dataset, options)| (renamed(&dataset, from, to).unwrap_or(dataset), options)).collect();
+        self.follow_renames();
+        self.follow_rename(from, to);
+        // Of a snapshot the place in `.zfs/snapshot` moves, too.
+        if let (Some((head, old)), Some((_, new))) = (from.split_once('@'), to.split_once('@'))
+            && let Some(ops) = self.mounts.ops(head)
+        {
+            ops.snapshot_renamed(old, new);
+        }
+    }
+
+    fn snapshots_changed(&mut self, heads: &[String]) -> Box<dyn FnOnce() + Send> {
+        let all: Vec<Arc<Ops>> = heads.iter().filter_map(|head| self.mounts.ops(head)).cloned().collect();
+        Box::new(move || all.iter().for_each(|ops| ops.snapshots_changed()))
+    }
+
+    fn close_snapshot(&mut self, name: &str) {
+        if let Some((head, snapshot)) = name.split_once('@')
+            && let Some(ops) = self.mounts.ops(head)
+        {
+            ops.close_snapshot(snapshot);
+        }
+    }
+
+    fn replace_contents(&mut self, pool: &Arc<Pool>, dataset: &str, change: &mut dyn FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
+        let Some(ops) = self.mounts.ops(dataset).map(Arc::clone).filter(|ops| !ops.is_ended()) else { return change() };
+        self.transactions.before_unmount(|other| other == dataset, false)?;
+        self.fetch_writes(dataset);
+        ops.replace_contents(change, || pool.file_system(dataset).map_err(failed))?;
+        let asked = self.options(dataset);
+        self.follow(pool, dataset, &asked)
     }
 
     fn is_mounted(&self, dataset: &str) -> bool {
@@ -480,6 +493,7 @@ impl Mounter for FuseMounter {
     }
 
     fn tidy(&mut self) {
+        self.follow_renames();
         self.transactions.tidy();
         self.mounts.tidy();
         if self.asked.is_empty() {

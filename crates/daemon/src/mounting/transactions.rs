@@ -134,7 +134,7 @@ impl Open {
         let changed = transaction.changed();
         // Programs see the changes before they are on disk, so the kernel is told before the wait for the disk.
         let committed = ops.change_behind(&changed, || transaction.commit(Durability::Soon)).and_then(|()| match durability {
-            Durability::Now => ops.filesystem().sync_group(),
+            Durability::Now => ops.filesystem().map_or(Ok(()), |filesystem| filesystem.sync_group()),
             Durability::Soon => Ok(()),
         });
         match &committed {
@@ -175,7 +175,8 @@ impl Transactions {
         }
         let no_owner = || Failure::with(FailureKind::Other, format!("there is no process {} to own the transaction", begin.owner));
         let owner = pidfd_open(Pid::from_raw(begin.owner).ok_or_else(no_owner)?, PidfdFlags::empty()).map_err(|_| no_owner())?;
-        let transaction = ops.filesystem().begin().map_err(|error| refused(&error))?;
+        let filesystem = ops.filesystem().map_err(|_| Failure::with(FailureKind::MountFailed, "not currently mounted"))?;
+        let transaction = filesystem.begin().map_err(|error| refused(&error))?;
         let directory = self.make_directory(place).map_err(|error| failed(&error))?;
         let view = Arc::new(View::new(transaction, how.block_size, ops.xattrs_in_use()));
         let mounted = FuseMount::new(&directory, &how.mount).and_then(|mount| Session::start(mount, Arc::clone(&view) as Arc<dyn fuse::Filesystem>, how.session));

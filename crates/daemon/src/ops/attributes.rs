@@ -1,5 +1,7 @@
 //! Attributes: from the library's form into the kernel's, and changes of them.
 
+use std::sync::Arc;
+
 use fuse::{Attr, Attributes, Context, Entry, Errno, Result, SetAttr, StatFs, StatX, Timestamp};
 use tarnfs::{FileKind, FileSystem, InodeNumber, SetAttributes, SetTime, Stat, Time};
 
@@ -97,10 +99,10 @@ pub(super) fn room_at(filesystem: &FileSystem, inode: InodeNumber, block_size: u
 
 impl Ops {
     /// The file system and inode of a node. Nodes of `.zfs` have none.
-    pub(super) fn locate(&self, node: Node) -> Result<(Located<'_>, InodeNumber)> {
+    pub(super) fn locate(&self, node: Node) -> Result<(Located, InodeNumber)> {
         match node {
-            Node::Root => Ok((Located::Head(&self.filesystem), self.filesystem.root())),
-            Node::Head(inode) => Ok((Located::Head(&self.filesystem), inode)),
+            Node::Root => Ok((Located::Head(self.filesystem()?), self.head.root())),
+            Node::Head(inode) => Ok((Located::Head(self.filesystem_of(inode)?), inode)),
             Node::Snapshot(slot, inode) => Ok((Located::Snapshot(slot, self.slots.get(slot)?), inode)),
             Node::Control | Node::Snapshots => Err(Errno::EPERM),
             Node::Foreign => Err(Errno::ESTALE),
@@ -108,10 +110,10 @@ impl Ops {
     }
 
     /// As [`Ops::locate`], for a change: snapshots and `.zfs` cannot be changed.
-    pub(super) fn locate_for_change(&self, node: Node) -> Result<(&FileSystem, InodeNumber)> {
+    pub(super) fn locate_for_change(&self, node: Node) -> Result<(Arc<FileSystem>, InodeNumber)> {
         match node {
-            Node::Root => Ok((&self.filesystem, self.filesystem.root())),
-            Node::Head(inode) => Ok((&self.filesystem, inode)),
+            Node::Root => Ok((self.filesystem()?, self.head.root())),
+            Node::Head(inode) => Ok((self.filesystem_of(inode)?, inode)),
             Node::Snapshot(..) => Err(Errno::EROFS),
             Node::Control | Node::Snapshots => Err(super::rights::CONTROL_DIRECTORY_IS_FIXED),
             Node::Foreign => Err(Errno::ESTALE),
@@ -120,7 +122,7 @@ impl Ops {
 
     /// The kernel's node number for an inode.
     pub(super) fn node_number(&self, slot: u16, inode: InodeNumber) -> u64 {
-        if slot == 0 && inode == self.filesystem.root() { fuse::ROOT_NODE } else { number(slot, inode) }
+        if slot == 0 && inode == self.head.root() { fuse::ROOT_NODE } else { number(slot, inode) }
     }
 
     /// The number that `stat` shows. One mount has one device number, so files of snapshots must not share numbers with the living ones.
@@ -129,6 +131,9 @@ impl Ops {
     }
 
     pub(super) fn entry(&self, slot: u16, stat: &Stat) -> Entry {
+        if slot == 0 {
+            self.head.told_of(stat);
+        }
         let (attr, attr_valid) = self.attr(slot, stat);
         let replaced = if slot == 0 { self.times_replaced(stat.inode) } else { 0 };
         let generation = stat.generation.wrapping_add(replaced);
@@ -137,12 +142,12 @@ impl Ops {
 
     /// Where `A` and `a` are one name, the kernel must not remember either: a change of one is a change of both.
     pub(super) fn name_life(&self) -> std::time::Duration {
-        if self.filesystem.names_are_exact() && !self.is_being_changed() { LONG } else { std::time::Duration::ZERO }
+        if self.head.current().is_some_and(|filesystem| filesystem.names_are_exact()) && !self.is_being_changed() { LONG } else { std::time::Duration::ZERO }
     }
 
     fn attr(&self, slot: u16, stat: &Stat) -> (Attr, std::time::Duration) {
         let mut attr = attr_of(Self::shown_inode(slot, stat.inode), stat);
-        if slot == 0 && stat.inode == self.filesystem.root() && self.shows_control_directory(Node::Root) {
+        if slot == 0 && stat.inode == self.head.root() && self.shows_control_directory(Node::Root) {
             // `.zfs` is a directory in it, and counts as one, as in OpenZFS.
             attr.links = attr.links.saturating_add(1);
         }
@@ -199,19 +204,19 @@ impl Ops {
     }
 
     pub(super) fn space(&self, node: Node) -> Result<StatFs> {
-        let (located, inode) = self.locate(node).unwrap_or((Located::Head(&self.filesystem), self.filesystem.root()));
+        let (located, inode) = self.locate(node).or_else(|_| self.locate(Node::Root))?;
         // As OpenZFS on Linux does, where programs take the two for one.
         room_at(located.filesystem(), inode, self.options.read().record_bytes)
     }
 }
 
 /// A file system in use for one call.
-pub(super) enum Located<'a> {
-    Head(&'a FileSystem),
-    Snapshot(u16, std::sync::Arc<FileSystem>),
+pub(super) enum Located {
+    Head(Arc<FileSystem>),
+    Snapshot(u16, Arc<FileSystem>),
 }
 
-impl Located<'_> {
+impl Located {
     pub(super) fn filesystem(&self) -> &FileSystem {
         match self {
             Located::Head(filesystem) => filesystem,

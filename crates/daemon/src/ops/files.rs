@@ -99,8 +99,8 @@ impl Ops {
         }
         if flags & libc::O_TRUNC as u32 != 0 {
             let (filesystem, inode) = self.locate_for_change(node)?;
-            end_capabilities(filesystem, inode)?;
-            let whose = self.writer_of(cx, (filesystem, inode), Some(kill_suidgid))?;
+            end_capabilities(&filesystem, inode)?;
+            let whose = self.writer_of(cx, (&filesystem, inode), Some(kill_suidgid))?;
             filesystem.truncate(inode, 0, &whose).map_err(crate::errno::of)?;
         }
         let stat = || self.locate(node).and_then(|(located, inode)| located.filesystem().getattr(inode).map_err(crate::errno::of));
@@ -129,23 +129,23 @@ impl Ops {
             let written = filesystem.write(inode, WriteMode::Collected(write.offset), data, &Credentials::root()).map_err(crate::errno::of);
             self.written_back(write.node, data.len(), written.map(|_| ()))?;
             if is_durable {
-                self.sync_inode(filesystem, inode)?;
+                self.sync_inode(&filesystem, inode)?;
             }
         } else {
             if write.handle & PAST_CACHE != 0 {
-                end_capabilities(filesystem, inode)?;
+                end_capabilities(&filesystem, inode)?;
             }
             let mode = match write.flags & O_APPEND != 0 {
                 _ if from_cache => WriteMode::Mapped(write.offset),
                 true => WriteMode::Append,
                 false => WriteMode::At(write.offset),
             };
-            let whose = self.writer_of(cx, (filesystem, inode), Some(kill))?;
+            let whose = self.writer_of(cx, (&filesystem, inode), Some(kill))?;
             if is_durable {
                 fuse::before_blocking();
             }
             let write_as_asked = if is_durable { FileSystem::write_durably } else { FileSystem::write };
-            let went_to = write_as_asked(filesystem, inode, mode, data, &whose).map_err(crate::errno::of)?;
+            let went_to = write_as_asked(&filesystem, inode, mode, data, &whose).map_err(crate::errno::of)?;
             if went_to != write.offset {
                 // The kernel has put the data where it took the end for.
                 self.writeback.forget(Forget::Contents(write.node));
@@ -164,7 +164,7 @@ impl Ops {
             return Ok(());
         }
         let (filesystem, inode) = self.locate_for_change(node)?;
-        self.sync_inode(filesystem, inode)
+        self.sync_inode(&filesystem, inode)
     }
 
     pub(super) fn allocate(&self, cx: &Context, node: Node, fallocate: &Fallocate) -> Result<()> {
@@ -174,7 +174,7 @@ impl Ops {
         const ZERO_KEEP: u32 = ZERO | KEEP_SIZE;
         let (filesystem, inode) = self.locate_for_change(node)?;
         let (offset, length) = (fallocate.offset, fallocate.length);
-        let cx = self.writer_of(cx, (filesystem, inode), None)?;
+        let cx = self.writer_of(cx, (&filesystem, inode), None)?;
         let result = match fallocate.mode {
             0 | KEEP_SIZE => filesystem.allocate(inode, offset, length, fallocate.mode == KEEP_SIZE, &cx),
             PUNCH | ZERO_KEEP => filesystem.punch_hole(inode, offset, length, &cx),
@@ -188,7 +188,7 @@ impl Ops {
     pub(super) fn copy_range(&self, cx: &Context, from: Node, copy: &CopyRange) -> Result<u64> {
         let (located, source) = self.locate(from)?;
         let (filesystem, target) = self.locate_for_change(Node::of(copy.node_out))?;
-        let cx = self.writer_of(cx, (filesystem, target), None)?;
+        let cx = self.writer_of(cx, (&filesystem, target), None)?;
         let wanted = copy.length.min(COPY_MAX);
         // Blocks that can be shared need not be copied. A failure is met again by the copy.
         let range = CloneRange { source, from: copy.offset_in, target, to: copy.offset_out, length: wanted };

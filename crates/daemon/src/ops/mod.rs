@@ -26,6 +26,7 @@ mod caller;
 mod directory;
 mod files;
 mod flags;
+mod head;
 mod left_behind;
 mod names;
 mod nodes;
@@ -51,6 +52,7 @@ pub use view::View;
 pub use xattr::XattrsInUse;
 
 use cache::writeback::Writeback;
+use head::Head;
 use left_behind::LeftBehind;
 use nodes::node::Node;
 use cache::replaced::Replaced;
@@ -110,7 +112,7 @@ impl Default for OpsOptions {
 
 /// One mounted dataset.
 pub struct Ops {
-    filesystem: Arc<FileSystem>,
+    head: Head,
     /// Until the mount is gone.
     in_use: Mutex<Option<MountUse>>,
     slots: Slots,
@@ -126,7 +128,7 @@ pub struct Ops {
 
 impl std::fmt::Debug for Ops {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Ops({:?})", self.filesystem)
+        write!(f, "Ops({:?})", self.head.current())
     }
 }
 
@@ -139,12 +141,7 @@ impl Ops {
         let slots = Slots::new(snapshots);
         let (options, notifier, left_behind) = (RwLock::new(options), Mutex::default(), Mutex::default());
         let (writeback, replaced, may_be_direct) = (Writeback::default(), Replaced::default(), AtomicBool::new(false));
-        Ops { filesystem, in_use, slots, options, notifier, left_behind, writeback, replaced, may_be_direct }
-    }
-
-    /// The dataset.
-    pub fn filesystem(&self) -> &Arc<FileSystem> {
-        &self.filesystem
+        Ops { head: Head::new(filesystem), in_use, slots, options, notifier, left_behind, writeback, replaced, may_be_direct }
     }
 
     /// Properties changed.
@@ -162,14 +159,14 @@ impl Ops {
 
     /// With what to tell the kernel of changes that it did not make.
     pub fn set_notifier(&self, notifier: Notifier) {
-        let filesystem = Arc::downgrade(&self.filesystem);
-        self.writeback.start(notifier.clone(), move || filesystem.upgrade().map_or(Vec::new(), |filesystem| cache::writeback::nodes_of(&filesystem)));
+        let find = self.head.finder();
+        self.writeback.start(notifier.clone(), move || find().map_or(Vec::new(), |filesystem| cache::writeback::nodes_of(&filesystem)));
         *self.notifier.lock() = Some(notifier);
     }
 
     /// Begins to free files that were removed while open, before a crash. Called once, before the mount.
     pub fn free_left_behind(&self) {
-        *self.left_behind.lock() = LeftBehind::start(&self.filesystem);
+        *self.left_behind.lock() = self.head.current().and_then(|filesystem| LeftBehind::start(&filesystem));
     }
 
     /// Closes snapshots that have not been used for a while.
@@ -181,14 +178,25 @@ impl Ops {
     pub fn close_snapshot(&self, name: &str) {
         self.slots.close(name);
         self.forget_name(nodes::node::SNAPSHOT_DIRECTORY, name.as_bytes());
+        self.snapshots_changed();
     }
 
-    /// A snapshot was made: the kernel may have remembered that its name does not exist.
-    pub fn snapshot_made(&self, name: &str) {
-        self.forget_name(nodes::node::SNAPSHOT_DIRECTORY, name.as_bytes());
+    /// A snapshot has another name. Who is in it stays there.
+    pub fn snapshot_renamed(&self, from: &str, to: &str) {
+        self.slots.renamed(from, to);
+        self.forget_name(nodes::node::SNAPSHOT_DIRECTORY, from.as_bytes());
+        self.snapshots_changed();
+    }
+
+    /// Snapshots were made, renamed or destroyed: the kernel has an old listing of them.
+    pub fn snapshots_changed(&self) {
+        if let Some(notifier) = self.notifier.lock().clone() {
+            let _ = notifier.inval_inode(nodes::node::SNAPSHOT_DIRECTORY, 0, 0);
+        }
     }
 
     fn forget_name(&self, parent: u64, name: &[u8]) {
+        let _inside = self.enter(parent);
         if let Some(notifier) = self.notifier.lock().clone() {
             let _ = notifier.inval_entry(parent, name);
         }
@@ -202,7 +210,7 @@ impl Ops {
     fn settled<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_ok() && self.options.read().sync == SyncPolicy::Always {
             fuse::before_blocking();
-            self.filesystem.commit().map_err(crate::errno::of)?;
+            self.filesystem()?.commit().map_err(crate::errno::of)?;
         }
         result
     }
@@ -220,7 +228,9 @@ impl Filesystem for Ops {
     }
 
     fn ended(&self) {
-        self.filesystem.write_soon();
+        if let Some(filesystem) = self.head.current() {
+            filesystem.write_soon();
+        }
     }
 
     fn destroy(&self) {
@@ -234,6 +244,7 @@ impl Filesystem for Ops {
     }
 
     fn lookup(&self, _: &Context, parent: u64, name: &[u8]) -> Result<Entry> {
+        let _inside = self.enter(parent);
         self.look_up(Node::of(parent), name)
     }
 
@@ -242,6 +253,7 @@ impl Filesystem for Ops {
     }
 
     fn getattr(&self, _: &Context, node: u64, handle: Option<u64>) -> Result<Attributes> {
+        let _inside = self.enter(node);
         if handle.is_some_and(|handle| handle & cache::writeback::WRITER != 0) && self.writeback.is_agreed() {
             self.before_write(node)?;
         }
@@ -249,46 +261,57 @@ impl Filesystem for Ops {
     }
 
     fn statx(&self, _: &Context, node: u64, _: Option<u64>) -> Result<StatX> {
+        let _inside = self.enter(node);
         self.extended_stat(Node::of(node))
     }
 
     fn setattr(&self, cx: &Context, node: u64, changes: &SetAttr) -> Result<Attributes> {
+        let _inside = self.enter(node);
         self.settled(self.change_attributes(cx, Node::of(node), changes))
     }
 
     fn readlink(&self, _: &Context, node: u64) -> Result<Vec<u8>> {
+        let _inside = self.enter(node);
         self.link_target(Node::of(node))
     }
 
     fn symlink(&self, cx: &Context, parent: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
+        let _inside = self.enter(parent);
         self.settled(self.make_link(cx, Node::of(parent), name, target))
     }
 
     fn mknod(&self, cx: &Context, parent: u64, name: &[u8], mode: u32, device: u32, umask: u32) -> Result<Entry> {
+        let _inside = self.enter(parent);
         self.settled(self.make_file(cx, Node::of(parent), name, mode, umask, device))
     }
 
     fn mkdir(&self, cx: &Context, parent: u64, name: &[u8], mode: u32, umask: u32) -> Result<Entry> {
+        let _inside = self.enter(parent);
         self.settled(self.make_directory(cx, Node::of(parent), name, mode, umask))
     }
 
     fn unlink(&self, _: &Context, parent: u64, name: &[u8]) -> Result<()> {
+        let _inside = self.enter(parent);
         self.settled(self.remove_file(Node::of(parent), name))
     }
 
-    fn rmdir(&self, _: &Context, parent: u64, name: &[u8]) -> Result<()> {
-        self.settled(self.remove_directory(Node::of(parent), name))
+    fn rmdir(&self, cx: &Context, parent: u64, name: &[u8]) -> Result<()> {
+        let _inside = self.enter(parent);
+        self.settled(self.remove_directory(cx, Node::of(parent), name))
     }
 
     fn rename(&self, cx: &Context, parent: u64, name: &[u8], new_parent: u64, new_name: &[u8], flags: u32) -> Result<()> {
+        let _inside = self.enter(parent);
         self.settled(self.rename_entry(cx, (Node::of(parent), name), (Node::of(new_parent), new_name), flags))
     }
 
     fn link(&self, _: &Context, node: u64, new_parent: u64, new_name: &[u8]) -> Result<Entry> {
+        let _inside = self.enter(node);
         self.settled(self.add_link(Node::of(node), Node::of(new_parent), new_name))
     }
 
     fn open(&self, cx: &Context, node: u64, flags: u32, kill_suidgid: bool) -> Result<Opened> {
+        let _inside = self.enter(node);
         if !self.announces_opens() {
             return Err(Errno::ENOSYS);
         }
@@ -297,6 +320,7 @@ impl Filesystem for Ops {
     }
 
     fn create(&self, cx: &Context, parent: u64, name: &[u8], mode: u32, umask: u32, flags: u32) -> Result<Created> {
+        let _inside = self.enter(parent);
         if !self.announces_opens() {
             return Err(Errno::ENOSYS);
         }
@@ -306,16 +330,19 @@ impl Filesystem for Ops {
     }
 
     fn tmpfile(&self, cx: &Context, parent: u64, mode: u32, umask: u32, flags: u32) -> Result<Created> {
+        let _inside = self.enter(parent);
         self.look_for_room_to_write_back();
         let entry = self.settled(self.make_unnamed(cx, Node::of(parent), mode, umask))?;
         Ok(Created { entry, opened: self.opened_new(entry.node, flags) })
     }
 
     fn read(&self, _: &Context, read: &Read, out: &mut [u8]) -> Result<usize> {
+        let _inside = self.enter(read.node);
         self.read_file(read, out)
     }
 
     fn write(&self, cx: &Context, write: &Write, data: &[u8]) -> Result<usize> {
+        let _inside = self.enter_to_write();
         self.write_file(cx, write, data)
     }
 
@@ -327,16 +354,19 @@ impl Filesystem for Ops {
     }
 
     fn fsync(&self, _: &Context, node: u64, _: u64, _: bool) -> Result<()> {
+        let _inside = self.enter(node);
         self.sync_node(Node::of(node))
     }
 
     fn fsyncdir(&self, _: &Context, node: u64, _: u64, _: bool) -> Result<()> {
+        let _inside = self.enter(node);
         self.sync_node(Node::of(node))
     }
 
     fn syncfs(&self, _: &Context) -> Result<()> {
         fuse::before_blocking();
-        self.filesystem.sync_changes().map_err(crate::errno::of)
+        let _inside = self.enter(fuse::ROOT_NODE);
+        self.filesystem()?.sync_changes().map_err(crate::errno::of)
     }
 
     fn opendir(&self, _: &Context, _: u64, _: u32) -> Result<Opened> {
@@ -345,44 +375,54 @@ impl Filesystem for Ops {
     }
 
     fn readdir(&self, _: &Context, node: u64, _: u64, offset: u64, out: &mut DirectoryWriter<'_>) -> Result<()> {
+        let _inside = self.enter(node);
         self.list(Node::of(node), offset, out)
     }
 
     fn readdirplus(&self, _: &Context, node: u64, _: u64, offset: u64, out: &mut DirectoryPlusWriter<'_>) -> Result<()> {
+        let _inside = self.enter(node);
         self.list_plus(Node::of(node), offset, out)
     }
 
     fn statfs(&self, _: &Context, node: u64) -> Result<StatFs> {
+        let _inside = self.enter(node);
         self.space(Node::of(node))
     }
 
     fn setxattr(&self, cx: &Context, node: u64, attribute: &ExtendedAttribute<'_>) -> Result<()> {
+        let _inside = self.enter(node);
         self.settled(self.set_xattr(cx, Node::of(node), attribute))
     }
 
     fn getxattr(&self, cx: &Context, node: u64, name: &[u8], out: &mut [u8]) -> Result<usize> {
+        let _inside = self.enter(node);
         self.get_xattr(cx, Node::of(node), name, out)
     }
 
     fn listxattr(&self, cx: &Context, node: u64, out: &mut [u8]) -> Result<usize> {
+        let _inside = self.enter(node);
         self.list_xattrs(cx, Node::of(node), out)
     }
 
     fn removexattr(&self, cx: &Context, node: u64, name: &[u8]) -> Result<()> {
+        let _inside = self.enter(node);
         self.settled(self.remove_xattr(cx, Node::of(node), name))
     }
 
     fn ioctl(&self, cx: &Context, node: u64, ioctl: &Ioctl<'_>, out: &mut [u8]) -> Result<(i32, usize)> {
+        let _inside = self.enter(node);
         let done = self.control(cx, Node::of(node), ioctl, out).map(|len| (0, len));
         if flags::changes(ioctl.command) { self.settled(done) } else { done }
     }
 
     fn fallocate(&self, cx: &Context, node: u64, fallocate: &Fallocate) -> Result<()> {
+        let _inside = self.enter(node);
         rights::check(cx, rights::Request::Fallocate)?;
         self.settled(self.allocate(cx, Node::of(node), fallocate))
     }
 
     fn lseek(&self, cx: &Context, node: u64, _: u64, offset: u64, whence: u32) -> Result<u64> {
+        let _inside = self.enter(node);
         rights::check(cx, rights::Request::Seek)?;
         if !self.fetch_writes(node) {
             // The kernel does not ask again: all is data then, up to the size that it knows. Better than a hole where data is.
@@ -392,6 +432,7 @@ impl Filesystem for Ops {
     }
 
     fn copy_file_range(&self, cx: &Context, node_in: u64, copy: &CopyRange) -> Result<u64> {
+        let _inside = self.enter(node_in);
         rights::check(cx, rights::Request::CopyRange)?;
         self.settled(self.copy_range(cx, Node::of(node_in), copy))
     }

@@ -43,7 +43,7 @@ impl Ops {
 
     /// A file by its number: the kernel asks when a handle (of an NFS client, or in `open_by_handle_at`) names a file
     /// that it has forgotten. The file may be gone, or its number may be another object's by now.
-    fn look_up_number(&self, located: &Located<'_>, inode: InodeNumber) -> Result<Entry> {
+    fn look_up_number(&self, located: &Located, inode: InodeNumber) -> Result<Entry> {
         let stat = located.filesystem().lookup_inode(inode).map_err(|error| match error.kind() {
             ErrorKind::Io | ErrorKind::Checksum | ErrorKind::Suspended => crate::errno::of(error),
             _ => Errno::ESTALE,
@@ -57,8 +57,8 @@ impl Ops {
     pub(super) fn forget_node(&self, node: Node, count: u64) {
         match node {
             // FUSE never counts the root, but other lookups of it are counted: take those back.
-            Node::Root => self.filesystem.forget(self.filesystem.root(), count),
-            Node::Head(inode) => self.filesystem.forget(inode, count),
+            Node::Root => self.head.forget(self.head.root(), count),
+            Node::Head(inode) => self.head.forget(inode, count),
             Node::Snapshot(slot, inode) => {
                 if let Ok(filesystem) = self.slots.get(slot) {
                     filesystem.forget(inode, count);
@@ -85,6 +85,9 @@ impl Ops {
 
     pub(super) fn make_directory(&self, cx: &Context, parent: Node, name: &[u8], mode: u32, umask: u32) -> Result<Entry> {
         self.check_name(parent, name, Errno::EEXIST)?;
+        if parent == Node::Snapshots {
+            return self.make_snapshot(cx, name);
+        }
         let (filesystem, directory) = self.locate_for_change(parent)?;
         let stat = filesystem.mkdir(directory, name, mode, &credentials(cx, umask)).map_err(crate::errno::of)?;
         Ok(self.entry(0, &stat))
@@ -120,8 +123,11 @@ impl Ops {
         filesystem.unlink(directory, name).map_err(crate::errno::of)
     }
 
-    pub(super) fn remove_directory(&self, parent: Node, name: &[u8]) -> Result<()> {
+    pub(super) fn remove_directory(&self, cx: &Context, parent: Node, name: &[u8]) -> Result<()> {
         self.check_name(parent, name, Errno::EPERM)?;
+        if parent == Node::Snapshots {
+            return self.destroy_snapshot(cx, name);
+        }
         let (filesystem, directory) = self.locate_for_change(parent)?;
         filesystem.rmdir(directory, name).map_err(crate::errno::of)
     }
@@ -129,6 +135,10 @@ impl Ops {
     pub(super) fn rename_entry(&self, cx: &Context, from: (Node, &[u8]), to: (Node, &[u8]), flags: u32) -> Result<()> {
         self.check_name(from.0, from.1, Errno::EPERM)?;
         self.check_name(to.0, to.1, Errno::EPERM)?;
+        if from.0 == Node::Snapshots || to.0 == Node::Snapshots {
+            // Snapshots cannot be moved out of where they are, nor replaced.
+            return if from.0 == to.0 && flags & !libc::RENAME_NOREPLACE == 0 { self.rename_snapshot(cx, from.1, to.1) } else { Err(Errno::EINVAL) };
+        }
         let whiteout = (flags & libc::RENAME_WHITEOUT != 0).then(|| credentials(cx, 0));
         let mode = match flags & !libc::RENAME_WHITEOUT {
             0 => RenameMode::Replace,

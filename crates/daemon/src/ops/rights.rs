@@ -28,6 +28,8 @@ pub(super) enum Request {
     CopyRange,
     /// Anything that would change `.zfs` and what is in it.
     ChangeControlDirectory,
+    /// To take, rename or destroy a snapshot through `.zfs/snapshot`.
+    ChangeSnapshots,
 }
 
 /// Where a name of an extended attribute belongs.
@@ -86,7 +88,7 @@ const fn rule(name: &'static str, request: Request, who: Who) -> Rule {
 }
 
 use Namespace::{Lists, Security, System, Trusted, User};
-use Request::{ChangeControlDirectory, ChangeXattr, Control, CopyRange, Fallocate, NameXattr, ReadXattr, Seek};
+use Request::{ChangeControlDirectory, ChangeSnapshots, ChangeXattr, Control, CopyRange, Fallocate, NameXattr, ReadXattr, Seek};
 use Who::{Anybody, Capable, Nobody};
 
 /// All rules. Beside each: what the kernel has checked.
@@ -118,6 +120,7 @@ pub const RULES: &[Rule] = &[
     rule("seek", Seek, Anybody),                              // an open file
     rule("copy", CopyRange, Anybody),                         // one file open for reading, one for writing and not for appending
     rule("control directory", ChangeControlDirectory, Nobody(CONTROL_DIRECTORY_IS_FIXED)), // the right to write, which the superuser has everywhere
+    rule("snapshot by its directory", ChangeSnapshots, Capable(CAP_SYS_ADMIN)), // nothing: all users may try
 ];
 
 /// Fails unless the table lets this caller in.

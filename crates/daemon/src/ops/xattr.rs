@@ -58,7 +58,7 @@ pub(super) fn mode_of(attribute: &ExtendedAttribute<'_>) -> Result<XattrMode> {
 impl Ops {
     /// Which extended attributes this mount has.
     pub fn xattrs_in_use(&self) -> XattrsInUse {
-        let lists = self.has_posix_acls() && self.filesystem.options().acl_type == AclType::Posix;
+        let lists = self.has_posix_acls() && self.filesystem().is_ok_and(|filesystem| filesystem.options().acl_type == AclType::Posix);
         XattrsInUse { users: self.options.read().xattrs, lists }
     }
 

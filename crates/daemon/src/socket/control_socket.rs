@@ -6,8 +6,11 @@
 //! pools, and `zpool clear`, take no turn ([`Beside`]): the one that has the turn may be waiting for just that, and
 //! looking may take long itself. File operations do not come this way.
 //!
-//! Only the daemon's own user and root are listened to, and what they may not open is not opened for them ([`caller_rights`](super::caller_rights)).
+//! The daemon's own user and root may do everything, but what they may not open is not opened for them ([`caller_rights`](super::caller_rights)).
+//! Root's daemon listens to others too: each request of theirs is checked against what the pool grants ([`Backend::admit`]) before it is
+//! carried out, their messages are short, their connections few, and they learn no names of damaged files.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -20,17 +23,21 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tarnfs::control::wire::{read_message, write_message};
-use tarnfs::control::{Backend, Beside, Failure, FailureKind, Reply, Request, execute, execute_stream};
+use tarnfs::control::permission::{Need, needs};
+use tarnfs::control::wire::{LENGTH_MAX, read_message_within, write_message};
+use tarnfs::control::{Backend, Beside, Caller, Failure, FailureKind, Reply, Request, execute, execute_stream};
 
 use crate::DaemonPaths;
 use crate::socket::caller_rights::CallerRights;
+use crate::socket::crowd::{Crowd, Place};
 use crate::socket::passing::Receiving;
 use crate::socket::streaming;
 use crate::socket::trust;
 
 /// Most connections at one time.
 const CONNECTIONS_MAX: usize = 256;
+/// The longest message of a caller who is not the superuser, in bytes.
+const OTHERS_LENGTH_MAX: u32 = 1 << 20;
 /// How often the daemon checks whether it is still needed.
 const TICK: Duration = Duration::from_millis(100);
 /// Ticks without a connection or pool after which a daemon ends.
@@ -105,7 +112,7 @@ impl ControlSocket {
             fs::remove_file(paths.socket()).map_err(trust::named(paths.socket()))?;
         }
         let listener = UnixListener::bind(paths.socket())?;
-        fs::set_permissions(paths.socket(), fs::Permissions::from_mode(0o600))?;
+        fs::set_permissions(paths.socket(), fs::Permissions::from_mode(socket_mode()))?;
         listener.set_nonblocking(true)?;
         Ok(Some(ControlSocket { paths: paths.clone(), listener, lock, spare: Mutex::new(File::open("/dev/null").ok()) }))
     }
@@ -117,6 +124,7 @@ impl ControlSocket {
             backend: Arc::clone(backend),
             beside: backend.lock().beside(),
             switch: Arc::clone(switch),
+            crowd: Crowd::default(),
         };
         let mut idle = 0;
         let mut ticks = 0u32;
@@ -167,7 +175,7 @@ impl ControlSocket {
     fn rebind(&mut self) -> Result<(), Failure> {
         let bound = UnixListener::bind(self.paths.socket()).and_then(|listener| {
             listener.set_nonblocking(true)?;
-            fs::set_permissions(self.paths.socket(), fs::Permissions::from_mode(0o600))?;
+            fs::set_permissions(self.paths.socket(), fs::Permissions::from_mode(socket_mode()))?;
             Ok(listener)
         });
         self.listener = bound.map_err(|error| Failure::with(FailureKind::Other, format!("{}: {error}", self.paths.socket().display())))?;
@@ -223,16 +231,22 @@ impl ControlSocket {
     }
 }
 
+/// Everybody may call root.
+fn socket_mode() -> u32 {
+    if rustix::process::geteuid().is_root() { 0o666 } else { 0o600 }
+}
+
 /// Checks the caller, and starts a thread for it.
 fn admit<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Result<()> {
     let switch = &served.switch;
-    trust::check_peer(&stream, served.paths.socket())?;
+    let caller = trust::caller(&stream, served.paths.socket())?;
     let rights = CallerRights::of(&stream)?;
-    if switch.connections.load(Ordering::SeqCst) >= CONNECTIONS_MAX {
+    let place = if caller.is_superuser { Some(None) } else { served.crowd.enter(fuse::peer(&stream)?.uid).map(Some) };
+    let Some(place) = place.filter(|_| switch.connections.load(Ordering::SeqCst) < CONNECTIONS_MAX) else {
         let failure = Failure::with(FailureKind::NoDaemon, format!("the tarn daemon serves {CONNECTIONS_MAX} other commands"));
         write_message(&mut stream, &Reply::Failed(failure))?;
         return Err(io::Error::other("too many connections"));
-    }
+    };
     stream.set_nonblocking(false)?;
     switch.connections.fetch_add(1, Ordering::SeqCst);
     let own = Served {
@@ -240,9 +254,11 @@ fn admit<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Result<(
         backend: Arc::clone(&served.backend),
         beside: served.beside.clone(),
         switch: Arc::clone(switch),
+        crowd: served.crowd.clone(),
     };
     let started = thread::Builder::new().name("control".to_owned()).spawn(move || {
-        if let Err(error) = converse(stream, rights, &own) {
+        let _place: Option<Place> = place;
+        if let Err(error) = converse(stream, &caller, rights, &own) {
             tracing::debug!(%error, "a connection ended early");
         }
         own.switch.connections.fetch_sub(1, Ordering::SeqCst);
@@ -254,20 +270,58 @@ fn admit<B: Service>(mut stream: UnixStream, served: &Served<B>) -> io::Result<(
     Ok(())
 }
 
-fn converse<B: Service>(mut stream: UnixStream, rights: CallerRights, served: &Served<B>) -> io::Result<()> {
+fn converse<B: Service>(mut stream: UnixStream, caller: &Caller, rights: CallerRights, served: &Served<B>) -> io::Result<()> {
+    let length_max = if caller.is_superuser { LENGTH_MAX } else { OTHERS_LENGTH_MAX };
+    let mut changed = BTreeSet::new();
     loop {
         let mut receiving = Receiving { stream: &stream, descriptor: None };
-        let Some(request) = read_message::<Request>(&mut receiving)? else { return Ok(()) };
+        let Some(mut request) = read_message_within::<Request>(&mut receiving, length_max)? else { return Ok(()) };
         let descriptor = receiving.descriptor;
         served.switch.calls.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(?request, "request");
         let quit = request == Request::Quit;
-        let reply = rights.during(|| served.answer(request, &stream, descriptor))?;
+        let pool = changes(&request);
+        let reply = if may_record(&mut request, caller, &changed) {
+            rights.during(|| served.answer(caller, request, &stream, descriptor))?
+        } else {
+            Reply::Failed(Failure::new(FailureKind::Permission))
+        };
         if quit && matches!(reply, Reply::Done) {
             served.switch.end();
         }
+        if !matches!(reply, Reply::Failed(_)) {
+            changed.extend(pool);
+        }
         write_message(&mut stream, &reply)?;
     }
+}
+
+/// The pool that a request of a delegate changes: what needs permissions changes something.
+fn changes(request: &Request) -> Option<String> {
+    let of_dataset = |name: &str| name.split(['/', '@', '#']).next().map(str::to_owned);
+    match (request, needs(request)) {
+        (Request::DatasetAllow(allow), _) => of_dataset(&allow.name),
+        (_, Need::All(all)) => all.first().and_then(|asked| of_dataset(asked.of.name())),
+        _ => None,
+    }
+}
+
+/// A delegate's command is recorded in pools that it has changed, under the delegate's own name.
+fn may_record(request: &mut Request, caller: &Caller, changed: &BTreeSet<String>) -> bool {
+    let Request::PoolRecord(record) = request else { return true };
+    if caller.is_superuser {
+        return true;
+    }
+    record.command.user = u32::try_from(caller.identity.user).unwrap_or(u32::MAX);
+    changed.contains(&record.pool)
+}
+
+/// Names of damaged files are for the superuser.
+fn without_names(mut reply: Reply) -> Reply {
+    if let Reply::Status(pools) = &mut reply {
+        pools.iter_mut().for_each(|pool| pool.errors.clear());
+    }
+    reply
 }
 
 /// The backend, and what the daemon knows of its callers.
@@ -276,46 +330,64 @@ struct Served<B> {
     backend: Arc<Mutex<B>>,
     beside: Option<Beside>,
     switch: Arc<Switch>,
+    /// Connections of delegates.
+    crowd: Crowd,
 }
 
 impl<B: Service> Served<B> {
     /// A request that may wait for the pool is carried out without the lock, so that others need not wait for it.
-    fn carry_out(&self, request: Request) -> Reply {
+    fn carry_out(&self, caller: &Caller, request: Request) -> Reply {
         // If another request has the turn, which may be long, the mounts are not known.
         let mounts = || self.backend.try_lock().and_then(|mut backend| backend.mount_list().ok()).unwrap_or_default();
-        if let Some(reply) = self.beside.as_ref().and_then(|beside| beside.answer(&request, mounts)) {
-            return reply;
-        }
-        if let Request::StreamSize(send) = request {
-            let job = self.backend.lock().stream_size(send);
-            return job.and_then(|job| job()).map_or_else(Reply::Failed, Reply::StreamSize);
-        }
-        let job = match request {
-            Request::TransactionEnd(end) => self.backend.lock().transaction_end(end),
-            Request::PoolSync(select) => self.backend.lock().pool_sync(select),
-            Request::DatasetUnmount(unmount) => self.backend.lock().dataset_unmount(unmount),
-            // Fetching what the kernel has may be long.
-            Request::SnapshotsCreate(create) => {
-                let job = self.backend.lock().snapshots_create(create);
-                return job.and_then(|job| job()).map_or_else(Reply::Failed, Reply::Refused);
+        // What is answered without a turn only looks, or is the superuser's.
+        if caller.is_superuser || needs(&request) == Need::Nothing {
+            if let Some(reply) = self.beside.as_ref().and_then(|beside| beside.answer(&request, mounts)) {
+                return if caller.is_superuser { reply } else { without_names(reply) };
             }
-            request => return execute(&mut *self.backend.lock(), request),
+        }
+        let job = {
+            let mut backend = self.backend.lock();
+            if let Err(failure) = backend.admit(caller, &request) {
+                return Reply::Failed(failure);
+            }
+            match request {
+                Request::TransactionEnd(end) => backend.transaction_end(end),
+                Request::PoolSync(select) => backend.pool_sync(select),
+                Request::DatasetUnmount(unmount) => backend.dataset_unmount(unmount),
+                // Fetching what the kernel has may be long.
+                Request::SnapshotsCreate(create) => {
+                    let job = backend.snapshots_create(create);
+                    drop(backend);
+                    return job.and_then(|job| job()).map_or_else(Reply::Failed, Reply::Refused);
+                }
+                Request::StreamSize(send) => {
+                    let job = backend.stream_size(send);
+                    drop(backend);
+                    return job.and_then(|job| job()).map_or_else(Reply::Failed, Reply::StreamSize);
+                }
+                request => return execute(&mut *backend, request),
+            }
         };
         job.and_then(|job| job()).map_or_else(Reply::Failed, |()| Reply::Done)
     }
 
     /// A stream may take hours, and goes without the lock.
-    fn stream(&self, request: Request, connection: &UnixStream, descriptor: Option<OwnedFd>) -> Result<Reply, Failure> {
-        let job = execute_stream(&mut *self.backend.lock(), request.clone())?;
+    fn stream(&self, caller: &Caller, request: Request, connection: &UnixStream, descriptor: Option<OwnedFd>) -> Result<Reply, Failure> {
+        let job = {
+            let mut backend = self.backend.lock();
+            backend.admit(caller, &request)?;
+            execute_stream(&mut *backend, request.clone())?
+        };
         streaming::stream(connection, &request, descriptor, job)
     }
 
     /// A panic in a verb is that verb's failure; the pools stay served.
-    fn answer(&self, request: Request, connection: &UnixStream, descriptor: Option<OwnedFd>) -> Reply {
+    fn answer(&self, caller: &Caller, request: Request, connection: &UnixStream, descriptor: Option<OwnedFd>) -> Reply {
+        let _acting = caller.act();
         let answer = || match (&request, request.stream_way()) {
             (Request::Ping, _) => Reply::Done,
-            (_, Some(_)) => self.stream(request, connection, descriptor).unwrap_or_else(Reply::Failed),
-            (_, None) => self.carry_out(request),
+            (_, Some(_)) => self.stream(caller, request, connection, descriptor).unwrap_or_else(Reply::Failed),
+            (_, None) => self.carry_out(caller, request),
         };
         catch_unwind(AssertUnwindSafe(answer)).unwrap_or_else(|_| {
             tracing::error!("a request panicked");

@@ -1,12 +1,12 @@
 //! The paths of the daemon's socket, lock and log.
 //!
 //! `TARN_SOCKET` names the socket. Otherwise root has `/run/tarn/daemon.sock` and anybody else
-//! `$XDG_RUNTIME_DIR/tarn/daemon.sock`, or a directory of their own in `/tmp`. The lock and the log are beside it.
+//! `$XDG_RUNTIME_DIR/tarn/daemon.sock`, or a directory of their own in `/tmp`; where the user's daemon does not know a pool, root's is asked. The lock and the log are beside it.
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
@@ -18,6 +18,8 @@ const SOCKET_PATH_MAX: usize = 107;
 
 /// The directory of root's daemon.
 const OF_ROOT: &str = "/run/tarn";
+/// The name of a socket, where nobody has chosen one.
+const SOCKET_NAME: &str = "daemon.sock";
 
 /// The paths of one daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +42,14 @@ impl DaemonPaths {
                 None => PathBuf::from(format!("/tmp/tarn-{}", uid.as_raw())),
             }
         };
-        DaemonPaths::at(directory.join("daemon.sock"))
+        DaemonPaths::at(directory.join(SOCKET_NAME))
+    }
+
+    /// The paths of root's daemon, for a user who has none of their own that knows a pool. `None`: `TARN_SOCKET` says where the daemon is, or
+    /// the user is root.
+    pub fn of_machine() -> Option<DaemonPaths> {
+        let is_said = std::env::var_os("TARN_SOCKET").is_some_and(|socket| !socket.is_empty());
+        (!is_said && !geteuid().is_root()).then(|| DaemonPaths::at(Path::new(OF_ROOT).join(SOCKET_NAME)))
     }
 
     /// The paths beside this socket. The daemon's working directory is not its callers', so the path becomes absolute
@@ -107,6 +116,10 @@ impl DaemonPaths {
             return Err(io::Error::new(ErrorKind::InvalidInput, format!("{}: the path of a socket has at most {SOCKET_PATH_MAX} bytes", self.socket.display())));
         }
         trust::make_directory(self.directory())?;
+        if self.is_the_machines() {
+            // Everybody may call the daemon; what else lies there has modes of its own.
+            fs::set_permissions(self.directory(), fs::Permissions::from_mode(0o755))?;
+        }
         trust::is_there(&self.socket, Thing::Socket)?;
         trust::is_there(&self.lock(), Thing::File).map(|_| ())
     }

@@ -23,6 +23,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::process::geteuid;
+use tarnfs::control::Caller;
 
 /// The most links on one way, as in the kernel.
 const LINKS_MAX: usize = 40;
@@ -189,6 +190,19 @@ pub(crate) fn open_file(path: &Path, options: &mut OpenOptions) -> io::Result<Fi
 pub(crate) fn check_peer(stream: &UnixStream, socket: &Path) -> io::Result<()> {
     let uid = fuse::peer(stream)?.uid;
     if is_ours(uid) { Ok(()) } else { Err(refusal(socket, format_args!("a process of user {uid} is at the other end"))) }
+}
+
+/// The caller at the other end. A user's daemon listens to that user and to root; root's to everybody, who may do what the pool grants.
+pub(crate) fn caller(stream: &UnixStream, socket: &Path) -> io::Result<Caller> {
+    let peer = fuse::peer(stream)?;
+    if is_ours(peer.uid) {
+        return Ok(Caller::superuser(peer.uid.into()));
+    }
+    if !geteuid().is_root() {
+        return Err(refusal(socket, format_args!("a process of user {} is at the other end", peer.uid)));
+    }
+    let groups = [peer.gid].into_iter().chain(fuse::peer_groups(stream)?).map(u64::from).collect();
+    Ok(Caller::delegate(peer.uid.into(), groups))
 }
 
 #[cfg(test)]

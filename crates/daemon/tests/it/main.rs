@@ -316,7 +316,7 @@ fn changes_behind_the_kernels_back_are_seen() {
         // All of it is in the kernel's memory now.
         assert!(fs::read(rig.path("dir/changed")).unwrap() == pattern(300_000, 1));
         assert!(!rig.path("dir/new").exists());
-        let library = ops.filesystem();
+        let library = ops.filesystem().unwrap();
         let root = tarnfs::Credentials::root();
         let number = |name: &str| library.lookup_inode(fs::metadata(rig.path(name)).unwrap().ino()).unwrap().inode;
         let (directory, changed) = (number("dir"), number("dir/changed"));
@@ -351,7 +351,7 @@ fn what_is_appended_goes_behind_what_was_committed() {
         let path = rig.path("log");
         let mut log = OpenOptions::new().create(true).append(true).open(&path).unwrap();
         log.write_all(b"first\n").unwrap();
-        let library = ops.filesystem();
+        let library = ops.filesystem().unwrap();
         let inode = library.lookup(library.root(), b"log").unwrap().inode;
         let mut transaction = library.begin().unwrap();
         transaction.write(inode, 6, b"committed\n").unwrap();

@@ -19,13 +19,13 @@ const TRANSPORTS: [TransportChoice; 2] = [TransportChoice::Auto, TransportChoice
 
 /// What the library sees of a file, whatever the kernel has in its cache.
 fn stored(ops: &Ops, path: &std::path::Path) -> tarnfs::Stat {
-    ops.filesystem().getattr(fs::metadata(path).unwrap().ino()).unwrap()
+    ops.filesystem().unwrap().getattr(fs::metadata(path).unwrap().ino()).unwrap()
 }
 
 fn mark(ops: &Ops, path: &std::path::Path, added: u64, removed: u64) {
     let inode = fs::metadata(path).unwrap().ino();
     let set = SetAttributes { flags: Some((added, removed)), ..SetAttributes::default() };
-    ops.filesystem().setattr(inode, &set, &Credentials::root()).unwrap();
+    ops.filesystem().unwrap().setattr(inode, &set, &Credentials::root()).unwrap();
 }
 
 /// The kernel keeps the times; its own must be those that are stored, to the nanosecond, whenever it hands the contents over.
@@ -92,12 +92,12 @@ fn fill(file: &mut File, limit: u64, careless: bool) -> (u64, io::Error) {
 fn wait_for_room(rig: &Rig, ops: &Ops) {
     for _ in 0..300 {
         rig.pool().sync_all().unwrap();
-        if ops.filesystem().space().available > 50 * MIB {
+        if ops.filesystem().unwrap().space().available > 50 * MIB {
             return;
         }
         std::thread::sleep(Duration::from_millis(30));
     }
-    panic!("there is no room although all was removed: {:?}", ops.filesystem().space());
+    panic!("there is no room although all was removed: {:?}", ops.filesystem().unwrap().space());
 }
 
 /// A program that ignores `close` must not write for ever onto a full disk; a program that has lost nothing must not
@@ -160,12 +160,12 @@ fn what_was_taken_is_kept() {
     }
     mark(&ops, &paths[1], FLAG_IMMUTABLE, 0);
     mark(&ops, &paths[2], FLAG_APPEND_ONLY, 0);
-    let options = ops.filesystem().options();
-    ops.filesystem().set_options(tarnfs::MountOptions { read_only: true, ..options.clone() });
+    let options = ops.filesystem().unwrap().options();
+    ops.filesystem().unwrap().set_options(tarnfs::MountOptions { read_only: true, ..options.clone() });
     for file in &files {
         file.sync_all().unwrap();
     }
-    ops.filesystem().set_options(options);
+    ops.filesystem().unwrap().set_options(options);
     drop(files);
     for path in &paths {
         assert_eq!(stored(&ops, path).size, 300_000, "{}", path.display());
@@ -237,7 +237,7 @@ fn replaced_contents_are_seen_by_path() {
     let open = File::open(&path).unwrap();
     assert!(fs::read(&path).unwrap() == pattern(300_000, 1));
     let inode = fs::metadata(&path).unwrap().ino();
-    ops.filesystem().truncate(inode, 200_000, &Credentials::root()).unwrap();
+    ops.filesystem().unwrap().truncate(inode, 200_000, &Credentials::root()).unwrap();
     ops.contents_replaced();
     assert_eq!(fs::metadata(&path).unwrap().len(), 200_000);
     assert!(fs::read(&path).unwrap() == pattern(300_000, 1)[..200_000]);

@@ -17,9 +17,11 @@ use super::dataset::objsets::OpenObjsets;
 use super::dead::bpobj::Bpobj;
 use super::dead::frees_sync::Frees;
 use super::meta::{Meta, key};
+use super::received::Receives;
 use super::space::ledger_sync::Ledger;
 use super::space::mos_space::MosSpace;
 use super::space::room::{PoolSpace, Room, SpaceCheck};
+use super::tasks::actor::{act_as, actor};
 use super::tasks::history::{History, event_record};
 use super::tasks::sync_tasks::SyncTasks;
 use super::tree::dir::Dir;
@@ -49,6 +51,8 @@ pub(super) struct Parts {
     pub(super) tree: Arc<Tree>,
     /// What was done.
     pub(super) history: Arc<History>,
+    /// Streams that are being received.
+    pub(super) receives: Arc<Receives>,
 }
 
 impl Parts {
@@ -67,7 +71,7 @@ impl Parts {
             records: Arc::downgrade(&records),
             objsets: Arc::downgrade(&objsets),
         }));
-        Parts { meta, records, ledger, frees, room, objsets, tree, history: Arc::default() }
+        Parts { meta, records, ledger, frees, room, objsets, tree, history: Arc::default(), receives: Arc::default() }
     }
 
     /// Finds what a pool has.
@@ -305,8 +309,9 @@ impl Dsl {
             }
         })?;
         let answer: Arc<Mutex<Option<Result<T>>>> = Arc::default();
-        let put = answer.clone();
+        let (put, user) = (answer.clone(), actor());
         let work = move |dsl: &Arc<Dsl>, tx: &SyncTx<'_>| {
+            let _acting = act_as(user);
             let result = check(dsl).map(|()| change(dsl, tx));
             let (result, fatal) = match result {
                 Err(refused) => (Err(refused), None),

@@ -6,7 +6,7 @@
 //! its successor does not), the lists of what is still to be freed, the features, and the history.
 //!
 //! ```text
-//!   Dsl                puts the parts together (dsl.rs); what can be done with it (verbs.rs)
+//!   Dsl                puts the parts together (dsl.rs); what can be done with it (verbs.rs; received/verbs.rs)
 //!     Parts            lowest first: Meta, Records, Ledger, Frees, Room, OpenObjsets, Tree, History
 //!     SyncTasks        administrative changes, done by the sync thread (tasks)
 //!   Dir                name, properties, quota, space of everything below (tree)
@@ -26,6 +26,7 @@ pub mod meta;
 pub mod mos;
 mod new_pool;
 mod props;
+mod received;
 mod snapshots;
 mod space;
 mod sync;
@@ -44,14 +45,20 @@ pub use dsl::Dsl;
 pub use meta::{Meta, Space, SpaceDelta};
 pub use mos::Mos;
 pub use new_pool::NewTree;
+pub use props::delegation::Identity;
+pub use props::delegation_sync::GrantChange;
 pub use props::prop::{PropertyValue, Source};
 pub(crate) use props::prop_sync;
 pub use props::prop_sync::PropertyChange;
 pub use props::{MASTER_NODE_ENTRIES, prop_table};
+pub use received::{RECEIVED_BELOW, ReceiveTarget, ReceiveVerbs, ReceivedDataset, ResumePoint, ResumePoints, StreamHead};
+pub use snapshots::changed::{EachChanged, MaybeChanged, PassOver, changed_objects};
 pub use snapshots::snapshot_sync::{NewSnapshots, Refusals};
 pub use space::mos_space::MosSpace;
 pub use space::room::{PoolSpace, SpaceCheck};
+pub use tasks::actor::{Acting, act_as};
 pub use tasks::history;
+pub use tree::clone_sync::NewClone;
 pub use tree::create_sync::{Fill, NewDataset};
 pub use tree::dir::Dir;
 pub use tree::names;

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+mod branch;
 mod destroy;
 
 use super::feature::Features;

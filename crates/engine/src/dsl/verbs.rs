@@ -2,15 +2,24 @@
 
 use std::sync::Arc;
 
+use ondisk::delegation::GrantKey;
+
 use super::dataset::Dataset;
 use super::dsl::Dsl;
+use super::props::delegation::{self, Identity};
+use super::props::delegation_sync::{GrantChange, check_grants, grant_sync, ungrant_sync};
+use super::received::ReceiveVerbs;
 use super::props::prop_sync::{PropertyChange, check_properties, set_properties_sync};
+use super::snapshots::rollback_sync::{check_rollback, rollback_sync};
 use super::snapshots::snapshot_sync::{NewSnapshots, Refusals};
 use super::space::room::SpaceCheck;
 use super::tasks::history::command_record;
+use super::tree::clone_sync::{NewClone, check_clone, clone_sync};
 use super::tree::create_sync::{NewDataset, check_new_name, create_sync};
 use super::tree::destroy_sync::{check_destroy, destroy_head_sync};
+use super::tree::dir::Dir;
 use super::tree::names::DatasetName;
+use super::tree::promote_sync::{check_promote, promote_sync};
 use super::tree::rename_sync::{check_rename, check_snapshot_rename, rename_dataset_sync, rename_snapshot_sync};
 use crate::dmu::SyncTx;
 use crate::error::{ErrorKind, Result};
@@ -27,12 +36,67 @@ impl Dsl {
         self.run_task(16, SpaceCheck::Normal, check, move |dsl, tx| create_sync(&dsl.parts, new, tx))
     }
 
+    /// Makes a file system or volume that begins as a snapshot, and waits until it is on disk.
+    ///
+    /// # Errors
+    /// `Exists`, `NotFound` (the snapshot; its parent), `Invalid`, `NameTooLong`, `NoSpace`.
+    #[doc(alias = "dmu_objset_clone")]
+    pub fn clone_dataset(self: &Arc<Self>, new: NewClone) -> Result<()> {
+        new.check_properties()?;
+        let checked = new.clone();
+        let check = move |dsl: &Arc<Dsl>| check_clone(&dsl.parts, &checked).map(drop);
+        self.run_task(6, SpaceCheck::Normal, check, move |dsl, tx| clone_sync(&dsl.parts, &new, tx))
+    }
+
+    /// Promotes a clone: it gets the snapshots that it shares with its origin, whose file system becomes a clone of the newest of them.
+    ///
+    /// # Errors
+    /// `Invalid` (it is no clone), `Exists` (it has a snapshot of the name of one of those), `Busy` (one of those is in use), `NameTooLong`, `NoSpace`.
+    #[doc(alias = "dsl_dataset_promote")]
+    pub fn promote_dataset(self: &Arc<Self>, name: &str) -> Result<()> {
+        let snapshots = self.open_dataset(name)?.snapshots()?.len() as u64;
+        let (checked, name) = (name.to_owned(), name.to_owned());
+        let check = move |dsl: &Arc<Dsl>| check_promote(&dsl.parts, &checked).map(drop);
+        self.run_task(2 + snapshots, SpaceCheck::Reserved, check, move |dsl, tx| promote_sync(&dsl.parts, &name, tx))
+    }
+
+    /// Rolls a file system or volume back to the snapshot `to` (its name after the `@`), which must be the newest one; without `to`, to the newest one,
+    /// whichever that is. All that was written since is freed in the background. Nobody may use the object set: who has it open (a mounted file
+    /// system) lets go of it before, and opens it again. A receive that is forced begins with this, too.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists` (a snapshot or bookmark is newer), `Busy` (it is in use, or was changed just now), `Quota`, `NoSpace`.
+    #[doc(alias = "dsl_dataset_rollback")]
+    pub fn roll_back(self: &Arc<Self>, name: &str, to: Option<&str>) -> Result<()> {
+        let context = &self.meta.context;
+        if context.read_only {
+            crate::bail!(ReadOnly, "the pool is read-only");
+        }
+        context.groups.wait_synced_unless(context.groups.open_txg(), &|| context.io.devices().suspension())?;
+        let (name, to) = (name.to_owned(), to.map(str::to_owned));
+        let find = move |dsl: &Dsl| {
+            let now = dsl.tasks.is_making_changes().then(|| dsl.meta.context.groups.synced_txg() + 1);
+            check_rollback(&dsl.parts, &name, to.as_deref(), now)
+        };
+        let check = {
+            let find = find.clone();
+            move |dsl: &Arc<Dsl>| find(dsl).map(drop)
+        };
+        self.run_task(1, SpaceCheck::Reserved, check, move |dsl, tx| rollback_sync(&dsl.parts, &find(dsl)?, tx))
+    }
+
+    /// What can be done with streams that are received.
+    pub fn receiving(self: &Arc<Self>) -> ReceiveVerbs<'_> {
+        ReceiveVerbs(self)
+    }
+
     /// Destroys a file system or volume that has no snapshots and no children, and waits until that is on disk.
     /// Its blocks are freed in the background.
     ///
     /// # Errors
     /// `NotFound`; `Busy` (it is in use, or its intent log is not replayed); `Exists` (it has children or snapshots).
     pub fn destroy_dataset(self: &Arc<Self>, name: &str) -> Result<()> {
+        self.receiving().destroy_leftover(name)?;
         let name = name.to_owned();
         let checked = name.clone();
         let find = |dsl: &Dsl, name: &str| check_destroy(&dsl.parts, name, dsl.tasks.is_making_changes());
@@ -115,6 +179,47 @@ impl Dsl {
         self.run_task(1 + changes.len() as u64, SpaceCheck::Reserved, check, move |dsl, tx| {
             set_properties_sync(&dsl.parts, &name, &changes, tx)
         })
+    }
+
+    /// Grants permissions on a file system or volume (`taken`: takes them away), and waits until that is on disk.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotSupported` (the pool is too old), `NameTooLong`.
+    pub fn change_grants(self: &Arc<Self>, name: &str, changes: Vec<GrantChange>, taken: bool) -> Result<()> {
+        let (name, changes) = (name.to_owned(), Arc::new(changes));
+        let (checked_name, checked) = (name.clone(), changes.clone());
+        let check = move |dsl: &Arc<Dsl>| check_grants(&dsl.parts, &checked_name, &checked);
+        self.run_task(1 + changes.len() as u64, SpaceCheck::Reserved, check, move |dsl, tx| match taken {
+            false => grant_sync(&dsl.parts, &name, &changes, tx),
+            true => ungrant_sync(&dsl.parts, &name, &changes, tx),
+        })
+    }
+
+    /// Whether `who` is granted `permission` on a file system, volume or snapshot.
+    ///
+    /// # Errors
+    /// `NotFound`; or it cannot be read.
+    #[doc(alias = "dsl_deleg_access")]
+    pub fn is_granted(&self, who: &Identity, name: &str, permission: &str) -> Result<bool> {
+        let _names = self.lock_names();
+        delegation::is_granted(&self.parts, who, name, permission)
+    }
+
+    /// Whether `who` will be granted `permission` on what they make below `parent`.
+    ///
+    /// # Errors
+    /// As for [`Dsl::is_granted`].
+    pub fn is_granted_below(&self, who: &Identity, parent: &str, permission: &str) -> Result<bool> {
+        let _names = self.lock_names();
+        delegation::is_granted_below(&self.parts, who, parent, permission)
+    }
+
+    /// What one directory grants, in no order. Keys that make no sense are passed over.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn grants_of(&self, dir: &Dir) -> Result<Vec<(GrantKey, Vec<String>)>> {
+        delegation::grants_of(&self.meta.mos, dir)
     }
 
     /// Records a command line, while syncing.

@@ -3,6 +3,7 @@
 //! # Theory
 //! A stream is a line of records ([`ondisk::stream`]), each with the checksum of all that was before it. [`StreamReader`] hands them
 //! out one by one, checked; [`Progress`] knows which may follow which. Neither needs a pool, so a stream can be looked at anywhere.
+//! [`receive`] makes a dataset of what they say.
 //!
 //! # Invariants
 //! 1. No more is allocated for a payload than the stream really has.
@@ -11,6 +12,7 @@
 mod progress;
 mod reader;
 mod send;
+pub mod receive;
 
 pub use progress::Progress;
 pub use reader::{Received, StreamReader};

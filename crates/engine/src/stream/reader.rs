@@ -12,6 +12,9 @@ use crate::error;
 /// The largest payload of a BEGIN record: it grows with the number of datasets and snapshots in a package.
 const BEGIN_PAYLOAD_MAX: u64 = 256 << 20;
 
+/// So much memory is had for a payload before any of it is there.
+const RESERVED_BYTES_MAX: u64 = 1 << 20;
+
 /// A record, and where it was.
 #[derive(Debug, Clone)]
 pub struct Received {
@@ -76,6 +79,11 @@ impl<R: Read> StreamReader<R> {
         StreamReader { checks: false, ..StreamReader::new(input) }
     }
 
+    /// What it reads from, behind the last record.
+    pub fn into_input(self) -> R {
+        self.input
+    }
+
     /// Bytes read until now.
     pub fn position(&self) -> u64 {
         self.position
@@ -127,6 +135,8 @@ impl<R: Read> StreamReader<R> {
         if wanted > BEGIN_PAYLOAD_MAX {
             return Err(error!(Corrupt, "{place}: a payload of {wanted} bytes is more than a stream begins with"));
         }
+        // More than this comes as it is read.
+        payload.reserve(wanted.min(RESERVED_BYTES_MAX) as usize);
         let read = (&mut self.input).take(wanted).read_to_end(payload).map_err(|error| self.cannot_read(&place, &error))?;
         if (read as u64) < wanted {
             return Err(ends_within(&place, RECORD_SIZE as u64 + wanted, (RECORD_SIZE + read) as u64));

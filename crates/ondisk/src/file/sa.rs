@@ -264,7 +264,7 @@ pub fn owner(buffer: &[u8]) -> Result<Option<Owner>, Corruption> {
     };
     let flags = word(48)?;
     let project = if flags & crate::znode::FLAG_PROJECT_ID != 0 { word(128)? } else { 0 };
-    Ok(Some(Owner { uid: word(24)?, gid: word(32)?, project }))
+    Ok(Some(Owner { uid: word(24)?, gid: word(32)?, project, generation: word(16)? }))
 }
 
 /// Whose space a file takes.
@@ -276,6 +276,8 @@ pub struct Owner {
     pub gid: u64,
     /// Project.
     pub project: u64,
+    /// The group in which the file came to be.
+    pub generation: u64,
 }
 
 #[cfg(test)]

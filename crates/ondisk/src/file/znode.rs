@@ -174,7 +174,7 @@ pub fn znode(bonus: &[u8]) -> Result<ZnodePhys, Corruption> {
 
 /// Whose space the file of an old znode takes.
 pub fn owner(bonus: &[u8]) -> Result<Owner, Corruption> {
-    znode(bonus).map(|znode| Owner { uid: znode.uid.get(), gid: znode.gid.get(), project: 0 })
+    znode(bonus).map(|znode| Owner { uid: znode.uid.get(), gid: znode.gid.get(), project: 0, generation: znode.generation.get() })
 }
 
 /// The value of a directory entry: object number below, type (the upper bits of the mode) above.

@@ -1,5 +1,7 @@
 //! The interface of what answers requests.
 
+use super::caller::Caller;
+use super::protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 use super::protocol::failure::{Failure, FailureKind};
 use super::protocol::maintenance::{
     DatasetRename, ImportRewound, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent, PoolEvents, PoolHistory,
@@ -10,10 +12,10 @@ use super::protocol::request::{
     DatasetCreate, DatasetDestroy, DatasetInherit, DatasetList, DatasetMount, DatasetSet, DatasetUnmount, PoolCreate,
     PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request,
 };
-use super::protocol::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
+use super::protocol::rights::{DatasetAllow, DatasetGrants, Grant, Hold, SnapshotHolds};
 use super::protocol::snapshots::{RefusalsJob, SnapshotsCreate};
 use super::protocol::status::{FoundPool, PoolStatus};
-use super::protocol::stream::{Package, PackageAsk, SizeJob, StreamJob, StreamSend};
+use super::protocol::stream::{Package, PackageAsk, ReceiveAbort, SizeJob, StreamJob, StreamReceive, StreamSend};
 use super::protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
 
 /// Owns pools and carries out verbs on them.
@@ -24,6 +26,15 @@ pub trait Backend {
     /// Which build answers.
     fn version(&mut self) -> BuildVersion {
         BuildVersion::current()
+    }
+
+    /// May the caller have this request carried out? Until the next call it is the caller's rights that count.
+    ///
+    /// # Errors
+    /// It may not.
+    fn admit(&mut self, caller: &Caller, request: &Request) -> Result<(), Failure> {
+        let _ = request;
+        if caller.is_superuser { Ok(()) } else { Err(Failure::new(FailureKind::Permission)) }
     }
 
     /// Exports every pool and arranges to end.
@@ -94,6 +105,18 @@ pub trait Backend {
     fn dataset_rename(&mut self, _: DatasetRename) -> Result<(), Failure> {
         not_here()
     }
+    /// `zfs clone`
+    fn dataset_clone(&mut self, _: DatasetClone) -> Result<(), Failure> {
+        not_here()
+    }
+    /// `zfs promote`
+    fn dataset_promote(&mut self, _: DatasetPromote) -> Result<(), Failure> {
+        not_here()
+    }
+    /// `zfs rollback`
+    fn dataset_rollback(&mut self, _: DatasetRollback) -> Result<(), Failure> {
+        not_here()
+    }
     /// `zfs userspace` and its like
     fn owner_space(&mut self, _: OwnerSpace) -> Result<Vec<OwnerUse>, Failure> {
         not_here()
@@ -104,6 +127,10 @@ pub trait Backend {
     }
     /// `zfs allow`, looking
     fn dataset_grants(&mut self, _: DatasetGrants) -> Result<Vec<Grant>, Failure> {
+        not_here()
+    }
+    /// `zfs allow` and `zfs unallow`
+    fn dataset_allow(&mut self, _: DatasetAllow) -> Result<(), Failure> {
         not_here()
     }
     /// `zfs list`
@@ -133,6 +160,16 @@ pub trait Backend {
     }
     /// `zfs send`, one snapshot
     fn stream_send(&mut self, _: StreamSend) -> Result<StreamJob, Failure> {
+        not_here()
+    }
+
+    /// `zfs receive`, one stream
+    fn stream_receive(&mut self, _: StreamReceive) -> Result<StreamJob, Failure> {
+        not_here()
+    }
+
+    /// `zfs receive -A`
+    fn receive_abort(&mut self, _: ReceiveAbort) -> Result<(), Failure> {
         not_here()
     }
 
@@ -171,9 +208,13 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::PoolUpgrade(upgrade) => done(backend.pool_upgrade(upgrade)),
         Request::PoolEvents(events) => backend.pool_events(events).map(Reply::Events),
         Request::DatasetRename(rename) => done(backend.dataset_rename(rename)),
+        Request::DatasetClone(clone) => done(backend.dataset_clone(clone)),
+        Request::DatasetPromote(promote) => done(backend.dataset_promote(promote)),
+        Request::DatasetRollback(rollback) => done(backend.dataset_rollback(rollback)),
         Request::OwnerSpace(space) => backend.owner_space(space).map(Reply::Owners),
         Request::SnapshotHolds(holds) => backend.snapshot_holds(holds).map(Reply::Holds),
         Request::DatasetGrants(grants) => backend.dataset_grants(grants).map(Reply::Grants),
+        Request::DatasetAllow(allow) => done(backend.dataset_allow(allow)),
         Request::DatasetCreate(create) => done(backend.dataset_create(create)),
         Request::SnapshotsCreate(create) => refused(backend.snapshots_create(create)),
         Request::DatasetDestroy(destroy) => done(backend.dataset_destroy(destroy)),
@@ -186,7 +227,8 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::MountList => backend.mount_list().map(Reply::Mounts),
         Request::StreamSize(send) => backend.stream_size(send).and_then(|job| job()).map(Reply::StreamSize),
         Request::StreamPackage(ask) => backend.stream_package(ask).map(Reply::StreamPackage),
-        Request::StreamSend(_) => Err(Failure::with(FailureKind::Other, "no descriptor came with the request")),
+        Request::ReceiveAbort(abort) => done(backend.receive_abort(abort)),
+        Request::StreamSend(_) | Request::StreamReceive(_) => Err(Failure::with(FailureKind::Other, "no descriptor came with the request")),
         Request::TransactionBegin(begin) => backend.transaction_begin(begin).map(Reply::Transaction),
         Request::TransactionEnd(end) => done(backend.transaction_end(end).and_then(|job| job())),
     };
@@ -200,6 +242,7 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
 pub fn execute_stream(backend: &mut impl Backend, request: Request) -> Result<StreamJob, Failure> {
     match request {
         Request::StreamSend(send) => backend.stream_send(send),
+        Request::StreamReceive(receive) => backend.stream_receive(receive),
         _ => Err(Failure::with(FailureKind::Other, "a descriptor came with a request that needs none")),
     }
 }

@@ -19,9 +19,11 @@
 
 mod auxiliary;
 mod backend;
+mod caller;
 pub mod compatibility;
 mod descriptor;
 pub mod mountpoint;
+pub mod permission;
 mod pools;
 mod protocol;
 pub mod scan;
@@ -32,7 +34,9 @@ pub mod wire;
 mod tests;
 
 pub use backend::{Backend, execute, execute_stream};
+pub use caller::Caller;
 pub use descriptor::{Descriptor, Watch, Way};
+pub use protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 pub use protocol::failure::{Failure, FailureKind, SAME_DEVICE, plain_words};
 pub use protocol::maintenance::{
     CommandLine, DatasetRename, EventValue, HistoryRecord, HistoryWhat, ImportRewound, OwnerKind, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent,
@@ -45,10 +49,10 @@ pub use protocol::request::{
     AllocationClass, DatasetCreate, DatasetDestroy, DatasetInherit, DatasetList, DatasetMount, DatasetSet, DatasetUnmount, FeatureChoice,
     PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request, VdevKind, VdevSpec,
 };
-pub use protocol::rights::{DatasetGrants, Grant, Grantee, Hold, Reach, SnapshotHolds};
+pub use protocol::rights::{DatasetAllow, DatasetGrants, Grant, GrantEdit, Grantee, Hold, Reach, SnapshotHolds};
 pub use protocol::snapshots::{Refusal, RefusalsJob, SnapshotsCreate};
 pub use protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
-pub use protocol::stream::{Package, PackageAsk, PackageDataset, SizeJob, StreamJob, StreamProgress, StreamSend};
+pub use protocol::stream::{Package, PackageAsk, PackageDataset, ReceiveAbort, SizeJob, StreamJob, StreamProgress, StreamReceive, StreamSend};
 pub use size::parse_size;
 pub use protocol::status::{
     CheckpointState, CheckpointStatus, DedupStatus, FoundPool, PoolState, PoolStatus, RemovalStatus, Requests, ScanFunction, ScanState, ScanStatus,

@@ -26,6 +26,11 @@ pub fn write_message<M: Serialize>(stream: &mut impl Write, message: &M) -> io::
 
 /// Reads one message; `None` when the stream ends before one begins.
 pub fn read_message<M: DeserializeOwned>(stream: &mut impl Read) -> io::Result<Option<M>> {
+    read_message_within(stream, LENGTH_MAX)
+}
+
+/// The same, of so many bytes at the most.
+pub fn read_message_within<M: DeserializeOwned>(stream: &mut impl Read, length_max: u32) -> io::Result<Option<M>> {
     let mut length = [0; 4];
     let mut have = 0;
     while have < length.len() {
@@ -38,7 +43,7 @@ pub fn read_message<M: DeserializeOwned>(stream: &mut impl Read) -> io::Result<O
         }
     }
     let length = u32::from_le_bytes(length);
-    if length > LENGTH_MAX {
+    if length > length_max {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("control message of {length} bytes")));
     }
     // The buffer grows with what arrives, not with what was announced.

@@ -48,12 +48,14 @@ pub use options::{AccessTime, AclRules, AclType, Credentials, MountOptions};
 pub use attributes::xattr::RawXattrs;
 pub use attributes::posix_acl::AclKind;
 pub use attributes::quota::{OwnerKind, QuotaOf, own_quota_of, space_used_by};
+pub use names::paths::{Paths, Place};
 pub use names::rename::RenameMode;
 pub use log::replay::FileReplay;
 pub use log::source::FileSource;
 pub use attributes::setattr::{SetAttributes, SetTime};
 pub use transaction::{Changed, Durability, Listed, NodeId, Transaction};
 pub use attributes::stat::{FileKind, Stat, Time, file_owner};
+pub use inodes::inode::Told;
 pub use inodes::users::MountUse;
 pub use attributes::xattr::XattrMode;
 

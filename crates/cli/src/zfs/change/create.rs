@@ -186,7 +186,7 @@ fn prepare(name: &str, flags: &Flags) -> Result<DatasetCreate, Failure> {
     Ok(DatasetCreate { name: name.to_owned(), volume_size: Some(volume_size), properties, parents: flags.parents })
 }
 
-fn lookup(session: &mut Session<'_>, name: &str) -> Result<DatasetKind, Failure> {
+pub(super) fn lookup(session: &mut Session<'_>, name: &str) -> Result<DatasetKind, Failure> {
     let list = DatasetList {
         root: Some(name.to_owned()),
         depth: Some(0),
@@ -198,12 +198,12 @@ fn lookup(session: &mut Session<'_>, name: &str) -> Result<DatasetKind, Failure>
     session.datasets(Request::DatasetList(list))?.root_kind.ok_or_else(|| Failure::new(FailureKind::NoSuchDataset))
 }
 
-fn is_absent(failure: &Failure) -> bool {
+pub(super) fn is_absent(failure: &Failure) -> bool {
     matches!(failure.kind, FailureKind::NoSuchDataset | FailureKind::NoSuchPool)
 }
 
 /// Refuses a dataset without a parent, in a pool that is not there, or that is there already.
-fn check_parents(session: &mut Session<'_>, name: &str, ancestors_too: bool) -> Result<(), Failure> {
+pub(super) fn check_parents(session: &mut Session<'_>, name: &str, ancestors_too: bool) -> Result<(), Failure> {
     let Some((mut parent, _)) = name.rsplit_once('/') else {
         return Err(Failure::with(FailureKind::InvalidName, "missing dataset name"));
     };

@@ -14,7 +14,7 @@ use crate::text::units;
 use crate::zfs::datasets::{self, Query};
 
 #[derive(Default)]
-struct Flags {
+pub(super) struct Flags {
     verbose: bool,
     parsable: bool,
     dry_run: bool,
@@ -22,6 +22,13 @@ struct Flags {
     force: bool,
     recurse: bool,
     clones: bool,
+}
+
+impl Flags {
+    /// For what a rollback destroys before: nothing is reported, and all that depends on it was found.
+    pub(super) fn for_rollback(force: bool) -> Flags {
+        Flags { recurse: true, force, ..Flags::default() }
+    }
 }
 
 pub(in crate::zfs) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
@@ -56,7 +63,7 @@ fn is_below(name: &str, ancestor: &str) -> bool {
 }
 
 /// Everything that must go before `name`, in the order in which it must go.
-fn dependents(session: &mut Session<'_>, name: &str, kind: DatasetKind, path: &mut Vec<String>) -> Result<Vec<DatasetEntry>, Stop> {
+pub(super) fn dependents(session: &mut Session<'_>, name: &str, kind: DatasetKind, path: &mut Vec<String>) -> Result<Vec<DatasetEntry>, Stop> {
     if path.iter().any(|known| known == name) {
         complain!(session, "cannot determine dependent datasets: recursive dependency at '{name}'");
         return Err(Stop::Code(1));
@@ -128,12 +135,12 @@ fn destroy_batch(session: &mut Session<'_>, flags: &Flags, batch: &mut Vec<Strin
 }
 
 /// Destroys datasets in order. The pool's root is left.
-fn destroy_all(session: &mut Session<'_>, flags: &Flags, all: &[DatasetEntry]) -> Outcome {
+pub(super) fn destroy_all(session: &mut Session<'_>, flags: &Flags, all: &[DatasetEntry]) -> Outcome {
     let mut batch = Vec::new();
     let mut code = 0;
     for entry in all {
         report(session, flags, &entry.name);
-        let is_pool = !entry.name.contains(['/', '@']);
+        let is_pool = !entry.name.contains(['/', '@', '#']);
         if is_pool || flags.dry_run {
             continue;
         }

@@ -1,10 +1,12 @@
 //! The verbs of `zfs` that change something.
 
 pub(super) mod create;
+pub(super) mod delegation;
 pub(super) mod destroy;
 pub(super) mod inherit;
 pub(crate) mod mount;
+pub(super) mod receive;
 pub(super) mod rename;
 pub(super) mod set;
-pub(super) mod snapshot;
 pub(super) mod unmount;
+pub(super) mod versions;

@@ -5,7 +5,7 @@
 //! Whether a file system is to be mounted is the command's decision, by its `mountpoint`, `canmount` and key; how, is
 //! the daemon's. Named alone, a file system that cannot be mounted is an error; among all, it is passed over.
 
-use tarnfs::control::{DatasetEntry, DatasetKind, DatasetKinds, DatasetMount, Request, Wanted};
+use tarnfs::control::{DatasetEntry, DatasetKind, DatasetKinds, DatasetMount, Failure, FailureKind, Request, Wanted};
 
 use crate::session::{Outcome, Session, Stop, complain, say, worst};
 use crate::text::getopt::{Long, Options};
@@ -160,25 +160,32 @@ fn mount_one(session: &mut Session<'_>, entry: &DatasetEntry, flags: &Flags, exp
         }
         return Ok(0);
     }
-    let request = DatasetMount {
+    match request_mount(session, entry, flags) {
+        Ok(()) => Ok(0),
+        Err(failure) => {
+            say_not_mounted(session, entry, &failure, explicit);
+            Ok(1)
+        }
+    }
+}
+
+fn request_mount(session: &mut Session<'_>, entry: &DatasetEntry, flags: &Flags) -> Result<(), Failure> {
+    session.perform(Request::DatasetMount(DatasetMount {
         name: entry.name.clone(),
         options: flags.options.clone(),
         overlay: flags.overlay,
         force: flags.force,
         load_key: flags.load_key,
         at: None,
-    };
-    match session.perform(Request::DatasetMount(request)) {
-        Ok(()) => Ok(0),
-        Err(failure) => {
-            // What is in the way is in a directory.
-            let what = if failure.message == "directory is not empty" { mountpoint(entry) } else { &entry.name };
-            session.failed(format_args!("cannot mount '{what}'"), &failure);
-            if explicit && failure.message.starts_with("failed to create mountpoint") {
-                session.hint(elsewhere(&entry.name));
-            }
-            Ok(1)
-        }
+    }))
+}
+
+fn say_not_mounted(session: &mut Session<'_>, entry: &DatasetEntry, failure: &Failure, explicit: bool) {
+    // What is in the way is in a directory.
+    let what = if failure.message == "directory is not empty" { mountpoint(entry) } else { &entry.name };
+    session.failed(format_args!("cannot mount '{what}'"), failure);
+    if explicit && failure.message.starts_with("failed to create mountpoint") {
+        session.hint(elsewhere(&entry.name));
     }
 }
 
@@ -188,12 +195,25 @@ pub(crate) fn mount_after(session: &mut Session<'_>, name: &str) -> Outcome {
     if obstacle(&entry, &Flags::default(), false).is_some() {
         return Ok(0);
     }
-    let code = mount_one(session, &entry, &Flags::default(), false)?;
-    if code != 0 {
-        complain!(session, "filesystem successfully created, but not mounted");
-        say_how(session, &entry);
+    match request_mount(session, &entry, &Flags::default()) {
+        Ok(()) => Ok(0),
+        Err(failure) if failure.kind == FailureKind::Permission => {
+            complain!(session, "filesystem successfully created, but it may only be mounted by root");
+            Ok(1)
+        }
+        Err(failure) => {
+            say_not_mounted(session, &entry, &failure, false);
+            complain!(session, "filesystem successfully created, but not mounted");
+            say_how(session, &entry);
+            Ok(1)
+        }
     }
-    Ok(code)
+}
+
+/// Mounts a file system that was received, or was mounted before, if its properties say so.
+pub(crate) fn mount_received(session: &mut Session<'_>, name: &str) -> Outcome {
+    let entry = datasets::open(session, name, FILESYSTEM, PROPERTIES)?;
+    mount_one(session, &entry, &Flags::default(), false)
 }
 
 /// How to mount what could not be mounted when it was made.

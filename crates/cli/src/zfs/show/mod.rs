@@ -1,6 +1,7 @@
 //! The verbs of `zfs` that only show.
 
 pub(super) mod allow;
+pub(super) mod diff;
 pub(super) mod get;
 pub(super) mod holds;
 pub(super) mod list;

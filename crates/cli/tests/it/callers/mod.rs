@@ -3,6 +3,7 @@
 
 mod acts;
 mod control_directory;
+mod delegates;
 mod people;
 mod socket;
 

@@ -8,10 +8,11 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use tarnfs::control::permission::{Need, needs};
 use tarnfs::control::wire::{read_message, write_message};
 use tarnfs::control::{
-    DatasetDestroy, DatasetSet, DatasetUnmount, PoolDestroy, PoolExport, PoolSelect, PoolSet, Reply, Request, Setting,
-    TransactionBegin, Wanted,
+    CommandLine, DatasetDestroy, DatasetSet, DatasetUnmount, FailureKind, PoolDestroy, PoolExport, PoolRecord, PoolSelect, PoolSet, Reply,
+    Request, Setting, TransactionBegin, Wanted,
 };
 
 use super::people::{OWNER, Somebody, everybody};
@@ -101,9 +102,19 @@ impl Drop for Killed {
     }
 }
 
-/// Even when the modes of the socket and its directory let all users in: the daemon asks the kernel for the caller before it reads a byte.
+/// Answers to those whom the pool grants nothing.
+fn answers_to(caller: &Somebody, socket: &Path, request: Request) -> Reply {
+    let socket = socket.to_owned();
+    caller.act(move || call(socket, request))
+}
+
+fn is_denied(reply: &Reply) -> bool {
+    matches!(reply, Reply::Failed(failure) if failure.kind == FailureKind::Permission)
+}
+
+/// Each request is made by strangers; what only looks is answered, and all else is refused, whatever it is called.
 #[test]
-fn a_daemon_listens_to_root_and_its_own_user() {
+fn strangers_may_look_and_no_more() {
     let Some(rig) = Rig::new() else { return };
     assert!(names().len() > 30 && names().contains(&"Quit"), "{:?}", names());
     rig.image("a.img", 64 << 20);
@@ -111,20 +122,61 @@ fn a_daemon_listens_to_root_and_its_own_user() {
     rig.ok("zfs create tank/kept");
     open_to_everybody(&rig.path("."));
     let socket = rig.path("sock");
-    open_to_everybody(&socket);
+    assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o666, "everybody may call root's daemon");
     let people = everybody();
-    strangers_are_not_heard(&socket, &people[1..].iter().collect::<Vec<_>>());
+    for stranger in &people[1..] {
+        for request in requests() {
+            let looks = needs(&request) == Need::Nothing;
+            let reply = answers_to(stranger, &socket, request.clone());
+            assert_eq!(is_denied(&reply), !looks, "{} asked {request:?}: {reply:?}", stranger.name);
+        }
+        // Those that come later too: what is not understood is not answered, and no answer says that something was done.
+        for name in names() {
+            let (socket, message) = (socket.clone(), format!("{{\"{name}\":{{\"name\":\"tank\"}}}}").into_bytes());
+            let answer = stranger.act(move || ask(&socket, &message));
+            assert!(answer.is_none_or(|answer| !String::from_utf8_lossy(&answer).contains("Done")), "{name}");
+        }
+        // Nobody writes into the history of a pool that they have not changed.
+        let command = CommandLine { words: "zfs theirs".into(), user: 0 };
+        let record = Request::PoolRecord(PoolRecord { pool: "tank".into(), command });
+        assert!(is_denied(&answers_to(stranger, &socket, record)), "{}", stranger.name);
+    }
     // Commands do not go where everybody may write.
     fs::set_permissions(rig.path("."), fs::Permissions::from_mode(0o700)).unwrap();
-    fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).unwrap();
     assert_eq!((rig.get("tank", "readonly").as_str(), rig.ok("zpool get -H -o value comment tank").trim()), ("off", "-"));
     assert!(rig.is_mounted("mnt") && rig.ok("zfs list -H -o name").contains("tank/kept"));
     assert!(!rig.ok("zpool history tank").contains("theirs"));
     // The same requests are carried out for root.
-    let listed = people[0].act(move || call(socket, Request::PoolList(PoolSelect { name: None, properties: Wanted::All })));
+    let listed = answers_to(&people[0], &socket, Request::PoolList(PoolSelect { name: None, properties: Wanted::All }));
     assert!(!matches!(listed, Reply::Failed(_)), "{listed:?}");
     rig.ok("zpool export tank");
     rig.zdb(&["a.img"]);
+}
+
+/// A stranger cannot take all places, nor have the daemon read for ever.
+#[test]
+fn strangers_do_not_keep_root_from_being_heard() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 64 << 20);
+    rig.ok("zpool create -O mountpoint=none tank @a.img");
+    fs::set_permissions(rig.path("."), fs::Permissions::from_mode(0o755)).unwrap();
+    let (socket, stranger) = (rig.path("sock"), &everybody()[3]);
+    let kept = {
+        let socket = socket.clone();
+        stranger.act(move || (0..300).filter_map(|_| UnixStream::connect(&socket).ok()).collect::<Vec<_>>())
+    };
+    assert!(kept.len() > 16, "{}", kept.len());
+    assert_eq!(rig.ok("zfs list -H -o name"), "tank\n");
+    drop(kept);
+    let long = socket.clone();
+    let answer = stranger.act(move || {
+        let mut stream = UnixStream::connect(long).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream.write_all(&(200u32 << 20).to_le_bytes()).unwrap();
+        stream.read(&mut [0; 1])
+    });
+    assert!(answer.is_ok_and(|count| count == 0) , "a long message is not read");
+    rig.ok("zpool export tank");
 }
 
 #[test]

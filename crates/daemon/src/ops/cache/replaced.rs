@@ -79,9 +79,9 @@ impl Ops {
         self.replaced.all.fetch_add(u64::from(self.has_writeback_cache()), Ordering::Relaxed);
         let Some(notifier) = self.notifier.lock().clone() else { return };
         if let Err(error) = notifier.forget_names() {
-            tracing::warn!(dataset = self.filesystem.objset().name(), ?error, "the kernel may show old names for a while");
+            tracing::warn!(dataset = self.dataset_name(), ?error, "the kernel may show old names for a while");
         }
-        for inode in self.filesystem.known_inodes() {
+        for inode in self.known_inodes() {
             // What the kernel does not know it need not forget.
             let _ = notifier.inval_inode(self.node_number(0, inode), 0, 0);
         }
@@ -111,7 +111,8 @@ impl Ops {
     /// believe an earlier answer.
     pub fn unsettled(&self) -> Vec<InodeNumber> {
         let recent = seconds_now() - SHORT.as_secs().cast_signed() - 1;
-        [self.filesystem.objset().dirty_objects(), self.filesystem.changed_since(recent)].concat()
+        let Some(filesystem) = self.head.current() else { return Vec::new() };
+        [filesystem.objset().dirty_objects(), filesystem.changed_since(recent)].concat()
     }
 
     /// The kernel forgets what it was told of the space of these files.

@@ -144,10 +144,10 @@ impl Drop for Fetching<'_> {
 impl Ops {
     /// Checks the free room. Returns whether it is short.
     pub(in crate::ops) fn look_for_room(&self) -> bool {
-        let available = self.filesystem.space().available;
+        let available = self.head.current().map_or(0, |filesystem| filesystem.space().available);
         let short = available < self.options.read().short_of_room;
         if short && !self.writeback.room_is_short.swap(true, Ordering::Relaxed) {
-            tracing::debug!(dataset = self.filesystem.objset().name(), available, "little room: the kernel asks before each write");
+            tracing::debug!(dataset = self.dataset_name(), available, "little room: the kernel asks before each write");
             self.writeback.forget(Forget::All);
         } else if !short {
             self.writeback.room_is_short.store(false, Ordering::Relaxed);
@@ -169,7 +169,7 @@ impl Ops {
             self.look_for_room();
         }
         if let Err(errno) = result {
-            tracing::warn!(dataset = self.filesystem.objset().name(), node, %errno, len, "written-back data cannot be stored");
+            tracing::warn!(dataset = self.dataset_name(), node, %errno, len, "written-back data cannot be stored");
             self.writeback.refused.lock().insert(node, errno);
             self.writeback.forget(Forget::One(node));
         }
@@ -178,13 +178,13 @@ impl Ops {
 
     /// Whether the kernel must ask before each write.
     pub(in crate::ops) fn asks_before_writes(&self) -> bool {
-        self.writeback.is_agreed() && (self.writeback.room_is_short() || self.filesystem.has_owner_quotas())
+        self.writeback.is_agreed() && (self.writeback.room_is_short() || self.head.current().is_some_and(|filesystem| filesystem.has_owner_quotas()))
     }
 
     /// Called when the kernel asks before a write.
     pub(in crate::ops) fn before_write(&self, number: u64) -> Result<()> {
         self.writeback.refusal(number)?;
-        if !self.asks_before_writes() || !(self.look_for_room() || self.filesystem.has_owner_quotas()) {
+        if !self.asks_before_writes() || !(self.look_for_room() || self.head.current().is_some_and(|filesystem| filesystem.has_owner_quotas())) {
             return Ok(());
         }
         // If too many are fetching, the error comes with a later write.

@@ -1,16 +1,27 @@
 //! The `.zfs` directory: `.zfs/snapshot/NAME` is the root of a snapshot. Nothing here is on disk.
+//!
+//! # Theory
+//! In `.zfs/snapshot`, `mkdir` takes a snapshot, `rename` renames one, `rmdir` destroys one. Both directories have the mode that OpenZFS
+//! gives them, which lets all users try; who may is in [`crate::ops::rights`].
+//!
+//! A snapshot that is renamed stays where it is to those who are in it. One that is destroyed is stale to them.
 
-use fuse::{Attr, Attributes, Entry, EntryKind, Errno, Result, ROOT_NODE, Timestamp};
+use fuse::{Attr, Attributes, Context, Entry, EntryKind, Errno, Result, ROOT_NODE, Timestamp};
 
 use crate::ops::nodes::node::{CONTROL_DIRECTORY, Node, SNAPSHOT_DIRECTORY};
 use crate::ops::nodes::slots::SnapshotInfo;
+use crate::ops::rights::{self, Request};
 use crate::ops::{LONG, Ops, SHORT};
 
 /// The name in the root directory.
 pub(in crate::ops) const CONTROL_NAME: &[u8] = b".zfs";
 const SNAPSHOT_NAME: &[u8] = b"snapshot";
-/// Cookies of a listing: "." and "..", then the entries.
+/// Cookies of a listing: "." and "..", then the entries; of snapshots, the id and this.
 const COOKIE_FIRST: u64 = 2;
+/// Snapshots that one answer has at the most.
+const LISTED_MAX: usize = 1024;
+/// The longest name of a dataset, snapshot or not, with its NUL.
+const NAME_SIZE: usize = 256;
 
 /// Inode numbers that `stat` shows, as OpenZFS on Linux has them: of `.zfs`, of `snapshot` in it, and from where those of the
 /// snapshots in that are counted down.
@@ -37,17 +48,17 @@ impl Ops {
     }
 
     fn control_attr(&self, inode: u64, links: u32, time: Timestamp) -> Attr {
-        Attr { inode, size: u64::from(links), atime: time, mtime: time, ctime: time, mode: libc::S_IFDIR | 0o555, links, block_size: 512, ..Attr::default() }
+        Attr { inode, size: u64::from(links), atime: time, mtime: time, ctime: time, mode: libc::S_IFDIR | 0o777, links, block_size: 512, ..Attr::default() }
     }
 
     pub(in crate::ops) fn control_attributes(&self, node: Node) -> Result<Attributes> {
         match node {
             Node::Control => Ok(Attributes { attr: self.control_attr(SHOWN_CONTROL, 3, Timestamp::default()), valid: LONG }),
             Node::Snapshots => {
-                let list = self.slots.source()?.list()?;
-                let newest = list.iter().map(|snapshot| snapshot.created).max().unwrap_or_default();
-                let links = u32::try_from(list.len()).unwrap_or(u32::MAX).saturating_add(2);
-                Ok(Attributes { attr: self.control_attr(SHOWN_SNAPSHOTS, links, newest), valid: SHORT })
+                let count = self.slots.source()?.list()?.len();
+                let links = u32::try_from(count).unwrap_or(u32::MAX).saturating_add(2);
+                let attr = self.control_attr(SHOWN_SNAPSHOTS, links, self.slots.source()?.changed()?);
+                Ok(Attributes { attr: Attr { size: 2, ..attr }, valid: SHORT })
             }
             _ => Err(Errno::ESTALE),
         }
@@ -76,29 +87,88 @@ impl Ops {
         Ok(Entry { entry_valid: SHORT, ..entry })
     }
 
-    /// The entries from a cookie on.
+    /// The entries from a cookie on, or as many of them as are asked for at a time.
     pub(in crate::ops) fn control_list(&self, node: Node, offset: u64) -> Result<Vec<ControlEntry>> {
         let (inode, parent) = match node {
-            Node::Control => (SHOWN_CONTROL, self.filesystem.root()),
+            Node::Control => (SHOWN_CONTROL, self.head.root()),
             _ => (SHOWN_SNAPSHOTS, SHOWN_CONTROL),
         };
         let mut all = vec![(inode, b".".to_vec()), (parent, b"..".to_vec())];
         debug_assert_eq!(all.len() as u64, COOKIE_FIRST);
         if node == Node::Control {
             all.push((SHOWN_SNAPSHOTS, SNAPSHOT_NAME.to_vec()));
-        } else {
-            // An inode number that does not depend on whether the snapshot is open.
-            let entry = |snapshot: SnapshotInfo| (SHOWN_SNAPSHOT.saturating_sub(snapshot.id), snapshot.name.into_bytes());
-            all.extend(self.slots.source()?.list()?.into_iter().map(entry));
         }
         let numbered = all.into_iter().enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX));
-        Ok(numbered.map(|(at, (inode, name))| ControlEntry { inode, next: at as u64 + 1, name }).collect())
+        let mut entries: Vec<ControlEntry> = numbered.map(|(at, (inode, name))| ControlEntry { inode, next: at as u64 + 1, name }).collect();
+        if node == Node::Snapshots {
+            let list = self.slots.listing(offset <= COOKIE_FIRST)?;
+            let first = list.partition_point(|snapshot| snapshot.id.saturating_add(COOKIE_FIRST) <= offset);
+            // An inode number that does not depend on whether the snapshot is open.
+            let entry = |snapshot: &SnapshotInfo| ControlEntry {
+                inode: SHOWN_SNAPSHOT.saturating_sub(snapshot.id),
+                next: snapshot.id.saturating_add(COOKIE_FIRST),
+                name: snapshot.name.clone().into_bytes(),
+            };
+            entries.extend(list[first..].iter().take(LISTED_MAX).map(entry));
+        }
+        Ok(entries)
+    }
+
+    /// `mkdir` in `.zfs/snapshot`.
+    #[doc(alias = "zfsctl_snapdir_mkdir")]
+    pub(in crate::ops) fn make_snapshot(&self, cx: &Context, name: &[u8]) -> Result<Entry> {
+        rights::check(cx, Request::ChangeSnapshots)?;
+        let name = snapshot_name(name)?;
+        fuse::before_blocking();
+        self.slots.source()?.make(name)?;
+        self.enter_snapshot(name.as_bytes())
+    }
+
+    /// `rename` in `.zfs/snapshot`.
+    #[doc(alias = "zfsctl_snapdir_rename")]
+    pub(in crate::ops) fn rename_snapshot(&self, cx: &Context, from: &[u8], to: &[u8]) -> Result<()> {
+        rights::check(cx, Request::ChangeSnapshots)?;
+        let from = std::str::from_utf8(from).map_err(|_| Errno::ENOENT)?;
+        let to = snapshot_name(to)?;
+        if from == to {
+            return Ok(());
+        }
+        fuse::before_blocking();
+        self.slots.source()?.rename(from, to)?;
+        self.slots.renamed(from, to);
+        Ok(())
+    }
+
+    /// `rmdir` in `.zfs/snapshot`.
+    #[doc(alias = "zfsctl_snapdir_remove")]
+    pub(in crate::ops) fn destroy_snapshot(&self, cx: &Context, name: &[u8]) -> Result<()> {
+        rights::check(cx, Request::ChangeSnapshots)?;
+        let name = std::str::from_utf8(name).map_err(|_| Errno::ENOENT)?;
+        fuse::before_blocking();
+        let taken = self.slots.take(name).map(|(slot, filesystem)| {
+            drop(filesystem);
+            slot
+        });
+        let destroyed = self.slots.source()?.destroy(name);
+        if let (Err(_), Some(slot), Ok(filesystem)) = (&destroyed, taken, self.slots.source()?.open(name)) {
+            self.slots.give_back(slot, filesystem);
+        }
+        destroyed
     }
 
     /// What `..` is of the root of a snapshot.
     pub(in crate::ops) fn is_snapshot_root(&self, node: Node) -> bool {
         matches!(node, Node::Snapshot(slot, inode) if self.slots.get(slot).is_ok_and(|filesystem| filesystem.root() == inode))
     }
+}
+
+/// A name that a snapshot may have.
+fn snapshot_name(name: &[u8]) -> Result<&str> {
+    let is_good = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':' | b' ');
+    if name.len() >= NAME_SIZE {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    std::str::from_utf8(name).ok().filter(|name| name.as_bytes().iter().all(is_good)).ok_or(Errno::EILSEQ)
 }
 
 /// All entries of `.zfs` are directories.

@@ -24,16 +24,22 @@ pub struct SnapshotInfo {
     pub name: String,
     /// Its object number in the pool: an inode number that stays the same.
     pub id: u64,
-    /// When it was made.
-    pub created: Timestamp,
 }
 
 /// The source of snapshots.
 pub trait Snapshots: Send + Sync {
-    /// All snapshots of the dataset, oldest first.
+    /// All snapshots of the dataset.
     fn list(&self) -> Result<Vec<SnapshotInfo>>;
+    /// When one was made, renamed or destroyed last.
+    fn changed(&self) -> Result<Timestamp>;
     /// Opens one, read-only.
     fn open(&self, name: &str) -> Result<Arc<FileSystem>>;
+    /// Takes one.
+    fn make(&self, name: &str) -> Result<()>;
+    /// Gives one another name.
+    fn rename(&self, from: &str, to: &str) -> Result<()>;
+    /// Destroys one that nobody has open.
+    fn destroy(&self, name: &str) -> Result<()>;
 }
 
 struct Open {
@@ -48,11 +54,13 @@ struct Open {
 pub(in crate::ops) struct Slots {
     source: Option<Box<dyn Snapshots>>,
     open: Mutex<BTreeMap<u16, Open>>,
+    /// guards: the listing that was begun last, by ascending id, so that going on with it does not read everything again
+    listing: Mutex<Arc<Vec<SnapshotInfo>>>,
 }
 
 impl Slots {
     pub(in crate::ops) fn new(source: Option<Box<dyn Snapshots>>) -> Slots {
-        Slots { source, open: Mutex::default() }
+        Slots { source, open: Mutex::default(), listing: Mutex::default() }
     }
 
     /// Are there snapshots to be shown?
@@ -62,6 +70,43 @@ impl Slots {
 
     pub(in crate::ops) fn source(&self) -> Result<&dyn Snapshots> {
         self.source.as_deref().ok_or(Errno::ENOENT)
+    }
+
+    /// The snapshots by ascending id; anew, or as the last listing that was begun had them.
+    pub(in crate::ops) fn listing(&self, anew: bool) -> Result<Arc<Vec<SnapshotInfo>>> {
+        if !anew {
+            return Ok(Arc::clone(&self.listing.lock()));
+        }
+        let mut list = self.source()?.list()?;
+        list.sort_by_key(|snapshot| snapshot.id);
+        let list = Arc::new(list);
+        *self.listing.lock() = Arc::clone(&list);
+        Ok(list)
+    }
+
+    /// A snapshot has another name; who is in it stays there.
+    pub(in crate::ops) fn renamed(&self, from: &str, to: &str) {
+        for open in self.open.lock().values_mut().filter(|open| open.name == from) {
+            to.clone_into(&mut open.name);
+        }
+    }
+
+    /// Closes a snapshot to destroy it. What it is given back with if that fails.
+    pub(in crate::ops) fn take(&self, name: &str) -> Option<(u16, Arc<FileSystem>)> {
+        let mut slots = self.open.lock();
+        let (slot, open) = slots.iter_mut().find(|(_, open)| open.name == name && open.filesystem.is_some())?;
+        let (slot, filesystem) = (*slot, open.filesystem.take()?);
+        if open.known.load(Ordering::Relaxed) == 0 {
+            slots.remove(&slot);
+        }
+        Some((slot, filesystem))
+    }
+
+    /// The snapshot was not destroyed after all.
+    pub(in crate::ops) fn give_back(&self, slot: u16, filesystem: Arc<FileSystem>) {
+        if let Some(open) = self.open.lock().get_mut(&slot) {
+            open.filesystem = Some(filesystem);
+        }
     }
 
     /// The file system in a slot.

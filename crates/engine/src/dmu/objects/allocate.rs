@@ -64,6 +64,15 @@ impl DnodeSpec {
         DnodeSpec { indirect_shift, ..self }
     }
 
+    /// How many pointers the dnode has room for beside its bonus.
+    pub fn pointer_count(&self) -> usize {
+        let bonus_max = disk::Dnode::bonus_bytes_max(usize::from(self.slots.max(1)), 1);
+        match self.bonus_type {
+            ObjectType::SA => 1,
+            _ => (1 + (bonus_max.saturating_sub(self.bonus_length) >> disk::BLKPTR_SHIFT)).min(disk::BLOCK_POINTERS_MAX),
+        }
+    }
+
     pub(in crate::dmu) fn indirect_shift_or_default(&self) -> u8 {
         match self.indirect_shift {
             0 => disk::INDIRECT_SHIFT_MAX,
@@ -107,6 +116,31 @@ fn slot_mask(at: u32, slots: u32) -> u32 {
 
 fn find_run(taken: u32, slots: u32) -> Option<u32> {
     (0..=32 - slots).find(|&at| taken & slot_mask(at, slots) == 0)
+}
+
+impl Dnode {
+    /// Makes another object of it, whose contents are none (`free_range` came before, where the size of blocks changes). `false`: it has other slots
+    /// or another number of pointers, and must be freed and made anew.
+    ///
+    /// # Errors
+    /// It has more than one block, and they would have another size.
+    #[doc(alias = "dnode_reallocate")]
+    pub fn reshape(self: &Arc<Self>, tx: &Tx, spec: &DnodeSpec) -> Result<bool> {
+        if self.slots() != spec.slots.max(1) || self.on_disk().pointers.len() != spec.pointer_count() {
+            return Ok(false);
+        }
+        if self.block_bytes() != spec.block_bytes {
+            self.set_block_bytes(tx, spec.block_bytes, None)?;
+        }
+        self.change(tx, |header| {
+            header.object_type = spec.object_type;
+            header.bonus_type = spec.bonus_type;
+            let mut bonus = header.bonus.to_vec();
+            bonus.resize(spec.bonus_length, 0);
+            header.bonus = Arc::new(bonus);
+        });
+        Ok(true)
+    }
 }
 
 impl Objset {
@@ -170,10 +204,12 @@ impl Objset {
             if taken & mask != 0 {
                 bail!(Exists, "{}: object {object} exists", self.name());
             }
-            if let Some((current, taken)) = &mut allocator.current
-                && *current == block
+            // Whoever claims numbers claims the next ones too: the block need not be looked at for each.
+            if let Some((left, _)) = allocator.current.replace((block, taken | mask))
+                && left != block
+                && allocator.with_room.len() < WITH_ROOM_MAX
             {
-                *taken |= mask;
+                allocator.with_room.insert(left);
             }
         }
         Ok(self.insert_fresh(tx, object, spec))

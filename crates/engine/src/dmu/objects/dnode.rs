@@ -184,11 +184,7 @@ impl Dnode {
         let slots = usize::from(spec.slots.max(1));
         let bonus_max = disk::Dnode::bonus_bytes_max(slots, 1);
         let bonus_length = spec.bonus_length.min(bonus_max);
-        let pointers = if spec.bonus_type == ObjectType::SA {
-            1
-        } else {
-            (1 + ((bonus_max - bonus_length) >> disk::BLKPTR_SHIFT)).min(disk::BLOCK_POINTERS_MAX)
-        };
+        let pointers = spec.pointer_count();
         let header = Header {
             object_type: spec.object_type,
             bonus_type: spec.bonus_type,
@@ -453,6 +449,12 @@ impl Dnode {
             state.spill = data;
         }
         Ok(state.spill.clone())
+    }
+
+    /// Whether there is a spill block.
+    pub fn has_spill(&self) -> bool {
+        let state = self.state.read();
+        if state.spill_known { state.spill.is_some() } else { self.disk.read().spill.is_some() }
     }
 
     /// Writes or removes the spill block. Its length must be a multiple of 512.

@@ -282,7 +282,10 @@ impl DnodeSync {
     fn share(&mut self, context: &SyncContext<'_>, block: u64, pointer: &BlkPtr) -> Result<()> {
         let previous = self.pointer(context, 0, block)?;
         let own = pointer.reborn(context.tx.txg());
-        context.tx.context.io.add_reference(pointer)?;
+        // Contents of a pointer are copied with it.
+        if !pointer.is_embedded() {
+            context.tx.context.io.add_reference(pointer)?;
+        }
         if !previous.is_hole() {
             self.kill(context, &previous)?;
         }

@@ -32,6 +32,7 @@ use super::state::{DatasetLimits, DatasetState};
 use crate::dmu::Objset;
 use crate::dsl::dead::deadlist::Deadlist;
 use crate::dsl::meta::{Meta, Space};
+use crate::dsl::received::ResumePoints;
 use crate::dsl::space::in_flight::InFlight;
 use crate::dsl::space::ledger_sync::Ledger;
 use crate::dsl::space::room::Room;
@@ -67,6 +68,8 @@ pub struct Dataset {
     pub(super) state: Published<DatasetState>,
     /// What transactions that are not on disk yet free of it, about.
     pub(super) freeing: InFlight,
+    /// How far what is received has come.
+    resume_points: ResumePoints,
 }
 
 impl fmt::Debug for Dataset {
@@ -117,6 +120,7 @@ impl Dataset {
             is_snapshot,
             state: Published::new(DatasetState::new(phys, prev, deadlist, features)),
             freeing: InFlight::default(),
+            resume_points: ResumePoints::default(),
         };
         if !is_snapshot {
             let reserved = dataset.number_property("refreservation")?;
@@ -145,6 +149,11 @@ impl Dataset {
     /// What may still be written.
     pub(in crate::dsl) fn room(&self) -> &Room {
         &self.links.room
+    }
+
+    /// How far what is received has come.
+    pub fn resume_points(&self) -> &ResumePoints {
+        &self.resume_points
     }
 
     /// Its object set: opened on first use, kept while it is used or has unsynced changes.

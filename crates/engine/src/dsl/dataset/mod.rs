@@ -11,5 +11,6 @@ mod owner_sync;
 mod promise;
 mod settings;
 mod state;
+pub(in crate::dsl) mod swap_sync;
 
 pub use dataset::Dataset;

@@ -51,7 +51,7 @@ impl Dataset {
         add_to_references(&mut state, less);
         if birth <= state.phys.prev_snapshot_txg.get() {
             drop(state);
-            if birth > self.dir.origin_txg {
+            if birth > self.dir.origin_txg() {
                 self.ledger().transfer(&self.dir, space.positive().used, UsedKind::Head, UsedKind::Snapshot);
             }
             return;
@@ -110,7 +110,7 @@ impl Dataset {
                 prev.change(|state| change(&mut state.phys.unique_bytes, space.positive().used));
             }
         }
-        if bp.birth() > self.dir.origin_txg {
+        if bp.birth() > self.dir.origin_txg() {
             self.ledger().transfer(&self.dir, space.positive().used, UsedKind::Head, UsedKind::Snapshot);
         }
     }
@@ -157,7 +157,7 @@ impl Dataset {
         for feature in used_features {
             self.activate_feature(feature, tx)?;
         }
-        Ok(())
+        self.resume_points().write(&self.meta().mos, self.object, tx)
     }
 
     /// Says in the dataset's ZAP that it uses a feature.

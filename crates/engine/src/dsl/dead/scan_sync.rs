@@ -33,6 +33,30 @@ pub(in crate::dsl) fn forget(mos: &Mos, dataset: u64, tx: &SyncTx<'_>) -> Result
     Ok(())
 }
 
+/// Two heads have changed contents: a scan goes on in the contents where it was.
+#[doc(alias = "dsl_scan_ds_clone_swapped")]
+pub(in crate::dsl) fn swapped(mos: &Mos, one: u64, other: u64, tx: &SyncTx<'_>) -> Result<()> {
+    let Some(mut scan) = load(mos)? else { return Ok(()) };
+    let now_in = match scan.dataset() {
+        in_one if in_one == one => Some(other),
+        in_other if in_other == other => Some(one),
+        _ => None,
+    };
+    if let Some(dataset) = now_in {
+        scan.is_now_in(dataset);
+        mos.zap_set_numbers(key::DIRECTORY, key::SCAN, scan.words(), tx)?;
+    }
+    let Some(queue) = scan.queue() else { return Ok(()) };
+    let (of_one, of_other) = (mos.zap_u64(queue, &number_key(one))?, mos.zap_u64(queue, &number_key(other))?);
+    for (dataset, since) in [(one, of_other), (other, of_one)] {
+        match since {
+            Some(since) => mos.zap_set_u64(queue, &number_key(dataset), since, tx)?,
+            None => drop(mos.zap_remove(queue, &number_key(dataset), tx)?),
+        }
+    }
+    Ok(())
+}
+
 /// A snapshot is destroyed: a scan looks at the one after it instead.
 pub(in crate::dsl) fn replace(mos: &Mos, snapshot: u64, next: u64, tx: &SyncTx<'_>) -> Result<()> {
     let Some(mut scan) = load(mos)? else { return Ok(()) };

@@ -21,10 +21,9 @@ use transform::compress::{GZIP_9, LEVEL_DEFAULT, compress};
 
 use crate::dsl::dataset::Dataset;
 use crate::dsl::mos::Mos;
+use crate::dsl::received::RECEIVED_BELOW;
 use crate::error::Result;
 
-/// The child that an incremental stream is received into.
-const RECEIVED_BELOW: &str = "%recv";
 /// What the first number of a token says.
 const TOKEN_VERSION: u32 = 1;
 /// How a zlib stream of level 6 begins.

@@ -148,7 +148,7 @@ fn collapse_keys(parts: &Parts, snapshot: &Arc<Dataset>, txg: u64, tx: &SyncTx<'
         }
         for (_, clone) in parts.meta.mos.zap_entries(clones)? {
             let clone = parts.tree.dataset(clone.first())?;
-            if clone.dir.origin_txg > txg {
+            if clone.dir.origin_txg() > txg {
                 clone.deadlist().remove_key(&parts.meta, txg, tx)?;
                 waiting.push(clone.dir.clone());
             }

@@ -1,4 +1,5 @@
-//! Administrative changes, and the history of them.
+//! Administrative changes, for whom they are made, and the history of them.
 
+pub(in crate::dsl) mod actor;
 pub mod history;
 pub(in crate::dsl) mod sync_tasks;

@@ -27,6 +27,7 @@ use crate::dsl::dataset::Dataset;
 use crate::dsl::dead::deadlist::Deadlist;
 use crate::dsl::dsl::Parts;
 use crate::dsl::meta::key;
+use crate::dsl::props::delegation_sync::copy_creation_grants;
 use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync, check_fits};
 use crate::dsl::tasks::sync_tasks::cannot;
 use crate::error::{ErrorKind, Result};
@@ -163,6 +164,9 @@ fn link_to_origin(
         mos.zap(next_clones)?.add_int(tx, object)?;
     }
     parts.ledger.change_dir(dir, |state| state.phys_mut().origin = origin.object.into());
+    if Some(origin.object) != parts.tree.origin_snapshot() {
+        dir.set_origin_txg(from.creation_txg.get());
+    }
     if parts.meta.version() >= 26 {
         let clones = match origin.dir.phys().clones.get() {
             0 => mos.zap_create(ObjectType::DSL_CLONES, tx)?,
@@ -199,6 +203,7 @@ pub(in crate::dsl) fn create_dataset_sync(
 ) -> Result<Arc<Dataset>> {
     let dir = create_dir_sync(parts, Some(parent), name, tx)?;
     let dir = parts.tree.dir(dir, Some(name))?;
+    copy_creation_grants(parts, &dir, tx)?;
     let head = create_head_sync(parts, &dir, origin, tx)?;
     if parts.meta.features.is_active(Feature::FilesystemLimits) {
         parts.meta.zapify(dir.object, tx)?;

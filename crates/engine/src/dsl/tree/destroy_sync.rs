@@ -68,6 +68,17 @@ pub(in crate::dsl) fn check_destroy(parts: &Parts, name: &str, is_second: bool) 
 
 /// Destroys a head without snapshots, and its directory. Checked before.
 pub(in crate::dsl) fn destroy_head_sync(parts: &Parts, dataset: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
+    if !dataset.phys().block.is_hole() {
+        match parts.objsets.objset(dataset) {
+            Err(error) if tx.context.io.is_lost(&error) => tracing::error!("{}: destroyed, and what it held is leaked: {error}", dataset.dir.full_name()),
+            objset => objset?.destroy_log(tx)?,
+        }
+    }
+    destroy_head_without_log_sync(parts, dataset, tx)
+}
+
+/// As [`destroy_head_sync`], of a head whose intent log is gone, whatever its object set says.
+pub(in crate::dsl) fn destroy_head_without_log_sync(parts: &Parts, dataset: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
     let mos = &parts.meta.mos;
     let after = dataset.phys().prev_snapshot_txg.get();
     let is_async = parts.meta.features.is_enabled(Feature::AsyncDestroy);
@@ -75,12 +86,6 @@ pub(in crate::dsl) fn destroy_head_sync(parts: &Parts, dataset: &Arc<Dataset>, t
     parts.record_dataset_event(dataset, "destroy", &format!("({how}, mintxg={after})"), tx)?;
     if dataset.limits().reserved() != 0 {
         dataset.set_refreservation(0);
-    }
-    if !dataset.phys().block.is_hole() {
-        match parts.objsets.objset(dataset) {
-            Err(error) if tx.context.io.is_lost(&error) => tracing::error!("{}: destroyed, and what it held is leaked: {error}", dataset.dir.full_name()),
-            objset => objset?.destroy_log(tx)?,
-        }
     }
     for feature in dataset.features() {
         dataset.deactivate_feature(feature, tx)?;

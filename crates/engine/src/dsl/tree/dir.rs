@@ -35,8 +35,8 @@ pub struct Dir {
     pub object: u64,
     /// The object with its wrapped master key; 0 if it is not encrypted. immutable
     pub crypto_key: u64,
-    /// If its head is a clone: the txg of the snapshot that it is a clone of. Else 0. immutable
-    pub origin_txg: u64,
+    /// If its head is a clone: the txg of the snapshot that it is a clone of. Else 0. Changed by clone and promotion only.
+    origin_txg: AtomicU64,
     /// Place in the tree; changed by rename only.
     link: ArcSwap<DirLink>,
     /// guards: the record
@@ -112,7 +112,7 @@ impl Dir {
         Dir {
             object,
             crypto_key,
-            origin_txg,
+            origin_txg: origin_txg.into(),
             link: ArcSwap::from_pointee(DirLink { parent, name }),
             state: Published::new(DirState { phys, dirty: false }),
             promised: InFlight::default(),
@@ -122,9 +122,24 @@ impl Dir {
         }
     }
 
+    /// If its head is a clone: the txg of the snapshot that it is a clone of. Else 0.
+    pub fn origin_txg(&self) -> u64 {
+        self.origin_txg.load(Ordering::Acquire)
+    }
+
+    /// Its head is a clone of a snapshot of this txg from now on; 0: of none.
+    pub(in crate::dsl) fn set_origin_txg(&self, txg: u64) {
+        self.origin_txg.store(txg, Ordering::Release);
+    }
+
     /// The directory above; none for the root.
     pub fn parent(&self) -> Option<Arc<Dir>> {
         self.link.load().parent.clone()
+    }
+
+    /// The directory and those above it, upwards.
+    pub fn and_above(self: &Arc<Self>) -> impl Iterator<Item = Arc<Dir>> + use<> {
+        std::iter::successors(Some(self.clone()), |dir| dir.parent())
     }
 
     /// The last component of its name.

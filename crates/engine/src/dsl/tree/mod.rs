@@ -5,10 +5,12 @@
 
 mod child_names;
 mod counts_sync;
+pub(in crate::dsl) mod clone_sync;
 pub(in crate::dsl) mod create_sync;
 pub(in crate::dsl) mod destroy_sync;
 pub(in crate::dsl) mod dir;
 pub mod names;
+pub(in crate::dsl) mod promote_sync;
 pub(in crate::dsl) mod records;
 pub(in crate::dsl) mod rename_sync;
 #[allow(clippy::module_inception)]

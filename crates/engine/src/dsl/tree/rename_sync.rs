@@ -69,7 +69,7 @@ pub(in crate::dsl) fn check_rename(parts: &Parts, from: &str, to: &str) -> Resul
 /// What `target` could still use if `space` had left `source`. Above their common ancestor nothing changes; to that one comes back
 /// what reservations on the way do not keep.
 #[doc(alias = "dsl_dir_transfer_possible")]
-fn available_after_leaving(parts: &Parts, target: &Arc<Dir>, source: &Arc<Dir>, space: u64) -> u64 {
+pub(super) fn available_after_leaving(parts: &Parts, target: &Arc<Dir>, source: &Arc<Dir>, space: u64) -> u64 {
     let above = |dir: &Arc<Dir>| {
         let mut path = vec![dir.clone()];
         while let Some(parent) = path.last().and_then(|dir| dir.parent()) {

@@ -56,9 +56,11 @@ impl Manner {
         block.bytes > OLD_BLOCK_BYTES && !self.has(StreamFeatures::LARGE_BLOCKS)
     }
 
-    /// Whether the pointer itself is sent.
-    fn is_embedded(&self, pointer: &BlkPtr) -> bool {
-        if !pointer.is_embedded() || pointer.embedded_kind() != EMBEDDED_DATA || !self.has(StreamFeatures::EMBED_DATA) {
+    /// Whether the pointer itself is sent. Of a spill block it is not, here unlike in OpenZFS, whose receivers lose such a block: it would be
+    /// contents far behind the end of the file.
+    fn is_embedded(&self, block: &DataBlock) -> bool {
+        let pointer = &block.pointer;
+        if block.block == SPILL || !pointer.is_embedded() || pointer.embedded_kind() != EMBEDDED_DATA || !self.has(StreamFeatures::EMBED_DATA) {
             return false;
         }
         let compression = pointer.compression_number();
@@ -78,7 +80,7 @@ impl Manner {
 
     /// How the contents of a block are wanted.
     pub(super) fn form(&self, block: &DataBlock) -> Form {
-        if self.is_dry || self.is_embedded(&block.pointer) {
+        if self.is_dry || self.is_embedded(block) {
             Form::None
         } else if self.is_physical(block) {
             Form::Physical
@@ -191,7 +193,7 @@ impl Manner {
         let place = || format!("object {} block {}", block.object, block.block);
         let decoded = pointer.decode().within(place)?;
         match &decoded {
-            BlockPointer::Embedded(embedded) if self.is_embedded(pointer) => return self.embedded(block, embedded, out),
+            BlockPointer::Embedded(embedded) if self.is_embedded(block) => return self.embedded(block, embedded, out),
             BlockPointer::Hole(_) | BlockPointer::Redacted(_) => bail!(Corrupt, "{}: a pointer to nothing", place()),
             BlockPointer::Embedded(_) | BlockPointer::Data(_) => {}
         }
@@ -276,8 +278,7 @@ impl Manner {
         let mut payload = embedded.payload().to_vec();
         let record = WriteEmbedded {
             object: block.object,
-            // Of a spill block OpenZFS says an offset beyond all others.
-            offset: block.block.wrapping_mul(block.bytes),
+            offset: block.block.saturating_mul(block.bytes),
             bytes: block.bytes,
             to_guid: self.guid,
             compression: embedded.compression.number(),

@@ -10,6 +10,7 @@
 //! # Path
 //! `control::execute` → [`Pools`] → [`crate::Pool`] → `engine`
 
+mod admission;
 mod beside;
 mod checks;
 mod names;
@@ -28,14 +29,16 @@ use parking_lot::Mutex;
 
 use super::auxiliary::AuxiliaryStatus;
 use super::backend::Backend;
+use super::caller::Caller;
+use super::protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 use super::protocol::failure::{Failure, FailureKind};
 use super::protocol::maintenance::*;
 use super::protocol::reply::{Datasets, Mount, PoolEntry};
 use super::protocol::request::*;
-use super::protocol::rights::{DatasetGrants, Grant, Hold, SnapshotHolds};
+use super::protocol::rights::{DatasetAllow, DatasetGrants, Grant, Hold, SnapshotHolds};
 use super::protocol::snapshots::{RefusalsJob, SnapshotsCreate};
 use super::protocol::status::{FoundPool, PoolStatus};
-use super::protocol::stream::{Package, PackageAsk, SizeJob, StreamJob, StreamSend};
+use super::protocol::stream::{Package, PackageAsk, ReceiveAbort, SizeJob, StreamJob, StreamReceive, StreamSend};
 pub use beside::Beside;
 pub use zpool::cachefile::MACHINE_CACHEFILE;
 use zpool::{events, export, maintenance, pool_properties};
@@ -111,6 +114,27 @@ pub trait Mounter: Send {
     /// A dataset was renamed, and those below it with it. What is mounted of them stays where it is.
     fn renamed(&mut self, from: &str, to: &str) {
         let _ = (from, to);
+    }
+
+    /// Does `change`, which gives a file system other contents (rollback; a receive that is forced), while nobody uses it. Where it is mounted it stays
+    /// mounted: calls of programs wait meanwhile, and go on in the new contents, or (`change` failed) in the old ones. A file that is not there any more is stale.
+    ///
+    /// # Errors
+    /// That of `change`; transactions are under way, or it cannot be opened again.
+    fn replace_contents(&mut self, pool: &Arc<Pool>, dataset: &str, change: &mut dyn FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
+        let _ = (pool, dataset);
+        change()
+    }
+
+    /// Snapshots of these file systems are made or destroyed. To be called when that is done: listings of them are read anew.
+    fn snapshots_changed(&mut self, heads: &[String]) -> Box<dyn FnOnce() + Send> {
+        let _ = heads;
+        Box::new(|| ())
+    }
+
+    /// A snapshot is about to be destroyed: whoever looks at it in `.zfs/snapshot` has it no more.
+    fn close_snapshot(&mut self, name: &str) {
+        let _ = name;
     }
 
     /// Is it mounted?
@@ -248,6 +272,8 @@ pub struct Pools {
     limits: Tunables,
     /// Where pools are listed that say nothing of it.
     cachefile: Option<String>,
+    /// For whom the request is that has its turn.
+    caller: Caller,
 }
 
 impl Default for Pools {
@@ -266,6 +292,7 @@ impl Pools {
             events: events::EventLog::default(),
             limits: Tunables::default(),
             cachefile: None,
+            caller: Caller::default(),
         }
     }
 
@@ -337,6 +364,11 @@ fn not_yet(what: &str) -> Failure {
 }
 
 impl Backend for Pools {
+    fn admit(&mut self, caller: &Caller, request: &Request) -> Result<(), Failure> {
+        self.caller = caller.clone();
+        self.check_admitted(request)
+    }
+
     fn quit(&mut self) -> Result<(), Failure> {
         self.export_all()
     }
@@ -442,6 +474,21 @@ impl Backend for Pools {
         self.rename(&rename)
     }
 
+    fn dataset_clone(&mut self, clone: DatasetClone) -> Result<(), Failure> {
+        self.check_running(&clone.name)?;
+        self.clone_snapshot(&clone)
+    }
+
+    fn dataset_promote(&mut self, promote: DatasetPromote) -> Result<(), Failure> {
+        self.check_running(&promote.name)?;
+        self.promote(&promote)
+    }
+
+    fn dataset_rollback(&mut self, rollback: DatasetRollback) -> Result<(), Failure> {
+        self.check_running(&rollback.snapshot)?;
+        self.roll_back(&rollback)
+    }
+
     fn owner_space(&mut self, space: OwnerSpace) -> Result<Vec<OwnerUse>, Failure> {
         self.space_by_owner(&space)
     }
@@ -452,6 +499,11 @@ impl Backend for Pools {
 
     fn dataset_grants(&mut self, grants: DatasetGrants) -> Result<Vec<Grant>, Failure> {
         self.grants(&grants)
+    }
+
+    fn dataset_allow(&mut self, allow: DatasetAllow) -> Result<(), Failure> {
+        self.check_running(&allow.name)?;
+        self.change_grants(&allow)
     }
 
     fn dataset_create(&mut self, create: DatasetCreate) -> Result<(), Failure> {
@@ -523,6 +575,14 @@ impl Backend for Pools {
 
     fn stream_package(&mut self, ask: PackageAsk) -> Result<Package, Failure> {
         self.package(&ask)
+    }
+
+    fn stream_receive(&mut self, receive: StreamReceive) -> Result<StreamJob, Failure> {
+        self.receive(receive)
+    }
+
+    fn receive_abort(&mut self, abort: ReceiveAbort) -> Result<(), Failure> {
+        self.abort_receive(&abort)
     }
 
     fn transaction_begin(&mut self, begin: TransactionBegin) -> Result<TransactionPlace, Failure> {

@@ -74,6 +74,12 @@ pub enum FailureKind {
     Encryption,
     /// A stream cannot be incremental from what is not older.
     NotEarlier,
+    /// The stream is damaged, or of no use there.
+    BadStream,
+    /// The snapshot that a stream is incremental from is not the newest one.
+    SnapshotMismatch,
+    /// The dataset was changed since its newest snapshot.
+    DatasetModified,
     /// Somebody else has changed what a transaction has seen.
     Conflict,
     /// The daemon cannot be reached.
@@ -118,6 +124,9 @@ impl FailureKind {
             FailureKind::Checksum => "insufficient replicas",
             FailureKind::Encryption => "encryption failure",
             FailureKind::NotEarlier => "not an earlier snapshot from the same fs",
+            FailureKind::BadStream => "invalid backup stream",
+            FailureKind::SnapshotMismatch => "most recent snapshot does not match incremental source",
+            FailureKind::DatasetModified => "destination has been modified since most recent snapshot",
             FailureKind::Conflict => "changed by somebody else",
             FailureKind::NoDaemon => "the tarn daemon cannot be reached",
             FailureKind::Other => "unknown error",

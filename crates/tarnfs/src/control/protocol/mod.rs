@@ -1,5 +1,6 @@
 //! What is asked and what is answered, as data.
 
+pub(super) mod branch;
 pub(super) mod failure;
 pub(super) mod maintenance;
 pub(super) mod property;

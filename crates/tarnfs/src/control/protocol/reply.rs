@@ -50,6 +50,8 @@ pub enum Reply {
     StreamSize(u64),
     /// To `StreamPackage`.
     StreamPackage(Package),
+    /// To `StreamReceive`: how much it was.
+    Received(StreamProgress),
     /// To `TransactionBegin`.
     Transaction(TransactionPlace),
 }

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::rights::{DatasetGrants, SnapshotHolds};
+use super::branch::{DatasetClone, DatasetPromote, DatasetRollback};
+use super::rights::{DatasetAllow, DatasetGrants, SnapshotHolds};
 use super::maintenance::{CommandLine, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade};
 use super::property::{Setting, Wanted};
 use super::reply::DatasetKinds;
 use super::snapshots::SnapshotsCreate;
-use super::stream::{PackageAsk, StreamSend};
+use super::stream::{PackageAsk, ReceiveAbort, StreamReceive, StreamSend};
 use super::transaction::{TransactionBegin, TransactionEnd};
 use crate::control::descriptor::Way;
 
@@ -68,12 +69,20 @@ pub enum Request {
     DatasetDestroy(DatasetDestroy),
     /// `zfs rename`
     DatasetRename(DatasetRename),
+    /// `zfs clone`
+    DatasetClone(DatasetClone),
+    /// `zfs promote`
+    DatasetPromote(DatasetPromote),
+    /// `zfs rollback`, the last step
+    DatasetRollback(DatasetRollback),
     /// `zfs userspace`, `groupspace`, `projectspace`
     OwnerSpace(OwnerSpace),
     /// `zfs holds`
     SnapshotHolds(SnapshotHolds),
     /// `zfs allow`, looking
     DatasetGrants(DatasetGrants),
+    /// `zfs allow`, `zfs unallow`, one dataset
+    DatasetAllow(DatasetAllow),
     /// `zfs list`
     DatasetList(DatasetList),
     /// `zfs get`
@@ -95,6 +104,10 @@ pub enum Request {
     StreamSize(StreamSend),
     /// `zfs send -R`, `-p`: what a package says of its datasets
     StreamPackage(PackageAsk),
+    /// `zfs receive`, one stream; its descriptor is read from.
+    StreamReceive(StreamReceive),
+    /// `zfs receive -A`
+    ReceiveAbort(ReceiveAbort),
 
     /// `tarn transaction begin`
     TransactionBegin(TransactionBegin),
@@ -108,6 +121,7 @@ impl Request {
     pub fn stream_way(&self) -> Option<Way> {
         match self {
             Request::StreamSend(_) => Some(Way::Out),
+            Request::StreamReceive(_) => Some(Way::In),
             _ => None,
         }
     }

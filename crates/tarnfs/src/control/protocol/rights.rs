@@ -1,4 +1,4 @@
-//! Holds of snapshots and delegated permissions: to be read, not yet to be changed.
+//! Holds of snapshots, and delegated permissions.
 
 use serde::{Deserialize, Serialize};
 
@@ -61,5 +61,27 @@ pub struct Grant {
     /// Where.
     pub reach: Reach,
     /// What: permissions, and sets of them.
+    pub permissions: Vec<String>,
+}
+
+/// `zfs allow` and `zfs unallow`, of one dataset
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatasetAllow {
+    /// A file system or volume.
+    pub name: String,
+    /// Take it away.
+    pub taken: bool,
+    /// What to grant or to take.
+    pub changes: Vec<GrantEdit>,
+}
+
+/// What is granted to somebody, or taken away.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantEdit {
+    /// To whom.
+    pub to: Grantee,
+    /// Where.
+    pub reach: Reach,
+    /// Permissions, and sets of them. To be taken away: none means all.
     pub permissions: Vec<String>,
 }

@@ -218,6 +218,17 @@ impl InodeRef<'_> {
     }
 }
 
+/// What kernels were told of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    /// The file.
+    pub inode: InodeNumber,
+    /// How often.
+    pub count: u64,
+    /// Which file of that number; `None`: it has no name any more.
+    pub generation: Option<u64>,
+}
+
 impl FileSystem {
     /// The inode with number `object`.
     pub(in crate::zpl) fn inode(&self, object: InodeNumber) -> Result<InodeRef<'_>> {
@@ -308,6 +319,27 @@ impl FileSystem {
                 ControlFlow::Continue(released) => released.iter().for_each(|inode| self.released(inode)),
             }
         }
+    }
+
+    /// What kernels were told of.
+    pub fn told(&self) -> Vec<Told> {
+        let generation = |object| {
+            let inode = self.inode_even_unlinked(object).ok()?;
+            let stat = inode.stat().ok()?;
+            (stat.links > 0).then_some(stat.generation)
+        };
+        self.inodes.table.references().into_iter().map(|(inode, count)| Told { inode, count, generation: generation(inode) }).collect()
+    }
+
+    /// What a kernel was told of passes on to other contents of the dataset: counts an inode as told `count` times, if it is the file of this
+    /// generation. `false`: it is not.
+    pub fn take_over(&self, inode: InodeNumber, generation: u64, count: u64) -> bool {
+        let Ok(found) = self.inode(inode) else { return false };
+        if found.stat().map_or(true, |stat| stat.generation != generation) {
+            return false;
+        }
+        (0..count).for_each(|_| InodeTable::refer(&found.inode));
+        true
     }
 
     /// All inodes that somebody refers to.

@@ -286,6 +286,16 @@ impl InodeTable {
         self.shard(object).lock().known.contains_key(&object)
     }
 
+    /// All files, with how often somebody refers to each.
+    pub(super) fn references(&self) -> Vec<(InodeNumber, u64)> {
+        let count = |known: &Known| match known {
+            Known::Whole(inode) => inode.references.load(Ordering::Acquire),
+            Known::Number { references, .. } => u64::from(*references),
+        };
+        let of_shard = |shard: &Mutex<Shard>| shard.lock().known.iter().map(|(object, known)| (*object, count(known))).collect::<Vec<_>>();
+        self.shards.iter().flat_map(of_shard).collect()
+    }
+
     /// Numbers of all files.
     pub(in crate::zpl) fn all(&self) -> Vec<InodeNumber> {
         self.shards.iter().flat_map(|shard| shard.lock().known.keys().copied().collect::<Vec<_>>()).collect()

@@ -1,8 +1,9 @@
 //! Names: looking them up and listing them.
 
-use engine::error::Result;
-use engine::zap::Cursor;
+use engine::error::{ErrorKind, Result};
+use engine::zap::{Cursor, Zap};
 use engine::bail;
+use ondisk::object_type::ObjectType;
 use ondisk::sa::Attribute;
 use ondisk::znode;
 
@@ -103,6 +104,29 @@ impl FileSystem {
             }
         }
         self.contents().accessed(&directory)
+    }
+
+    /// What is known of an object, if it is a file. `None`: there is none of that number, or it is no file.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn stat_of_object(&self, object: InodeNumber) -> Result<Option<Stat>> {
+        let found = self.objset.hold(object).and_then(|dnode| {
+            let is_file = matches!(dnode.bonus_type(), ObjectType::SA | ObjectType::ZNODE);
+            if is_file { self.inode_even_unlinked(object)?.stat().map(Some) } else { Ok(None) }
+        });
+        match found {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            found => found,
+        }
+    }
+
+    /// The directory of the shares of SMB, which is no file of anybody's.
+    ///
+    /// # Errors
+    /// The master node cannot be read.
+    pub fn shares_object(&self) -> Result<Option<InodeNumber>> {
+        Zap::open(&self.objset, znode::MASTER_NODE)?.lookup_u64(znode::SHARES_NAME)
     }
 
     /// Whether a directory has no entries.

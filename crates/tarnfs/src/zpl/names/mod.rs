@@ -4,6 +4,7 @@ pub(super) mod create;
 pub(super) mod directory;
 pub(super) mod entries;
 pub(super) mod link;
+pub(super) mod paths;
 pub(super) mod rename;
 mod rules;
 pub(super) mod unlinked_set;

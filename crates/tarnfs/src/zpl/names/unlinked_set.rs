@@ -52,6 +52,11 @@ impl UnlinkedSet {
         self.0.prepare_to_remove(tx, int_name(object))
     }
 
+    /// Is the file in it?
+    pub(in crate::zpl) fn contains(&self, object: InodeNumber) -> Result<bool> {
+        self.0.lookup_int(object).map(|found| found.is_some())
+    }
+
     fn all(&self) -> Result<Vec<InodeNumber>> {
         let mut objects = Vec::new();
         let mut cursor = Cursor::start();

@@ -76,7 +76,7 @@ impl Pools {
     }
 
     /// Space that is to be reserved from the first moment must be there.
-    fn check_reservations(&self, name: &str, changes: &[(String, PropertyChange)]) -> Result<(), Failure> {
+    pub(super) fn check_reservations(&self, name: &str, changes: &[(String, PropertyChange)]) -> Result<(), Failure> {
         let dsl = &self.pool_of(name)?.pool.engine().dsl;
         let wanted = changes.iter().filter_map(|(name, change)| match (name.as_str(), change) {
             ("reservation" | "refreservation", PropertyChange::Set(PropertyValue::Number(bytes))) => Some(*bytes),

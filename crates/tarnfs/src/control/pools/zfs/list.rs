@@ -15,6 +15,7 @@ use ondisk::object_type::ObjectType;
 use ondisk::objset::ObjsetType;
 
 use super::{mounting, quotas};
+use crate::control::permission::{Asked, Of};
 use crate::control::pools::{Failure, FailureKind, Imported, Mounter, Pools};
 use crate::control::{DatasetEntry, DatasetKind, DatasetKinds, DatasetList, Datasets, PropertyValue, Source, Value, Wanted};
 
@@ -97,7 +98,22 @@ impl Pools {
                 }
             }
         }
+        if !self.caller.is_superuser {
+            self.hide_owners(&mut found);
+        }
         Ok(found)
+    }
+
+    /// The space of other owners is seen by those who are granted that.
+    fn hide_owners(&self, found: &mut Datasets) {
+        for entry in &mut found.entries {
+            let name = entry.name.clone();
+            entry.properties.retain(|property| {
+                let Some((family, _)) = property.name.split_once('@').filter(|_| is_space_property(&property.name)) else { return true };
+                let asked = Asked { permission: family.to_owned(), of: Of::Dataset(name.clone()) };
+                quotas::is_about(&self.caller.identity, &property.name) || self.check_granted(&asked).is_ok()
+            });
+        }
     }
 }
 

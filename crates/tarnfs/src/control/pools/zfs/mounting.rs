@@ -40,9 +40,11 @@ impl Pools {
         if mount.options.iter().any(|option| option == "remount") {
             return self.mounter.remount(&pool, &mount.name, &mount.options);
         }
-        if mount.name.contains(['@', '#']) {
+        if mount.name.contains('#') {
             return Err(Failure::new(FailureKind::BadType));
         }
+        // A snapshot has no property that says where, or whether.
+        let is_snapshot = mount.name.contains('@');
         let failed = |error: crate::Error| Failure::about_dataset(&error);
         let dataset = pool.engine().dsl.open_dataset(&mount.name).map_err(failed)?;
         if super::datasets::is_volume(dataset.objset_type().map_err(failed)?) {
@@ -50,6 +52,7 @@ impl Pools {
         }
         let path = match &mount.at {
             Some(path) => path.clone(),
+            None if is_snapshot => return Err(Failure::new(FailureKind::BadType)),
             None => resolve(&dataset, &mount.name, imported.altroot.as_deref()).map_err(failed)?.0,
         };
         match path.as_str() {
@@ -57,7 +60,7 @@ impl Pools {
             path if !path.starts_with('/') => return Err(Failure::with(FailureKind::MountFailed, "no mountpoint set")),
             _ => {}
         }
-        if dataset.number_property("canmount").map_err(failed)? == CAN_MOUNT_OFF {
+        if !is_snapshot && dataset.number_property("canmount").map_err(failed)? == CAN_MOUNT_OFF {
             return Err(Failure::with(FailureKind::MountFailed, "'canmount' property is set to 'off'"));
         }
         let overlay = mount.overlay || dataset.number_property("overlay").map_err(failed)? != 0;
@@ -79,6 +82,10 @@ impl Pools {
     }
 
     fn try_mount(&mut self, name: &str, was_mounted: bool) -> Result<(), Failure> {
+        if !self.caller.is_superuser {
+            // Linux lets nobody else mount.
+            return Ok(());
+        }
         let failed = |error: crate::Error| Failure::about_dataset(&error);
         let dataset = self.pool_of(name)?.pool.engine().dsl.open_dataset(name).map_err(failed)?;
         let can_mount = dataset.number_property("canmount").map_err(failed)?;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use engine::dsl::prop_table::DatasetTypes;
-use engine::dsl::{Dataset, Dsl};
+use engine::dsl::{Dataset, Dsl, Identity};
 use ondisk::objset::ObjsetType;
 
 use super::set::property_failure;
@@ -113,6 +113,17 @@ pub(in crate::control::pools) fn set(pool: &Arc<Pool>, name: &str, types: Datase
         filesystem.sync_group()
     };
     set().map_err(|error| property_failure(&error))
+}
+
+/// Whether a property of these families is about `who`: that everybody may see.
+pub(in crate::control::pools) fn is_about(who: &Identity, property: &str) -> bool {
+    let Some(Subject { kind, owner, .. }) = subject(property) else { return false };
+    let Some(id) = id_of(kind, owner) else { return false };
+    match kind {
+        OwnerKind::User => id == who.user,
+        OwnerKind::Group => who.groups.contains(&id),
+        OwnerKind::Project => false,
+    }
 }
 
 /// The value of a property of these families. `None`: it is none, or nobody is called so.

@@ -25,8 +25,21 @@ impl Pools {
             (ErrorKind::Exists, true) => Failure::with(FailureKind::DatasetExists, "a child dataset already has a snapshot with the new name"),
             _ => Failure::about_dataset(&error),
         })?;
+        for other in self.mounted_heads_below(head).into_iter().filter(|other| rename.recursive || other == head) {
+            self.mounter.renamed(&format!("{other}@{from}"), &format!("{other}@{to}"));
+        }
         self.mounter.refresh(&pool);
         Ok(())
+    }
+
+    /// A file system and those below it that are mounted, or of which a snapshot is.
+    fn mounted_heads_below(&self, name: &str) -> Vec<String> {
+        let is_below = |head: &str| head == name || head.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
+        let heads = self.mounter.list().into_iter().map(|mount| mount.dataset.split('@').next().unwrap_or_default().to_owned());
+        let mut heads: Vec<String> = heads.filter(|head| is_below(head)).collect();
+        heads.sort();
+        heads.dedup();
+        heads
     }
 
     /// What is mounted of the tree is unmounted, and mounted again under its new name: where it belongs may depend on that. What

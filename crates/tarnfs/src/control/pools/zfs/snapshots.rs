@@ -17,11 +17,12 @@ impl Pools {
         }
         let properties = checks::changes(&create.properties, DatasetTypes::SNAPSHOT, true, &|_| true)?;
         let heads: Vec<String> = create.names.iter().filter_map(|name| Some(name.split_once('@')?.0.to_owned())).collect();
-        let fetch = self.mounter.fetch(&heads);
+        let (fetch, told) = (self.mounter.fetch(&heads), self.mounter.snapshots_changed(&heads));
         let new = NewSnapshots { names: create.names, properties };
         Ok(Box::new(move || {
             fetch();
             let refusals = pool.engine().dsl.create_snapshots(new);
+            told();
             refusals.map(refused).map_err(|error| match error.kind() {
                 ErrorKind::CrossDevice => Failure::with(FailureKind::DatasetExists, "multiple snapshots of same fs not allowed"),
                 ErrorKind::Invalid => Failure::with(FailureKind::InvalidName, error.message()),

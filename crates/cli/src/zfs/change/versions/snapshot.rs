@@ -3,7 +3,7 @@
 use engine::dsl::prop_table::DatasetTypes;
 use tarnfs::control::{DatasetKind, DatasetKinds, Request, SnapshotsCreate, Value};
 
-use super::create::add_pair;
+use crate::zfs::change::create::add_pair;
 use crate::properties::settings::{self, When};
 use crate::session::{Outcome, Session, Stop, complain};
 use crate::text::getopt::Options;

@@ -1,0 +1,269 @@
+//! One stream of one snapshot.
+
+use std::time::Instant;
+
+use ondisk::stream::{BEGIN_FLAG_CLONE, Begin, StreamFeatures};
+use tarnfs::control::{DatasetCreate, DatasetEntry, DatasetKind, DatasetSet, DatasetUnmount, Failure, FailureKind, Request, StreamReceive};
+
+use super::Run;
+use super::input::First;
+use super::names::kept_part;
+use super::package::{Described, Package};
+use super::replies::words;
+use crate::session::{Outcome, Stop, complain, say};
+use crate::text::units;
+use crate::zfs::change::mount;
+
+/// What is asked of a dataset that is there.
+const PROPERTIES: &[&str] = &["mounted", "inconsistent", "origin", "receive_resume_token"];
+
+/// A stream and what it is to become.
+pub(super) struct One {
+    /// `cannot receive new filesystem stream`, and the like.
+    pub(super) action: &'static str,
+    /// The file system or volume.
+    pub(super) dataset: String,
+    pub(super) snapshot: String,
+    /// It makes a dataset.
+    wants_new: bool,
+    is_resuming: bool,
+    pub(super) is_full: bool,
+    /// The dataset as it is now.
+    before: Option<DatasetEntry>,
+    origin: Option<String>,
+}
+
+fn number(entry: &DatasetEntry, name: &str) -> u64 {
+    entry.property(name).and_then(|value| value.value.number()).unwrap_or(0)
+}
+
+impl One {
+    /// `pool/fs@snapshot`
+    pub(super) fn name(&self) -> String {
+        format!("{}@{}", self.dataset, self.snapshot)
+    }
+
+    fn is_mounted(&self) -> bool {
+        self.before.as_ref().is_some_and(|entry| number(entry, "mounted") == 1)
+    }
+}
+
+impl Run<'_, '_> {
+    pub(super) fn receive_one(&mut self, first: &First, begin: &Begin, package: Option<&Package>) -> Outcome {
+        let sent = String::from_utf8_lossy(begin.name()).into_owned();
+        let described = package.and_then(|package| package.described(begin.to_guid));
+        let one = self.decide(begin, &sent, package, described.as_ref())?;
+        if self.flags.verbose {
+            let (how, kind) = (if self.flags.dry_run { "would receive" } else { "receiving" }, if one.is_full { "full" } else { "incremental" });
+            say!(self.session, "{how} {kind} stream of {sent} into {}", one.name());
+            self.session.hand_over();
+        }
+        if self.flags.dry_run {
+            return if self.input.skip(first) { Ok(0) } else { Err(self.refuse("cannot receive", "failed to read from stream")) };
+        }
+        let must_be_mounted = one.is_mounted() && self.unmount(&one)?;
+        let started = Instant::now();
+        let answer = self.hand_over(first, &one, described.as_ref());
+        let outcome = self.after(first, begin, &one, described.as_ref(), answer, started);
+        if must_be_mounted {
+            let mounted = mount::mount_received(self.session, &one.dataset)?;
+            return outcome.map(|code| code.max(mounted));
+        }
+        let code = outcome?;
+        let is_redacted = begin.features().contains(StreamFeatures::REDACTED);
+        if code == 0 && one.wants_new && !self.flags.no_mount && !is_redacted {
+            return self.mount_new(&one);
+        }
+        Ok(code)
+    }
+
+    /// What the stream becomes, or why it cannot.
+    fn decide(&mut self, begin: &Begin, sent: &str, package: Option<&Package>, described: Option<&Described<'_>>) -> Result<One, Stop> {
+        let send_fs = package.map_or_else(|| sent.split('@').next().unwrap_or_default().to_owned(), |package| package.send_fs.clone());
+        let recursive = package.is_some_and(|package| package.recursive);
+        let how = (self.flags.prefix, self.flags.tail);
+        let kept = kept_part(sent, &send_fs, &self.target, how, recursive).map_err(|why| self.refuse("cannot receive", why))?;
+        let name = format!("{}{kept}", self.target);
+        let Some((dataset, snapshot)) = name.split_once('@') else { return Err(self.refuse("cannot receive", "invalid name")) };
+        let is_resuming = begin.features().contains(StreamFeatures::RESUMING);
+        let is_clone = begin.flags & BEGIN_FLAG_CLONE != 0;
+        let makes_new = begin.from_guid == 0 || is_clone || self.flags.origin.is_some();
+        let wants_new = makes_new && !is_resuming;
+        let action = match (wants_new, is_resuming) {
+            (true, _) => "cannot receive new filesystem stream",
+            (false, true) => "cannot receive resume stream",
+            (false, false) => "cannot receive incremental stream",
+        };
+        let mut one = One {
+            action,
+            dataset: dataset.to_owned(),
+            snapshot: snapshot.to_owned(),
+            wants_new,
+            is_resuming,
+            is_full: begin.from_guid == 0,
+            before: None,
+            origin: None,
+        };
+        one.origin = self.origin(begin, &name, is_clone)?;
+        self.find_place(begin, &mut one, described);
+        one.before = self.entry(&one.dataset, PROPERTIES);
+        match one.before.clone() {
+            Some(entry) => self.check_existing(&one, &entry, makes_new)?,
+            None => self.check_new(&one)?,
+        }
+        Ok(one)
+    }
+
+    fn origin(&mut self, begin: &Begin, name: &str, is_clone: bool) -> Result<Option<String>, Stop> {
+        if let Some(origin) = self.flags.origin.clone() {
+            if self.flags.verbose {
+                say!(self.session, "using provided clone origin {origin}");
+            }
+            return Ok(Some(origin));
+        }
+        if !is_clone {
+            return Ok(None);
+        }
+        let Some(origin) = self.snapshot_with_guid(name, begin.from_guid) else {
+            return Err(self.refuse("cannot receive", &format!("local origin for clone {name} does not exist")));
+        };
+        if self.flags.verbose {
+            say!(self.session, "found clone origin {origin}");
+        }
+        Ok(Some(origin))
+    }
+
+    /// In a package a file system may have another name here by now: then what it comes from leads to it.
+    fn find_place(&mut self, begin: &Begin, one: &mut One, described: Option<&Described<'_>>) {
+        let Some(described) = described else { return };
+        if one.wants_new {
+            let Some((parent, last)) = one.dataset.rsplit_once('/').map(|(parent, last)| (parent.to_owned(), last.to_owned())) else { return };
+            if self.entry(&parent, &[]).is_none()
+                && let Some(guid) = described.parent_snapshot()
+                && let Some(found) = self.snapshot_with_guid(&parent, guid)
+            {
+                one.dataset = format!("{}/{last}", found.split('@').next().unwrap_or_default());
+            }
+        } else if self.entry(&one.dataset, &[]).is_none()
+            && let Some(found) = self.snapshot_with_guid(&one.dataset.clone(), begin.from_guid)
+        {
+            one.dataset = found.split('@').next().unwrap_or_default().to_owned();
+        }
+    }
+
+    fn check_existing(&mut self, one: &One, entry: &DatasetEntry, makes_new: bool) -> Result<(), Stop> {
+        let name = &one.dataset;
+        if one.wants_new {
+            if !self.flags.force {
+                return Err(self.refuse(one.action, &format!("destination '{name}' exists\nmust specify -F to overwrite it")));
+            }
+            if let Some((snapshot, _)) = self.snapshots(name, Some(1)).into_iter().find(|(found, _)| found.starts_with(&format!("{name}@"))) {
+                let why = format!("destination has snapshots (eg. {snapshot})\nmust destroy them to overwrite it");
+                return Err(self.refuse(one.action, &why));
+            }
+            if entry.property("origin").and_then(|value| value.value.text()).is_some_and(|origin| !origin.is_empty()) {
+                return Err(self.refuse(one.action, &format!("destination '{name}' is a clone\nmust destroy it to overwrite it")));
+            }
+        }
+        if makes_new && one.is_resuming && number(entry, "inconsistent") == 0 && !self.flags.force {
+            return Err(self.refuse(one.action, &format!("Resuming recv on existing destination '{name}'\nmust specify -F to overwrite it")));
+        }
+        Ok(())
+    }
+
+    fn check_new(&mut self, one: &One) -> Result<(), Stop> {
+        let name = &one.dataset;
+        let Some((parent, _)) = name.rsplit_once('/').filter(|_| one.wants_new) else {
+            return Err(self.refuse(one.action, &format!("destination '{name}' does not exist")));
+        };
+        if self.flags.prefix && !self.flags.tail && !self.flags.dry_run {
+            self.create_parents(parent)?;
+        }
+        match self.entry(parent, &[]) {
+            None if self.flags.dry_run && self.flags.prefix => Ok(()),
+            None => {
+                complain!(self.session, "cannot open '{parent}': dataset does not exist");
+                Err(self.refuse(one.action, "unable to restore to destination"))
+            }
+            Some(entry) if entry.kind != DatasetKind::Filesystem => Err(self.refuse(one.action, &format!("parent '{parent}' is not a filesystem"))),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// `-d`: what is above it is made, and mounted.
+    fn create_parents(&mut self, parent: &str) -> Result<(), Stop> {
+        if self.entry(parent, &[]).is_some() {
+            return Ok(());
+        }
+        let create = DatasetCreate { name: parent.to_owned(), volume_size: None, properties: Vec::new(), parents: true };
+        self.session.perform(Request::DatasetCreate(create)).map_err(|failure| self.session.failed(format_args!("cannot create '{parent}'"), &failure))?;
+        mount::mount_received(self.session, parent).map(drop)
+    }
+
+    /// What is replaced must not be in use.
+    fn unmount(&mut self, one: &One) -> Result<bool, Stop> {
+        let unmount = DatasetUnmount { name: one.dataset.clone(), at: None, tree: false, force: self.flags.force_unmount, unload_key: false };
+        match self.session.perform(Request::DatasetUnmount(unmount)) {
+            Ok(()) => Ok(true),
+            Err(failure) => Err(self.session.failed(format_args!("cannot unmount '{}'", one.dataset), &failure)),
+        }
+    }
+
+    fn hand_over(&mut self, first: &First, one: &One, described: Option<&Described<'_>>) -> Result<u64, Failure> {
+        let mut received = described.map_or_else(Vec::new, Described::properties);
+        received.retain(|setting| !self.flags.inherited.contains(&setting.name));
+        let request = StreamReceive {
+            dataset: one.dataset.clone(),
+            snapshot: one.snapshot.clone(),
+            origin: one.origin.clone(),
+            begin: first.bytes.clone(),
+            force: self.flags.force,
+            resumable: self.flags.resumable,
+            received,
+            settings: self.settings.clone(),
+            inherited: self.flags.inherited.clone(),
+        };
+        self.session.receive(request, self.input.descriptor())
+    }
+
+    /// The stream is received, or it is not.
+    fn after(&mut self, first: &First, begin: &Begin, one: &One, described: Option<&Described<'_>>, answer: Result<u64, Failure>, started: Instant) -> Outcome {
+        let bytes = match answer {
+            Ok(bytes) => bytes,
+            Err(failure) => {
+                let may_be_there = matches!(failure.kind, FailureKind::DatasetExists | FailureKind::NoSuchDataset);
+                let same = |(name, guid): &(String, u64)| *guid == begin.to_guid && name.starts_with(&format!("{}@", one.dataset));
+                if may_be_there && self.snapshots(&one.dataset, Some(1)).iter().any(same) {
+                    if self.flags.verbose {
+                        say!(self.session, "snap {} already exists; ignoring", one.name());
+                    }
+                    return if self.input.skip_rest(first) { Ok(0) } else { Err(self.refuse("cannot receive", "failed to read from stream")) };
+                }
+                let token = self.entry(&one.dataset, PROPERTIES).and_then(|entry| {
+                    entry.property("receive_resume_token").and_then(|value| value.value.text()).filter(|text| *text != "-" && !text.is_empty()).map(str::to_owned)
+                });
+                let line = words(one, &failure, token.as_deref(), self.flags.resumable);
+                complain!(self.session, "{line}");
+                return Ok(1);
+            }
+        };
+        let properties = described.map_or_else(Vec::new, |described| described.snapshot_properties(&one.snapshot));
+        if !properties.is_empty() {
+            let set = DatasetSet { name: one.name(), settings: properties, no_remount: true };
+            let _ = self.session.perform(Request::DatasetSet(set));
+        }
+        if self.flags.verbose {
+            let seconds = started.elapsed().as_secs_f64();
+            let rate = (bytes as f64 / seconds.max(0.001)) as u64;
+            say!(self.session, "received {} stream in {seconds:.2} seconds ({}/sec)", units::nice_bytes(bytes), units::nice_bytes(rate));
+        }
+        Ok(0)
+    }
+
+    fn mount_new(&mut self, one: &One) -> Outcome {
+        match self.entry(&one.dataset, &[]).map(|entry| entry.kind) {
+            Some(DatasetKind::Filesystem) => mount::mount_received(self.session, &one.dataset),
+            _ => Ok(0),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Packages: several streams with a list of what they are.
+
+use std::collections::BTreeSet;
+
+use ondisk::nvlist::{NvList, NvString, Value as ListValue};
+use ondisk::stream::{Begin, HEADER_COMPOUND, HEADER_SUBSTREAM, RecordBody, StreamFeatures, StreamOrder};
+use tarnfs::control::{Setting, Value};
+
+use super::Run;
+use super::input::First;
+use super::names::kept_part;
+use crate::session::{Outcome, Stop, worst};
+
+/// What the beginning of a package says.
+pub(super) struct Package {
+    list: NvList,
+    pub(super) order: StreamOrder,
+    /// The file system that was sent, and what is below it is in the package too.
+    pub(super) send_fs: String,
+    pub(super) recursive: bool,
+}
+
+/// What a package says of the file system that a snapshot is of.
+pub(super) struct Described<'p> {
+    pub(super) list: &'p NvList,
+}
+
+impl Package {
+    /// The snapshot that all of it is incremental from.
+    pub(super) fn from_snapshot(&self) -> Option<&str> {
+        self.list.str("fromsnap")
+    }
+
+    fn all(&self) -> impl Iterator<Item = &NvList> {
+        self.list.nvlist("fss").into_iter().flat_map(NvList::iter).filter_map(|(_, value)| match value {
+            ListValue::List(list) => Some(list),
+            _ => None,
+        })
+    }
+
+    /// The guids of all snapshots that the sender has.
+    pub(super) fn guids(&self) -> BTreeSet<u64> {
+        let guid = |(_, value): &(NvString, ListValue)| match value {
+            ListValue::UInt64(guid) => Some(*guid),
+            _ => None,
+        };
+        self.all().filter_map(|list| list.nvlist("snaps")).flat_map(|snapshots| snapshots.iter().filter_map(guid)).collect()
+    }
+
+    /// What the sender calls the file system of that snapshot.
+    pub(super) fn name_of(&self, snapshot: u64) -> Option<&str> {
+        self.described(snapshot)?.list.str("name")
+    }
+
+    /// The file system that the snapshot with this guid is of.
+    pub(super) fn described(&self, snapshot: u64) -> Option<Described<'_>> {
+        let has = |list: &&NvList| list.nvlist("snaps").is_some_and(|all| all.iter().any(|(_, guid)| *guid == ListValue::UInt64(snapshot)));
+        self.all().find(has).map(|list| Described { list })
+    }
+}
+
+impl Described<'_> {
+    /// Its properties.
+    pub(super) fn properties(&self) -> Vec<Setting> {
+        self.list.nvlist("props").map_or_else(Vec::new, settings)
+    }
+
+    /// Those of one of its snapshots.
+    pub(super) fn snapshot_properties(&self, snapshot: &str) -> Vec<Setting> {
+        self.list.nvlist("snapprops").and_then(|all| all.nvlist(snapshot)).map_or_else(Vec::new, settings)
+    }
+
+    /// The guid of a snapshot of the file system above it.
+    pub(super) fn parent_snapshot(&self) -> Option<u64> {
+        self.list.u64("parentfromsnap").filter(|guid| *guid != 0)
+    }
+}
+
+/// A list of values by name; streams of some versions have `value` lists.
+fn settings(list: &NvList) -> Vec<Setting> {
+    let simple = |value: &ListValue| match value {
+        ListValue::UInt64(number) => Some(Value::Number(*number)),
+        ListValue::String(text) => Some(Value::Text(text.to_string_lossy().into_owned())),
+        _ => None,
+    };
+    let value = |value: &ListValue| match value {
+        ListValue::List(list) => list.get("value").and_then(simple),
+        other => simple(other),
+    };
+    list.iter().filter_map(|(name, found)| Some(Setting { name: name.to_string_lossy().into_owned(), value: value(found)? })).collect()
+}
+
+impl Run<'_, '_> {
+    /// Receives all that comes.
+    pub(super) fn receive_all(&mut self) -> Outcome {
+        let Some(first) = self.next(None)? else { return Err(self.refuse("cannot receive", "failed to read from stream")) };
+        let begin = self.begin(&first)?;
+        if begin.header_type() == HEADER_SUBSTREAM {
+            return self.receive_one(&first, &begin, None);
+        }
+        let package = self.package(&first, &begin)?;
+        let sent = String::from_utf8_lossy(begin.name()).into_owned();
+        let kept = kept_part(&sent, &package.send_fs, &self.target, (self.flags.prefix, self.flags.tail), package.recursive).unwrap_or_default();
+        let root = format!("{}{kept}", self.target).split('@').next().unwrap_or_default().to_owned();
+        self.replicate(&package, &root);
+        let mut code = 0;
+        loop {
+            let Some(first) = self.next(Some(package.order))? else {
+                return Err(self.refuse("cannot receive", "failed to read from stream"));
+            };
+            if matches!(first.record.body, RecordBody::End(_)) {
+                return Ok(code);
+            }
+            let begin = self.begin(&first)?;
+            if begin.header_type() != HEADER_SUBSTREAM {
+                return Err(self.refuse("cannot receive", "invalid backup stream"));
+            }
+            let one = self.receive_one(&first, &begin, Some(&package))?;
+            code = worst(code, one);
+            if one != 0 {
+                return Ok(code);
+            }
+        }
+    }
+
+    fn next(&mut self, order: Option<StreamOrder>) -> Result<Option<First>, Stop> {
+        self.input.first(order).map_err(|why| self.refuse("cannot receive", why))
+    }
+
+    /// The record that a stream begins with.
+    fn begin(&mut self, first: &First) -> Result<Begin, Stop> {
+        let RecordBody::Begin(begin) = &first.record.body else {
+            return Err(self.refuse("cannot receive", "invalid stream (bad magic number)"));
+        };
+        let features = begin.features();
+        let unknown = features.difference(StreamFeatures::all());
+        let deduplicated = features.contains(StreamFeatures::DEDUP);
+        if deduplicated {
+            let why = "stream has deprecated feature: dedup, try 'zstream redup [send in a file] | zfs recv [...]'";
+            return Err(self.refuse("cannot receive", why));
+        }
+        if !unknown.is_empty() || !matches!(begin.header_type(), HEADER_SUBSTREAM | HEADER_COMPOUND) {
+            let why = format!("stream has unsupported feature, feature flags = {:x} (unknown flags = {:x})", features.bits(), unknown.bits());
+            return Err(self.refuse("cannot receive", &why));
+        }
+        if !begin.name().contains(&b'@') {
+            return Err(self.refuse("cannot receive", "invalid stream (bad snapshot name)"));
+        }
+        Ok((**begin).clone())
+    }
+
+    /// The list of a package, and its END record.
+    fn package(&mut self, first: &First, begin: &Begin) -> Result<Package, Stop> {
+        let bytes = u64::from(first.record.begin_payload_bytes);
+        let payload = self.input.payload(bytes).filter(|_| bytes <= 256 << 20);
+        let Some(payload) = payload else { return Err(self.refuse("cannot receive", "failed to read from stream")) };
+        let list = if payload.is_empty() { Some(NvList::new()) } else { NvList::decode(&payload).ok() };
+        let Some(list) = list else { return Err(self.refuse("cannot receive", "invalid backup stream")) };
+        let recursive = !list.contains("not_recursive");
+        if recursive && self.target.contains('@') {
+            return Err(self.refuse("cannot receive", "cannot specify snapshot name for multi-snapshot stream"));
+        }
+        match self.next(Some(first.order))? {
+            Some(end) if matches!(end.record.body, RecordBody::End(_)) => {
+                let mut sum = transform::checksum::Fletcher4::new(first.order == StreamOrder::Big);
+                sum.update(&first.bytes);
+                sum.update(&payload);
+                if matches!(&end.record.body, RecordBody::End(end) if end.checksum != sum.words()) {
+                    return Err(self.refuse("cannot receive", "incorrect header checksum"));
+                }
+            }
+            Some(_) => return Err(self.refuse("cannot receive", "invalid backup stream")),
+            None => return Err(self.refuse("cannot receive", "failed to read from stream")),
+        }
+        let name = String::from_utf8_lossy(begin.name()).into_owned();
+        let send_fs = name.split('@').next().unwrap_or_default().to_owned();
+        Ok(Package { list, order: first.order, send_fs, recursive })
+    }
+}

@@ -1,0 +1,100 @@
+//! An incremental package: what the sender has destroyed or renamed since is destroyed and renamed here, too.
+//!
+//! # Theory
+//! Snapshots are known by their guids, and file systems by their snapshots. What has no snapshot that the package knows is not the sender's any more:
+//! with `-F` it goes. Names follow the sender's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tarnfs::control::{DatasetDestroy, DatasetKinds, DatasetList, DatasetRename, DatasetUnmount, Request, Wanted};
+
+use super::Run;
+use super::package::Package;
+use crate::session::say;
+use crate::zfs::datasets::{self, Query};
+
+const HEADS: DatasetKinds = DatasetKinds { filesystem: true, volume: true, snapshot: false, bookmark: false };
+
+impl Run<'_, '_> {
+    /// Brings what is there below `root` to what the package begins with.
+    pub(super) fn replicate(&mut self, package: &Package, root: &str) {
+        let Some(from) = package.from_snapshot().filter(|_| package.recursive) else { return };
+        if self.entry(root, &[]).is_none() {
+            return;
+        }
+        let known = package.guids();
+        let mut snapshots: BTreeMap<String, Vec<(String, u64)>> = BTreeMap::new();
+        for (name, guid) in self.snapshots(root, None) {
+            let (head, snapshot) = name.split_once('@').unwrap_or((&name, ""));
+            snapshots.entry(head.to_owned()).or_default().push((snapshot.to_owned(), guid));
+        }
+        // What is below goes before what is above.
+        for head in self.heads(root).into_iter().rev() {
+            let own = snapshots.remove(&head).unwrap_or_default();
+            if !own.iter().any(|(_, guid)| known.contains(guid)) {
+                self.destroy(&head, root);
+                continue;
+            }
+            for (snapshot, _) in own.iter().filter(|(_, guid)| !known.contains(guid)) {
+                self.destroy(&format!("{head}@{snapshot}"), root);
+            }
+            self.rename(package, &head, root, own.iter().find(|(snapshot, _)| snapshot == from).map(|(_, guid)| *guid));
+        }
+    }
+
+    /// File systems and volumes, those above first.
+    fn heads(&mut self, root: &str) -> Vec<String> {
+        let list = DatasetList { depth: None, ..datasets::request(&Query::new(HEADS, Wanted::Only(Vec::new())), Some(root), None) };
+        let entries = self.session.datasets(Request::DatasetList(list)).map(|datasets| datasets.entries).unwrap_or_default();
+        let names: BTreeSet<String> = entries.into_iter().map(|entry| entry.name).collect();
+        names.into_iter().collect()
+    }
+
+    /// What the sender does not have any more. That it cannot go is no error: what is received in its place says so.
+    fn destroy(&mut self, name: &str, root: &str) {
+        if !self.flags.force || name == root {
+            return;
+        }
+        if self.flags.verbose {
+            say!(self.session, "attempting destroy {name}");
+        }
+        if self.flags.dry_run {
+            return;
+        }
+        if !name.contains('@') {
+            let unmount = DatasetUnmount { name: name.to_owned(), at: None, tree: false, force: self.flags.force_unmount, unload_key: false };
+            let _ = self.session.perform(Request::DatasetUnmount(unmount));
+            // Its snapshots go first.
+            let own: Vec<String> = self.snapshots(name, Some(1)).into_iter().map(|(snapshot, _)| snapshot).collect();
+            for snapshot in own.into_iter().filter(|snapshot| snapshot.starts_with(&format!("{name}@"))) {
+                self.destroy_one(snapshot);
+            }
+        }
+        let done = self.destroy_one(name.to_owned());
+        if self.flags.verbose {
+            say!(self.session, "{}", if done { "success" } else { "failed - trying rename" });
+        }
+    }
+
+    fn destroy_one(&mut self, name: String) -> bool {
+        self.session.perform(Request::DatasetDestroy(DatasetDestroy { names: vec![name], defer: false, force: self.flags.force_unmount })).is_ok()
+    }
+
+    /// The sender calls it otherwise, in the same place.
+    fn rename(&mut self, package: &Package, head: &str, root: &str, from: Option<u64>) {
+        let Some(sent) = from.and_then(|guid| package.name_of(guid)).filter(|_| head != root) else { return };
+        let (Some((parent, ours)), Some((_, theirs))) = (head.rsplit_once('/'), sent.rsplit_once('/')) else { return };
+        if ours == theirs || self.flags.dry_run {
+            return;
+        }
+        let to = format!("{parent}/{theirs}");
+        if self.flags.verbose {
+            say!(self.session, "attempting rename {head} to {to}");
+        }
+        let rename = DatasetRename { from: head.to_owned(), to, parents: false, recursive: false, no_remount: false, force: self.flags.force_unmount };
+        let done = self.session.perform(Request::DatasetRename(rename)).is_ok();
+        if self.flags.verbose {
+            say!(self.session, "{}", if done { "success" } else { "failed" });
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Clones, promotions and rollbacks through the commands, and what programs see that have files of a rolled back file system open.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+
+use crate::rig::Rig;
+
+/// A file system that is rolled back stays mounted: what is there is the snapshot's, whatever the kernel remembers, and open files of it go on.
+#[test]
+fn a_rollback_under_a_mount() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("img", 1 << 30);
+    fs::create_dir(rig.path("m")).unwrap();
+    rig.ok("zpool create -m @m tank @img");
+    let at = |name: &str| rig.path("m").join(name);
+    fs::create_dir(at("inner")).unwrap();
+    for name in ["stays", "changed", "inner/deep", "removed"] {
+        fs::write(at(name), format!("old {name}").repeat(1000)).unwrap();
+    }
+    rig.ok("zfs snapshot tank@one");
+    let mut changed = File::options().read(true).write(true).open(at("changed")).unwrap();
+    changed.write_all(b"NEW CONTENTS").unwrap();
+    let mut stays = File::open(at("stays")).unwrap();
+    fs::write(at("inner/deep"), "new").unwrap();
+    fs::remove_file(at("removed")).unwrap();
+    fs::write(at("added"), "new".repeat(5000)).unwrap();
+    fs::rename(at("inner"), at("outer")).unwrap();
+    let mut added = File::open(at("added")).unwrap();
+    let mut text = String::new();
+    added.read_to_string(&mut text).unwrap();
+    rig.ok("zfs rollback tank@one");
+    for name in ["stays", "changed", "inner/deep", "removed"] {
+        assert_eq!(fs::read_to_string(at(name)).unwrap_or_else(|error| panic!("{name}: {error}")), format!("old {name}").repeat(1000), "{name}");
+    }
+    let mut names: Vec<String> = fs::read_dir(rig.path("m")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["changed", "inner", "removed", "stays"]);
+    assert!(fs::metadata(at("added")).is_err() && fs::metadata(at("outer")).is_err());
+    // A file that was there goes on, one that was not is gone.
+    let mut now = String::new();
+    stays.read_to_string(&mut now).unwrap();
+    assert_eq!(now, "old stays".repeat(1000));
+    changed.seek(SeekFrom::Start(0)).unwrap();
+    now.clear();
+    changed.read_to_string(&mut now).unwrap();
+    assert_eq!(now, "old changed".repeat(1000));
+    added.seek(SeekFrom::Start(0)).unwrap();
+    let gone = added.read_to_string(&mut text).unwrap_err();
+    assert!(matches!(gone.raw_os_error(), Some(libc::ESTALE | libc::EIO)), "{gone}");
+    changed.seek(SeekFrom::Start(0)).unwrap();
+    changed.write_all(b"AFTER").unwrap();
+    changed.sync_all().unwrap();
+    fs::write(at("again"), "again").unwrap();
+    drop((changed, stays, added));
+    // The numbers of files that are gone are given again.
+    for round in 0..3 {
+        for number in 0..20 {
+            fs::write(at(&format!("n{number}")), format!("{round} {number}")).unwrap();
+        }
+        rig.ok("zfs rollback tank@one");
+        assert!(fs::metadata(at("n0")).is_err() && fs::metadata(at("again")).is_err());
+    }
+    rig.ok("zpool export tank");
+    rig.zdb(&["img"]);
+}
+
+/// The words of OpenZFS.
+#[test]
+fn what_is_in_the_way_is_listed() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("img", 1 << 30);
+    fs::create_dir(rig.path("m")).unwrap();
+    rig.ok("zpool create -m @m tank @img");
+    rig.ok("zfs create tank/a");
+    fs::write(rig.path("m").join("a/file"), "first").unwrap();
+    for name in ["one", "two", "three"] {
+        rig.ok(&format!("zfs snapshot tank/a@{name}"));
+    }
+    rig.refused("zfs rollback tank/a@one", "cannot rollback to 'tank/a@one': more recent snapshots or bookmarks exist\nuse '-r' to force deletion of the following snapshots and bookmarks:\ntank/a@two\ntank/a@three\n");
+    rig.ok("zfs clone tank/a@two tank/c");
+    assert_eq!(fs::read_to_string(rig.path("m").join("c/file")).unwrap(), "first");
+    assert_eq!(rig.get("tank/c", "origin"), "tank/a@two");
+    assert_eq!(rig.get("tank/a@two", "clones"), "tank/c");
+    rig.refused("zfs rollback -r tank/a@one", "cannot rollback to 'tank/a@one': clones of previous snapshots exist\nuse '-R' to force deletion of the following clones and dependents:\ntank/c\n");
+    rig.refused("zfs promote tank/a", "cannot promote 'tank/a': not a cloned filesystem\n");
+    rig.refused("zfs clone tank/a@two tank/c", "cannot create 'tank/c': dataset already exists\n");
+    rig.refused("zfs clone tank/a@none tank/d", "cannot open 'tank/a@none': dataset does not exist\n");
+    rig.ok("zfs snapshot tank/c@one");
+    rig.refused("zfs promote tank/c", "cannot promote 'tank/c': conflicting snapshot 'one' from parent 'tank/a@two'\n");
+    rig.ok("zfs rename tank/c@one tank/c@mine");
+    rig.ok("zfs promote tank/c");
+    assert_eq!(rig.get("tank/a", "origin"), "tank/c@two");
+    assert_eq!(rig.get("tank/c", "origin"), "-");
+    assert_eq!(fs::read_to_string(rig.path("m").join("c/.zfs/snapshot/one/file")).unwrap(), "first");
+    assert!(fs::metadata(rig.path("m").join("a/.zfs/snapshot/one")).is_err());
+    rig.ok("zpool export tank");
+    rig.zdb(&["img"]);
+}

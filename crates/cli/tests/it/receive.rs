@@ -1,0 +1,172 @@
+//! `zfs receive` on a real daemon: streams that OpenZFS sent, into mounts; what is said of those that cannot be received.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use sim::golden::{Compare, Golden, Manifest, MountedPool, compare};
+
+use crate::rig::{LIMIT, Rig, Said, wait_for};
+use crate::stream::golden as streams_of_openzfs;
+
+const MIB: u64 = 1 << 20;
+
+/// What a copy elsewhere has in common with the original.
+const RECEIVED: Compare = Compare { inodes: true, allocated: false, segments: true, changed: true, projects: false, properties: &[] };
+
+struct Receiver {
+    rig: Rig,
+    streams: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl Receiver {
+    fn new() -> Option<Receiver> {
+        let directory = tempfile::tempdir().expect("a directory");
+        let streams = streams_of_openzfs(directory.path())?;
+        let rig = Rig::new()?;
+        rig.image("a.img", 512 * MIB);
+        rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+        Some(Receiver { rig, streams, _directory: directory })
+    }
+
+    fn said(&self, words: &str, stream: &Path) -> Said {
+        let output = self.rig.command(words).stdin(File::open(stream).expect("the stream")).output().expect("tarn");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Said { code: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+
+    fn stream(&self, name: &str) -> PathBuf {
+        self.streams.join(format!("{name}.zfs"))
+    }
+
+    #[track_caller]
+    fn ok(&self, words: &str, stream: &str) -> String {
+        let said = self.said(words, &self.stream(stream));
+        assert_eq!((said.code, said.err.as_str()), (0, ""), "tarn {words} < {stream}: {}\n{}", said.out, self.rig.log());
+        said.out
+    }
+
+    #[track_caller]
+    fn refused(&self, words: &str, stream: &str, message: &str) {
+        let said = self.said(words, &self.stream(stream));
+        assert!(said.code == 1 && said.err == format!("{message}\n"), "tarn {words} < {stream}: {}{}\n{}", said.out, said.err, self.rig.log());
+    }
+
+    /// Mounted file systems (ours, golden's) have what the manifest says.
+    fn compare(&self, mounted: &[(&str, &str)]) {
+        let place = Golden::place("streams").expect("the golden streams");
+        let mut manifest = Manifest::read(&place.join("manifest.json.zst")).expect("a manifest");
+        let record = |(ours, golden): &(&str, &str)| {
+            let found = manifest.datasets.iter().find(|record| record.name == format!("g_streams/{golden}"));
+            let mut record = found.unwrap_or_else(|| panic!("{golden} is not in the manifest")).clone();
+            (record.name, record.kind) = ((*ours).to_owned(), "filesystem".to_owned());
+            record
+        };
+        manifest.datasets = mounted.iter().map(record).collect();
+        manifest.pool.name = "tank".to_owned();
+        let mounts = mounted.iter().map(|(ours, _)| ((*ours).to_owned(), self.rig.path("mnt").join(ours.trim_start_matches("tank/"))));
+        let report = compare(&MountedPool::new("tank", mounts), &manifest, RECEIVED).expect("a comparison");
+        let shown = &report.differences[..report.differences.len().min(20)];
+        assert!(report.is_same(), "{} differences: {shown:#?}", report.differences_found);
+    }
+
+    fn finish(self) {
+        self.rig.ok("zpool export tank");
+        self.rig.check("tank");
+        self.rig.zdb(&["a.img"]);
+    }
+}
+
+#[test]
+fn streams_become_mounted_file_systems() {
+    let Some(to) = Receiver::new() else { return };
+    let said = to.ok("zfs receive -v tank/src", "full");
+    assert!(said.starts_with("receiving full stream of g_streams/src@a into tank/src@a\nreceived 3.81M stream in "), "{said}");
+    to.compare(&[("tank/src", "src@a")]);
+    assert!(to.ok("zfs receive -nv tank/src", "incr-a-b").starts_with("would receive incremental stream of g_streams/src@b into tank/src@b\n"));
+    to.ok("zfs receive -F tank/src", "incr-a-b");
+    to.compare(&[("tank/src", "src@b")]);
+    // What was received is passed over, and the rest goes on.
+    let said = to.ok("zfs receive -vF tank/src", "incr-I-a-c");
+    assert!(said.contains("snap tank/src@b already exists; ignoring\n"), "{said}");
+    to.compare(&[("tank/src", "src@c")]);
+    assert_eq!(to.rig.ok("zfs list -Ht snapshot -o name -r tank/src"), "tank/src@a\ntank/src@b\ntank/src@c\n");
+    to.ok("zfs receive -u tank/named@n", "Lec");
+    assert!(!to.rig.is_mounted("mnt/named"));
+    to.rig.ok("zfs create tank/below");
+    to.ok("zfs receive -d tank/below", "full");
+    assert_eq!(to.rig.ok("zfs list -Ht snapshot -o name -r tank/below"), "tank/below/src@a\n");
+    to.ok("zfs receive -e tank", "large-L");
+    assert_eq!(to.rig.ok("zfs list -Ho name -t snapshot -r tank/large"), "tank/large@a\n");
+    to.finish();
+}
+
+#[test]
+fn properties_come_along_or_do_not() {
+    let Some(to) = Receiver::new() else { return };
+    to.ok("zfs receive tank/one", "props");
+    assert_eq!(to.rig.ok("zfs get -Ho value,source compression tank/one"), "lz4\treceived\n");
+    to.ok("zfs receive -o compression=zstd -x atime tank/two", "props");
+    assert_eq!(to.rig.ok("zfs get -Ho value,received,source compression tank/two"), "zstd\tlz4\tlocal\n");
+    to.ok("zfs receive tank/tree", "repl-r2");
+    to.compare(&[("tank/tree", "tree@r2"), ("tank/tree/k1", "tree/k1@r2"), ("tank/tree/cl", "tree/cl@r2")]);
+    assert_eq!(to.rig.ok("zfs get -Ho value origin tank/tree/cl"), "tank/tree/k2@r1\n");
+    to.finish();
+}
+
+#[test]
+fn what_cannot_be_received_is_said_as_openzfs_says_it() {
+    let Some(to) = Receiver::new() else { return };
+    to.ok("zfs receive tank/src", "full");
+    to.refused("zfs receive tank/src", "full", "cannot receive new filesystem stream: destination 'tank/src' exists\nmust specify -F to overwrite it");
+    let has = "cannot receive new filesystem stream: destination has snapshots (eg. tank/src@a)\nmust destroy them to overwrite it";
+    to.refused("zfs receive -F tank/src", "full", has);
+    to.refused("zfs receive tank/none", "incr-a-b", "cannot receive incremental stream: destination 'tank/none' does not exist");
+    let mismatch = "cannot receive incremental stream: most recent snapshot of tank/src@b does not\nmatch incremental source";
+    to.refused("zfs receive tank/src@b", "large-Lec-incr", mismatch);
+    fs::write(to.rig.path("mnt/src/new"), "new").expect("a file");
+    to.rig.ok("zpool sync tank");
+    let modified = "cannot receive incremental stream: destination tank/src has been modified\nsince most recent snapshot";
+    to.refused("zfs receive tank/src", "incr-a-b", modified);
+    assert!(to.rig.path("mnt/src/new").exists(), "it is mounted as before");
+    // A cut stream that is to be resumed is in the way until it is given up.
+    let said = to.said("zfs receive -s tank/part", &to.stream("resume-part1"));
+    assert!(said.code == 1 && said.err.contains("A resuming stream can be generated on the sending system by running:\n    zfs send -t 1-"), "{}", said.err);
+    assert_eq!(to.rig.get("tank/part", "receive_resume_token"), fs::read_to_string(to.streams.join("resume.token")).expect("the token").trim());
+    to.ok("zfs receive -s tank/part", "resume-part2");
+    to.compare(&[("tank/part", "src@b")]);
+    to.rig.refused("zfs receive -A tank/part", "'tank/part' does not have any resumable receive state to abort");
+    to.finish();
+}
+
+/// The command is killed, or the daemon, while a stream comes: nothing is left of it.
+#[test]
+fn a_kill_leaves_nothing() {
+    let Some(to) = Receiver::new() else { return };
+    let begin = fs::read(to.stream("large-L")).expect("the stream");
+    for daemon_too in [false, true] {
+        let mut child = to.rig.command("zfs receive tank/large").stdin(Stdio::piped()).spawn().expect("a command");
+        let mut pipe = child.stdin.take().expect("a pipe");
+        std::io::Write::write_all(&mut pipe, &begin[..begin.len() / 2]).expect("half of it");
+        let hidden = || to.rig.run("zfs list -Ho name tank/large").code == 0;
+        to.rig.wait("the dataset is there", hidden);
+        if daemon_too {
+            to.rig.kill();
+            let _ = child.kill();
+            wait_for(&mut child, LIMIT);
+            drop(pipe);
+            to.rig.unmount_all();
+            to.rig.ok("zpool import -f -d @ tank");
+        } else {
+            child.kill().expect("it runs");
+            wait_for(&mut child, LIMIT);
+            std::thread::sleep(Duration::from_millis(100));
+            drop(pipe);
+        }
+        to.rig.wait("nothing is left", || !hidden());
+    }
+    to.ok("zfs receive tank/large", "large-L");
+    to.finish();
+}

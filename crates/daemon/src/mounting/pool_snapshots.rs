@@ -1,0 +1,101 @@
+//! The snapshots of a mounted dataset, for `.zfs/snapshot`.
+//!
+//! # Theory
+//! A call of the kernel must not wait for the turn of an administrative verb: that may be about to unmount, and so to wait for the call. So
+//! what is asked for here is done by the pool itself, as `zfs snapshot`, `rename` and `destroy` have it done in the end. The mounter hears later
+//! of the new name of a snapshot that may be mounted by itself.
+
+use std::sync::Arc;
+
+use fuse::{Errno, Timestamp};
+use parking_lot::Mutex;
+use tarnfs::{Error, FileSystem, Pool};
+
+use crate::ops::{SnapshotInfo, Snapshots};
+
+/// Old and new names of snapshots that were renamed without the mounter.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RenamedElsewhere(Arc<Mutex<Vec<(String, String)>>>);
+
+impl RenamedElsewhere {
+    /// Those that nobody has followed yet.
+    pub(crate) fn take(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut *self.0.lock())
+    }
+}
+
+/// The snapshots of one dataset.
+pub(crate) struct PoolSnapshots {
+    pub(crate) pool: Arc<Pool>,
+    /// Its object: the name may change while it is mounted.
+    pub(crate) dataset: u64,
+    pub(crate) renamed: RenamedElsewhere,
+}
+
+impl PoolSnapshots {
+    fn head(&self) -> Result<String, Error> {
+        self.pool.engine().dsl.dataset(self.dataset)?.name()
+    }
+
+    fn try_list(&self) -> Result<Vec<SnapshotInfo>, Error> {
+        let dsl = &self.pool.engine().dsl;
+        let names = dsl.dataset(self.dataset)?.phys().snapshot_names.get();
+        if names == 0 {
+            return Ok(Vec::new());
+        }
+        let entries = dsl.meta.mos.zap_entries(names)?;
+        Ok(entries.into_iter().map(|(name, value)| SnapshotInfo { name, id: value.first() }).collect())
+    }
+
+    fn try_changed(&self) -> Result<Timestamp, Error> {
+        let seconds = self.pool.engine().dsl.dataset(self.dataset)?.number_property("snapshots_changed")?;
+        Ok(Timestamp { seconds: seconds.cast_signed(), nanoseconds: 0 })
+    }
+
+    fn try_make(&self, name: &str) -> Result<(), Error> {
+        self.pool.take_snapshots(vec![format!("{}@{name}", self.head()?)])
+    }
+
+    fn try_rename(&self, from: &str, to: &str) -> Result<(), Error> {
+        let head = self.head()?;
+        self.pool.engine().dsl.rename_snapshot(&head, from, to, false)?;
+        self.renamed.0.lock().push((format!("{head}@{from}"), format!("{head}@{to}")));
+        Ok(())
+    }
+}
+
+/// No snapshot of this dataset has such a name.
+fn check_name(name: &str) -> fuse::Result<()> {
+    if name.contains(['@', '/', '%', '#']) { Err(Errno::ENOENT) } else { Ok(()) }
+}
+
+impl Snapshots for PoolSnapshots {
+    fn list(&self) -> fuse::Result<Vec<SnapshotInfo>> {
+        self.try_list().map_err(crate::errno::of)
+    }
+
+    fn changed(&self) -> fuse::Result<Timestamp> {
+        self.try_changed().map_err(crate::errno::of)
+    }
+
+    fn open(&self, name: &str) -> fuse::Result<Arc<FileSystem>> {
+        check_name(name)?;
+        let open = || self.pool.file_system(&format!("{}@{name}", self.head()?));
+        open().map_err(crate::errno::of)
+    }
+
+    fn make(&self, name: &str) -> fuse::Result<()> {
+        check_name(name)?;
+        self.try_make(name).map_err(crate::errno::of)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> fuse::Result<()> {
+        check_name(from)?;
+        self.try_rename(from, to).map_err(crate::errno::of)
+    }
+
+    fn destroy(&self, name: &str) -> fuse::Result<()> {
+        check_name(name)?;
+        Err(Errno::EOPNOTSUPP)
+    }
+}

@@ -1,0 +1,172 @@
+//! The contents that a mount shows, and how it gets others.
+//!
+//! # Theory
+//! A rollback gives a dataset other contents while it is mounted, and nobody may have it open meanwhile. So calls of the kernel pass a gate; when it
+//! is closed and nobody is inside, the file system is let go of, the contents change, and it is opened again. What the kernel was told of
+//! passes on: a file of the same number and generation is the same file, and counts as known as often as before. A file that is gone is *stale*: calls
+//! with its node get `ESTALE` until the kernel has forgotten it, or is told of another file with its number.
+//!
+//! # Locks
+//! The gate, before everything else. Never held while the kernel is told something: it may wait for a call that waits at the gate.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::ArcSwapOption;
+use fuse::{Errno, Result};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use tarnfs::{FileSystem, InodeNumber, Stat};
+
+use crate::ops::Ops;
+use crate::ops::nodes::node::Node;
+
+/// What came of a change, in its own words.
+type Changed<T, E> = std::result::Result<T, E>;
+
+/// See the module.
+#[derive(Debug)]
+pub(in crate::ops) struct Head {
+    /// None while it changes, or if it could not be opened after that.
+    current: Arc<ArcSwapOption<FileSystem>>,
+    /// guards: that nobody is at work in the contents while they change
+    gate: RwLock<()>,
+    root: AtomicU64,
+    has_stale: AtomicBool,
+    /// guards: files that are gone, and how often the kernel was told of each
+    stale: Mutex<HashMap<InodeNumber, u64>>,
+}
+
+impl Head {
+    pub(in crate::ops) fn new(filesystem: Arc<FileSystem>) -> Head {
+        let root = AtomicU64::new(filesystem.root());
+        Head { current: Arc::new(ArcSwapOption::new(Some(filesystem))), gate: RwLock::default(), root, has_stale: AtomicBool::new(false), stale: Mutex::default() }
+    }
+
+    /// The file system, unless it could not be opened again.
+    pub(in crate::ops) fn current(&self) -> Option<Arc<FileSystem>> {
+        self.current.load_full()
+    }
+
+    /// Finds the file system, as long as the mount is there.
+    pub(in crate::ops) fn finder(&self) -> impl Fn() -> Option<Arc<FileSystem>> + Send + Sync + 'static {
+        let current = Arc::downgrade(&self.current);
+        move || current.upgrade()?.load_full()
+    }
+
+    /// The number of the root directory.
+    pub(in crate::ops) fn root(&self) -> InodeNumber {
+        self.root.load(Ordering::Relaxed)
+    }
+
+    fn is_stale(&self, inode: InodeNumber) -> bool {
+        self.has_stale.load(Ordering::Acquire) && self.stale.lock().contains_key(&inode)
+    }
+
+    fn stale(&self) -> Vec<InodeNumber> {
+        if self.has_stale.load(Ordering::Acquire) { self.stale.lock().keys().copied().collect() } else { Vec::new() }
+    }
+
+    /// The kernel is told of a file that may have the number of one that is gone: what it knew of that one is this one's.
+    pub(in crate::ops) fn told_of(&self, stat: &Stat) {
+        if !self.has_stale.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(count) = self.stale.lock().remove(&stat.inode)
+            && let Some(filesystem) = self.current()
+        {
+            filesystem.take_over(stat.inode, stat.generation, count);
+        }
+    }
+
+    /// The kernel forgets a file `count` times.
+    pub(in crate::ops) fn forget(&self, inode: InodeNumber, count: u64) {
+        if self.has_stale.load(Ordering::Acquire) {
+            let mut stale = self.stale.lock();
+            if let Some(left) = stale.get_mut(&inode) {
+                *left = left.saturating_sub(count);
+                if *left == 0 {
+                    stale.remove(&inode);
+                }
+                return;
+            }
+        }
+        if let Some(filesystem) = self.current() {
+            filesystem.forget(inode, count);
+        }
+    }
+}
+
+impl Ops {
+    /// The file system.
+    ///
+    /// # Errors
+    /// It could not be opened again when its contents had changed.
+    pub fn filesystem(&self) -> Result<Arc<FileSystem>> {
+        self.head.current().ok_or(Errno::EIO)
+    }
+
+    /// The file system, for a call about a file of it.
+    pub(in crate::ops) fn filesystem_of(&self, inode: InodeNumber) -> Result<Arc<FileSystem>> {
+        if self.head.is_stale(inode) { Err(Errno::ESTALE) } else { self.filesystem() }
+    }
+
+    /// What its messages call it.
+    pub(in crate::ops) fn dataset_name(&self) -> String {
+        self.head.current().map_or_else(String::new, |filesystem| filesystem.objset().name())
+    }
+
+    /// For a call of the kernel about a node: passes the gate. Snapshots and `.zfs` do not change with the dataset.
+    pub(in crate::ops) fn enter(&self, node: u64) -> Option<RwLockReadGuard<'_, ()>> {
+        matches!(Node::of(node), Node::Root | Node::Head(_)).then(|| self.head.gate.read())
+    }
+
+    /// As [`Ops::enter`], for a write, which another call may wait for that is inside.
+    pub(in crate::ops) fn enter_to_write(&self) -> RwLockReadGuard<'_, ()> {
+        self.head.gate.read_recursive()
+    }
+
+    /// Has the dataset get other contents by `change`, while nobody is inside, and goes on in what `open` then finds. Never to be called by an
+    /// operation of this mount.
+    ///
+    /// # Errors
+    /// That of `change` (the contents are the old ones), else that of `open` (every call fails from now on).
+    pub fn replace_contents<E>(&self, change: impl FnOnce() -> Changed<(), E>, open: impl FnOnce() -> Changed<Arc<FileSystem>, E>) -> Changed<(), E> {
+        self.left_behind.lock().take();
+        // What the kernel holds of mapped files comes now, not into the new contents.
+        self.contents_replaced();
+        let closed = self.head.gate.write();
+        let told = self.head.current().map_or_else(Vec::new, |filesystem| filesystem.told());
+        // Files that were removed while open are freed here.
+        self.in_use.lock().take();
+        self.head.current.store(None);
+        let changed = change();
+        let opened = open().map(|filesystem| self.go_on_in(filesystem, &told));
+        drop(closed);
+        self.contents_replaced();
+        changed.and(opened)
+    }
+
+    fn go_on_in(&self, filesystem: Arc<FileSystem>, told: &[tarnfs::Told]) {
+        *self.in_use.lock() = Some(filesystem.use_mounted());
+        let _ = filesystem.lookup_inode(filesystem.root());
+        self.head.root.store(filesystem.root(), Ordering::Relaxed);
+        let mut stale = self.head.stale.lock();
+        for told in told {
+            let is_there = told.generation.is_some_and(|generation| filesystem.take_over(told.inode, generation, told.count));
+            if !is_there && told.inode != filesystem.root() {
+                *stale.entry(told.inode).or_default() += told.count;
+            }
+        }
+        self.head.has_stale.store(!stale.is_empty(), Ordering::Release);
+        drop(stale);
+        self.head.current.store(Some(filesystem));
+    }
+
+    /// Files that the kernel may know.
+    pub(in crate::ops) fn known_inodes(&self) -> Vec<InodeNumber> {
+        let mut known = self.head.current().map_or_else(Vec::new, |filesystem| filesystem.known_inodes());
+        known.extend(self.head.stale());
+        known
+    }
+}

@@ -1,0 +1,133 @@
+//! Changing what a directory grants.
+
+use std::sync::Arc;
+
+use ondisk::delegation::{GrantKey, Grantee, Reach};
+use ondisk::object_type::ObjectType;
+
+use super::delegation::list_of;
+use crate::bail;
+use crate::dmu::SyncTx;
+use crate::dsl::dsl::Parts;
+use crate::dsl::tasks::actor::actor;
+use crate::dsl::tree::dir::Dir;
+use crate::error::Result;
+
+/// The longest name of a permission.
+const NAME_BYTES_MAX: usize = 255;
+/// The first version of pools that has grants.
+const VERSION_OF_GRANTS: u64 = 8;
+
+/// A change of what is granted under one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantChange {
+    /// To whom, and where.
+    pub key: GrantKey,
+    /// What. When it is taken away, nothing means all.
+    pub permissions: Vec<String>,
+}
+
+/// Whether a dataset can have these grants.
+pub(in crate::dsl) fn check_grants(parts: &Parts, name: &str, changes: &[GrantChange]) -> Result<()> {
+    for change in changes {
+        let names = change.permissions.iter().chain([&change.key.name()]).map(String::len).max();
+        if names > Some(NAME_BYTES_MAX) {
+            bail!(NameTooLong, "{name}: the name of a permission is too long");
+        }
+    }
+    if parts.meta.version() < VERSION_OF_GRANTS {
+        bail!(NotSupported, "pool must be upgraded");
+    }
+    parts.tree.dir_by_name(name).map(drop)
+}
+
+/// The dictionary of a directory, made where there is none.
+fn dictionary_of(parts: &Parts, dir: &Arc<Dir>, tx: &SyncTx<'_>) -> Result<u64> {
+    match dir.phys().delegations.get() {
+        0 => {
+            let made = parts.meta.mos.zap_create(ObjectType::DSL_PERMS, tx)?;
+            parts.ledger.change_dir(dir, |state| state.phys_mut().delegations = made.into());
+            Ok(made)
+        }
+        there => Ok(there),
+    }
+}
+
+/// Adds permissions under a key.
+fn add(parts: &Parts, dir: &Arc<Dir>, key: &GrantKey, permissions: &[String], tx: &SyncTx<'_>) -> Result<()> {
+    let mos = &parts.meta.mos;
+    let delegations = dictionary_of(parts, dir, tx)?;
+    let list = match list_of(mos, delegations, key)? {
+        Some(list) => list,
+        None => {
+            let made = mos.zap_create(ObjectType::DSL_PERMS, tx)?;
+            mos.zap_add_u64(delegations, &key.name(), made, tx)?;
+            made
+        }
+    };
+    permissions.iter().try_for_each(|permission| mos.zap_set_u64(list, permission, 0, tx))
+}
+
+/// Grants what `changes` say. Checked before.
+pub(in crate::dsl) fn grant_sync(parts: &Parts, name: &str, changes: &[GrantChange], tx: &SyncTx<'_>) -> Result<()> {
+    let dir = parts.tree.dir_by_name(name)?;
+    let head = parts.tree.dataset(dir.phys().head_dataset.get())?;
+    for change in changes {
+        add(parts, &dir, &change.key, &change.permissions, tx)?;
+        for permission in &change.permissions {
+            parts.record_dataset_event(&head, "permission update", &format!("{} {permission}", change.key.name()), tx)?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes away what `changes` say. Checked before.
+pub(in crate::dsl) fn ungrant_sync(parts: &Parts, name: &str, changes: &[GrantChange], tx: &SyncTx<'_>) -> Result<()> {
+    let mos = &parts.meta.mos;
+    let dir = parts.tree.dir_by_name(name)?;
+    let head = parts.tree.dataset(dir.phys().head_dataset.get())?;
+    let delegations = dir.phys().delegations.get();
+    if delegations == 0 {
+        return Ok(());
+    }
+    for GrantChange { key, permissions } in changes {
+        let list = list_of(mos, delegations, key)?;
+        if permissions.is_empty() {
+            if let Some(list) = list {
+                mos.zap_remove(delegations, &key.name(), tx)?;
+                mos.free(list, tx)?;
+            }
+            parts.record_dataset_event(&head, "permission who remove", &key.name(), tx)?;
+            continue;
+        }
+        let Some(list) = list else { continue };
+        for permission in permissions {
+            mos.zap_remove(list, permission, tx)?;
+            parts.record_dataset_event(&head, "permission remove", &format!("{} {permission}", key.name()), tx)?;
+        }
+        if mos.zap_count(list)? == 0 {
+            mos.zap_remove(delegations, &key.name(), tx)?;
+            mos.free(list, tx)?;
+        }
+    }
+    Ok(())
+}
+
+/// Grants to the creator of a new dataset, on it, what the directories above grant to creators.
+#[doc(alias = "dsl_deleg_set_create_perms")]
+pub(in crate::dsl) fn copy_creation_grants(parts: &Parts, dir: &Arc<Dir>, tx: &SyncTx<'_>) -> Result<()> {
+    let mos = &parts.meta.mos;
+    for above in dir.and_above().skip(1) {
+        let delegations = above.phys().delegations.get();
+        if delegations == 0 {
+            continue;
+        }
+        for of_sets in [false, true] {
+            let from = GrantKey { to: Grantee::Creator, reach: Reach::Unsaid, of_sets };
+            let Some(list) = list_of(mos, delegations, &from)? else { continue };
+            let permissions: Vec<String> = mos.zap_entries(list)?.into_iter().map(|(permission, _)| permission).collect();
+            add(parts, dir, &GrantKey { to: Grantee::User(actor()), reach: Reach::Local, of_sets }, &permissions, tx)?;
+        }
+    }
+    Ok(())
+}

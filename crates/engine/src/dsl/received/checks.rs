@@ -1,0 +1,263 @@
+//! Whether a stream can be received where it is to go.
+
+use std::sync::Arc;
+
+use ondisk::dsl::dataset_field as field;
+use ondisk::feature::Feature;
+use ondisk::object_type::ObjectType;
+use ondisk::objset::ObjsetType;
+use ondisk::stream::{BEGIN_FLAG_CLONE, BEGIN_FLAG_FREE_RECORDS, HEADER_SUBSTREAM, StreamFeatures};
+
+use super::target::{ReceiveTarget, StreamHead};
+use super::RECEIVED_BELOW;
+use crate::dsl::dataset::Dataset;
+use crate::dsl::dsl::Parts;
+use crate::dsl::tree::create_sync::check_new_name;
+use crate::dsl::tree::dir::Dir;
+use crate::dsl::tree::names::DatasetName;
+use crate::error;
+use crate::error::{ErrorKind, Result};
+
+/// Where it goes.
+pub(super) enum Place {
+    /// Into a new dataset below the directory, with this name; a clone of a snapshot, perhaps.
+    New { parent: Arc<Dir>, name: String, origin: Option<Arc<Dataset>> },
+    /// Into a hidden child of the head, which begins as a clone of the snapshot, if the stream is incremental.
+    Existing { head: Arc<Dataset>, from: Option<Arc<Dataset>> },
+    /// On with what is there.
+    Resumed { dataset: Arc<Dataset>, is_new: bool },
+}
+
+/// What a pool must have enabled for a feature of a stream.
+const NEEDED: [(StreamFeatures, Feature); 8] = [
+    (StreamFeatures::LZ4, Feature::Lz4Compress),
+    (StreamFeatures::ZSTD, Feature::ZstdCompress),
+    (StreamFeatures::EMBED_DATA, Feature::EmbeddedData),
+    (StreamFeatures::LARGE_BLOCKS, Feature::LargeBlocks),
+    (StreamFeatures::LARGE_DNODE, Feature::LargeDnode),
+    (StreamFeatures::LARGE_MICROZAP, Feature::LargeMicrozap),
+    (StreamFeatures::REDACTED, Feature::RedactedDatasets),
+    (StreamFeatures::LONG_NAME, Feature::Longname),
+];
+
+/// Looks whether the stream can go there. In open context, and again in the sync thread.
+#[doc(alias = "dmu_recv_begin_check")]
+pub(super) fn check_begin(parts: &Parts, target: &ReceiveTarget, head: &StreamHead) -> Result<Place> {
+    check_stream(parts, target, head)?;
+    if head.is_resuming() {
+        return check_resume(parts, target, head);
+    }
+    match parts.tree.dataset_by_name(&target.dataset) {
+        Ok(dataset) => check_existing(parts, target, head, dataset),
+        Err(error) if error.kind() == ErrorKind::NotFound => check_new(parts, target, head),
+        Err(error) => Err(error),
+    }
+}
+
+fn check_stream(parts: &Parts, target: &ReceiveTarget, head: &StreamHead) -> Result<()> {
+    DatasetName::parse(&format!("{}@{}", target.dataset, target.snapshot))?;
+    if head.begin.header_type() != HEADER_SUBSTREAM {
+        return Err(error!(Invalid, "a package of streams is no stream of one snapshot"));
+    }
+    let features = head.features();
+    let unknown = features.difference(StreamFeatures::all());
+    if !unknown.is_empty() {
+        return Err(error!(Unsupported, "the stream needs features that this version does not know (bits {:#x})", unknown.bits()));
+    }
+    if features.intersects(StreamFeatures::DEDUP | StreamFeatures::DEDUP_PROPS) {
+        return Err(error!(Unsupported, "deduplicated streams are not received any more: 'zstream redup' makes others of them"));
+    }
+    if features.contains(StreamFeatures::RAW) {
+        return Err(error!(NotSupported, "the stream is encrypted (sent raw), which this version does not receive"));
+    }
+    let enabled = &parts.meta.features;
+    for (stream, feature) in NEEDED {
+        if features.contains(stream) && !enabled.is_enabled(feature) {
+            return Err(error!(NotSupported, "the pool must be upgraded to receive this stream: it needs the feature {}", feature.guid()));
+        }
+    }
+    if target.resumable && !enabled.is_enabled(Feature::ExtensibleDataset) {
+        return Err(error!(NotSupported, "the pool must be upgraded to receive resumable streams: it needs the feature {}", Feature::ExtensibleDataset.guid()));
+    }
+    let kind = ObjsetType::from_number(head.begin.objset_type.into());
+    if !matches!(kind, ObjsetType::FileSystem | ObjsetType::Volume) {
+        return Err(error!(Invalid, "the stream is of no file system and no volume, but of type {}", head.begin.objset_type));
+    }
+    if features.contains(StreamFeatures::REDACTED) && head.redact_snapshots().is_none() {
+        return Err(error!(Corrupt, "the stream is redacted, and does not say for which snapshots"));
+    }
+    if head.begin.flags & BEGIN_FLAG_CLONE != 0 && target.origin.is_none() && !head.is_resuming() {
+        return Err(error!(Invalid, "the stream is of a clone, and nobody says of which snapshot"));
+    }
+    Ok(())
+}
+
+/// It is not in a file system that is there, nor is it being received.
+fn check_new(parts: &Parts, target: &ReceiveTarget, head: &StreamHead) -> Result<Place> {
+    let name = &target.dataset;
+    if !head.is_full() && target.origin.is_none() {
+        return Err(error!(NotFound, "destination '{name}' does not exist"));
+    }
+    if head.is_full() && target.origin.is_some() && head.begin.flags & BEGIN_FLAG_FREE_RECORDS == 0 {
+        return Err(error!(Invalid, "the stream does not say what is free, and cannot be received as a clone"));
+    }
+    let (parent, last) = check_new_name(parts, "receive", name)?;
+    let Some(origin) = &target.origin else { return Ok(Place::New { parent, name: last, origin: None }) };
+    let origin = parts.tree.dataset_by_name(origin)?;
+    if !origin.is_snapshot {
+        return Err(error!(Invalid, "'{}' is no snapshot", origin.name()?));
+    }
+    if !head.is_full() && origin.phys().guid.get() != head.begin.from_guid {
+        return Err(error!(Mismatch, "'{}' is not the snapshot that the stream is incremental from", origin.name()?));
+    }
+    check_redaction(parts, head, &origin)?;
+    check_large_blocks(head, &origin)?;
+    Ok(Place::New { parent, name: last, origin: Some(origin) })
+}
+
+/// It goes into a file system that is there.
+#[doc(alias = "recv_begin_check_existing_impl")]
+fn check_existing(parts: &Parts, target: &ReceiveTarget, head: &StreamHead, dataset: Arc<Dataset>) -> Result<Place> {
+    let name = &target.dataset;
+    if dataset.is_snapshot || target.origin.is_some() {
+        return Err(error!(Invalid, "'{name}' exists, and cannot become a clone"));
+    }
+    let busy = || error!(Busy, "'{name}': dataset is busy");
+    if parts.tree.find_child(&dataset.dir, RECEIVED_BELOW)?.is_some() || has_resume_state(parts, dataset.object)? || dataset.is_inconsistent() {
+        return Err(busy());
+    }
+    if dataset.snapshot_object(&target.snapshot)?.is_some() {
+        return Err(error!(Exists, "'{name}@{}': destination already exists", target.snapshot));
+    }
+    if dataset.dir.crypto_key != 0 {
+        return Err(error!(NotSupported, "'{name}' is encrypted, and this version does not receive into it"));
+    }
+    if ObjsetType::from_number(head.begin.objset_type.into()) != ObjsetType::FileSystem && parts.meta.mos.zap_count(dataset.dir.phys().child_dirs.get())? != 0 {
+        return Err(error!(Invalid, "'{name}' has children, which a volume cannot have"));
+    }
+    if head.is_full() {
+        if !target.force {
+            return Err(error!(Exists, "destination '{name}' exists"));
+        }
+        return Ok(Place::Existing { head: dataset, from: None });
+    }
+    let from = snapshot_with_guid(parts, &dataset, head.begin.from_guid)?;
+    let Some(from) = from else {
+        return Err(error!(Mismatch, "most recent snapshot of {name} does not\nmatch incremental source"));
+    };
+    if !target.force && modified_since(&dataset, &from)? {
+        return Err(error!(Modified, "destination {name} has been modified\nsince most recent snapshot"));
+    }
+    check_redaction(parts, head, &from)?;
+    check_large_blocks(head, &from)?;
+    // Without changes in between, what is newer than the one that matches is the same.
+    let newest = dataset.prev().filter(|prev| !target.force && prev.dir.object == dataset.dir.object);
+    Ok(Place::Existing { head: dataset, from: Some(newest.unwrap_or(from)) })
+}
+
+/// The snapshot of a head with that guid.
+fn snapshot_with_guid(parts: &Parts, head: &Arc<Dataset>, guid: u64) -> Result<Option<Arc<Dataset>>> {
+    let mut at = head.phys().prev_snapshot.get();
+    let mut before = u64::MAX;
+    while at != 0 {
+        let record = parts.tree.dataset_record(at)?;
+        if record.dir.get() != head.dir.object || record.creation_txg.get() >= before {
+            return Ok(None);
+        }
+        if record.guid.get() == guid {
+            return parts.tree.dataset(at).map(Some);
+        }
+        (at, before) = (record.prev_snapshot.get(), record.creation_txg.get());
+    }
+    Ok(None)
+}
+
+/// Whether a head has been changed since one of its snapshots: another dnode of dnodes. What only the log changed does not count.
+#[doc(alias = "dsl_dataset_modified_since_snap")]
+pub(super) fn modified_since(head: &Arc<Dataset>, snapshot: &Arc<Dataset>) -> Result<bool> {
+    if head.phys().block.logical_birth() <= snapshot.phys().creation_txg.get() {
+        return Ok(false);
+    }
+    Ok(head.objset()?.meta().on_disk() != snapshot.objset()?.meta().on_disk())
+}
+
+/// A stream without large blocks cannot be put on top of what was received with them: their parts would have to be put together.
+fn check_large_blocks(head: &StreamHead, before: &Dataset) -> Result<()> {
+    if before.features().contains(&Feature::LargeBlocks) && !head.features().contains(StreamFeatures::LARGE_BLOCKS) {
+        return Err(error!(
+            NotSupported,
+            "incremental stream has large blocks disabled, and what it is to be received on has them: send it with -L"
+        ));
+    }
+    Ok(())
+}
+
+/// On top of a redacted snapshot goes only what is redacted no less, or is one of those that it was redacted for.
+#[doc(alias = "redact_check")]
+fn check_redaction(parts: &Parts, head: &StreamHead, before: &Dataset) -> Result<()> {
+    if head.is_full() || !before.features().contains(&Feature::RedactedDatasets) {
+        return Ok(());
+    }
+    let theirs = parts.meta.mos.zap_get(before.object, Feature::RedactedDatasets.guid())?.map_or(Vec::new(), |value| value.to_u64s());
+    let within = |snapshots: &[u64]| snapshots.iter().all(|guid| theirs.contains(guid));
+    let is_right = match (head.redact_from_snapshots(), head.redact_snapshots()) {
+        (Some(from), _) => within(from),
+        (None, Some(snapshots)) if head.features().contains(StreamFeatures::REDACTED) => within(snapshots),
+        (None, _) => theirs.contains(&head.begin.to_guid),
+    };
+    if is_right {
+        return Ok(());
+    }
+    Err(error!(Invalid, "the stream cannot be received on '{}', which is redacted for other snapshots", before.name()?))
+}
+
+/// Whether the dataset says where an interrupted receive goes on.
+pub(super) fn has_resume_state(parts: &Parts, dataset: u64) -> Result<bool> {
+    let mos = &parts.meta.mos;
+    Ok(mos.info(dataset)?.object_type == ObjectType::ZAP_METADATA && mos.zap_contains(dataset, field::RESUME_TO_GUID)?)
+}
+
+/// The stream goes on where another one broke off.
+#[doc(alias = "dmu_recv_resume_begin_check")]
+fn check_resume(parts: &Parts, target: &ReceiveTarget, head: &StreamHead) -> Result<Place> {
+    let mos = &parts.meta.mos;
+    let base = parts.tree.dataset_by_name(&target.dataset)?;
+    let below = parts.tree.find_child(&base.dir, RECEIVED_BELOW)?;
+    let is_new = below.is_none();
+    let dataset = match below {
+        Some(below) => parts.tree.dataset(below.phys().head_dataset.get())?,
+        None => base,
+    };
+    if !is_new && head.is_full() && !target.force {
+        return Err(error!(Exists, "Resuming recv on existing destination without force"));
+    }
+    let mismatch = |what: &str| error!(Invalid, "the stream does not go on with what '{}' has of an interrupted one: {what}", target.dataset);
+    if !dataset.is_inconsistent() || !has_resume_state(parts, dataset.object)? {
+        return Err(mismatch("none was"));
+    }
+    let number = |name: &str| mos.zap_u64(dataset.object, name);
+    if number(field::RESUME_TO_GUID)? != Some(head.begin.to_guid) {
+        return Err(mismatch("it is of another snapshot"));
+    }
+    if parts.receives.is_under_way(dataset.object) {
+        return Err(error!(Busy, "'{}': dataset is busy", target.dataset));
+    }
+    if dataset.prev().is_some_and(|prev| prev.dir.object == dataset.dir.object) {
+        return Err(mismatch("it has a snapshot"));
+    }
+    if number(field::RESUME_FROM_GUID)?.unwrap_or(0) != head.begin.from_guid {
+        return Err(mismatch("it is incremental from another snapshot"));
+    }
+    let place = (head.list.u64("resume_object"), head.list.u64("resume_offset"));
+    if place != (number(field::RESUME_OBJECT)?, number(field::RESUME_OFFSET)?) {
+        return Err(mismatch("it goes on at another place"));
+    }
+    if head.features().contains(StreamFeatures::REDACTED) {
+        let ours = mos.zap_get(dataset.object, Feature::RedactedDatasets.guid())?.map(|value| value.to_u64s());
+        if ours.as_deref() != head.redact_snapshots() {
+            return Err(mismatch("it is redacted for other snapshots"));
+        }
+    }
+    check_large_blocks(head, &dataset)?;
+    Ok(Place::Resumed { dataset, is_new })
+}

@@ -1,0 +1,155 @@
+//! Beginning, ending and giving up the receiving of one stream.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::RECEIVED_BELOW;
+use super::begin_sync::begin_sync;
+use super::checks::{check_begin, has_resume_state};
+use super::end_sync::Ending;
+use super::target::{ReceiveTarget, ReceivedDataset, StreamHead};
+use crate::dsl::dsl::Dsl;
+use crate::dsl::space::room::SpaceCheck;
+use crate::error;
+use crate::error::{ErrorKind, Result};
+
+/// What can be done with a dataset that a stream is received into.
+#[derive(Debug)]
+pub struct ReceiveVerbs<'d>(pub(in crate::dsl) &'d Arc<Dsl>);
+
+impl ReceiveVerbs<'_> {
+    /// Makes the dataset that a stream is received into, or finds the one that it goes on with, and waits until it is on disk.
+    ///
+    /// # Errors
+    /// `Exists`, `NotFound`, `Busy`, `Mismatch` (there is no snapshot that it is incremental from), `Modified` (changed since), `NotSupported`,
+    /// `Unsupported`, `Invalid`, `NoSpace`.
+    pub fn begin_receive(&self, target: ReceiveTarget, head: &StreamHead) -> Result<ReceivedDataset> {
+        let head = Arc::new(head.clone());
+        let (checked, checked_head) = (target.clone(), head.clone());
+        let check = move |dsl: &Arc<Dsl>| check_begin(&dsl.parts, &checked, &checked_head).map(drop);
+        self.0.run_task(5, SpaceCheck::Normal, check, move |dsl, tx| begin_sync(&dsl.parts, target, &head, tx))
+    }
+
+    /// All of a stream is there: it becomes a snapshot, and the dataset what it was received for.
+    ///
+    /// # Errors
+    /// `Busy` (somebody uses what is replaced), `Exists`, `Modified`, `Quota`, `NoSpace`. Then nothing is changed, and
+    /// [`ReceiveVerbs::abandon_receive`] cleans up.
+    pub fn end_receive(&self, received: ReceivedDataset, head: &StreamHead) -> Result<(), (crate::error::Error, ReceivedDataset)> {
+        let received = Arc::new(Mutex::new(received));
+        let head = Arc::new(head.clone());
+        loop {
+            let (kept, head) = (received.clone(), head.clone());
+            let change = move |dsl: &Arc<Dsl>, tx: &crate::dmu::SyncTx<'_>| {
+                let received = kept.lock();
+                let ending = Ending { target: &received.target, head: &head, dataset: &received.dataset, is_new: received.is_new };
+                match ending.check(&dsl.parts, Some(tx.txg())) {
+                    Ok(()) => ending.end_sync(&dsl.parts, tx).map(Ok),
+                    Err(refused) => Ok(Err(refused)),
+                }
+            };
+            let answer = self.0.run_task(3, SpaceCheck::Normal, |_| Ok(()), change).and_then(|answer| answer);
+            match answer {
+                Ok(()) => return Ok(()),
+                // Another snapshot of this dataset is of the same group.
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                Err(error) => {
+                    let Some(received) = Arc::into_inner(received) else { unreachable!("the change is over") };
+                    return Err((error, received.into_inner()));
+                }
+            }
+        }
+    }
+
+    /// The stream broke off. What is there of it is kept, if it was to be, and else destroyed.
+    ///
+    /// # Errors
+    /// It cannot be destroyed; the next import does it.
+    #[doc(alias = "dmu_recv_cleanup_ds")]
+    pub fn abandon_receive(&self, received: ReceivedDataset) -> Result<()> {
+        let groups = &self.0.meta.context.groups;
+        groups.wait_synced(groups.open_txg())?;
+        let has_any = !received.dataset.phys().block.is_hole();
+        if received.target.resumable && received.should_save && has_any && has_resume_state(&self.0.parts, received.dataset.object)? {
+            return Ok(());
+        }
+        let name = received.dataset.name()?;
+        drop(received);
+        self.0.destroy_dataset(&name)
+    }
+
+    /// Gives up what an interrupted receive has left to be resumed.
+    ///
+    /// # Errors
+    /// `NotFound`; `Invalid` (there is nothing), `Busy` (it is being received).
+    pub fn abort_receive(&self, name: &str) -> Result<()> {
+        let target = {
+            let _names = self.0.lock_names();
+            let dataset = self.0.dataset_by_name(name)?;
+            match self.0.find_child(&dataset.dir, RECEIVED_BELOW)? {
+                Some(below) => self.0.dataset(below.phys().head_dataset.get())?,
+                None => dataset,
+            }
+        };
+        if target.is_snapshot || !target.is_inconsistent() || !has_resume_state(&self.0.parts, target.object)? {
+            return Err(error!(Invalid, "'{name}' does not have any resumable receive state to abort"));
+        }
+        if self.0.parts.receives.is_under_way(target.object) {
+            return Err(error!(Busy, "'{name}': dataset is busy"));
+        }
+        let name = target.name()?;
+        drop(target);
+        self.0.destroy_dataset(&name)
+    }
+
+    /// A dataset is to be destroyed: what an interrupted receive has left below it, where nobody sees it, is not in the way.
+    pub(in crate::dsl) fn destroy_leftover(&self, name: &str) -> Result<()> {
+        let leftover = {
+            let _names = self.0.lock_names();
+            let Ok(dir) = self.0.dir_by_name(name) else { return Ok(()) };
+            let Some(below) = self.0.find_child(&dir, RECEIVED_BELOW)? else { return Ok(()) };
+            self.0.dataset(below.phys().head_dataset.get())?
+        };
+        if self.0.parts.receives.is_under_way(leftover.object) {
+            return Err(error!(Busy, "'{name}': dataset is busy"));
+        }
+        let leftover = leftover.name()?;
+        self.0.destroy_dataset(&leftover)
+    }
+
+    /// Destroys what receives left that broke off with the pool, and are not to be resumed. When a pool is opened.
+    ///
+    /// # Errors
+    /// The tree cannot be read.
+    #[doc(alias = "dsl_destroy_inconsistent")]
+    pub fn destroy_inconsistent(&self) -> Result<()> {
+        let mut waiting = vec![self.0.root_dir()?];
+        while let Some(dir) = waiting.pop() {
+            waiting.extend(self.0.children(&dir)?.into_iter().map(|(_, child)| child));
+            let Some(below) = Some(dir.phys().head_dataset.get()).filter(|head| *head != 0) else { continue };
+            let head = self.0.dataset(below)?;
+            if !head.is_inconsistent() || has_resume_state(&self.0.parts, head.object)? || self.0.parts.receives.is_under_way(head.object) {
+                continue;
+            }
+            let name = head.name()?;
+            drop(head);
+            if let Err(error) = self.0.destroy_dataset(&name) {
+                tracing::warn!("what is left of a receive that broke off is not destroyed: {error}");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ReceivedDataset {
+    /// The stream makes sense so far: from now on it is worth being resumed.
+    pub fn save_from_now_on(&mut self) {
+        self.should_save = true;
+    }
+
+    /// Whether places are to be noted.
+    pub fn is_resumable(&self) -> bool {
+        self.target.resumable
+    }
+}

@@ -1,0 +1,145 @@
+//! WRITE, WRITE_EMBEDDED, FREE and SPILL records.
+
+use std::sync::Arc;
+
+use ondisk::algorithm::Compression;
+use ondisk::blkptr::{EMBEDDED_BYTES_MAX, EmbeddedPointer};
+use ondisk::byteswap::swap_block;
+use ondisk::dnode::BLOCK_BYTES_MAX;
+use ondisk::object_type::ObjectType;
+use ondisk::stream::{FLAG_SPILL_UNMODIFIED, Spill, StreamFeatures, Write, WriteEmbedded};
+use transform::compress::decompress;
+
+use super::apply::Applier;
+use crate::bail;
+use crate::dmu::{Dnode, ObjectId, Tx};
+use crate::error;
+use crate::error::Result;
+use crate::zio::Bookmark;
+
+/// Spill blocks are no larger.
+const SPILL_BYTES_MAX: u64 = 128 << 10;
+
+/// The block number that senders count an embedded spill block's offset from.
+const SPILL_BLOCK: u64 = u64::MAX - 1;
+/// No object has more bytes.
+const OBJECT_BYTES_MAX: u64 = i64::MAX as u64;
+/// The kind of an embedded block that has data.
+const EMBEDDED_DATA: u8 = 0;
+
+impl Applier<'_> {
+    /// Contents of a block, or of several.
+    #[doc(alias = "receive_process_write_record")]
+    pub(super) fn write(&mut self, tx: &Tx, record: &Write, payload: &mut Vec<u8>) -> Result<()> {
+        let Write { object, offset, logical_bytes, compression, .. } = *record;
+        check_range(offset, logical_bytes)?;
+        let kind = match u8::try_from(record.object_type).map(ObjectType) {
+            Ok(kind) if kind.is_valid() => kind,
+            _ => bail!(Corrupt, "contents of type {} are none that the format knows", record.object_type),
+        };
+        if (object, offset) < self.last {
+            bail!(Corrupt, "it is out of order: object {object}, byte {offset} comes after object {}, byte {}", self.last.0, self.last.1);
+        }
+        self.last = (object, offset);
+        let dnode = self.hold(object)?;
+        let mut data = if compression == 0 {
+            std::mem::take(payload)
+        } else {
+            self.check_compression(compression)?;
+            if payload.len() as u64 >= logical_bytes {
+                bail!(Corrupt, "{} bytes are compressed ones of {logical_bytes}", payload.len());
+            }
+            decompress(compression, payload, logical_bytes as usize).map_err(|why| error!(Corrupt, "its contents cannot be decompressed: {why}"))?
+        };
+        if self.is_swapped && compression == 0 {
+            swap_block(kind, 0, &mut data);
+        }
+        put(&dnode, tx, offset, data)
+    }
+
+    fn check_compression(&self, compression: u8) -> Result<()> {
+        let needed = match Compression::from_number(compression) {
+            None | Some(Compression::Inherit | Compression::On | Compression::Off | Compression::Empty) => {
+                bail!(Corrupt, "compression {compression} is none that contents can have")
+            }
+            Some(Compression::Lz4) => StreamFeatures::LZ4,
+            Some(Compression::Zstd) => StreamFeatures::ZSTD,
+            Some(_) => StreamFeatures::empty(),
+        };
+        if !self.features.contains(needed) {
+            bail!(Corrupt, "its contents are compressed in a way that the stream's beginning does not tell of");
+        }
+        Ok(())
+    }
+
+    /// Contents that a pointer holds.
+    #[doc(alias = "receive_write_embedded")]
+    pub(super) fn write_embedded(&mut self, tx: &Tx, record: &WriteEmbedded, payload: &[u8]) -> Result<()> {
+        let WriteEmbedded { object, offset, bytes, embedded_type, compression, logical_bytes, physical_bytes, .. } = *record;
+        let is_spill = offset == SPILL_BLOCK.wrapping_mul(bytes);
+        check_range(if is_spill { 0 } else { offset }, bytes)?;
+        let Some(compression) = Compression::from_number(compression) else { bail!(Corrupt, "compression {compression} is none") };
+        let length = physical_bytes as usize;
+        if !self.features.contains(StreamFeatures::EMBED_DATA) || embedded_type != EMBEDDED_DATA {
+            bail!(Corrupt, "embedded contents of kind {embedded_type} cannot be in this stream");
+        }
+        let contents = payload.get(..length).filter(|_| (1..=EMBEDDED_BYTES_MAX).contains(&length));
+        let Some(contents) = contents.filter(|_| u64::from(logical_bytes) <= bytes && logical_bytes > 0) else {
+            bail!(Corrupt, "{physical_bytes} bytes cannot be embedded for {logical_bytes}");
+        };
+        let dnode = self.hold(object)?;
+        let mut pointer = EmbeddedPointer::new(contents, compression, logical_bytes.into(), dnode.object_type(), 0, tx.txg());
+        pointer.little_endian = !self.is_swapped;
+        let pointer = pointer.encode();
+        let data = self.objset.context().io.read(&pointer, &Bookmark { objset: dnode.dataset(), object, level: 0, block: 0 })?;
+        if is_spill {
+            dnode.set_spill(tx, Some(data.to_vec()));
+            return Ok(());
+        }
+        let size = dnode.block_bytes();
+        if u64::from(logical_bytes) == size && offset.is_multiple_of(size) {
+            return dnode.clone_block(tx, offset / size, &pointer);
+        }
+        put(&dnode, tx, offset, data.to_vec())
+    }
+
+    /// Nothing is written in a range.
+    pub(super) fn free(&mut self, tx: &Tx, object: ObjectId, offset: u64, bytes: u64) -> Result<()> {
+        let dnode = self.hold(object)?;
+        if bytes != u64::MAX && offset.checked_add(bytes).is_none() {
+            bail!(Corrupt, "{bytes} bytes from byte {offset} on are more than an object has");
+        }
+        dnode.free_range(tx, offset, bytes)
+    }
+
+    /// An object's spill block.
+    #[doc(alias = "receive_spill")]
+    pub(super) fn spill(&mut self, tx: &Tx, record: &Spill, payload: &mut Vec<u8>) -> Result<()> {
+        let Spill { object, logical_bytes, flags, .. } = *record;
+        if self.knows_spill && flags & FLAG_SPILL_UNMODIFIED != 0 {
+            return Ok(());
+        }
+        if logical_bytes == 0 || !logical_bytes.is_multiple_of(512) || logical_bytes > SPILL_BYTES_MAX || payload.len() as u64 != logical_bytes {
+            bail!(Corrupt, "a spill block of {logical_bytes} bytes cannot be");
+        }
+        let dnode = self.hold(object)?;
+        let mut data = std::mem::take(payload);
+        if self.is_swapped {
+            swap_block(ObjectType::SA, 0, &mut data);
+        }
+        dnode.set_spill(tx, Some(data));
+        Ok(())
+    }
+}
+
+fn check_range(offset: u64, bytes: u64) -> Result<()> {
+    if bytes == 0 || !bytes.is_multiple_of(512) || bytes > BLOCK_BYTES_MAX || offset.checked_add(bytes).is_none_or(|end| end > OBJECT_BYTES_MAX) {
+        bail!(Corrupt, "{bytes} bytes at byte {offset} cannot be those of a block");
+    }
+    Ok(())
+}
+
+fn put(dnode: &Arc<Dnode>, tx: &Tx, offset: u64, data: Vec<u8>) -> Result<()> {
+    let size = dnode.block_bytes();
+    if data.len() as u64 == size && offset.is_multiple_of(size) { dnode.write_block(tx, offset / size, data) } else { dnode.write(tx, offset, &data) }
+}

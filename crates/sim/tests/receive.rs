@@ -1,0 +1,364 @@
+//! Streams that OpenZFS sent are received into pools of ours, and are what their manifest says; then the real `zdb`.
+
+use std::fs;
+use std::io::{Cursor, Read};
+
+
+use engine::dsl::{PropertyValue, ReceiveTarget};
+use engine::error::{Error, ErrorKind};
+use engine::stream::receive::Receiving;
+use engine::stream::{Progress, StreamReader};
+use ondisk::stream::{HEADER_SUBSTREAM, RECORD_CHECKSUM_OFFSET, Record, RecordBody, StreamOrder};
+use rand::{Rng, RngCore, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use sim::golden::{Compare, DatasetRecord, Golden, Manifest, compare, open_images};
+use sim::scenario::{Layout, Rig};
+use tarnfs::Credentials;
+use transform::checksum::Fletcher4;
+
+/// What two pools with other properties have in common.
+const RECEIVED: Compare = Compare { inodes: true, allocated: false, segments: true, changed: true, projects: true, properties: &["guid", "creation"] };
+
+/// The streams and the manifest, unpacked.
+struct Streams {
+    directory: tempfile::TempDir,
+    manifest: Manifest,
+}
+
+impl Streams {
+    fn find() -> Option<Streams> {
+        let Some(place) = Golden::place("streams") else {
+            sim::places::skipped("streams of OpenZFS: no ../shared");
+            return None;
+        };
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut decoder = zstd::Decoder::new(fs::File::open(place.join("streams.tar.zst")).expect("the archive")).expect("zstd");
+        decoder.window_log_max(27).expect("a window");
+        tar::Archive::new(decoder).unpack(directory.path()).expect("the streams");
+        let manifest = Manifest::read(&place.join("manifest.json.zst")).expect("the manifest");
+        Some(Streams { directory, manifest })
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.directory.path().join("streams").join(format!("{name}.zfs"))).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// The record of a golden dataset, under another name.
+    fn record(&self, golden: &str, ours: &str) -> DatasetRecord {
+        let found = self.manifest.datasets.iter().find(|record| record.name == format!("g_streams/{golden}"));
+        let mut record = found.unwrap_or_else(|| panic!("{golden} is not in the manifest")).clone();
+        record.name = ours.to_owned();
+        record
+    }
+}
+
+/// The streams of single snapshots that a package has.
+fn streams_in(package: &[u8]) -> Vec<Vec<u8>> {
+    let (mut reader, mut payload, mut begun, mut found) = (StreamReader::new(package), Vec::new(), 0, Vec::new());
+    while let Some(received) = reader.next(&mut payload).expect("a record") {
+        match &received.record.body {
+            RecordBody::Begin(begin) if begin.header_type() == HEADER_SUBSTREAM => begun = received.position as usize,
+            RecordBody::End(_) if begun > 0 => found.push(package[std::mem::take(&mut begun)..reader.position() as usize].to_vec()),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Receives the stream `bytes` as `dataset@snapshot`; what follows it is left.
+fn receive(rig: &Rig, bytes: Vec<u8>, target: ReceiveTarget) -> Result<(), Error> {
+    let dsl = &rig.pool().engine().dsl;
+    let length = bytes.len();
+    let receiving = Receiving::open(StreamReader::new(Cursor::new(bytes)), Progress::default())?;
+    let (rest, finished) = receiving.receive(dsl, target, |_| ());
+    finished?.end()?;
+    let mut left = Vec::new();
+    rest.expect("the input").0.into_input().read_to_end(&mut left).expect("memory");
+    assert_eq!(left.len(), 0, "of {length} bytes");
+    Ok(())
+}
+
+fn target(name: &str) -> ReceiveTarget {
+    let (dataset, snapshot) = name.split_once('@').expect("a snapshot");
+    ReceiveTarget { dataset: dataset.to_owned(), snapshot: snapshot.to_owned(), ..ReceiveTarget::default() }
+}
+
+/// Receives a stream of one snapshot.
+fn take(rig: &Rig, streams: &Streams, stream: &str, name: &str) {
+    receive(rig, streams.read(stream), target(name)).unwrap_or_else(|error| panic!("{stream} as {name}: {error}"));
+}
+
+/// Exports the pool, has it checked, and compares snapshots (ours, golden's) with the manifest.
+fn judge(rig: &mut Rig, streams: &Streams, what: &str, expected: &[(&str, &str)]) {
+    rig.export();
+    rig.check(what);
+    rig.zdb(what, true);
+    let pool = open_images(&rig.images()).expect("the pool");
+    let mut manifest = streams.manifest.clone();
+    manifest.pool.name = "tank".to_owned();
+    manifest.datasets = expected.iter().map(|(ours, golden)| streams.record(golden, ours)).collect();
+    let report = compare(pool.as_ref(), &manifest, RECEIVED).expect("a comparison");
+    // The number of a snapshot's root follows from the dataset's, and small blocks have smaller holes.
+    let is_expected = |line: &&String| line.ends_with("is not in the manifest") || line.contains(": .: ino ") || line.contains(": holey: data") && (line.starts_with("tank/small@a") || line.starts_with("tank/grown@b"));
+    let differences: Vec<&String> = report.differences.iter().filter(|line| !is_expected(line)).collect();
+    assert!(differences.is_empty(), "{what}: {} differences: {:#?}", differences.len(), &differences[..differences.len().min(20)]);
+    assert_eq!(report.datasets, expected.len() as u64, "{what}");
+    drop(pool);
+    rig.import();
+}
+
+#[test]
+fn full_streams_are_what_they_were() {
+    let Some(streams) = Streams::find() else { return };
+    let mut rig = Rig::create(Layout::default(), &[]);
+    for stream in ["full", "compressed", "embedded", "Lec"] {
+        take(&rig, &streams, stream, &format!("tank/{stream}@a"));
+    }
+    take(&rig, &streams, "full-b", "tank/b@b");
+    take(&rig, &streams, "large-L", "tank/large@a");
+    take(&rig, &streams, "large-noL", "tank/small@a");
+    take(&rig, &streams, "enc-plain", "tank/enc@a");
+    take(&rig, &streams, "vol", "tank/zv@1");
+    let expected = [
+        ("tank/full@a", "src@a"),
+        ("tank/compressed@a", "src@a"),
+        ("tank/embedded@a", "src@a"),
+        ("tank/Lec@a", "src@a"),
+        ("tank/b@b", "src@b"),
+        ("tank/large@a", "large@a"),
+        ("tank/small@a", "large@a"),
+        ("tank/enc@a", "enc@a"),
+        ("tank/zv@1", "zv@1"),
+    ];
+    judge(&mut rig, &streams, "full streams", &expected);
+}
+
+#[test]
+fn incremental_streams_go_on_top() {
+    let Some(streams) = Streams::find() else { return };
+    let mut rig = Rig::create(Layout::default(), &[]);
+    take(&rig, &streams, "full", "tank/one@a");
+    take(&rig, &streams, "incr-a-b", "tank/one@b");
+    take(&rig, &streams, "Lec", "tank/two@a");
+    take(&rig, &streams, "incr-bookmark", "tank/two@b");
+    take(&rig, &streams, "compressed", "tank/many@a");
+    for (stream, name) in streams_in(&streams.read("incr-I-a-c")).into_iter().zip(["tank/many@b", "tank/many@c"]) {
+        receive(&rig, stream, target(name)).expect("one of two");
+    }
+    take(&rig, &streams, "large-L", "tank/large@a");
+    take(&rig, &streams, "large-Lec-incr", "tank/large@b");
+    take(&rig, &streams, "large-noL", "tank/grown@a");
+    take(&rig, &streams, "large-Lec-incr", "tank/grown@b");
+    let expected = [
+        ("tank/one@a", "src@a"),
+        ("tank/one@b", "src@b"),
+        ("tank/two@a", "src@a"),
+        ("tank/two@b", "src@b"),
+        ("tank/many@a", "src@a"),
+        ("tank/many@b", "src@b"),
+        ("tank/many@c", "src@c"),
+        ("tank/large@a", "large@a"),
+        ("tank/large@b", "large@b"),
+        ("tank/grown@b", "large@b"),
+    ];
+    judge(&mut rig, &streams, "incremental streams", &expected);
+}
+
+fn property(rig: &Rig, dataset: &str, name: &str) -> Option<String> {
+    let dataset = rig.pool().engine().dsl.open_dataset(dataset).expect("the dataset");
+    dataset.any_property(name).expect("a property").map(|(value, _)| match value {
+        PropertyValue::Text(text) => text,
+        PropertyValue::Number(number) => number.to_string(),
+    })
+}
+
+/// Where the records of a stream begin.
+fn records(stream: &[u8]) -> Vec<usize> {
+    let (mut reader, mut payload, mut found) = (StreamReader::new(stream), Vec::new(), Vec::new());
+    while let Some(received) = reader.next(&mut payload).expect("a record") {
+        found.push(received.position as usize);
+    }
+    found
+}
+
+#[test]
+fn a_stream_that_broke_off_goes_on_with_openzfs_token() {
+    let Some(streams) = Streams::find() else { return };
+    let mut rig = Rig::create(Layout::default(), &[]);
+    let into = ReceiveTarget { resumable: true, ..target("tank/resumed@b") };
+    receive(&rig, streams.read("resume-part1"), into.clone()).expect_err("it is cut");
+    let token = fs::read_to_string(streams.directory.path().join("streams/resume.token")).expect("the token");
+    assert_eq!(property(&rig, "tank/resumed", "receive_resume_token").as_deref(), Some(token.trim()));
+    // It survives an export, and what is to be resumed is nobody's file system.
+    rig.export();
+    rig.check("half received");
+    rig.zdb("half received", false);
+    rig.import();
+    assert_eq!(property(&rig, "tank/resumed", "receive_resume_token").as_deref(), Some(token.trim()));
+    assert_eq!(rig.pool().file_system("tank/resumed").map(drop).expect_err("half a file system").kind(), ErrorKind::Busy);
+    receive(&rig, streams.read("full-b"), into.clone()).expect_err("it is not the rest");
+    receive(&rig, streams.read("resume-part2"), into).expect("the rest");
+    assert_eq!(property(&rig, "tank/resumed", "receive_resume_token"), None);
+    judge(&mut rig, &streams, "resumed", &[("tank/resumed@b", "src@b")]);
+}
+
+#[test]
+fn what_a_cut_stream_leaves() {
+    let Some(streams) = Streams::find() else { return };
+    let mut rig = Rig::create(Layout::default(), &[]);
+    take(&rig, &streams, "full", "tank/one@a");
+    let stream = streams.read("incr-a-b");
+    let places = records(&stream);
+    for at in places.iter().step_by(places.len() / 12).flat_map(|place| [*place, place + 100]).chain([stream.len() - 1]) {
+        let error = receive(&rig, stream[..at].to_vec(), target("tank/one@b")).expect_err("it is cut");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "cut at {at}: {error}");
+    }
+    // Resumable, it is kept, and in the way until it is given up.
+    let resumable = ReceiveTarget { resumable: true, ..target("tank/one@b") };
+    let middle = places[places.len() / 2];
+    receive(&rig, stream[..middle].to_vec(), resumable).expect_err("it is cut");
+    assert_eq!(receive(&rig, stream.clone(), target("tank/one@b")).expect_err("it is kept").kind(), ErrorKind::Busy);
+    rig.pool().engine().dsl.receiving().abort_receive("tank/one").expect("it is given up");
+    assert_eq!(rig.pool().engine().dsl.receiving().abort_receive("tank/one").expect_err("nothing is there").kind(), ErrorKind::Invalid);
+    take(&rig, &streams, "incr-a-b", "tank/one@b");
+    judge(&mut rig, &streams, "cut", &[("tank/one@a", "src@a"), ("tank/one@b", "src@b")]);
+}
+
+#[test]
+fn what_is_in_the_way() {
+    let Some(streams) = Streams::find() else { return };
+    let mut rig = Rig::create(Layout::default(), &[]);
+    take(&rig, &streams, "full", "tank/one@a");
+    let kind = |result: Result<(), Error>| result.expect_err("it is refused").kind();
+    assert_eq!(kind(receive(&rig, streams.read("full-b"), target("tank/one@b"))), ErrorKind::Exists);
+    assert_eq!(kind(receive(&rig, streams.read("incr-a-b"), target("tank/none@b"))), ErrorKind::NotFound);
+    assert_eq!(kind(receive(&rig, streams.read("incr-a-b"), target("tank/one@a"))), ErrorKind::Exists);
+    assert_eq!(kind(receive(&rig, streams.read("large-Lec-incr"), target("tank/one@b"))), ErrorKind::Mismatch);
+    assert_eq!(kind(receive(&rig, streams.read("raw"), target("tank/enc@a"))), ErrorKind::NotSupported);
+    // Changed since: only by force.
+    let fs = rig.pool().file_system("tank/one").expect("a file system");
+    fs.create(fs.root(), b"new", 0o100_644, 0, &Credentials::root()).expect("a file");
+    rig.sync();
+    assert_eq!(kind(receive(&rig, streams.read("incr-a-b"), target("tank/one@b"))), ErrorKind::Modified);
+    let force = |name| ReceiveTarget { force: true, ..target(name) };
+    assert_eq!(kind(receive(&rig, streams.read("incr-a-b"), force("tank/one@b"))), ErrorKind::Busy, "it is in use");
+    fs.release_all();
+    drop(fs);
+    receive(&rig, streams.read("incr-a-b"), force("tank/one@b")).expect("by force");
+    // A full one over what has no snapshots.
+    rig.create_file_system("tank/two", &[]);
+    receive(&rig, streams.read("full"), force("tank/two@a")).expect("by force");
+    judge(&mut rig, &streams, "in the way", &[("tank/one@a", "src@a"), ("tank/one@b", "src@b"), ("tank/two@a", "src@a")]);
+}
+
+/// Records with their payloads, as a stream whose checksums are right.
+fn encode(records: &[(Record, Vec<u8>)]) -> Vec<u8> {
+    let (mut sum, mut stream) = (Fletcher4::new(false), Vec::new());
+    for (record, payload) in records {
+        let mut record = record.clone();
+        if let RecordBody::End(end) = &mut record.body {
+            end.checksum = sum.words();
+        }
+        let before = record.encode(StreamOrder::Little);
+        sum.update(&before[..RECORD_CHECKSUM_OFFSET]);
+        if !matches!(record.body, RecordBody::Begin(_)) {
+            record.checksum = sum.words();
+        }
+        let bytes = record.encode(StreamOrder::Little);
+        sum.update(&bytes[RECORD_CHECKSUM_OFFSET..]);
+        sum.update(payload);
+        stream.extend(bytes);
+        stream.extend(payload);
+    }
+    stream
+}
+
+/// One thing is wrong with a stream, and its checksums say nothing of it.
+fn spoil(random: &mut ChaCha8Rng, records: &mut Vec<(Record, Vec<u8>)>) -> String {
+    let (one, other) = (random.random_range(1..records.len() - 1), random.random_range(1..records.len() - 1));
+    match random.random_range(0..10) {
+        0 => {
+            records.swap(one, other);
+            format!("records {one} and {other} are swapped")
+        }
+        1 => {
+            records.remove(one);
+            format!("record {one} is left out")
+        }
+        2 => {
+            let copy = records[one].clone();
+            records.insert(other, copy);
+            format!("record {one} comes again before {other}")
+        }
+        3 if !records[one].1.is_empty() => {
+            let at = random.random_range(0..records[one].1.len());
+            records[one].1[at] ^= 1 << random.random_range(0..8);
+            format!("byte {at} of the payload of record {one} is flipped")
+        }
+        _ => {
+            let mut bytes = records[one].0.encode(StreamOrder::Little);
+            let at = random.random_range(8..96);
+            bytes[at] ^= 1 << random.random_range(0..8);
+            if let Ok(record) = Record::decode(&bytes, StreamOrder::Little)
+                && record.payload_bytes().is_ok_and(|bytes| bytes <= 1 << 20)
+            {
+                let length = record.payload_bytes().unwrap_or(0) as usize;
+                records[one].1.resize(length, 7);
+                records[one].0 = record;
+            }
+            format!("byte {at} of record {one} is flipped")
+        }
+    }
+}
+
+#[test]
+fn streams_that_lie_behind_their_checksums() {
+    let Some(streams) = Streams::find() else { return };
+    let seed = std::env::var("TARN_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| rand::rng().next_u64());
+    println!("TARN_SEED={seed}");
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let rounds = std::env::var("TARN_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(30);
+    let mut rig = Rig::create(Layout::default(), &[]);
+    let (mut refused, mut taken) = (0, 0);
+    for round in 0..rounds {
+        let stream = streams.read(["compressed", "Lec", "embedded"][round % 3]);
+        let (mut reader, mut payload, mut records) = (StreamReader::new(stream.as_slice()), Vec::new(), Vec::new());
+        while let Some(received) = reader.next(&mut payload).expect("a record") {
+            records.push((received.record, payload.clone()));
+        }
+        let what = spoil(&mut random, &mut records);
+        let name = format!("tank/spoilt{round}@a");
+        match receive(&rig, encode(&records), target(&name)) {
+            Ok(()) => taken += 1,
+            Err(error) => {
+                refused += 1;
+                assert!(error.message().contains("record "), "{what}: no record is named: {error}");
+                let left = rig.pool().engine().dsl.open_dataset(name.split('@').next().unwrap_or_default());
+                assert_eq!(left.expect_err("nothing is left").kind(), ErrorKind::NotFound, "{what}");
+            }
+        }
+    }
+    println!("{refused} refused, {taken} taken");
+    rig.export();
+    rig.check("spoilt streams");
+    rig.zdb("spoilt streams", false);
+    rig.import();
+}
+
+#[test]
+fn a_pool_that_is_full_half_way() {
+    let Some(streams) = Streams::find() else { return };
+    let mut rig = Rig::create(Layout { bytes: 64 << 20, tops: 1, sides: 1, ..Layout::default() }, &[("compression", "off")]);
+    let mut count = 0;
+    let error = loop {
+        match receive(&rig, streams.read("large-L"), target(&format!("tank/full{count}@a"))) {
+            Ok(()) => count += 1,
+            Err(error) => break error,
+        }
+        assert!(count < 20, "the pool is never full");
+    };
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    let left = rig.pool().engine().dsl.open_dataset(&format!("tank/full{count}"));
+    assert_eq!(left.expect_err("nothing is left").kind(), ErrorKind::NotFound);
+    judge(&mut rig, &streams, "full", &[("tank/full0@a", "large@a")]);
+}

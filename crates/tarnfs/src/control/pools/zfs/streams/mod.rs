@@ -1,0 +1,5 @@
+//! Verbs on streams.
+
+mod package;
+mod receive;
+mod send;

@@ -1,0 +1,98 @@
+//! `zfs clone`, `zfs promote`, `zfs rollback`
+
+use engine::dsl::prop_table::{DatasetTypes, is_space_property};
+use engine::error::ErrorKind;
+
+use crate::control::pools::zfs::datasets::is_volume;
+use crate::control::pools::{Failure, FailureKind, Pools, checks, names};
+use crate::control::{DatasetClone, DatasetPromote, DatasetRollback, DatasetSet, Setting};
+
+impl Pools {
+    pub(in crate::control::pools) fn clone_snapshot(&mut self, clone: &DatasetClone) -> Result<(), Failure> {
+        names::check_dataset(&clone.name)?;
+        let pool = self.pool_of(&clone.snapshot)?.pool.clone();
+        if clone.name.split('/').next() != Some(&pool.name()) {
+            return Err(Failure::with(FailureKind::InvalidName, "source and target pools differ"));
+        }
+        let failed = |error: crate::Error| Failure::about_dataset(&error);
+        let origin = pool.engine().dsl.open_dataset(&clone.snapshot).map_err(failed)?;
+        if !origin.is_snapshot {
+            return Err(Failure::new(FailureKind::BadType));
+        }
+        let volume = is_volume(origin.objset_type().map_err(failed)?);
+        drop(origin);
+        let features = &pool.engine().dsl.meta.features;
+        let (quotas, settings): (Vec<Setting>, Vec<Setting>) = clone.properties.iter().cloned().partition(|setting| is_space_property(&setting.name));
+        let types = if volume { DatasetTypes::VOLUME } else { DatasetTypes::FILESYSTEM };
+        let changes = checks::changes(&settings, types, false, &|feature| features.is_enabled(feature))?;
+        let made = if clone.parents { self.create_ancestors(&clone.name)? } else { Vec::new() };
+        self.check_reservations(&clone.name, &changes)?;
+        pool.clone_dataset(&clone.snapshot, &clone.name, changes).map_err(|error| clone_failure(&error))?;
+        // Quotas of users, groups and projects are the file system's own, which there must be first.
+        if !quotas.is_empty()
+            && let Err(failure) = self.set_properties(&DatasetSet { name: clone.name.clone(), settings: quotas, no_remount: true })
+        {
+            pool.destroy_file_system(&clone.name).map_err(|error| Failure::about_dataset(&error))?;
+            return Err(failure);
+        }
+        for ancestor in made {
+            self.mount_if_due(&ancestor);
+        }
+        Ok(())
+    }
+
+    pub(in crate::control::pools) fn promote(&mut self, promote: &DatasetPromote) -> Result<(), Failure> {
+        let pool = self.pool_of(&promote.name)?.pool.clone();
+        let failed = |error: crate::Error| Failure::about_dataset(&error);
+        let clone = pool.engine().dsl.open_dataset(&promote.name).map_err(failed)?;
+        let origin = clone.origin().map_err(failed)?;
+        drop(clone);
+        let Some(origin) = origin else { return Err(Failure::with(FailureKind::BadType, "not a cloned filesystem")) };
+        let old_head = origin.dir.full_name();
+        let origin_name = origin.name().map_err(failed)?;
+        drop(origin);
+        let snapshots = pool.engine().dsl.open_dataset(&old_head).and_then(|head| head.snapshots()).map_err(failed)?;
+        let snapshots: Vec<String> = snapshots.into_iter().map(|(name, _)| name).collect();
+        // Those that are open because somebody entered them through `.zfs` move, too.
+        let mut close = || snapshots.iter().for_each(|name| self.mounter.close_snapshot(&format!("{old_head}@{name}")));
+        close();
+        let promoted = pool.engine().dsl.promote_dataset(&promote.name);
+        close();
+        self.mounter.snapshots_changed(&[old_head.clone(), promote.name.clone()])();
+        promoted.map_err(|error| match error.kind() {
+            ErrorKind::Exists => Failure::with(FailureKind::DatasetExists, format!("{} from parent '{origin_name}'", last_sentence(error.message()))),
+            ErrorKind::Invalid | ErrorKind::Denied => Failure::with(FailureKind::BadType, last_sentence(error.message())),
+            _ => Failure::about_dataset(&error),
+        })?;
+        self.mounter.refresh(&pool);
+        Ok(())
+    }
+
+    pub(in crate::control::pools) fn roll_back(&mut self, rollback: &DatasetRollback) -> Result<(), Failure> {
+        let pool = self.pool_of(&rollback.snapshot)?.pool.clone();
+        let Some((head, to)) = rollback.snapshot.split_once('@') else { return Err(Failure::new(FailureKind::BadType)) };
+        let rolled_back = |error: crate::Error| match error.kind() {
+            ErrorKind::Exists => Failure::with(FailureKind::DatasetExists, format!("there is a snapshot or bookmark more recent than '{}'", rollback.snapshot)),
+            ErrorKind::NotFound => {
+                Failure::with(FailureKind::NoSuchDataset, format!("'{}' is not found among snapshots of '{head}'", rollback.snapshot))
+            }
+            _ => Failure::about_dataset(&error),
+        };
+        let mut change = || pool.roll_back(head, Some(to)).map_err(rolled_back);
+        self.mounter.replace_contents(&pool, head, &mut change)
+    }
+}
+
+fn clone_failure(error: &crate::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::NotFound => Failure::with(FailureKind::NoSuchDataset, "parent does not exist"),
+        ErrorKind::Invalid => Failure::with(FailureKind::InvalidName, error.message()),
+        ErrorKind::TooBig => Failure::with(FailureKind::BadProperty, error.message()),
+        _ => Failure::about_dataset(error),
+    }
+}
+
+/// What follows the names in front.
+fn last_sentence(message: &str) -> &str {
+    message.rsplit_once(": ").map_or(message, |(_, last)| last)
+}

@@ -1,0 +1,3 @@
+//! Verbs on lines of versions.
+
+mod branch;

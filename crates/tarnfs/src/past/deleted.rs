@@ -1,0 +1,110 @@
+//! Files that are gone from a file system, but not from its past.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use engine::dsl::changed_objects;
+use engine::error::Result;
+use ondisk::znode;
+
+use super::history::{Holder, find};
+use super::states::Past;
+use crate::zpl::{FileKind, FileSystem, Paths, Place, Stat};
+use crate::Pool;
+
+/// Files whose names are searched for together.
+const BATCH: usize = 1 << 14;
+
+/// A file that was deleted.
+#[derive(Debug, Clone)]
+pub struct Deleted {
+    /// Where it was, from the root of its file system.
+    pub path: Vec<u8>,
+    /// What was known of it.
+    pub stat: Stat,
+    /// What has it still, newest first.
+    pub holders: Vec<Holder>,
+}
+
+struct Search<'a> {
+    now: &'a FileSystem,
+    below: &'a [u8],
+    found: Vec<Deleted>,
+    known: HashMap<(u64, u64), usize>,
+}
+
+impl Search<'_> {
+    /// Looks at one older state; blocks that were written over are passed over.
+    fn look(&mut self, pool: &Pool, name: &str, holder: &Holder) -> Result<()> {
+        let then = pool.file_system(name)?;
+        let mut gone = Vec::new();
+        let mut pass_over = |_| Ok(());
+        changed_objects(then.objset(), self.now.objset(), &mut pass_over, &mut |changed| {
+            if changed.in_old {
+                gone.push(changed);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let mut paths = Paths::new(&then);
+        for batch in gone.chunks(BATCH) {
+            let mut files = Vec::new();
+            for changed in batch {
+                let Ok(Some(stat)) = then.stat_of_object(changed.object) else { continue };
+                let is_there = changed.in_new && matches!(self.now.stat_of_object(changed.object), Ok(Some(now)) if now.generation == stat.generation && now.links != 0);
+                // Extended attributes go with their file.
+                if is_there || stat.links == 0 || stat.flags & znode::FLAG_XATTR != 0 {
+                    continue;
+                }
+                match self.known.get(&(stat.inode, stat.generation)) {
+                    Some(known) => self.found[*known].holders.push(holder.clone()),
+                    None => files.push(stat),
+                }
+            }
+            paths.prepare(&files);
+            for stat in files {
+                let Ok(Place::Path(path)) = paths.path(&stat) else { continue };
+                // What has been replaced is a version of what is there: `history` has it.
+                if !is_below(&path, self.below) || matches!(find(self.now, &path), Ok(Some(now)) if now.kind() == stat.kind()) {
+                    continue;
+                }
+                self.known.insert((stat.inode, stat.generation), self.found.len());
+                self.found.push(Deleted { path, stat, holders: vec![holder.clone()] });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_below(path: &[u8], directory: &[u8]) -> bool {
+    let directory = directory.strip_suffix(b"/").unwrap_or(directory);
+    path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
+/// Files and directories of a dataset that were below `directory` (from the root, with a slash in front) in a snapshot or an older group,
+/// and are gone. In order of their paths; what is to be had nowhere is not among them.
+///
+/// # Errors
+/// The newest state cannot be read.
+pub fn deleted(past: &Past, dataset: &str, directory: &[u8]) -> Result<Vec<Deleted>> {
+    let newest = past.newest()?;
+    let now = newest.file_system(dataset)?;
+    let mut search = Search { now: &now, below: directory, found: Vec::new(), known: HashMap::new() };
+    for snapshot in Past::snapshots(&newest, dataset)? {
+        let name = format!("{dataset}@{}", snapshot.name);
+        if let Err(error) = search.look(&newest, &name, &Holder::Snapshot(snapshot.name)) {
+            tracing::warn!("{name}: {error}");
+        }
+    }
+    for state in past.states().iter().filter(|state| state.txg < newest.state.txg) {
+        // What cannot be read any more holds nothing.
+        let looked = past.at(*state).and_then(|pool| search.look(&pool, dataset, &Holder::Group(state.txg)));
+        if let Err(error) = looked {
+            tracing::info!("txg {}: {error}", state.txg);
+        }
+    }
+    let mut found = search.found;
+    drop(now);
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found.retain(|deleted| deleted.stat.kind() != FileKind::Unknown);
+    Ok(found)
+}
