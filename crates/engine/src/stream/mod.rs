@@ -12,4 +12,4 @@ mod progress;
 mod reader;
 
 pub use progress::Progress;
-pub use reader::{Received, StreamReader};
+pub use reader::{Received, StreamReader, hexadecimal};
