@@ -1,4 +1,4 @@
-//! Claims: who uses a disk says so to the kernel before it reads a byte, in every way that another user could notice.
+//! Claims: a user of a disk says so to the kernel before it reads a byte, in every way that another user could notice.
 //!
 //! # Theory
 //! A block device is opened `O_EXCL`, which keeps out mounts, swap, the device mapper and all else that does so. That is no claim on what lies below a loop device,
@@ -6,7 +6,7 @@
 //! have different users, by an open file description (`F_OFD_SETLK`; an emulator locks its images so, too), and by `flock`
 //! on the whole file, shared by those who use a part. All of these end with the process, however it ends.
 //!
-//! Who has the loop device of a file mounted has no lock on the file: so nobody may hold a loop device over what is claimed. And who claims a loop
+//! A user that has the loop device of a file mounted has no lock on the file: so nobody may hold a loop device over what is claimed. And a claim of a loop
 //! device whose file cannot be reached from here (another mount namespace, a removed name) at least looks whether somebody else has locked it.
 //!
 //! Readers share. A reader's claim on a block device is a lock on its node, and that nobody has it `O_EXCL` now; a writer asks for that lock too.

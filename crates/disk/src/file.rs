@@ -3,7 +3,7 @@
 //! # Theory
 //! Both are read and written at explicit offsets, past the page cache where that can be ([`crate::direct`]); `flush` is
 //! `fdatasync`, which for a block device empties the drive's own cache too. A discard punches a hole, which Linux passes on to
-//! a device as an unmap. Who reads or writes a disk, and does not merely look at it, has it claimed ([`crate::claim`]).
+//! a device as an unmap. A user that reads or writes a disk, and does not merely look at it, has it claimed ([`crate::claim`]).
 //!
 //! A file can be emptied while it is written: writes succeed, as they make it longer again, and what was in it is gone. So nothing is called durable
 //! before the file was seen to be as long as it was (an `fstat`: a hundredth of what the durable write takes), and a file that was cut once takes no more.
@@ -28,14 +28,14 @@ pub(crate) const VECTORS_MAX: usize = 1024;
 /// What is prepared with one write.
 const PREPARED_BYTES: usize = 4 << 20;
 
-/// How often a claim is tried for again, and how long apart: a second in all, whoever asks not at quite the same moments as another.
+/// How often a claim is tried for again, and how long apart: a second in all, never at quite the same moments as another user.
 const CLAIM_TRIES: u32 = 50;
 const CLAIM_PAUSE_MS: u64 = 15;
 
 /// What a disk is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// To look at it, whoever else has it: no claim.
+    /// To look at it, whatever users it has: no claim.
     Inspect,
     /// To read a pool that nobody may write meanwhile.
     Read,
@@ -71,7 +71,7 @@ impl FileDisk {
     /// As [`FileDisk::open`], where of a file only a range is used: others may have the rest.
     pub(crate) fn open_part(path: &Path, range: Range<u64>, access: Access) -> io::Result<FileDisk> {
         // A child between fork and exec still has our descriptors, and so holds the claim of a disk that was closed a moment
-        // ago; others may just be looking whether they can have it. Who finds a disk in use looks again before it believes that.
+        // ago; others may just be looking whether they can have it. A user that finds a disk in use looks again before it believes that.
         let mut tries = 0;
         loop {
             match FileDisk::try_open(path, &range, access) {
@@ -99,7 +99,7 @@ impl FileDisk {
         }
         // Before anything of it is read.
         let claim = Claim::new(&file, path, range.clone(), access)?;
-        // Who reads decides what to read ahead: the kernel would read twice as much as is asked for at random places.
+        // The reader decides what to read ahead: the kernel would read twice as much as is asked for at random places.
         let _ = fadvise(&file, 0, None, Advice::Random);
         let size = file.seek(SeekFrom::End(0))?;
         let (sector, physical_sector) = match kind {
@@ -109,7 +109,7 @@ impl FileDisk {
         let name = path.to_string_lossy().into_owned();
         let direct = match kind {
             DiskKind::Block => is_direct.then(|| Direct::new(&file, sector)),
-            // Who only looks reads what others have just written, and little of it twice.
+            // A caller that only looks reads what others have just written, and little of it twice.
             DiskKind::File if access == Access::Inspect => None,
             DiskKind::File => Direct::of_file(&file, sector),
         };
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(disk.prepare(15 << 20, 2 << 20).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
-    /// The kernel reports once, to whoever asks first, what it could not write. A durable write that was told so was made again, and flushed, and
+    /// The kernel reports once, to the first caller that asks, what it could not write. A durable write that was told so was made again, and flushed, and
     /// nobody ever knew: what it had been told of was the data of a group.
     #[test]
     fn an_error_of_a_durable_write_is_passed_on() {

@@ -10,7 +10,7 @@
 //!
 //! # Invariants
 //! 1. A read returns all bytes asked for or an error: past the end it is `UnexpectedEof`.
-//! 2. Who opens a disk for writing has it alone among those that open it through this crate, whatever names they have for it.
+//! 2. A user that opens a disk for writing has it alone among those that open it through this crate, whatever names they have for it.
 
 use std::fmt;
 use std::io;

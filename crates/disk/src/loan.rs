@@ -1,7 +1,7 @@
 //! Memory that another thread may use while its owner waits.
 //!
 //! # Theory
-//! Who waits for an I/O in a queue lends its memory to whoever makes the I/O together with others: nothing is copied, and nobody need own
+//! A thread that waits for an I/O in a queue lends its memory to the one that makes the I/O together with others: nothing is copied, and nobody need own
 //! what is read or written. [`lend`] and [`lend_mut`] run the owner's waiting; when that ends, however it does, the loan ends: it is
 //! taken back when nobody uses it, and who comes later gets nothing.
 

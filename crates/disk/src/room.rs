@@ -4,7 +4,7 @@
 //! A direct write into a hole makes the file system give it room: alone in the file, and with a change of its journal each time. So the
 //! first large write to a chunk asks for the room of all of it. ext4, written one after the other: 1 MiB at a time 1,260 MB/s instead of 710,
 //! 128 KiB at a time 540 instead of 140. What is written little by little, as labels are, leaves the holes around it, and so does
-//! who discards: a chunk is asked for once.
+//! a discard: a chunk is asked for once.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

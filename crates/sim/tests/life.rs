@@ -16,7 +16,7 @@ use sim::scenario::{Layout, MemoryDisks, contents};
 use tarnfs::{Credentials, FileSystem, Pool, WriteMode};
 
 type Files = BTreeMap<String, Vec<u8>>;
-/// Names a snapshot, whatever it is called and whoever has it.
+/// Names a snapshot, whatever it is called and whichever dataset has it.
 type SnapshotId = u64;
 
 #[derive(Debug, Clone, Default)]

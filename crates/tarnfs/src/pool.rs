@@ -456,7 +456,7 @@ impl Pool {
     /// Rolls a file system or volume back to the snapshot `to`, which must be its newest one; without it to the newest, whichever that is.
     ///
     /// # Errors
-    /// It is in use: whoever has it open lets go of it, and opens it again afterwards. There is no such snapshot, or a newer one.
+    /// It is in use: each user that has it open lets go of it, and opens it again afterwards. There is no such snapshot, or a newer one.
     pub fn roll_back(&self, name: &str, to: Option<&str>) -> Result<()> {
         let dataset = self.engine.dsl.open_dataset(name)?;
         let open = self.file_systems.lock().get(&dataset.object).is_some_and(|fs| fs.strong_count() > 0);

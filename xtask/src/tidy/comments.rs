@@ -2,30 +2,22 @@
 //!
 //! # Theory
 //! A relative clause without a noun before it makes the reader look for one. Its first word, and the word before that, give
-//! it away. The number of those that are left may only shrink.
+//! it away.
 
 use super::{Findings, Tree};
 
-/// Lines of comments with such a clause. When there are fewer, lower it.
-const NAMELESS_MAX: usize = 140;
 /// Words that give `who` no noun.
 const BEFORE: [&str; 15] = ["for", "to", "of", "by", "from", "with", "that", "than", "as", "and", "at", "what", "nor", "is", "are"];
 
 pub(super) fn check(tree: &Tree, findings: &mut Findings) {
-    let mut found = Vec::new();
     for source in &tree.sources {
         for (number, (line, code)) in source.text.lines().zip(source.code.lines()).enumerate() {
             // What the code has blanked out, from `//` on, is a comment.
             let start = line.match_indices("//").map(|(at, _)| at).find(|at| code.get(*at..).is_none_or(|rest| rest.trim().is_empty()));
             if start.is_some_and(|start| is_nameless(&line[start..])) {
-                found.push(format!("{}:{}: a comment with a \"who\" that has no noun", source.path, number + 1));
+                findings.violations.push(format!("{}:{}: a comment with a \"who\" that has no noun", source.path, number + 1));
             }
         }
-    }
-    findings.notes.push(format!("comments: {} with a nameless subject, {NAMELESS_MAX} at most", found.len()));
-    if found.len() > NAMELESS_MAX {
-        findings.violations.push(format!("{} comments have a \"who\" without a noun, more than {NAMELESS_MAX}; the last:", found.len()));
-        findings.violations.extend(found.into_iter().rev().take(5));
     }
 }
 
@@ -62,7 +54,7 @@ mod tests {
     #[test]
     fn only_comments_count() {
         let count = |text: &str| {
-            let sources = vec![Source::new("crates/a/src/x.rs".to_owned(), text.repeat(NAMELESS_MAX + 1))];
+            let sources = vec![Source::new("crates/a/src/x.rs".to_owned(), text.to_owned())];
             let mut findings = Findings::default();
             check(&Tree { sources, ..Tree::default() }, &mut findings);
             findings.violations.len()

@@ -2,7 +2,7 @@
 
 use std::io::{Result, Write};
 
-use engine::stream::{Received, StreamReader};
+use engine::stream::{Received, StreamReader, hexadecimal};
 use ondisk::nvlist::NvList;
 use ondisk::stream::{Begin, RECORD_SIZE, RecordBody, StreamRecordType};
 
@@ -58,19 +58,15 @@ pub(super) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
     Ok(u8::from(!right))
 }
 
-fn hexadecimal(words: &[u64; 4]) -> String {
-    words.map(|word| format!("{word:x}")).join("/")
-}
-
 fn print(out: &mut dyn Write, flags: &Flags, received: &Received, payload: &[u8]) -> Result<()> {
     match &received.record.body {
         RecordBody::Begin(begin) => return print_begin(out, flags, begin, payload),
         RecordBody::End(end) => {
             if !flags.unchecked && !received.end_is_right() {
                 writeln!(out, "Expected checksum differs from checksum in stream.")?;
-                writeln!(out, "Expected checksum = {}", hexadecimal(&received.sum_before))?;
+                writeln!(out, "Expected checksum = {}", hexadecimal(received.sum_before))?;
             }
-            writeln!(out, "END checksum = {}", hexadecimal(&end.checksum))?;
+            writeln!(out, "END checksum = {}", hexadecimal(end.checksum))?;
         }
         body if flags.records => {
             writeln!(out, "{}", line(body, payload.len()))?;
@@ -81,7 +77,7 @@ fn print(out: &mut dyn Write, flags: &Flags, received: &Received, payload: &[u8]
         _ => {}
     }
     if flags.checksums {
-        writeln!(out, "    checksum = {}", hexadecimal(&received.record.checksum))?;
+        writeln!(out, "    checksum = {}", hexadecimal(received.record.checksum))?;
     }
     Ok(())
 }

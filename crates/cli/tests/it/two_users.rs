@@ -384,7 +384,7 @@ fn what_the_caller_may_not_write_is_no_device() {
 const SEND: &str = r#"use IO::Socket::UNIX; my ($to, $message) = @ARGV; my $s = IO::Socket::UNIX->new(Peer => $to) or die "connect: $!";
 print $s pack("V", length $message), $message; $s->flush; read($s, my $n, 4) == 4 or die "no answer"; read($s, my $answer, unpack("V", $n)); print $answer;"#;
 
-/// Who speaks to the daemon past the command, which looks for itself, gets no more: the daemon opens no device that its caller could not.
+/// A caller that speaks to the daemon past the command gets no more than the command, which looks for itself: the daemon opens no device that its caller could not.
 #[test]
 fn nor_for_who_speaks_to_the_daemon_itself() {
     let Some(rig) = Rig::new() else { return };

@@ -181,7 +181,7 @@ impl Ops {
         self.snapshots_changed();
     }
 
-    /// A snapshot has another name. Who is in it stays there.
+    /// A snapshot has another name. A program that is in it stays there.
     pub fn snapshot_renamed(&self, from: &str, to: &str) {
         self.slots.renamed(from, to);
         self.forget_name(nodes::node::SNAPSHOT_DIRECTORY, from.as_bytes());

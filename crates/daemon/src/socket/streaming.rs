@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //! While a stream goes, another thread watches the connection: every second it says how far the stream is, and when the command hangs
-//! up, killed or not, it ends the stream, whoever else still has the other end of the descriptor. The backend is not locked
+//! up, killed or not, it ends the stream, whatever else still has the other end of the descriptor. The backend is not locked
 //! meanwhile, and others are served.
 //!
 //! # Path

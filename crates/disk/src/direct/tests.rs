@@ -201,7 +201,7 @@ fn a_block_device_is_past_the_cache_and_remembers_every_byte() {
         disk.write_at(b"end", last).unwrap();
         assert_eq!(disk.write_at(b"end", last + 1).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         disk.flush().unwrap();
-        // Whoever looks through the cache sees the same.
+        // A program that looks through the cache sees the same.
         let mut cached = vec![0; BYTES];
         File::open(&device.0).unwrap().read_exact_at(&mut cached, 0).unwrap();
         disk.write_at(&[0x5A; 700], 300).unwrap();

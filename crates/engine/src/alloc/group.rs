@@ -177,7 +177,7 @@ impl Group {
         self.log_area.read().clone()
     }
 
-    /// The next piece of the log's metaslab that is to be prepared ([`LogArea::take_piece`]). Whoever allocates there while it is out is not
+    /// The next piece of the log's metaslab that is to be prepared ([`LogArea::take_piece`]). A committer that allocates there while it is out is not
     /// the first of `txg`, so that it is this that makes the sync come by.
     pub fn take_log_piece(&self, area: &LogArea, txg: u64) -> Option<Piece> {
         let piece = area.take_piece(txg)?;
@@ -339,7 +339,7 @@ impl Group {
     pub(super) fn unallocate(&self, offset: u64, size: u64, txg: u64) -> Result<()> {
         self.metaslab_at(offset)?.unallocate(offset, size, txg)?;
         self.taken[txg as usize % TXG_SLOTS].fetch_sub(size.cast_signed(), Ordering::Relaxed);
-        // Not before: who looks in between and finds nothing would be right, and all after him wrong.
+        // Not before: a thread that looks in between and finds nothing would be right, and all after it wrong.
         self.forget_refusals();
         Ok(())
     }

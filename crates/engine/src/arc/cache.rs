@@ -195,7 +195,7 @@ impl BlockCache {
         self.inner.load_plain(Asked { key, bp, at, ahead: false, while_there })
     }
 
-    /// A block as it is on disk: compressed, perhaps encrypted, in the byte order of whoever wrote it; verified. It takes no key, and is
+    /// A block as it is on disk: compressed, perhaps encrypted, in the byte order of its writer; verified. It takes no key, and is
     /// not decompressed: for raw streams, and for what caches blocks on devices.
     ///
     /// # Errors
@@ -269,7 +269,7 @@ impl BlockCache {
         }
         let (bp, at) = (*bp, *at);
         let job = move || {
-            // Nobody waits for it: who needs the block reads it again and gets the error.
+            // Nobody waits for it: a reader that needs the block reads it again and gets the error.
             if let Err(error) = inner.load_plain(Asked { key, bp: &bp, at: &at, ahead: true, while_there: &while_there }) {
                 tracing::debug!(%error, "read-ahead failed");
             }
@@ -299,7 +299,7 @@ impl BlockCache {
         Held { cache: Arc::clone(&self.inner), bytes }
     }
 
-    /// Others keep more than their part: who can do without something gives it up.
+    /// Others keep more than their part: a holder that can do without something gives it up.
     pub fn is_crowded(&self) -> bool {
         self.inner.held.load(Ordering::Relaxed) > self.inner.limit.load(Ordering::Relaxed) / HELD_PART
     }

@@ -50,7 +50,7 @@ impl<K: Copy + Eq + Hash, V: Clone> Flights<K, V> {
     ) -> V {
         let flight = loop {
             let mut pending = self.pending.lock();
-            // Whoever was reading it may have put it into the cache between our miss and here.
+            // The thread that was reading it may have put it into the cache between our miss and here.
             if let Some(value) = cached() {
                 return value;
             }
@@ -67,7 +67,7 @@ impl<K: Copy + Eq + Hash, V: Clone> Flights<K, V> {
         let mut landing = Landing { flights: self, key, flight: &flight, value: None };
         let value = load();
         // Kept before it lands, so that nobody can find neither the flight nor the block; and under the lock, so that
-        // whoever replaces the block comes either before, and cancels this, or after.
+        // the sync thread, which replaces the block, comes either before, and cancels this, or after.
         let pending = self.pending.lock();
         if pending.get(&key).is_some_and(|current| Arc::ptr_eq(current, &flight)) {
             keep(&value);

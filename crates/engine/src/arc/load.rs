@@ -98,7 +98,7 @@ impl Inner {
         let data = loop {
             match flights.run(key, cached, || self.make(pointer, asked, wanted), keep, is_for_all) {
                 Ok(copies) => {
-                    // Whoever was waited for may have wanted the other copy.
+                    // The reader that was waited for may have wanted the other copy.
                     if let Some(data) = wanted.of(&copies) {
                         break data;
                     }
@@ -140,7 +140,7 @@ impl Inner {
 
     fn read(&self, pointer: &DataPointer, asked: Asked<'_>) -> Result<Vec<u8>> {
         let flights = self.flights(&asked.key);
-        // Whoever frees a block cancels the reading of it; who begins to read it after that knows by himself.
+        // The sync thread cancels the reading of a block that it frees; a reader that begins after that knows by itself.
         let is_wanted: WhileThere<'_> = &|see_to_it| {
             if flights.contains(&asked.key) {
                 (asked.while_there)(see_to_it);

@@ -24,7 +24,7 @@
 //!
 //! # Invariants
 //! 1. The cache keeps at most its limit less what counts first, but an eighth of it in any case, give or take the block that is being inserted.
-//! 2. Blocks are shared and immutable: who changes one makes a copy.
+//! 2. Blocks are shared and immutable: a writer makes a copy.
 //! 3. Eviction drops references and never waits for I/O.
 //!
 //! # Locks

@@ -5,7 +5,7 @@
 //! first. A [`Membership`] is what every operation begins with ([`super::OpenTx::assign`]). With a *single* one each joins the open group for itself. With a
 //! *whole* all join one group, take from the room that it was promised, and wait for nothing. The operations themselves need not know which it is.
 //!
-//! A group that somebody holds cannot be closed, and whoever joins the next one waits for that. So who begins a whole must hold
+//! A group that somebody holds cannot be closed, and operations that join the next one wait for that. So an operation that begins a whole must hold
 //! nothing that others hold while they wait for a group; and it does not wait itself: [`Membership::try_whole`] says "not now", and
 //! [`Membership::wait`] is called with no lock held.
 //!

@@ -24,7 +24,7 @@ pub enum RedundantMetadata {
     None,
 }
 
-/// Who owns a file: for the accounting of used space.
+/// The owners of a file: for the accounting of used space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileOwner {
     /// User id.

@@ -451,7 +451,7 @@ fn what_was_freed_leaves_the_cache() {
     assert!(cached() < empty + (64 << 10), "of a file that is empty {} bytes are cached, before {empty}", cached());
 }
 
-/// Who had a pointer and was slow to read what it leads to found one of its copies wrong, as the place had been given to somebody else, and wrote
+/// A reader that had a pointer and was slow to read what it leads to found one of its copies wrong, as the place had been given to somebody else, and wrote
 /// over it what had been there before.
 #[test]
 fn a_slow_reader_leaves_places_alone_that_are_others_by_now() {
@@ -667,7 +667,7 @@ fn indirect_blocks_of_nothing_are_holes() {
     assert_eq!(dnode.info().used_bytes, 0);
     let roots = dnode.on_disk().pointers;
     assert!(roots.iter().all(BlkPtr::is_hole) && roots[0].logical_birth() == 5);
-    // Who looks for what has changed since an older group finds that the contents went.
+    // A search for what has changed since an older group finds that the contents went.
     dnode.write(&Tx::for_test(6), 50 * 4096, &noise[..4096]).unwrap();
     let root = rig.sync(&objset, 6);
     rig.check(&root);

@@ -89,7 +89,7 @@ impl From<Refusal> for Error {
     }
 }
 
-/// Asks until the answer is final; in between the open group gets to disk. Hold no group. Who has waited for some takes any answer.
+/// Asks until the answer is final; in between the open group gets to disk. Hold no group. A caller that has waited for some takes any answer.
 ///
 /// # Errors
 /// Those of `ask`; what stopped the pool.
@@ -114,7 +114,7 @@ pub struct LostTree {
     pub blocks: Range<u64>,
 }
 
-/// Who pays for the blocks of an object set, and decides where freed ones go (upward call: implemented by `dsl`).
+/// The dataset that pays for the blocks of an object set, and decides where freed ones go (upward call: implemented by `dsl`).
 pub trait SpaceOwner: Send + Sync {
     /// May `bytes` more (worst case) be written in `txg`? Called in open context.
     ///
@@ -157,7 +157,7 @@ pub trait SpaceOwner: Send + Sync {
 /// A user's transaction; dropping it is its end.
 pub struct OpenTx<'a> {
     tx: Tx,
-    /// Who promised how much space.
+    /// The owner that promised space, and how much.
     owner: &'a dyn SpaceOwner,
     promised: u64,
     hold: Hold<'a>,

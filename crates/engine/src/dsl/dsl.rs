@@ -160,7 +160,7 @@ impl Dsl {
         Ok(dsl)
     }
 
-    /// The pool is closed, whoever still holds a part of it: nothing is found any more, and unsynced changes are lost.
+    /// The pool is closed, whatever parts of it are still held: nothing is found any more, and unsynced changes are lost.
     pub fn close(&self) {
         self.parts.objsets.clear();
         self.parts.records.clear();

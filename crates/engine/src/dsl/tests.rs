@@ -517,7 +517,7 @@ fn snapshots_say_when_they_were_renamed() {
     rig.check();
 }
 
-/// A dataset below itself, one in two places, and two below one another: who listed them all did not come to an end.
+/// A dataset below itself, one in two places, and two below one another: a list of them all did not come to an end.
 #[test]
 fn a_hostile_tree_of_datasets_is_listed_in_bounded_time() {
     fn list(dsl: &Arc<Dsl>, dir: &Dir) -> Result<usize> {
@@ -877,7 +877,7 @@ fn destroying_after_a_stall_counts_once() {
     rig.check();
 }
 
-/// Whoever was so slow to open an object set that it was opened, written and closed by others meanwhile put its old state, whose blocks
+/// A caller that was so slow to open an object set that it was opened, written and closed by others meanwhile put its old state, whose blocks
 /// were free, in the place of the new one.
 #[test]
 fn an_object_set_that_was_written_meanwhile_is_opened_again() {

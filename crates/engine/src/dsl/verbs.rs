@@ -61,7 +61,7 @@ impl Dsl {
     }
 
     /// Rolls a file system or volume back to the snapshot `to` (its name after the `@`), which must be the newest one; without `to`, to the newest one,
-    /// whichever that is. All that was written since is freed in the background. Nobody may use the object set: who has it open (a mounted file
+    /// whichever that is. All that was written since is freed in the background. Nobody may use the object set: a user that has it open (a mounted file
     /// system) lets go of it before, and opens it again. A receive that is forced begins with this, too.
     ///
     /// # Errors

@@ -75,7 +75,7 @@ impl LoggedObject {
         if !self.block_would_grow(objset, range.end) {
             let end = range.end;
             let lock = self.lock_range(range);
-            // Who had it before may have made one small block of all.
+            // A writer that had it before may have made one small block of all.
             if !self.block_would_grow(objset, end) {
                 return lock;
             }

@@ -72,7 +72,7 @@ fn a_golden_pool_checks_clean() {
     assert!(report.is_clean(), "{:?}", report.findings);
 }
 
-/// The disk goes away under an open pool: whoever waits for the pool hears of it, nobody hangs, and closing works.
+/// The disk goes away under an open pool: all that wait for the pool hear of it, nobody hangs, and closing works.
 #[test]
 fn a_disk_that_vanishes_suspends_the_pool() {
     let disk = Arc::new(disk::MemDisk::new("vanishing", 256 << 20));
@@ -152,7 +152,7 @@ fn what_a_failed_flush_may_have_lost_is_never_taken_for_written() {
         let result = pool.sync_all();
         clearing.join().unwrap();
         if nth > 1 {
-            // Who waited may have looked while the pool waited to be cleared.
+            // A thread that waited may have looked while the pool waited to be cleared.
             pool.sync_all().unwrap_or_else(|error| panic!("flush {nth}: {error}"));
             pool.export().unwrap();
             continue;

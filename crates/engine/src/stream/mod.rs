@@ -15,5 +15,5 @@ mod send;
 pub mod receive;
 
 pub use progress::Progress;
-pub use reader::{Received, StreamReader};
+pub use reader::{Received, StreamReader, hexadecimal};
 pub use send::{SendOptions, Sender};

@@ -162,7 +162,7 @@ fn ends_within(place: &Place, bytes: u64, got: u64) -> Error {
 }
 
 /// The words of a checksum as the tools print them.
-fn hexadecimal(words: Words) -> String {
+pub fn hexadecimal(words: Words) -> String {
     words.map(|word| format!("{word:x}")).join("/")
 }
 

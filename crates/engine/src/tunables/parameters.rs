@@ -1,7 +1,7 @@
 //! Limits that may change while pools are in use, by the names that OpenZFS's module has for them.
 //!
 //! # Theory
-//! Each is a number that clones share. Who needs one asks for it each time ([`Tunables::now`]); what nobody has set is what the
+//! Each is a number that clones share. Code that needs one asks for it each time ([`Tunables::now`]); what nobody has set is what the
 //! pool was opened with. The daemon sets them from the files in `TARN_PARAMETERS`, as others write `/sys/module/zfs/parameters`.
 
 use std::ops::RangeInclusive;

@@ -1,8 +1,8 @@
 //! Flushing a top-level vdev.
 //!
 //! # Theory
-//! The system says once that something could not be written: to one of those who flush, whoever wrote it; and has dropped it. So who was told that
-//! all is well knows that only if nobody else was told otherwise since he began to write. Who writes marks how things are before
+//! The system says once that something could not be written: to one of those who flush, which need not be the writer; and has dropped it. So a caller that was told that
+//! all is well knows that only if nobody else was told otherwise since it began to write. A writer marks how things are before
 //! ([`FlushMark`]), and a flush of what was written since then looks at the mark.
 //!
 //! # Invariants

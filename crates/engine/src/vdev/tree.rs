@@ -88,7 +88,7 @@ impl VdevTree {
                 bail!(Corrupt, "vdev {}: it is number {index} of the tree", top.id);
             }
             check_top(&top)?;
-            // OpenZFS adds a vdev in two steps, and whoever opens the pool between them does the second one.
+            // OpenZFS adds a vdev in two steps, and a program that opens the pool between them does the second one.
             if !top.kind.is_placeholder() && top.number(key::METASLAB_ARRAY) == 0 && top.number(key::METASLAB_SHIFT) == 0 {
                 top.set(key::METASLAB_SHIFT, metaslab_shift(top.number(key::ASIZE)).into());
             }

@@ -1,6 +1,6 @@
 //! The blocks that were needed since the pool was opened, and of which no copy was right: `zpool status -v` names their files.
 //!
-//! They are not written to the pool's own log of damaged blocks; whoever opens the pool again finds them when they are read again.
+//! They are not written to the pool's own log of damaged blocks; an import of the pool finds them when they are read again.
 
 use std::collections::BTreeSet;
 

@@ -30,7 +30,7 @@ pub(super) enum Intent<'a> {
     Needed,
     /// As far as the block is still there when it is known. The place of one that is freed meanwhile is somebody else's some groups later.
     NeededWhile(WhileThere<'a>),
-    /// The same for whoever reads ahead. If the block is not there any more, what was read is an error: nobody may keep it.
+    /// The same for reading ahead. If the block is not there any more, what was read is an error: nobody may keep it.
     Ahead(WhileThere<'a>),
     /// They are noted here, nothing else; all copies are looked at, whether one is wrong or not.
     Inspect(&'a Mutex<Vec<WrongCopy>>),
@@ -227,7 +227,7 @@ impl BlockIo {
         match intent {
             Intent::Needed => lost(),
             Intent::NeededWhile(while_there) => while_there(&mut lost),
-            // A block that is lost is lost to whoever asks for it: he finds out, and it counts once.
+            // A block that is lost is lost to all that ask for it: each finds out, and it counts once.
             Intent::Ahead(_) | Intent::Inspect(_) | Intent::PerhapsUnwritten => {}
         }
         Err(worst.unwrap_or_else(|| crate::error!(Corrupt, "block {at}: a pointer without addresses")))

@@ -668,7 +668,7 @@ fn what_was_freed_while_it_was_read_is_not_repaired() {
     assert_eq!((io.counters.healed.get(), io.counters.checksum_errors.get()), (0, 0));
 }
 
-/// Whoever placed blocks, or wrote them, had them in hand when a bug ended him, and all others waited for them for ever.
+/// A thread that placed blocks, or wrote them, had them in hand when a bug ended it, and all others waited for them for ever.
 #[test]
 #[allow(clippy::disallowed_methods)] // this test is about threads
 fn a_bug_in_a_batch_leaves_nobody_waiting() {

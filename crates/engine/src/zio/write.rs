@@ -3,7 +3,7 @@
 //! # Theory
 //! Shaping and issuing of different blocks are independent. Workers shape, and issue when
 //! nothing is left to shape; threads of the pool's crew, who mostly wait for devices, issue meanwhile. Only
-//! allocation is in the order of the requests, so that a file is laid out in the order of its blocks: whoever has shaped
+//! allocation is in the order of the requests, so that a file is laid out in the order of its blocks: the worker that has shaped
 //! a block allocates for as many of the next blocks in order as are shaped by then. Blocks that follow each other are issued
 //! as one write when there is enough for a large one, or when no more is to come. How many writes a device is given at a time,
 //! its queue decides.
@@ -123,7 +123,7 @@ impl BlockIo {
     }
 
     /// As [`BlockIo::write_many`], for who holds a group: when a device fails or there is no room in one piece, that is the answer.
-    /// (Whoever waited for the pool's repair with a group held kept everybody else from the next one.)
+    /// (A thread that waited for the pool's repair with a group held kept everybody else from the next one.)
     pub fn try_write_many(self: &Arc<Self>, requests: Vec<WriteRequest>, txg: u64) -> Vec<Result<BlkPtr>> {
         self.write_batch(requests, txg, false)
     }

@@ -191,7 +191,7 @@ fn swap_znode(znode: &mut [u8]) {
     }
 }
 
-/// Entries of 12 bytes: who (4), mask (4), flags (2), type (2).
+/// Entries of 12 bytes: subject (4), mask (4), flags (2), type (2).
 fn swap_old_entries(entries: &mut [u8]) {
     for entry in entries.as_chunks_mut::<12>().0 {
         swap_at::<4>(entry, 0);

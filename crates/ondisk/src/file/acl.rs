@@ -29,7 +29,7 @@ pub const DIRECTORY_INHERIT: u16 = 0x2;
 pub const NO_PROPAGATE: u16 = 0x4;
 /// Entry flag: only inherited, not in force here.
 pub const INHERIT_ONLY: u16 = 0x8;
-/// Entry flag: `who` is a group.
+/// Entry flag: the subject is a group.
 pub const IDENTIFIER_GROUP: u16 = 0x40;
 /// Entry flag: came by inheritance.
 pub const INHERITED: u16 = 0x80;

@@ -1,8 +1,8 @@
-//! Who asks.
+//! The caller of a request.
 
 use engine::dsl::{Acting, Identity, act_as};
 
-/// The user of whoever asks, as the kernel says it.
+/// The user that asks, as the kernel says it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// The user and its groups, which a pool may grant permissions to.

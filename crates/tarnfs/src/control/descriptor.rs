@@ -2,14 +2,14 @@
 //!
 //! # Theory
 //! A request about a stream brings the command's standard output or input with it, as the ioctl of OpenZFS does, and the bytes do not
-//! go through the command. Whoever is at the other end may be slow, or not read at all; and the command may be killed while
+//! go through the command. The program at the other end may be slow, or not read at all; and the command may be killed while
 //! somebody still has the other end open. So a stream never waits in the kernel for longer than a moment: a pipe is opened
 //! anew, without waiting (the flag belongs to an open file, and the caller's own must stay as it is), a socket is told so with each call,
 //! and between two tries [`Watch::end`] is looked at.
 //!
 //! # Invariants
 //! 1. Only pipes, sockets, files and devices are taken, and only for what the caller opened them for.
-//! 2. Who reads or writes here holds no lock and no group.
+//! 2. A thread that reads or writes here holds no lock and no group.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};

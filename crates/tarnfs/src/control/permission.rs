@@ -211,7 +211,7 @@ pub fn needs(request: &Request) -> Need {
         | Request::StreamSize(_)
         | Request::StreamPackage(_)
         | Request::DatasetGrants(_)
-        // Who may hand on what is asked where it is done.
+        // Which users may hand on what is asked where it is done.
         | Request::DatasetAllow(_)
         // The daemon takes only what the same caller has done.
         | Request::PoolRecord(_)

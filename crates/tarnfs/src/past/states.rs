@@ -50,7 +50,7 @@ pub enum Moment {
     Time(u64),
 }
 
-/// A pool that is looked at, whoever else has it. Nothing is written.
+/// A pool that is looked at, whatever users it has. Nothing is written.
 pub struct Past {
     name: String,
     guid: u64,

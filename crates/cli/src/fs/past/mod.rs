@@ -1,7 +1,7 @@
 //! `tarn fs history`, `undelete`, `at`, `diff`: what files were before.
 //!
 //! # Theory
-//! Everything is read from the devices themselves, beside whoever has the pool imported, and nothing is written; see [`tarnfs::past`]. So
+//! Everything is read from the devices themselves, beside the system that has the pool imported, and nothing is written; see [`tarnfs::past`]. So
 //! the newest that is seen is what is on disk: a change of the last seconds is seen when its group is written, or after `zpool sync`.
 
 pub(super) mod at;

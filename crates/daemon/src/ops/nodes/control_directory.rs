@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //! In `.zfs/snapshot`, `mkdir` takes a snapshot, `rename` renames one, `rmdir` destroys one. Both directories have the mode that OpenZFS
-//! gives them, which lets all users try; who may is in [`crate::ops::rights`].
+//! gives them, which lets all users try; which of them may is in [`crate::ops::rights`].
 //!
 //! A snapshot that is renamed stays where it is to those who are in it. One that is destroyed is stale to them.
 

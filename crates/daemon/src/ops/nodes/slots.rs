@@ -84,7 +84,7 @@ impl Slots {
         Ok(list)
     }
 
-    /// A snapshot has another name; who is in it stays there.
+    /// A snapshot has another name; a program that is in it stays there.
     pub(in crate::ops) fn renamed(&self, from: &str, to: &str) {
         for open in self.open.lock().values_mut().filter(|open| open.name == from) {
             to.clone_into(&mut open.name);

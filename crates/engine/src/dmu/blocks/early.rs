@@ -1,7 +1,7 @@
 //! Blocks that are written before their group is.
 //!
 //! # Theory
-//! Who needs a large write to be durable now can have its bytes in the intent log and, when the group is synced, in the file: twice on
+//! A program that needs a large write to be durable now can have its bytes in the intent log and, when the group is synced, in the file: twice on
 //! disk. Or the file's blocks are written at once, where they will stay, and the log gets their pointers. When the group is
 //! synced, a block that was not changed again needs no second write; one that was is written anew.
 //!

@@ -2,8 +2,8 @@
 //!
 //! # Theory
 //! A small write into a large block need not copy the block: it is enough to keep the new bytes, and whom they go over.
-//! Whoever overwrites 8 KiB at random places of records of 128 KiB so copies 8 KiB for each write, and the record once for each
-//! group, in the sync thread; and whoever overwrites a record from one end to the other never copies the old contents at all.
+//! A program that overwrites 8 KiB at random places of records of 128 KiB so copies 8 KiB for each write, and the record once for each
+//! group, in the sync thread; and one that overwrites a record from one end to the other never copies the old contents at all.
 //! The old contents are held, not looked for later: what is to be written when the group is synced needs no I/O, and so
 //! cannot fail for want of a block that was readable when its writer was told "done".
 //!

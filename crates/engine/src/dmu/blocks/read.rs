@@ -24,7 +24,7 @@ impl Dnode {
             Some(Contents::Patch(patch)) => return Ok(Arc::new(patch.whole())),
             Some(Contents::Freed) => return Ok(self.zeros()),
             Some(Contents::Cloned(pointer)) => {
-                // Another's block, perhaps freed by now: who reads it there heals it.
+                // Another's block, perhaps freed by now: a reader of the other heals it.
                 let data = self.objset.context.cache.read_while(&pointer, &self.bookmark(0, block), &|_| ())?;
                 return Ok(self.fit(data));
             }

@@ -131,7 +131,7 @@ impl Dnode {
     }
 
     /// Changes the group's version of a block. If there is none it is made: it begins as the contents before it, shared with
-    /// whoever has them. `change` meets [`Contents::Data`] or [`Contents::Patch`].
+    /// the readers that have them. `change` meets [`Contents::Data`] or [`Contents::Patch`].
     fn change_block<R>(self: &Arc<Self>, tx: &Tx, block: u64, change: impl FnOnce(&mut Contents) -> R) -> Result<R> {
         let (dirty, is_new) = self.dirty_block(block);
         // Read without the lock: the block's readers and writers are kept apart above (invariant 4), and the sync thread does not read here.

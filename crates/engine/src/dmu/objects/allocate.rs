@@ -204,7 +204,7 @@ impl Objset {
             if taken & mask != 0 {
                 bail!(Exists, "{}: object {object} exists", self.name());
             }
-            // Whoever claims numbers claims the next ones too: the block need not be looked at for each.
+            // A caller that claims numbers claims the next ones too: the block need not be looked at for each.
             if let Some((left, _)) = allocator.current.replace((block, taken | mask))
                 && left != block
                 && allocator.with_room.len() < WITH_ROOM_MAX

@@ -95,7 +95,7 @@ impl Publish for State {
 pub(in crate::dmu) type DirtyBlocks = BTreeMap<u64, Arc<DirtyBlock>>;
 
 impl Publish for DirtyBlocks {
-    /// A bit for each block that may be in it, of 64 numbers one ([`bit_of`]). Whoever puts one in sets it, with the lock; all are cleared when
+    /// A bit for each block that may be in it, of 64 numbers one ([`bit_of`]). The writer that puts one in sets it, with the lock; all are cleared when
     /// the last one is gone.
     type Published = AtomicU64;
 

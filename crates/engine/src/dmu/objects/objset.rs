@@ -132,7 +132,7 @@ pub struct ObjsetOptions {
     pub dataset: u64,
     /// For messages.
     pub name: String,
-    /// Who pays.
+    /// What pays.
     pub owner: Arc<dyn SpaceOwner>,
     /// What properties say.
     pub settings: ObjsetSettings,
@@ -247,7 +247,7 @@ impl Objset {
         name.clone_into(&mut self.name.write());
     }
 
-    /// Who pays.
+    /// What pays.
     pub fn owner(&self) -> &Arc<dyn SpaceOwner> {
         &self.owner
     }

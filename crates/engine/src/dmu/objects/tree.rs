@@ -58,7 +58,7 @@ impl Dnode {
         Ok(pointer)
     }
 
-    /// Fails if an indirect block above `block` cannot be read. That of a user's object is asked for before it is changed: to whoever wants to
+    /// Fails if an indirect block above `block` cannot be read. That of a user's object is asked for before it is changed: to a caller that wants to
     /// change it, it is an error; in the sync thread it would be everybody's.
     pub(in crate::dmu) fn check_reachable(&self, tx: &Tx, block: u64) -> Result<()> {
         if tx.is_syncing() {

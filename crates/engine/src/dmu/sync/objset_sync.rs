@@ -34,7 +34,7 @@ pub(in crate::dmu) struct SyncContext<'a> {
 /// How the space that a file's owner uses changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccountingChange {
-    /// Who.
+    /// The owner.
     pub owner: FileOwner,
     /// Bytes more (or less).
     pub bytes: i64,

@@ -5,7 +5,7 @@
 //! deadlists and sums, in one group; and the clone, which has what was the head's, is destroyed. So the head keeps its name, its directory, its
 //! object and its relatives, and no reader of the disk sees anything but the one or the other.
 //!
-//! Nobody may have either object set open, and neither has changes in later groups: whoever calls has seen to that
+//! Nobody may have either object set open, and neither has changes in later groups: the caller has seen to that
 //! ([`check_unused`]).
 //!
 //! # Path

@@ -245,7 +245,7 @@ impl Room {
             return Ok(());
         }
         let refused = error!(NoSpace, "out of space");
-        // Whoever administers a pool that waits for them does not wait for its groups.
+        // An administrator of a pool that waits for repair does not wait for its groups.
         let comes_free = wanted - limit <= self.being_freed(root) && self.meta.context.io.devices().suspension().is_none();
         Err(if comes_free { Refusal::ForNow(refused) } else { refused.into() })
     }

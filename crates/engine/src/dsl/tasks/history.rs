@@ -1,4 +1,4 @@
-//! The pool's history: who did what, and when.
+//! The pool's history: what was done by which user, and when.
 //!
 //! # Theory
 //! The first command, which made the pool, stays for ever; the rest is a ring in which new records overwrite the oldest.

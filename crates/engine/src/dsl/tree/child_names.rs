@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //! On disk a directory does not know its name: the table of its parent's children has it, by name. To search it for one object takes as long as there
-//! are children, and whoever opens all of them (an import that looks for logs) would take the square of that. So what a search has found of the
+//! are children, and an import, which opens all of them to look for logs, would take the square of that. So what a search has found of the
 //! others is remembered, for one parent, and believed only if the table says the same.
 
 use std::collections::HashMap;

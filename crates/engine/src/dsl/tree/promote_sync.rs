@@ -40,7 +40,7 @@ const DIR_CLONES_VERSION: u64 = 26;
 /// A line of versions is not longer, but in a damaged pool.
 const LINE_MAX: usize = 1 << 24;
 
-/// Who takes part in a promotion. Lines are newest first.
+/// The datasets that take part in a promotion. Lines are newest first.
 pub(in crate::dsl) struct Promotion {
     clone: Arc<Dataset>,
     /// The snapshots that move: the clone's origin and those before it.
@@ -108,7 +108,7 @@ fn moved_space(parts: &Parts, shared: &[Arc<Dataset>], grand_origin: Option<&Dat
     })
 }
 
-/// Who takes part, if a clone can be promoted.
+/// The datasets that take part, if a clone can be promoted.
 ///
 /// # Errors
 /// `Invalid` (it is no clone), `Exists` (a snapshot or bookmark of that name is there; the last word of the message), `NameTooLong`, `Busy`, `NoSpace`.

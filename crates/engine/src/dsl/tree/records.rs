@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //! A record changes with every block that is counted. It is written into the MOS once per pass, so it is kept here from its first change
-//! until then; whoever opens the directory or dataset meanwhile finds it in memory.
+//! until then; a caller that opens the directory or dataset meanwhile finds it in memory.
 //!
 //! [`Dsl`](crate::dsl::Dsl) alone owns this: a dataset, which is kept here, knows it weakly.
 //!

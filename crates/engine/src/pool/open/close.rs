@@ -27,7 +27,7 @@ fn write_end(writer: &GroupWriter, state: PoolState) -> Result<()> {
     writer.configuration().change_on_labels(|config| config.state = state);
     let written = writer.sync_all();
     if written.is_err() {
-        // Whoever repairs the pool goes on with it.
+        // The administrator that repairs the pool goes on with it.
         writer.configuration().change_on_labels(|config| config.state = PoolState::Active);
     }
     written

@@ -41,7 +41,7 @@ const CLAIM_ROUNDS: u32 = 10;
 /// A remote host stops after its missed intervals; we wait for this many times as long.
 #[doc(alias = "MMP_IMPORT_SAFETY_FACTOR")]
 const SAFETY_FACTOR: u64 = 2;
-/// Whoever is silent for longer is not waited for: the pool must be looked at by hand.
+/// A host that is silent for longer is not waited for: the pool must be looked at by hand.
 const LOOK_NS_MAX: u64 = 3_600_000_000_000;
 /// Weights of the running average of the time between heartbeats.
 const AVERAGE_OF: u64 = 128;
@@ -305,7 +305,7 @@ fn claim_pool(candidate: &Candidate, host: &dyn Host, first: &Uberblock, interva
             break;
         }
     }
-    // The number goes back to what it was, so that whoever tries again sees nothing new.
+    // The number goes back to what it was, so that a host that tries again sees nothing new.
     let restored = write(first);
     outcome.and(restored)
 }

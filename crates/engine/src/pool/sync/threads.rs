@@ -19,7 +19,7 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// Whether there are none: whoever waits for a group writes it.
+    /// Whether there are none: a thread that waits for a group writes it.
     pub(super) fn is_none(&self) -> bool {
         *self.running.lock() == 0
     }
@@ -47,7 +47,7 @@ impl GroupWriter {
                     tracing::error!("pool {}: suspended: {failure}", writer.configuration.name());
                     writer.layers.context.groups.fail(failure);
                 }
-                // Whoever waits for the end is the only one to hold it then.
+                // The thread that waits for the end is the only one to hold it then.
                 drop(writer);
                 *threads.running.lock() -= 1;
                 threads.ended.notify_all();
@@ -89,7 +89,7 @@ impl GroupWriter {
         self.layers.context.groups.stop();
         self.heartbeat.end();
         self.threads.wait_for_end();
-        // Whoever waits for a group, or comes later, is told: nobody will write one.
+        // All that wait for a group, or come later, are told: nobody will write one.
         self.layers.context.groups.fail(error!(Suspended, "the pool is closed"));
     }
 }

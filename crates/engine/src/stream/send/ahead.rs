@@ -40,7 +40,7 @@ struct Flight {
 enum Contents {
     None,
     Flying(Arc<Flight>),
-    /// No reader had time: whoever needs it reads it.
+    /// No reader had time: the sender, which needs it, reads it.
     Later(Form, BlkPtr, Bookmark),
 }
 

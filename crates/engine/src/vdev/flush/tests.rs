@@ -1,4 +1,4 @@
-//! Flushes that fail: the system says so once, to whoever flushes next, and has dropped what it could not write.
+//! Flushes that fail: the system says so once, to the next caller of a flush, and has dropped what it could not write.
 
 use crate::vdev::label::{LabelSync, sync_labels};
 use crate::vdev::RequestKind;

@@ -50,7 +50,7 @@ pub struct Leaf {
     written: AtomicU64,
     /// As many of those as came before the last flush that worked.
     flushed: AtomicU64,
-    /// How often something could not be made durable. The system says so to one caller, whoever wrote what is lost.
+    /// How often something could not be made durable. The system says so to one caller, which need not be the writer of what is lost.
     failed_flushes: AtomicU64,
     /// A flush failed: what was written before it may be gone, and no later flush will say so.
     lost: AtomicBool,
@@ -382,7 +382,7 @@ impl Leaf {
             let _pending = Pending::new(&self.stats.pending);
             let now = || self.traffic.now_ns();
             let wanted = Wanted { class, is_write: true, at, length };
-            // What is durable when it is done is made by whoever wants it.
+            // What is durable when it is done is made by the caller.
             if class != Class::AsyncWrite {
                 let _turn = self.queue.enter(&wanted, &now);
                 return make(at);

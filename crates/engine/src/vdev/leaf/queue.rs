@@ -319,7 +319,7 @@ impl Queue {
 
     fn allowed(&self, class: Class, now: Clock<'_>) -> u32 {
         let (floor, limit) = class.bounds();
-        // Durable writes are not beside themselves, and whoever waits for a read waits.
+        // Durable writes are not beside themselves, and the caller of a read waits for it.
         let is_urgent = matches!(class, Class::SyncRead | Class::SyncWrite);
         let bound = if !is_urgent && self.is_beside_durable(now) { floor } else { limit };
         u32::try_from(self.limit(bound)).unwrap_or(UNBOUNDED)
@@ -437,7 +437,7 @@ mod tests {
         assert!(queue.try_enter(&read, &now).is_some());
     }
 
-    /// Places of what is made as one: who is next, what waits beside it, most bytes, largest gap.
+    /// Places of what is made as one: the one that is next, what waits beside it, most bytes, largest gap.
     #[test]
     fn neighbours_are_one_as_far_as_is_allowed() {
         let at = |at: u64, length: usize| Wanted { class: Class::AsyncRead, is_write: false, at, length };

@@ -1,4 +1,4 @@
-//! Several I/Os of one device made as one, each in the memory of whoever wants it.
+//! Several I/Os of one device made as one, each in the memory of its caller.
 //!
 //! Called by a leaf for what its queue took together; calls `disk`.
 

@@ -21,7 +21,7 @@ const WAIT_BUCKETS: usize = 37;
 /// Buckets of sizes: the last begins at 16 MiB.
 const SIZE_BUCKETS: usize = 25;
 
-/// Who wants it.
+/// What it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestKind {
     /// A read.

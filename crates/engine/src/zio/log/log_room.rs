@@ -4,7 +4,7 @@
 //! Space that the log has taken comes free with its groups: a block of the log when the records in it are on disk, a block that was written early when it was
 //! changed again. Until then who syncs the same few bytes again and again takes more and more, and nobody was ever asked for that room. But a group must
 //! find a place for everything that was accepted: so the log leaves twice as much as that (there is metadata around it, in several copies), and half of what the pool
-//! keeps back. Whoever finds that there is no more waits for the group; long before that it is asked for.
+//! keeps back. A commit that finds that there is no more waits for the group; long before that it is asked for.
 //!
 //! A device for the log alone may be full.
 

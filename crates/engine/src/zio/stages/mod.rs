@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //! The order is that of the format: the checksum is of what is on disk, and what is on disk is encrypted after it was compressed. All of it comes before the
-//! place, because whoever gives places may want to know the checksum: a block that is there already needs none (dedup, nop-write).
+//! place, because the allocator may want to know the checksum: a block that is there already needs none (dedup, nop-write).
 
 pub(in crate::zio) mod checksum_stage;
 pub(in crate::zio) mod compress_stage;

@@ -186,7 +186,7 @@ fn the_holes_at_the_end_of_a_block_of_pointers_take_no_memory() {
     assert!(is_zero(&block[6 * 128..]));
 }
 
-/// Who had the pointer to a block that the group being synced wrote over in its place found a wrong checksum, if the cache had given it up: the
+/// A reader that had the pointer to a block that the group being synced wrote over in its place found a wrong checksum, if the cache had given it up: the
 /// device was blamed, and file systems could not be mounted.
 #[test]
 fn a_block_that_is_written_over_in_its_place_can_be_read_with_the_pointer_from_before() {

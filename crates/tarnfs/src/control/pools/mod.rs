@@ -132,7 +132,7 @@ pub trait Mounter: Send {
         Box::new(|| ())
     }
 
-    /// A snapshot is about to be destroyed: whoever looks at it in `.zfs/snapshot` has it no more.
+    /// A snapshot is about to be destroyed: a program that looks at it in `.zfs/snapshot` has it no more.
     fn close_snapshot(&mut self, name: &str) {
         let _ = name;
     }

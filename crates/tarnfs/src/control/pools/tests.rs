@@ -409,7 +409,7 @@ fn fsync_keeps_what_was_written_before_readonly_was_set() {
     rig.export("tank");
 }
 
-/// `zpool sync` of a pool on which nothing had changed did nothing: who makes a pool's state known so (a backup of its images, a test of OpenZFS's) found the
+/// `zpool sync` of a pool on which nothing had changed did nothing: a caller that makes a pool's state known so (a backup of its images, a test of OpenZFS's) found the
 /// old uberblock.
 #[test]
 fn a_sync_writes_a_group_even_if_nothing_has_changed() {

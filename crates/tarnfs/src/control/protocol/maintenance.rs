@@ -207,7 +207,7 @@ pub struct OwnerSpace {
     pub kind: OwnerKind,
 }
 
-/// Who may own files.
+/// Kinds of owners of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum OwnerKind {
     /// Users.

@@ -39,7 +39,7 @@ const OTHER: u16 = 0x20;
 /// Which of the two lists of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AclKind {
-    /// Who may do what with it.
+    /// Which users may do what with it.
     Access,
     /// With what new files in it (a directory) begin.
     Default,

@@ -76,7 +76,7 @@ fn a_removed_file_is_freed_once() {
     fs.write(stat.inode, WriteMode::At(0), b"hello", &root()).unwrap();
     rig.sync(fs.objset());
     fs.unlink(fs.root(), b"a").unwrap();
-    // The kernel's last reference goes, and whoever took it is not given the CPU just now.
+    // The kernel's last reference goes, and the thread that took it is not given the CPU just now.
     let leaving = fs.inodes.table().release(stat.inode, 1).expect("it was the last");
     let mut bytes = Vec::new();
     FileSource::of(&fs).fetch(&WantedWrite { object: stat.inode, generation: stat.generation, offset: 0, length: 5 }, &mut bytes).unwrap();

@@ -192,7 +192,7 @@ fn a_hole_does_not_make_a_file_shorter() {
     let inode = file(&fs, "a").inode;
     fs.write(inode, WriteMode::At(0), &[1; 300 << 10], &root()).unwrap();
     let held = fs.inode(inode).unwrap();
-    // The writer is in its transaction; who comes later waits for room.
+    // The writer is in its transaction; a writer that comes later waits for room.
     let tx = OpenTx::assign(&fs.membership, 1 << 20).unwrap();
     rig.context.dirty.add(tx.txg() + 1, 1 << 40);
     std::thread::scope(|scope| {
@@ -499,7 +499,7 @@ fn many_threads((rig, fs): (Rig, FileSystem)) {
     }
 }
 
-/// Whoever comes late to free a file must not free the one that has its number by now.
+/// A thread that comes late to free a file must not free the one that has its number by now.
 #[test]
 fn a_file_is_freed_once() {
     let (rig, fs) = new();
@@ -642,7 +642,7 @@ fn a_dnode_without_room_for_attributes_is_damage() {
     assert_eq!(error.kind(), ErrorKind::Corrupt);
 }
 
-/// Of a large file the end was freed first, in groups of its own, and its size changed at last: who lost power between, or could not read
+/// Of a large file the end was freed first, in groups of its own, and its size changed at last: a user that lost power between, or could not read
 /// some indirect block, had a file of the old size with zeros where data had been.
 #[test]
 fn a_file_that_is_cut_in_steps_is_never_longer_than_its_contents() {
@@ -750,7 +750,7 @@ fn a_name_that_leads_out_of_its_directory_is_damage() {
     }
 }
 
-/// Who makes a backup asks for it with `O_NOATIME`.
+/// A backup program asks for it with `O_NOATIME`.
 #[test]
 fn a_read_can_go_unnoticed() {
     let (_rig, fs) = new();

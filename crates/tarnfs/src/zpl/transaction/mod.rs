@@ -8,7 +8,7 @@
 //! ([`engine::dmu::Membership`]). A group reaches the disk whole or not at all, so that is what becomes of the transaction.
 //!
 //! *Conflicts* are found by what was seen: a name that was looked up must still name the same file, or nothing; a file that was
-//! read or changed must not have changed since it was first looked at, nor a directory that was listed or removed. Who comes second
+//! read or changed must not have changed since it was first looked at, nor a directory that was listed or removed. The transaction that comes second
 //! gets [`engine::error::ErrorKind::Conflict`], and begins anew. Reading finds conflicts too, so that nothing impossible is seen: what is looked at
 //! for the first time and was changed since all the rest was seen is a reason to find out whether that rest is still so.
 //!

@@ -607,7 +607,7 @@ fn a_file_is_not_seen_in_the_middle_of_an_operation() {
             let set_links = |links: u64| inode.edit(&tx).set(&[(ondisk::sa::Attribute::Links, &links.to_le_bytes())]).unwrap();
             set_links(7);
             begun.send(()).unwrap();
-            // Whoever looks now either waits for the end of this, or is answered at once.
+            // A caller that looks now either waits for the end of this, or is answered at once.
             let _ = looks.recv_timeout(std::time::Duration::from_millis(500));
             set_links(1);
         });

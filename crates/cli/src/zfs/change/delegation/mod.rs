@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Which users may do what.
 
 pub(in crate::zfs) mod allow;
 pub(in crate::zfs) mod help;

@@ -58,7 +58,7 @@ impl Pools {
         })
     }
 
-    /// Who is allowed to hand on grants may hand on what is granted to them, and take from nobody but themselves.
+    /// Users that are allowed to hand on grants may hand on what is granted to them, and take from nobody but themselves.
     #[doc(alias = "dsl_deleg_can_allow")]
     fn check_hands_on(&self, allow: &DatasetAllow, changes: &[GrantChange]) -> Result<(), Failure> {
         if self.caller.is_superuser {
