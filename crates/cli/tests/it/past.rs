@@ -121,8 +121,8 @@ fn what_of_a_file_can_be_read_is_copied() {
     rig.ok("zfs snapshot tank@snap");
     rig.ok("zpool export tank");
     let image = fs::read(rig.path("a.img")).unwrap();
-    let found: Vec<usize> = (0..image.len()).step_by(4096).filter(|at| image[*at..*at + 4096].iter().all(|byte| *byte == b'C')).collect();
-    assert_eq!(found.len(), 4);
+    let found: Vec<usize> = (0..image.len()).step_by(512).filter(|at| image[*at..*at + 512].iter().all(|byte| *byte == b'C')).collect();
+    assert_eq!(found.len(), 32);
     let file = fs::OpenOptions::new().write(true).open(rig.path("a.img")).unwrap();
     file.write_all_at(b"!", found[1] as u64).unwrap();
     drop(file);
