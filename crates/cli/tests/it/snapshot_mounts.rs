@@ -167,7 +167,7 @@ fn snapshots_are_made_and_renamed_by_their_directory() {
     assert_eq!(fs::read_to_string(snapshots.join("uno/file")).unwrap(), "before");
     assert!(fs::rename(snapshots.join("uno"), snapshots.join("two")).is_err());
     assert!(fs::rename(snapshots.join("uno"), rig.path("mnt/a/uno")).is_err());
-    rig.ok("zfs rename tank/a@uno @eins");
+    rig.ok("zfs rename tank/a@uno tank/a@eins");
     rig.wait("the old name's end", || !snapshots.join("uno").exists());
     assert_eq!(fs::read_to_string(snapshots.join("eins/file")).unwrap(), "before");
     assert_eq!(fs::read_to_string(rig.path("own/file")).unwrap(), "before");
