@@ -172,6 +172,11 @@ fn snapshots_are_made_and_renamed_by_their_directory() {
     assert_eq!(fs::read_to_string(snapshots.join("eins/file")).unwrap(), "before");
     assert_eq!(fs::read_to_string(rig.path("own/file")).unwrap(), "before");
     drop(open);
+    // `rmdir` destroys.
+    fs::create_dir(snapshots.join("gone")).unwrap();
+    fs::remove_dir(snapshots.join("gone")).unwrap();
+    assert_eq!(fs::remove_dir(snapshots.join("gone")).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    assert_eq!(listed(), ["eins", "two"]);
     rig.ok("zpool export tank");
     assert_eq!(rig.mounts(), Vec::<std::path::PathBuf>::new());
     rig.zdb(&["a.img"]);

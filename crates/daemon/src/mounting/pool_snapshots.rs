@@ -56,6 +56,11 @@ impl PoolSnapshots {
         self.pool.take_snapshots(vec![format!("{}@{name}", self.head()?)])
     }
 
+    fn try_destroy(&self, name: &str) -> Result<(), Error> {
+        let refusals = self.pool.engine().dsl.snapshot_verbs().destroy_snapshots(vec![format!("{}@{name}", self.head()?)], false)?;
+        refusals.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
+    }
+
     fn try_rename(&self, from: &str, to: &str) -> Result<(), Error> {
         let head = self.head()?;
         self.pool.engine().dsl.rename_snapshot(&head, from, to, false)?;
@@ -96,6 +101,6 @@ impl Snapshots for PoolSnapshots {
 
     fn destroy(&self, name: &str) -> fuse::Result<()> {
         check_name(name)?;
-        Err(Errno::EOPNOTSUPP)
+        self.try_destroy(name).map_err(crate::errno::of)
     }
 }
