@@ -63,7 +63,7 @@ impl Receiver {
             let mut record = found.unwrap_or_else(|| panic!("{golden} is not in the manifest")).clone();
             (record.name, record.kind) = ((*ours).to_owned(), "filesystem".to_owned());
             // The root of a snapshot is shown with another number than that of its file system.
-            record.files.iter_mut().filter(|file| file.path.as_deref() == Some(".")).for_each(|file| file.ino = 34);
+            record.files.iter_mut().flatten().filter(|file| file.path.as_deref() == Some(".")).for_each(|file| file.ino = 34);
             record
         };
         manifest.datasets = mounted.iter().map(record).collect();
