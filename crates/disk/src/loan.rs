@@ -3,7 +3,7 @@
 //! # Theory
 //! A thread that waits for an I/O in a queue lends its memory to the one that makes the I/O together with others: nothing is copied, and nobody need own
 //! what is read or written. [`lend`] and [`lend_mut`] run the owner's waiting; when that ends, however it does, the loan ends: it is
-//! taken back when nobody uses it, and who comes later gets nothing.
+//! taken back when nobody uses it, and a later caller gets nothing.
 
 #![allow(unsafe_code)] // each block says why
 

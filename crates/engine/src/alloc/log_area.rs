@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use super::metaslab::Metaslab;
 
-/// The first piece that is prepared, and the largest: each is twice the one before, so that who syncs little writes little.
+/// The first piece that is prepared, and the largest: each is twice the one before, so that a program that syncs little writes little.
 const PIECE_MIN: u64 = 4 << 20;
 const PIECE_MAX: u64 = 32 << 20;
 /// A piece is at most this part of the metaslab: it is not to be had by others meanwhile.

@@ -207,7 +207,7 @@ impl Metaslab {
         Ok(())
     }
 
-    /// As [`Metaslab::load`], for who wants to allocate in `txg`. `false`: its space map is damaged; others will do.
+    /// As [`Metaslab::load`], for a caller that wants to allocate in `txg`. `false`: its space map is damaged; others will do.
     pub(super) fn load_if_readable(&self, loader: &dyn LoadSpaceMap, txg: u64) -> Result<bool> {
         if txg < self.unreadable_until.load(Ordering::Relaxed) {
             return Ok(false);

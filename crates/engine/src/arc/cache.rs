@@ -1,4 +1,4 @@
-//! The cache of blocks: a number of shards, and who is reading what.
+//! The cache of blocks: a number of shards, and its readers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -167,7 +167,7 @@ impl BlockCache {
         self.read_while(bp, at, &|see_to_it| see_to_it())
     }
 
-    /// As [`BlockCache::read`], for who cannot be sure that the block is there: damage is seen to only as far as `while_there` allows.
+    /// As [`BlockCache::read`], for a caller that cannot be sure that the block is there: damage is seen to only as far as `while_there` allows.
     ///
     /// # Errors
     /// Those of [`BlockIo::read`].

@@ -15,7 +15,7 @@
 //! # Invariants
 //! 1. A request that fails leaves nothing allocated.
 //! 2. A block is written over in place only if it was born in this same txg and has exactly the same physical size.
-//! 3. Nobody waits for one who panicked: all go home, and who shared the work out panics too ([`super::executor`]).
+//! 3. Nobody waits for one who panicked: all go home, and the thread that shared the work out panics too ([`super::executor`]).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -122,7 +122,7 @@ impl BlockIo {
         self.write_batch(requests, txg, true)
     }
 
-    /// As [`BlockIo::write_many`], for who holds a group: when a device fails or there is no room in one piece, that is the answer.
+    /// As [`BlockIo::write_many`], for a caller that holds a group: when a device fails or there is no room in one piece, that is the answer.
     /// (A thread that waited for the pool's repair with a group held kept everybody else from the next one.)
     pub fn try_write_many(self: &Arc<Self>, requests: Vec<WriteRequest>, txg: u64) -> Vec<Result<BlkPtr>> {
         self.write_batch(requests, txg, false)

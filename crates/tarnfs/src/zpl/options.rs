@@ -1,4 +1,4 @@
-//! How a dataset is mounted, and who calls.
+//! How a dataset is mounted, and its callers.
 
 use ondisk::acl;
 

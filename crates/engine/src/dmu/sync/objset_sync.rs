@@ -210,7 +210,7 @@ impl Objset {
         self.shared.file_owner.is_some() && self.objset_type() == ObjsetType::FileSystem && self.phys_size() >= ObjsetSize::V2
     }
 
-    /// Compares who owned how much before with who owns how much now (`do_userquota_update`).
+    /// Compares how much each owner had before with how much each has now (`do_userquota_update`).
     fn account(&self, sync: &mut DnodeSync) {
         let Some(file_owner) = self.shared.file_owner.filter(|_| self.counts_used_space()) else { return };
         let before = sync.before();

@@ -6,7 +6,7 @@
 //! snapshot counts as a descendent of its dataset. A grant may name sets of permissions; the nearest directory, from there upwards, that defines
 //! a set says what is in it, and a set may hold other sets.
 //!
-//! What is granted to creators does nothing by itself. It is copied into each new dataset, as a local grant to who makes it
+//! What is granted to creators does nothing by itself. It is copied into each new dataset, as a local grant to the user who makes it
 //! ([`copy_creation_grants`](super::delegation_sync::copy_creation_grants)); so it counts already when a caller is about to make one.
 //!
 //! # On disk

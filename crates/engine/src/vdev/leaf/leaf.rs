@@ -238,7 +238,7 @@ impl Leaf {
         }
     }
 
-    /// How it is for who wants to read what was written in the group `birth`.
+    /// How it is for a reader that wants to read what was written in the group `birth`.
     pub(in crate::vdev) fn view(&self, birth: u64) -> View {
         View {
             readable: self.is_open(),

@@ -3,7 +3,7 @@
 //! # Theory
 //! Administrative verbs take turns. One of them may take long: an export waits for what the kernel still has, and that waits for the
 //! devices. If a pool stops meanwhile it waits for `zpool clear`, which must not wait for its turn then, nor must a caller that
-//! wants to know what is going on, in this pool or another. Nor is somebody to wait for who only looks: to find the files of ten thousand damaged
+//! wants to know what is going on, in this pool or another. Nor is a caller that only looks to wait: to find the files of ten thousand damaged
 //! blocks takes long. So the table of pools can be seen without a turn, as it was when the
 //! last pool came or went, and these requests need no more: the engine has locks of its own.
 

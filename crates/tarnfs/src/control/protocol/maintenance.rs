@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::request::VdevSpec;
 
-/// A command as it was typed, and who typed it: what a pool's history records.
+/// A command as it was typed, and the user who typed it: what a pool's history records.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CommandLine {
     /// `zpool create tank /dev/sdb`

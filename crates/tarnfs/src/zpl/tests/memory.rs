@@ -67,7 +67,7 @@ fn removed_files_that_are_open_stay_whole_and_are_freed_at_last() {
     rig.check();
 }
 
-/// Found by reading: a commit of the log that looked for a file which was being freed freed it, too; and who came second freed the next file
+/// Found by reading: a commit of the log that looked for a file which was being freed freed it, too; and the second caller freed the next file
 /// of that number.
 #[test]
 fn a_removed_file_is_freed_once() {

@@ -591,7 +591,7 @@ fn a_directory_passes_its_group_on_as_it_is_in_the_transaction() {
     }
 }
 
-/// An operation changes several things, one after the other (a rename, the replaced file's links, names, the moved file's parent), and who looked at a file for
+/// An operation changes several things, one after the other (a rename, the replaced file's links, names, the moved file's parent), and a caller that looked at a file for
 /// the first time saw it in the middle of one. The commit found that, but until then the program had seen what never was.
 #[test]
 fn a_file_is_not_seen_in_the_middle_of_an_operation() {
