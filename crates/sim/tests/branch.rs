@@ -210,7 +210,7 @@ fn rollbacks_of_every_dataset() {
             judge(&mut rig, &format!("{when}, and written"));
         }
         places::say(&format!("branch: {golden_name}: {rolled_back} rollbacks"));
-        let refused = rig.pool().roll_back(&before.values().next().unwrap().0.split_once('@').unwrap().0.to_owned(), Some("none")).unwrap_err();
+        let refused = rig.pool().roll_back(before.values().next().unwrap().0.split_once('@').unwrap().0, Some("none")).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::NotFound);
     }
 }

@@ -340,10 +340,10 @@ impl<B: Service> Served<B> {
         // If another request has the turn, which may be long, the mounts are not known.
         let mounts = || self.backend.try_lock().and_then(|mut backend| backend.mount_list().ok()).unwrap_or_default();
         // What is answered without a turn only looks, or is the superuser's.
-        if caller.is_superuser || needs(&request) == Need::Nothing {
-            if let Some(reply) = self.beside.as_ref().and_then(|beside| beside.answer(&request, mounts)) {
-                return if caller.is_superuser { reply } else { without_names(reply) };
-            }
+        if (caller.is_superuser || needs(&request) == Need::Nothing)
+            && let Some(reply) = self.beside.as_ref().and_then(|beside| beside.answer(&request, mounts))
+        {
+            return if caller.is_superuser { reply } else { without_names(reply) };
         }
         let job = {
             let mut backend = self.backend.lock();

@@ -209,6 +209,7 @@ mod tests {
             reader.read_exact(&mut got).unwrap();
             assert_eq!(&got, b"begin");
             let watch = out.watch().clone();
+            #[allow(clippy::disallowed_methods)] // a thread of the test's
             let writing = std::thread::spawn(move || loop {
                 if let Err(error) = out.write_all(&[7; 100_000]) {
                     break error;

@@ -126,7 +126,7 @@ impl Manner {
         }
         // Beyond 64 bits of bytes there was never anything.
         let Some(offset) = blocks.first.checked_mul(blocks.bytes) else { return Ok(()) };
-        let end = blocks.end.checked_mul(blocks.bytes).unwrap_or(u64::MAX);
+        let end = blocks.end.saturating_mul(blocks.bytes);
         out.free(blocks.object, offset, end.wrapping_sub(offset))
     }
 

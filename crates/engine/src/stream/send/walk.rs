@@ -121,7 +121,7 @@ impl Walk<'_> {
 
     /// Has metadata read in the background.
     fn prefetch(&self, pointer: &BlkPtr, at: &Bookmark) {
-        let is_readable = !pointer.is_hole() && !pointer.is_redacted() && !(self.raw && at.level == 0);
+        let is_readable = !(pointer.is_hole() || pointer.is_redacted() || self.raw && at.level == 0);
         if is_readable && !self.is_old(pointer) {
             self.context.cache.prefetch(pointer, at, |see_to_it| see_to_it());
         }
@@ -138,10 +138,9 @@ impl Walk<'_> {
         let mut ahead = 1;
         for index in 0..children.count() {
             if level > 0 || at.object == 0 {
-                for next in ahead..(index + METADATA_AHEAD).min(children.kept().len()) {
-                    self.prefetch(&children.kept()[next], &child_at(next));
-                    ahead = next + 1;
-                }
+                let until = (index + METADATA_AHEAD).min(children.kept().len());
+                (ahead..until).for_each(|next| self.prefetch(&children.kept()[next], &child_at(next)));
+                ahead = ahead.max(until);
             }
             let child = children.get(index).unwrap_or(BlkPtr::ZERO);
             let at = child_at(index);
