@@ -5,6 +5,8 @@ use std::fs;
 
 use anyhow::{Context, Result, bail};
 
+/// Scripts beside those of `../shared/oracle/zts/scripts`: their verbs came later.
+const ADDED: &str = include_str!("../../zts/added");
 const EXCLUDED: &str = include_str!("../../zts/excluded");
 const WAITING: &str = include_str!("../../zts/waiting");
 const FIRST: &str = include_str!("../../zts/first");
@@ -51,7 +53,7 @@ impl Lists {
         let path = sim::places::in_shared("oracle/zts/scripts").context("there is no ../shared/oracle/zts/scripts")?;
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         Ok(Lists {
-            all: in_order(lines(&text), &reasons(FIRST)),
+            all: in_order(lines(&text).chain(lines(ADDED)), &reasons(FIRST)),
             excluded: reasons(EXCLUDED),
             waiting: reasons(WAITING),
             quick: lines(QUICK).collect(),
@@ -66,7 +68,7 @@ impl Lists {
     pub(super) fn choose(&self, quick: bool, named: &[&str]) -> Result<Vec<String>> {
         for name in named {
             if !self.all.iter().any(|script| is_named(script, name)) {
-                bail!("{name}: there is no such group or script in ../shared/oracle/zts/scripts");
+                bail!("{name}: there is no such group or script in ../shared/oracle/zts/scripts and xtask/zts/added");
             }
         }
         let chosen = self.all.iter().filter(|script| {
@@ -137,7 +139,7 @@ mod tests {
         let first = reasons(FIRST);
         let entries = lists.excluded.keys().chain(lists.waiting.keys()).chain(first.keys()).chain(&lists.quick);
         let unknown: Vec<_> = entries.filter(|script| !lists.all.iter().any(|known| known == *script)).collect();
-        assert!(unknown.is_empty(), "not in ../shared/oracle/zts/scripts: {unknown:?}");
+        assert!(unknown.is_empty(), "neither in ../shared/oracle/zts/scripts nor in xtask/zts/added: {unknown:?}");
     }
 
     #[test]

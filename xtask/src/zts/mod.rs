@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //! The suite lies beside the project: `../shared/oracle/zts` has a runner, which gives each script a machine of its own (namespaces over the
-//! root file system in which the suite is installed), and the list of scripts that test us. What of them cannot apply is in
+//! root file system in which the suite is installed), and a list of scripts that test us; `xtask/zts/added` has more. What cannot apply is in
 //! `xtask/zts/excluded`, what waits for a verb that is announced absent in `xtask/zts/waiting`, each with its reason. All else must pass.
 //! `xtask/zts/quick` has some that are fast, for CI: they use files, and so no loop device of the machine.
 
@@ -22,7 +22,7 @@ use suite::{Ended, Run, Verdict};
 
 pub(crate) const HELP: &str = "\
 cargo xtask zts [--quick] [--limit SECONDS] [--each SECONDS] [--files] [--keep DIRECTORY] [GROUP...]
-                                     OpenZFS's test suite (what is in ../shared/oracle/zts/scripts), or the groups or scripts
+                                     OpenZFS's test suite (what is in ../shared/oracle/zts/scripts and xtask/zts/added), or the groups or scripts
                                      named, or a quick part of it; a table by group; as root, with a network
 ";
 
