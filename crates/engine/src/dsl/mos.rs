@@ -130,6 +130,14 @@ impl Mos {
         Ok(Zap::create(&self.0, tx, &spec)?.object())
     }
 
+    /// Makes a ZAP with the entries of another one, and with a bonus buffer of `bonus_bytes` zeros of the same type.
+    pub fn zap_copy(&self, object: u64, bonus_bytes: usize, tx: &SyncTx<'_>) -> Result<u64> {
+        let original = self.zap(object)?;
+        let dnode = original.dnode();
+        let spec = DnodeSpec::new(dnode.object_type(), dnode.block_bytes()).with_bonus(dnode.bonus_type(), bonus_bytes);
+        Ok(original.copy_to(tx, self.0.allocate(tx, &spec)?)?.object())
+    }
+
     /// Turns an object that has a bonus buffer only into an empty ZAP, keeping the bonus. `false`: it is one already.
     pub fn zapify(&self, object: u64, tx: &SyncTx<'_>) -> Result<bool> {
         let dnode = self.dnode(object)?;

@@ -22,6 +22,9 @@ use crate::{bail, error};
 /// Largest block of a micro ZAP; larger ones would need the feature large_microzap.
 const MICRO_BLOCK_MAX: usize = 128 << 10;
 
+/// The most blocks that are copied of a ZAP: four times what the largest one known has.
+const COPIED_BLOCKS_MAX: u64 = 1 << 18;
+
 /// When a stored name is the name looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Match {
@@ -257,6 +260,28 @@ impl Zap {
         Ok(zap)
     }
 
+    /// Makes an object that is new and empty, and has blocks of the same size, a ZAP with the same entries. They are where they are here: its
+    /// hashes begin at the same place.
+    ///
+    /// # Errors
+    /// One of the objects cannot be read or written, or this one is larger than any ZAP.
+    pub fn copy_to(&self, tx: &Tx, dnode: Arc<Dnode>) -> Result<Zap> {
+        self.reading(|_, blocks| {
+            let mut next = blocks.0.next_data_block_to_be(0)?;
+            let mut left = COPIED_BLOCKS_MAX;
+            while let Some(block) = next {
+                if left == 0 {
+                    bail!(Corrupt, "has more than {COPIED_BLOCKS_MAX} blocks");
+                }
+                left -= 1;
+                dnode.write_block(tx, block, blocks.read(block)?.to_vec())?;
+                next = blocks.0.next_data_block_to_be(block + 1)?;
+            }
+            Ok(())
+        })?;
+        Self::of(dnode)
+    }
+
     /// A salt for a new ZAP.
     pub fn new_salt(objset: &Objset) -> u64 {
         objset.context().host.random() | 1
@@ -486,8 +511,26 @@ impl Zap {
     /// # Errors
     /// See [`Zap::lookup`].
     pub fn entries(&self) -> Result<Vec<CursorEntry>> {
-        let mut cursor = Cursor::start();
-        std::iter::from_fn(|| self.next(&mut cursor).transpose()).collect()
+        self.reading(|form, blocks| {
+            let mut entries = Vec::new();
+            match form {
+                Form::Micro(micro) => {
+                    let mut at = Cursor::start();
+                    while let Some(entry) = micro.next(blocks, at.hash, at.collision)? {
+                        at = Cursor::after(entry.hash, entry.collision);
+                        entries.push(CursorEntry { name: entry.name, value: Value::of_word(entry.value), next_position: at.pack(0) });
+                    }
+                }
+                Form::Fat(fat) => {
+                    blocks.0.prefetch(0, u64::MAX);
+                    fat.each(blocks, &mut |entry, name, value| {
+                        let next_position = Cursor::after(entry.hash, entry.collision).pack(fat.flags);
+                        entries.push(CursorEntry { name, value, next_position });
+                    })?;
+                }
+            }
+            Ok(entries)
+        })
     }
 
     /// The name of the first entry whose value is `word` under `mask`.

@@ -357,6 +357,20 @@ impl<B: AsRef<[u8]>> Leaf<B> {
             .collect()
     }
 
+    /// All entries that the buckets lead to, by hash and collision number.
+    pub fn entries_in_order(&self) -> Result<Vec<Entry>, Corruption> {
+        let mut entries = Vec::new();
+        for bucket in 0..1 << self.bucket_bits() {
+            self.walk_bucket(bucket, |entry, _| {
+                entries.push(*entry);
+                Ok(false)
+            })?;
+        }
+        entries.sort_by_key(|entry| (entry.hash, entry.collision));
+        entries.dedup_by_key(|entry| (entry.hash, entry.collision));
+        Ok(entries)
+    }
+
     /// Calls `visit` with the pieces of an array of `size` bytes, until it returns false.
     fn walk_array(&self, first: u16, size: usize, mut visit: impl FnMut(&[u8]) -> bool) -> Result<(), Corruption> {
         if array_chunks(size) > self.chunk_count() {

@@ -265,6 +265,24 @@ impl Fat {
         Ok(())
     }
 
+    /// Calls `visit` with all entries, by position: each leaf is looked at once.
+    pub(in crate::zap) fn each(&self, blocks: &impl ReadBlocks, visit: &mut dyn FnMut(&Entry, Vec<u8>, Value)) -> Result<()> {
+        let mut hash = 0;
+        loop {
+            let prefix_length = self.with_leaf(blocks, hash, |leaf| {
+                for entry in leaf.entries_in_order()? {
+                    self.check_position(leaf, &entry)?;
+                    visit(&entry, self.read_name(leaf, &entry)?, read_value(leaf, &entry)?);
+                }
+                Ok(leaf.prefix_length())
+            })?;
+            match after_leaf(hash, prefix_length) {
+                Some(next) => hash = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
     pub(in crate::zap) fn next(&self, blocks: &impl ReadBlocks, mut hash: u64, mut collision: u32) -> Result<Option<(Entry, Vec<u8>, Value)>> {
         loop {
             let found = self.with_leaf(blocks, hash, |leaf| match leaf.find_next(hash, collision)? {
@@ -276,17 +294,22 @@ impl Fat {
             })?;
             match found {
                 Ok(found) => return Ok(Some(found)),
-                Err(0) => return Ok(None),
-                Err(prefix_length) => {
-                    let span = 1u64 << (64 - prefix_length.min(63));
-                    let Some(next) = (hash & !(span - 1)).checked_add(span) else {
-                        return Ok(None);
-                    };
-                    (hash, collision) = (next, 0);
-                }
+                Err(prefix_length) => match after_leaf(hash, prefix_length) {
+                    Some(next) => (hash, collision) = (next, 0),
+                    None => return Ok(None),
+                },
             }
         }
     }
+}
+
+/// The first hash of the leaf after that of `hash`, if there is one.
+fn after_leaf(hash: u64, prefix_length: u32) -> Option<u64> {
+    if prefix_length == 0 {
+        return None;
+    }
+    let span = 1u64 << (64 - prefix_length.min(63));
+    (hash & !(span - 1)).checked_add(span)
 }
 
 pub(in crate::zap) fn read_value<B: AsRef<[u8]>>(leaf: &Leaf<B>, entry: &Entry) -> Result<Value> {
