@@ -6,6 +6,8 @@
 //! making, and the clones of each snapshot before the snapshot. Without `-r` (children) or `-R` (clones elsewhere) the
 //! same walk only lists what would have to go. Snapshots that follow each other go in one request, all or none.
 
+use std::collections::HashSet;
+
 use tarnfs::control::{DatasetDestroy, DatasetEntry, DatasetKind, DatasetKinds, Request, SnapshotsDestroy, SnapshotsSpace};
 
 use crate::session::{Outcome, Session, Stop, complain, say};
@@ -62,37 +64,62 @@ fn is_below(name: &str, ancestor: &str) -> bool {
     name.strip_prefix(ancestor).is_some_and(|rest| rest.starts_with(['/', '@']))
 }
 
-/// Everything that must go before `name`, in the order in which it must go.
+/// Everything that must go before `name`, in the order in which it must go; what several others need is there several times.
 pub(super) fn dependents(session: &mut Session<'_>, name: &str, kind: DatasetKind, path: &mut Vec<String>) -> Result<Vec<DatasetEntry>, Stop> {
-    if path.iter().any(|known| known == name) {
-        complain!(session, "cannot determine dependent datasets: recursive dependency at '{name}'");
-        return Err(Stop::Code(1));
-    }
-    path.push(name.to_owned());
+    let mut walk = Walk { session, loops_are_passed_over: false, path };
     let mut all = Vec::new();
-    if kind == DatasetKind::Snapshot {
-        let snapshot = datasets::open(session, name, DatasetKinds::NONE.with(DatasetKind::Snapshot), &["clones"])?;
-        let clones = snapshot.property("clones").and_then(|value| value.value.text()).unwrap_or("").to_owned();
-        for clone in clones.split(',').filter(|clone| !clone.is_empty()) {
-            let clone = datasets::open(session, clone, DatasetKinds::HEADS, &[])?;
-            all.extend(dependents(session, &clone.name, clone.kind, path)?);
-            all.push(clone);
+    walk.visit(name, kind, &mut all).map(|_| all)
+}
+
+/// The walk over what depends on a dataset.
+struct Walk<'w, 's> {
+    session: &'w mut Session<'s>,
+    /// A dataset that depends on itself is no error; it is not found again.
+    loops_are_passed_over: bool,
+    /// The datasets on the way.
+    path: &'w mut Vec<String>,
+}
+
+impl Walk<'_, '_> {
+    /// Adds what depends on a dataset; `false`: the walk is at that dataset already.
+    fn visit(&mut self, name: &str, kind: DatasetKind, all: &mut Vec<DatasetEntry>) -> Result<bool, Stop> {
+        if self.path.iter().any(|known| known == name) {
+            if self.loops_are_passed_over {
+                return Ok(false);
+            }
+            complain!(self.session, "cannot determine dependent datasets: recursive dependency at '{name}'");
+            return Err(Stop::Code(1));
         }
-    } else {
+        let nearest = match kind {
+            DatasetKind::Snapshot => self.clones(name)?,
+            _ => self.children(name)?,
+        };
+        self.path.push(name.to_owned());
+        for dependent in nearest {
+            if self.visit(&dependent.name, dependent.kind, all)? {
+                all.push(dependent);
+            }
+        }
+        self.path.pop();
+        Ok(true)
+    }
+
+    fn clones(&mut self, snapshot: &str) -> Result<Vec<DatasetEntry>, Stop> {
+        let snapshot = datasets::open(self.session, snapshot, DatasetKinds::NONE.with(DatasetKind::Snapshot), &["clones"])?;
+        let clones = snapshot.property("clones").and_then(|value| value.value.text()).unwrap_or("").to_owned();
+        clones.split(',').filter(|clone| !clone.is_empty()).map(|clone| datasets::open(self.session, clone, DatasetKinds::HEADS, &[])).collect()
+    }
+
+    /// Datasets first, then snapshots.
+    fn children(&mut self, head: &str) -> Result<Vec<DatasetEntry>, Stop> {
         let mut query = Query::new(DatasetKinds::DATASETS, tarnfs::control::Wanted::Only(Vec::new()));
         query.recurse = true;
         query.depth = Some(1);
-        let (mut children, _) = datasets::gather(session, &[name.to_owned()], &query)?;
-        children.retain(|child| child.name != name);
-        // Datasets first, then snapshots.
+        let (mut children, _) = datasets::gather(self.session, &[head.to_owned()], &query)?;
+        children.retain(|child| child.name != head);
         children.sort_by_key(|child| child.kind == DatasetKind::Snapshot);
-        for child in children {
-            all.extend(dependents(session, &child.name, child.kind, path)?);
-            all.push(child);
-        }
+        Ok(children)
     }
-    path.pop();
-    Ok(all)
 }
 
 /// Complains about dependents that the flags do not allow to destroy.
@@ -144,8 +171,12 @@ fn destroy_batch(session: &mut Session<'_>, flags: &Flags, batch: &mut Vec<Strin
 /// Destroys datasets in order. The pool's root is left.
 pub(super) fn destroy_all(session: &mut Session<'_>, flags: &Flags, all: &[DatasetEntry]) -> Outcome {
     let mut batch = Vec::new();
+    let mut gone = HashSet::new();
     let mut code = 0;
     for entry in all {
+        if !flags.dry_run && !gone.insert(&entry.name) {
+            continue;
+        }
         report(session, flags, &entry.name);
         let is_pool = !entry.name.contains(['/', '@', '#']);
         if is_pool || flags.dry_run {
@@ -178,10 +209,13 @@ fn destroy_dataset(session: &mut Session<'_>, flags: &Flags, name: &str) -> Outc
         complain!(session, "use 'zpool destroy {name}' to destroy the pool itself");
         return Ok(1);
     }
-    let mut all = dependents(session, name, target.kind, &mut Vec::new())?;
     if !flags.clones {
+        let mut all = Vec::new();
+        let mut path = Vec::new();
+        Walk { session, loops_are_passed_over: true, path: &mut path }.visit(name, target.kind, &mut all)?;
         check(session, flags, name, target.kind, &all)?;
     }
+    let mut all = dependents(session, name, target.kind, &mut Vec::new())?;
     all.push(target);
     destroy_all(session, flags, &all)
 }
