@@ -57,7 +57,7 @@ impl Pools {
 }
 
 /// `refreservation=auto` of a volume: what all of it takes.
-fn reserve_all(pool: &Pool, name: &str, settings: &mut [Setting]) -> Result<(), Failure> {
+pub(in crate::control::pools) fn reserve_all(pool: &Pool, name: &str, settings: &mut [Setting]) -> Result<(), Failure> {
     let given = |settings: &[Setting], name: &str| settings.iter().find(|setting| setting.name == name).and_then(|setting| setting.value.number());
     if given(settings, "refreservation") != Some(u64::MAX) {
         return Ok(());

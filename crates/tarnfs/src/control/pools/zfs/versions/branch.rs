@@ -4,6 +4,7 @@ use engine::dsl::prop_table::{DatasetTypes, is_space_property};
 use engine::error::ErrorKind;
 
 use crate::control::pools::zfs::datasets::is_volume;
+use crate::control::pools::zfs::set::reserve_all;
 use crate::control::pools::{Failure, FailureKind, Pools, checks, names};
 use crate::control::{DatasetClone, DatasetPromote, DatasetRollback, DatasetSet, Setting};
 
@@ -22,7 +23,10 @@ impl Pools {
         let volume = is_volume(origin.objset_type().map_err(failed)?);
         drop(origin);
         let features = &pool.engine().dsl.meta.features;
-        let (quotas, settings): (Vec<Setting>, Vec<Setting>) = clone.properties.iter().cloned().partition(|setting| is_space_property(&setting.name));
+        let (quotas, mut settings): (Vec<Setting>, Vec<Setting>) = clone.properties.iter().cloned().partition(|setting| is_space_property(&setting.name));
+        if volume {
+            reserve_all(&pool, &clone.snapshot, &mut settings)?;
+        }
         let types = if volume { DatasetTypes::VOLUME } else { DatasetTypes::FILESYSTEM };
         let changes = checks::changes(&settings, types, false, &|feature| features.is_enabled(feature))?;
         let made = if clone.parents { self.create_ancestors(&clone.name)? } else { Vec::new() };
