@@ -99,3 +99,45 @@ fn snapshots_are_destroyed_by_ranges() {
     rig.ok("zpool export tank");
     rig.zdb(&["a.img"]);
 }
+
+/// A bookmark counts what was freed since, so it says as much as the snapshot that it is of, for that one's file system and what is cloned from later ones.
+#[test]
+fn what_was_written_since_a_bookmark_is_what_was_written_since_its_snapshot() {
+    let Some(rig) = pool() else { return };
+    let same = |dataset: &str, when: &str| {
+        let [snapshot, bookmark, long] = ["written@one", "written#mark", "written@tank/a#mark"].map(|property| rig.get(dataset, property));
+        assert!(snapshot == bookmark && snapshot == long && snapshot != "-", "{when}: {dataset}: {snapshot} {bookmark} {long}");
+        snapshot
+    };
+    fs::write(rig.path("mnt/a/old"), vec![1; 700_000]).unwrap();
+    fs::write(rig.path("mnt/a/kept"), vec![2; 300_000]).unwrap();
+    rig.ok("zfs snapshot tank/a@one");
+    rig.ok("zfs bookmark tank/a@one #mark");
+    assert_eq!(same("tank/a", "at first"), "0");
+    fs::write(rig.path("mnt/a/new"), vec![3; 500_000]).unwrap();
+    fs::remove_file(rig.path("mnt/a/old")).unwrap();
+    rig.ok("zpool sync");
+    let first = same("tank/a", "changed").parse::<u64>().unwrap();
+    assert!(first > 0);
+    rig.ok("zfs snapshot tank/a@two");
+    fs::write(rig.path("mnt/a/kept"), vec![4; 300_000]).unwrap();
+    fs::remove_file(rig.path("mnt/a/new")).unwrap();
+    rig.ok("zpool sync");
+    same("tank/a", "with another snapshot");
+    assert_eq!(same("tank/a@two", "of a snapshot"), first.to_string());
+    let long = |dataset: &str| ["written@tank/a@one", "written@tank/a#mark"].map(|property| rig.get(dataset, property));
+    rig.ok("zfs clone tank/a@two tank/c");
+    fs::write(rig.path("mnt/c/more"), vec![5; 200_000]).unwrap();
+    rig.ok("zpool sync");
+    let [since_snapshot, since_bookmark] = long("tank/c");
+    assert!(since_snapshot == since_bookmark && since_snapshot.parse::<u64>().unwrap() > first, "{since_snapshot} {since_bookmark}");
+    assert_eq!(long("tank/a/b"), ["-", "-"], "it does not come from there");
+    assert_eq!(rig.get("tank/a@one", "written#mark"), "-", "the snapshot is not after it");
+    // Without the snapshot it still counts.
+    rig.ok("zfs destroy -R tank/a@two");
+    let before = rig.get("tank/a", "written@one");
+    rig.ok("zfs destroy tank/a@one");
+    assert_eq!(rig.get("tank/a", "written#mark"), before);
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+}

@@ -260,15 +260,27 @@ impl<'a> Walk<'a> {
         Ok(Some(PropertyValue { name: property.to_owned(), value, source, received }))
     }
 
-    /// `written@SNAPSHOT`: what follows the `@` may have the name of a dataset before it.
+    /// `written@SNAPSHOT`, `written#BOOKMARK`: what follows may be a whole name, with a dataset before its own `@` or `#`.
     fn written_since(&self, name: &str, dataset: &Arc<Dataset>, kind: DatasetKind, asked: &str) -> Result<Option<u64>> {
-        let Some((_, since)) = asked.split_once('@').filter(|_| kind != DatasetKind::Bookmark) else { return Ok(None) };
+        let Some(since) = asked.strip_prefix("written").filter(|_| kind != DatasetKind::Bookmark) else { return Ok(None) };
         let head = name.split('@').next().unwrap_or(name);
-        let full = if since.contains('@') { since.to_owned() } else { format!("{head}@{since}") };
-        match self.dsl.dataset_by_name(&full) {
-            Ok(snapshot) => dataset.written_since(&snapshot),
+        let whole = since.get(1..).filter(|rest| rest.contains(['@', '#']));
+        let full = whole.map_or_else(|| format!("{head}{since}"), str::to_owned);
+        let written = match full.split_once('#') {
+            Some((head, bookmark)) => self.written_since_bookmark(dataset, head, bookmark),
+            None => self.dsl.dataset_by_name(&full).and_then(|snapshot| dataset.written_since(&snapshot)),
+        };
+        match written {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Invalid | ErrorKind::NameTooLong) => Ok(None),
-            Err(error) => Err(error),
+            written => written,
+        }
+    }
+
+    fn written_since_bookmark(&self, dataset: &Arc<Dataset>, head: &str, bookmark: &str) -> Result<Option<u64>> {
+        let head = self.dsl.dataset_by_name(head)?;
+        match self.bookmarks_of(&head)?.into_iter().find(|(name, _)| name == bookmark) {
+            Some((_, phys)) => dataset.written_since_bookmark(head.dir.object, &phys),
+            None => Ok(None),
         }
     }
 
