@@ -17,6 +17,7 @@
 //! # Path
 //! called by pool and `tarnfs`; calls dmu, zap. `pool/sync` drives: [`Dsl::sync_pass`], [`Dsl::free_in_background`].
 
+mod counts;
 mod dataset;
 mod dead;
 #[allow(clippy::module_inception)]
@@ -59,7 +60,7 @@ pub use snapshots::verbs::SnapshotVerbs;
 pub use snapshots::snapshot_sync::{NewSnapshots, Refusals};
 pub use space::mos_space::MosSpace;
 pub use space::room::{PoolSpace, SpaceCheck};
-pub use tasks::actor::{Acting, act_as};
+pub use tasks::actor::{Acting, Actor, act_as, actor};
 pub use tasks::history;
 pub use tree::clone_sync::NewClone;
 pub use tree::create_sync::{Fill, NewDataset};

@@ -15,7 +15,7 @@ use super::snapshots::rollback_sync::{check_rollback, rollback_sync};
 use super::space::room::SpaceCheck;
 use super::tasks::history::command_record;
 use super::tree::clone_sync::{NewClone, check_clone, clone_sync};
-use super::tree::create_sync::{NewDataset, check_new_name, create_sync};
+use super::tree::create_sync::{NewDataset, check_create, create_sync};
 use super::tree::destroy_sync::{check_destroy, destroy_head_sync};
 use super::tree::dir::Dir;
 use super::tree::names::DatasetName;
@@ -32,7 +32,7 @@ impl Dsl {
     pub fn create_dataset(self: &Arc<Self>, new: NewDataset) -> Result<()> {
         new.check_properties()?;
         let name = new.name.clone();
-        let check = move |dsl: &Arc<Dsl>| check_new_name(&dsl.parts, "create", &name).map(drop);
+        let check = move |dsl: &Arc<Dsl>| check_create(&dsl.parts, &name).map(drop);
         self.run_task(16, SpaceCheck::Normal, check, move |dsl, tx| create_sync(&dsl.parts, new, tx))
     }
 

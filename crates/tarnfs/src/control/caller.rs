@@ -1,6 +1,8 @@
 //! The caller of a request.
 
-use engine::dsl::{Acting, Identity, act_as};
+use std::sync::Arc;
+
+use engine::dsl::{Acting, Actor, Identity, act_as};
 
 /// The user that asks, as the kernel says it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +27,7 @@ impl Caller {
     /// The calling thread works for this caller until what is returned is dropped.
     #[must_use]
     pub fn act(&self) -> Acting {
-        act_as(self.identity.user)
+        act_as(Arc::new(Actor { identity: self.identity.clone(), is_superuser: self.is_superuser }))
     }
 }
 

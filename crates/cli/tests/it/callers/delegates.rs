@@ -8,12 +8,12 @@ use super::people::{GROUP, MEMBER, OWNER, STRANGER};
 use crate::rig::{LIMIT, Rig, Said, run_for};
 
 /// A rig that users can reach, with a program that they may run.
-struct Shared {
-    rig: Rig,
+pub(super) struct Shared {
+    pub(super) rig: Rig,
 }
 
 impl Shared {
-    fn new() -> Option<Shared> {
+    pub(super) fn new() -> Option<Shared> {
         let rig = Rig::new()?;
         rig.image("a.img", 64 << 20);
         rig.ok("zpool create -O mountpoint=none tank @a.img");
@@ -32,7 +32,7 @@ impl Shared {
     }
 
     #[track_caller]
-    fn may(&self, user: u32, words: &str) -> String {
+    pub(super) fn may(&self, user: u32, words: &str) -> String {
         let said = self.run(user, words);
         assert!(said.code == 0 && said.err.is_empty(), "{user}: tarn {words}: {said:?}\n{}", self.rig.log());
         said.out
@@ -40,7 +40,7 @@ impl Shared {
 
     /// OpenZFS's words.
     #[track_caller]
-    fn may_not(&self, user: u32, words: &str, message: &str) {
+    pub(super) fn may_not(&self, user: u32, words: &str, message: &str) {
         let said = self.run(user, words);
         assert_eq!((said.code != 0, said.err.trim_end()), (true, message), "{user}: tarn {words}: {said:?}");
     }

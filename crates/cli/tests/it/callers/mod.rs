@@ -4,6 +4,7 @@
 mod acts;
 mod control_directory;
 mod delegates;
+mod limits;
 mod people;
 mod socket;
 

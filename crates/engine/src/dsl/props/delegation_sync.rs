@@ -126,7 +126,7 @@ pub(in crate::dsl) fn copy_creation_grants(parts: &Parts, dir: &Arc<Dir>, tx: &S
             let from = GrantKey { to: Grantee::Creator, reach: Reach::Unsaid, of_sets };
             let Some(list) = list_of(mos, delegations, &from)? else { continue };
             let permissions: Vec<String> = mos.zap_entries(list)?.into_iter().map(|(permission, _)| permission).collect();
-            add(parts, dir, &GrantKey { to: Grantee::User(actor()), reach: Reach::Local, of_sets }, &permissions, tx)?;
+            add(parts, dir, &GrantKey { to: Grantee::User(actor().identity.user), reach: Reach::Local, of_sets }, &permissions, tx)?;
         }
     }
     Ok(())

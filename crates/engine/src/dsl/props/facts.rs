@@ -187,8 +187,15 @@ impl Dataset {
         }
     }
 
-    /// What its object set is; `None` for `$ORIGIN`, which has none.
+    /// What its object set is, which for a snapshot is what its head's is; `None` for `$ORIGIN`, which has none.
     pub fn objset_type(self: &Arc<Self>) -> Result<ObjsetType> {
+        if self.is_snapshot {
+            // So that of ten thousand snapshots in a listing none is opened.
+            let head = self.tree().dataset(self.dir.phys().head_dataset.get())?;
+            if !head.is_snapshot {
+                return head.objset_type();
+            }
+        }
         if self.phys().block.is_hole() {
             return Ok(ObjsetType::None);
         }

@@ -16,6 +16,7 @@ use super::prop::{HAS_RECEIVED, INHERIT, PropertyValue, RECEIVED, UNKNOWN_TO_OTH
 use super::prop_table::{NAME_LENGTH_MAX, Property, find, is_user_property};
 use crate::bail;
 use crate::dmu::SyncTx;
+use crate::dsl::counts::begin_counts;
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dsl::Parts;
 use crate::dsl::mos::Mos;
@@ -54,6 +55,11 @@ fn is_zstd(change: &PropertyChange) -> bool {
         PropertyChange::Set(value) | PropertyChange::Receive(value) => value.number() & COMPRESSION_MASK == Compression::Zstd as u64,
         PropertyChange::Inherit | PropertyChange::Revert => false,
     }
+}
+
+/// Does it set a limit, and does not take one away?
+fn is_limit(change: &PropertyChange) -> bool {
+    matches!(change, PropertyChange::Set(value) | PropertyChange::Receive(value) if value.number() != u64::MAX)
 }
 
 fn put(mos: &Mos, dictionary: u64, key: &str, value: &PropertyValue, tx: &SyncTx<'_>) -> Result<()> {
@@ -219,6 +225,7 @@ pub(in crate::dsl) fn change_property_sync(parts: &Parts, dataset: &Arc<Dataset>
             parts.ledger.change_dir(&dataset.dir, |state| state.phys_mut().quota = value.into());
         }
         "reservation" => parts.ledger.set_reservation(&dataset.dir, dataset.number_property(name)?),
+        "filesystem_limit" | "snapshot_limit" if is_limit(change) => begin_counts(&parts.meta, &parts.tree, &dataset.dir, tx)?,
         "refquota" => dataset.set_refquota(dataset.number_property(name)?),
         "refreservation" => dataset.set_refreservation(dataset.number_property(name)?),
         // A program without zstd must not take the value for something else, even if no block has it yet.

@@ -10,6 +10,7 @@ use ondisk::stream::{BEGIN_FLAG_CLONE, BEGIN_FLAG_FREE_RECORDS, HEADER_SUBSTREAM
 
 use super::target::{ReceiveTarget, StreamHead};
 use super::RECEIVED_BELOW;
+use crate::dsl::counts::{Limited, check_limits};
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dsl::Parts;
 use crate::dsl::tree::create_sync::check_new_name;
@@ -102,6 +103,8 @@ fn check_new(parts: &Parts, target: &ReceiveTarget, head: &StreamHead) -> Result
         return Err(error!(Invalid, "the stream does not say what is free, and cannot be received as a clone"));
     }
     let (parent, last) = check_new_name(parts, "receive", name)?;
+    check_limits(parts, &parent, 1, Limited::FileSystems, None)?;
+    check_limits(parts, &parent, 1, Limited::Snapshots, None)?;
     let Some(origin) = &target.origin else { return Ok(Place::New { parent, name: last, origin: None }) };
     let origin = parts.tree.dataset_by_name(origin)?;
     if !origin.is_snapshot {
@@ -135,6 +138,7 @@ fn check_existing(parts: &Parts, target: &ReceiveTarget, head: &StreamHead, data
     if ObjsetType::from_number(head.begin.objset_type.into()) != ObjsetType::FileSystem && parts.meta.mos.zap_count(dataset.dir.phys().child_dirs.get())? != 0 {
         return Err(error!(Invalid, "'{name}' has children, which a volume cannot have"));
     }
+    check_limits(parts, &dataset.dir, 1, Limited::Snapshots, None)?;
     if head.is_full() {
         if !target.force {
             return Err(error!(Exists, "destination '{name}' exists"));

@@ -8,6 +8,7 @@ use super::checks::has_resume_state;
 use super::swap_check::check_swap;
 use super::target::{ReceiveTarget, StreamHead};
 use crate::dmu::SyncTx;
+use crate::dsl::counts::{Limited, check_limits};
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dataset::swap_sync::swap_heads_sync;
 use crate::dsl::dsl::Parts;
@@ -43,6 +44,7 @@ impl Ending<'_> {
     pub(super) fn check(&self, parts: &Parts, txg: Option<Txg>) -> Result<()> {
         let snapshot = &self.target.snapshot;
         if self.is_new {
+            check_limits(parts, &self.dataset.dir, 1, Limited::Snapshots, None)?;
             return check_snapshot(parts, self.dataset, snapshot, txg);
         }
         let head = parts.tree.dataset_by_name(&self.target.dataset)?;
@@ -56,6 +58,7 @@ impl Ending<'_> {
         if txg.is_some() && parts.objsets.is_open(&head) {
             return Err(error!(Busy, "'{}': dataset is busy", self.target.dataset));
         }
+        check_limits(parts, &head.dir, 1, Limited::Snapshots, None)?;
         check_snapshot(parts, &head, snapshot, txg)
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use ondisk::objset::ZIL_HEADER_BYTES;
 
-use super::create_sync::{check_new_name, create_dataset_sync};
+use super::create_sync::{check_create, create_dataset_sync};
 use super::dir::Dir;
 use crate::dmu::SyncTx;
 use crate::dsl::dataset::Dataset;
@@ -54,7 +54,7 @@ pub(in crate::dsl) fn check_clone(parts: &Parts, new: &NewClone) -> Result<(Arc<
     if origin.dir.crypto_key != 0 {
         return Err(refuse("its origin is encrypted, and this version makes no encrypted datasets", ErrorKind::NotSupported));
     }
-    let (parent, last) = check_new_name(parts, "create", &new.name)?;
+    let (parent, last) = check_create(parts, &new.name)?;
     Ok((parent, last, origin))
 }
 

@@ -12,16 +12,18 @@
 use std::sync::Arc;
 
 use ondisk::dsl::UsedKind;
+use ondisk::feature::Feature;
 
-use super::counts_sync::{move_counts, note_snapshots_changed};
 use super::create_sync::check_new_name;
 use super::dir::{Dir, beyond_reservation};
 use super::names::{DatasetName, NAME_BYTES_MAX, NESTING_MAX};
 use crate::bail;
 use crate::dmu::SyncTx;
+use crate::dsl::counts::{Limited, check_limits, common_ancestor, counts_of, move_counts, note_snapshots_changed};
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dsl::Parts;
 use crate::dsl::meta::SpaceDelta;
+use crate::dsl::tasks::actor::actor;
 use crate::dsl::tasks::sync_tasks::cannot;
 use crate::error::{ErrorKind, Result};
 
@@ -63,7 +65,19 @@ pub(in crate::dsl) fn check_rename(parts: &Parts, from: &str, to: &str) -> Resul
     if available_after_leaving(parts, &parent, &old_parent, space) < space {
         return Err(refuse("out of space", ErrorKind::NoSpace));
     }
+    check_limits_of_new_place(parts, &dir, &old_parent, &parent)?;
     Ok((dir, parent, last))
+}
+
+/// What moves must fit the limits of those directories that did not have it before.
+fn check_limits_of_new_place(parts: &Parts, dir: &Arc<Dir>, from: &Arc<Dir>, to: &Arc<Dir>) -> Result<()> {
+    if actor().is_superuser || !parts.meta.features.is_active(Feature::FilesystemLimits) {
+        return Ok(());
+    }
+    let counts = counts_of(&parts.meta, &parts.tree, dir)?;
+    let ancestor = common_ancestor(from, to);
+    check_limits(parts, to, counts.file_systems + 1, Limited::FileSystems, ancestor.as_deref())?;
+    check_limits(parts, to, counts.snapshots, Limited::Snapshots, ancestor.as_deref())
 }
 
 /// What `target` could still use if `space` had left `source`. Above their common ancestor nothing changes; to that one comes back

@@ -124,7 +124,7 @@ fn check_feature(name: &str, number: u64, is_enabled: &dyn Fn(Feature) -> bool) 
         ("recordsize" | "volblocksize", bytes) if bytes > BLOCK_BYTES_SMALL => Feature::LargeBlocks,
         ("dnodesize", bytes) if bytes != 0 => Feature::LargeDnode,
         ("longname", 1) => Feature::Longname,
-        ("filesystem_limit" | "snapshot_limit", limit) if limit != u64::MAX => return Err(not_yet("limits on file systems and snapshots are")),
+        ("filesystem_limit" | "snapshot_limit", limit) if limit != u64::MAX => Feature::FilesystemLimits,
         _ => return Ok(()),
     };
     if is_enabled(feature) {
