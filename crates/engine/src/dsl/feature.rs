@@ -178,16 +178,28 @@ impl Features {
 
     /// One thing more uses it.
     pub fn increment(&self, mos: &Mos, feature: Feature, tx: &SyncTx<'_>) -> Result<()> {
+        self.increment_by(mos, feature, 1, tx)
+    }
+
+    /// `users` things more use it.
+    pub fn increment_by(&self, mos: &Mos, feature: Feature, users: u64, tx: &SyncTx<'_>) -> Result<()> {
         match self.count(feature) {
-            Some(count) => self.set(mos, feature, count + 1, tx),
+            Some(_) if users == 0 => Ok(()),
+            Some(count) => self.set(mos, feature, count.saturating_add(users), tx),
             None => bail!(NotSupported, "the feature {} is not enabled in this pool", feature.name()),
         }
     }
 
     /// One thing less uses it.
     pub fn decrement(&self, mos: &Mos, feature: Feature, tx: &SyncTx<'_>) -> Result<()> {
+        self.decrement_by(mos, feature, 1, tx)
+    }
+
+    /// `users` things less use it.
+    pub fn decrement_by(&self, mos: &Mos, feature: Feature, users: u64, tx: &SyncTx<'_>) -> Result<()> {
         match self.count(feature) {
-            Some(count) if count > 0 => self.set(mos, feature, count - 1, tx),
+            _ if users == 0 => Ok(()),
+            Some(count) if count >= users => self.set(mos, feature, count - users, tx),
             _ => bail!(Corrupt, "the feature {} is used by something, but not counted", feature.name()),
         }
     }

@@ -13,7 +13,6 @@ use zerocopy::IntoBytes;
 
 use super::dataset::Dataset;
 use super::dead::bpobj::Bpobj;
-use super::dead::deadlist::Deadlist;
 use super::dsl::{Dsl, Parts};
 use super::meta::{Meta, key};
 use super::props::prop_sync::{PropertyChange, change_property_sync};
@@ -107,8 +106,7 @@ fn snapshot_empty_head(parts: &Parts, head: &Arc<Dataset>, name: &str, tx: &Sync
     phys.deadlist = from.deadlist;
     phys.flags = from.flags;
     mos.set_bonus(object, phys.as_bytes(), tx)?;
-    let deadlist = head.deadlist().clone_keys(&parts.meta, u64::MAX, &[], tx)?;
-    let deadlist = Arc::new(Deadlist::open(&parts.meta, deadlist)?);
+    let deadlist = Arc::new(head.deadlist().clone_keys(&parts.meta, u64::MAX, &|| Ok(Vec::new()), tx)?);
     deadlist.add_key(&parts.meta, from.prev_snapshot_txg.get(), tx)?;
     mos.zap_add_u64(from.snapshot_names.get(), name, object, tx)?;
     let snapshot = parts.tree.dataset(object)?;

@@ -14,6 +14,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 mod branch;
+mod lists;
 mod destroy;
 
 use super::feature::Features;
@@ -835,7 +836,7 @@ fn deadlists_sort_by_birth() {
     let again = Deadlist::open(meta, object).unwrap();
     let entries: Vec<_> = again.entries(meta).unwrap().into_iter().map(|(key, list)| (key, births(list, meta).len())).collect();
     assert_eq!(entries, [(0, 3), (20, 1)]);
-    let clone = again.clone_keys(meta, 20, &[], &tx).unwrap();
+    let clone = again.clone_keys(meta, 20, &|| Ok(Vec::new()), &tx).unwrap().object;
     let keys: Vec<_> = Deadlist::open(meta, clone).unwrap().entries(meta).unwrap().into_iter().map(|(key, _)| key).collect();
     assert_eq!(keys, [0]);
     assert_eq!(meta.features.count(Feature::EmptyBpobj).unwrap(), shared + 1);

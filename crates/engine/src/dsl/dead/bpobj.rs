@@ -63,16 +63,24 @@ impl Bpobj {
 
     /// An empty list that is shared until something is to be put into it.
     pub fn create_empty(meta: &Meta, tx: &SyncTx<'_>) -> Result<Self> {
+        match Self::share_empty(meta, 1, tx)? {
+            Some(shared) => Ok(shared),
+            None => Self::create(meta, tx),
+        }
+    }
+
+    /// The shared empty list, which has so many `users` more. `None`: lists are not shared in this pool.
+    pub fn share_empty(meta: &Meta, users: u64, tx: &SyncTx<'_>) -> Result<Option<Self>> {
         if !meta.features.is_enabled(Feature::EmptyBpobj) {
-            return Self::create(meta, tx);
+            return Ok(None);
         }
         if meta.empty_bpobj().is_none() {
             let made = Self::create(meta, tx)?;
             meta.mos.zap_add_u64(key::DIRECTORY, key::EMPTY_BPOBJ, made.0, tx)?;
             meta.set_empty_bpobj(made.0);
         }
-        meta.features.increment(&meta.mos, Feature::EmptyBpobj, tx)?;
-        Ok(Bpobj(meta.empty_bpobj().unwrap_or(0)))
+        meta.features.increment_by(&meta.mos, Feature::EmptyBpobj, users, tx)?;
+        Ok(meta.empty_bpobj().map(Bpobj))
     }
 
     /// Whether this is the shared empty list.
@@ -80,9 +88,12 @@ impl Bpobj {
         meta.empty_bpobj() == Some(self.0)
     }
 
-    /// One user of the shared empty list less.
-    pub fn release_empty(meta: &Meta, tx: &SyncTx<'_>) -> Result<()> {
-        meta.features.decrement(&meta.mos, Feature::EmptyBpobj, tx)?;
+    /// So many users of the shared empty list less.
+    pub fn release_empty(meta: &Meta, users: u64, tx: &SyncTx<'_>) -> Result<()> {
+        if users == 0 {
+            return Ok(());
+        }
+        meta.features.decrement_by(&meta.mos, Feature::EmptyBpobj, users, tx)?;
         if !meta.features.is_active(Feature::EmptyBpobj)
             && let Some(object) = meta.empty_bpobj()
         {
@@ -96,7 +107,7 @@ impl Bpobj {
     /// Frees the list and all it adopted (not the blocks in it), or lets go of the shared one.
     pub fn destroy(self, meta: &Meta, tx: &SyncTx<'_>) -> Result<()> {
         if self.is_shared_empty(meta) {
-            return Self::release_empty(meta, tx);
+            return Self::release_empty(meta, 1, tx);
         }
         let mut seen = HashSet::from([self.0]);
         let mut left = vec![self.0];
@@ -217,7 +228,7 @@ impl Bpobj {
     /// Takes over the entries of `other`, which is gone after that.
     pub fn adopt(self, meta: &Meta, other: Bpobj, tx: &SyncTx<'_>) -> Result<()> {
         if other.is_shared_empty(meta) {
-            return Self::release_empty(meta, tx);
+            return Self::release_empty(meta, 1, tx);
         }
         let (theirs, _) = other.load(meta)?;
         if theirs.is_empty() {

@@ -27,10 +27,13 @@ use parking_lot::Mutex;
 use zerocopy::IntoBytes;
 
 use super::bpobj::Bpobj;
-use crate::bail;
 use crate::dmu::SyncTx;
 use crate::dsl::meta::{Meta, Space, SpaceDelta};
 use crate::error::{Result, Within};
+use crate::{bail, error};
+
+/// From so many keys on a deadlist with the same ones is made by copying the blocks of its dictionary.
+const COPIED_KEYS_MIN: usize = 64;
 
 /// One deadlist; a dataset has one handle of it.
 #[derive(Debug)]
@@ -70,9 +73,9 @@ impl Deadlist {
         if list.old_format {
             return Bpobj(object).destroy(meta, tx);
         }
-        for entry in list.load(meta)?.values() {
-            entry.destroy(meta, tx)?;
-        }
+        let (shared, own): (Vec<Bpobj>, Vec<Bpobj>) = list.load(meta)?.into_values().partition(|entry| entry.is_shared_empty(meta));
+        own.into_iter().try_for_each(|entry| entry.destroy(meta, tx))?;
+        Bpobj::release_empty(meta, shared.len() as u64, tx)?;
         meta.mos.free(object, tx)
     }
 
@@ -118,7 +121,7 @@ impl Deadlist {
     fn own_entry(&self, meta: &Meta, key: u64, list: &mut Bpobj, tx: &SyncTx<'_>) -> Result<()> {
         if list.is_shared_empty(meta) {
             let own = Bpobj::create(meta, tx)?;
-            Bpobj::release_empty(meta, tx)?;
+            Bpobj::release_empty(meta, 1, tx)?;
             meta.mos.zap_set_u64(self.object, &number_key(key), own.0, tx)?;
             *list = own;
         }
@@ -184,9 +187,32 @@ impl Deadlist {
             let Some((before, into)) = entries.range_mut(..key).next_back() else {
                 bail!(Corrupt, "deadlist {}: no entry before {key}", self.object)
             };
-            self.take_over(meta, *before, into, list, tx)?;
+            let released = self.take_over(meta, *before, into, list, tx)?;
+            Bpobj::release_empty(meta, released, tx)?;
             meta.mos.zap_remove(self.object, &number_key(key), tx).map(|_| ())
         })
+    }
+
+    /// Removes an entry with what is on it (not the blocks).
+    #[doc(alias = "dsl_deadlist_remove_entry")]
+    pub fn remove_entry(&self, meta: &Meta, key: u64, tx: &SyncTx<'_>) -> Result<()> {
+        let list = self.with_entries(meta, |entries| entries.remove(&key).ok_or_else(|| error!(Corrupt, "deadlist {}: no entry {key}", self.object)))?;
+        meta.mos.zap_remove(self.object, &number_key(key), tx)?;
+        self.drop_list(meta, list, tx)
+    }
+
+    /// Removes what is on an entry (not the blocks); the entry stays.
+    #[doc(alias = "dsl_deadlist_clear_entry")]
+    pub fn clear_entry(&self, meta: &Meta, key: u64, tx: &SyncTx<'_>) -> Result<()> {
+        let empty = Bpobj::create_empty(meta, tx)?;
+        meta.mos.zap_set_u64(self.object, &number_key(key), empty.0, tx)?;
+        let list = self.with_entries(meta, |entries| entries.insert(key, empty).ok_or_else(|| error!(Corrupt, "deadlist {}: no entry {key}", self.object)))?;
+        self.drop_list(meta, list, tx)
+    }
+
+    fn drop_list(&self, meta: &Meta, list: Bpobj, tx: &SyncTx<'_>) -> Result<()> {
+        self.change_space(meta, list.space(meta)?.negative(), tx)?;
+        list.destroy(meta, tx)
     }
 
     /// Moves the entries of blocks born after `key` to `target`.
@@ -203,47 +229,72 @@ impl Deadlist {
         self.change_space(meta, moved.negative(), tx)
     }
 
-    /// Takes over the entries of another one, which has none after that.
+    /// Takes over the entries of another one, which is gone after that.
     #[doc(alias = "dsl_deadlist_merge")]
-    pub fn merge(&self, meta: &Meta, other: &Deadlist, tx: &SyncTx<'_>) -> Result<()> {
+    pub fn absorb(&self, meta: &Meta, other: &Deadlist, tx: &SyncTx<'_>) -> Result<()> {
         let more = other.space(meta)?;
         let theirs = other.with_entries(meta, |entries| Ok(std::mem::take(entries)))?;
+        let mut released = 0;
         self.with_entries(meta, |entries| {
             for (key, list) in theirs {
                 let Some((before, into)) = entries.range_mut(..=key).next_back() else {
                     bail!(Corrupt, "deadlist {}: no entry for blocks born after {key}", self.object)
                 };
-                self.take_over(meta, *before, into, list, tx)?;
-                meta.mos.zap_remove(other.object, &number_key(key), tx)?;
+                released += self.take_over(meta, *before, into, list, tx)?;
             }
             Ok(())
         })?;
-        self.change_space(meta, more.positive(), tx)
+        Bpobj::release_empty(meta, released, tx)?;
+        self.change_space(meta, more.positive(), tx)?;
+        meta.mos.free(other.object, tx)
     }
 
-    /// `into` gets what is in `list`; if it is the shared empty list, it becomes `list`.
-    fn take_over(&self, meta: &Meta, key: u64, into: &mut Bpobj, list: Bpobj, tx: &SyncTx<'_>) -> Result<()> {
+    /// `into` gets what is in `list`; if it is the shared empty list, it becomes `list`. Returns how many users the shared empty list has less:
+    /// the caller counts them, of all entries at once.
+    fn take_over(&self, meta: &Meta, key: u64, into: &mut Bpobj, list: Bpobj, tx: &SyncTx<'_>) -> Result<u64> {
+        if list.is_shared_empty(meta) {
+            return Ok(1);
+        }
         if into.is_shared_empty(meta) {
-            Bpobj::release_empty(meta, tx)?;
             meta.mos.zap_set_u64(self.object, &number_key(key), list.0, tx)?;
             *into = list;
-            return Ok(());
+            return Ok(1);
         }
-        into.adopt(meta, list, tx)
+        into.adopt(meta, list, tx).map(|()| 0)
     }
 
-    /// Makes a deadlist with the keys of this one below `before`, all empty. For the clone of a snapshot.
-    /// An old deadlist has no keys: the new one gets those in `old_keys` (the txgs before each snapshot, newest first).
-    pub fn clone_keys(&self, meta: &Meta, before: u64, old_keys: &[u64], tx: &SyncTx<'_>) -> Result<u64> {
-        let object = Self::create(meta, tx)?;
-        let made = Self::open(meta, object)?;
+    /// Makes a deadlist with the keys of this one below `before`, all empty. For a new snapshot, or the clone of one.
+    /// An old deadlist has no keys: the new one gets those that `old_keys` finds (the txgs before each snapshot, newest first).
+    #[doc(alias = "dsl_deadlist_clone")]
+    pub fn clone_keys(&self, meta: &Meta, before: u64, old_keys: &dyn Fn() -> Result<Vec<u64>>, tx: &SyncTx<'_>) -> Result<Deadlist> {
         if self.old_format {
-            old_keys.iter().try_for_each(|key| made.add_key(meta, *key, tx))?;
-            return Ok(object);
+            return Self::with_keys(meta, &old_keys()?, tx);
         }
-        let keys: Vec<u64> = self.with_entries(meta, |entries| Ok(entries.range(..before).map(|(key, _)| *key).collect()))?;
-        keys.into_iter().try_for_each(|key| made.add_key(meta, key, tx))?;
-        Ok(object)
+        let (wanted, others): (Vec<_>, Vec<_>) = self.entries(meta)?.into_iter().partition(|(key, _)| *key < before);
+        if wanted.len() < COPIED_KEYS_MIN || others.len() > wanted.len() / 2 {
+            let keys: Vec<u64> = wanted.into_iter().map(|(key, _)| key).collect();
+            return Self::with_keys(meta, &keys, tx);
+        }
+        let Some(empty) = Bpobj::share_empty(meta, wanted.len() as u64, tx)? else {
+            let keys: Vec<u64> = wanted.into_iter().map(|(key, _)| key).collect();
+            return Self::with_keys(meta, &keys, tx);
+        };
+        // Almost all entries are there already, and empty: the dictionary is copied as it is, and the rest of them put right.
+        let object = meta.mos.zap_copy(self.object, size_of::<DeadlistPhys>(), tx)?;
+        for (key, _) in others {
+            meta.mos.zap_remove(object, &number_key(key), tx)?;
+        }
+        for (key, _) in wanted.iter().filter(|(_, list)| *list != empty) {
+            meta.mos.zap_set_u64(object, &number_key(*key), empty.0, tx)?;
+        }
+        let entries = wanted.into_iter().map(|(key, _)| (key, empty)).collect();
+        Ok(Deadlist { object, old_format: false, entries: Mutex::new(Some(entries)) })
+    }
+
+    fn with_keys(meta: &Meta, keys: &[u64], tx: &SyncTx<'_>) -> Result<Deadlist> {
+        let made = Self::open(meta, Self::create(meta, tx)?)?;
+        keys.iter().try_for_each(|key| made.add_key(meta, *key, tx))?;
+        Ok(made)
     }
 
     /// The space of all blocks on it.

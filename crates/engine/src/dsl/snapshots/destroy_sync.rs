@@ -18,14 +18,13 @@ use super::bookmarks_sync::snapshot_destroyed;
 use super::holds_sync;
 use super::snapshot_sync::Refusals;
 use crate::dmu::SyncTx;
+use crate::dsl::counts::{adjust_count, note_snapshots_changed};
 use crate::dsl::dataset::Dataset;
-use crate::dsl::dead::deadlist::Deadlist;
 use crate::dsl::dead::scan_sync;
 use crate::dsl::dsl::Parts;
 use crate::dsl::meta::{SpaceDelta, change};
 use crate::dsl::tree::destroy_sync::clear_boot_dataset;
 use crate::dsl::tree::dir::Dir;
-use crate::dsl::tree::{adjust_count, note_snapshots_changed};
 use crate::error::{ErrorKind, Result};
 use crate::{bail, error};
 
@@ -80,8 +79,11 @@ impl Doomed {
 
     /// Destroys or marks them. Checked before.
     pub(in crate::dsl) fn destroy_sync(&self, parts: &Parts, tx: &SyncTx<'_>) -> Result<()> {
+        let mut near = Vec::new();
         for name in &self.names {
             let Some(snapshot) = self.find(parts, name)? else { continue };
+            // The deadlists of neighbours stay in memory for the next one: with many snapshots there, to read one takes a millisecond.
+            let _before = std::mem::replace(&mut near, neighbours(parts, &snapshot)?);
             let is_kept = holds_sync::count(parts, &snapshot)? > 0 || snapshot.phys().children.get() > 1;
             if self.defer && is_kept {
                 snapshot.change(|state| state.phys_mut().flags |= DATASET_FLAG_DEFER_DESTROY);
@@ -91,6 +93,15 @@ impl Doomed {
             }
         }
         Ok(())
+    }
+}
+
+/// The two versions after a snapshot, as far as there are two.
+fn neighbours(parts: &Parts, snapshot: &Dataset) -> Result<Vec<Arc<Dataset>>> {
+    let next = parts.tree.dataset(snapshot.phys().next_snapshot.get())?;
+    match next.phys().next_snapshot.get() {
+        after if next.is_snapshot => Ok(vec![next, parts.tree.dataset(after)?]),
+        _ => Ok(vec![next]),
     }
 }
 
@@ -215,8 +226,7 @@ fn unlink_snapshot(parts: &Parts, snapshot: &Arc<Dataset>, next: &Arc<Dataset>, 
     let free_list = parts.frees.list().ok_or_else(|| error!(Corrupt, "the pool has no list of blocks to free"))?;
     parts.frees.take_over(&snapshot.dir, UsedKind::Snapshot, freed)?;
     list.move_born_after(meta, since, free_list, tx)?;
-    list.merge(meta, &snapshot.deadlist(), tx)?;
-    Deadlist::destroy(meta, phys.deadlist.get(), tx)
+    list.absorb(meta, &snapshot.deadlist(), tx)
 }
 
 /// The deadlists of clones of later snapshots no longer tell what was born before the snapshot of `txg` from what was born after it.

@@ -27,17 +27,17 @@ use zerocopy::IntoBytes;
 use super::bookmarks_sync::counting_bookmarks;
 use super::destroy_sync::remap_deadlist;
 use crate::dmu::SyncTx;
+use crate::dsl::counts::{Limited, adjust_count, check_limits, note_snapshots_changed};
 use crate::dsl::dataset::Dataset;
-use crate::dsl::dead::deadlist::Deadlist;
 use crate::dsl::dead::scan_sync;
 use crate::dsl::dsl::Parts;
 use crate::dsl::meta::SpaceDelta;
 use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync, check_fits};
 use crate::dsl::props::prop_table::is_user_property;
+use crate::dsl::tasks::actor::actor;
 use crate::dsl::tasks::sync_tasks::cannot;
 use crate::dsl::tree::create_sync::{new_dataset_phys, snapshot_txgs_before};
-use crate::dsl::tree::names::DatasetName;
-use crate::dsl::tree::{adjust_count, note_snapshots_changed};
+use crate::dsl::tree::names::{DatasetName, split_parent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::txg::Txg;
 use crate::{bail, error};
@@ -86,7 +86,30 @@ impl NewSnapshots {
     /// Why some of them cannot be taken. `txg`: the group that is to have them, in the sync thread.
     pub(in crate::dsl) fn refusals(&self, parts: &Parts, txg: Option<Txg>) -> Refusals {
         let refusal = |name: &String| Some((name.clone(), self.refusal(parts, name, txg).err()?));
-        self.names.iter().filter_map(refusal).collect()
+        let beyond_limit = self.beyond_limit(parts).err();
+        beyond_limit.into_iter().chain(self.names.iter().filter_map(refusal)).collect()
+    }
+
+    /// Refuses, under the name of the first file system for which it is so, what is more than a limit allows: of all of them together.
+    fn beyond_limit(&self, parts: &Parts) -> Result<(), (String, Error)> {
+        if actor().is_superuser {
+            return Ok(());
+        }
+        let mut more: Vec<(&str, u64)> = Vec::new();
+        for head in self.names.iter().filter_map(|name| Some(name.split_once('@')?.0)) {
+            for dir in std::iter::successors(Some(head), |dir| split_parent(dir).map(|(parent, _)| parent)) {
+                match more.iter_mut().find(|(known, _)| *known == dir) {
+                    Some((_, count)) => *count += 1,
+                    None => more.push((dir, 1)),
+                }
+            }
+        }
+        for (name, count) in more {
+            // That one is missing is said of the snapshot.
+            let Ok(dir) = parts.tree.dir_by_name(name) else { continue };
+            check_limits(parts, &dir, count, Limited::Snapshots, None).map_err(|error| (name.to_owned(), error))?;
+        }
+        Ok(())
     }
 
     fn refusal(&self, parts: &Parts, name: &str, txg: Option<Txg>) -> Result<()> {
@@ -165,7 +188,9 @@ pub(in crate::dsl) fn snapshot_sync(parts: &Parts, head: &Arc<Dataset>, name: &s
         meta.zapify(object, tx)?;
         mos.zap_add_u64(object, dataset_field::IVSET_GUID, guid, tx)?;
     }
-    mos.zap_add_u64(head.phys().snapshot_names.get(), name, object, tx)?;
+    let names = head.phys().snapshot_names.get();
+    mos.zap_add_u64(names, name, object, tx)?;
+    parts.tree.snapshot_names().remember(names, object, name);
     let snapshot = parts.tree.dataset(object)?;
     let reserved_anew = head.change(|state| {
         let reserved_anew = state.phys_mut().unique_bytes.get().min(state.reserved());
@@ -245,12 +270,8 @@ fn link_after_previous(parts: &Parts, head: &Arc<Dataset>, object: u64, tx: &Syn
 /// The head begins a deadlist with the old one's keys, one for the snapshot before, and those of bookmarks that count.
 fn begin_deadlist(parts: &Parts, head: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
     let meta = &parts.meta;
-    let old_keys = match head.prev() {
-        Some(before) => snapshot_txgs_before(parts, &before)?,
-        None => Vec::new(),
-    };
-    let made = head.deadlist().clone_keys(meta, u64::MAX, &old_keys, tx)?;
-    let deadlist = Deadlist::open(meta, made)?;
+    let old_keys = || head.prev().map_or(Ok(Vec::new()), |before| snapshot_txgs_before(parts, &before));
+    let deadlist = head.deadlist().clone_keys(meta, u64::MAX, &old_keys, tx)?;
     let since = head.phys().prev_snapshot_txg.get();
     let mut keys = BTreeSet::from([since]);
     for bookmark in counting_bookmarks(meta, head.object)?.into_iter().flat_map(|(_, bookmarks)| bookmarks) {

@@ -18,13 +18,14 @@ use ondisk::object_type::ObjectType;
 use ondisk::objset::{ObjsetSize, ObjsetType};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::adjust_count;
 use super::dir::Dir;
 use super::names::{DatasetName, split_parent};
 use crate::bail;
 use crate::dmu::{Objset, SyncTx};
+use crate::dsl::counts::{Limited, adjust_count, check_limits};
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dead::deadlist::Deadlist;
+use crate::dsl::dead::livelist_sync::Livelist;
 use crate::dsl::dsl::Parts;
 use crate::dsl::meta::key;
 use crate::dsl::props::delegation_sync::copy_creation_grants;
@@ -150,8 +151,8 @@ fn link_to_origin(
         parts.meta.activate_feature(object, feature, tx)?;
     }
     let head = parts.tree.dataset(origin.dir.phys().head_dataset.get())?;
-    let old_keys = snapshot_txgs_before(parts, origin)?;
-    phys.deadlist = head.deadlist().clone_keys(&parts.meta, from.creation_txg.get(), &old_keys, tx)?.into();
+    let old_keys = || snapshot_txgs_before(parts, origin);
+    phys.deadlist = head.deadlist().clone_keys(&parts.meta, from.creation_txg.get(), &old_keys, tx)?.object.into();
     let next_clones = match from.next_clones.get() {
         0 if parts.meta.version() >= 11 => mos.zap_create(ObjectType::NEXT_CLONES, tx)?,
         there => there,
@@ -205,6 +206,9 @@ pub(in crate::dsl) fn create_dataset_sync(
     let dir = parts.tree.dir(dir, Some(name))?;
     copy_creation_grants(parts, &dir, tx)?;
     let head = create_head_sync(parts, &dir, origin, tx)?;
+    if origin.is_some() {
+        Livelist::create(&parts.meta, dir.object, tx)?;
+    }
     if parts.meta.features.is_active(Feature::FilesystemLimits) {
         parts.meta.zapify(dir.object, tx)?;
         parts.meta.mos.zap_add_u64(dir.object, dir_field::FILESYSTEM_COUNT, 0, tx)?;
@@ -242,7 +246,7 @@ pub(in crate::dsl) fn create_objset_sync(
 /// Makes a file system or volume. Checked before.
 pub(in crate::dsl) fn create_sync(parts: &Parts, new: NewDataset, tx: &SyncTx<'_>) -> Result<()> {
     let NewDataset { name, objset_type, case_insensitive, properties, fill } = new;
-    let (parent, last) = check_new_name(parts, "create", &name)?;
+    let (parent, last) = check_create(parts, &name)?;
     let dataset = create_dataset_sync(parts, &parent, &last, None, tx)?;
     if case_insensitive {
         dataset.change(|state| state.phys_mut().flags |= DATASET_FLAG_CASE_INSENSITIVE);
@@ -252,6 +256,14 @@ pub(in crate::dsl) fn create_sync(parts: &Parts, new: NewDataset, tx: &SyncTx<'_
     }
     create_objset_sync(parts, &dataset, objset_type, fill, tx)?;
     parts.record_dataset_event(&dataset, "create", "", tx)
+}
+
+/// The parent and the last component of the name of a new file system or volume, for which the limits leave room.
+#[doc(alias = "dmu_objset_create_check")]
+pub(in crate::dsl) fn check_create(parts: &Parts, name: &str) -> Result<(Arc<Dir>, String)> {
+    let (parent, last) = check_new_name(parts, "create", name)?;
+    check_limits(parts, &parent, 1, Limited::FileSystems, None)?;
+    Ok((parent, last))
 }
 
 /// The parent and the last component of a name that is not taken.

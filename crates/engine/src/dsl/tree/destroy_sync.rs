@@ -11,12 +11,12 @@ use ondisk::dsl::{UsedKind, crypto_field, dataset_field, dir_field};
 use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 
-use super::adjust_count;
 use super::dir::Dir;
 use crate::dmu::{SpaceOwner, SyncTx};
+use crate::dsl::counts::adjust_count;
 use crate::dsl::dataset::Dataset;
+use crate::dsl::dataset::livelist_sync::give_livelist;
 use crate::dsl::dead::deadlist::Deadlist;
-use crate::dsl::dead::livelist_sync::remove_livelist;
 use crate::dsl::dead::scan_sync;
 use crate::dsl::dead::traverse::Traversal;
 use crate::dsl::dsl::Parts;
@@ -82,15 +82,19 @@ pub(in crate::dsl) fn destroy_head_without_log_sync(parts: &Parts, dataset: &Arc
     let mos = &parts.meta.mos;
     let after = dataset.phys().prev_snapshot_txg.get();
     let is_async = parts.meta.features.is_enabled(Feature::AsyncDestroy);
-    let how = if is_async { "bptree" } else { "synchronous" };
-    parts.record_dataset_event(dataset, "destroy", &format!("({how}, mintxg={after})"), tx)?;
     if dataset.limits().reserved() != 0 {
         dataset.set_refreservation(0);
     }
+    let livelist = give_livelist(dataset, tx)?;
+    let (how, after) = match livelist {
+        Some((_, first, _)) => ("livelist", first),
+        None if is_async => ("bptree", after),
+        None => ("synchronous", after),
+    };
+    parts.record_dataset_event(dataset, "destroy", &format!("({how}, mintxg={after})"), tx)?;
     for feature in dataset.features() {
         dataset.deactivate_feature(feature, tx)?;
     }
-    remove_livelist(&parts.meta, dataset.dir.object, tx)?;
     scan_sync::forget(mos, dataset.object, tx)?;
     let origin = match dataset.prev() {
         Some(origin) if goes_with_last_clone(parts, &origin)? => Some(origin),
@@ -100,7 +104,9 @@ pub(in crate::dsl) fn destroy_head_without_log_sync(parts: &Parts, dataset: &Arc
     // What is on the deadlist the origin still refers to; that it has no other snapshots was checked.
     Deadlist::destroy(&parts.meta, dataset.phys().deadlist.get(), tx)?;
     destroy_remap_deadlist(parts, dataset.object, tx)?;
-    if is_async {
+    if let Some((livelist, _, space)) = livelist {
+        parts.frees.queue_livelist(&dataset.dir, livelist, space, tx)?;
+    } else if is_async {
         let phys = dataset.phys();
         parts.frees.queue_objset(&dataset.dir, phys.block, phys.prev_snapshot_txg.get(), dataset.dir.space(), tx)?;
     } else {

@@ -21,13 +21,13 @@ use std::sync::Arc;
 use ondisk::dsl::{DATASET_FLAG_NO_PROMOTE, DIR_FLAG_USED_BREAKDOWN, UsedKind, dir_field, number_key};
 use ondisk::object_type::ObjectType;
 
-use super::adjust_count;
 use super::dir::Dir;
 use super::names::NAME_BYTES_MAX;
 use super::rename_sync::available_after_leaving;
 use crate::dmu::SyncTx;
+use crate::dsl::counts::{Limited, adjust_count, check_limits, common_ancestor};
 use crate::dsl::dataset::Dataset;
-use crate::dsl::dead::livelist_sync::remove_livelist;
+use crate::dsl::dataset::livelist_sync::remove_livelist;
 use crate::dsl::dsl::Parts;
 use crate::dsl::meta::{Space, SpaceDelta};
 use crate::dsl::snapshots::bookmark_moves_sync::{check_bookmarks_move, move_bookmarks_sync};
@@ -143,6 +143,8 @@ pub(in crate::dsl) fn check_promote(parts: &Parts, name: &str) -> Result<Promoti
     if available_after_leaving(parts, &clone.dir, &origin.dir, moved.used) < moved.used {
         return Err(refuse("out of space", ErrorKind::NoSpace));
     }
+    let ancestor = common_ancestor(&origin.dir, &clone.dir);
+    check_limits(parts, &clone.dir, shared.len() as u64, Limited::Snapshots, ancestor.as_deref())?;
     Ok(Promotion { clone, shared, of_clone, of_origin, grand_origin, moved })
 }
 
@@ -194,8 +196,8 @@ pub(in crate::dsl) fn promote_sync(parts: &Parts, name: &str, tx: &SyncTx<'_>) -
         }
     }
     move_space(parts, (&dir, clone_snapshots), (&old_dir, origin_snapshots), all.moved);
-    remove_livelist(&parts.meta, dir.object, tx)?;
-    remove_livelist(&parts.meta, old_dir.object, tx)?;
+    remove_livelist(&all.clone, tx)?;
+    remove_livelist(&origin_head, tx)?;
     parts.record_dataset_event(&all.clone, "promote", " ", tx)?;
     reload(parts, &all.shared, tx)?;
     parts.objsets.refresh_settings()
@@ -238,7 +240,7 @@ fn swap_clones(
 fn move_snapshot(parts: &Parts, snapshot: &Arc<Dataset>, clone: &Arc<Dataset>, origin_head: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
     let mos = &parts.meta.mos;
     let (old, new) = (origin_head.phys().snapshot_names.get(), clone.phys().snapshot_names.get());
-    let name = mos.zap_name_of(old, snapshot.object)?;
+    let name = parts.tree.snapshot_names().name_of(mos, old, snapshot.object)?;
     mos.zap_remove(old, &name, tx)?;
     adjust_count(&parts.meta, &origin_head.dir, dir_field::SNAPSHOT_COUNT, -1, tx)?;
     mos.zap_add_u64(new, &name, snapshot.object, tx)?;

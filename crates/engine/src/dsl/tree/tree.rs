@@ -18,8 +18,8 @@ use ondisk::dsl::{DatasetPhys, DirPhys, dir_field};
 use ondisk::object_type::ObjectType;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::child_names::ChildNames;
 use super::dir::Dir;
+use super::known_names::KnownNames;
 use super::names::{DatasetName, NESTING_MAX};
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dataset::dataset::Links;
@@ -39,7 +39,8 @@ pub(in crate::dsl) struct Tree {
     /// `$ORIGIN@$ORIGIN`; 0: there is none
     origin_snapshot: AtomicU64,
     dirs: Mutex<HashMap<u64, Weak<Dir>>>,
-    child_names: ChildNames,
+    child_names: KnownNames,
+    snapshot_names: KnownNames,
     datasets: Mutex<HashMap<u64, Weak<Dataset>>>,
 }
 
@@ -52,7 +53,8 @@ impl Tree {
             root: RwLock::default(),
             origin_snapshot: AtomicU64::new(0),
             dirs: Mutex::default(),
-            child_names: ChildNames::default(),
+            child_names: KnownNames::default(),
+            snapshot_names: KnownNames::default(),
             datasets: Mutex::default(),
         }
     }
@@ -190,6 +192,11 @@ impl Tree {
         Ok(dir)
     }
 
+    /// The names of snapshots.
+    pub(in crate::dsl) fn snapshot_names(&self) -> &KnownNames {
+        &self.snapshot_names
+    }
+
     /// The record of a dataset that is perhaps not in memory.
     pub(in crate::dsl) fn dataset_record(&self, object: u64) -> Result<DatasetPhys> {
         if let Some(dataset) = self.datasets.lock().get(&object).and_then(Weak::upgrade) {
@@ -227,7 +234,11 @@ impl Tree {
         };
         match parsed.snapshot {
             None => Ok(head),
-            Some(snapshot) => self.dataset(head.snapshot_object(snapshot)?.ok_or_else(missing)?),
+            Some(snapshot) => {
+                let object = head.snapshot_object(snapshot)?.ok_or_else(missing)?;
+                self.snapshot_names.remember(head.phys().snapshot_names.get(), object, snapshot);
+                self.dataset(object)
+            }
         }
     }
 

@@ -1,0 +1,72 @@
+//! Deadlists with many keys.
+
+use super::*;
+
+/// A deadlist with many keys is made by copying blocks, be the dictionary micro or fat; the entries are then all empty, in memory as on disk.
+#[test]
+fn long_deadlists_are_copied() {
+    use deadlist::Deadlist;
+    let rig = rig();
+    rig.create();
+    let dsl = rig.dsl();
+    let meta = &dsl.meta;
+    let shared = meta.features.count(Feature::EmptyBpobj).unwrap();
+    let frees = Mutex::new(Vec::new());
+    let tx = SyncTx::new(&rig.context, TXG_INITIAL + 1, 1, &frees);
+    for count in [500_u64, 5000] {
+        let list = Deadlist::open(meta, Deadlist::create(meta, &tx).unwrap()).unwrap();
+        (0..count).for_each(|key| list.add_key(meta, key * 10, &tx).unwrap());
+        list.insert(meta, &[pointer(5, 1), pointer(count * 5 + 1, 2), pointer(count * 10, 4)], &tx).unwrap();
+        for (before, kept) in [(u64::MAX, count), (count * 9, count * 9 / 10), (count, count / 10)] {
+            let copy = list.clone_keys(meta, before, &|| Ok(Vec::new()), &tx).unwrap();
+            let keys: Vec<u64> = (0..kept).map(|key| key * 10).collect();
+            let on_disk = Deadlist::open(meta, copy.object).unwrap();
+            for known in [&copy, &on_disk] {
+                let entries = known.entries(meta).unwrap();
+                assert_eq!(entries.iter().map(|(key, _)| *key).collect::<Vec<_>>(), keys, "{count} keys, those before {before}");
+                assert!(entries.iter().all(|(_, list)| list.is_shared_empty(meta)));
+                assert_eq!(known.space(meta).unwrap(), Space::default());
+            }
+            assert_eq!(meta.features.count(Feature::EmptyBpobj).unwrap(), shared + count - 3 + kept);
+            copy.insert(meta, &[pointer(7, 1)], &tx).unwrap();
+            assert_eq!(Deadlist::open(meta, copy.object).unwrap().space_born_in(meta, 0, 10).unwrap().used, 512);
+            Deadlist::destroy(meta, copy.object, &tx).unwrap();
+        }
+        assert_eq!(list.space(meta).unwrap().used, 7 * 512);
+        let other = list.clone_keys(meta, u64::MAX, &|| Ok(Vec::new()), &tx).unwrap();
+        other.insert(meta, &[pointer(15, 8), pointer(5, 16)], &tx).unwrap();
+        list.absorb(meta, &other, &tx).unwrap();
+        assert_eq!(list.space(meta).unwrap().used, 31 * 512);
+        assert_eq!(meta.features.count(Feature::EmptyBpobj).unwrap(), shared + count - 4);
+        Deadlist::destroy(meta, list.object, &tx).unwrap();
+        assert_eq!(meta.features.count(Feature::EmptyBpobj).unwrap(), shared);
+    }
+    rig.next_txg();
+    rig.check();
+}
+
+/// To list a ZAP finds what a cursor finds, in the same order, with the same positions; a copy has the same.
+#[test]
+fn a_listing_is_what_a_cursor_finds() {
+    let rig = rig();
+    rig.create();
+    let dsl = rig.dsl();
+    let mos = &dsl.meta.mos;
+    let frees = Mutex::new(Vec::new());
+    let tx = SyncTx::new(&rig.context, TXG_INITIAL + 1, 1, &frees);
+    for count in [0_u64, 3, 700, 9000] {
+        let object = mos.zap_create(ObjectType::DSL_PROPS, &tx).unwrap();
+        (0..count).for_each(|number| mos.zap_add_u64(object, &format!("name {number}"), number, &tx).unwrap());
+        (0..count).step_by(3).for_each(|number| assert!(mos.zap_remove(object, &format!("name {number}"), &tx).unwrap()));
+        let copy = mos.zap_copy(object, 0, &tx).unwrap();
+        for object in [object, copy] {
+            let zap = mos.zap(object).unwrap();
+            let mut cursor = crate::zap::Cursor::start();
+            let one_by_one: Vec<_> = std::iter::from_fn(|| zap.next(&mut cursor).unwrap()).collect();
+            assert_eq!(zap.entries().unwrap(), one_by_one, "{count}");
+            assert_eq!((one_by_one.len() as u64, zap.len().unwrap()), (count - count.div_ceil(3), count - count.div_ceil(3)), "{count}");
+        }
+    }
+    rig.next_txg();
+    rig.check();
+}
