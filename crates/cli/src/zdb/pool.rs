@@ -97,6 +97,7 @@ fn show_dataset(session: &mut Session<'_>, flags: &Flags, pool: &Pool, name: &st
     };
     print_line(session, flags, &line, &objset);
     show_log(session, flags, &objset);
+    show_livelist(session, flags, pool, line.id)?;
     let mut objects = Objects::new(&objset, flags);
     if ranges.is_empty() {
         return if flags.datasets >= 2 { objects.show_all(session) } else { Ok(()) };
@@ -310,6 +311,18 @@ fn line(pool: &Pool, object: u64) -> Result<DatasetLine, Error> {
     })
 }
 
+/// The list of a clone's own blocks; 0 is the MOS.
+fn show_livelist(session: &mut Session<'_>, flags: &Flags, pool: &Pool, dataset: u64) -> Result<(), Error> {
+    if dataset == 0 || flags.datasets < 3 {
+        return Ok(());
+    }
+    if let Some((space, entries)) = pool.dsl.dataset(dataset)?.livelist()? {
+        let [used, compressed, uncompressed, entries] = [space.used, space.compressed, space.uncompressed, entries].map(nice_number);
+        say!(session, "\n    Livelist: {used} ({compressed}/{uncompressed} comp), {entries} entries\n");
+    }
+    Ok(())
+}
+
 /// The line of a dataset, and its objects if they are asked for.
 fn show_one_dataset(session: &mut Session<'_>, flags: &Flags, pool: &Pool, line: &DatasetLine) -> Result<(), Error> {
     let objset = match line.id {
@@ -318,6 +331,7 @@ fn show_one_dataset(session: &mut Session<'_>, flags: &Flags, pool: &Pool, line:
     };
     print_line(session, flags, line, &objset);
     show_log(session, flags, &objset);
+    show_livelist(session, flags, pool, line.id)?;
     if flags.datasets >= 2 {
         Objects::new(&objset, flags).show_all(session)?;
     }

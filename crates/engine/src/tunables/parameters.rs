@@ -41,6 +41,8 @@ pub enum Parameter {
     TrimMax,
     InitializeMin,
     InitializeMax,
+    LivelistMaxEntries,
+    LivelistMinPercentShared,
 }
 
 use Parameter::*;
@@ -48,7 +50,7 @@ use Parameter::*;
 /// I/Os that may be under way.
 const ACTIVE: RangeInclusive<u64> = 1..=u32::MAX as u64;
 const PERCENT: RangeInclusive<u64> = 1..=100;
-const COUNT: usize = 27;
+const COUNT: usize = 29;
 
 /// The name of each, and which values it takes: seconds, bytes, percent, milliseconds, numbers of I/Os.
 const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
@@ -79,6 +81,8 @@ const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
     (TrimMax, "zfs_vdev_trim_max_active", ACTIVE),
     (InitializeMin, "zfs_vdev_initializing_min_active", ACTIVE),
     (InitializeMax, "zfs_vdev_initializing_max_active", ACTIVE),
+    (LivelistMaxEntries, "zfs_livelist_max_entries", 1..=1 << 22),
+    (LivelistMinPercentShared, "zfs_livelist_min_percent_shared", 0..=100),
 ];
 
 impl Parameter {
@@ -176,6 +180,8 @@ impl Tunables {
             AsyncReadMin | AsyncWriteMin => large,
             ScrubMin | RebuildMin | TrimMin | InitializeMin => few,
             TrimMax | InitializeMax => 2 * few,
+            LivelistMaxEntries => 500_000,
+            LivelistMinPercentShared => 75,
         }
     }
 }

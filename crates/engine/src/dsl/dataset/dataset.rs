@@ -23,14 +23,16 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use ondisk::dsl::{DATASET_FLAG_INCONSISTENT, DatasetPhys};
+use ondisk::dsl::{BOOKMARK_FLAG_HAS_FREED_BEFORE_NEXT, BookmarkPhys, DATASET_FLAG_INCONSISTENT, DatasetPhys};
 use ondisk::feature::{Feature, FeatureFlags};
 use ondisk::object_type::ObjectType;
 
+use super::livelist_sync::{OpenLivelist, livelist_of};
 use super::objsets::OpenObjsets;
 use super::state::{DatasetLimits, DatasetState};
 use crate::dmu::Objset;
 use crate::dsl::dead::deadlist::Deadlist;
+use crate::dsl::dead::livelist_sync::Livelist;
 use crate::dsl::meta::{Meta, Space};
 use crate::dsl::received::ResumePoints;
 use crate::dsl::space::in_flight::InFlight;
@@ -125,8 +127,9 @@ impl Dataset {
         if !is_snapshot {
             let reserved = dataset.number_property("refreservation")?;
             let quota = dataset.number_property("refquota")?;
+            let livelist = Livelist::of_dir(meta, dataset.dir.object)?.map(OpenLivelist::new);
             let mut state = dataset.state.lock();
-            (state.reserved, state.quota) = (reserved, quota);
+            (state.reserved, state.quota, state.livelist) = (reserved, quota, livelist);
         }
         Ok(dataset)
     }
@@ -229,7 +232,7 @@ impl Dataset {
             return Ok(None);
         }
         let head = self.tree.dataset_record(self.dir.phys().head_dataset.get())?;
-        self.meta().mos.zap_name_of(head.snapshot_names.get(), self.object).map(Some)
+        self.tree.snapshot_names().name_of(&self.meta().mos, head.snapshot_names.get(), self.object).map(Some)
     }
 
     /// The snapshots of a head, oldest first: name and object.
@@ -272,6 +275,14 @@ impl Dataset {
             compressed: phys.compressed_bytes.get(),
             uncompressed: phys.uncompressed_bytes.get(),
         }
+    }
+
+    /// The space of what is alive on the list of its own blocks, if it has one, and how many sublists there are.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn livelist(&self) -> Result<Option<(Space, u64)>> {
+        livelist_of(self)
     }
 
     /// Space that only it refers to.
@@ -318,5 +329,54 @@ impl Dataset {
             before = txg;
             at = self.tree.dataset_record(previous)?;
         }
+    }
+
+    /// Space written since a bookmark of the file system in the directory `dir`. `None`: this does not come from there, or the bookmark does not count what
+    /// was freed.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    #[doc(alias = "dsl_dataset_space_written_bookmark")]
+    pub fn written_since_bookmark(&self, dir: u64, bookmark: &BookmarkPhys) -> Result<Option<u64>> {
+        let since = bookmark.creation_txg.get();
+        if bookmark.flags.get() & BOOKMARK_FLAG_HAS_FREED_BEFORE_NEXT == 0 || !self.comes_from(dir, since)? {
+            return Ok(None);
+        }
+        let mut freed = bookmark.referenced_freed_before_next.get();
+        let mut at = self.phys();
+        while at.prev_snapshot_txg.get() > since {
+            let txg = at.prev_snapshot_txg.get();
+            let dead = Deadlist::open(self.meta(), at.deadlist.get())?.space_born_in(self.meta(), 0, since)?;
+            freed = freed.saturating_add(dead.used);
+            at = self.tree.dataset_record(at.prev_snapshot.get())?;
+            if at.prev_snapshot_txg.get() >= txg {
+                bail!(Corrupt, "dataset {}: its snapshots are not in a row", self.object);
+            }
+        }
+        let now = self.phys().referenced_bytes.get().saturating_add(freed);
+        Ok(Some(now.saturating_sub(bookmark.referenced_bytes.get())))
+    }
+
+    /// Whether a snapshot of `txg` in the directory `dir` is before this dataset, or before what it was cloned from.
+    #[doc(alias = "dsl_dataset_is_before")]
+    fn comes_from(&self, dir: u64, txg: u64) -> Result<bool> {
+        let mut at = self.dir.clone();
+        let mut end = if self.is_snapshot { self.phys().creation_txg.get() } else { u64::MAX };
+        while txg < end && at.object != dir {
+            let origin = at.phys().origin.get();
+            if origin == 0 {
+                return Ok(false);
+            }
+            let record = self.tree.dataset_record(origin)?;
+            if record.creation_txg.get() >= end {
+                bail!(Corrupt, "dataset {origin}: it is younger than its clone");
+            }
+            if record.creation_txg.get() == txg && record.dir.get() == dir {
+                return Ok(true);
+            }
+            end = record.creation_txg.get();
+            at = self.tree.dir(record.dir.get(), None)?;
+        }
+        Ok(txg < end)
     }
 }

@@ -6,6 +6,7 @@
 mod accounting_sync;
 #[allow(clippy::module_inception)]
 pub(in crate::dsl) mod dataset;
+pub(in crate::dsl) mod livelist_sync;
 pub(in crate::dsl) mod objsets;
 mod owner_sync;
 mod promise;

@@ -18,9 +18,9 @@ use ondisk::feature::Feature;
 
 use super::Dataset;
 use super::accounting_sync::count_used_space;
+use super::livelist_sync::sync_livelist;
 use super::state::DatasetState;
 use crate::dmu::{LostTree, Objset, Refusal, SpaceOwner, SyncTx};
-use crate::dsl::dead::livelist_sync::remove_livelist;
 use crate::dsl::meta::{Space, SpaceDelta, change};
 use crate::dsl::snapshots::bookmarks_sync::{counting_bookmarks, write_bookmarks};
 use crate::dsl::space::room::Room;
@@ -48,6 +48,7 @@ impl Dataset {
         let space = Space { used: bytes, compressed: bytes, uncompressed: bytes };
         let less = space.negative();
         let mut state = self.state.lock();
+        state.livelist_is_wrong();
         add_to_references(&mut state, less);
         if birth <= state.phys.prev_snapshot_txg.get() {
             drop(state);
@@ -90,6 +91,7 @@ impl Dataset {
     fn kill(&self, tx: &SyncTx<'_>, bp: &BlkPtr, space: Space) {
         let less = space.negative();
         let mut state = self.state.lock();
+        state.note_for_livelist(bp, true, self.dir.origin_txg());
         state.bookmarks.iter_mut().for_each(|bookmark| bookmark.killed(bp.birth(), space));
         if bp.birth() > state.phys.prev_snapshot_txg.get() {
             tx.free(bp);
@@ -117,7 +119,7 @@ impl Dataset {
 
     /// Writes what the txg changed in its object set, twice: what files use is known, and counted, only after the first time.
     pub fn sync(self: &Arc<Self>, objset: &Arc<Objset>, tx: &SyncTx<'_>) -> Result<()> {
-        self.prepare_sync(tx)?;
+        self.prepare_sync()?;
         objset.sync_log(tx)?;
         objset.sync(tx)?;
         if count_used_space(objset, tx)? {
@@ -128,8 +130,7 @@ impl Dataset {
     }
 
     /// Before the object set is written: what else has to know of the blocks that it frees.
-    fn prepare_sync(&self, tx: &SyncTx<'_>) -> Result<()> {
-        remove_livelist(self.meta(), self.dir.object, tx)?;
+    fn prepare_sync(&self) -> Result<()> {
         if let Some((_, mut bookmarks)) = counting_bookmarks(self.meta(), self.object)? {
             let mut state = self.state.lock();
             let newest = state.phys.prev_snapshot_txg.get();
@@ -142,16 +143,18 @@ impl Dataset {
     /// The object set has been written: its new place is noted, dead blocks go on the deadlist, features become active.
     pub(in crate::dsl) fn synced(self: &Arc<Self>, objset: &Objset, tx: &SyncTx<'_>) -> Result<()> {
         let pointer = objset.pointer();
-        let (dead, deadlist, used_features) = self.change(|state| {
+        let (dead, deadlist, used_features, is_first) = self.change(|state| {
+            let is_first = state.phys.block.logical_birth() < tx.txg();
             state.phys.block = pointer;
             let new: Vec<Feature> = std::mem::take(&mut state.new_features).difference(&state.features).copied().collect();
-            (std::mem::take(&mut state.pending_dead), state.deadlist.clone(), new)
+            (std::mem::take(&mut state.pending_dead), state.deadlist.clone(), new, is_first)
         });
         match deadlist.insert(self.meta(), &dead, tx) {
             // The snapshots have them; when those go they are not found.
             Err(error) if tx.context.io.is_lost(&error) => tracing::error!("{}: blocks of its snapshots are not noted: {error}", self.dir.full_name()),
             inserted => inserted?,
         }
+        sync_livelist(self, is_first, tx)?;
         let bookmarks = std::mem::take(&mut self.state.lock().bookmarks);
         write_bookmarks(self.meta(), self.object, bookmarks, tx)?;
         for feature in used_features {
@@ -231,6 +234,7 @@ impl SpaceOwner for Dataset {
         let seen = {
             let mut state = self.state.lock();
             state.new_features.extend(bp.features());
+            state.note_for_livelist(bp, false, self.dir.origin_txg());
             add_to_references(&mut state, more);
             change_unique(&mut state, more.used)
         };

@@ -9,6 +9,7 @@ use ondisk::dsl::DatasetPhys;
 use ondisk::feature::Feature;
 
 use super::Dataset;
+use super::livelist_sync::OpenLivelist;
 use crate::dsl::dead::deadlist::Deadlist;
 use crate::dsl::snapshots::bookmarks_sync::CountingBookmark;
 use crate::sync::Publish;
@@ -23,6 +24,8 @@ pub(in crate::dsl) struct DatasetState {
     pub(super) deadlist: Arc<Deadlist>,
     /// Blocks that go on the deadlist when the object set has been written.
     pub(super) pending_dead: Vec<BlkPtr>,
+    /// The list of its own blocks, of a head that is a clone.
+    pub(super) livelist: Option<OpenLivelist>,
     /// Bookmarks that count what is freed, while the object set is being written.
     pub(super) bookmarks: Vec<CountingBookmark>,
     /// Features that its ZAP names.
@@ -44,6 +47,7 @@ impl DatasetState {
             prev,
             deadlist,
             pending_dead: Vec::new(),
+            livelist: None,
             bookmarks: Vec::new(),
             features,
             new_features: BTreeSet::new(),

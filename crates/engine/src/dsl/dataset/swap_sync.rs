@@ -18,9 +18,9 @@ use ondisk::dsl::UsedKind;
 use ondisk::feature::Feature;
 
 use super::Dataset;
+use super::livelist_sync::remove_livelist;
 use crate::bail;
 use crate::dmu::SyncTx;
-use crate::dsl::dead::livelist_sync::remove_livelist;
 use crate::dsl::dead::scan_sync;
 use crate::dsl::dsl::Parts;
 use crate::dsl::meta::{Space, SpaceDelta};
@@ -90,8 +90,8 @@ pub(in crate::dsl) fn swap_heads_sync(parts: &Parts, clone: &Arc<Dataset>, head:
         next_changed(parts, head, &prev, tx)?;
     }
     scan_sync::swapped(&parts.meta.mos, head.object, clone.object, tx)?;
-    remove_livelist(&parts.meta, clone.dir.object, tx)?;
-    remove_livelist(&parts.meta, head.dir.object, tx)?;
+    remove_livelist(clone, tx)?;
+    remove_livelist(head, tx)?;
     parts.record_dataset_event(clone, "clone swap", &format!("parent={}", head.dir.name()), tx)
 }
 

@@ -1,8 +1,8 @@
 //! Freeing in the background, a bounded number of blocks in each txg.
 //!
 //! # Theory
-//! Two lists say what is to be freed: single blocks (`free_bpobj`), and destroyed datasets, whose blocks are found by
-//! walking them (the bptree). Their space is counted in `$FREE` until it is free, so that the sum over the pool stays right.
+//! Three lists say what is to be freed: single blocks (`free_bpobj`), destroyed datasets, whose blocks are found by
+//! walking them (the bptree), and destroyed clones, whose blocks are on their livelists. Their space is counted in `$FREE` until it is free, so that the sum over the pool stays right.
 //! A crash loses nothing: what was freed and how far the walk came are in the same txg.
 
 use std::cell::Cell;
@@ -16,6 +16,7 @@ use ondisk::feature::Feature;
 
 use super::bpobj::Bpobj;
 use super::bptree::Bptree;
+use super::deleted_clones_sync::DeletedClones;
 use super::traverse::{SPILL_BLOCK, Traversal};
 use crate::dmu::SyncTx;
 use crate::dsl::meta::{Meta, Space, SpaceDelta, key};
@@ -67,13 +68,14 @@ pub(in crate::dsl) struct Frees {
     is_list_lost: AtomicBool,
     /// Destroyed datasets; 0: there are none, or none of which more can be freed before the pool is next opened.
     bptree: AtomicU64,
+    deleted_clones: DeletedClones,
 }
 
 impl Frees {
     /// Without lists yet.
     pub(in crate::dsl) fn new(meta: Arc<Meta>, ledger: Arc<Ledger>) -> Self {
         let (dir, list) = (OnceLock::new(), OnceLock::new());
-        Frees { meta, ledger, dir, list, is_list_lost: AtomicBool::new(false), bptree: AtomicU64::new(0) }
+        Frees { meta, ledger, dir, list, is_list_lost: AtomicBool::new(false), bptree: AtomicU64::new(0), deleted_clones: DeletedClones::default() }
     }
 
     /// What is being freed is counted in this directory from now on.
@@ -91,6 +93,11 @@ impl Frees {
         self.bptree.store(object, Ordering::Relaxed);
     }
 
+    /// Clones that were destroyed, with their livelists.
+    pub(in crate::dsl) fn deleted_clones(&self) -> &DeletedClones {
+        &self.deleted_clones
+    }
+
     /// The list of single blocks.
     pub(in crate::dsl) fn list(&self) -> Option<Bpobj> {
         self.list.get().copied()
@@ -102,7 +109,7 @@ impl Frees {
 
     /// Whether something is left to free in the background: the pool should go on syncing.
     pub(in crate::dsl) fn has_any(&self) -> Result<bool> {
-        Ok(self.has_listed_frees()? || self.bptree.load(Ordering::Relaxed) != 0)
+        Ok(self.has_listed_frees()? || self.bptree.load(Ordering::Relaxed) != 0 || self.deleted_clones.has_any())
     }
 
     /// What is still counted as used and will be freed.
@@ -145,6 +152,17 @@ impl Frees {
         self.take_over(dir, UsedKind::Head, space)
     }
 
+    /// A clone was destroyed: what is alive on its livelist, which takes `space` of `dir`, is to be freed.
+    #[doc(alias = "dsl_async_clone_destroy")]
+    pub(in crate::dsl) fn queue_livelist(&self, dir: &Arc<Dir>, livelist: u64, space: Space, tx: &SyncTx<'_>) -> Result<()> {
+        let free_dir = self.dir()?;
+        self.deleted_clones.queue(&self.meta, livelist, tx)?;
+        // What pointers hold is on no list, and has a size before compression only: that is gone at once.
+        self.ledger.did_use(dir, UsedKind::Head, dir.space().negative());
+        self.ledger.did_use(free_dir, UsedKind::Head, space.positive());
+        Ok(())
+    }
+
     fn has_listed_frees(&self) -> Result<bool> {
         if self.is_list_lost.load(Ordering::Relaxed) {
             return Ok(false);
@@ -183,9 +201,33 @@ impl Frees {
             drained.map(drop).or_else(|error| self.give_free_list_up(error))?;
             self.freed_space(freed)?;
         }
+        self.free_deleted_clones(&meter, tx)?;
         match self.bptree.load(Ordering::Relaxed) {
             0 => self.leak_what_is_left(),
             tree => self.free_destroyed(Bptree(tree), &meter, tx),
+        }
+    }
+
+    /// Frees blocks of clones. A livelist that cannot be read is left alone until the pool is next opened, with all that come after it.
+    fn free_deleted_clones(&self, meter: &Meter, tx: &SyncTx<'_>) -> Result<()> {
+        if !self.deleted_clones.has_any() {
+            return Ok(());
+        }
+        let mut freed = SpaceDelta::default();
+        let is_enough = || meter.left.get() == 0 || self.meta.context.host.now_ns() > meter.deadline;
+        let mut free = |bp: &BlkPtr| {
+            meter.left.set(meter.left.get().saturating_sub(1));
+            self.free_one(bp, &mut freed, tx);
+        };
+        let result = self.deleted_clones.free_some(&self.meta, &is_enough, &mut free, tx);
+        self.freed_space(freed)?;
+        match result {
+            Err(error) if self.meta.context.io.is_lost(&error) || error.kind() == ErrorKind::Corrupt => {
+                tracing::error!("the livelist of a destroyed clone cannot be read: {error}");
+                self.deleted_clones.set(0);
+                Ok(())
+            }
+            result => result,
         }
     }
 
