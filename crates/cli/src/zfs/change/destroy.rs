@@ -6,6 +6,8 @@
 //! making, and the clones of each snapshot before the snapshot. Without `-r` (children) or `-R` (clones elsewhere) the
 //! same walk only lists what would have to go. Snapshots that follow each other go in one request, all or none.
 
+use std::collections::BTreeSet;
+
 use tarnfs::control::{DatasetDestroy, DatasetEntry, DatasetKind, DatasetKinds, Request, SnapshotsDestroy, SnapshotsSpace};
 
 use crate::session::{Outcome, Session, Stop, complain, say};
@@ -62,21 +64,32 @@ fn is_below(name: &str, ancestor: &str) -> bool {
     name.strip_prefix(ancestor).is_some_and(|rest| rest.starts_with(['/', '@']))
 }
 
+/// A walk through what depends on a dataset: a clone may be below it, too, and is found once.
+#[derive(Default)]
+struct Walk {
+    path: Vec<String>,
+    found: BTreeSet<String>,
+}
+
 /// Everything that must go before `name`, in the order in which it must go.
-pub(super) fn dependents(session: &mut Session<'_>, name: &str, kind: DatasetKind, path: &mut Vec<String>) -> Result<Vec<DatasetEntry>, Stop> {
-    if path.iter().any(|known| known == name) {
+pub(super) fn dependents(session: &mut Session<'_>, name: &str, kind: DatasetKind) -> Result<Vec<DatasetEntry>, Stop> {
+    let mut all = Vec::new();
+    find_dependents(session, name, kind, &mut Walk::default(), &mut all)?;
+    Ok(all)
+}
+
+fn find_dependents(session: &mut Session<'_>, name: &str, kind: DatasetKind, walk: &mut Walk, all: &mut Vec<DatasetEntry>) -> Result<(), Stop> {
+    if walk.path.iter().any(|known| known == name) {
         complain!(session, "cannot determine dependent datasets: recursive dependency at '{name}'");
         return Err(Stop::Code(1));
     }
-    path.push(name.to_owned());
-    let mut all = Vec::new();
+    walk.path.push(name.to_owned());
+    let mut next = Vec::new();
     if kind == DatasetKind::Snapshot {
         let snapshot = datasets::open(session, name, DatasetKinds::NONE.with(DatasetKind::Snapshot), &["clones"])?;
         let clones = snapshot.property("clones").and_then(|value| value.value.text()).unwrap_or("").to_owned();
         for clone in clones.split(',').filter(|clone| !clone.is_empty()) {
-            let clone = datasets::open(session, clone, DatasetKinds::HEADS, &[])?;
-            all.extend(dependents(session, &clone.name, clone.kind, path)?);
-            all.push(clone);
+            next.push(datasets::open(session, clone, DatasetKinds::HEADS, &[])?);
         }
     } else {
         let mut query = Query::new(DatasetKinds::DATASETS, tarnfs::control::Wanted::Only(Vec::new()));
@@ -86,13 +99,17 @@ pub(super) fn dependents(session: &mut Session<'_>, name: &str, kind: DatasetKin
         children.retain(|child| child.name != name);
         // Datasets first, then snapshots.
         children.sort_by_key(|child| child.kind == DatasetKind::Snapshot);
-        for child in children {
-            all.extend(dependents(session, &child.name, child.kind, path)?);
-            all.push(child);
+        next = children;
+    }
+    for entry in next {
+        if !walk.found.contains(&entry.name) {
+            find_dependents(session, &entry.name, entry.kind, walk, all)?;
+            walk.found.insert(entry.name.clone());
+            all.push(entry);
         }
     }
-    path.pop();
-    Ok(all)
+    walk.path.pop();
+    Ok(())
 }
 
 /// Complains about dependents that the flags do not allow to destroy.
@@ -178,7 +195,7 @@ fn destroy_dataset(session: &mut Session<'_>, flags: &Flags, name: &str) -> Outc
         complain!(session, "use 'zpool destroy {name}' to destroy the pool itself");
         return Ok(1);
     }
-    let mut all = dependents(session, name, target.kind, &mut Vec::new())?;
+    let mut all = dependents(session, name, target.kind)?;
     if !flags.clones {
         check(session, flags, name, target.kind, &all)?;
     }
@@ -227,7 +244,7 @@ fn destroy_snapshots(session: &mut Session<'_>, flags: &Flags, dataset: &str, sp
     let mut clones = Vec::new();
     let is_cloned = |entry: &&DatasetEntry| entry.property("clones").and_then(|value| value.value.text()).is_some_and(|clones| !clones.is_empty());
     for snapshot in chosen.iter().filter(|_| flags.clones || !flags.defer).filter(is_cloned) {
-        let dependents = dependents(session, &snapshot.name, DatasetKind::Snapshot, &mut Vec::new())?;
+        let dependents = dependents(session, &snapshot.name, DatasetKind::Snapshot)?;
         if !flags.clones {
             check(session, flags, &snapshot.name, DatasetKind::Snapshot, &dependents)?;
         }

@@ -8,12 +8,12 @@ use super::people::{GROUP, MEMBER, OWNER, STRANGER};
 use crate::rig::{LIMIT, Rig, Said, run_for};
 
 /// A rig that users can reach, with a program that they may run.
-struct Shared {
-    rig: Rig,
+pub(super) struct Shared {
+    pub(super) rig: Rig,
 }
 
 impl Shared {
-    fn new() -> Option<Shared> {
+    pub(super) fn new() -> Option<Shared> {
         let rig = Rig::new()?;
         rig.image("a.img", 64 << 20);
         rig.ok("zpool create -O mountpoint=none tank @a.img");
@@ -25,14 +25,26 @@ impl Shared {
     }
 
     /// What a user's command says. The user's group has the user's number.
-    fn run(&self, user: u32, words: &str) -> Said {
+    pub(super) fn run(&self, user: u32, words: &str) -> Said {
         let mut command = std::process::Command::new(self.rig.path("tarn"));
-        command.args(words.split_whitespace()).env("TARN_SOCKET", self.rig.path("sock")).current_dir("/").uid(user).gid(user);
-        run_for(&mut command, LIMIT).unwrap_or_else(|| panic!("tarn {words} hangs\n{}", self.rig.log()))
+        command.args(words.split_whitespace());
+        self.run_as(user, command, words)
+    }
+
+    /// What a user's shell says. `zfs` is in its path.
+    pub(super) fn shell(&self, user: u32, script: &str) -> Said {
+        let mut command = std::process::Command::new("/bin/sh");
+        command.arg("-c").arg(format!("zfs() {{ {} zfs \"$@\"; }}; {script}", self.rig.text("tarn")));
+        self.run_as(user, command, script)
+    }
+
+    fn run_as(&self, user: u32, mut command: std::process::Command, words: &str) -> Said {
+        command.env("TARN_SOCKET", self.rig.path("sock")).current_dir("/").uid(user).gid(user);
+        run_for(&mut command, LIMIT).unwrap_or_else(|| panic!("{words} hangs\n{}", self.rig.log()))
     }
 
     #[track_caller]
-    fn may(&self, user: u32, words: &str) -> String {
+    pub(super) fn may(&self, user: u32, words: &str) -> String {
         let said = self.run(user, words);
         assert!(said.code == 0 && said.err.is_empty(), "{user}: tarn {words}: {said:?}\n{}", self.rig.log());
         said.out
@@ -40,7 +52,7 @@ impl Shared {
 
     /// OpenZFS's words.
     #[track_caller]
-    fn may_not(&self, user: u32, words: &str, message: &str) {
+    pub(super) fn may_not(&self, user: u32, words: &str, message: &str) {
         let said = self.run(user, words);
         assert_eq!((said.code != 0, said.err.trim_end()), (true, message), "{user}: tarn {words}: {said:?}");
     }
