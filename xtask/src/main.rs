@@ -6,6 +6,7 @@ mod pjdfstest;
 mod fsx;
 mod mounted;
 mod programs;
+mod tools;
 mod words;
 mod xfstests;
 mod ztest;
@@ -50,13 +51,14 @@ fn main() -> ExitCode {
         Some((&"explore", words)) => explore::run(words),
         Some((&"fsx", words)) => fsx::run(words),
         Some((&"programs", words)) => programs::run(words),
+        Some((&"tools", words)) => tools::run(words),
         Some((&"xfstests", words)) => xfstests::run(words),
         Some((&"zts", words)) => zts::run(words),
         Some((&"golden", [name, directory])) => golden(name, Some(Path::new(directory))),
         Some((&"pjdfstest", [])) => pjdfstest::run(None),
         Some((&"pjdfstest", ["--on", name])) => pjdfstest::run(Some(name)),
         _ => {
-            print!("{HELP}{}{}{}{}{}", explore::HELP, fsx::HELP, xfstests::HELP, zts::HELP, programs::HELP);
+            print!("{HELP}{}{}{}{}{}{}", explore::HELP, fsx::HELP, xfstests::HELP, zts::HELP, programs::HELP, tools::HELP);
             return ExitCode::from(u8::from(!arguments.is_empty() && arguments != ["help"]));
         }
     };

@@ -47,6 +47,11 @@ pub(crate) const fn has(name: &'static str, usage: &'static str, run: Run) -> Co
     Command { name, usage, about: "", action: Action::Run(run) }
 }
 
+/// A command that there is, and that takes its words as they are given: names of files.
+pub(crate) const fn raw(name: &'static str, usage: &'static str, run: RunRaw) -> Command {
+    Command { name, usage, about: "", action: Action::RunRaw(run) }
+}
+
 /// A command that there is not.
 pub(crate) const fn not_yet(name: &'static str, usage: &'static str) -> Command {
     not_yet_but(name, usage, "")
@@ -87,11 +92,17 @@ fn is_refused(command: &Command) -> bool {
     matches!(command.action, Action::NotYet(_))
 }
 
+/// `zfs diff -h`, say, is no question for help.
+fn has_own_h(command: &Command) -> bool {
+    command.usage.split_whitespace().any(|word| word.strip_prefix("[-").is_some_and(|letters| !letters.starts_with('-') && letters.contains('h')))
+}
+
 /// Whether the words ask how a command is used. Some commands have an option `-h` of their own: then it is not alone.
 /// Words after an operand may be meant for another program.
 fn asks_for_help(command: &Command, words: &[String]) -> bool {
     let mut own = words.iter().take_while(|word| *word != "--");
     match words {
+        [word] if word == "-h" && has_own_h(command) => false,
         [word] if is_help(word) => true,
         _ if matches!(command.action, Action::RunRaw(_)) => {
             own.take_while(|word| word.starts_with('-')).any(|word| word == "--help")

@@ -7,6 +7,7 @@
 //! printed is OpenZFS's to the byte, because scripts read it.
 
 mod command;
+mod completion;
 mod fs;
 mod history;
 mod mount_helper;

@@ -145,6 +145,11 @@ fn may_be_mounted_by_hand(session: &mut Session<'_>, entry: &DatasetEntry, wante
         complain!(session, "Use 'mount -t zfs {name} {}'.", wanted.directory);
         return false;
     }
+    let asks = |option: &str| wanted.options.iter().any(|given| given == option);
+    if entry.kind == DatasetKind::Snapshot && asks("remount") && asks("rw") {
+        complain!(session, "cannot mount '{name}' on '{}': a snapshot cannot be written", wanted.directory);
+        return false;
+    }
     if !is_legacy && !wanted.zfsutil && !wanted.options.iter().any(|option| option == "remount") {
         complain!(session, "filesystem '{name}' cannot be mounted using 'mount'");
         complain!(session, "Use 'zfs set mountpoint=legacy {name}' first, or 'zfs mount {name}'.");

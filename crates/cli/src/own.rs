@@ -4,7 +4,7 @@ use std::process::{Command as Process, ExitCode};
 
 use crate::command::{Action, Command, Program, Run, RunRaw};
 use crate::session::{Outcome, Session, complain, say};
-use crate::{fs, mount_helper, stream, transaction, try_it, zdb, zfs, zpool};
+use crate::{completion, fs, mount_helper, stream, transaction, try_it, zdb, zfs, zpool};
 
 /// Called by the daemon only, with its process id.
 pub(crate) const WITNESS: &str = "daemon-witness";
@@ -50,6 +50,7 @@ static COMMANDS: &[Command] = &[
         Ok(mount_helper::run(session, words))
     }),
     verb("try", "", "two minutes' tour on a pool that leaves nothing behind", |_, words| Ok(try_it::run(words))),
+    verb("completion", "\tcompletion bash|zsh|fish\n", "completion of commands, datasets and snapshots for a shell", completion::run),
     raw("daemon", "\tdaemon\n", "own pools in this process (it starts by itself)", daemon),
     verb("version", "\tversion\n", "which tarn this is", version),
 ];
@@ -60,6 +61,12 @@ fn command_notes(verb: &str) -> String {
         "zdb" => zdb::USAGE.to_owned(),
         "try" => try_it::help(),
         "mount" => format!("\n{}", mount_helper::NOTES),
+        "completion" => concat!(
+            "\nPrints a script for the shell, which then completes the words of tarn, zfs and\n",
+            "zpool: commands, pools, datasets, and the snapshots of 'zfs destroy tank/fs@'.\n",
+            "\nIn ~/.bashrc or ~/.zshrc: source <(tarn completion bash)\n",
+        )
+        .to_owned(),
         "daemon" => concat!(
             "\nIt owns the imported pools and their mounts, and ends when the last pool is\n",
             "exported. The first command that needs it starts it, so that nobody has to.\n",

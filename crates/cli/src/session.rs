@@ -209,6 +209,11 @@ impl Session<'_> {
         self.ask(request, |reply| if let Reply::Space(bytes) = reply { Some(bytes) } else { None })
     }
 
+    /// Asks how many there are of something.
+    pub(crate) fn count(&mut self, request: Request) -> Result<u64, Failure> {
+        self.ask(request, |reply| if let Reply::Count(count) = reply { Some(count) } else { None })
+    }
+
     /// Sends a request about pools.
     pub(crate) fn pools(&mut self, request: Request) -> Result<Vec<tarnfs::control::PoolEntry>, Failure> {
         self.ask(request, |reply| if let Reply::Pools(pools) = reply { Some(pools) } else { None })

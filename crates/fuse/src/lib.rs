@@ -21,6 +21,7 @@ mod filesystem;
 mod mounting;
 mod notify;
 mod peer;
+pub mod project;
 pub mod protocol;
 mod session;
 mod transport;

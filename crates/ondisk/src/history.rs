@@ -26,6 +26,8 @@ pub mod field {
     pub const COMMAND: &str = "history command";
     /// The host's name.
     pub const HOST: &str = "history hostname";
+    /// The zone's name: on Linux its own.
+    pub const ZONE: &str = "history zone";
     /// The txg of an internal event.
     pub const TXG: &str = "history txg";
     /// What happened, in one word.

@@ -29,7 +29,7 @@ use ondisk::objset::ObjsetType;
 use parking_lot::Mutex;
 
 use crate::rewind::{self, Rewind, Rewound};
-use crate::zpl::{self, AccessTime, AclRules, AclType, FileSystem, MountOptions, NewFileSystem, OwnerKind, QuotaOf};
+use crate::zpl::{self, AccessTime, AclRules, AclType, FileSystem, MountOptions, NewFileSystem, OwnerKind, QuotaOf, Transaction};
 
 /// A top-level vdev of a new pool: one path, or the paths of the sides of a mirror.
 #[derive(Debug, Clone)]
@@ -436,12 +436,7 @@ impl Pool {
     /// # Errors
     /// It is open, has children, or does not exist.
     pub fn destroy_file_system(&self, name: &str) -> Result<()> {
-        let dataset = self.engine.dsl.open_dataset(name)?;
-        let open = self.file_systems.lock().get(&dataset.object).is_some_and(|fs| fs.strong_count() > 0);
-        drop(dataset);
-        if open {
-            bail!(Busy, "{name} is in use");
-        }
+        self.refuse_if_used(name)?;
         self.engine.dsl.destroy_dataset(name)
     }
 
@@ -458,13 +453,34 @@ impl Pool {
     /// # Errors
     /// It is in use: each user that has it open lets go of it, and opens it again afterwards. There is no such snapshot, or a newer one.
     pub fn roll_back(&self, name: &str, to: Option<&str>) -> Result<()> {
-        let dataset = self.engine.dsl.open_dataset(name)?;
-        let open = self.file_systems.lock().get(&dataset.object).is_some_and(|fs| fs.strong_count() > 0);
-        drop(dataset);
-        if open {
+        self.refuse_if_used(name)?;
+        self.engine.dsl.roll_back(name, to)
+    }
+
+    /// Raises the version of a file system (`zfs upgrade`), and waits until that is on disk.
+    ///
+    /// # Errors
+    /// It is in use, as for [`Pool::roll_back`]; the pool is too old for file systems of that version.
+    pub fn upgrade_file_system(&self, name: &str, version: u64) -> Result<()> {
+        self.refuse_if_used(name)?;
+        let dsl = &self.engine.dsl;
+        if version > file_system_version(dsl.meta.version()) {
+            bail!(NotSupported, "pool and or dataset must be upgraded to set this property or value");
+        }
+        let dataset = dsl.open_dataset(name)?;
+        let was = zpl::raise_version(&dsl.objset(&dataset)?, version)?;
+        if was < version {
+            dsl.queue_task(move |dsl, tx| dsl.record_dataset_event(&dataset, "upgrade", &format!("from {was} to {version}"), tx))?;
+        }
+        self.sync()
+    }
+
+    fn refuse_if_used(&self, name: &str) -> Result<()> {
+        let object = self.engine.dsl.open_dataset(name)?.object;
+        if self.file_systems.lock().get(&object).is_some_and(|fs| fs.strong_count() > 0) {
             bail!(Busy, "{name} is in use");
         }
-        self.engine.dsl.roll_back(name, to)
+        Ok(())
     }
 
     /// Takes snapshots by their full names, all at the same moment, and waits until they are on disk.
@@ -474,6 +490,16 @@ impl Pool {
     pub fn take_snapshots(&self, names: Vec<String>) -> Result<()> {
         let refusals = self.engine.dsl.snapshot_verbs().create_snapshots(NewSnapshots { names, properties: Vec::new() })?;
         refusals.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// Commits a transaction, and takes a snapshot of its file system (its name after the `@`) that has what was committed and nothing that came
+    /// later. Returns when both are on disk; after a crash both are there, or neither.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::commit`]; what is in the way of the snapshot. Nothing has happened then, unless a snapshot of that name was taken in the
+    /// same instant: then the changes are done.
+    pub fn commit_with_snapshot(&self, transaction: Transaction, snapshot: &str) -> Result<()> {
+        transaction.commit_with_snapshot(&self.engine.dsl, snapshot)
     }
 
     /// When a snapshot of a dataset, which is named by its object, was made, renamed or destroyed last, in seconds since 1970. 0: never, or
@@ -619,6 +645,52 @@ mod tests {
         fn host_id(&self) -> u32 {
             RealHost.host_id()
         }
+    }
+
+    /// Another program writes what it reads: what it made of a transaction's mark came later, and is not in that transaction's snapshot.
+    #[test]
+    fn a_snapshot_has_what_was_committed_with_it_and_nothing_later() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let disk = Arc::new(disk::MemDisk::new("exact", 256 << 20));
+        let top = NewTop { leaves: vec![NewLeaf { disk, path: "/exact".into(), whole_disk: false }], ashift: Some(12), is_log: false };
+        let pool = Pool::create_on("tank", vec![top], CreateOptions::default(), RealHost::shared()).unwrap();
+        let fs = pool.file_system("tank").unwrap();
+        let root = Credentials::root();
+        let [mark, echo] = [b"mark", b"echo"].map(|name| {
+            let file = fs.create(fs.root(), name, 0o100_644, 0, &root).unwrap().inode;
+            fs.write(file, WriteMode::At(0), &0u64.to_le_bytes(), &root).unwrap();
+            file
+        });
+        let number = |fs: &FileSystem, file| u64::from_le_bytes(fs.read(file, 0, 8).unwrap()[..].try_into().unwrap());
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let seen = number(&fs, mark);
+                    fs.write(echo, WriteMode::At(0), &seen.to_le_bytes(), &root).unwrap();
+                }
+            });
+            for round in 1..=12u64 {
+                let mut transaction = fs.begin().unwrap();
+                transaction.write(mark, 0, &round.to_le_bytes()).unwrap();
+                pool.commit_with_snapshot(transaction, &format!("s{round}")).unwrap();
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        for round in 1..=12u64 {
+            let then = pool.file_system(&format!("tank@s{round}")).unwrap();
+            let [mark, echo] = [b"mark".as_slice(), b"echo"].map(|name| number(&then, then.lookup(then.root(), name).unwrap().inode));
+            assert_eq!(mark, round);
+            assert!(echo < round, "the snapshot of transaction {round} has what came after it");
+        }
+        let mut transaction = fs.begin().unwrap();
+        transaction.write(mark, 0, &99u64.to_le_bytes()).unwrap();
+        assert_eq!(pool.commit_with_snapshot(transaction, "s1").unwrap_err().kind(), ErrorKind::Exists);
+        assert_eq!(number(&fs, mark), 12, "where the snapshot cannot be, nothing is committed");
+        pool.commit_with_snapshot(fs.begin().unwrap(), "empty").unwrap();
+        drop(fs);
+        assert!(pool.check(true, &|_| ()).unwrap().is_clean());
+        pool.export().unwrap();
     }
 
     fn written_every(milliseconds: u64) -> Option<Tunables> {

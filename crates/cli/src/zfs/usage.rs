@@ -6,10 +6,10 @@ use engine::dsl::prop_table;
 
 use super::change::delegation::{allow, help as allow_help};
 use super::change::versions::{clone, promote, rollback, snapshot};
-use super::change::{bookmark, create, destroy, hold, inherit, mount, receive, rename, set, unmount};
+use super::change::{bookmark, create, destroy, hold, inherit, mount, project, receive, rename, set, unmount, upgrade};
 use super::send;
-use super::show::{diff, get, holds, list, owner_space, upgrade};
-use crate::command::{Command, GAP, Program, has, not_yet, not_yet_but, usage_order};
+use super::show::{diff, get, holds, list, owner_space, wait};
+use crate::command::{Command, GAP, Program, has, not_yet, not_yet_but, raw, usage_order};
 
 /// The program.
 pub(crate) static PROGRAM: Program = Program {
@@ -45,13 +45,13 @@ static COMMANDS: &[Command] = &[
     has("set", "\tset [-u] <property=value> ... <filesystem|volume|snapshot> ...\n", set::run),
     has("get", "\tget [-rHp] [-j [--json-int]] [-d max] [-o \"all\" | field[,...]]\n\t    [-t type[,...]] [-s source[,...]]\n\t    <\"all\" | property[,...]> [filesystem|volume|snapshot|bookmark] ...\n", get::run),
     has("inherit", "\tinherit [-rS] <property> <filesystem|volume|snapshot> ...\n", inherit::run),
-    has("upgrade", "\tupgrade [-v]\n", upgrade::run),
+    has("upgrade", "\tupgrade [-v]\n\tupgrade [-r] [-V version] <-a | filesystem ...>\n", upgrade::run),
     GAP,
     has("userspace", "\tuserspace [-Hinp] [-o field[,...]] [-s field] ...\n\t    [-S field] ... [-t type[,...]] <filesystem|snapshot|path>\n", owner_space::users),
     has("groupspace", "\tgroupspace [-Hinp] [-o field[,...]] [-s field] ...\n\t    [-S field] ... [-t type[,...]] <filesystem|snapshot|path>\n", owner_space::groups),
     has("projectspace", "\tprojectspace [-Hp] [-o field[,...]] [-s field] ... \n\t    [-S field] ... <filesystem|snapshot|path>\n", owner_space::projects),
     GAP,
-    not_yet_but("project", "\tproject [-d|-r] <directory|file ...>\n\tproject -c [-0] [-d|-r] [-p id] <directory|file ...>\n\tproject -C [-k] [-r] <directory ...>\n\tproject [-p id] [-r] [-s] <directory ...>\n", "chattr -p and lsattr -p set and show the projects of files"),
+    raw("project", "\tproject [-d|-r] <directory|file ...>\n\tproject -c [-0] [-d|-r] [-p id] <directory|file ...>\n\tproject -C [-k] [-r] <directory ...>\n\tproject [-p id] [-r] [-s] <directory ...>\n", project::run),
     GAP,
     has("mount", "\tmount [-j]\n\tmount [-fvO] [-o opts] <-a|-R filesystem|filesystem>\n", mount::run),
     has("unmount", "\tunmount [-f] <-a | filesystem|mountpoint>\n", unmount::run),
@@ -75,7 +75,7 @@ static COMMANDS: &[Command] = &[
     GAP,
     not_yet("program", "\tprogram [-jn] [-t <instruction limit>] [-m <memory limit (b)>]\n\t    <pool> <program file> [lua args...]\n"),
     not_yet("rewrite", "\trewrite [-Prvx] [-o <offset>] [-l <length>] <directory|file ...>\n"),
-    not_yet("wait", "\twait [-t <activity>] <filesystem>\n"),
+    has("wait", "\twait [-t <activity>] <filesystem>\n", wait::run),
     GAP,
     not_yet("zone", "\tzone <nsfile> <filesystem>\n"),
     not_yet("unzone", "\tunzone <nsfile> <filesystem>\n"),

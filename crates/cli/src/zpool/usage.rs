@@ -64,7 +64,7 @@ static COMMANDS: &[Command] = &[
     has("set", "\tset <property=value> <pool>\n", set::run),
     has("sync", "\tsync [pool] ...\n", sync::run),
     GAP,
-    has("wait", "\twait [-t <activity>[,...]] <pool>\n", upkeep::wait),
+    has("wait", "\twait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]\n", upkeep::wait),
     GAP,
     not_yet("ddtprune", "\tddtprune -d|-p <amount> <pool>\n"),
 ];

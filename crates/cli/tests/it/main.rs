@@ -31,5 +31,6 @@ mod stream;
 mod transaction;
 mod two_users;
 mod upgrades;
+mod verbs;
 mod vanished;
 mod zdb;

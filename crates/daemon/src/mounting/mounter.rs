@@ -27,7 +27,7 @@ use tarnfs::{AccessTime, Error, FileSystem, Pool};
 
 use crate::mounting::mounts::{MountHow, Mounts, SUBTYPE, renamed};
 use crate::mounting::pool_snapshots::{PoolSnapshots, RenamedElsewhere};
-use crate::ops::{Ops, OpsOptions, Snapshots, SyncPolicy};
+use crate::ops::{Ops, OpsOptions, SnapDir, Snapshots, SyncPolicy};
 use crate::mounting::transactions::{Transactions, ViewHow};
 
 /// Values of properties.
@@ -66,6 +66,13 @@ struct Properties {
     snapshots: bool,
 }
 
+fn snapdir_of(number: u64) -> SnapDir {
+    match number {
+        SNAPDIR_VISIBLE => SnapDir::Visible,
+        SNAPDIR_DISABLED => SnapDir::Disabled,
+        _ => SnapDir::Hidden,
+    }
+}
 
 impl Properties {
     /// The stored properties, overridden by the options of this mount.
@@ -81,7 +88,6 @@ impl Properties {
         let opened = pool.engine().dsl.open_dataset(dataset)?;
         let number = |name: &str| opened.number_property(name);
         let options = pool.mount_options(dataset)?;
-        let snapdir = number("snapdir")?;
         let sync = match number("sync")? {
             SYNC_ALWAYS => SyncPolicy::Always,
             SYNC_DISABLED => SyncPolicy::Disabled,
@@ -90,7 +96,7 @@ impl Properties {
         Ok(Properties {
             ops: OpsOptions {
                 sync,
-                snapdir_visible: snapdir == SNAPDIR_VISIBLE,
+                snapdir: snapdir_of(number("snapdir")?),
                 xattrs: number("xattr")? != XATTR_OFF,
                 posix_acls: number("acltype")? == ACL_TYPE_POSIX,
                 record_bytes: u32::try_from(number("recordsize")?).ok().filter(|bytes| *bytes > 0).unwrap_or(128 << 10),
@@ -103,7 +109,7 @@ impl Properties {
             exec: number("exec")? != 0,
             access_time: options.access_time,
             directory_access_time: true,
-            snapshots: snapdir != SNAPDIR_DISABLED && !dataset.contains('@'),
+            snapshots: !dataset.contains('@'),
         })
     }
 

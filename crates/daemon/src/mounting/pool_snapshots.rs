@@ -2,13 +2,14 @@
 //!
 //! # Theory
 //! A call of the kernel must not wait for the turn of an administrative verb: that may be about to unmount, and so to wait for the call. So
-//! what is asked for here is done by the pool itself, as `zfs snapshot`, `rename` and `destroy` have it done in the end. The mounter hears later
-//! of the new name of a snapshot that may be mounted by itself.
+//! what is asked for here is done by the pool itself, as `zfs snapshot`, `rename` and `destroy` have it done in the end, for callers to whom the
+//! pool grants these verbs. The mounter hears later of the new name of a snapshot that may be mounted by itself.
 
 use std::sync::Arc;
 
 use fuse::{Errno, Timestamp};
 use parking_lot::Mutex;
+use tarnfs::control::{Caller, DatasetRename, Request, SnapshotsCreate, SnapshotsDestroy, check_request};
 use tarnfs::{Error, FileSystem, Pool};
 
 use crate::ops::{SnapshotInfo, Snapshots};
@@ -35,6 +36,12 @@ pub(crate) struct PoolSnapshots {
 impl PoolSnapshots {
     fn head(&self) -> Result<String, Error> {
         self.pool.engine().dsl.dataset(self.dataset)?.name()
+    }
+
+    /// Is the caller granted what a request on this dataset needs?
+    fn check(&self, caller: &Caller, request: impl FnOnce(&str) -> Request) -> fuse::Result<()> {
+        let head = self.head().map_err(crate::errno::of)?;
+        check_request(&self.pool, caller, &request(&head)).map_err(|_| Errno::EPERM)
     }
 
     fn try_list(&self) -> Result<Vec<SnapshotInfo>, Error> {
@@ -89,18 +96,33 @@ impl Snapshots for PoolSnapshots {
         open().map_err(crate::errno::of)
     }
 
-    fn make(&self, name: &str) -> fuse::Result<()> {
+    fn make(&self, caller: &Caller, name: &str) -> fuse::Result<()> {
         check_name(name)?;
+        let create = |head: &str| SnapshotsCreate { names: vec![format!("{head}@{name}")], properties: Vec::new() };
+        self.check(caller, |head| Request::SnapshotsCreate(create(head)))?;
+        let _acting = caller.act();
         self.try_make(name).map_err(crate::errno::of)
     }
 
-    fn rename(&self, from: &str, to: &str) -> fuse::Result<()> {
+    fn rename(&self, caller: &Caller, from: &str, to: &str) -> fuse::Result<()> {
         check_name(from)?;
+        self.check(caller, |head| {
+            let (from, to) = (format!("{head}@{from}"), format!("{head}@{to}"));
+            Request::DatasetRename(DatasetRename { from, to, parents: false, no_remount: true, force: false, recursive: false })
+        })?;
+        let _acting = caller.act();
         self.try_rename(from, to).map_err(crate::errno::of)
     }
 
-    fn destroy(&self, name: &str) -> fuse::Result<()> {
+    fn check_destroy(&self, caller: &Caller, name: &str) -> fuse::Result<()> {
         check_name(name)?;
+        let destroy = |head: &str| SnapshotsDestroy { names: vec![format!("{head}@{name}")], defer: false };
+        self.check(caller, |head| Request::SnapshotsDestroy(destroy(head)))
+    }
+
+    fn destroy(&self, caller: &Caller, name: &str) -> fuse::Result<()> {
+        self.check_destroy(caller, name)?;
+        let _acting = caller.act();
         self.try_destroy(name).map_err(crate::errno::of)
     }
 }

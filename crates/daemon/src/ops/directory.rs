@@ -4,14 +4,14 @@ use fuse::{DirectoryPlusWriter, DirectoryWriter, EntryKind, Result};
 
 use super::nodes::control_directory::{CONTROL_NAME, KIND, SHOWN_CONTROL};
 use super::nodes::node::Node;
-use super::Ops;
+use super::{Ops, SnapDir};
 
 /// The cookie of `.zfs` in the root, shown after everything else; no position of a ZAP is as high.
 const CONTROL_COOKIE: u64 = i64::MAX as u64;
 
 impl Ops {
     pub(super) fn shows_control_directory(&self, node: Node) -> bool {
-        self.has_control_directory(node) && self.options.read().snapdir_visible
+        self.has_control_directory(node) && self.options.read().snapdir == SnapDir::Visible
     }
 
     pub(super) fn list(&self, node: Node, offset: u64, out: &mut DirectoryWriter<'_>) -> Result<()> {

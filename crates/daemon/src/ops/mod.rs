@@ -77,13 +77,25 @@ pub enum SyncPolicy {
     Disabled,
 }
 
+/// Where `.zfs` is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SnapDir {
+    /// There is none.
+    Disabled,
+    /// It can be entered, and is not listed.
+    #[default]
+    Hidden,
+    /// It is listed.
+    Visible,
+}
+
 /// Properties of the dataset that matter here, and choices of the daemon.
 #[derive(Debug, Clone)]
 pub struct OpsOptions {
     /// Property `sync`.
     pub sync: SyncPolicy,
-    /// Property `snapdir`: `.zfs` is listed. It can be entered anyway.
-    pub snapdir_visible: bool,
+    /// Property `snapdir`.
+    pub snapdir: SnapDir,
     /// Property `xattr` is not `off`.
     pub xattrs: bool,
     /// Property `recordsize`, for `statfs`.
@@ -100,7 +112,7 @@ impl Default for OpsOptions {
     fn default() -> OpsOptions {
         OpsOptions {
             sync: SyncPolicy::Standard,
-            snapdir_visible: false,
+            snapdir: SnapDir::Hidden,
             xattrs: true,
             record_bytes: 128 << 10,
             posix_acls: false,
@@ -146,14 +158,19 @@ impl Ops {
 
     /// Properties changed.
     pub fn set_options(&self, options: OpsOptions) {
-        let shows = options.snapdir_visible;
-        let before = std::mem::replace(&mut *self.options.write(), options);
+        let now = options.snapdir;
+        let before = std::mem::replace(&mut *self.options.write(), options).snapdir;
+        if before == now {
+            return;
+        }
         // What the kernel remembers of the root directory has `.zfs` in it, or has not.
-        if before.snapdir_visible != shows
-            && let Some(notifier) = self.notifier.lock().clone()
+        if let Some(notifier) = self.notifier.lock().clone()
             && let Err(error) = notifier.inval_inode(fuse::ROOT_NODE, 0, 0)
         {
             tracing::debug!(%error, "the kernel was not told that .zfs is shown or is not");
+        }
+        if before == SnapDir::Disabled || now == SnapDir::Disabled {
+            self.forget_name(fuse::ROOT_NODE, nodes::control_directory::CONTROL_NAME);
         }
     }
 

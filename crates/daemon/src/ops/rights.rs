@@ -9,7 +9,9 @@
 //! A request that is in no row is refused.
 
 use fuse::{Context, Errno, Result};
+use rustix::process::geteuid;
 use tarnfs::AclKind;
+use tarnfs::control::Caller;
 
 use super::caller::{CAP_SYS_ADMIN, Rights};
 use super::flags;
@@ -28,7 +30,7 @@ pub(super) enum Request {
     CopyRange,
     /// Anything that would change `.zfs` and what is in it.
     ChangeControlDirectory,
-    /// To take, rename or destroy a snapshot through `.zfs/snapshot`.
+    /// To take, rename or destroy a snapshot through `.zfs/snapshot`: the pool decides for those who are not the superuser.
     ChangeSnapshots,
 }
 
@@ -120,7 +122,7 @@ pub const RULES: &[Rule] = &[
     rule("seek", Seek, Anybody),                              // an open file
     rule("copy", CopyRange, Anybody),                         // one file open for reading, one for writing and not for appending
     rule("control directory", ChangeControlDirectory, Nobody(CONTROL_DIRECTORY_IS_FIXED)), // the right to write, which the superuser has everywhere
-    rule("snapshot by its directory", ChangeSnapshots, Capable(CAP_SYS_ADMIN)), // nothing: all users may try
+    rule("snapshot by its directory", ChangeSnapshots, Anybody), // nothing: the pool is asked what it grants
 ];
 
 /// Fails unless the table lets this caller in.
@@ -132,6 +134,19 @@ pub(super) fn check(cx: &Context, request: Request) -> Result<()> {
         Capable(_) => Err(Errno::EPERM),
         Nobody(errno) => Err(errno),
     }
+}
+
+/// For whom a snapshot is taken, renamed or destroyed through `.zfs/snapshot`: as on the control socket, the superuser, the user whose daemon it is,
+/// or one who may do what the pool grants.
+pub(super) fn snapshot_caller(cx: &Context) -> Result<Caller> {
+    check(cx, ChangeSnapshots)?;
+    let rights = Rights::of(cx);
+    let own = geteuid();
+    if rights.has(CAP_SYS_ADMIN) || (!own.is_root() && cx.uid == own.as_raw()) {
+        return Ok(Caller::superuser(cx.uid.into()));
+    }
+    let groups = [cx.gid].into_iter().chain(rights.groups).map(u64::from).collect();
+    Ok(Caller::delegate(cx.uid.into(), groups))
 }
 
 fn unknown(request: Request) -> Who {

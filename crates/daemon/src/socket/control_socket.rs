@@ -25,7 +25,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tarnfs::control::permission::{Need, needs};
 use tarnfs::control::wire::{LENGTH_MAX, read_message_within, write_message};
-use tarnfs::control::{Backend, Beside, Caller, Failure, FailureKind, Reply, Request, execute, execute_stream, refusable};
+use tarnfs::control::{Backend, Beside, Caller, Failure, FailureKind, Reply, Request, Way, execute, execute_stream, refusable};
 
 use crate::DaemonPaths;
 use crate::socket::caller_rights::CallerRights;
@@ -382,7 +382,16 @@ impl<B: Service> Served<B> {
             backend.admit(caller, &request)?;
             execute_stream(&mut *backend, request.clone())?
         };
-        streaming::stream(connection, &request, descriptor, job)
+        streaming::stream(connection, &request, descriptor, job, &|| self.is_still_allowed(caller, &request))
+    }
+
+    /// May a stream that goes out go on? What a receive needs depends on what it has made by now, so that is asked once.
+    fn is_still_allowed(&self, caller: &Caller, request: &Request) -> bool {
+        if caller.is_superuser || request.stream_way() != Some(Way::Out) {
+            return true;
+        }
+        // While another request has its turn nothing is revoked.
+        self.backend.try_lock().is_none_or(|mut backend| backend.admit(caller, request).is_ok())
     }
 
     /// A panic in a verb is that verb's failure; the pools stay served.

@@ -58,6 +58,7 @@ pub use snapshots::bookmark_verbs_sync::NewBookmark;
 pub use snapshots::destroy_sync::BEING_HELD;
 pub use snapshots::verbs::SnapshotVerbs;
 pub use snapshots::snapshot_sync::{NewSnapshots, Refusals};
+pub use snapshots::verbs::Pending;
 pub use space::mos_space::MosSpace;
 pub use space::room::{PoolSpace, SpaceCheck};
 pub use tasks::actor::{Acting, Actor, act_as, actor};

@@ -4,7 +4,7 @@ use super::caller::Caller;
 use super::protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 use super::protocol::failure::{Failure, FailureKind};
 use super::protocol::maintenance::{
-    DatasetRename, ImportRewound, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent, PoolEvents, PoolHistory,
+    DatasetRename, DeleteQueue, ImportRewound, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent, PoolEvents, PoolHistory,
     PoolRecord, PoolReguid, PoolRemove, PoolUpgrade,
 };
 use super::protocol::reply::{BuildVersion, Datasets, Mount, PoolEntry, Reply};
@@ -15,7 +15,7 @@ use super::protocol::request::{
 use super::protocol::rights::{DatasetAllow, DatasetGrants, Grant, Hold, SnapshotHolds};
 use super::protocol::snapshots::{BookmarksCreate, RefusalsJob, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
 use super::protocol::status::{FoundPool, PoolStatus};
-use super::protocol::stream::{Package, PackageAsk, ReceiveAbort, SizeJob, StreamJob, StreamReceive, StreamSend};
+use super::protocol::stream::{DatasetDiff, Package, PackageAsk, ReceiveAbort, SizeJob, StreamJob, StreamReceive, StreamSend};
 use super::protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
 
 /// Owns pools and carries out verbs on them.
@@ -167,6 +167,10 @@ pub trait Backend {
     fn dataset_mount(&mut self, mount: DatasetMount) -> Result<(), Failure>;
     /// `zfs unmount`; the rest is to wait until what was changed is on disk.
     fn dataset_unmount(&mut self, unmount: DatasetUnmount) -> Result<Job, Failure>;
+    /// `zfs wait -t deleteq`: how many files without a name are left.
+    fn delete_queue(&mut self, _: DeleteQueue) -> Result<u64, Failure> {
+        not_here()
+    }
     /// What is mounted.
     fn mount_list(&mut self) -> Result<Vec<Mount>, Failure>;
 
@@ -180,6 +184,11 @@ pub trait Backend {
     }
     /// `zfs send`, one snapshot
     fn stream_send(&mut self, _: StreamSend) -> Result<StreamJob, Failure> {
+        not_here()
+    }
+
+    /// `zfs diff`
+    fn dataset_diff(&mut self, _: DatasetDiff) -> Result<StreamJob, Failure> {
         not_here()
     }
 
@@ -249,11 +258,12 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::DatasetInherit(inherit) => done(backend.dataset_inherit(inherit)),
         Request::DatasetMount(mount) => done(backend.dataset_mount(mount)),
         Request::DatasetUnmount(unmount) => done(backend.dataset_unmount(unmount).and_then(|job| job())),
+        Request::DeleteQueue(wanted) => backend.delete_queue(wanted).map(Reply::Count),
         Request::MountList => backend.mount_list().map(Reply::Mounts),
         Request::StreamSize(send) => backend.stream_size(send).and_then(|job| job()).map(Reply::StreamSize),
         Request::StreamPackage(ask) => backend.stream_package(ask).map(Reply::StreamPackage),
         Request::ReceiveAbort(abort) => done(backend.receive_abort(abort)),
-        Request::StreamSend(_) | Request::StreamReceive(_) => Err(Failure::with(FailureKind::Other, "no descriptor came with the request")),
+        Request::StreamSend(_) | Request::StreamReceive(_) | Request::DatasetDiff(_) => Err(Failure::with(FailureKind::Other, "no descriptor came with the request")),
         Request::TransactionBegin(begin) => backend.transaction_begin(begin).map(Reply::Transaction),
         Request::TransactionEnd(end) => done(backend.transaction_end(end).and_then(|job| job())),
     };
@@ -268,6 +278,7 @@ pub fn execute_stream(backend: &mut impl Backend, request: Request) -> Result<St
     match request {
         Request::StreamSend(send) => backend.stream_send(send),
         Request::StreamReceive(receive) => backend.stream_receive(receive),
+        Request::DatasetDiff(diff) => backend.dataset_diff(diff),
         _ => Err(Failure::with(FailureKind::Other, "a descriptor came with a request that needs none")),
     }
 }

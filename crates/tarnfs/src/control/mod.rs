@@ -39,10 +39,10 @@ pub use descriptor::{Descriptor, Watch, Way};
 pub use protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 pub use protocol::failure::{Failure, FailureKind, SAME_DEVICE, plain_words};
 pub use protocol::maintenance::{
-    CommandLine, DatasetRename, EventValue, HistoryRecord, HistoryWhat, ImportRewound, OwnerKind, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent,
+    CommandLine, DatasetRename, DeleteQueue, EventValue, HistoryRecord, HistoryWhat, ImportRewound, OwnerKind, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent,
     PoolEvents, PoolHistory, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade,
 };
-pub use pools::{Beside, Flush, MACHINE_CACHEFILE, MountPlan, Mounter, NoMounts, Pools, Settled, no_transaction};
+pub use pools::{Beside, Flush, MACHINE_CACHEFILE, MountPlan, Mounter, NoMounts, Pools, Settled, check_request, no_transaction};
 pub use protocol::property::{PropertyValue, Setting, Source, Value, Wanted};
 pub use protocol::reply::{BuildVersion, DatasetEntry, DatasetKind, DatasetKinds, Datasets, Mount, PoolEntry, Reply};
 pub use protocol::request::{
@@ -52,7 +52,7 @@ pub use protocol::request::{
 pub use protocol::rights::{DatasetAllow, DatasetGrants, Grant, GrantEdit, Grantee, Hold, Reach, SnapshotHolds};
 pub use protocol::snapshots::{BookmarksCreate, Refusal, RefusalsJob, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
 pub use protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
-pub use protocol::stream::{Package, PackageAsk, PackageDataset, ReceiveAbort, SizeJob, StreamJob, StreamProgress, StreamReceive, StreamSend};
+pub use protocol::stream::{DatasetDiff, DiffLine, Package, PackageAsk, PackageDataset, ReceiveAbort, SizeJob, StreamJob, StreamProgress, StreamReceive, StreamSend};
 pub use size::parse_size;
 pub use protocol::status::{
     CheckpointState, CheckpointStatus, DedupStatus, FoundPool, PoolState, PoolStatus, RemovalStatus, Requests, ScanFunction, ScanState, ScanStatus,

@@ -215,6 +215,7 @@ pub fn needs(request: &Request) -> Need {
         | Request::DatasetAllow(_)
         // The daemon takes only what the same caller has done.
         | Request::PoolRecord(_)
+        | Request::DeleteQueue(_)
         | Request::MountList => Need::Nothing,
         Request::Quit
         | Request::PoolCreate(_)
@@ -242,6 +243,7 @@ pub fn needs(request: &Request) -> Need {
         Request::SnapshotsHold(held) => Need::All(held.names.iter().flat_map(|name| on(name, &["hold"])).collect()),
         Request::SnapshotsRelease(held) => Need::All(held.names.iter().flat_map(|name| on(name, &["release"])).collect()),
         Request::BookmarksCreate(create) => Need::All(create.pairs.iter().flat_map(|(name, _)| on(head_of(name), &["bookmark"])).collect()),
+        Request::DatasetDiff(diff) => Need::All([on(head_of(&diff.old), &["diff"]), on(head_of(&diff.new), &["diff"])].concat()),
         Request::StreamSend(send) => Need::All(on(&send.snapshot, &["send"])),
         Request::StreamReceive(receive) => Need::All(received(receive)),
         Request::ReceiveAbort(abort) => Need::All(on(&abort.dataset, &["mount", "destroy"])),

@@ -97,6 +97,11 @@ impl AloneFileSystem<'_> {
         let whole = Membership::try_whole(&self.fs.objset, room)?;
         Ok(whole.map(|whole| self.fs.membership = whole).is_some())
     }
+
+    /// Leaves the group; still nobody else is inside.
+    pub(super) fn end(&mut self) {
+        self.fs.membership = Membership::single(self.fs.objset.clone());
+    }
 }
 
 impl std::fmt::Debug for FileSystem {

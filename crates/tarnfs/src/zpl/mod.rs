@@ -40,6 +40,7 @@ mod transaction;
 
 pub use contents::clone::CloneRange;
 pub use names::create::{NewFileSystem, initialize};
+pub(crate) use names::upgrade::raise_version;
 pub use names::directory::DirectoryEntry;
 pub use contents::file::{Seek, WriteMarks, WriteMode};
 pub(crate) use names::CASE_INSENSITIVE;

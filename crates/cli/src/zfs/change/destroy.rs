@@ -64,25 +64,34 @@ fn is_below(name: &str, ancestor: &str) -> bool {
     name.strip_prefix(ancestor).is_some_and(|rest| rest.starts_with(['/', '@']))
 }
 
-/// Everything that must go before `name`, in the order in which it must go; what several others need is there several times.
-pub(super) fn dependents(session: &mut Session<'_>, name: &str, kind: DatasetKind, path: &mut Vec<String>) -> Result<Vec<DatasetEntry>, Stop> {
-    let mut walk = Walk { session, loops_are_passed_over: false, path };
-    let mut all = Vec::new();
-    walk.visit(name, kind, &mut all).map(|_| all)
+/// Everything that must go before `name`, in the order in which it must go.
+pub(super) fn dependents(session: &mut Session<'_>, name: &str, kind: DatasetKind) -> Result<Vec<DatasetEntry>, Stop> {
+    Walk::new(session, false).all(name, kind)
 }
 
-/// The walk over what depends on a dataset.
+/// The walk over what depends on a dataset. A clone may be below the dataset, too, and is found once.
 struct Walk<'w, 's> {
     session: &'w mut Session<'s>,
     /// A dataset that depends on itself is no error; it is not found again.
     loops_are_passed_over: bool,
     /// The datasets on the way.
-    path: &'w mut Vec<String>,
+    path: Vec<String>,
+    found: HashSet<String>,
+    all: Vec<DatasetEntry>,
 }
 
-impl Walk<'_, '_> {
+impl<'w, 's> Walk<'w, 's> {
+    fn new(session: &'w mut Session<'s>, loops_are_passed_over: bool) -> Walk<'w, 's> {
+        Walk { session, loops_are_passed_over, path: Vec::new(), found: HashSet::new(), all: Vec::new() }
+    }
+
+    fn all(mut self, name: &str, kind: DatasetKind) -> Result<Vec<DatasetEntry>, Stop> {
+        self.visit(name, kind)?;
+        Ok(self.all)
+    }
+
     /// Adds what depends on a dataset; `false`: the walk is at that dataset already.
-    fn visit(&mut self, name: &str, kind: DatasetKind, all: &mut Vec<DatasetEntry>) -> Result<bool, Stop> {
+    fn visit(&mut self, name: &str, kind: DatasetKind) -> Result<bool, Stop> {
         if self.path.iter().any(|known| known == name) {
             if self.loops_are_passed_over {
                 return Ok(false);
@@ -96,8 +105,9 @@ impl Walk<'_, '_> {
         };
         self.path.push(name.to_owned());
         for dependent in nearest {
-            if self.visit(&dependent.name, dependent.kind, all)? {
-                all.push(dependent);
+            if !self.found.contains(&dependent.name) && self.visit(&dependent.name, dependent.kind)? {
+                self.found.insert(dependent.name.clone());
+                self.all.push(dependent);
             }
         }
         self.path.pop();
@@ -174,7 +184,7 @@ pub(super) fn destroy_all(session: &mut Session<'_>, flags: &Flags, all: &[Datas
     let mut gone = HashSet::new();
     let mut code = 0;
     for entry in all {
-        if !flags.dry_run && !gone.insert(&entry.name) {
+        if !gone.insert(&entry.name) {
             continue;
         }
         report(session, flags, &entry.name);
@@ -210,12 +220,10 @@ fn destroy_dataset(session: &mut Session<'_>, flags: &Flags, name: &str) -> Outc
         return Ok(1);
     }
     if !flags.clones {
-        let mut all = Vec::new();
-        let mut path = Vec::new();
-        Walk { session, loops_are_passed_over: true, path: &mut path }.visit(name, target.kind, &mut all)?;
+        let all = Walk::new(session, true).all(name, target.kind)?;
         check(session, flags, name, target.kind, &all)?;
     }
-    let mut all = dependents(session, name, target.kind, &mut Vec::new())?;
+    let mut all = dependents(session, name, target.kind)?;
     all.push(target);
     destroy_all(session, flags, &all)
 }
@@ -261,7 +269,7 @@ fn destroy_snapshots(session: &mut Session<'_>, flags: &Flags, dataset: &str, sp
     let mut clones = Vec::new();
     let is_cloned = |entry: &&DatasetEntry| entry.property("clones").and_then(|value| value.value.text()).is_some_and(|clones| !clones.is_empty());
     for snapshot in chosen.iter().filter(|_| flags.clones || !flags.defer).filter(is_cloned) {
-        let dependents = dependents(session, &snapshot.name, DatasetKind::Snapshot, &mut Vec::new())?;
+        let dependents = dependents(session, &snapshot.name, DatasetKind::Snapshot)?;
         if !flags.clones {
             check(session, flags, &snapshot.name, DatasetKind::Snapshot, &dependents)?;
         }

@@ -1,25 +1,21 @@
 //! `zfs diff`
 //!
-//! # Theory
-//! The two states are read from the pool's devices, beside the daemon: a snapshot does not change. The head is its state in the newest group
-//! on disk, after a group was written for that; where blocks of that state are written over before the comparison is done, it begins again.
+//! # Path
+//! `Request::DatasetDiff`, with a pipe → here: a line for each file that differs
 
-use std::ops::ControlFlow;
+use std::io::{BufRead, BufReader, PipeReader, Write};
+use std::os::fd::AsFd;
 
-use tarnfs::control::{DatasetKind, DatasetKinds, Failure, FailureKind, PoolSelect, Request, Wanted};
-use tarnfs::past::{Moment, Past, differences};
+use tarnfs::control::{DatasetDiff, DatasetKind, DatasetKinds, DiffLine, Failure, FailureKind, Reply, Request};
 
 use crate::session::{Outcome, Session, Stop, complain};
 use crate::text::difference::Style;
 use crate::text::getopt::Options;
-use crate::text::names;
 use crate::zfs::datasets;
 
 const FILESYSTEM: DatasetKinds = DatasetKinds { filesystem: true, volume: false, snapshot: false, bookmark: false };
 const WHICH: &str = "Unable to determine which snapshots to compare";
 const NOT_EARLIER: &str = "Not an earlier snapshot from the same fs";
-/// How often a head that is written over meanwhile is looked at.
-const TRIES: usize = 3;
 
 /// What is to be compared: both by full name, the newer one a head or a snapshot.
 #[derive(Debug, PartialEq, Eq)]
@@ -82,11 +78,6 @@ pub(in crate::zfs) fn run(session: &mut Session<'_>, words: &[String]) -> Outcom
     if !wish.old.starts_with(&format!("{}@", wish.head())) {
         mountpoint(session, wish.old.split('@').next().unwrap_or(&wish.old))?;
     }
-    if !wish.new.contains('@') {
-        // What is in memory counts, too. A pool that cannot be written has nothing there.
-        let select = PoolSelect { name: Some(names::pool_of(&wish.new).to_owned()), properties: Wanted::Only(Vec::new()) };
-        let _ = session.perform(Request::PoolSync(select));
-    }
     compare(session, &wish, &style)
 }
 
@@ -108,49 +99,55 @@ fn mountpoint(session: &mut Session<'_>, name: &str) -> Result<Vec<u8>, Stop> {
     Ok(if mount.mountpoint == "/" { Vec::new() } else { mount.mountpoint.into_bytes() })
 }
 
+/// Has the daemon compare. What it says is printed while it goes on; lines of a head may be taken back, and wait for the end.
 fn compare(session: &mut Session<'_>, wish: &Wish, style: &Style) -> Outcome {
-    let unable = |session: &mut Session<'_>, words: &str| session.failed("Unable to obtain diffs", &Failure::with(FailureKind::Other, words));
-    let past = crate::fs::past::open(session, names::pool_of(&wish.new), &[]).map_err(|words| unable(session, &words))?;
-    let mut said = String::new();
-    for _ in 0..TRIES {
-        match try_compare(&past, wish, style) {
-            Ok(Some((lines, unclear))) => {
-                let _ = session.out.write_all(&lines);
-                for words in unclear {
-                    complain!(session, "{words}");
-                }
-                return Ok(0);
-            }
-            Ok(None) => {
-                complain!(session, "Unable to obtain diffs: ");
-                complain!(session, "   {NOT_EARLIER}");
-                return Ok(1);
-            }
-            Err(error) => error.message().clone_into(&mut said),
-        }
-        if wish.new.contains('@') {
-            break;
-        }
+    let action = "Unable to obtain diffs";
+    let (from, to) = std::io::pipe().map_err(|error| session.failed(action, &Failure::with(FailureKind::Other, error.to_string())))?;
+    let request = Request::DatasetDiff(DatasetDiff { old: wish.old.clone(), new: wish.new.clone() });
+    session.hand_over();
+    let is_head = !wish.new.contains('@');
+    let (reply, unclear) = std::thread::scope(|scope| {
+        let printed = scope.spawn(move || print(from, style, is_head));
+        let reply = session.control.call_with(request, to.as_fd(), &mut |_| ());
+        // The end of what the daemon has written.
+        drop(to);
+        (reply, printed.join().unwrap_or_default())
+    });
+    for words in unclear {
+        complain!(session, "{words}");
     }
-    Err(unable(session, &said))
+    match reply {
+        Reply::Done => Ok(0),
+        Reply::Failed(failure) if failure.kind == FailureKind::NotEarlier => {
+            complain!(session, "{action}: ");
+            complain!(session, "   {NOT_EARLIER}");
+            Ok(1)
+        }
+        Reply::Failed(failure) => Err(session.failed(action, &failure)),
+        _ => Err(session.failed(action, &Failure::with(FailureKind::Other, "the daemon's answer does not match the request"))),
+    }
 }
 
-type Lines = (Vec<u8>, Vec<String>);
-
-/// `None`: the older one is not older, or of another file system.
-fn try_compare(past: &Past, wish: &Wish, style: &Style) -> Result<Option<Lines>, tarnfs::Error> {
-    let (pool, _) = past.open_at(wish.head(), &Moment::Now)?;
-    if !tarnfs::past::is_earlier(&pool, &wish.old, &wish.new)? {
-        return Ok(None);
+/// Prints what comes until its end; returns what is unclear.
+fn print(from: PipeReader, style: &Style, is_head: bool) -> Vec<String> {
+    let (mut waiting, mut unclear) = (Vec::new(), Vec::new());
+    let mut out = std::io::BufWriter::new(std::io::stdout());
+    let lines = BufReader::new(from).lines().map_while(Result::ok);
+    for line in lines.filter_map(|line| serde_json::from_str(&line).ok()) {
+        match line {
+            DiffLine::Differs(difference) => {
+                waiting.extend(style.line(&difference));
+                // A reader that has gone ends the comparison, as this end of the pipe is closed.
+                if !is_head && out.write_all(&std::mem::take(&mut waiting)).is_err() {
+                    return unclear;
+                }
+            }
+            DiffLine::Again => (waiting, unclear) = (Vec::new(), Vec::new()),
+            DiffLine::Unclear(words) => unclear.push(words),
+        }
     }
-    let (old, new) = (pool.file_system(&wish.old)?, pool.file_system(&wish.new)?);
-    let (mut lines, mut unclear) = (Vec::new(), Vec::new());
-    let mut each = |difference| {
-        lines.extend(style.line(&difference));
-        ControlFlow::Continue(())
-    };
-    differences(&old, &new, &mut each, &mut |words| unclear.push(words))?;
-    Ok(Some((lines, unclear)))
+    let _ = out.write_all(&waiting).and_then(|()| out.flush());
+    unclear
 }
 
 #[cfg(test)]

@@ -6,4 +6,4 @@ pub(super) mod get;
 pub(super) mod holds;
 pub(super) mod list;
 pub(super) mod owner_space;
-pub(super) mod upgrade;
+pub(super) mod wait;

@@ -1,14 +1,17 @@
 //! `zpool reguid`, `zpool clear`, `zpool wait`
+//!
+//! # Theory
+//! Space is freed in the background; nothing else runs by itself yet, so `zpool wait` finds nothing else left. With an interval, what is left is
+//! printed again and again, one column for each activity that is waited for.
+
+use std::time::{Duration, Instant};
 
 use tarnfs::control::{FailureKind, PoolClear, PoolReguid, PoolSelect, Request, Value, Wanted};
 
-use crate::session::{Outcome, Session, Stop, complain};
+use crate::session::{Outcome, Session, Stop, complain, say};
 use crate::text::getopt::Options;
-use crate::zpool::spec::pools;
-
-/// What may be waited for.
-const ACTIVITIES: [&str; 9] = ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand"];
-const WAIT_STEP: std::time::Duration = std::time::Duration::from_millis(300);
+use crate::text::units::nice_number;
+use crate::zpool::spec::pools::{self, Timestamp};
 
 /// The pool is imported, or the complaint that it is not.
 fn open(session: &mut Session<'_>, name: &str) -> Result<(), Stop> {
@@ -85,41 +88,110 @@ pub(in crate::zpool) fn clear(session: &mut Session<'_>, words: &[String]) -> Ou
     Ok(0)
 }
 
-/// Waits until nothing of what is named is going on. Space is freed in the background; nothing else runs by itself yet.
-pub(in crate::zpool) fn wait(session: &mut Session<'_>, words: &[String]) -> Outcome {
+/// What may be waited for.
+const ACTIVITIES: [&str; 9] = ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand"];
+const FREE: &str = "free";
+const STEP: Duration = Duration::from_millis(300);
+/// Of a column, without the space between columns.
+const WIDTH_MIN: usize = 6;
+
+struct Waiting {
+    scripted: bool,
+    exact: bool,
+    timestamp: Timestamp,
+    /// In the order of [`ACTIVITIES`].
+    activities: Vec<&'static str>,
+}
+
+fn parse_wait(session: &mut Session<'_>, words: &[String]) -> Result<(Waiting, Vec<String>), Stop> {
     let mut options = Options::new(words, "HpT:t:n", &[]);
-    let mut activities: Vec<String> = ACTIVITIES.iter().map(|name| (*name).to_owned()).collect();
+    let mut flags =
+        Waiting { scripted: false, exact: false, timestamp: Timestamp::None, activities: ACTIVITIES.to_vec() };
     for option in options.by_ref() {
         let (letter, argument) = option.map_err(|wrong| session.misuse(wrong))?;
         let argument = argument.unwrap_or_default();
-        if letter == 't' {
-            activities = argument.split(',').map(str::to_owned).collect();
-            if let Some(unknown) = activities.iter().find(|name| !ACTIVITIES.contains(&name.as_str())) {
-                return Err(session.misuse(format_args!("invalid activity '{unknown}'")));
+        match letter {
+            'H' => flags.scripted = true,
+            'p' => flags.exact = true,
+            // The heading is there once.
+            'n' => {}
+            'T' => flags.timestamp = pools::parse_timestamp(session, &argument)?,
+            _ => {
+                let named: Vec<&str> = argument.split(',').collect();
+                if let Some(unknown) = named.iter().find(|name| !ACTIVITIES.contains(name)) {
+                    return Err(session.misuse(format_args!("invalid activity '{unknown}'")));
+                }
+                flags.activities = ACTIVITIES.into_iter().filter(|name| named.contains(name)).collect();
             }
         }
     }
-    let mut operands = options.operands();
-    if pools::take_interval(session, &mut operands)?.is_some() {
-        complain!(session, "zpool wait: an interval is not yet supported by this version of tarn");
-        return Err(Stop::Code(1));
+    Ok((flags, options.operands()))
+}
+
+/// Waits until nothing of what is named is going on.
+pub(in crate::zpool) fn wait(session: &mut Session<'_>, words: &[String]) -> Outcome {
+    let (flags, mut operands) = parse_wait(session, words)?;
+    let interval = pools::take_interval(session, &mut operands)?;
+    if interval.is_some_and(|interval| interval.count().is_some()) {
+        return Err(session.misuse("too many arguments"));
     }
     let [name] = operands.as_slice() else {
         return Err(session.misuse(if operands.is_empty() { "missing 'pool' argument" } else { "too many arguments" }));
     };
     open(session, name)?;
-    while activities.iter().any(|activity| activity == "free") && is_freeing(session, name)? {
-        std::thread::sleep(WAIT_STEP);
+    let begun = Instant::now();
+    let (started, mut rows) = (session.now, 0_u32);
+    loop {
+        let freeing = freeing(session, name)?;
+        let due = interval.map(|interval| interval.duration().saturating_mul(rows));
+        if due.is_some_and(|due| begun.elapsed() >= due) {
+            session.now = started + begun.elapsed().as_secs();
+            row(session, &flags, freeing, rows);
+            rows += 1;
+            if !session.hand_over() {
+                return Ok(0);
+            }
+        }
+        if freeing == 0 || !flags.activities.contains(&FREE) {
+            return Ok(0);
+        }
+        let until_row = interval.map(|interval| interval.duration().saturating_mul(rows).saturating_sub(begun.elapsed()));
+        std::thread::sleep(until_row.unwrap_or(STEP).min(STEP));
     }
-    Ok(0)
 }
 
-fn is_freeing(session: &mut Session<'_>, name: &str) -> Result<bool, Stop> {
+/// What is left to free.
+fn freeing(session: &mut Session<'_>, name: &str) -> Result<u64, Stop> {
     let select = PoolSelect { name: Some(name.to_owned()), properties: Wanted::Only(vec!["freeing".to_owned()]) };
     match session.pools(Request::PoolGet(select)) {
-        Ok(pools) => Ok(pools.iter().flat_map(|pool| &pool.properties).any(|property| property.value != Value::Number(0))),
+        Ok(pools) => Ok(pools.iter().flat_map(|pool| &pool.properties).map(|property| if let Value::Number(bytes) = property.value { bytes } else { 0 }).sum()),
         // It was exported meanwhile: nothing goes on in it any more.
-        Err(failure) if failure.kind == FailureKind::NoSuchPool => Ok(false),
+        Err(failure) if failure.kind == FailureKind::NoSuchPool => Ok(0),
         Err(failure) => Err(session.failed(format_args!("cannot wait for '{name}'"), &failure)),
     }
+}
+
+fn row(session: &mut Session<'_>, flags: &Waiting, freeing: u64, number: u32) {
+    if let Some(time) = flags.timestamp.text(session) {
+        say!(session, "{time}");
+    }
+    if !flags.scripted && number == 0 {
+        let titles = flags.activities.iter().map(|name| format!("{:>1$}", name.to_uppercase(), width(name)));
+        say!(session, "{}", titles.collect::<String>());
+    }
+    let cells = flags.activities.iter().map(|name| {
+        let left = if *name == FREE { freeing } else { 0 };
+        let left = if flags.exact { left.to_string() } else { nice_number(left) };
+        match flags.scripted {
+            // Only the first of all has no tab before it, whichever are shown.
+            true if *name == ACTIVITIES[0] => left,
+            true => format!("\t{left}"),
+            false => format!(" {left:>0$}", width(name) - 1),
+        }
+    });
+    say!(session, "{}", cells.collect::<String>());
+}
+
+fn width(name: &str) -> usize {
+    name.len().max(WIDTH_MIN) + 2
 }

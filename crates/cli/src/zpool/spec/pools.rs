@@ -93,6 +93,18 @@ pub(in crate::zpool) struct Interval {
     count: Option<u64>,
 }
 
+impl Interval {
+    /// From one round to the next.
+    pub(in crate::zpool) fn duration(self) -> std::time::Duration {
+        std::time::Duration::try_from_secs_f64(self.seconds).unwrap_or(std::time::Duration::MAX)
+    }
+
+    /// How many rounds, if that is given.
+    pub(in crate::zpool) fn count(self) -> Option<u64> {
+        self.count
+    }
+}
+
 fn as_number(word: &str) -> Option<f64> {
     let is_number = !word.is_empty() && !word.ends_with('.') && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     if is_number { word.parse().ok() } else { None }

@@ -25,10 +25,22 @@ impl Shared {
     }
 
     /// What a user's command says. The user's group has the user's number.
-    fn run(&self, user: u32, words: &str) -> Said {
+    pub(super) fn run(&self, user: u32, words: &str) -> Said {
         let mut command = std::process::Command::new(self.rig.path("tarn"));
-        command.args(words.split_whitespace()).env("TARN_SOCKET", self.rig.path("sock")).current_dir("/").uid(user).gid(user);
-        run_for(&mut command, LIMIT).unwrap_or_else(|| panic!("tarn {words} hangs\n{}", self.rig.log()))
+        command.args(words.split_whitespace());
+        self.run_as(user, command, words)
+    }
+
+    /// What a user's shell says. `zfs` is in its path.
+    pub(super) fn shell(&self, user: u32, script: &str) -> Said {
+        let mut command = std::process::Command::new("/bin/sh");
+        command.arg("-c").arg(format!("zfs() {{ {} zfs \"$@\"; }}; {script}", self.rig.text("tarn")));
+        self.run_as(user, command, script)
+    }
+
+    fn run_as(&self, user: u32, mut command: std::process::Command, words: &str) -> Said {
+        command.env("TARN_SOCKET", self.rig.path("sock")).current_dir("/").uid(user).gid(user);
+        run_for(&mut command, LIMIT).unwrap_or_else(|| panic!("{words} hangs\n{}", self.rig.log()))
     }
 
     #[track_caller]

@@ -3,6 +3,7 @@
 
 mod acts;
 mod control_directory;
+mod delegated_life;
 mod delegates;
 mod limits;
 mod people;

@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //! In `.zfs/snapshot`, `mkdir` takes a snapshot, `rename` renames one, `rmdir` destroys one. Both directories have the mode that OpenZFS
-//! gives them, which lets all users try; which of them may is in [`crate::ops::rights`].
+//! gives them, which lets all users try; the pool is asked which of them may, as for `zfs snapshot`, `rename` and `destroy`.
 //!
 //! A snapshot that is renamed stays where it is to those who are in it. One that is destroyed is stale to them.
 
@@ -10,8 +10,8 @@ use fuse::{Attr, Attributes, Context, Entry, EntryKind, Errno, Result, ROOT_NODE
 
 use crate::ops::nodes::node::{CONTROL_DIRECTORY, Node, SNAPSHOT_DIRECTORY};
 use crate::ops::nodes::slots::SnapshotInfo;
-use crate::ops::rights::{self, Request};
-use crate::ops::{LONG, Ops, SHORT};
+use crate::ops::rights;
+use crate::ops::{LONG, Ops, SHORT, SnapDir};
 
 /// The name in the root directory.
 pub(in crate::ops) const CONTROL_NAME: &[u8] = b".zfs";
@@ -39,7 +39,7 @@ pub(in crate::ops) struct ControlEntry {
 impl Ops {
     /// Does `.zfs` exist in this directory?
     pub(in crate::ops) fn has_control_directory(&self, parent: Node) -> bool {
-        parent == Node::Root && self.slots.exist()
+        parent == Node::Root && self.slots.exist() && self.options.read().snapdir != SnapDir::Disabled
     }
 
     pub(in crate::ops) fn control_entry(&self) -> Entry {
@@ -117,24 +117,24 @@ impl Ops {
     /// `mkdir` in `.zfs/snapshot`.
     #[doc(alias = "zfsctl_snapdir_mkdir")]
     pub(in crate::ops) fn make_snapshot(&self, cx: &Context, name: &[u8]) -> Result<Entry> {
-        rights::check(cx, Request::ChangeSnapshots)?;
+        let caller = rights::snapshot_caller(cx)?;
         let name = snapshot_name(name)?;
         fuse::before_blocking();
-        self.slots.source()?.make(name)?;
+        self.slots.source()?.make(&caller, name)?;
         self.enter_snapshot(name.as_bytes())
     }
 
     /// `rename` in `.zfs/snapshot`.
     #[doc(alias = "zfsctl_snapdir_rename")]
     pub(in crate::ops) fn rename_snapshot(&self, cx: &Context, from: &[u8], to: &[u8]) -> Result<()> {
-        rights::check(cx, Request::ChangeSnapshots)?;
+        let caller = rights::snapshot_caller(cx)?;
         let from = std::str::from_utf8(from).map_err(|_| Errno::ENOENT)?;
         let to = snapshot_name(to)?;
         if from == to {
             return Ok(());
         }
         fuse::before_blocking();
-        self.slots.source()?.rename(from, to)?;
+        self.slots.source()?.rename(&caller, from, to)?;
         self.slots.renamed(from, to);
         Ok(())
     }
@@ -142,14 +142,16 @@ impl Ops {
     /// `rmdir` in `.zfs/snapshot`.
     #[doc(alias = "zfsctl_snapdir_remove")]
     pub(in crate::ops) fn destroy_snapshot(&self, cx: &Context, name: &[u8]) -> Result<()> {
-        rights::check(cx, Request::ChangeSnapshots)?;
+        let caller = rights::snapshot_caller(cx)?;
         let name = std::str::from_utf8(name).map_err(|_| Errno::ENOENT)?;
         fuse::before_blocking();
+        // A program that is in it keeps it if this caller may not destroy it.
+        self.slots.source()?.check_destroy(&caller, name)?;
         let taken = self.slots.take(name).map(|(slot, filesystem)| {
             drop(filesystem);
             slot
         });
-        let destroyed = self.slots.source()?.destroy(name);
+        let destroyed = self.slots.source()?.destroy(&caller, name);
         if let (Err(_), Some(slot), Ok(filesystem)) = (&destroyed, taken, self.slots.source()?.open(name)) {
             self.slots.give_back(slot, filesystem);
         }

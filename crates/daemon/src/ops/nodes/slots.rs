@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fuse::{Errno, Result, Timestamp};
 use parking_lot::Mutex;
 use tarnfs::FileSystem;
+use tarnfs::control::Caller;
 
 use crate::ops::nodes::node::SLOT_MAX;
 
@@ -35,11 +36,13 @@ pub trait Snapshots: Send + Sync {
     /// Opens one, read-only.
     fn open(&self, name: &str) -> Result<Arc<FileSystem>>;
     /// Takes one.
-    fn make(&self, name: &str) -> Result<()>;
+    fn make(&self, caller: &Caller, name: &str) -> Result<()>;
     /// Gives one another name.
-    fn rename(&self, from: &str, to: &str) -> Result<()>;
+    fn rename(&self, caller: &Caller, from: &str, to: &str) -> Result<()>;
+    /// May this caller destroy one?
+    fn check_destroy(&self, caller: &Caller, name: &str) -> Result<()>;
     /// Destroys one that nobody has open.
-    fn destroy(&self, name: &str) -> Result<()>;
+    fn destroy(&self, caller: &Caller, name: &str) -> Result<()>;
 }
 
 struct Open {

@@ -2,17 +2,37 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::bookmark_verbs_sync::{NewBookmark, create_bookmarks_sync, create_refusals, destroy_bookmarks_sync};
 use super::destroy_sync::Doomed;
 use super::holds_sync::Tagged;
 use super::snapshot_sync::{NewSnapshots, Refusals};
-use crate::bail;
-use crate::dmu::SyncTx;
+use crate::dmu::{Membership, SyncTx};
 use crate::dsl::Dsl;
 use crate::dsl::dsl::Parts;
 use crate::dsl::space::room::SpaceCheck;
-use crate::error::{ErrorKind, Result};
+use crate::dsl::tasks::actor::{act_as, actor};
+use crate::error::{Error, ErrorKind, Result};
 use crate::txg::Txg;
+use crate::{bail, error};
+
+/// Snapshots that a group takes at its end.
+#[derive(Debug, Default)]
+pub struct Pending(Arc<Mutex<Option<Refusals>>>);
+
+impl Pending {
+    /// Why none was taken, if so. To be asked when the group is on disk.
+    ///
+    /// # Errors
+    /// What was in the way of the first.
+    pub fn outcome(&self) -> Result<()> {
+        match self.0.lock().take() {
+            Some(refused) => refused.into_iter().next().map_or(Ok(()), |(_, error)| Err(error)),
+            None => Err(error!(Suspended, "the pool stopped before the snapshot was taken")),
+        }
+    }
+}
 
 /// What can be done with snapshots, holds and bookmarks.
 #[derive(Debug)]
@@ -60,6 +80,39 @@ impl SnapshotVerbs<'_> {
         // Many records share a block of the MOS.
         let cost = (3 + new.names.len() as u64 / 16, SpaceCheck::Normal);
         self.run_refusable(cost, new, |parts, new, txg| new.refusals(parts, txg), |parts, new, tx| new.take_sync(parts, tx))
+    }
+
+    /// Why these snapshots cannot be taken, as far as can be said now.
+    ///
+    /// # Errors
+    /// As for [`SnapshotVerbs::create_snapshots`], or what is in the way of one of them.
+    pub fn check_new(&self, new: &NewSnapshots) -> Result<()> {
+        new.check()?;
+        let _names = self.0.lock_names();
+        self.0.parts.room.check_change(&*self.0.root_dir()?, 3, SpaceCheck::Normal).map_err(Error::from)?;
+        new.refusals(&self.0.parts, None).into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// Takes snapshots at the end of the group that `members` have joined, of which the caller is one. Checked before; should one be in the way all
+    /// the same, [`Pending`] says so when the group is on disk, and none is taken.
+    ///
+    /// # Errors
+    /// The members have joined no group.
+    pub fn create_with(&self, members: &Membership, new: NewSnapshots) -> Result<Pending> {
+        let txg = members.txg().ok_or_else(|| error!(Invalid, "snapshots are to be taken of a group that is not begun"))?;
+        let pending = Pending::default();
+        let (said, user) = (pending.0.clone(), actor());
+        let work = move |dsl: &Arc<Dsl>, tx: &SyncTx<'_>| {
+            let _acting = act_as(user);
+            let refused = new.refusals(&dsl.parts, Some(tx.txg()));
+            if refused.is_empty() {
+                new.take_sync(&dsl.parts, tx)?;
+            }
+            *said.lock() = Some(refused);
+            Ok(())
+        };
+        self.0.tasks.queue_in(txg, Box::new(work));
+        Ok(pending)
     }
 
     /// Destroys snapshots, all in one group; what only they have is freed in the background. Those that are not there are passed over.

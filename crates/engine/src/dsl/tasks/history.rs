@@ -148,6 +148,9 @@ impl History {
     }
 }
 
+/// As OpenZFS calls Linux, which has no zones.
+const ZONE: &str = "linux";
+
 /// The record of a command line.
 pub(in crate::dsl) fn command_record(command: &str, user: u64, host: &dyn Host) -> NvList {
     let mut record = NvList::new();
@@ -155,6 +158,7 @@ pub(in crate::dsl) fn command_record(command: &str, user: u64, host: &dyn Host) 
     record.set(field::WHO, user);
     record.set(field::TIME, host.wall_clock().0);
     record.set(field::HOST, host.host_name().as_str());
+    record.set(field::ZONE, ZONE);
     record
 }
 

@@ -55,6 +55,12 @@ impl<T> SyncTasks<T> {
         Ok(hold.txg())
     }
 
+    /// As `queue`, for a group that the caller is a member of.
+    pub(in crate::dsl) fn queue_in(&self, txg: Txg, work: Work<T>) {
+        self.queues[slot(txg)].lock().push(work);
+        self.newest.fetch_max(txg, Ordering::AcqRel);
+    }
+
     /// Waits until what has been queued is done and on disk.
     ///
     /// # Errors

@@ -1,22 +1,14 @@
 //! What a caller who is not the superuser may have done.
 //!
 //! # Theory
-//! What a request needs is in [`permission`](crate::control::permission); whether the pool grants it is asked of the engine. Both happen in the
-//! turn of the request, so that nothing is revoked or renamed in between.
+//! Whether the pool grants what a request needs is asked ([`grants`]) in the turn of the request, so that nothing is revoked or renamed in between.
 
 use engine::dsl::prop_table;
-use engine::error::ErrorKind;
 
-use crate::control::permission::{Asked, Need, Of, needs};
-use crate::control::pools::{Failure, FailureKind, Imported, Pools};
+use crate::control::pools::grants::{self, denied};
+use crate::control::permission::{Asked, Need, needs};
+use crate::control::pools::{Failure, FailureKind, Pools};
 use crate::control::Request;
-
-/// The pool's property that makes grants count.
-const DELEGATION: &str = "delegation";
-
-pub(super) fn denied() -> Failure {
-    Failure::new(FailureKind::Permission)
-}
 
 impl Pools {
     /// Refuses a request that needs more than its caller has.
@@ -36,54 +28,11 @@ impl Pools {
     }
 
     /// Refuses what the caller is not granted.
-    pub(super) fn check_granted(&self, Asked { permission, of }: &Asked) -> Result<(), Failure> {
+    pub(super) fn check_granted(&self, asked: &Asked) -> Result<(), Failure> {
         if self.caller.is_superuser {
             return Ok(());
         }
-        let imported = self.pool_of(of.name())?;
-        check_delegation(imported)?;
-        let (dsl, who) = (&imported.pool.engine().dsl, &self.caller.identity);
-        let any = |granted: &dyn Fn(&str) -> engine::error::Result<bool>| {
-            permission.split('|').try_fold(false, |so_far, permission| Ok::<_, crate::Error>(so_far || granted(permission)?))
-        };
-        let granted = match of {
-            Of::Dataset(name) => any(&|permission| dsl.is_granted(who, name, permission)),
-            Of::Target(name) if dsl.open_dataset(name).is_ok() => any(&|permission| dsl.is_granted(who, name, permission)),
-            // What a stream is received into may be there: then what creators get does not count.
-            Of::New(name) if dsl.open_dataset(name).is_ok() => any(&|permission| dsl.is_granted(who, name, permission)),
-            Of::New(name) => {
-                let (nearest, _) = self.nearest_above(name)?;
-                any(&|permission| dsl.is_granted_below(who, &nearest, permission))
-            }
-            Of::Origin(name) => match dsl.open_dataset(name).and_then(|clone| clone.origin()) {
-                Ok(Some(origin)) => any(&|permission| dsl.is_granted(who, &origin.dir.full_name(), permission)),
-                // That it is no clone is said by the verb.
-                Ok(None) => Ok(true),
-                Err(error) => Err(error),
-            },
-            Of::Parent(name) | Of::Target(name) => {
-                let (nearest, is_parent) = self.nearest_above(name)?;
-                // What is made on the way is a parent, too.
-                any(&|permission| Ok(dsl.is_granted(who, &nearest, permission)? && (is_parent || dsl.is_granted_below(who, &nearest, permission)?)))
-            }
-        };
-        if granted.map_err(|error| Failure::about_dataset(&error))? { Ok(()) } else { Err(denied()) }
-    }
-
-    /// The nearest file system above a name that is there, and whether that is its parent.
-    fn nearest_above(&self, name: &str) -> Result<(String, bool), Failure> {
-        let dsl = &self.pool_of(name)?.pool.engine().dsl;
-        let mut at = name;
-        let mut is_parent = true;
-        while let Some(cut) = at.rfind('@').or_else(|| at.rfind('/')) {
-            at = &at[..cut];
-            match dsl.open_dataset(at) {
-                Ok(_) => return Ok((at.to_owned(), is_parent)),
-                Err(error) if error.kind() == ErrorKind::NotFound => is_parent = false,
-                Err(error) => return Err(Failure::about_dataset(&error)),
-            }
-        }
-        Err(Failure::new(FailureKind::NoSuchDataset))
+        grants::check(&self.pool_of(asked.of.name())?.pool, &self.caller, asked)
     }
 
     /// Refuses what would unmount something: Linux lets only the superuser do that.
@@ -102,14 +51,5 @@ impl Pools {
             Some(mount) => Err(Failure::with(FailureKind::Permission, format!("cannot unmount '{}': permission denied", mount.mountpoint))),
             None => Ok(()),
         }
-    }
-}
-
-/// Refuses everything where grants do not count.
-fn check_delegation(imported: &Imported) -> Result<(), Failure> {
-    let value = imported.pool.engine().stored_property(DELEGATION).map_err(|error| Failure::about_pool(&error))?;
-    match value.map_or(1, |value| value.number()) {
-        0 => Err(Failure::with(FailureKind::Permission, "delegated administration is disabled on pool")),
-        _ => Ok(()),
     }
 }

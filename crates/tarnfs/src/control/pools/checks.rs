@@ -101,12 +101,8 @@ fn check_number(name: &str, number: u64, creating: bool) -> Result<(), Failure> 
         "encryption" if number != OFF => Err(not_yet("encryption is")),
         "keyformat" | "pbkdf2iters" | "pbkdf2salt" if number != 0 => Err(not_yet("encryption is")),
         "volsize" if !creating => Err(not_yet("changing the size of a volume is")),
-        "version" if number > VERSION_CURRENT || number == 0 || (!creating && number != VERSION_CURRENT) => {
-            let words = match number < VERSION_CURRENT && !creating {
-                true => format!("Can not downgrade; already at version {VERSION_CURRENT}"),
-                false => format!("'version' {number} is not supported"),
-            };
-            Err(Failure::with(FailureKind::Unsupported, words))
+        "version" if number > VERSION_CURRENT || number == 0 => {
+            Err(Failure::with(FailureKind::Unsupported, format!("'version' {number} is not supported")))
         }
         _ => Ok(()),
     }

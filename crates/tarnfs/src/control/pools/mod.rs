@@ -13,6 +13,7 @@
 mod admission;
 mod beside;
 mod checks;
+mod grants;
 mod names;
 mod zfs;
 mod zpool;
@@ -38,8 +39,9 @@ use super::protocol::request::*;
 use super::protocol::rights::{DatasetAllow, DatasetGrants, Grant, Hold, SnapshotHolds};
 use super::protocol::snapshots::{BookmarksCreate, RefusalsJob, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
 use super::protocol::status::{FoundPool, PoolStatus};
-use super::protocol::stream::{Package, PackageAsk, ReceiveAbort, SizeJob, StreamJob, StreamReceive, StreamSend};
+use super::protocol::stream::{DatasetDiff, Package, PackageAsk, ReceiveAbort, SizeJob, StreamJob, StreamReceive, StreamSend};
 pub use beside::Beside;
+pub use grants::check_request;
 pub use zpool::cachefile::MACHINE_CACHEFILE;
 use zpool::{events, export, maintenance, pool_properties};
 use super::protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
@@ -577,6 +579,10 @@ impl Backend for Pools {
         }))
     }
 
+    fn delete_queue(&mut self, wanted: DeleteQueue) -> Result<u64, Failure> {
+        self.files_without_name(&wanted)
+    }
+
     fn mount_list(&mut self) -> Result<Vec<Mount>, Failure> {
         self.mounter.tidy();
         Ok(self.mounter.list())
@@ -596,6 +602,10 @@ impl Backend for Pools {
 
     fn stream_receive(&mut self, receive: StreamReceive) -> Result<StreamJob, Failure> {
         self.receive(receive)
+    }
+
+    fn dataset_diff(&mut self, diff: DatasetDiff) -> Result<StreamJob, Failure> {
+        self.diff_job(diff)
     }
 
     fn receive_abort(&mut self, abort: ReceiveAbort) -> Result<(), Failure> {

@@ -232,3 +232,10 @@ pub struct OwnerUse {
     /// Most files.
     pub object_quota: Option<u64>,
 }
+
+/// `zfs wait -t deleteq`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeleteQueue {
+    /// The file system.
+    pub name: String,
+}

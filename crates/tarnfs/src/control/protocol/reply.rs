@@ -30,6 +30,8 @@ pub enum Reply {
     Refused(Vec<Refusal>),
     /// To `SnapshotsSpace`, in bytes.
     Space(u64),
+    /// To `DeleteQueue`: how many.
+    Count(u64),
     /// To `DatasetList` and `DatasetGet`.
     Datasets(Datasets),
     /// To `PoolImport`: what it had to give up, if it went back in time.

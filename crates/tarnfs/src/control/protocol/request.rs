@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 use super::rights::{DatasetAllow, DatasetGrants, SnapshotHolds};
-use super::maintenance::{CommandLine, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade};
+use super::maintenance::{CommandLine, DeleteQueue, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade};
 use super::property::{Setting, Wanted};
 use super::reply::DatasetKinds;
 use super::snapshots::{BookmarksCreate, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
-use super::stream::{PackageAsk, ReceiveAbort, StreamReceive, StreamSend};
+use super::stream::{DatasetDiff, PackageAsk, ReceiveAbort, StreamReceive, StreamSend};
 use super::transaction::{TransactionBegin, TransactionEnd};
 use crate::control::descriptor::Way;
 
@@ -105,11 +105,15 @@ pub enum Request {
     DatasetMount(DatasetMount),
     /// `zfs unmount`, one dataset and what is mounted below it
     DatasetUnmount(DatasetUnmount),
+    /// `zfs wait`: how many files without a name are left?
+    DeleteQueue(DeleteQueue),
     /// `zfs mount` without a dataset: what is mounted?
     MountList,
 
     /// `zfs send`, one snapshot; its descriptor is written to.
     StreamSend(StreamSend),
+    /// `zfs diff`; its descriptor is written to.
+    DatasetDiff(DatasetDiff),
     /// `zfs send -n`: about how many bytes there would be
     StreamSize(StreamSend),
     /// `zfs send -R`, `-p`: what a package says of its datasets
@@ -130,7 +134,7 @@ impl Request {
     #[must_use]
     pub fn stream_way(&self) -> Option<Way> {
         match self {
-            Request::StreamSend(_) => Some(Way::Out),
+            Request::StreamSend(_) | Request::DatasetDiff(_) => Some(Way::Out),
             Request::StreamReceive(_) => Some(Way::In),
             _ => None,
         }

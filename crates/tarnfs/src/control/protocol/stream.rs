@@ -6,6 +6,7 @@ use super::failure::Failure;
 use super::property::Setting;
 use super::reply::Reply;
 use crate::control::descriptor::Descriptor;
+use crate::past::Difference;
 
 /// `zfs send` of one snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -134,6 +135,26 @@ pub struct Package {
     pub notes: Vec<String>,
     /// Why there is none.
     pub refused: Option<String>,
+}
+
+/// `zfs diff`: both by full name, the newer one a head or a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatasetDiff {
+    /// The older one, a snapshot.
+    pub old: String,
+    /// The newer one.
+    pub new: String,
+}
+
+/// What comes through the descriptor of `zfs diff`, one in a line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DiffLine {
+    /// A file that differs.
+    Differs(Difference),
+    /// Nothing of what came before counts: it was written over meanwhile.
+    Again,
+    /// What cannot be told of a file.
+    Unclear(String),
 }
 
 /// The rest of a request about a stream: the stream, which goes when nobody waits for the one who answers.

@@ -8,6 +8,7 @@ pub(super) mod paths;
 pub(super) mod rename;
 mod rules;
 pub(super) mod unlinked_set;
+pub(super) mod upgrade;
 
 use std::sync::Arc;
 

@@ -5,8 +5,10 @@
 //! contents, attributes and extended attributes of what still has a name, which do not depend on each other.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use engine::dmu::{Membership, Refusal};
+use engine::dsl::{Dsl, NewSnapshots};
 use engine::error::{Error, ErrorKind, Result};
 use engine::bail;
 
@@ -32,8 +34,25 @@ impl Transaction {
     /// Nothing has happened: `Conflict` if what the transaction has seen has changed; `NoSpace`, `Quota`, `ReadOnly`. `Suspended`: one of the
     /// changes could not be done; the pool has stopped, and is on disk as it was before.
     pub fn commit(self, durability: Durability) -> Result<()> {
+        self.commit_then(durability, None)
+    }
+
+    /// As [`Transaction::commit`], and takes a snapshot of the file system as it is then: with all that was committed, and with nothing that came later.
+    /// Returns when both are on disk. Meanwhile nobody else gets into the file system until the group is closed.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::commit`]; what is in the way of the snapshot: nothing has happened. Only if a snapshot of the same name is taken in the
+    /// same instant the changes are done and the snapshot (`Exists`, `Conflict`) is not.
+    pub(crate) fn commit_with_snapshot(self, dsl: &Arc<Dsl>, name: &str) -> Result<()> {
+        let new = NewSnapshots { names: vec![format!("{}@{name}", self.fs.objset.name())], properties: Vec::new() };
+        dsl.snapshot_verbs().check_new(&new)?;
+        self.commit_then(Durability::Now, Some((dsl, new)))
+    }
+
+    fn commit_then(self, durability: Durability, snapshot: Option<(&Arc<Dsl>, NewSnapshots)>) -> Result<()> {
         let fs = self.fs.clone();
         let room = self.room();
+        let mut pending = None;
         let mut made = HashMap::new();
         let mut waits = 0;
         let txg = loop {
@@ -49,7 +68,7 @@ impl Transaction {
                 answer => answer?,
             }
             let salts = self.check_names_fit(&alone)?;
-            if self.is_empty() {
+            if self.is_empty() && snapshot.is_none() {
                 drop(alone);
                 // What it has seen is to be on disk, too.
                 let groups = &fs.objset.context().groups;
@@ -70,14 +89,24 @@ impl Transaction {
                 alone.membership.give_up(error.clone());
                 return Err(error);
             }
-            break alone.membership.txg().unwrap_or_default();
+            let txg = alone.membership.txg().unwrap_or_default();
+            if let Some((dsl, new)) = snapshot {
+                pending = Some(dsl.snapshot_verbs().create_with(&alone.membership, new)?);
+                // The snapshot has all of the group: nothing more of this file system is to get into it.
+                alone.end();
+                fs.objset.context().groups.wait_quiesced(txg);
+            }
+            break txg;
         };
         for inode in made.into_values() {
             fs.forget(inode, 1);
         }
         // What was removed may be freed now.
         drop(self);
-        if durability == Durability::Now { fs.objset.context().groups.wait_synced(txg) } else { Ok(()) }
+        if durability == Durability::Now {
+            fs.objset.context().groups.wait_synced(txg)?;
+        }
+        pending.map_or(Ok(()), |pending| pending.outcome())
     }
 
     /// Worst case of what the commit writes. A commit that only frees needs no room.

@@ -40,7 +40,7 @@ pub(in crate::zfs) fn run(session: &mut Session<'_>, words: &[String]) -> Outcom
         check(session, &flags, name, &newer)?;
     }
     for entry in newer {
-        let mut all = if entry.kind == DatasetKind::Snapshot { dependents(session, &entry.name, entry.kind, &mut Vec::new())? } else { Vec::new() };
+        let mut all = if entry.kind == DatasetKind::Snapshot { dependents(session, &entry.name, entry.kind)? } else { Vec::new() };
         all.push(entry);
         let flags = destroy::Flags::for_rollback(flags.force);
         if destroy_all(session, &flags, &all)? != 0 {
@@ -76,7 +76,7 @@ fn check(session: &mut Session<'_>, flags: &Flags, target: &str, newer: &[Datase
         if !flags.recurse {
             in_the_way.push(entry.name.clone());
         } else if entry.kind == DatasetKind::Snapshot {
-            in_the_way.extend(dependents(session, &entry.name, entry.kind, &mut Vec::new())?.into_iter().map(|dependent| dependent.name));
+            in_the_way.extend(dependents(session, &entry.name, entry.kind)?.into_iter().map(|dependent| dependent.name));
         }
     }
     if in_the_way.is_empty() {

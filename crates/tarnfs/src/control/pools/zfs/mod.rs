@@ -10,4 +10,5 @@ pub(super) mod rights;
 pub(super) mod set;
 pub(super) mod snapshots;
 mod streams;
+mod upgrade;
 mod versions;

@@ -11,8 +11,8 @@ use engine::dsl::{Dir, Dsl, GrantChange};
 use engine::error::ErrorKind;
 use ondisk::delegation::{self, GrantKey, SET_NAME_BYTES_MAX};
 
+use crate::control::pools::grants::denied;
 use crate::control::permission::{Asked, Of, stored_name};
-use crate::control::pools::admission::denied;
 use crate::control::pools::{Failure, FailureKind, Pools};
 use crate::control::{DatasetAllow, DatasetGrants, Grant, GrantEdit, Grantee, Hold, Reach, SnapshotHolds};
 

@@ -22,6 +22,7 @@ impl Pools {
         }
         let features = &pool.engine().dsl.meta.features;
         let changes = checks::changes(&settings, types, false, &|feature| features.is_enabled(feature))?;
+        self.set_version(&set.name, &set.settings)?;
         quotas::set(&pool, &set.name, types, &limits)?;
         self.change(&set.name, changes, set.no_remount)
     }

@@ -14,8 +14,6 @@ use crate::control::{
 const RECORDS_MAX: usize = 100_000;
 /// The longest command that is recorded.
 const COMMAND_BYTES_MAX: usize = 8 << 10;
-/// Names of fields that only other programs write.
-const ZONE: &str = "history zone";
 const OLD_EVENT: &str = "history internal event";
 const CALL: &str = "ioctl";
 const ELAPSED: &str = "elapsed_ns";
@@ -120,7 +118,7 @@ impl HistoryRecord {
             HistoryWhat::Unknown(record.encode_xdr())
         };
         let elapsed_ns = record.get(ELAPSED).and_then(|value| if let Value::Int64(number) = value { Some(*number) } else { None });
-        HistoryRecord { time: record.u64(field::TIME), elapsed_ns, what, user: record.u64(field::WHO), host: text(field::HOST), zone: text(ZONE) }
+        HistoryRecord { time: record.u64(field::TIME), elapsed_ns, what, user: record.u64(field::WHO), host: text(field::HOST), zone: text(field::ZONE) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Verbs on streams.
 
+mod diff;
 mod package;
 mod receive;
 mod send;

@@ -1,5 +1,6 @@
 //! `zfs clone`, `zfs promote`, `zfs rollback`
 
+use engine::dsl::Dataset;
 use engine::dsl::prop_table::{DatasetTypes, is_space_property};
 use engine::error::ErrorKind;
 
@@ -46,16 +47,19 @@ impl Pools {
     }
 
     pub(in crate::control::pools) fn promote(&mut self, promote: &DatasetPromote) -> Result<(), Failure> {
+        if promote.name.contains('%') {
+            // What a stream goes into is nobody's file system yet.
+            return Err(Failure::with(FailureKind::InvalidName, "Invalid argument"));
+        }
         let pool = self.pool_of(&promote.name)?.pool.clone();
         let failed = |error: crate::Error| Failure::about_dataset(&error);
         let clone = pool.engine().dsl.open_dataset(&promote.name).map_err(failed)?;
-        let origin = clone.origin().map_err(failed)?;
-        drop(clone);
-        let Some(origin) = origin else { return Err(Failure::with(FailureKind::BadType, "not a cloned filesystem")) };
+        let Some(origin) = clone.origin().map_err(failed)? else { return Err(Failure::with(FailureKind::BadType, "not a cloned filesystem")) };
         let old_head = origin.dir.full_name();
         let origin_name = origin.name().map_err(failed)?;
-        drop(origin);
         let snapshots = pool.engine().dsl.open_dataset(&old_head).and_then(|head| head.snapshots()).map_err(failed)?;
+        let conflicts = conflicts(&clone, &snapshots, origin.object).map_err(failed)?;
+        drop((clone, origin));
         let snapshots: Vec<String> = snapshots.into_iter().map(|(name, _)| name).collect();
         // Those that are open because somebody entered them through `.zfs` move, too.
         let mut close = || snapshots.iter().for_each(|name| self.mounter.close_snapshot(&format!("{old_head}@{name}")));
@@ -64,7 +68,10 @@ impl Pools {
         close();
         self.mounter.snapshots_changed(&[old_head.clone(), promote.name.clone()])();
         promoted.map_err(|error| match error.kind() {
-            ErrorKind::Exists => Failure::with(FailureKind::DatasetExists, format!("{} from parent '{origin_name}'", last_sentence(error.message()))),
+            ErrorKind::Exists => {
+                let words = format!("{} from parent '{origin_name}'{}", last_sentence(error.message()), others(&conflicts));
+                Failure::with(FailureKind::DatasetExists, words)
+            }
             ErrorKind::Invalid | ErrorKind::Denied => Failure::with(FailureKind::BadType, last_sentence(error.message())),
             _ => Failure::about_dataset(&error),
         })?;
@@ -85,6 +92,24 @@ impl Pools {
         let mut change = || pool.roll_back(head, Some(to)).map_err(rolled_back);
         self.mounter.replace_contents(&pool, head, &mut change)
     }
+}
+
+/// Names of snapshots that would move to a clone, and are there already; the newest first.
+fn conflicts(clone: &Dataset, snapshots: &[(String, u64)], origin: u64) -> Result<Vec<String>, crate::Error> {
+    let moving = snapshots.iter().position(|(_, object)| *object == origin).map_or(&[][..], |at| &snapshots[..=at]);
+    let mut found = Vec::new();
+    for (name, _) in moving.iter().rev() {
+        if clone.snapshot_object(name)?.is_some() {
+            found.push(name.clone());
+        }
+    }
+    Ok(found)
+}
+
+/// A line for those that are in conflict beside the first.
+fn others(conflicts: &[String]) -> String {
+    let others: Vec<String> = conflicts.iter().skip(1).map(|name| format!("'{name}'")).collect();
+    if others.is_empty() { String::new() } else { format!("\nother conflicting snapshots: {}", others.join(", ")) }
 }
 
 fn clone_failure(error: &crate::Error) -> Failure {

@@ -1,0 +1,149 @@
+//! The life of datasets in the hands of a user to whom it is granted: snapshots, clones, streams, and what is in `.zfs/snapshot`.
+
+use std::fs;
+use std::time::Duration;
+
+use super::delegates::Shared;
+use super::people::{GROUP, OWNER, STRANGER};
+
+/// What a file system is for: everything below needs one of these.
+const LIFE: &str = "snapshot,hold,release,bookmark,clone,promote,rollback,rename,destroy,create,mount,send,receive,userprop,diff";
+
+fn shared() -> Option<Shared> {
+    let shared = Shared::new()?;
+    shared.rig.ok("zfs set mountpoint=@mnt tank/home/a");
+    fs::write(shared.rig.path("mnt/file"), vec![7; 100_000]).unwrap();
+    Some(shared)
+}
+
+/// Refused for the right of it, and nothing else.
+#[track_caller]
+fn refused(shared: &Shared, user: u32, script: &str) {
+    let said = shared.shell(user, script);
+    let is_right = said.code != 0 && (said.err.contains("permission denied") || said.err.contains("Operation not permitted"));
+    assert!(is_right, "{user}: {script}: {said:?}\n{}", shared.rig.log());
+}
+
+#[track_caller]
+fn done(shared: &Shared, user: u32, script: &str) -> String {
+    let said = shared.shell(user, script);
+    assert!(said.code == 0, "{user}: {script}: {said:?}\n{}", shared.rig.log());
+    said.out
+}
+
+/// Each verb with what is there before it, in an order in which one makes what the next needs.
+const VERBS: &[&str] = &[
+    "zfs snapshot -o a:b=c tank/home/a@1",
+    "zfs hold kept tank/home/a@1",
+    "zfs release kept tank/home/a@1",
+    "zfs bookmark tank/home/a@1 tank/home/a#1",
+    "zfs clone tank/home/a@1 tank/home/c",
+    "zfs set a:b=d tank/home/c",
+    "zfs promote tank/home/c",
+    "zfs promote tank/home/a",
+    "zfs rollback tank/home/a@1",
+    "zfs send tank/home/a@1 >/dev/null",
+    "zfs send -w tank/home/a@1 >/dev/null",
+    "zfs diff tank/home/a@1",
+    "zfs rename tank/home/a@1 tank/home/a@one",
+    "zfs destroy tank/home/a#1",
+    "zfs destroy tank/home/c",
+    "zfs destroy tank/home/a@one",
+];
+
+#[test]
+fn each_verb_needs_its_grant() {
+    let Some(shared) = shared() else { return };
+    shared.rig.ok(&format!("zfs allow -u {OWNER} {LIFE} tank/home"));
+    for verb in VERBS {
+        refused(&shared, STRANGER, verb);
+        done(&shared, OWNER, verb);
+    }
+    assert_eq!(shared.rig.ok("zfs list -H -t all -r -o name tank/home"), "tank/home\ntank/home/a\n");
+    // Without one of the grants, what needs that one is refused, and all else is not: not the next step of a script either.
+    shared.rig.ok(&format!("zfs unallow -u {OWNER} send tank/home"));
+    done(&shared, OWNER, VERBS[0]);
+    refused(&shared, OWNER, "zfs send tank/home/a@1 >/dev/null");
+    shared.rig.ok(&format!("zfs allow -u {OWNER} send:raw tank/home"));
+    refused(&shared, OWNER, "zfs send tank/home/a@1 >/dev/null");
+    done(&shared, OWNER, "zfs send -w tank/home/a@1 >/dev/null");
+    shared.rig.ok("zpool export tank");
+    shared.rig.zdb(&["a.img"]);
+}
+
+#[test]
+fn a_stream_is_received_by_those_who_may_above_it() {
+    let Some(shared) = shared() else { return };
+    let rig = &shared.rig;
+    rig.ok("zfs snapshot tank/home/a@1");
+    rig.ok(&format!("zfs allow -u {OWNER} send tank/home/a"));
+    let receive = "zfs send tank/home/a@1 | zfs receive tank/home/r";
+    refused(&shared, OWNER, receive);
+    // What creators will have is not what they need to create.
+    shared.may(0, "zfs allow -c receive,create,mount tank/home");
+    refused(&shared, OWNER, receive);
+    // What is granted below is not granted here.
+    rig.ok(&format!("zfs allow -d -u {OWNER} receive,create,mount tank/home"));
+    refused(&shared, OWNER, receive);
+    for lacking in ["receive,create", "receive,mount", "create,mount"] {
+        rig.ok(&format!("zfs allow -l -u {OWNER} {lacking} tank/home"));
+        refused(&shared, OWNER, receive);
+        rig.ok(&format!("zfs unallow -l -u {OWNER} {lacking} tank/home"));
+    }
+    assert_eq!(rig.ok("zfs list -H -r -o name tank/home"), "tank/home\ntank/home/a\n", "nothing is left of what was refused");
+    rig.ok(&format!("zfs allow -g {GROUP} receive,create,mount tank/home"));
+    done(&shared, OWNER, receive);
+    assert!(rig.ok("zfs allow tank/home/r").contains("create,mount,receive"));
+    // The next one goes into what is there now.
+    rig.ok("zfs snapshot tank/home/a@2");
+    done(&shared, OWNER, "zfs send -i @1 tank/home/a@2 | zfs receive tank/home/r");
+    refused(&shared, STRANGER, "zfs receive -A tank/home/r");
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+}
+
+#[test]
+fn a_grant_that_is_revoked_ends_the_stream() {
+    let Some(shared) = shared() else { return };
+    let rig = &shared.rig;
+    fs::write(rig.path("mnt/large"), (0..4u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect::<Vec<u8>>()).unwrap();
+    rig.ok("zfs snapshot tank/home/a@1");
+    rig.ok(&format!("zfs allow -u {OWNER} send tank/home/a"));
+    let said = std::thread::scope(|scope| {
+        let sent = scope.spawn(|| shared.shell(OWNER, "{ zfs send tank/home/a@1; echo $? >&2; } | { sleep 8; cat >/dev/null; }"));
+        std::thread::sleep(Duration::from_secs(2));
+        rig.ok(&format!("zfs unallow -u {OWNER} tank/home/a"));
+        sent.join().unwrap()
+    });
+    assert!(said.err.contains("permission denied") && said.err.ends_with("1\n"), "{said:?}\n{}", rig.log());
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+}
+
+#[test]
+fn snapshots_are_directories_to_those_who_may() {
+    let Some(shared) = shared() else { return };
+    let rig = &shared.rig;
+    let here = rig.text("mnt/.zfs/snapshot");
+    let (make, rename, remove) = (format!("mkdir {here}/1"), format!("mv {here}/1 {here}/2"), format!("rmdir {here}/2"));
+    for (grants, script) in [("snapshot", &make), ("rename,create,mount", &rename), ("destroy,mount", &remove)] {
+        refused(&shared, OWNER, script);
+        rig.ok(&format!("zfs allow -u {OWNER} {grants} tank/home/a"));
+        refused(&shared, STRANGER, script);
+        done(&shared, OWNER, script);
+        rig.ok(&format!("zfs unallow -u {OWNER} tank/home/a"));
+    }
+    // One that may not be destroyed stays with those who are in it.
+    rig.ok("zfs snapshot tank/home/a@kept");
+    let inside = fs::File::open(rig.path("mnt/.zfs/snapshot/kept/file")).unwrap();
+    refused(&shared, OWNER, &format!("rmdir {here}/kept"));
+    assert_eq!(inside.metadata().unwrap().len(), 100_000);
+    drop(inside);
+    // Without the directory nobody is in the way of a file of that name.
+    rig.ok("zfs set snapdir=disabled tank/home/a");
+    assert!(!rig.path("mnt/.zfs").exists());
+    rig.ok("zfs set snapdir=visible tank/home/a");
+    assert!(rig.path("mnt/.zfs/snapshot/kept/file").exists());
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+}
