@@ -25,6 +25,7 @@ use super::adjust_count;
 use super::dir::Dir;
 use super::names::NAME_BYTES_MAX;
 use super::rename_sync::available_after_leaving;
+use crate::canary::Canary;
 use crate::dmu::SyncTx;
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dead::livelist_sync::remove_livelist;
@@ -193,7 +194,9 @@ pub(in crate::dsl) fn promote_sync(parts: &Parts, name: &str, tx: &SyncTx<'_>) -
             move_clones(parts, snapshot, (from, to), old_next, tx)?;
         }
     }
-    move_space(parts, (&dir, clone_snapshots), (&old_dir, origin_snapshots), all.moved);
+    if tx.context.tunables.canary != Some(Canary::PromoteMovesNoSpace) {
+        move_space(parts, (&dir, clone_snapshots), (&old_dir, origin_snapshots), all.moved);
+    }
     remove_livelist(&parts.meta, dir.object, tx)?;
     remove_livelist(&parts.meta, old_dir.object, tx)?;
     parts.record_dataset_event(&all.clone, "promote", " ", tx)?;
