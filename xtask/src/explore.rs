@@ -5,6 +5,7 @@ use sim::explore::judge::Promises;
 use sim::explore::state::{State, store};
 use sim::explore::workload::Workload;
 use sim::explore::{Explorer, Kind, Plan};
+use sim::life::crash;
 
 use crate::words::Words;
 
@@ -13,6 +14,8 @@ cargo xtask explore [--seed N] [--states N] [--threads N] [--zdb EVERY]
                                      crash states of random workloads: the power goes at any write (docs/testing.md)
 cargo xtask explore --short [--from N] [--states N]
                                      all sequences of one and of two operations, then those of three, at random
+cargo xtask explore --verbs [--seed N] [--states N] [--each N|cut|all]
+                                     all pairs of verbs on datasets, then random ones: N states of each, one for each cut, or all
 cargo xtask explore --workload NAME --state CUT.VARIANT [--keep DIRECTORY]
                                      one state again, as a failure prints it; its images
 ";
@@ -20,7 +23,41 @@ cargo xtask explore --workload NAME --state CUT.VARIANT [--keep DIRECTORY]
 /// States between two lines that say how far it is.
 const STEP: u64 = 1_000;
 
+/// Layouts that verbs are done on.
+const VERB_LAYOUTS: usize = 4;
+
+/// Looks at one state of a workload of verbs again.
+fn replay_verbs(workload: crash::Workload, state: &str) -> Result<()> {
+    let state = State::parse(state).with_context(|| format!("{state} is no state"))?;
+    let explorer = crash::Explorer::new(VERB_LAYOUTS)?;
+    for (number, verb) in explorer.tell(workload, None).verbs.iter().enumerate() {
+        println!("  {number}: {verb:?}");
+    }
+    explorer.replay(workload, state, None).map_err(anyhow::Error::msg)?;
+    println!("{workload} {state}: nothing wrong");
+    Ok(())
+}
+
+/// All pairs of verbs, then random ones.
+fn explore_verbs(plan: crash::Plan, seed: u64) -> Result<()> {
+    let explorer = crash::Explorer::new(VERB_LAYOUTS)?;
+    let mut left = plan.states;
+    for (what, first) in [("pairs", crash::Workload::Pair(seed)), ("random", crash::Workload::Random(seed))] {
+        let report = explorer.explore(&crash::Plan { first, states: left, ..plan });
+        println!("{what} from {first}: {report}");
+        for failure in &report.failures {
+            println!("{failure}");
+        }
+        ensure!(report.failures.is_empty(), "{} states are wrong", report.failures.len());
+        left = left.saturating_sub(report.states);
+    }
+    Ok(())
+}
+
 fn replay(workload: &str, state: &str, keep: Option<&str>) -> Result<()> {
+    if let Some(workload) = crash::Workload::parse(workload) {
+        return replay_verbs(workload, state);
+    }
     let workload = Workload::parse(workload).with_context(|| format!("{workload} is no workload"))?;
     let state = State::parse(state).with_context(|| format!("{state} is no state"))?;
     let (story, images) = Explorer::default().state(workload, state, None).map_err(anyhow::Error::msg)?;
@@ -62,6 +99,7 @@ fn explore(explorer: &Explorer, mut plan: Plan, what: &str) -> Result<u64> {
 
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let (short, arguments): (Vec<&str>, Vec<&str>) = arguments.iter().copied().partition(|word| *word == "--short");
+    let (verbs, arguments): (Vec<&str>, Vec<&str>) = arguments.into_iter().partition(|word| *word == "--verbs");
     let mut words = Words::new(&arguments);
     let (workload, state, keep) = (words.value("--workload")?, words.value("--state")?, words.value("--keep")?);
     let seed = words.number("--seed")?.unwrap_or(1);
@@ -69,6 +107,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let threads = words.number("--threads")?.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |count| count.get() as u64));
     let zdb_every = words.number("--zdb")?.unwrap_or(2000);
     let from = words.number("--from")?.unwrap_or(0);
+    let each = words.value("--each")?.unwrap_or("cut");
     words.none_left()?;
     match (workload, state) {
         (Some(workload), Some(state)) => return replay(workload, state, keep),
@@ -76,6 +115,12 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
         _ => bail!("--workload and --state go together"),
     }
     println!("seed {seed}, {states} states, {threads} threads");
+    if !verbs.is_empty() {
+        let of_each = each.parse().unwrap_or(usize::MAX);
+        let one_of_each_cut = each == "cut";
+        let first = crash::Workload::Pair(seed);
+        return explore_verbs(crash::Plan { first, states, of_each, one_of_each_cut, write_every: 3, zdb_every, threads: threads as usize, canary: None }, seed);
+    }
     let explorer = Explorer::default();
     let plan = Plan { seed, states, of_each: 100, write_every: 8, zdb_every, threads: threads as usize, canary: None, kind: Kind::Random };
     if short.is_empty() {

@@ -14,4 +14,12 @@ pub enum Canary {
     NoUberblock,
     /// Blocks of the intent log are written, and not flushed before `fsync` returns.
     NoFlushOfLog,
+    /// Snapshots that are asked for together are taken one after the other, each in a group of its own.
+    SnapshotsOneByOne,
+    /// A promoted clone gets its snapshots, and not what they use.
+    PromoteMovesNoSpace,
+    /// What a destroyed snapshot alone had is not freed.
+    DestroyedSnapshotKeepsBlocks,
+    /// What a receive left that broke off with the pool stays when it is imported.
+    HalfReceivedStays,
 }

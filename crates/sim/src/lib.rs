@@ -9,6 +9,7 @@
 
 pub mod explore;
 pub mod golden;
+pub mod life;
 pub mod oracle;
 pub mod peer;
 pub mod places;

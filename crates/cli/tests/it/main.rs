@@ -13,6 +13,7 @@ mod directories;
 mod durable;
 mod foreign_mounts;
 mod kill;
+mod killed_verbs;
 mod laboratory;
 mod many_mounts;
 mod memory;

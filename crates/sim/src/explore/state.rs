@@ -55,11 +55,16 @@ impl State {
 
 /// All states of a story, in the order of their cuts.
 pub fn states(story: &Story) -> Vec<State> {
+    states_of(&story.events, &story.base)
+}
+
+/// All states that a loss of power among these events can leave, in the order of their cuts.
+pub fn states_of(events: &[Event], base: &[Image]) -> Vec<State> {
     let mut found = Vec::new();
-    let mut cutter = Cutter::new(&story.events, story.base.clone(), 0);
-    for cut in 0..=story.events.len() {
+    let mut cutter = Cutter::new(events, base.to_vec(), 0);
+    for cut in 0..=events.len() {
         // Before these nothing has changed since the last cut.
-        if matches!(story.events.get(cut.wrapping_sub(1)), Some(Event::Begin(_))) {
+        if matches!(events.get(cut.wrapping_sub(1)), Some(Event::Begin(_))) {
             continue;
         }
         cutter.advance(cut);
@@ -145,7 +150,11 @@ pub fn judge(story: &Story, images: &[Image], promises: Promises, depth: Depth, 
     })
 }
 
-fn guarded<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+/// A panic is an error.
+///
+/// # Errors
+/// That, or those of `body`.
+pub fn guarded<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let result = catch_unwind(AssertUnwindSafe(body));
     result.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
@@ -268,7 +277,11 @@ pub fn store(images: &[Image], directory: &Path) -> std::io::Result<Vec<PathBuf>
     Ok(paths)
 }
 
-fn zdb(images: &[Image], ask: fn(&[&Path]) -> OracleResult) -> Result<(), String> {
+/// What the real `zdb` says of these images, asked by `ask`.
+///
+/// # Errors
+/// It finds something.
+pub fn zdb(images: &[Image], ask: fn(&[&Path]) -> OracleResult) -> Result<(), String> {
     let directory = tempfile::Builder::new().prefix("tarn-explore-").tempdir().map_err(|error| error.to_string())?;
     let paths = store(images, directory.path()).map_err(|error| error.to_string())?;
     let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();

@@ -1,5 +1,5 @@
-//! A pool on disks in memory, with a clock and randomness of its own and no threads but the two that write groups: one
-//! thing happens at a time, the same in every run.
+//! A pool on disks in memory, with a clock and randomness of its own and no threads but the two that write groups, and the one that reads a
+//! stream that is received and touches nothing of the pool: one thing happens at a time, the same in every run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +50,7 @@ impl Host for SimHost {
 
     #[allow(clippy::disallowed_methods)] // the host is where threads come from
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> bool {
-        name.starts_with("txg_") && std::thread::Builder::new().name(name.to_owned()).spawn(body).is_ok()
+        (name.starts_with("txg_") || name == "stream reader") && std::thread::Builder::new().name(name.to_owned()).spawn(body).is_ok()
     }
 
     fn processors(&self) -> usize {
@@ -116,10 +116,18 @@ impl MemoryDisks {
     /// # Errors
     /// Those of the import; that nothing was found, too.
     pub fn import(&self, read_only: bool) -> Result<Arc<Pool>, Error> {
+        self.import_as(2, read_only)
+    }
+
+    /// Imports the pool, with the randomness of `seed`: where guids are drawn again, they must not be the same.
+    ///
+    /// # Errors
+    /// As for [`MemoryDisks::import`].
+    pub fn import_as(&self, seed: u64, read_only: bool) -> Result<Arc<Pool>, Error> {
         let candidates = discover(self.disks.iter().map(|disk| disk.clone() as DiskRef).collect());
         let Some(candidate) = candidates.into_iter().next() else { engine::bail!(NoDevice, "no pool in memory") };
         let options = ImportOptions { read_only, force: true, ..ImportOptions::default() };
-        Pool::import_on(candidate, options, SimHost::new(2)).map(|(pool, _)| pool)
+        Pool::import_on(candidate, options, SimHost::new(seed)).map(|(pool, _)| pool)
     }
 
     /// A disk.

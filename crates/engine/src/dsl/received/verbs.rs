@@ -9,6 +9,7 @@ use super::begin_sync::begin_sync;
 use super::checks::{check_begin, has_resume_state};
 use super::end_sync::Ending;
 use super::target::{ReceiveTarget, ReceivedDataset, StreamHead};
+use crate::canary::Canary;
 use crate::dsl::dsl::Dsl;
 use crate::dsl::space::room::SpaceCheck;
 use crate::error;
@@ -124,6 +125,9 @@ impl ReceiveVerbs<'_> {
     /// The tree cannot be read.
     #[doc(alias = "dsl_destroy_inconsistent")]
     pub fn destroy_inconsistent(&self) -> Result<()> {
+        if self.0.meta.context.tunables.canary == Some(Canary::HalfReceivedStays) {
+            return Ok(());
+        }
         let mut waiting = vec![self.0.root_dir()?];
         while let Some(dir) = waiting.pop() {
             waiting.extend(self.0.children(&dir)?.into_iter().map(|(_, child)| child));

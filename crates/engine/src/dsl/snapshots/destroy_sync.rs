@@ -17,6 +17,7 @@ use ondisk::object_type::ObjectType;
 use super::bookmarks_sync::snapshot_destroyed;
 use super::holds_sync;
 use super::snapshot_sync::Refusals;
+use crate::canary::Canary;
 use crate::dmu::SyncTx;
 use crate::dsl::counts::{adjust_count, note_snapshots_changed};
 use crate::dsl::dataset::Dataset;
@@ -225,7 +226,9 @@ fn unlink_snapshot(parts: &Parts, snapshot: &Arc<Dataset>, next: &Arc<Dataset>, 
     let freed = list.space_born_in(meta, since, u64::MAX)?;
     let free_list = parts.frees.list().ok_or_else(|| error!(Corrupt, "the pool has no list of blocks to free"))?;
     parts.frees.take_over(&snapshot.dir, UsedKind::Snapshot, freed)?;
-    list.move_born_after(meta, since, free_list, tx)?;
+    if tx.context.tunables.canary != Some(Canary::DestroyedSnapshotKeepsBlocks) {
+        list.move_born_after(meta, since, free_list, tx)?;
+    }
     list.absorb(meta, &snapshot.deadlist(), tx)
 }
 

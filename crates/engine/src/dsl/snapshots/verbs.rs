@@ -8,6 +8,8 @@ use super::bookmark_verbs_sync::{NewBookmark, create_bookmarks_sync, create_refu
 use super::destroy_sync::Doomed;
 use super::holds_sync::Tagged;
 use super::snapshot_sync::{NewSnapshots, Refusals};
+use crate::bail;
+use crate::canary::Canary;
 use crate::dmu::{Membership, SyncTx};
 use crate::dsl::Dsl;
 use crate::dsl::dsl::Parts;
@@ -77,6 +79,10 @@ impl SnapshotVerbs<'_> {
     #[doc(alias = "dsl_dataset_snapshot")]
     pub fn create_snapshots(&self, new: NewSnapshots) -> Result<Refusals> {
         new.check()?;
+        if new.names.len() > 1 && self.0.meta.context.tunables.canary == Some(Canary::SnapshotsOneByOne) {
+            let one = |name: &String| self.create_snapshots(NewSnapshots { names: vec![name.clone()], properties: new.properties.clone() });
+            return Ok(new.names.iter().map(one).collect::<Result<Vec<Refusals>>>()?.into_iter().flatten().collect());
+        }
         // Many records share a block of the MOS.
         let cost = (3 + new.names.len() as u64 / 16, SpaceCheck::Normal);
         self.run_refusable(cost, new, |parts, new, txg| new.refusals(parts, txg), |parts, new, tx| new.take_sync(parts, tx))

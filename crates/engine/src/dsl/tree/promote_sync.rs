@@ -24,6 +24,7 @@ use ondisk::object_type::ObjectType;
 use super::dir::Dir;
 use super::names::NAME_BYTES_MAX;
 use super::rename_sync::available_after_leaving;
+use crate::canary::Canary;
 use crate::dmu::SyncTx;
 use crate::dsl::counts::{Limited, adjust_count, check_limits, common_ancestor};
 use crate::dsl::dataset::Dataset;
@@ -195,7 +196,9 @@ pub(in crate::dsl) fn promote_sync(parts: &Parts, name: &str, tx: &SyncTx<'_>) -
             move_clones(parts, snapshot, (from, to), old_next, tx)?;
         }
     }
-    move_space(parts, (&dir, clone_snapshots), (&old_dir, origin_snapshots), all.moved);
+    if tx.context.tunables.canary != Some(Canary::PromoteMovesNoSpace) {
+        move_space(parts, (&dir, clone_snapshots), (&old_dir, origin_snapshots), all.moved);
+    }
     remove_livelist(&all.clone, tx)?;
     remove_livelist(&origin_head, tx)?;
     parts.record_dataset_event(&all.clone, "promote", " ", tx)?;

@@ -1,0 +1,77 @@
+//! Verbs on datasets that a loss of power cuts off, as many as are fast. All of them: `cargo xtask explore --verbs`.
+//!
+//! Each test takes another seed from `TARN_SEED`; a failure prints the command that repeats it.
+
+use engine::canary::Canary;
+use sim::explore::state::State;
+use sim::life::crash::{Explorer, Plan, Report, Workload, pair_count};
+use sim::places::say;
+
+fn seed() -> u64 {
+    let seed = std::env::var("TARN_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| rand::random_range(0..1 << 40));
+    println!("seed {seed}: TARN_SEED={seed} cargo test -p sim --test verbs");
+    seed
+}
+
+fn plan(first: Workload, states: u64) -> Plan {
+    Plan { first, states, of_each: 6, one_of_each_cut: false, write_every: 2, zdb_every: 0, threads: 2, canary: None }
+}
+
+fn expect_clean(what: &str, report: &Report) {
+    say(&format!("verbs, {what}: {report}"));
+    assert!(report.failures.is_empty(), "{what}:\n{}", report.failures.join("\n"));
+}
+
+#[test]
+fn pairs_of_verbs() {
+    let explorer = Explorer::new(2).expect("the ground");
+    let first = Workload::Pair(seed() % pair_count());
+    let report = explorer.explore(&Plan { zdb_every: 60, ..plan(first, 240) });
+    expect_clean("pairs", &report);
+    assert!(report.states >= 240 && report.written > 50);
+}
+
+#[test]
+fn random_verbs() {
+    let explorer = Explorer::new(4).expect("the ground");
+    let report = explorer.explore(&plan(Workload::Random(seed()), 120));
+    expect_clean("random", &report);
+}
+
+/// An explorer that finds nothing may be blind.
+#[test]
+fn bugs_on_purpose_are_found() {
+    let explorer = Explorer::new(1).expect("the ground");
+    let first = Workload::Pair(seed() % pair_count());
+    let canaries = [
+        Canary::NoFlushBeforeUberblock,
+        Canary::NoUberblock,
+        Canary::SnapshotsOneByOne,
+        Canary::PromoteMovesNoSpace,
+        Canary::DestroyedSnapshotKeepsBlocks,
+        Canary::HalfReceivedStays,
+    ];
+    for canary in canaries {
+        let report = explorer.explore(&Plan { canary: Some(canary), of_each: 20, ..plan(first, 10_000) });
+        say(&format!("verbs, {canary:?}: found after {report}"));
+        let failure = report.failures.first().unwrap_or_else(|| panic!("{canary:?} was not found in {} states", report.states));
+        // What is printed leads back to it, and the bug is the reason.
+        let again: Vec<&str> = failure.rsplit_once("--workload ").unwrap_or_else(|| panic!("no command: {failure}")).1.split(" --state ").collect();
+        let (workload, state) = (Workload::parse(again[0]).expect("a workload"), State::parse(again[1]).expect("a state"));
+        assert!(explorer.replay(workload, state, Some(canary)).is_err(), "{canary:?}: it cannot be repeated: {failure}");
+        if let Err(reason) = explorer.replay(workload, state, None) {
+            panic!("{canary:?}: without it, too: {reason}");
+        }
+    }
+}
+
+/// A run is the same each time: else a failure could not be repeated.
+#[test]
+fn a_run_is_repeated_exactly() {
+    let explorer = Explorer::new(2).expect("the ground");
+    let first = seed();
+    for workload in [Workload::Pair(first % pair_count()), Workload::Pair((first + 1) % pair_count()), Workload::Random(first)] {
+        let (one, two) = (explorer.tell(workload, None), explorer.tell(workload, None));
+        assert!(one.verbs == two.verbs && one.events.len() == two.events.len(), "{workload}: {} events, and {}", one.events.len(), two.events.len());
+    }
+}
