@@ -8,6 +8,7 @@ pub(super) mod hold;
 pub(super) mod inherit;
 pub(crate) mod mount;
 pub(super) mod receive;
+pub(super) mod redact;
 pub(super) mod rename;
 pub(super) mod set;
 pub(super) mod unmount;

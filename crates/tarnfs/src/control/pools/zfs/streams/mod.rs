@@ -1,5 +1,6 @@
 //! Verbs on streams.
 
 mod package;
+mod properties;
 mod receive;
 mod send;

@@ -1,0 +1,151 @@
+//! Bookmarks that say what of their snapshot is not to be sent.
+//!
+//! # On disk
+//! [`RedactionListPhys`] in the bonus of a MOS object or, where the guids behind it are too many, in its spill block; the object's data are [`RedactBlockPhys`].
+
+use std::sync::Arc;
+
+use ondisk::dnode::Dnode;
+use ondisk::dsl::{RedactBlockPhys, RedactionListPhys};
+use ondisk::feature::Feature;
+use ondisk::object_type::ObjectType;
+use zerocopy::IntoBytes;
+
+use super::bookmark_verbs_sync::{NewBookmark, add_counted, find, parse, phys_of};
+use crate::bail;
+use crate::dmu::SyncTx;
+use crate::dsl::dsl::Parts;
+use crate::dsl::mos::Mos;
+use crate::error::{Result, Within};
+
+/// Bytes of a block of a list.
+const BLOCK_BYTES: u64 = 128 << 10;
+/// The largest spill block that holds guids.
+const SPILL_BYTES_MAX: usize = 128 << 10;
+/// What a bonus buffer of the smallest dnode with one pointer has room for.
+fn bonus_bytes_max() -> usize {
+    Dnode::bonus_bytes_max(1, 1)
+}
+
+/// What is to be made.
+#[derive(Debug, Clone)]
+pub struct NewRedaction {
+    /// `pool/a#bookmark`
+    pub name: String,
+    /// `pool/a@snapshot`
+    pub source: String,
+    /// The guids of the snapshots that say what is redacted.
+    pub snapshots: Vec<u64>,
+    /// What is redacted, in the order of objects and blocks.
+    pub blocks: Vec<RedactBlockPhys>,
+}
+
+impl NewRedaction {
+    fn bonus(&self) -> Vec<u8> {
+        let head = RedactionListPhys {
+            last_object: u64::MAX.into(),
+            last_block: u64::MAX.into(),
+            entries: (self.blocks.len() as u64).into(),
+            snapshots: (self.snapshots.len() as u64).into(),
+        };
+        let guids = self.snapshots.iter().flat_map(|guid| guid.to_le_bytes());
+        head.as_bytes().iter().copied().chain(guids).collect()
+    }
+
+    /// The list of that name that somebody left unfinished.
+    fn unfinished(&self, parts: &Parts) -> Result<Option<u64>> {
+        let (head, short) = parse(parts, &self.name)?;
+        let exists = || crate::error!(Exists, "{}: bookmark exists", self.name);
+        let Some((phys, _)) = find(parts, &head, short)? else { return Ok(None) };
+        let list = phys.redaction_list.get();
+        if list == 0 {
+            return Err(exists());
+        }
+        let bonus = redaction_bonus(&parts.meta.mos, list)?;
+        let theirs = RedactionListPhys::from_bonus(&bonus).within(|| &self.name)?;
+        let guids = RedactionListPhys::snapshot_guids(&bonus).within(|| &self.name)?;
+        if guids.len() != self.snapshots.len() || self.snapshots.iter().any(|guid| !guids.contains(guid)) {
+            bail!(Mismatch, "attempted to resume redaction  with a mismatched redaction list");
+        }
+        if (theirs.last_object.get(), theirs.last_block.get()) == (u64::MAX, u64::MAX) {
+            return Err(exists());
+        }
+        Ok(Some(list))
+    }
+
+    #[doc(alias = "dsl_bookmark_create_redacted_check")]
+    pub(super) fn check(&self, parts: &Parts) -> Result<()> {
+        if !parts.meta.features.is_enabled(Feature::RedactionBookmarks) {
+            bail!(NotSupported, "redaction bookmarks feature not enabled");
+        }
+        let bytes = size_of::<RedactionListPhys>() + 8 * self.snapshots.len();
+        let most = if parts.meta.features.is_enabled(Feature::RedactionListSpill) { SPILL_BYTES_MAX } else { bonus_bytes_max() };
+        if bytes > most {
+            bail!(TooBig, "too many redaction snapshots specified");
+        }
+        match self.unfinished(parts) {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => NewBookmark { name: self.name.clone(), source: self.source.clone() }.check(parts),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes it. Checked before.
+    #[doc(alias = "dsl_bookmark_create_redacted_sync")]
+    pub(super) fn create_sync(&self, parts: &Parts, tx: &SyncTx<'_>) -> Result<()> {
+        let mos = &parts.meta.mos;
+        if let Some(list) = self.unfinished(parts)? {
+            mos.write(list, 0, self.blocks.as_bytes(), tx)?;
+            let bonus = self.bonus();
+            if mos.bonus(list)?.is_empty() {
+                let mut spill = redaction_bonus(mos, list)?.to_vec();
+                spill[..size_of::<RedactionListPhys>()].copy_from_slice(&bonus[..size_of::<RedactionListPhys>()]);
+                mos.0.hold(list)?.set_spill(tx, Some(spill));
+                return Ok(());
+            }
+            return mos.set_bonus(list, &bonus[..size_of::<RedactionListPhys>()], tx);
+        }
+        let (head, short) = parse(parts, &self.name)?;
+        let snapshot = parts.tree.dataset_by_name(&self.source)?;
+        let mut phys = phys_of(parts, &snapshot)?;
+        let list = self.write_list(parts, tx)?;
+        phys.redaction_list = list.into();
+        add_counted(parts, &head, short, &phys, tx)?;
+        let details = format!("name={short} creation_txg={} target_snap={} redact_obj={list}", phys.creation_txg, snapshot.object);
+        parts.record_dataset_event(&head, "bookmark", &details, tx)
+    }
+
+    /// Makes the list: its object.
+    pub(super) fn write_list(&self, parts: &Parts, tx: &SyncTx<'_>) -> Result<u64> {
+        let mos = &parts.meta.mos;
+        let bonus = self.bonus();
+        let is_spilled = bonus.len() > bonus_bytes_max();
+        let kind = ObjectType::UINT64_METADATA;
+        let list = mos.allocate(kind, BLOCK_BYTES, kind, if is_spilled { 0 } else { bonus.len() }, tx)?;
+        parts.meta.features.increment(mos, Feature::RedactionBookmarks, tx)?;
+        if is_spilled {
+            parts.meta.features.increment(mos, Feature::RedactionListSpill, tx)?;
+            let mut spill = bonus;
+            spill.resize(spill.len().next_multiple_of(512), 0);
+            mos.0.hold(list)?.set_spill(tx, Some(spill));
+        } else {
+            mos.set_bonus(list, &bonus, tx)?;
+        }
+        if !self.blocks.is_empty() {
+            mos.write(list, 0, self.blocks.as_bytes(), tx)?;
+        }
+        Ok(list)
+    }
+}
+
+/// The head of a redaction list, with the guids of the snapshots that it is for.
+///
+/// # Errors
+/// It cannot be read.
+pub fn redaction_bonus(mos: &Mos, list: u64) -> Result<Arc<Vec<u8>>> {
+    let bonus = mos.bonus(list)?;
+    if !bonus.is_empty() {
+        return Ok(bonus);
+    }
+    Ok(mos.0.hold(list)?.spill()?.unwrap_or(bonus))
+}
