@@ -190,7 +190,7 @@ impl Receiver {
     }
 }
 
-/// Who has it open or sits in it goes on in what was received.
+/// A program that has a file open, or works in a directory, goes on in what was received.
 #[test]
 fn what_is_mounted_stays_so() {
     let Some(to) = Receiver::new() else { return };

@@ -10,6 +10,7 @@ use ondisk::dsl::{RedactBlockPhys, RedactionListPhys};
 use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 use zerocopy::IntoBytes;
+use zerocopy::byteorder::{LittleEndian, U64};
 
 use super::bookmark_verbs_sync::{NewBookmark, add_counted, find, parse, phys_of};
 use crate::bail;
@@ -48,8 +49,8 @@ impl NewRedaction {
             entries: (self.blocks.len() as u64).into(),
             snapshots: (self.snapshots.len() as u64).into(),
         };
-        let guids = self.snapshots.iter().flat_map(|guid| guid.to_le_bytes());
-        head.as_bytes().iter().copied().chain(guids).collect()
+        let guids: Vec<U64<LittleEndian>> = self.snapshots.iter().map(|guid| U64::new(*guid)).collect();
+        [head.as_bytes(), guids.as_bytes()].concat()
     }
 
     /// The list of that name that somebody left unfinished.

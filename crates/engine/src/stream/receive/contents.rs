@@ -136,7 +136,7 @@ impl Applier<'_> {
         put(&dnode, tx, offset, data.to_vec())
     }
 
-    /// Contents of a range were left out on purpose: whoever reads them gets an error. Some at a time; the record then says the rest.
+    /// Contents of a range were left out on purpose: reading them is an error. Some at a time; the record then says the rest.
     #[doc(alias = "receive_redact")]
     pub(super) fn redact(&mut self, tx: &Tx, record: &mut Redact) -> Result<Outcome> {
         let Redact { object, offset, bytes, .. } = *record;

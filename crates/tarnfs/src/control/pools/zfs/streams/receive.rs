@@ -8,7 +8,7 @@ use std::io::{Cursor, Read};
 use std::sync::Arc;
 
 use engine::dsl::prop_table::DatasetTypes;
-use engine::dsl::{Dsl, ReceiveTarget};
+use engine::dsl::ReceiveTarget;
 use engine::error::ErrorKind;
 use engine::stream::receive::{Finished, Receiving};
 use engine::stream::{Progress, StreamReader};
