@@ -104,6 +104,9 @@ impl NewBookmark {
         }
         let (dir, txg) = if self.source.contains('@') {
             let snapshot = parts.tree.dataset_by_name(&self.source)?;
+            if snapshot.features().contains(&Feature::RedactedDatasets) {
+                redaction_of(parts, &snapshot)?.check_fits()?;
+            }
             (snapshot.dir.object, snapshot.phys().creation_txg.get())
         } else {
             let (of, short) = parse(parts, &self.source)?;
@@ -141,9 +144,14 @@ fn list_of_redacted(parts: &Parts, snapshot: &Dataset, tx: &SyncTx<'_>) -> Resul
     if !snapshot.features().contains(&Feature::RedactedDatasets) {
         return Ok(0);
     }
-    let guids = parts.meta.mos.zap_get(snapshot.object, Feature::RedactedDatasets.guid())?.map_or(Vec::new(), |value| value.to_u64s());
-    let new = NewRedaction { name: String::new(), source: String::new(), snapshots: guids, blocks: Vec::new() };
-    new.write_list(parts, tx)
+    redaction_of(parts, snapshot)?.write_list(parts, tx)
+}
+
+/// What a snapshot lacks: for which others, and no list of what.
+fn redaction_of(parts: &Parts, snapshot: &Dataset) -> Result<NewRedaction> {
+    let value = parts.meta.mos.zap_get(snapshot.object, Feature::RedactedDatasets.guid())?;
+    let snapshots = value.map_or(Vec::new(), |value| value.to_u64s());
+    Ok(NewRedaction { name: String::new(), source: String::new(), snapshots, blocks: Vec::new() })
 }
 
 fn counts(phys: &BookmarkPhys) -> bool {

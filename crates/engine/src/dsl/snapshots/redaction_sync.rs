@@ -1,7 +1,7 @@
 //! Bookmarks that say what of their snapshot is not to be sent.
 //!
 //! # On disk
-//! [`RedactionListPhys`] in the bonus of a MOS object or, where the guids behind it are too many, in its spill block; the object's data are [`RedactBlockPhys`].
+//! [`RedactionListPhys`] in the bonus of a MOS object or, where OpenZFS had too many guids, in its spill block; the object's data are [`RedactBlockPhys`].
 
 use std::sync::Arc;
 
@@ -21,8 +21,6 @@ use crate::error::{Result, Within};
 
 /// Bytes of a block of a list.
 const BLOCK_BYTES: u64 = 128 << 10;
-/// The largest spill block that holds guids.
-const SPILL_BYTES_MAX: usize = 128 << 10;
 /// What a bonus buffer of the smallest dnode with one pointer has room for.
 fn bonus_bytes_max() -> usize {
     Dnode::bonus_bytes_max(1, 1)
@@ -74,16 +72,20 @@ impl NewRedaction {
         Ok(Some(list))
     }
 
+    /// Whether the guids fit into a bonus buffer: more of them would need a spill block, for which a MOS object with three pointers has no room here.
+    pub(super) fn check_fits(&self) -> Result<()> {
+        if size_of::<RedactionListPhys>() + 8 * self.snapshots.len() > bonus_bytes_max() {
+            bail!(TooBig, "too many redaction snapshots specified");
+        }
+        Ok(())
+    }
+
     #[doc(alias = "dsl_bookmark_create_redacted_check")]
     pub(super) fn check(&self, parts: &Parts) -> Result<()> {
         if !parts.meta.features.is_enabled(Feature::RedactionBookmarks) {
             bail!(NotSupported, "redaction bookmarks feature not enabled");
         }
-        let bytes = size_of::<RedactionListPhys>() + 8 * self.snapshots.len();
-        let most = if parts.meta.features.is_enabled(Feature::RedactionListSpill) { SPILL_BYTES_MAX } else { bonus_bytes_max() };
-        if bytes > most {
-            bail!(TooBig, "too many redaction snapshots specified");
-        }
+        self.check_fits()?;
         match self.unfinished(parts) {
             Ok(Some(_)) => Ok(()),
             Ok(None) => NewBookmark { name: self.name.clone(), source: self.source.clone() }.check(parts),
@@ -98,12 +100,6 @@ impl NewRedaction {
         if let Some(list) = self.unfinished(parts)? {
             mos.write(list, 0, self.blocks.as_bytes(), tx)?;
             let bonus = self.bonus();
-            if mos.bonus(list)?.is_empty() {
-                let mut spill = redaction_bonus(mos, list)?.to_vec();
-                spill[..size_of::<RedactionListPhys>()].copy_from_slice(&bonus[..size_of::<RedactionListPhys>()]);
-                mos.0.hold(list)?.set_spill(tx, Some(spill));
-                return Ok(());
-            }
             return mos.set_bonus(list, &bonus[..size_of::<RedactionListPhys>()], tx);
         }
         let (head, short) = parse(parts, &self.name)?;
@@ -120,18 +116,10 @@ impl NewRedaction {
     pub(super) fn write_list(&self, parts: &Parts, tx: &SyncTx<'_>) -> Result<u64> {
         let mos = &parts.meta.mos;
         let bonus = self.bonus();
-        let is_spilled = bonus.len() > bonus_bytes_max();
         let kind = ObjectType::UINT64_METADATA;
-        let list = mos.allocate(kind, BLOCK_BYTES, kind, if is_spilled { 0 } else { bonus.len() }, tx)?;
+        let list = mos.allocate(kind, BLOCK_BYTES, kind, bonus.len(), tx)?;
         parts.meta.features.increment(mos, Feature::RedactionBookmarks, tx)?;
-        if is_spilled {
-            parts.meta.features.increment(mos, Feature::RedactionListSpill, tx)?;
-            let mut spill = bonus;
-            spill.resize(spill.len().next_multiple_of(512), 0);
-            mos.0.hold(list)?.set_spill(tx, Some(spill));
-        } else {
-            mos.set_bonus(list, &bonus, tx)?;
-        }
+        mos.set_bonus(list, &bonus, tx)?;
         if !self.blocks.is_empty() {
             mos.write(list, 0, self.blocks.as_bytes(), tx)?;
         }
