@@ -25,6 +25,7 @@ cargo xtask oracle [IMAGE...]        the real zdb judges these images, or the po
 cargo xtask oracle --kernel IMAGE... the real kernel module imports, scrubs and writes a copy of the pool (minutes)
 cargo xtask oracle vm [WORD|DIR...]  pools of ours in every state (those whose names have a WORD in them, or are given as
                                      directories of images) go to the kernel module and come back; a table (an hour)
+cargo xtask oracle streams           streams of ours, of every kind, received by the kernel module and compared (minutes)
 cargo xtask oracle ztest [SECONDS]   OpenZFS's stress program makes a pool, we write it, it goes on with it; it is checked each time (root)
 cargo xtask fuzz TARGET [SECONDS]    a fuzz target under libFuzzer, for a minute or as long as given; no such target: lists them
 cargo xtask golden                   lists the golden pools
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Some((&"tidy", [])) => tidy(),
         Some((&"ci", [])) => ci(),
         Some((&"oracle", ["vm", wanted @ ..])) => peer(wanted),
+        Some((&"oracle", ["streams"])) => sim::peer::streams::run(&root().join("target/streams")),
         Some((&"oracle", ["ztest"])) => ztest::run(60),
         Some((&"oracle", ["ztest", seconds])) => seconds.parse().context("SECONDS").and_then(ztest::run),
         Some((&"oracle", images)) => oracle(images),

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::os::fd::BorrowedFd;
 
 use jiff::tz::TimeZone;
-use tarnfs::control::{CommandLine, Failure, FailureKind, PoolRecord, Reply, Request, StreamProgress, StreamReceive, plain_words};
+use tarnfs::control::{CommandLine, Failure, FailureKind, PoolRecord, Received, Reply, Request, StreamProgress, StreamReceive, plain_words};
 
 /// Answers requests: the daemon behind its socket, or a backend in this process.
 pub(crate) trait Control {
@@ -72,6 +72,7 @@ impl History {
             Request::SnapshotsDestroy(destroy) => destroy.names.first().and_then(|name| pool(name)),
             Request::SnapshotsHold(held) | Request::SnapshotsRelease(held) => held.names.first().and_then(|name| pool(name)),
             Request::BookmarksCreate(create) => create.pairs.first().and_then(|(name, _)| pool(name)),
+            Request::SnapshotRedact(redact) => pool(&redact.snapshot),
             Request::DatasetCreate(create) => pool(&create.name),
             Request::DatasetDestroy(destroy) => destroy.names.first().and_then(|name| pool(name)),
             Request::DatasetRename(rename) => pool(&rename.from),
@@ -191,13 +192,13 @@ impl Session<'_> {
         self.ask(request, |reply| if let Reply::Refused(refusals) = reply { Some(refusals) } else { None })
     }
 
-    /// Has a stream received, which comes through `descriptor`: how many bytes were it?
-    pub(crate) fn receive(&mut self, request: StreamReceive, descriptor: BorrowedFd<'_>) -> Result<u64, Failure> {
+    /// Has a stream received, which comes through `descriptor`.
+    pub(crate) fn receive(&mut self, request: StreamReceive, descriptor: BorrowedFd<'_>) -> Result<Received, Failure> {
         let pool = crate::text::names::pool_of(&request.dataset).to_owned();
         match self.control.call_with(Request::StreamReceive(request), descriptor, &mut |_| ()) {
-            Reply::Received(progress) => {
+            Reply::Received(received) => {
                 self.history.changed.insert(pool);
-                Ok(progress.bytes)
+                Ok(received)
             }
             Reply::Failed(failure) => Err(failure),
             _ => Err(Failure::with(FailureKind::Other, "the daemon's answer does not match the request")),

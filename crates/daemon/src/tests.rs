@@ -77,7 +77,7 @@ impl Backend for Fake {
                 }
             };
             ended.send(written.as_ref().map_or_else(|error| error.to_string(), |()| String::new())).unwrap();
-            written.map(|()| Reply::Done).map_err(broken)
+            written.map(|()| Streamed::Over(Reply::Done)).map_err(broken)
         }))
     }
 

@@ -372,6 +372,16 @@ pub struct RedactBlockPhys {
 const _: () = assert!(size_of::<RedactBlockPhys>() == 32);
 
 impl RedactBlockPhys {
+    /// The most blocks of one run.
+    #[doc(alias = "REDACT_BLOCK_MAX_COUNT")]
+    pub const COUNT_MAX: u64 = 1 << 48;
+
+    /// `count` blocks of `block_bytes` each, from `block` on. At least one, and no more than [`Self::COUNT_MAX`].
+    pub fn new(object: u64, block: u64, count: u64, block_bytes: u64) -> RedactBlockPhys {
+        let size_and_count = (block_bytes >> 9) << 48 | (count.wrapping_sub(1) & (Self::COUNT_MAX - 1));
+        RedactBlockPhys { object: object.into(), block: block.into(), size_and_count: size_and_count.into(), padding: 0.into() }
+    }
+
     /// How many blocks.
     pub fn count(&self) -> u64 {
         (self.size_and_count.get() & ((1 << 48) - 1)) + 1
@@ -462,5 +472,6 @@ mod tests {
         };
         // It says one less.
         assert_eq!((run.block_bytes(), run.count()), (131_072, 78));
+        assert_eq!(RedactBlockPhys::new(1, 2, 78, 131_072), run);
     }
 }

@@ -269,7 +269,7 @@ const OTHERS: &[(&str, Option<&str>)] = &[
     ("dedup-legacy", None),
     ("remove", None),
     ("encrypt", None),
-    ("streams", Some("redaction_bookmarks")),
+    ("streams", None),
     ("gang-a9", None),
     ("gang-a12", None),
     ("snap", None),

@@ -8,13 +8,12 @@ use engine::dsl::{PropertyValue, ReceiveTarget};
 use engine::error::{Error, ErrorKind};
 use engine::stream::receive::Receiving;
 use engine::stream::{Progress, StreamReader};
-use ondisk::stream::{HEADER_SUBSTREAM, RECORD_CHECKSUM_OFFSET, Record, RecordBody, StreamOrder};
+use ondisk::stream::{HEADER_SUBSTREAM, Record, RecordBody, StreamOrder};
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sim::golden::{Compare, DatasetRecord, Golden, Manifest, compare, open_images};
-use sim::scenario::{Layout, Rig};
+use sim::scenario::{Layout, Rig, encode_stream, stream_records};
 use tarnfs::Credentials;
-use transform::checksum::Fletcher4;
 
 /// What two pools with other properties have in common.
 const RECEIVED: Compare = Compare { inodes: true, allocated: false, segments: true, changed: true, projects: true, properties: &["guid", "creation"] };
@@ -70,7 +69,7 @@ fn receive(rig: &Rig, bytes: Vec<u8>, target: ReceiveTarget) -> Result<(), Error
     let dsl = &rig.pool().engine().dsl;
     let length = bytes.len();
     let receiving = Receiving::open(StreamReader::new(Cursor::new(bytes)), Progress::default())?;
-    let (rest, finished) = receiving.receive(dsl, target, |_| ());
+    let (rest, finished) = receiving.receive(dsl, target, |_, _| ());
     finished?.end()?;
     let mut left = Vec::new();
     rest.expect("the input").0.into_input().read_to_end(&mut left).expect("memory");
@@ -251,28 +250,6 @@ fn what_is_in_the_way() {
     judge(&mut rig, &streams, "in the way", &[("tank/one@a", "src@a"), ("tank/one@b", "src@b"), ("tank/two@a", "src@a")]);
 }
 
-/// Records with their payloads, as a stream whose checksums are right.
-fn encode(records: &[(Record, Vec<u8>)]) -> Vec<u8> {
-    let (mut sum, mut stream) = (Fletcher4::new(false), Vec::new());
-    for (record, payload) in records {
-        let mut record = record.clone();
-        if let RecordBody::End(end) = &mut record.body {
-            end.checksum = sum.words();
-        }
-        let before = record.encode(StreamOrder::Little);
-        sum.update(&before[..RECORD_CHECKSUM_OFFSET]);
-        if !matches!(record.body, RecordBody::Begin(_)) {
-            record.checksum = sum.words();
-        }
-        let bytes = record.encode(StreamOrder::Little);
-        sum.update(&bytes[RECORD_CHECKSUM_OFFSET..]);
-        sum.update(payload);
-        stream.extend(bytes);
-        stream.extend(payload);
-    }
-    stream
-}
-
 /// One thing is wrong with a stream, and its checksums say nothing of it.
 fn spoil(random: &mut ChaCha8Rng, records: &mut Vec<(Record, Vec<u8>)>) -> String {
     let (one, other) = (random.random_range(1..records.len() - 1), random.random_range(1..records.len() - 1));
@@ -322,13 +299,10 @@ fn streams_that_lie_behind_their_checksums() {
     let (mut refused, mut taken) = (0, 0);
     for round in 0..rounds {
         let stream = streams.read(["compressed", "Lec", "embedded"][round % 3]);
-        let (mut reader, mut payload, mut records) = (StreamReader::new(stream.as_slice()), Vec::new(), Vec::new());
-        while let Some(received) = reader.next(&mut payload).expect("a record") {
-            records.push((received.record, payload.clone()));
-        }
+        let mut records = stream_records(&stream);
         let what = spoil(&mut random, &mut records);
         let name = format!("tank/spoilt{round}@a");
-        match receive(&rig, encode(&records), target(&name)) {
+        match receive(&rig, encode_stream(&records), target(&name)) {
             Ok(()) => taken += 1,
             Err(error) => {
                 refused += 1;

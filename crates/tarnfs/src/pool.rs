@@ -582,7 +582,7 @@ fn new_file_system(properties: &[(String, PropertyChange)], pool_version: u64, p
     let number = |name: &str| {
         properties.iter().find(|(own, _)| own == name).map_or(0, |(_, change)| match change {
             PropertyChange::Set(value) | PropertyChange::Receive(value) => value.number(),
-            PropertyChange::Inherit | PropertyChange::Revert => 0,
+            PropertyChange::Inherit | PropertyChange::Revert | PropertyChange::Unreceive => 0,
         })
     };
     let normalization = number("normalization");

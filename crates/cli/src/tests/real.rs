@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use serde_json::Value as Json;
 use sim::golden::Golden as Images;
-use tarnfs::control::{Descriptor, Pools, Reply, Request, StreamProgress, execute, execute_stream};
+use tarnfs::control::{Backend, Descriptor, Pools, Reply, Request, StreamProgress, Streamed, execute, execute_stream};
 
 use super::golden::{Golden, golden};
 use super::sh;
@@ -20,7 +20,11 @@ impl Control for Real {
     /// As the daemon does it, without one.
     fn call_with(&mut self, request: Request, descriptor: BorrowedFd<'_>, _: &mut dyn FnMut(StreamProgress)) -> Reply {
         let descriptor = Descriptor::new(descriptor.try_clone_to_owned().unwrap(), request.stream_way().unwrap()).unwrap();
-        execute_stream(&mut self.0, request).and_then(|job| job(descriptor)).unwrap_or_else(Reply::Failed)
+        let ended = execute_stream(&mut self.0, request).and_then(|job| job(descriptor)).and_then(|streamed| match streamed {
+            Streamed::Over(reply) => Ok(reply),
+            Streamed::There(end) => self.0.stream_end(end),
+        });
+        ended.unwrap_or_else(Reply::Failed)
     }
 }
 

@@ -6,7 +6,7 @@ use engine::dsl::prop_table;
 
 use super::change::delegation::{allow, help as allow_help};
 use super::change::versions::{clone, promote, rollback, snapshot};
-use super::change::{bookmark, create, destroy, hold, inherit, mount, project, receive, rename, set, unmount, upgrade};
+use super::change::{bookmark, create, destroy, hold, inherit, mount, project, receive, redact, rename, set, unmount, upgrade};
 use super::send;
 use super::show::{diff, get, holds, list, owner_space, wait};
 use crate::command::{Command, GAP, Program, has, not_yet, not_yet_but, raw, usage_order};
@@ -60,7 +60,7 @@ static COMMANDS: &[Command] = &[
     GAP,
     has("send", "\tsend [-DLPbcehnpsVvw] [-i|-I snapshot]\n\t     [-R [-X dataset[,dataset]...]]     <snapshot>\n\tsend [-DnVvPLecw] [-i snapshot|bookmark] <filesystem|volume|snapshot>\n\tsend [-DnPpVvLec] [-i bookmark|snapshot] --redact <bookmark> <snapshot>\n\tsend [-nVvPe] -t <receive_resume_token>\n\tsend [-PnVv] --saved filesystem\n", send::run),
     has("receive", "\treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ...\n\t    <filesystem|volume|snapshot>\n\treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ... \n\t    [-d | -e] <filesystem>\n\treceive -A <filesystem|volume>\n", receive::run),
-    not_yet("redact", "\tredact <snapshot> <bookmark> <redaction_snapshot> ...\n"),
+    has("redact", "\tredact <snapshot> <bookmark> <redaction_snapshot> ...\n", redact::run),
     GAP,
     has("allow", "\tallow <filesystem|volume>\n\tallow [-ldug] <\"everyone\"|user|group>[,...] <perm|@setname>[,...]\n\t    <filesystem|volume>\n\tallow [-ld] -e <perm|@setname>[,...] <filesystem|volume>\n\tallow -c <perm|@setname>[,...] <filesystem|volume>\n\tallow -s @setname <perm|@setname>[,...] <filesystem|volume>\n", allow::allow),
     has("unallow", "\tunallow [-rldug] <\"everyone\"|user|group>[,...]\n\t    [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-rld] -e [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-r] -c [<perm|@setname>[,...]] <filesystem|volume>\n\tunallow [-r] -s @setname [<perm|@setname>[,...]] <filesystem|volume>\n", allow::unallow),

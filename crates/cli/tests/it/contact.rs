@@ -244,10 +244,6 @@ fn every_option_that_is_listed_is_taken() {
             if (verb.as_slice(), option.as_str()) == (&["zpool", "events"][..], "-f") {
                 continue;
             }
-            // README: what an interrupted receive has left is not sent yet.
-            if (verb.as_slice(), option.as_str()) == (&["zfs", "send"][..], "--saved") {
-                continue;
-            }
             let said = desk.run("tarn", &[&verb[..], &[&option, "x"]].concat());
             for wrong in ["invalid option '", "not yet supported", "not supported"] {
                 assert!(!said.err.lines().next().unwrap_or_default().contains(wrong), "{verb:?} {option}: {said:?}");

@@ -139,8 +139,7 @@ fn what_cannot_be_received_is_said_as_openzfs_says_it() {
     assert!(said.code == 1 && said.err.contains("A resuming stream can be generated on the sending system by running:\n    zfs send -t 1-"), "{}", said.err);
     assert_eq!(to.rig.get("tank/part", "receive_resume_token"), fs::read_to_string(to.streams.join("resume.token")).expect("the token").trim());
     to.ok("zfs receive -s tank/part", "resume-part2");
-    // As with OpenZFS, what was there before is not mounted by the receive that completes it.
-    to.rig.ok("zfs mount tank/part");
+    assert!(to.rig.is_mounted("mnt/part"), "it is new, and complete now");
     to.compare(&[("tank/part", "src@b")]);
     to.rig.refused("zfs receive -A tank/part", "'tank/part' does not have any resumable receive state to abort");
     to.finish();
@@ -173,5 +172,153 @@ fn a_kill_leaves_nothing() {
         to.rig.wait("nothing is left", || !hidden());
     }
     to.ok("zfs receive tank/large", "large-L");
+    to.finish();
+}
+
+impl Receiver {
+    /// Sends into a file of that name.
+    #[track_caller]
+    fn send(&self, words: &str, name: &str) {
+        let output = self.rig.command(&format!("zfs send {words}")).output().expect("tarn");
+        assert!(output.status.success(), "zfs send {words}: {}", String::from_utf8_lossy(&output.stderr));
+        fs::write(self.stream(name), output.stdout).expect("the stream");
+    }
+
+    fn get(&self, what: &str) -> String {
+        self.rig.ok(&format!("zfs get -Ho value,source {what}"))
+    }
+}
+
+/// A program that has a file open, or works in a directory, goes on in what was received.
+#[test]
+fn what_is_mounted_stays_so() {
+    let Some(to) = Receiver::new() else { return };
+    let (src, dst) = (to.rig.path("mnt/src"), to.rig.path("mnt/dst"));
+    to.rig.ok("zfs create -o atime=off tank/src");
+    fs::write(src.join("f"), "first").expect("a file");
+    fs::write(src.join("goes"), "goes").expect("a file");
+    to.rig.ok("zfs snapshot tank/src@a");
+    to.send("tank/src@a", "a");
+    to.ok("zfs receive -o atime=off tank/dst", "a");
+    let open = File::open(dst.join("f")).expect("it is there");
+    let gone = File::open(dst.join("goes")).expect("it is there");
+    let read = |file: &File| {
+        let mut bytes = [0; 100];
+        std::os::unix::fs::FileExt::read_at(file, &mut bytes, 0).map(|count| String::from_utf8_lossy(&bytes[..count]).into_owned())
+    };
+    assert_eq!(read(&open).expect("contents"), "first");
+    let device = std::os::unix::fs::MetadataExt::dev(&fs::metadata(&dst).expect("the mount"));
+    fs::write(src.join("f"), "second, and longer").expect("contents");
+    fs::remove_file(src.join("goes")).expect("it goes");
+    to.rig.ok("zfs snapshot tank/src@b");
+    to.send("-i @a tank/src@b", "a-b");
+    to.ok("zfs receive tank/dst", "a-b");
+    assert_eq!(std::os::unix::fs::MetadataExt::dev(&fs::metadata(&dst).expect("the mount")), device, "it was not unmounted");
+    assert_eq!(read(&open).expect("contents"), "second, and longer");
+    assert_eq!(read(&gone).map_err(|error| error.raw_os_error()), Err(Some(116)), "stale");
+    assert_eq!(to.rig.ok("zfs list -Ht snapshot -o name -r tank/dst"), "tank/dst@a\ntank/dst@b\n");
+    // What the kernel still has is a change, too.
+    fs::write(dst.join("own"), "own").expect("a change");
+    fs::write(src.join("f"), "third").expect("contents");
+    to.rig.ok("zfs snapshot tank/src@c");
+    to.send("-i @b tank/src@c", "b-c");
+    let modified = "cannot receive incremental stream: destination tank/dst has been modified\nsince most recent snapshot";
+    to.refused("zfs receive tank/dst", "b-c", modified);
+    assert_eq!((fs::read_to_string(dst.join("own")).expect("it stays"), read(&open).expect("contents").as_str()), ("own".to_owned(), "second, and longer"));
+    to.ok("zfs receive -F tank/dst", "b-c");
+    assert!(!dst.join("own").exists() && read(&open).expect("contents") == "third");
+    drop((open, gone));
+    // All of it, over what has no snapshots: only that is unmounted, and mounted again.
+    to.rig.ok("zfs create tank/none");
+    fs::write(to.rig.path("mnt/none/old"), "old").expect("a file");
+    to.ok("zfs receive -F tank/none", "a");
+    assert!(to.rig.is_mounted("mnt/none") && !to.rig.path("mnt/none/old").exists() && to.rig.path("mnt/none/f").exists());
+    to.finish();
+}
+
+/// What comes takes the place of what came before; what was set counts more; and a stream that breaks off changes nothing.
+#[test]
+fn properties_that_come_replace_those_that_came() {
+    let Some(to) = Receiver::new() else { return };
+    to.rig.ok("zfs create -o compression=gzip-1 -o user:one=1 -o recordsize=8192 -o refquota=100M tank/src");
+    to.rig.ok("zfs snapshot -o user:snap=s tank/src@a");
+    to.rig.ok("zfs hold keep tank/src@a");
+    to.send("-ph tank/src@a", "a");
+    to.ok("zfs receive tank/dst", "a");
+    assert_eq!(to.get("compression tank/dst"), "gzip-1\treceived\n");
+    assert_eq!(to.get("user:snap tank/dst@a"), "s\treceived\n");
+    assert_eq!(to.get("refquota tank/dst"), "100M\treceived\n");
+    assert!(to.rig.ok("zfs holds -H tank/dst@a").starts_with("tank/dst@a\tkeep\t"));
+    to.ok("zfs receive -h tank/free", "a");
+    assert_eq!(to.rig.ok("zfs holds -H tank/free@a"), "");
+    to.rig.ok("zfs set recordsize=16384 tank/dst");
+    to.rig.ok("zfs set compression=zstd-5 recordsize=4096 tank/src");
+    to.rig.ok("zfs inherit user:one tank/src");
+    fs::write(to.rig.path("mnt/src/f"), vec![7; 300_000]).expect("a file");
+    to.rig.ok("zfs snapshot tank/src@b");
+    to.send("-p -i @a tank/src@b", "a-b");
+    let whole = fs::read(to.stream("a-b")).expect("the stream");
+    fs::write(to.stream("cut"), &whole[..whole.len() - 1500]).expect("a cut stream");
+    assert_eq!(to.said("zfs receive -F tank/dst", &to.stream("cut")).code, 1);
+    assert_eq!(to.get("compression,user:one,recordsize tank/dst"), "gzip-1\treceived\n1\treceived\n16K\tlocal\n");
+    to.ok("zfs receive -F tank/dst", "a-b");
+    assert_eq!(to.get("compression,user:one,recordsize tank/dst"), "zstd-5\treceived\n-\t-\n16K\tlocal\n");
+    to.ok("zfs receive -F -x compression -x refquota -o user:mine=m tank/free", "a-b");
+    assert_eq!(to.get("compression,refquota,user:mine tank/free"), "on\tdefault\nnone\tdefault\nm\tlocal\n");
+    to.rig.ok("zfs inherit -S compression tank/free");
+    assert_eq!(to.get("compression tank/free"), "zstd-5\treceived\n");
+    let said = to.said("zfs receive -x atime=off tank/x", &to.stream("a"));
+    assert!(said.code == 2 && said.err.starts_with("invalid character '=' in property argument\n"), "{}", said.err);
+    to.finish();
+}
+
+/// There is no room for all of it: nothing is left.
+#[test]
+fn a_stream_that_does_not_fit_leaves_nothing() {
+    let Some(to) = Receiver::new() else { return };
+    to.rig.ok("zfs create -o quota=1M tank/q");
+    to.refused("zfs receive tank/q/x", "full", "cannot receive new filesystem stream: destination tank/q/x space quota exceeded.");
+    assert_eq!(to.rig.ok("zfs list -Ho name -r tank/q"), "tank/q\n");
+    to.ok("zfs receive tank/y", "full");
+    to.rig.ok("zfs set quota=4M tank/y");
+    let said = to.said("zfs receive tank/y", &to.stream("incr-a-b"));
+    assert!(said.code == 1 && said.err.starts_with("cannot receive incremental stream: "), "{}{}", said.out, said.err);
+    to.compare(&[("tank/y", "src@a")]);
+    to.rig.ok("zfs set quota=none tank/y");
+    to.ok("zfs receive -F tank/y", "incr-a-b");
+    to.compare(&[("tank/y", "src@b")]);
+    to.finish();
+}
+
+/// A snapshot is redacted for what its clones have changed, and what is received is not mounted.
+#[test]
+fn redacted_streams() {
+    let Some(to) = Receiver::new() else { return };
+    to.rig.ok("zfs create -o recordsize=4096 -o compression=off -o atime=off tank/src");
+    fs::write(to.rig.path("mnt/src/f"), vec![1; 100_000]).expect("a file");
+    to.rig.ok("zfs snapshot tank/src@a");
+    to.rig.ok("zfs clone tank/src@a tank/clone");
+    let file = fs::OpenOptions::new().write(true).open(to.rig.path("mnt/clone/f")).expect("it is there");
+    std::os::unix::fs::FileExt::write_all_at(&file, &[2; 10_000], 8192).expect("a change");
+    drop(file);
+    to.rig.ok("zfs snapshot tank/clone@s");
+    to.rig.ok("zfs redact tank/src@a book tank/clone@s");
+    let guid = to.rig.get("tank/clone@s", "guid");
+    assert_eq!(to.rig.ok("zfs get -Hpo value redact_snaps tank/src#book"), format!("{guid}\n"));
+    let said = to.rig.run("zfs redact tank/src@a book tank/clone@s");
+    assert_eq!((said.code, said.err.as_str()), (17, "specified redaction bookmark (book) provided already exists\n"));
+    to.send("--redact book tank/src@a", "redacted");
+    to.ok("zfs receive tank/dst", "redacted");
+    assert_eq!(to.rig.ok("zfs get -Hpo value redact_snaps,mounted tank/dst"), format!("{guid}\nno\n"));
+    let words = "cannot mount 'tank/dst': Dataset is not complete, was created by receiving a redacted zfs send stream.";
+    to.rig.refused("zfs mount tank/dst", words);
+    to.rig.ok("zfs mount -f -o ro tank/dst");
+    let read = |at: u64| {
+        let mut bytes = [0; 4096];
+        let file = File::open(to.rig.path("mnt/dst/f")).expect("it is there");
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, at).map(|()| bytes == [1; 4096]).map_err(|error| error.raw_os_error())
+    };
+    assert_eq!((read(0), read(8192), read(16384), read(20480)), (Ok(true), Err(Some(5)), Err(Some(5)), Ok(true)));
+    to.rig.ok("zfs unmount tank/dst");
     to.finish();
 }

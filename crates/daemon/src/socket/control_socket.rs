@@ -25,7 +25,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tarnfs::control::permission::{Need, needs};
 use tarnfs::control::wire::{LENGTH_MAX, read_message_within, write_message};
-use tarnfs::control::{Backend, Beside, Caller, Failure, FailureKind, Reply, Request, Way, execute, execute_stream, refusable};
+use tarnfs::control::{Backend, Beside, Caller, Failure, FailureKind, Reply, Request, Streamed, Way, execute, execute_stream, refusable};
 
 use crate::DaemonPaths;
 use crate::socket::caller_rights::CallerRights;
@@ -353,6 +353,7 @@ impl<B: Service> Served<B> {
             match request {
                 Request::TransactionEnd(end) => backend.transaction_end(end),
                 Request::PoolSync(select) => backend.pool_sync(select),
+                Request::SnapshotRedact(redact) => backend.snapshot_redact(redact),
                 Request::DatasetUnmount(unmount) => backend.dataset_unmount(unmount),
                 // Fetching what the kernel has may be long.
                 request @ (Request::SnapshotsCreate(_)
@@ -382,7 +383,10 @@ impl<B: Service> Served<B> {
             backend.admit(caller, &request)?;
             execute_stream(&mut *backend, request.clone())?
         };
-        streaming::stream(connection, &request, descriptor, job, &|| self.is_still_allowed(caller, &request))
+        match streaming::stream(connection, &request, descriptor, job, &|| self.is_still_allowed(caller, &request))? {
+            Streamed::Over(reply) => Ok(reply),
+            Streamed::There(end) => self.backend.lock().stream_end(end),
+        }
     }
 
     /// May a stream that goes out go on? What a receive needs depends on what it has made by now, so that is asked once.

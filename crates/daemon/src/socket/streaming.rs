@@ -18,7 +18,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tarnfs::control::wire::write_message;
-use tarnfs::control::{Descriptor, Failure, FailureKind, Reply, Request, StreamJob, Watch};
+use tarnfs::control::{Descriptor, Failure, FailureKind, Reply, Request, StreamJob, Streamed, Watch};
 
 /// How often the command is told how far the stream is.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ pub(crate) fn stream(
     given: Option<OwnedFd>,
     job: StreamJob,
     is_allowed: &(dyn Fn() -> bool + Sync),
-) -> Result<Reply, Failure> {
+) -> Result<Streamed, Failure> {
     let other = |error: io::Error| Failure::with(FailureKind::Other, format!("the stream has no way: {error}"));
     let way = request.stream_way().ok_or_else(|| Failure::new(FailureKind::Other))?;
     let given = given.ok_or_else(|| Failure::with(FailureKind::Other, "no descriptor came with the request"))?;

@@ -376,6 +376,7 @@ fn a_search_in_an_endless_file_ends() {
             rewrite: false,
             no_embed: true,
             bookmark: crate::zio::Bookmark::default(),
+            packed: None,
         };
         rig.context.io.write(request, 5).unwrap()
     };

@@ -438,6 +438,7 @@ fn plain_block(fill: u8) -> crate::zio::WriteRequest {
         rewrite: false,
         no_embed: true,
         bookmark: crate::zio::Bookmark::default(),
+        packed: None,
     }
 }
 

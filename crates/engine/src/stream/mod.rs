@@ -11,9 +11,11 @@
 
 mod progress;
 mod reader;
+mod redact;
 mod send;
 pub mod receive;
 
 pub use progress::Progress;
+pub use redact::redact;
 pub use reader::{Received, StreamReader, hexadecimal};
 pub use send::{SendOptions, Sender};

@@ -26,6 +26,11 @@ impl LostBlocks {
         }
     }
 
+    /// One of them is right again.
+    pub(super) fn corrected(&self, at: &Bookmark) {
+        self.blocks.lock().retain(|(other, _)| other != at);
+    }
+
     /// Forgets them: what is still wrong is found again.
     pub fn forget(&self) {
         self.blocks.lock().clear();

@@ -28,6 +28,7 @@ use ondisk::blkptr::BlkPtr;
 use ondisk::object_type::ObjectType;
 
 mod block_io;
+mod correct;
 mod devices;
 mod free;
 mod gang;
@@ -71,6 +72,15 @@ impl fmt::Display for Bookmark {
     }
 }
 
+/// A block as somebody else has compressed it.
+#[derive(Debug, Clone)]
+pub struct PackedBlock {
+    /// The compressed bytes, without what fills up a unit.
+    pub bytes: Vec<u8>,
+    /// `ZIO_COMPRESS_*`
+    pub compression: u8,
+}
+
 /// One block to be written.
 pub struct WriteRequest {
     /// The logical contents (whole block; length = logical size, a multiple of 512).
@@ -97,5 +107,7 @@ pub struct WriteRequest {
     pub no_embed: bool,
     /// Which block this is.
     pub bookmark: Bookmark,
+    /// The same contents, compressed: they are stored so, whatever `compression` says.
+    pub packed: Option<PackedBlock>,
 }
 

@@ -14,6 +14,7 @@ mod log;
 mod maps;
 mod packed;
 mod requests;
+mod streams;
 mod words;
 mod zaps;
 
@@ -95,6 +96,7 @@ pub static TARGETS: &[Target] = &[
     target("names", 512, words::names, words::name_seeds),
     image("image-read", images::read),
     image("image-write", images::write),
+    Target { bytes_max: 64, seeds: streams::seeds, rounds: 40, ..image("stream-receive", streams::receive) },
 ];
 
 /// The target with this name.

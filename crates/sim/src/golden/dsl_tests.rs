@@ -15,7 +15,7 @@ use super::manifest::Property;
 use super::{DatasetRecord, Golden};
 
 /// The host has no say in these: what the library alone cannot know, or knows otherwise than the machine that made the manifest.
-const NOT_OURS: [&str; 6] = ["mounted", "mountpoint", "keystatus", "encryption", "encryptionroot", "redact_snaps"];
+const NOT_OURS: [&str; 5] = ["mounted", "mountpoint", "keystatus", "encryption", "encryptionroot"];
 
 fn open(golden: &Golden) -> Result<Arc<Pool>> {
     let disks = golden.images.iter().map(|image| Arc::new(FileDisk::open(image, Access::Inspect).unwrap()) as disk::DiskRef).collect();

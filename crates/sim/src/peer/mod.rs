@@ -13,6 +13,7 @@
 mod contents;
 mod machine;
 mod specimens;
+pub mod streams;
 mod verdict;
 
 use std::path::{Path, PathBuf};

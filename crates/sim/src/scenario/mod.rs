@@ -17,6 +17,7 @@ mod memory;
 mod model;
 mod random;
 mod rig;
+mod streams;
 
 pub use actor::Actor;
 pub use control::{found_pool, import_of};
@@ -24,3 +25,4 @@ pub use memory::{MemoryDisks, SimHost};
 pub use model::{Entry, Model, Node, NodeId};
 pub use random::{Mix, RandomSteps};
 pub use rig::{Layout, Rig, contents, properties};
+pub use streams::{encode_stream, stream_records};

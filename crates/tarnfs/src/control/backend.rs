@@ -13,9 +13,9 @@ use super::protocol::request::{
     PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request,
 };
 use super::protocol::rights::{DatasetAllow, DatasetGrants, Grant, Hold, SnapshotHolds};
-use super::protocol::snapshots::{BookmarksCreate, RefusalsJob, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
+use super::protocol::snapshots::{BookmarksCreate, RefusalsJob, SnapshotRedact, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
 use super::protocol::status::{FoundPool, PoolStatus};
-use super::protocol::stream::{DatasetDiff, Package, PackageAsk, ReceiveAbort, SizeJob, StreamJob, StreamReceive, StreamSend};
+use super::protocol::stream::{DatasetDiff, Package, PackageAsk, ReceiveAbort, SizeJob, StreamEnd, StreamJob, StreamReceive, StreamSend};
 use super::protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
 
 /// Owns pools and carries out verbs on them.
@@ -119,6 +119,10 @@ pub trait Backend {
     fn bookmarks_create(&mut self, _: BookmarksCreate) -> Result<RefusalsJob, Failure> {
         not_here()
     }
+    /// `zfs redact`
+    fn snapshot_redact(&mut self, _: SnapshotRedact) -> Result<Job, Failure> {
+        not_here()
+    }
     /// `zfs destroy`
     fn dataset_destroy(&mut self, destroy: DatasetDestroy) -> Result<(), Failure>;
     /// `zfs rename`
@@ -197,6 +201,11 @@ pub trait Backend {
         not_here()
     }
 
+    /// All of a stream is there: what is left of it.
+    fn stream_end(&mut self, _: StreamEnd) -> Result<Reply, Failure> {
+        not_here()
+    }
+
     /// `zfs receive -A`
     fn receive_abort(&mut self, _: ReceiveAbort) -> Result<(), Failure> {
         not_here()
@@ -250,6 +259,7 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         | Request::SnapshotsHold(_)
         | Request::SnapshotsRelease(_)
         | Request::BookmarksCreate(_)) => refusable(backend, request).and_then(|job| job()).map(Reply::Refused),
+        Request::SnapshotRedact(redact) => done(backend.snapshot_redact(redact).and_then(|job| job())),
         Request::SnapshotsSpace(wanted) => backend.snapshots_space(wanted).map(Reply::Space),
         Request::DatasetDestroy(destroy) => done(backend.dataset_destroy(destroy)),
         Request::DatasetList(list) => backend.dataset_list(list).map(Reply::Datasets),

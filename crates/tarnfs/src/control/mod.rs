@@ -50,9 +50,12 @@ pub use protocol::request::{
     PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request, VdevKind, VdevSpec,
 };
 pub use protocol::rights::{DatasetAllow, DatasetGrants, Grant, GrantEdit, Grantee, Hold, Reach, SnapshotHolds};
-pub use protocol::snapshots::{BookmarksCreate, Refusal, RefusalsJob, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
+pub use protocol::snapshots::{BookmarksCreate, Refusal, RefusalsJob, SnapshotRedact, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
 pub use protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
-pub use protocol::stream::{DatasetDiff, DiffLine, Package, PackageAsk, PackageDataset, ReceiveAbort, SizeJob, StreamJob, StreamProgress, StreamReceive, StreamSend};
+pub use protocol::stream::{
+    DatasetDiff, DiffLine, Package, PackageAsk, PackageDataset, ReceiveAbort, Received, ReplaceContents, SizeJob, StreamEnd, StreamJob, StreamProgress, StreamReceive,
+    StreamSend, Streamed,
+};
 pub use size::parse_size;
 pub use protocol::status::{
     CheckpointState, CheckpointStatus, DedupStatus, FoundPool, PoolState, PoolStatus, RemovalStatus, Requests, ScanFunction, ScanState, ScanStatus,

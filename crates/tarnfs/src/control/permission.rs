@@ -231,6 +231,7 @@ pub fn needs(request: &Request) -> Need {
         | Request::PoolRemove(_)
         | Request::PoolUpgrade(_)
         | Request::PoolEvents(_)
+        | Request::SnapshotRedact(_)
         | Request::TransactionBegin(_)
         | Request::TransactionEnd(_)
         | Request::DatasetUnmount(_) => Need::Superuser,

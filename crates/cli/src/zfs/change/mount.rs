@@ -20,7 +20,7 @@ const CAN_MOUNT_NOAUTO: u64 = 2;
 /// Number of `encryption=off`, and of `keystatus=unavailable`.
 const ENCRYPTION_OFF: u64 = 2;
 const KEY_UNAVAILABLE: u64 = 1;
-pub(crate) const PROPERTIES: &[&str] = &["mountpoint", "canmount", "mounted", "zoned", "encryption", "keystatus"];
+pub(crate) const PROPERTIES: &[&str] = &["mountpoint", "canmount", "mounted", "zoned", "encryption", "keystatus", "inconsistent", "receive_resume_token", "redacted"];
 
 #[derive(Default)]
 struct Flags {
@@ -138,6 +138,13 @@ fn obstacle(entry: &DatasetEntry, flags: &Flags, explicit: bool) -> Option<Vec<S
     let encrypted = number(entry, "encryption").is_some_and(|cipher| cipher != ENCRYPTION_OFF);
     if !flags.load_key && encrypted && number(entry, "keystatus") == Some(KEY_UNAVAILABLE) {
         return cannot("encryption key not loaded");
+    }
+    let token = entry.property("receive_resume_token").and_then(|value| value.value.text()).unwrap_or("");
+    if number(entry, "inconsistent") == Some(1) && !matches!(token, "" | "-") {
+        return cannot("Contains partially-completed state from \"zfs receive -s\", which can be resumed with \"zfs send -t\"");
+    }
+    if number(entry, "redacted") == Some(1) && !flags.force {
+        return cannot("Dataset is not complete, was created by receiving a redacted zfs send stream.");
     }
     None
 }

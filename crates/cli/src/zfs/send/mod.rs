@@ -186,8 +186,7 @@ pub(in crate::zfs) fn run(session: &mut Session<'_>, words: &[String]) -> Outcom
         return token::resume(session, &flags, &text);
     }
     if flags.saved {
-        complain!(session, "cannot send saved state: not yet supported by this version of tarn");
-        return Ok(1);
+        return token::saved(session, &flags, &operands[0]);
     }
     if flags.replicate || flags.all {
         return package::series(session, flags, &operands[0]);

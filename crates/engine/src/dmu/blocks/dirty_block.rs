@@ -8,6 +8,7 @@ use transform::compress::is_zero;
 
 use crate::dmu::blocks::patch::Patch;
 use crate::txg::Txg;
+use crate::zio::PackedBlock;
 
 /// What a group made of a block.
 #[derive(Debug, Clone)]
@@ -47,9 +48,26 @@ impl Contents {
 pub(in crate::dmu) struct DirtyBlock {
     /// guards: the versions
     pub(in crate::dmu) versions: Mutex<Vec<(Txg, Contents)>>,
+    /// guards: contents that are known compressed. Contents that were changed since are others.
+    packed: Mutex<Option<(Arc<Vec<u8>>, PackedBlock)>>,
 }
 
 impl DirtyBlock {
+    /// A block that has contents since a group.
+    pub(in crate::dmu) fn new(txg: Txg, contents: Contents) -> DirtyBlock {
+        DirtyBlock { versions: Mutex::new(vec![(txg, contents)]), packed: Mutex::default() }
+    }
+
+    /// Somebody knows these contents, which a version has, compressed.
+    pub(in crate::dmu) fn set_packed(&self, data: Arc<Vec<u8>>, packed: PackedBlock) {
+        *self.packed.lock() = Some((data, packed));
+    }
+
+    /// The same contents, compressed, if they are known so.
+    pub(in crate::dmu) fn packed_of(&self, data: &Arc<Vec<u8>>) -> Option<PackedBlock> {
+        self.packed.lock().take_if(|(own, _)| Arc::ptr_eq(own, data)).map(|(_, packed)| packed)
+    }
+
     /// The newest contents.
     pub(in crate::dmu) fn newest(&self) -> Option<Contents> {
         self.versions.lock().last().map(|(_, contents)| contents.clone())

@@ -112,6 +112,7 @@ impl Objset {
             rewrite: false,
             no_embed: true,
             bookmark: dnode.bookmark(0, *block),
+            packed: None,
         };
         let bytes = wanted.iter().map(|(_, data)| data.len() as u64).sum::<u64>() * u64::from(policy.copies.max(1));
         if bytes > 0 && !self.context().has_log_room(txg, bytes) {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ondisk::dnode as disk;
-use parking_lot::Mutex;
 
 use crate::dmu::blocks::dirty_block::{Contents, DirtyBlock};
 use crate::dmu::blocks::patch::{PATCHED_BLOCK_MIN, Patch};
@@ -15,6 +14,7 @@ use crate::dmu::objects::tree::fanout_shift;
 use crate::dmu::{Dnode, Tx};
 use crate::bail;
 use crate::error::Result;
+use crate::zio::PackedBlock;
 
 impl Dnode {
     /// Writes `data` at `offset`. Blocks that are covered whole are not read.
@@ -52,6 +52,23 @@ impl Dnode {
     pub fn write_block(self: &Arc<Self>, tx: &Tx, block: u64, contents: Vec<u8>) -> Result<()> {
         assert_eq!(contents.len() as u64, self.block_bytes(), "object {}: not a whole block", self.object);
         self.put_version(tx, block, Contents::Data(Arc::new(contents)))
+    }
+
+    /// The same, with contents that somebody else has compressed: on disk they are what `packed` says.
+    ///
+    /// # Errors
+    /// Those of [`Self::write_block`].
+    ///
+    /// # Panics
+    /// If `contents` is not one block long.
+    pub fn write_packed(self: &Arc<Self>, tx: &Tx, block: u64, contents: Vec<u8>, packed: PackedBlock) -> Result<()> {
+        assert_eq!(contents.len() as u64, self.block_bytes(), "object {}: not a whole block", self.object);
+        let contents = Arc::new(contents);
+        self.put_version(tx, block, Contents::Data(contents.clone()))?;
+        if let Some(dirty) = self.blocks.read().get(&block) {
+            dirty.set_packed(contents, packed);
+        }
+        Ok(())
     }
 
     /// Makes `contents` the newest version of a block.
@@ -109,7 +126,7 @@ impl Dnode {
         let Entry::Vacant(entry) = blocks.entry(block) else { return Ok(None) };
         write(&mut contents);
         let own_bytes = contents.own_bytes();
-        entry.insert(Arc::new(DirtyBlock { versions: Mutex::new(vec![(tx.txg(), contents)]) }));
+        entry.insert(Arc::new(DirtyBlock::new(tx.txg(), contents)));
         self.blocks.published().fetch_or(bit_of(block), Ordering::Release);
         Ok(Some(own_bytes))
     }

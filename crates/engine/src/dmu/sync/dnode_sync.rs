@@ -235,12 +235,14 @@ impl DnodeSync {
                     continue;
                 }
                 let dirty = self.dnode.blocks.read().get(&block).cloned();
-                match dirty.and_then(|dirty| dirty.to_write(context.tx.txg())) {
+                match dirty.as_ref().and_then(|dirty| dirty.to_write(context.tx.txg())) {
                     Some(Contents::Cloned(pointer)) => self.share(context, block, &pointer)?,
                     Some(contents) => {
                         if let Some(data) = contents.whole() {
                             let previous = self.pointer(context, 0, block)?;
-                            out.push((block, self.request(context, 0, block, self.whole_block(data), previous)));
+                            let packed = dirty.and_then(|dirty| dirty.packed_of(&data));
+                            let request = self.request(context, 0, block, self.whole_block(data), previous);
+                            out.push((block, WriteRequest { packed, ..request }));
                         }
                     }
                     None => {}
@@ -352,6 +354,7 @@ impl DnodeSync {
             rewrite,
             no_embed: false,
             bookmark: self.dnode.bookmark(level as i8, block),
+            packed: None,
         }
     }
 

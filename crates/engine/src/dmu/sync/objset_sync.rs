@@ -282,6 +282,7 @@ impl Objset {
             rewrite,
             no_embed: true,
             bookmark: Bookmark { objset: self.dataset(), object: 0, level: -1, block: 0 },
+            packed: None,
         };
         let result = tx.context.io.write_many(vec![request], tx.txg()).pop();
         let mut pointer = result.unwrap_or_else(|| Err(crate::error!(Io, "no answer to a write"))).within(|| self.name())?;

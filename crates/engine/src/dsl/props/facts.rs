@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use ondisk::dsl::{DATASET_FLAG_DEFER_DESTROY, DIR_FLAG_USED_BREAKDOWN, UsedKind, crypto_field, dataset_field, dir_field};
+use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 use ondisk::objset::ObjsetType;
 
@@ -97,6 +98,7 @@ impl Dataset {
             "objsetid" => self.object,
             "unique" => phys.unique_bytes.get(),
             "inconsistent" => u64::from(self.is_inconsistent()),
+            "redacted" => u64::from(self.features().contains(&Feature::RedactedDatasets)),
             "used" if head => self.dir.space().used,
             "used" => phys.unique_bytes.get(),
             "available" if head => self.available(),
@@ -183,8 +185,19 @@ impl Dataset {
                 None => Ok(None),
             },
             "receive_resume_token" => self.resume_token(),
+            "redact_snaps" => self.redaction_snapshots(),
             _ => Ok(None),
         }
+    }
+
+    /// The guids of the snapshots that it was redacted for, in a line.
+    fn redaction_snapshots(&self) -> Result<Option<String>> {
+        if !self.features().contains(&Feature::RedactedDatasets) {
+            return Ok(None);
+        }
+        let value = self.meta().mos.zap_get(self.object, Feature::RedactedDatasets.guid())?;
+        let guids = value.map_or(Vec::new(), |value| value.to_u64s());
+        Ok(Some(guids.iter().map(u64::to_string).collect::<Vec<_>>().join(",")))
     }
 
     /// What its object set is, which for a snapshot is what its head's is; `None` for `$ORIGIN`, which has none.

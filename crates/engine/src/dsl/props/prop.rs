@@ -16,6 +16,7 @@
 //! # On disk
 //! ZAPs; numbers and words as one `u64`, text as bytes with a final zero.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::prop_table::{Property, PropertyKind, find};
@@ -52,6 +53,17 @@ impl PropertyValue {
             PropertyValue::Text(_) => 0,
         }
     }
+}
+
+/// What is stored of a property with a dataset itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StoredProperty {
+    /// The value that was set.
+    pub set: Option<PropertyValue>,
+    /// The value that came with a stream.
+    pub received: Option<PropertyValue>,
+    /// It is inherited, although a value came with a stream.
+    pub inherits: bool,
 }
 
 /// Where a value comes from.
@@ -170,6 +182,34 @@ impl Dataset {
         }
         let value = self.meta().mos.zap_get(dictionary, &format!("{name}{RECEIVED}"))?;
         Ok(value.map(|value| value_of(find(name), &value)))
+    }
+
+    /// Whether properties were ever received into it.
+    pub fn has_received(&self) -> Result<bool> {
+        let dictionary = self.dir.phys().props.get();
+        if dictionary == 0 { Ok(false) } else { self.meta().mos.zap_contains(dictionary, HAS_RECEIVED) }
+    }
+
+    /// What is stored with a file system or volume itself, by the names of properties.
+    pub fn stored_properties(&self) -> Result<BTreeMap<String, StoredProperty>> {
+        let dictionary = self.dir.phys().props.get();
+        let mut stored: BTreeMap<String, StoredProperty> = BTreeMap::new();
+        for (key, value) in if dictionary == 0 { Vec::new() } else { self.meta().mos.zap_entries(dictionary)? } {
+            let (name, suffix) = key.split_at(key.find('$').unwrap_or(key.len()));
+            if name.is_empty() {
+                continue;
+            }
+            let entry = stored.entry(name.to_owned()).or_default();
+            match suffix {
+                "" if entry.set.is_none() => entry.set = Some(value_of(find(name), &value)),
+                // It counts, whatever older programs see.
+                UNKNOWN_TO_OTHERS => entry.set = Some(value_of(find(name), &value)),
+                RECEIVED => entry.received = Some(value_of(find(name), &value)),
+                INHERIT => entry.inherits = true,
+                _ => {}
+            }
+        }
+        Ok(stored)
     }
 
     /// The properties of users' own that count here: name, value, source.

@@ -27,6 +27,9 @@ use crate::zap::Integers;
 /// What the low bits of `compression` say: the rest is a level.
 const COMPRESSION_MASK: u64 = 0x7f;
 
+/// Pools of this version and later tell received values from set ones.
+const RECEIVED_VERSION: u64 = 22;
+
 /// How a property is to be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PropertyChange {
@@ -38,6 +41,8 @@ pub enum PropertyChange {
     Revert,
     /// It came with a stream.
     Receive(PropertyValue),
+    /// What came with a stream before does not count any more.
+    Unreceive,
 }
 
 /// Values that programs before OpenZFS 2.2 do not know: they see the default.
@@ -53,7 +58,7 @@ fn unknown_to_others(name: &str, value: &PropertyValue) -> bool {
 fn is_zstd(change: &PropertyChange) -> bool {
     match change {
         PropertyChange::Set(value) | PropertyChange::Receive(value) => value.number() & COMPRESSION_MASK == Compression::Zstd as u64,
-        PropertyChange::Inherit | PropertyChange::Revert => false,
+        PropertyChange::Inherit | PropertyChange::Revert | PropertyChange::Unreceive => false,
     }
 }
 
@@ -178,7 +183,7 @@ impl Dataset {
         let mos = &self.meta().mos;
         let mut dictionary = if self.is_snapshot { self.phys().props.get() } else { self.dir.phys().props.get() };
         if dictionary == 0 {
-            if matches!(change, PropertyChange::Inherit | PropertyChange::Revert) {
+            if matches!(change, PropertyChange::Inherit | PropertyChange::Revert | PropertyChange::Unreceive) {
                 return Ok(());
             }
             dictionary = mos.zap_create(ObjectType::DSL_PROPS, tx)?;
@@ -197,7 +202,14 @@ impl Dataset {
                 mos.zap_remove(dictionary, &unknown, tx)?;
                 put(mos, dictionary, name, value, tx)
             }
-            PropertyChange::Receive(value) => put(mos, dictionary, &received, value, tx),
+            PropertyChange::Receive(value) => {
+                // From now on `zfs inherit` has to say that the received value does not count.
+                if self.meta().version() >= RECEIVED_VERSION && !mos.zap_contains(dictionary, HAS_RECEIVED)? {
+                    mos.zap_set_u64(dictionary, HAS_RECEIVED, 0, tx)?;
+                }
+                put(mos, dictionary, &received, value, tx)
+            }
+            PropertyChange::Unreceive => mos.zap_remove(dictionary, &received, tx).map(|_| ()),
             PropertyChange::Revert => {
                 mos.zap_remove(dictionary, name, tx)?;
                 mos.zap_remove(dictionary, &inherit, tx).map(|_| ())
@@ -206,7 +218,7 @@ impl Dataset {
                 mos.zap_remove(dictionary, name, tx)?;
                 mos.zap_remove(dictionary, &unknown, tx)?;
                 let fits = inherit.len() < zap_fat::NAME_MAX;
-                if fits && self.meta().version() >= 22 && mos.zap_contains(dictionary, HAS_RECEIVED)? {
+                if fits && self.meta().version() >= RECEIVED_VERSION && mos.zap_contains(dictionary, HAS_RECEIVED)? {
                     mos.zap_set_u64(dictionary, &inherit, 0, tx)?;
                 }
                 Ok(())
@@ -236,7 +248,7 @@ pub(in crate::dsl) fn change_property_sync(parts: &Parts, dataset: &Arc<Dataset>
     }
     let (event, details) = match change {
         PropertyChange::Set(value) | PropertyChange::Receive(value) => ("set", format!("{name}={}", printed(name, value))),
-        PropertyChange::Inherit | PropertyChange::Revert => ("inherit", name.to_owned()),
+        PropertyChange::Inherit | PropertyChange::Revert | PropertyChange::Unreceive => ("inherit", name.to_owned()),
     };
     parts.record_dataset_event(dataset, event, &details, tx)
 }

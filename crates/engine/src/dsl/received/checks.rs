@@ -189,8 +189,8 @@ pub(super) fn modified_since(head: &Arc<Dataset>, snapshot: &Arc<Dataset>) -> Re
 fn check_large_blocks(head: &StreamHead, before: &Dataset) -> Result<()> {
     if before.features().contains(&Feature::LargeBlocks) && !head.features().contains(StreamFeatures::LARGE_BLOCKS) {
         return Err(error!(
-            NotSupported,
-            "incremental stream has large blocks disabled, and what it is to be received on has them: send it with -L"
+            Invalid,
+            "incremental send stream requires -L (--large-block), to match previous receive."
         ));
     }
     Ok(())

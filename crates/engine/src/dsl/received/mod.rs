@@ -24,7 +24,7 @@ mod verbs;
 pub use resume_sync::{ResumePoint, ResumePoints};
 pub(in crate::dsl) use target::Receives;
 pub use verbs::ReceiveVerbs;
-pub use target::{ReceiveTarget, ReceivedDataset, StreamHead};
+pub use target::{ReceiveTarget, ReceivedDataset, SavedState, StreamHead};
 
 /// The hidden child that a stream is received into where the file system is there already.
 pub const RECEIVED_BELOW: &str = "%recv";

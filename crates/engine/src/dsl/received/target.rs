@@ -83,6 +83,23 @@ impl Drop for ReceivedDataset {
     }
 }
 
+/// What a broken receive has left, while it is sent on: nobody goes on with it or gives it up meanwhile.
+pub struct SavedState {
+    /// The dataset: the one that was named, or the hidden child.
+    pub dataset: Arc<Dataset>,
+    /// The guid of the snapshot that it was to become.
+    pub guid: u64,
+    /// What the sender called that.
+    pub name: String,
+    pub(super) receives: Arc<Receives>,
+}
+
+impl Drop for SavedState {
+    fn drop(&mut self) {
+        self.receives.under_way.lock().remove(&self.dataset.object);
+    }
+}
+
 /// The receives that are under way.
 #[derive(Debug, Default)]
 pub(in crate::dsl) struct Receives {

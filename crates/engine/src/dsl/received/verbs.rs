@@ -2,18 +2,23 @@
 
 use std::sync::Arc;
 
+use ondisk::dsl::dataset_field as field;
 use parking_lot::Mutex;
 
 use super::RECEIVED_BELOW;
 use super::begin_sync::begin_sync;
 use super::checks::{check_begin, has_resume_state};
 use super::end_sync::Ending;
-use super::target::{ReceiveTarget, ReceivedDataset, StreamHead};
+use super::target::{ReceiveTarget, ReceivedDataset, SavedState, StreamHead};
 use crate::canary::Canary;
+use crate::dsl::dataset::Dataset;
 use crate::dsl::dsl::Dsl;
 use crate::dsl::space::room::SpaceCheck;
 use crate::error;
 use crate::error::{ErrorKind, Result};
+
+/// So often a stream asks again for a dataset that is in use.
+const BUSY_TRIES: u32 = 4;
 
 /// What can be done with a dataset that a stream is received into.
 #[derive(Debug)]
@@ -40,6 +45,7 @@ impl ReceiveVerbs<'_> {
     pub fn end_receive(&self, received: ReceivedDataset, head: &StreamHead) -> Result<(), (crate::error::Error, ReceivedDataset)> {
         let received = Arc::new(Mutex::new(received));
         let head = Arc::new(head.clone());
+        let mut left = BUSY_TRIES;
         loop {
             let (kept, head) = (received.clone(), head.clone());
             let change = move |dsl: &Arc<Dsl>, tx: &crate::dmu::SyncTx<'_>| {
@@ -55,6 +61,8 @@ impl ReceiveVerbs<'_> {
                 Ok(()) => return Ok(()),
                 // Another snapshot of this dataset is of the same group.
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
+                // Somebody may just be looking at it.
+                Err(error) if error.kind() == ErrorKind::Busy && left > 0 => left -= 1,
                 Err(error) => {
                     let Some(received) = Arc::into_inner(received) else { unreachable!("the change is over") };
                     return Err((error, received.into_inner()));
@@ -80,11 +88,23 @@ impl ReceiveVerbs<'_> {
         self.0.destroy_dataset(&name)
     }
 
-    /// Gives up what an interrupted receive has left to be resumed.
+    /// What an interrupted receive has left of a file system or volume, to be sent on.
     ///
     /// # Errors
     /// `NotFound`; `Invalid` (there is nothing), `Busy` (it is being received).
-    pub fn abort_receive(&self, name: &str) -> Result<()> {
+    pub fn saved_state(&self, name: &str) -> Result<SavedState> {
+        let dataset = self.leftover(name)?;
+        let mos = &self.0.meta.mos;
+        let guid = mos.zap_u64(dataset.object, field::RESUME_TO_GUID)?;
+        let sent = mos.zap_get(dataset.object, field::RESUME_TO_NAME)?.map(|value| value.to_text());
+        let (Some(guid), Some(sent)) = (guid, sent) else { return Err(error!(Corrupt, "'{name}': nothing says what was received")) };
+        let receives = self.0.parts.receives.clone();
+        receives.begin(dataset.object);
+        Ok(SavedState { dataset, guid, name: sent, receives })
+    }
+
+    /// What an interrupted receive has left to be resumed.
+    fn leftover(&self, name: &str) -> Result<Arc<Dataset>> {
         let target = {
             let _names = self.0.lock_names();
             let dataset = self.0.dataset_by_name(name)?;
@@ -99,8 +119,15 @@ impl ReceiveVerbs<'_> {
         if self.0.parts.receives.is_under_way(target.object) {
             return Err(error!(Busy, "'{name}': dataset is busy"));
         }
-        let name = target.name()?;
-        drop(target);
+        Ok(target)
+    }
+
+    /// Gives up what an interrupted receive has left to be resumed.
+    ///
+    /// # Errors
+    /// `NotFound`; `Invalid` (there is nothing), `Busy` (it is being received).
+    pub fn abort_receive(&self, name: &str) -> Result<()> {
+        let name = self.leftover(name)?.name()?;
         self.0.destroy_dataset(&name)
     }
 

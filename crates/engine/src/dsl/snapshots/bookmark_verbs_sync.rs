@@ -18,8 +18,9 @@ use ondisk::dsl::{
 use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 
-use super::bookmarks_sync::counting_bookmarks;
+use super::bookmarks_sync::{counting_bookmarks, destroy_redaction_list};
 use super::destroy_sync::collapse_keys;
+use super::redaction_sync::NewRedaction;
 use super::snapshot_sync::Refusals;
 use crate::dmu::SyncTx;
 use crate::dsl::dataset::Dataset;
@@ -40,7 +41,7 @@ pub struct NewBookmark {
 }
 
 /// The head and the short name.
-fn parse<'a>(parts: &Parts, name: &'a str) -> Result<(Arc<Dataset>, &'a str)> {
+pub(super) fn parse<'a>(parts: &Parts, name: &'a str) -> Result<(Arc<Dataset>, &'a str)> {
     let Some((head, short)) = name.split_once('#') else { bail!(Invalid, "{name}: it is no name of a bookmark") };
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | ' ');
     if short.is_empty() || !short.chars().all(is_allowed) || short == "." || short == ".." {
@@ -66,7 +67,7 @@ fn object_of(parts: &Parts, head: &Dataset) -> Result<Option<u64>> {
 }
 
 /// What a bookmark has, and of how many words it is.
-fn find(parts: &Parts, head: &Dataset, short: &str) -> Result<Option<(BookmarkPhys, usize)>> {
+pub(super) fn find(parts: &Parts, head: &Dataset, short: &str) -> Result<Option<(BookmarkPhys, usize)>> {
     let Some(object) = object_of(parts, head)? else { return Ok(None) };
     let Some(value) = parts.meta.mos.zap_get(object, short)? else { return Ok(None) };
     let words = value.to_u64s();
@@ -93,7 +94,7 @@ fn is_before(later: &Arc<Dataset>, dir: u64, txg: u64) -> Result<bool> {
 }
 
 impl NewBookmark {
-    fn check(&self, parts: &Parts) -> Result<()> {
+    pub(super) fn check(&self, parts: &Parts) -> Result<()> {
         if !parts.meta.features.is_enabled(Feature::Bookmarks) {
             bail!(NotSupported, "{}: bookmark feature not enabled", self.name);
         }
@@ -103,6 +104,9 @@ impl NewBookmark {
         }
         let (dir, txg) = if self.source.contains('@') {
             let snapshot = parts.tree.dataset_by_name(&self.source)?;
+            if snapshot.features().contains(&Feature::RedactedDatasets) {
+                redaction_of(parts, &snapshot)?.check_fits()?;
+            }
             (snapshot.dir.object, snapshot.phys().creation_txg.get())
         } else {
             let (of, short) = parse(parts, &self.source)?;
@@ -119,8 +123,10 @@ impl NewBookmark {
         let (head, short) = parse(parts, &self.name)?;
         let (phys, recorded_on, details) = if self.source.contains('@') {
             let snapshot = parts.tree.dataset_by_name(&self.source)?;
-            let phys = phys_of(parts, &snapshot)?;
-            let details = format!("name={short} creation_txg={} target_snap={} redact_obj=0", phys.creation_txg, snapshot.object);
+            let mut phys = phys_of(parts, &snapshot)?;
+            let list = list_of_redacted(parts, &snapshot, tx)?;
+            phys.redaction_list = list.into();
+            let details = format!("name={short} creation_txg={} target_snap={} redact_obj={list}", phys.creation_txg, snapshot.object);
             (phys, head.clone(), details)
         } else {
             let (of, old) = parse(parts, &self.source)?;
@@ -128,12 +134,24 @@ impl NewBookmark {
             let phys = BookmarkPhys { redaction_list: 0.into(), ..found };
             (phys, of, format!("name={short} creation_txg={} source_guid={}", phys.creation_txg, phys.guid))
         };
-        if counts(&phys) {
-            parts.meta.features.increment(&parts.meta.mos, Feature::BookmarkWritten, tx)?;
-        }
-        add(parts, &head, short, &phys, tx)?;
+        add_counted(parts, &head, short, &phys, tx)?;
         parts.record_dataset_event(&recorded_on, "bookmark", &details, tx)
     }
+}
+
+/// What a bookmark of a snapshot that was received redacted says: for which snapshots. 0: it is complete.
+fn list_of_redacted(parts: &Parts, snapshot: &Dataset, tx: &SyncTx<'_>) -> Result<u64> {
+    if !snapshot.features().contains(&Feature::RedactedDatasets) {
+        return Ok(0);
+    }
+    redaction_of(parts, snapshot)?.write_list(parts, tx)
+}
+
+/// What a snapshot lacks: for which others, and no list of what.
+fn redaction_of(parts: &Parts, snapshot: &Dataset) -> Result<NewRedaction> {
+    let value = parts.meta.mos.zap_get(snapshot.object, Feature::RedactedDatasets.guid())?;
+    let snapshots = value.map_or(Vec::new(), |value| value.to_u64s());
+    Ok(NewRedaction { name: String::new(), source: String::new(), snapshots, blocks: Vec::new() })
 }
 
 fn counts(phys: &BookmarkPhys) -> bool {
@@ -142,7 +160,7 @@ fn counts(phys: &BookmarkPhys) -> bool {
 
 /// The bookmark of a snapshot that is there.
 #[doc(alias = "dsl_bookmark_set_phys")]
-fn phys_of(parts: &Parts, snapshot: &Dataset) -> Result<BookmarkPhys> {
+pub(super) fn phys_of(parts: &Parts, snapshot: &Dataset) -> Result<BookmarkPhys> {
     let (meta, of) = (&parts.meta, snapshot.phys());
     let mut phys = BookmarkPhys::from_words(&[of.guid.get(), of.creation_txg.get(), of.creation_time.get()])?;
     if snapshot.dir.crypto_key != 0 && meta.features.is_enabled(Feature::BookmarkV2) && meta.mos.info(snapshot.object)?.object_type == ObjectType::ZAP_METADATA {
@@ -159,6 +177,14 @@ fn phys_of(parts: &Parts, snapshot: &Dataset) -> Result<BookmarkPhys> {
         phys.uncompressed_freed_before_next = dead.uncompressed.into();
     }
     Ok(phys)
+}
+
+/// Adds a bookmark to those of a head; one that counts needs its feature.
+pub(super) fn add_counted(parts: &Parts, head: &Arc<Dataset>, short: &str, phys: &BookmarkPhys, tx: &SyncTx<'_>) -> Result<()> {
+    if counts(phys) {
+        parts.meta.features.increment(&parts.meta.mos, Feature::BookmarkWritten, tx)?;
+    }
+    add(parts, head, short, phys, tx)
 }
 
 #[doc(alias = "dsl_bookmark_node_add")]
@@ -230,13 +256,7 @@ fn destroy_one(parts: &Parts, head: &Arc<Dataset>, short: &str, phys: &BookmarkP
         }
         meta.features.decrement(mos, Feature::BookmarkWritten, tx)?;
     }
-    if phys.redaction_list.get() != 0 {
-        if mos.0.hold(phys.redaction_list.get())?.spill()?.is_some() {
-            meta.features.decrement(mos, Feature::RedactionListSpill, tx)?;
-        }
-        mos.free(phys.redaction_list.get(), tx)?;
-        meta.features.decrement(mos, Feature::RedactionBookmarks, tx)?;
-    }
+    destroy_redaction_list(meta, phys.redaction_list.get(), tx)?;
     mos.zap_remove(object, short, tx)?;
     if mos.zap_count(object)? == 0 {
         mos.free(object, tx)?;

@@ -103,6 +103,18 @@ pub(in crate::dsl) fn snapshot_destroyed(meta: &Meta, head: u64, snapshot: &Data
     Ok(is_left)
 }
 
+/// A bookmark is destroyed: what it says of redaction goes with it. `list` may be 0: it says nothing.
+pub(in crate::dsl) fn destroy_redaction_list(meta: &Meta, list: u64, tx: &SyncTx<'_>) -> Result<()> {
+    if list == 0 {
+        return Ok(());
+    }
+    if meta.mos.0.hold(list)?.spill()?.is_some() {
+        meta.features.decrement(&meta.mos, Feature::RedactionListSpill, tx)?;
+    }
+    meta.mos.free(list, tx)?;
+    meta.features.decrement(&meta.mos, Feature::RedactionBookmarks, tx)
+}
+
 /// A dataset is destroyed, and its bookmarks with it.
 pub(in crate::dsl) fn destroy_bookmarks(meta: &Meta, dataset: u64, tx: &SyncTx<'_>) -> Result<()> {
     if meta.mos.info(dataset)?.object_type != ObjectType::ZAP_METADATA {
@@ -112,6 +124,10 @@ pub(in crate::dsl) fn destroy_bookmarks(meta: &Meta, dataset: u64, tx: &SyncTx<'
         meta.features.decrement(&meta.mos, Feature::BookmarkWritten, tx)?;
     }
     if let Some(bookmarks) = meta.mos.zap_u64(dataset, dataset_field::BOOKMARKS)? {
+        for (name, value) in meta.mos.zap_entries(bookmarks)? {
+            let phys = BookmarkPhys::from_words(&value.to_u64s()).within(|| format!("bookmark {name} of dataset {dataset}"))?;
+            destroy_redaction_list(meta, phys.redaction_list.get(), tx)?;
+        }
         meta.mos.free(bookmarks, tx)?;
         meta.features.decrement(&meta.mos, Feature::Bookmarks, tx)?;
     }

@@ -7,5 +7,6 @@ pub(in crate::dsl) mod destroy_sync;
 pub(in crate::dsl) mod rollback_sync;
 pub(in crate::dsl) mod holds_sync;
 pub(in crate::dsl) mod bookmark_verbs_sync;
+pub(in crate::dsl) mod redaction_sync;
 pub(in crate::dsl) mod snapshot_sync;
 pub(in crate::dsl) mod verbs;

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use super::bookmark_verbs_sync::{NewBookmark, create_bookmarks_sync, create_refusals, destroy_bookmarks_sync};
 use super::destroy_sync::Doomed;
 use super::holds_sync::Tagged;
+use super::redaction_sync::NewRedaction;
 use super::snapshot_sync::{NewSnapshots, Refusals};
-use crate::bail;
 use crate::canary::Canary;
 use crate::dmu::{Membership, SyncTx};
 use crate::dsl::Dsl;
@@ -185,6 +185,26 @@ impl SnapshotVerbs<'_> {
     pub fn create_bookmarks(&self, new: Vec<NewBookmark>) -> Result<Refusals> {
         let cost = (1 + new.len() as u64 / 16, SpaceCheck::Normal);
         self.run_refusable(cost, new, |parts, new, _| create_refusals(parts, new), |parts, new, tx| create_bookmarks_sync(parts, new, tx))
+    }
+
+    /// Whether a redaction bookmark can be made.
+    ///
+    /// # Errors
+    /// Those of [`Self::create_redaction`].
+    pub fn check_redaction(&self, new: &NewRedaction) -> Result<()> {
+        let _names = self.0.lock_names();
+        new.check(&self.0.parts)
+    }
+
+    /// Makes a bookmark that says what of its snapshot is not to be sent.
+    ///
+    /// # Errors
+    /// `NotSupported`, `TooBig`, `Exists`, `Mismatch`, and those of [`Self::create_bookmarks`].
+    pub fn create_redaction(&self, new: NewRedaction) -> Result<()> {
+        let new = Arc::new(new);
+        let checked = new.clone();
+        let blocks = 2 + new.blocks.len() as u64 / 4096;
+        self.0.run_task(blocks, SpaceCheck::Normal, move |dsl| checked.check(&dsl.parts), move |dsl, tx| new.create_sync(&dsl.parts, tx))
     }
 
     /// Destroys bookmarks; those that are not there are passed over.

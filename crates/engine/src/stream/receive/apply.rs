@@ -14,6 +14,9 @@ use crate::error::{ErrorKind, Result, Within};
 /// What an object takes beside its contents.
 const OBJECT_BYTES: u64 = 2048;
 
+/// So much is reckoned for a part of a redacted range: its pointers take less.
+const REDACTED_BYTES_MAX: u64 = 4 << 20;
+
 /// What became of a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -21,6 +24,8 @@ pub(super) enum Outcome {
     Done,
     /// What it freed must be on disk before it can be: once more then.
     AfterSync,
+    /// A part of it is applied; the rest is for another transaction.
+    Partly,
 }
 
 /// Applies the records of one stream.
@@ -33,6 +38,8 @@ pub(super) struct Applier<'a> {
     pub(super) is_swapped: bool,
     /// It stands for itself.
     pub(super) is_full: bool,
+    /// It stands for itself, and was received on top of another file system's snapshot all the same.
+    pub(super) is_clone: bool,
     /// OBJECT records say whether there is a spill block.
     pub(super) knows_spill: bool,
     /// The object that the last record was about.
@@ -52,6 +59,7 @@ impl<'a> Applier<'a> {
             features: head.features(),
             is_swapped: order == StreamOrder::Big,
             is_full: head.is_full(),
+            is_clone: head.is_full() && received.dataset.origin().is_ok_and(|origin| origin.is_some()),
             knows_spill: head.begin.flags & BEGIN_FLAG_SPILL_BLOCK != 0,
             held: None,
             last: (0, 0),
@@ -81,6 +89,9 @@ impl<'a> Applier<'a> {
                     must_wait = true;
                     break;
                 }
+                if outcome == Outcome::Partly {
+                    break;
+                }
                 items.pop_front();
                 most -= 1;
             }
@@ -99,6 +110,9 @@ impl<'a> Applier<'a> {
     }
 
     fn apply(&mut self, tx: &Tx, item: &mut Item) -> Result<Outcome> {
+        if let RecordBody::Redact(redact) = &mut item.received.record.body {
+            return self.redact(tx, redact);
+        }
         let Item { received, payload, .. } = item;
         match &received.record.body {
             RecordBody::Object(object) => {
@@ -119,14 +133,12 @@ impl<'a> Applier<'a> {
                 self.note(tx, received.position, payload.len(), (write.object, write.offset));
             }
             RecordBody::Free(free) => self.free(tx, free.object, free.offset, free.bytes)?,
-            // What is not sent reads as zeros; that it is so the dataset says.
-            RecordBody::Redact(redact) => self.free(tx, redact.object, redact.offset, redact.bytes)?,
             RecordBody::Spill(spill) => self.spill(tx, spill, payload)?,
             RecordBody::WriteByReference(_) => {
                 return Err(error!(NotSupported, "deduplicated streams are not received any more: 'zstream redup' makes others of them"));
             }
             RecordBody::ObjectRange(_) => return Err(error!(Corrupt, "only streams that were sent raw have such records")),
-            RecordBody::Begin(_) | RecordBody::End(_) => return Err(error!(Corrupt, "it stands in the middle of a stream")),
+            RecordBody::Begin(_) | RecordBody::End(_) | RecordBody::Redact(_) => return Err(error!(Corrupt, "it stands in the middle of a stream")),
         }
         Ok(Outcome::Done)
     }
@@ -156,7 +168,7 @@ impl<'a> Applier<'a> {
 
     /// All records are applied. A full stream that was received as a clone has no objects beyond those that it speaks of.
     pub(super) fn free_rest(&mut self) -> Result<()> {
-        if !self.is_full || self.received.dataset.origin()?.is_none() {
+        if !self.is_clone {
             return Ok(());
         }
         self.wait_synced()?;
@@ -177,6 +189,7 @@ fn needed_bytes(item: &Item) -> u64 {
         RecordBody::Object(_) => OBJECT_BYTES,
         RecordBody::Write(write) => write.logical_bytes.min(16 << 20),
         RecordBody::WriteEmbedded(_) | RecordBody::Spill(_) => item.payload.len() as u64 + RECORD_SIZE as u64,
+        RecordBody::Redact(redact) => redact.bytes.min(REDACTED_BYTES_MAX) / 4,
         _ => 0,
     }
 }
@@ -184,7 +197,7 @@ fn needed_bytes(item: &Item) -> u64 {
 /// There is no room for all of it: a record that frees may make some.
 fn scarce<'m>(membership: &'m Membership, first: &Item, error: crate::error::Error) -> Result<OpenTx<'m>> {
     match &first.received.record.body {
-        RecordBody::Free(_) | RecordBody::FreeObjects(_) | RecordBody::Redact(_) => OpenTx::assign_freeing(membership),
+        RecordBody::Free(_) | RecordBody::FreeObjects(_) => OpenTx::assign_freeing(membership),
         _ => match OpenTx::assign(membership, needed_bytes(first)) {
             Ok(tx) => Ok(tx),
             Err(_) => Err(error),

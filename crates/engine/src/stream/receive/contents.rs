@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use ondisk::algorithm::Compression;
-use ondisk::blkptr::{EMBEDDED_BYTES_MAX, EmbeddedPointer};
+use ondisk::algorithm::{ChecksumAlgorithm, Compression};
+use ondisk::blkptr::{BlkPtr, BlockPointer, EMBEDDED_BYTES_MAX, EmbeddedPointer, Hole};
 use ondisk::byteswap::swap_block;
 use ondisk::dnode::BLOCK_BYTES_MAX;
 use ondisk::object_type::ObjectType;
-use ondisk::stream::{FLAG_SPILL_UNMODIFIED, Spill, StreamFeatures, Write, WriteEmbedded};
+use ondisk::stream::{FLAG_SPILL_UNMODIFIED, Redact, Spill, StreamFeatures, Write, WriteEmbedded};
 use transform::compress::decompress;
 
-use super::apply::Applier;
+use super::apply::{Applier, Outcome};
 use crate::bail;
 use crate::dmu::{Dnode, ObjectId, Tx};
 use crate::error;
 use crate::error::Result;
-use crate::zio::Bookmark;
+use crate::zio::{Bookmark, PackedBlock};
 
 /// Spill blocks are no larger.
 const SPILL_BYTES_MAX: u64 = 128 << 10;
@@ -24,6 +24,11 @@ const SPILL_BYTES_MAX: u64 = 128 << 10;
 const SPILL_BLOCK: u64 = u64::MAX - 1;
 /// No object has more bytes.
 const OBJECT_BYTES_MAX: u64 = i64::MAX as u64;
+/// So many blocks are redacted in one transaction.
+const REDACTED_AT_ONCE: u64 = 1024;
+/// Checksums that two different blocks do not have in common.
+const STRONG: [ChecksumAlgorithm; 5] =
+    [ChecksumAlgorithm::Sha256, ChecksumAlgorithm::Sha512, ChecksumAlgorithm::Skein, ChecksumAlgorithm::EdonR, ChecksumAlgorithm::Blake3];
 /// The kind of an embedded block that has data.
 const EMBEDDED_DATA: u8 = 0;
 
@@ -42,6 +47,7 @@ impl Applier<'_> {
         }
         self.last = (object, offset);
         let dnode = self.hold(object)?;
+        let mut packed = None;
         let mut data = if compression == 0 {
             std::mem::take(payload)
         } else {
@@ -49,12 +55,39 @@ impl Applier<'_> {
             if payload.len() as u64 >= logical_bytes {
                 bail!(Corrupt, "{} bytes are compressed ones of {logical_bytes}", payload.len());
             }
-            decompress(compression, payload, logical_bytes as usize).map_err(|why| error!(Corrupt, "its contents cannot be decompressed: {why}"))?
+            let data = decompress(compression, payload, logical_bytes as usize);
+            packed = Some(PackedBlock { bytes: std::mem::take(payload), compression });
+            data.map_err(|why| error!(Corrupt, "its contents cannot be decompressed: {why}"))?
         };
         if self.is_swapped && compression == 0 {
             swap_block(kind, 0, &mut data);
         }
-        put(&dnode, tx, offset, data)
+        if self.is_clone && self.is_there_already(&dnode, offset, &data)? {
+            return Ok(());
+        }
+        let size = dnode.block_bytes();
+        match packed.filter(|_| logical_bytes == size && offset.is_multiple_of(size) && !self.is_swapped) {
+            Some(packed) => dnode.write_packed(tx, offset / size, data, packed),
+            None => put(&dnode, tx, offset, data),
+        }
+    }
+
+    /// Whether the block is what the origin of a full stream's clone has there, and that can be told for sure: then it is shared on.
+    #[doc(alias = "zio_nop_write")]
+    fn is_there_already(&self, dnode: &Arc<Dnode>, offset: u64, data: &[u8]) -> Result<bool> {
+        let size = dnode.block_bytes();
+        if data.len() as u64 != size || !offset.is_multiple_of(size) {
+            return Ok(false);
+        }
+        let block = offset / size;
+        let Some(pointer) = dnode.synced_pointers(block..block + 1)?.and_then(|pointers| pointers.first().copied()) else { return Ok(false) };
+        let BlockPointer::Data(found) = pointer.decode()? else { return Ok(false) };
+        if found.logical_size != size || !STRONG.contains(&found.checksum_algorithm) {
+            return Ok(false);
+        }
+        let at = Bookmark { objset: dnode.dataset(), object: dnode.object(), level: 0, block };
+        // What cannot be read is written.
+        Ok(self.objset.context().cache.read(&pointer, &at).is_ok_and(|theirs| theirs.as_slice() == data))
     }
 
     fn check_compression(&self, compression: u8) -> Result<()> {
@@ -101,6 +134,31 @@ impl Applier<'_> {
             return dnode.clone_block(tx, offset / size, &pointer);
         }
         put(&dnode, tx, offset, data.to_vec())
+    }
+
+    /// Contents of a range were left out on purpose: reading them is an error. Some at a time; the record then says the rest.
+    #[doc(alias = "receive_redact")]
+    pub(super) fn redact(&mut self, tx: &Tx, record: &mut Redact) -> Result<Outcome> {
+        let Redact { object, offset, bytes, .. } = *record;
+        if !self.features.contains(StreamFeatures::REDACTED) {
+            bail!(Corrupt, "the stream's beginning does not tell that contents are left out");
+        }
+        let Some(end) = offset.checked_add(bytes).filter(|end| bytes > 0 && *end <= OBJECT_BYTES_MAX) else {
+            bail!(Corrupt, "{bytes} bytes from byte {offset} on are more than an object has");
+        };
+        let dnode = self.hold(object)?;
+        let size = dnode.block_bytes();
+        let (first, end) = (offset / size, end.div_ceil(size));
+        let until = end.min(first.saturating_add(REDACTED_AT_ONCE));
+        let hole = Hole { object_type: dnode.object_type(), level: 0, logical_size: size, logical_birth: tx.txg() };
+        for block in first..until {
+            dnode.clone_block(tx, block, &BlkPtr::redacted(&hole))?;
+        }
+        if until == end {
+            return Ok(Outcome::Done);
+        }
+        (record.offset, record.bytes) = (until * size, (end - until) * size);
+        Ok(Outcome::Partly)
     }
 
     /// Nothing is written in a range.

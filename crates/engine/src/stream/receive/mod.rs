@@ -18,6 +18,7 @@
 
 mod apply;
 mod contents;
+mod heal;
 mod objects;
 mod queue;
 mod receiving;

@@ -15,8 +15,8 @@ use crate::stream::{Progress, Received, StreamReader};
 
 /// A stream whose BEGIN record was read.
 pub struct Receiving<R> {
-    reader: StreamReader<R>,
-    progress: Progress,
+    pub(super) reader: StreamReader<R>,
+    pub(super) progress: Progress,
     /// What it says of itself.
     pub head: StreamHead,
 }
@@ -52,19 +52,19 @@ impl<R: Read + Send + 'static> Receiving<R> {
         Receiving::new(reader, progress, &first, &payload)
     }
 
-    /// Receives it; `after_begin` is called when the dataset is there and before anything is written to it. What was read from comes back, behind the END record or where it went wrong.
+    /// Receives it; `after_begin` is called when the dataset is there and before anything is written to it; it hears whether that is new. What was read from comes back, behind the END record or where it went wrong.
     ///
     /// # Errors
     /// It cannot be received there ([`ReceiveVerbs::begin_receive`](crate::dsl::ReceiveVerbs::begin_receive)), or a record is wrong, or the pool has no room. What is there then is gone, or kept to be
     /// resumed.
-    pub fn receive(self, dsl: &Arc<Dsl>, target: ReceiveTarget, after_begin: impl FnOnce(&Arc<Dsl>)) -> (Option<(StreamReader<R>, Progress)>, Result<Finished>) {
+    pub fn receive(self, dsl: &Arc<Dsl>, target: ReceiveTarget, after_begin: impl FnOnce(&Arc<Dsl>, bool)) -> (Option<(StreamReader<R>, Progress)>, Result<Finished>) {
         let Receiving { reader, progress, head } = self;
         let received = match dsl.receiving().begin_receive(target, &head) {
             Ok(received) => received,
             Err(error) => return (Some((reader, progress)), Err(error)),
         };
         let mut received = received;
-        after_begin(dsl);
+        after_begin(dsl, received.is_new);
         let order = reader.order().unwrap_or(StreamOrder::Little);
         let queue = match Queue::start(&dsl.meta.context.host, reader, progress) {
             Ok(queue) => queue,

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use ondisk::dsl::{BOOKMARK_FLAG_HAS_FREED_BEFORE_NEXT, BookmarkPhys};
+use ondisk::objset::ObjsetType;
 use ondisk::stream::RECORD_SIZE;
 
 use crate::dsl::deadlist::Deadlist;
@@ -29,7 +30,8 @@ pub(super) fn estimate(dsl: &Dsl, dataset: &Arc<Dataset>, from: Option<&Bookmark
         let value = dataset.any_property(name)?;
         Ok(if let Some((PropertyValue::Number(number), _)) = value { Some(number) } else { None })
     };
-    let block = number("volblocksize")?.map_or_else(|| number("recordsize"), |bytes| Ok(Some(bytes)))?;
+    let of_block = if dataset.objset_type()? == ObjsetType::Volume { "volblocksize" } else { "recordsize" };
+    let block = number(of_block)?;
     let records = written.uncompressed / block.unwrap_or(128 << 10).max(512);
     let contents = if compressed { written.compressed } else { written.uncompressed };
     let with_records = contents.wrapping_sub(records * POINTER_BYTES).wrapping_add(records * RECORD_SIZE as u64);

@@ -9,32 +9,32 @@ use crate::error::Result;
 
 /// The block number of an object's spill block.
 #[doc(alias = "DMU_SPILL_BLKID")]
-pub(super) const SPILL: u64 = u64::MAX - 1;
+pub(in crate::stream) const SPILL: u64 = u64::MAX - 1;
 
 /// Blocks of an object: first, and the one after the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Blocks {
+pub(in crate::stream) struct Blocks {
     /// Object 0: blocks of dnodes.
-    pub(super) object: u64,
-    pub(super) first: u64,
-    pub(super) end: u64,
+    pub(in crate::stream) object: u64,
+    pub(in crate::stream) first: u64,
+    pub(in crate::stream) end: u64,
     /// Bytes of one.
-    pub(super) bytes: u64,
+    pub(in crate::stream) bytes: u64,
 }
 
 /// A block with contents.
 #[derive(Debug, Clone)]
-pub(super) struct DataBlock {
-    pub(super) object: u64,
-    pub(super) block: u64,
-    pub(super) bytes: u64,
-    pub(super) object_type: ObjectType,
-    pub(super) pointer: BlkPtr,
+pub(in crate::stream) struct DataBlock {
+    pub(in crate::stream) object: u64,
+    pub(in crate::stream) block: u64,
+    pub(in crate::stream) bytes: u64,
+    pub(in crate::stream) object_type: ObjectType,
+    pub(in crate::stream) pointer: BlkPtr,
 }
 
 /// One part of a stream, in its order.
 #[derive(Debug, Clone)]
-pub(super) enum Item {
+pub(in crate::stream) enum Item {
     /// A block of dnodes begins: its number, and the pointer to it.
     ObjectRange(u64, BlkPtr),
     /// The dnode of an object, as it is on disk, and the pointer to its block; all zeros is a free one. The spill block if it is older.
@@ -47,4 +47,4 @@ pub(super) enum Item {
 }
 
 /// What takes parts one after the other.
-pub(super) type Take<'t> = dyn FnMut(Item) -> Result<()> + 't;
+pub(in crate::stream) type Take<'t> = dyn FnMut(Item) -> Result<()> + 't;

@@ -19,12 +19,12 @@
 mod ahead;
 mod begin;
 mod estimate;
-mod item;
+pub(in crate::stream) mod item;
 mod merge;
 mod records;
 mod redaction;
-mod sender;
-mod walk;
+pub(in crate::stream) mod sender;
+pub(in crate::stream) mod walk;
 mod writer;
 
 pub use sender::{SendOptions, Sender};

@@ -1,17 +1,15 @@
 //! Redaction lists: which blocks a redaction bookmark leaves out.
 //!
 //! # On disk
-//! [`RedactionListPhys`] in the bonus of a MOS object, behind it the guids of the redaction snapshots; the object's data are
+//! [`RedactionListPhys`] in the bonus (or the spill block) of a MOS object, behind it the guids of the redaction snapshots; the object's data are
 //! [`RedactBlockPhys`], in the order of objects and blocks.
-
-use std::sync::Arc;
 
 use ondisk::dsl::{RedactBlockPhys, RedactionListPhys};
 use zerocopy::FromBytes;
 
 use super::item::Blocks;
 use crate::bail;
-use crate::dsl::Mos;
+use crate::dsl::{Mos, redaction_bonus};
 use crate::error::{Result, Within};
 
 /// Bytes of an entry.
@@ -33,7 +31,7 @@ pub(super) struct RedactionList<'a> {
 /// The head of a list: how many entries, and the guids of the redaction snapshots.
 pub(super) fn head(mos: &Mos, object: u64) -> Result<(u64, Vec<u64>)> {
     let place = || format!("redaction list {object}");
-    let bonus: Arc<Vec<u8>> = mos.bonus(object).within(place)?;
+    let bonus = redaction_bonus(mos, object).within(place)?;
     let phys = RedactionListPhys::from_bonus(&bonus).within(place)?;
     if (phys.last_object.get(), phys.last_block.get()) != (u64::MAX, u64::MAX) {
         bail!(Invalid, "{}: it is not complete", place());

@@ -19,7 +19,7 @@ use super::redaction::{RedactionList, head};
 use super::walk::Walk;
 use super::writer::{Payload, RecordWriter};
 use crate::dmu::Objset;
-use crate::dsl::{Dataset, Dsl};
+use crate::dsl::{Dataset, Dsl, SavedState};
 use crate::error::{ErrorKind, Result, Within};
 use crate::{bail, error};
 
@@ -38,6 +38,8 @@ pub struct SendOptions {
     pub resume: Option<(u64, u64)>,
     /// The redaction bookmark of what is to be left out, without the dataset's name.
     pub redact: Option<String>,
+    /// What a broken receive has left of the dataset that is named instead of a snapshot.
+    pub saved: bool,
 }
 
 /// What a stream is incremental from.
@@ -69,6 +71,8 @@ pub struct Sender {
     /// Object and block.
     resume: Option<(u64, u64)>,
     redact: u64,
+    /// What a broken receive left: it stays as it is meanwhile.
+    saved: Option<SavedState>,
 }
 
 impl Sender {
@@ -77,8 +81,12 @@ impl Sender {
     /// # Errors
     /// `NotFound`; `CrossDevice`: what it is to be incremental from is not older; `KeyNotLoaded`; `NotSupported`.
     pub fn new(dsl: &Arc<Dsl>, snapshot: &str, from: Option<&str>, options: &SendOptions) -> Result<Sender> {
-        let dataset = dsl.open_dataset(snapshot)?;
-        if !dataset.is_snapshot && !dsl.meta.context.read_only {
+        let saved = if options.saved { Some(dsl.receiving().saved_state(snapshot)?) } else { None };
+        let dataset = match &saved {
+            Some(saved) => saved.dataset.clone(),
+            None => dsl.open_dataset(snapshot)?,
+        };
+        if !dataset.is_snapshot && saved.is_none() && !dsl.meta.context.read_only {
             bail!(Invalid, "{snapshot}: only snapshots are sent");
         }
         let objset = dsl.objset(&dataset)?;
@@ -95,13 +103,16 @@ impl Sender {
             bail!(Invalid, "not a redaction bookmark");
         }
         let features = features(dsl, &dataset, &objset, options)?;
-        let name = if dataset.is_snapshot { dataset.name()? } else { format!("{}@--head--", dataset.name()?) };
-        let begin = begin(&dataset, &objset, from.as_ref(), features, &name)?;
+        let name = if let Some(saved) = &saved {
+            saved.name.clone()
+        } else if dataset.is_snapshot { dataset.name()? } else { format!("{}@--head--", dataset.name()?) };
+        let mut begin = begin(&dataset, &objset, from.as_ref(), features, &name)?;
+        begin.to_guid = saved.as_ref().map_or(begin.to_guid, |saved| saved.guid);
         let resume = match options.resume {
             Some((object, offset)) => Some((object, offset / objset.hold(object)?.block_bytes().max(1))),
             None => None,
         };
-        let mut sender = Sender { dsl: dsl.clone(), dataset, objset, from, begin, list: NvList::new(), features, resume, redact };
+        let mut sender = Sender { dsl: dsl.clone(), dataset, objset, from, begin, list: NvList::new(), features, resume, redact, saved };
         sender.list = sender.begin_list(options)?;
         Ok(sender)
     }
@@ -204,7 +215,7 @@ impl Sender {
         walk.run(&self.objset.pointer(), &mut |item| merge.put(item))?;
         merge.finish()?;
         while write_next(&mut ahead, &manner, &mut writer)? {}
-        writer.finish(true)?;
+        writer.finish(self.saved.is_none())?;
         Ok(writer.bytes)
     }
 
@@ -296,7 +307,7 @@ fn origin(dsl: &Arc<Dsl>, to: &Arc<Dataset>, head_name: &str, from: &str) -> Res
 
 /// Whether `later` comes from what the directory of `earlier` was in `txg`.
 #[doc(alias = "dsl_dataset_is_before")]
-fn is_before(dsl: &Arc<Dsl>, later: &Arc<Dataset>, earlier: &Arc<Dataset>, txg: u64) -> Result<bool> {
+pub(in crate::stream) fn is_before(dsl: &Arc<Dsl>, later: &Arc<Dataset>, earlier: &Arc<Dataset>, txg: u64) -> Result<bool> {
     let mut at = later.clone();
     // Each origin is older: a damaged pool cannot make it endless.
     let mut newest = u64::MAX;

@@ -25,21 +25,21 @@ const POINTER_SHIFT: u32 = 7;
 const METADATA_AHEAD: usize = 32;
 
 /// See the module.
-pub(super) struct Walk<'a> {
-    pub(super) context: &'a DmuContext,
-    pub(super) objset: u64,
-    pub(super) after_txg: u64,
+pub(in crate::stream) struct Walk<'a> {
+    pub(in crate::stream) context: &'a DmuContext,
+    pub(in crate::stream) objset: u64,
+    pub(in crate::stream) after_txg: u64,
     /// Object and block to begin at.
-    pub(super) resume: Option<(u64, u64)>,
+    pub(in crate::stream) resume: Option<(u64, u64)>,
     /// Blocks of dnodes are taken as they are on disk: there is no key.
-    pub(super) raw: bool,
+    pub(in crate::stream) raw: bool,
     /// Asked before each block of dnodes.
-    pub(super) is_over: &'a (dyn Fn() -> bool + 'a),
+    pub(in crate::stream) is_over: &'a (dyn Fn() -> bool + 'a),
 }
 
 impl Walk<'_> {
     /// Visits all below the object set's own block.
-    pub(super) fn run(&self, root: &BlkPtr, take: &mut Take<'_>) -> Result<()> {
+    pub(in crate::stream) fn run(&self, root: &BlkPtr, take: &mut Take<'_>) -> Result<()> {
         if root.is_hole() || root.logical_birth() <= self.after_txg {
             return Ok(());
         }

@@ -74,11 +74,24 @@ fn compression_of(request: &WriteRequest) -> Result<Compression> {
     }
 }
 
+/// What somebody else has compressed stays so, if that saves anything here.
+fn packed(request: &WriteRequest, rules: ShapeRules) -> Option<Shaped> {
+    let packed = request.packed.as_ref()?;
+    let padded = packed.bytes.len().next_multiple_of(rules.unit);
+    let compression = Compression::from_number(packed.compression).filter(|_| !packed.bytes.is_empty() && padded < request.data.len())?;
+    let mut bytes = packed.bytes.clone();
+    bytes.resize(padded, 0);
+    Some(Shaped::Physical { contents: Contents::Packed(bytes), compression })
+}
+
 /// Decides what the block becomes.
 ///
 /// # Errors
 /// When the request asks for a compression that does not exist.
 pub(in crate::zio) fn shape(request: &WriteRequest, rules: ShapeRules) -> Result<Shaped> {
+    if let Some(shaped) = packed(request, rules) {
+        return Ok(shaped);
+    }
     let compression = compression_of(request)?;
     let plain = || Shaped::Physical { contents: Contents::Plain(Arc::clone(&request.data)), compression: Compression::Off };
     if compression == Compression::Off {
@@ -148,6 +161,7 @@ mod tests {
             rewrite: false,
             no_embed: false,
             bookmark: Bookmark::default(),
+            packed: None,
         }
     }
 

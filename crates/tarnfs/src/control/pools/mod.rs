@@ -34,12 +34,12 @@ use super::caller::Caller;
 use super::protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 use super::protocol::failure::{Failure, FailureKind};
 use super::protocol::maintenance::*;
-use super::protocol::reply::{Datasets, Mount, PoolEntry};
+use super::protocol::reply::{Datasets, Mount, PoolEntry, Reply};
 use super::protocol::request::*;
 use super::protocol::rights::{DatasetAllow, DatasetGrants, Grant, Hold, SnapshotHolds};
-use super::protocol::snapshots::{BookmarksCreate, RefusalsJob, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
+use super::protocol::snapshots::{BookmarksCreate, RefusalsJob, SnapshotRedact, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
 use super::protocol::status::{FoundPool, PoolStatus};
-use super::protocol::stream::{DatasetDiff, Package, PackageAsk, ReceiveAbort, SizeJob, StreamJob, StreamReceive, StreamSend};
+use super::protocol::stream::{DatasetDiff, Package, PackageAsk, ReceiveAbort, SizeJob, StreamEnd, StreamJob, StreamReceive, StreamSend};
 pub use beside::Beside;
 pub use grants::check_request;
 pub use zpool::cachefile::MACHINE_CACHEFILE;
@@ -533,6 +533,10 @@ impl Backend for Pools {
         self.release_snapshots(held)
     }
 
+    fn snapshot_redact(&mut self, redact: SnapshotRedact) -> Result<Job, Failure> {
+        self.redact(redact)
+    }
+
     fn bookmarks_create(&mut self, create: BookmarksCreate) -> Result<RefusalsJob, Failure> {
         self.create_bookmarks(create)
     }
@@ -606,6 +610,10 @@ impl Backend for Pools {
 
     fn dataset_diff(&mut self, diff: DatasetDiff) -> Result<StreamJob, Failure> {
         self.diff_job(diff)
+    }
+
+    fn stream_end(&mut self, end: StreamEnd) -> Result<Reply, Failure> {
+        self.end_stream(end)
     }
 
     fn receive_abort(&mut self, abort: ReceiveAbort) -> Result<(), Failure> {

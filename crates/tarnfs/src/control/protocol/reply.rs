@@ -8,7 +8,7 @@ use super::failure::Failure;
 use super::maintenance::{ImportRewound, OwnerUse, PoolEvent, PoolHistory};
 use super::property::PropertyValue;
 use super::status::{FoundPool, PoolStatus};
-use super::stream::{Package, StreamProgress};
+use super::stream::{Package, Received, StreamProgress};
 use super::transaction::TransactionPlace;
 
 /// The answer to one request.
@@ -54,8 +54,8 @@ pub enum Reply {
     StreamSize(u64),
     /// To `StreamPackage`.
     StreamPackage(Package),
-    /// To `StreamReceive`: how much it was.
-    Received(StreamProgress),
+    /// To `StreamReceive`.
+    Received(Received),
     /// To `TransactionBegin`.
     Transaction(TransactionPlace),
 }

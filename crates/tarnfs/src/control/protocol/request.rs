@@ -9,7 +9,7 @@ use super::rights::{DatasetAllow, DatasetGrants, SnapshotHolds};
 use super::maintenance::{CommandLine, DeleteQueue, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade};
 use super::property::{Setting, Wanted};
 use super::reply::DatasetKinds;
-use super::snapshots::{BookmarksCreate, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
+use super::snapshots::{BookmarksCreate, SnapshotRedact, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
 use super::stream::{DatasetDiff, PackageAsk, ReceiveAbort, StreamReceive, StreamSend};
 use super::transaction::{TransactionBegin, TransactionEnd};
 use crate::control::descriptor::Way;
@@ -75,6 +75,8 @@ pub enum Request {
     SnapshotsRelease(SnapshotsTag),
     /// `zfs bookmark`
     BookmarksCreate(BookmarksCreate),
+    /// `zfs redact`
+    SnapshotRedact(SnapshotRedact),
     /// `zfs destroy`, one level
     DatasetDestroy(DatasetDestroy),
     /// `zfs rename`

@@ -46,6 +46,17 @@ pub struct BookmarksCreate {
     pub pairs: Vec<(String, String)>,
 }
 
+/// `zfs redact`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotRedact {
+    /// What is to be sent.
+    pub snapshot: String,
+    /// The bookmark that is made, without the dataset's name.
+    pub bookmark: String,
+    /// What all of these have changed is not to be sent.
+    pub others: Vec<String>,
+}
+
 /// Why one of several things that were asked for cannot be done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::failure::Failure;
 use super::property::Setting;
 use super::reply::Reply;
+use super::snapshots::Refusal;
 use crate::control::descriptor::Descriptor;
 use crate::past::Difference;
 
@@ -37,6 +38,9 @@ pub struct StreamSend {
     /// The redaction bookmark, without the dataset's name.
     #[serde(default)]
     pub redact: Option<String>,
+    /// `-S`: `snapshot` is a file system or volume that a broken receive left something of, which is sent.
+    #[serde(default)]
+    pub saved: bool,
 }
 
 /// `zfs receive` of one stream of one snapshot. The command has read the stream's first record, and what is behind it comes through the descriptor.
@@ -57,15 +61,30 @@ pub struct StreamReceive {
     /// `-s`
     #[serde(default)]
     pub resumable: bool,
-    /// Properties that came with the stream.
+    /// `-c`: the snapshot is there, and what is damaged of it gets the contents of the stream.
     #[serde(default)]
-    pub received: Vec<Setting>,
+    pub heal: bool,
+    /// Properties that came with the stream, in the place of those that came before. `None`: those that came before stay.
+    #[serde(default)]
+    pub received: Option<Vec<Setting>>,
+    /// Properties of the snapshot that came with the stream.
+    #[serde(default)]
+    pub of_snapshot: Vec<Setting>,
     /// `-o`
     #[serde(default)]
     pub settings: Vec<Setting>,
     /// `-x`
     #[serde(default)]
     pub inherited: Vec<String>,
+}
+
+/// To [`StreamReceive`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Received {
+    /// How many bytes of the stream that was.
+    pub bytes: u64,
+    /// Properties that could not be set.
+    pub refused: Vec<Refusal>,
 }
 
 /// `zfs receive -A`
@@ -158,7 +177,21 @@ pub enum DiffLine {
 }
 
 /// The rest of a request about a stream: the stream, which goes when nobody waits for the one who answers.
-pub type StreamJob = Box<dyn FnOnce(Descriptor) -> Result<Reply, Failure> + Send>;
+pub type StreamJob = Box<dyn FnOnce(Descriptor) -> Result<Streamed, Failure> + Send>;
+
+/// What has a dataset get other contents: where it is mounted, nobody uses it meanwhile.
+pub type ReplaceContents<'r> = dyn FnMut(&str, &mut dyn FnMut() -> Result<(), Failure>) -> Result<(), Failure> + 'r;
+
+/// What is left when all of a stream is there.
+pub type StreamEnd = Box<dyn FnOnce(&mut ReplaceContents<'_>) -> Result<Reply, Failure> + Send>;
+
+/// What a stream comes to.
+pub enum Streamed {
+    /// It is over.
+    Over(Reply),
+    /// All of it is there; the rest is for the one who answers.
+    There(StreamEnd),
+}
 
 /// The rest of a request for the size of a stream.
 pub type SizeJob = Box<dyn FnOnce() -> Result<u64, Failure> + Send>;

@@ -5,18 +5,18 @@
 //! descriptor, and not a byte more. So a package of streams is a loop here.
 
 mod input;
+mod mounts;
 mod names;
 mod one;
+mod overrides;
 mod package;
 mod replicate;
 mod replies;
 
 use std::io::IsTerminal;
 
-use engine::dsl::prop_table::DatasetTypes;
-use tarnfs::control::{DatasetKind, DatasetKinds, FailureKind, ReceiveAbort, Request, Setting};
+use tarnfs::control::{DatasetKind, DatasetKinds, FailureKind, ReceiveAbort, Request};
 
-use crate::properties::settings::{self, When};
 use crate::session::{Outcome, Session, Stop, complain};
 use crate::text::getopt::{Options, Wrong};
 use crate::zfs::datasets;
@@ -57,6 +57,7 @@ fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<Stri
         let argument = argument.unwrap_or_default();
         match letter {
             'o' => super::create::add_pair(session, &mut flags.pairs, &argument).map_err(|_| Stop::Usage)?,
+            'x' if argument.contains('=') => return Err(session.misuse("invalid character '=' in property argument")),
             'x' if flags.inherited.contains(&argument) || flags.pairs.iter().any(|(name, _)| *name == argument) => {
                 return Err(session.misuse(format_args!("property '{argument}' specified multiple times")));
             }
@@ -88,11 +89,13 @@ fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<Stri
 struct Run<'r, 's> {
     session: &'r mut Session<'s>,
     flags: Flags,
-    /// What `-o` sets.
-    settings: Vec<Setting>,
     input: Input,
     /// What the operand names.
     target: String,
+    /// The first dataset that is received: all others are below it.
+    top: Option<String>,
+    /// Something is to be mounted at the end.
+    has_new: bool,
 }
 
 pub(in crate::zfs) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
@@ -112,19 +115,18 @@ pub(in crate::zfs) fn run(session: &mut Session<'_>, words: &[String]) -> Outcom
         complain!(session, "Error: Backup stream can not be read from a terminal.\nYou must redirect standard input.");
         return Ok(1);
     }
-    let settings = settings::dataset_settings(&flags.pairs, DatasetTypes::FILESYSTEM, When::Creating)
-        .map_err(|failure| session.failed("cannot receive", &failure))?;
-    if flags.heal {
-        complain!(session, "cannot receive: corrective receive (-c) is not yet supported by this version of tarn");
-        return Ok(1);
-    }
     let input = Input::standard().map_err(|error| {
         complain!(session, "cannot receive: {error}");
         Stop::Code(1)
     })?;
-    let mut run = Run { session, flags, settings, input, target };
+    let mut run = Run { session, flags, input, target, top: None, has_new: false };
+    run.check_overrides()?;
     run.check_places()?;
-    run.receive_all()
+    let code = run.receive_all()?;
+    if code != 0 {
+        return Ok(code);
+    }
+    run.mount_received()
 }
 
 fn abort(session: &mut Session<'_>, dataset: String) -> Outcome {

@@ -2,12 +2,15 @@
 
 use std::time::Instant;
 
+use engine::dsl::prop_table::DatasetTypes;
+use ondisk::objset::ObjsetType;
 use ondisk::stream::{BEGIN_FLAG_CLONE, Begin, StreamFeatures};
-use tarnfs::control::{DatasetCreate, DatasetEntry, DatasetKind, DatasetSet, DatasetUnmount, Failure, FailureKind, Request, StreamReceive};
+use tarnfs::control::{DatasetCreate, DatasetEntry, DatasetKind, Failure, FailureKind, Received, Request, Setting, SnapshotsTag, StreamReceive};
 
 use super::Run;
 use super::input::First;
 use super::names::kept_part;
+use super::overrides::Overrides;
 use super::package::{Described, Package};
 use super::replies::words;
 use crate::session::{Outcome, Stop, complain, say};
@@ -15,7 +18,7 @@ use crate::text::units;
 use crate::zfs::change::mount;
 
 /// What is asked of a dataset that is there.
-const PROPERTIES: &[&str] = &["mounted", "inconsistent", "origin", "receive_resume_token"];
+const PROPERTIES: &[&str] = &["mounted", "inconsistent", "origin", "receive_resume_token", "redacted"];
 
 /// A stream and what it is to become.
 pub(super) struct One {
@@ -24,12 +27,17 @@ pub(super) struct One {
     /// The file system or volume.
     pub(super) dataset: String,
     pub(super) snapshot: String,
+    pub(super) types: DatasetTypes,
+    /// It stands for itself, and nothing of what is there is left.
+    pub(super) makes_new: bool,
     /// It makes a dataset.
     wants_new: bool,
     is_resuming: bool,
     pub(super) is_full: bool,
+    /// Other datasets may come with it.
+    pub(super) is_of_package: bool,
     /// The dataset as it is now.
-    before: Option<DatasetEntry>,
+    pub(super) before: Option<DatasetEntry>,
     origin: Option<String>,
 }
 
@@ -43,8 +51,14 @@ impl One {
         format!("{}@{}", self.dataset, self.snapshot)
     }
 
-    fn is_mounted(&self) -> bool {
-        self.before.as_ref().is_some_and(|entry| number(entry, "mounted") == 1)
+    /// Nobody may use what is there while it is received.
+    fn replaces_mounted(&self) -> bool {
+        self.makes_new && self.before.as_ref().is_some_and(|entry| entry.kind == DatasetKind::Filesystem)
+    }
+
+    /// Whether the stream makes the dataset, or goes on making it.
+    fn is_new(&self) -> bool {
+        self.before.as_ref().is_none_or(|entry| self.is_resuming && number(entry, "inconsistent") == 1)
     }
 }
 
@@ -55,26 +69,39 @@ impl Run<'_, '_> {
         let one = self.decide(begin, &sent, package, described.as_ref())?;
         if self.flags.verbose {
             let (how, kind) = (if self.flags.dry_run { "would receive" } else { "receiving" }, if one.is_full { "full" } else { "incremental" });
-            say!(self.session, "{how} {kind} stream of {sent} into {}", one.name());
+            let healing = if self.flags.heal { "corrective " } else { "" };
+            say!(self.session, "{how} {healing}{kind} stream of {sent} into {}", one.name());
             self.session.hand_over();
         }
+        let is_first = *self.top.get_or_insert_with(|| one.dataset.clone()) == one.dataset;
+        let overrides = self.overrides(&one, described.as_ref().and_then(Described::properties), is_first)?;
         if self.flags.dry_run {
             return if self.input.skip(first) { Ok(0) } else { Err(self.refuse("cannot receive", "failed to read from stream")) };
         }
-        let must_be_mounted = one.is_mounted() && self.unmount(&one)?;
+        let mounted = if one.replaces_mounted() { self.unmount_replaced(&one)? } else { Vec::new() };
         let started = Instant::now();
-        let answer = self.hand_over(first, &one, described.as_ref());
-        let outcome = self.after(first, begin, &one, described.as_ref(), answer, started);
-        if must_be_mounted {
-            let mounted = mount::mount_received(self.session, &one.dataset)?;
-            return outcome.map(|code| code.max(mounted));
+        let sent_snapshot = sent.split_once('@').map_or("", |(_, snapshot)| snapshot);
+        let answer = self.hand_over(first, &one, described.as_ref().map(|described| described.snapshot_properties(sent_snapshot)), overrides);
+        let is_last = package.is_none_or(|package| package.last == sent_snapshot);
+        let received = answer.as_ref().is_ok();
+        let outcome = self.after(first, begin, &one, answer, (started, is_last));
+        if received && package.is_some_and(|package| package.has_holds) && !self.flags.skip_holds {
+            self.hold(&one, &described.as_ref().map_or_else(Vec::new, |described| described.holds(sent_snapshot)));
         }
-        let code = outcome?;
+        let mounted = self.mount_again(&mounted)?;
         let is_redacted = begin.features().contains(StreamFeatures::REDACTED);
-        if code == 0 && one.wants_new && !self.flags.no_mount && !is_redacted {
-            return self.mount_new(&one);
+        if received && is_redacted {
+            self.unmount_incomplete(&one);
         }
-        Ok(code)
+        self.has_new |= !self.flags.heal && (one.is_new() || package.is_some()) && one.types == DatasetTypes::FILESYSTEM && !is_redacted;
+        outcome.map(|code| code.max(mounted))
+    }
+
+    /// The sender's holds keep it here, too. One that cannot be is no failure.
+    fn hold(&mut self, one: &One, tags: &[String]) {
+        for tag in tags {
+            let _ = self.session.refusals(Request::SnapshotsHold(SnapshotsTag { names: vec![one.name()], tag: tag.clone() }));
+        }
     }
 
     /// What the stream becomes, or why it cannot.
@@ -87,6 +114,11 @@ impl Run<'_, '_> {
         let Some((dataset, snapshot)) = name.split_once('@') else { return Err(self.refuse("cannot receive", "invalid name")) };
         let is_resuming = begin.features().contains(StreamFeatures::RESUMING);
         let is_clone = begin.flags & BEGIN_FLAG_CLONE != 0;
+        let types = match ObjsetType::from_number(begin.objset_type.into()) {
+            ObjsetType::FileSystem => DatasetTypes::FILESYSTEM,
+            ObjsetType::Volume => DatasetTypes::VOLUME,
+            _ => return Err(self.refuse("cannot receive", &format!("invalid record type: 0x{}", begin.objset_type))),
+        };
         let makes_new = begin.from_guid == 0 || is_clone || self.flags.origin.is_some();
         let wants_new = makes_new && !is_resuming;
         let action = match (wants_new, is_resuming) {
@@ -98,14 +130,22 @@ impl Run<'_, '_> {
             action,
             dataset: dataset.to_owned(),
             snapshot: snapshot.to_owned(),
+            types,
+            makes_new,
             wants_new,
             is_resuming,
             is_full: begin.from_guid == 0,
+            is_of_package: recursive,
             before: None,
             origin: None,
         };
         one.origin = self.origin(begin, &name, is_clone)?;
-        self.find_place(begin, &mut one, described);
+        let is_top = kept.is_empty() || kept.starts_with('@');
+        self.find_place(begin, &mut one, described, is_top && !self.flags.prefix);
+        if self.flags.heal {
+            self.check_heal(&one, begin.to_guid)?;
+            return Ok(one);
+        }
         one.before = self.entry(&one.dataset, PROPERTIES);
         match one.before.clone() {
             Some(entry) => self.check_existing(&one, &entry, makes_new)?,
@@ -133,22 +173,37 @@ impl Run<'_, '_> {
         Ok(Some(origin))
     }
 
-    /// In a package a file system may have another name here by now: then what it comes from leads to it.
-    fn find_place(&mut self, begin: &Begin, one: &mut One, described: Option<&Described<'_>>) {
-        let Some(described) = described else { return };
+    /// A file system may have another name here by now: then what it comes from leads to it. `is_exact`: it was named.
+    fn find_place(&mut self, begin: &Begin, one: &mut One, described: Option<&Described<'_>>, is_exact: bool) {
         if one.wants_new {
             let Some((parent, last)) = one.dataset.rsplit_once('/').map(|(parent, last)| (parent.to_owned(), last.to_owned())) else { return };
-            if self.entry(&parent, &[]).is_none()
-                && let Some(guid) = described.parent_snapshot()
+            if let Some(guid) = described.and_then(Described::parent_snapshot)
+                && self.entry(&parent, &[]).is_none()
                 && let Some(found) = self.snapshot_with_guid(&parent, guid)
             {
                 one.dataset = format!("{}/{last}", found.split('@').next().unwrap_or_default());
             }
-        } else if self.entry(&one.dataset, &[]).is_none()
+        } else if !is_exact
+            && self.entry(&one.dataset, &[]).is_none()
             && let Some(found) = self.snapshot_with_guid(&one.dataset.clone(), begin.from_guid)
         {
             one.dataset = found.split('@').next().unwrap_or_default().to_owned();
         }
+    }
+
+    /// `-c`
+    fn check_heal(&mut self, one: &One, guid: u64) -> Result<(), Stop> {
+        let flags = &self.flags;
+        let is_more = flags.prefix || flags.force || flags.resumable || flags.no_mount || flags.skip_holds;
+        let name = one.name();
+        let found = self.snapshots(&one.dataset, Some(1)).into_iter().find(|(found, _)| *found == name);
+        let why = match found {
+            _ if is_more => "corrective recv can not be used when combined with this flag",
+            None => "corrective recv must specify an existing snapshot to heal",
+            Some((_, theirs)) if theirs != guid => "local snapshot doesn't match the snapshot in the provided stream",
+            Some(_) => return Ok(()),
+        };
+        Err(self.refuse(one.action, why))
     }
 
     fn check_existing(&mut self, one: &One, entry: &DatasetEntry, makes_new: bool) -> Result<(), Stop> {
@@ -200,18 +255,8 @@ impl Run<'_, '_> {
         mount::mount_received(self.session, parent).map(drop)
     }
 
-    /// What is replaced must not be in use.
-    fn unmount(&mut self, one: &One) -> Result<bool, Stop> {
-        let unmount = DatasetUnmount { name: one.dataset.clone(), at: None, tree: false, force: self.flags.force_unmount, unload_key: false };
-        match self.session.perform(Request::DatasetUnmount(unmount)) {
-            Ok(()) => Ok(true),
-            Err(failure) => Err(self.session.failed(format_args!("cannot unmount '{}'", one.dataset), &failure)),
-        }
-    }
-
-    fn hand_over(&mut self, first: &First, one: &One, described: Option<&Described<'_>>) -> Result<u64, Failure> {
-        let mut received = described.map_or_else(Vec::new, Described::properties);
-        received.retain(|setting| !self.flags.inherited.contains(&setting.name));
+    fn hand_over(&mut self, first: &First, one: &One, of_snapshot: Option<Vec<Setting>>, overrides: Overrides) -> Result<Received, Failure> {
+        let Overrides { received, settings, inherited } = overrides;
         let request = StreamReceive {
             dataset: one.dataset.clone(),
             snapshot: one.snapshot.clone(),
@@ -219,17 +264,19 @@ impl Run<'_, '_> {
             begin: first.bytes.clone(),
             force: self.flags.force,
             resumable: self.flags.resumable,
+            heal: self.flags.heal,
             received,
-            settings: self.settings.clone(),
-            inherited: self.flags.inherited.clone(),
+            of_snapshot: of_snapshot.unwrap_or_default(),
+            settings,
+            inherited,
         };
         self.session.receive(request, self.input.descriptor())
     }
 
     /// The stream is received, or it is not.
-    fn after(&mut self, first: &First, begin: &Begin, one: &One, described: Option<&Described<'_>>, answer: Result<u64, Failure>, started: Instant) -> Outcome {
-        let bytes = match answer {
-            Ok(bytes) => bytes,
+    fn after(&mut self, first: &First, begin: &Begin, one: &One, answer: Result<Received, Failure>, (started, is_last): (Instant, bool)) -> Outcome {
+        let received = match answer {
+            Ok(received) => received,
             Err(failure) => {
                 let may_be_there = matches!(failure.kind, FailureKind::DatasetExists | FailureKind::NoSuchDataset);
                 let same = |(name, guid): &(String, u64)| *guid == begin.to_guid && name.starts_with(&format!("{}@", one.dataset));
@@ -247,23 +294,15 @@ impl Run<'_, '_> {
                 return Ok(1);
             }
         };
-        let properties = described.map_or_else(Vec::new, |described| described.snapshot_properties(&one.snapshot));
-        if !properties.is_empty() {
-            let set = DatasetSet { name: one.name(), settings: properties, no_remount: true };
-            let _ = self.session.perform(Request::DatasetSet(set));
+        // A limit may be too small for what is between, and right in the end.
+        for refusal in received.refused.iter().filter(|refusal| is_last || refusal.name != "refquota") {
+            self.session.failed(format_args!("cannot receive {} property on {}", refusal.name, one.dataset), &refusal.failure);
         }
         if self.flags.verbose {
             let seconds = started.elapsed().as_secs_f64();
-            let rate = (bytes as f64 / seconds.max(0.001)) as u64;
-            say!(self.session, "received {} stream in {seconds:.2} seconds ({}/sec)", units::nice_bytes(bytes), units::nice_bytes(rate));
+            let rate = (received.bytes as f64 / seconds.max(0.001)) as u64;
+            say!(self.session, "received {} stream in {seconds:.2} seconds ({}/sec)", units::nice_bytes(received.bytes), units::nice_bytes(rate));
         }
         Ok(0)
-    }
-
-    fn mount_new(&mut self, one: &One) -> Outcome {
-        match self.entry(&one.dataset, &[]).map(|entry| entry.kind) {
-            Some(DatasetKind::Filesystem) => mount::mount_received(self.session, &one.dataset),
-            _ => Ok(0),
-        }
     }
 }

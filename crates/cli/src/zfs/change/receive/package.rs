@@ -18,6 +18,10 @@ pub(super) struct Package {
     /// The file system that was sent, and what is below it is in the package too.
     pub(super) send_fs: String,
     pub(super) recursive: bool,
+    /// The snapshot that all of it leads to.
+    pub(super) last: String,
+    /// The sender's holds are in it.
+    pub(super) has_holds: bool,
 }
 
 /// What a package says of the file system that a snapshot is of.
@@ -60,9 +64,15 @@ impl Package {
 }
 
 impl Described<'_> {
-    /// Its properties.
-    pub(super) fn properties(&self) -> Vec<Setting> {
-        self.list.nvlist("props").map_or_else(Vec::new, settings)
+    /// Its properties, if the package has any.
+    pub(super) fn properties(&self) -> Option<Vec<Setting>> {
+        self.list.nvlist("props").map(settings)
+    }
+
+    /// What keeps one of its snapshots.
+    pub(super) fn holds(&self, snapshot: &str) -> Vec<String> {
+        let of_snapshot = self.list.nvlist("snapholds").and_then(|all| all.nvlist(snapshot));
+        of_snapshot.into_iter().flat_map(NvList::iter).map(|(tag, _)| tag.to_string_lossy().into_owned()).collect()
     }
 
     /// Those of one of its snapshots.
@@ -173,7 +183,8 @@ impl Run<'_, '_> {
             None => return Err(self.refuse("cannot receive", "failed to read from stream")),
         }
         let name = String::from_utf8_lossy(begin.name()).into_owned();
-        let send_fs = name.split('@').next().unwrap_or_default().to_owned();
-        Ok(Package { list, order: first.order, send_fs, recursive })
+        let (send_fs, last) = name.split_once('@').map_or((name.clone(), String::new()), |(fs, last)| (fs.to_owned(), last.to_owned()));
+        let has_holds = begin.features().contains(StreamFeatures::HOLDS);
+        Ok(Package { list, order: first.order, send_fs, recursive, last, has_holds })
     }
 }

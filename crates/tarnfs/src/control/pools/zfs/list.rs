@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use engine::dsl::meta::key;
 use engine::dsl::prop_table::{DatasetTypes, PROPERTIES, Property, find, is_space_property, is_user_property, is_written_property};
-use engine::dsl::{self, Dataset, Dir, Dsl};
+use engine::dsl::{self, Dataset, Dir, Dsl, redaction_bonus};
 use engine::error::{ErrorKind, Result};
-use ondisk::dsl::{BookmarkPhys, dataset_field};
+use ondisk::dsl::{BookmarkPhys, RedactionListPhys, dataset_field};
 use ondisk::object_type::ObjectType;
 use ondisk::objset::ObjsetType;
 
@@ -317,6 +317,14 @@ impl<'a> Walk<'a> {
         entries.into_iter().map(|(name, value)| Ok((name, BookmarkPhys::from_words(&value.to_u64s())?))).collect()
     }
 
+    /// The guids of the snapshots that a bookmark says what is redacted for, in a line. `None`: it says nothing of that.
+    fn redaction_snapshots(&self, phys: &BookmarkPhys) -> Option<String> {
+        let list = Some(phys.redaction_list.get()).filter(|list| *list != 0)?;
+        let bonus = redaction_bonus(&self.dsl.meta.mos, list).ok()?;
+        let guids = RedactionListPhys::snapshot_guids(&bonus).ok()?;
+        Some(guids.iter().map(u64::to_string).collect::<Vec<_>>().join(","))
+    }
+
     fn bookmark(&mut self, name: &str, phys: &BookmarkPhys) {
         let has_space = phys.flags.get() != 0;
         let number = |property: &str| match property {
@@ -332,6 +340,7 @@ impl<'a> Walk<'a> {
             let value: Value = match property {
                 "name" => name.into(),
                 "type" => DatasetKind::Bookmark.word().into(),
+                "redact_snaps" => self.redaction_snapshots(phys)?.into(),
                 _ => number(property)?.into(),
             };
             Some(PropertyValue::new(property, value, Source::None))

@@ -6,7 +6,7 @@ use engine::error::ErrorKind;
 
 use crate::Error;
 use crate::control::pools::{Failure, FailureKind, Pools, checks};
-use crate::control::{BookmarksCreate, Refusal, RefusalsJob, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
+use crate::control::{BookmarksCreate, Job, Refusal, RefusalsJob, SnapshotRedact, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
 
 impl Pools {
     /// The pool that all of them are in.
@@ -88,6 +88,30 @@ impl Pools {
         let pool = self.pool_of_all(create.pairs.iter().map(|(name, _)| name))?;
         let new = create.pairs.into_iter().map(|(name, source)| NewBookmark { name, source }).collect();
         Ok(Box::new(move || done(pool.engine().dsl.snapshot_verbs().create_bookmarks(new), bookmark_failure)))
+    }
+}
+
+impl Pools {
+    pub(in crate::control::pools) fn redact(&mut self, redact: SnapshotRedact) -> Result<Job, Failure> {
+        let SnapshotRedact { snapshot, bookmark, others } = redact;
+        let dsl = self.pool_of(&snapshot)?.pool.engine().dsl.clone();
+        Ok(Box::new(move || engine::stream::redact(&dsl, &snapshot, &bookmark, &others).map_err(|error| redaction_failure(&error, &bookmark))))
+    }
+}
+
+/// In OpenZFS's words.
+fn redaction_failure(error: &Error, bookmark: &str) -> Failure {
+    match error.kind() {
+        ErrorKind::NotFound => Failure::new(FailureKind::NoSuchDataset),
+        ErrorKind::Exists => Failure::with(FailureKind::DatasetExists, format!("specified redaction bookmark ({bookmark}) provided already exists")),
+        ErrorKind::NameTooLong => Failure::with(FailureKind::NameTooLong, "provided bookmark name cannot be used, final name would be too long"),
+        ErrorKind::Invalid if bookmark.contains('#') => Failure::with(FailureKind::InvalidName, "redaction bookmark name must not contain '#'"),
+        ErrorKind::Invalid => Failure::with(FailureKind::BadType, "redaction snapshot must be descendent of snapshot being redacted"),
+        ErrorKind::CrossDevice if error.message().contains("full dataset names") => Failure::with(FailureKind::NotEarlier, sentence(error)),
+        ErrorKind::CrossDevice => Failure::with(FailureKind::BadType, "redaction snapshot must be descendent of snapshot being redacted"),
+        ErrorKind::NotSupported => Failure::with(FailureKind::PoolNotSupported, sentence(error)),
+        ErrorKind::Conflict | ErrorKind::TooBig | ErrorKind::Mismatch => Failure::with(FailureKind::Other, sentence(error)),
+        _ => Failure::about_dataset(error),
     }
 }
 

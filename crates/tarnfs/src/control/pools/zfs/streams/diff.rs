@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::Pool;
 use crate::control::pools::{Failure, FailureKind, Pools};
-use crate::control::{DatasetDiff, Descriptor, DiffLine, Reply, StreamJob, Watch};
+use crate::control::{DatasetDiff, Descriptor, DiffLine, Reply, StreamJob, Streamed, Watch};
 use crate::past::{Moment, Past, differences, is_earlier};
 use crate::zpl::FileSystem;
 
@@ -31,9 +31,9 @@ impl Pools {
         }
         if diff.new.contains('@') {
             let (old, new) = (pool.file_system(&diff.old).map_err(failed)?, pool.file_system(&diff.new).map_err(failed)?);
-            return Ok(Box::new(move |out| compare(&old, &new, &mut Lines::to(out)).map(|()| Reply::Done).map_err(failed)));
+            return Ok(Box::new(move |out| compare(&old, &new, &mut Lines::to(out)).map(|()| Streamed::Over(Reply::Done)).map_err(failed)));
         }
-        Ok(Box::new(move |out| compare_head(&pool, &diff, &mut Lines::to(out)).map(|()| Reply::Done).map_err(failed)))
+        Ok(Box::new(move |out| compare_head(&pool, &diff, &mut Lines::to(out)).map(|()| Streamed::Over(Reply::Done)).map_err(failed)))
     }
 }
 

@@ -2,5 +2,6 @@
 
 mod diff;
 mod package;
+mod properties;
 mod receive;
 mod send;

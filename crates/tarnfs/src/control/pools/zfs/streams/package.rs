@@ -20,6 +20,8 @@ use crate::control::{Package, PackageAsk, PackageDataset};
 
 /// Ends the key of a received value.
 const RECEIVED: &str = "$recvd";
+/// Ends the key of a value that older programs do not know.
+const UNKNOWN_TO_OTHERS: &str = "$iuv";
 /// Ends the key that says "inherit".
 const INHERIT: &str = "$inherit";
 /// Limits of space are of file systems alone.
@@ -190,6 +192,9 @@ impl Gathering<'_> {
             if name.is_empty() || !counts || !is_sent || (is_snapshot && SPACE_LIMITS.contains(&name)) {
                 continue;
             }
+            // What older programs do not know stands beside what they see.
+            let true_value = entries.iter().find(|(other, _)| suffix.is_empty() && other.strip_suffix(UNKNOWN_TO_OTHERS) == Some(name));
+            let value = true_value.map_or(value, |(_, value)| value);
             let is_text = property.map_or(value.integer_size() == 1, engine::dsl::prop_table::Property::is_text);
             list.set(name, if is_text { Value::String(NvString::from(value.to_text().as_str())) } else { Value::UInt64(value.first()) });
         }

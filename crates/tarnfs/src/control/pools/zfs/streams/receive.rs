@@ -2,39 +2,57 @@
 //!
 //! # Theory
 //! The records are applied without the others waiting for it. Properties are set when the dataset is there and before its contents are,
-//! so that blocks are written as they say.
+//! so that blocks are written as they say ([`properties`](super::properties)). At the end the dataset gets the contents in turn: where it is mounted it stays mounted.
 
 use std::io::{Cursor, Read};
 use std::sync::Arc;
 
-use engine::dsl::prop_table::{find, is_user_property};
-use engine::dsl::{Dsl, PropertyValue, ReceiveTarget};
+use engine::dsl::prop_table::DatasetTypes;
+use engine::dsl::ReceiveTarget;
 use engine::error::ErrorKind;
-use engine::stream::receive::Receiving;
+use engine::stream::receive::{Finished, Receiving};
 use engine::stream::{Progress, StreamReader};
-use ondisk::stream::RECORD_SIZE;
+use ondisk::objset::ObjsetType;
+use ondisk::stream::{RECORD_SIZE, Record, RecordBody, stream_order};
 
-use crate::PropertyChange;
+use super::properties::{ReceivedProperties, set_of_snapshot};
 use crate::control::pools::{Failure, FailureKind, Pools, checks, names};
-use crate::control::{Descriptor, ReceiveAbort, Reply, Setting, StreamJob, StreamReceive, Value};
-
-type Changes = Vec<(String, PropertyChange)>;
+use crate::control::{Descriptor, ReceiveAbort, Received, Reply, StreamEnd, StreamJob, StreamReceive, Streamed};
+use crate::{Pool, PropertyChange};
 
 impl Pools {
     pub(in crate::control::pools) fn receive(&mut self, receive: StreamReceive) -> Result<StreamJob, Failure> {
-        names::check_dataset(&receive.dataset)?;
+        // The root of a pool can be received into, too.
+        if receive.dataset.contains('/') {
+            names::check_dataset(&receive.dataset)?;
+        }
         self.check_running(&receive.dataset)?;
         if receive.begin.len() != RECORD_SIZE {
             return Err(Failure::with(FailureKind::BadStream, "the stream has no first record"));
         }
         let pool = self.pool_of(&receive.dataset)?.pool.clone();
         let features = &pool.engine().dsl.meta.features;
-        let types = engine::dsl::prop_table::DatasetTypes::FILESYSTEM;
-        let mut changes = received_changes(&receive.received);
-        let local = checks::changes(&receive.settings, types, true, &|feature| features.is_enabled(feature))?;
-        changes.extend(local);
-        changes.extend(receive.inherited.iter().map(|name| (name.clone(), PropertyChange::Inherit)));
-        Ok(Box::new(move |descriptor| run(&pool.engine().dsl, receive, changes, descriptor)))
+        let local = checks::changes(&receive.settings, types_of(&receive.begin), true, &|feature| features.is_enabled(feature))?;
+        let local = local.into_iter().chain(receive.inherited.iter().map(|name| (name.clone(), PropertyChange::Inherit))).collect();
+        let properties = ReceivedProperties::new(receive.received.as_deref(), local);
+        // What the kernel has of the dataset is a change of it.
+        let fetch = self.mounter.fetch(std::slice::from_ref(&receive.dataset));
+        Ok(Box::new(move |descriptor| {
+            fetch();
+            run(&pool, receive, properties, descriptor)
+        }))
+    }
+
+    /// The dataset gets what was received.
+    pub(in crate::control::pools) fn end_stream(&mut self, end: StreamEnd) -> Result<Reply, Failure> {
+        end(&mut |dataset, change| {
+            let pool = self.pool_of(dataset)?.pool.clone();
+            self.mounter.replace_contents(&pool, dataset, change)?;
+            pool.refresh_mount_options().map_err(|error| Failure::about_dataset(&error))?;
+            self.mounter.snapshots_changed(&[dataset.to_owned()])();
+            self.mounter.refresh(&pool);
+            Ok(())
+        })
     }
 
     /// Gives up what an interrupted receive has left to be resumed.
@@ -47,41 +65,67 @@ impl Pools {
     }
 }
 
-/// What a stream says of properties, as far as this program knows them.
-fn received_changes(settings: &[Setting]) -> Changes {
-    let known = |setting: &&Setting| is_user_property(&setting.name) || find(&setting.name).is_some_and(|property| !property.is_read_only());
-    let change = |setting: &Setting| {
-        let value = match &setting.value {
-            Value::Number(number) => PropertyValue::Number(*number),
-            Value::Text(text) => PropertyValue::Text(text.clone()),
-        };
-        (setting.name.clone(), PropertyChange::Receive(value))
-    };
-    settings.iter().filter(known).map(change).collect()
+/// What the dataset is going to be.
+fn types_of(begin: &[u8]) -> DatasetTypes {
+    let order = stream_order(begin).ok();
+    let record = begin.first_chunk().zip(order).and_then(|(begin, order)| Record::decode(begin, order).ok());
+    match record.map(|record| record.body) {
+        Some(RecordBody::Begin(begin)) if ObjsetType::from_number(begin.objset_type.into()) == ObjsetType::Volume => DatasetTypes::VOLUME,
+        _ => DatasetTypes::FILESYSTEM,
+    }
 }
 
-fn run(dsl: &Arc<Dsl>, receive: StreamReceive, changes: Changes, descriptor: Descriptor) -> Result<Reply, Failure> {
-    let StreamReceive { dataset, snapshot, origin, begin, force, resumable, .. } = receive;
+fn run(pool: &Arc<Pool>, receive: StreamReceive, mut properties: ReceivedProperties, descriptor: Descriptor) -> Result<Streamed, Failure> {
+    let dsl = pool.engine().dsl.clone();
+    let StreamReceive { dataset, snapshot, origin, begin, force, resumable, heal, of_snapshot, .. } = receive;
     let watch = descriptor.watch().clone();
     let input = Cursor::new(begin).chain(descriptor);
     let receiving = Receiving::open(StreamReader::new(input), Progress::default()).map_err(|error| failure(&error))?;
+    if heal {
+        receiving.heal(&dsl, &format!("{dataset}@{snapshot}")).map_err(|error| healing_failure(&error))?;
+        return Ok(Streamed::Over(Reply::Received(Received { bytes: watch.progress().bytes, refused: Vec::new() })));
+    }
     let name = dataset.clone();
-    let target = ReceiveTarget { dataset, snapshot, origin, force, resumable };
-    let after_begin = |dsl: &Arc<Dsl>| set(dsl, &name, changes);
-    let (_, finished) = receiving.receive(dsl, target, after_begin);
-    finished.and_then(|finished| finished.end()).map_err(|error| failure(&error))?;
-    Ok(Reply::Received(watch.progress()))
+    let target = ReceiveTarget { dataset: dataset.clone(), snapshot: snapshot.clone(), origin, force, resumable };
+    let (_, finished) = receiving.receive(&dsl, target, |dsl, is_new| properties.set_first(dsl, &name, is_new));
+    let finished = match finished {
+        Ok(finished) => finished,
+        Err(error) => {
+            properties.restore(&dsl, &name);
+            return Err(failure(&error));
+        }
+    };
+    Ok(Streamed::There(Box::new(move |replace| {
+        let ended = end(finished, &dataset, replace);
+        if let Err(refused) = ended {
+            properties.restore(&dsl, &dataset);
+            return Err(refused);
+        }
+        properties.set_last(&dsl, &dataset);
+        set_of_snapshot(&dsl, &format!("{dataset}@{snapshot}"), &of_snapshot);
+        Ok(Reply::Received(Received { bytes: watch.progress().bytes, refused: properties.refused }))
+    })))
 }
 
-/// Sets properties: all at once or, where one of them cannot be, those that can. A stream is not refused for a property.
-fn set(dsl: &Arc<Dsl>, name: &str, changes: Changes) {
-    if changes.is_empty() || dsl.set_properties(name, changes.clone()).is_ok() {
-        return;
+/// A dataset that is new is nowhere mounted.
+fn end(finished: Finished, dataset: &str, replace: &mut crate::control::ReplaceContents<'_>) -> Result<(), Failure> {
+    let mut finished = Some(finished);
+    let mut change = || finished.take().map_or(Ok(()), |finished| finished.end().map_err(|error| failure(&error)));
+    let ended = replace(dataset, &mut change);
+    if ended.is_err()
+        && let Some(finished) = finished
+    {
+        // It was not even tried.
+        finished.give_up(engine::error!(Busy, "'{dataset}': dataset is busy"));
     }
-    for (property, change) in changes {
-        if let Err(error) = dsl.set_properties(name, vec![(property.clone(), change)]) {
-            tracing::warn!("cannot receive {property} property on {name}: {error}");
-        }
+    ended
+}
+
+fn healing_failure(error: &crate::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::Checksum => Failure::with(FailureKind::Checksum, "corrective receive was not able to reconstruct the data needed for healing."),
+        ErrorKind::NotSupported => Failure::with(FailureKind::Unsupported, "stream is not compatible with the data in the pool."),
+        _ => failure(error),
     }
 }
 

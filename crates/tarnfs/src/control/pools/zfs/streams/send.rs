@@ -6,7 +6,7 @@ use engine::error::ErrorKind;
 use engine::stream::{SendOptions, Sender};
 
 use crate::control::pools::{Failure, FailureKind, Pools};
-use crate::control::{Reply, SizeJob, StreamJob, StreamSend};
+use crate::control::{Reply, SizeJob, StreamJob, StreamSend, Streamed};
 
 fn failure(error: &engine::error::Error) -> Failure {
     match error.kind() {
@@ -27,6 +27,7 @@ impl Pools {
             raw: send.raw,
             resume: send.resume,
             redact: send.redact.clone(),
+            saved: send.saved,
         };
         Sender::new(dsl, &send.snapshot, send.from.as_deref(), &options).map_err(|error| failure(&error))
     }
@@ -39,7 +40,7 @@ impl Pools {
             let mut broken = None;
             let mut noting = Noting { out: &mut out, broken: &mut broken };
             let sent = sender.send(&mut noting, &|| watch.is_over());
-            sent.map(|()| Reply::Done).map_err(|error| match broken {
+            sent.map(|()| Streamed::Over(Reply::Done)).map_err(|error| match broken {
                 // The reader is gone: that is what users know, not where it was noticed.
                 Some(words) => Failure::with(FailureKind::Io, words),
                 None => failure(&error),

@@ -1,0 +1,75 @@
+//! What is mounted and unmounted around what is received.
+//!
+//! # Theory
+//! A stream that goes on with a dataset is received under its mount. One that stands for itself replaces all of the dataset: that is unmounted
+//! before, with those below it, and mounted again. What is new is mounted at the end, when all streams are there.
+
+use tarnfs::control::{DatasetKind, DatasetKinds, DatasetList, DatasetUnmount, Request, Wanted};
+
+use super::Run;
+use super::one::One;
+use crate::session::{Outcome, Stop, worst};
+use crate::zfs::change::mount;
+use crate::zfs::datasets::{self, Query};
+
+const FILESYSTEMS: DatasetKinds = DatasetKinds { filesystem: true, volume: false, snapshot: false, bookmark: false };
+
+impl Run<'_, '_> {
+    /// File systems, those above first: name, whether it is mounted, whether it was received without some of its contents.
+    fn filesystems(&mut self, root: &str) -> Vec<(String, bool, bool)> {
+        let wanted = Wanted::Only(vec!["mounted".to_owned(), "redacted".to_owned()]);
+        let list = DatasetList { depth: None, ..datasets::request(&Query::new(FILESYSTEMS, wanted), Some(root), None) };
+        let entries = self.session.datasets(Request::DatasetList(list)).map(|datasets| datasets.entries).unwrap_or_default();
+        let is = |entry: &tarnfs::control::DatasetEntry, name: &str| entry.property(name).and_then(|value| value.value.number()) == Some(1);
+        let of_kind = entries.iter().filter(|entry| entry.kind == DatasetKind::Filesystem);
+        let mut found: Vec<_> = of_kind.map(|entry| (entry.name.clone(), is(entry, "mounted"), is(entry, "redacted"))).collect();
+        found.sort();
+        found
+    }
+
+    /// Unmounts what is replaced. Returns what was mounted.
+    pub(super) fn unmount_replaced(&mut self, one: &One) -> Result<Vec<String>, Stop> {
+        let mounted: Vec<String> = self.filesystems(&one.dataset).into_iter().filter(|(_, mounted, _)| *mounted).map(|(name, ..)| name).collect();
+        for name in mounted.iter().rev() {
+            let unmount = DatasetUnmount { name: name.clone(), at: None, tree: false, force: self.flags.force_unmount, unload_key: false };
+            let unmounted = self.session.perform(Request::DatasetUnmount(unmount));
+            unmounted.map_err(|failure| self.session.failed(format_args!("cannot unmount '{name}'"), &failure))?;
+        }
+        Ok(mounted)
+    }
+
+    /// What was complete and mounted lacks something now: programs are not to run into that.
+    pub(super) fn unmount_incomplete(&mut self, one: &One) {
+        let was = |name: &str| one.before.as_ref().and_then(|entry| entry.property(name)).and_then(|value| value.value.number()) == Some(1);
+        if was("mounted") && !was("redacted") {
+            let unmount = DatasetUnmount { name: one.dataset.clone(), at: None, tree: false, force: true, unload_key: false };
+            let _ = self.session.perform(Request::DatasetUnmount(unmount));
+        }
+    }
+
+    /// Mounts them again.
+    pub(super) fn mount_again(&mut self, mounted: &[String]) -> Outcome {
+        let mut code = 0;
+        if self.flags.no_mount {
+            return Ok(code);
+        }
+        for name in mounted {
+            if self.entry(name, &[]).is_some() {
+                code = worst(code, mount::mount_received(self.session, name)?);
+            }
+        }
+        Ok(code)
+    }
+
+    /// Everything is received: what is new is mounted.
+    pub(super) fn mount_received(&mut self) -> Outcome {
+        let Some(top) = self.top.clone().filter(|_| self.has_new && !self.flags.no_mount && !self.flags.dry_run) else { return Ok(0) };
+        let mut code = 0;
+        for (name, mounted, redacted) in self.filesystems(&top) {
+            if !mounted && !redacted {
+                code = worst(code, mount::mount_received(self.session, &name)?);
+            }
+        }
+        Ok(code)
+    }
+}

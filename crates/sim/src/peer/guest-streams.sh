@@ -1,0 +1,17 @@
+# Runs inside the oracle's virtual machine: each line of $FILES/plan is a stream, the dataset of pool "recv" that it goes into, and flags.
+mount -o remount,size=100% /dev/shm; truncate -s 6G /dev/shm/r.img; rc=0
+zpool create -R /mnt/w recv /dev/shm/r.img || exit 1
+while read -r stream dataset flags; do
+  wanted=0; case $flags in *!*) wanted=1; flags=${flags//!/};; esac
+  zfs receive -u $flags "recv/$dataset" <"$FILES/streams/$stream" >"$OUT/said" 2>&1; code=$?
+  if [ "$((code != 0))" != "$wanted" ]; then echo "WRONG $stream: $code: $(tr '\n' ' ' <"$OUT/said")"; rc=1; else echo "received $stream"; fi
+done <"$FILES/plan"
+for dataset in $(zfs list -H -o name -r recv); do
+  if [ "$(zfs get -H -o value redact_snaps "$dataset@b" 2>/dev/null || echo -)" != - ]; then echo "redacted $dataset"; zfs destroy -r "$dataset"; fi
+done
+zpool scrub -w recv; zpool status -v recv | grep -q 'No known data errors' || { zpool status -v recv; echo "WRONG scrub"; rc=1; }
+zfs unmount -a
+python3 "$FILES/manifest.py" recv recv "$OUT/manifest.json" || { echo "WRONG manifest"; rc=1; }
+dmesg | grep -E 'PANIC|VERIFY|BUG:' && rc=1
+echo "$rc" >"$OUT/status"
+exit $rc
