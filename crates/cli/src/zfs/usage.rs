@@ -5,8 +5,8 @@ use std::fmt::Write;
 use engine::dsl::prop_table;
 
 use super::change::delegation::{allow, help as allow_help};
-use super::change::versions::{clone, promote, rollback, snapshot};
-use super::change::{bookmark, create, destroy, hold, inherit, mount, project, receive, redact, rename, set, unmount, upgrade};
+use super::change::versions::{clone, promote, redact, rollback, snapshot};
+use super::change::{bookmark, create, destroy, hold, inherit, mount, project, receive, rename, set, unmount, upgrade};
 use super::send;
 use super::show::{diff, get, holds, list, owner_space, wait};
 use crate::command::{Command, GAP, Program, has, not_yet, not_yet_but, raw, usage_order};

@@ -9,7 +9,6 @@ pub(super) mod inherit;
 pub(crate) mod mount;
 pub(super) mod project;
 pub(super) mod receive;
-pub(super) mod redact;
 pub(super) mod rename;
 pub(super) mod set;
 pub(super) mod unmount;

@@ -2,5 +2,6 @@
 
 pub(in crate::zfs) mod clone;
 pub(in crate::zfs) mod promote;
+pub(in crate::zfs) mod redact;
 pub(in crate::zfs) mod rollback;
 pub(in crate::zfs) mod snapshot;
