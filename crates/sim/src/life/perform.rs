@@ -90,7 +90,7 @@ fn send(dsl: &Arc<Dsl>, what: &Receive, resume: Option<(u64, u64)>) -> Result<Ve
 
 fn take(dsl: &Arc<Dsl>, stream: Vec<u8>, target: ReceiveTarget) -> Result<()> {
     let receiving = Receiving::open(StreamReader::new(Cursor::new(stream)), Progress::default())?;
-    receiving.receive(dsl, target, |_| ()).1?.end()
+    receiving.receive(dsl, target, |_, _| ()).1?.end()
 }
 
 fn send_and_receive(dsl: &Arc<Dsl>, what: &Receive) -> Result<()> {
