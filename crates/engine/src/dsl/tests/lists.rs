@@ -66,6 +66,8 @@ fn a_listing_is_what_a_cursor_finds() {
             assert_eq!(zap.entries().unwrap(), one_by_one, "{count}");
             assert_eq!((one_by_one.len() as u64, zap.len().unwrap()), (count - count.div_ceil(3), count - count.div_ceil(3)), "{count}");
         }
+        mos.free(object, &tx).unwrap();
+        mos.free(copy, &tx).unwrap();
     }
     rig.next_txg();
     rig.check();
