@@ -99,10 +99,10 @@ fn has_own_h(command: &Command) -> bool {
 
 /// Whether the words ask how a command is used. Some commands have an option `-h` of their own: then it is not alone.
 /// Words after an operand may be meant for another program.
-fn asks_for_help(command: &Command, words: &[String]) -> bool {
+fn asks_for_help(command: &Command, words: &[String], is_openzfs: bool) -> bool {
     let mut own = words.iter().take_while(|word| *word != "--");
     match words {
-        [word] if word == "-h" && has_own_h(command) => false,
+        [word] if word == "-h" && is_openzfs && has_own_h(command) => false,
         [word] if is_help(word) => true,
         _ if matches!(command.action, Action::RunRaw(_)) => {
             own.take_while(|word| word.starts_with('-')).any(|word| word == "--help")
@@ -207,7 +207,7 @@ impl Program {
             return program.run(session, given);
         }
         let words = crate::texts(given);
-        if asks_for_help(command, &words) {
+        if asks_for_help(command, &words, self.is_openzfs) {
             if self.is_openzfs && words == ["-?"] {
                 return self.finish(session, Some(command), Err(Stop::Usage));
             }

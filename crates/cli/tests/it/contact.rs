@@ -122,7 +122,12 @@ fn every_verb_explains_itself() {
             help.starts_with(&format!("{}: not yet supported by this version of tarn\n", verb.join(" "))),
             "{verb:?}: {help}"
         );
-        assert_eq!(desk.ok("tarn", &[&verb[..], &["-h"]].concat()), help, "{verb:?} -h");
+        if verb[0] == "zfs" && ["diff", "send", "receive"].contains(&name) {
+            // They have an option of that name.
+            assert!(desk.run("tarn", &[&verb[..], &["-h"]].concat()).err.contains("usage:"), "{verb:?} -h");
+        } else {
+            assert_eq!(desk.ok("tarn", &[&verb[..], &["-h"]].concat()), help, "{verb:?} -h");
+        }
         assert_eq!(desk.ok("tarn", &[&["help"], &verb[..]].concat()), help, "help {verb:?}");
         let asked = desk.run("tarn", &[&verb[..], &["-?"]].concat());
         let shown = [asked.out, asked.err].concat();

@@ -168,8 +168,8 @@ fn cloned(clone: &DatasetClone) -> Vec<Asked> {
 
 /// Of both: the clone takes snapshots away from what it was cloned from.
 fn promoted(clone: &str) -> Vec<Asked> {
-    let mut asked = on(clone, &["promote"]);
-    asked.extend(["mount", "promote"].map(|permission| Asked { permission: permission.to_owned(), of: Of::Origin(clone.to_owned()) }));
+    let mut asked = on(clone, &["promote", "mount"]);
+    asked.push(Asked { permission: "promote".to_owned(), of: Of::Origin(clone.to_owned()) });
     asked
 }
 
@@ -295,7 +295,7 @@ mod tests {
         let clone = DatasetClone { snapshot: "p/a@s".into(), name: "p/c".into(), properties: Vec::new(), parents: false };
         assert_eq!(asked(&Request::DatasetClone(clone)), "clone p/a@s, create above p/c, mount above p/c");
         let promote = DatasetPromote { name: "p/c".into() };
-        assert_eq!(asked(&Request::DatasetPromote(promote)), "promote p/c, mount origin of p/c, promote origin of p/c");
+        assert_eq!(asked(&Request::DatasetPromote(promote)), "promote p/c, mount p/c, promote origin of p/c");
         let receive = StreamReceive { dataset: "p/r".into(), force: true, settings: vec![Setting::new("compression", 15u64)], ..StreamReceive::default() };
         assert_eq!(asked(&Request::StreamReceive(receive)), "receive target p/r, mount target p/r, create target p/r, compression new p/r");
         let inherit = DatasetInherit { name: "p".into(), property: "mountpoint".into(), received: false };

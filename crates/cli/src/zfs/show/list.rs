@@ -61,6 +61,9 @@ fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<Stri
     Ok((flags, options.operands()))
 }
 
+/// The longest text of a table for people, as OpenZFS has it: a list of clones may be longer.
+const TEXT_BYTES_MAX: usize = 8191;
+
 pub(in crate::zfs) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
     let (flags, operands) = parse(session, words)?;
     let fields = flags.fields.as_deref().unwrap_or(DEFAULT_FIELDS);
@@ -117,6 +120,13 @@ fn print_table(session: &mut Session<'_>, entries: &[DatasetEntry], columns: &mu
         let mut cells = Vec::new();
         for column in columns.iter_mut() {
             let text = datasets::cell(entry, column, style).map(|(text, _)| text);
+            let text = text.map(|mut text| {
+                // A program gets all of it.
+                if !scripted {
+                    text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+                }
+                text
+            });
             if let Some(text) = &text
                 && !(column.property.is_none() && column.is_right())
             {
