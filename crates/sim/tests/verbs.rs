@@ -4,7 +4,7 @@
 
 use engine::canary::Canary;
 use sim::explore::state::State;
-use sim::life::crash::{Explorer, Plan, Report, Workload, pair_count};
+use sim::life::crash::{Explorer, FAR, Plan, Report, Workload, first_pair, pair_count};
 use sim::places::say;
 
 fn seed() -> u64 {
@@ -14,7 +14,7 @@ fn seed() -> u64 {
 }
 
 fn plan(first: Workload, states: u64) -> Plan {
-    Plan { first, states, of_each: 6, one_of_each_cut: false, write_every: 2, zdb_every: 0, threads: 2, canary: None }
+    Plan { first, states, of_each: 6, one_of_each_cut: false, write_every: 2, zdb_every: 0, threads: 2, canary: None, step: FAR }
 }
 
 fn expect_clean(what: &str, report: &Report) {
@@ -42,17 +42,16 @@ fn random_verbs() {
 #[test]
 fn bugs_on_purpose_are_found() {
     let explorer = Explorer::new(1).expect("the ground");
-    let first = Workload::Pair(seed() % pair_count());
     let canaries = [
-        Canary::NoFlushBeforeUberblock,
-        Canary::NoUberblock,
-        Canary::SnapshotsOneByOne,
-        Canary::PromoteMovesNoSpace,
-        Canary::DestroyedSnapshotKeepsBlocks,
-        Canary::HalfReceivedStays,
+        (Canary::NoUberblock, "create"),
+        (Canary::SnapshotsOneByOne, "snapshot"),
+        (Canary::PromoteMovesNoSpace, "promote"),
+        (Canary::DestroyedSnapshotKeepsBlocks, "destroy snapshots"),
+        (Canary::HalfReceivedStays, "receive"),
     ];
-    for canary in canaries {
-        let report = explorer.explore(&Plan { canary: Some(canary), of_each: 20, ..plan(first, 10_000) });
+    for (canary, verb) in canaries {
+        let first = first_pair(verb).expect("a pair");
+        let report = explorer.explore(&Plan { canary: Some(canary), of_each: 20, step: 1, ..plan(first, 500) });
         say(&format!("verbs, {canary:?}: found after {report}"));
         let failure = report.failures.first().unwrap_or_else(|| panic!("{canary:?} was not found in {} states", report.states));
         // What is printed leads back to it, and the bug is the reason.
