@@ -119,7 +119,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
         let of_each = each.parse().unwrap_or(usize::MAX);
         let one_of_each_cut = each == "cut";
         let first = crash::Workload::Pair(seed);
-        return explore_verbs(crash::Plan { first, states, of_each, one_of_each_cut, write_every: 3, zdb_every, threads: threads as usize, canary: None }, seed);
+        return explore_verbs(crash::Plan { first, states, of_each, one_of_each_cut, write_every: 3, zdb_every, threads: threads as usize, canary: None, step: crash::FAR }, seed);
     }
     let explorer = Explorer::default();
     let plan = Plan { seed, states, of_each: 100, write_every: 8, zdb_every, threads: threads as usize, canary: None, kind: Kind::Random };

@@ -207,7 +207,7 @@ fn a_receive() {
     killed.rig.ok("zfs snapshot tank/a@t");
     let [whole, more, rest] = ["whole", "more", "rest"].map(|name| killed.rig.path(name));
     send(&killed.rig, "zfs send tank/a@s", &whole);
-    send(&killed.rig, "zfs send -i @s tank/a@t", &more);
+    send(&killed.rig, "zfs send -i tank/a@s tank/a@t", &more);
     for round in 0..killed.rounds {
         let command = receive(&killed.rig, "zfs receive tank/r", &whole);
         let done = killed.kill_in(command, 400);

@@ -10,6 +10,7 @@ mod callers;
 mod contact;
 mod devices;
 mod directories;
+mod dirty_holes;
 mod durable;
 mod foreign_mounts;
 mod kill;

@@ -20,7 +20,7 @@ use tarnfs::{Error, Pool};
 
 use super::compare::{Guids, compare};
 use super::ground::{ground, next_verb};
-pub use super::ground::{Workload, pair_count};
+pub use super::ground::{Workload, first_pair, pair_count};
 use super::model::Tree;
 use super::perform::perform;
 use super::verb::{Cut, Receive, Verb};
@@ -92,7 +92,12 @@ pub struct Plan {
     pub threads: usize,
     /// The bug that is switched on.
     pub canary: Option<Canary>,
+    /// From one pair to the next: [`FAR`], or 1 for those with the same first verb.
+    pub step: u64,
 }
+
+/// Neighbours in this order have little in common: the number of pairs is no multiple of it.
+pub const FAR: u64 = 1009;
 
 /// The results.
 #[derive(Debug, Default)]
@@ -178,9 +183,8 @@ impl Explorer {
         }
         let number = next.fetch_add(1, Ordering::Relaxed);
         let workload = match plan.first {
-            // In an order in which neighbours have little in common: the number of pairs is no multiple of it.
             Workload::Pair(_) if number >= pair_count() => return false,
-            Workload::Pair(first) => Workload::Pair(first.wrapping_add(number.wrapping_mul(1009)) % pair_count()),
+            Workload::Pair(first) => Workload::Pair(first.wrapping_add(number.wrapping_mul(plan.step)) % pair_count()),
             Workload::Random(seed) => Workload::Random(seed.wrapping_add(number)),
         };
         let tale = state::guarded(|| Ok(self.tell(workload, plan.canary)));

@@ -102,6 +102,13 @@ pub fn pair_count() -> u64 {
     (alphabet().len() as u64).pow(2)
 }
 
+/// The first of the pairs that begin with a verb of this name.
+pub fn first_pair(verb: &str) -> Option<Workload> {
+    let all = alphabet();
+    let at = all.iter().position(|other| other.name() == verb)?;
+    Some(Workload::Pair((at * all.len()) as u64))
+}
+
 impl Workload {
     /// As it is printed.
     pub fn parse(text: &str) -> Option<Workload> {

@@ -11,7 +11,7 @@
 //! 2. A verb that is refused has changed nothing, in the model and in the pool.
 //!
 //! # Path
-//! `tests/life.rs`, `cargo xtask explore --verbs`.
+//! `tests/life.rs`, `tests/verbs.rs`, `cargo xtask explore --verbs`.
 
 mod compare;
 pub mod crash;
