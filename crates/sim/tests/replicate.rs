@@ -227,7 +227,9 @@ fn a_cut_stream_goes_on_and_can_be_sent_on() {
             let cut = stream.len() / 4;
             receive_as(&rig, stream[..cut].to_vec(), &format!("{base}@b"), true).expect_err("it is cut");
             let saved = SendOptions { saved: true, ..options.clone() };
-            let whole = send(&rig, base, from, &saved);
+            // What it is incremental from is in the received file system, too.
+            let own = from.map(|_| format!("{base}@a"));
+            let whole = send(&rig, base, own.as_deref(), &saved);
             assert!(whole.len() > 312, "what is there is sent on");
             let resume = Some(point(&rig, &place));
             stream = send(&rig, "tank/src@b", from, &SendOptions { resume, ..options.clone() });
@@ -351,6 +353,7 @@ fn what_all_clones_have_changed_is_not_sent() {
         fs.release_all();
     };
     check(&rig);
+    drop(dsl);
     rig.export();
     rig.check("redacted");
     rig.zdb("redacted", true);
@@ -359,6 +362,9 @@ fn what_all_clones_have_changed_is_not_sent() {
     let dsl = rig.pool().engine().dsl.clone();
     assert_eq!(redact(&dsl, "tank/dst@s", "book", &[]).expect_err("it is redacted itself").kind(), ErrorKind::Conflict);
     // One of the snapshots that it was redacted for goes on top of it.
-    receive(&rig, send(&rig, "tank/one@s", Some("tank/src#book"), &SendOptions::default()), "tank/third@s");
+    let stream = send(&rig, "tank/one@s", Some("tank/src#book"), &SendOptions::default());
+    let target = ReceiveTarget { dataset: "tank/third".to_owned(), snapshot: "s".to_owned(), origin: Some("tank/dst@s".to_owned()), ..ReceiveTarget::default() };
+    opened(stream).receive(&dsl, target, |_, _| ()).1.and_then(|finished| finished.end()).expect("it goes on top");
+    drop(dsl);
     judge(rig, "redacted, and gone on with");
 }
