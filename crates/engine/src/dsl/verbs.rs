@@ -1,6 +1,7 @@
 //! The administrative verbs: each a check and a change, made by the sync thread.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ondisk::delegation::GrantKey;
 
@@ -22,7 +23,11 @@ use super::tree::names::DatasetName;
 use super::tree::promote_sync::{check_promote, promote_sync};
 use super::tree::rename_sync::{check_rename, check_snapshot_rename, rename_dataset_sync, rename_snapshot_sync};
 use crate::dmu::SyncTx;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
+
+/// How often a dataset that somebody looks at, as a listing does, is tried to be destroyed.
+const BUSY_TRIES: usize = 10;
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 impl Dsl {
     /// Makes a file system or volume, and waits until it is on disk.
@@ -102,6 +107,19 @@ impl Dsl {
     /// `NotFound`; `Busy` (it is in use, or its intent log is not replayed); `Exists` (it has children or snapshots).
     pub fn destroy_dataset(self: &Arc<Self>, name: &str) -> Result<()> {
         self.receiving().destroy_leftover(name)?;
+        let mut tries = BUSY_TRIES;
+        loop {
+            match self.try_destroy_dataset(name) {
+                Err(error) if error.kind() == ErrorKind::Busy && tries > 1 => {
+                    tries -= 1;
+                    self.meta.context.host.sleep(BUSY_PAUSE);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn try_destroy_dataset(self: &Arc<Self>, name: &str) -> Result<()> {
         let name = name.to_owned();
         let checked = name.clone();
         let find = |dsl: &Dsl, name: &str| check_destroy(&dsl.parts, name, dsl.tasks.is_making_changes());

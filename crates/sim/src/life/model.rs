@@ -50,6 +50,8 @@ pub struct Bookmark {
     pub identity: u64,
     /// When that was made.
     pub moment: u64,
+    /// The version of that.
+    pub version: u64,
 }
 
 /// A file system.
@@ -394,7 +396,7 @@ impl Tree {
             Some((of, short)) => (of, *self.dataset(of)?.bookmarks.get(short).ok_or(ErrorKind::NotFound)?),
             None => {
                 let snapshot = self.snapshot(source)?;
-                (source.split('@').next().unwrap_or_default(), Bookmark { identity: snapshot.identity, moment: snapshot.moment })
+                (source.split('@').next().unwrap_or_default(), Bookmark { identity: snapshot.identity, moment: snapshot.moment, version: snapshot.version })
             }
         };
         if !self.is_past_of(head, of, bookmark.moment) {

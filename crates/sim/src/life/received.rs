@@ -14,6 +14,8 @@ struct Sent {
     from: Option<u64>,
     /// That is of another file system.
     is_of_clone: bool,
+    /// Nothing was changed in between: what it is received into refers to the same blocks as before.
+    is_unchanged: bool,
 }
 
 impl Tree {
@@ -36,22 +38,23 @@ impl Tree {
 
     fn sent(&self, receive: &Receive) -> Result<Sent, ErrorKind> {
         let snapshot = self.snapshot(&receive.snapshot)?.clone();
-        let Some(from) = &receive.from else { return Ok(Sent { snapshot, from: None, is_of_clone: false }) };
-        let (of, moment, identity) = match from.split_once('#') {
+        let Some(from) = &receive.from else { return Ok(Sent { snapshot, from: None, is_of_clone: false, is_unchanged: false }) };
+        let (of, moment, identity, version) = match from.split_once('#') {
             Some((of, short)) => {
                 let bookmark = self.dataset(of)?.bookmarks.get(short).ok_or(ErrorKind::NotFound)?;
-                (of, bookmark.moment, bookmark.identity)
+                (of, bookmark.moment, bookmark.identity, bookmark.version)
             }
             None => {
                 let found = self.snapshot(from)?;
-                (from.split('@').next().unwrap_or_default(), found.moment, found.identity)
+                (from.split('@').next().unwrap_or_default(), found.moment, found.identity, found.version)
             }
         };
         let source = receive.snapshot.split('@').next().unwrap_or_default();
         if !self.is_before((source, snapshot.moment), (of, moment)) {
             return Err(ErrorKind::CrossDevice);
         }
-        Ok(Sent { snapshot, from: Some(identity), is_of_clone: of != source })
+        let is_unchanged = version == snapshot.version;
+        Ok(Sent { snapshot, from: Some(identity), is_of_clone: of != source, is_unchanged })
     }
 
     pub(super) fn receive(&mut self, receive: &Receive) -> Outcome {
@@ -80,7 +83,8 @@ impl Tree {
             Some(origin) => Some(self.snapshot(origin)?.number),
             None => None,
         };
-        let (number, moment, version) = (self.number(), self.number(), self.number());
+        let (number, moment, new) = (self.number(), self.number(), self.number());
+        let version = self.version_before(receive, &sent, target).filter(|_| sent.is_unchanged).unwrap_or(new);
         let dataset = self.datasets.entry(target.to_owned()).or_insert_with(|| Dataset { origin, ..Dataset::default() });
         if let Some(from) = gone {
             dataset.snapshots.truncate(from);
@@ -89,6 +93,15 @@ impl Tree {
         let snapshot = Snapshot { number, moment, version, name: short.to_owned(), holds: BTreeSet::new(), is_doomed: false, ..sent.snapshot };
         dataset.snapshots.push(snapshot);
         Ok(())
+    }
+
+    /// Of what a stream that is incremental is put on top of.
+    fn version_before(&self, receive: &Receive, sent: &Sent, target: &str) -> Option<u64> {
+        if let Some(origin) = &receive.origin {
+            return self.snapshot(origin).ok().map(|origin| origin.version);
+        }
+        let mut snapshots = self.datasets.get(target)?.snapshots.iter().rev();
+        snapshots.find(|snapshot| Some(snapshot.identity) == sent.from).map(|snapshot| snapshot.version)
     }
 
     /// Where the snapshots begin that go, if any do.
