@@ -272,6 +272,24 @@ fn properties_that_come_replace_those_that_came() {
     to.finish();
 }
 
+/// With `-F` what the sender has destroyed goes: a clone before its origin, snapshots before what they are of.
+#[test]
+fn what_the_sender_destroyed_goes() {
+    let Some(to) = Receiver::new() else { return };
+    for words in ["create tank/src", "create tank/src/b", "create tank/src/b/c", "snapshot tank/src/b@s", "clone tank/src/b@s tank/src/a", "snapshot -r tank/src@a"] {
+        to.rig.ok(&format!("zfs {words}"));
+    }
+    to.send("-R tank/src@a", "a");
+    to.ok("zfs receive tank/dst", "a");
+    assert_eq!(to.rig.ok("zfs list -Ho name -r tank/dst"), "tank/dst\ntank/dst/a\ntank/dst/b\ntank/dst/b/c\n");
+    to.rig.ok("zfs destroy -R tank/src/b");
+    to.rig.ok("zfs snapshot -r tank/src@b");
+    to.send("-R -I tank/src@a tank/src@b", "a-b");
+    to.ok("zfs receive -F tank/dst", "a-b");
+    assert_eq!(to.rig.ok("zfs list -Ho name -t all -r tank/dst"), "tank/dst\ntank/dst@a\ntank/dst@b\n");
+    to.finish();
+}
+
 /// There is no room for all of it: nothing is left.
 #[test]
 fn a_stream_that_does_not_fit_leaves_nothing() {

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tarnfs::control::{DatasetDestroy, DatasetKinds, DatasetList, DatasetRename, DatasetUnmount, Request, Wanted};
+use tarnfs::control::{DatasetDestroy, DatasetKinds, DatasetList, DatasetRename, DatasetUnmount, Request, SnapshotsDestroy, Wanted};
 
 use super::Run;
 use super::package::Package;
@@ -28,17 +28,30 @@ impl Run<'_, '_> {
             let (head, snapshot) = name.split_once('@').unwrap_or((&name, ""));
             snapshots.entry(head.to_owned()).or_default().push((snapshot.to_owned(), guid));
         }
+        let mut gone = Vec::new();
         // What is below goes before what is above.
         for head in self.heads(root).into_iter().rev() {
             let own = snapshots.remove(&head).unwrap_or_default();
             if !own.iter().any(|(_, guid)| known.contains(guid)) {
-                self.destroy(&head, root);
+                gone.push(head);
                 continue;
             }
             for (snapshot, _) in own.iter().filter(|(_, guid)| !known.contains(guid)) {
                 self.destroy(&format!("{head}@{snapshot}"), root);
             }
             self.rename(package, &head, root, own.iter().find(|(snapshot, _)| snapshot == from).map(|(_, guid)| *guid));
+        }
+        self.destroy_all(gone, root);
+    }
+
+    /// A clone goes before its origin, whatever their names: so what cannot go is tried again, as long as others go.
+    fn destroy_all(&mut self, mut heads: Vec<String>, root: &str) {
+        loop {
+            let before = heads.len();
+            heads.retain(|head| !self.destroy(head, root));
+            if heads.is_empty() || heads.len() == before {
+                return;
+            }
         }
     }
 
@@ -51,15 +64,15 @@ impl Run<'_, '_> {
     }
 
     /// What the sender does not have any more. That it cannot go is no error: what is received in its place says so.
-    fn destroy(&mut self, name: &str, root: &str) {
+    fn destroy(&mut self, name: &str, root: &str) -> bool {
         if !self.flags.force || name == root {
-            return;
+            return false;
         }
         if self.flags.verbose {
             say!(self.session, "attempting destroy {name}");
         }
         if self.flags.dry_run {
-            return;
+            return false;
         }
         if !name.contains('@') {
             let unmount = DatasetUnmount { name: name.to_owned(), at: None, tree: false, force: self.flags.force_unmount, unload_key: false };
@@ -74,10 +87,15 @@ impl Run<'_, '_> {
         if self.flags.verbose {
             say!(self.session, "{}", if done { "success" } else { "failed - trying rename" });
         }
+        done
     }
 
     fn destroy_one(&mut self, name: String) -> bool {
-        self.session.perform(Request::DatasetDestroy(DatasetDestroy { names: vec![name], defer: false, force: self.flags.force_unmount })).is_ok()
+        let (names, force) = (vec![name], self.flags.force_unmount);
+        if names[0].contains('@') {
+            return self.session.refusals(Request::SnapshotsDestroy(SnapshotsDestroy { names, defer: false })).is_ok_and(|refusals| refusals.is_empty());
+        }
+        self.session.perform(Request::DatasetDestroy(DatasetDestroy { names, defer: false, force })).is_ok()
     }
 
     /// The sender calls it otherwise, in the same place.
