@@ -27,6 +27,8 @@ use crate::txg::{TXG_SIZE, Txg, slot};
 pub(super) struct Chain {
     /// The header; its pointer to the first block follows from the chain, unless the log is claimed.
     pub(super) header: LogHeader,
+    /// The claimed header, when it was replayed, and the group that forgets it and frees its blocks: groups before that one still have it.
+    leaving: Option<(Txg, LogHeader)>,
     /// Blocks to be freed by each group.
     free: [Vec<BlkPtr>; TXG_SIZE],
     /// Blocks that get one more reference with each group.
@@ -76,6 +78,7 @@ impl Chain {
     fn of(header: LogHeader) -> Self {
         let mut chain = Chain {
             header,
+            leaving: None,
             free: Default::default(),
             shared: Default::default(),
             usable_from: 0,
@@ -114,6 +117,31 @@ impl Chain {
     /// Whether the log is that of another import, and not replayed yet.
     pub(super) fn is_claimed(&self) -> bool {
         self.header.claim_txg.get() != 0
+    }
+
+    /// The claimed log was replayed: `txg` forgets it.
+    fn leave(&mut self, txg: Txg) {
+        let header = std::mem::replace(&mut self.header, empty_header());
+        self.leaving = (header.claim_txg.get() != 0).then_some((txg, header));
+        self.blocks.clear();
+        self.usable_from = txg;
+    }
+
+    /// The claimed header that is on disk with `txg`, in which the replay came to the record `replayed`; `None`: no log is claimed then. A later chain
+    /// counts its records from 1: the number must not come into its header, or they would pass for replayed.
+    fn claimed_header(&mut self, txg: Txg, replayed: u64) -> Option<LogHeader> {
+        if self.leaving.is_some_and(|(from, _)| txg >= from) {
+            self.leaving = None;
+        }
+        let header = match &mut self.leaving {
+            Some((_, header)) => header,
+            None if self.header.claim_txg.get() != 0 => &mut self.header,
+            None => return None,
+        };
+        if replayed > header.replay_sequence.get() {
+            header.replay_sequence = replayed.into();
+        }
+        Some(*header)
     }
 
     /// Has `txg`, which the caller holds, free the block.
@@ -313,14 +341,9 @@ impl Zil {
     /// A log of another import is done with: `txg`, which the caller holds, frees its blocks.
     pub(super) fn forget_claimed(&self, blocks: Vec<BlkPtr>, txg: Txg) {
         let mut chain = self.chain.lock();
-        chain.header = empty_header();
-        chain.blocks.clear();
+        chain.leave(txg);
         chain.free[slot(txg)].extend(blocks);
-        chain.usable_from = txg;
         drop(chain);
-        for replayed in &self.replayed {
-            replayed.store(0, Ordering::Release);
-        }
         self.set_dirty(txg);
     }
 
@@ -348,11 +371,8 @@ impl ObjsetLog for Zil {
 
     fn sync(&self, objset: &Objset, tx: &SyncTx<'_>) -> Result<()> {
         self.dirty[slot(tx.txg())].store(false, Ordering::Release);
-        let replayed = self.replayed[slot(tx.txg())].swap(0, Ordering::AcqRel);
         let mut chain = self.wait_written(tx.txg());
-        if replayed > chain.header.replay_sequence.get() {
-            chain.header.replay_sequence = replayed.into();
-        }
+        let claimed = chain.claimed_header(tx.txg(), self.replayed[slot(tx.txg())].swap(0, Ordering::AcqRel));
         for block in std::mem::take(&mut chain.shared[slot(tx.txg())]) {
             self.context.io.add_reference(&block)?;
         }
@@ -368,7 +388,7 @@ impl ObjsetLog for Zil {
             objset.owner().uses(Feature::Zilsaxattr);
         }
         let mut bytes = [0; ondisk::objset::ZIL_HEADER_BYTES];
-        bytes.copy_from_slice(chain.header.as_bytes());
+        bytes.copy_from_slice(claimed.unwrap_or(chain.header).as_bytes());
         drop(chain);
         objset.set_zil_header(tx, bytes);
         Ok(())
@@ -384,7 +404,7 @@ impl ObjsetLog for Zil {
 
     fn destroy(&self, objset: &Objset, tx: &SyncTx<'_>) -> Result<()> {
         let mut chain = self.chain.lock();
-        chain.header = empty_header();
+        (chain.header, chain.leaving) = (empty_header(), None);
         for block in std::mem::take(&mut chain.blocks) {
             tx.free(&block.pointer);
         }
@@ -427,5 +447,20 @@ mod tests {
         assert_eq!(left(&[], Some(2)), (4, vec![]));
         assert_eq!(left(&[3], Some(2)), (3, vec![3]));
         assert_eq!(left(&[1, 3], Some(2)), (1, vec![1, 2, 3]));
+    }
+    /// A group was being written while a replay ended: it had the new header, with the number of the last record that was replayed. After a kill the next
+    /// log, whose records count from 1, was passed over up to that number; and what was replayed in the group after it was in no log any more.
+    #[test]
+    fn a_replayed_log_is_on_disk_until_the_group_that_frees_it() {
+        let mut header = empty_header();
+        header.claim_txg = 10.into();
+        let mut chain = Chain::of(header);
+        let on_disk = |chain: &mut Chain, txg, replayed| chain.claimed_header(txg, replayed).map(|header| header.replay_sequence.get());
+        assert_eq!(on_disk(&mut chain, 10, 3), Some(3));
+        chain.leave(12);
+        assert_eq!(on_disk(&mut chain, 11, 7), Some(7), "it is freed with 12");
+        assert_eq!(on_disk(&mut chain, 12, 9), None);
+        assert_eq!(on_disk(&mut chain, 13, 0), None);
+        assert_eq!((chain.header.claim_txg.get(), chain.header.replay_sequence.get()), (0, 0));
     }
 }
