@@ -263,18 +263,19 @@ impl Zil {
     /// Places a round, after waiting for its turn, and writes it durably. Returns the group that it was placed in.
     fn write_round(&self, round: &Round, mut filled: Filled) -> Option<Txg> {
         self.waiting.for_turn(round.number, &mut self.chain.lock());
-        let placed = if filled.lengths.is_empty() { None } else { self.place(round.number, &filled) };
+        // A round before this one may have got no place since this one was filled: what came later is not to be in the log without it.
+        let may_be_placed = !filled.lengths.is_empty() && !self.has_unlogged_after(self.context.groups.synced_txg());
+        let placed = if may_be_placed { self.place(round.number, &filled) } else { None };
+        if placed.is_none() && !filled.lengths.is_empty() {
+            // Before the next one has its turn.
+            self.note_unlogged(filled.newest);
+        }
         {
             let mut chain = self.chain.lock();
             chain.turn += 1;
             self.waiting.turn_came(chain.turn);
         }
-        let Some(placed) = placed else {
-            if !filled.lengths.is_empty() {
-                self.note_unlogged(filled.newest);
-            }
-            return None;
-        };
+        let placed = placed?;
         block::number(&mut filled.bytes, &filled.lengths, placed.first_sequence);
         let careless = self.context.tunables.canary == Some(Canary::NoFlushOfLog);
         let may_be_durable = !filled.has_placed && !careless;
