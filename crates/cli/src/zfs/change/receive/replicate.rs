@@ -28,7 +28,7 @@ impl Run<'_, '_> {
             let (head, snapshot) = name.split_once('@').unwrap_or((&name, ""));
             snapshots.entry(head.to_owned()).or_default().push((snapshot.to_owned(), guid));
         }
-        let mut gone = Vec::new();
+        let (mut gone, mut kept) = (Vec::new(), Vec::new());
         // What is below goes before what is above.
         for head in self.heads(root).into_iter().rev() {
             let own = snapshots.remove(&head).unwrap_or_default();
@@ -39,9 +39,11 @@ impl Run<'_, '_> {
             for (snapshot, _) in own.iter().filter(|(_, guid)| !known.contains(guid)) {
                 self.destroy(&format!("{head}@{snapshot}"), root);
             }
-            self.rename(package, &head, root, own.iter().find(|(snapshot, _)| snapshot == from).map(|(_, guid)| *guid));
+            kept.push((head, own.iter().find(|(snapshot, _)| snapshot == from).map(|(_, guid)| *guid)));
         }
+        // Before the renames: what goes may have the name that another one gets.
         self.destroy_all(gone, root);
+        kept.into_iter().for_each(|(head, guid)| self.rename(package, &head, root, guid));
     }
 
     /// A clone goes before its origin, whatever their names: so what cannot go is tried again, as long as others go.
