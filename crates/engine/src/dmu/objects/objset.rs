@@ -30,6 +30,8 @@ pub const USED_BY_PROJECT: ObjectId = u64::MAX - 2;
 
 /// So many objects in each shard are kept in memory whether somebody uses them or not.
 const SHARD_DNODES_MIN: usize = 256;
+/// A shard with more objects is looked through after one group in [`SHARDS`] only: a group must not cost more where many files are in use.
+const SHARD_DNODES_SMALL: usize = 1024;
 const SHARDS: usize = 16;
 
 /// What an object set shares with its objects.
@@ -450,10 +452,14 @@ impl Objset {
         objects
     }
 
-    /// Forgets objects that nobody uses, if there are too many.
-    pub fn trim(&self) {
-        for shard in &self.dnodes {
-            shard.lock().trim();
+    /// Forgets objects that nobody uses, if there are too many: after `txg`.
+    pub fn trim(&self, txg: Txg) {
+        let is_crowded = self.context().cache.is_crowded();
+        for (at, shard) in (0..).zip(&self.dnodes) {
+            let (is_its_turn, mut shard) = (txg % SHARDS as Txg == at, shard.lock());
+            if is_crowded || is_its_turn || shard.dnodes.len() <= SHARD_DNODES_SMALL {
+                shard.trim();
+            }
         }
     }
 }

@@ -214,12 +214,12 @@ impl GroupWriter {
         self.layers.context.dirty.clear(txg);
         self.refresh_space();
         for (_, objset) in self.layers.dsl.open_objsets() {
-            objset.trim();
+            objset.trim(txg);
             if let Some(log) = objset.log() {
                 log.synced(txg);
             }
         }
-        self.layers.dsl.meta.mos.0.trim();
+        self.layers.dsl.meta.mos.0.trim(txg);
         self.layers.dsl.close_idle_objsets();
         Ok(())
     }
