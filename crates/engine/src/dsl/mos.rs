@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use ondisk::dsl::parse_number_key;
 use ondisk::object_type::ObjectType;
 
 use crate::dmu::{Dnode, DnodeSpec, Objset, SyncTx};
@@ -173,6 +174,18 @@ impl Mos {
     pub fn zap_entries(&self, object: u64) -> Result<Vec<(String, Value)>> {
         let entries = self.zap(object)?.entries()?;
         Ok(entries.into_iter().map(|entry| (entry.text(), entry.value)).collect())
+    }
+
+    /// All entries of a dictionary of numbers by numbers, in the order of the keys.
+    pub fn zap_numbers(&self, object: u64) -> Result<Vec<(u64, u64)>> {
+        let mut entries = Vec::new();
+        self.zap(object)?.each_number(&mut |name, value| {
+            let name = std::str::from_utf8(name).unwrap_or_default();
+            entries.push((parse_number_key(name)?, value));
+            Ok(())
+        })?;
+        entries.sort_unstable();
+        Ok(entries)
     }
 
     /// The name of the entry whose value is `number`.

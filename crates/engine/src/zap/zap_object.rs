@@ -112,6 +112,10 @@ impl Form {
     }
 }
 
+fn is_micro(block: &[u8]) -> bool {
+    block.get(..8) == Some(&zap_micro::BLOCK_TYPE.to_le_bytes())
+}
+
 fn check_name(name: &[u8]) -> Result<()> {
     if name.is_empty() || name.contains(&0) {
         bail!(Invalid, "a name in a ZAP is not empty and has no zero byte");
@@ -318,7 +322,7 @@ impl Zap {
 
     fn load(&self) -> Result<Loaded> {
         let block = self.dnode.block(0)?;
-        let form = if block.get(..8) == Some(&zap_micro::BLOCK_TYPE.to_le_bytes()) {
+        let form = if is_micro(&block) {
             Form::Micro(Micro::open(&block)?)
         } else {
             Form::Fat(Fat::open(&block)?)
@@ -530,6 +534,28 @@ impl Zap {
                 }
             }
             Ok(entries)
+        })
+    }
+
+    /// Calls `visit` with the name and the first integer of each entry, in no order. Of a micro ZAP no index is made for it: for large ones that are listed once.
+    ///
+    /// # Errors
+    /// See [`Zap::lookup`]; the one of `visit`.
+    pub fn each_number(&self, visit: &mut dyn FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
+        {
+            let _unchanged = self.shared.form.read();
+            let block = self.dnode.block(0)?;
+            if is_micro(&block) {
+                let mut slots = zap_micro::slots(&block).iter().filter(|slot| !slot.is_free());
+                return self.within(slots.try_for_each(|slot| visit(slot.name(), slot.value.get())));
+            }
+        }
+        self.reading(|form, blocks| match form {
+            Form::Fat(fat) => {
+                blocks.0.prefetch(0, u64::MAX);
+                fat.each_number(blocks, visit)
+            }
+            Form::Micro(_) => Err(error!(Corrupt, "it is of another form than a moment ago")),
         })
     }
 

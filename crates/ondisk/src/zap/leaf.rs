@@ -402,11 +402,26 @@ impl<B: AsRef<[u8]>> Leaf<B> {
 
     fn read_array(&self, first: u16, size: usize) -> Result<Vec<u8>, Corruption> {
         let mut bytes = Vec::with_capacity(size.min(self.block.as_ref().len()));
+        self.read_array_into(first, size, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn read_array_into(&self, first: u16, size: usize, bytes: &mut Vec<u8>) -> Result<(), Corruption> {
+        bytes.clear();
         self.walk_array(first, size, |piece| {
             bytes.extend_from_slice(piece);
             true
-        })?;
-        Ok(bytes)
+        })
+    }
+
+    /// As [`Leaf::name`], into a buffer that is used again and again.
+    pub fn name_into(&self, entry: &Entry, integer_size: usize, bytes: &mut Vec<u8>) -> Result<(), Corruption> {
+        self.read_array_into(entry.name_chunk, usize::from(entry.name_count) * integer_size, bytes)
+    }
+
+    /// As [`Leaf::value`], into a buffer that is used again and again.
+    pub fn value_into(&self, entry: &Entry, bytes: &mut Vec<u8>) -> Result<(), Corruption> {
+        self.read_array_into(entry.value_chunk, entry.value_size(), bytes)
     }
 
     /// The name's bytes: with its final zero, or its words, each big-endian.

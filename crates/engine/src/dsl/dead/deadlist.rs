@@ -21,7 +21,7 @@
 use std::collections::BTreeMap;
 
 use ondisk::blkptr::BlkPtr;
-use ondisk::dsl::{DeadlistPhys, number_key, parse_number_key};
+use ondisk::dsl::{DeadlistPhys, number_key};
 use ondisk::object_type::ObjectType;
 use parking_lot::Mutex;
 use zerocopy::IntoBytes;
@@ -58,6 +58,11 @@ impl Deadlist {
         Ok(Deadlist { object, old_format, entries: Mutex::new(None) })
     }
 
+    /// Whether it is one bpobj, without keys.
+    pub fn is_old_format(&self) -> bool {
+        self.old_format
+    }
+
     /// Makes an empty deadlist and returns its object.
     pub fn create(meta: &Meta, tx: &SyncTx<'_>) -> Result<u64> {
         if meta.version() < 26 {
@@ -80,11 +85,9 @@ impl Deadlist {
     }
 
     fn load(&self, meta: &Meta) -> Result<BTreeMap<u64, Bpobj>> {
-        let mut entries = BTreeMap::new();
-        for (name, value) in meta.mos.zap_entries(self.object).within(|| format!("deadlist {}", self.object))? {
-            entries.insert(parse_number_key(&name)?, Bpobj(value.first()));
-        }
-        Ok(entries)
+        let entries = meta.mos.zap_numbers(self.object).within(|| format!("deadlist {}", self.object))?;
+        // They are in order: the tree is made at once.
+        Ok(entries.into_iter().map(|(key, list)| (key, Bpobj(list))).collect())
     }
 
     /// Runs `work` on the loaded entries.
@@ -237,6 +240,10 @@ impl Deadlist {
         let mut released = 0;
         self.with_entries(meta, |entries| {
             for (key, list) in theirs {
+                if list.is_shared_empty(meta) {
+                    released += 1;
+                    continue;
+                }
                 let Some((before, into)) = entries.range_mut(..=key).next_back() else {
                     bail!(Corrupt, "deadlist {}: no entry for blocks born after {key}", self.object)
                 };

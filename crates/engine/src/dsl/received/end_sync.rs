@@ -12,7 +12,7 @@ use crate::dsl::counts::{Limited, check_limits};
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dataset::swap_sync::swap_heads_sync;
 use crate::dsl::dsl::Parts;
-use crate::dsl::snapshots::destroy_sync::destroy_snapshot_sync;
+use crate::dsl::snapshots::destroy_sync::{check_lists, destroy_snapshot_sync};
 use crate::dsl::snapshots::snapshot_sync::{check_snapshot, snapshot_sync};
 use crate::dsl::tree::destroy_sync::destroy_head_sync;
 use crate::error;
@@ -127,6 +127,7 @@ fn check_may_go(parts: &Parts, snapshot: &Arc<Dataset>) -> Result<()> {
     if phys.children.get() > 1 {
         return Err(busy("snapshot has dependent clones"));
     }
+    check_lists(parts, snapshot)?;
     if parts.objsets.is_open(snapshot) {
         return Err(busy("dataset is busy"));
     }

@@ -9,6 +9,7 @@
 //! [`SnapshotVerbs::destroy_snapshots`](crate::dsl::SnapshotVerbs::destroy_snapshots), [`Dsl::destroy_dataset`](crate::dsl::Dsl::destroy_dataset) of a clone, and
 //! the release of a hold call this.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use ondisk::dsl::{DATASET_FLAG_DEFER_DESTROY, DATASET_FLAG_UNIQUE_ACCURATE, UsedKind, dataset_field, dir_field, number_key};
@@ -41,7 +42,7 @@ pub(in crate::dsl) fn goes_with_last_clone(parts: &Parts, snapshot: &Arc<Dataset
     if phys.flags.get() & DATASET_FLAG_DEFER_DESTROY == 0 || phys.children.get() != 2 || parts.meta.version() < KEYED_VERSION {
         return Ok(false);
     }
-    Ok(holds_sync::count(parts, snapshot)? == 0 && !is_about_moved_blocks(parts, snapshot)?)
+    Ok(holds_sync::count(parts, snapshot)? == 0 && !is_about_moved_blocks(parts, snapshot)? && !has_old_deadlist(parts, snapshot)?)
 }
 
 /// Whether a list of blocks that a device removal moved would change with it.
@@ -80,9 +81,14 @@ impl Doomed {
 
     /// Destroys or marks them. Checked before.
     pub(in crate::dsl) fn destroy_sync(&self, parts: &Parts, tx: &SyncTx<'_>) -> Result<()> {
-        let mut near = Vec::new();
+        let (mut near, mut doomed) = (Vec::new(), Vec::new());
         for name in &self.names {
-            let Some(snapshot) = self.find(parts, name)? else { continue };
+            doomed.extend(self.find(parts, name)?);
+        }
+        // The newest first: what comes after a row of them stays the same, and its deadlist, which all of theirs go to, is read once.
+        doomed.sort_by_key(|snapshot| (snapshot.dir.object, Reverse(snapshot.phys().creation_txg.get())));
+        doomed.dedup_by_key(|snapshot| snapshot.object);
+        for snapshot in doomed {
             // The deadlists of neighbours stay in memory for the next one: with many snapshots there, to read one takes a millisecond.
             let _before = std::mem::replace(&mut near, neighbours(parts, &snapshot)?);
             let is_kept = holds_sync::count(parts, &snapshot)? > 0 || snapshot.phys().children.get() > 1;
@@ -119,9 +125,7 @@ pub(in crate::dsl) fn check_destroy_snapshot(parts: &Parts, snapshot: &Arc<Datas
     if parts.meta.version() < KEYED_VERSION {
         bail!(NotSupported, "{}: this version of tarn destroys no snapshots in pools from before version {KEYED_VERSION}", named());
     }
-    if is_about_moved_blocks(parts, snapshot)? {
-        bail!(NotSupported, "{}: blocks of its snapshots were moved by a device removal: this version of tarn cannot destroy it", named());
-    }
+    check_lists(parts, snapshot)?;
     if parts.objsets.is_open(snapshot) {
         bail!(Busy, "{}: dataset is busy", named());
     }
@@ -133,6 +137,27 @@ pub(in crate::dsl) fn check_destroy_snapshot(parts: &Parts, snapshot: &Arc<Datas
     }
     if snapshot.phys().children.get() > 1 {
         bail!(Exists, "{}: snapshot is cloned", named());
+    }
+    Ok(())
+}
+
+/// Whether a list of dead blocks that would change with it has no keys: it, or its successor, is from before the pool was upgraded.
+fn has_old_deadlist(parts: &Parts, snapshot: &Dataset) -> Result<bool> {
+    let next = parts.tree.dataset(snapshot.phys().next_snapshot.get())?;
+    Ok(snapshot.deadlist().is_old_format() || next.deadlist().is_old_format())
+}
+
+/// Whether we can change the lists of dead blocks as destroying the snapshot does.
+///
+/// # Errors
+/// `NotSupported`: they are of a kind that we only read.
+pub(in crate::dsl) fn check_lists(parts: &Parts, snapshot: &Arc<Dataset>) -> Result<()> {
+    let named = || snapshot.dir.full_name();
+    if is_about_moved_blocks(parts, snapshot)? {
+        bail!(NotSupported, "{}: blocks of its snapshots were moved by a device removal: this version of tarn cannot destroy it", named());
+    }
+    if has_old_deadlist(parts, snapshot)? {
+        bail!(NotSupported, "{}: its blocks are listed as before pool version {KEYED_VERSION}: this version of tarn cannot destroy it", named());
     }
     Ok(())
 }

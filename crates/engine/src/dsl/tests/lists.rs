@@ -64,11 +64,51 @@ fn a_listing_is_what_a_cursor_finds() {
             let mut cursor = crate::zap::Cursor::start();
             let one_by_one: Vec<_> = std::iter::from_fn(|| zap.next(&mut cursor).unwrap()).collect();
             assert_eq!(zap.entries().unwrap(), one_by_one, "{count}");
+            let mut numbers = Vec::new();
+            zap.each_number(&mut |name, value| Ok(numbers.push((name.to_vec(), value)))).unwrap();
+            numbers.sort_unstable();
+            let mut expected: Vec<_> = one_by_one.iter().map(|entry| (entry.name.clone(), entry.value.first())).collect();
+            expected.sort_unstable();
+            assert_eq!(numbers, expected, "{count}");
             assert_eq!((one_by_one.len() as u64, zap.len().unwrap()), (count - count.div_ceil(3), count - count.div_ceil(3)), "{count}");
         }
         mos.free(object, &tx).unwrap();
         mos.free(copy, &tx).unwrap();
     }
+    rig.next_txg();
+    rig.check();
+}
+
+/// A deadlist from before pool version 26 has no keys. To destroy a snapshot whose blocks are on one is refused before anything changes: it stopped the pool.
+#[test]
+fn snapshots_with_old_deadlists_are_not_destroyed() {
+    use bpobj::Bpobj;
+    use deadlist::Deadlist;
+    let rig = rig();
+    rig.create();
+    rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/a"))).unwrap();
+    for name in ["pool/a@1", "pool/a@2", "pool/a@3"] {
+        let new = crate::dsl::NewSnapshots { names: vec![name.into()], properties: Vec::new() };
+        assert!(rig.with_syncs(|dsl| dsl.snapshot_verbs().create_snapshots(new)).unwrap().is_empty());
+    }
+    let make_old = |dsl: &Arc<Dsl>, tx: &SyncTx<'_>| {
+        let (dataset, list) = (dsl.open_dataset("pool/a@2")?, Bpobj::create(&dsl.meta, tx)?);
+        Deadlist::destroy(&dsl.meta, dataset.deadlist().object, tx)?;
+        let old = Arc::new(Deadlist::open(&dsl.meta, list.0)?);
+        dataset.change(|state| {
+            state.phys_mut().deadlist = list.0.into();
+            state.set_deadlist(old);
+        });
+        Ok(())
+    };
+    rig.with_syncs(|dsl| dsl.run_task(1, SpaceCheck::None, |_| Ok(()), make_old)).unwrap();
+    for (names, defer, refused) in [(["pool/a@1"].as_slice(), false, 1), (&["pool/a@2"], true, 1), (&["pool/a@1", "pool/a@2", "pool/a@3"], false, 2), (&["pool/a@3"], false, 0)] {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let refusals = rig.with_syncs(|dsl| dsl.snapshot_verbs().destroy_snapshots(names.clone(), defer)).unwrap();
+        assert_eq!(refusals.len(), refused, "{names:?}: {refusals:?}");
+        assert!(refusals.iter().all(|(_, error)| error.kind() == ErrorKind::NotSupported && error.to_string().contains("before pool version 26")), "{refusals:?}");
+    }
+    assert_eq!(rig.dsl().open_dataset("pool/a").unwrap().snapshots().unwrap().len(), 2);
     rig.next_txg();
     rig.check();
 }

@@ -283,6 +283,26 @@ impl Fat {
         }
     }
 
+    /// Calls `visit` with the name and the first integer of each entry, in no order, and makes nothing of them that it would have to allocate.
+    pub(in crate::zap) fn each_number(&self, blocks: &impl ReadBlocks, visit: &mut dyn FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
+        let (mut hash, mut name, mut value) = (0, Vec::new(), Vec::new());
+        loop {
+            let prefix_length = self.with_leaf(blocks, hash, |leaf| {
+                for entry in leaf.entries_in_order()? {
+                    leaf.name_into(&entry, self.name_integer_size(), &mut name)?;
+                    leaf.value_into(&entry, &mut value)?;
+                    let first = value.iter().take(usize::from(entry.integer_size)).fold(0, |word, &byte| word << 8 | u64::from(byte));
+                    visit(if self.has_word_keys() { &name } else { without_zero(&name) }, first)?;
+                }
+                Ok(leaf.prefix_length())
+            })?;
+            match after_leaf(hash, prefix_length) {
+                Some(next) => hash = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
     pub(in crate::zap) fn next(&self, blocks: &impl ReadBlocks, mut hash: u64, mut collision: u32) -> Result<Option<(Entry, Vec<u8>, Value)>> {
         loop {
             let found = self.with_leaf(blocks, hash, |leaf| match leaf.find_next(hash, collision)? {
