@@ -116,6 +116,7 @@ fn files_without_a_name_are_waited_for() {
     assert_eq!(rig.ok("zpool wait -p -t free,scrub tank 1"), "    FREE   SCRUB\n       0       0\n");
     assert_eq!(rig.ok("zpool wait -H -t discard,free tank 1"), "0\t0\n");
     assert_eq!(rig.run("zpool wait tank 1 1").code, 2);
+    rig.refused("zpool wait -n tank", "invalid option 'n'");
     finish(&rig);
 }
 

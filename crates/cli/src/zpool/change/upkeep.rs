@@ -104,7 +104,7 @@ struct Waiting {
 }
 
 fn parse_wait(session: &mut Session<'_>, words: &[String]) -> Result<(Waiting, Vec<String>), Stop> {
-    let mut options = Options::new(words, "HpT:t:n", &[]);
+    let mut options = Options::new(words, "HpT:t:", &[]);
     let mut flags =
         Waiting { scripted: false, exact: false, timestamp: Timestamp::None, activities: ACTIVITIES.to_vec() };
     for option in options.by_ref() {
@@ -113,8 +113,6 @@ fn parse_wait(session: &mut Session<'_>, words: &[String]) -> Result<(Waiting, V
         match letter {
             'H' => flags.scripted = true,
             'p' => flags.exact = true,
-            // The heading is there once.
-            'n' => {}
             'T' => flags.timestamp = pools::parse_timestamp(session, &argument)?,
             _ => {
                 let named: Vec<&str> = argument.split(',').collect();
