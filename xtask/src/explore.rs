@@ -14,14 +14,18 @@ cargo xtask explore [--seed N] [--states N] [--threads N] [--zdb EVERY]
                                      crash states of random workloads: the power goes at any write (docs/testing.md)
 cargo xtask explore --short [--from N] [--states N]
                                      all sequences of one and of two operations, then those of three, at random
-cargo xtask explore --verbs [--seed N] [--states N] [--each N|cut|all]
-                                     all pairs of verbs on datasets, then random ones: N states of each, one for each cut, or all
+cargo xtask explore --verbs [--seed N] [--from K] [--states N] [--each N|cut|all]
+                                     all pairs of verbs on datasets, then random ones: N states of each, one for each cut, or all;
+                                     from the Kth of that order on, as a run that was ended says
 cargo xtask explore --workload NAME --state CUT.VARIANT [--keep DIRECTORY]
                                      one state again, as a failure prints it; its images
 ";
 
 /// States between two lines that say how far it is.
 const STEP: u64 = 1_000;
+
+/// Workloads of verbs between two such lines.
+const VERB_STEP: u64 = 8;
 
 /// Layouts that verbs are done on.
 const VERB_LAYOUTS: usize = 4;
@@ -38,18 +42,25 @@ fn replay_verbs(workload: crash::Workload, state: &str) -> Result<()> {
     Ok(())
 }
 
-/// All pairs of verbs, then random ones.
-fn explore_verbs(plan: crash::Plan, seed: u64) -> Result<()> {
+/// All pairs of verbs, in an order that is always the same, then random ones: from the number `from` of that order on.
+fn explore_verbs(mut plan: crash::Plan, seed: u64, from: u64) -> Result<()> {
     let explorer = crash::Explorer::new(VERB_LAYOUTS)?;
-    let mut left = plan.states;
-    for (what, first) in [("pairs", crash::Workload::Pair(seed)), ("random", crash::Workload::Random(seed))] {
-        let report = explorer.explore(&crash::Plan { first, states: left, ..plan });
-        println!("{what} from {first}: {report}");
+    let (mut at, mut left, pairs) = (from, plan.states, crash::pair_count());
+    while left > 0 {
+        let end = if at < pairs { (at + VERB_STEP).min(pairs) } else { at + VERB_STEP };
+        (plan.first, plan.numbers, plan.states) = if at < pairs {
+            (crash::Workload::Pair(seed), at..end, u64::MAX)
+        } else {
+            (crash::Workload::Random(seed), at - pairs..end - pairs, left)
+        };
+        let report = explorer.explore(&plan);
+        println!("{at} to {end} ({pairs} are pairs): {report}");
         for failure in &report.failures {
             println!("{failure}");
         }
         ensure!(report.failures.is_empty(), "{} states are wrong", report.failures.len());
-        left = left.saturating_sub(report.states);
+        println!("to go on: --seed {seed} --from {end}");
+        (at, left) = (end, left.saturating_sub(report.states));
     }
     Ok(())
 }
@@ -119,7 +130,8 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
         let of_each = each.parse().unwrap_or(usize::MAX);
         let one_of_each_cut = each == "cut";
         let first = crash::Workload::Pair(seed);
-        return explore_verbs(crash::Plan { first, states, of_each, one_of_each_cut, write_every: 3, zdb_every, threads: threads as usize, canary: None, step: crash::FAR }, seed);
+        let plan = crash::Plan { first, numbers: 0..0, states, of_each, one_of_each_cut, write_every: 3, zdb_every, threads: threads as usize, canary: None, step: crash::FAR };
+        return explore_verbs(plan, seed, from);
     }
     let explorer = Explorer::default();
     let plan = Plan { seed, states, of_each: 100, write_every: 8, zdb_every, threads: threads as usize, canary: None, kind: Kind::Random };

@@ -14,7 +14,7 @@ fn seed() -> u64 {
 }
 
 fn plan(first: Workload, states: u64) -> Plan {
-    Plan { first, states, of_each: 6, one_of_each_cut: false, write_every: 2, zdb_every: 0, threads: 2, canary: None, step: FAR }
+    Plan { first, numbers: 0..u64::MAX, states, of_each: 6, one_of_each_cut: false, write_every: 2, zdb_every: 0, threads: 2, canary: None, step: FAR }
 }
 
 fn expect_clean(what: &str, report: &Report) {

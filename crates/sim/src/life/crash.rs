@@ -7,6 +7,7 @@
 //!
 //! Half of the states are opened for writing: what is freed in the background goes on to its end, and more verbs are done.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -74,10 +75,12 @@ pub struct Tale {
 }
 
 /// What is explored.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Plan {
     /// The first workload.
     pub first: Workload,
+    /// Which of the workloads, in their order from the first on.
+    pub numbers: Range<u64>,
     /// It ends after this many states.
     pub states: u64,
     /// States of one workload, at most.
@@ -163,7 +166,7 @@ impl Explorer {
     /// Looks at states until there were as many as planned, or something is wrong several times, or there are no more pairs.
     pub fn explore(&self, plan: &Plan) -> Report {
         let begun = RealHost.now_ns();
-        let (next, report) = (AtomicU64::new(0), Mutex::new(Report::default()));
+        let (next, report) = (AtomicU64::new(plan.numbers.start), Mutex::new(Report::default()));
         std::thread::scope(|scope| {
             for _ in 0..plan.threads.max(1) {
                 scope.spawn(|| while self.explore_next(plan, &next, &report) {});
@@ -182,6 +185,9 @@ impl Explorer {
             }
         }
         let number = next.fetch_add(1, Ordering::Relaxed);
+        if number >= plan.numbers.end {
+            return false;
+        }
         let workload = match plan.first {
             Workload::Pair(_) if number >= pair_count() => return false,
             Workload::Pair(first) => Workload::Pair(first.wrapping_add(number.wrapping_mul(plan.step)) % pair_count()),
