@@ -26,6 +26,7 @@ cargo xtask oracle --kernel IMAGE... the real kernel module imports, scrubs and 
 cargo xtask oracle vm [WORD|DIR...]  pools of ours in every state (those whose names have a WORD in them, or are given as
                                      directories of images) go to the kernel module and come back; a table (an hour)
 cargo xtask oracle streams           streams of ours, of every kind, received by the kernel module and compared (minutes)
+cargo xtask oracle space             what the kernel module says of space after each of some verbs, and how the tables that are kept differ from it
 cargo xtask oracle ztest [SECONDS]   OpenZFS's stress program makes a pool, we write it, it goes on with it; it is checked each time (root)
 cargo xtask fuzz TARGET [SECONDS]    a fuzz target under libFuzzer, for a minute or as long as given; no such target: lists them
 cargo xtask golden                   lists the golden pools
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Some((&"ci", [])) => ci(),
         Some((&"oracle", ["vm", wanted @ ..])) => peer(wanted),
         Some((&"oracle", ["streams"])) => sim::peer::streams::run(&root().join("target/streams")),
+        Some((&"oracle", ["space"])) => sim::peer::space::run(&root().join("target/space")),
         Some((&"oracle", ["ztest"])) => ztest::run(60),
         Some((&"oracle", ["ztest", seconds])) => seconds.parse().context("SECONDS").and_then(ztest::run),
         Some((&"oracle", images)) => oracle(images),

@@ -13,6 +13,7 @@
 mod contents;
 mod machine;
 mod specimens;
+pub mod space;
 pub mod streams;
 mod verdict;
 

@@ -120,6 +120,10 @@ pub(in crate::zfs) fn run(session: &mut Session<'_>, words: &[String]) -> Outcom
             return Ok(1);
         }
     }
+    if let Some(block_size) = chosen_block_size(&create.properties).filter(|size| is_volume && *size < VOLUME_BLOCK_SIZE) {
+        complain!(session, "Warning: volblocksize ({block_size}) is less than the default minimum block size ({VOLUME_BLOCK_SIZE}).");
+        complain!(session, "To reduce wasted space a volblocksize of {VOLUME_BLOCK_SIZE} is recommended.");
+    }
     let checked = name_is_valid.and_then(|()| names::check_nesting(name)).and_then(|()| check_parents(session, name, flags.parents));
     let made = checked.and_then(|()| session.perform(Request::DatasetCreate(create)));
     made.map_err(|failure| {
@@ -160,6 +164,10 @@ fn shown(flags: &Flags, create: &DatasetCreate) -> Vec<(String, String)> {
     pairs
 }
 
+fn chosen_block_size(properties: &[Setting]) -> Option<u64> {
+    properties.iter().find(|setting| setting.name == "volblocksize").and_then(|setting| setting.value.number())
+}
+
 /// The request, from the flags.
 fn prepare(name: &str, flags: &Flags) -> Result<DatasetCreate, Failure> {
     let types = if flags.volume_size.is_some() { DatasetTypes::VOLUME } else { DatasetTypes::FILESYSTEM };
@@ -172,8 +180,7 @@ fn prepare(name: &str, flags: &Flags) -> Result<DatasetCreate, Failure> {
         let pair = ("volblocksize".to_owned(), block_size.to_string());
         properties.extend(settings::dataset_settings(&[pair], types, When::Creating)?);
     }
-    let chosen = properties.iter().find(|setting| setting.name == "volblocksize").and_then(|setting| setting.value.number());
-    let block_size = chosen.unwrap_or(VOLUME_BLOCK_SIZE);
+    let block_size = chosen_block_size(&properties).unwrap_or(VOLUME_BLOCK_SIZE);
     if volume_size == 0 {
         return Err(Failure::with(FailureKind::BadProperty, "volume size cannot be zero"));
     }

@@ -266,12 +266,12 @@ fn destroy_snapshots(session: &mut Session<'_>, flags: &Flags, dataset: &str, sp
         ranges.extend(in_a_row(&snapshots, &picked));
         chosen.extend(picked.into_iter().cloned());
     }
-    let mut clones = Vec::new();
+    let (mut clones, mut is_refused) = (Vec::new(), false);
     let is_cloned = |entry: &&DatasetEntry| entry.property("clones").and_then(|value| value.value.text()).is_some_and(|clones| !clones.is_empty());
     for snapshot in chosen.iter().filter(|_| flags.clones || !flags.defer).filter(is_cloned) {
         let dependents = dependents(session, &snapshot.name, DatasetKind::Snapshot)?;
         if !flags.clones {
-            check(session, flags, &snapshot.name, DatasetKind::Snapshot, &dependents)?;
+            is_refused |= check(session, flags, &snapshot.name, DatasetKind::Snapshot, &dependents).is_err();
         }
         clones.extend(dependents);
     }
@@ -281,6 +281,9 @@ fn destroy_snapshots(session: &mut Session<'_>, flags: &Flags, dataset: &str, sp
     }
     for snapshot in &chosen {
         report(session, flags, &snapshot.name);
+    }
+    if is_refused {
+        return Ok(1);
     }
     report_space(session, flags, ranges)?;
     if flags.dry_run {
@@ -297,9 +300,9 @@ fn destroy_snapshots(session: &mut Session<'_>, flags: &Flags, dataset: &str, sp
 /// The first and the last of those that follow each other: what only they have together comes free together.
 fn in_a_row(all: &[DatasetEntry], picked: &[&DatasetEntry]) -> Vec<(String, String)> {
     let mut ranges: Vec<(String, String)> = Vec::new();
-    let mut goes_on = false;
+    let (mut goes_on, picked) = (false, picked.iter().map(|picked| &picked.name).collect::<HashSet<_>>());
     for entry in all {
-        let is_picked = picked.iter().any(|picked| picked.name == entry.name);
+        let is_picked = picked.contains(&entry.name);
         match ranges.last_mut() {
             Some((_, last)) if is_picked && goes_on => last.clone_from(&entry.name),
             _ if is_picked => ranges.push((entry.name.clone(), entry.name.clone())),

@@ -163,6 +163,12 @@ impl Objset {
         Ok(self.insert_fresh(tx, object, spec))
     }
 
+    /// New objects are put into blocks of dnodes from this one on.
+    pub fn allocate_from(&self, block: u64) {
+        let mut allocator = self.allocator.lock();
+        (allocator.current, allocator.forward) = (None, block);
+    }
+
     /// A number that no object has. `lost`: why blocks of dnodes were passed over; nobody knows what is in them, and nothing new is put there.
     fn free_number(&self, tx: &Tx, allocator: &mut Allocator, slots: u32, lost: &mut Option<Error>) -> Result<ObjectId> {
         loop {

@@ -251,10 +251,16 @@ pub(in crate::dsl) fn create_sync(parts: &Parts, new: NewDataset, tx: &SyncTx<'_
     if case_insensitive {
         dataset.change(|state| state.phys_mut().flags |= DATASET_FLAG_CASE_INSENSITIVE);
     }
-    for (property, change) in &properties {
-        change_property_sync(parts, &dataset, property, change, tx)?;
+    let set_properties = || properties.iter().try_for_each(|(property, change)| change_property_sync(parts, &dataset, property, change, tx));
+    if objset_type == ObjsetType::FileSystem {
+        // As with OpenZFS, what a file system is made of is written as is inherited: with so many copies, for one.
+        create_objset_sync(parts, &dataset, objset_type, fill, tx)?;
+        dataset.sync(&parts.objsets.objset(&dataset)?, tx)?;
+        set_properties()?;
+    } else {
+        set_properties()?;
+        create_objset_sync(parts, &dataset, objset_type, fill, tx)?;
     }
-    create_objset_sync(parts, &dataset, objset_type, fill, tx)?;
     parts.record_dataset_event(&dataset, "create", "", tx)
 }
 

@@ -338,6 +338,8 @@ pub(in crate::zpl) fn inherited_project(files: &FileSet, directory: &Stat, kind:
 #[doc(alias = "zfs_create_fs")]
 pub fn initialize(objset: &Arc<Objset>, tx: &Tx, new: &NewFileSystem) -> Result<()> {
     let master = Zap::create_at(objset, tx, znode::MASTER_NODE, &ZapSpec::new(ObjectType::MASTER_NODE))?;
+    // As OpenZFS does, so that the root directory is object 34, and a file system takes as much: the master node has a block of dnodes for itself, until files come.
+    objset.allocate_from(1);
     let words = [("normalization", new.normalization), ("utf8only", new.utf8_only.into()), ("casesensitivity", new.case)];
     for (name, word) in words {
         master.update_u64(tx, name, word)?;
@@ -385,5 +387,6 @@ pub fn initialize(objset: &Arc<Objset>, tx: &Tx, new: &NewFileSystem) -> Result<
             salt: None,
         },
     )?;
+    objset.allocate_from(0);
     master.add_u64(tx, znode::ROOT_NAME, root.object)
 }
