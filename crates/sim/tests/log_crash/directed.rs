@@ -45,7 +45,7 @@ fn story(what: &str, work: impl FnOnce(&Arc<Pool>, &FileSystem), judge: impl FnO
     zdb(&disk.cut(0).image, what);
 }
 
-fn names(fs: &FileSystem) -> Vec<String> {
+pub(crate) fn names(fs: &FileSystem) -> Vec<String> {
     let mut names = Vec::new();
     fs.read_directory(fs.root(), 2, &mut |entry| {
         names.push(String::from_utf8(entry.name.to_vec()).unwrap());

@@ -16,6 +16,7 @@ mod devices;
 mod directed;
 mod disk;
 mod full;
+mod order;
 mod past;
 mod threads;
 mod volume;

@@ -189,6 +189,8 @@ impl Campaign {
             }
             self.rig.kill();
             assert!(wait_for(&mut import, LIMIT).is_some(), "{what}: import hangs");
+            // A command that had not asked the daemon that died starts another one, which imports the pool.
+            self.rig.kill();
             self.rig.unmount_all();
             self.judge_images(&format!("{what}, killed while importing"), true);
         }
