@@ -280,6 +280,11 @@ impl Session<'_> {
         self.ask(request, |reply| if let Reply::Transaction(place) = reply { Some(place) } else { None })
     }
 
+    /// Asks for mounts: for each, why it is not there.
+    pub(crate) fn mounted(&mut self, request: Request) -> Result<Vec<Option<Failure>>, Failure> {
+        self.ask(request, |reply| if let Reply::Mounted(failures) = reply { Some(failures) } else { None })
+    }
+
     /// What is mounted?
     pub(crate) fn mounts(&mut self) -> Result<Vec<tarnfs::control::Mount>, Failure> {
         self.ask(Request::MountList, |reply| if let Reply::Mounts(mounts) = reply { Some(mounts) } else { None })

@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::transport::buffer::Buffer;
 use crate::mounting::partition::Partition;
 use crate::protocol::{InHeader, InitFlags, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, Opcode, OutHeader};
 use crate::mounting::standing::Standing;
@@ -521,7 +520,8 @@ impl Drop for Session {
 
 /// Reads `INIT` and answers it.
 fn negotiate(device: &OwnedFd, options: &SessionOptions, may_use_rings: bool) -> io::Result<Negotiated> {
-    let mut buffer = Buffer::new(crate::protocol::READ_BUFFER_MIN.max(options.max_write as usize + 4096))?;
+    // Before it is agreed how large a write may be, none comes.
+    let mut buffer = [0; crate::protocol::READ_BUFFER_MIN];
     loop {
         wait_readable(device)?;
         let len = match rustix::io::read(device, &mut buffer[..]) {

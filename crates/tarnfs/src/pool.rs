@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use disk::DiskRef;
 use engine::dmu::Objset;
-use engine::dsl::{MASTER_NODE_ENTRIES, NewClone, NewDataset, NewSnapshots, PropertyChange, PropertyValue};
+use engine::dsl::{Dataset, MASTER_NODE_ENTRIES, NewClone, NewDataset, NewSnapshots, PropertyChange, PropertyValue};
 use engine::error::{ErrorKind, Result, Within};
 use engine::host::{HostRef, RealHost};
 use engine::logged::{Volume, VolumeReplay, create_volume_objects};
@@ -316,19 +316,36 @@ impl Pool {
         if let Some(shared) = open.get(&dataset.object).and_then(Weak::upgrade) {
             return Ok(shared);
         }
-        // A receive that was interrupted goes on from what there is now.
-        if dataset.is_inconsistent() {
-            bail!(Busy, "{name} is being received or destroyed");
-        }
-        let objset = dsl.objset(&dataset)?;
-        if objset.objset_type() != ObjsetType::FileSystem {
-            bail!(Invalid, "{name} is not a file system");
-        }
+        let objset = self.file_system_objset(name, &dataset)?;
         let options = self.mount_options(name)?;
         let of_space = dataset.clone();
         let opened = Arc::new(FileSystem::open(objset, options, move || (of_space.referenced().used, of_space.available()))?);
         insert_weak(&mut open, dataset.object, &opened);
         Ok(opened)
+    }
+
+    /// What can be said without looking at the files: whether a dataset is a file system that may be opened. Returns its object, as its name may change.
+    ///
+    /// # Errors
+    /// As of [`Pool::file_system`]; but its files may still turn out to be unreadable.
+    pub fn file_system_to_open(&self, name: &str) -> Result<u64> {
+        let dataset = self.engine.dsl.open_dataset(name)?;
+        if self.file_system_objset(name, &dataset)?.is_locked() {
+            bail!(KeyNotLoaded, "it is encrypted, and its key is not loaded");
+        }
+        Ok(dataset.object)
+    }
+
+    fn file_system_objset(&self, name: &str, dataset: &Arc<Dataset>) -> Result<Arc<Objset>> {
+        // A receive that was interrupted goes on from what there is now.
+        if dataset.is_inconsistent() {
+            bail!(Busy, "{name} is being received or destroyed");
+        }
+        let objset = self.engine.dsl.objset(dataset)?;
+        if objset.objset_type() != ObjsetType::FileSystem {
+            bail!(Invalid, "{name} is not a file system");
+        }
+        Ok(objset)
     }
 
     /// What the properties of a dataset mean for its mount.

@@ -301,8 +301,8 @@ fn mount_and_unmount() {
         .changes()
         .split_off(before)
         .into_iter()
-        .map(|request| match request {
-            Request::DatasetMount(mount) => mount.name,
+        .flat_map(|request| match request {
+            Request::DatasetsMount(mounts) => mounts.into_iter().map(|mount| mount.name),
             other => panic!("{other:?}"),
         })
         .collect();

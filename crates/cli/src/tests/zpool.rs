@@ -257,7 +257,7 @@ config:
     let Request::PoolImport(import) = &changes[0] else { panic!("{changes:?}") };
     assert_eq!(import.name, "tank");
     assert_eq!(import.properties, [Setting::new("readonly", 1), Setting::new("altroot", "/mnt"), Setting::new("cachefile", "none")]);
-    assert!(matches!(&changes[1], Request::DatasetMount(mount) if mount.name == "tank"), "{changes:?}");
+    assert!(matches!(&changes[1], Request::DatasetsMount(mounts) if mounts.len() == 1 && mounts[0].name == "tank"), "{changes:?}");
 }
 
 fn usage_after(backend: &mut FakeBackend, line: &str) -> String {

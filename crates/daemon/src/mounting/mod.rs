@@ -1,5 +1,6 @@
 //! The mounts of datasets, and of the views of transactions.
 
+mod many;
 pub(crate) mod mounted;
 pub(crate) mod mounter;
 pub(crate) mod mounts;

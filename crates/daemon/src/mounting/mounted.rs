@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fuse::{Session, MountPoints, Standing};
+use tarnfs::control::Failure;
 
+use crate::mounting::mounts::busy_or;
 use crate::ops::Ops;
 
 /// A mounted dataset.
@@ -29,6 +31,22 @@ impl Mounted {
     pub(crate) fn places(&self, points: &MountPoints) -> Vec<PathBuf> {
         let given = |place: PathBuf| if place == self.session.path() { self.path.clone() } else { place };
         if self.session.is_ended() { Vec::new() } else { self.session.places(points).into_iter().map(given).collect() }
+    }
+}
+
+impl Mounted {
+    /// Unmounts it. It comes back if it cannot be.
+    pub(crate) fn end(self, force: bool, points: &MountPoints) -> Result<(), (Mounted, Failure)> {
+        let Mounted { dataset, path, session, ops, also } = self;
+        let ended = if force { session.unmount_forced_from(points) } else { session.unmount_from(false, points) };
+        match ended {
+            Ok(()) => tracing::info!(dataset, path = %path.display(), "unmounted"),
+            Err((session, error)) => {
+                let failure = busy_or(&path, &error);
+                return Err((Mounted { dataset, path, session, ops, also }, failure));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -25,9 +25,11 @@ use rustix::process::geteuid;
 use tarnfs::control::{Failure, FailureKind, Flush, Job, Mount, MountPlan, Mounter, TransactionBegin, TransactionEnd, TransactionPlace};
 use tarnfs::{AccessTime, Error, FileSystem, Pool};
 
+use crate::mounting::many::Opening;
+use crate::mounting::mounted::Mounted;
 use crate::mounting::mounts::{MountHow, Mounts, SUBTYPE, renamed};
 use crate::mounting::pool_snapshots::{PoolSnapshots, RenamedElsewhere};
-use crate::ops::{Ops, OpsOptions, SnapDir, Snapshots, SyncPolicy};
+use crate::ops::{Opener, Ops, OpsOptions, SnapDir, Snapshots, SyncPolicy};
 use crate::mounting::transactions::{Transactions, ViewHow};
 
 /// Values of properties.
@@ -64,6 +66,19 @@ struct Properties {
     access_time: AccessTime,
     directory_access_time: bool,
     snapshots: bool,
+}
+
+/// Which reads change a time of a file.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    access: AccessTime,
+    directories: bool,
+}
+
+impl Times {
+    fn tell(self, filesystem: &FileSystem) {
+        filesystem.set_options(tarnfs::MountOptions { access_time: self.access, directory_access_time: self.directories, ..filesystem.options() });
+    }
 }
 
 fn snapdir_of(number: u64) -> SnapDir {
@@ -144,7 +159,18 @@ impl Properties {
 
     /// Tells the library's file system where this mount differs from the stored properties.
     fn tell(&self, filesystem: &FileSystem) {
-        filesystem.set_options(tarnfs::MountOptions { access_time: self.access_time, directory_access_time: self.directory_access_time, ..filesystem.options() });
+        Times { access: self.access_time, directories: self.directory_access_time }.tell(filesystem);
+    }
+
+    /// Opens the file system that is this object, whatever it is called by then.
+    fn opener(&self, pool: Arc<Pool>, object: u64) -> Opener {
+        let (times, may_write) = (Times { access: self.access_time, directories: self.directory_access_time }, !self.read_only);
+        Box::new(move || {
+            let filesystem = pool.file_system(&pool.engine().dsl.dataset(object)?.name()?)?;
+            times.tell(&filesystem);
+            let frees_left_behind = may_write && !filesystem.is_read_only();
+            Ok((filesystem, frees_left_behind))
+        })
     }
 
     fn for_kernel(&self, dataset: &str) -> MountOptions {
@@ -210,6 +236,13 @@ fn split(options: &[String]) -> Vec<String> {
     options.iter().flat_map(|word| word.split(',')).filter(|option| *option != "remount").map(str::to_owned).collect()
 }
 
+fn how(plan: &MountPlan) -> Result<(MountHow, Vec<String>), Failure> {
+    let asked = split(&plan.options);
+    let properties = Properties::of(&plan.pool, &plan.dataset, &asked)?;
+    let how = MountHow { mount: properties.for_kernel(&plan.dataset), session: session_options(&properties.ops), overlay: plan.overlay };
+    Ok((how, asked))
+}
+
 impl FuseMounter {
     /// A mounter without mounts.
     pub fn new() -> FuseMounter {
@@ -256,6 +289,34 @@ impl FuseMounter {
         self.asked = asked.into_iter().map(|(dataset, options)| (renamed(&dataset, from, to).unwrap_or(dataset), options)).collect();
     }
 
+    /// Mounts what has no session.
+    pub(super) fn make(&self, plan: &MountPlan, opening: Opening) -> Result<(Mounted, Vec<String>), Failure> {
+        let MountPlan { pool, dataset, path, options, overlay, .. } = plan;
+        self.refuse_to_hide_us(path)?;
+        let asked = split(options);
+        let properties = Properties::of(pool, dataset, &asked)?;
+        let how = MountHow { mount: properties.for_kernel(dataset), session: session_options(&properties.ops), overlay: *overlay };
+        let object = pool.file_system_to_open(dataset).map_err(failed)?;
+        let renamed = self.renamed_elsewhere.clone();
+        let snapshots = properties.snapshots.then(|| Box::new(PoolSnapshots { pool: Arc::clone(pool), dataset: object, renamed }) as Box<dyn Snapshots>);
+        let opener = properties.opener(Arc::clone(pool), object);
+        let ops = Arc::new(Ops::unopened(opener, snapshots, properties.ops));
+        if opening == Opening::Now {
+            ops.open_contents().map_err(failed)?;
+        }
+        Ok((self.mounts.make_ops(dataset, path, ops, how)?, asked))
+    }
+
+    /// Nobody has it mounted, in sight or not.
+    pub(super) fn is_new(&mut self, plan: &MountPlan) -> bool {
+        self.mounts.may_mount(&plan.dataset).is_ok()
+    }
+
+    pub(super) fn keep(&mut self, (made, asked): (Mounted, Vec<String>)) {
+        self.remember(made.dataset.clone(), asked);
+        self.mounts.keep(made);
+    }
+
     fn remember(&mut self, dataset: String, asked: Vec<String>) {
         if asked.is_empty() {
             self.asked.remove(&dataset);
@@ -273,10 +334,13 @@ impl FuseMounter {
         }
     }
 
-    fn follow(&self, pool: &Pool, dataset: &str, asked: &[String]) -> Result<(), Failure> {
+    fn follow(&self, pool: &Arc<Pool>, dataset: &str, asked: &[String]) -> Result<(), Failure> {
         let properties = Properties::of(pool, dataset, asked)?;
-        let filesystem = pool.file_system(dataset).map_err(failed)?;
-        properties.tell(&filesystem);
+        let object = pool.engine().dsl.open_dataset(dataset).map_err(failed)?.object;
+        let opener = properties.opener(Arc::clone(pool), object);
+        if !self.mounts.ops(dataset).is_some_and(|ops| ops.is_to_be_opened_by(opener)) {
+            properties.tell(&*pool.file_system(dataset).map_err(failed)?);
+        }
         let mut done = self.mounts.standing(dataset).map_or(Ok(()), |standing| change(standing, &properties.for_kernel(dataset)));
         for (standing, asked) in self.mounts.also(dataset) {
             done = done.and(change(standing, &Properties::of(pool, dataset, asked)?.for_kernel(dataset)));
@@ -331,35 +395,34 @@ impl FuseMounter {
 
 impl Mounter for FuseMounter {
     fn mount(&mut self, plan: MountPlan) -> Result<(), Failure> {
-        let MountPlan { pool, dataset, path, options, overlay, also } = plan;
-        if self.mounts.tidy_one(&dataset) {
-            self.asked.remove(&dataset);
+        if self.mounts.tidy_one(&plan.dataset) {
+            self.asked.remove(&plan.dataset);
         }
-        self.refuse_to_hide_us(&path)?;
-        let asked = split(&options);
-        let mut properties = Properties::of(&pool, &dataset, &asked)?;
-        let filesystem = pool.file_system(&dataset).map_err(failed)?;
-        properties.read_only |= filesystem.is_read_only();
-        properties.tell(&filesystem);
-        let how = MountHow { mount: properties.for_kernel(&dataset), session: session_options(&properties.ops), overlay };
-        if also && self.mounts.mount_also(&dataset, &path, &how, &asked)? {
-            return Ok(());
+        if self.mounts.has(&plan.dataset) {
+            self.refuse_to_hide_us(&plan.path)?;
+            let (how, asked) = how(&plan)?;
+            if plan.also && self.mounts.mount_also(&plan.dataset, &plan.path, &how, &asked)? {
+                return Ok(());
+            }
+            if self.mounts.mount_again(&plan.dataset, &plan.path, &how)? {
+                self.follow(&plan.pool, &plan.dataset, &asked)?;
+                self.remember(plan.dataset, asked);
+                return Ok(());
+            }
         }
-        if self.mounts.mount_again(&dataset, &path, &how)? {
-            self.follow(&pool, &dataset, &asked)?;
-            self.remember(dataset, asked);
-            return Ok(());
-        }
-        let object = pool.engine().dsl.open_dataset(&dataset).map_err(failed)?.object;
-        let renamed = self.renamed_elsewhere.clone();
-        let snapshots = properties.snapshots.then(|| Box::new(PoolSnapshots { pool: Arc::clone(&pool), dataset: object, renamed }) as Box<dyn Snapshots>);
-        let ops = Arc::new(Ops::new(filesystem, snapshots, properties.ops));
-        if !properties.read_only {
-            ops.free_left_behind();
-        }
-        self.mounts.mount_ops(&dataset, &path, ops, how)?;
-        self.remember(dataset, asked);
+        self.mounts.may_mount(&plan.dataset)?;
+        let made = self.make(&plan, Opening::Now)?;
+        self.keep(made);
         Ok(())
+    }
+
+    fn mount_all(&mut self, plans: Vec<MountPlan>) -> Vec<Result<(), Failure>> {
+        self.mount_many(plans)
+    }
+
+    fn open(&mut self, dataset: &str) {
+        // Its users learn the error.
+        let _ = self.mounts.ops(dataset).map(|ops| ops.filesystem());
     }
 
     fn remount(&mut self, pool: &Arc<Pool>, dataset: &str, options: &[String]) -> Result<(), Failure> {

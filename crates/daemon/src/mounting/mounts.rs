@@ -20,6 +20,7 @@ use std::time::Duration;
 use fuse::{Filesystem, Mount as FuseMount, MountOptions, Session, SessionOptions, MountPoints, Standing};
 use tarnfs::control::{Failure, FailureKind, Mount};
 
+use crate::mounting::many::unmount_many;
 use crate::mounting::mounted::{List, Mounted};
 use crate::ops::Ops;
 
@@ -140,20 +141,40 @@ impl Mounts {
 
     /// Mounts a dataset on `path`, which is made if it does not exist.
     pub fn mount(&mut self, dataset: &str, path: &Path, filesystem: Arc<dyn Filesystem>, how: MountHow) -> Result<(), Failure> {
-        self.mount_any(dataset, path, filesystem, None, how)
+        self.may_mount(dataset)?;
+        let made = self.make(dataset, path, filesystem, None, how)?;
+        self.list.push(made);
+        Ok(())
+    }
+
+    /// Refuses a dataset that has a session: there is one, visible or not.
+    pub(crate) fn may_mount(&mut self, dataset: &str) -> Result<(), Failure> {
+        self.tidy_one(dataset);
+        if self.has(dataset) {
+            return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted"));
+        }
+        Ok(())
     }
 
     /// As [`Mounts::mount`], for our own operations, which may then be told of changes.
     pub fn mount_ops(&mut self, dataset: &str, path: &Path, ops: Arc<Ops>, how: MountHow) -> Result<(), Failure> {
-        self.mount_any(dataset, path, Arc::clone(&ops) as Arc<dyn Filesystem>, Some(ops), how)
+        self.may_mount(dataset)?;
+        let made = self.make_ops(dataset, path, ops, how)?;
+        self.keep(made);
+        Ok(())
     }
 
-    fn mount_any(&mut self, dataset: &str, path: &Path, filesystem: Arc<dyn Filesystem>, ops: Option<Arc<Ops>>, how: MountHow) -> Result<(), Failure> {
-        self.tidy_one(dataset);
-        // There is one session for a dataset, visible or not.
-        if self.has(dataset) {
-            return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted"));
-        }
+    /// Makes the mount of a dataset that may be mounted, to be kept by [`Mounts::keep`]. `ops` are to be told of changes.
+    pub(crate) fn make_ops(&self, dataset: &str, path: &Path, ops: Arc<Ops>, how: MountHow) -> Result<Mounted, Failure> {
+        self.make(dataset, path, Arc::clone(&ops) as Arc<dyn Filesystem>, Some(ops), how)
+    }
+
+    /// Knows a mount as the newest.
+    pub(crate) fn keep(&mut self, made: Mounted) {
+        self.list.push(made);
+    }
+
+    fn make(&self, dataset: &str, path: &Path, filesystem: Arc<dyn Filesystem>, ops: Option<Arc<Ops>>, how: MountHow) -> Result<Mounted, Failure> {
         prepare(path, how.overlay)?;
         let failed = |error: io::Error| match error.kind() {
             ErrorKind::PermissionDenied => Failure::with(FailureKind::Permission, format!("Insufficient privileges: {}: {error}", path.display())),
@@ -172,8 +193,7 @@ impl Mounts {
             ops.set_notifier(session.notifier());
         }
         tracing::info!(dataset, path = %path.display(), transport = ?session.transport(), "mounted");
-        self.list.push(Mounted { dataset: dataset.to_owned(), path: path.to_owned(), session, ops, also: Vec::new() });
-        Ok(())
+        Ok(Mounted { dataset: dataset.to_owned(), path: path.to_owned(), session, ops, also: Vec::new() })
     }
 
     /// Unmounts a dataset, and what is mounted below it, everywhere. `force`: even if it is in use.
@@ -259,25 +279,18 @@ impl Mounts {
         self.unmount_each(names, force)
     }
 
-    /// Unmounts datasets in this order.
+    /// Unmounts datasets, the last first that was mounted.
     fn unmount_each(&mut self, names: Vec<String>, force: bool) -> Result<(), Failure> {
         // The table is read once, as it is as long as there are mounts. A mount that is made meanwhile keeps its file
         // system in use.
         let points = MountPoints::now();
-        for name in names {
-            let Some((at, mounted)) = self.list.take(&name) else { continue };
-            let Mounted { dataset, path, session, ops, also } = mounted;
-            let ended = if force { session.unmount_forced_from(&points) } else { session.unmount_from(false, &points) };
-            match ended {
-                Ok(()) => tracing::info!(dataset, path = %path.display(), "unmounted"),
-                Err((session, error)) => {
-                    let failure = busy_or(&path, &error);
-                    self.list.put(at, Mounted { dataset, path, session, ops, also });
-                    return Err(failure);
-                }
-            }
+        let mut mounted: Vec<_> = names.iter().filter_map(|name| self.list.take(name)).collect();
+        mounted.sort_by_key(|(at, _)| *at);
+        let (left, failure) = unmount_many(mounted, force, &points);
+        for (at, mounted) in left {
+            self.list.put(at, mounted);
         }
-        Ok(())
+        failure.map_or(Ok(()), Err)
     }
 
     /// Forgets sessions that ended without us. Returns their names.
@@ -340,7 +353,7 @@ fn not_mounted() -> Failure {
 }
 
 /// Why a place could not be taken away. If it is in use the error may name the user.
-fn busy_or(place: &Path, error: &io::Error) -> Failure {
+pub(crate) fn busy_or(place: &Path, error: &io::Error) -> Failure {
     if error.kind() != ErrorKind::ResourceBusy {
         return Failure::with(FailureKind::UnmountFailed, format!("cannot unmount '{}': {error}", place.display()));
     }

@@ -6,6 +6,9 @@
 //! passes on: a file of the same number and generation is the same file, and counts as known as often as before. A file that is gone is *stale*: calls
 //! with its node get `ESTALE` until the kernel has forgotten it, or is told of another file with its number.
 //!
+//! Of many mounts few are used. What was mounted with many others is opened when the first call needs its files ([`Ops::unopened`]): until then it
+//! takes no memory, and none of its blocks was read. Damage to them is the caller's `EIO` then, not a mount that fails.
+//!
 //! # Locks
 //! The gate, before everything else. Never held while the kernel is told something: it may wait for a call that waits at the gate.
 
@@ -21,13 +24,15 @@ use tarnfs::{FileSystem, InodeNumber, Stat};
 use crate::ops::Ops;
 use crate::ops::nodes::node::Node;
 
+/// Opens the contents of a mount that nobody has used yet; also says whether what was left behind in them is to be freed.
+pub type Opener = Box<dyn Fn() -> Changed<(Arc<FileSystem>, bool), tarnfs::Error> + Send>;
+
 /// What came of a change, in its own words.
 type Changed<T, E> = std::result::Result<T, E>;
 
 /// See the module.
-#[derive(Debug)]
 pub(in crate::ops) struct Head {
-    /// None while it changes, or if it could not be opened after that.
+    /// None while it changes, or if it could not be opened after that; or if nobody has used it yet.
     current: Arc<ArcSwapOption<FileSystem>>,
     /// guards: that nobody is at work in the contents while they change
     gate: RwLock<()>,
@@ -35,12 +40,35 @@ pub(in crate::ops) struct Head {
     has_stale: AtomicBool,
     /// guards: files that are gone, and how often the kernel was told of each
     stale: Mutex<HashMap<InodeNumber, u64>>,
+    /// Until somebody uses it. guards: that it is opened once
+    opener: Mutex<Option<Opener>>,
 }
 
 impl Head {
     pub(in crate::ops) fn new(filesystem: Arc<FileSystem>) -> Head {
         let root = AtomicU64::new(filesystem.root());
-        Head { current: Arc::new(ArcSwapOption::new(Some(filesystem))), gate: RwLock::default(), root, has_stale: AtomicBool::new(false), stale: Mutex::default() }
+        Head { root, ..Head::of(Some(filesystem), None) }
+    }
+
+    /// One that is opened when somebody uses it.
+    pub(in crate::ops) fn unopened(opener: Opener) -> Head {
+        Head::of(None, Some(opener))
+    }
+
+    fn of(filesystem: Option<Arc<FileSystem>>, opener: Option<Opener>) -> Head {
+        Head {
+            current: Arc::new(ArcSwapOption::new(filesystem)),
+            gate: RwLock::default(),
+            root: AtomicU64::new(0),
+            has_stale: AtomicBool::new(false),
+            stale: Mutex::default(),
+            opener: Mutex::new(opener),
+        }
+    }
+
+    /// Nobody will use it any more.
+    pub(in crate::ops) fn close_unopened(&self) {
+        self.opener.lock().take();
     }
 
     /// The file system, unless it could not be opened again.
@@ -101,9 +129,41 @@ impl Ops {
     /// The file system.
     ///
     /// # Errors
-    /// It could not be opened again when its contents had changed.
+    /// It could not be opened.
     pub fn filesystem(&self) -> Result<Arc<FileSystem>> {
+        self.head.current().map_or_else(|| self.open_unused(), Ok)
+    }
+
+    fn open_unused(&self) -> Result<Arc<FileSystem>> {
+        fuse::before_blocking();
+        self.open_contents().map_err(crate::errno::of)?;
         self.head.current().ok_or(Errno::EIO)
+    }
+
+    /// Opens what nobody has used yet. What cannot be opened is tried again by the next call.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not there any more.
+    pub fn open_contents(&self) -> Changed<(), tarnfs::Error> {
+        let mut opener = self.head.opener.lock();
+        let Some((filesystem, frees_left_behind)) = opener.as_ref().map(|open| open()).transpose()? else { return Ok(()) };
+        self.go_on_in(filesystem, &[]);
+        *opener = None;
+        drop(opener);
+        if frees_left_behind {
+            self.free_left_behind();
+        }
+        Ok(())
+    }
+
+    /// Changes how it is to be opened. `false`: it is open already, or will not be.
+    pub fn is_to_be_opened_by(&self, opener: Opener) -> bool {
+        self.head.opener.lock().as_mut().map(|waiting| *waiting = opener).is_some()
+    }
+
+    /// Nobody has used it since it was mounted.
+    pub fn is_unused(&self) -> bool {
+        self.head.opener.lock().is_some()
     }
 
     /// The file system, for a call about a file of it.
@@ -139,6 +199,7 @@ impl Ops {
         let told = self.head.current().map_or_else(Vec::new, |filesystem| filesystem.told());
         // Files that were removed while open are freed here.
         self.in_use.lock().take();
+        self.head.close_unopened();
         self.head.current.store(None);
         let changed = change();
         let opened = open().map(|filesystem| self.go_on_in(filesystem, &told));

@@ -53,6 +53,7 @@ pub use xattr::XattrsInUse;
 
 use cache::writeback::Writeback;
 use head::Head;
+pub use head::Opener;
 use left_behind::LeftBehind;
 use nodes::node::Node;
 use cache::replaced::Replaced;
@@ -147,13 +148,29 @@ impl std::fmt::Debug for Ops {
 impl Ops {
     /// Serves `filesystem`; `snapshots` fills `.zfs/snapshot`.
     pub fn new(filesystem: Arc<FileSystem>, snapshots: Option<Box<dyn Snapshots>>, options: OpsOptions) -> Ops {
-        let in_use = Mutex::new(Some(filesystem.use_mounted()));
         // The kernel never looks the root up, so it would be loaded anew for each call.
         let _ = filesystem.lookup_inode(filesystem.root());
-        let slots = Slots::new(snapshots);
-        let (options, notifier, left_behind) = (RwLock::new(options), Mutex::default(), Mutex::default());
-        let (writeback, replaced, may_be_direct) = (Writeback::default(), Replaced::default(), AtomicBool::new(false));
-        Ops { head: Head::new(filesystem), in_use, slots, options, notifier, left_behind, writeback, replaced, may_be_direct }
+        let in_use = Mutex::new(Some(filesystem.use_mounted()));
+        Ops { in_use, ..Ops::of(Head::new(filesystem), snapshots, options) }
+    }
+
+    /// The same, of a file system that is opened when somebody uses it.
+    pub fn unopened(opener: Opener, snapshots: Option<Box<dyn Snapshots>>, options: OpsOptions) -> Ops {
+        Ops::of(Head::unopened(opener), snapshots, options)
+    }
+
+    fn of(head: Head, snapshots: Option<Box<dyn Snapshots>>, options: OpsOptions) -> Ops {
+        Ops {
+            head,
+            in_use: Mutex::default(),
+            slots: Slots::new(snapshots),
+            options: RwLock::new(options),
+            notifier: Mutex::default(),
+            left_behind: Mutex::default(),
+            writeback: Writeback::default(),
+            replaced: Replaced::default(),
+            may_be_direct: AtomicBool::new(false),
+        }
     }
 
     /// Properties changed.
@@ -254,6 +271,7 @@ impl Filesystem for Ops {
         self.writeback.end();
         self.replaced.end();
         self.slots.close_all();
+        self.head.close_unopened();
         self.left_behind.lock().take();
         // Another mount of the file system may have begun meanwhile: what that one's kernel knows stays.
         self.in_use.lock().take();
@@ -383,6 +401,9 @@ impl Filesystem for Ops {
     fn syncfs(&self, _: &Context) -> Result<()> {
         fuse::before_blocking();
         let _inside = self.enter(fuse::ROOT_NODE);
+        if self.is_unused() {
+            return Ok(());
+        }
         self.filesystem()?.sync_changes().map_err(crate::errno::of)
     }
 

@@ -400,3 +400,48 @@ fn the_end_of_an_old_mount_forgets_nothing_of_a_new_one() {
     assert!(new.read(&cx, &fuse::Read { node, handle: 0, offset: 0, flags: 0 }, &mut bytes).is_err());
     drop((old, new, filesystem));
 }
+
+/// What is mounted with many others is opened by the first call that needs its files, once, and what a crash left behind is freed then. A sync of what
+/// nobody has used has nothing to do. What could not be opened is tried again.
+#[test]
+fn what_nobody_has_used_is_not_opened() {
+    use fuse::Filesystem;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let rig = Rig::new(256 << 20);
+    let pool = rig.pool().clone();
+    let (opened, tries) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let opener = {
+        let (opened, tries) = (opened.clone(), tries.clone());
+        move || {
+            if tries.fetch_add(1, Ordering::Relaxed) == 0 {
+                engine::bail!(Checksum, "a test's damage");
+            }
+            opened.fetch_add(1, Ordering::Relaxed);
+            let objset = pool.dsl.objset(&pool.dsl.open_dataset("tank")?)?;
+            Ok((Arc::new(tarnfs::FileSystem::open(objset, tarnfs::MountOptions::default(), || (0, 1 << 30))?), true))
+        }
+    };
+    let ops = daemon::ops::Ops::unopened(Box::new(opener), None, daemon::ops::OpsOptions::default());
+    let cx = fuse::Context { unique: 1, uid: 0, gid: 0, pid: 1, other_group: None };
+    ops.syncfs(&cx).unwrap();
+    ops.forget(fuse::ROOT_NODE, 1);
+    ops.tidy();
+    assert!(ops.is_unused() && tries.load(Ordering::Relaxed) == 0);
+    assert_eq!(ops.getattr(&cx, fuse::ROOT_NODE, None).map(|_| ()), Err(fuse::Errno::EIO));
+    std::thread::scope(|scope| {
+        for name in 0..8u8 {
+            let (ops, cx) = (&ops, &cx);
+            scope.spawn(move || ops.mkdir(cx, fuse::ROOT_NODE, &[b'a' + name], 0o755, 0).unwrap());
+        }
+    });
+    assert_eq!((opened.load(Ordering::Relaxed), tries.load(Ordering::Relaxed)), (1, 2));
+    assert!(!ops.is_unused());
+    ops.syncfs(&cx).unwrap();
+    ops.lookup(&cx, fuse::ROOT_NODE, b"h").unwrap();
+    ops.destroy();
+    // Of what ended unused nothing is opened any more.
+    let never = daemon::ops::Ops::unopened(Box::new(|| panic!("was opened")), None, daemon::ops::OpsOptions::default());
+    never.destroy();
+    assert!(never.getattr(&cx, fuse::ROOT_NODE, None).is_err());
+}

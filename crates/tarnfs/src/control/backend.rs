@@ -169,6 +169,10 @@ pub trait Backend {
     fn dataset_inherit(&mut self, inherit: DatasetInherit) -> Result<(), Failure>;
     /// `zfs mount`
     fn dataset_mount(&mut self, mount: DatasetMount) -> Result<(), Failure>;
+    /// `zfs mount -a`: each for itself.
+    fn datasets_mount(&mut self, mounts: Vec<DatasetMount>) -> Vec<Option<Failure>> {
+        mounts.into_iter().map(|mount| self.dataset_mount(mount).err()).collect()
+    }
     /// `zfs unmount`; the rest is to wait until what was changed is on disk.
     fn dataset_unmount(&mut self, unmount: DatasetUnmount) -> Result<Job, Failure>;
     /// `zfs wait -t deleteq`: how many files without a name are left.
@@ -267,6 +271,7 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::DatasetSet(set) => done(backend.dataset_set(set)),
         Request::DatasetInherit(inherit) => done(backend.dataset_inherit(inherit)),
         Request::DatasetMount(mount) => done(backend.dataset_mount(mount)),
+        Request::DatasetsMount(mounts) => Ok(Reply::Mounted(backend.datasets_mount(mounts))),
         Request::DatasetUnmount(unmount) => done(backend.dataset_unmount(unmount).and_then(|job| job())),
         Request::DeleteQueue(wanted) => backend.delete_queue(wanted).map(Reply::Count),
         Request::MountList => backend.mount_list().map(Reply::Mounts),

@@ -235,7 +235,7 @@ pub fn needs(request: &Request) -> Need {
         | Request::TransactionBegin(_)
         | Request::TransactionEnd(_)
         | Request::DatasetUnmount(_) => Need::Superuser,
-        Request::DatasetMount(_) => Need::SuperuserOr("Insufficient privileges"),
+        Request::DatasetMount(_) | Request::DatasetsMount(_) => Need::SuperuserOr("Insufficient privileges"),
         Request::DatasetCreate(create) => Need::All(created(create)),
         Request::DatasetDestroy(destroy) => Need::All(destroyed(destroy)),
         Request::SnapshotsCreate(create) => Need::All(create.names.iter().flat_map(|name| on(head_of(name), &["snapshot"])).collect()),

@@ -17,6 +17,8 @@ const FILESYSTEM: DatasetKinds = DatasetKinds { filesystem: true, volume: false,
 /// Numbers of the words of `canmount`.
 const CAN_MOUNT_OFF: u64 = 0;
 const CAN_MOUNT_NOAUTO: u64 = 2;
+/// So many are asked for at once: other commands have their turn in between.
+const AT_ONCE: usize = 1024;
 /// Number of `encryption=off`, and of `keystatus=unavailable`.
 const ENCRYPTION_OFF: u64 = 2;
 const KEY_UNAVAILABLE: u64 = 1;
@@ -101,8 +103,29 @@ fn mount_many(session: &mut Session<'_>, flags: &Flags, operands: &[String]) -> 
     let (mut entries, mut code) = datasets::gather(session, operands, &query)?;
     // What is above goes first.
     entries.sort_by(|a, b| mountpoint(a).cmp(mountpoint(b)));
-    for entry in &entries {
-        code = worst(code, mount_one(session, entry, flags, false)?);
+    if flags.options.iter().any(|option| option == "remount") {
+        for entry in &entries {
+            code = worst(code, mount_one(session, entry, flags, false)?);
+        }
+        return Ok(code);
+    }
+    let due: Vec<&DatasetEntry> = entries.iter().filter(|entry| number(entry, "mounted") != Some(1) && obstacle(entry, flags, false).is_none()).collect();
+    for some in due.chunks(AT_ONCE) {
+        code = worst(code, mount_each(session, some, flags)?);
+    }
+    Ok(code)
+}
+
+/// Mounts several with one request, so that they are made beside one another.
+fn mount_each(session: &mut Session<'_>, entries: &[&DatasetEntry], flags: &Flags) -> Outcome {
+    let requests = entries.iter().map(|entry| request(entry, flags)).collect();
+    let failures = session.mounted(Request::DatasetsMount(requests)).map_err(|failure| session.failed("cannot mount", &failure))?;
+    let mut code = 0;
+    for (entry, failure) in entries.iter().zip(failures) {
+        if let Some(failure) = failure {
+            say_not_mounted(session, entry, &failure, false);
+            code = 1;
+        }
     }
     Ok(code)
 }
@@ -177,14 +200,18 @@ fn mount_one(session: &mut Session<'_>, entry: &DatasetEntry, flags: &Flags, exp
 }
 
 fn request_mount(session: &mut Session<'_>, entry: &DatasetEntry, flags: &Flags) -> Result<(), Failure> {
-    session.perform(Request::DatasetMount(DatasetMount {
+    session.perform(Request::DatasetMount(request(entry, flags)))
+}
+
+fn request(entry: &DatasetEntry, flags: &Flags) -> DatasetMount {
+    DatasetMount {
         name: entry.name.clone(),
         options: flags.options.clone(),
         overlay: flags.overlay,
         force: flags.force,
         load_key: flags.load_key,
         at: None,
-    }))
+    }
 }
 
 fn say_not_mounted(session: &mut Session<'_>, entry: &DatasetEntry, failure: &Failure, explicit: bool) {

@@ -90,7 +90,7 @@ impl Ops {
     /// The entries from a cookie on, or as many of them as are asked for at a time.
     pub(in crate::ops) fn control_list(&self, node: Node, offset: u64) -> Result<Vec<ControlEntry>> {
         let (inode, parent) = match node {
-            Node::Control => (SHOWN_CONTROL, self.head.root()),
+            Node::Control => (SHOWN_CONTROL, self.filesystem()?.root()),
             _ => (SHOWN_SNAPSHOTS, SHOWN_CONTROL),
         };
         let mut all = vec![(inode, b".".to_vec()), (parent, b"..".to_vec())];

@@ -71,6 +71,17 @@ pub trait Mounter: Send {
     /// It is mounted, the place cannot be used, the kernel refuses.
     fn mount(&mut self, plan: MountPlan) -> Result<(), Failure>;
 
+    /// Mounts file systems, each for itself, parents before children. Of many, one that cannot be read may be mounted nevertheless: its
+    /// users learn it.
+    fn mount_all(&mut self, plans: Vec<MountPlan>) -> Vec<Result<(), Failure>> {
+        plans.into_iter().map(|plan| self.mount(plan)).collect()
+    }
+
+    /// Has the contents of a mounted file system opened, though nobody has used them.
+    fn open(&mut self, dataset: &str) {
+        let _ = dataset;
+    }
+
     /// Changes the options of a mounted file system.
     ///
     /// # Errors
@@ -564,6 +575,10 @@ impl Backend for Pools {
 
     fn dataset_mount(&mut self, mount: DatasetMount) -> Result<(), Failure> {
         self.mount(&mount)
+    }
+
+    fn datasets_mount(&mut self, mounts: Vec<DatasetMount>) -> Vec<Option<Failure>> {
+        self.mount_each(&mounts)
     }
 
     fn dataset_unmount(&mut self, unmount: DatasetUnmount) -> Result<Job, Failure> {

@@ -48,6 +48,8 @@ pub enum Reply {
     Grants(Vec<Grant>),
     /// To `MountList`, in the order in which they were mounted.
     Mounts(Vec<Mount>),
+    /// To `DatasetsMount`: for each of them, in its order, why it is not mounted.
+    Mounted(Vec<Option<Failure>>),
     /// How far a stream is: every second, before the answer.
     Progress(StreamProgress),
     /// To `StreamSize`, in bytes.

@@ -105,6 +105,8 @@ pub enum Request {
     DatasetInherit(DatasetInherit),
     /// `zfs mount`, one dataset
     DatasetMount(DatasetMount),
+    /// `zfs mount -a`, `zpool import`: several, parents before children; each for itself.
+    DatasetsMount(Vec<DatasetMount>),
     /// `zfs unmount`, one dataset and what is mounted below it
     DatasetUnmount(DatasetUnmount),
     /// `zfs wait`: how many files without a name are left?

@@ -32,14 +32,32 @@ impl Pools {
     }
 
     pub(in crate::control::pools) fn mount(&mut self, mount: &DatasetMount) -> Result<(), Failure> {
+        if mount.options.iter().any(|option| option == "remount") && !mount.load_key {
+            let pool = self.pool_of(&mount.name)?.pool.clone();
+            return self.mounter.remount(&pool, &mount.name, &mount.options);
+        }
+        let plan = self.plan(mount)?;
+        self.mounter.mount(plan)
+    }
+
+    /// Mounts several; for each, in this order, why it is not mounted.
+    pub(in crate::control::pools) fn mount_each(&mut self, mounts: &[DatasetMount]) -> Vec<Option<Failure>> {
+        let planned: Vec<Result<MountPlan, Failure>> = mounts.iter().map(|mount| self.plan(mount)).collect();
+        let (mut failures, mut plans) = (Vec::new(), Vec::new());
+        for plan in planned {
+            failures.push(plan.map(|plan| plans.push(plan)).map_err(Some));
+        }
+        let mut mounted = self.mounter.mount_all(plans).into_iter();
+        failures.into_iter().map(|planned| planned.map_or_else(|failure| failure, |()| mounted.next().and_then(Result::err))).collect()
+    }
+
+    /// What is to be mounted where.
+    fn plan(&self, mount: &DatasetMount) -> Result<MountPlan, Failure> {
         if mount.load_key {
             return Err(crate::control::pools::not_yet("encryption is"));
         }
         let imported = self.pool_of(&mount.name)?;
         let pool = imported.pool.clone();
-        if mount.options.iter().any(|option| option == "remount") {
-            return self.mounter.remount(&pool, &mount.name, &mount.options);
-        }
         if mount.name.contains('#') {
             return Err(Failure::new(FailureKind::BadType));
         }
@@ -66,7 +84,7 @@ impl Pools {
         let overlay = mount.overlay || dataset.number_property("overlay").map_err(failed)? != 0;
         drop(dataset);
         let also = mount.at.is_some();
-        self.mounter.mount(MountPlan { pool, dataset: mount.name.clone(), path: path.into(), options: mount.options.clone(), overlay, also })
+        Ok(MountPlan { pool, dataset: mount.name.clone(), path: path.into(), options: mount.options.clone(), overlay, also })
     }
 
     /// Mounts a file system if its properties say so. A failure is logged: it is not what was asked for.

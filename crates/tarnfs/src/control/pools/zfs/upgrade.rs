@@ -29,14 +29,16 @@ impl Pools {
     }
 
     /// Of a file system that is not mounted nothing is being freed.
-    pub(in crate::control::pools) fn files_without_name(&self, wanted: &DeleteQueue) -> Result<u64, Failure> {
-        let imported = self.pool_of(&wanted.name)?;
+    pub(in crate::control::pools) fn files_without_name(&mut self, wanted: &DeleteQueue) -> Result<u64, Failure> {
+        let pool = self.pool_of(&wanted.name)?.pool.clone();
         let failed = |error: crate::Error| Failure::about_dataset(&error);
-        imported.pool.engine().dsl.open_dataset(&wanted.name).map_err(failed)?;
+        pool.engine().dsl.open_dataset(&wanted.name).map_err(failed)?;
         if !self.mounter.is_mounted(&wanted.name) {
             return Ok(0);
         }
-        let file_system = imported.pool.file_system(&wanted.name).map_err(failed)?;
+        // Or nobody frees them.
+        self.mounter.open(&wanted.name);
+        let file_system = pool.file_system(&wanted.name).map_err(failed)?;
         if file_system.is_read_only() {
             return Ok(0);
         }
