@@ -30,6 +30,7 @@ mod snapshot_mounts;
 mod snapshots;
 mod storm;
 mod stream;
+mod stream_troubles;
 mod transaction;
 mod two_users;
 mod upgrades;
