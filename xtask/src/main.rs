@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         Some((&"tidy", [])) => tidy(),
         Some((&"ci", [])) => ci(),
         Some((&"oracle", ["vm", wanted @ ..])) => peer(wanted),
-        Some((&"oracle", ["streams"])) => sim::peer::streams::run(&root().join("target/streams")),
+        Some((&"oracle", ["streams"])) => mounted::tarn().and_then(|tarn| sim::peer::streams::run(&root().join("target/streams"), &tarn)),
         Some((&"oracle", ["space"])) => sim::peer::space::run(&root().join("target/space")),
         Some((&"oracle", ["ztest"])) => ztest::run(60),
         Some((&"oracle", ["ztest", seconds])) => seconds.parse().context("SECONDS").and_then(ztest::run),

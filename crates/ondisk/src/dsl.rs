@@ -396,7 +396,7 @@ impl RedactBlockPhys {
 macro_rules! from_bonus {
     ($type:ty, $name:literal) => {
         impl $type {
-            /// Reads the record at the start of a bonus buffer, which may be longer.
+            /// Reads the record at the start of a bonus buffer, or of what the object has, which may be longer.
             pub fn from_bonus(bonus: &[u8]) -> Result<Self, Corruption> {
                 Self::read_from_prefix(bonus)
                     .map(|(record, _)| record)
@@ -405,6 +405,7 @@ macro_rules! from_bonus {
         }
     };
 }
+from_bonus!(RedactBlockPhys, "redacted range");
 from_bonus!(DirPhys, "dsl directory");
 from_bonus!(DatasetPhys, "dataset");
 from_bonus!(DeadlistPhys, "deadlist");

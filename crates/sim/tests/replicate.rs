@@ -197,6 +197,93 @@ fn holes_that_were_something_are_sent() {
     judge(rig, "holes");
 }
 
+/// Writes every third block of a file, beginning with block `seed`.
+fn rewrite(rig: &Rig, dataset: &str, seed: u64) {
+    let fs = rig.pool().file_system(dataset).unwrap();
+    let user = Credentials::root();
+    if fs.lookup(fs.root(), b"f").is_err() {
+        fs.create(fs.root(), b"f", 0o100_644, 0, &user).unwrap();
+    }
+    for block in (seed % 3..60).step_by(3) {
+        fs.write(file(&fs, "f"), WriteMode::At(block * 4096), &contents(seed * 100 + block, 4096, 0), &user).unwrap();
+    }
+    fs.release_all();
+}
+
+/// What was received is changed, rolled back to an older snapshot and changed again: an incremental stream from that snapshot makes of it what was sent.
+#[test]
+fn an_incremental_goes_onto_a_dataset_that_was_rolled_back() {
+    let mut rig = Rig::create(SMALL, &[("recordsize", "4096"), ("compression", "off")]);
+    rig.create_file_system("tank/src", &[]);
+    let contents_of = |rig: &Rig, dataset: &str| {
+        let fs = rig.pool().file_system(dataset).unwrap();
+        let bytes = read(&fs, "f");
+        fs.release_all();
+        bytes
+    };
+    for (round, snapshot) in ["a", "b", "c"].iter().enumerate() {
+        rewrite(&rig, "tank/src", round as u64 + 1);
+        take(&rig, &[format!("tank/src@{snapshot}")]);
+    }
+    let options = SendOptions::default();
+    receive(&rig, send(&rig, "tank/src@a", None, &options), "tank/dst@a");
+    receive(&rig, send(&rig, "tank/src@b", Some("tank/src@a"), &options), "tank/dst@b");
+    rewrite(&rig, "tank/dst", 7);
+    assert_eq!(rig.pool().roll_back("tank/dst", Some("a")).expect_err("a newer one").kind(), ErrorKind::Exists);
+    assert!(rig.pool().engine().dsl.snapshot_verbs().destroy_snapshots(vec!["tank/dst@b".to_owned()], false).unwrap().is_empty());
+    rig.pool().roll_back("tank/dst", Some("a")).unwrap();
+    rewrite(&rig, "tank/dst", 8);
+    // Without force what was changed stays.
+    let target = ReceiveTarget { dataset: "tank/dst".to_owned(), snapshot: "c".to_owned(), ..ReceiveTarget::default() };
+    let stream = send(&rig, "tank/src@c", Some("tank/src@a"), &options);
+    let refused = opened(stream.clone()).receive(&rig.pool().engine().dsl, target, |_, _| ()).1.map(drop).expect_err("it was changed");
+    assert_eq!(refused.kind(), ErrorKind::Modified, "{refused}");
+    receive(&rig, stream, "tank/dst@c");
+    assert!(contents_of(&rig, "tank/dst") == contents_of(&rig, "tank/src"));
+    judge(rig, "onto what was rolled back");
+}
+
+/// Blocks that the deadlists of several datasets have, while the snapshots change hands: each is there as long as somebody has it, and is freed once.
+#[test]
+fn promotions_with_deadlists_that_are_shared() {
+    let mut rig = Rig::create(SMALL, &[("recordsize", "4096"), ("compression", "off")]);
+    rig.create_file_system("tank/a", &[]);
+    for round in 1..=6 {
+        rewrite(&rig, "tank/a", round);
+        take(&rig, &[format!("tank/a@s{round}")]);
+        // Clones of two snapshots, and one of a clone.
+        match round {
+            2 => rig.pool().clone_dataset("tank/a@s2", "tank/b", Vec::new()).unwrap(),
+            4 => rig.pool().clone_dataset("tank/a@s4", "tank/c", Vec::new()).unwrap(),
+            _ => {}
+        }
+    }
+    for round in 10..=12 {
+        for clone in ["tank/b", "tank/c"] {
+            rewrite(&rig, clone, round);
+            take(&rig, &[format!("{clone}@s{round}")]);
+        }
+    }
+    let name = |rig: &Rig, short: &str| {
+        let dsl = &rig.pool().engine().dsl;
+        ["tank/a", "tank/b", "tank/c"].iter().map(|head| format!("{head}@{short}")).find(|name| dsl.open_dataset(name).is_ok())
+    };
+    let check = |rig: &Rig, what: &str| {
+        rig.sync();
+        let report = rig.pool().check(true, &|_| ()).unwrap();
+        assert!(report.is_clean(), "{what}: {:?}", report.findings);
+    };
+    for (promoted, gone) in [("tank/b", "s1"), ("tank/c", "s3"), ("tank/a", "s5"), ("tank/a", "s2"), ("tank/c", "s4")] {
+        rig.pool().engine().dsl.promote_dataset(promoted).unwrap_or_else(|error| panic!("{promoted}: {error}"));
+        check(&rig, promoted);
+        let destroyed = name(&rig, gone).unwrap();
+        let refusals = rig.pool().engine().dsl.snapshot_verbs().destroy_snapshots(vec![destroyed.clone()], true).unwrap();
+        assert!(refusals.is_empty(), "{destroyed}: {refusals:?}");
+        check(&rig, &destroyed);
+    }
+    judge(rig, "promoted again and again");
+}
+
 /// Resumed where it was cut, many times over, and what is there of it sent on.
 #[test]
 fn a_cut_stream_goes_on_and_can_be_sent_on() {
@@ -312,6 +399,9 @@ fn what_all_clones_have_changed_is_not_sent() {
             let made = fs.create(fs.root(), name.as_bytes(), 0o100_644, 0, &user).unwrap().inode;
             fs.write(made, WriteMode::At(0), &whole, &user).unwrap();
         }
+        let sparse = fs.create(fs.root(), b"sparse", 0o100_644, 0, &user).unwrap().inode;
+        fs.write(sparse, WriteMode::At(0), &whole[..8 * 4096], &user).unwrap();
+        fs.write(sparse, WriteMode::At(32 * 4096), &whole[32 * 4096..], &user).unwrap();
         fs.release_all();
     }
     take(&rig, &["tank/src@s".to_owned()]);
@@ -323,6 +413,8 @@ fn what_all_clones_have_changed_is_not_sent() {
             fs.write(file(&fs, "f"), WriteMode::At(block * 4096), &contents(100 + block, 4096, 0), &user).unwrap();
         }
         fs.unlink(fs.root(), b"gone").unwrap();
+        // What was nothing can be no secret, and is read as nothing.
+        fs.write(file(&fs, "sparse"), WriteMode::At(16 * 4096), &contents(99, 4 * 4096, 0), &user).unwrap();
         fs.release_all();
         drop(fs);
         take(&rig, &[format!("{clone}@s")]);
@@ -336,19 +428,16 @@ fn what_all_clones_have_changed_is_not_sent() {
     receive(&rig, send(&rig, "tank/src@s", None, &options), "tank/dst@s");
     let check = |rig: &Rig| {
         let fs = rig.pool().file_system("tank/dst").unwrap();
-        let is_there = |name: &str, block: u64| match fs.read(file(&fs, name), block * 4096, 4096) {
-            Ok(bytes) => {
-                assert!(bytes == whole[block as usize * 4096..][..4096], "{name}: block {block}");
-                true
-            }
-            Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::Io, "{name}: block {block}: {error}");
-                false
-            }
+        let is_there = |name: &str, block: u64| {
+            let bytes = fs.read(file(&fs, name), block * 4096, 4096).unwrap();
+            let is_there = bytes == whole[block as usize * 4096..][..4096];
+            assert!(is_there || bytes.iter().all(|byte| *byte == 0), "{name}: block {block}");
+            is_there
         };
         for block in 0..40 {
             assert_eq!(is_there("f", block), !(5..10).contains(&block), "block {block}");
             assert!(is_there("kept", block) && !is_there("gone", block), "block {block}");
+            assert_eq!(is_there("sparse", block), !(8..32).contains(&block), "block {block}");
         }
         fs.release_all();
     };

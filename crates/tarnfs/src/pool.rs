@@ -4,7 +4,7 @@
 //! A [`Pool`] is the engine's pool with the meaning of files added: it knows how a new file system begins, who owns a
 //! file, and which file systems are open. Programs hold it in an `Arc`; the file systems they open keep it open.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -89,6 +89,20 @@ pub struct Pool {
     engine: Arc<engine::pool::Pool>,
     /// guards: file systems that somebody has open, by dataset object
     file_systems: Mutex<HashMap<u64, Weak<FileSystem>>>,
+    /// guards: those that nobody may open now, by dataset object
+    owned: Mutex<HashSet<u64>>,
+}
+
+/// A file system or volume that nobody opens while this lives.
+pub(crate) struct OwnedHead {
+    pool: Arc<Pool>,
+    object: u64,
+}
+
+impl Drop for OwnedHead {
+    fn drop(&mut self) {
+        self.pool.owned.lock().remove(&self.object);
+    }
 }
 
 /// Every pool that has a part in `paths` (devices, files, or directories of them).
@@ -292,7 +306,7 @@ impl Pool {
     }
 
     pub(crate) fn wrap(engine: Arc<engine::pool::Pool>) -> Arc<Pool> {
-        Arc::new(Pool { engine, file_systems: Mutex::default() })
+        Arc::new(Pool { engine, file_systems: Mutex::default(), owned: Mutex::default() })
     }
 
     /// The engine's pool, for inspection and administration.
@@ -340,6 +354,9 @@ impl Pool {
         // A receive that was interrupted goes on from what there is now.
         if dataset.is_inconsistent() {
             bail!(Busy, "{name} is being received or destroyed");
+        }
+        if self.owned.lock().contains(&dataset.object) {
+            bail!(Busy, "{name} is being sent");
         }
         let objset = self.engine.dsl.objset(dataset)?;
         if objset.objset_type() != ObjsetType::FileSystem {
@@ -498,6 +515,25 @@ impl Pool {
             bail!(Busy, "{name} is in use");
         }
         Ok(())
+    }
+
+    /// Has nobody open a file system or volume until what is returned goes; all that was written to it is on disk.
+    ///
+    /// # Errors
+    /// `Busy`: somebody has it open, or receives into it.
+    pub(crate) fn own_head(self: &Arc<Self>, name: &str) -> Result<OwnedHead> {
+        let dataset = self.engine.dsl.open_dataset(name)?;
+        let object = dataset.object;
+        let owned = {
+            let open = self.file_systems.lock();
+            let is_used = dataset.is_inconsistent() || open.get(&object).is_some_and(|fs| fs.strong_count() > 0);
+            if is_used || !self.owned.lock().insert(object) {
+                bail!(Busy, "{name} is in use");
+            }
+            OwnedHead { pool: self.clone(), object }
+        };
+        self.sync()?;
+        Ok(owned)
     }
 
     /// Takes snapshots by their full names, all at the same moment, and waits until they are on disk.

@@ -59,10 +59,21 @@ fn runner() -> Option<PathBuf> {
 /// What the runner passes over while a group's setup runs, as we did not have it when it was written.
 const PASSED_OVER: &str = "case $1 in snapshot|snap|send|receive|recv|promote|bookmark|hold|allow|clone) echo; exit 0;; esac";
 
-/// The runner's text without what it need not pass over any more: setups snapshot, clone and send.
-fn nothing_passed_over(text: &str) -> Result<String> {
-    ensure!(text.contains(PASSED_OVER), "../shared/oracle/zts/run no longer has the line `{PASSED_OVER}`: look at what it passes over");
-    Ok(text.replace(PASSED_OVER, ":"))
+/// Where the runner's text goes on when the programs that scripts find are in their directory, `p`.
+const PROGRAMS_ARE_THERE: &str = "    # Nothing is injected,";
+
+/// Our `zstream`, as far as there is one (the real one needs the kernel module for a token); and what `mount -o remount` calls.
+const MORE_PROGRAMS: &str = r#"    sh(f'ln -sf {a.b}/tarn /usr/sbin/mount.fuse.tarn')
+    os.path.lexists(f'{p}/zstream') and os.remove(f'{p}/zstream')
+    open(f'{p}/zstream', 'w').write(f'#!/bin/bash\ncase $1 in dump|token) exec {a.b}/tarn stream "$@";; esac\nexec /usr/sbin/zstream "$@"\n'); os.chmod(f'{p}/zstream', 0o755)
+"#;
+
+/// The runner's text without what it need not pass over any more, as setups snapshot, clone and send; and with more programs of ours.
+fn adapted(text: &str) -> Result<String> {
+    for known in [PASSED_OVER, PROGRAMS_ARE_THERE] {
+        ensure!(text.contains(known), "../shared/oracle/zts/run no longer has the line `{known}`: look at what it does");
+    }
+    Ok(text.replace(PASSED_OVER, ":").replace(PROGRAMS_ARE_THERE, &format!("{MORE_PROGRAMS}{PROGRAMS_ARE_THERE}")))
 }
 
 /// Why it cannot run, if it cannot.
@@ -91,7 +102,7 @@ pub(super) fn run(run: &Run<'_>) -> Result<Ended> {
     let list = work.path.join("list");
     fs::write(&list, run.scripts.join("\n") + "\n")?;
     let program = work.path.join("run");
-    fs::write(&program, nothing_passed_over(&fs::read_to_string(runner().context("there is no runner")?)?)?)?;
+    fs::write(&program, adapted(&fs::read_to_string(runner().context("there is no runner")?)?)?)?;
     let binaries = run.tarn.parent().context("the program is in a directory")?.canonicalize()?;
     let mut command = match process::find("setpriv") {
         Some(setpriv) => {

@@ -265,7 +265,8 @@ fn set_and_inherit() {
         [Request::DatasetSet(DatasetSet {
             name: "tank/a".into(),
             settings: vec![Setting::new("quota", 1 << 30), Setting::new("atime", 0)],
-            no_remount: false
+            no_remount: false,
+            received: false,
         })]
     );
     complains(&mut backend, "zfs set quota=x tank/a", 255, "cannot set property for 'tank/a': bad numeric value 'x'\n");

@@ -11,6 +11,7 @@
 //! The text is laid out as OpenZFS's `zdb` lays it out where that has the same thing to say; `--json` has the same
 //! data for programs.
 
+mod bookmark;
 mod check;
 mod label;
 pub(crate) mod nvlist;
@@ -55,6 +56,7 @@ const PATH_DETAIL: u32 = 3;
 
 /// What it says about itself.
 pub(crate) const USAGE: &str = "Usage:\tzdb [-bcCdhiLmPSuvZ] [--json] [-U <cache>] [-e [-p <path> ...]] [<poolname>[/<dataset>] [<object> ...]]
+\tzdb [-v] [-e [-p <path> ...]] <dataset>#<bookmark>
 \tzdb -O [-v] [-e [-p <path> ...]] <dataset> <path>
 \tzdb -R [-e [-p <path> ...]] <poolname> <vdev>:<offset>:<size>[:<flags>] ...
 \tzdb -E <word0>:...:<word15>

@@ -19,7 +19,7 @@ use tarnfs::control::{HistoryRecord, PoolSelect, Request, VdevStatus, Wanted};
 
 use super::objects::Objects;
 use super::ranges::ObjectRange;
-use super::{Flags, check, label, nvlist, raw};
+use super::{Flags, bookmark, check, label, nvlist, raw};
 use crate::session::{Session, Stop, complain, say};
 use crate::text::json::{self, Object};
 use crate::text::units::nice_number;
@@ -185,8 +185,12 @@ pub(super) fn show_path(session: &mut Session<'_>, flags: &Flags, name: &str, pa
 
 pub(super) fn run(session: &mut Session<'_>, flags: &Flags, name: &str, objects: &[String]) -> Result<u8, Stop> {
     let ranges = parse_objects(session, objects)?;
-    let pool_name = name.split(['/', '@']).next().unwrap_or(name).to_owned();
+    let pool_name = name.split(['/', '@', '#']).next().unwrap_or(name).to_owned();
     let pool = open(session, flags, &pool_name)?;
+    if name.contains('#') {
+        bookmark::show(session, &pool, name, flags.verbose > 1).map_err(|error| failed(session, name, &error))?;
+        return Ok(0);
+    }
     if name.contains(['/', '@']) || !ranges.is_empty() {
         // Objects of a pool are those of its own object set, the MOS.
         // The root file system with its objects is `POOL/`.

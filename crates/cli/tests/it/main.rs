@@ -32,6 +32,7 @@ mod snapshots;
 mod space;
 mod storm;
 mod stream;
+mod stream_troubles;
 mod transaction;
 mod two_users;
 mod upgrades;

@@ -12,6 +12,7 @@
 
 mod contents;
 mod machine;
+mod packages;
 mod specimens;
 pub mod space;
 pub mod streams;

@@ -3,6 +3,7 @@
 //! # Path
 //! `cargo xtask oracle streams` → [`run`]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,9 +13,10 @@ use engine::dsl::{NewBookmark, NewSnapshots};
 use engine::stream::{SendOptions, Sender, redact};
 
 use super::contents::{a_little_of_everything, access_lists};
+use super::packages::{self, BELOW, Facts, PACKAGES, Package, TREE};
 use crate::golden::{Compare, Manifest, compare, open_images};
 use crate::places;
-use crate::scenario::{Layout, Rig};
+use crate::scenario::{Layout, Rig, contents};
 
 const GUEST: &str = include_str!("guest-streams.sh");
 const MIB: u64 = 1 << 20;
@@ -39,19 +41,21 @@ const FILE_SYSTEMS: [(&str, &[(&str, &str)]); 12] = [
     ("dirs", &[("xattr", "on"), ("recordsize", "512")]),
 ];
 
-/// A stream: its file, where it goes, how, and what the snapshot was called here.
+/// A stream: its file, where it goes, and how.
 struct Sent {
     file: String,
     dataset: String,
     flags: &'static str,
-    /// What it becomes is compared with this one.
-    original: Option<String>,
 }
 
 struct Streams {
     rig: Rig,
     directory: PathBuf,
     sent: Vec<Sent>,
+    /// Snapshots there, and what they were here.
+    compared: Vec<(String, String)>,
+    /// What the senders of packages say of themselves.
+    facts: Facts,
 }
 
 impl Streams {
@@ -85,7 +89,8 @@ impl Streams {
         files.write(inode, tarnfs::WriteMode::At(5000), &[7; 300_000], &root)?;
         files.release_all();
         take(&rig, "tank/clone@x")?;
-        Ok(Streams { rig, directory, sent: Vec::new() })
+        tree(&mut rig)?;
+        Ok(Streams { rig, directory, sent: Vec::new(), compared: Vec::new(), facts: Facts::new() })
     }
 
     /// Sends one, to be received into `dataset`.
@@ -93,8 +98,43 @@ impl Streams {
         let file = format!("{:03}-{dataset}", self.sent.len());
         let mut out = fs::File::create(self.directory.join(&file))?;
         Sender::new(&self.rig.pool().engine().dsl, snapshot, from, options)?.send(&mut out, &|| false)?;
-        let is_compared = options.redact.is_none() && !flags.contains('!');
-        self.sent.push(Sent { file, dataset: dataset.to_owned(), flags, original: is_compared.then(|| snapshot.to_owned()) });
+        if options.redact.is_none() && !flags.contains('!') {
+            self.compare(&format!("recv/{dataset}"), snapshot);
+        }
+        self.sent.push(Sent { file, dataset: dataset.to_owned(), flags });
+        Ok(())
+    }
+
+    fn compare(&mut self, received: &str, snapshot: &str) {
+        let short = snapshot.split('@').nth(1).unwrap_or_default();
+        self.compared.push((format!("{received}@{short}"), snapshot.to_owned()));
+    }
+
+    /// What the command sends.
+    fn packages(&mut self, tarn: &Path, place: &Path) -> Result<()> {
+        self.rig.export();
+        let images = self.rig.images().first().and_then(|image| image.parent()).context("the images")?.to_owned();
+        let mut sent = Vec::new();
+        let (directory, before) = (self.directory.clone(), self.sent.len());
+        let mut named = |package: &Package| {
+            let file = format!("{:03}-{}", before + sent.len(), package.dataset);
+            sent.push(Sent { file: file.clone(), dataset: package.dataset.to_owned(), flags: package.flags });
+            directory.join(file)
+        };
+        self.facts = packages::send(tarn, place, &images, &mut named)?;
+        self.sent.append(&mut sent);
+        // Of several into the same dataset the last one says what is there.
+        let last: BTreeMap<&str, &Package> = PACKAGES.iter().map(|package| (package.dataset, package)).collect();
+        for package in last.values() {
+            for below in package.below {
+                // A clone has only what came after its origin.
+                let snapshots = package.snapshots.iter().filter(|snapshot| *below != "/clone" || **snapshot != "r1");
+                for snapshot in snapshots {
+                    self.compare(&format!("recv/{}{below}", package.dataset), &format!("{TREE}{below}@{snapshot}"));
+                }
+            }
+        }
+        self.rig.import();
         Ok(())
     }
 
@@ -140,7 +180,7 @@ impl Streams {
         dsl.receiving().abort_receive("tank/half")?;
         let file = format!("{:03}-resumed", self.sent.len());
         fs::write(self.directory.join(&file), half)?;
-        self.sent.push(Sent { file, dataset: "resumed".into(), flags: "-s !", original: None });
+        self.sent.push(Sent { file, dataset: "resumed".into(), flags: "-s !" });
         self.send(("resumed", "-s"), snapshot, None, &SendOptions { resume, ..options.clone() })
     }
 
@@ -159,25 +199,52 @@ impl Streams {
         }
         redact(&dsl, "tank/small@b", "book", &["tank/secret1@s".to_owned(), "tank/secret2@s".to_owned()])?;
         self.send(("redacted", ""), "tank/small@b", None, &SendOptions { redact: Some("book".into()), ..options.clone() })?;
-        self.send(("redacted", ""), "tank/secret1@s", Some("tank/small#book"), options)
+        self.send(("unredacted", ""), "tank/secret1@s", Some("tank/small#book"), options)
     }
 }
 
+/// A tree of file systems with three generations of snapshots, and a clone in it.
+fn tree(rig: &mut Rig) -> Result<()> {
+    for name in [TREE, "tank/tree/k"] {
+        rig.create_file_system(name, &[]);
+    }
+    for (round, snapshot) in ["r1", "r2", "r3"].iter().enumerate() {
+        for (number, below) in BELOW.iter().enumerate().filter(|(_, below)| round > 0 || **below != "/clone") {
+            let mut actor = rig.actor(&format!("{TREE}{below}"));
+            actor.file(&format!("f{round}"), &contents(90 + number as u64, 100_000 * (round + 1), 0));
+            actor.setxattr(&format!("f{round}"), "user.round", snapshot.as_bytes());
+        }
+        let names = BELOW.iter().filter(|below| round > 0 || **below != "/clone").map(|below| format!("{TREE}{below}@{snapshot}"));
+        take_all(rig, names.collect())?;
+        if round == 0 {
+            rig.pool().clone_dataset("tank/tree/k@r1", "tank/tree/clone", Vec::new())?;
+            rig.adopt("tank/tree/clone");
+        }
+    }
+    Ok(())
+}
+
 fn take(rig: &Rig, name: &str) -> Result<()> {
-    let new = NewSnapshots { names: vec![name.to_owned()], properties: Vec::new() };
+    take_all(rig, vec![name.to_owned()])
+}
+
+fn take_all(rig: &Rig, names: Vec<String>) -> Result<()> {
+    let name = names.join(" ");
+    let new = NewSnapshots { names, properties: Vec::new() };
     ensure!(rig.pool().engine().dsl.snapshot_verbs().create_snapshots(new)?.is_empty(), "{name}");
     Ok(())
 }
 
-/// Makes streams, has the kernel module receive them, and compares. Everything is left in `place`.
+/// Makes streams, packages with the program `tarn`, has the kernel module receive them, and compares. Everything is left in `place`.
 ///
 /// # Errors
 /// Something is wrong.
-pub fn run(place: &Path) -> Result<()> {
+pub fn run(place: &Path, tarn: &Path) -> Result<()> {
     let shared = |path: &str| places::in_shared(path).with_context(|| format!("no ../shared/{path}"));
     let (machine, manifest) = (shared("oracle/vm/run")?, shared("oracle/golden/guest/manifest.py")?);
     let mut streams = Streams::new(place)?;
     streams.all()?;
+    streams.packages(tarn, place)?;
     let plan: String = streams.sent.iter().map(|sent| format!("{} {} {}\n", sent.file, sent.dataset, sent.flags)).collect();
     let (script, plan_file, seen) = (place.join("guest.sh"), place.join("plan"), place.join("seen"));
     fs::write(&script, GUEST)?;
@@ -202,10 +269,8 @@ fn judge(streams: &mut Streams, seen: &Path) -> Result<usize> {
     streams.rig.check("what was sent");
     let pool = open_images(&streams.rig.images())?;
     let (mut compared, mut differences) = (0, 0);
-    for sent in &streams.sent {
-        let Some(original) = &sent.original else { continue };
-        let short = original.split('@').nth(1).unwrap_or_default();
-        let name = format!("recv/{}@{short}", sent.dataset);
+    for (name, original) in &streams.compared {
+        let name = name.as_str();
         let mut manifest = theirs.clone();
         let Some(record) = theirs.datasets.iter().find(|record| record.name == name) else { bail!("{name} is not in the kernel module's manifest") };
         let mut record = record.clone();
@@ -221,5 +286,11 @@ fn judge(streams: &mut Streams, seen: &Path) -> Result<usize> {
         compared += 1;
     }
     println!("{compared} received snapshots were compared with what was sent: {differences} differences");
+    let said = |file: &str| fs::read_to_string(seen.join(file)).with_context(|| format!("{file}: the kernel module did not come so far"));
+    differences += packages::judge(&streams.facts, &said("properties")?);
+    if said("holds")?.trim() != "recv/Rh@r1\tkeep" {
+        println!("WRONG holds: {}", said("holds")?);
+        differences += 1;
+    }
     Ok(differences)
 }

@@ -290,7 +290,7 @@ mod tests {
         let rename = DatasetRename { from: "p/a".into(), to: "p/b/c".into(), parents: false, no_remount: false, force: false, recursive: false };
         assert_eq!(asked(&Request::DatasetRename(rename)), "rename p/a, mount p/a, create above p/b/c, mount above p/b/c");
         let settings = vec![Setting::new("userquota@joe", 1u64), Setting::new("compress", 1u64)];
-        let set = DatasetSet { name: "p".into(), settings, no_remount: false };
+        let set = DatasetSet { name: "p".into(), settings, no_remount: false, received: false };
         assert_eq!(asked(&Request::DatasetSet(set)), "userquota p, compression p");
         let clone = DatasetClone { snapshot: "p/a@s".into(), name: "p/c".into(), properties: Vec::new(), parents: false };
         assert_eq!(asked(&Request::DatasetClone(clone)), "clone p/a@s, create above p/c, mount above p/c");

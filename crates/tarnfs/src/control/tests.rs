@@ -6,6 +6,7 @@ fn messages_survive_the_wire() {
         name: "tank/a".into(),
         settings: vec![Setting::new("quota", u64::MAX), Setting::new("user:x", "12")],
         no_remount: false,
+        received: false,
     });
     let mut stream = Vec::new();
     wire::write_message(&mut stream, &request).expect("write");

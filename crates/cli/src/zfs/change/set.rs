@@ -52,7 +52,7 @@ pub(in crate::zfs) fn run(session: &mut Session<'_>, words: &[String]) -> Outcom
 fn set(session: &mut Session<'_>, name: &str, pairs: &[(String, String)], no_remount: bool) -> Result<(), Stop> {
     let entry = datasets::open(session, name, DatasetKinds::DATASETS, &[])?;
     let checked = settings::dataset_settings(pairs, datasets::types_of(entry.kind), When::Existing);
-    let done = checked.and_then(|settings| session.perform(Request::DatasetSet(DatasetSet { name: name.to_owned(), settings, no_remount })));
+    let done = checked.and_then(|settings| session.perform(Request::DatasetSet(DatasetSet { name: name.to_owned(), settings, no_remount, received: false })));
     done.map_err(|failure| {
         session.failed(format_args!("cannot set property for '{name}'"), &failure);
         Stop::Code(255)

@@ -95,7 +95,7 @@ fn upgrade_one(session: &mut Session<'_>, entry: &DatasetEntry, wanted: u64, cou
     } else if version == wanted {
         counts.same += 1;
     } else {
-        let set = DatasetSet { name: name.clone(), settings: vec![Setting::new("version", wanted)], no_remount: false };
+        let set = DatasetSet { name: name.clone(), settings: vec![Setting::new("version", wanted)], no_remount: false, received: false };
         match session.perform(Request::DatasetSet(set)) {
             Ok(()) => counts.upgraded += 1,
             Err(failure) => {

@@ -45,7 +45,7 @@ pub(super) fn resume(session: &mut Session<'_>, flags: &Flags, token: &str) -> O
     let list = decode_token(token).map_err(|why| session.failed(ACTION, &corrupt(format!("resume token is corrupt ({why})"))))?;
     say_contents(session, flags, &list);
     let point = Point::new(list).ok_or_else(|| session.failed(ACTION, &corrupt("resume token is corrupt")))?;
-    let Some(name) = with_guid(session, &point.to, point.guid, false, None)? else {
+    let Some(name) = with_guid(session, &point.to, point.guid, Sources::Sent, None)? else {
         let is_there = super::look_up(session, &point.to).is_ok();
         let why = if is_there { "is no longer the same snapshot used in the initial send" } else { "used in the initial send no longer exists" };
         return Err(session.failed(ACTION, &corrupt(format!("'{}' {why}", point.to))));
@@ -85,7 +85,7 @@ fn say_contents(session: &mut Session<'_>, flags: &Flags, list: &NvList) {
 fn send(session: &mut Session<'_>, flags: &Flags, point: &Point, name: &str) -> Outcome {
     let from = match point.list.u64("fromguid").filter(|guid| *guid != 0) {
         None => None,
-        Some(guid) => match with_guid(session, &point.to, guid, true, point.list.u64_array("book_redact_snaps"))? {
+        Some(guid) => match with_guid(session, &point.to, guid, Sources::From, point.list.u64_array("book_redact_snaps"))? {
             Some(from) => Some(from),
             None => return Err(session.failed(ACTION, &corrupt(format!("incremental source {guid:#x} no longer exists")))),
         },
@@ -129,9 +129,19 @@ fn is_redacted_for(entry: &DatasetEntry, guids: &[u64]) -> bool {
     theirs.is_some_and(|theirs| theirs.len() == guids.len() && guids.iter().all(|guid| theirs.contains(guid)))
 }
 
-/// The snapshot or bookmark with a guid: of the dataset that the token names, or of any in its pool. `redacted_for`: and it was redacted for these snapshots.
-fn with_guid(session: &mut Session<'_>, name: &str, guid: u64, or_bookmark: bool, redacted_for: Option<&[u64]>) -> Result<Option<String>, Stop> {
-    let kinds = DatasetKinds { filesystem: false, volume: false, snapshot: true, bookmark: or_bookmark };
+/// What a token's guid may be of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sources {
+    /// What is sent: a snapshot, or a file system or volume itself.
+    Sent,
+    /// What it is incremental from: a snapshot or a bookmark.
+    From,
+}
+
+/// The snapshot, head or bookmark with a guid: of the dataset that the token names, or of any in its pool. `redacted_for`: and it was redacted for these snapshots.
+fn with_guid(session: &mut Session<'_>, name: &str, guid: u64, sources: Sources, redacted_for: Option<&[u64]>) -> Result<Option<String>, Stop> {
+    let is_sent = sources == Sources::Sent;
+    let kinds = DatasetKinds { filesystem: is_sent, volume: is_sent, snapshot: true, bookmark: !is_sent };
     let head = name.split('@').next().unwrap_or(name);
     let pool = head.split('/').next().unwrap_or(head);
     for (root, depth) in [(head, Some(1)), (pool, None)] {

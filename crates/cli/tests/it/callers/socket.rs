@@ -38,7 +38,7 @@ fn requests() -> Vec<Request> {
         Request::PoolExport(PoolExport { name: name(), force: true, hard_force: false }),
         Request::DatasetDestroy(DatasetDestroy { names: vec!["tank/kept".to_owned()], defer: false, force: true }),
         Request::DatasetUnmount(DatasetUnmount { name: name(), at: None, tree: false, force: true, unload_key: false }),
-        Request::DatasetSet(DatasetSet { name: name(), settings: vec![Setting::new("readonly", "on")], no_remount: false }),
+        Request::DatasetSet(DatasetSet { name: name(), settings: vec![Setting::new("readonly", "on")], no_remount: false, received: false }),
         Request::PoolSet(PoolSet { name: name(), settings: vec![Setting::new("comment", "theirs")] }),
         Request::TransactionBegin(TransactionBegin { dataset: name(), owner: std::process::id().cast_signed() }),
         Request::PoolList(select.clone()),

@@ -14,9 +14,6 @@ use crate::error::{ErrorKind, Result, Within};
 /// What an object takes beside its contents.
 const OBJECT_BYTES: u64 = 2048;
 
-/// So much is reckoned for a part of a redacted range: its pointers take less.
-const REDACTED_BYTES_MAX: u64 = 4 << 20;
-
 /// What became of a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -24,8 +21,6 @@ pub(super) enum Outcome {
     Done,
     /// What it freed must be on disk before it can be: once more then.
     AfterSync,
-    /// A part of it is applied; the rest is for another transaction.
-    Partly,
 }
 
 /// Applies the records of one stream.
@@ -89,9 +84,6 @@ impl<'a> Applier<'a> {
                     must_wait = true;
                     break;
                 }
-                if outcome == Outcome::Partly {
-                    break;
-                }
                 items.pop_front();
                 most -= 1;
             }
@@ -110,9 +102,6 @@ impl<'a> Applier<'a> {
     }
 
     fn apply(&mut self, tx: &Tx, item: &mut Item) -> Result<Outcome> {
-        if let RecordBody::Redact(redact) = &mut item.received.record.body {
-            return self.redact(tx, redact);
-        }
         let Item { received, payload, .. } = item;
         match &received.record.body {
             RecordBody::Object(object) => {
@@ -133,12 +122,13 @@ impl<'a> Applier<'a> {
                 self.note(tx, received.position, payload.len(), (write.object, write.offset));
             }
             RecordBody::Free(free) => self.free(tx, free.object, free.offset, free.bytes)?,
+            RecordBody::Redact(redact) => self.redact(tx, redact)?,
             RecordBody::Spill(spill) => self.spill(tx, spill, payload)?,
             RecordBody::WriteByReference(_) => {
                 return Err(error!(NotSupported, "deduplicated streams are not received any more: 'zstream redup' makes others of them"));
             }
             RecordBody::ObjectRange(_) => return Err(error!(Corrupt, "only streams that were sent raw have such records")),
-            RecordBody::Begin(_) | RecordBody::End(_) | RecordBody::Redact(_) => return Err(error!(Corrupt, "it stands in the middle of a stream")),
+            RecordBody::Begin(_) | RecordBody::End(_) => return Err(error!(Corrupt, "it stands in the middle of a stream")),
         }
         Ok(Outcome::Done)
     }
@@ -189,7 +179,6 @@ fn needed_bytes(item: &Item) -> u64 {
         RecordBody::Object(_) => OBJECT_BYTES,
         RecordBody::Write(write) => write.logical_bytes.min(16 << 20),
         RecordBody::WriteEmbedded(_) | RecordBody::Spill(_) => item.payload.len() as u64 + RECORD_SIZE as u64,
-        RecordBody::Redact(redact) => redact.bytes.min(REDACTED_BYTES_MAX) / 4,
         _ => 0,
     }
 }
@@ -197,7 +186,7 @@ fn needed_bytes(item: &Item) -> u64 {
 /// There is no room for all of it: a record that frees may make some.
 fn scarce<'m>(membership: &'m Membership, first: &Item, error: crate::error::Error) -> Result<OpenTx<'m>> {
     match &first.received.record.body {
-        RecordBody::Free(_) | RecordBody::FreeObjects(_) => OpenTx::assign_freeing(membership),
+        RecordBody::Free(_) | RecordBody::FreeObjects(_) | RecordBody::Redact(_) => OpenTx::assign_freeing(membership),
         _ => match OpenTx::assign(membership, needed_bytes(first)) {
             Ok(tx) => Ok(tx),
             Err(_) => Err(error),

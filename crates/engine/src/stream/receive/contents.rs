@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use ondisk::algorithm::{ChecksumAlgorithm, Compression};
-use ondisk::blkptr::{BlkPtr, BlockPointer, EMBEDDED_BYTES_MAX, EmbeddedPointer, Hole};
+use ondisk::blkptr::{BlockPointer, EMBEDDED_BYTES_MAX, EmbeddedPointer};
 use ondisk::byteswap::swap_block;
 use ondisk::dnode::BLOCK_BYTES_MAX;
 use ondisk::object_type::ObjectType;
 use ondisk::stream::{FLAG_SPILL_UNMODIFIED, Redact, Spill, StreamFeatures, Write, WriteEmbedded};
 use transform::compress::decompress;
 
-use super::apply::{Applier, Outcome};
+use super::apply::Applier;
 use crate::bail;
 use crate::dmu::{Dnode, ObjectId, Tx};
 use crate::error;
@@ -24,8 +24,6 @@ const SPILL_BYTES_MAX: u64 = 128 << 10;
 const SPILL_BLOCK: u64 = u64::MAX - 1;
 /// No object has more bytes.
 const OBJECT_BYTES_MAX: u64 = i64::MAX as u64;
-/// So many blocks are redacted in one transaction.
-const REDACTED_AT_ONCE: u64 = 1024;
 /// Checksums that two different blocks do not have in common.
 const STRONG: [ChecksumAlgorithm; 5] =
     [ChecksumAlgorithm::Sha256, ChecksumAlgorithm::Sha512, ChecksumAlgorithm::Skein, ChecksumAlgorithm::EdonR, ChecksumAlgorithm::Blake3];
@@ -136,29 +134,13 @@ impl Applier<'_> {
         put(&dnode, tx, offset, data.to_vec())
     }
 
-    /// Contents of a range were left out on purpose: reading them is an error. Some at a time; the record then says the rest.
+    /// Contents of a range were left out on purpose: nothing is there, as it is with OpenZFS.
     #[doc(alias = "receive_redact")]
-    pub(super) fn redact(&mut self, tx: &Tx, record: &mut Redact) -> Result<Outcome> {
-        let Redact { object, offset, bytes, .. } = *record;
+    pub(super) fn redact(&mut self, tx: &Tx, record: &Redact) -> Result<()> {
         if !self.features.contains(StreamFeatures::REDACTED) {
             bail!(Corrupt, "the stream's beginning does not tell that contents are left out");
         }
-        let Some(end) = offset.checked_add(bytes).filter(|end| bytes > 0 && *end <= OBJECT_BYTES_MAX) else {
-            bail!(Corrupt, "{bytes} bytes from byte {offset} on are more than an object has");
-        };
-        let dnode = self.hold(object)?;
-        let size = dnode.block_bytes();
-        let (first, end) = (offset / size, end.div_ceil(size));
-        let until = end.min(first.saturating_add(REDACTED_AT_ONCE));
-        let hole = Hole { object_type: dnode.object_type(), level: 0, logical_size: size, logical_birth: tx.txg() };
-        for block in first..until {
-            dnode.clone_block(tx, block, &BlkPtr::redacted(&hole))?;
-        }
-        if until == end {
-            return Ok(Outcome::Done);
-        }
-        (record.offset, record.bytes) = (until * size, (end - until) * size);
-        Ok(Outcome::Partly)
+        self.free(tx, record.object, record.offset, record.bytes)
     }
 
     /// Nothing is written in a range.

@@ -40,6 +40,8 @@ pub struct SendOptions {
     pub redact: Option<String>,
     /// What a broken receive has left of the dataset that is named instead of a snapshot.
     pub saved: bool,
+    /// A file system or volume itself, which nobody changes meanwhile, is named instead of a snapshot.
+    pub head: bool,
 }
 
 /// What a stream is incremental from.
@@ -86,7 +88,7 @@ impl Sender {
             Some(saved) => saved.dataset.clone(),
             None => dsl.open_dataset(snapshot)?,
         };
-        if !dataset.is_snapshot && saved.is_none() && !dsl.meta.context.read_only {
+        if !dataset.is_snapshot && saved.is_none() && !options.head && !dsl.meta.context.read_only {
             bail!(Invalid, "{snapshot}: only snapshots are sent");
         }
         let objset = dsl.objset(&dataset)?;

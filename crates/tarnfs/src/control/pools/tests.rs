@@ -61,7 +61,7 @@ impl Rig {
     }
 
     fn set(&mut self, dataset: &str, setting: Setting) -> Result<(), Failure> {
-        self.pools.dataset_set(DatasetSet { name: dataset.into(), settings: vec![setting], no_remount: false })
+        self.pools.dataset_set(DatasetSet { name: dataset.into(), settings: vec![setting], no_remount: false, received: false })
     }
 
     fn pool_property(&mut self, pool: &str, property: &str) -> Option<PropertyValue> {
@@ -346,11 +346,11 @@ fn limits_that_are_set_together_are_looked_at_together() {
             if turned {
                 settings.reverse();
             }
-            rig.pools.dataset_set(DatasetSet { name: "tank/a".into(), settings, no_remount: false }).unwrap_or_else(|failure| panic!("{step:?} {turned}: {failure}"));
+            rig.pools.dataset_set(DatasetSet { name: "tank/a".into(), settings, no_remount: false, received: false }).unwrap_or_else(|failure| panic!("{step:?} {turned}: {failure}"));
         }
         rig.set("tank/a", mib("refquota", 0)).unwrap();
     }
-    let both = |settings| DatasetSet { name: "tank/a".into(), settings, no_remount: false };
+    let both = |settings| DatasetSet { name: "tank/a".into(), settings, no_remount: false, received: false };
     assert_eq!(kind(rig.pools.dataset_set(both(vec![mib("quota", 4), mib("reservation", 5)]))), FailureKind::PropertySpace);
     assert_eq!(kind(rig.pools.dataset_set(both(vec![mib("refreservation", 5), mib("quota", 4), mib("reservation", 0)]))), FailureKind::PropertySpace);
     // More for itself than the old quota let it have.

@@ -415,6 +415,9 @@ pub struct DatasetSet {
     pub settings: Vec<Setting>,
     /// Do not remount when the mount point changes (`-u`).
     pub no_remount: bool,
+    /// The values came with a stream: what is set on the dataset counts more.
+    #[serde(default)]
+    pub received: bool,
 }
 
 /// `zfs inherit`

@@ -12,7 +12,7 @@ use crate::past::Difference;
 /// `zfs send` of one snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StreamSend {
-    /// The snapshot, by its full name.
+    /// The snapshot, by its full name; or a file system or volume itself, which nobody has open.
     pub snapshot: String,
     /// The snapshot or bookmark that it is incremental from, by its full name.
     #[serde(default)]

@@ -64,6 +64,12 @@ impl Package {
 }
 
 impl Described<'_> {
+    /// What the sender calls its snapshot with this guid.
+    pub(super) fn snapshot(&self, guid: u64) -> Option<String> {
+        let all = self.list.nvlist("snaps")?;
+        all.iter().find(|(_, other)| *other == ListValue::UInt64(guid)).map(|(name, _)| name.to_string_lossy().into_owned())
+    }
+
     /// Its properties, if the package has any.
     pub(super) fn properties(&self) -> Option<Vec<Setting>> {
         self.list.nvlist("props").map(settings)

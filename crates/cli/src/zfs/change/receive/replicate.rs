@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tarnfs::control::{DatasetDestroy, DatasetKinds, DatasetList, DatasetRename, DatasetUnmount, Request, SnapshotsDestroy, Wanted};
+use tarnfs::control::{DatasetDestroy, DatasetKinds, DatasetList, DatasetRename, DatasetSet, DatasetUnmount, Request, SnapshotsDestroy, Wanted};
 
 use super::Run;
 use super::package::Package;
@@ -36,10 +36,16 @@ impl Run<'_, '_> {
                 gone.push(head);
                 continue;
             }
-            for (snapshot, _) in own.iter().filter(|(_, guid)| !known.contains(guid)) {
-                self.destroy(&format!("{head}@{snapshot}"), root);
+            for (snapshot, guid) in &own {
+                let name = format!("{head}@{snapshot}");
+                if known.contains(guid) {
+                    self.follow(package, &name, *guid);
+                } else {
+                    self.destroy(&name, root);
+                }
             }
-            kept.push((head, own.iter().find(|(snapshot, _)| snapshot == from).map(|(_, guid)| *guid)));
+            let is_from = |guid: &u64| package.described(*guid).and_then(|of| of.snapshot(*guid)).as_deref() == Some(from);
+            kept.push((head, own.iter().map(|(_, guid)| *guid).find(is_from)));
         }
         // Before the renames: what goes may have the name that another one gets.
         self.destroy_all(gone, root);
@@ -100,6 +106,21 @@ impl Run<'_, '_> {
         self.session.perform(Request::DatasetDestroy(DatasetDestroy { names, defer: false, force })).is_ok()
     }
 
+    /// A snapshot gets the properties and the name that it has at the sender's.
+    fn follow(&mut self, package: &Package, name: &str, guid: u64) {
+        let Some(described) = package.described(guid).filter(|_| !self.flags.dry_run) else { return };
+        let (Some((head, ours)), Some(theirs)) = (name.split_once('@'), described.snapshot(guid)) else { return };
+        let mut settings = described.snapshot_properties(&theirs);
+        settings.retain(|setting| setting.name.contains(':'));
+        if !settings.is_empty() {
+            let set = DatasetSet { name: name.to_owned(), settings, no_remount: false, received: true };
+            let _ = self.session.perform(Request::DatasetSet(set));
+        }
+        if ours != theirs {
+            self.rename_to(name.to_owned(), format!("{head}@{theirs}"));
+        }
+    }
+
     /// The sender calls it otherwise, in the same place.
     fn rename(&mut self, package: &Package, head: &str, root: &str, from: Option<u64>) {
         let Some(sent) = from.and_then(|guid| package.name_of(guid)).filter(|_| head != root) else { return };
@@ -107,11 +128,14 @@ impl Run<'_, '_> {
         if ours == theirs || self.flags.dry_run {
             return;
         }
-        let to = format!("{parent}/{theirs}");
+        self.rename_to(head.to_owned(), format!("{parent}/{theirs}"));
+    }
+
+    fn rename_to(&mut self, from: String, to: String) {
         if self.flags.verbose {
-            say!(self.session, "attempting rename {head} to {to}");
+            say!(self.session, "attempting rename {from} to {to}");
         }
-        let rename = DatasetRename { from: head.to_owned(), to, parents: false, recursive: false, no_remount: false, force: self.flags.force_unmount };
+        let rename = DatasetRename { from, to, parents: false, recursive: false, no_remount: false, force: self.flags.force_unmount };
         let done = self.session.perform(Request::DatasetRename(rename)).is_ok();
         if self.flags.verbose {
             say!(self.session, "{}", if done { "success" } else { "failed" });

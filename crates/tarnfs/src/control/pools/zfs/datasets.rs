@@ -42,7 +42,7 @@ impl Pools {
             self.check_reservations(&create.name, &changes)?;
             pool.create_file_system(&create.name, changes).map_err(failed)?;
             if !quotas.is_empty()
-                && let Err(failure) = self.set_properties(&DatasetSet { name: create.name.clone(), settings: quotas, no_remount: true })
+                && let Err(failure) = self.set_properties(&DatasetSet { name: create.name.clone(), settings: quotas, no_remount: true, received: false })
             {
                 pool.destroy_file_system(&create.name).map_err(failed)?;
                 return Err(failure);

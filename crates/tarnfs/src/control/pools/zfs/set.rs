@@ -21,7 +21,10 @@ impl Pools {
             reserve_all(&pool, &set.name, &mut settings)?;
         }
         let features = &pool.engine().dsl.meta.features;
-        let changes = checks::changes(&settings, types, false, &|feature| features.is_enabled(feature))?;
+        let mut changes = checks::changes(&settings, types, false, &|feature| features.is_enabled(feature))?;
+        if set.received {
+            changes = changes.into_iter().map(|(name, change)| (name, as_received(change))).collect();
+        }
         self.set_version(&set.name, &set.settings)?;
         quotas::set(&pool, &set.name, types, &limits)?;
         self.change(&set.name, changes, set.no_remount)
@@ -54,6 +57,13 @@ impl Pools {
         pool.refresh_mount_options().map_err(|error| Failure::about_dataset(&error))?;
         self.mounter.refresh(&pool);
         Ok(())
+    }
+}
+
+fn as_received(change: PropertyChange) -> PropertyChange {
+    match change {
+        PropertyChange::Set(value) => PropertyChange::Receive(value),
+        other => other,
     }
 }
 

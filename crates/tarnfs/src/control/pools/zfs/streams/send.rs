@@ -28,14 +28,27 @@ impl Pools {
             resume: send.resume,
             redact: send.redact.clone(),
             saved: send.saved,
+            head: !send.saved && !send.snapshot.contains('@'),
         };
         Sender::new(dsl, &send.snapshot, send.from.as_deref(), &options).map_err(|error| failure(&error))
     }
 
     /// The snapshot is looked up now, and cannot be destroyed until the job is done.
     pub(in crate::control::pools) fn send_job(&self, send: &StreamSend) -> Result<StreamJob, Failure> {
+        let owned = if send.saved || send.snapshot.contains('@') {
+            None
+        } else {
+            let pool = self.pool_of(&send.snapshot)?.pool.clone();
+            // Its users may come, though none has yet.
+            if self.mounter.is_mounted(&send.snapshot) {
+                return Err(failure(&crate::Error::new(ErrorKind::Busy, format!("{} is mounted", send.snapshot))));
+            }
+            (!pool.engine().is_read_only()).then(|| pool.own_head(&send.snapshot)).transpose().map_err(|error| failure(&error))?
+        };
         let sender = self.sender(send)?;
         Ok(Box::new(move |mut out| {
+            // A file system that is sent itself stays as it is until then.
+            let _owned = owned;
             let watch = out.watch().clone();
             let mut broken = None;
             let mut noting = Noting { out: &mut out, broken: &mut broken };

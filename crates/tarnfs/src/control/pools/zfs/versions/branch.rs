@@ -35,7 +35,7 @@ impl Pools {
         pool.clone_dataset(&clone.snapshot, &clone.name, changes).map_err(|error| clone_failure(&error))?;
         // Quotas of users, groups and projects are the file system's own, which there must be first.
         if !quotas.is_empty()
-            && let Err(failure) = self.set_properties(&DatasetSet { name: clone.name.clone(), settings: quotas, no_remount: true })
+            && let Err(failure) = self.set_properties(&DatasetSet { name: clone.name.clone(), settings: quotas, no_remount: true, received: false })
         {
             pool.destroy_file_system(&clone.name).map_err(|error| Failure::about_dataset(&error))?;
             return Err(failure);
