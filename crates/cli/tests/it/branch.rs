@@ -96,3 +96,47 @@ fn what_is_in_the_way_is_listed() {
     rig.ok("zpool export tank");
     rig.zdb(&["img"]);
 }
+
+/// The kernel looked all names of the parent up again, and let go of what was mounted at them: the next one who went there found an empty directory.
+#[test]
+fn what_is_mounted_below_a_file_system_that_is_rolled_back_stays() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("img", 1 << 30);
+    fs::create_dir(rig.path("m")).unwrap();
+    rig.ok("zpool create -m @m tank @img");
+    rig.ok("zfs create tank/parent");
+    let parent = rig.path("m/parent");
+    fs::create_dir_all(parent.join("a/b")).unwrap();
+    rig.ok("zfs create tank/parent/near");
+    rig.ok("zfs create -o mountpoint=@m/parent/a/b/deep tank/parent/deep");
+    // One whose directory is in a large one.
+    fs::create_dir(parent.join("many")).unwrap();
+    (0..3000).for_each(|number| drop(File::create(parent.join(format!("many/file-{number}"))).unwrap()));
+    rig.ok("zfs create -o mountpoint=@m/parent/many/zzz tank/parent/far");
+    let places = ["near", "a/b/deep", "many/zzz"].map(|place| parent.join(place));
+    for place in &places {
+        fs::write(place.join("file"), "contents").unwrap();
+    }
+    rig.ok("zfs snapshot tank/parent@one");
+    let mut open: Vec<File> = places.iter().map(|place| File::options().read(true).write(true).open(place.join("file")).unwrap()).collect();
+    for round in 0..3 {
+        fs::write(parent.join(format!("new-{round}")), "new").unwrap();
+        rig.ok("zfs rollback tank/parent@one");
+        assert!(!parent.join(format!("new-{round}")).exists());
+        for place in &places {
+            assert_eq!(fs::read_to_string(place.join("file")).unwrap_or_else(|error| panic!("round {round}, {}: {error}", place.display())), "contents");
+        }
+    }
+    for file in &mut open {
+        file.seek(SeekFrom::Start(0)).unwrap();
+        file.write_all(b"CONTENTS").unwrap();
+    }
+    drop(open);
+    for place in &places {
+        assert_eq!(fs::read_to_string(place.join("file")).unwrap(), "CONTENTS", "{}", place.display());
+    }
+    let mounted = rig.ok("zfs mount");
+    assert_eq!(mounted.lines().filter(|line| line.contains("tank/parent")).count(), 4, "{mounted}");
+    rig.ok("zpool export tank");
+    rig.zdb(&["img"]);
+}

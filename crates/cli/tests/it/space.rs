@@ -47,9 +47,7 @@ fn space_of_a_golden_pool_is_what_openzfs_counts() {
     compare(Pool::Golden, "devices/space/d0.img");
 }
 
-/// A mount namespace that another test makes meanwhile keeps the old mount point of a file system that is renamed, so that its directory stays: one block of dnodes.
 #[test]
-#[ignore = "needs a machine on which nobody else makes mount namespaces"]
 fn space_of_a_new_pool_is_what_openzfs_counts() {
     compare(Pool::Fresh, "devices/fresh.img");
 }

@@ -260,13 +260,15 @@ pub(crate) struct Imported {
     auxiliary: AuxiliaryStatus,
     /// What was wrong with its devices when somebody looked last.
     watched: Mutex<BTreeMap<u64, events::Watched>>,
+    /// Whoever sends from it or receives into it has a clone.
+    streams: Arc<()>,
 }
 
 impl Imported {
     fn new(pool: Arc<Pool>) -> Imported {
         let host = pool.engine().context.host.clone();
         let (load_guid, since_ns) = (host.random(), host.now_ns());
-        Imported { pool, altroot: None, cachefile: Mutex::default(), load_guid, since_ns, auxiliary: AuxiliaryStatus::default(), watched: Mutex::default() }
+        Imported { pool, altroot: None, cachefile: Mutex::default(), load_guid, since_ns, auxiliary: AuxiliaryStatus::default(), watched: Mutex::default(), streams: Arc::default() }
     }
 }
 
@@ -393,7 +395,7 @@ impl Backend for Pools {
     }
 
     fn pool_destroy(&mut self, destroy: PoolDestroy) -> Result<(), Failure> {
-        let done = self.destroy_pool(&destroy);
+        let done = self.check_no_stream(&destroy.name).and_then(|()| self.destroy_pool(&destroy));
         self.table_changed();
         done
     }
@@ -409,7 +411,8 @@ impl Backend for Pools {
     }
 
     fn pool_export(&mut self, export: PoolExport) -> Result<(), Failure> {
-        let done = self.export_pool(&export);
+        let free = if export.hard_force { Ok(()) } else { self.check_no_stream(&export.name) };
+        let done = free.and_then(|()| self.export_pool(&export));
         self.table_changed();
         done
     }

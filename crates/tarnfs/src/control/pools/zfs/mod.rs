@@ -9,6 +9,7 @@ pub(super) mod rename;
 pub(super) mod rights;
 pub(super) mod set;
 pub(super) mod snapshots;
+mod replaced;
 mod streams;
 mod upgrade;
 mod versions;

@@ -289,7 +289,7 @@ pub(super) struct Moving {
 /// A mount, and what was asked for when it was made.
 #[derive(Debug, Clone)]
 pub(in crate::control::pools) struct InSight {
-    mount: Mount,
+    pub(super) mount: Mount,
     options: Vec<String>,
 }
 

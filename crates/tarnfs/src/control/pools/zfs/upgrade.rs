@@ -25,7 +25,7 @@ impl Pools {
                 _ => Failure::about_dataset(&error),
             })
         };
-        self.mounter.replace_contents(&pool, name, &mut change)
+        self.replace_contents(&pool, name, &mut change)
     }
 
     /// Of a file system that is not mounted nothing is being freed.

@@ -56,6 +56,15 @@ fn let_go(mut gone: Arc<Imported>) {
 }
 
 impl Pools {
+    /// A pool that is sent from, or received into, is neither exported nor destroyed, by force either.
+    ///
+    /// # Errors
+    /// Such a stream is under way.
+    pub(in crate::control::pools) fn check_no_stream(&self, name: &str) -> Result<(), Failure> {
+        let is_busy = Arc::strong_count(&self.find(name)?.streams) > 1;
+        if is_busy { Err(Failure::new(FailureKind::PoolBusy)) } else { Ok(()) }
+    }
+
     pub(in crate::control::pools) fn export_pool(&mut self, export: &PoolExport) -> Result<(), Failure> {
         let engine = self.find(&export.name)?.pool.engine().clone();
         if engine.vdevs.gate().failure().is_some() {

@@ -37,7 +37,9 @@ impl Pools {
         let properties = ReceivedProperties::new(receive.received.as_deref(), local);
         // What the kernel has of the dataset is a change of it.
         let fetch = self.mounter.fetch(std::slice::from_ref(&receive.dataset));
+        let under_way = self.pool_of(&receive.dataset)?.streams.clone();
         Ok(Box::new(move |descriptor| {
+            let _under_way = under_way;
             fetch();
             run(&pool, receive, properties, descriptor)
         }))
@@ -47,7 +49,7 @@ impl Pools {
     pub(in crate::control::pools) fn end_stream(&mut self, end: StreamEnd) -> Result<Reply, Failure> {
         end(&mut |dataset, change| {
             let pool = self.pool_of(dataset)?.pool.clone();
-            self.mounter.replace_contents(&pool, dataset, change)?;
+            self.replace_contents(&pool, dataset, change)?;
             pool.refresh_mount_options().map_err(|error| Failure::about_dataset(&error))?;
             self.mounter.snapshots_changed(&[dataset.to_owned()])();
             self.mounter.refresh(&pool);

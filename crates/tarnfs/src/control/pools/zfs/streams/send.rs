@@ -46,9 +46,10 @@ impl Pools {
             (!pool.engine().is_read_only()).then(|| pool.own_head(&send.snapshot)).transpose().map_err(|error| failure(&error))?
         };
         let sender = self.sender(send)?;
+        let under_way = self.pool_of(&send.snapshot)?.streams.clone();
         Ok(Box::new(move |mut out| {
-            // A file system that is sent itself stays as it is until then.
-            let _owned = owned;
+            // A file system that is sent itself stays as it is until then, and the pool is busy.
+            let (_owned, _under_way) = (owned, under_way);
             let watch = out.watch().clone();
             let mut broken = None;
             let mut noting = Noting { out: &mut out, broken: &mut broken };

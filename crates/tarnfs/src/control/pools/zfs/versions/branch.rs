@@ -90,7 +90,7 @@ impl Pools {
             _ => Failure::about_dataset(&error),
         };
         let mut change = || pool.roll_back(head, Some(to)).map_err(rolled_back);
-        self.mounter.replace_contents(&pool, head, &mut change)
+        self.replace_contents(&pool, head, &mut change)
     }
 }
 
