@@ -260,7 +260,7 @@ pub(crate) struct Imported {
     auxiliary: AuxiliaryStatus,
     /// What was wrong with its devices when somebody looked last.
     watched: Mutex<BTreeMap<u64, events::Watched>>,
-    /// Whoever sends from it or receives into it has a clone.
+    /// Each stream that is sent from it or received into it has a clone.
     streams: Arc<()>,
 }
 
