@@ -65,6 +65,8 @@ impl Base {
 pub struct Tale {
     /// The verbs.
     pub verbs: Vec<Verb>,
+    /// Whether each was done: one that is refused brings nothing to disk.
+    done: Vec<bool>,
     /// The trees before the first verb, after it, and so on.
     trees: Vec<Tree>,
     /// The events at the disks.
@@ -149,7 +151,7 @@ impl Explorer {
         let base = &self.0[(number % self.0.len() as u64) as usize];
         let recorder = Arc::new(Recorder::default());
         let opened = Opened::import(&base.images, false, Some(&recorder), canary, Vices::default()).unwrap_or_else(|error| panic!("import: {error}"));
-        let (verbs, mut trees) = (workload.verbs(&base.tree), vec![base.tree.clone()]);
+        let (verbs, mut trees, mut done) = (workload.verbs(&base.tree), vec![base.tree.clone()], Vec::new());
         for (number, verb) in verbs.iter().enumerate() {
             recorder.note(Event::Begin(number));
             let found = perform(&opened.pool, verb);
@@ -157,10 +159,11 @@ impl Explorer {
             let mut tree = trees[number].clone();
             let expected = tree.apply(verb);
             assert_eq!(found.as_ref().map(|()| ()).map_err(Error::kind), expected, "{workload}: {verb:?}: {found:?}");
+            done.push(expected.is_ok());
             trees.push(if expected.is_ok() { tree } else { trees[number].clone() });
         }
         drop(opened);
-        Tale { verbs, trees, events: recorder.take(), base: base.images.clone(), guids: base.guids.clone(), layout: base.layout }
+        Tale { verbs, done, trees, events: recorder.take(), base: base.images.clone(), guids: base.guids.clone(), layout: base.layout }
     }
 
     /// Looks at states until there were as many as planned, or something is wrong several times, or there are no more pairs.
@@ -264,7 +267,7 @@ impl Tale {
                 _ => {}
             }
         }
-        let safe = (0..ended).rev().find(|number| self.verbs[*number].is_durable()).map_or(0, |number| number + 1);
+        let safe = (0..ended).rev().find(|number| self.done[*number] && self.verbs[*number].is_durable()).map_or(0, |number| number + 1);
         let last = begun.checked_sub(1).filter(|_| begun > ended).map(|number| &self.verbs[number]);
         let receiving = matches!(last, Some(Verb::Receive(_)));
         let resumable = matches!(last, Some(Verb::Receive(Receive { cut: Cut::Resumed(_), .. })));
