@@ -1,6 +1,6 @@
 # Runs inside the oracle's virtual machine: each line of $FILES/plan is a stream, the dataset of pool "recv" that it goes into, and flags.
 mount -o remount,size=100% /dev/shm; truncate -s 6G /dev/shm/r.img; rc=0
-zpool create -R /mnt/w recv /dev/shm/r.img || exit 1
+zpool create -O compression=off -R /mnt/w recv /dev/shm/r.img || exit 1
 while read -r stream dataset flags; do
   wanted=0; case $flags in *!*) wanted=1; flags=${flags//!/};; esac
   zfs receive -u $flags "recv/$dataset" <"$FILES/streams/$stream" >"$OUT/said" 2>&1; code=$?

@@ -199,7 +199,7 @@ impl Streams {
         }
         redact(&dsl, "tank/small@b", "book", &["tank/secret1@s".to_owned(), "tank/secret2@s".to_owned()])?;
         self.send(("redacted", ""), "tank/small@b", None, &SendOptions { redact: Some("book".into()), ..options.clone() })?;
-        self.send(("unredacted", ""), "tank/secret1@s", Some("tank/small#book"), options)
+        self.send(("unredacted", "-o origin=recv/redacted@b"), "tank/secret1@s", Some("tank/small#book"), options)
     }
 }
 
