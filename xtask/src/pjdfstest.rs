@@ -70,10 +70,7 @@ fn suite() -> Result<PathBuf> {
 
 fn run_on(name: &str, suite: &Path) -> Result<Outcomes> {
     let scratch = tempfile::Builder::new().prefix("tarn-pjdfstest-").tempdir()?;
-    let tarn = crate::root().join("target/debug/tarn");
-    if name == "tarn" {
-        crate::cargo(&["build", "-p", "cli", "--bin", "tarn"], &[])?;
-    }
+    let tarn = crate::mounted::tarn()?;
     // Not in the scratch directory: a socket's path may have a hundred bytes only, and the suite needs most of them.
     let setup = Setup::new(std::env::temp_dir(), IMAGE_BYTES, tarn);
     let mounted = match prepare(name, &setup)? {
