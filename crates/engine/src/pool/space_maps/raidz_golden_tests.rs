@@ -1,4 +1,4 @@
-//! The map of RAID-Z against a pool that OpenZFS made: every block is read with each child gone, and with each child wrong.
+//! The map of RAID-Z against pools that OpenZFS made: every block is read with children gone, and with children wrong.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -21,9 +21,7 @@ use crate::pool::import::discover;
 use crate::vdev::{Class, IoMap, Layout, LeafId, Node, View, key};
 use crate::zio::{BlockDevice, BlockDevices, Bookmark};
 
-const NONE: u32 = u32::MAX;
-
-/// The children of a RAID-Z vdev, of which one may be gone, and one wrong.
+/// The children of a RAID-Z vdev, of which some may be gone, and some wrong: a bit for each.
 struct Children {
     layout: Layout,
     ashift: u32,
@@ -39,12 +37,12 @@ impl BlockDevice for Children {
         Ok(self.layout.map(offset, length))
     }
     fn view(&self, leaf: LeafId, _: u64) -> View {
-        View { readable: self.gone.load(Relaxed) != leaf.leaf, ..View::IDLE }
+        View { readable: self.gone.load(Relaxed) >> leaf.leaf & 1 == 0, ..View::IDLE }
     }
     fn read_leaf(&self, leaf: LeafId, _: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.disks[leaf.leaf as usize].read_at(buf, START_BYTES + offset)?;
-        if self.wrong.load(Relaxed) == leaf.leaf {
-            buf.iter_mut().for_each(|byte| *byte ^= 0x55);
+        if self.wrong.load(Relaxed) >> leaf.leaf & 1 == 1 {
+            buf.iter_mut().for_each(|byte| *byte ^= 0x55 + leaf.leaf as u8);
         }
         Ok(())
     }
@@ -77,14 +75,20 @@ impl BlockDevices for OneVdev {
 }
 
 #[test]
-fn every_block_of_a_raidz_pool_is_read_without_each_child_and_with_each_child_wrong() {
+fn every_block_of_raidz_pools_is_read_without_children_and_with_wrong_ones() {
     let unpack = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/oracle/golden/unpack");
     if !unpack.exists() {
         eprintln!("skipped: no {}", unpack.display());
         return;
     }
+    for (name, parity) in [("raidz1", 1), ("raidz2", 2), ("raidz3", 3)] {
+        blocks_are_read(&unpack, name, parity);
+    }
+}
+
+fn blocks_are_read(unpack: &Path, name: &str, parity: u64) {
     let directory = tempfile::tempdir().unwrap();
-    assert!(Command::new(unpack).arg("raidz1").arg(directory.path()).status().unwrap().success());
+    assert!(Command::new(unpack).arg(name).arg(directory.path()).status().unwrap().success());
     let paths = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
     let images = paths.filter(|path| path.extension().is_some_and(|ext| ext == "img"));
     let disks = images.map(|path| disk::open(path.to_str().unwrap(), Access::Read).unwrap());
@@ -93,14 +97,15 @@ fn every_block_of_a_raidz_pool_is_read_without_each_child_and_with_each_child_wr
     let found = pool.device_map();
     let disks: Vec<DiskRef> = top.children.iter().map(|child| found.get(child.guid).unwrap().clone()).collect();
     assert!(pool.vdev_tree.children.len() == 1 && disks.len() > 2, "{top:?}");
+    assert_eq!(top.number(key::PARITY), parity);
     let (ashift, width) = (top.number(key::ASHIFT) as u32, disks.len() as u32);
     let children = Arc::new(Children {
-        layout: Layout::raidz(0, ashift, (0..width).map(Node::Leaf).collect()),
+        layout: Layout::raidz(0, ashift, parity, (0..width).map(Node::Leaf).collect()),
         ashift,
         size: top.number(key::ASIZE),
         disks,
-        gone: AtomicU32::new(NONE),
-        wrong: AtomicU32::new(NONE),
+        gone: AtomicU32::new(0),
+        wrong: AtomicU32::new(0),
         blamed: (0..width).map(|_| AtomicU64::new(0)).collect(),
     });
     let context = context_on(Arc::new(OneVdev(children.clone())), pool.uberblock().txg);
@@ -133,17 +138,20 @@ fn every_block_of_a_raidz_pool_is_read_without_each_child_and_with_each_child_wr
         }
     };
     let blamed = || children.blamed.iter().map(|blamed| blamed.swap(0, Relaxed)).collect::<Vec<u64>>();
-    for child in 0..width {
-        children.gone.store(child, Relaxed);
-        all_right(&format!("without child {child}"));
-        children.gone.store(NONE, Relaxed);
-        assert_eq!(blamed(), vec![0; width as usize], "without child {child}");
-        children.wrong.store(child, Relaxed);
-        all_right(&format!("child {child} is wrong"));
-        children.wrong.store(NONE, Relaxed);
-        let blamed = blamed();
-        assert!((0..width).all(|other| (blamed[other as usize] > 0) == (other == child)), "child {child} is wrong: {blamed:?}");
+    let mut faults = 0;
+    for bad in (1_u32..1 << width).filter(|bad| u64::from(bad.count_ones()) <= parity) {
+        // All of them gone; all wrong; the first gone and the others wrong.
+        for gone in [bad, 0, bad & bad.wrapping_neg()] {
+            let wrong = bad & !gone;
+            children.gone.store(gone, Relaxed);
+            children.wrong.store(wrong, Relaxed);
+            all_right(&format!("{name}: children {gone:b} are gone, {wrong:b} are wrong"));
+            let blamed = blamed();
+            let is_blamed = |child: u32| blamed[child as usize] > 0;
+            assert!((0..width).all(|child| is_blamed(child) == (wrong >> child & 1 == 1)), "{name}: {gone:b} gone, {wrong:b} wrong: {blamed:?}");
+            faults += 1;
+        }
     }
     assert_eq!(context.io.counters.lost_blocks.get(), 0);
-    println!("{} blocks on {width} children", blocks.len());
+    println!("{name}: {} blocks on {width} children, {faults} faults", blocks.len());
 }

@@ -54,9 +54,9 @@ impl Layout {
         Layout { vdev, ashift, form: Form::Same(node) }
     }
 
-    /// A top-level vdev of this number with the bytes in columns on `children`.
-    pub fn raidz(vdev: u32, ashift: u32, children: Vec<Node>) -> Layout {
-        Layout { vdev, ashift, form: Form::Raidz(Raidz { width: children.len() as u64, ashift }, children) }
+    /// A top-level vdev of this number with the bytes in columns on `children`, `parity` of each block parity.
+    pub fn raidz(vdev: u32, ashift: u32, parity: u64, children: Vec<Node>) -> Layout {
+        Layout { vdev, ashift, form: Form::Raidz(Raidz { width: children.len() as u64, parity, ashift }, children) }
     }
 
     /// What `length` bytes at `offset` are in I/Os of leaves.
@@ -91,7 +91,7 @@ impl Layout {
         };
         match &self.form {
             Form::Same(node) => (vec![leaves(node)], 0),
-            Form::Raidz(_, children) => (children.iter().map(leaves).collect(), Raidz::PARITY),
+            Form::Raidz(raidz, children) => (children.iter().map(leaves).collect(), raidz.parity as usize),
         }
     }
 

@@ -1,16 +1,16 @@
-//! RAID-Z with one column of parity: where a block lies on the children.
+//! RAID-Z with one, two or three columns of parity: where a block lies on the children.
 //!
 //! # Theory
 //! A vdev of `width` children is addressed in sectors, child after child: sector `n` is on child `n % width`, in line
 //! `n / width`. A block takes sectors one behind the other from its address on. They are handed out column by column: the
-//! child of the first sector has the parity, and each child further on a column of data, which is one sector longer for
+//! first children have a column of parity each, and those further on a column of data, which is one sector longer for
 //! the first of them where the data does not come out even. A block that is not as wide as the vdev has fewer columns,
 //! each with parity of its own row: so no block is written in part, and none shares parity with another.
 //!
 //! The number of sectors that a block takes is rounded up to a multiple of parity and one, so that no hole is too small
 //! for a block. What is rounded is never read.
 //!
-//! The parity would be mostly on the same child where blocks have the size of a line: so every other MiB of addresses the
+//! Single parity would be mostly on the same child where blocks have the size of a line: so every other MiB of addresses the
 //! first two columns change places.
 
 use super::Content;
@@ -18,11 +18,13 @@ use super::Content;
 /// The bit of the address by which parity and the first column of data change places.
 const ROTATION_BIT: u64 = 1 << 20;
 
-/// A vdev of several children with single parity.
+/// A vdev of several children with parity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Raidz {
     /// How many children.
     pub width: u64,
+    /// How many columns of parity a block has: 1 to 3.
+    pub parity: u64,
     /// log2 of the sector.
     pub ashift: u32,
 }
@@ -38,13 +40,10 @@ pub(super) struct Part {
 }
 
 impl Raidz {
-    /// Columns of parity.
-    pub const PARITY: usize = 1;
-
     /// What `physical` bytes take on all children together.
     #[doc(alias = "vdev_raidz_psize_to_asize")]
     pub fn allocated_size(&self, physical: u64) -> u64 {
-        let parity = Raidz::PARITY as u64;
+        let parity = self.parity;
         let data = physical.div_ceil(1 << self.ashift).max(1);
         (data + parity * data.div_ceil(self.width - parity)).next_multiple_of(parity + 1) << self.ashift
     }
@@ -52,7 +51,7 @@ impl Raidz {
     /// The columns of `length` bytes at `offset`, parity first.
     #[doc(alias = "vdev_raidz_map_alloc")]
     pub(super) fn columns(&self, offset: u64, length: u64) -> Vec<Part> {
-        let parity = Raidz::PARITY as u64;
+        let parity = self.parity;
         let sector = 1_u64 << self.ashift;
         let first = offset >> self.ashift;
         let sectors = length.div_ceil(sector).max(1);
@@ -79,7 +78,8 @@ impl Raidz {
                 Part { child: (position % self.width) as usize, offset: line << self.ashift, length: size, content }
             })
             .collect();
-        if offset & ROTATION_BIT != 0
+        if parity == 1
+            && offset & ROTATION_BIT != 0
             && let [first, second, ..] = parts.as_mut_slice()
         {
             std::mem::swap(&mut first.child, &mut second.child);

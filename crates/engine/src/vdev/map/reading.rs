@@ -247,7 +247,7 @@ impl Reading {
         let of_row = |(index, row): (usize, &Row)| {
             let given = |column| self.different(index, column);
             let columns: Vec<Vec<usize>> = (0..row.columns.len()).map(given).collect();
-            let parity = (0..row.parity()).take_while(|column| !columns[*column].is_empty()).count();
+            let parity = (0..row.parity()).filter(|column| !columns[*column].is_empty()).count();
             let mut ways = Vec::new();
             for rebuilt in 0..=parity {
                 pick(row, &columns, rebuilt, &mut Vec::new(), &mut ways);
@@ -273,16 +273,19 @@ impl Reading {
     /// Puts the columns of data of a row where they belong.
     fn assemble(&self, row: &Row, picks: &[Pick], buf: &mut [u8]) {
         let given = |pick: &Pick| if let Pick::Given(index) = pick { self.sides[*index].bytes() } else { None };
-        for (column, pick) in row.columns.iter().zip(picks) {
+        let (parity, data) = picks.split_at(row.parity());
+        let columns = &row.columns[parity.len()..];
+        let known: Vec<Option<&[u8]>> = data.iter().map(given).collect();
+        let mut rebuilt = if known.contains(&None) {
+            let parity: Vec<(usize, &[u8])> = parity.iter().enumerate().filter_map(|(number, pick)| Some((number, given(pick)?))).collect();
+            parity::rebuilt(&parity, &known, columns.first().map_or(0, |column| column.length))
+        } else {
+            Vec::new()
+        }
+        .into_iter();
+        for (column, known) in columns.iter().zip(known) {
             let Some(range) = column.range() else { continue };
-            let bytes = match given(pick) {
-                Some(bytes) => Cow::Borrowed(bytes),
-                None => {
-                    let parity = picks[..row.parity()].iter().find_map(given).unwrap_or_default();
-                    let others: Vec<&[u8]> = picks[row.parity()..].iter().filter_map(given).collect();
-                    Cow::Owned(parity::missing_column(parity, &others, column.length))
-                }
-            };
+            let bytes = known.map_or_else(|| Cow::Owned(rebuilt.next().unwrap_or_default()), Cow::Borrowed);
             let length = range.len();
             buf[range].copy_from_slice(&bytes[..length]);
         }
@@ -338,31 +341,31 @@ impl Known {
     }
 }
 
-/// All ways to have the columns of a row, from the one that comes after those `picked`, where just so many are rebuilt. `columns`
-/// are the answers of each.
+/// All ways to have the columns of a row, from the one that comes after those `picked`, where just so many are rebuilt, from as many of
+/// parity. `columns` are the answers of each.
 fn pick(row: &Row, columns: &[Vec<usize>], rebuilt: usize, picked: &mut Vec<Pick>, ways: &mut Vec<Vec<Pick>>) {
     let at = picked.len();
     if ways.len() >= COMBINATIONS_MAX {
         return;
     }
     if at == row.columns.len() {
-        if picked.iter().filter(|pick| **pick == Pick::Rebuilt).count() == rebuilt {
-            ways.push(picked.clone());
-        }
+        ways.push(picked.clone());
         return;
     }
     let is_parity = at < row.parity();
-    let mut options: Vec<Pick> = columns[at].iter().map(|index| Pick::Given(*index)).collect();
-    if is_parity && at >= rebuilt {
-        options = vec![Pick::Unused];
-    }
-    let so_far = picked.iter().filter(|pick| **pick == Pick::Rebuilt).count();
-    if rebuilt > so_far + (row.columns.len() - at) {
-        return;
-    }
-    if !is_parity && so_far < rebuilt {
-        options.push(Pick::Rebuilt);
-    }
+    // Of parity those that are used, of data those that are rebuilt; and how many columns of the kind come after this one.
+    let (so_far, after) = if is_parity {
+        (picked.iter().filter(|pick| matches!(pick, Pick::Given(_))).count(), row.parity() - at - 1)
+    } else {
+        (picked.iter().filter(|pick| **pick == Pick::Rebuilt).count(), row.columns.len() - at - 1)
+    };
+    let (may_be_more, may_be_enough) = (so_far < rebuilt, so_far + after >= rebuilt);
+    let given = || columns[at].iter().map(|index| Pick::Given(*index));
+    let options: Vec<Pick> = if is_parity {
+        given().filter(|_| may_be_more).chain(may_be_enough.then_some(Pick::Unused)).collect()
+    } else {
+        given().filter(|_| may_be_enough).chain(may_be_more.then_some(Pick::Rebuilt)).collect()
+    };
     for option in options {
         picked.push(option);
         pick(row, columns, rebuilt, picked, ways);

@@ -93,8 +93,9 @@ fn noise(length: usize, random: &mut ChaCha8Rng) -> Vec<u8> {
 fn raidz_columns_are_a_block_and_nothing_else() {
     let mut random = ChaCha8Rng::seed_from_u64(20);
     for _ in 0..3000 {
-        let (width, ashift) = (random.random_range(2..12), random.random_range(9..13));
-        let layout = Layout::raidz(0, ashift, leaves(width));
+        let parity = random.random_range(1..4);
+        let (width, ashift) = (random.random_range(parity as u32 + 1..14), random.random_range(9..13));
+        let layout = Layout::raidz(0, ashift, parity, leaves(width));
         let sector = 1_u64 << ashift;
         let offset = random.random_range(0..4096) * sector;
         let length = random.random_range(1..300) * 512_usize;
@@ -105,7 +106,7 @@ fn raidz_columns_are_a_block_and_nothing_else() {
             assert_eq!(range.start, next);
             next = range.end;
         }
-        assert_eq!((next, row.parity()), (length, 1));
+        assert_eq!((next, row.parity()), (length, parity as usize));
         // Sectors as the vdev counts them: child after child, from the address on.
         let allocated = layout.allocated_size(length as u64) / sector;
         let mut sectors: Vec<u64> = Vec::new();
@@ -117,14 +118,14 @@ fn raidz_columns_are_a_block_and_nothing_else() {
         assert!(sectors.windows(2).all(|two| two[0] < two[1]), "{map:?}");
         let first = offset / sector;
         assert!(sectors.iter().all(|at| (first..first + allocated).contains(at)), "{offset} {length} {width}: {sectors:?}");
-        assert!(allocated - sectors.len() as u64 <= 1 && allocated.is_multiple_of(2));
+        assert!(allocated - sectors.len() as u64 <= parity && allocated.is_multiple_of(parity + 1));
     }
 }
 
 /// What OpenZFS lays out, for some blocks of golden pools: parity goes round, and changes places with the first column every other MiB.
 #[test]
 fn raidz_columns_lie_where_they_do_on_disk() {
-    let layout = Layout::raidz(0, 9, leaves(3));
+    let layout = Layout::raidz(0, 9, 1, leaves(3));
     let places = |offset, length| -> Vec<(u32, u64, usize)> {
         layout.map(offset, length).sides().map(|(_, column, side)| (side.leaf.leaf, side.offset, column.length)).collect()
     };
@@ -142,7 +143,7 @@ fn raidz_finds_which_column_is_wrong() {
     let mut random = ChaCha8Rng::seed_from_u64(21);
     for width in [2_u32, 3, 5] {
         for sectors in [1, 2, 3, 4, 9, 16] {
-            let layout = Layout::raidz(0, 9, leaves(width));
+            let layout = Layout::raidz(0, 9, 1, leaves(width));
             let length = sectors * 512;
             let map = layout.map(random.random_range(0..5000) * 512, length);
             let data = noise(length, &mut random);
@@ -176,12 +177,58 @@ fn raidz_finds_which_column_is_wrong() {
     }
 }
 
+/// Every set of children that are gone or wrong, with two and three columns of parity: what parity makes up for is repaired and blamed,
+/// where the checksum has to find the wrong ones among all; beyond it nothing is found, and no child that was read is blamed.
+#[test]
+fn raidz_makes_up_for_as_many_columns_as_it_has_parity() {
+    let mut random = ChaCha8Rng::seed_from_u64(25);
+    for (parity, width) in [(2, 4), (2, 6), (3, 5), (3, 7)] {
+        let layout = Layout::raidz(0, 9, parity, leaves(width));
+        for sectors in [1, 3, 8] {
+            let data = noise(sectors * 512, &mut random);
+            let map = layout.map(random.random_range(0..5000) * 512, data.len());
+            let mut disks = Disks::new(width as usize, 4 << 20, &mut random);
+            disks.write(&map, &data);
+            let used: Vec<(Position, u32)> = map.sides().map(|(at, _, side)| (at, side.leaf.leaf)).collect();
+            for faults in 0..3_usize.pow(used.len() as u32) {
+                let fault = |index: usize| faults / 3_usize.pow(index as u32) % 3;
+                let count = (0..used.len()).filter(|index| fault(*index) > 0).count();
+                if count > parity as usize + 1 || random.random_range(0..4) > 0 {
+                    continue;
+                }
+                let mut bad = Disks(disks.0.clone());
+                let mut gone = Vec::new();
+                for (index, (at, leaf)) in used.iter().enumerate() {
+                    let (column, side) = map.at(*at);
+                    match fault(index) {
+                        1 => gone.push(*leaf),
+                        2 => bad.0[*leaf as usize][side.offset as usize + random.random_range(0..512.min(column.length))] ^= 0x11,
+                        _ => {}
+                    }
+                }
+                let found = read(&map, &bad, idle, &gone, &data, true);
+                if count <= parity as usize {
+                    assert_eq!(found.data.as_ref(), Some(&data), "{parity} of {width}, {sectors} sectors, faults {faults}");
+                    for (index, (_, verdict)) in found.verdicts.iter().enumerate() {
+                        assert_eq!(*verdict, [Verdict::Right, Verdict::Missing, Verdict::Wrong][fault(index)], "{parity} of {width}, faults {faults}");
+                    }
+                } else if let Some(found) = found.data {
+                    // What is wrong is parity, or was not needed.
+                    assert_eq!(found, data);
+                } else {
+                    assert!(found.verdicts.iter().all(|(_, verdict)| matches!(verdict, Verdict::NotAsked | Verdict::Missing)));
+                }
+            }
+        }
+    }
+}
+
 /// A child that is being replaced has two sides, of which either is enough; the wrong one is known by name.
 #[test]
 fn a_column_may_have_several_sides() {
     let mut random = ChaCha8Rng::seed_from_u64(22);
     let children = vec![Node::Leaf(0), Node::Same(vec![Node::Leaf(1), Node::Leaf(2)]), Node::Leaf(3)];
-    let layout = Layout::raidz(0, 9, children);
+    let layout = Layout::raidz(0, 9, 1, children);
     let data = noise(4096, &mut random);
     let map = layout.map(512, data.len());
     let mut disks = Disks::new(4, 1 << 20, &mut random);
