@@ -71,21 +71,21 @@ const TABLE: &[(&str, Expected)] = &[
     ("disktype", Same),
     ("wholedisk", Same),
     ("remove", Same),
+    ("raidz1", Same),
+    ("raidz2", Same),
+    ("raidz3", Same),
+    ("degraded-z1", Same),
+    ("degraded-z2", Same),
+    ("degraded-off", Same),
     // What it can list, and read where there is no key to have.
     ("encrypt", Locked(22)),
     // A dataset of it has `acltype=off` and was received with ACLs: to hide them is the daemon's.
     ("streams", SameBut(14, &["g_streams/redclone"])),
     // What it does not know, and says so.
-    ("raidz1", Refused("raidz")),
-    ("raidz2", Refused("raidz")),
-    ("raidz3", Refused("raidz")),
-    ("degraded-z1", Refused("raidz")),
-    ("degraded-z2", Refused("raidz")),
-    ("degraded-off", Refused("raidz")),
     ("expand", Refused("raidz_expansion")),
     ("expand-part", Refused("raidz_expansion")),
     ("draid2", Refused("draid")),
-    ("everything", Refused("raidz")),
+    ("everything", Refused("draid")),
     // One file system shows `.zfs` in its root (`snapdir=visible`), which is the daemon's.
     ("snap", SameBut(6, &[".zfs", "g_snap/a/other: .: nlink"])),
     // Not in the table: zil and slog, whose manifests are of after a replay.

@@ -279,6 +279,9 @@ const OTHERS: &[(&str, Option<&str>)] = &[
     ("bclone", None),
     ("checkpoint", Some("zpool_checkpoint")),
     ("zil", None),
+    ("raidz1", None),
+    ("raidz2", None),
+    ("raidz3", None),
     ("slog", None),
 ];
 

@@ -5,7 +5,7 @@
 //! the list anew whenever it writes it, in a fixed order; so do we, so that what one wrote and the other writes again
 //! differs only where something changed. What we do not know is kept.
 
-use super::map::Node;
+use super::map::{Layout, Node};
 use crate::error::Result;
 use crate::{bail, error};
 use ondisk::nvlist::{NvList, NvString, Value};
@@ -45,6 +45,8 @@ pub mod key {
     pub const IS_HOLE: &str = "is_hole";
     pub const AUX_STATE: &str = "aux_state";
     pub const PARITY: &str = "nparity";
+    pub const EXPANDING: &str = "raidz_expanding";
+    pub const EXPAND_TXGS: &str = "raidz_expand_txgs";
 }
 
 /// The order in which OpenZFS writes what comes after type, id and guid.
@@ -55,8 +57,8 @@ const ORDER: [&str; 44] = [
     "vdev_enc_sysfs_path",
     "fru",
     key::PARITY,
-    "raidz_expanding",
-    "raidz_expand_txgs",
+    key::EXPANDING,
+    key::EXPAND_TXGS,
     "draid_ndata",
     "draid_nspares",
     "draid_ngroups",
@@ -103,6 +105,11 @@ const DEPTH_MAX: usize = 8;
 /// More vdevs than this in one place are taken for damage.
 const CHILDREN_MAX: usize = 4096;
 
+/// More children than this no kind of parity makes up for.
+const RAIDZ_WIDTH_MAX: u64 = 255;
+/// The most columns of parity.
+const PARITY_MAX: u64 = 3;
+
 /// What a vdev is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VdevKind {
@@ -114,6 +121,8 @@ pub enum VdevKind {
     Replacing,
     /// A mirror of a broken device and the spare that stands in for it.
     Spare,
+    /// Children with columns of blocks and of their parity: `nparity` of a block are parity.
+    Raidz,
     /// A regular file.
     File,
     /// A block device.
@@ -124,7 +133,7 @@ pub enum VdevKind {
     Missing,
     /// The place of a top-level vdev that was removed, and whose blocks were moved to others.
     Indirect,
-    /// A kind that this program does not know how to read: raidz, draid...
+    /// A kind that this program does not know how to read, such as draid.
     Other(String),
 }
 
@@ -135,6 +144,7 @@ impl VdevKind {
             "mirror" => VdevKind::Mirror,
             "replacing" => VdevKind::Replacing,
             "spare" => VdevKind::Spare,
+            "raidz" => VdevKind::Raidz,
             "file" => VdevKind::File,
             "disk" => VdevKind::Disk,
             "hole" => VdevKind::Hole,
@@ -151,6 +161,7 @@ impl VdevKind {
             VdevKind::Mirror => "mirror",
             VdevKind::Replacing => "replacing",
             VdevKind::Spare => "spare",
+            VdevKind::Raidz => "raidz",
             VdevKind::File => "file",
             VdevKind::Disk => "disk",
             VdevKind::Hole => "hole",
@@ -300,12 +311,23 @@ impl VdevConfig {
 
     /// What messages call it: the path, or kind and number.
     pub fn display_name(&self) -> String {
-        self.string(key::PATH).unwrap_or_else(|| format!("{}-{}", self.kind, self.id))
+        self.string(key::PATH).unwrap_or_else(|| self.group_name())
+    }
+
+    /// What a group is called: `mirror-0`, `raidz2-1`.
+    pub fn group_name(&self) -> String {
+        let parity = if self.kind == VdevKind::Raidz { self.number(key::PARITY).to_string() } else { String::new() };
+        format!("{}{parity}-{}", self.kind, self.id)
     }
 
     /// The sum of the guids from here down.
     pub fn guid_sum(&self) -> u64 {
         self.children.iter().fold(self.guid, |sum, child| sum.wrapping_add(child.guid_sum()))
+    }
+
+    /// The bytes for data that each device below a top-level vdev must have.
+    pub fn leaf_bytes(&self) -> u64 {
+        self.layout().leaf_bytes(self.number(key::ASIZE))
     }
 
     /// The devices from here down, in order.
@@ -316,9 +338,17 @@ impl VdevConfig {
         self.children.iter().flat_map(VdevConfig::leaves).collect()
     }
 
-    /// The tree for I/O, with the leaves numbered as in [`VdevConfig::leaves`].
-    pub(super) fn node(&self) -> Node {
-        self.numbered(&mut 0)
+    /// The tree for I/O of a top-level vdev, with the leaves numbered as in [`VdevConfig::leaves`].
+    pub(super) fn layout(&self) -> Layout {
+        let (vdev, ashift) = (self.id as u32, u32::try_from(self.number(key::ASHIFT)).unwrap_or(0));
+        let mut next = 0;
+        match self.kind {
+            VdevKind::Raidz => {
+                let children = self.children.iter().map(|child| child.numbered(&mut next)).collect();
+                Layout::raidz(vdev, ashift, self.number(key::PARITY), children)
+            }
+            _ => Layout::same(vdev, ashift, self.numbered(&mut next)),
+        }
     }
 
     fn numbered(&self, next: &mut u32) -> Node {
@@ -353,6 +383,24 @@ impl VdevConfig {
         if self.kind.is_replicated() && self.children.is_empty() {
             bail!(Corrupt, "vdev {}: no children", self.display_name());
         }
+        if self.kind == VdevKind::Raidz {
+            self.check_raidz()?;
+        }
+        let below = |child: &&VdevConfig| self.kind == VdevKind::Root || child.kind.is_leaf() || child.kind.is_replicated();
+        if let Some(child) = self.children.iter().find(|child| !matches!(child.kind, VdevKind::Other(_)) && !below(child)) {
+            bail!(Corrupt, "vdev {}: a {} in a {}", child.display_name(), child.kind, self.kind);
+        }
         self.children.iter().try_for_each(VdevConfig::check_supported)
+    }
+
+    fn check_raidz(&self) -> Result<()> {
+        let (parity, width) = (self.number(key::PARITY), self.children.len() as u64);
+        if self.get(key::EXPANDING).is_some() || self.values.get(key::EXPAND_TXGS).is_some() {
+            bail!(Unsupported, "vdev {} was expanded by a device (raidz_expansion), which is not supported", self.display_name());
+        }
+        if !(1..=PARITY_MAX).contains(&parity) || width <= parity || width > RAIDZ_WIDTH_MAX {
+            bail!(Corrupt, "vdev {}: {width} children with {parity} columns of parity", self.display_name());
+        }
+        Ok(())
     }
 }

@@ -191,13 +191,13 @@ fn a_missing_leaf_is_noted_for_its_time_log() {
 #[test]
 fn what_is_not_supported_is_named() {
     let mut config = VdevConfig::new(VdevKind::Root, 0, 1);
-    let mut raidz = NvList::new();
-    raidz.set("type", "raidz");
-    raidz.set("guid", 5);
-    config.children.push(VdevConfig::from_nvlist(&raidz).unwrap());
+    let mut draid = NvList::new();
+    draid.set("type", "draid");
+    draid.set("guid", 5);
+    config.children.push(VdevConfig::from_nvlist(&draid).unwrap());
     let error = VdevTree::from_config(config, &Devices::new()).map(|_| ()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.message().contains("raidz-0"), "{error}");
+    assert!(error.message().contains("draid-0"), "{error}");
 }
 
 #[test]
@@ -465,4 +465,34 @@ fn the_sides_of_a_slow_mirror_are_written_at_the_same_time() {
         top.read_leaf(side(number), Class::SyncRead, 0, &mut bytes).unwrap();
         assert!(bytes[..4096] == [2; 4096] && bytes[4096..] == [3; 4096]);
     }
+}
+
+/// A description of RAID-Z whose numbers fit no map is damage; what an expansion left is refused by name.
+#[test]
+fn descriptions_of_raidz_are_checked() {
+    let tree = |parity: u64, width: u64, change: &dyn Fn(&mut VdevConfig)| {
+        let mut raidz = VdevConfig::new(VdevKind::Raidz, 0, 2);
+        [(key::PARITY, parity), (key::ASHIFT, 9), (key::ASIZE, 64 << 20)].into_iter().for_each(|(name, value)| raidz.set(name, value));
+        raidz.children = (0..width).map(|id| VdevConfig::new(VdevKind::File, id, 10 + id)).collect();
+        change(&mut raidz);
+        let mut root = VdevConfig::new(VdevKind::Root, 0, 1);
+        root.children.push(raidz);
+        VdevTree::from_config(root, &Devices::new()).map(|_| ()).map_err(|error| error.kind())
+    };
+    let as_it_is = |_: &mut VdevConfig| ();
+    for (parity, width) in [(1, 2), (2, 3), (3, 4), (3, 255)] {
+        assert_eq!(tree(parity, width, &as_it_is), Ok(()), "{parity} of {width}");
+    }
+    for (parity, width) in [(0, 3), (4, 8), (1, 1), (3, 3), (1, 0), (1, 256), (u64::MAX, 3)] {
+        assert_eq!(tree(parity, width, &as_it_is), Err(ErrorKind::Corrupt), "{parity} of {width}");
+    }
+    assert_eq!(tree(1, 3, &|raidz| raidz.set(key::EXPANDING, 1)), Err(ErrorKind::Unsupported));
+    let in_it = |kind: VdevKind| move |raidz: &mut VdevConfig| raidz.children[0] = VdevConfig::new(kind.clone(), 0, 50);
+    assert_eq!(tree(1, 3, &in_it(VdevKind::Raidz)), Err(ErrorKind::Corrupt));
+    let replacing = |raidz: &mut VdevConfig| {
+        let mut replacing = VdevConfig::new(VdevKind::Replacing, 0, 50);
+        replacing.children = (0..2).map(|id| VdevConfig::new(VdevKind::File, id, 60 + id)).collect();
+        raidz.children[0] = replacing;
+    };
+    assert_eq!(tree(1, 3, &replacing), Ok(()));
 }

@@ -49,7 +49,7 @@ impl TopVdev {
             guid: config.guid,
             kind: config.kind.clone(),
             ashift,
-            layout: Layout::same(config.id as u32, ashift, config.node()),
+            layout: config.layout(),
             leaves,
             asize: AtomicU64::new(config.number(key::ASIZE)),
             config: RwLock::new(config),
@@ -194,7 +194,9 @@ impl TopVdev {
         if self.is_placeholder() {
             return if self.kind == VdevKind::Missing { VdevState::Unavailable } else { VdevState::Online };
         }
-        state_of_mirror(self.leaves.iter().map(|leaf| leaf.state()))
+        let (columns, parity) = self.layout.columns();
+        let of_column = |leaves: &Vec<usize>| state_of_same(leaves.iter().filter_map(|leaf| self.leaves.get(*leaf)).map(|leaf| leaf.state()));
+        state_of_columns(columns.iter().map(of_column), parity)
     }
 
     /// What an I/O of `length` bytes at `offset` is in I/Os of its leaves.
@@ -246,20 +248,20 @@ impl TopVdev {
         self.leaves.iter().find_map(|leaf| leaf.traffic.beside_writes())
     }
 
-    /// Is it worth while to prepare places on one of the leaves?
+    /// Is it worth while to prepare places on one of the leaves? Places of RAID-Z are those of blocks, with the parity of each.
     pub fn gains_by_preparing(&self) -> bool {
-        self.leaves.iter().any(|leaf| leaf.gains_by_preparing())
+        self.layout.columns().1 == 0 && self.leaves.iter().any(|leaf| leaf.gains_by_preparing())
     }
 
     /// The largest size that all leaves which are there have room for.
     pub fn asize_max(&self) -> u64 {
         let sizes = self.leaves.iter().filter(|leaf| leaf.is_open());
-        sizes.filter_map(|leaf| label::data_bytes(leaf.device_bytes())).min().unwrap_or(0)
+        self.layout.asize_of(sizes.filter_map(|leaf| label::data_bytes(leaf.device_bytes())).min().unwrap_or(0))
     }
 }
 
-/// A mirror is online if all its members are, and degraded while one can still be read.
-pub(super) fn state_of_mirror(members: impl Iterator<Item = VdevState> + Clone) -> VdevState {
+/// What holds the same on all its members is online if they are, and degraded while one can still be read.
+pub(super) fn state_of_same(members: impl Iterator<Item = VdevState> + Clone) -> VdevState {
     let best = members.clone().max().unwrap_or(VdevState::Unavailable);
     if members.clone().count() == 1 {
         return best;
@@ -267,6 +269,20 @@ pub(super) fn state_of_mirror(members: impl Iterator<Item = VdevState> + Clone) 
     if members.clone().all(|state| state == VdevState::Online) {
         VdevState::Online
     } else if best.is_readable() {
+        VdevState::Degraded
+    } else {
+        VdevState::Unavailable
+    }
+}
+
+/// Columns are online if all are, and degraded while no more of them cannot be read than there is parity. One column is what it is.
+pub(super) fn state_of_columns(columns: impl Iterator<Item = VdevState> + Clone, parity: usize) -> VdevState {
+    if columns.clone().count() == 1 {
+        return columns.max().unwrap_or(VdevState::Unavailable);
+    }
+    if columns.clone().all(|state| state == VdevState::Online) {
+        VdevState::Online
+    } else if columns.filter(|state| !state.is_readable()).count() <= parity {
         VdevState::Degraded
     } else {
         VdevState::Unavailable

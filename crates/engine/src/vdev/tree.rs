@@ -3,7 +3,7 @@
 //! # Locks
 //! `tops` is held for as long as it takes to clone an `Arc`; a vdev that is taken out lives on in those who use it.
 
-use super::top::state_of_mirror;
+use super::top::{state_of_columns, state_of_same};
 use super::{ASHIFT_MAX, ASHIFT_MIN, Gate, Leaf, Reason, RequestKind, Requests, TopVdev, VdevConfig, VdevKind, VdevState, VdevStatus, key, metaslab_shift};
 use crate::bail;
 use crate::error::{Result, Within};
@@ -202,8 +202,12 @@ impl VdevTree {
     /// called written, however well later flushes go: the pool can only be imported again, as it was.
     pub fn has_lost_writes(&self) -> bool {
         let lost = |top: &Arc<TopVdev>| {
-            let open = || top.leaves().iter().filter(|leaf| leaf.is_open());
-            open().any(|leaf| leaf.has_lost_writes()) && open().all(|leaf| leaf.has_lost_writes() || leaf.is_behind())
+            let is_lost = |leaves: &Vec<usize>| {
+                let open = || leaves.iter().filter_map(|leaf| top.leaves().get(*leaf)).filter(|leaf| leaf.is_open());
+                open().all(|leaf| leaf.has_lost_writes() || leaf.is_behind())
+            };
+            let (columns, parity) = top.layout().columns();
+            top.leaves().iter().any(|leaf| leaf.is_open() && leaf.has_lost_writes()) && columns.iter().filter(|leaves| is_lost(leaves)).count() > parity
         };
         self.data_tops().iter().filter(|top| !top.is_log() && !top.is_placeholder()).any(lost)
     }
@@ -345,7 +349,8 @@ fn check_top(top: &VdevConfig) -> Result<()> {
 
 fn open_leaf(top: &VdevConfig, leaf: &VdevConfig, devices: &Devices, writing_txg: &Arc<AtomicU64>) -> Arc<Leaf> {
     let disk = devices.get(leaf.guid).cloned();
-    let room = |disk: &DiskRef| label::data_bytes(disk.size_bytes()).is_some_and(|room| room >= top.number(key::ASIZE));
+    let wanted = top.leaf_bytes();
+    let room = |disk: &DiskRef| label::data_bytes(disk.size_bytes()).is_some_and(|room| room >= wanted);
     let (state, reason) = match &disk {
         _ if leaf.flag(key::OFFLINE) => (VdevState::Offline, Reason::Persistent),
         _ if leaf.flag(key::FAULTED) => (VdevState::Faulted, Reason::Persistent),
@@ -373,7 +378,8 @@ fn status_of(config: &VdevConfig, leaves: &BTreeMap<u64, Arc<Leaf>>) -> VdevStat
         Some(leaf) => leaf.state(),
         None if matches!(config.kind, VdevKind::Hole | VdevKind::Indirect) => VdevState::Online,
         None if config.kind == VdevKind::Missing => VdevState::Unavailable,
-        None => state_of_mirror(children.iter().map(|child| child.state)),
+        None if config.kind == VdevKind::Raidz => state_of_columns(children.iter().map(|child| child.state), config.number(key::PARITY) as usize),
+        None => state_of_same(children.iter().map(|child| child.state)),
     };
     VdevStatus {
         kind: config.kind.clone(),

@@ -15,7 +15,7 @@ use engine::host::RealHost;
 use engine::pool::config::{PoolConfig, PoolState as LabelState};
 use engine::pool::examine::{Examined, examine};
 use engine::pool::import::{Candidate, discover};
-use engine::vdev::{VdevConfig, VdevKind as EngineKind, key};
+use engine::vdev::{VdevConfig, VdevKind as EngineKind};
 use ondisk::feature::{Feature, FeatureFlags, Support};
 use ondisk::label;
 use ondisk::nvlist::NvString;
@@ -224,7 +224,7 @@ fn cut_off(candidate: &Candidate, leaf: &VdevConfig) -> Option<u64> {
         return None;
     }
     let room = label::data_bytes(device.disk.size_bytes()).unwrap_or(0);
-    Some(top.number(key::ASIZE).saturating_sub(room)).filter(|lacking| *lacking != 0)
+    Some(top.leaf_bytes().saturating_sub(room)).filter(|lacking| *lacking != 0)
 }
 
 /// The devices that have been cut off, in words.
@@ -317,8 +317,8 @@ fn kind_of(config: &VdevConfig) -> VdevKind {
         EngineKind::Disk => VdevKind::Disk,
         EngineKind::Hole => VdevKind::Hole,
         EngineKind::Missing => VdevKind::Missing,
+        EngineKind::Raidz => VdevKind::Raidz { parity: small("nparity") },
         other => match other.name() {
-            "raidz" => VdevKind::Raidz { parity: small("nparity") },
             "draid" => VdevKind::Draid {
                 parity: small("nparity"),
                 data: config.number("draid_ndata"),
@@ -390,13 +390,13 @@ mod tests {
             (EngineKind::Mirror, 2, &[][..], VdevState::Healthy),
             (EngineKind::Mirror, 2, &[1], VdevState::Degraded),
             (EngineKind::Mirror, 2, &[0, 1], VdevState::CantOpen),
-            (EngineKind::Other("raidz".into()), 3, &[1], VdevState::Degraded),
-            (EngineKind::Other("raidz".into()), 3, &[1, 2], VdevState::CantOpen),
+            (EngineKind::Raidz, 3, &[1], VdevState::Degraded),
+            (EngineKind::Raidz, 3, &[1, 2], VdevState::CantOpen),
         ] {
             let status = with_missing(&tree(kind.clone(), leaves), missing);
             assert_eq!((status.state, status.children[0].state), (expected, expected), "{kind} {missing:?}");
         }
-        let status = with_missing(&tree(EngineKind::Other("raidz".into()), 3), &[1, 2]);
+        let status = with_missing(&tree(EngineKind::Raidz, 3), &[1, 2]);
         assert_eq!(status.children[0].kind, VdevKind::Raidz { parity: 1 });
         assert_eq!(status.aux, VdevAux::NoReplicas);
         assert_eq!(status.children[0].children[0].path.as_deref(), Some("/img/0"));

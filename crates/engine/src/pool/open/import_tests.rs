@@ -341,11 +341,9 @@ fn a_pool_with_destroyed_uberblocks_is_found() {
 
 #[test]
 fn what_we_cannot_read_is_found_and_refused_by_name() {
-    for (name, kind) in [("raidz1", "raidz"), ("draid2", "draid")] {
-        let Some((_directory, candidate)) = golden_candidate(name) else { return };
-        let opened = candidate.open_tree().and_then(|_| candidate.config.check_features_for_read());
-        let Err(error) = opened else { panic!("{name} was opened") };
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.message().contains(kind), "{error}");
-    }
+    let Some((_directory, candidate)) = golden_candidate("draid2") else { return };
+    let opened = candidate.open_tree().and_then(|_| candidate.config.check_features_for_read());
+    let Err(error) = opened else { panic!("draid2 was opened") };
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.message().contains("draid"), "{error}");
 }

@@ -95,6 +95,23 @@ impl Layout {
         }
     }
 
+    /// What each leaf has of a vdev with so many bytes for data.
+    #[doc(alias = "vdev_get_min_asize")]
+    pub fn leaf_bytes(&self, asize: u64) -> u64 {
+        match &self.form {
+            Form::Same(_) => asize,
+            Form::Raidz(raidz, _) => asize.div_ceil(raidz.width),
+        }
+    }
+
+    /// The bytes for data of a vdev whose smallest leaf has so many.
+    pub fn asize_of(&self, leaf_bytes: u64) -> u64 {
+        match &self.form {
+            Form::Same(_) => leaf_bytes,
+            Form::Raidz(raidz, _) => leaf_bytes.saturating_mul(raidz.width),
+        }
+    }
+
     /// What `physical` bytes take on disk.
     #[doc(alias = "vdev_psize_to_asize")]
     pub fn allocated_size(&self, physical: u64) -> u64 {

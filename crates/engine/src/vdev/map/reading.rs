@@ -248,8 +248,9 @@ impl Reading {
             let given = |column| self.different(index, column);
             let columns: Vec<Vec<usize>> = (0..row.columns.len()).map(given).collect();
             let parity = (0..row.parity()).filter(|column| !columns[*column].is_empty()).count();
+            let most = parity.min(row.columns.len() - row.parity());
             let mut ways = Vec::new();
-            for rebuilt in 0..=parity {
+            for rebuilt in 0..=most {
                 pick(row, &columns, rebuilt, &mut Vec::new(), &mut ways);
             }
             Some(ways).filter(|ways| !ways.is_empty())

@@ -59,7 +59,7 @@ fn find_named(tops: &[Arc<TopVdev>], name: &str) -> Result<u64, Failure> {
 /// The guid of the vdev in `top` that somebody calls `name`.
 fn named(top: &TopVdev, name: &str) -> Option<u64> {
     let config = top.config();
-    let group = |vdev: &VdevConfig| !vdev.kind.is_leaf() && format!("{}-{}", vdev.kind, vdev.id) == name;
+    let group = |vdev: &VdevConfig| !vdev.kind.is_leaf() && vdev.group_name() == name;
     let is_called = |vdev: &VdevConfig| {
         let path = vdev.string(key::PATH);
         let by_path = path.as_deref().is_some_and(|path| path == name || path.rsplit('/').next() == Some(name));
