@@ -101,7 +101,7 @@ pub(crate) fn gather(session: &mut Session<'_>, operands: &[String], query: &Que
     let mut entries = Vec::new();
     let mut code = 0;
     if operands.is_empty() {
-        let list = request(query, None, None);
+        let list = request(query, None, query.depth);
         match session.datasets(Request::DatasetList(list)) {
             Ok(datasets) => entries = datasets.entries,
             Err(failure) => return Err(session.failed("cannot list datasets", &failure)),

@@ -33,6 +33,7 @@ mod space;
 mod storm;
 mod stream;
 mod stream_troubles;
+mod tool_calls;
 mod transaction;
 mod two_users;
 mod upgrades;

@@ -1,7 +1,8 @@
 //! What files were before: `tarn fs history`, `undelete`, `at`, `diff`, and `zfs diff`.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -193,4 +194,112 @@ fn differences_in_the_words_of_openzfs() {
     let shown = sorted(&rig.ok("fs diff -FH -d @a.img tank/a@1 tank/a@2").replace("\t/", &format!("\t{top}/")).replace(&format!("\t{top}/\t{top}/"), &format!("\t/\t{top}/")));
     assert_eq!(shown.len(), expected("\t").len(), "{shown:?}");
     rig.zdb(&["a.img"]);
+}
+
+/// Spoils the root of the newest group of a pool on one disk, all copies of it, and returns the group.
+fn spoil_newest(path: &Path) -> u64 {
+    let image = fs::read(path).unwrap();
+    let word = |at: usize| u64::from_le_bytes(image[at..at + 8].try_into().unwrap());
+    let slots = (0..2).flat_map(|label| (0..128).map(move |slot| label * (256 << 10) + (128 << 10) + slot * 1024));
+    let newest = slots.filter(|at| word(*at) == 0x00ba_b10c).max_by_key(|at| word(at + 16)).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    for address in (0..3).map(|copy| newest + 40 + copy * 16).filter(|at| word(*at) != 0) {
+        let offset = (word(address + 8) & !(1 << 63)) * 512 + (4 << 20);
+        file.write_all_at(&[0x55; 512], offset).unwrap();
+    }
+    word(newest + 16)
+}
+
+/// A pool of which the newest group cannot be read was not looked at at all.
+#[test]
+fn a_damaged_newest_group_hides_no_older_one() {
+    let Some(rig) = pool() else { return };
+    rig.ok("zfs set a:b=c tank/home");
+    rig.ok("zpool export tank");
+    let lost = spoil_newest(&rig.path("a.img"));
+    let before = sum(&rig.path("a.img"));
+    let warning = format!("txg {lost}, its newest, cannot be read");
+    let ok = |words: &str| {
+        let said = rig.run(words);
+        assert!(said.code == 0 && said.err.contains(&warning), "{words}: {said:?}");
+        said.out
+    };
+    let listed = rows(&ok("fs history -H -d @a.img tank/home:/file"));
+    assert!(listed.len() == 4 && !listed.iter().any(|row| row[5].contains("now")), "{listed:?}");
+    assert_eq!(ok("fs at -d @a.img second tank/home:/file"), "two, longer");
+    assert_eq!(ok("fs at -d @a.img now tank/home:/file"), "four: and it is there now");
+    let paths: Vec<String> = rows(&ok("fs undelete -H -d @a.img tank/home:/")).into_iter().map(|row| row[3].clone()).collect();
+    assert_eq!(paths, ["/d/below/gone", "/short-lived"]);
+    let changes = ok("fs diff -H -d @a.img tank/home@first tank/home@now");
+    assert!(changes.contains("-\t/d/below/gone") && changes.contains("M\t/file"), "{changes}");
+    assert_eq!(sum(&rig.path("a.img")), before, "the image was written");
+}
+
+/// Nobody said where a file system that was destroyed can still be had.
+#[test]
+fn a_destroyed_file_system_is_found_in_an_older_group() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 64 * MIB);
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    rig.ok("zfs create tank/gone");
+    fs::write(rig.path("mnt/gone/file"), "it was here").unwrap();
+    rig.ok("zpool sync tank");
+    rig.ok("zfs destroy tank/gone");
+    rig.ok("zpool export tank");
+    assert_eq!(rows(&rig.ok("fs history -H -d @a.img tank/gone:/file")).len(), 1);
+    let shown = rig.ok("fs history -d @a.img tank/gone:/file");
+    assert!(shown.contains(&format!("To copy one out: tarn fs at -d '{}' ", rig.text("a.img"))), "the hint works as it stands: {shown}");
+    let said = rig.run("fs undelete -d @a.img tank/gone:/");
+    let txg = said.err.split(" has it still").next().unwrap().rsplit(' ').next().unwrap().to_owned();
+    assert!(said.code == 1 && said.err.contains("the dataset was destroyed") && txg.parse::<u64>().is_ok(), "{said:?}");
+    rig.ok(&format!("fs at -d @a.img {txg} tank/gone:/ @back"));
+    assert_eq!(fs::read(rig.path("back/file")).unwrap(), b"it was here");
+    for verb in ["history", "undelete"] {
+        rig.refused(&format!("fs {verb} -d @a.img tank/never:/file"), "dataset does not exist, and no group that is left has it");
+    }
+    rig.refused("fs history -d @nowhere tank/gone:/file", "No such file or directory");
+}
+
+/// A directory may be named by a link to it; what is newer than the newest group is said to be.
+#[test]
+fn links_to_directories_and_files_that_are_not_yet_on_disk() {
+    let Some(rig) = pool() else { return };
+    symlink(rig.path("mnt/home/d"), rig.path("outside")).unwrap();
+    symlink("d", rig.path("mnt/home/inside")).unwrap();
+    for place in ["@outside", "@mnt/home/inside", "@outside/../d"] {
+        let listed = rows(&rig.ok(&format!("fs undelete -H {place}")));
+        assert!(listed.len() == 1 && listed[0][3] == "/d/below/gone", "{place}: {listed:?}");
+    }
+    assert!(rig.ok("fs history @outside/below/gone").contains("tank/home:/d/below/gone\n"));
+    // A group may be written at any time: one of some attempts is before it.
+    let is_said = |attempt: u32| {
+        fs::write(rig.path("mnt/home/new"), format!("{attempt}")).unwrap();
+        rig.ok("fs history @mnt/home/new").contains("What is there now is not yet on disk: 'zpool sync tank' writes it.")
+    };
+    assert!((0..20).any(is_said));
+    rig.ok("zpool sync tank");
+    let shown = rig.ok("fs history @mnt/home/new");
+    assert!(!shown.contains("not yet on disk") && shown.contains("now"), "{shown}");
+}
+
+/// The pool is read from its devices: a user who may not read these is told so, not that there is no such pool.
+#[test]
+fn other_users_see_the_past_if_they_may_read_the_devices() {
+    const USER: u32 = 54_321;
+    let Some(rig) = pool() else { return };
+    fs::set_permissions(rig.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = rig.path("tarn");
+    fs::copy(env!("CARGO_BIN_EXE_tarn"), &program).unwrap();
+    let run = |words: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(words).env("TARN_SOCKET", rig.path("sock")).current_dir("/").uid(USER).gid(USER);
+        run_for(&mut command, LIMIT).unwrap()
+    };
+    fs::set_permissions(rig.path("a.img"), fs::Permissions::from_mode(0o600)).unwrap();
+    for words in [&["fs", "history", "tank/home:/file"][..], &["fs", "at", "now", "tank/home:/file"], &["fs", "diff", "tank/home@first", "@now"]] {
+        let said = run(words);
+        assert!(said.code == 1 && said.err.contains("this user may not read them") && said.out.is_empty(), "{words:?}: {said:?}");
+    }
+    fs::set_permissions(rig.path("a.img"), fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(run(&["fs", "at", "@first", "tank/home:/file"]).out, "one");
 }

@@ -156,5 +156,27 @@ fn a_shell_completes_what_there_is() {
         let said = run_for(&mut bash, LIMIT).unwrap();
         assert_eq!(said.out, "monday\n", "readline has what is before the '@': {said:?}");
     }
+    if has_program("fish") {
+        std::fs::write(rig.path("afile"), "").unwrap();
+        for (line, expected) in [("zfs destroy tank/home@", "tank/home@monday\ntank/home@tuesday\n"), ("zpool create tank af", "afile\n")] {
+            let script = format!("{} completion fish | source; complete -C '{line}'", env!("CARGO_BIN_EXE_tarn"));
+            let mut fish = Command::new("fish");
+            fish.args(["--no-config", "-c", &script]).env("TARN_SOCKET", rig.path("sock")).env("HOME", rig.path("")).current_dir(rig.path(""));
+            assert_eq!(run_for(&mut fish, LIMIT).unwrap().out, expected, "{line}");
+        }
+    }
+    if has_program("zsh") {
+        // A terminal in which somebody presses TAB, and then runs the line with `echo` before it.
+        let script = format!(
+            "zmodload zsh/zpty; zpty t zsh -f -i; zpty -w t \"autoload -U compinit; compinit -u -D; source <({} completion zsh); print RE''ADY\"; \
+             while zpty -r t line; do [[ $line == *READY* ]] && break; done; zpty -w -n t $'zfs destroy tank/home@tu\\t'; sleep 2; \
+             zpty -w -n t $'\\x01print GOT:\\n'; zpty -w t \"print DO''NE\"; while zpty -r t line; do print -r -- $line; [[ $line == *DONE* ]] && break; done",
+            env!("CARGO_BIN_EXE_tarn")
+        );
+        let mut zsh = Command::new("zsh");
+        zsh.args(["-f", "-c", &script]).env("TARN_SOCKET", rig.path("sock")).env("HOME", rig.path(""));
+        let said = run_for(&mut zsh, LIMIT).unwrap();
+        assert!(said.out.contains("GOT: zfs destroy tank/home@tuesday"), "{said:?}");
+    }
     finish(&rig);
 }

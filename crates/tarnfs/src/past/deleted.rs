@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use engine::dsl::changed_objects;
-use engine::error::Result;
+use engine::error;
+use engine::error::{Error, ErrorKind, Result};
 use ondisk::znode;
 
 use super::history::{Holder, find};
@@ -80,6 +81,17 @@ fn is_below(path: &[u8], directory: &[u8]) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
+/// Of a dataset that is gone itself: where it can be had.
+fn hint(past: &Past, dataset: &str, error: Error) -> Error {
+    if error.kind() != ErrorKind::NotFound {
+        return error;
+    }
+    match past.last_with(dataset) {
+        Some(state) => error!(NotFound, "the dataset was destroyed, and txg {0} has it still: tarn fs at {0} '{dataset}:/' DIRECTORY copies it out", state.txg),
+        None => error!(NotFound, "dataset does not exist, and no group that is left has it"),
+    }
+}
+
 /// Files and directories of a dataset that were below `directory` (from the root, with a slash in front) in a snapshot or an older group,
 /// and are gone. In order of their paths; what is to be had nowhere is not among them.
 ///
@@ -87,7 +99,7 @@ fn is_below(path: &[u8], directory: &[u8]) -> bool {
 /// The newest state cannot be read.
 pub fn deleted(past: &Past, dataset: &str, directory: &[u8]) -> Result<Vec<Deleted>> {
     let newest = past.newest()?;
-    let now = newest.file_system(dataset)?;
+    let now = newest.file_system(dataset).map_err(|error| hint(past, dataset, error))?;
     let mut search = Search { now: &now, below: directory, found: Vec::new(), known: HashMap::new() };
     for snapshot in Past::snapshots(&newest, dataset)? {
         let name = format!("{dataset}@{}", snapshot.name);

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use engine::bail;
 use engine::error::{ErrorKind, Result};
 use ondisk::blkptr::BlkPtr;
 
@@ -45,6 +46,8 @@ pub struct History {
     pub absent: Vec<Holder>,
     /// Groups of which nothing can be read any more.
     pub lost_groups: Vec<u64>,
+    /// What is damaged of the file as it is now.
+    pub damage: Option<String>,
     /// The oldest group that the labels know.
     pub oldest: Option<State>,
 }
@@ -63,6 +66,8 @@ struct Search<'a> {
     path: &'a [u8],
     history: History,
     known: HashMap<Key, usize>,
+    /// Has any state that was looked at such a file system?
+    has_dataset: bool,
 }
 
 /// Finds a file by its path below the root. Links are not followed.
@@ -108,6 +113,7 @@ impl Search<'_> {
             }
             fs => fs?,
         };
+        self.has_dataset = true;
         let Some(stat) = find(&fs, self.path)? else {
             self.history.absent.push(holder);
             return Ok(());
@@ -132,23 +138,22 @@ impl Search<'_> {
 /// Looks for the versions of a file of a dataset, by its path below the root, in the newest state, its snapshots and all older groups.
 ///
 /// # Errors
-/// The newest state cannot be read.
+/// No state can be read, or none has such a file system.
 pub fn history(past: &Past, dataset: &str, path: &[u8]) -> Result<History> {
     let newest: PastPool = past.newest()?;
     let history = History { oldest: past.states().last().copied(), ..History::default() };
-    let mut search = Search { path, history, known: HashMap::new() };
+    let mut search = Search { path, history, known: HashMap::new(), has_dataset: false };
     let now = newest.state.txg;
-    search.look(&newest, dataset, Holder::Now, now)?;
-    match Past::snapshots(&newest, dataset) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        snapshots => {
-            for snapshot in snapshots? {
-                let holder = Holder::Snapshot(snapshot.name.clone());
-                // One snapshot that is damaged hides none of the others.
-                if let Err(error) = search.look(&newest, &format!("{dataset}@{}", snapshot.name), holder, snapshot.txg) {
-                    tracing::warn!("{dataset}@{}: {error}", snapshot.name);
-                }
-            }
+    search.history.lost_groups.extend(past.groups_after(newest.state));
+    let holder = if search.history.lost_groups.is_empty() { Holder::Now } else { Holder::Group(now) };
+    // What is damaged hides nothing else: neither snapshots nor groups.
+    if let Err(error) = search.look(&newest, dataset, holder, now) {
+        search.history.damage = Some(error.message().to_owned());
+    }
+    for snapshot in Past::snapshots(&newest, dataset).unwrap_or_default() {
+        let holder = Holder::Snapshot(snapshot.name.clone());
+        if let Err(error) = search.look(&newest, &format!("{dataset}@{}", snapshot.name), holder, snapshot.txg) {
+            tracing::warn!("{dataset}@{}: {error}", snapshot.name);
         }
     }
     drop(newest);
@@ -157,6 +162,9 @@ pub fn history(past: &Past, dataset: &str, path: &[u8]) -> Result<History> {
         if looked.is_err() {
             search.history.lost_groups.push(state.txg);
         }
+    }
+    if !search.has_dataset && search.history.damage.is_none() {
+        bail!(NotFound, "dataset does not exist, and no group that is left has it");
     }
     let mut history = search.history;
     history.versions.sort_by_key(|version| std::cmp::Reverse((version.stat.modification_time, version.txg)));

@@ -114,10 +114,10 @@ impl Past {
         &self.states
     }
 
-    /// Opens the newest state.
+    /// Opens the newest state; if that is damaged, the newest one that can be opened.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// No state can be read.
     pub fn newest(&self) -> Result<PastPool> {
         let mut failed = None;
         // If somebody writes the pool, what was found first may be gone by now.
@@ -127,7 +127,19 @@ impl Past {
                 Err(error) => failed = Some(error),
             }
         }
-        Err(failed.unwrap_or_else(|| error!(NotFound, "pool {}: there is no state", self.name)))
+        let older = self.states.iter().find_map(|state| self.at(*state).ok());
+        older.ok_or_else(|| failed.unwrap_or_else(|| error!(NotFound, "pool {}: there is no state", self.name)))
+    }
+
+    /// The groups after a state that the labels know: those that [`Past::newest`] passed over, as they cannot be read. Newest first.
+    pub fn groups_after(&self, state: State) -> impl Iterator<Item = u64> + '_ {
+        self.states.iter().map(|state| state.txg).take_while(move |txg| *txg > state.txg)
+    }
+
+    /// The newest state that has a file system which is not there now.
+    pub(super) fn last_with(&self, dataset: &str) -> Option<State> {
+        let has = |state: &State| self.at(*state).is_ok_and(|pool| pool.file_system(dataset).is_ok());
+        self.states.iter().copied().find(has)
     }
 
     /// Opens one state.

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use tarnfs::past::{PastPool, Past};
+use tarnfs::past::{Moment, Past, PastPool};
 
 use super::moment::moment;
 use super::place::{FilePlace, place};
-use super::{Flags, failed, open, parse};
+use super::{Flags, failed, open, parse, say_damage};
 use crate::fs::copy::copy_out;
 use crate::fs::host::HostTree;
 use crate::fs::pool::PoolTree;
@@ -44,6 +44,9 @@ fn find(session: &mut Session<'_>, flags: &Flags, when: &OsString, file: &OsStri
     let past: Past = open(session, names::pool_of(&place.dataset), &flags.pool_paths)?;
     let moment = moment(session, &when.to_string_lossy());
     let (pool, name) = past.open_at(&place.dataset, &moment).map_err(|error| error.message().to_owned())?;
+    if matches!(moment, Moment::Now | Moment::Snapshot(_)) {
+        say_damage(session, "at", &past, past.groups_after(pool.state).next());
+    }
     Ok((pool, name, place))
 }
 

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use tarnfs::past::{Change, Difference, Past, differences};
 
 use super::moment::{WORDS, moment};
-use super::{Flags, failed, open, parse};
+use super::{Flags, failed, open, parse, say_behind};
 use crate::fs::tree::{Result, shown};
 use crate::session::{Outcome, Session, complain};
 use crate::text::difference::Style;
@@ -32,6 +32,7 @@ fn compare(session: &mut Session<'_>, flags: &Flags, old: &str, new: &str) -> Re
     }
     let past: Past = open(session, names::pool_of(dataset), &flags.pool_paths)?;
     let said = |error: tarnfs::Error| error.message().to_owned();
+    say_behind(session, "diff", &past);
     // A name is that of a snapshot, if there is one.
     let snapshots = past.newest().and_then(|pool| Past::snapshots(&pool, dataset)).map_err(said)?;
     let named = |session: &Session<'_>, text: &str| {

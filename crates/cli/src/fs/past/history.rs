@@ -1,12 +1,14 @@
 //! `tarn fs history`
 
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 
 use tarnfs::past::{self, History, Holder, Version};
 
-use super::{failed, holders_json, moment_of, open, parse, place, shown_holders, shown_time};
+use super::place::FilePlace;
+use super::{Flags, failed, holders_json, moment_of, open, parse, place, say_damage, shown_holders, shown_time};
 use crate::fs::tree::Result;
-use crate::session::{Outcome, Session, say};
+use crate::session::{Outcome, Session, complain, say};
 use crate::text::{json, names, units};
 
 pub(in crate::fs) fn run(session: &mut Session<'_>, words: &[OsString]) -> Outcome {
@@ -19,17 +21,21 @@ pub(in crate::fs) fn run(session: &mut Session<'_>, words: &[OsString]) -> Outco
         let found = place::place(session, operand).and_then(|place| {
             let past = open(session, names::pool_of(&place.dataset), &flags.pool_paths)?;
             let history = past::history(&past, &place.dataset, &place.path).map_err(|error| format!("{}: {}", place.shown(), error.message()))?;
-            Ok((place.shown(), history))
+            say_damage(session, "history", &past, history.lost_groups.first().copied());
+            if let Some(words) = &history.damage {
+                complain!(session, "tarn fs history: {} cannot be read as it is now: {words}", place.shown());
+            }
+            Ok((place, history))
         });
-        let found: Result<(String, History)> = found;
+        let found: Result<(FilePlace, History)> = found;
         match found {
-            Ok((name, history)) if flags.json => print_json(session, &name, &history),
-            Ok((name, history)) if flags.scripted => print_scripted(session, &name, &history),
-            Ok((name, history)) => {
+            Ok((place, history)) if flags.json => print_json(session, &place.shown(), &history),
+            Ok((place, history)) if flags.scripted => print_scripted(session, &place.shown(), &history),
+            Ok((place, history)) => {
                 if at > 0 {
                     say!(session, "");
                 }
-                print(session, &name, &history);
+                print(session, &flags, &place, &history);
             }
             Err(words) => {
                 failed(session, "history", &words);
@@ -40,7 +46,16 @@ pub(in crate::fs) fn run(session: &mut Session<'_>, words: &[OsString]) -> Outco
     Ok(code)
 }
 
-fn print(session: &mut Session<'_>, name: &str, history: &History) {
+/// Is the file on this system one that the newest group on disk does not have as it is?
+fn is_unwritten(place: &FilePlace, history: &History) -> bool {
+    let Some(live) = place.host.as_ref().and_then(|path| path.symlink_metadata().ok()) else { return false };
+    let now = history.versions.iter().find(|version| version.holders.contains(&Holder::Now));
+    let seconds_and_nanoseconds = |now: &Version| (now.stat.modification_time.seconds, i64::from(now.stat.modification_time.nanoseconds));
+    now.is_none_or(|now| seconds_and_nanoseconds(now) < (live.mtime(), live.mtime_nsec()))
+}
+
+fn print(session: &mut Session<'_>, flags: &Flags, place: &FilePlace, history: &History) {
+    let name = place.shown();
     say!(session, "{name}");
     if history.versions.is_empty() {
         say!(session, "no snapshot and no group that is left has such a file");
@@ -59,13 +74,16 @@ fn print(session: &mut Session<'_>, name: &str, history: &History) {
     if !history.versions.is_empty() && history.absent.iter().any(|holder| !matches!(holder, Holder::Group(_))) {
         say!(session, "no such file in: {missing}");
     }
+    if is_unwritten(place, history) {
+        say!(session, "What is there now is not yet on disk: 'zpool sync {}' writes it.", names::pool_of(&place.dataset));
+    }
     if let Some(oldest) = history.oldest {
         let time = shown_time(session, oldest.seconds.cast_signed());
         say!(session, "Groups go back to txg {} ({time}); what only they have is kept by nothing.", oldest.txg);
     }
     let older = history.versions.iter().find(|version| !version.holders.contains(&Holder::Now));
     if let Some(version) = older {
-        say!(session, "To copy one out: tarn fs at {} '{name}' DESTINATION", moment_of(&version.holders));
+        say!(session, "To copy one out: tarn fs at{} {} '{name}' DESTINATION", flags.shown_paths(), moment_of(&version.holders));
     }
 }
 

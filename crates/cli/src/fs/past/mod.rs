@@ -12,12 +12,15 @@ mod place;
 pub(super) mod undelete;
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use tarnfs::control::{PoolSelect, Request, VdevStatus, Wanted};
 use tarnfs::past::{Holder, Past};
 
-use super::tree::Result;
+use super::tree::{Result, shown};
 use crate::session::{Session, Stop, complain};
 use crate::text::getopt::Options;
 
@@ -30,6 +33,13 @@ struct Flags {
     classify: bool,
     timestamp: bool,
     plain: bool,
+}
+
+impl Flags {
+    /// Where the devices are, as it was given, for a command that is shown.
+    fn shown_paths(&self) -> String {
+        self.pool_paths.iter().map(|path| format!(" -d '{}'", shown(path.as_os_str().as_bytes()))).collect()
+    }
 }
 
 /// The options, and the places and moments after them.
@@ -71,7 +81,38 @@ pub(crate) fn open(session: &mut Session<'_>, pool: &str, given: &[PathBuf]) -> 
     let imported = if given.is_empty() { devices(session, pool) } else { None };
     let advice = if given.is_empty() && imported.is_none() { "; -d DIR says where its devices are" } else { "" };
     let paths = imported.unwrap_or_else(|| if given.is_empty() { vec![PathBuf::from("/dev")] } else { given.to_vec() });
-    Past::find(&paths, pool).map_err(|error| format!("cannot look at pool '{pool}': {}{advice}", error.message()))
+    let found = Past::find(&paths, pool);
+    found.map_err(|error| match unreadable(&paths) {
+        Some(words) => format!("cannot look at pool '{pool}': {words}"),
+        None => format!("cannot look at pool '{pool}': {}{advice}", error.message()),
+    })
+}
+
+/// What is said of the first place, if none can be read.
+fn unreadable(paths: &[PathBuf]) -> Option<String> {
+    let refused = |path: &PathBuf| File::open(path).err().map(|error| format!("{}: {}", shown(path.as_os_str().as_bytes()), reason(&error)));
+    let refusals: Vec<String> = paths.iter().map_while(refused).collect();
+    if refusals.len() == paths.len() { refusals.into_iter().next() } else { None }
+}
+
+fn reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::PermissionDenied => "what was is read from the pool's devices, and this user may not read them".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// Says that the newest group is damaged, if one after the state that is looked at is.
+fn say_damage(session: &mut Session<'_>, verb: &str, past: &Past, lost: Option<u64>) {
+    if let Some(txg) = lost {
+        complain!(session, "tarn fs {verb}: pool '{}' is damaged: txg {txg}, its newest, cannot be read; an older one is looked at", past.name());
+    }
+}
+
+/// As above, of the newest state that can be opened.
+fn say_behind(session: &mut Session<'_>, verb: &str, past: &Past) {
+    let lost = past.newest().ok().and_then(|newest| past.groups_after(newest.state).next());
+    say_damage(session, verb, past, lost);
 }
 
 /// Says what went wrong, in the name of a verb.

@@ -7,8 +7,8 @@ use tarnfs::past::{self, Deleted, Holder, Moment, Past};
 use tarnfs::FileKind;
 
 use super::at::{copy_to, target_name};
-use super::place::{FilePlace, place};
-use super::{Flags, failed, holders_json, moment_of, open, parse, shown_holders, shown_time};
+use super::place::{FilePlace, directory_place};
+use super::{Flags, failed, holders_json, moment_of, open, parse, say_behind, shown_holders, shown_time};
 use crate::fs::tree::{Result, shown};
 use crate::session::{Outcome, Session, complain, say};
 use crate::text::{json, names, units};
@@ -21,7 +21,7 @@ pub(in crate::fs) fn run(session: &mut Session<'_>, words: &[OsString]) -> Outco
         [] => return Err(session.misuse("missing file or directory")),
         _ => return Err(session.misuse("too many arguments")),
     };
-    let found = place(session, directory).and_then(|place| look(session, &flags, place));
+    let found = directory_place(session, directory).and_then(|place| look(session, &flags, place));
     let (past, place, deleted) = found.map_err(|words| failed(session, "undelete", &words))?;
     match target {
         Some(target) => copy(session, &past, &place, &deleted, &target),
@@ -36,6 +36,7 @@ fn look(session: &mut Session<'_>, flags: &Flags, place: FilePlace) -> Result<(P
     let past = open(session, names::pool_of(&place.dataset), &flags.pool_paths)?;
     let directory = [b"/".as_slice(), place.path.as_slice()].concat();
     let deleted = past::deleted(&past, &place.dataset, &directory).map_err(|error| format!("{}: {}", place.shown(), error.message()))?;
+    say_behind(session, "undelete", &past);
     Ok((past, place, deleted))
 }
 
@@ -73,7 +74,7 @@ fn list(session: &mut Session<'_>, flags: &Flags, place: &FilePlace, deleted: &[
         }
     }
     if !flags.scripted && !deleted.is_empty() {
-        say!(session, "To copy all of it out: tarn fs undelete '{}' DIRECTORY", place.shown());
+        say!(session, "To copy all of it out: tarn fs undelete{} '{}' DIRECTORY", flags.shown_paths(), place.shown());
     }
 }
 
@@ -121,7 +122,7 @@ fn bring(past: &Past, place: &FilePlace, path: &[u8], holders: &[Holder], target
     if let Some(above) = to.parent() {
         std::fs::create_dir_all(above).map_err(|error| format!("{}: {error}", target_name(above)))?;
     }
-    let file = FilePlace { dataset: place.dataset.clone(), path: inner.to_vec() };
+    let file = FilePlace { dataset: place.dataset.clone(), path: inner.to_vec(), host: None };
     if to.is_dir() && let Some(above) = to.parent() {
         // It is copied into the one that is there.
         return copy_to(&pool, &name, &file, above.to_owned());

@@ -41,7 +41,14 @@ impl Point {
     }
 }
 
+/// The status with which OpenZFS's command ends where a token is of no use: tools tell by it from other errors.
+const USELESS: u8 = 255;
+
 pub(super) fn resume(session: &mut Session<'_>, flags: &Flags, token: &str) -> Outcome {
+    go_on(session, flags, token).map_err(|stop| if matches!(stop, Stop::Code(_)) { Stop::Code(USELESS) } else { stop })
+}
+
+fn go_on(session: &mut Session<'_>, flags: &Flags, token: &str) -> Outcome {
     let list = decode_token(token).map_err(|why| session.failed(ACTION, &corrupt(format!("resume token is corrupt ({why})"))))?;
     say_contents(session, flags, &list);
     let point = Point::new(list).ok_or_else(|| session.failed(ACTION, &corrupt("resume token is corrupt")))?;

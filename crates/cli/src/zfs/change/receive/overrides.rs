@@ -92,7 +92,8 @@ impl Run<'_, '_> {
             if is_set {
                 continue;
             }
-            let is_inheritable = find(name).is_none_or(Property::is_inheritable);
+            // A key is inherited when a dataset is made, or not at all.
+            let is_inheritable = find(name).is_none_or(Property::is_inheritable) && !is_of_keys(name);
             match &mut overrides.received {
                 Some(received) if !is_inheritable => received.retain(|setting| setting.name != *name),
                 _ if is_inheritable => overrides.inherited.push((*name).to_owned()),
