@@ -256,6 +256,27 @@ fn what_is_excluded_is_received_all_the_same() {
     to.finish();
 }
 
+/// A property that the pool has no feature for does not come; all else does.
+#[test]
+fn a_property_that_the_pool_cannot_have_is_left_out() {
+    let Some(to) = Receiver::new() else { return };
+    to.rig.image("old.img", 256 * MIB);
+    to.rig.ok("zpool create -d -O mountpoint=@old old @old.img");
+    to.rig.ok("zfs create -o recordsize=1M -o user:one=1 tank/src");
+    fs::write(to.rig.path("mnt/src/f"), vec![7; 100_000]).expect("a file");
+    to.rig.ok("zfs snapshot tank/src@a");
+    to.send("-p tank/src@a", "a");
+    let said = to.said("zfs receive old/dst", &to.stream("a"));
+    let words = "cannot receive recordsize property on old/dst: pool and or dataset must be upgraded to set this property or value\n";
+    assert_eq!((said.code, said.err.as_str()), (0, words));
+    assert_eq!(to.rig.ok("zfs get -Hpo value,source recordsize,user:one old/dst"), "131072\tdefault\n1\treceived\n");
+    fs::write(to.rig.path("old/dst/new"), vec![8; 300_000]).expect("a file");
+    to.rig.ok("zpool export old");
+    to.rig.check("old");
+    to.rig.zdb(&["old.img"]);
+    to.finish();
+}
+
 /// Reading changes no time where nothing may be written: what is received later goes on top.
 #[test]
 fn reading_a_read_only_mount_changes_nothing() {
