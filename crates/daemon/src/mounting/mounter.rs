@@ -162,7 +162,7 @@ impl Properties {
         self.times().tell(filesystem);
     }
 
-    /// Where nothing may be written reading changes nothing, whoever forbids it.
+    /// Where nothing may be written, reading changes no times.
     fn times(&self) -> Times {
         match self.read_only {
             true => Times { access: AccessTime::Off, directories: false },
