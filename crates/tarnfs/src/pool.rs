@@ -99,6 +99,16 @@ pub(crate) struct OwnedHead {
     object: u64,
 }
 
+impl OwnedHead {
+    /// Waits until all that was written to it is on disk. It stays as it is from then on.
+    ///
+    /// # Errors
+    /// The pool cannot be written.
+    pub(crate) fn settle(&self) -> Result<()> {
+        self.pool.sync()
+    }
+}
+
 impl Drop for OwnedHead {
     fn drop(&mut self) {
         self.pool.owned.lock().remove(&self.object);
@@ -517,23 +527,19 @@ impl Pool {
         Ok(())
     }
 
-    /// Has nobody open a file system or volume until what is returned goes; all that was written to it is on disk.
+    /// Has nobody open a file system or volume until what is returned goes. See [`OwnedHead::settle`].
     ///
     /// # Errors
     /// `Busy`: somebody has it open, or receives into it.
     pub(crate) fn own_head(self: &Arc<Self>, name: &str) -> Result<OwnedHead> {
         let dataset = self.engine.dsl.open_dataset(name)?;
         let object = dataset.object;
-        let owned = {
-            let open = self.file_systems.lock();
-            let is_used = dataset.is_inconsistent() || open.get(&object).is_some_and(|fs| fs.strong_count() > 0);
-            if is_used || !self.owned.lock().insert(object) {
-                bail!(Busy, "{name} is in use");
-            }
-            OwnedHead { pool: self.clone(), object }
-        };
-        self.sync()?;
-        Ok(owned)
+        let open = self.file_systems.lock();
+        let is_used = dataset.is_inconsistent() || open.get(&object).is_some_and(|fs| fs.strong_count() > 0);
+        if is_used || !self.owned.lock().insert(object) {
+            bail!(Busy, "{name} is in use");
+        }
+        Ok(OwnedHead { pool: self.clone(), object })
     }
 
     /// Takes snapshots by their full names, all at the same moment, and waits until they are on disk.

@@ -236,6 +236,69 @@ fn what_is_mounted_stays_so() {
     to.finish();
 }
 
+/// `-x` hides what comes. It is known all the same, and counts when it is asked for.
+#[test]
+fn what_is_excluded_is_received_all_the_same() {
+    let Some(to) = Receiver::new() else { return };
+    to.rig.ok("zfs create -o user:one=old tank/src");
+    to.rig.ok("zfs snapshot tank/src@a");
+    to.send("-p tank/src@a", "a");
+    to.ok("zfs receive tank/dst", "a");
+    to.rig.ok("zfs set user:one=new compression=zstd tank/src");
+    to.rig.ok("zfs snapshot tank/src@b");
+    to.send("-p -i tank/src@a tank/src@b", "a-b");
+    to.ok("zfs receive -F -x user:one -x compression tank/dst", "a-b");
+    let received = |property: &str| to.rig.ok(&format!("zfs get -Ho value,received,source {property} tank/dst"));
+    assert_eq!((received("user:one").as_str(), received("compression").as_str()), ("-\tnew\t-\n", "on\tzstd\tdefault\n"));
+    assert!(!to.rig.ok("zfs get -H all tank/dst").contains("user:one"));
+    to.rig.ok("zfs inherit -S user:one tank/dst");
+    assert_eq!(received("user:one"), "new\tnew\treceived\n");
+    to.finish();
+}
+
+/// A property that the pool has no feature for does not come; all else does.
+#[test]
+fn a_property_that_the_pool_cannot_have_is_left_out() {
+    let Some(to) = Receiver::new() else { return };
+    to.rig.image("old.img", 256 * MIB);
+    to.rig.ok("zpool create -d -O mountpoint=@old old @old.img");
+    to.rig.ok("zfs create -o recordsize=1M -o user:one=1 tank/src");
+    fs::write(to.rig.path("mnt/src/f"), vec![7; 100_000]).expect("a file");
+    to.rig.ok("zfs snapshot tank/src@a");
+    to.send("-p tank/src@a", "a");
+    let said = to.said("zfs receive old/dst", &to.stream("a"));
+    let words = "cannot receive recordsize property on old/dst: pool and or dataset must be upgraded to set this property or value\n";
+    assert_eq!((said.code, said.err.as_str()), (0, words));
+    assert_eq!(to.rig.ok("zfs get -Hpo value,source recordsize,user:one old/dst"), "131072\tdefault\n1\treceived\n");
+    fs::write(to.rig.path("old/dst/new"), vec![8; 300_000]).expect("a file");
+    to.rig.ok("zpool export old");
+    to.rig.check("old");
+    to.rig.zdb(&["old.img"]);
+    to.finish();
+}
+
+/// Reading changes no time where nothing may be written: what is received later goes on top.
+#[test]
+fn reading_a_read_only_mount_changes_nothing() {
+    let Some(to) = Receiver::new() else { return };
+    to.rig.ok("zfs create -o relatime=off tank/src");
+    fs::write(to.rig.path("mnt/src/f"), "first").expect("a file");
+    to.rig.ok("zfs snapshot tank/src@a");
+    to.send("tank/src@a", "a");
+    to.ok("zfs receive -u -o relatime=off tank/dst", "a");
+    to.rig.ok("zfs mount -o ro tank/dst");
+    assert_eq!(fs::read_to_string(to.rig.path("mnt/dst/f")).expect("contents"), "first");
+    assert_eq!(fs::read_dir(to.rig.path("mnt/dst")).expect("names").count(), 1);
+    to.rig.ok("zpool sync tank");
+    assert_eq!(to.rig.get("tank/dst", "written"), "0");
+    fs::write(to.rig.path("mnt/src/f"), "second").expect("contents");
+    to.rig.ok("zfs snapshot tank/src@b");
+    to.send("-i tank/src@a tank/src@b", "a-b");
+    to.ok("zfs receive tank/dst", "a-b");
+    assert_eq!(fs::read_to_string(to.rig.path("mnt/dst/f")).expect("contents"), "second");
+    to.finish();
+}
+
 /// What comes takes the place of what came before; what was set counts more; and a stream that breaks off changes nothing.
 #[test]
 fn properties_that_come_replace_those_that_came() {

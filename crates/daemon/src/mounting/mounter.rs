@@ -159,12 +159,20 @@ impl Properties {
 
     /// Tells the library's file system where this mount differs from the stored properties.
     fn tell(&self, filesystem: &FileSystem) {
-        Times { access: self.access_time, directories: self.directory_access_time }.tell(filesystem);
+        self.times().tell(filesystem);
+    }
+
+    /// Where nothing may be written, reading changes no times.
+    fn times(&self) -> Times {
+        match self.read_only {
+            true => Times { access: AccessTime::Off, directories: false },
+            false => Times { access: self.access_time, directories: self.directory_access_time },
+        }
     }
 
     /// Opens the file system that is this object, whatever it is called by then.
     fn opener(&self, pool: Arc<Pool>, object: u64) -> Opener {
-        let (times, may_write) = (Times { access: self.access_time, directories: self.directory_access_time }, !self.read_only);
+        let (times, may_write) = (self.times(), !self.read_only);
         Box::new(move || {
             let filesystem = pool.file_system(&pool.engine().dsl.dataset(object)?.name()?)?;
             times.tell(&filesystem);

@@ -33,6 +33,21 @@ pub(super) fn changes(
     Ok(changes)
 }
 
+/// Why a value that comes with a stream cannot be had here. What the program does not know, or does not do, is kept all the same.
+pub(super) fn check_received(setting: &Setting, is_enabled: &dyn Fn(Feature) -> bool) -> Result<(), Failure> {
+    let Some(property) = find(&setting.name).filter(|property| !property.is_read_only()) else { return Ok(()) };
+    let bad = || Failure::with(FailureKind::BadProperty, format!("invalid value of '{}'", setting.name));
+    match &setting.value {
+        Value::Text(text) if property.is_text() && property.name != "keylocation" => check_text(property.name, text),
+        Value::Text(_) if property.is_text() => Ok(()),
+        Value::Number(number) if !property.is_text() && is_word(property, &PropertyValue::Number(*number)) => {
+            check_block_bytes(property.name, *number)?;
+            check_feature(property.name, *number, is_enabled)
+        }
+        _ => Err(bad()),
+    }
+}
+
 /// One setting, as it is to be stored; `None` if there is nothing to store.
 fn check(setting: &Setting, types: DatasetTypes, creating: bool, is_enabled: &dyn Fn(Feature) -> bool) -> Result<Option<PropertyValue>, Failure> {
     let name = setting.name.as_str();
@@ -91,12 +106,16 @@ fn check_text(name: &str, text: &str) -> Result<(), Failure> {
     }
 }
 
+fn check_block_bytes(name: &str, number: u64) -> Result<(), Failure> {
+    if matches!(name, "recordsize" | "volblocksize") && (!number.is_power_of_two() || !(512..=16 << 20).contains(&number)) {
+        return Err(Failure::with(FailureKind::BadProperty, format!("'{name}' must be power of 2 from 512B to 16M")));
+    }
+    Ok(())
+}
+
 fn check_number(name: &str, number: u64, creating: bool) -> Result<(), Failure> {
-    let bad = |words: String| Err(Failure::with(FailureKind::BadProperty, words));
+    check_block_bytes(name, number)?;
     match name {
-        "recordsize" | "volblocksize" if !number.is_power_of_two() || !(512..=16 << 20).contains(&number) => {
-            bad(format!("'{name}' must be power of 2 from 512B to 16M"))
-        }
         "dedup" if number != OFF => Err(not_yet("deduplication is")),
         "encryption" if number != OFF => Err(not_yet("encryption is")),
         "keyformat" | "pbkdf2iters" | "pbkdf2salt" if number != 0 => Err(not_yet("encryption is")),
@@ -136,6 +155,22 @@ mod tests {
     fn one(name: &str, value: impl Into<Value>, creating: bool, feature: bool) -> Result<usize, FailureKind> {
         let settings = [Setting { name: name.into(), value: value.into() }];
         changes(&settings, DatasetTypes::FILESYSTEM, creating, &|_| feature).map(|changes| changes.len()).map_err(|failure| failure.kind)
+    }
+
+    #[test]
+    fn what_is_received_is_checked() {
+        let one = |name: &str, value: Value, feature: bool| {
+            check_received(&Setting { name: name.into(), value }, &|_| feature).map_err(|failure| failure.kind)
+        };
+        assert_eq!(one("recordsize", (1u64 << 20).into(), true), Ok(()));
+        assert_eq!(one("recordsize", (1u64 << 20).into(), false), Err(FailureKind::PoolNotSupported));
+        assert_eq!(one("recordsize", 12_345u64.into(), true), Err(FailureKind::BadProperty));
+        assert_eq!(one("recordsize", 0u64.into(), true), Err(FailureKind::BadProperty));
+        assert_eq!(one("compression", 16u64.into(), false), Err(FailureKind::PoolNotSupported));
+        assert_eq!(one("compression", 99u64.into(), true), Err(FailureKind::BadProperty));
+        assert_eq!(one("compression", "lz4".into(), true), Err(FailureKind::BadProperty));
+        assert_eq!(one("mountpoint", "../x".into(), true), Err(FailureKind::BadProperty));
+        assert_eq!(one("of.another:program", "x".into(), false), Ok(()));
     }
 
     #[test]

@@ -611,7 +611,7 @@ impl Backend for Pools {
     }
 
     fn stream_send(&mut self, send: StreamSend) -> Result<StreamJob, Failure> {
-        self.send_job(&send)
+        self.send_job(send)
     }
 
     fn stream_size(&mut self, send: StreamSend) -> Result<SizeJob, Failure> {

@@ -243,6 +243,7 @@ impl<'a> Walk<'a> {
             _ => {}
         }
         let property = known.map_or(asked, |property| property.name);
+        let received = self.received(dataset, property)?;
         let (value, source) = match property {
             "mounted" => (Value::Number(self.mounter.is_mounted(name).into()), Source::None),
             "mountpoint" => {
@@ -253,10 +254,11 @@ impl<'a> Walk<'a> {
             "type" => (kind.word().into(), Source::None),
             _ => match dataset.any_property(property)? {
                 Some((value, source)) => self.for_this_mount(name, property, value_of(value), source_of(source)),
+                // It came, and was inherited since.
+                None if received.is_some() => ("-".into(), Source::None),
                 None => return Ok(None),
             },
         };
-        let received = self.received(dataset, property)?;
         Ok(Some(PropertyValue { name: property.to_owned(), value, source, received }))
     }
 

@@ -5,15 +5,17 @@
 //! time that properties are received into a dataset, what was set there goes too. (Before pools told the two apart, what was set had been received.) What might
 //! refuse the contents, `refquota`, is set when they are there. If the stream breaks off, all is as it was.
 //!
-//! A stream is not refused for a property.
+//! A stream is not refused for a property: one that the pool cannot have, or that makes no sense, is left out, and that is said.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::dsl::prop_table::{find, is_user_property};
 use engine::dsl::{Dsl, PropertyValue, StoredProperty};
+use ondisk::feature::Feature;
 
 use crate::PropertyChange;
+use crate::control::pools::checks;
 use crate::control::pools::zfs::set::property_failure;
 use crate::control::{Refusal, Setting, Value};
 
@@ -35,8 +37,17 @@ pub(super) struct ReceivedProperties {
 }
 
 impl ReceivedProperties {
-    pub(super) fn new(received: Option<&[Setting]>, local: Changes) -> ReceivedProperties {
-        ReceivedProperties { received: received.map(changes), local, before: None, refused: Vec::new() }
+    pub(super) fn new(received: Option<&[Setting]>, local: Changes, is_enabled: &dyn Fn(Feature) -> bool) -> ReceivedProperties {
+        let mut refused = Vec::new();
+        let mut is_good = |setting: &&Setting| match checks::check_received(setting, is_enabled) {
+            Ok(()) => true,
+            Err(failure) => {
+                refused.push(Refusal { name: setting.name.clone(), failure });
+                false
+            }
+        };
+        let received = received.map(|settings| changes(settings.iter().filter(&mut is_good)));
+        ReceivedProperties { received, local, before: None, refused }
     }
 
     /// The dataset is there.
@@ -117,7 +128,7 @@ impl ReceivedProperties {
 }
 
 /// What a stream says of properties, as far as this program knows them.
-fn changes(settings: &[Setting]) -> Changes {
+fn changes<'a>(settings: impl Iterator<Item = &'a Setting>) -> Changes {
     let known = |setting: &&Setting| is_user_property(&setting.name) || find(&setting.name).is_some_and(|property| !property.is_read_only());
     let change = |setting: &Setting| {
         let value = match &setting.value {
@@ -126,12 +137,12 @@ fn changes(settings: &[Setting]) -> Changes {
         };
         (setting.name.clone(), PropertyChange::Receive(value))
     };
-    settings.iter().filter(known).map(change).collect()
+    settings.filter(known).map(change).collect()
 }
 
 /// The properties that came for the snapshot itself. What is not of users' own it inherits.
 pub(super) fn set_of_snapshot(dsl: &Arc<Dsl>, name: &str, settings: &[Setting]) {
-    let mut changes = changes(settings);
+    let mut changes = changes(settings.iter());
     changes.retain(|(property, _)| is_user_property(property));
     if !changes.is_empty()
         && let Err(error) = dsl.set_properties(name, changes)

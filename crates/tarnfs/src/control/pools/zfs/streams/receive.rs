@@ -34,7 +34,7 @@ impl Pools {
         let features = &pool.engine().dsl.meta.features;
         let local = checks::changes(&receive.settings, types_of(&receive.begin), true, &|feature| features.is_enabled(feature))?;
         let local = local.into_iter().chain(receive.inherited.iter().map(|name| (name.clone(), PropertyChange::Inherit))).collect();
-        let properties = ReceivedProperties::new(receive.received.as_deref(), local);
+        let properties = ReceivedProperties::new(receive.received.as_deref(), local, &|feature| features.is_enabled(feature));
         // What the kernel has of the dataset is a change of it.
         let fetch = self.mounter.fetch(std::slice::from_ref(&receive.dataset));
         let under_way = self.pool_of(&receive.dataset)?.streams.clone();

@@ -1,10 +1,12 @@
 //! `zfs send`: one stream.
 
 use std::io::ErrorKind as IoErrorKind;
+use std::sync::Arc;
 
 use engine::error::ErrorKind;
 use engine::stream::{SendOptions, Sender};
 
+use crate::Pool;
 use crate::control::pools::{Failure, FailureKind, Pools};
 use crate::control::{Reply, SizeJob, StreamJob, StreamSend, Streamed};
 
@@ -16,40 +18,48 @@ fn failure(error: &engine::error::Error) -> Failure {
     }
 }
 
+fn sender(pool: &Pool, send: &StreamSend) -> Result<Sender, Failure> {
+    let options = SendOptions {
+        large_blocks: send.large_blocks,
+        embedded: send.embedded,
+        compressed: send.compressed,
+        raw: send.raw,
+        resume: send.resume,
+        redact: send.redact.clone(),
+        saved: send.saved,
+        head: !send.saved && !send.snapshot.contains('@'),
+    };
+    Sender::new(&pool.engine().dsl, &send.snapshot, send.from.as_deref(), &options).map_err(|error| failure(&error))
+}
+
 impl Pools {
-    fn sender(&self, send: &StreamSend) -> Result<Sender, Failure> {
+    fn pool_to_send(&self, send: &StreamSend) -> Result<Arc<Pool>, Failure> {
         self.check_running(&send.snapshot)?;
-        let dsl = &self.pool_of(&send.snapshot)?.pool.engine().dsl;
-        let options = SendOptions {
-            large_blocks: send.large_blocks,
-            embedded: send.embedded,
-            compressed: send.compressed,
-            raw: send.raw,
-            resume: send.resume,
-            redact: send.redact.clone(),
-            saved: send.saved,
-            head: !send.saved && !send.snapshot.contains('@'),
-        };
-        Sender::new(dsl, &send.snapshot, send.from.as_deref(), &options).map_err(|error| failure(&error))
+        Ok(self.pool_of(&send.snapshot)?.pool.clone())
     }
 
     /// The snapshot is looked up now, and cannot be destroyed until the job is done.
-    pub(in crate::control::pools) fn send_job(&self, send: &StreamSend) -> Result<StreamJob, Failure> {
+    pub(in crate::control::pools) fn send_job(&self, send: StreamSend) -> Result<StreamJob, Failure> {
+        let pool = self.pool_to_send(&send)?;
         let owned = if send.saved || send.snapshot.contains('@') {
             None
         } else {
-            let pool = self.pool_of(&send.snapshot)?.pool.clone();
             // Its users may come, though none has yet.
             if self.mounter.is_mounted(&send.snapshot) {
                 return Err(failure(&crate::Error::new(ErrorKind::Busy, format!("{} is mounted", send.snapshot))));
             }
             (!pool.engine().is_read_only()).then(|| pool.own_head(&send.snapshot)).transpose().map_err(|error| failure(&error))?
         };
-        let sender = self.sender(send)?;
+        let mut sender = sender(&pool, &send)?;
         let under_way = self.pool_of(&send.snapshot)?.streams.clone();
         Ok(Box::new(move |mut out| {
             // A file system that is sent itself stays as it is until then, and the pool is busy.
-            let (_owned, _under_way) = (owned, under_way);
+            let (owned, _under_way) = (owned, under_way);
+            if let Some(owned) = &owned {
+                // Nobody else waits for this. What the stream says of itself may only be known then.
+                owned.settle().map_err(|error| failure(&error))?;
+                sender = self::sender(&pool, &send)?;
+            }
             let watch = out.watch().clone();
             let mut broken = None;
             let mut noting = Noting { out: &mut out, broken: &mut broken };
@@ -63,7 +73,7 @@ impl Pools {
     }
 
     pub(in crate::control::pools) fn size_job(&self, send: &StreamSend) -> Result<SizeJob, Failure> {
-        let (sender, resumed) = (self.sender(send)?, send.resumed_bytes);
+        let (sender, resumed) = (sender(&*self.pool_to_send(send)?, send)?, send.resumed_bytes);
         Ok(Box::new(move || {
             let estimated = sender.estimate().and_then(|bytes| bytes.map_or_else(|| sender.count(&|| false), Ok));
             estimated.map(|bytes| bytes.wrapping_sub(resumed)).map_err(|error| failure(&error))
