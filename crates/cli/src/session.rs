@@ -285,6 +285,11 @@ impl Session<'_> {
         self.ask(request, |reply| if let Reply::Mounted(failures) = reply { Some(failures) } else { None })
     }
 
+    /// Asks for the end of mounts: for each, why it is still there.
+    pub(crate) fn unmounted(&mut self, request: Request) -> Result<Vec<Option<Failure>>, Failure> {
+        self.ask(request, |reply| if let Reply::Unmounted(failures) = reply { Some(failures) } else { None })
+    }
+
     /// What is mounted?
     pub(crate) fn mounts(&mut self) -> Result<Vec<tarnfs::control::Mount>, Failure> {
         self.ask(Request::MountList, |reply| if let Reply::Mounts(mounts) = reply { Some(mounts) } else { None })

@@ -44,4 +44,5 @@ pub use notify::Notifier;
 pub use peer::{Peer, peer, peer_groups};
 pub use protocol::{OpenedFlags, ROOT_NODE, WriteFlags};
 pub use session::{Session, SessionOptions, TransportChoice, TransportKind};
+pub use mounting::partition::stand_apart;
 pub use mounting::standing::Standing;

@@ -9,7 +9,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError, mpsc};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -93,7 +93,9 @@ pub struct SessionOptions {
 
 impl Default for SessionOptions {
     fn default() -> SessionOptions {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        // To count them takes files of the kernel's, as long as all else that a mount reads.
+        static CPUS: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let cpus = *CPUS;
         SessionOptions {
             transport: TransportChoice::Auto,
             writeback_cache: false,
@@ -237,7 +239,11 @@ impl Session {
     fn start_inner(mount: Mount, filesystem: Arc<dyn Filesystem>, options: SessionOptions) -> io::Result<Session> {
         let path = mount.path().to_owned();
         let (device, partition, standing) = (Arc::new(mount.device), mount.partition, mount.standing);
-        let may_use_rings = options.transport != TransportChoice::DevFuse && uring::is_available();
+        let may_use_rings = match options.transport {
+            TransportChoice::DevFuse => false,
+            TransportChoice::Auto => uring::was_available(),
+            TransportChoice::IoUring => uring::is_available(),
+        };
         if options.transport == TransportChoice::IoUring && !may_use_rings {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "FUSE over io_uring is not enabled in this kernel"));
         }
@@ -270,9 +276,11 @@ impl Session {
         &self.path
     }
 
-    /// Lets the kernel read ahead further and collect more writes than it grants to servers that it does not trust. Takes root.
-    pub fn relax_cache(&self) {
-        self.device.into_iter().for_each(crate::mounting::backing::relax);
+    /// What lets the kernel read ahead further and collect more writes than it grants to servers that it does not trust. Takes root. To be called once the
+    /// mount is used: it costs as much as a tenth of making the mount.
+    pub fn cache_relaxer(&self) -> impl FnOnce() + Send + 'static {
+        let device = self.device;
+        move || device.into_iter().for_each(crate::mounting::backing::relax)
     }
 
     /// Do `sync`, `syncfs` and `umount` wait for us?

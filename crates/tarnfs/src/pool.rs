@@ -381,7 +381,8 @@ impl Pool {
     /// The properties cannot be read.
     pub fn mount_options(&self, name: &str) -> Result<MountOptions> {
         let dataset = self.engine.dsl.open_dataset(name)?;
-        let number = |property: &str| dataset.number_property(property);
+        let values = dataset.property_values();
+        let number = |property: &str| values.number_property(property);
         let access_time = match (number("atime")? != 0, number("relatime")? != 0) {
             (false, _) => AccessTime::Off,
             (true, true) => AccessTime::Relative,
@@ -747,6 +748,37 @@ mod tests {
         assert_eq!(pool.commit_with_snapshot(transaction, "s1").unwrap_err().kind(), ErrorKind::Exists);
         assert_eq!(number(&fs, mark), 12, "where the snapshot cannot be, nothing is committed");
         pool.commit_with_snapshot(fs.begin().unwrap(), "empty").unwrap();
+        drop(fs);
+        assert!(pool.check(true, &|_| ()).unwrap().is_clean());
+        pool.export().unwrap();
+    }
+
+    /// A rollback is no part of a transaction, and does not take away what one has read.
+    #[test]
+    fn nothing_is_rolled_back_below_a_transaction() {
+        let disk = Arc::new(disk::MemDisk::new("back", 256 << 20));
+        let top = NewTop { leaves: vec![NewLeaf { disk, path: "/back".into(), whole_disk: false }], ashift: Some(12), is_log: false };
+        let pool = Pool::create_on("tank", vec![top], CreateOptions::default(), RealHost::shared()).unwrap();
+        pool.create_file_system("tank/a", Vec::new()).unwrap();
+        let names = |fs: &FileSystem| [b"before".as_slice(), b"later", b"never"].map(|name| fs.lookup(fs.root(), name).is_ok());
+        let create = |name: &[u8]| {
+            let fs = pool.file_system("tank/a").unwrap();
+            fs.create(fs.root(), name, 0o100_644, 0, &Credentials::root()).map(drop).unwrap();
+        };
+        create(b"before");
+        let fs = pool.file_system("tank/a").unwrap();
+        pool.commit_with_snapshot(fs.begin().unwrap(), "s").unwrap();
+        drop(fs);
+        create(b"later");
+        let fs = pool.file_system("tank/a").unwrap();
+        let mut transaction = fs.begin().unwrap();
+        transaction.create(fs.root(), b"never", 0o100_644, 0, &Credentials::root()).unwrap();
+        assert_eq!(pool.roll_back("tank/a", None).unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(names(&fs), [true, true, false]);
+        drop((transaction, fs));
+        pool.roll_back("tank/a", Some("s")).unwrap();
+        let fs = pool.file_system("tank/a").unwrap();
+        assert_eq!(names(&fs), [true, false, false]);
         drop(fs);
         assert!(pool.check(true, &|_| ()).unwrap().is_clean());
         pool.export().unwrap();

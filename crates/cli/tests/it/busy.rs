@@ -8,16 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::rig::Rig;
 
 fn rig() -> Option<Rig> {
-    let rig = Rig::new()?;
-    rig.image("disk", 512 << 20);
-    rig.ok("zpool create -R @m -O mountpoint=/tank tank @disk");
-    Some(rig)
-}
-
-fn finish(rig: &Rig) {
-    rig.ok("zpool export tank");
-    rig.check("tank");
-    rig.zdb(&["disk"]);
+    Rig::with_tank("disk", 512 << 20, "-R @m -O mountpoint=/tank")
 }
 
 /// A program whose working directory is in a file system.
@@ -74,7 +65,38 @@ fn what_is_mounted_and_used() {
     assert_eq!(fs::read_to_string(rig.path("m/tank/z/b/d/file")).unwrap(), "contents");
     assert!(!rig.path("m/tank/a/b").exists());
     rig.ok("zfs destroy -r tank/z");
-    finish(&rig);
+    rig.finish("tank", &["disk"]);
+}
+
+/// An export that is refused leaves some mounts and makes the others again: what was mounted later is still later, so that it is unmounted first.
+#[test]
+fn mounts_keep_their_order() {
+    let Some(rig) = rig() else { return };
+    for name in ["a", "b", "b/x", "b/y", "c", "d", "e", "e/x"] {
+        rig.ok(&format!("zfs create tank/{name}"));
+    }
+    // In the directory of another one, and over one.
+    rig.ok("zfs create -o overlay=on -o mountpoint=/tank/b/x/over tank/over");
+    rig.ok("zfs create -o overlay=on -o mountpoint=/tank/a tank/cover");
+    let mounts = || rig.ok("zfs mount").lines().map(str::to_owned).collect::<Vec<_>>();
+    let before = mounts();
+    for places in [&["b/y", "c"][..], &["a"], &["b/x", "e/x", "d"], &["e"]] {
+        let sitters: Vec<Sitter> = places.iter().map(|place| Sitter::new(&rig, &format!("m/tank/{place}"))).collect();
+        rig.refused("zpool export tank", "pool is busy");
+        let after = mounts();
+        let places: Vec<usize> = after.iter().map(|mount| before.iter().position(|other| other == mount).expect("it was there")).collect();
+        // First what stayed, then what was made again.
+        let falls = places.windows(2).filter(|pair| pair[0] > pair[1]).count();
+        assert!(falls <= 1 && after.len() == before.len(), "{before:#?} became {after:#?}");
+        drop(sitters);
+        rig.ok("zfs unmount -a");
+        assert_eq!(mounts(), Vec::<String>::new());
+        for name in ["tank", "tank/a", "tank/b", "tank/b/x", "tank/b/y", "tank/c", "tank/d", "tank/e", "tank/e/x", "tank/over", "tank/cover"] {
+            rig.ok(&format!("zfs mount {name}"));
+        }
+        assert_eq!(mounts(), before);
+    }
+    rig.finish("tank", &["disk"]);
 }
 
 #[test]
@@ -100,7 +122,7 @@ fn what_is_being_sent() {
     std::io::Read::read_to_end(sender.stdout.as_mut().unwrap(), &mut rest).unwrap();
     assert!(sender.wait().unwrap().success() && rest.len() > 30_000_000);
     rig.wait("the stream lets go", || rig.run("zfs destroy tank/a@s").code == 0);
-    finish(&rig);
+    rig.finish("tank", &["disk"]);
 }
 
 /// Each of two writers sees a file that only grows, whichever of the two file systems has the snapshots.
@@ -139,5 +161,5 @@ fn promoted_while_both_are_written() {
     for name in ["a", "b"] {
         assert_eq!(fs::read(rig.path("m/tank").join(name).join("both")).unwrap(), [1; 200_000]);
     }
-    finish(&rig);
+    rig.finish("tank", &["disk"]);
 }

@@ -55,11 +55,9 @@ struct Killed {
 
 impl Killed {
     fn new() -> Option<Killed> {
-        let rig = Rig::new()?;
+        let rig = Rig::with_tank("img", 1 << 30, "-O compression=off -m @mnt")?;
         let (rounds, seed) = (number("VERB_KILLS", 2), number("VERB_SEED", rand::random_range(0..1 << 30)));
         println!("VERB_SEED={seed}");
-        rig.image("img", 1 << 30);
-        rig.ok("zpool create -O compression=off -m @mnt tank @img");
         Some(Killed { rig, random: ChaCha8Rng::seed_from_u64(seed), rounds })
     }
 
@@ -88,9 +86,7 @@ impl Killed {
     }
 
     fn finish(self) {
-        self.rig.ok("zpool export tank");
-        self.rig.check("tank");
-        self.rig.zdb(&["img"]);
+        self.rig.finish("tank", &["img"]);
     }
 }
 

@@ -31,6 +31,14 @@ fn memory(rig: &Rig) -> u64 {
     (status(rig, "VmRSS") + status(rig, "VmLck")) << 10
 }
 
+/// Milliseconds of the processors' time that the daemon and the processes it has waited for have taken.
+fn cpu(rig: &Rig) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{}/stat", rig.daemon().as_raw_nonzero())).unwrap();
+    let rest = text.rsplit_once(") ").unwrap().1;
+    let ticks: u64 = rest.split(' ').skip(11).take(4).map(|word| word.parse::<u64>().unwrap()).sum();
+    ticks * 1000 / rustix::param::clock_ticks_per_second()
+}
+
 fn make(rig: &Rig, count: usize) {
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -59,8 +67,9 @@ fn many(rig: &Rig, count: usize) -> (f64, f64) {
     // A daemon that has done nothing else: what its allocator keeps of earlier work is not what mounts take.
     rig.wait("the end of the daemon", || !rig.path("sock").exists());
     timed("zpool import -N -d @a.img tank");
-    let before = memory(rig);
+    let (before, cpu_before) = (memory(rig), cpu(rig));
     timed("zfs mount -a");
+    println!("{} ms of processors' time to mount them", cpu(rig) - cpu_before);
     assert_eq!(rig.mounts().len(), count + 1);
     let (threads, bytes) = (status(rig, "Threads"), memory(rig).saturating_sub(before) / count as u64);
     println!("{count} mounted: {threads} threads, {bytes} bytes each of {} MB", memory(rig) >> 20);
@@ -80,6 +89,12 @@ fn many(rig: &Rig, count: usize) -> (f64, f64) {
     });
     println!("all used: {} threads, {} bytes each", status(rig, "Threads"), memory(rig).saturating_sub(before) / count as u64);
     assert!(status(rig, "Threads") <= THREADS_MAX, "{} threads after each was used", status(rig, "Threads"));
+    let cpu_before = cpu(rig);
+    timed("zfs unmount -a");
+    println!("{} ms of processors' time to unmount them", cpu(rig) - cpu_before);
+    assert!(rig.mounts().is_empty());
+    timed("zfs mount -a");
+    assert_eq!(rig.mounts().len(), count + 1);
     timed("zpool export tank");
     assert!(rig.mounts().is_empty());
     let import = timed("zpool import -d @a.img tank");

@@ -75,9 +75,7 @@ impl Receiver {
     }
 
     fn finish(self) {
-        self.rig.ok("zpool export tank");
-        self.rig.check("tank");
-        self.rig.zdb(&["a.img"]);
+        self.rig.finish("tank", &["a.img"]);
     }
 }
 

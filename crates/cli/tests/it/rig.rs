@@ -84,6 +84,22 @@ impl Rig {
         Some(Rig { directory: tempfile::Builder::new().prefix("tarn-it-").tempdir().unwrap() })
     }
 
+    /// One with a pool `tank` on an image of so many bytes; `words` are options of `zpool create`.
+    pub(crate) fn with_tank(image: &str, bytes: u64, words: &str) -> Option<Rig> {
+        let rig = Rig::new()?;
+        rig.image(image, bytes);
+        rig.ok(&format!("zpool create {words} tank @{image}"));
+        Some(rig)
+    }
+
+    /// The end of a test: a pool is exported, and judged by our checker and the real zdb.
+    #[track_caller]
+    pub(crate) fn finish(&self, pool: &str, images: &[&str]) {
+        self.ok(&format!("zpool export {pool}"));
+        self.check(pool);
+        self.zdb(images);
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }

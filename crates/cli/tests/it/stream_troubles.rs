@@ -64,9 +64,7 @@ impl Streams {
     }
 
     fn finish(self) {
-        self.rig.ok("zpool export src");
-        self.rig.check("src");
-        self.rig.zdb(&["src.img"]);
+        self.rig.finish("src", &["src.img"]);
     }
 }
 

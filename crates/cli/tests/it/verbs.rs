@@ -7,15 +7,7 @@ use std::process::Command;
 use crate::rig::{LIMIT, Rig, has_program, run_for};
 
 fn rig() -> Option<Rig> {
-    let rig = Rig::new()?;
-    rig.image("a.img", 96 << 20);
-    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
-    Some(rig)
-}
-
-fn finish(rig: &Rig) {
-    rig.ok("zpool export tank");
-    rig.zdb(&["a.img"]);
+    Rig::with_tank("a.img", 96 << 20, "-O mountpoint=@mnt")
 }
 
 #[test]
@@ -58,7 +50,7 @@ fn file_systems_are_upgraded_while_they_are_used() {
     rig.zdb(&["a.img"]);
     rig.ok("zpool import -d @. tank");
     assert_eq!(fs::read_to_string(rig.path("mnt/v1/old/moved")).unwrap(), "changed");
-    finish(&rig);
+    rig.finish("tank", &["a.img"]);
 }
 
 #[test]
@@ -95,7 +87,7 @@ fn projects_are_shown_checked_set_and_cleared() {
     }
     let gone = rig.run("zfs project @mnt/gone");
     assert!(gone.code == 255 && gone.err.starts_with("failed to stat "), "{gone:?}");
-    finish(&rig);
+    rig.finish("tank", &["a.img"]);
 }
 
 #[test]
@@ -117,7 +109,7 @@ fn files_without_a_name_are_waited_for() {
     assert_eq!(rig.ok("zpool wait -H -t discard,free tank 1"), "0\t0\n");
     assert_eq!(rig.run("zpool wait tank 1 1").code, 2);
     rig.refused("zpool wait -n tank", "invalid option 'n'");
-    finish(&rig);
+    rig.finish("tank", &["a.img"]);
 }
 
 #[test]
@@ -178,5 +170,5 @@ fn a_shell_completes_what_there_is() {
         let said = run_for(&mut zsh, LIMIT).unwrap();
         assert!(said.out.contains("GOT: zfs destroy tank/home@tuesday"), "{said:?}");
     }
-    finish(&rig);
+    rig.finish("tank", &["a.img"]);
 }

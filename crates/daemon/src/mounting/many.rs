@@ -49,13 +49,24 @@ fn levels(places: &[&Path]) -> Vec<usize> {
 
 /// Does something to each of these, several at a time; in any order.
 fn beside<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    beside_from(items, || {}, work)
+}
+
+/// As above; each thread of several begins with `begin`.
+fn beside_from<T: Send, R: Send>(items: Vec<T>, begin: impl Fn() + Sync, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     let threads = thread::available_parallelism().map_or(1, usize::from).saturating_mul(2).min(THREADS_MAX).min(items.len());
     let items = Mutex::new(items.into_iter());
     let next = || items.lock().next();
     let all = || iter::from_fn(next).map(&work).collect::<Vec<R>>();
+    let beginning = || {
+        begin();
+        all()
+    };
     thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).filter_map(|_| thread::Builder::new().name("mount".to_owned()).spawn_scoped(scope, all).ok()).collect();
-        let own = all();
+        let count = if threads > 1 { threads } else { 0 };
+        let others: Vec<_> = (0..count).filter_map(|_| thread::Builder::new().name("mount".to_owned()).spawn_scoped(scope, beginning).ok()).collect();
+        // The caller is not idle if no thread could be had.
+        let own = if others.is_empty() { all() } else { Vec::new() };
         own.into_iter().chain(others.into_iter().flat_map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)))).collect()
     })
 }
@@ -67,12 +78,19 @@ impl FuseMounter {
         let mut plans: Vec<(usize, MountPlan)> = plans.into_iter().enumerate().collect();
         plans.sort_by(|(_, a), (_, b)| a.path.cmp(&b.path));
         let levels = levels(&plans.iter().map(|(_, plan)| plan.path.as_path()).collect::<Vec<_>>());
+        let ours = self.ours();
         let mut done: BTreeMap<usize, Result<(), Failure>> = BTreeMap::new();
         for level in by_level(plans, levels).into_values() {
             // A dataset with a session, or named twice, is a matter of what there is by then.
             let mut named = BTreeSet::new();
             let (new, others): (Vec<_>, Vec<_>) = level.into_iter().partition(|(_, plan)| self.is_new(plan) && named.insert(plan.dataset.clone()));
-            let mut made = beside(new, |(at, plan)| (at, self.make(&plan, opening)));
+            let begin = || {
+                if let Err(error) = fuse::stand_apart() {
+                    tracing::debug!(%error, "each mount is made by a thread of its own");
+                }
+            };
+            let make = |(at, plan): (usize, MountPlan)| (at, self.refuse_to_hide(&ours, &plan.path).and_then(|()| self.make(&plan, opening)));
+            let mut made = beside_from(new, begin, make);
             made.sort_by_key(|(at, _)| *at);
             done.extend(made.into_iter().map(|(at, made)| (at, made.map(|made| self.keep(made)))));
             done.extend(others.into_iter().map(|(at, plan)| (at, self.mount(plan))));

@@ -42,6 +42,20 @@ const ACL_TYPE_POSIX: u64 = 1;
 /// Largest read and write.
 const TRANSFER_BYTES: u32 = 1 << 20;
 
+/// Directories that no mount may hide.
+#[derive(Debug)]
+pub(super) struct Ours {
+    own: Option<PathBuf>,
+    /// Most places are none of these, which is soon known.
+    numbers: Vec<(u32, u32, u64)>,
+}
+
+/// Device and number of a file. No server is asked for more.
+fn number(path: &Path) -> Option<(u32, u32, u64)> {
+    let found = rustix::fs::statx(rustix::fs::CWD, path, rustix::fs::AtFlags::STATX_DONT_SYNC, rustix::fs::StatxFlags::INO).ok()?;
+    Some((found.stx_dev_major, found.stx_dev_minor, found.stx_ino))
+}
+
 /// Mounts datasets through FUSE.
 #[derive(Debug, Default)]
 pub struct FuseMounter {
@@ -101,7 +115,8 @@ impl Properties {
 
     fn stored(pool: &Pool, dataset: &str) -> Result<Properties, Error> {
         let opened = pool.engine().dsl.open_dataset(dataset)?;
-        let number = |name: &str| opened.number_property(name);
+        let values = opened.property_values();
+        let number = |name: &str| values.number_property(name);
         let options = pool.mount_options(dataset)?;
         let sync = match number("sync")? {
             SYNC_ALWAYS => SyncPolicy::Always,
@@ -266,12 +281,20 @@ impl FuseMounter {
         self
     }
 
+    /// The directory of the daemon's socket, and those above it.
+    pub(super) fn ours(&self) -> Ours {
+        let own = self.transactions_at.as_deref().and_then(Path::parent).and_then(|path| path.canonicalize().ok());
+        let numbers = own.iter().flat_map(|own| own.ancestors()).filter_map(number).collect();
+        Ours { own, numbers }
+    }
+
     /// Refuses a mount over the directory of the daemon's socket: no command could reach the daemon any more, and
     /// another one would begin on top.
-    fn refuse_to_hide_us(&self, place: &Path) -> Result<(), Failure> {
-        let own = self.transactions_at.as_deref().and_then(Path::parent);
-        let real = |path: &Path| path.canonicalize().ok();
-        match (own.and_then(real), real(place)) {
+    pub(super) fn refuse_to_hide(&self, ours: &Ours, place: &Path) -> Result<(), Failure> {
+        if !number(place).is_some_and(|number| ours.numbers.contains(&number)) {
+            return Ok(());
+        }
+        match (&ours.own, place.canonicalize().ok()) {
             (Some(own), Some(place)) if own.starts_with(&place) => Err(Failure::with(
                 FailureKind::MountFailed,
                 format!(
@@ -300,7 +323,6 @@ impl FuseMounter {
     /// Mounts what has no session.
     pub(super) fn make(&self, plan: &MountPlan, opening: Opening) -> Result<(Mounted, Vec<String>), Failure> {
         let MountPlan { pool, dataset, path, options, overlay, .. } = plan;
-        self.refuse_to_hide_us(path)?;
         let asked = split(options);
         let properties = Properties::of(pool, dataset, &asked)?;
         let how = MountHow { mount: properties.for_kernel(dataset), session: session_options(&properties.ops), overlay: *overlay };
@@ -406,8 +428,8 @@ impl Mounter for FuseMounter {
         if self.mounts.tidy_one(&plan.dataset) {
             self.asked.remove(&plan.dataset);
         }
+        self.refuse_to_hide(&self.ours(), &plan.path)?;
         if self.mounts.has(&plan.dataset) {
-            self.refuse_to_hide_us(&plan.path)?;
             let (how, asked) = how(&plan)?;
             if plan.also && self.mounts.mount_also(&plan.dataset, &plan.path, &how, &asked)? {
                 return Ok(());

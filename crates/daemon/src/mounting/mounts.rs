@@ -188,9 +188,12 @@ impl Mounts {
             failure
         })?;
         let session = Session::start(mount, filesystem, how.session).map_err(failed)?;
-        session.relax_cache();
+        let relax_cache = session.cache_relaxer();
         if let Some(ops) = &ops {
             ops.set_notifier(session.notifier());
+            ops.when_used(Box::new(relax_cache));
+        } else {
+            relax_cache();
         }
         tracing::info!(dataset, path = %path.display(), transport = ?session.transport(), "mounted");
         Ok(Mounted { dataset: dataset.to_owned(), path: path.to_owned(), session, ops, also: Vec::new() })

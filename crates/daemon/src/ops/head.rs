@@ -42,6 +42,8 @@ pub(in crate::ops) struct Head {
     stale: Mutex<HashMap<InodeNumber, u64>>,
     /// Until somebody uses it. guards: that it is opened once
     opener: Mutex<Option<Opener>>,
+    /// guards: what is to be done when it is opened
+    when_used: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Head {
@@ -63,6 +65,7 @@ impl Head {
             has_stale: AtomicBool::new(false),
             stale: Mutex::default(),
             opener: Mutex::new(opener),
+            when_used: Mutex::default(),
         }
     }
 
@@ -156,6 +159,17 @@ impl Ops {
         Ok(())
     }
 
+    /// Does something once the contents are open: now, or when somebody uses them.
+    pub fn when_used(&self, action: Box<dyn FnOnce() + Send>) {
+        let opener = self.head.opener.lock();
+        if opener.is_some() {
+            *self.head.when_used.lock() = Some(action);
+            return;
+        }
+        drop(opener);
+        action();
+    }
+
     /// Changes how it is to be opened. `false`: it is open already, or will not be.
     pub fn is_to_be_opened_by(&self, opener: Opener) -> bool {
         self.head.opener.lock().as_mut().map(|waiting| *waiting = opener).is_some()
@@ -222,6 +236,8 @@ impl Ops {
         self.head.has_stale.store(!stale.is_empty(), Ordering::Release);
         drop(stale);
         self.head.current.store(Some(filesystem));
+        let action = self.head.when_used.lock().take();
+        action.into_iter().for_each(|action| action());
     }
 
     /// Files that the kernel may know.

@@ -355,6 +355,11 @@ impl<B: Service> Served<B> {
                 Request::PoolSync(select) => backend.pool_sync(select),
                 Request::SnapshotRedact(redact) => backend.snapshot_redact(redact),
                 Request::DatasetUnmount(unmount) => backend.dataset_unmount(unmount),
+                Request::DatasetsUnmount(unmounts) => {
+                    let job = backend.datasets_unmount(unmounts);
+                    drop(backend);
+                    return Reply::Unmounted(job());
+                }
                 // Fetching what the kernel has may be long.
                 request @ (Request::SnapshotsCreate(_)
                 | Request::SnapshotsDestroy(_)

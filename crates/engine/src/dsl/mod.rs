@@ -48,7 +48,7 @@ pub use mos::Mos;
 pub use new_pool::NewTree;
 pub use props::delegation::Identity;
 pub use props::delegation_sync::GrantChange;
-pub use props::prop::{PropertyValue, Source, StoredProperty};
+pub use props::prop::{PropertyValue, PropertyValues, Source, StoredProperty};
 pub(crate) use props::prop_sync;
 pub use props::prop_sync::PropertyChange;
 pub use props::{MASTER_NODE_ENTRIES, prop_table};

@@ -6,7 +6,11 @@
 //! loop device over an empty file in memory: a loop device for each mount would cost forty times the memory.
 //!
 //! The kernel ends the loop device when its last user is gone: the daemon, or a mount that outlives it.
+//!
+//! The table of mounts shows a block device's mount by the path that led to the device. So that it shows the name of the file system, the kernel is
+//! given that name as a relative path, by a thread whose working directory has a symbolic link of this name ([`stand_apart`]).
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -129,26 +133,66 @@ impl Partition {
 
     /// Calls `mount` while the relative path `name` leads to the partition. The table of mounts shows the path that it was given.
     pub(crate) fn named(&self, name: &str, mount: impl FnOnce(&str) -> io::Result<()> + Send) -> io::Result<()> {
-        // In memory, where that is possible: on a disk this is a tenth of what a mount costs.
-        let within = |parent: &Path| tempfile::Builder::new().prefix("tarn-mount-").tempdir_in(parent);
-        let directory = within(Path::new("/dev/shm")).or_else(|_| within(&std::env::temp_dir()))?;
-        let link = directory.path().join(name);
-        if !link.starts_with(directory.path()) || link.components().any(|part| part == Component::ParentDir) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("'{name}' is not the name of a file system")));
+        if STANDING.with_borrow(Option::is_some) {
+            return self.named_here(name, mount);
         }
-        std::fs::create_dir_all(link.parent().unwrap_or(directory.path()))?;
-        std::os::unix::fs::symlink(self.path(), &link)?;
         // A thread of its own, because the others must keep their working directory.
         std::thread::scope(|scope| {
             let there = std::thread::Builder::new().name("fuse-mount".to_owned()).spawn_scoped(scope, || {
-                // SAFETY: only what says where this thread stands is no longer shared with the others.
-                unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::FS) }?;
-                rustix::process::chdir(directory.path())?;
-                mount(name)
+                stand_apart()?;
+                self.named_here(name, mount)
             })?;
             there.join().unwrap_or_else(|_| Err(io::Error::other("the thread that mounts has panicked")))
         })
     }
+
+    /// As [`Partition::named`], by a thread that stands apart.
+    fn named_here(&self, name: &str, mount: impl FnOnce(&str) -> io::Result<()>) -> io::Result<()> {
+        STANDING.with_borrow(|standing| {
+            let directory = standing.as_ref().ok_or_else(|| io::Error::other("the thread does not stand apart"))?.path();
+            let link = directory.join(name);
+            if !link.starts_with(directory) || link.components().any(|part| part == Component::ParentDir) {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("'{name}' is not the name of a file system")));
+            }
+            let target = self.path();
+            let made = std::os::unix::fs::symlink(&target, &link).or_else(|error| match error.kind() {
+                io::ErrorKind::NotFound => {
+                    std::fs::create_dir_all(link.parent().unwrap_or(directory))?;
+                    std::os::unix::fs::symlink(&target, &link)
+                }
+                // One that lies in this one was mounted before it, somewhere else: its name left a directory.
+                io::ErrorKind::AlreadyExists => {
+                    std::fs::remove_dir_all(&link)?;
+                    std::os::unix::fs::symlink(&target, &link)
+                }
+                _ => Err(error),
+            });
+            let mounted = made.and_then(|()| mount(name));
+            let _ = std::fs::remove_file(&link);
+            mounted
+        })
+    }
+}
+
+thread_local! {
+    /// Where the thread stands, if it stands apart.
+    static STANDING: RefCell<Option<tempfile::TempDir>> = const { RefCell::new(None) };
+}
+
+/// Gives the calling thread a working directory of its own, until it ends: it makes many mounts, and does nothing else. Where that cannot be had, each mount
+/// is made by another thread.
+///
+/// # Errors
+/// The directory cannot be made, or the kernel refuses.
+pub fn stand_apart() -> io::Result<()> {
+    // In memory, where that is possible: on a disk this is a tenth of what a mount costs.
+    let within = |parent: &Path| tempfile::Builder::new().prefix("tarn-mount-").tempdir_in(parent);
+    let directory = within(Path::new("/dev/shm")).or_else(|_| within(&std::env::temp_dir()))?;
+    // SAFETY: only what says where this thread stands is no longer shared with the others.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::FS) }?;
+    rustix::process::chdir(directory.path())?;
+    STANDING.set(Some(directory));
+    Ok(())
 }
 
 impl Drop for Partition {
@@ -290,5 +334,29 @@ mod tests {
             assert!(partition.named(name, |_| panic!("was called")).is_err(), "{name}");
         }
         partition.named("tank/a b", |name| std::fs::metadata(name).map(|_| ())).unwrap();
+    }
+
+    /// One thread makes many mounts, whose names may lie in one another, in any order.
+    #[test]
+    fn one_thread_names_many() {
+        let Ok(partition) = Partition::new() else {
+            eprintln!("SKIPPED: no loop devices here");
+            return;
+        };
+        let before = std::env::current_dir().unwrap();
+        let mounting = || {
+            stand_apart().unwrap();
+            let stands = std::env::current_dir().unwrap();
+            for name in ["tank/a/b", "tank/a", "tank", "tank/a/b", "tank/a", "tank/c", "tank/c"] {
+                let seen = |name: &str| std::fs::read_link(name).map(|target| assert_eq!(target, partition.path()));
+                partition.named(name, seen).unwrap();
+            }
+            assert!(partition.named("tank", |_| Err(io::ErrorKind::ResourceBusy.into())).is_err());
+            partition.named("tank", |_| Ok(())).unwrap();
+            stands
+        };
+        let stands = std::thread::scope(|scope| scope.spawn(mounting).join().unwrap());
+        assert!(stands != before && !stands.exists(), "{stands:?} is left");
+        assert_eq!(std::env::current_dir().unwrap(), before);
     }
 }

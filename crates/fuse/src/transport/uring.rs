@@ -69,9 +69,18 @@ pub fn is_available() -> bool {
     enabled && *HAS_RINGS.get_or_init(|| new_ring(2, 4).is_ok()) && possible_cpus().is_some()
 }
 
-/// Turns FUSE over io_uring on for mounts made from now on, as root may. Returns whether it is on.
+/// As [`is_available`], without asking again where it was: what is turned off later the kernel does not offer to a mount.
+pub(crate) fn was_available() -> bool {
+    static WAS: AtomicBool = AtomicBool::new(false);
+    if !WAS.load(Ordering::Relaxed) && is_available() {
+        WAS.store(true, Ordering::Relaxed);
+    }
+    WAS.load(Ordering::Relaxed)
+}
+
+/// Turns FUSE over io_uring on for mounts made from now on, as root may. Returns whether it is on, or was.
 pub fn enable() -> bool {
-    is_available() || std::fs::write(ENABLE, "Y").is_ok() && is_available()
+    was_available() || std::fs::write(ENABLE, "Y").is_ok() && was_available()
 }
 
 /// The number of possible CPUs, which is the number of queues.

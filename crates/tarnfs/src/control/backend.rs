@@ -16,7 +16,7 @@ use super::protocol::rights::{DatasetAllow, DatasetGrants, Grant, Hold, Snapshot
 use super::protocol::snapshots::{BookmarksCreate, RefusalsJob, SnapshotRedact, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
 use super::protocol::status::{FoundPool, PoolStatus};
 use super::protocol::stream::{DatasetDiff, Package, PackageAsk, ReceiveAbort, SizeJob, StreamEnd, StreamJob, StreamReceive, StreamSend};
-use super::protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
+use super::protocol::transaction::{EachJob, Job, TransactionBegin, TransactionEnd, TransactionPlace};
 
 /// Owns pools and carries out verbs on them.
 ///
@@ -175,6 +175,11 @@ pub trait Backend {
     }
     /// `zfs unmount`; the rest is to wait until what was changed is on disk.
     fn dataset_unmount(&mut self, unmount: DatasetUnmount) -> Result<Job, Failure>;
+    /// `zfs unmount -a`: for each why it is still mounted. The rest is to wait until what was changed is on disk.
+    fn datasets_unmount(&mut self, unmounts: Vec<DatasetUnmount>) -> EachJob {
+        let failures: Vec<_> = unmounts.into_iter().map(|unmount| self.dataset_unmount(unmount).and_then(|job| job()).err()).collect();
+        Box::new(move || failures)
+    }
     /// `zfs wait -t deleteq`: how many files without a name are left.
     fn delete_queue(&mut self, _: DeleteQueue) -> Result<u64, Failure> {
         not_here()
@@ -273,6 +278,7 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::DatasetMount(mount) => done(backend.dataset_mount(mount)),
         Request::DatasetsMount(mounts) => Ok(Reply::Mounted(backend.datasets_mount(mounts))),
         Request::DatasetUnmount(unmount) => done(backend.dataset_unmount(unmount).and_then(|job| job())),
+        Request::DatasetsUnmount(unmounts) => Ok(Reply::Unmounted(backend.datasets_unmount(unmounts)())),
         Request::DeleteQueue(wanted) => backend.delete_queue(wanted).map(Reply::Count),
         Request::MountList => backend.mount_list().map(Reply::Mounts),
         Request::StreamSize(send) => backend.stream_size(send).and_then(|job| job()).map(Reply::StreamSize),

@@ -51,7 +51,7 @@ pub use protocol::request::{
 };
 pub use protocol::rights::{DatasetAllow, DatasetGrants, Grant, GrantEdit, Grantee, Hold, Reach, SnapshotHolds};
 pub use protocol::snapshots::{BookmarksCreate, Refusal, RefusalsJob, SnapshotRedact, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
-pub use protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
+pub use protocol::transaction::{EachJob, Job, TransactionBegin, TransactionEnd, TransactionFate, TransactionPlace};
 pub use protocol::stream::{
     DatasetDiff, DiffLine, Package, PackageAsk, PackageDataset, ReceiveAbort, Received, ReplaceContents, SizeJob, StreamEnd, StreamJob, StreamProgress, StreamReceive,
     StreamSend, Streamed,

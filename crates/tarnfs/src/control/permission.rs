@@ -234,6 +234,7 @@ pub fn needs(request: &Request) -> Need {
         | Request::SnapshotRedact(_)
         | Request::TransactionBegin(_)
         | Request::TransactionEnd(_)
+        | Request::DatasetsUnmount(_)
         | Request::DatasetUnmount(_) => Need::Superuser,
         Request::DatasetMount(_) | Request::DatasetsMount(_) => Need::SuperuserOr("Insufficient privileges"),
         Request::DatasetCreate(create) => Need::All(created(create)),

@@ -18,7 +18,7 @@ const FILESYSTEM: DatasetKinds = DatasetKinds { filesystem: true, volume: false,
 const CAN_MOUNT_OFF: u64 = 0;
 const CAN_MOUNT_NOAUTO: u64 = 2;
 /// So many are asked for at once: other commands have their turn in between.
-const AT_ONCE: usize = 1024;
+pub(super) const AT_ONCE: usize = 1024;
 /// Number of `encryption=off`, and of `keystatus=unavailable`.
 const ENCRYPTION_OFF: u64 = 2;
 const KEY_UNAVAILABLE: u64 = 1;

@@ -1,15 +1,18 @@
 //! `zfs unmount`
 
+use std::collections::HashSet;
 use std::path::Path;
 
-use tarnfs::control::{DatasetKinds, DatasetUnmount, Request};
+use tarnfs::control::{DatasetKinds, DatasetUnmount, Mount, Request, Wanted};
 
 use super::mount::{self, mountpoint, number};
 use crate::session::{Outcome, Session, complain};
 use crate::text::getopt::Options;
-use crate::zfs::datasets;
+use crate::zfs::datasets::{self, Query};
 
 const CAN_MOUNT_NOAUTO: u64 = 2;
+/// What says whether `-a` means it.
+const PROPERTIES: &[&str] = &["mountpoint", "canmount"];
 
 #[derive(Clone, Copy, Default)]
 struct Flags {
@@ -53,17 +56,23 @@ fn unmount(session: &mut Session<'_>, name: &str, at: Option<&str>, tree: bool, 
 fn unmount_all(session: &mut Session<'_>, flags: Flags) -> Outcome {
     let mut mounts = session.mounts().map_err(|failure| session.failed("cannot list mounts", &failure))?;
     mounts.retain(|mount| !mount.dataset.contains('@'));
-    // What is below goes first.
+    // What is below goes first, and of what is in one place what was mounted last.
+    mounts.reverse();
     mounts.sort_by(|a, b| b.mountpoint.cmp(&a.mountpoint));
-    let mut code = 0;
-    for mount in mounts {
-        let kinds = DatasetKinds::NONE.with(mount::KIND);
-        let Ok(entry) = datasets::open(session, &mount.dataset, kinds, mount::PROPERTIES) else {
-            code = 1;
-            continue;
-        };
-        if mountpoint(&entry) != "legacy" && number(&entry, "canmount") != Some(CAN_MOUNT_NOAUTO) {
-            code |= unmount(session, &mount.dataset, Some(&mount.mountpoint), false, flags);
+    let mut query = Query::new(DatasetKinds::NONE.with(mount::KIND), Wanted::Only(PROPERTIES.iter().map(|name| (*name).to_owned()).collect()));
+    query.recurse = true;
+    let (entries, mut code) = datasets::gather(session, &[], &query)?;
+    let stays: HashSet<&str> = entries.iter().filter(|entry| mountpoint(entry) == "legacy" || number(entry, "canmount") == Some(CAN_MOUNT_NOAUTO)).map(|entry| entry.name.as_str()).collect();
+    mounts.retain(|mount| !stays.contains(mount.dataset.as_str()));
+    let request = |Mount { dataset, mountpoint }: &Mount| DatasetUnmount { name: dataset.clone(), at: Some(mountpoint.clone()), tree: false, force: flags.force, unload_key: flags.unload_key };
+    for some in mounts.chunks(mount::AT_ONCE) {
+        let asked = Request::DatasetsUnmount(some.iter().map(request).collect());
+        let failures = session.unmounted(asked).map_err(|failure| session.failed("cannot unmount", &failure))?;
+        for (mount, failure) in some.iter().zip(failures) {
+            if let Some(failure) = failure {
+                session.failed(format_args!("cannot unmount '{}'", mount.dataset), &failure);
+                code = 1;
+            }
         }
     }
     Ok(code)

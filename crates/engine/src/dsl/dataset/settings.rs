@@ -46,24 +46,25 @@ fn compression(property: u64, lz4: bool) -> (u8, u8) {
 impl Dataset {
     /// What its properties mean for blocks written from now on.
     pub fn settings(&self) -> Result<ObjsetSettings> {
+        let values = self.property_values();
         let lz4 = self.meta().features.is_active(Feature::Lz4Compress);
-        let (compression, compression_level) = compression(self.number_property("compression")?, lz4);
+        let (compression, compression_level) = compression(values.number_property("compression")?, lz4);
         Ok(ObjsetSettings {
-            checksum: checksum(self.number_property("checksum")?),
+            checksum: checksum(values.number_property("checksum")?),
             compression,
             compression_level,
-            copies: self.number_property("copies")?.clamp(1, 3) as u8,
-            small_bytes: self.number_property("special_small_blocks")?,
-            redundant_metadata: match self.number_property("redundant_metadata")? {
+            copies: values.number_property("copies")?.clamp(1, 3) as u8,
+            small_bytes: values.number_property("special_small_blocks")?,
+            redundant_metadata: match values.number_property("redundant_metadata")? {
                 1 => RedundantMetadata::Most,
                 2 => RedundantMetadata::Some,
                 3 => RedundantMetadata::None,
                 _ => RedundantMetadata::All,
             },
-            record_bytes: self.number_property("recordsize")?.clamp(512, 16 << 20),
+            record_bytes: values.number_property("recordsize")?.clamp(512, 16 << 20),
             lz4_metadata: lz4,
             is_mos: false,
-            dnode_bytes: match self.number_property("dnodesize")? {
+            dnode_bytes: match values.number_property("dnodesize")? {
                 0 => 512,
                 DNODE_SIZE_AUTO => DNODE_SIZE_AUTO_BYTES,
                 bytes => bytes.clamp(512, 16 << 10),

@@ -12,7 +12,7 @@ use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 use ondisk::objset::ObjsetType;
 
-use super::prop::{PropertyValue, Source};
+use super::prop::{PropertyValue, PropertyValues, Source};
 use super::prop_table::find;
 use crate::dsl::dataset::Dataset;
 use crate::dsl::tree::dir::Dir;
@@ -48,6 +48,11 @@ fn ratio(uncompressed: u64, compressed: u64) -> u64 {
 impl Dataset {
     /// Any property: a fact, or what is set here or above, or a default. `None`: it has no value here.
     pub fn any_property(self: &Arc<Self>, name: &str) -> Result<Option<(PropertyValue, Source)>> {
+        self.any_property_among(&self.property_values(), name)
+    }
+
+    /// As [`Dataset::any_property`], where several are asked for.
+    pub fn any_property_among(self: &Arc<Self>, values: &PropertyValues<'_>, name: &str) -> Result<Option<(PropertyValue, Source)>> {
         let name = find(name).map_or(name, |property| property.name);
         if let Some(number) = self.number_fact(name)? {
             // Counts are kept only where a limit was set on purpose, so they pass for set.
@@ -72,7 +77,7 @@ impl Dataset {
             };
             return Ok(Some((PropertyValue::Number(number), source)));
         }
-        let stored = self.property(name)?;
+        let stored = values.property(name)?;
         let limit = match name {
             "quota" => self.dir.phys().quota.get(),
             "reservation" => self.dir.phys().reserved.get(),

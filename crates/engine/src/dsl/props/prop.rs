@@ -16,7 +16,8 @@
 //! # On disk
 //! ZAPs; numbers and words as one `u64`, text as bytes with a final zero.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::prop_table::{Property, PropertyKind, find};
@@ -35,6 +36,9 @@ pub(in crate::dsl) const INHERIT: &str = "$inherit";
 pub(in crate::dsl) const UNKNOWN_TO_OTHERS: &str = "$iuv";
 /// The entry of a dictionary into which properties were received.
 pub(in crate::dsl) const HAS_RECEIVED: &str = "$hasrecvd";
+
+/// Entries of a dictionary that is read as a whole where several are asked for.
+const SMALL: u64 = 64;
 
 /// A property's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,9 +108,21 @@ enum Found {
     Nothing,
 }
 
+/// Where dictionaries are read.
+trait Dictionaries {
+    /// The value of a key in a dictionary.
+    fn get(&self, dictionary: u64, key: &str) -> Result<Option<Value>>;
+}
+
+impl Dictionaries for Meta {
+    fn get(&self, dictionary: u64, key: &str) -> Result<Option<Value>> {
+        self.mos.zap_get(dictionary, key)
+    }
+}
+
 /// Looks into one dictionary. `property` is the table's row, if it is no property of the user's.
-fn look(meta: &Meta, dictionary: u64, name: &str, property: Option<&Property>) -> Result<Found> {
-    let get = |suffix: &str| meta.mos.zap_get(dictionary, &format!("{name}{suffix}"));
+fn look(dictionaries: &impl Dictionaries, dictionary: u64, name: &str, property: Option<&Property>) -> Result<Found> {
+    let get = |suffix: &str| dictionaries.get(dictionary, &format!("{name}{suffix}"));
     if let Some(value) = get(UNKNOWN_TO_OTHERS)?
         && property.is_some_and(|p| p.words().is_empty() || p.number_to_word(value.first()).is_some())
     {
@@ -115,7 +131,7 @@ fn look(meta: &Meta, dictionary: u64, name: &str, property: Option<&Property>) -
     if let Some(value) = get("")? {
         return Ok(Found::Here(value));
     }
-    if !meta.mos.zap_contains(dictionary, &format!("{name}{INHERIT}"))?
+    if get(INHERIT)?.is_none()
         && let Some(value) = get(RECEIVED)?
     {
         return Ok(Found::Received(value));
@@ -126,6 +142,10 @@ fn look(meta: &Meta, dictionary: u64, name: &str, property: Option<&Property>) -
 /// The value of `name` for a directory (`of_snapshot`: for one of its snapshots), and its source.
 /// `None`: a property of the user's that is not set anywhere, or a fact that is not stored.
 pub(in crate::dsl) fn dir_property(meta: &Meta, dir: &Arc<Dir>, name: &str, of_snapshot: bool) -> Result<Option<(PropertyValue, Source)>> {
+    dir_property_in(meta, dir, name, of_snapshot)
+}
+
+fn dir_property_in(dictionaries: &impl Dictionaries, dir: &Arc<Dir>, name: &str, of_snapshot: bool) -> Result<Option<(PropertyValue, Source)>> {
     let property = find(name);
     let inheritable = property.is_none_or(Property::is_inheritable);
     let mut at = Some(dir.clone());
@@ -134,7 +154,7 @@ pub(in crate::dsl) fn dir_property(meta: &Meta, dir: &Arc<Dir>, name: &str, of_s
         if !own && !inheritable {
             break;
         }
-        match look(meta, here.phys().props.get(), name, property)? {
+        match look(dictionaries, here.phys().props.get(), name, property)? {
             Found::Here(value) | Found::Received(value) if !own => {
                 return Ok(Some((value_of(property, &value), Source::Inherited(here.full_name()))));
             }
@@ -148,30 +168,82 @@ pub(in crate::dsl) fn dir_property(meta: &Meta, dir: &Arc<Dir>, name: &str, of_s
     Ok(default_of(property).map(|value| (value, Source::Default)))
 }
 
+fn number_of(name: &str, value: Option<(PropertyValue, Source)>) -> Result<u64> {
+    match value {
+        Some((PropertyValue::Number(number), _)) => Ok(number),
+        Some((PropertyValue::Text(_), _)) => bail!(Invalid, "the property {name} is no number"),
+        None => Ok(0),
+    }
+}
+
+/// Properties of one dataset at one moment: each dictionary that may have them is read once, unless it is large.
+pub struct PropertyValues<'a> {
+    dataset: &'a Dataset,
+    /// What was read. `None`: a large dictionary, which is asked for each key.
+    read: RefCell<Vec<(u64, Option<HashMap<String, Value>>)>>,
+}
+
+impl PropertyValues<'_> {
+    /// As [`Dataset::property`].
+    pub fn property(&self, name: &str) -> Result<Option<(PropertyValue, Source)>> {
+        self.dataset.property_in(self, name)
+    }
+
+    /// As [`Dataset::number_property`].
+    pub fn number_property(&self, name: &str) -> Result<u64> {
+        number_of(name, self.property(name)?)
+    }
+}
+
+impl Dictionaries for PropertyValues<'_> {
+    fn get(&self, dictionary: u64, key: &str) -> Result<Option<Value>> {
+        let mos = &self.dataset.meta().mos;
+        let mut read = self.read.borrow_mut();
+        let at = match read.iter().position(|(known, _)| *known == dictionary) {
+            Some(at) => at,
+            None => {
+                let is_small = dictionary != 0 && mos.zap(dictionary)?.len()? <= SMALL;
+                let entries = if is_small { Some(mos.zap_entries(dictionary)?.into_iter().collect()) } else { None };
+                read.push((dictionary, entries));
+                read.len() - 1
+            }
+        };
+        match &read[at].1 {
+            Some(entries) => Ok(entries.get(key).cloned()),
+            None => mos.zap_get(dictionary, key),
+        }
+    }
+}
+
 impl Dataset {
     /// The value of a property and its source. `None`: a property of the user's that is not set, or a fact that is not stored.
     pub fn property(&self, name: &str) -> Result<Option<(PropertyValue, Source)>> {
+        self.property_in(self.meta(), name)
+    }
+
+    fn property_in(&self, dictionaries: &impl Dictionaries, name: &str) -> Result<Option<(PropertyValue, Source)>> {
         let own = self.phys().props.get();
         let property = find(name);
         // The key is the property's name even if it was asked for by its heading.
         let name = property.map_or(name, |p| p.name);
         if own != 0 {
-            match look(self.meta(), own, name, property)? {
+            match look(dictionaries, own, name, property)? {
                 Found::Here(value) => return Ok(Some((value_of(property, &value), Source::Local))),
                 Found::Received(value) => return Ok(Some((value_of(property, &value), Source::Received))),
                 Found::Nothing => {}
             }
         }
-        dir_property(self.meta(), &self.dir, name, self.is_snapshot)
+        dir_property_in(dictionaries, &self.dir, name, self.is_snapshot)
     }
 
     /// The number that a property of the table has here.
     pub fn number_property(&self, name: &str) -> Result<u64> {
-        match self.property(name)? {
-            Some((PropertyValue::Number(number), _)) => Ok(number),
-            Some((PropertyValue::Text(_), _)) => bail!(Invalid, "the property {name} is no number"),
-            None => Ok(0),
-        }
+        number_of(name, self.property(name)?)
+    }
+
+    /// For several questions at one moment.
+    pub fn property_values(&self) -> PropertyValues<'_> {
+        PropertyValues { dataset: self, read: RefCell::default() }
     }
 
     /// The received value of a property, counting or not.

@@ -44,7 +44,7 @@ pub use beside::Beside;
 pub use grants::check_request;
 pub use zpool::cachefile::MACHINE_CACHEFILE;
 use zpool::{events, export, maintenance, pool_properties};
-use super::protocol::transaction::{Job, TransactionBegin, TransactionEnd, TransactionPlace};
+use super::protocol::transaction::{EachJob, Job, TransactionBegin, TransactionEnd, TransactionPlace};
 use crate::Pool;
 
 /// A file system that is to be mounted.
@@ -599,6 +599,30 @@ impl Backend for Pools {
             Err(error) if !unmount.force => Err(Failure::about_pool(&error)),
             _ => Ok(()),
         }))
+    }
+
+    fn datasets_unmount(&mut self, unmounts: Vec<DatasetUnmount>) -> EachJob {
+        let mut pools: BTreeMap<String, Arc<Pool>> = BTreeMap::new();
+        for unmount in &unmounts {
+            if let Ok(imported) = self.pool_of(&unmount.name) {
+                pools.entry(imported.pool.name()).or_insert_with(|| imported.pool.clone());
+            }
+        }
+        let is_plain = |unmount: &DatasetUnmount| !unmount.unload_key && !unmount.tree && self.check_running(&unmount.name).is_ok();
+        let mut failures = if unmounts.iter().all(is_plain) {
+            self.unmount_each(&unmounts)
+        } else {
+            // Their pool is gone, or waits for its devices.
+            unmounts.iter().map(|unmount| self.dataset_unmount(unmount.clone()).and_then(|job| job()).err()).collect()
+        };
+        Box::new(move || {
+            for (name, pool) in pools {
+                let Err(error) = pool.engine().wait_wanted() else { continue };
+                let of_pool = unmounts.iter().zip(&mut failures).filter(|(unmount, _)| !unmount.force && unmount.name.split('/').next() == Some(&name));
+                of_pool.for_each(|(_, failure)| drop(failure.get_or_insert_with(|| Failure::about_pool(&error))));
+            }
+            failures
+        })
     }
 
     fn delete_queue(&mut self, wanted: DeleteQueue) -> Result<u64, Failure> {

@@ -50,6 +50,8 @@ pub enum Reply {
     Mounts(Vec<Mount>),
     /// To `DatasetsMount`: for each of them, in its order, why it is not mounted.
     Mounted(Vec<Option<Failure>>),
+    /// To `DatasetsUnmount`: for each of them, in its order, why it is still mounted.
+    Unmounted(Vec<Option<Failure>>),
     /// How far a stream is: every second, before the answer.
     Progress(StreamProgress),
     /// To `StreamSize`, in bytes.
@@ -199,7 +201,7 @@ pub struct Datasets {
 }
 
 /// A mounted dataset.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Mount {
     /// Its name.
     pub dataset: String,

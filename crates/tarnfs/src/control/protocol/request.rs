@@ -109,6 +109,8 @@ pub enum Request {
     DatasetsMount(Vec<DatasetMount>),
     /// `zfs unmount`, one dataset and what is mounted below it
     DatasetUnmount(DatasetUnmount),
+    /// `zfs unmount -a`: several, children before parents; each for itself.
+    DatasetsUnmount(Vec<DatasetUnmount>),
     /// `zfs wait`: how many files without a name are left?
     DeleteQueue(DeleteQueue),
     /// `zfs mount` without a dataset: what is mounted?

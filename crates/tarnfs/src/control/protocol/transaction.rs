@@ -48,3 +48,6 @@ pub struct TransactionEnd {
 /// The rest of a request, which may wait for the pool: to be done when nobody waits for the one who answers, since the next request
 /// may be what the pool waits for.
 pub type Job = Box<dyn FnOnce() -> Result<(), Failure> + Send>;
+
+/// The same of a request about several: for each, in its order, what went wrong.
+pub type EachJob = Box<dyn FnOnce() -> Vec<Option<Failure>> + Send>;

@@ -4,11 +4,13 @@
 //! The tree of names is walked from where the request starts; of each dataset the properties asked for are gathered.
 //! Nothing is renamed or destroyed meanwhile.
 
+use std::cell::OnceCell;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use engine::dsl::meta::key;
 use engine::dsl::prop_table::{DatasetTypes, PROPERTIES, Property, find, is_space_property, is_user_property, is_written_property};
-use engine::dsl::{self, Dataset, Dir, Dsl, redaction_bonus};
+use engine::dsl::{self, Dataset, Dir, Dsl, PropertyValues, redaction_bonus};
 use engine::error::{ErrorKind, Result};
 use ondisk::dsl::{BookmarkPhys, RedactionListPhys, dataset_field};
 use ondisk::object_type::ObjectType;
@@ -124,6 +126,8 @@ struct Walk<'a> {
     mounter: &'a dyn Mounter,
     list: &'a DatasetList,
     kinds: DatasetKinds,
+    /// The mounted datasets, when one of the walk may be.
+    mounted: OnceCell<HashSet<String>>,
     entries: &'a mut Vec<DatasetEntry>,
 }
 
@@ -134,7 +138,7 @@ impl<'a> Walk<'a> {
         if list.snapshots_where_listed && !kinds.snapshot {
             kinds.snapshot = engine.stored_property("listsnapshots")?.is_some_and(|value| value.number() != 0);
         }
-        Ok(Walk { imported, dsl: &engine.dsl, mounter, list, kinds, entries })
+        Ok(Walk { imported, dsl: &engine.dsl, mounter, list, kinds, mounted: OnceCell::new(), entries })
     }
 
     /// Walks from a dataset, snapshot or bookmark; returns what it is.
@@ -198,16 +202,17 @@ impl<'a> Walk<'a> {
             return Ok(());
         }
         let mut properties = Vec::new();
+        let values = dataset.property_values();
         match &self.list.properties {
             Wanted::Only(names) => {
                 for property in names {
-                    properties.extend(self.property(name, dataset, kind, property)?);
+                    properties.extend(self.property(name, (dataset, &values), kind, property)?);
                 }
             }
             Wanted::All => {
                 let types = types_of(kind);
                 for property in PROPERTIES.iter().filter(|property| property.is_visible() && property.applies_to(types)) {
-                    properties.extend(self.property(name, dataset, kind, property.name)?);
+                    properties.extend(self.property(name, (dataset, &values), kind, property.name)?);
                 }
                 for (property, value, source) in dataset.user_properties()? {
                     let received = self.received(dataset, &property)?;
@@ -226,7 +231,7 @@ impl<'a> Walk<'a> {
         Ok(dataset.received_property(property)?.map(value_of))
     }
 
-    fn property(&self, name: &str, dataset: &Arc<Dataset>, kind: DatasetKind, asked: &str) -> Result<Option<PropertyValue>> {
+    fn property(&self, name: &str, (dataset, values): (&Arc<Dataset>, &PropertyValues<'_>), kind: DatasetKind, asked: &str) -> Result<Option<PropertyValue>> {
         let known = find(asked);
         match known {
             Some(property) if !property.applies_to(types_of(kind)) => return Ok(None),
@@ -245,14 +250,14 @@ impl<'a> Walk<'a> {
         let property = known.map_or(asked, |property| property.name);
         let received = self.received(dataset, property)?;
         let (value, source) = match property {
-            "mounted" => (Value::Number(self.mounter.is_mounted(name).into()), Source::None),
+            "mounted" => (Value::Number(self.is_mounted(name).into()), Source::None),
             "mountpoint" => {
-                let (path, source) = mounting::resolve(dataset, name, self.imported.altroot.as_deref())?;
+                let (path, source) = mounting::resolve(values, name, self.imported.altroot.as_deref())?;
                 (Value::Text(path), source)
             }
             "name" => (Value::Text(name.to_owned()), Source::None),
             "type" => (kind.word().into(), Source::None),
-            _ => match dataset.any_property(property)? {
+            _ => match dataset.any_property_among(values, property)? {
                 Some((value, source)) => self.for_this_mount(name, property, value_of(value), source_of(source)),
                 // It came, and was inherited since.
                 None if received.is_some() => ("-".into(), Source::None),
@@ -286,6 +291,12 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Whether it is mounted, without asking the kernel for each of many.
+    fn is_mounted(&self, name: &str) -> bool {
+        let all = || self.mounter.list().into_iter().map(|mount| mount.dataset).collect::<HashSet<String>>();
+        self.mounter.has(name) && self.mounted.get_or_init(all).contains(name)
+    }
+
     /// A value, or what this mount has instead of it.
     fn for_this_mount(&self, name: &str, property: &str, value: Value, source: Source) -> (Value, Source) {
         const OPTIONS: [(&str, &str, &str); 6] = [
@@ -297,7 +308,7 @@ impl<'a> Walk<'a> {
             ("setuid", "suid", "nosuid"),
         ];
         let option = OPTIONS.into_iter().find(|(known, ..)| *known == property);
-        let Some((_, on, off)) = option.filter(|_| self.mounter.is_mounted(name)) else { return (value, source) };
+        let Some((_, on, off)) = option.filter(|_| self.is_mounted(name)) else { return (value, source) };
         let options = self.mounter.options(name);
         let has = |wanted: &str| options.iter().any(|option| option == wanted) || (wanted == "ro" && self.imported.pool.engine().is_read_only());
         match value.number() {

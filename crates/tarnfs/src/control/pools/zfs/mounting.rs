@@ -1,9 +1,9 @@
 //! Which file systems are mounted, and where.
 
-use std::path::Path;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
-use engine::dsl::Dataset;
-use engine::dsl::PropertyValue;
+use engine::dsl::{PropertyValue, PropertyValues};
 
 use super::list::source_of;
 use crate::PropertyChange;
@@ -28,7 +28,7 @@ impl Pools {
         let imported = self.pool_of(name)?;
         let failed = |error: crate::Error| Failure::about_dataset(&error);
         let dataset = imported.pool.engine().dsl.open_dataset(name).map_err(failed)?;
-        resolve(&dataset, name, imported.altroot.as_deref()).map_err(failed)
+        resolve(&dataset.property_values(), name, imported.altroot.as_deref()).map_err(failed)
     }
 
     pub(in crate::control::pools) fn mount(&mut self, mount: &DatasetMount) -> Result<(), Failure> {
@@ -68,20 +68,21 @@ impl Pools {
         if super::datasets::is_volume(dataset.objset_type().map_err(failed)?) {
             return Err(Failure::new(FailureKind::BadType));
         }
+        let values = dataset.property_values();
         let path = match &mount.at {
             Some(path) => path.clone(),
             None if is_snapshot => return Err(Failure::new(FailureKind::BadType)),
-            None => resolve(&dataset, &mount.name, imported.altroot.as_deref()).map_err(failed)?.0,
+            None => resolve(&values, &mount.name, imported.altroot.as_deref()).map_err(failed)?.0,
         };
         match path.as_str() {
             "legacy" => return Err(Failure::with(FailureKind::MountFailed, "legacy mountpoint")),
             path if !path.starts_with('/') => return Err(Failure::with(FailureKind::MountFailed, "no mountpoint set")),
             _ => {}
         }
-        if !is_snapshot && dataset.number_property("canmount").map_err(failed)? == CAN_MOUNT_OFF {
+        if !is_snapshot && values.number_property("canmount").map_err(failed)? == CAN_MOUNT_OFF {
             return Err(Failure::with(FailureKind::MountFailed, "'canmount' property is set to 'off'"));
         }
-        let overlay = mount.overlay || dataset.number_property("overlay").map_err(failed)? != 0;
+        let overlay = mount.overlay || values.number_property("overlay").map_err(failed)? != 0;
         drop(dataset);
         let also = mount.at.is_some();
         Ok(MountPlan { pool, dataset: mount.name.clone(), path: path.into(), options: mount.options.clone(), overlay, also })
@@ -170,6 +171,22 @@ impl Pools {
         Ok(moving)
     }
 
+    /// Unmounts several, each from one place, in this order; for each why it is still mounted. What was mounted below one of them and went along is
+    /// mounted again, unless it is one of them.
+    pub(in crate::control::pools) fn unmount_each(&mut self, unmounts: &[DatasetUnmount]) -> Vec<Option<Failure>> {
+        let before = self.in_sight();
+        let mut failures = Vec::with_capacity(unmounts.len());
+        for unmount in unmounts {
+            let at = unmount.at.as_deref().map(Path::new);
+            failures.push(self.mounter.put_away(&unmount.name, at, unmount.force).err());
+        }
+        let gone: HashSet<(&str, Option<&str>)> = unmounts.iter().map(|unmount| (unmount.name.as_str(), unmount.at.as_deref())).collect();
+        let mut taken_along = self.taken_along(before, &|_| false);
+        taken_along.retain(|was| !gone.contains(&(was.mount.dataset.as_str(), Some(was.mount.mountpoint.as_str()))) && !gone.contains(&(was.mount.dataset.as_str(), None)));
+        self.bring_back(&taken_along);
+        failures
+    }
+
     /// Unmounts a file system, and what is below it if that is asked for; all of it, or nothing.
     pub(in crate::control::pools) fn unmount(&mut self, unmount: &DatasetUnmount, is_suspended: bool) -> Result<(), Failure> {
         if unmount.force && is_suspended {
@@ -213,13 +230,22 @@ impl Pools {
 
     /// What is mounted, with what was asked for.
     pub(in crate::control::pools) fn in_sight(&self) -> Vec<InSight> {
+        self.in_sight_where(&|_| true)
+    }
+
+    /// As above, of what is mounted in or below these places.
+    pub(super) fn in_sight_below(&self, places: &[PathBuf]) -> Vec<InSight> {
+        self.in_sight_where(&|mount| places.iter().any(|place| Path::new(&mount.mountpoint).starts_with(place)))
+    }
+
+    fn in_sight_where(&self, chosen: &dyn Fn(&Mount) -> bool) -> Vec<InSight> {
         let with_options = |mount: Mount| InSight { options: self.mounter.options_at(&mount.dataset, Path::new(&mount.mountpoint)), mount };
-        self.mounter.list().into_iter().map(with_options).collect()
+        self.mounter.list().into_iter().filter(chosen).map(with_options).collect()
     }
 
     /// What was mounted before something was unmounted, and is not any more, although nobody meant it: it was mounted below.
     pub(in crate::control::pools) fn taken_along(&self, before: Vec<InSight>, is_meant: &dyn Fn(&str) -> bool) -> Vec<InSight> {
-        let now = self.mounter.list();
+        let now: HashSet<Mount> = self.mounter.list().into_iter().collect();
         before.into_iter().filter(|was| !is_meant(&was.mount.dataset) && !now.contains(&was.mount)).collect()
     }
 
@@ -294,8 +320,8 @@ pub(in crate::control::pools) struct InSight {
 }
 
 /// The mount point of a dataset, from its property.
-pub(super) fn resolve(dataset: &Dataset, name: &str, altroot: Option<&str>) -> Result<(String, Source), crate::Error> {
-    let Some((PropertyValue::Text(text), source)) = dataset.property("mountpoint")? else {
+pub(super) fn resolve(values: &PropertyValues<'_>, name: &str, altroot: Option<&str>) -> Result<(String, Source), crate::Error> {
+    let Some((PropertyValue::Text(text), source)) = values.property("mountpoint")? else {
         return Ok(("none".to_owned(), Source::Default));
     };
     let source = source_of(source);
