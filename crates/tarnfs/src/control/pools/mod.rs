@@ -619,7 +619,9 @@ impl Backend for Pools {
             for (name, pool) in pools {
                 let Err(error) = pool.engine().wait_wanted() else { continue };
                 let of_pool = unmounts.iter().zip(&mut failures).filter(|(unmount, _)| !unmount.force && unmount.name.split('/').next() == Some(&name));
-                of_pool.for_each(|(_, failure)| drop(failure.get_or_insert_with(|| Failure::about_pool(&error))));
+                for (_, failure) in of_pool {
+                    failure.get_or_insert_with(|| Failure::about_pool(&error));
+                }
             }
             failures
         })
