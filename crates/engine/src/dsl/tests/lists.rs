@@ -110,6 +110,4 @@ fn snapshots_with_old_deadlists_are_not_destroyed() {
         assert!(refusals.iter().all(|(_, error)| error.kind() == ErrorKind::NotSupported && error.to_string().contains("before pool version 26")), "{refusals:?}");
     }
     assert_eq!(rig.dsl().open_dataset("pool/a").unwrap().snapshots().unwrap().len(), 3);
-    rig.next_txg();
-    rig.check();
 }
