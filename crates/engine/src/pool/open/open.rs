@@ -280,7 +280,7 @@ pub(in crate::pool) fn vdev_space(top: &Arc<TopVdev>, mos: &Mos) -> Result<VdevS
             class,
             ashift: narrow("ashift", top.ashift().into())?,
             metaslab_shift: narrow("metaslab shift", top.metaslab_shift().into())?,
-            data_disks: 1,
+            data_disks: top.layout().data_disks(),
             allocated_size: Box::new(move |physical| sizing.layout().allocated_size(physical)),
         },
         bytes: top.asize(),

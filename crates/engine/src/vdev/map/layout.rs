@@ -95,6 +95,14 @@ impl Layout {
         }
     }
 
+    /// On how many disks the data of a large block lies.
+    pub fn data_disks(&self) -> u64 {
+        match &self.form {
+            Form::Same(_) => 1,
+            Form::Raidz(raidz, _) => raidz.width - raidz.parity,
+        }
+    }
+
     /// What each leaf has of a vdev with so many bytes for data.
     #[doc(alias = "vdev_get_min_asize")]
     pub fn leaf_bytes(&self, asize: u64) -> u64 {
