@@ -207,7 +207,8 @@ impl Inode {
 
     /// Everything that `stat` says.
     pub(in crate::zpl) fn stat(&self) -> Result<Stat> {
-        let allocated = self.contents.dnode.used_bytes().next_multiple_of(512) + u64::from(self.contents.dnode.slots()) * 512;
+        // To the nearest sector, as OpenZFS: what counts of a block on RAID-Z is no whole number of them.
+        let allocated = (self.contents.dnode.used_bytes() + 256) / 512 * 512 + u64::from(self.contents.dnode.slots()) * 512;
         let mut look = self.look();
         let mode = look.word(Attribute::Mode)? as u32;
         let kind = FileKind::of_mode(mode);
