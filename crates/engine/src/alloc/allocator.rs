@@ -368,16 +368,21 @@ impl Allocator {
         self.class_groups(class).iter().fold(SpaceUse::default(), |sum, group| sum.plus(group.space_use()))
     }
 
-    /// The same of the vdevs where new blocks may go.
+    /// The same, without the share of parity.
+    pub fn data_use(&self, class: ClassKind) -> SpaceUse {
+        self.class_groups(class).iter().fold(SpaceUse::default(), |sum, group| sum.plus(group.data_use()))
+    }
+
+    /// As [`Allocator::space_use`], of the vdevs where new blocks may go.
     pub fn open_space(&self, class: ClassKind) -> SpaceUse {
         let groups = self.class_groups(class);
         groups.iter().filter(|group| group.is_usable()).fold(SpaceUse::default(), |sum, group| sum.plus(group.space_use()))
     }
 
-    /// Bytes of the vdevs where new blocks may go, without what is set aside for the intent log.
+    /// Bytes of the vdevs where new blocks may go, without what is set aside for the intent log, and without the share of parity.
     pub fn data_bytes(&self, class: ClassKind) -> u64 {
         let groups = self.class_groups(class);
-        groups.iter().filter(|group| group.is_usable()).map(|group| group.space_use().space.saturating_sub(group.embedded_log_bytes())).sum()
+        groups.iter().filter(|group| group.is_usable()).map(|group| group.data_share(group.space_use().space.saturating_sub(group.embedded_log_bytes()))).sum()
     }
 
     /// What groups that are not on disk have allocated of a class: [`SpaceUse`] does not have it yet.
@@ -399,6 +404,11 @@ impl Allocator {
     /// Bytes set aside for the intent log on ordinary vdevs.
     pub fn embedded_log_bytes(&self) -> u64 {
         self.groups().iter().map(|group| group.embedded_log_bytes()).sum()
+    }
+
+    /// The same, without the share of parity.
+    pub fn embedded_log_data(&self) -> u64 {
+        self.groups().iter().map(|group| group.data_share(group.embedded_log_bytes())).sum()
     }
 
     /// Weighs the groups' turns against each other; once each txg.

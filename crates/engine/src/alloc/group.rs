@@ -25,6 +25,7 @@ use super::metaslab::{Metaslab, SyncDone};
 use super::{ClassKind, LoadSpaceMap};
 use crate::bail;
 use crate::error::Result;
+use crate::vdev::map::deflated_size;
 
 const TXG_SLOTS: usize = 4;
 /// Copies of one block that may lie on one vdev.
@@ -142,6 +143,17 @@ impl Group {
     /// Bytes that a block of `physical` bytes takes here.
     pub fn allocated_size(&self, physical: u64) -> u64 {
         (self.config.allocated_size)(physical)
+    }
+
+    /// What so many bytes here count without the share of parity.
+    pub fn data_share(&self, allocated: u64) -> u64 {
+        deflated_size(allocated, &self.config.allocated_size)
+    }
+
+    /// What is used, without the share of parity.
+    pub fn data_use(&self) -> SpaceUse {
+        let SpaceUse { space, allocated, deferred } = self.space_use();
+        SpaceUse { space: self.data_share(space), allocated: self.data_share(allocated), deferred: self.data_share(deferred) }
     }
 
     /// Adds the next metaslab: when the pool is opened, and when the vdev has grown.

@@ -71,14 +71,14 @@ impl GroupWriter {
     /// dedup devices hold does not count as space there.
     pub(in crate::pool) fn refresh_space(&self) {
         let allocator = self.layers.context.io.allocator();
-        let normal = allocator.space_use(ClassKind::Normal);
-        let used = |class| if self.layers.is_read_only() { 0 } else { allocator.space_use(class).allocated };
+        let normal = allocator.data_use(ClassKind::Normal);
+        let used = |class| if self.layers.is_read_only() { 0 } else { allocator.data_use(class).allocated };
         let elsewhere = [ClassKind::Special, ClassKind::Dedup].map(used);
         let waiting = self.deferred.and_then(|list| list.space(&self.layers.dsl.meta).ok());
         self.layers.dsl.set_pool_space(PoolSpace {
             capacity: allocator.data_bytes(ClassKind::Normal),
             elsewhere: elsewhere.iter().sum::<u64>() + self.layers.shared.as_ref().map_or(0, |shared| shared.saved_bytes()),
-            embedded_log: allocator.embedded_log_bytes(),
+            embedded_log: allocator.embedded_log_data(),
             withheld: waiting.map_or(0, |space| space.used) + kept_by_checkpoint(&self.layers).unwrap_or(0),
             deferred: normal.deferred,
         });
