@@ -149,8 +149,7 @@ fn blocks_are_read(unpack: &Path, name: &str, parity: u64) {
             children.wrong.store(wrong, Relaxed);
             all_right(&format!("{name}: children {gone:b} are gone, {wrong:b} are wrong"));
             let blamed = blamed();
-            let is_blamed = |child: u32| blamed[child as usize] > 0;
-            assert!((0..width).all(|child| is_blamed(child) == (wrong >> child & 1 == 1)), "{name}: {gone:b} gone, {wrong:b} wrong: {blamed:?}");
+            assert!((0..width).all(|child| (blamed[child as usize] > 0) == (wrong >> child & 1 == 1)), "{name}: {gone:b} gone, {wrong:b} wrong: {blamed:?}");
             faults += 1;
         }
     }
