@@ -242,12 +242,14 @@ fn what_is_excluded_is_received_all_the_same() {
     to.rig.ok("zfs snapshot tank/src@a");
     to.send("-p tank/src@a", "a");
     to.ok("zfs receive tank/dst", "a");
-    to.rig.ok("zfs set user:one=new compression=zstd tank/src");
+    to.rig.ok("zfs set user:one=new compression=zstd quota=100M tank/src");
+    to.rig.ok("zfs set quota=50M tank/dst");
     to.rig.ok("zfs snapshot tank/src@b");
     to.send("-p -i tank/src@a tank/src@b", "a-b");
-    to.ok("zfs receive -F -x user:one -x compression tank/dst", "a-b");
+    to.ok("zfs receive -F -x user:one -x compression -x quota tank/dst", "a-b");
     let received = |property: &str| to.rig.ok(&format!("zfs get -Ho value,received,source {property} tank/dst"));
     assert_eq!((received("user:one").as_str(), received("compression").as_str()), ("-\tnew\t-\n", "on\tzstd\tdefault\n"));
+    assert_eq!(received("quota"), "50M\t100M\tlocal\n", "what is set there stays");
     assert!(!to.rig.ok("zfs get -H all tank/dst").contains("user:one"));
     to.rig.ok("zfs inherit -S user:one tank/dst");
     assert_eq!(received("user:one"), "new\tnew\treceived\n");

@@ -71,6 +71,13 @@ impl ReceivedProperties {
         let Ok(dataset) = dsl.open_dataset(name) else { return };
         let (Ok(stored), Ok(has_received)) = (dataset.stored_properties(), dataset.has_received()) else { return };
         drop(dataset);
+        // What is not to be taken from the stream stays as it was set here.
+        let is_kept = |name: &str, local: &Changes| {
+            let is_excluded = local.iter().any(|(other, change)| other == name && *change == PropertyChange::Inherit);
+            is_excluded && stored.get(name).is_some_and(|stored| stored.set.is_some())
+        };
+        let kept: Vec<String> = stored.keys().filter(|name| is_kept(name, &self.local)).cloned().collect();
+        self.local.retain(|(name, _)| !kept.contains(name));
         if let Some(received) = &mut self.received {
             let is_own = |name: &str| is_user_property(name) || find(name).is_some_and(|property| !property.is_read_only());
             let own = || stored.iter().filter(|(name, _)| is_own(name));
@@ -78,7 +85,7 @@ impl ReceivedProperties {
             let away: Changes = if has_received {
                 own().filter(|(name, stored)| stored.received.is_some() && !comes(name)).map(|(name, _)| (name.clone(), PropertyChange::Unreceive)).collect()
             } else {
-                own().filter(|(_, stored)| stored.set.is_some()).map(|(name, _)| (name.clone(), PropertyChange::Revert)).collect()
+                own().filter(|(name, stored)| stored.set.is_some() && !kept.contains(name)).map(|(name, _)| (name.clone(), PropertyChange::Revert)).collect()
             };
             // What does not change is not written.
             received.retain(|(name, change)| {
