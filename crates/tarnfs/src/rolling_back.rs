@@ -37,7 +37,7 @@ impl Pool {
         if dsl.objset(&dsl.open_dataset(name)?)?.objset_type() != ObjsetType::FileSystem {
             bail!(Invalid, "{name} is not a file system");
         }
-        let begun = dsl.begin_rollback(name, to)?;
+        let begun = dsl.snapshot_verbs().begin_rollback(name, to)?;
         let mut rolling_back = RollingBack { pool: self.clone(), name: name.to_owned(), files: None, begun: None };
         let options = self.mount_options(&begun.dataset.name()?);
         let (objset, of_space) = (dsl.objset(&begun.dataset), begun.dataset.clone());
@@ -81,7 +81,7 @@ impl RollingBack {
         if let Some(parent) = begun.dataset.dir.parent() {
             self.pool.refuse_if_used(&parent.full_name())?;
         }
-        self.pool.engine().dsl.end_rollback(begun, snapshot)?;
+        self.pool.engine().dsl.snapshot_verbs().end_rollback(begun, snapshot)?;
         self.begun = None;
         Ok(())
     }
@@ -91,7 +91,7 @@ impl Drop for RollingBack {
     fn drop(&mut self) {
         self.files = None;
         if let Some(begun) = self.begun.take()
-            && let Err(error) = self.pool.engine().dsl.give_up_rollback(begun)
+            && let Err(error) = self.pool.engine().dsl.snapshot_verbs().give_up_rollback(begun)
         {
             tracing::warn!("{}: a rollback was given up, and what is left of it goes when the pool is imported: {error}", self.name);
         }

@@ -12,6 +12,7 @@ use super::props::delegation_sync::{GrantChange, check_grants, grant_sync, ungra
 use super::received::ReceiveVerbs;
 use super::props::prop_sync::{PropertyChange, check_properties, note_received_sync, set_properties_sync};
 use super::snapshots::verbs::SnapshotVerbs;
+use super::snapshots::rolling_back::making;
 use super::snapshots::rollback_sync::{ROLLBACK_NAME, check_rollback, rollback_sync};
 use super::space::room::SpaceCheck;
 use super::tasks::history::command_record;
@@ -80,7 +81,7 @@ impl Dsl {
         self.receiving().destroy_leftover(name, ROLLBACK_NAME)?;
         context.groups.wait_synced_unless(context.groups.open_txg(), &|| context.io.devices().suspension())?;
         let (name, to) = (name.to_owned(), to.map(str::to_owned));
-        let find = move |dsl: &Dsl| check_rollback(&dsl.parts, &name, to.as_deref(), dsl.making());
+        let find = move |dsl: &Dsl| check_rollback(&dsl.parts, &name, to.as_deref(), making(dsl));
         let check = {
             let find = find.clone();
             move |dsl: &Arc<Dsl>| find(dsl).map(drop)

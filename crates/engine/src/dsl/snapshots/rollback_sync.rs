@@ -8,7 +8,7 @@
 //! so that the next import destroys what a crash left of it; and the exchange is in another, with the clone as it is by then.
 //!
 //! # Path
-//! [`Dsl::roll_back`](crate::dsl::Dsl::roll_back), [`Dsl::begin_rollback`](crate::dsl::Dsl::begin_rollback)
+//! [`Dsl::roll_back`](crate::dsl::Dsl::roll_back), [`SnapshotVerbs::begin_rollback`](crate::dsl::SnapshotVerbs::begin_rollback)
 
 use std::sync::Arc;
 
