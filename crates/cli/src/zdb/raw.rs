@@ -133,7 +133,7 @@ pub(super) fn read(session: &mut Session<'_>, pool: &Pool, text: &str) -> Result
         complain!(session, "***Invalid vdev: {}", wanted.vdev);
         return Ok(1);
     };
-    match (copy, top.leaves()) {
+    match (copy, top.leaves().as_slice()) {
         (None, [leaf]) => complain!(session, "Found vdev: {}", leaf.name()),
         (Some(copy), leaves) => complain!(session, "Found vdev: {}", leaves[copy].name()),
         (None, _) => complain!(session, "Found vdev type: {}", top.kind()),

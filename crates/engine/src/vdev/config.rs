@@ -100,6 +100,20 @@ const ORDER: [&str; 44] = [
 /// What only the MOS has.
 const MOS_ONLY: [&str; 4] = [key::LEAF_ZAP, key::TOP_ZAP, key::ROOT_ZAP, key::RESILVER_DEFER];
 
+/// What belongs to a top-level vdev, whatever it is made of.
+const TOP_ONLY: [&str; 10] = [
+    key::METASLAB_ARRAY,
+    key::METASLAB_SHIFT,
+    key::ASHIFT,
+    key::ASIZE,
+    key::MIN_ALLOC,
+    key::IS_LOG,
+    key::NON_ALLOCATING,
+    key::REMOVING,
+    key::TOP_ZAP,
+    "expansion_time",
+];
+
 /// How deep vdevs are nested at most: root, mirror, spare, replacing, leaf.
 const DEPTH_MAX: usize = 8;
 /// More vdevs than this in one place are taken for damage.
@@ -299,6 +313,16 @@ impl VdevConfig {
         self.values.remove(name);
     }
 
+    /// Gives to another vdev what belongs to the top-level vdev.
+    pub(super) fn move_top_values(&mut self, to: &mut VdevConfig) {
+        for name in TOP_ONLY {
+            if let Some(value) = self.values.get(name).cloned() {
+                to.values.replace(name, value);
+                self.values.remove(name);
+            }
+        }
+    }
+
     /// Whether a flag is set.
     pub fn flag(&self, name: &str) -> bool {
         self.values.flag(name)
@@ -325,9 +349,13 @@ impl VdevConfig {
         self.children.iter().fold(self.guid, |sum, child| sum.wrapping_add(child.guid_sum()))
     }
 
-    /// The bytes for data that each device below a top-level vdev must have.
+    /// The bytes for data that each device below a top-level vdev must have: what lies behind the last whole metaslab nobody uses.
+    #[doc(alias = "vdev_get_min_asize")]
     pub fn leaf_bytes(&self) -> u64 {
-        self.layout().leaf_bytes(self.number(key::ASIZE))
+        let metaslab = 1_u64.checked_shl(u32::try_from(self.number(key::METASLAB_SHIFT)).unwrap_or(u32::MAX)).unwrap_or(1);
+        let asize = self.number(key::ASIZE);
+        let used = if metaslab > asize { asize } else { asize & !(metaslab - 1) };
+        self.layout(&mut || 0).leaf_bytes(used)
     }
 
     /// The devices from here down, in order.
@@ -338,25 +366,23 @@ impl VdevConfig {
         self.children.iter().flat_map(VdevConfig::leaves).collect()
     }
 
-    /// The tree for I/O of a top-level vdev, with the leaves numbered as in [`VdevConfig::leaves`].
-    pub(super) fn layout(&self) -> Layout {
+    /// The tree for I/O of a top-level vdev; `number` is asked for that of each leaf, in the order of [`VdevConfig::leaves`].
+    pub(super) fn layout(&self, number: &mut dyn FnMut() -> u32) -> Layout {
         let (vdev, ashift) = (self.id as u32, u32::try_from(self.number(key::ASHIFT)).unwrap_or(0));
-        let mut next = 0;
         match self.kind {
             VdevKind::Raidz => {
-                let children = self.children.iter().map(|child| child.numbered(&mut next)).collect();
+                let children = self.children.iter().map(|child| child.numbered(number)).collect();
                 Layout::raidz(vdev, ashift, self.number(key::PARITY), children)
             }
-            _ => Layout::same(vdev, ashift, self.numbered(&mut next)),
+            _ => Layout::same(vdev, ashift, self.numbered(number)),
         }
     }
 
-    fn numbered(&self, next: &mut u32) -> Node {
+    fn numbered(&self, number: &mut dyn FnMut() -> u32) -> Node {
         if self.kind.is_leaf() {
-            *next += 1;
-            return Node::Leaf(*next - 1);
+            return Node::Leaf(number());
         }
-        Node::Same(self.children.iter().map(|child| child.numbered(next)).collect())
+        Node::Same(self.children.iter().map(|child| child.numbered(number)).collect())
     }
 
     /// The vdev with this guid, from here down.

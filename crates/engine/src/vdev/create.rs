@@ -19,6 +19,14 @@ pub struct NewLeaf {
     pub whole_disk: bool,
 }
 
+impl NewLeaf {
+    /// log2 of the smallest sector with which it can be used: `wanted`, or what it does best, but not less than it can.
+    pub fn needed_ashift(&self, wanted: Option<u32>) -> u32 {
+        let least = shift_of(self.disk.sector_bytes());
+        least.max(wanted.unwrap_or_else(|| default_ashift(&*self.disk)))
+    }
+}
+
 /// A new top-level vdev: one device, or a mirror of several.
 pub struct NewTop {
     /// The devices.
@@ -90,7 +98,7 @@ impl VdevTree {
     }
 }
 
-fn kind_of(disk: &DiskRef) -> VdevKind {
+pub(super) fn kind_of(disk: &DiskRef) -> VdevKind {
     match disk.kind() {
         DiskKind::File => VdevKind::File,
         DiskKind::Block => VdevKind::Disk,
@@ -112,7 +120,7 @@ fn check_leaves(new: &NewTop) -> Result<(u32, u64)> {
         if least > ASHIFT_MAX {
             bail!(Invalid, "{}: sectors of {} bytes are too large", leaf.path, leaf.disk.sector_bytes());
         }
-        ashift = ashift.max(if new.ashift.is_some() { least } else { default_ashift(&*leaf.disk) });
+        ashift = ashift.max(if new.ashift.is_some() { least } else { leaf.needed_ashift(None) });
         let Some(room) = label::data_bytes(leaf.disk.size_bytes()) else {
             bail!(Invalid, "{}: {} bytes are less than the minimum of 64M", leaf.path, leaf.disk.size_bytes());
         };

@@ -21,16 +21,16 @@ pub struct FlushMark(Vec<Marked>);
 
 #[derive(Debug, Clone, Copy)]
 struct Marked {
+    /// The number of the leaf.
+    leaf: u32,
     failed_flushes: u64,
     view: View,
 }
 
 impl FlushMark {
-    /// What was to be written is not on this leaf, however well it is flushed.
-    pub(super) fn leave_out(&mut self, leaf: usize) {
-        if let Some(marked) = self.0.get_mut(leaf) {
-            marked.view.readable = false;
-        }
+    /// What was to be written is not on the leaf of this number, however well it is flushed.
+    pub(super) fn leave_out(&mut self, leaf: u32) {
+        self.0.iter_mut().filter(|marked| marked.leaf == leaf).for_each(|marked| marked.view.readable = false);
     }
 }
 
@@ -38,12 +38,13 @@ impl TopVdev {
     /// For who is about to write.
     pub fn flush_mark(&self) -> FlushMark {
         // In this order (invariant 1).
-        FlushMark(self.leaves().iter().map(|leaf| Marked { failed_flushes: leaf.failed_flushes(), view: leaf.view(BIRTH_UNKNOWN) }).collect())
+        let marked = |leaf: &Arc<Leaf>| Marked { leaf: leaf.number(), failed_flushes: leaf.failed_flushes(), view: leaf.view(BIRTH_UNKNOWN) };
+        FlushMark(self.members().leaves.iter().map(marked).collect())
     }
 
     /// The threads for several flushes at a time, if one of the devices is slow enough for that.
-    pub fn beside_flushes(&self) -> Option<&Arc<Executor>> {
-        self.leaves().iter().find_map(|leaf| leaf.traffic.beside_flushes())
+    pub fn beside_flushes(&self) -> Option<Arc<Executor>> {
+        self.members().leaves.iter().find_map(|leaf| leaf.traffic.beside_flushes().cloned())
     }
 
     /// Makes durable what was written.
@@ -57,35 +58,39 @@ impl TopVdev {
             return Ok(());
         }
         let gone = self.no_device("flushed");
-        let flush = move |leaf: Arc<Leaf>| if leaf.is_open() { leaf.flush() } else { Err(gone.clone()) };
-        let flushed = Executor::map_with(self.beside_flushes(), self.leaves().to_vec(), flush);
+        let flush = move |leaf: Arc<Leaf>| (leaf.number(), if leaf.is_open() { leaf.flush() } else { Err(gone.clone()) });
+        let flushed = Executor::map_with(self.beside_flushes().as_ref(), self.leaves(), flush);
         self.is_enough(mark, flushed, "flushed")
     }
 
-    /// What was done on these leaves since `mark` made everything durable, or why not.
+    /// What was done on leaves since `mark` made everything durable, or why not: `done` by number, of others all is well. Nothing
+    /// comes or goes meanwhile: a leaf that came after the mark has nothing of it, and one that has gone makes nothing durable.
     ///
     /// # Errors
     /// What made a leaf fail without which something is not durable.
-    pub fn is_enough(&self, mark: &FlushMark, done: Vec<Result<()>>, what: &str) -> Result<()> {
-        let unharmed = |((done, leaf), marked): ((Result<()>, &Arc<Leaf>), &Marked)| done.and_then(|()| leaf.check_flushes_since(marked.failed_flushes));
-        let done: Vec<Result<()>> = done.into_iter().zip(self.leaves()).zip(&mark.0).map(unharmed).collect();
-        let views: Vec<View> = mark.0.iter().map(|marked| marked.view).collect();
-        let good: Vec<bool> = done.iter().map(Result::is_ok).collect();
-        let (columns, parity) = self.layout().columns();
-        let is_durable = |leaves: &Vec<usize>| {
-            let (views, good): (Vec<View>, Vec<bool>) = leaves.iter().filter_map(|&leaf| Some((*views.get(leaf)?, *good.get(leaf)?))).unzip();
-            mirror::flush_is_enough(&views, &good)
+    pub fn is_enough(&self, mark: &FlushMark, done: Vec<(u32, Result<()>)>, what: &str) -> Result<()> {
+        let members = self.fixed_members();
+        let mut failures = Vec::new();
+        let mut judge = |number: u32| {
+            let found = mark.0.iter().find(|marked| marked.leaf == number).zip(members.leaf(number));
+            let (marked, leaf) = found.unzip();
+            let said = done.iter().filter(|(leaf, _)| *leaf == number).map(|(_, done)| done.clone()).collect::<Result<()>>();
+            let result = said.and_then(|()| leaf.zip(marked).map_or(Ok(()), |(leaf, marked)| leaf.check_flushes_since(marked.failed_flushes)));
+            let good = result.is_ok();
+            failures.extend(result.err());
+            (marked.map_or(View { readable: false, ..View::IDLE }, |marked| marked.view), good)
         };
-        if columns.iter().filter(|leaves| !is_durable(leaves)).count() <= parity { Ok(()) } else { self.failure(done, what) }
-    }
-
-    /// Of several answers the one that says most.
-    ///
-    /// # Errors
-    /// Always.
-    pub fn failure(&self, done: Vec<Result<()>>, what: &str) -> Result<()> {
-        let failure = done.into_iter().rev().find(|result| matches!(result, Err(error) if error.kind() != ErrorKind::NoDevice));
-        failure.unwrap_or_else(|| Err(self.no_device(what)))
+        let (columns, parity) = members.layout.columns();
+        let mut lost = 0;
+        for leaves in &columns {
+            let (views, good): (Vec<View>, Vec<bool>) = leaves.iter().map(|leaf| judge(*leaf)).unzip();
+            lost += usize::from(!mirror::flush_is_enough(&views, &good));
+        }
+        if lost <= parity {
+            return Ok(());
+        }
+        let says_more = failures.iter().rposition(|error| error.kind() != ErrorKind::NoDevice);
+        Err(says_more.map_or_else(|| self.no_device(what), |index| failures.swap_remove(index)))
     }
 }
 
@@ -99,7 +104,7 @@ impl LogMark {
     /// # Errors
     /// Somebody else was told that a flush failed.
     pub fn check(&self) -> Result<()> {
-        self.0.iter().try_for_each(|(top, mark)| top.is_enough(mark, top.leaves().iter().map(|_| Ok(())).collect(), "flushed"))
+        self.0.iter().try_for_each(|(top, mark)| top.is_enough(mark, Vec::new(), "flushed"))
     }
 }
 

@@ -98,7 +98,7 @@ impl VdevTree {
             let mut moved = false;
             for place in places {
                 match self.top(place.vdev.into()) {
-                    Some(top) if *top.kind() == VdevKind::Indirect => {
+                    Some(top) if top.kind() == VdevKind::Indirect => {
                         let pieces = top.map().and_then(|map| map.pieces(place.offset, place.allocated));
                         let Some(pieces) = pieces else { bail!(Corrupt, "address {place}: not in the map of the removed vdev") };
                         passed(&top, place);
@@ -125,7 +125,7 @@ impl VdevTree {
 
     /// Was something moved from a removed vdev to where `dva` begins? What is there may be known by another address too.
     pub fn was_moved_to(&self, dva: Dva) -> bool {
-        self.tops().iter().any(|top| *top.kind() == VdevKind::Indirect && top.map().is_some_and(|map| map.leads_to(dva)))
+        self.tops().iter().any(|top| top.kind() == VdevKind::Indirect && top.map().is_some_and(|map| map.leads_to(dva)))
     }
 
     /// What an I/O of a removed vdev is in I/Os of the leaves that have now what was on it.

@@ -202,8 +202,8 @@ pub fn sync_labels(sync: &LabelSync<'_>) -> Result<()> {
 struct LabelWrite {
     /// Index in the vdevs that are written.
     top: usize,
-    /// Index in that vdev.
-    number: usize,
+    /// The number of its leaf in that vdev.
+    number: u32,
     leaf: Arc<Leaf>,
     ashift: u32,
     disk: DiskRef,
@@ -219,9 +219,9 @@ fn with_marks(tops: &[Arc<TopVdev>]) -> Vec<(Arc<TopVdev>, FlushMark)> {
 fn writes_to(tops: &[(Arc<TopVdev>, FlushMark)], bytes: impl Fn(&TopVdev, &Leaf) -> Result<Vec<u8>>) -> Result<Vec<LabelWrite>> {
     let mut writes = Vec::new();
     for (at, (top, _)) in tops.iter().enumerate() {
-        for (number, leaf) in top.leaves().iter().enumerate() {
+        for leaf in &top.members().leaves {
             if let Some(disk) = leaf.disk().filter(|_| leaf.is_open()) {
-                writes.push(LabelWrite { top: at, number, leaf: leaf.clone(), ashift: top.ashift(), disk, bytes: bytes(top, leaf)? });
+                writes.push(LabelWrite { top: at, number: leaf.number(), leaf: leaf.clone(), ashift: top.ashift(), disk, bytes: bytes(top, leaf)? });
             }
         }
     }
@@ -235,7 +235,7 @@ fn write_each<R: Send + 'static>(
     write: impl Fn(&mut LabelWrite) -> R + Send + Sync + 'static,
 ) -> Vec<(LabelWrite, R)> {
     let crew = tops.iter().find_map(|(top, _)| top.beside_writes());
-    Executor::map_with(crew, writes, move |mut label| {
+    Executor::map_with(crew.as_ref(), writes, move |mut label| {
         let result = write(&mut label);
         (label, result)
     })
@@ -360,7 +360,7 @@ fn note_failure(leaf: &Leaf, disk: &dyn Disk, cause: &std::io::Error) -> Error {
 /// Makes durable what was written, on one vdev beside the other if that takes long.
 fn flush(written: &[(Arc<TopVdev>, FlushMark)]) -> Result<()> {
     let crew = written.iter().find_map(|(top, _)| top.beside_flushes());
-    let flushed = Executor::map_with(crew, written.to_vec(), |(top, mark)| top.flush_since(&mark));
+    let flushed = Executor::map_with(crew.as_ref(), written.to_vec(), |(top, mark)| top.flush_since(&mark));
     let failed = |(result, (top, _)): (Result<()>, &(Arc<TopVdev>, FlushMark))| if top.is_log() { Ok(()) } else { result };
     flushed.into_iter().zip(written).try_for_each(failed)
 }

@@ -2,30 +2,29 @@
 //!
 //! It does no I/O of data: it says what an I/O is in I/Os of its leaves ([`TopVdev::io_map`]), which zio makes.
 
-use super::map::{IoMap, LeafId, View};
-use super::{Gate, IndirectMap, Layout, Leaf, VdevConfig, VdevKind, VdevState, key};
+use super::map::{IoMap, LeafId, Position, View};
+use super::{Gate, IndirectMap, Layout, Leaf, Members, VdevConfig, VdevKind, VdevState, key};
 use crate::error::{Error, Result};
 use crate::sync::Executor;
 use crate::{bail, error};
 use ondisk::label;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// A top-level vdev. Offsets are those of DVAs, in bytes.
 pub struct TopVdev {
     /// immutable
     id: u64,
     /// immutable
-    guid: u64,
-    /// immutable
-    kind: VdevKind,
-    /// immutable
     ashift: u32,
     /// immutable
-    layout: Layout,
-    /// immutable
-    leaves: Vec<Arc<Leaf>>,
+    is_placeholder: bool,
+    /// guarded by: itself; taken before `config`
+    members: RwLock<Arc<Members>>,
+    /// The number of the next leaf.
+    next_number: AtomicU32,
     /// guarded by: itself
     config: RwLock<VdevConfig>,
     /// The size in `config`, for the checks of each I/O.
@@ -46,11 +45,10 @@ impl TopVdev {
         let ashift = u32::try_from(config.number(key::ASHIFT)).unwrap_or(0);
         TopVdev {
             id: config.id,
-            guid: config.guid,
-            kind: config.kind.clone(),
             ashift,
-            layout: config.layout(),
-            leaves,
+            is_placeholder: config.kind.is_placeholder(),
+            next_number: AtomicU32::new(leaves.len() as u32),
+            members: RwLock::new(Arc::new(Members::new(&config, leaves))),
             asize: AtomicU64::new(config.number(key::ASIZE)),
             config: RwLock::new(config),
             config_dirty: AtomicBool::new(false),
@@ -100,19 +98,29 @@ impl TopVdev {
         self.id
     }
 
+    /// What it consists of now.
+    pub fn members(&self) -> Arc<Members> {
+        self.members.read().clone()
+    }
+
+    /// A number that no leaf of it has had.
+    pub(super) fn take_number(&self) -> u32 {
+        self.next_number.fetch_add(1, Relaxed)
+    }
+
     /// Its guid.
     pub fn guid(&self) -> u64 {
-        self.guid
+        self.members.read().guid
     }
 
     /// What it is.
-    pub fn kind(&self) -> &VdevKind {
-        &self.kind
+    pub fn kind(&self) -> VdevKind {
+        self.members.read().kind.clone()
     }
 
     /// Whether it only keeps a number taken.
     pub fn is_placeholder(&self) -> bool {
-        self.kind.is_placeholder()
+        self.is_placeholder
     }
 
     /// Whether it is for the intent log alone.
@@ -180,22 +188,23 @@ impl TopVdev {
     }
 
     /// The devices.
-    pub fn leaves(&self) -> &[Arc<Leaf>] {
-        &self.leaves
+    pub fn leaves(&self) -> Vec<Arc<Leaf>> {
+        self.members.read().leaves.clone()
     }
 
     /// How bytes lie on its leaves, and what they take there.
-    pub fn layout(&self) -> &Layout {
-        &self.layout
+    pub fn layout(&self) -> impl Deref<Target = Layout> {
+        RwLockReadGuard::map(self.members.read(), |members| &members.layout)
     }
 
     /// How it is: as good as what its leaves can do together.
     pub fn state(&self) -> VdevState {
         if self.is_placeholder() {
-            return if self.kind == VdevKind::Missing { VdevState::Unavailable } else { VdevState::Online };
+            return if self.kind() == VdevKind::Missing { VdevState::Unavailable } else { VdevState::Online };
         }
-        let (columns, parity) = self.layout.columns();
-        let of_column = |leaves: &Vec<usize>| state_of_same(leaves.iter().filter_map(|leaf| self.leaves.get(*leaf)).map(|leaf| leaf.state()));
+        let members = self.members();
+        let (columns, parity) = members.layout.columns();
+        let of_column = |leaves: &Vec<u32>| state_of_same(leaves.iter().filter_map(|leaf| members.leaf(*leaf)).map(|leaf| leaf.state()));
         state_of_columns(columns.iter().map(of_column), parity)
     }
 
@@ -205,10 +214,10 @@ impl TopVdev {
     /// It has no devices, or not so much space.
     pub fn io_map(&self, offset: u64, length: usize) -> Result<IoMap> {
         if self.is_placeholder() {
-            bail!(NoDevice, "vdev {}: {}", self.id, self.kind);
+            bail!(NoDevice, "vdev {}: {}", self.id, self.kind());
         }
         match offset.checked_add(length as u64) {
-            Some(end) if end <= self.asize() => Ok(self.layout.map(offset, length)),
+            Some(end) if end <= self.asize() => Ok(self.layout().map(offset, length)),
             _ => bail!(Io, "vdev {}: {length} bytes at {offset:#x} are past its end", self.id),
         }
     }
@@ -216,16 +225,16 @@ impl TopVdev {
     /// One of its leaves.
     ///
     /// # Errors
-    /// There is none of that number.
-    pub fn leaf(&self, id: LeafId) -> Result<&Arc<Leaf>> {
-        self.leaves.get(id.leaf as usize).ok_or_else(|| error!(Invalid, "vdev {}: no leaf {}", self.id, id.leaf))
+    /// There is none of that number, or none any more.
+    pub fn leaf(&self, id: LeafId) -> Result<Arc<Leaf>> {
+        self.members.read().leaf(id.leaf).cloned().ok_or_else(|| error!(NoDevice, "vdev {}: no device {}", self.id, id.leaf))
     }
 
     /// One of its leaves that can be written.
     ///
     /// # Errors
     /// There is none of that number, or no device.
-    pub fn open_leaf(&self, id: LeafId) -> Result<&Arc<Leaf>> {
+    pub fn open_leaf(&self, id: LeafId) -> Result<Arc<Leaf>> {
         let leaf = self.leaf(id)?;
         if !leaf.is_open() {
             bail!(NoDevice, "vdev {}: {} cannot be written: {}", self.id, leaf.name(), leaf.state());
@@ -236,7 +245,33 @@ impl TopVdev {
     /// What is known of a leaf, for a read of what was written in the group `birth`.
     pub fn view(&self, id: LeafId, birth: u64) -> View {
         let gone = View { readable: false, ..View::IDLE };
-        self.leaves.get(id.leaf as usize).map_or(gone, |leaf| leaf.view(birth))
+        self.members.read().leaf(id.leaf).map_or(gone, |leaf| leaf.view(birth))
+    }
+
+    /// Can be read again what was written to these sides? Then the leaves that failed have missed it. Nothing comes or goes meanwhile.
+    pub fn settle_write(&self, map: &IoMap, done: &[(Position, Result<()>)]) -> bool {
+        let members = self.members.read();
+        let leaf = |at: Position| members.leaf(map.at(at).1.leaf.leaf);
+        let is_written = map.is_written(|at| leaf(at).is_some() && done.iter().any(|(other, done)| *other == at && done.is_ok()));
+        if is_written {
+            done.iter().filter(|(_, done)| done.is_err()).filter_map(|(at, _)| leaf(*at)).for_each(|leaf| leaf.note_missed_write());
+        }
+        is_written
+    }
+
+    /// Both that change together, locked.
+    pub(super) fn lock_to_exchange(&self) -> (RwLockWriteGuard<'_, Arc<Members>>, RwLockWriteGuard<'_, VdevConfig>) {
+        (self.members.write(), self.config.write())
+    }
+
+    /// Notes the size in its description, for the checks of each I/O.
+    pub(super) fn note_size(&self, config: &VdevConfig) {
+        self.asize.store(config.number(key::ASIZE), Relaxed);
+    }
+
+    /// What it consists of, which stays while the guard lives.
+    pub(super) fn fixed_members(&self) -> RwLockReadGuard<'_, Arc<Members>> {
+        self.members.read()
     }
 
     pub(super) fn no_device(&self, done: &str) -> Error {
@@ -244,19 +279,21 @@ impl TopVdev {
     }
 
     /// The threads for several writes at a time, if one of the devices is slow enough for that.
-    pub fn beside_writes(&self) -> Option<&Arc<Executor>> {
-        self.leaves.iter().find_map(|leaf| leaf.traffic.beside_writes())
+    pub fn beside_writes(&self) -> Option<Arc<Executor>> {
+        self.members.read().leaves.iter().find_map(|leaf| leaf.traffic.beside_writes().cloned())
     }
 
     /// Is it worth while to prepare places on one of the leaves? Places of RAID-Z are those of blocks, with the parity of each.
     pub fn gains_by_preparing(&self) -> bool {
-        self.layout.columns().1 == 0 && self.leaves.iter().any(|leaf| leaf.gains_by_preparing())
+        let members = self.members.read();
+        members.layout.columns().1 == 0 && members.leaves.iter().any(|leaf| leaf.gains_by_preparing())
     }
 
     /// The largest size that all leaves which are there have room for.
     pub fn asize_max(&self) -> u64 {
-        let sizes = self.leaves.iter().filter(|leaf| leaf.is_open());
-        self.layout.asize_of(sizes.filter_map(|leaf| label::data_bytes(leaf.device_bytes())).min().unwrap_or(0))
+        let members = self.members.read();
+        let sizes = members.leaves.iter().filter(|leaf| leaf.is_open());
+        members.layout.asize_of(sizes.filter_map(|leaf| label::data_bytes(leaf.device_bytes())).min().unwrap_or(0))
     }
 }
 

@@ -4,6 +4,7 @@
 //! `tops` is held for as long as it takes to clone an `Arc`; a vdev that is taken out lives on in those who use it.
 
 use super::top::{state_of_columns, state_of_same};
+use super::create::{NewLeaf, kind_of};
 use super::{ASHIFT_MAX, ASHIFT_MIN, Gate, Leaf, Reason, RequestKind, Requests, TopVdev, VdevConfig, VdevKind, VdevState, VdevStatus, key, metaslab_shift};
 use crate::bail;
 use crate::error::{Result, Within};
@@ -13,7 +14,7 @@ use crate::tunables::Tunables;
 use disk::DiskRef;
 use ondisk::label;
 use ondisk::nvlist::NvList;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -65,6 +66,8 @@ pub struct VdevTree {
     limits: OnceLock<Tunables>,
     /// Where writers wait while nothing can be written.
     gate: Arc<Gate>,
+    /// Devices that the group which is being written takes out. guarded by: itself
+    departing: Mutex<Vec<Arc<Leaf>>>,
 }
 
 impl VdevTree {
@@ -92,12 +95,12 @@ impl VdevTree {
             if !top.kind.is_placeholder() && top.number(key::METASLAB_ARRAY) == 0 && top.number(key::METASLAB_SHIFT) == 0 {
                 top.set(key::METASLAB_SHIFT, metaslab_shift(top.number(key::ASIZE)).into());
             }
-            let leaves = top.leaves().into_iter().map(|leaf| open_leaf(&top, leaf, devices, &writing_txg)).collect();
+            let leaves = (0..).zip(top.leaves()).map(|(number, leaf)| open_leaf(number, &top, leaf, devices, &writing_txg)).collect();
             tops.push(Arc::new(TopVdev::new(top, leaves)));
         }
         let gate = Arc::new(Gate::default());
         tops.iter().for_each(|top| top.set_gate(&gate));
-        Ok(VdevTree { root: RwLock::new(root), tops: RwLock::new(tops), writing_txg, clock: OnceLock::new(), crew: OnceLock::new(), limits: OnceLock::new(), gate })
+        Ok(VdevTree { root: RwLock::new(root), tops: RwLock::new(tops), writing_txg, clock: OnceLock::new(), crew: OnceLock::new(), limits: OnceLock::new(), gate, departing: Mutex::default() })
     }
 
     /// From now on the devices measure how long their requests take.
@@ -140,26 +143,54 @@ impl VdevTree {
 
     /// All devices.
     pub fn leaves(&self) -> Vec<Arc<Leaf>> {
-        self.tops.read().iter().flat_map(|top| top.leaves().to_vec()).collect()
+        self.tops.read().iter().flat_map(|top| top.leaves()).collect()
     }
 
     /// A top-level vdev on these devices (guid, name, device), which is not part of the tree yet.
     pub(super) fn make_top(&self, config: VdevConfig, leaves: Vec<(u64, String, DiskRef)>) -> Arc<TopVdev> {
-        let leaves = leaves.into_iter().map(|(guid, name, disk)| {
-            let txg = Arc::clone(&self.writing_txg);
-            let leaf = Leaf::new(guid, name, Some(disk), VdevState::Online, Reason::None, txg);
-            if let Some(host) = self.clock.get() {
-                leaf.traffic.set_clock(host);
-            }
-            if let Some(crew) = self.crew.get() {
-                leaf.traffic.set_crew(crew);
-            }
-            if let Some(limits) = self.limits.get() {
-                leaf.set_limits(limits);
-            }
-            Arc::new(leaf)
-        });
+        let leaves = (0..).zip(leaves).map(|(number, (guid, name, disk))| self.make_leaf(number, guid, name, disk));
         Arc::new(TopVdev::new(config, leaves.collect()))
+    }
+
+    /// A device that is not part of the tree yet, for a top-level vdev of which no leaf has had `number`.
+    pub(super) fn make_leaf(&self, number: u32, guid: u64, name: String, disk: DiskRef) -> Arc<Leaf> {
+        let leaf = Leaf::new(number, guid, name, Some(disk), VdevState::Online, Reason::None, Arc::clone(&self.writing_txg));
+        if let Some(host) = self.clock.get() {
+            leaf.traffic.set_clock(host);
+        }
+        if let Some(crew) = self.crew.get() {
+            leaf.traffic.set_crew(crew);
+        }
+        if let Some(limits) = self.limits.get() {
+            leaf.set_limits(limits);
+        }
+        Arc::new(leaf)
+    }
+
+    /// A device that is to become part of a top-level vdev, with its own description: see [`TopVdev::attach_leaf`].
+    pub fn prepare_leaf(&self, top: &TopVdev, guid: u64, new: NewLeaf) -> (Arc<Leaf>, VdevConfig) {
+        let kind = kind_of(&new.disk);
+        let mut config = VdevConfig::new(kind.clone(), 0, guid);
+        config.set_string(key::PATH, new.path.as_str());
+        if kind == VdevKind::Disk {
+            config.set(key::WHOLE_DISK, u64::from(new.whole_disk));
+        }
+        (self.make_leaf(top.take_number(), guid, new.path, new.disk), config)
+    }
+
+    /// The top-level vdev that has a device of this guid, and the device.
+    pub fn find_leaf(&self, guid: u64) -> Option<(Arc<TopVdev>, Arc<Leaf>)> {
+        self.tops().into_iter().find_map(|top| top.members().leaf_of_guid(guid).map(|leaf| (top.clone(), leaf.clone())))
+    }
+
+    /// A device is no part of the tree any more, from the group on that is being written.
+    pub fn note_departing(&self, leaf: Arc<Leaf>) {
+        self.departing.lock().push(leaf);
+    }
+
+    /// The devices that the group which was written has taken out.
+    pub fn take_departed(&self) -> Vec<Arc<Leaf>> {
+        std::mem::take(&mut self.departing.lock())
     }
 
     /// Appends a top-level vdev; it must have the next number. Its labels will be written.
@@ -202,12 +233,13 @@ impl VdevTree {
     /// called written, however well later flushes go: the pool can only be imported again, as it was.
     pub fn has_lost_writes(&self) -> bool {
         let lost = |top: &Arc<TopVdev>| {
-            let is_lost = |leaves: &Vec<usize>| {
-                let open = || leaves.iter().filter_map(|leaf| top.leaves().get(*leaf)).filter(|leaf| leaf.is_open());
+            let members = top.members();
+            let is_lost = |leaves: &Vec<u32>| {
+                let open = || leaves.iter().filter_map(|leaf| members.leaf(*leaf)).filter(|leaf| leaf.is_open());
                 open().all(|leaf| leaf.has_lost_writes() || leaf.is_behind())
             };
-            let (columns, parity) = top.layout().columns();
-            top.leaves().iter().any(|leaf| leaf.is_open() && leaf.has_lost_writes()) && columns.iter().filter(|leaves| is_lost(leaves)).count() > parity
+            let (columns, parity) = members.layout.columns();
+            members.leaves.iter().any(|leaf| leaf.is_open() && leaf.has_lost_writes()) && columns.iter().filter(|leaves| is_lost(leaves)).count() > parity
         };
         self.data_tops().iter().filter(|top| !top.is_log() && !top.is_placeholder()).any(lost)
     }
@@ -252,7 +284,7 @@ impl VdevTree {
 
     /// The numbers that are holes.
     pub fn holes(&self) -> Vec<u64> {
-        self.tops.read().iter().filter(|top| *top.kind() == VdevKind::Hole).map(|top| top.id()).collect()
+        self.tops.read().iter().filter(|top| top.kind() == VdevKind::Hole).map(|top| top.id()).collect()
     }
 
     /// The vdevs that get the uberblock of `txg`: all if their descriptions change with it, otherwise three, by turns.
@@ -285,13 +317,13 @@ impl VdevTree {
     /// Refuses a tree that cannot serve reads. A missing log is no reason: it is replayed or it is not.
     pub fn check_complete(&self) -> Result<()> {
         for top in self.tops() {
-            if *top.kind() == VdevKind::Missing {
+            if top.kind() == VdevKind::Missing {
                 bail!(NoDevice, "vdev {}: no device of it was found", top.id());
             }
             if top.state().is_readable() || top.is_log() {
                 continue;
             }
-            let names: Vec<&str> = top.leaves().iter().map(|leaf| leaf.name()).collect();
+            let names: Vec<String> = top.leaves().iter().map(|leaf| leaf.name().to_owned()).collect();
             bail!(NoDevice, "vdev {}: not enough devices ({})", top.id(), names.join(", "));
         }
         Ok(())
@@ -321,7 +353,7 @@ impl VdevTree {
 /// Flushes, the one vdev beside the other if that takes long.
 fn flush_each(tops: &[Arc<TopVdev>], flush: fn(&TopVdev) -> Result<()>) -> Result<()> {
     let crew = tops.iter().find_map(|top| top.beside_flushes());
-    Executor::map_with(crew, tops.to_vec(), move |top| flush(&top)).into_iter().collect()
+    Executor::map_with(crew.as_ref(), tops.to_vec(), move |top| flush(&top)).into_iter().collect()
 }
 
 /// Refuses numbers that would make arithmetic go wrong later.
@@ -347,13 +379,14 @@ fn check_top(top: &VdevConfig) -> Result<()> {
     Ok(())
 }
 
-fn open_leaf(top: &VdevConfig, leaf: &VdevConfig, devices: &Devices, writing_txg: &Arc<AtomicU64>) -> Arc<Leaf> {
+fn open_leaf(number: u32, top: &VdevConfig, leaf: &VdevConfig, devices: &Devices, writing_txg: &Arc<AtomicU64>) -> Arc<Leaf> {
     let disk = devices.get(leaf.guid).cloned();
     let wanted = top.leaf_bytes();
     let room = |disk: &DiskRef| label::data_bytes(disk.size_bytes()).is_some_and(|room| room >= wanted);
     let (state, reason) = match &disk {
         _ if leaf.flag(key::OFFLINE) => (VdevState::Offline, Reason::Persistent),
-        _ if leaf.flag(key::FAULTED) => (VdevState::Faulted, Reason::Persistent),
+        // Errors that another host saw may have been its own.
+        _ if leaf.flag(key::FAULTED) && leaf.string(key::AUX_STATE).as_deref() == Some("external") => (VdevState::Faulted, Reason::Persistent),
         None if leaf.flag(key::REMOVED) => (VdevState::Removed, Reason::NotFound),
         None => (VdevState::Unavailable, Reason::NotFound),
         Some(disk) if !room(disk) => (VdevState::Unavailable, Reason::TooSmall),
@@ -361,7 +394,7 @@ fn open_leaf(top: &VdevConfig, leaf: &VdevConfig, devices: &Devices, writing_txg
         Some(_) => (VdevState::Online, Reason::None),
     };
     let disk = disk.filter(|_| state.is_readable());
-    let opened = Leaf::new(leaf.guid, leaf.display_name(), disk, state, reason, Arc::clone(writing_txg));
+    let opened = Leaf::new(number, leaf.guid, leaf.display_name(), disk, state, reason, Arc::clone(writing_txg));
     // What is being filled, or has a log of what it missed, is not to be trusted before the others.
     let filling = leaf.get(key::RESILVER_TXG).or(leaf.get(key::REBUILD_TXG)).is_some();
     if filling || leaf.number(key::DTL) != 0 {

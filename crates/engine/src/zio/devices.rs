@@ -13,7 +13,7 @@ use ondisk::dva::Dva;
 use crate::bail;
 use crate::error::{Error, Result};
 use crate::sync::Executor;
-use crate::vdev::map::deflated_size;
+use crate::vdev::map::{Position, deflated_size};
 use crate::vdev::{Class, FlushMark, IoMap, LeafId, LogMark, TopVdev, VdevKind, VdevTree, View};
 
 /// Read to find out whether a device can be read: whole sectors of any size.
@@ -46,9 +46,9 @@ pub trait BlockDevice: Send + Sync {
     fn note_checksum_error(&self, leaf: LeafId) {
         let _ = leaf;
     }
-    /// A leaf has not what others have.
-    fn note_missed_write(&self, leaf: LeafId) {
-        let _ = leaf;
+    /// Can be read again what was written to these sides? Then the leaves that failed have missed it.
+    fn settle_write(&self, map: &IoMap, done: &[(Position, Result<()>)]) -> bool {
+        map.is_written(|at| done.iter().any(|(other, done)| *other == at && done.is_ok()))
     }
     /// How the leaves are before something is written that is to be durable.
     fn flush_mark(&self) -> FlushMark {
@@ -74,7 +74,7 @@ pub trait BlockDevice: Send + Sync {
         Ok(())
     }
     /// The threads for several writes at a time, if one of the devices is slow enough for that.
-    fn beside_writes(&self) -> Option<&Arc<Executor>> {
+    fn beside_writes(&self) -> Option<Arc<Executor>> {
         None
     }
     /// log2 of the smallest unit that is allocated.
@@ -177,10 +177,8 @@ impl BlockDevice for TopVdev {
         }
     }
 
-    fn note_missed_write(&self, leaf: LeafId) {
-        if let Ok(leaf) = self.leaf(leaf) {
-            leaf.note_missed_write();
-        }
+    fn settle_write(&self, map: &IoMap, done: &[(Position, Result<()>)]) -> bool {
+        self.settle_write(map, done)
     }
 
     fn flush_mark(&self) -> FlushMark {
@@ -189,13 +187,7 @@ impl BlockDevice for TopVdev {
 
     fn is_durable(&self, mark: &FlushMark, done: Vec<(LeafId, Result<()>)>) -> Result<()> {
         // A leaf that got nothing has lost nothing.
-        let mut by_leaf: Vec<Result<()>> = self.leaves().iter().map(|_| Ok(())).collect();
-        for (leaf, done) in done {
-            if let Some(found) = by_leaf.get_mut(leaf.leaf as usize).filter(|found| found.is_ok()) {
-                *found = done;
-            }
-        }
-        self.is_enough(mark, by_leaf, "written")
+        self.is_enough(mark, done.into_iter().map(|(leaf, done)| (leaf.leaf, done)).collect(), "written")
     }
 
     fn wait_after(&self, error: &Error) -> bool {
@@ -211,7 +203,7 @@ impl BlockDevice for TopVdev {
         if leaf.is_open() { leaf.prepare(offset, length) } else { Ok(()) }
     }
 
-    fn beside_writes(&self) -> Option<&Arc<Executor>> {
+    fn beside_writes(&self) -> Option<Arc<Executor>> {
         self.beside_writes()
     }
 
@@ -292,7 +284,7 @@ impl BlockDevices for SharedVdevs {
 
     fn device(&self, vdev: u32) -> Option<Arc<dyn BlockDevice>> {
         let top = self.0.top(vdev.into())?;
-        if *top.kind() == VdevKind::Indirect {
+        if top.kind() == VdevKind::Indirect {
             return Some(Arc::new(Removed { tree: self.0.clone(), top }));
         }
         Some(top)
@@ -325,7 +317,7 @@ impl BlockDevices for SharedVdevs {
     }
 
     fn has_write_cache(&self) -> bool {
-        self.0.data_tops().iter().flat_map(|top| top.leaves()).any(|leaf| leaf.has_write_cache())
+        self.0.leaves().iter().any(|leaf| leaf.has_write_cache())
     }
 
     fn refusal(&self) -> Option<Error> {

@@ -139,7 +139,7 @@ pub fn read_range(device: &Arc<dyn BlockDevice>, offset: u64, buf: &mut [u8], bi
 pub fn write_range(device: &Arc<dyn BlockDevice>, class: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
     let map = Arc::new(device.io_map(offset, length_of(buffers))?);
     let done = write_sides(device, &map, buffers, move |device, leaf, offset, buffers| device.write_leaf(leaf, class, offset, buffers));
-    if is_written(&map, &done) { Ok(()) } else { Err(worst(done)) }
+    if device.settle_write(&map, &done) { Ok(()) } else { Err(worst(done)) }
 }
 
 /// As [`write_range`], and makes just that durable.
@@ -150,6 +150,7 @@ pub fn write_range_durable(device: &Arc<dyn BlockDevice>, offset: u64, buffers: 
     let map = Arc::new(device.io_map(offset, length_of(buffers))?);
     let mark = device.flush_mark();
     let done = write_sides(device, &map, buffers, |device, leaf, offset, buffers| device.write_leaf_durable(leaf, offset, buffers));
+    device.settle_write(&map, &done);
     device.is_durable(&mark, done.into_iter().map(|(at, done)| (map.at(at).1.leaf, done)).collect())
 }
 
@@ -159,12 +160,8 @@ fn length_of(buffers: &[&[u8]]) -> usize {
 
 type Done = Vec<(Position, Result<()>)>;
 
-fn is_written(map: &IoMap, done: &Done) -> bool {
-    map.is_written(|at| done.iter().any(|(other, done)| *other == at && done.is_ok()))
-}
-
-/// Writes every side. If that is enough to read it again, leaves that failed have missed it; what cannot be read again is
-/// written again, or needed by nobody.
+/// Writes every side. If that is enough to read it again, leaves that failed have missed it (`BlockDevice::settle_write`); what cannot
+/// be read again is written again, or needed by nobody.
 fn write_sides(
     device: &Arc<dyn BlockDevice>,
     map: &Arc<IoMap>,
@@ -173,7 +170,7 @@ fn write_sides(
 ) -> Done {
     let sides: Vec<Position> = map.sides().map(|(at, ..)| at).collect();
     let crew = device.beside_writes().filter(|_| sides.len() > 1);
-    let done: Done = if map.is_plain() && crew.is_none() {
+    if map.is_plain() && crew.is_none() {
         let one = |at: Position| {
             let side = map.at(at).1;
             (at, write(&**device, side.leaf, side.offset, buffers))
@@ -181,16 +178,11 @@ fn write_sides(
         sides.into_iter().map(one).collect()
     } else {
         let (owned, map, device) = (Arc::new(buffers.concat()), map.clone(), device.clone());
-        Executor::map_with(crew.cloned().as_ref(), sides, move |at| {
+        Executor::map_with(crew.as_ref(), sides, move |at| {
             let side = map.at(at).1;
             (at, write(&*device, side.leaf, side.offset, &[&map.bytes_of(at.row, at.column, &owned)]))
         })
-    };
-    let failed: Vec<Position> = done.iter().filter(|(_, done)| done.is_err()).map(|(at, _)| *at).collect();
-    if !failed.is_empty() && is_written(map, &done) {
-        failed.iter().for_each(|at| device.note_missed_write(map.at(*at).1.leaf));
     }
-    done
 }
 
 /// Of several answers the error that says most.

@@ -175,7 +175,7 @@ impl BlockIo {
     /// Writes blocks that follow each other, the first of which has these addresses.
     pub(super) fn write_run(&self, dvas: &[Dva], blocks: &[&[u8]], class: Class, patient: bool) -> Result<()> {
         let devices: Vec<_> = dvas.iter().map(|dva| Ok((*dva, self.device(*dva)?))).collect::<Result<_>>()?;
-        let crew = devices.iter().find_map(|(_, device)| device.beside_writes()).filter(|_| devices.len() > 1).cloned();
+        let crew = devices.iter().find_map(|(_, device)| device.beside_writes()).filter(|_| devices.len() > 1);
         match crew {
             None => devices.iter().try_for_each(|(dva, device)| write_place(device, *dva, blocks, class, patient))?,
             Some(crew) => {

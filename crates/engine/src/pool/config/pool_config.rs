@@ -231,7 +231,7 @@ impl PoolConfig {
         if top.config().find(leaf.guid()).is_some_and(|config| config.flag("is_spare")) {
             list.push("is_spare", 1);
         }
-        if top.is_log() && *top.kind() != crate::vdev::VdevKind::Mirror {
+        if top.is_log() && top.kind() != crate::vdev::VdevKind::Mirror {
             list.push("is_log", 1);
         }
         self.tail(&mut list, tree, top.config().to_label());

@@ -42,7 +42,7 @@ pub(in crate::pool) fn load_maps(mos: &Mos, vdevs: &Arc<VdevTree>, read_only: bo
     }
     let mut next = removal.previous;
     while next != NO_VDEV {
-        let top = vdevs.top(next).filter(|top| *top.kind() == VdevKind::Indirect);
+        let top = vdevs.top(next).filter(|top| top.kind() == VdevKind::Indirect);
         let Some(top) = top else { bail!(Corrupt, "vdev {next} is said to be removed, and is not") };
         if top.map().is_some() {
             bail!(Corrupt, "vdev {next} was removed twice");
@@ -99,7 +99,7 @@ pub(in crate::pool) fn half_removed(layers: &Layers) -> Result<Option<(u32, Indi
     let mos = layers.mos();
     let Some(value) = mos.zap_get(key::DIRECTORY, REMOVING)? else { return Ok(None) };
     let removal = RemovalPhys::from_words(&value.to_u64s())?;
-    let top = layers.vdevs.top(removal.vdev).filter(|top| removal.state == REMOVAL_ACTIVE && *top.kind() != VdevKind::Indirect);
+    let top = layers.vdevs.top(removal.vdev).filter(|top| removal.state == REMOVAL_ACTIVE && top.kind() != VdevKind::Indirect);
     let Some((top, object)) = top.map(|top| (top.id() as u32, top.config().number(MAPPING_OBJECT))).filter(|(_, object)| *object != 0) else { return Ok(None) };
     Ok(Some((top, read_map(mos, object).within(|| format!("vdev {top}, which is being removed"))?)))
 }

@@ -27,7 +27,7 @@ fn make_pool(name: &str) -> (VdevTree, PoolConfig, Vec<Arc<MemDisk>>) {
     let tree = VdevTree::create(&RealHost, tops, 4).unwrap();
     let config = PoolConfig::new(name, tree.guid(), 5000);
     for top in tree.tops() {
-        for leaf in top.leaves() {
+        for leaf in &top.leaves() {
             init_labels(&*leaf.disk().unwrap(), &config.first_label(&tree, &top, leaf, 4)).unwrap();
         }
         top.update_config(|config| config.set(key::METASLAB_ARRAY, 9));
@@ -304,8 +304,8 @@ fn pools_of_openzfs_are_found_and_their_labels_are_written_as_they_were() {
             let config = PoolConfig::from_nvlist(&device.config).unwrap();
             let tops = tree.tops();
             let top = tops.iter().find(|top| top.config().find(device.guid).is_some()).unwrap();
-            let leaf = top.leaves().iter().find(|leaf| leaf.guid() == device.guid).unwrap();
-            let ours = config.label(&tree, top, leaf, device.txg);
+            let leaf = top.leaves().into_iter().find(|leaf| leaf.guid() == device.guid).unwrap();
+            let ours = config.label(&tree, top, &leaf, device.txg);
             assert_eq!(ours, device.config, "{name}");
             // To the byte, as it is on disk.
             let bytes = ours.encode_xdr();

@@ -217,7 +217,7 @@ fn labels_of_all_devices_are_written_at_the_same_time() {
     tree.set_crew(&Arc::new(crate::sync::Executor::new(&RealHost::shared(), "test", 3)));
     for top in &tops {
         top.update_config(|config| config.set(key::METASLAB_ARRAY, 1));
-        for leaf in top.leaves() {
+        for leaf in &top.leaves() {
             leaf.traffic.set_clock(&RealHost::shared());
             // One that took long is enough to be known as slow.
             let under_way = leaf.traffic.begin(RequestKind::Write, 1, 1);

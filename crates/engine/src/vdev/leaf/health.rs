@@ -75,11 +75,13 @@ pub enum Reason {
     Persistent,
     /// It was away while others were written, and does not have all that it should.
     Behind,
+    /// What is there has not the label that it should have.
+    BadLabel,
 }
 
 impl Reason {
     pub(in crate::vdev) fn from_u8(value: u8) -> Reason {
-        [Reason::None, Reason::NotFound, Reason::TooSmall, Reason::Errors, Reason::Persistent, Reason::Behind]
+        [Reason::None, Reason::NotFound, Reason::TooSmall, Reason::Errors, Reason::Persistent, Reason::Behind, Reason::BadLabel]
             .into_iter()
             .find(|reason| *reason as u8 == value)
             .unwrap_or_default()

@@ -10,6 +10,7 @@ use super::{Reason, VdevState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tunables::Tunables;
 use crate::vdev::map::View;
+use crate::vdev::members::outage::{self, Missed};
 use crate::{bail, error};
 use disk::{DiskRef, Loan};
 use ondisk::label;
@@ -37,8 +38,10 @@ pub struct LeafStats {
 
 /// One device of a top-level vdev.
 pub struct Leaf {
-    /// immutable
-    guid: u64,
+    /// immutable; no other leaf of its top-level vdev has it while the pool is open
+    number: u32,
+    /// Its guid, which changes when it takes the place of a mirror.
+    guid: AtomicU64,
     /// immutable; for messages
     name: String,
     /// None: not there, or not used.
@@ -86,6 +89,7 @@ impl Drop for Pending<'_> {
 impl Leaf {
     /// A leaf on `disk`, or without one.
     pub(in crate::vdev) fn new(
+        number: u32,
         guid: u64,
         name: String,
         disk: Option<DiskRef>,
@@ -94,7 +98,8 @@ impl Leaf {
         writing_txg: Arc<AtomicU64>,
     ) -> Leaf {
         Leaf {
-            guid,
+            number,
+            guid: AtomicU64::new(guid),
             name,
             disk: RwLock::new(disk),
             state: AtomicU8::new(state as u8),
@@ -113,9 +118,19 @@ impl Leaf {
         }
     }
 
+    /// Its number among all leaves that its top-level vdev has had since the pool was opened.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
     /// Its guid.
     pub fn guid(&self) -> u64 {
-        self.guid
+        self.guid.load(Relaxed)
+    }
+
+    /// Gives it another guid.
+    pub(in crate::vdev) fn set_guid(&self, guid: u64) {
+        self.guid.store(guid, Relaxed);
     }
 
     /// Its path, for messages.
@@ -140,6 +155,18 @@ impl Leaf {
         if !state.is_readable() {
             *self.disk.write() = None;
         }
+    }
+
+    /// It is not used any more: nothing begins on it. [`Leaf::close`] lets go of the device.
+    pub(crate) fn stop(&self, state: VdevState, reason: Reason) {
+        self.reason.store(reason as u8, Relaxed);
+        self.state.store(state as u8, Relaxed);
+    }
+
+    /// It is used again, on what may be another device with the same contents.
+    pub(crate) fn reopen(&self, disk: DiskRef) {
+        *self.disk.write() = Some(disk);
+        self.stop(VdevState::Online, Reason::None);
     }
 
     /// Lets go of the device, after what is under way on it.
@@ -172,7 +199,10 @@ impl Leaf {
         self.behind.store(behind, Relaxed);
         if !behind {
             self.lost.store(false, SeqCst);
-            self.missing.lock().clear();
+            let missed = std::mem::take(&mut *self.missing.lock());
+            if !missed.is_empty() {
+                self.unsaved.store(true, Relaxed);
+            }
         }
     }
 
@@ -190,6 +220,12 @@ impl Leaf {
     /// What its log has to say, if that is not what it says on disk.
     pub(crate) fn take_unsaved_missed(&self) -> Option<Vec<(u64, u64)>> {
         self.unsaved.swap(false, Relaxed).then(|| self.missing.lock().clone())
+    }
+
+    /// What cannot be had from it: of one that is not there, or of which nobody knows what it has missed, all.
+    pub(in crate::vdev) fn outage(&self) -> Missed {
+        let missing = self.missing.lock();
+        if !self.is_open() || (self.is_behind() && missing.is_empty()) { outage::all() } else { missing.clone() }
     }
 
     /// The txgs whose writes it missed, half-open and ascending: what its dirty time log gets.
@@ -508,8 +544,10 @@ impl Leaf {
         for counter in [&self.stats.read_errors, &self.stats.write_errors, &self.stats.checksum_errors] {
             counter.store(0, Relaxed);
         }
-        if self.state() == VdevState::Degraded && !self.is_behind() {
-            self.set_state(VdevState::Online, Reason::None);
+        match self.state() {
+            VdevState::Degraded if self.is_behind() => self.set_state(VdevState::Degraded, Reason::Behind),
+            VdevState::Degraded => self.set_state(VdevState::Online, Reason::None),
+            _ => {}
         }
     }
 }

@@ -25,9 +25,9 @@ impl Node {
     }
 
     /// The leaves of which one is enough to have all that is here.
-    fn leaves(&self, leaves: &mut Vec<usize>) {
+    fn leaves(&self, leaves: &mut Vec<u32>) {
         match self {
-            Node::Leaf(leaf) => leaves.push(*leaf as usize),
+            Node::Leaf(leaf) => leaves.push(*leaf),
             Node::Same(children) => children.iter().for_each(|child| child.leaves(leaves)),
         }
     }
@@ -82,8 +82,8 @@ impl Layout {
         }
     }
 
-    /// The leaves by column: of each set one leaf has to have what is written, except in as many as there is parity.
-    pub fn columns(&self) -> (Vec<Vec<usize>>, usize) {
+    /// The numbers of the leaves by column: of each set one leaf has to have what is written, except in as many as there is parity.
+    pub fn columns(&self) -> (Vec<Vec<u32>>, usize) {
         let leaves = |node: &Node| {
             let mut leaves = Vec::new();
             node.leaves(&mut leaves);
@@ -104,7 +104,6 @@ impl Layout {
     }
 
     /// What each leaf has of a vdev with so many bytes for data.
-    #[doc(alias = "vdev_get_min_asize")]
     pub fn leaf_bytes(&self, asize: u64) -> u64 {
         match &self.form {
             Form::Same(_) => asize,

@@ -39,12 +39,12 @@ pub use mirror::View;
 pub use raidz::Raidz;
 pub use reading::{Answer, Ask, Reading, Verdict};
 
-/// A leaf of the pool: its top-level vdev, and its number among the leaves of that.
+/// A leaf of the pool: its top-level vdev, and its number among the leaves that this has had since the pool was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeafId {
     /// The number of the top-level vdev.
     pub vdev: u32,
-    /// Which of its leaves.
+    /// Which of its leaves ([`Leaf::number`](crate::vdev::Leaf::number)).
     pub leaf: u32,
 }
 

@@ -88,7 +88,7 @@ fn beside_one(class: Class, blocks: &[u64], refuses_long: bool) -> (Vec<(u64, us
     for block in 0..64_u64 {
         held.inner.write_at(&[block as u8; BLOCK], START_BYTES + block * BLOCK as u64).unwrap();
     }
-    let leaf = Leaf::new(1, "d".into(), Some(held.clone()), VdevState::Online, Reason::None, Arc::new(AtomicU64::new(4)));
+    let leaf = Leaf::new(0, 1, "d".into(), Some(held.clone()), VdevState::Online, Reason::None, Arc::new(AtomicU64::new(4)));
     let limits = Tunables::default();
     limits.parameters.set(Parameter::AsyncReadMax, "1").unwrap();
     limits.parameters.set(Parameter::AsyncWriteMax, "1").unwrap();
