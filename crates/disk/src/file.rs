@@ -20,7 +20,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Most buffers of one vectored write.
 pub(crate) const VECTORS_MAX: usize = 1024;
@@ -49,7 +49,7 @@ pub struct FileDisk {
     file: File,
     name: String,
     kind: DiskKind,
-    size: u64,
+    size: AtomicU64,
     sector: u64,
     physical_sector: u64,
     has_write_cache: bool,
@@ -118,21 +118,21 @@ impl FileDisk {
         let size = direct.as_ref().map_or(size, |direct| size - size % direct.sector());
         let room = (kind == DiskKind::File && direct.is_some() && access == Access::Write).then(|| Room::new(size));
         let is_cut = AtomicBool::new(false);
-        Ok(FileDisk { file, name, kind, size, sector, physical_sector, has_write_cache, is_cut, direct, room, _claim: claim })
+        Ok(FileDisk { file, name, kind, size: AtomicU64::new(size), sector, physical_sector, has_write_cache, is_cut, direct, room, _claim: claim })
     }
 
     /// Fails if the file was made shorter since it was opened.
     fn check_length(&self) -> io::Result<()> {
         if self.kind == DiskKind::File && !self.is_cut.load(Ordering::Relaxed) {
             let length = fstat(&self.file)?.st_size.unsigned_abs();
-            self.is_cut.store(length < self.size, Ordering::Relaxed);
+            self.is_cut.store(length < self.size_bytes(), Ordering::Relaxed);
         }
         self.check_not_cut()
     }
 
     fn check_not_cut(&self) -> io::Result<()> {
         match self.is_cut.load(Ordering::Relaxed) {
-            true => Err(io::Error::other(format!("the file has been made shorter than its {} bytes while it was in use: what was in it is lost", self.size))),
+            true => Err(io::Error::other(format!("the file has been made shorter than its {} bytes while it was in use: what was in it is lost", self.size_bytes()))),
             false => Ok(()),
         }
     }
@@ -212,7 +212,7 @@ fn settle(at_once: io::Result<bool>, write: impl FnOnce() -> io::Result<()>, flu
 
 impl Disk for FileDisk {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        check_range(offset, buf.len(), self.size)?;
+        check_range(offset, buf.len(), self.size_bytes())?;
         match &self.direct {
             Some(direct) => direct.read(&self.file, buf, offset),
             None => self.file.read_exact_at(buf, offset),
@@ -220,7 +220,7 @@ impl Disk for FileDisk {
     }
 
     fn read_vectored_at(&self, bufs: &mut [&mut [u8]], mut offset: u64) -> io::Result<()> {
-        check_range(offset, bufs.iter().map(|b| b.len()).sum(), self.size)?;
+        check_range(offset, bufs.iter().map(|b| b.len()).sum(), self.size_bytes())?;
         if let Some(direct) = &self.direct {
             return direct.read_vectored(&self.file, bufs, offset);
         }
@@ -232,7 +232,7 @@ impl Disk for FileDisk {
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        check_range(offset, buf.len(), self.size)?;
+        check_range(offset, buf.len(), self.size_bytes())?;
         self.check_not_cut()?;
         self.ask_for_room(offset, buf.len());
         match &self.direct {
@@ -243,7 +243,7 @@ impl Disk for FileDisk {
 
     fn write_vectored_at(&self, bufs: &[&[u8]], mut offset: u64) -> io::Result<()> {
         let total = bufs.iter().map(|b| b.len()).sum();
-        check_range(offset, total, self.size)?;
+        check_range(offset, total, self.size_bytes())?;
         self.check_not_cut()?;
         self.ask_for_room(offset, total);
         if let Some(direct) = &self.direct {
@@ -275,7 +275,7 @@ impl Disk for FileDisk {
     /// One system call, and the file's other dirty pages are left alone.
     fn write_durable_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
         let total: usize = bufs.iter().map(|b| b.len()).sum();
-        check_range(offset, total, self.size)?;
+        check_range(offset, total, self.size_bytes())?;
         self.check_not_cut()?;
         let at_once = match &self.direct {
             Some(direct) => direct.write(&self.file, bufs, offset, ReadWriteFlags::DSYNC).map(|()| true),
@@ -303,7 +303,7 @@ impl Disk for FileDisk {
 
     /// What the file system has not given room to yet, or has never written, is written with zeros.
     fn prepare(&self, offset: u64, length: u64) -> io::Result<()> {
-        check_range(offset, usize::try_from(length).unwrap_or(usize::MAX), self.size)?;
+        check_range(offset, usize::try_from(length).unwrap_or(usize::MAX), self.size_bytes())?;
         let (mut at, end) = (offset, offset + length);
         while at < end {
             // Where the next hole begins, and where it ends; places that are reserved count as holes until they are written.
@@ -331,7 +331,15 @@ impl Disk for FileDisk {
     }
 
     fn size_bytes(&self) -> u64 {
-        self.size
+        self.size.load(Ordering::Relaxed)
+    }
+
+    fn look_at_size(&self) {
+        let mut file = &self.file;
+        if let Ok(size) = file.seek(SeekFrom::End(0)) {
+            let whole = self.direct.as_ref().map_or(size, |direct| size - size % direct.sector());
+            self.size.fetch_max(whole, Ordering::Relaxed);
+        }
     }
 
     fn sector_bytes(&self) -> u64 {

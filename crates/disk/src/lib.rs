@@ -88,6 +88,9 @@ pub trait Disk: Send + Sync {
         true
     }
 
+    /// It may have become larger: from now on all of it is used.
+    fn look_at_size(&self) {}
+
     /// Does the first durable write to a place take longer than the next, so that it is worth while to prepare places?
     fn gains_by_preparing(&self) -> bool {
         false

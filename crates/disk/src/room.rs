@@ -43,7 +43,9 @@ impl Room {
             let is_first = word.is_some_and(|word| word.load(Relaxed) & bit == 0 && word.fetch_or(bit, Relaxed) & bit == 0);
             if is_first {
                 let start = chunk * CHUNK;
-                let _ = fallocate(file, FallocateFlags::KEEP_SIZE, start, CHUNK.min(self.size - start));
+                // What a file has got since then has no bits.
+                let length = CHUNK.min(self.size.saturating_sub(start));
+                let _ = fallocate(file, FallocateFlags::KEEP_SIZE, start, length);
             }
         }
     }

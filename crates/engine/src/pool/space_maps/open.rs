@@ -120,6 +120,28 @@ impl SpaceMaps {
         Ok(())
     }
 
+    /// A vdev has so many bytes now, in the sync thread: what it has more is used at once, so the group that says so must be on disk.
+    ///
+    /// # Errors
+    /// There is no such vdev.
+    #[doc(alias = "vdev_expand")]
+    pub fn grow_vdev(&self, vdev: u32, bytes: u64) -> Result<()> {
+        let mut vdevs = self.vdevs.write();
+        let Some(old) = vdevs.get(&vdev).cloned() else { bail!(Corrupt, "vdev {vdev} has no space maps") };
+        let config = old.group.config();
+        let count = (bytes >> config.metaslab_shift).min(METASLABS_MAX) as usize;
+        let mut maps = old.maps.clone();
+        while maps.len() < count {
+            let id = maps.len() as u64;
+            maps.push(Arc::default());
+            old.group.add_metaslab(Metaslab::new(config.vdev, id, 1 << config.metaslab_shift, config.ashift, None, 0));
+        }
+        let (array, flush_txgs) = (old.array.lock().clone(), old.flush_txgs.lock().clone());
+        let grown = VdevMaps { group: old.group.clone(), top_zap: old.top_zap, array: Mutex::new(array), flush_txgs: Mutex::new(flush_txgs), maps };
+        vdevs.insert(vdev, Arc::new(grown));
+        Ok(())
+    }
+
     /// Takes out a top-level vdev on which nothing is allocated, and frees what the MOS has of its space. Its ZAP is the caller's.
     ///
     /// # Errors
@@ -169,7 +191,7 @@ fn open_vdev(
         top_zap,
         array: Mutex::new(array),
         flush_txgs: Mutex::new(flush_txgs),
-        maps: (0..count).map(|_| Mutex::default()).collect(),
+        maps: (0..count).map(|_| Arc::default()).collect(),
     };
     maps.group.set_usable(!is_closed);
     let map_block_bytes = block_bytes(features.is_enabled(Feature::LogSpacemap));

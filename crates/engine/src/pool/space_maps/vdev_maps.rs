@@ -82,7 +82,7 @@ pub(super) struct VdevMaps {
     /// The txgs of the last flushes; `None`: nothing was ever in a log.
     pub(super) flush_txgs: Mutex<Option<Arc<Dnode>>>,
     /// By metaslab. Each locked within the metaslab's `exclude_load`.
-    pub(super) maps: Vec<Mutex<MetaslabMap>>,
+    pub(super) maps: Vec<Arc<Mutex<MetaslabMap>>>,
 }
 
 impl VdevMaps {
