@@ -34,8 +34,10 @@ mod verbs;
 mod tests;
 
 pub use config::prop_table;
+pub use devices::beside::attach::Beside;
 pub use devices::auxiliary;
 pub use devices::removed::Removal;
+pub use devices::states::Stopped;
 pub use open::create::{NewPool, NewVdev};
 pub use open::open::OpenOptions;
 pub use open::{examine, import};

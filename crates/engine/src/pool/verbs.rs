@@ -8,13 +8,17 @@ use super::check::{CheckOptions, CheckReport};
 use super::checkpoint::{self, Checkpoint};
 use super::config::{PoolState, properties, upgrade};
 use super::devices::removed::{self, Removal};
-use super::devices::{add, remove_log};
+use super::devices::beside::attach::{self, Beside};
+use super::devices::beside::{detach, split};
+use super::devices::states::Stopped;
+use super::devices::{add, remove_log, states};
 use super::import::Candidate;
 use super::open::{close, create, open};
 use super::{NewPool, OpenOptions, Pool, check, maintenance};
 use crate::dsl::PropertyValue;
 use crate::error::Result;
-use crate::vdev::NewTop;
+use crate::vdev::{NewLeaf, NewTop, VdevState};
+use disk::DiskRef;
 
 impl Pool {
     /// Makes a pool and leaves it open.
@@ -71,6 +75,71 @@ impl Pool {
     pub fn remove_log(&self, guid: u64) -> Result<()> {
         let _one_at_a_time = self.lock_vdev_changes();
         remove_log::remove_log(self.groups(), guid)
+    }
+
+    /// Puts a device beside that of guid `old` (`zpool attach`, `zpool replace`), and returns when it is written to. `ashift`: log2 of its
+    /// sector, if not what it does best.
+    ///
+    /// # Errors
+    /// `Unsupported`: nothing can be put there. `Invalid`: the device is too small, or its sectors are too large.
+    pub fn attach_device(&self, old: u64, new: NewLeaf, how: Beside, ashift: Option<u32>) -> Result<()> {
+        let _one_at_a_time = self.lock_vdev_changes();
+        attach::attach(self.groups(), old, new, how, ashift)
+    }
+
+    /// Takes a device out of a mirror (`zpool detach`), and returns when that is on disk.
+    ///
+    /// # Errors
+    /// `Unsupported`: it is not in a mirror. `Busy`: the others have not all that it has.
+    pub fn detach_device(&self, guid: u64) -> Result<()> {
+        let _one_at_a_time = self.lock_vdev_changes();
+        detach::detach(self.groups(), guid)
+    }
+
+    /// Makes another pool of the devices with these guids, one of each mirror (`zpool split`), and leaves it open.
+    ///
+    /// # Errors
+    /// `Invalid`: a top-level vdev is no mirror, or none of its sides is among them. `Busy`: the others have not all that they have.
+    pub fn split(&self, chosen: &[u64], options: OpenOptions) -> Result<Arc<Pool>> {
+        let _one_at_a_time = self.lock_vdev_changes();
+        split::split(self.groups(), chosen, options)
+    }
+
+    /// Takes a device out of use (`zpool offline`), and returns when that is on disk; `temporary`: until the pool is exported.
+    ///
+    /// # Errors
+    /// `Busy`: the others have not all that it has.
+    pub fn stop_device(&self, guid: u64, how: Stopped, temporary: bool) -> Result<()> {
+        let _one_at_a_time = self.lock_vdev_changes();
+        states::stop(self.groups(), guid, how, temporary)
+    }
+
+    /// Uses a device again (`zpool online`), and returns how it is; `disk`: what was found where it should be.
+    ///
+    /// # Errors
+    /// There is no such device, or the pool cannot be written.
+    pub fn online_device(&self, guid: u64, disk: Option<DiskRef>) -> Result<VdevState> {
+        let _one_at_a_time = self.lock_vdev_changes();
+        states::online(self.groups(), guid, disk)
+    }
+
+    /// Uses all of the devices of a top-level vdev, if these are larger than they were (`zpool online -e`, `autoexpand`): that with the device
+    /// of this guid, or all.
+    ///
+    /// # Errors
+    /// The pool cannot be written.
+    pub fn expand(&self, guid: Option<u64>) -> Result<()> {
+        let _one_at_a_time = self.lock_vdev_changes();
+        states::expand(self.groups(), guid)
+    }
+
+    /// Looks at all devices again (`zpool reopen`): `found` is what is where devices should be that are not open, `gone` are devices
+    /// that are no longer where they were.
+    ///
+    /// # Errors
+    /// The pool cannot be written.
+    pub fn reopen_devices(&self, found: Vec<(u64, DiskRef)>, gone: Vec<u64>) -> Result<()> {
+        states::reopen(self.groups(), found, gone)
     }
 
     /// The last removal of a vdev, if there was one.
@@ -149,6 +218,12 @@ impl Pool {
     /// Errors are forgotten, of one device or of all; what waits to be written is tried again.
     pub fn clear_errors(&self, device: Option<u64>) {
         maintenance::clear_errors(self.groups().layers(), device);
+        states::begin_to_catch_up(self.groups());
+    }
+
+    /// Devices that count as broken are tried again, of one guid or all; `found`: what is where those should be that are not open.
+    pub fn forgive_devices(&self, device: Option<u64>, found: Vec<(u64, DiskRef)>) {
+        states::forgive(self.groups(), device, found);
     }
 
     /// Says in the history, in some txg soon, that this program made or imported the pool.

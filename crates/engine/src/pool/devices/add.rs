@@ -50,7 +50,7 @@ fn add_prepared(writer: &Arc<GroupWriter>, new: Vec<NewTop>, any_ashift: bool) -
     }
     let config = configuration.get();
     for top in &tops {
-        for leaf in top.leaves() {
+        for leaf in &top.leaves() {
             if let Some(disk) = leaf.disk() {
                 init_labels(&*disk, &config.first_label(&layers.vdevs, top, leaf, txg))?;
             }

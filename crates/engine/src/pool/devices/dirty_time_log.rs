@@ -38,7 +38,7 @@ fn log_of(top: &TopVdev, leaf: &Leaf) -> u64 {
 /// A log cannot be read.
 pub(in crate::pool) fn load(mos: &Mos, vdevs: &Arc<VdevTree>, candidate: &Candidate) -> Result<()> {
     for top in vdevs.data_tops() {
-        for leaf in top.leaves() {
+        for leaf in &top.leaves() {
             let log = log_of(&top, leaf);
             if log != 0 {
                 let ranges = read_ranges(&mos.0, log).within(|| format!("what {} missed", leaf.name()))?;
@@ -64,10 +64,10 @@ fn is_filling(top: &TopVdev, leaf: &Leaf) -> bool {
 
 /// Finds the sides that were away.
 fn note_absences(top: &TopVdev, candidate: &Candidate) {
-    let rings: Vec<(&Arc<Leaf>, &[u64])> = top
+    let rings: Vec<(Arc<Leaf>, &[u64])> = top
         .leaves()
-        .iter()
-        .filter_map(|leaf| candidate.devices.iter().find(|device| device.guid == leaf.guid()).map(|device| (leaf, device.uberblock_txgs.as_slice())))
+        .into_iter()
+        .filter_map(|leaf| candidate.devices.iter().find(|device| device.guid == leaf.guid()).map(|device| (leaf.clone(), device.uberblock_txgs.as_slice())))
         .collect();
     let all: BTreeSet<u64> = rings.iter().flat_map(|(_, txgs)| txgs.iter().copied()).collect();
     let Some(newest) = all.last() else { return };
@@ -88,7 +88,7 @@ pub(in crate::pool) fn has_unsaved(vdevs: &VdevTree) -> bool {
 pub(in crate::pool) fn sync(layers: &Layers, configuration: &Configuration, tx: &SyncTx<'_>) -> Result<()> {
     let Some(maps) = &layers.space_maps else { return Ok(()) };
     for top in layers.vdevs.data_tops() {
-        for leaf in top.leaves() {
+        for leaf in &top.leaves() {
             if tx.pass == 1 && !leaf.is_open() {
                 leaf.note_missed(tx.txg(), tx.txg() + 1);
             }

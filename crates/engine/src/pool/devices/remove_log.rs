@@ -68,13 +68,30 @@ fn remove_log_vdev(writer: &Arc<GroupWriter>, guid: u64) -> Result<()> {
         group.set_usable(top.state().is_readable());
         return Err(error).within(|| format!("cannot remove {shown}"));
     }
-    for leaf in top.leaves() {
+    for leaf in &top.leaves() {
         if let Some(Err(error)) = leaf.disk().map(|disk| clear_labels(&*disk)) {
             tracing::warn!("{}: it was removed, but its labels cannot be cleared: {error}", leaf.name());
         }
         leaf.close();
     }
     Ok(())
+}
+
+/// Stops using a log device, or mirror of log devices, and returns when nothing is on it that anybody needs.
+///
+/// # Errors
+/// A log that nobody could replay is on it; it is used as before.
+pub(super) fn pause_log(writer: &GroupWriter, top: &TopVdev) -> Result<Arc<Group>> {
+    let group = writer.layers().context.io.allocator().group(top.id() as u32)?;
+    group.set_usable(false);
+    writer.layers().context.io.give_up_log_device(top.id() as u32);
+    match empty_log(writer, &group) {
+        Ok(()) => Ok(group),
+        Err(error) => {
+            group.set_usable(top.state().is_readable());
+            Err(error)
+        }
+    }
 }
 
 /// Waits until nothing is on a device that is not used any more.

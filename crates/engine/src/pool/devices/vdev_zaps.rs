@@ -10,7 +10,7 @@ use crate::dmu::SyncTx;
 use crate::dsl::meta::key;
 use crate::dsl::{Meta, Mos};
 use crate::error::{Result, Within};
-use crate::vdev::{TopVdev, VdevTree, key as vdev_key};
+use crate::vdev::{TopVdev, VdevConfig, VdevTree, key as vdev_key};
 use crate::zap::{Integers, Zap, ZapSpec};
 use crate::{bail, error};
 
@@ -67,7 +67,7 @@ fn create_in(mos: &Mos, all: &Zap, top: &TopVdev, tx: &SyncTx<'_>) -> Result<()>
     if top.is_log() {
         zap.add(tx, ALLOCATION_BIAS, Integers::U8(FOR_LOG))?;
     }
-    let leaves = top.leaves().iter().map(|leaf| Ok((leaf.guid(), make()?.object()))).collect::<Result<Vec<_>>>()?;
+    let leaves = top.leaves().into_iter().map(|leaf| Ok((leaf.guid(), make()?.object()))).collect::<Result<Vec<_>>>()?;
     top.update_config(|config| {
         for (guid, zap) in leaves {
             if let Some(leaf) = config.find_mut(guid) {
@@ -77,6 +77,32 @@ fn create_in(mos: &Mos, all: &Zap, top: &TopVdev, tx: &SyncTx<'_>) -> Result<()>
         config.set(vdev_key::TOP_ZAP, zap.object());
     });
     Ok(())
+}
+
+/// Makes that of a device which comes in.
+///
+/// # Errors
+/// The pool has none for its other vdevs.
+pub(in crate::pool) fn create_of_leaf(mos: &Mos, top: &TopVdev, guid: u64, tx: &SyncTx<'_>) -> Result<()> {
+    let zap = Zap::create(&mos.0, tx, &ZapSpec::new(ObjectType::ZAP_METADATA))?;
+    list(mos)?.add_int(tx, zap.object())?;
+    top.update_config(|config| {
+        if let Some(leaf) = config.find_mut(guid) {
+            leaf.set(vdev_key::LEAF_ZAP, zap.object());
+        }
+    });
+    Ok(())
+}
+
+/// Frees that of a device which goes.
+///
+/// # Errors
+/// It is not in the list, or cannot be freed.
+pub(in crate::pool) fn free_of_leaf(mos: &Mos, leaf: &VdevConfig, tx: &SyncTx<'_>) -> Result<()> {
+    match leaf.number(vdev_key::LEAF_ZAP) {
+        0 => Ok(()),
+        zap => free_each(mos, &[zap], &leaf.display_name(), tx),
+    }
 }
 
 /// Frees those of a vdev that is removed.
@@ -90,12 +116,16 @@ pub(in crate::pool) fn free(mos: &Mos, top: &TopVdev, tx: &SyncTx<'_>) -> Result
     if zaps.is_empty() {
         return Ok(());
     }
+    free_each(mos, &zaps, &top.id().to_string(), tx)
+}
+
+fn free_each(mos: &Mos, zaps: &[u64], vdev: &str, tx: &SyncTx<'_>) -> Result<()> {
     let all = list(mos)?;
-    for zap in zaps {
+    for zap in zaps.iter().copied() {
         if all.lookup_int(zap)?.is_none() {
-            bail!(Corrupt, "ZAP {zap} of vdev {} is not in the list of the vdevs' ZAPs", top.id());
+            bail!(Corrupt, "ZAP {zap} of vdev {vdev} is not in the list of the vdevs' ZAPs");
         }
-        all.remove_int(tx, zap).within(|| format!("ZAP {zap} of vdev {}", top.id()))?;
+        all.remove_int(tx, zap).within(|| format!("ZAP {zap} of vdev {vdev}"))?;
         mos.free(zap, tx)?;
     }
     Ok(())

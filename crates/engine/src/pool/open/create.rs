@@ -131,7 +131,7 @@ fn return_all(context: &DmuContext, frees: &Mutex<Vec<BlkPtr>>) -> Result<()> {
 fn write_first_labels(vdevs: &VdevTree, config: &PoolConfig, expected: usize) -> Result<()> {
     let mut written = 0;
     for top in vdevs.tops() {
-        for leaf in top.leaves() {
+        for leaf in &top.leaves() {
             if let Some(disk) = leaf.disk() {
                 init_labels(&*disk, &config.first_label(vdevs, &top, leaf, TXG_INITIAL))?;
                 written += 1;

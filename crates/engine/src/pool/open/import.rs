@@ -62,7 +62,6 @@ pub struct Candidate {
 struct Scanned {
     disk: DiskRef,
     labels: DeviceLabels,
-    guid: u64,
     uberblocks: Vec<Uberblock>,
 }
 
@@ -174,7 +173,7 @@ fn scan(disk: DiskRef) -> Option<(u64, Scanned)> {
     let labels = DeviceLabels::read(&*disk);
     let config = labels.newest_config()?;
     let pool = config.u64("pool_guid")?;
-    let guid = config.u64("guid")?;
+    config.u64("guid")?;
     // Not synced yet: the label of a device that was being added.
     if config.u64("txg")? == 0 {
         return None;
@@ -182,7 +181,7 @@ fn scan(disk: DiskRef) -> Option<(u64, Scanned)> {
     let ashift = config.nvlist("vdev_tree")?.u64(key::ASHIFT).unwrap_or(9);
     let found = labels.uberblocks(u32::try_from(ashift).ok()?);
     let uberblocks = found.into_iter().map(|found| found.uberblock).collect();
-    Some((pool, Scanned { disk, labels, guid, uberblocks }))
+    Some((pool, Scanned { disk, labels, uberblocks }))
 }
 
 fn assemble(pool: u64, scanned: Vec<Scanned>, txg_max: u64) -> Option<Candidate> {
@@ -195,8 +194,10 @@ fn assemble(pool: u64, scanned: Vec<Scanned>, txg_max: u64) -> Option<Candidate>
     let mut devices: BTreeMap<u64, FoundDevice> = BTreeMap::new();
     for found in scanned {
         let Some(config) = found.labels.config(txg).or(found.labels.newest_config()).cloned() else { continue };
+        // Of the label that fits: a device that was to take the place of a mirror has another guid in the one after it.
+        let Some(guid) = config.u64("guid") else { continue };
         let device = FoundDevice {
-            guid: found.guid,
+            guid,
             disk: found.disk,
             txg: config.u64("txg").unwrap_or(0),
             uberblock_txgs: found.uberblocks.iter().map(|uberblock| uberblock.txg).collect(),

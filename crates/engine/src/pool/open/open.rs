@@ -31,7 +31,7 @@ use crate::pool::config::pool_config::{PoolConfig, PoolState};
 use crate::pool::config::properties::obey_stored_properties;
 use crate::pool::devices::dirty_time_log;
 use crate::pool::devices::removed;
-use crate::pool::devices::vdev_zaps::ALLOCATION_BIAS;
+use crate::pool::devices::vdev_zaps::{ALLOCATION_BIAS, free_of_leaf};
 use crate::pool::layers::Layers;
 use crate::pool::shared_blocks::SharedBlocks;
 use crate::pool::space_maps::{FeatureCounts, SpaceMaps, SpaceMapsOptions, VdevSpace};
@@ -126,10 +126,18 @@ pub(in crate::pool) fn read_packed(mos: &Mos, object: u64) -> Result<NvList> {
 /// A device is missing, a feature is not known, something cannot be read: the error names it.
 pub(in crate::pool) fn open(candidate: &Candidate, options: OpenOptions) -> Result<Arc<Pool>> {
     let label_name = candidate.config.name.clone();
-    open_named(candidate, options).within(|| format!("pool {label_name}"))
+    open_named(candidate, options, None).within(|| format!("pool {label_name}"))
 }
 
-fn open_named(candidate: &Candidate, options: OpenOptions) -> Result<Arc<Pool>> {
+/// Opens what the devices of `candidate`, one side of each mirror, hold, as another pool with this guid.
+///
+/// # Errors
+/// As for [`open`]; a top-level vdev is no mirror.
+pub(in crate::pool) fn open_split(candidate: &Candidate, options: OpenOptions, guid: u64) -> Result<Arc<Pool>> {
+    open_named(candidate, options, Some(guid))
+}
+
+fn open_named(candidate: &Candidate, options: OpenOptions, split: Option<u64>) -> Result<Arc<Pool>> {
     candidate.config.check_features_for_read()?;
     let uberblock = candidate.uberblock().clone();
     let vdevs = Arc::new(candidate.open_tree()?);
@@ -139,6 +147,11 @@ fn open_named(candidate: &Candidate, options: OpenOptions) -> Result<Arc<Pool>> 
     drop((mos, context, vdevs));
 
     let mut tree = VdevConfig::from_nvlist(stored.require_nvlist("vdev_tree")?).within(|| "vdev tree")?;
+    let mut gone = Vec::new();
+    if let Some(guid) = split {
+        (tree, gone) = tree.split(&|side| candidate.devices.iter().any(|device| device.guid == side))?;
+        tree.guid = guid;
+    }
     candidate.correct_paths(&mut tree);
     let vdevs = Arc::new(VdevTree::from_config(tree, &candidate.device_map())?);
     vdevs.check_complete()?;
@@ -153,6 +166,7 @@ fn open_named(candidate: &Candidate, options: OpenOptions) -> Result<Arc<Pool>> 
     config.version = uberblock.version;
     config.name = options.new_name.clone().unwrap_or_else(|| candidate.config.name.clone());
     config.state = PoolState::Active;
+    config.guid = split.unwrap_or(config.guid);
     config.features_for_read.clone_from(&candidate.config.features_for_read);
     check_version(config.version)?;
     let (features, unsupported) = load_features(&mos, &options)?;
@@ -174,10 +188,30 @@ fn open_named(candidate: &Candidate, options: OpenOptions) -> Result<Arc<Pool>> 
     let writer = Arc::new(GroupWriter::new(layers, configuration, uberblock, deferred));
     let pool = Pool::new(writer, unsupported);
     pool.groups().refresh_space();
+    if split.is_some() {
+        forget_sides(pool.groups(), gone)?;
+    }
     if !options.read_only {
         begin_writing(pool.groups(), &options.host, options.forget_log)?;
     }
     Ok(pool)
+}
+
+/// What the MOS has of devices that are another pool's is freed with the first group.
+fn forget_sides(writer: &Arc<GroupWriter>, gone: Vec<VdevConfig>) -> Result<()> {
+    let (layers, forgetting) = (writer.layers(), writer.clone());
+    writer.configuration().write_labels();
+    layers.dsl.queue_task(move |dsl, tx| {
+        let maps = forgetting.layers().space_maps.as_ref();
+        for side in gone.iter().flat_map(|side| side.leaves()) {
+            if let (Some(maps), 1..) = (maps, side.number(vdev_key::DTL)) {
+                maps.free_ranges(tx, side.number(vdev_key::DTL))?;
+            }
+            free_of_leaf(&dsl.meta.mos, side, tx)?;
+        }
+        Ok(())
+    })?;
+    Ok(())
 }
 
 fn begin_writing(writer: &Arc<GroupWriter>, host: &HostRef, forget_log: bool) -> Result<()> {

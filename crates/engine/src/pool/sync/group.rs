@@ -25,6 +25,7 @@ use crate::canary::Canary;
 use crate::dmu::SyncTx;
 use crate::dsl::FreeBudget;
 use crate::error::{Result, Within};
+use crate::pool::devices::beside::detach;
 use crate::pool::devices::{dirty_time_log, removed};
 use crate::txg::Txg;
 use crate::vdev::label::{LabelSync, sync_labels};
@@ -205,6 +206,7 @@ impl GroupWriter {
 
     /// The group is on disk: what it held in memory goes.
     fn group_done(&self, txg: Txg) -> Result<()> {
+        detach::let_go(&self.layers.vdevs);
         if let Some(maps) = &self.layers.space_maps {
             maps.sync_done(txg, self.may_defer())?;
         }

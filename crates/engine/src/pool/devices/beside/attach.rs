@@ -1,0 +1,150 @@
+//! Devices beside others: `zpool attach`, `zpool replace`.
+//!
+//! # Theory
+//! The new device gets labels without a txg first, so that a crash leaves a device that belongs to no pool. One group then changes the
+//! description of the top-level vdev, and what it consists of: from there on each write goes to the new device, too. It is behind:
+//! it has missed every group up to the ones that are open when it comes in, whose writes may have begun without it. A resilver
+//! brings it what it missed, and ends a replacement ([`crate::pool::devices::caught_up`]).
+
+use std::sync::Arc;
+
+use crate::dmu::SyncTx;
+use crate::error::{Result, Within};
+use crate::pool::checkpoint;
+use crate::pool::devices::{in_one_group, vdev_zaps};
+use crate::pool::scan::want_resilver;
+use crate::pool::sync::writer::GroupWriter;
+use crate::txg::TXG_INITIAL;
+use crate::vdev::label::init_labels;
+use crate::vdev::{Leaf, NewLeaf, TopVdev, VdevConfig, VdevKind, key};
+use crate::{bail, error};
+use ondisk::label;
+
+/// Groups that are under way at the same time: of these a write may have begun before the device came in.
+#[doc(alias = "TXG_CONCURRENT_STATES")]
+const GROUPS_UNDER_WAY: u64 = 3;
+/// Pool version from which a device that is being replaced can be replaced again.
+const VERSION_MULTI_REPLACE: u64 = 20;
+
+/// How a device comes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beside {
+    /// It stays beside the other: a mirror.
+    Mirror,
+    /// It takes the place of the other, when it has everything.
+    Replacement,
+}
+
+impl Beside {
+    fn kind(self) -> VdevKind {
+        match self {
+            Beside::Mirror => VdevKind::Mirror,
+            Beside::Replacement => VdevKind::Replacing,
+        }
+    }
+
+    fn event(self, new: &str, old: &str) -> String {
+        match self {
+            Beside::Mirror => format!("attach vdev={new} to vdev={old}"),
+            Beside::Replacement => format!("replace vdev={new} for vdev={old}"),
+        }
+    }
+}
+
+/// Puts a device beside that of guid `old`, and returns when it is written to; what it missed it gets later. One call at a time.
+///
+/// # Errors
+/// `Unsupported`: nothing can be put there. `Invalid`: it is too small, or its sectors are too large. The pool is what it was.
+#[doc(alias = "spa_vdev_attach")]
+pub(in crate::pool) fn attach(writer: &Arc<GroupWriter>, old: u64, new: NewLeaf, how: Beside, ashift: Option<u32>) -> Result<()> {
+    let name = writer.configuration().name();
+    attach_device(writer, old, new, how, ashift).within(|| format!("pool {name}"))?;
+    want_resilver(writer);
+    Ok(())
+}
+
+fn attach_device(writer: &Arc<GroupWriter>, old: u64, new: NewLeaf, how: Beside, ashift: Option<u32>) -> Result<()> {
+    let (layers, configuration) = (writer.layers(), writer.configuration());
+    if layers.is_read_only() || layers.space_maps.is_none() {
+        bail!(ReadOnly, "it is read-only");
+    }
+    if checkpoint::checkpoint(layers)?.is_some() {
+        bail!(Exists, "it has a checkpoint");
+    }
+    let Some((top, _)) = layers.vdevs.find_leaf(old) else { bail!(NotFound, "no device has guid {old}") };
+    check_place(&top.config(), old, how, configuration.get().version)?;
+    check_device(&top, &new, ashift)?;
+    let host = &layers.context.host;
+    let (guid, group) = (host.random(), host.random());
+    let (shown, disk) = (new.path.clone(), new.disk.clone());
+    let (leaf, described) = layers.vdevs.prepare_leaf(&top, guid, new);
+    let txg = layers.context.groups.open_txg();
+    init_labels(&*disk, &configuration.get().first_label(&layers.vdevs, &top, &leaf, txg))?;
+    in_one_group(writer, move |writer, tx| {
+        let joining = Joining { top, leaf, described, group, old, how, shown };
+        joining.join(writer, tx)
+    })
+}
+
+/// A device on its way in.
+struct Joining {
+    top: Arc<TopVdev>,
+    leaf: Arc<Leaf>,
+    described: VdevConfig,
+    /// The guid of the group, if one is made.
+    group: u64,
+    old: u64,
+    how: Beside,
+    /// Its path.
+    shown: String,
+}
+
+impl Joining {
+    /// Makes it part of the pool, in the sync thread.
+    fn join(mut self, writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<Result<()>> {
+        let (layers, configuration) = (writer.layers(), writer.configuration());
+        let before = self.top.config();
+        let Some(replaced) = before.find(self.old).map(VdevConfig::display_name) else {
+            return Ok(Err(error!(NotFound, "no device has guid {}", self.old)));
+        };
+        self.described.set(key::RESILVER_TXG, tx.txg());
+        if let Err(refused) = self.top.attach_leaf(self.old, &self.leaf, self.described, self.how.kind(), self.group) {
+            return Ok(Err(refused));
+        }
+        self.leaf.note_missed(TXG_INITIAL, tx.txg() + GROUPS_UNDER_WAY);
+        if configuration.get().has_vdev_zaps {
+            vdev_zaps::create_of_leaf(layers.mos(), &self.top, self.leaf.guid(), tx)?;
+        }
+        configuration.set_dirty();
+        layers.dsl.record_event("vdev attach", &self.how.event(&self.shown, &replaced), tx)?;
+        Ok(Ok(()))
+    }
+}
+
+/// Refuses places where no device can be put.
+fn check_place(top: &VdevConfig, old: u64, how: Beside, version: u64) -> Result<()> {
+    let parent = top.parent_of(old).map(|parent| &parent.kind);
+    match (how, parent) {
+        (Beside::Mirror, None | Some(VdevKind::Mirror)) | (Beside::Replacement, None) => Ok(()),
+        (Beside::Mirror, _) => bail!(Unsupported, "can only attach to mirrors and top-level disks"),
+        (Beside::Replacement, Some(VdevKind::Replacing)) if version < VERSION_MULTI_REPLACE => {
+            bail!(Unsupported, "cannot replace a replacing device")
+        }
+        (Beside::Replacement, Some(VdevKind::Spare)) => {
+            bail!(Unsupported, "already in replacing/spare config; wait for completion or use 'zpool detach'")
+        }
+        (Beside::Replacement, Some(_)) => Ok(()),
+    }
+}
+
+/// Refuses devices that are too small, or have sectors that are too large.
+fn check_device(top: &TopVdev, new: &NewLeaf, ashift: Option<u32>) -> Result<()> {
+    let wanted = top.config().leaf_bytes();
+    if label::data_bytes(new.disk.size_bytes()).is_none_or(|room| room < wanted) {
+        bail!(Invalid, "device is too small");
+    }
+    if new.needed_ashift(ashift) > top.ashift() {
+        bail!(Invalid, "The new device cannot have a higher alignment requirement than the top-level vdev.");
+    }
+    Ok(())
+}

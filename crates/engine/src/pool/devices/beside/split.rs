@@ -1,0 +1,91 @@
+//! One side of each mirror becomes a pool of its own: `zpool split`.
+//!
+//! # Theory
+//! One group takes the sides out. When it is on disk they hold the pool as it was in the group before, with labels that the pool does not know any more; they are
+//! opened as another pool, with a guid of its own, and the first group of that writes their labels. A crash between the two leaves the old pool without
+//! these sides, and no new pool.
+
+use std::sync::Arc;
+
+use disk::DiskRef;
+use parking_lot::Mutex;
+
+use super::detach;
+use crate::error::{Result, Within};
+use crate::pool::devices::in_one_group;
+use crate::pool::open::import::discover;
+use crate::pool::open::open::open_split;
+use crate::pool::sync::writer::GroupWriter;
+use crate::pool::{OpenOptions, Pool, checkpoint};
+use crate::vdev::{Leaf, TopVdev, VdevKind, VdevState};
+use crate::{bail, error};
+
+/// Makes a pool of the devices with these guids, one of each mirror, and leaves it open. One call at a time.
+///
+/// # Errors
+/// `Invalid`: a top-level vdev is no mirror, or none of its sides is among them. `Busy`: the others have not all that they have.
+#[doc(alias = "spa_vdev_split_mirror")]
+pub(in crate::pool) fn split(writer: &Arc<GroupWriter>, chosen: &[u64], options: OpenOptions) -> Result<Arc<Pool>> {
+    let name = writer.configuration().name();
+    split_off(writer, chosen, options).within(|| format!("pool {name}"))
+}
+
+fn split_off(writer: &Arc<GroupWriter>, chosen: &[u64], options: OpenOptions) -> Result<Arc<Pool>> {
+    let layers = writer.layers();
+    if layers.is_read_only() || layers.space_maps.is_none() {
+        bail!(ReadOnly, "it is read-only");
+    }
+    if checkpoint::checkpoint(layers)?.is_some() {
+        bail!(Exists, "it has a checkpoint");
+    }
+    let sides = layers.vdevs.data_tops().into_iter().map(|top| choose(top, chosen)).collect::<Result<Vec<_>>>()?;
+    writer.sync_all()?;
+    let taken: Arc<Mutex<Vec<Arc<Leaf>>>> = Arc::default();
+    let taking = taken.clone();
+    in_one_group(writer, move |writer, tx| {
+        for (_, side) in &sides {
+            if side.is_behind() || !side.is_open() {
+                return Ok(Err(error!(Busy, "{}: it has not everything", side.name())));
+            }
+        }
+        for (top, side) in &sides {
+            match detach::take(writer.layers(), writer.configuration(), top, side.guid(), tx)? {
+                Ok(leaf) => taking.lock().push(leaf),
+                Err(refused) => {
+                    // What was taken out before is no pool.
+                    taking.lock().drain(..).for_each(|leaf| writer.layers().vdevs.note_departing(leaf));
+                    return Ok(Err(refused));
+                }
+            }
+        }
+        Ok(Ok(()))
+    })?;
+    let guid = layers.context.host.random();
+    let take_disk = |leaf: &Arc<Leaf>| {
+        let disk = leaf.disk();
+        leaf.close();
+        disk
+    };
+    let disks: Vec<DiskRef> = taken.lock().iter().filter_map(take_disk).collect();
+    let candidates = discover(disks);
+    let Some(candidate) = candidates.first() else { bail!(NoDevice, "what was taken out cannot be read") };
+    open_split(candidate, options, guid)
+}
+
+/// The side of a mirror that goes.
+fn choose(top: Arc<TopVdev>, chosen: &[u64]) -> Result<(Arc<TopVdev>, Arc<Leaf>)> {
+    if top.kind() != VdevKind::Mirror || top.is_log() {
+        bail!(Invalid, "vdev {} is no mirror that holds data", top.id());
+    }
+    let members = top.members();
+    let mut found = members.leaves.iter().filter(|leaf| chosen.contains(&leaf.guid()));
+    let (Some(leaf), None) = (found.next(), found.next()) else { bail!(Invalid, "vdev {}: it takes one side of each mirror", top.id()) };
+    if leaf.state() != VdevState::Online {
+        bail!(Invalid, "{}: {}", leaf.name(), leaf.state());
+    }
+    if leaf.is_behind() || members.needs(leaf.number()) {
+        bail!(Busy, "{}: not every side has everything", leaf.name());
+    }
+    let leaf = leaf.clone();
+    Ok((top, leaf))
+}

@@ -1,0 +1,307 @@
+//! Devices that come and go in pools in memory. What a resilver does, a copy of the device does here.
+
+use std::sync::Arc;
+
+use disk::{Disk, DiskRef, MemDisk};
+use ondisk::label;
+
+use super::caught_up::caught_up;
+use super::in_one_group;
+use crate::error::ErrorKind;
+use crate::host::RealHost;
+use crate::pool::check::CheckOptions;
+use crate::pool::import::{discover, select};
+use crate::pool::{Beside, NewPool, OpenOptions, Pool, Stopped};
+use crate::tunables::Tunables;
+use crate::vdev::label::DeviceLabels;
+use crate::vdev::{NewLeaf, NewTop, Reason, VdevKind, VdevState, key};
+
+const SIZE: u64 = 96 << 20;
+
+fn disk(name: &str) -> Arc<MemDisk> {
+    Arc::new(MemDisk::new(format!("/{name}"), SIZE))
+}
+
+fn leaf(disk: &Arc<MemDisk>) -> NewLeaf {
+    NewLeaf { disk: disk.clone(), path: disk.name().to_owned(), whole_disk: false }
+}
+
+fn options(read_only: bool) -> OpenOptions {
+    OpenOptions { host: RealHost::shared(), tunables: Tunables::default(), read_only, file_owner: None, new_name: None, forget_log: false }
+}
+
+fn pool_on(disks: &[Arc<MemDisk>]) -> Arc<Pool> {
+    let new = NewPool {
+        name: "tank".into(),
+        vdevs: vec![NewTop { leaves: disks.iter().map(leaf).collect(), ashift: Some(9), is_log: false }],
+        features: ondisk::feature::Feature::for_new_pools().collect(),
+        properties: Vec::new(),
+        fill: Box::new(|_, _| Ok(())),
+        command: "zpool create tank".into(),
+        configure: Box::new(|_| ()),
+    };
+    Pool::create(new, options(false)).unwrap()
+}
+
+fn open(disks: &[&Arc<MemDisk>], read_only: bool) -> Arc<Pool> {
+    let candidates = discover(disks.iter().map(|disk| (*disk).clone() as DiskRef).collect());
+    Pool::open(select(&candidates, "tank", false).unwrap(), options(read_only)).unwrap()
+}
+
+fn check(pool: &Pool, what: &str) {
+    let report = pool.check(CheckOptions { verify_data: true, ..CheckOptions::default() }, &|_| ()).unwrap();
+    assert!(report.is_clean(), "{what}: {:?}", report.findings);
+}
+
+fn guids(pool: &Pool) -> Vec<u64> {
+    pool.vdevs.leaves().iter().map(|leaf| leaf.guid()).collect()
+}
+
+/// Groups with something in them.
+fn write(pool: &Pool, groups: usize) {
+    for group in 0..groups {
+        pool.change_config(|config| config.comment = Some(format!("group {group}").as_str().into()));
+        pool.sync_all().unwrap();
+    }
+}
+
+/// What a resilver does: the second device gets all that the first one has, and nobody has missed anything.
+fn resilver(pool: &Pool, from: &Arc<MemDisk>, to: &Arc<MemDisk>) {
+    let (from, to, vdevs) = (from.clone(), to.clone(), pool.vdevs.clone());
+    in_one_group(pool.groups(), move |writer, tx| {
+        let mut bytes = vec![0; 1 << 20];
+        let mut at = label::START_BYTES;
+        while at < SIZE - label::END_BYTES {
+            let length = (SIZE - label::END_BYTES - at).min(bytes.len() as u64) as usize;
+            from.read_at(&mut bytes[..length], at).unwrap();
+            to.write_at(&bytes[..length], at).unwrap();
+            at += length as u64;
+        }
+        vdevs.leaves().iter().filter(|leaf| leaf.is_open()).for_each(|leaf| leaf.set_behind(false));
+        caught_up(writer.layers(), writer.configuration(), tx)?;
+        Ok(Ok(()))
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_disk_becomes_a_mirror_and_the_other_disk_goes_on_alone() {
+    let (a, b) = (disk("a"), disk("b"));
+    let pool = pool_on(&[a.clone()]);
+    write(&pool, 2);
+    let first = guids(&pool)[0];
+    assert_eq!(pool.detach_device(first).unwrap_err().kind(), ErrorKind::Unsupported);
+    pool.attach_device(first, leaf(&b), Beside::Mirror, None).unwrap();
+    assert_eq!((pool.vdevs.tops()[0].kind(), pool.vdevs.leaves().len()), (VdevKind::Mirror, 2));
+    write(&pool, 2);
+    let described = pool.vdevs.config();
+    let new = &described.children[0].children[1];
+    assert!(new.number(key::DTL) != 0 && new.number(key::LEAF_ZAP) != 0 && new.number(key::RESILVER_TXG) != 0);
+    assert_eq!(pool.detach_device(first).unwrap_err().kind(), ErrorKind::Busy, "the new one has not everything");
+    check(&pool, "attached");
+    pool.export().unwrap();
+    // What it missed is known to the next import.
+    let pool = open(&[&a, &b], false);
+    assert_eq!(pool.vdevs.leaves().iter().map(|leaf| leaf.is_behind()).collect::<Vec<_>>(), [false, true]);
+    resilver(&pool, &a, &b);
+    assert_eq!(pool.vdevs.config().children[0].children[1].get(key::RESILVER_TXG), None);
+    pool.detach_device(first).unwrap();
+    let top = pool.vdevs.tops()[0].clone();
+    assert_eq!((top.kind(), top.guid(), top.leaves()[0].guid(), top.leaves()[0].name()), (VdevKind::File, described.children[0].guid, top.guid(), "/b"));
+    assert!(DeviceLabels::read(&*a).newest_config().is_none(), "the labels are cleared");
+    write(&pool, 2);
+    check(&pool, "detached");
+    pool.export().unwrap();
+    let pool = open(&[&b], true);
+    check(&pool, "the other one alone");
+    assert_eq!(pool.vdevs.state(), VdevState::Online);
+}
+
+#[test]
+fn a_device_is_replaced() {
+    let disks: Vec<Arc<MemDisk>> = ["a", "b", "c"].map(disk).into();
+    let pool = pool_on(&disks[..2]);
+    let old = guids(&pool)[1];
+    let small = Arc::new(MemDisk::new("/small", SIZE - (40 << 20)));
+    let refused = pool.attach_device(old, leaf(&small), Beside::Replacement, None).unwrap_err();
+    assert!(refused.kind() == ErrorKind::Invalid && refused.message().contains("device is too small"), "{refused}");
+    let coarse = Arc::new(MemDisk::with_sector("/coarse", SIZE, 4096));
+    assert!(pool.attach_device(old, leaf(&coarse), Beside::Replacement, None).unwrap_err().message().contains("higher alignment"));
+    pool.attach_device(old, leaf(&disks[2]), Beside::Replacement, None).unwrap();
+    write(&pool, 3);
+    assert_eq!(pool.vdevs.config().children[0].children[1].kind, VdevKind::Replacing);
+    let refused = pool.attach_device(old, leaf(&disk("d")), Beside::Mirror, None).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+    check(&pool, "replacing");
+    resilver(&pool, &disks[0], &disks[2]);
+    let config = pool.vdevs.config();
+    let names: Vec<Option<String>> = config.children[0].children.iter().map(|child| child.string(key::PATH)).collect();
+    assert_eq!(names, [Some("/a".to_owned()), Some("/c".to_owned())]);
+    assert!(DeviceLabels::read(&*disks[1]).newest_config().is_none());
+    check(&pool, "replaced");
+    pool.export().unwrap();
+    let pool = open(&[&disks[2]], true);
+    check(&pool, "the new one alone");
+}
+
+#[test]
+fn a_device_is_offline_until_it_is_to_be_online() {
+    let (a, b) = (disk("a"), disk("b"));
+    let pool = pool_on(&[a.clone(), b.clone()]);
+    let [first, second] = guids(&pool)[..] else { panic!("two devices") };
+    pool.stop_device(second, Stopped::Offline, false).unwrap();
+    assert_eq!((pool.vdevs.leaves()[1].state(), pool.vdevs.state()), (VdevState::Offline, VdevState::Degraded));
+    assert_eq!(pool.stop_device(first, Stopped::Offline, false).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(pool.detach_device(first).unwrap_err().kind(), ErrorKind::Busy);
+    write(&pool, 3);
+    pool.export().unwrap();
+    // It stays so, although it is there.
+    let pool = open(&[&a, &b], false);
+    assert_eq!(pool.vdevs.leaves()[1].state(), VdevState::Offline);
+    write(&pool, 1);
+    assert!(!pool.vdevs.leaves()[1].missing_txgs().is_empty());
+    // Not just any disk: one of another pool, nothing, an empty one.
+    let other = disk("other");
+    pool_on(&[other.clone()]).export().unwrap();
+    for (found, why) in [(Some(other), Reason::BadLabel), (None, Reason::NotFound), (Some(disk("empty")), Reason::BadLabel)] {
+        let state = pool.online_device(second, found.map(|disk| disk as DiskRef)).unwrap();
+        assert_eq!((state, pool.vdevs.leaves()[1].reason()), (VdevState::Unavailable, why));
+    }
+    assert_eq!(pool.online_device(second, Some(b.clone())).unwrap(), VdevState::Online);
+    assert!(pool.vdevs.leaves()[1].is_behind(), "it has missed what was written");
+    assert_eq!(pool.stop_device(first, Stopped::Offline, false).unwrap_err().kind(), ErrorKind::Busy, "the other is behind");
+    write(&pool, 1);
+    check(&pool, "online");
+    resilver(&pool, &a, &b);
+    // Until it is exported.
+    pool.stop_device(first, Stopped::Offline, true).unwrap();
+    write(&pool, 1);
+    pool.export().unwrap();
+    let pool = open(&[&a, &b], false);
+    assert_eq!(pool.vdevs.leaves()[0].state().is_readable(), true);
+    assert!(pool.vdevs.leaves()[0].is_behind());
+    check(&pool, "after a temporary absence");
+    pool.export().unwrap();
+}
+
+/// Somebody else has written it meanwhile.
+#[test]
+fn a_device_that_another_host_has_written_is_not_used() {
+    let (a, b) = (disk("a"), disk("b"));
+    let pool = pool_on(&[a.clone(), b.clone()]);
+    let second = guids(&pool)[1];
+    pool.stop_device(second, Stopped::Offline, true).unwrap();
+    let elsewhere = Arc::new(b.snapshot());
+    let there = open(&[&elsewhere], false);
+    write(&there, 40);
+    there.export().unwrap();
+    assert_eq!(pool.online_device(second, Some(elsewhere)).unwrap(), VdevState::Unavailable);
+    pool.export().unwrap();
+}
+
+#[test]
+fn what_counts_as_broken_is_so_until_it_is_cleared() {
+    let (a, b) = (disk("a"), disk("b"));
+    let pool = pool_on(&[a.clone(), b.clone()]);
+    let [first, second] = guids(&pool)[..] else { panic!("two devices") };
+    pool.stop_device(second, Stopped::Faulted, false).unwrap();
+    // The last one is used for as long as it gives anything.
+    pool.stop_device(first, Stopped::Faulted, true).unwrap();
+    assert_eq!(pool.vdevs.leaves().iter().map(|leaf| leaf.state()).collect::<Vec<_>>(), [VdevState::Degraded, VdevState::Faulted]);
+    assert_eq!(pool.online_device(second, Some(b.clone())).unwrap(), VdevState::Faulted);
+    write(&pool, 1);
+    pool.export().unwrap();
+    let pool = open(&[&a, &b], false);
+    assert_eq!(pool.vdevs.leaves()[1].state(), VdevState::Faulted);
+    pool.forgive_devices(None, vec![(second, b.clone() as DiskRef)]);
+    pool.clear_errors(None);
+    write(&pool, 1);
+    assert_eq!(pool.vdevs.leaves().iter().map(|leaf| leaf.state()).collect::<Vec<_>>(), [VdevState::Online, VdevState::Online]);
+    let config = pool.vdevs.config();
+    assert!(config.leaves().iter().all(|leaf| !leaf.flag(key::FAULTED) && !leaf.flag(key::DEGRADED) && leaf.string(key::AUX_STATE).is_none()));
+    assert!(pool.vdevs.leaves()[1].is_behind());
+    check(&pool, "cleared");
+    pool.export().unwrap();
+}
+
+#[test]
+fn devices_that_went_and_came_are_seen_when_they_are_looked_for() {
+    let (a, b) = (disk("a"), disk("b"));
+    let pool = pool_on(&[a.clone(), b.clone()]);
+    let second = guids(&pool)[1];
+    pool.reopen_devices(Vec::new(), vec![second]).unwrap();
+    assert_eq!(pool.vdevs.leaves()[1].state(), VdevState::Unavailable);
+    write(&pool, 2);
+    pool.reopen_devices(vec![(second, b.clone() as DiskRef)], Vec::new()).unwrap();
+    assert_eq!(pool.vdevs.leaves()[1].state(), VdevState::Online);
+    assert!(pool.vdevs.leaves()[1].is_behind());
+    write(&pool, 1);
+    check(&pool, "it came back");
+    pool.export().unwrap();
+}
+
+#[test]
+fn what_a_device_has_more_is_used_when_it_is_to_be() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("grows");
+    let file = Arc::new(disk::FileDisk::create(&path, SIZE).unwrap());
+    let new = NewPool {
+        name: "tank".into(),
+        vdevs: vec![NewTop { leaves: vec![NewLeaf { disk: file, path: path.display().to_string(), whole_disk: false }], ashift: Some(9), is_log: false }],
+        features: ondisk::feature::Feature::for_new_pools().collect(),
+        properties: Vec::new(),
+        fill: Box::new(|_, _| Ok(())),
+        command: "zpool create tank".into(),
+        configure: Box::new(|_| ()),
+    };
+    let pool = Pool::create(new, options(false)).unwrap();
+    let before = pool.capacity().size;
+    pool.expand(None).unwrap();
+    assert_eq!(pool.capacity().size, before, "nothing is larger");
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(2 * SIZE).unwrap();
+    write(&pool, 1);
+    assert_eq!(pool.capacity().size, before, "nobody has asked for it");
+    pool.expand(None).unwrap();
+    let after = pool.capacity().size;
+    assert!(after >= before + SIZE / 2, "{before} {after}");
+    write(&pool, 3);
+    check(&pool, "grown");
+    pool.export().unwrap();
+    drop(pool);
+    let again = Pool::open(
+        select(&discover(vec![disk::open(&path.display().to_string(), disk::Access::Write).unwrap()]), "tank", false).unwrap(),
+        options(false),
+    )
+    .unwrap();
+    assert_eq!(again.capacity().size, after);
+    write(&again, 1);
+    check(&again, "grown and imported");
+    again.export().unwrap();
+}
+
+#[test]
+fn one_side_of_each_mirror_becomes_a_pool() {
+    let disks: Vec<Arc<MemDisk>> = ["a", "b"].map(disk).into();
+    let pool = pool_on(&disks);
+    write(&pool, 3);
+    let chosen = guids(&pool)[1];
+    assert_eq!(pool.split(&[], OpenOptions { new_name: Some("half".into()), ..options(false) }).err().unwrap().kind(), ErrorKind::Invalid);
+    let half = pool.split(&[chosen], OpenOptions { new_name: Some("half".into()), ..options(false) }).unwrap();
+    assert!(half.guid() != pool.guid());
+    write(&half, 1);
+    write(&pool, 2);
+    check(&half, "the new one");
+    check(&pool, "the old one");
+    half.export().unwrap();
+    pool.export().unwrap();
+    let found = discover(disks.iter().map(|disk| disk.clone() as DiskRef).collect());
+    let names: Vec<&str> = found.iter().map(|candidate| candidate.config.name.as_str()).collect();
+    assert_eq!(names, ["half", "tank"]);
+    for candidate in &found {
+        let pool = Pool::open(candidate, options(false)).unwrap();
+        assert_eq!((pool.vdevs.state(), pool.vdevs.leaves().len()), (VdevState::Online, 1));
+        write(&pool, 1);
+        check(&pool, candidate.config.name.as_str());
+        pool.export().unwrap();
+    }
+}
