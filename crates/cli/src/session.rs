@@ -66,6 +66,7 @@ impl History {
             Request::PoolReguid(reguid) => Some(reguid.name.clone()),
             Request::PoolAdd(add) => Some(add.name.clone()),
             Request::PoolRemove(remove) => Some(remove.name.clone()),
+            Request::PoolDevice(asked) => Some(asked.name.clone()),
             Request::PoolClear(clear) => Some(clear.name.clone()),
             Request::PoolUpgrade(upgrade) => Some(upgrade.name.clone()),
             Request::SnapshotsCreate(create) => create.names.first().and_then(|name| pool(name)),
@@ -185,6 +186,11 @@ impl Session<'_> {
     /// Sends a request that has no answer but success.
     pub(crate) fn perform(&mut self, request: Request) -> Result<(), Failure> {
         self.ask(request, |reply| matches!(reply, Reply::Done).then_some(()))
+    }
+
+    /// Sends a request to use a device again: how is it?
+    pub(crate) fn device(&mut self, request: Request) -> Result<tarnfs::control::VdevState, Failure> {
+        self.ask(request, |reply| if let Reply::Device(state) = reply { Some(state) } else { None })
     }
 
     /// Sends a request about several things, which is done if nothing is refused.

@@ -120,7 +120,8 @@ pub fn find_pools(paths: &[PathBuf]) -> Vec<Candidate> {
     discover(disk::find(paths))
 }
 
-fn open_options(read_only: bool, new_name: Option<String>, tunables: Option<Tunables>, host: HostRef) -> OpenOptions {
+/// How the engine is to open a pool.
+pub(crate) fn open_options(read_only: bool, new_name: Option<String>, tunables: Option<Tunables>, host: HostRef) -> OpenOptions {
     OpenOptions {
         host,
         tunables: tunables.unwrap_or_default(),
@@ -140,7 +141,8 @@ pub(crate) fn open_tops(vdevs: &[VdevPaths], ashift: Option<u32>) -> Result<Vec<
     vdevs.iter().map(open).collect()
 }
 
-fn open_leaf(path: &Path) -> Result<NewLeaf> {
+/// Opens the device of a new vdev, which is nobody else's from now on.
+pub(crate) fn open_leaf(path: &Path) -> Result<NewLeaf> {
     let name = path.display().to_string();
     let disk = disk::open(&name, disk::Access::Write).within(|| name.clone())?;
     Ok(NewLeaf { disk, path: name, whole_disk: false })

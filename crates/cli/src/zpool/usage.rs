@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use engine::pool::prop_table;
 
-use super::change::{create, destroy, devices, export, import, labelclear, set, sync, upgrade, upkeep};
+use super::change::devices::{add, beside, split};
+use super::change::{create, destroy, export, import, labelclear, set, sync, upgrade, upkeep};
 use super::show::{events, get, history, iostat, list, status};
 use crate::command::{Command, GAP, Program, has, not_yet, not_yet_but, usage_order};
 
@@ -25,8 +26,8 @@ static COMMANDS: &[Command] = &[
     has("create", "\tcreate [-fnd] [-o property=value] ... \n\t    [-O file-system-property=value] ... \n\t    [-m mountpoint] [-R root] [-t tempname] <pool> <vdev> ...\n", create::run),
     has("destroy", "\tdestroy [-f] <pool>\n", destroy::run),
     GAP,
-    has("add", "\tadd [-fgLnP] [--allow-in-use] [--allow-replication-mismatch]\n\t    [--allow-ashift-mismatch] [-o property=value] <pool> <vdev> ...\n", devices::add),
-    has("remove", "\tremove [-npsw] <pool> <device> ...\n", devices::remove),
+    has("add", "\tadd [-fgLnP] [--allow-in-use] [--allow-replication-mismatch]\n\t    [--allow-ashift-mismatch] [-o property=value] <pool> <vdev> ...\n", add::add),
+    has("remove", "\tremove [-npsw] <pool> <device> ...\n", add::remove),
     GAP,
     has("labelclear", "\tlabelclear [-f] <vdev>\n", labelclear::run),
     GAP,
@@ -37,15 +38,15 @@ static COMMANDS: &[Command] = &[
     has("iostat", "\tiostat [[-lq]|[-rw]] [-T d | u] [-gHLpPvy]\n\t    [[pool ...]|[pool vdev ...]|[vdev ...]] [[-n] interval [count]]\n", iostat::run),
     has("status", "\tstatus [-DdegiLPpstvx]\n\t    [-j|--json [--json-flat-vdevs] [--json-int] [--json-pool-key-guid]] ...\n\t    [-T d|u] [--power] [pool] [interval [count]]\n", status::run),
     GAP,
-    not_yet_but("online", "\tonline [--power][-e] <pool> <device> ...\n", "'zpool export' and 'zpool import' open all devices anew"),
-    not_yet("offline", "\toffline [--power]|[[-f][-t]] <pool> <device> ...\n"),
+    has("online", "\tonline [--power][-e] <pool> <device> ...\n", beside::online),
+    has("offline", "\toffline [--power]|[[-f][-t]] <pool> <device> ...\n", beside::offline),
     has("clear", "\tclear <pool> [device]\n", upkeep::clear),
-    not_yet_but("reopen", "\treopen [-n] <pool>\n", "'zpool export' and 'zpool import' open the devices anew"),
+    has("reopen", "\treopen [-n] <pool>\n", beside::reopen),
     GAP,
-    not_yet_but("attach", "\tattach [-fsw] [-o property=value] <pool> <vdev> <new-device>\n", "OpenZFS attaches devices: 'zpool export' here, then import the pool there"),
-    not_yet("detach", "\tdetach <pool> <device>\n"),
-    not_yet_but("replace", "\treplace [-fsw] [-o property=value] <pool> <device> [new-device]\n", "OpenZFS replaces devices: 'zpool export' here, then import the pool there"),
-    not_yet("split", "\tsplit [-gLnPl] [-R altroot] [-o mntopts]\n\t    [-o property=value] <pool> <newpool> [<device> ...]\n"),
+    has("attach", "\tattach [-fsw] [-o property=value] <pool> <vdev> <new-device>\n", beside::attach),
+    has("detach", "\tdetach <pool> <device>\n", beside::detach),
+    has("replace", "\treplace [-fsw] [-o property=value] <pool> <device> [new-device]\n", beside::replace),
+    has("split", "\tsplit [-gLnPl] [-R altroot] [-o mntopts]\n\t    [-o property=value] <pool> <newpool> [<device> ...]\n", split::run),
     GAP,
     not_yet("initialize", "\tinitialize [-c | -s | -u] [-w] <-a | <pool> [<device> ...]>\n"),
     not_yet("resilver", "\tresilver <pool> ...\n"),

@@ -18,6 +18,7 @@ mod kill;
 mod killed_verbs;
 mod laboratory;
 mod many_mounts;
+mod members;
 mod memory;
 mod mounted;
 mod past;

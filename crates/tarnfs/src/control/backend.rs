@@ -4,7 +4,7 @@ use super::caller::Caller;
 use super::protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 use super::protocol::failure::{Failure, FailureKind};
 use super::protocol::maintenance::{
-    DatasetRename, DeleteQueue, ImportRewound, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent, PoolEvents, PoolHistory,
+    DatasetRename, DeleteQueue, ImportRewound, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolDevice, PoolEvent, PoolEvents, PoolHistory,
     PoolRecord, PoolReguid, PoolRemove, PoolUpgrade,
 };
 use super::protocol::reply::{BuildVersion, Datasets, Mount, PoolEntry, Reply};
@@ -82,6 +82,10 @@ pub trait Backend {
     }
     /// `zpool remove`, one vdev
     fn pool_remove(&mut self, _: PoolRemove) -> Result<(), Failure> {
+        not_here()
+    }
+    /// A verb on a device.
+    fn pool_device(&mut self, _: PoolDevice) -> Result<Reply, Failure> {
         not_here()
     }
     /// `zpool upgrade`: the version
@@ -252,6 +256,7 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::PoolClear(clear) => done(backend.pool_clear(clear)),
         Request::PoolAdd(add) => done(backend.pool_add(add)),
         Request::PoolRemove(remove) => done(backend.pool_remove(remove)),
+        Request::PoolDevice(asked) => backend.pool_device(asked),
         Request::PoolUpgrade(upgrade) => done(backend.pool_upgrade(upgrade)),
         Request::PoolEvents(events) => backend.pool_events(events).map(Reply::Events),
         Request::DatasetRename(rename) => done(backend.dataset_rename(rename)),

@@ -229,6 +229,7 @@ pub fn needs(request: &Request) -> Need {
         | Request::PoolClear(_)
         | Request::PoolAdd(_)
         | Request::PoolRemove(_)
+        | Request::PoolDevice(_)
         | Request::PoolUpgrade(_)
         | Request::PoolEvents(_)
         | Request::SnapshotRedact(_)

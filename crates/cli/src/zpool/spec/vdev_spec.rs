@@ -193,10 +193,17 @@ impl Complaints {
     }
 }
 
+/// Refuses a device in use that is to come beside another. `given_up`: the device that it replaces is not used.
+pub(in crate::zpool) fn check_one(session: &mut Session<'_>, spec: &VdevSpec, force: bool, given_up: Option<u64>) -> Result<(), Stop> {
+    let mut complaints = Complaints { force, any: false };
+    check_use(session, std::slice::from_ref(spec), &mut complaints, given_up);
+    if complaints.any { Err(Stop::Code(1)) } else { Ok(()) }
+}
+
 /// Refuses devices in use, and uneven redundancy unless forced. `pool`: the pool that they are added to.
 pub(in crate::zpool) fn check(session: &mut Session<'_>, specs: &[VdevSpec], force: bool, pool: Option<&PoolStatus>) -> Result<(), Stop> {
     let mut complaints = Complaints { force, any: false };
-    check_use(session, specs, &mut complaints);
+    check_use(session, specs, &mut complaints, None);
     if !complaints.any && !force {
         let new = check_replication(session, specs, &mut complaints);
         if let (Some(pool), Some(new), false) = (pool, new, complaints.any) {
@@ -229,18 +236,18 @@ fn has_duplicates(specs: &[VdevSpec]) -> bool {
 }
 
 /// What the devices below a vdev of an imported pool are.
-fn held(vdev: &VdevStatus) -> Vec<Footprint> {
-    let own = vdev.path.as_deref().map(disk::footprint);
-    own.into_iter().chain(vdev.children.iter().flat_map(held)).collect()
+fn held(vdev: &VdevStatus, given_up: Option<u64>) -> Vec<Footprint> {
+    let own = vdev.path.as_deref().filter(|_| given_up != Some(vdev.guid)).map(disk::footprint);
+    own.into_iter().chain(vdev.children.iter().flat_map(|child| held(child, given_up))).collect()
 }
 
 /// Looks for devices in imported pools, and for labels of other pools.
-fn check_use(session: &mut Session<'_>, specs: &[VdevSpec], complaints: &mut Complaints) {
+fn check_use(session: &mut Session<'_>, specs: &[VdevSpec], complaints: &mut Complaints, given_up: Option<u64>) {
     let force = complaints.force;
     let select = PoolSelect { name: None, properties: Wanted::Only(Vec::new()) };
     let imported = session.status(Request::PoolStatus(select)).unwrap_or_default();
     let all = |pool: &PoolStatus| -> Vec<Footprint> {
-        std::iter::once(&pool.root).chain(&pool.caches).chain(&pool.spares).flat_map(held).collect()
+        std::iter::once(&pool.root).chain(&pool.caches).chain(&pool.spares).flat_map(|vdev| held(vdev, given_up)).collect()
     };
     let active: Vec<(&str, Vec<Footprint>)> = imported.iter().map(|pool| (pool.name.as_str(), all(pool))).collect();
     for path in leaves(specs) {

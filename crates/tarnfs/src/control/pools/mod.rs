@@ -43,6 +43,7 @@ use super::protocol::stream::{DatasetDiff, Package, PackageAsk, ReceiveAbort, Si
 pub use beside::Beside;
 pub use grants::check_request;
 pub use zpool::cachefile::MACHINE_CACHEFILE;
+use zpool::devices::diagnosis;
 use zpool::{events, export, maintenance, pool_properties};
 use super::protocol::transaction::{EachJob, Job, TransactionBegin, TransactionEnd, TransactionPlace};
 use crate::Pool;
@@ -260,6 +261,8 @@ pub(crate) struct Imported {
     auxiliary: AuxiliaryStatus,
     /// What was wrong with its devices when somebody looked last.
     watched: Mutex<BTreeMap<u64, events::Watched>>,
+    /// What happened to its devices lately. guarded by: itself
+    trouble: Mutex<BTreeMap<u64, diagnosis::Trouble>>,
     /// Each stream that is sent from it or received into it has a clone.
     streams: Arc<()>,
 }
@@ -268,7 +271,7 @@ impl Imported {
     fn new(pool: Arc<Pool>) -> Imported {
         let host = pool.engine().context.host.clone();
         let (load_guid, since_ns) = (host.random(), host.now_ns());
-        Imported { pool, altroot: None, cachefile: Mutex::default(), load_guid, since_ns, auxiliary: AuxiliaryStatus::default(), watched: Mutex::default(), streams: Arc::default() }
+        Imported { pool, altroot: None, cachefile: Mutex::default(), load_guid, since_ns, auxiliary: AuxiliaryStatus::default(), watched: Mutex::default(), trouble: Mutex::default(), streams: Arc::default() }
     }
 }
 
@@ -475,6 +478,10 @@ impl Backend for Pools {
 
     fn pool_remove(&mut self, remove: PoolRemove) -> Result<(), Failure> {
         self.remove_vdev(&remove)
+    }
+
+    fn pool_device(&mut self, asked: PoolDevice) -> Result<Reply, Failure> {
+        self.device(&asked)
     }
 
     fn pool_upgrade(&mut self, upgrade: PoolUpgrade) -> Result<(), Failure> {

@@ -1,7 +1,10 @@
 //! Verbs that look after a pool: its history, its events, who uses its space, what it is called.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
+use super::property::Setting;
 use super::request::VdevSpec;
 
 /// A command as it was typed, and the user who typed it: what a pool's history records.
@@ -238,4 +241,73 @@ pub struct OwnerUse {
 pub struct DeleteQueue {
     /// The file system.
     pub name: String,
+}
+
+/// A verb on a device of a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolDevice {
+    /// The pool.
+    pub name: String,
+    /// What is to be done. Devices of the pool are called by path, last name or guid.
+    pub verb: DeviceVerb,
+}
+
+/// What can be done with a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DeviceVerb {
+    /// `zpool attach`, `zpool replace`
+    Attach(DeviceAttach),
+    /// `zpool detach`
+    Detach {
+        /// The device.
+        device: String,
+    },
+    /// `zpool offline`
+    Offline {
+        /// The device.
+        device: String,
+        /// It counts as broken (`-f`).
+        fault: bool,
+        /// Until the pool is exported (`-t`).
+        temporary: bool,
+    },
+    /// `zpool online`; the answer says how it is.
+    Online {
+        /// The device.
+        device: String,
+        /// Use all of it, if it is larger than it was (`-e`).
+        expand: bool,
+    },
+    /// `zpool reopen`
+    Reopen,
+    /// `zpool split`: the new pool is left exported.
+    Split(PoolSplit),
+}
+
+/// `zpool split`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolSplit {
+    /// The name of the new pool.
+    pub new_name: String,
+    /// The guids of its devices: one side of each mirror.
+    pub devices: Vec<u64>,
+    /// Its properties.
+    pub properties: Vec<Setting>,
+}
+
+/// `zpool attach`, `zpool replace`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceAttach {
+    /// The device that is there.
+    pub device: String,
+    /// The path of the new one.
+    pub new: PathBuf,
+    /// The new one takes the place of the other.
+    pub replace: bool,
+    /// Use it although it looks used (`-f`).
+    pub force: bool,
+    /// Copy one end to the other, without looking at checksums (`-s`).
+    pub sequential: bool,
+    /// log2 of the sectors; `None`: what the pool's property says, or the device.
+    pub ashift: Option<u32>,
 }

@@ -7,7 +7,7 @@ use super::snapshots::Refusal;
 use super::failure::Failure;
 use super::maintenance::{ImportRewound, OwnerUse, PoolEvent, PoolHistory};
 use super::property::PropertyValue;
-use super::status::{FoundPool, PoolStatus};
+use super::status::{FoundPool, PoolStatus, VdevState};
 use super::stream::{Package, Received, StreamProgress};
 use super::transaction::TransactionPlace;
 
@@ -36,6 +36,8 @@ pub enum Reply {
     Datasets(Datasets),
     /// To `PoolImport`: what it had to give up, if it went back in time.
     Imported(Option<ImportRewound>),
+    /// To `PoolDevice`, of a device that is to be used: how it is.
+    Device(VdevState),
     /// To `PoolHistory`, by name.
     History(Vec<PoolHistory>),
     /// To `PoolEvents`, oldest first.

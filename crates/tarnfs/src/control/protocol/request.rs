@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 use super::rights::{DatasetAllow, DatasetGrants, SnapshotHolds};
-use super::maintenance::{CommandLine, DeleteQueue, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade};
+use super::maintenance::{CommandLine, DeleteQueue, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolDevice, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade};
 use super::property::{Setting, Wanted};
 use super::reply::DatasetKinds;
 use super::snapshots::{BookmarksCreate, SnapshotRedact, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
@@ -56,6 +56,8 @@ pub enum Request {
     PoolAdd(PoolAdd),
     /// `zpool remove`, one vdev
     PoolRemove(PoolRemove),
+    /// `zpool attach`, `detach`, `replace`, `offline`, `online`, `reopen`
+    PoolDevice(PoolDevice),
     /// `zpool upgrade`: the version
     PoolUpgrade(PoolUpgrade),
     /// `zpool events`

@@ -1,6 +1,6 @@
 //! `zpool create`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use disk::Footprint;
@@ -17,7 +17,7 @@ use ondisk::feature::{Feature, Support};
 use crate::control::pools::zfs::quotas;
 use crate::control::pools::{Failure, FailureKind, Imported, Pools, checks, names, not_yet};
 use crate::control::{AllocationClass, FeatureChoice, PoolCreate, SAME_DEVICE, Setting, Value, VdevKind, VdevSpec};
-use crate::pool::open_tops;
+use crate::pool::{open_leaf, open_tops};
 use crate::{CreateOptions, Pool, VdevPaths};
 
 /// Pool properties taken apart by where they go.
@@ -271,7 +271,7 @@ impl Pools {
         let mut taken: Vec<Footprint> = Vec::new();
         for path in vdevs.iter().flat_map(|vdev| &vdev.paths) {
             let footprint = disk::footprint(&path.to_string_lossy());
-            if let Some(owner) = self.user_of(&footprint) {
+            if let Some(owner) = self.user_of(&footprint, &|_| false) {
                 return Err(bad(format!("{} is part of active pool '{owner}'", path.display())));
             }
             if taken.iter().any(|other| other.overlaps(&footprint)) {
@@ -284,10 +284,22 @@ impl Pools {
         Ok(tops)
     }
 
+    /// As [`Pools::claim_devices`], for a device that comes beside another one; a device of a pool that is `given_up` is no user of what is where it was.
+    pub(super) fn claim_device(&self, path: &Path, force: bool, given_up: &dyn Fn(u64) -> bool) -> Result<NewLeaf, Failure> {
+        let footprint = disk::footprint(&path.to_string_lossy());
+        if let Some(owner) = self.user_of(&footprint, given_up) {
+            return Err(Failure::with(FailureKind::BadDevice, format!("{} is part of active pool '{owner}'", path.display())));
+        }
+        let leaf = open_leaf(path).map_err(|error| creation_failure(&error))?;
+        self.check_labels(&leaf, force)?;
+        Ok(leaf)
+    }
+
     /// The pool of this daemon that has a device, whatever it is called there.
-    fn user_of(&self, footprint: &Footprint) -> Option<&String> {
+    fn user_of(&self, footprint: &Footprint, given_up: &dyn Fn(u64) -> bool) -> Option<&String> {
         let has = |imported: &Imported| {
-            imported.pool.engine().vdevs.leaves().iter().any(|leaf| disk::footprint(leaf.name()).overlaps(footprint))
+            let leaves = imported.pool.engine().vdevs.leaves().into_iter().filter(|leaf| !given_up(leaf.guid()));
+            leaves.into_iter().any(|leaf| disk::footprint(leaf.name()).overlaps(footprint))
         };
         self.pools.iter().find(|(_, imported)| has(imported)).map(|(name, _)| name)
     }
@@ -299,8 +311,11 @@ impl Pools {
         let found = discover(vec![Arc::clone(&leaf.disk)]);
         let Some(candidate) = found.first() else { return Ok(()) };
         let owner = &candidate.config.name;
-        if self.pools.values().any(|imported| imported.pool.engine().guid() == candidate.config.guid) {
-            return Err(bad(format!("{shown} is part of active pool '{owner}'")));
+        if let Some(imported) = self.pools.values().find(|imported| imported.pool.engine().guid() == candidate.config.guid) {
+            // A device that the pool has given up is nobody's.
+            let tree = imported.pool.engine().vdevs.config();
+            let is_member = candidate.vdev_tree.leaves().iter().any(|leaf| candidate.devices.iter().any(|found| found.guid == leaf.guid) && tree.find(leaf.guid).is_some());
+            return if is_member { Err(bad(format!("{shown} is part of active pool '{owner}'"))) } else { Ok(()) };
         }
         let state = match candidate.config.state {
             _ if force => return Ok(()),

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 
+use super::devices::diagnosis;
 use crate::control::pools::{Imported, Pools};
 use crate::control::{EventValue, PoolEvent, PoolEvents};
 use engine::vdev::VdevStatus;
@@ -93,6 +94,12 @@ impl Pools {
                         details.push(("new_errors".to_owned(), EventValue::Number(grown)));
                         self.events.push(class.to_owned(), imported, details);
                     }
+                }
+                let [reads, writes, checksums] = [0, 1, 2].map(|index| now.errors[index].saturating_sub(before.errors[index]));
+                let engine = imported.pool.engine();
+                let too_many = imported.trouble.lock().entry(leaf.guid).or_default().note(engine.context.host.now_ns(), reads + writes, checksums);
+                if let Some(how) = too_many {
+                    diagnosis::stop(engine, leaf, how);
                 }
                 if now.state != before.state {
                     self.events.push("resource.fs.zfs.statechange".to_owned(), imported, details(leaf));

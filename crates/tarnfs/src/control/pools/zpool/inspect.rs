@@ -6,7 +6,8 @@ use engine::pool::Removal;
 use engine::pool::checkpoint::Checkpoint;
 use ondisk::indirect::{REMOVAL_ACTIVE, REMOVAL_FINISHED};
 
-use super::{error_log, vdevs};
+use super::devices::shown;
+use super::error_log;
 use crate::Pool;
 use crate::control::pools::{Failure, Imported};
 use crate::control::scan;
@@ -35,7 +36,7 @@ fn status_of(name: &str, pool: &Pool) -> Result<PoolStatus> {
     let config = engine.config();
     let waits = engine.vdevs.gate().failure().is_some();
     let suspended = waits || engine.context.groups.failure().is_some();
-    let root = vdevs::pool_status(pool);
+    let root = shown::pool_status(pool);
     Ok(PoolStatus {
         name: name.to_owned(),
         guid: config.guid,

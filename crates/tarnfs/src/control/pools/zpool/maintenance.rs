@@ -88,6 +88,7 @@ pub(in crate::control::pools) fn clear(table: &Table, clear: &PoolClear) -> Resu
     if engine.is_read_only() {
         return Err(Failure::new(FailureKind::PoolReadOnly));
     }
+    engine.forgive_devices(chosen, super::devices::beside::look(&engine));
     engine.clear_errors(chosen);
     if engine.context.groups.failure().is_some() {
         return Err(Failure::with(

@@ -10,4 +10,3 @@ pub(super) mod import;
 pub(super) mod inspect;
 pub(super) mod maintenance;
 pub(super) mod pool_properties;
-pub(super) mod vdevs;

@@ -10,7 +10,7 @@ use crate::Pool;
 use crate::control::scan::{LeafStatus, tree_status};
 use crate::control::{AllocationClass, Requests, VdevAux, VdevState, VdevStats, VdevStatus};
 
-fn state_of(state: vdev::VdevState) -> VdevState {
+pub(super) fn state_of(state: vdev::VdevState) -> VdevState {
     match state {
         vdev::VdevState::Offline => VdevState::Offline,
         vdev::VdevState::Removed => VdevState::Removed,
@@ -26,6 +26,7 @@ fn aux_of(status: &vdev::VdevStatus) -> VdevAux {
     match (status.reason, status.state) {
         (Reason::NotFound | Reason::None, vdev::VdevState::Unavailable) => VdevAux::OpenFailed,
         (Reason::TooSmall, _) => VdevAux::TooSmall,
+        (Reason::BadLabel, _) => VdevAux::BadLabel,
         (Reason::Errors, _) => VdevAux::TooManyErrors,
         (Reason::Persistent, vdev::VdevState::Faulted | vdev::VdevState::Degraded) => VdevAux::External,
         _ => VdevAux::None,

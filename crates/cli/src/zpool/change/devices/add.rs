@@ -20,7 +20,7 @@ struct Flags {
 }
 
 /// The pool as it is, or the complaint that it is not there.
-fn open(session: &mut Session<'_>, name: &str) -> Result<PoolStatus, Stop> {
+pub(super) fn open(session: &mut Session<'_>, name: &str) -> Result<PoolStatus, Stop> {
     match pools::statuses(session, std::slice::from_ref(&name.to_owned())) {
         (mut found, 0) if !found.is_empty() => Ok(found.remove(0)),
         _ => Err(Stop::Code(1)),
@@ -53,7 +53,7 @@ fn parse_add(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<
     Ok((flags, options.operands()))
 }
 
-fn ashift(session: &mut Session<'_>, text: &str) -> Result<u32, Stop> {
+pub(super) fn ashift(session: &mut Session<'_>, text: &str) -> Result<u32, Stop> {
     let Some((name, value)) = settings::split(text) else { return Err(session.misuse("missing '=' for -o option")) };
     if name != "ashift" {
         return Err(Stop::Usage);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::error::ErrorKind;
 use engine::vdev::{TopVdev, VdevConfig, key};
 
-use super::create::{creation_failure, vdev_paths};
+use crate::control::pools::zpool::create::{creation_failure, vdev_paths};
 use crate::control::pools::{Failure, FailureKind, Pools};
 use crate::control::{PoolAdd, PoolRemove};
 

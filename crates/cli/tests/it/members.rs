@@ -1,0 +1,128 @@
+//! Verbs on single devices under a mount: `zpool attach`, `detach`, `replace`, `offline`, `online`, `clear`, `reopen`, `split`, and their words.
+
+use std::fs;
+
+use crate::rig::Rig;
+
+const MIB: u64 = 1 << 20;
+
+fn rig_with(images: &[(&str, u64)]) -> Option<Rig> {
+    let rig = Rig::new()?;
+    for (name, mib) in images {
+        rig.image(name, mib * MIB);
+    }
+    Some(rig)
+}
+
+/// The state of a device in `zpool status`.
+fn state(rig: &Rig, image: &str) -> String {
+    let status = rig.ok("zpool status -P tank");
+    let row = status.lines().find(|line| line.split_whitespace().next().is_some_and(|word| word.ends_with(image)));
+    row.and_then(|row| row.split_whitespace().nth(1)).unwrap_or_else(|| panic!("{image}: {status}")).to_owned()
+}
+
+#[test]
+fn a_disk_becomes_a_mirror_and_a_disk_again() {
+    let Some(rig) = rig_with(&[("a.img", 128), ("b.img", 128), ("small.img", 70)]) else { return };
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    fs::write(rig.path("mnt/first"), vec![1; 1 << 20]).unwrap();
+    let (a, b, small) = (rig.text("a.img"), rig.text("b.img"), rig.text("small.img"));
+    rig.refused("zpool attach tank", "missing <device> specification");
+    rig.refused("zpool attach tank @a.img", "missing <new_device> specification");
+    rig.refused("zpool attach tank @a.img @b.img @c.img", "too many arguments");
+    rig.refused("zpool attach tank @none.img @b.img", &format!("cannot attach {b} to {}: no such device in pool", rig.text("none.img")));
+    rig.refused("zpool attach tank @a.img @small.img", &format!("cannot attach {small} to {a}: device is too small"));
+    rig.refused("zpool attach tank @a.img @a.img", "is part of active pool 'tank'");
+    rig.refused("zpool detach tank @a.img", &format!("cannot detach {a}: only applicable to mirror and replacing vdevs"));
+    rig.ok("zpool attach tank @a.img @b.img");
+    assert!(rig.ok("zpool status tank").contains("mirror-0"));
+    rig.refused("zpool create other @b.img", "is part of active pool 'tank'");
+    fs::write(rig.path("mnt/second"), vec![2; 1 << 20]).unwrap();
+    rig.ok("zpool detach tank @b.img");
+    assert!(!rig.ok("zpool status tank").contains("mirror-0"));
+    assert!(rig.ok("zpool history -i tank").contains("vdev attach"));
+    // It is nobody's now.
+    rig.ok("zpool create other @b.img");
+    rig.ok("zpool destroy other");
+    assert_eq!(fs::read(rig.path("mnt/second")).unwrap(), vec![2; 1 << 20]);
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+}
+
+#[test]
+fn a_side_is_offline_and_online() {
+    let Some(rig) = rig_with(&[("a.img", 128), ("b.img", 128)]) else { return };
+    rig.ok("zpool create -O mountpoint=@mnt tank mirror @a.img @b.img");
+    rig.ok("zpool offline tank @b.img");
+    assert_eq!((state(&rig, "b.img").as_str(), state(&rig, "a.img").as_str()), ("OFFLINE", "ONLINE"));
+    rig.refused("zpool offline tank @a.img", &format!("cannot offline {}: no valid replicas", rig.text("a.img")));
+    rig.refused("zpool offline tank nothing", "cannot offline nothing: no such device in pool");
+    rig.refused("zpool offline tank", "missing device name");
+    fs::write(rig.path("mnt/file"), vec![3; 4 << 20]).unwrap();
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img", "b.img"]);
+    rig.ok("zpool import -d @ tank");
+    assert_eq!(state(&rig, "b.img"), "OFFLINE");
+    rig.ok("zpool online tank @b.img");
+    assert_eq!(state(&rig, "b.img"), "ONLINE");
+    rig.refused("zpool online tank nothing", "couldn't find device \"nothing\" in pool \"tank\"");
+    rig.ok("zpool offline -f tank @b.img");
+    assert_eq!(state(&rig, "b.img"), "FAULTED");
+    let said = rig.ok("zpool online tank @b.img");
+    assert!(said.contains("onlined, but remains in faulted state\nuse 'zpool clear' to restore a faulted device"), "{said}");
+    rig.ok("zpool clear tank @b.img");
+    assert_ne!(state(&rig, "b.img"), "FAULTED");
+    // Its file goes, and comes back.
+    fs::rename(rig.path("b.img"), rig.path("b.away")).unwrap();
+    rig.ok("zpool reopen tank");
+    fs::write(rig.path("mnt/more"), vec![4; 1 << 20]).unwrap();
+    rig.ok("zpool sync tank");
+    assert!(rig.ok("zpool status tank").contains("UNAVAIL"));
+    fs::rename(rig.path("b.away"), rig.path("b.img")).unwrap();
+    rig.ok("zpool reopen tank");
+    assert_eq!(state(&rig, "b.img"), "ONLINE");
+    assert_eq!(fs::read(rig.path("mnt/file")).unwrap(), vec![3; 4 << 20]);
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img", "b.img"]);
+}
+
+#[test]
+fn a_pool_is_split() {
+    let Some(rig) = rig_with(&[("a.img", 128), ("b.img", 128), ("c.img", 128)]) else { return };
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    rig.refused("zpool split tank half", "Unable to split tank: Source pool must be composed only of mirrors");
+    rig.ok("zpool destroy tank");
+    rig.ok("zpool create -f -O mountpoint=@mnt tank mirror @a.img @b.img");
+    fs::write(rig.path("mnt/file"), vec![5; 2 << 20]).unwrap();
+    rig.refused("zpool split tank", "Missing new pool name");
+    rig.refused("zpool split tank half @c.img", "Unable to split tank: Device list must include at most one disk from each mirror");
+    let layout = rig.ok("zpool split -n tank half");
+    assert_eq!(layout, format!("would create 'half' with the following layout:\n\n\thalf\n\t  {}\n", rig.text("b.img")));
+    rig.ok("zpool split tank half");
+    assert!(!rig.ok("zpool status tank").contains("mirror-0"));
+    fs::write(rig.path("mnt/after"), b"only here").unwrap();
+    rig.ok("zpool import -d @ -R @alt half");
+    let other = rig.path("alt").join(rig.text("mnt").trim_start_matches('/'));
+    assert_eq!(fs::read(other.join("file")).unwrap(), vec![5; 2 << 20]);
+    assert!(!other.join("after").exists());
+    assert_eq!(fs::read(rig.path("mnt/file")).unwrap(), vec![5; 2 << 20]);
+    rig.ok("zpool export half");
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+    rig.zdb(&["b.img"]);
+}
+
+#[test]
+fn a_file_that_has_grown_is_used_when_it_is_to_be() {
+    let Some(rig) = rig_with(&[("a.img", 128)]) else { return };
+    rig.ok("zpool create tank @a.img");
+    let size = || rig.ok("zpool list -Hpo size tank").trim().parse::<u64>().unwrap();
+    let before = size();
+    fs::File::options().write(true).open(rig.path("a.img")).unwrap().set_len(256 * MIB).unwrap();
+    rig.ok("zpool online tank @a.img");
+    assert_eq!(size(), before);
+    rig.ok("zpool online -e tank @a.img");
+    assert!(size() > before + 100 * MIB, "{} {before}", size());
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+}

@@ -1,0 +1,200 @@
+//! `zpool attach`, `zpool detach`, `zpool replace`, `zpool offline`, `zpool online`, `zpool reopen`: verbs on single devices
+
+use std::path::Path;
+
+use disk::DiskRef;
+use engine::error::{Error, ErrorKind};
+use engine::host::RealHost;
+use engine::pool::{Beside, Stopped};
+use engine::vdev::{Leaf, NewLeaf, VdevConfig, VdevState as EngineState, key};
+
+use super::shown::state_of;
+use crate::control::pools::zpool::create::{PoolSettings, When};
+use crate::control::pools::{Failure, FailureKind, Pools, names, not_yet};
+use crate::control::{DeviceAttach, DeviceVerb, PoolDevice, PoolSplit, Reply, VdevState};
+use crate::pool::open_options;
+
+/// A device by its path, last name or guid, a group by its name or guid: the description.
+///
+/// # Errors
+/// There is none, or there are several.
+fn find<'a>(tree: &'a VdevConfig, name: &str) -> Result<&'a VdevConfig, Failure> {
+    let mut found = Vec::new();
+    gather(tree, name, &mut found);
+    match found.as_slice() {
+        [one] => Ok(one),
+        [] => Err(Failure::with(FailureKind::BadDevice, "no such device in pool")),
+        _ => Err(Failure::with(FailureKind::BadDevice, "several devices of the pool have that name: use the whole path or the guid")),
+    }
+}
+
+fn gather<'a>(vdev: &'a VdevConfig, name: &str, found: &mut Vec<&'a VdevConfig>) {
+    let path = vdev.string(key::PATH);
+    let is_path = |path: &str| path == name || path.rsplit('/').next() == Some(name) && !name.contains('/');
+    let is_group = !vdev.kind.is_leaf() && !vdev.kind.is_placeholder() && vdev.group_name() == name;
+    if path.as_deref().is_some_and(is_path) || vdev.guid.to_string() == name || is_group {
+        found.push(vdev);
+    }
+    vdev.children.iter().for_each(|child| gather(child, name, found));
+}
+
+/// What is where devices should be that are not open.
+pub(in crate::control::pools) fn look(engine: &engine::pool::Pool) -> Vec<(u64, DiskRef)> {
+    let config = engine.vdevs.config();
+    let away: Vec<u64> = engine.vdevs.leaves().iter().filter(|leaf| !leaf.is_open()).map(|leaf| leaf.guid()).collect();
+    away.into_iter().filter_map(|guid| Some((guid, open_described(config.find(guid)?)?))).collect()
+}
+
+/// The device at the path that a description has.
+fn open_described(vdev: &VdevConfig) -> Option<DiskRef> {
+    disk::open(&vdev.string(key::PATH)?, disk::Access::Write).ok()
+}
+
+impl Pools {
+    pub(in crate::control::pools) fn device(&mut self, asked: &PoolDevice) -> Result<Reply, Failure> {
+        let engine = self.find(&asked.name)?.pool.engine().clone();
+        if engine.is_read_only() {
+            return Err(Failure::new(FailureKind::PoolReadOnly));
+        }
+        let tree = engine.vdevs.config();
+        let reply = match &asked.verb {
+            DeviceVerb::Attach(attach) => self.attach(&engine, &tree, attach).map(|()| Reply::Done)?,
+            DeviceVerb::Detach { device } => {
+                let found = leaf_of(&tree, device, "only applicable to mirror and replacing vdevs")?;
+                engine.detach_device(found.guid).map_err(|error| detach_failure(&error))?;
+                Reply::Done
+            }
+            DeviceVerb::Offline { device, fault, temporary } => {
+                let found = leaf_of(&tree, device, "operation not supported on this type of pool")?;
+                let how = if *fault { Stopped::Faulted } else { Stopped::Offline };
+                engine.stop_device(found.guid, how, *temporary).map_err(|error| offline_failure(&error))?;
+                Reply::Done
+            }
+            DeviceVerb::Online { device, expand } => Reply::Device(online(&engine, &tree, device, *expand)?),
+            DeviceVerb::Reopen => {
+                let is_gone = |leaf: &Leaf| leaf.is_open() && !Path::new(leaf.name()).exists() && !leaf.name().contains('#');
+                let gone = engine.vdevs.leaves().iter().filter(|leaf| is_gone(leaf)).map(|leaf| leaf.guid()).collect();
+                engine.reopen_devices(look(&engine), gone).map_err(|error| Failure::about_pool(&error))?;
+                Reply::Done
+            }
+            DeviceVerb::Split(split) => self.split(&engine, split).map(|()| Reply::Done)?,
+        };
+        if let Some(event) = event_of(&asked.verb) {
+            self.note_named_event(event, &asked.name);
+        }
+        self.write_cachefile(&asked.name);
+        Ok(reply)
+    }
+
+    fn split(&self, engine: &engine::pool::Pool, split: &PoolSplit) -> Result<(), Failure> {
+        names::check_pool(&split.new_name)?;
+        if self.pools.contains_key(&split.new_name) {
+            return Err(Failure::new(FailureKind::PoolExists));
+        }
+        let settings = PoolSettings::of(&split.properties, When::Importing)?;
+        let options = open_options(false, Some(split.new_name.clone()), Some(self.limits.clone()), RealHost::shared());
+        let half = engine.split(&split.devices, options).map_err(|error| match error.kind() {
+            ErrorKind::Invalid => Failure::with(FailureKind::PoolNotSupported, "invalid argument for this pool operation"),
+            ErrorKind::Exists => Failure::with(FailureKind::PoolNotSupported, "checkpoint exists"),
+            _ => Failure::about_pool(&error),
+        })?;
+        let stored = if settings.stored.is_empty() { Ok(()) } else { half.set_properties(settings.stored) };
+        stored.and_then(|()| half.export()).map_err(|error| Failure::about_pool(&error))
+    }
+
+    fn attach(&self, engine: &engine::pool::Pool, tree: &VdevConfig, attach: &DeviceAttach) -> Result<(), Failure> {
+        let found = leaf_of(tree, &attach.device, "can only attach to mirrors and top-level disks")?;
+        if attach.sequential {
+            return Err(not_yet("sequential reconstruction (-s) is"));
+        }
+        let property = || engine.stored_property("ashift").ok().flatten().and_then(|value| u32::try_from(value.number()).ok());
+        let ashift = attach.ashift.or_else(property).filter(|ashift| *ashift != 0);
+        let away = engine.vdevs.leaves().into_iter().filter(|leaf| !leaf.is_open()).map(|leaf| leaf.guid()).collect::<Vec<_>>();
+        let leaf: NewLeaf = self.claim_device(&attach.new, attach.force, &|guid| guid == found.guid && away.contains(&guid))?;
+        let how = if attach.replace { Beside::Replacement } else { Beside::Mirror };
+        engine.attach_device(found.guid, leaf, how, ashift).map_err(|error| match error.kind() {
+            ErrorKind::Unsupported | ErrorKind::Invalid => Failure::with(FailureKind::BadDevice, words(&error)),
+            ErrorKind::Exists => Failure::with(FailureKind::PoolNotSupported, "checkpoint exists"),
+            _ => Failure::about_pool(&error),
+        })
+    }
+}
+
+/// The device of that name, which must be a device.
+fn leaf_of<'a>(tree: &'a VdevConfig, name: &str, refusal: &str) -> Result<&'a VdevConfig, Failure> {
+    let found = find(tree, name)?;
+    if found.kind.is_leaf() { Ok(found) } else { Err(Failure::with(FailureKind::BadDevice, refusal)) }
+}
+
+fn online(engine: &engine::pool::Pool, tree: &VdevConfig, device: &str, expand: bool) -> Result<VdevState, Failure> {
+    let found = leaf_of(tree, device, "operation not supported on this type of pool")?;
+    let is_open = engine.vdevs.find_leaf(found.guid).is_some_and(|(_, leaf)| leaf.is_open());
+    let disk = if is_open { None } else { open_described(found) };
+    let state: EngineState = engine.online_device(found.guid, disk).map_err(|error| Failure::about_pool(&error))?;
+    let by_property = engine.stored_property("autoexpand").ok().flatten().is_some_and(|value| value.number() != 0);
+    if state == EngineState::Online && (expand || by_property) {
+        engine.expand(Some(found.guid)).map_err(|error| Failure::about_pool(&error))?;
+    }
+    Ok(state_of(state))
+}
+
+/// The engine's sentence, without the pool in front.
+fn words(error: &Error) -> String {
+    let message = error.message();
+    message.strip_prefix("pool ").and_then(|rest| rest.split_once(": ")).map_or(message, |(_, rest)| rest).to_owned()
+}
+
+fn detach_failure(error: &Error) -> Failure {
+    match error.kind() {
+        ErrorKind::Unsupported => Failure::with(FailureKind::BadDevice, "only applicable to mirror and replacing vdevs"),
+        ErrorKind::Busy => Failure::new(FailureKind::NoReplicas),
+        ErrorKind::Exists => Failure::with(FailureKind::PoolNotSupported, "checkpoint exists"),
+        _ => Failure::about_pool(error),
+    }
+}
+
+fn offline_failure(error: &Error) -> Failure {
+    match error.kind() {
+        ErrorKind::Busy if words(error).contains("intent logs") => Failure::with(FailureKind::PoolBusy, "log device has unplayed intent logs"),
+        ErrorKind::Busy => Failure::new(FailureKind::NoReplicas),
+        _ => Failure::about_pool(error),
+    }
+}
+
+/// The event of a verb.
+fn event_of(verb: &DeviceVerb) -> Option<&'static str> {
+    match verb {
+        DeviceVerb::Attach(_) => Some("vdev_attach"),
+        DeviceVerb::Detach { .. } => Some("vdev_remove"),
+        DeviceVerb::Online { .. } => Some("vdev_online"),
+        DeviceVerb::Split(_) => Some("pool_split"),
+        DeviceVerb::Offline { .. } | DeviceVerb::Reopen => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::vdev::VdevKind;
+
+    use super::*;
+
+    #[test]
+    fn devices_and_groups_are_found_by_their_names() {
+        let leaf = |id: u64, guid: u64, path: &str| {
+            let mut leaf = VdevConfig::new(VdevKind::File, id, guid);
+            leaf.set_string(key::PATH, path);
+            leaf
+        };
+        let mut replacing = VdevConfig::new(VdevKind::Replacing, 1, 20);
+        replacing.children = vec![leaf(0, 21, "/x/c/old"), leaf(1, 22, "/x/c")];
+        let mut mirror = VdevConfig::new(VdevKind::Mirror, 0, 10);
+        mirror.children = vec![leaf(0, 11, "/x/a"), replacing];
+        let mut root = VdevConfig::new(VdevKind::Root, 0, 1);
+        root.children = vec![mirror, leaf(1, 30, "/y/a")];
+        let guid = |name: &str| find(&root, name).map(|vdev| vdev.guid).map_err(|failure| failure.message);
+        assert_eq!((guid("/x/c"), guid("c"), guid("21"), guid("replacing-1"), guid("mirror-0")), (Ok(22), Ok(22), Ok(21), Ok(20), Ok(10)));
+        assert_eq!(guid("/x/c/old"), Ok(21));
+        assert!(guid("a").unwrap_err().contains("several"));
+        assert_eq!(guid("nothing").unwrap_err(), "no such device in pool");
+    }
+}
