@@ -24,15 +24,15 @@ const BYTES: u64 = 80 << 20;
 const ZDB_EVERY: usize = 60;
 
 /// The disks of a pool, and what came to them.
-struct Rig {
-    disks: Vec<Arc<SimDisk>>,
+pub(crate) struct Rig {
+    pub(crate) disks: Vec<Arc<SimDisk>>,
     recorder: Arc<Recorder>,
     base: Vec<Image>,
 }
 
 impl Rig {
     /// A pool on the first of `count` disks.
-    fn new(count: usize) -> Rig {
+    pub(crate) fn new(count: usize) -> Rig {
         let first = SimDisk::new(0, BYTES, Image::default(), None, Vices::default());
         create_tops(vec![top(&first, false)]).export().unwrap();
         let mut base = vec![Image::default(); count];
@@ -51,7 +51,7 @@ impl Rig {
         Rig { disks: base.iter().enumerate().map(disk).collect(), recorder: recorder.clone(), base }
     }
 
-    fn open(&self, read_only: bool) -> Arc<Pool> {
+    pub(crate) fn open(&self, read_only: bool) -> Arc<Pool> {
         self.open_with(options(read_only, 8))
     }
 
@@ -96,7 +96,7 @@ fn contents(number: usize) -> Vec<u8> {
 }
 
 /// Makes a file durable, and notes when it begins to be so and when it is.
-fn synced_file(rig: &Rig, fs: &FileSystem, number: usize) {
+pub(crate) fn synced_file(rig: &Rig, fs: &FileSystem, number: usize) {
     rig.recorder.note(Event::Begin(number));
     let file = fs.create(fs.root(), format!("f{number}").as_bytes(), 0o100_644, 0, &Credentials::root()).unwrap().inode;
     fs.write(file, WriteMode::At(0), &contents(number), &Credentials::root()).unwrap();
@@ -106,7 +106,7 @@ fn synced_file(rig: &Rig, fs: &FileSystem, number: usize) {
 
 /// Does something while another thread makes files durable, from number 20 on.
 #[allow(clippy::disallowed_methods)] // this is about threads
-fn beside_syncs(rig: &Rig, fs: &FileSystem, work: impl FnOnce()) {
+pub(crate) fn beside_syncs(rig: &Rig, fs: &FileSystem, work: impl FnOnce()) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let busy = scope.spawn(|| {
@@ -121,6 +121,11 @@ fn beside_syncs(rig: &Rig, fs: &FileSystem, work: impl FnOnce()) {
 
 /// Opens what a cut left, as a program would, and compares it with what was acknowledged: files of these numbers.
 fn judge(images: Vec<Image>, acknowledged: &[usize], ask_zdb: bool, what: &str) -> usize {
+    judge_by(images, acknowledged, ask_zdb, &|pool| pool.vdevs.data_tops().iter().filter(|top| top.is_log()).count(), what)
+}
+
+/// As [`judge`]; returns what `count` finds.
+fn judge_by(images: Vec<Image>, acknowledged: &[usize], ask_zdb: bool, count: &dyn Fn(&Pool) -> usize, what: &str) -> usize {
     let rig = Rig::on(images);
     if ask_zdb {
         rig.zdb(&format!("{what}: as the cut left it"));
@@ -141,16 +146,21 @@ fn judge(images: Vec<Image>, acknowledged: &[usize], ask_zdb: bool, what: &str) 
     drop(fs);
     pool.sync_all().unwrap();
     check(&pool, &format!("{what}: after the replay"));
-    let logs = pool.vdevs.data_tops().iter().filter(|top| top.is_log()).count();
+    let counted = count(&pool);
     pool.export().unwrap();
     if ask_zdb {
         rig.zdb(&format!("{what}: after the replay"));
     }
-    logs
+    counted
 }
 
 /// Cuts at every `step`th event; returns how many states had how many log vdevs.
 fn explore(rig: &Rig, name: &str) -> Vec<usize> {
+    explore_by(rig, name, &|pool| pool.vdevs.data_tops().iter().filter(|top| top.is_log()).count())
+}
+
+/// As [`explore`]; returns how many states there were by what `count` finds in each, up to 3.
+pub(crate) fn explore_by(rig: &Rig, name: &str, count: &dyn Fn(&Pool) -> usize) -> Vec<usize> {
     let seed: u64 = std::env::var("TARN_SEED").map_or_else(|_| rand::random_range(0..1 << 40), |seed| seed.parse().expect("a number"));
     let step: usize = std::env::var("TARN_STEP").map_or(10, |step| step.parse().expect("a number"));
     println!("{name}: TARN_SEED={seed} TARN_STEP={step} cargo test -p sim --test log_crash devices");
@@ -164,9 +174,9 @@ fn explore(rig: &Rig, name: &str) -> Vec<usize> {
         let keep = [Keep::Nothing, Keep::Everything, Keep::Newest, Keep::AllButOldest, Keep::Some, Keep::Some][random.random_range(0..6)];
         let acknowledged: Vec<usize> = events[..cut].iter().filter_map(|event| if let Event::End(number) = event { Some(*number) } else { None }).collect();
         let what = format!("{name}, seed {seed}, cut {cut} of {}, {keep:?}", events.len());
-        found[judge(cutter.cut(keep, &mut random), &acknowledged, nth % ZDB_EVERY == 7, &what)] += 1;
+        found[judge_by(cutter.cut(keep, &mut random), &acknowledged, nth % ZDB_EVERY == 7, count, &what)] += 1;
     }
-    println!("{name}: {} events, states with 0, 1, ... log vdevs: {found:?}", events.len());
+    println!("{name}: {} events, states with 0, 1, ...: {found:?}", events.len());
     found
 }
 

@@ -13,6 +13,7 @@
 mod ahead;
 mod crowd;
 mod devices;
+mod members;
 mod directed;
 mod disk;
 mod full;

@@ -1,0 +1,39 @@
+//! Devices come in beside others and go while files are synced, and the power goes at any moment of that: the pool is the one from before or the one after, and
+//! what was acknowledged is there.
+
+use engine::pool::{Beside, Stopped};
+use engine::vdev::NewLeaf;
+
+use crate::devices::{Rig, beside_syncs, explore_by, synced_file};
+use crate::file_system;
+
+fn leaf(rig: &Rig, number: usize) -> NewLeaf {
+    let disk = rig.disks[number].clone();
+    NewLeaf { path: ::disk::Disk::name(&*disk).to_owned(), disk, whole_disk: false }
+}
+
+#[test]
+fn a_device_is_there_or_not_when_the_power_goes_while_it_comes_or_goes() {
+    for how in [Beside::Mirror, Beside::Replacement] {
+        let rig = Rig::new(2);
+        let pool = rig.open(false);
+        let fs = file_system(&pool);
+        (0..4).for_each(|number| synced_file(&rig, &fs, number));
+        let first = pool.vdevs.leaves()[0].guid();
+        beside_syncs(&rig, &fs, || {
+            pool.attach_device(first, leaf(&rig, 1), how, None).unwrap();
+            pool.sync_all().unwrap();
+            let new = pool.vdevs.leaves()[1].guid();
+            pool.stop_device(new, Stopped::Offline, false).unwrap();
+            pool.sync_all().unwrap();
+            pool.online_device(new, Some(rig.disks[1].clone())).unwrap();
+            pool.detach_device(new).unwrap();
+        });
+        assert_eq!(pool.vdevs.leaves().len(), 1);
+        (4..8).for_each(|number| synced_file(&rig, &fs, number));
+        drop(fs);
+        pool.abandon();
+        let found = explore_by(&rig, &format!("{how:?}"), &|pool| pool.vdevs.leaves().len());
+        assert!(found[1] > 0 && found[2] > 0, "{found:?}");
+    }
+}
