@@ -335,6 +335,20 @@ fn write_ring(disk: &dyn Disk, bytes: &[u8], slot: u64) -> (usize, Vec<std::io::
     (labels, failures)
 }
 
+/// Writes an uberblock to all rings of a device that is no part of the tree: other programs tell by it what the device is used for.
+///
+/// # Errors
+/// A ring could not be written.
+pub fn write_uberblock(disk: &dyn Disk, ashift: u32, uberblock: &Uberblock) -> Result<()> {
+    let ring = Ring::new(ashift);
+    let mut bytes = vec![0; ring.slot_bytes()];
+    bytes[..Uberblock::BYTES].copy_from_slice(&uberblock.encode());
+    match write_ring(disk, &bytes, ring.slot_offset(ring.slot_of(uberblock.txg, false))) {
+        (_, failures) if failures.is_empty() => flush_disk(disk),
+        (_, failures) => Err(io_error(disk, &failures[0])),
+    }
+}
+
 /// Writes a heartbeat of multihost protection: an uberblock in the last slot of the ring of one label, or of all. It is durable when the device was
 /// flushed.
 pub fn write_heartbeat(disk: &dyn Disk, ashift: u32, uberblock: &Uberblock, label: Option<usize>) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Verbs on whole pools.
 
+pub(super) mod auxiliary;
 pub(super) mod cachefile;
 pub(super) mod create;
 pub(super) mod devices;
