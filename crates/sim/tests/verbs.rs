@@ -22,16 +22,10 @@ fn expect_clean(what: &str, report: &Report) {
     assert!(report.failures.is_empty(), "{what}:\n{}", report.failures.join("\n"));
 }
 
-/// Where no seed is given, pairs that begin at this one.
-///
-/// Open: after some pairs a receive that is not forced is refused as "modified", which the model does not expect, so a random place would often fail:
-/// `cargo xtask explore --workload pair:563 --state 351.5`, `pair:578 --state 226.3`, `pair:586 --state 197.5`. When that is mended, the place is random again.
-const FIRST_PAIR: u64 = 100;
-
 #[test]
 fn pairs_of_verbs() {
     let explorer = Explorer::new(2).expect("the ground");
-    let first = Workload::Pair(if std::env::var_os("TARN_SEED").is_some() { seed() } else { FIRST_PAIR } % pair_count());
+    let first = Workload::Pair(seed() % pair_count());
     let report = explorer.explore(&Plan { zdb_every: 60, ..plan(first, 240) });
     expect_clean("pairs", &report);
     assert!(report.states >= 240 && report.written > 50);

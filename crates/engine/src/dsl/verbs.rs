@@ -10,7 +10,7 @@ use super::dsl::Dsl;
 use super::props::delegation::{self, Identity};
 use super::props::delegation_sync::{GrantChange, check_grants, grant_sync, ungrant_sync};
 use super::received::ReceiveVerbs;
-use super::props::prop_sync::{PropertyChange, check_properties, set_properties_sync};
+use super::props::prop_sync::{PropertyChange, check_properties, note_received_sync, set_properties_sync};
 use super::snapshots::verbs::SnapshotVerbs;
 use super::snapshots::rollback_sync::{check_rollback, rollback_sync};
 use super::space::room::SpaceCheck;
@@ -169,6 +169,16 @@ impl Dsl {
         self.run_task(1 + changes.len() as u64, SpaceCheck::Reserved, check, move |dsl, tx| {
             set_properties_sync(&dsl.parts, &name, &changes, tx)
         })
+    }
+
+    /// Says that properties came with a stream, if only none, and waits until that is on disk: the next stream's do not take away what is set by then.
+    ///
+    /// # Errors
+    /// `NotFound`
+    pub fn note_received(self: &Arc<Self>, name: &str) -> Result<()> {
+        let (name, checked) = (name.to_owned(), name.to_owned());
+        let check = move |dsl: &Arc<Dsl>| dsl.parts.tree.dataset_by_name(&checked).map(drop);
+        self.run_task(1, SpaceCheck::Reserved, check, move |dsl, tx| note_received_sync(&dsl.parts, &name, tx))
     }
 
     /// Grants permissions on a file system or volume (`taken`: takes them away), and waits until that is on disk.

@@ -24,6 +24,7 @@ mod maintenance;
 mod open;
 #[allow(clippy::module_inception)]
 mod pool;
+mod scan;
 pub mod shared_blocks;
 pub mod space_maps;
 mod sync;
