@@ -31,9 +31,21 @@ pub(super) fn power_of_two(exponent: usize) -> u8 {
     POWERS[exponent % POWERS.len()]
 }
 
+/// Which power of two an element is; zero is none.
+const LOGARITHMS: [u8; 256] = {
+    let (mut logarithms, mut at) = ([0; 256], 0);
+    while at < 255 {
+        logarithms[POWERS[at] as usize] = at as u8;
+        at += 1;
+    }
+    logarithms
+};
+
+/// # Panics
+/// Zero has none.
 fn reciprocal(byte: u8) -> u8 {
-    // The element to the power of 254, as to that of 255 it is 1.
-    (0..253).fold(byte, |power, _| product(power, byte))
+    assert_ne!(byte, 0, "the reciprocal of zero");
+    power_of_two(255 - usize::from(LOGARITHMS[usize::from(byte)]))
 }
 
 /// The inverse of a matrix, by Gauss and Jordan.

@@ -23,6 +23,8 @@ pub(super) struct Pass<'a> {
     pub(super) given: &'a [&'a [u8]],
     /// What comes out is these combinations of the sums; none: the sums.
     pub(super) factors: &'a [Vec<u8>],
+    /// All that comes out adds up to the first of the sums: the last one is made of the others.
+    pub(super) adds_up: bool,
 }
 
 /// Several bytes that are worked on together.
@@ -144,13 +146,17 @@ fn run_loop<R: Register, const COUNT: usize, const MASK: usize>(pass: &Pass<'_>,
                 *sum = sum.add(unsafe { R::load(bytes.as_ptr().add(at + lane * WIDTH)) });
             }
         }
+        let mut rest = sums[0];
         for (row, bytes) in into.iter_mut().enumerate().take(COUNT) {
             for lane in 0..AT_ONCE {
                 let made = if is_plain {
                     sums[row][lane]
+                } else if pass.adds_up && row + 1 == COUNT {
+                    rest[lane]
                 } else {
                     (0..COUNT).fold(R::ZERO, |made, kind| made.add(sums[kind][lane].multiply(factors[row][kind])))
                 };
+                rest[lane] = rest[lane].add(made);
                 // SAFETY: as above.
                 unsafe { made.store(bytes.as_mut_ptr().add(at + lane * WIDTH)) };
             }

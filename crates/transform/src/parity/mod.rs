@@ -54,14 +54,16 @@ pub fn generate_into(columns: &[&[u8]], into: &mut [&mut [u8]]) {
 /// Does the same to each run of bytes.
 fn pass_over(kinds: &[usize], columns: &[Option<&[u8]>], parity: &[(usize, &[u8])], factors: &[Vec<u8>], into: &mut [&mut [u8]]) {
     let length = into.first().map_or(0, |first| first.len());
+    // The exclusive or is of columns as they are.
+    let adds_up = !factors.is_empty() && kinds.first() == Some(&0);
     let given_in = |run: &Range<usize>| -> [&[u8]; KINDS] { std::array::from_fn(|number| parity.get(number).map_or(&[][..], |(_, bytes)| &bytes[run.clone()])) };
     if columns.iter().flatten().all(|column| column.len() == length) {
         let given = given_in(&(0..length));
-        return lanes::run(&Pass { kinds, columns, given: &given[..parity.len()], factors }, into);
+        return lanes::run(&Pass { kinds, columns, given: &given[..parity.len()], factors, adds_up }, into);
     }
     for run in runs(columns, length) {
         let given = given_in(&run);
-        let pass = Pass { kinds, columns: &in_run(columns, &run), given: &given[..parity.len()], factors };
+        let pass = Pass { kinds, columns: &in_run(columns, &run), given: &given[..parity.len()], factors, adds_up };
         let mut into: Vec<&mut [u8]> = into.iter_mut().map(|bytes| &mut bytes[run.clone()]).collect();
         lanes::run(&pass, &mut into);
     }

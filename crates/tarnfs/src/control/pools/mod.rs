@@ -42,7 +42,7 @@ use super::protocol::stream::{DatasetDiff, Package, PackageAsk, ReceiveAbort, Si
 pub use beside::Beside;
 pub use grants::check_request;
 pub use zpool::cachefile::MACHINE_CACHEFILE;
-use zpool::auxiliary::AuxiliaryDevices;
+use zpool::devices::auxiliary::AuxiliaryDevices;
 use zpool::{events, export, maintenance, pool_properties};
 use super::protocol::transaction::{EachJob, Job, TransactionBegin, TransactionEnd, TransactionPlace};
 use crate::Pool;

@@ -1,6 +1,5 @@
 //! Verbs on whole pools.
 
-pub(super) mod auxiliary;
 pub(super) mod cachefile;
 pub(super) mod create;
 pub(super) mod devices;

@@ -10,7 +10,7 @@ use engine::error::ErrorKind;
 use engine::pool::auxiliary::{Auxiliary, NewAuxiliary};
 use engine::vdev::{VdevConfig, key};
 
-use super::create::creation_failure;
+use super::super::create::creation_failure;
 use crate::control::auxiliary::AuxiliaryStatus;
 use crate::control::pools::{Failure, FailureKind, Imported, Pools};
 use crate::control::SAME_DEVICE;
@@ -41,7 +41,7 @@ impl AuxiliaryDevices {
 
 impl Pools {
     /// Takes those of a pool that are there. One that is in use elsewhere is not.
-    pub(super) fn hold_auxiliary(&self, imported: &Imported, listed: &Auxiliary, found: BTreeMap<u64, DiskRef>) -> AuxiliaryDevices {
+    pub(in crate::control::pools) fn hold_auxiliary(&self, imported: &Imported, listed: &Auxiliary, found: BTreeMap<u64, DiskRef>) -> AuxiliaryDevices {
         if imported.pool.engine().is_read_only() {
             return AuxiliaryDevices { status: AuxiliaryStatus::of(listed, &found), held: BTreeMap::new() };
         }
@@ -63,12 +63,12 @@ impl Pools {
     }
 
     /// The pool that has a device as a spare or cache.
-    pub(super) fn auxiliary_user(&self, place: &Footprint) -> Option<&String> {
+    pub(in crate::control::pools) fn auxiliary_user(&self, place: &Footprint) -> Option<&String> {
         self.pools.iter().find(|(_, imported)| imported.auxiliary.lock().at(place).is_some()).map(|(name, _)| name)
     }
 
     /// A spare of some pool that others may have, too: its guid and the device.
-    pub(super) fn shared_spare(&self, place: &Footprint) -> Option<(u64, DiskRef)> {
+    pub(in crate::control::pools) fn shared_spare(&self, place: &Footprint) -> Option<(u64, DiskRef)> {
         self.pools.values().find_map(|imported| {
             let auxiliary = imported.auxiliary.lock();
             let (guid, disk) = auxiliary.at(place)?;
@@ -77,7 +77,7 @@ impl Pools {
     }
 
     /// Makes devices spares and caches of a pool.
-    pub(super) fn add_auxiliary(&self, imported: &Imported, new: &[NewAuxiliary]) -> Result<(), Failure> {
+    pub(in crate::control::pools) fn add_auxiliary(&self, imported: &Imported, new: &[NewAuxiliary]) -> Result<(), Failure> {
         if new.is_empty() {
             return Ok(());
         }
@@ -95,7 +95,7 @@ impl Pools {
     }
 
     /// Takes a spare or a cache device from its pool, if it has one of that name.
-    pub(super) fn remove_auxiliary(&self, pool: &str, name: &str) -> Result<bool, Failure> {
+    pub(in crate::control::pools) fn remove_auxiliary(&self, pool: &str, name: &str) -> Result<bool, Failure> {
         let imported = self.find(pool)?;
         let engine = imported.pool.engine();
         let listed = engine.auxiliary().map_err(|error| Failure::about_pool(&error))?;

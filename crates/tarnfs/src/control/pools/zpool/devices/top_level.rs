@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::error::ErrorKind;
 use engine::vdev::{TopVdev, VdevConfig, key};
 
-use super::create::{NewDevices, creation_failure};
+use super::super::create::{NewDevices, creation_failure};
 use crate::control::pools::{Failure, FailureKind, Pools};
 use crate::control::{PoolAdd, PoolRemove};
 
