@@ -106,7 +106,7 @@ fn a_pool_of_every_kind() {
     // Nobody else gets the devices.
     rig.refused("zpool create other @d10.img", "is reserved as a hot spare for pool tank");
     rig.refused("zpool create other @d9.img", "is part of unknown pool 'tank'");
-    rig.refused("zpool create -f other @d9.img", "is part of active pool 'tank'");
+    rig.refused("zpool create -f other @d9.img", "is part of unknown pool 'tank'");
     rig.refused("zpool labelclear -f @d10.img", "is a member");
     rig.refused("zpool labelclear -f @d9.img", "is a member");
     rig.ok("zpool export tank");
