@@ -163,15 +163,17 @@ pub fn flush_disk(disk: &dyn Disk) -> Result<()> {
     disk.flush().map_err(|cause| io_error(disk, &cause))
 }
 
-/// Overwrites all four labels with zeros.
+/// Overwrites what is a label with zeros, and leaves alone what stands in the place of one. The room in front of each, for a partition table and a
+/// boot environment, stays as it is.
 pub fn clear_labels(disk: &dyn Disk) -> Result<()> {
     if label::data_bytes(disk.size_bytes()).is_none() {
         bail!(Invalid, "{}: too small for labels", disk.name());
     }
-    let zeros = vec![0; label::LABEL_BYTES as usize];
-    for index in 0..LABELS {
+    let labels = DeviceLabels::read(disk);
+    let zeros = vec![0; (label::LABEL_BYTES - label::CONFIG_OFFSET) as usize];
+    for (index, _) in labels.configs().chain(labels.unsealed()) {
         let start = label::label_offset(disk.size_bytes(), index);
-        disk.write_at(&zeros, start).map_err(|e| io_error(disk, &e))?;
+        disk.write_at(&zeros, start + label::CONFIG_OFFSET).map_err(|e| io_error(disk, &e))?;
     }
     flush_disk(disk)
 }

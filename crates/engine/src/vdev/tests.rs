@@ -334,8 +334,14 @@ fn labels_are_synced_in_the_order_that_survives_crashes() {
     let found = labels.uberblocks(12);
     assert_eq!(found.len(), 4);
     assert!(found.iter().all(|f| f.slot == 1 && f.uberblock == uberblock));
+    // What is not a label any more belongs to somebody else.
+    let foreign = vec![0x5a; layout::LABEL_BYTES as usize];
+    disk.write_at(&foreign, 0).unwrap();
     clear_labels(&*disk).unwrap();
     assert_eq!(DeviceLabels::read(&*disk).configs().count(), 0);
+    let mut there = vec![0; layout::LABEL_BYTES as usize];
+    disk.read_at(&mut there, 0).unwrap();
+    assert!(there == foreign, "it was overwritten");
 }
 
 #[test]

@@ -345,14 +345,25 @@ pub(in crate::zpool) fn print_grown_layout(session: &mut Session<'_>, pool: &Poo
         if !old.is_empty() || !new.is_empty() {
             session.print(format_args!("\t{title}\n"));
         }
-        old.into_iter().for_each(|vdev| print_existing(session, naming, vdev, 2));
+        let is_numbered = class == AllocationClass::Normal;
+        old.into_iter().for_each(|vdev| print_existing(session, naming, vdev, is_numbered, 2));
         new.into_iter().for_each(|spec| print_spec(session, spec, 2));
     }
 }
 
-fn print_existing(session: &mut Session<'_>, naming: super::vdev_name::Naming, vdev: &VdevStatus, indent: usize) {
-    session.print(format_args!("\t{:indent$}{}\n", "", naming.name(vdev, "")));
-    vdev.children.iter().for_each(|child| print_existing(session, naming, child, indent + 2));
+/// Groups outside of the list of normal vdevs are shown without their numbers.
+fn print_existing(session: &mut Session<'_>, naming: super::vdev_name::Naming, vdev: &VdevStatus, is_numbered: bool, indent: usize) {
+    let name = if is_numbered || vdev.path.is_some() { naming.name(vdev, "") } else { kind_name(vdev.kind) };
+    session.print(format_args!("\t{:indent$}{name}\n", ""));
+    vdev.children.iter().for_each(|child| print_existing(session, naming, child, is_numbered, indent + 2));
+}
+
+/// What a group is called without its number.
+fn kind_name(kind: VdevKind) -> String {
+    match kind {
+        VdevKind::Raidz { parity } => format!("raidz{parity}"),
+        kind => group_word(kind).to_owned(),
+    }
 }
 
 /// The layout that `-n` prints.
@@ -374,8 +385,7 @@ fn print_spec(session: &mut Session<'_>, spec: &VdevSpec, indent: usize) {
             short.unwrap_or(&text).to_owned()
         }
         (Some(path), _) => path.display().to_string(),
-        (None, VdevKind::Raidz { parity }) => format!("raidz{parity}"),
-        (None, kind) => group_word(kind).to_owned(),
+        (None, kind) => kind_name(kind),
     };
     session.print(format_args!("\t{:indent$}{name}\n", ""));
     spec.children.iter().for_each(|child| print_spec(session, child, indent + 2));

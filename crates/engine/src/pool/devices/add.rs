@@ -82,7 +82,8 @@ fn check_addable(layers: &Layers, configuration: &Configuration, new: &[NewTop])
     if has_removed && new.iter().any(|top| top.parity != 0) {
         bail!(Invalid, "invalid config; a pool with removing/removed vdevs does not support adding raidz or dRAID vdevs");
     }
-    if !config.has_vdev_zaps && layers.meta().features.is_enabled(Feature::LogSpacemap) {
+    // What a vdev is for is in its ZAP.
+    if !config.has_vdev_zaps && (layers.meta().features.is_enabled(Feature::LogSpacemap) || new.iter().any(|top| top.bias.is_class())) {
         bail!(Unsupported, "its vdevs have no ZAPs: let OpenZFS import it once");
     }
     Ok(())
