@@ -4,7 +4,7 @@
 //! Each goes through a normal cycle on two pools of its own: takes snapshots, prunes them, replicates in full and incrementally, goes on after a
 //! stream that broke off, and a file comes back from a snapshot (`xtask/tools`, a few lines of shell for each, which compare what came out). The tools
 //! are fetched as they are published and are unpacked, never installed: Debian's package of sanoid would bring another `zfs` along. What cannot be
-//! fetched is passed over, aloud. Afterwards the real zdb judges both pools.
+//! fetched, or is a program that is not installed (httm), is passed over, aloud. Afterwards the real zdb judges both pools.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -20,7 +20,8 @@ use crate::words::Words;
 
 pub(crate) const HELP: &str = "\
 cargo xtask tools [--dir DIRECTORY] [NAME...]
-                                     sanoid, syncoid, zfs-autobackup, and a shell that browses snapshots; as root, with a network
+                                     sanoid, syncoid, zfs-autobackup, httm if it is installed, and a shell that browses snapshots;
+                                     as root, with a network
 ";
 
 const COMMON: &str = include_str!("../tools/common");
@@ -29,11 +30,15 @@ const COMMON: &str = include_str!("../tools/common");
 const DEBIAN: &str = "apt-get download -qq sanoid libconfig-inifiles-perl libcapture-tiny-perl && for package in *.deb; do dpkg -x $package .; done";
 const PYPI: &str = "python3 -m pip download -q --no-deps zfs-autobackup && python3 -m zipfile -e zfs_autobackup*.whl python";
 
+/// A crate of which the making takes minutes: one that is there already is run.
+const INSTALLED: &str = "found=$(command -v httm) || { echo 'no httm in $PATH: cargo install httm' >&2; exit 1; }; mkdir -p bin && ln -sf $found bin/httm";
+
 /// Name, what runs, how it is fetched.
-const TOOLS: [(&str, &str, &str); 4] = [
+const TOOLS: [(&str, &str, &str); 5] = [
     ("sanoid", include_str!("../tools/sanoid"), DEBIAN),
     ("syncoid", include_str!("../tools/syncoid"), DEBIAN),
     ("zfs-autobackup", include_str!("../tools/zfs-autobackup"), PYPI),
+    ("httm", include_str!("../tools/httm"), INSTALLED),
     ("browse", include_str!("../tools/browse"), ""),
 ];
 

@@ -24,7 +24,7 @@ fn expect_clean(what: &str, report: &Report) {
 
 #[test]
 fn pairs_of_verbs() {
-    let explorer = Explorer::new(2).expect("the ground");
+    let explorer = Explorer::default();
     let first = Workload::Pair(seed() % pair_count());
     let report = explorer.explore(&Plan { zdb_every: 60, ..plan(first, 240) });
     expect_clean("pairs", &report);
@@ -33,14 +33,14 @@ fn pairs_of_verbs() {
 
 #[test]
 fn random_verbs() {
-    let explorer = Explorer::new(4).expect("the ground");
+    let explorer = Explorer::default();
     let report = explorer.explore(&plan(Workload::Random(seed()), 120));
     expect_clean("random", &report);
 }
 
 /// The bug is found among the pairs that begin with a verb, and what is printed leads back to it.
 fn find(canary: Canary, verb: &str) {
-    let explorer = Explorer::new(1).expect("the ground");
+    let explorer = Explorer::default();
     let first = first_pair(verb).expect("a pair");
     let report = explorer.explore(&Plan { canary: Some(canary), of_each: 20, step: 1, ..plan(first, 500) });
     say(&format!("verbs, {canary:?}: found after {report}"));
@@ -72,7 +72,7 @@ fn bugs_on_purpose_are_found() {
 /// A run is the same each time: else a failure could not be repeated.
 #[test]
 fn a_run_is_repeated_exactly() {
-    let explorer = Explorer::new(2).expect("the ground");
+    let explorer = Explorer::default();
     let first = seed();
     for workload in [Workload::Pair(first % pair_count()), Workload::Pair((first + 1) % pair_count()), Workload::Random(first)] {
         let (one, two) = (explorer.tell(workload, None), explorer.tell(workload, None));

@@ -12,7 +12,8 @@ use super::props::delegation_sync::{GrantChange, check_grants, grant_sync, ungra
 use super::received::ReceiveVerbs;
 use super::props::prop_sync::{PropertyChange, check_properties, note_received_sync, set_properties_sync};
 use super::snapshots::verbs::SnapshotVerbs;
-use super::snapshots::rollback_sync::{check_rollback, rollback_sync};
+use super::snapshots::rolling_back::making;
+use super::snapshots::rollback_sync::{ROLLBACK_NAME, check_rollback, rollback_sync};
 use super::space::room::SpaceCheck;
 use super::tasks::history::command_record;
 use super::tree::clone_sync::{NewClone, check_clone, clone_sync};
@@ -77,12 +78,10 @@ impl Dsl {
         if context.read_only {
             crate::bail!(ReadOnly, "the pool is read-only");
         }
+        self.receiving().destroy_leftover(name, ROLLBACK_NAME)?;
         context.groups.wait_synced_unless(context.groups.open_txg(), &|| context.io.devices().suspension())?;
         let (name, to) = (name.to_owned(), to.map(str::to_owned));
-        let find = move |dsl: &Dsl| {
-            let now = dsl.tasks.is_making_changes().then(|| dsl.meta.context.groups.synced_txg() + 1);
-            check_rollback(&dsl.parts, &name, to.as_deref(), now)
-        };
+        let find = move |dsl: &Dsl| check_rollback(&dsl.parts, &name, to.as_deref(), making(dsl));
         let check = {
             let find = find.clone();
             move |dsl: &Arc<Dsl>| find(dsl).map(drop)
@@ -106,7 +105,7 @@ impl Dsl {
     /// # Errors
     /// `NotFound`; `Busy` (it is in use, or its intent log is not replayed); `Exists` (it has children or snapshots).
     pub fn destroy_dataset(self: &Arc<Self>, name: &str) -> Result<()> {
-        self.receiving().destroy_leftover(name)?;
+        self.receiving().destroy_leftovers(name)?;
         let mut tries = BUSY_TRIES;
         loop {
             match self.try_destroy_dataset(name) {

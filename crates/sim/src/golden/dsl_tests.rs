@@ -81,12 +81,17 @@ fn compare_dataset(dsl: &Arc<Dsl>, record: &DatasetRecord, differences: &mut Vec
         }
     };
     let mut compared = 0;
+    let values = dataset.property_values();
     for (name, expected) in &record.props {
         let ours = !NOT_OURS.contains(&name.as_str()) && (find(name).is_some() || is_user_property(name));
         if ours {
             compared += 1;
             if let Err(difference) = compare_property(&dataset, name, expected) {
                 differences.push(format!("{}: {difference}", record.name));
+            }
+            let (alone, of_several) = (dataset.property(name), values.property(name));
+            if alone.as_ref().ok() != of_several.as_ref().ok() {
+                differences.push(format!("{}: {name}: {alone:?} by itself, and {of_several:?} of several", record.name));
             }
         }
     }

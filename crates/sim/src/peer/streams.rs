@@ -144,13 +144,15 @@ impl Streams {
         let all = SendOptions { embedded: true, ..compressed.clone() };
         for (name, _) in FILE_SYSTEMS {
             let snapshot = |short: &str| format!("tank/{name}@{short}");
+            // Where there is no such type, a mount does not show the lists that are there.
+            let flags = if name == "acl" { "-o acltype=posix" } else { "" };
             for (kind, options) in [("full", &plain), ("e", &embedded), ("c", &compressed), ("Lec", &all)] {
-                self.send((&format!("{name}-{kind}"), ""), &snapshot("a"), None, options)?;
+                self.send((&format!("{name}-{kind}"), flags), &snapshot("a"), None, options)?;
             }
             let (one, other) = (format!("{name}-full"), format!("{name}-Lec"));
-            self.send((&one, ""), &snapshot("b"), Some(&snapshot("a")), &plain)?;
-            self.send((&one, ""), &snapshot("c"), Some(&snapshot("b")), &all)?;
-            self.send((&other, ""), &snapshot("c"), Some(&format!("tank/{name}#a")), &all)?;
+            self.send((&one, flags), &snapshot("b"), Some(&snapshot("a")), &plain)?;
+            self.send((&one, flags), &snapshot("c"), Some(&snapshot("b")), &all)?;
+            self.send((&other, flags), &snapshot("c"), Some(&format!("tank/{name}#a")), &all)?;
         }
         // Without -L large blocks become small ones.
         self.send(("large-noL", ""), "tank/large@b", None, &SendOptions::default())?;
@@ -278,7 +280,11 @@ fn judge(streams: &mut Streams, seen: &Path) -> Result<usize> {
         (manifest.pool.name, manifest.datasets) = ("tank".to_owned(), vec![record]);
         let report = compare(pool.as_ref(), &manifest, RECEIVED)?;
         ensure!(report.datasets == 1, "{name} was not compared");
-        let is_expected = |line: &&String| line.ends_with("is not in the manifest") || line.contains(": .: ino ") || line.contains(": holey: data");
+        // A hole of one block of an odd size is shown as data, and in smaller blocks as a hole.
+        let is_split = name.starts_with("recv/large-noL@");
+        let is_expected = |line: &&String| {
+            line.ends_with("is not in the manifest") || line.contains(": .: ino ") || line.contains(": holey: data") || is_split && line.contains("/zeros: data")
+        };
         for line in report.differences.iter().filter(|line| !is_expected(line)) {
             println!("WRONG {name}: {line}");
             differences += 1;
