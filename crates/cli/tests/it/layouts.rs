@@ -48,13 +48,14 @@ fn raidz_pools_are_made_and_grown() {
         zdb(&rig, &names[..width]);
         // As many devices as there are columns of parity may be away.
         let lost = parity.parse::<usize>().unwrap();
-        let away: Vec<String> = names[..lost].iter().map(|name| rig.text(name)).collect();
-        away.iter().for_each(|path| fs::rename(path, format!("{path}.away")).unwrap());
+        let away = |name: &String| rig.path("away").join(name);
+        fs::create_dir_all(rig.path("away")).unwrap();
+        names[..lost].iter().for_each(|name| fs::rename(rig.path(name), away(name)).unwrap());
         rig.ok("zpool import -d @ tank");
         assert!(rig.ok("zpool status tank").contains("DEGRADED"));
         assert_eq!(fs::read(rig.path("mnt/kept")).unwrap(), kept, "{kind}");
         rig.ok("zpool export tank");
-        away.iter().for_each(|path| fs::rename(format!("{path}.away"), path).unwrap());
+        names[..lost].iter().for_each(|name| fs::rename(away(name), rig.path(name)).unwrap());
         rig.ok("zpool import -d @ tank");
         rig.ok("zpool destroy tank");
     }

@@ -306,7 +306,9 @@ pub fn store(images: &[Image], directory: &Path) -> std::io::Result<Vec<PathBuf>
 /// It finds something.
 pub fn zdb(images: &[Image], ask: fn(&[&Path]) -> OracleResult) -> Result<(), String> {
     let directory = tempfile::Builder::new().prefix("tarn-explore-").tempdir().map_err(|error| error.to_string())?;
-    let paths = store(images, directory.path()).map_err(|error| error.to_string())?;
+    // A disk that is gone is not shown.
+    let there: Vec<Image> = images.iter().filter(|image| image.chunks().next().is_some()).cloned().collect();
+    let paths = store(&there, directory.path()).map_err(|error| error.to_string())?;
     let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
     match ask(&paths) {
         OracleResult::Wrong(output) => Err(format!("the real zdb: {output}")),
