@@ -27,7 +27,7 @@ impl Rig {
         let directory = tempfile::tempdir().unwrap();
         let image = directory.path().join("tank.img");
         std::fs::File::create(&image).unwrap().set_len(512 << 20).unwrap();
-        let vdevs = [VdevPaths { paths: vec![image.clone()], is_log: false }];
+        let vdevs = [VdevPaths { paths: vec![image.clone()], ..VdevPaths::default() }];
         let options = CreateOptions { command: "zpool create tank tank.img".into(), ..CreateOptions::default() };
         let pool = Pool::create("tank", &vdevs, options).unwrap();
         (Rig { directory, image, random: ChaCha8Rng::seed_from_u64(seed) }, pool)
@@ -123,7 +123,7 @@ fn what_is_set_aside_for_the_log_is_not_available() {
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path().join("tank.img");
     std::fs::File::create(&image).unwrap().set_len(40 << 30).unwrap();
-    let vdevs = [VdevPaths { paths: vec![image], is_log: false }];
+    let vdevs = [VdevPaths { paths: vec![image], ..VdevPaths::default() }];
     let pool = Pool::create("tank", &vdevs, CreateOptions { ashift: Some(12), ..CreateOptions::default() }).unwrap();
     pool.sync().unwrap();
     let dsl = &pool.engine().dsl;

@@ -22,9 +22,9 @@ use sim::scenario::{Layout, MemoryDisks, contents, properties};
 use tarnfs::{Credentials, Error, Pool, WriteMode, XattrMode};
 
 const LAYOUTS: [(&str, Layout); 3] = [
-    ("single", Layout { tops: 1, sides: 1, bytes: 64 << 20, ashift: 12 }),
-    ("mirror", Layout { tops: 1, sides: 2, bytes: 64 << 20, ashift: 9 }),
-    ("stripe", Layout { tops: 3, sides: 1, bytes: 64 << 20, ashift: 12 }),
+    ("single", Layout { tops: 1, sides: 1, parity: 0, bytes: 64 << 20, ashift: 12 }),
+    ("mirror", Layout { tops: 1, sides: 2, parity: 0, bytes: 64 << 20, ashift: 9 }),
+    ("stripe", Layout { tops: 3, sides: 1, parity: 0, bytes: 64 << 20, ashift: 12 }),
 ];
 const BYTES: usize = 3 << 20;
 /// Where the header of an intent log has the pointer to its first block.

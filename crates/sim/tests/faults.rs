@@ -19,7 +19,7 @@ use tarnfs::{Credentials, Error, FileKind, FileSystem, InodeNumber, Pool, Rename
 
 /// How many files are made and synced, one after the other.
 const SYNCED_FILES: u64 = 3;
-const LAYOUT: Layout = Layout { tops: 1, sides: 1, bytes: 64 << 20, ashift: 9 };
+const LAYOUT: Layout = Layout { tops: 1, sides: 1, parity: 0, bytes: 64 << 20, ashift: 9 };
 
 /// Tells contents apart.
 fn sum_of(data: &[u8]) -> u64 {
@@ -247,16 +247,16 @@ fn device_faults(layout: Layout, runs: u64) {
         let step = count.div_ceil(runs).max(1);
         let mut unnoticed = 0;
         for n in (1..=count).step_by(step as usize) {
-            let what = format!("{} sides: {kind} {n} of {count} fails", layout.sides);
+            let what = format!("{} sides, parity {}: {kind} {n} of {count} fails", layout.sides, layout.parity);
             let well = story.with_fault(&what, &|disks| fault(disks, n), &|_| ());
-            assert!(well || layout.sides == 1, "{what}: a mirror does not mind");
+            assert!(well || layout.sides == 1, "{what}: a mirror does not mind, nor does parity");
             unnoticed += u64::from(well);
         }
         let middle = count / 2;
         if thorough || kind == "write" {
             story.zdb(&format!("{kind} {middle} fails"), &|disks| fault(disks, middle), &|_| ());
         }
-        say(&format!("faults, {} sides: {} of {count} {kind}s failed, {unnoticed} runs went well all the same", layout.sides, count.div_ceil(step)));
+        say(&format!("faults, {} sides, parity {}: {} of {count} {kind}s failed, {unnoticed} runs went well all the same", layout.sides, layout.parity, count.div_ceil(step)));
     }
 }
 
@@ -297,6 +297,12 @@ fn some_device_faults() {
 }
 
 #[test]
+fn some_device_faults_of_raidz() {
+    device_faults(Layout { sides: 3, parity: 1, ..LAYOUT }, 8);
+    device_faults(Layout { sides: 5, parity: 2, ashift: 12, ..LAYOUT }, 8);
+}
+
+#[test]
 fn some_allocation_faults() {
     allocation_faults(12);
 }
@@ -313,6 +319,19 @@ fn a_pool_in_small_pieces_goes_on() {
     story.zdb("everything in pieces", &|_| (), &|pool| pool.engine().context.io.allocator().faults.fragment(1024));
 }
 
+/// The same on RAID-Z, where a header takes as many sectors as it has columns.
+#[test]
+fn a_raidz_pool_in_small_pieces_goes_on() {
+    for (sides, parity) in [(3, 1), (5, 2)] {
+        let story = Story::new(Layout { sides, parity, ..LAYOUT });
+        for largest in [4096, 16 << 10] {
+            let arm = move |pool: &Pool| pool.engine().context.io.allocator().faults.fragment(largest);
+            assert!(story.with_fault(&format!("raidz{parity}: no room for more than {largest} bytes"), &|_| (), &arm), "{largest}: somebody noticed");
+        }
+        story.zdb(&format!("raidz{parity}: everything in pieces"), &|_| (), &|pool| pool.engine().context.io.allocator().faults.fragment(4096));
+    }
+}
+
 #[test]
 #[ignore = "long"]
 fn every_device_fault() {
@@ -320,6 +339,7 @@ fn every_device_fault() {
         device_faults(Layout { ashift, ..LAYOUT }, u64::MAX);
         device_faults(Layout { ashift, sides: 2, ..LAYOUT }, u64::MAX);
         device_faults(Layout { ashift, tops: 2, ..LAYOUT }, u64::MAX);
+        device_faults(Layout { ashift, sides: 4, parity: 2, ..LAYOUT }, u64::MAX);
     }
 }
 

@@ -32,7 +32,7 @@ fn receive(snapshot: &str, from: Option<&str>, to: &str) -> Verb {
 
 impl Full {
     fn new() -> Full {
-        let layout = Layout { tops: 1, sides: 1, bytes: 64 << 20, ashift: 12 };
+        let layout = Layout { tops: 1, sides: 1, parity: 0, bytes: 64 << 20, ashift: 12 };
         let disks = MemoryDisks::create(layout, &[("compression", "off"), ("recordsize", "16384"), ("atime", "off")]);
         let pool = disks.import(false).expect("the new pool");
         Full { disks, pool, tree: Tree::new("tank"), guids: Guids::new(), refused: Vec::new() }

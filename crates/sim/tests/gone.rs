@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use engine::tunables::Tunables;
 use sim::scenario::contents;
-use tarnfs::{CreateOptions, Credentials, FileSystem, ImportOptions, Pool, VdevPaths, WriteMode};
+use tarnfs::{Bias, CreateOptions, Credentials, FileSystem, ImportOptions, Pool, VdevPaths, WriteMode};
 
 /// No group ends by itself.
 fn tunables() -> Tunables {
@@ -39,9 +39,9 @@ fn synced_file(fs: &FileSystem, number: u64) -> tarnfs::zpl::InodeNumber {
 fn what_is_synced_after_the_log_device_was_emptied_survives() {
     let directory = tempfile::tempdir().unwrap();
     let (data, log) = (image(directory.path(), "data.img", 128 << 20), image(directory.path(), "log.img", 64 << 20));
-    let vdev = |path: &PathBuf, is_log| VdevPaths { paths: vec![path.clone()], is_log };
+    let vdev = |path: &PathBuf, bias| VdevPaths { paths: vec![path.clone()], bias, ..VdevPaths::default() };
     let options = CreateOptions { tunables: Some(tunables()), ..CreateOptions::default() };
-    let pool = Pool::create("tank", &[vdev(&data, false), vdev(&log, true)], options).unwrap();
+    let pool = Pool::create("tank", &[vdev(&data, Bias::None), vdev(&log, Bias::Log)], options).unwrap();
     let fs = pool.file_system("tank").unwrap();
     for number in 0..5 {
         synced_file(&fs, number);
@@ -72,7 +72,7 @@ fn a_pool_whose_image_was_emptied_says_so() {
     let directory = tempfile::tempdir().unwrap();
     let data = image(directory.path(), "data.img", 128 << 20);
     let options = CreateOptions { tunables: Some(tunables()), ..CreateOptions::default() };
-    let pool = Pool::create("tank", &[VdevPaths { paths: vec![data.clone()], is_log: false }], options).unwrap();
+    let pool = Pool::create("tank", &[VdevPaths { paths: vec![data.clone()], ..VdevPaths::default() }], options).unwrap();
     let fs = pool.file_system("tank").unwrap();
     synced_file(&fs, 0);
     pool.sync().unwrap();

@@ -20,7 +20,7 @@ use sim::scenario::{Layout, MemoryDisks, contents, found_pool, import_of, proper
 use tarnfs::control::{Backend, DatasetDestroy, DatasetKinds, DatasetList, PoolExport, Pools, Wanted};
 use tarnfs::{Credentials, Error, FileSystem, Pool, SetAttributes, WriteMode, XattrMode};
 
-const LAYOUT: Layout = Layout { tops: 1, sides: 1, bytes: 96 << 20, ashift: 12 };
+const LAYOUT: Layout = Layout { tops: 1, sides: 1, parity: 0, bytes: 96 << 20, ashift: 12 };
 const BLOCK: usize = 4096;
 /// What one level-1 block leads to.
 const SPAN: usize = 1024 * BLOCK;

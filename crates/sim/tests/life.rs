@@ -52,7 +52,7 @@ struct Life {
 impl Life {
     fn new(seed: u64) -> Life {
         let ashift = if seed.is_multiple_of(3) { 12 } else { 9 };
-        let disks = MemoryDisks::create(Layout { tops: 1, sides: 1, bytes: 256 << 20, ashift }, KINDS[(seed % 4) as usize]);
+        let disks = MemoryDisks::create(Layout { tops: 1, sides: 1, parity: 0, bytes: 256 << 20, ashift }, KINDS[(seed % 4) as usize]);
         let pool = Some(disks.import(false).expect("the new pool"));
         let (dice, tree) = (ChaCha8Rng::seed_from_u64(seed), Tree::new("tank"));
         Life { seed, disks, pool, dice, tree, guids: Guids::new(), counts: Counts::new(), done: Vec::new() }

@@ -77,7 +77,7 @@ fn nothing_is_lost_or_counted_twice() {
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path().join("image");
     std::fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
-    let pool = Pool::create("tank", &[VdevPaths { paths: vec![image.clone()], is_log: false }], CreateOptions::default()).unwrap();
+    let pool = Pool::create("tank", &[VdevPaths { paths: vec![image.clone()], ..VdevPaths::default() }], CreateOptions::default()).unwrap();
     let fs = pool.file_system("tank").unwrap();
     let mut files: Vec<(String, u64)> = Vec::new();
     for step in 0..600u32 {

@@ -20,7 +20,7 @@ use tarnfs::{Credentials, FileSystem, InodeNumber, WriteMode};
 
 /// Where a vdev's space begins on its devices.
 const DATA_START: u64 = 4 << 20;
-const SMALL: Layout = Layout { tops: 1, sides: 1, bytes: 512 << 20, ashift: 12 };
+const SMALL: Layout = Layout { tops: 1, sides: 1, parity: 0, bytes: 512 << 20, ashift: 12 };
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())

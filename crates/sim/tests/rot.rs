@@ -16,7 +16,7 @@ use tarnfs::control::{Backend, PoolEvents, PoolExport, Pools};
 use tarnfs::{Credentials, Pool, WriteMode};
 
 const BYTES: usize = 12 << 20;
-const MIRROR: Layout = Layout { tops: 1, sides: 2, bytes: 64 << 20, ashift: 12 };
+const MIRROR: Layout = Layout { tops: 1, sides: 2, parity: 0, bytes: 64 << 20, ashift: 12 };
 
 fn write(pool: &Arc<Pool>) {
     let (fs, user) = (pool.file_system("tank").unwrap(), Credentials::root());

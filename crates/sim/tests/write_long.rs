@@ -158,7 +158,7 @@ fn dnode_sizes() {
 fn layouts() {
     let shapes = (9..=16).map(|ashift| Layout { ashift, bytes: 512 << 20, ..Layout::default() });
     let more = [(2, 1, 12), (4, 1, 9), (4, 1, 12), (1, 2, 9), (1, 3, 12), (2, 2, 12), (3, 2, 13)];
-    let more = more.map(|(tops, sides, ashift)| Layout { tops, sides, ashift, bytes: 256 << 20 });
+    let more = more.map(|(tops, sides, ashift)| Layout { tops, sides, parity: 0, ashift, bytes: 256 << 20 });
     for layout in shapes.chain(more) {
         let what = format!("{layout:?}");
         let mut rig = Rig::create(layout, &[]);

@@ -74,7 +74,7 @@ fn run(version: Option<u64>) {
     let place = tempfile::tempdir().unwrap();
     let image = place.path().join("disk.img");
     std::fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
-    let vdevs = [VdevPaths { paths: vec![image.clone()], is_log: false }];
+    let vdevs = [VdevPaths { paths: vec![image.clone()], ..VdevPaths::default() }];
     let pool = Pool::create("p", &vdevs, CreateOptions::default()).unwrap();
     let properties = version.map(|version| ("version".to_owned(), tarnfs::PropertyChange::Set(engine::dsl::PropertyValue::Number(version))));
     pool.create_file_system("p/fs", properties.into_iter().collect()).unwrap();

@@ -19,7 +19,7 @@ fn main() {
     let directory = std::env::args().nth(1).map_or_else(std::env::temp_dir, PathBuf::from);
     let path = directory.join(format!("tarn-speed-{}.img", std::process::id()));
     std::fs::File::create(&path).and_then(|file| file.set_len(8 << 30)).expect("the image");
-    let vdev = VdevPaths { paths: vec![path.clone()], is_log: false };
+    let vdev = VdevPaths { paths: vec![path.clone()], ..VdevPaths::default() };
     let pool = Pool::create("speed", &[vdev], CreateOptions::default()).expect("the pool");
     let fs = pool.file_system("speed").expect("the file system");
     let who = Credentials::root();

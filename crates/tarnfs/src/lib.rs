@@ -13,6 +13,7 @@ pub use rolling_back::RollingBack;
 pub use engine::dsl::PropertyChange;
 pub use engine::error::{Error, ErrorKind};
 pub use engine::host::before_spawn;
+pub use engine::vdev::Bias;
 pub use engine::tunables::{MemoryPressure, Parameter, Parameters, Tunables};
 pub use zpl::{
     AccessTime, AclKind, AclRules, AclType, Changed, CloneRange, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, MountOptions, MountUse, OwnerKind, QuotaOf, RenameMode, Seek, Told,

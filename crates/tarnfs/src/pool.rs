@@ -20,7 +20,7 @@ use engine::pool::import::{Candidate, discover, select};
 use engine::pool::{NewPool, OpenOptions};
 use engine::sync::insert_weak;
 use engine::tunables::Tunables;
-use engine::vdev::{NewLeaf, NewTop};
+use engine::vdev::{Bias, NewLeaf, NewTop};
 use engine::zil::{Replayed, Zil};
 use engine::bail;
 use ondisk::acl::{InheritRule, ModeRule};
@@ -31,13 +31,15 @@ use parking_lot::Mutex;
 use crate::rewind::{self, Rewind, Rewound};
 use crate::zpl::{self, AccessTime, AclRules, AclType, FileSystem, MountOptions, NewFileSystem, OwnerKind, QuotaOf, Transaction};
 
-/// A top-level vdev of a new pool: one path, or the paths of the sides of a mirror.
-#[derive(Debug, Clone)]
+/// A top-level vdev of a new pool: one path, the paths of the sides of a mirror, or of the devices of RAID-Z.
+#[derive(Debug, Clone, Default)]
 pub struct VdevPaths {
     /// Files or block devices.
     pub paths: Vec<PathBuf>,
-    /// For the intent log alone.
-    pub is_log: bool,
+    /// Columns of parity of RAID-Z; 0: all hold the same.
+    pub parity: u8,
+    /// What it is for.
+    pub bias: Bias,
 }
 
 /// How a pool is made.
@@ -136,7 +138,7 @@ pub(crate) fn open_options(read_only: bool, new_name: Option<String>, tunables: 
 pub(crate) fn open_tops(vdevs: &[VdevPaths], ashift: Option<u32>) -> Result<Vec<NewTop>> {
     let open = |vdev: &VdevPaths| {
         let leaves = vdev.paths.iter().map(|path| open_leaf(path)).collect::<Result<_>>()?;
-        Ok(NewTop { leaves, ashift, is_log: vdev.is_log })
+        Ok(NewTop { leaves, parity: vdev.parity, ashift, bias: vdev.bias })
     };
     vdevs.iter().map(open).collect()
 }
@@ -714,7 +716,7 @@ mod tests {
     fn a_snapshot_has_what_was_committed_with_it_and_nothing_later() {
         use std::sync::atomic::{AtomicBool, Ordering};
         let disk = Arc::new(disk::MemDisk::new("exact", 256 << 20));
-        let top = NewTop { leaves: vec![NewLeaf { disk, path: "/exact".into(), whole_disk: false }], ashift: Some(12), is_log: false };
+        let top = NewTop { leaves: vec![NewLeaf { disk, path: "/exact".into(), whole_disk: false }], ashift: Some(12), ..NewTop::default() };
         let pool = Pool::create_on("tank", vec![top], CreateOptions::default(), RealHost::shared()).unwrap();
         let fs = pool.file_system("tank").unwrap();
         let root = Credentials::root();
@@ -759,7 +761,7 @@ mod tests {
     #[test]
     fn nothing_is_rolled_back_below_a_transaction() {
         let disk = Arc::new(disk::MemDisk::new("back", 256 << 20));
-        let top = NewTop { leaves: vec![NewLeaf { disk, path: "/back".into(), whole_disk: false }], ashift: Some(12), is_log: false };
+        let top = NewTop { leaves: vec![NewLeaf { disk, path: "/back".into(), whole_disk: false }], ashift: Some(12), ..NewTop::default() };
         let pool = Pool::create_on("tank", vec![top], CreateOptions::default(), RealHost::shared()).unwrap();
         pool.create_file_system("tank/a", Vec::new()).unwrap();
         let names = |fs: &FileSystem| [b"before".as_slice(), b"later", b"never"].map(|name| fs.lookup(fs.root(), name).is_ok());
@@ -794,7 +796,7 @@ mod tests {
     #[test]
     fn a_log_is_replayed_however_long_that_takes_to_begin() {
         let disk = Arc::new(disk::MemDisk::new("slow", 128 << 20));
-        let top = NewTop { leaves: vec![NewLeaf { disk: disk.clone(), path: "/slow".into(), whole_disk: false }], ashift: Some(12), is_log: false };
+        let top = NewTop { leaves: vec![NewLeaf { disk: disk.clone(), path: "/slow".into(), whole_disk: false }], ashift: Some(12), ..NewTop::default() };
         let options = CreateOptions { tunables: written_every(3_600_000), ..CreateOptions::default() };
         let pool = Pool::create_on("tank", vec![top], options, RealHost::shared()).unwrap();
         let fs = pool.file_system("tank").unwrap();

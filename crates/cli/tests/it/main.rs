@@ -17,6 +17,7 @@ mod foreign_mounts;
 mod kill;
 mod killed_verbs;
 mod laboratory;
+mod layouts;
 mod many_mounts;
 mod members;
 mod memory;

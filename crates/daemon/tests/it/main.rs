@@ -199,7 +199,7 @@ fn datasets_of_a_pool() {
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path().join("disk.img");
     File::create(&image).unwrap().set_len(256 << 20).unwrap();
-    let vdev = tarnfs::VdevPaths { paths: vec![image.clone()], is_log: false };
+    let vdev = tarnfs::VdevPaths { paths: vec![image.clone()], ..tarnfs::VdevPaths::default() };
     let pool = tarnfs::Pool::create("tank", &[vdev], tarnfs::CreateOptions { ashift: Some(12), ..Default::default() }).unwrap();
     pool.create_file_system("tank/child", Vec::new()).unwrap();
     let (top, below) = (directory.path().join("tank"), directory.path().join("tank/child"));

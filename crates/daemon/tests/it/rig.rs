@@ -47,7 +47,7 @@ impl Rig {
         let leaf = NewLeaf { disk, path: path.display().to_string(), whole_disk: false };
         let new = NewPool {
             name: "tank".into(),
-            vdevs: vec![NewTop { leaves: vec![leaf], ashift: Some(12), is_log: false }],
+            vdevs: vec![NewTop { leaves: vec![leaf], ashift: Some(12), ..NewTop::default() }],
             features: ondisk::feature::Feature::for_new_pools().collect(),
             properties: Vec::new(),
             fill: Box::new(|objset, tx| tarnfs::zpl::initialize(objset, tx, &tarnfs::zpl::NewFileSystem::default())),

@@ -34,7 +34,7 @@ fn open(directory: &Path, read_only: bool) -> Arc<Pool> {
 #[test]
 fn a_new_pool_is_clean_and_opens_again() {
     let directory = std::env::var("KEEP").map_or_else(|_| tempfile::tempdir().unwrap().keep(), PathBuf::from);
-    let tops = vec![NewTop { leaves: vec![new_file(&directory, "a.img", 256 << 20)], ashift: Some(12), is_log: false }];
+    let tops = vec![NewTop { leaves: vec![new_file(&directory, "a.img", 256 << 20)], ashift: Some(12), ..NewTop::default() }];
     let new = NewPool {
         name: "tank".into(),
         vdevs: tops,
@@ -79,7 +79,7 @@ fn a_disk_that_vanishes_suspends_the_pool() {
     let leaf = NewLeaf { disk: disk.clone(), path: "/vanishing".into(), whole_disk: false };
     let new = NewPool {
         name: "gone".into(),
-        vdevs: vec![NewTop { leaves: vec![leaf], ashift: Some(12), is_log: false }],
+        vdevs: vec![NewTop { leaves: vec![leaf], ashift: Some(12), ..NewTop::default() }],
         features: ondisk::feature::Feature::for_new_pools().collect(),
         properties: Vec::new(),
         fill: Box::new(|_, _| Ok(())),
@@ -103,7 +103,7 @@ fn a_pool_that_could_not_be_exported_is_not_exported() {
     let leaf = NewLeaf { disk: disk.clone(), path: "/coming-back".into(), whole_disk: false };
     let new = NewPool {
         name: "back".into(),
-        vdevs: vec![NewTop { leaves: vec![leaf], ashift: Some(12), is_log: false }],
+        vdevs: vec![NewTop { leaves: vec![leaf], ashift: Some(12), ..NewTop::default() }],
         features: ondisk::feature::Feature::for_new_pools().collect(),
         properties: Vec::new(),
         fill: Box::new(|_, _| Ok(())),
@@ -223,7 +223,7 @@ fn meddled() -> (Arc<MeddlingDisk>, Arc<Pool>) {
     let leaf = NewLeaf { disk: disk.clone(), path: "/meddling".into(), whole_disk: false };
     let new = NewPool {
         name: "meddled".into(),
-        vdevs: vec![NewTop { leaves: vec![leaf], ashift: Some(12), is_log: false }],
+        vdevs: vec![NewTop { leaves: vec![leaf], ashift: Some(12), ..NewTop::default() }],
         features: ondisk::feature::Feature::for_new_pools().collect(),
         properties: Vec::new(),
         fill: Box::new(|_, _| Ok(())),
@@ -353,7 +353,7 @@ fn what_is_configured_while_a_group_is_written_is_kept() {
 fn new_on(disk: &Arc<disk::MemDisk>) -> NewPool {
     let name = disk::Disk::name(&**disk).to_owned();
     NewPool {
-        vdevs: vec![NewTop { leaves: vec![NewLeaf { disk: disk.clone(), path: format!("/{name}"), whole_disk: false }], ashift: Some(12), is_log: false }],
+        vdevs: vec![NewTop { leaves: vec![NewLeaf { disk: disk.clone(), path: format!("/{name}"), whole_disk: false }], ashift: Some(12), ..NewTop::default() }],
         features: ondisk::feature::Feature::for_new_pools().collect(),
         properties: Vec::new(),
         fill: Box::new(|_, _| Ok(())),
@@ -450,7 +450,7 @@ fn what_is_dropped_is_gone() {
     let disk = Arc::downgrade(&leaf.disk);
     let new = NewPool {
         name: "tank".into(),
-        vdevs: vec![NewTop { leaves: vec![leaf], ashift: Some(12), is_log: false }],
+        vdevs: vec![NewTop { leaves: vec![leaf], ashift: Some(12), ..NewTop::default() }],
         features: ondisk::feature::Feature::for_new_pools().collect(),
         properties: Vec::new(),
         fill: Box::new(|_, _| Ok(())),

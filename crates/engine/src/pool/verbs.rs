@@ -7,6 +7,7 @@ use ondisk::feature::Feature;
 use super::check::{CheckOptions, CheckReport};
 use super::checkpoint::{self, Checkpoint};
 use super::config::{PoolState, properties, upgrade};
+use super::devices::auxiliary::{self, Auxiliary, AuxiliaryKind, NewAuxiliary};
 use super::devices::removed::{self, Removal};
 use super::devices::beside::attach::{self, Beside};
 use super::devices::beside::{detach, split};
@@ -66,6 +67,32 @@ impl Pool {
     pub fn add_vdevs(&self, new: Vec<NewTop>, any_ashift: bool) -> Result<()> {
         let _one_at_a_time = self.lock_vdev_changes();
         add::add_vdevs(self.groups(), new, any_ashift)
+    }
+
+    /// Adds hot spares and cache devices, and returns their guids when that is on disk.
+    ///
+    /// # Errors
+    /// A device is too small, or the pool has it already or cannot have such.
+    pub fn add_auxiliary(&self, new: &[NewAuxiliary]) -> Result<Vec<u64>> {
+        let _one_at_a_time = self.lock_vdev_changes();
+        auxiliary::add(self.groups(), new)
+    }
+
+    /// Removes the hot spare or cache device with this guid, and returns when that is on disk.
+    ///
+    /// # Errors
+    /// There is none, or it stands in for a device.
+    pub fn remove_auxiliary(&self, guid: u64) -> Result<AuxiliaryKind> {
+        let _one_at_a_time = self.lock_vdev_changes();
+        auxiliary::remove(self.groups(), guid)
+    }
+
+    /// Its hot spares and cache devices.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn auxiliary(&self) -> Result<Auxiliary> {
+        Auxiliary::read(self.groups().layers().mos())
     }
 
     /// Removes the log device, or mirror of log devices, with this guid (`zpool remove`), and returns when that is on disk.

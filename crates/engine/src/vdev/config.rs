@@ -27,6 +27,7 @@ pub mod key {
     pub const ASIZE: &str = "asize";
     pub const MIN_ALLOC: &str = "min_alloc";
     pub const IS_LOG: &str = "is_log";
+    pub const IS_SPARE: &str = "is_spare";
     pub const NON_ALLOCATING: &str = "non_allocating";
     pub const REMOVING: &str = "removing";
     pub const DTL: &str = "DTL";
@@ -66,7 +67,7 @@ const ORDER: [&str; 44] = [
     "spareid",
     key::WHOLE_DISK,
     "not_present",
-    "is_spare",
+    key::IS_SPARE,
     key::METASLAB_ARRAY,
     key::METASLAB_SHIFT,
     key::ASHIFT,
@@ -120,9 +121,9 @@ const DEPTH_MAX: usize = 8;
 const CHILDREN_MAX: usize = 4096;
 
 /// More children than this no kind of parity makes up for.
-const RAIDZ_WIDTH_MAX: u64 = 255;
+pub(super) const RAIDZ_WIDTH_MAX: usize = 255;
 /// The most columns of parity.
-const PARITY_MAX: u64 = 3;
+pub(super) const RAIDZ_PARITY_MAX: usize = 3;
 
 /// What a vdev is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -261,6 +262,13 @@ impl VdevConfig {
     /// The description for labels.
     pub fn to_label(&self) -> NvList {
         self.to_nvlist(false)
+    }
+
+    /// The description of a hot spare or cache device, for the MOS: it has no place in the tree.
+    pub fn to_auxiliary(&self) -> NvList {
+        let mut list = self.to_nvlist(true);
+        list.remove(key::ID);
+        list
     }
 
     fn to_nvlist(&self, mos: bool) -> NvList {
@@ -420,11 +428,11 @@ impl VdevConfig {
     }
 
     fn check_raidz(&self) -> Result<()> {
-        let (parity, width) = (self.number(key::PARITY), self.children.len() as u64);
+        let (parity, width) = (self.number(key::PARITY), self.children.len());
         if self.get(key::EXPANDING).is_some() || self.values.get(key::EXPAND_TXGS).is_some() {
             bail!(Unsupported, "vdev {} was expanded by a device (raidz_expansion), which is not supported", self.display_name());
         }
-        if !(1..=PARITY_MAX).contains(&parity) || width <= parity || width > RAIDZ_WIDTH_MAX {
+        if !(1..=RAIDZ_PARITY_MAX as u64).contains(&parity) || width as u64 <= parity || width > RAIDZ_WIDTH_MAX {
             bail!(Corrupt, "vdev {}: {width} children with {parity} columns of parity", self.display_name());
         }
         Ok(())

@@ -1,7 +1,10 @@
 //! New vdevs.
+//!
+//! What a new top-level vdev is made of is said by its devices and how many columns of parity they have: one device, a mirror, RAID-Z.
 
+use super::config::{RAIDZ_PARITY_MAX, RAIDZ_WIDTH_MAX};
 use super::size::shift_of;
-use super::{ASHIFT_MAX, ASHIFT_MIN, Devices, TopVdev, VdevConfig, VdevKind, VdevTree, default_ashift, key, metaslab_shift};
+use super::{ASHIFT_MAX, ASHIFT_MIN, Bias, Devices, TopVdev, VdevConfig, VdevKind, VdevTree, default_ashift, key, metaslab_shift};
 use crate::bail;
 use crate::error::Result;
 use crate::host::Host;
@@ -20,28 +23,45 @@ pub struct NewLeaf {
 }
 
 impl NewLeaf {
-    /// log2 of the smallest sector with which it can be used: `wanted`, or what it does best, but not less than it can.
-    pub fn needed_ashift(&self, wanted: Option<u32>) -> u32 {
-        let least = shift_of(self.disk.sector_bytes());
-        least.max(wanted.unwrap_or_else(|| default_ashift(&*self.disk)))
+    /// log2 of the sectors to use, where `ashift` is asked for, and the bytes for data.
+    ///
+    /// # Errors
+    /// It is too small, or its sectors are too large.
+    pub fn measure(&self, ashift: Option<u32>) -> Result<(u32, u64)> {
+        let (name, sector) = (&self.path, self.disk.sector_bytes());
+        let least = shift_of(sector);
+        if least > ASHIFT_MAX {
+            bail!(Invalid, "{name}: sectors of {sector} bytes are too large");
+        }
+        let ashift = ashift.map_or_else(|| default_ashift(&*self.disk), |ashift| ashift.max(least));
+        if !(ASHIFT_MIN..=ASHIFT_MAX).contains(&ashift) {
+            bail!(Invalid, "ashift {ashift} is not between {ASHIFT_MIN} and {ASHIFT_MAX}");
+        }
+        let Some(room) = label::data_bytes(self.disk.size_bytes()) else {
+            bail!(Invalid, "{name}: {} bytes are less than the minimum of 64M", self.disk.size_bytes());
+        };
+        Ok((ashift, room))
     }
 }
 
-/// A new top-level vdev: one device, or a mirror of several.
+/// A new top-level vdev: one device, a mirror of several, or RAID-Z.
+#[derive(Default)]
 pub struct NewTop {
     /// The devices.
     pub leaves: Vec<NewLeaf>,
+    /// Columns of parity of RAID-Z; 0: all devices hold the same.
+    pub parity: u8,
     /// log2 of the sector; the devices decide if it is not given.
     pub ashift: Option<u32>,
-    /// For the intent log alone.
-    pub is_log: bool,
+    /// What it is for.
+    pub bias: Bias,
 }
 
 impl VdevTree {
     /// The tree of a new pool, with new guids. Nothing is written yet: see [`super::label::init_labels`].
     pub fn create(host: &dyn Host, tops: Vec<NewTop>, create_txg: u64) -> Result<VdevTree> {
-        if tops.iter().all(|top| top.is_log) {
-            bail!(Invalid, "a pool needs a vdev that is not a log");
+        if tops.iter().all(|top| top.bias != Bias::None) {
+            bail!(Invalid, "a pool needs a vdev that is for all kinds of blocks");
         }
         let mut root = VdevConfig::new(VdevKind::Root, 0, host.random());
         root.set(key::CREATE_TXG, create_txg);
@@ -64,7 +84,9 @@ impl VdevTree {
     /// # Errors
     /// A device is too small, or has sectors that are too large.
     pub fn prepare_top(&self, host: &dyn Host, new: NewTop, id: u64, create_txg: u64) -> Result<Arc<TopVdev>> {
-        let (ashift, asize) = check_leaves(&new)?;
+        check_width(&new)?;
+        let (ashift, leaf_bytes) = check_leaves(&new)?;
+        let (parity, bias) = (new.parity, new.bias);
         let kinds: Vec<VdevKind> = new.leaves.iter().map(|leaf| kind_of(&leaf.disk)).collect();
         let mut children = Vec::new();
         let mut leaves = Vec::new();
@@ -82,49 +104,59 @@ impl VdevTree {
         let mut config = match children.pop() {
             Some(only) if single => only,
             last => {
-                let mut mirror = VdevConfig::new(VdevKind::Mirror, id, host.random());
-                mirror.children = children.into_iter().chain(last).collect();
-                mirror
+                let kind = if parity == 0 { VdevKind::Mirror } else { VdevKind::Raidz };
+                let mut group = VdevConfig::new(kind, id, host.random());
+                group.children = children.into_iter().chain(last).collect();
+                group
             }
         };
+        if parity != 0 {
+            config.set(key::PARITY, parity.into());
+        }
+        config.set(key::ASHIFT, u64::from(ashift));
+        let asize = config.layout().asize_of(leaf_bytes);
         config.set(key::METASLAB_ARRAY, 0);
         config.set(key::METASLAB_SHIFT, u64::from(metaslab_shift(asize)));
-        config.set(key::ASHIFT, u64::from(ashift));
         config.set(key::ASIZE, asize);
         config.set(key::MIN_ALLOC, 1 << ashift);
-        config.set(key::IS_LOG, u64::from(new.is_log));
+        config.set(key::IS_LOG, u64::from(bias == Bias::Log));
         config.set(key::CREATE_TXG, create_txg);
-        Ok(self.make_top(config, leaves))
+        config.check_supported()?;
+        let top = self.make_top(config, leaves);
+        top.set_bias(bias);
+        Ok(top)
     }
 }
 
-pub(super) fn kind_of(disk: &DiskRef) -> VdevKind {
+/// What a device is in a description.
+pub(crate) fn kind_of(disk: &DiskRef) -> VdevKind {
     match disk.kind() {
         DiskKind::File => VdevKind::File,
         DiskKind::Block => VdevKind::Disk,
     }
 }
 
-/// The sector and the room that the devices of a new vdev have in common.
-fn check_leaves(new: &NewTop) -> Result<(u32, u64)> {
-    if new.leaves.is_empty() {
+/// Refuses parity that the devices cannot have. The log has no use for it: each of its blocks is small, and is waited for.
+fn check_width(new: &NewTop) -> Result<()> {
+    let (parity, width) = (usize::from(new.parity), new.leaves.len());
+    if width == 0 {
         bail!(Invalid, "a vdev needs a device");
     }
-    let mut ashift = new.ashift.unwrap_or(ASHIFT_MIN);
-    if !(ASHIFT_MIN..=ASHIFT_MAX).contains(&ashift) {
-        bail!(Invalid, "ashift {ashift} is not between {ASHIFT_MIN} and {ASHIFT_MAX}");
+    if parity != 0 && (parity > RAIDZ_PARITY_MAX || width <= parity || width > RAIDZ_WIDTH_MAX) {
+        bail!(Invalid, "raidz of {width} devices cannot have {parity} columns of parity");
     }
-    let mut asize = u64::MAX;
+    if parity != 0 && new.bias == Bias::Log {
+        bail!(Invalid, "a log on raidz");
+    }
+    Ok(())
+}
+
+/// The sector and the room that the devices of a new vdev have in common.
+fn check_leaves(new: &NewTop) -> Result<(u32, u64)> {
+    let (mut ashift, mut room) = (ASHIFT_MIN, u64::MAX);
     for leaf in &new.leaves {
-        let least = shift_of(leaf.disk.sector_bytes());
-        if least > ASHIFT_MAX {
-            bail!(Invalid, "{}: sectors of {} bytes are too large", leaf.path, leaf.disk.sector_bytes());
-        }
-        ashift = ashift.max(if new.ashift.is_some() { least } else { leaf.needed_ashift(None) });
-        let Some(room) = label::data_bytes(leaf.disk.size_bytes()) else {
-            bail!(Invalid, "{}: {} bytes are less than the minimum of 64M", leaf.path, leaf.disk.size_bytes());
-        };
-        asize = asize.min(room);
+        let (of_leaf, bytes) = leaf.measure(new.ashift)?;
+        (ashift, room) = (ashift.max(of_leaf), room.min(bytes));
     }
-    Ok((ashift, asize))
+    Ok((ashift, room))
 }

@@ -163,15 +163,17 @@ pub fn flush_disk(disk: &dyn Disk) -> Result<()> {
     disk.flush().map_err(|cause| io_error(disk, &cause))
 }
 
-/// Overwrites all four labels with zeros.
+/// Overwrites what is a label with zeros, and leaves alone what stands in the place of one. The room in front of each, for a partition table and a
+/// boot environment, stays as it is.
 pub fn clear_labels(disk: &dyn Disk) -> Result<()> {
     if label::data_bytes(disk.size_bytes()).is_none() {
         bail!(Invalid, "{}: too small for labels", disk.name());
     }
-    let zeros = vec![0; label::LABEL_BYTES as usize];
-    for index in 0..LABELS {
+    let labels = DeviceLabels::read(disk);
+    let zeros = vec![0; (label::LABEL_BYTES - label::CONFIG_OFFSET) as usize];
+    for (index, _) in labels.configs().chain(labels.unsealed()) {
         let start = label::label_offset(disk.size_bytes(), index);
-        disk.write_at(&zeros, start).map_err(|e| io_error(disk, &e))?;
+        disk.write_at(&zeros, start + label::CONFIG_OFFSET).map_err(|e| io_error(disk, &e))?;
     }
     flush_disk(disk)
 }
@@ -333,6 +335,20 @@ fn write_ring(disk: &dyn Disk, bytes: &[u8], slot: u64) -> (usize, Vec<std::io::
         }
     }
     (labels, failures)
+}
+
+/// Writes an uberblock to all rings of a device that is no part of the tree: other programs tell by it what the device is used for.
+///
+/// # Errors
+/// A ring could not be written.
+pub fn write_uberblock(disk: &dyn Disk, ashift: u32, uberblock: &Uberblock) -> Result<()> {
+    let ring = Ring::new(ashift);
+    let mut bytes = vec![0; ring.slot_bytes()];
+    bytes[..Uberblock::BYTES].copy_from_slice(&uberblock.encode());
+    match write_ring(disk, &bytes, ring.slot_offset(ring.slot_of(uberblock.txg, false))) {
+        (_, failures) if failures.is_empty() => flush_disk(disk),
+        (_, failures) => Err(io_error(disk, &failures[0])),
+    }
 }
 
 /// Writes a heartbeat of multihost protection: an uberblock in the last slot of the ring of one label, or of all. It is durable when the device was

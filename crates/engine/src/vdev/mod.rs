@@ -22,6 +22,7 @@
 //! # Path
 //! Called by zio (data) and pool (labels), calls `disk`.
 
+mod bias;
 mod config;
 mod create;
 mod flush;
@@ -40,7 +41,9 @@ pub const BIRTH_UNKNOWN: u64 = u64::MAX;
 #[cfg(test)]
 mod tests;
 
+pub use bias::Bias;
 pub use config::{VdevConfig, VdevKind, key};
+pub(crate) use create::kind_of;
 pub use create::{NewLeaf, NewTop};
 pub use flush::{FlushMark, LogMark};
 pub use indirect::IndirectMap;

@@ -16,7 +16,7 @@ const SIZE: u64 = 64 << 20;
 
 fn new_top(disks: &[Arc<MemDisk>]) -> NewTop {
     let leaf = |disk: &Arc<MemDisk>| NewLeaf { disk: disk.clone(), path: disk.name().to_owned(), whole_disk: false };
-    NewTop { leaves: disks.iter().map(leaf).collect(), ashift: None, is_log: false }
+    NewTop { leaves: disks.iter().map(leaf).collect(), ashift: None, ..NewTop::default() }
 }
 
 fn disks(count: usize) -> Vec<Arc<MemDisk>> {
@@ -69,6 +69,24 @@ fn a_new_tree_describes_itself() {
     again.check_complete().unwrap();
 }
 
+/// As OpenZFS made them: golden pools raidz1 to raidz3.
+#[test]
+fn new_raidz_has_the_sizes_of_openzfs() {
+    for (parity, width, ashift, asize, shift) in [(1, 3, 9, 187_170_816, 24), (2, 6, 12, 374_341_632, 25), (3, 8, 9, 499_122_176, 25)] {
+        let tree = VdevTree::create(&RealHost, vec![NewTop { parity, ashift: Some(ashift), ..new_top(&disks(width)) }], 4).unwrap();
+        let top = tree.top(0).unwrap();
+        assert_eq!((top.asize(), top.metaslab_shift()), (asize, shift), "raidz{parity}");
+        let config = tree.config();
+        assert_eq!((config.children[0].kind.clone(), config.children[0].number(key::PARITY)), (VdevKind::Raidz, parity.into()));
+        assert!(config.children[0].children.iter().enumerate().all(|(at, child)| child.id == at as u64 && child.kind == VdevKind::File));
+        assert_eq!(config.children[0].group_name(), format!("raidz{parity}-0"));
+        let mut devices = Devices::new();
+        tree.leaves().iter().for_each(|leaf| devices.insert(leaf.guid(), leaf.disk().unwrap()));
+        let again = VdevTree::open(&config.to_mos(), &devices).unwrap();
+        assert_eq!((again.config().to_mos(), again.state()), (config.to_mos(), VdevState::Online));
+    }
+}
+
 #[test]
 fn bad_new_vdevs_are_refused() {
     let small = Arc::new(MemDisk::new("small", SIZE - 1));
@@ -76,8 +94,12 @@ fn bad_new_vdevs_are_refused() {
     assert_eq!(create(vec![new_top(&[small])]), ErrorKind::Invalid);
     assert_eq!(create(vec![new_top(&[])]), ErrorKind::Invalid);
     assert_eq!(create(vec![]), ErrorKind::Invalid);
-    assert_eq!(create(vec![NewTop { is_log: true, ..new_top(&disks(1)) }]), ErrorKind::Invalid);
+    assert_eq!(create(vec![NewTop { bias: Bias::Log, ..new_top(&disks(1)) }]), ErrorKind::Invalid);
     assert_eq!(create(vec![NewTop { ashift: Some(17), ..new_top(&disks(1)) }]), ErrorKind::Invalid);
+    let of_parity = |parity, count| create(vec![NewTop { parity, ..new_top(&disks(count)) }]);
+    assert_eq!([of_parity(1, 1), of_parity(3, 3), of_parity(4, 9)], [ErrorKind::Invalid; 3]);
+    assert_eq!(create(vec![new_top(&disks(1)), NewTop { parity: 1, bias: Bias::Log, ..new_top(&disks(3)) }]), ErrorKind::Invalid);
+    assert_eq!(create(vec![NewTop { bias: Bias::Special, ..new_top(&disks(1)) }]), ErrorKind::Invalid);
     let coarse = Arc::new(MemDisk::with_sector("coarse", SIZE, 4096));
     let tree = VdevTree::create(&RealHost, vec![NewTop { ashift: Some(9), ..new_top(&[coarse]) }], 4).unwrap();
     assert_eq!(tree.top(0).unwrap().ashift(), 12);
@@ -281,7 +303,7 @@ fn labels_are_synced_in_the_order_that_survives_crashes() {
     let log = Arc::new(Mutex::new(Vec::new()));
     let disk: DiskRef = Arc::new(Recorder { inner: MemDisk::new("r", SIZE), log: log.clone() });
     let leaf = NewLeaf { disk: disk.clone(), path: "r".to_owned(), whole_disk: false };
-    let new = NewTop { leaves: vec![leaf], ashift: Some(12), is_log: false };
+    let new = NewTop { leaves: vec![leaf], ashift: Some(12), ..NewTop::default() };
     let tree = VdevTree::create(&RealHost, vec![new], 4).unwrap();
     init_labels(&*disk, &config(0)).unwrap();
     let fresh = DeviceLabels::read(&*disk);
@@ -312,8 +334,14 @@ fn labels_are_synced_in_the_order_that_survives_crashes() {
     let found = labels.uberblocks(12);
     assert_eq!(found.len(), 4);
     assert!(found.iter().all(|f| f.slot == 1 && f.uberblock == uberblock));
+    // What is not a label any more belongs to somebody else.
+    let foreign = vec![0x5a; layout::LABEL_BYTES as usize];
+    disk.write_at(&foreign, 0).unwrap();
     clear_labels(&*disk).unwrap();
     assert_eq!(DeviceLabels::read(&*disk).configs().count(), 0);
+    let mut there = vec![0; layout::LABEL_BYTES as usize];
+    disk.read_at(&mut there, 0).unwrap();
+    assert!(there == foreign, "it was overwritten");
 }
 
 #[test]
@@ -361,7 +389,7 @@ fn damaged_labels_are_passed_over() {
 fn uberblocks_take_turns() {
     let disks = disks(5);
     let mut tops: Vec<NewTop> = disks.iter().map(|disk| new_top(std::slice::from_ref(disk))).collect();
-    tops[2].is_log = true;
+    tops[2].bias = Bias::Log;
     let tree = VdevTree::create(&RealHost, tops, 4).unwrap();
     let ids = |txg, all| tree.uberblock_tops(txg, all).iter().map(|top| top.id()).collect::<Vec<_>>();
     // New vdevs have no metaslabs yet: an uberblock only there would not count.
@@ -441,7 +469,7 @@ fn the_sides_of_a_slow_mirror_are_written_at_the_same_time() {
     let slow = |name: &str| Arc::new(Slow { memory: MemDisk::new(name, SIZE), inside: inside.clone(), is_not_alone: is_not_alone.clone(), met: most.clone() });
     let sides = [slow("a"), slow("b")];
     let leaf = |disk: &Arc<Slow>| NewLeaf { disk: disk.clone(), path: disk.name().to_owned(), whole_disk: false };
-    let new = NewTop { leaves: sides.iter().map(leaf).collect(), ashift: None, is_log: false };
+    let new = NewTop { leaves: sides.iter().map(leaf).collect(), ashift: None, ..NewTop::default() };
     let tree = VdevTree::create(&RealHost, vec![new], 4).unwrap();
     let top = tree.top(0).unwrap();
     let met = || most.swap(0, Relaxed);

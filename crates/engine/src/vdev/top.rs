@@ -3,7 +3,7 @@
 //! It does no I/O of data: it says what an I/O is in I/Os of its leaves ([`TopVdev::io_map`]), which zio makes.
 
 use super::map::{IoMap, LeafId, Position, View};
-use super::{Gate, IndirectMap, Layout, Leaf, Members, VdevConfig, VdevKind, VdevState, key};
+use super::{Bias, Gate, IndirectMap, Layout, Leaf, Members, VdevConfig, VdevKind, VdevState, key};
 use crate::error::{Error, Result};
 use crate::sync::Executor;
 use crate::{bail, error};
@@ -37,6 +37,8 @@ pub struct TopVdev {
     obsolete: Mutex<Vec<(u64, u64)>>,
     /// Where writers wait when no leaf takes a write. Set when it joins a tree.
     gate: OnceLock<Arc<Gate>>,
+    /// What it is for. Set when it is made, or when its ZAP is read.
+    bias: OnceLock<Bias>,
 }
 
 impl TopVdev {
@@ -55,6 +57,7 @@ impl TopVdev {
             map: OnceLock::new(),
             obsolete: Mutex::default(),
             gate: OnceLock::new(),
+            bias: OnceLock::new(),
         }
     }
 
@@ -126,6 +129,17 @@ impl TopVdev {
     /// Whether it is for the intent log alone.
     pub fn is_log(&self) -> bool {
         self.config.read().flag(key::IS_LOG)
+    }
+
+    /// What it is for, as far as that is known: of all but logs its ZAP says so.
+    pub fn bias(&self) -> Bias {
+        let default = || if self.is_log() { Bias::Log } else { Bias::None };
+        self.bias.get().copied().unwrap_or_else(default)
+    }
+
+    /// Says what it is for; the first time counts.
+    pub fn set_bias(&self, bias: Bias) {
+        let _ = self.bias.set(bias);
     }
 
     /// log2 of its sector.

@@ -5,7 +5,7 @@
 
 use super::top::{state_of_columns, state_of_same};
 use super::create::{NewLeaf, kind_of};
-use super::{ASHIFT_MAX, ASHIFT_MIN, Gate, Leaf, Reason, RequestKind, Requests, TopVdev, VdevConfig, VdevKind, VdevState, VdevStatus, key, metaslab_shift};
+use super::{ASHIFT_MAX, ASHIFT_MIN, Bias, Gate, Leaf, Reason, RequestKind, Requests, TopVdev, VdevConfig, VdevKind, VdevState, VdevStatus, key, metaslab_shift};
 use crate::bail;
 use crate::error::{Result, Within};
 use crate::host::HostRef;
@@ -308,9 +308,9 @@ impl VdevTree {
         self.config().guid_sum()
     }
 
-    /// The smallest and the largest unit of allocation of vdevs that are not for the log.
+    /// The smallest and the largest unit of allocation of vdevs that are for all kinds of blocks.
     pub fn allocation_units(&self) -> (u64, u64) {
-        let units = self.data_tops().into_iter().filter(|top| !top.is_log()).map(|top| 1u64 << top.ashift());
+        let units = self.data_tops().into_iter().filter(|top| top.bias() == Bias::None).map(|top| 1u64 << top.ashift());
         units.fold((u64::MAX, 0), |(least, most), unit| (least.min(unit), most.max(unit)))
     }
 

@@ -8,6 +8,7 @@
 //! # Path
 //! Called by the stages that read and write blocks, and to look at a range without a checksum; calls [`BlockDevice`].
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use ondisk::dva::Dva;
@@ -15,7 +16,7 @@ use ondisk::dva::Dva;
 use super::devices::BlockDevice;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Executor;
-use crate::vdev::map::{Answer, Ask, Position, Reading, Verdict};
+use crate::vdev::map::{Answer, Ask, Content, Position, Reading, Verdict};
 use crate::vdev::{Class, IoMap, LeafId};
 use crate::{bail, error};
 
@@ -177,10 +178,15 @@ fn write_sides(
         };
         sides.into_iter().map(one).collect()
     } else {
-        let (owned, map, device) = (Arc::new(buffers.concat()), map.clone(), device.clone());
+        let (owned, map, device) = (buffers.concat(), map.clone(), device.clone());
+        let parity = map.parity_of(&owned);
         Executor::map_with(crew.as_ref(), sides, move |at| {
-            let side = map.at(at).1;
-            (at, write(&*device, side.leaf, side.offset, &[&map.bytes_of(at.row, at.column, &owned)]))
+            let (column, side) = map.at(at);
+            let bytes = match column.content {
+                Content::Parity(number) => Cow::Borrowed(parity[at.row][number].as_slice()),
+                Content::Data(_) => map.bytes_of(at.row, at.column, &owned),
+            };
+            (at, write(&*device, side.leaf, side.offset, &[&bytes]))
         })
     }
 }

@@ -48,7 +48,7 @@ fn take(pool: &Pool, name: &str) {
 fn base() -> &'static Base {
     static BASE: OnceLock<Base> = OnceLock::new();
     BASE.get_or_init(|| {
-        let disks = MemoryDisks::create(Layout { tops: 1, sides: 1, bytes: 128 * MIB, ashift: 9 }, &[("recordsize", "4096"), ("compression", "lz4")]);
+        let disks = MemoryDisks::create(Layout { tops: 1, sides: 1, parity: 0, bytes: 128 * MIB, ashift: 9 }, &[("recordsize", "4096"), ("compression", "lz4")]);
         let pool = disks.import(false).expect("the pool");
         let dsl = pool.engine().dsl.clone();
         pool.create_file_system("tank/src", Vec::new()).expect("a file system");

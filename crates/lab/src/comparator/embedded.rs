@@ -68,7 +68,7 @@ pub(super) fn prepare(setup: &Setup) -> Result<Attempt> {
     let mut undo = Undo::new();
     let folder = folder(setup, "tarn-embedded", &mut undo)?;
     let Stand { paths: files, words, .. } = setup.stand(&folder, &mut undo)?;
-    let vdevs: Vec<VdevPaths> = files.iter().map(|file| VdevPaths { paths: vec![file.clone()], is_log: false }).collect();
+    let vdevs: Vec<VdevPaths> = files.iter().map(|file| VdevPaths { paths: vec![file.clone()], ..VdevPaths::default() }).collect();
     let pool = Pool::create(POOL, &vdevs, CreateOptions::default()).map_err(plain)?;
     let library = Library { opened: RwLock::new(Some(open(pool)?)) };
     let description = format!("the TarnFS library {} without a mount, {words}, atime=off", env!("CARGO_PKG_VERSION"));

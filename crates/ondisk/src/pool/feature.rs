@@ -187,7 +187,7 @@ pub static FEATURE_TABLE: [FeatureInfo; FEATURES] = [
          "The pool's state can be kept, to go back to it later"),
     row!(SpacemapV2, "spacemap_v2", "com.delphix:spacemap_v2", [READ_ONLY_COMPATIBLE ACTIVATE_ON_ENABLE], [], ReadWrite,
          "Space maps store large segments in fewer bytes"),
-    row!(AllocationClasses, "allocation_classes", "org.zfsonlinux:allocation_classes", [READ_ONLY_COMPATIBLE], [], Maintain,
+    row!(AllocationClasses, "allocation_classes", "org.zfsonlinux:allocation_classes", [READ_ONLY_COMPATIBLE], [], ReadWrite,
          "Vdevs for metadata, small blocks or deduplication tables alone"),
     row!(ResilverDefer, "resilver_defer", "com.datto:resilver_defer", [READ_ONLY_COMPATIBLE], [], None,
          "A second resilver waits for the first"),

@@ -154,7 +154,7 @@ impl Explorer {
     /// What is wrong.
     pub fn replay(story: &Story, images: &[Image], workload: Workload, state: State) -> Result<(), String> {
         let promises = Promises::at(story, state.cut);
-        let depth = Depth { write: true, twice: true, zdb: true, lives: 2 };
+        let depth = Depth { write: true, twice: true, zdb: true, lives: 2, lost: layout_of(workload).redundancy() };
         judge(story, images, promises, depth, &mut state.dice(!workload.seed()))
     }
 
@@ -220,7 +220,7 @@ impl Explorer {
             let one_in = |count: u64, dice: &mut ChaCha8Rng| count > 0 && dice.random_range(0..count) == 0;
             let write = one_in(plan.write_every, &mut dice);
             let lives = if write && dice.random_range(0..8) == 0 { 2 } else { 0 };
-            let depth = Depth { write, twice: write && dice.random(), zdb: one_in(plan.zdb_every, &mut dice), lives };
+            let depth = Depth { write, twice: write && dice.random(), zdb: one_in(plan.zdb_every, &mut dice), lives, lost: layout_of(workload).redundancy() };
             let result = judge(story, &images, Promises::at(story, state.cut), depth, &mut state.dice(!workload.seed()));
             let mut report = shared.report.lock();
             report.states += 1;

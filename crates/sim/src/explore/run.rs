@@ -5,7 +5,7 @@ use std::sync::Arc;
 use disk::DiskRef;
 use engine::canary::Canary;
 use engine::pool::import::discover;
-use engine::vdev::{NewLeaf, NewTop};
+use engine::vdev::{Bias, NewLeaf, NewTop};
 use tarnfs::{CreateOptions, Error, ImportOptions, Pool, Tunables};
 
 use super::disk::{Event, Image, Recorder, SimDisk, Vices};
@@ -22,6 +22,10 @@ pub struct Layout {
     pub tops: usize,
     /// Sides of each.
     pub sides: usize,
+    /// Columns of parity of each: then its sides are columns.
+    pub parity: u8,
+    /// So many of the first disks are gone before anything is done.
+    pub gone: usize,
     /// Sides of the log device; 0: there is none.
     pub logs: usize,
     /// log2 of the smallest allocation.
@@ -31,14 +35,17 @@ pub struct Layout {
 }
 
 /// The layouts, of which a workload's number chooses one.
-pub const LAYOUTS: [Layout; 7] = [
-    Layout { name: "one disk", tops: 1, sides: 1, logs: 0, ashift: 9, properties: &[("recordsize", "16K")] },
-    Layout { name: "a mirror", tops: 1, sides: 2, logs: 0, ashift: 9, properties: &[("recordsize", "4K"), ("compression", "off")] },
-    Layout { name: "two disks of large sectors", tops: 2, sides: 1, logs: 0, ashift: 12, properties: &[("recordsize", "128K"), ("compression", "zstd")] },
-    Layout { name: "one disk, two copies", tops: 1, sides: 1, logs: 0, ashift: 9, properties: &[("copies", "2"), ("dnodesize", "1k")] },
-    Layout { name: "a disk and a log device", tops: 1, sides: 1, logs: 1, ashift: 9, properties: &[("recordsize", "8K")] },
-    Layout { name: "a disk and mirrored log devices", tops: 1, sides: 1, logs: 2, ashift: 12, properties: &[("recordsize", "32K")] },
-    Layout { name: "one disk, blocks instead of copies in the log", tops: 1, sides: 1, logs: 0, ashift: 9, properties: &[("recordsize", "16K"), ("logbias", "throughput")] },
+pub const LAYOUTS: [Layout; 10] = [
+    Layout { name: "one disk", tops: 1, sides: 1, parity: 0, gone: 0, logs: 0, ashift: 9, properties: &[("recordsize", "16K")] },
+    Layout { name: "a mirror", tops: 1, sides: 2, parity: 0, gone: 0, logs: 0, ashift: 9, properties: &[("recordsize", "4K"), ("compression", "off")] },
+    Layout { name: "two disks of large sectors", tops: 2, sides: 1, parity: 0, gone: 0, logs: 0, ashift: 12, properties: &[("recordsize", "128K"), ("compression", "zstd")] },
+    Layout { name: "one disk, two copies", tops: 1, sides: 1, parity: 0, gone: 0, logs: 0, ashift: 9, properties: &[("copies", "2"), ("dnodesize", "1k")] },
+    Layout { name: "a disk and a log device", tops: 1, sides: 1, parity: 0, gone: 0, logs: 1, ashift: 9, properties: &[("recordsize", "8K")] },
+    Layout { name: "a disk and mirrored log devices", tops: 1, sides: 1, parity: 0, gone: 0, logs: 2, ashift: 12, properties: &[("recordsize", "32K")] },
+    Layout { name: "one disk, blocks instead of copies in the log", tops: 1, sides: 1, parity: 0, gone: 0, logs: 0, ashift: 9, properties: &[("recordsize", "16K"), ("logbias", "throughput")] },
+    Layout { name: "raidz1 of three", tops: 1, sides: 3, parity: 1, gone: 0, logs: 0, ashift: 9, properties: &[("recordsize", "16K")] },
+    Layout { name: "raidz2 of five, of which one is gone", tops: 1, sides: 5, parity: 2, gone: 1, logs: 0, ashift: 12, properties: &[("recordsize", "64K"), ("compression", "off")] },
+    Layout { name: "raidz1 of four, of which one is gone", tops: 1, sides: 4, parity: 1, gone: 1, logs: 0, ashift: 9, properties: &[("recordsize", "8K")] },
 ];
 
 /// The smallest device that OpenZFS takes.
@@ -114,14 +121,24 @@ impl Drop for Opened {
     }
 }
 
-/// An empty pool of a layout.
+impl Layout {
+    /// So many disks more can be lost without any loss.
+    pub fn redundancy(&self) -> usize {
+        usize::from(self.parity).saturating_sub(self.gone)
+    }
+}
+
+/// An empty pool of a layout, on the disks that are there.
 pub fn create(layout: &Layout) -> Vec<Image> {
     let disks = disks(&vec![Image::default(); layout.tops * layout.sides + layout.logs], None, Vices::default());
     let leaf = |disk: &Arc<SimDisk>| NewLeaf { disk: disk.clone(), path: disk::Disk::name(&**disk).to_owned(), whole_disk: false };
-    let top = |disks: &[Arc<SimDisk>], is_log| NewTop { leaves: disks.iter().map(leaf).collect(), ashift: Some(layout.ashift), is_log };
+    let top = |disks: &[Arc<SimDisk>], bias| {
+        let parity = if bias == Bias::Log { 0 } else { layout.parity };
+        NewTop { leaves: disks.iter().map(leaf).collect(), parity, ashift: Some(layout.ashift), bias }
+    };
     let (data, logs) = disks.split_at(layout.tops * layout.sides);
-    let mut tops: Vec<NewTop> = data.chunks(layout.sides).map(|disks| top(disks, false)).collect();
-    tops.extend((!logs.is_empty()).then(|| top(logs, true)));
+    let mut tops: Vec<NewTop> = data.chunks(layout.sides).map(|disks| top(disks, Bias::None)).collect();
+    tops.extend((!logs.is_empty()).then(|| top(logs, Bias::Log)));
     let options = CreateOptions {
         properties: properties(layout.properties),
         command: "zpool create tank".into(),
@@ -130,7 +147,8 @@ pub fn create(layout: &Layout) -> Vec<Image> {
     };
     let pool = Pool::create_on("tank", tops, options, SimHost::new(1)).unwrap_or_else(|error| panic!("create: {error}"));
     pool.export().unwrap_or_else(|error| panic!("export: {error}"));
-    disks.iter().map(|disk| disk.image()).collect()
+    let image = |(number, disk): (usize, &Arc<SimDisk>)| if number < layout.gone { Image::default() } else { disk.image() };
+    disks.iter().enumerate().map(image).collect()
 }
 
 /// A run: its operations, and what the disks saw of it.

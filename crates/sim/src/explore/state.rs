@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -90,6 +91,8 @@ pub struct Depth {
     pub lives: u32,
     /// The real `zdb` looks at it.
     pub zdb: bool,
+    /// So many disks are gone when the power comes back; whatever they had must not be missed.
+    pub lost: usize,
 }
 
 /// The verdict on a state of disks that lied.
@@ -131,8 +134,16 @@ pub fn judge(story: &Story, images: &[Image], promises: Promises, depth: Depth, 
     // The same numbers for each, however deep the others go.
     let mut second: ChaCha8Rng = ChaCha8Rng::seed_from_u64(dice.random());
     let mut next = ChaCha8Rng::seed_from_u64(dice.random());
+    let mut gone = ChaCha8Rng::seed_from_u64(next.random());
     guarded(|| {
         as_it_is(story, images, promises)?;
+        if depth.lost > 0 {
+            let fewer = without(images, depth.lost, &mut gone);
+            as_it_is(story, &fewer, promises).map_err(after("a disk was lost with the power"))?;
+            if depth.write {
+                written(story, &fewer, promises, false).map_err(after("a disk was lost with the power"))?;
+            }
+        }
         if depth.zdb {
             zdb(images, oracle::zdb_check_crashed)?;
         }
@@ -160,6 +171,18 @@ pub fn guarded<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String>
         let text = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         Err(format!("a panic: {}", text.unwrap_or_default()))
     })
+}
+
+/// So many of the disks that are there less.
+fn without(images: &[Image], lost: usize, dice: &mut ChaCha8Rng) -> Vec<Image> {
+    let mut images = images.to_vec();
+    for _ in 0..lost {
+        let there: Vec<usize> = (0..images.len()).filter(|number| images[*number].chunks().next().is_some()).collect();
+        if let Some(number) = there.choose(dice) {
+            images[*number] = Image::default();
+        }
+    }
+    images
 }
 
 fn as_it_is(story: &Story, images: &[Image], promises: Promises) -> Result<(), String> {
@@ -243,7 +266,7 @@ fn live_on(images: &[Image], depth: Depth, dice: &mut ChaCha8Rng) -> Result<(), 
     for cut in cuts {
         let state = State { cut, variant: dice.random_range(0..VARIANTS_MAX) };
         let images = state.images(&mut cutter, dice.random());
-        let deeper = Depth { write: true, twice: false, zdb: false, lives: depth.lives - 1 };
+        let deeper = Depth { write: true, twice: false, zdb: false, lives: depth.lives - 1, lost: 0 };
         let judged = judge(&story, &images, Promises::at(&story, cut), deeper, dice);
         judged.map_err(|reason| format!("in the life after it, state {state}: {reason}\n  in that life: {:?}", story.ops))?;
     }
@@ -283,7 +306,9 @@ pub fn store(images: &[Image], directory: &Path) -> std::io::Result<Vec<PathBuf>
 /// It finds something.
 pub fn zdb(images: &[Image], ask: fn(&[&Path]) -> OracleResult) -> Result<(), String> {
     let directory = tempfile::Builder::new().prefix("tarn-explore-").tempdir().map_err(|error| error.to_string())?;
-    let paths = store(images, directory.path()).map_err(|error| error.to_string())?;
+    // A disk that is gone is not shown.
+    let there: Vec<Image> = images.iter().filter(|image| image.chunks().next().is_some()).cloned().collect();
+    let paths = store(&there, directory.path()).map_err(|error| error.to_string())?;
     let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
     match ask(&paths) {
         OracleResult::Wrong(output) => Err(format!("the real zdb: {output}")),

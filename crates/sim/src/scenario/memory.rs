@@ -8,7 +8,7 @@ use std::time::Duration;
 use disk::{Disk, DiskRef, MemDisk};
 use engine::host::{Host, HostRef};
 use engine::pool::import::discover;
-use engine::vdev::{NewLeaf, NewTop};
+use engine::vdev::{Bias, NewLeaf, NewTop};
 use parking_lot::Mutex;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -90,7 +90,8 @@ impl MemoryDisks {
                 leaves.push(NewLeaf { disk: disk.clone(), path: name, whole_disk: false });
                 disks.push(disk);
             }
-            tops.push(NewTop { leaves, ashift: Some(layout.ashift), is_log: top >= layout.tops });
+            let (parity, bias) = if top < layout.tops { (layout.parity, Bias::None) } else { (0, Bias::Log) };
+            tops.push(NewTop { leaves, parity, ashift: Some(layout.ashift), bias });
         }
         let options = CreateOptions { properties: properties(words), command: "zpool create tank".into(), ..CreateOptions::default() };
         let pool = Pool::create_on("tank", tops, options, SimHost::new(1)).unwrap_or_else(|error| panic!("create: {error}"));

@@ -24,6 +24,8 @@ pub struct Layout {
     pub tops: usize,
     /// Sides of each: 1 is no mirror.
     pub sides: usize,
+    /// Columns of parity of each: then its sides are columns of RAID-Z.
+    pub parity: u8,
     /// Bytes of each device.
     pub bytes: u64,
     /// log2 of the smallest allocation.
@@ -32,7 +34,7 @@ pub struct Layout {
 
 impl Default for Layout {
     fn default() -> Self {
-        Layout { tops: 1, sides: 1, bytes: 256 << 20, ashift: 12 }
+        Layout { tops: 1, sides: 1, parity: 0, bytes: 256 << 20, ashift: 12 }
     }
 }
 
@@ -114,7 +116,7 @@ impl Rig {
             for path in &paths {
                 File::create(path).and_then(|file| file.set_len(layout.bytes)).expect("an image");
             }
-            vdevs.push(VdevPaths { paths, is_log: false });
+            vdevs.push(VdevPaths { paths, parity: layout.parity, ..VdevPaths::default() });
         }
         let options = CreateOptions {
             ashift: Some(layout.ashift),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ::disk::{Disk, DiskRef};
 use engine::pool::{OpenOptions, Pool};
 use engine::pool::import::{discover, select};
-use engine::vdev::{NewLeaf, NewTop};
+use engine::vdev::{Bias, NewLeaf, NewTop};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sim::explore::disk::{Cutter, Event, Image, Keep, Recorder, SECTOR, SimDisk, Vices};
@@ -88,7 +88,7 @@ fn top(disk: &Arc<SimDisk>, is_log: bool) -> NewTop {
 
 fn mirror(disks: &[Arc<SimDisk>], is_log: bool) -> NewTop {
     let leaf = |disk: &Arc<SimDisk>| NewLeaf { disk: disk.clone(), path: disk.name().to_owned(), whole_disk: false };
-    NewTop { leaves: disks.iter().map(leaf).collect(), ashift: Some(9), is_log }
+    NewTop { leaves: disks.iter().map(leaf).collect(), ashift: Some(9), bias: if is_log { Bias::Log } else { Bias::None }, ..NewTop::default() }
 }
 
 fn contents(number: usize) -> Vec<u8> {

@@ -34,7 +34,7 @@ use engine::pool::check::CheckOptions;
 use engine::pool::import::{discover, select};
 use engine::pool::{NewPool, OpenOptions, Pool};
 use engine::tunables::Tunables;
-use engine::vdev::{NewLeaf, NewTop};
+use engine::vdev::{Bias, NewLeaf, NewTop};
 use engine::zil::{Replay, Replayed, Zil};
 use ondisk::zil::Record;
 use rand::{Rng, SeedableRng};
@@ -62,7 +62,7 @@ fn create_on(disk: &Arc<CutDisk>, log: Option<&Arc<CutDisk>>) -> Arc<Pool> {
 }
 
 fn top(disk: &Arc<CutDisk>, path: &str, is_log: bool) -> NewTop {
-    NewTop { leaves: vec![NewLeaf { disk: disk.clone(), path: path.into(), whole_disk: false }], ashift: Some(9), is_log }
+    NewTop { leaves: vec![NewLeaf { disk: disk.clone(), path: path.into(), whole_disk: false }], ashift: Some(9), bias: if is_log { Bias::Log } else { Bias::None }, ..NewTop::default() }
 }
 
 fn create_tops(vdevs: Vec<NewTop>) -> Arc<Pool> {

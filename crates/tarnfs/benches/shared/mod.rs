@@ -104,7 +104,7 @@ impl Rig {
     /// Nothing is dirty, and no group ends by itself.
     pub(crate) fn new() -> Rig {
         let leaf = |disk: DiskRef| NewLeaf { disk, path: "/costs".into(), whole_disk: false };
-        let top = NewTop { leaves: vec![leaf(Arc::new(MemDisk::new("costs", 4 << 30)))], ashift: Some(12), is_log: false };
+        let top = NewTop { leaves: vec![leaf(Arc::new(MemDisk::new("costs", 4 << 30)))], ashift: Some(12), ..NewTop::default() };
         let tunables = Tunables { txg_timeout_ns: u64::MAX / 2, ..Tunables::default() };
         let options = CreateOptions { tunables: Some(tunables), ..CreateOptions::default() };
         let pool = Pool::create_on("costs", vec![top], options, RealHost::shared()).expect("the pool");

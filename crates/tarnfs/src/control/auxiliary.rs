@@ -4,8 +4,10 @@
 //! The pool says where they were when it was used last. They may have moved with its other devices, so the directories of those
 //! are looked at too; labels tell which is which. A spare that the tree of vdevs has as well stands in for a device.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use disk::DiskRef;
 use engine::pool::auxiliary::{Auxiliary, find_auxiliary};
 use engine::pool::import::Candidate;
 use engine::vdev::{VdevConfig, key};
@@ -22,18 +24,27 @@ pub(super) struct AuxiliaryStatus {
     pub(super) caches: Vec<VdevStatus>,
 }
 
+/// Those of `candidate` that are there, by guid. Nobody else is kept from them.
+pub(super) fn find_disks(candidate: &Candidate, listed: &Auxiliary) -> BTreeMap<u64, DiskRef> {
+    if listed.is_empty() {
+        return BTreeMap::new();
+    }
+    let recorded = listed.spares.iter().chain(&listed.caches).filter_map(|vdev| vdev.string(key::PATH).map(PathBuf::from));
+    let mut places: Vec<PathBuf> = recorded.filter(|path| path.is_absolute()).collect();
+    places.extend(candidate.device_names().iter().filter_map(|name| Some(PathBuf::from(name).parent()?.to_owned())));
+    places.sort();
+    places.dedup();
+    find_auxiliary(disk::find(&places))
+}
+
 impl AuxiliaryStatus {
     /// Looks for those of `candidate`.
     pub(super) fn find(candidate: &Candidate, listed: &Auxiliary) -> AuxiliaryStatus {
-        if listed.is_empty() {
-            return AuxiliaryStatus::default();
-        }
-        let recorded = listed.spares.iter().chain(&listed.caches).filter_map(|vdev| vdev.string(key::PATH).map(PathBuf::from));
-        let mut places: Vec<PathBuf> = recorded.filter(|path| path.is_absolute()).collect();
-        places.extend(candidate.device_names().iter().filter_map(|name| Some(PathBuf::from(name).parent()?.to_owned())));
-        places.sort();
-        places.dedup();
-        let found = find_auxiliary(disk::find(&places));
+        AuxiliaryStatus::of(listed, &find_disks(candidate, listed))
+    }
+
+    /// How they are, where just these devices are there.
+    pub(super) fn of(listed: &Auxiliary, found: &BTreeMap<u64, DiskRef>) -> AuxiliaryStatus {
         let status = |vdev: &VdevConfig, class: AllocationClass| {
             let mut status = tree_status(vdev, &|leaf| {
                 let Some(disk) = found.get(&leaf.guid) else {

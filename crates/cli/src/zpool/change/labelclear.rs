@@ -6,9 +6,10 @@ use disk::{Access, DiskRef};
 use engine::pool::config::PoolState;
 use engine::vdev::label::{DeviceLabels, clear_labels};
 use ondisk::nvlist::NvList;
+use tarnfs::control::AllocationClass;
 
 use crate::session::{Outcome, Session, complain};
-use crate::zpool::spec::pools;
+use crate::zpool::spec::{pools, vdev_spec};
 
 /// `-1`, which is what this command exits with where there is nothing to clear.
 const NO_LABEL: u8 = 255;
@@ -86,7 +87,14 @@ fn clear(session: &mut Session<'_>, device: &str, force: bool) -> Result<(), u8>
     let disk = match open(&name, Access::Write) {
         Ok(disk) => disk,
         Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
-            complain!(session, "{name} is a member (ACTIVE) of pool \"{pool}\". Export or destroy the pool first to clear its label.");
+            let user = vdev_spec::user_of(session, Path::new(&name));
+            let (pool, state, advice) = match &user {
+                Some((pool, AllocationClass::Spare)) => (pool, "SPARE", "Remove it from the pool"),
+                Some((pool, AllocationClass::Cache)) => (pool, "L2CACHE", "Remove it from the pool"),
+                Some((pool, _)) => (pool, "ACTIVE", "Export or destroy the pool"),
+                None => (&pool, "ACTIVE", "Export or destroy the pool"),
+            };
+            complain!(session, "{name} is a member ({state}) of pool \"{pool}\". {advice} first to clear its label.");
             return Err(1);
         }
         Err(error) => {

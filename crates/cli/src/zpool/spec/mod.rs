@@ -3,5 +3,6 @@
 pub(crate) mod cachefile;
 pub(super) mod device_contents;
 pub(super) mod pools;
+mod replication;
 pub(super) mod vdev_name;
 pub(super) mod vdev_spec;

@@ -7,8 +7,7 @@
 //! looked at: does it exist, is it in use, is the redundancy the same everywhere? The last two questions can be
 //! silenced with `-f`, except that a device of an imported pool is never taken.
 
-use std::fs::{self, File};
-use std::io::{Seek, SeekFrom};
+use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -18,10 +17,8 @@ use tarnfs::control::SAME_DEVICE;
 use tarnfs::control::scan::DEVICE_DIRECTORIES;
 use tarnfs::control::{AllocationClass, Failure, FailureKind, PoolScan, PoolSelect, PoolState, PoolStatus, Request, VdevKind, VdevSpec, VdevStatus, Wanted};
 
+use super::replication;
 use crate::session::{Session, Stop, complain};
-
-/// Devices of a group may differ by so many bytes.
-const SIZE_DIFFERENCE_MAX: u64 = 16 << 20;
 
 fn refuse(session: &mut Session<'_>, words: std::fmt::Arguments<'_>) -> Stop {
     complain!(session, "{words}");
@@ -68,7 +65,7 @@ fn keyword(word: &str) -> Option<Keyword> {
 }
 
 /// The name of a group for messages, without its number.
-fn group_word(kind: VdevKind) -> &'static str {
+pub(super) fn group_word(kind: VdevKind) -> &'static str {
     super::vdev_name::type_word(kind)
 }
 
@@ -172,13 +169,13 @@ pub(in crate::zpool) fn check_access(path: &Path, read_only: bool) -> std::io::R
 }
 
 /// Complaints that are gathered under one heading.
-struct Complaints {
+pub(super) struct Complaints {
     force: bool,
     any: bool,
 }
 
 impl Complaints {
-    fn add(&mut self, session: &mut Session<'_>, words: std::fmt::Arguments<'_>) {
+    pub(super) fn add(&mut self, session: &mut Session<'_>, words: std::fmt::Arguments<'_>) {
         self.add_any(session, !self.force, words);
     }
 
@@ -205,10 +202,7 @@ pub(in crate::zpool) fn check(session: &mut Session<'_>, specs: &[VdevSpec], for
     let mut complaints = Complaints { force, any: false };
     check_use(session, specs, &mut complaints, None);
     if !complaints.any && !force {
-        let new = check_replication(session, specs, &mut complaints);
-        if let (Some(pool), Some(new), false) = (pool, new, complaints.any) {
-            compare_with_pool(session, pool, new, &mut complaints);
-        }
+        replication::check(session, specs, pool, &mut complaints);
     }
     if !complaints.any && pool.is_none() && !specs.iter().any(|spec| spec.class == AllocationClass::Normal) {
         complaints.add(session, format_args!("at least one general top-level vdev must be specified"));
@@ -216,10 +210,11 @@ pub(in crate::zpool) fn check(session: &mut Session<'_>, specs: &[VdevSpec], for
     if complaints.any { Err(Stop::Code(1)) } else { Ok(()) }
 }
 
-fn leaves(specs: &[VdevSpec]) -> Vec<&Path> {
+/// All devices, and what they are to be used for.
+fn leaves(specs: &[VdevSpec]) -> Vec<(&Path, AllocationClass)> {
     let mut paths = Vec::new();
     for spec in specs {
-        paths.extend(spec.path.as_deref());
+        paths.extend(spec.path.as_deref().map(|path| (path, spec.class)));
         paths.extend(leaves(&spec.children));
     }
     paths
@@ -231,7 +226,7 @@ fn footprint(path: &Path) -> Footprint {
 
 /// Is one device named twice, by whatever names?
 fn has_duplicates(specs: &[VdevSpec]) -> bool {
-    let footprints: Vec<Footprint> = leaves(specs).into_iter().map(footprint).collect();
+    let footprints: Vec<Footprint> = leaves(specs).into_iter().map(|(path, _)| footprint(path)).collect();
     footprints.iter().enumerate().any(|(at, one)| footprints[..at].iter().any(|other| one.overlaps(other)))
 }
 
@@ -241,21 +236,61 @@ fn held(vdev: &VdevStatus, given_up: Option<u64>) -> Vec<Footprint> {
     own.into_iter().chain(vdev.children.iter().flat_map(|child| held(child, given_up))).collect()
 }
 
+/// What a pool has devices for.
+struct User<'a> {
+    pool: &'a str,
+    class: AllocationClass,
+    held: Vec<Footprint>,
+}
+
+/// Spares come first: one that stands in for a device is a spare still.
+fn users_of(pool: &PoolStatus, given_up: Option<u64>) -> [User<'_>; 3] {
+    let held = |vdevs: &[VdevStatus]| vdevs.iter().flat_map(|vdev| held(vdev, given_up)).collect();
+    let user = |class, vdevs: &[VdevStatus]| User { pool: &pool.name, class, held: held(vdevs) };
+    [
+        user(AllocationClass::Spare, &pool.spares),
+        user(AllocationClass::Cache, &pool.caches),
+        user(AllocationClass::Normal, std::slice::from_ref(&pool.root)),
+    ]
+}
+
+/// The imported pool that has a device, and what for.
+pub(in crate::zpool) fn user_of(session: &mut Session<'_>, path: &Path) -> Option<(String, AllocationClass)> {
+    let imported = imported(session);
+    let wanted = footprint(path);
+    let users = imported.iter().flat_map(|pool| users_of(pool, None));
+    users.into_iter().find(|user| user.held.iter().any(|other| other.overlaps(&wanted))).map(|user| (user.pool.to_owned(), user.class))
+}
+
+fn imported(session: &mut Session<'_>) -> Vec<PoolStatus> {
+    let select = PoolSelect { name: None, properties: Wanted::Only(Vec::new()) };
+    session.status(Request::PoolStatus(select)).unwrap_or_default()
+}
+
 /// Looks for devices in imported pools, and for labels of other pools.
 fn check_use(session: &mut Session<'_>, specs: &[VdevSpec], complaints: &mut Complaints, given_up: Option<u64>) {
     let force = complaints.force;
-    let select = PoolSelect { name: None, properties: Wanted::Only(Vec::new()) };
-    let imported = session.status(Request::PoolStatus(select)).unwrap_or_default();
-    let all = |pool: &PoolStatus| -> Vec<Footprint> {
-        std::iter::once(&pool.root).chain(&pool.caches).chain(&pool.spares).flat_map(|vdev| held(vdev, given_up)).collect()
-    };
-    let active: Vec<(&str, Vec<Footprint>)> = imported.iter().map(|pool| (pool.name.as_str(), all(pool))).collect();
-    for path in leaves(specs) {
+    let imported = imported(session);
+    let users: Vec<User<'_>> = imported.iter().flat_map(|pool| users_of(pool, given_up)).collect();
+    for (path, class) in leaves(specs) {
         let wanted = footprint(path);
-        let user = active.iter().find(|(_, held)| held.iter().any(|other| other.overlaps(&wanted)));
-        if let Some((pool, _)) = user {
-            complaints.add_any(session, false, format_args!("{} is part of active pool '{pool}'", path.display()));
-            continue;
+        let user = users.iter().find(|user| user.held.iter().any(|other| other.overlaps(&wanted)));
+        match user.map(|user| (user.class, user.pool)) {
+            // Several pools may have the same spare.
+            Some((AllocationClass::Spare, _)) if class == AllocationClass::Spare => continue,
+            Some((AllocationClass::Spare, pool)) => {
+                complaints.add_any(session, false, format_args!("{} is reserved as a hot spare for pool {pool}", path.display()));
+                continue;
+            }
+            Some((AllocationClass::Cache, pool)) => {
+                complaints.add(session, format_args!("{} is part of unknown pool '{pool}'", path.display()));
+                continue;
+            }
+            Some((_, pool)) => {
+                complaints.add_any(session, false, format_args!("{} is part of active pool '{pool}'", path.display()));
+                continue;
+            }
+            None => {}
         }
         if force {
             continue;
@@ -277,105 +312,6 @@ fn check_use(session: &mut Session<'_>, specs: &[VdevSpec], complaints: &mut Com
     }
 }
 
-fn size(path: &Path) -> Option<u64> {
-    let mut file = File::open(path).ok()?;
-    file.seek(SeekFrom::End(0)).ok().filter(|size| *size != 0)
-}
-
-/// What a vdev survives.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Redundancy {
-    word: &'static str,
-    children: usize,
-    parity: usize,
-}
-
-fn redundancy(spec: &VdevSpec) -> Redundancy {
-    let parity = match spec.kind {
-        VdevKind::Raidz { parity } | VdevKind::Draid { parity, .. } => usize::from(parity),
-        _ => 0,
-    };
-    Redundancy { word: group_word(spec.kind), children: spec.children.len().max(1), parity }
-}
-
-/// Returns what the last one survives.
-fn check_replication(session: &mut Session<'_>, specs: &[VdevSpec], complaints: &mut Complaints) -> Option<Redundancy> {
-    let mut last: Option<Redundancy> = None;
-    for spec in specs.iter().filter(|spec| matches!(spec.class, AllocationClass::Normal | AllocationClass::Special | AllocationClass::Dedup)) {
-        let this = redundancy(spec);
-        check_children(session, spec, complaints);
-        if let Some(last) = last {
-            compare(session, last, this, complaints);
-        }
-        last = Some(this);
-    }
-    last
-}
-
-/// What the vdevs of a pool survive, if that is the same for all.
-fn redundancy_of_pool(pool: &PoolStatus) -> Option<Redundancy> {
-    let of = |vdev: &VdevStatus| {
-        let parity = match vdev.kind {
-            VdevKind::Raidz { parity } | VdevKind::Draid { parity, .. } => usize::from(parity),
-            _ => 0,
-        };
-        Redundancy { word: group_word(vdev.kind), children: vdev.children.len().max(1), parity }
-    };
-    let counts = |vdev: &&VdevStatus| vdev.class != AllocationClass::Log && !matches!(vdev.kind, VdevKind::Hole | VdevKind::Indirect);
-    let mut all = pool.root.children.iter().filter(counts).map(of);
-    let first = all.next()?;
-    all.all(|other| other == first).then_some(first)
-}
-
-fn compare_with_pool(session: &mut Session<'_>, pool: &PoolStatus, new: Redundancy, complaints: &mut Complaints) {
-    const MISMATCH: &str = "mismatched replication level: pool";
-    let Some(old) = redundancy_of_pool(pool) else { return };
-    if old.word != new.word {
-        complaints.add(session, format_args!("{MISMATCH} uses {} and new vdev is {}", old.word, new.word));
-    } else if old.children != new.children {
-        complaints.add(session, format_args!("{MISMATCH} uses {}-way {} and new vdev uses {}-way {}", old.children, old.word, new.children, new.word));
-    }
-}
-
-fn check_children(session: &mut Session<'_>, spec: &VdevSpec, complaints: &mut Complaints) {
-    let word = group_word(spec.kind);
-    if spec.children.windows(2).any(|pair| pair[0].kind != pair[1].kind) {
-        complaints.add(session, format_args!("mismatched replication level: {word} contains both files and devices"));
-        return;
-    }
-    let sizes: Vec<u64> = spec.children.iter().filter_map(|child| size(child.path.as_deref()?)).collect();
-    if sizes.windows(2).any(|pair| pair[0].abs_diff(pair[1]) > SIZE_DIFFERENCE_MAX) {
-        complaints.add(session, format_args!("{word} contains devices of different sizes"));
-    }
-}
-
-fn compare(session: &mut Session<'_>, a: Redundancy, b: Redundancy, complaints: &mut Complaints) {
-    let has_parity = |redundancy: Redundancy| redundancy.parity > 0;
-    let (raidz, mirror) = if has_parity(a) { (a, b) } else { (b, a) };
-    if has_parity(raidz) && mirror.word == "mirror" {
-        if raidz.parity != mirror.children - 1 {
-            complaints.add(session, format_args!(
-                "mismatched replication level: {} and mirror vdevs with different redundancy, {} vs. {} ({}-way) are present",
-                raidz.word, raidz.parity, mirror.children - 1, mirror.children
-            ));
-        }
-    } else if has_parity(a) && has_parity(b) {
-        if a.parity != b.parity {
-            complaints.add(session, format_args!(
-                "mismatched replication level: {} and {} vdevs with different redundancy, {} vs. {} are present",
-                a.word, b.word, a.parity, b.parity
-            ));
-        }
-    } else if a.word != b.word {
-        complaints.add(session, format_args!("mismatched replication level: both {} and {} vdevs are present", a.word, b.word));
-    } else if a.children != b.children {
-        complaints.add(session, format_args!(
-            "mismatched replication level: both {}-way and {}-way {} vdevs are present",
-            a.children, b.children, b.word
-        ));
-    }
-}
-
 /// Refuses what this version cannot make yet, and a device that is named twice.
 pub(in crate::zpool) fn check_possible(specs: &[VdevSpec]) -> Result<(), Failure> {
     if let Some(word) = unsupported(specs) {
@@ -388,19 +324,8 @@ pub(in crate::zpool) fn check_possible(specs: &[VdevSpec]) -> Result<(), Failure
 }
 
 /// What this version cannot make yet, by name.
-fn unsupported(specs: &[VdevSpec]) -> Option<String> {
-    specs.iter().find_map(|spec| {
-        let class = match spec.class {
-            AllocationClass::Normal | AllocationClass::Log => None,
-            class => Some(super::vdev_name::class_word(class).replace("l2cache", "cache")),
-        };
-        let kind = match spec.kind {
-            VdevKind::Raidz { parity } => Some(format!("raidz{parity}")),
-            VdevKind::Draid { .. } => Some("draid".to_owned()),
-            _ => None,
-        };
-        class.or(kind)
-    })
+fn unsupported(specs: &[VdevSpec]) -> Option<&'static str> {
+    specs.iter().any(|spec| matches!(spec.kind, VdevKind::Draid { .. })).then_some("draid")
 }
 
 /// The lists of a layout, in order.
@@ -428,14 +353,25 @@ pub(in crate::zpool) fn print_grown_layout(session: &mut Session<'_>, pool: &Poo
         if !old.is_empty() || !new.is_empty() {
             session.print(format_args!("\t{title}\n"));
         }
-        old.into_iter().for_each(|vdev| print_existing(session, naming, vdev, 2));
+        let is_numbered = class == AllocationClass::Normal;
+        old.into_iter().for_each(|vdev| print_existing(session, naming, vdev, is_numbered, 2));
         new.into_iter().for_each(|spec| print_spec(session, spec, 2));
     }
 }
 
-fn print_existing(session: &mut Session<'_>, naming: super::vdev_name::Naming, vdev: &VdevStatus, indent: usize) {
-    session.print(format_args!("\t{:indent$}{}\n", "", naming.name(vdev, "")));
-    vdev.children.iter().for_each(|child| print_existing(session, naming, child, indent + 2));
+/// Groups outside of the list of normal vdevs are shown without their numbers.
+fn print_existing(session: &mut Session<'_>, naming: super::vdev_name::Naming, vdev: &VdevStatus, is_numbered: bool, indent: usize) {
+    let name = if is_numbered || vdev.path.is_some() { naming.name(vdev, "") } else { kind_name(vdev.kind) };
+    session.print(format_args!("\t{:indent$}{name}\n", ""));
+    vdev.children.iter().for_each(|child| print_existing(session, naming, child, is_numbered, indent + 2));
+}
+
+/// What a group is called without its number.
+fn kind_name(kind: VdevKind) -> String {
+    match kind {
+        VdevKind::Raidz { parity } => format!("raidz{parity}"),
+        kind => group_word(kind).to_owned(),
+    }
 }
 
 /// The layout that `-n` prints.
@@ -457,8 +393,7 @@ fn print_spec(session: &mut Session<'_>, spec: &VdevSpec, indent: usize) {
             short.unwrap_or(&text).to_owned()
         }
         (Some(path), _) => path.display().to_string(),
-        (None, VdevKind::Raidz { parity }) => format!("raidz{parity}"),
-        (None, kind) => group_word(kind).to_owned(),
+        (None, kind) => kind_name(kind),
     };
     session.print(format_args!("\t{:indent$}{name}\n", ""));
     spec.children.iter().for_each(|child| print_spec(session, child, indent + 2));

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use zerocopy::IntoBytes;
-use zerocopy::little_endian::U64;
 
 use super::PoolConfig;
 use crate::dmu::SyncTx;
 use crate::dsl::Meta;
 use crate::error::Result;
+use crate::pool::open::open::write_packed;
 use crate::pool::space_maps::SpaceMaps;
 use crate::vdev::{VdevTree, key};
 
@@ -113,8 +112,6 @@ impl Configuration {
             return Ok(());
         }
         self.labels_due.store(true, Ordering::Release);
-        let packed = self.get().mos(&self.vdevs, tx.txg()).encode_xdr();
-        meta.mos.write(self.object, 0, &packed, tx)?;
-        meta.mos.set_bonus(self.object, U64::new(packed.len() as u64).as_bytes(), tx)
+        write_packed(&meta.mos, self.object, &self.get().mos(&self.vdevs, tx.txg()), tx)
     }
 }

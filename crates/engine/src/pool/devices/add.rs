@@ -20,7 +20,7 @@ use crate::pool::layers::Layers;
 use crate::pool::open::open::vdev_space;
 use crate::pool::sync::writer::GroupWriter;
 use crate::vdev::label::init_labels;
-use crate::vdev::{NewTop, TopVdev, VdevConfig, VdevTree, key};
+use crate::vdev::{Bias, NewTop, TopVdev, VdevConfig, VdevKind, VdevTree, key};
 
 /// Pool version that has devices for the log alone.
 const VERSION_LOGS: u64 = 7;
@@ -72,10 +72,18 @@ fn check_addable(layers: &Layers, configuration: &Configuration, new: &[NewTop])
     if layers.is_read_only() || layers.space_maps.is_none() {
         bail!(ReadOnly, "it is read-only");
     }
-    if new.iter().any(|top| top.is_log) && config.version < VERSION_LOGS {
+    if new.iter().any(|top| top.bias == Bias::Log) && config.version < VERSION_LOGS {
         bail!(Unsupported, "pools of version {} have no log devices", config.version);
     }
-    if !config.has_vdev_zaps && layers.meta().features.is_enabled(Feature::LogSpacemap) {
+    if new.iter().any(|top| top.bias.is_class()) && !layers.meta().features.is_enabled(Feature::AllocationClasses) {
+        bail!(Unsupported, "the pool must be upgraded to have special and dedup vdevs: the feature allocation_classes is not enabled");
+    }
+    let has_removed = layers.vdevs.config().children.iter().any(|top| top.kind == VdevKind::Indirect || top.number(key::REMOVING) != 0);
+    if has_removed && new.iter().any(|top| top.parity != 0) {
+        bail!(Invalid, "invalid config; a pool with removing/removed vdevs does not support adding raidz or dRAID vdevs");
+    }
+    // What a vdev is for is in its ZAP.
+    if !config.has_vdev_zaps && (layers.meta().features.is_enabled(Feature::LogSpacemap) || new.iter().any(|top| top.bias.is_class())) {
         bail!(Unsupported, "its vdevs have no ZAPs: let OpenZFS import it once");
     }
     Ok(())
@@ -98,7 +106,7 @@ fn attach_vdevs(writer: &GroupWriter, tops: &[Arc<TopVdev>], tx: &SyncTx<'_>) ->
     for top in tops {
         top.update_config(|config| set_create_txg(config, tx.txg()));
         if configuration.get().has_vdev_zaps {
-            vdev_zaps::create(mos, top, tx)?;
+            vdev_zaps::create(layers.meta(), top, tx)?;
         }
         layers.vdevs.attach(top);
         maps.add_vdev(vdev_space(top, mos)?)?;

@@ -33,7 +33,7 @@ fn options(read_only: bool) -> OpenOptions {
 fn pool_on(disks: &[Arc<MemDisk>]) -> Arc<Pool> {
     let new = NewPool {
         name: "tank".into(),
-        vdevs: vec![NewTop { leaves: disks.iter().map(leaf).collect(), ashift: Some(9), is_log: false }],
+        vdevs: vec![NewTop { leaves: disks.iter().map(leaf).collect(), ashift: Some(9), ..NewTop::default() }],
         features: ondisk::feature::Feature::for_new_pools().collect(),
         properties: Vec::new(),
         fill: Box::new(|_, _| Ok(())),
@@ -247,7 +247,7 @@ fn what_a_device_has_more_is_used_when_it_is_to_be() {
     let file = Arc::new(disk::FileDisk::create(&path, SIZE).unwrap());
     let new = NewPool {
         name: "tank".into(),
-        vdevs: vec![NewTop { leaves: vec![NewLeaf { disk: file, path: path.display().to_string(), whole_disk: false }], ashift: Some(9), is_log: false }],
+        vdevs: vec![NewTop { leaves: vec![NewLeaf { disk: file, path: path.display().to_string(), whole_disk: false }], ashift: Some(9), ..NewTop::default() }],
         features: ondisk::feature::Feature::for_new_pools().collect(),
         properties: Vec::new(),
         fill: Box::new(|_, _| Ok(())),

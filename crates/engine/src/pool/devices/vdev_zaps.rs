@@ -18,14 +18,12 @@ use crate::{bail, error};
 const VDEV_ZAP_MAP: &str = "com.delphix:vdev_zap_map";
 /// In a top-level vdev's ZAP: what it is for.
 pub(in crate::pool) const ALLOCATION_BIAS: &str = "org.zfsonlinux:allocation_bias";
-/// The word for a log device.
-const FOR_LOG: &[u8] = b"log\0";
 
 /// Makes those of a new pool.
-pub(in crate::pool) fn create_all(mos: &Mos, vdevs: &VdevTree, tx: &SyncTx<'_>) -> Result<()> {
-    let all = Zap::create(&mos.0, tx, &ZapSpec::new(ObjectType::ZAP_METADATA))?;
-    mos.zap_add_u64(key::DIRECTORY, VDEV_ZAP_MAP, all.object(), tx)?;
-    vdevs.tops().iter().try_for_each(|top| create_in(mos, &all, top, tx))
+pub(in crate::pool) fn create_all(meta: &Meta, vdevs: &VdevTree, tx: &SyncTx<'_>) -> Result<()> {
+    let all = Zap::create(&meta.mos.0, tx, &ZapSpec::new(ObjectType::ZAP_METADATA))?;
+    meta.mos.zap_add_u64(key::DIRECTORY, VDEV_ZAP_MAP, all.object(), tx)?;
+    vdevs.tops().iter().try_for_each(|top| create_in(meta, &all, top, tx))
 }
 
 /// Makes that of the root vdev, where the pool is to have one (`vdev_zaps_v2`) and has none yet; whether there was something to do.
@@ -48,8 +46,8 @@ pub(in crate::pool) fn create_for_root(meta: &Meta, vdevs: &VdevTree, tx: &SyncT
 ///
 /// # Errors
 /// The pool has none for its other vdevs.
-pub(in crate::pool) fn create(mos: &Mos, top: &TopVdev, tx: &SyncTx<'_>) -> Result<()> {
-    create_in(mos, &list(mos)?, top, tx)
+pub(in crate::pool) fn create(meta: &Meta, top: &TopVdev, tx: &SyncTx<'_>) -> Result<()> {
+    create_in(meta, &list(&meta.mos)?, top, tx)
 }
 
 fn list(mos: &Mos) -> Result<Zap> {
@@ -57,15 +55,20 @@ fn list(mos: &Mos) -> Result<Zap> {
     mos.zap(object.ok_or_else(|| error!(Corrupt, "the MOS has no list of the vdevs' ZAPs"))?)
 }
 
-fn create_in(mos: &Mos, all: &Zap, top: &TopVdev, tx: &SyncTx<'_>) -> Result<()> {
+fn create_in(meta: &Meta, all: &Zap, top: &TopVdev, tx: &SyncTx<'_>) -> Result<()> {
+    let mos = &meta.mos;
     let make = || -> Result<Zap> {
         let zap = Zap::create(&mos.0, tx, &ZapSpec::new(ObjectType::ZAP_METADATA))?;
         all.add_int(tx, zap.object())?;
         Ok(zap)
     };
     let zap = make()?;
-    if top.is_log() {
-        zap.add(tx, ALLOCATION_BIAS, Integers::U8(FOR_LOG))?;
+    let bias = top.bias();
+    if let Some(word) = bias.word() {
+        zap.add(tx, ALLOCATION_BIAS, Integers::U8(format!("{word}\0").as_bytes()))?;
+    }
+    if bias.is_class() {
+        meta.features.increment(mos, Feature::AllocationClasses, tx)?;
     }
     let leaves = top.leaves().into_iter().map(|leaf| Ok((leaf.guid(), make()?.object()))).collect::<Result<Vec<_>>>()?;
     top.update_config(|config| {

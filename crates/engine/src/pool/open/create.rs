@@ -10,13 +10,13 @@ use std::sync::Arc;
 use disk::DiskRef;
 use ondisk::blkptr::BlkPtr;
 use ondisk::feature::Feature;
-use ondisk::object_type::ObjectType;
 use ondisk::objset::{ObjsetSize, ObjsetType};
 use ondisk::uberblock::Uberblock;
 use parking_lot::Mutex;
 
 use super::open::claim;
-use super::open::{check_version, make_context, mos_options, open_shared, open_space_maps, set_block_features};
+use super::open::{check_version, create_packed, make_context, mos_options, open_shared, open_space_maps, set_block_features};
+use crate::bail;
 use crate::dmu::{DmuContext, Objset, ObjsetSettings, SyncTx};
 use crate::dsl::bpobj::Bpobj;
 use crate::dsl::feature::Features;
@@ -40,8 +40,6 @@ const CREATION_VERSION: &str = "creation_version";
 const DEFLATE: &str = "deflate";
 /// The first version that counts so.
 const VERSION_DEFLATE: u64 = 3;
-/// Block size of the configuration object.
-const CONFIG_BLOCK_BYTES: u64 = 16 << 10;
 
 /// A top-level vdev of a new pool.
 pub type NewVdev = NewTop;
@@ -77,6 +75,9 @@ fn create_named(new: NewPool, options: OpenOptions) -> Result<Arc<Pool>> {
     let NewPool { name, vdevs, features, properties, fill, command, configure } = new;
     let host = options.host.clone();
     let disks: Vec<DiskRef> = vdevs.iter().flat_map(|top| top.leaves.iter().map(|leaf| leaf.disk.clone())).collect();
+    if vdevs.iter().any(|top| top.bias.is_class()) && !features.contains(&Feature::AllocationClasses) {
+        bail!(Unsupported, "special and dedup vdevs need the feature allocation_classes");
+    }
     let vdevs = Arc::new(VdevTree::create(&*host, vdevs, TXG_INITIAL)?);
     let guid = host.random();
     vdevs.update_root_config(|root| root.guid = guid);
@@ -145,8 +146,7 @@ fn write_first_labels(vdevs: &VdevTree, config: &PoolConfig, expected: usize) ->
 /// The MOS objects that belong to the pool itself. Returns that of the configuration.
 fn create_pool_objects(dsl: &Arc<Dsl>, vdevs: &VdevTree, tx: &SyncTx<'_>) -> Result<u64> {
     let mos = &dsl.meta.mos;
-    let config = mos.allocate(ObjectType::PACKED_NVLIST, CONFIG_BLOCK_BYTES, ObjectType::PACKED_NVLIST_SIZE, 8, tx)?;
-    mos.zap_add_u64(key::DIRECTORY, key::CONFIG, config, tx)?;
+    let config = create_packed(mos, key::CONFIG, tx)?;
     mos.zap_add_u64(key::DIRECTORY, CREATION_VERSION, dsl.meta.version(), tx)?;
     let deferred = Bpobj::create(&dsl.meta, tx)?;
     mos.zap_add_u64(key::DIRECTORY, key::DEFERRED_BPOBJ, deferred.0, tx)?;
@@ -156,7 +156,7 @@ fn create_pool_objects(dsl: &Arc<Dsl>, vdevs: &VdevTree, tx: &SyncTx<'_>) -> Res
     if dsl.meta.version() >= VERSION_FEATURES {
         create_salt(dsl, tx)?;
     }
-    vdev_zaps::create_all(mos, vdevs, tx)?;
+    vdev_zaps::create_all(&dsl.meta, vdevs, tx)?;
     vdev_zaps::create_for_root(&dsl.meta, vdevs, tx)?;
     Ok(config)
 }

@@ -22,7 +22,7 @@ const SIZE: u64 = 64 << 20;
 fn make_pool(name: &str) -> (VdevTree, PoolConfig, Vec<Arc<MemDisk>>) {
     let disks: Vec<Arc<MemDisk>> = (0..3).map(|i| Arc::new(MemDisk::new(format!("{name}-d{i}"), SIZE))).collect();
     let leaf = |i: usize| NewLeaf { disk: disks[i].clone(), path: format!("/{name}/d{i}"), whole_disk: false };
-    let top = |leaves| NewTop { leaves, ashift: None, is_log: false };
+    let top = |leaves| NewTop { leaves, ashift: None, ..NewTop::default() };
     let tops = vec![top(vec![leaf(0)]), top(vec![leaf(1), leaf(2)])];
     let tree = VdevTree::create(&RealHost, tops, 4).unwrap();
     let config = PoolConfig::new(name, tree.guid(), 5000);

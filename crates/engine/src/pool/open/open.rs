@@ -9,8 +9,9 @@ use std::sync::{Arc, Weak};
 use ondisk::blkptr::BlkPtr;
 use ondisk::feature::Feature;
 use ondisk::nvlist::NvList;
+use ondisk::object_type::ObjectType;
 use ondisk::uberblock::Uberblock;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 use zerocopy::little_endian::U64;
 
 use super::heads::each_head;
@@ -39,7 +40,7 @@ use crate::pool::sync::writer::GroupWriter;
 use crate::tunables::Tunables;
 use crate::txg::{DirtyBytes, Txg, TxgGroups};
 use crate::vdev::key as vdev_key;
-use crate::vdev::{TopVdev, VdevConfig, VdevTree};
+use crate::vdev::{Bias, TopVdev, VdevConfig, VdevTree};
 use crate::zio::{BlockFeatures, BlockIo, BlockTables, BlockThreads, SharedVdevs};
 use crate::{bail, error};
 
@@ -62,6 +63,8 @@ pub struct OpenOptions {
 /// Pool version from which log blocks begin with their link.
 #[doc(alias = "SPA_VERSION_SLIM_ZIL")]
 const VERSION_NEW_LOG: u64 = 26;
+/// Block size of objects that are an nvlist.
+const PACKED_BLOCK_BYTES: u64 = 16 << 10;
 /// Largest configuration that is believed.
 const CONFIG_BYTES_MAX: u64 = 64 << 20;
 
@@ -118,6 +121,20 @@ pub(in crate::pool) fn read_packed(mos: &Mos, object: u64) -> Result<NvList> {
     }
     let packed = mos.read(object, 0, size as usize)?;
     Ok(NvList::decode(&packed)?)
+}
+
+/// Writes such an nvlist. What was there may have been longer: its size is what counts.
+pub(in crate::pool) fn write_packed(mos: &Mos, object: u64, list: &NvList, tx: &SyncTx<'_>) -> Result<()> {
+    let packed = list.encode_xdr();
+    mos.write(object, 0, &packed, tx)?;
+    mos.set_bonus(object, U64::new(packed.len() as u64).as_bytes(), tx)
+}
+
+/// Makes an object for such an nvlist, and notes it in the MOS's directory.
+pub(in crate::pool) fn create_packed(mos: &Mos, name: &str, tx: &SyncTx<'_>) -> Result<u64> {
+    let object = mos.allocate(ObjectType::PACKED_NVLIST, PACKED_BLOCK_BYTES, ObjectType::PACKED_NVLIST_SIZE, 8, tx)?;
+    mos.zap_add_u64(key::DIRECTORY, name, object, tx)?;
+    Ok(object)
 }
 
 /// Opens the pool of `candidate`, whose devices are open as `options` needs them.
@@ -287,14 +304,17 @@ pub(in crate::pool) fn set_block_features(context: &DmuContext, meta: &Meta) -> 
     Ok(())
 }
 
-/// What a top-level vdev is for, as its ZAP says.
-fn allocation_class(mos: &Mos, zap: u64) -> Result<ClassKind> {
-    let bias = if zap == 0 { None } else { mos.zap_get(zap, ALLOCATION_BIAS)? };
-    Ok(match bias.map(|bias| bias.to_text()).as_deref() {
-        Some("special") => ClassKind::Special,
-        Some("dedup") => ClassKind::Dedup,
-        Some("log") => ClassKind::Log,
-        _ => ClassKind::Normal,
+/// What a top-level vdev is for: its ZAP says so, and of a log its description.
+fn allocation_class(mos: &Mos, top: &TopVdev) -> Result<ClassKind> {
+    let word = if top.is_log() || top.zap() == 0 { None } else { mos.zap_get(top.zap(), ALLOCATION_BIAS)? };
+    if let Some(word) = word {
+        top.set_bias(Bias::from_word(&word.to_text()));
+    }
+    Ok(match top.bias() {
+        Bias::None => ClassKind::Normal,
+        Bias::Log => ClassKind::Log,
+        Bias::Special => ClassKind::Special,
+        Bias::Dedup => ClassKind::Dedup,
     })
 }
 
@@ -307,7 +327,7 @@ fn vdev_spaces(vdevs: &VdevTree, mos: &Mos) -> Result<Vec<VdevSpace>> {
 pub(in crate::pool) fn vdev_space(top: &Arc<TopVdev>, mos: &Mos) -> Result<VdevSpace> {
     let narrow = |what: &str, number: u64| u8::try_from(number).map_err(|_| error!(Corrupt, "vdev {}: bad {what} ({number})", top.id()));
     let sizing = top.clone();
-    let class = if top.is_log() { ClassKind::Log } else { allocation_class(mos, top.zap())? };
+    let class = allocation_class(mos, top)?;
     Ok(VdevSpace {
         group: GroupConfig {
             vdev: u32::try_from(top.id()).map_err(|_| error!(Corrupt, "vdev {}: number too large", top.id()))?,

@@ -356,7 +356,7 @@ mod tests {
         let top = |(ashift, disk): &(u32, Arc<disk::MemDisk>)| NewTop {
             leaves: vec![NewLeaf { disk: disk.clone(), path: format!("/sectors-{ashift}"), whole_disk: false }],
             ashift: Some(*ashift),
-            is_log: false,
+            ..NewTop::default()
         };
         let new = NewPool {
             name: "beats".into(),

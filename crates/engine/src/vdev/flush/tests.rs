@@ -95,7 +95,7 @@ fn device(top: &Arc<TopVdev>) -> Arc<dyn BlockDevice> {
 /// A vdev of these disks.
 fn tree_of(disks: &[&Arc<Meddling>]) -> (VdevTree, Arc<TopVdev>) {
     let leaf = |disk: &&Arc<Meddling>| NewLeaf { disk: (*disk).clone(), path: disk.name().to_owned(), whole_disk: false };
-    let new = NewTop { leaves: disks.iter().map(leaf).collect(), ashift: None, is_log: false };
+    let new = NewTop { leaves: disks.iter().map(leaf).collect(), ashift: None, ..NewTop::default() };
     let tree = VdevTree::create(&RealHost, vec![new], 4).unwrap();
     let top = tree.top(0).unwrap();
     top.update_config(|config| config.set(key::METASLAB_ARRAY, 1));
@@ -209,8 +209,8 @@ fn labels_of_all_devices_are_written_at_the_same_time() {
     let disks = ["a", "b", "c"].map(Meddling::new);
     let new = |disk: &Arc<Meddling>| NewLeaf { disk: disk.clone(), path: disk.name().to_owned(), whole_disk: false };
     let tops = vec![
-        NewTop { leaves: disks[..2].iter().map(new).collect(), ashift: None, is_log: false },
-        NewTop { leaves: vec![new(&disks[2])], ashift: None, is_log: false },
+        NewTop { leaves: disks[..2].iter().map(new).collect(), ashift: None, ..NewTop::default() },
+        NewTop { leaves: vec![new(&disks[2])], ashift: None, ..NewTop::default() },
     ];
     let tree = VdevTree::create(&RealHost, tops, 4).unwrap();
     let tops = tree.tops();

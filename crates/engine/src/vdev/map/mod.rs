@@ -27,12 +27,13 @@ use std::ops::Range;
 
 mod layout;
 pub(super) mod mirror;
-mod parity;
 mod raidz;
 mod reading;
 
 #[cfg(test)]
 mod tests;
+
+use transform::parity;
 
 pub use layout::{Layout, Node, deflated_size};
 pub use mirror::View;
@@ -102,6 +103,12 @@ impl Row {
     /// How many columns of parity there are.
     pub fn parity(&self) -> usize {
         self.columns.iter().filter(|column| !column.is_data()).count()
+    }
+
+    /// All its columns of parity where the buffer is `data`.
+    fn parity_of(&self, data: &[u8]) -> Vec<Vec<u8>> {
+        let parts: Vec<&[u8]> = self.columns.iter().filter_map(Column::range).map(|range| &data[range]).collect();
+        parity::generate(self.parity(), &parts, self.columns.first().map_or(0, |column| column.length))
     }
 }
 
@@ -173,11 +180,13 @@ impl IoMap {
                 bytes.resize(column.length, 0);
                 Cow::Owned(bytes)
             }
-            Content::Parity(number) => {
-                let parts: Vec<&[u8]> = row.columns.iter().filter_map(Column::range).map(|range| &data[range]).collect();
-                Cow::Owned(parity::of(*number, &parts, column.length))
-            }
+            Content::Parity(number) => Cow::Owned(row.parity_of(data).swap_remove(*number)),
         }
+    }
+
+    /// The parity of each row where the buffer is `data`.
+    pub fn parity_of(&self, data: &[u8]) -> Vec<Vec<Vec<u8>>> {
+        self.rows.iter().map(|row| row.parity_of(data)).collect()
     }
 
     /// Is the buffer all of one column, whose bytes need no other form?

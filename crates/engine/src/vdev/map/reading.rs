@@ -16,7 +16,9 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::{Content, IoMap, Position, Row, View, mirror, parity};
+use transform::parity;
+
+use super::{Content, IoMap, Position, Row, View, mirror};
 
 /// The most combinations of answers that are tried: a checksum of each is computed.
 const COMBINATIONS_MAX: usize = 4096;
@@ -132,33 +134,38 @@ impl Reading {
         meant.map(|known| Ask { at: known.at, in_place: false }).collect()
     }
 
-    /// For each column of data of which there is nothing its best side, and as much parity as there are columns without any.
+    /// For each column of data of which there is nothing its best side, and as much parity as there are columns without any. A column of which every side has
+    /// missed what is wanted is asked only if there is not so much parity.
     fn few(&self, map: &IoMap) -> Vec<Ask> {
         let mut asks = Vec::new();
         for (row, found) in map.rows.iter().enumerate() {
-            let mut absent = 0_usize;
+            let (mut absent, mut stale) = (0_usize, Vec::new());
             for (column, part) in found.columns.iter().enumerate() {
                 let Some(range) = part.range() else { continue };
                 if self.of(row, column).iter().any(Known::has_bytes) {
                     continue;
                 }
-                match self.best(row, column) {
-                    Some(at) => asks.push(Ask { at, in_place: range.len() == part.length }),
+                let ask = self.best(row, column).map(|at| Ask { at, in_place: range.len() == part.length });
+                match ask {
+                    Some(ask) if found.parity() > 0 && self.has_missed(ask.at) => stale.push(ask),
+                    Some(ask) => asks.push(ask),
                     None => absent += 1,
                 }
             }
+            absent += stale.len();
             for column in 0..found.parity() {
                 if absent == 0 {
                     break;
                 }
-                absent -= 1;
-                if !self.of(row, column).iter().any(Known::has_bytes) {
-                    match self.best(row, column) {
-                        Some(at) => asks.push(Ask { at, in_place: false }),
-                        None => absent += 1,
-                    }
+                let side = self.best(row, column).filter(|at| !self.has_missed(*at));
+                if self.of(row, column).iter().any(Known::has_bytes) {
+                    absent -= 1;
+                } else if let Some(at) = side {
+                    asks.push(Ask { at, in_place: false });
+                    absent -= 1;
                 }
             }
+            asks.extend(stale.into_iter().take(absent));
         }
         asks
     }
@@ -279,7 +286,7 @@ impl Reading {
         let known: Vec<Option<&[u8]>> = data.iter().map(given).collect();
         let mut rebuilt = if known.contains(&None) {
             let parity: Vec<(usize, &[u8])> = parity.iter().enumerate().filter_map(|(number, pick)| Some((number, given(pick)?))).collect();
-            parity::rebuilt(&parity, &known, columns.first().map_or(0, |column| column.length))
+            parity::rebuild(&parity, &known, columns.first().map_or(0, |column| column.length))
         } else {
             Vec::new()
         }
@@ -294,6 +301,8 @@ impl Reading {
 
     /// What each side is worth, where `right` is what the buffer has to be.
     pub fn verdicts<E>(&self, map: &IoMap, right: &[u8], verify: &mut dyn FnMut(&[u8]) -> Result<bool, E>) -> Vec<(Position, Verdict)> {
+        let is_asked = |known: &Known| matches!(map.at(known.at).0.content, Content::Parity(_)) && known.bytes().is_some();
+        let parity = if self.sides.iter().any(is_asked) { map.parity_of(right) } else { Vec::new() };
         let mut verdict = |known: &Known| match &known.answer {
             None => Verdict::NotAsked,
             Some(Answer::Failed) => Verdict::Missing,
@@ -301,7 +310,7 @@ impl Reading {
             Some(Answer::Bytes(bytes)) => {
                 let is_right = match &map.at(known.at).0.content {
                     Content::Data(range) => bytes[..range.len()] == right[range.clone()] || is_right_too(bytes, range, right, verify),
-                    Content::Parity(_) => *bytes == *map.bytes_of(known.at.row, known.at.column, right),
+                    Content::Parity(number) => *bytes == parity[known.at.row][*number],
                 };
                 if is_right { Verdict::Right } else { Verdict::Wrong }
             }

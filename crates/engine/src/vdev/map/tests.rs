@@ -314,3 +314,47 @@ fn what_a_checksum_leaves_out_is_nobodys_fault() {
     }
     assert!(reading.verdicts(&map, &buf, &mut verify).iter().all(|(_, verdict)| *verdict == Verdict::Right));
 }
+
+/// Columns that have missed the block are not asked as long as parity makes up for them; where there is not so much parity they are.
+#[test]
+fn parity_is_asked_before_what_is_stale() {
+    let mut random = ChaCha8Rng::seed_from_u64(26);
+    for parity in 1..4_u64 {
+        let width = parity as usize + 4;
+        let map = Layout::raidz(0, 9, parity, leaves(width as u32)).map(0, 4 * 512);
+        let data = noise(map.length, &mut random);
+        let mut disks = Disks::new(width, 8192, &mut random);
+        disks.write(&map, &data);
+        let leaf_of = |column: usize| map.rows[0].columns[column].sides[0].leaf.leaf;
+        for stale in 0..=4 {
+            let has_missed = |leaf: u32| (0..stale).any(|column| leaf_of(parity as usize + column) == leaf);
+            let view = |id: LeafId| View { missed: has_missed(id.leaf), behind: has_missed(id.leaf), ..View::IDLE };
+            // What is stale there is old, where parity is enough.
+            let mut old = Disks(disks.0.clone());
+            if stale <= parity as usize {
+                (0..width as u32).filter(|leaf| has_missed(*leaf)).for_each(|leaf| old.0[leaf as usize].fill(0xee));
+            }
+            let found = read(&map, &old, view, &[], &data, false);
+            assert_eq!(found.data.as_deref(), Some(data.as_slice()), "{stale} of raidz{parity}");
+            let asked: Vec<u32> = found.verdicts.iter().filter(|(_, verdict)| *verdict != Verdict::NotAsked).map(|(at, _)| map.at(*at).1.leaf.leaf).collect();
+            let old_asked = asked.iter().filter(|leaf| has_missed(**leaf)).count();
+            assert_eq!(old_asked, stale.saturating_sub(parity as usize), "{stale} of raidz{parity}: {asked:?}");
+            assert_eq!(found.asked, 4, "no more than is needed");
+        }
+    }
+}
+
+/// A stale column is asked when the parity that was to replace it cannot be read.
+#[test]
+fn what_is_stale_is_asked_when_parity_is_lost() {
+    let mut random = ChaCha8Rng::seed_from_u64(27);
+    let map = Layout::raidz(0, 9, 1, leaves(4)).map(0, 3 * 512);
+    let data = noise(map.length, &mut random);
+    let mut disks = Disks::new(4, 8192, &mut random);
+    disks.write(&map, &data);
+    let stale = map.rows[0].columns[1].sides[0].leaf;
+    let view = |id: LeafId| View { missed: id == stale, behind: id == stale, ..View::IDLE };
+    let parity = map.rows[0].columns[0].sides[0].leaf.leaf;
+    let found = read(&map, &disks, view, &[parity], &data, false);
+    assert_eq!(found.data.as_deref(), Some(data.as_slice()), "it had it after all");
+}

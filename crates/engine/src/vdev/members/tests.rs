@@ -15,7 +15,7 @@ fn disk(name: &str) -> NewLeaf {
 }
 
 fn top_of(names: &[&str]) -> (VdevTree, Arc<TopVdev>) {
-    let new = NewTop { leaves: names.iter().map(|name| disk(name)).collect(), ashift: None, is_log: false };
+    let new = NewTop { leaves: names.iter().map(|name| disk(name)).collect(), ..NewTop::default() };
     let tree = VdevTree::create(&RealHost, vec![new], 4).unwrap();
     let top = tree.top(0).unwrap();
     (tree, top)

@@ -28,7 +28,6 @@ use std::sync::Arc;
 use engine::tunables::Tunables;
 use parking_lot::Mutex;
 
-use super::auxiliary::AuxiliaryStatus;
 use super::backend::Backend;
 use super::caller::Caller;
 use super::protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
@@ -43,6 +42,7 @@ use super::protocol::stream::{DatasetDiff, Package, PackageAsk, ReceiveAbort, Si
 pub use beside::Beside;
 pub use grants::check_request;
 pub use zpool::cachefile::MACHINE_CACHEFILE;
+use zpool::devices::auxiliary::AuxiliaryDevices;
 use zpool::devices::diagnosis;
 use zpool::{events, export, maintenance, pool_properties};
 use super::protocol::transaction::{EachJob, Job, TransactionBegin, TransactionEnd, TransactionPlace};
@@ -257,8 +257,8 @@ pub(crate) struct Imported {
     pub(crate) load_guid: u64,
     /// When it was imported, on the host's clock.
     pub(crate) since_ns: u64,
-    /// Its hot spares and cache devices, as they were when it was imported.
-    auxiliary: AuxiliaryStatus,
+    /// Its hot spares and cache devices.
+    pub(crate) auxiliary: Mutex<AuxiliaryDevices>,
     /// What was wrong with its devices when somebody looked last.
     watched: Mutex<BTreeMap<u64, events::Watched>>,
     /// What happened to its devices lately. guarded by: itself
@@ -271,7 +271,7 @@ impl Imported {
     fn new(pool: Arc<Pool>) -> Imported {
         let host = pool.engine().context.host.clone();
         let (load_guid, since_ns) = (host.random(), host.now_ns());
-        Imported { pool, altroot: None, cachefile: Mutex::default(), load_guid, since_ns, auxiliary: AuxiliaryStatus::default(), watched: Mutex::default(), trouble: Mutex::default(), streams: Arc::default() }
+        Imported { pool, altroot: None, cachefile: Mutex::default(), load_guid, since_ns, auxiliary: Mutex::default(), watched: Mutex::default(), trouble: Mutex::default(), streams: Arc::default() }
     }
 }
 

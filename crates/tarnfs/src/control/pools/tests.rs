@@ -429,7 +429,7 @@ fn room_that_is_added_is_there_at_once() {
     rig.create("tank", &[&one], Vec::new()).unwrap();
     let available = |rig: &Rig| rig.pools.find("tank").unwrap().pool.engine().dsl.open_dataset("tank").unwrap().available();
     let before = available(&rig);
-    rig.pools.find("tank").unwrap().pool.add_vdevs(&[crate::VdevPaths { paths: vec![other], is_log: false }], None, false).unwrap();
+    rig.pools.find("tank").unwrap().pool.add_vdevs(&[crate::VdevPaths { paths: vec![other], ..crate::VdevPaths::default() }], None, false).unwrap();
     assert!(available(&rig) > before + (32 << 20), "{} after {before}", available(&rig));
     rig.export("tank");
 }

@@ -27,7 +27,7 @@ impl Rig {
         let directory = tempfile::tempdir().unwrap();
         let image: PathBuf = directory.path().join("image");
         std::fs::File::create(&image).unwrap().set_len(256 * MIB).unwrap();
-        let pool = Pool::create("quotas", &[VdevPaths { paths: vec![image], is_log: false }], CreateOptions::default()).unwrap();
+        let pool = Pool::create("quotas", &[VdevPaths { paths: vec![image], ..VdevPaths::default() }], CreateOptions::default()).unwrap();
         let fs = pool.file_system("quotas").unwrap();
         Rig { pool, fs, _directory: directory }
     }

@@ -143,7 +143,7 @@ fn check_device(top: &TopVdev, new: &NewLeaf, ashift: Option<u32>) -> Result<()>
     if label::data_bytes(new.disk.size_bytes()).is_none_or(|room| room < wanted) {
         bail!(Invalid, "device is too small");
     }
-    if new.needed_ashift(ashift) > top.ashift() {
+    if new.measure(ashift)?.0 > top.ashift() {
         bail!(Invalid, "The new device cannot have a higher alignment requirement than the top-level vdev.");
     }
     Ok(())

@@ -8,10 +8,11 @@ use engine::dsl::PropertyValue;
 use engine::dsl::prop_table::{DatasetTypes, is_user_property};
 use engine::error::ErrorKind;
 use engine::host::{Host, RealHost};
+use engine::pool::auxiliary::{AuxiliaryKind, NewAuxiliary};
 use engine::pool::config::{PoolState, VERSION_BEFORE_FEATURES, VERSION_FEATURES};
 use engine::pool::import::discover;
 use engine::pool::prop_table::find;
-use engine::vdev::{NewLeaf, NewTop};
+use engine::vdev::{Bias, NewLeaf, NewTop};
 use ondisk::feature::{Feature, Support};
 
 use crate::control::pools::zfs::quotas;
@@ -171,28 +172,69 @@ fn chosen_features(choice: &FeatureChoice) -> Result<Vec<Feature>, Failure> {
 }
 
 /// Specifications as the library takes them.
-pub(super) fn vdev_paths(specs: &[VdevSpec]) -> Result<Vec<VdevPaths>, Failure> {
-    let mut vdevs = Vec::new();
-    for spec in specs {
-        let is_log = match spec.class {
-            AllocationClass::Normal => false,
-            AllocationClass::Log => true,
-            _ => return Err(not_yet("special, dedup, cache and spare vdevs are")),
-        };
-        let paths = match spec.kind {
-            VdevKind::Disk | VdevKind::File => vec![leaf_path(spec)?],
-            VdevKind::Mirror if !spec.children.is_empty() => spec.children.iter().map(leaf_path).collect::<Result<_, _>>()?,
-            VdevKind::Raidz { .. } | VdevKind::Draid { .. } => return Err(not_yet("raidz and draid vdevs are")),
-            _ => return Err(Failure::new(FailureKind::BadVdevs)),
-        };
-        vdevs.push(VdevPaths { paths, is_log });
+#[derive(Default)]
+pub(super) struct NewDevices {
+    tops: Vec<VdevPaths>,
+    auxiliary: Vec<(AuxiliaryKind, PathBuf)>,
+}
+
+/// Those devices, which are nobody else's from now on.
+pub(super) struct ClaimedDevices {
+    pub(super) tops: Vec<NewTop>,
+    pub(super) auxiliary: Vec<NewAuxiliary>,
+}
+
+impl NewDevices {
+    pub(super) fn of(specs: &[VdevSpec]) -> Result<NewDevices, Failure> {
+        let mut devices = NewDevices::default();
+        for spec in specs {
+            let bias = match spec.class {
+                AllocationClass::Normal => Bias::None,
+                AllocationClass::Log => Bias::Log,
+                AllocationClass::Special => Bias::Special,
+                AllocationClass::Dedup => Bias::Dedup,
+                AllocationClass::Cache => {
+                    devices.auxiliary.push((AuxiliaryKind::Cache, leaf_path(spec)?));
+                    continue;
+                }
+                AllocationClass::Spare => {
+                    devices.auxiliary.push((AuxiliaryKind::Spare, leaf_path(spec)?));
+                    continue;
+                }
+            };
+            let children = || spec.children.iter().map(leaf_path).collect::<Result<Vec<PathBuf>, Failure>>();
+            let (paths, parity) = match spec.kind {
+                VdevKind::Disk | VdevKind::File => (vec![leaf_path(spec)?], 0),
+                VdevKind::Mirror if !spec.children.is_empty() => (children()?, 0),
+                VdevKind::Raidz { parity } if parity != 0 => (children()?, parity),
+                VdevKind::Draid { .. } => return Err(not_yet("draid vdevs are")),
+                _ => return Err(Failure::new(FailureKind::BadVdevs)),
+            };
+            devices.tops.push(VdevPaths { paths, parity, bias });
+        }
+        Ok(devices)
     }
-    Ok(vdevs)
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tops.is_empty() && self.auxiliary.is_empty()
+    }
 }
 
 fn leaf_path(spec: &VdevSpec) -> Result<PathBuf, Failure> {
     let path = spec.path.clone().filter(|path| path.is_absolute() && matches!(spec.kind, VdevKind::Disk | VdevKind::File));
     path.ok_or_else(|| Failure::new(FailureKind::BadVdevs))
+}
+
+/// The word that begins the list of a class; of normal vdevs there is none.
+fn class_word(class: AllocationClass) -> Option<&'static str> {
+    Some(match class {
+        AllocationClass::Normal => return None,
+        AllocationClass::Log => "log",
+        AllocationClass::Special => "special",
+        AllocationClass::Dedup => "dedup",
+        AllocationClass::Cache => "cache",
+        AllocationClass::Spare => "spare",
+    })
 }
 
 /// The command line for the history, as far as it can be told from the request.
@@ -206,9 +248,17 @@ fn command_line(create: &PoolCreate) -> String {
         }));
     }
     words.push(create.name.clone());
+    let mut last = AllocationClass::Normal;
     for spec in &create.vdevs {
-        words.extend((spec.class == AllocationClass::Log).then(|| "log".to_owned()));
-        words.extend((spec.kind == VdevKind::Mirror).then(|| "mirror".to_owned()));
+        if spec.class != last {
+            words.extend(class_word(spec.class).map(str::to_owned));
+            last = spec.class;
+        }
+        words.extend(match spec.kind {
+            VdevKind::Mirror => Some("mirror".to_owned()),
+            VdevKind::Raidz { parity } => Some(format!("raidz{parity}")),
+            _ => None,
+        });
         let leaves = spec.path.iter().chain(spec.children.iter().filter_map(|child| child.path.as_ref()));
         words.extend(leaves.map(|path| path.display().to_string()));
     }
@@ -228,11 +278,11 @@ impl Pools {
         // Quotas of users, groups and projects are the file system's own, which there must be first.
         let (quotas, dataset_settings) = quotas::split(&create.dataset_properties)?;
         let properties = checks::changes(&dataset_settings, DatasetTypes::FILESYSTEM, true, &|feature| features.contains(&feature))?;
-        let vdevs = vdev_paths(&create.vdevs)?;
-        if vdevs.iter().all(|vdev| vdev.is_log) {
+        let devices = NewDevices::of(&create.vdevs)?;
+        if devices.tops.iter().all(|vdev| vdev.bias != Bias::None) {
             return Err(Failure::new(FailureKind::BadVdevs));
         }
-        let tops = self.claim_devices(&vdevs, settings.ashift, create.force)?;
+        let ClaimedDevices { tops, auxiliary } = self.claim_devices(&devices, settings.ashift, create.force)?;
         let options = CreateOptions {
             ashift: settings.ashift,
             version: settings.version,
@@ -255,6 +305,10 @@ impl Pools {
         }
         pool.engine().obey_failmode().map_err(|error| Failure::about_pool(&error))?;
         let mut imported = Imported::new(pool);
+        if let Err(failure) = self.add_auxiliary(&imported, &auxiliary) {
+            imported.pool.destroy().map_err(|error| Failure::about_pool(&error))?;
+            return Err(failure);
+        }
         imported.altroot = settings.altroot;
         *imported.cachefile.get_mut() = settings.cachefile;
         let words = if create.command.words.is_empty() { command_line(create) } else { create.command.words.clone() };
@@ -266,12 +320,16 @@ impl Pools {
     }
 
     /// Opens the devices of new vdevs for good, and only then looks whether they are parts of pools: what was seen before could be otherwise by now.
-    pub(super) fn claim_devices(&self, vdevs: &[VdevPaths], ashift: Option<u32>, force: bool) -> Result<Vec<NewTop>, Failure> {
+    pub(super) fn claim_devices(&self, devices: &NewDevices, ashift: Option<u32>, force: bool) -> Result<ClaimedDevices, Failure> {
         let bad = |words: String| Failure::with(FailureKind::BadDevice, words);
+        let of_tops = devices.tops.iter().flat_map(|vdev| &vdev.paths).map(|path| (path, false));
+        let auxiliary = devices.auxiliary.iter().map(|(kind, path)| (path, *kind == AuxiliaryKind::Spare));
         let mut taken: Vec<Footprint> = Vec::new();
-        for path in vdevs.iter().flat_map(|vdev| &vdev.paths) {
+        for (path, is_spare) in of_tops.chain(auxiliary) {
             let footprint = disk::footprint(&path.to_string_lossy());
-            if let Some(owner) = self.user_of(&footprint, &|_| false) {
+            if let Some(owner) = self.user_of(&footprint, &|_| false)
+                && !(is_spare && self.shared_spare(&footprint).is_some())
+            {
                 return Err(bad(format!("{} is part of active pool '{owner}'", path.display())));
             }
             if taken.iter().any(|other| other.overlaps(&footprint)) {
@@ -279,9 +337,25 @@ impl Pools {
             }
             taken.push(footprint);
         }
-        let tops = open_tops(vdevs, ashift).map_err(|error| creation_failure(&error))?;
-        tops.iter().flat_map(|top| &top.leaves).try_for_each(|leaf| self.check_labels(leaf, force))?;
-        Ok(tops)
+        let tops = open_tops(&devices.tops, ashift).map_err(|error| creation_failure(&error))?;
+        let auxiliary = devices.auxiliary.iter().map(|(kind, path)| self.claim_auxiliary(*kind, path, ashift)).collect::<Result<Vec<_>, _>>()?;
+        let unshared = auxiliary.iter().filter(|device| device.shared.is_none()).map(|device| &device.leaf);
+        tops.iter().flat_map(|top| &top.leaves).chain(unshared).try_for_each(|leaf| self.check_labels(leaf, force))?;
+        Ok(ClaimedDevices { tops, auxiliary })
+    }
+
+    fn claim_auxiliary(&self, kind: AuxiliaryKind, path: &Path, ashift: Option<u32>) -> Result<NewAuxiliary, Failure> {
+        let shared = self.shared_spare(&disk::footprint(&path.to_string_lossy())).filter(|_| kind == AuxiliaryKind::Spare);
+        let device = match shared {
+            Some((guid, disk)) => {
+                let leaf = NewLeaf { disk, path: path.display().to_string(), whole_disk: false };
+                NewAuxiliary { leaf, kind, ashift, shared: Some(guid) }
+            }
+            None => NewAuxiliary { leaf: open_leaf(path).map_err(|error| creation_failure(&error))?, kind, ashift, shared: None },
+        };
+        // Before anything is done for the others.
+        device.leaf.measure(ashift).map_err(|error| creation_failure(&error))?;
+        Ok(device)
     }
 
     /// As [`Pools::claim_devices`], for a device that comes beside another one; a device of a pool that is `given_up` is no user of what is where it was.
@@ -301,7 +375,7 @@ impl Pools {
             let leaves = imported.pool.engine().vdevs.leaves().into_iter().filter(|leaf| !given_up(leaf.guid()));
             leaves.into_iter().any(|leaf| disk::footprint(leaf.name()).overlaps(footprint))
         };
-        self.pools.iter().find(|(_, imported)| has(imported)).map(|(name, _)| name)
+        self.pools.iter().find(|(_, imported)| has(imported)).map(|(name, _)| name).or_else(|| self.auxiliary_user(footprint))
     }
 
     /// Refuses a device whose labels say that it belongs to a pool.
@@ -333,6 +407,9 @@ pub(in crate::control::pools) fn creation_failure(error: &crate::Error) -> Failu
     match error.kind() {
         ErrorKind::Invalid if error.message().contains("less than the minimum of 64M") => {
             Failure::with(FailureKind::BadDevice, "one or more devices is less than the minimum size (64M)")
+        }
+        ErrorKind::Unsupported if error.message().contains("allocation_classes") => {
+            Failure::with(FailureKind::Unsupported, "special and dedup vdevs need the feature 'allocation_classes'")
         }
         ErrorKind::Invalid | ErrorKind::NoDevice | ErrorKind::Io | ErrorKind::Denied => Failure::with(FailureKind::BadDevice, error.message()),
         _ => Failure::about_pool(error),

@@ -132,6 +132,7 @@ impl Pools {
                     if how != Ending::HardExport {
                         self.forget_in_cachefile(gone.cachefile.lock().as_deref());
                     }
+                    gone.auxiliary.lock().held.clear();
                     let_go(gone);
                 }
                 result.map_err(|error| Failure::about_pool(&error))

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use engine::error::ErrorKind;
 use engine::host::{Host, RealHost};
-use engine::pool::auxiliary::Auxiliary;
 use engine::pool::import::Candidate;
 
 use super::create::{PoolSettings, When};
-use crate::control::auxiliary::AuxiliaryStatus;
+use crate::control::auxiliary::find_disks;
 use crate::control::pools::{Failure, FailureKind, Imported, Pools, names};
 use crate::control::{FoundPool, ImportRewound, PoolImport, PoolScan, scan};
 use crate::{ImportOptions, Pool, Rewind, Rewound};
@@ -72,8 +71,8 @@ impl Pools {
             }
         };
         let mut imported = Imported::new(pool);
-        match Auxiliary::read(&imported.pool.engine().dsl.meta.mos) {
-            Ok(auxiliary) => imported.auxiliary = AuxiliaryStatus::find(candidate, &auxiliary),
+        match imported.pool.engine().auxiliary() {
+            Ok(listed) => *imported.auxiliary.get_mut() = self.hold_auxiliary(&imported, &listed, find_disks(candidate, &listed)),
             Err(error) => tracing::warn!(pool = import.name, %error, "its spares and cache devices are not known"),
         }
         imported.altroot = settings.altroot;

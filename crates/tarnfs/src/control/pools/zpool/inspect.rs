@@ -26,7 +26,7 @@ const SCAN_WORDS: usize = 24;
 pub(in crate::control::pools) fn status(name: &str, imported: &Imported) -> Result<PoolStatus, Failure> {
     let pool = &imported.pool;
     let mut status = status_of(name, pool).map_err(|error| Failure::about_pool(&error))?;
-    imported.auxiliary.show_in(&mut status);
+    imported.auxiliary.lock().status.show_in(&mut status);
     status.root.stats.age_ns = pool.engine().context.host.now_ns().saturating_sub(imported.since_ns);
     Ok(status)
 }

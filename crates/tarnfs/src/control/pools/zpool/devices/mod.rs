@@ -1,6 +1,7 @@
-//! The devices of pools: verbs on them, how they are shown, and what becomes of those that fail.
+//! Devices that come to a pool and go from it, members of its tree and those beside it: verbs on them, how they are shown, and what becomes of those that fail.
 
-mod add;
+pub(in crate::control::pools) mod auxiliary;
 pub(super) mod beside;
 pub(in crate::control::pools) mod diagnosis;
-pub(super) mod shown;
+pub(in crate::control::pools) mod shown;
+mod top_level;

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use engine::error::ErrorKind;
 use engine::vdev::{TopVdev, VdevConfig, key};
 
-use crate::control::pools::zpool::create::{creation_failure, vdev_paths};
+use super::super::create::{NewDevices, creation_failure};
 use crate::control::pools::{Failure, FailureKind, Pools};
 use crate::control::{PoolAdd, PoolRemove};
 
 impl Pools {
     pub(in crate::control::pools) fn add_vdevs(&mut self, add: &PoolAdd) -> Result<(), Failure> {
         let imported = self.find(&add.name)?;
-        let vdevs = vdev_paths(&add.vdevs)?;
-        if vdevs.is_empty() {
+        let devices = NewDevices::of(&add.vdevs)?;
+        if devices.is_empty() {
             return Err(Failure::new(FailureKind::BadVdevs));
         }
         let stored = match add.ashift {
@@ -21,17 +21,22 @@ impl Pools {
             Some(_) => None,
         };
         let ashift = add.ashift.or_else(|| stored.and_then(|value| u32::try_from(value.number()).ok())).filter(|ashift| *ashift != 0);
-        let tops = self.claim_devices(&vdevs, ashift, add.force)?;
-        imported.pool.engine().add_vdevs(tops, add.any_ashift).map_err(|error| match error.message().contains("the new vdev has sectors") {
-            true => Failure::with(FailureKind::BadVdevs, "adding devices with different physical sector sizes is not allowed"),
-            false => creation_failure(&error),
-        })?;
+        let claimed = self.claim_devices(&devices, ashift, add.force)?;
+        if !claimed.tops.is_empty() {
+            imported.pool.engine().add_vdevs(claimed.tops, add.any_ashift).map_err(|error| addition_failure(&error))?;
+        }
+        self.add_auxiliary(&imported, &claimed.auxiliary)?;
         self.note_named_event("vdev_add", &add.name);
         self.write_cachefile(&add.name);
         Ok(())
     }
 
     pub(in crate::control::pools) fn remove_vdev(&mut self, remove: &PoolRemove) -> Result<(), Failure> {
+        if self.remove_auxiliary(&remove.name, &remove.device)? {
+            self.note_named_event("vdev_remove_aux", &remove.name);
+            self.write_cachefile(&remove.name);
+            return Ok(());
+        }
         let engine = self.find(&remove.name)?.pool.engine().clone();
         let guid = find_named(&engine.vdevs.data_tops(), &remove.device)?;
         engine.remove_log(guid).map_err(|error| match error.kind() {
@@ -43,6 +48,17 @@ impl Pools {
         self.note_named_event("vdev_remove_dev", &remove.name);
         self.write_cachefile(&remove.name);
         Ok(())
+    }
+}
+
+/// Why devices could not be added.
+fn addition_failure(error: &crate::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::Invalid if error.message().contains("the new vdev has sectors") => {
+            Failure::with(FailureKind::BadVdevs, "adding devices with different physical sector sizes is not allowed")
+        }
+        ErrorKind::Unsupported => Failure::with(FailureKind::Unsupported, "pool must be upgraded to add these vdevs"),
+        _ => creation_failure(error),
     }
 }
 
@@ -71,18 +87,18 @@ fn named(top: &TopVdev, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use engine::host::RealHost;
-    use engine::vdev::{NewLeaf, NewTop, VdevTree};
+    use engine::vdev::{Bias, NewLeaf, NewTop, VdevTree};
 
     use super::*;
 
     /// Of two log devices with one name in different directories the first was removed, whichever was meant.
     #[test]
     fn a_name_that_two_devices_have_is_not_that_of_one() {
-        let top = |path: &str, is_log| {
+        let top = |path: &str, bias| {
             let disk = Arc::new(disk::MemDisk::new(path, 64 << 20));
-            NewTop { leaves: vec![NewLeaf { disk, path: path.into(), whole_disk: false }], ashift: None, is_log }
+            NewTop { leaves: vec![NewLeaf { disk, path: path.into(), whole_disk: false }], bias, ..NewTop::default() }
         };
-        let tree = VdevTree::create(&RealHost, vec![top("/a/data", false), top("/a/log", true), top("/b/log", true)], 4).unwrap();
+        let tree = VdevTree::create(&RealHost, vec![top("/a/data", Bias::None), top("/a/log", Bias::Log), top("/b/log", Bias::Log)], 4).unwrap();
         let tops = tree.tops();
         let find = |name: &str| find_named(&tops, name).map_err(|_| ());
         assert_eq!(find("/b/log"), Ok(tops[2].guid()));
