@@ -158,7 +158,7 @@ fn blocks_of_removed_vdevs_are_freed() {
     let Some(mut made) = open("removed") else { return };
     let obsolete = |made: &Made| {
         let engine = made.rig.pool().engine();
-        let bytes = engine.vdevs.tops().into_iter().filter(|top| *top.kind() == VdevKind::Indirect).map(|top| {
+        let bytes = engine.vdevs.tops().into_iter().filter(|top| top.kind() == VdevKind::Indirect).map(|top| {
             let map = engine.dsl.meta.mos.zap_u64(top.zap(), OBSOLETE_MAP).expect("its ZAP");
             map.map_or(0, |map| SpaceMapHeader::decode(&engine.dsl.meta.mos.bonus(map).expect("a space map")).expect("its header").allocated)
         });
