@@ -114,7 +114,7 @@ impl VdevTree {
             config.set(key::PARITY, parity.into());
         }
         config.set(key::ASHIFT, u64::from(ashift));
-        let asize = config.layout().asize_of(leaf_bytes);
+        let asize = config.layout(&mut || 0).asize_of(leaf_bytes);
         config.set(key::METASLAB_ARRAY, 0);
         config.set(key::METASLAB_SHIFT, u64::from(metaslab_shift(asize)));
         config.set(key::ASIZE, asize);
