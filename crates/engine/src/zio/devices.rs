@@ -46,6 +46,10 @@ pub trait BlockDevice: Send + Sync {
     fn note_checksum_error(&self, leaf: LeafId) {
         let _ = leaf;
     }
+    /// Counts bytes that were written over what was wrong or missing on a leaf, by a scan or not.
+    fn note_repair(&self, leaf: LeafId, bytes: u64, by_scan: bool) {
+        let _ = (leaf, bytes, by_scan);
+    }
     /// A leaf has not what others have.
     fn note_missed_write(&self, leaf: LeafId) {
         let _ = leaf;
@@ -177,6 +181,12 @@ impl BlockDevice for TopVdev {
         }
     }
 
+    fn note_repair(&self, leaf: LeafId, bytes: u64, by_scan: bool) {
+        if let Ok(leaf) = self.leaf(leaf) {
+            leaf.note_repair(bytes, by_scan);
+        }
+    }
+
     fn note_missed_write(&self, leaf: LeafId) {
         if let Ok(leaf) = self.leaf(leaf) {
             leaf.note_missed_write();
@@ -247,7 +257,9 @@ impl BlockDevice for Removed {
     }
 
     fn view(&self, leaf: LeafId, birth: u64) -> View {
-        self.owner(leaf).map_or(View { readable: false, ..View::IDLE }, |top| top.view(leaf, birth))
+        let view = self.owner(leaf).map_or(View { readable: false, ..View::IDLE }, |top| top.view(leaf, birth));
+        // What was moved there was written later than it was born.
+        View { missed: view.missed || view.behind, ..view }
     }
 
     fn leaf_name(&self, leaf: LeafId) -> String {
@@ -266,6 +278,12 @@ impl BlockDevice for Removed {
     fn note_checksum_error(&self, leaf: LeafId) {
         if let Ok(top) = self.owner(leaf) {
             BlockDevice::note_checksum_error(&*top, leaf);
+        }
+    }
+
+    fn note_repair(&self, leaf: LeafId, bytes: u64, by_scan: bool) {
+        if let Ok(top) = self.owner(leaf) {
+            BlockDevice::note_repair(&*top, leaf, bytes, by_scan);
         }
     }
 

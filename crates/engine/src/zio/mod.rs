@@ -36,6 +36,7 @@ mod leaf_io;
 mod log;
 mod lost;
 mod read;
+mod scan;
 mod spaces;
 mod stages;
 mod write;
@@ -51,6 +52,7 @@ pub use leaf_io::{read_range, write_range, write_range_durable};
 pub use log::LogRoom;
 pub use lost::LostBlocks;
 pub use read::{WhileThere, WrongCopy};
+pub use scan::ScanTally;
 
 /// Which block of which object this is: for error messages and for the verifier of some checksums.
 #[doc(alias = "zbookmark_phys")]

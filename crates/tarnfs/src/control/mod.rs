@@ -40,7 +40,7 @@ pub use protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 pub use protocol::failure::{Failure, FailureKind, SAME_DEVICE, plain_words};
 pub use protocol::maintenance::{
     CommandLine, DatasetRename, DeleteQueue, EventValue, HistoryRecord, HistoryWhat, ImportRewound, OwnerKind, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolEvent,
-    PoolEvents, PoolHistory, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade,
+    PoolEvents, PoolHistory, PoolRecord, PoolReguid, PoolRemove, PoolScrub, PoolUpgrade, ScrubCommand,
 };
 pub use pools::{Beside, Flush, MACHINE_CACHEFILE, MountPlan, Mounter, NoMounts, Pools, Settled, check_request, no_transaction};
 pub use protocol::property::{PropertyValue, Setting, Source, Value, Wanted};

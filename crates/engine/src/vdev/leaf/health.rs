@@ -73,13 +73,11 @@ pub enum Reason {
     Errors,
     /// The label says so.
     Persistent,
-    /// It was away while others were written, and does not have all that it should.
-    Behind,
 }
 
 impl Reason {
     pub(in crate::vdev) fn from_u8(value: u8) -> Reason {
-        [Reason::None, Reason::NotFound, Reason::TooSmall, Reason::Errors, Reason::Persistent, Reason::Behind]
+        [Reason::None, Reason::NotFound, Reason::TooSmall, Reason::Errors, Reason::Persistent]
             .into_iter()
             .find(|reason| *reason as u8 == value)
             .unwrap_or_default()
@@ -99,6 +97,8 @@ pub struct VdevStatus {
     pub read_errors: u64,
     pub write_errors: u64,
     pub checksum_errors: u64,
+    pub scan_processed: u64,
+    pub self_healed: u64,
     pub reads: u64,
     pub writes: u64,
     pub read_bytes: u64,

@@ -132,33 +132,38 @@ impl Reading {
         meant.map(|known| Ask { at: known.at, in_place: false }).collect()
     }
 
-    /// For each column of data of which there is nothing its best side, and as much parity as there are columns without any.
+    /// For each column of data of which there is nothing its best side, and as much parity as there are columns without any. A side that has missed
+    /// what is wanted is no side, as long as there is parity.
     fn few(&self, map: &IoMap) -> Vec<Ask> {
         let mut asks = Vec::new();
         for (row, found) in map.rows.iter().enumerate() {
-            let mut absent = 0_usize;
+            let (mut absent, mut missed) = (0_usize, Vec::new());
             for (column, part) in found.columns.iter().enumerate() {
                 let Some(range) = part.range() else { continue };
                 if self.of(row, column).iter().any(Known::has_bytes) {
                     continue;
                 }
-                match self.best(row, column) {
-                    Some(at) => asks.push(Ask { at, in_place: range.len() == part.length }),
-                    None => absent += 1,
+                match self.best(row, column).map(|at| Ask { at, in_place: range.len() == part.length }) {
+                    Some(ask) if !self.has_missed(ask.at) => asks.push(ask),
+                    side => {
+                        absent += 1;
+                        missed.extend(side);
+                    }
                 }
             }
             for column in 0..found.parity() {
                 if absent == 0 {
                     break;
                 }
-                absent -= 1;
-                if !self.of(row, column).iter().any(Known::has_bytes) {
-                    match self.best(row, column) {
-                        Some(at) => asks.push(Ask { at, in_place: false }),
-                        None => absent += 1,
-                    }
+                if self.of(row, column).iter().any(Known::has_bytes) {
+                    absent -= 1;
+                } else if let Some(at) = self.best(row, column).filter(|at| !self.has_missed(*at)) {
+                    absent -= 1;
+                    asks.push(Ask { at, in_place: false });
                 }
             }
+            missed.truncate(absent);
+            asks.extend(missed);
         }
         asks
     }
@@ -317,6 +322,12 @@ impl Reading {
             _ => Verdict::NotAsked,
         };
         self.sides.iter().map(|known| (known.at, verdict(known))).collect()
+    }
+
+    /// Has the side missed what was read, and could it be written?
+    pub fn is_behind(&self, at: Position) -> bool {
+        let view = self.of(at.row, at.column)[at.side].view;
+        view.missed && view.readable
     }
 
     /// Has the side missed what was read?

@@ -43,7 +43,7 @@ use super::protocol::stream::{DatasetDiff, Package, PackageAsk, ReceiveAbort, Si
 pub use beside::Beside;
 pub use grants::check_request;
 pub use zpool::cachefile::MACHINE_CACHEFILE;
-use zpool::{events, export, maintenance, pool_properties};
+use zpool::{events, export, maintenance, pool_properties, scrub};
 use super::protocol::transaction::{EachJob, Job, TransactionBegin, TransactionEnd, TransactionPlace};
 use crate::Pool;
 
@@ -467,6 +467,10 @@ impl Backend for Pools {
 
     fn pool_clear(&mut self, clear: PoolClear) -> Result<(), Failure> {
         maintenance::clear(&self.pools, &clear)
+    }
+
+    fn pool_scrub(&mut self, scrub: PoolScrub) -> Result<(), Failure> {
+        scrub::scrub(&self.pools, &scrub)
     }
 
     fn pool_add(&mut self, add: PoolAdd) -> Result<(), Failure> {

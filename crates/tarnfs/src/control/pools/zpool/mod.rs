@@ -10,4 +10,5 @@ pub(super) mod import;
 pub(super) mod inspect;
 pub(super) mod maintenance;
 pub(super) mod pool_properties;
+pub(super) mod scrub;
 pub(super) mod vdevs;
