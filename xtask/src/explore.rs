@@ -27,13 +27,11 @@ const STEP: u64 = 1_000;
 /// Workloads of verbs between two such lines.
 const VERB_STEP: u64 = 8;
 
-/// Layouts that verbs are done on.
-const VERB_LAYOUTS: usize = 4;
 
 /// Looks at one state of a workload of verbs again.
 fn replay_verbs(workload: crash::Workload, state: &str) -> Result<()> {
     let state = State::parse(state).with_context(|| format!("{state} is no state"))?;
-    let explorer = crash::Explorer::new(VERB_LAYOUTS)?;
+    let explorer = crash::Explorer::default();
     for (number, verb) in explorer.tell(workload, None).verbs.iter().enumerate() {
         println!("  {number}: {verb:?}");
     }
@@ -44,7 +42,7 @@ fn replay_verbs(workload: crash::Workload, state: &str) -> Result<()> {
 
 /// All pairs of verbs, in an order that is always the same, then random ones: from the number `from` of that order on.
 fn explore_verbs(mut plan: crash::Plan, seed: u64, from: u64) -> Result<()> {
-    let explorer = crash::Explorer::new(VERB_LAYOUTS)?;
+    let explorer = crash::Explorer::default();
     let (mut at, mut left, pairs) = (from, plan.states, crash::pair_count());
     while left > 0 {
         let end = if at < pairs { (at + VERB_STEP).min(pairs) } else { at + VERB_STEP };

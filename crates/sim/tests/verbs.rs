@@ -22,16 +22,10 @@ fn expect_clean(what: &str, report: &Report) {
     assert!(report.failures.is_empty(), "{what}:\n{}", report.failures.join("\n"));
 }
 
-/// Where no seed is given, pairs that begin at this one.
-///
-/// Open: after some pairs a receive that is not forced is refused as "modified", which the model does not expect, so a random place would often fail:
-/// `cargo xtask explore --workload pair:563 --state 351.5`, `pair:578 --state 226.3`, `pair:586 --state 197.5`. When that is mended, the place is random again.
-const FIRST_PAIR: u64 = 100;
-
 #[test]
 fn pairs_of_verbs() {
-    let explorer = Explorer::new(2).expect("the ground");
-    let first = Workload::Pair(if std::env::var_os("TARN_SEED").is_some() { seed() } else { FIRST_PAIR } % pair_count());
+    let explorer = Explorer::default();
+    let first = Workload::Pair(seed() % pair_count());
     let report = explorer.explore(&Plan { zdb_every: 60, ..plan(first, 240) });
     expect_clean("pairs", &report);
     assert!(report.states >= 240 && report.written > 50);
@@ -39,14 +33,14 @@ fn pairs_of_verbs() {
 
 #[test]
 fn random_verbs() {
-    let explorer = Explorer::new(4).expect("the ground");
+    let explorer = Explorer::default();
     let report = explorer.explore(&plan(Workload::Random(seed()), 120));
     expect_clean("random", &report);
 }
 
 /// The bug is found among the pairs that begin with a verb, and what is printed leads back to it.
 fn find(canary: Canary, verb: &str) {
-    let explorer = Explorer::new(1).expect("the ground");
+    let explorer = Explorer::default();
     let first = first_pair(verb).expect("a pair");
     let report = explorer.explore(&Plan { canary: Some(canary), of_each: 20, step: 1, ..plan(first, 500) });
     say(&format!("verbs, {canary:?}: found after {report}"));
@@ -78,7 +72,7 @@ fn bugs_on_purpose_are_found() {
 /// A run is the same each time: else a failure could not be repeated.
 #[test]
 fn a_run_is_repeated_exactly() {
-    let explorer = Explorer::new(2).expect("the ground");
+    let explorer = Explorer::default();
     let first = seed();
     for workload in [Workload::Pair(first % pair_count()), Workload::Pair((first + 1) % pair_count()), Workload::Random(first)] {
         let (one, two) = (explorer.tell(workload, None), explorer.tell(workload, None));

@@ -4,10 +4,12 @@ pub mod control;
 pub mod past;
 mod pool;
 mod rewind;
+mod rolling_back;
 pub mod zpl;
 
 pub use pool::{CreateOptions, ImportOptions, Pool, VdevPaths, find_pools};
 pub use rewind::{Rewind, Rewound};
+pub use rolling_back::RollingBack;
 pub use engine::dsl::PropertyChange;
 pub use engine::error::{Error, ErrorKind};
 pub use engine::host::before_spawn;

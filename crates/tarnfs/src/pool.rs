@@ -520,7 +520,7 @@ impl Pool {
         self.sync()
     }
 
-    fn refuse_if_used(&self, name: &str) -> Result<()> {
+    pub(crate) fn refuse_if_used(&self, name: &str) -> Result<()> {
         let object = self.engine.dsl.open_dataset(name)?.object;
         if self.file_systems.lock().get(&object).is_some_and(|fs| fs.strong_count() > 0) {
             bail!(Busy, "{name} is in use");
@@ -753,7 +753,7 @@ mod tests {
         pool.export().unwrap();
     }
 
-    /// A rollback is no part of a transaction, and does not take away what one has read.
+    /// A rollback does not take away what a transaction has read.
     #[test]
     fn nothing_is_rolled_back_below_a_transaction() {
         let disk = Arc::new(disk::MemDisk::new("back", 256 << 20));

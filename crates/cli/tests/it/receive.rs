@@ -256,6 +256,22 @@ fn what_is_excluded_is_received_all_the_same() {
     to.finish();
 }
 
+/// What is set counts as received once, before the first package. One of which nothing was taken is the first all the same.
+#[test]
+fn what_is_set_after_the_first_package_stays() {
+    let Some(to) = Receiver::new() else { return };
+    to.rig.ok("zfs create -o quota=100M tank/src");
+    to.rig.ok("zfs snapshot tank/src@a");
+    to.send("-R tank/src@a", "a");
+    to.ok("zfs receive -x quota tank/dst", "a");
+    to.rig.ok("zfs set quota=50M tank/dst");
+    to.rig.ok("zfs snapshot tank/src@b");
+    to.send("-R -I tank/src@a tank/src@b", "a-b");
+    to.ok("zfs receive -F -x quota tank/dst", "a-b");
+    assert_eq!(to.rig.ok("zfs get -Ho value,source quota tank/dst"), "50M\tlocal\n");
+    to.finish();
+}
+
 /// A property that the pool has no feature for does not come; all else does.
 #[test]
 fn a_property_that_the_pool_cannot_have_is_left_out() {

@@ -57,6 +57,7 @@ pub use snapshots::changed::{EachChanged, MaybeChanged, PassOver, changed_object
 pub use snapshots::bookmark_verbs_sync::NewBookmark;
 pub use snapshots::destroy_sync::BEING_HELD;
 pub use snapshots::redaction_sync::{NewRedaction, redaction_bonus};
+pub use snapshots::rolling_back::RollbackBegun;
 pub use snapshots::verbs::SnapshotVerbs;
 pub use snapshots::snapshot_sync::{NewSnapshots, Refusals};
 pub use snapshots::verbs::Pending;

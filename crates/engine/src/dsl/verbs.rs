@@ -10,9 +10,10 @@ use super::dsl::Dsl;
 use super::props::delegation::{self, Identity};
 use super::props::delegation_sync::{GrantChange, check_grants, grant_sync, ungrant_sync};
 use super::received::ReceiveVerbs;
-use super::props::prop_sync::{PropertyChange, check_properties, set_properties_sync};
+use super::props::prop_sync::{PropertyChange, check_properties, note_received_sync, set_properties_sync};
 use super::snapshots::verbs::SnapshotVerbs;
-use super::snapshots::rollback_sync::{check_rollback, rollback_sync};
+use super::snapshots::rolling_back::making;
+use super::snapshots::rollback_sync::{ROLLBACK_NAME, check_rollback, rollback_sync};
 use super::space::room::SpaceCheck;
 use super::tasks::history::command_record;
 use super::tree::clone_sync::{NewClone, check_clone, clone_sync};
@@ -77,12 +78,10 @@ impl Dsl {
         if context.read_only {
             crate::bail!(ReadOnly, "the pool is read-only");
         }
+        self.receiving().destroy_leftover(name, ROLLBACK_NAME)?;
         context.groups.wait_synced_unless(context.groups.open_txg(), &|| context.io.devices().suspension())?;
         let (name, to) = (name.to_owned(), to.map(str::to_owned));
-        let find = move |dsl: &Dsl| {
-            let now = dsl.tasks.is_making_changes().then(|| dsl.meta.context.groups.synced_txg() + 1);
-            check_rollback(&dsl.parts, &name, to.as_deref(), now)
-        };
+        let find = move |dsl: &Dsl| check_rollback(&dsl.parts, &name, to.as_deref(), making(dsl));
         let check = {
             let find = find.clone();
             move |dsl: &Arc<Dsl>| find(dsl).map(drop)
@@ -106,7 +105,7 @@ impl Dsl {
     /// # Errors
     /// `NotFound`; `Busy` (it is in use, or its intent log is not replayed); `Exists` (it has children or snapshots).
     pub fn destroy_dataset(self: &Arc<Self>, name: &str) -> Result<()> {
-        self.receiving().destroy_leftover(name)?;
+        self.receiving().destroy_leftovers(name)?;
         let mut tries = BUSY_TRIES;
         loop {
             match self.try_destroy_dataset(name) {
@@ -169,6 +168,16 @@ impl Dsl {
         self.run_task(1 + changes.len() as u64, SpaceCheck::Reserved, check, move |dsl, tx| {
             set_properties_sync(&dsl.parts, &name, &changes, tx)
         })
+    }
+
+    /// Says that properties came with a stream, if only none, and waits until that is on disk: the next stream's do not take away what is set by then.
+    ///
+    /// # Errors
+    /// `NotFound`
+    pub fn note_received(self: &Arc<Self>, name: &str) -> Result<()> {
+        let (name, checked) = (name.to_owned(), name.to_owned());
+        let check = move |dsl: &Arc<Dsl>| dsl.parts.tree.dataset_by_name(&checked).map(drop);
+        self.run_task(1, SpaceCheck::Reserved, check, move |dsl, tx| note_received_sync(&dsl.parts, &name, tx))
     }
 
     /// Grants permissions on a file system or volume (`taken`: takes them away), and waits until that is on disk.

@@ -3,12 +3,12 @@
 //! # Theory
 //! As in [`crate::explore`], which has the disks, the cuts and the states: every verb is on disk when it returns, with all before it, but for a write that
 //! was not to wait. So after a cut the pool is what the model is after some verbs, of which those that were acknowledged are none too many. A verb is
-//! there or is not: what a half received stream leaves, nobody sees, and the next import takes it away, unless it is to be resumed.
+//! there or is not: what a half received stream or a rollback leaves, nobody sees, and the next import takes it away, unless it is to be resumed.
 //!
 //! Half of the states are opened for writing: what is freed in the background goes on to its end, and more verbs are done.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::canary::Canary;
@@ -29,6 +29,7 @@ use crate::explore::disk::{Cutter, Event, Image, Recorder, Vices};
 use crate::explore::run::{LAYOUTS, Opened, create};
 use crate::explore::state::{self, State, states_of};
 use crate::oracle;
+use crate::scenario::properties;
 
 /// Enough to see that something is wrong.
 const FAILURES_MAX: usize = 5;
@@ -48,6 +49,8 @@ struct Base {
 impl Base {
     fn new(layout: &crate::explore::run::Layout) -> Result<Base, Error> {
         let opened = Opened::import(&create(layout), false, None, None, Vices::default())?;
+        // To look at a file is no change.
+        opened.pool.engine().dsl.set_properties("tank", properties(&[("atime", "off")])).map_err(Error::from)?;
         let mut tree = Tree::new("tank");
         for verb in ground() {
             perform(&opened.pool, &verb)?;
@@ -128,16 +131,17 @@ impl std::fmt::Display for Report {
     }
 }
 
-/// Pools at the ground, one of each layout.
-pub struct Explorer(Vec<Base>);
+/// Layouts that verbs are done on: the first of all.
+const VERB_LAYOUTS: usize = 4;
+
+/// Pools at the ground, one of each layout, made when they are needed. The number of a workload says which is its own.
+#[derive(Default)]
+pub struct Explorer([OnceLock<Base>; VERB_LAYOUTS]);
 
 impl Explorer {
-    /// With the first so many layouts.
-    ///
-    /// # Errors
-    /// The ground cannot be made.
-    pub fn new(layouts: usize) -> Result<Explorer, Error> {
-        LAYOUTS.iter().take(layouts).map(Base::new).collect::<Result<_, _>>().map(Explorer)
+    fn base(&self, number: u64) -> &Base {
+        let at = (number % VERB_LAYOUTS as u64) as usize;
+        self.0[at].get_or_init(|| Base::new(&LAYOUTS[at]).unwrap_or_else(|error| panic!("the ground on {}: {error}", LAYOUTS[at].name)))
     }
 
     /// Does a workload.
@@ -148,9 +152,10 @@ impl Explorer {
         let number = match workload {
             Workload::Pair(number) | Workload::Random(number) => number,
         };
-        let base = &self.0[(number % self.0.len() as u64) as usize];
+        let base = self.base(number);
         let recorder = Arc::new(Recorder::default());
-        let opened = Opened::import(&base.images, false, Some(&recorder), canary, Vices::default()).unwrap_or_else(|error| panic!("import: {error}"));
+        // Other numbers than those of the ground: a guid must be another.
+        let opened = Opened::import_as(4, &base.images, false, Some(&recorder), canary, Vices::default()).unwrap_or_else(|error| panic!("import: {error}"));
         let (verbs, mut trees, mut done) = (workload.verbs(&base.tree), vec![base.tree.clone()], Vec::new());
         for (number, verb) in verbs.iter().enumerate() {
             recorder.note(Event::Begin(number));
@@ -251,7 +256,7 @@ impl Explorer {
 struct Allowed {
     /// So many verbs, one more than what was acknowledged last, or more.
     trees: std::ops::RangeInclusive<usize>,
-    /// A stream was being received.
+    /// A stream was being received, or something was done to what a rollback began.
     receiving: bool,
     /// What is left of one may be resumed.
     resumable: bool,
@@ -269,7 +274,7 @@ impl Tale {
         }
         let safe = (0..ended).rev().find(|number| self.done[*number] && self.verbs[*number].is_durable()).map_or(0, |number| number + 1);
         let last = begun.checked_sub(1).filter(|_| begun > ended).map(|number| &self.verbs[number]);
-        let receiving = matches!(last, Some(Verb::Receive(_)));
+        let receiving = matches!(last, Some(Verb::Receive(_) | Verb::RollBackAndWrite { .. }));
         let resumable = matches!(last, Some(Verb::Receive(Receive { cut: Cut::Resumed(_), .. })));
         Allowed { trees: safe..=begun, receiving, resumable }
     }

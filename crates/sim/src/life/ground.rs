@@ -59,6 +59,8 @@ pub(super) fn alphabet() -> Vec<Verb> {
         Verb::Promote { dataset: s("tank/d") },
         Verb::RollBack { dataset: s("tank/a"), to: None },
         Verb::RollBack { dataset: s("tank/c"), to: Some(s("1c")) },
+        Verb::RollBackAndWrite { dataset: s("tank/c"), changes: vec![Change::Write { file: s("f"), offset: 3_000, length: 12_000, seed: 11 }], snapshot: None },
+        Verb::RollBackAndWrite { dataset: s("tank/r"), changes: vec![Change::Write { file: s("n"), offset: 0, length: 9_000, seed: 12 }], snapshot: Some(s("n")) },
         Verb::Rename { from: s("tank/a"), to: s("tank/r/a") },
         Verb::Rename { from: s("tank/c"), to: s("tank/new") },
         Verb::RenameSnapshot { dataset: s("tank/a"), from: s("1"), to: s("z"), recursive: true },

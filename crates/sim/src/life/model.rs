@@ -194,6 +194,16 @@ impl Tree {
             }
             Verb::Promote { dataset } => self.promote(dataset),
             Verb::RollBack { dataset, to } => self.roll_back(dataset, to.as_deref()),
+            Verb::RollBackAndWrite { dataset, changes, snapshot } => {
+                let mut after = self.clone();
+                after.roll_back(dataset, None)?;
+                after.write(dataset, changes)?;
+                if let Some(snapshot) = snapshot {
+                    after.take(&[format!("{dataset}@{snapshot}")])?;
+                }
+                *self = after;
+                Ok(())
+            }
             Verb::Rename { from, to } => self.rename(from, to),
             Verb::RenameSnapshot { dataset, from, to, recursive } => self.rename_snapshots(dataset, from, to, *recursive),
             Verb::Destroy { dataset } => self.destroy(dataset),

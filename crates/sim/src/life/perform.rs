@@ -37,6 +37,14 @@ pub fn perform(pool: &Arc<Pool>, verb: &Verb) -> Result<()> {
         Verb::Clone { snapshot, to } => pool.clone_dataset(snapshot, to, Vec::new()),
         Verb::Promote { dataset } => dsl.promote_dataset(dataset),
         Verb::RollBack { dataset, to } => pool.roll_back(dataset, to.as_deref()),
+        Verb::RollBackAndWrite { dataset, changes, snapshot } => {
+            let rolling_back = pool.begin_rollback(dataset, None)?;
+            changes.iter().try_for_each(|change| apply(rolling_back.file_system(), change))?;
+            match snapshot {
+                Some(snapshot) => rolling_back.commit_with_snapshot(snapshot),
+                None => rolling_back.commit(),
+            }
+        }
         Verb::Rename { from, to } => dsl.rename_dataset(from, to),
         Verb::RenameSnapshot { dataset, from, to, recursive } => dsl.rename_snapshot(dataset, from, to, *recursive),
         Verb::Destroy { dataset } => pool.destroy_file_system(dataset),

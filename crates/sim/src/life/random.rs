@@ -30,12 +30,13 @@ struct Chooser<'a> {
 type Choice = (&'static str, u32);
 
 /// All choices.
-const CHOICES: [Choice; 18] = [
+const CHOICES: [Choice; 19] = [
     ("write", 30),
     ("snapshot", 16),
     ("clone", 7),
     ("promote", 9),
     ("roll back", 8),
+    ("roll back and write", 4),
     ("rename", 4),
     ("rename snapshots", 4),
     ("create", 4),
@@ -109,6 +110,7 @@ impl Chooser<'_> {
                 Verb::Promote { dataset: self.any(|_, dataset| dataset.origin.is_some() || !only_clones)? }
             }
             "roll back" => self.roll_back()?,
+            "roll back and write" => self.roll_back_and_write()?,
             "rename" => Verb::Rename { from: self.any(|name, _| name.contains('/'))?, to: self.new_name() },
             "rename snapshots" => self.rename_snapshots()?,
             "create" if self.has_room() => Verb::Create { dataset: self.new_name() },
@@ -206,6 +208,17 @@ impl Chooser<'_> {
             _ => None,
         };
         Some(Verb::RollBack { dataset, to })
+    }
+
+    fn roll_back_and_write(&mut self) -> Option<Verb> {
+        let dataset = self.any(|_, dataset| !dataset.snapshots.is_empty())?;
+        let write = |chooser: &mut Self| {
+            let (file, seed) = (format!("f{}", chooser.below(chooser.limits.files)), chooser.dice.random_range(1..1 << 32));
+            Change::Write { file, offset: chooser.below(chooser.limits.file_bytes), length: 1 + chooser.below(chooser.limits.file_bytes / 2), seed }
+        };
+        let changes = (0..1 + self.below(3)).map(|_| write(self)).collect();
+        let snapshot = if self.one_in(2) { Some(self.short_name()) } else { None };
+        Some(Verb::RollBackAndWrite { dataset, changes, snapshot })
     }
 
     fn rename_snapshots(&mut self) -> Option<Verb> {

@@ -57,6 +57,8 @@ pub enum Verb {
     Promote { dataset: String },
     /// `to`: the short name of a snapshot.
     RollBack { dataset: String, to: Option<String> },
+    /// To the newest snapshot, with changes on top (files are written, and nothing else), and a snapshot of that (its short name): all of it, or nothing.
+    RollBackAndWrite { dataset: String, changes: Vec<Change>, snapshot: Option<String> },
     Rename { from: String, to: String },
     /// Short names of a snapshot; `recursive`: of everything below, too.
     RenameSnapshot { dataset: String, from: String, to: String, recursive: bool },
@@ -85,6 +87,7 @@ impl Verb {
             Verb::Clone { .. } => "clone",
             Verb::Promote { .. } => "promote",
             Verb::RollBack { .. } => "roll back",
+            Verb::RollBackAndWrite { .. } => "roll back and write",
             Verb::Rename { .. } => "rename",
             Verb::RenameSnapshot { .. } => "rename snapshots",
             Verb::Destroy { .. } => "destroy",

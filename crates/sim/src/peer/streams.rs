@@ -21,7 +21,7 @@ use crate::scenario::{Layout, Rig, contents};
 const GUEST: &str = include_str!("guest-streams.sh");
 const MIB: u64 = 1 << 20;
 /// For the whole boot, on a busy machine.
-const SECONDS: u64 = 2400;
+const SECONDS: u64 = 5400;
 /// What a copy elsewhere has in common with the original.
 const RECEIVED: Compare = Compare { inodes: true, allocated: false, segments: true, changed: true, projects: true, properties: &["guid", "creation"] };
 

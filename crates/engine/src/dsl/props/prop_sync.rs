@@ -108,6 +108,14 @@ pub(in crate::dsl) fn set_properties_sync(parts: &Parts, name: &str, changes: &[
     parts.objsets.refresh_settings()
 }
 
+/// From now on what came with streams counts for the dataset called `name`, even if nothing came: what is set on it stays at the next.
+#[doc(alias = "dsl_prop_set_hasrecvd")]
+pub(in crate::dsl) fn note_received_sync(parts: &Parts, name: &str, tx: &SyncTx<'_>) -> Result<()> {
+    let dataset = parts.tree.dataset_by_name(name)?;
+    let dictionary = dataset.own_dictionary(tx)?;
+    dataset.note_received(dictionary, tx)
+}
+
 impl Dataset {
     /// Whether the change makes sense for this dataset, together with all others.
     fn check_property(self: &Arc<Self>, name: &str, change: &PropertyChange, all: &[(String, PropertyChange)]) -> Result<()> {
@@ -178,17 +186,38 @@ impl Dataset {
         Ok(())
     }
 
+    /// The object with what is stored here; 0: nothing is.
+    fn dictionary(&self) -> u64 {
+        if self.is_snapshot { self.phys().props.get() } else { self.dir.phys().props.get() }
+    }
+
+    /// The same, made if need be.
+    fn own_dictionary(self: &Arc<Self>, tx: &SyncTx<'_>) -> Result<u64> {
+        let mut dictionary = self.dictionary();
+        if dictionary == 0 {
+            dictionary = self.meta().mos.zap_create(ObjectType::DSL_PROPS, tx)?;
+            self.change(|state| state.phys_mut().props = dictionary.into());
+        }
+        Ok(dictionary)
+    }
+
+    /// From now on `zfs inherit` has to say that the received value does not count.
+    fn note_received(&self, dictionary: u64, tx: &SyncTx<'_>) -> Result<()> {
+        let mos = &self.meta().mos;
+        if self.meta().version() < RECEIVED_VERSION || mos.zap_contains(dictionary, HAS_RECEIVED)? {
+            return Ok(());
+        }
+        mos.zap_set_u64(dictionary, HAS_RECEIVED, 0, tx)
+    }
+
     /// The entries of the dictionary.
     fn store_property(self: &Arc<Self>, name: &str, change: &PropertyChange, tx: &SyncTx<'_>) -> Result<()> {
         let mos = &self.meta().mos;
-        let mut dictionary = if self.is_snapshot { self.phys().props.get() } else { self.dir.phys().props.get() };
-        if dictionary == 0 {
-            if matches!(change, PropertyChange::Inherit | PropertyChange::Revert | PropertyChange::Unreceive) {
-                return Ok(());
-            }
-            dictionary = mos.zap_create(ObjectType::DSL_PROPS, tx)?;
-            self.change(|state| state.phys_mut().props = dictionary.into());
+        let takes_away = matches!(change, PropertyChange::Inherit | PropertyChange::Revert | PropertyChange::Unreceive);
+        if takes_away && self.dictionary() == 0 {
+            return Ok(());
         }
+        let dictionary = self.own_dictionary(tx)?;
         let (inherit, received) = (format!("{name}{INHERIT}"), format!("{name}{RECEIVED}"));
         let unknown = format!("{name}{UNKNOWN_TO_OTHERS}");
         match change {
@@ -203,10 +232,7 @@ impl Dataset {
                 put(mos, dictionary, name, value, tx)
             }
             PropertyChange::Receive(value) => {
-                // From now on `zfs inherit` has to say that the received value does not count.
-                if self.meta().version() >= RECEIVED_VERSION && !mos.zap_contains(dictionary, HAS_RECEIVED)? {
-                    mos.zap_set_u64(dictionary, HAS_RECEIVED, 0, tx)?;
-                }
+                self.note_received(dictionary, tx)?;
                 put(mos, dictionary, &received, value, tx)
             }
             PropertyChange::Unreceive => mos.zap_remove(dictionary, &received, tx).map(|_| ()),

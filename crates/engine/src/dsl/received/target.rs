@@ -79,7 +79,7 @@ pub struct ReceivedDataset {
 
 impl Drop for ReceivedDataset {
     fn drop(&mut self) {
-        self.receives.under_way.lock().remove(&self.dataset.object);
+        self.receives.end(self.dataset.object);
     }
 }
 
@@ -96,11 +96,11 @@ pub struct SavedState {
 
 impl Drop for SavedState {
     fn drop(&mut self) {
-        self.receives.under_way.lock().remove(&self.dataset.object);
+        self.receives.end(self.dataset.object);
     }
 }
 
-/// The receives that are under way.
+/// The receives that are under way, and the rollbacks: their datasets are not to be taken for what a crash left.
 #[derive(Debug, Default)]
 pub(in crate::dsl) struct Receives {
     /// guards: the datasets' objects
@@ -113,7 +113,11 @@ impl Receives {
         self.under_way.lock().contains(&dataset)
     }
 
-    pub(super) fn begin(&self, dataset: u64) {
+    pub(in crate::dsl) fn begin(&self, dataset: u64) {
         self.under_way.lock().insert(dataset);
+    }
+
+    pub(in crate::dsl) fn end(&self, dataset: u64) {
+        self.under_way.lock().remove(&dataset);
     }
 }

@@ -13,6 +13,7 @@ use super::target::{ReceiveTarget, ReceivedDataset, SavedState, StreamHead};
 use crate::canary::Canary;
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dsl::Dsl;
+use crate::dsl::snapshots::rollback_sync::ROLLBACK_NAME;
 use crate::dsl::space::room::SpaceCheck;
 use crate::error;
 use crate::error::{ErrorKind, Result};
@@ -131,12 +132,17 @@ impl ReceiveVerbs<'_> {
         self.0.destroy_dataset(&name)
     }
 
-    /// A dataset is to be destroyed: what an interrupted receive has left below it, where nobody sees it, is not in the way.
-    pub(in crate::dsl) fn destroy_leftover(&self, name: &str) -> Result<()> {
+    /// A dataset is to be destroyed: what an interrupted receive or rollback has left below it, where nobody sees it, is not in the way.
+    pub(in crate::dsl) fn destroy_leftovers(&self, name: &str) -> Result<()> {
+        [RECEIVED_BELOW, ROLLBACK_NAME].into_iter().try_for_each(|below| self.destroy_leftover(name, below))
+    }
+
+    /// As [`ReceiveVerbs::destroy_leftovers`], of one name.
+    pub(in crate::dsl) fn destroy_leftover(&self, name: &str, below: &str) -> Result<()> {
         let leftover = {
             let _names = self.0.lock_names();
             let Ok(dir) = self.0.dir_by_name(name) else { return Ok(()) };
-            let Some(below) = self.0.find_child(&dir, RECEIVED_BELOW)? else { return Ok(()) };
+            let Some(below) = self.0.find_child(&dir, below)? else { return Ok(()) };
             self.0.dataset(below.phys().head_dataset.get())?
         };
         if self.0.parts.receives.is_under_way(leftover.object) {
@@ -146,7 +152,7 @@ impl ReceiveVerbs<'_> {
         self.0.destroy_dataset(&leftover)
     }
 
-    /// Destroys what receives left that broke off with the pool, and are not to be resumed. When a pool is opened.
+    /// Destroys what receives and rollbacks left that broke off with the pool, and are not to be resumed. When a pool is opened.
     ///
     /// # Errors
     /// The tree cannot be read.

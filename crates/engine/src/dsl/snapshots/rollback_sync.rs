@@ -4,15 +4,23 @@
 //! A clone of the snapshot is made below the head, they change places (`dataset/swap_sync.rs`), and the clone is destroyed with all that was written
 //! since. All of that is in one group.
 //!
+//! A program may work on what comes after it before anybody sees it (`rolling_back.rs`). Then the clone is made in one group, hidden and marked inconsistent,
+//! so that the next import destroys what a crash left of it; and the exchange is in another, with the clone as it is by then.
+//!
 //! # Path
-//! [`Dsl::roll_back`](crate::dsl::Dsl::roll_back)
+//! [`Dsl::roll_back`](crate::dsl::Dsl::roll_back), [`SnapshotVerbs::begin_rollback`](crate::dsl::SnapshotVerbs::begin_rollback)
 
 use std::sync::Arc;
+
+use ondisk::dsl::DATASET_FLAG_INCONSISTENT;
 
 use crate::dmu::SyncTx;
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dataset::swap_sync::{check_room_to_swap, check_unused, swap_heads_sync};
 use crate::dsl::dsl::Parts;
+use crate::dsl::props::prop::PropertyValue;
+use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync};
+use crate::dsl::snapshots::snapshot_sync::{check_snapshot, snapshot_sync};
 use crate::dsl::tasks::sync_tasks::cannot;
 use crate::dsl::tree::clone_sync::forget_log;
 use crate::dsl::tree::create_sync::create_dataset_sync;
@@ -20,15 +28,14 @@ use crate::dsl::tree::destroy_sync::destroy_head_without_log_sync;
 use crate::error::{ErrorKind, Result};
 use crate::txg::{TXG_INITIAL, Txg};
 
-/// What the clone is called that has the old contents for an instant.
-const ROLLBACK_NAME: &str = "%rollback";
+/// What the clone is called: the one that has the old contents for an instant, and the one that a program works in.
+pub(in crate::dsl) const ROLLBACK_NAME: &str = "%rollback";
 
-/// The head, if it can go back to the snapshot `to` (its name after the `@`; none: to the newest one, whichever that is).
-///
-/// # Errors
-/// `NotFound` (there is no such snapshot, or none at all), `Exists` (a snapshot or bookmark is newer), `Busy`, `Quota`, `NoSpace`.
-#[doc(alias = "dsl_dataset_rollback_check")]
-pub(in crate::dsl) fn check_rollback(parts: &Parts, name: &str, to: Option<&str>, now: Option<Txg>) -> Result<Arc<Dataset>> {
+/// The value of the property `sync` with which nothing is in an intent log.
+const SYNC_DISABLED: u64 = 2;
+
+/// The head, and its newest snapshot, if it can go back to the snapshot `to` (its name after the `@`; none: to the newest one, whichever that is).
+fn check_newest(parts: &Parts, name: &str, to: Option<&str>, now: Option<Txg>) -> Result<(Arc<Dataset>, Arc<Dataset>)> {
     let refuse = |why: &str, kind| cannot("rollback", name, why, kind);
     let head = parts.tree.dataset_by_name(name)?;
     if head.is_snapshot {
@@ -52,6 +59,17 @@ pub(in crate::dsl) fn check_rollback(parts: &Parts, name: &str, to: Option<&str>
     if now.is_some_and(|now| txg >= now) {
         return Err(refuse("the snapshot is being made", ErrorKind::Busy));
     }
+    Ok((head, prev))
+}
+
+/// The head, if it can go back now.
+///
+/// # Errors
+/// `NotFound` (there is no such snapshot, or none at all), `Exists` (a snapshot or bookmark is newer), `Busy`, `Quota`, `NoSpace`.
+#[doc(alias = "dsl_dataset_rollback_check")]
+pub(in crate::dsl) fn check_rollback(parts: &Parts, name: &str, to: Option<&str>, now: Option<Txg>) -> Result<Arc<Dataset>> {
+    let (head, prev) = check_newest(parts, name, to, now)?;
+    check_not_begun(parts, &head)?;
     check_unused(parts, "rollback", &head, now)?;
     check_room_to_swap(parts, "rollback", &head, prev.referenced().used, 0)?;
     Ok(head)
@@ -68,4 +86,61 @@ pub(in crate::dsl) fn rollback_sync(parts: &Parts, head: &Arc<Dataset>, tx: &Syn
     swap_heads_sync(parts, &clone, head, tx)?;
     forget_log(parts, head, tx)?;
     destroy_head_without_log_sync(parts, &clone, tx)
+}
+
+fn check_not_begun(parts: &Parts, head: &Dataset) -> Result<()> {
+    match parts.tree.find_child(&head.dir, ROLLBACK_NAME)? {
+        Some(_) => Err(cannot("rollback", &head.dir.full_name(), "dataset is busy", ErrorKind::Busy)),
+        None => Ok(()),
+    }
+}
+
+/// The head and its newest snapshot, if a program may work on what comes after a rollback to that.
+///
+/// # Errors
+/// As of [`check_rollback`]; that somebody uses the head does not matter yet.
+pub(in crate::dsl) fn check_begin(parts: &Parts, name: &str, to: Option<&str>, now: Option<Txg>) -> Result<(Arc<Dataset>, Arc<Dataset>)> {
+    let (head, prev) = check_newest(parts, name, to, now)?;
+    check_not_begun(parts, &head)?;
+    Ok((head, prev))
+}
+
+/// Makes the clone that a program works in. Checked before.
+pub(in crate::dsl) fn begin_sync(parts: &Parts, (head, prev): &(Arc<Dataset>, Arc<Dataset>), tx: &SyncTx<'_>) -> Result<Arc<Dataset>> {
+    let clone = create_dataset_sync(parts, &head.dir, ROLLBACK_NAME, Some(prev), tx)?;
+    clone.change(|state| state.phys_mut().flags |= DATASET_FLAG_INCONSISTENT);
+    let unlogged = PropertyChange::Set(PropertyValue::Number(SYNC_DISABLED));
+    change_property_sync(parts, &clone, "sync", &unlogged, tx)?;
+    forget_log(parts, &clone, tx)?;
+    parts.receives.begin(clone.object);
+    Ok(clone)
+}
+
+/// The head, if the clone that a program worked in may take its place, and the snapshot `then` (its name after the `@`) be taken of that.
+///
+/// # Errors
+/// `Exists` (a snapshot or bookmark is newer by now; there is a snapshot `then`), `NotFound` (the snapshot has gone), `Busy`, `Quota`, `NoSpace`.
+pub(in crate::dsl) fn check_end(parts: &Parts, clone: &Arc<Dataset>, then: Option<&str>, now: Option<Txg>) -> Result<Arc<Dataset>> {
+    let name = clone.dir.parent().map_or_else(String::new, |parent| parent.full_name());
+    let (head, prev) = check_newest(parts, &name, None, now)?;
+    if clone.prev().is_none_or(|origin| origin.object != prev.object) {
+        return Err(cannot("rollback", &name, "more recent snapshots or bookmarks exist", ErrorKind::Exists));
+    }
+    check_unused(parts, "rollback", &head, now)?;
+    check_unused(parts, "rollback", clone, now)?;
+    check_room_to_swap(parts, "rollback", &head, clone.referenced().used, clone.phys().unique_bytes.get())?;
+    then.map_or(Ok(()), |then| check_snapshot(parts, &head, then, now))?;
+    Ok(head)
+}
+
+/// The clone takes the head's place, and what the head had is destroyed. `then`: the name of a snapshot, and its time in seconds since 1970. Checked before.
+pub(in crate::dsl) fn end_sync(parts: &Parts, clone: &Arc<Dataset>, head: &Arc<Dataset>, then: Option<(&str, u64)>, tx: &SyncTx<'_>) -> Result<()> {
+    if !head.phys().block.is_hole() {
+        parts.objsets.objset(head)?.destroy_log(tx)?;
+    }
+    swap_heads_sync(parts, clone, head, tx)?;
+    if let Some((name, now)) = then {
+        snapshot_sync(parts, head, name, now, tx)?;
+    }
+    destroy_head_without_log_sync(parts, clone, tx)
 }

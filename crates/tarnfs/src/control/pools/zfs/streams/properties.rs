@@ -58,6 +58,18 @@ impl ReceivedProperties {
         let is_first = |(property, _): &&(String, PropertyChange)| property != DELAYED;
         let all: Changes = self.received.iter().flatten().chain(&self.local).filter(is_first).cloned().collect();
         self.set(dsl, name, all);
+        self.note_received(dsl, name);
+    }
+
+    /// Properties came, if only some that were not taken.
+    fn note_received(&self, dsl: &Arc<Dsl>, name: &str) {
+        let is_noted = || dsl.open_dataset(name).and_then(|dataset| dataset.has_received());
+        if self.received.is_some()
+            && !matches!(is_noted(), Ok(true))
+            && let Err(error) = dsl.note_received(name)
+        {
+            tracing::warn!("{name}: that properties were received is not noted: {error}");
+        }
     }
 
     /// Its contents are there.
