@@ -16,10 +16,14 @@ use super::stages::encrypt_stage::{check_key, needs_key};
 use super::stages::{self, checksum_stage};
 use super::Bookmark;
 use super::leaf_io::{Damage, PlaceRead};
-use super::scan::{ScanTally, is_log_block};
 use crate::bail;
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::vdev::Class;
+
+mod scan;
+
+pub use scan::ScanTally;
+use scan::is_log_block;
 
 /// Calls what it is given if the block is still there, and keeps it from being freed meanwhile.
 pub type WhileThere<'a> = &'a dyn Fn(&mut dyn FnMut());

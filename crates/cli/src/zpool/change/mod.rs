@@ -7,7 +7,6 @@ pub(super) mod export;
 pub(super) mod found;
 pub(super) mod import;
 pub(super) mod labelclear;
-pub(super) mod scrub;
 pub(super) mod set;
 pub(super) mod sync;
 pub(super) mod upgrade;

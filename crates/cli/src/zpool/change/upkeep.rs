@@ -4,6 +4,8 @@
 //! Space is freed, and blocks are scrubbed and resilvered, in the background; of all else `zpool wait` finds nothing left. With an interval, what is left is
 //! printed again and again, one column for each activity that is waited for.
 
+pub(in crate::zpool) mod scrub;
+
 use std::time::{Duration, Instant};
 
 use tarnfs::control::{FailureKind, PoolClear, PoolReguid, PoolSelect, Request, ScanFunction, ScanState, Value, Wanted};

@@ -17,7 +17,7 @@ pub(super) struct Budget<'a> {
     scans: &'a Scans,
     txg: Txg,
     began: u64,
-    /// It works for so long in each group, whoever waits for that.
+    /// A piece lasts so long, though the group may be waited for.
     least_ns: u64,
     blocks_max: u64,
 }

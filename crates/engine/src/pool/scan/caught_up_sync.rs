@@ -36,7 +36,7 @@ fn has_caught_up(leaf: &Leaf, record: &ScanRecord, coverage: &Coverage) -> bool 
     if coverage.begun_here {
         return coverage.devices.contains(&leaf.guid());
     }
-    // Who was there when it began is known by what was missed since, and what could not be repaired is not known.
+    // Devices that were not there when it began have missed something since; what could not be repaired is not known.
     record.errors == 0 && leaf.missing_txgs().last().is_none_or(|(_, end)| *end <= record.max_txg)
 }
 

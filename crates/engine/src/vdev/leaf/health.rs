@@ -73,11 +73,13 @@ pub enum Reason {
     Errors,
     /// The label says so.
     Persistent,
+    /// It was away while others were written, and does not have all that it should.
+    Behind,
 }
 
 impl Reason {
     pub(in crate::vdev) fn from_u8(value: u8) -> Reason {
-        [Reason::None, Reason::NotFound, Reason::TooSmall, Reason::Errors, Reason::Persistent]
+        [Reason::None, Reason::NotFound, Reason::TooSmall, Reason::Errors, Reason::Persistent, Reason::Behind]
             .into_iter()
             .find(|reason| *reason as u8 == value)
             .unwrap_or_default()

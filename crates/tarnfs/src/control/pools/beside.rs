@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::zpool::{error_log, inspect, maintenance, pool_properties, scrub};
+use super::zpool::maintenance::{self, scrub};
+use super::zpool::{error_log, inspect, pool_properties};
 use super::{Failure, FailureKind, Imported};
 use crate::control::{Mount, PoolStatus, Reply, Request};
 

@@ -43,7 +43,8 @@ use super::protocol::stream::{DatasetDiff, Package, PackageAsk, ReceiveAbort, Si
 pub use beside::Beside;
 pub use grants::check_request;
 pub use zpool::cachefile::MACHINE_CACHEFILE;
-use zpool::{events, export, maintenance, pool_properties, scrub};
+use zpool::maintenance::{self, scrub};
+use zpool::{events, export, pool_properties};
 use super::protocol::transaction::{EachJob, Job, TransactionBegin, TransactionEnd, TransactionPlace};
 use crate::Pool;
 

@@ -5,7 +5,8 @@ use engine::pool::Removal;
 use engine::pool::checkpoint::Checkpoint;
 use ondisk::indirect::{REMOVAL_ACTIVE, REMOVAL_FINISHED};
 
-use super::{error_log, scrub, vdevs};
+use super::maintenance::scrub;
+use super::{error_log, vdevs};
 use crate::Pool;
 use crate::control::pools::{Failure, Imported};
 use crate::control::scan;

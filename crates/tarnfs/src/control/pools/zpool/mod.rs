@@ -10,5 +10,4 @@ pub(super) mod import;
 pub(super) mod inspect;
 pub(super) mod maintenance;
 pub(super) mod pool_properties;
-pub(super) mod scrub;
 pub(super) mod vdevs;

@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ondisk::blkptr::DataPointer;
 use parking_lot::Mutex;
 
-use super::Bookmark;
-use super::block_io::BlockIo;
-use super::read::Intent;
+use super::Intent;
+use crate::zio::Bookmark;
+use crate::zio::block_io::BlockIo;
 
 /// Groups whose blocks could not be repaired are remembered up to so many.
 const GROUPS_MAX: usize = 10_000;

@@ -37,7 +37,7 @@ fn refusal(error: &Error) -> Failure {
 }
 
 /// The last scan: as it is now, or in a pool that may only be read as it was when somebody last wrote of it.
-pub(super) fn last_scan(pool: &Pool) -> Result<Option<ScanStatus>> {
+pub(in crate::control::pools) fn last_scan(pool: &Pool) -> Result<Option<ScanStatus>> {
     if let Some(progress) = pool.engine().scan_progress() {
         return Ok(Some(status(&progress)));
     }
