@@ -68,6 +68,7 @@ impl History {
             Request::PoolRemove(remove) => Some(remove.name.clone()),
             Request::PoolDevice(asked) => Some(asked.name.clone()),
             Request::PoolClear(clear) => Some(clear.name.clone()),
+            Request::PoolScrub(scrub) => Some(scrub.name.clone()),
             Request::PoolUpgrade(upgrade) => Some(upgrade.name.clone()),
             Request::SnapshotsCreate(create) => create.names.first().and_then(|name| pool(name)),
             Request::SnapshotsDestroy(destroy) => destroy.names.first().and_then(|name| pool(name)),

@@ -56,6 +56,10 @@ pub struct Tunables {
     pub transaction_bytes_max: u64,
     /// Most names that one transaction of a program may make, remove or change.
     pub transaction_names_max: usize,
+    /// Most blocks that a scrub or resilver looks at in one transaction group.
+    pub scan_blocks_max: u64,
+    /// Groups follow one another while a scrub or resilver is under way; else it goes on with groups that are written anyway.
+    pub scan_hastens: bool,
     /// What was set since the pool was opened.
     pub parameters: Parameters,
     /// A bug for a test to find; [`Canary`] says what this is for.
@@ -136,6 +140,8 @@ impl Default for Tunables {
             multihost_import_intervals: 20,
             transaction_bytes_max: 64 << 20,
             transaction_names_max: 10_000,
+            scan_blocks_max: u64::MAX,
+            scan_hastens: true,
             parameters: Parameters::default(),
             canary: None,
         }

@@ -3,68 +3,239 @@
 //! # On disk
 //! The entry `scan` of the MOS directory: 24 words. One names a ZAP from datasets (in hexadecimal) to txgs, four say where the scan is.
 
-use std::ops::Range;
+use crate::bpobj::BlockBookmarkPhys;
 
-/// Places of words in the record.
-const STATE: usize = 1;
-const QUEUE: usize = 2;
-const BOOKMARK: Range<usize> = 19..23;
-/// What a scan is still to do.
-const FLAGS: usize = 23;
-/// Of the flags: the dataset of the bookmark is to be looked at once more.
-const VISIT_AGAIN: u64 = 1;
 /// How many words the record has.
 const WORDS: usize = 24;
-/// A scan is under way, or paused.
-const SCANNING: u64 = 1;
-/// The place of a scan whose dataset was destroyed: it goes on with the next one.
-const DESTROYED: [u64; 4] = [u64::MAX, 0, 0, 0];
+/// Of the flags: the dataset of the bookmark is to be looked at once more.
+const VISIT_AGAIN: u64 = 1;
+/// Of the flags: somebody has paused it.
+const PAUSED: u64 = 2;
+/// The dataset of a place whose dataset was destroyed, or of one behind the last.
+const DESTROYED: u64 = u64::MAX;
 
-/// The record of a scan that is under way, or paused.
+/// What a scan does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "pool_scan_func_t")]
+pub enum ScanFunction {
+    /// Reads and checks everything.
+    Scrub,
+    /// Writes what devices missed.
+    Resilver,
+}
+
+/// How far a scan is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "dsl_scan_state_t")]
+pub enum ScanState {
+    /// Under way, or paused.
+    Scanning,
+    /// At its end.
+    Finished,
+    /// Given up.
+    Canceled,
+}
+
+impl ScanFunction {
+    /// Its number.
+    pub fn number(self) -> u64 {
+        match self {
+            ScanFunction::Scrub => 1,
+            ScanFunction::Resilver => 2,
+        }
+    }
+}
+
+impl ScanState {
+    fn number(self) -> u64 {
+        match self {
+            ScanState::Scanning => 1,
+            ScanState::Finished => 2,
+            ScanState::Canceled => 3,
+        }
+    }
+}
+
+/// The record of a scan.
 #[doc(alias = "dsl_scan_phys_t")]
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScanRecord(Vec<u64>);
+pub struct ScanRecord {
+    /// What it does.
+    pub function: ScanFunction,
+    /// How far it is.
+    pub state: ScanState,
+    /// The ZAP of datasets that are still to be scanned; 0: none.
+    #[doc(alias = "scn_queue_obj")]
+    pub queue: u64,
+    /// Only what was born after this txg,
+    pub min_txg: u64,
+    /// and before this one.
+    pub max_txg: u64,
+    /// Of the dataset that it is in: only what was born after this txg,
+    #[doc(alias = "scn_cur_min_txg")]
+    pub dataset_min_txg: u64,
+    /// and up to this one.
+    #[doc(alias = "scn_cur_max_txg")]
+    pub dataset_max_txg: u64,
+    /// When it began, in seconds since 1970.
+    pub start_time: u64,
+    /// When it ended.
+    pub end_time: u64,
+    /// Bytes that were allocated when it began.
+    pub to_examine: u64,
+    /// Bytes of blocks that were found.
+    pub examined: u64,
+    /// Bytes of blocks that need no reading.
+    pub skipped: u64,
+    /// Bytes that were written.
+    pub processed: u64,
+    /// Blocks that could not be repaired.
+    pub errors: u64,
+    /// Blocks of deduplication that are scanned first: those of classes up to this one.
+    pub ddt_class_max: u64,
+    /// How far that is: class, kind, checksum, cursor.
+    pub ddt_bookmark: [u64; 4],
+    /// Where it is.
+    pub bookmark: BlockBookmarkPhys,
+    /// `VISIT_AGAIN`, `PAUSED`
+    flags: u64,
+}
 
 impl ScanRecord {
-    /// From the words of the ZAP entry; `None`: no scan is under way.
-    pub fn under_way(words: Vec<u64>) -> Option<Self> {
-        (words.len() >= WORDS && words[STATE] == SCANNING).then_some(ScanRecord(words))
+    /// A scan that begins.
+    pub fn new(function: ScanFunction, queue: u64, min_txg: u64, max_txg: u64) -> Self {
+        ScanRecord {
+            function,
+            state: ScanState::Scanning,
+            queue,
+            min_txg,
+            max_txg,
+            dataset_min_txg: 0,
+            dataset_max_txg: 0,
+            start_time: 0,
+            end_time: 0,
+            to_examine: 0,
+            examined: 0,
+            skipped: 0,
+            processed: 0,
+            errors: 0,
+            ddt_class_max: 0,
+            ddt_bookmark: [0; 4],
+            bookmark: BlockBookmarkPhys::default(),
+            flags: 0,
+        }
+    }
+
+    /// From the words of the ZAP entry; `None`: nothing was ever scanned, or it makes no sense.
+    pub fn from_words(words: &[u64]) -> Option<Self> {
+        let words: &[u64; WORDS] = words.get(..WORDS)?.try_into().ok()?;
+        let function = [ScanFunction::Scrub, ScanFunction::Resilver].into_iter().find(|function| function.number() == words[0])?;
+        let state = [ScanState::Scanning, ScanState::Finished, ScanState::Canceled].into_iter().find(|state| state.number() == words[1])?;
+        Some(ScanRecord {
+            function,
+            state,
+            queue: words[2],
+            min_txg: words[3],
+            max_txg: words[4],
+            dataset_min_txg: words[5],
+            dataset_max_txg: words[6],
+            start_time: words[7],
+            end_time: words[8],
+            to_examine: words[9],
+            examined: words[10],
+            skipped: words[11],
+            processed: words[12],
+            errors: words[13],
+            ddt_class_max: words[14],
+            ddt_bookmark: [words[15], words[16], words[17], words[18]],
+            bookmark: BlockBookmarkPhys {
+                objset: words[19].into(),
+                object: words[20].into(),
+                level: words[21].cast_signed().into(),
+                block: words[22].into(),
+            },
+            flags: words[23],
+        })
+    }
+
+    /// As [`ScanRecord::from_words`]; `None` also if it is at its end.
+    pub fn under_way(words: &[u64]) -> Option<Self> {
+        ScanRecord::from_words(words).filter(|scan| scan.state == ScanState::Scanning)
     }
 
     /// The words of the ZAP entry.
-    pub fn words(&self) -> &[u64] {
-        &self.0
+    pub fn words(&self) -> [u64; WORDS] {
+        let [class, kind, checksum, cursor] = self.ddt_bookmark;
+        let at = &self.bookmark;
+        [
+            self.function.number(),
+            self.state.number(),
+            self.queue,
+            self.min_txg,
+            self.max_txg,
+            self.dataset_min_txg,
+            self.dataset_max_txg,
+            self.start_time,
+            self.end_time,
+            self.to_examine,
+            self.examined,
+            self.skipped,
+            self.processed,
+            self.errors,
+            self.ddt_class_max,
+            class,
+            kind,
+            checksum,
+            cursor,
+            at.objset.get(),
+            at.object.get(),
+            at.level.get().cast_unsigned(),
+            at.block.get(),
+            self.flags,
+        ]
     }
 
-    /// The ZAP of datasets that are still to be scanned.
-    pub fn queue(&self) -> Option<u64> {
-        Some(self.0[QUEUE]).filter(|queue| *queue != 0)
-    }
-
-    /// The dataset that it is in.
+    /// The dataset that it is in; 0: the MOS, or not begun.
     pub fn dataset(&self) -> u64 {
-        self.0[BOOKMARK.start]
+        self.bookmark.objset.get()
     }
 
-    /// The dataset that it is in was destroyed.
-    pub fn leave_destroyed(&mut self) {
-        self.0[BOOKMARK].copy_from_slice(&DESTROYED);
+    /// Is it in no dataset, as the one that it was in was destroyed, or as there are no more?
+    pub fn is_between_datasets(&self) -> bool {
+        self.dataset() == DESTROYED
+    }
+
+    /// The dataset that it is in was destroyed, or is done.
+    pub fn leave_dataset(&mut self) {
+        self.bookmark = BlockBookmarkPhys { objset: DESTROYED.into(), ..BlockBookmarkPhys::default() };
     }
 
     /// What it was looking at is another dataset's now: it goes on there, at the same place.
     pub fn is_now_in(&mut self, dataset: u64) {
-        self.0[BOOKMARK.start] = dataset;
-    }
-
-    /// A snapshot was taken of the dataset that it is in: it goes on there, at the same place.
-    pub fn is_snapshotted(&mut self, snapshot: u64) {
-        self.0[BOOKMARK.start] = snapshot;
+        self.bookmark.objset = dataset.into();
     }
 
     /// The dataset that it is in was destroyed; `next` is looked at instead.
     pub fn go_on_in(&mut self, next: u64) {
-        self.0[BOOKMARK.start] = next;
-        self.0[FLAGS] |= VISIT_AGAIN;
+        self.bookmark.objset = next.into();
+        self.flags |= VISIT_AGAIN;
+    }
+
+    /// Was the dataset that it is in looked at for another one? Then it is to be looked at once more; asked once.
+    pub fn take_visit_again(&mut self) -> bool {
+        let again = self.flags & VISIT_AGAIN != 0;
+        self.flags &= !VISIT_AGAIN;
+        again
+    }
+
+    /// Has somebody paused it?
+    pub fn is_paused(&self) -> bool {
+        self.flags & PAUSED != 0
+    }
+
+    /// Pauses it, or lets it go on.
+    pub fn set_paused(&mut self, paused: bool) {
+        self.flags = if paused { self.flags | PAUSED } else { self.flags & !PAUSED };
     }
 }
 
@@ -73,16 +244,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_record_is_its_words() {
+        let mut words: Vec<u64> = (100..124).collect();
+        assert_eq!(ScanRecord::from_words(&words), None, "no such function");
+        (words[0], words[1]) = (2, 1);
+        let scan = ScanRecord::from_words(&words).unwrap();
+        assert_eq!(scan.words().as_slice(), words);
+        assert_eq!((scan.function, scan.queue, scan.errors, scan.bookmark.block.get()), (ScanFunction::Resilver, 102, 113, 122));
+        assert_eq!(ScanRecord::from_words(&words[..23]), None, "it is cut off");
+        words[1] = 2;
+        assert_eq!(ScanRecord::under_way(&words), None, "it is over");
+    }
+
+    #[test]
     fn a_scan_leaves_what_is_destroyed() {
-        let mut words = vec![0; WORDS];
-        assert_eq!(ScanRecord::under_way(words.clone()), None);
-        (words[STATE], words[QUEUE], words[BOOKMARK.start]) = (SCANNING, 7, 21);
-        assert_eq!(ScanRecord::under_way(words[..WORDS - 1].to_vec()), None, "it is cut off");
-        let mut scan = ScanRecord::under_way(words).unwrap();
-        assert_eq!((scan.queue(), scan.dataset()), (Some(7), 21));
+        let mut scan = ScanRecord::new(ScanFunction::Scrub, 7, 0, 9);
+        scan.is_now_in(21);
         scan.go_on_in(22);
-        assert_eq!((scan.dataset(), scan.words()[FLAGS]), (22, VISIT_AGAIN));
-        scan.leave_destroyed();
-        assert_eq!(scan.words()[BOOKMARK], DESTROYED);
+        assert_eq!((scan.dataset(), scan.words()[23]), (22, VISIT_AGAIN));
+        assert!(scan.take_visit_again() && !scan.take_visit_again());
+        scan.leave_dataset();
+        assert_eq!((scan.is_between_datasets(), &scan.words()[19..23]), (true, [u64::MAX, 0, 0, 0].as_slice()));
+        scan.set_paused(true);
+        assert!(scan.is_paused());
+        scan.set_paused(false);
+        assert_eq!(scan.words()[23], 0);
     }
 }

@@ -1,8 +1,9 @@
-//! A side of a mirror that was away while the pool was written: what it missed is on disk, and what it has is not served.
+//! A side of a mirror that was away while the pool was written: what it missed is on disk, and what it has is not served, as long as it is not resilvered.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use engine::tunables::{Parameter, Tunables};
 use engine::vdev::key;
 use sim::scenario::{Layout, Rig, contents};
 use tarnfs::{Credentials, WriteMode};
@@ -38,7 +39,9 @@ fn compare(rig: &Rig, seed: u64, what: &str) {
 }
 
 fn mirror() -> Rig {
-    let mut rig = Rig::create(Layout { sides: 2, ..Layout::default() }, &[("compression", "off")]);
+    let tunables = Tunables::default();
+    tunables.parameters.set(Parameter::ScanSuspendProgress, "1").expect("no resilver");
+    let mut rig = Rig::create_with(Layout { sides: 2, ..Layout::default() }, &[("compression", "off")], tunables);
     rig.create_file_system("tank/plain", &[("checksum", "off")]);
     write(&rig, 100);
     rig

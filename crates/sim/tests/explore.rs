@@ -40,6 +40,14 @@ fn random_workloads() {
     assert!(report.states >= 300 && report.written > 10);
 }
 
+/// A scrub is under way, paused, at its end, while the machine fails.
+#[test]
+fn scrubbed_workloads() {
+    let report = Explorer::default().explore(&Plan { zdb_every: 20, ..plan(Kind::Scrubbed, 150) });
+    expect_clean("scrubs", &report);
+    assert!(report.states >= 150 && report.written > 5);
+}
+
 #[test]
 fn short_sequences() {
     let explorer = Explorer::default();

@@ -152,6 +152,10 @@ impl Backend for FakeBackend {
         self.check(&clear.name)
     }
 
+    fn pool_scrub(&mut self, scrub: PoolScrub) -> Done {
+        self.check(&scrub.name)
+    }
+
     fn pool_upgrade(&mut self, upgrade: PoolUpgrade) -> Done {
         self.check(&upgrade.name)
     }

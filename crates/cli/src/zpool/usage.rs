@@ -7,7 +7,7 @@ use engine::pool::prop_table;
 use super::change::devices::{add, beside, split};
 use super::change::{create, destroy, export, import, labelclear, set, sync, upgrade, upkeep};
 use super::show::{events, get, history, iostat, list, status};
-use crate::command::{Command, GAP, Program, has, not_yet, not_yet_but, usage_order};
+use crate::command::{Command, GAP, Program, has, not_yet, usage_order};
 
 /// The program.
 pub(crate) static PROGRAM: Program = Program {
@@ -49,8 +49,8 @@ static COMMANDS: &[Command] = &[
     has("split", "\tsplit [-gLnPl] [-R altroot] [-o mntopts]\n\t    [-o property=value] <pool> <newpool> [<device> ...]\n", split::run),
     GAP,
     not_yet("initialize", "\tinitialize [-c | -s | -u] [-w] <-a | <pool> [<device> ...]>\n"),
-    not_yet("resilver", "\tresilver <pool> ...\n"),
-    not_yet_but("scrub", "\tscrub [-e | -s | -p | -C | -E | -S] [-w] <-a | <pool> [<pool> ...]>\n", "'tarn zdb -c <pool>' reads every block and verifies its checksum"),
+    has("resilver", "\tresilver <pool> ...\n", upkeep::scrub::resilver),
+    has("scrub", "\tscrub [-e | -s | -p | -C | -E | -S] [-w] <-a | <pool> [<pool> ...]>\n", upkeep::scrub::scrub),
     not_yet("trim", "\ttrim [-dw] [-r <rate>] [-c | -s] <-a | <pool> [<device> ...]>\n"),
     GAP,
     has("import", "\timport [-d dir] [-D]\n\timport [-o mntopts] [-o property=value] ... \n\t    [-d dir | -c cachefile] [-D] [-f] [-m] [-N] [-R root] [-F [-n]] [-T txg] -a\n\timport [-o mntopts] [-o property=value] ... \n\t    [-d dir | -c cachefile] [-D] [-f] [-m] [-N] [-R root] [-F [-n]]\n\t    [-T txg] [--rewind-to-checkpoint] [-t] <pool | id> [newpool]\n", import::run),

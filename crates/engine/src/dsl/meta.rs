@@ -56,6 +56,8 @@ pub mod key {
     pub const DELETED_CLONES: &str = "com.delphix:deleted_clones";
     /// The last scrub or resilver, or the one that is under way.
     pub const SCAN: &str = "scan";
+    /// The last scrub of damaged blocks only.
+    pub const ERROR_SCRUB: &str = "error_scrub";
     /// What a device removal leaves to do.
     pub const OBSOLETE_BPOBJ: &str = "com.delphix:obsolete_bpobj";
 }

@@ -57,9 +57,6 @@ pub(in crate::pool) fn clear_errors(layers: &Layers, device: Option<u64>) {
             leaf.clear_errors();
         }
     }
-    if device.is_none() {
-        layers.context.io.lost.forget();
-    }
     layers.context.io.try_log_devices_again();
     layers.vdevs.gate().clear();
 }

@@ -15,6 +15,7 @@ use super::devices::states::Stopped;
 use super::devices::{add, remove_log, states};
 use super::import::Candidate;
 use super::open::{close, create, open};
+use super::scan::{self, ScanProgress};
 use super::{NewPool, OpenOptions, Pool, check, maintenance};
 use crate::dsl::PropertyValue;
 use crate::error::Result;
@@ -259,6 +260,58 @@ impl Pool {
     /// The pool is read-only or has stopped.
     pub fn record_version_soon(&self, what: &'static str) -> Result<()> {
         maintenance::record_version_soon(self.groups().layers(), self.groups().configuration(), what)
+    }
+
+    /// Begins a scrub, or goes on with one that is paused. `from_last`: only what was born since the last one that has seen all.
+    ///
+    /// # Errors
+    /// `Busy`: a scan is under way; the pool is read-only or has stopped.
+    pub fn scrub(&self, from_last: bool) -> Result<()> {
+        scan::verbs::scrub(self.groups(), from_last)
+    }
+
+    /// Pauses the scrub that is under way; if there is none, nothing happens.
+    ///
+    /// # Errors
+    /// `Busy`: it is paused already.
+    pub fn pause_scrub(&self) -> Result<()> {
+        scan::verbs::pause(self.groups())
+    }
+
+    /// Gives up the scrub that is under way.
+    ///
+    /// # Errors
+    /// `NotFound`: there is none; `Busy`: it is a resilver.
+    pub fn stop_scrub(&self) -> Result<()> {
+        scan::verbs::stop(self.groups())
+    }
+
+    /// Begins anew what devices need (`zpool resilver`).
+    ///
+    /// # Errors
+    /// `NotSupported`: the pool has not the feature for it; the pool is read-only or has stopped.
+    pub fn resilver(&self) -> Result<()> {
+        scan::verbs::resilver(self.groups())
+    }
+
+    /// The last scan, as it is now.
+    pub fn scan_progress(&self) -> Option<ScanProgress> {
+        self.groups().scans().progress()
+    }
+
+    /// Is a scan at work, or about to be?
+    pub fn is_scanning(&self) -> bool {
+        self.groups().scans().is_active()
+    }
+
+    /// The devices whose resilver begins when the one that is under way is done.
+    pub fn awaiting_resilver(&self) -> Vec<u64> {
+        scan::deferred(self.groups())
+    }
+
+    /// What happened to scans since this was last asked, in the words of events.
+    pub fn take_scan_events(&self) -> Vec<&'static str> {
+        self.groups().scans().take_events()
     }
 
     /// The checkpoint, if there is one.

@@ -43,6 +43,10 @@ pub enum Parameter {
     InitializeMax,
     LivelistMaxEntries,
     LivelistMinPercentShared,
+    ScanSuspendProgress,
+    ScrubMinTime,
+    ResilverMinTime,
+    ResilverDeferPercent,
 }
 
 use Parameter::*;
@@ -50,7 +54,7 @@ use Parameter::*;
 /// I/Os that may be under way.
 const ACTIVE: RangeInclusive<u64> = 1..=u32::MAX as u64;
 const PERCENT: RangeInclusive<u64> = 1..=100;
-const COUNT: usize = 29;
+const COUNT: usize = 33;
 
 /// The name of each, and which values it takes: seconds, bytes, percent, milliseconds, numbers of I/Os.
 const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
@@ -83,6 +87,10 @@ const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
     (InitializeMax, "zfs_vdev_initializing_max_active", ACTIVE),
     (LivelistMaxEntries, "zfs_livelist_max_entries", 1..=1 << 22),
     (LivelistMinPercentShared, "zfs_livelist_min_percent_shared", 0..=100),
+    (ScanSuspendProgress, "zfs_scan_suspend_progress", 0..=1),
+    (ScrubMinTime, "zfs_scrub_min_time_ms", 1..=60_000),
+    (ResilverMinTime, "zfs_resilver_min_time_ms", 1..=60_000),
+    (ResilverDeferPercent, "zfs_resilver_defer_percent", 0..=100),
 ];
 
 impl Parameter {
@@ -182,6 +190,11 @@ impl Tunables {
             TrimMax | InitializeMax => 2 * few,
             LivelistMaxEntries => 500_000,
             LivelistMinPercentShared => 75,
+            ScanSuspendProgress => 0,
+            ScrubMinTime => 100,
+            // Until a resilver is done a further loss may be one too many.
+            ResilverMinTime => 300,
+            ResilverDeferPercent => 10,
         }
     }
 }

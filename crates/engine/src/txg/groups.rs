@@ -28,6 +28,8 @@ struct State {
     synced: Txg,
     /// This group was asked to be on disk.
     sync_wanted: Txg,
+    /// This group is to be closed soon, though nobody waits for it.
+    hastened: Txg,
     stopping: bool,
     failed: Option<Error>,
 }
@@ -107,6 +109,7 @@ impl TxgGroups {
                 syncing: None,
                 synced,
                 sync_wanted: 0,
+                hastened: 0,
                 stopping: false,
                 failed: None,
             }),
@@ -198,7 +201,7 @@ impl TxgGroups {
         let mut state = self.state.lock();
         loop {
             let is_wanted = state.sync_wanted >= self.open_txg();
-            if state.quiesced.is_none() && is_wanted {
+            if state.quiesced.is_none() && (is_wanted || state.hastened >= self.open_txg()) {
                 return true;
             }
             // A wanted group is closed when the group before it has been taken.
@@ -301,6 +304,14 @@ impl TxgGroups {
             drop(state);
             self.changed.notify_all();
         }
+    }
+
+    /// Asks that `txg` be closed and written soon, for work that is done in groups and that nobody waits for.
+    pub fn hasten(&self, txg: Txg) {
+        let mut state = self.state.lock();
+        state.hastened = state.hastened.max(txg);
+        drop(state);
+        self.changed.notify_all();
     }
 
     /// The newest group that was asked for ([`TxgGroups::kick`]); 0: none.

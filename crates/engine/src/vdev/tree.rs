@@ -424,6 +424,8 @@ fn status_of(config: &VdevConfig, leaves: &BTreeMap<u64, Arc<Leaf>>) -> VdevStat
         read_errors: number(|leaf| &leaf.stats.read_errors),
         write_errors: number(|leaf| &leaf.stats.write_errors),
         checksum_errors: number(|leaf| &leaf.stats.checksum_errors),
+        scan_processed: number(|leaf| &leaf.stats.scan_processed),
+        self_healed: number(|leaf| &leaf.stats.self_healed),
         reads: number(|leaf| &leaf.stats.reads),
         writes: number(|leaf| &leaf.stats.writes),
         read_bytes: number(|leaf| &leaf.stats.read_bytes),

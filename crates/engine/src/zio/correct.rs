@@ -33,7 +33,7 @@ impl BlockIo {
                 write_range(&self.device(*dva)?, Class::SyncWrite, dva.offset, &[&bytes]).within(|| format!("block {at}"))?;
             }
             self.counters.healed.add(1);
-            self.lost.corrected(at);
+            self.lost.corrected(at, data.physical_birth);
             return Ok(true);
         }
         Ok(false)

@@ -50,6 +50,10 @@ pub trait BlockDevice: Send + Sync {
     fn settle_write(&self, map: &IoMap, done: &[(Position, Result<()>)]) -> bool {
         map.is_written(|at| done.iter().any(|(other, done)| *other == at && done.is_ok()))
     }
+    /// Counts bytes that were written over what was wrong or missing on a leaf, by a scan or not.
+    fn note_repair(&self, leaf: LeafId, bytes: u64, by_scan: bool) {
+        let _ = (leaf, bytes, by_scan);
+    }
     /// How the leaves are before something is written that is to be durable.
     fn flush_mark(&self) -> FlushMark {
         FlushMark::default()
@@ -181,6 +185,12 @@ impl BlockDevice for TopVdev {
         self.settle_write(map, done)
     }
 
+    fn note_repair(&self, leaf: LeafId, bytes: u64, by_scan: bool) {
+        if let Ok(leaf) = self.leaf(leaf) {
+            leaf.note_repair(bytes, by_scan);
+        }
+    }
+
     fn flush_mark(&self) -> FlushMark {
         self.flush_mark()
     }
@@ -239,7 +249,9 @@ impl BlockDevice for Removed {
     }
 
     fn view(&self, leaf: LeafId, birth: u64) -> View {
-        self.owner(leaf).map_or(View { readable: false, ..View::IDLE }, |top| top.view(leaf, birth))
+        let view = self.owner(leaf).map_or(View { readable: false, ..View::IDLE }, |top| top.view(leaf, birth));
+        // What was moved there was written later than it was born.
+        View { missed: view.missed || view.behind, ..view }
     }
 
     fn leaf_name(&self, leaf: LeafId) -> String {
@@ -258,6 +270,12 @@ impl BlockDevice for Removed {
     fn note_checksum_error(&self, leaf: LeafId) {
         if let Ok(top) = self.owner(leaf) {
             BlockDevice::note_checksum_error(&*top, leaf);
+        }
+    }
+
+    fn note_repair(&self, leaf: LeafId, bytes: u64, by_scan: bool) {
+        if let Ok(top) = self.owner(leaf) {
+            BlockDevice::note_repair(&*top, leaf, bytes, by_scan);
         }
     }
 

@@ -94,13 +94,19 @@ impl PlaceRead {
         self.reading.answer(ask.at, answer);
     }
 
-    /// Where the buffer has to be `right` (`None`: nobody knows), the sides that are not.
-    pub(super) fn damages(&self, right: Option<&[u8]>, verify: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Vec<Damage> {
+    /// Where the buffer has to be `right` (`None`: nobody knows), the sides that are not; with `missed`, also those that were not asked as they
+    /// have missed it.
+    pub(super) fn damages(&self, right: Option<&[u8]>, verify: &mut dyn FnMut(&[u8]) -> Result<bool>, missed: bool) -> Vec<Damage> {
         let verdicts = match right {
             Some(right) => self.reading.verdicts(&self.map, right, verify),
             None => self.reading.verdicts_of_lost(&self.map),
         };
-        let damaged = verdicts.into_iter().filter(|(_, verdict)| matches!(verdict, Verdict::Wrong | Verdict::Missing));
+        let is_damaged = |at: Position, verdict: Verdict| match verdict {
+            Verdict::Wrong | Verdict::Missing => true,
+            Verdict::NotAsked => missed && self.reading.is_behind(at),
+            Verdict::Right => false,
+        };
+        let damaged = verdicts.into_iter().filter(|(at, verdict)| is_damaged(*at, *verdict));
         damaged
             .map(|(at, verdict)| Damage {
                 at,
@@ -111,16 +117,22 @@ impl PlaceRead {
             .collect()
     }
 
+    /// Is it read for a scan?
+    pub(super) fn is_scan(&self) -> bool {
+        self.class == Class::Scrub
+    }
+
     /// Was something wrong? Then all other sides are worth a look.
     pub(super) fn is_suspicious(&self) -> bool {
         self.reading.is_suspicious()
     }
 
-    /// Writes what is right over what a side has.
-    pub(super) fn repair(&self, damage: &Damage, right: &[u8]) -> Result<()> {
+    /// Writes what is right over what a side has, and returns how many bytes that was.
+    pub(super) fn repair(&self, damage: &Damage, right: &[u8]) -> Result<u64> {
         let bytes = self.map.bytes_of(damage.at.row, damage.at.column, right);
         let (_, side) = self.map.at(damage.at);
-        self.device.write_leaf(side.leaf, Class::AsyncWrite, side.offset, &[&bytes])
+        self.device.write_leaf(side.leaf, Class::AsyncWrite, side.offset, &[&bytes])?;
+        Ok(bytes.len() as u64)
     }
 }
 

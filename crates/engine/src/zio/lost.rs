@@ -1,6 +1,4 @@
-//! The blocks that were needed since the pool was opened, and of which no copy was right: `zpool status -v` names their files.
-//!
-//! They are not written to the pool's own log of damaged blocks; an import of the pool finds them when they are read again.
+//! The blocks of which no copy was right when they were needed or scanned, until the pool's own log of damaged blocks has them.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +12,10 @@ const LOST_MAX: usize = 10_000;
 /// Blocks of which no copy was right, each with its physical birth: what was written over since is another block.
 #[derive(Debug, Default)]
 pub struct LostBlocks {
-    /// guarded by its lock, which is a leaf
+    /// guarded by its lock, which is a leaf: lost, and not in the log yet
     blocks: Mutex<BTreeSet<(Bookmark, u64)>>,
+    /// guarded by its lock, which is a leaf: right again, and perhaps in the log
+    corrected: Mutex<BTreeSet<(Bookmark, u64)>>,
 }
 
 impl LostBlocks {
@@ -27,17 +27,26 @@ impl LostBlocks {
     }
 
     /// One of them is right again.
-    pub(super) fn corrected(&self, at: &Bookmark) {
+    pub(super) fn corrected(&self, at: &Bookmark, birth: u64) {
         self.blocks.lock().retain(|(other, _)| other != at);
+        let mut corrected = self.corrected.lock();
+        if corrected.len() < LOST_MAX {
+            corrected.insert((*at, birth));
+        }
     }
 
-    /// Forgets them: what is still wrong is found again.
-    pub fn forget(&self) {
-        self.blocks.lock().clear();
-    }
-
-    /// All of them.
+    /// Those that the log does not have yet.
     pub fn all(&self) -> Vec<(Bookmark, u64)> {
         self.blocks.lock().iter().copied().collect()
+    }
+
+    /// Has [`LostBlocks::take`] something?
+    pub fn has_any(&self) -> bool {
+        !self.blocks.lock().is_empty() || !self.corrected.lock().is_empty()
+    }
+
+    /// What the log is to have, and what it is not to have any more.
+    pub fn take(&self) -> (BTreeSet<(Bookmark, u64)>, BTreeSet<(Bookmark, u64)>) {
+        (std::mem::take(&mut *self.blocks.lock()), std::mem::take(&mut *self.corrected.lock()))
     }
 }

@@ -20,6 +20,11 @@ use crate::bail;
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::vdev::Class;
 
+mod scan;
+
+pub use scan::ScanTally;
+use scan::is_log_block;
+
 /// Calls what it is given if the block is still there, and keeps it from being freed meanwhile.
 pub type WhileThere<'a> = &'a dyn Fn(&mut dyn FnMut());
 
@@ -34,6 +39,9 @@ pub(super) enum Intent<'a> {
     Ahead(WhileThere<'a>),
     /// They are noted here, nothing else; all copies are looked at, whether one is wrong or not.
     Inspect(&'a Mutex<Vec<WrongCopy>>),
+    /// All copies are looked at, or only those written that a device has missed, as the tally says. What is wrong is counted and written over, and
+    /// noted there.
+    Scan(&'a ScanTally),
     /// If no copy is right, the block was never written; if only some are, its writing was cut off. Nobody is to blame for either.
     PerhapsUnwritten,
 }
@@ -43,8 +51,22 @@ impl Intent<'_> {
         match self {
             Intent::Needed | Intent::NeededWhile(_) | Intent::PerhapsUnwritten => Class::SyncRead,
             Intent::Ahead(_) => Class::AsyncRead,
-            Intent::Inspect(_) => Class::Scrub,
+            Intent::Inspect(_) | Intent::Scan(_) => Class::Scrub,
         }
+    }
+
+    /// Are all copies to be read, whether one is wrong or not?
+    fn reads_all(self) -> bool {
+        match self {
+            Intent::Inspect(_) => true,
+            Intent::Scan(tally) => tally.reads_all(),
+            Intent::Needed | Intent::NeededWhile(_) | Intent::Ahead(_) | Intent::PerhapsUnwritten => false,
+        }
+    }
+
+    /// Are sides to be written that were not there when the block was?
+    fn fills(self) -> bool {
+        matches!(self, Intent::Scan(_))
     }
 }
 
@@ -173,7 +195,7 @@ impl BlockIo {
         }
     }
 
-    fn read_data(&self, data: &DataPointer, at: &Bookmark, intent: Intent<'_>) -> Result<Vec<u8>> {
+    pub(super) fn read_data(&self, data: &DataPointer, at: &Bookmark, intent: Intent<'_>) -> Result<Vec<u8>> {
         self.count_read(data);
         if data.is_gang() { self.read_gang(data, at, intent) } else { self.read_plain(data, at, intent) }
     }
@@ -204,7 +226,7 @@ impl BlockIo {
             match found {
                 Ok(true) => {
                     let is_suspicious = places.len() > 1 || places.iter().any(PlaceRead::is_suspicious);
-                    if is_suspicious || matches!(intent, Intent::Inspect(_)) {
+                    if is_suspicious || intent.reads_all() || intent.fills() {
                         self.look_at_all(&mut places, data, &bytes, verify, at, intent)?;
                     }
                     return Ok(bytes);
@@ -220,15 +242,17 @@ impl BlockIo {
             }
         }
         let mut lost = || {
-            self.blame(&damaged(&places, None, verify));
+            self.blame(&damaged(&places, None, verify, false));
             self.counters.lost_blocks.add(1);
             self.lost.note(at, data.physical_birth);
         };
         match intent {
             Intent::Needed => lost(),
             Intent::NeededWhile(while_there) => while_there(&mut lost),
+            // The caller notes the block, of which this may be a piece.
+            Intent::Scan(_) if !is_log_block(at) => self.blame(&damaged(&places, None, verify, false)),
             // A block that is lost is lost to all that ask for it: each finds out, and it counts once.
-            Intent::Ahead(_) | Intent::Inspect(_) | Intent::PerhapsUnwritten => {}
+            Intent::Ahead(_) | Intent::Inspect(_) | Intent::Scan(_) | Intent::PerhapsUnwritten => {}
         }
         Err(worst.unwrap_or_else(|| crate::error!(Corrupt, "block {at}: a pointer without addresses")))
     }
@@ -246,16 +270,21 @@ impl BlockIo {
                 places.push(place);
             }
         }
-        if !matches!(intent, Intent::Inspect(_)) && damaged(places, Some(right), verify).is_empty() {
-            return Ok(());
+        let fills = intent.fills();
+        let found = |places: &Vec<PlaceRead>| places.iter().any(|place| !place.damages(Some(right), &mut |bytes| verify(bytes), false).is_empty());
+        if intent.reads_all() || found(places) {
+            places.iter_mut().for_each(PlaceRead::look_at_others);
         }
-        places.iter_mut().for_each(PlaceRead::look_at_others);
-        self.see_to(&damaged(places, Some(right), verify), right, at, intent)
+        self.see_to(&damaged(places, Some(right), verify, fills), right, data.physical_birth, at, intent)
     }
 
     /// Some copies are wrong, and these are the right bytes.
-    fn see_to(&self, damaged: &[Damaged<'_>], right: &[u8], at: &Bookmark, intent: Intent<'_>) -> Result<()> {
+    fn see_to(&self, damaged: &[Damaged<'_>], right: &[u8], birth: u64, at: &Bookmark, intent: Intent<'_>) -> Result<()> {
         match intent {
+            Intent::Scan(tally) => {
+                self.blame(damaged);
+                self.heal(damaged, right, at, &|healed| tally.note_repair(birth, healed));
+            }
             Intent::Needed => self.mend(damaged, right, at),
             Intent::NeededWhile(while_there) => while_there(&mut || self.mend(damaged, right, at)),
             Intent::Ahead(while_there) => {
@@ -268,7 +297,7 @@ impl BlockIo {
                     bail!(Checksum, "block {at}: a copy of it is wrong, and it may have been freed");
                 }
             }
-            Intent::PerhapsUnwritten => self.heal(damaged, right, at),
+            Intent::PerhapsUnwritten => self.heal(damaged, right, at, &|_| ()),
             Intent::Inspect(found) => found.lock().extend(damaged.iter().flat_map(|Damaged { place, sides }| {
                 sides.iter().map(|side| WrongCopy {
                     place: format!("{}, address {}", place.device.leaf_name(side.leaf), place.dva),
@@ -281,7 +310,7 @@ impl BlockIo {
 
     fn mend(&self, damaged: &[Damaged<'_>], right: &[u8], at: &Bookmark) {
         self.blame(damaged);
-        self.heal(damaged, right, at);
+        self.heal(damaged, right, at, &|_| ());
     }
 
     /// Counts sides that gave what is wrong, and have not just missed it.
@@ -295,24 +324,32 @@ impl BlockIo {
         }
     }
 
-    /// Writes what is right over what is wrong, where the pool may be written. A failure to do so is not the reader's.
-    fn heal(&self, damaged: &[Damaged<'_>], right: &[u8], at: &Bookmark) {
+    /// Writes what is right over what is wrong, where the pool may be written, and says of each how many bytes were written. A failure to do so is
+    /// not the reader's.
+    fn heal(&self, damaged: &[Damaged<'_>], right: &[u8], at: &Bookmark, note: &dyn Fn(Option<u64>)) {
         if !self.is_writable() {
             return;
         }
         for Damaged { place, sides } in damaged {
             for side in sides {
                 match place.repair(side, right) {
-                    Ok(()) => self.counters.healed.add(1),
-                    Err(error) => tracing::warn!(%error, block = %at, "a damaged copy could not be repaired"),
+                    Ok(bytes) => {
+                        self.counters.healed.add(1);
+                        place.device.note_repair(side.leaf, bytes, place.is_scan());
+                        note(Some(bytes));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, block = %at, "a damaged copy could not be repaired");
+                        note(None);
+                    }
                 }
             }
         }
     }
 }
 
-/// The places where something is wrong.
-fn damaged<'a>(places: &'a [PlaceRead], right: Option<&[u8]>, verify: Verify<'_>) -> Vec<Damaged<'a>> {
-    let of = |place: &'a PlaceRead| Damaged { place, sides: place.damages(right, &mut |bytes| verify(bytes)) };
+/// The places where something is wrong; with `missed`, also where it was not written and can be.
+fn damaged<'a>(places: &'a [PlaceRead], right: Option<&[u8]>, verify: Verify<'_>, missed: bool) -> Vec<Damaged<'a>> {
+    let of = |place: &'a PlaceRead| Damaged { place, sides: place.damages(right, &mut |bytes| verify(bytes), missed) };
     places.iter().map(of).filter(|damaged| !damaged.sides.is_empty()).collect()
 }

@@ -46,6 +46,8 @@ pub struct Plan {
 pub enum Kind {
     /// Random ones.
     Random,
+    /// The same beside scrubs.
+    Scrubbed,
     /// All sequences of this many operations, in order.
     Short(u32),
     /// Random sequences of this many operations.
@@ -104,7 +106,7 @@ impl std::fmt::Display for Report {
 fn layout_of(workload: Workload) -> &'static super::run::Layout {
     // Short sequences go through the layouts by numbers that have nothing to do with what they are made of.
     let number = match workload {
-        Workload::Random(seed) => seed,
+        Workload::Random(seed) | Workload::Scrubbed(seed) => seed,
         Workload::Short(_, number) => number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32,
     };
     &LAYOUTS[(number % LAYOUTS.len() as u64) as usize]
@@ -184,6 +186,7 @@ impl Explorer {
         let number = plan.seed.wrapping_add(shared.next.fetch_add(1, Ordering::Relaxed));
         let workload = match plan.kind {
             Kind::Random => Workload::Random(number),
+            Kind::Scrubbed => Workload::Scrubbed(number),
             Kind::Short(length) if number >= short_count(length) => return false,
             Kind::Short(length) => Workload::Short(length, number),
             Kind::Sample(length) => {
@@ -206,7 +209,7 @@ impl Explorer {
 
     fn explore_story(&self, plan: &Plan, workload: Workload, story: &Story, shared: &Shared) {
         let mut states = states(story);
-        if plan.kind != Kind::Random {
+        if !matches!(plan.kind, Kind::Random | Kind::Scrubbed) {
             // The states before that are the same in all of them.
             states.retain(|state| state.cut > end_of_ground(story));
         }

@@ -30,6 +30,8 @@ pub enum Op {
     Fsync { path: String },
     /// `sync(2)` of the mounted file system.
     Sync,
+    /// A scrub begins, or goes on if it was paused; one that is under way is paused. A piece of it is done in each group.
+    Scrub,
     /// Several of the others as one transaction of a program.
     Transaction { ops: Vec<Op>, end: End },
 }
@@ -64,7 +66,7 @@ impl Op {
     /// Whether a transaction group may end before it or in it. (The first `fsync` of all has to make the log, and one that
     /// comes after a transaction waits for its group.)
     pub fn ends_a_group(&self) -> bool {
-        matches!(self, Op::Sync | Op::Fsync { .. } | Op::Clone { .. } | Op::Transaction { end: End::Durable, .. })
+        matches!(self, Op::Sync | Op::Scrub | Op::Fsync { .. } | Op::Clone { .. } | Op::Transaction { end: End::Durable, .. })
     }
 }
 
@@ -166,6 +168,10 @@ impl<'a> Doer<'a> {
             Op::Fsync { path } if self.log => fs.fsync(self.inode(path)?),
             Op::Fsync { .. } => self.pool.sync(),
             Op::Sync => self.fs.sync_changes(),
+            Op::Scrub => {
+                let engine = self.pool.engine();
+                if engine.is_scanning() { engine.pause_scrub() } else { engine.scrub(false) }
+            }
             Op::Transaction { ops, end } => super::transaction::run(self.fs, ops, *end),
         }
     }

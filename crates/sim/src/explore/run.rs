@@ -52,13 +52,15 @@ pub const LAYOUTS: [Layout; 10] = [
 pub const DISK_BYTES: u64 = 64 << 20;
 /// Little: one state of many.
 const CACHE_BYTES: u64 = 8 << 20;
+/// A scrub is under way for many groups.
+const SCAN_BLOCKS: u64 = 7;
 /// No group ends by itself.
 const NEVER_NS: u64 = 3_600_000_000_000_000;
 
 /// Limits for a small pool in a simulation, and the bug to look for.
 pub fn tunables(canary: Option<Canary>) -> Tunables {
     let dirty_bytes_max = 1 << 30;
-    Tunables { cache_bytes_max: CACHE_BYTES, dirty_bytes_max, txg_timeout_ns: NEVER_NS, canary, ..Tunables::default() }
+    Tunables { cache_bytes_max: CACHE_BYTES, dirty_bytes_max, txg_timeout_ns: NEVER_NS, scan_blocks_max: SCAN_BLOCKS, scan_hastens: false, canary, ..Tunables::default() }
 }
 
 fn disks(images: &[Image], recorder: Option<&Arc<Recorder>>, vices: Vices) -> Vec<Arc<SimDisk>> {

@@ -18,6 +18,8 @@ use super::world::{Shape, World};
 pub enum Workload {
     /// Random operations of this seed.
     Random(u64),
+    /// The same beside scrubs.
+    Scrubbed(u64),
     /// One of the short sequences: how many operations, and its number.
     Short(u32, u64),
 }
@@ -26,6 +28,7 @@ impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Workload::Random(seed) => write!(f, "random:{seed}"),
+            Workload::Scrubbed(seed) => write!(f, "scrubbed:{seed}"),
             Workload::Short(length, number) => write!(f, "short{length}:{number}"),
         }
     }
@@ -38,6 +41,7 @@ impl Workload {
         let number = number.parse().ok()?;
         match kind {
             "random" => Some(Workload::Random(number)),
+            "scrubbed" => Some(Workload::Scrubbed(number)),
             "short1" => Some(Workload::Short(1, number)),
             "short2" => Some(Workload::Short(2, number)),
             "short3" => Some(Workload::Short(3, number)),
@@ -49,6 +53,7 @@ impl Workload {
     pub fn ops(self) -> Option<Vec<Op>> {
         match self {
             Workload::Random(seed) => Some(random(seed)),
+            Workload::Scrubbed(seed) => Some(scrubbed(seed)),
             Workload::Short(length, number) => short(length, number),
         }
     }
@@ -56,7 +61,7 @@ impl Workload {
     /// A number from which all that is random about it follows.
     pub fn seed(self) -> u64 {
         match self {
-            Workload::Random(seed) => seed,
+            Workload::Random(seed) | Workload::Scrubbed(seed) => seed,
             Workload::Short(length, number) => number << 2 | u64::from(length),
         }
     }
@@ -215,6 +220,16 @@ fn random(seed: u64) -> Vec<Op> {
     random_in(World::default(), seed)
 }
 
+/// Every few operations a scrub begins, or pauses, and a group is written.
+fn scrubbed(seed: u64) -> Vec<Op> {
+    let with_scrubs = |(number, op)| match number % 5 {
+        0 => vec![Op::Scrub, op],
+        2 => vec![Op::Sync, op],
+        _ => vec![op],
+    };
+    random(seed).into_iter().enumerate().flat_map(with_scrubs).collect()
+}
+
 /// Random operations where all this is.
 pub fn random_in(world: World, seed: u64) -> Vec<Op> {
     random_of(world, seed, &|_| true)
@@ -244,7 +259,7 @@ mod tests {
 
     #[test]
     fn names_of_workloads_are_read_back() {
-        for workload in [Workload::Random(7), Workload::Short(1, 3), Workload::Short(3, 99)] {
+        for workload in [Workload::Random(7), Workload::Scrubbed(8), Workload::Short(1, 3), Workload::Short(3, 99)] {
             assert_eq!(Workload::parse(&workload.to_string()), Some(workload));
         }
         assert_eq!(Workload::parse("random"), None);

@@ -5,7 +5,7 @@ use super::protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 use super::protocol::failure::{Failure, FailureKind};
 use super::protocol::maintenance::{
     DatasetRename, DeleteQueue, ImportRewound, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolDevice, PoolEvent, PoolEvents, PoolHistory,
-    PoolRecord, PoolReguid, PoolRemove, PoolUpgrade,
+    PoolRecord, PoolReguid, PoolRemove, PoolScrub, PoolUpgrade,
 };
 use super::protocol::reply::{BuildVersion, Datasets, Mount, PoolEntry, Reply};
 use super::protocol::request::{
@@ -74,6 +74,10 @@ pub trait Backend {
     }
     /// `zpool clear`
     fn pool_clear(&mut self, _: PoolClear) -> Result<(), Failure> {
+        not_here()
+    }
+    /// `zpool scrub`, `zpool resilver`
+    fn pool_scrub(&mut self, _: PoolScrub) -> Result<(), Failure> {
         not_here()
     }
     /// `zpool add`
@@ -254,6 +258,7 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::PoolRecord(record) => done(backend.pool_record(record)),
         Request::PoolReguid(reguid) => done(backend.pool_reguid(reguid)),
         Request::PoolClear(clear) => done(backend.pool_clear(clear)),
+        Request::PoolScrub(scrub) => done(backend.pool_scrub(scrub)),
         Request::PoolAdd(add) => done(backend.pool_add(add)),
         Request::PoolRemove(remove) => done(backend.pool_remove(remove)),
         Request::PoolDevice(asked) => backend.pool_device(asked),

@@ -40,7 +40,7 @@ pub use protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 pub use protocol::failure::{Failure, FailureKind, SAME_DEVICE, plain_words};
 pub use protocol::maintenance::{
     CommandLine, DatasetRename, DeleteQueue, DeviceAttach, DeviceVerb, EventValue, HistoryRecord, HistoryWhat, ImportRewound, OwnerKind, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolDevice, PoolEvent,
-    PoolEvents, PoolHistory, PoolRecord, PoolReguid, PoolRemove, PoolSplit, PoolUpgrade,
+    PoolEvents, PoolHistory, PoolRecord, PoolReguid, PoolRemove, PoolScrub, PoolSplit, PoolUpgrade, ScrubCommand,
 };
 pub use pools::{Beside, Flush, MACHINE_CACHEFILE, MountPlan, Mounter, NoMounts, Pools, Settled, check_request, no_transaction};
 pub use protocol::property::{PropertyValue, Setting, Source, Value, Wanted};

@@ -227,6 +227,7 @@ pub fn needs(request: &Request) -> Need {
         | Request::PoolHistory(_)
         | Request::PoolReguid(_)
         | Request::PoolClear(_)
+        | Request::PoolScrub(_)
         | Request::PoolAdd(_)
         | Request::PoolRemove(_)
         | Request::PoolDevice(_)

@@ -1,12 +1,14 @@
 //! `zpool reguid`, `zpool clear`, `zpool wait`
 //!
 //! # Theory
-//! Space is freed in the background; nothing else runs by itself yet, so `zpool wait` finds nothing else left. With an interval, what is left is
+//! Space is freed, and blocks are scrubbed and resilvered, in the background; of all else `zpool wait` finds nothing left. With an interval, what is left is
 //! printed again and again, one column for each activity that is waited for.
+
+pub(in crate::zpool) mod scrub;
 
 use std::time::{Duration, Instant};
 
-use tarnfs::control::{FailureKind, PoolClear, PoolReguid, PoolSelect, Request, Value, Wanted};
+use tarnfs::control::{FailureKind, PoolClear, PoolReguid, PoolSelect, Request, ScanFunction, ScanState, Value, Wanted};
 
 use crate::session::{Outcome, Session, Stop, complain, say};
 use crate::text::getopt::Options;
@@ -91,6 +93,8 @@ pub(in crate::zpool) fn clear(session: &mut Session<'_>, words: &[String]) -> Ou
 /// What may be waited for.
 const ACTIVITIES: [&str; 9] = ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand"];
 const FREE: &str = "free";
+const SCRUB: &str = "scrub";
+const RESILVER: &str = "resilver";
 const STEP: Duration = Duration::from_millis(300);
 /// Of a column, without the space between columns.
 const WIDTH_MIN: usize = 6;
@@ -140,17 +144,17 @@ pub(in crate::zpool) fn wait(session: &mut Session<'_>, words: &[String]) -> Out
     let begun = Instant::now();
     let (started, mut rows) = (session.now, 0_u32);
     loop {
-        let freeing = freeing(session, name)?;
+        let left = [(FREE, freeing(session, name)?), scanning(session, name)?];
         let due = interval.map(|interval| interval.duration().saturating_mul(rows));
         if due.is_some_and(|due| begun.elapsed() >= due) {
             session.now = started + begun.elapsed().as_secs();
-            row(session, &flags, freeing, rows);
+            row(session, &flags, &left, rows);
             rows += 1;
             if !session.hand_over() {
                 return Ok(0);
             }
         }
-        if freeing == 0 || !flags.activities.contains(&FREE) {
+        if !left.iter().any(|(name, left)| left.is_some() && flags.activities.contains(name)) {
             return Ok(0);
         }
         let until_row = interval.map(|interval| interval.duration().saturating_mul(rows).saturating_sub(begun.elapsed()));
@@ -159,17 +163,33 @@ pub(in crate::zpool) fn wait(session: &mut Session<'_>, words: &[String]) -> Out
 }
 
 /// What is left to free.
-fn freeing(session: &mut Session<'_>, name: &str) -> Result<u64, Stop> {
+fn freeing(session: &mut Session<'_>, name: &str) -> Result<Option<u64>, Stop> {
     let select = PoolSelect { name: Some(name.to_owned()), properties: Wanted::Only(vec!["freeing".to_owned()]) };
     match session.pools(Request::PoolGet(select)) {
-        Ok(pools) => Ok(pools.iter().flat_map(|pool| &pool.properties).map(|property| if let Value::Number(bytes) = property.value { bytes } else { 0 }).sum()),
+        Ok(pools) => {
+            let numbers = pools.iter().flat_map(|pool| &pool.properties).map(|property| if let Value::Number(bytes) = property.value { bytes } else { 0 });
+            Ok(Some(numbers.sum()).filter(|bytes| *bytes != 0))
+        }
         // It was exported meanwhile: nothing goes on in it any more.
-        Err(failure) if failure.kind == FailureKind::NoSuchPool => Ok(0),
+        Err(failure) if failure.kind == FailureKind::NoSuchPool => Ok(None),
         Err(failure) => Err(session.failed(format_args!("cannot wait for '{name}'"), &failure)),
     }
 }
 
-fn row(session: &mut Session<'_>, flags: &Waiting, freeing: u64, number: u32) {
+/// What is left to scan by a scrub or resilver that is not paused.
+fn scanning(session: &mut Session<'_>, name: &str) -> Result<(&'static str, Option<u64>), Stop> {
+    let select = PoolSelect { name: Some(name.to_owned()), properties: Wanted::Only(Vec::new()) };
+    let scan = match session.status(Request::PoolStatus(select)) {
+        Ok(pools) => pools.into_iter().find_map(|pool| pool.scan),
+        Err(failure) if failure.kind == FailureKind::NoSuchPool => None,
+        Err(failure) => return Err(session.failed(format_args!("cannot wait for '{name}'"), &failure)),
+    };
+    let running = scan.filter(|scan| scan.state == ScanState::Scanning && scan.pause_time == 0);
+    let activity = if running.as_ref().is_some_and(|scan| scan.function == ScanFunction::Resilver) { RESILVER } else { SCRUB };
+    Ok((activity, running.map(|scan| scan.to_examine.saturating_sub(scan.issued))))
+}
+
+fn row(session: &mut Session<'_>, flags: &Waiting, left: &[(&str, Option<u64>)], number: u32) {
     if let Some(time) = flags.timestamp.text(session) {
         say!(session, "{time}");
     }
@@ -178,7 +198,7 @@ fn row(session: &mut Session<'_>, flags: &Waiting, freeing: u64, number: u32) {
         say!(session, "{}", titles.collect::<String>());
     }
     let cells = flags.activities.iter().map(|name| {
-        let left = if *name == FREE { freeing } else { 0 };
+        let left = left.iter().find(|(activity, _)| activity == name).and_then(|(_, left)| *left).unwrap_or(0);
         let left = if flags.exact { left.to_string() } else { nice_number(left) };
         match flags.scripted {
             // Only the first of all has no tab before it, whichever are shown.

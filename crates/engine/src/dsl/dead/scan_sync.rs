@@ -1,8 +1,8 @@
-//! What a scrub or resilver that is under way has to know of datasets that are destroyed.
+//! What a scrub or resilver that is under way has to know of datasets that are destroyed, made and changed.
 //!
 //! # Theory
-//! This program scrubs nothing yet, but a pool may come with a scan of OpenZFS that was interrupted or paused, and goes back to
-//! go on with it. Which datasets are still to be scanned is on disk, by number: OpenZFS takes for granted that each of them is there.
+//! A scan does a piece of its work in each group, and at the end of the group all that there is to know of it is on disk: where it is, and which
+//! datasets are still to be scanned. A change of datasets changes that, and nothing else.
 //!
 //! # On disk
 //! [`ondisk::scan`]
@@ -16,7 +16,11 @@ use crate::dsl::mos::Mos;
 use crate::error::Result;
 
 fn load(mos: &Mos) -> Result<Option<ScanRecord>> {
-    Ok(mos.zap_get(key::DIRECTORY, key::SCAN)?.and_then(|record| ScanRecord::under_way(record.to_u64s())))
+    Ok(mos.zap_get(key::DIRECTORY, key::SCAN)?.and_then(|record| ScanRecord::under_way(&record.to_u64s())))
+}
+
+fn queue(scan: &ScanRecord) -> Option<u64> {
+    Some(scan.queue).filter(|queue| *queue != 0)
 }
 
 /// A head is destroyed: no scan is to look for it.
@@ -24,10 +28,10 @@ fn load(mos: &Mos) -> Result<Option<ScanRecord>> {
 pub(in crate::dsl) fn forget(mos: &Mos, dataset: u64, tx: &SyncTx<'_>) -> Result<()> {
     let Some(mut scan) = load(mos)? else { return Ok(()) };
     if scan.dataset() == dataset {
-        scan.leave_destroyed();
-        mos.zap_set_numbers(key::DIRECTORY, key::SCAN, scan.words(), tx)?;
+        scan.leave_dataset();
+        mos.zap_set_numbers(key::DIRECTORY, key::SCAN, &scan.words(), tx)?;
     }
-    if let Some(queue) = scan.queue() {
+    if let Some(queue) = queue(&scan) {
         mos.zap_remove(queue, &number_key(dataset), tx)?;
     }
     Ok(())
@@ -44,9 +48,9 @@ pub(in crate::dsl) fn swapped(mos: &Mos, one: u64, other: u64, tx: &SyncTx<'_>) 
     };
     if let Some(dataset) = now_in {
         scan.is_now_in(dataset);
-        mos.zap_set_numbers(key::DIRECTORY, key::SCAN, scan.words(), tx)?;
+        mos.zap_set_numbers(key::DIRECTORY, key::SCAN, &scan.words(), tx)?;
     }
-    let Some(queue) = scan.queue() else { return Ok(()) };
+    let Some(queue) = queue(&scan) else { return Ok(()) };
     let (of_one, of_other) = (mos.zap_u64(queue, &number_key(one))?, mos.zap_u64(queue, &number_key(other))?);
     for (dataset, since) in [(one, of_other), (other, of_one)] {
         match since {
@@ -62,9 +66,9 @@ pub(in crate::dsl) fn replace(mos: &Mos, snapshot: u64, next: u64, tx: &SyncTx<'
     let Some(mut scan) = load(mos)? else { return Ok(()) };
     if scan.dataset() == snapshot {
         scan.go_on_in(next);
-        mos.zap_set_numbers(key::DIRECTORY, key::SCAN, scan.words(), tx)?;
+        mos.zap_set_numbers(key::DIRECTORY, key::SCAN, &scan.words(), tx)?;
     }
-    if let Some(queue) = scan.queue()
+    if let Some(queue) = queue(&scan)
         && let Some(since) = mos.zap_u64(queue, &number_key(snapshot))?
     {
         mos.zap_remove(queue, &number_key(snapshot), tx)?;
@@ -78,10 +82,10 @@ pub(in crate::dsl) fn replace(mos: &Mos, snapshot: u64, next: u64, tx: &SyncTx<'
 pub(in crate::dsl) fn snapshotted(mos: &Mos, head: u64, snapshot: u64, tx: &SyncTx<'_>) -> Result<()> {
     let Some(mut scan) = load(mos)? else { return Ok(()) };
     if scan.dataset() == head {
-        scan.is_snapshotted(snapshot);
-        mos.zap_set_numbers(key::DIRECTORY, key::SCAN, scan.words(), tx)?;
+        scan.is_now_in(snapshot);
+        mos.zap_set_numbers(key::DIRECTORY, key::SCAN, &scan.words(), tx)?;
     }
-    if let Some(queue) = scan.queue()
+    if let Some(queue) = queue(&scan)
         && let Some(since) = mos.zap_u64(queue, &number_key(head))?
     {
         mos.zap_remove(queue, &number_key(head), tx)?;

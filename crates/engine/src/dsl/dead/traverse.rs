@@ -115,6 +115,18 @@ impl<'a> Traversal<'a> {
         self
     }
 
+    /// Goes on before a level-0 block that an earlier traversal came to and did not visit, where each is visited before what is below it.
+    #[must_use]
+    pub fn go_on_at(mut self, at: &BlockBookmarkPhys) -> Self {
+        let (object, block) = (at.object.get(), at.block.get());
+        self.resume = match (object, block) {
+            (0, 0) => None,
+            (0, block) => Some(Position { object: block.saturating_mul(DNODES_PER_BLOCK), block: 0 }),
+            (object, block) => Some(Position { object, block }),
+        };
+        self
+    }
+
     /// Asked before each block of dnodes whether to stop there.
     #[must_use]
     pub fn pause_if(mut self, pause: &'a dyn Fn() -> bool) -> Self {

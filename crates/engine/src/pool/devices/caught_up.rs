@@ -17,7 +17,6 @@ use crate::vdev::{Members, Reason, TopVdev, VdevConfig, VdevKind, VdevState, key
 /// # Errors
 /// The MOS cannot be changed.
 #[doc(alias = "spa_vdev_resilver_done")]
-#[cfg_attr(not(test), allow(dead_code))] // until a resilver is there
 pub(in crate::pool) fn caught_up(layers: &Layers, configuration: &Configuration, tx: &SyncTx<'_>) -> Result<()> {
     for top in layers.vdevs.data_tops() {
         if forget_filling(&top) {
@@ -52,6 +51,7 @@ fn forget_filling(top: &TopVdev) -> bool {
                 if let Some(config) = config.find_mut(leaf.guid()) {
                     config.remove(key::RESILVER_TXG);
                     config.remove(key::REBUILD_TXG);
+                    config.remove(key::RESILVER_DEFER);
                 }
             });
             changed = true;

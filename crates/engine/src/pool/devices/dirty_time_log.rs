@@ -3,8 +3,8 @@
 //! # Theory
 //! The next import of the pool has to know that one side of a mirror is not what the other is: a side that comes back after it was away
 //! looks whole, and where blocks have no checksums nothing else would tell. So each device has a log of the transaction groups
-//! whose writes it missed (*dirty time log*, DTL), a space map of txgs in the MOS, and its description names it. OpenZFS
-//! resilvers such a device when it imports the pool, and clears the log. Here it is read only when nothing else is left.
+//! whose writes it missed (*dirty time log*, DTL), a space map of txgs in the MOS, and its description names it. Such a
+//! device is resilvered when the pool is imported, and the log made shorter then (`pool/scan`); until it is, it is read only when nothing else is left.
 //!
 //! A device that came back without anybody having written that down is found by its uberblocks: where the other side has at least
 //! two that it has not, it was away. (One less is what a crash between two writes leaves.)
@@ -22,7 +22,7 @@ use crate::pool::config::configuration::Configuration;
 use crate::pool::layers::Layers;
 use crate::pool::open::import::Candidate;
 use crate::pool::space_maps::read_ranges;
-use crate::vdev::{Leaf, Reason, TopVdev, VdevState, VdevTree, key};
+use crate::vdev::{Leaf, TopVdev, VdevTree, key};
 
 /// Uberblocks that a device may lack because of a crash.
 const UBERBLOCKS_LACKED_MAX: usize = 1;
@@ -46,11 +46,6 @@ pub(in crate::pool) fn load(mos: &Mos, vdevs: &Arc<VdevTree>, candidate: &Candid
             }
         }
         note_absences(&top, candidate);
-        // As in OpenZFS, what is being filled is no worse than the rest: that it is being filled is said.
-        let is_worse = |leaf: &&Arc<Leaf>| leaf.is_behind() && leaf.state() == VdevState::Online && !is_filling(&top, leaf);
-        for leaf in top.leaves().iter().filter(is_worse) {
-            leaf.set_state(VdevState::Degraded, Reason::Behind);
-        }
     }
     Ok(())
 }

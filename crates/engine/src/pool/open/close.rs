@@ -20,6 +20,13 @@ pub(in crate::pool) fn end(writer: &GroupWriter, state: PoolState) -> Result<()>
 }
 
 fn write_end(writer: &GroupWriter, state: PoolState) -> Result<()> {
+    writer.scans().set_ending(true);
+    let written = write_last_groups(writer, state);
+    writer.scans().set_ending(written.is_ok());
+    written
+}
+
+fn write_last_groups(writer: &GroupWriter, state: PoolState) -> Result<()> {
     writer.sync_all()?;
     if let Some(maps) = &writer.layers().space_maps {
         maps.request_flush_all();

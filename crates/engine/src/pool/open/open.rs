@@ -34,6 +34,7 @@ use crate::pool::devices::dirty_time_log;
 use crate::pool::devices::removed;
 use crate::pool::devices::vdev_zaps::{ALLOCATION_BIAS, free_of_leaf};
 use crate::pool::layers::Layers;
+use crate::pool::scan;
 use crate::pool::shared_blocks::SharedBlocks;
 use crate::pool::space_maps::{FeatureCounts, SpaceMaps, SpaceMapsOptions, VdevSpace};
 use crate::pool::sync::writer::GroupWriter;
@@ -237,6 +238,7 @@ fn begin_writing(writer: &Arc<GroupWriter>, host: &HostRef, forget_log: bool) ->
     claim_logs(layers, writer.uberblock().txg + 1, forget_log)?;
     obey_stored_properties(writer)?;
     claim(writer.configuration(), host);
+    scan::open(writer)?;
     writer.start_threads();
     Ok(())
 }

@@ -1,11 +1,80 @@
-//! Scans: every block is read, and what is wrong or missing is written again.
+//! Scrubs and resilvers: every block is read, and what is wrong or missing is written again.
+//!
+//! # Theory
+//! A scan walks through all datasets, from the oldest snapshot of each to its head, and looks at each block where it was born: so a block that several
+//! snapshots have is looked at once. A *scrub* reads every copy of each block; a *resilver* looks at blocks that were born while a device was away, as its
+//! dirty time log says, and writes them there. Subtrees in which nothing is young enough are left out without being read.
+//!
+//! The work is done in the sync thread, a piece in each group: there the datasets are at rest, and no block that they have is given out to another before
+//! the piece is done. So what is found wrong can be written over at once, and everything that is to be known of the scan is on disk at the end of the
+//! group: where it is, and which datasets are left. A crash, an export, a dataset that is destroyed change nothing of that (`dsl/dead/scan_sync.rs`). A piece
+//! lasts as long as nobody waits for the group, and a moment at the least.
+//!
+//! Blocks are found in the order of the tree, and read in that of the disks: a *window* of them is sorted, and several threads read it
+//! while the next one is being found.
+//!
+//! # Why a resilver is complete
+//! It covers the groups that were missed before it began. A block of such a group that is in use stays where it is, in a tree that is walked, until it is freed. What a device
+//! misses later is in its log beyond the groups covered, which are all that is taken out of the log; and nothing is, of a
+//! device that was away meanwhile, nor the groups of blocks that could not be read or written.
+//!
+//! # On disk
+//! [`ondisk::scan`]: in the MOS, as OpenZFS has it, so that each goes on with what the other began.
+//!
+//! # Invariants
+//! 1. Between groups the record on disk is the truth; [`Scans`] has what is shown, and whether there is something to do.
+//! 2. A dirty time log is only made shorter after what was written instead has been flushed.
 
 use std::sync::Arc;
 
 use super::sync::writer::GroupWriter;
 
+mod budget;
+mod datasets_sync;
+mod begin_end_sync;
+mod collect;
+mod caught_up_sync;
+mod piece_sync;
+mod scans;
+pub(in crate::pool) mod verbs;
+mod window;
+
+pub(in crate::pool) use piece_sync::sync;
+pub use scans::ScanProgress;
+pub(in crate::pool) use scans::Scans;
+
 /// Devices have something to catch up with: a resilver begins, or begins anew, in the next group.
-#[allow(dead_code)] // until devices come and go
 pub(in crate::pool) fn want_resilver(writer: &Arc<GroupWriter>) {
-    let _ = writer;
+    if !writer.layers().is_read_only() {
+        writer.scans().want_resilver();
+        writer.hasten();
+    }
+}
+
+/// The devices whose resilver begins when the one that is under way is done.
+pub(in crate::pool) fn deferred(writer: &GroupWriter) -> Vec<u64> {
+    let scans = writer.scans();
+    let is_resilver = scans.progress().is_some_and(|progress| begin_end_sync::is_resilvering(&progress.record));
+    if !is_resilver {
+        return Vec::new();
+    }
+    let needing = caught_up_sync::needing(writer.layers());
+    let waits = |guid: &u64| scans.coverage(|coverage| coverage.begun_here && !coverage.devices.contains(guid));
+    needing.iter().map(|(_, leaf)| leaf.guid()).filter(waits).collect()
+}
+
+/// Goes on with what was under way when the pool was closed, and begins what devices need.
+///
+/// # Errors
+/// The record cannot be read.
+pub(in crate::pool) fn open(writer: &Arc<GroupWriter>) -> crate::error::Result<()> {
+    let layers = writer.layers();
+    let record = begin_end_sync::load(layers)?;
+    let is_resilver = record.as_ref().is_some_and(begin_end_sync::is_resilvering);
+    writer.scans().open(record, layers.context.host.wall_clock().0);
+    if !is_resilver && !caught_up_sync::needing(layers).is_empty() {
+        writer.scans().want_resilver();
+    }
+    writer.hasten();
+    Ok(())
 }

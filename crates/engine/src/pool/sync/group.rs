@@ -27,6 +27,7 @@ use crate::dsl::FreeBudget;
 use crate::error::{Result, Within};
 use crate::pool::devices::beside::detach;
 use crate::pool::devices::{dirty_time_log, removed};
+use crate::pool::{error_log_sync, scan};
 use crate::txg::Txg;
 use crate::vdev::label::{LabelSync, sync_labels};
 use crate::{bail, error};
@@ -65,6 +66,8 @@ impl GroupWriter {
             || self.configuration.is_dirty()
             || self.layers.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg))
             || dirty_time_log::has_unsaved(&self.layers.vdevs)
+            || self.scans.is_active()
+            || error_log_sync::has_work(&self.layers)
             || self.layers.dsl.has_background_frees()?)
     }
 
@@ -120,6 +123,8 @@ impl GroupWriter {
         space_maps.sync_pass(tx)?;
         if tx.pass == 1 {
             self.return_deferred(tx)?;
+            scan::sync(self, tx)?;
+            error_log_sync::sync(&self.layers, self.scans.is_active(), tx)?;
         }
         Ok(())
     }
@@ -223,6 +228,9 @@ impl GroupWriter {
         }
         self.layers.dsl.meta.mos.0.trim(txg);
         self.layers.dsl.close_idle_objsets();
+        if self.scans.is_active() {
+            self.hasten();
+        }
         Ok(())
     }
 }

@@ -19,6 +19,7 @@ use crate::error::{Result, Within};
 use crate::pool::checkpoint::kept_by_checkpoint;
 use crate::pool::config::configuration::Configuration;
 use crate::pool::layers::Layers;
+use crate::pool::scan::Scans;
 use crate::txg::Txg;
 
 /// See the module.
@@ -33,6 +34,8 @@ pub(in crate::pool) struct GroupWriter {
     pub(super) deferred: Option<Bpobj>,
     /// One at a time; without threads (simulation) the caller of [`GroupWriter::sync_now`] is the sync thread.
     pub(super) sync_lock: Mutex<()>,
+    /// Scrubs and resilvers.
+    pub(super) scans: Scans,
     /// Groups up to this one are written even if nothing has changed.
     pub(super) written_anyway: AtomicU64,
 }
@@ -48,6 +51,7 @@ impl GroupWriter {
             uberblock: Mutex::new(uberblock),
             deferred,
             sync_lock: Mutex::new(()),
+            scans: Scans::default(),
             written_anyway: AtomicU64::new(0),
         }
     }
@@ -60,6 +64,18 @@ impl GroupWriter {
     /// What labels and the MOS are to say of the pool.
     pub(in crate::pool) fn configuration(&self) -> &Arc<Configuration> {
         &self.configuration
+    }
+
+    /// Scrubs and resilvers.
+    pub(in crate::pool) fn scans(&self) -> &Scans {
+        &self.scans
+    }
+
+    /// The open group is to be written soon, though nobody waits for it.
+    pub(in crate::pool) fn hasten(&self) {
+        if self.layers.context.tunables.scan_hastens {
+            self.layers.context.groups.hasten(self.layers.context.groups.open_txg());
+        }
     }
 
     /// The last uberblock written.

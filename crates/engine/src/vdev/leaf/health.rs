@@ -101,6 +101,8 @@ pub struct VdevStatus {
     pub read_errors: u64,
     pub write_errors: u64,
     pub checksum_errors: u64,
+    pub scan_processed: u64,
+    pub self_healed: u64,
     pub reads: u64,
     pub writes: u64,
     pub read_bytes: u64,

@@ -15,6 +15,7 @@ use crate::{bail, error};
 use disk::{DiskRef, Loan};
 use ondisk::label;
 use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::{Relaxed, SeqCst}};
 
@@ -32,6 +33,10 @@ pub struct LeafStats {
     pub read_errors: AtomicU64,
     pub write_errors: AtomicU64,
     pub checksum_errors: AtomicU64,
+    /// Bytes that the last scan wrote here.
+    pub scan_processed: AtomicU64,
+    /// Bytes written over what was wrong or missing.
+    pub self_healed: AtomicU64,
     /// Begun and not done.
     pub pending: AtomicU64,
 }
@@ -212,6 +217,21 @@ impl Leaf {
         *self.missing.lock() = ranges;
     }
 
+    /// It has all now that was written before txg `before`, but for what was in the groups `wrong`.
+    pub(crate) fn caught_up(&self, before: u64, wrong: &BTreeSet<u64>) {
+        let mut missing = self.missing.lock();
+        let mut left: Vec<(u64, u64)> = Vec::new();
+        for (start, end) in missing.drain(..) {
+            left.extend(wrong.range(start..end.min(before).max(start)).map(|txg| (*txg, *txg + 1)));
+            if end > before {
+                left.push((start.max(before), end));
+            }
+        }
+        *missing = left;
+        self.unsaved.store(true, Relaxed);
+        self.behind.store(!missing.is_empty(), Relaxed);
+    }
+
     /// Whether [`Leaf::take_unsaved_missed`] has something.
     pub(crate) fn has_unsaved_missed(&self) -> bool {
         self.unsaved.load(Relaxed)
@@ -241,6 +261,14 @@ impl Leaf {
     /// Counts a block that came back with the wrong checksum.
     pub fn note_checksum_error(&self) {
         self.stats.checksum_errors.fetch_add(1, Relaxed);
+    }
+
+    /// Counts bytes that were written over what was wrong or missing.
+    pub(crate) fn note_repair(&self, bytes: u64, by_scan: bool) {
+        self.stats.self_healed.fetch_add(bytes, Relaxed);
+        if by_scan {
+            self.stats.scan_processed.fetch_add(bytes, Relaxed);
+        }
     }
 
     /// A write is not on this leaf: from now on it is behind (invariant 2 of the module). Which group it belongs to is not known here.
@@ -544,10 +572,8 @@ impl Leaf {
         for counter in [&self.stats.read_errors, &self.stats.write_errors, &self.stats.checksum_errors] {
             counter.store(0, Relaxed);
         }
-        match self.state() {
-            VdevState::Degraded if self.is_behind() => self.set_state(VdevState::Degraded, Reason::Behind),
-            VdevState::Degraded => self.set_state(VdevState::Online, Reason::None),
-            _ => {}
+        if self.state() == VdevState::Degraded {
+            self.set_state(VdevState::Online, Reason::None);
         }
     }
 }

@@ -328,6 +328,12 @@ impl Reading {
         self.sides.iter().map(|known| (known.at, verdict(known))).collect()
     }
 
+    /// Has the side missed what was read, and could it be written?
+    pub fn is_behind(&self, at: Position) -> bool {
+        let view = self.of(at.row, at.column)[at.side].view;
+        view.missed && view.readable
+    }
+
     /// Has the side missed what was read?
     pub fn has_missed(&self, at: Position) -> bool {
         self.of(at.row, at.column)[at.side].view.missed

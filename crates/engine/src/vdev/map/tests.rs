@@ -88,6 +88,38 @@ fn noise(length: usize, random: &mut ChaCha8Rng) -> Vec<u8> {
     data
 }
 
+/// Without a checksum nothing else tells that a column is old: parity is asked instead of a child that has missed the block.
+#[test]
+fn a_child_that_has_missed_a_block_is_not_asked_while_there_is_parity() {
+    let mut random = ChaCha8Rng::seed_from_u64(22);
+    for parity in 1..4_u64 {
+        let layout = Layout::raidz(0, 9, parity, leaves(5 + parity as u32));
+        for missed in (0..5 + parity as u32).map(|first| (first..first + parity as u32).map(|child| child % (5 + parity as u32)).collect::<Vec<u32>>()) {
+            let data = noise(6144, &mut random);
+            let map = layout.map(512 * 40, data.len());
+            let mut disks = Disks::new(8, 1 << 16, &mut random);
+            let old = disks.0.clone();
+            disks.write(&map, &data);
+            missed.iter().for_each(|child| disks.0[*child as usize].clone_from(&old[*child as usize]));
+            let view = |leaf: LeafId| View { missed: missed.contains(&leaf.leaf), behind: missed.contains(&leaf.leaf), ..View::IDLE };
+            let mut reading = Reading::new(&map, 0, view);
+            let mut buf = vec![0; map.length];
+            for ask in reading.next(&map) {
+                let bytes = disks.column(&map, ask.at);
+                let range = map.at(ask.at).0.range().filter(|_| ask.in_place);
+                reading.answer(ask.at, range.map_or(Answer::Bytes(bytes.clone()), |range| {
+                    buf[range].copy_from_slice(&bytes);
+                    Answer::InPlace
+                }));
+            }
+            assert!(reading.solve(&map, &mut buf, &mut |_| Ok::<bool, ()>(true)).unwrap());
+            assert!(buf == data, "parity {parity}, missed {missed:?}");
+            let behind = map.sides().filter(|(at, ..)| reading.is_behind(*at)).count();
+            assert!(behind > 0 || map.sides().all(|(_, _, side)| !missed.contains(&side.leaf.leaf)));
+        }
+    }
+}
+
 /// Every byte of a block in some column once, no sector of the children twice, and none outside of what is allocated.
 #[test]
 fn raidz_columns_are_a_block_and_nothing_else() {

@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::zpool::{error_log, inspect, maintenance, pool_properties};
+use super::zpool::maintenance::{self, scrub};
+use super::zpool::{error_log, inspect, pool_properties};
 use super::{Failure, FailureKind, Imported};
 use crate::control::{Mount, PoolStatus, Reply, Request};
 
@@ -38,6 +39,7 @@ impl Beside {
             Request::PoolHistory(select) => maintenance::histories(&table(), select).map(Reply::History),
             Request::PoolList(select) | Request::PoolGet(select) => pool_properties::entries(&table(), select).map(Reply::Pools),
             Request::PoolClear(clear) => maintenance::clear(&table(), clear).map(|()| Reply::Done),
+            Request::PoolScrub(scrub) => scrub::scrub(&table(), scrub).map(|()| Reply::Done),
             // It needs its turn; but the request that has it may be waiting for this very pool, and waits no longer.
             Request::PoolExport(export) if export.hard_force => {
                 if let Some(imported) = table().get(&export.name) {

@@ -44,7 +44,8 @@ pub use grants::check_request;
 pub use zpool::cachefile::MACHINE_CACHEFILE;
 use zpool::devices::auxiliary::AuxiliaryDevices;
 use zpool::devices::diagnosis;
-use zpool::{events, export, maintenance, pool_properties};
+use zpool::maintenance::{self, scrub};
+use zpool::{events, export, pool_properties};
 use super::protocol::transaction::{EachJob, Job, TransactionBegin, TransactionEnd, TransactionPlace};
 use crate::Pool;
 
@@ -470,6 +471,10 @@ impl Backend for Pools {
 
     fn pool_clear(&mut self, clear: PoolClear) -> Result<(), Failure> {
         maintenance::clear(&self.pools, &clear)
+    }
+
+    fn pool_scrub(&mut self, scrub: PoolScrub) -> Result<(), Failure> {
+        scrub::scrub(&self.pools, &scrub)
     }
 
     fn pool_add(&mut self, add: PoolAdd) -> Result<(), Failure> {

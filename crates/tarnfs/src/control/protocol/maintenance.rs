@@ -116,6 +116,30 @@ pub struct PoolClear {
     pub device: Option<String>,
 }
 
+/// What is to be done about scans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ScrubCommand {
+    /// A scrub of everything, or one that is paused goes on.
+    Begin,
+    /// A scrub of what is younger than the last one.
+    BeginFromLast,
+    /// A scrub is paused.
+    Pause,
+    /// A scrub is given up.
+    Stop,
+    /// What devices have missed is written, from the start.
+    Resilver,
+}
+
+/// `zpool scrub`, `zpool resilver`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolScrub {
+    /// The pool.
+    pub name: String,
+    /// What to do.
+    pub command: ScrubCommand,
+}
+
 /// `zpool add`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolAdd {

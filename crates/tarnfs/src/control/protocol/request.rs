@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 use super::rights::{DatasetAllow, DatasetGrants, SnapshotHolds};
-use super::maintenance::{CommandLine, DeleteQueue, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolDevice, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolUpgrade};
+use super::maintenance::{CommandLine, DeleteQueue, DatasetRename, OwnerSpace, PoolAdd, PoolClear, PoolDevice, PoolEvents, PoolRecord, PoolReguid, PoolRemove, PoolScrub, PoolUpgrade};
 use super::property::{Setting, Wanted};
 use super::reply::DatasetKinds;
 use super::snapshots::{BookmarksCreate, SnapshotRedact, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
@@ -52,6 +52,8 @@ pub enum Request {
     PoolReguid(PoolReguid),
     /// `zpool clear`
     PoolClear(PoolClear),
+    /// `zpool scrub`, `zpool resilver`
+    PoolScrub(PoolScrub),
     /// `zpool add`
     PoolAdd(PoolAdd),
     /// `zpool remove`, one vdev

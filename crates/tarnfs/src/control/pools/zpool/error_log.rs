@@ -1,5 +1,5 @@
-//! What the pool's logs of damaged blocks name: `zpool status`, and with `-v` the files. What was found since the import is in memory only
-//! ([`engine::zio::LostBlocks`]); of that, what has been removed or written over since is not named any more.
+//! What the pool's logs of damaged blocks name: `zpool status`, and with `-v` the files. What was found since the last group is in memory only
+//! ([`engine::zio::LostBlocks`]).
 //!
 //! # On disk
 //! Two ZAPs that the MOS's directory names. Without `head_errlog` a key is `dataset:object:level:block` in hexadecimal digits. With it
@@ -12,6 +12,7 @@ use engine::dmu::Objset;
 use engine::dsl::meta::key;
 use engine::dsl::{Dataset, Dsl};
 use engine::error::Result;
+use engine::pool::error_log_sync;
 use engine::zap::Zap;
 use ondisk::feature::Feature;
 use ondisk::objset::ObjsetType;
@@ -20,8 +21,7 @@ use ondisk::znode;
 use crate::control::Mount;
 use crate::{FileSystem, MountOptions, Pool};
 
-/// Keys of the MOS directory.
-const LOGS: [&str; 2] = ["errlog_last", "errlog_scrub"];
+const LOGS: [&str; 2] = [error_log_sync::LAST, error_log_sync::OF_SCAN];
 /// More are not named.
 const NAMES_MAX: usize = 1000;
 /// Paths deeper than this are taken for a circle.
@@ -67,7 +67,7 @@ pub(in crate::control::pools) fn count(pool: &Pool) -> Result<u64> {
 /// Dataset and block (object, level, number, birth) of what was needed since the import and could not be read.
 fn found_since(pool: &Pool) -> impl Iterator<Item = (u64, Block)> {
     let lost = pool.engine().context.io.lost.all();
-    lost.into_iter().map(|(at, birth)| (at.objset, [at.object, u64::from(at.level.unsigned_abs()), at.block, birth]))
+    lost.into_iter().map(|(at, birth)| (at.objset, [at.object, i64::from(at.level).cast_unsigned(), at.block, birth]))
 }
 
 /// One of the logs on disk names the block too.

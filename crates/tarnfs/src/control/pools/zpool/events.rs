@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //! The last few hundred events are kept in memory, as the kernel module keeps them. What commands do is noted as it happens. What
-//! happens to devices is found out by looking, every second or so: error counters that grew and states that changed become
+//! happens to devices and scans is found out by looking, every second or so: error counters that grew and states that changed become
 //! events. So a burst of errors is one event with a count, and nothing on the path of data pays for it.
 
 use std::collections::VecDeque;
@@ -78,6 +78,9 @@ impl Pools {
     /// Looks what happened to the devices.
     pub(in crate::control::pools) fn watch(&mut self) {
         for imported in self.pools.values() {
+            for event in imported.pool.engine().take_scan_events() {
+                self.events.push(format!("sysevent.fs.zfs.{event}"), imported, Vec::new());
+            }
             let status = imported.pool.engine().vdevs.status();
             let mut found = Vec::new();
             leaves(&status, &mut found);

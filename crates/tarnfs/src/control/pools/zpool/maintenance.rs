@@ -1,5 +1,7 @@
 //! `zpool history`, `zpool reguid`, `zpool clear`, `zpool upgrade`
 
+pub(in crate::control::pools) mod scrub;
+
 use engine::dsl::history::field;
 use engine::error::ErrorKind;
 use ondisk::nvlist::{NvList, Value};

@@ -57,6 +57,8 @@ fn leaf_status(status: &vdev::VdevStatus) -> LeafStatus {
         read_errors: status.read_errors,
         write_errors: status.write_errors,
         checksum_errors: status.checksum_errors,
+        scan_processed: status.scan_processed,
+        self_healed: status.self_healed,
         physical_space: label::usable_bytes(status.device_bytes),
         ..VdevStats::default()
     };
@@ -73,6 +75,7 @@ pub(in crate::control::pools) fn pool_status(pool: &Pool) -> VdevStatus {
     let config = tree.config();
     let mut root = tree_status(&config, &|leaf| leaves.get(&leaf.guid).map_or_else(missing, |status| leaf_status(status)));
     note_absent(&mut root);
+    note_deferred(&mut root, &pool.engine().awaiting_resilver());
     add_traffic(&mut root);
     for (top, config) in root.children.iter_mut().zip(&config.children) {
         add_space(pool, top, config);
@@ -82,6 +85,11 @@ pub(in crate::control::pools) fn pool_status(pool: &Pool) -> VdevStatus {
     (stats.space, stats.allocated, stats.deflated_space) = (capacity.size, capacity.allocated, capacity.size);
     stats.fragmentation = Some(capacity.fragmentation);
     root
+}
+
+fn note_deferred(vdev: &mut VdevStatus, deferred: &[u64]) {
+    vdev.stats.resilver_deferred = deferred.contains(&vdev.guid);
+    vdev.children.iter_mut().for_each(|child| note_deferred(child, deferred));
 }
 
 /// A device that could not be opened was not there when the pool was imported: it is known by its number.

@@ -1,0 +1,170 @@
+//! The log of damaged blocks, on disk.
+//!
+//! # Theory
+//! A block of which no copy was right is written down with the next group. While a scan is under way that is in a log of its own, which takes the place of
+//! the other one at the end of the scan: what a scan has not found any more is not damaged any more, or is gone.
+//!
+//! # On disk
+//! Two ZAPs that the MOS's directory names. Without `head_errlog` a key is `dataset:object:level:block` in hexadecimal digits. With it
+//! a key is the head's number, and its value another ZAP, whose keys are `object:level:block:birth`. The value of a block is an empty text.
+
+use std::collections::BTreeSet;
+
+use ondisk::dsl::number_key;
+use ondisk::feature::Feature;
+use ondisk::object_type::ObjectType;
+
+use super::layers::Layers;
+use crate::dmu::SyncTx;
+use crate::dsl::meta::key;
+use crate::error::Result;
+use crate::zap::Integers;
+use crate::zio::Bookmark;
+
+/// Keys of the MOS's directory: what was found since the end of the last scan and by it, and what is found by the one under way.
+#[doc(alias = "DMU_POOL_ERRLOG_LAST")]
+pub const LAST: &str = "errlog_last";
+/// See [`LAST`].
+#[doc(alias = "DMU_POOL_ERRLOG_SCRUB")]
+pub const OF_SCAN: &str = "errlog_scrub";
+/// An empty text.
+const NO_NAME: &[u8] = &[0];
+
+type Blocks = BTreeSet<(Bookmark, u64)>;
+
+/// Whether a block has to be written down, or is right again.
+pub(in crate::pool) fn has_work(layers: &Layers) -> bool {
+    layers.context.io.lost.has_any()
+}
+
+/// Writes down what was found since this was last done. `scanning`: a scan is under way.
+#[doc(alias = "spa_errlog_sync")]
+pub(in crate::pool) fn sync(layers: &Layers, scanning: bool, tx: &SyncTx<'_>) -> Result<()> {
+    if !has_work(layers) {
+        return Ok(());
+    }
+    let (lost, corrected) = layers.context.io.lost.take();
+    for log in [LAST, OF_SCAN] {
+        remove(layers, log, &corrected, tx)?;
+    }
+    add(layers, if scanning { OF_SCAN } else { LAST }, &lost, tx)
+}
+
+/// A scan is at its end: what it found takes the place of what was known before.
+#[doc(alias = "spa_errlog_rotate")]
+pub(in crate::pool) fn rotate(layers: &Layers, tx: &SyncTx<'_>) -> Result<()> {
+    sync(layers, true, tx)?;
+    let mos = layers.mos();
+    let (last, of_scan) = (object(layers, LAST)?, object(layers, OF_SCAN)?);
+    if last != 0 {
+        if is_by_head(layers) {
+            for (_, blocks) in mos.zap_entries(last)? {
+                mos.free(blocks.first(), tx)?;
+            }
+        }
+        mos.free(last, tx)?;
+    }
+    if last != of_scan {
+        mos.zap_set_u64(key::DIRECTORY, LAST, of_scan, tx)?;
+        mos.zap_set_u64(key::DIRECTORY, OF_SCAN, 0, tx)?;
+    }
+    Ok(())
+}
+
+/// How many blocks are written down.
+#[doc(alias = "spa_approx_errlog_size")]
+pub(in crate::pool) fn count(layers: &Layers) -> Result<u64> {
+    let mos = layers.mos();
+    let mut count = layers.context.io.lost.all().len() as u64;
+    for log in [LAST, OF_SCAN] {
+        match object(layers, log)? {
+            0 => {}
+            object if is_by_head(layers) => {
+                for (_, blocks) in mos.zap_entries(object)? {
+                    count += mos.zap_count(blocks.first())?;
+                }
+            }
+            object => count += mos.zap_count(object)?,
+        }
+    }
+    Ok(count)
+}
+
+fn is_by_head(layers: &Layers) -> bool {
+    layers.meta().features.is_enabled(Feature::HeadErrlog)
+}
+
+fn object(layers: &Layers, log: &str) -> Result<u64> {
+    Ok(layers.mos().zap_u64(key::DIRECTORY, log)?.unwrap_or(0))
+}
+
+/// The key of a block in a log, or below its head.
+fn block_key(at: &Bookmark, birth: u64, by_head: bool) -> String {
+    let level = i64::from(at.level).cast_unsigned();
+    let Bookmark { objset, object, block, .. } = at;
+    if by_head { format!("{object:x}:{level:x}:{block:x}:{birth:x}") } else { format!("{objset:x}:{object:x}:{level:x}:{block:x}") }
+}
+
+/// The head of a dataset; of what is none any more, its own number.
+fn head_of(layers: &Layers, dataset: u64) -> u64 {
+    let found = if dataset == 0 { None } else { layers.dsl.dataset(dataset).ok() };
+    found.map(|dataset| dataset.dir.phys().head_dataset.get()).filter(|head| *head != 0).unwrap_or(dataset)
+}
+
+fn add(layers: &Layers, log: &str, blocks: &Blocks, tx: &SyncTx<'_>) -> Result<()> {
+    if blocks.is_empty() {
+        return Ok(());
+    }
+    let (mos, by_head) = (layers.mos(), is_by_head(layers));
+    let mut object = object(layers, log)?;
+    if object == 0 {
+        object = mos.zap_create(ObjectType::ERROR_LOG, tx)?;
+        mos.zap_set_u64(key::DIRECTORY, log, object, tx)?;
+        let other = if log == LAST { OF_SCAN } else { LAST };
+        if !mos.zap_contains(key::DIRECTORY, other)? {
+            mos.zap_set_u64(key::DIRECTORY, other, 0, tx)?;
+        }
+    }
+    for (at, birth) in blocks {
+        let mut place = object;
+        if by_head {
+            let head = number_key(head_of(layers, at.objset));
+            place = match mos.zap_u64(object, &head)? {
+                Some(there) => there,
+                None => {
+                    let made = mos.zap_create(ObjectType::ERROR_LOG, tx)?;
+                    mos.zap_set_u64(object, &head, made, tx)?;
+                    made
+                }
+            };
+        }
+        mos.zap(place)?.update(tx, &block_key(at, *birth, by_head), Integers::U8(NO_NAME))?;
+    }
+    Ok(())
+}
+
+fn remove(layers: &Layers, log: &str, blocks: &Blocks, tx: &SyncTx<'_>) -> Result<()> {
+    let (mos, by_head, object) = (layers.mos(), is_by_head(layers), object(layers, log)?);
+    if object == 0 {
+        return Ok(());
+    }
+    for (at, birth) in blocks {
+        let place = if by_head { mos.zap_u64(object, &number_key(head_of(layers, at.objset)))? } else { Some(object) };
+        if let Some(place) = place {
+            mos.zap_remove(place, &block_key(at, *birth, by_head), tx)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_a_negative_level_as_a_large_number() {
+        let at = Bookmark { objset: 54, object: 0x8f, level: -1, block: 16 };
+        assert_eq!(block_key(&at, 100, true), "8f:ffffffffffffffff:10:64");
+        assert_eq!(block_key(&Bookmark { level: 1, ..at }, 100, false), "36:8f:1:10");
+    }
+}

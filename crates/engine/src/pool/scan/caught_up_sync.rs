@@ -1,0 +1,68 @@
+//! What devices have missed, and have caught up with when a scan is at its end.
+
+use std::sync::Arc;
+
+use ondisk::scan::ScanRecord;
+
+use super::scans::{Coverage, Scans};
+use crate::dmu::SyncTx;
+use crate::error::Result;
+use crate::pool::devices::caught_up::caught_up;
+use crate::pool::layers::Layers;
+use crate::pool::sync::writer::GroupWriter;
+use crate::vdev::{Leaf, TopVdev};
+
+/// The devices that have missed something and can be written, each with what it is part of.
+#[doc(alias = "vdev_resilver_needed")]
+pub(super) fn needing(layers: &Layers) -> Vec<(Arc<TopVdev>, Arc<Leaf>)> {
+    let of_top = |top: Arc<TopVdev>| {
+        let leaves: Vec<Arc<Leaf>> = top.leaves().iter().filter(|leaf| leaf.is_open() && !leaf.missing_txgs().is_empty()).cloned().collect();
+        leaves.into_iter().map(move |leaf| (top.clone(), leaf))
+    };
+    layers.vdevs.data_tops().into_iter().flat_map(of_top).collect()
+}
+
+/// Notes which devices are not there while a piece of a scan is done: they miss what it writes.
+pub(super) fn note_away(layers: &Layers, scans: &Scans) {
+    let away: Vec<u64> = layers.vdevs.leaves().iter().filter(|leaf| !leaf.is_open()).map(|leaf| leaf.guid()).collect();
+    scans.coverage(|coverage| coverage.away.extend(away));
+}
+
+/// Has a device everything that the scan was to write there?
+#[doc(alias = "vdev_dtl_should_excise")]
+fn has_caught_up(leaf: &Leaf, record: &ScanRecord, coverage: &Coverage) -> bool {
+    if !leaf.is_open() || leaf.has_lost_writes() || coverage.too_many_wrong || coverage.away.contains(&leaf.guid()) {
+        return false;
+    }
+    if coverage.begun_here {
+        return coverage.devices.contains(&leaf.guid());
+    }
+    // Devices that were not there when it began have missed something since; what could not be repaired is not known.
+    record.errors == 0 && leaf.missing_txgs().last().is_none_or(|(_, end)| *end <= record.max_txg)
+}
+
+/// A scan has come to its end: takes what it has covered out of the dirty time logs. Whether a device needs another resilver.
+#[doc(alias = "vdev_dtl_reassess")]
+pub(super) fn settle(writer: &GroupWriter, record: &ScanRecord, tx: &SyncTx<'_>) -> Result<bool> {
+    let layers = writer.layers();
+    let needing = needing(layers);
+    // Invariant 2.
+    layers.context.io.flush()?;
+    let coverage = writer.scans().coverage(|coverage| coverage.clone());
+    let (mut again, mut changed) = (false, false);
+    for (_, leaf) in needing {
+        if !has_caught_up(&leaf, record, &coverage) {
+            again |= leaf.is_open() && coverage.wrong.is_empty();
+            continue;
+        }
+        changed = true;
+        leaf.caught_up(record.max_txg, &coverage.wrong);
+        again |= leaf.missing_txgs().last().is_some_and(|(_, end)| *end > record.max_txg) && coverage.wrong.is_empty();
+    }
+    if changed {
+        writer.configuration().set_dirty();
+    }
+    caught_up(layers, writer.configuration(), tx)?;
+    writer.configuration().sync(layers.meta(), tx)?;
+    Ok(again)
+}

@@ -1,0 +1,121 @@
+//! The piece of a scan that is done in one group.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ondisk::feature::Feature;
+use ondisk::scan::{ScanFunction, ScanRecord};
+
+use super::begin_end_sync::{End, begin, end, is_resilvering, load_running, store};
+use super::budget::Budget;
+use super::caught_up_sync::{needing, note_away};
+use super::collect::Collector;
+use super::datasets_sync::Datasets;
+use super::window::Window;
+use crate::dmu::SyncTx;
+use crate::error::Result;
+use crate::pool::sync::writer::GroupWriter;
+use crate::tunables::Parameter;
+use crate::zio::ScanTally;
+
+/// A scan that makes no progress, as a tunable says, takes so long in each group.
+const SUSPENDED: Duration = Duration::from_millis(50);
+
+/// Does a piece of the scan that is under way, and begins the one that is wanted. In the first pass, when the datasets of the group are written.
+#[doc(alias = "dsl_scan_sync")]
+pub(in crate::pool) fn sync(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<()> {
+    let (layers, scans) = (writer.layers(), writer.scans());
+    if !scans.is_active() {
+        return Ok(());
+    }
+    if scans.take_resilver_wanted() {
+        begin_resilver(writer, tx)?;
+    }
+    // What is being freed need not be looked at, and takes less time to free.
+    let Some(record) = load_running(layers)?.filter(|record| !record.is_paused()) else { return Ok(()) };
+    if scans.waits_for_frees(layers.dsl.has_background_frees()?) {
+        return Ok(());
+    }
+    note_away(layers, scans);
+    if layers.context.tunables.now(Parameter::ScanSuspendProgress) != 0 {
+        layers.context.host.sleep(SUSPENDED);
+        return Ok(());
+    }
+    let tally = Arc::new(ScanTally::new(record.function == ScanFunction::Scrub));
+    let Some((mut record, is_done)) = go_through(writer, record, &tally, tx)? else { return Ok(()) };
+    record.errors += tally.lost();
+    record.processed += tally.repaired();
+    note_wrong(writer, &tally);
+    if !is_done {
+        scans.advance(&record, 0, 0);
+        return store(layers, &record, tx);
+    }
+    if end(writer, record, End::Complete, tx)? {
+        scans.want_resilver();
+    }
+    Ok(())
+}
+
+/// `None`: devices went away meanwhile; nothing that was found counts.
+fn go_through(writer: &GroupWriter, record: ScanRecord, tally: &Arc<ScanTally>, tx: &SyncTx<'_>) -> Result<Option<(ScanRecord, bool)>> {
+    let (layers, scans) = (writer.layers(), writer.scans());
+    let (host, io) = (&layers.context.host, &layers.context.io);
+    let collector = Collector {
+        budget: Budget::new(layers, scans, tx.txg(), record.function),
+        record,
+        scans,
+        io,
+        window: Window::new(scans.readers(host), host, io, tally.clone()),
+        done: 0,
+        examined: 0,
+    };
+    let mut datasets = Datasets::new(layers, tx, collector)?;
+    let is_done = datasets.run()?;
+    datasets.collector.finish();
+    note_away(layers, scans);
+    if layers.vdevs.check_complete().is_err() {
+        return Ok(None);
+    }
+    Ok(Some((datasets.collector.record, is_done)))
+}
+
+fn note_wrong(writer: &GroupWriter, tally: &ScanTally) {
+    let wrong = tally.wrong();
+    writer.scans().coverage(|coverage| match wrong {
+        Some(wrong) => coverage.wrong.extend(wrong),
+        None => coverage.too_many_wrong = true,
+    });
+}
+
+/// Is so much of the scan done that another one waits for its end?
+#[doc(alias = "zfs_resilver_defer_percent")]
+fn is_far(writer: &GroupWriter) -> bool {
+    let percent = u128::from(writer.layers().context.tunables.now(Parameter::ResilverDeferPercent));
+    let progress = writer.scans().progress();
+    progress.is_some_and(|progress| u128::from(progress.issued) * 100 >= u128::from(progress.record.to_examine.saturating_sub(progress.record.skipped)) * percent)
+}
+
+/// Devices need a resilver: it begins, instead of what is under way. Where one is under way already, it ends first, if the pool may wait for that.
+fn begin_resilver(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<()> {
+    let (layers, scans) = (writer.layers(), writer.scans());
+    let needing = needing(layers);
+    if needing.is_empty() {
+        return Ok(());
+    }
+    // What a device may have missed of groups that are not written yet.
+    let last = needing.iter().flat_map(|(_, leaf)| leaf.missing_txgs()).map(|(_, end)| end).max();
+    if last.is_some_and(|last| last > tx.txg() + 1) && scans.postpone() {
+        scans.want_resilver();
+        return Ok(());
+    }
+    if let Some(running) = load_running(layers)? {
+        let may_wait = layers.meta().features.is_enabled(Feature::ResilverDefer) && is_far(writer);
+        let is_meant = |guid: u64| scans.coverage(|coverage| coverage.devices.contains(&guid) && !coverage.away.contains(&guid));
+        if is_resilvering(&running) && (may_wait || needing.iter().all(|(_, leaf)| is_meant(leaf.guid()))) {
+            // At its end the others are found to need another one.
+            return Ok(());
+        }
+        end(writer, running, End::Restarting, tx)?;
+    }
+    begin(writer, 0, tx)
+}

@@ -1,0 +1,214 @@
+//! What is in memory of the scans of a pool.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use ondisk::scan::{ScanRecord, ScanState};
+use parking_lot::Mutex;
+
+use crate::host::HostRef;
+use crate::sync::Executor;
+
+/// Threads that read for scans: as many reads as a few devices are given at a time.
+const READERS: usize = 8;
+/// A resilver is put off for so many groups: as many as may be open when a device comes back.
+const POSTPONED_MAX: u64 = 4;
+/// A scan waits for frees in so many groups.
+const WAITS_MAX: u64 = 100;
+/// Blocks of deduplication that are remembered, so that they are read once.
+const SEEN_MAX: usize = 1 << 20;
+
+/// The last scan, as it is at this moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[doc(alias = "pool_scan_stat_t")]
+pub struct ScanProgress {
+    /// What is on disk of it, or will be with this group.
+    pub record: ScanRecord,
+    /// Bytes read.
+    pub issued: u64,
+    /// Bytes found since the pool was imported or the scan begun.
+    pub pass_examined: u64,
+    /// Bytes read since then.
+    pub pass_issued: u64,
+    /// When that was, in seconds since 1970.
+    pub pass_start: u64,
+    /// When it was paused; 0: it is not.
+    pub pause_time: u64,
+    /// Seconds that it was paused in all.
+    pub spent_paused: u64,
+}
+
+/// What a scan has to know to say, at its end, what devices have caught up with.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Coverage {
+    /// It began since the pool was imported.
+    pub(super) begun_here: bool,
+    /// Devices that it was begun for.
+    pub(super) devices: BTreeSet<u64>,
+    /// Devices that were not there all the time.
+    pub(super) away: BTreeSet<u64>,
+    /// Groups of blocks that could not be read or written.
+    pub(super) wrong: BTreeSet<u64>,
+    /// More of them than are remembered.
+    pub(super) too_many_wrong: bool,
+}
+
+#[derive(Default)]
+struct State {
+    progress: Option<ScanProgress>,
+    coverage: Coverage,
+    /// What happened, in the words of events, until somebody asks.
+    events: Vec<&'static str>,
+    /// Blocks of deduplication that were read.
+    seen: HashSet<(u32, u64)>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(in crate::pool) struct Scans {
+    state: Mutex<State>,
+    /// There is something to do in the next group.
+    active: AtomicBool,
+    resilver_wanted: AtomicBool,
+    /// The pool is being closed.
+    ending: AtomicBool,
+    readers: OnceLock<Executor>,
+    /// Groups in which a scan let frees go first.
+    waited: AtomicU64,
+    /// Groups in which a resilver was put off.
+    postponed: AtomicU64,
+}
+
+impl Scans {
+    pub(super) fn open(&self, record: Option<ScanRecord>, now: u64) {
+        let is_active = record.as_ref().is_some_and(|record| record.state == ScanState::Scanning && !record.is_paused());
+        self.state.lock().progress = record.map(|record| ScanProgress {
+            issued: record.examined.saturating_sub(record.skipped),
+            pass_examined: 0,
+            pass_issued: 0,
+            pass_start: now,
+            pause_time: if record.is_paused() { now } else { 0 },
+            spent_paused: 0,
+            record,
+        });
+        self.active.store(is_active, Ordering::Release);
+    }
+
+    /// A scan begins.
+    pub(super) fn begin(&self, record: &ScanRecord, devices: BTreeSet<u64>, event: &'static str) {
+        let mut state = self.state.lock();
+        state.progress = Some(ScanProgress {
+            issued: 0,
+            pass_examined: 0,
+            pass_issued: 0,
+            pass_start: record.start_time,
+            pause_time: 0,
+            spent_paused: 0,
+            record: record.clone(),
+        });
+        self.postponed.store(0, Ordering::Relaxed);
+        state.coverage = Coverage { begun_here: true, devices, ..Coverage::default() };
+        state.seen.clear();
+        state.events.push(event);
+        self.active.store(true, Ordering::Release);
+    }
+
+    /// The record is this now; since the last call so many bytes more were found, and read.
+    pub(super) fn advance(&self, record: &ScanRecord, examined: u64, issued: u64) {
+        if let Some(progress) = &mut self.state.lock().progress {
+            progress.record = record.clone();
+            progress.pass_examined += examined;
+            progress.pass_issued += issued;
+            progress.issued += issued;
+        }
+    }
+
+    /// It was paused at this time, or goes on.
+    pub(super) fn set_paused(&self, record: &ScanRecord, now: u64) {
+        let mut state = self.state.lock();
+        if let Some(progress) = &mut state.progress {
+            if record.is_paused() {
+                progress.pause_time = now;
+            } else {
+                progress.spent_paused += now.saturating_sub(progress.pause_time);
+                progress.pause_time = 0;
+            }
+            progress.record = record.clone();
+        }
+        state.events.push(if record.is_paused() { "scrub_paused" } else { "scrub_resume" });
+        self.active.store(!record.is_paused(), Ordering::Release);
+    }
+
+    /// It is at its end.
+    pub(super) fn end(&self, record: &ScanRecord, event: &'static str) {
+        let mut state = self.state.lock();
+        if let Some(progress) = &mut state.progress {
+            progress.record = record.clone();
+        }
+        state.seen.clear();
+        state.events.push(event);
+        self.active.store(false, Ordering::Release);
+    }
+
+    /// Says of a block of deduplication that it is being read. `false`: it was before.
+    pub(super) fn is_new(&self, vdev: u32, offset: u64) -> bool {
+        let seen = &mut self.state.lock().seen;
+        if seen.len() >= SEEN_MAX {
+            seen.clear();
+        }
+        seen.insert((vdev, offset))
+    }
+
+    /// Whether a scan lets what is being freed go first. It does so for a while only: some of it may not be to be had.
+    pub(super) fn waits_for_frees(&self, are_there: bool) -> bool {
+        let waited = if are_there { self.waited.fetch_add(1, Ordering::Relaxed) } else { self.waited.swap(0, Ordering::Relaxed) };
+        are_there && waited < WAITS_MAX
+    }
+
+    /// Whether a resilver is put off for a group: a few times only.
+    pub(super) fn postpone(&self) -> bool {
+        self.postponed.fetch_add(1, Ordering::Relaxed) < POSTPONED_MAX
+    }
+
+    pub(super) fn coverage<T>(&self, change: impl FnOnce(&mut Coverage) -> T) -> T {
+        change(&mut self.state.lock().coverage)
+    }
+
+    /// The last scan.
+    pub(in crate::pool) fn progress(&self) -> Option<ScanProgress> {
+        self.state.lock().progress.clone()
+    }
+
+    /// What happened since this was last asked.
+    pub(in crate::pool) fn take_events(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.state.lock().events)
+    }
+
+    /// Whether the next group has something to do.
+    pub(in crate::pool) fn is_active(&self) -> bool {
+        (self.active.load(Ordering::Acquire) || self.resilver_wanted.load(Ordering::Acquire)) && !self.is_ending()
+    }
+
+    pub(super) fn want_resilver(&self) {
+        self.resilver_wanted.store(true, Ordering::Release);
+    }
+
+    pub(super) fn take_resilver_wanted(&self) -> bool {
+        self.resilver_wanted.swap(false, Ordering::AcqRel)
+    }
+
+    /// The pool is being closed: nothing more is scanned. Or it is not, after all.
+    pub(in crate::pool) fn set_ending(&self, ending: bool) {
+        self.ending.store(ending, Ordering::Release);
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
+    }
+
+    /// The threads that read.
+    pub(super) fn readers(&self, host: &HostRef) -> &Executor {
+        self.readers.get_or_init(|| Executor::new(host, "scan", READERS))
+    }
+}

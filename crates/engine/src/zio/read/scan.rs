@@ -1,0 +1,114 @@
+//! Reading blocks for a scrub or a resilver.
+//!
+//! # Theory
+//! A scrub reads every copy of a block, on every side, with its parity; a resilver reads as much as is needed to write what devices have missed. Both
+//! write over what is wrong, and note what they did in a [`ScanTally`]. A block of an intent log may never have been written: of what cannot be read of
+//! it nothing is said.
+//!
+//! # Path
+//! Called by the scans of `pool`.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ondisk::blkptr::DataPointer;
+use parking_lot::Mutex;
+
+use super::Intent;
+use crate::zio::Bookmark;
+use crate::zio::block_io::BlockIo;
+
+/// Groups whose blocks could not be repaired are remembered up to so many.
+const GROUPS_MAX: usize = 10_000;
+/// The level of blocks of an intent log.
+const LOG_LEVEL: i8 = -2;
+
+/// What a scan did with blocks.
+#[derive(Debug, Default)]
+pub struct ScanTally {
+    reads_all: bool,
+    repaired: AtomicU64,
+    lost: AtomicU64,
+    /// guards: births of blocks of which not all is right now
+    wrong: Mutex<BTreeSet<u64>>,
+}
+
+impl ScanTally {
+    /// Nothing was done yet. `reads_all`: every copy is to be read.
+    pub fn new(reads_all: bool) -> Self {
+        ScanTally { reads_all, ..ScanTally::default() }
+    }
+
+    pub(super) fn reads_all(&self) -> bool {
+        self.reads_all
+    }
+
+    /// Nothing right was found of a block.
+    fn note_lost(&self, birth: u64) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+        self.note_wrong(birth);
+    }
+
+    /// So many bytes were written over; `None`: that failed.
+    pub(super) fn note_repair(&self, birth: u64, bytes: Option<u64>) {
+        match bytes {
+            Some(bytes) => drop(self.repaired.fetch_add(bytes, Ordering::Relaxed)),
+            None => self.note_wrong(birth),
+        }
+    }
+
+    fn note_wrong(&self, birth: u64) {
+        let mut wrong = self.wrong.lock();
+        if wrong.len() < GROUPS_MAX {
+            wrong.insert(birth);
+        }
+    }
+
+    /// Bytes that were repaired.
+    pub fn repaired(&self) -> u64 {
+        self.repaired.load(Ordering::Relaxed)
+    }
+
+    /// Blocks that were lost.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// The groups of blocks of which not all is right now; `None`: too many.
+    pub fn wrong(&self) -> Option<BTreeSet<u64>> {
+        Some(self.wrong.lock().clone()).filter(|wrong| wrong.len() < GROUPS_MAX)
+    }
+}
+
+/// Does a block belong to an intent log? It may never have been written.
+pub(super) fn is_log_block(at: &Bookmark) -> bool {
+    at.level == LOG_LEVEL
+}
+
+impl BlockIo {
+    /// Reads a block as the tally says, and makes right what is wrong.
+    pub fn scan(&self, data: &DataPointer, at: &Bookmark, tally: &ScanTally) {
+        if let Err(error) = self.read_data(data, at, Intent::Scan(tally))
+            && !is_log_block(at)
+        {
+            tracing::warn!(%error, "a scan could not read block {at}");
+            tally.note_lost(data.physical_birth);
+            self.counters.lost_blocks.add(1);
+            self.lost.note(at, data.physical_birth);
+        }
+    }
+
+    /// Has a device that can be written missed a part of a block?
+    #[doc(alias = "dsl_scan_need_resilver")]
+    pub fn is_behind(&self, data: &DataPointer) -> bool {
+        // Of a gang block only its header says where it is.
+        data.is_gang() || data.dvas().iter().any(|dva| {
+            let Ok(device) = self.device(*dva) else { return true };
+            let Ok(map) = device.io_map(dva.offset, data.physical_size as usize) else { return true };
+            map.sides().any(|(_, _, side)| {
+                let view = device.view(side.leaf, data.physical_birth);
+                view.missed && view.readable
+            })
+        })
+    }
+}
